@@ -1,0 +1,58 @@
+# Helpers that every room's CMakeLists.txt uses.
+add_library(quire_options INTERFACE)
+target_compile_options(quire_options INTERFACE -Wall -Wextra -Werror -fno-math-errno
+                       -ffp-contract=off)  # the bits contract: only explicit FMAs are FMAs
+target_include_directories(quire_options INTERFACE ${CMAKE_SOURCE_DIR}/src)
+if(QUIRE_SANITIZE)
+  target_compile_options(quire_options INTERFACE -fsanitize=${QUIRE_SANITIZE} -fno-omit-frame-pointer)
+  target_link_options(quire_options INTERFACE -fsanitize=${QUIRE_SANITIZE})
+  if(QUIRE_SANITIZE MATCHES "undefined")
+    target_compile_options(quire_options INTERFACE -fno-sanitize-recover=undefined)
+  endif()
+  if(QUIRE_SANITIZE MATCHES "thread")
+    target_compile_options(quire_options INTERFACE -Wno-tsan)
+  endif()
+endif()
+
+# quire_room(NAME SOURCES... DEPENDS libs...): one static library per room.
+function(quire_room name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
+  add_library(quire_${name} STATIC ${ARG_SOURCES})
+  target_link_libraries(quire_${name} PUBLIC quire_options ${ARG_DEPENDS})
+endfunction()
+
+# quire_test(NAME SOURCES... DEPENDS libs... [LABELS ...]): one gtest binary, one ctest entry a test case.
+function(quire_test name)
+  if(NOT QUIRE_TESTS)
+    return()
+  endif()
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LABELS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPENDS} GTest::gmock GTest::gtest_main)
+  target_compile_definitions(${name} PRIVATE QUIRE_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 120
+                       PROPERTIES TIMEOUT 600 LABELS "${ARG_LABELS}"
+                       ENVIRONMENT "TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/cmake/tsan.supp")
+endfunction()
+
+# quire_bench(NAME SOURCES... DEPENDS libs...): a google-benchmark binary; never a timed test.
+function(quire_bench name)
+  if(NOT QUIRE_TESTS OR QUIRE_SANITIZE)
+    return()
+  endif()
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPENDS} benchmark::benchmark)
+endfunction()
+
+# quire_fuzz(NAME SOURCES... DEPENDS libs...): a libFuzzer target, built by the fuzz preset only.
+function(quire_fuzz name)
+  if(NOT QUIRE_FUZZ)
+    return()
+  endif()
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPENDS})
+  target_compile_options(${name} PRIVATE -fsanitize=fuzzer)
+  target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+endfunction()

@@ -1,0 +1,85 @@
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <vector>
+
+#include "base/json.h"
+#include "base/parallel.h"
+#include "base/result.h"
+
+namespace quire {
+namespace {
+
+TEST(ThreadPool, RunsEveryIndexOnce) {
+  for (int threads : {1, 2, 3, 8}) {
+    ThreadPool pool(threads);
+    for (int round = 0; round < 2000; ++round) {
+      const int n = round % 37;
+      std::vector<std::atomic<int>> hits(n);
+      pool.parallel_for(n, [&](int64_t i) { hits[i].fetch_add(1, std::memory_order_relaxed); });
+      for (const auto& h : hits) ASSERT_EQ(h.load(), 1) << threads << " threads, round " << round;
+    }
+  }
+}
+
+TEST(ThreadPool, WakesSleepers) {
+  ThreadPool pool(4);
+  for (int round = 0; round < 20; ++round) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // past the spin: workers sleep
+    std::atomic<int> sum{0};
+    pool.parallel_for(100, [&](int64_t i) { sum += static_cast<int>(i); });
+    ASSERT_EQ(sum.load(), 4950);
+  }
+}
+
+TEST(ThreadPool, DenormalsAreZeroInsideAndRestoredOutside) {
+  ThreadPool pool(2);
+  volatile float tiny = std::numeric_limits<float>::denorm_min();
+  std::atomic<int> nonzero{0};
+  pool.parallel_for(64, [&](int64_t) { nonzero += (tiny * 1.0f != 0.0f); });
+  EXPECT_EQ(nonzero.load(), 0);
+  EXPECT_NE(tiny * 1.0f, 0.0f);
+}
+
+TEST(Result, HoldsValueOrError) {
+  Result<std::string, std::string> value(std::string("v"));
+  Result<std::string, std::string> error(Err{std::string("e")});
+  EXPECT_TRUE(value.ok());
+  EXPECT_EQ(*value, "v");
+  EXPECT_FALSE(error.ok());
+  EXPECT_EQ(error.error(), "e");
+  Result<std::unique_ptr<int>, int> move_only(std::make_unique<int>(3));
+  EXPECT_EQ(*std::move(move_only).value(), 3);
+  EXPECT_DEATH((void)value.error(), "check failed");
+}
+
+TEST(Json, RefusesBadDocuments) {
+  for (const char* bad :
+       {"", "{", "[1,", "{\"a\":1}x", "1e400", "-1e999", "\"\xff\"", "nul", "{a:1}", "[1,]"}) {
+    EXPECT_FALSE(parse_json(bad).ok()) << bad;
+  }
+  EXPECT_FALSE(parse_json(std::string(200, '[') + std::string(200, ']')).ok());
+  EXPECT_TRUE(parse_json(std::string(100, '[') + std::string(100, ']')).ok());
+  EXPECT_FALSE(parse_json("[1,2,3]", {.max_bytes = 4}).ok());
+}
+
+TEST(Json, DumpsNumbersThatReadBack) {
+  const std::string text =
+      R"({"a":[1,-2,18446744073709551615,0.1,1.0,1e+300],"b":"q\"\\\n\u0001é","c":null,"d":true})";
+  const auto value = parse_json(text);
+  ASSERT_TRUE(value.ok()) << value.error();
+  EXPECT_EQ(dump_json(*value), text);
+  EXPECT_EQ(dump_json(json::value(INFINITY)), "null");
+}
+
+TEST(Json, ReplacesInvalidUtf8) {
+  std::string out;
+  append_json_string(out, "a\xff\xe2\x82z\xed\xa0\x80");
+  EXPECT_EQ(out, "\"a\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBDz\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\"");
+}
+
+}  // namespace
+}  // namespace quire

@@ -1,0 +1,158 @@
+#include "base/json.h"
+
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+
+namespace quire {
+namespace {
+
+// Refuses what Boost.JSON lets through: overflowed numbers. (Duplicate keys keep the last value, as
+// in Python.)
+bool all_finite(const json::value& v) {
+  switch (v.kind()) {
+    case json::kind::double_:
+      return std::isfinite(v.get_double());
+    case json::kind::array:
+      for (const auto& e : v.get_array())
+        if (!all_finite(e)) return false;
+      return true;
+    case json::kind::object:
+      for (const auto& e : v.get_object())
+        if (!all_finite(e.value())) return false;
+      return true;
+    default:
+      return true;
+  }
+}
+
+// Length of the valid UTF-8 sequence at text[i], or 0.
+size_t utf8_length(std::string_view text, size_t i) {
+  const auto byte = [&](size_t k) { return static_cast<unsigned char>(text[k]); };
+  const unsigned char first = byte(i);
+  const size_t n = first < 0x80                    ? 1
+                   : first >= 0xC2 && first < 0xE0 ? 2
+                   : (first & 0xF0) == 0xE0        ? 3
+                   : first >= 0xF0 && first < 0xF5 ? 4
+                                                   : 0;
+  if (n == 0 || i + n > text.size()) return 0;
+  for (size_t k = 1; k < n; ++k)
+    if ((byte(i + k) & 0xC0) != 0x80) return 0;
+  if (n == 3 && ((first == 0xE0 && byte(i + 1) < 0xA0) || (first == 0xED && byte(i + 1) >= 0xA0)))
+    return 0;
+  if (n == 4 && ((first == 0xF0 && byte(i + 1) < 0x90) || (first == 0xF4 && byte(i + 1) >= 0x90)))
+    return 0;
+  return n;
+}
+
+void append_number(std::string& out, double x) {
+  if (!std::isfinite(x)) {
+    out += "null";
+    return;
+  }
+  char buffer[32];
+  const auto end = std::to_chars(buffer, buffer + sizeof buffer, x);
+  const std::string_view digits(buffer, end.ptr);
+  out += digits;
+  if (digits.find_first_of(".e") == std::string_view::npos) out += ".0";
+}
+
+void dump(std::string& out, const json::value& v) {
+  switch (v.kind()) {
+    case json::kind::null:
+      out += "null";
+      break;
+    case json::kind::bool_:
+      out += v.get_bool() ? "true" : "false";
+      break;
+    case json::kind::int64:
+      out += std::to_string(v.get_int64());
+      break;
+    case json::kind::uint64:
+      out += std::to_string(v.get_uint64());
+      break;
+    case json::kind::double_:
+      append_number(out, v.get_double());
+      break;
+    case json::kind::string:
+      append_json_string(out, {v.get_string().data(), v.get_string().size()});
+      break;
+    case json::kind::array: {
+      out += '[';
+      const char* separator = "";
+      for (const auto& e : v.get_array()) {
+        out += separator;
+        dump(out, e);
+        separator = ",";
+      }
+      out += ']';
+      break;
+    }
+    case json::kind::object: {
+      out += '{';
+      const char* separator = "";
+      for (const auto& e : v.get_object()) {
+        out += separator;
+        append_json_string(out, {e.key().data(), e.key().size()});
+        out += ':';
+        dump(out, e.value());
+        separator = ",";
+      }
+      out += '}';
+      break;
+    }
+  }
+}
+
+}  // namespace
+
+Result<json::value, std::string> parse_json(std::string_view text, const JsonLimits& limits) {
+  if (text.size() > limits.max_bytes) {
+    return Err{"JSON document of " + std::to_string(text.size()) + " bytes is over the limit of " +
+               std::to_string(limits.max_bytes)};
+  }
+  json::parse_options options;
+  options.max_depth = limits.max_depth;
+  json::stream_parser parser({}, options);
+  boost::system::error_code error;
+  const size_t consumed = parser.write_some(text.data(), text.size(), error);
+  if (!error && consumed < text.size()) error = json::error::extra_data;
+  if (!error) parser.finish(error);
+  if (error)
+    return Err{"invalid JSON at byte " + std::to_string(consumed) + ": " + error.message()};
+  json::value value = parser.release();
+  if (!all_finite(value)) return Err{std::string("invalid JSON: a number is too large")};
+  return value;
+}
+
+std::string dump_json(const json::value& value) {
+  std::string out;
+  dump(out, value);
+  return out;
+}
+
+void append_json_string(std::string& out, std::string_view text) {
+  out += '"';
+  for (size_t i = 0; i < text.size();) {
+    const unsigned char c = static_cast<unsigned char>(text[i]);
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += text[i++];
+    } else if (c < 0x20) {
+      char buffer[8];
+      std::snprintf(buffer, sizeof buffer, "\\u%04x", c);
+      const char* shorthand = c == '\n' ? "\\n" : c == '\r' ? "\\r" : c == '\t' ? "\\t" : buffer;
+      out += shorthand;
+      ++i;
+    } else if (const size_t n = utf8_length(text, i); n > 0) {
+      out.append(text, i, n);
+      i += n;
+    } else {
+      out += "\xEF\xBF\xBD";
+      ++i;
+    }
+  }
+  out += '"';
+}
+
+}  // namespace quire

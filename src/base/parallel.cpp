@@ -1,0 +1,138 @@
+#include "base/parallel.h"
+
+#include <limits>
+
+#include "base/check.h"
+#include "base/clock.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace quire {
+namespace {
+
+// Longer than the gap between two ops of a step, shorter than a scheduler time slice: a worker that
+// spins on while graph building needs its core costs more than a wake-up (about 4 us) saves.
+constexpr auto kSpin = std::chrono::microseconds(40);
+constexpr int kPausesPerClockRead = 32;
+
+inline void cpu_pause() {
+#if defined(__x86_64__)
+  _mm_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+}  // namespace
+
+DenormalsAreZero::DenormalsAreZero() {
+#if defined(__x86_64__)
+  saved_ = _mm_getcsr();
+  _mm_setcsr(static_cast<unsigned>(saved_) | 0x8040u);  // FTZ is bit 15, DAZ bit 6
+#elif defined(__aarch64__)
+  asm volatile("mrs %0, fpcr" : "=r"(saved_));
+  asm volatile("msr fpcr, %0" ::"r"(saved_ | (1ull << 24)));
+#endif
+}
+
+DenormalsAreZero::~DenormalsAreZero() {
+#if defined(__x86_64__)
+  _mm_setcsr(static_cast<unsigned>(saved_));
+#elif defined(__aarch64__)
+  asm volatile("msr fpcr, %0" ::"r"(saved_));
+#endif
+}
+
+ThreadPool::ThreadPool(int num_threads) {
+  QUIRE_CHECK(num_threads >= 1);
+  for (int i = 1; i < num_threads; ++i) workers_.emplace_back([this] { work(); });
+}
+
+ThreadPool::~ThreadPool() {
+  stop_.store(true);
+  epoch_.fetch_add(1);
+  epoch_.notify_all();
+  for (auto& worker : workers_) worker.join();
+}
+
+void ThreadPool::run(int64_t count, Function function, void* body) {
+  QUIRE_CHECK(count < std::numeric_limits<uint32_t>::max());
+  const DenormalsAreZero denormals;
+  if (count <= 1 || workers_.empty()) {
+    for (int64_t i = 0; i < count; ++i) function(body, i);
+    return;
+  }
+  // First take the old ticket away (an index that no count reaches): a late thread that still holds it could
+  // otherwise claim an index of the old loop against the new count.
+  const uint64_t generation = (ticket_.load(std::memory_order_relaxed) >> 32) + 2;
+  ticket_.store((generation - 1) << 32 | 0xFFFFFFFFu, std::memory_order_relaxed);
+  function_.store(function, std::memory_order_release);
+  body_.store(body, std::memory_order_release);
+  count_.store(static_cast<uint32_t>(count), std::memory_order_release);
+  done_.store(0, std::memory_order_relaxed);
+  ticket_.store(generation << 32, std::memory_order_release);
+  epoch_.fetch_add(1);
+  if (sleepers_.load() > 0) epoch_.notify_all();
+  while (claim_and_run(static_cast<uint32_t>(generation))) {
+  }
+  // A worker that was preempted inside its index may need this core: yield after a while.
+  for (int spins = 0; done_.load(std::memory_order_acquire) < count; ++spins) {
+    if (spins < 4096) {
+      cpu_pause();
+    } else {
+      std::this_thread::yield();
+    }
+  }
+}
+
+// Runs one index of the loop `generation`; false when none is left or the loop is over. The fields
+// are read before the claim: if the claim succeeds the loop was still unfinished, so they are its
+// own.
+bool ThreadPool::claim_and_run(uint32_t generation) {
+  uint64_t ticket = ticket_.load(std::memory_order_acquire);
+  for (;;) {
+    const uint32_t index = static_cast<uint32_t>(ticket);
+    if (static_cast<uint32_t>(ticket >> 32) != generation) return false;
+    const Function function = function_.load(std::memory_order_acquire);
+    void* body = body_.load(std::memory_order_acquire);
+    if (index >= count_.load(std::memory_order_acquire)) return false;
+    if (ticket_.compare_exchange_weak(ticket, ticket + 1, std::memory_order_acq_rel,
+                                      std::memory_order_acquire)) {
+      function(body, index);
+      done_.fetch_add(1, std::memory_order_acq_rel);
+      return true;
+    }
+  }
+}
+
+void ThreadPool::work() {
+  const DenormalsAreZero denormals;
+  uint32_t seen = 0;
+  while (!stop_.load(std::memory_order_relaxed)) {
+    const uint32_t epoch = epoch_.load();
+    const uint32_t generation =
+        static_cast<uint32_t>(ticket_.load(std::memory_order_acquire) >> 32);
+    if (generation != seen) {
+      seen = generation;
+      while (claim_and_run(generation)) {
+      }
+      continue;
+    }
+    const TimePoint start = Clock::now();
+    bool changed = false;
+    while (!changed && Clock::now() - start < kSpin) {
+      for (int i = 0; i < kPausesPerClockRead && !changed; ++i) {
+        cpu_pause();
+        changed = epoch_.load(std::memory_order_relaxed) != epoch;
+      }
+    }
+    if (changed) continue;
+    sleepers_.fetch_add(1);
+    epoch_.wait(epoch);  // returns at once if a loop has begun since `epoch` was read
+    sleepers_.fetch_sub(1);
+  }
+}
+
+}  // namespace quire

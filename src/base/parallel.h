@@ -1,0 +1,70 @@
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+namespace quire {
+
+// A fixed set of threads that split loops. The thread that calls parallel_for takes part, so a pool
+// of n has n - 1 workers. Workers spin for some tens of microseconds after a loop (the next op of a
+// step comes at once), then sleep: an idle process uses no CPU. Which thread runs which index is
+// not fixed; results must not depend on it.
+//
+// Inside a loop every thread, the caller too, treats denormals as zero (FTZ + DAZ on x86): kernels
+// get the same bits on matrix units, which always do, and on vector units.
+class ThreadPool {
+ public:
+  explicit ThreadPool(int num_threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int num_threads() const { return static_cast<int>(workers_.size()) + 1; }
+
+  // Calls body(i) once for each i in [0, count), and returns when all are done. `body` must not
+  // throw, and must not call parallel_for of the same pool. One loop at a time: callers are
+  // serialised by their stream.
+  template <class Body>
+  void parallel_for(int64_t count, Body&& body) {
+    using B = std::remove_reference_t<Body>;
+    run(
+        count, [](void* b, int64_t i) { (*static_cast<B*>(b))(i); },
+        const_cast<void*>(static_cast<const void*>(&body)));
+  }
+
+ private:
+  using Function = void (*)(void*, int64_t);
+  void run(int64_t count, Function function, void* body);
+  void work();
+  bool claim_and_run(uint32_t generation);
+
+  // The loop in progress: generation in the high half, the next index to claim in the low half. A
+  // claim is a compare-exchange on both, so a thread that comes late can never take an index of a
+  // newer loop.
+  alignas(64) std::atomic<uint64_t> ticket_{0};
+  alignas(64) std::atomic<int64_t> done_{0};
+  alignas(64) std::atomic<uint32_t> epoch_{0};
+  std::atomic<int> sleepers_{0};
+  std::atomic<bool> stop_{false};
+  std::atomic<Function> function_{nullptr};
+  std::atomic<void*> body_{nullptr};
+  std::atomic<uint32_t> count_{0};
+  std::vector<std::thread> workers_;
+};
+
+// Sets flush-to-zero and denormals-are-zero on this thread for its lifetime, and restores what was
+// set before.
+class DenormalsAreZero {
+ public:
+  DenormalsAreZero();
+  ~DenormalsAreZero();
+  DenormalsAreZero(const DenormalsAreZero&) = delete;
+  DenormalsAreZero& operator=(const DenormalsAreZero&) = delete;
+
+ private:
+  uint64_t saved_ = 0;
+};
+
+}  // namespace quire
