@@ -1,0 +1,41 @@
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "base/parallel.h"
+#include "ops/cpu_isa.h"
+
+namespace quire::ops {
+
+// Counts which kernel served which op, so that no slow path is silent: tests assert on it, /metrics
+// shows it.
+class KernelLog {
+ public:
+  // The counter of "op/kernel", e.g. "rms_norm/cpu". Stays valid for the log's life; adding to it
+  // is lock-free.
+  std::atomic<int64_t>& counter(std::string_view op, std::string_view kernel);
+  int64_t count(std::string_view op, std::string_view kernel) const;
+  std::map<std::string, int64_t> snapshot() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::string, std::atomic<int64_t>, std::less<>> counters_;
+};
+
+// What every op needs to run. Made once per process in cli/ (or per test) and passed down; ops keep
+// shared ownership of what their kernels use, because a graph may outlive the caller.
+struct Context {
+  std::shared_ptr<ThreadPool> pool;
+  std::shared_ptr<KernelLog> kernels;
+  bool use_reference = false;    // run every op's reference: the oracle, in float32 MLX ops
+  bool require_kernels = false;  // QUIRE_REQUIRE_KERNELS=1: a fall-back to a reference is an error
+};
+
+Context make_context(int num_threads);
+
+}  // namespace quire::ops

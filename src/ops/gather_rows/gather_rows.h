@@ -1,0 +1,25 @@
+#pragma once
+#include <mlx/mlx.h>
+
+#include "ops/batch_layout.h"
+#include "ops/context.h"
+
+namespace quire::ops {
+
+namespace mx = mlx::core;
+
+// Rows layout->rows of x [T, H], in order: [R, H]. Only these are projected to the vocabulary.
+mx::array gather_rows(const Context& context, const mx::array& x, const BatchLayoutPtr& layout);
+
+// Columns [begin, begin + width) of x [T, N] as [T, width]: takes q, k and v apart after a fused
+// projection.
+mx::array slice_columns(const Context& context, const mx::array& x, int64_t begin, int64_t width);
+
+// Fills in token ids that are still on the device: out[t] = from[t] >= 0 ? previous[from[t]] :
+// ids[t].
+//   ids, from  host vectors of length T;  previous  [R'] int32, tokens sampled by the step before
+mx::array resolve_tokens(const Context& context, std::shared_ptr<const std::vector<int32_t>> ids,
+                         std::shared_ptr<const std::vector<int32_t>> from,
+                         const mx::array& previous);
+
+}  // namespace quire::ops

@@ -1,0 +1,54 @@
+#pragma once
+#include <mlx/mlx.h>
+
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "ops/context.h"
+
+namespace quire::ops {
+
+namespace mx = mlx::core;
+
+// A weight matrix [N, K] in the CPU kernels' layout: panels of 16 output rows, K in pairs,
+// [ceil(N/16)][ceil32(K)/2][16][2], so that one vector load holds two neighbouring k of 16 outputs.
+// One layout for every M and every instruction set (AMX reads it as it is). Rows and columns of
+// padding are zero. Memory is 64-byte aligned.
+struct PackedMatrix {
+  int64_t n = 0, k = 0;
+  mx::Dtype dtype = mx::float32;
+  std::shared_ptr<const std::byte[]> data;
+  size_t nbytes() const;
+};
+
+// y = x W^T + b.
+struct LinearWeight {
+  PackedMatrix weight;
+  std::optional<mx::array> bias;  // [N] float32
+};
+
+// Where a weight comes from: rows [N, K] contiguous in `dtype` (may be unaligned, e.g. inside a
+// mapped file).
+struct RowMatrix {
+  const void* data = nullptr;
+  int64_t n = 0, k = 0;
+  mx::Dtype dtype = mx::float32;
+};
+
+// Packs the rows of `parts` stacked on each other (fused qkv, gate+up), converted to `dtype`.
+// Parallel.
+PackedMatrix pack_matrix(const Context& context, std::span<const RowMatrix> parts, mx::Dtype dtype);
+
+//   x      [T, K] in the weight's dtype
+//   w      [N, K]
+// Returns [T, N] in `out_dtype` (default x's dtype); float32 for logits.
+//
+// Bits: each output element is reduced over K in one fixed order whatever T is and however threads
+// split the work. Per 32 k an even-k chain and an odd-k chain of 16 fused multiply-adds start at 0;
+// then acc += even + odd. That is the order of the AMX bfloat16 unit, so matrix and vector kernels
+// can agree.
+mx::array linear(const Context& context, const mx::array& x, const LinearWeight& w,
+                 std::optional<mx::Dtype> out_dtype = std::nullopt);
+
+}  // namespace quire::ops

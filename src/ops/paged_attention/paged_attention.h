@@ -1,0 +1,33 @@
+#pragma once
+#include <optional>
+
+#include "ops/batch_layout.h"
+#include "ops/context.h"
+#include "ops/kv_cache.h"
+
+namespace quire::ops {
+
+struct AttentionParams {
+  float scale = 1.0f;  // on q.k, usually D^-1/2
+  int64_t window_left =
+      -1;                // a query at position i sees keys from i - window_left on; -1: no limit
+  float softcap = 0.0f;  // > 0: scores become softcap * tanh(score / softcap) before masking
+  std::optional<mx::array>
+      sinks;  // [H] float32: an extra logit per head that takes part in the softmax sum only
+};
+
+// Causal attention of all sequences of the step over paged memory; prefill chunks and decode rows
+// in one call.
+//   q   [T, H, D]; query row t is at position layout->positions[t] of its sequence
+//   kv  pools [N, P, K, D] that already hold this step's tokens; H is a multiple of K
+// Returns [T, H, Dv] in q's dtype.
+//
+// Bits (the arithmetic is the same for every query row, whatever else is in the call): scores as in
+// linear(); the keys are walked in chunks with edges at absolute multiples of 256 tokens; each
+// chunk has its own maximum m, p = 2^((s-m)*c), l = sum of p in 16 lanes (lane = token mod 16) and
+// a fixed tree, p rounded to the pool's dtype, then p V per 32 tokens in an even and an odd chain
+// from 0; chunks merge in ascending order.
+mx::array paged_attention(const Context& context, const mx::array& q, const PagedKv& kv,
+                          const BatchLayoutPtr& layout, const AttentionParams& params);
+
+}  // namespace quire::ops

@@ -1,0 +1,28 @@
+#pragma once
+#include <mlx/mlx.h>
+
+#include <utility>
+
+#include "ops/context.h"
+
+namespace quire::ops {
+
+namespace mx = mlx::core;
+
+// y = x / sqrt(mean(x^2) + eps) * weight over the last axis (Zhang and Sennrich 2019,
+// arXiv:1910.07467).
+//
+//   x       [..., D] float32, float16 or bfloat16; reduced in float32
+//   weight  [D] float32 (the checkpoint's values, widened)
+//   eps     added to the mean of squares
+// Returns [..., D] in x's dtype. As transformers does, the normalised value is rounded to x's dtype
+// before it is multiplied by the weight. Throws std::invalid_argument if a shape or dtype does not
+// fit.
+mx::array rms_norm(const Context& context, const mx::array& x, const mx::array& weight, float eps);
+
+// The residual form: s = x + residual (rounded to the dtype), y = rms_norm(s). Returns {y, s}.
+std::pair<mx::array, mx::array> add_rms_norm(const Context& context, const mx::array& x,
+                                             const mx::array& residual, const mx::array& weight,
+                                             float eps);
+
+}  // namespace quire::ops

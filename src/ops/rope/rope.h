@@ -1,0 +1,54 @@
+#pragma once
+#include <mlx/mlx.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ops/batch_layout.h"
+#include "ops/context.h"
+
+namespace quire::ops {
+
+namespace mx = mlx::core;
+
+// How rotary angles are scaled; the field names are those of a Hugging Face config.
+struct RopeParams {
+  enum class Scaling { kDefault, kLinear, kLlama3, kYarn, kLongrope };
+  Scaling scaling = Scaling::kDefault;
+  int64_t rotary_dim = 0;  // leading dimensions of a head that rotate; even
+  double theta = 10000.0;
+  double factor = 1.0;
+  double original_max_position_embeddings = 0;
+  double low_freq_factor = 1.0, high_freq_factor = 4.0;  // llama3
+  double beta_fast = 32.0, beta_slow = 1.0;              // yarn
+  double mscale = 0.0, mscale_all_dim = 0.0;             // yarn; 0: absent
+  bool truncate = true;                                  // yarn
+  double attention_factor = 0.0;                         // yarn, longrope; 0: derived
+  std::vector<double> extension_factors;  // longrope: [rotary_dim / 2], already chosen
+};
+
+// cos and sin of every position, float32, attention factor included. Immutable; shared by all
+// layers.
+struct RopeTable {
+  int64_t rotary_dim = 0;
+  int64_t max_positions = 0;
+  std::vector<float> cos_sin;  // [max_positions][2][rotary_dim / 2]
+};
+
+// inv_freq [rotary_dim / 2] and the factor on cos and sin, as in transformers' modeling_rope_utils
+// (float32).
+struct RopeFrequencies {
+  std::vector<float> inv_freq;
+  float attention_factor = 1.0f;
+};
+RopeFrequencies rope_frequencies(const RopeParams& params);
+std::shared_ptr<const RopeTable> make_rope_table(const RopeParams& params, int64_t max_positions);
+
+// Rotates the first rotary_dim dimensions of each head, half-split (pairs i, i + rotary_dim/2), in
+// float32; the rest is copied.
+//   x  [T, H, D]; positions are layout.positions, each < table.max_positions
+mx::array rope(const Context& context, const mx::array& x, const BatchLayoutPtr& layout,
+               std::shared_ptr<const RopeTable> table);
+
+}  // namespace quire::ops
