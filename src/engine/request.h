@@ -1,0 +1,87 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "text/grammar.h"
+
+namespace quire::engine {
+
+// How tokens are chosen and when generation ends. Checked by the server (types, ranges) and by
+// Engine::submit (limits).
+struct SamplingParams {
+  float temperature = 1.0f;                                 // 0: greedy
+  float top_p = 1.0f;                                       // (0, 1]
+  float min_p = 0.0f;                                       // [0, 1]
+  int32_t top_k = 0;                                        // 0: off
+  float presence_penalty = 0.0f, frequency_penalty = 0.0f;  // on produced tokens
+  float repetition_penalty = 1.0f;                          // on prompt and produced tokens
+  std::vector<std::pair<int32_t, float>> logit_bias;
+  std::optional<uint64_t> seed;  // absent: drawn by the engine
+  int32_t logprobs = -1;         // -1: none; n: the chosen token's and the n best
+  int32_t prompt_logprobs = -1;  // the same for each prompt token
+  int64_t max_tokens = 16;       // produced tokens; the engine lowers it to what the context leaves
+  int64_t min_tokens = 0;        // before which neither eos nor stop_token_ids can be sampled
+  bool ignore_eos = false;
+  std::vector<int32_t> stop_token_ids;
+};
+
+enum class FinishReason { kStop, kLength, kAbort, kError };
+
+struct TokenLogprob {
+  int32_t token = 0;
+  float logprob = 0.0f;
+  int32_t rank = 0;  // 1: the most likely
+  std::vector<std::pair<int32_t, float>> top;
+};
+
+// Times for the metrics, and what the prefix cache saved.
+struct RequestStats {
+  TimePoint arrived, scheduled, first_token, finished;
+  int64_t prompt_tokens = 0;
+  int64_t cached_tokens = 0;  // of the prompt, read from the prefix cache
+  int64_t output_tokens = 0;
+  int32_t preemptions = 0;
+};
+
+// What the engine tells about one request. The last event has `finish`; nothing follows it.
+struct TokenEvent {
+  std::vector<int32_t> tokens;         // newly produced, a stop token included; usually one
+  std::vector<TokenLogprob> logprobs;  // one per token if asked for
+  std::vector<TokenLogprob>
+      prompt_logprobs;  // in the first event if asked for: entries for prompt tokens 1..
+  std::optional<FinishReason> finish;
+  std::optional<int32_t> stop_token;  // the stop_token_ids member that ended it; absent for eos
+  std::string error;                  // with FinishReason::kError
+  RequestStats stats;
+};
+
+// Called on the engine thread for each event of a request; must return at once and must not throw.
+using TokenSink = std::function<void(TokenEvent&&)>;
+
+// One generation. `n` completions of one prompt are n requests (they share the prompt's blocks).
+struct Request {
+  std::vector<int32_t> prompt;  // at least one id, each inside the vocabulary
+  SamplingParams sampling;
+  std::unique_ptr<text::GrammarMatcher> grammar;  // null: unconstrained
+  std::string cache_salt;  // requests share cached prefixes only with the same salt
+  int32_t priority = 0;    // lower runs earlier, with the priority policy
+  TokenSink sink;
+};
+
+using RequestId = uint64_t;
+
+// Why a request was refused; the server maps the kind to a status.
+struct RequestError {
+  enum class Kind { kInvalid, kTooLong, kOverloaded, kShuttingDown, kEngineDead };
+  Kind kind = Kind::kInvalid;
+  std::string message;
+  std::string param;  // the field of the request at fault, if one is
+};
+
+}  // namespace quire::engine

@@ -1,0 +1,47 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "engine/request.h"
+
+namespace quire::engine {
+
+// One generation in progress, as the scheduler sees it. Lookahead is part of this state:
+//
+//   tokens         prompt and produced tokens whose values the host knows (tok_len = tokens.size())
+//   num_pending    tokens sampled on the device whose values the host has not read: 0 or 1 when a
+//   step is planned,
+//                  2 for a moment, after step t+1 is launched and before step t is read
+//   kv_len         tokens whose K and V are written or will be by a launched step
+//
+// Invariant: kv_len <= tokens.size() + num_pending. A row that feeds position kv_len samples the
+// token after it when kv_len + 1 == tokens.size() + num_pending.
+struct Sequence {
+  enum class State { kWaiting, kRunning, kFinished };
+
+  RequestId id = 0;
+  Request request;
+  State state = State::kWaiting;
+  std::vector<int32_t> tokens;
+  int64_t prompt_len = 0;
+  int64_t kv_len = 0;
+  int32_t num_pending = 0;
+  std::vector<int32_t> blocks;  // the block table; owned through the BlockManager
+  int64_t shared_len =
+      0;  // leading tokens whose K and V came from the prefix cache: never written again
+  int64_t registered_blocks = 0;  // leading blocks already offered to the prefix cache
+  uint64_t cache_node = 0;        // prefix cache position after registered_blocks
+  uint64_t seed = 0;
+  RequestStats stats;
+
+  // Where the pending token lies in the last launched step's sampled tokens; -1: none.
+  int32_t pending_row = -1;
+
+  int64_t target_len() const { return static_cast<int64_t>(tokens.size()) + num_pending; }
+  int64_t num_output() const { return static_cast<int64_t>(tokens.size()) - prompt_len; }
+};
+
+using SequencePtr = std::shared_ptr<Sequence>;
+
+}  // namespace quire::engine
