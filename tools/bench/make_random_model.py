@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+"""Writes a random-weight checkpoint of a published model's exact shape, for speed measurements.
+
+    make_random_model.py --shape qwen3-0.6b|qwen3-1.7b|llama-160m --out DIR [--dtype float32]
+
+Needs numpy, ml_dtypes and tokenizers. Tensors are streamed to disk, so that memory stays at the size
+of the largest one. Deterministic for one seed and dtype (the tokenizer also depends on the Python
+version, whose library it is trained on). The text that such a model writes is noise.
+"""
+
+import argparse
+import json
+import math
+import os
+import pathlib
+
+import ml_dtypes
+import numpy as np
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+# From the models' config.json on the hub.
+QWEN3 = {
+    "architectures": ["Qwen3ForCausalLM"],
+    "model_type": "qwen3",
+    "num_hidden_layers": 28,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "vocab_size": 151936,
+    "max_position_embeddings": 40960,
+    "rope_theta": 1000000,
+    "rms_norm_eps": 1e-6,
+    "tie_word_embeddings": True,
+}
+SHAPES = {
+    "qwen3-0.6b": QWEN3 | {"hidden_size": 1024, "intermediate_size": 3072},
+    "qwen3-1.7b": QWEN3 | {"hidden_size": 2048, "intermediate_size": 6144},
+    "llama-160m": {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_size": 768,
+        "intermediate_size": 3072,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 12,
+        "num_key_value_heads": 12,
+        "head_dim": 64,
+        "vocab_size": 32000,
+        "max_position_embeddings": 2048,
+        "rope_theta": 10000.0,
+        "rms_norm_eps": 1e-6,
+        "tie_word_embeddings": False,
+    },
+}
+COMMON = {"attention_bias": False, "hidden_act": "silu", "rope_scaling": None, "use_cache": True}
+
+# Qwen's pre-tokenizer, so that tokenization costs what it costs with the real model.
+SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+SPECIALS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+CHAT_TEMPLATE = (
+    "{%- for message in messages %}"
+    "{{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>' + '\\n' }}"
+    "{%- endfor %}"
+    "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}"
+)
+TRAINED_VOCAB = 16384
+TRAINING_BYTES = 4 << 20
+
+
+def training_files() -> list[str]:
+    """Python's own library: English and code that every machine with Python has."""
+    files, size = [], 0
+    for path in sorted(pathlib.Path(os.__file__).parent.glob("*.py")):
+        if size < TRAINING_BYTES:
+            files.append(str(path))
+            size += path.stat().st_size
+    return files
+
+
+def write_tokenizer(folder: pathlib.Path, vocab_size: int) -> dict[str, int]:
+    """Real merges for the first ids, then words that no merge reaches: every id has a text."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.Split(Regex(SPLIT), "isolated"),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+    ])
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=TRAINED_VOCAB,
+        show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    )
+    tokenizer.train(training_files(), trainer)
+    # Qwen3's specials start at 151643 and its vocabulary is padded beyond them.
+    first_special = vocab_size - (293 if vocab_size == 151936 else len(SPECIALS))
+    content = json.loads(tokenizer.to_str())
+    vocab = content["model"]["vocab"]
+    for i in range(len(vocab), first_special):
+        vocab[f"qz{i}"] = i
+    assert len(vocab) == first_special, "a filler word is a trained token too"
+    ids = {token: first_special + i for i, token in enumerate(SPECIALS)}
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    content["added_tokens"] = [
+        {"id": i, "content": token, "special": True} | flags for token, i in ids.items()
+    ]
+    write_json(folder / "tokenizer.json", content)
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "add_bos_token": False,
+        "bos_token": None,
+        "eos_token": "<|im_end|>",
+        "pad_token": "<|endoftext|>",
+        "clean_up_tokenization_spaces": False,
+        "chat_template": CHAT_TEMPLATE,
+    }
+    write_json(folder / "tokenizer_config.json", config)
+    return ids
+
+
+def write_json(path: pathlib.Path, content: dict) -> None:
+    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+
+
+def tensor_shapes(config: dict) -> dict[str, tuple[int, ...]]:
+    hidden, inner, dim = config["hidden_size"], config["intermediate_size"], config["head_dim"]
+    q, kv = config["num_attention_heads"] * dim, config["num_key_value_heads"] * dim
+    shapes = {"model.embed_tokens.weight": (config["vocab_size"], hidden)}
+    for i in range(config["num_hidden_layers"]):
+        layer = {
+            "input_layernorm": (hidden,),
+            "self_attn.q_proj": (q, hidden),
+            "self_attn.k_proj": (kv, hidden),
+            "self_attn.v_proj": (kv, hidden),
+            "self_attn.o_proj": (hidden, q),
+            "post_attention_layernorm": (hidden,),
+            "mlp.gate_proj": (inner, hidden),
+            "mlp.up_proj": (inner, hidden),
+            "mlp.down_proj": (hidden, inner),
+        }
+        if config["model_type"] == "qwen3":
+            layer |= {"self_attn.q_norm": (dim,), "self_attn.k_norm": (dim,)}
+        shapes |= {f"model.layers.{i}.{name}.weight": shape for name, shape in layer.items()}
+    shapes["model.norm.weight"] = (hidden,)
+    if not config["tie_word_embeddings"]:
+        shapes["lm_head.weight"] = shapes["model.embed_tokens.weight"]
+    return shapes
+
+
+def write_weights(path: pathlib.Path, shapes: dict, dtype: np.dtype, seed: int) -> int:
+    """The safetensors layout: length, JSON header, then the tensors without a gap."""
+    header, offset = {"__metadata__": {"format": "pt"}}, 0
+    code = {"bfloat16": "BF16", "float32": "F32"}[dtype.name]
+    for name, shape in shapes.items():
+        end = offset + math.prod(shape) * dtype.itemsize
+        header[name] = {"dtype": code, "shape": shape, "data_offsets": [offset, end]}
+        offset = end
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    rng = np.random.default_rng(seed)
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for name, shape in shapes.items():
+            center = 1.0 if len(shape) == 1 else 0.0  # a vector is a norm's weight
+            rows = shape[0] if len(shape) == 1 else max(1, (1 << 24) // shape[1])
+            for start in range(0, shape[0], rows):
+                part = (min(rows, shape[0] - start), *shape[1:])
+                values = rng.standard_normal(part, dtype=np.float32)
+                values *= np.float32(0.02)
+                values += np.float32(center)
+                file.write(values.astype(dtype).view(np.uint8).data)
+    return offset
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--shape", choices=SHAPES, required=True)
+    parser.add_argument("--out", type=pathlib.Path, required=True)
+    parser.add_argument("--dtype", choices=["bfloat16", "float32"], default="bfloat16")
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    args.out.mkdir(parents=True, exist_ok=True)
+    config = SHAPES[args.shape] | COMMON | {"torch_dtype": args.dtype}
+    ids = write_tokenizer(args.out, config["vocab_size"])
+    end = {"bos_token_id": ids["<|endoftext|>"], "pad_token_id": ids["<|endoftext|>"]}
+    write_json(args.out / "config.json", config | end | {"eos_token_id": ids["<|im_end|>"]})
+    stops = {"eos_token_id": [ids["<|im_end|>"], ids["<|endoftext|>"]], "do_sample": False}
+    write_json(args.out / "generation_config.json", end | stops)
+    shapes = tensor_shapes(config)
+    dtype = np.dtype(ml_dtypes.bfloat16 if args.dtype == "bfloat16" else np.float32)
+    size = write_weights(args.out / "model.safetensors", shapes, dtype, args.seed)
+    count = sum(math.prod(shape) for shape in shapes.values())
+    print(f"{args.shape}: {len(shapes)} tensors, {count / 1e6:.1f} M parameters, {size / 2**30:.2f} GiB")
+
+
+if __name__ == "__main__":
+    main()

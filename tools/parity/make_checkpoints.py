@@ -1,0 +1,170 @@
+#!/usr/bin/env python3
+"""Writes the tiny checkpoints of tests/parity/models and their golden outputs.
+
+    make_checkpoints.py [--out DIR] [NAME ...]
+
+Deterministic: the same package versions write the same bytes.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import zlib
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # everything is local; never ask the hub
+
+import numpy as np
+import torch
+import transformers
+
+import golden
+import tiny_tokenizer
+from variants import VARIANTS, Variant, old_keys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def random_weight(base: str, name: str, shape: torch.Size) -> torch.Tensor:
+    """Drawn from a generator of its own, so that adding a tensor changes no other one."""
+    rng = np.random.default_rng([zlib.crc32(base.encode()), zlib.crc32(name.encode())])
+    if "norm" in name:
+        return torch.from_numpy(rng.uniform(0.5, 1.6, shape).astype(np.float32))
+    # The scales give logits a standard deviation of two to three and attention scores of about
+    # two: peaked enough for clear argmaxes, flat enough that every position still counts.
+    if name.endswith("bias"):
+        std = 0.3
+    elif "embed" in name or "lm_head" in name:
+        std = 0.3
+    elif "q_proj" in name or "k_proj" in name or "qkv_proj" in name:
+        std = 0.17
+    else:
+        std = 0.13
+    return torch.from_numpy((std * rng.standard_normal(shape)).astype(np.float32))
+
+
+def build(variant: Variant, **changes) -> transformers.PreTrainedModel:
+    ids = tiny_tokenizer.special_ids()
+    config = transformers.AutoConfig.for_model(
+        variant.family,
+        bos_token_id=ids["<|bos|>"],
+        eos_token_id=ids["<|eos|>"],
+        pad_token_id=ids["<|pad|>"],
+        **json.loads(json.dumps(variant.config | changes)),
+    )
+    model = transformers.AutoModelForCausalLM.from_config(
+        config, dtype=torch.float32, attn_implementation="eager"
+    )
+    tied = config.tie_word_embeddings
+    base = variant.name.removesuffix("-bf16")
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            assert not (tied and name == "lm_head.weight")
+            parameter.copy_(random_weight(base, name, parameter.shape))
+            # Parameters only: Module.to would round the rotary tables as well.
+            parameter.data = parameter.data.to(getattr(torch, variant.dtype))
+    return model.eval()
+
+
+def write_checkpoint(variant: Variant, folder: pathlib.Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    model = build(variant)
+    model.save_pretrained(folder, max_shard_size=variant.shard_size)
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    for key in ("transformers_version", "_name_or_path"):
+        config.pop(key, None)
+    if variant.keys == "old":
+        config = old_keys(config)
+    assert ("rope_parameters" in config) == (variant.keys == "new")
+    path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+    for weights in folder.glob("*.safetensors"):
+        weights.chmod(0o644)
+    tiny_tokenizer.write(folder)
+    probe = golden.draw_prompt(variant.name, 150, 0)
+    same = golden.log_probs(model, probe) == golden.log_probs(load(folder, model.dtype), probe)
+    assert bool(same.all()), f"{variant.name}: config.json lost something"
+
+
+def load(folder: pathlib.Path, dtype: torch.dtype) -> transformers.PreTrainedModel:
+    return transformers.AutoModelForCausalLM.from_pretrained(
+        folder, dtype=dtype, attn_implementation="eager"
+    ).eval()
+
+
+def longrope_cases(variant: Variant, cases: list[dict]) -> list[dict]:
+    """The short prompts again on the long factors, for engines that fix the set at load.
+
+    transformers picks the set by the length so far. An engine with a context limit above
+    original_max_position_embeddings may use the long factors from the first token on.
+    """
+    rope = variant.config["rope_parameters"]
+    long = build(variant, rope_parameters=rope | {"short_factor": rope["long_factor"]})
+    limit = variant.config["original_max_position_embeddings"]
+    found = []
+    for one in cases:
+        length = len(one["prompt"])
+        assert length > limit or length + golden.NEW_TOKENS <= limit, "the set would change midway"
+        one["longrope"] = "long" if length > limit else "short"
+        if length <= limit:
+            found.append(golden.case(variant.name, long, length) | {"longrope": "long"})
+    return found
+
+
+def write_golden(variant: Variant, folder: pathlib.Path) -> str:
+    base = variant.name.removesuffix("-bf16")
+    model = load(folder, torch.float32)
+    cases = [golden.case(base, model, length) for length in golden.PROMPT_LENGTHS]
+    exact = golden.difference(load(folder, torch.float64), cases)
+    rounding = {"float64": round(exact, 7)}
+    if variant.dtype == "bfloat16":
+        half = golden.difference(load(folder, torch.bfloat16), cases)
+        rounding["bfloat16"] = round(half, 4)
+    # Stay far from the margin, and make sure that a forgotten feature would be seen.
+    assert exact < golden.MIN_MARGIN / 20, f"{variant.name}: ill-conditioned, {exact}"
+    effect = None
+    if variant.without is not None:
+        ablated = build(variant, **variant.without).to(torch.float32)
+        effect = round(golden.difference(ablated, cases), 4)
+        assert effect > 0.1, f"{variant.name}: the feature hardly matters, {effect}"
+    if "longrope" == variant.config["rope_parameters"]["rope_type"]:
+        cases += longrope_cases(variant, cases)
+    content = {
+        "checkpoint": variant.name,
+        "family": variant.family,
+        "config_keys": variant.keys,
+        "weights_dtype": variant.dtype,
+        "compute_dtype": "float32",
+        "transformers": transformers.__version__,
+        "rounding": rounding,
+        "feature_effect": effect,
+        "cases": cases,
+    }
+    lines = json.dumps(content, separators=(",", ":")).replace('{"prompt"', '\n{"prompt"')
+    for key in ('"tokens"', '"logprobs"', '"top"', '"prompt_logprobs"'):
+        lines = lines.replace(key + ":", "\n  " + key + ":")
+    (folder / "golden.json").write_text(lines + "\n")
+    margin = min(one["min_margin"] for one in cases)
+    return f"margin {margin:.4f}  rounding {rounding}  feature effect {effect}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "tests/parity/models")
+    parser.add_argument("names", nargs="*", help="only these variants")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    transformers.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    for variant in VARIANTS:
+        if args.names and variant.name not in args.names:
+            continue
+        folder = args.out / variant.name
+        write_checkpoint(variant, folder)
+        print(f"{variant.name:22} {write_golden(variant, folder)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,195 @@
+"""The table of tiny checkpoints: what each one is there to catch.
+
+Published checkpoints come with two spellings of the rope facts: `rope_theta` and `rope_scaling` at
+the top level (every file written before transformers 5), and one `rope_parameters` dictionary. A
+variant's `keys` says which one its config.json uses; both must load.
+"""
+
+import dataclasses
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Variant:
+    name: str
+    family: str  # transformers' model_type
+    config: dict[str, Any]
+    keys: str  # "old" or "new"
+    dtype: str = "float32"
+    shard_size: str = "1GB"
+    # Turns one feature off; the goldens must change when it does, or they would not test it.
+    without: dict[str, Any] | None = None
+
+
+BASE = {
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 320,
+    "max_position_embeddings": 512,
+    "rms_norm_eps": 1e-6,
+}
+PLAIN_ROPE = {"rope_type": "default", "rope_theta": 10000.0}
+
+# heads * head_dim = 128, twice the hidden size.
+QWEN3 = BASE | {
+    "head_dim": 32,
+    "tie_word_embeddings": True,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0},
+}
+# 331 is a multiple of nothing that a kernel likes.
+QWEN2 = BASE | {
+    "vocab_size": 331,
+    "tie_word_embeddings": True,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1000000.0},
+}
+QWEN2_YARN = QWEN2 | {
+    "vocab_size": 320,
+    "tie_word_embeddings": False,
+    "rope_parameters": {
+        "rope_type": "yarn",
+        "rope_theta": 10000.0,
+        "factor": 4.0,
+        "original_max_position_embeddings": 128,
+    },
+}
+# Layer 0 sees everything, layers 1 and 2 the last 20 tokens.
+QWEN2_SLIDING = QWEN2 | {
+    "vocab_size": 320,
+    "num_hidden_layers": 3,
+    "use_sliding_window": True,
+    "sliding_window": 20,
+    "max_window_layers": 1,
+}
+# With original_max_position_embeddings = 64 the three bands of the llama3 rule are all occupied.
+LLAMA3 = BASE | {
+    "vocab_size": 331,
+    "num_key_value_heads": 1,
+    "head_dim": 16,
+    "rms_norm_eps": 1e-5,
+    "tie_word_embeddings": False,
+    "rope_parameters": {
+        "rope_type": "llama3",
+        "rope_theta": 500000.0,
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 64,
+    },
+}
+LLAMA_LINEAR = BASE | {
+    "num_key_value_heads": 4,
+    "attention_bias": True,
+    "mlp_bias": True,
+    "tie_word_embeddings": True,
+    "rope_parameters": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0},
+}
+# head_dim is a multiple of 8 but not of 16, and heads * head_dim = 96.
+MISTRAL = BASE | {
+    "head_dim": 24,
+    "rms_norm_eps": 1e-5,
+    "sliding_window": 24,
+    "tie_word_embeddings": False,
+    "rope_parameters": PLAIN_ROPE,
+}
+PHI3 = BASE | {
+    "rms_norm_eps": 1e-5,
+    "sliding_window": 32,
+    "original_max_position_embeddings": 512,
+    "tie_word_embeddings": False,
+    "rope_parameters": PLAIN_ROPE | {"partial_rotary_factor": 1.0},
+}
+# Prompts up to 17 tokens stay on the short factors, the one of 300 is on the long ones throughout.
+PHI3_LONGROPE = PHI3 | {
+    "sliding_window": None,
+    "original_max_position_embeddings": 64,
+    "rope_parameters": {
+        "rope_type": "longrope",
+        "rope_theta": 10000.0,
+        "partial_rotary_factor": 1.0,
+        "short_factor": [1.0, 1.02, 1.05, 1.1, 1.2, 1.4, 1.7, 2.0],
+        "long_factor": [1.05, 1.3, 1.9, 2.8, 4.0, 5.5, 7.0, 8.0],
+    },
+}
+PHI3_PARTIAL = PHI3 | {
+    "sliding_window": None,
+    "num_key_value_heads": 4,
+    "tie_word_embeddings": True,
+    "rope_parameters": PLAIN_ROPE | {"partial_rotary_factor": 0.5},
+}
+
+VARIANTS = [
+    Variant("qwen3", "qwen3", QWEN3, "old"),
+    Variant("qwen3-bf16", "qwen3", QWEN3, "new", "bfloat16"),
+    Variant(
+        "qwen3-untied-sharded",
+        "qwen3",
+        QWEN3 | {"tie_word_embeddings": False, "num_key_value_heads": 4},
+        "new",
+        shard_size="300KB",
+    ),
+    Variant("qwen2", "qwen2", QWEN2, "old"),
+    Variant("qwen2-bf16", "qwen2", QWEN2, "new", "bfloat16"),
+    Variant("qwen2-yarn", "qwen2", QWEN2_YARN, "old", without={"rope_parameters": PLAIN_ROPE}),
+    Variant("qwen2-sliding", "qwen2", QWEN2_SLIDING, "old", without={"use_sliding_window": False}),
+    Variant(
+        "qwen2-sliding-bf16",
+        "qwen2",
+        QWEN2_SLIDING,
+        "new",
+        "bfloat16",
+        without={"use_sliding_window": False},
+    ),
+    Variant(
+        "llama3",
+        "llama",
+        LLAMA3,
+        "old",
+        without={"rope_parameters": {"rope_type": "default", "rope_theta": 500000.0}},
+    ),
+    Variant("llama3-bf16", "llama", LLAMA3, "new", "bfloat16"),
+    Variant("llama-linear-bias", "llama", LLAMA_LINEAR, "old", without={"rope_parameters": PLAIN_ROPE}),
+    Variant("mistral", "mistral", MISTRAL, "new", without={"sliding_window": None}),
+    Variant("mistral-bf16", "mistral", MISTRAL, "old", "bfloat16", without={"sliding_window": None}),
+    Variant("phi3", "phi3", PHI3, "old", without={"sliding_window": None}),
+    Variant("phi3-bf16", "phi3", PHI3, "new", "bfloat16", without={"sliding_window": None}),
+    Variant(
+        "phi3-longrope",
+        "phi3",
+        PHI3_LONGROPE,
+        "old",
+        without={"rope_parameters": PHI3["rope_parameters"]},
+    ),
+    Variant(
+        "phi3-partial",
+        "phi3",
+        PHI3_PARTIAL,
+        "new",
+        without={"rope_parameters": PLAIN_ROPE | {"partial_rotary_factor": 1.0}},
+    ),
+]
+
+
+def old_keys(config: dict[str, Any]) -> dict[str, Any]:
+    """The same facts as checkpoints on the hub from before transformers 5 spell them."""
+    config = dict(config)
+    rope = dict(config.pop("rope_parameters"))
+    config["torch_dtype"] = config.pop("dtype")
+    config["rope_theta"] = rope.pop("rope_theta")
+    partial = rope.pop("partial_rotary_factor", None)
+    if partial is not None and partial != 1.0:
+        config["partial_rotary_factor"] = partial
+    # Llama 3 says rope_type; the older yarn, linear and longrope files say type.
+    kind = rope.pop("rope_type")
+    if "original_max_position_embeddings" in config:  # Phi 3 keeps it at the top level only
+        rope.pop("original_max_position_embeddings", None)
+    rope["rope_type" if kind == "llama3" else "type"] = kind
+    config["rope_scaling"] = None if kind == "default" else rope
+    config.pop("layer_types", None)  # implied by use_sliding_window and max_window_layers
+    if config["model_type"] == "qwen2" and not config["use_sliding_window"]:
+        config["sliding_window"] = 24  # as in Qwen2: stated, but not in use
+    if config.get("head_dim") == config["hidden_size"] // config["num_attention_heads"]:
+        del config["head_dim"]  # older files leave it to the reader
+    return config
