@@ -1,0 +1,67 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace quire::formats {
+
+// Element types of stored tensors. The float8 types and F4 are the OCP ones, as in safetensors.
+enum class DType : uint8_t {
+  kBool,
+  kU8,
+  kI8,
+  kU16,
+  kI16,
+  kU32,
+  kI32,
+  kU64,
+  kI64,
+  kF4,
+  kF8E4M3,
+  kF8E5M2,
+  kF8E8M0,
+  kF16,
+  kBF16,
+  kF32,
+  kF64,
+};
+
+// Bits per element: 4 for kF4, else a multiple of 8.
+int dtype_bits(DType dtype);
+
+// Bytes per element. kF4 has none (two elements share a byte): asking for it is a bug.
+int dtype_size(DType dtype);
+
+// The safetensors name ("BF16", "F8_E4M3").
+std::string_view dtype_name(DType dtype);
+
+// The other way round; nothing for a name that this program does not know.
+std::optional<DType> dtype_from_name(std::string_view safetensors_name);
+
+// A tensor as it lies in a file: C order, little-endian. The bytes belong to the mapping of the
+// file and live as long as the Checkpoint (or SafetensorsFile) that gave them. They start at any
+// address: copy elements with memcpy, never through a cast pointer. Every dim is in
+// [0, kMaxDim], and bytes.size() is exactly what the shape and dtype need.
+struct RawTensor {
+  std::string name;
+  DType dtype = DType::kF32;
+  std::vector<int64_t> shape;  // empty: a scalar, one element
+  std::span<const std::byte> bytes;
+  std::string file;  // path of the file, for error messages
+
+  // Product of the dims; cannot overflow in a RawTensor that a reader made.
+  int64_t num_elements() const;
+};
+
+// Arrays count a dim in 32 bits further down, so a larger one is refused where it is read.
+inline constexpr int64_t kMaxDim = INT32_MAX;
+inline constexpr size_t kMaxDims = 16;
+
+// `text` quoted and escaped for an error message, cut if long: names come from untrusted files.
+std::string quoted(std::string_view text);
+
+}  // namespace quire::formats
