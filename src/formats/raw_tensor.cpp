@@ -57,7 +57,7 @@ int64_t RawTensor::num_elements() const {
   return n;
 }
 
-std::string quoted(std::string_view text) {
+std::string quote_name(std::string_view text) {
   constexpr size_t kMost = 120;
   std::string out;
   append_json_string(out, text.substr(0, kMost));

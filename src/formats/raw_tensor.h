@@ -62,6 +62,6 @@ inline constexpr int64_t kMaxDim = INT32_MAX;
 inline constexpr size_t kMaxDims = 16;
 
 // `text` quoted and escaped for an error message, cut if long: names come from untrusted files.
-std::string quoted(std::string_view text);
+std::string quote_name(std::string_view text);
 
 }  // namespace quire::formats

@@ -26,7 +26,7 @@ std::string SafetensorsHandler::where() const {
     case State::kMetadataValue:
       return "__metadata__: ";
     default:
-      return "tensor " + quoted(entry_.name) + ": ";
+      return "tensor " + quote_name(entry_.name) + ": ";
   }
 }
 
@@ -92,14 +92,14 @@ bool SafetensorsHandler::on_key(json::string_view s, size_t, json::error_code& e
   std::string key = std::exchange(text_, {});
   if (state_ == State::kTopKey) return top_key(std::move(key), ec);
   if (state_ == State::kTensorKey) return tensor_key(key, ec);
-  if (header.metadata.count(key) != 0) return fail(ec, "key " + quoted(key) + " appears twice");
+  if (header.metadata.count(key) != 0) return fail(ec, "key " + quote_name(key) + " appears twice");
   metadata_key_ = std::move(key);
   return go(State::kMetadataValue);
 }
 
 bool SafetensorsHandler::top_key(std::string key, json::error_code& ec) {
   if (!top_keys_.insert(key).second) {
-    return fail(ec, "tensor " + quoted(key) + " appears twice in the header");
+    return fail(ec, "tensor " + quote_name(key) + " appears twice in the header");
   }
   if (key == "__metadata__") return go(State::kMetadataObject);
   entry_.name = std::move(key);
@@ -111,8 +111,9 @@ bool SafetensorsHandler::tensor_key(const std::string& key, json::error_code& ec
                              : key == "shape"        ? std::pair(kHasShape, State::kShapeArray)
                              : key == "data_offsets" ? std::pair(kHasOffsets, State::kOffsetsArray)
                                                      : std::pair(kHasAll, State::kDone);
-  if (next == State::kDone) return fail(ec, "unknown key " + quoted(key) + " in its entry");
-  if ((fields_ & field) != 0) return fail(ec, "key " + quoted(key) + " appears twice in its entry");
+  if (next == State::kDone) return fail(ec, "unknown key " + quote_name(key) + " in its entry");
+  if ((fields_ & field) != 0)
+    return fail(ec, "key " + quote_name(key) + " appears twice in its entry");
   fields_ |= field;
   return go(next);
 }
@@ -126,7 +127,7 @@ bool SafetensorsHandler::on_string(json::string_view s, size_t, json::error_code
   }
   if (state_ != State::kDtype) return unexpected(ec);
   const std::optional<DType> dtype = dtype_from_name(text);
-  if (!dtype) return fail(ec, "unknown dtype " + quoted(text));
+  if (!dtype) return fail(ec, "unknown dtype " + quote_name(text));
   entry_.dtype = *dtype;
   return go(State::kTensorKey);
 }

@@ -12,7 +12,9 @@ namespace {
 
 using Error = Err<std::string>;
 
-std::string about(const SafetensorsEntry& entry) { return "tensor " + quoted(entry.name) + ": "; }
+std::string about(const SafetensorsEntry& entry) {
+  return "tensor " + quote_name(entry.name) + ": ";
+}
 
 uint64_t read_u64_le(std::string_view bytes) {
   uint64_t value = 0;
@@ -75,7 +77,7 @@ Result<void, std::string> check_tiling(const std::vector<SafetensorsEntry>& entr
   const SafetensorsEntry* previous = nullptr;
   for (const SafetensorsEntry& entry : entries) {
     if (entry.begin < expected) {
-      return Error{about(entry) + "its data overlaps that of tensor " + quoted(previous->name)};
+      return Error{about(entry) + "its data overlaps that of tensor " + quote_name(previous->name)};
     }
     if (entry.begin > expected) {
       return Error{about(entry) + "its data begins at byte " + std::to_string(entry.begin) +
@@ -87,7 +89,7 @@ Result<void, std::string> check_tiling(const std::vector<SafetensorsEntry>& entr
   if (expected == data_size) return {};
   return Error{std::to_string(data_size - expected) +
                " bytes at the end of the file belong to no " + "tensor" +
-               (previous ? " (the last one is " + quoted(previous->name) + ")" : "")};
+               (previous ? " (the last one is " + quote_name(previous->name) + ")" : "")};
 }
 
 Result<SafetensorsHeader, std::string> parse_text(std::string_view text) {

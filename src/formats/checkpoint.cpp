@@ -1,0 +1,130 @@
+#include "formats/checkpoint.h"
+
+#include <filesystem>
+#include <set>
+#include <utility>
+
+#include "base/error.h"
+
+namespace quire::formats {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kExpected =
+    "expected a Hugging Face model folder with config.json and *.safetensors";
+
+bool exists(const std::string& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+// Shards must lie in the folder itself: an index from the net must not reach other files.
+void check_shard_name(const std::string& index_path, const std::string& tensor,
+                      const std::string& shard) {
+  if (!shard.empty() && shard != "." && shard != ".." &&
+      shard.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos)
+    return;
+  throw LoadError(index_path + ": tensor " + quote_name(tensor) + " is mapped to " +
+                  quote_name(shard) + "; a shard must be a plain file name in the model folder");
+}
+
+// tensor name -> shard file name
+using WeightMap = std::map<std::string, std::string>;
+
+WeightMap read_weight_map(const std::string& index_path) {
+  const json::value raw = read_json_object(index_path, {.max_bytes = 256u << 20});
+  const ConfigReader index(index_path, raw.get_object());
+  const json::object* entries = index.find_object("weight_map");
+  if (!entries || entries->empty()) index.fail("weight_map", "is missing or empty");
+  WeightMap out;
+  for (const auto& entry : *entries) {
+    const std::string tensor(entry.key().data(), entry.key().size());
+    if (!entry.value().is_string()) {
+      throw LoadError(index_path + ": the shard of tensor " + quote_name(tensor) +
+                      " must be a file name");
+    }
+    const std::string shard(entry.value().get_string().c_str(), entry.value().get_string().size());
+    check_shard_name(index_path, tensor, shard);
+    out.emplace(tensor, shard);
+  }
+  return out;
+}
+
+}  // namespace
+
+void Checkpoint::add_shard(const std::string& path) {
+  files_.push_back(SafetensorsFile::open(path));
+  for (const RawTensor& tensor : files_.back().tensors()) {
+    const auto [other, is_new] = tensors_.emplace(tensor.name, &tensor);
+    if (!is_new) {
+      throw LoadError("tensor " + quote_name(tensor.name) + " is in two shards, " +
+                      other->second->file + " and " + path + "; download the model again");
+    }
+    total_bytes_ += tensor.bytes.size();
+  }
+}
+
+void Checkpoint::add_indexed_shards(const std::string& index_path) {
+  const WeightMap weights = read_weight_map(index_path);
+  std::map<std::string, std::string> shards;  // shard -> one tensor of it, for messages
+  for (const auto& [tensor, shard] : weights) shards.emplace(shard, tensor);
+  for (const auto& [shard, tensor] : shards) {
+    const std::string path = dir_ + "/" + shard;
+    if (!exists(path)) {
+      throw LoadError(path + ": the shard is missing, but " + index_path + " maps tensor " +
+                      quote_name(tensor) + " to it; download the model again");
+    }
+    add_shard(path);
+  }
+  for (const auto& [tensor, shard] : weights) {
+    const RawTensor* found = find(tensor);
+    if (found && found->file == dir_ + "/" + shard) continue;
+    throw LoadError(dir_ + "/" + shard + ": tensor " + quote_name(tensor) + " is missing, but " +
+                    index_path + " maps it to this shard; download the model again");
+  }
+}
+
+Checkpoint Checkpoint::open(const std::string& dir) {
+  std::error_code ignored;
+  if (!fs::is_directory(dir, ignored))
+    throw LoadError(dir + (exists(dir) ? ": not a folder; " : ": does not exist; ") + kExpected);
+  Checkpoint out;
+  out.dir_ = dir;
+  while (out.dir_.size() > 1 && out.dir_.back() == '/') out.dir_.pop_back();
+  if (!exists(out.dir_ + "/config.json"))
+    throw LoadError(dir + ": has no config.json; " + kExpected);
+  out.config_ = read_hf_config(out.dir_ + "/config.json");
+  out.generation_config_ = read_generation_config(out.dir_ + "/generation_config.json");
+  const std::string single = out.dir_ + "/model.safetensors";
+  const std::string index = single + ".index.json";
+  if (exists(single)) {  // transformers prefers it too; some writers add an index beside it
+    out.add_shard(single);
+  } else if (exists(index)) {
+    out.add_indexed_shards(index);
+  } else {
+    throw LoadError(dir + ": has neither model.safetensors nor model.safetensors.index.json; " +
+                    kExpected);
+  }
+  return out;
+}
+
+std::vector<int64_t> Checkpoint::eos_token_ids() const {
+  std::set<int64_t> ids(config_.eos_token_ids.begin(), config_.eos_token_ids.end());
+  ids.insert(generation_config_.eos_token_ids.begin(), generation_config_.eos_token_ids.end());
+  return {ids.begin(), ids.end()};
+}
+
+std::vector<std::string> Checkpoint::names() const {
+  std::vector<std::string> out;
+  out.reserve(tensors_.size());
+  for (const auto& [name, tensor] : tensors_) out.push_back(name);
+  return out;
+}
+
+const RawTensor* Checkpoint::find(std::string_view name) const {
+  const auto found = tensors_.find(name);
+  return found == tensors_.end() ? nullptr : found->second;
+}
+
+}  // namespace quire::formats

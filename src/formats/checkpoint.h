@@ -1,0 +1,47 @@
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/hf_config.h"
+#include "formats/raw_tensor.h"
+#include "formats/safetensors.h"
+
+namespace quire::formats {
+
+// A Hugging Face model folder: its configs and its tensors, all mapped and checked. Tensors come
+// from model.safetensors, or from the shards that model.safetensors.index.json lists.
+class Checkpoint {
+ public:
+  // Throws LoadError naming the file, the tensor or key, and the remedy.
+  static Checkpoint open(const std::string& dir);
+
+  const std::string& dir() const { return dir_; }
+  const HfConfig& config() const { return config_; }
+  const GenerationConfig& generation_config() const { return generation_config_; }
+
+  // Ids that end a generation: those of both configs, ascending.
+  std::vector<int64_t> eos_token_ids() const;
+
+  // Names of all tensors, ascending.
+  std::vector<std::string> names() const;
+  // Null if there is none. Valid, with its bytes, as long as this object, wherever it is moved.
+  const RawTensor* find(std::string_view name) const;
+  uint64_t total_bytes() const { return total_bytes_; }
+
+ private:
+  Checkpoint() = default;
+  void add_shard(const std::string& path);
+  void add_indexed_shards(const std::string& index_path);
+
+  std::string dir_;
+  HfConfig config_;
+  GenerationConfig generation_config_;
+  std::vector<SafetensorsFile> files_;
+  std::map<std::string, const RawTensor*, std::less<>> tensors_;
+  uint64_t total_bytes_ = 0;
+};
+
+}  // namespace quire::formats

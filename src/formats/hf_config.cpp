@@ -1,0 +1,153 @@
+#include "formats/hf_config.h"
+
+#include <utility>
+
+namespace quire::formats {
+namespace {
+
+// Limits far above any model and far below what overflows when multiplied by a few others.
+constexpr IntRange kWidth{.min = 1, .max = 1 << 24};
+constexpr IntRange kHeads{.min = 1, .max = 1 << 16};
+constexpr IntRange kCount{.min = 1, .max = INT32_MAX};
+constexpr IntRange kTokenId{.min = 0, .max = INT32_MAX};
+
+const json::object* text_config(const json::value& raw) {
+  const json::value* text = raw.get_object().if_contains("text_config");
+  return text && text->is_object() ? &text->get_object() : nullptr;
+}
+
+void read_names(const ConfigReader& top, const ConfigReader& config, HfConfig& out) {
+  out.architectures = top.get_strings("architectures");
+  if (out.architectures.empty()) {
+    top.fail("architectures",
+             "is missing; expected the config.json of a Hugging Face model, which names its "
+             "architecture");
+  }
+  out.model_type = top.find_string("model_type").value_or("");
+  for (const char* key : {"dtype", "torch_dtype"}) {
+    const auto name = config.find_string(key);
+    if (!name) continue;
+    out.dtype = *name == "float32"    ? DType::kF32
+                : *name == "float16"  ? DType::kF16
+                : *name == "bfloat16" ? DType::kBF16
+                                      : std::optional<DType>();
+    if (!out.dtype)
+      config.fail(key, "must be float32, float16 or bfloat16, not " + quote_name(*name));
+    return;
+  }
+}
+
+void read_sizes(const ConfigReader& config, HfConfig& out) {
+  out.hidden_size = config.require_int("hidden_size", kWidth);
+  out.intermediate_size = config.find_int("intermediate_size", kWidth).value_or(0);
+  out.num_hidden_layers = config.require_int("num_hidden_layers", {.min = 1, .max = 9999});
+  out.num_attention_heads = config.require_int("num_attention_heads", kHeads);
+  out.num_key_value_heads =
+      config.find_int("num_key_value_heads", kHeads).value_or(out.num_attention_heads);
+  if (out.num_attention_heads % out.num_key_value_heads != 0) {
+    config.fail("num_key_value_heads", "is " + std::to_string(out.num_key_value_heads) +
+                                           ", which does not divide num_attention_heads (" +
+                                           std::to_string(out.num_attention_heads) + ")");
+  }
+  const auto head_dim = config.find_int("head_dim", {.min = 1, .max = 1 << 14});
+  if (!head_dim && out.hidden_size % out.num_attention_heads != 0) {
+    config.fail("num_attention_heads", "is " + std::to_string(out.num_attention_heads) +
+                                           ", which does not divide hidden_size (" +
+                                           std::to_string(out.hidden_size) +
+                                           "), and there is no head_dim");
+  }
+  out.head_dim = head_dim.value_or(out.hidden_size / out.num_attention_heads);
+  out.vocab_size = config.require_int("vocab_size", {.min = 1, .max = 1 << 28});
+  out.max_position_embeddings = config.require_int("max_position_embeddings", kCount);
+}
+
+void read_details(const ConfigReader& config, HfConfig& out) {
+  constexpr RealRange kEps{.min = 0.0, .max = 1.0};
+  out.rms_norm_eps = config.find_double("rms_norm_eps", kEps).value_or(out.rms_norm_eps);
+  out.tie_word_embeddings = config.find_bool("tie_word_embeddings").value_or(false);
+  out.attention_bias = config.find_bool("attention_bias").value_or(false);
+  out.mlp_bias = config.find_bool("mlp_bias").value_or(false);
+  auto act = config.find_string("hidden_act");
+  if (!act) act = config.find_string("hidden_activation");
+  out.hidden_act = act.value_or(out.hidden_act);
+  out.sliding_window = config.find_int("sliding_window", kCount);
+  out.use_sliding_window = config.find_bool("use_sliding_window");
+  out.max_window_layers = config.find_int("max_window_layers", {.min = 0, .max = INT32_MAX});
+  out.layer_types = config.get_strings("layer_types");
+  if (!out.layer_types.empty() &&
+      out.layer_types.size() != static_cast<size_t>(out.num_hidden_layers)) {
+    config.fail("layer_types", "lists " + std::to_string(out.layer_types.size()) +
+                                   " layers, but num_hidden_layers is " +
+                                   std::to_string(out.num_hidden_layers));
+  }
+}
+
+// -1 stands for "none" in some files.
+std::optional<int64_t> find_token_id(const ConfigReader& config, std::string_view key) {
+  const auto id = config.find_int(key, {.min = -1, .max = kTokenId.max});
+  return id == -1 ? std::nullopt : id;
+}
+
+void read_quantization(const ConfigReader& config, HfConfig& out) {
+  for (const char* key : {"quantization", "quantization_config"}) {
+    const json::object* object = config.find_object(key);
+    if (!object) continue;
+    out.quantization = *object;
+    return;
+  }
+}
+
+}  // namespace
+
+HfConfig parse_hf_config(json::value raw, const std::string& file) {
+  HfConfig out;
+  out.file = file;
+  out.raw = std::move(raw);
+  const ConfigReader top(file, out.raw.get_object());
+  top.find_object("text_config");  // refuses another type
+  const ConfigReader config = out.reader();
+  read_names(top, config, out);
+  read_sizes(config, out);
+  read_details(config, out);
+  out.bos_token_id = find_token_id(config, "bos_token_id");
+  out.eos_token_ids = config.get_ints("eos_token_id", kTokenId);
+  out.pad_token_id = find_token_id(config, "pad_token_id");
+  RopeConfigs rope = read_rope_configs(
+      config, {.head_dim = out.head_dim, .max_position_embeddings = out.max_position_embeddings});
+  out.rope = std::move(rope.rope);
+  out.rope_by_layer_type = std::move(rope.by_layer_type);
+  read_quantization(config, out);
+  return out;
+}
+
+HfConfig read_hf_config(const std::string& file) {
+  return parse_hf_config(read_json_object(file), file);
+}
+
+ConfigReader HfConfig::reader() const {
+  const json::object* text = text_config(raw);
+  return text ? ConfigReader(file, *text, &raw.get_object()) : ConfigReader(file, raw.get_object());
+}
+
+const RopeConfig& HfConfig::rope_for(const std::string& layer_type) const {
+  const auto found = rope_by_layer_type.find(layer_type);
+  return found == rope_by_layer_type.end() ? rope : found->second;
+}
+
+int64_t HfConfig::get_int(std::string_view key, int64_t fallback, IntRange range) const {
+  return reader().find_int(key, range).value_or(fallback);
+}
+
+double HfConfig::get_double(std::string_view key, double fallback, RealRange range) const {
+  return reader().find_double(key, range).value_or(fallback);
+}
+
+bool HfConfig::get_bool(std::string_view key, bool fallback) const {
+  return reader().find_bool(key).value_or(fallback);
+}
+
+std::string HfConfig::get_string(std::string_view key, std::string_view fallback) const {
+  return reader().find_string(key).value_or(std::string(fallback));
+}
+
+}  // namespace quire::formats

@@ -1,0 +1,139 @@
+#include "formats/rope_config.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <utility>
+
+namespace quire::formats {
+namespace {
+
+constexpr RealRange kPositive{.min = 0.0, .max = 1e12, .min_inclusive = false};
+
+// "su" is what the first Phi-3 files call longrope. "mrope" (Qwen-VL) rotates text like "default":
+// its sections differ only for images.
+std::string canonical_type(std::string type) {
+  if (type == "su") return "longrope";
+  if (type == "mrope") return "default";
+  return type;
+}
+
+std::string read_type(const ConfigReader& rope) {
+  auto type = rope.find_string("rope_type");
+  if (!type) type = rope.find_string("type");
+  std::string name = canonical_type(type.value_or("default"));
+  constexpr std::array<std::string_view, 6> kKnown = {"default", "linear", "dynamic",
+                                                      "llama3",  "yarn",   "longrope"};
+  if (std::find(kKnown.begin(), kKnown.end(), name) == kKnown.end()) {
+    rope.fail("rope_type", "is \"" + name +
+                               "\"; supported are default, linear, dynamic, llama3, yarn and "
+                               "longrope");
+  }
+  return name;
+}
+
+// The factor may be left out where transformers derives it from the two lengths.
+double read_factor(const ConfigReader& rope, const RopeConfig& out, const RopeContext& context) {
+  if (out.type == "default") return 1.0;
+  if (out.type != "yarn" && out.type != "longrope") return rope.require_double("factor", kPositive);
+  const double derived = static_cast<double>(context.max_position_embeddings) /
+                         static_cast<double>(out.original_max_position_embeddings);
+  return rope.find_double("factor", kPositive).value_or(derived);
+}
+
+void read_llama3(const ConfigReader& rope, RopeConfig& out) {
+  out.low_freq_factor = rope.require_double("low_freq_factor", kPositive);
+  out.high_freq_factor = rope.require_double("high_freq_factor", kPositive);
+  if (out.high_freq_factor <= out.low_freq_factor)
+    rope.fail("high_freq_factor", "must be greater than low_freq_factor");
+}
+
+void read_yarn(const ConfigReader& rope, RopeConfig& out) {
+  out.beta_fast = rope.find_double("beta_fast", kPositive).value_or(out.beta_fast);
+  out.beta_slow = rope.find_double("beta_slow", kPositive).value_or(out.beta_slow);
+  if (out.beta_fast < out.beta_slow) rope.fail("beta_fast", "must not be less than beta_slow");
+  out.mscale = rope.find_double("mscale", {.min = 0.0});
+  out.mscale_all_dim = rope.find_double("mscale_all_dim", {.min = 0.0});
+  out.truncate = rope.find_bool("truncate").value_or(out.truncate);
+}
+
+void read_longrope(const ConfigReader& rope, const RopeContext& context, RopeConfig& out) {
+  const auto rotary =
+      static_cast<int64_t>(static_cast<double>(context.head_dim) * out.partial_rotary_factor);
+  const auto read = [&](std::string_view key) {
+    std::vector<double> factors = rope.get_doubles(key, kPositive);
+    if (factors.size() != static_cast<size_t>(rotary / 2)) {
+      rope.fail(key, "must list " + std::to_string(rotary / 2) +
+                         " numbers (half of the rotary dims), not " +
+                         std::to_string(factors.size()));
+    }
+    return factors;
+  };
+  out.short_factor = read("short_factor");
+  out.long_factor = read("long_factor");
+}
+
+// One set of rope keys; `config` gives what stands outside of it. A top-level length of pretraining
+// (Phi-3) wins over the one inside.
+RopeConfig read_one(const ConfigReader& config, const ConfigReader& rope,
+                    const RopeContext& context) {
+  constexpr IntRange kLength{.min = 1, .max = INT32_MAX};
+  constexpr RealRange kShare{.min = 0.0, .max = 1.0, .min_inclusive = false};
+  RopeConfig out;
+  out.type = read_type(rope);
+  auto theta = rope.find_double("rope_theta", kPositive);
+  if (!theta) theta = config.find_double("rope_theta", kPositive);
+  out.theta = theta.value_or(out.theta);
+  auto partial = rope.find_double("partial_rotary_factor", kShare);
+  if (!partial) partial = config.find_double("partial_rotary_factor", kShare);
+  out.partial_rotary_factor = partial.value_or(out.partial_rotary_factor);
+  auto original = config.find_int("original_max_position_embeddings", kLength);
+  if (!original) original = rope.find_int("original_max_position_embeddings", kLength);
+  out.original_max_position_embeddings = original.value_or(context.max_position_embeddings);
+  out.factor = read_factor(rope, out, context);
+  out.attention_factor = rope.find_double("attention_factor", {.min = 0.0});
+  if (out.type == "llama3") read_llama3(rope, out);
+  if (out.type == "yarn") read_yarn(rope, out);
+  if (out.type == "longrope") read_longrope(rope, context, out);
+  return out;
+}
+
+// Nested per layer type: every value is an object (or null for layers without rope).
+bool is_nested(const json::object& rope) {
+  if (rope.empty()) return false;
+  return std::all_of(rope.begin(), rope.end(), [](const auto& entry) {
+    return entry.value().is_object() || entry.value().is_null();
+  });
+}
+
+RopeConfigs read_nested(const ConfigReader& config, const ConfigReader& rope,
+                        const json::object& layers, const RopeContext& context) {
+  RopeConfigs out;
+  for (const auto& entry : layers) {
+    if (entry.value().is_null()) continue;
+    const std::string layer_type(entry.key().data(), entry.key().size());
+    out.by_layer_type[layer_type] =
+        read_one(config, rope.inside(layer_type, entry.value().get_object()), context);
+  }
+  if (out.by_layer_type.empty()) return out;
+  const auto full = out.by_layer_type.find("full_attention");
+  out.rope = (full != out.by_layer_type.end() ? full : out.by_layer_type.begin())->second;
+  return out;
+}
+
+}  // namespace
+
+RopeConfigs read_rope_configs(const ConfigReader& config, const RopeContext& context) {
+  const json::object none;
+  for (const char* key : {"rope_parameters", "rope_scaling"}) {
+    const json::object* object = config.find_object(key);
+    if (!object || object->empty()) continue;
+    const ConfigReader rope = config.inside(key, *object);
+    if (is_nested(*object)) return read_nested(config, rope, *object, context);
+    return {.rope = read_one(config, rope, context), .by_layer_type = {}};
+  }
+  return {.rope = read_one(config, config.inside("rope_scaling", none), context),
+          .by_layer_type = {}};
+}
+
+}  // namespace quire::formats
