@@ -1,5 +1,7 @@
 #include "ops/context.h"
 
+#include <stdexcept>
+
 namespace quire::ops {
 
 std::atomic<int64_t>& KernelLog::counter(std::string_view op, std::string_view kernel) {
@@ -27,6 +29,12 @@ std::map<std::string, int64_t> KernelLog::snapshot() const {
 Context make_context(int num_threads) {
   return {.pool = std::make_shared<ThreadPool>(num_threads),
           .kernels = std::make_shared<KernelLog>()};
+}
+
+void note_reference(const Context& context, const char* op) {
+  if (context.require_kernels && !context.use_reference)
+    throw std::runtime_error(std::string(op) + ": no kernel here, and kernels are required");
+  context.kernels->counter(op, "reference").fetch_add(1, std::memory_order_relaxed);
 }
 
 }  // namespace quire::ops

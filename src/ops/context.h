@@ -38,4 +38,8 @@ struct Context {
 
 Context make_context(int num_threads);
 
+// Counts "op/reference". Every op calls it where it falls back to its reference; throws
+// std::runtime_error if kernels are required and the reference was not asked for.
+void note_reference(const Context& context, const char* op);
+
 }  // namespace quire::ops
