@@ -121,6 +121,18 @@ RopeConfigs read_nested(const ConfigReader& config, const ConfigReader& rope,
   return out;
 }
 
+// Gemma 3 as transformers 4 writes it: sliding layers rotate with a base of their own, unscaled.
+RopeConfigs with_local_rope(const ConfigReader& config, RopeConfig rope) {
+  RopeConfigs out{.rope = std::move(rope), .by_layer_type = {}};
+  const auto local = config.find_double("rope_local_base_freq", kPositive);
+  if (!local) return out;
+  RopeConfig sliding;
+  sliding.theta = *local;
+  sliding.original_max_position_embeddings = out.rope.original_max_position_embeddings;
+  out.by_layer_type = {{"full_attention", out.rope}, {"sliding_attention", sliding}};
+  return out;
+}
+
 }  // namespace
 
 RopeConfigs read_rope_configs(const ConfigReader& config, const RopeContext& context) {
@@ -130,10 +142,9 @@ RopeConfigs read_rope_configs(const ConfigReader& config, const RopeContext& con
     if (!object || object->empty()) continue;
     const ConfigReader rope = config.inside(key, *object);
     if (is_nested(*object)) return read_nested(config, rope, *object, context);
-    return {.rope = read_one(config, rope, context), .by_layer_type = {}};
+    return with_local_rope(config, read_one(config, rope, context));
   }
-  return {.rope = read_one(config, config.inside("rope_scaling", none), context),
-          .by_layer_type = {}};
+  return with_local_rope(config, read_one(config, config.inside("rope_scaling", none), context));
 }
 
 }  // namespace quire::formats

@@ -94,7 +94,7 @@ Result<void, std::string> check_tiling(const std::vector<SafetensorsEntry>& entr
 
 Result<SafetensorsHeader, std::string> parse_text(std::string_view text) {
   json::parse_options options;
-  options.max_depth = 3;  // the header, a tensor's entry, its shape
+  options.max_depth = 4;  // one more than a header needs: there the handler names the tensor
   json::basic_parser<SafetensorsHandler> parser(options);
   json::error_code error;
   const size_t consumed = parser.write_some(false, text.data(), text.size(), error);

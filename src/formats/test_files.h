@@ -1,0 +1,58 @@
+#pragma once
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "base/error.h"
+
+// Helpers of this room's tests: files made in code, and the message of the error they cause.
+namespace quire::formats::testing {
+
+// A folder that is removed at the end of the test.
+class TempDir {
+ public:
+  TempDir() {
+    std::string name = (std::filesystem::temp_directory_path() / "quire-XXXXXX").string();
+    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("cannot make " + name);
+    path_ = name;
+  }
+  ~TempDir() { std::filesystem::remove_all(path_); }
+  TempDir(const TempDir&) = delete;
+  TempDir& operator=(const TempDir&) = delete;
+
+  const std::string& path() const { return path_; }
+  std::string write(const std::string& name, const std::string& contents) const {
+    const std::string path = path_ + "/" + name;
+    std::ofstream(path, std::ios::binary) << contents;
+    return path;
+  }
+
+ private:
+  std::string path_;
+};
+
+// The bytes of a safetensors file with this header and `data_size` bytes 0, 1, 2...
+inline std::string safetensors_bytes(const std::string& header, size_t data_size) {
+  std::string out;
+  for (int i = 0; i < 8; ++i) out += static_cast<char>(uint64_t{header.size()} >> (8 * i));
+  out += header;
+  for (size_t i = 0; i < data_size; ++i) out += static_cast<char>(i);
+  return out;
+}
+
+// The message of the LoadError that `call` throws; "" and a failed test if it throws none.
+template <class Call>
+std::string load_error(Call&& call) {
+  try {
+    call();
+  } catch (const LoadError& error) {
+    return error.what();
+  }
+  ADD_FAILURE() << "no LoadError";
+  return "";
+}
+
+}  // namespace quire::formats::testing
