@@ -1,0 +1,42 @@
+//! The one error type that crosses the bridge, and the guard against panics.
+
+use std::fmt;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+
+/// A message for the client or the operator. cxx turns it into `rust::Error`.
+#[derive(Debug)]
+pub struct TextError(pub String);
+
+impl fmt::Display for TextError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+pub type TextResult<T> = Result<T, TextError>;
+
+pub fn fail<T>(message: impl fmt::Display) -> TextResult<T> {
+    Err(TextError(message.to_string()))
+}
+
+/// Runs a bridged body. A panic that reached cxx would abort the process, so it becomes an error:
+/// one hostile request must never take the server down.
+pub fn guard<T>(what: &str, body: impl FnOnce() -> TextResult<T>) -> TextResult<T> {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(result) => result,
+        Err(payload) => {
+            let reason = payload
+                .downcast_ref::<String>()
+                .map(String::as_str)
+                .or_else(|| payload.downcast_ref::<&str>().copied())
+                .unwrap_or("unknown cause");
+            fail(format!("{what}: internal error: {reason}"))
+        }
+    }
+}
+
+/// The bytes as text, or an error that says where they stop being UTF-8.
+pub fn utf8<'a>(bytes: &'a [u8], what: &str) -> TextResult<&'a str> {
+    std::str::from_utf8(bytes)
+        .map_err(|e| TextError(format!("{what} is not valid UTF-8 (byte {})", e.valid_up_to())))
+}

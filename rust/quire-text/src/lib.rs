@@ -1,0 +1,241 @@
+//! Tokenizers, chat templates and grammars behind Quire's `src/text`. C++ sees only what the bridge
+//! below declares; every bridged body is guarded so that neither a panic nor a deep recursion can
+//! take the server down.
+
+mod big_stack;
+mod error;
+mod grammar;
+mod model_files;
+mod pieces;
+mod template;
+mod tokenizer;
+
+use error::{guard, utf8, TextError, TextResult};
+use grammar::{Factory, GrammarState};
+use std::path::Path;
+use template::{ChatTemplates, Input, Limits, Now};
+use tokenizer::TextTokenizer;
+
+#[cxx::bridge(namespace = "quire::text::rs")]
+mod ffi {
+    /// Everything the C++ side keeps about the vocabulary. Token `i` owns the bytes from
+    /// `ends[i - 1]` to `ends[i]` of each blob.
+    struct VocabTables {
+        rule: u8,
+        strip_left: u32,
+        strip_char: String,
+        tokens: Vec<u8>,
+        token_ends: Vec<u64>,
+        pieces: Vec<u8>,
+        piece_ends: Vec<u64>,
+        flags: Vec<u8>,
+        first_ids: Vec<i32>,
+        first_pieces: Vec<u8>,
+        first_ends: Vec<u64>,
+    }
+
+    struct Clock {
+        year: i32,
+        month: i32,
+        day: i32,
+        hour: i32,
+        minute: i32,
+        second: i32,
+    }
+
+    struct RenderInput<'a> {
+        messages: &'a [u8],
+        tools: &'a [u8],
+        documents: &'a [u8],
+        kwargs: &'a [u8],
+        add_generation_prompt: bool,
+        continue_final_message: bool,
+        now: Clock,
+        max_work: u64,
+        max_output_bytes: u64,
+        max_fuel: u64,
+        max_milliseconds: u64,
+    }
+
+    extern "Rust" {
+        type TextTokenizer;
+        fn load_tokenizer(dir: &[u8]) -> Result<Box<TextTokenizer>>;
+        fn tables(tokenizer: &TextTokenizer) -> Result<VocabTables>;
+        fn encode(tokenizer: &TextTokenizer, text: &[u8], add_special: bool) -> Result<Vec<i32>>;
+        fn decode(tokenizer: &TextTokenizer, ids: &[i32], skip_special: bool) -> Result<String>;
+        fn token_to_id(tokenizer: &TextTokenizer, token: &[u8]) -> i32;
+        fn special_token(tokenizer: &TextTokenizer, name: &[u8]) -> Result<String>;
+
+        type ChatTemplates;
+        fn has_templates(dir: &[u8]) -> Result<bool>;
+        fn load_templates(dir: &[u8]) -> Result<Box<ChatTemplates>>;
+        fn template_from_source(source: &[u8], tokens: &[u8]) -> Result<Box<ChatTemplates>>;
+        fn template_source(templates: &ChatTemplates) -> String;
+        fn render(templates: &ChatTemplates, input: &RenderInput) -> Result<String>;
+
+        type Factory;
+        type GrammarState;
+        fn new_grammar_factory(tokenizer: &TextTokenizer, eos: &[i32]) -> Result<Box<Factory>>;
+        fn compile(factory: &Factory, kind: &str, source: &[u8]) -> Result<Box<GrammarState>>;
+        fn fill_mask(f: &Factory, state: &mut GrammarState, words: &mut [u32]) -> Result<()>;
+        fn accept(factory: &Factory, state: &mut GrammarState, token: i32) -> Result<bool>;
+        fn is_stopped(state: &GrammarState) -> Result<bool>;
+        fn is_accepting(state: &mut GrammarState) -> Result<bool>;
+        fn rollback(state: &mut GrammarState, tokens: usize) -> Result<()>;
+        fn fork(state: &GrammarState) -> Result<Box<GrammarState>>;
+    }
+}
+
+fn dir_path(dir: &[u8]) -> TextResult<&Path> {
+    utf8(dir, "the model directory's name").map(Path::new)
+}
+
+fn load_tokenizer(dir: &[u8]) -> TextResult<Box<TextTokenizer>> {
+    let dir = dir_path(dir)?;
+    let named = |e: TextError| match e.0.contains("tokenizer") {
+        true => e,
+        false => TextError(format!("{}: {}", dir.join("tokenizer.json").display(), e.0)),
+    };
+    guard("tokenizer", || tokenizer::load(dir)).map(Box::new).map_err(named)
+}
+
+const FLAG_PRESENT: u8 = 1;
+const FLAG_SPECIAL: u8 = 2;
+const FLAG_BYTE: u8 = 4;
+
+fn tables(tokenizer: &TextTokenizer) -> TextResult<ffi::VocabTables> {
+    guard("tokenizer", || {
+        let plan = tokenizer.plan();
+        let mut t = ffi::VocabTables {
+            rule: plan.rule as u8,
+            strip_left: plan.strip_left,
+            strip_char: plan.strip_char.to_string(),
+            tokens: vec![],
+            token_ends: vec![],
+            pieces: vec![],
+            piece_ends: vec![],
+            flags: vec![],
+            first_ids: vec![],
+            first_pieces: vec![],
+            first_ends: vec![],
+        };
+        for id in 0..tokenizer.vocab_size() {
+            let mut flags = 0;
+            if let Some(token) = tokenizer.token(id) {
+                flags |= FLAG_PRESENT;
+                flags |= if tokenizer.is_special(id) { FLAG_SPECIAL } else { 0 };
+                flags |= if plan.is_byte_token(token) { FLAG_BYTE } else { 0 };
+                t.tokens.extend(token.bytes());
+                t.pieces.extend(tokenizer.token_bytes(id));
+                if let Some(first) = plan.first_piece(token) {
+                    t.first_ids.push(id as i32);
+                    t.first_pieces.extend(first);
+                    t.first_ends.push(t.first_pieces.len() as u64);
+                }
+            }
+            t.flags.push(flags);
+            t.token_ends.push(t.tokens.len() as u64);
+            t.piece_ends.push(t.pieces.len() as u64);
+        }
+        Ok(t)
+    })
+}
+
+fn encode(tokenizer: &TextTokenizer, text: &[u8], add_special: bool) -> TextResult<Vec<i32>> {
+    guard("tokenizer", || tokenizer.encode(text, add_special))
+}
+
+fn decode(tokenizer: &TextTokenizer, ids: &[i32], skip_special: bool) -> TextResult<String> {
+    guard("tokenizer", || tokenizer.decode(ids, skip_special))
+}
+
+fn token_to_id(tokenizer: &TextTokenizer, token: &[u8]) -> i32 {
+    guard("tokenizer", || Ok(tokenizer.token_to_id(token))).unwrap_or(-1)
+}
+
+/// The text of `bos_token`, `eos_token` and so on; an error where the model has none.
+fn special_token(tokenizer: &TextTokenizer, name: &[u8]) -> TextResult<String> {
+    let name = utf8(name, "the name")?;
+    let text = tokenizer.special_token(name).map(str::to_string);
+    text.ok_or_else(|| TextError(format!("no {name}")))
+}
+
+fn has_templates(dir: &[u8]) -> TextResult<bool> {
+    let dir = dir_path(dir)?;
+    guard("chat template", || template::load(dir)).map(|found| found.is_some())
+}
+
+fn load_templates(dir: &[u8]) -> TextResult<Box<ChatTemplates>> {
+    let dir = dir_path(dir)?;
+    let found = guard("chat template", || template::load(dir))?;
+    found.map(Box::new).ok_or_else(|| TextError("no chat template".into()))
+}
+
+fn template_from_source(source: &[u8], tokens: &[u8]) -> TextResult<Box<ChatTemplates>> {
+    let source = utf8(source, "the chat template")?;
+    let tokens = utf8(tokens, "the special tokens")?;
+    guard("chat template", || template::from_source(source, tokens)).map(Box::new)
+}
+
+fn template_source(templates: &ChatTemplates) -> String {
+    templates.source().to_string()
+}
+
+fn render(templates: &ChatTemplates, input: &ffi::RenderInput) -> TextResult<String> {
+    let now = Now {
+        year: input.now.year,
+        month: input.now.month,
+        day: input.now.day,
+        hour: input.now.hour,
+        minute: input.now.minute,
+        second: input.now.second,
+    };
+    let input = Input {
+        messages: utf8(input.messages, "messages")?,
+        tools: utf8(input.tools, "tools")?,
+        documents: utf8(input.documents, "documents")?,
+        kwargs: utf8(input.kwargs, "chat_template_kwargs")?,
+        add_generation_prompt: input.add_generation_prompt,
+        continue_final_message: input.continue_final_message,
+        now,
+        limits: Limits {
+            work: input.max_work,
+            output_bytes: input.max_output_bytes,
+            fuel: input.max_fuel,
+            milliseconds: input.max_milliseconds,
+        },
+    };
+    guard("chat template", || templates.render(&input))
+}
+
+fn new_grammar_factory(tokenizer: &TextTokenizer, eos: &[i32]) -> TextResult<Box<Factory>> {
+    guard("grammar", || grammar::new_factory(tokenizer, eos)).map(Box::new)
+}
+
+fn compile(factory: &Factory, kind: &str, source: &[u8]) -> TextResult<Box<GrammarState>> {
+    guard("grammar", || factory.compile(kind, source)).map(Box::new)
+}
+
+fn fill_mask(f: &Factory, state: &mut GrammarState, words: &mut [u32]) -> TextResult<()> {
+    guard("grammar", || f.fill_mask(state, words))
+}
+
+fn accept(factory: &Factory, state: &mut GrammarState, token: i32) -> TextResult<bool> {
+    guard("grammar", || factory.accept(state, token))
+}
+
+fn is_stopped(state: &GrammarState) -> TextResult<bool> {
+    guard("grammar", || Ok(state.is_stopped()))
+}
+
+fn is_accepting(state: &mut GrammarState) -> TextResult<bool> {
+    guard("grammar", || Ok(state.is_accepting()))
+}
+
+fn rollback(state: &mut GrammarState, tokens: usize) -> TextResult<()> {
+    guard("grammar", || state.rollback(tokens))
+}
+
+fn fork(state: &GrammarState) -> TextResult<Box<GrammarState>> {
+    guard("grammar", || Ok(state.fork())).map(Box::new)
+}

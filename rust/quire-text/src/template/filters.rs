@@ -1,0 +1,256 @@
+//! Filters, tests and functions that templates may use. Built-in ones are wrapped so that they pay
+//! for what they read and return plain lists; those whose result can outgrow their input are ours.
+
+use super::meter::{charge, error, raise, settle, weigh};
+use super::operators::Namespace;
+use super::python::{is_space, str_of};
+use super::{json, methods, strftime};
+use indexmap::IndexMap;
+use minijinja::value::{from_args, Kwargs, Rest, ValueKind};
+use minijinja::{filters, format_filter, tests, Environment, Error, FormatStyle, State, Value};
+
+/// The longest field width in a format string, and of `indent`, `batch` and `slice`.
+const MAX_WIDTH: i64 = 10_000;
+
+pub fn register(env: &mut Environment<'static>) {
+    register_wrapped(env);
+    register_tests(env);
+    env.add_filter("tojson", json::tojson);
+    env.add_filter("string", |value: Value| str_of(&value));
+    env.add_filter("trim", trim);
+    env.add_filter("join", join);
+    env.add_filter("replace", |s: Value, args: Rest<Value>| {
+        let s = str_of(&s)?;
+        charge(s.len())?;
+        methods::replace(&s, &args.0)
+    });
+    env.add_filter("capitalize", |s: Value| Ok::<_, Error>(methods::capitalize(&str_of(&s)?)));
+    env.add_filter("format", |s: &str, args: Rest<Value>| {
+        check_format(s, &args.0)?;
+        format_filter(FormatStyle::Printf, s, &args.0)
+    });
+    env.add_filter("indent", indent);
+    env.add_function("range", range);
+    env.add_function("dict", dict);
+    env.add_function("namespace", namespace);
+    env.add_function("cycler", minijinja_contrib::globals::cycler);
+    env.add_function("joiner", minijinja_contrib::globals::joiner);
+    env.add_function("strftime_now", strftime::now);
+    env.add_function("raise_exception", |message: Value| -> Result<Value, Error> {
+        let message = str_of(&message)?;
+        raise(message.clone());
+        Err(error(message))
+    });
+}
+
+fn register_wrapped(env: &mut Environment<'static>) {
+    let mut add = |name: &'static str, filter: Value| {
+        env.add_filter(name, move |state: &State, args: Rest<Value>| {
+            for value in &args.0 {
+                weigh(value)?;
+                charge(value.as_str().map_or(0, str::len))?;
+            }
+            settle(filter.call(state, &args.0)?)
+        });
+    };
+    macro_rules! builtin {
+        ($($name:literal => $filter:expr),* $(,)?) => {
+            $(add($name, Value::from_function($filter));)*
+        };
+    }
+    builtin! {
+        "abs" => filters::abs, "attr" => filters::attr, "bool" => filters::bool,
+        "count" => filters::length, "d" => filters::default, "default" => filters::default,
+        "dictsort" => filters::dictsort, "e" => filters::escape, "escape" => filters::escape,
+        "first" => filters::first, "float" => filters::float, "groupby" => filters::groupby,
+        "int" => filters::int, "items" => filters::items, "last" => filters::last,
+        "length" => filters::length, "list" => filters::list, "lower" => filters::lower,
+        "map" => filters::map, "max" => filters::max, "min" => filters::min,
+        "reject" => filters::reject, "rejectattr" => filters::rejectattr,
+        "reverse" => filters::reverse, "round" => filters::round, "safe" => filters::safe,
+        "select" => filters::select, "selectattr" => filters::selectattr, "sort" => filters::sort,
+        "sum" => filters::sum, "title" => filters::title, "unique" => filters::unique,
+        "upper" => filters::upper, "urlencode" => urlencode, "batch" => batch, "slice" => slice,
+    }
+}
+
+fn register_tests(env: &mut Environment<'static>) {
+    let mut add = |name: &'static str, test: Value| {
+        env.add_test(name, move |state: &State, args: Rest<Value>| {
+            // `x is defined` looks at no contents; only comparisons of two values do.
+            if args.0.len() > 1 {
+                args.0.iter().try_for_each(weigh)?;
+            }
+            charge(args.0.first().and_then(Value::as_str).map_or(0, str::len) / 16)?;
+            test.call(state, &args.0).map(|v| v.is_true())
+        });
+    };
+    macro_rules! builtin {
+        ($($name:literal => $test:expr),* $(,)?) => {
+            $(add($name, Value::from_function($test));)*
+        };
+    }
+    builtin! {
+        "boolean" => tests::is_boolean, "callable" => is_callable, "defined" => tests::is_defined,
+        "divisibleby" => tests::is_divisibleby, "eq" => tests::is_eq, "equalto" => tests::is_eq,
+        "==" => tests::is_eq, "even" => tests::is_even, "false" => tests::is_false,
+        "filter" => tests::is_filter, "float" => tests::is_float, "ge" => tests::is_ge,
+        ">=" => tests::is_ge, "gt" => tests::is_gt, "greaterthan" => tests::is_gt,
+        ">" => tests::is_gt, "in" => tests::is_in, "integer" => tests::is_integer,
+        "iterable" => tests::is_iterable, "le" => tests::is_le, "<=" => tests::is_le,
+        "lower" => tests::is_lower, "lt" => tests::is_lt, "lessthan" => tests::is_lt,
+        "<" => tests::is_lt, "mapping" => tests::is_mapping, "ne" => tests::is_ne,
+        "!=" => tests::is_ne, "none" => tests::is_none, "number" => tests::is_number,
+        "odd" => tests::is_odd, "sameas" => tests::is_sameas, "sequence" => is_sequence,
+        "string" => tests::is_string, "test" => tests::is_test, "true" => tests::is_true,
+        "undefined" => tests::is_undefined, "upper" => tests::is_upper,
+    }
+}
+
+fn is_callable(value: Value) -> bool {
+    value.kind() == ValueKind::Plain
+}
+
+/// Jinja's test asks for len() and indexing, which strings and dicts have too.
+fn is_sequence(value: &Value) -> bool {
+    matches!(value.kind(), ValueKind::Seq | ValueKind::String | ValueKind::Map)
+}
+
+fn trim(value: Value, chars: Option<&str>) -> Result<String, Error> {
+    let text = str_of(&value)?;
+    charge(text.len().saturating_mul(1 + chars.map_or(0, |c| c.len() / 8)))?;
+    let text = text.trim_matches(|c| chars.map_or(is_space(c), |set| set.contains(c)));
+    Ok(text.to_string())
+}
+
+fn join(values: Value, separator: Option<Value>, kwargs: Kwargs) -> Result<Value, Error> {
+    let separator: Option<Value> = separator.or(kwargs.get("d")?);
+    let attribute: Option<Value> = kwargs.get("attribute")?;
+    kwargs.assert_all_used()?;
+    let separator = separator.map_or(Ok(String::new()), |s| str_of(&s))?;
+    let Some(attribute) = attribute else { return methods::join(&separator, &values) };
+    let picked = values.try_iter()?.map(|v| v.get_item(&attribute)).collect::<Result<Vec<_>, _>>()?;
+    methods::join(&separator, &Value::from(picked))
+}
+
+/// Refuses widths that would turn a short format string into megabytes.
+pub fn check_format(format: &str, args: &[Value]) -> Result<(), Error> {
+    let mut run = 0;
+    for byte in format.bytes() {
+        run = if byte.is_ascii_digit() { run + 1 } else { 0 };
+        if run > 4 {
+            return Err(error("a field width in a format string is too large"));
+        }
+    }
+    // `%*d` and `{:{}}` take the width from an argument.
+    if format.contains('*') || format.contains(":{") {
+        return Err(error("field widths from arguments are not supported"));
+    }
+    let fields = format.bytes().filter(|b| matches!(b, b'%' | b'{')).count();
+    let longest = args.iter().map(|v| str_of(v).map(|s| s.len())).try_fold(0, |m, n| n.map(|n| m.max(n)))?;
+    charge(format.len() + fields.saturating_mul(longest.max(MAX_WIDTH as usize)))
+}
+
+fn width_of(value: &Value, default: i64) -> Result<i64, Error> {
+    if value.is_none() || value.is_undefined() {
+        return Ok(default);
+    }
+    value
+        .as_i64()
+        .filter(|n| (0..=MAX_WIDTH).contains(n))
+        .ok_or_else(|| error(format!("a width must be from 0 to {MAX_WIDTH}")))
+}
+
+/// `indent(s, width=4, first=False, blank=False)`; the width may be a string.
+fn indent(value: Value, args: Rest<Value>) -> Result<String, Error> {
+    let (width, first, blank, kwargs): (Option<Value>, Option<bool>, Option<bool>, Kwargs) =
+        from_args(&args.0)?;
+    let width: Value = width.or(kwargs.get("width")?).unwrap_or(Value::UNDEFINED);
+    let first = first.or(kwargs.get("first")?).unwrap_or(false);
+    let blank = blank.or(kwargs.get("blank")?).unwrap_or(false);
+    kwargs.assert_all_used()?;
+    let pad = match width.as_str() {
+        Some(text) => text.to_string(),
+        None => " ".repeat(width_of(&width, 4)? as usize),
+    };
+    let text = str_of(&value)? + "\n";
+    charge(text.len() + pad.len().saturating_mul(text.matches('\n').count()))?;
+    let mut out = String::new();
+    for (i, line) in text.split_inclusive('\n').enumerate() {
+        if (i > 0 && (blank || line != "\n")) || (i == 0 && first) {
+            out.push_str(&pad);
+        }
+        out.push_str(line);
+    }
+    out.pop();
+    Ok(out)
+}
+
+fn batch(state: &State, value: Value, count: Value, fill: Option<Value>) -> Result<Value, Error> {
+    filters::batch(state, value, width_of(&count, 1)? as usize, fill)
+}
+
+fn slice(state: &State, value: Value, count: Value, fill: Option<Value>) -> Result<Value, Error> {
+    filters::slice(state, value, width_of(&count, 1)? as usize, fill)
+}
+
+fn urlencode(value: &Value) -> Result<String, Error> {
+    let text = str_of(value)?;
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'.' | b'-' | b'~' | b'/' => {
+                out.push(byte as char)
+            }
+            _ => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    Ok(out)
+}
+
+fn range(a: i64, b: Option<i64>, step: Option<i64>) -> Result<Value, Error> {
+    let (start, stop) = b.map_or((0, a), |b| (a, b));
+    let step = step.unwrap_or(1);
+    if step == 0 {
+        return Err(error("range() arg 3 must not be zero"));
+    }
+    let span = if step > 0 { stop as i128 - start as i128 } else { start as i128 - stop as i128 };
+    let count = (span.max(0) as u128).div_ceil(step.unsigned_abs() as u128);
+    // Jinja2's sandbox has the same limit.
+    if count > 100_000 {
+        return Err(error("Range too big. The sandbox blocks ranges larger than 100000."));
+    }
+    charge(count as usize)?;
+    Ok((0..count as i64).map(|i| Value::from(start + i * step)).collect())
+}
+
+fn dict(source: Option<Value>, kwargs: Kwargs) -> Result<Value, Error> {
+    let mut pairs: Vec<(Value, Value)> = vec![];
+    if let Some(source) = source {
+        weigh(&source)?;
+        for key in source.try_iter()? {
+            pairs.push(match source.kind() {
+                ValueKind::Map => (key.clone(), source.get_item(&key)?),
+                _ => (key.get_item_by_index(0)?, key.get_item_by_index(1)?),
+            });
+        }
+    }
+    for name in kwargs.args() {
+        pairs.push((Value::from(name), kwargs.get(name)?));
+    }
+    settle(Value::from_object(pairs.into_iter().collect::<IndexMap<Value, Value>>()))
+}
+
+fn namespace(source: Option<Value>, kwargs: Kwargs) -> Result<Value, Error> {
+    let namespace = Namespace::default();
+    if let Some(source) = source {
+        for key in source.try_iter()? {
+            namespace.set(&str_of(&key)?, source.get_item(&key)?)?;
+        }
+    }
+    for name in kwargs.args() {
+        namespace.set(name, kwargs.get(name)?)?;
+    }
+    Ok(Value::from_object(namespace))
+}
+
