@@ -1,6 +1,8 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "engine/request.h"
@@ -9,11 +11,10 @@ namespace quire::engine {
 
 // One generation in progress, as the scheduler sees it. Lookahead is part of this state:
 //
-//   tokens         prompt and produced tokens whose values the host knows (tok_len = tokens.size())
-//   num_pending    tokens sampled on the device whose values the host has not read: 0 or 1 when a
-//   step is planned,
-//                  2 for a moment, after step t+1 is launched and before step t is read
-//   kv_len         tokens whose K and V are written or will be by a launched step
+//   tokens       prompt and produced tokens whose values the host knows (tok_len = tokens.size())
+//   num_pending  tokens sampled on the device whose values the host has not read: 0 or 1 when a
+//                step is planned, 2 for a moment, after step t+1 is launched and before t is read
+//   kv_len       tokens whose K and V are written or will be by a launched step
 //
 // Invariant: kv_len <= tokens.size() + num_pending. A row that feeds position kv_len samples the
 // token after it when kv_len + 1 == tokens.size() + num_pending.
@@ -28,10 +29,11 @@ struct Sequence {
   int64_t kv_len = 0;
   int32_t num_pending = 0;
   std::vector<int32_t> blocks;  // the block table; owned through the BlockManager
-  int64_t shared_len =
-      0;  // leading tokens whose K and V came from the prefix cache: never written again
+  int64_t shared_len = 0;  // leading tokens whose K and V came from the prefix cache: never written
+                           // again. kv_len + 1 at most: see Scheduler::admit_front
   int64_t registered_blocks = 0;  // leading blocks already offered to the prefix cache
   uint64_t cache_node = 0;        // prefix cache position after registered_blocks
+  uint64_t arrival = 0;           // counts up; set by Scheduler::add
   uint64_t seed = 0;
   RequestStats stats;
 
@@ -40,8 +42,25 @@ struct Sequence {
 
   int64_t target_len() const { return static_cast<int64_t>(tokens.size()) + num_pending; }
   int64_t num_output() const { return static_cast<int64_t>(tokens.size()) - prompt_len; }
+
+  // The pending token will end it by its length, whatever its value: it needs no further row.
+  bool ends_with_pending(int64_t max_model_len) const;
+  // Back to the state before its first step, but for what it has produced and what is in flight.
+  void forget_kv();
 };
 
 using SequencePtr = std::shared_ptr<Sequence>;
+
+// Why a sequence ends with its last known token; no `finish` if it goes on.
+struct StopDecision {
+  std::optional<FinishReason> finish = {};
+  std::optional<int32_t> stop_token = {};  // the stop_token_ids member that ended it
+};
+
+// Looks at the last token: eos, then stop_token_ids, then the lengths. min_tokens is the sampler's
+// business (it bans stop tokens until then); one that comes all the same ends the sequence, because
+// nothing else was allowed.
+StopDecision check_stop(const Sequence& sequence, std::span<const int32_t> eos_token_ids,
+                        int64_t max_model_len);
 
 }  // namespace quire::engine

@@ -1,0 +1,169 @@
+#include "engine/scheduler.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace quire::engine {
+namespace {
+
+int64_t cache_capacity(const SchedulerOptions& options) {
+  return options.enable_prefix_caching ? options.num_blocks : 0;
+}
+
+}  // namespace
+
+Scheduler::Scheduler(SchedulerOptions options)
+    : options_(std::move(options)),
+      cache_(cache_capacity(options_), options_.block_size, options_.block_hash),
+      blocks_(options_.num_blocks, options_.block_size,
+              [this](int32_t block) { cache_.erase(block); }) {
+  QUIRE_CHECK(options_.max_num_batched_tokens > 0);
+  QUIRE_CHECK(options_.max_num_seqs > 0);
+  QUIRE_CHECK(options_.max_model_len > 0 &&
+              options_.max_model_len <= options_.num_blocks * options_.block_size)
+      << "a sequence of " << options_.max_model_len << " tokens must fit the pool";
+  running_.reserve(options_.max_num_seqs);
+  chunks_.reserve(options_.max_num_seqs);
+  committed_.reserve(options_.max_num_seqs);
+}
+
+// -- queues --------------------------------------------------------------------------------------
+
+bool Scheduler::before(const Sequence& a, const Sequence& b) const {
+  if (options_.policy == SchedulingPolicy::kPriority && a.request.priority != b.request.priority) {
+    return a.request.priority < b.request.priority;
+  }
+  return a.arrival < b.arrival;
+}
+
+void Scheduler::add(SequencePtr sequence) {
+  const auto length = static_cast<int64_t>(sequence->tokens.size());
+  QUIRE_CHECK(length > 0 && length == sequence->prompt_len && length <= options_.max_model_len)
+      << "a prompt of " << length << " tokens";
+  sequence->arrival = ++last_arrival_;
+  enqueue(std::move(sequence));
+}
+
+void Scheduler::enqueue(SequencePtr sequence) {
+  sequence->state = Sequence::State::kWaiting;
+  const auto place =
+      std::upper_bound(waiting_.begin(), waiting_.end(), sequence,
+                       [this](const auto& a, const auto& b) { return before(*a, *b); });
+  waiting_.insert(place, std::move(sequence));
+}
+
+void Scheduler::start_running(SequencePtr sequence) {
+  sequence->state = Sequence::State::kRunning;
+  const auto place =
+      std::upper_bound(running_.begin(), running_.end(), sequence,
+                       [this](const auto& a, const auto& b) { return before(*a, *b); });
+  running_.insert(place, std::move(sequence));
+}
+
+void Scheduler::finish(Sequence& sequence) {
+  if (sequence.state == Sequence::State::kFinished) return;
+  const bool was_running = sequence.state == Sequence::State::kRunning;
+  release_blocks(sequence);
+  sequence.state = Sequence::State::kFinished;
+  const auto is_it = [&](const SequencePtr& other) { return other.get() == &sequence; };
+  const auto erased = was_running ? std::erase_if(running_, is_it) : std::erase_if(waiting_, is_it);
+  QUIRE_CHECK(erased == 1) << "request " << sequence.id << " was not added";
+}
+
+// Last block first: of the blocks that stay cached, those deeper in the tree are evicted earlier.
+void Scheduler::release_blocks(Sequence& sequence) {
+  for (auto block = sequence.blocks.rbegin(); block != sequence.blocks.rend(); ++block) {
+    blocks_.release(*block);
+  }
+  sequence.blocks.clear();
+  sequence.forget_kv();
+}
+
+void Scheduler::preempt_last(StepPlan& plan) {
+  SequencePtr victim = std::move(running_.back());
+  running_.pop_back();
+  remove_item(plan, *victim);
+  release_blocks(*victim);
+  ++victim->stats.preemptions;
+  ++stats_.preemptions;
+  short_of_blocks_ = true;
+  enqueue(std::move(victim));
+}
+
+void Scheduler::drop_prefix_cache() {
+  StepPlan none;
+  while (!running_.empty()) preempt_last(none);
+  if (!options_.enable_prefix_caching) return;
+  cache_.clear();
+  for (int64_t b = 0; b < options_.num_blocks; ++b) {
+    blocks_.set_registered(static_cast<int32_t>(b), false);
+  }
+}
+
+// -- commit --------------------------------------------------------------------------------------
+
+// Full blocks whose tokens the host knows. Their K and V are written before any later step reads.
+void Scheduler::register_full_blocks(Sequence& sequence) {
+  if (!options_.enable_prefix_caching) return;
+  const int64_t size = options_.block_size;
+  const int64_t known =
+      std::min(sequence.kv_len, static_cast<int64_t>(sequence.tokens.size())) / size;
+  for (int64_t& i = sequence.registered_blocks; i < known; ++i) {
+    const int32_t block = sequence.blocks[i];
+    const auto tokens = std::span<const int32_t>(sequence.tokens).subspan(i * size, size);
+    sequence.cache_node =
+        cache_.insert(sequence.request.cache_salt, sequence.cache_node, tokens, block);
+    if (cache_.contains(block)) blocks_.set_registered(block, true);
+  }
+}
+
+const std::vector<CommittedToken>& Scheduler::commit(const StepPlan& plan,
+                                                     std::span<const int32_t> tokens) {
+  committed_.clear();
+  size_t row = 0;
+  bool any_finished = false;
+  for (size_t i = 0; i < plan.items.size(); ++i) {
+    if (!plan.items[i].samples) continue;
+    QUIRE_CHECK(row < tokens.size()) << "one token for each sampling item";
+    const int32_t token = tokens[row++];
+    if (plan.items[i].sequence->state == Sequence::State::kFinished) continue;
+    any_finished |= commit_token(plan, i, token);
+  }
+  QUIRE_CHECK(row == tokens.size()) << tokens.size() << " tokens for " << row << " items";
+  if (any_finished) {
+    const auto is_finished = [](const SequencePtr& sequence) {
+      return sequence->state == Sequence::State::kFinished;
+    };
+    std::erase_if(running_, is_finished);
+    std::erase_if(waiting_, is_finished);
+  }
+  return committed_;
+}
+
+bool Scheduler::commit_token(const StepPlan& plan, size_t item, int32_t token) {
+  Sequence& sequence = *plan.items[item].sequence;
+  QUIRE_CHECK(sequence.num_pending > 0) << "request " << sequence.id << " has no token in flight";
+  --sequence.num_pending;
+  CommittedToken committed{.sequence = plan.items[item].sequence, .item = item};
+  if (sequence.request.sampling.max_tokens == 0) {
+    committed.finish = FinishReason::kLength;
+  } else {
+    sequence.tokens.push_back(token);
+    const StopDecision stop = check_stop(sequence, options_.eos_token_ids, options_.max_model_len);
+    committed.token = token;
+    committed.finish = stop.finish;
+    committed.stop_token = stop.stop_token;
+    register_full_blocks(sequence);
+  }
+  const bool finished = committed.finish.has_value();
+  if (finished) {
+    release_blocks(sequence);
+    sequence.state = Sequence::State::kFinished;
+  }
+  committed_.push_back(std::move(committed));
+  return finished;
+}
+
+}  // namespace quire::engine

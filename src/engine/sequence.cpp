@@ -1,0 +1,35 @@
+#include "engine/sequence.h"
+
+#include <algorithm>
+
+namespace quire::engine {
+
+bool Sequence::ends_with_pending(int64_t max_model_len) const {
+  if (num_pending == 0) return false;
+  return num_output() + num_pending >= request.sampling.max_tokens || target_len() >= max_model_len;
+}
+
+void Sequence::forget_kv() {
+  kv_len = 0;
+  shared_len = 0;
+  registered_blocks = 0;
+  cache_node = 0;
+}
+
+StopDecision check_stop(const Sequence& sequence, std::span<const int32_t> eos_token_ids,
+                        int64_t max_model_len) {
+  const SamplingParams& sampling = sequence.request.sampling;
+  const int32_t token = sequence.tokens.back();
+  const auto among = [token](std::span<const int32_t> ids) {
+    return std::find(ids.begin(), ids.end(), token) != ids.end();
+  };
+  if (!sampling.ignore_eos && among(eos_token_ids)) return {.finish = FinishReason::kStop};
+  if (among(sampling.stop_token_ids)) return {.finish = FinishReason::kStop, .stop_token = token};
+  if (sequence.num_output() >= sampling.max_tokens ||
+      static_cast<int64_t>(sequence.tokens.size()) >= max_model_len) {
+    return {.finish = FinishReason::kLength};
+  }
+  return {};
+}
+
+}  // namespace quire::engine
