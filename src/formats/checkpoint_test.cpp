@@ -69,6 +69,7 @@ TEST(Checkpoint, BadIndexNamesFileAndTensor) {
   dir.write("config.json", kConfig);
   dir.write("x.safetensors", bytes_of({"a", "b"}));
   dir.write("y.safetensors", bytes_of({"c", "b"}));
+  dir.write("v.safetensors", bytes_of({"e"}));
   struct Bad {
     std::string index;
     std::vector<std::string> message;
@@ -93,6 +94,8 @@ TEST(Checkpoint, BadIndexNamesFileAndTensor) {
        {"/x.safetensors: tensor \"d\" is missing"}},
       {maps(R"("a":"x.safetensors","c":"y.safetensors")"),
        {"tensor \"b\" is in two shards", "/x.safetensors", "/y.safetensors"}},
+      {maps(R"("a":"v.safetensors","b":"x.safetensors")"),  // it is in x
+       {"/v.safetensors: tensor \"a\" is missing", "index.json maps it to this shard"}},
       {maps(R"("c":"x.safetensors")"), {"/x.safetensors: tensor \"c\" is missing"}},
   };
   for (const Bad& bad : cases) {

@@ -193,6 +193,9 @@ TEST(RopeConfig, PerLayerType) {
     EXPECT_EQ(c->rope.theta, 1e6);
   }
   EXPECT_EQ(config_with(R"({"rope_theta":5})").rope_for("full_attention").theta, 5.0);
+  const HfConfig nulls = config_with(R"({"rope_theta":5,"rope_parameters":{"rope_type":null}})");
+  EXPECT_TRUE(nulls.rope_by_layer_type.empty());
+  EXPECT_EQ(nulls.rope.theta, 5.0);
 }
 
 TEST(GenerationConfig, AllOptional) {
@@ -200,7 +203,8 @@ TEST(GenerationConfig, AllOptional) {
   EXPECT_FALSE(read_generation_config(dir.path() + "/none.json").temperature.has_value());
   const GenerationConfig g = read_generation_config(
       dir.write("g.json", R"({"eos_token_id":[5,6],"temperature":0.6,"top_k":20,"top_p":0.95,
-      "min_p":0,"repetition_penalty":1.05,"do_sample":true,"max_new_tokens":100,"bos_token_id":1})"));
+      "min_p":0,"repetition_penalty":1.05,"do_sample":true,"max_new_tokens":100,
+      "bos_token_id":1})"));
   EXPECT_THAT(g.eos_token_ids, ElementsAre(5, 6));
   EXPECT_EQ(g.temperature, 0.6);
   EXPECT_EQ(g.top_k, 20);

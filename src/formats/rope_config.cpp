@@ -98,12 +98,12 @@ RopeConfig read_one(const ConfigReader& config, const ConfigReader& rope,
   return out;
 }
 
-// Nested per layer type: every value is an object (or null for layers without rope).
+// Nested per layer type: every value is an object, or null for layers without rope.
 bool is_nested(const json::object& rope) {
-  if (rope.empty()) return false;
-  return std::all_of(rope.begin(), rope.end(), [](const auto& entry) {
-    return entry.value().is_object() || entry.value().is_null();
-  });
+  const auto is_object = [](const auto& entry) { return entry.value().is_object(); };
+  const auto fits = [](const auto& e) { return e.value().is_object() || e.value().is_null(); };
+  return std::any_of(rope.begin(), rope.end(), is_object) &&
+         std::all_of(rope.begin(), rope.end(), fits);
 }
 
 RopeConfigs read_nested(const ConfigReader& config, const ConfigReader& rope,
@@ -115,7 +115,6 @@ RopeConfigs read_nested(const ConfigReader& config, const ConfigReader& rope,
     out.by_layer_type[layer_type] =
         read_one(config, rope.inside(layer_type, entry.value().get_object()), context);
   }
-  if (out.by_layer_type.empty()) return out;
   const auto full = out.by_layer_type.find("full_attention");
   out.rope = (full != out.by_layer_type.end() ? full : out.by_layer_type.begin())->second;
   return out;

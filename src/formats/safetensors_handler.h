@@ -1,7 +1,7 @@
 #pragma once
+#include <set>
 #include <string>
 #include <string_view>
-#include <unordered_set>
 
 #include "base/json.h"
 #include "formats/safetensors.h"
@@ -68,8 +68,8 @@ class SafetensorsHandler {
   std::string where() const;
 
   State state_ = State::kDocument;
-  std::string text_;  // the string or key in progress
-  std::unordered_set<std::string> top_keys_;
+  std::string text_;                // the string or key in progress
+  std::set<std::string> top_keys_;  // ordered: chosen names cannot make it slow, as a hash could
   std::string metadata_key_;
   SafetensorsEntry entry_;
   unsigned fields_ = 0;

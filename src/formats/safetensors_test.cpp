@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cstring>
 
@@ -149,6 +150,8 @@ TEST(Safetensors, RefusesBadHeaders) {
       {shaped("[0,2147483647,2147483647,2]", 0), 0, {R"(tensor "w")", "overflows"}},
       {shaped("[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]", 4), 4, {R"(tensor "w")", "dimensions"}},
       {shaped("[2]", 4), 4, {R"(tensor "w")", "need 8 bytes but data_offsets give 4"}},
+      {shaped("[1]", 8), 8, {R"(tensor "w")", "need 4 bytes but data_offsets give 8"}},
+      {shaped("[0]", 4), 4, {R"(tensor "w")", "need 0 bytes but data_offsets give 4"}},
       {one(R"("dtype":"F4","shape":[3],"data_offsets":[0,2])"),
        2,
        {R"(tensor "w")", "whole bytes"}},
@@ -231,6 +234,10 @@ TEST(Safetensors, WhatIsNoFileIsRefused) {
               HasSubstr("/none: cannot open the file"));
   EXPECT_THAT(load_error([&] { SafetensorsFile::open(dir.path()); }),
               HasSubstr(dir.path() + ": not a regular file"));
+  const std::string pipe = dir.path() + "/pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_THAT(load_error([&] { SafetensorsFile::open(pipe); }),  // and does not wait for a writer
+              HasSubstr(pipe + ": not a regular file"));
 }
 
 TEST(DTypes, NamesAndSizes) {

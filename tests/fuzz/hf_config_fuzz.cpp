@@ -17,6 +17,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     QUIRE_CHECK(c.head_dim > 0 && c.hidden_size > 0 && c.vocab_size > 0);
     QUIRE_CHECK(c.num_attention_heads % c.num_key_value_heads == 0);
     QUIRE_CHECK(c.rope.theta > 0 && c.rope.factor > 0);
+    QUIRE_CHECK(c.rope.original_max_position_embeddings > 0);
     QUIRE_CHECK(c.rope.partial_rotary_factor > 0 && c.rope.partial_rotary_factor <= 1);
   } catch (const LoadError& error) {
     QUIRE_CHECK(std::string_view(error.what()).starts_with("config.json: "));
