@@ -1,5 +1,6 @@
 #include "ops/shape_check.h"
 
+#include <sstream>
 #include <stdexcept>
 
 namespace quire::ops {
@@ -28,15 +29,44 @@ void check_shape(std::string_view op, std::string_view name, const mx::array& x,
                               shape_string(x) + ", expected " + text + "]");
 }
 
+void check_same_shape(std::string_view op, std::string_view name, const mx::array& x,
+                      const mx::array& other) {
+  if (x.shape() == other.shape()) return;
+  throw std::invalid_argument(std::string(op) + ": " + std::string(name) + " has shape " +
+                              shape_string(x) + ", expected " + shape_string(other));
+}
+
+void check_rank_at_least(std::string_view op, std::string_view name, const mx::array& x,
+                         size_t rank) {
+  if (x.ndim() >= rank) return;
+  throw std::invalid_argument(std::string(op) + ": " + std::string(name) + " has " +
+                              std::to_string(x.ndim()) + " axes, expected at least " +
+                              std::to_string(rank));
+}
+
 void check_dtype(std::string_view op, std::string_view name, const mx::array& x,
                  mx::Dtype expected) {
   if (x.dtype() == expected) return;
   throw std::invalid_argument(std::string(op) + ": " + std::string(name) +
-                              " has another dtype than expected");
+                              " is " + dtype_string(x.dtype()) + ", expected " + dtype_string(expected));
 }
 
 bool is_float(mx::Dtype dtype) {
   return dtype == mx::float32 || dtype == mx::float16 || dtype == mx::bfloat16;
+}
+
+FloatType check_float(std::string_view op, std::string_view name, mx::Dtype dtype) {
+  if (dtype == mx::float32) return FloatType::kF32;
+  if (dtype == mx::float16) return FloatType::kF16;
+  if (dtype == mx::bfloat16) return FloatType::kBf16;
+  throw std::invalid_argument(std::string(op) + ": " + std::string(name) + " is " +
+                              dtype_string(dtype) + ", expected float32, float16 or bfloat16");
+}
+
+std::string dtype_string(mx::Dtype dtype) {
+  std::ostringstream text;
+  text << dtype;
+  return text.str();
 }
 
 }  // namespace quire::ops

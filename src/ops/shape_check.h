@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "ops/half.h"
+
 namespace quire::ops {
 
 namespace mx = mlx::core;
@@ -13,11 +15,19 @@ namespace mx = mlx::core;
 // matches; -1 stands for any length.
 void check_shape(std::string_view op, std::string_view name, const mx::array& x,
                  std::initializer_list<int64_t> expected);
+// Throws unless x has `other`'s shape, or at least `rank` axes.
+void check_same_shape(std::string_view op, std::string_view name, const mx::array& x,
+                      const mx::array& other);
+void check_rank_at_least(std::string_view op, std::string_view name, const mx::array& x,
+                         size_t rank);
 // Throws unless x has the dtype.
 void check_dtype(std::string_view op, std::string_view name, const mx::array& x,
                  mx::Dtype expected);
 // True for float32, float16 and bfloat16.
 bool is_float(mx::Dtype dtype);
+// The kernels' name of such a dtype; throws std::invalid_argument for any other.
+FloatType check_float(std::string_view op, std::string_view name, mx::Dtype dtype);
+std::string dtype_string(mx::Dtype dtype);
 std::string shape_string(const mx::array& x);
 
 }  // namespace quire::ops

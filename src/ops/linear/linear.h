@@ -18,14 +18,14 @@ namespace mx = mlx::core;
 struct PackedMatrix {
   int64_t n = 0, k = 0;
   mx::Dtype dtype = mx::float32;
-  std::shared_ptr<const std::byte[]> data;
+  std::shared_ptr<const std::byte[]> data = nullptr;
   size_t nbytes() const;
 };
 
 // y = x W^T + b.
 struct LinearWeight {
   PackedMatrix weight;
-  std::optional<mx::array> bias;  // [N] float32
+  std::optional<mx::array> bias = std::nullopt;  // [N] float32
 };
 
 // Where a weight comes from: rows [N, K] contiguous in `dtype` (may be unaligned, e.g. inside a

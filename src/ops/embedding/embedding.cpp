@@ -1,0 +1,81 @@
+#include "ops/embedding/embedding.h"
+
+#include <cstring>
+
+#include "ops/embedding/embedding_reference.h"
+#include "ops/kernel_primitive.h"
+#include "ops/linear/convert_cpu.h"
+#include "ops/parallel_blocks.h"
+#include "ops/shape_check.h"
+
+namespace quire::ops {
+namespace {
+
+// Row `id` of a packed matrix; Pair is two neighbouring k, 16 of which (one for each output of the
+// panel) lie side by side.
+template <class Pair>
+void unpack_row(const std::byte* table, int64_t id, int64_t width, std::byte* to) {
+  const int64_t pairs = (width + 31) / 32 * 16;
+  const std::byte* from = table + ((id / 16 * pairs) * 16 + id % 16) * sizeof(Pair);
+  for (int64_t j = 0; j < width / 2; ++j)
+    std::memcpy(to + j * sizeof(Pair), from + j * 16 * sizeof(Pair), sizeof(Pair));
+  if (width % 2 != 0)
+    std::memcpy(to + width / 2 * sizeof(Pair), from + width / 2 * 16 * sizeof(Pair),
+                sizeof(Pair) / 2);
+}
+
+void check_ids(const mx::array& ids) {
+  check_shape("embedding", "ids", ids, {-1});
+  check_dtype("embedding", "ids", ids, mx::int32);
+}
+
+// The two forms differ in how one row is copied: copy(id, to).
+template <class Copy>
+mx::array gather(const Context& context, const mx::array& ids, int64_t width, mx::Dtype dtype,
+                 Copy copy) {
+  auto kernel = [copy, width, pool = context.pool](const auto& in, auto& out) {
+    const int32_t* id = in[0].template data<int32_t>();
+    std::byte* to = out[0].template data<std::byte>();
+    const int64_t row_bytes = width * out[0].itemsize();
+    parallel_blocks(*pool, in[0].size(), rows_per_block(width), [&](int64_t begin, int64_t end) {
+      for (int64_t t = begin; t < end; ++t) copy(id[t], to + t * row_bytes);
+    });
+  };
+  return launch_kernel(context, {.op = "embedding", .kernel = cpu_kernel_name(), .run = kernel},
+                       {ids.shape(0), static_cast<int>(width)}, dtype, {ids});
+}
+
+}  // namespace
+
+mx::array embedding(const Context& context, const mx::array& ids, const PackedMatrix& table) {
+  check_ids(ids);
+  if (context.use_reference) {
+    note_reference(context, "embedding");
+    return embedding_reference(ids, table);
+  }
+  const bool wide = table.dtype.size() == 4;
+  return gather(context, ids, table.k, table.dtype,
+                [data = table.data, width = table.k, wide](int64_t id, std::byte* to) {
+                  wide ? unpack_row<uint64_t>(data.get(), id, width, to)
+                       : unpack_row<uint32_t>(data.get(), id, width, to);
+                });
+}
+
+mx::array embedding(const Context& context, const mx::array& ids, const RowMatrix& table,
+                    mx::Dtype dtype, std::shared_ptr<const void> owner) {
+  check_ids(ids);
+  const FloatType from = check_float("embedding", "table", table.dtype);
+  const FloatType to_type = check_float("embedding", "the result", dtype);
+  if (context.use_reference) {
+    note_reference(context, "embedding");
+    return embedding_reference(ids, table, dtype);
+  }
+  return gather(context, ids, table.k, dtype,
+                [=, owner = std::move(owner)](int64_t id, std::byte* to) {
+                  const int64_t row_bytes = table.k * float_type_bytes(from);
+                  const auto* row = static_cast<const std::byte*>(table.data) + id * row_bytes;
+                  convert_cpu(row, from, to, to_type, table.k);
+                });
+}
+
+}  // namespace quire::ops

@@ -1,0 +1,98 @@
+#include "ops/gather_rows/gather_rows.h"
+
+#include <cstring>
+#include <stdexcept>
+
+#include "ops/gather_rows/gather_rows_reference.h"
+#include "ops/kernel_primitive.h"
+#include "ops/parallel_blocks.h"
+#include "ops/shape_check.h"
+
+// Copies of whole rows or parts of rows: memcpy is the kernel on every CPU, so its name in the
+// KernelLog has no instruction set.
+namespace quire::ops {
+namespace {
+
+constexpr const char* kKernel = "cpu";
+
+// A megabyte and more is worth a second thread.
+int64_t copy_rows_per_block(size_t row_bytes) {
+  return std::max<int64_t>(1, (int64_t{256} << 10) / std::max<int64_t>(1, row_bytes));
+}
+
+}  // namespace
+
+mx::array gather_rows(const Context& context, const mx::array& x, const BatchLayoutPtr& layout) {
+  check_shape("gather_rows", "x", x, {layout->num_tokens, -1});
+  if (context.use_reference) {
+    note_reference(context, "gather_rows");
+    return gather_rows_reference(x, *layout);
+  }
+  const int count = static_cast<int>(layout->rows.size());
+  const size_t row_bytes = x.shape(1) * x.itemsize();
+  auto kernel = [layout, count, row_bytes, pool = context.pool](const auto& in, auto& out) {
+    const std::byte* from = in[0].template data<std::byte>();
+    std::byte* to = out[0].template data<std::byte>();
+    parallel_blocks(*pool, count, copy_rows_per_block(row_bytes), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i)
+        std::memcpy(to + i * row_bytes, from + layout->rows[i] * row_bytes, row_bytes);
+    });
+  };
+  return launch_kernel(context, {.op = "gather_rows", .kernel = kKernel, .run = kernel},
+                       {count, x.shape(1)}, x.dtype(), {x});
+}
+
+mx::array slice_columns(const Context& context, const mx::array& x, int64_t begin, int64_t width) {
+  check_shape("slice_columns", "x", x, {-1, -1});
+  if (begin < 0 || width < 0 || begin + width > x.shape(1))
+    throw std::invalid_argument("slice_columns: columns " + std::to_string(begin) + " to " +
+                                std::to_string(begin + width) + " of " + shape_string(x));
+  if (context.use_reference) {
+    note_reference(context, "slice_columns");
+    return slice_columns_reference(x, begin, width);
+  }
+  const int64_t rows = x.shape(0);
+  const size_t row_bytes = x.shape(1) * x.itemsize();
+  const size_t offset = begin * x.itemsize(), bytes = width * x.itemsize();
+  auto kernel = [=, pool = context.pool](const auto& in, auto& out) {
+    const std::byte* from = in[0].template data<std::byte>() + offset;
+    std::byte* to = out[0].template data<std::byte>();
+    parallel_blocks(*pool, rows, copy_rows_per_block(bytes), [&](int64_t first, int64_t last) {
+      for (int64_t t = first; t < last; ++t)
+        std::memcpy(to + t * bytes, from + t * row_bytes, bytes);
+    });
+  };
+  return launch_kernel(context, {.op = "slice_columns", .kernel = kKernel, .run = kernel},
+                       {x.shape(0), static_cast<int>(width)}, x.dtype(), {x});
+}
+
+mx::array resolve_tokens(const Context& context, std::shared_ptr<const std::vector<int32_t>> ids,
+                         std::shared_ptr<const std::vector<int32_t>> from,
+                         const mx::array& previous) {
+  check_shape("resolve_tokens", "previous", previous, {-1});
+  check_dtype("resolve_tokens", "previous", previous, mx::int32);
+  if (ids->size() != from->size())
+    throw std::invalid_argument("resolve_tokens: " + std::to_string(ids->size()) + " ids, " +
+                                std::to_string(from->size()) + " from");
+  for (const int32_t row : *from)
+    if (row >= previous.shape(0))
+      throw std::invalid_argument("resolve_tokens: from has " + std::to_string(row) +
+                                  ", previous has shape " + shape_string(previous));
+  if (context.use_reference) {
+    note_reference(context, "resolve_tokens");
+    return resolve_tokens_reference(*ids, *from, previous);
+  }
+  const int count = static_cast<int>(ids->size());
+  auto kernel = [ids, from](const auto& in, auto& out) {
+    const int32_t* sampled = in[0].template data<int32_t>();
+    int32_t* to = out[0].template data<int32_t>();
+    for (size_t t = 0; t < ids->size(); ++t) {
+      const int32_t row = (*from)[t];
+      to[t] = row >= 0 ? sampled[row] : (*ids)[t];
+    }
+  };
+  return launch_kernel(context, {.op = "resolve_tokens", .kernel = kKernel, .run = kernel}, {count},
+                       mx::int32, {previous});
+}
+
+}  // namespace quire::ops

@@ -1,0 +1,32 @@
+#include "ops/gather_rows/gather_rows_reference.h"
+
+namespace quire::ops {
+
+namespace mx = mlx::core;
+
+namespace {
+
+mx::array to_array(const std::vector<int32_t>& values) {
+  return mx::array(values.data(), {static_cast<int>(values.size())}, mx::int32);
+}
+
+}  // namespace
+
+mx::array gather_rows_reference(const mx::array& x, const BatchLayout& layout) {
+  return mx::take(x, to_array(layout.rows), 0);
+}
+
+mx::array slice_columns_reference(const mx::array& x, int64_t begin, int64_t width) {
+  const int first = static_cast<int>(begin), last = static_cast<int>(begin + width);
+  return mx::contiguous(mx::slice(x, {0, first}, {x.shape(0), last}));
+}
+
+mx::array resolve_tokens_reference(const std::vector<int32_t>& ids,
+                                   const std::vector<int32_t>& from, const mx::array& previous) {
+  const mx::array host = to_array(ids), rows = to_array(from);
+  if (previous.size() == 0 || ids.empty()) return host;
+  const mx::array zero = mx::array(0, mx::int32);
+  return mx::where(rows >= zero, mx::take(previous, mx::maximum(rows, zero), 0), host);
+}
+
+}  // namespace quire::ops

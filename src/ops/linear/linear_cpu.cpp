@@ -1,0 +1,243 @@
+#include "ops/linear/linear_cpu.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/linear/linear_cpu.cpp"
+#include "ops/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace quire::ops::HWY_NAMESPACE {
+
+constexpr int64_t kPanel = 16;  // outputs of one packed panel
+constexpr int64_t kChunk = 32;  // k of one pair of chains
+
+// A tile is kTileRows rows of x by kTileVecs vectors of outputs, with an even and an odd chain
+// each. AVX-512 and NEON have 32 registers: 24 chains, 4 weights and a broadcast. AVX2 has 16: 12
+// chains.
+constexpr int kTileRows = kLanes == 1 ? 4 : 6;
+constexpr int kTileVecs = kLanes == 16 || kLanes == 4 ? 2 : 1;
+// Panels that one pass over the tiles covers, and the steps of kTileVecs vectors inside it.
+constexpr int64_t kGroupPanels = kTileVecs * kLanes > kPanel ? kTileVecs* kLanes / kPanel : 1;
+constexpr int64_t kGroupColumns = kGroupPanels * kPanel;
+// A pass stops every kDepth chunks so that its weights (kGroupPanels * 8 KiB * kDepth / 8 of
+// bfloat16) stay in the L1 cache while all tiles of the block use them.
+constexpr int64_t kDepthChunks = 8;
+
+// The weights of one k pair for kLanes outputs, widened to float.
+HWY_INLINE void load_pair(const Bf16* w, FloatVec& even, FloatVec& odd) {
+  const UintTag du;
+  const auto pair = hn::LoadU(du, reinterpret_cast<const uint32_t*>(w));
+  even = hn::BitCast(kFloats, hn::ShiftLeft<16>(pair));
+  odd = hn::BitCast(kFloats, hn::And(pair, hn::Set(du, 0xFFFF0000u)));
+}
+HWY_INLINE void load_pair(const F16* w, FloatVec& even, FloatVec& odd) {
+#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
+  HWY_ALIGN float e[kLanes], o[kLanes];
+  for (int64_t i = 0; i < kLanes; ++i) e[i] = to_float(w[2 * i]), o[i] = to_float(w[2 * i + 1]);
+  even = hn::Load(kFloats, e);
+  odd = hn::Load(kFloats, o);
+#else
+  const UintTag du;
+  const IntTag di;
+  const hn::Rebind<hwy::float16_t, FloatTag> halves;
+  const auto pair = hn::LoadU(du, reinterpret_cast<const uint32_t*>(w));
+  const auto low = hn::BitCast(di, hn::And(pair, hn::Set(du, 0xFFFFu)));
+  const auto high = hn::BitCast(di, hn::ShiftRight<16>(pair));
+  even = hn::PromoteTo(kFloats, hn::BitCast(halves, hn::DemoteTo(HalfBitsTag(), low)));
+  odd = hn::PromoteTo(kFloats, hn::BitCast(halves, hn::DemoteTo(HalfBitsTag(), high)));
+#endif
+}
+HWY_INLINE void load_pair(const float* w, FloatVec& even, FloatVec& odd) {
+#if HWY_TARGET == HWY_SCALAR
+  even = hn::LoadU(kFloats, w);
+  odd = hn::LoadU(kFloats, w + 1);
+#else
+  hn::LoadInterleaved2(kFloats, w, even, odd);
+#endif
+}
+
+// acc [R][V * kLanes] += a [chunks][R][32] times the weights of V vectors of outputs. The order of
+// additions is the promise of linear.h; nothing here may depend on R, V or the chunks of one call.
+template <class W, int R, int V>
+HWY_NOINLINE void multiply_tile(const float* HWY_RESTRICT a, const W* HWY_RESTRICT w,
+                                int64_t panel_stride, int64_t chunks, float* HWY_RESTRICT acc,
+                                int64_t acc_stride) {
+  for (int64_t chunk = 0; chunk < chunks; ++chunk, a += R * kChunk, w += kPanel * kChunk) {
+    FloatVec even[R][V], odd[R][V];
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 2
+      for (int v = 0; v < V; ++v) even[r][v] = odd[r][v] = hn::Zero(kFloats);
+#pragma GCC unroll 2
+    for (int j = 0; j < kChunk / 2; ++j) {
+      FloatVec w_even[V], w_odd[V];
+#pragma GCC unroll 2
+      for (int v = 0; v < V; ++v) {
+        const W* at =
+            w + v * kLanes / kPanel * panel_stride + v * kLanes % kPanel * 2 + j * 2 * kPanel;
+        __builtin_prefetch(at + 2048);
+        load_pair(at, w_even[v], w_odd[v]);
+      }
+#pragma GCC unroll 16
+      for (int r = 0; r < R; ++r) {
+        const FloatVec x_even = hn::Set(kFloats, a[r * kChunk + 2 * j]);
+        const FloatVec x_odd = hn::Set(kFloats, a[r * kChunk + 2 * j + 1]);
+#pragma GCC unroll 2
+        for (int v = 0; v < V; ++v) {
+          even[r][v] = hn::MulAdd(x_even, w_even[v], even[r][v]);
+          odd[r][v] = hn::MulAdd(x_odd, w_odd[v], odd[r][v]);
+        }
+      }
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 2
+      for (int v = 0; v < V; ++v) {
+        float* to = acc + r * acc_stride + v * kLanes;
+        hn::StoreU(hn::Add(hn::LoadU(kFloats, to), hn::Add(even[r][v], odd[r][v])), kFloats, to);
+      }
+  }
+}
+
+template <class W>
+using Tile = void (*)(const float*, const W*, int64_t, int64_t, float*, int64_t);
+
+template <class W, int V>
+HWY_INLINE Tile<W> tile_for(int64_t rows) {
+  static constexpr Tile<W> kTiles[] = {multiply_tile<W, 1, V>, multiply_tile<W, 2, V>,
+                                       multiply_tile<W, 3, V>, multiply_tile<W, 4, V>,
+                                       multiply_tile<W, 5, V>, multiply_tile<W, 6, V>};
+  return kTiles[rows - 1];
+}
+
+// `rows` rows in as few tiles as possible, of heights that differ by one at most.
+struct Tiling {
+  int64_t rows, tiles;
+  int64_t begin(int64_t tile) const { return tile * rows / tiles; }
+};
+HWY_INLINE Tiling tiling(int64_t rows) { return {rows, (rows + kTileRows - 1) / kTileRows}; }
+
+template <class T>
+void pack_rows(const LinearParams& p, int64_t tile_begin, int64_t tile_end) {
+  const Tiling tiles = tiling(p.rows);
+  const int64_t chunks = linear_chunks(p.k);
+  for (int64_t tile = tile_begin; tile < tile_end; ++tile) {
+    const int64_t first = tiles.begin(tile), rows = tiles.begin(tile + 1) - first;
+    for (int64_t r = 0; r < rows; ++r) {
+      const T* x = static_cast<const T*>(p.x) + (first + r) * p.k;
+      float* to = p.packed_x + first * chunks * kChunk + r * kChunk;
+      for (int64_t k = 0; k < p.k; k += kChunk, to += rows * kChunk) {
+        for (int64_t i = 0; i < kChunk; i += kLanes) {
+          const int64_t rest = p.k - k - i;
+          const FloatVec v =
+              rest >= kLanes ? load_floats(x + k + i) : load_floats(x + k + i, rest > 0 ? rest : 0);
+          hn::StoreU(v, kFloats, to + i);
+        }
+      }
+    }
+  }
+}
+
+// Adds the bias and stores up to `columns` outputs of one row.
+template <class Out>
+HWY_INLINE void store_row(const float* acc, const float* bias, Out* y, int64_t columns) {
+  for (int64_t i = 0; i < columns; i += kLanes) {
+    FloatVec v = hn::LoadU(kFloats, acc + i);
+    const int64_t n = columns - i;
+    if (bias) v = hn::Add(v, n >= kLanes ? load_floats(bias + i) : load_floats(bias + i, n));
+    if (n >= kLanes) {
+      store_floats(v, y + i);
+    } else {
+      store_floats(v, y + i, n);
+    }
+  }
+}
+
+HWY_INLINE void store_outputs(const LinearParams& p, const float* acc, int64_t row, int64_t column,
+                              int64_t columns) {
+  const float* bias = p.bias ? p.bias + column : nullptr;
+  const int64_t at = row * p.n + column;
+  switch (p.out_type) {
+    case FloatType::kF32:
+      return store_row(acc, bias, static_cast<float*>(p.y) + at, columns);
+    case FloatType::kF16:
+      return store_row(acc, bias, static_cast<F16*>(p.y) + at, columns);
+    case FloatType::kBf16:
+      return store_row(acc, bias, static_cast<Bf16*>(p.y) + at, columns);
+  }
+}
+
+// One group of P panels for all tiles of the block.
+template <class W, int64_t P, int V>
+void multiply_group(const LinearParams& p, const LinearBlock& block, int64_t panel, float* acc) {
+  const Tiling tiles = tiling(p.rows);
+  const int64_t chunks = linear_chunks(p.k), panel_stride = chunks * kChunk * kPanel;
+  const W* w = static_cast<const W*>(p.w) + panel * panel_stride;
+  const int64_t first_row = tiles.begin(block.tile_begin);
+  const int64_t rows = tiles.begin(block.tile_end) - first_row;
+  for (int64_t i = 0; i < rows * P * kPanel; ++i) acc[i] = 0;
+  for (int64_t chunk = 0; chunk < chunks; chunk += kDepthChunks) {
+    const int64_t depth = HWY_MIN(kDepthChunks, chunks - chunk);
+    for (int64_t column = 0; column < P * kPanel; column += V * kLanes) {
+      for (int64_t tile = block.tile_begin; tile < block.tile_end; ++tile) {
+        const int64_t row = tiles.begin(tile), height = tiles.begin(tile + 1) - row;
+        tile_for<W, V>(height)(p.packed_x + row * chunks * kChunk + chunk * height * kChunk,
+                               w + chunk * kChunk * kPanel + column * 2, panel_stride, depth,
+                               acc + (row - first_row) * P * kPanel + column, P * kPanel);
+      }
+    }
+  }
+  const int64_t column = panel * kPanel, columns = HWY_MIN(P * kPanel, p.n - column);
+  for (int64_t r = 0; r < rows; ++r)
+    store_outputs(p, acc + r * P * kPanel, first_row + r, column, columns);
+}
+
+template <class W>
+void multiply(const LinearParams& p, const LinearBlock& block) {
+  HWY_ALIGN float acc[kLinearSlabRows * kGroupColumns];
+  int64_t panel = block.panel_begin;
+  for (; panel + kGroupPanels <= block.panel_end; panel += kGroupPanels)
+    multiply_group<W, kGroupPanels, kTileVecs>(p, block, panel, acc);
+  for (; panel < block.panel_end; ++panel) multiply_group<W, 1, 1>(p, block, panel, acc);
+}
+
+int64_t LinearTiles(int64_t rows) { return tiling(rows).tiles; }
+
+void LinearPackRows(const LinearParams& params, int64_t begin, int64_t end) {
+  switch (params.type) {
+    case FloatType::kF32:
+      return pack_rows<float>(params, begin, end);
+    case FloatType::kF16:
+      return pack_rows<F16>(params, begin, end);
+    case FloatType::kBf16:
+      return pack_rows<Bf16>(params, begin, end);
+  }
+}
+
+void Linear(const LinearParams& params, const LinearBlock& block) {
+  switch (params.type) {
+    case FloatType::kF32:
+      return multiply<float>(params, block);
+    case FloatType::kF16:
+      return multiply<F16>(params, block);
+    case FloatType::kBf16:
+      return multiply<Bf16>(params, block);
+  }
+}
+
+}  // namespace quire::ops::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace quire::ops {
+HWY_EXPORT(LinearTiles);
+HWY_EXPORT(LinearPackRows);
+HWY_EXPORT(Linear);
+int64_t linear_tiles_cpu(int64_t rows) { return HWY_DYNAMIC_DISPATCH(LinearTiles)(rows); }
+void linear_pack_rows_cpu(const LinearParams& params, int64_t begin, int64_t end) {
+  HWY_DYNAMIC_DISPATCH(LinearPackRows)(params, begin, end);
+}
+void linear_cpu(const LinearParams& params, const LinearBlock& block) {
+  HWY_DYNAMIC_DISPATCH(Linear)(params, block);
+}
+}  // namespace quire::ops
+#endif

@@ -1,0 +1,23 @@
+#include "ops/linear/linear_reference.h"
+
+namespace quire::ops {
+
+mx::array unpack_matrix(const PackedMatrix& matrix) {
+  const int n = static_cast<int>(matrix.n), k = static_cast<int>(matrix.k);
+  const int panels = (n + 15) / 16, pairs = (k + 31) / 32 * 16;
+  // No copy: the array shares the matrix's memory, and MLX never writes to it.
+  void* data = const_cast<std::byte*>(matrix.data.get());
+  const mx::array packed(data, {panels, pairs, 16, 2}, matrix.dtype,
+                         [owner = matrix.data](void*) {});
+  const mx::array rows = mx::reshape(mx::transpose(packed, {0, 2, 1, 3}), {panels * 16, pairs * 2});
+  return mx::slice(rows, {0, 0}, {n, k});
+}
+
+mx::array linear_reference(const mx::array& x, const LinearWeight& w, mx::Dtype out_dtype) {
+  const mx::array weight = mx::astype(unpack_matrix(w.weight), mx::float32);
+  mx::array y = mx::matmul(mx::astype(x, mx::float32), mx::transpose(weight));
+  if (w.bias) y = y + *w.bias;
+  return mx::astype(y, out_dtype);
+}
+
+}  // namespace quire::ops

@@ -1,0 +1,219 @@
+#include "ops/linear/linear.h"
+
+#include "ops/linear/linear_cpu.h"
+#include "ops/test_util.h"
+
+namespace quire::ops {
+namespace {
+
+using namespace quire::ops::testing;
+
+// Evaluated rows and what they are packed into.
+struct Weights {
+  mx::array rows;  // [N, K]
+  LinearWeight packed;
+};
+
+Weights random_weights(const Context& context, int n, int k, mx::Dtype dtype, bool bias) {
+  const mx::array rows = random_array({n, k}, dtype, 2, 0.5f);
+  const RowMatrix source = {.data = rows.data<void>(), .n = n, .k = k, .dtype = dtype};
+  Weights w = {.rows = rows, .packed = {.weight = pack_matrix(context, {&source, 1}, dtype)}};
+  if (bias) w.packed.bias = random_array({n}, mx::float32, 3);
+  return w;
+}
+
+mx::array rows_of(const mx::array& x, int begin, int count) {
+  mx::array rows = mx::contiguous(mx::slice(x, {begin, 0}, {begin + count, x.shape(1)}));
+  mx::eval(rows);
+  return rows;
+}
+
+// Against float64. With u = 2^-24, each chain of 16 fused steps errs by 16 u, their sum by one
+// more, and the sum over the chunks by one per chunk, all relative to sum |x w|; bias one more, and
+// one for products that the portable kernel rounds. The result is rounded once to its dtype.
+::testing::AssertionResult near_float64(const mx::array& y, const mx::array& x, const Weights& w) {
+  const auto actual = to_floats(y), a = to_floats(x), b = to_floats(w.rows);
+  const auto bias = w.packed.bias ? to_floats(*w.packed.bias) : std::vector<float>(y.shape(1));
+  const int k = x.shape(1), n = y.shape(1);
+  const double u = unit_roundoff(mx::float32), u_out = unit_roundoff(y.dtype());
+  const double steps = 16 + 1 + linear_chunks(k) + 2;
+  for (int t = 0; t < y.shape(0); ++t) {
+    for (int j = 0; j < n; ++j) {
+      double exact = bias[j], magnitude = std::abs(bias[j]);
+      for (int i = 0; i < k; ++i) {
+        const double product = static_cast<double>(a[t * k + i]) * b[j * k + i];
+        exact += product;
+        magnitude += std::abs(product);
+      }
+      const double bound = 1.01 * steps * u * magnitude + u_out * std::abs(exact) + 1e-7;
+      const double error = std::abs(actual[t * n + j] - exact);
+      if (!(error <= bound))
+        return ::testing::AssertionFailure()
+               << "[" << t << ", " << j << "] is off by " << error << ", more than " << bound;
+    }
+  }
+  return ::testing::AssertionSuccess();
+}
+
+TEST(Linear, IsWithinItsErrorBoundOfFloat64) {
+  for (const auto& isa : isas_to_test()) {
+    const ForcedIsa forced(isa);
+    for (const mx::Dtype dtype : float_dtypes()) {
+      for (const auto& [n, k] : {std::pair(1, 1), {16, 32}, {17, 33}, {70, 100}, {33, 300}}) {
+        SCOPED_TRACE(isa + " " + dtype_name(dtype) + " " + std::to_string(n));
+        const Context context = make_context(2);
+        const Weights w = random_weights(context, n, k, dtype, /*bias=*/n % 2 == 1);
+        const mx::array x = random_array({19, k}, dtype, 1);
+        EXPECT_TRUE(near_float64(linear(context, x, w.packed), x, w));
+        EXPECT_TRUE(near_float64(linear(context, x, w.packed, mx::float32), x, w));
+        EXPECT_TRUE(near_float64(linear(context, x, w.packed, mx::float16), x, w));
+        EXPECT_TRUE(kernel_ran(context, "linear", 3));
+      }
+    }
+  }
+}
+
+// The bits contract: a row has the same bits whatever else is in the call, for any threads.
+TEST(Linear, RowsDoNotDependOnTheBatch) {
+  constexpr int kRows = 300;
+  for (const auto& isa : isas_to_test()) {
+    const ForcedIsa forced(isa);
+    for (const mx::Dtype dtype : float_dtypes()) {
+      for (const auto& [n, k] : {std::pair(70, 100), {48, 1056}}) {
+        const Context one_thread = make_context(1);
+        const Weights w = random_weights(one_thread, n, k, dtype, /*bias=*/true);
+        const mx::array x = random_array({kRows, k}, dtype, 1);
+        const mx::array whole = linear(one_thread, x, w.packed, mx::float32);
+        for (const int threads : {1, 2, 3}) {
+          const Context context = make_context(threads);
+          for (const int m :
+               {1, 2, 3, 4, 5, 6, 7, 8, 12, 13, 16, 17, 31, 32, 33, 64, 65, 128, 300}) {
+            SCOPED_TRACE(isa + " " + dtype_name(dtype) + " " + std::to_string(m) + " rows, " +
+                         std::to_string(threads) + " threads");
+            const int begin = (kRows - m) / 2;  // other rows, in other places of a tile
+            const mx::array y = linear(context, rows_of(x, begin, m), w.packed, mx::float32);
+            ASSERT_TRUE(same_bits(y, rows_of(whole, begin, m)));
+          }
+        }
+      }
+    }
+  }
+}
+
+// The order is that of the matrix unit, written down here once more without any blocking.
+TEST(Linear, AddsInThePromisedOrder) {
+  const int n = 18, k = 150, rows = 3;
+  const Context context = make_context(1);
+  const Weights w = random_weights(context, n, k, mx::bfloat16, /*bias=*/true);
+  const mx::array x = random_array({rows, k}, mx::bfloat16, 1);
+  const auto a = to_floats(x), b = to_floats(w.rows), bias = to_floats(*w.packed.bias);
+  std::vector<float> expected;
+  for (int t = 0; t < rows; ++t) {
+    for (int j = 0; j < n; ++j) {
+      float sum = 0;
+      for (int chunk = 0; chunk < k; chunk += 32) {
+        float even = 0, odd = 0;
+        for (int i = chunk; i < std::min(k, chunk + 32); i += 2) {
+          even = std::fma(a[t * k + i], b[j * k + i], even);
+          if (i + 1 < k) odd = std::fma(a[t * k + i + 1], b[j * k + i + 1], odd);
+        }
+        sum += even + odd;
+      }
+      expected.push_back(sum + bias[j]);
+    }
+  }
+  const mx::array oracle(expected.data(), {rows, n}, mx::float32);
+  for (const auto& isa : isas_to_test()) {
+    const ForcedIsa forced(isa);
+    const mx::array y = linear(context, x, w.packed, mx::float32);
+    // Without fused instructions the portable kernel keeps the order only.
+    if (isa == "portable") {
+      EXPECT_TRUE(near(y, oracle, {.abs = 1e-5f}));
+    } else {
+      EXPECT_TRUE(same_bits(y, oracle)) << isa;
+    }
+  }
+}
+
+TEST(Linear, VectorLengthsAgreeBitForBit) {
+  const auto isas = isas_to_test();
+  if (isas.size() < 3) GTEST_SKIP() << "needs AVX2 and AVX-512";
+  for (const mx::Dtype dtype : float_dtypes()) {
+    const Context context = make_context(2);
+    const Weights w = random_weights(context, 70, 500, dtype, /*bias=*/true);
+    const mx::array x = random_array({37, 500}, dtype, 1);
+    const auto compute = [&](const char* isa) {
+      const ForcedIsa forced(isa);
+      mx::array y = linear(context, x, w.packed);
+      mx::eval(y);
+      return y;
+    };
+    EXPECT_TRUE(same_bits(compute("avx2"), compute("avx512"))) << dtype_name(dtype);
+  }
+}
+
+TEST(Linear, MatchesItsReference) {
+  for (const mx::Dtype dtype : float_dtypes()) {
+    Context context = make_context(2);
+    const Weights w = random_weights(context, 50, 200, dtype, /*bias=*/true);
+    const mx::array x = random_array({9, 200}, dtype, 1);
+    const mx::array y = linear(context, x, w.packed);
+    context.use_reference = true;
+    const mx::array reference = linear(context, x, w.packed);
+    // Both are within K u sum |x w| of the exact value, about 200 * 2^-24 * 80, then rounded.
+    EXPECT_TRUE(near(y, reference, {.abs = 2e-3f, .rel = 2 * unit_roundoff(dtype)}));
+    EXPECT_TRUE(near_float64(reference, x, w));
+    EXPECT_EQ(context.kernels->count("linear", "reference"), 1);
+  }
+}
+
+TEST(Linear, NoRowsGiveNoRows) {
+  const Context context = make_context(2);
+  const Weights w = random_weights(context, 20, 40, mx::bfloat16, /*bias=*/true);
+  const mx::array y = linear(context, mx::zeros({0, 40}, mx::bfloat16), w.packed);
+  EXPECT_EQ(to_floats(y).size(), 0u);
+  EXPECT_EQ(y.shape(), (mx::Shape{0, 20}));
+}
+
+// A NaN or an infinity stays in its own row and column, padding of K and N included.
+TEST(Linear, InfinitiesStayInTheirRow) {
+  for (const auto& isa : isas_to_test()) {
+    const ForcedIsa forced(isa);
+    const Context context = make_context(1);
+    const Weights w = random_weights(context, 20, 40, mx::float32, /*bias=*/false);
+    std::vector<float> values(2 * 40, 1.0f);
+    values[39] = INFINITY;
+    const auto y = to_floats(linear(context, mx::array(values.data(), {2, 40}), w.packed));
+    for (int j = 0; j < 20; ++j) {
+      EXPECT_FALSE(std::isfinite(y[j]));
+      EXPECT_TRUE(std::isfinite(y[20 + j]));
+    }
+  }
+}
+
+TEST(Linear, AGraphOutlivesItsCaller) {
+  std::optional<mx::array> y;
+  {
+    const Context context = make_context(2);
+    const Weights w = random_weights(context, 20, 40, mx::float32, /*bias=*/true);
+    y = linear(context, random_array({5, 40}, mx::float32, 1), w.packed);
+  }
+  const Context context = make_context(1);
+  const Weights w = random_weights(context, 20, 40, mx::float32, /*bias=*/true);
+  EXPECT_TRUE(same_bits(*y, linear(context, random_array({5, 40}, mx::float32, 1), w.packed)));
+}
+
+TEST(Linear, RefusesWhatDoesNotFit) {
+  const Context context = make_context(1);
+  Weights w = random_weights(context, 20, 40, mx::bfloat16, /*bias=*/false);
+  EXPECT_THROW(linear(context, mx::zeros({2, 41}, mx::bfloat16), w.packed), std::invalid_argument);
+  EXPECT_THROW(linear(context, mx::zeros({40}, mx::bfloat16), w.packed), std::invalid_argument);
+  EXPECT_THROW(linear(context, mx::zeros({2, 40}, mx::float32), w.packed), std::invalid_argument);
+  EXPECT_THROW(linear(context, mx::zeros({2, 40}, mx::bfloat16), w.packed, mx::int32),
+               std::invalid_argument);
+  w.packed.bias = mx::zeros({21}, mx::float32);
+  EXPECT_THROW(linear(context, mx::zeros({2, 40}, mx::bfloat16), w.packed), std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace quire::ops

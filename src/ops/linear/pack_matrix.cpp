@@ -1,0 +1,106 @@
+#include <sys/mman.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <stdexcept>
+
+#include "ops/linear/convert_cpu.h"
+#include "ops/linear/linear.h"
+#include "ops/linear/linear_cpu.h"
+#include "ops/shape_check.h"
+
+namespace quire::ops {
+namespace {
+
+constexpr int64_t kPanel = 16;
+constexpr int64_t kChunk = 32;
+constexpr size_t kHugePage = 2 << 20;
+
+// 64-byte aligned; from some huge pages on aligned to those, which saves TLB misses on each read.
+std::shared_ptr<std::byte[]> allocate_weights(size_t bytes) {
+  const bool huge = bytes >= 4 * kHugePage;
+  const size_t alignment = huge ? kHugePage : 64;
+  const size_t size = (bytes + alignment - 1) / alignment * alignment;
+  void* memory = std::aligned_alloc(alignment, std::max(size, alignment));
+  if (!memory) throw std::bad_alloc();
+#ifdef MADV_HUGEPAGE
+  if (huge) madvise(memory, size, MADV_HUGEPAGE);
+#endif
+  return {static_cast<std::byte*>(memory), [](std::byte* p) { std::free(p); }};
+}
+
+// One row of the stacked parts, or null in the padding.
+struct SourceRow {
+  const std::byte* data = nullptr;
+  FloatType type = FloatType::kF32;
+};
+
+SourceRow find_row(std::span<const RowMatrix> parts, int64_t row) {
+  for (const RowMatrix& part : parts) {
+    if (row < part.n) {
+      const FloatType type = check_float("pack_matrix", "a part", part.dtype);
+      return {static_cast<const std::byte*>(part.data) + row * part.k * float_type_bytes(type),
+              type};
+    }
+    row -= part.n;
+  }
+  return {};
+}
+
+// Pair is two neighbouring k of one row: a 16 x 16 transpose of pairs for each chunk.
+template <class Pair>
+void pack_panel(std::span<const RowMatrix> parts, int64_t panel, int64_t k, FloatType type,
+                std::byte* to) {
+  SourceRow rows[kPanel];
+  for (int64_t n = 0; n < kPanel; ++n) rows[n] = find_row(parts, panel * kPanel + n);
+  Pair chunk[kPanel][kChunk / 2];
+  Pair packed[kChunk / 2][kPanel];
+  for (int64_t begin = 0; begin < k; begin += kChunk, to += sizeof(packed)) {
+    const int64_t count = std::min(kChunk, k - begin);
+    if (count < kChunk || !rows[kPanel - 1].data) std::memset(chunk, 0, sizeof(chunk));
+    for (int64_t n = 0; n < kPanel; ++n)
+      if (rows[n].data)
+        convert_cpu(rows[n].data + begin * float_type_bytes(rows[n].type), rows[n].type, chunk[n],
+                    type, count);
+    for (int64_t j = 0; j < kChunk / 2; ++j)
+      for (int64_t n = 0; n < kPanel; ++n) packed[j][n] = chunk[n][j];
+    std::memcpy(to, packed, sizeof(packed));
+  }
+}
+
+}  // namespace
+
+size_t PackedMatrix::nbytes() const {
+  return linear_panels(n) * kPanel * linear_chunks(k) * kChunk * dtype.size();
+}
+
+PackedMatrix pack_matrix(const Context& context, std::span<const RowMatrix> parts,
+                         mx::Dtype dtype) {
+  const FloatType type = check_float("pack_matrix", "the packed matrix", dtype);
+  PackedMatrix result;
+  result.k = parts.empty() ? 0 : parts[0].k;
+  result.dtype = dtype;
+  for (const RowMatrix& part : parts) {
+    check_float("pack_matrix", "a part", part.dtype);
+    if (part.k != result.k)
+      throw std::invalid_argument("pack_matrix: parts have " + std::to_string(result.k) + " and " +
+                                  std::to_string(part.k) + " columns");
+    result.n += part.n;
+  }
+  const auto memory = allocate_weights(result.nbytes());
+  const int64_t panels = linear_panels(result.n);
+  const size_t panel_bytes = panels ? result.nbytes() / panels : 0;
+  context.pool->parallel_for(panels, [&](int64_t panel) {
+    std::byte* to = memory.get() + panel * panel_bytes;
+    if (type == FloatType::kF32) {
+      pack_panel<uint64_t>(parts, panel, result.k, type, to);
+    } else {
+      pack_panel<uint32_t>(parts, panel, result.k, type, to);
+    }
+  });
+  result.data = memory;
+  return result;
+}
+
+}  // namespace quire::ops

@@ -1,0 +1,77 @@
+#include "ops/linear/linear.h"
+#include "ops/linear/linear_reference.h"
+#include "ops/test_util.h"
+
+namespace quire::ops {
+namespace {
+
+using namespace quire::ops::testing;
+
+RowMatrix rows_at(const void* data, const mx::array& like) {
+  return {.data = data, .n = like.shape(0), .k = like.shape(1), .dtype = like.dtype()};
+}
+
+TEST(PackMatrix, StacksConvertsAndReadsUnalignedRows) {
+  for (const auto& isa : isas_to_test()) {
+    const ForcedIsa forced(isa);
+    for (const mx::Dtype from : float_dtypes()) {
+      for (const mx::Dtype to : float_dtypes()) {
+        SCOPED_TRACE(isa + " " + dtype_name(from) + " to " + dtype_name(to));
+        const Context context = make_context(3);
+        const mx::array a = random_array({21, 77}, from, 1), b = random_array({40, 77}, from, 2);
+        const auto bytes = to_bytes(b);
+        std::vector<uint8_t> shifted(bytes.size() + 1);  // at an odd address, as in a mapped file
+        std::copy(bytes.begin(), bytes.end(), shifted.begin() + 1);
+        const RowMatrix parts[] = {rows_at(a.data<void>(), a), rows_at(shifted.data() + 1, b)};
+        const PackedMatrix packed = pack_matrix(context, parts, to);
+        EXPECT_EQ(packed.n, 61);
+        EXPECT_EQ(packed.k, 77);
+        EXPECT_TRUE(same_bits(unpack_matrix(packed), mx::astype(mx::concatenate({a, b}, 0), to)));
+      }
+    }
+  }
+}
+
+TEST(PackMatrix, PaddingIsZeroAndMemoryAligned) {
+  const Context context = make_context(2);
+  const mx::array ones = mx::ones({17, 33}, mx::float32);
+  mx::eval(ones);
+  const RowMatrix part = rows_at(ones.data<void>(), ones);
+  const PackedMatrix packed = pack_matrix(context, {&part, 1}, mx::float32);
+  EXPECT_EQ(packed.nbytes(), 32u * 64 * 4);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(packed.data.get()) % 64, 0u);
+  const auto* values = reinterpret_cast<const float*>(packed.data.get());
+  float sum = 0;
+  for (size_t i = 0; i < packed.nbytes() / 4; ++i) sum += values[i];
+  EXPECT_EQ(sum, 17.0f * 33);
+}
+
+// Ties, overflow, denormals and NaN, against MLX's own conversion.
+TEST(PackMatrix, RoundsToNearestEven) {
+  const std::vector<float> values = {1.00390625f, 1.01171875f, 65519.0f, 65520.0f, 3.4e38f, 1e-40f,
+                                     6e-8f,       2.9e-8f,     3.0e-8f,  -0.0f,    1e-5f,   -1e30f};
+  const mx::array row(values.data(), {1, static_cast<int>(values.size())}, mx::float32);
+  for (const auto& isa : isas_to_test()) {
+    const ForcedIsa forced(isa);
+    const Context context = make_context(1);
+    const RowMatrix part = rows_at(row.data<void>(), row);
+    for (const mx::Dtype dtype : float_dtypes())
+      EXPECT_TRUE(
+          same_bits(unpack_matrix(pack_matrix(context, {&part, 1}, dtype)), mx::astype(row, dtype)))
+          << isa << " " << dtype_name(dtype);
+  }
+}
+
+TEST(PackMatrix, RefusesWhatDoesNotFit) {
+  const Context context = make_context(1);
+  const mx::array a = random_array({3, 4}, mx::float32, 1),
+                  b = random_array({3, 5}, mx::float32, 1);
+  const RowMatrix uneven[] = {rows_at(a.data<void>(), a), rows_at(b.data<void>(), b)};
+  EXPECT_THROW(pack_matrix(context, uneven, mx::float32), std::invalid_argument);
+  const RowMatrix integers = {.data = a.data<void>(), .n = 3, .k = 4, .dtype = mx::int32};
+  EXPECT_THROW(pack_matrix(context, {&integers, 1}, mx::float32), std::invalid_argument);
+  EXPECT_THROW(pack_matrix(context, {uneven, 1}, mx::int32), std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace quire::ops

@@ -1,0 +1,73 @@
+#include "ops/rms_norm/rms_norm.h"
+
+#include "ops/kernel_primitive.h"
+#include "ops/parallel_blocks.h"
+#include "ops/rms_norm/rms_norm_cpu.h"
+#include "ops/rms_norm/rms_norm_reference.h"
+#include "ops/shape_check.h"
+
+namespace quire::ops {
+namespace {
+
+// Checks x and weight, and returns what the kernel needs besides the pointers.
+RmsNormParams checked_params(const mx::array& x, const mx::array& weight, float eps) {
+  const FloatType type = check_float("rms_norm", "x", x.dtype());
+  check_rank_at_least("rms_norm", "x", x, 1);
+  check_shape("rms_norm", "weight", weight, {x.shape(-1)});
+  check_dtype("rms_norm", "weight", weight, mx::float32);
+  return {.type = type, .width = x.shape(-1), .eps = eps};
+}
+
+void run(ThreadPool& pool, const RmsNormParams& params, int64_t size) {
+  const int64_t rows = params.width == 0 ? 0 : size / params.width;
+  parallel_blocks(pool, rows, rows_per_block(params.width),
+                  [&](int64_t begin, int64_t end) { rms_norm_cpu(params, begin, end); });
+}
+
+}  // namespace
+
+mx::array rms_norm(const Context& context, const mx::array& x, const mx::array& weight, float eps) {
+  const RmsNormParams params = checked_params(x, weight, eps);
+  if (context.use_reference) {
+    note_reference(context, "rms_norm");
+    return rms_norm_reference(x, weight, eps);
+  }
+  auto kernel = [params, pool = context.pool](const auto& in, auto& out) {
+    RmsNormParams p = params;
+    p.x = in[0].template data<void>();
+    p.weight = in[1].template data<float>();
+    p.y = out[0].template data<void>();
+    run(*pool, p, in[0].size());
+  };
+  return launch_kernel(context, {.op = "rms_norm", .kernel = cpu_kernel_name(), .run = kernel},
+                       x.shape(), x.dtype(), {x, weight});
+}
+
+std::pair<mx::array, mx::array> add_rms_norm(const Context& context, const mx::array& x,
+                                             const mx::array& residual, const mx::array& weight,
+                                             float eps) {
+  const RmsNormParams params = checked_params(x, weight, eps);
+  check_same_shape("rms_norm", "residual", residual, x);
+  check_dtype("rms_norm", "residual", residual, x.dtype());
+  if (context.use_reference) {
+    note_reference(context, "add_rms_norm");
+    const mx::array sum =
+        mx::astype(mx::astype(x, mx::float32) + mx::astype(residual, mx::float32), x.dtype());
+    return {rms_norm_reference(sum, weight, eps), sum};
+  }
+  auto kernel = [params, pool = context.pool](const auto& in, auto& out) {
+    RmsNormParams p = params;
+    p.x = in[0].template data<void>();
+    p.residual = in[1].template data<void>();
+    p.weight = in[2].template data<float>();
+    p.y = out[0].template data<void>();
+    p.sum = out[1].template data<void>();
+    run(*pool, p, in[0].size());
+  };
+  auto outputs =
+      launch_kernel(context, {.op = "add_rms_norm", .kernel = cpu_kernel_name(), .run = kernel},
+                    {x.shape(), x.shape()}, {x.dtype(), x.dtype()}, {x, residual, weight});
+  return {outputs[0], outputs[1]};
+}
+
+}  // namespace quire::ops

@@ -1,0 +1,54 @@
+#include "ops/silu_mul/silu_mul_cpu.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/silu_mul/silu_mul_cpu.cpp"
+#include "ops/highway.h"
+// After it, because its code is per target too.
+#include <hwy/contrib/math/math-inl.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace quire::ops::HWY_NAMESPACE {
+
+HWY_INLINE FloatVec silu_mul(FloatVec gate, FloatVec up) {
+  // Highway's Exp is right to 1 ulp but wraps around far above the overflow at 88.7: at 100 it is
+  // infinite, and gate / infinity is the 0 that larger arguments must give too.
+  const FloatVec e = hn::Exp(kFloats, hn::Min(hn::Neg(gate), hn::Set(kFloats, 100.0f)));
+  return hn::Mul(hn::Div(gate, hn::Add(hn::Set(kFloats, 1.0f), e)), up);
+}
+
+template <class T>
+void rows(const SiluMulParams& p, int64_t begin, int64_t end) {
+  for (int64_t row = begin; row < end; ++row) {
+    const T* gate = static_cast<const T*>(p.gate_up) + row * 2 * p.width;
+    const T* up = gate + p.width;
+    T* y = static_cast<T*>(p.y) + row * p.width;
+    int64_t i = 0;
+    for (; i + kLanes <= p.width; i += kLanes)
+      store_floats(silu_mul(load_floats(gate + i), load_floats(up + i)), y + i);
+    if (const int64_t n = p.width - i; n > 0)
+      store_floats(silu_mul(load_floats(gate + i, n), load_floats(up + i, n)), y + i, n);
+  }
+}
+
+void SiluMul(const SiluMulParams& params, int64_t begin, int64_t end) {
+  switch (params.type) {
+    case FloatType::kF32:
+      return rows<float>(params, begin, end);
+    case FloatType::kF16:
+      return rows<F16>(params, begin, end);
+    case FloatType::kBf16:
+      return rows<Bf16>(params, begin, end);
+  }
+}
+
+}  // namespace quire::ops::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace quire::ops {
+HWY_EXPORT(SiluMul);
+void silu_mul_cpu(const SiluMulParams& params, int64_t begin, int64_t end) {
+  HWY_DYNAMIC_DISPATCH(SiluMul)(params, begin, end);
+}
+}  // namespace quire::ops
+#endif
