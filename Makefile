@@ -1,0 +1,40 @@
+# The two commands: `make run` serves the demo model, `make test` proves the build. Each sets up what it needs.
+JOBS ?= $(shell nproc)
+PORT ?= 8000
+PREFIX ?= /usr/local
+QUIRE = build/release/bin/quire
+MODEL ?= models/quire-demo
+
+.PHONY: run test setup build build-dev install bench format tidy clean
+
+run: build
+	$(QUIRE) serve $(MODEL) --port $(PORT)
+
+build: setup
+	cmake --preset release >build/cmake.log 2>&1 || { cat build/cmake.log; exit 1; }
+	cmake --build --preset release -j $(JOBS) --target quire
+
+setup:
+	@mkdir -p build && tools/setup.sh
+
+# Unit, property and parity tests from an optimised and from a sanitized build, then a real client against a real server.
+test:
+	tools/test.sh
+
+install: build
+	cmake --install build/release --prefix $(PREFIX)
+
+bench: setup
+	cmake --preset release >/dev/null
+	cmake --build --preset release -j $(JOBS)
+	$(QUIRE) bench throughput $(MODEL)
+
+format:
+	git ls-files '*.h' '*.cpp' | xargs clang-format-19 -i
+
+tidy:
+	cmake --preset release >/dev/null
+	git ls-files 'src/*.cpp' | xargs -P $(JOBS) -n 4 clang-tidy-19 -p build/release --quiet
+
+clean:
+	rm -rf build

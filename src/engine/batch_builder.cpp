@@ -1,0 +1,154 @@
+#include "engine/batch_builder.h"
+
+#include "base/check.h"
+
+namespace quire::engine {
+namespace {
+
+// The layout under construction; appends one item at a time.
+struct Builder {
+  const SchedulerOptions& options;
+  int64_t vocab_size;
+  std::vector<int32_t> ids, from;
+  ops::BatchLayout layout;
+  std::vector<RowInfo> rows;
+  bool feeds_pending = false;
+
+  void append_token(const Sequence& sequence, int64_t position) {
+    const auto known = static_cast<int64_t>(sequence.tokens.size());
+    int32_t id = -1, row = -1;
+    if (position < known) {
+      id = sequence.tokens[position];
+      QUIRE_CHECK(id >= 0 && id < vocab_size) << "token id " << id;
+    } else {
+      row = sequence.pending_row;
+      QUIRE_CHECK(position == known && row >= 0) << "position " << position << " of " << known;
+      feeds_pending = true;
+    }
+    ids.push_back(id);
+    from.push_back(row);
+    QUIRE_CHECK(position < options.max_model_len);
+    layout.positions.push_back(static_cast<int32_t>(position));
+    const int64_t block = position / options.block_size;
+    QUIRE_CHECK(block < static_cast<int64_t>(sequence.blocks.size()));
+    const int64_t slot =
+        sequence.blocks[block] * options.block_size + position % options.block_size;
+    layout.slot_mapping.push_back(position < sequence.shared_len ? -1
+                                                                 : slot);  // shared: already there
+  }
+
+  void append_rows(const StepPlan& plan, size_t index, int64_t first_row) {
+    const StepItem& item = plan.items[index];
+    Sequence& sequence = *item.sequence;
+    const bool scores = sequence.request.sampling.prompt_logprobs >= 0;
+    for (int64_t j = 0; j < item.num_tokens; ++j) {
+      const int64_t next = item.start + j + 1;
+      const bool samples = item.samples && j == item.num_tokens - 1;
+      if (!samples && !(scores && next < sequence.prompt_len)) continue;
+      rows.push_back({.item = index,
+                      .position = next,
+                      .samples = samples,
+                      .pending_row = sequence.pending_row});
+      layout.rows.push_back(static_cast<int32_t>(first_row + j));
+    }
+    if (item.samples) sequence.pending_row = static_cast<int32_t>(rows.size()) - 1;
+  }
+
+  void append(const StepPlan& plan, size_t index) {
+    const StepItem& item = plan.items[index];
+    const Sequence& sequence = *item.sequence;
+    const auto first_row = static_cast<int64_t>(ids.size());
+    for (int64_t j = 0; j < item.num_tokens; ++j) append_token(sequence, item.start + j);
+    const int64_t seq_len = item.start + item.num_tokens;
+    const int64_t num_blocks = (seq_len + options.block_size - 1) / options.block_size;
+    for (int64_t b = 0; b < num_blocks; ++b) {
+      const int32_t block = sequence.blocks[b];
+      QUIRE_CHECK(block >= 0 && block < options.num_blocks) << "block " << block;
+      layout.blocks.push_back(block);
+    }
+    layout.seq_lens.push_back(static_cast<int32_t>(seq_len));
+    layout.cu_seqlens.push_back(static_cast<int32_t>(ids.size()));
+    layout.block_offsets.push_back(static_cast<int64_t>(layout.blocks.size()));
+    append_rows(plan, index, first_row);
+  }
+};
+
+}  // namespace
+
+void TokenHistory::update(const std::vector<int32_t>& tokens, int64_t prompt_len) {
+  for (; seen_ < tokens.size(); ++seen_) {
+    const auto [it, is_new] = index_.try_emplace(tokens[seen_], counts_.size());
+    if (is_new) counts_.push_back({.token = tokens[seen_]});
+    ops::TokenCount& count = counts_[it->second];
+    if (static_cast<int64_t>(seen_) < prompt_len) {
+      count.in_prompt = true;
+    } else {
+      ++count.in_output;
+    }
+  }
+}
+
+Batch build_batch(const StepPlan& plan, const SchedulerOptions& options, int64_t vocab_size) {
+  Builder builder{.options = options,
+                  .vocab_size = vocab_size,
+                  .ids = {},
+                  .from = {},
+                  .layout = {},
+                  .rows = {}};
+  builder.ids.reserve(plan.num_tokens);
+  builder.from.reserve(plan.num_tokens);
+  builder.layout.cu_seqlens.push_back(0);
+  builder.layout.block_offsets.push_back(0);
+  for (size_t i = 0; i < plan.items.size(); ++i) builder.append(plan, i);
+  ops::BatchLayout& layout = builder.layout;
+  layout.num_tokens = static_cast<int64_t>(builder.ids.size());
+  layout.num_sequences = static_cast<int64_t>(plan.items.size());
+  layout.block_size = options.block_size;
+  QUIRE_CHECK(layout.num_tokens == plan.num_tokens);
+  return {.ids = std::make_shared<const std::vector<int32_t>>(std::move(builder.ids)),
+          .from = std::make_shared<const std::vector<int32_t>>(std::move(builder.from)),
+          .feeds_pending = builder.feeds_pending,
+          .layout = std::make_shared<const ops::BatchLayout>(std::move(layout)),
+          .rows = std::move(builder.rows)};
+}
+
+bool needs_history(const SamplingParams& sampling) {
+  return sampling.presence_penalty != 0.0f || sampling.frequency_penalty != 0.0f ||
+         sampling.repetition_penalty != 1.0f;
+}
+
+ops::SampleRow sample_row(const RowInfo& row, const Sequence& sequence, const TokenHistory* history,
+                          std::shared_ptr<const std::vector<uint32_t>> mask,
+                          const std::vector<int32_t>& eos_token_ids) {
+  const SamplingParams& sampling = sequence.request.sampling;
+  ops::SampleRow result;
+  result.position = row.position;
+  if (!row.samples) {
+    result.forced_token = sequence.tokens[row.position];
+    result.num_top_logprobs = sampling.prompt_logprobs;
+    return result;
+  }
+  result.temperature = sampling.temperature;
+  result.top_k = sampling.top_k;
+  result.top_p = sampling.top_p;
+  result.min_p = sampling.min_p;
+  result.seed = sequence.seed;
+  result.logit_bias = sampling.logit_bias;
+  result.num_top_logprobs = sampling.logprobs;
+  result.mask = std::move(mask);
+  if (row.position - sequence.prompt_len < sampling.min_tokens) {
+    result.banned = sampling.stop_token_ids;
+    result.banned.insert(result.banned.end(), eos_token_ids.begin(), eos_token_ids.end());
+  }
+  if (history) {
+    result.repetition_penalty = sampling.repetition_penalty;
+    result.presence_penalty = sampling.presence_penalty;
+    result.frequency_penalty = sampling.frequency_penalty;
+    result.history = history->counts();
+    if (row.position > static_cast<int64_t>(sequence.tokens.size()))
+      result.pending_row = row.pending_row;
+  }
+  return result;
+}
+
+}  // namespace quire::engine

@@ -1,0 +1,59 @@
+#pragma once
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/scheduler.h"
+#include "ops/batch_layout.h"
+#include "ops/sample/sample.h"
+
+namespace quire::engine {
+
+// The distinct tokens of a sequence and how often they were produced, kept up to date for the
+// penalties.
+class TokenHistory {
+ public:
+  // Takes in tokens[size() .. tokens.size()).
+  void update(const std::vector<int32_t>& tokens, int64_t prompt_len);
+  const std::vector<ops::TokenCount>& counts() const { return counts_; }
+
+ private:
+  size_t seen_ = 0;
+  std::unordered_map<int32_t, size_t> index_;
+  std::vector<ops::TokenCount> counts_;
+};
+
+// What one projected row is for.
+struct RowInfo {
+  size_t item = 0;           // in the plan
+  int64_t position = 0;      // of the token that the row predicts
+  bool samples = false;      // else it scores the prompt token there
+  int32_t pending_row = -1;  // row of the sequence's unread token in the previous step's tokens
+};
+
+// A plan as the model and the sampler want it.
+struct Batch {
+  std::shared_ptr<const std::vector<int32_t>>
+      ids;  // [T]; -1 where the token is still on the device
+  std::shared_ptr<const std::vector<int32_t>> from;  // [T] row of the previous step's tokens, or -1
+  bool feeds_pending = false;                        // any of `from` is >= 0
+  ops::BatchLayoutPtr layout;
+  std::vector<RowInfo> rows;  // [R], ascending token rows
+};
+
+// Lays the plan's tokens out on one axis and maps them to KV slots. Aborts (QUIRE_CHECK) on any
+// position, slot, block or token id out of range: kernels trust the layout. Reads, then replaces,
+// each sampling sequence's pending_row.
+Batch build_batch(const StepPlan& plan, const SchedulerOptions& options, int64_t vocab_size);
+
+// The sampler's parameters of one row. `history` is needed only for penalties, `mask` only with a
+// grammar.
+ops::SampleRow sample_row(const RowInfo& row, const Sequence& sequence, const TokenHistory* history,
+                          std::shared_ptr<const std::vector<uint32_t>> mask,
+                          const std::vector<int32_t>& eos_token_ids);
+
+// Whether the request's penalties need the token history.
+bool needs_history(const SamplingParams& sampling);
+
+}  // namespace quire::engine

@@ -1,0 +1,245 @@
+#include "engine/engine.h"
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+#include <variant>
+
+#include "engine/step_runner.h"
+
+namespace quire::engine {
+namespace {
+
+// A well-mixed 64-bit number from another (splitmix64, Steele et al. 2014).
+uint64_t mix(uint64_t x) {
+  x += 0x9E3779B97F4A7C15ull;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
+  return x ^ (x >> 31);
+}
+
+RequestError invalid(std::string message, std::string param) {
+  return {.kind = RequestError::Kind::kInvalid,
+          .message = std::move(message),
+          .param = std::move(param)};
+}
+
+}  // namespace
+
+// The engine thread and its mailbox.
+class Engine::Impl {
+ public:
+  Impl(std::unique_ptr<models::Model> model, EngineOptions options)
+      : options_(std::move(options)),
+        model_(std::move(model)),
+        runner_(*model_, options_),
+        thread_([this] { run(); }) {}
+
+  ~Impl() { shutdown(std::chrono::milliseconds(0)); }
+
+  Result<std::vector<RequestId>, RequestError> submit(std::vector<Request> requests) {
+    for (const auto& request : requests)
+      if (auto problem = check(request)) return Err{std::move(*problem)};
+    const std::lock_guard lock(mutex_);
+    if (!failure_.empty())
+      return Err{
+          RequestError{RequestError::Kind::kEngineDead, "the engine has failed: " + failure_, ""}};
+    if (stopping_)
+      return Err{
+          RequestError{RequestError::Kind::kShuttingDown, "the server is shutting down", ""}};
+    const auto waiting = stats_.waiting + static_cast<int64_t>(inbox_.size() + requests.size());
+    if (waiting > options_.max_waiting) {
+      return Err{RequestError{
+          RequestError::Kind::kOverloaded,
+          "too many requests are waiting (limit " + std::to_string(options_.max_waiting) + ")",
+          ""}};
+    }
+    std::vector<RequestId> ids;
+    for (auto& request : requests) {
+      auto sequence = std::make_shared<Sequence>();
+      sequence->id = next_id_++;
+      sequence->seed = request.sampling.seed.value_or(mix(options_.seed ^ mix(sequence->id)));
+      sequence->tokens = request.prompt;
+      sequence->prompt_len = static_cast<int64_t>(request.prompt.size());
+      const int64_t room = options_.scheduler.max_model_len - sequence->prompt_len;
+      request.sampling.max_tokens = std::min(request.sampling.max_tokens, room);
+      sequence->stats.arrived = Clock::now();
+      sequence->stats.prompt_tokens = sequence->prompt_len;
+      sequence->request = std::move(request);
+      ids.push_back(sequence->id);
+      inbox_.emplace_back(std::move(sequence));
+    }
+    wake_.notify_one();
+    return ids;
+  }
+
+  void abort(RequestId id) {
+    const std::lock_guard lock(mutex_);
+    inbox_.emplace_back(id);
+    wake_.notify_one();
+  }
+
+  EngineStats stats() const {
+    EngineStats result;
+    {
+      const std::lock_guard lock(mutex_);
+      result = stats_;
+      result.healthy = failure_.empty();
+      result.failure = failure_;
+      for (const auto& message : inbox_)
+        result.waiting += std::holds_alternative<SequencePtr>(message);
+    }
+    result.kernel_runs = model_->context().kernels->snapshot();
+    return result;
+  }
+
+  void shutdown(std::chrono::milliseconds timeout) {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+      deadline_ = Clock::now() + timeout;
+      wake_.notify_one();
+    }
+    const std::lock_guard lock(join_mutex_);
+    if (thread_.joinable()) thread_.join();
+  }
+
+  const EngineOptions& options() const { return options_; }
+  int64_t vocab_size() const { return model_->vocab_size(); }
+
+ private:
+  using Message =
+      std::variant<SequencePtr, RequestId>;  // a new sequence, or the id of one to abort
+
+  std::optional<RequestError> check(const Request& request) const {
+    const auto length = static_cast<int64_t>(request.prompt.size());
+    if (length == 0) return invalid("the prompt is empty", "prompt");
+    if (length + 1 > options_.scheduler.max_model_len) {
+      return RequestError{RequestError::Kind::kTooLong,
+                          "the prompt has " + std::to_string(length) +
+                              " tokens, but this model's maximum context length is " +
+                              std::to_string(options_.scheduler.max_model_len) +
+                              " tokens, one of them for the answer",
+                          "prompt"};
+    }
+    for (const int32_t id : request.prompt) {
+      if (id < 0 || id >= model_->vocab_size())
+        return invalid("token id " + std::to_string(id) + " is outside the vocabulary of " +
+                           std::to_string(model_->vocab_size()),
+                       "prompt");
+    }
+    for (const auto& [id, bias] : request.sampling.logit_bias)
+      if (id < 0 || id >= model_->vocab_size())
+        return invalid("token id " + std::to_string(id) + " is outside the vocabulary",
+                       "logit_bias");
+    for (const int32_t id : request.sampling.stop_token_ids)
+      if (id < 0 || id >= model_->vocab_size())
+        return invalid("token id " + std::to_string(id) + " is outside the vocabulary",
+                       "stop_token_ids");
+    return std::nullopt;
+  }
+
+  void run() {
+    try {
+      runner_.start();
+      while (take_messages()) {
+        runner_.step();
+        publish();
+      }
+      runner_.abort_all();
+      publish();
+    } catch (const std::exception& error) {
+      fail(error.what());
+    }
+    runner_.stop();
+  }
+
+  // Sleeps while there is nothing to do. Returns false when the thread should end.
+  bool take_messages() {
+    std::vector<Message> messages;
+    {
+      std::unique_lock lock(mutex_);
+      if (!runner_.has_work() && inbox_.empty() && !stopping_) {
+        runner_.check_idle();
+        wake_.wait(lock, [this] { return stopping_ || !inbox_.empty(); });
+      }
+      messages.swap(inbox_);
+      if (stopping_ && (Clock::now() >= deadline_ || (!runner_.has_work() && messages.empty()))) {
+        for (auto& message : messages)
+          if (auto* sequence = std::get_if<SequencePtr>(&message))
+            runner_.add(std::move(*sequence));
+        return false;
+      }
+    }
+    for (auto& message : messages) {
+      if (auto* sequence = std::get_if<SequencePtr>(&message)) {
+        runner_.add(std::move(*sequence));
+      } else {
+        runner_.abort(std::get<RequestId>(message));
+      }
+    }
+    return true;
+  }
+
+  void publish() {
+    const std::lock_guard lock(mutex_);
+    runner_.fill(stats_);
+  }
+
+  // The thread cannot go on: every request ends with an error, and so does every later submit.
+  void fail(const std::string& reason) {
+    std::vector<Message> messages;
+    {
+      const std::lock_guard lock(mutex_);
+      failure_ = reason;
+      messages.swap(inbox_);
+    }
+    for (auto& message : messages)
+      if (auto* sequence = std::get_if<SequencePtr>(&message)) runner_.add(std::move(*sequence));
+    runner_.fail_all(reason);
+    publish();
+  }
+
+  const EngineOptions options_;
+  std::unique_ptr<models::Model> model_;
+  RequestId next_id_ = 1;
+  StepRunner runner_;  // used by the engine thread only
+
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;
+  std::vector<Message> inbox_;
+  bool stopping_ = false;
+  TimePoint deadline_;
+  std::string failure_;
+  EngineStats stats_;
+
+  std::mutex join_mutex_;
+  std::thread thread_;
+};
+
+Engine::Engine(std::unique_ptr<models::Model> model, EngineOptions options)
+    : impl_(std::make_unique<Impl>(std::move(model), std::move(options))) {}
+Engine::~Engine() = default;
+
+Result<RequestId, RequestError> Engine::submit(Request request) {
+  std::vector<Request> one;
+  one.push_back(std::move(request));
+  auto ids = impl_->submit(std::move(one));
+  if (!ids) return Err{std::move(ids).error()};
+  return ids->front();
+}
+
+Result<std::vector<RequestId>, RequestError> Engine::submit_all(std::vector<Request> requests) {
+  return impl_->submit(std::move(requests));
+}
+
+void Engine::abort(RequestId id) { impl_->abort(id); }
+EngineStats Engine::stats() const { return impl_->stats(); }
+int64_t Engine::max_model_len() const { return impl_->options().scheduler.max_model_len; }
+int64_t Engine::vocab_size() const { return impl_->vocab_size(); }
+void Engine::shutdown(std::chrono::milliseconds timeout) { impl_->shutdown(timeout); }
+
+}  // namespace quire::engine

@@ -1,0 +1,126 @@
+#include "engine/memory_budget.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <limits>
+#include <optional>
+
+#include "base/error.h"
+#include "engine/kv_pool.h"
+
+namespace quire::engine {
+namespace {
+
+constexpr double kMiB = 1024.0 * 1024.0;
+
+std::optional<int64_t> read_number(const std::string& path) {
+  std::ifstream file(path);
+  int64_t value = 0;
+  if (file >> value) return value;
+  return std::nullopt;  // absent, or "max": no limit
+}
+
+std::optional<int64_t> mem_available() {
+  std::ifstream file("/proc/meminfo");
+  std::string key, unit;
+  for (int64_t value = 0; file >> key >> value; std::getline(file, unit))
+    if (key == "MemAvailable:") return value * 1024;
+  return std::nullopt;
+}
+
+// What the process's own cgroup and its ancestors leave, by the files of v2 or v1.
+std::optional<int64_t> cgroup_available() {
+  std::optional<int64_t> least;
+  const auto consider = [&](const std::string& dir, const char* limit_name,
+                            const char* usage_name) {
+    const auto limit = read_number(dir + limit_name), usage = read_number(dir + usage_name);
+    if (limit && usage)
+      least = std::min(least.value_or(std::numeric_limits<int64_t>::max()), *limit - *usage);
+  };
+  std::ifstream file("/proc/self/cgroup");
+  for (std::string line; std::getline(file, line);) {
+    const size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    const bool v2 = controllers.empty();
+    if (!v2 && controllers.find("memory") == std::string::npos) continue;
+    for (std::string path = line.substr(second + 1);; path.resize(path.rfind('/'))) {
+      if (v2) {
+        consider("/sys/fs/cgroup" + path, "/memory.max", "/memory.current");
+      } else {
+        consider("/sys/fs/cgroup/memory" + path, "/memory.limit_in_bytes",
+                 "/memory.usage_in_bytes");
+      }
+      if (path.rfind('/') == std::string::npos) break;
+    }
+  }
+  return least;
+}
+
+// Buffers alive at once in a step: a few activations of the widest layer, and the logits of every
+// sequence.
+int64_t activation_bytes(const models::Model& model, const SchedulerOptions& options) {
+  constexpr int64_t kLiveActivations = 8;
+  return kLiveActivations * options.max_num_batched_tokens * model.widest_activation() *
+             static_cast<int64_t>(mx::size_of(model.dtype())) +
+         2 * options.max_num_seqs * model.vocab_size() * static_cast<int64_t>(sizeof(float));
+}
+
+int64_t choose_blocks(const MemoryBudget& budget, const SchedulerOptions& options,
+                      int64_t wanted_len, int64_t block_bytes, const MemoryRequest& request) {
+  if (request.num_blocks > 0) return request.num_blocks;
+  const int64_t bytes = request.kv_cache_bytes > 0
+                            ? request.kv_cache_bytes
+                            : std::max<int64_t>(0, budget.available - budget.activations) / 2;
+  const int64_t blocks_per_sequence = (wanted_len + options.block_size - 1) / options.block_size;
+  return std::min(bytes / block_bytes, blocks_per_sequence * options.max_num_seqs);
+}
+
+}  // namespace
+
+int64_t available_memory() {
+  const auto system = mem_available(), cgroup = cgroup_available();
+  const int64_t none = std::numeric_limits<int64_t>::max();
+  return std::max<int64_t>(0, std::min(system.value_or(none), cgroup.value_or(none)));
+}
+
+MemoryBudget plan_memory(const models::Model& model, const SchedulerOptions& options,
+                         const MemoryRequest& request) {
+  MemoryBudget budget;
+  budget.available = available_memory();
+  budget.weights = static_cast<int64_t>(model.weight_bytes());
+  budget.activations = activation_bytes(model, options);
+  const int64_t block_bytes =
+      KvPool::block_bytes(model.cache_specs(), options.block_size, model.dtype());
+  budget.max_model_len = request.max_model_len > 0 ? request.max_model_len : model.max_positions();
+  budget.num_blocks = choose_blocks(budget, options, budget.max_model_len, block_bytes, request);
+  budget.kv_cache = budget.num_blocks * block_bytes;
+  const int64_t capacity = budget.num_blocks * options.block_size;
+  if (request.max_model_len > capacity) {
+    throw LoadError("--max-model-len " + std::to_string(request.max_model_len) +
+                    " needs a KV cache of " + std::to_string(request.max_model_len) +
+                    " tokens, but there is memory for " + std::to_string(capacity) +
+                    "; lower --max-model-len or raise --kv-cache-memory");
+  }
+  budget.max_model_len = std::min(budget.max_model_len, capacity);
+  if (budget.max_model_len < 2) {
+    throw LoadError("the KV cache has room for " + std::to_string(capacity) +
+                    " tokens only; raise --kv-cache-memory or --num-gpu-blocks-override");
+  }
+  return budget;
+}
+
+std::string MemoryBudget::summary() const {
+  char text[256];
+  std::snprintf(text, sizeof text,
+                "weights %.1f MiB, KV cache %.1f MiB (%lld blocks), activations up to %.1f MiB, of "
+                "%.1f MiB available; "
+                "longest sequence %lld tokens",
+                static_cast<double>(weights) / kMiB, static_cast<double>(kv_cache) / kMiB,
+                static_cast<long long>(num_blocks), static_cast<double>(activations) / kMiB,
+                static_cast<double>(available) / kMiB, static_cast<long long>(max_model_len));
+  return text;
+}
+
+}  // namespace quire::engine

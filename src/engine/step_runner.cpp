@@ -1,0 +1,282 @@
+#include "engine/step_runner.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "ops/gather_rows/gather_rows.h"
+
+namespace quire::engine {
+
+StepRunner::StepRunner(const models::Model& model, const EngineOptions& options)
+    : model_(model), options_(options), scheduler_(options.scheduler) {}
+
+void StepRunner::start() {
+  mx::set_default_device(mx::Device::cpu);
+  pool_.emplace(model_.cache_specs(), options_.scheduler.num_blocks, options_.scheduler.block_size,
+                model_.dtype());
+}
+
+void StepRunner::stop() {
+  in_flight_.reset();
+  pool_.reset();
+  mx::synchronize();
+}
+
+void StepRunner::add(SequencePtr sequence) {
+  const RequestId id = sequence->id;
+  generations_[id].sequence = sequence;
+  scheduler_.add(std::move(sequence));
+}
+
+void StepRunner::abort(RequestId id) { end(id, FinishReason::kAbort); }
+
+void StepRunner::abort_all() {
+  while (!generations_.empty()) end(generations_.begin()->first, FinishReason::kAbort);
+}
+
+void StepRunner::fail_all(const std::string& reason) {
+  while (!generations_.empty()) end(generations_.begin()->first, FinishReason::kError, reason);
+}
+
+void StepRunner::step() {
+  try {
+    StepPlan plan = scheduler_.plan();
+    if (plan.empty()) {
+      QUIRE_CHECK(in_flight_ || !scheduler_.has_work()) << "nothing can be scheduled";
+      finish_in_flight();
+      return;
+    }
+    InFlight next =
+        launch(std::move(plan));  // reads the tokens of the step in flight on the device
+    finish_in_flight();
+    if (!next.output && !next.batch.rows.empty()) launch_sampler(next, std::nullopt);
+    in_flight_ = std::move(next);
+    if (!options_.lookahead) finish_in_flight();
+  } catch (const std::exception& error) {
+    recover(error.what());
+  }
+  if (options_.check_integrity) scheduler_.check_integrity();
+}
+
+// Whether a grammar's mask for this step depends on a token that is still on the device. Then the
+// sampler is launched after that token was read, while the forward pass runs.
+bool StepRunner::needs_known_tokens(const Batch& batch, const StepPlan& plan) const {
+  return std::any_of(batch.rows.begin(), batch.rows.end(), [&](const RowInfo& row) {
+    const Sequence& sequence = *plan.items[row.item].sequence;
+    return row.samples && sequence.request.grammar &&
+           row.position > static_cast<int64_t>(sequence.tokens.size());
+  });
+}
+
+StepRunner::InFlight StepRunner::launch(StepPlan plan) {
+  const TimePoint now = Clock::now();
+  for (const StepItem& item : plan.items)
+    if (item.sequence->stats.scheduled == TimePoint{}) item.sequence->stats.scheduled = now;
+  ++steps_;
+  Batch batch = build_batch(plan, options_.scheduler, model_.vocab_size());
+  const auto& ids = *batch.ids;
+  std::optional<mx::array> previous;
+  if (batch.feeds_pending) previous = in_flight_->output->tokens;
+  const mx::array tokens =
+      batch.feeds_pending ? ops::resolve_tokens(model_.context(), batch.ids, batch.from, *previous)
+                          : mx::array(ids.data(), {static_cast<int>(ids.size())}, mx::int32);
+  mx::array logits = model_.forward(tokens, batch.layout, pool_->caches());
+  InFlight step{.plan = std::move(plan),
+                .batch = std::move(batch),
+                .logits = std::move(logits),
+                .output = {}};
+  if (step.batch.rows.empty()) {
+    // Nothing is sampled: only the KV writes matter.
+    std::vector<mx::array> written;
+    for (const auto& cache : pool_->caches()) written.insert(written.end(), {cache.k, cache.v});
+    mx::async_eval(std::move(written));
+  } else if (needs_known_tokens(step.batch, step.plan)) {
+    mx::async_eval(step.logits);
+  } else {
+    launch_sampler(step, in_flight_ && in_flight_->output
+                             ? std::optional(in_flight_->output->tokens)
+                             : std::nullopt);
+  }
+  return step;
+}
+
+void StepRunner::launch_sampler(InFlight& step, const std::optional<mx::array>& previous) {
+  auto rows = std::make_shared<std::vector<ops::SampleRow>>();
+  rows->reserve(step.batch.rows.size());
+  for (const RowInfo& row : step.batch.rows) {
+    const Sequence& sequence = *step.plan.items[row.item].sequence;
+    const auto it = generations_.find(sequence.id);
+    TokenHistory* history = nullptr;
+    if (it != generations_.end() && needs_history(sequence.request.sampling)) {
+      history = &it->second.history;
+      history->update(sequence.tokens, sequence.prompt_len);
+    }
+    std::shared_ptr<std::vector<uint32_t>> mask;
+    if (row.samples && sequence.request.grammar && sequence.state != Sequence::State::kFinished) {
+      mask = std::make_shared<std::vector<uint32_t>>((model_.vocab_size() + 31) / 32);
+      if (const auto filled = sequence.request.grammar->fill_mask(*mask); !filled) {
+        std::fill(mask->begin(), mask->end(), 0);  // nothing is allowed: the row yields no token
+        it->second.failure = "the grammar: " + filled.error();
+      }
+    }
+    rows->push_back(
+        sample_row(row, sequence, history, std::move(mask), options_.scheduler.eos_token_ids));
+  }
+  step.output = ops::sample(model_.context(), step.logits, std::move(rows), previous);
+  mx::async_eval(step.output->tokens, step.output->logprobs, step.output->ranks,
+                 step.output->top_ids, step.output->top_logprobs);
+}
+
+void StepRunner::finish_in_flight() {
+  if (!in_flight_) return;
+  commit(*in_flight_);
+  scheduler_.recycle(std::move(in_flight_->plan));
+  in_flight_.reset();
+}
+
+void StepRunner::commit(InFlight& step) {
+  if (!step.output) {  // a step without sampled rows: wait, so that steps do not pile up
+    mx::eval(pool_->caches().back().k);
+    scheduler_.commit(step.plan, {});
+    return;
+  }
+  mx::eval(step.output->tokens, step.output->logprobs, step.output->ranks, step.output->top_ids,
+           step.output->top_logprobs);
+  const int32_t* tokens = step.output->tokens.data<int32_t>();
+  std::vector<int32_t> sampled;
+  std::vector<size_t> row_of_item(step.plan.items.size(), 0);
+  std::vector<RequestId> without_token;  // no finite logit, or nothing that the grammar allows
+  for (size_t r = 0; r < step.batch.rows.size(); ++r) {
+    const RowInfo& row = step.batch.rows[r];
+    if (!row.samples) continue;
+    sampled.push_back(tokens[r]);
+    row_of_item[row.item] = r;
+    if (tokens[r] < 0) without_token.push_back(step.plan.items[row.item].sequence->id);
+  }
+  collect_prompt_logprobs(step);
+  for (const RequestId id : without_token) end_without_token(id);
+  for (const CommittedToken& token : scheduler_.commit(step.plan, sampled))
+    commit_token(token, step, row_of_item[token.item]);
+}
+
+void StepRunner::commit_token(const CommittedToken& token, const InFlight& step, size_t row) {
+  Sequence& sequence = *token.sequence;
+  const auto it = generations_.find(sequence.id);
+  if (it == generations_.end()) return;
+  TokenEvent event;
+  if (token.token >= 0) {
+    event.tokens.push_back(token.token);
+    ++generation_tokens_;
+    ++sequence.stats.output_tokens;
+    const int32_t wanted = sequence.request.sampling.logprobs;
+    if (wanted >= 0) event.logprobs.push_back(logprob_of_row(step, row, wanted));
+  }
+  if (!it->second.told) {
+    prompt_tokens_ += sequence.prompt_len;
+    sequence.stats.first_token = Clock::now();
+  }
+  event.finish = token.finish;
+  event.stop_token = token.stop_token;
+  if (!token.finish && sequence.request.grammar) {
+    const auto accepted = sequence.request.grammar->accept(token.token);
+    if (!accepted || !*accepted) {
+      end(sequence.id, FinishReason::kError,
+          "the grammar refused a token: " + (accepted ? "not allowed here" : accepted.error()));
+      return;
+    }
+  }
+  tell(it->second, std::move(event));
+  if (token.finish) generations_.erase(sequence.id);
+}
+
+TokenLogprob StepRunner::logprob_of_row(const InFlight& step, size_t row, int32_t num_top) const {
+  const ops::SampleOutput& output = *step.output;
+  TokenLogprob result{.token = output.tokens.data<int32_t>()[row],
+                      .logprob = output.logprobs.data<float>()[row],
+                      .rank = output.ranks.data<int32_t>()[row],
+                      .top = {}};
+  const auto width = static_cast<size_t>(output.top_ids.shape(1));
+  for (size_t i = 0; i < std::min(width, static_cast<size_t>(num_top)); ++i) {
+    const int32_t id = output.top_ids.data<int32_t>()[row * width + i];
+    if (id >= 0) result.top.emplace_back(id, output.top_logprobs.data<float>()[row * width + i]);
+  }
+  return result;
+}
+
+void StepRunner::collect_prompt_logprobs(const InFlight& step) {
+  for (size_t r = 0; r < step.batch.rows.size(); ++r) {
+    const RowInfo& row = step.batch.rows[r];
+    if (row.samples) continue;
+    const Sequence& sequence = *step.plan.items[row.item].sequence;
+    const auto it = generations_.find(sequence.id);
+    if (it == generations_.end()) continue;
+    // Position p is entry p - 1; a recomputed prompt (after preemption) says nothing new.
+    if (static_cast<int64_t>(it->second.prompt_logprobs.size()) != row.position - 1 ||
+        it->second.told)
+      continue;
+    it->second.prompt_logprobs.push_back(
+        logprob_of_row(step, r, sequence.request.sampling.prompt_logprobs));
+  }
+}
+
+void StepRunner::tell(Generation& generation, TokenEvent event) {
+  Sequence& sequence = *generation.sequence;
+  if (!generation.told) event.prompt_logprobs = std::move(generation.prompt_logprobs);
+  generation.told = true;
+  if (event.finish) sequence.stats.finished = Clock::now();
+  event.stats = sequence.stats;
+  if (sequence.request.sink) sequence.request.sink(std::move(event));
+}
+
+void StepRunner::end(RequestId id, FinishReason reason, std::string error) {
+  const auto it = generations_.find(id);
+  if (it == generations_.end()) return;
+  scheduler_.finish(*it->second.sequence);
+  TokenEvent event;
+  event.finish = reason;
+  event.error = std::move(error);
+  tell(it->second, std::move(event));
+  generations_.erase(it);
+}
+
+void StepRunner::end_without_token(RequestId id) {
+  const auto it = generations_.find(id);
+  if (it == generations_.end()) return;
+  std::string why =
+      it->second.failure.empty()
+          ? "no token could be sampled: the logits are not finite, or every token was excluded"
+          : std::move(it->second.failure);
+  end(id, FinishReason::kError, std::move(why));
+}
+
+// A step failed: what it wrote cannot be trusted, nor what its rows would have become. Its requests
+// end with the error; waiting ones go on with fresh pools.
+void StepRunner::recover(const std::string& reason) {
+  in_flight_.reset();
+  std::vector<RequestId> lost;
+  for (const auto& [id, generation] : generations_)
+    if (generation.sequence->state != Sequence::State::kWaiting ||
+        generation.sequence->num_pending > 0)
+      lost.push_back(id);
+  for (const RequestId id : lost) end(id, FinishReason::kError, "a step failed: " + reason);
+  scheduler_.drop_prefix_cache();
+  pool_.emplace(model_.cache_specs(), options_.scheduler.num_blocks, options_.scheduler.block_size,
+                model_.dtype());
+}
+
+void StepRunner::fill(EngineStats& stats) const {
+  const auto scheduler = scheduler_.stats();
+  stats.running = scheduler_.num_running();
+  stats.waiting = scheduler_.num_waiting();
+  stats.preemptions = scheduler.preemptions;
+  stats.prefix_queries = scheduler.prefix_queries;
+  stats.prefix_hits = scheduler.prefix_hits;
+  stats.total_blocks = scheduler_.blocks().num_blocks();
+  stats.used_blocks = scheduler_.blocks().num_owned();
+  stats.cached_blocks = scheduler_.blocks().num_cached();
+  stats.steps = steps_;
+  stats.prompt_tokens = prompt_tokens_;
+  stats.generation_tokens = generation_tokens_;
+}
+
+}  // namespace quire::engine

@@ -1,0 +1,33 @@
+#pragma once
+#include <memory>
+#include <optional>
+
+#include "models/layer_spec.h"
+#include "models/weights.h"
+#include "ops/batch_layout.h"
+#include "ops/kv_cache.h"
+#include "ops/rope/rope.h"
+
+namespace quire::models {
+
+// Self-attention over paged memory: qkv projection, head norms, rotation, KV write, attention,
+// output projection.
+class AttentionBlock {
+ public:
+  AttentionBlock(const AttentionSpec& spec, int64_t hidden, float norm_eps,
+                 std::shared_ptr<const ops::RopeTable> rope, WeightLoader& weights);
+
+  // x [T, hidden], already normalised. Returns [T, hidden]; `cache` becomes the handle that later
+  // steps must use.
+  mx::array forward(const ops::Context& context, const mx::array& x,
+                    const ops::BatchLayoutPtr& layout, ops::PagedKv& cache) const;
+
+ private:
+  AttentionSpec spec_;
+  float norm_eps_;
+  std::shared_ptr<const ops::RopeTable> rope_;
+  ops::LinearWeight qkv_, out_;
+  std::optional<mx::array> q_norm_, k_norm_;  // [D] float32
+};
+
+}  // namespace quire::models

@@ -1,0 +1,107 @@
+#include "models/decoder.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "models/registry.h"
+#include "ops/embedding/embedding.h"
+#include "ops/gather_rows/gather_rows.h"
+#include "ops/rms_norm/rms_norm.h"
+
+namespace quire::models {
+
+Decoder::Decoder(ops::Context context, std::shared_ptr<const formats::Checkpoint> checkpoint,
+                 ModelSpec spec, const LoadOptions& options)
+    : context_(std::move(context)), spec_(std::move(spec)), dtype_(mx::float32) {
+  if (options.dtype) {
+    dtype_ = *options.dtype;
+  } else if (const auto* tensor = checkpoint->find(spec_.embed_weight)) {
+    dtype_ = float_dtype(*tensor);
+  }
+  load(std::move(checkpoint), options);
+}
+
+void Decoder::load(std::shared_ptr<const formats::Checkpoint> checkpoint,
+                   const LoadOptions& options) {
+  WeightLoader weights(context_, *checkpoint, dtype_, options.progress);
+  const auto rope = ops::make_rope_table(spec_.rope, spec_.max_positions);
+  layers_.reserve(spec_.layers.size());
+  for (const LayerSpec& layer : spec_.layers) {
+    const auto& attention = std::get<AttentionSpec>(layer.mixer);
+    layers_.push_back(
+        {.input_norm = weights.vector(layer.input_norm, spec_.hidden),
+         .post_attention_norm = weights.vector(layer.post_attention_norm, spec_.hidden),
+         .attention = AttentionBlock(attention, spec_.hidden, spec_.norm_eps, rope, weights),
+         .mlp = MlpBlock(std::get<MlpSpec>(layer.ffn), spec_.hidden, weights)});
+  }
+  final_norm_ = weights.vector(spec_.final_norm, spec_.hidden);
+  const bool tied = spec_.head_weight.empty();
+  head_ =
+      weights.linear(tied ? spec_.embed_weight : spec_.head_weight, "", spec_.vocab, spec_.hidden);
+  if (!tied) {
+    embedding_ = weights.mapped_matrix(spec_.embed_weight, spec_.vocab, spec_.hidden);
+    files_ = std::move(checkpoint);  // the embedding is read where the file maps it
+  }
+  weights.finish(spec_.ignored);
+  weight_bytes_ = weights.packed_bytes();
+}
+
+mx::array Decoder::embed(const mx::array& ids) const {
+  if (embedding_.data) return ops::embedding(context_, ids, embedding_, dtype_, files_);
+  return ops::embedding(context_, ids, head_.weight);
+}
+
+mx::array Decoder::forward(const mx::array& ids, const ops::BatchLayoutPtr& layout,
+                           std::vector<ops::PagedKv>& caches) const {
+  mx::array residual = embed(ids);
+  mx::array x = ops::rms_norm(context_, residual, layers_.front().input_norm, spec_.norm_eps);
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    const Layer& layer = layers_[i];
+    const mx::array attended = layer.attention.forward(context_, x, layout, caches[i]);
+    std::tie(x, residual) =
+        ops::add_rms_norm(context_, attended, residual, layer.post_attention_norm, spec_.norm_eps);
+    x = layer.mlp.forward(context_, x);
+    if (i + 1 < layers_.size()) {
+      std::tie(x, residual) =
+          ops::add_rms_norm(context_, x, residual, layers_[i + 1].input_norm, spec_.norm_eps);
+    }
+  }
+  // Only the rows that are sampled (or scored) meet the last norm and the vocabulary.
+  const mx::array last = ops::gather_rows(context_, x, layout);
+  const mx::array last_residual = ops::gather_rows(context_, residual, layout);
+  const auto normed =
+      ops::add_rms_norm(context_, last, last_residual, *final_norm_, spec_.norm_eps).first;
+  return ops::linear(context_, normed, head_, mx::float32);
+}
+
+std::vector<CacheSpec> Decoder::cache_specs() const {
+  std::vector<CacheSpec> specs;
+  for (const LayerSpec& layer : spec_.layers) {
+    const auto& attention = std::get<AttentionSpec>(layer.mixer);
+    specs.push_back({.kv_heads = attention.kv_heads, .head_dim = attention.head_dim});
+  }
+  return specs;
+}
+
+int64_t Decoder::widest_activation() const {
+  int64_t widest = spec_.hidden;
+  for (const LayerSpec& layer : spec_.layers) {
+    const auto& attention = std::get<AttentionSpec>(layer.mixer);
+    widest = std::max({widest, (attention.heads + 2 * attention.kv_heads) * attention.head_dim,
+                       2 * std::get<MlpSpec>(layer.ffn).intermediate});
+  }
+  return widest;
+}
+
+std::unique_ptr<Model> load_model(ops::Context context,
+                                  std::shared_ptr<const formats::Checkpoint> checkpoint,
+                                  const LoadOptions& options) {
+  const int64_t max_positions = options.max_positions > 0
+                                    ? options.max_positions
+                                    : checkpoint->config().max_position_embeddings;
+  ModelSpec spec = make_model_spec(checkpoint->config(), max_positions);
+  return std::make_unique<Decoder>(std::move(context), std::move(checkpoint), std::move(spec),
+                                   options);
+}
+
+}  // namespace quire::models

@@ -1,0 +1,52 @@
+#pragma once
+#include <memory>
+#include <variant>
+#include <vector>
+
+#include "models/blocks/attention.h"
+#include "models/blocks/mlp.h"
+#include "models/model.h"
+
+namespace quire::models {
+
+// Runs any ModelSpec: embedding, pre-norm layers with residuals, final norm, head. The only layer
+// loop there is; a family that needs something else brings a new block for the variant in
+// LayerSpec.
+class Decoder : public Model {
+ public:
+  Decoder(ops::Context context, std::shared_ptr<const formats::Checkpoint> checkpoint,
+          ModelSpec spec, const LoadOptions& options);
+
+  mx::array forward(const mx::array& ids, const ops::BatchLayoutPtr& layout,
+                    std::vector<ops::PagedKv>& caches) const override;
+
+  const ops::Context& context() const override { return context_; }
+  std::vector<CacheSpec> cache_specs() const override;
+  mx::Dtype dtype() const override { return dtype_; }
+  int64_t vocab_size() const override { return spec_.vocab; }
+  int64_t max_positions() const override { return spec_.max_positions; }
+  size_t weight_bytes() const override { return weight_bytes_; }
+  int64_t hidden_size() const override { return spec_.hidden; }
+  int64_t widest_activation() const override;
+
+ private:
+  struct Layer {
+    mx::array input_norm, post_attention_norm;  // [hidden] float32
+    AttentionBlock attention;
+    MlpBlock mlp;
+  };
+  mx::array embed(const mx::array& ids) const;
+  void load(std::shared_ptr<const formats::Checkpoint> checkpoint, const LoadOptions& options);
+
+  ops::Context context_;
+  ModelSpec spec_;
+  mx::Dtype dtype_;
+  std::vector<Layer> layers_;
+  ops::LinearWeight head_;             // [V, hidden]; also the embedding if tied
+  ops::RowMatrix embedding_;           // [V, hidden] in the checkpoint's file, if untied
+  std::shared_ptr<const void> files_;  // keeps the mapping of embedding_
+  std::optional<mx::array> final_norm_;
+  size_t weight_bytes_ = 0;
+};
+
+}  // namespace quire::models

@@ -1,0 +1,36 @@
+#pragma once
+#include "formats/hf_config.h"
+#include "models/layer_spec.h"
+
+namespace quire::models {
+
+// One function a family: config facts in, layers and weight names out. See registry.cpp for the
+// architectures.
+ModelSpec llama(const formats::HfConfig& config, int64_t max_positions);
+ModelSpec mistral(const formats::HfConfig& config, int64_t max_positions);
+ModelSpec phi3(const formats::HfConfig& config, int64_t max_positions);
+ModelSpec qwen2(const formats::HfConfig& config, int64_t max_positions);
+ModelSpec qwen3(const formats::HfConfig& config, int64_t max_positions);
+
+// What these families share: pre-norm layers of attention and a gated MLP, named as in Llama
+// checkpoints, without biases or windows. A family starts from it and changes what differs.
+ModelSpec dense_decoder(const formats::HfConfig& config, int64_t max_positions);
+
+// Visits the attention (or MLP) spec of each layer with its index and weight prefix
+// ("model.layers.3.").
+template <class F>
+void for_each_layer(ModelSpec& spec, F&& f) {
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    f(i, "model.layers." + std::to_string(i) + ".", std::get<AttentionSpec>(spec.layers[i].mixer),
+      std::get<MlpSpec>(spec.layers[i].ffn));
+  }
+}
+
+// Adds Llama-style bias names for q, k and v, and for the output projection if `output`.
+void add_attention_biases(const std::string& prefix, AttentionSpec& attention, bool output);
+
+// AttentionSpec::window_left of a Qwen layer: off unless use_sliding_window; then by layer_types,
+// or every layer from max_window_layers on.
+int64_t window_of_layer(const formats::HfConfig& config, size_t layer);
+
+}  // namespace quire::models

@@ -1,0 +1,60 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "ops/rope/rope.h"
+
+namespace quire::models {
+
+// A model as data. A family (families/*.cpp) turns a Hugging Face config into a ModelSpec; the
+// decoder runs any of them. Weight fields hold names in the checkpoint; an empty name or list means
+// that the layer has no such weight.
+
+// Self-attention over the paged KV cache.
+struct AttentionSpec {
+  int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  float scale = 0.0f;        // on q.k
+  int64_t window_left = -1;  // keys further back than this are not seen; -1: no limit
+  float softcap = 0.0f;      // 0: none
+  // One tensor each for q, k and v, or one that already holds all three stacked in this order.
+  std::vector<std::string> qkv_weights, qkv_biases;
+  std::string o_weight, o_bias;
+  std::string q_norm, k_norm;  // RMS norm of each head before the rotation
+};
+
+// down(silu(gate) * up).
+struct MlpSpec {
+  int64_t intermediate = 0;
+  std::vector<std::string> gate_up_weights,
+      gate_up_biases;  // gate then up, or one tensor that holds both
+  std::string down_weight, down_bias;
+};
+
+// What a layer must keep between steps, for the memory budget and the pools.
+struct CacheSpec {
+  int64_t kv_heads = 0, head_dim = 0;
+};
+
+struct LayerSpec {
+  std::string input_norm, post_attention_norm;
+  std::variant<AttentionSpec> mixer;
+  std::variant<MlpSpec> ffn;
+};
+
+struct ModelSpec {
+  std::string architecture;
+  int64_t hidden = 0, vocab = 0;
+  int64_t max_positions = 0;
+  float norm_eps = 0.0f;
+  ops::RopeParams rope;
+  std::vector<LayerSpec> layers;
+  std::string embed_weight, final_norm;
+  std::string head_weight;  // empty: tied to the embedding
+  // Tensors that a checkpoint may hold and this model does not use (exact names or "prefix*"); any
+  // other is an error.
+  std::vector<std::string> ignored;
+};
+
+}  // namespace quire::models

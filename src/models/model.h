@@ -1,0 +1,55 @@
+#pragma once
+#include <mlx/mlx.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "formats/checkpoint.h"
+#include "models/layer_spec.h"
+#include "ops/batch_layout.h"
+#include "ops/context.h"
+#include "ops/kv_cache.h"
+
+namespace quire::models {
+
+namespace mx = mlx::core;
+
+struct LoadOptions {
+  std::optional<mx::Dtype> dtype;  // of weights and activations; absent: the checkpoint's
+  int64_t max_positions = 0;       // rotary tables reach this far; 0: as far as the config says
+  std::function<void(double fraction)> progress;  // called while weights are packed
+};
+
+// A loaded model: knows tokens, not requests.
+class Model {
+ public:
+  virtual ~Model() = default;
+
+  // Logits of the rows that the layout asks for; builds the graph and evaluates nothing.
+  //   ids     [T] int32, each in [0, vocab)
+  //   caches  one pool per layer; replaced by the handles that later steps must use
+  // Returns [R, V] float32.
+  virtual mx::array forward(const mx::array& ids, const ops::BatchLayoutPtr& layout,
+                            std::vector<ops::PagedKv>& caches) const = 0;
+
+  virtual const ops::Context& context() const = 0;
+  virtual std::vector<CacheSpec> cache_specs() const = 0;
+  virtual mx::Dtype dtype() const = 0;
+  virtual int64_t vocab_size() const = 0;
+  virtual int64_t max_positions() const = 0;
+  virtual size_t weight_bytes() const = 0;
+  virtual int64_t hidden_size() const = 0;
+  virtual int64_t widest_activation() const = 0;  // elements per token, for the memory budget
+};
+
+// Loads a checkpoint of any registered architecture. Throws LoadError naming the file, the tensor
+// and the remedy if it is of another architecture, or if a tensor is missing, left over, or of
+// another shape or dtype than the config says.
+std::unique_ptr<Model> load_model(ops::Context context,
+                                  std::shared_ptr<const formats::Checkpoint> checkpoint,
+                                  const LoadOptions& options = {});
+
+}  // namespace quire::models

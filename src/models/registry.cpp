@@ -1,0 +1,38 @@
+#include "models/registry.h"
+
+#include <utility>
+
+#include "base/error.h"
+#include "models/families/families.h"
+
+namespace quire::models {
+namespace {
+
+using Family = ModelSpec (*)(const formats::HfConfig&, int64_t max_positions);
+
+// One line per Hugging Face architecture.
+constexpr std::pair<const char*, Family> kFamilies[] = {
+    {"LlamaForCausalLM", llama}, {"MistralForCausalLM", mistral}, {"Phi3ForCausalLM", phi3},
+    {"Qwen2ForCausalLM", qwen2}, {"Qwen3ForCausalLM", qwen3},
+};
+
+}  // namespace
+
+std::vector<std::string> supported_architectures() {
+  std::vector<std::string> names;
+  for (const auto& [name, family] : kFamilies) names.emplace_back(name);
+  return names;
+}
+
+ModelSpec make_model_spec(const formats::HfConfig& config, int64_t max_positions) {
+  const std::string architecture =
+      config.architectures.empty() ? "(none)" : config.architectures.front();
+  for (const auto& [name, family] : kFamilies)
+    if (architecture == name) return family(config, max_positions);
+  std::string list;
+  for (const auto& name : supported_architectures()) list += (list.empty() ? "" : ", ") + name;
+  throw LoadError(config.file + ": architecture " + architecture +
+                  " is not supported; supported are " + list);
+}
+
+}  // namespace quire::models
