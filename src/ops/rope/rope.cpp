@@ -1,0 +1,50 @@
+#include "ops/rope/rope.h"
+
+#include <stdexcept>
+
+#include "ops/kernel_primitive.h"
+#include "ops/parallel_blocks.h"
+#include "ops/rope/rope_cpu.h"
+#include "ops/rope/rope_reference.h"
+#include "ops/shape_check.h"
+
+namespace quire::ops {
+namespace {
+
+RopeKernelParams checked_params(const mx::array& x, const BatchLayout& layout,
+                                const RopeTable& table) {
+  const FloatType type = check_float("rope", "x", x.dtype());
+  check_shape("rope", "x", x, {layout.num_tokens, -1, -1});
+  if (x.shape(2) < table.rotary_dim)
+    throw std::invalid_argument("rope: x has shape " + shape_string(x) + ", but table rotates " +
+                                std::to_string(table.rotary_dim) + " dimensions");
+  return {.type = type,
+          .heads = x.shape(1),
+          .head_dim = x.shape(2),
+          .rotary_dim = table.rotary_dim,
+          .positions = layout.positions.data(),
+          .cos_sin = table.cos_sin.data()};
+}
+
+}  // namespace
+
+mx::array rope(const Context& context, const mx::array& x, const BatchLayoutPtr& layout,
+               std::shared_ptr<const RopeTable> table) {
+  RopeKernelParams params = checked_params(x, *layout, *table);
+  if (context.use_reference) {
+    note_reference(context, "rope");
+    return rope_reference(x, *layout, *table);
+  }
+  // The closure owns the layout and the table that the params point into.
+  auto kernel = [params, layout, table = std::move(table), pool = context.pool](const auto& in,
+                                                                                auto& out) mutable {
+    params.x = in[0].template data<void>();
+    params.y = out[0].template data<void>();
+    parallel_blocks(*pool, layout->num_tokens, rows_per_block(params.heads * params.head_dim),
+                    [&](int64_t begin, int64_t end) { rope_cpu(params, begin, end); });
+  };
+  return launch_kernel(context, {.op = "rope", .kernel = cpu_kernel_name(), .run = kernel},
+                       x.shape(), x.dtype(), {x});
+}
+
+}  // namespace quire::ops

@@ -1,0 +1,157 @@
+#include <cmath>
+#include <numbers>
+#include <stdexcept>
+#include <string>
+
+#include "ops/rope/rope.h"
+
+// After transformers' modeling_rope_utils.py, tensor by tensor: what is a float32 tensor there is a
+// float here, Python's numbers are doubles that become float where they meet a tensor. At position
+// 2^15 one unit in the last place of a frequency moves an angle by 2e-3, so the order of operations
+// counts.
+namespace quire::ops {
+namespace {
+
+[[noreturn]] void refuse(const std::string& what) {
+  throw std::invalid_argument("rope_frequencies: " + what);
+}
+
+void check(const RopeParams& p) {
+  using Scaling = RopeParams::Scaling;
+  if (p.rotary_dim < 2 || p.rotary_dim % 2 != 0)
+    refuse("rotary_dim is " + std::to_string(p.rotary_dim) + ", expected a positive even number");
+  if (!(p.theta > 0)) refuse("theta must be positive");
+  if (p.scaling != Scaling::kDefault && !(p.factor > 0)) refuse("factor must be positive");
+  const bool pretrained = p.scaling == Scaling::kLlama3 || p.scaling == Scaling::kYarn ||
+                          p.scaling == Scaling::kLongrope;
+  if (pretrained && !(p.original_max_position_embeddings > 1))
+    refuse("original_max_position_embeddings must be given");
+  if (p.scaling == Scaling::kLongrope &&
+      static_cast<int64_t>(p.extension_factors.size()) != p.rotary_dim / 2)
+    refuse("extension_factors has " + std::to_string(p.extension_factors.size()) +
+           " numbers, expected " + std::to_string(p.rotary_dim / 2));
+}
+
+// theta^(2i / rotary_dim). The power is rounded from double: that is what torch's float32 power
+// gives for all but a few of its inputs.
+float power(const RopeParams& p, int64_t i) {
+  const float exponent = static_cast<float>(2 * i) / static_cast<float>(p.rotary_dim);
+  return static_cast<float>(
+      std::pow(static_cast<double>(static_cast<float>(p.theta)), static_cast<double>(exponent)));
+}
+
+// Llama 3.1: wavelengths beyond the pretraining context are stretched by the factor, short ones are
+// kept, those between are blended.
+float llama3(const RopeParams& p, float inv_freq) {
+  const double context = p.original_max_position_embeddings;
+  const float factor = static_cast<float>(p.factor);
+  const float low = static_cast<float>(context / p.low_freq_factor);
+  const float high = static_cast<float>(context / p.high_freq_factor);
+  const float wavelength = static_cast<float>(2 * std::numbers::pi) / inv_freq;
+  if (wavelength < high) return inv_freq;
+  if (wavelength > low) return inv_freq / factor;
+  const float smooth =
+      (static_cast<float>(context) / wavelength - static_cast<float>(p.low_freq_factor)) /
+      static_cast<float>(p.high_freq_factor - p.low_freq_factor);
+  return (1.0f - smooth) * inv_freq / factor + smooth * inv_freq;
+}
+
+// YaRN (Peng et al. 2023, arXiv:2309.00071): dimensions that turn more than beta_fast times within
+// the pretraining context are kept, those below beta_slow are interpolated, a ramp between.
+struct YarnRamp {
+  explicit YarnRamp(const RopeParams& p) {
+    low = std::max(edge(p, p.beta_fast, /*up=*/false), 0.0);
+    high = std::min(edge(p, p.beta_slow, /*up=*/true), static_cast<double>(p.rotary_dim - 1));
+    if (low == high) high += 0.001;
+  }
+  static double edge(const RopeParams& p, double turns, bool up) {
+    const double dim =
+        static_cast<double>(p.rotary_dim) *
+        std::log(p.original_max_position_embeddings / (turns * 2 * std::numbers::pi)) /
+        (2 * std::log(p.theta));
+    if (!p.truncate) return dim;
+    return up ? std::ceil(dim) : std::floor(dim);
+  }
+  float at(int64_t i) const {
+    const float x =
+        (static_cast<float>(i) - static_cast<float>(low)) / static_cast<float>(high - low);
+    return std::min(std::max(x, 0.0f), 1.0f);
+  }
+  double low, high;
+};
+
+float yarn(const RopeParams& p, const YarnRamp& ramp, int64_t i) {
+  const float frequency = power(p, i);
+  const float kept = 1.0f / frequency;
+  const float interpolated = 1.0f / (static_cast<float>(p.factor) * frequency);
+  const float keep = 1.0f - ramp.at(i);
+  return interpolated * (1.0f - keep) + kept * keep;
+}
+
+double yarn_mscale(double factor, double mscale) {
+  return factor <= 1 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
+}
+
+float attention_factor(const RopeParams& p) {
+  using Scaling = RopeParams::Scaling;
+  if (p.scaling != Scaling::kYarn && p.scaling != Scaling::kLongrope) return 1.0f;
+  if (p.attention_factor != 0) return static_cast<float>(p.attention_factor);
+  if (p.scaling == Scaling::kLongrope) {
+    if (p.factor <= 1) return 1.0f;
+    return static_cast<float>(
+        std::sqrt(1 + std::log(p.factor) / std::log(p.original_max_position_embeddings)));
+  }
+  if (p.mscale == 0 || p.mscale_all_dim == 0) return static_cast<float>(yarn_mscale(p.factor, 1.0));
+  return static_cast<float>(yarn_mscale(p.factor, p.mscale) /
+                            yarn_mscale(p.factor, p.mscale_all_dim));
+}
+
+float frequency(const RopeParams& p, int64_t i) {
+  using Scaling = RopeParams::Scaling;
+  switch (p.scaling) {
+    case Scaling::kDefault:
+      return 1.0f / power(p, i);
+    case Scaling::kLinear:
+      return 1.0f / power(p, i) / static_cast<float>(p.factor);
+    case Scaling::kLlama3:
+      return llama3(p, 1.0f / power(p, i));
+    case Scaling::kYarn:
+      return yarn(p, YarnRamp(p), i);
+    case Scaling::kLongrope:
+      return 1.0f / (static_cast<float>(p.extension_factors[i]) * power(p, i));
+  }
+  refuse("unknown scaling");
+}
+
+}  // namespace
+
+RopeFrequencies rope_frequencies(const RopeParams& params) {
+  check(params);
+  RopeFrequencies result;
+  result.attention_factor = attention_factor(params);
+  for (int64_t i = 0; i < params.rotary_dim / 2; ++i)
+    result.inv_freq.push_back(frequency(params, i));
+  return result;
+}
+
+std::shared_ptr<const RopeTable> make_rope_table(const RopeParams& params, int64_t max_positions) {
+  if (max_positions < 1)
+    throw std::invalid_argument("make_rope_table: max_positions must be positive");
+  const RopeFrequencies frequencies = rope_frequencies(params);
+  const int64_t half = params.rotary_dim / 2;
+  auto table = std::make_shared<RopeTable>();
+  table->rotary_dim = params.rotary_dim;
+  table->max_positions = max_positions;
+  table->cos_sin.resize(max_positions * params.rotary_dim);
+  for (int64_t position = 0; position < max_positions; ++position) {
+    float* cos = table->cos_sin.data() + position * params.rotary_dim;
+    for (int64_t i = 0; i < half; ++i) {
+      const double angle = static_cast<float>(position) * frequencies.inv_freq[i];
+      cos[i] = static_cast<float>(std::cos(angle)) * frequencies.attention_factor;
+      cos[half + i] = static_cast<float>(std::sin(angle)) * frequencies.attention_factor;
+    }
+  }
+  return table;
+}
+
+}  // namespace quire::ops
