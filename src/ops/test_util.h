@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstring>
 #include <random>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -107,6 +108,34 @@ inline ::testing::AssertionResult same_bits(const mx::array& a, const mx::array&
   return ::testing::AssertionFailure()
          << different << " of " << x.size() / width << " differ, first at " << first;
 }
+
+// Cases recorded from torch (tests/parity): arrays "<case>.<name>", numbers in the metadata.
+class GoldenFile {
+ public:
+  explicit GoldenFile(const std::string& path)
+      : file_(mx::load_safetensors(std::string(QUIRE_SOURCE_DIR) + "/" + path)) {}
+  std::vector<std::string> cases() const {
+    std::vector<std::string> names;
+    std::istringstream list(file_.second.at("cases"));
+    for (std::string name; std::getline(list, name, ',');) names.push_back(name);
+    return names;
+  }
+  bool has(const std::string& name, const std::string& part) const {
+    return file_.first.contains(name + "." + part);
+  }
+  mx::array array(const std::string& name, const std::string& part) const {
+    return file_.first.at(name + "." + part);
+  }
+  const std::string& text(const std::string& name, const std::string& part) const {
+    return file_.second.at(name + "." + part);
+  }
+  float number(const std::string& name, const std::string& part) const {
+    return std::stof(text(name, part));
+  }
+
+ private:
+  mx::SafetensorsLoad file_;
+};
 
 // Forces one instruction set while it lives.
 class ForcedIsa {

@@ -1,0 +1,83 @@
+#include "ops/gather_rows/gather_rows.h"
+
+#include "ops/test_util.h"
+
+namespace quire::ops {
+namespace {
+
+using namespace quire::ops::testing;
+
+BatchLayoutPtr layout_of(int64_t tokens, std::vector<int32_t> rows) {
+  BatchLayout layout;
+  layout.num_tokens = tokens;
+  layout.rows = std::move(rows);
+  return std::make_shared<const BatchLayout>(std::move(layout));
+}
+
+std::shared_ptr<const std::vector<int32_t>> shared(std::vector<int32_t> values) {
+  return std::make_shared<const std::vector<int32_t>>(std::move(values));
+}
+
+TEST(GatherRows, CopiesTheRowsInOrder) {
+  for (const mx::Dtype dtype : float_dtypes()) {
+    for (const auto& rows : {std::vector<int32_t>{}, {0}, {3, 4, 40}, {40, 0, 0}}) {
+      Context context = make_context(3);
+      const mx::array x = random_array({41, 70000 / 41}, dtype, 1);
+      const mx::array y = gather_rows(context, x, layout_of(41, rows));
+      EXPECT_EQ(y.shape(0), static_cast<int>(rows.size()));
+      context.use_reference = true;
+      EXPECT_TRUE(same_bits(y, gather_rows(context, x, layout_of(41, rows))));
+      EXPECT_EQ(context.kernels->count("gather_rows", "cpu"), 1);
+    }
+  }
+}
+
+TEST(SliceColumns, TakesThemFromEveryRow) {
+  for (const mx::Dtype dtype : float_dtypes()) {
+    for (const auto& [rows, begin, width] :
+         {std::array{5, 0, 9}, {5, 3, 4}, {5, 8, 1}, {5, 4, 0}, {0, 2, 3}, {1, 2, 3}}) {
+      Context context = make_context(3);
+      const mx::array x = random_array({rows, 9}, dtype, 1);
+      const mx::array y = slice_columns(context, x, begin, width);
+      context.use_reference = true;
+      EXPECT_TRUE(same_bits(y, slice_columns(context, x, begin, width)));
+      EXPECT_EQ(context.kernels->count("slice_columns", "cpu"), 1);
+    }
+  }
+  const mx::array big = random_array({700, 900}, mx::float32, 1);  // several tasks
+  Context context = make_context(3);
+  const mx::array y = slice_columns(context, big, 100, 600);
+  context.use_reference = true;
+  EXPECT_TRUE(same_bits(y, slice_columns(context, big, 100, 600)));
+}
+
+TEST(ResolveTokens, TakesSampledTokensOrIds) {
+  const mx::array previous = mx::array({100, 101, 102}, mx::int32);
+  for (const bool reference : {false, true}) {
+    Context context = make_context(1);
+    context.use_reference = reference;
+    const auto get = [&](std::vector<int32_t> ids, std::vector<int32_t> from, mx::array sampled) {
+      return to_floats(resolve_tokens(context, shared(ids), shared(from), sampled));
+    };
+    EXPECT_EQ(get({7, -1, 9, -1}, {-1, 2, -1, 0}, previous), (std::vector<float>{7, 102, 9, 100}));
+    EXPECT_EQ(get({7, 8}, {-1, -1}, mx::zeros({0}, mx::int32)), (std::vector<float>{7, 8}));
+    EXPECT_EQ(get({}, {}, previous), std::vector<float>{});
+    EXPECT_EQ(context.kernels->count("resolve_tokens", reference ? "reference" : "cpu"), 3);
+  }
+}
+
+TEST(GatherRows, RefusesWhatDoesNotFit) {
+  const Context context = make_context(1);
+  const mx::array x = mx::zeros({4, 8}), tokens = mx::zeros({3}, mx::int32);
+  EXPECT_THROW(gather_rows(context, x, layout_of(5, {0})), std::invalid_argument);
+  EXPECT_THROW(slice_columns(context, x, 4, 5), std::invalid_argument);
+  EXPECT_THROW(slice_columns(context, x, -1, 5), std::invalid_argument);
+  EXPECT_THROW(slice_columns(context, mx::zeros({4}), 0, 1), std::invalid_argument);
+  EXPECT_THROW(resolve_tokens(context, shared({1}), shared({1, 2}), tokens), std::invalid_argument);
+  EXPECT_THROW(resolve_tokens(context, shared({1}), shared({3}), tokens), std::invalid_argument);
+  EXPECT_THROW(resolve_tokens(context, shared({1}), shared({0}), mx::zeros({3})),
+               std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace quire::ops
