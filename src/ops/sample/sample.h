@@ -26,15 +26,14 @@ struct SampleRow {
   int32_t top_k = 0;         // 0: off
   float top_p = 1.0f, min_p = 0.0f;
   float repetition_penalty = 1.0f, presence_penalty = 0.0f, frequency_penalty = 0.0f;
-  uint64_t seed = 0;                // with `position` the key of this row's random numbers
-  int64_t position = 0;             // absolute position of the token to sample
-  std::vector<TokenCount> history;  // only if a penalty is on
-  int32_t pending_row =
-      -1;  // >= 0: the token previous[pending_row] counts as one more produced token
-  std::vector<std::pair<int32_t, float>> logit_bias;
-  std::vector<int32_t> banned;  // never sampled (stop tokens before min_tokens)
-  std::shared_ptr<const std::vector<uint32_t>>
-      mask;                       // bit i of word i/32: token i is allowed; null: all are
+  uint64_t seed = 0;                     // with `position` the key of this row's random numbers
+  int64_t position = 0;                  // absolute position of the token to sample
+  std::vector<TokenCount> history = {};  // only if a penalty is on
+  int32_t pending_row = -1;  // >= 0: previous[pending_row] counts as one more produced token
+  std::vector<std::pair<int32_t, float>> logit_bias = {};
+  std::vector<int32_t> banned = {};  // never sampled (stop tokens before min_tokens)
+  // Bit i of word i/32: token i is allowed; null: all are.
+  std::shared_ptr<const std::vector<uint32_t>> mask = nullptr;
   int32_t forced_token = -1;      // >= 0: do not sample, score this token (prompt logprobs)
   int32_t num_top_logprobs = -1;  // -1: no logprobs; n: the chosen token's and the n best
 };
@@ -56,8 +55,11 @@ struct SampleOutput {
 // Turns logits [R, V] float32 into one token a row. Each row depends on its own parameters and
 // logits only: a row of a mixed batch equals the same row alone, bit for bit. Order: penalties,
 // bias, mask and bans, temperature, then top_k, top_p, min_p as vLLM defines them; ties go to the
-// lower token id. `previous` [R'] int32 holds the last step's tokens (see pending_row). The random
-// number is Philox4x32-10 (Salmon et al. 2011) of (seed, position): no state, nothing to discard.
+// lower token id. A NaN logit counts as -inf; a row without a finite one yields token -1. Ids
+// outside the vocabulary in history, bias and bans have no effect. `previous` [R'] int32 holds the
+// last step's tokens (see pending_row). The random number is Philox4x32-10 (Salmon et al. 2011) of
+// (seed, position): no state, nothing to discard. Throws std::invalid_argument if a shape, dtype,
+// forced token, pending row or mask does not fit.
 SampleOutput sample(const Context& context, const mx::array& logits, const SampleRows& rows,
                     const std::optional<mx::array>& previous);
 
