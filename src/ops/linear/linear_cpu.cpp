@@ -1,5 +1,7 @@
 #include "ops/linear/linear_cpu.h"
 
+#include <utility>
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/linear/linear_cpu.cpp"
 #include "ops/highway.h"
@@ -10,17 +12,28 @@ namespace quire::ops::HWY_NAMESPACE {
 constexpr int64_t kPanel = 16;  // outputs of one packed panel
 constexpr int64_t kChunk = 32;  // k of one pair of chains
 
-// A tile is kTileRows rows of x by kTileVecs vectors of outputs, with an even and an odd chain
-// each. AVX-512 and NEON have 32 registers: 24 chains, 4 weights and a broadcast. AVX2 has 16: 12
-// chains.
-constexpr int kTileRows = kLanes == 1 ? 4 : 6;
-constexpr int kTileVecs = kLanes == 16 || kLanes == 4 ? 2 : 1;
-// Panels that one pass over the tiles covers, and the steps of kTileVecs vectors inside it.
-constexpr int64_t kGroupPanels = kTileVecs * kLanes > kPanel ? kTileVecs* kLanes / kPanel : 1;
-constexpr int64_t kGroupColumns = kGroupPanels * kPanel;
-// A pass stops every kDepth chunks so that its weights (kGroupPanels * 8 KiB * kDepth / 8 of
-// bfloat16) stay in the L1 cache while all tiles of the block use them.
+// A tile is some rows of x by some vectors of outputs, with an even and an odd chain each. Few rows
+// take one panel after the other, so that a thread's weights are one stream from memory: decode
+// runs at its speed. Many rows take tiles with more outputs, which need fewer loads of x for each
+// multiply-add. The limits are the registers: 32 on AVX-512 and NEON (24 chains, the weights and
+// x), 16 on AVX2 (12 chains, or 8 with two vectors of weights). Measured on AMD Zen 5.
+struct TileShape {
+  int rows, vecs;
+};
+constexpr TileShape kStream = kLanes == 16  ? TileShape{12, 1}
+                              : kLanes == 8 ? TileShape{2, 2}
+                              : kLanes == 4 ? TileShape{2, 4}
+                                            : TileShape{4, 1};
+constexpr TileShape kBlock = kLanes == 16  ? TileShape{6, 2}
+                             : kLanes == 8 ? TileShape{6, 1}
+                             : kLanes == 4 ? TileShape{6, 2}
+                                           : TileShape{4, 1};
+// A pass over the tiles covers kBlockPanels panels, and stops every kDepthChunks chunks so that
+// their weights (16 KiB of bfloat16) stay in the L1 cache while all tiles use them.
+constexpr int64_t kBlockPanels = HWY_MAX(1, kBlock.vecs* kLanes / kPanel);
 constexpr int64_t kDepthChunks = 8;
+// Bytes of weights to fetch ahead: about 200 ns at the speed of one core's stream.
+constexpr int64_t kPrefetch = 8192;
 
 // The weights of one k pair for kLanes outputs, widened to float.
 HWY_INLINE void load_pair(const Bf16* w, FloatVec& even, FloatVec& odd) {
@@ -74,7 +87,7 @@ HWY_NOINLINE void multiply_tile(const float* HWY_RESTRICT a, const W* HWY_RESTRI
       for (int v = 0; v < V; ++v) {
         const W* at =
             w + v * kLanes / kPanel * panel_stride + v * kLanes % kPanel * 2 + j * 2 * kPanel;
-        __builtin_prefetch(at + 2048);
+        __builtin_prefetch(at + kPrefetch / sizeof(W));
         load_pair(at, w_even[v], w_odd[v]);
       }
 #pragma GCC unroll 16
@@ -99,22 +112,25 @@ HWY_NOINLINE void multiply_tile(const float* HWY_RESTRICT a, const W* HWY_RESTRI
 }
 
 template <class W>
-using Tile = void (*)(const float*, const W*, int64_t, int64_t, float*, int64_t);
+using TileKernel = void (*)(const float*, const W*, int64_t, int64_t, float*, int64_t);
 
-template <class W, int V>
-HWY_INLINE Tile<W> tile_for(int64_t rows) {
-  static constexpr Tile<W> kTiles[] = {multiply_tile<W, 1, V>, multiply_tile<W, 2, V>,
-                                       multiply_tile<W, 3, V>, multiply_tile<W, 4, V>,
-                                       multiply_tile<W, 5, V>, multiply_tile<W, 6, V>};
-  return kTiles[rows - 1];
-}
+// multiply_tile for 1 to kRows rows.
+template <class W, int V, class Rows>
+struct TileTable;
+template <class W, int V, int... R>
+struct TileTable<W, V, std::integer_sequence<int, R...>> {
+  static constexpr TileKernel<W> kKernels[] = {multiply_tile<W, R + 1, V>...};
+};
 
 // `rows` rows in as few tiles as possible, of heights that differ by one at most.
 struct Tiling {
   int64_t rows, tiles;
   int64_t begin(int64_t tile) const { return tile * rows / tiles; }
 };
-HWY_INLINE Tiling tiling(int64_t rows) { return {rows, (rows + kTileRows - 1) / kTileRows}; }
+HWY_INLINE Tiling tiling(int64_t rows) {
+  const int64_t height = rows <= kStream.rows ? kStream.rows : kBlock.rows;
+  return {rows, (rows + height - 1) / height};
+}
 
 template <class T>
 void pack_rows(const LinearParams& p, int64_t tile_begin, int64_t tile_end) {
@@ -167,8 +183,9 @@ HWY_INLINE void store_outputs(const LinearParams& p, const float* acc, int64_t r
 }
 
 // One group of P panels for all tiles of the block.
-template <class W, int64_t P, int V>
+template <class W, int kRows, int V, int64_t P>
 void multiply_group(const LinearParams& p, const LinearBlock& block, int64_t panel, float* acc) {
+  using Table = TileTable<W, V, std::make_integer_sequence<int, kRows>>;
   const Tiling tiles = tiling(p.rows);
   const int64_t chunks = linear_chunks(p.k), panel_stride = chunks * kChunk * kPanel;
   const W* w = static_cast<const W*>(p.w) + panel * panel_stride;
@@ -180,9 +197,9 @@ void multiply_group(const LinearParams& p, const LinearBlock& block, int64_t pan
     for (int64_t column = 0; column < P * kPanel; column += V * kLanes) {
       for (int64_t tile = block.tile_begin; tile < block.tile_end; ++tile) {
         const int64_t row = tiles.begin(tile), height = tiles.begin(tile + 1) - row;
-        tile_for<W, V>(height)(p.packed_x + row * chunks * kChunk + chunk * height * kChunk,
-                               w + chunk * kChunk * kPanel + column * 2, panel_stride, depth,
-                               acc + (row - first_row) * P * kPanel + column, P * kPanel);
+        Table::kKernels[height - 1](p.packed_x + (row * chunks + chunk * height) * kChunk,
+                                    w + chunk * kChunk * kPanel + column * 2, panel_stride, depth,
+                                    acc + (row - first_row) * P * kPanel + column, P * kPanel);
       }
     }
   }
@@ -193,11 +210,14 @@ void multiply_group(const LinearParams& p, const LinearBlock& block, int64_t pan
 
 template <class W>
 void multiply(const LinearParams& p, const LinearBlock& block) {
-  HWY_ALIGN float acc[kLinearSlabRows * kGroupColumns];
+  HWY_ALIGN float acc[kLinearSlabRows * kBlockPanels * kPanel];
   int64_t panel = block.panel_begin;
-  for (; panel + kGroupPanels <= block.panel_end; panel += kGroupPanels)
-    multiply_group<W, kGroupPanels, kTileVecs>(p, block, panel, acc);
-  for (; panel < block.panel_end; ++panel) multiply_group<W, 1, 1>(p, block, panel, acc);
+  if (p.rows > kStream.rows) {
+    for (; panel + kBlockPanels <= block.panel_end; panel += kBlockPanels)
+      multiply_group<W, kBlock.rows, kBlock.vecs, kBlockPanels>(p, block, panel, acc);
+  }
+  for (; panel < block.panel_end; ++panel)
+    multiply_group<W, kStream.rows, kStream.vecs, 1>(p, block, panel, acc);
 }
 
 int64_t LinearTiles(int64_t rows) { return tiling(rows).tiles; }
