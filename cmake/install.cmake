@@ -1,0 +1,19 @@
+# `make install PREFIX=...`: a tree that can be moved. The binary and embedding programs find libmlx by $ORIGIN.
+#   bin/quire   lib/quire/mlx/lib/libmlx.so   lib/quire/mlx_cpu.libs/   lib/*.a   include/quire/   lib/cmake/quire/
+include(GNUInstallDirs)
+
+install(TARGETS quire RUNTIME)
+install(DIRECTORY ${QUIRE_MLX_ROOT}/mlx ${QUIRE_MLX_ROOT}/mlx_cpu.libs DESTINATION lib/quire USE_SOURCE_PERMISSIONS)
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/models/quire-demo DESTINATION share/quire/models)
+
+# The library: everything up to the engine.
+install(TARGETS quire_options quire_base quire_formats quire_text quire_ops quire_models quire_engine_host quire_engine
+        EXPORT quireTargets ARCHIVE DESTINATION lib)
+install(FILES ${QUIRE_RUST_LIB} DESTINATION lib)
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/src/ DESTINATION include/quire FILES_MATCHING PATTERN "*.h"
+        PATTERN "server" EXCLUDE PATTERN "cli" EXCLUDE)
+install(EXPORT quireTargets NAMESPACE quire:: DESTINATION lib/cmake/quire)
+include(CMakePackageConfigHelpers)
+write_basic_package_version_file(quireConfigVersion.cmake COMPATIBILITY ExactVersion)
+install(FILES ${CMAKE_SOURCE_DIR}/cmake/quireConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/quireConfigVersion.cmake
+        DESTINATION lib/cmake/quire)

@@ -1,0 +1,13 @@
+# find_package(quire) gives the target quire::engine: the engine and all that it stands on.
+include(CMakeFindDependencyMacro)
+find_dependency(Threads)
+find_dependency(Boost COMPONENTS json)
+find_dependency(hwy)
+get_filename_component(_quire_lib "${CMAKE_CURRENT_LIST_DIR}/../.." ABSOLUTE)
+set(MLX_DIR ${_quire_lib}/quire/mlx/share/cmake/MLX)
+find_dependency(MLX)
+add_library(quire::rust STATIC IMPORTED)
+set_target_properties(quire::rust PROPERTIES IMPORTED_LOCATION ${_quire_lib}/libquire_text.a)
+target_link_libraries(quire::rust INTERFACE Threads::Threads ${CMAKE_DL_LIBS} m)
+include(${CMAKE_CURRENT_LIST_DIR}/quireTargets.cmake)
+add_library(quire::engine ALIAS quire::quire_engine)
