@@ -31,11 +31,13 @@ HWY_INLINE FloatVec load_logits(const float* p) {
   return hn::Min(v, hn::Set(kFloats, FLT_MAX));
 }
 
-// e^z for z <= 0 to 2 ulp: z = n ln 2 + r, a polynomial in r (Cephes expf), the exponent by integer
-// arithmetic. Adding 1.5 * 2^23 rounds to the nearest integer and leaves it in the low bits.
+// e^z to 2 ulp for z <= 0; 1 for greater z (only +inf less a clamped maximum), 0 for NaN and below
+// -87. z = n ln 2 + r, a polynomial in r (Cephes expf), the exponent by integer arithmetic: adding
+// 1.5 * 2^23 rounds to the nearest integer and leaves it in the low bits.
 HWY_INLINE FloatVec exp_nonpositive(FloatVec z) {
   const FloatVec lowest = hn::Set(kFloats, -87.0f), magic = hn::Set(kFloats, 12582912.0f);
-  const FloatVec x = hn::IfThenElse(hn::Ge(z, lowest), z, lowest);
+  const auto in_range = hn::Ge(z, lowest);
+  const FloatVec x = hn::Min(hn::IfThenElse(in_range, z, lowest), hn::Zero(kFloats));
   const FloatVec biased = hn::Add(hn::Mul(x, hn::Set(kFloats, 1.44269504088896341f)), magic);
   const FloatVec n = hn::Sub(biased, magic);
   FloatVec r = hn::Sub(x, hn::Mul(n, hn::Set(kFloats, 0.693359375f)));
@@ -48,14 +50,15 @@ HWY_INLINE FloatVec exp_nonpositive(FloatVec z) {
   p = hn::Add(hn::Mul(p, r), hn::Set(kFloats, 5.0000001201e-1f));
   p = hn::Add(hn::Add(hn::Mul(hn::Mul(p, r), r), r), hn::Set(kFloats, 1.0f));
   const IntTag di;
-  const auto exponent = hn::ShiftLeft<23>(hn::BitCast(di, biased));  // 2^n, bar the bias
+  const auto exponent = hn::ShiftLeft<23>(hn::BitCast(di, biased));  // n, at the exponent's place
   const FloatVec y = hn::BitCast(kFloats, hn::Add(hn::BitCast(di, p), exponent));
-  return hn::IfThenElseZero(hn::Ge(z, lowest), y);
+  return hn::IfThenElseZero(in_range, y);
 }
 
-HWY_INLINE void block_weights(const float* block, FloatVec max, FloatVec temperature, float* out) {
+// Needs no canonical logits: exp_nonpositive takes what comes of NaN and infinities.
+HWY_INLINE void block_weights(const float* block, FloatVec max, FloatVec scale, float* out) {
   for (int64_t i = 0; i < kSampleBlock; i += kLanes) {
-    const FloatVec z = hn::Div(hn::Sub(load_logits(block + i), max), temperature);
+    const FloatVec z = hn::Mul(hn::Sub(hn::LoadU(kFloats, block + i), max), scale);
     hn::StoreU(exp_nonpositive(z), kFloats, out + i);
   }
 }
@@ -89,18 +92,18 @@ void BlockMaxima(const float* x, int64_t size, float* maxima) {
   }
 }
 
-void BlockMasses(const float* x, int64_t size, float max, float temperature, double* masses) {
+void BlockMasses(const float* x, int64_t size, float max, float scale, double* masses) {
   float padded[kSampleBlock], weights[kSampleBlock];
-  const FloatVec m = hn::Set(kFloats, max), t = hn::Set(kFloats, temperature);
+  const FloatVec m = hn::Set(kFloats, max), t = hn::Set(kFloats, scale);
   for (int64_t b = 0; b < num_sample_blocks(size); ++b) {
     block_weights(block_of(x, size, b, padded), m, t, weights);
     masses[b] = sum_block(weights);
   }
 }
 
-void SoftmaxWeights(const float* x, int64_t size, float max, float temperature, float* weights) {
+void SoftmaxWeights(const float* x, int64_t size, float max, float scale, float* weights) {
   float padded[kSampleBlock], last[kSampleBlock];
-  const FloatVec m = hn::Set(kFloats, max), t = hn::Set(kFloats, temperature);
+  const FloatVec m = hn::Set(kFloats, max), t = hn::Set(kFloats, scale);
   for (int64_t b = 0; b < num_sample_blocks(size); ++b) {
     const int64_t begin = b * kSampleBlock, n = size - begin;
     const bool whole = n >= kSampleBlock;
@@ -158,11 +161,11 @@ HWY_EXPORT(CountGreater);
 void block_maxima(const float* x, int64_t size, float* maxima) {
   HWY_DYNAMIC_DISPATCH(BlockMaxima)(x, size, maxima);
 }
-void block_masses(const float* x, int64_t size, float max, float temperature, double* masses) {
-  HWY_DYNAMIC_DISPATCH(BlockMasses)(x, size, max, temperature, masses);
+void block_masses(const float* x, int64_t size, float max, float scale, double* masses) {
+  HWY_DYNAMIC_DISPATCH(BlockMasses)(x, size, max, scale, masses);
 }
-void softmax_weights(const float* x, int64_t size, float max, float temperature, float* weights) {
-  HWY_DYNAMIC_DISPATCH(SoftmaxWeights)(x, size, max, temperature, weights);
+void softmax_weights(const float* x, int64_t size, float max, float scale, float* weights) {
+  HWY_DYNAMIC_DISPATCH(SoftmaxWeights)(x, size, max, scale, weights);
 }
 int64_t collect_at_least(const float* x, int64_t size, const float* maxima, float threshold,
                          int32_t* ids, float* values) {

@@ -23,12 +23,12 @@ inline float canonical_logit(float x) {
 // maxima[b] = the greatest canonical logit of block b; -inf if it has none.
 void block_maxima(const float* x, int64_t size, float* maxima);
 
-// masses[b] = sum over block b of exp((x - max) / temperature), with `max` the row's maximum.
-void block_masses(const float* x, int64_t size, float max, float temperature, double* masses);
+// masses[b] = sum over block b of exp((x - max) * scale), with `max` the row's maximum and scale
+// 1 / temperature.
+void block_masses(const float* x, int64_t size, float max, float scale, double* masses);
 
-// weights[i] = exp((x[i] - max) / temperature), the very terms of block_masses. Below e^-87 it is
-// 0.
-void softmax_weights(const float* x, int64_t size, float max, float temperature, float* weights);
+// weights[i] = exp((x[i] - max) * scale), the very terms of block_masses. Below e^-87 it is 0.
+void softmax_weights(const float* x, int64_t size, float max, float scale, float* weights);
 
 // Writes the ids and canonical values of all finite logits >= threshold, ids ascending, and returns
 // how many. Both outputs must have room for size + 16.

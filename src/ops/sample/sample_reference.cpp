@@ -77,7 +77,7 @@ int32_t choose(const SampleRow& row, std::vector<float> x, double& margin) {
   const float max = x[ids.front()];
   std::vector<double> mass(x.size(), 0.0), z(x.size(), 0.0);
   for (const int32_t id : ids) {
-    z[id] = (x[id] - max) / row.temperature;  // float, as the kernel's
+    z[id] = (x[id] - max) * (1.0f / row.temperature);  // in float32: the definition
     mass[id] = std::exp(z[id]);
   }
   if (row.top_k > 0 && row.top_k < static_cast<int64_t>(ids.size())) ids.resize(row.top_k);

@@ -18,7 +18,7 @@ struct Scratch {
   std::vector<double> masses;                 // per block
   std::vector<int32_t> ids;                   // candidates, ids ascending
   std::vector<float> values, weights;         // theirs
-  std::vector<Candidate> order;               // the same, for selection
+  std::vector<Candidate> candidates;          // the same, for the cuts
 
   void fit(int64_t vocab) {
     if (static_cast<int64_t>(logits.size()) == vocab) return;
@@ -28,7 +28,7 @@ struct Scratch {
     masses.resize(blocks);
     for (auto* list : {&values, &weights}) list->resize(vocab + 16);
     ids.resize(vocab + 16);
-    order.reserve(vocab);
+    candidates.reserve(vocab);
     ordered_maxima.reserve(blocks);
   }
 };
@@ -54,8 +54,8 @@ int32_t argmax(const Logits& logits, const Scratch& s) {
   return static_cast<int32_t>(id);
 }
 
-double total_mass(const Logits& logits, float temperature, Scratch& s) {
-  block_masses(logits.x, logits.size, logits.max, temperature, s.masses.data());
+double total_mass(const Logits& logits, float scale, Scratch& s) {
+  block_masses(logits.x, logits.size, logits.max, scale, s.masses.data());
   double total = 0;
   for (const double mass : s.masses) total += mass;
   return total;
@@ -76,18 +76,18 @@ int64_t collect_best(const Logits& logits, int64_t k, Scratch& s) {
   return collect(logits, *kth, s);
 }
 
-void weigh(const Logits& logits, float temperature, int64_t count, Scratch& s) {
-  softmax_weights(s.values.data(), count, logits.max, temperature, s.weights.data());
+void weigh(const Logits& logits, float scale, int64_t count, Scratch& s) {
+  softmax_weights(s.values.data(), count, logits.max, scale, s.weights.data());
 }
 
-// Collects a set that has the best tokens with the share p of the mass, and weighs it. Language
-// models put nearly all mass within a few nats of the maximum; the last try takes everything.
-int64_t collect_mass(const Logits& logits, float temperature, double mass, Scratch& s) {
+// Collects a set that has the best tokens with this mass, and weighs it. Language models put nearly
+// all mass within a few nats of the maximum; the last try takes everything.
+int64_t collect_mass(const Logits& logits, float scale, double mass, Scratch& s) {
   for (double nats = 5;; nats *= 2) {
     const bool everything = nats > 40;
-    const double reach = nats * static_cast<double>(temperature);
-    const int64_t count = collect(logits, everything ? -FLT_MAX : logits.max - reach, s);
-    weigh(logits, temperature, count, s);
+    const int64_t count =
+        collect(logits, everything ? -FLT_MAX : logits.max - nats / static_cast<double>(scale), s);
+    weigh(logits, scale, count, s);
     double sum = 0;
     for (int64_t i = 0; i < count; ++i) sum += s.weights[i];
     if (sum >= mass || everything) return count;
@@ -110,8 +110,8 @@ int64_t walk(int64_t n, double sum, double target, const Weight& weight) {
 }
 
 // By inverse CDF over all tokens in id order.
-int32_t draw_any(const Logits& logits, float temperature, double uniform, Scratch& s) {
-  const double target = uniform * total_mass(logits, temperature, s);
+int32_t draw_any(const Logits& logits, float scale, double uniform, Scratch& s) {
+  const double target = uniform * total_mass(logits, scale, s);
   double before = 0;
   size_t block = 0;
   for (; block + 1 < s.masses.size(); ++block) {
@@ -120,82 +120,95 @@ int32_t draw_any(const Logits& logits, float temperature, double uniform, Scratc
   }
   const int64_t begin = static_cast<int64_t>(block) * kSampleBlock;
   const int64_t n = std::min(kSampleBlock, logits.size - begin);
-  softmax_weights(logits.x + begin, n, logits.max, temperature, s.weights.data());
+  softmax_weights(logits.x + begin, n, logits.max, scale, s.weights.data());
   return static_cast<int32_t>(begin +
                               walk(n, before, target, [&](int64_t i) { return s.weights[i]; }));
 }
 
-// What of the collected candidates stays: those ranked no lower than `key`, and no less likely than
-// min_p times the best.
-struct Cut {
-  uint64_t key = 0;
-  double lowest = 0;  // of (logit - max) / temperature
-};
-
-// Collects candidates and finds the cut; s.weights are theirs.
-int64_t select(const SampleRow& row, const Logits& logits, float temperature, Cut& cut,
-               Scratch& s) {
-  const bool by_rank = row.top_k > 0 && row.top_k < logits.size, by_mass = row.top_p < 1.0f;
-  const double p = std::max(0.0, static_cast<double>(row.top_p));
-  cut.lowest = row.min_p > 0.0f ? std::min(0.0, std::log(static_cast<double>(row.min_p)))
-                                : -std::numeric_limits<double>::infinity();
-  int64_t count = 0;
-  double mass = 0;
-  if (by_rank) {
-    count = collect_best(logits, row.top_k, s);
-    weigh(logits, temperature, count, s);
-  } else if (by_mass) {
-    mass = p * total_mass(logits, temperature, s);
-    count = collect_mass(logits, temperature, mass, s);
-  } else {  // min_p alone: its bound, a little lowered, since it holds for the rounded quotient
-    const double reach = cut.lowest * static_cast<double>(temperature);
-    const double slack = 1e-5 * (std::abs(static_cast<double>(logits.max)) - reach);
-    count = collect(logits, logits.max + reach - slack, s);
-    weigh(logits, temperature, count, s);
-    return count;
-  }
-  s.order.clear();
+// Puts the first `count` collected tokens into s.candidates, in id order, each with a mass of 1.
+void list_candidates(int64_t count, Scratch& s) {
+  s.candidates.clear();
   for (int64_t i = 0; i < count; ++i)
-    s.order.push_back({order_key(s.values[i], s.ids[i]), s.weights[i]});
-  std::span<Candidate> kept(s.order);
-  if (by_rank) {
-    kept = take_best(kept, row.top_k);
-    double sum = 0;
-    cut.key = kept.front().key;
-    for (const Candidate& c : kept) {
-      sum += c.mass;
-      cut.key = std::min(cut.key, c.key);
-    }
-    mass = p * sum;
+    s.candidates.push_back({.value = s.values[i], .id = s.ids[i], .mass = 1});
+}
+
+// Drops the collected tokens that rank after `cut`, and returns how many stay.
+int64_t drop_after(const Candidate& cut, int64_t count, Scratch& s) {
+  int64_t kept = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    if (ranks_before(cut, {.value = s.values[i], .id = s.ids[i]})) continue;
+    s.values[kept] = s.values[i];
+    s.ids[kept] = s.ids[i];
+    s.weights[kept++] = s.weights[i];
   }
-  if (by_mass) cut.key = cut_at_mass(kept, mass);
+  return kept;
+}
+
+int64_t keep_best(const Logits& logits, int64_t k, Scratch& s) {
+  const int64_t count = collect_best(logits, k, s);
+  list_candidates(count, s);
+  return drop_after(cut_at_mass(s.candidates, static_cast<double>(k)), count, s);
+}
+
+int64_t keep_mass(double mass, int64_t count, Scratch& s) {
+  list_candidates(count, s);
+  for (int64_t i = 0; i < count; ++i) s.candidates[i].mass = s.weights[i];
+  return drop_after(cut_at_mass(s.candidates, mass), count, s);
+}
+
+// Collects and weighs the tokens that top_k and top_p leave.
+int64_t keep_by_rank_and_mass(const SampleRow& row, const Logits& logits, float scale, Scratch& s) {
+  const double p = std::max(0.0, static_cast<double>(row.top_p));
+  if (row.top_k <= 0 || row.top_k >= logits.size) {
+    const double mass = p * total_mass(logits, scale, s);
+    return keep_mass(mass, collect_mass(logits, scale, mass, s), s);
+  }
+  const int64_t count = keep_best(logits, row.top_k, s);
+  weigh(logits, scale, count, s);
+  if (p >= 1) return count;
+  double total = 0;
+  for (int64_t i = 0; i < count; ++i) total += s.weights[i];
+  return keep_mass(p * total, count, s);
+}
+
+// The bound of min_p on (logit - max) * scale.
+double min_p_bound(const SampleRow& row) {
+  return row.min_p > 0.0f ? std::min(0.0, std::log(static_cast<double>(row.min_p))) : -HUGE_VAL;
+}
+
+// A little more than what min_p alone leaves: its bound holds for a rounded product.
+int64_t collect_min_p(const SampleRow& row, const Logits& logits, float scale, Scratch& s) {
+  const double reach = min_p_bound(row) / static_cast<double>(scale);
+  const double slack = 1e-5 * (std::abs(static_cast<double>(logits.max)) - reach);
+  const int64_t count = collect(logits, logits.max + reach - slack, s);
+  weigh(logits, scale, count, s);
   return count;
 }
 
 // By inverse CDF over the kept tokens in id order.
-int32_t draw_selected(const SampleRow& row, const Logits& logits, float temperature, double uniform,
-                      Scratch& s) {
-  Cut cut;
-  const int64_t count = select(row, logits, temperature, cut, s);
-  double sum = 0;
+int32_t draw_kept(const SampleRow& row, const Logits& logits, float scale, double uniform,
+                  Scratch& s) {
+  const bool ranked = (row.top_k > 0 && row.top_k < logits.size) || row.top_p < 1.0f;
+  const int64_t count =
+      ranked ? keep_by_rank_and_mass(row, logits, scale, s) : collect_min_p(row, logits, scale, s);
+  const double lowest = min_p_bound(row);
+  double total = 0;
   for (int64_t i = 0; i < count; ++i) {
-    const float z = (s.values[i] - logits.max) / temperature;
-    const bool keep = order_key(s.values[i], s.ids[i]) >= cut.key && z >= cut.lowest;
-    if (!keep) s.weights[i] = 0;
-    sum += s.weights[i];
+    if ((s.values[i] - logits.max) * scale < lowest) s.weights[i] = 0;
+    total += s.weights[i];
   }
-  return s.ids[walk(count, 0, uniform * sum, [&](int64_t i) { return s.weights[i]; })];
+  return s.ids[walk(count, 0, uniform * total, [&](int64_t i) { return s.weights[i]; })];
 }
 
 int32_t draw(const SampleRow& row, const Logits& logits, Scratch& s) {
   if (is_empty(logits)) return -1;
   if (!(row.temperature >= kGreedyBelow)) return argmax(logits, s);
-  const float temperature = std::min(row.temperature, FLT_MAX);
+  // Never 0, whatever the thread does with denormals.
+  const float scale = 1.0f / std::min(row.temperature, 1e30f);
   const double uniform = sample_uniform(row.seed, row.position);
   const bool all =
       (row.top_k <= 0 || row.top_k >= logits.size) && row.top_p >= 1.0f && row.min_p <= 0.0f;
-  return all ? draw_any(logits, temperature, uniform, s)
-             : draw_selected(row, logits, temperature, uniform, s);
+  return all ? draw_any(logits, scale, uniform, s) : draw_kept(row, logits, scale, uniform, s);
 }
 
 // log softmax of the raw logits.
@@ -210,15 +223,12 @@ void score(const Logits& logits, int32_t num_top, Scratch& s, SampledRow& out) {
     out.rank = 1 + static_cast<int32_t>(count_greater(logits.x, logits.size, s.maxima.data(), x));
   }
   if (num_top == 0) return;
-  const int64_t count = collect_best(logits, num_top, s);
-  s.order.clear();
-  for (int64_t i = 0; i < count; ++i) s.order.push_back({order_key(s.values[i], s.ids[i]), 0});
-  const auto best = take_best(s.order, num_top);
-  std::sort(best.begin(), best.end(),
-            [](const Candidate& a, const Candidate& b) { return a.key > b.key; });
-  for (size_t i = 0; i < best.size(); ++i) {
-    out.top_ids[i] = id_of_key(best[i].key);
-    out.top_logprobs[i] = logprob(canonical_logit(logits.x[out.top_ids[i]]));
+  const int64_t count = keep_best(logits, num_top, s);
+  list_candidates(count, s);
+  std::sort(s.candidates.begin(), s.candidates.end(), ranks_before);
+  for (int64_t i = 0; i < count; ++i) {
+    out.top_ids[i] = s.candidates[i].id;
+    out.top_logprobs[i] = logprob(s.candidates[i].value);
   }
 }
 

@@ -1,32 +1,26 @@
 #pragma once
-#include <cstring>
+#include <cstdint>
+#include <limits>
 #include <span>
-
-#include "ops/half.h"
 
 namespace quire::ops {
 
-// The order of tokens as one integer: greater logit first, then lower id. Values are canonical (no
-// NaN, no -0), so float order is the order of the sign-adjusted bits.
-inline uint64_t order_key(float value, int32_t id) {
-  const uint32_t bits = float_to_bits(value);
-  const uint32_t ordered = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-  return static_cast<uint64_t>(ordered) << 32 | ~static_cast<uint32_t>(id);
-}
-inline int32_t id_of_key(uint64_t key) { return static_cast<int32_t>(~static_cast<uint32_t>(key)); }
-
+// A token that may be sampled. Tokens rank by value (canonical), then by lower id.
 struct Candidate {
-  uint64_t key = 0;
-  double mass = 0;
+  float value = -std::numeric_limits<float>::infinity();
+  int32_t id = std::numeric_limits<int32_t>::max();
+  double mass = 0;  // what counts towards a cut
 };
 
-// Moves the k best candidates to the front (all of them if there are fewer), in no particular
-// order, and returns that part.
-std::span<Candidate> take_best(std::span<Candidate> candidates, int64_t k);
+// Whether a ranks before b.
+inline bool ranks_before(const Candidate& a, const Candidate& b) {
+  return a.value > b.value || (a.value == b.value && a.id < b.id);
+}
 
-// The key of the last candidate of the shortest list of best ones that holds `mass`; of the best
-// one at least. Permutes the candidates. Takes linear time: it halves the range that holds the
-// answer and never sorts the rest.
-uint64_t cut_at_mass(std::span<Candidate> candidates, double mass);
+// The last candidate of the shortest list of best ones whose masses sum to at least `mass` (one
+// candidate at least; the last of all if the masses do not reach it). With masses of 1 it is the
+// k-th best. `candidates` must be in id order, and loses it. Takes linear time, for any values:
+// nothing but the neighbourhood of the answer is sorted.
+Candidate cut_at_mass(std::span<Candidate> candidates, double mass);
 
 }  // namespace quire::ops
