@@ -147,8 +147,12 @@ int64_t BlockManager::free_run(int64_t from, int64_t limit) const {
 // get room to grow instead of each other's next block.
 int32_t BlockManager::pick_start(int64_t count) {
   const int64_t wanted = std::min(2 * count + kGrowthRoom, num_blocks_);
-  const int64_t first = next_free(cursor_);
+  int64_t first = next_free(cursor_);
   QUIRE_CHECK(first >= 0) << "no free block";
+  // The cursor may point into a run whose rest is too short: then all of it counts.
+  if (free_run(first, wanted) < wanted) {
+    for (int64_t i = 0; i < wanted && first > 0 && is_free(first - 1); ++i) --first;
+  }
   int64_t best = first, best_length = 0;
   int64_t at = first;
   for (int tries = 0; tries < kMaxRunsTried; ++tries) {

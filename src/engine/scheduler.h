@@ -21,7 +21,7 @@ struct SchedulerOptions {
   int64_t block_size = 16;
   bool enable_prefix_caching = true;
   SchedulingPolicy policy = SchedulingPolicy::kFcfs;
-  std::vector<int32_t> eos_token_ids;
+  std::vector<int32_t> eos_token_ids = {};
   BlockHash block_hash = hash_block;  // of the prefix cache; tests pass one that collides
 };
 

@@ -125,11 +125,12 @@ void Scheduler::admit_waiting(StepPlan& plan) {
   }
 }
 
-// Blocks that a running sequence is sure to want: for the tokens it has, and one to go on with.
-// They are left to it, or else a newcomer would soon be thrown out again.
+// Blocks that a running sequence will soon want: for the tokens it has, and one to go on with,
+// unless it ends before. They are left to it, or else a newcomer would be thrown out again at once.
 int64_t Scheduler::growth_of(const Sequence& sequence) const {
-  const int64_t known = blocks_.blocks_for(sequence.target_len());
-  return std::max<int64_t>(0, known - static_cast<int64_t>(sequence.blocks.size())) + 1;
+  const int64_t soon = blocks_.blocks_for(sequence.target_len()) + 1;
+  const int64_t ever = blocks_.blocks_for(sequence.longest_len(options_.max_model_len));
+  return std::max<int64_t>(0, std::min(soon, ever) - static_cast<int64_t>(sequence.blocks.size()));
 }
 
 bool Scheduler::admit_front(StepPlan& plan, int64_t& growth) {
@@ -198,9 +199,7 @@ void Scheduler::start(Sequence& sequence, const Admission& admission) {
   if (sequence.stats.scheduled != TimePoint{}) return;  // resumed after a preemption
   sequence.stats.scheduled = Clock::now();
   sequence.stats.cached_tokens = admission.kv_len;
-  const int64_t room = options_.max_model_len - sequence.prompt_len;
-  const int64_t longest =
-      sequence.prompt_len + std::min(sequence.request.sampling.max_tokens, room);
+  const int64_t longest = sequence.longest_len(options_.max_model_len);
   sequence.tokens.reserve(longest + 1);
   sequence.blocks.reserve(blocks_.blocks_for(longest));
 }

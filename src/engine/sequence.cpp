@@ -4,6 +4,11 @@
 
 namespace quire::engine {
 
+int64_t Sequence::longest_len(int64_t max_model_len) const {
+  const int64_t room = std::max<int64_t>(0, max_model_len - prompt_len);
+  return prompt_len + std::min(request.sampling.max_tokens, room);
+}
+
 bool Sequence::ends_with_pending(int64_t max_model_len) const {
   if (num_pending == 0) return false;
   return num_output() + num_pending >= request.sampling.max_tokens || target_len() >= max_model_len;

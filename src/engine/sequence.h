@@ -43,6 +43,8 @@ struct Sequence {
   int64_t target_len() const { return static_cast<int64_t>(tokens.size()) + num_pending; }
   int64_t num_output() const { return static_cast<int64_t>(tokens.size()) - prompt_len; }
 
+  // Tokens that it has at the very end, at most.
+  int64_t longest_len(int64_t max_model_len) const;
   // The pending token will end it by its length, whatever its value: it needs no further row.
   bool ends_with_pending(int64_t max_model_len) const;
   // Back to the state before its first step, but for what it has produced and what is in flight.

@@ -1,0 +1,169 @@
+#include "engine/fake_device_test.h"
+
+#include <algorithm>
+#include <set>
+#include <sstream>
+
+namespace quire::engine::testing {
+namespace {
+
+uint64_t mix(uint64_t x) {  // splitmix64
+  x += 0x9E3779B97F4A7C15ull;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
+  return x ^ (x >> 31);
+}
+
+bool contains(const std::vector<int32_t>& ids, int32_t id) {
+  return std::find(ids.begin(), ids.end(), id) != ids.end();
+}
+
+}  // namespace
+
+uint64_t root_hash(std::string_view salt) { return mix(std::hash<std::string_view>{}(salt)); }
+uint64_t extend_hash(uint64_t prefix, int32_t token) {
+  return mix(prefix ^ mix(static_cast<uint64_t>(token) + 1));
+}
+int32_t next_token(uint64_t prefix) { return static_cast<int32_t>(mix(prefix) % kVocabSize); }
+
+Outcome run_alone(const Request& request, std::string_view salt, int64_t max_model_len) {
+  const SamplingParams& sampling = request.sampling;
+  Outcome outcome{.tokens = request.prompt, .finish = {}, .stop_token = {}};
+  uint64_t prefix = root_hash(salt);
+  for (const int32_t token : request.prompt) prefix = extend_hash(prefix, token);
+  for (int64_t produced = 0;; ++produced) {
+    const bool no_room = static_cast<int64_t>(outcome.tokens.size()) >= max_model_len;
+    if (produced >= sampling.max_tokens || (produced > 0 && no_room)) {
+      outcome.finish = FinishReason::kLength;
+      return outcome;
+    }
+    const int32_t token = next_token(prefix);
+    outcome.tokens.push_back(token);
+    prefix = extend_hash(prefix, token);
+    const bool is_eos = token == kEos && !sampling.ignore_eos;
+    if (is_eos || contains(sampling.stop_token_ids, token)) {
+      outcome.finish = FinishReason::kStop;
+      if (!is_eos) outcome.stop_token = token;
+      return outcome;
+    }
+  }
+}
+
+FakeDevice::FakeDevice(const Scheduler& scheduler, Fault fault)
+    : scheduler_(scheduler),
+      fault_(fault),
+      memory_(scheduler.options().num_blocks * scheduler.options().block_size, 0) {}
+
+std::vector<int32_t> FakeDevice::launch(const StepPlan& plan) {
+  ++num_launches_;
+  check_plan(plan);
+  std::vector<Fed> fed;
+  for (const StepItem& item : plan.items) fed.push_back(feed(item));
+  for (size_t i = 0; i < plan.items.size(); ++i) write(plan.items[i], fed[i]);
+  std::vector<int32_t> tokens;
+  for (size_t i = 0; i < plan.items.size(); ++i) {
+    const StepItem& item = plan.items[i];
+    read_back(item, fed[i]);
+    if (!item.samples) continue;
+    const Sequence& sequence = *item.sequence;
+    // From memory: what is wrong there shows in the output too.
+    const int64_t last = item.start + item.num_tokens - 1;
+    Sampled& sampled = sampled_[sequence.id];
+    sampled = {next_token(memory_[slot(sequence, last)]), sampled.token, num_launches_};
+    tokens.push_back(sampled.token);
+  }
+  return tokens;
+}
+
+void FakeDevice::scramble() {
+  for (size_t i = 0; i < memory_.size(); ++i) memory_[i] = mix(i + num_launches_);
+}
+
+void FakeDevice::check_plan(const StepPlan& plan) {
+  const SchedulerOptions& options = scheduler_.options();
+  std::set<const Sequence*> seen;
+  int64_t num_tokens = 0;
+  bool met_chunk = false;
+  for (const StepItem& item : plan.items) {
+    const Sequence& sequence = *item.sequence;
+    if (!seen.insert(&sequence).second) fail("is twice in a plan", sequence, item.start);
+    if (item.num_tokens == 1 && met_chunk) fail("decodes after a chunk", sequence, item.start);
+    if (item.num_tokens < 1) fail("has an empty item", sequence, item.start);
+    met_chunk |= item.num_tokens > 1;
+    num_tokens += item.num_tokens;
+    const int64_t end = item.start + item.num_tokens;
+    if (end != sequence.kv_len) fail("has another kv_len than its item", sequence, end);
+    if (item.samples != (end >= static_cast<int64_t>(sequence.tokens.size()))) {
+      fail("samples at the wrong place", sequence, end);
+    }
+    if (end > options.max_model_len) fail("is too long", sequence, end);
+  }
+  if (num_tokens != plan.num_tokens || num_tokens > options.max_num_batched_tokens ||
+      static_cast<int64_t>(plan.items.size()) > options.max_num_seqs) {
+    error_ = "a plan beyond its limits: " + std::to_string(num_tokens) + " tokens";
+  }
+}
+
+FakeDevice::Fed FakeDevice::feed(const StepItem& item) {
+  Fed fed;
+  uint64_t prefix = root_hash(salts_[item.sequence->id]);
+  for (int64_t position = 0; position < item.start + item.num_tokens; ++position) {
+    prefix = extend_hash(prefix, token_at(item, position));
+    fed.prefixes.push_back(prefix);
+  }
+  return fed;
+}
+
+int32_t FakeDevice::token_at(const StepItem& item, int64_t position) {
+  const Sequence& sequence = *item.sequence;
+  if (position < static_cast<int64_t>(sequence.tokens.size())) return sequence.tokens[position];
+  const Sampled& sampled = sampled_[sequence.id];
+  const bool is_last = position == item.start + item.num_tokens - 1;
+  if (!item.feeds_pending || !is_last || position != static_cast<int64_t>(sequence.tokens.size()) ||
+      sampled.launch != num_launches_ - 1) {
+    fail("feeds a token that nobody sampled in the step before", sequence, position);
+  }
+  return fault_ == Fault::kStalePending ? sampled.before : sampled.token;
+}
+
+void FakeDevice::write(const StepItem& item, const Fed& fed) {
+  const Sequence& sequence = *item.sequence;
+  for (int64_t position = item.start; position < item.start + item.num_tokens; ++position) {
+    if (position < sequence.shared_len) continue;
+    if (fault_ == Fault::kSkippedWrite && num_launches_ % 8 == 0) continue;
+    const int64_t at = slot(sequence, position);
+    const auto block = static_cast<int32_t>(at / scheduler_.options().block_size);
+    if (scheduler_.blocks().ref_count(block) != 1) {
+      fail("writes into a shared block", sequence, position);
+    }
+    memory_[at] = fed.prefixes[position];
+  }
+}
+
+void FakeDevice::read_back(const StepItem& item, const Fed& fed) {
+  const Sequence& sequence = *item.sequence;
+  for (int64_t position = 0; position < item.start + item.num_tokens; ++position) {
+    if (memory_[slot(sequence, position)] != fed.prefixes[position]) {
+      fail("reads another prefix's K and V", sequence, position);
+    }
+  }
+}
+
+int64_t FakeDevice::slot(const Sequence& sequence, int64_t position) const {
+  const int64_t size = scheduler_.options().block_size;
+  int64_t block = sequence.blocks.at(position / size);
+  if (fault_ == Fault::kForeignBlock && sequence.id % 4 == 3) {
+    block = (block + 1) % scheduler_.options().num_blocks;
+  }
+  return block * size + position % size;
+}
+
+void FakeDevice::fail(const std::string& what, const Sequence& sequence, int64_t position) {
+  if (!error_.empty()) return;
+  std::ostringstream out;
+  out << "launch " << num_launches_ << ": request " << sequence.id << " " << what << " at position "
+      << position << " of " << sequence.tokens.size() << " known tokens";
+  error_ = out.str();
+}
+
+}  // namespace quire::engine::testing

@@ -1,0 +1,295 @@
+// Random traffic against a device that notices every wrong byte (fake_device_test.h): whatever is
+// batched, chunked, shared, preempted, aborted or looked ahead, each request ends with exactly the
+// tokens of its solo run.
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+#include <rapidcheck/detail/Configuration.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "engine/fake_device_test.h"
+#include "engine/scheduler.h"
+
+namespace quire::engine::testing {
+namespace {
+
+uint64_t colliding_hash(uint64_t, std::span<const int32_t>) { return 7; }
+
+struct Scenario {
+  int64_t block_size = 4, max_model_len = 32, spare_blocks = 0;
+  int64_t max_num_seqs = 4, budget = 16;
+  bool priorities = false, caching = true, colliding = false;
+  std::vector<uint32_t> actions;
+
+  SchedulerOptions options() const {
+    return {.max_num_batched_tokens = budget,
+            .max_num_seqs = max_num_seqs,
+            .max_model_len = max_model_len,
+            .num_blocks = (max_model_len + block_size - 1) / block_size + spare_blocks,
+            .block_size = block_size,
+            .enable_prefix_caching = caching,
+            .policy = priorities ? SchedulingPolicy::kPriority : SchedulingPolicy::kFcfs,
+            .eos_token_ids = {kEos},
+            .block_hash = colliding ? colliding_hash : hash_block};
+  }
+};
+
+std::ostream& operator<<(std::ostream& out, const Scenario& s) {
+  out << "block_size " << s.block_size << ", max_model_len " << s.max_model_len << ", spare_blocks "
+      << s.spare_blocks << ", max_num_seqs " << s.max_num_seqs << ", budget " << s.budget
+      << (s.priorities ? ", priorities" : "") << (s.caching ? ", caching" : "")
+      << (s.colliding ? ", colliding" : "") << ", actions {";
+  for (const uint32_t action : s.actions) out << action << "u, ";
+  return out << "}";
+}
+
+// How often the interesting things happened, over all scenarios of a test.
+struct Coverage {
+  int64_t finished = 0, hits = 0, full_hits = 0, preemptions = 0, pending_rows = 0;
+  int64_t in_flight_aborts = 0, in_flight_preemptions = 0, failures = 0;
+};
+
+// Plays one scenario. run() returns what went wrong, "" if nothing did.
+class Player {
+ public:
+  Player(const Scenario& scenario, Fault fault, Coverage& coverage)
+      : scenario_(scenario),
+        fault_(fault),
+        coverage_(coverage),
+        scheduler_(scenario.options()),
+        device_(scheduler_, fault) {}
+
+  std::string run() {
+    for (const uint32_t action : scenario_.actions) {
+      std::minstd_rand random(action);
+      random.discard(2);  // its first numbers follow the seed closely
+      const auto kind = random() % 16;
+      if (kind < 4) {
+        add(random);
+      } else if (kind == 4) {
+        abort(random);
+      } else if (kind == 5 && random() % 4 == 0) {
+        fail_device();
+      } else {
+        step(random() % 3 != 0);
+      }
+      if (!problem().empty()) return problem();
+    }
+    // The longest possible way out: one token a step, everything recomputed many times.
+    for (int64_t left = 4000 + 200 * static_cast<int64_t>(live_.size()); scheduler_.has_work();) {
+      if (--left == 0) return "no end in sight";
+      step(left % 3 != 0);
+      if (!problem().empty()) return problem();
+    }
+    coverage_.preemptions += scheduler_.stats().preemptions;
+    coverage_.hits += scheduler_.stats().prefix_hits;
+    if (scheduler_.blocks().num_owned() != 0) return "blocks are left over";
+    return live_.empty() ? "" : "a request never ended";
+  }
+
+ private:
+  struct InFlight {
+    StepPlan plan;
+    std::vector<int32_t> tokens;
+  };
+
+  template <class Random>
+  void add(Random& random) {
+    auto sequence = std::make_shared<Sequence>();
+    Request& request = sequence->request;
+    // Prompts share prefixes: a stem of one of two texts, then a tail over a tiny alphabet.
+    const auto longest = static_cast<uint64_t>(scenario_.max_model_len);
+    // Half of them short: they are admitted together, grow, and run out of blocks.
+    const uint64_t length =
+        1 + random() % (random() % 2 == 0 ? longest : std::min<uint64_t>(longest, 6));
+    const auto text = static_cast<int32_t>(2 + random() % 2);
+    const uint64_t stem = random() % 3 == 0 ? length : random() % (length + 1);
+    for (uint64_t i = 0; i < length; ++i) {
+      request.prompt.push_back(i < stem ? text : static_cast<int32_t>(2 + random() % 3));
+    }
+    request.sampling.max_tokens = random() % 8 == 0 ? 0 : 1 + random() % longest;
+    request.sampling.ignore_eos = random() % 2 == 0;
+    if (random() % 3 == 0) request.sampling.stop_token_ids = {1, 5};
+    if (random() % 8 == 0) request.sampling.prompt_logprobs = 0;
+    const std::string salt = random() % 4 == 0 ? "other" : "";
+    request.cache_salt = fault_ == Fault::kIgnoredSalt ? "" : salt;
+    request.priority = static_cast<int32_t>(random() % 3);
+
+    sequence->id = ++last_id_;
+    sequence->tokens = request.prompt;
+    sequence->prompt_len = static_cast<int64_t>(length);
+    device_.set_salt(sequence->id, salt);
+    live_[sequence->id] = {sequence, run_alone(request, salt, scenario_.max_model_len)};
+    scheduler_.add(std::move(sequence));
+  }
+
+  template <class Random>
+  void abort(Random& random) {
+    if (live_.empty()) return;
+    const auto victim = std::next(live_.begin(), random() % live_.size());
+    coverage_.in_flight_aborts += victim->second.sequence->num_pending;
+    scheduler_.finish(*victim->second.sequence);
+    scheduler_.finish(*victim->second.sequence);  // twice does no harm
+    live_.erase(victim);
+    scheduler_.check_integrity();
+  }
+
+  // The device loses its memory; the requests of the step in flight end.
+  void fail_device() {
+    ++coverage_.failures;
+    if (in_flight_) {
+      for (const StepItem& item : in_flight_->plan.items) {
+        scheduler_.finish(*item.sequence);
+        live_.erase(item.sequence->id);
+      }
+    }
+    in_flight_.reset();
+    device_.scramble();
+    scheduler_.drop_prefix_cache();
+    scheduler_.check_integrity();
+  }
+
+  void step(bool lookahead) {
+    if (!lookahead) commit();
+    StepPlan plan = scheduler_.plan();
+    scheduler_.check_integrity();
+    if (plan.empty()) {
+      if (!in_flight_ && scheduler_.has_work()) problem_ = "nothing can be scheduled";
+      commit();
+      return;
+    }
+    for (const StepItem& item : plan.items) {
+      coverage_.pending_rows += item.feeds_pending;
+      coverage_.full_hits += item.sequence->shared_len == item.start + 1;
+    }
+    for (const auto& [id, live] : live_) {
+      const Sequence& sequence = *live.sequence;
+      coverage_.in_flight_preemptions +=
+          sequence.state == Sequence::State::kWaiting && sequence.num_pending > 0;
+    }
+    InFlight next{.plan = std::move(plan), .tokens = {}};
+    next.tokens = device_.launch(next.plan);
+    commit();
+    in_flight_ = std::move(next);
+  }
+
+  void commit() {
+    if (!in_flight_) return;
+    for (const CommittedToken& committed :
+         scheduler_.commit(in_flight_->plan, in_flight_->tokens)) {
+      if (committed.sequence != in_flight_->plan.items[committed.item].sequence) {
+        problem_ = "a token of another request";
+      }
+      if (committed.finish) compare(committed);
+    }
+    scheduler_.recycle(std::move(in_flight_->plan));
+    in_flight_.reset();
+    scheduler_.check_integrity();
+  }
+
+  void compare(const CommittedToken& committed) {
+    const RequestId id = committed.sequence->id;
+    const auto it = live_.find(id);
+    if (it == live_.end()) {
+      problem_ = "an event after the last one";
+      return;
+    }
+    const Outcome outcome{committed.sequence->tokens, committed.finish, committed.stop_token};
+    if (!(outcome == it->second.alone)) {
+      problem_ = "request " + std::to_string(id) + " differs from its solo run";
+    }
+    ++coverage_.finished;
+    live_.erase(it);
+  }
+
+  const std::string& problem() const { return problem_.empty() ? device_.error() : problem_; }
+
+  struct Live {
+    SequencePtr sequence;
+    Outcome alone;
+  };
+  const Scenario& scenario_;
+  const Fault fault_;
+  Coverage& coverage_;
+  Scheduler scheduler_;
+  FakeDevice device_;
+  RequestId last_id_ = 0;
+  std::map<RequestId, Live> live_;
+  std::optional<InFlight> in_flight_;
+  std::string problem_;
+};
+
+rc::Gen<Scenario> any_scenario() {
+  // In whole numbers up to 2^31: the actions' bits are used as seeds.
+  const auto action = rc::gen::noShrink(rc::gen::inRange<uint32_t>(1, 1u << 31));
+  return rc::gen::build<Scenario>(
+      rc::gen::set(&Scenario::block_size, rc::gen::inRange<int64_t>(1, 6)),
+      rc::gen::set(&Scenario::max_model_len, rc::gen::inRange<int64_t>(1, 40)),
+      rc::gen::set(&Scenario::spare_blocks, rc::gen::inRange<int64_t>(0, 10)),
+      rc::gen::set(&Scenario::max_num_seqs, rc::gen::inRange<int64_t>(1, 7)),
+      rc::gen::set(&Scenario::budget, rc::gen::inRange<int64_t>(1, 24)),
+      rc::gen::set(&Scenario::priorities, rc::gen::arbitrary<bool>()),
+      rc::gen::set(&Scenario::caching, rc::gen::weightedElement<bool>({{7, true}, {1, false}})),
+      rc::gen::set(&Scenario::colliding, rc::gen::weightedElement<bool>({{3, false}, {1, true}})),
+      rc::gen::set(&Scenario::actions,
+                   rc::gen::scale(3.0, rc::gen::container<std::vector<uint32_t>>(action))));
+}
+
+TEST(SchedulerProperty, EveryRequestEndsAsIfAlone) {
+  Coverage coverage;
+  rc::detail::TestParams params = rc::detail::configuration().testParams;
+  params.maxSuccess = 3000;
+  const auto result = rc::detail::checkTestable(
+      [&] {
+        const Scenario scenario = *any_scenario();
+        const std::string problem = Player(scenario, Fault::kNone, coverage).run();
+        if (!problem.empty()) RC_FAIL(problem);
+      },
+      rc::detail::TestMetadata{}, params);
+  if (!result.is<rc::detail::SuccessResult>()) {
+    std::ostringstream out;
+    rc::detail::printResultMessage(result, out);
+    FAIL() << out.str();
+  }
+  // It all really happened.
+  EXPECT_GT(coverage.finished, 10000);
+  EXPECT_GT(coverage.hits, 10000);
+  EXPECT_GT(coverage.full_hits, 100);
+  EXPECT_GT(coverage.preemptions, 500);
+  EXPECT_GT(coverage.in_flight_preemptions, 100);
+  EXPECT_GT(coverage.pending_rows, 10000);
+  EXPECT_GT(coverage.in_flight_aborts, 100);
+  EXPECT_GT(coverage.failures, 100);
+  std::cout << coverage.finished << " requests, " << coverage.hits << " tokens from the cache, "
+            << coverage.full_hits << " whole prompts, " << coverage.preemptions << " preemptions, "
+            << coverage.pending_rows << " rows on a pending token\n";
+}
+
+// The test can fail: with a bug put in on purpose, most scenarios end with a complaint.
+class NegativeControl : public ::testing::TestWithParam<Fault> {};
+
+TEST_P(NegativeControl, IsNoticed) {
+  Coverage coverage;
+  int noticed = 0;
+  for (uint32_t seed = 1; seed <= 20; ++seed) {
+    Scenario scenario{.spare_blocks = 8, .max_num_seqs = 6, .actions = {}};
+    std::mt19937 random(seed);
+    for (int i = 0; i < 300; ++i) scenario.actions.push_back(random() & 0x7fffffff);
+    EXPECT_EQ(Player(scenario, Fault::kNone, coverage).run(), "") << seed;
+    noticed += !Player(scenario, GetParam(), coverage).run().empty();
+  }
+  EXPECT_GE(noticed, 15) << "of 20";
+}
+
+INSTANTIATE_TEST_SUITE_P(Faults, NegativeControl,
+                         ::testing::Values(Fault::kForeignBlock, Fault::kSkippedWrite,
+                                           Fault::kStalePending, Fault::kIgnoredSalt));
+
+}  // namespace
+}  // namespace quire::engine::testing
