@@ -1,0 +1,31 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace quire::parity {
+
+// What transformers answered to one prompt (golden.json; schema in tools/parity/README.md).
+struct GoldenCase {
+  std::vector<int32_t> prompt, tokens;                      // tokens: greedy
+  std::vector<float> logprobs;                              // of each token
+  std::vector<std::vector<std::pair<int32_t, float>>> top;  // per token, best first
+  std::vector<float> prompt_logprobs;                       // empty if not stored
+  std::string longrope;                                     // "short" or "long"; else empty
+};
+
+struct Golden {
+  bool is_bfloat16 = false;    // the checkpoint's weights
+  double bfloat16_loss = 0.0;  // the most that transformers in bfloat16 differs from these
+  std::vector<GoldenCase> cases;
+};
+
+// Folders of the tiny checkpoints, by name.
+std::string checkpoint_dir(const std::string& name);
+std::vector<std::string> checkpoint_names();
+
+// Throws std::runtime_error if the file is not as its schema says.
+Golden read_golden(const std::string& checkpoint);
+
+}  // namespace quire::parity

@@ -1,0 +1,189 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "golden.h"
+#include "runner.h"
+
+// Every tiny checkpoint, from its files to the tokens of the engine, against what transformers
+// makes of it.
+namespace quire::parity {
+namespace {
+
+namespace mx = mlx::core;
+using ::testing::EndsWith;
+using ::testing::Not;
+
+// In float32. transformers' own float32 is up to 1e-5 from float64 here (golden.json, rounding).
+constexpr double kTolerance = 1e-4;
+
+class Parity : public ::testing::TestWithParam<std::string> {
+ protected:
+  Golden golden_ = read_golden(GetParam());
+};
+
+void expect_kernels(const ops::Context& context) {
+  const auto runs = context.kernels->snapshot();
+  for (const auto& [name, count] : runs)
+    EXPECT_TRUE(count == 0 || name.find("/cpu") != std::string::npos) << name << " ran " << count;
+  for (const char* op : {"rms_norm", "linear", "paged_attention", "rope", "kv_write", "embedding",
+                         "silu_mul", "gather_rows", "sample"}) {
+    const auto it = runs.lower_bound(std::string(op) + "/cpu");
+    EXPECT_TRUE(it != runs.end() && it->first.starts_with(op) && it->second > 0)
+        << op << " has run no kernel";
+  }
+}
+
+// Keeps the greatest difference, and fails on one beyond the tolerance.
+class Distance {
+ public:
+  void add(double actual, double expected) {
+    EXPECT_NEAR(actual, expected, kTolerance);
+    worst_ = std::max(worst_, std::abs(actual - expected));
+  }
+  double worst() const { return worst_; }
+
+ private:
+  double worst_ = 0;
+};
+
+// The list must be transformers' one; two neighbours may change places if they are as good as
+// equal.
+void expect_top(const engine::TokenLogprob& actual,
+                const std::vector<std::pair<int32_t, float>>& expected, Distance& distance) {
+  ASSERT_EQ(actual.top.size(), expected.size());
+  for (size_t i = 0; i < expected.size(); ++i) {
+    distance.add(actual.top[i].second, expected[i].second);
+    if (actual.top[i].first == expected[i].first) continue;
+    const auto it = std::find_if(expected.begin(), expected.end(), [&](const auto& entry) {
+      return entry.first == actual.top[i].first;
+    });
+    const double theirs = it != expected.end() ? it->second : expected.back().second;
+    EXPECT_NEAR(theirs, expected[i].second, 2 * kTolerance) << "rank " << i + 1;
+  }
+}
+
+void expect_case(const GoldenCase& golden, const Answer& answer, Distance& distance) {
+  ASSERT_EQ(answer.finish, engine::FinishReason::kLength) << answer.error;
+  EXPECT_EQ(answer.tokens, golden.tokens);
+  ASSERT_EQ(answer.logprobs.size(), golden.tokens.size());
+  for (size_t i = 0; i < golden.tokens.size(); ++i) {
+    EXPECT_EQ(answer.logprobs[i].token, answer.tokens[i]);
+    EXPECT_EQ(answer.logprobs[i].rank, 1);
+    distance.add(answer.logprobs[i].logprob, golden.logprobs[i]);
+    expect_top(answer.logprobs[i], golden.top[i], distance);
+  }
+  ASSERT_EQ(answer.prompt_logprobs.size(), golden.prompt_logprobs.size());
+  for (size_t i = 0; i < golden.prompt_logprobs.size(); ++i) {
+    EXPECT_EQ(answer.prompt_logprobs[i].token, golden.prompt[i + 1]);
+    distance.add(answer.prompt_logprobs[i].logprob, golden.prompt_logprobs[i]);
+  }
+}
+
+// Runs the cases of one longrope rule ("" for other models) and returns the greatest difference.
+double expect_cases(const Golden& golden, const std::string& longrope, const Setup& setup) {
+  ops::Context context = ops::make_context(setup.threads);
+  context.require_kernels = true;
+  std::vector<const GoldenCase*> cases;
+  std::vector<Job> jobs;
+  for (const GoldenCase& c : golden.cases) {
+    if (c.longrope != longrope) continue;
+    cases.push_back(&c);
+    jobs.push_back({.prompt = c.prompt,
+                    .max_tokens = static_cast<int64_t>(c.tokens.size()),
+                    .logprobs = 5,
+                    .prompt_logprobs = c.prompt_logprobs.empty() ? -1 : 0});
+  }
+  EXPECT_GE(cases.size(), 4u);
+  const auto answers = run_engine(setup, jobs, context);
+  Distance distance;
+  for (size_t i = 0; i < cases.size(); ++i) {
+    SCOPED_TRACE("prompt of " + std::to_string(cases[i]->prompt.size()) + " tokens");
+    expect_case(*cases[i], answers[i], distance);
+  }
+  expect_kernels(context);
+  return distance.worst();
+}
+
+// All prompts together, in chunks, with lookahead and the prefix cache: as they are served.
+TEST_P(Parity, Float32) {
+  const bool longrope = !golden_.cases.front().longrope.empty();
+  const Setup setup{.checkpoint = GetParam(),
+                    .max_num_batched_tokens = 64,
+                    .prefix_caching = true,
+                    .lookahead = true};
+  const double worst = expect_cases(golden_, longrope ? "long" : "", setup);
+  printf("%s: logprobs within %.1e of transformers\n", GetParam().c_str(), worst);
+  RecordProperty("worst_logprob_difference", std::to_string(worst));
+  if (!longrope) return;
+  // The short factors are for contexts up to original_max_position_embeddings, 64 here.
+  Setup within = setup;
+  within.max_model_len = 64;
+  expect_cases(golden_, "short", within);
+}
+
+// One after the other in one step each, nothing shared: if only the test above fails, batching is
+// at fault.
+TEST_P(Parity, Float32Plain) {
+  const bool longrope = !golden_.cases.front().longrope.empty();
+  expect_cases(golden_, longrope ? "long" : "", {.checkpoint = GetParam(), .threads = 1});
+}
+
+// Log-probabilities of the golden tokens when they are forced on the engine in bfloat16.
+std::vector<double> forced_logprobs(const Golden& golden, const ops::Context& context,
+                                    const std::string& checkpoint) {
+  std::vector<Job> jobs;
+  for (const GoldenCase& c : golden.cases) {
+    jobs.push_back({.prompt = c.prompt, .max_tokens = 1, .prompt_logprobs = 0});
+    auto& prompt = jobs.back().prompt;
+    prompt.insert(prompt.end(), c.tokens.begin(), c.tokens.end());
+  }
+  const auto answers = run_engine({.checkpoint = checkpoint, .dtype = mx::bfloat16}, jobs, context);
+  std::vector<double> result;
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    EXPECT_EQ(answers[i].finish, engine::FinishReason::kLength) << answers[i].error;
+    const auto& entries = answers[i].prompt_logprobs;
+    EXPECT_EQ(entries.size(), jobs[i].prompt.size() - 1);
+    for (size_t t = golden.cases[i].prompt.size(); t <= entries.size(); ++t)
+      result.push_back(entries[t - 1].logprob);
+  }
+  return result;
+}
+
+TEST_P(Parity, Bfloat16) {
+  if (!golden_.is_bfloat16) GTEST_SKIP() << "the checkpoint is in float32";
+  ops::Context context = ops::make_context(2);
+  context.require_kernels = true;
+  const auto actual = forced_logprobs(golden_, context, GetParam());
+  std::vector<double> expected;
+  for (const GoldenCase& c : golden_.cases)
+    expected.insert(expected.end(), c.logprobs.begin(), c.logprobs.end());
+  ASSERT_EQ(actual.size(), expected.size());
+  double sum = 0, worst = 0;
+  for (size_t i = 0; i < actual.size(); ++i) {
+    sum += std::abs(actual[i] - expected[i]);
+    worst = std::max(worst, std::abs(actual[i] - expected[i]));
+  }
+  const double mean = sum / static_cast<double>(actual.size());
+  printf("%s: bfloat16 is %.4f off in the mean, %.4f at most; transformers %.4f at most\n",
+         GetParam().c_str(), mean, worst, golden_.bfloat16_loss);
+  RecordProperty("mean_logprob_difference", std::to_string(mean));
+  RecordProperty("worst_logprob_difference", std::to_string(worst));
+  EXPECT_LE(mean, 0.03);
+  EXPECT_LE(worst, 1.5 * golden_.bfloat16_loss);
+  EXPECT_GT(worst, 1e-3) << "as exact as float32: was it bfloat16?";
+  expect_kernels(context);
+}
+
+INSTANTIATE_TEST_SUITE_P(Checkpoints, Parity, ::testing::ValuesIn(checkpoint_names()),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+TEST(ParityData, AllCheckpointsAreThere) { EXPECT_EQ(checkpoint_names().size(), 17u); }
+
+}  // namespace
+}  // namespace quire::parity

@@ -1,0 +1,39 @@
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "ops/context.h"
+
+namespace quire::parity {
+
+// How the engine is set up. The answers must not depend on anything but dtype and, for longrope,
+// max_model_len.
+struct Setup {
+  std::string checkpoint;
+  mlx::core::Dtype dtype = mlx::core::float32;
+  int threads = 2;
+  int64_t max_model_len = 512;
+  int64_t max_num_batched_tokens = 2048;
+  bool prefix_caching = false, lookahead = false;
+};
+
+struct Job {
+  std::vector<int32_t> prompt;
+  int64_t max_tokens = 0;
+  int32_t logprobs = -1, prompt_logprobs = -1;
+};
+
+struct Answer {
+  std::vector<int32_t> tokens;
+  std::vector<engine::TokenLogprob> logprobs, prompt_logprobs;
+  std::optional<engine::FinishReason> finish;
+  std::string error;
+};
+
+// Loads the checkpoint and answers all jobs at once, greedily. Kernels are required.
+std::vector<Answer> run_engine(const Setup& setup, const std::vector<Job>& jobs,
+                               const ops::Context& context);
+
+}  // namespace quire::parity
