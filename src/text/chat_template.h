@@ -24,20 +24,20 @@ struct LocalTime {
 struct ChatTemplateLimits {
   uint64_t work = 512u << 20;          // bytes and values read or made by operations
   uint64_t output_bytes = 64u << 20;   // rendered text, captured blocks included
-  uint64_t fuel = 20'000'000;          // template instructions
-  uint64_t milliseconds = 10'000;      // wall time
+  uint64_t fuel = 10'000'000;          // template instructions
+  uint64_t milliseconds = 5'000;      // wall time
 };
 
 // JSON texts; an empty one means "not given" (None in the template).
 struct ChatTemplateInput {
-  std::string_view messages;   // list of objects
-  std::string_view tools;      // list of objects
-  std::string_view documents;  // list of objects
-  std::string_view kwargs;     // object: enable_thinking and whatever else the template reads
+  std::string_view messages = {};   // list of objects
+  std::string_view tools = {};      // list of objects
+  std::string_view documents = {};  // list of objects
+  std::string_view kwargs = {};     // object: enable_thinking and whatever else the template reads
   bool add_generation_prompt = true;
   // The rendering stops where the final message's text stops.
   bool continue_final_message = false;
-  std::optional<LocalTime> now;  // default: the clock
+  std::optional<LocalTime> now = {};  // default: the clock
   ChatTemplateLimits limits = {};
 };
 

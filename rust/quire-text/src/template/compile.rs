@@ -32,7 +32,7 @@ pub fn compile(source: &str) -> Result<Compiled, Error> {
         trim_blocks: true,
     };
     let tree = parse(text, "chat template", Default::default(), whitespace)?;
-    refuse_large_constants(&tree)?;
+    check_tree(&tree)?;
     let mut generator = CodeGenerator::new("chat template", text);
     generator.compile_stmt(&tree);
     let (instructions, blocks) = generator.finish();
@@ -67,26 +67,46 @@ fn drop_generation_tags(source: &str) -> String {
     out + rest
 }
 
-/// The code generator folds constant expressions: `'x' * 100000000` would cost 100 MB a piece
-/// before a meter runs. Template authors have no use for that; the tree is searched for it.
-fn refuse_large_constants(tree: &ast::Stmt) -> Result<(), Error> {
-    let mut visitor = ConstantCheck { error: None };
+/// Refuses what the code generator cannot stomach, before a meter runs: it folds constant
+/// expressions (`'x' * 100000000` would cost 100 MB a piece) and spends time quadratic in the
+/// depth of an expression. Template authors need neither.
+fn check_tree(tree: &ast::Stmt) -> Result<(), Error> {
+    let mut visitor = TreeCheck { error: None, depth: 0 };
     visitor.statement(tree);
     visitor.error.map_or(Ok(()), Err)
 }
 
-struct ConstantCheck {
+struct TreeCheck {
     error: Option<Error>,
+    depth: usize,
 }
 
-impl ConstantCheck {
-    const MAX_BYTES: usize = 1 << 16;
+impl TreeCheck {
+    const MAX_CONSTANT_BYTES: usize = 1 << 16;
+    /// A sum of n terms has depth n, as has a chain of n `elif`s.
+    const MAX_DEPTH: usize = 500;
+
+    /// False where the visit must not go deeper.
+    fn enter(&mut self) -> bool {
+        self.depth += 1;
+        if self.depth > Self::MAX_DEPTH {
+            self.error = Some(error("the template is nested too deep"));
+        }
+        self.error.is_none()
+    }
 
     fn statements(&mut self, list: &[ast::Stmt]) {
         list.iter().for_each(|stmt| self.statement(stmt));
     }
 
     fn statement(&mut self, stmt: &ast::Stmt) {
+        if self.enter() {
+            self.visit_statement(stmt);
+        }
+        self.depth -= 1;
+    }
+
+    fn visit_statement(&mut self, stmt: &ast::Stmt) {
         use ast::Stmt::*;
         match stmt {
             Template(s) => self.statements(&s.children),
@@ -160,11 +180,19 @@ impl ConstantCheck {
     }
 
     fn expr(&mut self, expr: &ast::Expr) {
-        use ast::Expr::*;
-        if folded_size(expr).is_some_and(|bytes| bytes > Self::MAX_BYTES) {
-            self.error = Some(error("a constant expression is too large"));
-            return;
+        if self.enter() {
+            self.visit_expr(expr);
+            // Its parts are known to be shallow now, and small.
+            let size = if self.error.is_none() { folded_size(expr) } else { None };
+            if size.is_some_and(|bytes| bytes > Self::MAX_CONSTANT_BYTES) {
+                self.error = Some(error("a constant expression is too large"));
+            }
         }
+        self.depth -= 1;
+    }
+
+    fn visit_expr(&mut self, expr: &ast::Expr) {
+        use ast::Expr::*;
         match expr {
             Var(_) | Const(_) => {}
             Slice(e) => {
@@ -214,20 +242,28 @@ fn folded_size(expr: &ast::Expr) -> Option<usize> {
         ast::Expr::Map(e) => e.keys.iter().chain(&e.values).map(folded_size).sum(),
         ast::Expr::BinOp(e) => {
             let (left, right) = (folded_size(&e.left)?, folded_size(&e.right)?);
-            let times = |e: &ast::Expr| match e {
-                ast::Expr::Const(c) => c.value.as_usize(),
-                _ => Some(usize::MAX),
-            };
-            Some(match e.op {
-                BinOpKind::Mul => {
-                    let factor = times(&e.left).into_iter().chain(times(&e.right)).max();
-                    left.max(right).saturating_mul(factor.unwrap_or(1).max(1))
-                }
+            Some(match (e.op, is_number(&e.left), is_number(&e.right)) {
+                (_, true, true) => 16,
+                (BinOpKind::Mul, true, false) => right.saturating_mul(times(&e.left)),
+                (BinOpKind::Mul, false, true) => left.saturating_mul(times(&e.right)),
                 _ => left.saturating_add(right),
             })
         }
         _ => None,
     }
+}
+
+fn is_number(expr: &ast::Expr) -> bool {
+    match expr {
+        ast::Expr::Const(c) => c.value.is_number(),
+        ast::Expr::UnaryOp(e) => is_number(&e.expr),
+        ast::Expr::BinOp(e) => is_number(&e.left) && is_number(&e.right),
+        _ => false,
+    }
+}
+
+fn times(expr: &ast::Expr) -> usize {
+    expr.as_const().and_then(|n| n.as_usize()).unwrap_or(1).max(1)
 }
 
 /// Replaces instructions and moves the jump targets along.
@@ -278,6 +314,8 @@ fn expand(instruction: Instruction<'static>) -> Result<Vec<Instruction<'static>>
         Add => filter("+", 2),
         Mul => filter("*", 2),
         Rem => filter("%", 2),
+        Div => filter("/", 2),
+        IntDiv => filter("//", 2),
         StringConcat => filter("~", 2),
         Eq => filter("?==", 2),
         Ne => filter("?!=", 2),
@@ -299,6 +337,11 @@ fn expand(instruction: Instruction<'static>) -> Result<Vec<Instruction<'static>>
         SetAttr(name) => {
             return Ok(vec![LoadConst(Value::from(name)), filter("=", 3), DiscardTop]);
         }
+        // In Jinja2 an attribute of a dict is its method first: `schema.items` is never a key.
+        GetAttr(name) => match methods::DICT_ATTRIBUTES.iter().find(|(n, _)| *n == name) {
+            Some((_, attribute)) => filter(attribute, 1),
+            None => GetAttr(name),
+        },
         CallMethod(name, args) => match methods::NAMES.iter().find(|(method, _)| *method == name) {
             Some((_, filter)) => ApplyFilter(filter, args, !0),
             None => CallMethod(name, args),

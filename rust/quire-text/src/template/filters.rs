@@ -3,7 +3,7 @@
 
 use super::meter::{charge, error, raise, settle, weigh};
 use super::operators::Namespace;
-use super::python::{is_space, str_of};
+use super::python::{is_space, str_of, Tuple};
 use super::{json, methods, strftime};
 use indexmap::IndexMap;
 use minijinja::value::{from_args, Kwargs, Rest, ValueKind};
@@ -30,10 +30,17 @@ pub fn register(env: &mut Environment<'static>) {
         format_filter(FormatStyle::Printf, s, &args.0)
     });
     env.add_filter("indent", indent);
+    env.add_filter("title", title);
+    env.add_filter("int", int);
+    env.add_filter("float", float);
+    env.add_filter("round", round);
+    env.add_filter("wordcount", wordcount);
+    env.add_filter("e", escape);
+    env.add_filter("escape", escape);
     env.add_function("range", range);
     env.add_function("dict", dict);
     env.add_function("namespace", namespace);
-    env.add_function("cycler", minijinja_contrib::globals::cycler);
+    env.add_function("cycler", |items: Rest<Value>| minijinja_contrib::globals::cycler(items.0));
     env.add_function("joiner", minijinja_contrib::globals::joiner);
     env.add_function("strftime_now", strftime::now);
     env.add_function("raise_exception", |message: Value| -> Result<Value, Error> {
@@ -61,16 +68,16 @@ fn register_wrapped(env: &mut Environment<'static>) {
     builtin! {
         "abs" => filters::abs, "attr" => filters::attr, "bool" => filters::bool,
         "count" => filters::length, "d" => filters::default, "default" => filters::default,
-        "dictsort" => filters::dictsort, "e" => filters::escape, "escape" => filters::escape,
-        "first" => filters::first, "float" => filters::float, "groupby" => filters::groupby,
-        "int" => filters::int, "items" => filters::items, "last" => filters::last,
+        "dictsort" => dictsort, 
+        "first" => filters::first, "groupby" => filters::groupby,
+        "last" => filters::last,
         "length" => filters::length, "list" => filters::list, "lower" => filters::lower,
         "map" => filters::map, "max" => filters::max, "min" => filters::min,
         "reject" => filters::reject, "rejectattr" => filters::rejectattr,
-        "reverse" => filters::reverse, "round" => filters::round, "safe" => filters::safe,
+        "reverse" => filters::reverse, "safe" => filters::safe,
         "select" => filters::select, "selectattr" => filters::selectattr, "sort" => filters::sort,
-        "sum" => filters::sum, "title" => filters::title, "unique" => filters::unique,
-        "upper" => filters::upper, "urlencode" => urlencode, "batch" => batch, "slice" => slice,
+        "sum" => filters::sum, "unique" => filters::unique,
+        "upper" => filters::upper, "items" => items, "urlencode" => urlencode, "batch" => batch, "slice" => slice,
     }
 }
 
@@ -174,16 +181,119 @@ fn indent(value: Value, args: Rest<Value>) -> Result<String, Error> {
         None => " ".repeat(width_of(&width, 4)? as usize),
     };
     let text = str_of(&value)? + "\n";
-    charge(text.len() + pad.len().saturating_mul(text.matches('\n').count()))?;
+    charge(text.len())?;
+    let lines = methods::lines(&text, false);
+    charge(pad.len().saturating_mul(lines.len()))?;
     let mut out = String::new();
-    for (i, line) in text.split_inclusive('\n').enumerate() {
-        if (i > 0 && (blank || line != "\n")) || (i == 0 && first) {
+    for (i, line) in lines.iter().enumerate() {
+        if i > 0 {
+            out.push('\n');
+        }
+        if (i > 0 && (blank || !line.is_empty())) || (i == 0 && first) {
             out.push_str(&pad);
         }
         out.push_str(line);
     }
-    out.pop();
     Ok(out)
+}
+
+/// Jinja's title: words begin after spaces, hyphens and opening brackets.
+fn title(value: Value) -> Result<String, Error> {
+    let text = str_of(&value)?;
+    let mut out = String::with_capacity(text.len());
+    let mut inside = false;
+    for c in text.chars() {
+        match inside {
+            true => out.extend(c.to_lowercase()),
+            false => out.extend(c.to_uppercase()),
+        }
+        inside = !(is_space(c) || matches!(c, '-' | '(' | '{' | '[' | '<'));
+    }
+    Ok(out)
+}
+
+/// `int(value, default=0)`: of the text or number; the default where it is neither.
+fn int(value: Value, default: Option<Value>, kwargs: Kwargs) -> Result<Value, Error> {
+    let default: Option<Value> = default.or(kwargs.get("default")?);
+    let base: u32 = kwargs.get::<Option<u32>>("base")?.unwrap_or(10);
+    let text = str_of(&value)?;
+    let text = text.trim_matches(is_space);
+    let parsed = match value.kind() {
+        ValueKind::Bool => Some(value.is_true() as i128),
+        _ if (2..=36).contains(&base) => i128::from_str_radix(&text.replace('_', ""), base).ok(),
+        _ => None,
+    };
+    let parsed = parsed.or_else(|| text.parse::<f64>().ok().filter(|x| x.is_finite()).map(|x| x as i128));
+    Ok(match parsed {
+        Some(n) => i64::try_from(n).map_or_else(|_| Value::from(n), Value::from),
+        None => default.unwrap_or_else(|| Value::from(0)),
+    })
+}
+
+fn float(value: Value, default: Option<Value>, kwargs: Kwargs) -> Result<Value, Error> {
+    let default: Option<Value> = default.or(kwargs.get("default")?);
+    let text = match value.kind() {
+        ValueKind::Bool => (value.is_true() as i32).to_string(),
+        _ => str_of(&value)?,
+    };
+    let parsed = text.trim_matches(is_space).parse::<f64>().ok();
+    Ok(parsed.map_or_else(|| default.unwrap_or_else(|| Value::from(0.0)), Value::from))
+}
+
+/// `round(value, precision=0, method="common")`; "common" rounds halves to even, as Python does.
+fn round(value: Value, precision: Option<i32>, method: Option<&str>, kwargs: Kwargs) -> Result<f64, Error> {
+    let precision = precision.or(kwargs.get("precision")?).unwrap_or(0).clamp(-300, 300);
+    let method: &str = method.or(kwargs.get("method")?).unwrap_or("common");
+    let x = f64::try_from(value)?;
+    let scale = 10f64.powi(precision);
+    Ok(match method {
+        "ceil" => (x * scale).ceil() / scale,
+        "floor" => (x * scale).floor() / scale,
+        _ if precision < 0 => (x * scale).round_ties_even() / scale,
+        _ => format!("{x:.*}", precision as usize).parse().unwrap_or(x),
+    })
+}
+
+fn wordcount(value: Value) -> Result<usize, Error> {
+    let text = str_of(&value)?;
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    Ok(text.split(|c| !is_word(c)).filter(|word| !word.is_empty()).count())
+}
+
+fn escape(value: Value) -> Result<Value, Error> {
+    let text = str_of(&value)?;
+    if value.is_safe() {
+        return Ok(value);
+    }
+    charge(text.len())?;
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&#34;"),
+            '\'' => out.push_str("&#39;"),
+            _ => out.push(c),
+        }
+    }
+    Ok(Value::from_safe_string(out))
+}
+
+fn tuples(pairs: Value) -> Result<Value, Error> {
+    let tuple = |pair: Value| Ok(Tuple::of(pair.try_iter()?.collect()));
+    Ok(pairs.try_iter()?.map(tuple).collect::<Result<Vec<_>, Error>>()?.into())
+}
+
+fn items(value: &Value) -> Result<Value, Error> {
+    if value.is_undefined() {
+        return Ok(Value::from(Vec::<Value>::new()));
+    }
+    tuples(filters::items(value)?)
+}
+
+fn dictsort(value: &Value, kwargs: Kwargs) -> Result<Value, Error> {
+    tuples(filters::dictsort(value, kwargs)?)
 }
 
 fn batch(state: &State, value: Value, count: Value, fill: Option<Value>) -> Result<Value, Error> {

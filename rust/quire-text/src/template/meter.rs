@@ -63,10 +63,13 @@ pub fn error(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::InvalidOperation, message.into())
 }
 
-/// Pays for `units` bytes or nodes.
+/// What one operation or one visited value costs by itself, in the bytes that are copied meanwhile.
+const BASE_COST: u64 = 16;
+
+/// Pays for one operation on `units` bytes or nodes.
 pub fn charge(units: usize) -> Result<(), Error> {
     METER.with(|cell| match cell.borrow_mut().as_mut() {
-        Some(meter) => meter.charge(units as u64 + 1),
+        Some(meter) => meter.charge(units as u64 + BASE_COST),
         None => Ok(()),
     })
 }
@@ -81,7 +84,7 @@ pub fn charge_output(bytes: usize) -> Result<(), Error> {
             let limit = meter.limits.output_bytes;
             return Err(error(format!("the rendered text exceeds {limit} bytes")));
         }
-        meter.charge(bytes as u64 + 1)
+        meter.charge(bytes as u64 + BASE_COST)
     })
 }
 

@@ -3,9 +3,10 @@
 
 use super::filters::check_format;
 use super::meter::{charge, error, settle, weigh};
-use super::python::{is_space, str_of};
-use minijinja::value::{from_args, Kwargs, Rest, ValueKind};
+use super::python::{is_space, str_of, Tuple};
+use minijinja::value::{from_args, Kwargs, Object, ObjectRepr, Rest, ValueKind};
 use minijinja::{format_filter, Environment, Error, FormatStyle, State, Value};
+use std::sync::Arc;
 
 /// Every method name that is routed here, with the name of its filter.
 pub const NAMES: &[(&str, &str)] = &[
@@ -47,13 +48,44 @@ pub const NAMES: &[(&str, &str)] = &[
     ("splitlines", ".splitlines"),
     ("startswith", ".startswith"),
     ("strip", ".strip"),
+    ("swapcase", ".swapcase"),
     ("title", ".title"),
     ("upper", ".upper"),
     ("values", ".values"),
     ("zfill", ".zfill"),
 ];
 
+/// The attributes that every dict has.
+pub const DICT_ATTRIBUTES: &[(&str, &str)] = &[
+    ("clear", "@clear"),
+    ("copy", "@copy"),
+    ("fromkeys", "@fromkeys"),
+    ("get", "@get"),
+    ("items", "@items"),
+    ("keys", "@keys"),
+    ("pop", "@pop"),
+    ("popitem", "@popitem"),
+    ("setdefault", "@setdefault"),
+    ("update", "@update"),
+    ("values", "@values"),
+];
+
+/// A method that was named but not called.
+#[derive(Debug)]
+struct Method;
+impl Object for Method {
+    fn repr(self: &Arc<Self>) -> ObjectRepr {
+        ObjectRepr::Plain
+    }
+}
+
 pub fn register(env: &mut Environment<'static>) {
+    for &(attribute, filter) in DICT_ATTRIBUTES {
+        env.add_filter(filter, move |value: Value| match value.kind() {
+            ValueKind::Map => Ok(Value::from_object(Method)),
+            _ => value.get_attr(attribute),
+        });
+    }
     for &(method, filter) in NAMES {
         env.add_filter(filter, move |state: &State, args: Rest<Value>| {
             call(state, method, &args.0)
@@ -97,7 +129,7 @@ fn dict_method(dict: &Value, method: &str, args: &[Value]) -> Result<Option<Valu
         "keys" => keys()?.collect(),
         "values" => keys()?.map(|k| dict.get_item(&k)).collect::<Result<Vec<_>, _>>()?.into(),
         "items" => {
-            let pair = |k: Value| Ok(Value::from(vec![k.clone(), dict.get_item(&k)?]));
+            let pair = |k: Value| Ok(Tuple::of(vec![k.clone(), dict.get_item(&k)?]));
             keys()?.map(pair).collect::<Result<Vec<_>, Error>>()?.into()
         }
         "copy" => dict.clone(),
@@ -128,6 +160,7 @@ fn string_method(s: &str, method: &str, args: &[Value]) -> Result<Option<Value>,
         "lower" => s.to_lowercase().into(),
         "capitalize" => capitalize(s).into(),
         "title" => title(s).into(),
+        "swapcase" => swapcase(s).into(),
         "strip" | "lstrip" | "rstrip" => strip(s, method, args)?,
         "split" | "rsplit" => split(s, method == "rsplit", args)?,
         "splitlines" => splitlines(s, args)?,
@@ -146,6 +179,9 @@ fn string_method(s: &str, method: &str, args: &[Value]) -> Result<Option<Value>,
         "center" | "ljust" | "rjust" | "zfill" => pad(s, method, args)?,
         "join" => {
             let (values,): (&Value,) = from_args(args)?;
+            if values.try_iter()?.any(|v| v.as_str().is_none()) {
+                return Err(error("join: expected only strings"));
+            }
             join(s, values)?
         }
         "format" => {
@@ -175,6 +211,14 @@ fn title(s: &str) -> String {
         inside = c.is_alphabetic();
     }
     out
+}
+
+fn swapcase(s: &str) -> String {
+    let swap = |c: char| match c.is_uppercase() {
+        true => c.to_lowercase().collect::<String>(),
+        false => c.to_uppercase().collect(),
+    };
+    s.chars().map(swap).collect()
 }
 
 fn strip(s: &str, method: &str, args: &[Value]) -> Result<Value, Error> {
@@ -234,7 +278,14 @@ fn split_space(s: &str, from_right: bool, parts: usize) -> Vec<Value> {
 fn splitlines(s: &str, args: &[Value]) -> Result<Value, Error> {
     let (keep, kwargs): (Option<bool>, Kwargs) = from_args(args)?;
     let keep = keep.or(kwargs.get("keepends")?).unwrap_or(false);
-    let is_break = |c: char| matches!(c, '\n' | '\r' | '\x0b' | '\x0c' | '\x1c'..='\x1e' | '\u{85}' | '\u{2028}' | '\u{2029}');
+    Ok(lines(s, keep).into_iter().map(Value::from).collect())
+}
+
+/// The lines of `s` by Python's rules, with their ends where `keep` says so.
+pub fn lines(s: &str, keep: bool) -> Vec<&str> {
+    let is_break = |c: char| {
+        matches!(c, '\n' | '\r' | '\x0b' | '\x0c' | '\x1c'..='\x1e' | '\u{85}' | '\u{2028}' | '\u{2029}')
+    };
     let mut lines = vec![];
     let mut rest = s;
     while !rest.is_empty() {
@@ -243,10 +294,10 @@ fn splitlines(s: &str, args: &[Value]) -> Result<Value, Error> {
             tail if tail.starts_with("\r\n") => 2,
             tail => tail.chars().next().map_or(0, char::len_utf8),
         };
-        lines.push(Value::from(&rest[..if keep { end + ending } else { end }]));
+        lines.push(&rest[..if keep { end + ending } else { end }]);
         rest = &rest[end + ending..];
     }
-    Ok(lines.into())
+    lines
 }
 
 fn partition(s: &str, method: &str, args: &[Value]) -> Result<Value, Error> {
@@ -255,7 +306,7 @@ fn partition(s: &str, method: &str, args: &[Value]) -> Result<Value, Error> {
         "partition" => s.split_once(sep).map_or([s, "", ""], |(a, b)| [a, sep, b]),
         _ => s.rsplit_once(sep).map_or(["", "", s], |(a, b)| [a, sep, b]),
     };
-    Ok(Value::from(parts.map(Value::from).to_vec()))
+    Ok(Tuple::of(parts.map(Value::from).to_vec()))
 }
 
 fn affix(s: &str, front: bool, args: &[Value]) -> Result<Value, Error> {

@@ -226,18 +226,24 @@ fn add_kwargs(context: &mut Map<String, Json>, kwargs: &str) -> TextResult<()> {
 /// The names under which clients send a message's reasoning.
 const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
 
-/// Parses the messages and, as transformers does, gives reasoning the names that templates read.
+/// Parses the messages and, as transformers does, drops their null fields and gives reasoning the
+/// names that templates read.
 fn parse_messages(text: &str) -> TextResult<Vec<Json>> {
     let Json::Array(messages) = parse_json(text, "messages")? else {
         return fail("messages must be a list");
     };
-    messages.into_iter().map(alias_reasoning).collect()
+    if messages.is_empty() {
+        return fail("messages must not be empty");
+    }
+    messages.into_iter().map(plain_message).collect()
 }
 
-fn alias_reasoning(message: Json) -> TextResult<Json> {
-    let Json::Object(message) = message else {
+fn plain_message(message: Json) -> TextResult<Json> {
+    let Json::Object(mut message) = message else {
         return fail("every message must be an object");
     };
+    // Clients send `"content": null`; templates test for the key or would print "None".
+    message.retain(|_, value| !value.is_null());
     let found = REASONING.iter().filter_map(|name| message.get(*name)).find(|v| !v.is_null());
     let Some(reasoning) = found.cloned() else { return Ok(Json::Object(message)) };
     let mut aliased = Map::new();

@@ -14,6 +14,8 @@ pub fn register(env: &mut Environment<'static>) {
     env.add_filter("+", |a: Value, b: Value| add(&a, &b));
     env.add_filter("*", |a: Value, b: Value| multiply(&a, &b));
     env.add_filter("%", remainder);
+    env.add_filter("/", |a: Value, b: Value| divide("/", &a, &b));
+    env.add_filter("//", |a: Value, b: Value| divide("//", &a, &b));
     env.add_filter("~", |a: Value, b: Value| concat(&a, &b));
     env.add_filter("[:]", slice);
     env.add_filter("[]", |value: Value, key: Value| item(&value, &key));
@@ -130,6 +132,21 @@ fn remainder(state: &State, a: Value, b: Value) -> Result<Value, Error> {
         }
         Some(Numbers::Float(x, y)) => Ok(Value::from(x - y * (x / y).floor())),
         None => Err(unsupported("%", &a, &b)),
+    }
+}
+
+fn divide(op: &str, a: &Value, b: &Value) -> Result<Value, Error> {
+    let numbers = numbers(a, b).ok_or_else(|| unsupported(op, a, b))?;
+    match numbers {
+        Numbers::Int(_, 0) => Err(error("division by zero")),
+        Numbers::Float(_, y) if y == 0.0 => Err(error("division by zero")),
+        Numbers::Int(x, y) if op == "/" => Ok(Value::from(x as f64 / y as f64)),
+        Numbers::Int(x, y) => {
+            let down = (x % y != 0 && (x < 0) != (y < 0)) as i128;
+            integer(x.checked_div(y).and_then(|q| q.checked_sub(down)))
+        }
+        Numbers::Float(x, y) if op == "/" => Ok(Value::from(x / y)),
+        Numbers::Float(x, y) => Ok(Value::from((x / y).floor())),
     }
 }
 

@@ -1,8 +1,9 @@
 //! Python's `str()` and `repr()` of template values, and its idea of white space.
 
 use super::meter::charge_output;
-use minijinja::value::ValueKind;
+use minijinja::value::{Enumerator, Object, ObjectRepr, ValueKind};
 use minijinja::{Error, Value};
+use std::sync::Arc;
 
 pub fn is_space(c: char) -> bool {
     c.is_whitespace() || ('\x1c'..='\x1f').contains(&c)
@@ -38,8 +39,31 @@ fn repr_into(out: &mut String, value: &Value) -> Result<(), Error> {
     charge_output(out.len() - before)
 }
 
+/// A Python tuple: a list that prints with parentheses.
+#[derive(Debug)]
+pub struct Tuple(Vec<Value>);
+
+impl Tuple {
+    pub fn of(items: Vec<Value>) -> Value {
+        Value::from_object(Tuple(items))
+    }
+}
+
+impl Object for Tuple {
+    fn repr(self: &Arc<Self>) -> ObjectRepr {
+        ObjectRepr::Seq
+    }
+    fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
+        self.0.get(key.as_usize()?).cloned()
+    }
+    fn enumerate(self: &Arc<Self>) -> Enumerator {
+        Enumerator::Seq(self.0.len())
+    }
+}
+
 fn repr_seq(out: &mut String, value: &Value) -> Result<(), Error> {
-    out.push('[');
+    let tuple = value.downcast_object_ref::<Tuple>();
+    out.push(if tuple.is_some() { '(' } else { '[' });
     for (i, item) in value.try_iter()?.enumerate() {
         charge_output(2)?;
         if i > 0 {
@@ -47,7 +71,11 @@ fn repr_seq(out: &mut String, value: &Value) -> Result<(), Error> {
         }
         repr_into(out, &item)?;
     }
-    out.push(']');
+    out.push_str(match tuple {
+        Some(tuple) if tuple.0.len() == 1 => ",)",
+        Some(_) => ")",
+        None => "]",
+    });
     Ok(())
 }
 
