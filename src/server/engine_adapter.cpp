@@ -1,0 +1,48 @@
+#include "server/engine_adapter.h"
+
+#include "engine/engine.h"
+
+namespace quire::server {
+namespace {
+
+class Adapter final : public EngineClient {
+ public:
+  explicit Adapter(engine::Engine& engine) : engine_(engine) {}
+
+  Result<std::vector<engine::RequestId>, engine::RequestError> submit_all(
+      std::vector<engine::Request> requests) override {
+    return engine_.submit_all(std::move(requests));
+  }
+  void abort(engine::RequestId id) override { engine_.abort(id); }
+  int64_t max_model_len() const override { return engine_.max_model_len(); }
+  int64_t vocab_size() const override { return engine_.vocab_size(); }
+
+  EngineStatus status() const override {
+    engine::EngineStats stats = engine_.stats();
+    return {.healthy = stats.healthy,
+            .failure = std::move(stats.failure),
+            .running = stats.running,
+            .waiting = stats.waiting,
+            .total_blocks = stats.total_blocks,
+            .used_blocks = stats.used_blocks,
+            .cached_blocks = stats.cached_blocks,
+            .preemptions = stats.preemptions,
+            .prefix_queries = stats.prefix_queries,
+            .prefix_hits = stats.prefix_hits,
+            .steps = stats.steps,
+            .prompt_tokens = stats.prompt_tokens,
+            .generation_tokens = stats.generation_tokens,
+            .kernel_runs = std::move(stats.kernel_runs)};
+  }
+
+ private:
+  engine::Engine& engine_;
+};
+
+}  // namespace
+
+std::unique_ptr<EngineClient> make_engine_client(engine::Engine& engine) {
+  return std::make_unique<Adapter>(engine);
+}
+
+}  // namespace quire::server

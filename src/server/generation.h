@@ -1,0 +1,93 @@
+#pragma once
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <vector>
+
+#include "server/engine_client.h"
+#include "server/errors.h"
+#include "server/http/exchange.h"
+#include "server/metrics.h"
+#include "server/openai/answer.h"
+
+namespace quire::server {
+
+// Everything that is known about a client's request before it goes to the engine: one engine
+// request and one session per choice; choice p * n + i is the i-th answer to prompt p.
+struct GenerationPlan {
+  std::vector<engine::Request> requests;
+  std::vector<std::unique_ptr<Session>> sessions;
+  std::unique_ptr<openai::AnswerWriter> writer;
+  int64_t n = 1;
+  bool stream = false, include_usage = false, continuous_usage = false;
+  TimePoint arrived;
+};
+
+class GenerationRegistry;
+
+// A client's request at work: hands the engine's events to the sessions and their texts to the
+// client. Lives until the engine has ended every choice; except on_event and cancel everything
+// runs on the exchange's strand.
+class Generation : public std::enable_shared_from_this<Generation> {
+ public:
+  Generation(http::ExchangePtr exchange, EngineClient& engine, Metrics& metrics,
+             GenerationRegistry& registry, GenerationPlan plan);
+
+  void start();
+  // Any thread: has the engine abort every choice; the client is told so.
+  void cancel();
+  // Any thread: answers with an error now, whatever the engine does.
+  void give_up(ApiError error);
+
+ private:
+  struct QueuedEvent {
+    size_t choice;
+    engine::TokenEvent event;
+    TimePoint when;
+  };
+
+  void on_event(size_t choice, engine::TokenEvent&& event);  // engine thread
+  void drain();
+  void process(QueuedEvent&& queued);
+  void observe_tokens(size_t choice, TimePoint when);
+  void deliver(size_t choice, TextDelta&& delta);
+  void complete();
+  void fail(const ApiError& error);
+  void client_gone();
+  void abort_running();
+  openai::Usage usage_of(size_t begin, size_t end) const;
+
+  const http::ExchangePtr exchange_;
+  EngineClient& engine_;
+  Metrics& metrics_;
+  GenerationRegistry& registry_;
+  GenerationPlan plan_;
+  std::vector<engine::RequestId> ids_;
+  std::vector<TextDelta> collected_;  // per choice, when not streaming
+  std::vector<bool> begun_;           // has sent a chunk
+  std::vector<TimePoint> last_token_;
+  std::vector<engine::FinishReason> reasons_;
+  size_t num_finished_ = 0, num_engine_done_ = 0;
+  bool answered_ = false;  // completely, or the client is gone
+
+  std::mutex mutex_;  // guards what follows
+  std::vector<QueuedEvent> queue_;
+  bool drain_posted_ = false;
+};
+
+// The requests that the engine works on, for shutting down.
+class GenerationRegistry {
+ public:
+  void add(std::shared_ptr<Generation> generation);
+  void remove(const std::shared_ptr<Generation>& generation);
+  std::vector<std::shared_ptr<Generation>> all() const;
+  bool wait_until_empty(std::chrono::milliseconds timeout) const;
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  std::set<std::shared_ptr<Generation>> generations_;
+};
+
+}  // namespace quire::server

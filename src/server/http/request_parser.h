@@ -1,0 +1,53 @@
+#pragma once
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "server/http/message.h"
+
+namespace quire::server::http {
+
+// Parses one HTTP/1.x request from bytes that arrive in pieces of any size.
+class RequestParser {
+ public:
+  struct Limits {
+    size_t header_bytes = 16u << 10;
+    size_t body_bytes = 32u << 20;
+  };
+  // What the client did wrong, as a status and a sentence. The connection cannot go on after it.
+  struct Error {
+    int status = 400;
+    std::string message;
+  };
+
+  explicit RequestParser(const Limits& limits);
+  ~RequestParser();
+
+  // Uses bytes from the front of `data` and returns how many. Bytes that were not used must be
+  // presented again with more behind them; those after a complete request belong to the next one.
+  // Stops after the head, so that it can be judged before a body is read.
+  size_t put(std::string_view data);
+
+  bool started() const;  // has used a byte
+  bool has_head() const { return head_.has_value(); }
+  bool done() const;
+  const std::optional<Error>& error() const { return error_; }
+  const RequestHead& head() const { return *head_; }
+  size_t body_bytes() const;
+  // The whole request; only once, and only when done.
+  Request take();
+
+ private:
+  struct Impl;
+  void read_head();
+  void fail(int status, std::string message);
+
+  Limits limits_;
+  std::unique_ptr<Impl> impl_;
+  std::optional<RequestHead> head_;
+  std::optional<Error> error_;
+  int skipped_newlines_ = 0;
+};
+
+}  // namespace quire::server::http

@@ -1,0 +1,203 @@
+#include "server/metrics.h"
+
+#include <prometheus/text_serializer.h>
+
+namespace quire::server {
+namespace {
+
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+
+// vLLM's buckets (vllm/v1/metrics/loggers.py), so that quantiles of the two can be compared.
+const std::vector<double> kFirstTokenBuckets = {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1,
+                                                0.25,  0.5,   0.75, 1.0,  2.5,  5.0,  7.5,  10.0,
+                                                20.0,  40.0,  80.0, 160,  640,  2560};
+const std::vector<double> kTokenTimeBuckets = {0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2,
+                                               0.3,  0.4,   0.5,  0.75,  1.0, 2.5,  5.0,
+                                               7.5,  10.0,  20.0, 40.0,  80.0};
+const std::vector<double> kRequestTimeBuckets = {0.3,  0.5,  0.8,  1.0,   1.5,   2.0,    2.5,
+                                                 5.0,  10.0, 15.0, 20.0,  30.0,  40.0,   50.0,
+                                                 60.0, 120,  240,  480.0, 960.0, 1920.0, 7680.0};
+
+// 1, 2, 5, 10, 20, 50, ... up to `max`.
+std::vector<double> token_buckets(int64_t max) {
+  std::vector<double> buckets;
+  for (double scale = 1;; scale *= 10) {
+    for (const double digit : {1.0, 2.0, 5.0}) {
+      if (digit * scale > static_cast<double>(max) && !buckets.empty()) return buckets;
+      buckets.push_back(digit * scale);
+    }
+  }
+}
+
+const char* name_of(engine::FinishReason reason) {
+  switch (reason) {
+    case engine::FinishReason::kStop:
+      return "stop";
+    case engine::FinishReason::kLength:
+      return "length";
+    case engine::FinishReason::kAbort:
+      return "abort";
+    case engine::FinishReason::kError:
+      return "error";
+  }
+  return "error";
+}
+
+// Collects single values in the form that the serialiser takes.
+class Snapshot {
+ public:
+  explicit Snapshot(const prometheus::Labels& labels) : labels_(labels) {}
+
+  void gauge(const char* name, const char* help, double value) {
+    prometheus::ClientMetric metric;
+    metric.gauge.value = value;
+    add(name, help, MetricType::Gauge, std::move(metric), {});
+  }
+  void counter(const char* name, const char* help, int64_t value,
+               const prometheus::Labels& more = {}) {
+    prometheus::ClientMetric metric;
+    metric.counter.value = static_cast<double>(value);
+    add(name, help, MetricType::Counter, std::move(metric), more);
+  }
+
+  std::vector<MetricFamily> families;
+
+ private:
+  // Calls with the same name come one after another.
+  void add(const char* name, const char* help, MetricType type, prometheus::ClientMetric metric,
+           const prometheus::Labels& more) {
+    for (const auto* labels : {&labels_, &more})
+      for (const auto& [key, value] : *labels) metric.label.push_back({key, value});
+    if (families.empty() || families.back().name != name)
+      families.push_back({name, help, type, {}});
+    families.back().metric.push_back(std::move(metric));
+  }
+
+  const prometheus::Labels& labels_;
+};
+
+void add_engine(Snapshot& out, const EngineStatus& engine) {
+  const auto total = static_cast<double>(std::max<int64_t>(1, engine.total_blocks));
+  out.gauge("vllm:num_requests_running", "Requests in the running batch.",
+            static_cast<double>(engine.running));
+  out.gauge("vllm:num_requests_waiting", "Requests waiting to be scheduled.",
+            static_cast<double>(engine.waiting));
+  out.gauge("vllm:kv_cache_usage_perc", "Share of the KV blocks in use; 1 is all.",
+            static_cast<double>(engine.used_blocks) / total);
+  out.counter("vllm:num_preemptions_total", "Preempted requests.", engine.preemptions);
+  out.counter("vllm:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.",
+              engine.prefix_queries);
+  out.counter("vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache.",
+              engine.prefix_hits);
+  out.counter("vllm:prompt_tokens_total", "Prompt tokens processed.", engine.prompt_tokens);
+  out.counter("vllm:generation_tokens_total", "Tokens produced.", engine.generation_tokens);
+  out.gauge("quire:engine_healthy", "1 unless the engine has failed.", engine.healthy ? 1 : 0);
+  out.gauge("quire:kv_blocks", "KV blocks in the pool.", static_cast<double>(engine.total_blocks));
+  out.gauge("quire:kv_blocks_used", "KV blocks that requests hold.",
+            static_cast<double>(engine.used_blocks));
+  out.gauge("quire:kv_blocks_cached", "KV blocks kept for reuse that no request holds.",
+            static_cast<double>(engine.cached_blocks));
+  out.counter("quire:engine_steps_total", "Steps of the engine.", engine.steps);
+  for (const auto& [kernel, runs] : engine.kernel_runs)
+    out.counter("quire:kernel_runs_total", "Runs of each kernel.", runs, {{"kernel", kernel}});
+}
+
+}  // namespace
+
+Metrics::Metrics(const std::string& model_name, int64_t max_model_len)
+    : labels_{{"engine", "0"}, {"model_name", model_name}},
+      time_to_first_token_(histogram("vllm:time_to_first_token_seconds",
+                                     "From a request's arrival to its first token.",
+                                     kFirstTokenBuckets)),
+      inter_token_(histogram("vllm:inter_token_latency_seconds",
+                             "From one token of a request to the next.", kTokenTimeBuckets)),
+      time_per_output_token_(histogram("vllm:request_time_per_output_token_seconds",
+                                       "Mean time per token after the first, per request.",
+                                       kTokenTimeBuckets)),
+      e2e_(histogram("vllm:e2e_request_latency_seconds", "From arrival to the last token.",
+                     kRequestTimeBuckets)),
+      queue_time_(histogram("vllm:request_queue_time_seconds", "From arrival to the first step.",
+                            kRequestTimeBuckets)),
+      prefill_time_(histogram("vllm:request_prefill_time_seconds",
+                              "From the first step to the first token.", kRequestTimeBuckets)),
+      decode_time_(histogram("vllm:request_decode_time_seconds",
+                             "From the first token to the last.", kRequestTimeBuckets)),
+      inference_time_(histogram("vllm:request_inference_time_seconds",
+                                "From the first step to the last token.", kRequestTimeBuckets)),
+      prompt_tokens_(histogram("vllm:request_prompt_tokens", "Prompt tokens of a request.",
+                               token_buckets(max_model_len))),
+      generation_tokens_(histogram("vllm:request_generation_tokens", "Tokens of an answer.",
+                                   token_buckets(max_model_len))),
+      params_n_(histogram("vllm:request_params_n", "The parameter n.", {1, 2, 5, 10, 20})),
+      params_max_tokens_(histogram("vllm:request_params_max_tokens", "The parameter max_tokens.",
+                                   token_buckets(max_model_len))),
+      request_success_(prometheus::BuildCounter()
+                           .Name("vllm:request_success_total")
+                           .Help("Finished requests.")
+                           .Labels(labels_)
+                           .Register(registry_)),
+      http_requests_(prometheus::BuildCounter()
+                         .Name("http_requests_total")
+                         .Help("Answered HTTP requests.")
+                         .Register(registry_)) {
+  using R = engine::FinishReason;
+  // A dashboard wants to see zeros, not nothing.
+  for (const R reason : {R::kStop, R::kLength, R::kAbort, R::kError})
+    request_success_.Add({{"finished_reason", name_of(reason)}});
+}
+
+prometheus::Histogram& Metrics::histogram(const char* name, const char* help,
+                                          const std::vector<double>& buckets) {
+  auto& family =
+      prometheus::BuildHistogram().Name(name).Help(help).Labels(labels_).Register(registry_);
+  return family.Add({}, buckets);
+}
+
+void Metrics::request_submitted(const std::vector<engine::Request>& requests, int64_t n) {
+  params_n_.Observe(static_cast<double>(n));
+  for (const auto& request : requests)
+    params_max_tokens_.Observe(static_cast<double>(request.sampling.max_tokens));
+}
+
+void Metrics::first_token(double seconds) { time_to_first_token_.Observe(seconds); }
+void Metrics::next_token(double seconds) { inter_token_.Observe(seconds); }
+
+void Metrics::request_finished(const engine::RequestStats& stats, engine::FinishReason reason,
+                               int64_t output_tokens, double seconds_since_arrival) {
+  request_success_.Add({{"finished_reason", name_of(reason)}}).Increment();
+  e2e_.Observe(seconds_since_arrival);
+  prompt_tokens_.Observe(static_cast<double>(stats.prompt_tokens));
+  generation_tokens_.Observe(static_cast<double>(output_tokens));
+  // Times that were never reached are the epoch: the request was aborted before.
+  const auto observe = [](prometheus::Histogram& histogram, TimePoint from, TimePoint to) {
+    if (from != TimePoint() && to != TimePoint()) histogram.Observe(seconds_between(from, to));
+  };
+  observe(queue_time_, stats.arrived, stats.scheduled);
+  observe(prefill_time_, stats.scheduled, stats.first_token);
+  observe(decode_time_, stats.first_token, stats.finished);
+  observe(inference_time_, stats.scheduled, stats.finished);
+  if (output_tokens > 1 && stats.first_token != TimePoint() && stats.finished != TimePoint()) {
+    const double decode = seconds_between(stats.first_token, stats.finished);
+    time_per_output_token_.Observe(decode / static_cast<double>(output_tokens - 1));
+  }
+}
+
+void Metrics::http_request(const std::string& method, const std::string& route, int status) {
+  http_requests_.Add({{"handler", route}, {"method", method}, {"status", std::to_string(status)}})
+      .Increment();
+}
+
+std::string Metrics::render(const EngineStatus& engine, const HttpState& http) const {
+  Snapshot snapshot(labels_);
+  add_engine(snapshot, engine);
+  snapshot.gauge("quire:http_connections", "Open connections.",
+                 static_cast<double>(http.connections));
+  snapshot.gauge("quire:http_buffered_bytes", "Received bodies and unsent answers, in bytes.",
+                 static_cast<double>(http.buffered_bytes));
+  auto families = registry_.Collect();
+  families.insert(families.end(), snapshot.families.begin(), snapshot.families.end());
+  return prometheus::TextSerializer().Serialize(families);
+}
+
+}  // namespace quire::server

@@ -1,0 +1,57 @@
+#pragma once
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/json.h"
+#include "server/errors.h"
+
+namespace quire::server::openai {
+
+// Reads the fields of a JSON object and remembers the first thing that is wrong with them, with
+// the field's name. Absent and null fields are the same. After an error the getters still return
+// (nothing or some default), so that a parser needs one check at its end.
+class Fields {
+ public:
+  // `path` is put before the names in errors: "messages[0]." and the like.
+  explicit Fields(const json::object& object, std::string path = {})
+      : object_(object), path_(std::move(path)) {}
+
+  bool ok() const { return !error_.has_value(); }
+  const ApiError& error() const { return *error_; }
+
+  std::string name(std::string_view key) const { return path_ + std::string(key); }
+  const json::value* find(std::string_view key) const;  // null if absent
+  bool has(std::string_view key) const { return find(key) != nullptr; }
+
+  std::optional<bool> boolean(std::string_view key);
+  bool flag(std::string_view key, bool fallback) { return boolean(key).value_or(fallback); }
+  std::optional<int64_t> integer(std::string_view key,
+                                 int64_t min = std::numeric_limits<int64_t>::min(),
+                                 int64_t max = std::numeric_limits<int64_t>::max());
+  // Finite numbers in [min, max].
+  std::optional<float> number(std::string_view key, double min, double max);
+  std::optional<std::string> string(std::string_view key, size_t max_bytes = SIZE_MAX);
+  const json::array* array(std::string_view key, int64_t max_size);
+  const json::object* object(std::string_view key);
+
+  // Refuses a field that we know but do not support, unless its value is one that changes nothing.
+  void unsupported(std::string_view key);
+  void unsupported_unless(std::string_view key, const json::value& harmless);
+
+  void fail(std::string_view key, const std::string& message);
+  void fail(ApiError error);
+
+ private:
+  const json::object& object_;
+  std::string path_;
+  std::optional<ApiError> error_;
+};
+
+// A JSON number that is an integer, also when written as 3.0.
+std::optional<int64_t> as_integer(const json::value& value);
+inline std::string_view as_view(const json::string& text) { return {text.data(), text.size()}; }
+
+}  // namespace quire::server::openai

@@ -1,0 +1,146 @@
+#include "server/openai/parse.h"
+
+namespace quire::server::openai {
+namespace {
+
+// {"logprobs": 3} of completions.
+void parse_completion_logprobs(Fields& fields, const ParseContext& context,
+                               CompletionRequest& out) {
+  const auto logprobs = fields.integer("logprobs", 0, context.limits.max_logprobs);
+  if (!logprobs) return;
+  out.sampling.logprobs = static_cast<int32_t>(*logprobs);
+  // An echoed prompt has log-probabilities like the rest of the text.
+  if (out.echo && out.sampling.prompt_logprobs < 0)
+    out.sampling.prompt_logprobs = out.sampling.logprobs;
+}
+
+// {"logprobs": true, "top_logprobs": 3} of chats.
+void parse_chat_logprobs(Fields& fields, const ParseContext& context, ChatRequest& out) {
+  const bool wanted = fields.flag("logprobs", false);
+  const auto top = fields.integer("top_logprobs", 0, context.limits.max_logprobs).value_or(0);
+  if (!wanted && top > 0) fields.fail("top_logprobs", "needs `logprobs` to be true");
+  if (wanted) out.sampling.logprobs = static_cast<int32_t>(top);
+}
+
+void check_min_tokens(Fields& fields, const GenerationRequest& out) {
+  if (out.max_tokens && out.sampling.min_tokens > *out.max_tokens)
+    fields.fail("min_tokens", "must not be above `max_tokens`");
+}
+
+void parse_prompts(Fields& fields, const ParseContext& context, CompletionRequest& out) {
+  const json::value* prompt = fields.find("prompt");
+  if (prompt == nullptr) return fields.fail("prompt", "is required");
+  if (prompt->is_string()) {
+    out.prompts.emplace_back(std::string(as_view(prompt->get_string())));
+    return;
+  }
+  const char* kinds = "must be a string, a list of strings, a list of token ids or a list of those";
+  if (!prompt->is_array()) return fields.fail("prompt", kinds);
+  const json::array& list = prompt->get_array();
+  if (list.empty()) return fields.fail("prompt", "must not be empty");
+  if (list[0].is_number()) {
+    if (auto ids = parse_token_ids(fields, "prompt", list, context))
+      out.prompts.emplace_back(std::move(*ids));
+    return;
+  }
+  if (static_cast<int64_t>(list.size()) > context.limits.max_generations / out.n) {
+    return fields.fail("prompt", "has " + std::to_string(list.size()) +
+                                     " entries; prompts times `n` must not exceed " +
+                                     std::to_string(context.limits.max_generations));
+  }
+  for (const auto& entry : list) {
+    if (entry.is_string()) {
+      out.prompts.emplace_back(std::string(as_view(entry.get_string())));
+    } else if (entry.is_array()) {
+      auto ids = parse_token_ids(fields, "prompt", entry.get_array(), context);
+      if (!ids) return;
+      out.prompts.emplace_back(std::move(*ids));
+    } else {
+      return fields.fail("prompt", kinds);
+    }
+  }
+}
+
+// Builds a T with `fill`, which reports errors to the fields.
+template <class T, class Fill>
+Result<T, ApiError> parse_object(std::string_view body, const ParseContext& context, Fill fill) {
+  auto object = parse_body(body, context);
+  if (!object) return Err{std::move(object).error()};
+  Fields fields(*object);
+  T out;
+  fill(fields, out);
+  if (!fields.ok()) return Err{fields.error()};
+  return out;
+}
+
+}  // namespace
+
+Result<CompletionRequest, ApiError> parse_completion(std::string_view body,
+                                                     const ParseContext& context) {
+  return parse_object<CompletionRequest>(body, context, [&](Fields& fields, auto& out) {
+    parse_generation(fields, context, out);
+    if (!fields.ok()) return;  // n is used below
+    parse_completion_logprobs(fields, context, out);
+    parse_prompts(fields, context, out);
+    out.max_tokens = fields.integer("max_tokens", out.echo ? 0 : 1);
+    check_min_tokens(fields, out);
+    out.add_special_tokens = fields.flag("add_special_tokens", true);
+    fields.unsupported_unless("suffix", "");
+  });
+}
+
+Result<ChatRequest, ApiError> parse_chat(std::string_view body, const ParseContext& context) {
+  return parse_object<ChatRequest>(body, context, [&](Fields& fields, auto& out) {
+    parse_generation(fields, context, out);
+    parse_chat_logprobs(fields, context, out);
+    parse_chat_input(fields, context, out.chat);
+    out.max_tokens = fields.integer("max_completion_tokens", 1);
+    const auto older_name = fields.integer("max_tokens", 1);
+    if (!out.max_tokens) out.max_tokens = older_name;
+    check_min_tokens(fields, out);
+    out.add_special_tokens = fields.flag("add_special_tokens", false);
+
+    const json::value* choice = fields.find("tool_choice");
+    if (choice != nullptr && *choice != "auto" && *choice != "none")
+      fields.fail("tool_choice", "must be \"auto\" or \"none\"; forced calls are not supported");
+    fields.unsupported_unless("parallel_tool_calls", true);
+    fields.unsupported_unless("include_reasoning", true);
+    fields.unsupported_unless("modalities", json::array{"text"});
+    fields.unsupported_unless("store", false);
+    for (const char* key :
+         {"functions", "function_call", "audio", "prediction", "web_search_options", "verbosity"})
+      fields.unsupported(key);
+  });
+}
+
+Result<TokenizeRequest, ApiError> parse_tokenize(std::string_view body,
+                                                 const ParseContext& context) {
+  return parse_object<TokenizeRequest>(body, context, [&](Fields& fields, auto& out) {
+    out.model = fields.string("model").value_or("");
+    out.return_token_strs = fields.flag("return_token_strs", false);
+    const bool is_chat = fields.has("messages");
+    out.add_special_tokens = fields.flag("add_special_tokens", !is_chat);
+    if (is_chat) {
+      ChatInput input;
+      parse_chat_input(fields, context, input);
+      out.input = std::move(input);
+    } else if (auto prompt = fields.string("prompt")) {
+      out.input = std::move(*prompt);
+    } else {
+      fields.fail("prompt", "or `messages` is required");
+    }
+  });
+}
+
+Result<DetokenizeRequest, ApiError> parse_detokenize(std::string_view body,
+                                                     const ParseContext& context) {
+  return parse_object<DetokenizeRequest>(body, context, [&](Fields& fields, auto& out) {
+    out.model = fields.string("model").value_or("");
+    const json::array* tokens = fields.array("tokens", std::numeric_limits<int64_t>::max());
+    if (tokens == nullptr) return fields.fail("tokens", "is required");
+    if (auto ids = parse_token_ids(fields, "tokens", *tokens, context))
+      out.tokens = std::move(*ids);
+  });
+}
+
+}  // namespace quire::server::openai

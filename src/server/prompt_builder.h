@@ -1,0 +1,35 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "server/errors.h"
+#include "server/openai/request.h"
+#include "server/options.h"
+
+namespace quire::server {
+
+// Makes token ids of what clients send: texts, messages, ids. Thread-safe.
+class PromptBuilder {
+ public:
+  PromptBuilder(const ModelText& text, int64_t max_model_len);
+
+  // The ids of a completion's prompt, cut as the request says. `param` is blamed for errors.
+  Result<std::vector<int32_t>, ApiError> build(const openai::Prompt& prompt,
+                                               const openai::GenerationRequest& request,
+                                               const char* param) const;
+  Result<std::vector<int32_t>, ApiError> encode(std::string_view text, bool add_special_tokens,
+                                                const char* param) const;
+  // The chat template's text.
+  Result<std::string, ApiError> render(const openai::ChatInput& chat) const;
+
+ private:
+  void truncate(std::vector<int32_t>& ids, const openai::GenerationRequest& request) const;
+  Result<void, ApiError> check_length(const std::vector<int32_t>& ids, const char* param) const;
+
+  const ModelText& text_;
+  int64_t max_model_len_;
+  int64_t longest_token_ = 1;  // bytes
+};
+
+}  // namespace quire::server
