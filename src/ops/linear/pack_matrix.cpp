@@ -1,10 +1,7 @@
-#include <sys/mman.h>
-
-#include <cstdlib>
 #include <cstring>
-#include <new>
 #include <stdexcept>
 
+#include "ops/aligned_bytes.h"
 #include "ops/linear/convert_cpu.h"
 #include "ops/linear/linear.h"
 #include "ops/linear/linear_cpu.h"
@@ -15,20 +12,6 @@ namespace {
 
 constexpr int64_t kPanel = 16;
 constexpr int64_t kChunk = 32;
-constexpr size_t kHugePage = 2 << 20;
-
-// 64-byte aligned; from some huge pages on aligned to those, which saves TLB misses on each read.
-std::shared_ptr<std::byte[]> allocate_weights(size_t bytes) {
-  const bool huge = bytes >= 4 * kHugePage;
-  const size_t alignment = huge ? kHugePage : 64;
-  const size_t size = (bytes + alignment - 1) / alignment * alignment;
-  void* memory = std::aligned_alloc(alignment, std::max(size, alignment));
-  if (!memory) throw std::bad_alloc();
-#ifdef MADV_HUGEPAGE
-  if (huge) madvise(memory, size, MADV_HUGEPAGE);
-#endif
-  return {static_cast<std::byte*>(memory), [](std::byte* p) { std::free(p); }};
-}
 
 // One row of the stacked parts, or null in the padding.
 struct SourceRow {
@@ -88,7 +71,7 @@ PackedMatrix pack_matrix(const Context& context, std::span<const RowMatrix> part
                                   std::to_string(part.k) + " columns");
     result.n += part.n;
   }
-  const auto memory = allocate_weights(result.nbytes());
+  const auto memory = allocate_aligned(result.nbytes());
   const int64_t panels = linear_panels(result.n);
   const size_t panel_bytes = panels ? result.nbytes() / panels : 0;
   context.pool->parallel_for(panels, [&](int64_t panel) {
