@@ -1,8 +1,11 @@
 #include "ops/paged_attention/paged_attention.h"
 
 #include <cmath>
+#include <numbers>
 #include <stdexcept>
 
+#include "ops/kernel_primitive.h"
+#include "ops/paged_attention/attention_run.h"
 #include "ops/paged_attention/paged_attention_reference.h"
 #include "ops/shape_check.h"
 
@@ -39,13 +42,55 @@ void check(const mx::array& q, const PagedKv& kv, const BatchLayout& layout,
   }
 }
 
+// The kernel needs the rows of a sequence to be its next positions, ascending: so the engine
+// schedules them.
+void check_positions(const BatchLayout& layout) {
+  for (int64_t s = 0; s < layout.num_sequences; ++s) {
+    const int32_t first = layout.cu_seqlens[s], last = layout.cu_seqlens[s + 1] - 1;
+    if (first <= last && layout.positions[last] - layout.positions[first] != last - first)
+      refuse("layout's positions of sequence " + std::to_string(s) + " are not consecutive");
+  }
+}
+
+AttentionKernelParams kernel_params(const mx::array& q, const PagedKv& kv,
+                                    const BatchLayout& layout, const AttentionParams& params) {
+  const double scale = params.scale, softcap = params.softcap;
+  return {.q_type = check_float(kOp, "q", q.dtype()),
+          .kv_type = check_float(kOp, "kv.k", kv.k.dtype()),
+          .heads = q.shape(1),
+          .kv_heads = kv.k.shape(2),
+          .key_dim = kv.k.shape(3),
+          .value_dim = kv.v.shape(3),
+          .block_size = layout.block_size,
+          .window_left = params.window_left,
+          .exponent_scale = static_cast<float>((softcap > 0 ? 1.0 : scale) * std::numbers::log2e),
+          .softcap = params.softcap,
+          .softcap_scale = softcap > 0 ? static_cast<float>(scale / softcap) : 0.0f};
+}
+
 }  // namespace
 
 mx::array paged_attention(const Context& context, const mx::array& q, const PagedKv& kv,
                           const BatchLayoutPtr& layout, const AttentionParams& params) {
   check(q, kv, *layout, params);
-  note_reference(context, kOp);
-  return paged_attention_reference(q, kv, *layout, params);
+  check_positions(*layout);
+  if (context.use_reference) {
+    note_reference(context, kOp);
+    return paged_attention_reference(q, kv, *layout, params);
+  }
+  AttentionKernelParams kernel = kernel_params(q, kv, *layout, params);
+  auto run = [kernel, layout, pool = context.pool](const auto& in, auto& out) mutable {
+    kernel.q = in[0].template data<void>();
+    kernel.k = in[1].template data<void>();
+    kernel.v = in[2].template data<void>();
+    kernel.sinks = in.size() > 3 ? in[3].template data<float>() : nullptr;
+    kernel.out = out[0].template data<void>();
+    run_attention(*pool, kernel, *layout);
+  };
+  std::vector<mx::array> inputs = {q, kv.k, kv.v};
+  if (params.sinks) inputs.push_back(*params.sinks);
+  return launch_kernel(context, {.op = kOp, .kernel = cpu_kernel_name(), .run = run},
+                       {q.shape(0), q.shape(1), kv.v.shape(3)}, q.dtype(), std::move(inputs));
 }
 
 }  // namespace quire::ops

@@ -8,12 +8,11 @@
 namespace quire::ops {
 
 struct AttentionParams {
-  float scale = 1.0f;  // on q.k, usually D^-1/2
-  int64_t window_left =
-      -1;                // a query at position i sees keys from i - window_left on; -1: no limit
-  float softcap = 0.0f;  // > 0: scores become softcap * tanh(score / softcap) before masking
-  std::optional<mx::array>
-      sinks;  // [H] float32: an extra logit per head that takes part in the softmax sum only
+  float scale = 1.0f;        // on q.k, usually D^-1/2
+  int64_t window_left = -1;  // a query at position i sees keys from i - window_left on; -1: all
+  float softcap = 0.0f;      // > 0: scores become softcap * tanh(score / softcap) before masking
+  // [H] float32: an extra logit per head that takes part in the softmax sum only.
+  std::optional<mx::array> sinks = std::nullopt;
 };
 
 // Causal attention of all sequences of the step over paged memory; prefill chunks and decode rows

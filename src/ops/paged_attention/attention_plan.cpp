@@ -1,0 +1,135 @@
+#include "ops/paged_attention/attention_plan.h"
+
+#include <algorithm>
+
+namespace quire::ops {
+namespace {
+
+// Rows of an item: enough that packing a key costs little against using it, few enough that their
+// scores and accumulators (1.5 KB a row at D = 128) stay in L2.
+constexpr int64_t kMaxRows = 128;
+// Below this many rows of a kv head an item is bound by reading its keys and values.
+constexpr int64_t kFewRows = 16;
+// Items for each thread, so that uneven ones even out.
+constexpr int64_t kItemsPerThread = 4;
+// Partial results are not worth more memory than this.
+constexpr int64_t kMaxPartials = int64_t{1} << 24;
+
+int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// How the sequence is cut; an item gets at most so many of each.
+struct Cut {
+  int64_t tokens, kv_heads, parts;  // parts: pieces of the range of chunks
+};
+
+class Planner {
+ public:
+  Planner(const AttentionKernelParams& params, const BatchLayout& layout)
+      : params_(params), layout_(layout), group_(params.heads / params.kv_heads) {}
+
+  AttentionPlan plan(int num_threads) {
+    int64_t items = 0;
+    for (int64_t s = 0; s < layout_.num_sequences; ++s) items += count(s, largest(s));
+    const int64_t wanted = kItemsPerThread * num_threads;
+    const int64_t pieces = num_threads == 1 || items == 0 ? 1 : ceil_div(wanted, items);
+    // Many-row sequences first: their items take longest.
+    for (const bool many : {true, false})
+      for (int64_t s = 0; s < layout_.num_sequences; ++s)
+        if ((tokens(s) * group_ > kFewRows) == many) add(s, finer(s, largest(s), pieces));
+    return std::move(plan_);
+  }
+
+ private:
+  int64_t tokens(int64_t s) const { return layout_.cu_seqlens[s + 1] - layout_.cu_seqlens[s]; }
+
+  int64_t count(int64_t s, const Cut& cut) const {
+    return ceil_div(tokens(s), cut.tokens) * ceil_div(params_.kv_heads, cut.kv_heads);
+  }
+
+  Cut largest(int64_t s) const {
+    const int64_t n = std::clamp<int64_t>(kMaxRows / group_, 1, std::max<int64_t>(1, tokens(s)));
+    return {.tokens = n,
+            .kv_heads = std::clamp<int64_t>(kMaxRows / (n * group_), 1, params_.kv_heads),
+            .parts = 1};
+  }
+
+  // Cuts into about `pieces` times as many items: few rows by chunks (each piece still reads whole
+  // runs of memory) and then by heads, many rows by heads and then by tokens.
+  Cut finer(int64_t s, Cut cut, int64_t pieces) const {
+    if (tokens(s) * group_ <= kFewRows) {
+      const AttentionItem whole = item(s, 0, tokens(s));
+      const int64_t rows = tokens(s) * params_.heads;
+      if (whole.chunks * chunk_result_size(params_, rows) <= kMaxPartials)
+        cut.parts = std::min(pieces, whole.chunks);
+      pieces = ceil_div(pieces, std::max<int64_t>(1, cut.parts));
+    }
+    for (; pieces > 1 && cut.kv_heads > 1; pieces = ceil_div(pieces, 2))
+      cut.kv_heads = ceil_div(cut.kv_heads, 2);
+    for (; pieces > 1 && cut.tokens * group_ > kFewRows; pieces = ceil_div(pieces, 2))
+      cut.tokens = ceil_div(cut.tokens, 2);
+    return cut;
+  }
+
+  // All heads and chunks of some tokens of a sequence.
+  AttentionItem item(int64_t s, int64_t first, int64_t n) const {
+    const int64_t token = layout_.cu_seqlens[s] + first;
+    AttentionItem result{.block_table = layout_.block_table(s),
+                         .token = token,
+                         .tokens = n,
+                         .position = n > 0 ? layout_.positions[token] : 0,
+                         .context = layout_.seq_lens[s],
+                         .kv_heads = params_.kv_heads};
+    const int64_t begin =
+        params_.window_left < 0 ? 0 : std::max<int64_t>(0, result.position - params_.window_left);
+    const int64_t end = std::min(result.position + n, result.context);
+    if (n > 0 && begin < end) {
+      result.chunk = begin / kAttentionChunk;
+      result.chunks = ceil_div(end, kAttentionChunk) - result.chunk;
+    }
+    return result;
+  }
+
+  void add(int64_t s, const Cut& cut) {
+    // The last tokens see the most keys: longest first.
+    for (int64_t block = ceil_div(tokens(s), cut.tokens) - 1; block >= 0; --block) {
+      const int64_t first = block * cut.tokens;
+      AttentionItem whole = item(s, first, std::min(cut.tokens, tokens(s) - first));
+      for (int64_t h = 0; h < params_.kv_heads; h += cut.kv_heads) {
+        whole.kv_head = h;
+        whole.kv_heads = std::min(cut.kv_heads, params_.kv_heads - h);
+        add_parts(whole, std::min(cut.parts, whole.chunks));
+      }
+    }
+  }
+
+  void add_parts(AttentionItem whole, int64_t parts) {
+    const int64_t rows = whole.rows(params_);
+    plan_.max_rows = std::max(plan_.max_rows, rows);
+    if (parts <= 1) return plan_.items.push_back(whole);
+    whole.partials = plan_.partials;
+    plan_.partials += whole.chunks * chunk_result_size(params_, rows);
+    for (int64_t part = 0; part < parts; ++part) {
+      const int64_t from = whole.chunks * part / parts, to = whole.chunks * (part + 1) / parts;
+      AttentionItem piece = whole;
+      piece.chunk += from;
+      piece.chunks = to - from;
+      piece.partials += from * chunk_result_size(params_, rows);
+      plan_.items.push_back(piece);
+    }
+    plan_.merges.push_back(whole);
+  }
+
+  const AttentionKernelParams& params_;
+  const BatchLayout& layout_;
+  const int64_t group_;
+  AttentionPlan plan_;
+};
+
+}  // namespace
+
+AttentionPlan plan_attention(const AttentionKernelParams& params, const BatchLayout& layout,
+                             int num_threads) {
+  return Planner(params, layout).plan(num_threads);
+}
+
+}  // namespace quire::ops

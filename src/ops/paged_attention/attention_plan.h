@@ -1,0 +1,21 @@
+#pragma once
+#include <vector>
+
+#include "ops/batch_layout.h"
+#include "ops/paged_attention/paged_attention_cpu.h"
+
+namespace quire::ops {
+
+// How a step's attention is shared among threads. The plan changes which thread computes what,
+// never a bit of it.
+struct AttentionPlan {
+  std::vector<AttentionItem> items;   // long ones first
+  std::vector<AttentionItem> merges;  // the items that were split by chunks, whole
+  int64_t partials = 0;               // floats of all split items' results
+  int64_t max_rows = 0;               // of any item
+};
+
+AttentionPlan plan_attention(const AttentionKernelParams& params, const BatchLayout& layout,
+                             int num_threads);
+
+}  // namespace quire::ops

@@ -1,0 +1,70 @@
+#include "ops/paged_attention/attention_run.h"
+
+#include <hwy/aligned_allocator.h>
+
+#include "ops/paged_attention/attention_plan.h"
+
+namespace quire::ops {
+namespace {
+
+// Grows only, so that a steady state allocates nothing.
+class Buffer {
+ public:
+  float* reserve(int64_t floats) {
+    if (floats > size_) {
+      data_ = hwy::AllocateAligned<float>(static_cast<size_t>(floats));
+      size_ = floats;
+    }
+    return data_.get();
+  }
+
+ private:
+  hwy::AlignedFreeUniquePtr<float[]> data_;
+  int64_t size_ = 0;
+};
+
+// Lays a thread's buffers out one after the other, each on its own cache lines.
+AttentionScratch make_scratch(Buffer& buffer, const AttentionKernelParams& params, int64_t rows,
+                              float* partials) {
+  const int64_t sizes[] = {rows * params.key_dim,
+                           rows * kAttentionChunk,
+                           chunk_result_size(params, rows),
+                           chunk_result_size(params, rows),
+                           params.key_dim * kAttentionBlock,
+                           padded_value_dim(params) * kAttentionBlock,
+                           kAttentionChunk * 2};
+  int64_t offsets[std::size(sizes)], total = 0;
+  for (size_t i = 0; i < std::size(sizes); ++i) {
+    offsets[i] = total;
+    total += (sizes[i] + 15) / 16 * 16;
+  }
+  float* base = buffer.reserve(total);
+  return {.queries = base + offsets[0],
+          .scores = base + offsets[1],
+          .chunk = base + offsets[2],
+          .total = base + offsets[3],
+          .keys = base + offsets[4],
+          .values = base + offsets[5],
+          .slots = reinterpret_cast<int64_t*>(base + offsets[6]),
+          .partials = partials};
+}
+
+}  // namespace
+
+void run_attention(ThreadPool& pool, const AttentionKernelParams& params,
+                   const BatchLayout& layout) {
+  const AttentionPlan plan = plan_attention(params, layout, pool.num_threads());
+  thread_local Buffer shared, own;
+  float* partials = plan.partials > 0 ? shared.reserve(plan.partials) : nullptr;
+  pool.parallel_for(static_cast<int64_t>(plan.items.size()), [&](int64_t i) {
+    paged_attention_cpu(params, plan.items[i], make_scratch(own, params, plan.max_rows, partials));
+  });
+  for (const AttentionItem& item : plan.merges) {
+    pool.parallel_for(item.kv_heads, [&](int64_t head) {
+      paged_attention_merge_cpu(params, item, head,
+                                make_scratch(own, params, plan.max_rows, partials));
+    });
+  }
+}
+
+}  // namespace quire::ops

@@ -1,0 +1,12 @@
+#pragma once
+#include "base/parallel.h"
+#include "ops/batch_layout.h"
+#include "ops/paged_attention/paged_attention_cpu.h"
+
+namespace quire::ops {
+
+// Plans the step and runs it on all threads of the pool.
+void run_attention(ThreadPool& pool, const AttentionKernelParams& params,
+                   const BatchLayout& layout);
+
+}  // namespace quire::ops

@@ -1,0 +1,81 @@
+#pragma once
+#include <cstdint>
+
+#include "ops/half.h"
+
+namespace quire::ops {
+
+// Keys are walked in chunks of this many tokens, with edges at its absolute multiples. Part of the
+// bits contract. 256 measured better than 128 and 64: fewer merges, and a chunk's scores stay in
+// L2.
+inline constexpr int64_t kAttentionChunk = 256;
+// Values are summed, and keys packed, per this many tokens; part of the bits contract.
+inline constexpr int64_t kAttentionBlock = 32;
+
+struct AttentionKernelParams {
+  FloatType q_type = FloatType::kF32;   // of q and out
+  FloatType kv_type = FloatType::kF32;  // of k and v
+  int64_t heads = 0, kv_heads = 0;      // H, K
+  int64_t key_dim = 0, value_dim = 0;   // D, Dv
+  int64_t block_size = 0;               // P
+  int64_t window_left = -1;
+  // p = 2^((s - m) * exponent_scale), s = q.k, or softcap * tanh(q.k * softcap_scale) if softcap >
+  // 0.
+  float exponent_scale = 0, softcap = 0, softcap_scale = 0;
+  const void* q = nullptr;       // [T, H, D]
+  const void* k = nullptr;       // [N, P, K, D]
+  const void* v = nullptr;       // [N, P, K, Dv]
+  const float* sinks = nullptr;  // [H], or null
+  void* out = nullptr;           // [T, H, Dv]
+};
+
+// One thread's share: some consecutive query tokens of one sequence, for some kv heads and the
+// query heads of their groups, over a range of chunks. Row r of an item is (kv head, token, head of
+// the group), in this order.
+struct AttentionItem {
+  const int32_t* block_table = nullptr;
+  int64_t token = 0, tokens = 0;      // first row of q, number of them
+  int64_t position = 0;               // of the first token
+  int64_t context = 0;                // keys in the cache
+  int64_t kv_head = 0, kv_heads = 0;  // first, number of them
+  int64_t chunk = 0, chunks = 0;      // first, number of them
+  // -1: the item has all chunks of its rows and writes `out`. Otherwise where its chunks' results
+  // go in AttentionScratch::partials, to be merged when all items are done.
+  int64_t partials = -1;
+
+  int64_t rows(const AttentionKernelParams& p) const {
+    return kv_heads * tokens * (p.heads / p.kv_heads);
+  }
+};
+
+// The value dimension in vectors of any length.
+inline int64_t padded_value_dim(const AttentionKernelParams& p) {
+  return (p.value_dim + 15) / 16 * 16;
+}
+// Floats of one chunk's result: accumulators, maximum and sum of each row.
+inline int64_t chunk_result_size(const AttentionKernelParams& p, int64_t rows) {
+  return rows * (padded_value_dim(p) + 2);
+}
+
+// A thread's buffers, 64-byte aligned.
+struct AttentionScratch {
+  float* queries = nullptr;   // [rows][D]
+  float* scores = nullptr;    // [rows][kAttentionChunk]
+  float* chunk = nullptr;     // chunk_result_size
+  float* total = nullptr;     // chunk_result_size
+  float* keys = nullptr;      // [D][kAttentionBlock]
+  float* values = nullptr;    // [kAttentionBlock][padded Dv]
+  int64_t* slots = nullptr;   // [kAttentionChunk]
+  float* partials = nullptr;  // shared by all threads
+};
+
+// Attends the item's rows.
+void paged_attention_cpu(const AttentionKernelParams& params, const AttentionItem& item,
+                         const AttentionScratch& scratch);
+// Merges the chunks [0, chunks) at item.partials, in ascending order, and writes `out`, for one kv
+// head of the item: kv_head is counted from the item's first. `item` has the fields of the items it
+// was split into, but for the chunks, which are all of them.
+void paged_attention_merge_cpu(const AttentionKernelParams& params, const AttentionItem& item,
+                               int64_t kv_head, const AttentionScratch& scratch);
+
+}  // namespace quire::ops
