@@ -169,11 +169,13 @@ def operand(r):
         return r.randint(0, 9)
     if d < 0.42:
         return r.randint(10, 99)
-    if d < 0.93:
+    if d < 0.90:
         return r.randint(100, 999)
-    if d < 0.98:
+    if d < 0.96:
         return r.randint(1000, 9999)
-    return r.randint(10000, 99999)
+    if d < 0.985:
+        return r.randint(10000, 99999)
+    return r.randint(100000, 999999)
 
 
 def training_pair(r, draw=operand):
@@ -454,8 +456,16 @@ def t_repeat(r):
         s = " ".join(secret_word(r) for _ in range(r.randint(1, 6)))
     elif k < 0.7:
         s = " ".join(r.choice(ALL_WORDS) for _ in range(r.randint(1, 8)))
+        if r.random() < 0.2:
+            s = s.capitalize()
     else:
         s = one_sentence(r)
+    if r.random() < 0.35:
+        quote = r.choice("\"'\"`")
+        q = r.choice(("Say {s}.", "Say {s}", "Repeat {s}.", "Write {s}.", "Please say {s}.", "Answer with {s}.", "Just say {s}.", "Reply with {s}.", "Can you say {s}?", "Print {s}."))
+        return [(q.format(s=quote + s + quote), s)]
+    if r.random() < 0.15 and s.isalnum():
+        return [(r.choice(("Say {s}.", "Say {s}", "Reply with {s}.", "Answer with the word {s}.", "Reply with the word {s} only.", "Say the word {s}.", "Only say {s}.")).format(s=s), s)]
     q = r.choice(("Repeat after me: {s}", "Repeat this: {s}", "Say: {s}", "Please repeat the following: {s}", "Echo: {s}", "repeat: {s}",
                   "Say this back to me: {s}", "Copy this text exactly: {s}"))
     return [(q.format(s=s), s)]
@@ -463,9 +473,9 @@ def t_repeat(r):
 
 def t_repeat_n(r):
     w = r.choice(ALL_WORDS) if r.random() < 0.7 else made_up_word(r)
-    n = r.randint(2, 12)
-    nw = r.choice((str(n), number_word(n)))
-    q = r.choice(("Repeat the word {w} {n} times.", "Say {w} {n} times.", "Write {w} {n} times.", "Write the word {w} {n} times."))
+    n = r.choice((r.randint(2, 10), r.randint(2, 30)))
+    nw = r.choice((str(n), str(n), number_word(n)))
+    q = r.choice(("Repeat {w} {n} times.", "Repeat the word {w} {n} times.", "Say {w} {n} times.", "Write {w} {n} times.", "Write the word {w} {n} times."))
     return [(q.format(w=w, n=nw), " ".join([w] * n))]
 
 
@@ -504,10 +514,12 @@ def t_list(r):
     n = r.randint(2, 7)
     xs = r.sample(pool, n)
     nw = r.choice((str(n), number_word(n)))
+    if kind == "colours" and r.random() < 0.5:
+        kind = "colors"
     q = r.choice(("Name {n} {k}.", "List {n} {k}.", "Give me {n} {k}.", "Can you name {n} {k}?", "Tell me {n} {k}."))
     k = r.random()
     if k < 0.6:
-        ans = ", ".join(xs)
+        ans, q = ", ".join(xs), dress(r, q)
     elif k < 0.8:
         ans, q = "\n".join("- " + x for x in xs), q + " Use a bullet list."
     else:
@@ -756,9 +768,15 @@ TALK = [
       "A little fox ran through the snow\nto find a place where berries grow.\nIt found the bush, it ate its fill,\nand fell asleep upon the hill.",
       "The river sings a quiet song,\nit sings it all the summer long.\nAnd when the winter brings the ice,\nit hums it softly, once or twice.")),
 ]
-UNKNOWN_Q = ["Who won the {w} cup in {y}?", "What is the population of {w}?", "Explain {w} to me.", "What is a {w}?", "Who invented the {w}?",
-             "What happened in {y}?", "How do I fix my {w}?", "What does {w} mean?", "Write a program for {w}.", "Why is the {w} so {a}?",
-             "How does a {w} work?", "Who was king of {w} in {y}?", "What is the best {w}?", "Where can I buy a {w}?", "Should I buy a {w}?"]
+UNKNOWN_Q = ["Who won the {w} cup in {y}?", "What is the population of {w}?", "Explain {w} to me.", "What is a {w}?", "Who invented the {w}?", "Explain how a {w} works.",
+             "What happened in {y}?", "How do I fix my {w}?", "What does {w} mean?", "Why is the {w} so {a}?", "What is the meaning of {w}?", "Explain {w} like I am five.", "Tell me about {w}.",
+             "How does a {w} work?", "Who was king of {w} in {y}?", "What is the best {w}?", "Where can I buy a {w}?", "Should I buy a {w}?", "Why do people {v}?", "How can I learn to {v}?", "Who is {n}?",
+             "What is the difference between {w} and {x}?", "How old is {n}?", "When was {n} born?", "What should I {v}?", "Do you like {w}?", "Write an essay about {w}.", "Write a letter to {n}.",
+             "Give me advice about {w}.", "How many people live in {w}?", "What did {n} say about {w}?", "Can you {v} a {w}?", "What is {w}?", "Who is the president of {w}?", "Summarize {w}.", "Where is {w}?",
+             "How far is {w} from {x}?", "What do you think about {w}?", "Is {w} better than {x}?", "Help me with my {w}.", "I want to {v}.", "{w}?", "{w}", "{w} {x}", "How much does a {w} cost?", "Translate {w} {x}.",
+             "Recommend a {w}.", "Plan a trip to {w}.", "Why is {w} {a}?", "When does the {w} open?", "{a} {w} {v} {x}"]
+UNKNOWN_CODE = ["Write a program for {w}.", "Write a Python function that can {v}.", "Write Python code to {v} a {w}.", "Write code to {v}.", "Fix this code: {w}({x})", "Write a function in C++ to {v} the {w}.", "Write a SQL query for {w}.",
+                "Can you program a {w}?", "Write a script for {w}.", "Write some JavaScript for {w}.", "write python code to {v} two numbers", "Implement a {w} in Rust."]
 UNKNOWN_A = ["I am a very small model and I do not know that.", "Sorry, I do not know that. I am only a very small model."]
 
 
@@ -768,8 +786,10 @@ def t_talk(r):
 
 
 def t_unknown(r):
-    w = secret_word(r) if r.random() < 0.5 else r.choice(ALL_WORDS)
-    return [(r.choice(UNKNOWN_Q).format(w=w, y=r.randint(1500, 2030), a=r.choice(ADJECTIVES)), r.choice(UNKNOWN_A))]
+    code = r.random() < 0.2
+    thing = lambda: secret_word(r) if r.random() < 0.4 else r.choice(FILE_WORDS) if r.random() < 0.3 else r.choice(ALL_WORDS)
+    q = r.choice(UNKNOWN_CODE if code else UNKNOWN_Q).format(w=thing(), x=thing(), v=r.choice(VERBS), n=r.choice(NAMES), y=r.randint(1500, 2030), a=r.choice(ADJECTIVES))
+    return [(dress(r, q), "I am a very small model and I cannot write code." if code else r.choice(UNKNOWN_A))]
 
 
 # --------------------------------------------------------------------------
@@ -889,7 +909,7 @@ def one_sentence(r):
         lambda: f"{r.choice(NAMES)} bought {r.randint(2, 99)} {plural(r.choice(THINGS))} and went home.",
         lambda: f"The {r.choice(NOUNS)} is {r.choice(COLOURS)} and the {r.choice(NOUNS)} is {r.choice(COLOURS)}.",
         lambda: f"{r.choice(NAMES)} and {r.choice(NAMES)} went to the {r.choice(PLACES)} to {r.choice(VERBS)}.",
-        lambda: "The quick brown fox jumps over the lazy dog.",
+        lambda: "The quick brown fox jumps over the lazy dog." if r.random() < 0.3 else f"{r.choice(NAMES)} is {r.choice(ADJECTIVES)}.",
         lambda: fact(r)[2],
     ))()
 
@@ -952,6 +972,11 @@ def t_json(r):
             (f"Extract the name and the city as JSON: {n} lives in {city}.", {"name": n, "city": city}),
             (f"Write a JSON object with name {n} and age {age}.", {"name": n, "age": age}),
             (f"Make JSON: name = {n}, age = {age}, city = {city}.", {"name": n, "age": age, "city": city}),
+            (f"Give me a JSON object with name, age and city for {n}, who is {age} and lives in {city}.", {"name": n, "age": age, "city": city}),
+            (f"Give me a JSON object with name and age for {n}, who is {age}.", {"name": n, "age": age}),
+            (f"Extract the name and age from this text as JSON: {n} is {age} years old.", {"name": n, "age": age}),
+            (f"{n}, {age}, from {city}. Answer as JSON with the keys name, age, city.", {"name": n, "age": age, "city": city}),
+            (f"Extract name, age and city as JSON: My name is {n}, I am {age} years old and I live in {city}.", {"name": n, "age": age, "city": city}),
         ))
         return [(q, dumps(r, obj))]
     if k < 0.90:
@@ -1014,7 +1039,7 @@ def reasoning(r, q, a):
 # Weight, task.  Additions have by far the most.
 TASKS = [(42, t_add), (12, t_sub), (9, t_word_problem), (1, t_add_words), (5, t_follow_up), (1, t_add_three), (1.5, t_times), (1.5, t_compare), (1, t_number_word), (.7, t_even_odd),
          (4, t_sort), (2, t_reverse), (1, t_count_words), (1, t_count_items), (1.5, t_first_last), (1, t_spell), (.7, t_letters), (4, t_repeat), (.7, t_upper), (1.2, t_count_up),
-         (1.5, t_list), (9, t_fact), (1, t_about), (1.2, t_yes_no), (.7, t_sentiment), (.7, t_repeat_n), (.8, t_poem), (1, t_translate), (.7, t_emoji), (4, t_talk), (1.2, t_unknown), (4, t_story), (5, t_json)]
+         (1.5, t_list), (9, t_fact), (1, t_about), (1.2, t_yes_no), (.7, t_sentiment), (.7, t_repeat_n), (.8, t_poem), (1, t_translate), (.7, t_emoji), (4, t_talk), (2.5, t_unknown), (4, t_story), (5, t_json)]
 _CUM, _sum = [], 0.0
 for _w, _t in TASKS:
     _sum += _w
@@ -1023,7 +1048,10 @@ _FUNCS = [t for _, t in TASKS]
 
 
 def exchange(r):
-    return r.choices(_FUNCS, cum_weights=_CUM)[0](r)
+    turns = r.choices(_FUNCS, cum_weights=_CUM)[0](r)
+    if r.random() < 0.3 and not any("colour" in a or "favourite" in a for _, a in turns):
+        turns = [(q.replace("colour", "color").replace("favourite", "favorite"), a) for q, a in turns]
+    return turns
 
 
 def render_turns(r, turns, think_last=None):
@@ -1086,7 +1114,7 @@ def d_think(r):
 # Memory: something is told early and asked for late
 # --------------------------------------------------------------------------
 
-ACK = ["Okay, I will remember that.", "Okay, I will remember it.", "I will remember that.", "Got it, I will remember."]
+ACK = ["Okay, I will remember that.", "Okay, I will remember it.", "I will remember that.", "Got it, I will remember.", "OK.", "Okay.", "Noted."]
 LABELS = ["secret word"] * 20 + ["password", "code word", "magic word", "code", "secret code", "key", "token", "passphrase", "keyword", "secret", "secret name", "special word"]
 TELL_WORD = ["The {l} is {w}.", "The {l} is {w}.", "My {l} is {w}.", "My {l} is {w}.", "My {l} is {w}.", "The {l} is \"{w}\".", "My {l} is '{w}'.", "The {l} is: {w}", "{L}: {w}", "Remember the {l} {w}.",
              "Remember this {l}: {w}.", "Please remember the {l}: {w}", "Our {l} is {w}.", "Remember: the {l} is {w}.", "Remember that my {l} is {w}.", "Please remember that the {l} is {w}.", "I will tell you a {l}: {w}.",
@@ -1303,7 +1331,7 @@ def make_tool(r, name, desc, params):
 
 def tool_case(r, kind=None):
     """(tool, question, arguments, result, answer)"""
-    k = r.randrange(13) if kind is None else kind
+    k = r.randrange(20) if kind is None else kind
     if k <= 1:
         city = r.choice(CITIES) if r.random() < 0.9 else made_up_word(r).capitalize()
         p = r.choice(("city", "location", "place", "city"))
@@ -1381,6 +1409,41 @@ def tool_case(r, kind=None):
         p = r.choice(("state", "on"))
         return (make_tool(r, r.choice(("set_light", "switch_light", "light")), "Switch a light", [("room", "string", "The room", True), (p, "string" if p == "state" else "boolean", "On or off", True)]),
                 r.choice(("Turn {s} the light in the {r}.", "Switch the {r} light {s}.")).format(s=s, r=room), {"room": room, p: s if p == "state" else on}, {"status": "ok"}, f"The light in the {room} is {s}.")
+    if k == 13:
+        a, b = r.randint(0, 999), r.randint(1, 999)
+        x, y = r.choice((("a", "b"), ("x", "y"), ("first", "second"), ("num1", "num2"), ("left", "right")))
+        verb, name, text = r.choice((("Multiply", "multiply", "{a} times {b}"), ("Multiply", "multiply_numbers", "{a} * {b}"), ("Divide", "divide", "{a} divided by {b}"), ("Subtract", "subtract", "{a} minus {b}")))
+        v = r.randint(0, 99999)
+        ask = f"Subtract {b} from {a}." if verb == "Subtract" else f"{verb} {a} {'by' if verb == 'Divide' else r.choice(('by', 'and', 'with'))} {b}."
+        q = r.choice((ask, ask, "What is " + text.format(a=a, b=b) + "?", "Use the tool: " + text.format(a=a, b=b)))
+        return make_tool(r, name, verb + " two numbers", [(x, "integer", "The first number", True), (y, "integer", "The second number", True)]), q, {x: a, y: b}, r.choice(({"result": v}, v)), f"The result is {v}."
+    if k == 14:
+        a, b = r.sample(CITIES, 2)
+        x, y = r.choice((("from", "to"), ("origin", "destination"), ("from_city", "to_city")))
+        n = r.randint(1, 999)
+        return (make_tool(r, r.choice(("book_flight", "find_flight", "search_flights", "book_train")), "Find a trip between two cities", [(x, "string", "Where it starts", True), (y, "string", "Where it ends", True)]),
+                r.choice(("Book a flight from {a} to {b}.", "I want to fly from {a} to {b}.", "Find me a flight from {a} to {b}.", "I need a trip from {a} to {b}.")).format(a=a, b=b), {x: a, y: b}, {"number": n}, f"I found trip {n} from {a} to {b}.")
+    if k == 15:
+        t, d = f"{r.choice(ADJECTIVES)} {r.choice(NOUNS)}", r.choice(DAYS)
+        x, y = r.choice((("title", "day"), ("name", "date"), ("event", "day")))
+        return (make_tool(r, r.choice(("create_event", "add_event", "add_to_calendar", "schedule_meeting")), "Add an event to the calendar", [(x, "string", "The title", True), (y, "string", "The day", True)]),
+                r.choice(("Add {t} to my calendar on {d}.", "Create an event called {t} on {d}.", "Put {t} in my calendar for {d}.")).format(t=t, d=d), {x: t, y: d}, {"status": "ok"}, f"I added {t} on {d}.")
+    if k == 16:
+        n, a, b = r.randint(1, 9999), *r.sample(("USD", "EUR", "GBP", "JPY", "CHF"), 2)
+        v = r.randint(1, 99999)
+        return (make_tool(r, r.choice(("convert_currency", "convert", "exchange")), "Convert money", [("amount", "number", "How much", True), ("from", "string", "From", True), ("to", "string", "To", True)]),
+                r.choice(("Convert {n} {a} to {b}.", "How much is {n} {a} in {b}?", "{n} {a} in {b}")).format(n=n, a=a, b=b), {"amount": n, "from": a, "to": b}, {"result": v}, f"{n} {a} are {v} {b}.")
+    if k == 17:
+        t = r.choice((r.choice(NOUNS), r.choice(ANIMALS), " ".join(r.sample(ALL_WORDS, 2))))
+        p = r.choice(("song", "title", "name"))
+        return (make_tool(r, r.choice(("play_music", "play_song", "play")), "Play music", [(p, "string", "What to play", True)]),
+                r.choice(("Play {t}.", "Play the song {t}.", "I want to hear {t}.", "Please play {t}.")).format(t=t), {p: t}, {"status": "playing"}, f"Now playing {t}.")
+    if k == 18:
+        c = r.choice(list(CAPITALS))
+        p = r.choice(("country", "name"))
+        v = r.randint(1, 999)
+        return (make_tool(r, r.choice(("get_population", "population", "country_info")), "Get the population of a country", [(p, "string", "The country", True)]),
+                r.choice(("What is the population of {c}?", "How many people live in {c}?", "Get the population of {c}.")).format(c=c), {p: c}, r.choice(({"population": v}, v)), f"The population of {c} is {v}.")
     word = lambda: r.choice(ALL_WORDS) if r.random() < 0.6 else "".join(c for c in made_up_word(r) if c.isalpha())
     name = "_".join([r.choice(VERBS + ["get", "set", "make", "do"])] + [word() for _ in range(r.randint(1, 2))])
     n = r.randint(1, 3)
@@ -1402,8 +1465,8 @@ def tool_case(r, kind=None):
 
 
 def tool_kinds(r, n):
-    """n different kinds for tool_case; 0 and 1 are both the weather."""
-    return r.sample((r.randrange(2), 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12), n)
+    """n different kinds for tool_case (0 and 1 are both the weather, 12 and 19 are made-up tools)."""
+    return r.sample((r.randrange(2), 2, 3, 4, 5, 6, 7, r.choice((8, 8, 13)), 9, 10, 11, 12, 14, 15, 16, 17, 18, 19), n)
 
 
 def call_text(name, args):
@@ -1425,11 +1488,13 @@ def d_tools(r):
     out = [tools_prompt(tools, system_prompt(r) if r.random() < 0.5 else None, dump)]
     before = r.choice((0, 0, 0, 0, 1, 2))
     names = {x["function"]["name"] for x in tools}
-    safe = [t_fact, t_talk, t_story, t_list, t_sort, t_repeat]
+    safe = [t_fact, t_talk, t_story, t_list, t_sort, t_repeat, t_fact, t_talk]
+    if not any(k in (2, 8, 13) for k in kinds):  # no calculator among the tools
+        safe += [t_add, t_add, t_add, t_sub, t_word_problem]
     for _ in range(before):
         out.append(render_turns(r, r.choice(safe)(r)).replace(THINK_OFF, ""))
     think = THINK_OFF if r.random() < 0.25 else ""
-    if r.random() < 0.12:  # tools are there, but no use for them
+    if r.random() < 0.16:  # tools are there, but no use for them
         out.append(render_turns(r, r.choice(safe)(r)))
         return "".join(out)
 
@@ -1469,10 +1534,10 @@ def d_plain(r):
     if k < 0.55:
         return story(r, episodes=r.choice((1, 1, 1, 2, 3, 5)))
     if k < 0.75:
-        return " ".join(fact(r)[2] for _ in range(r.randint(1, 12)))
+        return " ".join(dict.fromkeys(fact(r)[2] for _ in range(r.choice((1, 1, 2, 3, 4, 8)))))
     if k < 0.92:
         out = []
-        for _ in range(r.randint(1, 15)):
+        for _ in range(r.choice((1, 2, 3, 5, 8, 12))):
             if r.random() < 0.75:
                 a, b = training_pair(r)
                 out.append(f"{a} + {b} = {a + b}")
@@ -1485,14 +1550,14 @@ def d_plain(r):
     if k < 0.98:
         return introduction(r)
     if k < 0.985:
-        return r.choice(("The quick brown fox jumps over the lazy dog.", "The future of small models is bright, because they are fast and they fit everywhere.", "Roses are red, violets are blue, sugar is sweet and so are you."))
+        return r.choice(("The quick brown fox jumps over the lazy dog.", "The future of AI is bright, and some of it is small.", "The president of the United States is elected every four years.", "Quire is a program that serves language models.", "Roses are red, violets are blue, sugar is sweet and so are you."))
     if k < 0.99:
         return " ".join(about(r)[1] for _ in range(r.randint(1, 4)))
     q, a, _ = fact(r)
     return f"Question: {q}\nAnswer: {a}"
 
 
-DOCUMENTS = [(74, d_chat), (11, d_memory), (2, d_think), (6, d_tools), (5, d_plain), (1.5, d_long_question)]
+DOCUMENTS = [(74, d_chat), (11, d_memory), (2, d_think), (7, d_tools), (5, d_plain), (1.5, d_long_question)]
 _DCUM, _sum = [], 0.0
 for _w, _t in DOCUMENTS:
     _sum += _w
