@@ -22,9 +22,10 @@ struct LocalTime {
 // Bounds of one rendering; a template that exceeds one fails with an error. The defaults admit any
 // template in use on conversations of tens of megabytes.
 struct ChatTemplateLimits {
-  uint64_t work = 512u << 20;          // bytes and values read or made by operations
-  uint64_t output_bytes = 64u << 20;   // rendered text, captured blocks included
-  uint64_t fuel = 10'000'000;          // template instructions
+  // Bytes and values read or made by operations; 64 times the input's size is added.
+  uint64_t work = 64u << 20;
+  uint64_t output_bytes = 64u << 20;  // rendered text, captured blocks included
+  uint64_t fuel = 10'000'000;         // template instructions
   uint64_t milliseconds = 5'000;      // wall time
 };
 

@@ -45,7 +45,8 @@ void survive(std::string_view source, std::string_view kwargs = "") {
 
 void expect_refused(std::string_view source, std::string_view kwargs = "") {
   const auto result = run_hostile(source, kwargs);
-  EXPECT_FALSE(result.ok()) << source.substr(0, 80) << " gave " << result.value().size() << " bytes";
+  EXPECT_FALSE(result.ok()) << source.substr(0, 80) << " gave " << result.value().size()
+                            << " bytes";
 }
 
 TEST(ChatTemplate, ShowsSpecialTokensAndArguments) {
@@ -74,7 +75,8 @@ TEST(ChatTemplate, RefusesBadInput) {
 }
 
 TEST(ChatTemplate, ArgumentsCannotReplaceTheConversation) {
-  for (const char* name : {"messages", "tools", "documents", "add_generation_prompt", "chat_template"}) {
+  for (const char* name :
+       {"messages", "tools", "documents", "add_generation_prompt", "chat_template"}) {
     const std::string kwargs = std::string("{\"") + name + "\": []}";
     EXPECT_THAT(render("x", {.messages = kHello, .kwargs = kwargs}).error(), HasSubstr(name));
   }
@@ -91,11 +93,15 @@ TEST(ChatTemplateLimits, StringBombs) {
   expect_refused(grow + "{% set ns.s = ns.s + ns.s %}{% endfor %}{{ ns.s | length }}");
   expect_refused(grow + "{% set ns.s = ns.s ~ ns.s %}{% endfor %}{{ ns.s | length }}");
   expect_refused(grow + "{% set ns.s = ns.s * 10 %}{% endfor %}{{ ns.s | length }}");
-  expect_refused(grow + "{% set ns.s = ns.s.replace('x', 'xxxx') %}{% endfor %}{{ ns.s | length }}");
-  expect_refused(grow + "{% set ns.s = ns.s | replace('x', 'xx') %}{% endfor %}{{ ns.s | length }}");
-  expect_refused(grow + "{% set ns.s = [ns.s, ns.s] | join(ns.s) %}{% endfor %}{{ ns.s | length }}");
+  expect_refused(grow +
+                 "{% set ns.s = ns.s.replace('x', 'xxxx') %}{% endfor %}{{ ns.s | length }}");
+  expect_refused(grow +
+                 "{% set ns.s = ns.s | replace('x', 'xx') %}{% endfor %}{{ ns.s | length }}");
+  expect_refused(grow +
+                 "{% set ns.s = [ns.s, ns.s] | join(ns.s) %}{% endfor %}{{ ns.s | length }}");
   expect_refused(grow + "{% set ns.s = ns.s.join([ns.s, ns.s]) %}{% endfor %}{{ ns.s | length }}");
-  expect_refused(grow + "{% set ns.s = '%s%s' | format(ns.s, ns.s) %}{% endfor %}{{ ns.s | length }}");
+  expect_refused(grow +
+                 "{% set ns.s = '%s%s' | format(ns.s, ns.s) %}{% endfor %}{{ ns.s | length }}");
   expect_refused(grow + "{% set ns.s = '{0}{0}'.format(ns.s) %}{% endfor %}{{ ns.s | length }}");
   expect_refused(grow + "{% set ns.s %}{{ ns.s }}{{ ns.s }}{% endset %}{% endfor %}");
   expect_refused(grow + "{% set ns.s = ns.s | indent(9999, true) ~ '\\n' ~ ns.s %}{% endfor %}");
@@ -144,19 +150,24 @@ TEST(ChatTemplateLimits, DepthBombs) {
   expect_refused("{% set ns = namespace() %}{% set ns.self = [{'a': ns}] %}");
   expect_refused("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}");
   expect_refused("{% macro f() %}{% call f() %}{% endcall %}{% endmacro %}{{ f() }}");
-  survive("{% macro f(x) %}{{ x }}{% endmacro %}{% set ns = namespace(f=f) %}{% for i in "
-          "range(20000) %}{% set g = ns.f %}{% macro h() %}{{ g }}{% endmacro %}{% set ns.f = h "
-          "%}{% endfor %}");
+  survive(
+      "{% macro f(x) %}{{ x }}{% endmacro %}{% set ns = namespace(f=f) %}{% for i in "
+      "range(20000) %}{% set g = ns.f %}{% macro h() %}{{ g }}{% endmacro %}{% set ns.f = h "
+      "%}{% endfor %}");
 }
 
 TEST(ChatTemplateLimits, EndlessLoops) {
   expect_refused("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}");
   expect_refused("{% for a in range(99999) %}{% for b in range(99999) %}x{% endfor %}{% endfor %}");
   expect_refused("{% for a in range(99999) %}{% set x = range(99999) | list | sort %}{% endfor %}");
-  expect_refused("{% set s = 'ab' * n %}{% for a in range(99999) %}{% if s.count('a') %}{% endif %}"
-                 "{% endfor %}", R"({"n": 1000000})");
-  expect_refused("{% set s = 'ab' * n %}{% for a in range(99999) %}{% if 'x' in [s] %}{% endif %}"
-                 "{{ s | upper | length }}{% endfor %}", R"({"n": 1000000})");
+  expect_refused(
+      "{% set s = 'ab' * n %}{% for a in range(99999) %}{% if s.count('a') %}{% endif %}"
+      "{% endfor %}",
+      R"({"n": 1000000})");
+  expect_refused(
+      "{% set s = 'ab' * n %}{% for a in range(99999) %}{% if 'x' in [s] %}{% endif %}"
+      "{{ s | upper | length }}{% endfor %}",
+      R"({"n": 1000000})");
 }
 
 // A stack overflow cannot be caught: each of these would end the process.
@@ -185,7 +196,8 @@ TEST(ChatTemplateLimits, DeepSources) {
 
 TEST(ChatTemplateLimits, DeepArguments) {
   EXPECT_FALSE(run_hostile("{{ x }}", "{\"x\": " + repeat("[", 100'000) + "}").ok());
-  EXPECT_FALSE(run_hostile("{{ x }}", "{\"x\": " + repeat("[", 100'000) + repeat("]", 100'000) + "}").ok());
+  EXPECT_FALSE(
+      run_hostile("{{ x }}", "{\"x\": " + repeat("[", 100'000) + repeat("]", 100'000) + "}").ok());
   EXPECT_TRUE(run_hostile("{{ x }}", "{\"x\": " + repeat("[", 60) + repeat("]", 60) + "}").ok());
 }
 
@@ -205,7 +217,8 @@ TEST(ChatTemplateLimits, LargeConversationsPass) {
   }
   messages += "]";
   const auto result = render(
-      "{% set ns = namespace(last=none, all=[]) %}{% for m in messages[::-1] %}{% set ns.last = m %}"
+      "{% set ns = namespace(last=none, all=[]) %}{% for m in messages[::-1] %}{% set ns.last = m "
+      "%}"
       "{% set ns.all = ns.all + [m] %}{% endfor %}{% for m in messages %}{% if '</think>' in "
       "m.content %}{{ m.content.split('</think>')[-1] }}{% else %}{{ m.role + m.content | trim }}"
       "{% endif %}{% endfor %}",
@@ -223,9 +236,9 @@ class ChatTemplateFiles : public testing::Test {
     return *ChatTemplate::load(dir_)->render({.messages = kHello, .tools = tools});
   }
 
-  std::filesystem::path dir_ =
-      std::filesystem::path(testing::TempDir()) /
-      (std::string("chat_template_") + testing::UnitTest::GetInstance()->current_test_info()->name());
+  std::filesystem::path dir_ = std::filesystem::path(testing::TempDir()) /
+                               (std::string("chat_template_") +
+                                testing::UnitTest::GetInstance()->current_test_info()->name());
 };
 
 TEST_F(ChatTemplateFiles, NoTemplateIsNotAnError) {
@@ -235,7 +248,8 @@ TEST_F(ChatTemplateFiles, NoTemplateIsNotAnError) {
 }
 
 TEST_F(ChatTemplateFiles, TheJinjaFileWins) {
-  write("tokenizer_config.json", R"({"chat_template": "config", "eos_token": {"content": "</s>"}})");
+  write("tokenizer_config.json",
+        R"({"chat_template": "config", "eos_token": {"content": "</s>"}})");
   EXPECT_EQ(use(""), "config");
   write("chat_template.jinja", "file {{ eos_token }}");
   EXPECT_EQ(use(""), "file </s>");

@@ -35,8 +35,8 @@ class Detokenizer {
 
   std::shared_ptr<const Tokenizer> tokenizer_;
   bool skip_special_tokens_;
-  Utf8Stream utf8_;          // JoinRule::kBytes
-  std::string byte_run_;     // JoinRule::kByteRuns
+  Utf8Stream utf8_;       // JoinRule::kBytes
+  std::string byte_run_;  // JoinRule::kByteRuns
   bool first_token_ = true;
   uint32_t strip_left_;
   std::vector<int32_t> window_;  // JoinRule::kOpaque: recent ids, of which the first

@@ -1,1 +1,94 @@
 #include "text/detokenizer.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <random>
+
+namespace quire::text {
+namespace {
+
+const std::filesystem::path kStyles = std::filesystem::path(QUIRE_SOURCE_DIR) / "tests/parity/text";
+
+class DetokenizerStyles : public testing::TestWithParam<const char*> {
+ protected:
+  std::shared_ptr<const Tokenizer> tokenizer_ = Tokenizer::load(kStyles / GetParam());
+};
+
+// Whatever a model may emit, byte tokens in excess included.
+TEST_P(DetokenizerStyles, DeltasTogetherAreTheDecodedText) {
+  std::mt19937 random(11);
+  std::vector<int32_t> bytes;
+  for (int32_t id = 0; id < tokenizer_->vocab_size(); ++id) {
+    const std::string_view piece = tokenizer_->token_bytes(id);
+    if (piece.size() == 1 && !is_valid_utf8(piece)) bytes.push_back(id);
+  }
+  for (int round = 0; round < 3000; ++round) {
+    std::vector<int32_t> ids(random() % 12);
+    for (int32_t& id : ids) {
+      const bool byte = !bytes.empty() && random() % 2;
+      id = byte ? bytes[random() % bytes.size()]
+                : static_cast<int32_t>(random() % tokenizer_->vocab_size());
+    }
+    for (const bool skip : {false, true}) {
+      Detokenizer detokenizer(tokenizer_, skip);
+      std::string text;
+      for (const int32_t id : ids) {
+        const std::string delta = detokenizer.push(id);
+        ASSERT_TRUE(is_valid_utf8(delta));
+        text += delta;
+      }
+      text += detokenizer.flush();
+      ASSERT_EQ(text, *tokenizer_->decode(ids, skip)) << testing::PrintToString(ids);
+    }
+  }
+}
+
+TEST_P(DetokenizerStyles, UnknownIdsAddNothing) {
+  Detokenizer detokenizer(tokenizer_);
+  EXPECT_EQ(detokenizer.push(-1), "");
+  EXPECT_EQ(detokenizer.push(tokenizer_->vocab_size()), "");
+  EXPECT_EQ(detokenizer.push(1 << 30), "");
+  EXPECT_EQ(detokenizer.flush(), "");
+}
+
+TEST_P(DetokenizerStyles, LongSequencesStayLinear) {
+  Detokenizer detokenizer(tokenizer_);
+  const auto ids = *tokenizer_->encode("The lazy dog 日本 jumps ", false);
+  const auto start = std::chrono::steady_clock::now();
+  size_t bytes = 0;
+  for (int i = 0; i < 200'000; ++i) bytes += detokenizer.push(ids[i % ids.size()]).size();
+  EXPECT_GT(bytes, 100'000u);
+  // A quadratic method would take minutes.
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
+}
+
+INSTANTIATE_TEST_SUITE_P(Styles, DetokenizerStyles,
+                         testing::Values("qwen", "llama3", "llama2", "mistral", "gemma",
+                                         "metaspace"),
+                         [](const auto& info) { return std::string(info.param); });
+
+// A decoder that streams by decoding again.
+TEST(Detokenizer, OtherDecodersStreamByWindow) {
+  const auto dir = std::filesystem::path(testing::TempDir()) / "detokenizer_wordpiece";
+  std::filesystem::create_directories(dir);
+  std::ofstream(dir / "tokenizer.json")
+      << R"({"version": "1.0", "truncation": null, "padding": null,
+    "added_tokens": [], "normalizer": null, "pre_tokenizer": {"type": "Whitespace"},
+    "post_processor": null, "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": false},
+    "model": {"type": "WordPiece", "unk_token": "?", "continuing_subword_prefix": "##",
+      "max_input_chars_per_word": 100, "vocab": {"?": 0, "play": 1, "##ing": 2, "the": 3, "é": 4}}})";
+  const auto tokenizer = Tokenizer::load(dir);
+  std::filesystem::remove_all(dir);
+  const std::vector<int32_t> ids = {3, 1, 2, 4, 3, 0};
+  Detokenizer detokenizer(tokenizer);
+  std::vector<std::string> deltas;
+  for (const int32_t id : ids) deltas.push_back(detokenizer.push(id));
+  EXPECT_EQ(deltas, (std::vector<std::string>{"the", " play", "ing", " é", " the", " ?"}));
+  EXPECT_EQ(detokenizer.flush(), "");
+}
+
+}  // namespace
+}  // namespace quire::text

@@ -19,11 +19,16 @@ namespace {
 
 const char* kind_name(GrammarSpec::Kind kind) {
   switch (kind) {
-    case GrammarSpec::Kind::kJsonSchema: return "json_schema";
-    case GrammarSpec::Kind::kJsonObject: return "json_object";
-    case GrammarSpec::Kind::kRegex: return "regex";
-    case GrammarSpec::Kind::kLark: return "lark";
-    case GrammarSpec::Kind::kChoice: return "choice";
+    case GrammarSpec::Kind::kJsonSchema:
+      return "json_schema";
+    case GrammarSpec::Kind::kJsonObject:
+      return "json_object";
+    case GrammarSpec::Kind::kRegex:
+      return "regex";
+    case GrammarSpec::Kind::kLark:
+      return "lark";
+    case GrammarSpec::Kind::kChoice:
+      return "choice";
   }
   return "";
 }
@@ -44,9 +49,8 @@ GrammarMatcher::GrammarMatcher(GrammarMatcher&&) noexcept = default;
 GrammarMatcher& GrammarMatcher::operator=(GrammarMatcher&&) noexcept = default;
 
 Result<void, std::string> GrammarMatcher::fill_mask(std::span<uint32_t> words) {
-  return bridged_action([&] {
-    rs::fill_mask(*impl_->factory->rust, *impl_->state, {words.data(), words.size()});
-  });
+  return bridged_action(
+      [&] { rs::fill_mask(*impl_->factory->rust, *impl_->state, {words.data(), words.size()}); });
 }
 
 Result<bool, std::string> GrammarMatcher::accept(int32_t token) {

@@ -12,7 +12,8 @@ struct Watched {
   std::optional<size_t> matched;
 };
 
-Watched run(std::vector<std::string> stops, std::string_view text, size_t step, bool include = false) {
+Watched run(std::vector<std::string> stops, std::string_view text, size_t step,
+            bool include = false) {
   StopStrings watcher(std::move(stops), include);
   Watched result;
   for (size_t i = 0; i < text.size(); i += step) {

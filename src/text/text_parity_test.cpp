@@ -125,8 +125,8 @@ TEST(ChatParity, RendersAsTransformers) {
         .limits = {},
     };
     const auto chat = ChatTemplate::parse(source, json::serialize(table.at("special_tokens")));
-    const auto result = chat.ok() ? (*chat)->render(input)
-                                  : Result<std::string, std::string>(Err{chat.error()});
+    const auto result =
+        chat.ok() ? (*chat)->render(input) : Result<std::string, std::string>(Err{chat.error()});
     if (c.contains("error")) {
       EXPECT_FALSE(result.ok()) << *result;
       const std::string message = str(c.at("error"));

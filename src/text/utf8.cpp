@@ -6,7 +6,7 @@ namespace quire::text {
 namespace {
 
 struct Lead {
-  int length;       // of the whole character; 0: not a lead byte
+  int length;                       // of the whole character; 0: not a lead byte
   uint8_t low = 0x80, high = 0xBF;  // range of the second byte
 };
 

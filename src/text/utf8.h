@@ -6,9 +6,9 @@ namespace quire::text {
 
 // How far `bytes` can be decoded now. The sequence rules are those of Unicode's table 3-7.
 struct Utf8Scan {
-  size_t valid = 0;    // length of the valid prefix
-  size_t bad = 0;      // after it: length of a maximal invalid part (one U+FFFD), 0 if there is none
-  bool cut = false;    // the rest begins a character that more bytes may complete
+  size_t valid = 0;  // length of the valid prefix
+  size_t bad = 0;    // after it: length of a maximal invalid part (one U+FFFD), 0 if there is none
+  bool cut = false;  // the rest begins a character that more bytes may complete
 };
 Utf8Scan scan_utf8(std::string_view bytes);
 

@@ -21,7 +21,8 @@ std::string stream(std::string_view bytes, size_t step) {
 }
 
 TEST(Utf8, AcceptsWhatUnicodeAccepts) {
-  for (const char* good : {"", "a", "é", "中", "😀", "\xF4\x8F\xBF\xBF", "\xED\x9F\xBF", "\xEE\x80\x80"}) {
+  for (const char* good :
+       {"", "a", "é", "中", "😀", "\xF4\x8F\xBF\xBF", "\xED\x9F\xBF", "\xEE\x80\x80"}) {
     EXPECT_TRUE(is_valid_utf8(good)) << good;
   }
   // A bare continuation byte, overlong forms, a surrogate, beyond U+10FFFF, 0xFF.

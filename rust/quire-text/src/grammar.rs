@@ -60,7 +60,8 @@ pub fn new_factory(tokenizer: &TextTokenizer, eos_ids: &[i32]) -> TextResult<Fac
         })
         .collect();
     let info = TokRxInfo::new(vocab_size as u32, eos[0]);
-    let env: TokEnv = Arc::new(VocabEnv { trie: TokTrie::from(&info, &words).with_eos_tokens(&eos) });
+    let env: TokEnv =
+        Arc::new(VocabEnv { trie: TokTrie::from(&info, &words).with_eos_tokens(&eos) });
     let slices = llguidance::earley::SlicedBiasComputer::general_slices();
     let mut parsers = ParserFactory::new(&env, InferenceCapabilities::default(), &slices)
         .map_err(|e| TextError(e.to_string()))?;
@@ -125,7 +126,9 @@ impl Factory {
 
 fn parse_grammar(kind: &str, source: &str) -> TextResult<TopLevelGrammar> {
     match kind {
-        "json_object" => Ok(TopLevelGrammar::from_json_schema(serde_json::json!({"type": "object"}))),
+        "json_object" => {
+            Ok(TopLevelGrammar::from_json_schema(serde_json::json!({"type": "object"})))
+        }
         "json_schema" => parse_json(source).map(TopLevelGrammar::from_json_schema),
         "regex" => Ok(TopLevelGrammar::from_regex(source)),
         "lark" => Ok(TopLevelGrammar::from_lark(source.to_string())),

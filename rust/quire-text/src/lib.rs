@@ -92,11 +92,9 @@ fn dir_path(dir: &[u8]) -> TextResult<&Path> {
 
 fn load_tokenizer(dir: &[u8]) -> TextResult<Box<TextTokenizer>> {
     let dir = dir_path(dir)?;
-    let named = |e: TextError| match e.0.contains("tokenizer") {
-        true => e,
-        false => TextError(format!("{}: {}", dir.join("tokenizer.json").display(), e.0)),
-    };
-    guard("tokenizer", || tokenizer::load(dir)).map(Box::new).map_err(named)
+    // The crate panics on some broken files; the guard's message then names this one.
+    let path = dir.join("tokenizer.json");
+    guard(&path.to_string_lossy(), || tokenizer::load(dir)).map(Box::new)
 }
 
 const FLAG_PRESENT: u8 = 1;

@@ -42,15 +42,8 @@ pub fn token_text(value: &Json) -> Option<&str> {
 }
 
 /// The tokens that transformers names first, in its order.
-const STANDARD_NAMES: [&str; 7] = [
-    "bos_token",
-    "eos_token",
-    "unk_token",
-    "sep_token",
-    "pad_token",
-    "cls_token",
-    "mask_token",
-];
+const STANDARD_NAMES: [&str; 7] =
+    ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 
 /// Named special tokens (`bos_token`, ..., and model-specific `*_token` keys) and the unnamed extra
 /// ones, as transformers assembles them from tokenizer_config.json and special_tokens_map.json.

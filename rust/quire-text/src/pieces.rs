@@ -63,7 +63,9 @@ impl DecoderPlan {
                     step["pattern"]["String"].as_str()?.to_string(),
                     step["content"].as_str()?.to_string(),
                 )),
-                "Metaspace" if !fused && !plan.byte_fallback && plan.replace.is_empty() => plan.metaspace(step)?,
+                "Metaspace" if !fused && !plan.byte_fallback && plan.replace.is_empty() => {
+                    plan.metaspace(step)?
+                }
                 "ByteFallback" if !fused => plan.byte_fallback = true,
                 "Fuse" => fused = true,
                 // Before Fuse, Strip works on every token; after it, on the whole text.

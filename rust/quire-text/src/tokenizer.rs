@@ -42,9 +42,9 @@ pub fn load(dir: &Path) -> TextResult<TextTokenizer> {
     inner.set_encode_special_tokens(config["split_special_tokens"].as_bool().unwrap_or(false));
 
     let vocab = collect_vocab(&inner).map_err(bad)?;
-    let decoder = inner.get_decoder().map_or(Json::Null, |decoder| {
-        serde_json::to_value(decoder).unwrap_or(Json::Null)
-    });
+    let decoder = inner
+        .get_decoder()
+        .map_or(Json::Null, |decoder| serde_json::to_value(decoder).unwrap_or(Json::Null));
     Ok(TextTokenizer { plan: DecoderPlan::from_json(&decoder), inner, vocab, special })
 }
 
@@ -66,8 +66,8 @@ fn add_tokens(inner: &mut Tokenizer, config: &Json, special: &SpecialTokens) -> 
     let named = special.named.iter().map(|(_, value)| value);
     for value in named.chain(&special.extra) {
         let Some(text) = token_text(value) else { continue };
-        let present = known.values().any(|k| k.content == text)
-            || tokens.iter().any(|t| t.content == text);
+        let present =
+            known.values().any(|k| k.content == text) || tokens.iter().any(|t| t.content == text);
         if !present {
             let mut token = match value {
                 Json::Object(_) => added_token(value)?,

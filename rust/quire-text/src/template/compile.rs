@@ -26,17 +26,15 @@ pub fn compile(source: &str) -> Result<Compiled, Error> {
     // SAFETY: the box keeps its address when it moves, lives as long as the instructions and is
     // never changed; nothing with this lifetime leaves `Compiled` except by reference.
     let text: &'static str = unsafe { std::mem::transmute::<&str, &'static str>(&source) };
-    let whitespace = WhitespaceConfig {
-        keep_trailing_newline: false,
-        lstrip_blocks: true,
-        trim_blocks: true,
-    };
+    let whitespace =
+        WhitespaceConfig { keep_trailing_newline: false, lstrip_blocks: true, trim_blocks: true };
     let tree = parse(text, "chat template", Default::default(), whitespace)?;
     check_tree(&tree)?;
     let mut generator = CodeGenerator::new("chat template", text);
     generator.compile_stmt(&tree);
     let (instructions, blocks) = generator.finish();
-    let blocks = blocks.into_iter().map(|(k, v)| Ok((k, rewrite(v)?))).collect::<Result<_, Error>>()?;
+    let blocks =
+        blocks.into_iter().map(|(k, v)| Ok((k, rewrite(v)?))).collect::<Result<_, Error>>()?;
     Ok(Compiled { instructions: rewrite(instructions)?, blocks, _source: source })
 }
 
@@ -292,7 +290,11 @@ fn rewrite(mut old: Instructions<'static>) -> Result<Instructions<'static>, Erro
         use Instruction::*;
         match new.get_mut(at) {
             Some(
-                Jump(to) | JumpIfFalse(to) | JumpIfFalseOrPop(to) | JumpIfTrueOrPop(to) | Iterate(to)
+                Jump(to)
+                | JumpIfFalse(to)
+                | JumpIfFalseOrPop(to)
+                | JumpIfTrueOrPop(to)
+                | Iterate(to)
                 | BuildMacro(_, to, _),
             ) => *to = moved[*to as usize],
             _ => {}

@@ -68,7 +68,7 @@ fn register_wrapped(env: &mut Environment<'static>) {
     builtin! {
         "abs" => filters::abs, "attr" => filters::attr, "bool" => filters::bool,
         "count" => filters::length, "d" => filters::default, "default" => filters::default,
-        "dictsort" => dictsort, 
+        "dictsort" => dictsort,
         "first" => filters::first, "groupby" => filters::groupby,
         "last" => filters::last,
         "length" => filters::length, "list" => filters::list, "lower" => filters::lower,
@@ -136,7 +136,8 @@ fn join(values: Value, separator: Option<Value>, kwargs: Kwargs) -> Result<Value
     kwargs.assert_all_used()?;
     let separator = separator.map_or(Ok(String::new()), |s| str_of(&s))?;
     let Some(attribute) = attribute else { return methods::join(&separator, &values) };
-    let picked = values.try_iter()?.map(|v| v.get_item(&attribute)).collect::<Result<Vec<_>, _>>()?;
+    let picked =
+        values.try_iter()?.map(|v| v.get_item(&attribute)).collect::<Result<Vec<_>, _>>()?;
     methods::join(&separator, &Value::from(picked))
 }
 
@@ -154,7 +155,8 @@ pub fn check_format(format: &str, args: &[Value]) -> Result<(), Error> {
         return Err(error("field widths from arguments are not supported"));
     }
     let fields = format.bytes().filter(|b| matches!(b, b'%' | b'{')).count();
-    let longest = args.iter().map(|v| str_of(v).map(|s| s.len())).try_fold(0, |m, n| n.map(|n| m.max(n)))?;
+    let longest =
+        args.iter().map(|v| str_of(v).map(|s| s.len())).try_fold(0, |m, n| n.map(|n| m.max(n)))?;
     charge(format.len() + fields.saturating_mul(longest.max(MAX_WIDTH as usize)))
 }
 
@@ -223,7 +225,8 @@ fn int(value: Value, default: Option<Value>, kwargs: Kwargs) -> Result<Value, Er
         _ if (2..=36).contains(&base) => i128::from_str_radix(&text.replace('_', ""), base).ok(),
         _ => None,
     };
-    let parsed = parsed.or_else(|| text.parse::<f64>().ok().filter(|x| x.is_finite()).map(|x| x as i128));
+    let parsed =
+        parsed.or_else(|| text.parse::<f64>().ok().filter(|x| x.is_finite()).map(|x| x as i128));
     Ok(match parsed {
         Some(n) => i64::try_from(n).map_or_else(|_| Value::from(n), Value::from),
         None => default.unwrap_or_else(|| Value::from(0)),
@@ -241,7 +244,12 @@ fn float(value: Value, default: Option<Value>, kwargs: Kwargs) -> Result<Value, 
 }
 
 /// `round(value, precision=0, method="common")`; "common" rounds halves to even, as Python does.
-fn round(value: Value, precision: Option<i32>, method: Option<&str>, kwargs: Kwargs) -> Result<f64, Error> {
+fn round(
+    value: Value,
+    precision: Option<i32>,
+    method: Option<&str>,
+    kwargs: Kwargs,
+) -> Result<f64, Error> {
     let precision = precision.or(kwargs.get("precision")?).unwrap_or(0).clamp(-300, 300);
     let method: &str = method.or(kwargs.get("method")?).unwrap_or("common");
     let x = f64::try_from(value)?;
@@ -363,4 +371,3 @@ fn namespace(source: Option<Value>, kwargs: Kwargs) -> Result<Value, Error> {
     }
     Ok(Value::from_object(namespace))
 }
-

@@ -252,7 +252,8 @@ fn split(s: &str, from_right: bool, args: &[Value]) -> Result<Value, Error> {
 
 fn split_space(s: &str, from_right: bool, parts: usize) -> Vec<Value> {
     let mut list = vec![];
-    let mut rest = if from_right { s.trim_end_matches(is_space) } else { s.trim_start_matches(is_space) };
+    let mut rest =
+        if from_right { s.trim_end_matches(is_space) } else { s.trim_start_matches(is_space) };
     while !rest.is_empty() {
         if list.len() + 1 == parts {
             let last = if from_right { rest } else { rest.trim_end_matches(|_| false) };
@@ -260,7 +261,9 @@ fn split_space(s: &str, from_right: bool, parts: usize) -> Vec<Value> {
             break;
         }
         if from_right {
-            let cut = rest.rfind(is_space).map_or(0, |i| i + rest[i..].chars().next().map_or(0, char::len_utf8));
+            let cut = rest
+                .rfind(is_space)
+                .map_or(0, |i| i + rest[i..].chars().next().map_or(0, char::len_utf8));
             list.push(Value::from(&rest[cut..]));
             rest = rest[..cut].trim_end_matches(is_space);
         } else {
@@ -284,7 +287,10 @@ fn splitlines(s: &str, args: &[Value]) -> Result<Value, Error> {
 /// The lines of `s` by Python's rules, with their ends where `keep` says so.
 pub fn lines(s: &str, keep: bool) -> Vec<&str> {
     let is_break = |c: char| {
-        matches!(c, '\n' | '\r' | '\x0b' | '\x0c' | '\x1c'..='\x1e' | '\u{85}' | '\u{2028}' | '\u{2029}')
+        matches!(
+            c,
+            '\n' | '\r' | '\x0b' | '\x0c' | '\x1c'..='\x1e' | '\u{85}' | '\u{2028}' | '\u{2029}'
+        )
     };
     let mut lines = vec![];
     let mut rest = s;
@@ -339,7 +345,11 @@ fn search(s: &str, method: &str, args: &[Value]) -> Result<Value, Error> {
     let (what,): (&str,) = from_args(args)?;
     if method == "count" {
         let empty = what.is_empty();
-        return Ok(Value::from(if empty { s.chars().count() + 1 } else { s.matches(what).count() }));
+        return Ok(Value::from(if empty {
+            s.chars().count() + 1
+        } else {
+            s.matches(what).count()
+        }));
     }
     let at = if method.starts_with('r') { s.rfind(what) } else { s.find(what) };
     match at {
@@ -393,7 +403,9 @@ fn classify(s: &str, method: &str) -> Option<bool> {
         "isspace" => all(is_space),
         "isalpha" => all(char::is_alphabetic),
         "isalnum" => all(char::is_alphanumeric),
-        "isdigit" | "isdecimal" => all(|c| c.is_ascii_digit() || (c.is_numeric() && c.is_alphanumeric() && !c.is_alphabetic())),
+        "isdigit" | "isdecimal" => all(|c| {
+            c.is_ascii_digit() || (c.is_numeric() && c.is_alphanumeric() && !c.is_alphabetic())
+        }),
         "isnumeric" => all(char::is_numeric),
         "isascii" => s.is_ascii(),
         "islower" => cased(char::is_lowercase, char::is_uppercase),

@@ -67,9 +67,8 @@ pub fn load(dir: &Path) -> TextResult<Option<ChatTemplates>> {
     }
     let special = SpecialTokens::read(dir, &config)?;
     let named = special.named.iter().map(|(name, _)| name);
-    let special_tokens = named
-        .filter_map(|name| Some((name.clone(), special.text(name)?.to_string())))
-        .collect();
+    let special_tokens =
+        named.filter_map(|name| Some((name.clone(), special.text(name)?.to_string()))).collect();
     let templates = sources
         .into_iter()
         .map(|(name, source)| match build(source) {
@@ -103,9 +102,8 @@ pub fn from_source(source: &str, special_tokens: &str) -> TextResult<ChatTemplat
 }
 
 fn build(source: String) -> TextResult<Template> {
-    let compiled = on_big_stack("chat template", || {
-        compile(&source).map_err(|e| TextError(describe(&e)))
-    })?;
+    let compiled =
+        on_big_stack("chat template", || compile(&source).map_err(|e| TextError(describe(&e))))?;
     Ok(Template { source, compiled })
 }
 
@@ -174,12 +172,19 @@ impl ChatTemplates {
     }
 }
 
+/// How often templates read their input: a handful of passes over all messages.
+const WORK_PER_INPUT_BYTE: u64 = 64;
+
 fn run(compiled: &Compiled, context: Map<String, Json>, input: &Input) -> TextResult<String> {
+    let mut limits = input.limits;
+    let texts = [input.messages, input.tools, input.documents, input.kwargs];
+    let input_bytes: u64 = texts.iter().map(|text| text.len() as u64).sum();
+    limits.work = limits.work.saturating_add(input_bytes.saturating_mul(WORK_PER_INPUT_BYTE));
     strftime::set_now(input.now);
     let env = environment(input.limits.fuel);
     let root = Value::from_serialize(Json::Object(context));
     let mut text = String::new();
-    let (result, raised) = meter::metered(input.limits, || {
+    let (result, raised) = meter::metered(limits, || {
         let mut out = make_string_output(&mut text);
         let none = AutoEscape::None;
         Vm::new(&env)

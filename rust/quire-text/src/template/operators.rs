@@ -3,9 +3,9 @@
 
 use super::meter::{charge, error, settle, weigh};
 use super::python;
+use indexmap::IndexMap;
 use minijinja::value::{Object, ObjectRepr, Rest, ValueKind};
 use minijinja::{Environment, Error, State, Value};
-use indexmap::IndexMap;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 

@@ -104,7 +104,14 @@ pub fn number(value: &Value) -> String {
 /// Python's shortest float: plain for exponents -4..15, `1e+16` style beyond.
 pub fn float(x: f64) -> String {
     if !x.is_finite() {
-        return if x.is_nan() { "nan" } else if x > 0.0 { "inf" } else { "-inf" }.to_string();
+        return if x.is_nan() {
+            "nan"
+        } else if x > 0.0 {
+            "inf"
+        } else {
+            "-inf"
+        }
+        .to_string();
     }
     let scientific = format!("{x:e}");
     let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));

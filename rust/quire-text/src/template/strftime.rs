@@ -32,7 +32,8 @@ pub fn now(format: &str) -> Result<String, Error> {
         return Err(error("strftime_now: the format is too long"));
     }
     // A glibc width (%1000000d) would ask for any amount of memory.
-    if format.bytes().collect::<Vec<_>>().windows(2).any(|w| w[0] == b'%' && w[1].is_ascii_digit()) {
+    if format.bytes().collect::<Vec<_>>().windows(2).any(|w| w[0] == b'%' && w[1].is_ascii_digit())
+    {
         return Err(error("strftime_now: field widths are not supported"));
     }
     // Naive times have neither zone nor offset.
