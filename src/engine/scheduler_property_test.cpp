@@ -76,6 +76,10 @@ class Player {
         abort(random);
       } else if (kind == 5 && random() % 4 == 0) {
         fail_device();
+      } else if (kind == 6 && random() % 8 == 0) {
+        scheduler_.drop_prefix_cache();  // somebody asked for it, with a step in flight
+      } else if (kind == 7 && random() % 2 == 0) {
+        add_slow_prefill(random);
       } else {
         step(random() % 3 != 0);
       }
@@ -99,33 +103,58 @@ class Player {
     std::vector<int32_t> tokens;
   };
 
+  // Half of the prompts are short: they are admitted together, grow, and run out of blocks.
   template <class Random>
   void add(Random& random) {
-    auto sequence = std::make_shared<Sequence>();
-    Request& request = sequence->request;
-    // Prompts share prefixes: a stem of one of two texts, then a tail over a tiny alphabet.
     const auto longest = static_cast<uint64_t>(scenario_.max_model_len);
-    // Half of them short: they are admitted together, grow, and run out of blocks.
-    const uint64_t length =
-        1 + random() % (random() % 2 == 0 ? longest : std::min<uint64_t>(longest, 6));
+    const uint64_t shortest = std::min<uint64_t>(longest, 6);
+    Request request = make_request(random, 1 + random() % (random() % 2 == 0 ? longest : shortest));
+    if (random() % 8 == 0) request.sampling.max_tokens = 0;
+    if (random() % 8 == 0) request.sampling.prompt_logprobs = 0;
+    submit(std::move(request), random() % 4 == 0 ? "other" : "");
+  }
+
+  // A short request that decodes for long, then a long prompt that goes before it: the prompt's
+  // last chunks take the blocks of a sequence that has its row in the plan already.
+  template <class Random>
+  void add_slow_prefill(Random& random) {
+    const auto longest = static_cast<uint64_t>(scenario_.max_model_len);
+    Request decoding = make_request(random, 1);
+    decoding.sampling.max_tokens = scenario_.max_model_len;
+    decoding.sampling.ignore_eos = true;
+    decoding.priority = 3;
+    submit(std::move(decoding), "");
+    step(true);
+    Request prefill = make_request(random, longest - longest / 8);
+    prefill.priority = -1;
+    submit(std::move(prefill), "");
+  }
+
+  // Prompts share prefixes: a stem of one of two texts, then a tail over a tiny alphabet.
+  template <class Random>
+  Request make_request(Random& random, uint64_t length) {
+    Request request;
     const auto text = static_cast<int32_t>(2 + random() % 2);
     const uint64_t stem = random() % 3 == 0 ? length : random() % (length + 1);
     for (uint64_t i = 0; i < length; ++i) {
       request.prompt.push_back(i < stem ? text : static_cast<int32_t>(2 + random() % 3));
     }
-    request.sampling.max_tokens = random() % 8 == 0 ? 0 : 1 + random() % longest;
+    request.sampling.max_tokens = 1 + static_cast<int64_t>(random() % scenario_.max_model_len);
     request.sampling.ignore_eos = random() % 2 == 0;
     if (random() % 3 == 0) request.sampling.stop_token_ids = {1, 5};
-    if (random() % 8 == 0) request.sampling.prompt_logprobs = 0;
-    const std::string salt = random() % 4 == 0 ? "other" : "";
-    request.cache_salt = fault_ == Fault::kIgnoredSalt ? "" : salt;
     request.priority = static_cast<int32_t>(random() % 3);
+    return request;
+  }
 
+  void submit(Request request, const std::string& salt) {
+    auto sequence = std::make_shared<Sequence>();
     sequence->id = ++last_id_;
     sequence->tokens = request.prompt;
-    sequence->prompt_len = static_cast<int64_t>(length);
+    sequence->prompt_len = static_cast<int64_t>(request.prompt.size());
+    request.cache_salt = fault_ == Fault::kIgnoredSalt ? "" : salt;
     device_.set_salt(sequence->id, salt);
     live_[sequence->id] = {sequence, run_alone(request, salt, scenario_.max_model_len)};
+    sequence->request = std::move(request);
     scheduler_.add(std::move(sequence));
   }
 

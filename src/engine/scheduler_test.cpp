@@ -297,6 +297,15 @@ TEST_F(SchedulerTest, DroppedCacheRecomputesWhatRuns) {
   EXPECT_THAT(items(plan()), ElementsAre("1:0+6!"));
 }
 
+TEST_F(SchedulerTest, DroppingTheCacheKeepsTheTokenInFlight) {
+  const auto a = add({1, 1, 1, 1, 2});
+  const StepPlan in_flight = plan();
+  scheduler().drop_prefix_cache();
+  EXPECT_TRUE(plan().empty());  // a has to wait for its token, or it would be computed without it
+  commit(in_flight, {7});
+  EXPECT_THAT(items(plan()), ElementsAre("1:0+6!"));
+}
+
 // -- when blocks run out -------------------------------------------------------------------------
 
 TEST_F(SchedulerTest, LastArrivedIsPreemptedAndResumesFromTheCache) {
