@@ -111,9 +111,9 @@ def secret_words(r):
 
 
 def secret_words_far(r):
-    """The word is told about 1,000 to 1,600 tokens before it is asked for."""
+    """The word is told about 1,000 to 1,800 tokens before it is asked for."""
     w = evaluation_word(r)
-    n = r.randint(650, 1000)
+    n = r.randint(850, 1450)
     out, count = [], 0
     while count < n:
         s = g.one_sentence(r)
