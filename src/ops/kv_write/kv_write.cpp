@@ -49,8 +49,8 @@ PagedKv kv_write(const Context& context, const mx::array& k, const mx::array& v,
     copy_rows(*pool, *layout, in[3], out[1]);
   };
   auto outputs =
-      launch_kernel(context, {.op = "kv_write", .kernel = "cpu", .run = kernel, .alias = {2, 3}},
-                    {kv.k.shape(), kv.v.shape()}, {kv.k.dtype(), kv.v.dtype()}, {k, v, kv.k, kv.v});
+      launch_kernel(context, {.op = "kv_write", .kernel = "cpu", .run = kernel, .alias = {0, 1}},
+                    {kv.k.shape(), kv.v.shape()}, {kv.k.dtype(), kv.v.dtype()}, {kv.k, kv.v, k, v});
   return {.k = outputs[0], .v = outputs[1]};
 }
 
