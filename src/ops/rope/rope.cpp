@@ -18,6 +18,10 @@ RopeKernelParams checked_params(const mx::array& x, const BatchLayout& layout,
   if (x.shape(2) < table.rotary_dim)
     throw std::invalid_argument("rope: x has shape " + shape_string(x) + ", but table rotates " +
                                 std::to_string(table.rotary_dim) + " dimensions");
+  for (const int32_t position : layout.positions)
+    if (position < 0 || position >= table.max_positions)
+      throw std::invalid_argument("rope: layout has position " + std::to_string(position) +
+                                  ", but table ends at " + std::to_string(table.max_positions));
   return {.type = type,
           .heads = x.shape(1),
           .head_dim = x.shape(2),

@@ -25,7 +25,7 @@ struct RopeParams {
   double mscale = 0.0, mscale_all_dim = 0.0;             // yarn; 0: absent
   bool truncate = true;                                  // yarn
   double attention_factor = 0.0;                         // yarn, longrope; 0: derived
-  std::vector<double> extension_factors;  // longrope: [rotary_dim / 2], already chosen
+  std::vector<double> extension_factors = {};  // longrope: [rotary_dim / 2], already chosen
 };
 
 // cos and sin of every position, float32, attention factor included. Immutable; shared by all

@@ -1,0 +1,204 @@
+#include "ops/rope/rope.h"
+
+#include <map>
+#include <sstream>
+
+#include "ops/test_util.h"
+
+namespace quire::ops {
+namespace {
+
+using namespace quire::ops::testing;
+
+BatchLayoutPtr layout_at(std::vector<int32_t> positions) {
+  auto layout = std::make_shared<BatchLayout>();
+  layout->num_tokens = static_cast<int64_t>(positions.size());
+  layout->positions = std::move(positions);
+  return layout;
+}
+
+// A product and a fused multiply-add against two products and a sum: three roundings of terms below
+// |x| sqrt(2) < 8, then one to the dtype on each side.
+Bound bound(mx::Dtype dtype) {
+  if (dtype == mx::float32) return {.abs = 2e-6f, .rel = 0};
+  return {.abs = 2e-6f, .rel = 2 * unit_roundoff(dtype)};
+}
+
+TEST(Rope, MatchesItsReference) {
+  for (const auto& isa : isas_to_test()) {
+    const ForcedIsa forced(isa);
+    for (const mx::Dtype dtype : float_dtypes()) {
+      for (const auto& [dim, rotary] : {std::pair(8, 8), std::pair(64, 64), std::pair(80, 32),
+                                        std::pair(96, 24), std::pair(6, 2), std::pair(128, 128)}) {
+        SCOPED_TRACE(isa + " " + dtype_name(dtype) + " " + std::to_string(dim));
+        Context context = make_context(2);
+        const auto table = make_rope_table({.rotary_dim = rotary}, 300);
+        const auto layout = layout_at({0, 1, 299, 17, 18, 19, 0});
+        const mx::array x = random_array({7, 3, dim}, dtype, 1);
+        const mx::array y = rope(context, x, layout, table);
+        context.use_reference = true;
+        EXPECT_TRUE(near(y, rope(context, x, layout, table), bound(dtype)));
+        EXPECT_TRUE(kernel_ran(context, "rope", 1));
+      }
+    }
+  }
+}
+
+TEST(Rope, AgreesWithMlxRope) {
+  const auto table = make_rope_table({.rotary_dim = 32, .theta = 5000.0}, 50);
+  const mx::array x = random_array({40, 3, 48}, mx::float32, 1);
+  std::vector<int32_t> positions(40);
+  for (int t = 0; t < 40; ++t) positions[t] = t + 10;
+  const mx::array y = rope(make_context(2), x, layout_at(positions), table);
+  const mx::array by_head = mx::expand_dims(mx::transpose(x, {1, 0, 2}), 0);  // [1, H, T, D]
+  const mx::array expected = mx::fast::rope(by_head, 32, /*traditional=*/false, 5000.0f, 1.0f, 10);
+  // Its angles are float32 products too, but its frequencies are computed in another way: 50 u of
+  // angle, times |x| < 5.
+  EXPECT_TRUE(near(y, mx::transpose(mx::squeeze(expected, 0), {1, 0, 2}), {.abs = 5e-5f}));
+}
+
+// The bits contract: a token's bits depend on the token and its position alone.
+TEST(Rope, TokensDoNotDependOnTheBatch) {
+  const auto table = make_rope_table({.rotary_dim = 40}, 100);
+  std::vector<int32_t> positions(64);
+  for (int t = 0; t < 64; ++t) positions[t] = (t * 37) % 100;
+  for (const auto& isa : isas_to_test()) {
+    const ForcedIsa forced(isa);
+    const mx::array x = random_array({64, 16, 56}, mx::bfloat16, 1);
+    const mx::array all = rope(make_context(3), x, layout_at(positions), table);
+    for (const int t : {0, 31, 63}) {
+      const auto one = [&](const mx::array& a) {
+        return mx::contiguous(mx::slice(a, {t, 0, 0}, {t + 1, 16, 56}));
+      };
+      const mx::array alone = rope(make_context(1), one(x), layout_at({positions[t]}), table);
+      EXPECT_TRUE(same_bits(alone, one(all))) << isa << " token " << t;
+    }
+  }
+}
+
+// ---- against transformers ----
+
+struct Golden {
+  std::unordered_map<std::string, mx::array> arrays;
+  std::unordered_map<std::string, std::string> facts;
+  std::string name;
+  const mx::array& operator[](const std::string& key) const { return arrays.at(name + "." + key); }
+  std::string fact(const std::string& key, const std::string& absent) const {
+    const auto it = facts.find(name + "." + key);
+    return it == facts.end() ? absent : it->second;
+  }
+  double number(const std::string& key, double absent) const {
+    return std::stod(fact(key, std::to_string(absent)));
+  }
+};
+
+std::vector<double> numbers(const std::string& list) {
+  std::vector<double> values;
+  std::istringstream stream(list);
+  for (std::string item; std::getline(stream, item, ',');) values.push_back(std::stod(item));
+  return values;
+}
+
+RopeParams params_of(const Golden& golden) {
+  using Scaling = RopeParams::Scaling;
+  const std::map<std::string, Scaling> types = {{"default", Scaling::kDefault},
+                                                {"linear", Scaling::kLinear},
+                                                {"llama3", Scaling::kLlama3},
+                                                {"yarn", Scaling::kYarn},
+                                                {"longrope", Scaling::kLongrope}};
+  RopeParams p;
+  p.scaling = types.at(golden.fact("rope_type", ""));
+  p.rotary_dim = static_cast<int64_t>(golden.number("rotary_dim", 0));
+  p.theta = golden.number("rope_theta", 0);
+  const double length = golden.number("max_position_embeddings", 0);
+  p.original_max_position_embeddings = golden.number("original_max_position_embeddings", length);
+  p.factor = golden.number("factor", length / p.original_max_position_embeddings);
+  p.low_freq_factor = golden.number("low_freq_factor", p.low_freq_factor);
+  p.high_freq_factor = golden.number("high_freq_factor", p.high_freq_factor);
+  p.beta_fast = golden.number("beta_fast", p.beta_fast);
+  p.beta_slow = golden.number("beta_slow", p.beta_slow);
+  p.mscale = golden.number("mscale", 0);
+  p.mscale_all_dim = golden.number("mscale_all_dim", 0);
+  p.truncate = golden.fact("truncate", "True") == "True";
+  p.attention_factor = golden.number("attention_factor", 0);
+  const bool beyond = golden.number("seq_len", 0) > p.original_max_position_embeddings;
+  p.extension_factors = numbers(golden.fact(beyond ? "long_factor" : "short_factor", ""));
+  return p;
+}
+
+// Frequencies, tables and rotated heads, for every kind of scaling. cos and sin are within 1e-6 for
+// positions below 2^15 only if the frequencies agree to the last bit.
+TEST(Rope, MatchesTransformers) {
+  Golden golden;
+  std::tie(golden.arrays, golden.facts) =
+      mx::load_safetensors(QUIRE_SOURCE_DIR "/tests/parity/ops/rope.safetensors");
+  std::istringstream names(golden.facts.at("cases"));
+  int cases = 0;
+  while (std::getline(names, golden.name, ',')) {
+    SCOPED_TRACE(golden.name);
+    const RopeParams params = params_of(golden);
+    const RopeFrequencies frequencies = rope_frequencies(params);
+    const int half = static_cast<int>(params.rotary_dim / 2);
+    EXPECT_TRUE(same_bits(mx::array(frequencies.inv_freq.begin(), {half}), golden["inv_freq"]));
+    EXPECT_FLOAT_EQ(frequencies.attention_factor,
+                    static_cast<float>(golden.number("attention_scaling", 0)));
+    std::vector<int32_t> positions;
+    for (const float p : to_floats(golden["positions"])) positions.push_back(static_cast<int>(p));
+    const auto table =
+        make_rope_table(params, *std::max_element(positions.begin(), positions.end()) + 1);
+    std::vector<float> cos, sin;
+    for (const int64_t p : positions) {
+      const float* row = table->cos_sin.data() + p * params.rotary_dim;
+      cos.insert(cos.end(), row, row + half);
+      sin.insert(sin.end(), row + half, row + 2 * half);
+    }
+    const mx::Shape shape = golden["cos"].shape();
+    EXPECT_TRUE(near(mx::array(cos.begin(), shape), golden["cos"], {.abs = 1e-6f}));
+    EXPECT_TRUE(near(mx::array(sin.begin(), shape), golden["sin"], {.abs = 1e-6f}));
+    const Context context = make_context(2);
+    for (const std::string x : {"q", "k"}) {
+      const mx::array y = rope(context, golden[x], layout_at(positions), table);
+      EXPECT_TRUE(near(y, golden[x + "_out"], {.abs = 5e-6f}));
+    }
+    ++cases;
+  }
+  EXPECT_GE(cases, 16);
+}
+
+TEST(Rope, RefusesParametersThatCannotBe) {
+  using Scaling = RopeParams::Scaling;
+  EXPECT_THROW(rope_frequencies({}), std::invalid_argument);
+  EXPECT_THROW(rope_frequencies({.rotary_dim = 7}), std::invalid_argument);
+  EXPECT_THROW(rope_frequencies({.rotary_dim = 8, .theta = 0}), std::invalid_argument);
+  EXPECT_THROW(rope_frequencies({.scaling = Scaling::kLinear, .rotary_dim = 8, .factor = 0}),
+               std::invalid_argument);
+  EXPECT_THROW(rope_frequencies({.scaling = Scaling::kYarn, .rotary_dim = 8}),
+               std::invalid_argument);
+  RopeParams longrope{.scaling = Scaling::kLongrope, .rotary_dim = 8};
+  longrope.original_max_position_embeddings = 100;
+  longrope.extension_factors = {1, 2, 3};
+  EXPECT_THROW(rope_frequencies(longrope), std::invalid_argument);
+  EXPECT_THROW(make_rope_table({.rotary_dim = 8}, 0), std::invalid_argument);
+}
+
+TEST(Rope, NamesTheArgumentThatDoesNotFit) {
+  const auto table = make_rope_table({.rotary_dim = 8}, 4);
+  const auto refused = [&](const mx::array& x, const std::vector<int32_t>& positions) {
+    try {
+      rope(make_context(1), x, layout_at(positions), table);
+    } catch (const std::invalid_argument& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  EXPECT_EQ(refused(mx::zeros({2, 1, 8}), {0, 3}), "accepted");
+  EXPECT_NE(refused(mx::zeros({3, 1, 8}), {0, 3}).find("rope: x has shape"), std::string::npos);
+  EXPECT_NE(refused(mx::zeros({2, 8}), {0, 3}).find("rope: x has shape"), std::string::npos);
+  EXPECT_NE(refused(mx::zeros({2, 1, 6}), {0, 3}).find("rope: x has shape"), std::string::npos);
+  EXPECT_NE(refused(mx::zeros({2, 1, 8}, mx::int32), {0, 3}).find("rope: x is"), std::string::npos);
+  EXPECT_NE(refused(mx::zeros({2, 1, 8}), {0, 4}).find("layout"), std::string::npos);
+  EXPECT_NE(refused(mx::zeros({2, 1, 8}), {-1, 0}).find("layout"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace quire::ops
