@@ -14,6 +14,7 @@ struct F16 {
 
 // The dtype of a kernel's arrays, without MLX.
 enum class FloatType : uint8_t { kF32, kF16, kBf16 };
+constexpr int64_t float_type_bytes(FloatType type) { return type == FloatType::kF32 ? 4 : 2; }
 
 inline float bits_to_float(uint32_t bits) {
   float value;

@@ -5,8 +5,6 @@
 
 namespace quire::ops {
 
-constexpr int64_t float_type_bytes(FloatType type) { return type == FloatType::kF32 ? 4 : 2; }
-
 // to[i] = from[i] for n elements, rounded to nearest even. Either may be unaligned, even to its own
 // element (tensors in a mapped file).
 void convert_cpu(const void* from, FloatType from_type, void* to, FloatType to_type, int64_t n);

@@ -1,11 +1,11 @@
 #include "ops/linear/linear.h"
 
-#include <new>
+#include <algorithm>
+#include <vector>
 
 #include "ops/kernel_primitive.h"
 #include "ops/linear/linear_cpu.h"
 #include "ops/linear/linear_reference.h"
-#include "ops/parallel_blocks.h"
 #include "ops/shape_check.h"
 
 namespace quire::ops {
@@ -18,38 +18,51 @@ float* packed_rows_scratch(int64_t floats) {
   return scratch.data();
 }
 
-// Weights of one task of a small batch: long enough to stream, and some tasks per thread even for
-// the smallest matrices.
-constexpr int64_t kStreamBytes = 256 << 10;
-// Rows of x of one task of a large batch: as floats they should fill about half an L2 cache.
+// Weights of one task: long enough to stream.
+constexpr int64_t kTaskBytes = 256 << 10;
+// Rows of x of one task, as floats: they should fill about half an L2 cache.
 constexpr int64_t kBlockBytes = 512 << 10;
-// Panels of one task of a large batch.
-constexpr int64_t kBlockPanels = 16;
+// Fewer rows are packed on the calling thread: that is cheaper than a second loop.
+constexpr int64_t kPackAlone = 16;
 
-// Splits one slab: large batches in blocks of rows that stay in the L2 cache, outermost, then
-// panels.
+// How a slab is split: blocks of rows that stay in the L2 cache, outermost, then panels.
+struct Split {
+  int64_t tiles, panels;
+  int64_t tiles_per_task, panels_per_task;
+  int64_t row_blocks() const { return (tiles + tiles_per_task - 1) / tiles_per_task; }
+  int64_t panel_blocks() const { return (panels + panels_per_task - 1) / panels_per_task; }
+};
+
+Split split_slab(const LinearParams& p, int threads) {
+  Split split = {.tiles = linear_tiles_cpu(p.rows),
+                 .panels = linear_panels(p.n),
+                 .tiles_per_task = 1,
+                 .panels_per_task = 2};
+  const int64_t row_bytes = linear_packed_floats(1, p.k) * static_cast<int64_t>(sizeof(float));
+  const int64_t blocks = std::max<int64_t>(1, p.rows * row_bytes / kBlockBytes);
+  split.tiles_per_task = (split.tiles + blocks - 1) / blocks;
+  // Some tasks for each thread, so that a late one does not hold up the others for long.
+  const int64_t panel_bytes = row_bytes / 4 * 16 * float_type_bytes(p.type);
+  const int64_t per_thread = split.panels * split.row_blocks() / (4 * threads);
+  const int64_t wanted = std::min(kTaskBytes / std::max<int64_t>(1, panel_bytes), per_thread);
+  split.panels_per_task = std::max<int64_t>(2, wanted / 2 * 2);  // kernels like pairs of panels
+  return split;
+}
+
 void run_slab(ThreadPool& pool, const LinearParams& p) {
-  const int64_t tiles = linear_tiles_cpu(p.rows), panels = linear_panels(p.n);
-  if (p.rows < 16) {
-    linear_pack_rows_cpu(p, 0, tiles);
+  const Split split = split_slab(p, pool.num_threads());
+  if (p.rows < kPackAlone) {
+    linear_pack_rows_cpu(p, 0, split.tiles);
   } else {
-    pool.parallel_for(tiles, [&](int64_t tile) { linear_pack_rows_cpu(p, tile, tile + 1); });
+    pool.parallel_for(split.tiles, [&](int64_t i) { linear_pack_rows_cpu(p, i, i + 1); });
   }
-  const int64_t row_bytes = linear_packed_floats(1, p.k) * sizeof(float);
-  const int64_t wanted_blocks = std::max<int64_t>(1, p.rows * row_bytes / kBlockBytes);
-  const int64_t tiles_per_block = (tiles + wanted_blocks - 1) / wanted_blocks;
-  const int64_t row_blocks = (tiles + tiles_per_block - 1) / tiles_per_block;
-  const int64_t panel_bytes = row_bytes * 16 / (p.type == FloatType::kF32 ? 1 : 2);
-  const int64_t per_task =
-      p.rows < 16 ? std::max<int64_t>(1, kStreamBytes / panel_bytes) : kBlockPanels;
-  const int64_t panel_blocks = (panels + per_task - 1) / per_task;
-  pool.parallel_for(row_blocks * panel_blocks, [&](int64_t task) {
-    const int64_t tile = task / panel_blocks * tiles_per_block;
-    const int64_t panel = task % panel_blocks * per_task;
+  pool.parallel_for(split.row_blocks() * split.panel_blocks(), [&](int64_t task) {
+    const int64_t tile = task / split.panel_blocks() * split.tiles_per_task;
+    const int64_t panel = task % split.panel_blocks() * split.panels_per_task;
     linear_cpu(p, {.tile_begin = tile,
-                   .tile_end = std::min(tiles, tile + tiles_per_block),
+                   .tile_end = std::min(split.tiles, tile + split.tiles_per_task),
                    .panel_begin = panel,
-                   .panel_end = std::min(panels, panel + per_task)});
+                   .panel_end = std::min(split.panels, panel + split.panels_per_task)});
   });
 }
 

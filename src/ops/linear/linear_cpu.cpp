@@ -32,6 +32,8 @@ constexpr TileShape kBlock = kLanes == 16  ? TileShape{6, 2}
 // their weights (16 KiB of bfloat16) stay in the L1 cache while all tiles use them.
 constexpr int64_t kBlockPanels = HWY_MAX(1, kBlock.vecs* kLanes / kPanel);
 constexpr int64_t kDepthChunks = 8;
+// A last odd panel of a block goes through the stream's kernels.
+static_assert(kBlockPanels == 1 || kStream.rows >= kBlock.rows);
 // Bytes of weights to fetch ahead: about 200 ns at the speed of one core's stream.
 constexpr int64_t kPrefetch = 8192;
 

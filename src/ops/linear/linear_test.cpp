@@ -100,29 +100,35 @@ TEST(Linear, RowsDoNotDependOnTheBatch) {
   }
 }
 
-// The order is that of the matrix unit, written down here once more without any blocking.
-TEST(Linear, AddsInThePromisedOrder) {
-  const int n = 18, k = 150, rows = 3;
-  const Context context = make_context(1);
-  const Weights w = random_weights(context, n, k, mx::bfloat16, /*bias=*/true);
-  const mx::array x = random_array({rows, k}, mx::bfloat16, 1);
+// x [T, K] times w [N, K] plus bias, in the order of the matrix unit, written down once more
+// without any blocking; or, as a control, in one chain.
+mx::array multiply_in_order(const mx::array& x, const Weights& w, bool one_chain) {
   const auto a = to_floats(x), b = to_floats(w.rows), bias = to_floats(*w.packed.bias);
-  std::vector<float> expected;
-  for (int t = 0; t < rows; ++t) {
+  const int k = x.shape(1), n = w.rows.shape(0);
+  std::vector<float> y;
+  for (int t = 0; t < x.shape(0); ++t) {
     for (int j = 0; j < n; ++j) {
-      float sum = 0;
+      float sum = 0, chain = 0;
       for (int chunk = 0; chunk < k; chunk += 32) {
-        float even = 0, odd = 0;
-        for (int i = chunk; i < std::min(k, chunk + 32); i += 2) {
-          even = std::fma(a[t * k + i], b[j * k + i], even);
-          if (i + 1 < k) odd = std::fma(a[t * k + i + 1], b[j * k + i + 1], odd);
+        float halves[2] = {0, 0};
+        for (int i = chunk; i < std::min(k, chunk + 32); ++i) {
+          halves[i % 2] = std::fma(a[t * k + i], b[j * k + i], halves[i % 2]);
+          chain = std::fma(a[t * k + i], b[j * k + i], chain);
         }
-        sum += even + odd;
+        sum += halves[0] + halves[1];
       }
-      expected.push_back(sum + bias[j]);
+      y.push_back((one_chain ? chain : sum) + bias[j]);
     }
   }
-  const mx::array oracle(expected.data(), {rows, n}, mx::float32);
+  return mx::array(y.data(), {x.shape(0), n}, mx::float32);
+}
+
+TEST(Linear, AddsInThePromisedOrder) {
+  const Context context = make_context(1);
+  const Weights w = random_weights(context, 18, 150, mx::bfloat16, /*bias=*/true);
+  const mx::array x = random_array({3, 150}, mx::bfloat16, 1);
+  const mx::array oracle = multiply_in_order(x, w, /*one_chain=*/false);
+  EXPECT_FALSE(same_bits(oracle, multiply_in_order(x, w, /*one_chain=*/true)));
   for (const auto& isa : isas_to_test()) {
     const ForcedIsa forced(isa);
     const mx::array y = linear(context, x, w.packed, mx::float32);
