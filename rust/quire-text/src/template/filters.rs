@@ -2,9 +2,9 @@
 //! for what they read and return plain lists; those whose result can outgrow their input are ours.
 
 use super::meter::{charge, error, raise, settle, weigh};
-use super::operators::Namespace;
-use super::python::{is_space, str_of, Tuple};
-use super::{json, methods, strftime};
+use super::namespace::Namespace;
+use super::python::{str_of, Tuple};
+use super::{json, scalars, strftime, string_methods};
 use indexmap::IndexMap;
 use minijinja::value::{from_args, Kwargs, Rest, ValueKind};
 use minijinja::{filters, format_filter, tests, Environment, Error, FormatStyle, State, Value};
@@ -17,26 +17,28 @@ pub fn register(env: &mut Environment<'static>) {
     register_tests(env);
     env.add_filter("tojson", json::tojson);
     env.add_filter("string", |value: Value| str_of(&value));
-    env.add_filter("trim", trim);
+    env.add_filter("trim", scalars::trim);
     env.add_filter("join", join);
     env.add_filter("replace", |s: Value, args: Rest<Value>| {
         let s = str_of(&s)?;
         charge(s.len())?;
-        methods::replace(&s, &args.0)
+        string_methods::replace(&s, &args.0)
     });
-    env.add_filter("capitalize", |s: Value| Ok::<_, Error>(methods::capitalize(&str_of(&s)?)));
+    env.add_filter("capitalize", |s: Value| {
+        Ok::<_, Error>(string_methods::capitalize(&str_of(&s)?))
+    });
     env.add_filter("format", |s: &str, args: Rest<Value>| {
         check_format(s, &args.0)?;
         format_filter(FormatStyle::Printf, s, &args.0)
     });
     env.add_filter("indent", indent);
-    env.add_filter("title", title);
-    env.add_filter("int", int);
-    env.add_filter("float", float);
-    env.add_filter("round", round);
-    env.add_filter("wordcount", wordcount);
-    env.add_filter("e", escape);
-    env.add_filter("escape", escape);
+    env.add_filter("title", scalars::title);
+    env.add_filter("int", scalars::int);
+    env.add_filter("float", scalars::float);
+    env.add_filter("round", scalars::round);
+    env.add_filter("wordcount", scalars::wordcount);
+    env.add_filter("e", scalars::escape);
+    env.add_filter("escape", scalars::escape);
     env.add_function("range", range);
     env.add_function("dict", dict);
     env.add_function("namespace", namespace);
@@ -77,7 +79,7 @@ fn register_wrapped(env: &mut Environment<'static>) {
         "reverse" => filters::reverse, "safe" => filters::safe,
         "select" => filters::select, "selectattr" => filters::selectattr, "sort" => filters::sort,
         "sum" => filters::sum, "unique" => filters::unique,
-        "upper" => filters::upper, "items" => items, "urlencode" => urlencode, "batch" => batch, "slice" => slice,
+        "upper" => filters::upper, "items" => items, "urlencode" => scalars::urlencode, "batch" => batch, "slice" => slice,
     }
 }
 
@@ -123,22 +125,15 @@ fn is_sequence(value: &Value) -> bool {
     matches!(value.kind(), ValueKind::Seq | ValueKind::String | ValueKind::Map)
 }
 
-fn trim(value: Value, chars: Option<&str>) -> Result<String, Error> {
-    let text = str_of(&value)?;
-    charge(text.len().saturating_mul(1 + chars.map_or(0, |c| c.len() / 8)))?;
-    let text = text.trim_matches(|c| chars.map_or(is_space(c), |set| set.contains(c)));
-    Ok(text.to_string())
-}
-
 fn join(values: Value, separator: Option<Value>, kwargs: Kwargs) -> Result<Value, Error> {
     let separator: Option<Value> = separator.or(kwargs.get("d")?);
     let attribute: Option<Value> = kwargs.get("attribute")?;
     kwargs.assert_all_used()?;
     let separator = separator.map_or(Ok(String::new()), |s| str_of(&s))?;
-    let Some(attribute) = attribute else { return methods::join(&separator, &values) };
+    let Some(attribute) = attribute else { return string_methods::join(&separator, &values) };
     let picked =
         values.try_iter()?.map(|v| v.get_item(&attribute)).collect::<Result<Vec<_>, _>>()?;
-    methods::join(&separator, &Value::from(picked))
+    string_methods::join(&separator, &Value::from(picked))
 }
 
 /// Refuses widths that would turn a short format string into megabytes.
@@ -184,7 +179,7 @@ fn indent(value: Value, args: Rest<Value>) -> Result<String, Error> {
     };
     let text = str_of(&value)? + "\n";
     charge(text.len())?;
-    let lines = methods::lines(&text, false);
+    let lines = string_methods::lines(&text, false);
     charge(pad.len().saturating_mul(lines.len()))?;
     let mut out = String::new();
     for (i, line) in lines.iter().enumerate() {
@@ -197,95 +192,6 @@ fn indent(value: Value, args: Rest<Value>) -> Result<String, Error> {
         out.push_str(line);
     }
     Ok(out)
-}
-
-/// Jinja's title: words begin after spaces, hyphens and opening brackets.
-fn title(value: Value) -> Result<String, Error> {
-    let text = str_of(&value)?;
-    let mut out = String::with_capacity(text.len());
-    let mut inside = false;
-    for c in text.chars() {
-        match inside {
-            true => out.extend(c.to_lowercase()),
-            false => out.extend(c.to_uppercase()),
-        }
-        inside = !(is_space(c) || matches!(c, '-' | '(' | '{' | '[' | '<'));
-    }
-    Ok(out)
-}
-
-/// `int(value, default=0)`: of the text or number; the default where it is neither.
-fn int(value: Value, default: Option<Value>, kwargs: Kwargs) -> Result<Value, Error> {
-    let default: Option<Value> = default.or(kwargs.get("default")?);
-    let base: u32 = kwargs.get::<Option<u32>>("base")?.unwrap_or(10);
-    let text = str_of(&value)?;
-    let text = text.trim_matches(is_space);
-    let parsed = match value.kind() {
-        ValueKind::Bool => Some(value.is_true() as i128),
-        _ if (2..=36).contains(&base) => i128::from_str_radix(&text.replace('_', ""), base).ok(),
-        _ => None,
-    };
-    let parsed =
-        parsed.or_else(|| text.parse::<f64>().ok().filter(|x| x.is_finite()).map(|x| x as i128));
-    Ok(match parsed {
-        Some(n) => i64::try_from(n).map_or_else(|_| Value::from(n), Value::from),
-        None => default.unwrap_or_else(|| Value::from(0)),
-    })
-}
-
-fn float(value: Value, default: Option<Value>, kwargs: Kwargs) -> Result<Value, Error> {
-    let default: Option<Value> = default.or(kwargs.get("default")?);
-    let text = match value.kind() {
-        ValueKind::Bool => (value.is_true() as i32).to_string(),
-        _ => str_of(&value)?,
-    };
-    let parsed = text.trim_matches(is_space).parse::<f64>().ok();
-    Ok(parsed.map_or_else(|| default.unwrap_or_else(|| Value::from(0.0)), Value::from))
-}
-
-/// `round(value, precision=0, method="common")`; "common" rounds halves to even, as Python does.
-fn round(
-    value: Value,
-    precision: Option<i32>,
-    method: Option<&str>,
-    kwargs: Kwargs,
-) -> Result<f64, Error> {
-    let precision = precision.or(kwargs.get("precision")?).unwrap_or(0).clamp(-300, 300);
-    let method: &str = method.or(kwargs.get("method")?).unwrap_or("common");
-    let x = f64::try_from(value)?;
-    let scale = 10f64.powi(precision);
-    Ok(match method {
-        "ceil" => (x * scale).ceil() / scale,
-        "floor" => (x * scale).floor() / scale,
-        _ if precision < 0 => (x * scale).round_ties_even() / scale,
-        _ => format!("{x:.*}", precision as usize).parse().unwrap_or(x),
-    })
-}
-
-fn wordcount(value: Value) -> Result<usize, Error> {
-    let text = str_of(&value)?;
-    let is_word = |c: char| c.is_alphanumeric() || c == '_';
-    Ok(text.split(|c| !is_word(c)).filter(|word| !word.is_empty()).count())
-}
-
-fn escape(value: Value) -> Result<Value, Error> {
-    let text = str_of(&value)?;
-    if value.is_safe() {
-        return Ok(value);
-    }
-    charge(text.len())?;
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&#34;"),
-            '\'' => out.push_str("&#39;"),
-            _ => out.push(c),
-        }
-    }
-    Ok(Value::from_safe_string(out))
 }
 
 fn tuples(pairs: Value) -> Result<Value, Error> {
@@ -310,20 +216,6 @@ fn batch(state: &State, value: Value, count: Value, fill: Option<Value>) -> Resu
 
 fn slice(state: &State, value: Value, count: Value, fill: Option<Value>) -> Result<Value, Error> {
     filters::slice(state, value, width_of(&count, 1)? as usize, fill)
-}
-
-fn urlencode(value: &Value) -> Result<String, Error> {
-    let text = str_of(value)?;
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'.' | b'-' | b'~' | b'/' => {
-                out.push(byte as char)
-            }
-            _ => out.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    Ok(out)
 }
 
 fn range(a: i64, b: Option<i64>, step: Option<i64>) -> Result<Value, Error> {

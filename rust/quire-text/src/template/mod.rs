@@ -5,9 +5,13 @@ mod filters;
 mod json;
 mod meter;
 mod methods;
+mod namespace;
 mod operators;
 mod python;
+mod scalars;
 mod strftime;
+mod string_methods;
+mod tree_check;
 
 use crate::big_stack::on_big_stack;
 use crate::error::{fail, TextError, TextResult};
