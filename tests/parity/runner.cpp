@@ -41,12 +41,13 @@ class Collector {
   size_t ended_ = 0;
 };
 
-std::unique_ptr<engine::Engine> load(const Setup& setup, const ops::Context& context) {
+std::unique_ptr<engine::Engine> load(const EngineSetup& setup, const ops::Context& context) {
   auto checkpoint = std::make_shared<const formats::Checkpoint>(
       formats::Checkpoint::open(checkpoint_dir(setup.checkpoint)));
   engine::EngineOptions options;
   options.scheduler.max_num_batched_tokens = setup.max_num_batched_tokens;
   options.scheduler.max_model_len = setup.max_model_len;
+  options.scheduler.max_num_seqs = setup.max_num_seqs;
   options.scheduler.num_blocks = 16 * setup.max_model_len / options.scheduler.block_size;
   options.scheduler.enable_prefix_caching = setup.prefix_caching;
   options.lookahead = setup.lookahead;
@@ -59,7 +60,7 @@ std::unique_ptr<engine::Engine> load(const Setup& setup, const ops::Context& con
 
 }  // namespace
 
-std::vector<Answer> run_engine(const Setup& setup, const std::vector<Job>& jobs,
+std::vector<Answer> run_engine(const EngineSetup& setup, const std::vector<Job>& jobs,
                                const ops::Context& context) {
   Collector collector(jobs.size());
   const auto engine = load(setup, context);

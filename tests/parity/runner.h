@@ -10,11 +10,12 @@ namespace quire::parity {
 
 // How the engine is set up. The answers must not depend on anything but dtype and, for longrope,
 // max_model_len.
-struct Setup {
+struct EngineSetup {
   std::string checkpoint;
   mlx::core::Dtype dtype = mlx::core::float32;
   int threads = 2;
   int64_t max_model_len = 512;
+  int64_t max_num_seqs = 16;
   int64_t max_num_batched_tokens = 2048;
   bool prefix_caching = false, lookahead = false;
 };
@@ -32,8 +33,8 @@ struct Answer {
   std::string error;
 };
 
-// Loads the checkpoint and answers all jobs at once, greedily. Kernels are required.
-std::vector<Answer> run_engine(const Setup& setup, const std::vector<Job>& jobs,
+// Loads the checkpoint and answers all jobs, submitted at once, greedily.
+std::vector<Answer> run_engine(const EngineSetup& setup, const std::vector<Job>& jobs,
                                const ops::Context& context);
 
 }  // namespace quire::parity
