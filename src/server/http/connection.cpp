@@ -67,7 +67,7 @@ void Connection::check_deadline(TimePoint now) {
   });
 }
 
-void Connection::drain() {
+void Connection::close_if_idle() {
   asio::post(socket_.get_executor(), [self = shared_from_this()] {
     boost::system::error_code ignored;
     if (self->idle_) self->socket_.cancel(ignored);
@@ -116,7 +116,8 @@ awaitable<Connection::Next> Connection::read_request(RequestParser& parser) {
     if (parser.error() || parser.done()) break;
 
     const bool was_idle = std::exchange(idle_, !parser.started() && buffer_.size() == 0);
-    if (idle_ && context_->draining) co_return Next::kClose;
+    // A new client still learns that the server is going away.
+    if (idle_ && !first_ && context_->draining) co_return Next::kClose;
     // The head's clock runs from its first byte and is not restarted by later ones.
     if (idle_ || (was_idle && !head_accepted))
       set_deadline(idle_ ? options.idle_timeout : options.header_timeout);
@@ -178,9 +179,11 @@ awaitable<Connection::Next> Connection::serve(RequestParser& parser) {
   co_await (write_answer() || watch_client());
   const bool complete = exchange->ended() && exchange->all_sent();
   finish_exchange(start, complete);
+  first_ = false;
   if (!complete || timed_out_) co_return Next::kClose;
-  const bool again = exchange->request().head.keep_alive && !context_->draining;
-  co_return again ? Next::kServe : Next::kCloseGently;
+  if (!read_whole) co_return Next::kCloseGently;
+  co_return exchange->request().head.keep_alive && !context_->draining ? Next::kServe
+                                                                       : Next::kClose;
 }
 
 void Connection::finish_exchange(TimePoint start, bool complete) {

@@ -21,8 +21,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   // Any thread.
   void check_deadline(TimePoint now);  // ends what has taken too long
-  void drain();                        // closes if no request is in progress
-  void abort();                        // closes
+  void close_if_idle();
+  void abort();  // closes
   bool is_closed() const { return closed_; }
 
  private:
@@ -53,7 +53,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::atomic<TimePoint> deadline_{TimePoint::max()};
   std::atomic<bool> closed_{false};
   bool timed_out_ = false;
-  bool idle_ = true;  // between requests, without a byte of the next
+  bool idle_ = true;   // between requests, without a byte of the next
+  bool first_ = true;  // no request has been answered yet
 };
 
 }  // namespace quire::server::http

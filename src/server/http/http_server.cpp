@@ -8,6 +8,7 @@
 #include <boost/asio/detached.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <future>
 #include <mutex>
 #include <thread>
 
@@ -47,6 +48,7 @@ class HttpServer::Impl {
   using ConnectionPtr = std::shared_ptr<Connection>;
 
   void bind();
+  void close_acceptor();
   awaitable<void> accept_loop();
   awaitable<void> tick_loop();
   void adopt(Connection::Socket socket);
@@ -132,7 +134,7 @@ void HttpServer::Impl::adopt(Connection::Socket socket) {
 
 awaitable<void> HttpServer::Impl::tick_loop() {
   asio::steady_timer timer(listen_strand_);
-  while (acceptor_.is_open()) {
+  for (;;) {  // until the io_context stops
     timer.expires_after(kTick);
     co_await timer.async_wait(kReturnError);
     const TimePoint now = Clock::now();
@@ -152,7 +154,7 @@ size_t HttpServer::Impl::num_connections() const {
 
 void HttpServer::Impl::drain() {
   context_->draining = true;
-  for (const auto& connection : connections()) connection->drain();
+  for (const auto& connection : connections()) connection->close_if_idle();
 }
 
 bool HttpServer::Impl::wait_until_none(TimePoint until) const {
@@ -163,18 +165,25 @@ bool HttpServer::Impl::wait_until_none(TimePoint until) const {
   return true;
 }
 
+void HttpServer::Impl::close_acceptor() {
+  std::promise<void> closed;
+  asio::post(listen_strand_, [this, &closed] {
+    boost::system::error_code ignored;
+    acceptor_.close(ignored);
+    closed.set_value();
+  });
+  closed.get_future().wait();
+}
+
 void HttpServer::Impl::stop(std::chrono::milliseconds timeout) {
   if (!std::exchange(started_, false)) return;
+  close_acceptor();
   drain();
   if (!wait_until_none(Clock::now() + timeout)) {
     for (const auto& connection : connections()) connection->abort();
     // Closed sockets end their coroutines at once; the wait is only for a handler that is busy.
     wait_until_none(Clock::now() + std::chrono::seconds(1));
   }
-  asio::post(listen_strand_, [this] {
-    boost::system::error_code ignored;
-    acceptor_.close(ignored);
-  });
   context_->workers.join();
   context_->io.stop();
   for (auto& thread : threads_) thread.join();

@@ -71,6 +71,7 @@ size_t RequestParser::put(std::string_view data) {
     used += 2;
     ++skipped_newlines_;
   }
+  if (!started() && data.substr(used) == "\r") return used;  // perhaps half of one
   while (used < data.size() && !error_ && !impl_->parser.is_done()) {
     const bool had_head = has_head();
     boost::system::error_code code;

@@ -1,0 +1,134 @@
+#include "server/http/request_parser.h"
+
+#include <gtest/gtest.h>
+
+namespace quire::server::http {
+namespace {
+
+constexpr RequestParser::Limits kLimits{1024, 4096};
+
+// Feeds `bytes` in pieces of `step`, as a connection does: unused bytes are presented again.
+void feed(RequestParser& parser, std::string_view bytes, size_t step, std::string* rest = nullptr) {
+  std::string buffer;
+  for (size_t at = 0; at < bytes.size() && !parser.done() && !parser.error(); at += step) {
+    buffer += bytes.substr(at, step);
+    size_t used = 0;
+    do {
+      used = parser.put(buffer);
+      buffer.erase(0, used);
+    } while (used > 0 && !buffer.empty() && !parser.done() && !parser.error());
+  }
+  if (rest != nullptr) *rest = buffer;
+}
+
+TEST(RequestParser, ReadsARequestHoweverItIsCut) {
+  const std::string text =
+      "\r\nPOST /v1/x%20y?a=1 HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nX-A: b\r\n\r\nhello";
+  for (size_t step = 1; step <= text.size(); ++step) {
+    RequestParser parser(kLimits);
+    feed(parser, text, step);
+    ASSERT_FALSE(parser.error()) << parser.error()->message;
+    ASSERT_TRUE(parser.done()) << step;
+    const Request request = parser.take();
+    EXPECT_EQ(request.head.method, "POST");
+    EXPECT_EQ(request.head.path, "/v1/x y");
+    EXPECT_EQ(request.head.query, "a=1");
+    EXPECT_EQ(request.head.header("x-a"), "b");
+    EXPECT_TRUE(request.head.keep_alive);
+    EXPECT_EQ(request.body, "hello");
+  }
+}
+
+TEST(RequestParser, ReadsChunks) {
+  const std::string text =
+      "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
+      "5;ext=1\r\nhello\r\n1\r\n!\r\n0\r\nTrailer: x\r\n\r\nGET";
+  for (size_t step = 1; step <= text.size(); ++step) {
+    RequestParser parser(kLimits);
+    feed(parser, text, step);
+    ASSERT_TRUE(parser.done()) << step;
+    const Request request = parser.take();
+    EXPECT_EQ(request.body, "hello!");
+    EXPECT_EQ(request.head.header("trailer"), "");  // trailers come too late to be headers
+  }
+}
+
+TEST(RequestParser, LeavesTheNextRequestAlone) {
+  RequestParser parser(kLimits);
+  std::string rest;
+  feed(parser, "GET /a HTTP/1.1\r\nHost: h\r\n\r\nGET /b HTTP/1.1\r\n", 1000, &rest);
+  EXPECT_TRUE(parser.done());
+  EXPECT_EQ(rest, "GET /b HTTP/1.1\r\n");
+}
+
+struct BadRequest {
+  std::string text;
+  int status;
+};
+
+TEST(RequestParser, RefusesBadRequests) {
+  const std::string host = "Host: h\r\n";
+  const BadRequest cases[] = {
+      {"GARBAGE\r\n\r\n", 400},
+      {"GET / HTTP/2.0\r\n\r\n", 505},
+      {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505},
+      {"GET / HTTP/1.1\r\n\r\n", 400},
+      {"GET / HTTP/1.1\r\n" + host + host + "\r\n", 400},
+      {"GET * HTTP/1.1\r\n" + host + "\r\n", 400},
+      {"GET /%zz HTTP/1.1\r\n" + host + "\r\n", 400},
+      {"GET /%00 HTTP/1.1\r\n" + host + "\r\n", 400},
+      {"GET / HTTP/1.1\r\nBad Name: x\r\n" + host + "\r\n", 400},
+      {"GET / HTTP/1.1\r\n" + host + "A: " + std::string(2000, 'x') + "\r\n\r\n", 431},
+      {"GET /" + std::string(2000, 'x') + " HTTP/1.1\r\n" + host + "\r\n", 431},
+      {"POST / HTTP/1.1\r\n" + host + "Content-Length: 5000\r\n\r\n", 413},
+      {"POST / HTTP/1.1\r\n" + host + "Content-Length: -1\r\n\r\n", 400},
+      {"POST / HTTP/1.1\r\n" + host + "Content-Length: 1\r\nContent-Length: 2\r\n\r\n", 400},
+      {"POST / HTTP/1.1\r\n" + host + "Content-Length: 99999999999999999999\r\n\r\n", 400},
+      // Each of these could smuggle a second request past a proxy.
+      {"POST / HTTP/1.1\r\n" + host + "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n",
+       400},
+      {"POST / HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n",
+       400},
+      {"POST / HTTP/1.1\r\n" + host + "Transfer-Encoding: gzip\r\n\r\n", 501},
+      {"POST / HTTP/1.1\r\n" + host + "Transfer-Encoding: gzip, chunked\r\n\r\n", 501},
+      {"POST / HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\n\r\nZZ\r\n", 400},
+      {"POST / HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\n\r\n2000\r\n", 413},
+      {"POST / HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\n\r\n1\r\nxyzzzz", 400},
+      {"POST / HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\n\r\n1;" +
+           std::string(40000, 'x'),
+       400},
+      {"POST / HTTP/1.1\r\n" + host +
+           "Transfer-Encoding: chunked\r\n\r\n0\r\nA: " + std::string(40000, 'x'),
+       400},
+  };
+  for (const BadRequest& bad : cases) {
+    for (const size_t step : {size_t{1}, size_t{7}, bad.text.size()}) {
+      SCOPED_TRACE(bad.text.substr(0, 120));
+      RequestParser parser(kLimits);
+      feed(parser, bad.text, step);
+      ASSERT_TRUE(parser.error().has_value()) << step;
+      EXPECT_EQ(parser.error()->status, bad.status);
+    }
+  }
+}
+
+TEST(RequestParser, SumsUpChunksAgainstTheLimit) {
+  std::string text = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n";
+  for (int i = 0; i < 5; ++i) text += "3e8\r\n" + std::string(1000, 'x') + "\r\n";
+  RequestParser parser(kLimits);
+  feed(parser, text, 100);
+  ASSERT_TRUE(parser.error().has_value());
+  EXPECT_EQ(parser.error()->status, 413);
+}
+
+TEST(RequestParser, KnowsOldClients) {
+  RequestParser parser(kLimits);
+  feed(parser, "GET http://proxy:80/a HTTP/1.0\r\n\r\n", 1000);
+  ASSERT_TRUE(parser.done());
+  EXPECT_FALSE(parser.head().http_1_1);
+  EXPECT_FALSE(parser.head().keep_alive);
+  EXPECT_EQ(parser.head().path, "/a");
+}
+
+}  // namespace
+}  // namespace quire::server::http

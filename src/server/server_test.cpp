@@ -1,0 +1,609 @@
+// The whole server over real sockets, with a scripted engine.
+#include "server/server.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "server/test_client.h"
+#include "server/test_fake_engine.h"
+
+namespace quire::server {
+namespace {
+
+using std::chrono::milliseconds;
+
+const std::string kModelDir = std::string(QUIRE_SOURCE_DIR) + "/tests/parity/models/qwen3";
+const std::string kStory = "Once upon a time, ünïcödé 🙂 met STOP and \"quotes\"\n. ";
+
+ModelText model_text() {
+  static const ModelText loaded = [] {
+    ModelText text;
+    text.tokenizer = text::Tokenizer::load(kModelDir);
+    text.chat_template = text::ChatTemplate::load(kModelDir);
+    text.eos_token_ids = {315, 318};
+    text.grammars = text::GrammarFactory::create(*text.tokenizer, text.eos_token_ids);
+    return text;
+  }();
+  return loaded;
+}
+
+std::vector<int32_t> encode(std::string_view text) {
+  return model_text().tokenizer->encode(text, false).value();
+}
+
+class ServerTest : public testing::Test {
+ protected:
+  using Change = std::function<void(FakeEngine::Script&, ServerOptions&)>;
+
+  void start(const Change& change = {}, ModelText text = model_text()) {
+    FakeEngine::Script script;
+    script.tokens = encode(kStory);
+    script.eos = {315, 318};
+    ServerOptions options;
+    options.http.port = 0;
+    options.served_model_names = {"tiny", "alias"};
+    options.access_log = false;
+    if (change) change(script, options);
+    engine_ = std::make_unique<FakeEngine>(script);
+    server_ = std::make_unique<Server>(*engine_, std::move(text), options);
+    port_ = server_->start();
+  }
+  void TearDown() override {
+    server_.reset();
+    engine_.reset();
+  }
+
+  ClientResponse post(const std::string& path, const std::string& body,
+                      const std::string& headers = "") {
+    return TestClient(port_).post(path, body, headers);
+  }
+  ClientResponse complete(const std::string& fields) {
+    return post("/v1/completions", R"({"model": "tiny", "prompt": "Hi", )" + fields + "}");
+  }
+  ClientResponse chat(const std::string& fields) {
+    return post(
+        "/v1/chat/completions",
+        R"({"model": "tiny", "messages": [{"role": "user", "content": "Hi"}], )" + fields + "}");
+  }
+  // The text of a completion, streamed: the chunks' texts of choice `index` joined.
+  static std::string streamed_text(const ClientResponse& response, int64_t index = 0) {
+    std::string text;
+    for (const auto& event : response.events()) {
+      for (const auto& choice : event.at("choices").as_array()) {
+        if (choice.at("index").as_int64() != index) continue;
+        if (const auto* plain = choice.as_object().if_contains("text")) {
+          text += plain->as_string().c_str();
+        } else if (const auto* content = choice.at("delta").as_object().if_contains("content")) {
+          text += content->as_string().c_str();
+        }
+      }
+    }
+    return text;
+  }
+  static std::string text_of(const ClientResponse& response, size_t index = 0) {
+    return response.json().at("choices").at(index).at("text").as_string().c_str();
+  }
+
+  std::unique_ptr<FakeEngine> engine_;
+  std::unique_ptr<Server> server_;
+  uint16_t port_ = 0;
+};
+
+TEST_F(ServerTest, AnswersCompletions) {
+  start();
+  const auto response = complete(R"("max_tokens": 1000000)");
+  EXPECT_EQ(response.status, 400);  // more than the context: said, not silently cut
+  const auto ok = complete(R"("max_tokens": 7)");
+  ASSERT_EQ(ok.status, 200) << ok.body;
+  const json::value body = ok.json();
+  EXPECT_EQ(body.at("object"), "text_completion");
+  EXPECT_EQ(body.at("model"), "tiny");
+  EXPECT_TRUE(body.at("id").as_string().starts_with("cmpl-"));
+  EXPECT_EQ(body.at("choices").at(0).at("finish_reason"), "length");
+  EXPECT_TRUE(body.at("choices").at(0).at("logprobs").is_null());
+  EXPECT_EQ(body.at("usage").at("completion_tokens"), 7);
+  EXPECT_EQ(body.at("usage").at("prompt_tokens").as_int64(),
+            static_cast<int64_t>(encode("Hi").size()));
+  EXPECT_EQ(body.at("usage").at("total_tokens").as_int64(),
+            7 + static_cast<int64_t>(encode("Hi").size()));
+  EXPECT_EQ(body.at("usage").at("prompt_tokens_details").at("cached_tokens"), 1);
+  EXPECT_TRUE(kStory.starts_with(text_of(ok).substr(0, 4)));
+}
+
+TEST_F(ServerTest, StreamsTheSameTextAsItCollects) {
+  start();
+  const char* cases[] = {
+      R"("max_tokens": 60)",
+      R"("max_tokens": 60, "stop": "STOP")",
+      R"("max_tokens": 60, "stop": ["time, ü", "zzz"])",
+      R"("max_tokens": 60, "stop": "🙂", "include_stop_str_in_output": true)",
+      R"("max_tokens": 9, "n": 3)",
+      R"("max_tokens": 9, "echo": true)",
+      R"("max_tokens": 24, "logprobs": 2)",
+  };
+  for (const std::string fields : cases) {
+    SCOPED_TRACE(fields);
+    const auto whole = complete(fields);
+    const auto stream = complete(fields + R"(, "stream": true)");
+    ASSERT_EQ(whole.status, 200) << whole.body;
+    ASSERT_EQ(stream.status, 200) << stream.body;
+    EXPECT_TRUE(stream.ends_with_done());
+    EXPECT_TRUE(stream.headers.at("content-type").starts_with("text/event-stream"));
+    const auto choices = whole.json().at("choices").as_array();
+    for (size_t i = 0; i < choices.size(); ++i) {
+      EXPECT_EQ(streamed_text(stream, static_cast<int64_t>(i)), text_of(whole, i));
+      // The chat endpoint makes the same texts of the same tokens.
+      if (fields.find("echo") != std::string::npos || fields.find("logprobs") != std::string::npos)
+        continue;
+      const auto body = chat(fields).json();
+      EXPECT_EQ(body.at("choices").at(i).at("message").at("content").as_string().c_str(),
+                text_of(whole, i));
+      EXPECT_EQ(streamed_text(chat(fields + R"(, "stream": true)"), static_cast<int64_t>(i)),
+                text_of(whole, i));
+    }
+  }
+}
+
+TEST_F(ServerTest, StopStringsEndTheEngineRequestToo) {
+  start();
+  const auto response = complete(R"("max_tokens": 400, "stop": ["xyz", "upon"])");
+  EXPECT_EQ(text_of(response), "Once ");
+  EXPECT_EQ(response.json().at("choices").at(0).at("finish_reason"), "stop");
+  EXPECT_EQ(response.json().at("choices").at(0).at("stop_reason"), "upon");
+  EXPECT_TRUE(engine_->wait_for([&] { return engine_->num_running() == 0; }));
+  EXPECT_EQ(engine_->num_aborted(), 1u);
+}
+
+TEST_F(ServerTest, ReportsEosAndStopTokens) {
+  start([](FakeEngine::Script& script, ServerOptions&) {
+    script.tokens = encode("ab");
+    script.tokens.push_back(315);
+  });
+  const auto eos = complete(R"("max_tokens": 100)").json();
+  EXPECT_EQ(eos.at("choices").at(0).at("text"), "ab");
+  EXPECT_EQ(eos.at("choices").at(0).at("finish_reason"), "stop");
+  EXPECT_TRUE(eos.at("choices").at(0).at("stop_reason").is_null());
+  EXPECT_EQ(eos.at("usage").at("completion_tokens"), 3);
+  const int32_t b = encode("ab")[1];
+  const auto token =
+      complete(R"("max_tokens": 100, "stop_token_ids": [)" + std::to_string(b) + "]").json();
+  EXPECT_EQ(token.at("choices").at(0).at("text"), "a");
+  EXPECT_EQ(token.at("choices").at(0).at("stop_reason"), b);
+  EXPECT_EQ(complete(R"("max_tokens": 7, "ignore_eos": true)")
+                .json()
+                .at("choices")
+                .at(0)
+                .at("finish_reason"),
+            "length");
+}
+
+TEST_F(ServerTest, StreamsInTheFormOfOpenAI) {
+  start();
+  const auto response =
+      chat(R"("max_tokens": 5, "stream": true, "stream_options": {"include_usage": true})");
+  const auto events = response.events();
+  ASSERT_GE(events.size(), 3u);
+  EXPECT_EQ(events[0].at("object"), "chat.completion.chunk");
+  EXPECT_EQ(events[0].at("choices").at(0).at("delta").at("role"), "assistant");
+  EXPECT_FALSE(events[1].at("choices").at(0).at("delta").as_object().contains("role"));
+  const json::value& finish = events[events.size() - 2].at("choices").at(0);
+  EXPECT_EQ(finish.at("finish_reason"), "length");
+  EXPECT_TRUE(events.back().at("choices").as_array().empty());
+  EXPECT_EQ(events.back().at("usage").at("completion_tokens"), 5);
+  for (const auto& event : events) EXPECT_EQ(event.at("id"), events[0].at("id"));
+  // Without the option there is no usage, and with the other one it is everywhere.
+  const auto plain = chat(R"("max_tokens": 5, "stream": true)").events();
+  for (const auto& event : plain) EXPECT_FALSE(event.as_object().contains("usage"));
+  const auto continuous =
+      chat(R"("max_tokens": 5, "stream": true, "stream_options": {"include_usage": true,
+              "continuous_usage_stats": true})")
+          .events();
+  for (const auto& event : continuous) EXPECT_TRUE(event.as_object().contains("usage"));
+}
+
+TEST_F(ServerTest, GivesLogprobsInBothForms) {
+  start();
+  const auto completion = complete(R"("max_tokens": 4, "logprobs": 2)").json();
+  const json::value& logprobs = completion.at("choices").at(0).at("logprobs");
+  EXPECT_EQ(logprobs.at("tokens").as_array().size(), 4u);
+  EXPECT_EQ(logprobs.at("text_offset").at(0), 0);
+  EXPECT_EQ(logprobs.at("token_logprobs").at(3), -0.5);
+  EXPECT_EQ(logprobs.at("top_logprobs").at(0).as_object().size(), 2u);
+  std::string joined;
+  for (const auto& token : logprobs.at("tokens").as_array()) joined += token.as_string().c_str();
+  EXPECT_EQ(joined, completion.at("choices").at(0).at("text").as_string().c_str());
+
+  const auto whole = chat(R"("max_tokens": 4, "logprobs": true, "top_logprobs": 3)").json();
+  const auto& content = whole.at("choices").at(0).at("logprobs").at("content").as_array();
+  ASSERT_EQ(content.size(), 4u);
+  EXPECT_EQ(content[0].at("top_logprobs").as_array().size(), 3u);
+  EXPECT_EQ(content[0].at("top_logprobs").at(1).at("logprob"), -1.5);
+  EXPECT_EQ(content[0].at("bytes").at(0), static_cast<int64_t>('O'));
+  const auto none = chat(R"("max_tokens": 4, "logprobs": true)").json();
+  EXPECT_TRUE(none.at("choices")
+                  .at(0)
+                  .at("logprobs")
+                  .at("content")
+                  .at(0)
+                  .at("top_logprobs")
+                  .as_array()
+                  .empty());
+
+  const auto ids = complete(R"("max_tokens": 1, "logprobs": 0, "return_tokens_as_token_ids": true,
+                               "return_token_ids": true)")
+                       .json();
+  const int32_t first = encode(kStory)[0];
+  EXPECT_EQ(ids.at("choices").at(0).at("logprobs").at("tokens").at(0).as_string().c_str(),
+            "token_id:" + std::to_string(first));
+  EXPECT_EQ(ids.at("choices").at(0).at("token_ids").at(0), first);
+  EXPECT_EQ(ids.at("choices").at(0).at("prompt_token_ids").as_array().size(), encode("Hi").size());
+}
+
+TEST_F(ServerTest, ScoresPrompts) {
+  start();
+  // What evaluation harnesses send.
+  const auto body = complete(R"("max_tokens": 0, "echo": true, "logprobs": 1)").json();
+  const json::value& choice = body.at("choices").at(0);
+  EXPECT_EQ(choice.at("text"), "Hi");
+  const auto& values = choice.at("logprobs").at("token_logprobs").as_array();
+  ASSERT_EQ(values.size(), encode("Hi").size());
+  EXPECT_TRUE(values[0].is_null());
+  EXPECT_EQ(body.at("usage").at("completion_tokens"), 0);
+  const auto extra = complete(R"("max_tokens": 1, "prompt_logprobs": 1)").json();
+  const auto& prompt = extra.at("choices").at(0).at("prompt_logprobs").as_array();
+  ASSERT_EQ(prompt.size(), encode("Hi").size());
+  EXPECT_TRUE(prompt[0].is_null());
+  EXPECT_EQ(prompt[1].as_object().begin()->value().at("rank"), 1);
+}
+
+TEST_F(ServerTest, AnswersSeveralPromptsInOrder) {
+  start();
+  const auto body =
+      post("/v1/completions", R"({"prompt": ["a", "bc"], "n": 2, "max_tokens": 3, "echo": true,
+                                   "seed": 7})")
+          .json();
+  const auto& choices = body.at("choices").as_array();
+  ASSERT_EQ(choices.size(), 4u);
+  EXPECT_TRUE(choices[1].at("text").as_string().starts_with("a"));
+  EXPECT_TRUE(choices[2].at("text").as_string().starts_with("bc"));
+  EXPECT_EQ(choices[3].at("index"), 3);
+  EXPECT_EQ(body.at("usage").at("completion_tokens"), 12);
+  EXPECT_EQ(body.at("usage").at("prompt_tokens").as_int64(),
+            static_cast<int64_t>(encode("a").size() + encode("bc").size()));
+  EXPECT_EQ(engine_->last_sampling().seed, 8u);  // 7 + the choice's number
+}
+
+TEST_F(ServerTest, PassesTokenIdPromptsThrough) {
+  start();
+  EXPECT_EQ(post("/v1/completions", R"({"prompt": [5, 6, 7], "max_tokens": 1})").status, 200);
+  EXPECT_EQ(engine_->last_prompt(), (std::vector<int32_t>{5, 6, 7}));
+  post("/v1/completions", R"({"prompt": [5, 6, 7], "max_tokens": 1, "truncate_prompt_tokens": 2})");
+  EXPECT_EQ(engine_->last_prompt(), (std::vector<int32_t>{6, 7}));
+  post("/v1/completions", R"({"prompt": [5, 6, 7], "max_tokens": 1, "truncate_prompt_tokens": 2,
+                              "truncation_side": "right"})");
+  EXPECT_EQ(engine_->last_prompt(), (std::vector<int32_t>{5, 6}));
+}
+
+TEST_F(ServerTest, RendersChats) {
+  start();
+  EXPECT_EQ(chat(R"("max_tokens": 1)").status, 200);
+  EXPECT_EQ(engine_->last_prompt(),
+            encode("<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"));
+  // max_tokens: what is left of the context.
+  chat(R"("stop": "Once")");
+  EXPECT_EQ(engine_->last_sampling().max_tokens,
+            512 - static_cast<int64_t>(engine_->last_prompt().size()));
+  const auto continued = post("/v1/chat/completions", R"({"max_tokens": 3, "echo": true,
+      "continue_final_message": true, "add_generation_prompt": false,
+      "messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Sure: "}]})");
+  ASSERT_EQ(continued.status, 200) << continued.body;
+  const auto body = continued.json();
+  EXPECT_TRUE(
+      body.at("choices").at(0).at("message").at("content").as_string().starts_with("Sure: "));
+}
+
+TEST_F(ServerTest, HandsGrammarsToTheEngine) {
+  start();
+  EXPECT_EQ(complete(R"("max_tokens": 1)").status, 200);
+  EXPECT_FALSE(engine_->last_had_grammar());
+  EXPECT_EQ(complete(R"("max_tokens": 1, "guided_choice": ["Once", "x"])").status, 200);
+  EXPECT_TRUE(engine_->last_had_grammar());
+  const auto bad = complete(R"("guided_regex": "(((")");
+  EXPECT_EQ(bad.status, 400);
+  EXPECT_EQ(bad.json().at("error").at("param"), "guided_regex");
+  const auto schema = complete(
+      R"("response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema":
+         {"type": "nonsense"}}})");
+  EXPECT_EQ(schema.status, 400);
+}
+
+TEST_F(ServerTest, RefusesWhatCannotFit) {
+  start();
+  std::string words;
+  for (int i = 0; i < 600; ++i) words += "Hello wörld ";
+  const auto tokens = post("/v1/completions", R"({"prompt": ")" + words + R"("})");
+  EXPECT_EQ(tokens.status, 400);
+  EXPECT_EQ(tokens.json().at("error").at("param"), "prompt");
+  // Megabytes are refused without being tokenised.
+  const TimePoint start_time = Clock::now();
+  const auto bytes =
+      post("/v1/completions", R"({"prompt": ")" + std::string(30'000'000, 'a') + R"("})");
+  EXPECT_EQ(bytes.status, 400);
+  EXPECT_NE(bytes.body.find("bytes is too long"), std::string::npos) << bytes.body;
+  EXPECT_LT(seconds_since(start_time), 5.0);
+  EXPECT_EQ(post("/v1/completions", R"({"prompt": ""})").status, 400);
+  EXPECT_EQ(engine_->num_submitted(), 0u);
+}
+
+TEST_F(ServerTest, MapsErrorsToStatuses) {
+  start();
+  TestClient client(port_);
+  EXPECT_EQ(client.get("/nothing").status, 404);
+  auto wrong_method = client.get("/v1/completions");
+  EXPECT_EQ(wrong_method.status, 405);
+  EXPECT_EQ(wrong_method.headers["allow"], "POST");
+  const auto unknown_model = post("/v1/completions", R"({"model": "other", "prompt": "x"})");
+  EXPECT_EQ(unknown_model.status, 404);
+  EXPECT_EQ(unknown_model.json().at("error").at("param"), "model");
+  EXPECT_EQ(unknown_model.json().at("error").at("code"), 404);
+  client.send("POST /v1/completions HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\n\r\n");
+  EXPECT_EQ(client.receive().status, 411);
+  client.send(
+      "POST /v1/completions HTTP/1.1\r\nHost: h\r\nContent-Type: text/plain\r\n"
+      "Content-Length: 2\r\n\r\n{}");
+  EXPECT_EQ(client.receive().status, 415);
+
+  using Kind = engine::RequestError::Kind;
+  const std::pair<Kind, int> kinds[] = {{Kind::kInvalid, 400},
+                                        {Kind::kTooLong, 400},
+                                        {Kind::kOverloaded, 429},
+                                        {Kind::kShuttingDown, 503},
+                                        {Kind::kEngineDead, 503}};
+  for (const auto& [kind, status] : kinds) {
+    engine_->refuse_with({kind, "the reason", "prompt"});
+    for (const char* stream : {"false", "true"}) {
+      auto response = complete(std::string("\"stream\": ") + stream);
+      EXPECT_EQ(response.status, status);
+      EXPECT_EQ(response.json().at("error").at("message"), "the reason");
+      EXPECT_EQ(response.json().at("error").at("param"), "prompt");
+      EXPECT_EQ(response.headers.contains("retry-after"), status >= 429);
+    }
+  }
+}
+
+TEST_F(ServerTest, ErrorsInTheMiddle) {
+  start([](FakeEngine::Script& script, ServerOptions&) { script.fail_after = 5; });
+  const auto whole = complete(R"("max_tokens": 50)");
+  EXPECT_EQ(whole.status, 500);
+  EXPECT_NE(whole.body.find("the device is on fire"), std::string::npos);
+  const auto stream = complete(R"("max_tokens": 50, "stream": true)");
+  EXPECT_EQ(stream.status, 200);
+  EXPECT_TRUE(stream.complete);
+  EXPECT_TRUE(stream.ends_with_done());
+  EXPECT_EQ(stream.events().back().at("error").at("code"), 500);
+}
+
+TEST_F(ServerTest, SaysThatTheEngineIsDead) {
+  start();
+  TestClient client(port_);
+  EXPECT_EQ(client.get("/health").status, 200);
+  engine_->pause(true);
+  TestClient waiting(port_);
+  waiting.send(TestClient::post_text("/v1/completions", R"({"prompt": "x", "stream": true})"));
+  ASSERT_TRUE(engine_->wait_for([&] { return engine_->num_running() == 1; }));
+  engine_->die("out of memory");
+  const auto last = waiting.receive();
+  EXPECT_TRUE(last.ends_with_done());
+  EXPECT_NE(last.body.find("out of memory"), std::string::npos);
+  const auto health = client.get("/health");
+  EXPECT_EQ(health.status, 503);
+  EXPECT_NE(health.body.find("out of memory"), std::string::npos);
+  EXPECT_EQ(complete(R"("max_tokens": 1)").status, 503);
+}
+
+TEST_F(ServerTest, GuardsEverythingButHealth) {
+  start(
+      [](FakeEngine::Script&, ServerOptions& options) { options.api_keys = {"first", "second"}; });
+  TestClient client(port_);
+  EXPECT_EQ(client.get("/health").status, 200);
+  for (const char* path :
+       {"/v1/models", "/metrics", "/version", "/ping", "/load", "/nothing", "/v1/models/tiny",
+        "/v1/completions", "/tokenize", "//health", "/health/", "/v1/../health"}) {
+    EXPECT_EQ(client.get(path).status, 401) << path;
+  }
+  const std::string body = R"({"prompt": "x", "max_tokens": 1})";
+  EXPECT_EQ(post("/v1/completions", body).status, 401);
+  EXPECT_EQ(post("/tokenize", body).status, 401);
+  for (const char* bad : {"Authorization: Bearer wrong\r\n", "Authorization: Bearer \r\n",
+                          "Authorization: Bearer firs\r\n", "Authorization: Bearer firstx\r\n",
+                          "Authorization: Basic first\r\n", "X-Api-Key: x\r\n"}) {
+    EXPECT_EQ(post("/v1/completions", body, bad).status, 401) << bad;
+  }
+  for (const char* good : {"Authorization: Bearer first\r\n", "Authorization: Bearer second\r\n",
+                           "X-Api-Key: first\r\n"})
+    EXPECT_EQ(post("/v1/completions", body, good).status, 200) << good;
+}
+
+TEST_F(ServerTest, ListsModels) {
+  start();
+  TestClient client(port_);
+  const auto models = client.get("/v1/models").json();
+  EXPECT_EQ(models.at("data").at(0).at("id"), "tiny");
+  EXPECT_EQ(models.at("data").at(1).at("id"), "alias");
+  EXPECT_EQ(models.at("data").at(0).at("max_model_len"), 512);
+  EXPECT_EQ(client.get("/v1/models/alias").status, 200);
+  EXPECT_EQ(client.get("/v1/models/other").status, 404);
+  EXPECT_FALSE(client.get("/version").json().at("version").as_string().empty());
+}
+
+TEST_F(ServerTest, TokenizesAndBack) {
+  start();
+  const auto ids = encode("Hi <|im_end|> ü");
+  const auto body =
+      post("/tokenize", R"({"prompt": "Hi <|im_end|> ü", "return_token_strs": true})");
+  const auto tokens = body.json();
+  EXPECT_EQ(tokens.at("count").to_number<size_t>(), ids.size());
+  EXPECT_EQ(tokens.at("max_model_len"), 512);
+  EXPECT_EQ(tokens.at("token_strs").as_array().size(), ids.size());
+  const auto back = post("/detokenize", R"({"tokens": )" + dump_json(tokens.at("tokens")) + "}");
+  EXPECT_EQ(back.json().at("prompt"), "Hi <|im_end|> ü");
+  const auto chat = post("/tokenize", R"({"messages": [{"role": "user", "content": "Hi"}],
+                                          "add_generation_prompt": false})")
+                        .json();
+  EXPECT_EQ(chat.at("count").to_number<size_t>(),
+            encode("<|im_start|>user\nHi<|im_end|>\n").size());
+  EXPECT_TRUE(chat.at("token_strs").is_null());
+}
+
+TEST_F(ServerTest, ShowsMetrics) {
+  start();
+  complete(R"("max_tokens": 5)");
+  complete(R"("max_tokens": 50, "stop": "upon")");
+  ASSERT_TRUE(engine_->wait_for([&] { return engine_->num_running() == 0; }));
+  TestClient client(port_);
+  std::string text;
+  ASSERT_TRUE(engine_->wait_for([&] {
+    text = client.get("/metrics").body;
+    return text.find("finished_reason=\"stop\"} 1") != std::string::npos;
+  })) << text;
+  for (const char* line :
+       {"vllm:num_requests_running{engine=\"0\",model_name=\"tiny\"} 0",
+        "vllm:time_to_first_token_seconds_count{engine=\"0\",model_name=\"tiny\"} 2",
+        "vllm:e2e_request_latency_seconds_count{engine=\"0\",model_name=\"tiny\"} 2",
+        "vllm:request_generation_tokens_sum{engine=\"0\",model_name=\"tiny\"}",
+        "vllm:request_success_total{engine=\"0\",model_name=\"tiny\",finished_reason=\"length\"} 1",
+        "quire:kernel_runs_total{engine=\"0\",model_name=\"tiny\",kernel=\"linear/amx\"} 3",
+        "# TYPE vllm:kv_cache_usage_perc gauge",
+        "http_requests_total{handler=\"/v1/completions\",method=\"POST\",status=\"200\"} 2"}) {
+    EXPECT_NE(text.find(line), std::string::npos) << line << "\n" << text;
+  }
+}
+
+TEST_F(ServerTest, AbortsWhenTheClientGoes) {
+  start([](FakeEngine::Script& script, ServerOptions&) { script.step_time = milliseconds(2); });
+  const std::string stream = R"({"prompt": "x", "max_tokens": 500, "n": 2, "stream": true})";
+  const std::string whole = R"({"prompt": "x", "max_tokens": 500, "n": 2})";
+  for (const auto& body : {stream, whole}) {
+    // In the middle, and before the first token.
+    for (const bool paused : {false, true}) {
+      engine_->pause(paused);
+      const size_t submitted = engine_->num_submitted();
+      {
+        TestClient client(port_);
+        client.send(TestClient::post_text("/v1/completions", body));
+        ASSERT_TRUE(engine_->wait_for([&] { return engine_->num_submitted() == submitted + 2; }));
+        if (body == stream && !paused) {
+          EXPECT_TRUE(client.read_until("data: "));
+        }
+      }
+      EXPECT_TRUE(engine_->wait_for([&] { return engine_->num_running() == 0; }));
+    }
+  }
+  engine_->pause(false);
+  EXPECT_EQ(engine_->num_aborted(), 8u);
+  EXPECT_EQ(complete(R"("max_tokens": 2)").status, 200);
+}
+
+TEST_F(ServerTest, AbortsForClientsThatDoNotRead) {
+  start([](FakeEngine::Script& script, ServerOptions& options) {
+    script.step_time = std::chrono::microseconds(10);
+    options.http.max_unsent_bytes = 100'000;
+  });
+  TestClient stuck(port_);
+  stuck.set_receive_buffer(2048);
+  // Log-probabilities make every token some kilobytes.
+  std::string bodies;
+  for (int i = 0; i < 1; ++i)
+    bodies +=
+        TestClient::post_text("/v1/completions", R"({"prompt": "x", "max_tokens": 500, "n": 64,
+        "logprobs": 20, "stream": true, "ignore_eos": true})");
+  stuck.send(bodies);
+  ASSERT_TRUE(engine_->wait_for([&] { return engine_->num_submitted() == 64; }));
+  EXPECT_EQ(complete(R"("max_tokens": 5)").status, 200);  // others go on
+  EXPECT_TRUE(engine_->wait_for([&] { return engine_->num_running() == 0; }));
+  EXPECT_GE(engine_->num_aborted(), 1u);
+}
+
+TEST_F(ServerTest, ServesManyStreams) {
+  start([](FakeEngine::Script& script, ServerOptions&) {
+    script.step_time = milliseconds(1);
+    script.tokens_per_event = 2;
+  });
+  const std::string expected = text_of(complete(R"("max_tokens": 100)"));
+  std::vector<std::unique_ptr<TestClient>> clients;
+  for (int i = 0; i < 64; ++i) {
+    clients.push_back(std::make_unique<TestClient>(port_));
+    clients.back()->send(TestClient::post_text(
+        "/v1/completions", R"({"prompt": "x", "max_tokens": 100, "stream": true})"));
+  }
+  for (auto& client : clients) {
+    const auto response = client->receive();
+    EXPECT_EQ(streamed_text(response), expected);
+    EXPECT_TRUE(response.ends_with_done());
+  }
+}
+
+TEST_F(ServerTest, ManyClientsComeAndGo) {
+  start([](FakeEngine::Script& script, ServerOptions&) {
+    script.step_time = std::chrono::microseconds(100);
+  });
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 8; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 25; ++i) {
+        TestClient client(port_);
+        const bool stream = (i + t) % 2 == 0;
+        client.send(TestClient::post_text(
+            "/v1/chat/completions", std::string(R"({"messages": [{"role": "user", "content": "x"}],
+              "max_tokens": 40, "n": 2, "stream": )") +
+                                        (stream ? "true" : "false") + "}"));
+        if (i % 3 == 0) continue;  // gone at once
+        if (i % 3 == 1) {
+          EXPECT_TRUE(client.receive().complete);
+        } else {
+          client.read_until("HTTP/1.1 200");  // gone in the middle
+        }
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_TRUE(engine_->wait_for([&] { return engine_->num_running() == 0; }));
+  TestClient client(port_);
+  EXPECT_TRUE(engine_->wait_for([&] { return client.get("/load").json().at("server_load") == 0; }));
+}
+
+TEST_F(ServerTest, ShutdownFinishesWhatItCan) {
+  start([](FakeEngine::Script& script, ServerOptions&) { script.step_time = milliseconds(5); });
+  TestClient running(port_);
+  running.send(TestClient::post_text("/v1/completions", R"({"prompt": "x", "max_tokens": 40})"));
+  ASSERT_TRUE(engine_->wait_for([&] { return engine_->num_running() == 1; }));
+  std::thread stopper([&] { server_->stop(milliseconds(20'000)); });
+  std::this_thread::sleep_for(milliseconds(50));
+  EXPECT_EQ(post("/v1/completions", R"({"prompt": "x"})").status, 503);
+  TestClient probe(port_);
+  EXPECT_EQ(probe.get("/health").status, 503);
+  const auto response = running.receive();
+  EXPECT_EQ(response.json().at("choices").at(0).at("finish_reason"), "length");
+  const TimePoint waiting = Clock::now();
+  stopper.join();
+  EXPECT_LT(seconds_since(waiting), 5.0);
+}
+
+TEST_F(ServerTest, ShutdownAbortsWhatItCannot) {
+  start([](FakeEngine::Script& script, ServerOptions&) { script.step_time = milliseconds(20); });
+  TestClient stream(port_), whole(port_);
+  stream.send(TestClient::post_text("/v1/completions",
+                                    R"({"prompt": "x", "max_tokens": 500, "stream": true})"));
+  whole.send(TestClient::post_text("/v1/completions", R"({"prompt": "x", "max_tokens": 500})"));
+  ASSERT_TRUE(engine_->wait_for([&] { return engine_->num_running() == 2; }));
+  std::thread stopper([&] { server_->stop(milliseconds(0)); });
+  const auto streamed = stream.receive();
+  EXPECT_TRUE(streamed.ends_with_done());
+  EXPECT_EQ(streamed.events().back().at("choices").at(0).at("finish_reason"), "abort");
+  EXPECT_EQ(whole.receive().json().at("choices").at(0).at("finish_reason"), "abort");
+  stopper.join();
+}
+
+}  // namespace
+}  // namespace quire::server
