@@ -99,14 +99,15 @@ def sentencepiece(decoder, normalizer=None, pre_tokenizer=None, bos=True):
     trainer_tok.normalizer = normalizers.Sequence(
         [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
     )
-    seen = set("".join(CORPUS[:6])) | set("äöüßéèçñ今日你好")
-    trainer = trainers.BpeTrainer(vocab_size=500, limit_alphabet=110, show_progress=False,
-                                  initial_alphabet=sorted(seen - {" "}) + ["▁"])
+    # A fixed alphabet: characters outside it are left to byte fallback. (The trainer's own limit
+    # breaks ties at random.)
+    known = set("".join(CORPUS[:6]) + "äöüßéèçñ今日は天気いです你好世界。，,лисабн안녕" + " ▁")
+    texts = ["".join(c for c in text if c in known) for text in CORPUS]
+    trainer = trainers.BpeTrainer(vocab_size=500, show_progress=False)
     trainer_tok.pre_tokenizer = pre_tokenizers.Split("▁", "merged_with_next")
-    trainer_tok.train_from_iterator(CORPUS, trainer)
+    trainer_tok.train_from_iterator(texts, trainer)
     learned = json.loads(trainer_tok.to_str())["model"]
     pieces = sorted(learned["vocab"], key=learned["vocab"].get)
-    # Characters that were seen rarely go, so that byte fallback has work to do.
     merges = [tuple(m) if isinstance(m, list) else tuple(m.split(" ")) for m in learned["merges"]]
     vocab = {}
     for token in ["<unk>", "<s>", "</s>"] + [f"<0x{b:02X}>" for b in range(256)] + pieces:

@@ -1,7 +1,6 @@
 """The conversations that chat templates are rendered with, and probes of single constructs.
 
-Cases whose "template" is not a
-name in TEMPLATES are small templates that probe one construct each.
+Cases whose "template" is not a name in TEMPLATES are small templates that probe one construct each.
 """
 
 from text_chat_templates import TEMPLATES
