@@ -164,6 +164,7 @@ Request Connection::take_request(RequestParser& parser) {
 
 awaitable<Connection::Next> Connection::serve(RequestParser& parser) {
   const TimePoint start = Clock::now();
+  const bool read_whole = parser.done();
   const auto exchange =
       std::make_shared<ConnectionExchange>(socket_.get_executor(), context_, take_request(parser));
   exchange_ = exchange;
