@@ -46,8 +46,9 @@ PackedMatrix pack_matrix(const Context& context, std::span<const RowMatrix> part
 //
 // Bits: each output element is reduced over K in one fixed order whatever T is and however threads
 // split the work. Per 32 k an even-k chain and an odd-k chain of 16 fused multiply-adds start at 0;
-// then acc += even + odd. That is the order of the AMX bfloat16 unit, so matrix and vector kernels
-// can agree.
+// then acc += even + odd, with denormals as zero; the bias comes last, then one rounding. That is
+// the order of the AMX bfloat16 unit, so matrix and vector kernels can agree. AVX2 and AVX-512 do,
+// bit for bit; the portable kernel keeps the order but has no fused multiply-add.
 mx::array linear(const Context& context, const mx::array& x, const LinearWeight& w,
                  std::optional<mx::Dtype> out_dtype = std::nullopt);
 

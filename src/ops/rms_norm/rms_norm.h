@@ -20,7 +20,8 @@ namespace mx = mlx::core;
 // fit.
 mx::array rms_norm(const Context& context, const mx::array& x, const mx::array& weight, float eps);
 
-// The residual form: s = x + residual (rounded to the dtype), y = rms_norm(s). Returns {y, s}.
+// The residual form: s = x + residual (rounded to the dtype), y = rms_norm(s), the same bits as two
+// calls. Returns {y, s}. In the KernelLog it is "add_rms_norm".
 std::pair<mx::array, mx::array> add_rms_norm(const Context& context, const mx::array& x,
                                              const mx::array& residual, const mx::array& weight,
                                              float eps);
