@@ -25,9 +25,8 @@ HWY_INLINE const float* block_of(const float* x, int64_t size, int64_t b, float*
 
 // canonical_logit.
 HWY_INLINE FloatVec load_logits(const float* p) {
-  FloatVec v = hn::LoadU(kFloats, p);
-  v = hn::IfThenElse(hn::Eq(v, v), v, hn::Set(kFloats, kMinusInf));
-  v = hn::IfThenZeroElse(hn::Lt(hn::Abs(v), hn::Set(kFloats, FLT_MIN)), v);
+  const FloatVec raw = hn::LoadU(kFloats, p);
+  const FloatVec v = hn::IfThenElse(hn::Eq(raw, raw), raw, hn::Set(kFloats, kMinusInf));
   return hn::Min(v, hn::Set(kFloats, FLT_MAX));
 }
 

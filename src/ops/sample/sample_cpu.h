@@ -13,10 +13,9 @@ inline constexpr int64_t kSampleBlock = 128;
 inline int64_t num_sample_blocks(int64_t size) { return (size + kSampleBlock - 1) / kSampleBlock; }
 
 // What a logit counts as: NaN as -inf, +inf as the greatest finite number (several of them share
-// the mass), denormals and -0 as 0 (threads of the pool treat denormals as zero anyway).
+// the mass). Denormals equal 0, because threads of the pool take them for it.
 inline float canonical_logit(float x) {
   if (std::isnan(x)) return -std::numeric_limits<float>::infinity();
-  if (std::abs(x) < FLT_MIN) return 0.0f;
   return x > FLT_MAX ? FLT_MAX : x;
 }
 

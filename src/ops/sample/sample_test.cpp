@@ -1,5 +1,6 @@
 #include "ops/sample/sample.h"
 
+#include "ops/sample/sample_cpu.h"
 #include "ops/sample/sample_test_util.h"
 
 // The kernel against the reference, and against itself under other batches, threads and
@@ -79,6 +80,50 @@ TEST(Sample, AgreesWithTheReference) {
       EXPECT_TRUE(kernel_ran(context, "sample", ++calls));
     }
     EXPECT_LE(excused, rows_seen / 500) << "too many tokens excused as rounding";
+  }
+}
+
+// Spreads at which top_p reaches from a few tokens near the maximum to most of the vocabulary.
+TEST(Sample, TopPAgreesWithTheReferenceNearAndFarFromTheMaximum) {
+  const int rows = 120, vocab = 20011;
+  std::mt19937 random(13);
+  std::vector<float> values;
+  Case c;
+  for (int r = 0; r < rows; ++r) {
+    std::normal_distribution<float> normal(0.0f, 0.3f + 0.05f * static_cast<float>(r));
+    for (int i = 0; i < vocab; ++i) values.push_back(normal(random));
+    const float top_p = r % 3 == 0 ? 0.5f : r % 3 == 1 ? 0.9f : 0.999f;
+    c.rows.push_back({.temperature = 1, .top_p = top_p, .seed = random(), .position = r});
+  }
+  c.logits = logits_array(values, rows);
+  const Sampled actual = run_sample(make_context(2), c.logits, c.rows);
+  int excused = 0;
+  for (int r = 0; r < rows; ++r) excused += expect_row(c, actual, r);
+  EXPECT_LE(excused, 1);
+}
+
+TEST(Sample, WeightsAreWithinTwoUlp) {
+  std::vector<float> x;
+  for (int i = 0; i < 200000; ++i) x.push_back(10.0f - 0.0004387f * static_cast<float>(i));
+  x.insert(x.end(), {-90.0f, -INFINITY, NAN});
+  const auto size = static_cast<int64_t>(x.size());
+  for (const auto& isa : isas_to_test()) {
+    const ForcedIsa forced(isa);
+    std::vector<float> weights(x.size());
+    softmax_weights(x.data(), size, 10.0f, 0.99f, weights.data());
+    for (size_t i = 0; i < x.size(); ++i) {
+      const float z = (x[i] - 10.0f) * 0.99f;
+      const double expected = z >= -87.0f ? std::exp(static_cast<double>(z)) : 0.0;
+      ASSERT_NEAR(weights[i], expected, std::ldexp(expected, -22)) << isa << " " << z;
+    }
+    std::vector<double> masses(num_sample_blocks(size));
+    block_masses(x.data(), size, 10.0f, 0.99f, masses.data());
+    for (size_t b = 0; b < masses.size(); ++b) {
+      double sum = 0;
+      for (size_t i = b * kSampleBlock; i < std::min(x.size(), (b + 1) * kSampleBlock); ++i)
+        sum += weights[i];
+      ASSERT_NEAR(masses[b], sum, 1e-14 * sum) << isa;
+    }
   }
 }
 
