@@ -47,8 +47,8 @@ void check_rank_at_least(std::string_view op, std::string_view name, const mx::a
 void check_dtype(std::string_view op, std::string_view name, const mx::array& x,
                  mx::Dtype expected) {
   if (x.dtype() == expected) return;
-  throw std::invalid_argument(std::string(op) + ": " + std::string(name) +
-                              " is " + dtype_string(x.dtype()) + ", expected " + dtype_string(expected));
+  throw std::invalid_argument(std::string(op) + ": " + std::string(name) + " is " +
+                              dtype_string(x.dtype()) + ", expected " + dtype_string(expected));
 }
 
 bool is_float(mx::Dtype dtype) {
