@@ -2,7 +2,8 @@
 add_library(quire_options INTERFACE)
 target_compile_options(quire_options INTERFACE -Wall -Wextra -Werror -fno-math-errno
                        -ffp-contract=off)  # the bits contract: only explicit FMAs are FMAs
-target_include_directories(quire_options INTERFACE ${CMAKE_SOURCE_DIR}/src)
+target_include_directories(quire_options INTERFACE $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/src>
+                           $<INSTALL_INTERFACE:include/quire>)
 if(QUIRE_SANITIZE)
   target_compile_options(quire_options INTERFACE -fsanitize=${QUIRE_SANITIZE} -fno-omit-frame-pointer)
   target_link_options(quire_options INTERFACE -fsanitize=${QUIRE_SANITIZE})

@@ -1,0 +1,11 @@
+#pragma once
+#include <CLI/CLI.hpp>
+
+namespace quire::cli {
+
+// Each adds its subcommand to the app; the callback runs it and leaves the exit status in `status`.
+void add_serve(CLI::App& app, int& status);
+void add_run(CLI::App& app, int& status);
+void add_bench(CLI::App& app, int& status);
+
+}  // namespace quire::cli

@@ -1,0 +1,117 @@
+#include "cli/flags.h"
+
+#include <sched.h>
+
+#include <cctype>
+#include <cmath>
+#include <thread>
+
+#include "base/error.h"
+
+namespace quire::cli {
+
+void add_model_flags(CLI::App& app, ModelFlags& flags) {
+  app.add_option("model,--model", flags.model,
+                 "Model folder: config.json, tokenizer.json, *.safetensors")
+      ->required()
+      ->type_name("DIR");
+  app.add_option("--dtype", flags.dtype,
+                 "Weights and activations: auto (as stored), bfloat16, float16, float32")
+      ->check(CLI::IsMember({"auto", "bfloat16", "float16", "float32", "half", "float"}))
+      ->capture_default_str();
+  app.add_option("--threads", flags.threads, "Compute threads; 0: one per core")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  app.add_option("--max-model-len", flags.max_model_len,
+                 "Longest sequence in tokens, prompt and answer (4096, 32k, 32K); default: what "
+                 "the model and memory allow");
+  app.add_option("--max-num-seqs", flags.max_num_seqs, "Most sequences in one step")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
+  app.add_option("--max-num-batched-tokens", flags.max_num_batched_tokens,
+                 "Most tokens in one step; longer prompts are fed in chunks")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--block-size", flags.block_size, "Tokens in a KV cache block")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  app.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", flags.prefix_caching,
+               "Reuse the KV cache of prompts that begin alike (default on)");
+  app.add_option("--num-gpu-blocks-override", flags.num_blocks,
+                 "KV cache size in blocks, whatever memory allows")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 31));
+  app.add_option("--kv-cache-memory", flags.kv_cache_memory,
+                 "KV cache size in bytes (4GiB, 500M); default: half of the free memory, at most "
+                 "what is useful");
+  app.add_option("--scheduling-policy", flags.policy,
+                 "fcfs or priority (a request's `priority`, lower first)")
+      ->check(CLI::IsMember({"fcfs", "priority"}))
+      ->capture_default_str();
+  app.add_flag("--async-scheduling,!--no-async-scheduling", flags.lookahead,
+               "Launch the next step before this one's tokens are read (default on; the output is "
+               "the same)");
+  app.add_option("--seed", flags.seed, "Seed of requests that bring none")->capture_default_str();
+  app.add_option("--max-num-queued-reqs", flags.max_waiting,
+                 "Requests that may wait; more get a 429")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 31))
+      ->capture_default_str();
+}
+
+int64_t parse_size(const std::string& text, const std::string& flag) {
+  const auto bad = [&] {
+    return LoadError(flag + ": '" + text + "' is not a size; write 4096, 4k, 4K, 500M or 4GiB");
+  };
+  size_t used = 0;
+  double value = 0;
+  try {
+    value = std::stod(text, &used);
+  } catch (const std::exception&) {
+    throw bad();
+  }
+  std::string suffix = text.substr(used);
+  const bool binary = suffix.size() == 3 && suffix.substr(1) == "iB";
+  if (binary) suffix.resize(1);
+  if (suffix.size() == 2 && suffix[1] == 'B') suffix.resize(1);
+  int power = 0;
+  if (suffix.size() == 1) {
+    const size_t at = std::string("kmgt").find(static_cast<char>(std::tolower(suffix[0])));
+    if (at == std::string::npos) throw bad();
+    power = static_cast<int>(at) + 1;
+  } else if (!suffix.empty()) {
+    throw bad();
+  }
+  const bool lower =
+      suffix.size() == 1 && std::islower(static_cast<unsigned char>(suffix[0])) && !binary;
+  value *= std::pow(lower ? 1000.0 : 1024.0, power);
+  if (!(value >= 1 && value < 9e18)) throw bad();
+  return static_cast<int64_t>(value);
+}
+
+engine::SchedulerOptions scheduler_options(const ModelFlags& flags) {
+  engine::SchedulerOptions options;
+  options.max_num_batched_tokens = flags.max_num_batched_tokens;
+  options.max_num_seqs = flags.max_num_seqs;
+  options.block_size = flags.block_size;
+  options.enable_prefix_caching = flags.prefix_caching;
+  options.policy = flags.policy == "priority" ? engine::SchedulingPolicy::kPriority
+                                              : engine::SchedulingPolicy::kFcfs;
+  return options;
+}
+
+engine::MemoryRequest memory_request(const ModelFlags& flags) {
+  engine::MemoryRequest request;
+  request.num_blocks = flags.num_blocks;
+  if (!flags.kv_cache_memory.empty())
+    request.kv_cache_bytes = parse_size(flags.kv_cache_memory, "--kv-cache-memory");
+  if (!flags.max_model_len.empty())
+    request.max_model_len = parse_size(flags.max_model_len, "--max-model-len");
+  return request;
+}
+
+int usable_cores() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+}  // namespace quire::cli

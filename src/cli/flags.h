@@ -1,0 +1,44 @@
+#pragma once
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/memory_budget.h"
+
+namespace quire::cli {
+
+// What the flags of every command that loads a model say. Spelled as vLLM's where vLLM has them.
+struct ModelFlags {
+  std::string model;
+  std::string dtype = "auto";
+  int threads = 0;  // 0: one per core that this process may use
+  std::string max_model_len, kv_cache_memory;
+  int64_t num_blocks = 0;
+  int64_t max_num_seqs = 128;
+  int64_t max_num_batched_tokens = 2048;
+  int64_t block_size = 16;
+  bool prefix_caching = true;
+  bool lookahead = true;
+  std::string policy = "fcfs";
+  uint64_t seed = 0;
+  int64_t max_waiting = 4096;
+};
+
+void add_model_flags(CLI::App& app, ModelFlags& flags);
+
+// "4GiB", "512M", "2g" or plain bytes. K, M, G are powers of 1000 in lower case and of 1024
+// otherwise, as vLLM reads
+// --max-model-len (1k = 1000, 1K = 1024); "iB" is always 1024. Throws LoadError naming `flag`.
+int64_t parse_size(const std::string& text, const std::string& flag);
+
+// The scheduler's part of the flags; num_blocks and max_model_len are filled in by the memory
+// budget.
+engine::SchedulerOptions scheduler_options(const ModelFlags& flags);
+engine::MemoryRequest memory_request(const ModelFlags& flags);
+
+// Cores that this process may run on.
+int usable_cores();
+
+}  // namespace quire::cli

@@ -1,0 +1,141 @@
+#include <csignal>
+#include <cstdio>
+#include <iostream>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "cli/commands.h"
+#include "cli/start_engine.h"
+#include "cli/token_queue.h"
+#include "text/detokenizer.h"
+
+namespace quire::cli {
+namespace {
+
+struct RunFlags {
+  ModelFlags model;
+  std::string prompt, system;
+  double temperature = 0.0, top_p = 1.0;
+  int64_t max_tokens = 1024;
+};
+
+volatile std::sig_atomic_t g_interrupted = 0;  // set by Ctrl-C, read between tokens
+
+// The chat so far and how to continue it.
+class Chat {
+ public:
+  Chat(const RunFlags& flags, RunningModel& model) : flags_(flags), model_(model) {
+    if (!flags.system.empty()) add("system", flags.system);
+  }
+
+  // Streams the answer to `text` to stdout. Ctrl-C stops it; what was said so far stays in the
+  // chat.
+  void answer(const std::string& text) {
+    add("user", text);
+    engine::Request request;
+    request.prompt = prompt();
+    request.sampling.temperature = static_cast<float>(flags_.temperature);
+    request.sampling.top_p = static_cast<float>(flags_.top_p);
+    request.sampling.max_tokens = flags_.max_tokens;
+    TokenQueue queue;
+    request.sink = queue.sink();
+    const auto id = model_.engine->submit(std::move(request));
+    if (!id) throw LoadError(id.error().message);
+    add("assistant", stream(queue, *id));
+  }
+
+ private:
+  std::string stream(TokenQueue& queue, engine::RequestId id) {
+    text::Detokenizer detokenizer(model_.tokenizer);
+    std::string answer;
+    const auto show = [&](const std::string& delta) {
+      answer += delta;
+      std::fputs(delta.c_str(), stdout);
+      std::fflush(stdout);
+    };
+    bool aborted = false;
+    g_interrupted = 0;
+    for (;;) {
+      const engine::TokenEvent event = queue.wait();
+      for (const int32_t token : event.tokens) show(detokenizer.push(token));
+      if (event.finish) {
+        if (!event.error.empty()) std::fprintf(stderr, "\nquire: %s", event.error.c_str());
+        break;
+      }
+      if (g_interrupted && !aborted) {
+        aborted = true;
+        model_.engine->abort(id);
+      }
+    }
+    show(detokenizer.flush());
+    std::fputs("\n", stdout);
+    return answer;
+  }
+
+  std::vector<int32_t> prompt() const {
+    std::string text;
+    if (model_.chat_template) {
+      const std::string messages = dump_json(messages_);
+      auto rendered = model_.chat_template->render(
+          {.messages = messages, .tools = {}, .documents = {}, .kwargs = {}, .now = {}});
+      if (!rendered) throw LoadError("the chat template failed: " + rendered.error());
+      text = std::move(*rendered);
+    } else {  // a base model: plain continuation
+      for (const auto& message : messages_)
+        text += json::value_to<std::string>(message.at("content"));
+    }
+    auto ids = model_.tokenizer->encode(text, /*add_special_tokens=*/!model_.chat_template);
+    if (!ids) throw LoadError("the prompt: " + ids.error());
+    return std::move(*ids);
+  }
+
+  void add(const char* role, const std::string& content) {
+    messages_.emplace_back(json::object{{"role", role}, {"content", content}});
+  }
+
+  const RunFlags& flags_;
+  RunningModel& model_;
+  json::array messages_;
+};
+
+int run(const RunFlags& flags) {
+  RunningModel model = start_engine(flags.model);
+  Chat chat(flags, model);
+  std::signal(SIGINT, [](int) {
+    // A second Ctrl-C in a row ends the program.
+    if (g_interrupted) std::_Exit(130);
+    g_interrupted = 1;
+  });
+  if (!flags.prompt.empty()) {
+    chat.answer(flags.prompt);
+    return 0;
+  }
+  std::fprintf(stderr, "Type a message; Ctrl-C stops an answer, Ctrl-D ends the chat.\n");
+  for (std::string line; std::fprintf(stderr, "> "), std::getline(std::cin, line);) {
+    g_interrupted = 0;
+    if (!line.empty()) chat.answer(line);
+  }
+  std::fputs("\n", stderr);
+  return 0;
+}
+
+}  // namespace
+
+void add_run(CLI::App& app, int& status) {
+  auto flags = std::make_shared<RunFlags>();
+  CLI::App* command =
+      app.add_subcommand("run", "Chat with a model in the terminal, or answer one prompt");
+  add_model_flags(*command, flags->model);
+  command->add_option("prompt", flags->prompt, "Answer this and exit; without it a chat begins");
+  command->add_option("--system", flags->system, "System message");
+  command->add_option("--temperature", flags->temperature, "0: the likeliest token each time")
+      ->capture_default_str();
+  command
+      ->add_option("--top-p", flags->top_p,
+                   "Sample from the likeliest tokens of this total probability")
+      ->capture_default_str();
+  command->add_option("--max-tokens", flags->max_tokens, "Longest answer")->capture_default_str();
+  command->callback([flags, &status] { status = run(*flags); });
+}
+
+}  // namespace quire::cli

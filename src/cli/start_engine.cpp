@@ -1,0 +1,99 @@
+#include "cli/start_engine.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+
+#include "base/error.h"
+#include "ops/cpu_isa.h"
+
+namespace quire::cli {
+namespace {
+
+ops::Context make_context(const ModelFlags& flags) {
+  // The debugging switches; docs/environment.md lists them.
+  if (const char* isa = std::getenv("QUIRE_CPU_ISA")) ops::force_cpu_isa(isa);
+  const char* require = std::getenv("QUIRE_REQUIRE_KERNELS");
+  const char* reference = std::getenv("QUIRE_USE_REFERENCE");
+  ops::Context context = ops::make_context(flags.threads > 0 ? flags.threads : usable_cores());
+  context.require_kernels = require && std::string_view(require) == "1";
+  context.use_reference = reference && std::string_view(reference) == "1";
+  return context;
+}
+
+std::optional<mlx::core::Dtype> dtype_of(const std::string& name) {
+  if (name == "bfloat16") return mlx::core::bfloat16;
+  if (name == "float16" || name == "half") return mlx::core::float16;
+  if (name == "float32" || name == "float") return mlx::core::float32;
+  return std::nullopt;
+}
+
+const char* dtype_name(mlx::core::Dtype dtype) {
+  return dtype == mlx::core::bfloat16  ? "bfloat16"
+         : dtype == mlx::core::float16 ? "float16"
+                                       : "float32";
+}
+
+// "loading 42 %", overwritten in place; only for people.
+std::function<void(double)> progress_printer() {
+  if (!isatty(STDERR_FILENO)) return {};
+  return [last = -1](double fraction) mutable {
+    const int percent = static_cast<int>(fraction * 100.0);
+    if (percent == last) return;
+    last = percent;
+    std::fprintf(stderr, "\rloading %3d %%%s", percent, percent >= 100 ? "\r              \r" : "");
+    std::fflush(stderr);
+  };
+}
+
+}  // namespace
+
+RunningModel start_engine(const ModelFlags& flags) {
+  RunningModel model;
+  const auto started = Clock::now();
+  const ops::Context context = make_context(flags);
+  mlx::core::set_default_device(mlx::core::Device::cpu);
+  model.checkpoint =
+      std::make_shared<const formats::Checkpoint>(formats::Checkpoint::open(flags.model));
+  model.tokenizer = text::Tokenizer::load(flags.model);
+  model.chat_template = text::ChatTemplate::load(flags.model);
+  for (const int64_t id : model.checkpoint->eos_token_ids())
+    model.eos_token_ids.push_back(static_cast<int32_t>(id));
+  if (!model.eos_token_ids.empty())
+    model.grammars = text::GrammarFactory::create(*model.tokenizer, model.eos_token_ids);
+  model.name = std::filesystem::weakly_canonical(flags.model).filename().string();
+
+  const engine::MemoryRequest request = memory_request(flags);
+  auto decoder = models::load_model(context, model.checkpoint,
+                                    {.dtype = dtype_of(flags.dtype),
+                                     .max_positions = request.max_model_len,
+                                     .progress = progress_printer()});
+  if (model.tokenizer->vocab_size() > decoder->vocab_size()) {
+    throw LoadError(flags.model + ": tokenizer.json has " +
+                    std::to_string(model.tokenizer->vocab_size()) +
+                    " tokens, but the model's vocabulary is " +
+                    std::to_string(decoder->vocab_size()) + "; the tokenizer is of another model");
+  }
+  engine::EngineOptions options;
+  options.scheduler = scheduler_options(flags);
+  options.scheduler.eos_token_ids = model.eos_token_ids;
+  options.lookahead = flags.lookahead;
+  options.seed = flags.seed;
+  options.max_waiting = flags.max_waiting;
+  const engine::MemoryBudget budget = engine::plan_memory(*decoder, options.scheduler, request);
+  options.scheduler.num_blocks = budget.num_blocks;
+  options.scheduler.max_model_len = budget.max_model_len;
+
+  std::fprintf(stderr, "model   %s (%s, %s), loaded in %.2f s\n", model.name.c_str(),
+               model.checkpoint->config().architectures.front().c_str(),
+               dtype_name(decoder->dtype()), seconds_since(started));
+  std::fprintf(stderr, "cpu     %s kernels%s, %d threads\n", ops::cpu_isa_name().c_str(),
+               context.use_reference ? " off, references on" : "", context.pool->num_threads());
+  std::fprintf(stderr, "memory  %s\n", budget.summary().c_str());
+  model.engine = std::make_unique<engine::Engine>(std::move(decoder), std::move(options));
+  return model;
+}
+
+}  // namespace quire::cli

@@ -1,0 +1,30 @@
+#pragma once
+#include <memory>
+#include <string>
+
+#include "cli/flags.h"
+#include "engine/engine.h"
+#include "formats/checkpoint.h"
+#include "text/chat_template.h"
+#include "text/grammar.h"
+#include "text/tokenizer.h"
+
+namespace quire::cli {
+
+// A model ready to answer, and the text tools that go with it.
+struct RunningModel {
+  std::shared_ptr<const formats::Checkpoint> checkpoint;
+  std::shared_ptr<const text::Tokenizer> tokenizer;
+  std::shared_ptr<const text::ChatTemplate> chat_template;  // null if the model has none
+  std::shared_ptr<const text::GrammarFactory> grammars;     // null if the model names no eos token
+  std::vector<int32_t> eos_token_ids;
+  std::string name;  // the model folder's own name
+  std::unique_ptr<engine::Engine> engine;
+};
+
+// Loads everything that the flags ask for and starts the engine. Prints one line each on model, CPU
+// and memory to stderr, and progress while weights are packed if stderr is a terminal. Throws
+// LoadError.
+RunningModel start_engine(const ModelFlags& flags);
+
+}  // namespace quire::cli

@@ -1,0 +1,35 @@
+#pragma once
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+
+#include "engine/request.h"
+
+namespace quire::cli {
+
+// Carries a request's events from the engine thread to the thread that prints them.
+class TokenQueue {
+ public:
+  engine::TokenSink sink() {
+    return [this](engine::TokenEvent&& event) {
+      const std::lock_guard lock(mutex_);
+      events_.push_back(std::move(event));
+      ready_.notify_one();
+    };
+  }
+
+  engine::TokenEvent wait() {
+    std::unique_lock lock(mutex_);
+    ready_.wait(lock, [this] { return !events_.empty(); });
+    engine::TokenEvent event = std::move(events_.front());
+    events_.pop_front();
+    return event;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable ready_;
+  std::deque<engine::TokenEvent> events_;
+};
+
+}  // namespace quire::cli

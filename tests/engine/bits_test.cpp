@@ -1,0 +1,141 @@
+// The bits contract: what a request answers depends on the request alone.
+#include <gtest/gtest.h>
+
+#include "engine_harness.h"
+
+namespace quire::engine {
+namespace {
+
+constexpr int kJobs = 16;
+
+void expect_same(const std::vector<Answer>& expected, const std::vector<Answer>& actual,
+                 const std::string& what) {
+  ASSERT_EQ(expected.size(), actual.size());
+  for (size_t i = 0; i < expected.size(); ++i) {
+    ASSERT_EQ(actual[i].error, "") << what;
+    ASSERT_EQ(expected[i].tokens, actual[i].tokens) << what << ", request " << i;
+    ASSERT_EQ(expected[i].logprobs.size(), actual[i].logprobs.size()) << what << ", request " << i;
+    for (size_t t = 0; t < expected[i].logprobs.size(); ++t)  // every bit of every logprob
+      ASSERT_TRUE(expected[i].logprobs[t] == actual[i].logprobs[t])
+          << what << ", request " << i << ", token " << t;
+  }
+}
+
+bool same(const std::vector<Answer>& a, const std::vector<Answer>& b) {
+  for (size_t i = 0; i < a.size(); ++i)
+    if (a[i].tokens != b[i].tokens || !(a[i].logprobs == b[i].logprobs)) return false;
+  return true;
+}
+
+class Bits : public testing::TestWithParam<const char*> {};
+
+int64_t vocab_of(const std::string& checkpoint) {
+  return formats::Checkpoint::open(std::string(QUIRE_SOURCE_DIR) + "/" + checkpoint)
+      .config()
+      .vocab_size;
+}
+
+// Every combination of token budget, block size, prefix cache, preemption, lookahead and threads
+// equals the solo runs.
+TEST_P(Bits, SoloEqualsEverySchedule) {
+  const std::string checkpoint = GetParam();
+  const auto jobs = random_jobs(kJobs, vocab_of(checkpoint), 7);
+  const Arrangement base{.checkpoint = checkpoint, .max_model_len = 256};
+  const auto solo = run_solo(base, jobs);
+  int64_t preemptions = 0, cached = 0, runs = 0;
+  for (const int64_t budget : {16, 64, 2048})
+    for (const int64_t block_size : {8, 16, 160})
+      for (const bool prefix_caching : {false, true})
+        for (const bool preempt : {false, true})
+          for (const bool lookahead : {false, true})
+            for (const int threads : {1, 2}) {
+              Arrangement setup = base;
+              setup.max_num_batched_tokens = budget;
+              setup.block_size = block_size;
+              setup.prefix_caching = prefix_caching;
+              setup.lookahead = lookahead;
+              setup.threads = threads;
+              // Room for the longest sequence and little more: most running sequences are preempted
+              // once.
+              if (preempt) setup.num_blocks = (256 + block_size - 1) / block_size + 1;
+              const auto answers = run_jobs(setup, jobs, static_cast<uint64_t>(++runs));
+              expect_same(solo, answers, setup.text());
+              if (HasFatalFailure()) return;
+              for (const Answer& answer : answers) {
+                preemptions += answer.stats.preemptions;
+                cached += answer.stats.cached_tokens;
+              }
+            }
+  EXPECT_GT(preemptions, 0)
+      << "no schedule preempted anyone: the test does not reach what it is for";
+  EXPECT_GT(cached, 0) << "no schedule hit the prefix cache";
+}
+
+// Prompt logprobs, too, whatever the chunking.
+TEST_P(Bits, PromptLogprobs) {
+  const std::string checkpoint = GetParam();
+  auto jobs = random_jobs(6, vocab_of(checkpoint), 11);
+  for (Job& job : jobs) job.sampling.prompt_logprobs = 2;
+  const Arrangement base{.checkpoint = checkpoint, .max_model_len = 256};
+  const auto solo = run_solo(base, jobs);
+  for (const int64_t budget : {16, 50}) {
+    Arrangement setup = base;
+    setup.max_num_batched_tokens = budget;
+    setup.lookahead = true;
+    setup.prefix_caching = true;
+    const auto answers = run_jobs(setup, jobs);
+    for (size_t i = 0; i < jobs.size(); ++i) {
+      ASSERT_EQ(answers[i].prompt_logprobs.size(), jobs[i].prompt.size() - 1);
+      ASSERT_TRUE(answers[i].prompt_logprobs == solo[i].prompt_logprobs)
+          << setup.text() << ", request " << i;
+    }
+  }
+}
+
+// A model whose logits depend, by one part in ten million, on how many tokens share the step.
+class BatchDependentModel : public models::Model {
+ public:
+  explicit BatchDependentModel(std::unique_ptr<models::Model> inner) : inner_(std::move(inner)) {}
+
+  mlx::core::array forward(const mlx::core::array& ids, const ops::BatchLayoutPtr& layout,
+                           std::vector<ops::PagedKv>& caches) const override {
+    const float factor = 1.0f + 1e-7f * static_cast<float>(layout->num_tokens);
+    return mlx::core::multiply(inner_->forward(ids, layout, caches), mlx::core::array(factor));
+  }
+  const ops::Context& context() const override { return inner_->context(); }
+  std::vector<models::CacheSpec> cache_specs() const override { return inner_->cache_specs(); }
+  mlx::core::Dtype dtype() const override { return inner_->dtype(); }
+  int64_t vocab_size() const override { return inner_->vocab_size(); }
+  int64_t max_positions() const override { return inner_->max_positions(); }
+  size_t weight_bytes() const override { return inner_->weight_bytes(); }
+  int64_t hidden_size() const override { return inner_->hidden_size(); }
+  int64_t widest_activation() const override { return inner_->widest_activation(); }
+
+ private:
+  std::unique_ptr<models::Model> inner_;
+};
+
+// The negative control: these comparisons see a difference in the last bits.
+TEST_P(Bits, ABatchDependentModelIsCaught) {
+  const std::string checkpoint = GetParam();
+  const auto jobs = random_jobs(kJobs, vocab_of(checkpoint), 7);
+  Arrangement setup{.checkpoint = checkpoint, .max_model_len = 256};
+  setup.wrap = [](std::unique_ptr<models::Model> model) {
+    return std::make_unique<BatchDependentModel>(std::move(model));
+  };
+  EXPECT_FALSE(same(run_solo(setup, jobs), run_jobs(setup, jobs)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Bits,
+                         testing::Values("models/quire-demo", "tests/parity/models/qwen3-bf16",
+                                         "tests/parity/models/mistral-bf16"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           name = name.substr(name.rfind('/') + 1);
+                           for (char& c : name)
+                             if (c == '-') c = '_';
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace quire::engine

@@ -1,0 +1,202 @@
+#include "engine_harness.h"
+
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <random>
+#include <sstream>
+#include <thread>
+
+namespace quire::engine {
+namespace {
+
+// Collects the events of a set of requests.
+class Collector {
+ public:
+  explicit Collector(size_t count) : answers(count) {}
+
+  TokenSink sink(size_t index) {
+    return [this, index](TokenEvent&& event) {
+      const std::lock_guard lock(mutex_);
+      Answer& answer = answers[index];
+      EXPECT_FALSE(answer.finish) << "an event after the last one";
+      answer.tokens.insert(answer.tokens.end(), event.tokens.begin(), event.tokens.end());
+      std::move(event.logprobs.begin(), event.logprobs.end(), std::back_inserter(answer.logprobs));
+      std::move(event.prompt_logprobs.begin(), event.prompt_logprobs.end(),
+                std::back_inserter(answer.prompt_logprobs));
+      answer.finish = event.finish;
+      answer.error = event.error;
+      answer.stats = event.stats;
+      ++events_;
+      finished_ += event.finish.has_value();
+      changed_.notify_all();
+    };
+  }
+
+  void wait_for_events(int64_t count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, std::chrono::milliseconds(200),
+                      [&] { return events_ >= count || finished_ == submitted; });
+  }
+  int64_t events() {
+    const std::lock_guard lock(mutex_);
+    return events_;
+  }
+  void wait_for_all() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return finished_ == answers.size(); });
+  }
+  size_t num_tokens(size_t index) {
+    const std::lock_guard lock(mutex_);
+    return answers[index].tokens.size();
+  }
+
+  std::vector<Answer> answers;
+  size_t submitted = 0;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int64_t events_ = 0;
+  size_t finished_ = 0;
+};
+
+}  // namespace
+
+bool operator==(const TokenLogprob& a, const TokenLogprob& b) {
+  return a.token == b.token && a.logprob == b.logprob && a.rank == b.rank && a.top == b.top;
+}
+
+std::string Arrangement::text() const {
+  std::ostringstream out;
+  out << checkpoint << ": threads " << threads << ", block size " << block_size << ", blocks "
+      << num_blocks << ", token budget " << max_num_batched_tokens << ", prefix cache "
+      << prefix_caching << ", lookahead " << lookahead;
+  return out.str();
+}
+
+std::unique_ptr<Engine> make_engine(const Arrangement& setup) {
+  const std::string dir = std::string(QUIRE_SOURCE_DIR) + "/" + setup.checkpoint;
+  auto checkpoint = std::make_shared<const formats::Checkpoint>(formats::Checkpoint::open(dir));
+  ops::Context context = ops::make_context(setup.threads);
+  context.require_kernels = true;
+  EngineOptions options;
+  options.scheduler = {.max_num_batched_tokens = setup.max_num_batched_tokens,
+                       .max_num_seqs = setup.max_num_seqs,
+                       .max_model_len = setup.max_model_len,
+                       .num_blocks = setup.num_blocks,
+                       .block_size = setup.block_size,
+                       .enable_prefix_caching = setup.prefix_caching,
+                       .policy = setup.policy,
+                       .eos_token_ids = {}};
+  if (setup.num_blocks == 0) {
+    const int64_t per_sequence = (setup.max_model_len + setup.block_size - 1) / setup.block_size;
+    options.scheduler.num_blocks = per_sequence * setup.max_num_seqs;
+  }
+  for (const int64_t id : checkpoint->eos_token_ids())
+    options.scheduler.eos_token_ids.push_back(static_cast<int32_t>(id));
+  options.lookahead = setup.lookahead;
+  options.check_integrity = true;
+  auto model = models::load_model(
+      context, checkpoint, {.dtype = {}, .max_positions = setup.max_model_len, .progress = {}});
+  if (setup.wrap) model = setup.wrap(std::move(model));
+  return std::make_unique<Engine>(std::move(model), std::move(options));
+}
+
+std::vector<Answer> run_jobs(Engine& engine, const std::vector<Job>& jobs, uint64_t arrival_seed) {
+  Collector collector(jobs.size());
+  std::mt19937_64 random(arrival_seed);
+  std::vector<RequestId> ids;
+  const auto abort_due = [&] {
+    for (size_t i = 0; i < ids.size(); ++i) {
+      if (jobs[i].abort_after >= 0 &&
+          static_cast<int>(collector.num_tokens(i)) >= jobs[i].abort_after)
+        engine.abort(ids[i]);
+    }
+  };
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    if (arrival_seed != 0)
+      collector.wait_for_events(collector.events() + static_cast<int64_t>(random() % 6));
+    Request request;
+    request.prompt = jobs[i].prompt;
+    request.sampling = jobs[i].sampling;
+    request.cache_salt = jobs[i].cache_salt;
+    request.sink = collector.sink(i);
+    ++collector.submitted;
+    const auto id = engine.submit(std::move(request));
+    EXPECT_TRUE(id.ok()) << id.error().message;
+    if (!id.ok()) return {};
+    ids.push_back(*id);
+    abort_due();
+  }
+  const bool aborts =
+      std::any_of(jobs.begin(), jobs.end(), [](const Job& job) { return job.abort_after >= 0; });
+  for (int round = 0; aborts && round < 200; ++round) {
+    collector.wait_for_events(collector.events() + 1);
+    abort_due();
+  }
+  collector.wait_for_all();
+  // The last event is sent from inside the step that ends the request; its statistics follow right
+  // after.
+  for (int i = 0; i < 1000 && engine.stats().used_blocks > 0; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const EngineStats stats = engine.stats();
+  EXPECT_EQ(stats.used_blocks, 0);
+  EXPECT_EQ(stats.running + stats.waiting, 0);
+  return collector.answers;
+}
+
+std::vector<Answer> run_jobs(const Arrangement& setup, const std::vector<Job>& jobs,
+                             uint64_t arrival_seed) {
+  return run_jobs(*make_engine(setup), jobs, arrival_seed);
+}
+
+std::vector<Answer> run_solo(Arrangement setup, const std::vector<Job>& jobs) {
+  setup.threads = 1;
+  setup.block_size = 16;
+  setup.num_blocks = 0;
+  setup.max_num_batched_tokens = 2048;
+  setup.prefix_caching = setup.lookahead = false;
+  const auto engine = make_engine(setup);
+  std::vector<Answer> answers;
+  for (const Job& job : jobs) answers.push_back(run_jobs(*engine, {job}).at(0));
+  return answers;
+}
+
+std::vector<Job> random_jobs(int count, int64_t vocab, uint64_t seed, int64_t max_prompt,
+                             int64_t max_tokens) {
+  std::mt19937_64 random(seed);
+  const auto below = [&](int64_t n) {
+    return static_cast<int64_t>(random() % static_cast<uint64_t>(n));
+  };
+  std::vector<int32_t> common(static_cast<size_t>(max_prompt));
+  for (auto& id : common) id = static_cast<int32_t>(below(vocab));
+  std::vector<Job> jobs(static_cast<size_t>(count));
+  for (int i = 0; i < count; ++i) {
+    Job& job = jobs[static_cast<size_t>(i)];
+    const int64_t length = 1 + below(max_prompt);
+    const int64_t shared = i % 2 == 0 ? below(length + 1) : 0;
+    job.prompt.assign(common.begin(), common.begin() + shared);
+    while (static_cast<int64_t>(job.prompt.size()) < length)
+      job.prompt.push_back(static_cast<int32_t>(below(vocab)));
+    SamplingParams& s = job.sampling;
+    s.max_tokens = 1 + below(max_tokens);
+    s.logprobs = 2;
+    s.ignore_eos = true;
+    s.temperature = 0.0f;
+    if (i % 4 == 1 || i % 4 == 3) {  // half of them sampled, with everything that a sampler can do
+      s.temperature = 0.7f + 0.1f * static_cast<float>(below(8));
+      s.seed = random();
+      s.top_k = i % 4 == 1 ? 20 : 0;
+      s.top_p = i % 4 == 3 ? 0.9f : 1.0f;
+      s.min_p = i % 8 == 5 ? 0.05f : 0.0f;
+    }
+    if (i % 5 == 2) s.repetition_penalty = 1.3f;
+    if (i % 5 == 3) s.presence_penalty = 0.5f, s.frequency_penalty = 0.4f;
+    if (i % 7 == 4) s.logit_bias = {{static_cast<int32_t>(below(vocab)), 3.0f}};
+  }
+  return jobs;
+}
+
+}  // namespace quire::engine

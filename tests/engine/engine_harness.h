@@ -1,0 +1,65 @@
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "formats/checkpoint.h"
+#include "models/model.h"
+
+namespace quire::engine {
+
+// One way to run a set of requests. No value may change a bit of what they answer.
+struct Arrangement {
+  std::string checkpoint;  // folder under the source tree
+  int threads = 1;
+  int64_t block_size = 16;
+  int64_t num_blocks = 0;  // 0: room for everything; else how many, to force preemption
+  int64_t max_num_batched_tokens = 2048;
+  int64_t max_num_seqs = 32;
+  int64_t max_model_len = 512;
+  bool prefix_caching = false;
+  bool lookahead = false;
+  SchedulingPolicy policy = SchedulingPolicy::kFcfs;
+  // Puts another model around the loaded one (negative control).
+  std::function<std::unique_ptr<models::Model>(std::unique_ptr<models::Model>)> wrap = {};
+
+  std::string text() const;  // for failure messages
+};
+
+struct Job {
+  std::vector<int32_t> prompt;
+  SamplingParams sampling;
+  std::string cache_salt = {};
+  int abort_after = -1;  // tokens after which the client goes away; -1: never
+};
+
+struct Answer {
+  std::vector<int32_t> tokens;
+  std::vector<TokenLogprob> logprobs, prompt_logprobs;
+  std::optional<FinishReason> finish;
+  std::string error;
+  RequestStats stats;
+};
+
+bool operator==(const TokenLogprob& a, const TokenLogprob& b);
+
+std::unique_ptr<Engine> make_engine(const Arrangement& setup);
+
+// Submits the jobs in order, each at a random moment while earlier ones run (`arrival_seed`; 0: all
+// at once), and waits for all. Checks at the end that every block is back.
+std::vector<Answer> run_jobs(Engine& engine, const std::vector<Job>& jobs,
+                             uint64_t arrival_seed = 0);
+std::vector<Answer> run_jobs(const Arrangement& setup, const std::vector<Job>& jobs,
+                             uint64_t arrival_seed = 0);
+
+// Each job alone, on one thread, without cache or lookahead, whole prompts at once: what every
+// other way must reproduce.
+std::vector<Answer> run_solo(Arrangement setup, const std::vector<Job>& jobs);
+
+// Reproducible prompts of random ids; some begin alike, so that the prefix cache has work.
+std::vector<Job> random_jobs(int count, int64_t vocab, uint64_t seed, int64_t max_prompt = 200,
+                             int64_t max_tokens = 24);
+
+}  // namespace quire::engine
