@@ -32,7 +32,7 @@ AttentionScratch make_scratch(Buffer& buffer, const AttentionKernelParams& param
                            chunk_result_size(params, rows),
                            params.key_dim * kAttentionBlock,
                            padded_value_dim(params) * kAttentionBlock,
-                           kAttentionChunk * 2};
+                           4 * kAttentionChunk};
   int64_t offsets[std::size(sizes)], total = 0;
   for (size_t i = 0; i < std::size(sizes); ++i) {
     offsets[i] = total;

@@ -58,6 +58,28 @@ HWY_INLINE FloatVec tanh_floats(FloatVec x) {
   return hn::IfThenElse(hn::Lt(size, hn::Set(kFloats, 0.625f)), y, far);
 }
 
+// Rows of one head in the pool: that of token t, counted from the start of a block of 32, is at
+// base + slots[t] * stride.
+template <class V>
+struct Rows {
+  const V* base;
+  const int64_t* slots;
+  int64_t stride;
+
+  HWY_INLINE const V* operator[](int64_t t) const { return base + slots[t] * stride; }
+};
+
+// The rows to be read next, asked for a line at a time while these are read: the hardware does not
+// foresee one head's short runs, and many requests at once are no use. Without base: nothing is.
+template <class T>
+struct Ahead {
+  Rows<T> rows{nullptr, nullptr, 0};
+
+  HWY_INLINE void ask(int64_t t, int64_t column) const {
+    if (rows.base != nullptr) __builtin_prefetch(rows[t] + column, /*rw=*/0, /*locality=*/2);
+  }
+};
+
 // ---- keys: a block of 32 tokens is transposed to [D][32] floats, tokens in lanes ----
 
 #if HWY_TARGET != HWY_SCALAR
@@ -112,11 +134,13 @@ HWY_INLINE WordVec load_words(const T* p) {
 
 // kLanes tokens from word `word` on, kLanes words of each; `out` is keys + first token.
 template <class T>
-HWY_INLINE void pack_square(const T* base, const int64_t* slots, int64_t stride, int64_t word,
+HWY_INLINE void pack_square(const Rows<T>& rows, const Ahead<T>& ahead, int64_t token, int64_t word,
                             float* out) {
   WordVec v[kLanes];
-  for (int64_t t = 0; t < kLanes; ++t)
-    v[t] = load_words(base + slots[t] * stride + word * kPerWord<T>);
+  for (int64_t t = 0; t < kLanes; ++t) {
+    ahead.ask(token + t, word * kPerWord<T>);
+    v[t] = load_words(rows[token + t] + word * kPerWord<T>);
+  }
   transpose(v);
   for (int64_t w = 0; w < kLanes; ++w) {
     float* to = out + (word + w) * kPerWord<T> * kBlock;
@@ -132,24 +156,25 @@ HWY_INLINE void pack_square(const T* base, const int64_t* slots, int64_t stride,
 
 #endif  // vectors
 
-// keys[d][t] = base[slots[t] * stride + d] for 32 tokens.
+// keys[d][t] = rows[t][d] for 32 tokens.
 template <class T>
-void pack_keys(const T* base, const int64_t* slots, int64_t stride, int64_t dim, float* keys) {
+void pack_keys(const Rows<T>& rows, const Ahead<T>& ahead, int64_t dim, float* keys) {
 #if HWY_TARGET != HWY_SCALAR
   const int64_t words = dim / kPerWord<T>;
   if (kLanes >= 8 && words >= kLanes) {
     for (int64_t t = 0; t < kBlock; t += kLanes) {
       int64_t word = 0;
-      for (; word + kLanes <= words; word += kLanes)
-        pack_square(base, slots + t, stride, word, keys + t);
+      for (; word + kLanes <= words; word += kLanes) pack_square(rows, ahead, t, word, keys + t);
       // The last square overlaps the one before.
-      if (word < words) pack_square(base, slots + t, stride, words - kLanes, keys + t);
+      if (word < words) pack_square(rows, ahead, t, words - kLanes, keys + t);
     }
     return;
   }
 #endif
-  for (int64_t t = 0; t < kBlock; ++t)
-    for (int64_t d = 0; d < dim; ++d) keys[d * kBlock + t] = to_float(base[slots[t] * stride + d]);
+  for (int64_t t = 0; t < kBlock; ++t) {
+    ahead.ask(t, 0);
+    for (int64_t d = 0; d < dim; ++d) keys[d * kBlock + t] = to_float(rows[t][d]);
+  }
 }
 
 // scores[r][0..32) = q_r . k_t: per 32 of d an even chain and an odd chain from 0, then their sum.
@@ -264,14 +289,6 @@ HWY_INLINE void softmax_row(const AttentionKernelParams& p, float* scores, int64
 
 // ---- values ----
 
-// Row t of a block of 32 tokens is at base + slots[t] * stride.
-template <class V>
-struct ValueRows {
-  const V* base;
-  const int64_t* slots;
-  int64_t stride;
-};
-
 template <int kRows, int kVecs, class V>
 HWY_INLINE void value_token(const V* v, const float* p, FloatVec (&chain)[kRows][kVecs]) {
   FloatVec x[kVecs];
@@ -282,53 +299,58 @@ HWY_INLINE void value_token(const V* v, const float* p, FloatVec (&chain)[kRows]
   }
 }
 
-// acc[r] += p[r] V over tokens [begin, end) of the block: a chain of the even tokens and one of the
-// odd, from 0. Tokens outside are not read: 0 times infinity would not be 0.
-template <int kRows, int kVecs, class V>
-HWY_INLINE void value_tile(const ValueRows<V>& rows, int64_t begin, int64_t end, const float* p,
-                           float* acc, int64_t width) {
+// Columns from `column` on of some rows of the result: acc[r] += p[r] V over tokens [begin, end) of
+// the block, in a chain of the even tokens and one of the odd, from 0. Tokens outside are not read:
+// 0 times infinity would not be 0.
+template <int kRows, int kVecs, class V, class T>
+HWY_INLINE void value_tile(const Rows<V>& values, const Ahead<T>& ahead, int64_t begin, int64_t end,
+                           int64_t column, const float* p, float* acc, int64_t width) {
+  constexpr int64_t kLine = 64 / sizeof(T);
   FloatVec even[kRows][kVecs], odd[kRows][kVecs];
   for (int r = 0; r < kRows; ++r)
     for (int i = 0; i < kVecs; ++i) even[r][i] = odd[r][i] = hn::Zero(kFloats);
   int64_t t = begin;
   if (t % 2 != 0) {
-    value_token(rows.base + rows.slots[t] * rows.stride, p + t, odd);
+    value_token(values[t] + column, p + t, odd);
     ++t;
   }
   for (; t + 2 <= end; t += 2) {
-    value_token(rows.base + rows.slots[t] * rows.stride, p + t, even);
-    value_token(rows.base + rows.slots[t + 1] * rows.stride, p + t + 1, odd);
+    for (int64_t at = 0; at < kVecs * kLanes; at += kLine) {
+      ahead.ask(t, column + at);
+      ahead.ask(t + 1, column + at);
+    }
+    value_token(values[t] + column, p + t, even);
+    value_token(values[t + 1] + column, p + t + 1, odd);
   }
-  if (t < end) value_token(rows.base + rows.slots[t] * rows.stride, p + t, even);
+  if (t < end) value_token(values[t] + column, p + t, even);
   for (int r = 0; r < kRows; ++r) {
     for (int i = 0; i < kVecs; ++i) {
-      float* a = acc + r * width + i * kLanes;
+      float* a = acc + r * width + column + i * kLanes;
       hn::StoreU(hn::Add(hn::LoadU(kFloats, a), hn::Add(even[r][i], odd[r][i])), kFloats, a);
     }
   }
 }
 
-template <int kRows, int kVecs, class V>
-HWY_INLINE void value_columns(ValueRows<V> rows, int64_t begin, int64_t end, const float* p,
-                              float* acc, int64_t width, int64_t columns) {
-  for (; columns >= kVecs * kLanes; columns -= kVecs * kLanes) {
-    value_tile<kRows, kVecs>(rows, begin, end, p, acc, width);
-    rows.base += kVecs * kLanes;
-    acc += kVecs * kLanes;
-  }
+template <int kRows, int kVecs, class V, class T>
+HWY_INLINE void value_columns(const Rows<V>& values, const Ahead<T>& ahead, int64_t begin,
+                              int64_t end, int64_t column, const float* p, float* acc,
+                              int64_t width) {
+  for (; column + kVecs * kLanes <= width; column += kVecs * kLanes)
+    value_tile<kRows, kVecs>(values, ahead, begin, end, column, p, acc, width);
   if constexpr (kVecs > 1)
-    value_columns<kRows, kVecs / 2>(rows, begin, end, p, acc, width, columns);
+    value_columns<kRows, kVecs / 2>(values, ahead, begin, end, column, p, acc, width);
 }
 
-template <int kRows, class V>
-HWY_INLINE void value_rows(const ValueRows<V>& rows, int64_t begin, int64_t end, const float* p,
-                           float* acc, int64_t width, int64_t n) {
+// n rows of the result.
+template <int kRows, class V, class T>
+HWY_INLINE void value_rows(const Rows<V>& values, const Ahead<T>& ahead, int64_t begin, int64_t end,
+                           const float* p, float* acc, int64_t width, int64_t n) {
   for (; n >= kRows; n -= kRows) {
-    value_columns<kRows, 2 * kRowBlock / kRows>(rows, begin, end, p, acc, width, width);
+    value_columns<kRows, 2 * kRowBlock / kRows>(values, ahead, begin, end, 0, p, acc, width);
     p += kRows * kChunk;
     acc += kRows * width;
   }
-  if constexpr (kRows > 1) value_rows<kRows / 2>(rows, begin, end, p, acc, width, n);
+  if constexpr (kRows > 1) value_rows<kRows / 2>(values, ahead, begin, end, p, acc, width, n);
 }
 
 constexpr int64_t kInOrder[kBlock] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10,
@@ -384,22 +406,37 @@ struct Worker {
     }
   }
 
-  // slots[t] of the chunk's tokens that some row sees; others of their blocks of 32 get a
-  // neighbour's, so that reading them is harmless.
-  void find_slots(int64_t chunk) {
-    const int64_t start = chunk * kChunk;
-    const int64_t lo = key_begin(0), hi = key_end(item.tokens - 1);
-    begin = lo > start ? lo - start : 0;
-    end = hi < start + kChunk ? hi - start : kChunk;
-    for (int64_t t = begin; t < end;) {
+  // A chunk's tokens that some row sees, from its start, and their slots. Other tokens of their
+  // blocks of 32 get a neighbour's, so that reading them is harmless.
+  struct Chunk {
+    int64_t start, begin, end;
+    int64_t* slots;
+
+    int64_t first_block() const { return begin / kBlock * kBlock; }
+  };
+  Chunk find_slots(int64_t chunk) const {
+    const int64_t start = chunk * kChunk, lo = key_begin(0), hi = key_end(item.tokens - 1);
+    const Chunk c{start, lo > start ? lo - start : 0, hi < start + kChunk ? hi - start : kChunk,
+                  scratch.slots + chunk % 2 * kChunk};
+    for (int64_t t = c.begin; t < c.end;) {
       const int64_t block = (start + t) / p.block_size, offset = (start + t) % p.block_size;
-      const int64_t stop = t + p.block_size - offset < end ? t + p.block_size - offset : end;
+      const int64_t stop = t + p.block_size - offset < c.end ? t + p.block_size - offset : c.end;
       const int64_t slot = item.block_table[block] * p.block_size + offset - t;
-      for (; t < stop; ++t) scratch.slots[t] = slot + t;
+      for (; t < stop; ++t) c.slots[t] = slot + t;
     }
-    for (int64_t t = begin / kBlock * kBlock; t < begin; ++t)
-      scratch.slots[t] = scratch.slots[begin];
-    for (int64_t t = end; t % kBlock != 0; ++t) scratch.slots[t] = scratch.slots[end - 1];
+    for (int64_t t = c.first_block(); t < c.begin; ++t) c.slots[t] = c.slots[c.begin];
+    for (int64_t t = c.end; t % kBlock != 0; ++t) c.slots[t] = c.slots[c.end - 1];
+    return c;
+  }
+
+  // Head h's keys or values of the chunk's block at t.
+  Rows<T> keys_at(const Chunk& c, int64_t t, int64_t h) const {
+    const T* base = static_cast<const T*>(p.k) + (item.kv_head + h) * p.key_dim;
+    return {base, c.slots + t, p.kv_heads * p.key_dim};
+  }
+  Rows<T> values_at(const Chunk& c, int64_t t, int64_t h) const {
+    const T* base = static_cast<const T*>(p.v) + (item.kv_head + h) * p.value_dim;
+    return {base, c.slots + t, p.kv_heads * p.value_dim};
   }
 
   // Tokens [first, last) of the item see some key of the block at `start`; [all_first, all_last)
@@ -421,21 +458,21 @@ struct Worker {
     return s;
   }
 
-  void score_block(int64_t chunk, int64_t t) const {
-    const Sight s = sight(chunk * kChunk + t);
+  void score_block(const Chunk& c, int64_t t) const {
+    const Sight s = sight(c.start + t);
     const int64_t n = (s.last - s.first) * group;
     if (n <= 0) return;
     for (int64_t h = 0; h < item.kv_heads; ++h) {
-      const T* keys = static_cast<const T*>(p.k) + (item.kv_head + h) * p.key_dim;
-      pack_keys(keys, scratch.slots + t, p.kv_heads * p.key_dim, p.key_dim, scratch.keys);
+      const bool more = t + kBlock < c.end;
+      const Ahead<T> ahead{more ? keys_at(c, t + kBlock, h) : values_at(c, c.first_block(), h)};
+      pack_keys(keys_at(c, t, h), ahead, p.key_dim, scratch.keys);
       const int64_t row = h * head_rows + s.first * group;
       score_rows<kRowBlock>(scratch.queries + row * p.key_dim, scratch.keys, p.key_dim,
                             scratch.scores + row * kChunk + t, n);
     }
   }
 
-  void softmax_rows(int64_t chunk, const Result& out) const {
-    const int64_t start = chunk * kChunk;
+  void softmax_rows(int64_t start, const Result& out) const {
     for (int64_t r = 0; r < rows; ++r) {
       const int64_t i = r % head_rows / group;
       const int64_t lo = clamp(key_begin(i) - start, 0, kChunk);
@@ -446,10 +483,12 @@ struct Worker {
     }
   }
 
+  // Adds a block's values to all rows of head h that see some of it, those that see all at once.
   template <class V>
-  HWY_INLINE void add_values(const ValueRows<V>& values, const Sight& s, int64_t h, int64_t chunk,
-                             int64_t t, const Result& out) const {
-    const int64_t start = chunk * kChunk + t;
+  HWY_INLINE void add_values(const Rows<V>& values, const Ahead<T>& ahead, const Chunk& c,
+                             int64_t t, int64_t h, const Result& out) const {
+    const int64_t start = c.start + t;
+    const Sight s = sight(start);
     for (int64_t i = s.first; i < s.last;) {
       const bool all = i == s.all_first && s.all_last > i;
       const int64_t next = all ? s.all_last : i + 1;
@@ -457,47 +496,49 @@ struct Worker {
       const int64_t hi = all ? kBlock : clamp(key_end(i) - start, 0, kBlock);
       const int64_t row = h * head_rows + i * group;
       if (lo < hi)
-        value_rows<kRowBlock>(values, lo, hi, scratch.scores + row * kChunk + t,
+        value_rows<kRowBlock>(values, ahead, lo, hi, scratch.scores + row * kChunk + t,
                               out.acc + row * width, width, (next - i) * group);
       i = next;
     }
   }
 
-  void value_block(int64_t chunk, int64_t t, const Result& out) const {
-    const Sight s = sight(chunk * kChunk + t);
-    if (s.first >= s.last) return;
-    const int64_t stride = p.kv_heads * p.value_dim;
+  void value_block(const Chunk& c, const Chunk* next, int64_t t, const Result& out) const {
     for (int64_t h = 0; h < item.kv_heads; ++h) {
-      const T* base = static_cast<const T*>(p.v) + (item.kv_head + h) * p.value_dim;
-      const ValueRows<T> direct{base, scratch.slots + t, stride};
+      Ahead<T> ahead;
+      if (t + kBlock < c.end) {
+        ahead.rows = values_at(c, t + kBlock, h);
+      } else if (next != nullptr) {
+        ahead.rows = keys_at(*next, next->first_block(), h);
+      }
+      const Rows<T> values = values_at(c, t, h);
       // Values that many rows need are widened once.
       if (head_rows <= kRowBlock && width == p.value_dim) {
-        add_values(direct, s, h, chunk, t, out);
+        add_values(values, ahead, c, t, h, out);
       } else {
-        widen_values(direct);
-        const ValueRows<float> wide{scratch.values, kInOrder, width};
-        add_values(wide, s, h, chunk, t, out);
+        widen_values(values, ahead);
+        add_values(Rows<float>{scratch.values, kInOrder, width}, Ahead<T>(), c, t, h, out);
       }
     }
   }
 
-  void widen_values(const ValueRows<T>& from) const {
+  void widen_values(const Rows<T>& from, const Ahead<T>& ahead) const {
     for (int64_t t = 0; t < kBlock; ++t) {
-      const T* v = from.base + from.slots[t] * from.stride;
+      const T* v = from[t];
       float* to = scratch.values + t * width;
       int64_t d = 0;
-      for (; d + kLanes <= p.value_dim; d += kLanes)
+      for (; d + kLanes <= p.value_dim; d += kLanes) {
+        ahead.ask(t, d);
         hn::StoreU(load_floats(v + d), kFloats, to + d);
+      }
       for (; d < width; ++d) to[d] = d < p.value_dim ? to_float(v[d]) : 0.0f;
     }
   }
 
-  void attend_chunk(int64_t chunk, const Result& out) {
-    find_slots(chunk);
-    for (int64_t t = begin / kBlock * kBlock; t < end; t += kBlock) score_block(chunk, t);
-    softmax_rows(chunk, out);
+  void attend_chunk(const Chunk& c, const Chunk* next, const Result& out) const {
+    for (int64_t t = c.first_block(); t < c.end; t += kBlock) score_block(c, t);
+    softmax_rows(c.start, out);
     for (int64_t i = 0; i < rows * width; ++i) out.acc[i] = 0;
-    for (int64_t t = begin / kBlock * kBlock; t < end; t += kBlock) value_block(chunk, t, out);
+    for (int64_t t = c.first_block(); t < c.end; t += kBlock) value_block(c, next, t, out);
   }
 
   void start(const Result& total, int64_t first, int64_t n) const {
@@ -553,7 +594,7 @@ struct Worker {
     }
   }
 
-  void run() {
+  void run() const {
     switch (p.q_type) {
       case FloatType::kF32:
         load_queries(static_cast<const float*>(p.q));
@@ -567,15 +608,19 @@ struct Worker {
     }
     const int64_t size = chunk_result_size(p, rows);
     const Result total(scratch.total, rows, width);
-    if (item.partials < 0) start(total, 0, rows);
+    const bool whole = item.partials < 0;
+    if (whole) start(total, 0, rows);
+    Chunk now = item.chunks > 0 ? find_slots(item.chunk) : Chunk{};
     for (int64_t c = 0; c < item.chunks; ++c) {
-      float* memory =
-          item.partials < 0 ? scratch.chunk : scratch.partials + item.partials + c * size;
+      const bool more = c + 1 < item.chunks;
+      const Chunk next = more ? find_slots(item.chunk + c + 1) : Chunk{};
+      float* memory = whole ? scratch.chunk : scratch.partials + item.partials + c * size;
       const Result chunk(memory, rows, width);
-      attend_chunk(item.chunk + c, chunk);
-      if (item.partials < 0) merge(total, chunk, 0, rows);
+      attend_chunk(now, more ? &next : nullptr, chunk);
+      if (whole) merge(total, chunk, 0, rows);
+      now = next;
     }
-    if (item.partials < 0) finish(total, 0, rows);
+    if (whole) finish(total, 0, rows);
   }
 
   void merge_head(int64_t head) const {
@@ -592,7 +637,6 @@ struct Worker {
   const AttentionItem& item;
   const AttentionScratch& scratch;
   int64_t group, head_rows, rows, width;
-  int64_t begin = 0, end = 0;  // the chunk's tokens that some row sees, from its start
 };
 
 void PagedAttention(const AttentionKernelParams& params, const AttentionItem& item,

@@ -65,7 +65,7 @@ struct AttentionScratch {
   float* total = nullptr;     // chunk_result_size
   float* keys = nullptr;      // [D][kAttentionBlock]
   float* values = nullptr;    // [kAttentionBlock][padded Dv]
-  int64_t* slots = nullptr;   // [kAttentionChunk]
+  int64_t* slots = nullptr;   // [2][kAttentionChunk]
   float* partials = nullptr;  // shared by all threads
 };
 
