@@ -7,6 +7,8 @@ namespace quire::engine {
 namespace {
 
 constexpr int kJobs = 16;
+// Answers long enough that sequences which were admitted together outgrow a tight pool.
+constexpr int64_t kLongestPrompt = 120, kLongestAnswer = 100;
 
 void expect_same(const std::vector<Answer>& expected, const std::vector<Answer>& actual,
                  const std::string& what) {
@@ -39,7 +41,7 @@ int64_t vocab_of(const std::string& checkpoint) {
 // equals the solo runs.
 TEST_P(Bits, SoloEqualsEverySchedule) {
   const std::string checkpoint = GetParam();
-  const auto jobs = random_jobs(kJobs, vocab_of(checkpoint), 7);
+  const auto jobs = random_jobs(kJobs, vocab_of(checkpoint), 7, kLongestPrompt, kLongestAnswer);
   const Arrangement base{.checkpoint = checkpoint, .max_model_len = 256};
   const auto solo = run_solo(base, jobs);
   int64_t preemptions = 0, cached = 0, runs = 0;
@@ -118,7 +120,7 @@ class BatchDependentModel : public models::Model {
 // The negative control: these comparisons see a difference in the last bits.
 TEST_P(Bits, ABatchDependentModelIsCaught) {
   const std::string checkpoint = GetParam();
-  const auto jobs = random_jobs(kJobs, vocab_of(checkpoint), 7);
+  const auto jobs = random_jobs(kJobs, vocab_of(checkpoint), 7, kLongestPrompt, kLongestAnswer);
   Arrangement setup{.checkpoint = checkpoint, .max_model_len = 256};
   setup.wrap = [](std::unique_ptr<models::Model> model) {
     return std::make_unique<BatchDependentModel>(std::move(model));
