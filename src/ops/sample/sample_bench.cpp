@@ -30,7 +30,7 @@ void run(benchmark::State& state, const SampleRow& row, float spread) {
   }
   const auto done = static_cast<double>(state.iterations() * rows);
   state.counters["us/row"] =
-      benchmark::Counter(done / 1e6, benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+      benchmark::Counter(done, benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
   state.counters["GB/s"] = benchmark::Counter(done * kVocab * 4e-9, benchmark::Counter::kIsRate);
   state.SetLabel(cpu_kernel_name());
 }

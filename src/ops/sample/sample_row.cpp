@@ -127,9 +127,9 @@ int32_t draw_any(const Logits& logits, float scale, double uniform, Scratch& s) 
 
 // Puts the first `count` collected tokens into s.candidates, in id order, each with a mass of 1.
 void list_candidates(int64_t count, Scratch& s) {
-  s.candidates.clear();
+  s.candidates.resize(count);
   for (int64_t i = 0; i < count; ++i)
-    s.candidates.push_back({.value = s.values[i], .id = s.ids[i], .mass = 1});
+    s.candidates[i] = {.value = s.values[i], .id = s.ids[i], .mass = 1};
 }
 
 // Drops the collected tokens that rank after `cut`, and returns how many stay.
