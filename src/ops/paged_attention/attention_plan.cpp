@@ -7,7 +7,7 @@ namespace {
 
 // Rows of an item: enough that packing a key costs little against using it, few enough that their
 // scores and accumulators (1.5 KB a row at D = 128) stay in L2.
-constexpr int64_t kMaxRows = 128;
+constexpr int64_t kMaxRows = 256;
 // Below this many rows of a kv head an item is bound by reading its keys and values.
 constexpr int64_t kFewRows = 16;
 // Items for each thread, so that uneven ones even out.

@@ -1,0 +1,366 @@
+// The arithmetic of attention, in tiles that stay in registers; read once per target, by
+// paged_attention_cpu.cpp only.
+#include "ops/highway.h"
+#include "ops/paged_attention/paged_attention_cpu.h"
+
+#if defined(QUIRE_OPS_ATTENTION_TILES_) == defined(HWY_TARGET_TOGGLE)
+#ifdef QUIRE_OPS_ATTENTION_TILES_
+#undef QUIRE_OPS_ATTENTION_TILES_
+#else
+#define QUIRE_OPS_ATTENTION_TILES_
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace quire::ops::HWY_NAMESPACE {
+
+constexpr int64_t kChunk = kAttentionChunk;
+constexpr int64_t kBlock = kAttentionBlock;
+constexpr float kLog2E = 1.44269504088896340736f;
+constexpr float kNegativeInfinity = -__builtin_inff();
+
+// Rows that share the loads of one key or value vector. Their accumulators fill the registers: with
+// 32 of them 4 rows x 2 vectors x (even chain, odd chain, sum); with 16, half of that.
+constexpr int64_t kRowBlock = kLanes == 16 ? 4 : 2;
+
+using WordTag = UintTag;
+using WordVec = hn::Vec<WordTag>;
+
+// 2^x for x <= 0: exactly 1 at 0, 0 below -125, NaN for NaN. x = n + f with |f| <= 1/2; the
+// polynomial is a relative minimax fit of 2^f (2e-9; 8e-8 as evaluated in float).
+HWY_INLINE FloatVec exp2_nonpositive(FloatVec x) {
+  const FloatVec magic = hn::Set(kFloats, 12582912.0f);  // 1.5 * 2^23: the sum's low bits are n
+  const FloatVec shifted = hn::Add(x, magic);
+  const FloatVec f = hn::Sub(x, hn::Sub(shifted, magic));
+  FloatVec y = hn::Set(kFloats, 0x1.41fbbcp-13f);
+  y = hn::MulAdd(y, f, hn::Set(kFloats, 0x1.5f3e54p-10f));
+  y = hn::MulAdd(y, f, hn::Set(kFloats, 0x1.3b2d4cp-7f));
+  y = hn::MulAdd(y, f, hn::Set(kFloats, 0x1.c6aee8p-5f));
+  y = hn::MulAdd(y, f, hn::Set(kFloats, 0x1.ebfbdcp-3f));
+  y = hn::MulAdd(y, f, hn::Set(kFloats, 0x1.62e43p-1f));
+  y = hn::MulAdd(y, f, hn::Set(kFloats, 1.0f));
+  const UintTag du;
+  const auto power =
+      hn::ShiftLeft<23>(hn::Add(hn::BitCast(du, shifted), hn::Set(du, uint32_t{127})));
+  y = hn::Mul(y, hn::BitCast(kFloats, power));
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(kFloats, -125.0f)), y);
+}
+
+HWY_INLINE float exp2_nonpositive(float x) {
+  return hn::GetLane(exp2_nonpositive(hn::Set(kFloats, x)));
+}
+
+// tanh to about 1 ulp: near 0 the odd polynomial of Moshier's Cephes (tanhf), else by 2^x.
+HWY_INLINE FloatVec tanh_floats(FloatVec x) {
+  const FloatVec one = hn::Set(kFloats, 1.0f);
+  const FloatVec size = hn::Abs(x), z = hn::Mul(x, x);
+  FloatVec y = hn::Set(kFloats, -5.70498872745e-3f);
+  y = hn::MulAdd(y, z, hn::Set(kFloats, 2.06390887954e-2f));
+  y = hn::MulAdd(y, z, hn::Set(kFloats, -5.37397155531e-2f));
+  y = hn::MulAdd(y, z, hn::Set(kFloats, 1.33314422036e-1f));
+  y = hn::MulAdd(y, z, hn::Set(kFloats, -3.33332819422e-1f));
+  y = hn::MulAdd(hn::Mul(y, z), x, x);
+  const FloatVec t = exp2_nonpositive(hn::Mul(size, hn::Set(kFloats, -2.0f * kLog2E)));
+  const FloatVec far = hn::CopySign(hn::Div(hn::Sub(one, t), hn::Add(one, t)), x);
+  return hn::IfThenElse(hn::Lt(size, hn::Set(kFloats, 0.625f)), y, far);
+}
+
+// Rows of one head in the pool: that of token t, counted from the start of a block of 32, is at
+// base + slots[t] * stride.
+template <class V>
+struct Rows {
+  const V* base;
+  const int64_t* slots;
+  int64_t stride;
+
+  HWY_INLINE const V* operator[](int64_t t) const { return base + slots[t] * stride; }
+};
+
+// The rows to be read next, asked for a line at a time while these are read: the hardware does not
+// foresee one head's short runs, and many requests at once are no use. Without base: nothing is.
+template <class T>
+struct Ahead {
+  Rows<T> rows{nullptr, nullptr, 0};
+
+  HWY_INLINE void ask(int64_t t, int64_t column) const {
+    if (rows.base != nullptr) __builtin_prefetch(rows[t] + column, /*rw=*/0, /*locality=*/2);
+  }
+};
+
+// ---- keys: a block of 32 tokens is transposed to [D][32] floats, tokens in lanes ----
+
+#if HWY_TARGET != HWY_SCALAR
+// A square of 32-bit words: rows in, columns out.
+HWY_INLINE void transpose(WordVec (&v)[kLanes]) {
+  if constexpr (kLanes >= 8) {
+    const WordTag d;
+    const hn::Repartition<uint64_t, WordTag> wide;
+    WordVec w[kLanes];
+    for (int64_t i = 0; i < kLanes; i += 4) {  // 4 x 4 within each 128-bit block
+      const auto a = hn::BitCast(wide, hn::InterleaveLower(d, v[i], v[i + 1]));
+      const auto b = hn::BitCast(wide, hn::InterleaveUpper(d, v[i], v[i + 1]));
+      const auto e = hn::BitCast(wide, hn::InterleaveLower(d, v[i + 2], v[i + 3]));
+      const auto f = hn::BitCast(wide, hn::InterleaveUpper(d, v[i + 2], v[i + 3]));
+      w[i] = hn::BitCast(d, hn::InterleaveLower(wide, a, e));
+      w[i + 1] = hn::BitCast(d, hn::InterleaveUpper(wide, a, e));
+      w[i + 2] = hn::BitCast(d, hn::InterleaveLower(wide, b, f));
+      w[i + 3] = hn::BitCast(d, hn::InterleaveUpper(wide, b, f));
+    }
+    for (int64_t j = 0; j < 4; ++j) {  // the blocks themselves
+      if constexpr (kLanes == 16) {
+        const auto lo = hn::ConcatLowerLower(d, w[8 + j], w[j]);
+        const auto lo2 = hn::ConcatLowerLower(d, w[12 + j], w[4 + j]);
+        const auto hi = hn::ConcatUpperUpper(d, w[8 + j], w[j]);
+        const auto hi2 = hn::ConcatUpperUpper(d, w[12 + j], w[4 + j]);
+        v[j] = hn::OddEvenBlocks(hn::SwapAdjacentBlocks(lo2), lo);
+        v[4 + j] = hn::OddEvenBlocks(lo2, hn::SwapAdjacentBlocks(lo));
+        v[8 + j] = hn::OddEvenBlocks(hn::SwapAdjacentBlocks(hi2), hi);
+        v[12 + j] = hn::OddEvenBlocks(hi2, hn::SwapAdjacentBlocks(hi));
+      } else {
+        v[j] = hn::ConcatLowerLower(d, w[4 + j], w[j]);
+        v[4 + j] = hn::ConcatUpperUpper(d, w[4 + j], w[j]);
+      }
+    }
+  }
+}
+
+// A word is what one lane of the transposition moves: one float, or two neighbouring bfloat16.
+template <class T>
+constexpr int64_t kPerWord = 1;
+template <>
+constexpr int64_t kPerWord<Bf16> = 2;
+
+template <class T>
+HWY_INLINE WordVec load_words(const T* p) {
+  if constexpr (kPerWord<T> == 2) {
+    return hn::BitCast(WordTag(), hn::LoadU(hn::Repartition<uint16_t, WordTag>(), &p->bits));
+  } else {
+    return hn::BitCast(WordTag(), load_floats(p));
+  }
+}
+
+// kLanes tokens from word `word` on, kLanes words of each; `out` is keys + first token.
+template <class T>
+HWY_INLINE void pack_square(const Rows<T>& rows, const Ahead<T>& ahead, int64_t token, int64_t word,
+                            float* out) {
+  WordVec v[kLanes];
+  for (int64_t t = 0; t < kLanes; ++t) {
+    ahead.ask(token + t, word * kPerWord<T>);
+    v[t] = load_words(rows[token + t] + word * kPerWord<T>);
+  }
+  transpose(v);
+  for (int64_t w = 0; w < kLanes; ++w) {
+    float* to = out + (word + w) * kPerWord<T> * kBlock;
+    if constexpr (kPerWord<T> == 2) {
+      hn::StoreU(hn::BitCast(kFloats, hn::ShiftLeft<16>(v[w])), kFloats, to);
+      const auto odd = hn::And(v[w], hn::Set(WordTag(), 0xFFFF0000u));
+      hn::StoreU(hn::BitCast(kFloats, odd), kFloats, to + kBlock);
+    } else {
+      hn::StoreU(hn::BitCast(kFloats, v[w]), kFloats, to);
+    }
+  }
+}
+
+#endif  // vectors
+
+// keys[d][t] = rows[t][d] for 32 tokens.
+template <class T>
+void pack_keys(const Rows<T>& rows, const Ahead<T>& ahead, int64_t dim, float* keys) {
+#if HWY_TARGET != HWY_SCALAR
+  const int64_t words = dim / kPerWord<T>;
+  if (kLanes >= 8 && words >= kLanes) {
+    for (int64_t t = 0; t < kBlock; t += kLanes) {
+      int64_t word = 0;
+      for (; word + kLanes <= words; word += kLanes) pack_square(rows, ahead, t, word, keys + t);
+      // The last square overlaps the one before.
+      if (word < words) pack_square(rows, ahead, t, words - kLanes, keys + t);
+    }
+    return;
+  }
+#endif
+  for (int64_t t = 0; t < kBlock; ++t) {
+    ahead.ask(t, 0);
+    for (int64_t d = 0; d < dim; ++d) keys[d * kBlock + t] = to_float(rows[t][d]);
+  }
+}
+
+// scores[r][0..32) = q_r . k_t: per 32 of d an even chain and an odd chain from 0, then their sum.
+template <int kRows>
+HWY_INLINE void score_tile(const float* q, const float* keys, int64_t dim, float* scores) {
+  for (int64_t t = 0; t < kBlock; t += 2 * kLanes) {
+    FloatVec sum[kRows][2];
+    for (auto& row : sum) row[0] = row[1] = hn::Zero(kFloats);
+    for (int64_t d0 = 0; d0 < dim; d0 += 32) {
+      FloatVec even[kRows][2], odd[kRows][2];
+      for (int r = 0; r < kRows; ++r)
+        even[r][0] = even[r][1] = odd[r][0] = odd[r][1] = hn::Zero(kFloats);
+      const int64_t end = d0 + 32 < dim ? d0 + 32 : dim;
+      for (int64_t d = d0; d < end; d += 2) {
+        const float* k = keys + d * kBlock + t;
+        const FloatVec e0 = hn::LoadU(kFloats, k), e1 = hn::LoadU(kFloats, k + kLanes);
+        for (int r = 0; r < kRows; ++r) {
+          const FloatVec x = hn::Set(kFloats, q[r * dim + d]);
+          even[r][0] = hn::MulAdd(e0, x, even[r][0]);
+          even[r][1] = hn::MulAdd(e1, x, even[r][1]);
+        }
+        const FloatVec o0 = hn::LoadU(kFloats, k + kBlock);
+        const FloatVec o1 = hn::LoadU(kFloats, k + kBlock + kLanes);
+        for (int r = 0; r < kRows; ++r) {
+          const FloatVec x = hn::Set(kFloats, q[r * dim + d + 1]);
+          odd[r][0] = hn::MulAdd(o0, x, odd[r][0]);
+          odd[r][1] = hn::MulAdd(o1, x, odd[r][1]);
+        }
+      }
+      for (int r = 0; r < kRows; ++r)
+        for (int i = 0; i < 2; ++i) sum[r][i] = hn::Add(sum[r][i], hn::Add(even[r][i], odd[r][i]));
+    }
+    for (int r = 0; r < kRows; ++r)
+      for (int i = 0; i < 2; ++i)
+        hn::StoreU(sum[r][i], kFloats, scores + r * kChunk + t + i * kLanes);
+  }
+}
+
+template <int kRows>
+HWY_INLINE void score_rows(const float* q, const float* keys, int64_t dim, float* scores,
+                           int64_t rows) {
+  for (; rows >= kRows; rows -= kRows) {
+    score_tile<kRows>(q, keys, dim, scores);
+    q += kRows * dim;
+    scores += kRows * kChunk;
+  }
+  if constexpr (kRows > 1) score_rows<kRows / 2>(q, keys, dim, scores, rows);
+}
+
+// ---- softmax of one row within a chunk, over its visible keys [begin, end) ----
+
+HWY_INLINE hn::Mask<FloatTag> visible_lanes(int64_t t, int64_t begin, int64_t end) {
+  const IntTag di;
+  const auto lane = hn::Iota(di, static_cast<int32_t>(t));
+  const auto from = hn::Gt(lane, hn::Set(di, static_cast<int32_t>(begin - 1)));
+  const auto to = hn::Lt(lane, hn::Set(di, static_cast<int32_t>(end)));
+  return hn::RebindMask(kFloats, hn::And(from, to));
+}
+
+HWY_INLINE bool all_visible(int64_t t, int64_t begin, int64_t end) {
+  return begin <= t && t + kLanes <= end;
+}
+
+HWY_INLINE float max_visible(const float* scores, int64_t begin, int64_t end) {
+  const FloatVec lowest = hn::Set(kFloats, kNegativeInfinity);
+  FloatVec peak = lowest;
+  for (int64_t t = begin / kLanes * kLanes; t < end; t += kLanes) {
+    FloatVec s = hn::LoadU(kFloats, scores + t);
+    if (!all_visible(t, begin, end)) s = hn::IfThenElse(visible_lanes(t, begin, end), s, lowest);
+    peak = hn::Max(peak, s);
+  }
+  return hn::GetLane(hn::MaxOfLanes(kFloats, peak));
+}
+
+HWY_INLINE void cap_scores(const AttentionKernelParams& p, float* scores, int64_t begin,
+                           int64_t end) {
+  const FloatVec scale = hn::Set(kFloats, p.softcap_scale), cap = hn::Set(kFloats, p.softcap);
+  for (int64_t t = begin / kLanes * kLanes; t < end; t += kLanes) {
+    const FloatVec s = hn::LoadU(kFloats, scores + t);
+    hn::StoreU(hn::Mul(tanh_floats(hn::Mul(s, scale)), cap), kFloats, scores + t);
+  }
+}
+
+// Turns scores into p = 2^((s - peak) * exponent_scale), rounded to T, and returns the sum of the
+// unrounded. It has 16 virtual lanes (lane = token mod 16), folded in halves, whatever the vector
+// length.
+template <class T>
+HWY_INLINE float softmax_row(float exponent_scale, float peak, float* scores, int64_t begin,
+                             int64_t end) {
+  const FloatVec peaks = hn::Set(kFloats, peak), scale = hn::Set(kFloats, exponent_scale);
+  constexpr int64_t kParts = 16 / kLanes;
+  FloatVec part[kParts];
+  for (auto& x : part) x = hn::Zero(kFloats);
+  for (int64_t t0 = begin / 16 * 16; t0 < end; t0 += 16) {
+    for (int64_t i = 0; i < kParts; ++i) {
+      const int64_t t = t0 + i * kLanes;
+      const FloatVec s = hn::LoadU(kFloats, scores + t);
+      FloatVec e = exp2_nonpositive(hn::Mul(hn::Sub(s, peaks), scale));
+      if (!all_visible(t, begin, end)) e = hn::IfThenElseZero(visible_lanes(t, begin, end), e);
+      part[i] = hn::Add(part[i], e);
+      hn::StoreU(round_floats<T>(e), kFloats, scores + t);
+    }
+  }
+  HWY_ALIGN float sums[16];
+  for (int64_t i = 0; i < kParts; ++i) hn::Store(part[i], kFloats, sums + i * kLanes);
+  for (int64_t half = 8; half > 0; half /= 2)
+    for (int64_t i = 0; i < half; ++i) sums[i] += sums[i + half];
+  return sums[0];
+}
+
+// ---- values ----
+
+template <int kRows, int kVecs, class V>
+HWY_INLINE void value_token(const V* v, const float* p, FloatVec (&chain)[kRows][kVecs]) {
+  FloatVec x[kVecs];
+  for (int i = 0; i < kVecs; ++i) x[i] = load_floats(v + i * kLanes);
+  for (int r = 0; r < kRows; ++r) {
+    const FloatVec weight = hn::Set(kFloats, p[r * kChunk]);
+    for (int i = 0; i < kVecs; ++i) chain[r][i] = hn::MulAdd(x[i], weight, chain[r][i]);
+  }
+}
+
+// Columns from `column` on of some rows of the result: acc[r] += p[r] V over tokens [begin, end) of
+// the block, in a chain of the even tokens and one of the odd, from 0. Tokens outside are not read:
+// 0 times infinity would not be 0.
+template <int kRows, int kVecs, class V, class T>
+HWY_INLINE void value_tile(const Rows<V>& values, const Ahead<T>& ahead, int64_t begin, int64_t end,
+                           int64_t column, const float* p, float* acc, int64_t width) {
+  constexpr int64_t kLine = 64 / sizeof(T);
+  FloatVec even[kRows][kVecs], odd[kRows][kVecs];
+  for (int r = 0; r < kRows; ++r)
+    for (int i = 0; i < kVecs; ++i) even[r][i] = odd[r][i] = hn::Zero(kFloats);
+  int64_t t = begin;
+  if (t % 2 != 0) {
+    value_token(values[t] + column, p + t, odd);
+    ++t;
+  }
+  for (; t + 2 <= end; t += 2) {
+    for (int64_t at = 0; at < kVecs * kLanes; at += kLine) {
+      ahead.ask(t, column + at);
+      ahead.ask(t + 1, column + at);
+    }
+    value_token(values[t] + column, p + t, even);
+    value_token(values[t + 1] + column, p + t + 1, odd);
+  }
+  if (t < end) value_token(values[t] + column, p + t, even);
+  for (int r = 0; r < kRows; ++r) {
+    for (int i = 0; i < kVecs; ++i) {
+      float* a = acc + r * width + column + i * kLanes;
+      hn::StoreU(hn::Add(hn::LoadU(kFloats, a), hn::Add(even[r][i], odd[r][i])), kFloats, a);
+    }
+  }
+}
+
+template <int kRows, int kVecs, class V, class T>
+HWY_INLINE void value_columns(const Rows<V>& values, const Ahead<T>& ahead, int64_t begin,
+                              int64_t end, int64_t column, const float* p, float* acc,
+                              int64_t width) {
+  for (; column + kVecs * kLanes <= width; column += kVecs * kLanes)
+    value_tile<kRows, kVecs>(values, ahead, begin, end, column, p, acc, width);
+  if constexpr (kVecs > 1)
+    value_columns<kRows, kVecs / 2>(values, ahead, begin, end, column, p, acc, width);
+}
+
+// n rows of the result.
+template <int kRows, class V, class T>
+HWY_INLINE void value_rows(const Rows<V>& values, const Ahead<T>& ahead, int64_t begin, int64_t end,
+                           const float* p, float* acc, int64_t width, int64_t n) {
+  for (; n >= kRows; n -= kRows) {
+    value_columns<kRows, 2 * kRowBlock / kRows>(values, ahead, begin, end, 0, p, acc, width);
+    p += kRows * kChunk;
+    acc += kRows * width;
+  }
+  if constexpr (kRows > 1) value_rows<kRows / 2>(values, ahead, begin, end, p, acc, width, n);
+}
+
+constexpr int64_t kInOrder[kBlock] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10,
+                                      11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
+                                      22, 23, 24, 25, 26, 27, 28, 29, 30, 31};
+
+}  // namespace quire::ops::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif  // per target
