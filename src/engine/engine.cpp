@@ -50,7 +50,7 @@ class Engine::Impl {
     if (stopping_)
       return Err{
           RequestError{RequestError::Kind::kShuttingDown, "the server is shutting down", ""}};
-    const auto waiting = stats_.waiting + static_cast<int64_t>(inbox_.size() + requests.size());
+    const int64_t waiting = stats_.waiting + num_new() + static_cast<int64_t>(requests.size());
     if (waiting > options_.max_waiting) {
       return Err{RequestError{
           RequestError::Kind::kOverloaded,
@@ -89,8 +89,7 @@ class Engine::Impl {
       result = stats_;
       result.healthy = failure_.empty();
       result.failure = failure_;
-      for (const auto& message : inbox_)
-        result.waiting += std::holds_alternative<SequencePtr>(message);
+      result.waiting += num_new();
     }
     result.kernel_runs = model_->context().kernels->snapshot();
     return result;
@@ -113,6 +112,12 @@ class Engine::Impl {
  private:
   using Message =
       std::variant<SequencePtr, RequestId>;  // a new sequence, or the id of one to abort
+
+  // Sequences in the inbox; aborts are messages too.
+  int64_t num_new() const {
+    return std::count_if(inbox_.begin(), inbox_.end(),
+                         [](const Message& m) { return std::holds_alternative<SequencePtr>(m); });
+  }
 
   std::optional<RequestError> check(const Request& request) const {
     const auto length = static_cast<int64_t>(request.prompt.size());

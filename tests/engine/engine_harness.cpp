@@ -108,11 +108,13 @@ std::vector<Answer> run_jobs(Engine& engine, const std::vector<Job>& jobs, uint6
   Collector collector(jobs.size());
   std::mt19937_64 random(arrival_seed);
   std::vector<RequestId> ids;
+  std::vector<bool> aborted(jobs.size(), false);
   const auto abort_due = [&] {
     for (size_t i = 0; i < ids.size(); ++i) {
-      if (jobs[i].abort_after >= 0 &&
-          static_cast<int>(collector.num_tokens(i)) >= jobs[i].abort_after)
-        engine.abort(ids[i]);
+      if (aborted[i] || jobs[i].abort_after < 0) continue;
+      if (static_cast<int>(collector.num_tokens(i)) < jobs[i].abort_after) continue;
+      aborted[i] = true;
+      engine.abort(ids[i]);
     }
   };
   for (size_t i = 0; i < jobs.size(); ++i) {
