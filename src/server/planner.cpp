@@ -94,6 +94,11 @@ Result<std::optional<text::GrammarMatcher>, ApiError> Planner::compile(
   spec.source = constraint.source;
   auto matcher = text_.grammars->compile(spec);
   if (!matcher) return Err{ApiError{400, matcher.error(), constraint.param}};
+  // Some grammars compile and fail at their first step; here that is still the client's error.
+  std::vector<uint32_t> mask((static_cast<size_t>(text_.tokenizer->vocab_size()) + 31) / 32);
+  text::GrammarMatcher probe = matcher->clone();
+  if (auto usable = probe.fill_mask(mask); !usable)
+    return Err{ApiError{400, usable.error(), constraint.param}};
   return std::optional<text::GrammarMatcher>(std::move(*matcher));
 }
 

@@ -316,6 +316,8 @@ TEST_F(ServerTest, HandsGrammarsToTheEngine) {
       R"("response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema":
          {"type": "nonsense"}}})");
   EXPECT_EQ(schema.status, 400);
+  // Compiles, and fails at its first step.
+  EXPECT_EQ(complete(R"("guided_json": {"$ref": "#"})").status, 400);
 }
 
 TEST_F(ServerTest, RefusesWhatCannotFit) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "text/utf8.h"
+
 namespace quire::server::openai {
 namespace {
 
@@ -12,7 +14,12 @@ double finite(float logprob) { return std::max(static_cast<double>(logprob), -99
 
 std::string LogprobsFormat::token_text(int32_t id) const {
   if (as_ids_) return "token_id:" + std::to_string(id);
-  return std::string(tokenizer_.token_bytes(id));
+  // Part of a character becomes U+FFFD here, so that keys that look the same are the same.
+  std::string text;
+  text::Utf8Stream stream;
+  stream.push(tokenizer_.token_bytes(id), text);
+  stream.flush(text);
+  return text;
 }
 
 json::value LogprobsFormat::completion(std::span<const SessionToken> tokens) const {

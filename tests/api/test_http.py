@@ -1,0 +1,148 @@
+"""Behaviour on the wire: connections that are slow, many, broken or reused."""
+import json
+import threading
+import time
+
+
+def request_bytes(path, fields):
+    body = json.dumps(fields).encode()
+    return (f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n").encode() + body
+
+
+LONG = {"prompt": "Hello", "max_tokens": 450, "n": 32, "ignore_eos": True}
+
+
+def read_until(connection, text):
+    data = b""
+    while text not in data:
+        more = connection.recv(65536)
+        assert more, data[-300:]
+        data += more
+    return data
+
+
+def test_keep_alive_and_pipelining(server):
+    with server.socket() as connection:
+        one = request_bytes("/v1/completions", {"prompt": "a", "max_tokens": 3, "ignore_eos": True, "stream": True})
+        connection.sendall(one + b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n" + one)
+        connection.sendall(b"GET /v1/models HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        data = b""
+        while more := connection.recv(65536):
+            data += more
+    assert data.count(b"HTTP/1.1 200 OK") == 4
+    assert data.count(b"data: [DONE]") == 2
+    assert data.index(b'{"status":"ok"}') < data.rindex(b"data: [DONE]") < data.index(b'"object":"list"')
+
+
+def test_disconnect_frees_the_engine(server):
+    for stream in (True, False):
+        server.wait_until(server.is_idle)
+        before = server.metric("vllm:generation_tokens_total")
+        with server.socket() as connection:
+            connection.sendall(request_bytes("/v1/completions", {**LONG, "stream": stream}))
+            if stream:
+                read_until(connection, b"data: ")
+            server.wait_until(lambda: server.metric("vllm:num_requests_running") > 0)
+        server.wait_until(server.is_idle, seconds=5)
+        assert server.metric("vllm:generation_tokens_total") - before < 32 * 450
+        assert server.metric("quire:kv_blocks_used") == 0
+        assert server.metric("vllm:request_success_total", 'finished_reason="abort"') >= 32
+
+
+def test_slow_reader_does_not_stall_others(server):
+    with server.socket() as slow:
+        slow.sendall(request_bytes("/v1/completions", {**LONG, "n": 8, "stream": True, "logprobs": 20}))
+        slow.recv(1)
+        start = time.monotonic()
+        for _ in range(20):
+            assert server.completion(max_tokens=4).status == 200
+            slow.recv(1)
+        assert time.monotonic() - start < 20
+    server.wait_until(server.is_idle)
+
+
+def test_slowloris(server):
+    connections = [server.socket() for _ in range(100)]
+    try:
+        for connection in connections:
+            connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Le")
+        start = time.monotonic()
+        for _ in range(10):
+            assert server.get("/health").status == 200
+            assert server.completion(max_tokens=2).status == 200
+        assert time.monotonic() - start < 10
+    finally:
+        for connection in connections:
+            connection.close()
+
+
+def test_64_streams(server):
+    fields = {"max_tokens": 64, "temperature": 1, "stream": True}
+    expected = {seed: server.completion(seed=seed, **fields).body.count(b"data: ") for seed in range(2)}
+    texts = {seed: text_of(server.completion(seed=seed, **fields)) for seed in range(8)}
+    results = {}
+
+    def run(index):
+        results[index] = text_of(server.completion(seed=index % 8, **fields))
+
+    threads = [threading.Thread(target=run, args=(index,)) for index in range(64)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 64 and expected
+    for index, text in results.items():
+        assert text == texts[index % 8]  # alone or among 63 others
+
+
+def text_of(response):
+    assert response.status == 200, response.body
+    return "".join(event["choices"][0]["text"] for event in response.events())
+
+
+def test_chunked_request_and_expect(server):
+    body = json.dumps({"prompt": "a", "max_tokens": 2}).encode()
+    with server.socket() as connection:
+        connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                           b"Transfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n")
+        assert read_until(connection, b"\r\n\r\n").startswith(b"HTTP/1.1 100")
+        for byte in body:
+            connection.sendall(b"1\r\n%c\r\n" % byte)
+        connection.sendall(b"0\r\n\r\n")
+        assert read_until(connection, b"\r\n\r\n").startswith(b"HTTP/1.1 200")
+
+
+def test_smuggling_is_refused(server):
+    for headers in (b"Content-Length: 4\r\nTransfer-Encoding: chunked", b"Content-Length: 4\r\nContent-Length: 5",
+                    b"Transfer-Encoding: gzip, chunked", b"Content-Length: +4", b"Content-Length: 4 4"):
+        with server.socket() as connection:
+            connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n" + headers + b"\r\n\r\n0\r\n\r\n")
+            answer = connection.recv(4096)
+            assert answer.split(b" ")[1] in (b"400", b"501"), (headers, answer)
+            assert b"Connection: close" in answer
+
+
+def test_garbage(server):
+    for garbage in (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"GET\r\n\r\n", b"\x00" * 100, b"A" * 40000,
+                    b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 5000):
+        with server.socket() as connection:
+            try:
+                connection.sendall(garbage + b"\r\n\r\n")
+                answer = connection.recv(4096)
+            except ConnectionError:
+                continue
+            assert answer == b"" or answer.split(b" ")[1] in (b"400", b"408", b"431"), answer
+    assert server.get("/health").status == 200
+
+
+def test_metrics_have_vllms_names(server):
+    text = server.get("/metrics").body.decode()
+    for name in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc", "num_preemptions_total",
+                 "prompt_tokens_total", "generation_tokens_total", "request_success_total",
+                 "prefix_cache_queries_total", "prefix_cache_hits_total", "time_to_first_token_seconds_bucket",
+                 "inter_token_latency_seconds_bucket", "e2e_request_latency_seconds_bucket",
+                 "request_queue_time_seconds_bucket", "request_prompt_tokens_bucket",
+                 "request_generation_tokens_bucket"):
+        assert f"vllm:{name}{{" in text, name
+    assert 'model_name="' in text

@@ -1,0 +1,133 @@
+"""Starting, keys, stopping: each test has a server of its own."""
+import json
+import os
+import signal
+import threading
+import time
+
+import openai
+import pytest
+
+from conftest import MODEL, start_server
+from test_http import LONG, read_until, request_bytes
+
+pytestmark = pytest.mark.skipif("QUIRE_BASE_URL" in os.environ, reason="starts servers of its own")
+
+
+def test_api_key():
+    with start_server("--api-key", "secret", "--api-key", "other") as server:
+        assert server.get("/health").status == 200
+        for path in ("/v1/models", "/metrics", "/version", "/ping", "/nothing", "/load"):
+            assert server.get(path).status == 401, path
+        for path in ("/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize"):
+            answer = server.post(path, {})
+            assert answer.status == 401 and answer.error()["type"] == "authentication_error"
+        with pytest.raises(openai.AuthenticationError):
+            server.openai("wrong").models.list()
+        assert server.openai("secret").models.list().data
+        assert server.openai("other").models.list().data
+        assert server.get("/v1/models", headers={"X-Api-Key": "secret"}).status == 200
+
+
+def test_served_model_name_and_root_path():
+    with start_server("--served-model-name", "a", "--served-model-name", "b", "--root-path", "/sub") as server:
+        assert server.get("/health").status == 200 and server.get("/sub/health").status == 200
+        models = server.get("/sub/v1/models").json()["data"]
+        assert [model["id"] for model in models] == ["a", "b"]
+        assert server.completion(model="b").json()["model"] == "a"
+        assert server.completion(model="c").status == 404
+
+
+def stream_in_background(server, fields):
+    """Reads a stream to its end in a thread; returns the thread and the list that gets the bytes."""
+    received = []
+    connection = server.socket()
+    connection.sendall(request_bytes("/v1/completions", {**fields, "stream": True}))
+    received.append(read_until(connection, b"data: "))
+
+    def read():
+        while b"[DONE]" not in b"".join(received[-2:]) and (more := connection.recv(65536)):
+            received.append(more)
+        connection.close()
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    return thread, received
+
+
+def test_sigterm_aborts_at_once_by_default():
+    with start_server() as server:
+        thread, received = stream_in_background(server, LONG)
+        start = time.monotonic()
+        server.process.send_signal(signal.SIGTERM)
+        thread.join(20)
+        assert not thread.is_alive()
+        assert server.process.wait(20) == 0
+        assert time.monotonic() - start < 15
+        data = b"".join(received)
+        assert b'"finish_reason":"abort"' in data  # told, not cut off
+        assert b"data: [DONE]" in data
+
+
+def test_sigterm_with_time_finishes_requests_and_refuses_new_ones():
+    with start_server("--shutdown-timeout", "60") as server:
+        thread, received = stream_in_background(server, {**LONG, "n": 64})
+        server.process.send_signal(signal.SIGTERM)
+        time.sleep(0.05)
+        refused = server.completion()
+        assert refused.status == 503 and "Retry-After" in refused.headers
+        assert server.get("/health").status == 503
+        thread.join(60)
+        assert server.process.wait(20) == 0
+        data = b"".join(received)
+        assert data.count(b'"finish_reason":"length"') == 64
+        assert b"data: [DONE]" in data
+
+
+def test_second_sigterm_does_no_harm():
+    with start_server() as server:
+        thread, _ = stream_in_background(server, LONG)
+        server.process.send_signal(signal.SIGTERM)
+        server.process.send_signal(signal.SIGTERM)
+        thread.join(20)
+        assert server.process.wait(20) == 0
+
+
+def test_overload_is_refused_quickly():
+    with start_server("--max-num-seqs", "1", "--max-num-queued-reqs", "4") as server:
+        thread, _ = stream_in_background(server, {**LONG, "n": 1})
+        streams = [server.socket() for _ in range(4)]
+        for connection in streams:
+            connection.sendall(request_bytes("/v1/completions", {**LONG, "n": 1}))
+        statuses, slowest = [], 0.0
+        for _ in range(10):
+            start = time.monotonic()
+            answer = server.completion(n=5)
+            slowest = max(slowest, time.monotonic() - start)
+            statuses.append(answer.status)
+            if answer.status == 429:
+                assert "Retry-After" in answer.headers
+        assert 429 in statuses and set(statuses) <= {200, 429}
+        for connection in streams:
+            connection.close()
+        thread.join(60)
+
+
+def test_log_cannot_be_forged():
+    with start_server() as server:
+        server.get("/x%0d%0a%5bforged%5d%20line")
+        server.wait_until(lambda: any("forged" in line for line in server.log))
+        assert not any(line.startswith("[forged]") for line in server.log)
+
+
+def test_port_in_use_is_said_clearly():
+    with start_server() as server:
+        with pytest.raises(RuntimeError, match="cannot listen on"):
+            with start_server("--port", str(server.port)):
+                pass
+
+
+def test_model_name_is_the_folders():
+    with start_server() as server:
+        assert server.get("/v1/models").json()["data"][0]["id"] == os.path.basename(MODEL)
+        assert json.loads(server.get("/version").body)["version"]
