@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "golden.h"
+#include "ops/cpu_isa.h"
 #include "runner.h"
 
 // Every tiny checkpoint, from its files to the tokens of the engine, against what transformers
@@ -23,8 +24,11 @@ class Parity : public ::testing::TestWithParam<std::string> {
 
 void expect_kernels(const ops::Context& context) {
   const auto runs = context.kernels->snapshot();
-  for (const auto& [name, count] : runs)
-    EXPECT_TRUE(count == 0 || name.find("/cpu") != std::string::npos) << name << " ran " << count;
+  for (const auto& [name, count] : runs) {
+    const std::string kernel = name.substr(name.find('/') + 1);
+    EXPECT_TRUE(count == 0 || kernel == "cpu" || kernel.starts_with(ops::cpu_kernel_name()))
+        << name << " ran " << count << " times";
+  }
   for (const char* op : {"rms_norm", "linear", "paged_attention", "rope", "kv_write", "embedding",
                          "silu_mul", "gather_rows", "sample"}) {
     const auto it = runs.lower_bound(std::string(op) + "/cpu");
@@ -117,12 +121,25 @@ TEST_P(Parity, Float32) {
   expect_cases(golden_, "short", within);
 }
 
+// Calls body() with each instruction set that this CPU has.
+template <class Body>
+void for_each_isa(const Body& body) {
+  for (const std::string& isa : ops::available_cpu_isas()) {
+    SCOPED_TRACE(isa);
+    ops::force_cpu_isa(isa);
+    body();
+  }
+  ops::force_cpu_isa("");
+}
+
 // One after the other, prompts whole, nothing shared: if only the test above fails, batching is at
 // fault.
-TEST_P(Parity, Float32Plain) {
+TEST_P(Parity, Float32PlainOnEveryInstructionSet) {
   const bool longrope = !golden_.cases.front().longrope.empty();
-  expect_cases(golden_, longrope ? "long" : "",
-               {.checkpoint = GetParam(), .threads = 1, .max_num_seqs = 1});
+  for_each_isa([&] {
+    expect_cases(golden_, longrope ? "long" : "",
+                 {.checkpoint = GetParam(), .threads = 1, .max_num_seqs = 1});
+  });
 }
 
 // Log-probabilities of the golden tokens when they are forced on the engine in bfloat16.
@@ -146,14 +163,12 @@ std::vector<double> forced_logprobs(const Golden& golden, const ops::Context& co
   return result;
 }
 
-class ParityBfloat16 : public Parity {};
-
-TEST_P(ParityBfloat16, ForcedTokens) {
+void expect_forced(const Golden& golden, const std::string& checkpoint) {
   ops::Context context = ops::make_context(2);
   context.require_kernels = true;
-  const auto actual = forced_logprobs(golden_, context, GetParam());
+  const auto actual = forced_logprobs(golden, context, checkpoint);
   std::vector<double> expected;
-  for (const GoldenCase& c : golden_.cases)
+  for (const GoldenCase& c : golden.cases)
     expected.insert(expected.end(), c.logprobs.begin(), c.logprobs.end());
   ASSERT_EQ(actual.size(), expected.size());
   double sum = 0, worst = 0;
@@ -162,14 +177,18 @@ TEST_P(ParityBfloat16, ForcedTokens) {
     worst = std::max(worst, std::abs(actual[i] - expected[i]));
   }
   const double mean = sum / static_cast<double>(actual.size());
-  printf("%s: bfloat16 is %.4f off in the mean, %.4f at most; transformers %.4f at most\n",
-         GetParam().c_str(), mean, worst, golden_.bfloat16_loss);
-  RecordProperty("mean_logprob_difference", std::to_string(mean));
-  RecordProperty("worst_logprob_difference", std::to_string(worst));
+  printf("%s, %s: bfloat16 is %.4f off in the mean, %.4f at most; transformers %.4f at most\n",
+         checkpoint.c_str(), ops::cpu_isa_name().c_str(), mean, worst, golden.bfloat16_loss);
   EXPECT_LE(mean, 0.03);
-  EXPECT_LE(worst, 1.5 * golden_.bfloat16_loss);
+  EXPECT_LE(worst, 1.5 * golden.bfloat16_loss);
   EXPECT_GT(worst, 1e-3) << "as exact as float32: was it bfloat16?";
   expect_kernels(context);
+}
+
+class ParityBfloat16 : public Parity {};
+
+TEST_P(ParityBfloat16, ForcedTokensOnEveryInstructionSet) {
+  for_each_isa([&] { expect_forced(golden_, GetParam()); });
 }
 
 std::vector<std::string> bfloat16_names() {
