@@ -11,7 +11,7 @@ namespace {
 using namespace quire::ops::testing;
 
 // A decision this near (as a share of the mass) to falling otherwise may: the kernel's weights are
-// float32. Twice what was seen.
+// float32, 2^-24 = 6e-8 off at best. Rare: no row of 30,000 random ones made use of it.
 constexpr double kRounding = 1e-7;
 
 struct Case {
