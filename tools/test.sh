@@ -36,5 +36,15 @@ if [ "${1:-}" != quick ]; then
   tail -n 5 build/ctest-tsan.log
 fi
 
+step "an installed tree, moved, and a program that embeds it"
+rm -rf build/installed build/moved build/examples
+cmake --install build/release --prefix build/installed >build/install.log
+mv build/installed build/moved
+cmake -S examples -B build/examples -DCMAKE_PREFIX_PATH="$PWD/build/moved" >build/cmake-examples.log
+cmake --build build/examples >>build/cmake-examples.log
+build/examples/embed models/quire-demo >build/embed.log
+grep -q '^0: ' build/embed.log && grep -q '^1: ' build/embed.log
+build/moved/bin/quire run build/moved/share/quire/models/quire-demo "What is 123 + 456?" 2>/dev/null | grep -qx '123 + 456 = 579'
+
 step "clients against a running server"
 build/venv/bin/python -m pytest -q tests/api

@@ -13,7 +13,7 @@ namespace quire::cli {
 namespace {
 
 ops::Context make_context(const ModelFlags& flags) {
-  // The debugging switches; docs/environment.md lists them.
+  // The debugging switches; CONTRIBUTING.md lists them.
   if (const char* isa = std::getenv("QUIRE_CPU_ISA")) ops::force_cpu_isa(isa);
   const char* require = std::getenv("QUIRE_REQUIRE_KERNELS");
   const char* reference = std::getenv("QUIRE_USE_REFERENCE");

@@ -97,12 +97,12 @@ class Server:
 
 
 @contextlib.contextmanager
-def start_server(*flags):
+def start_server(*flags, model=MODEL):
     """A server of our own, stopped at the end."""
     if not BIN.exists():
         pytest.skip(f"{BIN} is not built")
     port = () if "--port" in flags else ("--port", "0")
-    process = subprocess.Popen([BIN, "serve", MODEL, *port, *flags], stdout=subprocess.PIPE,
+    process = subprocess.Popen([BIN, "serve", model, *port, *flags], stdout=subprocess.PIPE,
                                stderr=subprocess.STDOUT, text=True)
     log = []
     for line in process.stdout:
