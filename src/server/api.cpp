@@ -150,7 +150,7 @@ void Api::generate(http::ExchangePtr exchange, Parse parse) {
         exchange->respond(server::error_response(error));
       });
     };
-    auto request = parse(exchange->request().body, parse_context_);
+    auto request = parse(exchange->take_body(), parse_context_);
     if (!request) return refuse(std::move(request).error());
     if (auto known = check_model(request->model); !known) return refuse(known.error());
     auto plan = planner_.plan(*request, new_request_id(exchange->request(), request->request_id));

@@ -53,8 +53,9 @@ void Connection::set_deadline(std::chrono::milliseconds timeout) {
   deadline_ = Clock::now() + timeout;
 }
 
-void Connection::check_deadline(TimePoint now) {
+void Connection::check(TimePoint now, bool look_closer) {
   const bool late = now >= deadline_.load();
+  if (!late && !look_closer) return;
   asio::post(socket_.get_executor(), [self = shared_from_this(), now, late] {
     if (self->exchange_) self->exchange_->ping_if_silent(now);
     const bool cut = self->exchange_ && self->exchange_->closed();

@@ -20,7 +20,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   boost::asio::awaitable<void> run();
 
   // Any thread.
-  void check_deadline(TimePoint now);  // ends what has taken too long
+  // Ends what has taken too long. With `look_closer` also sends pings and closes connections whose
+  // exchange was given up; that costs a task on the strand.
+  void check(TimePoint now, bool look_closer);
   void close_if_idle();
   void abort();  // closes
   bool is_closed() const { return closed_; }

@@ -28,6 +28,11 @@ ConnectionExchange::~ConnectionExchange() {
   context_->active_exchanges.fetch_sub(1);
 }
 
+std::string ConnectionExchange::take_body() {
+  context_->buffered_bytes.fetch_sub(std::exchange(body_bytes_, 0));
+  return std::exchange(request_.body, {});
+}
+
 void ConnectionExchange::append(std::string_view data) {
   output_ += data;
   unsent_ += data.size();
@@ -61,6 +66,8 @@ void ConnectionExchange::begin_stream(Response head) {
   if (closed_ || answered()) return;
   status_ = head.status;
   streaming_ = true;
+  // Without chunks only the end of the connection ends the stream.
+  if (!request_.head.http_1_1) request_.head.keep_alive = false;
   is_event_stream_ = head.content_type.starts_with("text/event-stream");
   append(format_head(head, std::nullopt, request_.head.http_1_1, request_.head.keep_alive));
 }

@@ -36,6 +36,7 @@ class ConnectionExchange final : public Exchange,
   ~ConnectionExchange() override;
 
   const Request& request() const override { return request_; }
+  std::string take_body() override;
   void respond(Response response) override;
   void begin_stream(Response head) override;
   void write(std::string_view data) override;
@@ -68,7 +69,7 @@ class ConnectionExchange final : public Exchange,
   std::shared_ptr<ConnectionContext> context_;  // first: destroyed last
   boost::asio::any_io_executor strand_;
   Request request_;
-  const size_t body_bytes_;
+  size_t body_bytes_;  // counted in buffered_bytes
   boost::asio::steady_timer wakeup_;
   std::string output_;
   size_t unsent_ = 0;  // output_ and what the connection has taken and not sent

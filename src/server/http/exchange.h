@@ -19,6 +19,9 @@ class Exchange {
   virtual ~Exchange() = default;
 
   virtual const Request& request() const = 0;
+  // Moves the body out, so that it need not live as long as a long answer. Once, on the strand or
+  // in the one background task that reads it.
+  virtual std::string take_body() = 0;
 
   virtual void respond(Response response) = 0;
   virtual void begin_stream(Response head) = 0;  // its body is not used

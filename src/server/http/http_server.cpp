@@ -1,6 +1,7 @@
 #include "server/http/http_server.h"
 
 #include <spdlog/spdlog.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <boost/asio/as_tuple.hpp>
@@ -26,8 +27,17 @@ namespace {
 constexpr auto kReturnError = asio::as_tuple(asio::use_awaitable);
 // How late a timeout may fire.
 constexpr auto kTick = std::chrono::milliseconds(100);
+constexpr int kTicksToLookCloser = 5;
 // After accept() failed, mostly for want of file descriptors.
 constexpr auto kAcceptPause = std::chrono::milliseconds(100);
+
+// Every connection needs a file descriptor, and the usual soft limit of 1024 is a historical one.
+void raise_file_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
 
 }  // namespace
 
@@ -78,6 +88,7 @@ void HttpServer::Impl::bind() {
 
 uint16_t HttpServer::Impl::start() {
   const HttpOptions& options = context_->options;
+  raise_file_limit();
   try {
     bind();
   } catch (const boost::system::system_error& error) {
@@ -134,11 +145,12 @@ void HttpServer::Impl::adopt(Connection::Socket socket) {
 
 awaitable<void> HttpServer::Impl::tick_loop() {
   asio::steady_timer timer(listen_strand_);
-  for (;;) {  // until the io_context stops
+  for (int tick = 0;; ++tick) {  // until the io_context stops
     timer.expires_after(kTick);
     co_await timer.async_wait(kReturnError);
     const TimePoint now = Clock::now();
-    for (const auto& connection : connections()) connection->check_deadline(now);
+    const bool look_closer = tick % kTicksToLookCloser == 0;
+    for (const auto& connection : connections()) connection->check(now, look_closer);
   }
 }
 

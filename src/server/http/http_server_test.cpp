@@ -175,6 +175,9 @@ TEST_F(HttpServerTest, ClosesAfterAnswersToOldClients) {
   EXPECT_FALSE(response.headers.contains("transfer-encoding"));
   EXPECT_EQ(response.headers["connection"], "close");
   EXPECT_EQ(response.body, "data: 0\n\ndata: 1\n\ndata: 2\n\n");
+  TestClient keeping(port_);  // cannot keep a connection whose answer has no length
+  keeping.send("GET /events HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
+  EXPECT_EQ(keeping.receive().headers["connection"], "close");
   TestClient asking(port_);
   asking.send("GET /a HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
   EXPECT_EQ(asking.receive().body, "/a");
