@@ -66,6 +66,13 @@ RunningModel start_engine(const ModelFlags& flags) {
   model.name = std::filesystem::weakly_canonical(flags.model).filename().string();
 
   const engine::MemoryRequest request = memory_request(flags);
+  const int64_t longest = model.checkpoint->config().max_position_embeddings;
+  if (request.max_model_len > longest) {
+    throw LoadError("--max-model-len " + std::to_string(request.max_model_len) +
+                    " is over the model's " + std::to_string(longest) +
+                    " (max_position_embeddings in config.json); lower it, or add the " +
+                    "model's rope scaling to config.json");
+  }
   auto decoder = models::load_model(context, model.checkpoint,
                                     {.dtype = dtype_of(flags.dtype),
                                      .max_positions = request.max_model_len,
