@@ -15,6 +15,9 @@ void add_model_flags(CLI::App& app, ModelFlags& flags) {
                  "Model folder: config.json, tokenizer.json, *.safetensors")
       ->required()
       ->type_name("DIR");
+  app.add_option("--chat-template", flags.chat_template,
+                 "Jinja template instead of the model's: a file, or the text itself")
+      ->type_name("FILE|TEXT");
   app.add_option("--dtype", flags.dtype,
                  "Weights and activations: auto (as stored), bfloat16, float16, float32")
       ->check(CLI::IsMember({"auto", "bfloat16", "float16", "float32", "half", "float"}))

@@ -12,6 +12,7 @@ namespace quire::cli {
 // What the flags of every command that loads a model say. Spelled as vLLM's where vLLM has them.
 struct ModelFlags {
   std::string model;
+  std::string chat_template;  // a file, or the template itself; empty: the model's own
   std::string dtype = "auto";
   int threads = 0;  // 0: one per core that this process may use
   std::string max_model_len, kv_cache_memory;

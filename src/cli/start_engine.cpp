@@ -7,6 +7,8 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "base/json.h"
+#include "formats/mapped_file.h"
 #include "ops/cpu_isa.h"
 
 namespace quire::cli {
@@ -48,6 +50,25 @@ std::function<void(double)> progress_printer() {
   };
 }
 
+// The template that --chat-template names, with the model's special tokens in sight.
+std::shared_ptr<const text::ChatTemplate> load_chat_template(const ModelFlags& flags,
+                                                             const text::Tokenizer& tokenizer) {
+  if (flags.chat_template.empty()) return text::ChatTemplate::load(flags.model);
+  std::string source = flags.chat_template;
+  std::error_code ignored;
+  if (std::filesystem::is_regular_file(source, ignored)) {
+    source = formats::read_text_file(source, size_t{1} << 20);
+  } else if (source.find('{') == std::string::npos) {
+    throw LoadError("--chat-template: there is no file " + source + ", and it is no template");
+  }
+  json::object special;
+  for (const char* name : {"bos_token", "eos_token", "pad_token", "unk_token"})
+    if (const auto token = tokenizer.special_token(name)) special[name] = *token;
+  auto parsed = text::ChatTemplate::parse(source, dump_json(special));
+  if (!parsed) throw LoadError("--chat-template: " + parsed.error());
+  return *parsed;
+}
+
 }  // namespace
 
 RunningModel start_engine(const ModelFlags& flags) {
@@ -58,7 +79,7 @@ RunningModel start_engine(const ModelFlags& flags) {
   model.checkpoint =
       std::make_shared<const formats::Checkpoint>(formats::Checkpoint::open(flags.model));
   model.tokenizer = text::Tokenizer::load(flags.model);
-  model.chat_template = text::ChatTemplate::load(flags.model);
+  model.chat_template = load_chat_template(flags, *model.tokenizer);
   for (const int64_t id : model.checkpoint->eos_token_ids())
     model.eos_token_ids.push_back(static_cast<int32_t>(id));
   if (!model.eos_token_ids.empty())
