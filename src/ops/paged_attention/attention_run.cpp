@@ -2,6 +2,9 @@
 
 #include <hwy/aligned_allocator.h>
 
+#include <iterator>
+
+#include "base/check.h"
 #include "ops/paged_attention/attention_plan.h"
 
 namespace quire::ops {
@@ -13,6 +16,7 @@ class Buffer {
   float* reserve(int64_t floats) {
     if (floats > size_) {
       data_ = hwy::AllocateAligned<float>(static_cast<size_t>(floats));
+      QUIRE_CHECK(data_ != nullptr) << "no memory for " << floats << " floats of attention scratch";
       size_ = floats;
     }
     return data_.get();
@@ -23,9 +27,19 @@ class Buffer {
   int64_t size_ = 0;
 };
 
+// Of the thread that calls. Functions, because a loop body that named a variable of the enclosing
+// function would find it unconstructed on other threads.
+Buffer& own_buffer() {
+  thread_local Buffer buffer;
+  return buffer;
+}
+Buffer& partials_buffer() {
+  thread_local Buffer buffer;
+  return buffer;
+}
+
 // Lays a thread's buffers out one after the other, each on its own cache lines.
-AttentionScratch make_scratch(Buffer& buffer, const AttentionKernelParams& params, int64_t rows,
-                              float* partials) {
+AttentionScratch own_scratch(const AttentionKernelParams& params, int64_t rows, float* partials) {
   const int64_t sizes[] = {rows * params.key_dim,
                            rows * kAttentionChunk,
                            chunk_result_size(params, rows),
@@ -38,7 +52,7 @@ AttentionScratch make_scratch(Buffer& buffer, const AttentionKernelParams& param
     offsets[i] = total;
     total += (sizes[i] + 15) / 16 * 16;
   }
-  float* base = buffer.reserve(total);
+  float* base = own_buffer().reserve(total);
   return {.queries = base + offsets[0],
           .scores = base + offsets[1],
           .chunk = base + offsets[2],
@@ -54,15 +68,13 @@ AttentionScratch make_scratch(Buffer& buffer, const AttentionKernelParams& param
 void run_attention(ThreadPool& pool, const AttentionKernelParams& params,
                    const BatchLayout& layout) {
   const AttentionPlan plan = plan_attention(params, layout, pool.num_threads());
-  thread_local Buffer shared, own;
-  float* partials = plan.partials > 0 ? shared.reserve(plan.partials) : nullptr;
+  float* partials = plan.partials > 0 ? partials_buffer().reserve(plan.partials) : nullptr;
   pool.parallel_for(static_cast<int64_t>(plan.items.size()), [&](int64_t i) {
-    paged_attention_cpu(params, plan.items[i], make_scratch(own, params, plan.max_rows, partials));
+    paged_attention_cpu(params, plan.items[i], own_scratch(params, plan.max_rows, partials));
   });
   for (const AttentionItem& item : plan.merges) {
     pool.parallel_for(item.kv_heads, [&](int64_t head) {
-      paged_attention_merge_cpu(params, item, head,
-                                make_scratch(own, params, plan.max_rows, partials));
+      paged_attention_merge_cpu(params, item, head, own_scratch(params, plan.max_rows, partials));
     });
   }
 }

@@ -17,15 +17,18 @@ struct AttentionParams {
 
 // Causal attention of all sequences of the step over paged memory; prefill chunks and decode rows
 // in one call.
-//   q   [T, H, D]; query row t is at position layout->positions[t] of its sequence
+//   q   [T, H, D]; query row t is at position layout->positions[t] of its sequence; a sequence's
+//   rows
+//       are consecutive positions. May have another dtype than the pools.
 //   kv  pools [N, P, K, D] that already hold this step's tokens; H is a multiple of K
-// Returns [T, H, Dv] in q's dtype.
+// Returns [T, H, Dv] in q's dtype; a row that sees no key is 0. Throws std::invalid_argument if a
+// shape, dtype or parameter does not fit (D and Dv multiples of 8 up to 512; scale >= 0).
 //
 // Bits (the arithmetic is the same for every query row, whatever else is in the call): scores as in
 // linear(); the keys are walked in chunks with edges at absolute multiples of 256 tokens; each
 // chunk has its own maximum m, p = 2^((s-m)*c), l = sum of p in 16 lanes (lane = token mod 16) and
 // a fixed tree, p rounded to the pool's dtype, then p V per 32 tokens in an even and an odd chain
-// from 0; chunks merge in ascending order.
+// from 0; chunks merge in ascending order. attention_model_test.cpp has it one operation at a time.
 mx::array paged_attention(const Context& context, const mx::array& q, const PagedKv& kv,
                           const BatchLayoutPtr& layout, const AttentionParams& params);
 
