@@ -50,7 +50,8 @@ struct RequestParser::Impl {
 
 RequestParser::RequestParser(const Limits& limits)
     : limits_(limits), impl_(std::make_unique<Impl>()) {
-  impl_->parser.header_limit(static_cast<uint32_t>(limits.header_bytes));
+  // Beast's own limit depends on how the bytes arrive; put() has the exact one, which comes first.
+  impl_->parser.header_limit(static_cast<uint32_t>(2 * limits.header_bytes));
   impl_->parser.body_limit(limits.body_bytes);
 }
 
@@ -78,9 +79,14 @@ size_t RequestParser::put(std::string_view data) {
     const std::string_view rest = data.substr(used);
     const size_t n = impl_->parser.put(boost::asio::buffer(rest.data(), rest.size()), code);
     used += n;
+    if (!had_head) head_bytes_ += n;
+    const bool head_done = impl_->parser.is_header_done();
+    const size_t head_bytes = head_bytes_ + (head_done ? 0 : rest.size() - n + 1);
     if (code && code != beast_http::error::need_more) {
       error_ = describe(code);
-    } else if (!had_head && impl_->parser.is_header_done()) {
+    } else if (!had_head && head_bytes > limits_.header_bytes) {
+      error_ = describe(beast_http::error::header_limit);
+    } else if (!had_head && head_done) {
       read_head();
       break;
     } else if (had_head && code && rest.size() - n > kMaxChunkHead) {

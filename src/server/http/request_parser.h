@@ -47,6 +47,7 @@ class RequestParser {
   std::unique_ptr<Impl> impl_;
   std::optional<RequestHead> head_;
   std::optional<Error> error_;
+  size_t head_bytes_ = 0;
   int skipped_newlines_ = 0;
 };
 

@@ -112,6 +112,18 @@ TEST(RequestParser, RefusesBadRequests) {
   }
 }
 
+TEST(RequestParser, HeadLimitIsExactHoweverItIsCut) {
+  const std::string before = "GET / HTTP/1.1\r\nHost: h\r\nA: ", after = "\r\n\r\n";
+  for (const size_t length : {kLimits.header_bytes, kLimits.header_bytes + 1}) {
+    const std::string filler(length - before.size() - after.size(), 'x');
+    for (const size_t step : {size_t{1}, size_t{3}, size_t{500}, length}) {
+      RequestParser parser(kLimits);
+      feed(parser, before + filler + after, step);
+      EXPECT_EQ(parser.done(), length == kLimits.header_bytes) << length << " " << step;
+    }
+  }
+}
+
 TEST(RequestParser, SumsUpChunksAgainstTheLimit) {
   std::string text = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n";
   for (int i = 0; i < 5; ++i) text += "3e8\r\n" + std::string(1000, 'x') + "\r\n";

@@ -1,0 +1,244 @@
+// The whole server over real sockets, with a scripted engine: errors, disconnects, load, shutdown.
+#include "server/test_server.h"
+
+#include <thread>
+
+namespace quire::server {
+namespace {
+
+using std::chrono::milliseconds;
+
+TEST_F(ServerTest, RefusesWhatCannotFit) {
+  start();
+  std::string words;
+  for (int i = 0; i < 600; ++i) words += "Hello wörld ";
+  const auto tokens = post("/v1/completions", R"({"prompt": ")" + words + R"("})");
+  EXPECT_EQ(tokens.status, 400);
+  EXPECT_EQ(tokens.json().at("error").at("param"), "prompt");
+  // Megabytes are refused without being tokenised.
+  const TimePoint start_time = Clock::now();
+  const auto bytes =
+      post("/v1/completions", R"({"prompt": ")" + std::string(30'000'000, 'a') + R"("})");
+  EXPECT_EQ(bytes.status, 400);
+  EXPECT_NE(bytes.body.find("bytes is too long"), std::string::npos) << bytes.body;
+  EXPECT_LT(seconds_since(start_time), 5.0);
+  EXPECT_EQ(post("/v1/completions", R"({"prompt": ""})").status, 400);
+  EXPECT_EQ(engine_->num_submitted(), 0u);
+}
+
+TEST_F(ServerTest, MapsErrorsToStatuses) {
+  start();
+  TestClient client(port_);
+  EXPECT_EQ(client.get("/nothing").status, 404);
+  auto wrong_method = client.get("/v1/completions");
+  EXPECT_EQ(wrong_method.status, 405);
+  EXPECT_EQ(wrong_method.headers["allow"], "POST");
+  const auto unknown_model = post("/v1/completions", R"({"model": "other", "prompt": "x"})");
+  EXPECT_EQ(unknown_model.status, 404);
+  EXPECT_EQ(unknown_model.json().at("error").at("param"), "model");
+  EXPECT_EQ(unknown_model.json().at("error").at("code"), 404);
+  client.send("POST /v1/completions HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\n\r\n");
+  EXPECT_EQ(client.receive().status, 411);
+  client.send(
+      "POST /v1/completions HTTP/1.1\r\nHost: h\r\nContent-Type: text/plain\r\n"
+      "Content-Length: 2\r\n\r\n{}");
+  EXPECT_EQ(client.receive().status, 415);
+
+  using Kind = engine::RequestError::Kind;
+  const std::pair<Kind, int> kinds[] = {{Kind::kInvalid, 400},
+                                        {Kind::kTooLong, 400},
+                                        {Kind::kOverloaded, 429},
+                                        {Kind::kShuttingDown, 503},
+                                        {Kind::kEngineDead, 503}};
+  for (const auto& [kind, status] : kinds) {
+    engine_->refuse_with({kind, "the reason", "prompt"});
+    for (const char* stream : {"false", "true"}) {
+      auto response = complete(std::string("\"stream\": ") + stream);
+      EXPECT_EQ(response.status, status);
+      EXPECT_EQ(response.json().at("error").at("message"), "the reason");
+      EXPECT_EQ(response.json().at("error").at("param"), "prompt");
+      EXPECT_EQ(response.headers.contains("retry-after"), status >= 429);
+    }
+  }
+}
+
+TEST_F(ServerTest, ErrorsInTheMiddle) {
+  start([](FakeEngine::Script& script, ServerOptions&) { script.fail_after = 5; });
+  const auto whole = complete(R"("max_tokens": 50)");
+  EXPECT_EQ(whole.status, 500);
+  EXPECT_NE(whole.body.find("the device is on fire"), std::string::npos);
+  const auto stream = complete(R"("max_tokens": 50, "stream": true)");
+  EXPECT_EQ(stream.status, 200);
+  EXPECT_TRUE(stream.complete);
+  EXPECT_TRUE(stream.ends_with_done());
+  EXPECT_EQ(stream.events().back().at("error").at("code"), 500);
+}
+
+TEST_F(ServerTest, SaysThatTheEngineIsDead) {
+  start();
+  TestClient client(port_);
+  EXPECT_EQ(client.get("/health").status, 200);
+  engine_->pause(true);
+  TestClient waiting(port_);
+  waiting.send(TestClient::post_text("/v1/completions", R"({"prompt": "x", "stream": true})"));
+  ASSERT_TRUE(engine_->wait_for([&] { return engine_->num_running() == 1; }));
+  engine_->die("out of memory");
+  const auto last = waiting.receive();
+  EXPECT_TRUE(last.ends_with_done());
+  EXPECT_NE(last.body.find("out of memory"), std::string::npos);
+  const auto health = client.get("/health");
+  EXPECT_EQ(health.status, 503);
+  EXPECT_NE(health.body.find("out of memory"), std::string::npos);
+  EXPECT_EQ(complete(R"("max_tokens": 1)").status, 503);
+}
+
+TEST_F(ServerTest, GuardsEverythingButHealth) {
+  start(
+      [](FakeEngine::Script&, ServerOptions& options) { options.api_keys = {"first", "second"}; });
+  TestClient client(port_);
+  EXPECT_EQ(client.get("/health").status, 200);
+  for (const char* path :
+       {"/v1/models", "/metrics", "/version", "/ping", "/load", "/nothing", "/v1/models/tiny",
+        "/v1/completions", "/tokenize", "//health", "/health/", "/v1/../health"}) {
+    EXPECT_EQ(client.get(path).status, 401) << path;
+  }
+  const std::string body = R"({"prompt": "x", "max_tokens": 1})";
+  EXPECT_EQ(post("/v1/completions", body).status, 401);
+  EXPECT_EQ(post("/tokenize", body).status, 401);
+  for (const char* bad : {"Authorization: Bearer wrong\r\n", "Authorization: Bearer \r\n",
+                          "Authorization: Bearer firs\r\n", "Authorization: Bearer firstx\r\n",
+                          "Authorization: Basic first\r\n", "X-Api-Key: x\r\n"}) {
+    EXPECT_EQ(post("/v1/completions", body, bad).status, 401) << bad;
+  }
+  for (const char* good : {"Authorization: Bearer first\r\n", "Authorization: Bearer second\r\n",
+                           "X-Api-Key: first\r\n"})
+    EXPECT_EQ(post("/v1/completions", body, good).status, 200) << good;
+}
+
+TEST_F(ServerTest, AbortsWhenTheClientGoes) {
+  start([](FakeEngine::Script& script, ServerOptions&) { script.step_time = milliseconds(2); });
+  const std::string stream = R"({"prompt": "x", "max_tokens": 500, "n": 2, "stream": true})";
+  const std::string whole = R"({"prompt": "x", "max_tokens": 500, "n": 2})";
+  for (const auto& body : {stream, whole}) {
+    // In the middle, and before the first token.
+    for (const bool paused : {false, true}) {
+      engine_->pause(paused);
+      const size_t submitted = engine_->num_submitted();
+      {
+        TestClient client(port_);
+        client.send(TestClient::post_text("/v1/completions", body));
+        ASSERT_TRUE(engine_->wait_for([&] { return engine_->num_submitted() == submitted + 2; }));
+        if (body == stream && !paused) {
+          EXPECT_TRUE(client.read_until("data: "));
+        }
+      }
+      EXPECT_TRUE(engine_->wait_for([&] { return engine_->num_running() == 0; }));
+    }
+  }
+  engine_->pause(false);
+  EXPECT_EQ(engine_->num_aborted(), 8u);
+  EXPECT_EQ(complete(R"("max_tokens": 2)").status, 200);
+}
+
+TEST_F(ServerTest, AbortsForClientsThatDoNotRead) {
+  start([](FakeEngine::Script& script, ServerOptions& options) {
+    script.step_time = std::chrono::microseconds(10);
+    options.http.max_unsent_bytes = 100'000;
+  });
+  TestClient stuck(port_);
+  stuck.set_receive_buffer(2048);
+  // Log-probabilities make every token some kilobytes.
+  std::string bodies;
+  for (int i = 0; i < 1; ++i)
+    bodies +=
+        TestClient::post_text("/v1/completions", R"({"prompt": "x", "max_tokens": 500, "n": 64,
+        "logprobs": 20, "stream": true, "ignore_eos": true})");
+  stuck.send(bodies);
+  ASSERT_TRUE(engine_->wait_for([&] { return engine_->num_submitted() == 64; }));
+  EXPECT_EQ(complete(R"("max_tokens": 5)").status, 200);  // others go on
+  EXPECT_TRUE(engine_->wait_for([&] { return engine_->num_running() == 0; }));
+  EXPECT_GE(engine_->num_aborted(), 1u);
+}
+
+TEST_F(ServerTest, ServesManyStreams) {
+  start([](FakeEngine::Script& script, ServerOptions&) {
+    script.step_time = milliseconds(1);
+    script.tokens_per_event = 2;
+  });
+  const std::string expected = text_of(complete(R"("max_tokens": 100)"));
+  std::vector<std::unique_ptr<TestClient>> clients;
+  for (int i = 0; i < 64; ++i) {
+    clients.push_back(std::make_unique<TestClient>(port_));
+    clients.back()->send(TestClient::post_text(
+        "/v1/completions", R"({"prompt": "x", "max_tokens": 100, "stream": true})"));
+  }
+  for (auto& client : clients) {
+    const auto response = client->receive();
+    EXPECT_EQ(streamed_text(response), expected);
+    EXPECT_TRUE(response.ends_with_done());
+  }
+}
+
+TEST_F(ServerTest, ManyClientsComeAndGo) {
+  start([](FakeEngine::Script& script, ServerOptions&) {
+    script.step_time = std::chrono::microseconds(100);
+  });
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 8; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 25; ++i) {
+        TestClient client(port_);
+        const bool stream = (i + t) % 2 == 0;
+        client.send(TestClient::post_text(
+            "/v1/chat/completions", std::string(R"({"messages": [{"role": "user", "content": "x"}],
+              "max_tokens": 40, "n": 2, "stream": )") +
+                                        (stream ? "true" : "false") + "}"));
+        if (i % 3 == 0) continue;  // gone at once
+        if (i % 3 == 1) {
+          EXPECT_TRUE(client.receive().complete);
+        } else {
+          client.read_until("HTTP/1.1 200");  // gone in the middle
+        }
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_TRUE(engine_->wait_for([&] { return engine_->num_running() == 0; }));
+  TestClient client(port_);
+  EXPECT_TRUE(engine_->wait_for([&] { return client.get("/load").json().at("server_load") == 0; }));
+}
+
+TEST_F(ServerTest, ShutdownFinishesWhatItCan) {
+  start([](FakeEngine::Script& script, ServerOptions&) { script.step_time = milliseconds(5); });
+  TestClient running(port_);
+  running.send(TestClient::post_text("/v1/completions", R"({"prompt": "x", "max_tokens": 40})"));
+  ASSERT_TRUE(engine_->wait_for([&] { return engine_->num_running() == 1; }));
+  std::thread stopper([&] { server_->stop(milliseconds(20'000)); });
+  std::this_thread::sleep_for(milliseconds(50));
+  EXPECT_EQ(post("/v1/completions", R"({"prompt": "x"})").status, 503);
+  TestClient probe(port_);
+  EXPECT_EQ(probe.get("/health").status, 503);
+  const auto response = running.receive();
+  EXPECT_EQ(response.json().at("choices").at(0).at("finish_reason"), "length");
+  const TimePoint waiting = Clock::now();
+  stopper.join();
+  EXPECT_LT(seconds_since(waiting), 5.0);
+}
+
+TEST_F(ServerTest, ShutdownAbortsWhatItCannot) {
+  start([](FakeEngine::Script& script, ServerOptions&) { script.step_time = milliseconds(20); });
+  TestClient stream(port_), whole(port_);
+  stream.send(TestClient::post_text("/v1/completions",
+                                    R"({"prompt": "x", "max_tokens": 500, "stream": true})"));
+  whole.send(TestClient::post_text("/v1/completions", R"({"prompt": "x", "max_tokens": 500})"));
+  ASSERT_TRUE(engine_->wait_for([&] { return engine_->num_running() == 2; }));
+  std::thread stopper([&] { server_->stop(milliseconds(0)); });
+  const auto streamed = stream.receive();
+  EXPECT_TRUE(streamed.ends_with_done());
+  EXPECT_EQ(streamed.events().back().at("choices").at(0).at("finish_reason"), "abort");
+  EXPECT_EQ(whole.receive().json().at("choices").at(0).at("finish_reason"), "abort");
+  stopper.join();
+}
+
+}  // namespace
+}  // namespace quire::server
