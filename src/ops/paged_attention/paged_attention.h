@@ -17,9 +17,8 @@ struct AttentionParams {
 
 // Causal attention of all sequences of the step over paged memory; prefill chunks and decode rows
 // in one call.
-//   q   [T, H, D]; query row t is at position layout->positions[t] of its sequence; a sequence's
-//   rows
-//       are consecutive positions. May have another dtype than the pools.
+//   q   [T, H, D] of any float dtype; query row t is at position layout->positions[t] of its
+//       sequence, whose rows are consecutive positions
 //   kv  pools [N, P, K, D] that already hold this step's tokens; H is a multiple of K
 // Returns [T, H, Dv] in q's dtype; a row that sees no key is 0. Throws std::invalid_argument if a
 // shape, dtype or parameter does not fit (D and Dv multiples of 8 up to 512; scale >= 0).
