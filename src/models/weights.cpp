@@ -1,5 +1,6 @@
 #include "models/weights.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/error.h"
@@ -13,12 +14,16 @@ std::string where(const formats::RawTensor& tensor) {
 
 std::string shape_text(const std::vector<int64_t>& shape) {
   std::string text = "[";
-  for (size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
+  for (size_t i = 0; i < shape.size(); ++i)
+    text += (i ? ", " : "") + (shape[i] < 0 ? "*" : std::to_string(shape[i]));
   return text + "]";
 }
 
+// -1 stands for any length.
 void expect_shape(const formats::RawTensor& tensor, const std::vector<int64_t>& expected) {
-  if (tensor.shape == expected) return;
+  const auto fits = [](int64_t length, int64_t wanted) { return wanted < 0 || length == wanted; };
+  if (std::equal(tensor.shape.begin(), tensor.shape.end(), expected.begin(), expected.end(), fits))
+    return;
   throw LoadError(where(tensor) + " has shape " + shape_text(tensor.shape) +
                   ", but config.json asks for " + shape_text(expected) +
                   "; the config and the weights are not of one model");
@@ -92,8 +97,7 @@ ops::LinearWeight WeightLoader::linear(const std::vector<std::string>& weights,
   const formats::RawTensor* last = nullptr;
   for (const auto& name : weights) {
     last = &take(name);
-    if (last->shape.size() != 2) expect_shape(*last, {n, k});
-    expect_shape(*last, {last->shape[0], k});
+    expect_shape(*last, {weights.size() == 1 ? n : -1, k});
     parts.push_back(
         {.data = last->bytes.data(), .n = last->shape[0], .k = k, .dtype = float_dtype(*last)});
     rows += last->shape[0];
