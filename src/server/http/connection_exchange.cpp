@@ -74,19 +74,20 @@ void ConnectionExchange::begin_stream(Response head) {
 
 void ConnectionExchange::write(std::string_view data) {
   // An empty chunk would end the stream.
-  if (closed_ || ended_ || !streaming_ || data.empty()) return;
+  if (closed_ || given_up_ || ended_ || !streaming_ || data.empty()) return;
   append_chunk(data);
   if (unsent_ <= context_->options.max_unsent_bytes &&
       context_->buffered_bytes.load() <= context_->options.max_buffered_bytes) {
     return;
   }
   spdlog::warn("{} leaves {} bytes unread: closing the connection", request_.peer, unsent_);
+  given_up_ = true;
   // Later, since the caller of write() does not expect its own on_close in the middle of it.
   post([this] { close(); });
 }
 
 void ConnectionExchange::end_stream() {
-  if (closed_ || ended_ || !streaming_) return;
+  if (closed_ || given_up_ || ended_ || !streaming_) return;
   if (request_.head.http_1_1) append("0\r\n\r\n");
   ended_ = true;
   wakeup_.cancel();
@@ -104,6 +105,7 @@ void ConnectionExchange::on_close(std::function<void()> callback) {
 }
 
 void ConnectionExchange::post(std::function<void()> task) {
+  if (context_->stopped) return;
   asio::post(strand_, [self = shared_from_this(), task = std::move(task)] { self->guarded(task); });
 }
 
@@ -118,6 +120,7 @@ void ConnectionExchange::run_in_background(std::function<void()> task) {
 }
 
 void ConnectionExchange::guarded(const std::function<void()>& task) {
+  if (context_->stopped) return;
   try {
     task();
   } catch (const std::exception& error) {

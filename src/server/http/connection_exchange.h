@@ -23,6 +23,7 @@ struct ConnectionContext {
   boost::asio::io_context io;
   boost::asio::thread_pool workers;
   std::atomic<bool> draining{false};
+  std::atomic<bool> stopped{false};       // posted tasks are dropped
   std::atomic<size_t> buffered_bytes{0};  // received bodies and unsent output
   std::atomic<int64_t> active_exchanges{0};
 };
@@ -76,6 +77,7 @@ class ConnectionExchange final : public Exchange,
   int status_ = 0;
   bool streaming_ = false, is_event_stream_ = false;
   bool ended_ = false, closed_ = false;
+  bool given_up_ = false;  // too much is unread: closed_ follows
   TimePoint last_write_;
   std::function<void()> on_close_;
 };

@@ -200,6 +200,10 @@ void HttpServer::Impl::stop(std::chrono::milliseconds timeout) {
   context_->io.stop();
   for (auto& thread : threads_) thread.join();
   threads_.clear();
+  // Tasks that are still queued own exchanges, which own the queue: they must go, unrun.
+  context_->stopped = true;
+  context_->io.restart();
+  context_->io.poll();
   const std::scoped_lock lock(mutex_);
   connections_.clear();
 }
