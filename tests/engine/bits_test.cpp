@@ -104,26 +104,15 @@ TEST_P(Bits, PromptLogprobs) {
 }
 
 // A model whose logits depend, by one part in ten million, on how many tokens share the step.
-class BatchDependentModel : public models::Model {
+class BatchDependentModel : public ModelAround {
  public:
-  explicit BatchDependentModel(std::unique_ptr<models::Model> inner) : inner_(std::move(inner)) {}
+  using ModelAround::ModelAround;
 
   mlx::core::array forward(const mlx::core::array& ids, const ops::BatchLayoutPtr& layout,
                            std::vector<ops::PagedKv>& caches) const override {
     const float factor = 1.0f + 1e-7f * static_cast<float>(layout->num_tokens);
-    return mlx::core::multiply(inner_->forward(ids, layout, caches), mlx::core::array(factor));
+    return mlx::core::multiply(ModelAround::forward(ids, layout, caches), mlx::core::array(factor));
   }
-  const ops::Context& context() const override { return inner_->context(); }
-  std::vector<models::CacheSpec> cache_specs() const override { return inner_->cache_specs(); }
-  mlx::core::Dtype dtype() const override { return inner_->dtype(); }
-  int64_t vocab_size() const override { return inner_->vocab_size(); }
-  int64_t max_positions() const override { return inner_->max_positions(); }
-  size_t weight_bytes() const override { return inner_->weight_bytes(); }
-  int64_t hidden_size() const override { return inner_->hidden_size(); }
-  int64_t widest_activation() const override { return inner_->widest_activation(); }
-
- private:
-  std::unique_ptr<models::Model> inner_;
 };
 
 // The negative control: these comparisons see a difference in the last bits.

@@ -28,6 +28,28 @@ struct Arrangement {
   std::string text() const;  // for failure messages
 };
 
+// A model that does what another does; tests override forward().
+class ModelAround : public models::Model {
+ public:
+  explicit ModelAround(std::unique_ptr<models::Model> inner) : inner_(std::move(inner)) {}
+
+  mlx::core::array forward(const mlx::core::array& ids, const ops::BatchLayoutPtr& layout,
+                           std::vector<ops::PagedKv>& caches) const override {
+    return inner_->forward(ids, layout, caches);
+  }
+  const ops::Context& context() const override { return inner_->context(); }
+  std::vector<models::CacheSpec> cache_specs() const override { return inner_->cache_specs(); }
+  mlx::core::Dtype dtype() const override { return inner_->dtype(); }
+  int64_t vocab_size() const override { return inner_->vocab_size(); }
+  int64_t max_positions() const override { return inner_->max_positions(); }
+  size_t weight_bytes() const override { return inner_->weight_bytes(); }
+  int64_t hidden_size() const override { return inner_->hidden_size(); }
+  int64_t widest_activation() const override { return inner_->widest_activation(); }
+
+ private:
+  std::unique_ptr<models::Model> inner_;
+};
+
 struct Job {
   std::vector<int32_t> prompt;
   SamplingParams sampling;
