@@ -1,12 +1,12 @@
 #pragma once
 #include <chrono>
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
+#include "engine/engine_stats.h"
 #include "engine/request.h"
 #include "engine/scheduler.h"
 #include "models/model.h"
@@ -19,17 +19,6 @@ struct EngineOptions {
   uint64_t seed = 0;             // of requests that bring none
   int64_t max_waiting = 4096;    // requests queued beyond this are refused as overloaded
   bool check_integrity = false;  // after every step (tests)
-};
-
-// A snapshot for /metrics and /health.
-struct EngineStats {
-  bool healthy = true;
-  std::string failure;  // why not
-  int64_t running = 0, waiting = 0;
-  int64_t total_blocks = 0, used_blocks = 0, cached_blocks = 0;
-  int64_t preemptions = 0, prefix_queries = 0, prefix_hits = 0;
-  int64_t steps = 0, prompt_tokens = 0, generation_tokens = 0;
-  std::map<std::string, int64_t> kernel_runs;  // "op/kernel"
 };
 
 // Runs all requests on one model. One thread owns MLX and does everything else than submit, abort

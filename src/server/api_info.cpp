@@ -23,7 +23,7 @@ void answer_in_background(http::ExchangePtr exchange, Make make) {
 }  // namespace
 
 void Api::health(http::ExchangePtr exchange) {
-  const EngineStatus status = engine_.status();
+  const engine::EngineStats status = engine_.stats();
   if (!status.healthy) {
     return exchange->respond(
         server::error_response({503, "The engine has failed: " + status.failure, ""}));
@@ -41,7 +41,7 @@ void Api::version(http::ExchangePtr exchange) {
 void Api::metrics(http::ExchangePtr exchange) {
   http::Response response;
   response.content_type = "text/plain; version=0.0.4; charset=utf-8";
-  response.body = metrics_.render(engine_.status(), http_state_());
+  response.body = metrics_.render(engine_.stats(), http_state_());
   exchange->respond(std::move(response));
 }
 

@@ -17,23 +17,7 @@ class Adapter final : public EngineClient {
   int64_t max_model_len() const override { return engine_.max_model_len(); }
   int64_t vocab_size() const override { return engine_.vocab_size(); }
 
-  EngineStatus status() const override {
-    engine::EngineStats stats = engine_.stats();
-    return {.healthy = stats.healthy,
-            .failure = std::move(stats.failure),
-            .running = stats.running,
-            .waiting = stats.waiting,
-            .total_blocks = stats.total_blocks,
-            .used_blocks = stats.used_blocks,
-            .cached_blocks = stats.cached_blocks,
-            .preemptions = stats.preemptions,
-            .prefix_queries = stats.prefix_queries,
-            .prefix_hits = stats.prefix_hits,
-            .steps = stats.steps,
-            .prompt_tokens = stats.prompt_tokens,
-            .generation_tokens = stats.generation_tokens,
-            .kernel_runs = std::move(stats.kernel_runs)};
-  }
+  engine::EngineStats stats() const override { return engine_.stats(); }
 
  private:
   engine::Engine& engine_;

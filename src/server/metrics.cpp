@@ -2,6 +2,8 @@
 
 #include <prometheus/text_serializer.h>
 
+#include "server/openai/answer.h"
+
 namespace quire::server {
 namespace {
 
@@ -28,20 +30,6 @@ std::vector<double> token_buckets(int64_t max) {
       buckets.push_back(digit * scale);
     }
   }
-}
-
-const char* name_of(engine::FinishReason reason) {
-  switch (reason) {
-    case engine::FinishReason::kStop:
-      return "stop";
-    case engine::FinishReason::kLength:
-      return "length";
-    case engine::FinishReason::kAbort:
-      return "abort";
-    case engine::FinishReason::kError:
-      return "error";
-  }
-  return "error";
 }
 
 // Collects single values in the form that the serialiser takes.
@@ -77,7 +65,7 @@ class Snapshot {
   const prometheus::Labels& labels_;
 };
 
-void add_engine(Snapshot& out, const EngineStatus& engine) {
+void add_engine(Snapshot& out, const engine::EngineStats& engine) {
   const auto total = static_cast<double>(std::max<int64_t>(1, engine.total_blocks));
   out.gauge("vllm:num_requests_running", "Requests in the running batch.",
             static_cast<double>(engine.running));
@@ -144,7 +132,7 @@ Metrics::Metrics(const std::string& model_name, int64_t max_model_len)
   using R = engine::FinishReason;
   // A dashboard wants to see zeros, not nothing.
   for (const R reason : {R::kStop, R::kLength, R::kAbort, R::kError})
-    request_success_.Add({{"finished_reason", name_of(reason)}});
+    request_success_.Add({{"finished_reason", openai::finish_reason_name(reason)}});
 }
 
 prometheus::Histogram& Metrics::histogram(const char* name, const char* help,
@@ -165,7 +153,7 @@ void Metrics::next_token(double seconds) { inter_token_.Observe(seconds); }
 
 void Metrics::request_finished(const engine::RequestStats& stats, engine::FinishReason reason,
                                int64_t output_tokens, double seconds_since_arrival) {
-  request_success_.Add({{"finished_reason", name_of(reason)}}).Increment();
+  request_success_.Add({{"finished_reason", openai::finish_reason_name(reason)}}).Increment();
   e2e_.Observe(seconds_since_arrival);
   prompt_tokens_.Observe(static_cast<double>(stats.prompt_tokens));
   generation_tokens_.Observe(static_cast<double>(output_tokens));
@@ -188,7 +176,7 @@ void Metrics::http_request(const std::string& method, const std::string& route, 
       .Increment();
 }
 
-std::string Metrics::render(const EngineStatus& engine, const HttpState& http) const {
+std::string Metrics::render(const engine::EngineStats& engine, const HttpState& http) const {
   Snapshot snapshot(labels_);
   add_engine(snapshot, engine);
   snapshot.gauge("quire:http_connections", "Open connections.",

@@ -29,7 +29,7 @@ class Metrics {
     size_t connections = 0, buffered_bytes = 0;
   };
   // Prometheus's text format.
-  std::string render(const EngineStatus& engine, const HttpState& http) const;
+  std::string render(const engine::EngineStats& engine, const HttpState& http) const;
 
  private:
   prometheus::Histogram& histogram(const char* name, const char* help,

@@ -127,9 +127,9 @@ void FakeEngine::end(Running& running, engine::FinishReason reason, const std::s
   running.request.sink(std::move(event));
 }
 
-EngineStatus FakeEngine::status() const {
+engine::EngineStats FakeEngine::stats() const {
   const std::scoped_lock lock(mutex_);
-  EngineStatus status;
+  engine::EngineStats status;
   status.healthy = failure_.empty();
   status.failure = failure_;
   status.running = static_cast<int64_t>(running_.size());

@@ -30,7 +30,7 @@ class FakeEngine final : public EngineClient {
   Result<std::vector<engine::RequestId>, engine::RequestError> submit_all(
       std::vector<engine::Request> requests) override;
   void abort(engine::RequestId id) override;
-  EngineStatus status() const override;
+  engine::EngineStats stats() const override;
   int64_t max_model_len() const override { return 512; }
   int64_t vocab_size() const override { return 320; }
 

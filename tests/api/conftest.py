@@ -100,7 +100,7 @@ class Server:
 def start_server(*flags, model=MODEL):
     """A server of our own, stopped at the end."""
     if not BIN.exists():
-        pytest.skip(f"{BIN} is not built")
+        pytest.exit(f"{BIN} is not built: run make build", returncode=1)
     port = () if "--port" in flags else ("--port", "0")
     process = subprocess.Popen([BIN, "serve", model, *port, *flags], stdout=subprocess.PIPE,
                                stderr=subprocess.STDOUT, text=True)

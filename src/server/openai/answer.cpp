@@ -1,9 +1,8 @@
 #include "server/openai/answer.h"
 
 namespace quire::server::openai {
-namespace {
 
-const char* name_of(engine::FinishReason reason) {
+const char* finish_reason_name(engine::FinishReason reason) {
   switch (reason) {
     case engine::FinishReason::kStop:
       return "stop";
@@ -16,6 +15,8 @@ const char* name_of(engine::FinishReason reason) {
   }
   return "error";
 }
+
+namespace {
 
 template <class Ids>
 void append_ids(std::string& out, const char* key, const Ids& ids) {
@@ -88,7 +89,7 @@ void AnswerWriter::append_finish(std::string& out, const TextDelta& delta) const
     return;
   }
   out += ",\"finish_reason\":\"";
-  out += name_of(delta.finish->reason);
+  out += finish_reason_name(delta.finish->reason);
   out += "\",\"stop_reason\":";
   if (const auto* text = std::get_if<std::string>(&delta.finish->stop_reason)) {
     append_json_string(out, *text);

@@ -9,6 +9,9 @@
 
 namespace quire::server::openai {
 
+// "stop", "length", "abort" or "error", as vLLM says it in answers and metrics.
+const char* finish_reason_name(engine::FinishReason reason);
+
 struct Usage {
   int64_t prompt_tokens = 0, completion_tokens = 0, cached_tokens = 0;
 };
