@@ -222,7 +222,7 @@ void score(const Logits& logits, int32_t num_top, Scratch& s, SampledRow& out) {
     out.logprob = is_empty(logits) ? x : logprob(x);
     out.rank = 1 + static_cast<int32_t>(count_greater(logits.x, logits.size, s.maxima.data(), x));
   }
-  if (num_top == 0) return;
+  if (num_top == 0 || is_empty(logits)) return;  // nothing finite: there is no best token
   const int64_t count = keep_best(logits, num_top, s);
   list_candidates(count, s);
   std::sort(s.candidates.begin(), s.candidates.end(), ranks_before);

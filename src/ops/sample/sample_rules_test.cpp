@@ -199,6 +199,15 @@ TEST(SampleRules, NothingToSampleIsNoToken) {
   }
 }
 
+TEST(SampleRules, WithoutAFiniteLogitThereAreNoBestTokens) {
+  for (const std::vector<float>& logits : {std::vector<float>(200, kNan), {-kInf, kNan, -kInf}}) {
+    const SampleRow row{.num_top_logprobs = 2};
+    const Sampled out = run_sample(make_context(1), logits_array(logits, 1), {row});
+    EXPECT_EQ(out.tokens[0], -1);
+    EXPECT_EQ(out.top_ids, Ids({-1, -1}));
+  }
+}
+
 TEST(SampleRules, NanIsNeverSampledAndInfinityIsTheGreatest) {
   EXPECT_EQ(token_of({kNan, 1, kNan}, {}), 1);
   EXPECT_EQ(support({kNan, 1, kNan, 0.5f, -kInf}, {.temperature = 1}), Ids({1, 3}));
