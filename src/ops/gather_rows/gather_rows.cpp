@@ -1,5 +1,6 @@
 #include "ops/gather_rows/gather_rows.h"
 
+#include <algorithm>
 #include <cstring>
 #include <stdexcept>
 
@@ -88,7 +89,7 @@ mx::array resolve_tokens(const Context& context, std::shared_ptr<const std::vect
     int32_t* to = out[0].template data<int32_t>();
     for (size_t t = 0; t < ids->size(); ++t) {
       const int32_t row = (*from)[t];
-      to[t] = row >= 0 ? sampled[row] : (*ids)[t];
+      to[t] = row >= 0 ? std::max(sampled[row], 0) : (*ids)[t];
     }
   };
   return launch_kernel(context, {.op = "resolve_tokens", .kernel = kKernel, .run = kernel}, {count},

@@ -18,6 +18,8 @@ mx::array slice_columns(const Context& context, const mx::array& x, int64_t begi
 // Fills in token ids that are still on the device: out[t] = from[t] >= 0 ? previous[from[t]] :
 // ids[t].
 //   ids, from  host vectors of length T;  previous  [R'] int32, tokens sampled by the step before
+// A row of `previous` may hold -1 (the sampler found no token): its successor is computed from
+// token 0 and dropped, because the request ends when the -1 is read.
 mx::array resolve_tokens(const Context& context, std::shared_ptr<const std::vector<int32_t>> ids,
                          std::shared_ptr<const std::vector<int32_t>> from,
                          const mx::array& previous);

@@ -26,7 +26,8 @@ mx::array resolve_tokens_reference(const std::vector<int32_t>& ids,
   const mx::array host = to_array(ids), rows = to_array(from);
   if (previous.size() == 0 || ids.empty()) return host;
   const mx::array zero = mx::array(0, mx::int32);
-  return mx::where(rows >= zero, mx::take(previous, mx::maximum(rows, zero), 0), host);
+  const mx::array sampled = mx::maximum(mx::take(previous, mx::maximum(rows, zero), 0), zero);
+  return mx::where(rows >= zero, sampled, host);
 }
 
 }  // namespace quire::ops

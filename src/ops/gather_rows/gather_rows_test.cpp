@@ -62,7 +62,8 @@ TEST(ResolveTokens, TakesSampledTokensOrIds) {
     EXPECT_EQ(get({7, -1, 9, -1}, {-1, 2, -1, 0}, previous), (std::vector<float>{7, 102, 9, 100}));
     EXPECT_EQ(get({7, 8}, {-1, -1}, mx::zeros({0}, mx::int32)), (std::vector<float>{7, 8}));
     EXPECT_EQ(get({}, {}, previous), std::vector<float>{});
-    EXPECT_EQ(context.kernels->count("resolve_tokens", reference ? "reference" : "cpu"), 3);
+    EXPECT_EQ(get({-1}, {0}, mx::array({-1}, mx::int32)), std::vector<float>{0});  // no token
+    EXPECT_EQ(context.kernels->count("resolve_tokens", reference ? "reference" : "cpu"), 4);
   }
 }
 
