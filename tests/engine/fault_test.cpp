@@ -73,7 +73,7 @@ class NanModel : public ModelAround {
 TEST(Faults, LogitsThatAreNotFiniteEndOneRequestWithAnError) {
   Arrangement setup{.checkpoint = kModel, .threads = 2, .lookahead = true};
   auto jobs = random_jobs(4, 320, 5, 30, 20);
-  for (Job& job : jobs) job.sampling.max_tokens = 10;
+  for (Job& job : jobs) job.sampling.max_tokens = 60;  // long enough to meet one another
   const auto solo = run_solo(setup, jobs);
   setup.wrap = [](std::unique_ptr<models::Model> model) {
     return std::make_unique<NanModel>(std::move(model));
