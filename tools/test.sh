@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Everything that a change must pass, in an order that fails early. From nothing on two cores about half an hour; built
-# before, a few minutes.
+# Everything that a change must pass, in an order that fails early.
 #   tools/test.sh [quick]    quick: the optimised build and the clients only, no sanitizers
 set -euo pipefail
 cd "$(dirname "$0")/.."

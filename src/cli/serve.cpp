@@ -74,8 +74,6 @@ int serve(ServeFlags flags) {
   if (!flags.max_body.empty())
     flags.server.http.max_body_bytes =
         static_cast<size_t>(parse_size(flags.max_body, "--max-body-size"));
-  if (const char* key = std::getenv("VLLM_API_KEY"); key && *key && flags.server.api_keys.empty())
-    flags.server.api_keys.emplace_back(key);
   RunningModel model = start_engine(flags.model);
   if (flags.server.served_model_names.empty()) flags.server.served_model_names = {model.name};
   const auto client = server::make_engine_client(*model.engine);
@@ -104,8 +102,10 @@ void add_server_flags(CLI::App& command, ServeFlags& flags) {
   command.add_option("--port", options.http.port, "0: any free one")->capture_default_str();
   command.add_option("--served-model-name", options.served_model_names,
                      "Names to answer to; default: the folder's. The first is the one in answers");
-  command.add_option("--api-key", options.api_keys,
-                     "Keys, one of which every request but /health must bring");
+  command
+      .add_option("--api-key", options.api_keys,
+                  "Keys, one of which every request but /health must bring")
+      ->envname("VLLM_API_KEY");
   command.add_option("--root-path", options.root_path,
                      "In front of every path, for a proxy: /quire");
   command

@@ -168,7 +168,9 @@ class Engine::Impl {
     {
       std::unique_lock lock(mutex_);
       if (!runner_.has_work() && inbox_.empty() && !stopping_) {
+#ifndef NDEBUG
         runner_.check_idle();
+#endif
         wake_.wait(lock, [this] { return stopping_ || !inbox_.empty(); });
       }
       messages.swap(inbox_);

@@ -26,7 +26,6 @@ class Decoder : public Model {
   int64_t vocab_size() const override { return spec_.vocab; }
   int64_t max_positions() const override { return spec_.max_positions; }
   size_t weight_bytes() const override { return weight_bytes_; }
-  int64_t hidden_size() const override { return spec_.hidden; }
   int64_t widest_activation() const override;
 
  private:

@@ -41,7 +41,6 @@ class Model {
   virtual int64_t vocab_size() const = 0;
   virtual int64_t max_positions() const = 0;
   virtual size_t weight_bytes() const = 0;
-  virtual int64_t hidden_size() const = 0;
   virtual int64_t widest_activation() const = 0;  // elements per token, for the memory budget
 };
 

@@ -51,10 +51,6 @@ void check_dtype(std::string_view op, std::string_view name, const mx::array& x,
                               dtype_string(x.dtype()) + ", expected " + dtype_string(expected));
 }
 
-bool is_float(mx::Dtype dtype) {
-  return dtype == mx::float32 || dtype == mx::float16 || dtype == mx::bfloat16;
-}
-
 FloatType check_float(std::string_view op, std::string_view name, mx::Dtype dtype) {
   if (dtype == mx::float32) return FloatType::kF32;
   if (dtype == mx::float16) return FloatType::kF16;

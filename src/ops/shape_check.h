@@ -23,8 +23,6 @@ void check_rank_at_least(std::string_view op, std::string_view name, const mx::a
 // Throws unless x has the dtype.
 void check_dtype(std::string_view op, std::string_view name, const mx::array& x,
                  mx::Dtype expected);
-// True for float32, float16 and bfloat16.
-bool is_float(mx::Dtype dtype);
 // The kernels' name of such a dtype; throws std::invalid_argument for any other.
 FloatType check_float(std::string_view op, std::string_view name, mx::Dtype dtype);
 std::string dtype_string(mx::Dtype dtype);

@@ -43,7 +43,6 @@ class ModelAround : public models::Model {
   int64_t vocab_size() const override { return inner_->vocab_size(); }
   int64_t max_positions() const override { return inner_->max_positions(); }
   size_t weight_bytes() const override { return inner_->weight_bytes(); }
-  int64_t hidden_size() const override { return inner_->hidden_size(); }
   int64_t widest_activation() const override { return inner_->widest_activation(); }
 
  private:
