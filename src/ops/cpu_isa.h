@@ -1,14 +1,28 @@
 #pragma once
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace quire::ops {
 
-// The instruction set that CPU kernels use, as the suffix of their names in the KernelLog:
-// "cpu_avx512", "cpu_avx2", "cpu_neon" or "cpu_portable". Chosen from the CPU; see force_cpu_isa.
+// Instruction sets with kernels of their own. kAvx512Bf16 and kAmx have hand-written kernels for
+// some ops; all others run their Highway kernels for AVX-512 there.
+enum class CpuIsa : uint8_t { kPortable, kNeon, kAvx2, kAvx512, kAvx512Bf16, kAmx };
+
+// The instruction set in force; see force_cpu_isa. An op with special kernels asks this when it
+// builds its node; the kernel's name is then "cpu_amx" or "cpu_avx512_bf16".
+CpuIsa cpu_isa();
+// What may be used now. AMX: tile, bf16 and int8 units, and AVX-512 with bf16, VBMI and VNNI; the
+// process has the kernel's permission, each task must load its own tile configuration.
+// AVX-512-BF16: the `vdpbf16ps` order of sums, with bits of its own: not under portable bits.
+bool use_amx();
+bool use_avx512_bf16();
+
+// The name of every Highway kernel in the KernelLog: "cpu_avx512", "cpu_avx2", "cpu_neon" or
+// "cpu_portable".
 const char* cpu_kernel_name();
-// "avx512", "avx2", "neon" or "portable".
+// "amx", "avx512_bf16", "avx512", "avx2", "neon" or "portable".
 std::string cpu_isa_name();
 // Limits CPU kernels to `name` (QUIRE_CPU_ISA, tests); "" goes back to the best. Throws LoadError
 // if this CPU or build lacks it. Process-wide, as the dispatch tables are: call it while no kernel
@@ -16,5 +30,11 @@ std::string cpu_isa_name();
 void force_cpu_isa(std::string_view name);
 // The names that this CPU can run, best first.
 std::vector<std::string> available_cpu_isas();
+
+// With portable bits, machines with AMX, AVX-512 and AVX2 compute the same bits: kernels with
+// another order of sums (vdpbf16ps) step aside for the fused multiply-add ones. Process-wide; set
+// it before the first graph is built.
+void set_portable_bits(bool portable);
+bool portable_bits();
 
 }  // namespace quire::ops

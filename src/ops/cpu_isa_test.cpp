@@ -16,7 +16,10 @@ TEST(CpuIsa, ForcesEachAndGoesBackToTheBest) {
   for (const auto& isa : isas) {
     const ForcedIsa forced(isa);
     EXPECT_EQ(cpu_isa_name(), isa);
-    EXPECT_EQ(cpu_kernel_name(), "cpu_" + isa);
+    const bool special = isa == "amx" || isa == "avx512_bf16";  // run Highway's AVX-512 code
+    EXPECT_EQ(cpu_kernel_name(), "cpu_" + (special ? "avx512" : isa));
+    EXPECT_EQ(use_amx(), isa == "amx");
+    EXPECT_EQ(use_avx512_bf16(), isa == "avx512_bf16");
   }
   EXPECT_EQ(cpu_isa_name(), isas.front());
 }
@@ -27,6 +30,17 @@ TEST(CpuIsa, AnUnknownNameIsRefusedAndChangesNothing) {
   EXPECT_EQ(cpu_isa_name(), "portable");
   EXPECT_EQ(available_cpu_isas(), isas_to_test());
   EXPECT_EQ(cpu_isa_name(), "portable");
+}
+
+TEST(CpuIsa, PortableBitsExcludeTheKernelsWithAnotherOrder) {
+  for (const auto& isa : isas_to_test()) {
+    const ForcedIsa forced(isa);
+    set_portable_bits(true);
+    EXPECT_FALSE(use_avx512_bf16());
+    EXPECT_EQ(use_amx(), isa == "amx");
+    EXPECT_EQ(cpu_isa_name(), isa);
+    set_portable_bits(false);
+  }
 }
 
 TEST(Half, WidensEveryHalfAsMlxDoes) {

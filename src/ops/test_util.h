@@ -150,7 +150,7 @@ class ForcedIsa {
 inline std::vector<std::string> isas_to_test() {
   const auto available = available_cpu_isas();
 #if defined(__x86_64__)
-  const std::vector<std::string> known = {"avx512", "avx2", "portable"};
+  const std::vector<std::string> known = {"amx", "avx512_bf16", "avx512", "avx2", "portable"};
 #else
   const std::vector<std::string> known = {"neon", "portable"};
 #endif
@@ -160,13 +160,13 @@ inline std::vector<std::string> isas_to_test() {
   return available;
 }
 
-// That the kernel of the ISA in force, and not the reference, has run `times` times in this
-// context.
-inline ::testing::AssertionResult kernel_ran(const Context& context, const char* op,
-                                             int64_t times) {
-  const int64_t count = context.kernels->count(op, cpu_kernel_name());
+// That this kernel (the Highway kernel of the ISA in force), and not the reference, has run `times`
+// times in this context.
+inline ::testing::AssertionResult kernel_ran(const Context& context, const char* op, int64_t times,
+                                             const char* kernel = cpu_kernel_name()) {
+  const int64_t count = context.kernels->count(op, kernel);
   if (count == times) return ::testing::AssertionSuccess();
-  auto failure = ::testing::AssertionFailure() << op << "/" << cpu_kernel_name() << " ran " << count
+  auto failure = ::testing::AssertionFailure() << op << "/" << kernel << " ran " << count
                                                << " times, expected " << times << "; ran:";
   for (const auto& [name, n] : context.kernels->snapshot()) failure << " " << name << "=" << n;
   return failure;

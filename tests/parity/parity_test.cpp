@@ -26,7 +26,8 @@ void expect_kernels(const ops::Context& context) {
   const auto runs = context.kernels->snapshot();
   for (const auto& [name, count] : runs) {
     const std::string kernel = name.substr(name.find('/') + 1);
-    EXPECT_TRUE(count == 0 || kernel == "cpu" || kernel.starts_with(ops::cpu_kernel_name()))
+    EXPECT_TRUE(count == 0 || kernel == "cpu" || kernel.starts_with(ops::cpu_kernel_name()) ||
+                kernel == "cpu_" + ops::cpu_isa_name())
         << name << " ran " << count << " times";
   }
   for (const char* op : {"rms_norm", "linear", "paged_attention", "rope", "kv_write", "embedding",

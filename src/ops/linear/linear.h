@@ -11,6 +11,15 @@ namespace quire::ops {
 
 namespace mx = mlx::core;
 
+// Values quantised in groups of `group_size` neighbouring k of one output row:
+// w = round_to_dtype(float(scale) * q + float(bias)), q in [0, 2^bits), in the PackedMatrix's
+// dtype.
+struct AffineFormat {
+  int bits = 0;
+  int64_t group_size = 0;
+  mx::Dtype scale_dtype = mx::float32;  // of scales and biases
+};
+
 // A weight matrix [N, K] in the CPU kernels' layout: panels of 16 output rows, K in pairs,
 // [ceil(N/16)][ceil32(K)/2][16][2], so that one vector load holds two neighbouring k of 16 outputs.
 // One layout for every M and every instruction set (AMX reads it as it is). Rows and columns of
@@ -19,6 +28,10 @@ struct PackedMatrix {
   int64_t n = 0, k = 0;
   mx::Dtype dtype = mx::float32;
   std::shared_ptr<const std::byte[]> data = nullptr;
+  // Quantised: `data` holds the integers and `scales` the scales and biases, each in the layout of
+  // the affine kernels; dtype is that of x and of the dequantised values.
+  std::optional<AffineFormat> affine = std::nullopt;
+  std::shared_ptr<const std::byte[]> scales = nullptr;
   size_t nbytes() const;
 };
 
@@ -48,7 +61,8 @@ PackedMatrix pack_matrix(const Context& context, std::span<const RowMatrix> part
 // split the work. Per 32 k an even-k chain and an odd-k chain of 16 fused multiply-adds start at 0;
 // then acc += even + odd, with denormals as zero; the bias comes last, then one rounding. That is
 // the order of the AMX bfloat16 unit, so matrix and vector kernels can agree. AVX2 and AVX-512 do,
-// bit for bit; the portable kernel keeps the order but has no fused multiply-add.
+// bit for bit; the portable kernel keeps the order but has no fused multiply-add. An affine weight
+// gives the bits of the dense weight of its dequantised values.
 mx::array linear(const Context& context, const mx::array& x, const LinearWeight& w,
                  std::optional<mx::Dtype> out_dtype = std::nullopt);
 

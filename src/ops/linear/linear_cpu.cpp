@@ -135,14 +135,15 @@ HWY_INLINE Tiling tiling(int64_t rows) {
 }
 
 template <class T>
-void pack_rows(const LinearParams& p, int64_t tile_begin, int64_t tile_end) {
+void pack_rows(const LinearSlab& slab, int64_t tile_begin, int64_t tile_end) {
+  const LinearParams& p = slab.params;
   const Tiling tiles = tiling(p.rows);
   const int64_t chunks = linear_chunks(p.k);
   for (int64_t tile = tile_begin; tile < tile_end; ++tile) {
     const int64_t first = tiles.begin(tile), rows = tiles.begin(tile + 1) - first;
     for (int64_t r = 0; r < rows; ++r) {
       const T* x = static_cast<const T*>(p.x) + (first + r) * p.k;
-      float* to = p.packed_x + first * chunks * kChunk + r * kChunk;
+      float* to = slab.packed_x + first * chunks * kChunk + r * kChunk;
       for (int64_t k = 0; k < p.k; k += kChunk, to += rows * kChunk) {
         for (int64_t i = 0; i < kChunk; i += kLanes) {
           const int64_t rest = p.k - k - i;
@@ -186,7 +187,8 @@ HWY_INLINE void store_outputs(const LinearParams& p, const float* acc, int64_t r
 
 // One group of P panels for all tiles of the block.
 template <class W, int kRows, int V, int64_t P>
-void multiply_group(const LinearParams& p, const LinearBlock& block, int64_t panel, float* acc) {
+void multiply_group(const LinearSlab& slab, const LinearBlock& block, int64_t panel, float* acc) {
+  const LinearParams& p = slab.params;
   using Table = TileTable<W, V, std::make_integer_sequence<int, kRows>>;
   const Tiling tiles = tiling(p.rows);
   const int64_t chunks = linear_chunks(p.k), panel_stride = chunks * kChunk * kPanel;
@@ -199,7 +201,7 @@ void multiply_group(const LinearParams& p, const LinearBlock& block, int64_t pan
     for (int64_t column = 0; column < P * kPanel; column += V * kLanes) {
       for (int64_t tile = block.tile_begin; tile < block.tile_end; ++tile) {
         const int64_t row = tiles.begin(tile), height = tiles.begin(tile + 1) - row;
-        Table::kKernels[height - 1](p.packed_x + (row * chunks + chunk * height) * kChunk,
+        Table::kKernels[height - 1](slab.packed_x + (row * chunks + chunk * height) * kChunk,
                                     w + chunk * kChunk * kPanel + column * 2, panel_stride, depth,
                                     acc + (row - first_row) * P * kPanel + column, P * kPanel);
       }
@@ -211,38 +213,38 @@ void multiply_group(const LinearParams& p, const LinearBlock& block, int64_t pan
 }
 
 template <class W>
-void multiply(const LinearParams& p, const LinearBlock& block) {
+void multiply(const LinearSlab& slab, const LinearBlock& block) {
   HWY_ALIGN float acc[kLinearSlabRows * kBlockPanels * kPanel];
   int64_t panel = block.panel_begin;
-  if (p.rows > kStream.rows) {
+  if (slab.params.rows > kStream.rows) {
     for (; panel + kBlockPanels <= block.panel_end; panel += kBlockPanels)
-      multiply_group<W, kBlock.rows, kBlock.vecs, kBlockPanels>(p, block, panel, acc);
+      multiply_group<W, kBlock.rows, kBlock.vecs, kBlockPanels>(slab, block, panel, acc);
   }
   for (; panel < block.panel_end; ++panel)
-    multiply_group<W, kStream.rows, kStream.vecs, 1>(p, block, panel, acc);
+    multiply_group<W, kStream.rows, kStream.vecs, 1>(slab, block, panel, acc);
 }
 
 int64_t LinearTiles(int64_t rows) { return tiling(rows).tiles; }
 
-void LinearPackRows(const LinearParams& params, int64_t begin, int64_t end) {
-  switch (params.type) {
+void LinearPackRows(const LinearSlab& slab, int64_t begin, int64_t end) {
+  switch (slab.params.type) {
     case FloatType::kF32:
-      return pack_rows<float>(params, begin, end);
+      return pack_rows<float>(slab, begin, end);
     case FloatType::kF16:
-      return pack_rows<F16>(params, begin, end);
+      return pack_rows<F16>(slab, begin, end);
     case FloatType::kBf16:
-      return pack_rows<Bf16>(params, begin, end);
+      return pack_rows<Bf16>(slab, begin, end);
   }
 }
 
-void Linear(const LinearParams& params, const LinearBlock& block) {
-  switch (params.type) {
+void Linear(const LinearSlab& slab, const LinearBlock& block) {
+  switch (slab.params.type) {
     case FloatType::kF32:
-      return multiply<float>(params, block);
+      return multiply<float>(slab, block);
     case FloatType::kF16:
-      return multiply<F16>(params, block);
+      return multiply<F16>(slab, block);
     case FloatType::kBf16:
-      return multiply<Bf16>(params, block);
+      return multiply<Bf16>(slab, block);
   }
 }
 
@@ -255,11 +257,11 @@ HWY_EXPORT(LinearTiles);
 HWY_EXPORT(LinearPackRows);
 HWY_EXPORT(Linear);
 int64_t linear_tiles_cpu(int64_t rows) { return HWY_DYNAMIC_DISPATCH(LinearTiles)(rows); }
-void linear_pack_rows_cpu(const LinearParams& params, int64_t begin, int64_t end) {
-  HWY_DYNAMIC_DISPATCH(LinearPackRows)(params, begin, end);
+void linear_pack_rows_cpu(const LinearSlab& slab, int64_t begin, int64_t end) {
+  HWY_DYNAMIC_DISPATCH(LinearPackRows)(slab, begin, end);
 }
-void linear_cpu(const LinearParams& params, const LinearBlock& block) {
-  HWY_DYNAMIC_DISPATCH(Linear)(params, block);
+void linear_cpu(const LinearSlab& slab, const LinearBlock& block) {
+  HWY_DYNAMIC_DISPATCH(Linear)(slab, block);
 }
 }  // namespace quire::ops
 #endif

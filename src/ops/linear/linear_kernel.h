@@ -1,0 +1,51 @@
+#pragma once
+#include <cstdint>
+
+#include "base/parallel.h"
+#include "ops/half.h"
+
+namespace quire::ops {
+
+// What a CPU kernel of linear() computes: y = x W^T + b. The first block alone chooses the kernel.
+struct LinearParams {
+  FloatType type = FloatType::kF32;  // of x, and of the weight's values (affine: once dequantised)
+  // An affine weight: w holds quantised values of `bits` bits, laid out by pack_affine_matrix, and
+  // `scales` what belongs to each group of `group_size` k. bits = 0: w holds values of `type`.
+  int bits = 0;
+  int64_t group_size = 0;
+  FloatType scale_type = FloatType::kF32;
+
+  FloatType out_type = FloatType::kF32;
+  int64_t rows = 0, n = 0, k = 0;
+  const void* x = nullptr;       // [rows, K]
+  const void* w = nullptr;       // packed
+  const void* scales = nullptr;  // of an affine weight
+  const float* bias = nullptr;   // [N], or null
+  void* y = nullptr;             // [rows, N]
+};
+
+// One way to compute linear(), for some formats on some instruction sets.
+//
+// Bits: a kernel follows the order of sums that linear.h promises (or, if it has another, has that
+// one for every number of rows), and dequantises affine values exactly as ops::linear documents.
+struct LinearKernel {
+  const char* (*name)();  // in the KernelLog
+  // Whether it serves this format on the instruction set in force. Must not look at the rows: the
+  // choice, and with it the bits, may not depend on the batch.
+  bool (*serves)(const LinearParams& params);
+  // Computes all rows, on the pool's threads. Called on MLX's stream thread, one call at a time.
+  void (*run)(ThreadPool& pool, const LinearParams& params);
+};
+
+// The best kernel for the format, or null: then the op runs its reference.
+const LinearKernel* find_linear_kernel(const LinearParams& params);
+
+// Of the packed layout: chunks of 32 k, panels of 16 outputs.
+inline int64_t linear_chunks(int64_t k) { return (k + 31) / 32; }
+inline int64_t linear_panels(int64_t n) { return (n + 15) / 16; }
+
+// 64-byte aligned scratch of the calling thread, grown to the largest size it was asked for. What
+// it holds is lost with the next call.
+void* linear_scratch(int64_t bytes);
+
+}  // namespace quire::ops
