@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "cli/commands.h"
+#include "cli/profile_report.h"
 #include "cli/start_engine.h"
 #include "cli/token_queue.h"
 
@@ -80,6 +81,7 @@ int throughput(ThroughputFlags flags) {
   ThroughputFlags warm_up = flags;
   warm_up.output_len = std::min<int64_t>(flags.output_len, 8);
   measure(*model.engine, warm_up, 1, 0);
+  if (model.profile) model.profile->take();
   std::printf("%11s %9s %15s %14s %17s\n", "concurrency", "seconds", "prefill tok/s",
               "decode tok/s", "output tok/s");
   json::array rows;
@@ -89,6 +91,7 @@ int throughput(ThroughputFlags flags) {
     std::printf("%11lld %9.2f %15.1f %14.1f %17.1f\n", static_cast<long long>(r.concurrency),
                 r.seconds, r.prefill_rate, r.decode_rate, r.output_rate);
     std::fflush(stdout);
+    if (model.profile) print_profile(stdout, model.profile->take());
     rows.emplace_back(json::object{{"concurrency", r.concurrency},
                                    {"input_len", flags.input_len},
                                    {"output_len", flags.output_len},
@@ -114,6 +117,7 @@ void add_bench(CLI::App& app, int& status) {
   CLI::App* command = bench->add_subcommand(
       "throughput", "Offline: random prompts straight into the engine, prefill and decode apart");
   add_model_flags(*command, flags->model);
+  add_profile_flag(*command, flags->model.profile);
   command->add_option("--input-len", flags->input_len, "Tokens in a prompt")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();

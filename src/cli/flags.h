@@ -25,6 +25,7 @@ struct ModelFlags {
   std::string policy = "fcfs";
   uint64_t seed = 0;
   int64_t max_waiting = 4096;
+  bool profile = false;  // time every step and kernel
 };
 
 void add_model_flags(CLI::App& app, ModelFlags& flags);

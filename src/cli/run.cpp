@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "cli/commands.h"
+#include "cli/profile_report.h"
 #include "cli/start_engine.h"
 #include "cli/token_queue.h"
 #include "text/detokenizer.h"
@@ -108,6 +109,7 @@ int run(const RunFlags& flags) {
   });
   if (!flags.prompt.empty()) {
     chat.answer(flags.prompt);
+    if (model.profile) print_profile(stderr, model.profile->take());
     return 0;
   }
   std::fprintf(stderr, "Type a message; Ctrl-C stops an answer, Ctrl-D ends the chat.\n");
@@ -116,6 +118,7 @@ int run(const RunFlags& flags) {
     if (!line.empty()) chat.answer(line);
   }
   std::fputs("\n", stderr);
+  if (model.profile) print_profile(stderr, model.profile->take());
   return 0;
 }
 
@@ -126,6 +129,7 @@ void add_run(CLI::App& app, int& status) {
   CLI::App* command =
       app.add_subcommand("run", "Chat with a model in the terminal, or answer one prompt");
   add_model_flags(*command, flags->model);
+  add_profile_flag(*command, flags->model.profile);
   command->add_option("prompt", flags->prompt, "Answer this and exit; without it a chat begins");
   command->add_option("--system", flags->system, "System message");
   command->add_option("--temperature", flags->temperature, "0: the likeliest token each time")

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "cli/commands.h"
+#include "cli/profile_report.h"
 #include "cli/start_engine.h"
 #include "server/engine_adapter.h"
 #include "server/server.h"
@@ -91,6 +92,7 @@ int serve(ServeFlags flags) {
   const std::chrono::seconds timeout(flags.shutdown_timeout);
   server.stop(timeout);
   model.engine->shutdown(std::chrono::seconds(0));
+  if (model.profile) print_profile(stderr, model.profile->take());
   spdlog::info("stopped");
   return 0;
 }
@@ -133,6 +135,7 @@ void add_serve(CLI::App& app, int& status) {
   auto flags = std::make_shared<ServeFlags>();
   CLI::App* command = app.add_subcommand("serve", "Serve a model through the OpenAI API");
   add_model_flags(*command, flags->model);
+  add_profile_flag(*command, flags->model.profile);
   add_server_flags(*command, *flags);
   command->callback([flags, &status] { status = serve(*flags); });
 }

@@ -21,6 +21,7 @@ ops::Context make_context(const ModelFlags& flags) {
   const char* reference = std::getenv("QUIRE_USE_REFERENCE");
   ops::Context context = ops::make_context(flags.threads > 0 ? flags.threads : usable_cores());
   context.require_kernels = require && std::string_view(require) == "1";
+  if (flags.profile) context.profile = std::make_shared<ops::Profile>();
   context.use_reference = reference && std::string_view(reference) == "1";
   return context;
 }
@@ -75,6 +76,7 @@ RunningModel start_engine(const ModelFlags& flags) {
   RunningModel model;
   const auto started = Clock::now();
   const ops::Context context = make_context(flags);
+  model.profile = context.profile;
   mlx::core::set_default_device(mlx::core::Device::cpu);
   model.checkpoint =
       std::make_shared<const formats::Checkpoint>(formats::Checkpoint::open(flags.model));

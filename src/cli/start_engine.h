@@ -5,6 +5,7 @@
 #include "cli/flags.h"
 #include "engine/engine.h"
 #include "formats/checkpoint.h"
+#include "ops/profile.h"
 #include "text/chat_template.h"
 #include "text/grammar.h"
 #include "text/tokenizer.h"
@@ -18,7 +19,8 @@ struct RunningModel {
   std::shared_ptr<const text::ChatTemplate> chat_template;  // null if the model has none
   std::shared_ptr<const text::GrammarFactory> grammars;     // null if the model names no eos token
   std::vector<int32_t> eos_token_ids;
-  std::string name;  // the model folder's own name
+  std::string name;                       // the model folder's own name
+  std::shared_ptr<ops::Profile> profile;  // null unless the flags ask for one
   std::unique_ptr<engine::Engine> engine;
 };
 

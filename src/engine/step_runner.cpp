@@ -8,7 +8,10 @@
 namespace quire::engine {
 
 StepRunner::StepRunner(const models::Model& model, const EngineOptions& options)
-    : model_(model), options_(options), scheduler_(options.scheduler) {}
+    : model_(model),
+      options_(options),
+      scheduler_(options.scheduler),
+      timer_(model.context().profile.get()) {}
 
 void StepRunner::start() {
   mx::set_default_device(mx::Device::cpu);
@@ -50,6 +53,7 @@ void StepRunner::fail_all(const std::string& reason) {
 
 void StepRunner::step() {
   try {
+    timer_.start(!in_flight_);
     StepPlan plan = scheduler_.plan();
     if (plan.empty()) {
       QUIRE_CHECK(in_flight_ || !scheduler_.has_work()) << "nothing can be scheduled";
@@ -59,6 +63,7 @@ void StepRunner::step() {
     InFlight next =
         launch(std::move(plan));  // reads the tokens of the step in flight on the device
     finish_in_flight();
+    timer_.choose(next.kind);
     if (!next.output && !next.batch.rows.empty()) launch_sampler(next, std::nullopt);
     in_flight_ = std::move(next);
     if (!options_.lookahead) finish_in_flight();
@@ -79,11 +84,15 @@ bool StepRunner::needs_known_tokens(const Batch& batch, const StepPlan& plan) co
 }
 
 StepRunner::InFlight StepRunner::launch(StepPlan plan) {
+  const ops::StepKind kind = StepTimer::kind_of(plan);
+  timer_.choose(kind);
+  timer_.lap(ops::Phase::kPlan);
   const TimePoint now = Clock::now();
   for (const StepItem& item : plan.items)
     if (item.sequence->stats.scheduled == TimePoint{}) item.sequence->stats.scheduled = now;
   ++steps_;
   Batch batch = build_batch(plan, options_.scheduler, model_.vocab_size());
+  timer_.lap(ops::Phase::kBatch);
   const auto& ids = *batch.ids;
   std::optional<mx::array> previous;
   if (batch.feeds_pending) previous = in_flight_->output->tokens;
@@ -91,10 +100,12 @@ StepRunner::InFlight StepRunner::launch(StepPlan plan) {
       batch.feeds_pending ? ops::resolve_tokens(model_.context(), batch.ids, batch.from, *previous)
                           : mx::array(ids.data(), {static_cast<int>(ids.size())}, mx::int32);
   mx::array logits = model_.forward(tokens, batch.layout, pool_->caches());
+  timer_.lap(ops::Phase::kGraph);
   InFlight step{.plan = std::move(plan),
                 .batch = std::move(batch),
                 .logits = std::move(logits),
-                .output = {}};
+                .output = {},
+                .kind = kind};
   if (step.batch.rows.empty()) {
     // Nothing is sampled: only the KV writes matter.
     std::vector<mx::array> written;
@@ -107,6 +118,7 @@ StepRunner::InFlight StepRunner::launch(StepPlan plan) {
                              ? std::optional(in_flight_->output->tokens)
                              : std::nullopt);
   }
+  timer_.lap(ops::Phase::kLaunch);
   return step;
 }
 
@@ -132,14 +144,20 @@ void StepRunner::launch_sampler(InFlight& step, const std::optional<mx::array>& 
     rows->push_back(
         sample_row(row, sequence, history, std::move(mask), options_.scheduler.eos_token_ids));
   }
+  timer_.lap(ops::Phase::kSampling);
   step.output = ops::sample(model_.context(), step.logits, std::move(rows), previous);
+  timer_.lap(ops::Phase::kGraph);
   mx::async_eval(step.output->tokens, step.output->logprobs, step.output->ranks,
                  step.output->top_ids, step.output->top_logprobs);
+  timer_.lap(ops::Phase::kLaunch);
 }
 
 void StepRunner::finish_in_flight() {
   if (!in_flight_) return;
+  timer_.choose(in_flight_->kind);
   commit(*in_flight_);
+  timer_.lap(ops::Phase::kCommit);
+  timer_.step_done(in_flight_->plan.num_tokens);
   scheduler_.recycle(std::move(in_flight_->plan));
   in_flight_.reset();
 }
@@ -147,11 +165,13 @@ void StepRunner::finish_in_flight() {
 void StepRunner::commit(InFlight& step) {
   if (!step.output) {  // a step without sampled rows: wait, so that steps do not pile up
     mx::eval(pool_->caches().back().k);
+    timer_.lap(ops::Phase::kWait);
     scheduler_.commit(step.plan, {});
     return;
   }
   mx::eval(step.output->tokens, step.output->logprobs, step.output->ranks, step.output->top_ids,
            step.output->top_logprobs);
+  timer_.lap(ops::Phase::kWait);
   const int32_t* tokens = step.output->tokens.data<int32_t>();
   std::vector<int32_t> sampled;
   std::vector<size_t> row_of_item(step.plan.items.size(), 0);

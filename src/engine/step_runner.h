@@ -8,6 +8,7 @@
 #include "engine/batch_builder.h"
 #include "engine/engine.h"
 #include "engine/kv_pool.h"
+#include "engine/step_timer.h"
 #include "models/model.h"
 #include "ops/sample/sample.h"
 
@@ -50,6 +51,7 @@ class StepRunner {
     Batch batch;
     mx::array logits;
     std::optional<ops::SampleOutput> output;
+    ops::StepKind kind = {};
   };
 
   bool needs_known_tokens(const Batch& batch, const StepPlan& plan) const;
@@ -71,6 +73,7 @@ class StepRunner {
   std::optional<KvPool> pool_;
   std::unordered_map<RequestId, Generation> generations_;
   std::optional<InFlight> in_flight_;
+  StepTimer timer_;
   int64_t steps_ = 0, prompt_tokens_ = 0, generation_tokens_ = 0;
 };
 

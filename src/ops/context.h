@@ -12,6 +12,8 @@
 
 namespace quire::ops {
 
+class Profile;
+
 // Counts which kernel served which op, so that no slow path is silent: tests assert on it, /metrics
 // shows it.
 class KernelLog {
@@ -32,6 +34,7 @@ class KernelLog {
 struct Context {
   std::shared_ptr<ThreadPool> pool;
   std::shared_ptr<KernelLog> kernels;
+  std::shared_ptr<Profile> profile = nullptr;  // null: nothing is timed
   bool use_reference = false;    // run every op's reference: the oracle, in float32 MLX ops
   bool require_kernels = false;  // QUIRE_REQUIRE_KERNELS=1: a fall-back to a reference is an error
 };

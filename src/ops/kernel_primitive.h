@@ -19,6 +19,13 @@ namespace mx = mlx::core;
 using CpuKernel =
     std::function<void(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs)>;
 
+// What a kernel run costs beside its wall time, where it is known. Bytes are those that have to be
+// moved at least: weights, keys and values, activations read and written, once each.
+struct KernelCost {
+  double bytes = -1;         // -1: the arrays that go in and come out
+  int64_t width = 0, k = 0;  // of a matrix [width, k], to tell its uses apart; 0: none
+};
+
 struct KernelSpec {
   const char* op;      // "rms_norm"
   const char* kernel;  // "cpu"
@@ -26,6 +33,7 @@ struct KernelSpec {
   // alias[i] = j: output i is input j's memory, written in place; -1: freshly allocated. Empty: all
   // fresh.
   std::vector<int> alias = {};
+  KernelCost cost = {};  // for profiles
 };
 
 // One lazy graph node that runs our own kernel on MLX's CPU stream. Inputs must be row-contiguous

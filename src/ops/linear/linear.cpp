@@ -24,6 +24,15 @@ LinearParams format_of(const PackedMatrix& w, mx::Dtype out_dtype) {
   return p;
 }
 
+// Weights once, rows in and out.
+KernelCost cost_of(const mx::array& x, const PackedMatrix& weight, mx::Dtype y_dtype) {
+  const double y_bytes = static_cast<double>(x.shape(0)) * static_cast<double>(weight.n) *
+                         static_cast<double>(y_dtype.size());
+  return {.bytes = static_cast<double>(weight.nbytes() + x.nbytes()) + y_bytes,
+          .width = weight.n,
+          .k = weight.k};
+}
+
 }  // namespace
 
 mx::array linear(const Context& context, const mx::array& x, const LinearWeight& w,
@@ -55,8 +64,10 @@ mx::array linear(const Context& context, const mx::array& x, const LinearWeight&
   };
   std::vector<mx::array> inputs = {x};
   if (w.bias) inputs.push_back(*w.bias);
-  return launch_kernel(context, {.op = "linear", .kernel = kernel->name(), .run = run},
-                       {x.shape(0), static_cast<int>(weight.n)}, y_dtype, std::move(inputs));
+  return launch_kernel(
+      context,
+      {.op = "linear", .kernel = kernel->name(), .run = run, .cost = cost_of(x, weight, y_dtype)},
+      {x.shape(0), static_cast<int>(weight.n)}, y_dtype, std::move(inputs));
 }
 
 }  // namespace quire::ops

@@ -68,6 +68,15 @@ AttentionKernelParams kernel_params(const mx::array& q, const PagedKv& kv,
           .softcap_scale = softcap > 0 ? static_cast<float>(scale / softcap) : 0.0f};
 }
 
+// Each sequence's keys and values once, queries in and rows out.
+KernelCost cost_of(const mx::array& q, const PagedKv& kv, const BatchLayout& layout) {
+  double cached = 0;
+  for (const int32_t length : layout.seq_lens) cached += length;
+  const double token_bytes =
+      static_cast<double>(kv.k.itemsize()) * kv.k.shape(2) * (kv.k.shape(3) + kv.v.shape(3));
+  return {.bytes = cached * token_bytes + 2.0 * static_cast<double>(q.nbytes())};
+}
+
 }  // namespace
 
 mx::array paged_attention(const Context& context, const mx::array& q, const PagedKv& kv,
@@ -89,8 +98,10 @@ mx::array paged_attention(const Context& context, const mx::array& q, const Page
   };
   std::vector<mx::array> inputs = {q, kv.k, kv.v};
   if (params.sinks) inputs.push_back(*params.sinks);
-  return launch_kernel(context, {.op = kOp, .kernel = cpu_kernel_name(), .run = run},
-                       {q.shape(0), q.shape(1), kv.v.shape(3)}, q.dtype(), std::move(inputs));
+  return launch_kernel(
+      context,
+      {.op = kOp, .kernel = cpu_kernel_name(), .run = run, .cost = cost_of(q, kv, *layout)},
+      {q.shape(0), q.shape(1), kv.v.shape(3)}, q.dtype(), std::move(inputs));
 }
 
 }  // namespace quire::ops
