@@ -1,0 +1,308 @@
+"""The engines under one interface: measure(format, cell) -> figures.
+
+Formats are bf16, 8-bit and 4-bit. A cell's figures are {"rate": tok/s} and for servers "ttft_ms" too.
+Offline, `rate` of a prefill is prompt tokens over the time to the first token of one prompt; of a decode
+it is the tokens after each stream's first over the time they took, with all streams decoding.
+"""
+
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import select
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import urllib.request
+
+from install import HERE, LLAMA_CPP_PYTHON, Installation
+
+TIMEOUT = 300  # seconds; a measurement that hangs is a failed one
+START_TIMEOUT = 120
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    kind: str  # prefill, decode, server
+    streams: int
+    input: int
+    output: int
+    requests: int = 0  # of a server
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind}-{self.input if self.kind == 'prefill' else self.streams}"
+
+
+class MeasurementError(RuntimeError):
+    pass
+
+
+def run(*command) -> str:
+    """stdout of a command that must succeed."""
+    done = subprocess.run(
+        [str(part) for part in command], capture_output=True, text=True, timeout=TIMEOUT
+    )
+    if done.returncode:
+        raise MeasurementError(f"{command[0]}: exit {done.returncode}: {done.stderr[-600:]}")
+    return done.stdout
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@contextlib.contextmanager
+def server(port: int, *command):
+    """A server started by `command` that answers /health on `port`; stopped at the end."""
+    with tempfile.TemporaryFile("w+") as log:
+        process = subprocess.Popen(
+            [str(part) for part in command], stdout=log, stderr=subprocess.STDOUT
+        )
+        try:
+            deadline = time.monotonic() + START_TIMEOUT
+            while True:
+                if process.poll() is not None or time.monotonic() > deadline:
+                    log.seek(0)
+                    raise MeasurementError(f"{command[0]} did not start: {log.read()[-600:]}")
+                with contextlib.suppress(OSError):
+                    urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2).close()
+                    break
+                time.sleep(0.1)
+            yield
+        finally:
+            process.terminate()
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def load(installed: Installation, port: int, *flags) -> dict:
+    """What load.py reports about the server on `port`."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = pathlib.Path(folder) / "load.json"
+        url = f"http://127.0.0.1:{port}"
+        run(installed.python, HERE / "load.py", "--base-url", url, "--json", report, *flags)
+        return json.loads(report.read_text())
+
+
+class Engine:
+    name: str
+    formats: tuple[str, ...] = ("bf16", "8-bit", "4-bit")
+    kinds: tuple[str, ...] = ("prefill", "decode")
+
+    def __init__(self, installed: Installation, threads: int):
+        self.installed, self.threads = installed, threads
+
+    def prepare(self, formats: list[str]) -> None:
+        """Installs the engine and makes its models of these formats."""
+
+    def versions(self) -> str:
+        raise NotImplementedError
+
+    def measure(self, format: str, cell: Cell) -> dict:
+        if cell.kind != "server":
+            return {"rate": self.offline_rate(format, cell)}
+        limits = ("--num-prompts", cell.requests, "--max-concurrency", cell.streams)
+        lengths = ("--input-len", cell.input, "--output-len", cell.output, "--num-warmups", 1)
+        result = self.serve(format, cell.streams, cell.input + cell.output, *limits, *lengths)
+        return {"rate": result["output_throughput"], "ttft_ms": result["mean_ttft_ms"]}
+
+    def serve(self, format: str, streams: int, length: int, *flags) -> dict:
+        """Starts the server for `streams` sequences of `length` tokens and loads it: load.py's flags."""
+        port = free_port()
+        with server(port, *self.server_command(format, port, streams, length)):
+            return load(self.installed, port, *flags)
+
+    def offline_rate(self, format: str, cell: Cell) -> float:
+        raise NotImplementedError
+
+    def server_command(self, format: str, port: int, streams: int, length: int) -> tuple:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Frees what measure() kept loaded."""
+
+
+class Quire(Engine):
+    name = "Quire"
+    kinds = ("prefill", "decode", "server")
+
+    def __init__(self, installed: Installation, threads: int, binary: pathlib.Path):
+        super().__init__(installed, threads)
+        self.binary = binary
+
+    def prepare(self, formats):
+        if not self.binary.exists():
+            raise MeasurementError(f"{self.binary} is missing: make build")
+        for bits in (8, 4):
+            if f"{bits}-bit" in formats:
+                self.installed.make(
+                    self.model(f"{bits}-bit"),
+                    lambda part, bits=bits: self.installed.quire(self.binary, bits, part),
+                )
+
+    def versions(self):
+        commit = subprocess.run(
+            ["git", "-C", HERE, "describe", "--always", "--dirty"], capture_output=True, text=True
+        )
+        return f"Quire {commit.stdout.strip() or 'unknown'}"
+
+    def model(self, format: str) -> pathlib.Path:
+        if format == "bf16":
+            return self.installed.checkpoint
+        return self.installed.models / f"quire-{format}"
+
+    def server_command(self, format, port, streams, length):
+        flags = ("--port", port, "--threads", self.threads, "--max-num-seqs", streams)
+        quiet = ("--served-model-name", "default", "--disable-access-log")
+        return (self.binary, "serve", self.model(format), *flags, *quiet)
+
+    def offline_rate(self, format, cell):
+        with tempfile.TemporaryDirectory() as folder:
+            report = pathlib.Path(folder) / "bench.json"
+            # One step takes all prompts, so that the streams of a decode start, and end, together.
+            budget = max(2048, cell.streams * cell.input)
+            run(
+                *(self.binary, "bench", "throughput", self.model(format), "--threads", self.threads),
+                *("--input-len", cell.input, "--output-len", max(cell.output, 2)),
+                *("--concurrency", cell.streams, "--max-num-batched-tokens", budget),
+                *("--output-json", report),
+            )
+            row = json.loads(report.read_text())[0]
+        key = "prefill" if cell.kind == "prefill" else "decode"
+        return row[f"{key}_tokens_per_second"]
+
+
+class LlamaCpp(Engine):
+    name = "llama.cpp"
+    kinds = ("prefill", "decode", "server")
+    files = {"bf16": "bf16", "8-bit": "q8_0", "4-bit": "q4_0"}
+
+    def prepare(self, formats):
+        self.installed.make(self.installed.llama, self.installed.build_llama)
+        for kind in dict.fromkeys(["bf16"] + [self.files[format] for format in formats]):
+            self.installed.make(
+                self.installed.models / f"{kind}.gguf",
+                lambda part, kind=kind: self.installed.gguf(kind, part),
+            )
+
+    def versions(self):
+        return f"llama.cpp of llama-cpp-python {LLAMA_CPP_PYTHON}, native build"
+
+    def file(self, format: str) -> pathlib.Path:
+        return self.installed.models / f"{self.files[format]}.gguf"
+
+    def offline_rate(self, format, cell):
+        model = ("-m", self.file(format), "-t", self.threads)
+        if cell.kind == "prefill":
+            flags = ("-p", cell.input, "-n", 0, "-r", 1, "-o", "json")
+            return json.loads(run(self.installed.llama / "llama-bench", *model, *flags))[0]["avg_ts"]
+        lengths = ("-npp", cell.input, "-ntg", cell.output - 1, "-npl", cell.streams)
+        context = ("-c", cell.streams * (cell.input + cell.output), "-tb", self.threads)
+        tool = self.installed.llama / "llama-batched-bench"
+        out = run(tool, *model, *lengths, *context, "--output-format", "jsonl")
+        return json.loads([line for line in out.splitlines() if line[:1] == "{"][-1])["speed_tg"]
+
+    def server_command(self, format, port, streams, length):
+        # Prompts never repeat here, so the host-side prompt cache could only cost time.
+        flags = ("-np", streams, "--cache-ram", 0, "--host", "127.0.0.1", "--port", port)
+        threads = ("-t", self.threads, "-tb", self.threads, "-c", streams * (length + 64))
+        return (self.installed.llama / "llama-server", "-m", self.file(format), *threads, *flags)
+
+
+class Worker(Engine):
+    """An engine inside worker.py: loaded once per format, stopped (SIGSTOP) while others measure."""
+
+    kind: str
+
+    def __init__(self, installed: Installation, threads: int):
+        super().__init__(installed, threads)
+        self.process, self.format = None, None
+
+    def model(self, format: str) -> pathlib.Path:
+        raise NotImplementedError
+
+    def versions(self):
+        package = {"openvino": "openvino-genai", "transformers": "transformers"}[self.kind]
+        code = f"from importlib.metadata import version as v; print(v('{package}'), v('torch'))"
+        version, torch = run(self.installed.python, "-c", code).split()
+        return f"{self.name} {version}" + (f" with torch {torch}" if self.kind != "openvino" else "")
+
+    def answer(self) -> dict:
+        ready, _, _ = select.select([self.process.stdout], [], [], TIMEOUT)
+        line = self.process.stdout.readline() if ready else ""
+        if not line:
+            self.close()
+            raise MeasurementError(f"{self.name}: the worker " + ("died" if ready else "hangs"))
+        result = json.loads(line)
+        if "error" in result:
+            raise MeasurementError(f"{self.name}: {result['error']}")
+        return result
+
+    def start(self, format: str) -> None:
+        self.close()
+        command = (self.installed.python, HERE / "worker.py", self.kind, self.model(format))
+        self.process = subprocess.Popen(
+            [str(part) for part in (*command, self.threads)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=os.environ | {"OMP_NUM_THREADS": str(self.threads)},
+        )
+        self.format = format
+        self.answer()
+
+    def offline_rate(self, format, cell):
+        if self.format != format:
+            self.start(format)
+        os.kill(self.process.pid, signal.SIGCONT)
+        job = {"streams": cell.streams, "input": cell.input, "output": cell.output}
+        self.process.stdin.write(json.dumps(job) + "\n")
+        self.process.stdin.flush()
+        seconds = self.answer()
+        os.kill(self.process.pid, signal.SIGSTOP)
+        if cell.kind == "prefill":
+            return cell.streams * cell.input / seconds["first"]
+        return cell.streams * (cell.output - 1) / seconds["rest"]
+
+    def close(self):
+        if self.process:
+            self.process.kill()
+            self.process.wait()
+        self.process, self.format = None, None
+
+
+class OpenVino(Worker):
+    name, kind = "OpenVINO GenAI", "openvino"
+    files = {"bf16": "bf16", "8-bit": "int8", "4-bit": "int4"}
+
+    def model(self, format):
+        return self.installed.models / f"openvino-{self.files[format]}"
+
+    def prepare(self, formats):
+        installed = self.installed
+        if all(self.model(format).exists() for format in formats):
+            return
+        installed.make(installed.work / "export-packages", installed.export_packages)
+        for format in formats:
+            installed.make(
+                self.model(format),
+                lambda part, format=format: installed.openvino(self.files[format], part),
+            )
+
+
+class Transformers(Worker):
+    name, kind = "transformers", "transformers"
+    formats = ("bf16",)
+
+    def model(self, format):
+        return self.installed.checkpoint

@@ -1,0 +1,131 @@
+"""Installs the peer engines and makes the models, each once: a step that is done is skipped.
+
+WORK/venv, WORK/export-packages, WORK/llama.cpp/bin, WORK/models/*: delete one to have it made again.
+"""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tarfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+LLAMA_CPP_PYTHON = "0.3.36"  # its source package carries llama.cpp whole
+LLAMA_TOOLS = ("llama-bench", "llama-batched-bench", "llama-quantize", "llama-server")
+SHAPE = "qwen3-0.6b"
+
+
+class Installation:
+    """Paths of what was installed under `work`; the properties of the same name as a step make it."""
+
+    def __init__(self, work: pathlib.Path, jobs: int):
+        self.work, self.jobs = work.resolve(), jobs
+        self.python = self.work / "venv/bin/python"
+        self.models = self.work / "models"
+        self.checkpoint = self.models / SHAPE
+        self.llama = self.work / "llama.cpp/bin"
+        self.probe = self.work / "read_bandwidth"
+        self.models.mkdir(parents=True, exist_ok=True)
+
+    def run(self, *command, **more) -> None:
+        print("peers:", *command, flush=True)
+        log = self.work / "install.log"
+        with log.open("a") as out:
+            done = subprocess.run(
+                [str(part) for part in command], stdout=out, stderr=subprocess.STDOUT, **more
+            )
+        if done.returncode:
+            tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
+            raise RuntimeError(f"{command[0]} failed ({done.returncode}); the end of {log}:\n{tail}")
+
+    def make(self, target: pathlib.Path, step) -> None:
+        """Runs step(part) and renames `part` to `target`, so that a broken step leaves no target."""
+        if target.exists():
+            return
+        part = target.with_name(target.name + ".part")
+        shutil.rmtree(part, ignore_errors=True) if part.is_dir() else part.unlink(missing_ok=True)
+        step(part)
+        part.rename(target)
+
+    def packages(self) -> None:
+        stamp = self.work / "venv/.peers"
+        if not stamp.exists():
+            if not self.python.exists():
+                self.run(sys.executable, "-m", "venv", self.work / "venv")
+            self.run(self.python, "-m", "pip", "install", "-q", "-r", HERE / "requirements.txt")
+            stamp.touch()
+
+    def export_packages(self, part: pathlib.Path) -> None:
+        self.run(
+            *(self.python, "-m", "pip", "install", "-q", "--no-deps", "--target", part),
+            *("-r", HERE / "requirements-export.txt"),
+        )
+
+    def build_llama(self, part: pathlib.Path) -> None:
+        folder = part.parent
+        folder.mkdir(exist_ok=True)
+        self.run(
+            *(self.python, "-m", "pip", "download", "-q", "--no-deps", "--no-build-isolation"),
+            *("--no-binary", "llama-cpp-python", "-d", folder),
+            f"llama-cpp-python=={LLAMA_CPP_PYTHON}",
+        )
+        with tarfile.open(folder / f"llama_cpp_python-{LLAMA_CPP_PYTHON}.tar.gz") as archive:
+            archive.extractall(folder, filter="data")
+        source = folder / f"llama_cpp_python-{LLAMA_CPP_PYTHON}/vendor/llama.cpp"
+        keep_tile_config(source / "ggml/src/ggml-cpu/amx/mmq.cpp")
+        cmake, build = self.python.with_name("cmake"), folder / "build"
+        self.run(
+            *(cmake, "-S", source, "-B", build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release"),
+            *("-DGGML_NATIVE=ON", "-DBUILD_SHARED_LIBS=OFF", "-DLLAMA_OPENSSL=OFF"),
+            *("-DLLAMA_BUILD_TESTS=OFF", "-DLLAMA_BUILD_EXAMPLES=OFF"),
+            f"-DCMAKE_MAKE_PROGRAM={self.python.with_name('ninja')}",
+        )
+        self.run(cmake, "--build", build, "-j", self.jobs, "--target", *LLAMA_TOOLS)
+        part.mkdir()
+        for tool in LLAMA_TOOLS:
+            shutil.copy2(build / "bin" / tool, part)
+
+    def random_model(self, part: pathlib.Path) -> None:
+        script = ROOT / "tools/bench/make_random_model.py"
+        self.run(self.python, script, "--shape", SHAPE, "--out", part)
+
+    def gguf(self, kind: str, part: pathlib.Path) -> None:
+        if kind == "bf16":
+            self.run(self.python, HERE / "make_gguf.py", self.checkpoint, part)
+        else:
+            self.run(self.llama / "llama-quantize", self.models / "bf16.gguf", part, kind)
+
+    def openvino(self, kind: str, part: pathlib.Path) -> None:
+        path = {"PYTHONPATH": str(self.work / "export-packages")}
+        script = HERE / "make_openvino.py"
+        self.run(self.python, script, self.checkpoint, part, kind, env=os.environ | path)
+
+    def quire(self, binary: pathlib.Path, bits: int, part: pathlib.Path) -> None:
+        self.run(
+            *(binary, "quantize", self.checkpoint, part, "--bits", bits, "--group-size", 64),
+        )
+
+    def compile_probe(self, part: pathlib.Path) -> None:
+        source = HERE / "read_bandwidth.cpp"
+        flags = ("-O3", "-march=native", "-std=c++20", "-pthread")
+        self.run(os.environ.get("CXX", "g++"), *flags, source, "-o", part)
+
+    def common(self) -> None:
+        self.packages()
+        self.make(self.probe, self.compile_probe)
+        self.make(self.checkpoint, self.random_model)
+
+
+def keep_tile_config(path: pathlib.Path) -> None:
+    """g++ 12 tells the optimizer that _tile_loadconfig reads 8 bytes of the 64, so at -O3 the other
+    stores go away and the first AMX product dies of SIGSEGV. An empty asm that touches the whole
+    struct keeps them; no other instruction changes."""
+    text, call = path.read_text(), "    _tile_loadconfig(&tc);\n"
+    barrier = '    __asm__ volatile("" : "+m"(tc));\n'
+    if barrier in text:
+        return
+    if call not in text:
+        raise RuntimeError(f"{path}: no _tile_loadconfig(&tc) to guard; is it fixed upstream?")
+    path.write_text(text.replace(call, barrier + call))

@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+"""Writes a bfloat16 GGUF of a Qwen3 checkpoint: make_gguf.py CHECKPOINT OUT.gguf
+
+llama.cpp's own converter knows tokenizers by a hash of what they produce and refuses that of a random
+model, so the file is written here with the `gguf` package; llama-quantize makes q8_0 and q4_0 from it.
+"""
+
+import json
+import pathlib
+import sys
+
+import gguf
+import ml_dtypes
+import numpy as np
+
+OUTER = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
+INNER = {
+    "input_layernorm": "attn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+    "self_attn.o_proj": "attn_output",
+    "post_attention_layernorm": "ffn_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
+
+
+def gguf_name(name: str) -> str:
+    """model.layers.3.mlp.up_proj.weight -> blk.3.ffn_up.weight"""
+    stem = name.removesuffix(".weight")
+    if stem in OUTER:
+        return OUTER[stem] + ".weight"
+    _, _, layer, part = stem.split(".", 3)
+    return f"blk.{layer}.{INNER[part]}.weight"
+
+
+def tensors(path: pathlib.Path):
+    """(name, [rows, columns] or [n] bfloat16) of every tensor, mapped."""
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(size))
+    for name, info in header.items():
+        if name == "__metadata__":
+            continue
+        if info["dtype"] != "BF16":
+            sys.exit(f"{path}: {name} is {info['dtype']}; a bfloat16 checkpoint is needed")
+        yield name, np.memmap(
+            path, ml_dtypes.bfloat16, "r", 8 + size + info["data_offsets"][0], tuple(info["shape"])
+        )
+
+
+def add_config(writer: gguf.GGUFWriter, config: dict) -> None:
+    writer.add_block_count(config["num_hidden_layers"])
+    writer.add_context_length(config["max_position_embeddings"])
+    writer.add_embedding_length(config["hidden_size"])
+    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_head_count(config["num_attention_heads"])
+    writer.add_head_count_kv(config["num_key_value_heads"])
+    writer.add_key_length(config["head_dim"])
+    writer.add_value_length(config["head_dim"])
+    writer.add_rope_freq_base(config["rope_theta"])
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    writer.add_vocab_size(config["vocab_size"])
+    writer.add_file_type(gguf.LlamaFileType.MOSTLY_BF16)
+
+
+def add_tokenizer(writer: gguf.GGUFWriter, folder: pathlib.Path, config: dict) -> None:
+    content = json.loads((folder / "tokenizer.json").read_text())
+    words = [f"[unused{i}]" for i in range(config["vocab_size"])]
+    kinds = [gguf.TokenType.UNUSED] * len(words)
+    for word, i in content["model"]["vocab"].items():
+        words[i], kinds[i] = word, gguf.TokenType.NORMAL
+    for token in content["added_tokens"]:
+        words[token["id"]], kinds[token["id"]] = token["content"], gguf.TokenType.CONTROL
+    merges = content["model"]["merges"]
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("qwen2")
+    writer.add_token_list(words)
+    writer.add_token_types(kinds)
+    writer.add_token_merges([m if isinstance(m, str) else " ".join(m) for m in merges])
+    writer.add_eos_token_id(config["eos_token_id"])
+    writer.add_add_bos_token(False)
+
+
+def main() -> None:
+    folder, out = pathlib.Path(sys.argv[1]), sys.argv[2]
+    config = json.loads((folder / "config.json").read_text())
+    if config["model_type"] != "qwen3":
+        sys.exit(f"{folder}: model_type is {config['model_type']}, only qwen3 is written here")
+    writer = gguf.GGUFWriter(out, "qwen3")
+    writer.add_name(folder.name)
+    add_config(writer, config)
+    add_tokenizer(writer, folder, config)
+    for name, values in tensors(folder / "model.safetensors"):
+        if values.ndim == 1:
+            writer.add_tensor(gguf_name(name), values.astype(np.float32))
+        else:
+            writer.add_tensor(
+                gguf_name(name),
+                np.asarray(values).view(np.uint8),
+                raw_dtype=gguf.GGMLQuantizationType.BF16,
+            )
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+if __name__ == "__main__":
+    main()

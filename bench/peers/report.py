@@ -1,0 +1,89 @@
+"""Medians, ratios and the Markdown table of a run's measurements."""
+
+import pathlib
+import statistics
+
+BEGIN, END = "<!-- peers:begin -->", "<!-- peers:end -->"
+CHAPTER = """## Beside other engines
+
+`python3 bench/peers/run.py --work DIR --write-docs`: the engines take turns in every round; medians, and half the spread between
+rounds. What each cell counts: [bench/peers](../bench/peers/README.md).
+"""
+
+
+def cell_title(name: str) -> str:
+    kind, number = name.split("-")
+    return {
+        "prefill": f"prefill of {int(number):,} tokens",
+        "decode": "decode, 1 stream" if number == "1" else f"decode, {number} streams",
+        "server": f"server, {number} clients",
+    }[kind]
+
+
+def figure(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
+
+
+class Sample:
+    """All rounds of one engine in one cell."""
+
+    def __init__(self, runs: list[dict]):
+        rates = [run["rate"] for run in runs]
+        self.rate = statistics.median(rates)
+        self.spread = (max(rates) - min(rates)) / 2 / self.rate
+        waits = [run["ttft_ms"] for run in runs if "ttft_ms" in run]
+        self.ttft = statistics.median(waits) if waits else None
+
+    def text(self) -> str:
+        text = f"{figure(self.rate)} ±{self.spread:.0%}"
+        return text if self.ttft is None else f"{text}, {self.ttft / 1e3:.2f} s"
+
+
+def samples(runs: list[dict]) -> dict[tuple[str, str, str], Sample]:
+    """(format, cell, engine) -> Sample; failed runs are left out."""
+    groups: dict[tuple, list] = {}
+    for run in runs:
+        if "rate" in run:
+            groups.setdefault((run["format"], run["cell"], run["engine"]), []).append(run)
+    return {key: Sample(group) for key, group in groups.items()}
+
+
+def table(data: dict) -> str:
+    """The section for docs/benchmarks.md, without its markers."""
+    found = samples(data["runs"])
+    engines = [name for name in data["engines"] if any(key[2] == name for key in found)]
+    peers = [name for name in engines if name != "Quire"]
+    probes = [run["probe_gbs"] for run in data["runs"] if run.get("probe_gbs")]
+    lines = [
+        f"{data['cpu']}, {data['threads']} threads for every engine; {data['date']}. "
+        + "; ".join(data["versions"].values())
+        + f". Memory read {min(probes):.0f} to {max(probes):.0f} GB/s, median "
+        + f"{statistics.median(probes):.0f}, probed before each round."
+        if probes
+        else data["cpu"],
+        "",
+        "| format | | " + " | ".join(engines) + " | Quire / best peer |",
+        "|---|---|" + "---|" * (len(engines) + 1),
+    ]
+    for format, cell in dict.fromkeys((run["format"], run["cell"]) for run in data["runs"]):
+        here = {name: found.get((format, cell, name)) for name in engines}
+        if not any(here.values()):
+            continue
+        best = max((here[name].rate for name in peers if here[name]), default=None)
+        ratio = f"**{here['Quire'].rate / best:.2f}**" if best and here.get("Quire") else ""
+        texts = [here[name].text() if here[name] else "" for name in engines]
+        lines.append(f"| {format} | {cell_title(cell)} | " + " | ".join(texts) + f" | {ratio} |")
+    return "\n".join(lines) + "\n"
+
+
+def write_docs(path: pathlib.Path, section: str) -> None:
+    """Replaces what is between the markers of `path`; without markers, appends a chapter."""
+    text, block = path.read_text(), f"{BEGIN}\n{section}{END}"
+    counts = text.count(BEGIN), text.count(END)
+    if counts == (0, 0):
+        path.write_text(f"{text.rstrip()}\n\n{CHAPTER}\n{block}\n")
+    elif counts == (1, 1) and text.index(BEGIN) < text.index(END):
+        head, rest = text.split(BEGIN)
+        path.write_text(head + block + rest.split(END)[1])
+    else:
+        raise SystemExit(f"{path}: needs one {BEGIN} and, after it, one {END}")

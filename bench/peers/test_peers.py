@@ -1,0 +1,72 @@
+"""python3 -m pytest bench/peers: what the table says, and where it goes."""
+
+import argparse
+import pathlib
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import report
+from install import keep_tile_config
+
+
+def run(engine, rate, round_=0, **more):
+    key = {"format": "bf16", "cell": "server-8", "engine": engine, "round": round_}
+    return key | {"rate": rate, "probe_gbs": 30.0} | more
+
+
+def data(*runs):
+    facts = {"cpu": "CPU", "threads": 2, "date": "2000-01-01", "versions": {"A": "A 1"}}
+    return facts | {"engines": ["Quire", "A", "B"], "runs": list(runs)}
+
+
+def test_ratio_is_of_medians_to_the_best_peer():
+    runs = [run("Quire", rate, i, ttft_ms=500) for i, rate in enumerate((100, 300, 200))]
+    runs += [run("A", 80), run("B", 160), {**run("A", 1, 1), "cell": "decode-1"}]
+    text = report.table(data(*runs))
+    assert "| bf16 | server, 8 clients | 200 ±50%, 0.50 s | 80.0 ±0% | 160 ±0% | **1.25** |" in text
+    assert "| bf16 | decode, 1 stream |  | 1.0 ±0% |  |  |" in text
+
+
+def test_a_failed_run_is_left_out():
+    failed = run("B", 0) | {"error": "died"}
+    del failed["rate"]
+    assert "**2.00**" in report.table(data(run("Quire", 2), run("A", 1), failed))
+
+
+def test_write_docs_replaces_only_its_section(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("before\n")
+    report.write_docs(page, "one\n")
+    first = page.read_text()
+    assert first.startswith("before\n\n## Beside") and first.count("one\n") == 1
+    page.write_text(first + "after\n")
+    report.write_docs(page, "two \\1\n")
+    assert page.read_text() == first.replace("one\n", "two \\1\n") + "after\n"
+    page.write_text(report.END + report.BEGIN)
+    with pytest.raises(SystemExit):
+        report.write_docs(page, "x\n")
+
+
+def test_keep_tile_config_guards_once_and_says_when_it_cannot(tmp_path):
+    source = tmp_path / "mmq.cpp"
+    source.write_text("{\n    _tile_loadconfig(&tc);\n}\n")
+    keep_tile_config(source)
+    keep_tile_config(source)
+    assert source.read_text().count("__asm__") == 1
+    source.write_text("fixed")
+    with pytest.raises(RuntimeError):
+        keep_tile_config(source)
+
+
+def test_load_counts_only_good_answers():
+    load = pytest.importorskip("load")
+    good, bad = load.Answer(), load.Answer()
+    good.ttft, good.latency, good.tokens, good.gaps = 0.5, 2.0, 4, [0.5, 0.5, 0.5]
+    bad.error = "HTTP 500"
+    found = load.summary(argparse.Namespace(input_len=10), [good, bad], 2.0)
+    assert (found["completed"], found["failed"], found["errors"]) == (1, 1, ["HTTP 500"])
+    assert found["output_throughput"] == 2.0 and found["total_token_throughput"] == 7.0
+    assert found["mean_ttft_ms"] == 500 and found["mean_tpot_ms"] == 500
+    assert load.percentile([1.0, 2.0, 3.0, 5.0], 0.5) == 2.5

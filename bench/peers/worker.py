@@ -1,0 +1,113 @@
+#!/usr/bin/env python3
+"""One loaded peer model that measures on demand: worker.py openvino|transformers MODEL THREADS
+
+Reads one JSON object a line, {"streams": S, "input": I, "output": O}, generates O tokens greedily for S
+random prompts of I tokens, and answers {"first": seconds to the first tokens, "rest": seconds for the
+other O - 1 of each stream} or {"error": text}. Answers {"ready": true} once the model is loaded.
+"""
+
+import json
+import os
+import sys
+import time
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import numpy as np  # noqa: E402
+
+TOKEN_IDS = (300, 16000)  # real words of the random model's tokenizer
+
+
+class OpenVino:
+    def __init__(self, model: str, threads: int):
+        import openvino
+        import openvino_genai
+
+        self.tensor, self.genai = openvino.Tensor, openvino_genai
+        # The precision is the plugin's choice: bfloat16 where the CPU has AMX.
+        self.pipeline = openvino_genai.LLMPipeline(model, "CPU", INFERENCE_NUM_THREADS=threads)
+
+    def seconds(self, ids: np.ndarray, output: int) -> float:
+        config = self.genai.GenerationConfig()
+        config.max_new_tokens = config.min_new_tokens = output
+        config.ignore_eos, config.do_sample = True, False
+        inputs = self.genai.TokenizedInputs(self.tensor(ids), self.tensor(np.ones_like(ids)))
+        start = time.perf_counter()
+        result = self.pipeline.generate(inputs, config)
+        elapsed = time.perf_counter() - start
+        if any(len(tokens) != output for tokens in result.tokens):
+            raise RuntimeError(f"asked for {output} tokens, got {[len(t) for t in result.tokens]}")
+        return elapsed
+
+    def measure(self, ids: np.ndarray, output: int) -> tuple[float, float]:
+        """A batch cannot be streamed, so the first token's time is a run of its own."""
+        first = self.seconds(ids, 1)
+        return first, self.seconds(ids, output) - first if output > 1 else 0.0
+
+
+class Transformers:
+    def __init__(self, model: str, threads: int):
+        import torch
+        from transformers import AutoModelForCausalLM, StoppingCriteria
+
+        torch.set_num_threads(threads)
+        self.torch = torch
+        self.model = AutoModelForCausalLM.from_pretrained(model, dtype=torch.bfloat16).eval()
+
+        class Stamps(StoppingCriteria):
+            """Called after each step: notes when, and stops nothing."""
+
+            def __init__(self):
+                self.times = []
+
+            def __call__(self, input_ids, scores, **kwargs):
+                self.times.append(time.perf_counter())
+                return torch.zeros(input_ids.shape[0], dtype=torch.bool)
+
+        self.stamps = Stamps
+
+    def measure(self, ids: np.ndarray, output: int) -> tuple[float, float]:
+        prompt, stamps = self.torch.from_numpy(ids), self.stamps()
+        start = time.perf_counter()
+        with self.torch.inference_mode():
+            result = self.model.generate(
+                prompt,
+                attention_mask=self.torch.ones_like(prompt),
+                max_new_tokens=output,
+                min_new_tokens=output,
+                do_sample=False,
+                pad_token_id=0,
+                eos_token_id=None,
+                stopping_criteria=[stamps],
+            )
+        if result.shape[1] != ids.shape[1] + output or len(stamps.times) != output:
+            raise RuntimeError(f"asked for {output} tokens, got {result.shape[1] - ids.shape[1]}")
+        return stamps.times[0] - start, stamps.times[-1] - stamps.times[0]
+
+
+def main() -> None:
+    kind, model, threads = sys.argv[1:]
+    # Libraries print to stdout as they like; the answers keep the real one for themselves.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+
+    def answer(**content) -> None:
+        answers.write(json.dumps(content) + "\n")
+        answers.flush()
+
+    engine = {"openvino": OpenVino, "transformers": Transformers}[kind](model, int(threads))
+    rng = np.random.default_rng(0)
+    engine.measure(rng.integers(*TOKEN_IDS, (1, 32)), 4)
+    answer(ready=True)
+    for line in sys.stdin:
+        job = json.loads(line)
+        try:
+            ids = rng.integers(*TOKEN_IDS, (job["streams"], job["input"]), dtype=np.int64)
+            first, rest = engine.measure(ids, job["output"])
+            answer(first=first, rest=rest)
+        except Exception as error:  # the job fails, the worker lives
+            answer(error=f"{type(error).__name__}: {error}")
+
+
+if __name__ == "__main__":
+    main()
