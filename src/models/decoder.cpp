@@ -15,8 +15,8 @@ Decoder::Decoder(ops::Context context, std::shared_ptr<const formats::Checkpoint
     : context_(std::move(context)), spec_(std::move(spec)), dtype_(mx::float32) {
   if (options.dtype) {
     dtype_ = *options.dtype;
-  } else if (const auto* tensor = checkpoint->find(spec_.embed_weight)) {
-    dtype_ = float_dtype(*tensor);
+  } else if (const auto stored = activation_dtype(*checkpoint, spec_.embed_weight)) {
+    dtype_ = *stored;
   }
   load(std::move(checkpoint), options);
 }
@@ -38,7 +38,9 @@ void Decoder::load(std::shared_ptr<const formats::Checkpoint> checkpoint,
   const bool tied = spec_.head_weight.empty();
   head_ =
       weights.linear(tied ? spec_.embed_weight : spec_.head_weight, "", spec_.vocab, spec_.hidden);
-  if (!tied) {
+  if (!tied && weights.is_quantised(spec_.embed_weight)) {
+    packed_embedding_ = weights.linear(spec_.embed_weight, "", spec_.vocab, spec_.hidden).weight;
+  } else if (!tied) {
     embedding_ = weights.mapped_matrix(spec_.embed_weight, spec_.vocab, spec_.hidden);
     files_ = std::move(checkpoint);  // the embedding is read where the file maps it
   }
@@ -47,6 +49,7 @@ void Decoder::load(std::shared_ptr<const formats::Checkpoint> checkpoint,
 }
 
 mx::array Decoder::embed(const mx::array& ids) const {
+  if (packed_embedding_) return ops::embedding(context_, ids, *packed_embedding_);
   if (embedding_.data) return ops::embedding(context_, ids, embedding_, dtype_, files_);
   return ops::embedding(context_, ids, head_.weight);
 }

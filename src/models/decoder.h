@@ -41,9 +41,10 @@ class Decoder : public Model {
   ModelSpec spec_;
   mx::Dtype dtype_;
   std::vector<Layer> layers_;
-  ops::LinearWeight head_;             // [V, hidden]; also the embedding if tied
-  ops::RowMatrix embedding_;           // [V, hidden] in the checkpoint's file, if untied
-  std::shared_ptr<const void> files_;  // keeps the mapping of embedding_
+  ops::LinearWeight head_;    // [V, hidden]; also the embedding if tied
+  ops::RowMatrix embedding_;  // [V, hidden] in the checkpoint's file, if untied
+  std::optional<ops::PackedMatrix> packed_embedding_;  // or here, if it is quantised
+  std::shared_ptr<const void> files_;                  // keeps the mapping of embedding_
   std::optional<mx::array> final_norm_;
   size_t weight_bytes_ = 0;
 };

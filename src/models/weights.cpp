@@ -4,30 +4,11 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "formats/mapped_file.h"
+#include "models/tensor_checks.h"
 
 namespace quire::models {
 namespace {
-
-std::string where(const formats::RawTensor& tensor) {
-  return tensor.file + ": tensor " + tensor.name;
-}
-
-std::string shape_text(const std::vector<int64_t>& shape) {
-  std::string text = "[";
-  for (size_t i = 0; i < shape.size(); ++i)
-    text += (i ? ", " : "") + (shape[i] < 0 ? "*" : std::to_string(shape[i]));
-  return text + "]";
-}
-
-// -1 stands for any length.
-void expect_shape(const formats::RawTensor& tensor, const std::vector<int64_t>& expected) {
-  const auto fits = [](int64_t length, int64_t wanted) { return wanted < 0 || length == wanted; };
-  if (std::equal(tensor.shape.begin(), tensor.shape.end(), expected.begin(), expected.end(), fits))
-    return;
-  throw LoadError(where(tensor) + " has shape " + shape_text(tensor.shape) +
-                  ", but config.json asks for " + shape_text(expected) +
-                  "; the config and the weights are not of one model");
-}
 
 // Elements [0, n) of a float tensor as float32. Bytes may be unaligned.
 void widen(const formats::RawTensor& tensor, float* out) {
@@ -67,20 +48,37 @@ mx::Dtype float_dtype(const formats::RawTensor& tensor) {
   }
 }
 
+std::optional<mx::Dtype> activation_dtype(const formats::Checkpoint& checkpoint,
+                                          const std::string& weight) {
+  const formats::RawTensor* tensor = checkpoint.find(weight);
+  if (!tensor) return std::nullopt;
+  const formats::RawTensor* scales = checkpoint.find(scales_name(weight));
+  return float_dtype(scales ? *scales : *tensor);
+}
+
 WeightLoader::WeightLoader(const ops::Context& context, const formats::Checkpoint& checkpoint,
                            mx::Dtype dtype, std::function<void(double)> progress)
-    : context_(context), checkpoint_(checkpoint), dtype_(dtype), progress_(std::move(progress)) {}
+    : context_(context),
+      checkpoint_(checkpoint),
+      dtype_(dtype),
+      quantization_(formats::read_quantization_config(checkpoint.config())),
+      progress_(std::move(progress)) {}
 
-const formats::RawTensor& WeightLoader::take(const std::string& name) {
+const formats::RawTensor& WeightLoader::take_any(const std::string& name) {
   const formats::RawTensor* tensor = checkpoint_.find(name);
   if (!tensor) {
     throw LoadError(checkpoint_.dir() + ": tensor " + name + " is missing, and " +
                     checkpoint_.config().architectures.front() +
                     " needs it; the checkpoint is incomplete or of another architecture");
   }
-  float_dtype(*tensor);
   taken_.insert(name);
   return *tensor;
+}
+
+const formats::RawTensor& WeightLoader::take(const std::string& name) {
+  const formats::RawTensor& tensor = take_any(name);
+  float_dtype(tensor);
+  return tensor;
 }
 
 void WeightLoader::count_progress(const formats::RawTensor& tensor) {
@@ -89,35 +87,69 @@ void WeightLoader::count_progress(const formats::RawTensor& tensor) {
     progress_(static_cast<double>(bytes_read_) / static_cast<double>(checkpoint_.total_bytes()));
 }
 
+void WeightLoader::done(const formats::RawTensor& tensor) {
+  formats::release(tensor.bytes);
+  count_progress(tensor);
+}
+
+WeightLoader::Part WeightLoader::take_part(const std::string& weight, int64_t n, int64_t k) {
+  if (is_quantised(weight)) return take_affine(weight, n, k);
+  const formats::RawTensor& tensor = take(weight);
+  expect_shape(tensor, {n, k});
+  Part part{.n = tensor.shape[0], .tensors = {&tensor}};
+  part.dense = {.data = tensor.bytes.data(), .n = part.n, .k = k, .dtype = float_dtype(tensor)};
+  return part;
+}
+
+ops::PackedMatrix WeightLoader::pack(const std::vector<Part>& parts) const {
+  std::vector<ops::AffineRows> affine;
+  for (const Part& part : parts)
+    if (part.affine) affine.push_back(*part.affine);
+  if (affine.size() == parts.size()) return ops::pack_affine_matrix(context_, affine, dtype_);
+  std::vector<ops::RowMatrix> dense;
+  std::vector<std::shared_ptr<const std::byte[]>> dequantised;
+  for (const Part& part : parts) {
+    dense.push_back(part.dense);
+    if (!part.affine) continue;
+    dequantised.push_back(ops::dequantise_rows(
+        context_, ops::pack_affine_matrix(context_, {&*part.affine, 1}, dtype_)));
+    dense.back() = {
+        .data = dequantised.back().get(), .n = part.n, .k = part.affine->k, .dtype = dtype_};
+  }
+  return ops::pack_matrix(context_, dense, dtype_);
+}
+
+mx::array WeightLoader::stack_biases(const std::vector<std::string>& biases,
+                                     const std::vector<Part>& parts, int64_t n) {
+  std::vector<float> values(static_cast<size_t>(n));
+  int64_t filled = 0;
+  for (size_t i = 0; i < biases.size(); ++i) {
+    const auto& tensor = take(biases[i]);
+    expect_shape(tensor, {parts[i].n});
+    widen(tensor, values.data() + filled);
+    filled += parts[i].n;
+  }
+  return mx::array(values.data(), {static_cast<int>(n)}, mx::float32);
+}
+
 ops::LinearWeight WeightLoader::linear(const std::vector<std::string>& weights,
                                        const std::vector<std::string>& biases, int64_t n,
                                        int64_t k) {
-  std::vector<ops::RowMatrix> parts;
+  std::vector<Part> parts;
   int64_t rows = 0;
-  const formats::RawTensor* last = nullptr;
   for (const auto& name : weights) {
-    last = &take(name);
-    expect_shape(*last, {weights.size() == 1 ? n : -1, k});
-    parts.push_back(
-        {.data = last->bytes.data(), .n = last->shape[0], .k = k, .dtype = float_dtype(*last)});
-    rows += last->shape[0];
+    parts.push_back(take_part(name, weights.size() == 1 ? n : -1, k));
+    rows += parts.back().n;
   }
-  if (rows != n) expect_shape(*last, {last->shape[0] + n - rows, k});
-  ops::LinearWeight result{.weight = ops::pack_matrix(context_, parts, dtype_),
-                           .bias = std::nullopt};
+  if (rows != n) {
+    const formats::RawTensor& last = *parts.back().tensors.front();
+    expect_shape(last, {parts.back().n + n - rows, last.shape[1]});
+  }
+  ops::LinearWeight result{.weight = pack(parts), .bias = std::nullopt};
   packed_bytes_ += result.weight.nbytes();
-  for (const auto& name : weights) count_progress(take(name));
-  if (!biases.empty()) {
-    std::vector<float> values(static_cast<size_t>(n));
-    int64_t filled = 0;
-    for (size_t i = 0; i < biases.size(); ++i) {
-      const auto& tensor = take(biases[i]);
-      expect_shape(tensor, {parts[i].n});
-      widen(tensor, values.data() + filled);
-      filled += parts[i].n;
-    }
-    result.bias = mx::array(values.data(), {static_cast<int>(n)}, mx::float32);
-  }
+  for (const Part& part : parts)
+    for (const formats::RawTensor* tensor : part.tensors) done(*tensor);
+  if (!biases.empty()) result.bias = stack_biases(biases, parts, n);
   return result;
 }
 
@@ -149,7 +181,7 @@ void WeightLoader::finish(const std::vector<std::string>& ignored) const {
   std::string names;
   int count = 0;
   for (const auto& name : checkpoint_.names()) {
-    if (taken_.contains(name) || skip.contains(name)) continue;
+    if (taken_.contains(name) || skip.contains(name) || skip.contains(weight_name(name))) continue;
     if (++count <= 8) names += (names.empty() ? "" : ", ") + name;
   }
   if (count == 0) return;

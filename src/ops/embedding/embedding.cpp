@@ -4,6 +4,8 @@
 
 #include "ops/embedding/embedding_reference.h"
 #include "ops/kernel_primitive.h"
+#include "ops/linear/affine_cpu.h"
+#include "ops/linear/affine_matrix.h"
 #include "ops/linear/convert_cpu.h"
 #include "ops/parallel_blocks.h"
 #include "ops/shape_check.h"
@@ -52,6 +54,14 @@ mx::array embedding(const Context& context, const mx::array& ids, const PackedMa
   if (context.use_reference) {
     note_reference(context, "embedding");
     return embedding_reference(ids, table);
+  }
+  if (table.affine) {
+    return gather(
+        context, ids, table.k, table.dtype,
+        [data = table.data, layout = affine_layout(table),
+         type = check_float("embedding", "table", table.dtype)](int64_t id, std::byte* to) {
+          affine_row_cpu(layout, data.get(), id, type, to);
+        });
   }
   const bool wide = table.dtype.size() == 4;
   return gather(context, ids, table.k, table.dtype,

@@ -51,13 +51,11 @@ mx::array linear(const Context& context, const mx::array& x, const LinearWeight&
     note_reference(context, "linear");
     return linear_reference(x, w, y_dtype);
   }
-  auto run = [params, kernel, data = weight.data, scales = weight.scales, pool = context.pool](
-                 const auto& in, auto& out) {
+  auto run = [params, kernel, data = weight.data, pool = context.pool](const auto& in, auto& out) {
     LinearParams p = params;
     p.rows = in[0].shape(0);
     p.x = in[0].template data<void>();
     p.w = data.get();
-    p.scales = scales.get();
     p.bias = in.size() > 1 ? in[1].template data<float>() : nullptr;
     p.y = out[0].template data<void>();
     kernel->run(*pool, p);

@@ -28,10 +28,9 @@ struct PackedMatrix {
   int64_t n = 0, k = 0;
   mx::Dtype dtype = mx::float32;
   std::shared_ptr<const std::byte[]> data = nullptr;
-  // Quantised: `data` holds the integers and `scales` the scales and biases, each in the layout of
-  // the affine kernels; dtype is that of x and of the dequantised values.
+  // Quantised: `data` holds integers, scales and biases in the layout of affine_layout.h; dtype is
+  // that of x and of the dequantised values.
   std::optional<AffineFormat> affine = std::nullopt;
-  std::shared_ptr<const std::byte[]> scales = nullptr;
   size_t nbytes() const;
 };
 

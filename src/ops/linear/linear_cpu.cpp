@@ -192,7 +192,7 @@ void multiply_group(const LinearSlab& slab, const LinearBlock& block, int64_t pa
   using Table = TileTable<W, V, std::make_integer_sequence<int, kRows>>;
   const Tiling tiles = tiling(p.rows);
   const int64_t chunks = linear_chunks(p.k), panel_stride = chunks * kChunk * kPanel;
-  const W* w = static_cast<const W*>(p.w) + panel * panel_stride;
+  const W* w = static_cast<const W*>(p.w) + (panel - slab.first_panel) * panel_stride;
   const int64_t first_row = tiles.begin(block.tile_begin);
   const int64_t rows = tiles.begin(block.tile_end) - first_row;
   for (int64_t i = 0; i < rows * P * kPanel; ++i) acc[i] = 0;

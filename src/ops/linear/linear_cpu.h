@@ -13,6 +13,7 @@ extern const LinearKernel kHighwayLinear;
 struct LinearSlab {
   LinearParams params;
   float* packed_x = nullptr;  // linear_packed_floats(rows, k) floats
+  int64_t first_panel = 0;    // the one at params.w
 };
 
 // The scratch for x stays at 2 KiB * K; more rows would not use a weight from the cache any longer.

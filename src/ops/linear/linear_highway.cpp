@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "ops/cpu_isa.h"
+#include "ops/linear/affine_cpu.h"
 #include "ops/linear/linear_cpu.h"
 
 namespace quire::ops {
@@ -37,6 +38,26 @@ Split split_slab(const LinearParams& p, int threads) {
   return split;
 }
 
+// Panels of an affine weight are dequantised into scratch of the task, two at a time, and then
+// multiplied as dense ones: the bits are theirs.
+void multiply_affine(const LinearSlab& slab, LinearBlock block) {
+  LinearSlab dense = slab;
+  LinearParams& p = dense.params;
+  const AffineLayout layout = affine_layout(p);
+  const int64_t bytes = linear_chunks(p.k) * 32 * AffineLayout::kPanel * float_type_bytes(p.type);
+  auto* scratch = static_cast<std::byte*>(linear_task_scratch(2 * bytes));
+  p.w = scratch;
+  p.bits = 0;
+  const int64_t end = block.panel_end;
+  for (int64_t panel = block.panel_begin; panel < end; panel = block.panel_end) {
+    block.panel_begin = dense.first_panel = panel;
+    block.panel_end = std::min(end, panel + 2);
+    for (int64_t i = panel; i < block.panel_end; ++i)
+      affine_panel_cpu(layout, slab.params.w, i, p.type, scratch + (i - panel) * bytes);
+    linear_cpu(dense, block);
+  }
+}
+
 void run_slab(ThreadPool& pool, const LinearSlab& slab) {
   const Split split = split_slab(slab.params, pool.num_threads());
   if (slab.params.rows < kPackAlone) {
@@ -47,10 +68,11 @@ void run_slab(ThreadPool& pool, const LinearSlab& slab) {
   pool.parallel_for(split.row_blocks() * split.panel_blocks(), [&](int64_t task) {
     const int64_t tile = task / split.panel_blocks() * split.tiles_per_task;
     const int64_t panel = task % split.panel_blocks() * split.panels_per_task;
-    linear_cpu(slab, {.tile_begin = tile,
-                      .tile_end = std::min(split.tiles, tile + split.tiles_per_task),
-                      .panel_begin = panel,
-                      .panel_end = std::min(split.panels, panel + split.panels_per_task)});
+    const LinearBlock block = {.tile_begin = tile,
+                               .tile_end = std::min(split.tiles, tile + split.tiles_per_task),
+                               .panel_begin = panel,
+                               .panel_end = std::min(split.panels, panel + split.panels_per_task)};
+    slab.params.bits ? multiply_affine(slab, block) : linear_cpu(slab, block);
   });
 }
 
@@ -69,7 +91,7 @@ void run(ThreadPool& pool, const LinearParams& params) {
   }
 }
 
-bool serves(const LinearParams& params) { return params.bits == 0; }
+bool serves(const LinearParams&) { return true; }
 
 }  // namespace
 

@@ -13,6 +13,19 @@ constexpr const LinearKernel* kKernels[] = {
     &kHighwayLinear,
 };
 
+struct Scratch {
+  std::shared_ptr<std::byte[]> memory;
+  int64_t capacity = 0;
+  void* of(int64_t bytes) {
+    if (capacity < bytes) {
+      memory.reset();
+      memory = allocate_aligned(static_cast<size_t>(bytes));
+      capacity = bytes;
+    }
+    return memory.get();
+  }
+};
+
 }  // namespace
 
 const LinearKernel* find_linear_kernel(const LinearParams& params) {
@@ -22,14 +35,13 @@ const LinearKernel* find_linear_kernel(const LinearParams& params) {
 }
 
 void* linear_scratch(int64_t bytes) {
-  thread_local std::shared_ptr<std::byte[]> memory;
-  thread_local int64_t capacity = 0;
-  if (capacity < bytes) {
-    memory.reset();
-    memory = allocate_aligned(static_cast<size_t>(bytes));
-    capacity = bytes;
-  }
-  return memory.get();
+  thread_local Scratch scratch;
+  return scratch.of(bytes);
+}
+
+void* linear_task_scratch(int64_t bytes) {
+  thread_local Scratch scratch;
+  return scratch.of(bytes);
 }
 
 }  // namespace quire::ops

@@ -9,8 +9,7 @@ namespace quire::ops {
 // What a CPU kernel of linear() computes: y = x W^T + b. The first block alone chooses the kernel.
 struct LinearParams {
   FloatType type = FloatType::kF32;  // of x, and of the weight's values (affine: once dequantised)
-  // An affine weight: w holds quantised values of `bits` bits, laid out by pack_affine_matrix, and
-  // `scales` what belongs to each group of `group_size` k. bits = 0: w holds values of `type`.
+  // An affine weight: w is laid out as affine_layout.h says. bits = 0: w holds values of `type`.
   int bits = 0;
   int64_t group_size = 0;
   FloatType scale_type = FloatType::kF32;
@@ -19,7 +18,6 @@ struct LinearParams {
   int64_t rows = 0, n = 0, k = 0;
   const void* x = nullptr;       // [rows, K]
   const void* w = nullptr;       // packed
-  const void* scales = nullptr;  // of an affine weight
   const float* bias = nullptr;   // [N], or null
   void* y = nullptr;             // [rows, N]
 };
@@ -47,5 +45,7 @@ inline int64_t linear_panels(int64_t n) { return (n + 15) / 16; }
 // 64-byte aligned scratch of the calling thread, grown to the largest size it was asked for. What
 // it holds is lost with the next call.
 void* linear_scratch(int64_t bytes);
+// Another one, for tasks: the stream thread takes part in loops while its linear_scratch is in use.
+void* linear_task_scratch(int64_t bytes);
 
 }  // namespace quire::ops

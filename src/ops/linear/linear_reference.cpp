@@ -1,8 +1,11 @@
 #include "ops/linear/linear_reference.h"
 
+#include "ops/linear/affine_reference.h"
+
 namespace quire::ops {
 
 mx::array unpack_matrix(const PackedMatrix& matrix) {
+  if (matrix.affine) return unpack_affine(matrix);
   const int n = static_cast<int>(matrix.n), k = static_cast<int>(matrix.k);
   const int panels = (n + 15) / 16, pairs = (k + 31) / 32 * 16;
   // No copy: the array shares the matrix's memory, and MLX never writes to it.

@@ -2,6 +2,7 @@
 #include <stdexcept>
 
 #include "ops/aligned_bytes.h"
+#include "ops/linear/affine_matrix.h"
 #include "ops/linear/convert_cpu.h"
 #include "ops/linear/linear.h"
 #include "ops/linear/linear_cpu.h"
@@ -55,6 +56,7 @@ void pack_panel(std::span<const RowMatrix> parts, int64_t panel, int64_t k, Floa
 }  // namespace
 
 size_t PackedMatrix::nbytes() const {
+  if (affine) return static_cast<size_t>(affine_layout(*this).bytes());
   return linear_panels(n) * kPanel * linear_chunks(k) * kChunk * dtype.size();
 }
 

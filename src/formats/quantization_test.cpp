@@ -1,0 +1,76 @@
+#include "formats/quantization.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "formats/test_files.h"
+
+namespace quire::formats {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::load_error;
+
+HfConfig config_with(const std::string& member) {
+  const std::string text =
+      R"({"architectures":["LlamaForCausalLM"],"hidden_size":64,"num_hidden_layers":1,
+          "num_attention_heads":4,"vocab_size":8,"max_position_embeddings":8)" +
+      (member.empty() ? "" : "," + member) + "}";
+  return parse_hf_config(parse_json(text).value(), "dir/config.json");
+}
+
+std::string error_of(const std::string& quantization) {
+  return load_error(
+      [&] { read_quantization_config(config_with("\"quantization\":" + quantization)); });
+}
+
+TEST(Quantization, AnUnquantisedModelHasNone) {
+  EXPECT_FALSE(read_quantization_config(config_with("")).has_value());
+}
+
+TEST(Quantization, ReadsDefaultsAndOverrides) {
+  const auto q = read_quantization_config(config_with(
+      R"("quantization":{"group_size":64,"bits":4,"mode":"affine","a.b":{"bits":8,"group_size":32},
+         "lm_head":false,"c":true,"d":{"bits":8}})"));
+  ASSERT_TRUE(q.has_value());
+  EXPECT_EQ(q->of_layer("other"), (AffineConfig{4, 64}));
+  EXPECT_EQ(q->of_layer("a.b"), (AffineConfig{8, 32}));
+  EXPECT_EQ(q->of_layer("d"), (AffineConfig{8, 64}));
+  EXPECT_EQ(q->of_layer("c"), (AffineConfig{4, 64}));
+  EXPECT_EQ(q->of_layer("lm_head"), std::nullopt);
+  EXPECT_TRUE(q->demands("a.b"));
+  EXPECT_FALSE(q->demands("other"));
+  EXPECT_FALSE(q->demands("lm_head"));
+}
+
+TEST(Quantization, TheOtherKeyIsReadToo) {
+  const auto q =
+      read_quantization_config(config_with(R"("quantization_config":{"group_size":128,"bits":8})"));
+  ASSERT_TRUE(q.has_value());
+  EXPECT_EQ(q->defaults, (AffineConfig{8, 128}));
+}
+
+TEST(Quantization, RefusesOtherFormatsWithARemedy) {
+  for (const char* method : {"gptq", "awq", "bitsandbytes", "compressed-tensors", "fp8"}) {
+    EXPECT_THAT(
+        error_of(R"({"bits":4,"group_size":128,"quant_method":")" + std::string(method) + "\"}"),
+        AllOf(HasSubstr("dir/config.json"), HasSubstr(method), HasSubstr("quire quantize")));
+  }
+  for (const char* mode : {"mxfp4", "nvfp4", "mxfp8"}) {
+    EXPECT_THAT(error_of(R"({"bits":4,"group_size":32,"mode":")" + std::string(mode) + "\"}"),
+                AllOf(HasSubstr(mode), HasSubstr("affine")));
+  }
+  for (const char* bits : {"2", "3", "5", "6", "16"}) {
+    EXPECT_THAT(error_of(R"({"group_size":64,"bits":)" + std::string(bits) + "}"),
+                AllOf(HasSubstr(std::string(bits) + " bits"), HasSubstr("4 and 8")));
+  }
+  EXPECT_THAT(error_of(R"({"group_size":16,"bits":4})"), HasSubstr("groups of 16"));
+  EXPECT_THAT(error_of(R"({"group_size":64})"), HasSubstr("bits and group_size"));
+  EXPECT_THAT(error_of(R"({"group_size":64,"bits":4,"model.x":{"bits":3}})"),
+              AllOf(HasSubstr("model.x"), HasSubstr("3 bits")));
+  EXPECT_THAT(error_of(R"({"group_size":64,"bits":"four"})"), HasSubstr("must be an integer"));
+}
+
+}  // namespace
+}  // namespace quire::formats

@@ -1,0 +1,42 @@
+#include "models/tensor_checks.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace quire::models {
+
+std::string where(const formats::RawTensor& tensor) {
+  return tensor.file + ": tensor " + tensor.name;
+}
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  std::string text = "[";
+  for (size_t i = 0; i < shape.size(); ++i)
+    text += (i ? ", " : "") + (shape[i] < 0 ? "*" : std::to_string(shape[i]));
+  return text + "]";
+}
+
+void expect_shape(const formats::RawTensor& tensor, const std::vector<int64_t>& expected) {
+  const auto fits = [](int64_t length, int64_t wanted) { return wanted < 0 || length == wanted; };
+  if (std::equal(tensor.shape.begin(), tensor.shape.end(), expected.begin(), expected.end(), fits))
+    return;
+  throw LoadError(where(tensor) + " has shape " + shape_text(tensor.shape) +
+                  ", but config.json asks for " + shape_text(expected) +
+                  "; the config and the weights are not of one model");
+}
+
+std::string layer_name(const std::string& weight) {
+  return weight.ends_with(".weight") ? weight.substr(0, weight.size() - 7) : weight;
+}
+
+std::string scales_name(const std::string& weight) { return layer_name(weight) + ".scales"; }
+std::string biases_name(const std::string& weight) { return layer_name(weight) + ".biases"; }
+
+std::string weight_name(const std::string& name) {
+  for (const char* suffix : {".scales", ".biases"})
+    if (name.ends_with(suffix)) return name.substr(0, name.size() - 7) + ".weight";
+  return name;
+}
+
+}  // namespace quire::models

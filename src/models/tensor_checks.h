@@ -1,0 +1,25 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include "formats/raw_tensor.h"
+
+namespace quire::models {
+
+// "file: tensor name", for messages.
+std::string where(const formats::RawTensor& tensor);
+
+// "[96, 64]"; -1 is written as *.
+std::string shape_text(const std::vector<int64_t>& shape);
+
+// Throws LoadError unless the tensor has this shape; -1 stands for any length.
+void expect_shape(const formats::RawTensor& tensor, const std::vector<int64_t>& expected);
+
+// "X.scales" and "X.biases" of the weight "X.weight"; its layer "X".
+std::string scales_name(const std::string& weight);
+std::string biases_name(const std::string& weight);
+std::string layer_name(const std::string& weight);
+// "X.weight" of "X.scales" and "X.biases"; any other name as it is.
+std::string weight_name(const std::string& name);
+
+}  // namespace quire::models

@@ -1,0 +1,94 @@
+// The quantised part of WeightLoader: what makes a weight quantised, and all that can be wrong with
+// it.
+#include "base/error.h"
+#include "models/tensor_checks.h"
+#include "models/weights.h"
+
+namespace quire::models {
+namespace {
+
+// scales or biases: one for each group.
+void expect_groups(const formats::RawTensor& tensor, int64_t n, int64_t k,
+                   const formats::AffineConfig& format) {
+  const std::vector<int64_t> expected = {n, k / format.group_size};
+  if (tensor.shape == expected) return;
+  throw LoadError(where(tensor) + " has shape " + shape_text(tensor.shape) + ", but " +
+                  shape_text(expected) + " go with groups of " + std::to_string(format.group_size) +
+                  "; \"quantization\" in config.json does not fit the weights");
+}
+
+void expect_values(const formats::RawTensor& tensor, int64_t n, int64_t k,
+                   const formats::AffineConfig& format) {
+  const std::vector<int64_t> expected = {n, k * format.bits / 32};
+  const bool fits =
+      tensor.shape.size() == 2 && tensor.shape[1] == expected[1] && (n < 0 || tensor.shape[0] == n);
+  if (fits) return;
+  throw LoadError(where(tensor) + " has shape " + shape_text(tensor.shape) +
+                  ", but config.json asks for " + shape_text(expected) + ": " + std::to_string(k) +
+                  " columns of " + std::to_string(format.bits) +
+                  " bits; \"quantization\" in config.json does not fit the weights");
+}
+
+}  // namespace
+
+bool WeightLoader::is_quantised(const std::string& weight) const {
+  const formats::RawTensor* tensor = checkpoint_.find(weight);
+  const bool scales = checkpoint_.find(scales_name(weight)) != nullptr;
+  const bool integers = tensor && tensor->dtype == formats::DType::kU32;
+  if (!tensor || (!scales && !integers)) {
+    if (tensor && quantization_ && quantization_->demands(layer_name(weight))) {
+      throw LoadError(where(*tensor) + " is not quantised, but \"quantization\" in config.json " +
+                      "says that it is; the config and the weights are not of one model");
+    }
+    return false;
+  }
+  if (!integers) {
+    throw LoadError(where(*tensor) + " has dtype " +
+                    std::string(formats::dtype_name(tensor->dtype)) + ", but there is " +
+                    scales_name(weight) + ": a quantised weight is U32; convert the model anew");
+  }
+  if (!quantization_) {
+    throw LoadError(where(*tensor) +
+                    " is quantised, but config.json has no \"quantization\" with " +
+                    "its bits and group_size; take the config.json that came with the weights");
+  }
+  return true;
+}
+
+WeightLoader::Part WeightLoader::take_affine(const std::string& weight, int64_t n, int64_t k) {
+  const formats::RawTensor& values = take_any(weight);
+  const auto format = quantization_->of_layer(layer_name(weight));
+  if (!format) {
+    throw LoadError(where(values) +
+                    " is quantised, but \"quantization\" in config.json says that " +
+                    "it is not; the config and the weights are not of one model");
+  }
+  if (k % format->group_size != 0) {
+    throw LoadError(where(values) + " has " + std::to_string(k) + " columns, which groups of " +
+                    std::to_string(format->group_size) +
+                    " do not divide; \"quantization\" in config.json does not fit the weights");
+  }
+  expect_values(values, n, k, *format);
+  const int64_t rows = values.shape[0];
+  const formats::RawTensor& scales = take(scales_name(weight));
+  const formats::RawTensor& biases = take(biases_name(weight));
+  expect_groups(scales, rows, k, *format);
+  expect_groups(biases, rows, k, *format);
+  if (scales.dtype != biases.dtype) {
+    throw LoadError(where(biases) + " has dtype " + std::string(formats::dtype_name(biases.dtype)) +
+                    ", but the scales have " + std::string(formats::dtype_name(scales.dtype)) +
+                    "; convert the model anew");
+  }
+  Part part{.n = rows, .tensors = {&values, &scales, &biases}};
+  part.affine = ops::AffineRows{.values = values.bytes.data(),
+                                .scales = scales.bytes.data(),
+                                .biases = biases.bytes.data(),
+                                .n = rows,
+                                .k = k,
+                                .format = {.bits = format->bits,
+                                           .group_size = format->group_size,
+                                           .scale_dtype = float_dtype(scales)}};
+  return part;
+}
+
+}  // namespace quire::models

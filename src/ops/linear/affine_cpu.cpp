@@ -1,0 +1,140 @@
+#include "ops/linear/affine_cpu.h"
+
+#include <cstring>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/linear/affine_cpu.cpp"
+#include "ops/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace quire::ops::HWY_NAMESPACE {
+
+constexpr int64_t kPanel = AffineLayout::kPanel, kBlock = AffineLayout::kBlock;
+constexpr int64_t kChunk = 32;
+
+// The scale and bias of one group of one row.
+HWY_INLINE void load_scale(const AffineLayout& layout, const uint8_t* block, int64_t group,
+                           int64_t row, float& scale, float& bias) {
+  if (layout.scale_type == FloatType::kF32) {
+    const uint8_t* at = block + (group * 2 * kPanel + row) * sizeof(float);
+    std::memcpy(&scale, at, sizeof(float));
+    std::memcpy(&bias, at + kPanel * sizeof(float), sizeof(float));
+    return;
+  }
+  uint32_t both;
+  std::memcpy(&both, block + (group * kPanel + row) * sizeof(both), sizeof(both));
+  if (layout.scale_type == FloatType::kBf16) {
+    scale = bits_to_float(both & 0xFFFF0000u);
+    bias = bits_to_float(both << 16);
+  } else {
+    scale = to_float(F16{static_cast<uint16_t>(both >> 16)});
+    bias = to_float(F16{static_cast<uint16_t>(both)});
+  }
+}
+
+// kLanes integers from k on, of one row's part of a block.
+HWY_INLINE FloatVec load_integers(int bits, const uint8_t* values, int64_t row, int64_t k) {
+  const IntTag di;
+  if (bits == 4) {
+    const auto* words = reinterpret_cast<const uint16_t*>(values + row * 64) + k % 32;
+    const auto wide = hn::PromoteTo(UintTag(), hn::LoadU(HalfBitsTag(), words));
+    const auto nibble =
+        hn::And(hn::ShiftRightSame(wide, static_cast<int>(k / 32 * 4)), hn::Set(UintTag(), 15u));
+    return hn::ConvertTo(kFloats, hn::BitCast(di, nibble));
+  }
+  const hn::Rebind<uint8_t, FloatTag> bytes;
+  const uint8_t* from = values + (k / 64 * kPanel + row) * 64 + k % 64;
+  return hn::ConvertTo(kFloats, hn::PromoteTo(di, hn::LoadU(bytes, from)));
+}
+
+// The 128 values of one row in one block. The product is exact in float32 (8 bits times the 11 of a
+// scale; float32 scales are rounded, as in MLX), so a fused multiply-add gives the same.
+template <class T>
+HWY_INLINE void row_of_block(const AffineLayout& layout, const uint8_t* block, int64_t row,
+                             T* HWY_RESTRICT out) {
+  const uint8_t* values = block + layout.scale_bytes();
+  for (int64_t group = 0; group < layout.groups(); ++group) {
+    float scale, bias;
+    load_scale(layout, block, group, row, scale, bias);
+    const FloatVec s = hn::Set(kFloats, scale), b = hn::Set(kFloats, bias);
+    const int64_t begin = group * layout.group_size;
+    for (int64_t k = begin; k < begin + layout.group_size; k += kLanes) {
+      const FloatVec q = load_integers(layout.bits, values, row, k);
+      store_floats(hn::Add(hn::Mul(s, q), b), out + k);
+    }
+  }
+}
+
+// Pair is two neighbouring values of T.
+template <class T, class Pair>
+void panel_as(const AffineLayout& layout, const uint8_t* data, int64_t panel, uint8_t* out) {
+  const int64_t chunks = linear_chunks(layout.k);
+  HWY_ALIGN T rows[kPanel][kBlock];
+  Pair packed[kChunk / 2][kPanel];
+  for (int64_t block = 0; block < layout.blocks(); ++block) {
+    const uint8_t* from = data + layout.offset(panel, block);
+    for (int64_t row = 0; row < kPanel; ++row) row_of_block(layout, from, row, rows[row]);
+    const int64_t count = HWY_MIN(kBlock / kChunk, chunks - block * kBlock / kChunk);
+    for (int64_t chunk = 0; chunk < count; ++chunk, out += sizeof(packed)) {
+      for (int64_t row = 0; row < kPanel; ++row) {
+        Pair pairs[kChunk / 2];
+        std::memcpy(pairs, rows[row] + chunk * kChunk, sizeof(pairs));
+        for (int64_t j = 0; j < kChunk / 2; ++j) packed[j][row] = pairs[j];
+      }
+      std::memcpy(out, packed, sizeof(packed));
+    }
+  }
+}
+
+template <class T>
+void row_as(const AffineLayout& layout, const uint8_t* data, int64_t row, uint8_t* out) {
+  HWY_ALIGN T values[kBlock];
+  for (int64_t block = 0; block < layout.blocks(); ++block, out += sizeof(values)) {
+    row_of_block(layout, data + layout.offset(row / kPanel, block), row % kPanel, values);
+    std::memcpy(out, values, HWY_MIN(kBlock, layout.k - block * kBlock) * sizeof(T));
+  }
+}
+
+void AffinePanel(const AffineLayout& layout, const uint8_t* data, int64_t panel, FloatType type,
+                 uint8_t* out) {
+  switch (type) {
+    case FloatType::kF32:
+      return panel_as<float, uint64_t>(layout, data, panel, out);
+    case FloatType::kF16:
+      return panel_as<F16, uint32_t>(layout, data, panel, out);
+    case FloatType::kBf16:
+      return panel_as<Bf16, uint32_t>(layout, data, panel, out);
+  }
+}
+
+void AffineRow(const AffineLayout& layout, const uint8_t* data, int64_t row, FloatType type,
+               uint8_t* out) {
+  switch (type) {
+    case FloatType::kF32:
+      return row_as<float>(layout, data, row, out);
+    case FloatType::kF16:
+      return row_as<F16>(layout, data, row, out);
+    case FloatType::kBf16:
+      return row_as<Bf16>(layout, data, row, out);
+  }
+}
+
+}  // namespace quire::ops::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace quire::ops {
+HWY_EXPORT(AffinePanel);
+HWY_EXPORT(AffineRow);
+void affine_panel_cpu(const AffineLayout& layout, const void* data, int64_t panel, FloatType type,
+                      void* out) {
+  HWY_DYNAMIC_DISPATCH(AffinePanel)
+  (layout, static_cast<const uint8_t*>(data), panel, type, static_cast<uint8_t*>(out));
+}
+void affine_row_cpu(const AffineLayout& layout, const void* data, int64_t row, FloatType type,
+                    void* out) {
+  HWY_DYNAMIC_DISPATCH(AffineRow)
+  (layout, static_cast<const uint8_t*>(data), row, type, static_cast<uint8_t*>(out));
+}
+}  // namespace quire::ops
+#endif

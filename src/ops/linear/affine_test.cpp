@@ -1,0 +1,147 @@
+#include "ops/embedding/embedding.h"
+#include "ops/linear/affine_test_util.h"
+#include "ops/linear/linear_reference.h"
+
+namespace quire::ops {
+namespace {
+
+using namespace quire::ops::testing;
+
+std::vector<AffineFormat> formats() {
+  std::vector<AffineFormat> all;
+  for (const int bits : {4, 8})
+    for (const int64_t group : {32, 64, 128})
+      for (const mx::Dtype dtype : float_dtypes()) all.push_back({bits, group, dtype});
+  return all;
+}
+
+// The one promise: an affine weight gives the bits of the dense weight that MLX dequantises it to,
+// for every number of rows, on every instruction set.
+TEST(AffineLinear, EqualsTheDenseLinearOfTheDequantisedWeight) {
+  for (const auto& isa : isas_to_test()) {
+    const ForcedIsa forced(isa);
+    for (const mx::Dtype dtype : float_dtypes()) {
+      for (const AffineFormat& format : formats()) {
+        for (const auto& [n, k] : {std::pair(70, 128), {33, 384}}) {
+          const Context context = make_context(2);
+          const AffineSource s = affine_source(n, k, format, dtype, 7);
+          LinearWeight affine = {.weight = pack_affine_matrix(context, {&s.rows, 1}, dtype)};
+          LinearWeight dense = {.weight = pack_dense(context, s.dense)};
+          affine.bias = dense.bias = random_array({n}, mx::float32, 3);
+          for (const int rows : {1, 3, 16, 17, 32, 33, 70}) {
+            SCOPED_TRACE(isa + " " + dtype_name(dtype) + ", " + format_name(format) + ", " +
+                         std::to_string(n) + " x " + std::to_string(k) + ", " +
+                         std::to_string(rows) + " rows");
+            const mx::array x = random_array({rows, k}, dtype, 1);
+            ASSERT_TRUE(same_bits(linear(context, x, affine), linear(context, x, dense)));
+            ASSERT_TRUE(same_bits(linear(context, x, affine, mx::float32),
+                                  linear(context, x, dense, mx::float32)));
+          }
+          EXPECT_EQ(context.kernels->count("linear", "reference"), 0);
+        }
+      }
+    }
+  }
+}
+
+// Against float64 with the exact scale * q + bias: what remains is the rounding of the weights to
+// the model's dtype, at most u |w| each, and the sums' own error, bounded as for dense weights.
+TEST(AffineLinear, IsWithinItsErrorBoundOfFloat64) {
+  const int n = 48, k = 512, rows = 5;
+  for (const AffineFormat& format : formats()) {
+    if (format.scale_dtype == mx::float32) continue;  // then the product is rounded, too
+    for (const mx::Dtype dtype : float_dtypes()) {
+      SCOPED_TRACE(std::string(dtype_name(dtype)) + ", " + format_name(format));
+      const Context context = make_context(2);
+      const AffineSource s = affine_source(n, k, format, mx::float32, 9);
+      const LinearWeight w = {.weight = pack_affine_matrix(context, {&s.rows, 1}, dtype)};
+      const mx::array x = random_array({rows, k}, dtype, 1);
+      const auto y = to_floats(linear(context, x, w, mx::float32));
+      const auto a = to_floats(x), b = to_floats(s.dense);
+      const double u = unit_roundoff(mx::float32),
+                   u_w = dtype == mx::float32 ? u : unit_roundoff(dtype) + u;
+      for (int t = 0; t < rows; ++t) {
+        for (int j = 0; j < n; ++j) {
+          double exact = 0, magnitude = 0;
+          for (int i = 0; i < k; ++i) {
+            exact += static_cast<double>(a[t * k + i]) * b[j * k + i];
+            magnitude += std::abs(static_cast<double>(a[t * k + i]) * b[j * k + i]);
+          }
+          const double bound = (u_w + 1.01 * u * (16 + 3 + k / 32)) * magnitude + 1e-6;
+          ASSERT_LE(std::abs(y[t * n + j] - exact), bound) << t << ", " << j;
+        }
+      }
+    }
+  }
+}
+
+// Parts of different formats become one matrix without a rounding: 4 bits fit into 8, a scale can
+// stand twice, 16-bit scales are float32 scales.
+TEST(AffineLinear, PartsOfDifferentFormatsAreStackedExactly) {
+  const AffineFormat a = {4, 128, mx::bfloat16}, b = {8, 32, mx::bfloat16},
+                     c = {4, 64, mx::float16};
+  for (const auto& kinds : {std::vector{a, b}, {b, a}, {a, c, b}, {a, a}}) {
+    for (const mx::Dtype dtype : float_dtypes()) {
+      const Context context = make_context(2);
+      std::vector<AffineSource> sources;
+      std::vector<AffineRows> rows;
+      std::vector<mx::array> dense;
+      for (size_t i = 0; i < kinds.size(); ++i)
+        sources.push_back(affine_source(24, 256, kinds[i], dtype, 20 + i));
+      for (const auto& s : sources) rows.push_back(s.rows), dense.push_back(s.dense);
+      const LinearWeight affine = {.weight = pack_affine_matrix(context, rows, dtype)};
+      const LinearWeight whole = {.weight = pack_dense(context, mx::concatenate(dense, 0))};
+      const mx::array x = random_array({5, 256}, dtype, 1);
+      EXPECT_TRUE(same_bits(linear(context, x, affine), linear(context, x, whole)));
+    }
+  }
+}
+
+TEST(AffineLinear, TheLayoutHoldsWhatMlxDequantises) {
+  for (const auto& isa : isas_to_test()) {
+    const ForcedIsa forced(isa);
+    for (const AffineFormat& format : formats()) {
+      for (const mx::Dtype dtype : float_dtypes()) {
+        SCOPED_TRACE(isa + " " + dtype_name(dtype) + ", " + format_name(format));
+        const Context context = make_context(2);
+        const AffineSource s = affine_source(37, 256, format, dtype, 5);
+        const PackedMatrix packed = pack_affine_matrix(context, {&s.rows, 1}, dtype);
+        EXPECT_TRUE(same_bits(unpack_matrix(packed), s.dense));
+        const auto rows = dequantise_rows(context, packed);
+        EXPECT_EQ(std::memcmp(rows.get(), s.dense.data<void>(), s.dense.nbytes()), 0);
+      }
+    }
+  }
+}
+
+TEST(AffineLinear, EmbeddingsAreReadFromThePackedTable) {
+  const std::vector<int32_t> ids = {0, 36, 15, 16, 17, 0, 31, 32};
+  const mx::array at(ids.data(), {8}, mx::int32);
+  for (const auto& isa : isas_to_test()) {
+    const ForcedIsa forced(isa);
+    for (const AffineFormat& format : formats()) {
+      for (const mx::Dtype dtype : float_dtypes()) {
+        SCOPED_TRACE(isa + " " + dtype_name(dtype) + ", " + format_name(format));
+        Context context = make_context(2);
+        const AffineSource s = affine_source(37, 384, format, dtype, 5);
+        const PackedMatrix table = pack_affine_matrix(context, {&s.rows, 1}, dtype);
+        EXPECT_TRUE(same_bits(embedding(context, at, table), mx::take(s.dense, at, 0)));
+        EXPECT_TRUE(kernel_ran(context, "embedding", 1));
+        context.use_reference = true;
+        EXPECT_TRUE(same_bits(embedding(context, at, table), mx::take(s.dense, at, 0)));
+      }
+    }
+  }
+}
+
+TEST(AffineLinear, RefusesFormatsWithoutAKernel) {
+  const Context context = make_context(1);
+  AffineSource s = affine_source(16, 128, {4, 64, mx::bfloat16}, mx::bfloat16, 5);
+  s.rows.format.bits = 3;
+  EXPECT_THROW(pack_affine_matrix(context, {&s.rows, 1}, mx::bfloat16), std::invalid_argument);
+  s.rows.format = {4, 16, mx::bfloat16};
+  EXPECT_THROW(pack_affine_matrix(context, {&s.rows, 1}, mx::bfloat16), std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace quire::ops
