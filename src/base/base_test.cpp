@@ -1,11 +1,14 @@
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <atomic>
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/json.h"
 #include "base/parallel.h"
 #include "base/result.h"
@@ -34,6 +37,58 @@ TEST(ThreadPool, WakesSleepers) {
     ASSERT_EQ(sum.load(), 4950);
   }
 }
+
+// Loops in bursts, with and without the promise of more, and pools that share the cores.
+TEST(ThreadPool, SleepsAndWakesInEveryPattern) {
+  ThreadPool pool(3), other(8);  // more threads than this machine has, mostly
+  for (int round = 0; round < 60; ++round) {
+    std::optional<ThreadPool::Busy> busy;
+    if (round % 2) busy.emplace(pool);
+    for (int loop = 0; loop < 30; ++loop) {
+      std::atomic<int> sum{0};
+      pool.parallel_for(50, [&](int64_t i) { sum += static_cast<int>(i); });
+      ASSERT_EQ(sum.load(), 1225);
+      other.parallel_for(9, [&](int64_t i) { sum += static_cast<int>(i); });
+      ASSERT_EQ(sum.load(), 1225 + 36);
+    }
+    if (round % 3 == 0) std::this_thread::sleep_for(std::chrono::microseconds(round * 50));
+  }
+}
+
+// A worker that finds no core in time must not be waited for as long as a time slice, 200 times.
+TEST(ThreadPool, MoreThreadsThanCoresDoNotCollapse) {
+  ThreadPool pool(4 * usable_processors());
+  const ThreadPool::Busy busy(pool);
+  const TimePoint start = Clock::now();
+  std::atomic<int64_t> sum{0};
+  for (int loop = 0; loop < 200; ++loop) pool.parallel_for(64, [&](int64_t i) { sum += i; });
+  EXPECT_EQ(sum.load(), 200 * 2016);
+  EXPECT_LT(seconds_since(start), 20.0);  // some milliseconds; generous for a loaded machine
+}
+
+#if defined(__linux__)
+double cpu_seconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+TEST(ThreadPool, IdleUsesNoCpu) {
+  ThreadPool pool(4);
+  for (const bool announced : {false, true}) {
+    std::optional<ThreadPool::Busy> busy;
+    if (announced) busy.emplace(pool);  // even a forgotten one ends the watch after a while
+    pool.parallel_for(100, [](int64_t) {});
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    const double before = cpu_seconds();
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    EXPECT_LT(cpu_seconds() - before, 0.01);
+  }
+}
+#endif
 
 TEST(ThreadPool, DenormalsAreZeroInsideAndRestoredOutside) {
   ThreadPool pool(2);

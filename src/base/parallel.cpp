@@ -1,10 +1,15 @@
 #include "base/parallel.h"
 
+#include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "base/check.h"
 #include "base/clock.h"
 
+#if defined(__linux__)
+#include <sched.h>
+#endif
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -13,19 +18,25 @@ namespace quire {
 namespace {
 
 // Longer than the gap between two ops of a step, shorter than a scheduler time slice: a worker that
-// spins on while graph building needs its core costs more than a wake-up (about 4 us) saves.
+// spins on while graph building needs its core costs more than a wake-up saves.
 constexpr auto kSpin = std::chrono::microseconds(40);
+// While loops are announced (Busy) watching goes on, yielding. Most gaps inside a step are shorter.
+constexpr auto kWatch = std::chrono::milliseconds(2);
 constexpr int kPausesPerClockRead = 32;
+// About 20 us: then a worker that was preempted inside its index may need this core.
+constexpr int kPausesBeforeYield = 512;
 
-inline void cpu_pause() {
-#if defined(__x86_64__)
-  _mm_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
+uint32_t generation_of(uint64_t ticket) { return static_cast<uint32_t>(ticket >> 32); }
 
 }  // namespace
+
+int usable_processors() {
+#if defined(__linux__)
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
+#endif
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
 
 DenormalsAreZero::DenormalsAreZero() {
 #if defined(__x86_64__)
@@ -64,22 +75,25 @@ void ThreadPool::run(int64_t count, Function function, void* body) {
     for (int64_t i = 0; i < count; ++i) function(body, i);
     return;
   }
-  // First take the old ticket away (an index that no count reaches): a late thread that still holds it could
-  // otherwise claim an index of the old loop against the new count.
-  const uint64_t generation = (ticket_.load(std::memory_order_relaxed) >> 32) + 2;
-  ticket_.store((generation - 1) << 32 | 0xFFFFFFFFu, std::memory_order_relaxed);
+  // First take the old ticket away (an index that no count reaches): a late thread that still holds
+  // it could otherwise claim an index of the old loop against the new count.
+  const uint32_t generation = generation_of(ticket_.load(std::memory_order_relaxed)) + 2;
+  ticket_.store(uint64_t{generation - 1} << 32 | 0xFFFFFFFFu, std::memory_order_relaxed);
   function_.store(function, std::memory_order_release);
   body_.store(body, std::memory_order_release);
   count_.store(static_cast<uint32_t>(count), std::memory_order_release);
   done_.store(0, std::memory_order_relaxed);
-  ticket_.store(generation << 32, std::memory_order_release);
-  epoch_.fetch_add(1);
-  if (sleepers_.load() > 0) epoch_.notify_all();
-  while (claim_and_run(static_cast<uint32_t>(generation))) {
+  // Sequentially consistent, as what a worker does before it sleeps: either it sees this ticket, or
+  // we see it in sleepers_.
+  ticket_.store(uint64_t{generation} << 32);
+  if (sleepers_.load() > 0) {
+    epoch_.fetch_add(1);
+    epoch_.notify_all();
   }
-  // A worker that was preempted inside its index may need this core: yield after a while.
-  for (int spins = 0; done_.load(std::memory_order_acquire) < count; ++spins) {
-    if (spins < 4096) {
+  while (claim_and_run(generation)) {
+  }
+  for (int pauses = 0; done_.load(std::memory_order_acquire) < count; ++pauses) {
+    if (pauses < kPausesBeforeYield) {
       cpu_pause();
     } else {
       std::this_thread::yield();
@@ -94,7 +108,7 @@ bool ThreadPool::claim_and_run(uint32_t generation) {
   uint64_t ticket = ticket_.load(std::memory_order_acquire);
   for (;;) {
     const uint32_t index = static_cast<uint32_t>(ticket);
-    if (static_cast<uint32_t>(ticket >> 32) != generation) return false;
+    if (generation_of(ticket) != generation) return false;
     const Function function = function_.load(std::memory_order_acquire);
     void* body = body_.load(std::memory_order_acquire);
     if (index >= count_.load(std::memory_order_acquire)) return false;
@@ -107,30 +121,44 @@ bool ThreadPool::claim_and_run(uint32_t generation) {
   }
 }
 
+// Waits, awake, for another loop than `seen`; false after a time without one.
+bool ThreadPool::watch_for_loop(uint32_t seen) const {
+  const auto changed = [&] {
+    return generation_of(ticket_.load(std::memory_order_relaxed)) != seen ||
+           stop_.load(std::memory_order_relaxed);
+  };
+  const TimePoint start = Clock::now();
+  TimePoint now = start;
+  while (now - start < kSpin) {
+    for (int i = 0; i < kPausesPerClockRead; ++i) {
+      if (changed()) return true;
+      cpu_pause();
+    }
+    now = Clock::now();
+  }
+  while (now - start < kWatch && busy_.load(std::memory_order_relaxed) > 0) {
+    if (changed()) return true;
+    std::this_thread::yield();
+    now = Clock::now();
+  }
+  return changed();
+}
+
 void ThreadPool::work() {
   const DenormalsAreZero denormals;
   uint32_t seen = 0;
   while (!stop_.load(std::memory_order_relaxed)) {
-    const uint32_t epoch = epoch_.load();
-    const uint32_t generation =
-        static_cast<uint32_t>(ticket_.load(std::memory_order_acquire) >> 32);
+    const uint32_t generation = generation_of(ticket_.load(std::memory_order_acquire));
     if (generation != seen) {
       seen = generation;
       while (claim_and_run(generation)) {
       }
       continue;
     }
-    const TimePoint start = Clock::now();
-    bool changed = false;
-    while (!changed && Clock::now() - start < kSpin) {
-      for (int i = 0; i < kPausesPerClockRead && !changed; ++i) {
-        cpu_pause();
-        changed = epoch_.load(std::memory_order_relaxed) != epoch;
-      }
-    }
-    if (changed) continue;
+    if (watch_for_loop(seen)) continue;
     sleepers_.fetch_add(1);
-    epoch_.wait(epoch);  // returns at once if a loop has begun since `epoch` was read
+    const uint32_t epoch = epoch_.load();
+    if (generation_of(ticket_.load()) == seen && !stop_.load()) epoch_.wait(epoch);
     sleepers_.fetch_sub(1);
   }
 }

@@ -3,14 +3,32 @@
 #include <cstdint>
 #include <thread>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace quire {
 
+// Tells the processor that this thread waits in a loop.
+inline void cpu_pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// The processors that this process may run on (its affinity mask, which containers set), at
+// least 1.
+int usable_processors();
+
 // A fixed set of threads that split loops. The thread that calls parallel_for takes part, so a pool
-// of n has n - 1 workers. Workers spin for some tens of microseconds after a loop (the next op of a
-// step comes at once), then sleep: an idle process uses no CPU. Which thread runs which index is
-// not fixed; results must not depend on it.
+// of n has n - 1 workers. Which thread runs which index is not fixed; results must not depend on
+// it.
+//
+// Between loops workers spin for some tens of microseconds (the next op of a step comes at once),
+// then sleep: an idle process uses no CPU. While a Busy guard is held they go on watching for some
+// milliseconds, but give their processor away to whoever wants it: waking a sleeper takes longer
+// than most gaps between ops.
 //
 // Inside a loop every thread, the caller too, treats denormals as zero (FTZ + DAZ on x86): kernels
 // get the same bits on matrix units, which always do, and on vector units.
@@ -34,23 +52,39 @@ class ThreadPool {
         const_cast<void*>(static_cast<const void*>(&body)));
   }
 
+  // Says that loops follow one another closely for as long as it lives. Any thread.
+  class Busy {
+   public:
+    explicit Busy(ThreadPool& pool) : pool_(&pool) { pool_->busy_.fetch_add(1); }
+    ~Busy() {
+      if (pool_) pool_->busy_.fetch_sub(1);
+    }
+    Busy(Busy&& other) noexcept : pool_(std::exchange(other.pool_, nullptr)) {}
+    Busy& operator=(Busy&&) = delete;
+
+   private:
+    ThreadPool* pool_;
+  };
+
  private:
   using Function = void (*)(void*, int64_t);
   void run(int64_t count, Function function, void* body);
   void work();
   bool claim_and_run(uint32_t generation);
+  bool watch_for_loop(uint32_t seen) const;
 
   // The loop in progress: generation in the high half, the next index to claim in the low half. A
   // claim is a compare-exchange on both, so a thread that comes late can never take an index of a
-  // newer loop.
+  // newer loop. Workers watch it for a new generation.
   alignas(64) std::atomic<uint64_t> ticket_{0};
-  alignas(64) std::atomic<int64_t> done_{0};
-  alignas(64) std::atomic<uint32_t> epoch_{0};
-  std::atomic<int> sleepers_{0};
-  std::atomic<bool> stop_{false};
   std::atomic<Function> function_{nullptr};
   std::atomic<void*> body_{nullptr};
   std::atomic<uint32_t> count_{0};
+  alignas(64) std::atomic<int64_t> done_{0};
+  alignas(64) std::atomic<uint32_t> epoch_{0};  // what sleepers wait on
+  std::atomic<int> sleepers_{0};
+  std::atomic<int> busy_{0};
+  std::atomic<bool> stop_{false};
   std::vector<std::thread> workers_;
 };
 

@@ -1,12 +1,10 @@
 #include "cli/flags.h"
 
-#include <sched.h>
-
 #include <cctype>
 #include <cmath>
-#include <thread>
 
 #include "base/error.h"
+#include "base/parallel.h"
 
 namespace quire::cli {
 
@@ -111,10 +109,6 @@ engine::MemoryRequest memory_request(const ModelFlags& flags) {
   return request;
 }
 
-int usable_cores() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-}
+int usable_cores() { return usable_processors(); }
 
 }  // namespace quire::cli
