@@ -134,6 +134,7 @@ class Scheduler {
   void admit_waiting(StepPlan& plan);
   bool admit_front(StepPlan& plan, int64_t& growth);
   Admission look_up(const Sequence& sequence);
+  bool prefix_is_coming(const Sequence& sequence) const;
   void start(Sequence& sequence, const Admission& admission);
   bool worth_a_look(const Sequence& sequence) const;
   int64_t growth_of(const Sequence& sequence) const;

@@ -138,6 +138,7 @@ bool Scheduler::admit_front(StepPlan& plan, int64_t& growth) {
   // Preempted with a token in flight: its value is needed to compute the sequence again.
   if (sequence->num_pending > 0 || !worth_a_look(*sequence)) return false;
   const Admission admission = look_up(*sequence);
+  if (admission.uses_cache && prefix_is_coming(*sequence)) return false;
   if (!running_.empty() && admission.blocks_wanted + growth > blocks_.num_available()) {
     refused_arrival_ = sequence->arrival;
     refused_wanted_ = admission.blocks_wanted + growth;
@@ -180,6 +181,23 @@ Scheduler::Admission Scheduler::look_up(const Sequence& sequence) {
                                      [&](int32_t block) { return blocks_.ref_count(block) == 0; });
   admission.blocks_wanted = blocks_.blocks_for(length) - num_hits + unowned;
   return admission;
+}
+
+// Whether another sequence of this plan computes most of what this one would, like the other
+// completions of one prompt: then it is cheaper to start a step later, on shared blocks. Who is
+// waited for has tokens in this plan and so gets on.
+bool Scheduler::prefix_is_coming(const Sequence& sequence) const {
+  const auto length = static_cast<int64_t>(sequence.tokens.size());
+  const int64_t cached = static_cast<int64_t>(hits_.size()) * options_.block_size;
+  return std::any_of(chunks_.begin(), chunks_.end(), [&](const StepItem& chunk) {
+    const Sequence& other = *chunk.sequence;
+    if (other.request.cache_salt != sequence.request.cache_salt) return false;
+    const auto [end, ignored] = std::mismatch(sequence.tokens.begin(), sequence.tokens.end(),
+                                              other.tokens.begin(), other.tokens.end());
+    const int64_t common = end - sequence.tokens.begin();
+    const int64_t gain = common / options_.block_size * options_.block_size - cached;
+    return gain > 0 && 2 * gain >= length - cached;
+  });
 }
 
 // Gives a waiting sequence its cached prefix. When that covers all its tokens, kv_len stops one

@@ -99,6 +99,39 @@ Tokens count_up(int32_t from, int32_t count) {
   return result;
 }
 
+// -- one prompt, several completions -------------------------------------------------------------
+
+TEST_F(SchedulerTest, CompletionsOfOnePromptShareItsPrefill) {
+  for (int i = 0; i < 3; ++i) add(count_up(100, 14));
+  // The others wait for the first one's blocks, and then compute what no full block holds.
+  EXPECT_THAT(items(plan()), ElementsAre("1:0+14!"));
+  EXPECT_THAT(items(plan()), ElementsAre("1:14+1?!", "2:12+2!", "3:12+2!"));
+}
+
+TEST_F(SchedulerTest, APromptIsWaitedForThroughAllItsChunks) {
+  const auto a = add(count_up(100, 28), {.max_tokens = 2});
+  add(count_up(100, 28), {.max_tokens = 2});
+  EXPECT_THAT(items(plan()), ElementsAre("1:0+16"));
+  EXPECT_THAT(items(plan()), ElementsAre("1:16+12!"));
+  // All of it is in full blocks: only the last token is fed again.
+  EXPECT_THAT(items(plan()), ElementsAre("1:28+1?!", "2:27+1!"));
+}
+
+TEST_F(SchedulerTest, OnlyAPrefixThatIsWorthItIsWaitedFor) {
+  add(count_up(100, 6));
+  auto other = count_up(100, 4);  // one block of three in common
+  for (const int32_t token : count_up(300, 5)) other.push_back(token);
+  add(other);
+  EXPECT_THAT(items(plan()), ElementsAre("1:0+6!", "2:0+9!"));
+}
+
+TEST_F(SchedulerTest, NobodyWaitsForAPrefixThatIsNotShared) {
+  add(count_up(100, 5), {}, "salt");
+  add(count_up(100, 5));
+  add(count_up(100, 5), {.prompt_logprobs = 0});  // projects every position itself
+  EXPECT_THAT(items(plan()), ElementsAre("1:0+5!", "2:0+5!", "3:0+5!"));
+}
+
 // -- one kind of batch ---------------------------------------------------------------------------
 
 TEST_F(SchedulerTest, DecodeRowsComeFirstAndPrefillsTakeWhatIsLeft) {
@@ -249,14 +282,14 @@ TEST_F(SchedulerTest, WhollyCachedPromptRecomputesItsLastTokenWithoutWriting) {
 
 TEST_F(SchedulerTest, WhatAPlanComputesIsVisibleFromTheNextOn) {
   const auto a = add({1, 1, 1, 1, 2});
-  const auto b = add({1, 1, 1, 1, 3});
-  EXPECT_THAT(items(plan()), ElementsAre("1:0+5!", "2:0+5!"));
+  const auto b = add({1, 1, 1, 1, 3, 3, 3, 3, 3});  // too little in common to wait for
+  EXPECT_THAT(items(plan()), ElementsAre("1:0+5!", "2:0+9!"));
   //  root -- [1 1 1 1]:a0          b0 holds the same but stays out
   EXPECT_TRUE(scheduler().blocks().is_registered(a->blocks[0]));
   EXPECT_FALSE(scheduler().blocks().is_registered(b->blocks[0]));
   // Not committed yet, yet c may read it: its step runs after theirs.
   const auto c = add({1, 1, 1, 1, 4});
-  EXPECT_THAT(items(plan()), ElementsAre("1:5+1?!", "2:5+1?!", "3:4+1!"));
+  EXPECT_THAT(items(plan()), ElementsAre("1:5+1?!", "2:9+1?!", "3:4+1!"));
 }
 
 TEST_F(SchedulerTest, BlockWithAPendingTokenIsNotOffered) {
