@@ -8,7 +8,6 @@ import pathlib
 import shutil
 import subprocess
 import sys
-import tarfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -71,8 +70,7 @@ class Installation:
             *("--no-binary", "llama-cpp-python", "-d", folder),
             f"llama-cpp-python=={LLAMA_CPP_PYTHON}",
         )
-        with tarfile.open(folder / f"llama_cpp_python-{LLAMA_CPP_PYTHON}.tar.gz") as archive:
-            archive.extractall(folder, filter="data")
+        self.run("tar", "xf", folder / f"llama_cpp_python-{LLAMA_CPP_PYTHON}.tar.gz", "-C", folder)
         source = folder / f"llama_cpp_python-{LLAMA_CPP_PYTHON}/vendor/llama.cpp"
         keep_tile_config(source / "ggml/src/ggml-cpu/amx/mmq.cpp")
         cmake, build = self.python.with_name("cmake"), folder / "build"
