@@ -1,10 +1,8 @@
 #include "models/blocks/attention.h"
 
-#include "ops/gather_rows/gather_rows.h"
-#include "ops/kv_write/kv_write.h"
 #include "ops/linear/linear.h"
 #include "ops/paged_attention/paged_attention.h"
-#include "ops/rms_norm/rms_norm.h"
+#include "ops/qk_norm_rope_kv_write/qk_norm_rope_kv_write.h"
 
 namespace quire::models {
 
@@ -23,25 +21,17 @@ AttentionBlock::AttentionBlock(const AttentionSpec& spec, int64_t hidden, float 
 mx::array AttentionBlock::forward(const ops::Context& context, const mx::array& x,
                                   const ops::BatchLayoutPtr& layout, ops::PagedKv& cache) const {
   const int tokens = x.shape(0);
-  const int64_t q_width = spec_.heads * spec_.head_dim, kv_width = spec_.kv_heads * spec_.head_dim;
-  const auto heads_of = [&](const mx::array& qkv, int64_t begin, int64_t heads) {
-    return mx::reshape(ops::slice_columns(context, qkv, begin, heads * spec_.head_dim),
-                       {tokens, static_cast<int>(heads), static_cast<int>(spec_.head_dim)});
-  };
+  const int64_t q_width = spec_.heads * spec_.head_dim;
   const mx::array qkv = ops::linear(context, x, qkv_);
-  mx::array q = heads_of(qkv, 0, spec_.heads);
-  mx::array k = heads_of(qkv, q_width, spec_.kv_heads);
-  const mx::array v = heads_of(qkv, q_width + kv_width, spec_.kv_heads);
-  if (q_norm_) q = ops::rms_norm(context, q, *q_norm_, norm_eps_);
-  if (k_norm_) k = ops::rms_norm(context, k, *k_norm_, norm_eps_);
-  q = ops::rope(context, q, layout, rope_);
-  k = ops::rope(context, k, layout, rope_);
-  cache = ops::kv_write(context, k, v, cache, layout);
+  const ops::HeadNorms norms{.q = q_norm_, .k = k_norm_, .eps = norm_eps_};
+  const ops::RotatedQueries rotated =
+      ops::qk_norm_rope_kv_write(context, qkv, norms, layout, rope_, cache);
+  cache = rotated.kv;
   const ops::AttentionParams params{.scale = spec_.scale,
                                     .window_left = spec_.window_left,
                                     .softcap = spec_.softcap,
                                     .sinks = std::nullopt};
-  const mx::array attended = ops::paged_attention(context, q, cache, layout, params);
+  const mx::array attended = ops::paged_attention(context, rotated.q, cache, layout, params);
   return ops::linear(context, mx::reshape(attended, {tokens, static_cast<int>(q_width)}), out_);
 }
 

@@ -8,6 +8,10 @@ namespace {
 // Rows of an item: enough that packing a key costs little against using it, few enough that their
 // scores and accumulators (1.5 KB a row at D = 128) stay in L2.
 constexpr int64_t kMaxRows = 256;
+// The same with AMX, where packing costs more and the buffers of 1,024 rows of D = 128 are 1 MB.
+constexpr int64_t kMaxAmxRows = 1024;
+constexpr int64_t kMaxAmxBytes = int64_t{1} << 20;
+constexpr int64_t kMinAmxRows = 128;
 // Below this many rows of a kv head an item is bound by reading its keys and values.
 constexpr int64_t kFewRows = 16;
 // Items for each thread, so that uneven ones even out.
@@ -25,7 +29,10 @@ struct Cut {
 class Planner {
  public:
   Planner(const AttentionKernelParams& params, const BatchLayout& layout)
-      : params_(params), layout_(layout), group_(params.heads / params.kv_heads) {}
+      : params_(params), layout_(layout), group_(params.heads / params.kv_heads) {
+    const int64_t row_bytes = 2 * params.key_dim + 4 * params.value_dim;
+    amx_rows_ = std::clamp(kMaxAmxBytes / row_bytes / 32 * 32, kMinAmxRows, kMaxAmxRows);
+  }
 
   AttentionPlan plan(int num_threads) {
     int64_t items = 0;
@@ -42,11 +49,17 @@ class Planner {
  private:
   int64_t tokens(int64_t s) const { return layout_.cu_seqlens[s + 1] - layout_.cu_seqlens[s]; }
 
+  bool amx(int64_t s) const { return params_.amx && tokens(s) * group_ > kFewRows; }
+
   int64_t count(int64_t s, const Cut& cut) const {
     return ceil_div(tokens(s), cut.tokens) * ceil_div(params_.kv_heads, cut.kv_heads);
   }
 
   Cut largest(int64_t s) const {
+    if (amx(s))
+      return {.tokens = std::clamp<int64_t>(amx_rows_ / group_, 1, tokens(s)),
+              .kv_heads = 1,
+              .parts = 1};
     const int64_t n = std::clamp<int64_t>(kMaxRows / group_, 1, std::max<int64_t>(1, tokens(s)));
     return {.tokens = n,
             .kv_heads = std::clamp<int64_t>(kMaxRows / (n * group_), 1, params_.kv_heads),
@@ -65,7 +78,8 @@ class Planner {
     }
     for (; pieces > 1 && cut.kv_heads > 1; pieces = ceil_div(pieces, 2))
       cut.kv_heads = ceil_div(cut.kv_heads, 2);
-    for (; pieces > 1 && cut.tokens * group_ > kFewRows; pieces = ceil_div(pieces, 2))
+    const int64_t few = amx(s) ? kMinAmxRows : kFewRows;
+    for (; pieces > 1 && cut.tokens * group_ > few; pieces = ceil_div(pieces, 2))
       cut.tokens = ceil_div(cut.tokens, 2);
     return cut;
   }
@@ -78,7 +92,8 @@ class Planner {
                          .tokens = n,
                          .position = n > 0 ? layout_.positions[token] : 0,
                          .context = layout_.seq_lens[s],
-                         .kv_heads = params_.kv_heads};
+                         .kv_heads = params_.kv_heads,
+                         .amx = amx(s)};
     const int64_t begin =
         params_.window_left < 0 ? 0 : std::max<int64_t>(0, result.position - params_.window_left);
     const int64_t end = std::min(result.position + n, result.context);
@@ -104,7 +119,8 @@ class Planner {
 
   void add_parts(AttentionItem whole, int64_t parts) {
     const int64_t rows = whole.rows(params_);
-    plan_.max_rows = std::max(plan_.max_rows, rows);
+    int64_t& most = whole.amx ? plan_.max_amx_rows : plan_.max_rows;
+    most = std::max(most, whole.amx ? rows / whole.kv_heads : rows);
     if (parts <= 1) return plan_.items.push_back(whole);
     whole.partials = plan_.partials;
     plan_.partials += whole.chunks * chunk_result_size(params_, rows);
@@ -122,6 +138,7 @@ class Planner {
   const AttentionKernelParams& params_;
   const BatchLayout& layout_;
   const int64_t group_;
+  int64_t amx_rows_;
   AttentionPlan plan_;
 };
 

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "ops/paged_attention/attention_plan.h"
+#include "ops/paged_attention/paged_attention_amx.h"
 
 namespace quire::ops {
 namespace {
@@ -63,6 +64,17 @@ AttentionScratch own_scratch(const AttentionKernelParams& params, int64_t rows, 
           .partials = partials};
 }
 
+#if defined(__x86_64__)
+void attend_amx(const AttentionKernelParams& params, const AttentionItem& item, int64_t rows) {
+  const int64_t bytes = attention_amx_scratch(params, rows);
+  paged_attention_amx(params, item, own_buffer().reserve(bytes / 4));
+}
+#else
+void attend_amx(const AttentionKernelParams&, const AttentionItem&, int64_t) {
+  QUIRE_CHECK(false) << "AMX without an x86 CPU";
+}
+#endif
+
 }  // namespace
 
 void run_attention(ThreadPool& pool, const AttentionKernelParams& params,
@@ -70,6 +82,7 @@ void run_attention(ThreadPool& pool, const AttentionKernelParams& params,
   const AttentionPlan plan = plan_attention(params, layout, pool.num_threads());
   float* partials = plan.partials > 0 ? partials_buffer().reserve(plan.partials) : nullptr;
   pool.parallel_for(static_cast<int64_t>(plan.items.size()), [&](int64_t i) {
+    if (plan.items[i].amx) return attend_amx(params, plan.items[i], plan.max_amx_rows);
     paged_attention_cpu(params, plan.items[i], own_scratch(params, plan.max_rows, partials));
   });
   for (const AttentionItem& item : plan.merges) {

@@ -146,4 +146,9 @@ inline mx::array attend(const Context& context, const Step& step, const Attentio
   return out;
 }
 
+// The kernel that serves queries and pools of this dtype under the instruction set in force.
+inline const char* attention_kernel(mx::Dtype dtype) {
+  return dtype == mx::bfloat16 && use_amx() ? "cpu_amx" : cpu_kernel_name();
+}
+
 }  // namespace quire::ops::testing

@@ -54,9 +54,11 @@ void check_positions(const BatchLayout& layout) {
 
 AttentionKernelParams kernel_params(const mx::array& q, const PagedKv& kv,
                                     const BatchLayout& layout, const AttentionParams& params) {
+  const bool bfloat16 = q.dtype() == mx::bfloat16 && kv.k.dtype() == mx::bfloat16;
   const double scale = params.scale, softcap = params.softcap;
   return {.q_type = check_float(kOp, "q", q.dtype()),
           .kv_type = check_float(kOp, "kv.k", kv.k.dtype()),
+          .amx = bfloat16 && use_amx(),
           .heads = q.shape(1),
           .kv_heads = kv.k.shape(2),
           .key_dim = kv.k.shape(3),
@@ -88,6 +90,7 @@ mx::array paged_attention(const Context& context, const mx::array& q, const Page
     return paged_attention_reference(q, kv, *layout, params);
   }
   AttentionKernelParams kernel = kernel_params(q, kv, *layout, params);
+  const char* name = kernel.amx ? "cpu_amx" : cpu_kernel_name();
   auto run = [kernel, layout, pool = context.pool](const auto& in, auto& out) mutable {
     kernel.q = in[0].template data<void>();
     kernel.k = in[1].template data<void>();
@@ -98,10 +101,9 @@ mx::array paged_attention(const Context& context, const mx::array& q, const Page
   };
   std::vector<mx::array> inputs = {q, kv.k, kv.v};
   if (params.sinks) inputs.push_back(*params.sinks);
-  return launch_kernel(
-      context,
-      {.op = kOp, .kernel = cpu_kernel_name(), .run = run, .cost = cost_of(q, kv, *layout)},
-      {q.shape(0), q.shape(1), kv.v.shape(3)}, q.dtype(), std::move(inputs));
+  return launch_kernel(context,
+                       {.op = kOp, .kernel = name, .run = run, .cost = cost_of(q, kv, *layout)},
+                       {q.shape(0), q.shape(1), kv.v.shape(3)}, q.dtype(), std::move(inputs));
 }
 
 }  // namespace quire::ops

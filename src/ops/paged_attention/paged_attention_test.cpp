@@ -28,7 +28,7 @@ void expect_matches(const Sequences& sequences, const std::vector<Segment>& segm
   Context context = make_context(2);
   const Step step = sequences.step(segments, paging);
   const mx::array out = attend(context, step, params);
-  EXPECT_TRUE(kernel_ran(context, "paged_attention", 1));
+  EXPECT_TRUE(kernel_ran(context, "paged_attention", 1, attention_kernel(sequences.dtype())));
   context.use_reference = true;
   EXPECT_TRUE(near(out, attend(context, step, params), bound(sequences.dtype())));
   EXPECT_EQ(context.kernels->count("paged_attention", "reference"), 1);

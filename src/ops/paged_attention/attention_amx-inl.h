@@ -1,0 +1,172 @@
+#pragma once
+// What the AMX kernels share: the vector arithmetic between the tiles. Bit for bit that of
+// attention_tiles-inl.h, which has the reasons. Included by *_amx_cpu.cpp only; everything is in an
+// anonymous namespace, because these files are built for one instruction set.
+#if defined(__GNUC__) && !defined(__clang__)
+// gcc 12 takes _mm512_undefined_epi32() in its own intrinsics for a mistake.
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
+#include <immintrin.h>
+
+#include "ops/paged_attention/paged_attention_amx.h"
+
+namespace quire::ops {
+namespace {
+
+constexpr int64_t kChunk = kAttentionChunk;
+constexpr int64_t kBlock = kAttentionBlock;
+constexpr float kLog2E = 1.44269504088896340736f;
+constexpr float kNegativeInfinity = -__builtin_inff();
+
+// All eight tiles are 16 rows of 64 bytes.
+struct alignas(64) TileConfig {
+  uint8_t palette = 1, start_row = 0, reserved[14] = {};
+  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+
+inline void load_tile_config(TileConfig& config) {
+  // Without this gcc 12 drops the stores at -O3: it does not know that the instruction reads them.
+  asm volatile("" : "+m"(config));
+  _tile_loadconfig(&config);
+}
+
+inline __m512i load_bits(const void* p) { return _mm512_loadu_si512(p); }
+inline __m512 even_halves(__m512i pairs) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16));
+}
+inline __m512 odd_halves(__m512i pairs) {
+  return _mm512_castsi512_ps(
+      _mm512_and_si512(pairs, _mm512_set1_epi32(static_cast<int>(0xFFFF0000u))));
+}
+
+// 2^x for x <= 0, in the lanes of `mask` (0 elsewhere): exp2_nonpositive of attention_tiles-inl.h.
+// Its product with 2^n never leaves the normal range, so that n can be added to the exponent.
+inline __m512 exp2_nonpositive(__m512 x, __mmask16 mask = 0xFFFF) {
+  const __m512 shifted = _mm512_add_ps(x, _mm512_set1_ps(12582912.0f));
+  const __m512 f = _mm512_reduce_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  __m512 y = _mm512_set1_ps(0x1.41fbbcp-13f);
+  y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(0x1.5f3e54p-10f));
+  y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(0x1.3b2d4cp-7f));
+  y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(0x1.c6aee8p-5f));
+  y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(0x1.ebfbdcp-3f));
+  y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(0x1.62e43p-1f));
+  y = _mm512_fmadd_ps(y, f, _mm512_set1_ps(1.0f));
+  const __mmask16 kept = _mm512_mask_cmp_ps_mask(mask, x, _mm512_set1_ps(-125.0f), _CMP_NLT_UQ);
+  const __m512i n = _mm512_slli_epi32(_mm512_castps_si512(shifted), 23);
+  return _mm512_castsi512_ps(_mm512_maskz_add_epi32(kept, _mm512_castps_si512(y), n));
+}
+
+// tanh_floats of attention_tiles-inl.h.
+inline __m512 tanh_floats(__m512 x) {
+  const __m512 one = _mm512_set1_ps(1.0f);
+  const __m512 size = _mm512_abs_ps(x), z = _mm512_mul_ps(x, x);
+  __m512 y = _mm512_set1_ps(-5.70498872745e-3f);
+  y = _mm512_fmadd_ps(y, z, _mm512_set1_ps(2.06390887954e-2f));
+  y = _mm512_fmadd_ps(y, z, _mm512_set1_ps(-5.37397155531e-2f));
+  y = _mm512_fmadd_ps(y, z, _mm512_set1_ps(1.33314422036e-1f));
+  y = _mm512_fmadd_ps(y, z, _mm512_set1_ps(-3.33332819422e-1f));
+  y = _mm512_fmadd_ps(_mm512_mul_ps(y, z), x, x);
+  const __m512 t = exp2_nonpositive(_mm512_mul_ps(size, _mm512_set1_ps(-2.0f * kLog2E)));
+  const __m512 far = _mm512_div_ps(_mm512_sub_ps(one, t), _mm512_add_ps(one, t));
+  const __m512i sign = _mm512_set1_epi32(static_cast<int>(0x80000000u));
+  const __m512 signed_far = _mm512_castsi512_ps(_mm512_ternarylogic_epi32(
+      sign, _mm512_castps_si512(x), _mm512_castps_si512(far), 0xCA));  // sign ? x : far
+  const __mmask16 near = _mm512_cmp_ps_mask(size, _mm512_set1_ps(0.625f), _CMP_LT_OQ);
+  return _mm512_mask_blend_ps(near, signed_far, y);
+}
+
+// Lanes of a vector at t that lie in [begin, end).
+inline __mmask16 lanes_in(int64_t t, int64_t begin, int64_t end) {
+  const int64_t from = begin > t ? begin - t : 0, to = end < t + 16 ? end - t : 16;
+  if (from >= 16 || to <= from) return 0;
+  return static_cast<__mmask16>((0xFFFFu >> (16 - to)) & (0xFFFFu << from));
+}
+
+inline void cap_scores(const AttentionKernelParams& p, float* scores, int64_t begin, int64_t end) {
+  const __m512 scale = _mm512_set1_ps(p.softcap_scale), cap = _mm512_set1_ps(p.softcap);
+  for (int64_t t = begin / 16 * 16; t < end; t += 16) {
+    const __m512 x = _mm512_mul_ps(_mm512_load_ps(scores + t), scale);
+    _mm512_store_ps(scores + t, _mm512_mul_ps(tanh_floats(x), cap));
+  }
+}
+
+inline float max_visible(const float* scores, int64_t begin, int64_t end) {
+  const __m512 lowest = _mm512_set1_ps(kNegativeInfinity);
+  __m512 a = lowest, b = lowest;
+  int64_t t = begin / 16 * 16;
+  if (t < begin) {
+    a = _mm512_mask_loadu_ps(lowest, lanes_in(t, begin, end), scores + t);
+    t += 16;
+  }
+  for (; t + 32 <= end; t += 32) {
+    a = _mm512_max_ps(a, _mm512_load_ps(scores + t));
+    b = _mm512_max_ps(b, _mm512_load_ps(scores + t + 16));
+  }
+  for (; t < end; t += 16)
+    b = _mm512_max_ps(b, _mm512_mask_loadu_ps(lowest, lanes_in(t, begin, end), scores + t));
+  return _mm512_reduce_max_ps(_mm512_max_ps(a, b));
+}
+
+// The sum of 16 lanes, folded in halves.
+inline float fold(__m512 v) {
+  const __m256 x = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+  __m128 y = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+  y = _mm_add_ps(y, _mm_movehl_ps(y, y));
+  return _mm_cvtss_f32(_mm_add_ss(y, _mm_movehdup_ps(y)));
+}
+
+// Scores of a row become p = 2^((s - peak) * exponent_scale), as bfloat16, 32 columns at a time:
+// those in [begin, end), 0 in the others. `sum` is of the unrounded, in lanes.
+struct SoftmaxRow {
+  const float* scores;
+  uint16_t* powers;
+  int64_t begin, end;
+  __m512 peak, scale, sum;
+
+  __attribute__((always_inline)) __m512 power(int64_t t, __mmask16 mask) const {
+    return exp2_nonpositive(_mm512_mul_ps(_mm512_sub_ps(_mm512_load_ps(scores + t), peak), scale),
+                            mask);
+  }
+  __attribute__((always_inline)) void columns(int64_t t) {
+    __m512 a, b;
+    if (begin <= t && t + 32 <= end) {
+      a = power(t, 0xFFFF);
+      b = power(t + 16, 0xFFFF);
+    } else {
+      a = power(t, lanes_in(t, begin, end));
+      b = power(t + 16, lanes_in(t + 16, begin, end));
+    }
+    sum = _mm512_add_ps(_mm512_add_ps(sum, a), b);
+    _mm512_store_si512(powers + t, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(b, a)));
+  }
+};
+
+// A square of 32-bit words: rows in, columns out.
+inline void transpose(__m512i (&r)[16]) {
+  __m512i t[16];
+  for (int i = 0; i < 8; ++i) {
+    t[2 * i] = _mm512_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
+    t[2 * i + 1] = _mm512_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
+  }
+  for (int i = 0; i < 4; ++i) {
+    r[4 * i] = _mm512_unpacklo_epi64(t[4 * i], t[4 * i + 2]);
+    r[4 * i + 1] = _mm512_unpackhi_epi64(t[4 * i], t[4 * i + 2]);
+    r[4 * i + 2] = _mm512_unpacklo_epi64(t[4 * i + 1], t[4 * i + 3]);
+    r[4 * i + 3] = _mm512_unpackhi_epi64(t[4 * i + 1], t[4 * i + 3]);
+  }
+  for (int i = 0; i < 4; ++i) {
+    t[i] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0x88);
+    t[i + 4] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0xDD);
+    t[i + 8] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0x88);
+    t[i + 12] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0xDD);
+  }
+  for (int i = 0; i < 8; ++i) {
+    r[i] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88);
+    r[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xDD);
+  }
+}
+
+}  // namespace
+}  // namespace quire::ops

@@ -1,0 +1,577 @@
+#include "ops/paged_attention/paged_attention_amx.h"
+
+#if defined(__AMX_BF16__)
+#include "ops/paged_attention/attention_amx-inl.h"
+
+// Attention with many query rows for each key: rows, keys and values are packed into tiles once per
+// chunk and used for all rows of the item. Rows go in tiles of 32 (the heads of a group are
+// neighbours); while the softmax of one tile runs, the matrix unit computes the scores of the next
+// and the sums over values of the one before.
+namespace quire::ops {
+namespace {
+
+// Rows of a tile, in parts of 32: what the eight registers can multiply at once. The parts share
+// the loads of keys and values from L2, which are what limits the products.
+constexpr int64_t kPartRows = 32, kParts = 2, kTileRows = kParts * kPartRows;
+constexpr int64_t kTileHalves = 512;  // elements of one packed 1 KB tile
+// Rows of scores and sums are apart by an odd number of cache lines, so that a tile's rows do not
+// share cache sets. A row's powers take the place of its scores, from its start on.
+constexpr int64_t kScoreStride = kChunk + 16, kPowerStride = 2 * kScoreStride, kSumPadding = 16;
+constexpr int64_t kBlocks = kChunk / kBlock;
+// Of the softmax, beside one step of the matrix unit.
+constexpr int64_t kSlotColumns = 4 * kBlock;
+
+constexpr int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
+// The buffers of an item, for one kv head at a time.
+struct Buffers {
+  uint16_t* queries;  // [tiles][4][D / 32][16 rows][32]
+  uint16_t* keys;     // [16][D / 32][16 pairs][16 tokens][2]
+  uint16_t* values;   // [Dv / 16][8][16 pairs][16 columns][2], columns as unpacking leaves them
+  float* total;       // [tiles][64][Dv]
+  float *m, *l;       // [tiles][64] of `total`
+  float* scores[3];   // [64][kScoreStride]
+  float* sums;        // [64][Dv + kSumPadding]
+  int64_t* slots;     // [kChunk]
+
+  // Lays them out from `base` and returns their size.
+  int64_t place(char* base, int64_t dim, int64_t width, int64_t rows) {
+    int64_t used = 0;
+    const auto take = [&](int64_t bytes) __attribute__((always_inline)) {
+      char* at = base + used;
+      used += round_up(bytes, 64) + 64;
+      return at;
+    };
+    queries = reinterpret_cast<uint16_t*>(take(rows * dim * 2));
+    keys = reinterpret_cast<uint16_t*>(take(kChunk * dim * 2));
+    values = reinterpret_cast<uint16_t*>(take(kChunk * width * 2));
+    total = reinterpret_cast<float*>(take(rows * width * 4));
+    m = reinterpret_cast<float*>(take(rows * 4));
+    l = reinterpret_cast<float*>(take(rows * 4));
+    for (float*& tile : scores) tile = reinterpret_cast<float*>(take(kTileRows * kScoreStride * 4));
+    sums = reinterpret_cast<float*>(take(kTileRows * (width + kSumPadding) * 4));
+    slots = reinterpret_cast<int64_t*>(take(kChunk * 8));
+    return used;
+  }
+};
+
+// A tile of rows within a chunk: columns [begin, end) of each row are visible, all of them lie in
+// [first, last), multiples of 32.
+struct alignas(64) Tile {
+  float m[kTileRows], l[kTileRows];  // of the chunk
+  int32_t begin[kTileRows], end[kTileRows];
+  int64_t index, first, last;
+  int64_t part_last[kParts];  // the same for the rows of each part
+  int64_t rows;               // that are rows of the item; the others are padding
+  const uint16_t* queries;
+  float* scores;
+  uint16_t* powers;
+  bool by_hand;  // some invisible value is infinite or NaN: no tile may touch it
+};
+
+// Products of tiles for the matrix unit: 32 rows by 32 columns at a time, each a chain of `depth`
+// steps of four products that share operands; all parts of the rows, then the next columns. Offsets
+// are in elements.
+struct Products {
+  const uint16_t *a = nullptr, *b = nullptr;      // first operands of the first step
+  int64_t a_stride = 0, a_lower = 0, a_step = 0;  // between rows, to the lower 16 rows, steps
+  int64_t a_part = 0;                             // 32 rows
+  int64_t b_right = 0, b_step = 0, b_next = 0;    // to the right 16 columns, steps, 32 columns
+  float* out = nullptr;
+  int64_t out_stride = 0;
+  int64_t depth[kParts] = {}, groups[kParts] = {};  // of 32 columns, which a part has
+  int64_t steps = 0;                                // left
+  int64_t part = 0, group = 0, at = 0;              // of the chain, its next step
+
+  // To be called when all of the above is set.
+  void begin() {
+    for (int64_t i = 0; i < kParts; ++i) {
+      if (depth[i] == 0) groups[i] = 0;
+      steps += depth[i] * groups[i];
+    }
+    if (groups[0] == 0) next_chain();
+  }
+  void next_chain() {
+    do {
+      if (++part < kParts) continue;
+      part = 0;
+      ++group;
+      b += b_next;
+      out += 32;
+    } while (steps > 0 && group >= groups[part]);
+  }
+
+  // One step; calls work(0) to work(3) between the products, so that the vector units have
+  // instructions at hand while the matrix unit is busy.
+  template <class Work>
+  __attribute__((always_inline)) void step(const Work& work) {
+    if (at == 0) {
+      _tile_zero(0);
+      _tile_zero(1);
+      _tile_zero(2);
+      _tile_zero(3);
+    }
+    const uint16_t *x = a + part * a_part + at * a_step, *y = b + at * b_step;
+    _tile_loadd(4, x, a_stride * 2);
+    _tile_loadd(6, y, 64);
+    _tile_dpbf16ps(0, 4, 6);
+    work(0);
+    _tile_loadd(7, y + b_right, 64);
+    _tile_dpbf16ps(1, 4, 7);
+    work(1);
+    _tile_loadd(5, x + a_lower, a_stride * 2);
+    _tile_dpbf16ps(2, 5, 6);
+    work(2);
+    _tile_dpbf16ps(3, 5, 7);
+    work(3);
+    --steps;
+    if (++at < depth[part]) return;
+    float* to = out + part * kPartRows * out_stride;
+    _tile_stored(0, to, out_stride * 4);
+    _tile_stored(1, to + 16, out_stride * 4);
+    _tile_stored(2, to + 16 * out_stride, out_stride * 4);
+    _tile_stored(3, to + 16 * out_stride + 16, out_stride * 4);
+    at = 0;
+    next_chain();
+  }
+  void run() {
+    while (steps > 0) step([](int) {});
+  }
+};
+
+// Spreads the products of two tiles over the vector work of a third.
+struct Feed {
+  Products values, scores;  // in this order
+  int64_t slots = 0;        // in which the steps are to be done
+  int64_t steps = 0, credit = 0;
+
+  template <class Work>
+  __attribute__((always_inline)) void slot(const Work& work) {
+    credit += steps;
+    if (credit < slots) {
+      work(0);
+      work(1);
+      work(2);
+      work(3);
+      return;
+    }
+    credit -= slots;
+    (values.steps > 0 ? values : scores).step(work);
+    for (; credit >= slots; credit -= slots) (values.steps > 0 ? values : scores).step([](int) {});
+  }
+};
+
+class Prefill {
+ public:
+  Prefill(const AttentionKernelParams& params, const AttentionItem& it, void* scratch)
+      : p(params), item(it) {
+    group = p.heads / p.kv_heads;
+    rows = item.tokens * group;
+    tiles = (rows + kTileRows - 1) / kTileRows;
+    dim = round_up(p.key_dim, 32);
+    width = round_up(p.value_dim, 32);
+    buffers.place(static_cast<char*>(scratch), dim, width, tiles * kTileRows);
+  }
+
+  void run() {
+    TileConfig config;
+    load_tile_config(config);
+    for (head = 0; head < item.kv_heads; ++head) {
+      pack_queries();
+      for (int64_t c = 0; c < item.chunks; ++c) {
+        pack_chunk(item.chunk + c);
+        attend_chunk(c);
+      }
+      finish();
+    }
+    _tile_release();
+  }
+
+ private:
+  static int64_t clamp(int64_t x, int64_t lo, int64_t hi) { return x < lo ? lo : x > hi ? hi : x; }
+
+  // The keys that token i of the item sees.
+  int64_t key_begin(int64_t i) const {
+    const int64_t at = item.position + i - p.window_left;
+    return p.window_left < 0 || at < 0 ? 0 : at;
+  }
+  int64_t key_end(int64_t i) const {
+    const int64_t end = item.position + i + 1;
+    return end < item.context ? end : item.context;
+  }
+  int64_t query_head(int64_t g) const { return (item.kv_head + head) * group + g; }
+
+  // ---- packing ----
+
+  // The first 32 or fewer elements of a row, 0 beyond them.
+  static __m512i load_row(const uint16_t* row, int64_t n) {
+    if (n >= 32) return load_bits(row);
+    return _mm512_maskz_loadu_epi16(static_cast<__mmask32>((1u << n) - 1), row);
+  }
+
+  void pack_queries() {
+    const auto* q = static_cast<const uint16_t*>(p.q);
+    for (int64_t r = 0; r < tiles * kTileRows; ++r) {
+      const int64_t token = item.token + r / group, at = token * p.heads + query_head(r % group);
+      uint16_t* to = buffers.queries + r / 16 * 16 * dim + r % 16 * 32;
+      for (int64_t d = 0; d < dim; d += 32)
+        _mm512_store_si512(
+            to + d / 32 * kTileHalves,
+            r < rows ? load_row(q + at * p.key_dim + d, p.key_dim - d) : _mm512_setzero_si512());
+    }
+  }
+
+  // Packs the columns of the chunk that some row sees; those around them up to a multiple of 32 get
+  // the keys of a neighbour (their scores are not used) and values of 0.
+  void pack_chunk(int64_t chunk) {
+    start = chunk * kChunk;
+    const int64_t lo = key_begin(0), hi = key_end(item.tokens - 1);
+    const int64_t begin = clamp(lo - start, 0, kChunk), end = clamp(hi - start, 0, kChunk);
+    int64_t* slots = buffers.slots;
+    for (int64_t t = begin; t < end;) {
+      const int64_t block = (start + t) / p.block_size, offset = (start + t) % p.block_size;
+      const int64_t stop = t + p.block_size - offset < end ? t + p.block_size - offset : end;
+      const int64_t slot = item.block_table[block] * p.block_size + offset - t;
+      for (; t < stop; ++t) slots[t] = slot + t;
+    }
+    for (int64_t t = begin / kBlock * kBlock; t < begin; ++t) slots[t] = slots[begin];
+    for (int64_t t = end; t % kBlock != 0; ++t) slots[t] = slots[end - 1];
+    // Rows of one head are short runs far apart, which the hardware does not foresee: they are
+    // asked for a block ahead.
+    const int64_t first = begin / kBlock * kBlock;
+    ask_for(p.k, p.key_dim, first, first + kBlock);
+    for (int64_t t = first; t < end; t += 16) {
+      if (t + kBlock < end)
+        ask_for(p.k, p.key_dim, t + kBlock, t + kBlock + 16);
+      else
+        ask_for(p.v, p.value_dim, first + t % kBlock, first + t % kBlock + 16);
+      pack_keys(t);
+    }
+    for (int64_t t = first; t < end; t += kBlock) {
+      if (t + kBlock < end) ask_for(p.v, p.value_dim, t + kBlock, t + 2 * kBlock);
+      pack_values(t, begin, end);
+    }
+  }
+
+  void ask_for(const void* pool, int64_t length, int64_t begin, int64_t end) const {
+    const char* base = static_cast<const char*>(pool) + (item.kv_head + head) * length * 2;
+    for (int64_t t = begin; t < end; ++t)
+      for (int64_t at = 0; at < length * 2; at += 64)
+        __builtin_prefetch(base + buffers.slots[t] * p.kv_heads * length * 2 + at, 0, 2);
+  }
+
+  void pack_keys(int64_t t) {
+    const auto* k = static_cast<const uint16_t*>(p.k) + (item.kv_head + head) * p.key_dim;
+    const int64_t stride = p.kv_heads * p.key_dim;
+    uint16_t* to = buffers.keys + t * dim;
+    for (int64_t d = 0; d < dim; d += 32, to += kTileHalves) {
+      __m512i square[16];
+      for (int i = 0; i < 16; ++i)
+        square[i] = load_row(k + buffers.slots[t + i] * stride + d, p.key_dim - d);
+      transpose(square);
+      for (int i = 0; i < 16; ++i) _mm512_store_si512(to + i * 32, square[i]);
+    }
+  }
+
+  void pack_values(int64_t block, int64_t begin, int64_t end) {
+    const auto* v = static_cast<const uint16_t*>(p.v) + (item.kv_head + head) * p.value_dim;
+    const int64_t stride = p.kv_heads * p.value_dim;
+    __m512i largest = _mm512_setzero_si512();
+    const __m512i magnitude = _mm512_set1_epi16(0x7FFF);
+    for (int64_t t = block; t < block + kBlock; t += 2) {
+      uint16_t* to = buffers.values + block / kBlock * kTileHalves + (t - block) / 2 * 32;
+      const bool even = t >= begin && t < end, odd = t + 1 >= begin && t + 1 < end;
+      for (int64_t d = 0; d < width; d += 32, to += 2 * kBlocks * kTileHalves) {
+        const int64_t n = p.value_dim - d;
+        const __m512i zero = _mm512_setzero_si512();
+        const __m512i a = even ? load_row(v + buffers.slots[t] * stride + d, n) : zero;
+        const __m512i b = odd ? load_row(v + buffers.slots[t + 1] * stride + d, n) : zero;
+        largest = _mm512_max_epu16(largest, _mm512_and_si512(a, magnitude));
+        largest = _mm512_max_epu16(largest, _mm512_and_si512(b, magnitude));
+        _mm512_store_si512(to, _mm512_unpacklo_epi16(a, b));
+        _mm512_store_si512(to + kBlocks * kTileHalves, _mm512_unpackhi_epi16(a, b));
+      }
+    }
+    finite[block / kBlock] = _mm512_cmpge_epu16_mask(largest, _mm512_set1_epi16(0x7F80)) == 0;
+  }
+
+  // ---- a tile ----
+
+  // The part of the chunk that the tile's rows see.
+  void open(Tile& t, int64_t index) {
+    t.index = index;
+    t.rows = rows - index * kTileRows < kTileRows ? rows - index * kTileRows : kTileRows;
+    t.queries = buffers.queries + index * kTileRows * dim;
+    t.scores = buffers.scores[index % 3];
+    t.powers = reinterpret_cast<uint16_t*>(t.scores);
+    int64_t token = index * kTileRows / group, g = index * kTileRows % group;
+    int64_t first = kChunk, last[kParts] = {};
+    for (int64_t r = 0; r < kTileRows; ++r) {
+      int64_t lo = 0, hi = 0;
+      if (token < item.tokens) {
+        lo = clamp(key_begin(token) - start, 0, kChunk);
+        hi = clamp(key_end(token) - start, lo, kChunk);
+      }
+      t.begin[r] = static_cast<int32_t>(lo);
+      t.end[r] = static_cast<int32_t>(hi);
+      if (lo < hi) {
+        first = lo < first ? lo : first;
+        last[r / kPartRows] = hi > last[r / kPartRows] ? hi : last[r / kPartRows];
+      }
+      if (++g == group) g = 0, ++token;
+    }
+    t.first = first / kBlock * kBlock;
+    t.last = t.first;
+    for (int64_t i = 0; i < kParts; ++i) {
+      t.part_last[i] = last[i] > t.first ? round_up(last[i], kBlock) : t.first;
+      t.last = t.part_last[i] > t.last ? t.part_last[i] : t.last;
+    }
+    t.by_hand = false;
+    for (int64_t b = t.first / kBlock; b < t.last / kBlock; ++b) t.by_hand |= !finite[b];
+  }
+
+  // Scores of the tile: 32 tokens at a time, 32 elements of D a step.
+  Products scores_of(const Tile& t) const {
+    const int64_t depth = dim / 32;
+    Products products{.a = t.queries,
+                      .b = buffers.keys + t.first * dim,
+                      .a_stride = 32,
+                      .a_lower = depth * kTileHalves,
+                      .a_step = kTileHalves,
+                      .a_part = kPartRows * dim,
+                      .b_right = depth * kTileHalves,
+                      .b_step = kTileHalves,
+                      .b_next = 2 * depth * kTileHalves,
+                      .out = t.scores + t.first,
+                      .out_stride = kScoreStride};
+    for (int64_t i = 0; i < kParts; ++i) {
+      products.depth[i] = depth;
+      products.groups[i] = (t.part_last[i] - t.first) / kBlock;
+    }
+    products.begin();
+    return products;
+  }
+
+  // Sums over values: 32 columns of V at a time, 32 tokens a step.
+  Products values_of(const Tile& t) const {
+    Products products{.a = t.powers + t.first,
+                      .b = buffers.values + t.first / kBlock * kTileHalves,
+                      .a_stride = kPowerStride,
+                      .a_lower = 16 * kPowerStride,
+                      .a_step = kBlock,
+                      .a_part = kPartRows * kPowerStride,
+                      .b_right = kBlocks * kTileHalves,
+                      .b_step = kTileHalves,
+                      .b_next = 2 * kBlocks * kTileHalves,
+                      .out = buffers.sums,
+                      .out_stride = width + kSumPadding};
+    for (int64_t i = 0; i < kParts; ++i) {
+      products.depth[i] = (t.part_last[i] - t.first) / kBlock;
+      products.groups[i] = width / 32;
+    }
+    products.begin();
+    return products;
+  }
+
+  // The maxima of several rows come first: powers that wait for one would stall those of the next.
+  void find_maxima(Tile& t, int64_t first_row, int64_t n) const {
+    for (int64_t r = first_row; r < first_row + n; ++r) {
+      float* scores = t.scores + r * kScoreStride;
+      if (p.softcap > 0) cap_scores(p, scores, t.begin[r], t.end[r]);
+      t.m[r] = max_visible(scores, t.begin[r], t.end[r]);
+    }
+  }
+
+  void softmax(Tile& t, int64_t r, Feed& feed) const {
+    SoftmaxRow row{.scores = t.scores + r * kScoreStride,
+                   .powers = t.powers + r * kPowerStride,
+                   .begin = t.begin[r],
+                   .end = t.end[r],
+                   .peak = _mm512_set1_ps(t.m[r]),
+                   .scale = _mm512_set1_ps(p.exponent_scale),
+                   .sum = _mm512_setzero_ps()};
+    const int64_t last = t.part_last[r / kPartRows];
+    for (int64_t c = t.first; c < last; c += kSlotColumns)
+      feed.slot([&](int i) __attribute__((always_inline)) {
+        if (c + i * kBlock < last) row.columns(c + i * kBlock);
+      });
+    const bool sees = t.begin[r] < t.end[r];
+    t.l[r] = sees ? fold(row.sum) : 0.0f;
+    t.m[r] = sees ? t.m[r] * p.exponent_scale : kNegativeInfinity;
+  }
+
+  // The sums over values without tiles, of visible tokens only.
+  void add_values_by_hand(const Tile& t) const {
+    for (int64_t r = 0; r < kTileRows; ++r) {
+      for (int64_t d = 0; d < width; d += 16) {
+        __m512 sum = _mm512_setzero_ps();
+        for (int64_t block = t.first; block < t.last; block += kBlock) {
+          const uint16_t* v = buffers.values + (d / 16 * kBlocks + block / kBlock) * kTileHalves;
+          __m512 even = _mm512_setzero_ps(), odd = even;
+          for (int64_t i = 0; i < kBlock; i += 2, v += 32) {
+            const __m512i pair = _mm512_load_si512(v);
+            const uint16_t* w = t.powers + r * kPowerStride + block + i;
+            const auto sees = [&](int64_t token) __attribute__((always_inline)) {
+              return t.begin[r] <= token && token < t.end[r];
+            };
+            const auto power = [&](int64_t j) __attribute__((always_inline)) {
+              return _mm512_castsi512_ps(_mm512_set1_epi32(static_cast<int>(uint32_t{w[j]} << 16)));
+            };
+            if (sees(block + i)) even = _mm512_fmadd_ps(even_halves(pair), power(0), even);
+            if (sees(block + i + 1)) odd = _mm512_fmadd_ps(odd_halves(pair), power(1), odd);
+          }
+          sum = _mm512_add_ps(sum, _mm512_add_ps(even, odd));
+        }
+        _mm512_store_ps(buffers.sums + r * (width + kSumPadding) + d, sum);
+      }
+    }
+  }
+
+  // ---- merging ----
+
+  // How the tile's rows and their totals weigh in the new totals.
+  struct alignas(64) Weights {
+    float keep[kTileRows], add[kTileRows];
+  };
+  void begin_merge(const Tile& t, Weights& w) const {
+    float* m = buffers.m + t.index * kTileRows;
+    float* l = buffers.l + t.index * kTileRows;
+    for (int64_t r = 0; r < kTileRows; r += 16) {
+      const __m512 before = _mm512_load_ps(m + r), now = _mm512_load_ps(t.m + r);
+      const __m512 chunk_l = _mm512_load_ps(t.l + r), total_l = _mm512_load_ps(l + r);
+      const __mmask16 sees = _mm512_cmp_ps_mask(chunk_l, _mm512_setzero_ps(), _CMP_NEQ_UQ);
+      const __mmask16 old = _mm512_cmp_ps_mask(before, now, _CMP_GT_OQ);
+      const __m512 peak = _mm512_mask_blend_ps(old, now, before);
+      const __m512 keeps = exp2_nonpositive(_mm512_sub_ps(before, peak));
+      const __m512 adds = exp2_nonpositive(_mm512_sub_ps(now, peak));
+      const __m512 sum = _mm512_fmadd_ps(chunk_l, adds, _mm512_mul_ps(total_l, keeps));
+      _mm512_store_ps(w.keep + r, keeps);
+      _mm512_store_ps(w.add + r, adds);
+      _mm512_mask_store_ps(m + r, sees, peak);
+      _mm512_mask_store_ps(l + r, sees, sum);
+    }
+  }
+
+  // Adds the sums of a row to its total; the first chunk finds no total yet.
+  void merge_row(const Tile& t, const Weights& w, int64_t r, bool is_first) const {
+    float* to = buffers.total + (t.index * kTileRows + r) * width;
+    const float* from = buffers.sums + r * (width + kSumPadding);
+    const __m512 keeps = _mm512_set1_ps(w.keep[r]), adds = _mm512_set1_ps(w.add[r]);
+    if (is_first) {
+      for (int64_t d = 0; d < width; d += 16) {
+        const __m512 kept = _mm512_mul_ps(_mm512_setzero_ps(), keeps);
+        const __m512 sum = _mm512_fmadd_ps(_mm512_load_ps(from + d), adds, kept);
+        _mm512_store_ps(to + d, t.l[r] != 0 ? sum : _mm512_setzero_ps());
+      }
+    } else if (t.l[r] != 0) {
+      for (int64_t d = 0; d < width; d += 16) {
+        const __m512 kept = _mm512_mul_ps(_mm512_load_ps(to + d), keeps);
+        _mm512_store_ps(to + d, _mm512_fmadd_ps(_mm512_load_ps(from + d), adds, kept));
+      }
+    }
+  }
+
+  void begin_totals() const {
+    for (int64_t r = 0; r < tiles * kTileRows; ++r) {
+      buffers.m[r] = p.sinks ? p.sinks[query_head(r % group)] * kLog2E : kNegativeInfinity;
+      buffers.l[r] = p.sinks ? 1.0f : 0.0f;
+    }
+  }
+
+  void finish() const {
+    auto* out = static_cast<uint16_t*>(p.out);
+    const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
+    for (int64_t r = 0; r < rows; ++r) {
+      const int64_t at = (item.token + r / group) * p.heads + query_head(r % group);
+      const float* total = buffers.total + r * width;
+      // A row that saw nothing has a total of 0.
+      const __m512 l = _mm512_set1_ps(buffers.l[r] == 0 ? 1.0f : buffers.l[r]);
+      for (int64_t d = 0; d < p.value_dim; d += 32) {
+        const __m512 a = _mm512_div_ps(_mm512_load_ps(total + d), l);
+        const __m512 b = _mm512_div_ps(_mm512_load_ps(total + d + 16), l);
+        const __m512i bits =
+            _mm512_permutexvar_epi64(order, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(b, a)));
+        const int64_t n = p.value_dim - d;
+        const auto mask = static_cast<__mmask32>(n >= 32 ? 0xFFFFFFFFu : (1u << n) - 1);
+        _mm512_mask_storeu_epi16(out + at * p.value_dim + d, mask, bits);
+      }
+    }
+  }
+
+  // ---- the pipeline over the tiles of a chunk ----
+
+  void attend_chunk(int64_t c) {
+    if (c == 0) begin_totals();
+    // Tiles that see nothing of the chunk lie before and after those that do.
+    int64_t from = 0, to = tiles;
+    Tile tile[3];
+    const auto opened = [&](int64_t index) -> Tile& {
+      open(tile[index % 3], index);
+      return tile[index % 3];
+    };
+    for (; from < to && opened(from).last == opened(from).first; ++from) skip(from, c);
+    for (; to > from && opened(to - 1).last == opened(to - 1).first; --to) skip(to - 1, c);
+    if (from == to) return;
+    scores_of(opened(from)).run();
+    for (int64_t i = from; i <= to; ++i) {
+      Tile* now = i < to ? &tile[i % 3] : nullptr;
+      Tile* next = i + 1 < to ? &opened(i + 1) : nullptr;
+      const Tile* before = i > from ? &tile[(i - 1) % 3] : nullptr;
+      Feed feed;
+      if (before && !before->by_hand) feed.values = values_of(*before);
+      if (next) feed.scores = scores_of(*next);
+      if (now) soften(*now, feed);
+      feed.values.run();
+      feed.scores.run();
+      if (before) close(*before, c);
+    }
+  }
+
+  // The powers of a tile, while the matrix unit works on its neighbours.
+  void soften(Tile& now, Feed& feed) const {
+    feed.steps = feed.values.steps + feed.scores.steps;
+    for (const int64_t last : now.part_last)
+      feed.slots += (last - now.first + kSlotColumns - 1) / kSlotColumns * kPartRows;
+    for (int64_t r = 0; r < kTileRows; ++r) {
+      if (r % 8 == 0) find_maxima(now, r, 8);
+      softmax(now, r, feed);
+    }
+  }
+
+  void close(const Tile& t, int64_t c) const {
+    if (t.by_hand) add_values_by_hand(t);
+    Weights weights;
+    begin_merge(t, weights);
+    for (int64_t r = 0; r < t.rows; ++r) merge_row(t, weights, r, c == 0);
+  }
+
+  // A tile that sees nothing of the first chunk begins with totals of 0.
+  void skip(int64_t index, int64_t c) const {
+    if (c > 0) return;
+    float* to = buffers.total + index * kTileRows * width;
+    for (int64_t i = 0; i < kTileRows * width; ++i) to[i] = 0;
+  }
+
+  const AttentionKernelParams& p;
+  const AttentionItem& item;
+  Buffers buffers;
+  int64_t group, rows, tiles, dim, width;
+  int64_t head = 0;      // of the item's kv heads
+  int64_t start = 0;     // position of the chunk's first column
+  bool finite[kBlocks];  // all values of these 32 tokens
+};
+
+}  // namespace
+
+int64_t attention_amx_scratch(const AttentionKernelParams& params, int64_t rows) {
+  return Buffers().place(nullptr, round_up(params.key_dim, 32), round_up(params.value_dim, 32),
+                         round_up(rows, kTileRows));
+}
+
+void paged_attention_amx(const AttentionKernelParams& params, const AttentionItem& item,
+                         void* scratch) {
+  Prefill(params, item, scratch).run();
+}
+
+}  // namespace quire::ops
+#endif

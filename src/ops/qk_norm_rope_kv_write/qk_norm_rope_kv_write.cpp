@@ -1,0 +1,100 @@
+#include "ops/qk_norm_rope_kv_write/qk_norm_rope_kv_write.h"
+
+#include <stdexcept>
+
+#include "ops/kernel_primitive.h"
+#include "ops/parallel_blocks.h"
+#include "ops/qk_norm_rope_kv_write/qk_norm_rope_kv_write_cpu.h"
+#include "ops/qk_norm_rope_kv_write/qk_norm_rope_kv_write_reference.h"
+#include "ops/shape_check.h"
+
+namespace quire::ops {
+namespace {
+
+constexpr const char* kOp = "qk_norm_rope_kv_write";
+
+[[noreturn]] void refuse(const std::string& what) {
+  throw std::invalid_argument(std::string(kOp) + ": " + what);
+}
+
+void check_norm(const char* name, const std::optional<mx::array>& weight, int64_t dim) {
+  if (!weight) return;
+  check_dtype(kOp, name, *weight, mx::float32);
+  check_shape(kOp, name, *weight, {dim});
+}
+
+void check_positions(const BatchLayout& layout, const RopeTable& table) {
+  for (const int32_t position : layout.positions)
+    if (position < 0 || position >= table.max_positions)
+      refuse("layout has position " + std::to_string(position) + ", but table ends at " +
+             std::to_string(table.max_positions));
+}
+
+QkNormRopeKvWriteParams checked_params(const mx::array& qkv, const HeadNorms& norms,
+                                       const BatchLayout& layout, const RopeTable& table,
+                                       const PagedKv& kv) {
+  const FloatType type = check_float(kOp, "kv.k", kv.k.dtype());
+  check_dtype(kOp, "kv.v", kv.v, kv.k.dtype());
+  check_dtype(kOp, "qkv", qkv, kv.k.dtype());
+  check_shape(kOp, "kv.k", kv.k, {-1, layout.block_size, -1, -1});
+  const int64_t kv_heads = kv.k.shape(2), dim = kv.k.shape(3);
+  check_shape(kOp, "kv.v", kv.v, {kv.k.shape(0), layout.block_size, kv_heads, dim});
+  check_shape(kOp, "qkv", qkv, {layout.num_tokens, -1});
+  if (kv_heads < 1 || dim < 1 || qkv.shape(1) % dim != 0 || qkv.shape(1) / dim <= 2 * kv_heads)
+    refuse("qkv has shape " + shape_string(qkv) + ", which is no number of heads beside kv's " +
+           std::to_string(kv_heads) + " of " + std::to_string(dim));
+  if (dim < table.rotary_dim || dim > kMaxRotatedDim)
+    refuse("kv has head_dim " + std::to_string(dim) + ", expected " +
+           std::to_string(table.rotary_dim) + " (table's) to " + std::to_string(kMaxRotatedDim));
+  check_norm("norms.q", norms.q, dim);
+  check_norm("norms.k", norms.k, dim);
+  check_positions(layout, table);
+  return {.type = type,
+          .heads = qkv.shape(1) / dim - 2 * kv_heads,
+          .kv_heads = kv_heads,
+          .head_dim = dim,
+          .rotary_dim = table.rotary_dim,
+          .eps = norms.eps,
+          .positions = layout.positions.data(),
+          .slots = layout.slot_mapping.data(),
+          .cos_sin = table.cos_sin.data()};
+}
+
+}  // namespace
+
+RotatedQueries qk_norm_rope_kv_write(const Context& context, const mx::array& qkv,
+                                     const HeadNorms& norms, const BatchLayoutPtr& layout,
+                                     std::shared_ptr<const RopeTable> table, const PagedKv& kv) {
+  QkNormRopeKvWriteParams params = checked_params(qkv, norms, *layout, *table, kv);
+  if (context.use_reference) {
+    note_reference(context, kOp);
+    return qk_norm_rope_kv_write_reference(context, qkv, norms, layout, table, kv);
+  }
+  std::vector<mx::array> inputs = {kv.k, kv.v, qkv};
+  if (norms.q) inputs.push_back(*norms.q);
+  if (norms.k) inputs.push_back(*norms.k);
+  // The closure owns the layout and the table that the params point into.
+  auto run = [params, layout, table = std::move(table), has_q = norms.q.has_value(),
+              has_k = norms.k.has_value(), pool = context.pool](const auto& in, auto& out) mutable {
+    size_t next = 3;
+    params.q_norm = has_q ? in[next++].template data<float>() : nullptr;
+    params.k_norm = has_k ? in[next].template data<float>() : nullptr;
+    params.qkv = in[2].template data<void>();
+    params.k = out[0].template data<void>();
+    params.v = out[1].template data<void>();
+    params.q = out[2].template data<void>();
+    const int64_t width = (params.heads + 2 * params.kv_heads) * params.head_dim;
+    parallel_blocks(
+        *pool, layout->num_tokens, rows_per_block(width),
+        [&](int64_t begin, int64_t end) { qk_norm_rope_kv_write_cpu(params, begin, end); });
+  };
+  const mx::Shape q_shape = {qkv.shape(0), static_cast<int>(params.heads),
+                             static_cast<int>(params.head_dim)};
+  auto out = launch_kernel(
+      context, {.op = kOp, .kernel = cpu_kernel_name(), .run = run, .alias = {0, 1, -1}},
+      {kv.k.shape(), kv.v.shape(), q_shape}, {kv.k.dtype(), kv.v.dtype(), qkv.dtype()},
+      std::move(inputs));
+  return {.q = out[2], .kv = {.k = out[0], .v = out[1]}};
+}
+
+}  // namespace quire::ops

@@ -1,0 +1,34 @@
+#pragma once
+#include <memory>
+#include <optional>
+
+#include "ops/batch_layout.h"
+#include "ops/context.h"
+#include "ops/kv_cache.h"
+#include "ops/rope/rope.h"
+
+namespace quire::ops {
+
+// RMS norms of the query and key heads; absent: not normalised.
+struct HeadNorms {
+  std::optional<mx::array> q, k;  // [D] float32
+  float eps = 0;
+};
+
+struct RotatedQueries {
+  mx::array q;  // [T, H, D]
+  PagedKv kv;   // the handles that later readers must take
+};
+
+// All that happens between the qkv projection and attention, in one pass over its output: takes q,
+// k and v apart, normalises the heads of q and k, rotates them, and writes k and v into their slots
+// in place. Bit for bit slice_columns, rms_norm, rope and kv_write one after the other.
+//   qkv    [T, (H + 2 K) * D] in the pool's dtype: all heads of q, then of k, then of v
+//   kv     pools [N, P, K, D], both of the same D, at most 1024
+//   table  covers layout->positions; layout->slot_mapping [T] as in kv_write()
+// Throws std::invalid_argument if a shape, dtype or position does not fit.
+RotatedQueries qk_norm_rope_kv_write(const Context& context, const mx::array& qkv,
+                                     const HeadNorms& norms, const BatchLayoutPtr& layout,
+                                     std::shared_ptr<const RopeTable> table, const PagedKv& kv);
+
+}  // namespace quire::ops

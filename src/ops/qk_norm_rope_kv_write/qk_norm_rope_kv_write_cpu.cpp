@@ -1,0 +1,66 @@
+#include "ops/qk_norm_rope_kv_write/qk_norm_rope_kv_write_cpu.h"
+
+#include <cstring>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/qk_norm_rope_kv_write/qk_norm_rope_kv_write_cpu.cpp"
+#include "ops/highway.h"
+// After it, because their code is per target too.
+#include "ops/rms_norm/rms_norm-inl.h"
+#include "ops/rope/rope-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace quire::ops::HWY_NAMESPACE {
+
+// Normalises (if there is a weight) and rotates n heads.
+template <class T>
+HWY_INLINE void turn_heads(const QkNormRopeKvWriteParams& p, const float* weight, const float* cos,
+                           const T* x, T* y, int64_t n) {
+  T normal[kMaxRotatedDim];
+  for (int64_t h = 0; h < n; ++h, x += p.head_dim, y += p.head_dim) {
+    const T* from = x;
+    if (weight != nullptr) {
+      scale_row(x, inverse_rms(x, p.head_dim, p.eps), weight, normal, p.head_dim);
+      from = normal;
+    }
+    rotate_head(from, cos, p.rotary_dim / 2, y);
+    for (int64_t i = p.rotary_dim; i < p.head_dim; ++i) y[i] = from[i];
+  }
+}
+
+template <class T>
+void turn_tokens(const QkNormRopeKvWriteParams& p, int64_t begin, int64_t end) {
+  const int64_t q_width = p.heads * p.head_dim, kv_width = p.kv_heads * p.head_dim;
+  for (int64_t t = begin; t < end; ++t) {
+    const T* x = static_cast<const T*>(p.qkv) + t * (q_width + 2 * kv_width);
+    const float* cos = p.cos_sin + p.positions[t] * p.rotary_dim;
+    turn_heads(p, p.q_norm, cos, x, static_cast<T*>(p.q) + t * q_width, p.heads);
+    if (p.slots[t] < 0) continue;
+    const int64_t at = p.slots[t] * kv_width;
+    turn_heads(p, p.k_norm, cos, x + q_width, static_cast<T*>(p.k) + at, p.kv_heads);
+    std::memcpy(static_cast<T*>(p.v) + at, x + q_width + kv_width, kv_width * sizeof(T));
+  }
+}
+
+void QkNormRopeKvWrite(const QkNormRopeKvWriteParams& params, int64_t begin, int64_t end) {
+  switch (params.type) {
+    case FloatType::kF32:
+      return turn_tokens<float>(params, begin, end);
+    case FloatType::kF16:
+      return turn_tokens<F16>(params, begin, end);
+    case FloatType::kBf16:
+      return turn_tokens<Bf16>(params, begin, end);
+  }
+}
+
+}  // namespace quire::ops::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace quire::ops {
+HWY_EXPORT(QkNormRopeKvWrite);
+void qk_norm_rope_kv_write_cpu(const QkNormRopeKvWriteParams& params, int64_t begin, int64_t end) {
+  HWY_DYNAMIC_DISPATCH(QkNormRopeKvWrite)(params, begin, end);
+}
+}  // namespace quire::ops
+#endif

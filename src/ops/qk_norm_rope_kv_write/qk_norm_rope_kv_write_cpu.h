@@ -1,0 +1,31 @@
+#pragma once
+#include <cstdint>
+
+#include "ops/half.h"
+
+namespace quire::ops {
+
+// The largest head dimension, because a normalised head is kept on the stack.
+inline constexpr int64_t kMaxRotatedDim = 1024;
+
+struct QkNormRopeKvWriteParams {
+  FloatType type = FloatType::kF32;  // of qkv, q and the pools
+  int64_t heads = 0, kv_heads = 0;   // H, K
+  int64_t head_dim = 0;              // D
+  int64_t rotary_dim = 0;
+  float eps = 0;
+  const int32_t* positions = nullptr;  // [T]
+  const int64_t* slots = nullptr;      // [T]; negative: do not write
+  const float* cos_sin = nullptr;      // [max_positions][2][rotary_dim / 2]
+  const float* q_norm = nullptr;       // [D], or null
+  const float* k_norm = nullptr;       // [D], or null
+  const void* qkv = nullptr;           // [T, (H + 2 K) * D]
+  void* q = nullptr;                   // [T, H, D]
+  void* k = nullptr;                   // [N, P, K, D]
+  void* v = nullptr;                   // [N, P, K, D]
+};
+
+// Tokens [begin, end).
+void qk_norm_rope_kv_write_cpu(const QkNormRopeKvWriteParams& params, int64_t begin, int64_t end);
+
+}  // namespace quire::ops

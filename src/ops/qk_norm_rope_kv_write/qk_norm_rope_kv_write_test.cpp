@@ -1,0 +1,161 @@
+#include "ops/qk_norm_rope_kv_write/qk_norm_rope_kv_write.h"
+
+#include <numeric>
+
+#include "ops/qk_norm_rope_kv_write/qk_norm_rope_kv_write_reference.h"
+#include "ops/test_util.h"
+
+namespace quire::ops {
+namespace {
+
+using namespace quire::ops::testing;
+
+constexpr int kBlockSize = 8, kMaxPositions = 500;
+
+struct Shape {
+  int heads = 4, kv_heads = 2, dim = 64, rotary = 64;
+};
+
+// Tokens at scattered positions; their slots are distinct, some are negative.
+BatchLayoutPtr layout_of(int tokens) {
+  auto layout = std::make_shared<BatchLayout>();
+  layout->num_tokens = tokens;
+  layout->block_size = kBlockSize;
+  for (int t = 0; t < tokens; ++t) {
+    layout->positions.push_back((t * 37 + 3) % kMaxPositions);
+    layout->slot_mapping.push_back(t % 5 == 3 ? -1 : (t * 77 + 11) % 512);  // 77 is odd
+  }
+  return layout;
+}
+
+PagedKv pool(const Shape& s, mx::Dtype dtype) {
+  return {random_array({64, kBlockSize, s.kv_heads, s.dim}, dtype, 1),
+          random_array({64, kBlockSize, s.kv_heads, s.dim}, dtype, 2)};
+}
+
+HeadNorms norms_of(const Shape& s, bool q, bool k) {
+  HeadNorms norms{.q = std::nullopt, .k = std::nullopt, .eps = 1e-6f};
+  if (q) norms.q = random_array({s.dim}, mx::float32, 3);
+  if (k) norms.k = random_array({s.dim}, mx::float32, 4);
+  return norms;
+}
+
+mx::array projected(const Shape& s, int tokens, mx::Dtype dtype) {
+  return random_array({tokens, (s.heads + 2 * s.kv_heads) * s.dim}, dtype, 5, 3.0f);
+}
+
+struct Bytes {
+  std::vector<uint8_t> q, k, v;
+  bool operator==(const Bytes&) const = default;
+};
+Bytes bytes_of(const RotatedQueries& r) {
+  mx::eval(r.q, r.kv.k, r.kv.v);
+  return {to_bytes(r.q), to_bytes(r.kv.k), to_bytes(r.kv.v)};
+}
+
+Bytes fused(const Context& context, const Shape& s, int tokens, mx::Dtype dtype, bool q_norm,
+            bool k_norm) {
+  return bytes_of(qk_norm_rope_kv_write(
+      context, projected(s, tokens, dtype), norms_of(s, q_norm, k_norm), layout_of(tokens),
+      make_rope_table({.rotary_dim = s.rotary}, kMaxPositions), pool(s, dtype)));
+}
+
+Bytes composed(const Shape& s, int tokens, mx::Dtype dtype, bool q_norm, bool k_norm) {
+  return bytes_of(qk_norm_rope_kv_write_reference(
+      make_context(1), projected(s, tokens, dtype), norms_of(s, q_norm, k_norm), layout_of(tokens),
+      make_rope_table({.rotary_dim = s.rotary}, kMaxPositions), pool(s, dtype)));
+}
+
+TEST(QkNormRopeKvWrite, IsTheOpsOneAfterTheOther) {
+  for (const auto& isa : isas_to_test()) {
+    const ForcedIsa forced(isa);
+    for (const mx::Dtype dtype : float_dtypes()) {
+      for (const Shape& s : {Shape{}, Shape{16, 8, 128, 128}, Shape{3, 1, 80, 32},
+                             Shape{5, 5, 40, 24}, Shape{8, 1, 256, 64}, Shape{2, 1, 6, 2}}) {
+        for (const auto& [q, k] :
+             {std::pair(true, true), {false, false}, {true, false}, {false, true}}) {
+          const Context context = make_context(2);
+          EXPECT_TRUE(fused(context, s, 13, dtype, q, k) == composed(s, 13, dtype, q, k))
+              << isa << " " << dtype_name(dtype) << " D " << s.dim << " norms " << q << k;
+          EXPECT_TRUE(kernel_ran(context, "qk_norm_rope_kv_write", 1));
+        }
+      }
+    }
+  }
+}
+
+TEST(QkNormRopeKvWrite, AnyNumberOfTokensOnAnyNumberOfThreads) {
+  const Shape s{8, 4, 64, 64};
+  for (const int tokens : {0, 1, 2, 7, 31, 64, 300})
+    for (const int threads : {1, 2, 3})
+      EXPECT_TRUE(fused(make_context(threads), s, tokens, mx::bfloat16, true, true) ==
+                  composed(s, tokens, mx::bfloat16, true, true))
+          << tokens << " tokens, " << threads << " threads";
+}
+
+TEST(QkNormRopeKvWrite, WritesInPlaceAndOnlyItsSlots) {
+  const Shape s;
+  const PagedKv before = pool(s, mx::bfloat16);
+  const auto old = to_bytes(before.k);
+  const void* address = before.k.data<char>();
+  const RotatedQueries r = qk_norm_rope_kv_write(
+      make_context(2), projected(s, 20, mx::bfloat16), norms_of(s, true, true), layout_of(20),
+      make_rope_table({.rotary_dim = 64}, kMaxPositions), before);
+  mx::eval(r.q, r.kv.k, r.kv.v);
+  EXPECT_EQ(r.kv.k.data<char>(), address);
+  const auto now = to_bytes(r.kv.k);
+  const auto layout = layout_of(20);
+  const size_t row = old.size() / 512;
+  for (int64_t slot = 0; slot < 512; ++slot) {
+    const bool written = std::find(layout->slot_mapping.begin(), layout->slot_mapping.end(),
+                                   slot) != layout->slot_mapping.end();
+    EXPECT_EQ(written, std::memcmp(&old[slot * row], &now[slot * row], row) != 0) << slot;
+  }
+}
+
+TEST(QkNormRopeKvWrite, TheReferenceIsNear) {
+  const Shape s;
+  Context context = make_context(1);
+  const auto run = [&] {
+    return qk_norm_rope_kv_write(context, projected(s, 9, mx::float32), norms_of(s, true, true),
+                                 layout_of(9), make_rope_table({.rotary_dim = 64}, kMaxPositions),
+                                 pool(s, mx::float32));
+  };
+  const RotatedQueries kernel = run();
+  mx::eval(kernel.q, kernel.kv.k);
+  context.use_reference = true;
+  const RotatedQueries reference = run();
+  EXPECT_TRUE(near(kernel.q, reference.q, {.abs = 1e-5f, .rel = 1e-5f}));
+  EXPECT_TRUE(near(kernel.kv.k, reference.kv.k, {.abs = 1e-5f, .rel = 1e-5f}));
+  EXPECT_EQ(context.kernels->count("qk_norm_rope_kv_write", "reference"), 1);
+}
+
+TEST(QkNormRopeKvWrite, NamesTheArgumentThatDoesNotFit) {
+  const Shape s;
+  const auto refused = [&](const std::string& what, const mx::array& qkv, const HeadNorms& norms,
+                           BatchLayoutPtr layout, int rotary = 64) {
+    try {
+      qk_norm_rope_kv_write(make_context(1), qkv, norms, layout,
+                            make_rope_table({.rotary_dim = rotary}, kMaxPositions),
+                            pool(s, mx::float32));
+      ADD_FAILURE() << "accepted: " << what;
+    } catch (const std::invalid_argument& error) {
+      EXPECT_NE(std::string(error.what()).find(what), std::string::npos) << error.what();
+    }
+  };
+  const HeadNorms norms = norms_of(s, true, true);
+  refused("qkv is", projected(s, 4, mx::float16), norms, layout_of(4));
+  refused("qkv has shape", projected(s, 5, mx::float32), norms, layout_of(4));
+  refused("qkv has shape", mx::zeros({4, 256}), norms, layout_of(4));
+  refused("qkv has shape", mx::zeros({4, 500}), norms, layout_of(4));
+  refused("head_dim 64", projected(s, 4, mx::float32), norms, layout_of(4), 96);
+  refused("norms.q", projected(s, 4, mx::float32), {.q = mx::zeros({32}), .k = {}}, layout_of(4));
+  refused("norms.k", projected(s, 4, mx::float32), {.q = {}, .k = mx::zeros({64}, mx::bfloat16)},
+          layout_of(4));
+  auto far = std::make_shared<BatchLayout>(*layout_of(4));
+  far->positions[2] = kMaxPositions;
+  refused("position 500", projected(s, 4, mx::float32), norms, far);
+}
+
+}  // namespace
+}  // namespace quire::ops
