@@ -143,6 +143,38 @@ struct SoftmaxRow {
   }
 };
 
+// Interleaved V has columns 8j + 0..3 of each 32 in its first tile and 8j + 4..7 in the second:
+// these bring a row's two vectors back into order.
+inline void in_order(__m512& a, __m512& b) {
+  const __m512i lower = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
+  const __m512i upper = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
+  const __m512d x = _mm512_castps_pd(a), y = _mm512_castps_pd(b);
+  a = _mm512_castpd_ps(_mm512_permutex2var_pd(x, lower, y));
+  b = _mm512_castpd_ps(_mm512_permutex2var_pd(x, upper, y));
+}
+
+// Writes total / l, n columns of it, as bfloat16; a row that saw nothing has a total of 0.
+inline void finish_row(const float* total, float l, uint16_t* out, int64_t n) {
+  const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
+  const __m512 divisor = _mm512_set1_ps(l == 0 ? 1.0f : l);
+  for (int64_t d = 0; d < n; d += 32) {
+    const __m512 a = _mm512_div_ps(_mm512_load_ps(total + d), divisor);
+    const __m512 b = _mm512_div_ps(_mm512_load_ps(total + d + 16), divisor);
+    const __m512i bits =
+        _mm512_permutexvar_epi64(order, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(b, a)));
+    const auto mask = static_cast<__mmask32>(n - d >= 32 ? 0xFFFFFFFFu : (1u << (n - d)) - 1);
+    _mm512_mask_storeu_epi16(out + d, mask, bits);
+  }
+}
+
+// The first 32 or fewer elements of a row, 0 beyond them.
+inline __m512i load_row(const uint16_t* row, int64_t n) {
+  if (n >= 32) return load_bits(row);
+  return _mm512_maskz_loadu_epi16(static_cast<__mmask32>((1u << n) - 1), row);
+}
+
+constexpr int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
 // A square of 32-bit words: rows in, columns out.
 inline void transpose(__m512i (&r)[16]) {
   __m512i t[16];

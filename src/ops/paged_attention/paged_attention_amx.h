@@ -3,14 +3,22 @@
 
 namespace quire::ops {
 
-// The kernel for AMX (use_amx() in ops/cpu_isa.h) and items of many rows, of bfloat16 queries and
-// pools: bit for bit that of paged_attention_cpu. Each call loads its own tile configuration.
+// The kernels for AMX (use_amx() in ops/cpu_isa.h), of bfloat16 queries and pools: bit for bit
+// paged_attention_cpu. Each call loads its own tile configuration.
 
-// Bytes of a thread's buffers for items of up to `rows` rows of one kv head; 64-byte aligned.
+// For items of many rows. Bytes of a thread's buffers for items of up to `rows` rows of one kv
+// head; 64-byte aligned.
 int64_t attention_amx_scratch(const AttentionKernelParams& params, int64_t rows);
 
 // Attends the item's rows over all of their chunks.
 void paged_attention_amx(const AttentionKernelParams& params, const AttentionItem& item,
                          void* scratch);
+
+// The same for items of one token and groups of up to kMaxDecodeGroup heads; `rows` are those of
+// the whole item, `partials` as in AttentionScratch.
+inline constexpr int64_t kMaxDecodeGroup = 16;
+int64_t attention_decode_amx_scratch(const AttentionKernelParams& params, int64_t rows);
+void paged_attention_decode_amx(const AttentionKernelParams& params, const AttentionItem& item,
+                                void* scratch, float* partials);
 
 }  // namespace quire::ops

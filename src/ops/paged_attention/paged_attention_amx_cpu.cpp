@@ -21,8 +21,6 @@ constexpr int64_t kBlocks = kChunk / kBlock;
 // Of the softmax, beside one step of the matrix unit.
 constexpr int64_t kSlotColumns = 4 * kBlock;
 
-constexpr int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
-
 // The buffers of an item, for one kv head at a time.
 struct Buffers {
   uint16_t* queries;  // [tiles][4][D / 32][16 rows][32]
@@ -202,12 +200,6 @@ class Prefill {
   int64_t query_head(int64_t g) const { return (item.kv_head + head) * group + g; }
 
   // ---- packing ----
-
-  // The first 32 or fewer elements of a row, 0 beyond them.
-  static __m512i load_row(const uint16_t* row, int64_t n) {
-    if (n >= 32) return load_bits(row);
-    return _mm512_maskz_loadu_epi16(static_cast<__mmask32>((1u << n) - 1), row);
-  }
 
   void pack_queries() {
     const auto* q = static_cast<const uint16_t*>(p.q);
@@ -480,21 +472,9 @@ class Prefill {
 
   void finish() const {
     auto* out = static_cast<uint16_t*>(p.out);
-    const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
     for (int64_t r = 0; r < rows; ++r) {
       const int64_t at = (item.token + r / group) * p.heads + query_head(r % group);
-      const float* total = buffers.total + r * width;
-      // A row that saw nothing has a total of 0.
-      const __m512 l = _mm512_set1_ps(buffers.l[r] == 0 ? 1.0f : buffers.l[r]);
-      for (int64_t d = 0; d < p.value_dim; d += 32) {
-        const __m512 a = _mm512_div_ps(_mm512_load_ps(total + d), l);
-        const __m512 b = _mm512_div_ps(_mm512_load_ps(total + d + 16), l);
-        const __m512i bits =
-            _mm512_permutexvar_epi64(order, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(b, a)));
-        const int64_t n = p.value_dim - d;
-        const auto mask = static_cast<__mmask32>(n >= 32 ? 0xFFFFFFFFu : (1u << n) - 1);
-        _mm512_mask_storeu_epi16(out + at * p.value_dim + d, mask, bits);
-      }
+      finish_row(buffers.total + r * width, buffers.l[r], out + at * p.value_dim, p.value_dim);
     }
   }
 

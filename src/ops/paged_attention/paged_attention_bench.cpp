@@ -1,98 +1,111 @@
-#include <benchmark/benchmark.h>
-
 #include <algorithm>
+#include <numeric>
+#include <random>
 #include <vector>
 
-#include "base/clock.h"
+#include "ops/bench_util.h"
 #include "ops/kv_cache.h"
 #include "ops/paged_attention/paged_attention.h"
 
 namespace quire::ops {
 namespace {
 
-constexpr int kHeads = 16, kKvHeads = 8, kDim = 128, kBlockSize = 16;
+constexpr int kHeads = 16, kKvHeads = 8, kDim = 128;
+// Bytes of keys, and as many of values: more than caches hold, so that decode reads memory.
+constexpr int64_t kPoolBytes = int64_t{512} << 20;
 
+// A pool, and steps over disjoint parts of it, to be taken in turn.
 struct Bench {
   mx::array q;
   PagedKv kv;
-  BatchLayoutPtr layout;
+  std::vector<BatchLayoutPtr> layouts;
 };
 
-// `sequences` of `context` tokens, of which the last `count` are queries; blocks ascending.
-Bench make_bench(int sequences, int count, int context) {
+PagedKv pool(int64_t blocks, int block_size) {
+  const mx::Shape shape = {static_cast<int>(blocks), block_size, kKvHeads, kDim};
+  // Arithmetic takes no longer with small numbers than with any; these are made fast.
+  const PagedKv kv = {mx::full(shape, 0.01f, mx::bfloat16), mx::full(shape, 0.02f, mx::bfloat16)};
+  mx::eval(kv.k, kv.v);
+  return kv;
+}
+
+// `sequences` of `context` tokens, of which the last `count` are queries, in `blocks` from `first`.
+BatchLayoutPtr make_layout(int sequences, int count, int context, int block_size,
+                           const std::vector<int32_t>& blocks, int64_t first) {
   auto layout = std::make_shared<BatchLayout>();
-  const int blocks = (context + kBlockSize - 1) / kBlockSize;
+  const int64_t each = (context + block_size - 1) / block_size;
   layout->num_tokens = int64_t{sequences} * count;
   layout->num_sequences = sequences;
-  layout->block_size = kBlockSize;
+  layout->block_size = block_size;
   layout->cu_seqlens = {0};
   layout->block_offsets = {0};
   for (int s = 0; s < sequences; ++s) {
     for (int i = 0; i < count; ++i) layout->positions.push_back(context - count + i);
     layout->cu_seqlens.push_back(layout->cu_seqlens.back() + count);
     layout->seq_lens.push_back(context);
-    for (int b = 0; b < blocks; ++b) layout->blocks.push_back(s * blocks + b);
-    layout->block_offsets.push_back(static_cast<int64_t>(layout->blocks.size()));
+    layout->block_offsets.push_back((s + 1) * each);
   }
+  layout->blocks.assign(blocks.begin() + first, blocks.begin() + first + sequences * each);
+  return layout;
+}
+
+Bench make_bench(int sequences, int count, int context, int block_size, bool random) {
+  const int64_t need = int64_t{sequences} * ((context + block_size - 1) / block_size);
+  const int64_t row_bytes = int64_t{kKvHeads} * kDim * 2;
+  // One step of a prompt needs no more than its own blocks: its keys were just written.
+  const int64_t blocks = count > 1 ? need : std::max(need, kPoolBytes / (block_size * row_bytes));
+  std::vector<int32_t> order(blocks);
+  std::iota(order.begin(), order.end(), 0);
+  if (random) std::shuffle(order.begin(), order.end(), std::mt19937(1));
+  std::vector<BatchLayoutPtr> layouts;
+  for (int64_t first = 0; first + need <= blocks && layouts.size() < 256; first += need)
+    layouts.push_back(make_layout(sequences, count, context, block_size, order, first));
   const mx::array q =
       mx::random::normal({sequences * count, kHeads, kDim}, mx::bfloat16, 0.0f, 1.0f);
-  // Arithmetic takes no longer with small numbers than with any; these are made fast.
-  const PagedKv kv = {
-      mx::full({sequences * blocks, kBlockSize, kKvHeads, kDim}, 0.01f, mx::bfloat16),
-      mx::full({sequences * blocks, kBlockSize, kKvHeads, kDim}, 0.02f, mx::bfloat16)};
-  mx::eval(q, kv.k, kv.v);
-  return {q, kv, layout};
+  mx::eval(q);
+  return {q, pool(blocks, block_size), std::move(layouts)};
 }
 
-Context bench_context(const benchmark::State& state) {
-  mx::set_default_device(mx::Device::cpu);
-  Context context = make_context(static_cast<int>(state.range(2)));
-  context.require_kernels = true;
-  return context;
-}
-
-// The rate of the fastest run: the machine may be shared.
-void run(benchmark::State& state, const Bench& b, const Context& context, const char* unit,
-         double work) {
+void run(benchmark::State& state, const Bench& b, int threads, double bytes, double flops) {
+  const Context& context = bench::shared_context(threads);
   const AttentionParams params{.scale = 0.088f};
-  double best = 1e9;
-  for (auto _ : state) {
-    const TimePoint start = Clock::now();
-    mx::eval(paged_attention(context, b.q, b.kv, b.layout, params));
-    best = std::min(best, seconds_since(start));
-  }
-  state.counters[unit] = work * 1e-9 / best;
+  bench::measure(state, threads, bytes, flops, [&](int64_t i) {
+    return paged_attention(context, b.q, b.kv, b.layouts[i % b.layouts.size()], params);
+  });
 }
 
 // One query of each of many sequences: bound by reading keys and values once.
 void decode(benchmark::State& state) {
-  const Context context = bench_context(state);
-  const int batch = static_cast<int>(state.range(0)), length = static_cast<int>(state.range(1));
-  run(state, make_bench(batch, 1, length), context, "best_GB/s",
-      2.0 * batch * length * kKvHeads * kDim * 2);
+  mx::set_default_device(mx::Device::cpu);
+  const int batch = static_cast<int>(state.range(0)), context = static_cast<int>(state.range(1));
+  const double pairs = static_cast<double>(batch) * context;
+  run(state, make_bench(batch, 1, context, static_cast<int>(state.range(2)), state.range(3) != 0),
+      static_cast<int>(state.range(4)), pairs * 2 * kKvHeads * kDim * 2, pairs * kHeads * 4 * kDim);
 }
 
 // One prompt: bound by arithmetic. Counts the multiplications and additions under the diagonal.
 void prefill(benchmark::State& state) {
-  const Context context = bench_context(state);
-  const int count = static_cast<int>(state.range(0)), length = static_cast<int>(state.range(1));
-  const double pairs = static_cast<double>(count) * (length - count) + count * (count + 1.0) / 2;
-  run(state, make_bench(1, count, length), context, "best_GFLOP/s", pairs * kHeads * 4 * kDim);
+  mx::set_default_device(mx::Device::cpu);
+  const int count = static_cast<int>(state.range(0)), context = static_cast<int>(state.range(1));
+  const double pairs = static_cast<double>(count) * (context - count) + count * (count + 1.0) / 2;
+  run(state, make_bench(1, count, context, 16, false), static_cast<int>(state.range(2)),
+      2.0 * context * kKvHeads * kDim * 2, pairs * kHeads * 4 * kDim);
 }
 
-const std::vector<int64_t> kThreads = {1, 2};
+const int64_t kAll = bench::all_threads();
 BENCHMARK(decode)
-    ->ArgNames({"batch", "context", "threads"})
-    ->ArgsProduct({{1, 8, 32}, {512, 4096}, kThreads})
+    ->Name("paged_attention/decode")
+    ->ArgNames({"batch", "context", "block", "random", "threads"})
+    ->ArgsProduct({{1, 8, 32}, {128, 512, 4096}, {16, 32, 128}, {0, 1}, {kAll}})
+    ->ArgsProduct({{1, 8}, {32768}, {16, 32, 128}, {0, 1}, {kAll}})
     ->UseRealTime()
     ->Unit(benchmark::kMicrosecond);
 BENCHMARK(prefill)
+    ->Name("paged_attention/prefill")
     ->ArgNames({"tokens", "context", "threads"})
-    ->Args({512, 512, 1})
-    ->Args({512, 512, 2})
-    ->Args({2048, 2048, 1})
-    ->Args({2048, 2048, 2})
-    ->Args({512, 4096, 2})
+    ->ArgsProduct({{512}, {512, 4096}, {1, kAll}})
+    ->ArgsProduct({{2048}, {2048}, {1, kAll}})
+    ->ArgsProduct({{8192}, {8192}, {kAll}})
     ->UseRealTime()
     ->Unit(benchmark::kMillisecond);
 

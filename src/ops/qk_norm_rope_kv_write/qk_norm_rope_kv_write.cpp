@@ -90,10 +90,14 @@ RotatedQueries qk_norm_rope_kv_write(const Context& context, const mx::array& qk
   };
   const mx::Shape q_shape = {qkv.shape(0), static_cast<int>(params.heads),
                              static_cast<int>(params.head_dim)};
-  auto out = launch_kernel(
-      context, {.op = kOp, .kernel = cpu_kernel_name(), .run = run, .alias = {0, 1, -1}},
-      {kv.k.shape(), kv.v.shape(), q_shape}, {kv.k.dtype(), kv.v.dtype(), qkv.dtype()},
-      std::move(inputs));
+  auto out = launch_kernel(context,
+                           {.op = kOp,
+                            .kernel = cpu_kernel_name(),
+                            .run = run,
+                            .alias = {0, 1, -1},
+                            .cost = {.bytes = 2.0 * static_cast<double>(qkv.nbytes())}},
+                           {kv.k.shape(), kv.v.shape(), q_shape},
+                           {kv.k.dtype(), kv.v.dtype(), qkv.dtype()}, std::move(inputs));
   return {.q = out[2], .kv = {.k = out[0], .v = out[1]}};
 }
 

@@ -1,0 +1,261 @@
+#include "ops/paged_attention/paged_attention_amx.h"
+
+#if defined(__AMX_BF16__)
+#include "ops/paged_attention/attention_amx-inl.h"
+
+// Attention of one token's queries: bound by reading keys and values, so tokens are the outer loop
+// and heads the inner one (a token's heads are neighbours in the pool), and keys go to the matrix
+// unit from where they lie: 16 tokens are the rows of its left operand, the queries of a group the
+// columns of its right one.
+namespace quire::ops {
+namespace {
+
+constexpr int64_t kScoreStride = kChunk + 16, kPowerStride = 2 * kScoreStride;
+constexpr int64_t kGroupTokens = 16;
+
+struct Buffers {
+  uint16_t* queries;                 // [heads][D / 32][16 pairs][group][2]
+  uint16_t* keys;                    // [16][D], of tokens that do not lie in one run
+  float* tokens;                     // [16 tokens][16]
+  float* scores;                     // [rows][kScoreStride]; a row's powers take their place
+  uint16_t* values;                  // [Dv / 16][16 pairs][16 columns][2]
+  float *sums, *total;               // [rows][Dv], columns as unpacking leaves them
+  float *m, *l, *total_m, *total_l;  // [rows]
+  int64_t* slots;                    // [kChunk]
+
+  int64_t place(char* base, int64_t dim, int64_t width, int64_t rows) {
+    int64_t used = 0;
+    const auto take = [&](int64_t bytes) __attribute__((always_inline)) {
+      char* at = base + used;
+      used += round_up(bytes, 64) + 64;
+      return at;
+    };
+    queries = reinterpret_cast<uint16_t*>(take(rows * dim * 2));
+    keys = reinterpret_cast<uint16_t*>(take(kGroupTokens * dim * 2));
+    tokens = reinterpret_cast<float*>(take(16 * 16 * 4));
+    scores = reinterpret_cast<float*>(take(rows * kScoreStride * 4));
+    values = reinterpret_cast<uint16_t*>(take(kBlock * width * 2));
+    sums = reinterpret_cast<float*>(take(rows * width * 4));
+    total = reinterpret_cast<float*>(take(rows * width * 4));
+    float** const singles[] = {&m, &l, &total_m, &total_l};
+    for (float** one : singles) *one = reinterpret_cast<float*>(take(rows * 4));
+    slots = reinterpret_cast<int64_t*>(take(kChunk * 8));
+    return used;
+  }
+};
+
+class Decode {
+ public:
+  Decode(const AttentionKernelParams& params, const AttentionItem& it, void* scratch,
+         float* partials)
+      : p(params), item(it), partials_(partials) {
+    group = p.heads / p.kv_heads;
+    rows = item.kv_heads * group;
+    dim = round_up(p.key_dim, 32);
+    width = round_up(p.value_dim, 32);
+    in_place = p.block_size % kGroupTokens == 0 && p.key_dim % 32 == 0;
+    buffers.place(static_cast<char*>(scratch), dim, width, rows);
+  }
+
+  void run() {
+    TileConfig config;
+    for (int tile = 0; tile < 7; tile += 6)  // scores, queries
+      config.row_bytes[tile] = static_cast<uint16_t>(group * 4);
+    for (int tile = 2; tile < 4; ++tile)  // sums, powers
+      config.rows[tile] = static_cast<uint8_t>(group);
+    load_tile_config(config);
+    pack_queries();
+    for (int64_t r = 0; r < rows; ++r) {
+      buffers.total_m[r] = p.sinks ? p.sinks[first_head() + r] * kLog2E : kNegativeInfinity;
+      buffers.total_l[r] = p.sinks ? 1.0f : 0.0f;
+      for (int64_t d = 0; d < width; d += 16)
+        _mm512_store_ps(buffers.total + r * width + d, _mm512_setzero_ps());
+    }
+    for (int64_t c = 0; c < item.chunks; ++c) {
+      attend_chunk(item.chunk + c);
+      for (int64_t r = 0; r < rows; ++r) item.partials < 0 ? merge_row(r) : keep_partial(r, c);
+    }
+    _tile_release();
+    if (item.partials >= 0) return;
+    auto* out = static_cast<uint16_t*>(p.out) + (item.token * p.heads + first_head()) * p.value_dim;
+    for (int64_t r = 0; r < rows; ++r)
+      finish_row(buffers.total + r * width, buffers.total_l[r], out + r * p.value_dim, p.value_dim);
+  }
+
+ private:
+  // Query heads of the item are first_head() + row.
+  int64_t first_head() const { return item.kv_head * group; }
+
+  void pack_queries() {
+    const auto* q =
+        static_cast<const uint16_t*>(p.q) + (item.token * p.heads + first_head()) * p.key_dim;
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t d = 0; d < dim; ++d)
+        buffers.queries[(r / group * dim + d / 2 * 2) * group + r % group * 2 + d % 2] =
+            d < p.key_dim ? q[r * p.key_dim + d] : 0;
+  }
+
+  // The chunk's visible columns [begin, end) and the slots of their tokens.
+  void find_slots(int64_t start) {
+    const int64_t at = item.position - p.window_left;
+    const int64_t lo = p.window_left < 0 || at < 0 ? 0 : at;
+    const int64_t hi = item.position + 1 < item.context ? item.position + 1 : item.context;
+    begin = lo > start ? lo - start : 0;
+    end = hi < start + kChunk ? hi - start : kChunk;
+    for (int64_t t = begin; t < end;) {
+      const int64_t block = (start + t) / p.block_size, offset = (start + t) % p.block_size;
+      const int64_t stop = t + p.block_size - offset < end ? t + p.block_size - offset : end;
+      const int64_t slot = item.block_table[block] * p.block_size + offset - t;
+      for (; t < stop; ++t) buffers.slots[t] = slot + t;
+    }
+  }
+
+  void attend_chunk(int64_t chunk) {
+    find_slots(chunk * kChunk);
+    const int64_t first = begin / kBlock * kBlock, last = round_up(end, kBlock);
+    for (int64_t t = begin / kGroupTokens * kGroupTokens; t < end; t += kGroupTokens)
+      for (int64_t h = 0; h < item.kv_heads; ++h) score_tokens(t, h);
+    for (int64_t r = 0; r < rows; ++r) {
+      float* scores = buffers.scores + r * kScoreStride;
+      if (p.softcap > 0) cap_scores(p, scores, begin, end);
+      buffers.m[r] = max_visible(scores, begin, end);
+    }
+    for (int64_t r = 0; r < rows; ++r) {
+      float* scores = buffers.scores + r * kScoreStride;
+      SoftmaxRow row{.scores = scores,
+                     .powers = reinterpret_cast<uint16_t*>(scores),
+                     .begin = begin,
+                     .end = end,
+                     .peak = _mm512_set1_ps(buffers.m[r]),
+                     .scale = _mm512_set1_ps(p.exponent_scale),
+                     .sum = _mm512_setzero_ps()};
+      for (int64_t t = first; t < last; t += kBlock) row.columns(t);
+      buffers.l[r] = fold(row.sum);
+      buffers.m[r] *= p.exponent_scale;
+    }
+    for (int64_t t = first; t < last; t += kBlock)
+      for (int64_t h = 0; h < item.kv_heads; ++h) add_values(t, h, t == first);
+  }
+
+  // Scores of 16 tokens from t on for head h's group. Tokens that are not visible get any score.
+  void score_tokens(int64_t t, int64_t h) {
+    const int64_t stride = p.kv_heads * p.key_dim;
+    const auto* k = static_cast<const uint16_t*>(p.k) + (item.kv_head + h) * p.key_dim;
+    const uint16_t* rows_at = buffers.keys;
+    int64_t row_stride = dim;
+    if (in_place) {  // the 16 lie in one block, in order
+      const int64_t seen = t > begin ? t : begin;
+      rows_at = k + (buffers.slots[seen] - (seen - t)) * stride;
+      row_stride = stride;
+    } else {
+      for (int64_t i = 0; i < kGroupTokens; ++i) {
+        const int64_t seen = t + i < begin ? begin : t + i < end ? t + i : end - 1;
+        for (int64_t d = 0; d < dim; d += 32)
+          _mm512_storeu_si512(buffers.keys + i * dim + d,
+                              load_row(k + buffers.slots[seen] * stride + d, p.key_dim - d));
+      }
+    }
+    const uint16_t* q = buffers.queries + h * dim * group;
+    _tile_zero(0);
+    for (int64_t d = 0; d < dim; d += 32) {
+      _tile_loadd(6, q + d * group, group * 4);
+      _tile_loadd(4, rows_at + d, row_stride * 2);
+      _tile_dpbf16ps(0, 4, 6);
+    }
+    _tile_stored(0, buffers.tokens, 64);
+    __m512i square[16];
+    for (int i = 0; i < 16; ++i) square[i] = load_bits(buffers.tokens + i * 16);
+    transpose(square);
+    float* to = buffers.scores + h * group * kScoreStride + t;
+    for (int64_t g = 0; g < group; ++g) _mm512_store_si512(to + g * kScoreStride, square[g]);
+  }
+
+  // Sums over 32 tokens from t on for head h's group. Tokens that are not visible count as 0,
+  // whatever they hold.
+  void add_values(int64_t t, int64_t h, bool is_first) {
+    const auto* v = static_cast<const uint16_t*>(p.v) + (item.kv_head + h) * p.value_dim;
+    const int64_t stride = p.kv_heads * p.value_dim;
+    const __m512i zero = _mm512_setzero_si512();
+    for (int64_t i = t; i < t + kBlock; i += 2) {
+      const bool even = begin <= i && i < end, odd = begin <= i + 1 && i + 1 < end;
+      const uint16_t* x = v + (even ? buffers.slots[i] * stride : 0);
+      const uint16_t* y = v + (odd ? buffers.slots[i + 1] * stride : 0);
+      uint16_t* to = buffers.values + (i - t) * 16;
+      for (int64_t d = 0; d < width; d += 32, to += 1024) {
+        const __m512i a = even ? load_row(x + d, p.value_dim - d) : zero;
+        const __m512i b = odd ? load_row(y + d, p.value_dim - d) : zero;
+        _mm512_store_si512(to, _mm512_unpacklo_epi16(a, b));
+        _mm512_store_si512(to + 512, _mm512_unpackhi_epi16(a, b));
+      }
+    }
+    const auto* powers = reinterpret_cast<const uint16_t*>(buffers.scores);
+    _tile_loadd(3, powers + h * group * kPowerStride + t, kPowerStride * 2);
+    for (int64_t d = 0; d < width; d += 16) {
+      float* sums = buffers.sums + h * group * width + d;
+      if (is_first) {
+        _tile_zero(2);
+      } else {
+        _tile_loadd(2, sums, width * 4);
+      }
+      _tile_loadd(7, buffers.values + d * kBlock, 64);
+      _tile_dpbf16ps(2, 3, 7);
+      _tile_stored(2, sums, width * 4);
+    }
+  }
+
+  void merge_row(int64_t r) {
+    if (buffers.l[r] == 0) return;
+    const float before = buffers.total_m[r], now = buffers.m[r];
+    const float m = before > now ? before : now;
+    const __m512 keeps = exp2_nonpositive(_mm512_set1_ps(before - m));
+    const __m512 adds = exp2_nonpositive(_mm512_set1_ps(now - m));
+    buffers.total_m[r] = m;
+    buffers.total_l[r] =
+        _mm512_cvtss_f32(_mm512_fmadd_ps(_mm512_set1_ps(buffers.l[r]), adds,
+                                         _mm512_mul_ps(_mm512_set1_ps(buffers.total_l[r]), keeps)));
+    float* to = buffers.total + r * width;
+    const float* from = buffers.sums + r * width;
+    for (int64_t d = 0; d < width; d += 16) {
+      const __m512 kept = _mm512_mul_ps(_mm512_load_ps(to + d), keeps);
+      _mm512_store_ps(to + d, _mm512_fmadd_ps(_mm512_load_ps(from + d), adds, kept));
+    }
+  }
+
+  // Writes a row's result of the item's chunk `c` where paged_attention_merge_cpu looks for it.
+  void keep_partial(int64_t r, int64_t c) {
+    const int64_t stride = round_up(p.value_dim, 16);
+    float* acc = partials_ + item.partials + c * rows * (stride + 2);
+    acc[rows * stride + r] = buffers.m[r];
+    acc[rows * stride + rows + r] = buffers.l[r];
+    for (int64_t d = 0; d < width; d += 32) {
+      const float* from = buffers.sums + r * width + d;
+      __m512 a = _mm512_load_ps(from), b = _mm512_load_ps(from + 16);
+      in_order(a, b);
+      _mm512_storeu_ps(acc + r * stride + d, a);
+      if (d + 16 < stride) _mm512_storeu_ps(acc + r * stride + d + 16, b);
+    }
+  }
+
+  const AttentionKernelParams& p;
+  const AttentionItem& item;
+  float* partials_;
+  Buffers buffers;
+  int64_t group, rows, dim, width;
+  int64_t begin = 0, end = 0;  // of the chunk's visible columns
+  bool in_place;               // keys can be read as tiles from the pool
+};
+
+}  // namespace
+
+int64_t attention_decode_amx_scratch(const AttentionKernelParams& params, int64_t rows) {
+  return Buffers().place(nullptr, round_up(params.key_dim, 32), round_up(params.value_dim, 32),
+                         rows);
+}
+
+void paged_attention_decode_amx(const AttentionKernelParams& params, const AttentionItem& item,
+                                void* scratch, float* partials) {
+  Decode(params, item, scratch, partials).run();
+}
+
+}  // namespace quire::ops
+#endif
