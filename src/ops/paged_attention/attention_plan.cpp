@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ops/paged_attention/paged_attention_amx.h"
+
 namespace quire::ops {
 namespace {
 
@@ -49,14 +51,15 @@ class Planner {
  private:
   int64_t tokens(int64_t s) const { return layout_.cu_seqlens[s + 1] - layout_.cu_seqlens[s]; }
 
-  bool amx(int64_t s) const { return params_.amx && tokens(s) * group_ > kFewRows; }
+  // Many rows, for which AMX packs keys and values.
+  bool packs(int64_t s) const { return params_.amx && tokens(s) * group_ > kFewRows; }
 
   int64_t count(int64_t s, const Cut& cut) const {
     return ceil_div(tokens(s), cut.tokens) * ceil_div(params_.kv_heads, cut.kv_heads);
   }
 
   Cut largest(int64_t s) const {
-    if (amx(s))
+    if (packs(s))
       return {.tokens = std::clamp<int64_t>(amx_rows_ / group_, 1, tokens(s)),
               .kv_heads = 1,
               .parts = 1};
@@ -78,7 +81,7 @@ class Planner {
     }
     for (; pieces > 1 && cut.kv_heads > 1; pieces = ceil_div(pieces, 2))
       cut.kv_heads = ceil_div(cut.kv_heads, 2);
-    const int64_t few = amx(s) ? kMinAmxRows : kFewRows;
+    const int64_t few = packs(s) ? kMinAmxRows : kFewRows;
     for (; pieces > 1 && cut.tokens * group_ > few; pieces = ceil_div(pieces, 2))
       cut.tokens = ceil_div(cut.tokens, 2);
     return cut;
@@ -87,13 +90,14 @@ class Planner {
   // All heads and chunks of some tokens of a sequence.
   AttentionItem item(int64_t s, int64_t first, int64_t n) const {
     const int64_t token = layout_.cu_seqlens[s] + first;
-    AttentionItem result{.block_table = layout_.block_table(s),
-                         .token = token,
-                         .tokens = n,
-                         .position = n > 0 ? layout_.positions[token] : 0,
-                         .context = layout_.seq_lens[s],
-                         .kv_heads = params_.kv_heads,
-                         .amx = amx(s)};
+    AttentionItem result{
+        .block_table = layout_.block_table(s),
+        .token = token,
+        .tokens = n,
+        .position = n > 0 ? layout_.positions[token] : 0,
+        .context = layout_.seq_lens[s],
+        .kv_heads = params_.kv_heads,
+        .amx = packs(s) || (params_.amx && tokens(s) == 1 && group_ <= kMaxDecodeGroup)};
     const int64_t begin =
         params_.window_left < 0 ? 0 : std::max<int64_t>(0, result.position - params_.window_left);
     const int64_t end = std::min(result.position + n, result.context);
@@ -119,8 +123,8 @@ class Planner {
 
   void add_parts(AttentionItem whole, int64_t parts) {
     const int64_t rows = whole.rows(params_);
-    int64_t& most = whole.amx ? plan_.max_amx_rows : plan_.max_rows;
-    most = std::max(most, whole.amx ? rows / whole.kv_heads : rows);
+    // Merging needs the buffers of paged_attention_cpu too.
+    if (!whole.amx || parts > 1) plan_.max_rows = std::max(plan_.max_rows, rows);
     if (parts <= 1) return plan_.items.push_back(whole);
     whole.partials = plan_.partials;
     plan_.partials += whole.chunks * chunk_result_size(params_, rows);

@@ -12,8 +12,7 @@ struct AttentionPlan {
   std::vector<AttentionItem> items;   // long ones first
   std::vector<AttentionItem> merges;  // the items that were split by chunks, whole
   int64_t partials = 0;               // floats of all split items' results
-  int64_t max_rows = 0;               // of any item of paged_attention_cpu
-  int64_t max_amx_rows = 0;           // of one kv head of any item of paged_attention_amx
+  int64_t max_rows = 0;               // of any item, but those for AMX that are not split
 };
 
 AttentionPlan plan_attention(const AttentionKernelParams& params, const BatchLayout& layout,

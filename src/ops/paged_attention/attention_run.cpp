@@ -65,12 +65,17 @@ AttentionScratch own_scratch(const AttentionKernelParams& params, int64_t rows, 
 }
 
 #if defined(__x86_64__)
-void attend_amx(const AttentionKernelParams& params, const AttentionItem& item, int64_t rows) {
-  const int64_t bytes = attention_amx_scratch(params, rows);
-  paged_attention_amx(params, item, own_buffer().reserve(bytes / 4));
+void attend_amx(const AttentionKernelParams& params, const AttentionItem& item, float* partials) {
+  const int64_t group = params.heads / params.kv_heads;
+  const bool decode = item.tokens == 1 && group <= kMaxDecodeGroup;
+  const int64_t bytes = decode ? attention_decode_amx_scratch(params, item.rows(params))
+                               : attention_amx_scratch(params, item.tokens * group);
+  float* scratch = own_buffer().reserve(bytes / 4);
+  if (decode) return paged_attention_decode_amx(params, item, scratch, partials);
+  paged_attention_amx(params, item, scratch);
 }
 #else
-void attend_amx(const AttentionKernelParams&, const AttentionItem&, int64_t) {
+void attend_amx(const AttentionKernelParams&, const AttentionItem&, float*) {
   QUIRE_CHECK(false) << "AMX without an x86 CPU";
 }
 #endif
@@ -82,7 +87,7 @@ void run_attention(ThreadPool& pool, const AttentionKernelParams& params,
   const AttentionPlan plan = plan_attention(params, layout, pool.num_threads());
   float* partials = plan.partials > 0 ? partials_buffer().reserve(plan.partials) : nullptr;
   pool.parallel_for(static_cast<int64_t>(plan.items.size()), [&](int64_t i) {
-    if (plan.items[i].amx) return attend_amx(params, plan.items[i], plan.max_amx_rows);
+    if (plan.items[i].amx) return attend_amx(params, plan.items[i], partials);
     paged_attention_cpu(params, plan.items[i], own_scratch(params, plan.max_rows, partials));
   });
   for (const AttentionItem& item : plan.merges) {

@@ -108,6 +108,19 @@ TEST_F(PagedAttentionAmx, AnyCutOfAPrompt) {
   }
 }
 
+// One long sequence on many threads: its chunks are attended apart and merged.
+TEST_F(PagedAttentionAmx, ALongSequenceSplitByChunks) {
+  const Heads heads{.heads = 4, .kv_heads = 2, .dim = 64, .value_dim = 80};
+  const Sequences sequences(heads, mx::bfloat16, {3000});
+  AttentionParams capped = plain(heads);
+  capped.window_left = 1500;
+  capped.softcap = 2.0f;
+  capped.sinks = mx::array({0.0f, 2.0f, -5.0f, 1.5f});
+  for (const AttentionParams& params : {plain(heads), capped})
+    for (const int threads : {1, 2, 3, 16})
+      expect_same(sequences.step({{0, 2999, 1}}, {.order = 4}), params, threads);
+}
+
 // Infinite or NaN values that some rows of a tile see and others do not; scores far apart.
 TEST_F(PagedAttentionAmx, ValuesThatAreNotFinite) {
   const Heads heads{.heads = 4, .kv_heads = 2, .dim = 64, .value_dim = 64};

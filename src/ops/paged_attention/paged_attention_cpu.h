@@ -15,7 +15,7 @@ inline constexpr int64_t kAttentionBlock = 32;
 struct AttentionKernelParams {
   FloatType q_type = FloatType::kF32;   // of q and out
   FloatType kv_type = FloatType::kF32;  // of k and v
-  bool amx = false;                     // items of many rows are for paged_attention_amx
+  bool amx = false;                     // items of one token or many rows are for AMX
   int64_t heads = 0, kv_heads = 0;      // H, K
   int64_t key_dim = 0, value_dim = 0;   // D, Dv
   int64_t block_size = 0;               // P
@@ -43,7 +43,8 @@ struct AttentionItem {
   // -1: the item has all chunks of its rows and writes `out`. Otherwise where its chunks' results
   // go in AttentionScratch::partials, to be merged when all items are done.
   int64_t partials = -1;
-  bool amx = false;  // for paged_attention_amx; has no partials
+  bool amx =
+      false;  // for paged_attention_decode_amx or, if it has no partials, paged_attention_amx
 
   int64_t rows(const AttentionKernelParams& p) const {
     return kv_heads * tokens * (p.heads / p.kv_heads);
