@@ -4,6 +4,7 @@ import pathlib
 import statistics
 
 BEGIN, END = "<!-- peers:begin -->", "<!-- peers:end -->"
+FORMATS = ("bf16", "8-bit", "4-bit")
 CHAPTER = """## Beside other engines
 
 `python3 bench/peers/run.py --work DIR --write-docs`: the engines take turns in every round; medians, and half the spread between
@@ -20,6 +21,12 @@ def cell_title(name: str) -> str:
     }[kind]
 
 
+def place(row: tuple[str, str]) -> tuple:
+    """Sorts (format, cell) by format, kind and number."""
+    kind, number = row[1].split("-")
+    return FORMATS.index(row[0]), ("prefill", "decode", "server").index(kind), int(number)
+
+
 def figure(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
 
@@ -29,13 +36,13 @@ class Sample:
 
     def __init__(self, runs: list[dict]):
         rates = [run["rate"] for run in runs]
-        self.rate = statistics.median(rates)
+        self.rounds, self.rate = len(rates), statistics.median(rates)
         self.spread = (max(rates) - min(rates)) / 2 / self.rate
         waits = [run["ttft_ms"] for run in runs if "ttft_ms" in run]
         self.ttft = statistics.median(waits) if waits else None
 
     def text(self) -> str:
-        text = f"{figure(self.rate)} ±{self.spread:.0%}"
+        text = figure(self.rate) + (f" ±{self.spread:.0%}" if self.rounds > 1 else "")
         return text if self.ttft is None else f"{text}, {self.ttft / 1e3:.2f} s"
 
 
@@ -65,7 +72,9 @@ def table(data: dict) -> str:
         "| format | | " + " | ".join(engines) + " | Quire / best peer |",
         "|---|---|" + "---|" * (len(engines) + 1),
     ]
-    for format, cell in dict.fromkeys((run["format"], run["cell"]) for run in data["runs"]):
+    # Runs are in the order they were made, which after --resume is not the table's.
+    rows = {(run["format"], run["cell"]) for run in data["runs"]}
+    for format, cell in sorted(rows, key=place):
         here = {name: found.get((format, cell, name)) for name in engines}
         if not any(here.values()):
             continue

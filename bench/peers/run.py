@@ -23,9 +23,7 @@ import time
 import engines as catalogue
 from engines import Cell
 from install import ROOT, Installation
-from report import table, write_docs
-
-FORMATS = ("bf16", "8-bit", "4-bit")
+from report import FORMATS, table, write_docs
 
 
 def cells(quick: bool) -> list[Cell]:

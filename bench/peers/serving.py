@@ -15,7 +15,8 @@ import sys
 
 from engines import LlamaCpp, Quire
 from install import Installation
-from run import FORMATS, add_common, locked
+from report import FORMATS
+from run import add_common, locked
 
 
 def arguments() -> argparse.Namespace:
