@@ -20,6 +20,9 @@ ctest --preset release -j "$jobs" --output-on-failure --progress >build/ctest-re
 tail -n 5 build/ctest-release.log
 
 if [ "${1:-}" != quick ]; then
+  step "kernels for 64-bit ARM compile"
+  tools/check_neon.sh
+
   step "dev build (ASan + UBSan)"
   configure dev
   cmake --build --preset dev -j "$jobs" -- --quiet

@@ -6,7 +6,6 @@
 #include "models/registry.h"
 #include "ops/embedding/embedding.h"
 #include "ops/gather_rows/gather_rows.h"
-#include "ops/rms_norm/rms_norm.h"
 
 namespace quire::models {
 
@@ -56,25 +55,17 @@ mx::array Decoder::embed(const mx::array& ids) const {
 
 mx::array Decoder::forward(const mx::array& ids, const ops::BatchLayoutPtr& layout,
                            std::vector<ops::PagedKv>& caches) const {
-  mx::array residual = embed(ids);
-  mx::array x = ops::rms_norm(context_, residual, layers_.front().input_norm, spec_.norm_eps);
+  mx::array h = embed(ids);  // the residual stream
   for (size_t i = 0; i < layers_.size(); ++i) {
     const Layer& layer = layers_[i];
-    const mx::array attended = layer.attention.forward(context_, x, layout, caches[i]);
-    std::tie(x, residual) =
-        ops::add_rms_norm(context_, attended, residual, layer.post_attention_norm, spec_.norm_eps);
-    x = layer.mlp.forward(context_, x);
-    if (i + 1 < layers_.size()) {
-      std::tie(x, residual) =
-          ops::add_rms_norm(context_, x, residual, layers_[i + 1].input_norm, spec_.norm_eps);
-    }
+    h = layer.attention.forward(context_, h, {layer.input_norm, spec_.norm_eps}, layout, caches[i]);
+    h = layer.mlp.forward(context_, h, {layer.post_attention_norm, spec_.norm_eps});
   }
   // Only the rows that are sampled (or scored) meet the last norm and the vocabulary.
-  const mx::array last = ops::gather_rows(context_, x, layout);
-  const mx::array last_residual = ops::gather_rows(context_, residual, layout);
-  const auto normed =
-      ops::add_rms_norm(context_, last, last_residual, *final_norm_, spec_.norm_eps).first;
-  return ops::linear(context_, normed, head_, mx::float32);
+  const mx::array last = ops::gather_rows(context_, h, layout);
+  return ops::linear(
+      context_, last, head_,
+      {.out_dtype = mx::float32, .norm = ops::LinearOptions::Norm{*final_norm_, spec_.norm_eps}});
 }
 
 std::vector<CacheSpec> Decoder::cache_specs() const {

@@ -101,7 +101,7 @@ WeightLoader::Part WeightLoader::take_part(const std::string& weight, int64_t n,
   return part;
 }
 
-ops::PackedMatrix WeightLoader::pack(const std::vector<Part>& parts) const {
+ops::PackedMatrix WeightLoader::pack(const std::vector<Part>& parts, bool interleave) const {
   std::vector<ops::AffineRows> affine;
   for (const Part& part : parts)
     if (part.affine) affine.push_back(*part.affine);
@@ -116,7 +116,7 @@ ops::PackedMatrix WeightLoader::pack(const std::vector<Part>& parts) const {
     dense.back() = {
         .data = dequantised.back().get(), .n = part.n, .k = part.affine->k, .dtype = dtype_};
   }
-  return ops::pack_matrix(context_, dense, dtype_);
+  return ops::pack_matrix(context_, dense, dtype_, interleave);
 }
 
 mx::array WeightLoader::stack_biases(const std::vector<std::string>& biases,
@@ -133,8 +133,8 @@ mx::array WeightLoader::stack_biases(const std::vector<std::string>& biases,
 }
 
 ops::LinearWeight WeightLoader::linear(const std::vector<std::string>& weights,
-                                       const std::vector<std::string>& biases, int64_t n,
-                                       int64_t k) {
+                                       const std::vector<std::string>& biases, int64_t n, int64_t k,
+                                       bool interleave) {
   std::vector<Part> parts;
   int64_t rows = 0;
   for (const auto& name : weights) {
@@ -145,7 +145,7 @@ ops::LinearWeight WeightLoader::linear(const std::vector<std::string>& weights,
     const formats::RawTensor& last = *parts.back().tensors.front();
     expect_shape(last, {parts.back().n + n - rows, last.shape[1]});
   }
-  ops::LinearWeight result{.weight = pack(parts), .bias = std::nullopt};
+  ops::LinearWeight result{.weight = pack(parts, interleave), .bias = std::nullopt};
   packed_bytes_ += result.weight.nbytes();
   for (const Part& part : parts)
     for (const formats::RawTensor* tensor : part.tensors) done(*tensor);

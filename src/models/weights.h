@@ -25,8 +25,11 @@ class WeightLoader {
   // Rows of `weights` stacked: [n, k] in all, packed in the model's dtype. `biases` likewise, or
   // empty. A quantised weight ("X.weight" with "X.scales" and "X.biases") stays quantised; parts of
   // different formats are stacked in one that holds all exactly, as dense values if one is dense.
+  // `interleave`: gate and up, for ops::LinearOptions::silu_mul; a quantised result is not (see its
+  // `interleaved`).
   ops::LinearWeight linear(const std::vector<std::string>& weights,
-                           const std::vector<std::string>& biases, int64_t n, int64_t k);
+                           const std::vector<std::string>& biases, int64_t n, int64_t k,
+                           bool interleave = false);
   ops::LinearWeight linear(const std::string& weight, const std::string& bias, int64_t n,
                            int64_t k);
   // A vector [n] as float32.
@@ -53,7 +56,7 @@ class WeightLoader {
   // n < 0: as many rows as the tensor has.
   Part take_part(const std::string& weight, int64_t n, int64_t k);
   Part take_affine(const std::string& weight, int64_t n, int64_t k);
-  ops::PackedMatrix pack(const std::vector<Part>& parts) const;
+  ops::PackedMatrix pack(const std::vector<Part>& parts, bool interleave) const;
   mx::array stack_biases(const std::vector<std::string>& biases, const std::vector<Part>& parts,
                          int64_t n);
   // The tensor has been copied: its pages are given back.

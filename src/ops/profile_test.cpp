@@ -44,7 +44,8 @@ TEST(Profile, TellsMatricesApartAndCountsTheirBytes) {
   mx::eval(rows);
   const RowMatrix source{.data = rows.data<void>(), .n = 32, .k = 64, .dtype = mx::bfloat16};
   const LinearWeight weight{.weight = pack_matrix(context, {&source, 1}, mx::bfloat16)};
-  mx::eval(linear(context, random_array({2, 64}, mx::bfloat16, 2), weight, mx::float32));
+  mx::eval(
+      linear(context, random_array({2, 64}, mx::bfloat16, 2), weight, {.out_dtype = mx::float32}));
   const auto steps = context.profile->take();
   ASSERT_EQ(steps.size(), 1u);
   const auto& [key, time] = *steps.begin()->second.kernels.begin();

@@ -18,11 +18,12 @@ AttentionBlock::AttentionBlock(const AttentionSpec& spec, int64_t hidden, float 
   if (!spec.k_norm.empty()) k_norm_ = weights.vector(spec.k_norm, spec.head_dim);
 }
 
-mx::array AttentionBlock::forward(const ops::Context& context, const mx::array& x,
+mx::array AttentionBlock::forward(const ops::Context& context, const mx::array& h,
+                                  const ops::LinearOptions::Norm& norm,
                                   const ops::BatchLayoutPtr& layout, ops::PagedKv& cache) const {
-  const int tokens = x.shape(0);
+  const int tokens = h.shape(0);
   const int64_t q_width = spec_.heads * spec_.head_dim;
-  const mx::array qkv = ops::linear(context, x, qkv_);
+  const mx::array qkv = ops::linear(context, h, qkv_, {.norm = norm});
   const ops::HeadNorms norms{.q = q_norm_, .k = k_norm_, .eps = norm_eps_};
   const ops::RotatedQueries rotated =
       ops::qk_norm_rope_kv_write(context, qkv, norms, layout, rope_, cache);
@@ -32,7 +33,8 @@ mx::array AttentionBlock::forward(const ops::Context& context, const mx::array& 
                                     .softcap = spec_.softcap,
                                     .sinks = std::nullopt};
   const mx::array attended = ops::paged_attention(context, rotated.q, cache, layout, params);
-  return ops::linear(context, mx::reshape(attended, {tokens, static_cast<int>(q_width)}), out_);
+  return ops::linear(context, mx::reshape(attended, {tokens, static_cast<int>(q_width)}), out_,
+                     {.residual = h});
 }
 
 }  // namespace quire::models

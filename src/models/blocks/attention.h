@@ -10,17 +10,18 @@
 
 namespace quire::models {
 
-// Self-attention over paged memory: qkv projection, head norms, rotation, KV write, attention,
-// output projection.
+// Self-attention over paged memory: norm and qkv projection, head norms, rotation, KV write,
+// attention, output projection and residual.
 class AttentionBlock {
  public:
   AttentionBlock(const AttentionSpec& spec, int64_t hidden, float norm_eps,
                  std::shared_ptr<const ops::RopeTable> rope, WeightLoader& weights);
 
-  // x [T, hidden], already normalised. Returns [T, hidden]; `cache` becomes the handle that later
-  // steps must use.
-  mx::array forward(const ops::Context& context, const mx::array& x,
-                    const ops::BatchLayoutPtr& layout, ops::PagedKv& cache) const;
+  // h [T, hidden], the residual stream; norm of the layer before this block. Returns the stream
+  // after it; `cache` becomes the handle that later steps must use.
+  mx::array forward(const ops::Context& context, const mx::array& h,
+                    const ops::LinearOptions::Norm& norm, const ops::BatchLayoutPtr& layout,
+                    ops::PagedKv& cache) const;
 
  private:
   AttentionSpec spec_;

@@ -6,12 +6,19 @@
 namespace quire::models {
 
 MlpBlock::MlpBlock(const MlpSpec& spec, int64_t hidden, WeightLoader& weights)
-    : gate_up_(
-          weights.linear(spec.gate_up_weights, spec.gate_up_biases, 2 * spec.intermediate, hidden)),
+    : gate_up_(weights.linear(spec.gate_up_weights, spec.gate_up_biases, 2 * spec.intermediate,
+                              hidden,
+                              /*interleave=*/true)),
       down_(weights.linear(spec.down_weight, spec.down_bias, hidden, spec.intermediate)) {}
 
-mx::array MlpBlock::forward(const ops::Context& context, const mx::array& x) const {
-  return ops::linear(context, ops::silu_mul(context, ops::linear(context, x, gate_up_)), down_);
+mx::array MlpBlock::forward(const ops::Context& context, const mx::array& h,
+                            const ops::LinearOptions::Norm& norm) const {
+  // Quantised weights are not interleaved.
+  const mx::array gated =
+      gate_up_.weight.interleaved
+          ? ops::linear(context, h, gate_up_, {.norm = norm, .silu_mul = true})
+          : ops::silu_mul(context, ops::linear(context, h, gate_up_, {.norm = norm}));
+  return ops::linear(context, gated, down_, {.residual = h});
 }
 
 }  // namespace quire::models

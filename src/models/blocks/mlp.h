@@ -4,13 +4,15 @@
 
 namespace quire::models {
 
-// down(silu(gate) * up), gate and up in one projection.
+// h + down(silu(gate) * up) of the normed h, in two nodes (three if quantised).
 class MlpBlock {
  public:
   MlpBlock(const MlpSpec& spec, int64_t hidden, WeightLoader& weights);
 
-  // x [T, hidden], already normalised. Returns [T, hidden].
-  mx::array forward(const ops::Context& context, const mx::array& x) const;
+  // h [T, hidden], the residual stream; norm of the layer before this block. Returns the stream
+  // after it.
+  mx::array forward(const ops::Context& context, const mx::array& h,
+                    const ops::LinearOptions::Norm& norm) const;
 
  private:
   ops::LinearWeight gate_up_, down_;

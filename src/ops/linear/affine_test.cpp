@@ -34,8 +34,8 @@ TEST(AffineLinear, EqualsTheDenseLinearOfTheDequantisedWeight) {
                          std::to_string(rows) + " rows");
             const mx::array x = random_array({rows, k}, dtype, 1);
             ASSERT_TRUE(same_bits(linear(context, x, affine), linear(context, x, dense)));
-            ASSERT_TRUE(same_bits(linear(context, x, affine, mx::float32),
-                                  linear(context, x, dense, mx::float32)));
+            ASSERT_TRUE(same_bits(linear(context, x, affine, {.out_dtype = mx::float32}),
+                                  linear(context, x, dense, {.out_dtype = mx::float32})));
           }
           EXPECT_EQ(context.kernels->count("linear", "reference"), 0);
         }
@@ -56,7 +56,7 @@ TEST(AffineLinear, IsWithinItsErrorBoundOfFloat64) {
       const AffineSource s = affine_source(n, k, format, mx::float32, 9);
       const LinearWeight w = {.weight = pack_affine_matrix(context, {&s.rows, 1}, dtype)};
       const mx::array x = random_array({rows, k}, dtype, 1);
-      const auto y = to_floats(linear(context, x, w, mx::float32));
+      const auto y = to_floats(linear(context, x, w, {.out_dtype = mx::float32}));
       const auto a = to_floats(x), b = to_floats(s.dense);
       const double u = unit_roundoff(mx::float32),
                    u_w = dtype == mx::float32 ? u : unit_roundoff(dtype) + u;

@@ -1,11 +1,14 @@
 #include "ops/linear/linear.h"
 
+#include <stdexcept>
 #include <vector>
 
 #include "ops/kernel_primitive.h"
 #include "ops/linear/linear_kernel.h"
 #include "ops/linear/linear_reference.h"
+#include "ops/rms_norm/rms_norm_reference.h"
 #include "ops/shape_check.h"
+#include "ops/silu_mul/silu_mul_reference.h"
 
 namespace quire::ops {
 namespace {
@@ -33,11 +36,8 @@ KernelCost cost_of(const mx::array& x, const PackedMatrix& weight, mx::Dtype y_d
           .k = weight.k};
 }
 
-}  // namespace
-
-mx::array linear(const Context& context, const mx::array& x, const LinearWeight& w,
-                 std::optional<mx::Dtype> out_dtype) {
-  const mx::Dtype y_dtype = out_dtype.value_or(x.dtype());
+void check_inputs(const mx::array& x, const LinearWeight& w, const LinearOptions& options,
+                  mx::Dtype y_dtype) {
   const PackedMatrix& weight = w.weight;
   check_shape("linear", "x", x, {-1, weight.k});
   check_dtype("linear", "x", x, weight.dtype);
@@ -45,27 +45,72 @@ mx::array linear(const Context& context, const mx::array& x, const LinearWeight&
     check_shape("linear", "bias", *w.bias, {weight.n});
     check_dtype("linear", "bias", *w.bias, mx::float32);
   }
-  const LinearParams params = format_of(weight, y_dtype);
-  const LinearKernel* kernel = find_linear_kernel(params);
-  if (context.use_reference || !kernel) {
-    note_reference(context, "linear");
-    return linear_reference(x, w, y_dtype);
+  if (options.norm) {
+    check_shape("linear", "norm weight", options.norm->weight, {weight.k});
+    check_dtype("linear", "norm weight", options.norm->weight, mx::float32);
   }
-  auto run = [params, kernel, data = weight.data, pool = context.pool](const auto& in, auto& out) {
+  if (options.residual) {
+    check_shape("linear", "residual", *options.residual, {x.shape(0), weight.n});
+    check_dtype("linear", "residual", *options.residual, y_dtype);
+  }
+  if (options.silu_mul != weight.interleaved)
+    throw std::invalid_argument(options.silu_mul
+                                    ? "linear: silu_mul needs an interleaved weight"
+                                    : "linear: an interleaved weight is for silu_mul only");
+  if (options.silu_mul && options.residual)
+    throw std::invalid_argument("linear: silu_mul and a residual exclude each other");
+}
+
+// The composition of the references: what the options promise.
+mx::array composed_reference(const Context& context, const mx::array& x, const LinearWeight& w,
+                             const LinearOptions& options, mx::Dtype y_dtype) {
+  note_reference(context, "linear");
+  const mx::array in =
+      options.norm ? rms_norm_reference(x, options.norm->weight, options.norm->eps) : x;
+  mx::array y = linear_reference(in, w, y_dtype);
+  if (options.residual)
+    y = mx::astype(mx::astype(y, mx::float32) + mx::astype(*options.residual, mx::float32),
+                   y_dtype);
+  return options.silu_mul ? silu_mul_reference(y) : y;
+}
+
+}  // namespace
+
+mx::array linear(const Context& context, const mx::array& x, const LinearWeight& w,
+                 const LinearOptions& options) {
+  const mx::Dtype y_dtype = options.out_dtype.value_or(x.dtype());
+  const PackedMatrix& weight = w.weight;
+  check_inputs(x, w, options, y_dtype);
+  LinearParams params = format_of(weight, y_dtype);
+  params.norm_eps = options.norm ? options.norm->eps : 0;
+  params.silu_mul = options.silu_mul;
+  const LinearKernel* kernel = find_linear_kernel(params);
+  if (context.use_reference || !kernel) return composed_reference(context, x, w, options, y_dtype);
+
+  std::vector<mx::array> inputs = {x};
+  const auto add = [&](const mx::array& input) {
+    inputs.push_back(input);
+    return static_cast<int>(inputs.size()) - 1;
+  };
+  const int bias = w.bias ? add(*w.bias) : -1;
+  const int norm = options.norm ? add(options.norm->weight) : -1;
+  const int residual = options.residual ? add(*options.residual) : -1;
+  auto run = [params, kernel, bias, norm, residual, data = weight.data, pool = context.pool](
+                 const auto& in, auto& out) {
     LinearParams p = params;
     p.rows = in[0].shape(0);
     p.x = in[0].template data<void>();
     p.w = data.get();
-    p.bias = in.size() > 1 ? in[1].template data<float>() : nullptr;
+    if (bias >= 0) p.bias = in[bias].template data<float>();
+    if (norm >= 0) p.norm_weight = in[norm].template data<float>();
+    if (residual >= 0) p.residual = in[residual].template data<void>();
     p.y = out[0].template data<void>();
     kernel->run(*pool, p);
   };
-  std::vector<mx::array> inputs = {x};
-  if (w.bias) inputs.push_back(*w.bias);
   return launch_kernel(
       context,
       {.op = "linear", .kernel = kernel->name(), .run = run, .cost = cost_of(x, weight, y_dtype)},
-      {x.shape(0), static_cast<int>(weight.n)}, y_dtype, std::move(inputs));
+      {x.shape(0), static_cast<int>(params.y_columns())}, y_dtype, std::move(inputs));
 }
 
 }  // namespace quire::ops

@@ -31,6 +31,9 @@ struct PackedMatrix {
   // Quantised: `data` holds integers, scales and biases in the layout of affine_layout.h; dtype is
   // that of x and of the dequantised values.
   std::optional<AffineFormat> affine = std::nullopt;
+  // The first N/2 rows (gate) and the last (up) are packed in turn, a panel of each, so that one
+  // task has both for silu(gate) * up. Each half is padded to whole panels.
+  bool interleaved = false;
   size_t nbytes() const;
 };
 
@@ -48,13 +51,28 @@ struct RowMatrix {
   mx::Dtype dtype = mx::float32;
 };
 
-// Packs the rows of `parts` stacked on each other (fused qkv, gate+up), converted to `dtype`.
-// Parallel.
-PackedMatrix pack_matrix(const Context& context, std::span<const RowMatrix> parts, mx::Dtype dtype);
+// Packs the rows of `parts` stacked on each other (fused qkv, gate+up), converted to `dtype`;
+// `interleave` the two halves of the stack for LinearOptions::silu_mul. Parallel.
+PackedMatrix pack_matrix(const Context& context, std::span<const RowMatrix> parts, mx::Dtype dtype,
+                         bool interleave = false);
+
+// Neighbours that linear() computes on the way, each bit for bit as its own op would.
+struct LinearOptions {
+  struct Norm {
+    const mx::array& weight;  // [K] float32
+    float eps = 0;
+  };
+  std::optional<mx::Dtype> out_dtype = std::nullopt;  // default x's dtype; float32 for logits
+  std::optional<Norm> norm = std::nullopt;            // x is ops::rms_norm(x) first
+  // [T, N] in the output's dtype: y = round(round(x W^T + b) + residual).
+  std::optional<mx::array> residual = std::nullopt;
+  // The weight is interleaved: y [T, N/2] = ops::silu_mul of the rounded product.
+  bool silu_mul = false;
+};
 
 //   x      [T, K] in the weight's dtype
 //   w      [N, K]
-// Returns [T, N] in `out_dtype` (default x's dtype); float32 for logits.
+// Returns [T, N] ([T, N/2] with silu_mul) in options.out_dtype.
 //
 // Bits: each output element is reduced over K in one fixed order whatever T is and however threads
 // split the work. Per 32 k an even-k chain and an odd-k chain of 16 fused multiply-adds start at 0;
@@ -63,6 +81,6 @@ PackedMatrix pack_matrix(const Context& context, std::span<const RowMatrix> part
 // bit for bit; the portable kernel keeps the order but has no fused multiply-add. An affine weight
 // gives the bits of the dense weight of its dequantised values.
 mx::array linear(const Context& context, const mx::array& x, const LinearWeight& w,
-                 std::optional<mx::Dtype> out_dtype = std::nullopt);
+                 const LinearOptions& options = {});
 
 }  // namespace quire::ops

@@ -47,7 +47,7 @@ void shapes(benchmark::internal::Benchmark* bench) {
   const std::pair<int, int> kShapes[] = {
       {4096, 1024}, {1024, 2048}, {6144, 1024}, {1024, 3072}, {151936, 1024}};
   for (const auto& [n, k] : kShapes)
-    for (const int rows : {1, 8, 32, 512})
+    for (const int rows : {1, 4, 8, 16, 32, 128, 512, 2048})
       for (const int threads : {1, all_threads()})
         if (n < 100000 || rows <= 32) bench->Args({n, k, rows, threads});
 }

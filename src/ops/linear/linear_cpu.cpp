@@ -5,6 +5,8 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/linear/linear_cpu.cpp"
 #include "ops/highway.h"
+// After it, because its code is per target too.
+#include "ops/linear/linear_epilogue-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace quire::ops::HWY_NAMESPACE {
@@ -135,14 +137,14 @@ HWY_INLINE Tiling tiling(int64_t rows) {
 }
 
 template <class T>
-void pack_rows(const LinearSlab& slab, int64_t tile_begin, int64_t tile_end) {
+void pack_rows(const LinearSlab& slab, int64_t tile_begin, int64_t tile_end, void* row_buffer) {
   const LinearParams& p = slab.params;
   const Tiling tiles = tiling(p.rows);
   const int64_t chunks = linear_chunks(p.k);
   for (int64_t tile = tile_begin; tile < tile_end; ++tile) {
     const int64_t first = tiles.begin(tile), rows = tiles.begin(tile + 1) - first;
     for (int64_t r = 0; r < rows; ++r) {
-      const T* x = static_cast<const T*>(p.x) + (first + r) * p.k;
+      const T* x = static_cast<const T*>(linear_row(p, first + r, row_buffer));
       float* to = slab.packed_x + first * chunks * kChunk + r * kChunk;
       for (int64_t k = 0; k < p.k; k += kChunk, to += rows * kChunk) {
         for (int64_t i = 0; i < kChunk; i += kLanes) {
@@ -156,46 +158,20 @@ void pack_rows(const LinearSlab& slab, int64_t tile_begin, int64_t tile_end) {
   }
 }
 
-// Adds the bias and stores up to `columns` outputs of one row.
-template <class Out>
-HWY_INLINE void store_row(const float* acc, const float* bias, Out* y, int64_t columns) {
-  for (int64_t i = 0; i < columns; i += kLanes) {
-    FloatVec v = hn::LoadU(kFloats, acc + i);
-    const int64_t n = columns - i;
-    if (bias) v = hn::Add(v, n >= kLanes ? load_floats(bias + i) : load_floats(bias + i, n));
-    if (n >= kLanes) {
-      store_floats(v, y + i);
-    } else {
-      store_floats(v, y + i, n);
-    }
-  }
-}
+// Panels are finished in pairs, [rows][kPair * kPanel] sums: a pair may be gates and ups.
+constexpr int64_t kPair = 2;
+constexpr int64_t kAccStride = kPair * kPanel;
+static_assert(kBlockPanels <= kPair);
 
-HWY_INLINE void store_outputs(const LinearParams& p, const float* acc, int64_t row, int64_t column,
-                              int64_t columns) {
-  const float* bias = p.bias ? p.bias + column : nullptr;
-  const int64_t at = row * p.n + column;
-  switch (p.out_type) {
-    case FloatType::kF32:
-      return store_row(acc, bias, static_cast<float*>(p.y) + at, columns);
-    case FloatType::kF16:
-      return store_row(acc, bias, static_cast<F16*>(p.y) + at, columns);
-    case FloatType::kBf16:
-      return store_row(acc, bias, static_cast<Bf16*>(p.y) + at, columns);
-  }
-}
-
-// One group of P panels for all tiles of the block.
+// The sums of P panels for all tiles of the block.
 template <class W, int kRows, int V, int64_t P>
 void multiply_group(const LinearSlab& slab, const LinearBlock& block, int64_t panel, float* acc) {
-  const LinearParams& p = slab.params;
   using Table = TileTable<W, V, std::make_integer_sequence<int, kRows>>;
+  const LinearParams& p = slab.params;
   const Tiling tiles = tiling(p.rows);
   const int64_t chunks = linear_chunks(p.k), panel_stride = chunks * kChunk * kPanel;
   const W* w = static_cast<const W*>(p.w) + (panel - slab.first_panel) * panel_stride;
   const int64_t first_row = tiles.begin(block.tile_begin);
-  const int64_t rows = tiles.begin(block.tile_end) - first_row;
-  for (int64_t i = 0; i < rows * P * kPanel; ++i) acc[i] = 0;
   for (int64_t chunk = 0; chunk < chunks; chunk += kDepthChunks) {
     const int64_t depth = HWY_MIN(kDepthChunks, chunks - chunk);
     for (int64_t column = 0; column < P * kPanel; column += V * kLanes) {
@@ -203,37 +179,46 @@ void multiply_group(const LinearSlab& slab, const LinearBlock& block, int64_t pa
         const int64_t row = tiles.begin(tile), height = tiles.begin(tile + 1) - row;
         Table::kKernels[height - 1](slab.packed_x + (row * chunks + chunk * height) * kChunk,
                                     w + chunk * kChunk * kPanel + column * 2, panel_stride, depth,
-                                    acc + (row - first_row) * P * kPanel + column, P * kPanel);
+                                    acc + (row - first_row) * kAccStride + column, kAccStride);
       }
     }
   }
-  const int64_t column = panel * kPanel, columns = HWY_MIN(P * kPanel, p.n - column);
-  for (int64_t r = 0; r < rows; ++r)
-    store_outputs(p, acc + r * P * kPanel, first_row + r, column, columns);
 }
 
 template <class W>
 void multiply(const LinearSlab& slab, const LinearBlock& block) {
-  HWY_ALIGN float acc[kLinearSlabRows * kBlockPanels * kPanel];
-  int64_t panel = block.panel_begin;
-  if (slab.params.rows > kStream.rows) {
-    for (; panel + kBlockPanels <= block.panel_end; panel += kBlockPanels)
-      multiply_group<W, kBlock.rows, kBlock.vecs, kBlockPanels>(slab, block, panel, acc);
+  HWY_ALIGN float acc[kLinearSlabRows * kAccStride];
+  const Tiling tiles = tiling(slab.params.rows);
+  const int64_t first_row = tiles.begin(block.tile_begin);
+  const int64_t rows = tiles.begin(block.tile_end) - first_row;
+  for (int64_t panel = block.panel_begin; panel < block.panel_end; panel += kPair) {
+    const int64_t panels = HWY_MIN(kPair, block.panel_end - panel);
+    for (int64_t i = 0; i < rows * kAccStride; ++i) acc[i] = 0;
+    if (slab.params.rows > kStream.rows) {
+      int64_t i = 0;
+      for (; i + kBlockPanels <= panels; i += kBlockPanels)
+        multiply_group<W, kBlock.rows, kBlock.vecs, kBlockPanels>(slab, block, panel + i,
+                                                                  acc + i * kPanel);
+      for (; i < panels; ++i)
+        multiply_group<W, kStream.rows, kStream.vecs, 1>(slab, block, panel + i, acc + i * kPanel);
+    } else {
+      for (int64_t i = 0; i < panels; ++i)
+        multiply_group<W, kStream.rows, kStream.vecs, 1>(slab, block, panel + i, acc + i * kPanel);
+    }
+    finish_outputs(slab.params, acc, kAccStride, first_row, rows, panel, panels);
   }
-  for (; panel < block.panel_end; ++panel)
-    multiply_group<W, kStream.rows, kStream.vecs, 1>(slab, block, panel, acc);
 }
 
 int64_t LinearTiles(int64_t rows) { return tiling(rows).tiles; }
 
-void LinearPackRows(const LinearSlab& slab, int64_t begin, int64_t end) {
+void LinearPackRows(const LinearSlab& slab, int64_t begin, int64_t end, void* row_buffer) {
   switch (slab.params.type) {
     case FloatType::kF32:
-      return pack_rows<float>(slab, begin, end);
+      return pack_rows<float>(slab, begin, end, row_buffer);
     case FloatType::kF16:
-      return pack_rows<F16>(slab, begin, end);
+      return pack_rows<F16>(slab, begin, end, row_buffer);
     case FloatType::kBf16:
-      return pack_rows<Bf16>(slab, begin, end);
+      return pack_rows<Bf16>(slab, begin, end, row_buffer);
   }
 }
 
@@ -257,8 +242,8 @@ HWY_EXPORT(LinearTiles);
 HWY_EXPORT(LinearPackRows);
 HWY_EXPORT(Linear);
 int64_t linear_tiles_cpu(int64_t rows) { return HWY_DYNAMIC_DISPATCH(LinearTiles)(rows); }
-void linear_pack_rows_cpu(const LinearSlab& slab, int64_t begin, int64_t end) {
-  HWY_DYNAMIC_DISPATCH(LinearPackRows)(slab, begin, end);
+void linear_pack_rows_cpu(const LinearSlab& slab, int64_t begin, int64_t end, void* row_buffer) {
+  HWY_DYNAMIC_DISPATCH(LinearPackRows)(slab, begin, end, row_buffer);
 }
 void linear_cpu(const LinearSlab& slab, const LinearBlock& block) {
   HWY_DYNAMIC_DISPATCH(Linear)(slab, block);

@@ -25,12 +25,14 @@ inline int64_t linear_packed_floats(int64_t rows, int64_t k) {
 
 // Row tiles that the kernel in force makes of `rows` rows.
 int64_t linear_tiles_cpu(int64_t rows);
-// Converts tiles [begin, end) of x to float, in the order in which the kernel reads them.
-void linear_pack_rows_cpu(const LinearSlab& slab, int64_t begin, int64_t end);
+// Converts tiles [begin, end) of x, normed if asked for, to float in the order in which the kernel
+// reads them. `row_buffer` holds K elements of x. Inside a loop of the pool.
+void linear_pack_rows_cpu(const LinearSlab& slab, int64_t begin, int64_t end, void* row_buffer);
 
 struct LinearBlock {
   int64_t tile_begin, tile_end, panel_begin, panel_end;
 };
+// With silu_mul the panels begin and end at even numbers.
 void linear_cpu(const LinearSlab& slab, const LinearBlock& block);
 
 }  // namespace quire::ops

@@ -24,7 +24,7 @@ struct Split {
 
 Split split_slab(const LinearParams& p, int threads) {
   Split split = {.tiles = linear_tiles_cpu(p.rows),
-                 .panels = linear_panels(p.n),
+                 .panels = p.panels(),
                  .tiles_per_task = 1,
                  .panels_per_task = 2};
   const int64_t row_bytes = linear_packed_floats(1, p.k) * static_cast<int64_t>(sizeof(float));
@@ -60,10 +60,14 @@ void multiply_affine(const LinearSlab& slab, LinearBlock block) {
 
 void run_slab(ThreadPool& pool, const LinearSlab& slab) {
   const Split split = split_slab(slab.params, pool.num_threads());
+  const auto pack = [&](int64_t begin, int64_t end) {
+    linear_pack_rows_cpu(slab, begin, end, linear_task_scratch(slab.params.k * 4));
+  };
   if (slab.params.rows < kPackAlone) {
-    linear_pack_rows_cpu(slab, 0, split.tiles);
+    const DenormalsAreZero denormals;  // as in a loop: the norm's bits must not depend on it
+    pack(0, split.tiles);
   } else {
-    pool.parallel_for(split.tiles, [&](int64_t i) { linear_pack_rows_cpu(slab, i, i + 1); });
+    pool.parallel_for(split.tiles, [&](int64_t i) { pack(i, i + 1); });
   }
   pool.parallel_for(split.row_blocks() * split.panel_blocks(), [&](int64_t task) {
     const int64_t tile = task / split.panel_blocks() * split.tiles_per_task;
@@ -78,13 +82,14 @@ void run_slab(ThreadPool& pool, const LinearSlab& slab) {
 
 void run(ThreadPool& pool, const LinearParams& params) {
   const int64_t x_row_bytes = params.k * float_type_bytes(params.type);
-  const int64_t y_row_bytes = params.n * float_type_bytes(params.out_type);
+  const int64_t y_row_bytes = params.y_columns() * float_type_bytes(params.out_type);
   for (int64_t row = 0; row < params.rows; row += kLinearSlabRows) {
     LinearSlab slab = {.params = params};
     LinearParams& p = slab.params;
     p.rows = std::min(kLinearSlabRows, params.rows - row);
     p.x = static_cast<const std::byte*>(params.x) + row * x_row_bytes;
     p.y = static_cast<std::byte*>(params.y) + row * y_row_bytes;
+    if (p.residual) p.residual = static_cast<const std::byte*>(params.residual) + row * y_row_bytes;
     slab.packed_x = static_cast<float*>(
         linear_scratch(linear_packed_floats(p.rows, p.k) * static_cast<int64_t>(sizeof(float))));
     run_slab(pool, slab);

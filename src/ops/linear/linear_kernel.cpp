@@ -3,15 +3,26 @@
 #include <memory>
 
 #include "ops/aligned_bytes.h"
+#include "ops/linear/linear_amx.h"
+#include "ops/linear/linear_avx512_bf16.h"
 #include "ops/linear/linear_cpu.h"
+#include "ops/rms_norm/rms_norm_cpu.h"
 
 namespace quire::ops {
 namespace {
 
 // Best first.
 constexpr const LinearKernel* kKernels[] = {
+#if defined(__x86_64__)
+    &kAmxLinear,
+    &kAvx512Bf16Linear,
+#endif
     &kHighwayLinear,
 };
+
+// From 8 MiB on allocate_aligned gives huge pages. Rows of x are read over and over, and want them
+// even if they are fewer; memory that is not touched costs nothing.
+constexpr int64_t kScratchBytes = 8 << 20;
 
 struct Scratch {
   std::shared_ptr<std::byte[]> memory;
@@ -19,8 +30,8 @@ struct Scratch {
   void* of(int64_t bytes) {
     if (capacity < bytes) {
       memory.reset();
-      memory = allocate_aligned(static_cast<size_t>(bytes));
-      capacity = bytes;
+      capacity = bytes > kScratchBytes ? bytes : kScratchBytes;
+      memory = allocate_aligned(static_cast<size_t>(capacity));
     }
     return memory.get();
   }
@@ -32,6 +43,20 @@ const LinearKernel* find_linear_kernel(const LinearParams& params) {
   for (const LinearKernel* kernel : kKernels)
     if (kernel->serves(params)) return kernel;
   return nullptr;
+}
+
+const void* linear_row(const LinearParams& params, int64_t row, void* buffer) {
+  const void* x =
+      static_cast<const std::byte*>(params.x) + row * params.k * float_type_bytes(params.type);
+  if (!params.norm_weight) return x;
+  rms_norm_cpu({.type = params.type,
+                .width = params.k,
+                .eps = params.norm_eps,
+                .x = x,
+                .weight = params.norm_weight,
+                .y = buffer},
+               0, 1);
+  return buffer;
 }
 
 void* linear_scratch(int64_t bytes) {

@@ -16,10 +16,19 @@ struct LinearParams {
 
   FloatType out_type = FloatType::kF32;
   int64_t rows = 0, n = 0, k = 0;
-  const void* x = nullptr;       // [rows, K]
-  const void* w = nullptr;       // packed
-  const float* bias = nullptr;   // [N], or null
-  void* y = nullptr;             // [rows, N]
+  const void* x = nullptr;      // [rows, K]
+  const void* w = nullptr;      // packed
+  const float* bias = nullptr;  // [N], or null
+  // x is RMS-normed first, as ops::rms_norm does it.
+  const float* norm_weight = nullptr;  // [K], or null
+  float norm_eps = 0;
+  const void* residual = nullptr;  // [rows, N] of out_type, added to the rounded result; or null
+  // The weight holds panels of gate and up in turn, and y is silu(gate) * up [rows, N/2].
+  bool silu_mul = false;
+  void* y = nullptr;  // [rows, N]
+
+  int64_t panels() const;  // of the weight
+  int64_t y_columns() const { return silu_mul ? n / 2 : n; }
 };
 
 // One way to compute linear(), for some formats on some instruction sets.
@@ -41,6 +50,16 @@ const LinearKernel* find_linear_kernel(const LinearParams& params);
 // Of the packed layout: chunks of 32 k, panels of 16 outputs.
 inline int64_t linear_chunks(int64_t k) { return (k + 31) / 32; }
 inline int64_t linear_panels(int64_t n) { return (n + 15) / 16; }
+
+// Interleaved gates and ups are padded to whole panels each.
+inline int64_t linear_panels(int64_t n, bool interleaved) {
+  return interleaved ? 2 * linear_panels(n / 2) : linear_panels(n);
+}
+inline int64_t LinearParams::panels() const { return linear_panels(n, silu_mul); }
+
+// Row `row` of x, RMS-normed if the params say so: then in `buffer` (K elements). Inside a loop of
+// the pool, or where denormals are zero as there.
+const void* linear_row(const LinearParams& params, int64_t row, void* buffer);
 
 // 64-byte aligned scratch of the calling thread, grown to the largest size it was asked for. What
 // it holds is lost with the next call.

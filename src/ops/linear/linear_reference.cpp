@@ -1,19 +1,25 @@
 #include "ops/linear/linear_reference.h"
 
 #include "ops/linear/affine_reference.h"
+#include "ops/linear/linear_kernel.h"
 
 namespace quire::ops {
 
 mx::array unpack_matrix(const PackedMatrix& matrix) {
   if (matrix.affine) return unpack_affine(matrix);
   const int n = static_cast<int>(matrix.n), k = static_cast<int>(matrix.k);
-  const int panels = (n + 15) / 16, pairs = (k + 31) / 32 * 16;
+  const int panels = static_cast<int>(linear_panels(matrix.n, matrix.interleaved));
+  const int pairs = (k + 31) / 32 * 16;
   // No copy: the array shares the matrix's memory, and MLX never writes to it.
   void* data = const_cast<std::byte*>(matrix.data.get());
   const mx::array packed(data, {panels, pairs, 16, 2}, matrix.dtype,
                          [owner = matrix.data](void*) {});
   const mx::array rows = mx::reshape(mx::transpose(packed, {0, 2, 1, 3}), {panels * 16, pairs * 2});
-  return mx::slice(rows, {0, 0}, {n, k});
+  if (!matrix.interleaved) return mx::slice(rows, {0, 0}, {n, k});
+  const mx::array halves =
+      mx::reshape(mx::transpose(mx::reshape(rows, {panels / 2, 2, 16, pairs * 2}), {1, 0, 2, 3}),
+                  {2, panels * 8, pairs * 2});
+  return mx::reshape(mx::slice(halves, {0, 0, 0}, {2, n / 2, k}), {n, k});
 }
 
 mx::array linear_reference(const mx::array& x, const LinearWeight& w, mx::Dtype out_dtype) {

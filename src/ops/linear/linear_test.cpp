@@ -1,42 +1,22 @@
 #include "ops/linear/linear.h"
 
-#include "ops/linear/linear_cpu.h"
-#include "ops/test_util.h"
+#include "ops/linear/linear_test_util.h"
 
 namespace quire::ops {
 namespace {
 
 using namespace quire::ops::testing;
 
-// Evaluated rows and what they are packed into.
-struct Weights {
-  mx::array rows;  // [N, K]
-  LinearWeight packed;
-};
-
-Weights random_weights(const Context& context, int n, int k, mx::Dtype dtype, bool bias) {
-  const mx::array rows = random_array({n, k}, dtype, 2, 0.5f);
-  const RowMatrix source = {.data = rows.data<void>(), .n = n, .k = k, .dtype = dtype};
-  Weights w = {.rows = rows, .packed = {.weight = pack_matrix(context, {&source, 1}, dtype)}};
-  if (bias) w.packed.bias = random_array({n}, mx::float32, 3);
-  return w;
-}
-
-mx::array rows_of(const mx::array& x, int begin, int count) {
-  mx::array rows = mx::contiguous(mx::slice(x, {begin, 0}, {begin + count, x.shape(1)}));
-  mx::eval(rows);
-  return rows;
-}
-
 // Against float64. With u = 2^-24, each chain of 16 fused steps errs by 16 u, their sum by one
-// more, and the sum over the chunks by one per chunk, all relative to sum |x w|; bias one more, and
+// more, and the sum over the chunks by one per chunk, all relative to sum |x w|; vdpbf16ps has one
+// chain of K steps; bias one more, and
 // one for products that the portable kernel rounds. The result is rounded once to its dtype.
 ::testing::AssertionResult near_float64(const mx::array& y, const mx::array& x, const Weights& w) {
   const auto actual = to_floats(y), a = to_floats(x), b = to_floats(w.rows);
   const auto bias = w.packed.bias ? to_floats(*w.packed.bias) : std::vector<float>(y.shape(1));
   const int k = x.shape(1), n = y.shape(1);
   const double u = unit_roundoff(mx::float32), u_out = unit_roundoff(y.dtype());
-  const double steps = 16 + 1 + linear_chunks(k) + 2;
+  const double steps = (use_avx512_bf16() ? k : 16 + 1 + linear_chunks(k)) + 2;
   for (int t = 0; t < y.shape(0); ++t) {
     for (int j = 0; j < n; ++j) {
       double exact = bias[j], magnitude = std::abs(bias[j]);
@@ -65,9 +45,9 @@ TEST(Linear, IsWithinItsErrorBoundOfFloat64) {
         const Weights w = random_weights(context, n, k, dtype, /*bias=*/n % 2 == 1);
         const mx::array x = random_array({19, k}, dtype, 1);
         EXPECT_TRUE(near_float64(linear(context, x, w.packed), x, w));
-        EXPECT_TRUE(near_float64(linear(context, x, w.packed, mx::float32), x, w));
-        EXPECT_TRUE(near_float64(linear(context, x, w.packed, mx::float16), x, w));
-        EXPECT_TRUE(kernel_ran(context, "linear", 3));
+        EXPECT_TRUE(near_float64(linear(context, x, w.packed, {.out_dtype = mx::float32}), x, w));
+        EXPECT_TRUE(near_float64(linear(context, x, w.packed, {.out_dtype = mx::float16}), x, w));
+        EXPECT_TRUE(kernel_ran(context, "linear", 3, dense_kernel(dtype)));
       }
     }
   }
@@ -75,7 +55,7 @@ TEST(Linear, IsWithinItsErrorBoundOfFloat64) {
 
 // The bits contract: a row has the same bits whatever else is in the call, for any threads.
 TEST(Linear, RowsDoNotDependOnTheBatch) {
-  constexpr int kRows = 300;
+  constexpr int kRows = 512;
   for (const auto& isa : isas_to_test()) {
     const ForcedIsa forced(isa);
     for (const mx::Dtype dtype : float_dtypes()) {
@@ -83,16 +63,19 @@ TEST(Linear, RowsDoNotDependOnTheBatch) {
         const Context one_thread = make_context(1);
         const Weights w = random_weights(one_thread, n, k, dtype, /*bias=*/true);
         const mx::array x = random_array({kRows, k}, dtype, 1);
-        const mx::array whole = linear(one_thread, x, w.packed, mx::float32);
+        const mx::array whole = linear(one_thread, x, w.packed, {.out_dtype = mx::float32});
         for (const int threads : {1, 2, 3}) {
           const Context context = make_context(threads);
+          int runs = 0;
           for (const int m :
-               {1, 2, 3, 4, 5, 6, 7, 8, 12, 13, 16, 17, 31, 32, 33, 64, 65, 128, 300}) {
+               {1, 2, 3, 4, 5, 6, 7, 8, 12, 13, 16, 17, 31, 32, 33, 64, 65, 128, 300, 512}) {
             SCOPED_TRACE(isa + " " + dtype_name(dtype) + " " + std::to_string(m) + " rows, " +
                          std::to_string(threads) + " threads");
             const int begin = (kRows - m) / 2;  // other rows, in other places of a tile
-            const mx::array y = linear(context, rows_of(x, begin, m), w.packed, mx::float32);
-            ASSERT_TRUE(same_bits(y, rows_of(whole, begin, m)));
+            const mx::array y =
+                linear(context, matrix_rows(x, begin, m), w.packed, {.out_dtype = mx::float32});
+            ASSERT_TRUE(same_bits(y, matrix_rows(whole, begin, m)));
+            ASSERT_TRUE(kernel_ran(context, "linear", ++runs, dense_kernel(dtype)));
           }
         }
       }
@@ -131,9 +114,9 @@ TEST(Linear, AddsInThePromisedOrder) {
   EXPECT_FALSE(same_bits(oracle, multiply_in_order(x, w, /*one_chain=*/true)));
   for (const auto& isa : isas_to_test()) {
     const ForcedIsa forced(isa);
-    const mx::array y = linear(context, x, w.packed, mx::float32);
-    // Without fused instructions the portable kernel keeps the order only.
-    if (isa == "portable") {
+    const mx::array y = linear(context, x, w.packed, {.out_dtype = mx::float32});
+    // Without fused instructions the portable kernel keeps the order only; vdpbf16ps has another.
+    if (isa == "portable" || isa == "avx512_bf16") {
       EXPECT_TRUE(near(y, oracle, {.abs = 1e-5f}));
     } else {
       EXPECT_TRUE(same_bits(y, oracle)) << isa;
@@ -141,20 +124,33 @@ TEST(Linear, AddsInThePromisedOrder) {
   }
 }
 
-TEST(Linear, VectorLengthsAgreeBitForBit) {
+// AMX, AVX-512 and AVX2 compute the same bits; with portable bits vdpbf16ps steps aside and joins.
+TEST(Linear, InstructionSetsAgreeBitForBit) {
   const auto isas = isas_to_test();
   if (isas.size() < 3) GTEST_SKIP() << "needs AVX2 and AVX-512";
   for (const mx::Dtype dtype : float_dtypes()) {
-    const Context context = make_context(2);
-    const Weights w = random_weights(context, 70, 500, dtype, /*bias=*/true);
-    const mx::array x = random_array({37, 500}, dtype, 1);
-    const auto compute = [&](const char* isa) {
-      const ForcedIsa forced(isa);
-      mx::array y = linear(context, x, w.packed);
-      mx::eval(y);
-      return y;
-    };
-    EXPECT_TRUE(same_bits(compute("avx2"), compute("avx512"))) << dtype_name(dtype);
+    for (const int rows : {1, 5, 16, 17, 37, 100}) {
+      const Context context = make_context(2);
+      const Weights w = random_weights(context, 70, 500, dtype, /*bias=*/true);
+      const mx::array x = random_array({rows, 500}, dtype, 1);
+      const auto compute = [&](const std::string& isa, bool portable) {
+        const ForcedIsa forced(isa);
+        set_portable_bits(portable);
+        mx::array y = linear(context, x, w.packed, {.out_dtype = mx::float32});
+        mx::eval(y);
+        set_portable_bits(false);
+        return y;
+      };
+      const mx::array avx2 = compute("avx2", false);
+      for (const auto& isa : isas) {
+        if (isa == "portable") continue;
+        EXPECT_TRUE(same_bits(compute(isa, true), avx2)) << isa << " " << dtype_name(dtype);
+        const auto plain = same_bits(compute(isa, false), avx2);
+        // vdpbf16ps differs, or the switch would do nothing.
+        const bool own_bits = isa == "avx512_bf16" && dtype == mx::bfloat16;
+        EXPECT_EQ(static_cast<bool>(plain), !own_bits) << isa << " " << dtype_name(dtype);
+      }
+    }
   }
 }
 
@@ -215,8 +211,9 @@ TEST(Linear, RefusesWhatDoesNotFit) {
   EXPECT_THROW(linear(context, mx::zeros({2, 41}, mx::bfloat16), w.packed), std::invalid_argument);
   EXPECT_THROW(linear(context, mx::zeros({40}, mx::bfloat16), w.packed), std::invalid_argument);
   EXPECT_THROW(linear(context, mx::zeros({2, 40}, mx::float32), w.packed), std::invalid_argument);
-  EXPECT_THROW(linear(context, mx::zeros({2, 40}, mx::bfloat16), w.packed, mx::int32),
-               std::invalid_argument);
+  EXPECT_THROW(
+      linear(context, mx::zeros({2, 40}, mx::bfloat16), w.packed, {.out_dtype = mx::int32}),
+      std::invalid_argument);
   w.packed.bias = mx::zeros({21}, mx::float32);
   EXPECT_THROW(linear(context, mx::zeros({2, 40}, mx::bfloat16), w.packed), std::invalid_argument);
 }

@@ -32,12 +32,23 @@ SourceRow find_row(std::span<const RowMatrix> parts, int64_t row) {
   return {};
 }
 
+// The row of the stack that is packed at `row`, or -1: padding.
+int64_t source_row(int64_t row, int64_t n, bool interleave) {
+  if (!interleave) return row < n ? row : -1;
+  const int64_t panel = row / kPanel, in_half = panel / 2 * kPanel + row % kPanel;
+  return in_half < n / 2 ? panel % 2 * (n / 2) + in_half : -1;
+}
+
 // Pair is two neighbouring k of one row: a 16 x 16 transpose of pairs for each chunk.
 template <class Pair>
-void pack_panel(std::span<const RowMatrix> parts, int64_t panel, int64_t k, FloatType type,
-                std::byte* to) {
+void pack_panel(std::span<const RowMatrix> parts, const PackedMatrix& matrix, int64_t panel,
+                FloatType type, std::byte* to) {
+  const int64_t k = matrix.k;
   SourceRow rows[kPanel];
-  for (int64_t n = 0; n < kPanel; ++n) rows[n] = find_row(parts, panel * kPanel + n);
+  for (int64_t n = 0; n < kPanel; ++n) {
+    const int64_t row = source_row(panel * kPanel + n, matrix.n, matrix.interleaved);
+    if (row >= 0) rows[n] = find_row(parts, row);
+  }
   Pair chunk[kPanel][kChunk / 2];
   Pair packed[kChunk / 2][kPanel];
   for (int64_t begin = 0; begin < k; begin += kChunk, to += sizeof(packed)) {
@@ -57,11 +68,11 @@ void pack_panel(std::span<const RowMatrix> parts, int64_t panel, int64_t k, Floa
 
 size_t PackedMatrix::nbytes() const {
   if (affine) return static_cast<size_t>(affine_layout(*this).bytes());
-  return linear_panels(n) * kPanel * linear_chunks(k) * kChunk * dtype.size();
+  return linear_panels(n, interleaved) * kPanel * linear_chunks(k) * kChunk * dtype.size();
 }
 
-PackedMatrix pack_matrix(const Context& context, std::span<const RowMatrix> parts,
-                         mx::Dtype dtype) {
+PackedMatrix pack_matrix(const Context& context, std::span<const RowMatrix> parts, mx::Dtype dtype,
+                         bool interleave) {
   const FloatType type = check_float("pack_matrix", "the packed matrix", dtype);
   PackedMatrix result;
   result.k = parts.empty() ? 0 : parts[0].k;
@@ -73,15 +84,18 @@ PackedMatrix pack_matrix(const Context& context, std::span<const RowMatrix> part
                                   std::to_string(part.k) + " columns");
     result.n += part.n;
   }
+  if (interleave && result.n % 2 != 0)
+    throw std::invalid_argument("pack_matrix: an odd number of rows cannot be interleaved");
+  result.interleaved = interleave;
   const auto memory = allocate_aligned(result.nbytes());
-  const int64_t panels = linear_panels(result.n);
+  const int64_t panels = linear_panels(result.n, interleave);
   const size_t panel_bytes = panels ? result.nbytes() / panels : 0;
   context.pool->parallel_for(panels, [&](int64_t panel) {
     std::byte* to = memory.get() + panel * panel_bytes;
     if (type == FloatType::kF32) {
-      pack_panel<uint64_t>(parts, panel, result.k, type, to);
+      pack_panel<uint64_t>(parts, result, panel, type, to);
     } else {
-      pack_panel<uint32_t>(parts, panel, result.k, type, to);
+      pack_panel<uint32_t>(parts, result, panel, type, to);
     }
   });
   result.data = memory;

@@ -32,6 +32,23 @@ TEST(PackMatrix, StacksConvertsAndReadsUnalignedRows) {
   }
 }
 
+TEST(PackMatrix, InterleavesHalves) {
+  const Context context = make_context(2);
+  for (const int half : {1, 16, 21, 48}) {
+    const mx::array gate = random_array({half, 40}, mx::bfloat16, 1);
+    const mx::array up = random_array({half, 40}, mx::bfloat16, 2);
+    const RowMatrix parts[] = {rows_at(gate.data<void>(), gate), rows_at(up.data<void>(), up)};
+    const PackedMatrix packed = pack_matrix(context, parts, mx::bfloat16, /*interleave=*/true);
+    EXPECT_EQ(packed.nbytes(), (half + 15u) / 16 * 2 * 64 * 16 * 2);
+    EXPECT_TRUE(same_bits(unpack_matrix(packed), mx::concatenate({gate, up}, 0)));
+    // Panel 1 begins with the first row of up.
+    EXPECT_EQ(std::memcmp(packed.data.get() + 64 * 16 * 2, up.data<void>(), 4), 0);
+  }
+  const mx::array odd = random_array({3, 40}, mx::bfloat16, 1);
+  const RowMatrix part = rows_at(odd.data<void>(), odd);
+  EXPECT_THROW(pack_matrix(context, {&part, 1}, mx::bfloat16, true), std::invalid_argument);
+}
+
 TEST(PackMatrix, PaddingIsZeroAndMemoryAligned) {
   const Context context = make_context(2);
   const mx::array ones = mx::ones({17, 33}, mx::float32);

@@ -4,17 +4,10 @@
 #define HWY_TARGET_INCLUDE "ops/silu_mul/silu_mul_cpu.cpp"
 #include "ops/highway.h"
 // After it, because its code is per target too.
-#include <hwy/contrib/math/math-inl.h>
+#include "ops/silu_mul/silu_mul-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace quire::ops::HWY_NAMESPACE {
-
-HWY_INLINE FloatVec silu_mul(FloatVec gate, FloatVec up) {
-  // Highway's Exp is right to 1 ulp but wraps around far above the overflow at 88.7: at 100 it is
-  // infinite, and gate / infinity is the 0 that larger arguments must give too.
-  const FloatVec e = hn::Exp(kFloats, hn::Min(hn::Neg(gate), hn::Set(kFloats, 100.0f)));
-  return hn::Mul(hn::Div(gate, hn::Add(hn::Set(kFloats, 1.0f), e)), up);
-}
 
 template <class T>
 void rows(const SiluMulParams& p, int64_t begin, int64_t end) {

@@ -1,0 +1,91 @@
+#include "ops/linear/linear_amx.h"
+
+#if defined(__x86_64__)
+#include <algorithm>
+
+#include "ops/cpu_isa.h"
+#include "ops/linear/panel_queue.h"
+
+namespace quire::ops {
+namespace {
+
+// Weights of one task of a stream, and rows of x of one task of blocks (their k of 32 to 64 KiB a
+// block stay in the L2 cache while all panels pass).
+constexpr int64_t kStreamTaskBytes = 64 << 10;
+constexpr int64_t kChunkRows = 256;
+// Tasks a thread has of each chunk of rows: the last ones are taken by whoever is free.
+constexpr int64_t kGroupsPerThread = 4;
+// Fewer rows are packed on the calling thread: that is cheaper than a second loop.
+constexpr int64_t kPackAlone = 32;
+
+void pack(ThreadPool& pool, const AmxSlab& slab) {
+  constexpr int64_t kRowsOfTask = 16;
+  const LinearParams& p = slab.params;
+  const auto rows = [&](int64_t begin, int64_t end) {
+    linear_amx_pack_rows(slab, begin, end, linear_task_scratch(p.k * 2));
+  };
+  if (p.rows <= kPackAlone) {
+    const DenormalsAreZero denormals;
+    rows(0, p.rows);
+  } else {
+    pool.parallel_for((p.rows + kRowsOfTask - 1) / kRowsOfTask, [&](int64_t i) {
+      rows(i * kRowsOfTask, std::min(p.rows, (i + 1) * kRowsOfTask));
+    });
+  }
+}
+
+void run_stream(ThreadPool& pool, const AmxSlab& slab) {
+  const LinearParams& p = slab.params;
+  const int64_t panels = p.panels(), panel_bytes = linear_chunks(p.k) * 1024;
+  const int64_t per_task = std::max<int64_t>(2, kStreamTaskBytes / panel_bytes / 2 * 2);
+  for_each_in_streams(pool, (panels + per_task - 1) / per_task, [&](int64_t i) {
+    linear_amx_stream(slab, i * per_task, std::min(panels, (i + 1) * per_task));
+  });
+}
+
+void run_blocks(ThreadPool& pool, const AmxSlab& slab) {
+  const LinearParams& p = slab.params;
+  const int64_t blocks = (p.rows + 31) / 32, panels = p.panels();
+  const int64_t threads = pool.num_threads();
+  // Row chunks: an even share for each thread.
+  int64_t row_chunks = (p.rows + kChunkRows - 1) / kChunkRows;
+  if (row_chunks > 1) row_chunks = (row_chunks + threads - 1) / threads * threads;
+  row_chunks = std::min(row_chunks, blocks);
+  const int64_t groups = kGroupsPerThread * threads;
+  const int64_t per_group = std::max<int64_t>(2, ((panels + groups - 1) / groups + 1) / 2 * 2);
+  const int64_t panel_groups = (panels + per_group - 1) / per_group;
+  for_each_in_streams(pool, row_chunks * panel_groups, [&](int64_t task) {
+    const int64_t chunk = task / panel_groups, group = task % panel_groups;
+    const AmxBlock block = {.block_begin = chunk * blocks / row_chunks,
+                            .block_end = (chunk + 1) * blocks / row_chunks,
+                            .panel_begin = group * per_group,
+                            .panel_end = std::min(panels, (group + 1) * per_group)};
+    linear_amx_blocks(slab, block,
+                      linear_task_scratch(amx_scratch_bytes(block.block_end - block.block_begin)));
+  });
+}
+
+void run(ThreadPool& pool, const LinearParams& params) {
+  if (params.rows == 0) return;
+  const int64_t rows = params.rows <= kAmxStreamRows ? params.rows : (params.rows + 31) / 32 * 32;
+  AmxSlab slab = {.params = params};
+  slab.packed_x = static_cast<uint16_t*>(linear_scratch(rows * linear_chunks(params.k) * 32 * 2));
+  pack(pool, slab);
+  if (params.rows <= kAmxStreamRows) {
+    run_stream(pool, slab);
+  } else {
+    run_blocks(pool, slab);
+  }
+}
+
+const char* name() { return "cpu_amx"; }
+bool serves(const LinearParams& p) {
+  return use_amx() && p.type == FloatType::kBf16 && p.bits == 0;
+}
+
+}  // namespace
+
+const LinearKernel kAmxLinear = {.name = name, .serves = serves, .run = run};
+
+}  // namespace quire::ops
+#endif

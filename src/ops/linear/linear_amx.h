@@ -1,0 +1,34 @@
+#pragma once
+#include <cstdint>
+
+#include "ops/linear/linear_kernel.h"
+
+namespace quire::ops {
+
+// bfloat16 weights on the AMX units. Same bits as the Highway kernel.
+extern const LinearKernel kAmxLinear;
+
+// x for the tile unit. Up to 16 rows: [chunks][rows][32]. More: blocks of 32 rows,
+// [blocks][chunks][2][16][32], rows of padding zero.
+struct AmxSlab {
+  LinearParams params;
+  uint16_t* packed_x = nullptr;
+};
+constexpr int64_t kAmxBlockRows = 32;
+constexpr int64_t kAmxStreamRows = 16;
+
+// Packs rows [begin, end) of x; `row_buffer` holds K elements.
+void linear_amx_pack_rows(const AmxSlab& slab, int64_t begin, int64_t end, void* row_buffer);
+
+// Up to 16 rows: panels [begin, end), an even number with silu_mul.
+void linear_amx_stream(const AmxSlab& slab, int64_t begin, int64_t end);
+
+struct AmxBlock {
+  int64_t block_begin, block_end;  // of 32 rows
+  int64_t panel_begin, panel_end;  // even, except at the end of the matrix
+};
+// Bytes of scratch for so many blocks.
+constexpr int64_t amx_scratch_bytes(int64_t blocks) { return (blocks + 2) * 4096; }
+void linear_amx_blocks(const AmxSlab& slab, const AmxBlock& block, void* scratch);
+
+}  // namespace quire::ops

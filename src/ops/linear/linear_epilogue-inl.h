@@ -1,0 +1,141 @@
+// Per target, like ops/highway.h, which comes first; no #pragma once. What every kernel of linear()
+// does with its sums: bias, rounding, residual or silu, and the store. One text, so that all agree
+// bit for bit.
+#include "ops/linear/linear_kernel.h"
+#include "ops/silu_mul/silu_mul-inl.h"
+
+#if defined(QUIRE_OPS_LINEAR_EPILOGUE_TARGET_) == defined(HWY_TARGET_TOGGLE)
+#ifdef QUIRE_OPS_LINEAR_EPILOGUE_TARGET_
+#undef QUIRE_OPS_LINEAR_EPILOGUE_TARGET_
+#else
+#define QUIRE_OPS_LINEAR_EPILOGUE_TARGET_
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace quire::ops::HWY_NAMESPACE {
+namespace {
+
+// round_floats and store_floats. Where there is an instruction for bfloat16 it is used: the same
+// bits for what sums can be, because with denormals flushed none of them is one.
+template <class Out>
+HWY_INLINE FloatVec round_output(FloatVec v) {
+#if defined(__AVX512BF16__) && HWY_TARGET == HWY_AVX3
+  if constexpr (hwy::IsSame<Out, Bf16>()) {
+    const __m256i bits = (__m256i)_mm512_cvtneps_pbh(v.raw);
+    return FloatVec{_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16))};
+  }
+#endif
+  return round_floats<Out>(v);
+}
+template <class Out>
+HWY_INLINE void store_output(FloatVec v, Out* p) {
+#if defined(__AVX512BF16__) && HWY_TARGET == HWY_AVX3
+  if constexpr (hwy::IsSame<Out, Bf16>()) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), (__m256i)_mm512_cvtneps_pbh(v.raw));
+    return;
+  }
+#endif
+  store_floats(v, p);
+}
+
+// Up to kLanes outputs from `column` on; n of them exist.
+template <class T>
+HWY_INLINE FloatVec load_some(const T* p, int64_t n) {
+  return n >= kLanes ? load_floats(p) : load_floats(p, n);
+}
+template <class T>
+HWY_INLINE void store_some(FloatVec v, T* p, int64_t n) {
+  if (n >= kLanes) {
+    store_output(v, p);
+  } else {
+    store_floats(v, p, n);
+  }
+}
+
+// One row of one panel; `columns` of its 16 outputs exist.
+template <class Out>
+HWY_INLINE void finish_panel_row(const LinearParams& p, const float* acc, int64_t row,
+                                 int64_t column, int64_t columns) {
+  const int64_t at = row * p.n + column;
+  Out* y = static_cast<Out*>(p.y) + at;
+  for (int64_t i = 0; i < columns; i += kLanes) {
+    const int64_t n = columns - i;
+    FloatVec v = hn::LoadU(kFloats, acc + i);
+    if (p.bias) v = hn::Add(v, load_some(p.bias + column + i, n));
+    if (p.residual)
+      v = hn::Add(round_output<Out>(v), load_some(static_cast<const Out*>(p.residual) + at + i, n));
+    store_some(v, y + i, n);
+  }
+}
+
+// One row of a panel of gates (acc) and a panel of ups (acc + 16).
+template <class Out>
+HWY_INLINE void finish_gated_row(const LinearParams& p, const float* acc, int64_t row,
+                                 int64_t column, int64_t columns) {
+  const int64_t width = p.n / 2;
+  Out* y = static_cast<Out*>(p.y) + row * width + column;
+  for (int64_t i = 0; i < columns; i += kLanes) {
+    const int64_t n = columns - i;
+    FloatVec gate = hn::LoadU(kFloats, acc + i), up = hn::LoadU(kFloats, acc + 16 + i);
+    if (p.bias) {
+      gate = hn::Add(gate, load_some(p.bias + column + i, n));
+      up = hn::Add(up, load_some(p.bias + width + column + i, n));
+    }
+    store_some(silu_mul(round_output<Out>(gate), round_output<Out>(up)), y + i, n);
+  }
+}
+
+// Two whole panels without bias and residual, the common case: full cache lines.
+template <class Out>
+HWY_INLINE void store_pairs(const LinearParams& p, const float* acc, int64_t stride, int64_t row,
+                            int64_t rows, int64_t column) {
+  Out* y = static_cast<Out*>(p.y) + row * p.n + column;
+  for (int64_t r = 0; r < rows; ++r, acc += stride, y += p.n) {
+#if defined(__AVX512BF16__) && HWY_TARGET == HWY_AVX3
+    if constexpr (hwy::IsSame<Out, Bf16>()) {
+      const __m512i pair =
+          (__m512i)_mm512_cvtne2ps_pbh(_mm512_loadu_ps(acc + 16), _mm512_loadu_ps(acc));
+      _mm512_storeu_si512(y, pair);
+      continue;
+    }
+#endif
+    for (int64_t i = 0; i < 32; i += kLanes) store_output(hn::LoadU(kFloats, acc + i), y + i);
+  }
+}
+
+// Rows [row, row + rows) of `panels` panels (two with silu_mul) from panel `panel` on; acc is their
+// sums, [rows][stride].
+template <class Out>
+HWY_INLINE void finish_rows(const LinearParams& p, const float* acc, int64_t stride, int64_t row,
+                            int64_t rows, int64_t panel, int64_t panels) {
+  const int64_t column = panel * 16;
+  if (p.silu_mul) {
+    const int64_t columns = HWY_MIN(16, p.n / 2 - column / 2);
+    for (int64_t r = 0; r < rows; ++r)
+      finish_gated_row<Out>(p, acc + r * stride, row + r, column / 2, columns);
+  } else if (panels == 2 && !p.bias && !p.residual && column + 32 <= p.n) {
+    store_pairs<Out>(p, acc, stride, row, rows, column);
+  } else {
+    for (int64_t i = 0; i < panels; ++i)
+      for (int64_t r = 0; r < rows; ++r)
+        finish_panel_row<Out>(p, acc + r * stride + i * 16, row + r, column + i * 16,
+                              HWY_MIN(16, p.n - column - i * 16));
+  }
+}
+
+HWY_INLINE void finish_outputs(const LinearParams& p, const float* acc, int64_t stride, int64_t row,
+                               int64_t rows, int64_t panel, int64_t panels) {
+  switch (p.out_type) {
+    case FloatType::kF32:
+      return finish_rows<float>(p, acc, stride, row, rows, panel, panels);
+    case FloatType::kF16:
+      return finish_rows<F16>(p, acc, stride, row, rows, panel, panels);
+    case FloatType::kBf16:
+      return finish_rows<Bf16>(p, acc, stride, row, rows, panel, panels);
+  }
+}
+
+}  // namespace
+}  // namespace quire::ops::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif  // per target

@@ -1,0 +1,125 @@
+#include "ops/linear/linear_test_util.h"
+#include "ops/rms_norm/rms_norm.h"
+#include "ops/silu_mul/silu_mul.h"
+
+// linear() with its options against the composition of the ops, bit for bit.
+namespace quire::ops {
+namespace {
+
+using namespace quire::ops::testing;
+
+constexpr float kEps = 1e-6f;
+constexpr int kRows[] = {1, 2, 5, 16, 17, 33, 64, 300};
+
+mx::array add_rounded(const mx::array& a, const mx::array& b) {
+  return mx::astype(mx::astype(a, mx::float32) + mx::astype(b, mx::float32), a.dtype());
+}
+
+template <class Body>
+void for_each_case(const Body& body) {
+  for (const auto& isa : isas_to_test()) {
+    const ForcedIsa forced(isa);
+    for (const mx::Dtype dtype : float_dtypes()) {
+      for (const auto& [n, k] : {std::pair(34, 70), {96, 256}, {2, 33}}) {
+        for (const int rows : kRows) {
+          SCOPED_TRACE(isa + " " + dtype_name(dtype) + " " + std::to_string(rows) + " rows, N " +
+                       std::to_string(n));
+          body(make_context(rows % 3 + 1), dtype, n, k, rows);
+        }
+      }
+    }
+  }
+}
+
+TEST(LinearFused, NormIsThatOfRmsNorm) {
+  for_each_case([](const Context& context, mx::Dtype dtype, int n, int k, int rows) {
+    const Weights w = random_weights(context, n, k, dtype, /*bias=*/rows % 2 == 1);
+    const mx::array x = random_array({rows, k}, dtype, 1, 3.0f);
+    const mx::array norm = random_array({k}, mx::float32, 4);
+    const mx::array fused = linear(context, x, w.packed, {.norm = LinearOptions::Norm{norm, kEps}});
+    ASSERT_TRUE(same_bits(fused, linear(context, rms_norm(context, x, norm, kEps), w.packed)));
+    ASSERT_TRUE(kernel_ran(context, "linear", 2, dense_kernel(dtype)));
+    EXPECT_FALSE(rows > 4 && same_bits(fused, linear(context, x, w.packed)));
+  });
+}
+
+TEST(LinearFused, ResidualIsAddedToTheRoundedProduct) {
+  for_each_case([](const Context& context, mx::Dtype dtype, int n, int k, int rows) {
+    const Weights w = random_weights(context, n, k, dtype, /*bias=*/rows % 2 == 1);
+    const mx::array x = random_array({rows, k}, dtype, 1);
+    const mx::array residual = random_array({rows, n}, dtype, 5, 4.0f);
+    const mx::array fused = linear(context, x, w.packed, {.residual = residual});
+    ASSERT_TRUE(same_bits(fused, add_rounded(linear(context, x, w.packed), residual)));
+    ASSERT_TRUE(kernel_ran(context, "linear", 2, dense_kernel(dtype)));
+  });
+}
+
+TEST(LinearFused, SiluIsThatOfSiluMul) {
+  for_each_case([](const Context& context, mx::Dtype dtype, int n, int k, int rows) {
+    const bool bias = rows % 2 == 1;
+    const Weights plain = random_weights(context, n, k, dtype, bias);
+    const Weights gated = random_weights(context, n, k, dtype, bias, /*interleave=*/true);
+    const mx::array x = random_array({rows, k}, dtype, 1);
+    const mx::array norm = random_array({k}, mx::float32, 4);
+    const mx::array fused = linear(context, x, gated.packed,
+                                   {.norm = LinearOptions::Norm{norm, kEps}, .silu_mul = true});
+    EXPECT_EQ(fused.shape(), (mx::Shape{rows, n / 2}));
+    const mx::array gate_up = linear(context, rms_norm(context, x, norm, kEps), plain.packed);
+    ASSERT_TRUE(same_bits(fused, silu_mul(context, gate_up)));
+    ASSERT_TRUE(kernel_ran(context, "linear", 2, dense_kernel(dtype)));
+  });
+}
+
+// More rows than the kernels take at once.
+TEST(LinearFused, ManyRows) {
+  for (const auto& isa : isas_to_test()) {
+    const ForcedIsa forced(isa);
+    const Context context = make_context(2);
+    const Weights w = random_weights(context, 40, 64, mx::bfloat16, /*bias=*/false);
+    const mx::array x = random_array({1100, 64}, mx::bfloat16, 1);
+    const mx::array norm = random_array({64}, mx::float32, 4);
+    const mx::array residual = random_array({1100, 40}, mx::bfloat16, 5);
+    const mx::array fused = linear(context, x, w.packed,
+                                   {.norm = LinearOptions::Norm{norm, kEps}, .residual = residual});
+    const mx::array product = linear(context, rms_norm(context, x, norm, kEps), w.packed);
+    EXPECT_TRUE(same_bits(fused, add_rounded(product, residual))) << isa;
+  }
+}
+
+TEST(LinearFused, TheReferenceComposesTheReferences) {
+  for (const mx::Dtype dtype : float_dtypes()) {
+    Context context = make_context(1);
+    const Weights w = random_weights(context, 34, 70, dtype, /*bias=*/true);
+    const Weights gated = random_weights(context, 34, 70, dtype, /*bias=*/true, true);
+    const mx::array x = random_array({6, 70}, dtype, 1);
+    const mx::array norm = random_array({70}, mx::float32, 4);
+    const mx::array residual = random_array({6, 34}, dtype, 5);
+    const LinearOptions::Norm by{norm, kEps};
+    context.use_reference = true;
+    const mx::array normed = rms_norm(context, x, norm, kEps);
+    EXPECT_TRUE(same_bits(linear(context, x, w.packed, {.norm = by, .residual = residual}),
+                          add_rounded(linear(context, normed, w.packed), residual)));
+    EXPECT_TRUE(same_bits(linear(context, x, gated.packed, {.norm = by, .silu_mul = true}),
+                          silu_mul(context, linear(context, normed, w.packed))));
+  }
+}
+
+TEST(LinearFused, RefusesWhatDoesNotFit) {
+  const Context context = make_context(1);
+  const Weights w = random_weights(context, 20, 40, mx::bfloat16, /*bias=*/false);
+  const Weights gated = random_weights(context, 20, 40, mx::bfloat16, false, true);
+  const mx::array x = mx::zeros({2, 40}, mx::bfloat16);
+  const mx::array short_norm = mx::zeros({39});
+  const auto fails = [&](const Weights& weights, const LinearOptions& options) {
+    EXPECT_THROW(linear(context, x, weights.packed, options), std::invalid_argument);
+  };
+  fails(w, {.norm = LinearOptions::Norm{short_norm, kEps}});
+  fails(w, {.residual = mx::zeros({2, 21}, mx::bfloat16)});
+  fails(w, {.residual = mx::zeros({2, 20}, mx::float32)});
+  fails(w, {.silu_mul = true});
+  fails(gated, {});
+  fails(gated, {.residual = mx::zeros({2, 20}, mx::bfloat16), .silu_mul = true});
+}
+
+}  // namespace
+}  // namespace quire::ops
