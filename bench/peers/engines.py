@@ -47,7 +47,8 @@ def run(*command) -> str:
         [str(part) for part in command], capture_output=True, text=True, timeout=TIMEOUT
     )
     if done.returncode:
-        raise MeasurementError(f"{command[0]}: exit {done.returncode}: {done.stderr[-600:]}")
+        said = (done.stderr.strip() or done.stdout.strip())[-600:]
+        raise MeasurementError(f"{command[0]}: exit {done.returncode}: {said}")
     return done.stdout
 
 

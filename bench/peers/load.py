@@ -85,7 +85,8 @@ async def load(args: argparse.Namespace) -> tuple[list[Answer], float]:
     rng = random.Random(args.seed)
     gate = asyncio.Semaphore(args.max_concurrency or args.num_prompts)
     timeout = aiohttp.ClientTimeout(total=None, sock_read=600)
-    connector = aiohttp.TCPConnector(limit=0)
+    # A connection per request: servers may close an idle one just as it is used again.
+    connector = aiohttp.TCPConnector(limit=0, force_close=True)
 
     def prompt() -> list[int]:
         return [rng.randrange(*TOKEN_IDS) for _ in range(args.input_len)]
