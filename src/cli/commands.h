@@ -7,5 +7,6 @@ namespace quire::cli {
 void add_serve(CLI::App& app, int& status);
 void add_run(CLI::App& app, int& status);
 void add_bench(CLI::App& app, int& status);
+void add_quantize(CLI::App& app, int& status);
 
 }  // namespace quire::cli

@@ -15,6 +15,7 @@ int main(int argc, char** argv) {
       "  quire serve MODEL_DIR            an OpenAI-compatible server on http://127.0.0.1:8000\n"
       "  quire run MODEL_DIR [PROMPT]     a chat in the terminal, or one answer\n"
       "  quire bench throughput MODEL_DIR how fast this machine is\n"
+      "  quire quantize SRC DST           4- or 8-bit weights of a model, in the format of MLX\n"
       "\n"
       "MODEL_DIR is a Hugging Face model folder. Each command has its own --help.",
       "quire");
@@ -24,6 +25,7 @@ int main(int argc, char** argv) {
   quire::cli::add_serve(app, status);
   quire::cli::add_run(app, status);
   quire::cli::add_bench(app, status);
+  quire::cli::add_quantize(app, status);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

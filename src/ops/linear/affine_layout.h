@@ -24,8 +24,17 @@ struct AffineLayout {
   int bits = 0;
   int64_t group_size = 0;
   FloatType scale_type = FloatType::kF32;
+  bool interleaved = false;  // PackedMatrix::interleaved
 
-  int64_t panels() const { return (n + kPanel - 1) / kPanel; }
+  int64_t panels() const {
+    return interleaved ? 2 * linear_panels(n / 2) : linear_panels(n);
+  }
+  // The row of the matrix that lies at `row` of the panels, or -1: padding.
+  int64_t source_row(int64_t row) const {
+    if (!interleaved) return row < n ? row : -1;
+    const int64_t in_half = row / (2 * kPanel) * kPanel + row % kPanel;
+    return in_half < n / 2 ? row / kPanel % 2 * (n / 2) + in_half : -1;
+  }
   int64_t blocks() const { return (k + kBlock - 1) / kBlock; }
   int64_t groups() const { return kBlock / group_size; }  // of one row in one block
   int64_t scale_bytes() const {

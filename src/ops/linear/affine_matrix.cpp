@@ -47,16 +47,18 @@ AffineLayout affine_layout(const PackedMatrix& matrix) {
           .k = matrix.k,
           .bits = matrix.affine->bits,
           .group_size = matrix.affine->group_size,
-          .scale_type = check_float("affine", "scales", matrix.affine->scale_dtype)};
+          .scale_type = check_float("affine", "scales", matrix.affine->scale_dtype),
+          .interleaved = matrix.interleaved};
 }
 
 PackedMatrix pack_affine_matrix(const Context& context, std::span<const AffineRows> parts,
-                                mx::Dtype dtype) {
+                                mx::Dtype dtype, bool interleave) {
   check_float("pack_affine_matrix", "the packed matrix", dtype);
   PackedMatrix result;
   result.k = parts.empty() ? 0 : parts[0].k;
   result.dtype = dtype;
   result.affine = common_format(parts);
+  result.interleaved = interleave;
   std::vector<AffinePart> sources;
   for (const AffineRows& part : parts) {
     sources.push_back(part_of(part));
@@ -64,6 +66,8 @@ PackedMatrix pack_affine_matrix(const Context& context, std::span<const AffineRo
       throw std::invalid_argument("pack_affine_matrix: parts have different numbers of columns");
     result.n += part.n;
   }
+  if (interleave && result.n % 2 != 0)
+    throw std::invalid_argument("pack_affine_matrix: an odd number of rows cannot be interleaved");
   const AffineLayout layout = affine_layout(result);
   const auto memory = allocate_aligned(static_cast<size_t>(layout.bytes()));
   context.pool->parallel_for(layout.panels(), [&](int64_t panel) {

@@ -88,7 +88,10 @@ void store_scale(const AffineLayout& layout, const Source& source, int64_t block
 void affine_pack_panel_cpu(const AffineLayout& layout, const AffinePart* parts, int64_t num_parts,
                            int64_t panel, uint8_t* data) {
   Source rows[kPanel];
-  for (int64_t i = 0; i < kPanel; ++i) rows[i] = find_row(parts, num_parts, panel * kPanel + i);
+  for (int64_t i = 0; i < kPanel; ++i) {
+    const int64_t row = layout.source_row(panel * kPanel + i);
+    if (row >= 0) rows[i] = find_row(parts, num_parts, row);
+  }
   uint8_t q[kBlock];
   for (int64_t block = 0; block < layout.blocks(); ++block) {
     uint8_t* out = data + layout.offset(panel, block);

@@ -41,7 +41,12 @@ unsigned integer_at(const AffineLayout& layout, const std::byte* block, int64_t 
 mx::array unpack_affine(const PackedMatrix& matrix) {
   const AffineLayout layout = affine_layout(matrix);
   std::vector<float> q, scales, biases;
-  for (int64_t n = 0; n < layout.n; ++n) {
+  // Where each row of the matrix lies.
+  std::vector<int64_t> place(static_cast<size_t>(layout.n));
+  for (int64_t row = 0; row < layout.panels() * 16; ++row)
+    if (const int64_t source = layout.source_row(row); source >= 0)
+      place[static_cast<size_t>(source)] = row;
+  for (const int64_t n : place) {
     for (int64_t k = 0; k < layout.k; ++k) {
       const std::byte* block = matrix.data.get() + layout.offset(n / 16, k / 128);
       const Affine affine = scale_at(layout, block, k % 128 / layout.group_size, n % 16);

@@ -1,0 +1,65 @@
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "formats/quantize_checkpoint.h"
+
+namespace quire::cli {
+namespace {
+
+struct QuantizeFlags {
+  std::string source, target;
+  int bits = 4;
+  int64_t group_size = 64;
+  int threads = 0;
+};
+
+int quantize(const QuantizeFlags& flags) {
+  ThreadPool pool(flags.threads > 0 ? flags.threads : usable_cores());
+  formats::QuantizeOptions options;
+  options.format = {.bits = flags.bits, .group_size = flags.group_size};
+  const bool terminal = isatty(STDERR_FILENO) != 0;
+  if (terminal)
+    options.progress = [](double done) {
+      std::fprintf(stderr, "\rquantising %3.0f%%", 100 * done);
+    };
+  const auto report = formats::quantize_checkpoint(flags.source, flags.target, options, pool);
+  if (terminal) std::fprintf(stderr, "\r                \r");
+  std::printf("%s: %lld matrices in %d bits, groups of %lld; %.1f MB of weights became %.1f MB\n",
+              flags.target.c_str(), static_cast<long long>(report.quantised), flags.bits,
+              static_cast<long long>(flags.group_size),
+              static_cast<double>(report.bytes_before) / 1e6,
+              static_cast<double>(report.bytes_after) / 1e6);
+  for (const std::string& name : report.kept)
+    std::printf("not quantised: %s (its rows are no multiple of %lld)\n", name.c_str(),
+                static_cast<long long>(flags.group_size));
+  return 0;
+}
+
+}  // namespace
+
+void add_quantize(CLI::App& app, int& status) {
+  auto flags = std::make_shared<QuantizeFlags>();
+  CLI::App* command = app.add_subcommand(
+      "quantize", "Write a model with 4- or 8-bit weights, in the format of MLX");
+  command->add_option("source", flags->source, "Model folder: bfloat16, float16 or float32 weights")
+      ->required()
+      ->type_name("SRC");
+  command->add_option("target", flags->target, "Folder to write; must not exist or be empty")
+      ->required()
+      ->type_name("DST");
+  command->add_option("--bits", flags->bits, "Bits of a weight")
+      ->check(CLI::IsMember({4, 8}))
+      ->capture_default_str();
+  command->add_option("--group-size", flags->group_size, "Weights that share a scale and a bias")
+      ->check(CLI::IsMember({32, 64, 128}))
+      ->capture_default_str();
+  command->add_option("--threads", flags->threads, "Compute threads; 0: one per core")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  command->callback([flags, &status] { status = quantize(*flags); });
+}
+
+}  // namespace quire::cli

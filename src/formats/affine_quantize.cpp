@@ -1,0 +1,94 @@
+#include "formats/affine_quantize.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+namespace quire::formats {
+namespace {
+
+template <class T>
+T read(const std::byte* from) {
+  T value;
+  std::memcpy(&value, from, sizeof(value));
+  return value;
+}
+
+float read_float(const std::byte* from, DType dtype, int64_t index) {
+  if (dtype == DType::kF32) return read<float>(from + 4 * index);
+  const auto bits = read<uint16_t>(from + 2 * index);
+  if (dtype == DType::kBF16) return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+  return static_cast<float>(std::bit_cast<_Float16>(bits));
+}
+
+void write_float(float x, std::byte* to, DType dtype, int64_t index) {
+  if (dtype == DType::kF32) {
+    std::memcpy(to + 4 * index, &x, sizeof(x));
+    return;
+  }
+  uint16_t bits;
+  if (dtype == DType::kF16) {
+    bits = std::bit_cast<uint16_t>(static_cast<_Float16>(x));
+  } else {
+    const auto wide = std::bit_cast<uint32_t>(x);
+    const uint32_t rounded = wide + 0x7FFFu + (wide >> 16 & 1u);
+    bits = static_cast<uint16_t>((std::isnan(x) ? wide | 0x400000u : rounded) >> 16);
+  }
+  std::memcpy(to + 2 * index, &bits, sizeof(bits));
+}
+
+// To the nearest integer, ties to even; |x| < 2^22.
+float round_even(float x) {
+  constexpr float kShift = 12582912.0f;  // 1.5 * 2^23: no fraction bits are left
+  return (x + kShift) - kShift;
+}
+
+struct Affine {
+  float scale, bias;
+};
+
+// MLX's choice, from the `quantize` of its CPU backend.
+Affine choose(const float* w, int64_t count, float bins) {
+  float low = std::numeric_limits<float>::infinity(), high = -low;
+  for (int64_t i = 0; i < count; ++i) {
+    high = std::max(high, w[i]);
+    low = std::min(low, w[i]);
+  }
+  const bool from_low = std::abs(low) > std::abs(high);
+  const float width = std::max((high - low) / bins, 1e-7f);
+  const float scale = from_low ? width : -width;
+  const float edge = from_low ? low : high;
+  const float steps = std::rint(edge / scale);
+  return steps != 0 ? Affine{edge / steps, edge} : Affine{scale, 0.0f};
+}
+
+}  // namespace
+
+void quantize_row(const std::byte* row, DType dtype, int64_t k, const AffineConfig& format,
+                  const AffineRowOut& out) {
+  const float bins = static_cast<float>((1 << format.bits) - 1);
+  float w[128];
+  for (int64_t group = 0; group < k / format.group_size; ++group) {
+    const int64_t begin = group * format.group_size;
+    for (int64_t i = 0; i < format.group_size; ++i) w[i] = read_float(row, dtype, begin + i);
+    const Affine affine = choose(w, format.group_size, bins);
+    std::byte* values = out.values + begin * format.bits / 8;
+    for (int64_t i = 0; i < format.group_size; ++i) {
+      const float q = round_even((w[i] - affine.bias) / affine.scale);
+      const auto integer = static_cast<uint8_t>(std::min(std::max(q, 0.0f), bins));
+      if (format.bits == 8) {
+        values[i] = std::byte{integer};
+      } else if (i % 2 == 0) {
+        values[i / 2] = std::byte{integer};
+      } else {
+        values[i / 2] |= std::byte{static_cast<uint8_t>(integer << 4)};
+      }
+    }
+    write_float(affine.scale, out.scales, dtype, group);
+    write_float(affine.bias, out.biases, dtype, group);
+  }
+}
+
+}  // namespace quire::formats

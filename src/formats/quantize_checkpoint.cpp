@@ -1,0 +1,252 @@
+#include "formats/quantize_checkpoint.h"
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "base/error.h"
+#include "formats/affine_quantize.h"
+#include "formats/checkpoint.h"
+#include "formats/mapped_file.h"
+#include "formats/safetensors_writer.h"
+
+namespace quire::formats {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_float(DType dtype) {
+  return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
+}
+
+// One tensor of the source and what becomes of it: itself, or values, scales and biases.
+struct Item {
+  const RawTensor* tensor = nullptr;
+  std::vector<TensorPlan> plans;
+  bool quantised() const { return plans.size() == 3; }
+  uint64_t bytes() const {
+    uint64_t n = 0;
+    for (const TensorPlan& plan : plans) n += plan.bytes();
+    return n;
+  }
+};
+
+void check_source(const Checkpoint& source) {
+  if (!source.config().quantization.is_null()) {
+    throw LoadError(source.dir() +
+                    ": the model is quantised already; start from the unquantised checkpoint");
+  }
+  for (const std::string& name : source.names()) {
+    const RawTensor& tensor = *source.find(name);
+    if (is_float(tensor.dtype) && !name.ends_with(".scales")) continue;
+    if (tensor.shape.size() < 2) continue;
+    throw LoadError(tensor.file + ": tensor " + quote_name(name) + " is " +
+                    std::string(dtype_name(tensor.dtype)) +
+                    "; weights to quantise are BF16, F16 or F32: start from such a checkpoint");
+  }
+}
+
+// Linear layers and embeddings, the matrices of a model, are what mlx-lm quantises.
+bool is_matrix(const RawTensor& tensor) {
+  return tensor.shape.size() == 2 && tensor.name.ends_with(".weight");
+}
+
+Item plan_item(const RawTensor& tensor, const AffineConfig& format, QuantizeReport& report) {
+  Item item{.tensor = &tensor, .plans = {{tensor.name, tensor.dtype, tensor.shape}}};
+  if (!is_matrix(tensor)) return item;
+  const int64_t n = tensor.shape[0], k = tensor.shape[1];
+  if (k == 0 || k % format.group_size != 0) {
+    report.kept.push_back(tensor.name);
+    return item;
+  }
+  ++report.quantised;
+  const std::string layer = tensor.name.substr(0, tensor.name.size() - 7);
+  const std::vector<int64_t> groups = {n, k / format.group_size};
+  item.plans = {{tensor.name, DType::kU32, {n, k * format.bits / 32}},
+                {layer + ".scales", tensor.dtype, groups},
+                {layer + ".biases", tensor.dtype, groups}};
+  return item;
+}
+
+std::vector<Item> plan_items(const Checkpoint& source, const AffineConfig& format,
+                             QuantizeReport& report) {
+  std::vector<Item> items;
+  for (const std::string& name : source.names()) {
+    // A repeated tied head would be read as a second matrix.
+    if (name == "lm_head.weight" && source.config().tie_word_embeddings) continue;
+    items.push_back(plan_item(*source.find(name), format, report));
+    report.bytes_before += items.back().tensor->bytes.size();
+    report.bytes_after += items.back().bytes();
+  }
+  return items;
+}
+
+using Shards = std::vector<std::vector<Item>>;
+
+Shards split(std::vector<Item> items, uint64_t max_bytes) {
+  Shards shards(1);
+  uint64_t bytes = 0;
+  for (Item& item : items) {
+    if (!shards.back().empty() && bytes + item.bytes() > max_bytes) {
+      shards.emplace_back();
+      bytes = 0;
+    }
+    bytes += item.bytes();
+    shards.back().push_back(std::move(item));
+  }
+  return shards;
+}
+
+std::string shard_name(size_t index, size_t count) {
+  if (count == 1) return "model.safetensors";
+  char name[64];
+  std::snprintf(name, sizeof name, "model-%05zu-of-%05zu.safetensors", index + 1, count);
+  return name;
+}
+
+void write_quantised(SafetensorsWriter& writer, const Item& item, const AffineConfig& format,
+                     ThreadPool& pool) {
+  const RawTensor& tensor = *item.tensor;
+  const int64_t n = tensor.shape[0], k = tensor.shape[1];
+  std::vector<std::byte> parts[3];
+  for (int i = 0; i < 3; ++i) parts[i].resize(item.plans[static_cast<size_t>(i)].bytes());
+  const auto row_of = [n](std::vector<std::byte>& part, int64_t row) {
+    return part.data() + row * (static_cast<int64_t>(part.size()) / n);
+  };
+  constexpr int64_t kRows = 16;
+  pool.parallel_for((n + kRows - 1) / kRows, [&](int64_t block) {
+    for (int64_t row = block * kRows; row < std::min(n, (block + 1) * kRows); ++row) {
+      quantize_row(tensor.bytes.data() + row * k * dtype_size(tensor.dtype), tensor.dtype, k,
+                   format,
+                   {.values = row_of(parts[0], row),
+                    .scales = row_of(parts[1], row),
+                    .biases = row_of(parts[2], row)});
+    }
+  });
+  for (const auto& part : parts) writer.append(part);
+}
+
+void write_text(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text << "\n";
+  file.close();
+  if (!file) throw LoadError(path + ": cannot write; is the disk full?");
+}
+
+void write_config(const Checkpoint& source, const AffineConfig& format, const std::string& path) {
+  json::object config = source.config().raw.get_object();
+  const json::object quantization = {
+      {"group_size", format.group_size}, {"bits", format.bits}, {"mode", "affine"}};
+  config["quantization"] = quantization;
+  config["quantization_config"] = quantization;
+  write_text(path, dump_json(config));
+}
+
+void write_index(const Shards& shards, uint64_t bytes, const std::string& path) {
+  json::object map;
+  for (size_t i = 0; i < shards.size(); ++i)
+    for (const Item& item : shards[i])
+      for (const TensorPlan& plan : item.plans) map[plan.name] = shard_name(i, shards.size());
+  write_text(path, dump_json(json::object{{"metadata", json::object{{"total_size", bytes}}},
+                                          {"weight_map", std::move(map)}}));
+}
+
+// Tokenizer, chat template, generation config, licence: whatever is no weight.
+void copy_small_files(const std::string& from, const std::string& to) {
+  static const std::set<std::string> kWeights = {".safetensors", ".bin",     ".pt",   ".pth",
+                                                 ".gguf",        ".msgpack", ".onnx", ".h5"};
+  for (const auto& entry : fs::directory_iterator(from)) {
+    const std::string name = entry.path().filename();
+    if (!entry.is_regular_file() || name.starts_with(".") || name == "config.json" ||
+        name.ends_with(".index.json") || kWeights.contains(entry.path().extension()))
+      continue;
+    std::error_code error;
+    fs::copy_file(entry.path(), fs::path(to) / name, error);
+    if (error)
+      throw LoadError(to + "/" + name + ": cannot write: " + error.message() +
+                      "; choose a place with enough room that you may write to");
+  }
+}
+
+// A folder beside the target that becomes it, or goes away.
+class PendingFolder {
+ public:
+  explicit PendingFolder(std::string target) : target_(std::move(target)) {
+    while (target_.size() > 1 && target_.back() == '/') target_.pop_back();
+    std::error_code ignored;
+    if (fs::exists(target_, ignored) &&
+        (!fs::is_directory(target_, ignored) || !fs::is_empty(target_, ignored))) {
+      throw LoadError(target_ + ": exists already and is not an empty folder; choose another name");
+    }
+    std::error_code error;
+    const fs::path parent = fs::path(target_).parent_path();
+    if (!parent.empty()) fs::create_directories(parent, error);
+    path_ = target_ + ".partial-XXXXXX";
+    if (error || mkdtemp(path_.data()) == nullptr) {
+      throw LoadError(target_ + ": cannot make the folder: " +
+                      (error ? error : std::error_code(errno, std::generic_category())).message());
+    }
+    fs::permissions(path_, fs::perms(0755), error);
+  }
+  ~PendingFolder() {
+    std::error_code ignored;
+    if (!path_.empty()) fs::remove_all(path_, ignored);
+  }
+  PendingFolder(const PendingFolder&) = delete;
+  PendingFolder& operator=(const PendingFolder&) = delete;
+
+  const std::string& path() const { return path_; }
+  void commit() {
+    std::error_code error;
+    fs::rename(path_, target_, error);  // replaces an empty folder
+    if (error) throw LoadError(target_ + ": cannot rename " + path_ + ": " + error.message());
+    path_.clear();
+  }
+
+ private:
+  std::string target_, path_;
+};
+
+}  // namespace
+
+QuantizeReport quantize_checkpoint(const std::string& source_dir, const std::string& target,
+                                   const QuantizeOptions& options, ThreadPool& pool) {
+  const Checkpoint source = Checkpoint::open(source_dir);
+  check_source(source);
+  QuantizeReport report;
+  const Shards shards = split(plan_items(source, options.format, report), options.max_shard_bytes);
+  if (report.quantised == 0) {
+    throw LoadError(source_dir + ": groups of " + std::to_string(options.format.group_size) +
+                    " divide the rows of no matrix; nothing would be quantised");
+  }
+  PendingFolder folder(target);
+  uint64_t done = 0;
+  for (size_t i = 0; i < shards.size(); ++i) {
+    std::vector<TensorPlan> plans;
+    for (const Item& item : shards[i])
+      plans.insert(plans.end(), item.plans.begin(), item.plans.end());
+    SafetensorsWriter writer(folder.path() + "/" + shard_name(i, shards.size()), plans,
+                             {{"format", "mlx"}});
+    for (const Item& item : shards[i]) {
+      if (item.quantised()) {
+        write_quantised(writer, item, options.format, pool);
+      } else {
+        writer.append(item.tensor->bytes);
+      }
+      release(item.tensor->bytes);
+      done += item.tensor->bytes.size();
+      if (options.progress)
+        options.progress(static_cast<double>(done) / static_cast<double>(report.bytes_before));
+    }
+    writer.finish();
+  }
+  if (shards.size() > 1)
+    write_index(shards, report.bytes_after, folder.path() + "/model.safetensors.index.json");
+  write_config(source, options.format, folder.path() + "/config.json");
+  copy_small_files(source_dir, folder.path());
+  folder.commit();
+  return report;
+}
+
+}  // namespace quire::formats

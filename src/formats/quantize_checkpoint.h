@@ -1,0 +1,30 @@
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/parallel.h"
+#include "formats/quantization.h"
+
+namespace quire::formats {
+
+struct QuantizeOptions {
+  AffineConfig format{.bits = 4, .group_size = 64};
+  uint64_t max_shard_bytes = uint64_t{5} << 30;
+  std::function<void(double fraction)> progress = {};
+};
+
+struct QuantizeReport {
+  uint64_t bytes_before = 0, bytes_after = 0;  // of tensors
+  int64_t quantised = 0;                       // matrices
+  std::vector<std::string> kept;               // matrices whose rows the group does not divide
+};
+
+// Writes the model in `source` as an MLX checkpoint to the folder `target`, which must not exist or
+// be empty: matrices (linear layers and embeddings) quantised as mlx-lm does, the rest as it is;
+// config.json says so, and all other small files are copied. One tensor is in memory at a time. The
+// folder appears under its name only when it is complete. Throws LoadError naming what is wrong.
+QuantizeReport quantize_checkpoint(const std::string& source, const std::string& target,
+                                   const QuantizeOptions& options, ThreadPool& pool);
+
+}  // namespace quire::formats

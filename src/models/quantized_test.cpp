@@ -1,0 +1,221 @@
+// Quantised checkpoints: `quire quantize` against MLX, and what the loader says when one is wrong.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <functional>
+
+#include "formats/affine_quantize.h"
+#include "formats/mapped_file.h"
+#include "formats/quantize_checkpoint.h"
+#include "formats/safetensors_writer.h"
+#include "formats/test_files.h"
+#include "models/model.h"
+#include "ops/test_util.h"
+
+namespace quire::models {
+namespace {
+
+using formats::testing::load_error;
+using formats::testing::TempDir;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::UnorderedElementsAre;
+
+std::string parity_model(const std::string& name) {
+  return std::string(QUIRE_SOURCE_DIR) + "/tests/parity/models/" + name;
+}
+
+formats::DType dtype_of(mx::Dtype dtype) {
+  return dtype == mx::float32   ? formats::DType::kF32
+         : dtype == mx::float16 ? formats::DType::kF16
+                                : formats::DType::kBF16;
+}
+
+// Random rows, and rows that are hard: all zero, constant, one-sided, tiny, with one outlier.
+mx::array rows_to_quantise(mx::Dtype dtype, int k) {
+  std::vector<float> w =
+      ops::testing::to_floats(ops::testing::random_array({24, k}, mx::float32, 4, 0.05f));
+  const auto row = [&](int r) { return w.begin() + r * k; };
+  std::fill(row(0), row(1), 0.0f);
+  std::fill(row(1), row(2), 0.25f);
+  std::fill(row(2), row(3), -0.25f);
+  for (int i = 0; i < k; ++i) {
+    *(row(3) + i) = std::abs(*(row(3) + i));
+    *(row(4) + i) = -std::abs(*(row(4) + i));
+    *(row(5) + i) *= 1e-6f;
+    *(row(6) + i) = i % 16 == 0 ? 3.0f : *(row(6) + i);
+    *(row(7) + i) = static_cast<float>(i % 16) / 16;
+  }
+  mx::array result = mx::astype(mx::array(w.data(), {24, k}, mx::float32), dtype);
+  mx::eval(result);
+  return result;
+}
+
+TEST(Quantize, RowsHaveTheBitsOfMxQuantize) {
+  for (const mx::Dtype dtype : ops::testing::float_dtypes()) {
+    for (const int bits : {4, 8}) {
+      for (const int group : {32, 64, 128}) {
+        SCOPED_TRACE(std::to_string(bits) + " bits, groups of " + std::to_string(group) + ", " +
+                     ops::testing::dtype_name(dtype));
+        const int k = 256;
+        const mx::array w = rows_to_quantise(dtype, k);
+        const auto expected = mx::quantize(w, group, bits);
+        const size_t row_bytes = static_cast<size_t>(k) * bits / 8;
+        const size_t scale_bytes = static_cast<size_t>(k / group) * w.itemsize();
+        std::vector<std::byte> values(24 * row_bytes), scales(24 * scale_bytes), biases = scales;
+        for (size_t r = 0; r < 24; ++r) {
+          formats::quantize_row(
+              reinterpret_cast<const std::byte*>(w.data<void>()) + r * k * w.itemsize(),
+              dtype_of(dtype), k, {.bits = bits, .group_size = group},
+              {.values = &values[r * row_bytes],
+               .scales = &scales[r * scale_bytes],
+               .biases = &biases[r * scale_bytes]});
+        }
+        const auto same = [](const mx::array& a, const std::vector<std::byte>& b) {
+          const auto bytes = ops::testing::to_bytes(a);
+          return bytes.size() == b.size() && std::memcmp(bytes.data(), b.data(), b.size()) == 0;
+        };
+        EXPECT_TRUE(same(expected.at(0), values));
+        EXPECT_TRUE(same(expected.at(1), scales));
+        EXPECT_TRUE(same(expected.at(2), biases));
+      }
+    }
+  }
+}
+
+class QuantizedModel : public testing::Test {
+ protected:
+  formats::QuantizeReport quantize(const std::string& source, formats::QuantizeOptions options,
+                                   const std::string& to = "q") {
+    ThreadPool pool(2);
+    return formats::quantize_checkpoint(source, dir_.path() + "/" + to, options, pool);
+  }
+  std::string refusal(const std::string& source, const std::string& to = "q") {
+    return load_error([&] { quantize(source, {}, to); });
+  }
+  std::unique_ptr<Model> load(const std::string& dir) {
+    auto checkpoint = std::make_shared<const formats::Checkpoint>(formats::Checkpoint::open(dir));
+    return load_model(ops::make_context(1), checkpoint);
+  }
+  std::string load_refusal() {
+    return load_error([&] { load(dir_.path() + "/q"); });
+  }
+  // Rewrites config.json of the result.
+  void replace_in_config(const std::string& from, const std::string& to) {
+    const std::string path = dir_.path() + "/q/config.json";
+    std::string text = formats::read_text_file(path, 1 << 20);
+    const size_t at = text.find(from);
+    ASSERT_NE(at, std::string::npos) << text;
+    text.replace(at, from.size(), to);
+    std::ofstream(path) << text;
+  }
+  // Rewrites the weights of the result.
+  void change_tensors(const std::function<void(std::vector<formats::TensorPlan>&,
+                                               std::vector<std::string>&)>& change) {
+    const std::string path = dir_.path() + "/q/model.safetensors";
+    std::vector<formats::TensorPlan> plans;
+    std::vector<std::string> bytes;
+    {
+      const auto file = formats::SafetensorsFile::open(path);
+      for (const auto& t : file.tensors()) {
+        plans.push_back({t.name, t.dtype, t.shape});
+        bytes.emplace_back(reinterpret_cast<const char*>(t.bytes.data()), t.bytes.size());
+      }
+    }
+    change(plans, bytes);
+    formats::SafetensorsWriter writer(path, plans, {});
+    for (const auto& b : bytes) writer.append(std::as_bytes(std::span(b)));
+    writer.finish();
+  }
+  std::vector<std::string> folders() {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(dir_.path()))
+      names.push_back(entry.path().filename());
+    return names;
+  }
+
+  TempDir dir_;
+};
+
+constexpr const char* kUp = "model.layers.1.mlp.up_proj";
+
+TEST_F(QuantizedModel, LoadsAndIsSmaller) {
+  const auto report = quantize(parity_model("qwen3-bf16"), {.format = {4, 32}});
+  EXPECT_EQ(report.quantised, 1 + 2 * 7);
+  EXPECT_TRUE(report.kept.empty());
+  EXPECT_EQ(load(dir_.path() + "/q")->vocab_size(), 320);
+  EXPECT_LT(report.bytes_after, report.bytes_before * 2 / 5);
+  EXPECT_THAT(folders(), UnorderedElementsAre("q"));
+  EXPECT_TRUE(std::filesystem::exists(dir_.path() + "/q/tokenizer.json"));
+}
+
+TEST_F(QuantizedModel, ShardsAndAnIndexAreWrittenAndRead) {
+  quantize(parity_model("qwen3-untied-sharded"), {.format = {8, 32}, .max_shard_bytes = 40000});
+  EXPECT_FALSE(std::filesystem::exists(dir_.path() + "/q/model.safetensors"));
+  EXPECT_TRUE(std::filesystem::exists(dir_.path() + "/q/model.safetensors.index.json"));
+  EXPECT_EQ(load(dir_.path() + "/q")->vocab_size(), 320);
+}
+
+TEST_F(QuantizedModel, RowsThatTheGroupDoesNotDivideStay) {
+  const auto report = quantize(parity_model("qwen3-bf16"), {.format = {4, 64}});
+  EXPECT_THAT(report.kept, UnorderedElementsAre("model.layers.0.mlp.down_proj.weight",
+                                                "model.layers.1.mlp.down_proj.weight"));
+  EXPECT_EQ(load(dir_.path() + "/q")->vocab_size(), 320);
+}
+
+TEST_F(QuantizedModel, NothingIsWrittenOverOrLeftBehind) {
+  dir_.write("file", "x");
+  EXPECT_THAT(refusal(parity_model("qwen3-bf16"), "file"), HasSubstr("exists already"));
+  quantize(parity_model("qwen3-bf16"), {});
+  EXPECT_THAT(refusal(parity_model("qwen3-bf16")), HasSubstr("exists already"));
+  EXPECT_THAT(refusal(dir_.path() + "/q", "q2"), HasSubstr("quantised already"));
+  EXPECT_THAT(refusal(dir_.path() + "/none", "q2"), HasSubstr("does not exist"));
+  EXPECT_THAT(refusal(parity_model("qwen3-bf16"), "file/below"), HasSubstr("cannot make"));
+  EXPECT_THAT(folders(), UnorderedElementsAre("file", "q"));
+}
+
+TEST_F(QuantizedModel, AConfigThatDoesNotFitIsRefused) {
+  quantize(parity_model("qwen3-bf16"), {.format = {4, 32}});
+  replace_in_config("\"bits\":4", "\"bits\":8");
+  EXPECT_THAT(load_refusal(), AllOf(HasSubstr(".weight"), HasSubstr("8 bits")));
+  replace_in_config("\"bits\":8", "\"bits\":3");
+  EXPECT_THAT(load_refusal(), AllOf(HasSubstr("config.json"), HasSubstr("3 bits")));
+  replace_in_config("\"bits\":3", "\"bits\":4");
+  replace_in_config("\"group_size\":32", "\"group_size\":64");
+  EXPECT_THAT(load_refusal(), AllOf(HasSubstr(".scales"), HasSubstr("groups of 64")));
+  replace_in_config("\"group_size\":64", "\"group_size\":32,\"" + std::string(kUp) + "\":false");
+  EXPECT_THAT(load_refusal(), AllOf(HasSubstr(kUp), HasSubstr("is not")));
+  replace_in_config("\"quantization\":", "\"other\":");
+  replace_in_config("\"quantization_config\":", "\"another\":");
+  EXPECT_THAT(load_refusal(), AllOf(HasSubstr(".weight"), HasSubstr("no \"quantization\"")));
+}
+
+TEST_F(QuantizedModel, AMissingPartIsNamed) {
+  for (const std::string part : {".scales", ".biases"}) {
+    std::filesystem::remove_all(dir_.path() + "/q");
+    quantize(parity_model("qwen3-bf16"), {.format = {4, 32}});
+    change_tensors([&](auto& plans, auto& bytes) {
+      for (size_t i = 0; i < plans.size(); ++i) {
+        if (plans[i].name != kUp + part) continue;
+        plans.erase(plans.begin() + i);
+        bytes.erase(bytes.begin() + i);
+      }
+    });
+    EXPECT_THAT(load_refusal(), AllOf(HasSubstr(kUp + part), HasSubstr("missing")));
+  }
+}
+
+TEST_F(QuantizedModel, MixedDtypesOfScalesAndBiasesAreRefused) {
+  quantize(parity_model("qwen3-bf16"), {.format = {4, 32}});
+  change_tensors([&](auto& plans, auto&) {
+    for (auto& plan : plans)
+      if (plan.name == std::string(kUp) + ".biases") plan.dtype = formats::DType::kF16;
+  });
+  EXPECT_THAT(load_refusal(), AllOf(HasSubstr(kUp), HasSubstr("F16"), HasSubstr("BF16")));
+}
+
+}  // namespace
+}  // namespace quire::models
