@@ -1,0 +1,161 @@
+#!/usr/bin/env python3
+"""Writes the quantised checkpoints of tests/parity/models from the dense ones, with goldens.
+
+    make_quantized.py [NAME ...]
+
+The format is MLX's affine one (config.json: "quantization"). The oracle is transformers on the
+dequantised weights, scale * q + bias, in float32.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import pathlib
+import shutil
+from typing import Any
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import numpy as np
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+import golden
+from make_checkpoints import ROOT, load
+
+MODELS = ROOT / "tests/parity/models"
+
+
+@dataclasses.dataclass(frozen=True)
+class Quantized:
+    name: str
+    base: str
+    dtype: torch.dtype  # of scales and unquantised tensors
+    default: dict[str, int]
+    layers: dict[str, Any]  # overrides: a format, or False
+
+
+VARIANTS = [
+    # q, k and v of different formats in one projection; gate quantised, up not; a tied embedding.
+    Quantized(
+        "qwen3-4bit",
+        "qwen3-bf16",
+        torch.bfloat16,
+        {"group_size": 32, "bits": 4},
+        {
+            "model.embed_tokens": {"group_size": 64, "bits": 4},
+            "model.layers.0.self_attn.q_proj": {"group_size": 32, "bits": 8},
+            "model.layers.0.self_attn.k_proj": {"group_size": 64, "bits": 4},
+            "model.layers.1.self_attn.o_proj": {"group_size": 128, "bits": 4},
+            "model.layers.1.mlp.up_proj": False,
+        },
+    ),
+    # float16 scales, an untied quantised embedding, another format in the head.
+    Quantized(
+        "llama3-8bit",
+        "llama3",
+        torch.float16,
+        {"group_size": 32, "bits": 8},
+        {"lm_head": {"group_size": 64, "bits": 8}, "model.layers.1.self_attn.o_proj": False},
+    ),
+]
+
+
+def quantize(w: np.ndarray, bits: int, group: int, dtype: torch.dtype):
+    """Values packed as uint32, scales, biases [n, k/group], and the dequantised float32 matrix."""
+    n, k = w.shape
+    groups = w.reshape(n, k // group, group).astype(np.float64)
+    low, high = groups.min(-1), groups.max(-1)
+    top = 2**bits - 1
+    scales = torch.from_numpy((high - low) / top).to(dtype)
+    biases = torch.from_numpy(low).to(dtype)
+    s, b = scales.float().numpy()[..., None], biases.float().numpy()[..., None]
+    q = np.clip(np.rint((groups - b) / s), 0, top).astype(np.uint32)
+    dense = (s * q.astype(np.float32) + b).reshape(n, k)
+    per_word = 32 // bits
+    words = q.reshape(n, k // per_word, per_word)
+    packed = (words << (np.arange(per_word, dtype=np.uint32) * bits)).sum(-1, dtype=np.uint32)
+    return torch.from_numpy(packed.astype(np.uint32)), scales, biases, torch.from_numpy(dense)
+
+
+def convert(variant: Quantized, tensors: dict[str, torch.Tensor]):
+    """The checkpoint's tensors, and the float32 weights that they stand for."""
+    stored, dense = {}, {}
+    for name, tensor in tensors.items():
+        layer = name.removesuffix(".weight")
+        form = variant.layers.get(layer, variant.default)
+        if tensor.dim() != 2 or form is False:
+            stored[name] = tensor.to(variant.dtype)
+            dense[name] = stored[name].float()
+            continue
+        values, scales, biases, dense[name] = quantize(
+            tensor.float().numpy(), form["bits"], form["group_size"], variant.dtype
+        )
+        stored |= {name: values, layer + ".scales": scales, layer + ".biases": biases}
+    return stored, dense
+
+
+def oracle(base: pathlib.Path, dense: dict[str, torch.Tensor], dtype: torch.dtype):
+    model = load(base, torch.float32)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(dense[name])
+            parameter.data = parameter.data.to(dtype)
+    return model if dtype != torch.float64 else model.double()
+
+
+def write(variant: Quantized) -> str:
+    base, folder = MODELS / variant.base, MODELS / variant.name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    stored, dense = convert(variant, load_file(base / "model.safetensors"))
+    save_file(stored, folder / "model.safetensors", metadata={"format": "mlx"})
+    config = json.loads((base / "config.json").read_text())
+    config["quantization"] = variant.default | {"mode": "affine"} | variant.layers
+    config["quantization_config"] = config["quantization"]
+    key = "torch_dtype" if "torch_dtype" in config else "dtype"
+    config[key] = str(variant.dtype).removeprefix("torch.")
+    (folder / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+    for name in ("generation_config.json", "tokenizer.json", "tokenizer_config.json"):
+        shutil.copyfile(base / name, folder / name)
+    model = oracle(base, dense, torch.float32)
+    cases = [golden.case(variant.name, model, length) for length in golden.PROMPT_LENGTHS]
+    rounding = {"float64": round(golden.difference(oracle(base, dense, torch.float64), cases), 7)}
+    is_bfloat16 = variant.dtype == torch.bfloat16
+    if is_bfloat16:
+        half = oracle(base, dense, torch.bfloat16)
+        rounding["bfloat16"] = round(golden.difference(half, cases), 4)
+    content = {
+        "checkpoint": variant.name,
+        "family": config["model_type"],
+        "config_keys": "old" if "torch_dtype" in config else "new",
+        "weights_dtype": str(variant.dtype).removeprefix("torch."),
+        "compute_dtype": "float32",
+        "transformers": transformers.__version__,
+        "rounding": rounding,
+        "feature_effect": None,
+        "cases": cases,
+    }
+    text = json.dumps(content, separators=(",", ":")).replace('{"prompt"', '\n{"prompt"')
+    for key in ('"tokens"', '"logprobs"', '"top"', '"prompt_logprobs"'):
+        text = text.replace(key + ":", "\n  " + key + ":")
+    (folder / "golden.json").write_text(text + "\n")
+    return f"margin {min(one['min_margin'] for one in cases):.4f}  rounding {rounding}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help="only these variants")
+    names = parser.parse_args().names
+    torch.set_num_threads(1)
+    transformers.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    for variant in VARIANTS:
+        if not names or variant.name in names:
+            print(f"{variant.name:22} {write(variant)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
