@@ -105,7 +105,8 @@ ops::PackedMatrix WeightLoader::pack(const std::vector<Part>& parts, bool interl
   std::vector<ops::AffineRows> affine;
   for (const Part& part : parts)
     if (part.affine) affine.push_back(*part.affine);
-  if (affine.size() == parts.size()) return ops::pack_affine_matrix(context_, affine, dtype_);
+  if (affine.size() == parts.size())
+    return ops::pack_affine_matrix(context_, affine, dtype_, interleave);
   std::vector<ops::RowMatrix> dense;
   std::vector<std::shared_ptr<const std::byte[]>> dequantised;
   for (const Part& part : parts) {

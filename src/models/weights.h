@@ -25,8 +25,7 @@ class WeightLoader {
   // Rows of `weights` stacked: [n, k] in all, packed in the model's dtype. `biases` likewise, or
   // empty. A quantised weight ("X.weight" with "X.scales" and "X.biases") stays quantised; parts of
   // different formats are stacked in one that holds all exactly, as dense values if one is dense.
-  // `interleave`: gate and up, for ops::LinearOptions::silu_mul; a quantised result is not (see its
-  // `interleaved`).
+  // `interleave`: gate and up, for ops::LinearOptions::silu_mul.
   ops::LinearWeight linear(const std::vector<std::string>& weights,
                            const std::vector<std::string>& biases, int64_t n, int64_t k,
                            bool interleave = false);

@@ -1,7 +1,6 @@
 #include "models/blocks/mlp.h"
 
 #include "ops/linear/linear.h"
-#include "ops/silu_mul/silu_mul.h"
 
 namespace quire::models {
 
@@ -13,11 +12,7 @@ MlpBlock::MlpBlock(const MlpSpec& spec, int64_t hidden, WeightLoader& weights)
 
 mx::array MlpBlock::forward(const ops::Context& context, const mx::array& h,
                             const ops::LinearOptions::Norm& norm) const {
-  // Quantised weights are not interleaved.
-  const mx::array gated =
-      gate_up_.weight.interleaved
-          ? ops::linear(context, h, gate_up_, {.norm = norm, .silu_mul = true})
-          : ops::silu_mul(context, ops::linear(context, h, gate_up_, {.norm = norm}));
+  const mx::array gated = ops::linear(context, h, gate_up_, {.norm = norm, .silu_mul = true});
   return ops::linear(context, gated, down_, {.residual = h});
 }
 

@@ -26,9 +26,7 @@ struct AffineLayout {
   FloatType scale_type = FloatType::kF32;
   bool interleaved = false;  // PackedMatrix::interleaved
 
-  int64_t panels() const {
-    return interleaved ? 2 * linear_panels(n / 2) : linear_panels(n);
-  }
+  int64_t panels() const { return interleaved ? 2 * linear_panels(n / 2) : linear_panels(n); }
   // The row of the matrix that lies at `row` of the panels, or -1: padding.
   int64_t source_row(int64_t row) const {
     if (!interleaved) return row < n ? row : -1;
@@ -54,8 +52,12 @@ struct AffineLayout {
 };
 
 inline AffineLayout affine_layout(const LinearParams& p) {
-  return {
-      .n = p.n, .k = p.k, .bits = p.bits, .group_size = p.group_size, .scale_type = p.scale_type};
+  return {.n = p.n,
+          .k = p.k,
+          .bits = p.bits,
+          .group_size = p.group_size,
+          .scale_type = p.scale_type,
+          .interleaved = p.silu_mul};
 }
 
 }  // namespace quire::ops

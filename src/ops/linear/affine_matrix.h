@@ -20,7 +20,8 @@ struct AffineRows {
 AffineFormat common_format(std::span<const AffineRows> parts);
 
 // Packs the rows of `parts` stacked on each other, in their common format, for activations of
-// `dtype`; `interleave` as in pack_matrix. Parallel. Bits must be 4 or 8, groups 32, 64 or 128 and divide K.
+// `dtype`; `interleave` as in pack_matrix. Parallel. Bits must be 4 or 8, groups 32, 64 or 128 and
+// divide K.
 PackedMatrix pack_affine_matrix(const Context& context, std::span<const AffineRows> parts,
                                 mx::Dtype dtype, bool interleave = false);
 

@@ -15,6 +15,13 @@ std::vector<AffineFormat> formats() {
   return all;
 }
 
+// The kernel that must serve the format.
+const char* kernel_for(const std::string& isa, mx::Dtype dtype, const AffineFormat& format) {
+  const bool amx = isa == "amx" && dtype == mx::bfloat16 && format.scale_dtype != mx::float32;
+  if (amx) return "cpu_amx";
+  return isa == "avx512_bf16" && dtype == mx::bfloat16 ? "cpu_avx512_bf16" : cpu_kernel_name();
+}
+
 // The one promise: an affine weight gives the bits of the dense weight that MLX dequantises it to,
 // for every number of rows, on every instruction set.
 TEST(AffineLinear, EqualsTheDenseLinearOfTheDequantisedWeight) {
@@ -23,7 +30,7 @@ TEST(AffineLinear, EqualsTheDenseLinearOfTheDequantisedWeight) {
     for (const mx::Dtype dtype : float_dtypes()) {
       for (const AffineFormat& format : formats()) {
         for (const auto& [n, k] : {std::pair(70, 128), {33, 384}}) {
-          const Context context = make_context(2);
+          const Context context = make_context(2), dense_context = make_context(2);
           const AffineSource s = affine_source(n, k, format, dtype, 7);
           LinearWeight affine = {.weight = pack_affine_matrix(context, {&s.rows, 1}, dtype)};
           LinearWeight dense = {.weight = pack_dense(context, s.dense)};
@@ -33,11 +40,47 @@ TEST(AffineLinear, EqualsTheDenseLinearOfTheDequantisedWeight) {
                          std::to_string(n) + " x " + std::to_string(k) + ", " +
                          std::to_string(rows) + " rows");
             const mx::array x = random_array({rows, k}, dtype, 1);
-            ASSERT_TRUE(same_bits(linear(context, x, affine), linear(context, x, dense)));
+            ASSERT_TRUE(same_bits(linear(context, x, affine), linear(dense_context, x, dense)));
             ASSERT_TRUE(same_bits(linear(context, x, affine, {.out_dtype = mx::float32}),
-                                  linear(context, x, dense, {.out_dtype = mx::float32})));
+                                  linear(dense_context, x, dense, {.out_dtype = mx::float32})));
           }
-          EXPECT_EQ(context.kernels->count("linear", "reference"), 0);
+          EXPECT_EQ(context.kernels->count("linear", kernel_for(isa, dtype, format)), 14);
+        }
+      }
+    }
+  }
+}
+
+// The same for what linear() computes on the way, with gates and ups interleaved and K that fills
+// no block.
+TEST(AffineLinear, NormResidualAndSiluAreThoseOfTheDenseLinear) {
+  const int n = 2 * 40, k = 224;
+  for (const auto& isa : isas_to_test()) {
+    const ForcedIsa forced(isa);
+    for (const mx::Dtype dtype : float_dtypes()) {
+      for (const AffineFormat& format :
+           {AffineFormat{4, 32, mx::bfloat16}, {8, 32, mx::bfloat16}, {4, 32, mx::float16}}) {
+        const Context context = make_context(2);
+        const AffineSource s = affine_source(n, k, format, dtype, 7);
+        const RowMatrix rows = {.data = s.dense.data<void>(), .n = n, .k = k, .dtype = dtype};
+        const LinearWeight gated = {.weight =
+                                        pack_affine_matrix(context, {&s.rows, 1}, dtype, true)};
+        const LinearWeight gated_dense = {.weight = pack_matrix(context, {&rows, 1}, dtype, true)};
+        const LinearWeight plain = {.weight = pack_affine_matrix(context, {&s.rows, 1}, dtype)};
+        const LinearWeight plain_dense = {.weight = pack_dense(context, s.dense)};
+        EXPECT_TRUE(same_bits(unpack_matrix(gated.weight), s.dense));
+        const mx::array norm = random_array({k}, mx::float32, 3);
+        for (const int rows_of_x : {1, 5, 16, 20, 32, 50}) {
+          SCOPED_TRACE(isa + " " + dtype_name(dtype) + ", " + format_name(format) + ", " +
+                       std::to_string(rows_of_x) + " rows");
+          const mx::array x = random_array({rows_of_x, k}, dtype, 1);
+          const mx::array residual = random_array({rows_of_x, n}, dtype, 2);
+          const LinearOptions silu = {.norm = LinearOptions::Norm{norm, 1e-6f}, .silu_mul = true};
+          const LinearOptions add = {.residual = residual};
+          ASSERT_TRUE(
+              same_bits(linear(context, x, gated, silu), linear(context, x, gated_dense, silu)));
+          ASSERT_TRUE(
+              same_bits(linear(context, x, plain, add), linear(context, x, plain_dense, add)));
         }
       }
     }

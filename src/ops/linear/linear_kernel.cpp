@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "ops/aligned_bytes.h"
+#include "ops/linear/affine_amx.h"
 #include "ops/linear/linear_amx.h"
 #include "ops/linear/linear_avx512_bf16.h"
 #include "ops/linear/linear_cpu.h"
@@ -15,6 +16,7 @@ namespace {
 constexpr const LinearKernel* kKernels[] = {
 #if defined(__x86_64__)
     &kAmxLinear,
+    &kAmxAffineLinear,
     &kAvx512Bf16Linear,
 #endif
     &kHighwayLinear,
