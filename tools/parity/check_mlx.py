@@ -3,7 +3,7 @@
 
     pip install 'mlx[cpu]' mlx-lm
     quire quantize SRC DST --bits 4 --group-size 64
-    quire serve DST --port 8000 &
+    quire serve DST --port 8000 --dtype float32 &
     check_mlx.py DST http://127.0.0.1:8000 "A prompt" "Another"
 
 mlx-lm runs in float32 on the dequantised weights, because its quantised matrix product on x86 sums
@@ -47,8 +47,8 @@ def main() -> None:
     parser.add_argument("url")
     parser.add_argument("prompts", nargs="+")
     parser.add_argument("--tokens", type=int, default=24)
-    parser.add_argument("--margin", type=float, default=0.1)
-    parser.add_argument("--tolerance", type=float, default=0.1)
+    parser.add_argument("--margin", type=float, default=1e-3)
+    parser.add_argument("--tolerance", type=float, default=1e-3)
     args = parser.parse_args()
     model, tokenizer = load(args.model)
     to_float = lambda a: a.astype(mx.float32) if mx.issubdtype(a.dtype, mx.floating) else a
