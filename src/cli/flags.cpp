@@ -51,6 +51,9 @@ void add_model_flags(CLI::App& app, ModelFlags& flags) {
   app.add_flag("--async-scheduling,!--no-async-scheduling", flags.lookahead,
                "Launch the next step before this one's tokens are read (default on; the output is "
                "the same)");
+  app.add_flag("--portable-bits", flags.portable_bits,
+               "Give the same output, bit for bit, on CPUs with AMX, AVX-512 and AVX2; costs speed "
+               "only on those with AVX512-BF16 and no AMX");
   app.add_option("--seed", flags.seed, "Seed of requests that bring none")->capture_default_str();
   app.add_option("--max-num-queued-reqs", flags.max_waiting,
                  "Requests that may wait; more get a 429")

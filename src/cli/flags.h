@@ -6,6 +6,7 @@
 
 #include "engine/engine.h"
 #include "engine/memory_budget.h"
+#include "models/model.h"
 
 namespace quire::cli {
 
@@ -25,7 +26,9 @@ struct ModelFlags {
   std::string policy = "fcfs";
   uint64_t seed = 0;
   int64_t max_waiting = 4096;
-  bool profile = false;  // time every step and kernel
+  bool portable_bits = false;
+  bool profile = false;                   // time every step and kernel
+  models::AblationOptions ablation = {};  // bench throughput only
 };
 
 void add_model_flags(CLI::App& app, ModelFlags& flags);

@@ -21,6 +21,7 @@ ops::Context make_context(const ModelFlags& flags) {
   const char* reference = std::getenv("QUIRE_USE_REFERENCE");
   ops::Context context = ops::make_context(flags.threads > 0 ? flags.threads : usable_cores());
   context.require_kernels = require && std::string_view(require) == "1";
+  ops::set_portable_bits(flags.portable_bits);
   if (flags.profile) context.profile = std::make_shared<ops::Profile>();
   context.use_reference = reference && std::string_view(reference) == "1";
   return context;
@@ -99,7 +100,8 @@ RunningModel start_engine(const ModelFlags& flags) {
   auto decoder = models::load_model(context, model.checkpoint,
                                     {.dtype = dtype_of(flags.dtype),
                                      .max_positions = request.max_model_len,
-                                     .progress = progress_printer()});
+                                     .progress = progress_printer(),
+                                     .ablation = flags.ablation});
   if (model.tokenizer->vocab_size() > decoder->vocab_size()) {
     throw LoadError(flags.model + ": tokenizer.json has " +
                     std::to_string(model.tokenizer->vocab_size()) +

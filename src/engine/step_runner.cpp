@@ -157,7 +157,6 @@ void StepRunner::finish_in_flight() {
   timer_.choose(in_flight_->kind);
   commit(*in_flight_);
   timer_.lap(ops::Phase::kCommit);
-  timer_.step_done(in_flight_->plan.num_tokens);
   scheduler_.recycle(std::move(in_flight_->plan));
   in_flight_.reset();
 }
@@ -166,12 +165,14 @@ void StepRunner::commit(InFlight& step) {
   if (!step.output) {  // a step without sampled rows: wait, so that steps do not pile up
     mx::eval(pool_->caches().back().k);
     timer_.lap(ops::Phase::kWait);
+    timer_.step_done(step.plan.num_tokens);
     scheduler_.commit(step.plan, {});
     return;
   }
   mx::eval(step.output->tokens, step.output->logprobs, step.output->ranks, step.output->top_ids,
            step.output->top_logprobs);
   timer_.lap(ops::Phase::kWait);
+  timer_.step_done(step.plan.num_tokens);  // before any request hears of it
   const int32_t* tokens = step.output->tokens.data<int32_t>();
   std::vector<int32_t> sampled;
   std::vector<size_t> row_of_item(step.plan.items.size(), 0);

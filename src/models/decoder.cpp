@@ -11,7 +11,10 @@ namespace quire::models {
 
 Decoder::Decoder(ops::Context context, std::shared_ptr<const formats::Checkpoint> checkpoint,
                  ModelSpec spec, const LoadOptions& options)
-    : context_(std::move(context)), spec_(std::move(spec)), dtype_(mx::float32) {
+    : context_(std::move(context)),
+      spec_(std::move(spec)),
+      dtype_(mx::float32),
+      ablation_(options.ablation) {
   if (options.dtype) {
     dtype_ = *options.dtype;
   } else if (const auto stored = activation_dtype(*checkpoint, spec_.embed_weight)) {
@@ -60,11 +63,17 @@ mx::array Decoder::forward(const mx::array& ids, const ops::BatchLayoutPtr& layo
     const Layer& layer = layers_[i];
     h = layer.attention.forward(context_, h, {layer.input_norm, spec_.norm_eps}, layout, caches[i]);
     h = layer.mlp.forward(context_, h, {layer.post_attention_norm, spec_.norm_eps});
+    if (ablation_.eval_per_layer) mx::eval(h);
   }
+  if (ablation_.project_all_rows) return ops::gather_rows(context_, project(h), layout);
   // Only the rows that are sampled (or scored) meet the last norm and the vocabulary.
-  const mx::array last = ops::gather_rows(context_, h, layout);
+  return project(ops::gather_rows(context_, h, layout));
+}
+
+// The last norm and the vocabulary.
+mx::array Decoder::project(const mx::array& h) const {
   return ops::linear(
-      context_, last, head_,
+      context_, h, head_,
       {.out_dtype = mx::float32, .norm = ops::LinearOptions::Norm{*final_norm_, spec_.norm_eps}});
 }
 

@@ -35,6 +35,7 @@ class Decoder : public Model {
     MlpBlock mlp;
   };
   mx::array embed(const mx::array& ids) const;
+  mx::array project(const mx::array& h) const;
   void load(std::shared_ptr<const formats::Checkpoint> checkpoint, const LoadOptions& options);
 
   ops::Context context_;
@@ -46,6 +47,7 @@ class Decoder : public Model {
   std::optional<ops::PackedMatrix> packed_embedding_;  // or here, if it is quantised
   std::shared_ptr<const void> files_;                  // keeps the mapping of embedding_
   std::optional<mx::array> final_norm_;
+  AblationOptions ablation_;
   size_t weight_bytes_ = 0;
 };
 

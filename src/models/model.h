@@ -17,10 +17,18 @@ namespace quire::models {
 
 namespace mx = mlx::core;
 
+// Ways to run the same model that are slower and give the same tokens: they exist to measure what
+// the usual way gains.
+struct AblationOptions {
+  bool eval_per_layer = false;    // wait for each layer instead of building one graph a step
+  bool project_all_rows = false;  // the vocabulary for every token, not for sampled rows only
+};
+
 struct LoadOptions {
   std::optional<mx::Dtype> dtype;  // of weights and activations; absent: the checkpoint's
   int64_t max_positions = 0;       // rotary tables reach this far; 0: as far as the config says
   std::function<void(double fraction)> progress;  // called while weights are packed
+  AblationOptions ablation = {};
 };
 
 // A loaded model: knows tokens, not requests.
@@ -28,7 +36,8 @@ class Model {
  public:
   virtual ~Model() = default;
 
-  // Logits of the rows that the layout asks for; builds the graph and evaluates nothing.
+  // Logits of the rows that the layout asks for; builds the graph and evaluates nothing (but see
+  // AblationOptions).
   //   ids     [T] int32, each in [0, vocab)
   //   caches  one pool per layer; replaced by the handles that later steps must use
   // Returns [R, V] float32.

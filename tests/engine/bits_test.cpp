@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "engine_harness.h"
+#include "ops/profile.h"
 
 namespace quire::engine {
 namespace {
@@ -101,6 +102,49 @@ TEST_P(Bits, PromptLogprobs) {
           << setup.text() << ", request " << i;
     }
   }
+}
+
+// The slower ways that benchmarks compare with answer the same.
+TEST_P(Bits, AblationsChangeNothing) {
+  const std::string checkpoint = GetParam();
+  const auto jobs = random_jobs(6, vocab_of(checkpoint), 13);
+  Arrangement setup{.checkpoint = checkpoint, .max_num_batched_tokens = 50, .max_model_len = 256};
+  const auto solo = run_solo(setup, jobs);
+  for (const bool eval_per_layer : {false, true}) {
+    for (const bool lookahead : {false, true}) {
+      setup.lookahead = lookahead;
+      setup.ablation = {.eval_per_layer = eval_per_layer, .project_all_rows = !eval_per_layer};
+      expect_same(solo, run_jobs(setup, jobs), setup.text());
+    }
+  }
+}
+
+// A profiled run answers the same; every token it committed is in a step of the profile, and every
+// layer of every step in its kernels.
+TEST_P(Bits, AProfileSeesEveryStep) {
+  const std::string checkpoint = GetParam();
+  const auto jobs = random_jobs(5, vocab_of(checkpoint), 17);
+  Arrangement setup{.checkpoint = checkpoint, .max_model_len = 256, .lookahead = true};
+  const auto solo = run_solo(setup, jobs);
+  setup.profile = std::make_shared<ops::Profile>();
+  expect_same(solo, run_jobs(setup, jobs), setup.text());
+  const auto layers = formats::Checkpoint::open(std::string(QUIRE_SOURCE_DIR) + "/" + checkpoint)
+                          .config()
+                          .num_hidden_layers;
+  int64_t tokens = 0, expected = 0;
+  for (const auto& [kind, step] : setup.profile->take()) {
+    tokens += step.tokens;
+    EXPECT_GT(step.wall, 0);
+    int64_t attentions = 0;
+    for (const auto& [key, time] : step.kernels)
+      if (key.name.starts_with("paged_attention/")) attentions += time.count;
+    EXPECT_EQ(attentions, step.steps * layers);
+  }
+  // The last token of a sequence is never fed back.
+  for (size_t i = 0; i < jobs.size(); ++i)
+    expected += static_cast<int64_t>(jobs[i].prompt.size() + solo[i].tokens.size()) - 1;
+  EXPECT_GE(tokens, expected);  // a stop token that lookahead met late costs a row
+  EXPECT_LE(tokens, expected + static_cast<int64_t>(jobs.size()));
 }
 
 // A model whose logits depend, by one part in ten million, on how many tokens share the step.

@@ -80,6 +80,7 @@ std::unique_ptr<Engine> make_engine(const Arrangement& setup) {
   const std::string dir = std::string(QUIRE_SOURCE_DIR) + "/" + setup.checkpoint;
   auto checkpoint = std::make_shared<const formats::Checkpoint>(formats::Checkpoint::open(dir));
   ops::Context context = ops::make_context(setup.threads);
+  context.profile = setup.profile;
   context.require_kernels = true;
   EngineOptions options;
   options.scheduler = {.max_num_batched_tokens = setup.max_num_batched_tokens,
@@ -98,8 +99,11 @@ std::unique_ptr<Engine> make_engine(const Arrangement& setup) {
     options.scheduler.eos_token_ids.push_back(static_cast<int32_t>(id));
   options.lookahead = setup.lookahead;
   options.check_integrity = true;
-  auto model = models::load_model(
-      context, checkpoint, {.dtype = {}, .max_positions = setup.max_model_len, .progress = {}});
+  auto model = models::load_model(context, checkpoint,
+                                  {.dtype = {},
+                                   .max_positions = setup.max_model_len,
+                                   .progress = {},
+                                   .ablation = setup.ablation});
   if (setup.wrap) model = setup.wrap(std::move(model));
   return std::make_unique<Engine>(std::move(model), std::move(options));
 }

@@ -22,6 +22,8 @@ struct Arrangement {
   bool prefix_caching = false;
   bool lookahead = false;
   SchedulingPolicy policy = SchedulingPolicy::kFcfs;
+  models::AblationOptions ablation = {};
+  std::shared_ptr<ops::Profile> profile = nullptr;
   // Puts another model around the loaded one (negative control).
   std::function<std::unique_ptr<models::Model>(std::unique_ptr<models::Model>)> wrap = {};
 

@@ -1,0 +1,52 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace quire::cli {
+
+// Where a server is. `prefix` comes before every path.
+struct ServerAddress {
+  std::string host, port, prefix;
+};
+
+// Of http://HOST[:PORT][/PREFIX]. Throws LoadError for anything else; https is not spoken.
+ServerAddress parse_base_url(const std::string& url);
+
+struct LoadRequest {
+  std::string body;        // JSON, with "stream": true
+  double arrival = 0;      // seconds after the start
+  int64_t prompt_len = 0;  // what the client counts
+};
+
+// How one request went. Times in seconds.
+struct LoadRecord {
+  bool ok = false;
+  std::string error = {};
+  double start = 0;    // when it was sent, from the start of the run
+  double ttft = 0;     // from sending to the first token
+  double latency = 0;  // from sending to the last token
+  std::vector<double> itl =
+      {};                  // between tokens that came apart; those that came together are 0 apart
+  int64_t prompt_len = 0;  // as the server counts, if it does
+  int64_t output_len = 0;  // likewise, else the number of chunks
+  std::string text = {};
+};
+
+struct LoadOptions {
+  ServerAddress server;
+  std::string path;             // "/v1/completions"
+  std::string authorization;    // header value; empty: none
+  int64_t max_concurrency = 0;  // 0: any
+};
+
+// Sends the requests at their times, on one thread, and reads the streamed answers to the end.
+// Connections are kept and used again. Returns the records in the order of the requests.
+std::vector<LoadRecord> run_load(const LoadOptions& options,
+                                 const std::vector<LoadRequest>& requests);
+
+// The body of a GET. Throws LoadError if there is no server or the status is not 200.
+std::string http_get(const LoadOptions& options, const std::string& path);
+
+}  // namespace quire::cli

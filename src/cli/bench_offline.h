@@ -1,0 +1,34 @@
+#pragma once
+#include <vector>
+
+#include "cli/start_engine.h"
+
+namespace quire::cli {
+
+// One request straight into the engine: greedy, and as long as asked whatever the tokens are.
+struct OfflineRequest {
+  std::vector<int32_t> prompt;
+  int64_t output_len = 0;
+};
+
+// Seconds from submitting.
+struct OfflineResult {
+  double seconds = 0;      // until the last token
+  double all_started = 0;  // until every request had its first token
+  int64_t prompt_tokens = 0;
+  int64_t output_tokens = 0;
+  int64_t produced_before = 0;  // of them, by `all_started`
+};
+
+// Submits all requests at once and waits for the last token. Throws LoadError if one is refused or
+// fails.
+OfflineResult run_offline(engine::Engine& engine, const std::vector<OfflineRequest>& requests);
+
+// `count` prompts of random token ids.
+std::vector<OfflineRequest> random_requests(int64_t count, int64_t input_len, int64_t output_len,
+                                            int64_t vocab_size, uint64_t seed);
+
+// Throws LoadError if a request is longer than the engine takes.
+void check_lengths(const engine::Engine& engine, const std::vector<OfflineRequest>& requests);
+
+}  // namespace quire::cli

@@ -1,0 +1,116 @@
+#include <algorithm>
+#include <optional>
+
+#include "cli/bench_ops.h"
+#include "cli/bench_random.h"
+#include "ops/paged_attention/paged_attention.h"
+
+namespace quire::cli {
+namespace {
+
+constexpr int kKvHeads = 8, kDim = 128;
+constexpr double kTokenBytes = 2.0 * 2 * kKvHeads * kDim;  // K and V in bfloat16
+// 1 GiB of keys and values: short contexts take turns in it, so that they are read cold.
+constexpr int64_t kPoolTokens = 8 * 32768;
+
+struct AttentionCase {
+  int heads, batch, count, context;  // `count` new tokens of each sequence, the last of `context`
+  int block_size;
+  bool random_order;
+  std::string name() const {
+    const bool prefill = count > 1;
+    return std::string("attention/") + (prefill ? "prefill" : "decode") +
+           "/H=" + std::to_string(heads) + "/" + std::to_string(kKvHeads) +
+           (prefill ? "/T=" + std::to_string(count)
+                    : "/B=" + std::to_string(batch) + "/context=" + std::to_string(context)) +
+           "/block=" + std::to_string(block_size) + (random_order ? "/random" : "");
+  }
+};
+
+// Sequences of the case in one part of the pool.
+ops::BatchLayoutPtr make_layout(const AttentionCase& c, const std::vector<int32_t>& blocks) {
+  auto layout = std::make_shared<ops::BatchLayout>();
+  layout->num_tokens = int64_t{c.batch} * c.count;
+  layout->num_sequences = c.batch;
+  layout->block_size = c.block_size;
+  layout->cu_seqlens = {0};
+  layout->block_offsets = {0};
+  layout->blocks = blocks;
+  const auto blocks_each = static_cast<int64_t>(blocks.size()) / c.batch;
+  for (int s = 0; s < c.batch; ++s) {
+    for (int i = 0; i < c.count; ++i) layout->positions.push_back(c.context - c.count + i);
+    layout->cu_seqlens.push_back(layout->cu_seqlens.back() + c.count);
+    layout->seq_lens.push_back(c.context);
+    layout->block_offsets.push_back((s + 1) * blocks_each);
+  }
+  return layout;
+}
+
+// As many places in the pool as there are, at most 512, in turn.
+std::vector<ops::BatchLayoutPtr> make_layouts(const AttentionCase& c) {
+  const int64_t all = kPoolTokens / c.block_size;
+  const int64_t each = int64_t{c.batch} * ((c.context + c.block_size - 1) / c.block_size);
+  std::vector<int32_t> order(static_cast<size_t>(all));
+  for (int64_t b = 0; b < all; ++b) order[b] = static_cast<int32_t>(b);
+  BenchRandom random(2, 0);
+  if (c.random_order) random.shuffle(order);
+  std::vector<ops::BatchLayoutPtr> layouts;
+  for (int64_t at = 0; at + each <= all && layouts.size() < 512; at += each)
+    layouts.push_back(make_layout(c, {order.begin() + at, order.begin() + at + each}));
+  return layouts;
+}
+
+class AttentionBench {
+ public:
+  explicit AttentionBench(OpBench& bench) : bench_(bench) {}
+
+  void run(const AttentionCase& c) {
+    const std::string name = c.name();
+    if (!bench_.wants(name) || int64_t{c.batch} * c.context > kPoolTokens) return;
+    if (!pool_) {
+      const mx::Shape shape = {static_cast<int>(kPoolTokens), kKvHeads, kDim};
+      pool_ = ops::PagedKv{.k = random_bf16(shape), .v = random_bf16(shape)};
+    }
+    const mx::Shape shape = {static_cast<int>(kPoolTokens / c.block_size), c.block_size, kKvHeads,
+                             kDim};
+    const ops::PagedKv kv = {.k = mx::reshape(pool_->k, shape), .v = mx::reshape(pool_->v, shape)};
+    const mx::array q = random_bf16({c.batch * c.count, c.heads, kDim});
+    mx::eval(kv.k, kv.v);
+    const auto layouts = make_layouts(c);
+    const double count = c.count, context = c.context;
+    const double pairs = c.batch * (count * (context - count) + count * (count + 1) / 2);
+    bench_.measure(
+        name,
+        {.bytes = c.batch * (context * kTokenBytes + 4.0 * count * c.heads * kDim),
+         .flops = pairs * c.heads * 4 * kDim},
+        [&](int64_t run) -> std::vector<mx::array> {
+          return {ops::paged_attention(bench_.context(), q, kv, layouts[run % layouts.size()],
+                                       {.scale = 0.088f})};
+        });
+  }
+
+ private:
+  OpBench& bench_;
+  std::optional<ops::PagedKv> pool_;
+};
+
+}  // namespace
+
+void bench_attention(OpBench& bench, bool full) {
+  AttentionBench attention(bench);
+  for (const int heads : {16, 32})
+    for (const int block_size : {16, 32, 128})
+      for (const bool random_order : {false, true})
+        for (const int batch : {1, 8, 32})
+          for (const int context : {512, 4096, 32768}) {
+            // By default one thing at a time differs from 16 heads, blocks of 16, in order.
+            const int others = (heads != 16) + (block_size != 16) + random_order;
+            const bool usual = others == 0 || (others == 1 && batch == 8 && context == 4096);
+            if (full || usual) attention.run({heads, batch, 1, context, block_size, random_order});
+          }
+  for (const int tokens : {512, 2048, 8192}) attention.run({16, 1, tokens, tokens, 16, false});
+  if (full)
+    for (const int tokens : {512, 2048, 8192}) attention.run({32, 1, tokens, tokens, 16, false});
+}
+
+}  // namespace quire::cli

@@ -1,0 +1,169 @@
+#include <algorithm>
+#include <cstdio>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "cli/bench.h"
+#include "cli/bench_offline.h"
+#include "cli/profile_report.h"
+
+namespace quire::cli {
+namespace {
+
+struct ThroughputFlags {
+  ModelFlags model;
+  DatasetOptions dataset;
+  std::vector<int64_t> concurrency = {1, 8, 32};
+  std::string output_json;
+  bool whole_dataset = false;  // --num-prompts: all requests at once, one figure
+};
+
+// Rates are tokens per second.
+struct Rates {
+  explicit Rates(const OfflineResult& r)
+      : prefill(static_cast<double>(r.prompt_tokens) / r.all_started),
+        decode(static_cast<double>(r.output_tokens - r.produced_before) /
+               std::max(1e-9, r.seconds - r.all_started)),
+        output(static_cast<double>(r.output_tokens) / r.seconds) {}
+  double prefill;  // of prompts, until every request has its first token
+  double decode;   // produced after that
+  double output;   // produced in the whole run
+};
+
+// Prints what --profile measured, and adds it to the figures.
+void report_profile(const RunningModel& model, json::object& figures) {
+  if (!model.profile) return;
+  const StepProfiles profiles = model.profile->take();
+  print_profile(stdout, profiles);
+  figures["profile"] = profile_json(profiles);
+}
+
+// One run for each --concurrency: so many random prompts at once.
+json::value sweep(const ThroughputFlags& flags, RunningModel& model) {
+  std::printf("%11s %9s %15s %14s %17s\n", "concurrency", "seconds", "prefill tok/s",
+              "decode tok/s", "output tok/s");
+  json::array rows;
+  const int64_t input_len = flags.dataset.random_input_len;
+  const int64_t output_len = flags.dataset.random_output_len;
+  for (const int64_t concurrency : flags.concurrency) {
+    const auto requests =
+        random_requests(concurrency, input_len, output_len, model.engine->vocab_size(),
+                        flags.model.seed + static_cast<uint64_t>(concurrency));
+    const OfflineResult result = run_offline(*model.engine, requests);
+    const Rates rates(result);
+    std::printf("%11lld %9.2f %15.1f %14.1f %17.1f\n", static_cast<long long>(concurrency),
+                result.seconds, rates.prefill, rates.decode, rates.output);
+    std::fflush(stdout);
+    json::object row{{"concurrency", concurrency},
+                     {"input_len", input_len},
+                     {"output_len", output_len},
+                     {"elapsed_time", result.seconds},
+                     {"prefill_tokens_per_second", rates.prefill},
+                     {"decode_tokens_per_second", rates.decode},
+                     {"output_tokens_per_second", rates.output}};
+    report_profile(model, row);
+    rows.emplace_back(std::move(row));
+  }
+  return rows;
+}
+
+// All prompts of the data set at once; vLLM's lines and JSON keys.
+json::value whole_dataset(const ThroughputFlags& flags, RunningModel& model) {
+  std::vector<OfflineRequest> requests;
+  for (BenchPrompt& prompt : make_dataset(*model.tokenizer, flags.dataset))
+    requests.push_back({.prompt = std::move(prompt.ids), .output_len = prompt.output_len});
+  check_lengths(*model.engine, requests);
+  const OfflineResult r = run_offline(*model.engine, requests);
+  const auto count = static_cast<double>(requests.size());
+  const int64_t total = r.prompt_tokens + r.output_tokens;
+  const double total_rate = static_cast<double>(total) / r.seconds;
+  std::printf(
+      "Throughput: %.2f requests/s, %.2f total tokens/s, %.2f output tokens/s\n"
+      "Total num prompt tokens:  %lld\nTotal num output tokens:  %lld\n",
+      count / r.seconds, total_rate, static_cast<double>(r.output_tokens) / r.seconds,
+      static_cast<long long>(r.prompt_tokens), static_cast<long long>(r.output_tokens));
+  std::fflush(stdout);
+  json::object figures{{"elapsed_time", r.seconds},
+                       {"num_requests", requests.size()},
+                       {"total_num_tokens", total},
+                       {"requests_per_second", count / r.seconds},
+                       {"tokens_per_second", total_rate},
+                       {"total_input_tokens", r.prompt_tokens},
+                       {"total_output_tokens", r.output_tokens}};
+  report_profile(model, figures);
+  return figures;
+}
+
+int throughput(ThroughputFlags flags) {
+  flags.dataset.seed = flags.model.seed;
+  if (flags.whole_dataset) {
+    flags.model.max_waiting = std::max(flags.model.max_waiting, flags.dataset.num_prompts);
+  } else {
+    flags.model.max_num_seqs =
+        std::max(flags.model.max_num_seqs,
+                 *std::max_element(flags.concurrency.begin(), flags.concurrency.end()));
+  }
+  RunningModel model = start_engine(flags.model);
+  if (!flags.whole_dataset) {
+    const auto longest =
+        random_requests(1, flags.dataset.random_input_len, flags.dataset.random_output_len, 1, 0);
+    check_lengths(*model.engine, longest);
+  }
+  run_offline(*model.engine,  // warm-up: memory is touched, threads run
+              random_requests(1, std::min<int64_t>(512, model.engine->max_model_len() - 8), 8,
+                              model.engine->vocab_size(), flags.model.seed));
+  if (model.profile) model.profile->take();
+  const json::value figures =
+      flags.whole_dataset ? whole_dataset(flags, model) : sweep(flags, model);
+  if (!flags.output_json.empty())
+    write_text(flags.output_json, dump_json(figures), "--output-json");
+  return 0;
+}
+
+// Each switches one design decision off, to measure what it gains. The tokens stay the same.
+void add_ablation_flags(CLI::App& command, models::AblationOptions& ablation) {
+  const char* group = "Ablations (slower ways to the same tokens)";
+  command
+      .add_flag("--eval-per-layer", ablation.eval_per_layer,
+                "Wait for each layer instead of building one graph for the whole step")
+      ->group(group);
+  command
+      .add_flag("--project-all-rows", ablation.project_all_rows,
+                "Project every token to the vocabulary, not only sampled ones")
+      ->group(group);
+}
+
+}  // namespace
+
+void add_bench_throughput(CLI::App& bench, int& status) {
+  auto flags = std::make_shared<ThroughputFlags>();
+  flags->model.prefix_caching = false;
+  flags->dataset.random_input_len = 512;
+  CLI::App* command = bench.add_subcommand(
+      "throughput",
+      "Offline: prompts straight into the engine. Without --num-prompts random ones, for each "
+      "--concurrency, prefill and decode apart; with it a data set, all requests at once. The "
+      "prefix cache is off unless --enable-prefix-caching is given");
+  add_model_flags(*command, flags->model);
+  add_profile_flag(*command, flags->model.profile);
+  add_dataset_flags(*command, flags->dataset);
+  CLI::Option* num_prompts = command->get_option("--num-prompts");
+  for (const char* name : {"--dataset-name", "--dataset-path", "--random-prefix-len",
+                           "--random-range-ratio", "--prefix-repetition-prefix-len",
+                           "--prefix-repetition-suffix-len", "--prefix-repetition-num-prefixes",
+                           "--prefix-repetition-output-len", "--sharegpt-output-len"})
+    command->get_option(name)->needs(num_prompts);
+  command->add_option("--concurrency", flags->concurrency, "Requests at once, one run each")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 4096))
+      ->excludes(num_prompts)
+      ->capture_default_str();
+  command->add_option("--output-json", flags->output_json, "Also write the figures to this file");
+  add_ablation_flags(*command, flags->model.ablation);
+  command->callback([flags, command, &status] {
+    flags->whole_dataset = command->count("--num-prompts") > 0;
+    status = throughput(*flags);
+  });
+}
+
+}  // namespace quire::cli
