@@ -98,7 +98,9 @@ void add_profile_flag(CLI::App& app, bool& profile) {
 }
 
 void print_profile(FILE* out, const StepProfiles& profiles) {
-  std::vector<std::pair<ops::StepKind, ops::StepProfile>> kinds(profiles.begin(), profiles.end());
+  std::vector<std::pair<ops::StepKind, ops::StepProfile>> kinds;
+  for (const auto& entry : profiles)  // the end of a step's commit may fall into the next profile
+    if (entry.second.steps > 0) kinds.push_back(entry);
   std::stable_sort(kinds.begin(), kinds.end(),
                    [](const auto& a, const auto& b) { return a.second.wall > b.second.wall; });
   double rest = 0;
@@ -117,6 +119,7 @@ void print_profile(FILE* out, const StepProfiles& profiles) {
 json::array profile_json(const StepProfiles& profiles) {
   json::array result;
   for (const auto& [kind, step] : profiles) {
+    if (step.steps == 0) continue;
     json::object phases;
     for (int i = 0; i < ops::kNumPhases; ++i)
       phases[kPhaseNames[i]] =

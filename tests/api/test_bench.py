@@ -102,10 +102,11 @@ def test_throughput_of_a_data_set(tmp_path):
 @pytest.mark.parametrize("ablation", [(), ("--eval-per-layer", "--project-all-rows", "--no-async-scheduling")])
 def test_throughput_with_a_profile(tmp_path, ablation):
     file = tmp_path / "t.json"
-    text = bench("throughput", DEMO, "--concurrency", "2", "--input-len", 16, "--output-len", 9, "--profile",
+    text = bench("throughput", DEMO, "--concurrency", "3,2", "--input-len", 16, "--output-len", 9, "--profile",
                  "--output-json", file, *ablation)
     assert re.search(r"^decode, batch 2: 8 steps of 2.0 tokens", text, re.M), text
-    (row,) = json.loads(file.read_text())
+    assert text.count("decode, batch") == 2 and "0 steps" not in text, text
+    row = json.loads(file.read_text())[1]
     profile = {(step["kind"], step["sequences"]): step for step in row["profile"]}
     decode = profile["decode", 2]
     counts = {(k["name"].split("/")[0], k["width"]): k["count"] for k in decode["kernels"]}
