@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <future>
+#include <tuple>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -71,6 +73,18 @@ std::shared_ptr<const text::ChatTemplate> load_chat_template(const ModelFlags& f
   return *parsed;
 }
 
+using ModelText =
+    std::tuple<std::shared_ptr<const text::Tokenizer>, std::shared_ptr<const text::ChatTemplate>,
+               std::shared_ptr<const text::GrammarFactory>>;
+
+ModelText load_text(const ModelFlags& flags, const std::vector<int32_t>& eos_token_ids) {
+  auto tokenizer = text::Tokenizer::load(flags.model);
+  auto chat_template = load_chat_template(flags, *tokenizer);
+  std::shared_ptr<const text::GrammarFactory> grammars;
+  if (!eos_token_ids.empty()) grammars = text::GrammarFactory::create(*tokenizer, eos_token_ids);
+  return {std::move(tokenizer), std::move(chat_template), std::move(grammars)};
+}
+
 }  // namespace
 
 RunningModel start_engine(const ModelFlags& flags) {
@@ -81,12 +95,11 @@ RunningModel start_engine(const ModelFlags& flags) {
   mlx::core::set_default_device(mlx::core::Device::cpu);
   model.checkpoint =
       std::make_shared<const formats::Checkpoint>(formats::Checkpoint::open(flags.model));
-  model.tokenizer = text::Tokenizer::load(flags.model);
-  model.chat_template = load_chat_template(flags, *model.tokenizer);
   for (const int64_t id : model.checkpoint->eos_token_ids())
     model.eos_token_ids.push_back(static_cast<int32_t>(id));
-  if (!model.eos_token_ids.empty())
-    model.grammars = text::GrammarFactory::create(*model.tokenizer, model.eos_token_ids);
+  // A vocabulary of 151k tokens takes longer to read than the weights of a small model to pack.
+  std::future<ModelText> text =
+      std::async(std::launch::async, [&] { return load_text(flags, model.eos_token_ids); });
   model.name = std::filesystem::weakly_canonical(flags.model).filename().string();
 
   const engine::MemoryRequest request = memory_request(flags);
@@ -102,6 +115,7 @@ RunningModel start_engine(const ModelFlags& flags) {
                                      .max_positions = request.max_model_len,
                                      .progress = progress_printer(),
                                      .ablation = flags.ablation});
+  std::tie(model.tokenizer, model.chat_template, model.grammars) = text.get();
   if (model.tokenizer->vocab_size() > decoder->vocab_size()) {
     throw LoadError(flags.model + ": tokenizer.json has " +
                     std::to_string(model.tokenizer->vocab_size()) +

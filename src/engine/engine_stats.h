@@ -1,9 +1,27 @@
 #pragma once
+#include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
 
 namespace quire::engine {
+
+// How many tokens, of prompts and produced ones, the steps have fed.
+struct StepTokens {
+  // vLLM's buckets (vllm/v1/metrics/loggers.py), each up to and with its bound.
+  static constexpr std::array<int64_t, 13> kBounds = {1,   8,    16,   32,   64,   128,  256,
+                                                      512, 1024, 2048, 4096, 8192, 16384};
+  std::array<int64_t, kBounds.size() + 1> counts = {};  // not cumulative; the last is beyond
+  int64_t sum = 0;
+
+  void observe(int64_t tokens) {
+    const auto bound = std::lower_bound(kBounds.begin(), kBounds.end(), tokens);
+    ++counts[static_cast<size_t>(bound - kBounds.begin())];
+    sum += tokens;
+  }
+};
 
 // A snapshot for /metrics and /health.
 struct EngineStats {
@@ -12,6 +30,9 @@ struct EngineStats {
   int64_t running = 0, waiting = 0;
   int64_t total_blocks = 0, used_blocks = 0, cached_blocks = 0;
   int64_t preemptions = 0, prefix_queries = 0, prefix_hits = 0;
+  int64_t block_size = 0;
+  bool prefix_caching = false;
+  StepTokens step_tokens;
   int64_t steps = 0, prompt_tokens = 0, generation_tokens = 0;
   std::map<std::string, int64_t> kernel_runs;  // "op/kernel"
 };

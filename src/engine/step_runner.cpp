@@ -52,6 +52,7 @@ void StepRunner::fail_all(const std::string& reason) {
 }
 
 void StepRunner::step() {
+  if (!busy_) busy_.emplace(*model_.context().pool);
   try {
     timer_.start(!in_flight_);
     StepPlan plan = scheduler_.plan();
@@ -70,6 +71,7 @@ void StepRunner::step() {
   } catch (const std::exception& error) {
     recover(error.what());
   }
+  if (!has_work()) busy_.reset();
   if (options_.check_integrity) scheduler_.check_integrity();
 }
 
@@ -91,6 +93,7 @@ StepRunner::InFlight StepRunner::launch(StepPlan plan) {
   for (const StepItem& item : plan.items)
     if (item.sequence->stats.scheduled == TimePoint{}) item.sequence->stats.scheduled = now;
   ++steps_;
+  step_tokens_.observe(plan.num_tokens);
   Batch batch = build_batch(plan, options_.scheduler, model_.vocab_size());
   timer_.lap(ops::Phase::kBatch);
   const auto& ids = *batch.ids;
@@ -305,6 +308,9 @@ void StepRunner::fill(EngineStats& stats) const {
   stats.total_blocks = scheduler_.blocks().num_blocks();
   stats.used_blocks = scheduler_.blocks().num_owned();
   stats.cached_blocks = scheduler_.blocks().num_cached();
+  stats.block_size = options_.scheduler.block_size;
+  stats.prefix_caching = options_.scheduler.enable_prefix_caching;
+  stats.step_tokens = step_tokens_;
   stats.steps = steps_;
   stats.prompt_tokens = prompt_tokens_;
   stats.generation_tokens = generation_tokens_;

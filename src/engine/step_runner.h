@@ -74,6 +74,8 @@ class StepRunner {
   std::unordered_map<RequestId, Generation> generations_;
   std::optional<InFlight> in_flight_;
   StepTimer timer_;
+  std::optional<ThreadPool::Busy> busy_;  // while there is work: the pool's workers stay awake
+  StepTokens step_tokens_;
   int64_t steps_ = 0, prompt_tokens_ = 0, generation_tokens_ = 0;
 };
 

@@ -4,8 +4,8 @@
 
 namespace quire::ops {
 
-// Uninitialised memory, 64-byte aligned. From 8 MiB on it asks for huge pages and is aligned to
-// them: streaming weights then misses the TLB rarely. Throws std::bad_alloc.
+// Uninitialised memory, 64-byte aligned. From 2 MiB on it begins at a huge page and asks for huge
+// pages: streaming weights then misses the TLB rarely. Throws std::bad_alloc.
 std::shared_ptr<std::byte[]> allocate_aligned(size_t bytes);
 
 }  // namespace quire::ops

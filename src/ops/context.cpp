@@ -1,8 +1,13 @@
 #include "ops/context.h"
 
+#include <array>
 #include <stdexcept>
 
+#include "ops/array_memory.h"
+
 namespace quire::ops {
+
+std::atomic<uint64_t> KernelLog::next_id_{1};
 
 std::atomic<int64_t>& KernelLog::counter(std::string_view op, std::string_view kernel) {
   std::string key(op);
@@ -10,6 +15,24 @@ std::atomic<int64_t>& KernelLog::counter(std::string_view op, std::string_view k
   key += kernel;
   const std::lock_guard lock(mutex_);
   return counters_[std::move(key)];
+}
+
+std::atomic<int64_t>& KernelLog::literal_counter(const char* op, const char* kernel) {
+  struct Entry {
+    uint64_t log = 0;
+    const char* op = nullptr;
+    const char* kernel = nullptr;
+    std::atomic<int64_t>* counter = nullptr;
+  };
+  // A step has some twenty pairs; two that meet in one place only look each other up again.
+  thread_local std::array<Entry, 128> entries;
+  const auto address = [](const char* p) { return reinterpret_cast<uintptr_t>(p); };
+  const uint64_t hash =
+      (address(op) * 31 + address(kernel) + id_ * 7) * uint64_t{0x9E3779B97F4A7C15};
+  Entry& entry = entries[hash >> 57];
+  if (entry.log != id_ || entry.op != op || entry.kernel != kernel)
+    entry = {id_, op, kernel, &counter(op, kernel)};
+  return *entry.counter;
 }
 
 int64_t KernelLog::count(std::string_view op, std::string_view kernel) const {
@@ -28,7 +51,8 @@ std::map<std::string, int64_t> KernelLog::snapshot() const {
 
 Context make_context(int num_threads) {
   return {.pool = std::make_shared<ThreadPool>(num_threads),
-          .kernels = std::make_shared<KernelLog>()};
+          .kernels = std::make_shared<KernelLog>(),
+          .memory = std::make_shared<ArrayMemory>()};
 }
 
 void note_reference(const Context& context, const char* op) {

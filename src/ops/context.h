@@ -21,19 +21,28 @@ class KernelLog {
   // The counter of "op/kernel", e.g. "rms_norm/cpu". Stays valid for the log's life; adding to it
   // is lock-free.
   std::atomic<int64_t>& counter(std::string_view op, std::string_view kernel);
+  // The same for string literals, which are known by their addresses: some nanoseconds, for what
+  // runs hundreds of times a step.
+  std::atomic<int64_t>& literal_counter(const char* op, const char* kernel);
   int64_t count(std::string_view op, std::string_view kernel) const;
   std::map<std::string, int64_t> snapshot() const;
 
  private:
+  static std::atomic<uint64_t> next_id_;
+
+  const uint64_t id_ = next_id_.fetch_add(1);  // never used again, as an address may be
   mutable std::mutex mutex_;
   std::map<std::string, std::atomic<int64_t>, std::less<>> counters_;
 };
+
+class ArrayMemory;
 
 // What every op needs to run. Made once per process in cli/ (or per test) and passed down; ops keep
 // shared ownership of what their kernels use, because a graph may outlive the caller.
 struct Context {
   std::shared_ptr<ThreadPool> pool;
   std::shared_ptr<KernelLog> kernels;
+  std::shared_ptr<ArrayMemory> memory;         // of what kernels write
   std::shared_ptr<Profile> profile = nullptr;  // null: nothing is timed
   bool use_reference = false;    // run every op's reference: the oracle, in float32 MLX ops
   bool require_kernels = false;  // QUIRE_REQUIRE_KERNELS=1: a fall-back to a reference is an error

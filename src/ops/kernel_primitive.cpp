@@ -1,20 +1,20 @@
 #include "ops/kernel_primitive.h"
 
-#include <mlx/allocator.h>
-#include <mlx/backend/cpu/encoder.h>
+#include <mlx/scheduler.h>
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "ops/array_memory.h"
 #include "ops/profile.h"
 
 namespace quire::ops {
 namespace {
 
 // The arrays of a run, without pools that it writes in place.
-double bytes_of(const KernelSpec& spec, const std::vector<mx::array>& inputs,
-                const std::vector<mx::array>& outputs) {
+double bytes_of(const KernelSpec& spec, const KernelInputs& inputs, const KernelOutputs& outputs) {
   if (spec.cost.bytes >= 0) return spec.cost.bytes;
   double bytes = 0;
   for (const auto& a : inputs) bytes += static_cast<double>(a.nbytes());
@@ -26,53 +26,44 @@ double bytes_of(const KernelSpec& spec, const std::vector<mx::array>& inputs,
   return bytes;
 }
 
-// `run` with its time told to the profile, under the kind of step that is being launched.
-CpuKernel timed(const KernelSpec& spec, std::shared_ptr<Profile> profile, double bytes) {
-  KernelKey key{
-      .name = std::string(spec.op) + "/" + spec.kernel, .width = spec.cost.width, .k = spec.cost.k};
-  return [run = spec.run, profile, kind = profile->kind(), key = std::move(key), bytes](
-             const std::vector<mx::array>& in, std::vector<mx::array>& out) {
-    const TimePoint start = Clock::now();
-    run(in, out);
-    profile->add_kernel(kind, key, seconds_since(start), bytes);
-  };
-}
-
-class KernelPrimitive : public mx::Primitive {
+// One node: evaluated once, which makes it the natural place for what its task needs.
+class KernelPrimitive : public mx::Primitive, public std::enable_shared_from_this<KernelPrimitive> {
  public:
   KernelPrimitive(mx::Stream stream, KernelSpec spec, const Context& context)
       : Primitive(stream),
-        runs_(context.kernels->counter(spec.op, spec.kernel)),
+        spec_(std::move(spec)),
+        runs_(context.kernels->literal_counter(spec_.op, spec_.kernel)),
         log_(context.kernels),
         pool_(context.pool),
+        memory_(context.memory),
         profile_(context.profile),
-        spec_(std::move(spec)) {}
+        kind_(profile_ ? profile_->kind() : StepKind()) {}
 
   void eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override {
+    if (!arrays_.empty()) throw std::logic_error(std::string(spec_.op) + ": evaluated twice");
+    arrays_.reserve(inputs.size() + outputs.size());
     for (const auto& input : inputs) {
       if (!input.flags().row_contiguous && input.size() > 1) {
         throw std::invalid_argument(std::string(spec_.op) + ": an input is not row-contiguous");
       }
+      arrays_.emplace_back(input);
     }
+    num_inputs_ = inputs.size();
     for (size_t i = 0; i < outputs.size(); ++i) {
       const int source = i < spec_.alias.size() ? spec_.alias[i] : -1;
       if (source >= 0) {
         outputs[i].copy_shared_buffer(inputs[source]);
       } else {
-        outputs[i].set_data(mx::allocator::malloc(outputs[i].nbytes()));
+        outputs[i].set_data(memory_->allocate(outputs[i].nbytes()));
       }
+      arrays_.emplace_back(outputs[i]);
     }
     runs_.fetch_add(1, std::memory_order_relaxed);
-    // The task holds the closure, not this object: the graph may be gone when the stream gets to
-    // it. Weak copies of the arrays suffice, because MLX keeps inputs and outputs alive until the
-    // task has run.
-    std::vector<mx::array> in, out;
-    for (const auto& a : inputs) in.push_back(mx::array::unsafe_weak_copy(a));
-    for (const auto& a : outputs) out.push_back(mx::array::unsafe_weak_copy(a));
-    mx::cpu::get_command_encoder(stream()).dispatch(
-        [run = profile_ ? timed(spec_, profile_, bytes_of(spec_, inputs, outputs)) : spec_.run,
-         log = log_, pool = pool_, in = std::move(in),
-         out = std::move(out)]() mutable { run(in, out); });
+    // The graph may be gone when the stream gets to the task, so that owns this object. MLX keeps
+    // the memory of inputs and outputs alive until the task has run. Not through the command
+    // encoder, whose only part is to count: MLX blocks the launching thread once too many are
+    // counted, and its own bookkeeping of this node is counted already.
+    mx::scheduler::enqueue(stream(), [self = shared_from_this()] { self->run(); });
   }
 
   void eval_gpu(const std::vector<mx::array>&, std::vector<mx::array>&) override {
@@ -82,14 +73,41 @@ class KernelPrimitive : public mx::Primitive {
   const char* name() const override { return spec_.op; }
 
  private:
+  void run() {
+    const KernelInputs inputs(arrays_.data(), num_inputs_);
+    KernelOutputs outputs(arrays_.data() + num_inputs_, arrays_.size() - num_inputs_);
+    const TimePoint start = profile_ ? Clock::now() : TimePoint();
+    spec_.run(inputs, outputs);
+    if (!profile_) return;
+    const double seconds = seconds_since(start);
+    profile_->add_kernel(kind_,
+                         {.name = std::string(spec_.op) + "/" + spec_.kernel,
+                          .width = spec_.cost.width,
+                          .k = spec_.cost.k},
+                         seconds, bytes_of(spec_, inputs, outputs));
+  }
+
+  KernelSpec spec_;
   std::atomic<int64_t>& runs_;
   std::shared_ptr<KernelLog> log_;
   std::shared_ptr<ThreadPool> pool_;
+  std::shared_ptr<ArrayMemory> memory_;
   std::shared_ptr<Profile> profile_;
-  KernelSpec spec_;
+  StepKind kind_;                    // the step that launched it
+  std::vector<KernelArray> arrays_;  // inputs, then outputs
+  size_t num_inputs_ = 0;
 };
 
 }  // namespace
+
+KernelArray::KernelArray(const mx::array& a)
+    : data_(const_cast<void*>(a.data<void>())),
+      size_(a.size()),
+      dtype_(a.dtype()),
+      num_axes_(static_cast<uint32_t>(a.ndim())) {
+  QUIRE_CHECK(num_axes_ <= kMaxAxes) << num_axes_ << " axes";
+  std::copy(a.shape().begin(), a.shape().end(), shape_);
+}
 
 std::vector<mx::array> launch_kernel(const Context& context, KernelSpec spec,
                                      std::vector<mx::Shape> shapes, std::vector<mx::Dtype> dtypes,

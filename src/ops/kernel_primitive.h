@@ -5,6 +5,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,10 +15,41 @@ namespace quire::ops {
 
 namespace mx = mlx::core;
 
-// What a CPU kernel gets: evaluated arrays whose data pointers are valid for the call. Runs on
-// MLX's stream thread.
-using CpuKernel =
-    std::function<void(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs)>;
+// An evaluated array as a kernel sees it: memory and shape, nothing of the graph. Cheap to make: a
+// step has hundreds.
+class KernelArray {
+ public:
+  static constexpr size_t kMaxAxes = 6;
+  explicit KernelArray(const mx::array& a);
+
+  template <class T>
+  T* data() {
+    return static_cast<T*>(data_);
+  }
+  template <class T>
+  const T* data() const {
+    return static_cast<const T*>(data_);
+  }
+  size_t ndim() const { return num_axes_; }
+  int shape(int axis) const { return shape_[axis]; }
+  size_t size() const { return size_; }
+  size_t itemsize() const { return mx::size_of(dtype_); }
+  size_t nbytes() const { return size_ * itemsize(); }
+  mx::Dtype dtype() const { return dtype_; }
+
+ private:
+  void* data_;
+  size_t size_;
+  mx::Dtype dtype_;
+  uint32_t num_axes_;
+  int32_t shape_[kMaxAxes];
+};
+
+// What a CPU kernel gets: arrays whose data pointers are valid for the call. Runs on MLX's stream
+// thread.
+using KernelInputs = std::span<const KernelArray>;
+using KernelOutputs = std::span<KernelArray>;
+using CpuKernel = std::function<void(const KernelInputs& inputs, KernelOutputs& outputs)>;
 
 // What a kernel run costs beside its wall time, where it is known. Bytes are those that have to be
 // moved at least: weights, keys and values, activations read and written, once each.
@@ -27,8 +59,8 @@ struct KernelCost {
 };
 
 struct KernelSpec {
-  const char* op;      // "rms_norm"
-  const char* kernel;  // "cpu"
+  const char* op;      // "rms_norm"; a literal
+  const char* kernel;  // "cpu"; a literal
   CpuKernel run;
   // alias[i] = j: output i is input j's memory, written in place; -1: freshly allocated. Empty: all
   // fresh.

@@ -2,6 +2,8 @@
 
 #include <prometheus/text_serializer.h>
 
+#include <limits>
+
 #include "server/openai/answer.h"
 
 namespace quire::server {
@@ -37,10 +39,24 @@ class Snapshot {
  public:
   explicit Snapshot(const prometheus::Labels& labels) : labels_(labels) {}
 
-  void gauge(const char* name, const char* help, double value) {
+  void gauge(const char* name, const char* help, double value,
+             const prometheus::Labels& more = {}) {
     prometheus::ClientMetric metric;
     metric.gauge.value = value;
-    add(name, help, MetricType::Gauge, std::move(metric), {});
+    add(name, help, MetricType::Gauge, std::move(metric), more);
+  }
+  void histogram(const char* name, const char* help, const engine::StepTokens& values) {
+    prometheus::ClientMetric metric;
+    uint64_t count = 0;
+    for (size_t i = 0; i < values.counts.size(); ++i) {
+      count += static_cast<uint64_t>(values.counts[i]);
+      const bool last = i == values.kBounds.size();
+      metric.histogram.bucket.push_back({count, last ? std::numeric_limits<double>::infinity()
+                                                     : static_cast<double>(values.kBounds[i])});
+    }
+    metric.histogram.sample_count = count;
+    metric.histogram.sample_sum = static_cast<double>(values.sum);
+    add(name, help, MetricType::Histogram, std::move(metric), {});
   }
   void counter(const char* name, const char* help, int64_t value,
                const prometheus::Labels& more = {}) {
@@ -80,6 +96,13 @@ void add_engine(Snapshot& out, const engine::EngineStats& engine) {
               engine.prefix_hits);
   out.counter("vllm:prompt_tokens_total", "Prompt tokens processed.", engine.prompt_tokens);
   out.counter("vllm:generation_tokens_total", "Tokens produced.", engine.generation_tokens);
+  out.histogram("vllm:iteration_tokens_total", "Tokens of a step, of prompts and produced ones.",
+                engine.step_tokens);
+  out.gauge("vllm:cache_config_info", "Always 1; the labels say what the KV cache is.", 1,
+            {{"block_size", std::to_string(engine.block_size)},
+             {"cache_dtype", "auto"},
+             {"enable_prefix_caching", engine.prefix_caching ? "True" : "False"},
+             {"num_gpu_blocks", std::to_string(engine.total_blocks)}});
   out.gauge("quire:engine_healthy", "1 unless the engine has failed.", engine.healthy ? 1 : 0);
   out.gauge("quire:kv_blocks", "KV blocks in the pool.", static_cast<double>(engine.total_blocks));
   out.gauge("quire:kv_blocks_used", "KV blocks that requests hold.",

@@ -283,7 +283,14 @@ TEST_F(ServerTest, ShowsMetrics) {
         "vllm:request_generation_tokens_sum{engine=\"0\",model_name=\"tiny\"}",
         "vllm:request_success_total{engine=\"0\",model_name=\"tiny\",finished_reason=\"length\"} 1",
         "quire:kernel_runs_total{engine=\"0\",model_name=\"tiny\",kernel=\"linear/amx\"} 3",
-        "# TYPE vllm:kv_cache_usage_perc gauge",
+        "# TYPE vllm:kv_cache_usage_perc gauge", "# TYPE vllm:iteration_tokens_total histogram",
+        "vllm:iteration_tokens_total_bucket{engine=\"0\",model_name=\"tiny\",le=\"1\"} 1",
+        "vllm:iteration_tokens_total_bucket{engine=\"0\",model_name=\"tiny\",le=\"8\"} 3",
+        "vllm:iteration_tokens_total_bucket{engine=\"0\",model_name=\"tiny\",le=\"16384\"} 4",
+        "vllm:iteration_tokens_total_bucket{engine=\"0\",model_name=\"tiny\",le=\"+Inf\"} 5",
+        "vllm:iteration_tokens_total_sum{engine=\"0\",model_name=\"tiny\"} 20020",
+        "vllm:cache_config_info{engine=\"0\",model_name=\"tiny\",block_size=\"16\","
+        "cache_dtype=\"auto\",enable_prefix_caching=\"True\",num_gpu_blocks=\"100\"} 1",
         "http_requests_total{handler=\"/v1/completions\",method=\"POST\",status=\"200\"} 2"}) {
     EXPECT_NE(text.find(line), std::string::npos) << line << "\n" << text;
   }

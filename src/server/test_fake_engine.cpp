@@ -136,6 +136,9 @@ engine::EngineStats FakeEngine::stats() const {
   status.total_blocks = 100;
   status.used_blocks = status.running;
   status.generation_tokens = generated_;
+  status.block_size = 16;
+  status.prefix_caching = true;
+  for (const int64_t tokens : {1, 2, 8, 9, 20000}) status.step_tokens.observe(tokens);
   status.kernel_runs = {{"linear/amx", 3}, {"rms_norm/avx512", 4}};
   return status;
 }

@@ -22,7 +22,8 @@ void check(const mx::array& k, const mx::array& v, const PagedKv& kv, const Batc
 
 // The row of each token is one run of bytes: the same copy whatever the dtype and the instruction
 // set, so there is one kernel.
-void copy_rows(ThreadPool& pool, const BatchLayout& layout, const mx::array& from, mx::array& to) {
+void copy_rows(ThreadPool& pool, const BatchLayout& layout, const KernelArray& from,
+               KernelArray& to) {
   const int64_t row_bytes =
       static_cast<int64_t>(from.shape(1)) * from.shape(2) * static_cast<int64_t>(from.itemsize());
   const char* source = from.data<char>();

@@ -57,7 +57,7 @@ struct Outputs {
 };
 
 // Samples row r and writes its part of the outputs.
-void run_row(int64_t r, const SampleRow& row, const mx::array& logits, const int32_t* previous,
+void run_row(int64_t r, const SampleRow& row, const KernelArray& logits, const int32_t* previous,
              bool reference, int width, const Outputs& out) {
   const int64_t vocab = logits.shape(1);
   SampledRow sampled{.top_ids = {out.top_ids + r * width, static_cast<size_t>(width)},

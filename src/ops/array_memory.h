@@ -1,0 +1,50 @@
+#pragma once
+#include <mlx/allocator.h>
+#include <mlx/mlx.h>
+
+#include <cstddef>
+
+namespace quire::ops {
+
+namespace mx = mlx::core;
+
+// Memory of the arrays that kernels write. MLX's allocator aligns to 8 bytes, so that most vector
+// loads of an activation would cross a cache line; here every array begins at a multiple of 64.
+// Freed memory is kept for the next step, which asks for the same sizes, up to a limit. Any thread
+// may allocate and free; arrays may outlive the object.
+class ArrayMemory {
+ public:
+  // `cache_limit`: bytes of freed memory that are kept at most.
+  explicit ArrayMemory(size_t cache_limit = kDefaultCacheLimit);
+  ~ArrayMemory();
+  ArrayMemory(const ArrayMemory&) = delete;
+  ArrayMemory& operator=(const ArrayMemory&) = delete;
+
+  // Uninitialised. Throws std::bad_alloc.
+  mx::allocator::Data allocate(size_t bytes);
+
+  struct Stats {
+    size_t cached = 0;  // bytes kept for reuse
+    size_t used = 0;    // bytes of live arrays, as they were rounded up
+  };
+  Stats stats() const;
+
+#if defined(__SANITIZE_ADDRESS__)
+  static constexpr size_t kDefaultCacheLimit = 0;  // the sanitizer must see memory go
+#else
+  static constexpr size_t kDefaultCacheLimit = size_t{256} << 20;
+#endif
+
+ private:
+  class Cache;
+  Cache* cache_;  // counts its users: this object and each live array
+};
+
+// An array over fresh address space of which only the pages that are written to cost memory: for
+// pools. Aligned to 2 MiB, but of small pages: the blocks that sequences take lie scattered, and
+// huge pages were measured to make a KV pool resident many times over (1.4 GB for 70 blocks) and to
+// stop the first steps for zeroing them. Throws std::bad_alloc, or std::invalid_argument if its
+// size overflows.
+mx::array make_lazy_array(const mx::Shape& shape, mx::Dtype dtype);
+
+}  // namespace quire::ops
