@@ -190,6 +190,9 @@ mx::array make_lazy_array(const mx::Shape& shape, mx::Dtype dtype) {
   const auto begin = reinterpret_cast<uintptr_t>(memory);
   const uintptr_t aligned = (begin + 4096 + kHugePage - 1) / kHugePage * kHugePage;
   auto* data = reinterpret_cast<std::byte*>(aligned);
+#ifdef MADV_HUGEPAGE
+  if (bytes >= kHugePage) madvise(data, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
+#endif
   reinterpret_cast<size_t*>(data)[-1] = bytes;
   return mx::array(
       mx::allocator::Data(mx::allocator::Buffer(data - buffer_offset()),

@@ -41,10 +41,10 @@ class ArrayMemory {
 };
 
 // An array over fresh address space of which only the pages that are written to cost memory: for
-// pools. Aligned to 2 MiB, but of small pages: the blocks that sequences take lie scattered, and
-// huge pages were measured to make a KV pool resident many times over (1.4 GB for 70 blocks) and to
-// stop the first steps for zeroing them. Throws std::bad_alloc, or std::invalid_argument if its
-// size overflows.
+// pools. Aligned to 2 MiB and of huge pages where the system has them: with small ones attention
+// misses the TLB on every other token, and decode at 540 tokens of context took four times as long
+// (20 ms a step instead of 4.9, Qwen3-0.6B shape). Throws std::bad_alloc, or std::invalid_argument
+// if its size overflows.
 mx::array make_lazy_array(const mx::Shape& shape, mx::Dtype dtype);
 
 }  // namespace quire::ops
