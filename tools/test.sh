@@ -49,4 +49,4 @@ grep -q '^0: ' build/embed.log && grep -q '^1: ' build/embed.log
 build/moved/bin/quire run build/moved/share/quire/models/quire-demo "What is 123 + 456?" 2>/dev/null | grep -qx '123 + 456 = 579'
 
 step "clients against a running server"
-build/venv/bin/python -m pytest -q tests/api
+build/venv/bin/python -m pytest -q tests/api bench/peers

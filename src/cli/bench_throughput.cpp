@@ -46,9 +46,14 @@ json::value sweep(const ThroughputFlags& flags, RunningModel& model) {
   const int64_t input_len = flags.dataset.random_input_len;
   const int64_t output_len = flags.dataset.random_output_len;
   for (const int64_t concurrency : flags.concurrency) {
+    const uint64_t seed = flags.model.seed + static_cast<uint64_t>(concurrency);
+    // First the same shape with other tokens: the memory that it takes is then touched.
+    run_offline(*model.engine,
+                random_requests(concurrency, input_len, std::min<int64_t>(output_len, 4),
+                                model.engine->vocab_size(), ~seed));
+    if (model.profile) model.profile->take();
     const auto requests =
-        random_requests(concurrency, input_len, output_len, model.engine->vocab_size(),
-                        flags.model.seed + static_cast<uint64_t>(concurrency));
+        random_requests(concurrency, input_len, output_len, model.engine->vocab_size(), seed);
     const OfflineResult result = run_offline(*model.engine, requests);
     const Rates rates(result);
     std::printf("%11lld %9.2f %15.1f %14.1f %17.1f\n", static_cast<long long>(concurrency),
@@ -73,6 +78,10 @@ json::value whole_dataset(const ThroughputFlags& flags, RunningModel& model) {
   for (BenchPrompt& prompt : make_dataset(*model.tokenizer, flags.dataset))
     requests.push_back({.prompt = std::move(prompt.ids), .output_len = prompt.output_len});
   check_lengths(*model.engine, requests);
+  run_offline(*model.engine,  // warm-up: memory is touched, threads run
+              random_requests(1, std::min<int64_t>(512, model.engine->max_model_len() - 8), 8,
+                              model.engine->vocab_size(), flags.model.seed));
+  if (model.profile) model.profile->take();
   const OfflineResult r = run_offline(*model.engine, requests);
   const auto count = static_cast<double>(requests.size());
   const int64_t total = r.prompt_tokens + r.output_tokens;
@@ -109,10 +118,6 @@ int throughput(ThroughputFlags flags) {
         random_requests(1, flags.dataset.random_input_len, flags.dataset.random_output_len, 1, 0);
     check_lengths(*model.engine, longest);
   }
-  run_offline(*model.engine,  // warm-up: memory is touched, threads run
-              random_requests(1, std::min<int64_t>(512, model.engine->max_model_len() - 8), 8,
-                              model.engine->vocab_size(), flags.model.seed));
-  if (model.profile) model.profile->take();
   const json::value figures =
       flags.whole_dataset ? whole_dataset(flags, model) : sweep(flags, model);
   if (!flags.output_json.empty())

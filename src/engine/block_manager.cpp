@@ -142,13 +142,30 @@ int64_t BlockManager::free_run(int64_t from, int64_t limit) const {
   return length;
 }
 
-// Where a run of `count` blocks starts: the first long enough free run after the cursor, or the
-// longest of those tried. The cursor moves on by a stride, so that sequences which start together
-// get room to grow instead of each other's next block.
+// Where a run of `count` blocks starts: as low as there is room to grow, for it and for the
+// sequence before it. A pool costs memory, and time to touch it first, by the huge page: the lowest
+// ones are used again and again. In a pool too full for that: see pick_crowded_start.
 int32_t BlockManager::pick_start(int64_t count) {
+  const int64_t room = count + kGrowthRoom;
+  int64_t at = next_free(0);
+  QUIRE_CHECK(at >= 0) << "no free block";
+  for (int tries = 0; tries < kMaxRunsTried; ++tries) {
+    const int64_t gap = at == 0 ? 0 : room;
+    const int64_t length = free_run(at, gap + count + room);
+    if (length >= gap + count + room) return static_cast<int32_t>(at + gap);
+    const int64_t next = next_free((at + length) % num_blocks_);
+    if (next <= at) break;
+    at = next;
+  }
+  return pick_crowded_start(count);
+}
+
+// The first long enough free run after the cursor, or the longest of those tried. The cursor moves
+// on by a stride, so that sequences which start together get room to grow instead of each other's
+// next block.
+int32_t BlockManager::pick_crowded_start(int64_t count) {
   const int64_t wanted = std::min(2 * count + kGrowthRoom, num_blocks_);
   int64_t first = next_free(cursor_);
-  QUIRE_CHECK(first >= 0) << "no free block";
   // The cursor may point into a run whose rest is too short: then all of it counts.
   if (free_run(first, wanted) < wanted) {
     for (int64_t i = 0; i < wanted && first > 0 && is_free(first - 1); ++i) --first;

@@ -60,6 +60,7 @@ class BlockManager {
   int64_t next_free(int64_t from) const;
   int64_t free_run(int64_t from, int64_t limit) const;
   int32_t pick_start(int64_t count);
+  int32_t pick_crowded_start(int64_t count);
 
   int64_t num_blocks_, block_size_;
   EvictionListener on_evict_;

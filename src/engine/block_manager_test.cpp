@@ -31,6 +31,19 @@ TEST(BlockManager, SequencesThatGrowSideBySideStayInOneRunEach) {
   blocks.check_integrity();
 }
 
+TEST(BlockManager, AnEmptyingPoolIsUsedAgainFromItsStart) {
+  BlockManager blocks(100000, 16);
+  for (int turn = 0; turn < 50; ++turn) {
+    std::vector<Table> tables(8);
+    for (Table& table : tables) {
+      ASSERT_TRUE(blocks.allocate(4, table));
+      EXPECT_LT(table.back(), 8 * (2 * 4 + 2 * 16));
+    }
+    for (const Table& table : tables)
+      for (const int32_t block : table) blocks.release(block);
+  }
+}
+
 TEST(BlockManager, LongSequenceSkipsGapsThatAreTooShort) {
   BlockManager blocks(256, 16);
   Table all;

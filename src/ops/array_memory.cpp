@@ -168,6 +168,17 @@ ArrayMemory::ArrayMemory(size_t cache_limit) : cache_(new Cache(cache_limit)) {}
 ArrayMemory::~ArrayMemory() { cache_->leave(); }
 ArrayMemory::Stats ArrayMemory::stats() const { return cache_->stats(); }
 
+void ArrayMemory::begin_launch(size_t bytes) {
+  for (size_t ahead = launched_.load(); ahead > kAheadLimit; ahead = launched_.load())
+    launched_.wait(ahead);
+  launched_.fetch_add(bytes);
+}
+
+void ArrayMemory::finish_launch(size_t bytes) noexcept {
+  launched_.fetch_sub(bytes);
+  launched_.notify_all();
+}
+
 mx::allocator::Data ArrayMemory::allocate(size_t bytes) {
   const ptrdiff_t offset = buffer_offset();
   void* data = cache_->allocate(bytes);

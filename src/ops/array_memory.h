@@ -2,6 +2,7 @@
 #include <mlx/allocator.h>
 #include <mlx/mlx.h>
 
+#include <atomic>
 #include <cstddef>
 
 namespace quire::ops {
@@ -23,6 +24,14 @@ class ArrayMemory {
   // Uninitialised. Throws std::bad_alloc.
   mx::allocator::Data allocate(size_t bytes);
 
+  // Launching runs ahead of the kernels, and every launched kernel has its outputs allocated. A
+  // launch of `bytes` first waits until those that have not run yet are at most kAheadLimit: a long
+  // prompt would else hold the activations of all layers at once, more than the cache keeps. Each
+  // launch ends with one finish_launch, from the thread that runs kernels.
+  void begin_launch(size_t bytes);
+  void finish_launch(size_t bytes) noexcept;
+  static constexpr size_t kAheadLimit = size_t{48} << 20;
+
   struct Stats {
     size_t cached = 0;  // bytes kept for reuse
     size_t used = 0;    // bytes of live arrays, as they were rounded up
@@ -37,7 +46,8 @@ class ArrayMemory {
 
  private:
   class Cache;
-  Cache* cache_;  // counts its users: this object and each live array
+  std::atomic<size_t> launched_{0};  // bytes of kernels that have not run
+  Cache* cache_;                     // counts its users: this object and each live array
 };
 
 // An array over fresh address space of which only the pages that are written to cost memory: for

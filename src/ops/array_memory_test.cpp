@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -96,6 +98,22 @@ TEST(LazyArray, IsAlignedAndCostsNothingUnwritten) {
   data[0] = data[pool.nbytes() - 1] = 1;
   EXPECT_EQ(pool.buffer_size(), pool.nbytes());
   EXPECT_THROW(make_lazy_array({1 << 30, 1 << 30, 1 << 30}, mx::float32), std::invalid_argument);
+}
+
+TEST(ArrayMemory, ALaunchWaitsForThoseThatAreFarAhead) {
+  ArrayMemory memory;
+  memory.begin_launch(ArrayMemory::kAheadLimit);  // whatever its size, nothing is ahead of it
+  memory.begin_launch(1);
+  std::atomic<bool> launched{false};
+  std::thread third([&] {
+    memory.begin_launch(1);
+    launched = true;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_FALSE(launched);
+  memory.finish_launch(1);
+  third.join();
+  EXPECT_TRUE(launched);
 }
 
 }  // namespace

@@ -3,7 +3,9 @@
 #include <mlx/scheduler.h>
 
 #include <algorithm>
+#include <optional>
 #include <stdexcept>
+#include <utility>
 
 #include "base/check.h"
 #include "base/clock.h"
@@ -38,6 +40,7 @@ class KernelPrimitive : public mx::Primitive, public std::enable_shared_from_thi
         memory_(context.memory),
         profile_(context.profile),
         kind_(profile_ ? profile_->kind() : StepKind()) {}
+  ~KernelPrimitive() override { finish_launch(); }  // a stream with an error drops its tasks
 
   void eval_cpu(const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override {
     if (!arrays_.empty()) throw std::logic_error(std::string(spec_.op) + ": evaluated twice");
@@ -49,12 +52,16 @@ class KernelPrimitive : public mx::Primitive, public std::enable_shared_from_thi
       arrays_.emplace_back(input);
     }
     num_inputs_ = inputs.size();
+    const auto is_fresh = [&](size_t i) { return i >= spec_.alias.size() || spec_.alias[i] < 0; };
+    size_t bytes = 0;
+    for (size_t i = 0; i < outputs.size(); ++i) bytes += is_fresh(i) ? outputs[i].nbytes() : 0;
+    memory_->begin_launch(bytes);
+    launched_ = bytes;
     for (size_t i = 0; i < outputs.size(); ++i) {
-      const int source = i < spec_.alias.size() ? spec_.alias[i] : -1;
-      if (source >= 0) {
-        outputs[i].copy_shared_buffer(inputs[source]);
-      } else {
+      if (is_fresh(i)) {
         outputs[i].set_data(memory_->allocate(outputs[i].nbytes()));
+      } else {
+        outputs[i].copy_shared_buffer(inputs[spec_.alias[i]]);
       }
       arrays_.emplace_back(outputs[i]);
     }
@@ -78,6 +85,7 @@ class KernelPrimitive : public mx::Primitive, public std::enable_shared_from_thi
     KernelOutputs outputs(arrays_.data() + num_inputs_, arrays_.size() - num_inputs_);
     const TimePoint start = profile_ ? Clock::now() : TimePoint();
     spec_.run(inputs, outputs);
+    finish_launch();
     if (!profile_) return;
     const double seconds = seconds_since(start);
     profile_->add_kernel(kind_,
@@ -87,7 +95,12 @@ class KernelPrimitive : public mx::Primitive, public std::enable_shared_from_thi
                          seconds, bytes_of(spec_, inputs, outputs));
   }
 
+  void finish_launch() {
+    if (launched_) memory_->finish_launch(*std::exchange(launched_, std::nullopt));
+  }
+
   KernelSpec spec_;
+  std::optional<size_t> launched_;  // bytes that memory_ counts for this node
   std::atomic<int64_t>& runs_;
   std::shared_ptr<KernelLog> log_;
   std::shared_ptr<ThreadPool> pool_;
