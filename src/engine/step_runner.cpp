@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "ops/array_memory.h"
 #include "ops/gather_rows/gather_rows.h"
 
 namespace quire::engine {
@@ -15,12 +16,8 @@ StepRunner::StepRunner(const models::Model& model, const EngineOptions& options)
 
 void StepRunner::start() {
   mx::set_default_device(mx::Device::cpu);
-  // Freed activations are kept for the next step. The address sanitizer must see them go instead.
-#if defined(__SANITIZE_ADDRESS__)
-  mx::set_cache_limit(0);
-#else
-  mx::set_cache_limit(size_t{256} << 20);
-#endif
+  // Freed memory is kept for the next step, as that of kernels is; the sanitizer must see it go.
+  mx::set_cache_limit(ops::ArrayMemory::kDefaultCacheLimit);
   pool_.emplace(model_.cache_specs(), options_.scheduler.num_blocks, options_.scheduler.block_size,
                 model_.dtype());
 }

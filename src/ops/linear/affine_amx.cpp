@@ -28,15 +28,6 @@ void run_stream(ThreadPool& pool, const LinearParams& params) {
   });
 }
 
-void pack_blocks(ThreadPool& pool, const AmxSlab& slab) {
-  constexpr int64_t kRowsOfTask = 16;
-  const LinearParams& p = slab.params;
-  pool.parallel_for((p.rows + kRowsOfTask - 1) / kRowsOfTask, [&](int64_t i) {
-    linear_amx_pack_rows(slab, i * kRowsOfTask, std::min(p.rows, (i + 1) * kRowsOfTask),
-                         linear_task_scratch(p.k * 2));
-  });
-}
-
 // Panels [panel, panel + panels) are dequantised into scratch and multiplied as dense ones.
 void multiply_pair(const AmxSlab& slab, const AffineLayout& layout, AmxBlock block) {
   const int64_t elements = linear_chunks(layout.k) * 512, first = block.panel_begin;
@@ -59,7 +50,7 @@ void run_blocks(ThreadPool& pool, const LinearParams& params) {
   AmxSlab slab = {.params = params};
   slab.packed_x = static_cast<uint16_t*>(
       linear_scratch(blocks * kAmxBlockRows * linear_chunks(params.k) * 32 * 2));
-  pack_blocks(pool, slab);
+  linear_amx_pack(pool, slab);
   const AffineLayout layout = affine_layout(params);
   const int64_t pairs = (layout.panels() + 1) / 2, chunks = (blocks + kMaxBlocks - 1) / kMaxBlocks;
   for_each_in_streams(pool, chunks * pairs, [&](int64_t task) {

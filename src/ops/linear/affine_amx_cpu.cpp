@@ -1,11 +1,10 @@
 #if defined(__x86_64__)
-#include <immintrin.h>
-
 #include "ops/linear/affine_amx.h"
 
 #define HWY_COMPILE_ONLY_STATIC
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/linear/affine_amx_cpu.cpp"
+#include "ops/amx-inl.h"
 #include "ops/highway.h"
 #include "ops/linear/linear_epilogue-inl.h"
 
@@ -19,53 +18,14 @@ constexpr int64_t kAhead4 = 1024, kAhead8 = 3072;
 
 #define QUIRE_FENCE() asm volatile("" ::: "memory")
 
-struct alignas(64) TileConfig {
-  uint8_t palette = 1, start_row = 0, reserved[14] = {};
-  uint16_t bytes_per_row[16] = {};
-  uint8_t rows[16] = {};
-};
-
 // Tiles 0-3 are sums [16 outputs][rows], 4-5 weights, 6-7 x.
 HWY_INLINE void load_config(int64_t rows) {
   TileConfig config;
   for (int i = 0; i < 8; ++i) {
     const bool weights = i == 4 || i == 5;
-    config.bytes_per_row[i] = weights ? 64 : static_cast<uint16_t>(4 * (rows < 16 ? rows : 16));
-    config.rows[i] = 16;
+    if (!weights) config.row_bytes[i] = static_cast<uint16_t>(4 * (rows < 16 ? rows : 16));
   }
-  asm volatile("" : "+m"(config));  // gcc 12 drops the stores above at -O3
-  _tile_loadconfig(&config);
-}
-
-// 16 rows of 16 dwords become columns.
-HWY_INLINE void transpose(__m512i r[16]) {
-  __m512i t[16];
-#pragma GCC unroll 8
-  for (int i = 0; i < 16; i += 2) {
-    t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
-    t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
-  }
-#pragma GCC unroll 4
-  for (int i = 0; i < 16; i += 4) {
-    r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
-    r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
-    r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
-    r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
-  }
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {
-    t[i] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0x88);
-    t[i + 4] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0xDD);
-    t[i + 8] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0x88);
-    t[i + 12] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0xDD);
-  }
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {
-    r[i] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88);
-    r[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xDD);
-    r[i + 4] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0x88);
-    r[i + 12] = _mm512_shuffle_i32x4(t[i + 4], t[i + 12], 0xDD);
-  }
+  load_tile_config(config);
 }
 
 // Scales and biases of one block, by 32 k (a step), as floats.

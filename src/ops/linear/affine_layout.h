@@ -26,7 +26,7 @@ struct AffineLayout {
   FloatType scale_type = FloatType::kF32;
   bool interleaved = false;  // PackedMatrix::interleaved
 
-  int64_t panels() const { return interleaved ? 2 * linear_panels(n / 2) : linear_panels(n); }
+  int64_t panels() const { return linear_panels(n, interleaved); }
   // The row of the matrix that lies at `row` of the panels, or -1: padding.
   int64_t source_row(int64_t row) const {
     if (!interleaved) return row < n ? row : -1;

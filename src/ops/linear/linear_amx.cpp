@@ -18,22 +18,6 @@ constexpr int64_t kGroupsPerThread = 4;
 // Fewer rows are packed on the calling thread: that is cheaper than a second loop.
 constexpr int64_t kPackAlone = 32;
 
-void pack(ThreadPool& pool, const AmxSlab& slab) {
-  constexpr int64_t kRowsOfTask = 16;
-  const LinearParams& p = slab.params;
-  const auto rows = [&](int64_t begin, int64_t end) {
-    linear_amx_pack_rows(slab, begin, end, linear_task_scratch(p.k * 2));
-  };
-  if (p.rows <= kPackAlone) {
-    const DenormalsAreZero denormals;
-    rows(0, p.rows);
-  } else {
-    pool.parallel_for((p.rows + kRowsOfTask - 1) / kRowsOfTask, [&](int64_t i) {
-      rows(i * kRowsOfTask, std::min(p.rows, (i + 1) * kRowsOfTask));
-    });
-  }
-}
-
 void run_stream(ThreadPool& pool, const AmxSlab& slab) {
   const LinearParams& p = slab.params;
   const int64_t panels = p.panels(), panel_bytes = linear_chunks(p.k) * 1024;
@@ -70,7 +54,7 @@ void run(ThreadPool& pool, const LinearParams& params) {
   const int64_t rows = params.rows <= kAmxStreamRows ? params.rows : (params.rows + 31) / 32 * 32;
   AmxSlab slab = {.params = params};
   slab.packed_x = static_cast<uint16_t*>(linear_scratch(rows * linear_chunks(params.k) * 32 * 2));
-  pack(pool, slab);
+  linear_amx_pack(pool, slab);
   if (params.rows <= kAmxStreamRows) {
     run_stream(pool, slab);
   } else {
@@ -84,6 +68,22 @@ bool serves(const LinearParams& p) {
 }
 
 }  // namespace
+
+void linear_amx_pack(ThreadPool& pool, const AmxSlab& slab) {
+  constexpr int64_t kRowsOfTask = 16;
+  const LinearParams& p = slab.params;
+  const auto rows = [&](int64_t begin, int64_t end) {
+    linear_amx_pack_rows(slab, begin, end, linear_task_scratch(p.k * 2));
+  };
+  if (p.rows <= kPackAlone) {
+    const DenormalsAreZero denormals;
+    rows(0, p.rows);
+  } else {
+    pool.parallel_for((p.rows + kRowsOfTask - 1) / kRowsOfTask, [&](int64_t i) {
+      rows(i * kRowsOfTask, std::min(p.rows, (i + 1) * kRowsOfTask));
+    });
+  }
+}
 
 const LinearKernel kAmxLinear = {.name = name, .serves = serves, .run = run};
 

@@ -17,6 +17,8 @@ struct AmxSlab {
 constexpr int64_t kAmxBlockRows = 32;
 constexpr int64_t kAmxStreamRows = 16;
 
+// Packs all rows of x, on the pool's threads if they are many.
+void linear_amx_pack(ThreadPool& pool, const AmxSlab& slab);
 // Packs rows [begin, end) of x; `row_buffer` holds K elements.
 void linear_amx_pack_rows(const AmxSlab& slab, int64_t begin, int64_t end, void* row_buffer);
 

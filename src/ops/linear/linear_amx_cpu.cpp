@@ -1,11 +1,10 @@
 #if defined(__x86_64__)
 #include "ops/linear/linear_amx.h"
 
-#include <immintrin.h>
-
 #define HWY_COMPILE_ONLY_STATIC
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/linear/linear_amx_cpu.cpp"
+#include "ops/amx-inl.h"
 #include "ops/highway.h"
 #include "ops/linear/linear_epilogue-inl.h"
 
@@ -23,21 +22,13 @@ constexpr int64_t kBlockAhead = 1024;
 // stay in the L1 cache while all rows use them.
 constexpr int64_t kDepth = 8;
 
-struct alignas(64) TileConfig {
-  uint8_t palette = 1, start_row = 0, reserved[14] = {};
-  uint16_t bytes_per_row[16] = {};
-  uint8_t rows[16] = {};
-};
-
 // Tiles 0-3 are sums, 4-5 rows of x, 6-7 weights.
 void load_config(int64_t rows) {
   TileConfig config;
-  for (int i = 0; i < 8; ++i) {
-    config.bytes_per_row[i] = 64;
-    config.rows[i] = i < 6 ? static_cast<uint8_t>(rows) : 16;
+  for (int i = 0; i < 6; ++i) {
+    config.rows[i] = static_cast<uint8_t>(rows);
   }
-  asm volatile("" : "+m"(config));  // gcc 12 drops the stores above at -O3
-  _tile_loadconfig(&config);
+  load_tile_config(config);
 }
 
 HWY_INLINE void fetch_kilobyte(const void* at) {

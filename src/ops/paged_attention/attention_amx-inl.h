@@ -2,13 +2,7 @@
 // What the AMX kernels share: the vector arithmetic between the tiles. Bit for bit that of
 // attention_tiles-inl.h, which has the reasons. Included by *_amx_cpu.cpp only; everything is in an
 // anonymous namespace, because these files are built for one instruction set.
-#if defined(__GNUC__) && !defined(__clang__)
-// gcc 12 takes _mm512_undefined_epi32() in its own intrinsics for a mistake.
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#endif
-#include <immintrin.h>
-
+#include "ops/amx-inl.h"
 #include "ops/paged_attention/paged_attention_amx.h"
 
 namespace quire::ops {
@@ -18,19 +12,6 @@ constexpr int64_t kChunk = kAttentionChunk;
 constexpr int64_t kBlock = kAttentionBlock;
 constexpr float kLog2E = 1.44269504088896340736f;
 constexpr float kNegativeInfinity = -__builtin_inff();
-
-// All eight tiles are 16 rows of 64 bytes.
-struct alignas(64) TileConfig {
-  uint8_t palette = 1, start_row = 0, reserved[14] = {};
-  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
-
-inline void load_tile_config(TileConfig& config) {
-  // Without this gcc 12 drops the stores at -O3: it does not know that the instruction reads them.
-  asm volatile("" : "+m"(config));
-  _tile_loadconfig(&config);
-}
 
 inline __m512i load_bits(const void* p) { return _mm512_loadu_si512(p); }
 inline __m512 even_halves(__m512i pairs) {
@@ -175,30 +156,19 @@ inline __m512i load_row(const uint16_t* row, int64_t n) {
 
 constexpr int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
-// A square of 32-bit words: rows in, columns out.
-inline void transpose(__m512i (&r)[16]) {
-  __m512i t[16];
-  for (int i = 0; i < 8; ++i) {
-    t[2 * i] = _mm512_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
-    t[2 * i + 1] = _mm512_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
+// Hands out pieces of scratch, each from a cache line on and one line apart. From a null base it
+// only adds up their size.
+struct Scratch {
+  char* base = nullptr;
+  int64_t used = 0;
+
+  template <class T>
+  __attribute__((always_inline)) T* take(int64_t count) {
+    char* at = base + used;
+    used += round_up(count * static_cast<int64_t>(sizeof(T)), 64) + 64;
+    return reinterpret_cast<T*>(at);
   }
-  for (int i = 0; i < 4; ++i) {
-    r[4 * i] = _mm512_unpacklo_epi64(t[4 * i], t[4 * i + 2]);
-    r[4 * i + 1] = _mm512_unpackhi_epi64(t[4 * i], t[4 * i + 2]);
-    r[4 * i + 2] = _mm512_unpacklo_epi64(t[4 * i + 1], t[4 * i + 3]);
-    r[4 * i + 3] = _mm512_unpackhi_epi64(t[4 * i + 1], t[4 * i + 3]);
-  }
-  for (int i = 0; i < 4; ++i) {
-    t[i] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0x88);
-    t[i + 4] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0xDD);
-    t[i + 8] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0x88);
-    t[i + 12] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0xDD);
-  }
-  for (int i = 0; i < 8; ++i) {
-    r[i] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88);
-    r[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xDD);
-  }
-}
+};
 
 }  // namespace
 }  // namespace quire::ops

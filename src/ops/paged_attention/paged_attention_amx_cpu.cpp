@@ -34,22 +34,17 @@ struct Buffers {
 
   // Lays them out from `base` and returns their size.
   int64_t place(char* base, int64_t dim, int64_t width, int64_t rows) {
-    int64_t used = 0;
-    const auto take = [&](int64_t bytes) __attribute__((always_inline)) {
-      char* at = base + used;
-      used += round_up(bytes, 64) + 64;
-      return at;
-    };
-    queries = reinterpret_cast<uint16_t*>(take(rows * dim * 2));
-    keys = reinterpret_cast<uint16_t*>(take(kChunk * dim * 2));
-    values = reinterpret_cast<uint16_t*>(take(kChunk * width * 2));
-    total = reinterpret_cast<float*>(take(rows * width * 4));
-    m = reinterpret_cast<float*>(take(rows * 4));
-    l = reinterpret_cast<float*>(take(rows * 4));
-    for (float*& tile : scores) tile = reinterpret_cast<float*>(take(kTileRows * kScoreStride * 4));
-    sums = reinterpret_cast<float*>(take(kTileRows * (width + kSumPadding) * 4));
-    slots = reinterpret_cast<int64_t*>(take(kChunk * 8));
-    return used;
+    Scratch scratch = {.base = base};
+    queries = scratch.take<uint16_t>(rows * dim);
+    keys = scratch.take<uint16_t>(kChunk * dim);
+    values = scratch.take<uint16_t>(kChunk * width);
+    total = scratch.take<float>(rows * width);
+    m = scratch.take<float>(rows);
+    l = scratch.take<float>(rows);
+    for (float*& tile : scores) tile = scratch.take<float>(kTileRows * kScoreStride);
+    sums = scratch.take<float>(kTileRows * (width + kSumPadding));
+    slots = scratch.take<int64_t>(kChunk);
+    return scratch.used;
   }
 };
 

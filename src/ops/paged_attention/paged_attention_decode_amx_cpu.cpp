@@ -24,23 +24,18 @@ struct Buffers {
   int64_t* slots;                    // [kChunk]
 
   int64_t place(char* base, int64_t dim, int64_t width, int64_t rows) {
-    int64_t used = 0;
-    const auto take = [&](int64_t bytes) __attribute__((always_inline)) {
-      char* at = base + used;
-      used += round_up(bytes, 64) + 64;
-      return at;
-    };
-    queries = reinterpret_cast<uint16_t*>(take(rows * dim * 2));
-    keys = reinterpret_cast<uint16_t*>(take(kGroupTokens * dim * 2));
-    tokens = reinterpret_cast<float*>(take(16 * 16 * 4));
-    scores = reinterpret_cast<float*>(take(rows * kScoreStride * 4));
-    values = reinterpret_cast<uint16_t*>(take(kBlock * width * 2));
-    sums = reinterpret_cast<float*>(take(rows * width * 4));
-    total = reinterpret_cast<float*>(take(rows * width * 4));
+    Scratch scratch = {.base = base};
+    queries = scratch.take<uint16_t>(rows * dim);
+    keys = scratch.take<uint16_t>(kGroupTokens * dim);
+    tokens = scratch.take<float>(16 * 16);
+    scores = scratch.take<float>(rows * kScoreStride);
+    values = scratch.take<uint16_t>(kBlock * width);
+    sums = scratch.take<float>(rows * width);
+    total = scratch.take<float>(rows * width);
     float** const singles[] = {&m, &l, &total_m, &total_l};
-    for (float** one : singles) *one = reinterpret_cast<float*>(take(rows * 4));
-    slots = reinterpret_cast<int64_t*>(take(kChunk * 8));
-    return used;
+    for (float** one : singles) *one = scratch.take<float>(rows);
+    slots = scratch.take<int64_t>(kChunk);
+    return scratch.used;
   }
 };
 
