@@ -5,7 +5,8 @@ target_compile_options(quire_options INTERFACE -Wall -Wextra -Werror -fno-math-e
 target_include_directories(quire_options INTERFACE $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/src>
                            $<INSTALL_INTERFACE:include/quire>)
 if(QUIRE_SANITIZE)
-  target_compile_options(quire_options INTERFACE -fsanitize=${QUIRE_SANITIZE} -fno-omit-frame-pointer)
+  target_compile_options(quire_options INTERFACE -fsanitize=${QUIRE_SANITIZE} -fno-omit-frame-pointer
+                         -g1 $<$<CXX_COMPILER_ID:GNU>:-fno-var-tracking>)  # a trace needs lines only; the rest is slow
   target_link_options(quire_options INTERFACE -fsanitize=${QUIRE_SANITIZE})
   if(QUIRE_SANITIZE MATCHES "undefined")
     target_compile_options(quire_options INTERFACE -fno-sanitize-recover=undefined)

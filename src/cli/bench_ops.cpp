@@ -95,12 +95,20 @@ int bench_ops(const OpsFlags& flags) {
   return 0;
 }
 
-std::regex parse_filter(const std::string& text) {
-  try {
-    return std::regex(text);
-  } catch (const std::regex_error& error) {
-    throw LoadError("--filter " + text + ": " + error.what());
-  }
+// An empty filter matches everything.
+std::shared_ptr<const regex_t> parse_filter(const std::string& text) {
+  auto* compiled = new regex_t;
+  const int status =
+      regcomp(compiled, text.empty() ? ".*" : text.c_str(), REG_EXTENDED | REG_NOSUB);
+  if (status == 0)
+    return {compiled, [](regex_t* filter) {
+              regfree(filter);
+              delete filter;
+            }};
+  char reason[256];
+  regerror(status, compiled, reason, sizeof reason);
+  delete compiled;
+  throw LoadError("--filter " + text + ": " + reason);
 }
 
 }  // namespace
@@ -111,7 +119,9 @@ OpBench::OpBench(const OpBenchOptions& options, ops::Context context, const ops:
       context_(std::move(context)),
       roofline_(roofline) {}
 
-bool OpBench::wants(const std::string& name) const { return std::regex_search(name, filter_); }
+bool OpBench::wants(const std::string& name) const {
+  return regexec(filter_.get(), name.c_str(), 0, nullptr, 0) == 0;
+}
 
 void OpBench::measure(const std::string& name, const OpWork& work, const Step& step) {
   constexpr int kFewestRuns = 3, kMostRuns = 10000;

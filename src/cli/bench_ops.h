@@ -1,8 +1,10 @@
 #pragma once
 #include <mlx/mlx.h>
 
+#include <regex.h>
+
 #include <functional>
-#include <regex>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -15,7 +17,7 @@ namespace quire::cli {
 namespace mx = mlx::core;
 
 struct OpBenchOptions {
-  std::string filter;     // regular expression, searched in names
+  std::string filter;     // POSIX extended regular expression, searched in names
   double min_time = 0.1;  // seconds for each case, at least 3 runs
 };
 
@@ -48,7 +50,7 @@ class OpBench {
              std::vector<double> seconds);
 
   OpBenchOptions options_;
-  std::regex filter_;
+  std::shared_ptr<const regex_t> filter_;
   ops::Context context_;
   ops::Roofline roofline_;
   json::array results_;
