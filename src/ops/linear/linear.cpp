@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "ops/kernel_primitive.h"
-#include "ops/linear/linear_kernel.h"
+#include "ops/linear/linear_format.h"
 #include "ops/linear/linear_reference.h"
 #include "ops/rms_norm/rms_norm_reference.h"
 #include "ops/shape_check.h"
@@ -12,20 +12,6 @@
 
 namespace quire::ops {
 namespace {
-
-// What chooses the kernel, and the sizes; pointers come with the evaluated arrays.
-LinearParams format_of(const PackedMatrix& w, mx::Dtype out_dtype) {
-  LinearParams p = {.type = check_float("linear", "x", w.dtype),
-                    .out_type = check_float("linear", "y", out_dtype),
-                    .n = w.n,
-                    .k = w.k};
-  if (w.affine) {
-    p.bits = w.affine->bits;
-    p.group_size = w.affine->group_size;
-    p.scale_type = check_float("linear", "scales", w.affine->scale_dtype);
-  }
-  return p;
-}
 
 // Weights once, rows in and out.
 KernelCost cost_of(const mx::array& x, const PackedMatrix& weight, mx::Dtype y_dtype) {
@@ -76,12 +62,25 @@ mx::array composed_reference(const Context& context, const mx::array& x, const L
 
 }  // namespace
 
+LinearParams linear_format(const PackedMatrix& w, mx::Dtype out_dtype) {
+  LinearParams p = {.type = check_float("linear", "x", w.dtype),
+                    .out_type = check_float("linear", "y", out_dtype),
+                    .n = w.n,
+                    .k = w.k};
+  if (w.affine) {
+    p.bits = w.affine->bits;
+    p.group_size = w.affine->group_size;
+    p.scale_type = check_float("linear", "scales", w.affine->scale_dtype);
+  }
+  return p;
+}
+
 mx::array linear(const Context& context, const mx::array& x, const LinearWeight& w,
                  const LinearOptions& options) {
   const mx::Dtype y_dtype = options.out_dtype.value_or(x.dtype());
   const PackedMatrix& weight = w.weight;
   check_inputs(x, w, options, y_dtype);
-  LinearParams params = format_of(weight, y_dtype);
+  LinearParams params = linear_format(weight, y_dtype);
   params.norm_eps = options.norm ? options.norm->eps : 0;
   params.silu_mul = options.silu_mul;
   const LinearKernel* kernel = find_linear_kernel(params);

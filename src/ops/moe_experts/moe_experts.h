@@ -1,0 +1,44 @@
+#pragma once
+#include <mlx/mlx.h>
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "ops/linear/linear.h"
+#include "ops/moe_route/moe_route.h"
+
+namespace quire::ops {
+
+// One expert: down(silu(gate) * up).
+struct Expert {
+  LinearWeight gate_up;  // [2 I, hidden], interleaved
+  LinearWeight down;     // [hidden, I]
+};
+
+// The experts of a layer: of one shape and one weight format.
+using Experts = std::shared_ptr<const std::vector<Expert>>;
+
+// What joins the sum of a token's experts.
+struct MoeExpertsOptions {
+  // An expert that every token goes to, weighed by the sigmoid of a logit.
+  struct Shared {
+    mx::array y;      // [T, hidden] in x's dtype
+    mx::array logit;  // [T, 1] float32
+  };
+  std::optional<Shared> shared = std::nullopt;
+  std::optional<mx::array> residual = std::nullopt;  // [T, hidden] in x's dtype
+};
+
+//   x        [T, hidden] in the weights' dtype
+//   routing  of T tokens; each expert in [0, E), those of one token distinct
+// Returns [T, hidden] in x's dtype: y_t = sum_i weight_ti * expert_ti(x_t), plus the shared expert,
+// plus the residual, rounded once.
+//
+// A token's experts are added in ascending order of their index, in float32, so that a row's bits
+// depend on that row alone. The rows that go to one expert are multiplied together (linear()'s
+// kernels); an expert that no token goes to is not read.
+mx::array moe_experts(const Context& context, const mx::array& x, const MoeRouting& routing,
+                      const Experts& experts, const MoeExpertsOptions& options = {});
+
+}  // namespace quire::ops

@@ -1,0 +1,10 @@
+#pragma once
+#include "ops/moe_experts/moe_experts.h"
+
+namespace quire::ops {
+
+// moe_experts() in plain MLX ops: every token through every expert.
+mx::array moe_experts_reference(const mx::array& x, const MoeRouting& routing,
+                                const Experts& experts, const MoeExpertsOptions& options);
+
+}  // namespace quire::ops
