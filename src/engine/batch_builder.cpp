@@ -37,6 +37,13 @@ struct Builder {
                                                                  : slot);  // shared: already there
   }
 
+  void append_state_slot(const Sequence& sequence) {
+    if (options.num_state_slots == 0) return;
+    const int32_t slot = sequence.state_slot;
+    QUIRE_CHECK(slot >= 0 && slot < options.num_state_slots) << "state slot " << slot;
+    layout.state_slots.push_back(slot);
+  }
+
   void append_rows(const StepPlan& plan, size_t index, int64_t first_row) {
     const StepItem& item = plan.items[index];
     Sequence& sequence = *item.sequence;
@@ -66,6 +73,7 @@ struct Builder {
       QUIRE_CHECK(block >= 0 && block < options.num_blocks) << "block " << block;
       layout.blocks.push_back(block);
     }
+    append_state_slot(sequence);
     layout.seq_lens.push_back(static_cast<int32_t>(seq_len));
     layout.cu_seqlens.push_back(static_cast<int32_t>(ids.size()));
     layout.block_offsets.push_back(static_cast<int64_t>(layout.blocks.size()));

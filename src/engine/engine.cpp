@@ -27,13 +27,22 @@ RequestError invalid(std::string message, std::string param) {
           .param = std::move(param)};
 }
 
+// A model with recurrent layers needs a slot for each running sequence.
+EngineOptions with_state_slots(EngineOptions options, const models::Model& model) {
+  const bool has_state = KvPool::state_bytes(model.cache_specs(), model.dtype()) > 0;
+  if (!has_state) options.scheduler.num_state_slots = 0;
+  if (has_state && options.scheduler.num_state_slots == 0)
+    options.scheduler.num_state_slots = options.scheduler.max_num_seqs;
+  return options;
+}
+
 }  // namespace
 
 // The engine thread and its mailbox.
 class Engine::Impl {
  public:
   Impl(std::unique_ptr<models::Model> model, EngineOptions options)
-      : options_(std::move(options)),
+      : options_(with_state_slots(std::move(options), *model)),
         model_(std::move(model)),
         runner_(*model_, options_),
         thread_([this] { run(); }) {}

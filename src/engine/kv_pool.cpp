@@ -2,19 +2,48 @@
 
 namespace quire::engine {
 
-KvPool::KvPool(const std::vector<models::CacheSpec>& layers, int64_t num_blocks, int64_t block_size,
+KvPool::KvPool(const std::vector<models::CacheSpec>& layers, const CacheSize& size,
                mx::Dtype dtype) {
   caches_.reserve(layers.size());
-  for (const auto& layer : layers)
-    caches_.push_back(
-        ops::make_paged_kv(num_blocks, block_size, layer.kv_heads, layer.head_dim, dtype));
+  for (const auto& layer : layers) {
+    if (const auto* state = std::get_if<models::StateCacheSpec>(&layer)) {
+      caches_.emplace_back(ops::make_recurrent_state(size.num_state_slots, *state, dtype));
+      continue;
+    }
+    const auto& kv = std::get<models::KvCacheSpec>(layer);
+    caches_.emplace_back(
+        ops::make_paged_kv(size.num_blocks, size.block_size, kv.kv_heads, kv.head_dim, dtype));
+  }
+}
+
+std::vector<mx::array> KvPool::arrays() const {
+  std::vector<mx::array> arrays;
+  for (const auto& cache : caches_) {
+    if (const auto* kv = std::get_if<ops::PagedKv>(&cache)) {
+      arrays.insert(arrays.end(), {kv->k, kv->v});
+    } else {
+      const auto& state = std::get<ops::RecurrentState>(cache);
+      arrays.insert(arrays.end(), {state.recurrent, state.conv});
+    }
+  }
+  return arrays;
 }
 
 int64_t KvPool::block_bytes(const std::vector<models::CacheSpec>& layers, int64_t block_size,
                             mx::Dtype dtype) {
   int64_t elements = 0;
-  for (const auto& layer : layers) elements += 2 * block_size * layer.kv_heads * layer.head_dim;
+  for (const auto& layer : layers)
+    if (const auto* kv = std::get_if<models::KvCacheSpec>(&layer))
+      elements += 2 * block_size * kv->kv_heads * kv->head_dim;
   return elements * static_cast<int64_t>(mx::size_of(dtype));
+}
+
+int64_t KvPool::state_bytes(const std::vector<models::CacheSpec>& layers, mx::Dtype dtype) {
+  int64_t bytes = 0;
+  for (const auto& layer : layers)
+    if (const auto* state = std::get_if<models::StateCacheSpec>(&layer))
+      bytes += state->recurrent_bytes() + state->conv_bytes(dtype);
+  return bytes;
 }
 
 }  // namespace quire::engine

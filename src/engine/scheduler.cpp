@@ -18,7 +18,8 @@ Scheduler::Scheduler(SchedulerOptions options)
     : options_(std::move(options)),
       cache_(cache_capacity(options_), options_.block_size, options_.block_hash),
       blocks_(options_.num_blocks, options_.block_size,
-              [this](int32_t block) { cache_.erase(block); }) {
+              [this](int32_t block) { cache_.erase(block); }),
+      state_slots_(options_.num_state_slots) {
   QUIRE_CHECK(options_.max_num_batched_tokens > 0);
   QUIRE_CHECK(options_.max_num_seqs > 0);
   QUIRE_CHECK(options_.max_model_len > 0 &&
@@ -78,6 +79,7 @@ void Scheduler::release_blocks(Sequence& sequence) {
     blocks_.release(*block);
   }
   sequence.blocks.clear();
+  if (sequence.state_slot >= 0) state_slots_.release(std::exchange(sequence.state_slot, -1));
   sequence.forget_kv();
 }
 

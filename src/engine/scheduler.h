@@ -8,6 +8,7 @@
 #include "engine/block_manager.h"
 #include "engine/prefix_cache.h"
 #include "engine/sequence.h"
+#include "engine/state_slots.h"
 
 namespace quire::engine {
 
@@ -19,6 +20,7 @@ struct SchedulerOptions {
   int64_t max_model_len = 2048;  // at most num_blocks * block_size: any sequence can run alone
   int64_t num_blocks = 0;
   int64_t block_size = 16;
+  int64_t num_state_slots = 0;  // sequences whose recurrent state fits; 0: the model has none
   bool enable_prefix_caching = true;
   SchedulingPolicy policy = SchedulingPolicy::kFcfs;
   std::vector<int32_t> eos_token_ids = {};
@@ -98,6 +100,7 @@ class Scheduler {
   const SchedulerOptions& options() const { return options_; }
   const BlockManager& blocks() const { return blocks_; }
   BlockManager& blocks() { return blocks_; }
+  const StateSlots& state_slots() const { return state_slots_; }
   const PrefixCache& prefix_cache() const { return cache_; }
 
   struct Stats {
@@ -123,6 +126,7 @@ class Scheduler {
     const Sequence* last = nullptr;
   };
 
+  bool has_state() const { return options_.num_state_slots > 0; }
   bool before(const Sequence& a, const Sequence& b) const;
   void enqueue(SequencePtr sequence);
   void start_running(SequencePtr sequence);
@@ -146,10 +150,12 @@ class Scheduler {
   bool commit_token(const StepPlan& plan, size_t item, int32_t token);
   void check_sequence(const Sequence& sequence, std::vector<BlockOwners>& owners) const;
   void check_queues() const;
+  void check_state_slots() const;
 
   const SchedulerOptions options_;
   PrefixCache cache_;
   BlockManager blocks_;
+  StateSlots state_slots_;
   std::deque<SequencePtr> waiting_;   // in order
   std::vector<SequencePtr> running_;  // in order
   uint64_t last_arrival_ = 0;

@@ -8,6 +8,7 @@ namespace quire::engine {
 void Scheduler::check_integrity() const {
   blocks_.check_integrity();
   check_queues();
+  check_state_slots();
   std::vector<BlockOwners> owners(options_.num_blocks);
   for (const SequencePtr& sequence : running_) check_sequence(*sequence, owners);
   for (int64_t b = 0; b < options_.num_blocks; ++b) {
@@ -32,6 +33,23 @@ void Scheduler::check_queues() const {
     QUIRE_CHECK(sequence.blocks.empty() && sequence.kv_len == 0) << sequence.id;
     QUIRE_CHECK(i == 0 || before(*waiting_[i - 1], sequence)) << sequence.id;
   }
+}
+
+// Running sequences have a slot each, nobody else has any.
+void Scheduler::check_state_slots() const {
+  std::vector<bool> taken(options_.num_state_slots, false);
+  int64_t held = 0;
+  for (const SequencePtr& sequence : running_) {
+    const int32_t slot = sequence->state_slot;
+    QUIRE_CHECK((slot >= 0) == has_state()) << "request " << sequence->id << ", slot " << slot;
+    if (!has_state()) continue;
+    QUIRE_CHECK(slot < options_.num_state_slots && !taken[slot]) << "state slot " << slot;
+    taken[slot] = true;
+    ++held;
+  }
+  for (const SequencePtr& sequence : waiting_) QUIRE_CHECK(sequence->state_slot < 0);
+  QUIRE_CHECK(held == state_slots_.num_used())
+      << held << " slots held, counted " << state_slots_.num_used();
 }
 
 void Scheduler::check_sequence(const Sequence& sequence, std::vector<BlockOwners>& owners) const {

@@ -116,6 +116,7 @@ void Scheduler::remove_item(StepPlan& plan, const Sequence& sequence) {
 void Scheduler::admit_waiting(StepPlan& plan) {
   const auto has_room = [&] {
     return !waiting_.empty() && num_running() < options_.max_num_seqs &&
+           (!has_state() || state_slots_.num_free() > 0) &&
            plan.num_tokens < options_.max_num_batched_tokens;
   };
   if (!has_room()) return;
@@ -168,8 +169,8 @@ Scheduler::Admission Scheduler::look_up(const Sequence& sequence) {
   Admission admission;
   hits_.clear();
   // Every prompt position has to be projected if its logprobs are asked for.
-  admission.uses_cache =
-      options_.enable_prefix_caching && sequence.request.sampling.prompt_logprobs < 0;
+  admission.uses_cache = options_.enable_prefix_caching && !has_state() &&
+                         sequence.request.sampling.prompt_logprobs < 0;
   if (admission.uses_cache) {
     admission.node = cache_.lookup(sequence.request.cache_salt, sequence.tokens, hits_);
   }
@@ -207,6 +208,7 @@ void Scheduler::start(Sequence& sequence, const Admission& admission) {
   for (const int32_t block : hits_) blocks_.retain(block);
   sequence.blocks.assign(hits_.begin(), hits_.end());
   sequence.kv_len = admission.kv_len;
+  if (has_state()) sequence.state_slot = state_slots_.allocate();
   sequence.registered_blocks = static_cast<int64_t>(hits_.size());
   sequence.shared_len = sequence.registered_blocks * options_.block_size;
   sequence.cache_node = admission.node;

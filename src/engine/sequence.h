@@ -28,6 +28,7 @@ struct Sequence {
   int64_t prompt_len = 0;
   int64_t kv_len = 0;
   int32_t num_pending = 0;
+  int32_t state_slot = -1;      // of its recurrent state, while it runs; -1: none
   std::vector<int32_t> blocks;  // the block table; owned through the BlockManager
   int64_t shared_len = 0;  // leading tokens whose K and V came from the prefix cache: never written
                            // again. kv_len + 1 at most: see Scheduler::admit_front

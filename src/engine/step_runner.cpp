@@ -18,7 +18,15 @@ void StepRunner::start() {
   mx::set_default_device(mx::Device::cpu);
   // Freed memory is kept for the next step, as that of kernels is; the sanitizer must see it go.
   mx::set_cache_limit(ops::ArrayMemory::kDefaultCacheLimit);
-  pool_.emplace(model_.cache_specs(), options_.scheduler.num_blocks, options_.scheduler.block_size,
+  make_pool();
+}
+
+void StepRunner::make_pool() {
+  const SchedulerOptions& scheduler = options_.scheduler;
+  pool_.emplace(model_.cache_specs(),
+                CacheSize{.num_blocks = scheduler.num_blocks,
+                          .block_size = scheduler.block_size,
+                          .num_state_slots = scheduler.num_state_slots},
                 model_.dtype());
 }
 
@@ -107,10 +115,8 @@ StepRunner::InFlight StepRunner::launch(StepPlan plan) {
                 .output = {},
                 .kind = kind};
   if (step.batch.rows.empty()) {
-    // Nothing is sampled: only the KV writes matter.
-    std::vector<mx::array> written;
-    for (const auto& cache : pool_->caches()) written.insert(written.end(), {cache.k, cache.v});
-    mx::async_eval(std::move(written));
+    // Nothing is sampled: only what the layers keep matters.
+    mx::async_eval(pool_->arrays());
   } else if (needs_known_tokens(step.batch, step.plan)) {
     mx::async_eval(step.logits);
   } else {
@@ -163,7 +169,7 @@ void StepRunner::finish_in_flight() {
 
 void StepRunner::commit(InFlight& step) {
   if (!step.output) {  // a step without sampled rows: wait, so that steps do not pile up
-    mx::eval(pool_->caches().back().k);
+    mx::eval(pool_->arrays().back());
     timer_.lap(ops::Phase::kWait);
     timer_.step_done(step.plan.num_tokens);
     scheduler_.commit(step.plan, {});
@@ -291,8 +297,7 @@ void StepRunner::recover(const std::string& reason) {
       lost.push_back(id);
   for (const RequestId id : lost) end(id, FinishReason::kError, "a step failed: " + reason);
   scheduler_.drop_prefix_cache();
-  pool_.emplace(model_.cache_specs(), options_.scheduler.num_blocks, options_.scheduler.block_size,
-                model_.dtype());
+  make_pool();
 }
 
 void StepRunner::fill(EngineStats& stats) const {

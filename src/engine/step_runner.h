@@ -65,6 +65,7 @@ class StepRunner {
   void tell(Generation& generation, TokenEvent event);
   void end(RequestId id, FinishReason reason, std::string error = "");
   void end_without_token(RequestId id);
+  void make_pool();
   void recover(const std::string& reason);
 
   const models::Model& model_;

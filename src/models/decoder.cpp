@@ -57,11 +57,12 @@ mx::array Decoder::embed(const mx::array& ids) const {
 }
 
 mx::array Decoder::forward(const mx::array& ids, const ops::BatchLayoutPtr& layout,
-                           std::vector<ops::PagedKv>& caches) const {
+                           std::vector<ops::LayerCache>& caches) const {
   mx::array h = embed(ids);  // the residual stream
   for (size_t i = 0; i < layers_.size(); ++i) {
     const Layer& layer = layers_[i];
-    h = layer.attention.forward(context_, h, {layer.input_norm, spec_.norm_eps}, layout, caches[i]);
+    h = layer.attention.forward(context_, h, {layer.input_norm, spec_.norm_eps}, layout,
+                                std::get<ops::PagedKv>(caches[i]));
     h = layer.mlp.forward(context_, h, {layer.post_attention_norm, spec_.norm_eps});
     if (ablation_.eval_per_layer) mx::eval(h);
   }
@@ -81,7 +82,7 @@ std::vector<CacheSpec> Decoder::cache_specs() const {
   std::vector<CacheSpec> specs;
   for (const LayerSpec& layer : spec_.layers) {
     const auto& attention = std::get<AttentionSpec>(layer.mixer);
-    specs.push_back({.kv_heads = attention.kv_heads, .head_dim = attention.head_dim});
+    specs.push_back(KvCacheSpec{.kv_heads = attention.kv_heads, .head_dim = attention.head_dim});
   }
   return specs;
 }

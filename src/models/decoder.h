@@ -18,7 +18,7 @@ class Decoder : public Model {
           ModelSpec spec, const LoadOptions& options);
 
   mx::array forward(const mx::array& ids, const ops::BatchLayoutPtr& layout,
-                    std::vector<ops::PagedKv>& caches) const override;
+                    std::vector<ops::LayerCache>& caches) const override;
 
   const ops::Context& context() const override { return context_; }
   std::vector<CacheSpec> cache_specs() const override;

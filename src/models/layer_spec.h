@@ -4,6 +4,7 @@
 #include <variant>
 #include <vector>
 
+#include "ops/recurrent_state.h"
 #include "ops/rope/rope.h"
 
 namespace quire::models {
@@ -32,10 +33,13 @@ struct MlpSpec {
   std::string down_weight, down_bias;
 };
 
-// What a layer must keep between steps, for the memory budget and the pools.
-struct CacheSpec {
+// What a layer must keep between steps, for the memory budget and the pools: keys and values of
+// every token, or a state of constant size.
+struct KvCacheSpec {
   int64_t kv_heads = 0, head_dim = 0;
 };
+using StateCacheSpec = ops::RecurrentStateShape;
+using CacheSpec = std::variant<KvCacheSpec, StateCacheSpec>;
 
 struct LayerSpec {
   std::string input_norm, post_attention_norm;

@@ -11,7 +11,7 @@
 #include "models/layer_spec.h"
 #include "ops/batch_layout.h"
 #include "ops/context.h"
-#include "ops/kv_cache.h"
+#include "ops/recurrent_state.h"
 
 namespace quire::models {
 
@@ -39,10 +39,11 @@ class Model {
   // Logits of the rows that the layout asks for; builds the graph and evaluates nothing (but see
   // AblationOptions).
   //   ids     [T] int32, each in [0, vocab)
-  //   caches  one pool per layer; replaced by the handles that later steps must use
+  //   caches  one pool per layer, as cache_specs() says; replaced by the handles that later steps
+  //   must use
   // Returns [R, V] float32.
   virtual mx::array forward(const mx::array& ids, const ops::BatchLayoutPtr& layout,
-                            std::vector<ops::PagedKv>& caches) const = 0;
+                            std::vector<ops::LayerCache>& caches) const = 0;
 
   virtual const ops::Context& context() const = 0;
   virtual std::vector<CacheSpec> cache_specs() const = 0;

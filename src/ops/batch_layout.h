@@ -24,6 +24,10 @@ struct BatchLayout {
   std::vector<int32_t>
       blocks;  // physical block ids, ceil(seq_len / P) of each sequence, concatenated
 
+  // Slot of each sequence in the pools of recurrent state (ops/recurrent_state.h); empty if the
+  // model has none.
+  std::vector<int32_t> state_slots;  // [S]
+
   // Rows to project to the vocabulary, ascending; R of them.
   std::vector<int32_t> rows;  // [R]
 

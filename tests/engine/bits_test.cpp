@@ -153,7 +153,7 @@ class BatchDependentModel : public ModelAround {
   using ModelAround::ModelAround;
 
   mlx::core::array forward(const mlx::core::array& ids, const ops::BatchLayoutPtr& layout,
-                           std::vector<ops::PagedKv>& caches) const override {
+                           std::vector<ops::LayerCache>& caches) const override {
     const float factor = 1.0f + 1e-7f * static_cast<float>(layout->num_tokens);
     return mlx::core::multiply(ModelAround::forward(ids, layout, caches), mlx::core::array(factor));
   }

@@ -36,7 +36,7 @@ class ModelAround : public models::Model {
   explicit ModelAround(std::unique_ptr<models::Model> inner) : inner_(std::move(inner)) {}
 
   mlx::core::array forward(const mlx::core::array& ids, const ops::BatchLayoutPtr& layout,
-                           std::vector<ops::PagedKv>& caches) const override {
+                           std::vector<ops::LayerCache>& caches) const override {
     return inner_->forward(ids, layout, caches);
   }
   const ops::Context& context() const override { return inner_->context(); }

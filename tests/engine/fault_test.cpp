@@ -18,7 +18,7 @@ class FailingModel : public ModelAround {
       : ModelAround(std::move(inner)), steps_left_(steps_left) {}
 
   mlx::core::array forward(const mlx::core::array& ids, const ops::BatchLayoutPtr& layout,
-                           std::vector<ops::PagedKv>& caches) const override {
+                           std::vector<ops::LayerCache>& caches) const override {
     if (steps_left_.fetch_sub(1) == 0) throw std::runtime_error("the device is on fire");
     return ModelAround::forward(ids, layout, caches);
   }
@@ -61,7 +61,7 @@ class NanModel : public ModelAround {
   using ModelAround::ModelAround;
 
   mlx::core::array forward(const mlx::core::array& ids, const ops::BatchLayoutPtr& layout,
-                           std::vector<ops::PagedKv>& caches) const override {
+                           std::vector<ops::LayerCache>& caches) const override {
     const auto logits = ModelAround::forward(ids, layout, caches);
     std::vector<float> spoil(layout->rows.size(), 0.0f);
     if (spoil.size() > 1) spoil[0] = std::numeric_limits<float>::quiet_NaN();

@@ -1,0 +1,34 @@
+#include "ops/recurrent_state.h"
+
+#include <initializer_list>
+#include <limits>
+#include <stdexcept>
+#include <string>
+
+#include "ops/array_memory.h"
+#include "ops/shape_check.h"
+
+namespace quire::ops {
+namespace {
+
+mx::array make_pool(std::initializer_list<int64_t> lengths, mx::Dtype dtype) {
+  mx::Shape shape;
+  for (const int64_t length : lengths) {
+    if (length < 1 || length > std::numeric_limits<mx::ShapeElem>::max())
+      throw std::invalid_argument("make_recurrent_state: cannot have an axis of length " +
+                                  std::to_string(length));
+    shape.push_back(static_cast<mx::ShapeElem>(length));
+  }
+  return make_lazy_array(shape, dtype);
+}
+
+}  // namespace
+
+RecurrentState make_recurrent_state(int64_t slots, const RecurrentStateShape& shape,
+                                    mx::Dtype dtype) {
+  check_float("make_recurrent_state", "dtype", dtype);
+  return {.recurrent = make_pool({slots, shape.v_heads, shape.v_dim, shape.k_dim}, mx::float32),
+          .conv = make_pool({slots, shape.conv_kernel - 1, shape.conv_dim}, dtype)};
+}
+
+}  // namespace quire::ops
