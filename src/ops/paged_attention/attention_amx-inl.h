@@ -73,6 +73,18 @@ inline void cap_scores(const AttentionKernelParams& p, float* scores, int64_t be
   }
 }
 
+inline void bias_scores(float slope, float scale, float at, float* scores, int64_t begin,
+                        int64_t end) {
+  const __m512 slopes = _mm512_set1_ps(slope), scales = _mm512_set1_ps(scale);
+  const __m512 lanes = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  for (int64_t t = begin / 16 * 16; t < end; t += 16) {
+    const __m512 column = _mm512_add_ps(_mm512_set1_ps(static_cast<float>(t)), lanes);
+    const __m512 distance = _mm512_abs_ps(_mm512_sub_ps(_mm512_set1_ps(at), column));
+    const __m512 s = _mm512_mul_ps(_mm512_load_ps(scores + t), scales);
+    _mm512_store_ps(scores + t, _mm512_fnmadd_ps(slopes, distance, s));
+  }
+}
+
 inline float max_visible(const float* scores, int64_t begin, int64_t end) {
   const __m512 lowest = _mm512_set1_ps(kNegativeInfinity);
   __m512 a = lowest, b = lowest;

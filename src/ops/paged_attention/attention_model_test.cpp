@@ -54,12 +54,16 @@ struct Model {
   const AttentionParams& params;
   FloatType type;
   const float *q, *k, *v;  // [H, D], [C, K, D], [C, K, Dv], already rounded to `type`
+  int length;              // C
 
   // One query head at `position`.
   std::vector<float> attend(int head, int position) const {
-    const bool capped = params.softcap > 0;
+    const bool capped = params.softcap > 0, biased = params.alibi_slopes.has_value();
     const float scale =
-        static_cast<float>((capped ? 1.0 : double{params.scale}) * 1.4426950408889634);
+        static_cast<float>((capped || biased ? 1.0 : double{params.scale}) * 1.4426950408889634);
+    const float slope = biased ? to_floats(*params.alibi_slopes)[head] : 0.0f;
+    const int right = params.causal ? 0 : static_cast<int>(params.window_right);
+    const int stop = right < 0 ? length : std::min(length, position + right + 1);
     const float inverse_cap =
         capped ? static_cast<float>(double{params.scale} / double{params.softcap}) : 0.0f;
     const int kv_head = head / (heads.heads / heads.kv_heads);
@@ -68,8 +72,8 @@ struct Model {
     float peak = -std::numeric_limits<float>::infinity(), total = 0;
     if (params.sinks) peak = to_floats(*params.sinks)[head] * kLog2E, total = 1;
     std::vector<float> out(heads.value_dim, 0.0f);
-    for (int chunk = first / 256 * 256; chunk <= position; chunk += 256) {
-      const int begin = std::max(first, chunk), end = std::min(position + 1, chunk + 256);
+    for (int chunk = first / 256 * 256; chunk < stop; chunk += 256) {
+      const int begin = std::max(first, chunk), end = std::min(stop, chunk + 256);
       std::vector<float> p(256);
       for (int t = begin; t < end; ++t) {
         p[t - chunk] = chained(0, heads.dim, [&](int d, float sum) {
@@ -77,6 +81,9 @@ struct Model {
                           q[head * heads.dim + d], sum);
         });
         if (capped) p[t - chunk] = hyperbolic_tangent(p[t - chunk] * inverse_cap) * params.softcap;
+        if (biased)
+          p[t - chunk] = std::fma(-slope, std::abs(static_cast<float>(position - t)),
+                                  p[t - chunk] * (capped ? 1.0f : params.scale));
       }
       const float m = *std::max_element(&p[begin - chunk], &p[0] + (end - chunk));
       float lanes[16] = {};
@@ -117,6 +124,14 @@ TEST(PagedAttentionBits, AreThoseOfTheScalarModel) {
       const auto q = to_floats(step.q), k = to_floats(step.kv.k), v = to_floats(step.kv.v);
       for (const AttentionParams& params :
            {AttentionParams{.scale = 0.158f}, AttentionParams{.scale = 0.3f, .window_left = 290},
+            AttentionParams{.scale = 0.2f, .causal = false},
+            AttentionParams{.scale = 0.2f,
+                            .window_left = 70,
+                            .window_right = 33,
+                            .causal = false,
+                            .softcap = 3.0f,
+                            .alibi_slopes = slopes_of(heads.heads)},
+            AttentionParams{.scale = 0.2f, .alibi_slopes = slopes_of(heads.heads)},
             AttentionParams{.scale = 0.9f,
                             .softcap = 2.0f,
                             .sinks = mx::array(sinks.begin(), {heads.heads})}}) {
@@ -128,7 +143,8 @@ TEST(PagedAttentionBits, AreThoseOfTheScalarModel) {
                             check_float("", "", dtype),
                             q.data() + int64_t{position} * heads.heads * heads.dim,
                             k.data(),
-                            v.data()};
+                            v.data(),
+                            length};
           for (int head = 0; head < heads.heads; ++head) {
             const auto expected = model.attend(head, position);
             for (int d = 0; d < heads.value_dim; ++d)

@@ -92,6 +92,7 @@ class Planner {
     const int64_t token = layout_.cu_seqlens[s] + first;
     AttentionItem result{
         .block_table = layout_.block_table(s),
+        .sequence = s,
         .token = token,
         .tokens = n,
         .position = n > 0 ? layout_.positions[token] : 0,
@@ -100,7 +101,9 @@ class Planner {
         .amx = packs(s) || (params_.amx && tokens(s) == 1 && group_ <= kMaxDecodeGroup)};
     const int64_t begin =
         params_.window_left < 0 ? 0 : std::max<int64_t>(0, result.position - params_.window_left);
-    const int64_t end = std::min(result.position + n, result.context);
+    const int64_t end = params_.window_right < 0
+                            ? result.context
+                            : std::min(result.position + n + params_.window_right, result.context);
     if (n > 0 && begin < end) {
       result.chunk = begin / kAttentionChunk;
       result.chunks = ceil_div(end, kAttentionChunk) - result.chunk;

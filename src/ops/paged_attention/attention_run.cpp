@@ -2,7 +2,10 @@
 
 #include <hwy/aligned_allocator.h>
 
+#include <cmath>
 #include <iterator>
+#include <limits>
+#include <numbers>
 
 #include "base/check.h"
 #include "ops/paged_attention/attention_plan.h"
@@ -81,6 +84,21 @@ void attend_amx(const AttentionKernelParams&, const AttentionItem&, float*) {
 #endif
 
 }  // namespace
+
+void set_attention_scale(AttentionKernelParams& params, double scale, double softcap) {
+  const bool capped = softcap > 0, biased = params.alibi != nullptr;
+  params.softcap = static_cast<float>(softcap);
+  params.softcap_scale = capped ? static_cast<float>(scale / softcap) : 0.0f;
+  params.score_scale = capped ? 1.0f : static_cast<float>(scale);
+  // A bias is in units of the softmax's exponent, so that scores are scaled before it is added.
+  params.exponent_scale =
+      static_cast<float>((capped || biased ? 1.0 : scale) * std::numbers::log2e);
+}
+
+float attention_lse(float m, float l) {
+  if (l == 0) return -std::numeric_limits<float>::infinity();
+  return m * std::numbers::ln2_v<float> + std::log(l);
+}
 
 void run_attention(ThreadPool& pool, const AttentionKernelParams& params,
                    const BatchLayout& layout) {

@@ -28,7 +28,11 @@ struct Paging {
   uint32_t order = 0;    // 0: ascending blocks; else the seed of a permutation of them
   int spare_blocks = 3;  // never written
   float unwritten = std::numeric_limits<float>::quiet_NaN();
-  bool later_tokens = false;  // also write the tokens after each segment's last
+  bool later_tokens = false;   // also write the tokens after each segment's last
+  bool whole_context = false;  // and let them be keys: a segment is any part of its sequence
+  int shift = 0;               // added to all positions: < 0 and some rows are before the first key
+
+  bool writes_all() const { return later_tokens || whole_context; }
 };
 
 struct Step {
@@ -75,11 +79,11 @@ class Sequences {
     layout->block_offsets = {0};
     int blocks = 0;
     for (const Segment& s : segments) {
-      const int context = s.first + s.count;
-      for (int i = 0; i < s.count; ++i) layout->positions.push_back(s.first + i);
+      const int context = paging.whole_context ? lengths_[s.sequence] : s.first + s.count;
+      for (int i = 0; i < s.count; ++i) layout->positions.push_back(s.first + i + paging.shift);
       layout->cu_seqlens.push_back(layout->cu_seqlens.back() + s.count);
       layout->seq_lens.push_back(context);
-      blocks += ((paging.later_tokens ? lengths_[s.sequence] : context) + paging.block_size - 1) /
+      blocks += ((paging.writes_all() ? lengths_[s.sequence] : context) + paging.block_size - 1) /
                 paging.block_size;
       layout->block_offsets.push_back(blocks);
     }
@@ -113,7 +117,7 @@ class Sequences {
     std::vector<float> values(blocks * paging.block_size * row, paging.unwritten);
     for (size_t i = 0; i < segments.size(); ++i) {
       const Segment& s = segments[i];
-      const int written = paging.later_tokens ? lengths_[s.sequence] : s.first + s.count;
+      const int written = paging.writes_all() ? lengths_[s.sequence] : s.first + s.count;
       for (int64_t t = 0; t < written; ++t) {
         const int64_t block = layout.block_table(static_cast<int64_t>(i))[t / paging.block_size];
         const int64_t slot = block * paging.block_size + t % paging.block_size;
@@ -144,6 +148,21 @@ inline mx::array attend(const Context& context, const Step& step, const Attentio
   mx::array out = paged_attention(context, step.q, step.kv, step.layout, params);
   mx::eval(out);
   return out;
+}
+
+inline AttentionWithLse attend_with_lse(const Context& context, const Step& step,
+                                        const AttentionParams& params) {
+  const AttentionWithLse result =
+      paged_attention_with_lse(context, step.q, step.kv, step.layout, params);
+  mx::eval(result.out, result.lse);
+  return result;
+}
+
+// A slope for each head, some of them 0 or negative.
+inline mx::array slopes_of(int heads) {
+  std::vector<float> slopes;
+  for (int h = 0; h < heads; ++h) slopes.push_back(h % 5 == 3 ? -0.01f : 0.13f * (h % 5));
+  return mx::array(slopes.begin(), {heads});
 }
 
 // The kernel that serves queries and pools of this dtype under the instruction set in force.

@@ -264,6 +264,18 @@ HWY_INLINE void cap_scores(const AttentionKernelParams& p, float* scores, int64_
   }
 }
 
+// Scores become score * scale - slope * |distance|; `at` is the query's column.
+HWY_INLINE void bias_scores(float slope, float scale, float at, float* scores, int64_t begin,
+                            int64_t end) {
+  const FloatVec slopes = hn::Set(kFloats, slope), scales = hn::Set(kFloats, scale);
+  for (int64_t t = begin / kLanes * kLanes; t < end; t += kLanes) {
+    const FloatVec column = hn::Iota(kFloats, static_cast<float>(t));
+    const FloatVec distance = hn::Abs(hn::Sub(hn::Set(kFloats, at), column));
+    const FloatVec s = hn::Mul(hn::LoadU(kFloats, scores + t), scales);
+    hn::StoreU(hn::NegMulAdd(slopes, distance, s), kFloats, scores + t);
+  }
+}
+
 // Turns scores into p = 2^((s - peak) * exponent_scale), rounded to T, and returns the sum of the
 // unrounded. It has 16 virtual lanes (lane = token mod 16), folded in halves, whatever the vector
 // length.

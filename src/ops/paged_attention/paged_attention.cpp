@@ -1,7 +1,7 @@
 #include "ops/paged_attention/paged_attention.h"
 
+#include <algorithm>
 #include <cmath>
-#include <numbers>
 #include <stdexcept>
 
 #include "ops/kernel_primitive.h"
@@ -13,6 +13,8 @@ namespace quire::ops {
 namespace {
 
 constexpr const char* kOp = "paged_attention";
+// More than any position, and far from overflow.
+constexpr int64_t kNoLimit = int64_t{1} << 32;
 
 [[noreturn]] void refuse(const std::string& what) {
   throw std::invalid_argument(std::string(kOp) + ": " + what);
@@ -40,6 +42,15 @@ void check(const mx::array& q, const PagedKv& kv, const BatchLayout& layout,
     check_dtype(kOp, "sinks", *params.sinks, mx::float32);
     check_shape(kOp, "sinks", *params.sinks, {q.shape(1)});
   }
+  if (params.alibi_slopes) {
+    check_dtype(kOp, "alibi_slopes", *params.alibi_slopes, mx::float32);
+    if (params.alibi_slopes->ndim() == 2)
+      check_shape(kOp, "alibi_slopes", *params.alibi_slopes, {layout.num_sequences, q.shape(1)});
+    else
+      check_shape(kOp, "alibi_slopes", *params.alibi_slopes, {q.shape(1)});
+  }
+  for (const int64_t window : {params.window_left, params.window_right})
+    if (window < -1) refuse("a window must be -1 (no limit) or a number of keys");
 }
 
 // The kernel needs the rows of a sequence to be its next positions, ascending: so the engine
@@ -55,19 +66,16 @@ void check_positions(const BatchLayout& layout) {
 AttentionKernelParams kernel_params(const mx::array& q, const PagedKv& kv,
                                     const BatchLayout& layout, const AttentionParams& params) {
   const bool bfloat16 = q.dtype() == mx::bfloat16 && kv.k.dtype() == mx::bfloat16;
-  const double scale = params.scale, softcap = params.softcap;
   return {.q_type = check_float(kOp, "q", q.dtype()),
-          .kv_type = check_float(kOp, "kv.k", kv.k.dtype()),
+          .kv_type = kv_type_of(check_float(kOp, "kv.k", kv.k.dtype())),
           .amx = bfloat16 && use_amx(),
           .heads = q.shape(1),
           .kv_heads = kv.k.shape(2),
           .key_dim = kv.k.shape(3),
           .value_dim = kv.v.shape(3),
           .block_size = layout.block_size,
-          .window_left = params.window_left,
-          .exponent_scale = static_cast<float>((softcap > 0 ? 1.0 : scale) * std::numbers::log2e),
-          .softcap = params.softcap,
-          .softcap_scale = softcap > 0 ? static_cast<float>(scale / softcap) : 0.0f};
+          .window_left = std::min(params.window_left, kNoLimit),
+          .window_right = params.causal ? 0 : std::min(params.window_right, kNoLimit)};
 }
 
 // Each sequence's keys and values once, queries in and rows out.
@@ -79,31 +87,67 @@ KernelCost cost_of(const mx::array& q, const PagedKv& kv, const BatchLayout& lay
   return {.bytes = cached * token_bytes + 2.0 * static_cast<double>(q.nbytes())};
 }
 
+// One output, or two with `lse`.
+std::vector<mx::array> launch(const Context& context, const mx::array& q, const PagedKv& kv,
+                              const BatchLayoutPtr& layout, const AttentionParams& params,
+                              bool lse) {
+  const AttentionKernelParams kernel = kernel_params(q, kv, *layout, params);
+  const double scale = params.scale, softcap = params.softcap;
+  std::vector<mx::array> inputs = {q, kv.k, kv.v};
+  if (params.sinks) inputs.push_back(*params.sinks);
+  if (params.alibi_slopes) inputs.push_back(*params.alibi_slopes);
+  auto run = [=, pool = context.pool, has_sinks = params.sinks.has_value(),
+              has_alibi = params.alibi_slopes.has_value()](const auto& in, auto& out) {
+    AttentionKernelParams p = kernel;
+    p.q = in[0].template data<void>();
+    p.k = in[1].template data<void>();
+    p.v = in[2].template data<void>();
+    size_t next = 3;
+    if (has_sinks) p.sinks = in[next++].template data<float>();
+    if (has_alibi) {
+      p.alibi = in[next].template data<float>();
+      p.alibi_stride = in[next].ndim() == 2 ? p.heads : 0;
+    }
+    p.out = out[0].template data<void>();
+    p.lse = lse ? out[1].template data<float>() : nullptr;
+    p.lse_stride = layout->num_tokens;
+    set_attention_scale(p, scale, softcap);
+    run_attention(*pool, p, *layout);
+  };
+  std::vector<mx::Shape> shapes = {{q.shape(0), q.shape(1), kv.v.shape(3)}};
+  std::vector<mx::Dtype> dtypes = {q.dtype()};
+  if (lse) {
+    shapes.push_back({q.shape(1), q.shape(0)});
+    dtypes.push_back(mx::float32);
+  }
+  const char* name = kernel.amx ? "cpu_amx" : cpu_kernel_name();
+  return launch_kernel(context,
+                       {.op = kOp, .kernel = name, .run = run, .cost = cost_of(q, kv, *layout)},
+                       std::move(shapes), std::move(dtypes), std::move(inputs));
+}
+
 }  // namespace
 
 mx::array paged_attention(const Context& context, const mx::array& q, const PagedKv& kv,
                           const BatchLayoutPtr& layout, const AttentionParams& params) {
   check(q, kv, *layout, params);
   check_positions(*layout);
-  if (context.use_reference) {
-    note_reference(context, kOp);
-    return paged_attention_reference(q, kv, *layout, params);
+  if (!context.use_reference) return launch(context, q, kv, layout, params, /*lse=*/false)[0];
+  note_reference(context, kOp);
+  return paged_attention_reference(q, kv, *layout, params).out;
+}
+
+AttentionWithLse paged_attention_with_lse(const Context& context, const mx::array& q,
+                                          const PagedKv& kv, const BatchLayoutPtr& layout,
+                                          const AttentionParams& params) {
+  check(q, kv, *layout, params);
+  check_positions(*layout);
+  if (!context.use_reference) {
+    const auto out = launch(context, q, kv, layout, params, /*lse=*/true);
+    return {.out = out[0], .lse = out[1]};
   }
-  AttentionKernelParams kernel = kernel_params(q, kv, *layout, params);
-  const char* name = kernel.amx ? "cpu_amx" : cpu_kernel_name();
-  auto run = [kernel, layout, pool = context.pool](const auto& in, auto& out) mutable {
-    kernel.q = in[0].template data<void>();
-    kernel.k = in[1].template data<void>();
-    kernel.v = in[2].template data<void>();
-    kernel.sinks = in.size() > 3 ? in[3].template data<float>() : nullptr;
-    kernel.out = out[0].template data<void>();
-    run_attention(*pool, kernel, *layout);
-  };
-  std::vector<mx::array> inputs = {q, kv.k, kv.v};
-  if (params.sinks) inputs.push_back(*params.sinks);
-  return launch_kernel(context,
-                       {.op = kOp, .kernel = name, .run = run, .cost = cost_of(q, kv, *layout)},
-                       {q.shape(0), q.shape(1), kv.v.shape(3)}, q.dtype(), std::move(inputs));
+  note_reference(context, kOp);
+  return paged_attention_reference(q, kv, *layout, params);
 }
 
 }  // namespace quire::ops

@@ -8,27 +8,44 @@
 namespace quire::ops {
 
 struct AttentionParams {
-  float scale = 1.0f;        // on q.k, usually D^-1/2
-  int64_t window_left = -1;  // a query at position i sees keys from i - window_left on; -1: all
-  float softcap = 0.0f;      // > 0: scores become softcap * tanh(score / softcap) before masking
+  float scale = 1.0f;  // on q.k, usually D^-1/2
+  // A query at position i sees the keys at [i - window_left, i + window_right]; -1: no limit.
+  int64_t window_left = -1, window_right = -1;
+  bool causal = true;    // as window_right = 0, whatever that is
+  float softcap = 0.0f;  // > 0: scores become softcap * tanh(score / softcap) before masking
   // [H] float32: an extra logit per head that takes part in the softmax sum only.
   std::optional<mx::array> sinks = std::nullopt;
+  // [H] or [S, H] float32: scores (capped ones, if they are) get -slope * |i - j| for the key at
+  // position j, which is ALiBi.
+  std::optional<mx::array> alibi_slopes = std::nullopt;
 };
 
-// Causal attention of all sequences of the step over paged memory; prefill chunks and decode rows
+struct AttentionWithLse {
+  mx::array out;  // [T, H, Dv]
+  // [H, T] float32: natural logarithm of the sum of exp(score) over the keys that the row sees, its
+  // head's sink included. -infinity if there are none.
+  mx::array lse;
+};
+
+// Attention of all sequences of the step over paged memory; prefill chunks and decode rows
 // in one call.
 //   q   [T, H, D] of any float dtype; query row t is at position layout->positions[t] of its
-//       sequence, whose rows are consecutive positions
+//       sequence, whose rows are consecutive positions; the first may be negative (more queries
+//       than keys, aligned at their ends)
 //   kv  pools [N, P, K, D] that already hold this step's tokens; H is a multiple of K
 // Returns [T, H, Dv] in q's dtype; a row that sees no key is 0. Throws std::invalid_argument if a
 // shape, dtype or parameter does not fit (D and Dv multiples of 8 up to 512; scale >= 0).
 //
 // Bits (the arithmetic is the same for every query row, whatever else is in the call): scores as in
 // linear(); the keys are walked in chunks with edges at absolute multiples of 256 tokens; each
-// chunk has its own maximum m, p = 2^((s-m)*c), l = sum of p in 16 lanes (lane = token mod 16) and
-// a fixed tree, p rounded to the pool's dtype, then p V per 32 tokens in an even and an odd chain
-// from 0; chunks merge in ascending order. attention_model_test.cpp has it one operation at a time.
+// chunk has its own maximum m (of scores, or scores * scale - slope * distance by one fma), p =
+// 2^((s-m)*c), l = sum of p in 16 lanes (lane = token mod 16) and a fixed tree, p rounded to the
+// pool's dtype, then p V per 32 tokens in an even and an odd chain from 0; chunks merge in
+// ascending order. attention_model_test.cpp has it one operation at a time.
 mx::array paged_attention(const Context& context, const mx::array& q, const PagedKv& kv,
                           const BatchLayoutPtr& layout, const AttentionParams& params);
+AttentionWithLse paged_attention_with_lse(const Context& context, const mx::array& q,
+                                          const PagedKv& kv, const BatchLayoutPtr& layout,
+                                          const AttentionParams& params);
 
 }  // namespace quire::ops

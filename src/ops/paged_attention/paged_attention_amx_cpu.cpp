@@ -171,6 +171,7 @@ class Prefill {
     load_tile_config(config);
     for (head = 0; head < item.kv_heads; ++head) {
       pack_queries();
+      if (item.chunks == 0) see_nothing();
       for (int64_t c = 0; c < item.chunks; ++c) {
         pack_chunk(item.chunk + c);
         attend_chunk(c);
@@ -189,8 +190,8 @@ class Prefill {
     return p.window_left < 0 || at < 0 ? 0 : at;
   }
   int64_t key_end(int64_t i) const {
-    const int64_t end = item.position + i + 1;
-    return end < item.context ? end : item.context;
+    const int64_t end = item.position + i + p.window_right + 1;
+    return p.window_right < 0 || end > item.context ? item.context : end;
   }
   int64_t query_head(int64_t g) const { return (item.kv_head + head) * group + g; }
 
@@ -365,8 +366,16 @@ class Prefill {
     for (int64_t r = first_row; r < first_row + n; ++r) {
       float* scores = t.scores + r * kScoreStride;
       if (p.softcap > 0) cap_scores(p, scores, t.begin[r], t.end[r]);
+      if (p.alibi != nullptr) bias_row(t, r);
       t.m[r] = max_visible(scores, t.begin[r], t.end[r]);
     }
+  }
+
+  void bias_row(const Tile& t, int64_t r) const {
+    const int64_t row = t.index * kTileRows + r;
+    const float slope = p.alibi[item.sequence * p.alibi_stride + query_head(row % group)];
+    bias_scores(slope, p.score_scale, static_cast<float>(item.position + row / group - start),
+                t.scores + r * kScoreStride, t.begin[r], t.end[r]);
   }
 
   void softmax(Tile& t, int64_t r, Feed& feed) const {
@@ -468,7 +477,10 @@ class Prefill {
   void finish() const {
     auto* out = static_cast<uint16_t*>(p.out);
     for (int64_t r = 0; r < rows; ++r) {
-      const int64_t at = (item.token + r / group) * p.heads + query_head(r % group);
+      const int64_t token = item.token + r / group, query = query_head(r % group);
+      if (p.lse != nullptr)
+        p.lse[query * p.lse_stride + token] = attention_lse(buffers.m[r], buffers.l[r]);
+      const int64_t at = token * p.heads + query;
       finish_row(buffers.total + r * width, buffers.l[r], out + at * p.value_dim, p.value_dim);
     }
   }
@@ -518,6 +530,11 @@ class Prefill {
     Weights weights;
     begin_merge(t, weights);
     for (int64_t r = 0; r < t.rows; ++r) merge_row(t, weights, r, c == 0);
+  }
+
+  void see_nothing() const {
+    begin_totals();
+    for (int64_t i = 0; i < tiles; ++i) skip(i, 0);
   }
 
   // A tile that sees nothing of the first chunk begins with totals of 0.

@@ -15,14 +15,17 @@ class PagedAttentionAmx : public ::testing::Test {
   }
 
   void expect_same(const Step& step, const AttentionParams& params, int threads = 2) {
-    std::vector<mx::array> out;
+    std::vector<mx::array> out, lse;
     for (const char* isa : {"amx", "avx512"}) {
       const ForcedIsa forced(isa);
       const Context context = make_context(isa == std::string("amx") ? threads : 2);
-      out.push_back(attend(context, step, params));
+      const AttentionWithLse result = attend_with_lse(context, step, params);
+      out.push_back(result.out);
+      lse.push_back(result.lse);
       EXPECT_TRUE(kernel_ran(context, "paged_attention", 1, attention_kernel(step.q.dtype())));
     }
     EXPECT_TRUE(same_bits(out[0], out[1]));
+    EXPECT_TRUE(same_bits(lse[0], lse[1]));
   }
 
   bool has_amx_ = false;
@@ -85,6 +88,28 @@ TEST_F(PagedAttentionAmx, WindowsCapsAndSinks) {
         params.window_left = window;
         params.softcap = softcap;
         if (sinks) params.sinks = mx::array({0.0f, 2.0f, -5.0f, 1.5f, -90.0f, 8.0f});
+        expect_same(step, params);
+      }
+    }
+  }
+}
+
+TEST_F(PagedAttentionAmx, RightWindowsBiasesAndRowsThatSeeNothing) {
+  const Heads heads{.heads = 6, .kv_heads = 2, .dim = 64, .value_dim = 96};
+  const Sequences sequences(heads, mx::bfloat16, kLengths);
+  for (const int shift : {0, -90, -2000, 5}) {
+    const Step step = sequences.step(kMixed, {.order = 2, .whole_context = true, .shift = shift});
+    for (const int64_t left : {-1, 0, 40, 300}) {
+      for (const int64_t right : {-1, 0, 1, 31, 100, 300}) {
+        SCOPED_TRACE(std::to_string(shift) + ": " + std::to_string(left) + " " +
+                     std::to_string(right));
+        AttentionParams params = plain(heads);
+        params.window_left = left;
+        params.window_right = right;
+        params.causal = false;
+        expect_same(step, params);
+        params.alibi_slopes = slopes_of(heads.heads);
+        params.softcap = right == 31 ? 2.0f : 0.0f;
         expect_same(step, params);
       }
     }

@@ -34,8 +34,8 @@ struct Worker {
     return p.window_left < 0 || at < 0 ? 0 : at;
   }
   int64_t key_end(int64_t i) const {
-    const int64_t end = item.position + i + 1;
-    return end < item.context ? end : item.context;
+    const int64_t end = item.position + i + p.window_right + 1;
+    return p.window_right < 0 || end > item.context ? item.context : end;
   }
 
   // Offset of row r in q, in heads.
@@ -97,9 +97,10 @@ struct Worker {
   static int64_t clamp(int64_t x, int64_t lo, int64_t hi) { return x < lo ? lo : x > hi ? hi : x; }
   Sight sight(int64_t start) const {
     const int64_t n = item.tokens, window = p.window_left, at = item.position;
+    const int64_t right = p.window_right;
     Sight s;
-    s.first = clamp(start - at, 0, n);
-    s.all_first = clamp(start + kBlock - 1 - at, 0, n);
+    s.first = right < 0 ? 0 : clamp(start - right - at, 0, n);
+    s.all_first = right < 0 ? 0 : clamp(start + kBlock - 1 - right - at, 0, n);
     s.last = window < 0 ? n : clamp(start + kBlock + window - at, s.first, n);
     s.all_last = window < 0 ? n : clamp(start + window - at + 1, 0, n);
     if (start + kBlock > item.context) s.all_first = s.all_last = s.last;
@@ -130,12 +131,20 @@ struct Worker {
     return clamp(key_end(r % head_rows / group) - start, 0, kChunk);
   }
 
+  void bias_row(int64_t r, float* scores, int64_t start, int64_t lo, int64_t hi) const {
+    const int64_t head = (item.kv_head + r / head_rows) * group + r % group;
+    const int64_t position = item.position + r % head_rows / group;
+    bias_scores(p.alibi[item.sequence * p.alibi_stride + head], p.score_scale,
+                static_cast<float>(position - start), scores, lo, hi);
+  }
+
   // The maxima of all rows come first: powers that wait for one would stall those of the next row.
   void softmax_rows(int64_t start, const Result& out) const {
     for (int64_t r = 0; r < rows; ++r) {
       const int64_t lo = row_begin(r, start), hi = row_end(r, start);
       float* scores = scratch.scores + r * kChunk;
       if (p.softcap > 0) cap_scores(p, scores, lo, hi);
+      if (p.alibi != nullptr) bias_row(r, scores, start, lo, hi);
       out.m[r] = max_visible(scores, lo, hi);
     }
     for (int64_t r = 0; r < rows; ++r) {
@@ -247,6 +256,9 @@ struct Worker {
   }
 
   void finish(const Result& total, int64_t first, int64_t n) const {
+    for (int64_t r = first; p.lse != nullptr && r < first + n; ++r)
+      p.lse[head_of_row(r) % p.heads * p.lse_stride + head_of_row(r) / p.heads] =
+          attention_lse(total.m[r], total.l[r]);
     switch (p.q_type) {
       case FloatType::kF32:
         return finish(total, first, n, static_cast<float*>(p.out));
@@ -305,11 +317,11 @@ struct Worker {
 void PagedAttention(const AttentionKernelParams& params, const AttentionItem& item,
                     const AttentionScratch& scratch) {
   switch (params.kv_type) {
-    case FloatType::kF32:
+    case KvType::kF32:
       return Worker<float>(params, item, scratch).run();
-    case FloatType::kF16:
+    case KvType::kF16:
       return Worker<F16>(params, item, scratch).run();
-    case FloatType::kBf16:
+    case KvType::kBf16:
       return Worker<Bf16>(params, item, scratch).run();
   }
 }

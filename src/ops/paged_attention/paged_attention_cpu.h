@@ -2,6 +2,7 @@
 #include <cstdint>
 
 #include "ops/half.h"
+#include "ops/kv_type.h"
 
 namespace quire::ops {
 
@@ -13,21 +14,27 @@ inline constexpr int64_t kAttentionChunk = 256;
 inline constexpr int64_t kAttentionBlock = 32;
 
 struct AttentionKernelParams {
-  FloatType q_type = FloatType::kF32;   // of q and out
-  FloatType kv_type = FloatType::kF32;  // of k and v
-  bool amx = false;                     // items of one token or many rows are for AMX
-  int64_t heads = 0, kv_heads = 0;      // H, K
-  int64_t key_dim = 0, value_dim = 0;   // D, Dv
-  int64_t block_size = 0;               // P
-  int64_t window_left = -1;
-  // p = 2^((s - m) * exponent_scale), s = q.k, or softcap * tanh(q.k * softcap_scale) if softcap >
-  // 0.
-  float exponent_scale = 0, softcap = 0, softcap_scale = 0;
+  FloatType q_type = FloatType::kF32;  // of q and out
+  KvType kv_type = KvType::kF32;       // of k and v
+  bool amx = false;                    // items of one token or many rows are for AMX
+  int64_t heads = 0, kv_heads = 0;     // H, K
+  int64_t key_dim = 0, value_dim = 0;  // D, Dv
+  int64_t block_size = 0;              // P
+  // A query at position i sees the keys [i - window_left, i + window_right] of its sequence; -1: no
+  // limit on that side. Positions may be negative.
+  int64_t window_left = -1, window_right = 0;
+  // Set by set_attention_scale: p = 2^((s - m) * exponent_scale), s = q.k, or softcap * tanh(q.k *
+  // softcap_scale) if softcap > 0; with slopes then s = s * score_scale - slope * |distance|.
+  float exponent_scale = 0, softcap = 0, softcap_scale = 0, score_scale = 1;
   const void* q = nullptr;       // [T, H, D]
   const void* k = nullptr;       // [N, P, K, D]
   const void* v = nullptr;       // [N, P, K, Dv]
   const float* sinks = nullptr;  // [H], or null
+  const float* alibi = nullptr;  // slopes: [H] (stride 0) or [S, H] (stride H), or null
+  int64_t alibi_stride = 0;      // between sequences
   void* out = nullptr;           // [T, H, Dv]
+  float* lse = nullptr;    // [H, T], or null: natural logarithm of each row's sum of exponents
+  int64_t lse_stride = 0;  // between heads: T
 };
 
 // One thread's share: some consecutive query tokens of one sequence, for some kv heads and the
@@ -35,6 +42,7 @@ struct AttentionKernelParams {
 // the group), in this order.
 struct AttentionItem {
   const int32_t* block_table = nullptr;
+  int64_t sequence = 0;
   int64_t token = 0, tokens = 0;      // first row of q, number of them
   int64_t position = 0;               // of the first token
   int64_t context = 0;                // keys in the cache
@@ -59,6 +67,11 @@ inline int64_t padded_value_dim(const AttentionKernelParams& p) {
 inline int64_t chunk_result_size(const AttentionKernelParams& p, int64_t rows) {
   return rows * (padded_value_dim(p) + 2);
 }
+
+// For scores of q.k * scale, capped if softcap > 0, plus a bias if there are slopes.
+void set_attention_scale(AttentionKernelParams& params, double scale, double softcap);
+// Of a row with maximum m (in units of log2) and sum l; -infinity if l is 0.
+float attention_lse(float m, float l);
 
 // A thread's buffers, 64-byte aligned.
 struct AttentionScratch {

@@ -73,8 +73,12 @@ class Decode {
     _tile_release();
     if (item.partials >= 0) return;
     auto* out = static_cast<uint16_t*>(p.out) + (item.token * p.heads + first_head()) * p.value_dim;
-    for (int64_t r = 0; r < rows; ++r)
+    for (int64_t r = 0; r < rows; ++r) {
+      if (p.lse != nullptr)
+        p.lse[(first_head() + r) * p.lse_stride + item.token] =
+            attention_lse(buffers.total_m[r], buffers.total_l[r]);
       finish_row(buffers.total + r * width, buffers.total_l[r], out + r * p.value_dim, p.value_dim);
+    }
   }
 
  private:
@@ -94,7 +98,8 @@ class Decode {
   void find_slots(int64_t start) {
     const int64_t at = item.position - p.window_left;
     const int64_t lo = p.window_left < 0 || at < 0 ? 0 : at;
-    const int64_t hi = item.position + 1 < item.context ? item.position + 1 : item.context;
+    const int64_t right = item.position + p.window_right + 1;
+    const int64_t hi = p.window_right < 0 || right > item.context ? item.context : right;
     begin = lo > start ? lo - start : 0;
     end = hi < start + kChunk ? hi - start : kChunk;
     for (int64_t t = begin; t < end;) {
@@ -113,6 +118,9 @@ class Decode {
     for (int64_t r = 0; r < rows; ++r) {
       float* scores = buffers.scores + r * kScoreStride;
       if (p.softcap > 0) cap_scores(p, scores, begin, end);
+      if (p.alibi != nullptr)
+        bias_scores(p.alibi[item.sequence * p.alibi_stride + first_head() + r], p.score_scale,
+                    static_cast<float>(item.position - chunk * kChunk), scores, begin, end);
       buffers.m[r] = max_visible(scores, begin, end);
     }
     for (int64_t r = 0; r < rows; ++r) {

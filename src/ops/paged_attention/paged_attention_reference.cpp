@@ -21,20 +21,35 @@ mx::array gather(const mx::array& pool, const BatchLayout& layout, int64_t seque
 }
 
 // [Tq, C]: which keys each query row of the sequence sees.
-mx::array visible(const BatchLayout& layout, int64_t sequence, int64_t window_left) {
+mx::array visible(const BatchLayout& layout, int64_t sequence, const AttentionParams& params) {
   const int first = layout.cu_seqlens[sequence], last = layout.cu_seqlens[sequence + 1];
   const int context = layout.seq_lens[sequence];
   const mx::array query(layout.positions.begin() + first, {last - first, 1});
   const mx::array key = mx::reshape(mx::arange(context, mx::int32), {1, context});
-  mx::array mask = key <= query;
-  if (window_left >= 0 && window_left < context)
-    mask = mx::logical_and(mask, key >= query - mx::array(static_cast<int>(window_left)));
+  mx::array mask = mx::full({last - first, context}, true);
+  // A longer window than any distance is none; int32 holds the others.
+  const auto limited = [](int64_t window) { return window >= 0 && window < (int64_t{1} << 30); };
+  const int64_t right = params.causal ? 0 : params.window_right;
+  if (limited(right)) mask = key <= query + mx::array(static_cast<int>(right));
+  if (limited(params.window_left))
+    mask = mx::logical_and(mask, key >= query - mx::array(static_cast<int>(params.window_left)));
   return mask;
 }
 
+// [K, G, Tq, C] of ALiBi: -slope * |distance|.
+mx::array bias(const BatchLayout& layout, int64_t sequence, const mx::array& slopes, int kv_heads) {
+  const int first = layout.cu_seqlens[sequence], last = layout.cu_seqlens[sequence + 1];
+  const mx::array query(layout.positions.begin() + first, {last - first, 1});
+  const mx::array key = mx::reshape(mx::arange(layout.seq_lens[sequence], mx::int32), {1, -1});
+  const int row = static_cast<int>(sequence), heads = slopes.shape(-1);
+  const mx::array own = slopes.ndim() == 2 ? mx::slice(slopes, {row, 0}, {row + 1, heads}) : slopes;
+  return mx::negative(mx::reshape(own, {kv_heads, heads / kv_heads, 1, 1}) *
+                      mx::astype(mx::abs(query - key), mx::float32));
+}
+
 // Softmax over the keys, with the head's sink as one more key of value zero; a row that sees
-// nothing is 0.
-mx::array softmax(const mx::array& scores, const AttentionParams& params) {
+// nothing is 0. And the logarithm of its denominator, [K, G, Tq, 1].
+std::pair<mx::array, mx::array> softmax(const mx::array& scores, const AttentionParams& params) {
   mx::array peak = mx::max(scores, -1, /*keepdims=*/true);
   std::optional<mx::array> sink;
   if (params.sinks) {
@@ -46,11 +61,14 @@ mx::array softmax(const mx::array& scores, const AttentionParams& params) {
   const mx::array p = mx::exp(scores - peak);
   mx::array sum = mx::sum(p, -1, /*keepdims=*/true);
   if (sink) sum = sum + mx::exp(*sink - peak);
-  return p / mx::where(sum == mx::array(0.0f), mx::array(1.0f), sum);
+  const mx::array nothing = sum == mx::array(0.0f);
+  const mx::array lse =
+      mx::where(nothing, mx::array(-std::numeric_limits<float>::infinity()), mx::log(sum) + peak);
+  return {p / mx::where(nothing, mx::array(1.0f), sum), lse};
 }
 
-mx::array attend(const mx::array& q, const PagedKv& kv, const BatchLayout& layout, int64_t sequence,
-                 const AttentionParams& params) {
+AttentionWithLse attend(const mx::array& q, const PagedKv& kv, const BatchLayout& layout,
+                        int64_t sequence, const AttentionParams& params) {
   const int rows = q.shape(0), heads = q.shape(1), dim = q.shape(2), kv_heads = kv.k.shape(2);
   const int group = heads / kv_heads, value_dim = kv.v.shape(3);
   const mx::array queries = mx::transpose(
@@ -63,29 +81,39 @@ mx::array attend(const mx::array& q, const PagedKv& kv, const BatchLayout& layou
     const mx::array cap(params.softcap);
     scores = mx::tanh(scores / cap) * cap;
   }
-  scores = mx::where(visible(layout, sequence, params.window_left), scores,
+  if (params.alibi_slopes) scores = scores + bias(layout, sequence, *params.alibi_slopes, kv_heads);
+  scores = mx::where(visible(layout, sequence, params), scores,
                      mx::array(-std::numeric_limits<float>::infinity()));
-  const mx::array out = mx::matmul(softmax(scores, params), values);  // [K, G, Tq, Dv]
-  return mx::reshape(mx::transpose(out, {2, 0, 1, 3}), {rows, heads, value_dim});
+  const auto [p, lse] = softmax(scores, params);
+  const mx::array out = mx::matmul(p, values);  // [K, G, Tq, Dv]
+  return {.out = mx::reshape(mx::transpose(out, {2, 0, 1, 3}), {rows, heads, value_dim}),
+          .lse = mx::reshape(lse, {heads, rows})};
 }
 
 }  // namespace
 
-mx::array paged_attention_reference(const mx::array& q, const PagedKv& kv,
-                                    const BatchLayout& layout, const AttentionParams& params) {
-  std::vector<mx::array> parts;
+AttentionWithLse paged_attention_reference(const mx::array& q, const PagedKv& kv,
+                                           const BatchLayout& layout,
+                                           const AttentionParams& params) {
+  const int heads = q.shape(1), value_dim = kv.v.shape(3);
+  std::vector<mx::array> out = {mx::zeros({0, heads, value_dim})};
+  std::vector<mx::array> lse = {mx::zeros({heads, 0})};
   for (int64_t s = 0; s < layout.num_sequences; ++s) {
     const int first = layout.cu_seqlens[s], last = layout.cu_seqlens[s + 1];
     if (first == last) continue;
-    const mx::array rows = mx::slice(q, {first, 0, 0}, {last, q.shape(1), q.shape(2)});
-    if (layout.seq_lens[s] == 0) {
-      parts.push_back(mx::zeros({last - first, q.shape(1), kv.v.shape(3)}));
-    } else {
-      parts.push_back(attend(rows, kv, layout, s, params));
+    const mx::array rows = mx::slice(q, {first, 0, 0}, {last, heads, q.shape(2)});
+    if (layout.seq_lens[s] > 0) {
+      const AttentionWithLse part = attend(rows, kv, layout, s, params);
+      out.push_back(part.out);
+      lse.push_back(part.lse);
+      continue;
     }
+    out.push_back(mx::zeros({last - first, heads, value_dim}));
+    const mx::array none = mx::full({heads}, -std::numeric_limits<float>::infinity());
+    lse.push_back(mx::broadcast_to(mx::reshape(params.sinks.value_or(none), {heads, 1}),
+                                   {heads, last - first}));
   }
-  if (parts.empty()) return mx::zeros({q.shape(0), q.shape(1), kv.v.shape(3)}, q.dtype());
-  return mx::astype(mx::concatenate(parts, 0), q.dtype());
+  return {.out = mx::astype(mx::concatenate(out, 0), q.dtype()), .lse = mx::concatenate(lse, 1)};
 }
 
 }  // namespace quire::ops

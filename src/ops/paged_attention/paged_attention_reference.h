@@ -4,7 +4,8 @@
 namespace quire::ops {
 
 // Attention in plain MLX ops, float32, sequence by sequence over gathered keys: the oracle.
-mx::array paged_attention_reference(const mx::array& q, const PagedKv& kv,
-                                    const BatchLayout& layout, const AttentionParams& params);
+AttentionWithLse paged_attention_reference(const mx::array& q, const PagedKv& kv,
+                                           const BatchLayout& layout,
+                                           const AttentionParams& params);
 
 }  // namespace quire::ops

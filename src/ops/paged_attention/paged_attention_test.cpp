@@ -27,10 +27,13 @@ void expect_matches(const Sequences& sequences, const std::vector<Segment>& segm
                     const Paging& paging, const AttentionParams& params) {
   Context context = make_context(2);
   const Step step = sequences.step(segments, paging);
-  const mx::array out = attend(context, step, params);
+  const AttentionWithLse result = attend_with_lse(context, step, params);
   EXPECT_TRUE(kernel_ran(context, "paged_attention", 1, attention_kernel(sequences.dtype())));
   context.use_reference = true;
-  EXPECT_TRUE(near(out, attend(context, step, params), bound(sequences.dtype())));
+  const AttentionWithLse expected = attend_with_lse(context, step, params);
+  EXPECT_TRUE(near(result.out, expected.out, bound(sequences.dtype())));
+  // Sums of unrounded powers: off by what the scores are.
+  EXPECT_TRUE(near(result.lse, expected.lse, {.abs = 1e-5f, .rel = 1e-5f}));
   EXPECT_EQ(context.kernels->count("paged_attention", "reference"), 1);
 }
 
@@ -105,6 +108,65 @@ TEST(PagedAttention, MatchesItsReferenceForWindowsCapsAndSinks) {
           }
         }
       }
+    }
+  });
+}
+
+TEST(PagedAttention, MatchesItsReferenceForRightWindowsBiasesAndRowsThatSeeNothing) {
+  each_isa([] {
+    const Heads heads{.heads = 8, .kv_heads = 2, .dim = 32, .value_dim = 48};
+    for (const mx::Dtype dtype : float_dtypes()) {
+      const Sequences sequences(heads, dtype, {300, 100, 9});
+      const std::vector<Segment> segments = {{1, 98, 1}, {2, 0, 9}, {0, 230, 30}};
+      for (const int shift : {0, -50}) {
+        for (const int64_t left : {-1, 40}) {
+          for (const int64_t right : {-1, 0, 31, 300}) {
+            SCOPED_TRACE(std::string(dtype_name(dtype)) + " windows " + std::to_string(left) + " " +
+                         std::to_string(right) + " shift " + std::to_string(shift));
+            AttentionParams params = scaled(heads);
+            params.window_left = left;
+            params.window_right = right;
+            params.causal = false;
+            const Paging paging{.block_size = 8, .order = 9, .whole_context = true, .shift = shift};
+            expect_matches(sequences, segments, paging, params);
+            params.alibi_slopes = slopes_of(heads.heads);
+            params.softcap = right == 31 ? 3.0f : 0.0f;
+            if (right == 300) params.sinks = mx::zeros({heads.heads});
+            expect_matches(sequences, segments, paging, params);
+          }
+        }
+      }
+    }
+  });
+}
+
+TEST(PagedAttention, EverySequenceMayHaveItsOwnSlopes) {
+  const Heads heads{};
+  const Sequences sequences(heads, mx::float32, {40, 300});
+  const std::vector<Segment> segments = {{0, 39, 1}, {1, 200, 100}};
+  AttentionParams params = scaled(heads);
+  params.alibi_slopes = mx::concatenate(
+      {mx::zeros({1, heads.heads}), mx::reshape(slopes_of(heads.heads), {1, heads.heads})}, 0);
+  expect_matches(sequences, segments, {}, params);
+  const mx::array both = attend(make_context(2), sequences.step(segments), params);
+  params.alibi_slopes = std::nullopt;
+  const mx::array none = attend(make_context(2), sequences.step({segments[0]}), params);
+  // No slope is no bias, but for the scale's place in the arithmetic.
+  EXPECT_TRUE(near(rows_of(both, 0, 1), none, {1e-6f, 1e-6f}));
+}
+
+// All of a batch's rows before the first key: zeros, and no key's weight.
+TEST(PagedAttention, RowsBeforeTheFirstKeyAreZero) {
+  each_isa([] {
+    for (const mx::Dtype dtype : float_dtypes()) {
+      const Heads heads{};
+      const Step step = Sequences(heads, dtype, {90}).step({{0, 0, 90}}, {.shift = -30});
+      const AttentionWithLse result = attend_with_lse(make_context(2), step, {.scale = 0.1f});
+      for (const float x : to_floats(rows_of(result.out, 0, 30))) ASSERT_EQ(x, 0.0f);
+      const auto lse = to_floats(result.lse);
+      for (int h = 0; h < heads.heads; ++h)
+        for (int t = 0; t < 90; ++t)
+          ASSERT_EQ(std::isfinite(lse[h * 90 + t]), t >= 30) << h << " " << t;
     }
   });
 }
@@ -237,6 +299,10 @@ TEST(PagedAttention, NamesTheArgumentThatDoesNotFit) {
   expect_refused("scale", good, {.scale = NAN});
   expect_refused("softcap", good, {.softcap = -1.0f});
   expect_refused("sinks has shape", good, {.sinks = mx::zeros({3})});
+  expect_refused("alibi_slopes has shape", good, {.alibi_slopes = mx::zeros({3})});
+  expect_refused("alibi_slopes has shape", good, {.alibi_slopes = mx::zeros({2, 4})});
+  expect_refused("alibi_slopes is", good, {.alibi_slopes = mx::zeros({4}, mx::float16)});
+  expect_refused("window", good, {.window_right = -2});
   expect_refused("sinks is", good, {.sinks = mx::zeros({4}, mx::float16)});
 }
 
