@@ -26,6 +26,7 @@ from transformers.models.gemma3 import modeling_gemma3
 from transformers.models.gpt_oss import modeling_gpt_oss
 from transformers.models.llama import modeling_llama
 from transformers.models.phi3 import modeling_phi3
+from transformers.models.qwen3_next import modeling_qwen3_next
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -289,13 +290,91 @@ def attention() -> Cases:
     return cases
 
 
+def causal_conv1d() -> Cases:
+    """x [T, C], weight [C, kernel] -> out [T, C] of one sequence from its beginning."""
+    cases = Cases("causal_conv1d")
+
+    def add(case, tokens, channels, kernel):
+        x = cases.random(case, "x", tokens, channels, std=2.0)
+        weight = cases.random(case, "weight", channels, kernel)
+        # transformers' fallback, which the decorator hides if another package is installed
+        out = modeling_qwen3_next.causal_conv1d_fn(x.T[None], weight, None, activation="silu")[0].T
+        cases.add(case, {"x": x, "weight": weight, "out": out})
+
+    add("one_token", 1, 40, 4)
+    add("shorter_than_the_kernel", 3, 40, 8)
+    add("prompt", 65, 100, 4)
+    add("two_taps", 17, 33, 2)
+    return cases
+
+
+def gated_delta_rule() -> Cases:
+    """q, k [T, K, Dk], v [T, H, Dv], a, b [T, H], a_log, dt_bias [H] -> out [T, H, Dv] of one
+    sequence from its beginning, and state_<n> [H, Dv, Dk] after its first n tokens."""
+    cases = Cases("gated_delta_rule")
+
+    def add(case, tokens, k_heads, v_heads, k_dim, v_dim, lengths):
+        tensors = {
+            "q": cases.random(case, "q", tokens, k_heads, k_dim),
+            "k": cases.random(case, "k", tokens, k_heads, k_dim),
+            "v": cases.random(case, "v", tokens, v_heads, v_dim),
+            "a": cases.random(case, "a", tokens, v_heads, std=2.0),
+            "b": cases.random(case, "b", tokens, v_heads, std=2.0),
+            "a_log": cases.random(case, "a_log", v_heads),
+            "dt_bias": cases.random(case, "dt_bias", v_heads),
+        }
+        # As Qwen3NextGatedDeltaNet.forward does.
+        soft = torch.nn.functional.softplus(tensors["a"] + tensors["dt_bias"])
+        decay = -tensors["a_log"].exp() * soft
+        beta = tensors["b"].sigmoid()
+        for length in lengths:
+            parts = [tensors[name][None, :length] for name in "qkv"]
+            out, state = modeling_qwen3_next.torch_recurrent_gated_delta_rule(
+                *parts,
+                g=decay[None, :length],
+                beta=beta[None, :length],
+                initial_state=None,
+                output_final_state=True,
+                use_qk_l2norm_in_kernel=True,
+            )
+            tensors[f"state_{length}"] = state[0].transpose(-1, -2)
+        cases.add(case, tensors | {"out": out[0]}, lengths=" ".join(map(str, lengths)))
+
+    add("lengths", 273, 2, 4, 16, 24, [1, 3, 63, 64, 65, 127, 128, 129, 273])
+    add("equal_heads", 9, 3, 3, 64, 64, [9])
+    add("odd_rows", 5, 1, 3, 12, 71, [5])
+    add("wide", 4, 1, 2, 256, 128, [4])
+    return cases
+
+
+def gated_rms_norm() -> Cases:
+    """x [T, H, D], z [T, H * D], weight [D] -> out [T, H * D]."""
+    cases = Cases("gated_rms_norm")
+
+    def add(case, tokens, heads, dim, eps=1e-6, std=1.0):
+        module = modeling_qwen3_next.Qwen3NextRMSNormGated(dim, eps=eps)
+        module.weight.data = cases.random(case, "weight", dim, std=0.3) + 1.0
+        x = cases.random(case, "x", tokens, heads, dim, std=std)
+        z = cases.random(case, "z", tokens, heads * dim, std=3.0)
+        out = module(x.reshape(-1, dim), z.reshape(-1, dim)).reshape(tokens, heads * dim)
+        cases.add(case, {"x": x, "z": z, "weight": module.weight.data, "out": out}, eps=eps)
+
+    add("plain", 3, 4, 64)
+    add("odd_width", 2, 3, 24, eps=1e-5)
+    add("small_values", 2, 2, 128, std=1e-4)
+    return cases
+
+
+OPS = (rms_norm, silu_mul, rope, attention, causal_conv1d, gated_delta_rule, gated_rms_norm)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "tests/parity/ops")
     args = parser.parse_args()
     torch.set_num_threads(1)
     with torch.no_grad():
-        for make in (rms_norm, silu_mul, rope, attention):
+        for make in OPS:
             make().save(args.out)
 
 

@@ -1,0 +1,86 @@
+#include "ops/causal_conv1d/causal_conv1d.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "ops/causal_conv1d/causal_conv1d_cpu.h"
+#include "ops/causal_conv1d/causal_conv1d_reference.h"
+#include "ops/kernel_primitive.h"
+#include "ops/recurrent_layout.h"
+#include "ops/shape_check.h"
+
+namespace quire::ops {
+namespace {
+
+constexpr const char* kOp = "causal_conv1d";
+
+CausalConv1dParams checked_params(const mx::array& x, const mx::array& weight,
+                                  const mx::array& state, const BatchLayout& layout) {
+  const FloatType type = check_float(kOp, "x", x.dtype());
+  check_shape(kOp, "x", x, {layout.num_tokens, -1});
+  check_dtype(kOp, "weight", weight, mx::float32);
+  check_shape(kOp, "weight", weight, {-1, -1});
+  const int64_t kernel = weight.shape(0), channels = weight.shape(1);
+  if (kernel < 2 || kernel > kMaxConvKernel || channels > x.shape(1)) {
+    throw std::invalid_argument(std::string(kOp) + ": weight has shape " + shape_string(weight) +
+                                ", which does not fit x of shape " + shape_string(x));
+  }
+  check_dtype(kOp, "state", state, x.dtype());
+  check_shape(kOp, "state", state, {-1, kernel - 1, channels});
+  return {.type = type, .kernel = kernel, .channels = channels, .row = x.shape(1)};
+}
+
+// About 5 us each (the exponential takes most), but no fewer than 256 channels of a long prompt:
+// narrower, each row would be a page of its own for a few cache lines.
+std::vector<CausalConv1dTask> make_tasks(const std::vector<StateSegment>& segments,
+                                         int64_t channels) {
+  std::vector<CausalConv1dTask> tasks;
+  for (const StateSegment& s : segments) {
+    const int64_t width = std::max<int64_t>(256, 4096 / (s.end - s.begin) / 64 * 64);
+    for (int64_t c = 0; c < channels; c += width)
+      tasks.push_back({.begin = s.begin,
+                       .end = s.end,
+                       .slot = s.slot,
+                       .is_fresh = s.is_fresh,
+                       .first_channel = c,
+                       .num_channels = std::min(width, channels - c)});
+  }
+  return tasks;
+}
+
+}  // namespace
+
+ConvResult causal_conv1d(const Context& context, const mx::array& x, const mx::array& weight,
+                         const mx::array& state, const BatchLayoutPtr& layout) {
+  const CausalConv1dParams params = checked_params(x, weight, state, *layout);
+  const auto segments = state_segments(kOp, *layout, state.shape(0));
+  if (context.use_reference) {
+    note_reference(context, kOp);
+    return causal_conv1d_reference(x, weight, state, *layout);
+  }
+  auto kernel = [params, tasks = make_tasks(segments, params.channels), pool = context.pool](
+                    const auto& in, auto& out) {
+    CausalConv1dParams p = params;
+    p.x = in[1].template data<void>();
+    p.weight = in[2].template data<float>();
+    p.state = out[0].template data<void>();
+    p.y = out[1].template data<void>();
+    pool->parallel_for(static_cast<int64_t>(tasks.size()),
+                       [&](int64_t i) { causal_conv1d_cpu(p, tasks[i]); });
+  };
+  const mx::Shape shape = {x.shape(0), static_cast<int>(params.channels)};
+  const double row_bytes = static_cast<double>(params.channels) * static_cast<double>(x.itemsize());
+  const double rows = 2.0 * x.shape(0) + 2.0 * static_cast<double>(segments.size()) *
+                                             static_cast<double>(params.kernel - 1);
+  auto outputs =
+      launch_kernel(context,
+                    {.op = kOp,
+                     .kernel = cpu_kernel_name(),
+                     .run = kernel,
+                     .alias = {0, -1},
+                     .cost = {.bytes = rows * row_bytes}},
+                    {state.shape(), shape}, {state.dtype(), x.dtype()}, {state, x, weight});
+  return {.y = outputs[1], .state = outputs[0]};
+}
+
+}  // namespace quire::ops

@@ -1,0 +1,28 @@
+#pragma once
+#include <cstdint>
+
+#include "ops/half.h"
+
+namespace quire::ops {
+
+struct CausalConv1dParams {
+  FloatType type = FloatType::kF32;  // of x, y and state
+  int64_t kernel = 0;                // at most kMaxConvKernel
+  int64_t channels = 0, row = 0;     // C; W, the row length of x
+  const void* x = nullptr;           // [T, W]
+  const float* weight = nullptr;     // [kernel, C]
+  void* y = nullptr;                 // [T, C]
+  void* state = nullptr;             // [slots, kernel - 1, C]
+};
+
+// Some channels of the tokens of one sequence; tasks of a step touch disjoint memory.
+struct CausalConv1dTask {
+  int64_t begin = 0, end = 0;  // token rows
+  int64_t slot = 0;
+  bool is_fresh = false;  // nothing lies before row `begin`
+  int64_t first_channel = 0, num_channels = 0;
+};
+
+void causal_conv1d_cpu(const CausalConv1dParams& params, const CausalConv1dTask& task);
+
+}  // namespace quire::ops

@@ -1,0 +1,113 @@
+#include "ops/gated_delta_rule/gated_delta_rule.h"
+
+#include <stdexcept>
+
+#include "ops/gated_delta_rule/gated_delta_rule_cpu.h"
+#include "ops/gated_delta_rule/gated_delta_rule_reference.h"
+#include "ops/kernel_primitive.h"
+#include "ops/recurrent_layout.h"
+#include "ops/shape_check.h"
+
+namespace quire::ops {
+namespace {
+
+constexpr const char* kOp = "gated_delta_rule";
+
+[[noreturn]] void refuse(const std::string& what) {
+  throw std::invalid_argument(std::string(kOp) + ": " + what);
+}
+
+void check_gates(const DeltaGates& gates, const mx::array& qkv, int64_t heads) {
+  check_dtype(kOp, "gates.projected", gates.projected, qkv.dtype());
+  check_shape(kOp, "gates.projected", gates.projected, {qkv.shape(0), -1});
+  for (const int64_t column : {gates.a_column, gates.b_column})
+    if (column < 0 || column + heads > gates.projected.shape(1))
+      refuse("gates.projected has shape " + shape_string(gates.projected) + ", but " +
+             std::to_string(heads) + " gates begin at column " + std::to_string(column));
+  for (const mx::array* vector : {&gates.a_log, &gates.dt_bias}) {
+    check_dtype(kOp, "gates", *vector, mx::float32);
+    check_shape(kOp, "gates", *vector, {heads});
+  }
+}
+
+GatedDeltaRuleParams checked_params(const mx::array& qkv, const DeltaGates& gates,
+                                    const mx::array& state, const BatchLayout& layout) {
+  const FloatType type = check_float(kOp, "qkv", qkv.dtype());
+  check_shape(kOp, "qkv", qkv, {layout.num_tokens, -1});
+  check_dtype(kOp, "state", state, mx::float32);
+  check_shape(kOp, "state", state, {-1, -1, -1, -1});
+  const int64_t heads = state.shape(1), v_dim = state.shape(2), k_dim = state.shape(3);
+  if (k_dim < 4 || k_dim % 4 != 0 || k_dim > kMaxDeltaKeyDim || v_dim < 1 || heads < 1) {
+    refuse("state has shape " + shape_string(state) + "; Dk must be a multiple of 4 and at most " +
+           std::to_string(kMaxDeltaKeyDim));
+  }
+  const int64_t keys = qkv.shape(1) - heads * v_dim, k_heads = keys / (2 * k_dim);
+  if (k_heads < 1 || keys % (2 * k_dim) != 0 || heads % k_heads != 0) {
+    refuse("qkv has shape " + shape_string(qkv) + ", which does not fit the state's " +
+           shape_string(state));
+  }
+  check_gates(gates, qkv, heads);
+  return {.type = type,
+          .k_heads = k_heads,
+          .v_heads = heads,
+          .k_dim = k_dim,
+          .v_dim = v_dim,
+          .gates_row = gates.projected.shape(1),
+          .a_column = gates.a_column,
+          .b_column = gates.b_column};
+}
+
+std::vector<GatedDeltaRuleTask> make_tasks(const std::vector<StateSegment>& segments,
+                                           const GatedDeltaRuleParams& p) {
+  std::vector<GatedDeltaRuleTask> tasks;
+  for (const StateSegment& s : segments)
+    for (int64_t head = 0; head < p.v_heads; ++head)
+      for (int64_t row = 0; row < p.v_dim; row += kDeltaRows)
+        tasks.push_back({.begin = s.begin,
+                         .end = s.end,
+                         .slot = s.slot,
+                         .is_fresh = s.is_fresh,
+                         .head = head,
+                         .first_row = row});
+  return tasks;
+}
+
+}  // namespace
+
+DeltaRuleResult gated_delta_rule(const Context& context, const mx::array& qkv,
+                                 const DeltaGates& gates, const mx::array& state,
+                                 const BatchLayoutPtr& layout) {
+  const GatedDeltaRuleParams params = checked_params(qkv, gates, state, *layout);
+  const auto segments = state_segments(kOp, *layout, state.shape(0));
+  if (context.use_reference) {
+    note_reference(context, kOp);
+    return gated_delta_rule_reference(qkv, gates, state, *layout);
+  }
+  auto kernel = [params, tasks = make_tasks(segments, params), pool = context.pool](const auto& in,
+                                                                                    auto& out) {
+    GatedDeltaRuleParams p = params;
+    p.qkv = in[1].template data<void>();
+    p.gates = in[2].template data<void>();
+    p.a_log = in[3].template data<float>();
+    p.dt_bias = in[4].template data<float>();
+    p.state = out[0].template data<float>();
+    p.y = out[1].template data<void>();
+    pool->parallel_for(static_cast<int64_t>(tasks.size()),
+                       [&](int64_t i) { gated_delta_rule_cpu(p, tasks[i]); });
+  };
+  const mx::Shape shape = {qkv.shape(0), state.shape(1), state.shape(2)};
+  const double slot_bytes = 4.0 * static_cast<double>(params.v_heads * params.v_dim * params.k_dim);
+  const double bytes = 2.0 * slot_bytes * static_cast<double>(segments.size()) +
+                       static_cast<double>(qkv.nbytes()) * 1.5;
+  auto outputs = launch_kernel(context,
+                               {.op = kOp,
+                                .kernel = cpu_kernel_name(),
+                                .run = kernel,
+                                .alias = {0, -1},
+                                .cost = {.bytes = bytes}},
+                               {state.shape(), shape}, {mx::float32, qkv.dtype()},
+                               {state, qkv, gates.projected, gates.a_log, gates.dt_bias});
+  return {.y = outputs[1], .state = outputs[0]};
+}
+
+}  // namespace quire::ops

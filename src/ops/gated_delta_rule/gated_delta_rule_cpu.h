@@ -1,0 +1,42 @@
+#pragma once
+#include <cstdint>
+
+#include "ops/half.h"
+
+namespace quire::ops {
+
+// Rows of Dv that are stored side by side and advance together: at Dk = 128 a block is 32 KiB,
+// which stays in the first-level cache while a thread walks over the tokens.
+inline constexpr int64_t kDeltaRows = 64;
+
+struct GatedDeltaRuleParams {
+  FloatType type = FloatType::kF32;  // of qkv, gates and y
+  int64_t k_heads = 0, v_heads = 0;  // K, H
+  int64_t k_dim = 0, v_dim = 0;      // Dk, Dv
+  int64_t gates_row = 0;             // W
+  int64_t a_column = 0, b_column = 0;
+  const void* qkv = nullptr;       // [T, 2 K Dk + H Dv]
+  const void* gates = nullptr;     // [T, W]
+  const float* a_log = nullptr;    // [H]
+  const float* dt_bias = nullptr;  // [H]
+  float* state = nullptr;          // [slots, H, Dv * Dk]
+  void* y = nullptr;               // [T, H, Dv]
+};
+
+// One block of rows of one head of one sequence; tasks of a step touch disjoint memory.
+struct GatedDeltaRuleTask {
+  int64_t begin = 0, end = 0;  // token rows
+  int64_t slot = 0;
+  bool is_fresh = false;  // starts from zeros
+  int64_t head = 0;       // value head
+  int64_t first_row = 0;  // of Dv, a multiple of kDeltaRows
+};
+
+// Where the task's part of the pool begins, in floats. Pools have more than 2^31.
+constexpr int64_t delta_state_offset(const GatedDeltaRuleParams& p, const GatedDeltaRuleTask& t) {
+  return ((t.slot * p.v_heads + t.head) * p.v_dim + t.first_row) * p.k_dim;
+}
+
+void gated_delta_rule_cpu(const GatedDeltaRuleParams& params, const GatedDeltaRuleTask& task);
+
+}  // namespace quire::ops
