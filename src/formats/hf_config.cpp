@@ -70,7 +70,8 @@ void read_details(const ConfigReader& config, HfConfig& out) {
   auto act = config.find_string("hidden_act");
   if (!act) act = config.find_string("hidden_activation");
   out.hidden_act = act.value_or(out.hidden_act);
-  out.sliding_window = config.find_int("sliding_window", kCount);
+  out.sliding_window = config.find_int("sliding_window", {.min = 0, .max = kCount.max});
+  if (out.sliding_window == 0) out.sliding_window.reset();  // how some files say "none"
   out.use_sliding_window = config.find_bool("use_sliding_window");
   out.max_window_layers = config.find_int("max_window_layers", {.min = 0, .max = INT32_MAX});
   out.layer_types = config.get_strings("layer_types");

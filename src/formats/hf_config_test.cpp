@@ -117,7 +117,7 @@ TEST(HfConfig, BadValuesNameFileAndKey) {
       {R"({"rms_norm_eps":true})", "\"rms_norm_eps\" must be a number, not true"},
       {R"({"tie_word_embeddings":1})", "\"tie_word_embeddings\" must be true or false, not 1"},
       {R"({"hidden_act":[]})", "\"hidden_act\" must be a string, not []"},
-      {R"({"sliding_window":0})", "\"sliding_window\" is 0, out of range"},
+      {R"({"sliding_window":-1})", "\"sliding_window\" is -1, out of range"},
       {R"({"layer_types":["full_attention"]})", "\"layer_types\" lists 1 layers, but num_hidden"},
       {R"({"torch_dtype":"int8"})", "\"torch_dtype\" must be float32, float16 or bfloat16"},
       {R"({"eos_token_id":[1,-2]})", "\"eos_token_id\" is -2, out of range"},

@@ -9,6 +9,25 @@
 
 namespace quire::models {
 
+namespace {
+
+std::variant<MlpBlock, MoeBlock> load_ffn(const std::variant<MlpSpec, MoeSpec>& spec,
+                                          int64_t hidden, WeightLoader& weights) {
+  if (const auto* moe = std::get_if<MoeSpec>(&spec)) return MoeBlock(*moe, hidden, weights);
+  return MlpBlock(std::get<MlpSpec>(spec), hidden, weights);
+}
+
+// Elements per token of the widest array inside; a mixture of experts holds float32 sums and one
+// expert's rows besides.
+int64_t ffn_width(const std::variant<MlpSpec, MoeSpec>& spec, int64_t hidden) {
+  if (const auto* mlp = std::get_if<MlpSpec>(&spec)) return 2 * mlp->intermediate;
+  const auto& moe = std::get<MoeSpec>(spec);
+  const int64_t shared = moe.shared ? moe.shared->intermediate : 0;
+  return 2 * std::max(moe.intermediate, shared) + 6 * hidden;
+}
+
+}  // namespace
+
 Decoder::Decoder(ops::Context context, std::shared_ptr<const formats::Checkpoint> checkpoint,
                  ModelSpec spec, const LoadOptions& options)
     : context_(std::move(context)),
@@ -34,7 +53,7 @@ void Decoder::load(std::shared_ptr<const formats::Checkpoint> checkpoint,
         {.input_norm = weights.vector(layer.input_norm, spec_.hidden),
          .post_attention_norm = weights.vector(layer.post_attention_norm, spec_.hidden),
          .attention = AttentionBlock(attention, spec_.hidden, spec_.norm_eps, rope, weights),
-         .mlp = MlpBlock(std::get<MlpSpec>(layer.ffn), spec_.hidden, weights)});
+         .ffn = load_ffn(layer.ffn, spec_.hidden, weights)});
   }
   final_norm_ = weights.vector(spec_.final_norm, spec_.hidden);
   const bool tied = spec_.head_weight.empty();
@@ -63,7 +82,11 @@ mx::array Decoder::forward(const mx::array& ids, const ops::BatchLayoutPtr& layo
     const Layer& layer = layers_[i];
     h = layer.attention.forward(context_, h, {layer.input_norm, spec_.norm_eps}, layout,
                                 std::get<ops::PagedKv>(caches[i]));
-    h = layer.mlp.forward(context_, h, {layer.post_attention_norm, spec_.norm_eps});
+    h = std::visit(
+        [&](const auto& ffn) {
+          return ffn.forward(context_, h, {layer.post_attention_norm, spec_.norm_eps});
+        },
+        layer.ffn);
     if (ablation_.eval_per_layer) mx::eval(h);
   }
   if (ablation_.project_all_rows) return ops::gather_rows(context_, project(h), layout);
@@ -92,7 +115,7 @@ int64_t Decoder::widest_activation() const {
   for (const LayerSpec& layer : spec_.layers) {
     const auto& attention = std::get<AttentionSpec>(layer.mixer);
     widest = std::max({widest, (attention.heads + 2 * attention.kv_heads) * attention.head_dim,
-                       2 * std::get<MlpSpec>(layer.ffn).intermediate});
+                       ffn_width(layer.ffn, spec_.hidden)});
   }
   return widest;
 }

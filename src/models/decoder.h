@@ -5,6 +5,7 @@
 
 #include "models/blocks/attention.h"
 #include "models/blocks/mlp.h"
+#include "models/blocks/moe.h"
 #include "models/model.h"
 
 namespace quire::models {
@@ -32,7 +33,7 @@ class Decoder : public Model {
   struct Layer {
     mx::array input_norm, post_attention_norm;  // [hidden] float32
     AttentionBlock attention;
-    MlpBlock mlp;
+    std::variant<MlpBlock, MoeBlock> ffn;
   };
   mx::array embed(const mx::array& ids) const;
   mx::array project(const mx::array& h) const;

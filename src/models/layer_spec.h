@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -28,9 +29,26 @@ struct AttentionSpec {
 // down(silu(gate) * up).
 struct MlpSpec {
   int64_t intermediate = 0;
-  std::vector<std::string> gate_up_weights,
-      gate_up_biases;  // gate then up, or one tensor that holds both
-  std::string down_weight, down_bias;
+  // Gate then up, or one tensor that holds both.
+  std::vector<std::string> gate_up_weights = {}, gate_up_biases = {};
+  std::string down_weight = {}, down_bias = {};
+};
+
+// A mixture of experts: each token goes to top_k of them, and to the shared one if there is one.
+struct MoeSpec {
+  // Names of the experts' weights. A * stands for the expert's index (a tensor [n, k] each);
+  // without one a tensor holds all experts [E, n, k].
+  struct Names {
+    std::vector<std::string> gate_up;  // gate then up, or one tensor that holds both
+    std::string down;
+  };
+  int64_t num_experts = 0, top_k = 0;
+  int64_t intermediate = 0;    // of one expert
+  bool normalise = false;      // the chosen experts' weights sum to 1
+  std::string router;          // [E, hidden]
+  std::vector<Names> layouts;  // that checkpoints come in; the first one found is taken
+  std::optional<MlpSpec> shared = std::nullopt;
+  std::string shared_gate = {};  // weighs the shared expert: sigmoid of [1, hidden] . h
 };
 
 // What a layer must keep between steps, for the memory budget and the pools: keys and values of
@@ -44,7 +62,7 @@ using CacheSpec = std::variant<KvCacheSpec, StateCacheSpec>;
 struct LayerSpec {
   std::string input_norm, post_attention_norm;
   std::variant<AttentionSpec> mixer;
-  std::variant<MlpSpec> ffn;
+  std::variant<MlpSpec, MoeSpec> ffn;
 };
 
 struct ModelSpec {

@@ -12,9 +12,20 @@ using Family = ModelSpec (*)(const formats::HfConfig&, int64_t max_positions);
 
 // One line per Hugging Face architecture.
 constexpr std::pair<const char*, Family> kFamilies[] = {
-    {"LlamaForCausalLM", llama}, {"MistralForCausalLM", mistral}, {"Phi3ForCausalLM", phi3},
-    {"Qwen2ForCausalLM", qwen2}, {"Qwen3ForCausalLM", qwen3},
+    {"LlamaForCausalLM", llama},        {"MistralForCausalLM", mistral},
+    {"Phi3ForCausalLM", phi3},          {"Qwen2ForCausalLM", qwen2},
+    {"Qwen2MoeForCausalLM", qwen2_moe}, {"Qwen3ForCausalLM", qwen3},
+    {"Qwen3MoeForCausalLM", qwen3_moe},
 };
+
+// A family of experts only has no intermediate_size; any layer that is dense needs it.
+void check_widths(const formats::HfConfig& config, const ModelSpec& spec) {
+  for (const LayerSpec& layer : spec.layers) {
+    const auto* mlp = std::get_if<MlpSpec>(&layer.ffn);
+    if (mlp && mlp->intermediate == 0)
+      throw LoadError(config.file + ": intermediate_size is missing");
+  }
+}
 
 }  // namespace
 
@@ -28,7 +39,11 @@ ModelSpec make_model_spec(const formats::HfConfig& config, int64_t max_positions
   const std::string architecture =
       config.architectures.empty() ? "(none)" : config.architectures.front();
   for (const auto& [name, family] : kFamilies)
-    if (architecture == name) return family(config, max_positions);
+    if (architecture == name) {
+      ModelSpec spec = family(config, max_positions);
+      check_widths(config, spec);
+      return spec;
+    }
   std::string list;
   for (const auto& name : supported_architectures()) list += (list.empty() ? "" : ", ") + name;
   throw LoadError(config.file + ": architecture " + architecture +

@@ -39,4 +39,10 @@ std::string weight_name(const std::string& name) {
   return name;
 }
 
+std::string expert_name(const std::string& pattern, int64_t expert) {
+  const size_t star = pattern.find('*');
+  if (star == std::string::npos) return pattern;
+  return pattern.substr(0, star) + std::to_string(expert) + pattern.substr(star + 1);
+}
+
 }  // namespace quire::models

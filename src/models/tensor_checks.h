@@ -22,4 +22,7 @@ std::string layer_name(const std::string& weight);
 // "X.weight" of "X.scales" and "X.biases"; any other name as it is.
 std::string weight_name(const std::string& name);
 
+// "experts.3.down_proj.weight" of "experts.*.down_proj.weight"; a name without * as it is.
+std::string expert_name(const std::string& pattern, int64_t expert);
+
 }  // namespace quire::models

@@ -92,11 +92,12 @@ void WeightLoader::done(const formats::RawTensor& tensor) {
   count_progress(tensor);
 }
 
-WeightLoader::Part WeightLoader::take_part(const std::string& weight, int64_t n, int64_t k) {
-  if (is_quantised(weight)) return take_affine(weight, n, k);
+WeightLoader::Part WeightLoader::take_part(const std::string& weight, int64_t n, int64_t k,
+                                           int64_t stack) {
+  if (is_quantised(weight)) return take_affine(weight, n, k, stack);
   const formats::RawTensor& tensor = take(weight);
-  expect_shape(tensor, {n, k});
-  Part part{.n = tensor.shape[0], .tensors = {&tensor}};
+  stack ? expect_shape(tensor, {stack, n, k}) : expect_shape(tensor, {n, k});
+  Part part{.n = tensor.shape[stack ? 1 : 0], .tensors = {&tensor}};
   part.dense = {.data = tensor.bytes.data(), .n = part.n, .k = k, .dtype = float_dtype(tensor)};
   return part;
 }
@@ -133,25 +134,75 @@ mx::array WeightLoader::stack_biases(const std::vector<std::string>& biases,
   return mx::array(values.data(), {static_cast<int>(n)}, mx::float32);
 }
 
-ops::LinearWeight WeightLoader::linear(const std::vector<std::string>& weights,
-                                       const std::vector<std::string>& biases, int64_t n, int64_t k,
-                                       bool interleave) {
+std::vector<WeightLoader::Part> WeightLoader::take_parts(const std::vector<std::string>& weights,
+                                                         int64_t n, int64_t k, int64_t stack) {
   std::vector<Part> parts;
   int64_t rows = 0;
   for (const auto& name : weights) {
-    parts.push_back(take_part(name, weights.size() == 1 ? n : -1, k));
+    parts.push_back(take_part(name, weights.size() == 1 ? n : -1, k, stack));
     rows += parts.back().n;
   }
   if (rows != n) {
     const formats::RawTensor& last = *parts.back().tensors.front();
-    expect_shape(last, {parts.back().n + n - rows, last.shape[1]});
+    std::vector<int64_t> expected = last.shape;
+    expected[expected.size() - 2] = parts.back().n + n - rows;
+    expect_shape(last, expected);
   }
+  return parts;
+}
+
+ops::LinearWeight WeightLoader::linear(const std::vector<std::string>& weights,
+                                       const std::vector<std::string>& biases, int64_t n, int64_t k,
+                                       bool interleave) {
+  const std::vector<Part> parts = take_parts(weights, n, k);
   ops::LinearWeight result{.weight = pack(parts, interleave), .bias = std::nullopt};
   packed_bytes_ += result.weight.nbytes();
   for (const Part& part : parts)
     for (const formats::RawTensor* tensor : part.tensors) done(*tensor);
   if (!biases.empty()) result.bias = stack_biases(biases, parts, n);
   return result;
+}
+
+WeightLoader::Part WeightLoader::part_of_stack(Part first, int64_t index) {
+  const auto advance = [index](const void*& data, int64_t bytes) {
+    data = static_cast<const std::byte*>(data) + index * bytes;
+  };
+  if (first.affine) {
+    ops::AffineRows& rows = *first.affine;
+    const int64_t groups = rows.n * (rows.k / rows.format.group_size);
+    const auto scale_bytes = static_cast<int64_t>(rows.format.scale_dtype.size());
+    advance(rows.values, rows.n * rows.k * rows.format.bits / 8);
+    advance(rows.scales, groups * scale_bytes);
+    advance(rows.biases, groups * scale_bytes);
+  } else {
+    const ops::RowMatrix& rows = first.dense;
+    advance(first.dense.data, rows.n * rows.k * static_cast<int64_t>(rows.dtype.size()));
+  }
+  return first;
+}
+
+std::vector<ops::LinearWeight> WeightLoader::expert_linears(const std::vector<std::string>& weights,
+                                                            int64_t count, int64_t n, int64_t k,
+                                                            bool interleave) {
+  std::vector<ops::LinearWeight> experts;
+  if (weights.front().find('*') != std::string::npos) {
+    for (int64_t e = 0; e < count; ++e) {
+      std::vector<std::string> names = weights;
+      for (std::string& name : names) name = expert_name(name, e);
+      experts.push_back(linear(names, {}, n, k, interleave));
+    }
+    return experts;
+  }
+  const std::vector<Part> stacks = take_parts(weights, n, k, count);
+  for (int64_t e = 0; e < count; ++e) {
+    std::vector<Part> parts;
+    for (const Part& stack : stacks) parts.push_back(part_of_stack(stack, e));
+    experts.push_back({.weight = pack(parts, interleave), .bias = std::nullopt});
+    packed_bytes_ += experts.back().weight.nbytes();
+  }
+  for (const Part& stack : stacks)
+    for (const formats::RawTensor* tensor : stack.tensors) done(*tensor);
+  return experts;
 }
 
 ops::LinearWeight WeightLoader::linear(const std::string& weight, const std::string& bias,

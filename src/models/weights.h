@@ -31,6 +31,13 @@ class WeightLoader {
                            bool interleave = false);
   ops::LinearWeight linear(const std::string& weight, const std::string& bias, int64_t n,
                            int64_t k);
+  // The same for each of `count` experts. A * in a name stands for the expert's index; a name
+  // without one is a tensor of all experts, [count, n, k].
+  std::vector<ops::LinearWeight> expert_linears(const std::vector<std::string>& weights,
+                                                int64_t count, int64_t n, int64_t k,
+                                                bool interleave = false);
+  // Whether the checkpoint holds the tensor.
+  bool has(const std::string& name) const { return checkpoint_.find(name) != nullptr; }
   // A vector [n] as float32.
   mx::array vector(const std::string& name, int64_t n);
   bool is_quantised(const std::string& weight) const;
@@ -52,9 +59,14 @@ class WeightLoader {
 
   const formats::RawTensor& take(const std::string& name);
   const formats::RawTensor& take_any(const std::string& name);
-  // n < 0: as many rows as the tensor has.
-  Part take_part(const std::string& weight, int64_t n, int64_t k);
-  Part take_affine(const std::string& weight, int64_t n, int64_t k);
+  // Rows of a tensor [n, k], or the first ones of [stack, n, k]. n < 0: as many rows as it has.
+  Part take_part(const std::string& weight, int64_t n, int64_t k, int64_t stack = 0);
+  Part take_affine(const std::string& weight, int64_t n, int64_t k, int64_t stack);
+  // The parts of a linear with n rows.
+  std::vector<Part> take_parts(const std::vector<std::string>& weights, int64_t n, int64_t k,
+                               int64_t stack = 0);
+  // The rows of another matrix of the stack.
+  static Part part_of_stack(Part first, int64_t index);
   ops::PackedMatrix pack(const std::vector<Part>& parts, bool interleave) const;
   mx::array stack_biases(const std::vector<std::string>& biases, const std::vector<Part>& parts,
                          int64_t n);

@@ -1,5 +1,7 @@
 // The quantised part of WeightLoader: what makes a weight quantised, and all that can be wrong with
 // it.
+#include <algorithm>
+
 #include "base/error.h"
 #include "models/tensor_checks.h"
 #include "models/weights.h"
@@ -7,22 +9,25 @@
 namespace quire::models {
 namespace {
 
+// [n, columns], or a stack of such.
+std::vector<int64_t> stacked_shape(int64_t stack, int64_t n, int64_t columns) {
+  return stack ? std::vector<int64_t>{stack, n, columns} : std::vector<int64_t>{n, columns};
+}
+
 // scales or biases: one for each group.
-void expect_groups(const formats::RawTensor& tensor, int64_t n, int64_t k,
+void expect_groups(const formats::RawTensor& tensor, const std::vector<int64_t>& expected,
                    const formats::AffineConfig& format) {
-  const std::vector<int64_t> expected = {n, k / format.group_size};
   if (tensor.shape == expected) return;
   throw LoadError(where(tensor) + " has shape " + shape_text(tensor.shape) + ", but " +
                   shape_text(expected) + " go with groups of " + std::to_string(format.group_size) +
                   "; \"quantization\" in config.json does not fit the weights");
 }
 
-void expect_values(const formats::RawTensor& tensor, int64_t n, int64_t k,
-                   const formats::AffineConfig& format) {
-  const std::vector<int64_t> expected = {n, k * format.bits / 32};
-  const bool fits =
-      tensor.shape.size() == 2 && tensor.shape[1] == expected[1] && (n < 0 || tensor.shape[0] == n);
-  if (fits) return;
+void expect_values(const formats::RawTensor& tensor, const std::vector<int64_t>& expected,
+                   int64_t k, const formats::AffineConfig& format) {
+  const auto fits = [](int64_t length, int64_t wanted) { return wanted < 0 || length == wanted; };
+  if (std::equal(tensor.shape.begin(), tensor.shape.end(), expected.begin(), expected.end(), fits))
+    return;
   throw LoadError(where(tensor) + " has shape " + shape_text(tensor.shape) +
                   ", but config.json asks for " + shape_text(expected) + ": " + std::to_string(k) +
                   " columns of " + std::to_string(format.bits) +
@@ -55,7 +60,8 @@ bool WeightLoader::is_quantised(const std::string& weight) const {
   return true;
 }
 
-WeightLoader::Part WeightLoader::take_affine(const std::string& weight, int64_t n, int64_t k) {
+WeightLoader::Part WeightLoader::take_affine(const std::string& weight, int64_t n, int64_t k,
+                                             int64_t stack) {
   const formats::RawTensor& values = take_any(weight);
   const auto format = quantization_->of_layer(layer_name(weight));
   if (!format) {
@@ -68,12 +74,13 @@ WeightLoader::Part WeightLoader::take_affine(const std::string& weight, int64_t 
                     std::to_string(format->group_size) +
                     " do not divide; \"quantization\" in config.json does not fit the weights");
   }
-  expect_values(values, n, k, *format);
-  const int64_t rows = values.shape[0];
+  expect_values(values, stacked_shape(stack, n, k * format->bits / 32), k, *format);
+  const int64_t rows = values.shape[stack ? 1 : 0];
+  const auto groups = stacked_shape(stack, rows, k / format->group_size);
   const formats::RawTensor& scales = take(scales_name(weight));
   const formats::RawTensor& biases = take(biases_name(weight));
-  expect_groups(scales, rows, k, *format);
-  expect_groups(biases, rows, k, *format);
+  expect_groups(scales, groups, *format);
+  expect_groups(biases, groups, *format);
   if (scales.dtype != biases.dtype) {
     throw LoadError(where(biases) + " has dtype " + std::string(formats::dtype_name(biases.dtype)) +
                     ", but the scales have " + std::string(formats::dtype_name(scales.dtype)) +

@@ -174,7 +174,9 @@ INSTANTIATE_TEST_SUITE_P(Models, Bits,
                          testing::Values("models/quire-demo", "tests/parity/models/qwen3-bf16",
                                          "tests/parity/models/mistral-bf16",
                                          "tests/parity/models/qwen3-4bit",
-                                         "tests/parity/models/llama3-8bit"),
+                                         "tests/parity/models/llama3-8bit",
+                                         "tests/parity/models/qwen3-moe-bf16",
+                                         "tests/parity/models/qwen3-moe-4bit"),
                          [](const auto& info) {
                            std::string name = info.param;
                            name = name.substr(name.rfind('/') + 1);

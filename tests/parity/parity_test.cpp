@@ -208,8 +208,8 @@ INSTANTIATE_TEST_SUITE_P(Checkpoints, ParityBfloat16, ::testing::ValuesIn(bfloat
                          test_name);
 
 TEST(ParityData, AllCheckpointsAreThere) {
-  EXPECT_EQ(checkpoint_names().size(), 19u);
-  EXPECT_EQ(bfloat16_names().size(), 7u);
+  EXPECT_GE(checkpoint_names().size(), 23u);
+  EXPECT_GE(bfloat16_names().size(), 9u);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import re
 import shutil
 from typing import Any
 
@@ -35,6 +36,7 @@ class Quantized:
     dtype: torch.dtype  # of scales and unquantised tensors
     default: dict[str, int]
     layers: dict[str, Any]  # overrides: a format, or False
+    stacked: bool = False  # a layer's experts in one tensor, as mlx-lm stores them
 
 
 VARIANTS = [
@@ -59,6 +61,18 @@ VARIANTS = [
         torch.float16,
         {"group_size": 32, "bits": 8},
         {"lm_head": {"group_size": 64, "bits": 8}, "model.layers.1.self_attn.o_proj": False},
+    ),
+    # Stacked experts, a router of 8 bits.
+    Quantized(
+        "qwen3-moe-4bit",
+        "qwen3-moe-bf16",
+        torch.bfloat16,
+        {"group_size": 32, "bits": 4},
+        {
+            "model.layers.0.mlp.gate": {"group_size": 64, "bits": 8},
+            "model.layers.2.mlp.switch_mlp.up_proj": {"group_size": 64, "bits": 8},
+        },
+        stacked=True,
     ),
 ]
 
@@ -86,15 +100,45 @@ def convert(variant: Quantized, tensors: dict[str, torch.Tensor]):
     for name, tensor in tensors.items():
         layer = name.removesuffix(".weight")
         form = variant.layers.get(layer, variant.default)
-        if tensor.dim() != 2 or form is False:
+        if tensor.dim() < 2 or form is False:
             stored[name] = tensor.to(variant.dtype)
             dense[name] = stored[name].float()
             continue
-        values, scales, biases, dense[name] = quantize(
-            tensor.float().numpy(), form["bits"], form["group_size"], variant.dtype
+        rows = tensor.float().numpy().reshape(-1, tensor.shape[-1])
+        parts = quantize(rows, form["bits"], form["group_size"], variant.dtype)
+        values, scales, biases, dense[name] = (
+            part.reshape(*tensor.shape[:-1], -1) for part in parts
         )
         stored |= {name: values, layer + ".scales": scales, layer + ".biases": biases}
     return stored, dense
+
+
+def stack_experts(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """experts.0.up_proj.weight and its like as switch_mlp.up_proj.weight [E, n, k]."""
+    stacked, experts = {}, {}
+    for name, tensor in tensors.items():
+        match = re.fullmatch(r"(.*\.mlp)\.experts\.(\d+)\.(\w+)\.weight", name)
+        if match is None:
+            stacked[name] = tensor
+            continue
+        key = f"{match[1]}.switch_mlp.{match[3]}.weight"
+        experts.setdefault(key, {})[int(match[2])] = tensor
+    for name, rows in experts.items():
+        stacked[name] = torch.stack([rows[i] for i in range(len(rows))])
+    return stacked
+
+
+def fuse_experts(dense: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Stacked experts under the names that the parameters have in transformers."""
+    fused = dict(dense)
+    for name in dense:
+        if not name.endswith(".switch_mlp.down_proj.weight"):
+            continue
+        stem = name.removesuffix("switch_mlp.down_proj.weight")
+        gate, up = (dense[f"{stem}switch_mlp.{part}_proj.weight"] for part in ("gate", "up"))
+        fused[stem + "experts.gate_up_proj"] = torch.cat([gate, up], 1)
+        fused[stem + "experts.down_proj"] = dense[name]
+    return fused
 
 
 def oracle(base: pathlib.Path, dense: dict[str, torch.Tensor], dtype: torch.dtype):
@@ -110,7 +154,9 @@ def write(variant: Quantized) -> str:
     base, folder = MODELS / variant.base, MODELS / variant.name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    stored, dense = convert(variant, load_file(base / "model.safetensors"))
+    tensors = load_file(base / "model.safetensors")
+    stored, dense = convert(variant, stack_experts(tensors) if variant.stacked else tensors)
+    dense = fuse_experts(dense)
     save_file(stored, folder / "model.safetensors", metadata={"format": "mlx"})
     config = json.loads((base / "config.json").read_text())
     config["quantization"] = variant.default | {"mode": "affine"} | variant.layers

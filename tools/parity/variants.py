@@ -120,6 +120,28 @@ PHI3_PARTIAL = PHI3 | {
     "rope_parameters": PLAIN_ROPE | {"partial_rotary_factor": 0.5},
 }
 
+# Layers 0 and 2 are mixtures of experts, layer 1 is listed as dense.
+QWEN3_MOE = QWEN3 | {
+    "num_hidden_layers": 3,
+    "num_experts": 7,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 64,
+    "mlp_only_layers": [1],
+    "norm_topk_prob": True,
+    "tie_word_embeddings": False,
+}
+# decoder_sparse_step leaves layer 0 dense; a shared expert with its gate.
+QWEN2_MOE = QWEN2 | {
+    "vocab_size": 320,
+    "num_experts": 6,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 48,
+    "shared_expert_intermediate_size": 80,
+    "decoder_sparse_step": 2,
+    "norm_topk_prob": False,
+    "tie_word_embeddings": False,
+}
+
 VARIANTS = [
     Variant("qwen3", "qwen3", QWEN3, "old"),
     Variant("qwen3-bf16", "qwen3", QWEN3, "new", "bfloat16"),
@@ -151,6 +173,9 @@ VARIANTS = [
     ),
     Variant("llama3-bf16", "llama", LLAMA3, "new", "bfloat16"),
     Variant("llama-linear-bias", "llama", LLAMA_LINEAR, "old", without={"rope_parameters": PLAIN_ROPE}),
+    Variant("qwen3-moe", "qwen3_moe", QWEN3_MOE, "old", without={"norm_topk_prob": False}),
+    Variant("qwen3-moe-bf16", "qwen3_moe", QWEN3_MOE, "new", "bfloat16"),
+    Variant("qwen2-moe", "qwen2_moe", QWEN2_MOE, "new", without={"norm_topk_prob": True}),
     Variant("mistral", "mistral", MISTRAL, "new", without={"sliding_window": None}),
     Variant("mistral-bf16", "mistral", MISTRAL, "old", "bfloat16", without={"sliding_window": None}),
     Variant("phi3", "phi3", PHI3, "old", without={"sliding_window": None}),

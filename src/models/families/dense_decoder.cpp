@@ -90,8 +90,6 @@ ModelSpec dense_decoder(const formats::HfConfig& config, int64_t max_positions) 
     throw LoadError(config.file + ": hidden_act \"" + config.hidden_act +
                     "\" is not supported, only \"silu\" is");
   }
-  if (config.intermediate_size == 0)
-    throw LoadError(config.file + ": intermediate_size is missing");
   ModelSpec spec;
   spec.architecture = config.architectures.at(0);
   spec.hidden = config.hidden_size;

@@ -10,7 +10,9 @@ ModelSpec llama(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec mistral(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec phi3(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec qwen2(const formats::HfConfig& config, int64_t max_positions);
+ModelSpec qwen2_moe(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec qwen3(const formats::HfConfig& config, int64_t max_positions);
+ModelSpec qwen3_moe(const formats::HfConfig& config, int64_t max_positions);
 
 // What these families share: pre-norm layers of attention and a gated MLP, named as in Llama
 // checkpoints, without biases or windows. A family starts from it and changes what differs.
@@ -25,6 +27,11 @@ void for_each_layer(ModelSpec& spec, F&& f) {
       std::get<MlpSpec>(spec.layers[i].ffn));
   }
 }
+
+// Replaces the MLP by a mixture of experts in the layers that the config says (decoder_sparse_step,
+// mlp_only_layers), named as Qwen's checkpoints name them; with a shared expert if
+// shared_expert_intermediate_size is given.
+void use_experts(const formats::HfConfig& config, ModelSpec& spec);
 
 // Adds Llama-style bias names for q, k and v, and for the output projection if `output`.
 void add_attention_biases(const std::string& prefix, AttentionSpec& attention, bool output);

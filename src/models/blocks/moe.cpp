@@ -1,0 +1,55 @@
+#include "models/blocks/moe.h"
+
+#include "models/tensor_checks.h"
+#include "ops/rms_norm/rms_norm.h"
+
+namespace quire::models {
+namespace {
+
+// The layout that the checkpoint has; the first one, for the message, if it has none.
+const MoeSpec::Names& find_layout(const MoeSpec& spec, const WeightLoader& weights) {
+  for (const MoeSpec::Names& names : spec.layouts)
+    if (weights.has(expert_name(names.down, 0))) return names;
+  return spec.layouts.front();
+}
+
+ops::Experts load_experts(const MoeSpec& spec, int64_t hidden, WeightLoader& weights) {
+  const MoeSpec::Names& names = find_layout(spec, weights);
+  auto gate_up = weights.expert_linears(names.gate_up, spec.num_experts, 2 * spec.intermediate,
+                                        hidden, /*interleave=*/true);
+  auto down = weights.expert_linears({names.down}, spec.num_experts, hidden, spec.intermediate);
+  std::vector<ops::Expert> experts;
+  for (size_t e = 0; e < gate_up.size(); ++e)
+    experts.push_back({.gate_up = std::move(gate_up[e]), .down = std::move(down[e])});
+  return std::make_shared<const std::vector<ops::Expert>>(std::move(experts));
+}
+
+}  // namespace
+
+MoeBlock::MoeBlock(const MoeSpec& spec, int64_t hidden, WeightLoader& weights)
+    : route_{.top_k = spec.top_k, .normalise = spec.normalise},
+      router_(weights.linear(spec.router, "", spec.num_experts, hidden)),
+      experts_(load_experts(spec, hidden, weights)) {
+  if (!spec.shared) return;
+  const MlpSpec& mlp = *spec.shared;
+  shared_ = {.gate_up = weights.linear(mlp.gate_up_weights, mlp.gate_up_biases,
+                                       2 * mlp.intermediate, hidden, /*interleave=*/true),
+             .down = weights.linear(mlp.down_weight, mlp.down_bias, hidden, mlp.intermediate),
+             .gate = weights.linear(spec.shared_gate, "", 1, hidden)};
+}
+
+mx::array MoeBlock::forward(const ops::Context& context, const mx::array& h,
+                            const ops::LinearOptions::Norm& norm) const {
+  const mx::array x = ops::rms_norm(context, h, norm.weight, norm.eps);
+  const mx::array logits = ops::linear(context, x, router_, {.out_dtype = mx::float32});
+  ops::MoeExpertsOptions options = {.residual = h};
+  if (shared_) {
+    const mx::array gated = ops::linear(context, x, shared_->gate_up, {.silu_mul = true});
+    options.shared = ops::MoeExpertsOptions::Shared{
+        .y = ops::linear(context, gated, shared_->down),
+        .logit = ops::linear(context, x, shared_->gate, {.out_dtype = mx::float32})};
+  }
+  return ops::moe_experts(context, x, ops::moe_route(context, logits, route_), experts_, options);
+}
+
+}  // namespace quire::models

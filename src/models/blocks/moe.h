@@ -1,0 +1,32 @@
+#pragma once
+#include <optional>
+
+#include "models/blocks/mlp.h"
+#include "models/layer_spec.h"
+#include "models/weights.h"
+#include "ops/moe_experts/moe_experts.h"
+
+namespace quire::models {
+
+// h + the experts' outputs for the normed h: norm, router, experts and, if there is one, the shared
+// expert.
+class MoeBlock {
+ public:
+  MoeBlock(const MoeSpec& spec, int64_t hidden, WeightLoader& weights);
+
+  // As MlpBlock::forward.
+  mx::array forward(const ops::Context& context, const mx::array& h,
+                    const ops::LinearOptions::Norm& norm) const;
+
+ private:
+  struct Shared {
+    ops::LinearWeight gate_up, down, gate;
+  };
+
+  ops::MoeRouteOptions route_;
+  ops::LinearWeight router_;
+  ops::Experts experts_;
+  std::optional<Shared> shared_;
+};
+
+}  // namespace quire::models
