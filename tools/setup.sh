@@ -89,10 +89,11 @@ install_mlx() {
 
 install_python() {
   local stamp=build/venv/.complete
-  if [ -f $stamp ] && [ $stamp -nt tests/api/requirements.txt ]; then return; fi
-  say "build/venv: the client tests' Python packages"
+  local lists=(tests/api/requirements.txt bindings/python/tests/requirements.txt)
+  if [ -f $stamp ] && [ $stamp -nt "${lists[0]}" ] && [ $stamp -nt "${lists[1]}" ]; then return; fi
+  say "build/venv: the Python packages of the client tests and of bindings/python"
   python3 -m venv build/venv
-  build/venv/bin/pip install -q --disable-pip-version-check -r tests/api/requirements.txt
+  build/venv/bin/python -m pip install -q --disable-pip-version-check -r "${lists[0]}" -r "${lists[1]}"
   touch $stamp
 }
 

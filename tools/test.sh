@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Everything that a change must pass, in an order that fails early.
-#   tools/test.sh [quick]    quick: the optimised build and the clients only, no sanitizers
+#   tools/test.sh [quick]    quick: the optimised build, the Python package and the clients only, no sanitizers
 set -euo pipefail
 cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
@@ -47,6 +47,13 @@ cmake --build build/examples >>build/cmake-examples.log
 build/examples/embed models/quire-demo >build/embed.log
 grep -q '^0: ' build/embed.log && grep -q '^1: ' build/embed.log
 build/moved/bin/quire run build/moved/share/quire/models/quire-demo "What is 123 + 456?" 2>/dev/null | grep -qx '123 + 456 = 579'
+
+step "the Python package: a wheel of the kernels alone, installed, and its tests"
+rm -rf build/wheels
+CMAKE_BUILD_PARALLEL_LEVEL=$jobs build/venv/bin/python -m pip wheel -q --disable-pip-version-check --no-deps \
+  --no-build-isolation -w build/wheels ./bindings/python
+build/venv/bin/python -m pip install -q --disable-pip-version-check --no-deps --force-reinstall build/wheels/*.whl
+build/venv/bin/python -m pytest -q -rs bindings/python/tests
 
 step "clients against a running server"
 build/venv/bin/python -m pytest -q tests/api bench/peers

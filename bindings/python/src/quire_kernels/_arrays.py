@@ -1,0 +1,107 @@
+"""The few operations on arrays that the functions need, for torch and numpy alike."""
+
+import numpy as np
+
+
+def is_torch(x):
+    return type(x).__module__.split(".")[0] == "torch"
+
+
+def refuse_gradients(**tensors):
+    """These functions are for inference: a graph through them would silently end here."""
+    for name, x in tensors.items():
+        if getattr(x, "requires_grad", False):
+            import torch
+
+            if torch.is_grad_enabled():
+                raise ValueError(f"{name} requires a gradient, but there is no backward pass: use torch.no_grad()")
+
+
+class Arrays:
+    """Operations in the kind of array that `q` is."""
+
+    def __init__(self, q):
+        self.torch = None
+        if is_torch(q):
+            import torch
+
+            self.torch = torch
+
+    def check(self, name, x, ndim):
+        """x without its gradient; refuses what is no CPU array of q's kind, or has not `ndim` dimensions."""
+        if self.torch is not None:
+            if not is_torch(x):
+                raise TypeError(f"{name} must be a torch tensor as q is, not {type(x).__name__}")
+            if x.device.type != "cpu":
+                raise ValueError(f"{name} must be on the CPU, not on {x.device}")
+            x = x.detach()
+        elif not isinstance(x, np.ndarray):
+            raise TypeError(f"{name} must be a numpy array{' or a torch tensor' if name == 'q' else ' as q is'}, not {type(x).__name__}")
+        if x.ndim != ndim:
+            raise ValueError(f"{name} must have {ndim} dimensions, not {x.ndim}")
+        return x
+
+    def dtype_name(self, x):
+        return str(x.dtype).removeprefix("torch.")
+
+    def contiguous(self, x):
+        return x.contiguous() if self.torch is not None else np.ascontiguousarray(x)
+
+    def strides(self, x):
+        """In elements; those of dimensions of size 1, which mean nothing, as if x were contiguous from there on."""
+        strides = list(x.stride()) if self.torch is not None else [s // x.itemsize for s in x.strides]
+        for axis in reversed(range(x.ndim)):
+            if x.shape[axis] == 1:
+                strides[axis] = strides[axis + 1] * x.shape[axis + 1] if axis + 1 < x.ndim else 1
+        return strides
+
+    def as_strided(self, x, shape, strides):
+        if self.torch is not None:
+            return x.as_strided(shape, strides)
+        view = np.lib.stride_tricks.as_strided(x, shape, [s * x.itemsize for s in strides], writeable=x.flags.writeable)
+        return view
+
+    def writable(self, x):
+        return self.torch is not None or x.flags.writeable
+
+    def empty(self, shape, like):
+        if self.torch is not None:
+            return self.torch.empty(shape, dtype=like.dtype)
+        return np.empty(shape, dtype=like.dtype)
+
+    def empty_float32(self, shape):
+        if self.torch is not None:
+            return self.torch.empty(shape, dtype=self.torch.float32)
+        return np.empty(shape, dtype=np.float32)
+
+    def pad_last(self, x, width):
+        """x with zeros behind its last dimension, up to `width`; x itself if it is that wide."""
+        if x.shape[-1] == width:
+            return x
+        out = self.empty((*x.shape[:-1], width), x)
+        out[..., : x.shape[-1]] = x
+        out[..., x.shape[-1] :] = 0
+        return out
+
+    def to_numpy(self, name, x, dtype, shape=None):
+        """An argument of indices or slopes as a contiguous numpy array of `dtype`; `shape` may hold None."""
+        if is_torch(x):
+            if x.device.type != "cpu":
+                raise ValueError(f"{name} must be on the CPU, not on {x.device}")
+            x = x.detach().numpy()
+        x = np.asarray(x)
+        wanted = np.dtype(dtype)
+        if wanted.kind == "i" and x.dtype.kind not in "iu":
+            raise TypeError(f"{name} must hold integers, not {x.dtype}")
+        if wanted.kind == "f" and x.dtype != wanted:
+            raise TypeError(f"{name} must be {wanted}, not {x.dtype}")
+        if shape is not None and (
+            x.ndim != len(shape) or any(w is not None and w != n for n, w in zip(x.shape, shape))
+        ):
+            text = ", ".join("*" if w is None else str(w) for w in shape)
+            raise ValueError(f"{name} must have shape ({text}), not {tuple(x.shape)}")
+        return np.ascontiguousarray(x, dtype=wanted)
+
+    def raw(self, x):
+        """x as the extension takes it: numpy's 16-bit floats of other packages as plain bits."""
+        return x.view(np.uint16) if self.torch is None and x.dtype.name == "bfloat16" else x
