@@ -9,6 +9,7 @@
 #include "formats/affine_quantize.h"
 #include "formats/checkpoint.h"
 #include "formats/mapped_file.h"
+#include "formats/quantize_plan.h"
 #include "formats/safetensors_writer.h"
 
 namespace quire::formats {
@@ -19,18 +20,6 @@ namespace fs = std::filesystem;
 bool is_float(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
 }
-
-// One tensor of the source and what becomes of it: itself, or values, scales and biases.
-struct Item {
-  const RawTensor* tensor = nullptr;
-  std::vector<TensorPlan> plans;
-  bool quantised() const { return plans.size() == 3; }
-  uint64_t bytes() const {
-    uint64_t n = 0;
-    for (const TensorPlan& plan : plans) n += plan.bytes();
-    return n;
-  }
-};
 
 void check_source(const Checkpoint& source) {
   if (!source.config().quantization.is_null()) {
@@ -47,47 +36,12 @@ void check_source(const Checkpoint& source) {
   }
 }
 
-// Linear layers and embeddings, the matrices of a model, are what mlx-lm quantises.
-bool is_matrix(const RawTensor& tensor) {
-  return tensor.shape.size() == 2 && tensor.name.ends_with(".weight");
-}
+using Shards = std::vector<std::vector<QuantizeItem>>;
 
-Item plan_item(const RawTensor& tensor, const AffineConfig& format, QuantizeReport& report) {
-  Item item{.tensor = &tensor, .plans = {{tensor.name, tensor.dtype, tensor.shape}}};
-  if (!is_matrix(tensor)) return item;
-  const int64_t n = tensor.shape[0], k = tensor.shape[1];
-  if (k == 0 || k % format.group_size != 0) {
-    report.kept.push_back(tensor.name);
-    return item;
-  }
-  ++report.quantised;
-  const std::string layer = tensor.name.substr(0, tensor.name.size() - 7);
-  const std::vector<int64_t> groups = {n, k / format.group_size};
-  item.plans = {{tensor.name, DType::kU32, {n, k * format.bits / 32}},
-                {layer + ".scales", tensor.dtype, groups},
-                {layer + ".biases", tensor.dtype, groups}};
-  return item;
-}
-
-std::vector<Item> plan_items(const Checkpoint& source, const AffineConfig& format,
-                             QuantizeReport& report) {
-  std::vector<Item> items;
-  for (const std::string& name : source.names()) {
-    // A repeated tied head would be read as a second matrix.
-    if (name == "lm_head.weight" && source.config().tie_word_embeddings) continue;
-    items.push_back(plan_item(*source.find(name), format, report));
-    report.bytes_before += items.back().tensor->bytes.size();
-    report.bytes_after += items.back().bytes();
-  }
-  return items;
-}
-
-using Shards = std::vector<std::vector<Item>>;
-
-Shards split(std::vector<Item> items, uint64_t max_bytes) {
+Shards split(std::vector<QuantizeItem> items, uint64_t max_bytes) {
   Shards shards(1);
   uint64_t bytes = 0;
-  for (Item& item : items) {
+  for (QuantizeItem& item : items) {
     if (!shards.back().empty() && bytes + item.bytes() > max_bytes) {
       shards.emplace_back();
       bytes = 0;
@@ -105,25 +59,32 @@ std::string shard_name(size_t index, size_t count) {
   return name;
 }
 
-void write_quantised(SafetensorsWriter& writer, const Item& item, const AffineConfig& format,
-                     ThreadPool& pool) {
-  const RawTensor& tensor = *item.tensor;
-  const int64_t n = tensor.shape[0], k = tensor.shape[1];
+void write_quantised(SafetensorsWriter& writer, const QuantizeItem& item, ThreadPool& pool) {
+  // Of each row of the target: values, scales, biases.
+  int64_t n = 0;
+  for (const RowBlock& block : item.blocks) n += block.count;
   std::vector<std::byte> parts[3];
   for (int i = 0; i < 3; ++i) parts[i].resize(item.plans[static_cast<size_t>(i)].bytes());
   const auto row_of = [n](std::vector<std::byte>& part, int64_t row) {
     return part.data() + row * (static_cast<int64_t>(part.size()) / n);
   };
   constexpr int64_t kRows = 16;
-  pool.parallel_for((n + kRows - 1) / kRows, [&](int64_t block) {
-    for (int64_t row = block * kRows; row < std::min(n, (block + 1) * kRows); ++row) {
-      quantize_row(tensor.bytes.data() + row * k * dtype_size(tensor.dtype), tensor.dtype, k,
-                   format,
-                   {.values = row_of(parts[0], row),
-                    .scales = row_of(parts[1], row),
-                    .biases = row_of(parts[2], row)});
-    }
-  });
+  int64_t first = 0;
+  for (const RowBlock& block : item.blocks) {
+    const RawTensor& tensor = *block.tensor;
+    const int64_t k = tensor.shape.back(), row_bytes = k * dtype_size(tensor.dtype);
+    pool.parallel_for((block.count + kRows - 1) / kRows, [&](int64_t task) {
+      const int64_t end = std::min(block.count, (task + 1) * kRows);
+      for (int64_t row = task * kRows; row < end; ++row) {
+        quantize_row(tensor.bytes.data() + (block.begin + row) * row_bytes, tensor.dtype, k,
+                     item.format,
+                     {.values = row_of(parts[0], first + row),
+                      .scales = row_of(parts[1], first + row),
+                      .biases = row_of(parts[2], first + row)});
+      }
+    });
+    first += block.count;
+  }
   for (const auto& part : parts) writer.append(part);
 }
 
@@ -134,10 +95,16 @@ void write_text(const std::string& path, const std::string& text) {
   if (!file) throw LoadError(path + ": cannot write; is the disk full?");
 }
 
-void write_config(const Checkpoint& source, const AffineConfig& format, const std::string& path) {
+void write_config(const Checkpoint& source, const AffineConfig& format, const Shards& shards,
+                  const std::string& path) {
   json::object config = source.config().raw.get_object();
-  const json::object quantization = {
+  json::object quantization = {
       {"group_size", format.group_size}, {"bits", format.bits}, {"mode", "affine"}};
+  for (const auto& shard : shards)
+    for (const QuantizeItem& item : shard)
+      if (item.quantised() && !(item.format == format))
+        quantization[item.layer] =
+            json::object{{"group_size", item.format.group_size}, {"bits", item.format.bits}};
   config["quantization"] = quantization;
   config["quantization_config"] = quantization;
   write_text(path, dump_json(config));
@@ -146,7 +113,7 @@ void write_config(const Checkpoint& source, const AffineConfig& format, const st
 void write_index(const Shards& shards, uint64_t bytes, const std::string& path) {
   json::object map;
   for (size_t i = 0; i < shards.size(); ++i)
-    for (const Item& item : shards[i])
+    for (const QuantizeItem& item : shards[i])
       for (const TensorPlan& plan : item.plans) map[plan.name] = shard_name(i, shards.size());
   write_text(path, dump_json(json::object{{"metadata", json::object{{"total_size", bytes}}},
                                           {"weight_map", std::move(map)}}));
@@ -215,7 +182,8 @@ QuantizeReport quantize_checkpoint(const std::string& source_dir, const std::str
   const Checkpoint source = Checkpoint::open(source_dir);
   check_source(source);
   QuantizeReport report;
-  const Shards shards = split(plan_items(source, options.format, report), options.max_shard_bytes);
+  const Shards shards =
+      split(plan_quantization(source, options.format, report), options.max_shard_bytes);
   if (report.quantised == 0) {
     throw LoadError(source_dir + ": groups of " + std::to_string(options.format.group_size) +
                     " divide the rows of no matrix; nothing would be quantised");
@@ -224,18 +192,18 @@ QuantizeReport quantize_checkpoint(const std::string& source_dir, const std::str
   uint64_t done = 0;
   for (size_t i = 0; i < shards.size(); ++i) {
     std::vector<TensorPlan> plans;
-    for (const Item& item : shards[i])
+    for (const QuantizeItem& item : shards[i])
       plans.insert(plans.end(), item.plans.begin(), item.plans.end());
     SafetensorsWriter writer(folder.path() + "/" + shard_name(i, shards.size()), plans,
                              {{"format", "mlx"}});
-    for (const Item& item : shards[i]) {
+    for (const QuantizeItem& item : shards[i]) {
       if (item.quantised()) {
-        write_quantised(writer, item, options.format, pool);
+        write_quantised(writer, item, pool);
       } else {
-        writer.append(item.tensor->bytes);
+        writer.append(item.blocks.front().tensor->bytes);
       }
-      release(item.tensor->bytes);
-      done += item.tensor->bytes.size();
+      for (const RowBlock& block : item.blocks) release(block.tensor->bytes);
+      done += item.source_bytes();
       if (options.progress)
         options.progress(static_cast<double>(done) / static_cast<double>(report.bytes_before));
     }
@@ -243,7 +211,7 @@ QuantizeReport quantize_checkpoint(const std::string& source_dir, const std::str
   }
   if (shards.size() > 1)
     write_index(shards, report.bytes_after, folder.path() + "/model.safetensors.index.json");
-  write_config(source, options.format, folder.path() + "/config.json");
+  write_config(source, options.format, shards, folder.path() + "/config.json");
   copy_small_files(source_dir, folder.path());
   folder.commit();
   return report;

@@ -21,9 +21,10 @@ struct QuantizeReport {
 };
 
 // Writes the model in `source` as an MLX checkpoint to the folder `target`, which must not exist or
-// be empty: matrices (linear layers and embeddings) quantised as mlx-lm does, the rest as it is;
-// config.json says so, and all other small files are copied. One tensor is in memory at a time. The
-// folder appears under its name only when it is complete. Throws LoadError naming what is wrong.
+// be empty: matrices (linear layers, embeddings, and a layer's experts stacked) quantised as mlx-lm
+// does, the rest as it is; config.json says so, and all other small files are copied. One tensor is
+// in memory at a time. The folder appears under its name only when it is complete. Throws LoadError
+// naming what is wrong.
 QuantizeReport quantize_checkpoint(const std::string& source, const std::string& target,
                                    const QuantizeOptions& options, ThreadPool& pool);
 

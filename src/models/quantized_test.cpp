@@ -6,6 +6,7 @@
 #include <cstring>
 #include <fstream>
 #include <functional>
+#include <map>
 
 #include "formats/affine_quantize.h"
 #include "formats/mapped_file.h"
@@ -164,6 +165,73 @@ TEST_F(QuantizedModel, RowsThatTheGroupDoesNotDivideStay) {
   EXPECT_THAT(report.kept, UnorderedElementsAre("model.layers.0.mlp.down_proj.weight",
                                                 "model.layers.1.mlp.down_proj.weight"));
   EXPECT_EQ(load(dir_.path() + "/q")->vocab_size(), 320);
+}
+
+TEST_F(QuantizedModel, ExpertsAreStackedAndRoutersKeepEightBits) {
+  const std::string source = parity_model("qwen3-moe-bf16");
+  const auto report = quantize(source, {.format = {4, 32}});
+  // Embedding and head; four matrices of attention; the dense layer's three; router and three.
+  EXPECT_EQ(report.quantised, 2 + 3 * 4 + 3 + 2 * 4);
+  const auto target = formats::Checkpoint::open(dir_.path() + "/q");
+  const std::string layer = "model.layers.2.mlp.";
+  const auto& stack = *target.find(layer + "switch_mlp.up_proj.weight");
+  EXPECT_EQ(stack.shape, (std::vector<int64_t>{7, 64, 8}));
+  EXPECT_EQ(target.find(layer + "gate.weight")->shape, (std::vector<int64_t>{7, 16}));
+
+  const auto from = formats::Checkpoint::open(source);
+  const auto& expert = *from.find(layer + "experts.3.up_proj.weight");
+  std::vector<std::byte> values(32), scales(4), biases(4);
+  formats::quantize_row(
+      expert.bytes.data() + 5 * 64 * 2, expert.dtype, 64, {.bits = 4, .group_size = 32},
+      {.values = values.data(), .scales = scales.data(), .biases = biases.data()});
+  EXPECT_EQ(std::memcmp(stack.bytes.data() + (3 * 64 + 5) * 32, values.data(), 32), 0);
+  EXPECT_EQ(load(dir_.path() + "/q")->vocab_size(), 320);
+}
+
+// transformers' own names: all experts of a layer in one tensor, gate and up stacked.
+TEST_F(QuantizedModel, FusedExpertsGiveTheSameFile) {
+  const std::string source = parity_model("qwen3-moe-bf16");
+  const auto from = formats::Checkpoint::open(source);
+  std::map<std::string, formats::TensorPlan> plans;
+  std::map<std::string, std::string> bytes;
+  const auto append = [&](const std::string& name, const formats::RawTensor& tensor,
+                          std::vector<int64_t> shape) {
+    plans[name] = {name, tensor.dtype, std::move(shape)};
+    bytes[name].append(reinterpret_cast<const char*>(tensor.bytes.data()), tensor.bytes.size());
+  };
+  for (const std::string& name : from.names())
+    if (name.find(".experts.") == std::string::npos)
+      append(name, *from.find(name), from.find(name)->shape);
+  for (const char* layer : {"model.layers.0.mlp.experts.", "model.layers.2.mlp.experts."}) {
+    for (int e = 0; e < 7; ++e) {
+      const std::string expert = layer + std::to_string(e);
+      append(std::string(layer) + "gate_up_proj", *from.find(expert + ".gate_proj.weight"),
+             {7, 128, 64});
+      append(std::string(layer) + "gate_up_proj", *from.find(expert + ".up_proj.weight"),
+             {7, 128, 64});
+      append(std::string(layer) + "down_proj", *from.find(expert + ".down_proj.weight"),
+             {7, 64, 64});
+    }
+  }
+  std::filesystem::create_directory(dir_.path() + "/fused");
+  std::filesystem::copy_file(source + "/config.json", dir_.path() + "/fused/config.json");
+  std::vector<formats::TensorPlan> list;
+  for (const auto& [name, plan] : plans) list.push_back(plan);
+  formats::SafetensorsWriter writer(dir_.path() + "/fused/model.safetensors", list, {});
+  for (const auto& [name, part] : bytes) writer.append(std::as_bytes(std::span(part)));
+  writer.finish();
+
+  EXPECT_EQ(load(dir_.path() + "/fused")->vocab_size(), 320);
+  quantize(source, {.format = {4, 32}});
+  quantize(dir_.path() + "/fused", {.format = {4, 32}}, "from_fused");
+  const auto one = formats::Checkpoint::open(dir_.path() + "/q");
+  const auto other = formats::Checkpoint::open(dir_.path() + "/from_fused");
+  ASSERT_EQ(one.names(), other.names());
+  for (const std::string& name : one.names()) {
+    const auto &a = one.find(name)->bytes, &b = other.find(name)->bytes;
+    ASSERT_EQ(a.size(), b.size()) << name;
+    EXPECT_EQ(std::memcmp(a.data(), b.data(), a.size()), 0) << name;
+  }
 }
 
 TEST_F(QuantizedModel, NothingIsWrittenOverOrLeftBehind) {
