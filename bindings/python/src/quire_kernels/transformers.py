@@ -1,0 +1,107 @@
+"""These kernels as an attention implementation of transformers 5.
+
+    import quire_kernels.transformers
+    quire_kernels.transformers.register()
+    model = AutoModelForCausalLM.from_pretrained(..., attn_implementation="quire")
+
+serves forward passes and generate(). Continuous batching (generate_batch) takes only implementations that have "flash" in their
+name and that transformers finds itself; register_for_continuous_batching() makes it find this one.
+"""
+
+import functools
+
+import torch
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import flash_attention_mask
+
+from .flash_attn import flash_attn_func, flash_attn_varlen_func
+from .kvcache import flash_attn_with_kvcache
+
+
+def _tokens_first(x):
+    """[B, H, S, D] as [B, S, H, D]."""
+    return x.transpose(1, 2)
+
+
+def _by_mask(q, k, v, mask, arguments):
+    """A batch with padding: mask [B, Sk] is true for the keys that exist. Padding queries give 0."""
+    mask = mask.bool()
+    k, v = k[:, : mask.shape[1]], v[:, : mask.shape[1]]
+    q_mask = mask[:, -q.shape[1] :]
+    starts = [torch.nn.functional.pad(m.sum(1).cumsum(0), (1, 0)) for m in (q_mask, mask)]
+    out = torch.zeros((*q.shape[:-1], v.shape[-1]), dtype=q.dtype)
+    out[q_mask] = flash_attn_varlen_func(q[q_mask], k[mask], v[mask], *starts, None, None, **arguments)
+    return out
+
+
+def _by_block_table(q, k, v, arguments, cu_seq_lens_k, block_table, k_cache, v_cache):
+    """A step of decoding in continuous batching: one query a sequence [1, B, H, D], whose key and value go into the pages."""
+    q, k, v = (x.transpose(0, 1) for x in (q, k, v))
+    lens = cu_seq_lens_k.diff()[: q.shape[0]] - 1
+    out = flash_attn_with_kvcache(q, k_cache, v_cache, k, v, cache_seqlens=lens, block_table=block_table, **arguments)
+    return out.transpose(0, 1)
+
+
+@torch.no_grad()
+def attention(
+    module, query, key, value, attention_mask, scaling=None, dropout=0.0, is_causal=None, sliding_window=None, softcap=None,
+    s_aux=None, cache=None, **kwargs,
+):  # fmt: skip
+    """transformers' attention function: query [B, H, Sq, D], key and value [B, K, Sk, D] -> ([B, Sq, H, D], None)."""
+    if s_aux is not None:
+        raise ValueError("s_aux: attention sinks are not supported")
+    if dropout != 0.0:
+        raise ValueError("dropout must be 0: this attention is for inference")
+    if cache is not None:  # continuous batching: writes the new keys and gathers, or passes the pages on in kwargs
+        key, value = cache.update(key_states=key, value_states=value, layer_idx=module.layer_idx, kwargs=kwargs)
+    causal = module.is_causal if is_causal is None else is_causal
+    window = (-1, -1) if sliding_window is None else (sliding_window - 1, 0 if causal else sliding_window - 1)
+    arguments = {"softmax_scale": scaling, "causal": causal, "window_size": window, "softcap": softcap or 0.0}
+    q, k, v = (_tokens_first(x) for x in (query, key, value))
+    pages = {name: kwargs.get(name) for name in ("cu_seq_lens_k", "block_table", "k_cache", "v_cache")}
+    if all(x is not None for x in pages.values()):
+        return _by_block_table(q, k, v, arguments, **pages), None
+    if kwargs.get("cu_seq_lens_q") is not None and pages["cu_seq_lens_k"] is not None:
+        starts = kwargs["cu_seq_lens_q"], pages["cu_seq_lens_k"]
+        return flash_attn_varlen_func(q[0], k[0], v[0], *starts, None, None, **arguments)[None], None
+    if attention_mask is not None and attention_mask.ndim == 2:
+        return _by_mask(q, k, v, attention_mask, arguments), None
+    return flash_attn_func(q, k, v, **arguments), None
+
+
+def register(name="quire"):
+    """Makes attn_implementation=name known to transformers."""
+    AttentionInterface.register(name, attention)
+    AttentionMaskInterface.register(name, flash_attention_mask)
+
+
+def register_for_continuous_batching(name="quire_flash"):
+    """The same under a name with "flash" in it, for generate_batch too: prompts attend to gathered keys, steps of decoding to pages.
+
+    Two functions of transformers 5.23 are wrapped, for this name alone: the one that looks for FlashAttention's modules (installed,
+    or on the hub), and the one that hands block tables only to CUDA and XPU.
+    """
+    from transformers import modeling_flash_attention_utils as flash
+    from transformers.generation.continuous_batching import initialization
+
+    if "flash" not in name:
+        raise ValueError(f"name must have 'flash' in it for continuous batching, not {name!r}")
+    register(name)
+    import_functions, ensure_block_tables = flash._lazy_imports, initialization.ensure_decode_fast_path_is_available
+
+    @functools.wraps(import_functions)
+    def imports(implementation, *args, **kwargs):
+        if implementation != name:
+            return import_functions(implementation, *args, **kwargs)
+        functions = (flash_attn_func, flash_attn_varlen_func, flash_attn_with_kvcache)
+        return (*functions, flash._pad_input, flash._unpad_input)
+
+    @functools.wraps(ensure_block_tables)
+    def ensure(config, cb_config, user_requested):
+        kinds = initialization.group_layers_by_attn_type(config)
+        pages = all(initialization.ATTN_TYPE_TO_ALLOCATOR[kind].supports_block_table for kind in kinds)
+        if config._attn_implementation != name or not pages:
+            ensure_block_tables(config, cb_config, user_requested)
+
+    flash._lazy_imports = imports
+    initialization.ensure_decode_fast_path_is_available = ensure
