@@ -38,6 +38,18 @@ void add_model_flags(CLI::App& app, ModelFlags& flags) {
       ->capture_default_str();
   app.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", flags.prefix_caching,
                "Reuse the KV cache of prompts that begin alike (default on)");
+  app.add_option(
+         "--state-checkpoint-slots", flags.state_checkpoint_slots,
+         "Hybrid models: saved recurrent states, from which prompts that begin alike go on; "
+         "0: no reuse; -1: what a quarter of the cache's memory holds")
+      ->check(CLI::Range(int64_t{-1}, int64_t{1} << 24))
+      ->capture_default_str();
+  app.add_option(
+         "--state-checkpoint-interval", flags.state_checkpoint_interval,
+         "Hybrid models: a state is saved every so many tokens, rounded up to whole blocks; "
+         "0: only at the ends of prompts and where they part")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 31))
+      ->capture_default_str();
   app.add_option("--num-gpu-blocks-override", flags.num_blocks,
                  "KV cache size in blocks, whatever memory allows")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 31));
@@ -97,6 +109,7 @@ engine::SchedulerOptions scheduler_options(const ModelFlags& flags) {
   options.max_num_seqs = flags.max_num_seqs;
   options.block_size = flags.block_size;
   options.enable_prefix_caching = flags.prefix_caching;
+  options.state_checkpoint_interval = flags.state_checkpoint_interval;
   options.policy = flags.policy == "priority" ? engine::SchedulingPolicy::kPriority
                                               : engine::SchedulingPolicy::kFcfs;
   return options;
@@ -105,6 +118,7 @@ engine::SchedulerOptions scheduler_options(const ModelFlags& flags) {
 engine::MemoryRequest memory_request(const ModelFlags& flags) {
   engine::MemoryRequest request;
   request.num_blocks = flags.num_blocks;
+  request.state_checkpoints = flags.state_checkpoint_slots;
   if (!flags.kv_cache_memory.empty())
     request.kv_cache_bytes = parse_size(flags.kv_cache_memory, "--kv-cache-memory");
   if (!flags.max_model_len.empty())

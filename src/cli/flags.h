@@ -22,6 +22,8 @@ struct ModelFlags {
   int64_t max_num_batched_tokens = 2048;
   int64_t block_size = 16;
   bool prefix_caching = true;
+  int64_t state_checkpoint_slots = -1;  // -1: by memory
+  int64_t state_checkpoint_interval = 512;
   bool lookahead = true;
   std::string policy = "fcfs";
   uint64_t seed = 0;

@@ -130,6 +130,8 @@ RunningModel start_engine(const ModelFlags& flags) {
   options.max_waiting = flags.max_waiting;
   const engine::MemoryBudget budget = engine::plan_memory(*decoder, options.scheduler, request);
   options.scheduler.num_blocks = budget.num_blocks;
+  options.scheduler.num_state_slots = budget.state_slots;
+  options.scheduler.num_state_checkpoints = budget.state_checkpoints;
   options.scheduler.max_model_len = budget.max_model_len;
 
   std::fprintf(stderr, "model   %s (%s, %s), loaded in %.2f s\n", model.name.c_str(),

@@ -30,7 +30,7 @@ RequestError invalid(std::string message, std::string param) {
 // A model with recurrent layers needs a slot for each running sequence.
 EngineOptions with_state_slots(EngineOptions options, const models::Model& model) {
   const bool has_state = KvPool::state_bytes(model.cache_specs(), model.dtype()) > 0;
-  if (!has_state) options.scheduler.num_state_slots = 0;
+  if (!has_state) options.scheduler.num_state_slots = options.scheduler.num_state_checkpoints = 0;
   if (has_state && options.scheduler.num_state_slots == 0)
     options.scheduler.num_state_slots = options.scheduler.max_num_seqs;
   return options;

@@ -30,6 +30,11 @@ struct EngineStats {
   int64_t running = 0, waiting = 0;
   int64_t total_blocks = 0, used_blocks = 0, cached_blocks = 0;
   int64_t preemptions = 0, prefix_queries = 0, prefix_hits = 0;
+  // Recurrent state: slots of running sequences and of checkpoints; `held` ones are saved to by a
+  // launched step and not known to the prefix cache yet.
+  int64_t state_slots = 0, used_state_slots = 0;
+  int64_t state_checkpoints = 0, used_state_checkpoints = 0, held_state_checkpoints = 0;
+  int64_t state_saves = 0, state_restores = 0;
   int64_t block_size = 0;
   bool prefix_caching = false;
   StepTokens step_tokens;

@@ -52,11 +52,14 @@ Outcome run_alone(const Request& request, std::string_view salt, int64_t max_mod
 FakeDevice::FakeDevice(const Scheduler& scheduler, Fault fault)
     : scheduler_(scheduler),
       fault_(fault),
-      memory_(scheduler.options().num_blocks * scheduler.options().block_size, 0) {}
+      memory_(scheduler.options().num_blocks * scheduler.options().block_size, 0),
+      states_(scheduler.options().num_state_slots + scheduler.options().num_state_checkpoints, 0) {}
 
 std::vector<int32_t> FakeDevice::launch(const StepPlan& plan) {
   ++num_launches_;
   check_plan(plan);
+  copy_states(plan.restores, false);
+  if (fault_ == Fault::kEarlySave) copy_states(plan.saves, true);
   std::vector<Fed> fed;
   for (const StepItem& item : plan.items) fed.push_back(feed(item));
   for (size_t i = 0; i < plan.items.size(); ++i) write(plan.items[i], fed[i]);
@@ -64,6 +67,7 @@ std::vector<int32_t> FakeDevice::launch(const StepPlan& plan) {
   for (size_t i = 0; i < plan.items.size(); ++i) {
     const StepItem& item = plan.items[i];
     read_back(item, fed[i]);
+    advance_state(item, fed[i]);
     if (!item.samples) continue;
     const Sequence& sequence = *item.sequence;
     // From memory: what is wrong there shows in the output too.
@@ -72,10 +76,42 @@ std::vector<int32_t> FakeDevice::launch(const StepPlan& plan) {
     sampled = {next_token(memory_[slot(sequence, last)]), sampled.token, num_launches_};
     tokens.push_back(sampled.token);
   }
+  if (fault_ != Fault::kEarlySave) copy_states(plan.saves, true);
   return tokens;
 }
 
+void FakeDevice::copy_states(const std::vector<StateCopy>& copies, bool saves) {
+  if (!saves && fault_ == Fault::kSkippedRestore && num_launches_ % 2 == 0) return;
+  const auto num_running = static_cast<int32_t>(scheduler_.options().num_state_slots);
+  const auto num_slots = static_cast<int32_t>(states_.size());
+  std::set<int32_t> written;
+  for (const StateCopy& copy : copies) {
+    const int32_t sequence = saves ? copy.from : copy.to, checkpoint = saves ? copy.to : copy.from;
+    if (sequence < 0 || sequence >= num_running || checkpoint < num_running ||
+        checkpoint >= num_slots || !written.insert(copy.to).second) {
+      error_ = "a copy of a state from slot " + std::to_string(copy.from) + " to " +
+               std::to_string(copy.to);
+      return;
+    }
+    states_[copy.to] = states_[copy.from];
+  }
+}
+
+void FakeDevice::advance_state(const StepItem& item, const Fed& fed) {
+  if (states_.empty()) return;
+  const Sequence& sequence = *item.sequence;
+  const auto num_slots = static_cast<int32_t>(scheduler_.options().num_state_slots);
+  int32_t slot = sequence.state_slot;
+  if (slot < 0 || slot >= num_slots) return fail("has no state slot", sequence, item.start);
+  if (fault_ == Fault::kForeignState && sequence.id % 4 == 3) slot = (slot + 1) % num_slots;
+  if (item.start > 0 && states_[slot] != fed.prefixes[item.start - 1]) {
+    fail("goes on from another prefix's state", sequence, item.start);
+  }
+  states_[slot] = fed.prefixes.back();
+}
+
 void FakeDevice::scramble() {
+  for (size_t i = 0; i < states_.size(); ++i) states_[i] = mix(i ^ num_launches_);
   for (size_t i = 0; i < memory_.size(); ++i) memory_[i] = mix(i + num_launches_);
 }
 

@@ -28,11 +28,22 @@ struct Outcome {
 Outcome run_alone(const Request& request, std::string_view salt, int64_t max_model_len);
 
 // Deliberate bugs, to see that the device notices.
-enum class Fault { kNone, kForeignBlock, kSkippedWrite, kStalePending, kIgnoredSalt };
+enum class Fault {
+  kNone,
+  kForeignBlock,
+  kSkippedWrite,
+  kStalePending,
+  kIgnoredSalt,
+  kEarlySave,       // of the state: before the step instead of after it
+  kSkippedRestore,  // of the state, sometimes
+  kForeignState,    // some sequences use another's slot
+};
 
 // Memory with one number per slot, and steps that run in the order of their launch. Each step
 // writes its tokens through the block tables, then every row reads its whole context back and must
-// find its own prefix at each position. What is wrong is kept in error(), the first only.
+// find its own prefix at each position. With recurrent state each slot is one number more: the hash
+// of all tokens fed so far, which a step reads unless it begins at position 0, and replaces. What
+// is wrong is kept in error(), the first only.
 class FakeDevice {
  public:
   FakeDevice(const Scheduler& scheduler, Fault fault);
@@ -54,6 +65,8 @@ class FakeDevice {
   int32_t token_at(const StepItem& item, int64_t position);
   void write(const StepItem& item, const Fed& fed);
   void read_back(const StepItem& item, const Fed& fed);
+  void copy_states(const std::vector<StateCopy>& copies, bool saves);
+  void advance_state(const StepItem& item, const Fed& fed);
   int64_t slot(const Sequence& sequence, int64_t position) const;
   void fail(const std::string& what, const Sequence& sequence, int64_t position);
 
@@ -61,6 +74,7 @@ class FakeDevice {
   const Fault fault_;
   int64_t num_launches_ = 0;
   std::vector<uint64_t> memory_;
+  std::vector<uint64_t> states_;
   std::unordered_map<RequestId, std::string> salts_;
   // The token sampled last, and by which launch.
   struct Sampled {

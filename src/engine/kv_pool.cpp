@@ -1,5 +1,7 @@
 #include "engine/kv_pool.h"
 
+#include "ops/copy_slots/copy_slots.h"
+
 namespace quire::engine {
 
 KvPool::KvPool(const std::vector<models::CacheSpec>& layers, const CacheSize& size,
@@ -27,6 +29,15 @@ std::vector<mx::array> KvPool::arrays() const {
     }
   }
   return arrays;
+}
+
+void KvPool::copy_states(const ops::Context& context, const std::vector<StateCopy>& copies) {
+  if (copies.empty()) return;
+  auto slots = std::make_shared<std::vector<ops::SlotCopy>>();
+  for (const StateCopy& copy : copies) slots->push_back({.from = copy.from, .to = copy.to});
+  for (auto& cache : caches_)
+    if (auto* state = std::get_if<ops::RecurrentState>(&cache))
+      *state = ops::copy_slots(context, *state, slots);
 }
 
 int64_t KvPool::block_bytes(const std::vector<models::CacheSpec>& layers, int64_t block_size,

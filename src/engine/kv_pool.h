@@ -2,7 +2,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "engine/scheduler.h"
 #include "models/layer_spec.h"
+#include "ops/context.h"
 #include "ops/recurrent_state.h"
 
 namespace quire::engine {
@@ -12,7 +14,7 @@ namespace mx = mlx::core;
 // How much there is of what layers keep.
 struct CacheSize {
   int64_t num_blocks = 0, block_size = 0;  // of keys and values
-  int64_t num_state_slots = 0;             // of recurrent state
+  int64_t num_state_slots = 0;             // of recurrent state, checkpoints included
 };
 
 // What all layers keep between steps: of attention layers one K and one V pool each, all with the
@@ -26,6 +28,9 @@ class KvPool {
   std::vector<ops::LayerCache>& caches() { return caches_; }
   // The arrays of those handles, to wait for.
   std::vector<mx::array> arrays() const;
+
+  // Copies recurrent states between slots, in every layer that has one; lazily, as a model's step.
+  void copy_states(const ops::Context& context, const std::vector<StateCopy>& copies);
 
   // Bytes of one block over all attention layers.
   static int64_t block_bytes(const std::vector<models::CacheSpec>& layers, int64_t block_size,

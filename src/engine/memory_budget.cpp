@@ -67,14 +67,35 @@ int64_t activation_bytes(const models::Model& model, const SchedulerOptions& opt
          2 * options.max_num_seqs * model.vocab_size() * static_cast<int64_t>(sizeof(float));
 }
 
+// Memory for all pools, where nothing else is asked for.
+int64_t pool_bytes(const MemoryBudget& budget) {
+  return std::max<int64_t>(0, budget.available - budget.activations) / 2;
+}
+
+void choose_state_slots(MemoryBudget& budget, const SchedulerOptions& options,
+                        const MemoryRequest& request) {
+  // Beyond this many for each sequence there is nothing left to save.
+  constexpr int64_t kMostCheckpointsPerSequence = 16;
+  if (budget.state_slot_bytes == 0) return;
+  const int64_t fit = pool_bytes(budget) / budget.state_slot_bytes;
+  budget.state_slots = std::clamp<int64_t>(fit / 2, 1, options.max_num_seqs);
+  if (!options.enable_prefix_caching) return;
+  budget.state_checkpoints =
+      request.state_checkpoints >= 0
+          ? request.state_checkpoints
+          : std::min(fit / 4, kMostCheckpointsPerSequence * options.max_num_seqs);
+}
+
 int64_t choose_blocks(const MemoryBudget& budget, const SchedulerOptions& options,
-                      int64_t wanted_len, int64_t block_bytes, const MemoryRequest& request) {
+                      int64_t block_bytes, const MemoryRequest& request) {
   if (request.num_blocks > 0) return request.num_blocks;
   const int64_t bytes = request.kv_cache_bytes > 0
                             ? request.kv_cache_bytes
-                            : std::max<int64_t>(0, budget.available - budget.activations) / 2;
-  const int64_t blocks_per_sequence = (wanted_len + options.block_size - 1) / options.block_size;
-  return std::min(bytes / block_bytes, blocks_per_sequence * options.max_num_seqs);
+                            : std::max<int64_t>(0, pool_bytes(budget) - budget.state());
+  const int64_t blocks_per_sequence =
+      (budget.max_model_len + options.block_size - 1) / options.block_size;
+  const int64_t useful = blocks_per_sequence * options.max_num_seqs;
+  return block_bytes == 0 ? useful : std::min(bytes / block_bytes, useful);
 }
 
 }  // namespace
@@ -94,7 +115,9 @@ MemoryBudget plan_memory(const models::Model& model, const SchedulerOptions& opt
   const int64_t block_bytes =
       KvPool::block_bytes(model.cache_specs(), options.block_size, model.dtype());
   budget.max_model_len = request.max_model_len > 0 ? request.max_model_len : model.max_positions();
-  budget.num_blocks = choose_blocks(budget, options, budget.max_model_len, block_bytes, request);
+  budget.state_slot_bytes = KvPool::state_bytes(model.cache_specs(), model.dtype());
+  choose_state_slots(budget, options, request);
+  budget.num_blocks = choose_blocks(budget, options, block_bytes, request);
   budget.kv_cache = budget.num_blocks * block_bytes;
   const int64_t capacity = budget.num_blocks * options.block_size;
   if (request.max_model_len > capacity) {
@@ -112,13 +135,20 @@ MemoryBudget plan_memory(const models::Model& model, const SchedulerOptions& opt
 }
 
 std::string MemoryBudget::summary() const {
-  char text[256];
+  char text[512], states[160] = "";
+  if (state_slot_bytes > 0) {
+    std::snprintf(states, sizeof states,
+                  "recurrent state %.1f MiB (%lld slots and %lld checkpoints of %.2f MiB), ",
+                  static_cast<double>(state()) / kMiB, static_cast<long long>(state_slots),
+                  static_cast<long long>(state_checkpoints),
+                  static_cast<double>(state_slot_bytes) / kMiB);
+  }
   std::snprintf(text, sizeof text,
-                "weights %.1f MiB, KV cache %.1f MiB (%lld blocks), activations up to %.1f MiB, of "
-                "%.1f MiB available; "
+                "weights %.1f MiB, KV cache %.1f MiB (%lld blocks), %sactivations up to %.1f MiB, "
+                "of %.1f MiB available; "
                 "longest sequence %lld tokens",
                 static_cast<double>(weights) / kMiB, static_cast<double>(kv_cache) / kMiB,
-                static_cast<long long>(num_blocks), static_cast<double>(activations) / kMiB,
+                static_cast<long long>(num_blocks), states, static_cast<double>(activations) / kMiB,
                 static_cast<double>(available) / kMiB, static_cast<long long>(max_model_len));
   return text;
 }

@@ -10,9 +10,10 @@ namespace quire::engine {
 
 // What the operator asked for; 0 means "choose".
 struct MemoryRequest {
-  int64_t kv_cache_bytes = 0;  // --kv-cache-memory
-  int64_t num_blocks = 0;      // --num-gpu-blocks-override; wins over kv_cache_bytes
-  int64_t max_model_len = 0;   // --max-model-len
+  int64_t kv_cache_bytes = 0;      // --kv-cache-memory
+  int64_t num_blocks = 0;          // --num-gpu-blocks-override; wins over kv_cache_bytes
+  int64_t max_model_len = 0;       // --max-model-len
+  int64_t state_checkpoints = -1;  // --state-checkpoint-slots; -1: choose
 };
 
 // What memory goes where, in bytes; printed at start-up.
@@ -20,6 +21,10 @@ struct MemoryBudget {
   int64_t available = 0;  // free for this process after the weights were loaded
   int64_t weights = 0, kv_cache = 0, activations = 0;
   int64_t num_blocks = 0, max_model_len = 0;
+  // Of a model with recurrent layers: slots for running sequences and for checkpoints, and what one
+  // takes over all layers, convolution and recurrent state.
+  int64_t state_slots = 0, state_checkpoints = 0, state_slot_bytes = 0;
+  int64_t state() const { return (state_slots + state_checkpoints) * state_slot_bytes; }
   std::string summary() const;  // one line
 };
 
@@ -27,8 +32,11 @@ struct MemoryBudget {
 // leaves, whichever is less.
 int64_t available_memory();
 
-// Sizes the KV pool: what is asked for; else half of what is available less the activations, but no
-// more than all max_num_seqs sequences at full length need. Throws LoadError with the remedy if the
+// Sizes the pools from half of what is available less the activations. Recurrent state comes first:
+// a slot for each of max_num_seqs sequences, or as many as half of that holds (at least one; who
+// finds none free waits), and if prefixes are cached, checkpoints in a quarter of it or as many as
+// asked for. The KV pool gets what is asked for, else the rest, but no more than all max_num_seqs
+// sequences at full length need. Throws LoadError with the remedy if the
 // asked max_model_len does not fit; without
 // --max-model-len the length is cut to what fits.
 MemoryBudget plan_memory(const models::Model& model, const SchedulerOptions& options,

@@ -8,6 +8,11 @@
 namespace quire::engine {
 namespace {
 
+int64_t checkpoint_capacity(const SchedulerOptions& options) {
+  const bool used = options.enable_prefix_caching && options.num_state_slots > 0;
+  return used ? options.num_state_checkpoints : 0;
+}
+
 int64_t cache_capacity(const SchedulerOptions& options) {
   return options.enable_prefix_caching ? options.num_blocks : 0;
 }
@@ -18,8 +23,12 @@ Scheduler::Scheduler(SchedulerOptions options)
     : options_(std::move(options)),
       cache_(cache_capacity(options_), options_.block_size, options_.block_hash),
       blocks_(options_.num_blocks, options_.block_size,
-              [this](int32_t block) { cache_.erase(block); }),
-      state_slots_(options_.num_state_slots) {
+              [this](int32_t block) {
+                cache_.erase(block);
+                checkpoints_.drop(block);
+              }),
+      state_slots_(options_.num_state_slots),
+      checkpoints_(checkpoint_capacity(options_), options_.num_state_slots, options_.num_blocks) {
   QUIRE_CHECK(options_.max_num_batched_tokens > 0);
   QUIRE_CHECK(options_.max_num_seqs > 0);
   QUIRE_CHECK(options_.max_model_len > 0 &&
@@ -79,7 +88,7 @@ void Scheduler::release_blocks(Sequence& sequence) {
     blocks_.release(*block);
   }
   sequence.blocks.clear();
-  if (sequence.state_slot >= 0) state_slots_.release(std::exchange(sequence.state_slot, -1));
+  release_state(sequence);
   sequence.forget_kv();
 }
 
@@ -99,6 +108,7 @@ void Scheduler::drop_prefix_cache() {
   while (!running_.empty()) preempt_last(none);
   if (!options_.enable_prefix_caching) return;
   cache_.clear();
+  checkpoints_.clear();
   for (int64_t b = 0; b < options_.num_blocks; ++b) {
     blocks_.set_registered(static_cast<int32_t>(b), false);
   }
@@ -119,6 +129,7 @@ void Scheduler::register_full_blocks(Sequence& sequence) {
         cache_.insert(sequence.request.cache_salt, sequence.cache_node, tokens, block);
     if (cache_.contains(block)) blocks_.set_registered(block, true);
   }
+  if (!sequence.checkpoints.held.empty()) attach_checkpoints(sequence);
 }
 
 const std::vector<CommittedToken>& Scheduler::commit(const StepPlan& plan,

@@ -8,6 +8,7 @@
 #include "engine/block_manager.h"
 #include "engine/prefix_cache.h"
 #include "engine/sequence.h"
+#include "engine/state_checkpoints.h"
 #include "engine/state_slots.h"
 
 namespace quire::engine {
@@ -20,7 +21,13 @@ struct SchedulerOptions {
   int64_t max_model_len = 2048;  // at most num_blocks * block_size: any sequence can run alone
   int64_t num_blocks = 0;
   int64_t block_size = 16;
-  int64_t num_state_slots = 0;  // sequences whose recurrent state fits; 0: the model has none
+  // Sequences whose recurrent state fits; 0: the model has none. Prefixes of a model that has are
+  // continued from saved states, which need slots of their own, numbered behind these.
+  int64_t num_state_slots = 0;
+  int64_t num_state_checkpoints = 0;        // 0: no prefix is reused
+  int64_t state_checkpoint_interval = 512;  // tokens, rounded up to whole blocks; 0: only at the
+                                            // ends of prompts and where they part
+  int64_t min_checkpoint_tokens = 64;  // that one of the latter must save: it ends a chunk early
   bool enable_prefix_caching = true;
   SchedulingPolicy policy = SchedulingPolicy::kFcfs;
   std::vector<int32_t> eos_token_ids = {};
@@ -36,9 +43,16 @@ struct StepItem {
   bool feeds_pending = false;  // the last of them is the device token of the step before
 };
 
+// One state slot is copied to another.
+struct StateCopy {
+  int32_t from = 0, to = 0;
+};
+
 // One step. Decode rows (num_tokens == 1) first.
 struct StepPlan {
   std::vector<StepItem> items;
+  std::vector<StateCopy> restores;  // before the items: checkpoints to sequences' slots
+  std::vector<StateCopy> saves;     // after them: sequences' slots to checkpoints
   int64_t num_tokens = 0;
   bool empty() const { return items.empty(); }
 };
@@ -101,10 +115,12 @@ class Scheduler {
   const BlockManager& blocks() const { return blocks_; }
   BlockManager& blocks() { return blocks_; }
   const StateSlots& state_slots() const { return state_slots_; }
+  const StateCheckpoints& state_checkpoints() const { return checkpoints_; }
   const PrefixCache& prefix_cache() const { return cache_; }
 
   struct Stats {
     int64_t preemptions = 0, prefix_queries = 0, prefix_hits = 0;  // the last two in tokens
+    int64_t state_saves = 0, state_restores = 0;
   };
   Stats stats() const { return stats_; }
 
@@ -138,13 +154,24 @@ class Scheduler {
   void admit_waiting(StepPlan& plan);
   bool admit_front(StepPlan& plan, int64_t& growth);
   Admission look_up(const Sequence& sequence);
-  bool prefix_is_coming(const Sequence& sequence) const;
-  void start(Sequence& sequence, const Admission& admission);
+  bool prefix_is_coming(const Sequence& sequence, const Admission& admission) const;
+  void start(Sequence& sequence, const Admission& admission, StepPlan& plan);
   bool worth_a_look(const Sequence& sequence) const;
   int64_t growth_of(const Sequence& sequence) const;
   int64_t reserve(size_t index, int64_t num_tokens, StepPlan& plan);
   void add_item(StepPlan& plan, const SequencePtr& sequence, int64_t num_tokens);
   void remove_item(StepPlan& plan, const Sequence& sequence);
+
+  int64_t restorable(int64_t length) const;
+  void start_state(Sequence& sequence, StepPlan& plan);
+  void place_checkpoints(Sequence& sequence) const;
+  int64_t checkpoint_interval() const;
+  int64_t next_checkpoint(const Sequence& sequence, int64_t position) const;
+  int64_t cut_chunk(const Sequence& sequence, int64_t num_tokens) const;
+  void plan_saves(StepPlan& plan);
+  void attach_checkpoints(Sequence& sequence);
+  void release_state(Sequence& sequence);
+  int64_t coming_checkpoint(const StepItem& chunk, int64_t common) const;
 
   void register_full_blocks(Sequence& sequence);
   bool commit_token(const StepPlan& plan, size_t item, int32_t token);
@@ -156,6 +183,7 @@ class Scheduler {
   PrefixCache cache_;
   BlockManager blocks_;
   StateSlots state_slots_;
+  StateCheckpoints checkpoints_;
   std::deque<SequencePtr> waiting_;   // in order
   std::vector<SequencePtr> running_;  // in order
   uint64_t last_arrival_ = 0;

@@ -35,23 +35,6 @@ void Scheduler::check_queues() const {
   }
 }
 
-// Running sequences have a slot each, nobody else has any.
-void Scheduler::check_state_slots() const {
-  std::vector<bool> taken(options_.num_state_slots, false);
-  int64_t held = 0;
-  for (const SequencePtr& sequence : running_) {
-    const int32_t slot = sequence->state_slot;
-    QUIRE_CHECK((slot >= 0) == has_state()) << "request " << sequence->id << ", slot " << slot;
-    if (!has_state()) continue;
-    QUIRE_CHECK(slot < options_.num_state_slots && !taken[slot]) << "state slot " << slot;
-    taken[slot] = true;
-    ++held;
-  }
-  for (const SequencePtr& sequence : waiting_) QUIRE_CHECK(sequence->state_slot < 0);
-  QUIRE_CHECK(held == state_slots_.num_used())
-      << held << " slots held, counted " << state_slots_.num_used();
-}
-
 void Scheduler::check_sequence(const Sequence& sequence, std::vector<BlockOwners>& owners) const {
   const int64_t size = options_.block_size;
   const auto known = static_cast<int64_t>(sequence.tokens.size());
@@ -61,7 +44,8 @@ void Scheduler::check_sequence(const Sequence& sequence, std::vector<BlockOwners
   QUIRE_CHECK(static_cast<int64_t>(sequence.blocks.size()) >= blocks_.blocks_for(sequence.kv_len))
       << "request " << sequence.id;
   QUIRE_CHECK(sequence.shared_len <= sequence.registered_blocks * size) << sequence.id;
-  QUIRE_CHECK(sequence.registered_blocks * size <= std::min(sequence.kv_len, known))
+  QUIRE_CHECK(sequence.registered_blocks * size <=
+              std::max(std::min(sequence.kv_len, known), sequence.shared_len))
       << "request " << sequence.id << " has offered a block that is not written or not known";
   for (size_t i = 0; i < sequence.blocks.size(); ++i) {
     const int32_t block = sequence.blocks[i];

@@ -25,7 +25,9 @@ StepPlan Scheduler::plan() {
   committed_.clear();
   short_of_blocks_ = false;
   ++num_plans_;
+  checkpoints_.begin_plan();
   plan.items.reserve(options_.max_num_seqs);
+  plan.saves.reserve(checkpoints_.num_slots() > 0 ? options_.max_num_seqs : 0);
 
   plan_decodes(plan);
   plan_prefills(plan);
@@ -33,6 +35,7 @@ StepPlan Scheduler::plan() {
 
   for (StepItem& chunk : chunks_) plan.items.push_back(std::move(chunk));
   chunks_.clear();
+  plan_saves(plan);
   // Only now: what this plan computes must not be shared by it, and what it took back never.
   for (const StepItem& item : plan.items) register_full_blocks(*item.sequence);
   return plan;
@@ -41,6 +44,8 @@ StepPlan Scheduler::plan() {
 void Scheduler::recycle(StepPlan&& plan) {
   committed_.clear();
   plan.items.clear();
+  plan.restores.clear();
+  plan.saves.clear();
   plan.num_tokens = 0;
   if (spare_plans_.size() < 2) spare_plans_.push_back(std::move(plan));
 }
@@ -62,7 +67,8 @@ void Scheduler::plan_prefills(StepPlan& plan) {
     if (left <= 1) continue;
     const int64_t budget = options_.max_num_batched_tokens - plan.num_tokens;
     if (budget == 0) return;
-    const int64_t num_tokens = reserve(i, std::min(left, budget), plan);
+    const int64_t wanted = cut_chunk(*running_[i], std::min(left, budget));
+    const int64_t num_tokens = reserve(i, wanted, plan);
     if (num_tokens > 0) add_item(plan, running_[i], num_tokens);
   }
 }
@@ -139,16 +145,17 @@ bool Scheduler::admit_front(StepPlan& plan, int64_t& growth) {
   // Preempted with a token in flight: its value is needed to compute the sequence again.
   if (sequence->num_pending > 0 || !worth_a_look(*sequence)) return false;
   const Admission admission = look_up(*sequence);
-  if (admission.uses_cache && prefix_is_coming(*sequence)) return false;
+  if (admission.uses_cache && prefix_is_coming(*sequence, admission)) return false;
   if (!running_.empty() && admission.blocks_wanted + growth > blocks_.num_available()) {
     refused_arrival_ = sequence->arrival;
     refused_wanted_ = admission.blocks_wanted + growth;
     return false;
   }
   waiting_.pop_front();
-  start(*sequence, admission);
+  start(*sequence, admission, plan);
   const int64_t budget = options_.max_num_batched_tokens - plan.num_tokens;
-  const int64_t num_tokens = std::min(sequence->target_len() - sequence->kv_len, budget);
+  const int64_t num_tokens =
+      cut_chunk(*sequence, std::min(sequence->target_len() - sequence->kv_len, budget));
   const int64_t needed = blocks_.blocks_for(sequence->kv_len + num_tokens) -
                          static_cast<int64_t>(sequence->blocks.size());
   const bool fits = needed <= 0 || blocks_.allocate(needed, sequence->blocks);
@@ -169,7 +176,8 @@ Scheduler::Admission Scheduler::look_up(const Sequence& sequence) {
   Admission admission;
   hits_.clear();
   // Every prompt position has to be projected if its logprobs are asked for.
-  admission.uses_cache = options_.enable_prefix_caching && !has_state() &&
+  admission.uses_cache = options_.enable_prefix_caching &&
+                         (!has_state() || checkpoints_.num_slots() > 0) &&
                          sequence.request.sampling.prompt_logprobs < 0;
   if (admission.uses_cache) {
     admission.node = cache_.lookup(sequence.request.cache_salt, sequence.tokens, hits_);
@@ -177,7 +185,8 @@ Scheduler::Admission Scheduler::look_up(const Sequence& sequence) {
   const auto num_hits = static_cast<int64_t>(hits_.size());
   const auto length = static_cast<int64_t>(sequence.tokens.size());
   // The last token is computed in any case, for its logits.
-  admission.kv_len = std::min(num_hits * options_.block_size, length - 1);
+  admission.kv_len =
+      has_state() ? restorable(length) : std::min(num_hits * options_.block_size, length - 1);
   const auto unowned = std::count_if(hits_.begin(), hits_.end(),
                                      [&](int32_t block) { return blocks_.ref_count(block) == 0; });
   admission.blocks_wanted = blocks_.blocks_for(length) - num_hits + unowned;
@@ -187,31 +196,34 @@ Scheduler::Admission Scheduler::look_up(const Sequence& sequence) {
 // Whether another sequence of this plan computes most of what this one would, like the other
 // completions of one prompt: then it is cheaper to start a step later, on shared blocks. Who is
 // waited for has tokens in this plan and so gets on.
-bool Scheduler::prefix_is_coming(const Sequence& sequence) const {
+bool Scheduler::prefix_is_coming(const Sequence& sequence, const Admission& admission) const {
   const auto length = static_cast<int64_t>(sequence.tokens.size());
-  const int64_t cached = static_cast<int64_t>(hits_.size()) * options_.block_size;
+  const int64_t cached =
+      has_state() ? admission.kv_len : static_cast<int64_t>(hits_.size()) * options_.block_size;
   return std::any_of(chunks_.begin(), chunks_.end(), [&](const StepItem& chunk) {
     const Sequence& other = *chunk.sequence;
     if (other.request.cache_salt != sequence.request.cache_salt) return false;
     const auto [end, ignored] = std::mismatch(sequence.tokens.begin(), sequence.tokens.end(),
                                               other.tokens.begin(), other.tokens.end());
     const int64_t common = end - sequence.tokens.begin();
-    const int64_t gain = common / options_.block_size * options_.block_size - cached;
+    const int64_t reusable = has_state() ? coming_checkpoint(chunk, std::min(common, length - 1))
+                                         : common / options_.block_size * options_.block_size;
+    const int64_t gain = reusable - cached;
     return gain > 0 && 2 * gain >= length - cached;
   });
 }
 
 // Gives a waiting sequence its cached prefix. When that covers all its tokens, kv_len stops one
 // short of shared_len: the last token is fed again but not written again, so the block stays as
-// it is and need not be copied.
-void Scheduler::start(Sequence& sequence, const Admission& admission) {
+// it is and need not be copied. With recurrent state kv_len is where the last checkpoint is.
+void Scheduler::start(Sequence& sequence, const Admission& admission, StepPlan& plan) {
   for (const int32_t block : hits_) blocks_.retain(block);
   sequence.blocks.assign(hits_.begin(), hits_.end());
   sequence.kv_len = admission.kv_len;
-  if (has_state()) sequence.state_slot = state_slots_.allocate();
   sequence.registered_blocks = static_cast<int64_t>(hits_.size());
   sequence.shared_len = sequence.registered_blocks * options_.block_size;
   sequence.cache_node = admission.node;
+  if (has_state()) start_state(sequence, plan);
   if (admission.uses_cache) {
     stats_.prefix_queries += static_cast<int64_t>(sequence.tokens.size());
     stats_.prefix_hits += admission.kv_len;

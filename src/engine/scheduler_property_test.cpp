@@ -25,6 +25,8 @@ struct Scenario {
   int64_t block_size = 4, max_model_len = 32, spare_blocks = 0;
   int64_t max_num_seqs = 4, budget = 16;
   bool priorities = false, caching = true, colliding = false;
+  // Of recurrent state; 0: none, and none saved.
+  int64_t state_slots = 0, checkpoints = 0, interval = 0, min_checkpoint = 1;
   std::vector<uint32_t> actions;
 
   SchedulerOptions options() const {
@@ -33,6 +35,10 @@ struct Scenario {
             .max_model_len = max_model_len,
             .num_blocks = (max_model_len + block_size - 1) / block_size + spare_blocks,
             .block_size = block_size,
+            .num_state_slots = state_slots,
+            .num_state_checkpoints = state_slots > 0 ? checkpoints : 0,
+            .state_checkpoint_interval = interval,
+            .min_checkpoint_tokens = min_checkpoint,
             .enable_prefix_caching = caching,
             .policy = priorities ? SchedulingPolicy::kPriority : SchedulingPolicy::kFcfs,
             .eos_token_ids = {kEos},
@@ -44,7 +50,9 @@ std::ostream& operator<<(std::ostream& out, const Scenario& s) {
   out << "block_size " << s.block_size << ", max_model_len " << s.max_model_len << ", spare_blocks "
       << s.spare_blocks << ", max_num_seqs " << s.max_num_seqs << ", budget " << s.budget
       << (s.priorities ? ", priorities" : "") << (s.caching ? ", caching" : "")
-      << (s.colliding ? ", colliding" : "") << ", actions {";
+      << (s.colliding ? ", colliding" : "") << ", state_slots " << s.state_slots << ", checkpoints "
+      << s.checkpoints << ", interval " << s.interval << ", min_checkpoint " << s.min_checkpoint
+      << ", actions {";
   for (const uint32_t action : s.actions) out << action << "u, ";
   return out << "}";
 }
@@ -53,6 +61,9 @@ std::ostream& operator<<(std::ostream& out, const Scenario& s) {
 struct Coverage {
   int64_t finished = 0, hits = 0, full_hits = 0, preemptions = 0, pending_rows = 0;
   int64_t in_flight_aborts = 0, in_flight_preemptions = 0, failures = 0;
+  // With recurrent state: continued and saved states, tokens fed again on blocks that are shared,
+  // steps with a save whose block is not known yet.
+  int64_t restores = 0, saves = 0, fed_on_shared = 0, held = 0;
 };
 
 // Plays one scenario. run() returns what went wrong, "" if nothing did.
@@ -93,7 +104,11 @@ class Player {
     }
     coverage_.preemptions += scheduler_.stats().preemptions;
     coverage_.hits += scheduler_.stats().prefix_hits;
+    coverage_.restores += scheduler_.stats().state_restores;
+    coverage_.saves += scheduler_.stats().state_saves;
     if (scheduler_.blocks().num_owned() != 0) return "blocks are left over";
+    if (scheduler_.state_slots().num_used() != 0) return "state slots are left over";
+    if (scheduler_.state_checkpoints().num_held() != 0) return "checkpoints are left over";
     return live_.empty() ? "" : "a request never ended";
   }
 
@@ -196,12 +211,14 @@ class Player {
     for (const StepItem& item : plan.items) {
       coverage_.pending_rows += item.feeds_pending;
       coverage_.full_hits += item.sequence->shared_len == item.start + 1;
+      coverage_.fed_on_shared += item.sequence->shared_len > item.start + 1;
     }
     for (const auto& [id, live] : live_) {
       const Sequence& sequence = *live.sequence;
       coverage_.in_flight_preemptions +=
           sequence.state == Sequence::State::kWaiting && sequence.num_pending > 0;
     }
+    coverage_.held += scheduler_.state_checkpoints().num_held();
     InFlight next{.plan = std::move(plan), .tokens = {}};
     next.tokens = device_.launch(next.plan);
     commit();
@@ -266,6 +283,12 @@ rc::Gen<Scenario> any_scenario() {
       rc::gen::set(&Scenario::priorities, rc::gen::arbitrary<bool>()),
       rc::gen::set(&Scenario::caching, rc::gen::weightedElement<bool>({{7, true}, {1, false}})),
       rc::gen::set(&Scenario::colliding, rc::gen::weightedElement<bool>({{3, false}, {1, true}})),
+      rc::gen::set(&Scenario::state_slots,
+                   rc::gen::weightedOneOf<int64_t>(
+                       {{1, rc::gen::just<int64_t>(0)}, {1, rc::gen::inRange<int64_t>(1, 7)}})),
+      rc::gen::set(&Scenario::checkpoints, rc::gen::inRange<int64_t>(0, 8)),
+      rc::gen::set(&Scenario::interval, rc::gen::inRange<int64_t>(0, 12)),
+      rc::gen::set(&Scenario::min_checkpoint, rc::gen::inRange<int64_t>(0, 4)),
       rc::gen::set(&Scenario::actions,
                    rc::gen::scale(3.0, rc::gen::container<std::vector<uint32_t>>(action))));
 }
@@ -295,19 +318,35 @@ TEST(SchedulerProperty, EveryRequestEndsAsIfAlone) {
   EXPECT_GT(coverage.pending_rows, 10000);
   EXPECT_GT(coverage.in_flight_aborts, 100);
   EXPECT_GT(coverage.failures, 100);
+  EXPECT_GT(coverage.restores, 500);
+  EXPECT_GT(coverage.saves, 10000);
+  EXPECT_GT(coverage.fed_on_shared, 1000);
+  EXPECT_GT(coverage.held, 1000);
   std::cout << coverage.finished << " requests, " << coverage.hits << " tokens from the cache, "
             << coverage.full_hits << " whole prompts, " << coverage.preemptions << " preemptions, "
-            << coverage.pending_rows << " rows on a pending token\n";
+            << coverage.pending_rows << " rows on a pending token, " << coverage.saves
+            << " states saved, " << coverage.restores << " continued, " << coverage.fed_on_shared
+            << " chunks on shared blocks, " << coverage.held << " held\n";
 }
 
 // The test can fail: with a bug put in on purpose, most scenarios end with a complaint.
+bool has_state(Fault fault) {
+  return fault == Fault::kEarlySave || fault == Fault::kSkippedRestore ||
+         fault == Fault::kForeignState;
+}
+
 class NegativeControl : public ::testing::TestWithParam<Fault> {};
 
 TEST_P(NegativeControl, IsNoticed) {
   Coverage coverage;
   int noticed = 0;
   for (uint32_t seed = 1; seed <= 20; ++seed) {
-    Scenario scenario{.spare_blocks = 8, .max_num_seqs = 6, .actions = {}};
+    Scenario scenario{.spare_blocks = 8,
+                      .max_num_seqs = 6,
+                      .state_slots = has_state(GetParam()) ? 6 : 0,
+                      .checkpoints = 6,
+                      .interval = 8,
+                      .actions = {}};
     std::mt19937 random(seed);
     for (int i = 0; i < 300; ++i) scenario.actions.push_back(random() & 0x7fffffff);
     EXPECT_EQ(Player(scenario, Fault::kNone, coverage).run(), "") << seed;
@@ -318,7 +357,9 @@ TEST_P(NegativeControl, IsNoticed) {
 
 INSTANTIATE_TEST_SUITE_P(Faults, NegativeControl,
                          ::testing::Values(Fault::kForeignBlock, Fault::kSkippedWrite,
-                                           Fault::kStalePending, Fault::kIgnoredSalt));
+                                           Fault::kStalePending, Fault::kIgnoredSalt,
+                                           Fault::kEarlySave, Fault::kSkippedRestore,
+                                           Fault::kForeignState));
 
 }  // namespace
 }  // namespace quire::engine::testing

@@ -25,16 +25,23 @@ std::atomic<int64_t> num_allocations{0};
 namespace quire::engine {
 namespace {
 
-class SteadyState : public ::testing::TestWithParam<bool> {};
+struct Steady {
+  bool lookahead = false, recurrent = false;
+};
+
+class SteadyState : public ::testing::TestWithParam<Steady> {};
 
 TEST_P(SteadyState, AllocatesNothing) {
-  const bool lookahead = GetParam();
+  const auto [lookahead, recurrent] = GetParam();
   // A pool so small that blocks are evicted all the time.
   Scheduler scheduler({.max_num_batched_tokens = 512,
                        .max_num_seqs = 64,
                        .max_model_len = 400,
                        .num_blocks = 64 * 25,
                        .block_size = 16,
+                       .num_state_slots = recurrent ? 64 : 0,
+                       .num_state_checkpoints = recurrent ? 40 : 0,
+                       .state_checkpoint_interval = 32,
                        .eos_token_ids = {0}});
   const auto add = [&](uint64_t id) {
     auto sequence = std::make_shared<Sequence>();
@@ -73,7 +80,9 @@ TEST_P(SteadyState, AllocatesNothing) {
   scheduler.check_integrity();
 }
 
-INSTANTIATE_TEST_SUITE_P(Lookahead, SteadyState, ::testing::Bool());
+INSTANTIATE_TEST_SUITE_P(Lookahead, SteadyState,
+                         ::testing::Values(Steady{false, false}, Steady{true, false},
+                                           Steady{false, true}, Steady{true, true}));
 
 }  // namespace
 }  // namespace quire::engine

@@ -9,12 +9,29 @@
 
 namespace quire::engine {
 
+struct HeldCheckpoint {
+  int64_t position = 0;  // tokens that the saved state has seen
+  int32_t slot = -1;
+};
+
+// Where a sequence's recurrent state is saved, beside every interval.
+struct SequenceCheckpoints {
+  int64_t branch = 0, end = 0;       // positions; 0: none
+  std::vector<HeldCheckpoint> held;  // saved by launched steps, their blocks not in the cache yet
+  int32_t decode_block = -1;         // block with the last one of the answer; -1: none
+};
+
 // One generation in progress, as the scheduler sees it. Lookahead is part of this state:
 //
 //   tokens       prompt and produced tokens whose values the host knows (tok_len = tokens.size())
 //   num_pending  tokens sampled on the device whose values the host has not read: 0 or 1 when a
 //                step is planned, 2 for a moment, after step t+1 is launched and before t is read
 //   kv_len       tokens whose K and V are written or will be by a launched step
+//
+//   state        of a model with recurrent layers, in state_slot: that after kv_len tokens. Every
+//                launched step leaves it so, and nothing is ever taken back from a sequence that
+//                goes on: a row whose token turns out to be behind a stop belongs to a sequence
+//                that has ended, a preempted one starts again from zeros or a checkpoint.
 //
 // Invariant: kv_len <= tokens.size() + num_pending. A row that feeds position kv_len samples the
 // token after it when kv_len + 1 == tokens.size() + num_pending.
@@ -30,8 +47,11 @@ struct Sequence {
   int32_t num_pending = 0;
   int32_t state_slot = -1;      // of its recurrent state, while it runs; -1: none
   std::vector<int32_t> blocks;  // the block table; owned through the BlockManager
-  int64_t shared_len = 0;  // leading tokens whose K and V came from the prefix cache: never written
-                           // again. kv_len + 1 at most: see Scheduler::admit_front
+  SequenceCheckpoints checkpoints;
+  // Leading tokens whose K and V came from the prefix cache: never written again. At the start
+  // kv_len + 1 at most (see Scheduler::start), but with recurrent state, which may have to be
+  // computed from further back: then the tokens up to here are fed without writing.
+  int64_t shared_len = 0;
   int64_t registered_blocks = 0;  // leading blocks already offered to the prefix cache
   uint64_t cache_node = 0;        // prefix cache position after registered_blocks
   uint64_t arrival = 0;           // counts up; set by Scheduler::add

@@ -23,11 +23,12 @@ void StepRunner::start() {
 
 void StepRunner::make_pool() {
   const SchedulerOptions& scheduler = options_.scheduler;
-  pool_.emplace(model_.cache_specs(),
-                CacheSize{.num_blocks = scheduler.num_blocks,
-                          .block_size = scheduler.block_size,
-                          .num_state_slots = scheduler.num_state_slots},
-                model_.dtype());
+  pool_.emplace(
+      model_.cache_specs(),
+      CacheSize{.num_blocks = scheduler.num_blocks,
+                .block_size = scheduler.block_size,
+                .num_state_slots = scheduler.num_state_slots + scheduler.num_state_checkpoints},
+      model_.dtype());
 }
 
 void StepRunner::stop() {
@@ -107,7 +108,9 @@ StepRunner::InFlight StepRunner::launch(StepPlan plan) {
   const mx::array tokens =
       batch.feeds_pending ? ops::resolve_tokens(model_.context(), batch.ids, batch.from, *previous)
                           : mx::array(ids.data(), {static_cast<int>(ids.size())}, mx::int32);
+  pool_->copy_states(model_.context(), plan.restores);
   mx::array logits = model_.forward(tokens, batch.layout, pool_->caches());
+  pool_->copy_states(model_.context(), plan.saves);
   timer_.lap(ops::Phase::kGraph);
   InFlight step{.plan = std::move(plan),
                 .batch = std::move(batch),
@@ -124,6 +127,8 @@ StepRunner::InFlight StepRunner::launch(StepPlan plan) {
                              ? std::optional(in_flight_->output->tokens)
                              : std::nullopt);
   }
+  // On the stream at once, as nothing that is waited for depends on it.
+  if (!step.plan.saves.empty()) mx::async_eval(pool_->arrays());
   timer_.lap(ops::Phase::kLaunch);
   return step;
 }
@@ -310,6 +315,14 @@ void StepRunner::fill(EngineStats& stats) const {
   stats.total_blocks = scheduler_.blocks().num_blocks();
   stats.used_blocks = scheduler_.blocks().num_owned();
   stats.cached_blocks = scheduler_.blocks().num_cached();
+  const StateCheckpoints& checkpoints = scheduler_.state_checkpoints();
+  stats.state_slots = scheduler_.state_slots().num_slots();
+  stats.used_state_slots = scheduler_.state_slots().num_used();
+  stats.state_checkpoints = checkpoints.num_slots();
+  stats.used_state_checkpoints = checkpoints.num_slots() - checkpoints.num_free();
+  stats.held_state_checkpoints = checkpoints.num_held();
+  stats.state_saves = scheduler.state_saves;
+  stats.state_restores = scheduler.state_restores;
   stats.block_size = options_.scheduler.block_size;
   stats.prefix_caching = options_.scheduler.enable_prefix_caching;
   stats.step_tokens = step_tokens_;

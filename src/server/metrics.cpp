@@ -109,6 +109,19 @@ void add_engine(Snapshot& out, const engine::EngineStats& engine) {
             static_cast<double>(engine.used_blocks));
   out.gauge("quire:kv_blocks_cached", "KV blocks kept for reuse that no request holds.",
             static_cast<double>(engine.cached_blocks));
+  if (engine.state_slots > 0) {
+    out.gauge("quire:state_slots", "Slots for the recurrent state of running requests.",
+              static_cast<double>(engine.state_slots));
+    out.gauge("quire:state_slots_used", "State slots that requests hold.",
+              static_cast<double>(engine.used_state_slots));
+    out.gauge("quire:state_checkpoints", "Slots for saved states, from which prefixes go on.",
+              static_cast<double>(engine.state_checkpoints));
+    out.gauge("quire:state_checkpoints_used", "Saved states.",
+              static_cast<double>(engine.used_state_checkpoints));
+    out.counter("quire:state_checkpoint_saves_total", "States saved.", engine.state_saves);
+    out.counter("quire:state_checkpoint_hits_total", "Requests that went on from a saved state.",
+                engine.state_restores);
+  }
   out.counter("quire:engine_steps_total", "Steps of the engine.", engine.steps);
   for (const auto& [kernel, runs] : engine.kernel_runs)
     out.counter("quire:kernel_runs_total", "Runs of each kernel.", runs, {{"kernel", kernel}});
