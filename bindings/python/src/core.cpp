@@ -16,6 +16,7 @@
 
 #include "append.h"
 #include "base/parallel.h"
+#include "delta_rule.h"
 #include "layout.h"
 #include "ops/cpu_isa.h"
 #include "ops/paged_attention/attention_run.h"
@@ -75,7 +76,8 @@ int64_t dim(const auto& array, size_t axis) { return static_cast<int64_t>(array.
 
 struct AttendArgs {
   const ConstArray &q, &k, &v;
-  const Array &out, &lse;
+  const Array& out;
+  const std::optional<Array>& lse;
   const std::optional<ConstArray>& slopes;
   int64_t sequences;
 };
@@ -93,9 +95,10 @@ void check(const AttendArgs& a, size_t bytes) {
   require(a.out.shape(0) == a.q.shape(0) && a.out.shape(1) == a.q.shape(1) &&
               a.out.shape(2) == a.v.shape(2),
           "out does not fit q and v");
-  require(a.lse.ndim() == 2 && a.lse.shape(0) == a.q.shape(1) && a.lse.shape(1) == a.q.shape(0) &&
-              a.lse.itemsize() == sizeof(float),
-          "lse does not fit q");
+  if (a.lse)
+    require(a.lse->ndim() == 2 && a.lse->shape(0) == a.q.shape(1) &&
+                a.lse->shape(1) == a.q.shape(0) && a.lse->itemsize() == sizeof(float),
+            "lse does not fit q");
   if (a.slopes)
     require(a.slopes->ndim() == 2 && dim(*a.slopes, 0) == a.sequences &&
                 a.slopes->shape(1) == a.q.shape(1) && a.slopes->itemsize() == sizeof(float),
@@ -130,14 +133,14 @@ AttentionKernelParams kernel_params(const AttendArgs& a, FloatType type, int64_t
   p.alibi = a.slopes ? static_cast<const float*>(a.slopes->data()) : nullptr;
   p.alibi_stride = p.heads;
   p.out = a.out.data();
-  p.lse = static_cast<float*>(a.lse.data());
+  p.lse = a.lse ? static_cast<float*>(a.lse->data()) : nullptr;
   p.lse_stride = dim(a.q, 0);
   quire::ops::set_attention_scale(p, scores.scale, scores.softcap);
   return p;
 }
 
 void attend(const ConstArray& q, const ConstArray& k, const ConstArray& v, const Array& out,
-            const Array& lse, int type, const Vector<int32_t>& cu_seqlens,
+            const std::optional<Array>& lse, int type, const Vector<int32_t>& cu_seqlens,
             const Vector<int32_t>& seq_lens, const Vector<int64_t>& offsets,
             const Vector<int32_t>& blocks, int64_t block_size, double scale, int64_t window_left,
             int64_t window_right, double softcap, const std::optional<ConstArray>& slopes) {
@@ -189,14 +192,59 @@ void rotate(const ConstArray& x, const Array& out, int type, const Vector<int64_
                               .interleaved = interleaved});
 }
 
+void delta_rule(const ConstArray& qkv, const ConstArray& gates, const ConstArray& a_log,
+                const ConstArray& dt_bias, const Array& state, const Array& y, int type,
+                const Vector<int64_t>& cu_seqlens, const Vector<int64_t>& slots,
+                const Vector<uint8_t>& fresh) {
+  const FloatType kind = float_type(type);
+  const auto bytes = static_cast<size_t>(quire::ops::float_type_bytes(kind));
+  for (const size_t size : {qkv.itemsize(), gates.itemsize(), y.itemsize()})
+    require(size == bytes, "the arrays are not of one element type");
+  for (const size_t size : {a_log.itemsize(), dt_bias.itemsize(), state.itemsize()})
+    require(size == sizeof(float), "a_log, dt_bias and state must be float32");
+  require(qkv.ndim() == 2 && gates.ndim() == 2 && state.ndim() == 4, "qkv does not fit state");
+  quire::ops::GatedDeltaRuleParams p;
+  p.type = kind;
+  p.v_heads = dim(state, 1);
+  p.v_dim = dim(state, 2);
+  p.k_dim = dim(state, 3);
+  require(p.v_heads >= 1 && p.v_dim >= 1 && p.k_dim >= 4 && p.k_dim % 4 == 0 && p.k_dim <= 256,
+          "state's key dimension is no multiple of 4 up to 256");
+  const int64_t keys = dim(qkv, 1) - p.v_heads * p.v_dim;
+  p.k_heads = keys / (2 * p.k_dim);
+  require(p.k_heads >= 1 && keys % (2 * p.k_dim) == 0 && p.v_heads % p.k_heads == 0,
+          "qkv does not fit state");
+  require(gates.shape(0) == qkv.shape(0) && dim(gates, 1) == 2 * p.v_heads &&
+              static_cast<int64_t>(a_log.size()) == p.v_heads &&
+              static_cast<int64_t>(dt_bias.size()) == p.v_heads,
+          "the gates do not fit state");
+  require(static_cast<int64_t>(y.size()) == dim(qkv, 0) * p.v_heads * p.v_dim, "y does not fit");
+  p.gates_row = 2 * p.v_heads;
+  p.b_column = p.v_heads;
+  p.qkv = qkv.data();
+  p.gates = gates.data();
+  p.a_log = static_cast<const float*>(a_log.data());
+  p.dt_bias = static_cast<const float*>(dt_bias.data());
+  p.state = static_cast<float*>(state.data());
+  p.y = y.data();
+  const quire_kernels::DeltaSequences sequences{span_of(cu_seqlens), span_of(slots),
+                                                span_of(fresh)};
+  quire_kernels::check_sequences(sequences, dim(qkv, 0), dim(state, 0));
+  const nb::gil_scoped_release release;
+  const std::lock_guard lock(g_threads->mutex);
+  quire_kernels::run_delta_rule(g_threads->get(), p, sequences);
+}
+
 }  // namespace
 
 NB_MODULE(_core, m) {
-  m.def("attend", &attend, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(),
+  quire::ops::cpu_isa();  // the choice of instructions, which kernels do not make themselves
+  m.def("attend", &attend, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg(),
         nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(),
         nb::arg(), nb::arg().none());
   m.def("write", &write_tokens);
   m.def("rotate", &rotate);
+  m.def("delta_rule", &delta_rule);
   m.def("isa_name", &quire::ops::cpu_isa_name,
         "The instruction set in use: \"amx\", \"avx512_bf16\", \"avx512\", \"avx2\", \"neon\" or "
         "\"portable\".");

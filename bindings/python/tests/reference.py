@@ -23,9 +23,9 @@ def visible(sq, sk, causal, window):
 
 
 def _scores(q, k, scale, softcap, slopes, rnd, kind):
-    group = q.shape[1] // k.shape[1]
-    k = np.repeat(k, group, axis=1)
-    scores = rnd(np.einsum("qhd,khd->hqk", q, rnd(k * kind(scale)), optimize=True))
+    rows = q.shape[0] * q.shape[1] // k.shape[1]  # that share a key head
+    by_group = q.transpose(1, 0, 2).reshape(k.shape[1], rows, q.shape[2])
+    scores = rnd(by_group @ rnd(k * kind(scale)).transpose(1, 2, 0)).reshape(q.shape[1], q.shape[0], k.shape[0])
     if softcap > 0:
         scores = rnd(rnd(np.tanh(rnd(scores / kind(softcap)))) * kind(softcap))
     if slopes is not None:
@@ -42,7 +42,8 @@ def _attend(q, k, v, scale, causal, window, softcap, slopes, rnd, kind):
     p = np.exp(scores - np.where(np.isfinite(peak), peak, 0))
     total = p.sum(axis=-1, keepdims=True)
     p = rnd(p / np.where(total > 0, total, 1))
-    out = rnd(np.einsum("hqk,khd->qhd", p, np.repeat(v, q.shape[1] // k.shape[1], axis=1), optimize=True))
+    by_group = p.reshape(k.shape[1], q.shape[0] * q.shape[1] // k.shape[1], k.shape[0]) @ v.transpose(1, 0, 2)
+    out = rnd(by_group.reshape(q.shape[1], q.shape[0], v.shape[2]).transpose(1, 0, 2))
     with np.errstate(divide="ignore"):
         lse = (np.where(np.isfinite(peak), peak, 0) + np.log(total))[..., 0]
     return out, lse

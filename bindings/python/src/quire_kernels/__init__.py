@@ -1,4 +1,4 @@
-"""Paged attention on the CPU with FlashAttention's names and semantics.
+"""Paged attention on the CPU with FlashAttention's names and semantics, and the gated delta rule.
 
 The functions take torch tensors or numpy arrays where they lie, and return the kind they were given. README.md says what is
 supported.
@@ -9,6 +9,7 @@ import os
 from . import _core
 from ._core import available_isas, force_isa, isa_name, num_threads, set_num_threads
 from .flash_attn import flash_attn_func, flash_attn_varlen_func
+from .delta_rule import gated_delta_rule, matrices_of_state, state_of_matrices
 from .kvcache import flash_attn_with_kvcache, reshape_and_cache
 
 if hasattr(os, "register_at_fork"):
@@ -20,8 +21,11 @@ __all__ = [
     "flash_attn_varlen_func",
     "flash_attn_with_kvcache",
     "force_isa",
+    "gated_delta_rule",
     "isa_name",
+    "matrices_of_state",
     "num_threads",
     "reshape_and_cache",
     "set_num_threads",
+    "state_of_matrices",
 ]

@@ -55,6 +55,9 @@ class Arrays:
                 strides[axis] = strides[axis + 1] * x.shape[axis + 1] if axis + 1 < x.ndim else 1
         return strides
 
+    def is_contiguous(self, x):
+        return x.is_contiguous() if self.torch is not None else x.flags.c_contiguous
+
     def as_strided(self, x, shape, strides):
         if self.torch is not None:
             return x.as_strided(shape, strides)
@@ -93,6 +96,8 @@ class Arrays:
         wanted = np.dtype(dtype)
         if wanted.kind == "i" and x.dtype.kind not in "iu":
             raise TypeError(f"{name} must hold integers, not {x.dtype}")
+        if wanted.kind == "b" and x.dtype != wanted:
+            raise TypeError(f"{name} must hold booleans, not {x.dtype}")
         if wanted.kind == "f" and x.dtype != wanted:
             raise TypeError(f"{name} must be {wanted}, not {x.dtype}")
         if shape is not None and (
@@ -103,5 +108,7 @@ class Arrays:
         return np.ascontiguousarray(x, dtype=wanted)
 
     def raw(self, x):
-        """x as the extension takes it: numpy's 16-bit floats of other packages as plain bits."""
-        return x.view(np.uint16) if self.torch is None and x.dtype.name == "bfloat16" else x
+        """x as the extension takes it, without a copy: a numpy array, 16-bit floats that numpy does not have as plain bits."""
+        if self.torch is not None:
+            return x.view(self.torch.int16).numpy() if x.dtype == self.torch.bfloat16 else x.numpy()
+        return x.view(np.uint16) if x.dtype.name == "bfloat16" else x

@@ -147,8 +147,8 @@ class Call:
                 raise ValueError(f"alibi_slopes must have shape ({heads},) or ({batch}, {heads}), not {slopes.shape}")
             self.slopes = np.ascontiguousarray(np.broadcast_to(slopes, (batch, heads)))
 
-    def run(self, q, pool, cu_seqlens, runs):
-        """q [T, H, D] -> (out [T, H, Dv], lse [H, T]).
+    def run(self, q, pool, cu_seqlens, runs, want_lse):
+        """q [T, H, D] -> (out [T, H, Dv], lse [H, T] or None).
 
         The kernel takes head dimensions that are multiples of 8: others are copied into wider arrays, the pool too.
         """
@@ -157,9 +157,9 @@ class Call:
         q, k = (arrays.contiguous(arrays.pad_last(x, key_dim)) for x in (q, pool.k))
         v = arrays.contiguous(arrays.pad_last(pool.v, value_dim))
         out = arrays.empty((*q.shape[:-1], value_dim), q)
-        lse = arrays.empty_float32((q.shape[1], q.shape[0]))
+        lse = arrays.empty_float32((q.shape[1], q.shape[0])) if want_lse else None
         _core.attend(
-            arrays.raw(q), arrays.raw(k), arrays.raw(v), arrays.raw(out), lse, self.type,
+            arrays.raw(q), arrays.raw(k), arrays.raw(v), arrays.raw(out), lse if lse is None else arrays.raw(lse), self.type,
             np.ascontiguousarray(cu_seqlens, dtype=np.int32), runs.lens, runs.offsets, runs.blocks, runs.block_size,
             self.scale, self.window_left, self.window_right, self.softcap, self.slopes,
         )  # fmt: skip

@@ -43,7 +43,7 @@ def flash_attn_func(
     call = Call(arrays, q, k, v, ("k", "v"), batch, softmax_scale, causal, window_size, softcap, alibi_slopes)
     pool = Pool(arrays, ("k", "v"), k, v, in_place=False)
     runs = Runs.contiguous(np.arange(batch) * pool.step, np.full(batch, k.shape[1]))
-    out, lse = call.run(q.reshape(-1, heads, dim), pool, np.arange(batch + 1) * seqlen_q, runs)
+    out, lse = call.run(q.reshape(-1, heads, dim), pool, np.arange(batch + 1) * seqlen_q, runs, return_attn_probs)
     out = out.reshape(batch, seqlen_q, heads, call.value_dim)
     return (out, lse_by_sequence(lse, batch, seqlen_q), None) if return_attn_probs else out
 
@@ -92,5 +92,5 @@ def flash_attn_varlen_func(
         table = arrays.to_numpy("block_table", block_table, np.int32, (batch, None))
         pool = Pool(arrays, ("k", "v"), k, v, in_place=False)
         runs = Runs.paged(table, lens, k.shape[1], pool.step, k.shape[0])
-    out, lse = call.run(q, pool, cu_q, runs)
+    out, lse = call.run(q, pool, cu_q, runs, return_attn_probs)
     return (out, lse, None) if return_attn_probs else out

@@ -188,7 +188,7 @@ def flash_attn_with_kvcache(
         slots = cache.slots(cache.new_positions(num_new))
         for x, tokens in ((k, pool.k), (v, pool.v)):
             _write(arrays, x.reshape(-1, *x.shape[2:]), tokens, slots)
-    out, lse = call.run(q.reshape(-1, heads, dim), pool, np.arange(batch + 1) * seqlen_q, runs)
+    out, lse = call.run(q.reshape(-1, heads, dim), pool, np.arange(batch + 1) * seqlen_q, runs, return_softmax_lse)
     out = out.reshape(batch, seqlen_q, heads, call.value_dim)
     return (out, lse_by_sequence(lse, batch, seqlen_q)) if return_softmax_lse else out
 
