@@ -137,6 +137,8 @@ RunningModel start_engine(const ModelFlags& flags) {
   std::fprintf(stderr, "model   %s (%s, %s), loaded in %.2f s\n", model.name.c_str(),
                model.checkpoint->config().architectures.front().c_str(),
                dtype_name(decoder->dtype()), seconds_since(started));
+  if (const std::string skipped = decoder->skipped_tensors(); !skipped.empty())
+    std::fprintf(stderr, "skipped %s: not part of text generation\n", skipped.c_str());
   std::fprintf(stderr, "cpu     %s kernels%s, %d threads\n", ops::cpu_isa_name().c_str(),
                context.use_reference ? " off, references on" : "", context.pool->num_threads());
   std::fprintf(stderr, "memory  %s\n", budget.summary().c_str());

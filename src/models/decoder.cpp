@@ -8,8 +8,46 @@
 #include "ops/gather_rows/gather_rows.h"
 
 namespace quire::models {
-
 namespace {
+
+// Whether the checkpoint stores weights around zero where the norms want them around one.
+bool has_shifted_norms(const ModelSpec& spec, const WeightLoader& weights) {
+  if (!spec.has_zero_centred_norms) return false;
+  for (const LayerSpec& layer : spec.layers)
+    if (const auto* gdn = std::get_if<GdnSpec>(&layer.mixer))
+      return !weights.is_mlx_convolution(gdn->conv_weight, gdn->conv_kernel);
+  return true;
+}
+
+std::variant<AttentionBlock, GdnBlock> load_mixer(const std::variant<AttentionSpec, GdnSpec>& mixer,
+                                                  const ModelSpec& spec,
+                                                  std::shared_ptr<const ops::RopeTable> rope,
+                                                  WeightLoader& weights) {
+  if (const auto* gdn = std::get_if<GdnSpec>(&mixer))
+    return GdnBlock(*gdn, spec.hidden, spec.norm_eps, weights);
+  return AttentionBlock(std::get<AttentionSpec>(mixer), spec.hidden, spec.norm_eps, std::move(rope),
+                        weights);
+}
+
+CacheSpec cache_of(const AttentionSpec& attention) {
+  return KvCacheSpec{.kv_heads = attention.kv_heads, .head_dim = attention.head_dim};
+}
+
+CacheSpec cache_of(const GdnSpec& gdn) {
+  return StateCacheSpec{.conv_dim = gdn.conv_dim(),
+                        .conv_kernel = gdn.conv_kernel,
+                        .v_heads = gdn.v_heads,
+                        .v_dim = gdn.v_dim,
+                        .k_dim = gdn.k_dim};
+}
+
+// Elements per token of the widest array inside.
+int64_t width_of(const AttentionSpec& attention) {
+  const int64_t gates = attention.has_output_gate ? attention.heads : 0;
+  return (attention.heads + 2 * attention.kv_heads + gates) * attention.head_dim;
+}
+
+int64_t width_of(const GdnSpec& gdn) { return gdn.conv_dim() + gdn.v_heads * (gdn.v_dim + 2); }
 
 std::variant<MlpBlock, MoeBlock> load_ffn(const std::variant<MlpSpec, MoeSpec>& spec,
                                           int64_t hidden, WeightLoader& weights) {
@@ -47,15 +85,14 @@ void Decoder::load(std::shared_ptr<const formats::Checkpoint> checkpoint,
   WeightLoader weights(context_, *checkpoint, dtype_, options.progress);
   const auto rope = ops::make_rope_table(spec_.rope, spec_.max_positions);
   layers_.reserve(spec_.layers.size());
+  if (has_shifted_norms(spec_, weights)) weights.set_norm_offset(1.0f);
   for (const LayerSpec& layer : spec_.layers) {
-    const auto& attention = std::get<AttentionSpec>(layer.mixer);
-    layers_.push_back(
-        {.input_norm = weights.vector(layer.input_norm, spec_.hidden),
-         .post_attention_norm = weights.vector(layer.post_attention_norm, spec_.hidden),
-         .attention = AttentionBlock(attention, spec_.hidden, spec_.norm_eps, rope, weights),
-         .ffn = load_ffn(layer.ffn, spec_.hidden, weights)});
+    layers_.push_back({.input_norm = weights.norm(layer.input_norm, spec_.hidden),
+                       .post_attention_norm = weights.norm(layer.post_attention_norm, spec_.hidden),
+                       .mixer = load_mixer(layer.mixer, spec_, rope, weights),
+                       .ffn = load_ffn(layer.ffn, spec_.hidden, weights)});
   }
-  final_norm_ = weights.vector(spec_.final_norm, spec_.hidden);
+  final_norm_ = weights.norm(spec_.final_norm, spec_.hidden);
   const bool tied = spec_.head_weight.empty();
   head_ =
       weights.linear(tied ? spec_.embed_weight : spec_.head_weight, "", spec_.vocab, spec_.hidden);
@@ -65,7 +102,7 @@ void Decoder::load(std::shared_ptr<const formats::Checkpoint> checkpoint,
     embedding_ = weights.mapped_matrix(spec_.embed_weight, spec_.vocab, spec_.hidden);
     files_ = std::move(checkpoint);  // the embedding is read where the file maps it
   }
-  weights.finish(spec_.ignored);
+  skipped_tensors_ = weights.finish(spec_.ignored);
   weight_bytes_ = weights.packed_bytes();
 }
 
@@ -80,8 +117,10 @@ mx::array Decoder::forward(const mx::array& ids, const ops::BatchLayoutPtr& layo
   mx::array h = embed(ids);  // the residual stream
   for (size_t i = 0; i < layers_.size(); ++i) {
     const Layer& layer = layers_[i];
-    h = layer.attention.forward(context_, h, {layer.input_norm, spec_.norm_eps}, layout,
-                                std::get<ops::PagedKv>(caches[i]));
+    const ops::LinearOptions::Norm norm{layer.input_norm, spec_.norm_eps};
+    h = std::visit(
+        [&](const auto& mixer) { return mixer.forward(context_, h, norm, layout, caches[i]); },
+        layer.mixer);
     h = std::visit(
         [&](const auto& ffn) {
           return ffn.forward(context_, h, {layer.post_attention_norm, spec_.norm_eps});
@@ -103,19 +142,16 @@ mx::array Decoder::project(const mx::array& h) const {
 
 std::vector<CacheSpec> Decoder::cache_specs() const {
   std::vector<CacheSpec> specs;
-  for (const LayerSpec& layer : spec_.layers) {
-    const auto& attention = std::get<AttentionSpec>(layer.mixer);
-    specs.push_back(KvCacheSpec{.kv_heads = attention.kv_heads, .head_dim = attention.head_dim});
-  }
+  for (const LayerSpec& layer : spec_.layers)
+    specs.push_back(std::visit([](const auto& mixer) { return cache_of(mixer); }, layer.mixer));
   return specs;
 }
 
 int64_t Decoder::widest_activation() const {
   int64_t widest = spec_.hidden;
   for (const LayerSpec& layer : spec_.layers) {
-    const auto& attention = std::get<AttentionSpec>(layer.mixer);
-    widest = std::max({widest, (attention.heads + 2 * attention.kv_heads) * attention.head_dim,
-                       ffn_width(layer.ffn, spec_.hidden)});
+    const int64_t mixer = std::visit([](const auto& m) { return width_of(m); }, layer.mixer);
+    widest = std::max({widest, mixer, ffn_width(layer.ffn, spec_.hidden)});
   }
   return widest;
 }

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "models/blocks/attention.h"
+#include "models/blocks/gdn.h"
 #include "models/blocks/mlp.h"
 #include "models/blocks/moe.h"
 #include "models/model.h"
@@ -27,12 +28,13 @@ class Decoder : public Model {
   int64_t vocab_size() const override { return spec_.vocab; }
   int64_t max_positions() const override { return spec_.max_positions; }
   size_t weight_bytes() const override { return weight_bytes_; }
+  std::string skipped_tensors() const override { return skipped_tensors_; }
   int64_t widest_activation() const override;
 
  private:
   struct Layer {
     mx::array input_norm, post_attention_norm;  // [hidden] float32
-    AttentionBlock attention;
+    std::variant<AttentionBlock, GdnBlock> mixer;
     std::variant<MlpBlock, MoeBlock> ffn;
   };
   mx::array embed(const mx::array& ids) const;
@@ -50,6 +52,7 @@ class Decoder : public Model {
   std::optional<mx::array> final_norm_;
   AblationOptions ablation_;
   size_t weight_bytes_ = 0;
+  std::string skipped_tensors_;
 };
 
 }  // namespace quire::models

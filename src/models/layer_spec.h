@@ -24,6 +24,23 @@ struct AttentionSpec {
   std::vector<std::string> qkv_weights, qkv_biases;
   std::string o_weight, o_bias;
   std::string q_norm, k_norm;  // RMS norm of each head before the rotation
+  // The tensor of q has, for each head, the rows of its query and then of a gate: what the head
+  // brings is multiplied by the gate's sigmoid. Then q, k and v are three tensors.
+  bool has_output_gate = false;
+};
+
+// A gated delta net (arXiv:2412.06464): linear attention with a state per sequence.
+struct GdnSpec {
+  int64_t k_heads = 0, v_heads = 0, k_dim = 0, v_dim = 0;
+  int64_t conv_kernel = 0;
+  // Either a tensor for each projection (Qwen3.5), or two (Qwen3-Next) whose rows are sorted by key
+  // head: its q, its k, then v of its value heads, then their z; and b of its value heads, then a.
+  std::string qkv_weight, z_weight, b_weight, a_weight;
+  std::string qkvz_weight, ba_weight;
+  std::string conv_weight, a_log, dt_bias, norm, out_weight;
+
+  // Of the convolution: q, k and v of all heads.
+  int64_t conv_dim() const { return 2 * k_heads * k_dim + v_heads * v_dim; }
 };
 
 // down(silu(gate) * up).
@@ -61,7 +78,7 @@ using CacheSpec = std::variant<KvCacheSpec, StateCacheSpec>;
 
 struct LayerSpec {
   std::string input_norm, post_attention_norm;
-  std::variant<AttentionSpec> mixer;
+  std::variant<AttentionSpec, GdnSpec> mixer;
   std::variant<MlpSpec, MoeSpec> ffn;
 };
 
@@ -74,6 +91,9 @@ struct ModelSpec {
   std::vector<LayerSpec> layers;
   std::string embed_weight, final_norm;
   std::string head_weight;  // empty: tied to the embedding
+  // Norms multiply by 1 + the stored weight (but not those of GdnSpec), unless mlx-lm has converted
+  // the checkpoint: it adds the 1, which shows in how it stores convolutions.
+  bool has_zero_centred_norms = false;
   // Tensors that a checkpoint may hold and this model does not use (exact names or "prefix*"); any
   // other is an error.
   std::vector<std::string> ignored;

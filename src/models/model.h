@@ -51,6 +51,9 @@ class Model {
   virtual int64_t vocab_size() const = 0;
   virtual int64_t max_positions() const = 0;
   virtual size_t weight_bytes() const = 0;
+  // What the checkpoint holds beside the language model, skipped on purpose, for people to read:
+  // "model.visual.* (153 tensors)"; empty if nothing.
+  virtual std::string skipped_tensors() const { return {}; }
   virtual int64_t widest_activation() const = 0;  // elements per token, for the memory budget
 };
 

@@ -12,10 +12,18 @@ using Family = ModelSpec (*)(const formats::HfConfig&, int64_t max_positions);
 
 // One line per Hugging Face architecture.
 constexpr std::pair<const char*, Family> kFamilies[] = {
-    {"LlamaForCausalLM", llama},        {"MistralForCausalLM", mistral},
-    {"Phi3ForCausalLM", phi3},          {"Qwen2ForCausalLM", qwen2},
-    {"Qwen2MoeForCausalLM", qwen2_moe}, {"Qwen3ForCausalLM", qwen3},
+    {"LlamaForCausalLM", llama},
+    {"MistralForCausalLM", mistral},
+    {"Phi3ForCausalLM", phi3},
+    {"Qwen2ForCausalLM", qwen2},
+    {"Qwen2MoeForCausalLM", qwen2_moe},
+    {"Qwen3ForCausalLM", qwen3},
     {"Qwen3MoeForCausalLM", qwen3_moe},
+    {"Qwen3NextForCausalLM", qwen3_next},
+    {"Qwen3_5ForCausalLM", qwen3_5},
+    {"Qwen3_5ForConditionalGeneration", qwen3_5},
+    {"Qwen3_5MoeForCausalLM", qwen3_5_moe},
+    {"Qwen3_5MoeForConditionalGeneration", qwen3_5_moe},
 };
 
 // A family of experts only has no intermediate_size; any layer that is dense needs it.

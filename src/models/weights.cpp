@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 
 #include "base/error.h"
 #include "formats/mapped_file.h"
@@ -50,10 +51,19 @@ mx::Dtype float_dtype(const formats::RawTensor& tensor) {
 
 std::optional<mx::Dtype> activation_dtype(const formats::Checkpoint& checkpoint,
                                           const std::string& weight) {
-  const formats::RawTensor* tensor = checkpoint.find(weight);
+  const formats::RawTensor* tensor = find_tensor(checkpoint, weight);
   if (!tensor) return std::nullopt;
-  const formats::RawTensor* scales = checkpoint.find(scales_name(weight));
+  const formats::RawTensor* scales = checkpoint.find(scales_name(tensor->name));
   return float_dtype(scales ? *scales : *tensor);
+}
+
+const formats::RawTensor* find_tensor(const formats::Checkpoint& checkpoint,
+                                      const std::string& name) {
+  if (const auto* tensor = checkpoint.find(name)) return tensor;
+  if (const auto* tensor = checkpoint.find("language_model." + name)) return tensor;
+  constexpr std::string_view kModel = "model.";
+  if (!name.starts_with(kModel)) return nullptr;
+  return checkpoint.find("model.language_model." + name.substr(kModel.size()));
 }
 
 WeightLoader::WeightLoader(const ops::Context& context, const formats::Checkpoint& checkpoint,
@@ -64,14 +74,18 @@ WeightLoader::WeightLoader(const ops::Context& context, const formats::Checkpoin
       quantization_(formats::read_quantization_config(checkpoint.config())),
       progress_(std::move(progress)) {}
 
+const formats::RawTensor* WeightLoader::find(const std::string& name) const {
+  return find_tensor(checkpoint_, name);
+}
+
 const formats::RawTensor& WeightLoader::take_any(const std::string& name) {
-  const formats::RawTensor* tensor = checkpoint_.find(name);
+  const formats::RawTensor* tensor = find(name);
   if (!tensor) {
     throw LoadError(checkpoint_.dir() + ": tensor " + name + " is missing, and " +
                     checkpoint_.config().architectures.front() +
                     " needs it; the checkpoint is incomplete or of another architecture");
   }
-  taken_.insert(name);
+  taken_.insert(tensor->name);
   return *tensor;
 }
 
@@ -211,11 +225,90 @@ ops::LinearWeight WeightLoader::linear(const std::string& weight, const std::str
                 n, k);
 }
 
+WeightLoader::Part WeightLoader::part_of_rows(Part part, int64_t begin, int64_t count) {
+  const auto advance = [begin](const void*& data, int64_t row_bytes) {
+    data = static_cast<const std::byte*>(data) + begin * row_bytes;
+  };
+  if (part.affine) {
+    ops::AffineRows& rows = *part.affine;
+    const int64_t groups = rows.k / rows.format.group_size;
+    const auto scale_bytes = static_cast<int64_t>(rows.format.scale_dtype.size());
+    advance(rows.values, rows.k * rows.format.bits / 8);
+    advance(rows.scales, groups * scale_bytes);
+    advance(rows.biases, groups * scale_bytes);
+    rows.n = count;
+  } else {
+    advance(part.dense.data, part.dense.k * static_cast<int64_t>(part.dense.dtype.size()));
+    part.dense.n = count;
+  }
+  part.n = count;
+  return part;
+}
+
+ops::LinearWeight WeightLoader::linear(const std::vector<WeightRows>& rows, int64_t k) {
+  std::map<std::string, int64_t> lengths;
+  for (const WeightRows& r : rows) lengths[r.weight] += r.count;
+  std::map<std::string, Part> tensors;
+  std::map<std::string, std::vector<float>> biases;
+  std::vector<Part> parts;
+  std::vector<float> bias;
+  for (const WeightRows& r : rows) {
+    const int64_t length = lengths.at(r.weight);
+    if (!tensors.contains(r.weight)) tensors[r.weight] = take_part(r.weight, length, k);
+    parts.push_back(part_of_rows(tensors.at(r.weight), r.begin, r.count));
+    if (r.bias.empty()) continue;
+    if (!biases.contains(r.bias)) {
+      const auto& tensor = take(r.bias);
+      expect_shape(tensor, {length});
+      biases[r.bias].resize(static_cast<size_t>(length));
+      widen(tensor, biases[r.bias].data());
+    }
+    const auto first = biases.at(r.bias).begin() + r.begin;
+    bias.insert(bias.end(), first, first + r.count);
+  }
+  ops::LinearWeight result{.weight = pack(parts, /*interleave=*/false), .bias = std::nullopt};
+  packed_bytes_ += result.weight.nbytes();
+  for (const auto& [name, part] : tensors)
+    for (const formats::RawTensor* tensor : part.tensors) done(*tensor);
+  if (!bias.empty())
+    result.bias = mx::array(bias.data(), {static_cast<int>(bias.size())}, mx::float32);
+  return result;
+}
+
+mx::array WeightLoader::norm(const std::string& name, int64_t n) {
+  return vector_plus(name, n, norm_offset_);
+}
+
+bool WeightLoader::is_mlx_convolution(const std::string& name, int64_t kernel) const {
+  const formats::RawTensor* tensor = find(name);
+  return tensor && tensor->shape.size() == 3 && tensor->shape[1] == kernel && tensor->shape[2] == 1;
+}
+
+mx::array WeightLoader::taps(const std::string& name, int64_t channels, int64_t kernel) {
+  const bool is_mlx = is_mlx_convolution(name, kernel);
+  const auto& tensor = take(name);
+  expect_shape(tensor, is_mlx ? std::vector{channels, kernel, int64_t{1}}
+                              : std::vector{channels, int64_t{1}, kernel});
+  std::vector<float> stored(static_cast<size_t>(channels * kernel)), taps(stored.size());
+  widen(tensor, stored.data());
+  for (int64_t c = 0; c < channels; ++c)
+    for (int64_t j = 0; j < kernel; ++j) taps[j * channels + c] = stored[c * kernel + j];
+  packed_bytes_ += taps.size() * sizeof(float);
+  count_progress(tensor);
+  return mx::array(taps.data(), {static_cast<int>(kernel), static_cast<int>(channels)},
+                   mx::float32);
+}
+
 mx::array WeightLoader::vector(const std::string& name, int64_t n) {
+  return vector_plus(name, n, 0.0f);
+}
+
+mx::array WeightLoader::vector_plus(const std::string& name, int64_t n, float offset) {
   const auto& tensor = take(name);
   expect_shape(tensor, {n});
   std::vector<float> values(static_cast<size_t>(n));
   widen(tensor, values.data());
+  for (float& value : values) value += offset;
   packed_bytes_ += values.size() * sizeof(float);
   count_progress(tensor);
   return mx::array(values.data(), {static_cast<int>(n)}, mx::float32);
@@ -228,19 +321,39 @@ ops::RowMatrix WeightLoader::mapped_matrix(const std::string& name, int64_t n, i
   return {.data = tensor.bytes.data(), .n = n, .k = k, .dtype = float_dtype(tensor)};
 }
 
-void WeightLoader::finish(const std::vector<std::string>& ignored) const {
-  const std::set<std::string> skip(ignored.begin(), ignored.end());
+std::string WeightLoader::finish(const std::vector<std::string>& ignored) const {
+  std::set<std::string> skip;
+  std::map<std::string, int> skipped;  // by prefix
+  for (const auto& name : ignored) {
+    if (name.ends_with('*')) {
+      skipped[name.substr(0, name.size() - 1)] = 0;
+    } else {
+      skip.insert(name);
+    }
+  }
+  const auto has_ignored_prefix = [&](const std::string& name) {
+    for (auto& [prefix, count] : skipped)
+      if (name.starts_with(prefix)) return ++count > 0;
+    return false;
+  };
   std::string names;
   int count = 0;
   for (const auto& name : checkpoint_.names()) {
     if (taken_.contains(name) || skip.contains(name) || skip.contains(weight_name(name))) continue;
+    if (has_ignored_prefix(name)) continue;
     if (++count <= 8) names += (names.empty() ? "" : ", ") + name;
   }
-  if (count == 0) return;
-  throw LoadError(checkpoint_.dir() + ": " + std::to_string(count) + " tensors that " +
-                  checkpoint_.config().architectures.front() + " does not use: " + names +
-                  (count > 8 ? ", ..." : "") +
-                  "; the checkpoint is of another architecture than config.json says");
+  if (count > 0) {
+    throw LoadError(checkpoint_.dir() + ": " + std::to_string(count) + " tensors that " +
+                    checkpoint_.config().architectures.front() + " does not use: " + names +
+                    (count > 8 ? ", ..." : "") +
+                    "; the checkpoint is of another architecture than config.json says");
+  }
+  std::string text;
+  for (const auto& [prefix, number] : skipped)
+    if (number > 0)
+      text += (text.empty() ? "" : ", ") + prefix + "* (" + std::to_string(number) + " tensors)";
+  return text;
 }
 
 }  // namespace quire::models

@@ -14,6 +14,13 @@ namespace quire::models {
 
 namespace mx = mlx::core;
 
+// Some rows of a matrix (of its bias, if `bias` is not empty).
+struct WeightRows {
+  std::string weight;
+  int64_t begin = 0, count = 0;
+  std::string bias = "";
+};
+
 // Takes tensors out of a checkpoint by name, checks shape and dtype, and packs them for the
 // kernels. Remembers what was taken: finish() refuses a checkpoint with tensors that the model does
 // not use.
@@ -37,15 +44,29 @@ class WeightLoader {
                                                 int64_t count, int64_t n, int64_t k,
                                                 bool interleave = false);
   // Whether the checkpoint holds the tensor.
-  bool has(const std::string& name) const { return checkpoint_.find(name) != nullptr; }
+  bool has(const std::string& name) const { return find(name) != nullptr; }
+  // A linear of rows in any order, for tensors that mix what belongs to different heads. Either all
+  // or none have a bias.
+  ops::LinearWeight linear(const std::vector<WeightRows>& rows, int64_t k);
   // A vector [n] as float32.
   mx::array vector(const std::string& name, int64_t n);
+  // The weight [n] of an RMS norm, float32: the stored values plus the norm offset.
+  mx::array norm(const std::string& name, int64_t n);
+  // 1 where a checkpoint stores its norms around zero.
+  void set_norm_offset(float offset) { norm_offset_ = offset; }
+  // The taps of a depthwise convolution, [kernel, channels] float32; stored as [channels, 1,
+  // kernel], or by MLX as [channels, kernel, 1].
+  mx::array taps(const std::string& name, int64_t channels, int64_t kernel);
+  // Whether a depthwise convolution is stored as MLX does: then mlx-lm wrote the checkpoint.
+  bool is_mlx_convolution(const std::string& name, int64_t kernel) const;
   bool is_quantised(const std::string& weight) const;
   // A matrix [n, k] left where the checkpoint maps it; not quantised.
   ops::RowMatrix mapped_matrix(const std::string& name, int64_t n, int64_t k);
 
-  // Throws LoadError naming the tensors that nothing took, except those in `ignored` (exact names).
-  void finish(const std::vector<std::string>& ignored) const;
+  // Throws LoadError naming the tensors that nothing took, except those in `ignored`: exact names,
+  // or "prefix*". Returns what the prefixes skipped, for people to read: "model.visual.* (153
+  // tensors)", or nothing.
+  std::string finish(const std::vector<std::string>& ignored) const;
   size_t packed_bytes() const { return packed_bytes_; }
 
  private:
@@ -57,6 +78,9 @@ class WeightLoader {
     std::vector<const formats::RawTensor*> tensors = {};
   };
 
+  // The tensor, or null. A language model inside a wrapper has its names prefixed: the stored name
+  // of "model.X" is "model.language_model.X" (transformers) or "language_model.model.X" (MLX).
+  const formats::RawTensor* find(const std::string& name) const;
   const formats::RawTensor& take(const std::string& name);
   const formats::RawTensor& take_any(const std::string& name);
   // Rows of a tensor [n, k], or the first ones of [stack, n, k]. n < 0: as many rows as it has.
@@ -67,6 +91,9 @@ class WeightLoader {
                                int64_t stack = 0);
   // The rows of another matrix of the stack.
   static Part part_of_stack(Part first, int64_t index);
+  // `count` rows from `begin` on.
+  static Part part_of_rows(Part part, int64_t begin, int64_t count);
+  mx::array vector_plus(const std::string& name, int64_t n, float offset);
   ops::PackedMatrix pack(const std::vector<Part>& parts, bool interleave) const;
   mx::array stack_biases(const std::vector<std::string>& biases, const std::vector<Part>& parts,
                          int64_t n);
@@ -80,9 +107,14 @@ class WeightLoader {
   std::optional<formats::QuantizationConfig> quantization_;
   std::function<void(double)> progress_;
   std::set<std::string> taken_;
+  float norm_offset_ = 0.0f;
   uint64_t bytes_read_ = 0;
   size_t packed_bytes_ = 0;
 };
+
+// The tensor of this name, also where a wrapper prefixes it (see WeightLoader::find).
+const formats::RawTensor* find_tensor(const formats::Checkpoint& checkpoint,
+                                      const std::string& name);
 
 // The dtype that a checkpoint's activations have: that of `weight`, or of its scales if it is
 // quantised; nothing if there is no such tensor. Throws LoadError if it is no float.

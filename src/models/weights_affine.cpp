@@ -37,11 +37,11 @@ void expect_values(const formats::RawTensor& tensor, const std::vector<int64_t>&
 }  // namespace
 
 bool WeightLoader::is_quantised(const std::string& weight) const {
-  const formats::RawTensor* tensor = checkpoint_.find(weight);
-  const bool scales = checkpoint_.find(scales_name(weight)) != nullptr;
+  const formats::RawTensor* tensor = find(weight);
+  const bool scales = tensor && checkpoint_.find(scales_name(tensor->name)) != nullptr;
   const bool integers = tensor && tensor->dtype == formats::DType::kU32;
   if (!tensor || (!scales && !integers)) {
-    if (tensor && quantization_ && quantization_->demands(layer_name(weight))) {
+    if (tensor && quantization_ && quantization_->demands(layer_name(tensor->name))) {
       throw LoadError(where(*tensor) + " is not quantised, but \"quantization\" in config.json " +
                       "says that it is; the config and the weights are not of one model");
     }
@@ -50,7 +50,8 @@ bool WeightLoader::is_quantised(const std::string& weight) const {
   if (!integers) {
     throw LoadError(where(*tensor) + " has dtype " +
                     std::string(formats::dtype_name(tensor->dtype)) + ", but there is " +
-                    scales_name(weight) + ": a quantised weight is U32; convert the model anew");
+                    scales_name(tensor->name) +
+                    ": a quantised weight is U32; convert the model anew");
   }
   if (!quantization_) {
     throw LoadError(where(*tensor) +
@@ -63,7 +64,7 @@ bool WeightLoader::is_quantised(const std::string& weight) const {
 WeightLoader::Part WeightLoader::take_affine(const std::string& weight, int64_t n, int64_t k,
                                              int64_t stack) {
   const formats::RawTensor& values = take_any(weight);
-  const auto format = quantization_->of_layer(layer_name(weight));
+  const auto format = quantization_->of_layer(layer_name(values.name));
   if (!format) {
     throw LoadError(where(values) +
                     " is quantised, but \"quantization\" in config.json says that " +
@@ -77,8 +78,8 @@ WeightLoader::Part WeightLoader::take_affine(const std::string& weight, int64_t 
   expect_values(values, stacked_shape(stack, n, k * format->bits / 32), k, *format);
   const int64_t rows = values.shape[stack ? 1 : 0];
   const auto groups = stacked_shape(stack, rows, k / format->group_size);
-  const formats::RawTensor& scales = take(scales_name(weight));
-  const formats::RawTensor& biases = take(biases_name(weight));
+  const formats::RawTensor& scales = take(scales_name(values.name));
+  const formats::RawTensor& biases = take(biases_name(values.name));
   expect_groups(scales, groups, *format);
   expect_groups(biases, groups, *format);
   if (scales.dtype != biases.dtype) {

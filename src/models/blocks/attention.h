@@ -5,13 +5,13 @@
 #include "models/layer_spec.h"
 #include "models/weights.h"
 #include "ops/batch_layout.h"
-#include "ops/kv_cache.h"
+#include "ops/recurrent_state.h"
 #include "ops/rope/rope.h"
 
 namespace quire::models {
 
 // Self-attention over paged memory: norm and qkv projection, head norms, rotation, KV write,
-// attention, output projection and residual.
+// attention, output gate (if there is one), output projection and residual.
 class AttentionBlock {
  public:
   AttentionBlock(const AttentionSpec& spec, int64_t hidden, float norm_eps,
@@ -21,7 +21,7 @@ class AttentionBlock {
   // after it; `cache` becomes the handle that later steps must use.
   mx::array forward(const ops::Context& context, const mx::array& h,
                     const ops::LinearOptions::Norm& norm, const ops::BatchLayoutPtr& layout,
-                    ops::PagedKv& cache) const;
+                    ops::LayerCache& cache) const;
 
  private:
   AttentionSpec spec_;

@@ -13,6 +13,9 @@ ModelSpec qwen2(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec qwen2_moe(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec qwen3(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec qwen3_moe(const formats::HfConfig& config, int64_t max_positions);
+ModelSpec qwen3_5(const formats::HfConfig& config, int64_t max_positions);
+ModelSpec qwen3_5_moe(const formats::HfConfig& config, int64_t max_positions);
+ModelSpec qwen3_next(const formats::HfConfig& config, int64_t max_positions);
 
 // What these families share: pre-norm layers of attention and a gated MLP, named as in Llama
 // checkpoints, without biases or windows. A family starts from it and changes what differs.
@@ -32,6 +35,14 @@ void for_each_layer(ModelSpec& spec, F&& f) {
 // mlp_only_layers), named as Qwen's checkpoints name them; with a shared expert if
 // shared_expert_intermediate_size is given.
 void use_experts(const formats::HfConfig& config, ModelSpec& spec);
+// What Qwen3-Next and the Qwen3.5 models share: layers of a gated delta net, and here and there one
+// of attention with an output gate and partial rotation; norms around zero; a vision part and
+// multi-token prediction that a text model skips. Starts from `spec` (dense_decoder's); the names
+// of the delta nets' projections are left to the family.
+void make_hybrid(const formats::HfConfig& config, ModelSpec& spec);
+// use_experts() of these models, whose routers divide the chosen weights by their sum (unless a
+// Qwen3-Next config says otherwise).
+void use_hybrid_experts(const formats::HfConfig& config, ModelSpec& spec);
 
 // Adds Llama-style bias names for q, k and v, and for the output projection if `output`.
 void add_attention_biases(const std::string& prefix, AttentionSpec& attention, bool output);

@@ -40,7 +40,8 @@ QkNormRopeKvWriteParams checked_params(const mx::array& qkv, const HeadNorms& no
   const int64_t kv_heads = kv.k.shape(2), dim = kv.k.shape(3);
   check_shape(kOp, "kv.v", kv.v, {kv.k.shape(0), layout.block_size, kv_heads, dim});
   check_shape(kOp, "qkv", qkv, {layout.num_tokens, -1});
-  if (kv_heads < 1 || dim < 1 || qkv.shape(1) % dim != 0 || qkv.shape(1) / dim <= 2 * kv_heads)
+  if (kv_heads < 1 || dim < 1 || norms.gate_heads < 0 || qkv.shape(1) % dim != 0 ||
+      qkv.shape(1) / dim <= 2 * kv_heads + norms.gate_heads)
     refuse("qkv has shape " + shape_string(qkv) + ", which is no number of heads beside kv's " +
            std::to_string(kv_heads) + " of " + std::to_string(dim));
   if (dim < table.rotary_dim || dim > kMaxRotatedDim)
@@ -50,9 +51,10 @@ QkNormRopeKvWriteParams checked_params(const mx::array& qkv, const HeadNorms& no
   check_norm("norms.k", norms.k, dim);
   check_positions(layout, table);
   return {.type = type,
-          .heads = qkv.shape(1) / dim - 2 * kv_heads,
+          .heads = qkv.shape(1) / dim - 2 * kv_heads - norms.gate_heads,
           .kv_heads = kv_heads,
           .head_dim = dim,
+          .row = qkv.shape(1),
           .rotary_dim = table.rotary_dim,
           .eps = norms.eps,
           .positions = layout.positions.data(),

@@ -13,6 +13,7 @@ namespace quire::ops {
 struct HeadNorms {
   std::optional<mx::array> q, k;  // [D] float32
   float eps = 0;
+  int64_t gate_heads = 0;  // heads after v in each row of qkv, which are not for this op
 };
 
 struct RotatedQueries {
@@ -23,9 +24,9 @@ struct RotatedQueries {
 // All that happens between the qkv projection and attention, in one pass over its output: takes q,
 // k and v apart, normalises the heads of q and k, rotates them, and writes k and v into their slots
 // in place. Bit for bit slice_columns, rms_norm, rope and kv_write one after the other.
-//   qkv    [T, (H + 2 K) * D] in the pool's dtype: all heads of q, then of k, then of v
-//   kv     pools [N, P, K, D], both of the same D, at most 1024
-//   table  covers layout->positions; layout->slot_mapping [T] as in kv_write()
+//   qkv    [T, (H + 2 K + G) * D] in the pool's dtype: all heads of q, of k, of v, then G
+//   gate_heads kv     pools [N, P, K, D], both of the same D, at most 1024 table  covers
+//   layout->positions; layout->slot_mapping [T] as in kv_write()
 // Throws std::invalid_argument if a shape, dtype or position does not fit.
 RotatedQueries qk_norm_rope_kv_write(const Context& context, const mx::array& qkv,
                                      const HeadNorms& norms, const BatchLayoutPtr& layout,

@@ -32,7 +32,7 @@ template <class T>
 void turn_tokens(const QkNormRopeKvWriteParams& p, int64_t begin, int64_t end) {
   const int64_t q_width = p.heads * p.head_dim, kv_width = p.kv_heads * p.head_dim;
   for (int64_t t = begin; t < end; ++t) {
-    const T* x = static_cast<const T*>(p.qkv) + t * (q_width + 2 * kv_width);
+    const T* x = static_cast<const T*>(p.qkv) + t * p.row;
     const float* cos = p.cos_sin + p.positions[t] * p.rotary_dim;
     turn_heads(p, p.q_norm, cos, x, static_cast<T*>(p.q) + t * q_width, p.heads);
     if (p.slots[t] < 0) continue;

@@ -12,6 +12,7 @@ struct QkNormRopeKvWriteParams {
   FloatType type = FloatType::kF32;  // of qkv, q and the pools
   int64_t heads = 0, kv_heads = 0;   // H, K
   int64_t head_dim = 0;              // D
+  int64_t row = 0;                   // length of a row of qkv, gates included
   int64_t rotary_dim = 0;
   float eps = 0;
   const int32_t* positions = nullptr;  // [T]
@@ -19,7 +20,7 @@ struct QkNormRopeKvWriteParams {
   const float* cos_sin = nullptr;      // [max_positions][2][rotary_dim / 2]
   const float* q_norm = nullptr;       // [D], or null
   const float* k_norm = nullptr;       // [D], or null
-  const void* qkv = nullptr;           // [T, (H + 2 K) * D]
+  const void* qkv = nullptr;           // [T, row]
   void* q = nullptr;                   // [T, H, D]
   void* k = nullptr;                   // [N, P, K, D]
   void* v = nullptr;                   // [N, P, K, D]

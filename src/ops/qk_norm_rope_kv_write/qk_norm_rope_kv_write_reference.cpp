@@ -11,7 +11,7 @@ RotatedQueries qk_norm_rope_kv_write_reference(const Context& context, const mx:
                                                std::shared_ptr<const RopeTable> table,
                                                const PagedKv& kv) {
   const int tokens = qkv.shape(0), kv_heads = kv.k.shape(2), dim = kv.k.shape(3);
-  const int heads = qkv.shape(1) / dim - 2 * kv_heads;
+  const int heads = qkv.shape(1) / dim - 2 * kv_heads - static_cast<int>(norms.gate_heads);
   const auto heads_of = [&](int first, int count) {
     return mx::reshape(slice_columns(context, qkv, int64_t{first} * dim, int64_t{count} * dim),
                        {tokens, count, dim});

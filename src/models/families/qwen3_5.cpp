@@ -1,0 +1,29 @@
+#include "models/families/families.h"
+
+namespace quire::models {
+
+// Qwen3.5 (model cards of Qwen/Qwen3.5-*), the language model alone or inside its vision wrapper:
+// each projection of a gated delta net is a tensor of its own.
+ModelSpec qwen3_5(const formats::HfConfig& config, int64_t max_positions) {
+  ModelSpec spec = dense_decoder(config, max_positions);
+  make_hybrid(config, spec);
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    auto* gdn = std::get_if<GdnSpec>(&spec.layers[i].mixer);
+    if (!gdn) continue;
+    const std::string prefix = "model.layers." + std::to_string(i) + ".linear_attn.";
+    gdn->qkv_weight = prefix + "in_proj_qkv.weight";
+    gdn->z_weight = prefix + "in_proj_z.weight";
+    gdn->b_weight = prefix + "in_proj_b.weight";
+    gdn->a_weight = prefix + "in_proj_a.weight";
+  }
+  return spec;
+}
+
+// Its mixtures of experts, each with a shared one.
+ModelSpec qwen3_5_moe(const formats::HfConfig& config, int64_t max_positions) {
+  ModelSpec spec = qwen3_5(config, max_positions);
+  use_hybrid_experts(config, spec);
+  return spec;
+}
+
+}  // namespace quire::models

@@ -1,0 +1,22 @@
+#include "models/families/families.h"
+
+namespace quire::models {
+
+// Qwen3-Next (model card of Qwen/Qwen3-Next-80B-A3B-Instruct): the projections of a gated delta net
+// are two tensors sorted by key head; experts with a shared one in the layers that the config says.
+ModelSpec qwen3_next(const formats::HfConfig& config, int64_t max_positions) {
+  ModelSpec spec = dense_decoder(config, max_positions);
+  make_hybrid(config, spec);
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    auto* gdn = std::get_if<GdnSpec>(&spec.layers[i].mixer);
+    if (!gdn) continue;
+    const std::string prefix = "model.layers." + std::to_string(i) + ".linear_attn.";
+    gdn->qkvz_weight = prefix + "in_proj_qkvz.weight";
+    gdn->ba_weight = prefix + "in_proj_ba.weight";
+  }
+  if (config.get_int("num_experts", 512, {.min = 0, .max = 1 << 16}) > 0)
+    use_hybrid_experts(config, spec);
+  return spec;
+}
+
+}  // namespace quire::models
