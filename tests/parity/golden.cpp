@@ -58,6 +58,7 @@ Golden read_golden(const std::string& checkpoint) {
   if (!parsed) throw std::runtime_error(path + ": " + parsed.error());
   const json::object& root = parsed->as_object();
   Golden golden;
+  golden.family = std::string(root.at("family").as_string());
   golden.is_bfloat16 = root.at("weights_dtype").as_string() == "bfloat16";
   if (const auto* loss = root.at("rounding").as_object().if_contains("bfloat16"))
     golden.bfloat16_loss = loss->to_number<double>();

@@ -16,6 +16,7 @@ struct GoldenCase {
 };
 
 struct Golden {
+  std::string family;          // transformers' model_type
   bool is_bfloat16 = false;    // the checkpoint's weights
   double bfloat16_loss = 0.0;  // the most that transformers in bfloat16 differs from these
   std::vector<GoldenCase> cases;

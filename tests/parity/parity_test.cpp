@@ -16,13 +16,20 @@ namespace mx = mlx::core;
 
 // In float32. transformers' own float32 is up to 1e-5 from float64 here (golden.json, rounding).
 constexpr double kTolerance = 1e-4;
+// A gated delta net normalises what the state answers, however small it is: where the terms of that
+// sum nearly cancel, rounding is magnified. transformers' float32 is up to 3e-4 from float64 there.
+constexpr double kDeltaNetTolerance = 1e-3;
 
 class Parity : public ::testing::TestWithParam<std::string> {
  protected:
   Golden golden_ = read_golden(GetParam());
 };
 
-void expect_kernels(const ops::Context& context) {
+bool has_delta_nets(const Golden& golden) {
+  return golden.family.starts_with("qwen3_5") || golden.family == "qwen3_next";
+}
+
+void expect_kernels(const ops::Context& context, const Golden& golden) {
   const auto runs = context.kernels->snapshot();
   for (const auto& [name, count] : runs) {
     const std::string kernel = name.substr(name.find('/') + 1);
@@ -30,8 +37,12 @@ void expect_kernels(const ops::Context& context) {
                 kernel == "cpu_" + ops::cpu_isa_name())
         << name << " ran " << count << " times";
   }
-  for (const char* op : {"linear", "paged_attention", "qk_norm_rope_kv_write", "embedding",
-                         "gather_rows", "sample"}) {
+  std::vector<const char*> needed = {"linear",    "paged_attention", "qk_norm_rope_kv_write",
+                                     "embedding", "gather_rows",     "sample"};
+  if (has_delta_nets(golden))
+    needed.insert(needed.end(),
+                  {"causal_conv1d", "gated_delta_rule", "gated_rms_norm", "sigmoid_gate"});
+  for (const char* op : needed) {
     const auto it = runs.lower_bound(std::string(op) + "/cpu");
     EXPECT_TRUE(it != runs.end() && it->first.starts_with(op) && it->second > 0)
         << op << " has run no kernel";
@@ -60,7 +71,7 @@ void compare_top(const engine::TokenLogprob& actual,
   }
 }
 
-void expect_case(const GoldenCase& golden, const Answer& answer, double& worst) {
+void expect_case(const GoldenCase& golden, const Answer& answer, double tolerance, double& worst) {
   ASSERT_EQ(answer.finish, engine::FinishReason::kLength) << answer.error;
   EXPECT_EQ(answer.tokens, golden.tokens);
   Distance distance;
@@ -76,7 +87,7 @@ void expect_case(const GoldenCase& golden, const Answer& answer, double& worst) 
     ASSERT_EQ(answer.prompt_logprobs[i].token, golden.prompt[i + 1]);
     distance.add(answer.prompt_logprobs[i].logprob, golden.prompt_logprobs[i]);
   }
-  EXPECT_LE(distance.worst, kTolerance);
+  EXPECT_LE(distance.worst, tolerance);
   worst = std::max(worst, distance.worst);
 }
 
@@ -99,9 +110,10 @@ double expect_cases(const Golden& golden, const std::string& longrope, const Eng
   double worst = 0;
   for (size_t i = 0; i < cases.size(); ++i) {
     SCOPED_TRACE("prompt of " + std::to_string(cases[i]->prompt.size()) + " tokens");
-    expect_case(*cases[i], answers[i], worst);
+    expect_case(*cases[i], answers[i], has_delta_nets(golden) ? kDeltaNetTolerance : kTolerance,
+                worst);
   }
-  expect_kernels(context);
+  expect_kernels(context, golden);
   return worst;
 }
 
@@ -183,7 +195,7 @@ void expect_forced(const Golden& golden, const std::string& checkpoint) {
   EXPECT_LE(mean, 0.03);
   EXPECT_LE(worst, 1.5 * golden.bfloat16_loss);
   EXPECT_GT(worst, 1e-3) << "as exact as float32: was it bfloat16?";
-  expect_kernels(context);
+  expect_kernels(context, golden);
 }
 
 class ParityBfloat16 : public Parity {};
@@ -208,8 +220,8 @@ INSTANTIATE_TEST_SUITE_P(Checkpoints, ParityBfloat16, ::testing::ValuesIn(bfloat
                          test_name);
 
 TEST(ParityData, AllCheckpointsAreThere) {
-  EXPECT_GE(checkpoint_names().size(), 23u);
-  EXPECT_GE(bfloat16_names().size(), 9u);
+  EXPECT_GE(checkpoint_names().size(), 30u);
+  EXPECT_GE(bfloat16_names().size(), 13u);
 }
 
 }  // namespace

@@ -19,6 +19,8 @@ import numpy as np
 import torch
 import transformers
 
+from safetensors.torch import load_file, save_file
+
 import golden
 import tiny_tokenizer
 from variants import VARIANTS, Variant, old_keys
@@ -26,9 +28,18 @@ from variants import VARIANTS, Variant, old_keys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
-def random_weight(base: str, name: str, shape: torch.Size) -> torch.Tensor:
+def random_weight(
+    base: str, name: str, shape: torch.Size, zero_centred: bool = False
+) -> torch.Tensor:
     """Drawn from a generator of its own, so that adding a tensor changes no other one."""
     rng = np.random.default_rng([zlib.crc32(base.encode()), zlib.crc32(name.encode())])
+    # Gated delta nets: from heads that remember to heads that forget at once.
+    if name.endswith("A_log"):
+        return torch.from_numpy(rng.uniform(np.log(0.02), np.log(4.0), shape).astype(np.float32))
+    if name.endswith("conv1d.weight"):
+        return torch.from_numpy((0.5 * rng.standard_normal(shape)).astype(np.float32))
+    if zero_centred and "norm" in name and "linear_attn.norm" not in name:
+        return torch.from_numpy(rng.uniform(-0.5, 0.6, shape).astype(np.float32))
     if "norm" in name:
         return torch.from_numpy(rng.uniform(0.5, 1.6, shape).astype(np.float32))
     # The scales give logits a standard deviation of two to three and attention scores of about
@@ -46,6 +57,23 @@ def random_weight(base: str, name: str, shape: torch.Size) -> torch.Tensor:
     return torch.from_numpy((std * rng.standard_normal(shape)).astype(np.float32))
 
 
+def auto_class(family: str):
+    """A language model inside a wrapper is the wrapper's."""
+    wrapped = family in ("qwen3_5", "qwen3_5_moe")
+    return transformers.AutoModelForImageTextToText if wrapped else transformers.AutoModelForCausalLM
+
+
+def text_config(config: dict) -> dict:
+    return config.get("text_config", config)
+
+
+def add_tensors(variant: Variant, path: pathlib.Path) -> None:
+    tensors = load_file(path)
+    for name, shape in variant.extra.items():
+        tensors[name] = random_weight(variant.name, name, shape).to(getattr(torch, variant.dtype))
+    save_file(tensors, path, {"format": "pt"})
+
+
 def build(variant: Variant, **changes) -> transformers.PreTrainedModel:
     ids = tiny_tokenizer.special_ids()
     config = transformers.AutoConfig.for_model(
@@ -55,15 +83,16 @@ def build(variant: Variant, **changes) -> transformers.PreTrainedModel:
         pad_token_id=ids["<|pad|>"],
         **json.loads(json.dumps(variant.config | changes)),
     )
-    model = transformers.AutoModelForCausalLM.from_config(
+    model = auto_class(variant.family).from_config(
         config, dtype=torch.float32, attn_implementation="eager", experts_implementation="eager"
     )
     tied = config.tie_word_embeddings
     base = variant.name.removesuffix("-bf16")
+    zero_centred = variant.family.startswith(("qwen3_5", "qwen3_next"))
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             assert not (tied and name == "lm_head.weight")
-            parameter.copy_(random_weight(base, name, parameter.shape))
+            parameter.copy_(random_weight(base, name, parameter.shape, zero_centred))
             # Parameters only: Module.to would round the rotary tables as well.
             parameter.data = parameter.data.to(getattr(torch, variant.dtype))
     return model.eval()
@@ -74,13 +103,15 @@ def write_checkpoint(variant: Variant, folder: pathlib.Path) -> None:
     folder.mkdir(parents=True)
     model = build(variant)
     model.save_pretrained(folder, max_shard_size=variant.shard_size)
+    if variant.extra:
+        add_tensors(variant, folder / "model.safetensors")
     path = folder / "config.json"
     config = json.loads(path.read_text())
     for key in ("transformers_version", "_name_or_path"):
         config.pop(key, None)
     if variant.keys == "old":
         config = old_keys(config)
-    assert ("rope_parameters" in config) == (variant.keys == "new")
+    assert ("rope_parameters" in text_config(config)) == (variant.keys == "new")
     path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
     for weights in folder.glob("*.safetensors"):
         weights.chmod(0o644)
@@ -91,7 +122,8 @@ def write_checkpoint(variant: Variant, folder: pathlib.Path) -> None:
 
 
 def load(folder: pathlib.Path, dtype: torch.dtype) -> transformers.PreTrainedModel:
-    return transformers.AutoModelForCausalLM.from_pretrained(
+    family = json.loads((folder / "config.json").read_text())["model_type"]
+    return auto_class(family).from_pretrained(
         folder, dtype=dtype, attn_implementation="eager", experts_implementation="eager"
     ).eval()
 
@@ -131,7 +163,7 @@ def write_golden(variant: Variant, folder: pathlib.Path) -> str:
         ablated = build(variant, **variant.without).to(torch.float32)
         effect = round(golden.difference(ablated, cases), 4)
         assert effect > 0.1, f"{variant.name}: the feature hardly matters, {effect}"
-    if "longrope" == variant.config["rope_parameters"]["rope_type"]:
+    if "longrope" == text_config(variant.config)["rope_parameters"]["rope_type"]:
         cases += longrope_cases(variant, cases)
     content = {
         "checkpoint": variant.name,

@@ -36,6 +36,7 @@ class Quantized:
     dtype: torch.dtype  # of scales and unquantised tensors
     default: dict[str, int]
     layers: dict[str, Any]  # overrides: a format, or False
+    hybrid: bool = False  # as mlx-lm stores the models of the Qwen3.5 family
     stacked: bool = False  # a layer's experts in one tensor, as mlx-lm stores them
 
 
@@ -74,6 +75,32 @@ VARIANTS = [
         },
         stacked=True,
     ),
+    # A language model taken out of its wrapper, with gated delta nets: two formats in one projection.
+    Quantized(
+        "qwen35-mlx-4bit",
+        "qwen35-wrapped-bf16",
+        torch.bfloat16,
+        {"group_size": 32, "bits": 4},
+        {
+            "language_model.model.layers.0.linear_attn.in_proj_z": {"group_size": 32, "bits": 8},
+            "language_model.model.layers.1.linear_attn.in_proj_a": False,
+            "language_model.model.layers.2.self_attn.q_proj": {"group_size": 64, "bits": 8},
+        },
+        hybrid=True,
+    ),
+    # The same of projections that are sorted by key head, and stacked experts.
+    Quantized(
+        "qwen3-next-mlx-4bit",
+        "qwen3-next-bf16",
+        torch.bfloat16,
+        {"group_size": 32, "bits": 4},
+        {
+            "model.layers.0.linear_attn.in_proj_ba": {"group_size": 64, "bits": 8},
+            "model.layers.1.mlp.gate": {"group_size": 64, "bits": 8},
+        },
+        hybrid=True,
+        stacked=True,
+    ),
 ]
 
 
@@ -100,7 +127,7 @@ def convert(variant: Quantized, tensors: dict[str, torch.Tensor]):
     for name, tensor in tensors.items():
         layer = name.removesuffix(".weight")
         form = variant.layers.get(layer, variant.default)
-        if tensor.dim() < 2 or form is False:
+        if tensor.dim() < 2 or name.endswith("conv1d.weight") or form is False:
             stored[name] = tensor.to(variant.dtype)
             dense[name] = stored[name].float()
             continue
@@ -141,11 +168,45 @@ def fuse_experts(dense: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return fused
 
 
+def is_shifted(name: str) -> bool:
+    """Whether a norm is stored around zero by transformers and around one by mlx-lm."""
+    kinds = ("layernorm.weight", "q_norm.weight", "k_norm.weight", "model.norm.weight")
+    return name.endswith((*kinds, "language_model.norm.weight"))
+
+
+def to_mlx(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """As mlx-lm converts a hybrid model."""
+    converted = {}
+    for name, tensor in tensors.items():
+        if name.startswith(("model.visual.", "mtp.")):
+            continue
+        if name.endswith("conv1d.weight"):
+            tensor = tensor.transpose(1, 2).contiguous()
+        if is_shifted(name):
+            tensor = (tensor.float() + 1.0).to(tensor.dtype)
+        if name.startswith("model.language_model."):
+            name = "language_model.model." + name.removeprefix("model.language_model.")
+        converted[name] = tensor
+    return converted
+
+
+def from_mlx(dense: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    restored = {}
+    for name, tensor in dense.items():
+        if name.startswith("language_model.model."):
+            name = "model.language_model." + name.removeprefix("language_model.model.")
+        if name.endswith("conv1d.weight"):
+            tensor = tensor.transpose(1, 2)
+        restored[name] = tensor - 1.0 if is_shifted(name) else tensor
+    return restored
+
+
 def oracle(base: pathlib.Path, dense: dict[str, torch.Tensor], dtype: torch.dtype):
     model = load(base, torch.float32)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            parameter.copy_(dense[name])
+            if not name.startswith("model.visual."):
+                parameter.copy_(dense[name])
             parameter.data = parameter.data.to(dtype)
     return model if dtype != torch.float64 else model.double()
 
@@ -155,8 +216,9 @@ def write(variant: Quantized) -> str:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     tensors = load_file(base / "model.safetensors")
+    tensors = to_mlx(tensors) if variant.hybrid else tensors
     stored, dense = convert(variant, stack_experts(tensors) if variant.stacked else tensors)
-    dense = fuse_experts(dense)
+    dense = fuse_experts(from_mlx(dense) if variant.hybrid else dense)
     save_file(stored, folder / "model.safetensors", metadata={"format": "mlx"})
     config = json.loads((base / "config.json").read_text())
     config["quantization"] = variant.default | {"mode": "affine"} | variant.layers

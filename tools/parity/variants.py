@@ -17,6 +17,8 @@ class Variant:
     keys: str  # "old" or "new"
     dtype: str = "float32"
     shard_size: str = "1GB"
+    # Tensors that a text model must skip, added to the file: published checkpoints have them.
+    extra: dict[str, list[int]] | None = None
     # Turns one feature off; the goldens must change when it does, or they would not test it.
     without: dict[str, Any] | None = None
 
@@ -142,6 +144,67 @@ QWEN2_MOE = QWEN2 | {
     "tie_word_embeddings": False,
 }
 
+# Odd sizes on purpose: two value heads per key head, Dk unlike Dv, a quarter of each attention head
+# rotated.
+QWEN3_5 = BASE | {
+    "num_hidden_layers": 5,
+    "layer_types": ["linear_attention"] * 2
+    + ["full_attention", "linear_attention", "full_attention"],
+    "head_dim": 32,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 16,
+    "linear_value_head_dim": 24,
+    "linear_conv_kernel_dim": 4,
+    "tie_word_embeddings": False,
+    "rope_parameters": PLAIN_ROPE
+    | {"partial_rotary_factor": 0.25, "mrope_section": [2, 1, 1], "mrope_interleaved": True},
+}
+# bfloat16 loses too much over more layers for a tight bound. As published: the model inside a wrapper with a vision part, and a part that predicts
+# several tokens.
+THREE_LAYERS = {
+    "num_hidden_layers": 3,
+    "layer_types": ["linear_attention"] * 2 + ["full_attention"],
+}
+QWEN3_5_WRAPPED = {
+    "text_config": QWEN3_5 | THREE_LAYERS | {"tie_word_embeddings": True},
+    "vision_config": {
+        "depth": 1,
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "num_heads": 2,
+        "patch_size": 4,
+        "out_hidden_size": 64,
+        "num_position_embeddings": 16,
+    },
+    "tie_word_embeddings": True,
+}
+MTP = {"mtp.fc.weight": [64, 128], "mtp.layers.0.mlp.up_proj.weight": [96, 64]}
+# Layer 0 is dense; three value heads per key head.
+QWEN3_NEXT = QWEN3_5 | {
+    "num_hidden_layers": 4,
+    "layer_types": ["linear_attention"] * 2 + ["full_attention", "linear_attention"],
+    "linear_num_value_heads": 6,
+    "linear_key_head_dim": 24,
+    "linear_value_head_dim": 16,
+    "num_experts": 6,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 48,
+    "shared_expert_intermediate_size": 80,
+    "mlp_only_layers": [0],
+    "norm_topk_prob": True,
+    "rope_parameters": PLAIN_ROPE | {"partial_rotary_factor": 0.5},
+}
+QWEN3_5_MOE = {
+    "text_config": {
+        key: value
+        for key, value in (QWEN3_NEXT | {"rope_parameters": QWEN3_5["rope_parameters"]}).items()
+        if key not in ("mlp_only_layers", "norm_topk_prob", "intermediate_size")
+    },
+    "vision_config": QWEN3_5_WRAPPED["vision_config"],
+    "tie_word_embeddings": False,
+}
+
 VARIANTS = [
     Variant("qwen3", "qwen3", QWEN3, "old"),
     Variant("qwen3-bf16", "qwen3", QWEN3, "new", "bfloat16"),
@@ -176,6 +239,17 @@ VARIANTS = [
     Variant("qwen3-moe", "qwen3_moe", QWEN3_MOE, "old", without={"norm_topk_prob": False}),
     Variant("qwen3-moe-bf16", "qwen3_moe", QWEN3_MOE, "new", "bfloat16"),
     Variant("qwen2-moe", "qwen2_moe", QWEN2_MOE, "new", without={"norm_topk_prob": True}),
+    Variant(
+        "qwen35",
+        "qwen3_5_text",
+        QWEN3_5,
+        "new",
+        without={"rope_parameters": PLAIN_ROPE | {"partial_rotary_factor": 1.0}},
+    ),
+    Variant("qwen35-wrapped-bf16", "qwen3_5", QWEN3_5_WRAPPED, "new", "bfloat16", extra=MTP),
+    Variant("qwen35-moe", "qwen3_5_moe", QWEN3_5_MOE, "new", extra=MTP),
+    Variant("qwen3-next", "qwen3_next", QWEN3_NEXT, "new", without={"norm_topk_prob": False}),
+    Variant("qwen3-next-bf16", "qwen3_next", QWEN3_NEXT | THREE_LAYERS, "new", "bfloat16"),
     Variant("mistral", "mistral", MISTRAL, "new", without={"sliding_window": None}),
     Variant("mistral-bf16", "mistral", MISTRAL, "old", "bfloat16", without={"sliding_window": None}),
     Variant("phi3", "phi3", PHI3, "old", without={"sliding_window": None}),

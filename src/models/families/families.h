@@ -40,9 +40,8 @@ void use_experts(const formats::HfConfig& config, ModelSpec& spec);
 // multi-token prediction that a text model skips. Starts from `spec` (dense_decoder's); the names
 // of the delta nets' projections are left to the family.
 void make_hybrid(const formats::HfConfig& config, ModelSpec& spec);
-// use_experts() of these models, whose routers divide the chosen weights by their sum (unless a
-// Qwen3-Next config says otherwise).
-void use_hybrid_experts(const formats::HfConfig& config, ModelSpec& spec);
+// use_experts() of these models; `normalise`: the chosen weights are divided by their sum.
+void use_hybrid_experts(const formats::HfConfig& config, ModelSpec& spec, bool normalise);
 
 // Adds Llama-style bias names for q, k and v, and for the output projection if `output`.
 void add_attention_biases(const std::string& prefix, AttentionSpec& attention, bool output);

@@ -22,7 +22,7 @@ ModelSpec qwen3_5(const formats::HfConfig& config, int64_t max_positions) {
 // Its mixtures of experts, each with a shared one.
 ModelSpec qwen3_5_moe(const formats::HfConfig& config, int64_t max_positions) {
   ModelSpec spec = qwen3_5(config, max_positions);
-  use_hybrid_experts(config, spec);
+  use_hybrid_experts(config, spec, /*normalise=*/true);
   return spec;
 }
 

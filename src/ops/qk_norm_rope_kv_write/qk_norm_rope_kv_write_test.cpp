@@ -84,6 +84,28 @@ TEST(QkNormRopeKvWrite, IsTheOpsOneAfterTheOther) {
   }
 }
 
+// Gates behind v are left alone: with and without them the rest is the same.
+TEST(QkNormRopeKvWrite, LeavesGatesAlone) {
+  const Shape s{4, 2, 64, 16};
+  constexpr int kTokens = 7;
+  const mx::array qkv = projected(s, kTokens, mx::bfloat16);
+  const mx::array gates = random_array({kTokens, s.heads * s.dim}, mx::bfloat16, 9);
+  const mx::array both = mx::contiguous(mx::concatenate({qkv, gates}, 1));
+  HeadNorms norms = norms_of(s, true, true);
+  norms.gate_heads = s.heads;
+  const auto table = make_rope_table({.rotary_dim = s.rotary}, kMaxPositions);
+  const Context context = make_context(1);
+  const auto expected = fused(context, s, kTokens, mx::bfloat16, true, true);
+  const auto layout = layout_of(kTokens);
+  EXPECT_TRUE(bytes_of(qk_norm_rope_kv_write(context, both, norms, layout, table,
+                                             pool(s, mx::bfloat16))) == expected);
+  EXPECT_TRUE(bytes_of(qk_norm_rope_kv_write_reference(context, both, norms, layout, table,
+                                                       pool(s, mx::bfloat16))) == expected);
+  norms.gate_heads = 9;
+  EXPECT_THROW(qk_norm_rope_kv_write(context, both, norms, layout, table, pool(s, mx::bfloat16)),
+               std::invalid_argument);
+}
+
 TEST(QkNormRopeKvWrite, AnyNumberOfTokensOnAnyNumberOfThreads) {
   const Shape s{8, 4, 64, 64};
   for (const int tokens : {0, 1, 2, 7, 31, 64, 300})

@@ -1,0 +1,105 @@
+// Models with gated delta nets: what their configs mean, and what of their checkpoints is skipped.
+// That they compute what transformers does is in tests/parity.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "formats/test_files.h"
+#include "models/model.h"
+#include "models/registry.h"
+
+namespace quire::models {
+namespace {
+
+using formats::testing::load_error;
+using testing::AllOf;
+using testing::HasSubstr;
+
+// A Qwen3.5 with `keys` more in its text_config and `top` at the top.
+formats::HfConfig config_with(const std::string& keys, const std::string& top = "") {
+  const std::string text = R"({"architectures": ["Qwen3_5ForConditionalGeneration"],)" + top +
+                           R"("text_config": {"hidden_size": 64, "intermediate_size": 96,
+      "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32,
+      "vocab_size": 320, "max_position_embeddings": 512, "linear_num_key_heads": 2,
+      "linear_num_value_heads": 4, "linear_key_head_dim": 16, "linear_value_head_dim": 24)" +
+                           (keys.empty() ? "" : ", " + keys) + "}}";
+  return formats::parse_hf_config(*parse_json(text), "config.json");
+}
+
+std::string layers_of(const ModelSpec& spec) {
+  std::string kinds;
+  for (const LayerSpec& layer : spec.layers)
+    kinds += std::holds_alternative<GdnSpec>(layer.mixer) ? 'l' : 'f';
+  return kinds;
+}
+
+TEST(HybridConfig, LayerTypesComeFromTheListOrTheInterval) {
+  EXPECT_EQ(layers_of(make_model_spec(config_with(""), 512)), "lllf");
+  EXPECT_EQ(layers_of(make_model_spec(config_with(R"("full_attention_interval": 2)"), 512)),
+            "lflf");
+  const char* list = R"("layer_types": ["full_attention", "linear_attention", "linear_attention",
+                                        "full_attention"])";
+  EXPECT_EQ(layers_of(make_model_spec(config_with(list), 512)), "fllf");
+  const char* other = R"("layer_types": ["mamba", "mamba", "mamba", "mamba"])";
+  EXPECT_THAT(load_error([&] { make_model_spec(config_with(other), 512); }),
+              AllOf(HasSubstr("config.json"), HasSubstr("mamba")));
+}
+
+TEST(HybridConfig, AQuarterOfEachHeadIsRotatedUnlessTheConfigSaysOtherwise) {
+  const auto rotary = [](const std::string& keys) {
+    return make_model_spec(config_with(keys), 512).rope.rotary_dim;
+  };
+  EXPECT_EQ(rotary(""), 8);
+  EXPECT_EQ(rotary(R"("partial_rotary_factor": 0.5)"), 16);
+  EXPECT_EQ(rotary(R"("rope_parameters": {"rope_type": "default", "partial_rotary_factor": 1.0,
+                      "mrope_section": [11, 11, 10], "mrope_interleaved": true})"),
+            32);
+}
+
+TEST(HybridConfig, TheWrapperSaysWhetherTheHeadIsTied) {
+  const auto is_tied = [](const std::string& keys, const std::string& top) {
+    return make_model_spec(config_with(keys, top), 512).head_weight.empty();
+  };
+  EXPECT_FALSE(is_tied("", ""));
+  EXPECT_TRUE(is_tied(R"("tie_word_embeddings": true)", ""));
+  EXPECT_TRUE(is_tied(R"("tie_word_embeddings": false)", R"("tie_word_embeddings": true,)"));
+  EXPECT_FALSE(is_tied(R"("tie_word_embeddings": true)", R"("tie_word_embeddings": false,)"));
+}
+
+TEST(HybridConfig, RefusesWhatNoKernelCanDo) {
+  const auto error = [](const std::string& from, const std::string& to) {
+    auto config = config_with("");
+    std::string text = dump_json(config.raw);
+    text.replace(text.find(from), from.size(), to);
+    return load_error(
+        [&] { make_model_spec(formats::parse_hf_config(*parse_json(text), "config.json"), 512); });
+  };
+  EXPECT_THAT(error("\"linear_num_value_heads\":4", "\"linear_num_value_heads\":3"),
+              HasSubstr("linear_num_value_heads"));
+  EXPECT_THAT(error("\"linear_key_head_dim\":16", "\"linear_key_head_dim\":18"),
+              HasSubstr("linear_key_head_dim"));
+}
+
+std::unique_ptr<Model> load(const std::string& name) {
+  return load_model(ops::make_context(1),
+                    std::make_shared<const formats::Checkpoint>(formats::Checkpoint::open(
+                        std::string(QUIRE_SOURCE_DIR) + "/tests/parity/models/" + name)));
+}
+
+TEST(HybridCheckpoint, SkipsVisionAndMultiTokenPredictionAndSaysSo) {
+  const auto model = load("qwen35-wrapped-bf16");
+  EXPECT_THAT(model->skipped_tensors(),
+              AllOf(HasSubstr("model.visual.* ("), HasSubstr("mtp.* (2 tensors)")));
+  EXPECT_EQ(load("qwen35")->skipped_tensors(), "");
+}
+
+TEST(HybridCheckpoint, SaysWhatEachLayerKeeps) {
+  const auto specs = load("qwen35")->cache_specs();
+  ASSERT_EQ(specs.size(), 5u);
+  const StateCacheSpec state{
+      .conv_dim = 160, .conv_kernel = 4, .v_heads = 4, .v_dim = 24, .k_dim = 16};
+  for (const size_t i : {0, 1, 3}) EXPECT_EQ(std::get<StateCacheSpec>(specs[i]), state);
+  for (const size_t i : {2, 4}) EXPECT_EQ(std::get<KvCacheSpec>(specs[i]).head_dim, 32);
+}
+
+}  // namespace
+}  // namespace quire::models
