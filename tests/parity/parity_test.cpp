@@ -16,9 +16,6 @@ namespace mx = mlx::core;
 
 // In float32. transformers' own float32 is up to 1e-5 from float64 here (golden.json, rounding).
 constexpr double kTolerance = 1e-4;
-// A gated delta net normalises what the state answers, however small it is: where the terms of that
-// sum nearly cancel, rounding is magnified. transformers' float32 is up to 3e-4 from float64 there.
-constexpr double kDeltaNetTolerance = 1e-3;
 
 class Parity : public ::testing::TestWithParam<std::string> {
  protected:
@@ -71,7 +68,7 @@ void compare_top(const engine::TokenLogprob& actual,
   }
 }
 
-void expect_case(const GoldenCase& golden, const Answer& answer, double tolerance, double& worst) {
+void expect_case(const GoldenCase& golden, const Answer& answer, double& worst) {
   ASSERT_EQ(answer.finish, engine::FinishReason::kLength) << answer.error;
   EXPECT_EQ(answer.tokens, golden.tokens);
   Distance distance;
@@ -87,7 +84,7 @@ void expect_case(const GoldenCase& golden, const Answer& answer, double toleranc
     ASSERT_EQ(answer.prompt_logprobs[i].token, golden.prompt[i + 1]);
     distance.add(answer.prompt_logprobs[i].logprob, golden.prompt_logprobs[i]);
   }
-  EXPECT_LE(distance.worst, tolerance);
+  EXPECT_LE(distance.worst, kTolerance);
   worst = std::max(worst, distance.worst);
 }
 
@@ -110,8 +107,7 @@ double expect_cases(const Golden& golden, const std::string& longrope, const Eng
   double worst = 0;
   for (size_t i = 0; i < cases.size(); ++i) {
     SCOPED_TRACE("prompt of " + std::to_string(cases[i]->prompt.size()) + " tokens");
-    expect_case(*cases[i], answers[i], has_delta_nets(golden) ? kDeltaNetTolerance : kTolerance,
-                worst);
+    expect_case(*cases[i], answers[i], worst);
   }
   expect_kernels(context, golden);
   return worst;
@@ -221,7 +217,7 @@ INSTANTIATE_TEST_SUITE_P(Checkpoints, ParityBfloat16, ::testing::ValuesIn(bfloat
 
 TEST(ParityData, AllCheckpointsAreThere) {
   EXPECT_GE(checkpoint_names().size(), 30u);
-  EXPECT_GE(bfloat16_names().size(), 13u);
+  EXPECT_GE(bfloat16_names().size(), 11u);
 }
 
 }  // namespace

@@ -35,9 +35,9 @@ def random_weight(
     rng = np.random.default_rng([zlib.crc32(base.encode()), zlib.crc32(name.encode())])
     # Gated delta nets: from heads that remember to heads that forget at once.
     if name.endswith("A_log"):
-        return torch.from_numpy(rng.uniform(np.log(0.02), np.log(4.0), shape).astype(np.float32))
+        return torch.from_numpy(rng.uniform(np.log(0.02), np.log(1.0), shape).astype(np.float32))
     if name.endswith("conv1d.weight"):
-        return torch.from_numpy((0.5 * rng.standard_normal(shape)).astype(np.float32))
+        return torch.from_numpy(rng.standard_normal(shape).astype(np.float32))
     if zero_centred and "norm" in name and "linear_attn.norm" not in name:
         return torch.from_numpy(rng.uniform(-0.5, 0.6, shape).astype(np.float32))
     if "norm" in name:

@@ -79,7 +79,7 @@ VARIANTS = [
     Quantized(
         "qwen35-mlx-4bit",
         "qwen35-wrapped-bf16",
-        torch.bfloat16,
+        torch.float16,
         {"group_size": 32, "bits": 4},
         {
             "language_model.model.layers.0.linear_attn.in_proj_z": {"group_size": 32, "bits": 8},
@@ -92,11 +92,16 @@ VARIANTS = [
     Quantized(
         "qwen3-next-mlx-4bit",
         "qwen3-next-bf16",
-        torch.bfloat16,
+        torch.float16,
         {"group_size": 32, "bits": 4},
         {
             "model.layers.0.linear_attn.in_proj_ba": {"group_size": 64, "bits": 8},
             "model.layers.1.mlp.gate": {"group_size": 64, "bits": 8},
+        }
+        | {
+            f"model.layers.{layer}.mlp.{part}.down_proj": False  # no group divides their columns
+            for layer in (1, 2)
+            for part in ("switch_mlp", "shared_expert")
         },
         hybrid=True,
         stacked=True,
