@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Train the Quire demo model from scratch and save it as a Qwen3 checkpoint.
+"""Train a Quire demo model from scratch and save it as a Qwen3 or Qwen3.5 checkpoint.
 
 Worker processes make text with generate.py, tokenise it and pack it into rows
-of --seq-len tokens; the main process trains on them.  Attention never crosses
-the border of a document and only answers (and plain text) are learned.  Master
-weights are float32, the arithmetic is bfloat16, and the saved checkpoint is
-bfloat16.
+of --seq-len tokens; the main process trains on them.  Neither attention nor the
+state of a gated delta net crosses the border of a document, and only answers
+(and plain text) are learned.  Master weights are float32, the arithmetic is
+bfloat16, and the saved checkpoint is bfloat16.
 
     python3 train.py --tokenizer models/quire-demo --out models/quire-demo --minutes 8
+    python3 train.py --arch qwen3_5 --tokenizer models/quire-demo --out models/quire-demo-hybrid --minutes 9
 
 Training stops after --steps or --minutes, whichever comes first; the learning
 rate falls linearly towards that moment.
@@ -16,7 +17,6 @@ rate falls linearly towards that moment.
 import argparse
 import bisect
 import json
-import math
 import multiprocessing as mp
 import os
 import random
@@ -26,12 +26,14 @@ import time
 
 import numpy as np
 import torch
-import torch.nn as nn
 import torch.nn.functional as F
 
+import dense
 import generate
+import hybrid
 
 LEARN, START, ID_MASK = 0x8000, 0x4000, 0x3FFF
+ARCHITECTURES = {"qwen3": dense, "qwen3_5": hybrid}
 
 
 # --------------------------------------------------------------------------
@@ -161,97 +163,8 @@ class Shards:
 
 
 # --------------------------------------------------------------------------
-# Model: Qwen3, written for training
+# Training
 # --------------------------------------------------------------------------
-
-class Norm(nn.Module):
-    def __init__(self, dim, eps):
-        super().__init__()
-        self.weight, self.eps = nn.Parameter(torch.ones(dim)), eps
-
-    def forward(self, x):
-        y = x.float()
-        y = y * torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + self.eps)
-        return (y * self.weight).to(x.dtype)
-
-
-class Attention(nn.Module):
-    def __init__(self, c):
-        super().__init__()
-        h, d = c["hidden_size"], c["head_dim"]
-        self.nh, self.nkv, self.d = c["num_attention_heads"], c["num_key_value_heads"], d
-        self.q_proj = nn.Linear(h, self.nh * d, bias=False)
-        self.k_proj = nn.Linear(h, self.nkv * d, bias=False)
-        self.v_proj = nn.Linear(h, self.nkv * d, bias=False)
-        self.o_proj = nn.Linear(self.nh * d, h, bias=False)
-        self.q_norm, self.k_norm = Norm(d, c["rms_norm_eps"]), Norm(d, c["rms_norm_eps"])
-
-    def forward(self, x, cos, sin, attend):
-        b, t, _ = x.shape
-        q = self.q_norm(self.q_proj(x).view(b, t, self.nh, self.d)).transpose(1, 2)
-        k = self.k_norm(self.k_proj(x).view(b, t, self.nkv, self.d)).transpose(1, 2)
-        v = self.v_proj(x).view(b, t, self.nkv, self.d).transpose(1, 2)
-
-        def rope(z):
-            a, c = z.float().chunk(2, -1)
-            return torch.cat([a * cos - c * sin, c * cos + a * sin], -1).to(z.dtype)
-
-        y = attend(rope(q), rope(k), v)
-        return self.o_proj(y.transpose(1, 2).reshape(b, t, self.nh * self.d))
-
-
-class Mlp(nn.Module):
-    def __init__(self, c):
-        super().__init__()
-        h, m = c["hidden_size"], c["intermediate_size"]
-        self.gate_proj, self.up_proj = nn.Linear(h, m, bias=False), nn.Linear(h, m, bias=False)
-        self.down_proj = nn.Linear(m, h, bias=False)
-
-    def forward(self, x):
-        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
-
-
-class Layer(nn.Module):
-    def __init__(self, c):
-        super().__init__()
-        self.self_attn, self.mlp = Attention(c), Mlp(c)
-        self.input_layernorm = Norm(c["hidden_size"], c["rms_norm_eps"])
-        self.post_attention_layernorm = Norm(c["hidden_size"], c["rms_norm_eps"])
-
-    def forward(self, x, cos, sin, attend):
-        x = x + self.self_attn(self.input_layernorm(x), cos, sin, attend)
-        return x + self.mlp(self.post_attention_layernorm(x))
-
-
-class Model(nn.Module):
-    """Parameter names are those of transformers' Qwen3Model."""
-
-    def __init__(self, c):
-        super().__init__()
-        self.embed_tokens = nn.Embedding(c["vocab_size"], c["hidden_size"])
-        self.layers = nn.ModuleList(Layer(c) for _ in range(c["num_hidden_layers"]))
-        self.norm = Norm(c["hidden_size"], c["rms_norm_eps"])
-        inv = 1.0 / c["rope_theta"] ** (torch.arange(0, c["head_dim"], 2).float() / c["head_dim"])
-        ang = torch.outer(torch.arange(c["max_position_embeddings"]).float(), inv)
-        self.register_buffer("cos", ang.cos(), persistent=False)
-        self.register_buffer("sin", ang.sin(), persistent=False)
-        for name, p in self.named_parameters():
-            if p.dim() == 2:
-                std = 0.02
-                if name.endswith(("o_proj.weight", "down_proj.weight")):
-                    std /= math.sqrt(2 * c["num_hidden_layers"])
-                nn.init.normal_(p, std=std)
-
-    def forward(self, ids, targets, attend):
-        """Sum of the losses and number of the targets >= 0."""
-        t = ids.shape[1]
-        x = F.embedding(ids, self.embed_tokens.weight).to(torch.bfloat16)
-        cos, sin = self.cos[:t], self.sin[:t]
-        for layer in self.layers:
-            x = layer(x, cos, sin, attend)
-        logits = F.linear(self.norm(x), self.embed_tokens.weight)
-        return F.cross_entropy(logits.float().view(-1, logits.shape[-1]), targets.view(-1), ignore_index=-1, reduction="sum")
-
 
 def save(model, config, out):
     """model.safetensors in bfloat16, config.json, generation_config.json."""
@@ -267,10 +180,19 @@ def save(model, config, out):
             f.write("\n")
 
 
+def load(model, folder):
+    """The weights that save() wrote, back into the float32 parameters."""
+    from safetensors.torch import load_file
+    weights = load_file(os.path.join(folder, "model.safetensors"))
+    model.load_state_dict({k.removeprefix("model."): v.float() for k, v in weights.items()})
+
+
 def main():
     ap = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    ap.add_argument("--arch", choices=tuple(ARCHITECTURES), default="qwen3")
     ap.add_argument("--tokenizer", default="models/quire-demo")
     ap.add_argument("--out", default="models/quire-demo")
+    ap.add_argument("--init", help="folder of a checkpoint of the same shape to go on from; give another --seed for other text")
     ap.add_argument("--seed", type=int, default=1)
     ap.add_argument("--steps", type=int, default=100000)
     ap.add_argument("--minutes", type=float, default=8.0, help="training time, compilation included")
@@ -280,18 +202,21 @@ def main():
     ap.add_argument("--warmup", type=int, default=300)
     ap.add_argument("--weight-decay", type=float, default=0.1)
     ap.add_argument("--hidden", type=int, default=256)
-    ap.add_argument("--intermediate", type=int, default=768)
+    ap.add_argument("--intermediate", type=int, help="default: 768 for qwen3, 640 for qwen3_5")
     ap.add_argument("--layers", type=int, default=8)
     ap.add_argument("--heads", type=int, default=4)
     ap.add_argument("--kv-heads", type=int, default=2)
     ap.add_argument("--head-dim", type=int, default=64)
+    ap.add_argument("--linear-key-heads", type=int, default=4, help="of the gated delta nets, as the two below")
+    ap.add_argument("--linear-value-heads", type=int, default=8)
+    ap.add_argument("--linear-head-dim", type=int, default=64)
     ap.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2) - 1))
     ap.add_argument("--shard-rows", type=int, default=256)
     ap.add_argument("--min-shards", type=int, default=64, help="fresh shards to see before any is used again")
     ap.add_argument("--ahead", type=int, default=400, help="shards that workers may be ahead")
     ap.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     ap.add_argument("--attention", choices=("flex", "causal"), default="flex" if torch.cuda.is_available() else "causal",
-                    help="causal: plain causal attention that does see earlier documents of the row")
+                    help="causal: plain causal attention that does see earlier documents of the row; delta nets still do not")
     ap.add_argument("--no-compile", action="store_true")
     ap.add_argument("--save-every", type=float, default=120, help="seconds between checkpoints")
     args = ap.parse_args()
@@ -302,16 +227,13 @@ def main():
     torch.manual_seed(args.seed)
     torch.set_float32_matmul_precision("high")
     enc = Encoder(args.tokenizer)
-    c = {
-        "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "vocab_size": enc.tok.get_vocab_size(), "hidden_size": args.hidden,
-        "intermediate_size": args.intermediate, "num_hidden_layers": args.layers, "num_attention_heads": args.heads,
-        "num_key_value_heads": args.kv_heads, "head_dim": args.head_dim, "hidden_act": "silu", "max_position_embeddings": args.seq_len,
-        "initializer_range": 0.02, "rms_norm_eps": 1e-6, "use_cache": True, "tie_word_embeddings": True, "rope_theta": 10000.0, "rope_scaling": None,
-        "attention_bias": False, "attention_dropout": 0.0, "use_sliding_window": False, "sliding_window": None, "max_window_layers": args.layers,
-        "bos_token_id": enc.end, "eos_token_id": enc.im_end, "pad_token_id": enc.end, "torch_dtype": "bfloat16",
-    }
+    arch = ARCHITECTURES[args.arch]
+    c = arch.config(args, enc.tok.get_vocab_size())
+    c |= {"bos_token_id": enc.end, "eos_token_id": enc.im_end, "pad_token_id": enc.end, "torch_dtype": "bfloat16"}
     dev = args.device
-    model = Model(c).to(dev)
+    model = arch.Model(c).to(dev)
+    if args.init:
+        load(model, args.init)
     params = sum(p.numel() for p in model.parameters())
     print(f"parameters {params / 1e6:.2f} M, {2 * params / 1e6:.2f} MB as bfloat16", flush=True)
 
@@ -324,11 +246,11 @@ def main():
         from torch.nn.attention.flex_attention import create_block_mask, flex_attention
         make_mask = torch.compile(create_block_mask)
 
-        def loss_of(ids, targets, mask):
-            return model(ids, targets, lambda q, k, v: flex_attention(q, k, v, block_mask=mask, enable_gqa=True))
+        def loss_of(ids, targets, mask, doc):
+            return model(ids, targets, lambda q, k, v: flex_attention(q, k, v, block_mask=mask, enable_gqa=True), doc)
     else:
-        def loss_of(ids, targets, mask):
-            return model(ids, targets, lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True))
+        def loss_of(ids, targets, mask, doc):
+            return model(ids, targets, lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True), doc)
     if not args.no_compile:
         loss_of = torch.compile(loss_of, dynamic=False)
 
@@ -348,17 +270,16 @@ def main():
         ids = (raw & ID_MASK).long()
         targets = torch.where((raw & LEARN) != 0, ids, -1)[:, 1:]
         targets = F.pad(targets, (0, 1), value=-1).contiguous()
+        doc = ((raw & START) != 0).int().cumsum(1)
         mask = None
         if args.attention == "flex":
-            doc = ((raw & START) != 0).int().cumsum(1)
-
             def visible(b, h, q, k):
                 return (q >= k) & (doc[b, q] == doc[b, k])
 
             mask = make_mask(visible, ids.shape[0], None, ids.shape[1], ids.shape[1], device=dev)
         n = (targets >= 0).sum()
         with torch.autocast(dev, torch.bfloat16):
-            total = loss_of(ids, targets, mask)
+            total = loss_of(ids, targets, mask, doc)
         loss = total / n
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
