@@ -43,9 +43,10 @@ std::span<const T> span_of(const Vector<T>& vector) {
 struct Threads {
   std::mutex mutex;
   std::unique_ptr<quire::ThreadPool> pool;
+  int count = quire::usable_processors();
 
   quire::ThreadPool& get() {
-    if (!pool) pool = std::make_unique<quire::ThreadPool>(quire::usable_processors());
+    if (!pool) pool = std::make_unique<quire::ThreadPool>(count);
     return *pool;
   }
 };
@@ -55,17 +56,22 @@ void set_num_threads(int threads) {
   require(threads >= 1, "threads must be at least 1");
   const nb::gil_scoped_release release;
   const std::lock_guard lock(g_threads->mutex);
-  g_threads->pool = std::make_unique<quire::ThreadPool>(threads);
+  g_threads->pool.reset();  // made anew by the next call
+  g_threads->count = threads;
 }
 
 int num_threads() {
   const nb::gil_scoped_release release;
   const std::lock_guard lock(g_threads->mutex);
-  return g_threads->get().num_threads();
+  return g_threads->count;
 }
 
 // In a child process, which has the parent's memory but not its threads.
-void after_fork() { g_threads = new Threads; }
+void after_fork() {
+  const int count = g_threads->count;
+  g_threads = new Threads;
+  g_threads->count = count;
+}
 
 FloatType float_type(int type) {
   require(type >= 0 && type <= 2, "unknown element type");
