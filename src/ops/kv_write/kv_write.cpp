@@ -3,21 +3,28 @@
 #include <cstring>
 
 #include "ops/kernel_primitive.h"
+#include "ops/kv_write/kv_write_cpu.h"
 #include "ops/parallel_blocks.h"
 #include "ops/shape_check.h"
 
 namespace quire::ops {
 namespace {
 
-void check(const mx::array& k, const mx::array& v, const PagedKv& kv, const BatchLayout& layout) {
-  check_float("kv_write", "kv.k", kv.k.dtype());
-  check_dtype("kv_write", "kv.v", kv.v, kv.k.dtype());
-  check_dtype("kv_write", "k", k, kv.k.dtype());
-  check_dtype("kv_write", "v", v, kv.k.dtype());
-  check_shape("kv_write", "kv.k", kv.k, {-1, layout.block_size, -1, -1});
-  check_shape("kv_write", "kv.v", kv.v, {kv.k.shape(0), kv.k.shape(1), kv.k.shape(2), -1});
-  check_shape("kv_write", "k", k, {layout.num_tokens, kv.k.shape(2), kv.k.shape(3)});
-  check_shape("kv_write", "v", v, {layout.num_tokens, kv.v.shape(2), kv.v.shape(3)});
+constexpr const char* kOp = "kv_write";
+
+KvType check(const mx::array& k, const mx::array& v, const PagedKv& kv, const BatchLayout& layout) {
+  const KvType type = check_paged_kv(kOp, kv, layout.block_size);
+  if (is_quantised(type)) {
+    check_float(kOp, "k", k.dtype());
+    check_dtype(kOp, "v", v, k.dtype());
+  } else {
+    check_dtype(kOp, "k", k, kv.k.dtype());
+    check_dtype(kOp, "v", v, kv.k.dtype());
+  }
+  check_shape(kOp, "k", k, {layout.num_tokens, kv.k.shape(2), kv.k.shape(3)});
+  check_shape(kOp, "v", v, {layout.num_tokens, kv.v.shape(2), kv.v.shape(3)});
+  check_slots(kOp, kv, layout);
+  return type;
 }
 
 // The row of each token is one run of bytes: the same copy whatever the dtype and the instruction
@@ -38,19 +45,48 @@ void copy_rows(ThreadPool& pool, const BatchLayout& layout, const KernelArray& f
                   });
 }
 
+PagedKv write_codes(const Context& context, const mx::array& k, const mx::array& v,
+                    const PagedKv& kv, const BatchLayoutPtr& layout, KvType type) {
+  KvQuantiseParams params{.type = check_float(kOp, "k", k.dtype()),
+                          .kv_type = type,
+                          .kv_heads = k.shape(1),
+                          .key_dim = k.shape(2),
+                          .value_dim = v.shape(2),
+                          .slots = layout->slot_mapping.data()};
+  // The closure owns the layout that the params point into.
+  auto run = [params, layout, pool = context.pool](const auto& in, auto& out) mutable {
+    params.k_codes = out[0].template data<void>();
+    params.v_codes = out[1].template data<void>();
+    params.k_scale = out[2].template data<float>();
+    params.v_scale = out[3].template data<float>();
+    params.k = in[4].template data<void>();
+    params.v = in[5].template data<void>();
+    parallel_blocks(*pool, layout->num_tokens,
+                    rows_per_block(params.kv_heads * (params.key_dim + params.value_dim)),
+                    [&](int64_t begin, int64_t end) { kv_quantise_cpu(params, begin, end); });
+  };
+  const mx::Shape scales = kv.k_scale->shape();
+  return PagedKv::from(launch_kernel(
+      context, {.op = kOp, .kernel = cpu_kernel_name(), .run = run, .alias = {0, 1, 2, 3}},
+      {kv.k.shape(), kv.v.shape(), scales, scales},
+      {kv.k.dtype(), kv.v.dtype(), mx::float32, mx::float32},
+      {kv.k, kv.v, *kv.k_scale, *kv.v_scale, k, v}));
+}
+
 }  // namespace
 
 // The reference of a copy is the copy; MLX's scatter would not be in place. The tests' oracle is a
 // loop over a copy of the pool.
 PagedKv kv_write(const Context& context, const mx::array& k, const mx::array& v, const PagedKv& kv,
                  const BatchLayoutPtr& layout) {
-  check(k, v, kv, *layout);
+  const KvType type = check(k, v, kv, *layout);
+  if (is_quantised(type)) return write_codes(context, k, v, kv, layout, type);
   auto kernel = [layout, pool = context.pool](const auto& in, auto& out) {
     copy_rows(*pool, *layout, in[2], out[0]);
     copy_rows(*pool, *layout, in[3], out[1]);
   };
   auto outputs =
-      launch_kernel(context, {.op = "kv_write", .kernel = "cpu", .run = kernel, .alias = {0, 1}},
+      launch_kernel(context, {.op = kOp, .kernel = "cpu", .run = kernel, .alias = {0, 1}},
                     {kv.k.shape(), kv.v.shape()}, {kv.k.dtype(), kv.v.dtype()}, {kv.k, kv.v, k, v});
   return {.k = outputs[0], .v = outputs[1]};
 }

@@ -187,6 +187,119 @@ TEST(KvWrite, PoolsMayHaveMoreThan32BitsOfElementsAndAreCommittedLazily) {
   EXPECT_TRUE(kSanitized || resident_bytes() < before + (size_t{16} << 20));
 }
 
+// ---- quantised pools ----
+
+constexpr KvStorage kStorages[] = {KvStorage::kInt8, KvStorage::kFp8};
+
+PagedKv coded_pool(int blocks, int block_size, int heads, int dim, int value_dim,
+                   KvStorage storage) {
+  PagedKv kv = make_paged_kv(blocks, block_size, heads, dim, mx::bfloat16, storage, value_dim);
+  for (const mx::array& array : kv.arrays())
+    std::memset(const_cast<char*>(array.data<char>()), 0x55, array.nbytes());
+  return kv;
+}
+
+// The scale and the codes of one row by their definition; FP8 codes by search.
+uint8_t code_of(float x, KvStorage storage) {
+  if (storage == KvStorage::kInt8) return static_cast<uint8_t>(static_cast<int>(std::nearbyint(x)));
+  uint8_t best = 0;
+  for (uint8_t code = 0; code < 0x7F; ++code) {
+    const float distance = std::abs(std::abs(x) - to_float(F8{code}));
+    const float least = std::abs(std::abs(x) - to_float(F8{best}));
+    if (distance < least || (distance == least && code % 2 == 0)) best = code;
+  }
+  return static_cast<uint8_t>(best | (std::signbit(x) ? 0x80 : 0));
+}
+
+void expect_coded(const mx::array& codes, const mx::array& scales, const mx::array& rows,
+                  const std::vector<int64_t>& slots, KvStorage storage) {
+  const auto x = to_floats(rows), scale = to_floats(scales);
+  const auto bytes = to_bytes(codes);
+  const int heads = rows.shape(1), dim = rows.shape(2);
+  const float limit = storage == KvStorage::kInt8 ? 127.0f : 448.0f;
+  std::vector<bool> written(scale.size());
+  for (size_t t = 0; t < slots.size(); ++t) {
+    for (int h = 0; h < heads && slots[t] >= 0; ++h) {
+      const float* row = &x[(t * heads + h) * dim];
+      const int64_t at = slots[t] * heads + h;
+      written[at] = true;
+      float absmax = 0;
+      bool finite = true;
+      for (int d = 0; d < dim; ++d) {
+        absmax = std::max(absmax, std::abs(row[d]));
+        finite = finite && std::isfinite(row[d]);
+      }
+      if (finite) {
+        ASSERT_EQ(scale[at], absmax / limit);
+      } else {
+        ASSERT_TRUE(std::isnan(scale[at]));
+      }
+      for (int d = 0; d < dim; ++d)
+        ASSERT_EQ(bytes[at * dim + d],
+                  finite && absmax > 0 ? code_of(row[d] * (limit / absmax), storage) : 0)
+            << row[d] << " of " << absmax;
+    }
+  }
+  for (size_t i = 0; i < written.size() * dim; ++i) {
+    ASSERT_TRUE(written[i / dim] || bytes[i] == 0x55) << i;
+  }
+}
+
+TEST(KvWrite, QuantisesEachRowByItsLargestElement) {
+  for (const auto& isa : isas_to_test()) {
+    const ForcedIsa forced(isa);
+    for (const KvStorage storage : kStorages) {
+      for (const mx::Dtype dtype : float_dtypes()) {
+        const std::vector<int64_t> slots = {3, 20, -1, 40, 1, 47};
+        const PagedKv pool = coded_pool(6, 8, 2, 24, 72, storage);
+        mx::array k = random_array({6, 2, 24}, dtype, 3), v = random_array({6, 2, 72}, dtype, 4);
+        // Rows of zeros, of tiny elements beside a large one, and with an infinity.
+        auto values = to_floats(v);
+        std::fill_n(values.begin(), 72, 0.0f);
+        for (int d = 0; d < 72; ++d)
+          values[72 + d] = d == 7 ? -3.0f : 0.001f * static_cast<float>(d);
+        values[5 * 144 + 3] = std::numeric_limits<float>::infinity();
+        values[5 * 144 + 75] = NAN;
+        v = mx::astype(mx::array(values.begin(), v.shape()), dtype);
+        const Context context = make_context(2);
+        const PagedKv after = kv_write(context, k, v, pool, layout_of(slots, 8));
+        expect_coded(after.k, *after.k_scale, k, slots, storage);
+        expect_coded(after.v, *after.v_scale, v, slots, storage);
+        EXPECT_EQ(context.kernels->count("kv_write", cpu_kernel_name()), 1);
+        EXPECT_EQ(after.k.data<char>(), pool.k.data<char>());
+        EXPECT_EQ(after.v_scale->data<float>(), pool.v_scale->data<float>());
+      }
+    }
+  }
+}
+
+TEST(KvWrite, CodesStandForWhatTheReferenceSays) {
+  for (int code = 0; code < 256; ++code) {
+    const int exponent = code >> 3 & 15, mantissa = code & 7;
+    float expected = exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -9)
+                                   : std::ldexp(8.0f + mantissa, exponent - 10);
+    if ((code & 0x7F) == 0x7F) expected = NAN;
+    const float value = to_float(F8{static_cast<uint8_t>(code)});
+    if (std::isnan(expected)) {
+      EXPECT_TRUE(std::isnan(value));
+    } else {
+      EXPECT_EQ(value, (code & 0x80) != 0 ? -expected : expected) << code;
+    }
+  }
+}
+
+TEST(KvWrite, RefusesSlotsBeyondThePool) {
+  const PagedKv pool = filled_pool(6, 8, 2, 24, 16, mx::float32);
+  const mx::array k = mx::zeros({2, 2, 24}), v = mx::zeros({2, 2, 16});
+  for (const int64_t slot : {int64_t{48}, int64_t{1} << 40, std::numeric_limits<int64_t>::max()}) {
+    EXPECT_THROW(kv_write(make_context(1), k, v, pool, layout_of({0, slot}, 8)),
+                 std::invalid_argument);
+  }
+  auto layout = std::make_shared<BatchLayout>(*layout_of({0}, 8));
+  layout->num_tokens = 2;
+  EXPECT_THROW(kv_write(make_context(1), k, v, pool, layout), std::invalid_argument);
+}
+
 TEST(KvCache, RefusesWhatCannotBe) {
   EXPECT_THROW(make_paged_kv(0, 16, 2, 64, mx::float32), std::invalid_argument);
   EXPECT_THROW(make_paged_kv(int64_t{1} << 31, 16, 2, 64, mx::float32), std::invalid_argument);
@@ -217,6 +330,11 @@ TEST(KvWrite, NamesTheArgumentThatDoesNotFit) {
   expect_refused("kv.k has shape", k, v, pool, layout_of({0, 1}, 16));
   expect_refused("kv.v has shape", k, v, {pool.k, mx::zeros({4, 8, 3, 24})}, layout);
   expect_refused("kv.v is", k, v, {pool.k, mx::astype(pool.v, mx::float16)}, layout);
+  PagedKv codes = coded_pool(4, 8, 2, 16, 24, KvStorage::kInt8);
+  expect_refused("kv.v is", k, v, {codes.k, pool.v}, layout);
+  expect_refused("kv.k_scale", k, v, {codes.k, codes.v}, layout);
+  codes.v_scale = mx::zeros({4, 8, 3});
+  expect_refused("kv.v_scale has shape", k, v, codes, layout);
 }
 
 }  // namespace

@@ -44,13 +44,18 @@ Buffer& partials_buffer() {
 
 // Lays a thread's buffers out one after the other, each on its own cache lines.
 AttentionScratch own_scratch(const AttentionKernelParams& params, int64_t rows, float* partials) {
-  const int64_t sizes[] = {rows * params.key_dim,
-                           rows * kAttentionChunk,
+  const int64_t parts = rows_per_query(params);
+  const bool codes = is_quantised(params.kv_type);
+  const int64_t sizes[] = {rows * parts * params.key_dim,
+                           rows * parts * kAttentionChunk,
                            chunk_result_size(params, rows),
                            chunk_result_size(params, rows),
                            params.key_dim * kAttentionBlock,
                            padded_value_dim(params) * kAttentionBlock,
-                           4 * kAttentionChunk};
+                           4 * kAttentionChunk,
+                           codes ? 2 * params.kv_heads * kAttentionChunk : 0,
+                           2 * rows,
+                           parts > 1 ? rows * parts * padded_value_dim(params) : 0};
   int64_t offsets[std::size(sizes)], total = 0;
   for (size_t i = 0; i < std::size(sizes); ++i) {
     offsets[i] = total;
@@ -64,6 +69,9 @@ AttentionScratch own_scratch(const AttentionKernelParams& params, int64_t rows, 
           .keys = base + offsets[4],
           .values = base + offsets[5],
           .slots = reinterpret_cast<int64_t*>(base + offsets[6]),
+          .scales = base + offsets[7],
+          .factors = base + offsets[8],
+          .sums = base + offsets[9],
           .partials = partials};
 }
 

@@ -1,5 +1,8 @@
 #pragma once
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <numeric>
 #include <random>
@@ -41,10 +44,54 @@ struct Step {
   BatchLayoutPtr layout;
 };
 
+// The code nearest to x, ties to even; independent of the kernels' arithmetic.
+inline int8_t int8_code(float x) {
+  return static_cast<int8_t>(std::clamp(std::nearbyint(x), -127.0f, 127.0f));
+}
+inline uint8_t fp8_code(float x) {
+  static const std::vector<float> values = [] {
+    std::vector<float> all;
+    for (uint8_t code = 0; code < 0x7F; ++code) all.push_back(to_float(F8{code}));
+    return all;
+  }();
+  const float size = std::min(std::abs(x), values.back());
+  size_t at = std::upper_bound(values.begin(), values.end(), size) - values.begin() - 1;
+  if (at + 1 < values.size()) {
+    const float below = size - values[at], above = values[at + 1] - size;
+    at += above < below || (above == below && at % 2 == 1);
+  }
+  return static_cast<uint8_t>(at | (std::signbit(x) ? 0x80 : 0));
+}
+
+// Codes and scale of one row, as kv_write documents them.
+struct CodedRow {
+  std::vector<uint8_t> codes;
+  float scale;
+};
+inline CodedRow coded(const float* x, int n, KvStorage storage) {
+  const float limit = storage == KvStorage::kInt8 ? 127.0f : 448.0f;
+  float absmax = 0;
+  bool finite = true;
+  for (int i = 0; i < n; ++i) {
+    absmax = std::max(absmax, std::abs(x[i]));
+    finite = finite && std::isfinite(x[i]);
+  }
+  CodedRow row{std::vector<uint8_t>(n, 0), absmax / limit};
+  if (!finite) row.scale = std::numeric_limits<float>::quiet_NaN();
+  if (!finite || absmax == 0) return row;
+  for (int i = 0; i < n; ++i) {
+    const float scaled = x[i] * (limit / absmax);
+    row.codes[i] =
+        storage == KvStorage::kInt8 ? static_cast<uint8_t>(int8_code(scaled)) : fp8_code(scaled);
+  }
+  return row;
+}
+
 class Sequences {
  public:
-  Sequences(Heads heads, mx::Dtype dtype, std::vector<int> lengths, uint32_t seed = 7)
-      : heads_(heads), dtype_(dtype), lengths_(std::move(lengths)) {
+  Sequences(Heads heads, mx::Dtype dtype, std::vector<int> lengths, uint32_t seed = 7,
+            KvStorage storage = KvStorage::kAuto)
+      : heads_(heads), dtype_(dtype), lengths_(std::move(lengths)), storage_(storage) {
     std::mt19937 generator(seed);
     std::normal_distribution<float> normal;
     const auto fill = [&](int64_t size) {
@@ -94,10 +141,17 @@ class Sequences {
     if (paging.order != 0)
       std::shuffle(layout->blocks.begin(), layout->blocks.end(), std::mt19937(paging.order));
     layout->blocks.resize(blocks);
-    const PagedKv kv = {
-        pool(segments, *layout, paging, k_, heads_.dim, blocks + paging.spare_blocks),
-        pool(segments, *layout, paging, v_, heads_.value_dim, blocks + paging.spare_blocks)};
-    return {queries(segments), kv, layout};
+    blocks += paging.spare_blocks;
+    const auto k = pool(segments, *layout, paging, k_, heads_.dim, blocks);
+    const auto v = pool(segments, *layout, paging, v_, heads_.value_dim, blocks);
+    const mx::Shape shape = {blocks, paging.block_size, heads_.kv_heads, heads_.dim};
+    if (storage_ == KvStorage::kAuto) {
+      const mx::Shape value_shape = {shape[0], shape[1], shape[2], heads_.value_dim};
+      return {queries(segments), {rounded(k, shape), rounded(v, value_shape)}, layout};
+    }
+    const auto [k_codes, k_scale] = codes(k, paging, heads_.dim);
+    const auto [v_codes, v_scale] = codes(v, paging, heads_.value_dim);
+    return {queries(segments), {k_codes, v_codes, k_scale, v_scale}, layout};
   }
 
  private:
@@ -110,9 +164,9 @@ class Sequences {
     return rounded(values, {static_cast<int>(values.size() / row), heads_.heads, heads_.dim});
   }
 
-  mx::array pool(const std::vector<Segment>& segments, const BatchLayout& layout,
-                 const Paging& paging, const std::vector<std::vector<float>>& data, int dim,
-                 int blocks) const {
+  std::vector<float> pool(const std::vector<Segment>& segments, const BatchLayout& layout,
+                          const Paging& paging, const std::vector<std::vector<float>>& data,
+                          int dim, int blocks) const {
     const int64_t row = int64_t{heads_.kv_heads} * dim;
     std::vector<float> values(blocks * paging.block_size * row, paging.unwritten);
     for (size_t i = 0; i < segments.size(); ++i) {
@@ -124,7 +178,37 @@ class Sequences {
         std::copy_n(data[s.sequence].begin() + t * row, row, values.begin() + slot * row);
       }
     }
-    return rounded(values, {blocks, paging.block_size, heads_.kv_heads, dim});
+    return values;
+  }
+
+  // A pool's values as codes, and their scales. Slots that were not written have a scale of
+  // paging.unwritten and the worst codes there are.
+  std::pair<mx::array, mx::array> codes(const std::vector<float>& values, const Paging& paging,
+                                        int dim) const {
+    const auto own = to_floats(rounded(values, {static_cast<int>(values.size())}));
+    const auto rows = static_cast<int>(own.size()) / dim;
+    std::vector<uint8_t> all;
+    std::vector<float> scales;
+    for (int r = 0; r < rows; ++r) {
+      const float* row = &own[int64_t{r} * dim];
+      const bool written =
+          std::memcmp(row, &paging.unwritten, sizeof(float)) != 0 && std::isfinite(row[0]);
+      CodedRow coded_row = coded(row, dim, storage_);
+      if (!written) {
+        coded_row.scale = paging.unwritten;
+        for (uint8_t& code : coded_row.codes) code = storage_ == KvStorage::kInt8 ? 0x80 : 0x7F;
+      }
+      all.insert(all.end(), coded_row.codes.begin(), coded_row.codes.end());
+      scales.push_back(coded_row.scale);
+    }
+    const mx::Shape slots = {rows / heads_.kv_heads / paging.block_size, paging.block_size,
+                             heads_.kv_heads};
+    const mx::Shape shape = {slots[0], slots[1], slots[2], dim};
+    mx::array result(all.begin(), shape, mx::uint8);
+    if (storage_ == KvStorage::kInt8) result = mx::view(result, mx::int8);
+    mx::array scale(scales.begin(), slots);
+    mx::eval(result, scale);
+    return {result, scale};
   }
 
   mx::array rounded(const std::vector<float>& values, mx::Shape shape) const {
@@ -136,6 +220,7 @@ class Sequences {
   Heads heads_;
   mx::Dtype dtype_;
   std::vector<int> lengths_;
+  KvStorage storage_;
   std::vector<std::vector<float>> q_, k_, v_;
 };
 
@@ -156,6 +241,26 @@ inline AttentionWithLse attend_with_lse(const Context& context, const Step& step
       paged_attention_with_lse(context, step.q, step.kv, step.layout, params);
   mx::eval(result.out, result.lse);
   return result;
+}
+
+// Each (sequence, position) once: all at once, one sequence at a time, on one thread.
+inline std::vector<mx::array> solo(const Sequences& sequences, const AttentionParams& params) {
+  std::vector<mx::array> out;
+  for (const Segment& s : sequences.whole())
+    out.push_back(attend(make_context(1), sequences.step({s}), params));
+  return out;
+}
+
+// Every row of the step has the bits that it has in the solo run.
+inline void expect_solo_bits(const std::vector<mx::array>& solo,
+                             const std::vector<Segment>& segments, const mx::array& out) {
+  int row = 0;
+  for (const Segment& s : segments) {
+    EXPECT_TRUE(same_bits(rows_of(out, row, row + s.count),
+                          rows_of(solo[s.sequence], s.first, s.first + s.count)))
+        << "sequence " << s.sequence << " positions " << s.first << " + " << s.count;
+    row += s.count;
+  }
 }
 
 // A slope for each head, some of them 0 or negative.

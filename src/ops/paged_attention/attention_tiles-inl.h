@@ -1,6 +1,7 @@
 // The arithmetic of attention, in tiles that stay in registers; read once per target, by
 // paged_attention_cpu.cpp only.
 #include "ops/highway.h"
+#include "ops/kv_codes-inl.h"
 #include "ops/paged_attention/paged_attention_cpu.h"
 
 #if defined(QUIRE_OPS_ATTENTION_TILES_) == defined(HWY_TARGET_TOGGLE)
@@ -63,6 +64,9 @@ HWY_INLINE FloatVec tanh_floats(FloatVec x) {
   const FloatVec far = hn::CopySign(hn::Div(hn::Sub(one, t), hn::Add(one, t)), x);
   return hn::IfThenElse(hn::Lt(size, hn::Set(kFloats, 0.625f)), y, far);
 }
+
+template <class T>
+constexpr bool kIsCode = sizeof(T) == 1;
 
 // Rows of one head in the pool: that of token t, counted from the start of a block of 32, is at
 // base + slots[t] * stride.
@@ -276,12 +280,65 @@ HWY_INLINE void bias_scores(float slope, float scale, float at, float* scores, i
   }
 }
 
-// Turns scores into p = 2^((s - peak) * exponent_scale), rounded to T, and returns the sum of the
-// unrounded. It has 16 virtual lanes (lane = token mod 16), folded in halves, whatever the vector
-// length.
+// The storage that powers are rounded to.
 template <class T>
-HWY_INLINE float softmax_row(float exponent_scale, float peak, float* scores, int64_t begin,
-                             int64_t end) {
+struct PowerOf {
+  using Type = T;
+};
+template <>
+struct PowerOf<F8> {
+  using Type = Bf16;
+};
+template <>
+struct PowerOf<I8> {
+  using Type = float;  // to be made integers
+};
+
+// Scores of codes become scores of keys.
+HWY_INLINE void scale_scores(const float* scales, float* scores, int64_t begin, int64_t end) {
+  for (int64_t t = begin / kLanes * kLanes; t < end; t += kLanes)
+    hn::StoreU(hn::Mul(hn::LoadU(kFloats, scores + t), hn::LoadU(kFloats, scales + t)), kFloats,
+               scores + t);
+}
+
+// The same of a 16-bit query's two parts, the lower one's scores beside the higher one's.
+HWY_INLINE void join_scores(const float* scales, float query, float* scores, int64_t begin,
+                            int64_t end) {
+  const FloatVec factor = hn::Set(kFloats, query), high = hn::Set(kFloats, 256.0f);
+  for (int64_t t = begin / kLanes * kLanes; t < end; t += kLanes) {
+    const FloatVec sum =
+        hn::MulAdd(hn::LoadU(kFloats, scores + t), high, hn::LoadU(kFloats, scores + kChunk + t));
+    const FloatVec scale = hn::Mul(hn::LoadU(kFloats, scales + t), factor);
+    hn::StoreU(hn::Mul(sum, scale), kFloats, scores + t);
+  }
+}
+
+// Turns weights >= 0 into 16-bit integers, the higher byte in their place and the lower one beside
+// it, and returns what they stand for: weight / integer.
+HWY_INLINE float split_powers(float* weights, int64_t begin, int64_t end) {
+  const int64_t first = begin / 16 * 16;
+  auto peak = hn::Zero(UintTag());
+  for (int64_t t = first; t < end; t += kLanes)
+    peak = larger_bits(peak, hn::LoadU(kFloats, weights + t));
+  const CodeScale scale = scale_of(largest(peak), kMaxPower16);
+  const FloatVec inverse = hn::Set(kFloats, scale.inverse);
+  const IntTag di;
+  for (int64_t t = first; t < end; t += kLanes) {
+    auto code = hn::NearestInt(hn::Mul(hn::LoadU(kFloats, weights + t), inverse));
+    if (scale.inverse == 0) code = hn::Zero(di);
+    hn::StoreU(hn::ConvertTo(kFloats, hn::ShiftRight<8>(code)), kFloats, weights + t);
+    hn::StoreU(hn::ConvertTo(kFloats, hn::And(code, hn::Set(di, 255))), kFloats,
+               weights + kChunk + t);
+  }
+  return scale.scale;
+}
+
+// Turns scores into p = 2^((s - peak) * exponent_scale), times the values' scales if T is a code,
+// rounded to T's power type, and returns the sum of the unrounded p. It has 16 virtual lanes (lane
+// = token mod 16), folded in halves, whatever the vector length.
+template <class T>
+HWY_INLINE float softmax_row(float exponent_scale, float peak, const float* value_scales,
+                             float* scores, int64_t begin, int64_t end) {
   const FloatVec peaks = hn::Set(kFloats, peak), scale = hn::Set(kFloats, exponent_scale);
   constexpr int64_t kParts = 16 / kLanes;
   FloatVec part[kParts];
@@ -293,7 +350,12 @@ HWY_INLINE float softmax_row(float exponent_scale, float peak, float* scores, in
       FloatVec e = exp2_nonpositive(hn::Mul(hn::Sub(s, peaks), scale));
       if (!all_visible(t, begin, end)) e = hn::IfThenElseZero(visible_lanes(t, begin, end), e);
       part[i] = hn::Add(part[i], e);
-      hn::StoreU(round_floats<T>(e), kFloats, scores + t);
+      if constexpr (kIsCode<T>) {
+        e = hn::Mul(e, hn::LoadU(kFloats, value_scales + t));
+        // The scale of a token that is not visible may be anything.
+        if (!all_visible(t, begin, end)) e = hn::IfThenElseZero(visible_lanes(t, begin, end), e);
+      }
+      hn::StoreU(round_floats<typename PowerOf<T>::Type>(e), kFloats, scores + t);
     }
   }
   HWY_ALIGN float sums[16];

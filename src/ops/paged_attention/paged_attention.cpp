@@ -23,11 +23,9 @@ constexpr int64_t kNoLimit = int64_t{1} << 32;
 void check(const mx::array& q, const PagedKv& kv, const BatchLayout& layout,
            const AttentionParams& params) {
   check_float(kOp, "q", q.dtype());
-  check_float(kOp, "kv.k", kv.k.dtype());
-  check_dtype(kOp, "kv.v", kv.v, kv.k.dtype());
+  check_paged_kv(kOp, kv, layout.block_size);
   check_shape(kOp, "q", q, {layout.num_tokens, -1, -1});
   check_shape(kOp, "kv.k", kv.k, {-1, layout.block_size, -1, q.shape(2)});
-  check_shape(kOp, "kv.v", kv.v, {kv.k.shape(0), layout.block_size, kv.k.shape(2), -1});
   if (kv.k.shape(2) < 1 || q.shape(1) % kv.k.shape(2) != 0)
     refuse("q has " + std::to_string(q.shape(1)) + " heads, expected a multiple of kv's " +
            std::to_string(kv.k.shape(2)));
@@ -65,9 +63,10 @@ void check_positions(const BatchLayout& layout) {
 
 AttentionKernelParams kernel_params(const mx::array& q, const PagedKv& kv,
                                     const BatchLayout& layout, const AttentionParams& params) {
-  const bool bfloat16 = q.dtype() == mx::bfloat16 && kv.k.dtype() == mx::bfloat16;
+  const KvType kv_type = check_paged_kv(kOp, kv, layout.block_size);
+  const bool bfloat16 = q.dtype() == mx::bfloat16 && kv_type == KvType::kBf16;
   return {.q_type = check_float(kOp, "q", q.dtype()),
-          .kv_type = kv_type_of(check_float(kOp, "kv.k", kv.k.dtype())),
+          .kv_type = kv_type,
           .amx = bfloat16 && use_amx(),
           .heads = q.shape(1),
           .kv_heads = kv.k.shape(2),
@@ -82,8 +81,9 @@ AttentionKernelParams kernel_params(const mx::array& q, const PagedKv& kv,
 KernelCost cost_of(const mx::array& q, const PagedKv& kv, const BatchLayout& layout) {
   double cached = 0;
   for (const int32_t length : layout.seq_lens) cached += length;
-  const double token_bytes =
-      static_cast<double>(kv.k.itemsize()) * kv.k.shape(2) * (kv.k.shape(3) + kv.v.shape(3));
+  double token_bytes = 0;
+  for (const mx::array& pool : kv.arrays())
+    token_bytes += static_cast<double>(pool.nbytes()) / (pool.shape(0) * pool.shape(1));
   return {.bytes = cached * token_bytes + 2.0 * static_cast<double>(q.nbytes())};
 }
 
@@ -93,7 +93,9 @@ std::vector<mx::array> launch(const Context& context, const mx::array& q, const 
                               bool lse) {
   const AttentionKernelParams kernel = kernel_params(q, kv, *layout, params);
   const double scale = params.scale, softcap = params.softcap;
-  std::vector<mx::array> inputs = {q, kv.k, kv.v};
+  std::vector<mx::array> inputs = {q};
+  for (const mx::array& pool : kv.arrays()) inputs.push_back(pool);
+  const bool codes = is_quantised(kernel.kv_type);
   if (params.sinks) inputs.push_back(*params.sinks);
   if (params.alibi_slopes) inputs.push_back(*params.alibi_slopes);
   auto run = [=, pool = context.pool, has_sinks = params.sinks.has_value(),
@@ -103,6 +105,10 @@ std::vector<mx::array> launch(const Context& context, const mx::array& q, const 
     p.k = in[1].template data<void>();
     p.v = in[2].template data<void>();
     size_t next = 3;
+    if (codes) {
+      p.k_scale = in[next++].template data<float>();
+      p.v_scale = in[next++].template data<float>();
+    }
     if (has_sinks) p.sinks = in[next++].template data<float>();
     if (has_alibi) {
       p.alibi = in[next].template data<float>();

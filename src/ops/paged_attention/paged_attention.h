@@ -32,16 +32,21 @@ struct AttentionWithLse {
 //   q   [T, H, D] of any float dtype; query row t is at position layout->positions[t] of its
 //       sequence, whose rows are consecutive positions; the first may be negative (more queries
 //       than keys, aligned at their ends)
-//   kv  pools [N, P, K, D] that already hold this step's tokens; H is a multiple of K
+//   kv  pools [N, P, K, D] that already hold this step's tokens, of any float dtype or of codes; H
+//       is a multiple of K
 // Returns [T, H, Dv] in q's dtype; a row that sees no key is 0. Throws std::invalid_argument if a
 // shape, dtype or parameter does not fit (D and Dv multiples of 8 up to 512; scale >= 0).
 //
 // Bits (the arithmetic is the same for every query row, whatever else is in the call): scores as in
 // linear(); the keys are walked in chunks with edges at absolute multiples of 256 tokens; each
-// chunk has its own maximum m (of scores, or scores * scale - slope * distance by one fma), p =
-// 2^((s-m)*c), l = sum of p in 16 lanes (lane = token mod 16) and a fixed tree, p rounded to the
-// pool's dtype, then p V per 32 tokens in an even and an odd chain from 0; chunks merge in
+// chunk has its own maximum m (of scores, or with slopes of score * scale - slope * distance by one
+// fma), p = 2^((s-m)*c), l = sum of p in 16 lanes (lane = token mod 16) and a fixed tree, p rounded
+// to the pool's dtype, then p V per 32 tokens in an even and an odd chain from 0; chunks merge in
 // ascending order. attention_model_test.cpp has it one operation at a time.
+// Of FP8 pools: scores of codes times the keys' scales; p times the values' scales, rounded to
+// bfloat16; the rest as for bfloat16. Of int8 pools: a query is 16-bit integers times absmax /
+// 32639; a row's p times the values' scales within a chunk likewise with their maximum / 65535;
+// sums over codes are exact.
 mx::array paged_attention(const Context& context, const mx::array& q, const PagedKv& kv,
                           const BatchLayoutPtr& layout, const AttentionParams& params);
 AttentionWithLse paged_attention_with_lse(const Context& context, const mx::array& q,

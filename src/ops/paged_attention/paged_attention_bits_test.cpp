@@ -20,26 +20,6 @@ std::vector<AttentionParams> variants(const Heads& heads) {
           {.scale = scale, .window_left = 300, .softcap = 3.0f, .sinks = sink}};
 }
 
-// Each (sequence, position) once: all at once, one sequence at a time, on one thread.
-std::vector<mx::array> solo(const Sequences& sequences, const AttentionParams& params) {
-  std::vector<mx::array> out;
-  for (const Segment& s : sequences.whole())
-    out.push_back(attend(make_context(1), sequences.step({s}), params));
-  return out;
-}
-
-// Every row of the step has the bits that it has in the solo run.
-void expect_solo_bits(const std::vector<mx::array>& solo, const std::vector<Segment>& segments,
-                      const mx::array& out) {
-  int row = 0;
-  for (const Segment& s : segments) {
-    EXPECT_TRUE(same_bits(rows_of(out, row, row + s.count),
-                          rows_of(solo[s.sequence], s.first, s.first + s.count)))
-        << "sequence " << s.sequence << " positions " << s.first << " + " << s.count;
-    row += s.count;
-  }
-}
-
 TEST(PagedAttentionBits, DecodeEqualsPrefillAtEveryPosition) {
   // One head a group: the most different from a prompt's many rows.
   const Heads heads{.heads = 2, .kv_heads = 2, .dim = 40, .value_dim = 48};

@@ -19,7 +19,15 @@ struct Result {
 };
 
 template <class T>
+constexpr int64_t kPartsOf = 1;
+template <>
+constexpr int64_t kPartsOf<I8> = 2;
+
+template <class T>
 struct Worker {
+  // Rows of the tile functions for each query head: an int8 pool's queries have two parts.
+  static constexpr int64_t kParts = kPartsOf<T>;
+
   Worker(const AttentionKernelParams& params, const AttentionItem& it, const AttentionScratch& s)
       : p(params), item(it), scratch(s) {
     group = p.heads / p.kv_heads;
@@ -48,12 +56,34 @@ struct Worker {
   void load_queries(const Q* q) const {
     for (int64_t r = 0; r < rows; ++r) {
       const Q* from = q + head_of_row(r) * p.key_dim;
-      float* to = scratch.queries + r * p.key_dim;
+      float* to = scratch.queries + r * kParts * p.key_dim;
       int64_t d = 0;
       for (; d + kLanes <= p.key_dim; d += kLanes)
         hn::StoreU(load_floats(from + d), kFloats, to + d);
       for (; d < p.key_dim; ++d) to[d] = to_float(from[d]);
+      if constexpr (kParts == 2) scratch.factors[r] = split_query(to);
     }
+  }
+
+  // Turns a query into 16-bit integers, the high parts in its place and the low parts beside it,
+  // and returns what they stand for. D is a multiple of 8, and need not be one of kLanes.
+  float split_query(float* q) const {
+    float absmax = 0;
+    for (int64_t d = 0; d < p.key_dim; ++d) {
+      const float size = __builtin_fabsf(q[d]);
+      if (!(size <= absmax)) absmax = size;
+      if (!(size < __builtin_inff())) break;
+    }
+    const CodeScale scale = scale_of(absmax, kMaxQuery16);
+    for (int64_t d = 0; d < p.key_dim; ++d) {
+      const int32_t code =
+          scale.inverse == 0 ? 0
+                             : hn::GetLane(hn::NearestInt(hn::Set(kFloats, q[d] * scale.inverse)));
+      const int32_t high = (code + 128) >> 8;
+      q[d] = static_cast<float>(high);
+      q[p.key_dim + d] = static_cast<float>(code - high * 256);
+    }
+    return scale.scale;
   }
 
   // A chunk's tokens that some row sees, from its start, and their slots. Other tokens of their
@@ -77,6 +107,18 @@ struct Worker {
     for (int64_t t = c.first_block(); t < c.begin; ++t) c.slots[t] = c.slots[c.begin];
     for (int64_t t = c.end; t % kBlock != 0; ++t) c.slots[t] = c.slots[c.end - 1];
     return c;
+  }
+
+  float* key_scales(int64_t h) const { return scratch.scales + h * kChunk; }
+  float* value_scales(int64_t h) const { return scratch.scales + (item.kv_heads + h) * kChunk; }
+  void load_scales(const Chunk& c) const {
+    for (int64_t t = c.first_block(); t < (c.end + kBlock - 1) / kBlock * kBlock; ++t) {
+      const int64_t at = c.slots[t] * p.kv_heads + item.kv_head;
+      for (int64_t h = 0; h < item.kv_heads; ++h) {
+        key_scales(h)[t] = p.k_scale[at + h];
+        value_scales(h)[t] = p.v_scale[at + h];
+      }
+    }
   }
 
   // Head h's keys or values of the chunk's block at t.
@@ -117,9 +159,9 @@ struct Worker {
       const bool more = t + kBlock < c.end;
       const Ahead<T> ahead{more ? keys_at(c, t + kBlock, h) : values_at(c, c.first_block(), h)};
       pack_keys(keys_at(c, t, h), ahead, p.key_dim, scratch.keys);
-      const int64_t row = h * head_rows + s.first * group;
+      const int64_t row = (h * head_rows + s.first * group) * kParts;
       score_rows<kRowBlock>(scratch.queries + row * p.key_dim, scratch.keys, p.key_dim,
-                            scratch.scores + row * kChunk + t, n);
+                            scratch.scores + row * kChunk + t, n * kParts);
     }
   }
 
@@ -142,16 +184,24 @@ struct Worker {
   void softmax_rows(int64_t start, const Result& out) const {
     for (int64_t r = 0; r < rows; ++r) {
       const int64_t lo = row_begin(r, start), hi = row_end(r, start);
-      float* scores = scratch.scores + r * kChunk;
+      float* scores = scratch.scores + r * kParts * kChunk;
+      if constexpr (kParts == 2)
+        join_scores(key_scales(r / head_rows), scratch.factors[r], scores, lo, hi);
+      else if constexpr (kIsCode<T>)
+        scale_scores(key_scales(r / head_rows), scores, lo, hi);
       if (p.softcap > 0) cap_scores(p, scores, lo, hi);
       if (p.alibi != nullptr) bias_row(r, scores, start, lo, hi);
       out.m[r] = max_visible(scores, lo, hi);
     }
     for (int64_t r = 0; r < rows; ++r) {
       const int64_t lo = row_begin(r, start), hi = row_end(r, start);
-      float* scores = scratch.scores + r * kChunk;
-      out.l[r] = lo < hi ? softmax_row<T>(p.exponent_scale, out.m[r], scores, lo, hi) : 0.0f;
+      float* scores = scratch.scores + r * kParts * kChunk;
+      const float* scales = kIsCode<T> ? value_scales(r / head_rows) : nullptr;
+      out.l[r] =
+          lo < hi ? softmax_row<T>(p.exponent_scale, out.m[r], scales, scores, lo, hi) : 0.0f;
       out.m[r] *= p.exponent_scale;
+      if constexpr (kParts == 2)
+        scratch.factors[rows + r] = lo < hi ? split_powers(scores, lo, hi) : 0.0f;
     }
   }
 
@@ -166,10 +216,10 @@ struct Worker {
       const int64_t next = all ? s.all_last : i + 1;
       const int64_t lo = all ? 0 : clamp(key_begin(i) - start, 0, kBlock);
       const int64_t hi = all ? kBlock : clamp(key_end(i) - start, 0, kBlock);
-      const int64_t row = h * head_rows + i * group;
+      const int64_t row = (h * head_rows + i * group) * kParts;
       if (lo < hi)
         value_rows<kRowBlock>(values, ahead, lo, hi, scratch.scores + row * kChunk + t,
-                              out.acc + row * width, width, (next - i) * group);
+                              sums_of(out) + row * width, width, (next - i) * group * kParts);
       i = next;
     }
   }
@@ -184,7 +234,7 @@ struct Worker {
       }
       const Rows<T> values = values_at(c, t, h);
       // Values that many rows need are widened once.
-      if (head_rows <= kRowBlock && width == p.value_dim) {
+      if (head_rows * kParts <= kRowBlock && width == p.value_dim) {
         add_values(values, ahead, c, t, h, out);
       } else {
         widen_values(values, ahead);
@@ -206,11 +256,28 @@ struct Worker {
     }
   }
 
+  // Where a chunk's sums over values go: integers are joined in the end.
+  float* sums_of(const Result& out) const { return kParts == 2 ? scratch.sums : out.acc; }
+  void join_sums(const Result& out) const {
+    const FloatVec high = hn::Set(kFloats, 256.0f);
+    for (int64_t r = 0; r < rows; ++r) {
+      const FloatVec factor = hn::Set(kFloats, scratch.factors[rows + r]);
+      const float* from = scratch.sums + 2 * r * width;
+      for (int64_t d = 0; d < width; d += kLanes) {
+        const FloatVec sum =
+            hn::MulAdd(hn::LoadU(kFloats, from + d), high, hn::LoadU(kFloats, from + width + d));
+        hn::StoreU(hn::Mul(sum, factor), kFloats, out.acc + r * width + d);
+      }
+    }
+  }
+
   void attend_chunk(const Chunk& c, const Chunk* next, const Result& out) const {
+    if constexpr (kIsCode<T>) load_scales(c);
     for (int64_t t = c.first_block(); t < c.end; t += kBlock) score_block(c, t);
     softmax_rows(c.start, out);
-    for (int64_t i = 0; i < rows * width; ++i) out.acc[i] = 0;
+    for (int64_t i = 0; i < rows * kParts * width; ++i) sums_of(out)[i] = 0;
     for (int64_t t = c.first_block(); t < c.end; t += kBlock) value_block(c, next, t, out);
+    if constexpr (kParts == 2) join_sums(out);
   }
 
   void start(const Result& total, int64_t first, int64_t n) const {
@@ -323,6 +390,10 @@ void PagedAttention(const AttentionKernelParams& params, const AttentionItem& it
       return Worker<F16>(params, item, scratch).run();
     case KvType::kBf16:
       return Worker<Bf16>(params, item, scratch).run();
+    case KvType::kInt8:
+      return Worker<I8>(params, item, scratch).run();
+    case KvType::kFp8:
+      return Worker<F8>(params, item, scratch).run();
   }
 }
 

@@ -26,10 +26,11 @@ struct AttentionKernelParams {
   // Set by set_attention_scale: p = 2^((s - m) * exponent_scale), s = q.k, or softcap * tanh(q.k *
   // softcap_scale) if softcap > 0; with slopes then s = s * score_scale - slope * |distance|.
   float exponent_scale = 0, softcap = 0, softcap_scale = 0, score_scale = 1;
-  const void* q = nullptr;       // [T, H, D]
-  const void* k = nullptr;       // [N, P, K, D]
-  const void* v = nullptr;       // [N, P, K, Dv]
-  const float* sinks = nullptr;  // [H], or null
+  const void* q = nullptr;                             // [T, H, D]
+  const void* k = nullptr;                             // [N, P, K, D]
+  const void* v = nullptr;                             // [N, P, K, Dv]
+  const float *k_scale = nullptr, *v_scale = nullptr;  // [N, P, K], of codes
+  const float* sinks = nullptr;                        // [H], or null
   const float* alibi = nullptr;  // slopes: [H] (stride 0) or [S, H] (stride H), or null
   int64_t alibi_stride = 0;      // between sequences
   void* out = nullptr;           // [T, H, Dv]
@@ -73,15 +74,27 @@ void set_attention_scale(AttentionKernelParams& params, double scale, double sof
 // Of a row with maximum m (in units of log2) and sum l; -infinity if l is 0.
 float attention_lse(float m, float l);
 
-// A thread's buffers, 64-byte aligned.
+// int8 pools: queries and powers become 16-bit integers, as pairs high * 256 + low of parts that
+// are rows of their own in the buffers below. All sums over codes are of integers below 2^24:
+// exact, in whatever order and type.
+inline constexpr float kMaxQuery16 = 32639.0f;  // 127 * 256 + 127; low parts are -128..127
+inline constexpr float kMaxPower16 = 65535.0f;  // both parts are 0..255
+inline int64_t rows_per_query(const AttentionKernelParams& p) {
+  return p.kv_type == KvType::kInt8 ? 2 : 1;
+}
+
+// A thread's buffers, 64-byte aligned. `parts` is rows_per_query.
 struct AttentionScratch {
-  float* queries = nullptr;   // [rows][D]
-  float* scores = nullptr;    // [rows][kAttentionChunk]
+  float* queries = nullptr;   // [rows][parts][D]
+  float* scores = nullptr;    // [rows][parts][kAttentionChunk]
   float* chunk = nullptr;     // chunk_result_size
   float* total = nullptr;     // chunk_result_size
   float* keys = nullptr;      // [D][kAttentionBlock]
   float* values = nullptr;    // [kAttentionBlock][padded Dv]
   int64_t* slots = nullptr;   // [2][kAttentionChunk]
+  float* scales = nullptr;    // [2][kv heads][kAttentionChunk], of codes: keys', values'
+  float* factors = nullptr;   // [2][rows], int8: of queries, of powers
+  float* sums = nullptr;      // [rows][2][padded Dv], int8
   float* partials = nullptr;  // shared by all threads
 };
 

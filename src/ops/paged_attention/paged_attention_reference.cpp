@@ -6,18 +6,31 @@
 namespace quire::ops {
 namespace {
 
+// What each FP8 code stands for.
+mx::array fp8_values() {
+  std::vector<float> values;
+  for (int code = 0; code < 256; ++code) values.push_back(to_float(F8{static_cast<uint8_t>(code)}));
+  return mx::array(values.begin(), {256});
+}
+
 // The keys or values of one sequence, [K, C, D] float32, C its context length.
-mx::array gather(const mx::array& pool, const BatchLayout& layout, int64_t sequence) {
+mx::array gather(const mx::array& pool, const std::optional<mx::array>& scale,
+                 const BatchLayout& layout, int64_t sequence) {
   const int context = layout.seq_lens[sequence];
   std::vector<int32_t> block(context), offset(context);
   for (int t = 0; t < context; ++t) {
     block[t] = layout.block_table(sequence)[t / layout.block_size];
     offset[t] = static_cast<int32_t>(t % layout.block_size);
   }
-  const mx::array rows =
-      mx::gather(pool, {mx::array(block.begin(), {context}), mx::array(offset.begin(), {context})},
-                 {0, 1}, {1, 1, pool.shape(2), pool.shape(3)});  // [C, 1, 1, K, D]
-  return mx::astype(mx::transpose(mx::squeeze(rows, {1, 2}), {1, 0, 2}), mx::float32);
+  const auto rows_of = [&](const mx::array& from) {  // [K, C, D] of [N, P, K, D]
+    const mx::array rows = mx::gather(
+        from, {mx::array(block.begin(), {context}), mx::array(offset.begin(), {context})}, {0, 1},
+        {1, 1, from.shape(2), from.shape(3)});  // [C, 1, 1, K, D]
+    return mx::transpose(mx::squeeze(rows, {1, 2}), {1, 0, 2});
+  };
+  mx::array rows = rows_of(pool);
+  rows = pool.dtype() == mx::uint8 ? mx::take(fp8_values(), rows) : mx::astype(rows, mx::float32);
+  return scale ? rows * rows_of(mx::expand_dims(*scale, -1)) : rows;
 }
 
 // [Tq, C]: which keys each query row of the sequence sees.
@@ -73,8 +86,9 @@ AttentionWithLse attend(const mx::array& q, const PagedKv& kv, const BatchLayout
   const int group = heads / kv_heads, value_dim = kv.v.shape(3);
   const mx::array queries = mx::transpose(
       mx::reshape(mx::astype(q, mx::float32), {rows, kv_heads, group, dim}), {1, 2, 0, 3});
-  const mx::array keys = mx::expand_dims(gather(kv.k, layout, sequence), 1);  // [K, 1, C, D]
-  const mx::array values = mx::expand_dims(gather(kv.v, layout, sequence), 1);
+  const mx::array keys =
+      mx::expand_dims(gather(kv.k, kv.k_scale, layout, sequence), 1);  // [K, 1, C, D]
+  const mx::array values = mx::expand_dims(gather(kv.v, kv.v_scale, layout, sequence), 1);
   mx::array scores =
       mx::matmul(queries, mx::swapaxes(keys, -1, -2)) * mx::array(params.scale);  // [K, G, Tq, C]
   if (params.softcap > 0) {

@@ -33,10 +33,10 @@ void check_positions(const BatchLayout& layout, const RopeTable& table) {
 QkNormRopeKvWriteParams checked_params(const mx::array& qkv, const HeadNorms& norms,
                                        const BatchLayout& layout, const RopeTable& table,
                                        const PagedKv& kv) {
-  const FloatType type = check_float(kOp, "kv.k", kv.k.dtype());
-  check_dtype(kOp, "kv.v", kv.v, kv.k.dtype());
-  check_dtype(kOp, "qkv", qkv, kv.k.dtype());
-  check_shape(kOp, "kv.k", kv.k, {-1, layout.block_size, -1, -1});
+  const KvType kv_type = check_paged_kv(kOp, kv, layout.block_size);
+  if (!is_quantised(kv_type)) check_dtype(kOp, "qkv", qkv, kv.k.dtype());
+  const FloatType type = check_float(kOp, "qkv", qkv.dtype());
+  check_slots(kOp, kv, layout);
   const int64_t kv_heads = kv.k.shape(2), dim = kv.k.shape(3);
   check_shape(kOp, "kv.v", kv.v, {kv.k.shape(0), layout.block_size, kv_heads, dim});
   check_shape(kOp, "qkv", qkv, {layout.num_tokens, -1});
@@ -51,6 +51,7 @@ QkNormRopeKvWriteParams checked_params(const mx::array& qkv, const HeadNorms& no
   check_norm("norms.k", norms.k, dim);
   check_positions(layout, table);
   return {.type = type,
+          .kv_type = kv_type,
           .heads = qkv.shape(1) / dim - 2 * kv_heads - norms.gate_heads,
           .kv_heads = kv_heads,
           .head_dim = dim,
@@ -72,19 +73,25 @@ RotatedQueries qk_norm_rope_kv_write(const Context& context, const mx::array& qk
     note_reference(context, kOp);
     return qk_norm_rope_kv_write_reference(context, qkv, norms, layout, table, kv);
   }
-  std::vector<mx::array> inputs = {kv.k, kv.v, qkv};
+  std::vector<mx::array> inputs = kv.arrays();
+  const size_t pools = inputs.size();
+  inputs.push_back(qkv);
   if (norms.q) inputs.push_back(*norms.q);
   if (norms.k) inputs.push_back(*norms.k);
   // The closure owns the layout and the table that the params point into.
-  auto run = [params, layout, table = std::move(table), has_q = norms.q.has_value(),
+  auto run = [params, pools, layout, table = std::move(table), has_q = norms.q.has_value(),
               has_k = norms.k.has_value(), pool = context.pool](const auto& in, auto& out) mutable {
-    size_t next = 3;
+    size_t next = pools + 1;
     params.q_norm = has_q ? in[next++].template data<float>() : nullptr;
     params.k_norm = has_k ? in[next].template data<float>() : nullptr;
-    params.qkv = in[2].template data<void>();
+    params.qkv = in[pools].template data<void>();
     params.k = out[0].template data<void>();
     params.v = out[1].template data<void>();
-    params.q = out[2].template data<void>();
+    if (pools == 4) {
+      params.k_scale = out[2].template data<float>();
+      params.v_scale = out[3].template data<float>();
+    }
+    params.q = out[pools].template data<void>();
     const int64_t width = (params.heads + 2 * params.kv_heads) * params.head_dim;
     parallel_blocks(
         *pool, layout->num_tokens, rows_per_block(width),
@@ -92,15 +99,25 @@ RotatedQueries qk_norm_rope_kv_write(const Context& context, const mx::array& qk
   };
   const mx::Shape q_shape = {qkv.shape(0), static_cast<int>(params.heads),
                              static_cast<int>(params.head_dim)};
-  auto out = launch_kernel(context,
-                           {.op = kOp,
-                            .kernel = cpu_kernel_name(),
-                            .run = run,
-                            .alias = {0, 1, -1},
-                            .cost = {.bytes = 2.0 * static_cast<double>(qkv.nbytes())}},
-                           {kv.k.shape(), kv.v.shape(), q_shape},
-                           {kv.k.dtype(), kv.v.dtype(), qkv.dtype()}, std::move(inputs));
-  return {.q = out[2], .kv = {.k = out[0], .v = out[1]}};
+  std::vector<mx::Shape> shapes;
+  std::vector<mx::Dtype> dtypes;
+  std::vector<int> alias;
+  for (size_t i = 0; i < pools; ++i) {
+    shapes.push_back(inputs[i].shape());
+    dtypes.push_back(inputs[i].dtype());
+    alias.push_back(static_cast<int>(i));
+  }
+  shapes.push_back(q_shape);
+  dtypes.push_back(qkv.dtype());
+  alias.push_back(-1);
+  const auto out = launch_kernel(context,
+                                 {.op = kOp,
+                                  .kernel = cpu_kernel_name(),
+                                  .run = run,
+                                  .alias = alias,
+                                  .cost = {.bytes = 2.0 * static_cast<double>(qkv.nbytes())}},
+                                 shapes, dtypes, std::move(inputs));
+  return {.q = out[pools], .kv = PagedKv::from(out)};
 }
 
 }  // namespace quire::ops

@@ -6,6 +6,7 @@
 #define HWY_TARGET_INCLUDE "ops/qk_norm_rope_kv_write/qk_norm_rope_kv_write_cpu.cpp"
 #include "ops/highway.h"
 // After it, because their code is per target too.
+#include "ops/kv_codes-inl.h"
 #include "ops/rms_norm/rms_norm-inl.h"
 #include "ops/rope/rope-inl.h"
 
@@ -28,6 +29,19 @@ HWY_INLINE void turn_heads(const QkNormRopeKvWriteParams& p, const float* weight
   }
 }
 
+// One token's keys and values become codes.
+template <class T, class Code>
+HWY_INLINE void write_codes(const QkNormRopeKvWriteParams& p, const float* cos, const T* k,
+                            const T* v, int64_t slot) {
+  T key[kMaxRotatedDim];
+  for (int64_t h = 0; h < p.kv_heads; ++h, k += p.head_dim, v += p.head_dim) {
+    const int64_t row = slot * p.kv_heads + h, at = row * p.head_dim;
+    turn_heads(p, p.k_norm, cos, k, key, 1);
+    p.k_scale[row] = quantise_row(key, p.head_dim, static_cast<Code*>(p.k) + at);
+    p.v_scale[row] = quantise_row(v, p.head_dim, static_cast<Code*>(p.v) + at);
+  }
+}
+
 template <class T>
 void turn_tokens(const QkNormRopeKvWriteParams& p, int64_t begin, int64_t end) {
   const int64_t q_width = p.heads * p.head_dim, kv_width = p.kv_heads * p.head_dim;
@@ -36,9 +50,18 @@ void turn_tokens(const QkNormRopeKvWriteParams& p, int64_t begin, int64_t end) {
     const float* cos = p.cos_sin + p.positions[t] * p.rotary_dim;
     turn_heads(p, p.q_norm, cos, x, static_cast<T*>(p.q) + t * q_width, p.heads);
     if (p.slots[t] < 0) continue;
+    const T *k = x + q_width, *v = k + kv_width;
+    if (p.kv_type == KvType::kInt8) {
+      write_codes<T, I8>(p, cos, k, v, p.slots[t]);
+      continue;
+    }
+    if (p.kv_type == KvType::kFp8) {
+      write_codes<T, F8>(p, cos, k, v, p.slots[t]);
+      continue;
+    }
     const int64_t at = p.slots[t] * kv_width;
-    turn_heads(p, p.k_norm, cos, x + q_width, static_cast<T*>(p.k) + at, p.kv_heads);
-    std::memcpy(static_cast<T*>(p.v) + at, x + q_width + kv_width, kv_width * sizeof(T));
+    turn_heads(p, p.k_norm, cos, k, static_cast<T*>(p.k) + at, p.kv_heads);
+    std::memcpy(static_cast<T*>(p.v) + at, v, kv_width * sizeof(T));
   }
 }
 

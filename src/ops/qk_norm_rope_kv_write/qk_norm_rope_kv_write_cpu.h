@@ -1,7 +1,7 @@
 #pragma once
 #include <cstdint>
 
-#include "ops/half.h"
+#include "ops/kv_type.h"
 
 namespace quire::ops {
 
@@ -9,7 +9,8 @@ namespace quire::ops {
 inline constexpr int64_t kMaxRotatedDim = 1024;
 
 struct QkNormRopeKvWriteParams {
-  FloatType type = FloatType::kF32;  // of qkv, q and the pools
+  FloatType type = FloatType::kF32;  // of qkv and q
+  KvType kv_type = KvType::kF32;     // of the pools: the same, or codes
   int64_t heads = 0, kv_heads = 0;   // H, K
   int64_t head_dim = 0;              // D
   int64_t row = 0;                   // length of a row of qkv, gates included
@@ -24,6 +25,8 @@ struct QkNormRopeKvWriteParams {
   void* q = nullptr;                   // [T, H, D]
   void* k = nullptr;                   // [N, P, K, D]
   void* v = nullptr;                   // [N, P, K, D]
+  float* k_scale = nullptr;            // [N, P, K], of codes
+  float* v_scale = nullptr;            // [N, P, K], of codes
 };
 
 // Tokens [begin, end).

@@ -28,7 +28,13 @@ BatchLayoutPtr layout_of(int tokens) {
   return layout;
 }
 
-PagedKv pool(const Shape& s, mx::Dtype dtype) {
+PagedKv pool(const Shape& s, mx::Dtype dtype, KvStorage storage = KvStorage::kAuto) {
+  if (storage != KvStorage::kAuto) {
+    const PagedKv kv = make_paged_kv(64, kBlockSize, s.kv_heads, s.dim, dtype, storage);
+    for (const mx::array& array : kv.arrays())
+      std::memset(const_cast<char*>(array.data<char>()), 0x55, array.nbytes());
+    return kv;
+  }
   return {random_array({64, kBlockSize, s.kv_heads, s.dim}, dtype, 1),
           random_array({64, kBlockSize, s.kv_heads, s.dim}, dtype, 2)};
 }
@@ -45,25 +51,32 @@ mx::array projected(const Shape& s, int tokens, mx::Dtype dtype) {
 }
 
 struct Bytes {
-  std::vector<uint8_t> q, k, v;
+  std::vector<uint8_t> q, k, v, scales;
   bool operator==(const Bytes&) const = default;
 };
 Bytes bytes_of(const RotatedQueries& r) {
   mx::eval(r.q, r.kv.k, r.kv.v);
-  return {to_bytes(r.q), to_bytes(r.kv.k), to_bytes(r.kv.v)};
+  Bytes bytes = {to_bytes(r.q), to_bytes(r.kv.k), to_bytes(r.kv.v), {}};
+  if (r.kv.k_scale) {
+    bytes.scales = to_bytes(*r.kv.k_scale);
+    const auto values = to_bytes(*r.kv.v_scale);
+    bytes.scales.insert(bytes.scales.end(), values.begin(), values.end());
+  }
+  return bytes;
 }
 
 Bytes fused(const Context& context, const Shape& s, int tokens, mx::Dtype dtype, bool q_norm,
-            bool k_norm) {
+            bool k_norm, KvStorage storage = KvStorage::kAuto) {
   return bytes_of(qk_norm_rope_kv_write(
       context, projected(s, tokens, dtype), norms_of(s, q_norm, k_norm), layout_of(tokens),
-      make_rope_table({.rotary_dim = s.rotary}, kMaxPositions), pool(s, dtype)));
+      make_rope_table({.rotary_dim = s.rotary}, kMaxPositions), pool(s, dtype, storage)));
 }
 
-Bytes composed(const Shape& s, int tokens, mx::Dtype dtype, bool q_norm, bool k_norm) {
+Bytes composed(const Shape& s, int tokens, mx::Dtype dtype, bool q_norm, bool k_norm,
+               KvStorage storage = KvStorage::kAuto) {
   return bytes_of(qk_norm_rope_kv_write_reference(
       make_context(1), projected(s, tokens, dtype), norms_of(s, q_norm, k_norm), layout_of(tokens),
-      make_rope_table({.rotary_dim = s.rotary}, kMaxPositions), pool(s, dtype)));
+      make_rope_table({.rotary_dim = s.rotary}, kMaxPositions), pool(s, dtype, storage)));
 }
 
 TEST(QkNormRopeKvWrite, IsTheOpsOneAfterTheOther) {
@@ -104,6 +117,23 @@ TEST(QkNormRopeKvWrite, LeavesGatesAlone) {
   norms.gate_heads = 9;
   EXPECT_THROW(qk_norm_rope_kv_write(context, both, norms, layout, table, pool(s, mx::bfloat16)),
                std::invalid_argument);
+}
+
+TEST(QkNormRopeKvWrite, QuantisesAsKvWriteDoes) {
+  for (const auto& isa : isas_to_test()) {
+    const ForcedIsa forced(isa);
+    for (const mx::Dtype dtype : float_dtypes()) {
+      for (const KvStorage storage : {KvStorage::kInt8, KvStorage::kFp8}) {
+        for (const Shape& s : {Shape{}, Shape{16, 8, 128, 128}, Shape{3, 1, 80, 32}}) {
+          const Context context = make_context(2);
+          EXPECT_TRUE(fused(context, s, 13, dtype, true, true, storage) ==
+                      composed(s, 13, dtype, true, true, storage))
+              << isa << " " << dtype_name(dtype) << " D " << s.dim;
+          EXPECT_TRUE(kernel_ran(context, "qk_norm_rope_kv_write", 1));
+        }
+      }
+    }
+  }
 }
 
 TEST(QkNormRopeKvWrite, AnyNumberOfTokensOnAnyNumberOfThreads) {
