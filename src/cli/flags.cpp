@@ -36,6 +36,12 @@ void add_model_flags(CLI::App& app, ModelFlags& flags) {
   app.add_option("--block-size", flags.block_size, "Tokens in a KV cache block")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
+  app.add_option(
+         "--kv-cache-dtype", flags.kv_cache_dtype,
+         "Storage of keys and values: the model's dtype (auto), or one byte for each element "
+         "with a scale for each token and head (int8; fp8 and fp8_e4m3 are the same)")
+      ->check(CLI::IsMember({"auto", "int8", "fp8", "fp8_e4m3"}))
+      ->capture_default_str();
   app.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", flags.prefix_caching,
                "Reuse the KV cache of prompts that begin alike (default on)");
   app.add_option(
@@ -115,8 +121,14 @@ engine::SchedulerOptions scheduler_options(const ModelFlags& flags) {
   return options;
 }
 
+ops::KvStorage kv_storage(const ModelFlags& flags) {
+  if (flags.kv_cache_dtype == "auto") return ops::KvStorage::kAuto;
+  return flags.kv_cache_dtype == "int8" ? ops::KvStorage::kInt8 : ops::KvStorage::kFp8;
+}
+
 engine::MemoryRequest memory_request(const ModelFlags& flags) {
   engine::MemoryRequest request;
+  request.kv_storage = kv_storage(flags);
   request.num_blocks = flags.num_blocks;
   request.state_checkpoints = flags.state_checkpoint_slots;
   if (!flags.kv_cache_memory.empty())

@@ -15,6 +15,7 @@ struct ModelFlags {
   std::string model;
   std::string chat_template;  // a file, or the template itself; empty: the model's own
   std::string dtype = "auto";
+  std::string kv_cache_dtype = "auto";
   int threads = 0;  // 0: one per core that this process may use
   std::string max_model_len, kv_cache_memory;
   int64_t num_blocks = 0;

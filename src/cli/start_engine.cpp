@@ -128,6 +128,7 @@ RunningModel start_engine(const ModelFlags& flags) {
   options.lookahead = flags.lookahead;
   options.seed = flags.seed;
   options.max_waiting = flags.max_waiting;
+  options.kv_storage = request.kv_storage;
   const engine::MemoryBudget budget = engine::plan_memory(*decoder, options.scheduler, request);
   options.scheduler.num_blocks = budget.num_blocks;
   options.scheduler.num_state_slots = budget.state_slots;

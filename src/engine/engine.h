@@ -15,10 +15,11 @@ namespace quire::engine {
 
 struct EngineOptions {
   SchedulerOptions scheduler;
-  bool lookahead = true;         // launch step t+1 before step t's tokens are read
-  uint64_t seed = 0;             // of requests that bring none
-  int64_t max_waiting = 4096;    // requests queued beyond this are refused as overloaded
-  bool check_integrity = false;  // after every step (tests)
+  bool lookahead = true;       // launch step t+1 before step t's tokens are read
+  uint64_t seed = 0;           // of requests that bring none
+  int64_t max_waiting = 4096;  // requests queued beyond this are refused as overloaded
+  ops::KvStorage kv_storage = ops::KvStorage::kAuto;  // of the KV pools
+  bool check_integrity = false;                       // after every step (tests)
 };
 
 // Runs all requests on one model. One thread owns MLX and does everything else than submit, abort

@@ -37,6 +37,7 @@ struct EngineStats {
   int64_t state_saves = 0, state_restores = 0;
   int64_t block_size = 0;
   bool prefix_caching = false;
+  std::string kv_cache_dtype = "auto";  // as --kv-cache-dtype
   StepTokens step_tokens;
   int64_t steps = 0, prompt_tokens = 0, generation_tokens = 0;
   std::map<std::string, int64_t> kernel_runs;  // "op/kernel"

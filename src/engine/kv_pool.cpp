@@ -13,8 +13,8 @@ KvPool::KvPool(const std::vector<models::CacheSpec>& layers, const CacheSize& si
       continue;
     }
     const auto& kv = std::get<models::KvCacheSpec>(layer);
-    caches_.emplace_back(
-        ops::make_paged_kv(size.num_blocks, size.block_size, kv.kv_heads, kv.head_dim, dtype));
+    caches_.emplace_back(ops::make_paged_kv(size.num_blocks, size.block_size, kv.kv_heads,
+                                            kv.head_dim, dtype, size.kv_storage));
   }
 }
 
@@ -22,7 +22,7 @@ std::vector<mx::array> KvPool::arrays() const {
   std::vector<mx::array> arrays;
   for (const auto& cache : caches_) {
     if (const auto* kv = std::get_if<ops::PagedKv>(&cache)) {
-      arrays.insert(arrays.end(), {kv->k, kv->v});
+      for (const mx::array& pool : kv->arrays()) arrays.push_back(pool);
     } else {
       const auto& state = std::get<ops::RecurrentState>(cache);
       arrays.insert(arrays.end(), {state.recurrent, state.conv});
@@ -41,12 +41,12 @@ void KvPool::copy_states(const ops::Context& context, const std::vector<StateCop
 }
 
 int64_t KvPool::block_bytes(const std::vector<models::CacheSpec>& layers, int64_t block_size,
-                            mx::Dtype dtype) {
-  int64_t elements = 0;
+                            mx::Dtype dtype, ops::KvStorage storage) {
+  int64_t token_bytes = 0;
   for (const auto& layer : layers)
     if (const auto* kv = std::get_if<models::KvCacheSpec>(&layer))
-      elements += 2 * block_size * kv->kv_heads * kv->head_dim;
-  return elements * static_cast<int64_t>(mx::size_of(dtype));
+      token_bytes += ops::paged_kv_token_bytes(kv->kv_heads, kv->head_dim, dtype, storage);
+  return block_size * token_bytes;
 }
 
 int64_t KvPool::state_bytes(const std::vector<models::CacheSpec>& layers, mx::Dtype dtype) {

@@ -15,6 +15,7 @@ namespace mx = mlx::core;
 struct CacheSize {
   int64_t num_blocks = 0, block_size = 0;  // of keys and values
   int64_t num_state_slots = 0;             // of recurrent state, checkpoints included
+  ops::KvStorage kv_storage = ops::KvStorage::kAuto;
 };
 
 // What all layers keep between steps: of attention layers one K and one V pool each, all with the
@@ -32,9 +33,9 @@ class KvPool {
   // Copies recurrent states between slots, in every layer that has one; lazily, as a model's step.
   void copy_states(const ops::Context& context, const std::vector<StateCopy>& copies);
 
-  // Bytes of one block over all attention layers.
+  // Bytes of one block over all attention layers, scales of quantised pools included.
   static int64_t block_bytes(const std::vector<models::CacheSpec>& layers, int64_t block_size,
-                             mx::Dtype dtype);
+                             mx::Dtype dtype, ops::KvStorage storage);
   // Bytes of one slot over all layers with a recurrent state; 0: there are none.
   static int64_t state_bytes(const std::vector<models::CacheSpec>& layers, mx::Dtype dtype);
 

@@ -112,8 +112,8 @@ MemoryBudget plan_memory(const models::Model& model, const SchedulerOptions& opt
   budget.available = available_memory();
   budget.weights = static_cast<int64_t>(model.weight_bytes());
   budget.activations = activation_bytes(model, options);
-  const int64_t block_bytes =
-      KvPool::block_bytes(model.cache_specs(), options.block_size, model.dtype());
+  const int64_t block_bytes = KvPool::block_bytes(model.cache_specs(), options.block_size,
+                                                  model.dtype(), request.kv_storage);
   budget.max_model_len = request.max_model_len > 0 ? request.max_model_len : model.max_positions();
   budget.state_slot_bytes = KvPool::state_bytes(model.cache_specs(), model.dtype());
   choose_state_slots(budget, options, request);

@@ -14,6 +14,7 @@ struct MemoryRequest {
   int64_t num_blocks = 0;          // --num-gpu-blocks-override; wins over kv_cache_bytes
   int64_t max_model_len = 0;       // --max-model-len
   int64_t state_checkpoints = -1;  // --state-checkpoint-slots; -1: choose
+  ops::KvStorage kv_storage = ops::KvStorage::kAuto;  // --kv-cache-dtype
 };
 
 // What memory goes where, in bytes; printed at start-up.

@@ -27,7 +27,8 @@ void StepRunner::make_pool() {
       model_.cache_specs(),
       CacheSize{.num_blocks = scheduler.num_blocks,
                 .block_size = scheduler.block_size,
-                .num_state_slots = scheduler.num_state_slots + scheduler.num_state_checkpoints},
+                .num_state_slots = scheduler.num_state_slots + scheduler.num_state_checkpoints,
+                .kv_storage = options_.kv_storage},
       model_.dtype());
 }
 
@@ -325,6 +326,17 @@ void StepRunner::fill(EngineStats& stats) const {
   stats.state_restores = scheduler.state_restores;
   stats.block_size = options_.scheduler.block_size;
   stats.prefix_caching = options_.scheduler.enable_prefix_caching;
+  switch (options_.kv_storage) {
+    case ops::KvStorage::kAuto:
+      stats.kv_cache_dtype = "auto";
+      break;
+    case ops::KvStorage::kInt8:
+      stats.kv_cache_dtype = "int8";
+      break;
+    case ops::KvStorage::kFp8:
+      stats.kv_cache_dtype = "fp8_e4m3";
+      break;
+  }
   stats.step_tokens = step_tokens_;
   stats.steps = steps_;
   stats.prompt_tokens = prompt_tokens_;

@@ -100,7 +100,7 @@ void add_engine(Snapshot& out, const engine::EngineStats& engine) {
                 engine.step_tokens);
   out.gauge("vllm:cache_config_info", "Always 1; the labels say what the KV cache is.", 1,
             {{"block_size", std::to_string(engine.block_size)},
-             {"cache_dtype", "auto"},
+             {"cache_dtype", engine.kv_cache_dtype},
              {"enable_prefix_caching", engine.prefix_caching ? "True" : "False"},
              {"num_gpu_blocks", std::to_string(engine.total_blocks)}});
   out.gauge("quire:engine_healthy", "1 unless the engine has failed.", engine.healthy ? 1 : 0);

@@ -83,6 +83,39 @@ TEST_P(Bits, SoloEqualsEverySchedule) {
   EXPECT_GT(cached, 0) << "no schedule hit the prefix cache";
 }
 
+// Pools of codes: the answers are their own, but as independent of the schedule.
+TEST_P(Bits, QuantisedPoolsToo) {
+  const std::string checkpoint = GetParam();
+  const auto jobs = random_jobs(8, vocab_of(checkpoint), 17, kLongestPrompt, 40);
+  const auto exact = run_solo({.checkpoint = checkpoint, .max_model_len = 256}, jobs);
+  for (const ops::KvStorage storage : {ops::KvStorage::kInt8, ops::KvStorage::kFp8}) {
+    const Arrangement base{.checkpoint = checkpoint, .max_model_len = 256, .kv_storage = storage};
+    const auto solo = run_solo(base, jobs);
+    // Close to the exact ones in the first token, whose history is the same, and not equal.
+    double worst = 0;
+    for (size_t i = 0; i < jobs.size(); ++i) {
+      if (solo[i].logprobs.empty()) continue;  // this job asks for none
+      const TokenLogprob &mine = solo[i].logprobs.front(), &other = exact[i].logprobs.front();
+      if (mine.token == other.token)
+        worst = std::max(worst, std::abs(double{mine.logprob} - double{other.logprob}));
+    }
+    EXPECT_LT(worst, 0.5) << base.text();
+    EXPECT_FALSE(same(solo, exact)) << base.text();
+    for (const int64_t budget : {16, 2048}) {
+      for (const bool preempt : {false, true}) {
+        Arrangement setup = base;
+        setup.max_num_batched_tokens = budget;
+        setup.block_size = budget == 16 ? 8 : 160;
+        setup.prefix_caching = setup.lookahead = preempt;
+        setup.threads = preempt ? 2 : 1;
+        if (preempt) setup.num_blocks = (256 + setup.block_size - 1) / setup.block_size + 1;
+        expect_same(solo, run_jobs(setup, jobs, 5), setup.text());
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
 // Prompt logprobs, too, whatever the chunking.
 TEST_P(Bits, PromptLogprobs) {
   const std::string checkpoint = GetParam();

@@ -72,7 +72,8 @@ std::string Arrangement::text() const {
   std::ostringstream out;
   out << checkpoint << ": threads " << threads << ", block size " << block_size << ", blocks "
       << num_blocks << ", token budget " << max_num_batched_tokens << ", prefix cache "
-      << prefix_caching << ", lookahead " << lookahead;
+      << prefix_caching << ", lookahead " << lookahead << ", KV storage "
+      << static_cast<int>(kv_storage);
   return out.str();
 }
 
@@ -98,6 +99,7 @@ std::unique_ptr<Engine> make_engine(const Arrangement& setup) {
   for (const int64_t id : checkpoint->eos_token_ids())
     options.scheduler.eos_token_ids.push_back(static_cast<int32_t>(id));
   options.lookahead = setup.lookahead;
+  options.kv_storage = setup.kv_storage;
   options.check_integrity = true;
   auto model = models::load_model(context, checkpoint,
                                   {.dtype = {},

@@ -22,6 +22,7 @@ struct Arrangement {
   bool prefix_caching = false;
   bool lookahead = false;
   SchedulingPolicy policy = SchedulingPolicy::kFcfs;
+  ops::KvStorage kv_storage = ops::KvStorage::kAuto;
   models::AblationOptions ablation = {};
   std::shared_ptr<ops::Profile> profile = nullptr;
   // Puts another model around the loaded one (negative control).

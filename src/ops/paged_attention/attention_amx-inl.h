@@ -111,12 +111,15 @@ inline float fold(__m512 v) {
 }
 
 // Scores of a row become p = 2^((s - peak) * exponent_scale), as bfloat16, 32 columns at a time:
-// those in [begin, end), 0 in the others. `sum` is of the unrounded, in lanes.
+// those in [begin, end), 0 in the others. `sum` is of the unrounded, in lanes. kScaled: p is stored
+// times the tokens' weights, whatever those are in the others.
+template <bool kScaled>
 struct SoftmaxRow {
   const float* scores;
   uint16_t* powers;
   int64_t begin, end;
   __m512 peak, scale, sum;
+  const float* weights = nullptr;
 
   __attribute__((always_inline)) __m512 power(int64_t t, __mmask16 mask) const {
     return exp2_nonpositive(_mm512_mul_ps(_mm512_sub_ps(_mm512_load_ps(scores + t), peak), scale),
@@ -124,14 +127,21 @@ struct SoftmaxRow {
   }
   __attribute__((always_inline)) void columns(int64_t t) {
     __m512 a, b;
+    __mmask16 left = 0xFFFF, right = 0xFFFF;
     if (begin <= t && t + 32 <= end) {
       a = power(t, 0xFFFF);
       b = power(t + 16, 0xFFFF);
     } else {
-      a = power(t, lanes_in(t, begin, end));
-      b = power(t + 16, lanes_in(t + 16, begin, end));
+      left = lanes_in(t, begin, end);
+      right = lanes_in(t + 16, begin, end);
+      a = power(t, left);
+      b = power(t + 16, right);
     }
     sum = _mm512_add_ps(_mm512_add_ps(sum, a), b);
+    if constexpr (kScaled) {
+      a = _mm512_maskz_mul_ps(left, a, _mm512_load_ps(weights + t));
+      b = _mm512_maskz_mul_ps(right, b, _mm512_load_ps(weights + t + 16));
+    }
     _mm512_store_si512(powers + t, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(b, a)));
   }
 };
@@ -164,6 +174,103 @@ inline void finish_row(const float* total, float l, uint16_t* out, int64_t n) {
 inline __m512i load_row(const uint16_t* row, int64_t n) {
   if (n >= 32) return load_bits(row);
   return _mm512_maskz_loadu_epi16(static_cast<__mmask32>((1u << n) - 1), row);
+}
+
+// ---- codes: the arithmetic of kv_codes-inl.h and of the functions of the same names in
+// attention_tiles-inl.h ----
+
+struct CodeScale {
+  float scale, inverse;
+};
+inline CodeScale scale_of(float absmax, float limit) {
+  if (!(absmax < __builtin_inff())) return {__builtin_nanf(""), 0.0f};
+  if (absmax < kMinQuantised) return {0.0f, 0.0f};
+  return {absmax / limit, limit / absmax};
+}
+// Magnitudes as integers: NaN is the largest.
+inline __m512i larger_bits(__m512i peak, __m512 v) {
+  const __m512i bits = _mm512_and_si512(_mm512_castps_si512(v), _mm512_set1_epi32(0x7FFFFFFF));
+  return _mm512_max_epu32(peak, bits);
+}
+inline float largest(__m512i peak) {
+  const uint32_t bits = _mm512_reduce_max_epu32(peak);
+  float value;
+  __builtin_memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+// 32 codes as bfloat16, which is exact.
+inline __m512i bf16_of_int8(__m256i codes) {
+  const __m512 a = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm256_castsi256_si128(codes)));
+  const __m512 b = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm256_extracti128_si256(codes, 1)));
+  return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(b, a));
+}
+inline __m512i bf16_of_fp8(__m256i codes) {
+  // 0 to 7 times 2^-9; not as denormals, which the matrix unit takes for 0.
+  const __m512i small = _mm512_castsi128_si512(
+      _mm_setr_epi16(0, 0x3B00, 0x3B80, 0x3BC0, 0x3C00, 0x3C20, 0x3C40, 0x3C60));
+  const __m512i code = _mm512_cvtepu8_epi16(codes);
+  const __m512i size = _mm512_and_si512(code, _mm512_set1_epi16(0x7F));
+  const __m512i sign = _mm512_slli_epi16(_mm512_and_si512(code, _mm512_set1_epi16(0x80)), 8);
+  __m512i bits = _mm512_add_epi16(_mm512_slli_epi16(size, 4), _mm512_set1_epi16(120 << 7));
+  const __mmask32 is_small = _mm512_cmplt_epu16_mask(size, _mm512_set1_epi16(8));
+  bits = _mm512_mask_permutexvar_epi16(bits, is_small, size, small);
+  const __mmask32 is_nan = _mm512_cmpeq_epi16_mask(size, _mm512_set1_epi16(0x7F));
+  bits = _mm512_mask_mov_epi16(bits, is_nan, _mm512_set1_epi16(0x7FC0));
+  return _mm512_or_si512(bits, sign);
+}
+
+inline void scale_scores(const float* scales, float* scores, int64_t begin, int64_t end) {
+  for (int64_t t = begin / 16 * 16; t < end; t += 16)
+    _mm512_store_ps(scores + t,
+                    _mm512_mul_ps(_mm512_load_ps(scores + t), _mm512_load_ps(scales + t)));
+}
+
+// Scores of an int8 pool become p times the tokens' weights, in place; what split_weights makes
+// 16-bit integers of.
+struct WeightRow {
+  float* scores;
+  const float* weights;
+  int64_t begin, end;
+  __m512 peak, scale, sum;
+  __m512i largest;
+
+  __attribute__((always_inline)) void columns(int64_t t) {
+    for (int64_t i = t; i < t + 32; i += 16) {
+      const __mmask16 mask = lanes_in(i, begin, end);
+      const __m512 s = _mm512_sub_ps(_mm512_load_ps(scores + i), peak);
+      const __m512 power = exp2_nonpositive(_mm512_mul_ps(s, scale), mask);
+      sum = _mm512_add_ps(sum, power);
+      const __m512 weight = _mm512_maskz_mul_ps(mask, power, _mm512_load_ps(weights + i));
+      largest = larger_bits(largest, weight);
+      _mm512_store_ps(scores + i, weight);
+    }
+  }
+};
+inline __m512i integers(const float* weights, const CodeScale& scale) {
+  const __m512i codes =
+      _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_load_ps(weights), _mm512_set1_ps(scale.inverse)));
+  return scale.inverse == 0 ? _mm512_setzero_si512() : codes;
+}
+
+// The codes of 16 elements of a query, 127 * 256 + 127 at most, in two parts.
+struct QueryParts {
+  __m512i high, low;
+};
+inline QueryParts query_parts(__m512 q, const CodeScale& scale) {
+  __m512i code = _mm512_cvtps_epi32(_mm512_mul_ps(q, _mm512_set1_ps(scale.inverse)));
+  if (scale.inverse == 0) code = _mm512_setzero_si512();
+  const __m512i high = _mm512_srai_epi32(_mm512_add_epi32(code, _mm512_set1_epi32(128)), 8);
+  return {high, _mm512_sub_epi32(code, _mm512_slli_epi32(high, 8))};
+}
+// Of a row of bfloat16.
+inline CodeScale query_scale(const uint16_t* q, int64_t n) {
+  __m512i peak = _mm512_setzero_si512();
+  for (int64_t d = 0; d < n; d += 32) {
+    const __m512i pairs = load_row(q + d, n - d);
+    peak = larger_bits(larger_bits(peak, even_halves(pairs)), odd_halves(pairs));
+  }
+  return scale_of(largest(peak), kMaxQuery16);
 }
 
 constexpr int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }

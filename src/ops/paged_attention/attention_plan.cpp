@@ -32,7 +32,7 @@ class Planner {
  public:
   Planner(const AttentionKernelParams& params, const BatchLayout& layout)
       : params_(params), layout_(layout), group_(params.heads / params.kv_heads) {
-    const int64_t row_bytes = 2 * params.key_dim + 4 * params.value_dim;
+    const int64_t row_bytes = rows_per_query(params) * (2 * params.key_dim + 4 * params.value_dim);
     amx_rows_ = std::clamp(kMaxAmxBytes / row_bytes / 32 * 32, kMinAmxRows, kMaxAmxRows);
   }
 
@@ -98,7 +98,7 @@ class Planner {
         .position = n > 0 ? layout_.positions[token] : 0,
         .context = layout_.seq_lens[s],
         .kv_heads = params_.kv_heads,
-        .amx = packs(s) || (params_.amx && tokens(s) == 1 && group_ <= kMaxDecodeGroup)};
+        .amx = packs(s) || (params_.amx && tokens(s) == 1 && group_ <= max_decode_group(params_))};
     const int64_t begin =
         params_.window_left < 0 ? 0 : std::max<int64_t>(0, result.position - params_.window_left);
     const int64_t end = params_.window_right < 0

@@ -78,7 +78,7 @@ AttentionScratch own_scratch(const AttentionKernelParams& params, int64_t rows, 
 #if defined(__x86_64__)
 void attend_amx(const AttentionKernelParams& params, const AttentionItem& item, float* partials) {
   const int64_t group = params.heads / params.kv_heads;
-  const bool decode = item.tokens == 1 && group <= kMaxDecodeGroup;
+  const bool decode = item.tokens == 1 && group <= max_decode_group(params);
   const int64_t bytes = decode ? attention_decode_amx_scratch(params, item.rows(params))
                                : attention_amx_scratch(params, item.tokens * group);
   float* scratch = own_buffer().reserve(bytes / 4);

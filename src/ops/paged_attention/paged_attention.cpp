@@ -64,7 +64,8 @@ void check_positions(const BatchLayout& layout) {
 AttentionKernelParams kernel_params(const mx::array& q, const PagedKv& kv,
                                     const BatchLayout& layout, const AttentionParams& params) {
   const KvType kv_type = check_paged_kv(kOp, kv, layout.block_size);
-  const bool bfloat16 = q.dtype() == mx::bfloat16 && kv_type == KvType::kBf16;
+  const bool bfloat16 =
+      q.dtype() == mx::bfloat16 && (kv_type == KvType::kBf16 || is_quantised(kv_type));
   return {.q_type = check_float(kOp, "q", q.dtype()),
           .kv_type = kv_type,
           .amx = bfloat16 && use_amx(),

@@ -3,8 +3,8 @@
 
 namespace quire::ops {
 
-// The kernels for AMX (use_amx() in ops/cpu_isa.h), of bfloat16 queries and pools: bit for bit
-// paged_attention_cpu. Each call loads its own tile configuration.
+// The kernels for AMX (use_amx() in ops/cpu_isa.h), of bfloat16 queries and pools of bfloat16 or
+// codes: bit for bit paged_attention_cpu. Each call loads its own tile configuration.
 
 // For items of many rows. Bytes of a thread's buffers for items of up to `rows` rows of one kv
 // head; 64-byte aligned.
@@ -14,11 +14,17 @@ int64_t attention_amx_scratch(const AttentionKernelParams& params, int64_t rows)
 void paged_attention_amx(const AttentionKernelParams& params, const AttentionItem& item,
                          void* scratch);
 
-// The same for items of one token and groups of up to kMaxDecodeGroup heads; `rows` are those of
-// the whole item, `partials` as in AttentionScratch.
-inline constexpr int64_t kMaxDecodeGroup = 16;
+// The same for items of one token and groups of up to max_decode_group heads (the queries of a
+// group, in their parts, are the columns of a tile); `rows` are those of the whole item, `partials`
+// as in AttentionScratch.
+inline int64_t max_decode_group(const AttentionKernelParams& p) { return 16 / rows_per_query(p); }
 int64_t attention_decode_amx_scratch(const AttentionKernelParams& params, int64_t rows);
 void paged_attention_decode_amx(const AttentionKernelParams& params, const AttentionItem& item,
                                 void* scratch, float* partials);
+
+// The one for int8 pools.
+int64_t attention_decode_int8_amx_scratch(const AttentionKernelParams& params, int64_t rows);
+void paged_attention_decode_int8_amx(const AttentionKernelParams& params, const AttentionItem& item,
+                                     void* scratch, float* partials);
 
 }  // namespace quire::ops

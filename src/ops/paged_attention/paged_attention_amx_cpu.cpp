@@ -2,6 +2,7 @@
 
 #if defined(__AMX_BF16__)
 #include "ops/paged_attention/attention_amx-inl.h"
+#include "ops/paged_attention/attention_products-inl.h"
 
 // Attention with many query rows for each key: rows, keys and values are packed into tiles once per
 // chunk and used for all rows of the item. Rows go in tiles of 32 (the heads of a group are
@@ -10,9 +11,6 @@
 namespace quire::ops {
 namespace {
 
-// Rows of a tile, in parts of 32: what the eight registers can multiply at once. The parts share
-// the loads of keys and values from L2, which are what limits the products.
-constexpr int64_t kPartRows = 32, kParts = 2, kTileRows = kParts * kPartRows;
 constexpr int64_t kTileHalves = 512;  // elements of one packed 1 KB tile
 // Rows of scores and sums are apart by an odd number of cache lines, so that a tile's rows do not
 // share cache sets. A row's powers take the place of its scores, from its start on.
@@ -30,7 +28,9 @@ struct Buffers {
   float *m, *l;       // [tiles][64] of `total`
   float* scores[3];   // [64][kScoreStride]
   float* sums;        // [64][Dv + kSumPadding]
-  int64_t* slots;     // [kChunk]
+  float *key_scales, *value_scales;  // [kChunk], of codes
+  float* query_scales;               // [rows / 2], of int8 pools
+  int64_t* slots;                    // [kChunk]
 
   // Lays them out from `base` and returns their size.
   int64_t place(char* base, int64_t dim, int64_t width, int64_t rows) {
@@ -43,6 +43,9 @@ struct Buffers {
     l = scratch.take<float>(rows);
     for (float*& tile : scores) tile = scratch.take<float>(kTileRows * kScoreStride);
     sums = scratch.take<float>(kTileRows * (width + kSumPadding));
+    key_scales = scratch.take<float>(kChunk);
+    value_scales = scratch.take<float>(kChunk);
+    query_scales = scratch.take<float>(rows / 2);
     slots = scratch.take<int64_t>(kChunk);
     return scratch.used;
   }
@@ -52,6 +55,7 @@ struct Buffers {
 // [first, last), multiples of 32.
 struct alignas(64) Tile {
   float m[kTileRows], l[kTileRows];  // of the chunk
+  float factor[kTileRows];           // int8: what a pair's sums stand for
   int32_t begin[kTileRows], end[kTileRows];
   int64_t index, first, last;
   int64_t part_last[kParts];  // the same for the rows of each part
@@ -62,104 +66,20 @@ struct alignas(64) Tile {
   bool by_hand;  // some invisible value is infinite or NaN: no tile may touch it
 };
 
-// Products of tiles for the matrix unit: 32 rows by 32 columns at a time, each a chain of `depth`
-// steps of four products that share operands; all parts of the rows, then the next columns. Offsets
-// are in elements.
-struct Products {
-  const uint16_t *a = nullptr, *b = nullptr;      // first operands of the first step
-  int64_t a_stride = 0, a_lower = 0, a_step = 0;  // between rows, to the lower 16 rows, steps
-  int64_t a_part = 0;                             // 32 rows
-  int64_t b_right = 0, b_step = 0, b_next = 0;    // to the right 16 columns, steps, 32 columns
-  float* out = nullptr;
-  int64_t out_stride = 0;
-  int64_t depth[kParts] = {}, groups[kParts] = {};  // of 32 columns, which a part has
-  int64_t steps = 0;                                // left
-  int64_t part = 0, group = 0, at = 0;              // of the chain, its next step
-
-  // To be called when all of the above is set.
-  void begin() {
-    for (int64_t i = 0; i < kParts; ++i) {
-      if (depth[i] == 0) groups[i] = 0;
-      steps += depth[i] * groups[i];
-    }
-    if (groups[0] == 0) next_chain();
-  }
-  void next_chain() {
-    do {
-      if (++part < kParts) continue;
-      part = 0;
-      ++group;
-      b += b_next;
-      out += 32;
-    } while (steps > 0 && group >= groups[part]);
-  }
-
-  // One step; calls work(0) to work(3) between the products, so that the vector units have
-  // instructions at hand while the matrix unit is busy.
-  template <class Work>
-  __attribute__((always_inline)) void step(const Work& work) {
-    if (at == 0) {
-      _tile_zero(0);
-      _tile_zero(1);
-      _tile_zero(2);
-      _tile_zero(3);
-    }
-    const uint16_t *x = a + part * a_part + at * a_step, *y = b + at * b_step;
-    _tile_loadd(4, x, a_stride * 2);
-    _tile_loadd(6, y, 64);
-    _tile_dpbf16ps(0, 4, 6);
-    work(0);
-    _tile_loadd(7, y + b_right, 64);
-    _tile_dpbf16ps(1, 4, 7);
-    work(1);
-    _tile_loadd(5, x + a_lower, a_stride * 2);
-    _tile_dpbf16ps(2, 5, 6);
-    work(2);
-    _tile_dpbf16ps(3, 5, 7);
-    work(3);
-    --steps;
-    if (++at < depth[part]) return;
-    float* to = out + part * kPartRows * out_stride;
-    _tile_stored(0, to, out_stride * 4);
-    _tile_stored(1, to + 16, out_stride * 4);
-    _tile_stored(2, to + 16 * out_stride, out_stride * 4);
-    _tile_stored(3, to + 16 * out_stride + 16, out_stride * 4);
-    at = 0;
-    next_chain();
-  }
-  void run() {
-    while (steps > 0) step([](int) {});
-  }
-};
-
-// Spreads the products of two tiles over the vector work of a third.
-struct Feed {
-  Products values, scores;  // in this order
-  int64_t slots = 0;        // in which the steps are to be done
-  int64_t steps = 0, credit = 0;
-
-  template <class Work>
-  __attribute__((always_inline)) void slot(const Work& work) {
-    credit += steps;
-    if (credit < slots) {
-      work(0);
-      work(1);
-      work(2);
-      work(3);
-      return;
-    }
-    credit -= slots;
-    (values.steps > 0 ? values : scores).step(work);
-    for (; credit >= slots; credit -= slots) (values.steps > 0 ? values : scores).step([](int) {});
-  }
-};
-
+// Rows of an int8 pool come in pairs: the high and the low part of a query, then of its powers; the
+// pair's maximum, sum and total are at its first row. The sums are of integers, in float32.
+template <KvType kType>
 class Prefill {
+  static constexpr bool kCodes = is_quantised(kType);
+  static constexpr int64_t kPair = kType == KvType::kInt8 ? 2 : 1;
+  static constexpr int64_t kBytes = kCodes ? 1 : 2;  // of an element of the pool
+
  public:
   Prefill(const AttentionKernelParams& params, const AttentionItem& it, void* scratch)
       : p(params), item(it) {
     group = p.heads / p.kv_heads;
-    rows = item.tokens * group;
+    span = group * kPair;
+    rows = item.tokens * span;
     tiles = (rows + kTileRows - 1) / kTileRows;
     dim = round_up(p.key_dim, 32);
     width = round_up(p.value_dim, 32);
@@ -193,14 +113,54 @@ class Prefill {
     const int64_t end = item.position + i + p.window_right + 1;
     return p.window_right < 0 || end > item.context ? item.context : end;
   }
-  int64_t query_head(int64_t g) const { return (item.kv_head + head) * group + g; }
+  // Of row g among those of a token.
+  int64_t query_head(int64_t g) const { return (item.kv_head + head) * group + g / kPair; }
 
   // ---- packing ----
 
+  // A pool's row from element d on: up to 32 as bfloat16, 0 beyond n.
+  static __attribute__((always_inline)) __m512i pool_row(const void* pool, int64_t at, int64_t n) {
+    if constexpr (!kCodes) {
+      return load_row(static_cast<const uint16_t*>(pool) + at, n);
+    } else {
+      const auto mask = static_cast<__mmask32>(n >= 32 ? 0xFFFFFFFFu : (1u << n) - 1);
+      const __m256i codes = _mm256_maskz_loadu_epi8(mask, static_cast<const uint8_t*>(pool) + at);
+      return kType == KvType::kInt8 ? bf16_of_int8(codes) : bf16_of_fp8(codes);
+    }
+  }
+
+  // Packs a query's two parts.
+  void pack_pair(int64_t r, const uint16_t* q) {
+    const CodeScale scale = r < rows ? query_scale(q, p.key_dim) : CodeScale{0.0f, 0.0f};
+    buffers.query_scales[r / 2] = scale.scale;
+    uint16_t* to = buffers.queries + r / 16 * 16 * dim + r % 16 * 32;
+    for (int64_t d = 0; d < dim; d += 32, to += kTileHalves) {
+      const __m512i x = r < rows ? load_row(q + d, p.key_dim - d) : _mm512_setzero_si512();
+      const QueryParts even = query_parts(even_halves(x), scale);
+      const QueryParts odd = query_parts(odd_halves(x), scale);
+      _mm512_store_si512(to, bf16_pairs(even.high, odd.high));
+      _mm512_store_si512(to + 32, bf16_pairs(even.low, odd.low));
+    }
+  }
+  // Integers below 256, as the lower and the upper halves of pairs of bfloat16.
+  static __m512i bf16_pairs(__m512i even, __m512i odd) {
+    const __m512i upper = _mm512_castps_si512(_mm512_cvtepi32_ps(odd));
+    const __m512i lower = _mm512_castps_si512(_mm512_cvtepi32_ps(even));
+    return _mm512_or_si512(upper, _mm512_srli_epi32(lower, 16));
+  }
+
   void pack_queries() {
     const auto* q = static_cast<const uint16_t*>(p.q);
+    if constexpr (kPair == 2) {
+      for (int64_t r = 0; r < tiles * kTileRows; r += 2) {
+        const int64_t token = item.token + r / span;
+        const int64_t at = token * p.heads + query_head(r % span);
+        pack_pair(r, q + at * p.key_dim);
+      }
+      return;
+    }
     for (int64_t r = 0; r < tiles * kTileRows; ++r) {
-      const int64_t token = item.token + r / group, at = token * p.heads + query_head(r % group);
+      const int64_t token = item.token + r / span, at = token * p.heads + query_head(r % span);
       uint16_t* to = buffers.queries + r / 16 * 16 * dim + r % 16 * 32;
       for (int64_t d = 0; d < dim; d += 32)
         _mm512_store_si512(
@@ -224,6 +184,10 @@ class Prefill {
     }
     for (int64_t t = begin / kBlock * kBlock; t < begin; ++t) slots[t] = slots[begin];
     for (int64_t t = end; t % kBlock != 0; ++t) slots[t] = slots[end - 1];
+    for (int64_t t = begin / kBlock * kBlock; kCodes && t < round_up(end, kBlock); ++t) {
+      buffers.key_scales[t] = p.k_scale[slots[t] * p.kv_heads + item.kv_head + head];
+      buffers.value_scales[t] = p.v_scale[slots[t] * p.kv_heads + item.kv_head + head];
+    }
     // Rows of one head are short runs far apart, which the hardware does not foresee: they are
     // asked for a block ahead.
     const int64_t first = begin / kBlock * kBlock;
@@ -242,28 +206,27 @@ class Prefill {
   }
 
   void ask_for(const void* pool, int64_t length, int64_t begin, int64_t end) const {
-    const char* base = static_cast<const char*>(pool) + (item.kv_head + head) * length * 2;
+    const int64_t bytes = length * kBytes;
+    const char* base = static_cast<const char*>(pool) + (item.kv_head + head) * bytes;
     for (int64_t t = begin; t < end; ++t)
-      for (int64_t at = 0; at < length * 2; at += 64)
-        __builtin_prefetch(base + buffers.slots[t] * p.kv_heads * length * 2 + at, 0, 2);
+      for (int64_t at = 0; at < bytes; at += 64)
+        __builtin_prefetch(base + buffers.slots[t] * p.kv_heads * bytes + at, 0, 2);
   }
 
   void pack_keys(int64_t t) {
-    const auto* k = static_cast<const uint16_t*>(p.k) + (item.kv_head + head) * p.key_dim;
-    const int64_t stride = p.kv_heads * p.key_dim;
+    const int64_t first = (item.kv_head + head) * p.key_dim, stride = p.kv_heads * p.key_dim;
     uint16_t* to = buffers.keys + t * dim;
     for (int64_t d = 0; d < dim; d += 32, to += kTileHalves) {
       __m512i square[16];
       for (int i = 0; i < 16; ++i)
-        square[i] = load_row(k + buffers.slots[t + i] * stride + d, p.key_dim - d);
+        square[i] = pool_row(p.k, first + buffers.slots[t + i] * stride + d, p.key_dim - d);
       transpose(square);
       for (int i = 0; i < 16; ++i) _mm512_store_si512(to + i * 32, square[i]);
     }
   }
 
   void pack_values(int64_t block, int64_t begin, int64_t end) {
-    const auto* v = static_cast<const uint16_t*>(p.v) + (item.kv_head + head) * p.value_dim;
-    const int64_t stride = p.kv_heads * p.value_dim;
+    const int64_t first = (item.kv_head + head) * p.value_dim, stride = p.kv_heads * p.value_dim;
     __m512i largest = _mm512_setzero_si512();
     const __m512i magnitude = _mm512_set1_epi16(0x7FFF);
     for (int64_t t = block; t < block + kBlock; t += 2) {
@@ -272,8 +235,8 @@ class Prefill {
       for (int64_t d = 0; d < width; d += 32, to += 2 * kBlocks * kTileHalves) {
         const int64_t n = p.value_dim - d;
         const __m512i zero = _mm512_setzero_si512();
-        const __m512i a = even ? load_row(v + buffers.slots[t] * stride + d, n) : zero;
-        const __m512i b = odd ? load_row(v + buffers.slots[t + 1] * stride + d, n) : zero;
+        const __m512i a = even ? pool_row(p.v, first + buffers.slots[t] * stride + d, n) : zero;
+        const __m512i b = odd ? pool_row(p.v, first + buffers.slots[t + 1] * stride + d, n) : zero;
         largest = _mm512_max_epu16(largest, _mm512_and_si512(a, magnitude));
         largest = _mm512_max_epu16(largest, _mm512_and_si512(b, magnitude));
         _mm512_store_si512(to, _mm512_unpacklo_epi16(a, b));
@@ -292,7 +255,7 @@ class Prefill {
     t.queries = buffers.queries + index * kTileRows * dim;
     t.scores = buffers.scores[index % 3];
     t.powers = reinterpret_cast<uint16_t*>(t.scores);
-    int64_t token = index * kTileRows / group, g = index * kTileRows % group;
+    int64_t token = index * kTileRows / span, g = index * kTileRows % span;
     int64_t first = kChunk, last[kParts] = {};
     for (int64_t r = 0; r < kTileRows; ++r) {
       int64_t lo = 0, hi = 0;
@@ -306,7 +269,7 @@ class Prefill {
         first = lo < first ? lo : first;
         last[r / kPartRows] = hi > last[r / kPartRows] ? hi : last[r / kPartRows];
       }
-      if (++g == group) g = 0, ++token;
+      if (++g == span) g = 0, ++token;
     }
     t.first = first / kBlock * kBlock;
     t.last = t.first;
@@ -363,8 +326,11 @@ class Prefill {
 
   // The maxima of several rows come first: powers that wait for one would stall those of the next.
   void find_maxima(Tile& t, int64_t first_row, int64_t n) const {
-    for (int64_t r = first_row; r < first_row + n; ++r) {
+    for (int64_t r = first_row; r < first_row + n; r += kPair) {
       float* scores = t.scores + r * kScoreStride;
+      if constexpr (kPair == 2) join_scores(t, r);
+      if constexpr (kType == KvType::kFp8)
+        scale_scores(buffers.key_scales, scores, t.begin[r], t.end[r]);
       if (p.softcap > 0) cap_scores(p, scores, t.begin[r], t.end[r]);
       if (p.alibi != nullptr) bias_row(t, r);
       t.m[r] = max_visible(scores, t.begin[r], t.end[r]);
@@ -373,19 +339,77 @@ class Prefill {
 
   void bias_row(const Tile& t, int64_t r) const {
     const int64_t row = t.index * kTileRows + r;
-    const float slope = p.alibi[item.sequence * p.alibi_stride + query_head(row % group)];
-    bias_scores(slope, p.score_scale, static_cast<float>(item.position + row / group - start),
+    const float slope = p.alibi[item.sequence * p.alibi_stride + query_head(row % span)];
+    bias_scores(slope, p.score_scale, static_cast<float>(item.position + row / span - start),
                 t.scores + r * kScoreStride, t.begin[r], t.end[r]);
   }
 
+  // The scores of a pair's parts become those of its query.
+  void join_scores(const Tile& t, int64_t r) const {
+    float* scores = t.scores + r * kScoreStride;
+    const float* low = scores + kScoreStride;
+    const float factor = buffers.query_scales[(t.index * kTileRows + r) / 2];
+    for (int64_t c = t.begin[r] / 16 * 16; c < t.end[r]; c += 16) {
+      const __m512 sum = _mm512_fmadd_ps(_mm512_load_ps(scores + c), _mm512_set1_ps(256.0f),
+                                         _mm512_load_ps(low + c));
+      const __m512 scale =
+          _mm512_mul_ps(_mm512_load_ps(buffers.key_scales + c), _mm512_set1_ps(factor));
+      _mm512_store_ps(scores + c, _mm512_mul_ps(sum, scale));
+    }
+  }
+
+  // The powers of a pair, and then its integers: as much work for the slots as two rows.
+  void softmax_pair(Tile& t, int64_t r, Feed& feed) const {
+    float* scores = t.scores + r * kScoreStride;
+    WeightRow row{.scores = scores,
+                  .weights = buffers.value_scales,
+                  .begin = t.begin[r],
+                  .end = t.end[r],
+                  .peak = _mm512_set1_ps(t.m[r]),
+                  .scale = _mm512_set1_ps(p.exponent_scale),
+                  .sum = _mm512_setzero_ps(),
+                  .largest = _mm512_setzero_si512()};
+    const int64_t last = t.part_last[r / kPartRows];
+    for (int64_t c = t.first; c < last; c += kSlotColumns)
+      feed.slot([&](int i) __attribute__((always_inline)) {
+        if (c + i * kBlock < last) row.columns(c + i * kBlock);
+      });
+    const CodeScale scale = scale_of(largest(row.largest), kMaxPower16);
+    uint16_t *high = t.powers + r * kPowerStride, *low = high + kPowerStride;
+    for (int64_t c = t.first; c < last; c += kSlotColumns)
+      feed.slot([&](int i) __attribute__((always_inline)) {
+        const int64_t at = c + i * kBlock;
+        if (at < last) split(scores + at, scale, high + at, low + at);
+      });
+    const bool sees = t.begin[r] < t.end[r];
+    t.factor[r] = sees ? scale.scale : 0.0f;
+    t.l[r] = sees ? fold(row.sum) : 0.0f;
+    t.m[r] = sees ? t.m[r] * p.exponent_scale : kNegativeInfinity;
+    t.l[r + 1] = 0.0f;
+    t.m[r + 1] = kNegativeInfinity;
+  }
+  // 32 columns; `high` may be where the weights are.
+  static __attribute__((always_inline)) void split(const float* weights, const CodeScale& scale,
+                                                   uint16_t* high, uint16_t* low) {
+    const __m512i a = integers(weights, scale), b = integers(weights + 16, scale);
+    const auto store = [](uint16_t* to, __m512i x, __m512i y) __attribute__((always_inline)) {
+      _mm512_store_si512(to, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(_mm512_cvtepi32_ps(y),
+                                                                           _mm512_cvtepi32_ps(x))));
+    };
+    const __m512i byte = _mm512_set1_epi32(255);
+    store(high, _mm512_srli_epi32(a, 8), _mm512_srli_epi32(b, 8));
+    store(low, _mm512_and_si512(a, byte), _mm512_and_si512(b, byte));
+  }
+
   void softmax(Tile& t, int64_t r, Feed& feed) const {
-    SoftmaxRow row{.scores = t.scores + r * kScoreStride,
-                   .powers = t.powers + r * kPowerStride,
-                   .begin = t.begin[r],
-                   .end = t.end[r],
-                   .peak = _mm512_set1_ps(t.m[r]),
-                   .scale = _mm512_set1_ps(p.exponent_scale),
-                   .sum = _mm512_setzero_ps()};
+    SoftmaxRow<kCodes> row{.scores = t.scores + r * kScoreStride,
+                           .powers = t.powers + r * kPowerStride,
+                           .begin = t.begin[r],
+                           .end = t.end[r],
+                           .peak = _mm512_set1_ps(t.m[r]),
+                           .scale = _mm512_set1_ps(p.exponent_scale),
+                           .sum = _mm512_setzero_ps(),
+                           .weights = buffers.value_scales};
     const int64_t last = t.part_last[r / kPartRows];
     for (int64_t c = t.first; c < last; c += kSlotColumns)
       feed.slot([&](int i) __attribute__((always_inline)) {
@@ -451,7 +475,8 @@ class Prefill {
   // Adds the sums of a row to its total; the first chunk finds no total yet.
   void merge_row(const Tile& t, const Weights& w, int64_t r, bool is_first) const {
     float* to = buffers.total + (t.index * kTileRows + r) * width;
-    const float* from = buffers.sums + r * (width + kSumPadding);
+    float* from = buffers.sums + r * (width + kSumPadding);
+    if constexpr (kPair == 2) join_sums(from, t.factor[r]);
     const __m512 keeps = _mm512_set1_ps(w.keep[r]), adds = _mm512_set1_ps(w.add[r]);
     if (is_first) {
       for (int64_t d = 0; d < width; d += 16) {
@@ -467,17 +492,27 @@ class Prefill {
     }
   }
 
+  // The sums of a pair become those of its query.
+  void join_sums(float* sums, float factor) const {
+    const float* low = sums + width + kSumPadding;
+    for (int64_t d = 0; d < width; d += 16) {
+      const __m512 sum = _mm512_fmadd_ps(_mm512_load_ps(sums + d), _mm512_set1_ps(256.0f),
+                                         _mm512_load_ps(low + d));
+      _mm512_store_ps(sums + d, _mm512_mul_ps(sum, _mm512_set1_ps(factor)));
+    }
+  }
+
   void begin_totals() const {
     for (int64_t r = 0; r < tiles * kTileRows; ++r) {
-      buffers.m[r] = p.sinks ? p.sinks[query_head(r % group)] * kLog2E : kNegativeInfinity;
+      buffers.m[r] = p.sinks ? p.sinks[query_head(r % span)] * kLog2E : kNegativeInfinity;
       buffers.l[r] = p.sinks ? 1.0f : 0.0f;
     }
   }
 
   void finish() const {
     auto* out = static_cast<uint16_t*>(p.out);
-    for (int64_t r = 0; r < rows; ++r) {
-      const int64_t token = item.token + r / group, query = query_head(r % group);
+    for (int64_t r = 0; r < rows; r += kPair) {
+      const int64_t token = item.token + r / span, query = query_head(r % span);
       if (p.lse != nullptr)
         p.lse[query * p.lse_stride + token] = attention_lse(buffers.m[r], buffers.l[r]);
       const int64_t at = token * p.heads + query;
@@ -519,9 +554,12 @@ class Prefill {
     feed.steps = feed.values.steps + feed.scores.steps;
     for (const int64_t last : now.part_last)
       feed.slots += (last - now.first + kSlotColumns - 1) / kSlotColumns * kPartRows;
-    for (int64_t r = 0; r < kTileRows; ++r) {
+    for (int64_t r = 0; r < kTileRows; r += kPair) {
       if (r % 8 == 0) find_maxima(now, r, 8);
-      softmax(now, r, feed);
+      if constexpr (kPair == 2)
+        softmax_pair(now, r, feed);
+      else
+        softmax(now, r, feed);
     }
   }
 
@@ -529,7 +567,7 @@ class Prefill {
     if (t.by_hand) add_values_by_hand(t);
     Weights weights;
     begin_merge(t, weights);
-    for (int64_t r = 0; r < t.rows; ++r) merge_row(t, weights, r, c == 0);
+    for (int64_t r = 0; r < t.rows; r += kPair) merge_row(t, weights, r, c == 0);
   }
 
   void see_nothing() const {
@@ -547,22 +585,29 @@ class Prefill {
   const AttentionKernelParams& p;
   const AttentionItem& item;
   Buffers buffers;
-  int64_t group, rows, tiles, dim, width;
-  int64_t head = 0;      // of the item's kv heads
-  int64_t start = 0;     // position of the chunk's first column
-  bool finite[kBlocks];  // all values of these 32 tokens
+  int64_t group, span, rows, tiles, dim, width;  // span: rows of a token
+  int64_t head = 0;                              // of the item's kv heads
+  int64_t start = 0;                             // position of the chunk's first column
+  bool finite[kBlocks];                          // all values of these 32 tokens
 };
 
 }  // namespace
 
 int64_t attention_amx_scratch(const AttentionKernelParams& params, int64_t rows) {
   return Buffers().place(nullptr, round_up(params.key_dim, 32), round_up(params.value_dim, 32),
-                         round_up(rows, kTileRows));
+                         round_up(rows * rows_per_query(params), kTileRows));
 }
 
 void paged_attention_amx(const AttentionKernelParams& params, const AttentionItem& item,
                          void* scratch) {
-  Prefill(params, item, scratch).run();
+  switch (params.kv_type) {
+    case KvType::kInt8:
+      return Prefill<KvType::kInt8>(params, item, scratch).run();
+    case KvType::kFp8:
+      return Prefill<KvType::kFp8>(params, item, scratch).run();
+    default:
+      return Prefill<KvType::kBf16>(params, item, scratch).run();
+  }
 }
 
 }  // namespace quire::ops

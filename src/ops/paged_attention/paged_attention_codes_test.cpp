@@ -25,7 +25,7 @@ std::vector<AttentionParams> variants(const Heads& heads) {
 }
 
 // The kernel reached: only bfloat16 queries have AMX ones.
-const char* kernel_of(mx::Dtype dtype) { return dtype == mx::bool_ ? "" : cpu_kernel_name(); }
+const char* kernel_of(mx::Dtype dtype) { return attention_kernel(dtype); }
 
 // int8: a query is off by 2^-16 of its largest element (some 3 at D >= 64) in each product, a score
 // by sqrt(D) times that and |k| / sqrt(D), some 1e-4, which is the relative error of p; p by 2^-17

@@ -21,9 +21,10 @@ struct Buffers {
   uint16_t* values;                  // [Dv / 16][16 pairs][16 columns][2]
   float *sums, *total;               // [rows][Dv], columns as unpacking leaves them
   float *m, *l, *total_m, *total_l;  // [rows]
+  float *key_scales, *value_scales;  // [heads][kChunk], of codes
   int64_t* slots;                    // [kChunk]
 
-  int64_t place(char* base, int64_t dim, int64_t width, int64_t rows) {
+  int64_t place(char* base, int64_t dim, int64_t width, int64_t rows, int64_t scaled_heads) {
     Scratch scratch = {.base = base};
     queries = scratch.take<uint16_t>(rows * dim);
     keys = scratch.take<uint16_t>(kGroupTokens * dim);
@@ -34,12 +35,18 @@ struct Buffers {
     total = scratch.take<float>(rows * width);
     float** const singles[] = {&m, &l, &total_m, &total_l};
     for (float** one : singles) *one = scratch.take<float>(rows);
+    key_scales = scratch.take<float>(scaled_heads * kChunk);
+    value_scales = scratch.take<float>(scaled_heads * kChunk);
     slots = scratch.take<int64_t>(kChunk);
     return scratch.used;
   }
 };
 
+// Of bfloat16 or FP8 pools.
+template <KvType kType>
 class Decode {
+  static constexpr bool kCodes = is_quantised(kType);
+
  public:
   Decode(const AttentionKernelParams& params, const AttentionItem& it, void* scratch,
          float* partials)
@@ -48,8 +55,8 @@ class Decode {
     rows = item.kv_heads * group;
     dim = round_up(p.key_dim, 32);
     width = round_up(p.value_dim, 32);
-    in_place = p.block_size % kGroupTokens == 0 && p.key_dim % 32 == 0;
-    buffers.place(static_cast<char*>(scratch), dim, width, rows);
+    in_place = !kCodes && p.block_size % kGroupTokens == 0 && p.key_dim % 32 == 0;
+    buffers.place(static_cast<char*>(scratch), dim, width, rows, kCodes ? item.kv_heads : 0);
   }
 
   void run() {
@@ -110,13 +117,38 @@ class Decode {
     }
   }
 
+  // A pool's row from element d on: up to 32 as bfloat16, 0 beyond n.
+  static __attribute__((always_inline)) __m512i pool_row(const void* pool, int64_t at, int64_t n) {
+    if constexpr (!kCodes) {
+      return load_row(static_cast<const uint16_t*>(pool) + at, n);
+    } else {
+      const auto mask = static_cast<__mmask32>(n >= 32 ? 0xFFFFFFFFu : (1u << n) - 1);
+      return bf16_of_fp8(_mm256_maskz_loadu_epi8(mask, static_cast<const uint8_t*>(pool) + at));
+    }
+  }
+
+  // Of visible tokens; others have any finite scale.
+  void load_scales(int64_t first, int64_t last) {
+    for (int64_t t = first; t < last; ++t) {
+      const int64_t seen = t < begin ? begin : t < end ? t : end - 1;
+      const int64_t at = buffers.slots[seen] * p.kv_heads + item.kv_head;
+      for (int64_t h = 0; h < item.kv_heads; ++h) {
+        buffers.key_scales[h * kChunk + t] = p.k_scale[at + h];
+        buffers.value_scales[h * kChunk + t] = p.v_scale[at + h];
+      }
+    }
+  }
+
   void attend_chunk(int64_t chunk) {
     find_slots(chunk * kChunk);
     const int64_t first = begin / kBlock * kBlock, last = round_up(end, kBlock);
+    if constexpr (kCodes) load_scales(first, last);
     for (int64_t t = begin / kGroupTokens * kGroupTokens; t < end; t += kGroupTokens)
       for (int64_t h = 0; h < item.kv_heads; ++h) score_tokens(t, h);
     for (int64_t r = 0; r < rows; ++r) {
       float* scores = buffers.scores + r * kScoreStride;
+      if constexpr (kCodes)
+        scale_scores(buffers.key_scales + r / group * kChunk, scores, begin, end);
       if (p.softcap > 0) cap_scores(p, scores, begin, end);
       if (p.alibi != nullptr)
         bias_scores(p.alibi[item.sequence * p.alibi_stride + first_head() + r], p.score_scale,
@@ -125,13 +157,14 @@ class Decode {
     }
     for (int64_t r = 0; r < rows; ++r) {
       float* scores = buffers.scores + r * kScoreStride;
-      SoftmaxRow row{.scores = scores,
-                     .powers = reinterpret_cast<uint16_t*>(scores),
-                     .begin = begin,
-                     .end = end,
-                     .peak = _mm512_set1_ps(buffers.m[r]),
-                     .scale = _mm512_set1_ps(p.exponent_scale),
-                     .sum = _mm512_setzero_ps()};
+      SoftmaxRow<kCodes> row{.scores = scores,
+                             .powers = reinterpret_cast<uint16_t*>(scores),
+                             .begin = begin,
+                             .end = end,
+                             .peak = _mm512_set1_ps(buffers.m[r]),
+                             .scale = _mm512_set1_ps(p.exponent_scale),
+                             .sum = _mm512_setzero_ps(),
+                             .weights = buffers.value_scales + r / group * kChunk};
       for (int64_t t = first; t < last; t += kBlock) row.columns(t);
       buffers.l[r] = fold(row.sum);
       buffers.m[r] *= p.exponent_scale;
@@ -142,20 +175,21 @@ class Decode {
 
   // Scores of 16 tokens from t on for head h's group. Tokens that are not visible get any score.
   void score_tokens(int64_t t, int64_t h) {
-    const int64_t stride = p.kv_heads * p.key_dim;
-    const auto* k = static_cast<const uint16_t*>(p.k) + (item.kv_head + h) * p.key_dim;
+    const int64_t stride = p.kv_heads * p.key_dim, first = (item.kv_head + h) * p.key_dim;
     const uint16_t* rows_at = buffers.keys;
     int64_t row_stride = dim;
     if (in_place) {  // the 16 lie in one block, in order
       const int64_t seen = t > begin ? t : begin;
-      rows_at = k + (buffers.slots[seen] - (seen - t)) * stride;
+      rows_at =
+          static_cast<const uint16_t*>(p.k) + first + (buffers.slots[seen] - (seen - t)) * stride;
       row_stride = stride;
     } else {
       for (int64_t i = 0; i < kGroupTokens; ++i) {
         const int64_t seen = t + i < begin ? begin : t + i < end ? t + i : end - 1;
         for (int64_t d = 0; d < dim; d += 32)
-          _mm512_storeu_si512(buffers.keys + i * dim + d,
-                              load_row(k + buffers.slots[seen] * stride + d, p.key_dim - d));
+          _mm512_storeu_si512(
+              buffers.keys + i * dim + d,
+              pool_row(p.k, first + buffers.slots[seen] * stride + d, p.key_dim - d));
       }
     }
     const uint16_t* q = buffers.queries + h * dim * group;
@@ -176,17 +210,16 @@ class Decode {
   // Sums over 32 tokens from t on for head h's group. Tokens that are not visible count as 0,
   // whatever they hold.
   void add_values(int64_t t, int64_t h, bool is_first) {
-    const auto* v = static_cast<const uint16_t*>(p.v) + (item.kv_head + h) * p.value_dim;
-    const int64_t stride = p.kv_heads * p.value_dim;
+    const int64_t first = (item.kv_head + h) * p.value_dim, stride = p.kv_heads * p.value_dim;
     const __m512i zero = _mm512_setzero_si512();
     for (int64_t i = t; i < t + kBlock; i += 2) {
       const bool even = begin <= i && i < end, odd = begin <= i + 1 && i + 1 < end;
-      const uint16_t* x = v + (even ? buffers.slots[i] * stride : 0);
-      const uint16_t* y = v + (odd ? buffers.slots[i + 1] * stride : 0);
+      const int64_t x = first + (even ? buffers.slots[i] * stride : 0);
+      const int64_t y = first + (odd ? buffers.slots[i + 1] * stride : 0);
       uint16_t* to = buffers.values + (i - t) * 16;
       for (int64_t d = 0; d < width; d += 32, to += 1024) {
-        const __m512i a = even ? load_row(x + d, p.value_dim - d) : zero;
-        const __m512i b = odd ? load_row(y + d, p.value_dim - d) : zero;
+        const __m512i a = even ? pool_row(p.v, x + d, p.value_dim - d) : zero;
+        const __m512i b = odd ? pool_row(p.v, y + d, p.value_dim - d) : zero;
         _mm512_store_si512(to, _mm512_unpacklo_epi16(a, b));
         _mm512_store_si512(to + 512, _mm512_unpackhi_epi16(a, b));
       }
@@ -251,13 +284,18 @@ class Decode {
 }  // namespace
 
 int64_t attention_decode_amx_scratch(const AttentionKernelParams& params, int64_t rows) {
+  if (params.kv_type == KvType::kInt8) return attention_decode_int8_amx_scratch(params, rows);
   return Buffers().place(nullptr, round_up(params.key_dim, 32), round_up(params.value_dim, 32),
-                         rows);
+                         rows, is_quantised(params.kv_type) ? params.kv_heads : 0);
 }
 
 void paged_attention_decode_amx(const AttentionKernelParams& params, const AttentionItem& item,
                                 void* scratch, float* partials) {
-  Decode(params, item, scratch, partials).run();
+  if (params.kv_type == KvType::kInt8)
+    return paged_attention_decode_int8_amx(params, item, scratch, partials);
+  if (params.kv_type == KvType::kFp8)
+    return Decode<KvType::kFp8>(params, item, scratch, partials).run();
+  Decode<KvType::kBf16>(params, item, scratch, partials).run();
 }
 
 }  // namespace quire::ops

@@ -1,0 +1,380 @@
+#include "ops/paged_attention/paged_attention_amx.h"
+
+#if defined(__AMX_BF16__)
+#include "ops/paged_attention/attention_amx-inl.h"
+
+// Attention of one token's queries over int8 keys and values, in the integer units: half the bytes
+// of bfloat16 and half the products. 16 tokens' keys are the rows of a left operand, read from
+// where they lie; the columns of the right one are the high and the low parts of a group's queries.
+// Powers are the rows of unsigned left operands, in two parts as well, and values the right ones.
+namespace quire::ops {
+namespace {
+
+constexpr int64_t kScoreStride = kChunk + 16, kPowerStride = kChunk + 64;  // floats, bytes
+constexpr int64_t kRowTokens = 16;                                         // of a tile of keys
+constexpr int64_t kTileBytes = 64;                                         // of a row of a tile
+constexpr int64_t kQuads = 64;  // tokens of a tile of values: 16 rows of 4
+
+struct Buffers {
+  int8_t* queries;      // [heads][D / 64][16 quads][2 group][4]: high parts, then low ones
+  float* query_scales;  // [rows]
+  int8_t* keys;         // [16][D], of tokens that cannot be read in place
+  int32_t* tokens;      // [16 tokens][16]
+  float* scores;        // [rows][kScoreStride]
+  uint8_t* powers;      // [heads][2 group][kPowerStride]: high parts, then low ones
+  uint8_t* values;      // [Dv / 16][16 quads][16 columns][4]
+  int32_t* counts;      // [heads][2 group][Dv], columns as interleaving leaves them
+  float *sums, *total;  // [rows][Dv]
+  float *m, *l, *total_m, *total_l, *factors;  // [rows]
+  float *key_scales, *value_scales;            // [heads][kChunk]
+  int64_t* slots;                              // [kChunk]
+
+  int64_t place(char* base, int64_t dim, int64_t width, int64_t heads, int64_t rows) {
+    Scratch scratch = {.base = base};
+    queries = scratch.take<int8_t>(2 * rows * dim);
+    query_scales = scratch.take<float>(rows);
+    keys = scratch.take<int8_t>(kRowTokens * dim);
+    tokens = scratch.take<int32_t>(16 * 16);
+    scores = scratch.take<float>(rows * kScoreStride);
+    powers = scratch.take<uint8_t>(2 * rows * kPowerStride);
+    values = scratch.take<uint8_t>(kQuads * width);
+    counts = scratch.take<int32_t>(2 * rows * width);
+    sums = scratch.take<float>(rows * width);
+    total = scratch.take<float>(rows * width);
+    float** const singles[] = {&m, &l, &total_m, &total_l, &factors};
+    for (float** one : singles) *one = scratch.take<float>(rows);
+    key_scales = scratch.take<float>(heads * kChunk);
+    value_scales = scratch.take<float>(heads * kChunk);
+    slots = scratch.take<int64_t>(kChunk);
+    return scratch.used;
+  }
+};
+
+class DecodeInt8 {
+ public:
+  DecodeInt8(const AttentionKernelParams& params, const AttentionItem& it, void* scratch,
+             float* partials)
+      : p(params), item(it), partials_(partials) {
+    group = p.heads / p.kv_heads;
+    rows = item.kv_heads * group;
+    dim = round_up(p.key_dim, kTileBytes);
+    width = round_up(p.value_dim, kTileBytes);
+    in_place = p.block_size % kRowTokens == 0 && p.key_dim % kTileBytes == 0;
+    buffers.place(static_cast<char*>(scratch), dim, width, item.kv_heads, rows);
+  }
+
+  void run() {
+    TileConfig config;
+    for (int tile = 0; tile < 7; tile += 6)  // scores, queries
+      config.row_bytes[tile] = static_cast<uint16_t>(2 * group * 4);
+    for (int tile = 2; tile < 4; ++tile)  // sums, powers
+      config.rows[tile] = static_cast<uint8_t>(2 * group);
+    load_tile_config(config);
+    pack_queries();
+    for (int64_t r = 0; r < rows; ++r) {
+      buffers.total_m[r] = p.sinks ? p.sinks[first_head() + r] * kLog2E : kNegativeInfinity;
+      buffers.total_l[r] = p.sinks ? 1.0f : 0.0f;
+      for (int64_t d = 0; d < width; d += 16)
+        _mm512_store_ps(buffers.total + r * width + d, _mm512_setzero_ps());
+    }
+    for (int64_t c = 0; c < item.chunks; ++c) {
+      attend_chunk(item.chunk + c);
+      for (int64_t r = 0; r < rows; ++r) item.partials < 0 ? merge_row(r) : keep_partial(r, c);
+    }
+    _tile_release();
+    if (item.partials >= 0) return;
+    for (int64_t r = 0; r < rows; ++r) finish_row(r);
+  }
+
+ private:
+  // Query heads of the item are first_head() + row.
+  int64_t first_head() const { return item.kv_head * group; }
+
+  void pack_queries() {
+    const auto* q =
+        static_cast<const uint16_t*>(p.q) + (item.token * p.heads + first_head()) * p.key_dim;
+    for (int64_t r = 0; r < rows; ++r, q += p.key_dim) {
+      const CodeScale scale = query_scale(q, p.key_dim);
+      buffers.query_scales[r] = scale.scale;
+      int8_t* to = buffers.queries + r / group * 2 * group * dim + r % group * 4;
+      for (int64_t d = 0; d < dim; d += 16, to += 4 * 2 * group * 4) {
+        alignas(64) int32_t high[16], low[16];
+        const __m256i half =
+            d < p.key_dim ? half_row(q + d, p.key_dim - d) : _mm256_setzero_si256();
+        const __m512 x = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+        const QueryParts parts = query_parts(x, scale);
+        _mm512_store_si512(high, parts.high);
+        _mm512_store_si512(low, parts.low);
+        for (int64_t i = 0; i < 16; ++i) {
+          to[i / 4 * 2 * group * 4 + i % 4] = static_cast<int8_t>(high[i]);
+          to[i / 4 * 2 * group * 4 + group * 4 + i % 4] = static_cast<int8_t>(low[i]);
+        }
+      }
+    }
+  }
+  static __m256i half_row(const uint16_t* row, int64_t n) {
+    return _mm256_maskz_loadu_epi16(static_cast<__mmask16>(n >= 16 ? 0xFFFFu : (1u << n) - 1), row);
+  }
+
+  // The chunk's visible columns [begin, end), and the slots of their tokens; the others have a
+  // neighbour's, up to multiples of 64.
+  void find_slots(int64_t start) {
+    const int64_t at = item.position - p.window_left;
+    const int64_t lo = p.window_left < 0 || at < 0 ? 0 : at;
+    const int64_t right = item.position + p.window_right + 1;
+    const int64_t hi = p.window_right < 0 || right > item.context ? item.context : right;
+    begin = lo > start ? lo - start : 0;
+    end = hi < start + kChunk ? hi - start : kChunk;
+    for (int64_t t = begin; t < end;) {
+      const int64_t block = (start + t) / p.block_size, offset = (start + t) % p.block_size;
+      const int64_t stop = t + p.block_size - offset < end ? t + p.block_size - offset : end;
+      const int64_t slot = item.block_table[block] * p.block_size + offset - t;
+      for (; t < stop; ++t) buffers.slots[t] = slot + t;
+    }
+    first = begin / kQuads * kQuads;
+    last = round_up(end, kQuads);
+    for (int64_t t = first; t < begin; ++t) buffers.slots[t] = buffers.slots[begin];
+    for (int64_t t = end; t < last; ++t) buffers.slots[t] = buffers.slots[end - 1];
+    for (int64_t t = first; t < last; ++t) {
+      const int64_t scale = buffers.slots[t] * p.kv_heads + item.kv_head;
+      for (int64_t h = 0; h < item.kv_heads; ++h) {
+        buffers.key_scales[h * kChunk + t] = p.k_scale[scale + h];
+        buffers.value_scales[h * kChunk + t] = p.v_scale[scale + h];
+      }
+    }
+  }
+
+  void attend_chunk(int64_t chunk) {
+    find_slots(chunk * kChunk);
+    for (int64_t t = begin / kRowTokens * kRowTokens; t < end; t += kRowTokens)
+      for (int64_t h = 0; h < item.kv_heads; ++h) score_tokens(t, h);
+    for (int64_t r = 0; r < rows; ++r) {
+      float* scores = buffers.scores + r * kScoreStride;
+      if (p.softcap > 0) cap_scores(p, scores, begin, end);
+      if (p.alibi != nullptr)
+        bias_scores(p.alibi[item.sequence * p.alibi_stride + first_head() + r], p.score_scale,
+                    static_cast<float>(item.position - chunk * kChunk), scores, begin, end);
+      buffers.m[r] = max_visible(scores, begin, end);
+    }
+    for (int64_t r = 0; r < rows; ++r) soften(r);
+    for (int64_t t = first; t < last; t += kQuads)
+      for (int64_t h = 0; h < item.kv_heads; ++h) add_values(t, h);
+    for (int64_t r = 0; r < rows; ++r) join_sums(r);
+  }
+
+  // Scores of 16 tokens from t on for head h's group. Tokens that are not visible get any score.
+  void score_tokens(int64_t t, int64_t h) {
+    const int64_t stride = p.kv_heads * p.key_dim;
+    const auto* k = static_cast<const int8_t*>(p.k) + (item.kv_head + h) * p.key_dim;
+    const int8_t* rows_at = buffers.keys;
+    int64_t row_stride = dim;
+    if (in_place) {  // the 16 lie in one block, in order
+      const int64_t seen = t > begin ? t : begin;
+      rows_at = k + (buffers.slots[seen] - (seen - t)) * stride;
+      row_stride = stride;
+    } else {
+      for (int64_t i = 0; i < kRowTokens; ++i)
+        for (int64_t d = 0; d < dim; d += kTileBytes)
+          _mm512_storeu_si512(buffers.keys + i * dim + d,
+                              bytes_of(k + buffers.slots[t + i] * stride + d, p.key_dim - d));
+    }
+    const int8_t* q = buffers.queries + h * 2 * group * dim;
+    _tile_zero(0);
+    for (int64_t d = 0; d < dim; d += kTileBytes) {
+      _tile_loadd(6, q + d * 2 * group, 2 * group * 4);
+      _tile_loadd(4, rows_at + d, row_stride);
+      _tile_dpbssd(0, 4, 6);
+    }
+    __m512i column[16];
+    if (group <= 2) {
+      _tile_stored(0, buffers.tokens, 16);
+      few_columns(column);
+    } else {
+      _tile_stored(0, buffers.tokens, 64);
+      for (int i = 0; i < 16; ++i) column[i] = load_bits(buffers.tokens + i * 16);
+      transpose(column);
+    }
+    const __m512 scales = _mm512_load_ps(buffers.key_scales + h * kChunk + t);
+    for (int64_t g = 0; g < group; ++g) {
+      const int64_t r = h * group + g;
+      const __m512i sum = _mm512_add_epi32(_mm512_slli_epi32(column[g], 8), column[group + g]);
+      const __m512 scale = _mm512_mul_ps(scales, _mm512_set1_ps(buffers.query_scales[r]));
+      _mm512_store_ps(buffers.scores + r * kScoreStride + t,
+                      _mm512_mul_ps(_mm512_cvtepi32_ps(sum), scale));
+    }
+  }
+
+  // Up to 4 columns of 16 tokens that were stored 16 bytes apart.
+  __attribute__((always_inline)) void few_columns(__m512i (&column)[16]) const {
+    __m512i v[4], w[4];
+    for (int i = 0; i < 4; ++i) v[i] = load_bits(buffers.tokens + i * 16);
+    w[0] = _mm512_unpacklo_epi32(v[0], v[1]);
+    w[1] = _mm512_unpackhi_epi32(v[0], v[1]);
+    w[2] = _mm512_unpacklo_epi32(v[2], v[3]);
+    w[3] = _mm512_unpackhi_epi32(v[2], v[3]);
+    // Lane i of a column now has tokens i, 4 + i, 8 + i and 12 + i.
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    column[0] = _mm512_permutexvar_epi32(order, _mm512_unpacklo_epi64(w[0], w[2]));
+    column[1] = _mm512_permutexvar_epi32(order, _mm512_unpackhi_epi64(w[0], w[2]));
+    column[2] = _mm512_permutexvar_epi32(order, _mm512_unpacklo_epi64(w[1], w[3]));
+    column[3] = _mm512_permutexvar_epi32(order, _mm512_unpackhi_epi64(w[1], w[3]));
+  }
+
+  static __m512i bytes_of(const void* row, int64_t n) {
+    if (n >= kTileBytes) return load_bits(row);
+    return _mm512_maskz_loadu_epi8((__mmask64{1} << n) - 1, row);
+  }
+
+  // The row's scores become powers in two parts.
+  void soften(int64_t r) {
+    float* scores = buffers.scores + r * kScoreStride;
+    WeightRow row{.scores = scores,
+                  .weights = buffers.value_scales + r / group * kChunk,
+                  .begin = begin,
+                  .end = end,
+                  .peak = _mm512_set1_ps(buffers.m[r]),
+                  .scale = _mm512_set1_ps(p.exponent_scale),
+                  .sum = _mm512_setzero_ps(),
+                  .largest = _mm512_setzero_si512()};
+    for (int64_t t = first; t < last; t += kBlock) row.columns(t);
+    buffers.l[r] = fold(row.sum);
+    buffers.m[r] *= p.exponent_scale;
+    const CodeScale scale = scale_of(largest(row.largest), kMaxPower16);
+    buffers.factors[r] = scale.scale;
+    uint8_t* high = buffers.powers + (r / group * 2 * group + r % group) * kPowerStride;
+    uint8_t* low = high + group * kPowerStride;
+    for (int64_t t = first; t < last; t += 16) {
+      const __m512i codes = integers(scores + t, scale);
+      _mm_store_si128(reinterpret_cast<__m128i*>(high + t),
+                      _mm512_cvtepi32_epi8(_mm512_srli_epi32(codes, 8)));
+      _mm_store_si128(reinterpret_cast<__m128i*>(low + t), _mm512_cvtepi32_epi8(codes));
+    }
+  }
+
+  // Sums over 64 tokens from t on for head h's group; tokens that are not visible have powers of 0.
+  void add_values(int64_t t, int64_t h) {
+    const auto* v = static_cast<const uint8_t*>(p.v) + (item.kv_head + h) * p.value_dim;
+    const int64_t stride = p.kv_heads * p.value_dim;
+    for (int64_t i = 0; i < kQuads; i += 4) {
+      const uint8_t* row[4];
+      for (int64_t j = 0; j < 4; ++j) row[j] = v + buffers.slots[t + i + j] * stride;
+      uint8_t* to = buffers.values + i * 16;
+      for (int64_t d = 0; d < width; d += kTileBytes, to += 4 * 1024) {
+        const int64_t n = p.value_dim - d;
+        const __m512i a = bytes_of(row[0] + d, n), b = bytes_of(row[1] + d, n);
+        const __m512i x = bytes_of(row[2] + d, n), y = bytes_of(row[3] + d, n);
+        const __m512i ab = _mm512_unpacklo_epi8(a, b), ab2 = _mm512_unpackhi_epi8(a, b);
+        const __m512i xy = _mm512_unpacklo_epi8(x, y), xy2 = _mm512_unpackhi_epi8(x, y);
+        _mm512_store_si512(to, _mm512_unpacklo_epi16(ab, xy));
+        _mm512_store_si512(to + 1024, _mm512_unpackhi_epi16(ab, xy));
+        _mm512_store_si512(to + 2048, _mm512_unpacklo_epi16(ab2, xy2));
+        _mm512_store_si512(to + 3072, _mm512_unpackhi_epi16(ab2, xy2));
+      }
+    }
+    _tile_loadd(3, buffers.powers + h * 2 * group * kPowerStride + t, kPowerStride);
+    for (int64_t d = 0; d < width; d += 16) {
+      int32_t* counts = buffers.counts + h * 2 * group * width + d;
+      if (t == first) {
+        _tile_zero(2);
+      } else {
+        _tile_loadd(2, counts, width * 4);
+      }
+      _tile_loadd(7, buffers.values + d * kQuads, 64);
+      _tile_dpbusd(2, 3, 7);
+      _tile_stored(2, counts, width * 4);
+    }
+  }
+
+  // The row's sums in float, columns in order: lane i of the j-th tile of 64 columns has the
+  // columns 16 i + 4 j and on.
+  void join_sums(int64_t r) {
+    const int32_t* high = buffers.counts + (r / group * 2 * group + r % group) * width;
+    const int32_t* low = high + group * width;
+    const __m512 factor = _mm512_set1_ps(buffers.factors[r]);
+    float* to = buffers.sums + r * width;
+    for (int64_t d = 0; d < width; d += kTileBytes) {
+      __m512 v[4], w[4];
+      for (int64_t j = 0; j < 4; ++j) {
+        const __m512i sum = _mm512_add_epi32(_mm512_slli_epi32(load_bits(high + d + j * 16), 8),
+                                             load_bits(low + d + j * 16));
+        v[j] = _mm512_mul_ps(_mm512_cvtepi32_ps(sum), factor);
+      }
+      w[0] = _mm512_shuffle_f32x4(v[0], v[1], 0x44);
+      w[1] = _mm512_shuffle_f32x4(v[2], v[3], 0x44);
+      w[2] = _mm512_shuffle_f32x4(v[0], v[1], 0xEE);
+      w[3] = _mm512_shuffle_f32x4(v[2], v[3], 0xEE);
+      _mm512_store_ps(to + d, _mm512_shuffle_f32x4(w[0], w[1], 0x88));
+      _mm512_store_ps(to + d + 16, _mm512_shuffle_f32x4(w[0], w[1], 0xDD));
+      _mm512_store_ps(to + d + 32, _mm512_shuffle_f32x4(w[2], w[3], 0x88));
+      _mm512_store_ps(to + d + 48, _mm512_shuffle_f32x4(w[2], w[3], 0xDD));
+    }
+  }
+
+  void merge_row(int64_t r) {
+    if (buffers.l[r] == 0) return;
+    const float before = buffers.total_m[r], now = buffers.m[r];
+    const float m = before > now ? before : now;
+    const __m512 keeps = exp2_nonpositive(_mm512_set1_ps(before - m));
+    const __m512 adds = exp2_nonpositive(_mm512_set1_ps(now - m));
+    buffers.total_m[r] = m;
+    buffers.total_l[r] =
+        _mm512_cvtss_f32(_mm512_fmadd_ps(_mm512_set1_ps(buffers.l[r]), adds,
+                                         _mm512_mul_ps(_mm512_set1_ps(buffers.total_l[r]), keeps)));
+    float* to = buffers.total + r * width;
+    const float* from = buffers.sums + r * width;
+    for (int64_t d = 0; d < width; d += 16) {
+      const __m512 kept = _mm512_mul_ps(_mm512_load_ps(to + d), keeps);
+      _mm512_store_ps(to + d, _mm512_fmadd_ps(_mm512_load_ps(from + d), adds, kept));
+    }
+  }
+
+  // Writes a row's result of the item's chunk `c` where paged_attention_merge_cpu looks for it.
+  void keep_partial(int64_t r, int64_t c) {
+    const int64_t stride = round_up(p.value_dim, 16);
+    float* acc = partials_ + item.partials + c * rows * (stride + 2);
+    acc[rows * stride + r] = buffers.m[r];
+    acc[rows * stride + rows + r] = buffers.l[r];
+    for (int64_t d = 0; d < stride; d += 16)
+      _mm512_storeu_ps(acc + r * stride + d, _mm512_load_ps(buffers.sums + r * width + d));
+  }
+
+  void finish_row(int64_t r) {
+    const int64_t query = first_head() + r;
+    const float l = buffers.total_l[r];
+    if (p.lse != nullptr)
+      p.lse[query * p.lse_stride + item.token] = attention_lse(buffers.total_m[r], l);
+    auto* out = static_cast<uint16_t*>(p.out) + (item.token * p.heads + query) * p.value_dim;
+    const __m512 divisor = _mm512_set1_ps(l == 0 ? 1.0f : l);
+    for (int64_t d = 0; d < p.value_dim; d += 16) {
+      const int64_t n = p.value_dim - d;
+      const __m512 x = _mm512_div_ps(_mm512_load_ps(buffers.total + r * width + d), divisor);
+      const auto mask = static_cast<__mmask16>(n >= 16 ? 0xFFFFu : (1u << n) - 1);
+      _mm256_mask_storeu_epi16(out + d, mask, reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x)));
+    }
+  }
+
+  const AttentionKernelParams& p;
+  const AttentionItem& item;
+  float* partials_;
+  Buffers buffers;
+  int64_t group, rows, dim, width;
+  int64_t begin = 0, end = 0;   // of the chunk's visible columns
+  int64_t first = 0, last = 0;  // the same in multiples of 64
+  bool in_place;                // keys can be read as tiles from the pool
+};
+
+}  // namespace
+
+int64_t attention_decode_int8_amx_scratch(const AttentionKernelParams& params, int64_t rows) {
+  const int64_t heads = rows * params.kv_heads / params.heads;
+  return Buffers().place(nullptr, round_up(params.key_dim, kTileBytes),
+                         round_up(params.value_dim, kTileBytes), heads, rows);
+}
+
+void paged_attention_decode_int8_amx(const AttentionKernelParams& params, const AttentionItem& item,
+                                     void* scratch, float* partials) {
+  DecodeInt8(params, item, scratch, partials).run();
+}
+
+}  // namespace quire::ops
+#endif
