@@ -9,7 +9,6 @@ namespace quire::cli {
 namespace {
 
 constexpr int kKvHeads = 8, kDim = 128;
-constexpr double kTokenBytes = 2.0 * 2 * kKvHeads * kDim;  // K and V in bfloat16
 // 1 GiB of keys and values: short contexts take turns in it, so that they are read cold.
 constexpr int64_t kPoolTokens = 8 * 32768;
 
@@ -17,13 +16,21 @@ struct AttentionCase {
   int heads, batch, count, context;  // `count` new tokens of each sequence, the last of `context`
   int block_size;
   bool random_order;
+  ops::KvStorage storage = ops::KvStorage::kAuto;
+
+  double token_bytes() const {
+    return static_cast<double>(ops::paged_kv_token_bytes(kKvHeads, kDim, mx::bfloat16, storage));
+  }
   std::string name() const {
     const bool prefill = count > 1;
     return std::string("attention/") + (prefill ? "prefill" : "decode") +
            "/H=" + std::to_string(heads) + "/" + std::to_string(kKvHeads) +
            (prefill ? "/T=" + std::to_string(count)
                     : "/B=" + std::to_string(batch) + "/context=" + std::to_string(context)) +
-           "/block=" + std::to_string(block_size) + (random_order ? "/random" : "");
+           "/block=" + std::to_string(block_size) + (random_order ? "/random" : "") +
+           (storage == ops::KvStorage::kInt8  ? "/int8"
+            : storage == ops::KvStorage::kFp8 ? "/fp8"
+                                              : "");
   }
 };
 
@@ -67,21 +74,14 @@ class AttentionBench {
   void run(const AttentionCase& c) {
     const std::string name = c.name();
     if (!bench_.wants(name) || int64_t{c.batch} * c.context > kPoolTokens) return;
-    if (!pool_) {
-      const mx::Shape shape = {static_cast<int>(kPoolTokens), kKvHeads, kDim};
-      pool_ = ops::PagedKv{.k = random_bf16(shape), .v = random_bf16(shape)};
-    }
-    const mx::Shape shape = {static_cast<int>(kPoolTokens / c.block_size), c.block_size, kKvHeads,
-                             kDim};
-    const ops::PagedKv kv = {.k = mx::reshape(pool_->k, shape), .v = mx::reshape(pool_->v, shape)};
+    const ops::PagedKv kv = pool_of(c);
     const mx::array q = random_bf16({c.batch * c.count, c.heads, kDim});
-    mx::eval(kv.k, kv.v);
     const auto layouts = make_layouts(c);
     const double count = c.count, context = c.context;
     const double pairs = c.batch * (count * (context - count) + count * (count + 1) / 2);
     bench_.measure(
         name,
-        {.bytes = c.batch * (context * kTokenBytes + 4.0 * count * c.heads * kDim),
+        {.bytes = c.batch * (context * c.token_bytes() + 4.0 * count * c.heads * kDim),
          .flops = pairs * c.heads * 4 * kDim},
         [&](int64_t run) -> std::vector<mx::array> {
           return {ops::paged_attention(bench_.context(), q, kv, layouts[run % layouts.size()],
@@ -90,8 +90,42 @@ class AttentionBench {
   }
 
  private:
+  // One pool for all block sizes, made anew when the storage changes. Codes are random bytes but
+  // for FP8's NaN, scales small.
+  ops::PagedKv pool_of(const AttentionCase& c) {
+    if (!pool_ || storage_ != c.storage) {
+      pool_.reset();
+      const mx::Shape shape = {static_cast<int>(kPoolTokens), kKvHeads, kDim};
+      const mx::Shape half = {shape[0], shape[1], kDim / 2};
+      if (c.storage == ops::KvStorage::kAuto) {
+        pool_ = ops::PagedKv{.k = random_bf16(shape), .v = random_bf16(shape)};
+      } else {
+        const bool int8 = c.storage == ops::KvStorage::kInt8;
+        const auto codes = [&] {
+          const mx::array bytes = mx::view(random_bf16(half), mx::uint8);
+          return int8 ? mx::view(bytes, mx::int8)
+                      : mx::bitwise_and(bytes, mx::array(uint8_t{0xBF}));
+        };
+        const mx::array scale = mx::full({shape[0], kKvHeads}, 0.01f);
+        pool_ = ops::PagedKv{.k = codes(), .v = codes(), .k_scale = scale, .v_scale = scale};
+      }
+      storage_ = c.storage;
+    }
+    const int blocks = static_cast<int>(kPoolTokens / c.block_size);
+    std::vector<mx::array> arrays;
+    for (const mx::array& array : pool_->arrays()) {
+      mx::Shape shape = array.shape();
+      shape[0] = c.block_size;
+      shape.insert(shape.begin(), blocks);
+      arrays.push_back(mx::reshape(array, shape));
+    }
+    mx::eval(arrays);
+    return ops::PagedKv::from(arrays);
+  }
+
   OpBench& bench_;
   std::optional<ops::PagedKv> pool_;
+  ops::KvStorage storage_ = ops::KvStorage::kAuto;
 };
 
 }  // namespace
@@ -111,6 +145,13 @@ void bench_attention(OpBench& bench, bool full) {
   for (const int tokens : {512, 2048, 8192}) attention.run({16, 1, tokens, tokens, 16, false});
   if (full)
     for (const int tokens : {512, 2048, 8192}) attention.run({32, 1, tokens, tokens, 16, false});
+  for (const ops::KvStorage storage : {ops::KvStorage::kInt8, ops::KvStorage::kFp8}) {
+    for (const int batch : {1, 8})
+      for (const int context : {512, 4096, 32768})
+        attention.run({16, batch, 1, context, 16, false, storage});
+    for (const int tokens : {2048, 8192})
+      attention.run({16, 1, tokens, tokens, 16, false, storage});
+  }
 }
 
 }  // namespace quire::cli

@@ -21,8 +21,16 @@ struct Bench {
   std::vector<BatchLayoutPtr> layouts;
 };
 
-PagedKv pool(int64_t blocks, int block_size) {
+PagedKv pool(int64_t blocks, int block_size, KvStorage storage) {
   const mx::Shape shape = {static_cast<int>(blocks), block_size, kKvHeads, kDim};
+  if (storage != KvStorage::kAuto) {
+    const mx::Dtype codes = storage == KvStorage::kInt8 ? mx::int8 : mx::uint8;
+    const mx::array scale = mx::full({shape[0], shape[1], shape[2]}, 0.01f);
+    const PagedKv kv = {mx::full(shape, 17, codes), mx::full(shape, 23, codes), scale,
+                        mx::contiguous(scale + mx::array(0.001f))};
+    mx::eval(kv.arrays());
+    return kv;
+  }
   // Arithmetic takes no longer with small numbers than with any; these are made fast.
   const PagedKv kv = {mx::full(shape, 0.01f, mx::bfloat16), mx::full(shape, 0.02f, mx::bfloat16)};
   mx::eval(kv.k, kv.v);
@@ -49,7 +57,8 @@ BatchLayoutPtr make_layout(int sequences, int count, int context, int block_size
   return layout;
 }
 
-Bench make_bench(int sequences, int count, int context, int block_size, bool random) {
+Bench make_bench(int sequences, int count, int context, int block_size, bool random,
+                 KvStorage storage = KvStorage::kAuto) {
   const int64_t need = int64_t{sequences} * ((context + block_size - 1) / block_size);
   const int64_t row_bytes = int64_t{kKvHeads} * kDim * 2;
   // One step of a prompt needs no more than its own blocks: its keys were just written.
@@ -63,7 +72,7 @@ Bench make_bench(int sequences, int count, int context, int block_size, bool ran
   const mx::array q =
       mx::random::normal({sequences * count, kHeads, kDim}, mx::bfloat16, 0.0f, 1.0f);
   mx::eval(q);
-  return {q, pool(blocks, block_size), std::move(layouts)};
+  return {q, pool(blocks, block_size, storage), std::move(layouts)};
 }
 
 void run(benchmark::State& state, const Bench& b, int threads, double bytes, double flops) {
@@ -81,6 +90,48 @@ void decode(benchmark::State& state) {
   const double pairs = static_cast<double>(batch) * context;
   run(state, make_bench(batch, 1, context, static_cast<int>(state.range(2)), state.range(3) != 0),
       static_cast<int>(state.range(4)), pairs * 2 * kKvHeads * kDim * 2, pairs * kHeads * 4 * kDim);
+}
+
+double token_bytes(KvStorage storage) {
+  return static_cast<double>(paged_kv_token_bytes(kKvHeads, kDim, mx::bfloat16, storage));
+}
+
+// The same over codes: tokens per second are what counts, bytes are fewer.
+void decode_codes(benchmark::State& state) {
+  mx::set_default_device(mx::Device::cpu);
+  const int batch = static_cast<int>(state.range(0)), context = static_cast<int>(state.range(1));
+  const auto storage = static_cast<KvStorage>(state.range(2));
+  const double pairs = static_cast<double>(batch) * context;
+  run(state, make_bench(batch, 1, context, 16, false, storage), bench::all_threads(),
+      pairs * token_bytes(storage), pairs * kHeads * 4 * kDim);
+}
+void prefill_codes(benchmark::State& state) {
+  mx::set_default_device(mx::Device::cpu);
+  const int count = static_cast<int>(state.range(0));
+  const auto storage = static_cast<KvStorage>(state.range(1));
+  const double pairs = count * (count + 1.0) / 2;
+  run(state, make_bench(1, count, count, 16, false, storage), bench::all_threads(),
+      count * token_bytes(storage), pairs * kHeads * 4 * kDim);
+}
+
+// What paging costs or saves: MLX's attention over keys and values gathered from the same pool.
+void gather_then_sdpa(benchmark::State& state) {
+  mx::set_default_device(mx::Device::cpu);
+  const int count = static_cast<int>(state.range(0)), context = static_cast<int>(state.range(1));
+  const Bench b = make_bench(1, count, context, 16, true);
+  const auto by_head = [&](const mx::array& pool, const mx::array& blocks) {
+    const mx::array rows = mx::reshape(mx::take(pool, blocks, 0), {1, -1, kKvHeads, kDim});
+    return mx::transpose(mx::slice(rows, {0, 0, 0, 0}, {1, context, kKvHeads, kDim}), {0, 2, 1, 3});
+  };
+  const double pairs = static_cast<double>(count) * (context - count) + count * (count + 1.0) / 2;
+  bench::measure(
+      state, 1, 2.0 * context * kKvHeads * kDim * 2, pairs * kHeads * 4 * kDim, [&](int64_t i) {
+        const auto& layout = b.layouts[i % b.layouts.size()];
+        const mx::array blocks(layout->blocks.begin(), {static_cast<int>(layout->blocks.size())});
+        return mx::fast::scaled_dot_product_attention(
+            mx::transpose(mx::expand_dims(b.q, 0), {0, 2, 1, 3}), by_head(b.kv.k, blocks),
+            by_head(b.kv.v, blocks), 0.088f, "causal");
+      });
 }
 
 // One prompt: bound by arithmetic. Counts the multiplications and additions under the diagonal.
@@ -106,6 +157,28 @@ BENCHMARK(prefill)
     ->ArgsProduct({{512}, {512, 4096}, {1, kAll}})
     ->ArgsProduct({{2048}, {2048}, {1, kAll}})
     ->ArgsProduct({{8192}, {8192}, {kAll}})
+    ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
+
+constexpr int64_t kCodes[] = {1, 2};  // KvStorage
+BENCHMARK(decode_codes)
+    ->Name("paged_attention/decode_codes")
+    ->ArgNames({"batch", "context", "storage"})
+    ->ArgsProduct({{1, 8}, {512, 4096, 32768}, {kCodes[0], kCodes[1]}})
+    ->UseRealTime()
+    ->Unit(benchmark::kMicrosecond);
+BENCHMARK(prefill_codes)
+    ->Name("paged_attention/prefill_codes")
+    ->ArgNames({"tokens", "storage"})
+    ->ArgsProduct({{2048, 8192}, {kCodes[0], kCodes[1]}})
+    ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK(gather_then_sdpa)
+    ->Name("paged_attention/ablation/gather_then_sdpa")
+    ->ArgNames({"tokens", "context"})
+    ->Args({1, 4096})
+    ->Args({1, 32768})
+    ->Args({512, 512})
     ->UseRealTime()
     ->Unit(benchmark::kMillisecond);
 

@@ -46,6 +46,7 @@ struct Buffers {
 template <KvType kType>
 class Decode {
   static constexpr bool kCodes = is_quantised(kType);
+  static constexpr int64_t kBytes = kCodes ? 1 : 2;  // of an element of the pool
 
  public:
   Decode(const AttentionKernelParams& params, const AttentionItem& it, void* scratch,
@@ -55,7 +56,7 @@ class Decode {
     rows = item.kv_heads * group;
     dim = round_up(p.key_dim, 32);
     width = round_up(p.value_dim, 32);
-    in_place = !kCodes && p.block_size % kGroupTokens == 0 && p.key_dim % 32 == 0;
+    whole_rows = !kCodes && p.key_dim % 32 == 0;
     buffers.place(static_cast<char*>(scratch), dim, width, rows, kCodes ? item.kv_heads : 0);
   }
 
@@ -141,6 +142,7 @@ class Decode {
 
   void attend_chunk(int64_t chunk) {
     find_slots(chunk * kChunk);
+    find_runs();
     const int64_t first = begin / kBlock * kBlock, last = round_up(end, kBlock);
     if constexpr (kCodes) load_scales(first, last);
     for (int64_t t = begin / kGroupTokens * kGroupTokens; t < end; t += kGroupTokens)
@@ -169,16 +171,32 @@ class Decode {
       buffers.l[r] = fold(row.sum);
       buffers.m[r] *= p.exponent_scale;
     }
+    find_next(chunk);
     for (int64_t t = first; t < last; t += kBlock)
       for (int64_t h = 0; h < item.kv_heads; ++h) add_values(t, h, t == first);
+  }
+
+  // Which 16 tokens lie one after the other in the pool, where tiles can read them: in one block
+  // (what is not visible of them, too), or in blocks that follow one another.
+  void find_runs() {
+    for (int64_t t = begin / kGroupTokens * kGroupTokens; t < end; t += kGroupTokens) {
+      bool run = p.block_size % kGroupTokens == 0;
+      if (!run && begin <= t && t + kGroupTokens <= end) {
+        run = true;
+        for (int64_t i = 1; i < kGroupTokens; ++i)
+          run &= buffers.slots[t + i] == buffers.slots[t] + i;
+      }
+      in_place[t / kGroupTokens] = run && whole_rows;
+    }
   }
 
   // Scores of 16 tokens from t on for head h's group. Tokens that are not visible get any score.
   void score_tokens(int64_t t, int64_t h) {
     const int64_t stride = p.kv_heads * p.key_dim, first = (item.kv_head + h) * p.key_dim;
     const uint16_t* rows_at = buffers.keys;
+    ask_after_keys(t, h);
     int64_t row_stride = dim;
-    if (in_place) {  // the 16 lie in one block, in order
+    if (in_place[t / kGroupTokens]) {
       const int64_t seen = t > begin ? t : begin;
       rows_at =
           static_cast<const uint16_t*>(p.k) + first + (buffers.slots[seen] - (seen - t)) * stride;
@@ -199,17 +217,47 @@ class Decode {
       _tile_loadd(4, rows_at + d, row_stride * 2);
       _tile_dpbf16ps(0, 4, 6);
     }
-    _tile_stored(0, buffers.tokens, 64);
-    __m512i square[16];
-    for (int i = 0; i < 16; ++i) square[i] = load_bits(buffers.tokens + i * 16);
-    transpose(square);
+    _tile_stored(0, buffers.tokens, column_stride(group));
+    __m512i column[16];
+    load_columns(buffers.tokens, group, column);
     float* to = buffers.scores + h * group * kScoreStride + t;
-    for (int64_t g = 0; g < group; ++g) _mm512_store_si512(to + g * kScoreStride, square[g]);
+    for (int64_t g = 0; g < group; ++g) _mm512_store_si512(to + g * kScoreStride, column[g]);
+  }
+
+  // The first keys of the item's next chunk. Its last one may end within them.
+  void find_next(int64_t chunk) {
+    const int64_t position = (chunk + 1) * kChunk;
+    const int64_t right = item.position + p.window_right + 1;
+    const int64_t hi = p.window_right < 0 || right > item.context ? item.context : right;
+    next = chunk + 1 < item.chunk + item.chunks ? hi - position : 0;
+    if (next > kGroupTokens) next = kGroupTokens;
+    for (int64_t i = 0; i < next; ++i)
+      next_slots[i] = item.block_table[(position + i) / p.block_size] * p.block_size +
+                      (position + i) % p.block_size;
+  }
+
+  // While keys are read, those of the next tokens; then the first values, the next, and the next
+  // chunk's keys.
+  void ask_after_keys(int64_t t, int64_t h) const {
+    const int64_t at = t + kGroupTokens;
+    if (at < end)
+      return ask_for_rows(p.k, p.key_dim * kBytes, p.kv_heads, item.kv_head + h, buffers.slots + at,
+                          end - at < kGroupTokens ? end - at : kGroupTokens);
+    ask_for_rows(p.v, p.value_dim * kBytes, p.kv_heads, item.kv_head + h, buffers.slots + begin,
+                 end - begin < kBlock ? end - begin : kBlock);
+  }
+  void ask_after_values(int64_t t, int64_t h) const {
+    const int64_t at = t + kBlock;
+    if (at < end)
+      return ask_for_rows(p.v, p.value_dim * kBytes, p.kv_heads, item.kv_head + h,
+                          buffers.slots + at, end - at < kBlock ? end - at : kBlock);
+    ask_for_rows(p.k, p.key_dim * kBytes, p.kv_heads, item.kv_head + h, next_slots, next);
   }
 
   // Sums over 32 tokens from t on for head h's group. Tokens that are not visible count as 0,
   // whatever they hold.
   void add_values(int64_t t, int64_t h, bool is_first) {
+    ask_after_values(t, h);
     const int64_t first = (item.kv_head + h) * p.value_dim, stride = p.kv_heads * p.value_dim;
     const __m512i zero = _mm512_setzero_si512();
     for (int64_t i = t; i < t + kBlock; i += 2) {
@@ -277,8 +325,11 @@ class Decode {
   float* partials_;
   Buffers buffers;
   int64_t group, rows, dim, width;
-  int64_t begin = 0, end = 0;  // of the chunk's visible columns
-  bool in_place;               // keys can be read as tiles from the pool
+  int64_t begin = 0, end = 0;            // of the chunk's visible columns
+  bool in_place[kChunk / kGroupTokens];  // these 16 tokens' keys are read as tiles from the pool
+  int64_t next_slots[kGroupTokens];      // of the next chunk's first tokens
+  int64_t next = 0;                      // how many
+  bool whole_rows;  // keys can be read as tiles from the pool, if they lie in a run
 };
 
 }  // namespace

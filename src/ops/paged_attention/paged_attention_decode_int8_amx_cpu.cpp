@@ -59,7 +59,7 @@ class DecodeInt8 {
     rows = item.kv_heads * group;
     dim = round_up(p.key_dim, kTileBytes);
     width = round_up(p.value_dim, kTileBytes);
-    in_place = p.block_size % kRowTokens == 0 && p.key_dim % kTileBytes == 0;
+    whole_rows = p.key_dim % kTileBytes == 0;
     buffers.place(static_cast<char*>(scratch), dim, width, item.kv_heads, rows);
   }
 
@@ -146,6 +146,7 @@ class DecodeInt8 {
 
   void attend_chunk(int64_t chunk) {
     find_slots(chunk * kChunk);
+    find_runs();
     for (int64_t t = begin / kRowTokens * kRowTokens; t < end; t += kRowTokens)
       for (int64_t h = 0; h < item.kv_heads; ++h) score_tokens(t, h);
     for (int64_t r = 0; r < rows; ++r) {
@@ -157,9 +158,24 @@ class DecodeInt8 {
       buffers.m[r] = max_visible(scores, begin, end);
     }
     for (int64_t r = 0; r < rows; ++r) soften(r);
+    find_next(chunk);
     for (int64_t t = first; t < last; t += kQuads)
       for (int64_t h = 0; h < item.kv_heads; ++h) add_values(t, h);
     for (int64_t r = 0; r < rows; ++r) join_sums(r);
+  }
+
+  // Which 16 tokens lie one after the other in the pool, where tiles can read them: in one block
+  // (what is not visible of them, too), or in blocks that follow one another.
+  void find_runs() {
+    for (int64_t t = begin / kRowTokens * kRowTokens; t < end; t += kRowTokens) {
+      bool run = p.block_size % kRowTokens == 0;
+      if (!run && begin <= t && t + kRowTokens <= end) {
+        run = true;
+        for (int64_t i = 1; i < kRowTokens; ++i)
+          run &= buffers.slots[t + i] == buffers.slots[t] + i;
+      }
+      in_place[t / kRowTokens] = run && whole_rows;
+    }
   }
 
   // Scores of 16 tokens from t on for head h's group. Tokens that are not visible get any score.
@@ -167,8 +183,9 @@ class DecodeInt8 {
     const int64_t stride = p.kv_heads * p.key_dim;
     const auto* k = static_cast<const int8_t*>(p.k) + (item.kv_head + h) * p.key_dim;
     const int8_t* rows_at = buffers.keys;
+    ask_after_keys(t, h);
     int64_t row_stride = dim;
-    if (in_place) {  // the 16 lie in one block, in order
+    if (in_place[t / kRowTokens]) {
       const int64_t seen = t > begin ? t : begin;
       rows_at = k + (buffers.slots[seen] - (seen - t)) * stride;
       row_stride = stride;
@@ -185,15 +202,10 @@ class DecodeInt8 {
       _tile_loadd(4, rows_at + d, row_stride);
       _tile_dpbssd(0, 4, 6);
     }
+    const int64_t columns = 2 * group;
+    _tile_stored(0, buffers.tokens, column_stride(columns));
     __m512i column[16];
-    if (group <= 2) {
-      _tile_stored(0, buffers.tokens, 16);
-      few_columns(column);
-    } else {
-      _tile_stored(0, buffers.tokens, 64);
-      for (int i = 0; i < 16; ++i) column[i] = load_bits(buffers.tokens + i * 16);
-      transpose(column);
-    }
+    load_columns(buffers.tokens, columns, column);
     const __m512 scales = _mm512_load_ps(buffers.key_scales + h * kChunk + t);
     for (int64_t g = 0; g < group; ++g) {
       const int64_t r = h * group + g;
@@ -202,22 +214,6 @@ class DecodeInt8 {
       _mm512_store_ps(buffers.scores + r * kScoreStride + t,
                       _mm512_mul_ps(_mm512_cvtepi32_ps(sum), scale));
     }
-  }
-
-  // Up to 4 columns of 16 tokens that were stored 16 bytes apart.
-  __attribute__((always_inline)) void few_columns(__m512i (&column)[16]) const {
-    __m512i v[4], w[4];
-    for (int i = 0; i < 4; ++i) v[i] = load_bits(buffers.tokens + i * 16);
-    w[0] = _mm512_unpacklo_epi32(v[0], v[1]);
-    w[1] = _mm512_unpackhi_epi32(v[0], v[1]);
-    w[2] = _mm512_unpacklo_epi32(v[2], v[3]);
-    w[3] = _mm512_unpackhi_epi32(v[2], v[3]);
-    // Lane i of a column now has tokens i, 4 + i, 8 + i and 12 + i.
-    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    column[0] = _mm512_permutexvar_epi32(order, _mm512_unpacklo_epi64(w[0], w[2]));
-    column[1] = _mm512_permutexvar_epi32(order, _mm512_unpackhi_epi64(w[0], w[2]));
-    column[2] = _mm512_permutexvar_epi32(order, _mm512_unpacklo_epi64(w[1], w[3]));
-    column[3] = _mm512_permutexvar_epi32(order, _mm512_unpackhi_epi64(w[1], w[3]));
   }
 
   static __m512i bytes_of(const void* row, int64_t n) {
@@ -251,8 +247,39 @@ class DecodeInt8 {
     }
   }
 
+  // The first keys of the item's next chunk. Its last one may end within them.
+  void find_next(int64_t chunk) {
+    const int64_t position = (chunk + 1) * kChunk;
+    const int64_t right = item.position + p.window_right + 1;
+    const int64_t hi = p.window_right < 0 || right > item.context ? item.context : right;
+    next = chunk + 1 < item.chunk + item.chunks ? hi - position : 0;
+    if (next > kRowTokens) next = kRowTokens;
+    for (int64_t i = 0; i < next; ++i)
+      next_slots[i] = item.block_table[(position + i) / p.block_size] * p.block_size +
+                      (position + i) % p.block_size;
+  }
+
+  // While keys are read, those of the next tokens; then the first values, the next, and the next
+  // chunk's keys.
+  void ask_after_keys(int64_t t, int64_t h) const {
+    const int64_t at = t + kRowTokens;
+    if (at < end)
+      return ask_for_rows(p.k, p.key_dim, p.kv_heads, item.kv_head + h, buffers.slots + at,
+                          end - at < kRowTokens ? end - at : kRowTokens);
+    ask_for_rows(p.v, p.value_dim, p.kv_heads, item.kv_head + h, buffers.slots + begin,
+                 end - begin < kQuads ? end - begin : kQuads);
+  }
+  void ask_after_values(int64_t t, int64_t h) const {
+    const int64_t at = t + kQuads;
+    if (at < end)
+      return ask_for_rows(p.v, p.value_dim, p.kv_heads, item.kv_head + h, buffers.slots + at,
+                          end - at < kQuads ? end - at : kQuads);
+    ask_for_rows(p.k, p.key_dim, p.kv_heads, item.kv_head + h, next_slots, next);
+  }
+
   // Sums over 64 tokens from t on for head h's group; tokens that are not visible have powers of 0.
   void add_values(int64_t t, int64_t h) {
+    ask_after_values(t, h);
     const auto* v = static_cast<const uint8_t*>(p.v) + (item.kv_head + h) * p.value_dim;
     const int64_t stride = p.kv_heads * p.value_dim;
     for (int64_t i = 0; i < kQuads; i += 4) {
@@ -358,9 +385,12 @@ class DecodeInt8 {
   float* partials_;
   Buffers buffers;
   int64_t group, rows, dim, width;
-  int64_t begin = 0, end = 0;   // of the chunk's visible columns
-  int64_t first = 0, last = 0;  // the same in multiples of 64
-  bool in_place;                // keys can be read as tiles from the pool
+  int64_t begin = 0, end = 0;          // of the chunk's visible columns
+  int64_t first = 0, last = 0;         // the same in multiples of 64
+  bool in_place[kChunk / kRowTokens];  // these 16 tokens' keys are read as tiles from the pool
+  int64_t next_slots[kRowTokens];      // of the next chunk's first tokens
+  int64_t next = 0;                    // how many
+  bool whole_rows;  // keys can be read as tiles from the pool, if they lie in a run
 };
 
 }  // namespace
