@@ -134,6 +134,9 @@ engine::EngineStats FakeEngine::stats() const {
   status.failure = failure_;
   status.running = static_cast<int64_t>(running_.size());
   status.total_blocks = 100;
+  status.state_slots = 8;
+  status.state_checkpoints = 32;
+  status.state_restores = 3;
   status.used_blocks = status.running;
   status.generation_tokens = generated_;
   status.block_size = 16;

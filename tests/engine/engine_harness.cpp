@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <mutex>
 #include <random>
@@ -73,7 +74,8 @@ std::string Arrangement::text() const {
   out << checkpoint << ": threads " << threads << ", block size " << block_size << ", blocks "
       << num_blocks << ", token budget " << max_num_batched_tokens << ", prefix cache "
       << prefix_caching << ", lookahead " << lookahead << ", KV storage "
-      << static_cast<int>(kv_storage);
+      << static_cast<int>(kv_storage) << ", checkpoints " << state_checkpoints << " every "
+      << checkpoint_interval;
   return out.str();
 }
 
@@ -89,6 +91,10 @@ std::unique_ptr<Engine> make_engine(const Arrangement& setup) {
                        .max_model_len = setup.max_model_len,
                        .num_blocks = setup.num_blocks,
                        .block_size = setup.block_size,
+                       .num_state_slots = setup.num_state_slots,
+                       .num_state_checkpoints = setup.state_checkpoints,
+                       .state_checkpoint_interval = setup.checkpoint_interval,
+                       .min_checkpoint_tokens = setup.min_checkpoint_tokens,
                        .enable_prefix_caching = setup.prefix_caching,
                        .policy = setup.policy,
                        .eos_token_ids = {}};
@@ -147,10 +153,15 @@ std::vector<Answer> run_jobs(Engine& engine, const std::vector<Job>& jobs, uint6
   collector.wait_for_all();
   // The last event is sent from inside the step that ends the request; its statistics follow right
   // after.
-  for (int i = 0; i < 1000 && engine.stats().used_blocks > 0; ++i)
+  const auto holds = [](const EngineStats& stats) {
+    return stats.used_blocks + stats.used_state_slots > 0;
+  };
+  for (int i = 0; i < 1000 && holds(engine.stats()); ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   const EngineStats stats = engine.stats();
   EXPECT_EQ(stats.used_blocks, 0);
+  EXPECT_EQ(stats.used_state_slots, 0);
+  EXPECT_EQ(stats.held_state_checkpoints, 0);
   EXPECT_EQ(stats.running + stats.waiting, 0);
   return collector.answers;
 }
@@ -170,6 +181,32 @@ std::vector<Answer> run_solo(Arrangement setup, const std::vector<Job>& jobs) {
   std::vector<Answer> answers;
   for (const Job& job : jobs) answers.push_back(run_jobs(*engine, {job}).at(0));
   return answers;
+}
+
+void expect_same(const std::vector<Answer>& expected, const std::vector<Answer>& actual,
+                 const std::string& what) {
+  ASSERT_EQ(expected.size(), actual.size());
+  for (size_t i = 0; i < expected.size(); ++i) {
+    ASSERT_EQ(actual[i].error, "") << what;
+    ASSERT_EQ(expected[i].tokens, actual[i].tokens) << what << ", request " << i;
+    ASSERT_EQ(expected[i].logprobs.size(), actual[i].logprobs.size()) << what << ", request " << i;
+    for (size_t t = 0; t < expected[i].logprobs.size(); ++t)  // every bit of every logprob
+      ASSERT_TRUE(expected[i].logprobs[t] == actual[i].logprobs[t])
+          << what << ", request " << i << ", token " << t;
+  }
+}
+
+bool same(const std::vector<Answer>& a, const std::vector<Answer>& b) {
+  for (size_t i = 0; i < a.size(); ++i)
+    if (a[i].tokens != b[i].tokens || !(a[i].logprobs == b[i].logprobs)) return false;
+  return true;
+}
+
+std::string model_name(const testing::TestParamInfo<const char*>& info) {
+  std::string name = info.param;
+  name = name.substr(name.rfind('/') + 1);
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
 }
 
 std::vector<Job> random_jobs(int count, int64_t vocab, uint64_t seed, int64_t max_prompt,

@@ -1,4 +1,6 @@
 #pragma once
+#include <gtest/gtest.h>
+
 #include <functional>
 #include <memory>
 #include <string>
@@ -19,6 +21,10 @@ struct Arrangement {
   int64_t max_num_batched_tokens = 2048;
   int64_t max_num_seqs = 32;
   int64_t max_model_len = 512;
+  // Of hybrid models: as many slots as sequences, and checkpoints so often that short prompts have
+  // some.
+  int64_t num_state_slots = 0;
+  int64_t state_checkpoints = 64, checkpoint_interval = 32, min_checkpoint_tokens = 8;
   bool prefix_caching = false;
   bool lookahead = false;
   SchedulingPolicy policy = SchedulingPolicy::kFcfs;
@@ -72,7 +78,7 @@ bool operator==(const TokenLogprob& a, const TokenLogprob& b);
 std::unique_ptr<Engine> make_engine(const Arrangement& setup);
 
 // Submits the jobs in order, each at a random moment while earlier ones run (`arrival_seed`; 0: all
-// at once), and waits for all. Checks at the end that every block is back.
+// at once), and waits for all. Checks at the end that every block and state slot is back.
 std::vector<Answer> run_jobs(Engine& engine, const std::vector<Job>& jobs,
                              uint64_t arrival_seed = 0);
 std::vector<Answer> run_jobs(const Arrangement& setup, const std::vector<Job>& jobs,
@@ -81,6 +87,14 @@ std::vector<Answer> run_jobs(const Arrangement& setup, const std::vector<Job>& j
 // Each job alone, on one thread, without cache or lookahead, whole prompts at once: what every
 // other way must reproduce.
 std::vector<Answer> run_solo(Arrangement setup, const std::vector<Job>& jobs);
+
+// The first difference, down to the bits of logprobs, ends the test.
+void expect_same(const std::vector<Answer>& expected, const std::vector<Answer>& actual,
+                 const std::string& what);
+bool same(const std::vector<Answer>& a, const std::vector<Answer>& b);
+
+// "tests/parity/models/qwen3-bf16" as a test's name: "qwen3_bf16".
+std::string model_name(const testing::TestParamInfo<const char*>& info);
 
 // Reproducible prompts of random ids; some begin alike, so that the prefix cache has work.
 std::vector<Job> random_jobs(int count, int64_t vocab, uint64_t seed, int64_t max_prompt = 200,

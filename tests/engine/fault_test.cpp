@@ -9,7 +9,7 @@
 namespace quire::engine {
 namespace {
 
-constexpr const char* kModel = "tests/parity/models/qwen3-bf16";
+class Faults : public testing::TestWithParam<const char*> {};
 
 // Throws in the middle of one step.
 class FailingModel : public ModelAround {
@@ -27,9 +27,10 @@ class FailingModel : public ModelAround {
   std::atomic<int>& steps_left_;
 };
 
-TEST(Faults, AFailedStepEndsItsRequestsAndNoOthers) {
+TEST_P(Faults, AFailedStepEndsItsRequestsAndNoOthers) {
   std::atomic<int> steps_left{6};
-  Arrangement setup{.checkpoint = kModel, .threads = 2, .prefix_caching = true, .lookahead = true};
+  Arrangement setup{
+      .checkpoint = GetParam(), .threads = 2, .prefix_caching = true, .lookahead = true};
   const auto jobs = random_jobs(12, 320, 3, 60, 20);
   const auto solo = run_solo(setup, jobs);
   setup.wrap = [&](std::unique_ptr<models::Model> model) {
@@ -70,8 +71,8 @@ class NanModel : public ModelAround {
   }
 };
 
-TEST(Faults, LogitsThatAreNotFiniteEndOneRequestWithAnError) {
-  Arrangement setup{.checkpoint = kModel, .threads = 2, .lookahead = true};
+TEST_P(Faults, LogitsThatAreNotFiniteEndOneRequestWithAnError) {
+  Arrangement setup{.checkpoint = GetParam(), .threads = 2, .lookahead = true};
   auto jobs = random_jobs(4, 320, 5, 30, 20);
   for (Job& job : jobs) job.sampling.max_tokens = 60;  // long enough to meet one another
   const auto solo = run_solo(setup, jobs);
@@ -89,6 +90,12 @@ TEST(Faults, LogitsThatAreNotFiniteEndOneRequestWithAnError) {
   EXPECT_GT(right, 0);  // at last a request is alone
   EXPECT_EQ(failed + right, 4);
 }
+
+// A dense model, and one with recurrent state.
+INSTANTIATE_TEST_SUITE_P(Models, Faults,
+                         testing::Values("tests/parity/models/qwen3-bf16",
+                                         "tests/parity/models/qwen35"),
+                         model_name);
 
 }  // namespace
 }  // namespace quire::engine

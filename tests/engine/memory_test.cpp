@@ -9,7 +9,7 @@
 namespace quire::engine {
 namespace {
 
-constexpr const char* kModel = "tests/parity/models/qwen3-bf16";
+class Memory : public testing::TestWithParam<const char*> {};
 constexpr int64_t kVocab = 320;
 
 int64_t resident_bytes() {
@@ -21,8 +21,8 @@ int64_t resident_bytes() {
 
 // A thousand requests, three in ten abandoned at random moments: every block comes back and memory
 // does not grow.
-TEST(Memory, AllBlocksComeBack) {
-  const auto engine = make_engine({.checkpoint = kModel,
+TEST_P(Memory, AllBlocksComeBack) {
+  const auto engine = make_engine({.checkpoint = GetParam(),
                                    .threads = 2,
                                    .max_num_seqs = 16,
                                    .prefix_caching = true,
@@ -50,14 +50,14 @@ TEST(Memory, AllBlocksComeBack) {
 
 // Ten times as many tokens as the pool holds: everything completes, by preemption, with the solo
 // answers.
-TEST(Memory, TenfoldOversubscription) {
+TEST_P(Memory, TenfoldOversubscription) {
   auto jobs = random_jobs(40, kVocab, 3, 100, 40);
   int64_t wanted = 0;
   for (Job& job : jobs) {
     job.sampling.max_tokens = 40;
     wanted += static_cast<int64_t>(job.prompt.size()) + 40;
   }
-  const Arrangement setup{.checkpoint = kModel,
+  const Arrangement setup{.checkpoint = GetParam(),
                           .threads = 2,
                           .num_blocks = 20,
                           .max_model_len = 160,
@@ -75,8 +75,8 @@ TEST(Memory, TenfoldOversubscription) {
   EXPECT_GT(preemptions, 0);
 }
 
-TEST(Memory, APromptThatCanNeverFitIsRefusedWithTheLimit) {
-  const auto engine = make_engine({.checkpoint = kModel, .max_model_len = 64});
+TEST_P(Memory, APromptThatCanNeverFitIsRefusedWithTheLimit) {
+  const auto engine = make_engine({.checkpoint = GetParam(), .max_model_len = 64});
   Request request;
   request.prompt.assign(64, 1);
   const auto id = engine->submit(std::move(request));
@@ -86,8 +86,8 @@ TEST(Memory, APromptThatCanNeverFitIsRefusedWithTheLimit) {
   EXPECT_EQ(id.error().param, "prompt");
 }
 
-TEST(Memory, BadTokenIdsAreRefused) {
-  const auto engine = make_engine({.checkpoint = kModel});
+TEST_P(Memory, BadTokenIdsAreRefused) {
+  const auto engine = make_engine({.checkpoint = GetParam()});
   for (const int32_t bad : {-1, 320, 1 << 30}) {
     Request request;
     request.prompt = {1, bad};
@@ -95,6 +95,12 @@ TEST(Memory, BadTokenIdsAreRefused) {
   }
   EXPECT_FALSE(engine->submit(Request{}).ok());
 }
+
+// A dense model, and one with recurrent state.
+INSTANTIATE_TEST_SUITE_P(Models, Memory,
+                         testing::Values("tests/parity/models/qwen3-bf16",
+                                         "tests/parity/models/qwen35"),
+                         model_name);
 
 }  // namespace
 }  // namespace quire::engine

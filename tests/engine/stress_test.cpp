@@ -10,7 +10,7 @@
 namespace quire::engine {
 namespace {
 
-constexpr const char* kModel = "tests/parity/models/qwen3-bf16";
+class Stress : public testing::TestWithParam<const char*> {};
 constexpr int64_t kVocab = 320;
 
 struct Tally {
@@ -36,8 +36,8 @@ void client(Engine& engine, uint64_t seed, int requests, Tally& tally) {
   }
 }
 
-TEST(Stress, ClientsSubmitAbortAndAskAtOnce) {
-  const auto engine = make_engine({.checkpoint = kModel,
+TEST_P(Stress, ClientsSubmitAbortAndAskAtOnce) {
+  const auto engine = make_engine({.checkpoint = GetParam(),
                                    .threads = 2,
                                    .num_blocks = 24,
                                    .max_model_len = 128,
@@ -60,8 +60,8 @@ TEST(Stress, ClientsSubmitAbortAndAskAtOnce) {
 }
 
 // Shutdown in the middle: everyone is told, nobody hangs, later requests are refused.
-TEST(Stress, ShutdownAbortsWhatIsLeft) {
-  const auto engine = make_engine({.checkpoint = kModel, .threads = 2, .lookahead = true});
+TEST_P(Stress, ShutdownAbortsWhatIsLeft) {
+  const auto engine = make_engine({.checkpoint = GetParam(), .threads = 2, .lookahead = true});
   Tally tally;
   client(*engine, 5, 60, tally);
   engine->shutdown(std::chrono::milliseconds(1));
@@ -73,8 +73,8 @@ TEST(Stress, ShutdownAbortsWhatIsLeft) {
   EXPECT_EQ(id.error().kind, RequestError::Kind::kShuttingDown);
 }
 
-TEST(Stress, ShutdownWaitsForRunningRequests) {
-  const auto engine = make_engine({.checkpoint = kModel, .threads = 2, .lookahead = true});
+TEST_P(Stress, ShutdownWaitsForRunningRequests) {
+  const auto engine = make_engine({.checkpoint = GetParam(), .threads = 2, .lookahead = true});
   auto jobs = random_jobs(8, kVocab, 9, 30, 12);
   Tally tally;
   int expected = 0;
@@ -93,6 +93,12 @@ TEST(Stress, ShutdownWaitsForRunningRequests) {
   EXPECT_EQ(tally.finished, 8);
   EXPECT_EQ(tally.tokens, expected);
 }
+
+// A dense model, and one with recurrent state.
+INSTANTIATE_TEST_SUITE_P(Models, Stress,
+                         testing::Values("tests/parity/models/qwen3-bf16",
+                                         "tests/parity/models/qwen35"),
+                         model_name);
 
 }  // namespace
 }  // namespace quire::engine

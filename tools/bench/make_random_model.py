@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes a random-weight checkpoint of a published model's exact shape, for speed measurements.
 
-    make_random_model.py --shape qwen3-0.6b|qwen3-1.7b|llama-160m --out DIR [--dtype float32]
+    make_random_model.py --shape qwen3-0.6b|qwen3-1.7b|qwen3.5-0.8b|llama-160m --out DIR [--dtype float32]
 
 Needs numpy, ml_dtypes and tokenizers. Tensors are streamed to disk, so that memory stays at the size
 of the largest one. Deterministic for one seed and dtype (the tokenizer also depends on the Python
@@ -32,9 +32,33 @@ QWEN3 = {
     "rms_norm_eps": 1e-6,
     "tie_word_embeddings": True,
 }
+# Three gated delta nets, then one attention layer, and so on.
+QWEN35 = {
+    "architectures": ["Qwen3_5ForCausalLM"],
+    "model_type": "qwen3_5_text",
+    "hidden_size": 1024,
+    "intermediate_size": 3584,
+    "num_hidden_layers": 24,
+    "full_attention_interval": 4,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 2,
+    "head_dim": 256,
+    "linear_conv_kernel_dim": 4,
+    "linear_key_head_dim": 128,
+    "linear_num_key_heads": 16,
+    "linear_num_value_heads": 16,
+    "linear_value_head_dim": 128,
+    "vocab_size": 248320,
+    "max_position_embeddings": 262144,
+    "partial_rotary_factor": 0.25,
+    "rope_theta": 10000000,
+    "rms_norm_eps": 1e-6,
+    "tie_word_embeddings": True,
+}
 SHAPES = {
     "qwen3-0.6b": QWEN3 | {"hidden_size": 1024, "intermediate_size": 3072},
     "qwen3-1.7b": QWEN3 | {"hidden_size": 2048, "intermediate_size": 6144},
+    "qwen3.5-0.8b": QWEN35,
     "llama-160m": {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
@@ -124,14 +148,32 @@ def write_json(path: pathlib.Path, content: dict) -> None:
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
+def delta_net_shapes(config: dict) -> dict[str, tuple[int, ...]]:
+    hidden, heads = config["hidden_size"], config["linear_num_value_heads"]
+    key = config["linear_num_key_heads"] * config["linear_key_head_dim"]
+    value = heads * config["linear_value_head_dim"]
+    return {
+        "in_proj_qkv.weight": (2 * key + value, hidden),
+        "in_proj_z.weight": (value, hidden),
+        "in_proj_b.weight": (heads, hidden),
+        "in_proj_a.weight": (heads, hidden),
+        "conv1d.weight": (2 * key + value, 1, config["linear_conv_kernel_dim"]),
+        "A_log": (heads,),
+        "dt_bias": (heads,),
+        "norm.weight": (config["linear_value_head_dim"],),
+        "out_proj.weight": (hidden, value),
+    }
+
+
 def tensor_shapes(config: dict) -> dict[str, tuple[int, ...]]:
     hidden, inner, dim = config["hidden_size"], config["intermediate_size"], config["head_dim"]
     q, kv = config["num_attention_heads"] * dim, config["num_key_value_heads"] * dim
     shapes = {"model.embed_tokens.weight": (config["vocab_size"], hidden)}
+    hybrid = config["model_type"] == "qwen3_5_text"  # whose queries bring a gate
     for i in range(config["num_hidden_layers"]):
         layer = {
             "input_layernorm": (hidden,),
-            "self_attn.q_proj": (q, hidden),
+            "self_attn.q_proj": (2 * q if hybrid else q, hidden),
             "self_attn.k_proj": (kv, hidden),
             "self_attn.v_proj": (kv, hidden),
             "self_attn.o_proj": (hidden, q),
@@ -140,13 +182,24 @@ def tensor_shapes(config: dict) -> dict[str, tuple[int, ...]]:
             "mlp.up_proj": (inner, hidden),
             "mlp.down_proj": (hidden, inner),
         }
-        if config["model_type"] == "qwen3":
+        if hybrid or config["model_type"] == "qwen3":
             layer |= {"self_attn.q_norm": (dim,), "self_attn.k_norm": (dim,)}
+        if hybrid and (i + 1) % config["full_attention_interval"] != 0:
+            layer = {name: shape for name, shape in layer.items() if "self_attn" not in name}
+            net = delta_net_shapes(config).items()
+            shapes |= {f"model.layers.{i}.linear_attn.{name}": shape for name, shape in net}
         shapes |= {f"model.layers.{i}.{name}.weight": shape for name, shape in layer.items()}
     shapes["model.norm.weight"] = (hidden,)
     if not config["tie_word_embeddings"]:
         shapes["lm_head.weight"] = shapes["model.embed_tokens.weight"]
     return shapes
+
+
+def is_scale(name: str, shape: tuple[int, ...], shapes: dict) -> bool:
+    """A norm's weight, around one. Models with delta nets add that one themselves, but there."""
+    if len(shape) != 1 or name.endswith(("A_log", "dt_bias")):
+        return False
+    return "linear_attn" in name or not any("linear_attn" in other for other in shapes)
 
 
 def write_weights(path: pathlib.Path, shapes: dict, dtype: np.dtype, seed: int) -> int:
@@ -163,8 +216,8 @@ def write_weights(path: pathlib.Path, shapes: dict, dtype: np.dtype, seed: int) 
     with path.open("wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for name, shape in shapes.items():
-            center = 1.0 if len(shape) == 1 else 0.0  # a vector is a norm's weight
-            rows = shape[0] if len(shape) == 1 else max(1, (1 << 24) // shape[1])
+            center = 1.0 if is_scale(name, shape, shapes) else 0.0
+            rows = shape[0] if len(shape) == 1 else max(1, (1 << 24) // math.prod(shape[1:]))
             for start in range(0, shape[0], rows):
                 part = (min(rows, shape[0] - start), *shape[1:])
                 values = rng.standard_normal(part, dtype=np.float32)
