@@ -190,7 +190,8 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values("models/quire-demo", "tests/parity/models/qwen3-bf16",
                     "tests/parity/models/mistral-bf16", "tests/parity/models/qwen3-4bit",
                     "tests/parity/models/llama3-8bit", "tests/parity/models/qwen3-moe-bf16",
-                    "tests/parity/models/qwen3-moe-4bit", "tests/parity/models/qwen35"),
+                    "tests/parity/models/qwen3-moe-4bit", "tests/parity/models/qwen35",
+                    "tests/parity/models/qwen3-next-bf16", "tests/parity/models/qwen35-mlx-4bit"),
     model_name);
 
 }  // namespace

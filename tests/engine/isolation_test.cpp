@@ -10,18 +10,17 @@
 namespace quire::engine {
 namespace {
 
-constexpr const char* kModel = "models/quire-demo";
 const char* const kWords[] = {"zorblat7", "plum",    "kettle",  "vexil",   "marigold", "quonset",
                               "tundra",   "bramble", "oxide",   "walnut",  "fjord",    "gizmo",
                               "lantern",  "pebble",  "saffron", "thistle", "umbra",    "velvet",
                               "wicket",   "yonder",  "zephyr",  "anvil",   "cobalt",   "drizzle"};
 
-class Isolation : public testing::Test {
+class Isolation : public testing::TestWithParam<const char*> {
  protected:
   Isolation()
       : tokenizer_(text::Tokenizer::load(dir())), chat_template_(text::ChatTemplate::load(dir())) {}
 
-  static std::string dir() { return std::string(QUIRE_SOURCE_DIR) + "/" + kModel; }
+  static std::string dir() { return std::string(QUIRE_SOURCE_DIR) + "/" + GetParam(); }
 
   // All prompts begin alike, so that they share cached blocks up to the word.
   Job ask(const std::string& word) const {
@@ -49,10 +48,10 @@ class Isolation : public testing::Test {
   std::shared_ptr<const text::ChatTemplate> chat_template_;
 };
 
-TEST_F(Isolation, NoAnswerHoldsAnothersWord) {
+TEST_P(Isolation, NoAnswerHoldsAnothersWord) {
   std::vector<Job> jobs;
   for (const char* word : kWords) jobs.push_back(ask(word));
-  const auto solo = run_solo({.checkpoint = kModel}, jobs);
+  const auto solo = run_solo({.checkpoint = GetParam()}, jobs);
   int recalled = 0;
   for (size_t i = 0; i < jobs.size(); ++i)
     recalled += text_of(solo[i]).find(kWords[i]) != std::string::npos;
@@ -64,12 +63,14 @@ TEST_F(Isolation, NoAnswerHoldsAnothersWord) {
     std::vector<Job> round = jobs;
     for (size_t i = 0; i < round.size(); ++i)
       if ((i + seed) % 5 == 0) round[i].abort_after = static_cast<int>(i % 7);
-    const Arrangement setup{.checkpoint = kModel,
+    const Arrangement setup{.checkpoint = GetParam(),
                             .threads = 2,
                             .block_size = 4,
                             .num_blocks = seed % 2 == 0 ? 50 : 0,  // every other round: far too few
                             .max_num_batched_tokens = seed % 3 == 0 ? 32 : 2048,
                             .max_model_len = 200,
+                            .checkpoint_interval = 8,
+                            .min_checkpoint_tokens = 4,
                             .prefix_caching = true,
                             .lookahead = true};
     const auto answers = run_jobs(setup, round, seed);
@@ -94,15 +95,21 @@ TEST_F(Isolation, NoAnswerHoldsAnothersWord) {
 }
 
 // With different salts even equal prompts share nothing.
-TEST_F(Isolation, SaltsSeparateTheCache) {
+TEST_P(Isolation, SaltsSeparateTheCache) {
   Job job = ask("plum");
-  const auto engine = make_engine({.checkpoint = kModel, .prefix_caching = true});
+  const auto engine =
+      make_engine({.checkpoint = GetParam(), .min_checkpoint_tokens = 1, .prefix_caching = true});
   job.cache_salt = "alice";
   EXPECT_EQ(run_jobs(*engine, {job}).at(0).stats.cached_tokens, 0);
   EXPECT_GT(run_jobs(*engine, {job}).at(0).stats.cached_tokens, 0);
   job.cache_salt = "bob";
   EXPECT_EQ(run_jobs(*engine, {job}).at(0).stats.cached_tokens, 0);
 }
+
+// A dense model, and one with recurrent state.
+INSTANTIATE_TEST_SUITE_P(Models, Isolation,
+                         testing::Values("models/quire-demo", "models/quire-demo-hybrid"),
+                         model_name);
 
 }  // namespace
 }  // namespace quire::engine
