@@ -1,5 +1,6 @@
 #include "ops/gated_delta_rule/gated_delta_rule.h"
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "ops/gated_delta_rule/gated_delta_rule_cpu.h"
@@ -57,18 +58,25 @@ GatedDeltaRuleParams checked_params(const mx::array& qkv, const DeltaGates& gate
           .b_column = gates.b_column};
 }
 
+// Tasks of as many blocks as share their q and k, but smaller ones if there were too few tasks for
+// the threads to end together.
 std::vector<GatedDeltaRuleTask> make_tasks(const std::vector<StateSegment>& segments,
-                                           const GatedDeltaRuleParams& p) {
+                                           const GatedDeltaRuleParams& p, int64_t threads) {
+  const int64_t per_head = (p.v_dim + kDeltaRows - 1) / kDeltaRows;
+  const int64_t group = p.v_heads / p.k_heads * per_head;  // blocks of a key head
+  const int64_t blocks = static_cast<int64_t>(segments.size()) * p.k_heads * group;
+  const int64_t size = std::clamp<int64_t>(blocks / (4 * threads), 1, group);
   std::vector<GatedDeltaRuleTask> tasks;
   for (const StateSegment& s : segments)
-    for (int64_t head = 0; head < p.v_heads; ++head)
-      for (int64_t row = 0; row < p.v_dim; row += kDeltaRows)
+    for (int64_t k_head = 0; k_head < p.k_heads; ++k_head)
+      for (int64_t first = 0; first < group; first += size)
         tasks.push_back({.begin = s.begin,
                          .end = s.end,
                          .slot = s.slot,
                          .is_fresh = s.is_fresh,
-                         .head = head,
-                         .first_row = row});
+                         .head = (k_head * group + first) / per_head,
+                         .first_row = first % per_head * kDeltaRows,
+                         .num_blocks = std::min(size, group - first)});
   return tasks;
 }
 
@@ -83,8 +91,8 @@ DeltaRuleResult gated_delta_rule(const Context& context, const mx::array& qkv,
     note_reference(context, kOp);
     return gated_delta_rule_reference(qkv, gates, state, *layout);
   }
-  auto kernel = [params, tasks = make_tasks(segments, params), pool = context.pool](const auto& in,
-                                                                                    auto& out) {
+  auto kernel = [params, tasks = make_tasks(segments, params, context.pool->num_threads()),
+                 pool = context.pool](const auto& in, auto& out) {
     GatedDeltaRuleParams p = params;
     p.qkv = in[1].template data<void>();
     p.gates = in[2].template data<void>();

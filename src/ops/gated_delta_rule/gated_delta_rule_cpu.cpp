@@ -7,6 +7,7 @@
 #define HWY_TARGET_INCLUDE "ops/gated_delta_rule/gated_delta_rule_cpu.cpp"
 #include "ops/highway.h"
 // After it, because their code is per target too.
+#include <hwy/cache_control.h>
 #include <hwy/contrib/math/math-inl.h>
 
 #include "ops/rms_norm/rms_norm-inl.h"
@@ -15,12 +16,33 @@ HWY_BEFORE_NAMESPACE();
 namespace quire::ops::HWY_NAMESPACE {
 
 constexpr int64_t kMaxKeyDim = 256;  // kMaxDeltaKeyDim
-// Tokens whose inputs are widened and normalised at a time: with Dk = 128 their q and k take 16 KiB
-// beside the 32 KiB of state.
-constexpr int64_t kTokens = 16;
+// Tokens whose inputs are widened and normalised at a time. Between them a task changes from one
+// block of state to the next, 32 KiB from the second-level cache: few tokens, and that costs more
+// than q and k (32 KiB with Dk = 128) cost by pushing the state out of the first level.
+constexpr int64_t kTokens = 32;
+// Columns of state that read_state() asks memory for ahead of time: 4 KiB of a full block.
+constexpr int64_t kColumnsAhead = 16;
+
+// The inputs of a token some tokens ahead: each lies on a page of its own, where no hardware looks
+// ahead. Asked for one token at a time while another is worked on.
+struct Ahead {
+  const char *q = nullptr, *k = nullptr, *v = nullptr;  // null: there is none
+  int64_t row_bytes = 0, key_bytes = 0, value_bytes = 0;
+};
+
+HWY_INLINE void ask_for(const Ahead& ahead, int64_t token) {
+  if (ahead.q == nullptr) return;
+  const int64_t at = token * ahead.row_bytes;
+  for (int64_t i = 0; i < ahead.key_bytes; i += 64) {
+    hwy::Prefetch(ahead.q + at + i);
+    hwy::Prefetch(ahead.k + at + i);
+  }
+  for (int64_t i = 0; i < ahead.value_bytes; i += 64) hwy::Prefetch(ahead.v + at + i);
+}
 
 // Inputs and outputs of up to kTokens tokens for one block of rows.
 struct Block {
+  Ahead ahead;
   HWY_ALIGN float q[kTokens * kMaxKeyDim];
   HWY_ALIGN float k[kTokens * kMaxKeyDim];
   HWY_ALIGN float v[kTokens * kDeltaRows];
@@ -46,12 +68,11 @@ HWY_INLINE void narrow(const float* from, T* to, int64_t n) {
 // y = x / sqrt(sum(x^2) + 1e-6) * scale.
 template <class T>
 HWY_INLINE void unit_row(const T* x, float scale, float* y, int64_t n) {
-  const float inverse = 1.0f / std::sqrt(sum_of_squares(x, n) + 1e-6f);
-  const FloatVec a = hn::Set(kFloats, inverse), b = hn::Set(kFloats, scale);
+  const float factor = scale / std::sqrt(sum_of_squares(x, n) + 1e-6f);
+  const FloatVec f = hn::Set(kFloats, factor);
   int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes)
-    hn::StoreU(hn::Mul(hn::Mul(load_floats(x + i), a), b), kFloats, y + i);
-  for (; i < n; ++i) y[i] = to_float(x[i]) * inverse * scale;
+  for (; i + kLanes <= n; i += kLanes) hn::StoreU(hn::Mul(load_floats(x + i), f), kFloats, y + i);
+  for (; i < n; ++i) y[i] = to_float(x[i]) * factor;
 }
 
 // log(1 + exp(x)); beyond 20 it is x to the last bit.
@@ -74,23 +95,32 @@ HWY_INLINE void open_gates(float a_log, float dt_bias, Block& b, int64_t n) {
   }
 }
 
+// q and k of n tokens, widened and divided by their norms.
 template <class T>
-void read_inputs(const GatedDeltaRuleParams& p, const GatedDeltaRuleTask& task, int64_t first,
-                 int64_t n, int64_t width, Block& b) {
+void read_keys(const GatedDeltaRuleParams& p, int64_t k_head, int64_t first, int64_t n, Block& b) {
   const int64_t key_width = p.k_heads * p.k_dim, row = 2 * key_width + p.v_heads * p.v_dim;
-  const int64_t key = task.head / (p.v_heads / p.k_heads) * p.k_dim;
   const float scale = 1.0f / std::sqrt(static_cast<float>(p.k_dim));
   for (int64_t i = 0; i < n; ++i) {
+    const T* x = static_cast<const T*>(p.qkv) + (first + i) * row + k_head * p.k_dim;
+    unit_row(x, scale, b.q + i * p.k_dim, p.k_dim);
+    unit_row(x + key_width, 1.0f, b.k + i * p.k_dim, p.k_dim);
+  }
+}
+
+// Rows [first_row, first_row + width) of v, and the gates, of a value head.
+template <class T>
+void read_values(const GatedDeltaRuleParams& p, int64_t head, int64_t first_row, int64_t width,
+                 int64_t first, int64_t n, Block& b) {
+  const int64_t key_width = p.k_heads * p.k_dim, row = 2 * key_width + p.v_heads * p.v_dim;
+  for (int64_t i = 0; i < n; ++i) {
     const T* x = static_cast<const T*>(p.qkv) + (first + i) * row;
-    unit_row(x + key, scale, b.q + i * p.k_dim, p.k_dim);
-    unit_row(x + key_width + key, 1.0f, b.k + i * p.k_dim, p.k_dim);
-    widen(x + 2 * key_width + task.head * p.v_dim + task.first_row, b.v + i * width, width);
-    const T* gates = static_cast<const T*>(p.gates) + (first + i) * p.gates_row + task.head;
+    widen(x + 2 * key_width + head * p.v_dim + first_row, b.v + i * width, width);
+    const T* gates = static_cast<const T*>(p.gates) + (first + i) * p.gates_row + head;
     b.decay[i] = to_float(gates[p.a_column]);
     b.beta[i] = to_float(gates[p.b_column]);
   }
   for (int64_t i = n; i < kTokens; ++i) b.decay[i] = b.beta[i] = 0.0f;
-  open_gates(p.a_log[task.head], p.dt_bias[task.head], b, n);
+  open_gates(p.a_log[head], p.dt_bias[head], b, n);
 }
 
 // Column i of the state for all rows: s = s decay + delta k, and its share of the two sums. `next`
@@ -140,6 +170,8 @@ HWY_INLINE void read_state(D d, const float* state, int64_t stride, int64_t dim,
     const auto even_k = hn::Set(d, k[i]), odd_k = hn::Set(d, k[i + 1]);
     for (int64_t v = 0; v < kVecs; ++v) {
       const float* at = state + i * stride + v * lanes;
+      hwy::Prefetch(at + kColumnsAhead * stride);
+      hwy::Prefetch(at + (kColumnsAhead + 1) * stride);
       seen[v] = hn::MulAdd(hn::LoadU(d, at), even_k, seen[v]);
       odd[v] = hn::MulAdd(hn::LoadU(d, at + stride), odd_k, odd[v]);
     }
@@ -162,6 +194,7 @@ HWY_INLINE void walk_rows(D d, float* state, int64_t stride, int64_t dim, Block&
       delta[v] = hn::Mul(hn::NegMulAdd(seen[v], decay, value), beta);
     }
     const float *q = b.q + t * dim, *k = b.k + t * dim;
+    if (kVecs > 1) ask_for(b.ahead, t);
     if (t + 1 < n) {
       advance<true, D, kVecs>(d, state + first, stride, dim, q, k, decay, delta, y, seen);
     } else {
@@ -184,19 +217,53 @@ HWY_INLINE void walk_block(float* state, int64_t width, int64_t dim, Block& b, i
   for (; first < width; ++first) walk_rows<OneTag, 1>(OneTag(), state, width, dim, b, first, n);
 }
 
+// What the block will need of the tokens from `first` on; q and k only if `with_keys`.
+template <class T>
+HWY_INLINE Ahead look_ahead(const GatedDeltaRuleParams& p, int64_t k_head, int64_t head,
+                            int64_t first_row, int64_t first, bool with_keys) {
+  const int64_t key_width = p.k_heads * p.k_dim, row = 2 * key_width + p.v_heads * p.v_dim;
+  const T* x = static_cast<const T*>(p.qkv) + first * row;
+  const auto bytes = [](const T* at) { return reinterpret_cast<const char*>(at); };
+  return {.q = bytes(x + k_head * p.k_dim),
+          .k = bytes(x + key_width + k_head * p.k_dim),
+          .v = bytes(x + 2 * key_width + head * p.v_dim + first_row),
+          .row_bytes = row * static_cast<int64_t>(sizeof(T)),
+          .key_bytes = with_keys ? p.k_dim * static_cast<int64_t>(sizeof(T)) : 0,
+          .value_bytes = kDeltaRows * static_cast<int64_t>(sizeof(T))};
+}
+
+template <class T>
+void run_block(const GatedDeltaRuleParams& p, int64_t head, int64_t first_row, int64_t first,
+               int64_t n, float* state, Block& b) {
+  const int64_t left = p.v_dim - first_row, width = left < kDeltaRows ? left : kDeltaRows;
+  read_values<T>(p, head, first_row, width, first, n, b);
+  walk_block(state, width, p.k_dim, b, n);
+  for (int64_t i = 0; i < n; ++i) {
+    T* y = static_cast<T*>(p.y) + ((first + i) * p.v_heads + head) * p.v_dim + first_row;
+    narrow(b.y + i * width, y, width);
+  }
+}
+
 template <class T>
 void run_task(const GatedDeltaRuleParams& p, const GatedDeltaRuleTask& task) {
-  const int64_t left = p.v_dim - task.first_row, width = left < kDeltaRows ? left : kDeltaRows;
-  float* state = p.state + delta_state_offset(p, task);
-  if (task.is_fresh) std::memset(state, 0, static_cast<size_t>(width * p.k_dim) * sizeof(float));
+  const int64_t k_head = task.head / (p.v_heads / p.k_heads);
   Block b;
   for (int64_t t = task.begin; t < task.end; t += kTokens) {
     const int64_t n = task.end - t < kTokens ? task.end - t : kTokens;
-    read_inputs<T>(p, task, t, n, width, b);
-    walk_block(state, width, p.k_dim, b, n);
-    for (int64_t i = 0; i < n; ++i) {
-      T* y = static_cast<T*>(p.y) + ((t + i) * p.v_heads + task.head) * p.v_dim + task.first_row;
-      narrow(b.y + i * width, y, width);
+    int64_t head = task.head, first_row = task.first_row;
+    float* state = p.state + delta_state_offset(p, task);
+    hwy::Prefetch(state);  // memory answers while q and k are prepared
+    read_keys<T>(p, k_head, t, n, b);
+    for (int64_t block = 0; block < task.num_blocks; ++block) {
+      const int64_t left = p.v_dim - first_row, rows = left < kDeltaRows ? left : kDeltaRows;
+      if (task.is_fresh && t == task.begin)
+        std::memset(state, 0, static_cast<size_t>(rows * p.k_dim) * sizeof(float));
+      b.ahead =
+          t + n < task.end ? look_ahead<T>(p, k_head, head, first_row, t + n, block == 0) : Ahead();
+      run_block<T>(p, head, first_row, t, n, state, b);
+      state += rows * p.k_dim;
+      first_row += rows;
+      if (first_row == p.v_dim) ++head, first_row = 0;
     }
   }
 }

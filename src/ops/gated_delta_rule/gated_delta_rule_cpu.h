@@ -23,13 +23,15 @@ struct GatedDeltaRuleParams {
   void* y = nullptr;               // [T, H, Dv]
 };
 
-// One block of rows of one head of one sequence; tasks of a step touch disjoint memory.
+// Neighbouring blocks of rows of one sequence whose value heads share a key head, so that q and k
+// are prepared once for all of them; tasks of a step touch disjoint memory.
 struct GatedDeltaRuleTask {
   int64_t begin = 0, end = 0;  // token rows
   int64_t slot = 0;
-  bool is_fresh = false;  // starts from zeros
-  int64_t head = 0;       // value head
-  int64_t first_row = 0;  // of Dv, a multiple of kDeltaRows
+  bool is_fresh = false;   // starts from zeros
+  int64_t head = 0;        // value head of the first block
+  int64_t first_row = 0;   // of Dv, a multiple of kDeltaRows
+  int64_t num_blocks = 1;  // in the order of memory: rows of a head, then the next head
 };
 
 // Where the task's part of the pool begins, in floats. Pools have more than 2^31.

@@ -19,14 +19,22 @@ namespace quire::ops::HWY_NAMESPACE {
 constexpr int64_t kSumLanes = 64;
 constexpr int64_t kParts = kSumLanes / kLanes;
 
+// Lane i and lane i + half, until one is left.
+template <class D>
+HWY_INLINE float fold_lanes(D, hn::Vec<D> v) {
+#if HWY_TARGET != HWY_SCALAR  // which has one lane, and no halves
+  if constexpr (hn::MaxLanes(D()) > 1) {
+    const hn::Half<D> half;
+    return fold_lanes(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
+  }
+#endif
+  return hn::GetLane(v);
+}
+
 HWY_INLINE float fold(FloatVec (&parts)[kParts]) {
   for (int64_t half = kParts / 2; half > 0; half /= 2)
     for (int64_t i = 0; i < half; ++i) parts[i] = hn::Add(parts[i], parts[i + half]);
-  HWY_ALIGN float lanes[kLanes];
-  hn::Store(parts[0], kFloats, lanes);
-  for (int64_t half = kLanes / 2; half > 0; half /= 2)
-    for (int64_t i = 0; i < half; ++i) lanes[i] += lanes[i + half];
-  return lanes[0];
+  return fold_lanes(kFloats, parts[0]);
 }
 
 template <class T>
