@@ -121,10 +121,12 @@ MemoryBudget plan_memory(const models::Model& model, const SchedulerOptions& opt
   budget.kv_cache = budget.num_blocks * block_bytes;
   const int64_t capacity = budget.num_blocks * options.block_size;
   if (request.max_model_len > capacity) {
-    throw LoadError("--max-model-len " + std::to_string(request.max_model_len) +
-                    " needs a KV cache of " + std::to_string(request.max_model_len) +
-                    " tokens, but there is memory for " + std::to_string(capacity) +
-                    "; lower --max-model-len or raise --kv-cache-memory");
+    throw LoadError(
+        "--max-model-len " + std::to_string(request.max_model_len) + " needs a KV cache of " +
+        std::to_string(request.max_model_len) + " tokens, but there is memory for " +
+        std::to_string(capacity) + "; lower --max-model-len" +
+        (budget.state_slot_bytes > 0 ? ", --max-num-seqs or --state-checkpoint-slots" : "") +
+        " or raise --kv-cache-memory");
   }
   budget.max_model_len = std::min(budget.max_model_len, capacity);
   if (budget.max_model_len < 2) {

@@ -26,11 +26,14 @@ SequencePtr make_sequence(RequestId id) {
 void decode_step(benchmark::State& state) {
   const int64_t num_seqs = state.range(0);
   const bool caching = state.range(1) != 0;
+  const bool recurrent = state.range(1) == 2;
   Scheduler scheduler({.max_num_batched_tokens = 8192,
                        .max_num_seqs = num_seqs,
                        .max_model_len = kPromptLen + kMaxTokens,
                        .num_blocks = num_seqs * 130 + 64,
                        .block_size = 16,
+                       .num_state_slots = recurrent ? num_seqs : 0,
+                       .num_state_checkpoints = recurrent ? 2 * num_seqs : 0,
                        .enable_prefix_caching = caching,
                        .eos_token_ids = {0, 1, 2}});
   RequestId last_id = 0;
@@ -53,8 +56,8 @@ void decode_step(benchmark::State& state) {
   state.counters["blocks_in_use"] = static_cast<double>(scheduler.blocks().num_owned());
 }
 BENCHMARK(decode_step)
-    ->ArgNames({"seqs", "prefix_cache"})
-    ->ArgsProduct({{1, 64, 256}, {0, 1}})
+    ->ArgNames({"seqs", "prefix_cache"})  // 2: and recurrent state with checkpoints
+    ->ArgsProduct({{1, 64, 256}, {0, 1, 2}})
     ->Unit(benchmark::kMicrosecond);
 
 // Finding and sharing a cached prompt of this many tokens, and giving it back.
