@@ -71,6 +71,7 @@ LinearParams linear_format(const PackedMatrix& w, mx::Dtype out_dtype) {
     p.bits = w.affine->bits;
     p.group_size = w.affine->group_size;
     p.scale_type = check_float("linear", "scales", w.affine->scale_dtype);
+    p.int8_activations = w.affine->int8_activations;
   }
   return p;
 }

@@ -18,6 +18,8 @@ struct AffineFormat {
   int bits = 0;
   int64_t group_size = 0;
   mx::Dtype scale_dtype = mx::float32;  // of scales and biases
+  // linear() quantises x to 8 bits by the same groups, see affine_int8.h: faster, and less exact.
+  bool int8_activations = false;
 };
 
 // A weight matrix [N, K] in the CPU kernels' layout: panels of 16 output rows, K in pairs,
@@ -79,7 +81,9 @@ struct LinearOptions {
 // then acc += even + odd, with denormals as zero; the bias comes last, then one rounding. That is
 // the order of the AMX bfloat16 unit, so matrix and vector kernels can agree. AVX2 and AVX-512 do,
 // bit for bit; the portable kernel keeps the order but has no fused multiply-add. An affine weight
-// gives the bits of the dense weight of its dequantised values.
+// gives the bits of the dense weight of its dequantised values, unless it asks for
+// int8_activations: that has its own order (affine_int8.h), just as fixed and the same on every
+// instruction set.
 mx::array linear(const Context& context, const mx::array& x, const LinearWeight& w,
                  const LinearOptions& options = {});
 

@@ -4,6 +4,7 @@
 
 #include "ops/aligned_bytes.h"
 #include "ops/linear/affine_amx.h"
+#include "ops/linear/affine_int8.h"
 #include "ops/linear/linear_amx.h"
 #include "ops/linear/linear_avx512_bf16.h"
 #include "ops/linear/linear_cpu.h"
@@ -15,9 +16,11 @@ namespace {
 // Best first.
 constexpr const LinearKernel* kKernels[] = {
 #if defined(__x86_64__)
-    &kAmxLinear,
-    &kAmxAffineLinear,
-    &kAvx512Bf16Linear,
+    &kAmxInt8Linear,
+#endif
+    &kHighwayInt8Linear,
+#if defined(__x86_64__)
+    &kAmxLinear,         &kAmxAffineLinear, &kAvx512Bf16Linear,
 #endif
     &kHighwayLinear,
 };

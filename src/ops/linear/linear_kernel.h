@@ -13,6 +13,7 @@ struct LinearParams {
   int bits = 0;
   int64_t group_size = 0;
   FloatType scale_type = FloatType::kF32;
+  bool int8_activations = false;
 
   FloatType out_type = FloatType::kF32;
   int64_t rows = 0, n = 0, k = 0;

@@ -22,9 +22,30 @@ mx::array unpack_matrix(const PackedMatrix& matrix) {
   return mx::reshape(mx::slice(halves, {0, 0, 0}, {2, n / 2, k}), {n, k});
 }
 
+namespace {
+
+// x as it is left by quantising it to 8 bits in groups (int8_rows_cpu.h).
+mx::array rounded_to_int8(const mx::array& x, int64_t group_size) {
+  const int rows = x.shape(0), group = static_cast<int>(group_size);
+  const mx::array groups = mx::reshape(mx::astype(x, mx::float32), {rows, -1, group});
+  const mx::array most = mx::max(mx::abs(groups), -1, /*keepdims=*/true);
+  const mx::array inverse =
+      mx::where(most > mx::array(0x1p-100f), mx::array(127.0f) / most, mx::array(0.0f));
+  const mx::array q = mx::round(groups * inverse);
+  return mx::reshape(q * (most / mx::array(127.0f)), x.shape());
+}
+
+}  // namespace
+
 mx::array linear_reference(const mx::array& x, const LinearWeight& w, mx::Dtype out_dtype) {
-  const mx::array weight = mx::astype(unpack_matrix(w.weight), mx::float32);
-  mx::array y = mx::matmul(mx::astype(x, mx::float32), mx::transpose(weight));
+  PackedMatrix matrix = w.weight;
+  mx::array in = mx::astype(x, mx::float32);
+  if (matrix.affine && matrix.affine->int8_activations) {
+    in = rounded_to_int8(x, matrix.affine->group_size);
+    matrix.dtype = mx::float32;  // the weights count exactly
+  }
+  const mx::array weight = mx::astype(unpack_matrix(matrix), mx::float32);
+  mx::array y = mx::matmul(in, mx::transpose(weight));
   if (w.bias) y = y + *w.bias;
   return mx::astype(y, out_dtype);
 }
