@@ -33,20 +33,25 @@ ops::LinearWeight make_bf16(const ops::Context& context, const mx::array& rows) 
 }
 
 // Any bits make a quantised matrix: the rows' serve as values, scales and biases, groups of 64.
-template <int kBits>
+template <int kBits, bool kInt8Activations = false>
 ops::LinearWeight make_affine(const ops::Context& context, const mx::array& rows) {
-  const ops::AffineRows source = {
-      .values = rows.data<void>(),
-      .scales = rows.data<void>(),
-      .biases = rows.data<void>(),
-      .n = rows.shape(0),
-      .k = rows.shape(1),
-      .format = {.bits = kBits, .group_size = 64, .scale_dtype = mx::bfloat16}};
+  const ops::AffineRows source = {.values = rows.data<void>(),
+                                  .scales = rows.data<void>(),
+                                  .biases = rows.data<void>(),
+                                  .n = rows.shape(0),
+                                  .k = rows.shape(1),
+                                  .format = {.bits = kBits,
+                                             .group_size = 64,
+                                             .scale_dtype = mx::bfloat16,
+                                             .int8_activations = kInt8Activations}};
   return {.weight = ops::pack_affine_matrix(context, {&source, 1}, mx::bfloat16)};
 }
 
-constexpr WeightFormat kFormats[] = {
-    {"bf16", make_bf16}, {"affine8", make_affine<8>}, {"affine4", make_affine<4>}};
+constexpr WeightFormat kFormats[] = {{"bf16", make_bf16},
+                                     {"affine8", make_affine<8>},
+                                     {"affine4", make_affine<4>},
+                                     {"affine8_int8", make_affine<8, true>},
+                                     {"affine4_int8", make_affine<4, true>}};
 
 void bench_matrix(OpBench& bench, const WeightFormat& format, const Matrix& matrix) {
   std::vector<ops::LinearWeight> copies;

@@ -72,6 +72,12 @@ void add_model_flags(CLI::App& app, ModelFlags& flags) {
   app.add_flag("--portable-bits", flags.portable_bits,
                "Give the same output, bit for bit, on CPUs with AMX, AVX-512 and AVX2; costs speed "
                "only on those with AVX512-BF16 and no AMX");
+  app.add_option(
+         "--quant-activations", flags.quant_activations,
+         "Models with 4- or 8-bit weights: int8 also rounds what goes into each linear layer "
+         "to 8 bits, by groups: faster, and less exact")
+      ->check(CLI::IsMember({"none", "int8"}))
+      ->capture_default_str();
   app.add_option("--seed", flags.seed, "Seed of requests that bring none")->capture_default_str();
   app.add_option("--max-num-queued-reqs", flags.max_waiting,
                  "Requests that may wait; more get a 429")

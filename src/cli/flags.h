@@ -30,6 +30,7 @@ struct ModelFlags {
   uint64_t seed = 0;
   int64_t max_waiting = 4096;
   bool portable_bits = false;
+  std::string quant_activations = "none";
   bool profile = false;                   // time every step and kernel
   models::AblationOptions ablation = {};  // bench throughput only
 };

@@ -114,7 +114,8 @@ RunningModel start_engine(const ModelFlags& flags) {
                                     {.dtype = dtype_of(flags.dtype),
                                      .max_positions = request.max_model_len,
                                      .progress = progress_printer(),
-                                     .ablation = flags.ablation});
+                                     .ablation = flags.ablation,
+                                     .int8_activations = flags.quant_activations == "int8"});
   std::tie(model.tokenizer, model.chat_template, model.grammars) = text.get();
   if (model.tokenizer->vocab_size() > decoder->vocab_size()) {
     throw LoadError(flags.model + ": tokenizer.json has " +

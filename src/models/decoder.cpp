@@ -82,7 +82,7 @@ Decoder::Decoder(ops::Context context, std::shared_ptr<const formats::Checkpoint
 
 void Decoder::load(std::shared_ptr<const formats::Checkpoint> checkpoint,
                    const LoadOptions& options) {
-  WeightLoader weights(context_, *checkpoint, dtype_, options.progress);
+  WeightLoader weights(context_, *checkpoint, dtype_, options.progress, options.int8_activations);
   const auto rope = ops::make_rope_table(spec_.rope, spec_.max_positions);
   layers_.reserve(spec_.layers.size());
   if (has_shifted_norms(spec_, weights)) weights.set_norm_offset(1.0f);

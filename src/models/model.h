@@ -29,6 +29,8 @@ struct LoadOptions {
   int64_t max_positions = 0;       // rotary tables reach this far; 0: as far as the config says
   std::function<void(double fraction)> progress;  // called while weights are packed
   AblationOptions ablation = {};
+  // linear() with quantised weights quantises its activations, too: faster, and less exact.
+  bool int8_activations = false;
 };
 
 // A loaded model: knows tokens, not requests.

@@ -67,12 +67,20 @@ const formats::RawTensor* find_tensor(const formats::Checkpoint& checkpoint,
 }
 
 WeightLoader::WeightLoader(const ops::Context& context, const formats::Checkpoint& checkpoint,
-                           mx::Dtype dtype, std::function<void(double)> progress)
+                           mx::Dtype dtype, std::function<void(double)> progress,
+                           bool int8_activations)
     : context_(context),
       checkpoint_(checkpoint),
       dtype_(dtype),
       quantization_(formats::read_quantization_config(checkpoint.config())),
-      progress_(std::move(progress)) {}
+      progress_(std::move(progress)),
+      int8_activations_(int8_activations) {
+  if (int8_activations && !quantization_) {
+    throw LoadError(checkpoint.dir() +
+                    ": 8-bit activations go with quantised weights, and this model has none; make "
+                    "one that has with `quire quantize`");
+  }
+}
 
 const formats::RawTensor* WeightLoader::find(const std::string& name) const {
   return find_tensor(checkpoint_, name);

@@ -26,8 +26,9 @@ struct WeightRows {
 // not use.
 class WeightLoader {
  public:
+  // `int8_activations`: of quantised weights; throws LoadError if the checkpoint has none.
   WeightLoader(const ops::Context& context, const formats::Checkpoint& checkpoint, mx::Dtype dtype,
-               std::function<void(double)> progress);
+               std::function<void(double)> progress, bool int8_activations = false);
 
   // Rows of `weights` stacked: [n, k] in all, packed in the model's dtype. `biases` likewise, or
   // empty. A quantised weight ("X.weight" with "X.scales" and "X.biases") stays quantised; parts of
@@ -106,6 +107,7 @@ class WeightLoader {
   mx::Dtype dtype_;
   std::optional<formats::QuantizationConfig> quantization_;
   std::function<void(double)> progress_;
+  bool int8_activations_;
   std::set<std::string> taken_;
   float norm_offset_ = 0.0f;
   uint64_t bytes_read_ = 0;

@@ -95,7 +95,8 @@ WeightLoader::Part WeightLoader::take_affine(const std::string& weight, int64_t 
                                 .k = k,
                                 .format = {.bits = format->bits,
                                            .group_size = format->group_size,
-                                           .scale_dtype = float_dtype(scales)}};
+                                           .scale_dtype = float_dtype(scales),
+                                           .int8_activations = int8_activations_}};
   return part;
 }
 

@@ -22,9 +22,7 @@ constexpr int64_t kEvery = 1;
 class Bits : public testing::TestWithParam<const char*> {};
 
 int64_t vocab_of(const std::string& checkpoint) {
-  return formats::Checkpoint::open(std::string(QUIRE_SOURCE_DIR) + "/" + checkpoint)
-      .config()
-      .vocab_size;
+  return open_checkpoint(checkpoint).config().vocab_size;
 }
 
 // Every combination of token budget, block size, prefix cache, preemption, lookahead and threads
@@ -142,9 +140,7 @@ TEST_P(Bits, AProfileSeesEveryStep) {
   const auto solo = run_solo(setup, jobs);
   setup.profile = std::make_shared<ops::Profile>();
   expect_same(solo, run_jobs(setup, jobs), setup.text());
-  const auto layers = formats::Checkpoint::open(std::string(QUIRE_SOURCE_DIR) + "/" + checkpoint)
-                          .config()
-                          .num_hidden_layers;
+  const auto layers = open_checkpoint(checkpoint).config().num_hidden_layers;
   int64_t tokens = 0, expected = 0;
   for (const auto& [kind, step] : setup.profile->take()) {
     tokens += step.tokens;
@@ -189,9 +185,10 @@ INSTANTIATE_TEST_SUITE_P(
     Models, Bits,
     testing::Values("models/quire-demo", "tests/parity/models/qwen3-bf16",
                     "tests/parity/models/mistral-bf16", "tests/parity/models/qwen3-4bit",
-                    "tests/parity/models/llama3-8bit", "tests/parity/models/qwen3-moe-bf16",
-                    "tests/parity/models/qwen3-moe-4bit", "tests/parity/models/qwen35",
-                    "tests/parity/models/qwen3-next-bf16", "tests/parity/models/qwen35-mlx-4bit"),
+                    "tests/parity/models/llama3-8bit", "tests/parity/models/qwen3-4bit+int8",
+                    "tests/parity/models/qwen3-moe-bf16", "tests/parity/models/qwen3-moe-4bit",
+                    "tests/parity/models/qwen35", "tests/parity/models/qwen3-next-bf16",
+                    "tests/parity/models/qwen35-mlx-4bit"),
     model_name);
 
 }  // namespace

@@ -79,9 +79,13 @@ std::string Arrangement::text() const {
   return out.str();
 }
 
+formats::Checkpoint open_checkpoint(const std::string& name) {
+  return formats::Checkpoint::open(std::string(QUIRE_SOURCE_DIR) + "/" +
+                                   name.substr(0, name.find('+')));
+}
+
 std::unique_ptr<Engine> make_engine(const Arrangement& setup) {
-  const std::string dir = std::string(QUIRE_SOURCE_DIR) + "/" + setup.checkpoint;
-  auto checkpoint = std::make_shared<const formats::Checkpoint>(formats::Checkpoint::open(dir));
+  auto checkpoint = std::make_shared<const formats::Checkpoint>(open_checkpoint(setup.checkpoint));
   ops::Context context = ops::make_context(setup.threads);
   context.profile = setup.profile;
   context.require_kernels = true;
@@ -111,7 +115,8 @@ std::unique_ptr<Engine> make_engine(const Arrangement& setup) {
                                   {.dtype = {},
                                    .max_positions = setup.max_model_len,
                                    .progress = {},
-                                   .ablation = setup.ablation});
+                                   .ablation = setup.ablation,
+                                   .int8_activations = setup.checkpoint.ends_with("+int8")});
   if (setup.wrap) model = setup.wrap(std::move(model));
   return std::make_unique<Engine>(std::move(model), std::move(options));
 }
@@ -206,6 +211,7 @@ std::string model_name(const testing::TestParamInfo<const char*>& info) {
   std::string name = info.param;
   name = name.substr(name.rfind('/') + 1);
   std::replace(name.begin(), name.end(), '-', '_');
+  std::replace(name.begin(), name.end(), '+', '_');
   return name;
 }
 

@@ -14,7 +14,7 @@ namespace quire::engine {
 
 // One way to run a set of requests. No value may change a bit of what they answer.
 struct Arrangement {
-  std::string checkpoint;  // folder under the source tree
+  std::string checkpoint;  // folder under the source tree; "+int8" behind it: 8-bit activations
   int threads = 1;
   int64_t block_size = 16;
   int64_t num_blocks = 0;  // 0: room for everything; else how many, to force preemption
@@ -74,6 +74,9 @@ struct Answer {
 };
 
 bool operator==(const TokenLogprob& a, const TokenLogprob& b);
+
+// What Arrangement::checkpoint names.
+formats::Checkpoint open_checkpoint(const std::string& name);
 
 std::unique_ptr<Engine> make_engine(const Arrangement& setup);
 

@@ -78,24 +78,30 @@ struct Job {
   float* acc;  // [2 panels][2 subs][16 outputs][16 rows]; a single row: [2][16 outputs]
 };
 
+// Each stage writes for the one after it: rings of groups.
+constexpr int64_t kTurns = 8;
 struct alignas(4096) Buffers {
   uint8_t ring[2][2][2][kTileBytes];  // [turn][panel][step of the group]
-  int32_t sums[2][2][2][256];         // [turn][panel][sub]
+  int32_t sums[kTurns][2][2][256];    // [turn][panel][sub]
 };
 
 template <Weights kWeights, int kGroups, int kSubs, int kPanels, bool kOne>
 struct Core {
   static constexpr int kSteps = kGroups == 1 ? 2 : 1;
+  // So many groups lie between a sum's store and its use: the store comes at the end of the tile
+  // unit's latency, and a single row's sums are stored in 16 parts, which no load is forwarded
+  // from.
+  static constexpr int64_t kLag = kOne ? 5 : 2;
+  static constexpr int64_t kQBlock = kWeights == Weights::k4 ? 1024 : 2048;
   const Job& job;
   Buffers& buffers;
-
-  static constexpr int64_t kQBlock = kWeights == Weights::k4 ? 1024 : 2048;
 
   const uint8_t* values(int panel, int64_t group) const {
     return job.q[panel] + group / kGroups * job.q_stride;
   }
-  // The tile of a step of a group, where it is not expanded on the way.
-  const uint8_t* tile(int panel, int64_t group, int step) const {
+  // The tile of a step of a group.
+  HWY_INLINE const uint8_t* tile(int panel, int64_t group, int step) const {
+    if constexpr (kWeights == Weights::k4) return buffers.ring[group & 1][panel][step];
     const uint8_t* at = values(panel, group);
     const int64_t g = group % kGroups;
     if constexpr (kGroups == 1) return at + step * kTileBytes;
@@ -114,48 +120,59 @@ struct Core {
     }
   }
 
-  // The next lines of the stream, a group's share.
-  HWY_INLINE void fetch(int64_t group) const {
+  // The next lines of the stream, a group's share of a panel's.
+  HWY_INLINE void fetch(int panel, int64_t group) const {
     if constexpr (kWeights == Weights::kExpanded) return;
     constexpr int64_t kBytes = kQBlock / kGroups;
-    for (int panel = 0; panel < kPanels; ++panel) {
-      const char* at = reinterpret_cast<const char*>(values(panel, group)) +
-                       group % kGroups * kBytes + kAhead * kPanels;
+    const auto* at = reinterpret_cast<const char*>(values(panel, group)) +
+                     group % kGroups * kBytes + kAhead * kPanels;
+    asm volatile("" : "+r"(at));  // one register with offsets, not one for each line
 #pragma GCC unroll 32
-      for (int64_t i = 0; i < kBytes; i += 64) _mm_prefetch(at + i, _MM_HINT_T0);
-      if (group % kGroups == 0) {
-        const char* scales = reinterpret_cast<const char*>(job.scales[panel]) +
-                             group / kGroups * job.scale_stride + kAhead * kPanels;
-        for (int i = 0; i < kGroups; ++i) _mm_prefetch(scales + 64 * i, _MM_HINT_T0);
-      }
-    }
+    for (int64_t i = 0; i < kBytes; i += 64) _mm_prefetch(at + i, _MM_HINT_T0);
+    if (group % kGroups != 0) return;
+    at = reinterpret_cast<const char*>(job.scales[panel]) + group / kGroups * job.scale_stride +
+         kAhead * kPanels;
+    asm volatile("" : "+r"(at));
+#pragma GCC unroll 4
+    for (int i = 0; i < kGroups; ++i) _mm_prefetch(at + 64 * i, _MM_HINT_T0);
   }
 
-  HWY_INLINE void multiply(int64_t group) const {
+  // The sums of `group`, and, while the tile unit works on them, `before` is added: a piece of 16
+  // vectors behind each product.
+  HWY_INLINE void multiply(int64_t group, int64_t before) const {
     _tile_zero(0);
     if constexpr (kPanels == 2) _tile_zero(1);
     if constexpr (kSubs == 2) _tile_zero(2);
     if constexpr (kSubs == 2 && kPanels == 2) _tile_zero(3);
     const uint8_t* x = job.x + group * kSteps * kSubs * job.x_step;
     for (int step = 0; step < kSteps; ++step, x += kSubs * job.x_step) {
-      const bool on_the_way = kWeights == Weights::k4;
-      const uint8_t* w0 = on_the_way ? buffers.ring[group & 1][0][step] : tile(0, group, step);
-      const uint8_t* w1 =
-          on_the_way ? buffers.ring[group & 1][1][step] : tile(kPanels - 1, group, step);
+      const bool last = step == kSteps - 1;
       _tile_loadd(6, x, job.x_row_bytes);
-      _tile_loadd(4, w0, 64);
+      _tile_loadd(4, tile(0, group, step), 64);
       _tile_dpbusd(0, 4, 6);
+      if (last) {
+        fetch(0, group);
+        add(0, 0, before);
+      }
       if constexpr (kPanels == 2) {
-        _tile_loadd(5, w1, 64);
+        _tile_loadd(5, tile(1, group, step), 64);
         _tile_dpbusd(1, 5, 6);
+        if (last) {
+          fetch(1, group);
+          add(1, 0, before);
+        }
       }
       if constexpr (kSubs == 2) {
         _tile_loadd(7, x + job.x_step, job.x_row_bytes);
         _tile_dpbusd(2, 4, 7);
-        if constexpr (kPanels == 2) _tile_dpbusd(3, 5, 7);
+        if (last) add(0, 1, before);
+        if constexpr (kPanels == 2) {
+          _tile_dpbusd(3, 5, 7);
+          if (last) add(1, 1, before);
+        }
       }
     }
-    auto& sums = buffers.sums[group & 1];
+    auto& sums = buffers.sums[group % kTurns];
     constexpr int64_t kStride = kOne ? 4 : 64;
     _tile_stored(0, sums[0][0], kStride);
     if constexpr (kPanels == 2) _tile_stored(1, sums[1][0], kStride);
@@ -176,52 +193,53 @@ struct Core {
     }
   }
 
-  HWY_INLINE void add(int64_t group) const {
-    const auto& sums = buffers.sums[group & 1];
-    for (int panel = 0; panel < kPanels; ++panel) {
-      __m512 scale, bias;
-      load_scales(panel, group, scale, bias);
-      const float* side = job.side + group * kSubs * 32;
-      if constexpr (kOne) {
-        float* acc = job.acc + panel * 16;
-        const __m512 sum = _mm512_cvtepi32_ps(_mm512_loadu_si512(sums[panel][0]));
-        __m512 v = _mm512_fmadd_ps(_mm512_mul_ps(sum, _mm512_set1_ps(side[0])), scale,
-                                   _mm512_load_ps(acc));
-        v = _mm512_fmadd_ps(_mm512_set1_ps(side[16]), bias, v);
-        _mm512_store_ps(acc, v);
-      } else {
-        alignas(64) float scales[16], biases[16];
-        _mm512_store_ps(scales, scale);
-        _mm512_store_ps(biases, bias);
-        for (int sub = 0; sub < kSubs; ++sub, side += 32) {
-          float* acc = job.acc + (panel * 2 + sub) * 256;
-          const __m512 x_scale = _mm512_load_ps(side), x_sum = _mm512_load_ps(side + 16);
+  // acc += the sums of one panel and one block of rows.
+  HWY_INLINE void add(int panel, int sub, int64_t group) const {
+    if (group < 0) return;
+    const int32_t* sums = buffers.sums[group % kTurns][panel][sub];
+    const float* side = job.side + (group * kSubs + sub) * 32;
+    __m512 scale, bias;
+    load_scales(panel, group, scale, bias);
+    if constexpr (kOne) {
+      float* acc = job.acc + panel * 16;
+      const __m512 sum = _mm512_cvtepi32_ps(_mm512_loadu_si512(sums));
+      __m512 v =
+          _mm512_fmadd_ps(_mm512_mul_ps(sum, _mm512_set1_ps(side[0])), scale, _mm512_load_ps(acc));
+      v = _mm512_fmadd_ps(_mm512_set1_ps(side[16]), bias, v);
+      _mm512_store_ps(acc, v);
+    } else {
+      alignas(64) float scales[16], biases[16];
+      _mm512_store_ps(scales, scale);
+      _mm512_store_ps(biases, bias);
+      float* acc = job.acc + (panel * 2 + sub) * 256;
+      const __m512 x_scale = _mm512_load_ps(side), x_sum = _mm512_load_ps(side + 16);
 #pragma GCC unroll 16
-          for (int n = 0; n < 16; ++n) {
-            const __m512 sum = _mm512_cvtepi32_ps(_mm512_load_si512(sums[panel][sub] + 16 * n));
-            __m512 v = _mm512_fmadd_ps(_mm512_mul_ps(sum, x_scale), _mm512_set1_ps(scales[n]),
-                                       _mm512_load_ps(acc + 16 * n));
-            v = _mm512_fmadd_ps(x_sum, _mm512_set1_ps(biases[n]), v);
-            _mm512_store_ps(acc + 16 * n, v);
-          }
-        }
+      for (int n = 0; n < 16; ++n) {
+        const __m512 sum = _mm512_cvtepi32_ps(_mm512_load_si512(sums + 16 * n));
+        __m512 v = _mm512_fmadd_ps(_mm512_mul_ps(sum, x_scale), _mm512_set1_ps(scales[n]),
+                                   _mm512_load_ps(acc + 16 * n));
+        v = _mm512_fmadd_ps(x_sum, _mm512_set1_ps(biases[n]), v);
+        _mm512_store_ps(acc + 16 * n, v);
       }
     }
   }
 
-  // Three stages, a group apart, so that no stage waits for the stores of the one before.
+  HWY_INLINE void add_all(int64_t group) const {
+    for (int panel = 0; panel < kPanels; ++panel)
+      for (int sub = 0; sub < kSubs; ++sub) add(panel, sub, group);
+  }
+
+  // Weights are expanded a group ahead of their product.
   void run() const {
-    for (int64_t i = 0; i < job.groups + 2; ++i) {
-      if (i < job.groups) {
-        fetch(i);
-        expand(i);
-      }
+    expand(0);
+    QUIRE_FENCE();
+    for (int64_t i = 0; i < job.groups; ++i) {
+      if (i + 1 < job.groups) expand(i + 1);
       QUIRE_FENCE();
-      if (i >= 1 && i <= job.groups) multiply(i - 1);
-      QUIRE_FENCE();
-      if (i >= 2) add(i - 2);
+      multiply(i, i - kLag);
       QUIRE_FENCE();
     }
+    for (int64_t i = job.groups - kLag; i < job.groups; ++i) add_all(i);
   }
 };
 
