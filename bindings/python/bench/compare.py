@@ -45,7 +45,8 @@ def decode(dtype, batch, context, seconds):
     q = torch.randn(batch, 1, HEADS, DIM).to(dtype)
     gather = lambda cache: cache[table].view(batch, context, KV_HEADS, DIM)  # noqa: E731
     k, v = gather(k_cache), gather(v_cache)
-    ours = lambda: qk.flash_attn_with_kvcache(q, k_cache, v_cache, cache_seqlens=context, block_table=table, causal=True)  # noqa: E731
+    where = {"cache_seqlens": context, "block_table": table}
+    ours = lambda: qk.flash_attn_with_kvcache(q, k_cache, v_cache, causal=True, **where)  # noqa: E731
     theirs = lambda: sdpa(q, gather(k_cache), gather(v_cache), False)  # noqa: E731
     dense = lambda: sdpa(q, k, v, False)  # noqa: E731
     assert torch.allclose(ours().float(), dense().transpose(1, 2).float(), atol=2e-2)
@@ -61,7 +62,10 @@ def prompt(dtype, length, seconds):
     q, k, v = (torch.randn(1, length, h, DIM).to(dtype) for h in (HEADS, KV_HEADS, KV_HEADS))
     mine, theirs = best_of([lambda: qk.flash_attn_func(q, k, v, causal=True), lambda: sdpa(q, k, v, True)], seconds)
     flops = 2 * length * length * HEADS * DIM / mine / 1e9  # half of the square, twice, 2 operations
-    print(f"prompt  {str(dtype)[6:]:9} length {length:6}:            {mine * 1e3:8.3f} ms ({flops:5.0f} GFLOP/s); sdpa {theirs / mine:5.2f}x")
+    print(
+        f"prompt  {str(dtype)[6:]:9} length {length:6}:            {mine * 1e3:8.3f} ms ({flops:5.0f} GFLOP/s); "
+        f"sdpa {theirs / mine:5.2f}x"
+    )
 
 
 def main():

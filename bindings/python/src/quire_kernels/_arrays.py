@@ -18,25 +18,27 @@ def refuse_gradients(**tensors):
 
 
 class Arrays:
-    """Operations in the kind of array that `q` is."""
+    """Operations in the kind of array that `example`, a function's first argument, is."""
 
-    def __init__(self, q):
+    def __init__(self, example):
+        self.example = example
         self.torch = None
-        if is_torch(q):
+        if is_torch(example):
             import torch
 
             self.torch = torch
 
     def check(self, name, x, ndim):
-        """x without its gradient; refuses what is no CPU array of q's kind, or has not `ndim` dimensions."""
+        """x without its gradient; refuses what is no CPU array of the first argument's kind, or has not `ndim` dimensions."""
         if self.torch is not None:
             if not is_torch(x):
-                raise TypeError(f"{name} must be a torch tensor as q is, not {type(x).__name__}")
+                raise TypeError(f"{name} must be a torch tensor as the first argument is, not {type(x).__name__}")
             if x.device.type != "cpu":
                 raise ValueError(f"{name} must be on the CPU, not on {x.device}")
             x = x.detach()
         elif not isinstance(x, np.ndarray):
-            raise TypeError(f"{name} must be a numpy array{' or a torch tensor' if name == 'q' else ' as q is'}, not {type(x).__name__}")
+            wanted = "a numpy array or a torch tensor" if x is self.example else "a numpy array as the first argument is"
+            raise TypeError(f"{name} must be {wanted}, not {type(x).__name__}")
         if x.ndim != ndim:
             raise ValueError(f"{name} must have {ndim} dimensions, not {x.ndim}")
         return x
@@ -61,8 +63,8 @@ class Arrays:
     def as_strided(self, x, shape, strides):
         if self.torch is not None:
             return x.as_strided(shape, strides)
-        view = np.lib.stride_tricks.as_strided(x, shape, [s * x.itemsize for s in strides], writeable=x.flags.writeable)
-        return view
+        strides = [s * x.itemsize for s in strides]
+        return np.lib.stride_tricks.as_strided(x, shape, strides, writeable=x.flags.writeable)
 
     def writable(self, x):
         return self.torch is not None or x.flags.writeable
