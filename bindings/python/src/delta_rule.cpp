@@ -26,17 +26,24 @@ void check_sequences(const DeltaSequences& s, int64_t tokens, int64_t num_slots)
 
 void run_delta_rule(quire::ThreadPool& pool, const quire::ops::GatedDeltaRuleParams& params,
                     const DeltaSequences& s) {
+  constexpr int64_t kRows = quire::ops::kDeltaRows;
+  const int64_t count = std::ssize(s.slots), per_head = (params.v_dim + kRows - 1) / kRows;
+  const int64_t group = params.v_heads / params.k_heads * per_head;  // blocks that share q and k
+  // Smaller tasks if there were too few for the threads to end together.
+  const int64_t blocks = count * params.k_heads * group;
+  const int64_t size = std::clamp<int64_t>(blocks / (4 * pool.num_threads()), 1, group);
   std::vector<GatedDeltaRuleTask> tasks;
-  for (int64_t i = 0; i < std::ssize(s.slots); ++i) {
+  for (int64_t i = 0; i < count; ++i) {
     if (s.cu_seqlens[i] == s.cu_seqlens[i + 1]) continue;
-    for (int64_t head = 0; head < params.v_heads; ++head)
-      for (int64_t row = 0; row < params.v_dim; row += quire::ops::kDeltaRows)
+    for (int64_t k_head = 0; k_head < params.k_heads; ++k_head)
+      for (int64_t first = 0; first < group; first += size)
         tasks.push_back({.begin = s.cu_seqlens[i],
                          .end = s.cu_seqlens[i + 1],
                          .slot = s.slots[i],
                          .is_fresh = s.fresh[i] != 0,
-                         .head = head,
-                         .first_row = row});
+                         .head = (k_head * group + first) / per_head,
+                         .first_row = first % per_head * kRows,
+                         .num_blocks = std::min(size, group - first)});
   }
   // Longest first, so that the short ones fill the threads' ends.
   std::stable_sort(tasks.begin(), tasks.end(),
