@@ -128,8 +128,9 @@ void Scheduler::release_state(Sequence& sequence) {
   sequence.checkpoints.held.clear();
 }
 
-// Whether the other sequence of this plan will save a state that spares this one most of its
-// tokens. Only places that it has not reached yet: what was saved earlier has been found already.
+// The last place within the `common` tokens where another sequence of this plan will have its state
+// saved; 0: none. Only places that it has not reached yet: what was saved earlier has been found
+// already.
 int64_t Scheduler::coming_checkpoint(const StepItem& chunk, int64_t common) const {
   int64_t best = 0;
   for (int64_t edge = next_checkpoint(*chunk.sequence, chunk.start); edge <= common;

@@ -56,6 +56,22 @@ TEST(Hybrid, BlockSizesChangeNothing) {
   }
 }
 
+// Codes in the attention layers' pools, states beside them.
+TEST(Hybrid, QuantisedKeysAndValuesGoWithStates) {
+  const auto jobs = random_jobs(10, kVocab, 23, 120, 40);
+  for (const ops::KvStorage storage : {ops::KvStorage::kInt8, ops::KvStorage::kFp8}) {
+    Arrangement setup{.checkpoint = kModel, .max_model_len = 256, .kv_storage = storage};
+    const auto solo = run_solo(setup, jobs);
+    setup.threads = 2;
+    setup.max_num_batched_tokens = 50;
+    setup.prefix_caching = setup.lookahead = true;
+    const auto engine = make_engine(setup);
+    expect_same(solo, run_jobs(*engine, jobs, 3), setup.text());
+    expect_same(solo, run_jobs(*engine, jobs, 4), setup.text() + ", again");
+    EXPECT_GT(engine->stats().state_restores, 0);
+  }
+}
+
 // Prompts that share k blocks, one token more and one less, with a prompt that was there before.
 TEST(Hybrid, PrefixHitsAtEveryLength) {
   for (const int64_t block_size : {16, 48}) {
