@@ -90,33 +90,33 @@ class AttentionBench {
   }
 
  private:
-  // One pool for all block sizes, made anew when the storage changes. Codes are random bytes but
-  // for FP8's NaN, scales small.
+  // One pool for all block sizes, made anew when the storage changes; of huge pages, as the
+  // engine's. Random numbers, or codes but for FP8's NaN; small scales.
   ops::PagedKv pool_of(const AttentionCase& c) {
     if (!pool_ || storage_ != c.storage) {
       pool_.reset();
-      const mx::Shape shape = {static_cast<int>(kPoolTokens), kKvHeads, kDim};
-      const mx::Shape half = {shape[0], shape[1], kDim / 2};
-      if (c.storage == ops::KvStorage::kAuto) {
-        pool_ = ops::PagedKv{.k = random_bf16(shape), .v = random_bf16(shape)};
-      } else {
-        const bool int8 = c.storage == ops::KvStorage::kInt8;
-        const auto codes = [&] {
-          const mx::array bytes = mx::view(random_bf16(half), mx::uint8);
-          return int8 ? mx::view(bytes, mx::int8)
-                      : mx::bitwise_and(bytes, mx::array(uint8_t{0xBF}));
-        };
-        const mx::array scale = mx::full({shape[0], kKvHeads}, 0.01f);
-        pool_ = ops::PagedKv{.k = codes(), .v = codes(), .k_scale = scale, .v_scale = scale};
-      }
+      pool_ = ops::make_paged_kv(kPoolTokens, 1, kKvHeads, kDim, mx::bfloat16, c.storage);
       storage_ = c.storage;
+      mx::array random = random_bf16({1 << 16});
+      mx::eval(random);
+      const char* from = random.data<char>();
+      const size_t period = random.nbytes();
+      for (const mx::array& array : pool_->arrays()) {
+        char* to = const_cast<char*>(array.data<char>());
+        if (array.dtype() == mx::float32) {
+          std::fill_n(reinterpret_cast<float*>(to), array.size(), 0.01f);
+          continue;
+        }
+        const char mask = array.dtype() == mx::uint8 ? '\xBF' : '\xFF';
+        for (size_t i = 0; i < array.nbytes(); ++i) to[i] = from[i % period] & mask;
+      }
     }
     const int blocks = static_cast<int>(kPoolTokens / c.block_size);
     std::vector<mx::array> arrays;
     for (const mx::array& array : pool_->arrays()) {
       mx::Shape shape = array.shape();
-      shape[0] = c.block_size;
-      shape.insert(shape.begin(), blocks);
+      shape[0] = blocks;
+      shape[1] = c.block_size;
       arrays.push_back(mx::reshape(array, shape));
     }
     mx::eval(arrays);
