@@ -108,7 +108,7 @@ TEST(PagedAttentionProof, RandomStepsMatchTheReference) {
     return all[generator() % std::size(all)];
   };
   const auto isas = isas_to_test();
-  for (int trial = 0; trial < 60; ++trial) {
+  for (int trial = 0; trial < 300; ++trial) {
     const ForcedIsa forced(isas[generator() % isas.size()]);
     const int kv_heads = pick(1, 2, 3), group = pick(1, 2, 4, 7);
     const Heads heads{.heads = kv_heads * group,
