@@ -198,7 +198,14 @@ QWEN3_NEXT = QWEN3_5 | {
 QWEN3_5_MOE = {
     "text_config": {
         key: value
-        for key, value in (QWEN3_NEXT | {"rope_parameters": QWEN3_5["rope_parameters"]}).items()
+        for key, value in (
+            QWEN3_NEXT
+            | {
+                "rope_parameters": QWEN3_5["rope_parameters"],
+                "attention_bias": True,
+                "linear_conv_kernel_dim": 3,
+            }
+        ).items()
         if key not in ("mlp_only_layers", "norm_topk_prob", "intermediate_size")
     },
     "vision_config": QWEN3_5_WRAPPED["vision_config"],
