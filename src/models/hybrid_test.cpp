@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "formats/quantize_checkpoint.h"
 #include "formats/test_files.h"
 #include "models/model.h"
 #include "models/registry.h"
@@ -90,6 +91,24 @@ TEST(HybridCheckpoint, SkipsVisionAndMultiTokenPredictionAndSaysSo) {
   EXPECT_THAT(model->skipped_tensors(),
               AllOf(HasSubstr("model.visual.* ("), HasSubstr("mtp.* (2 tensors)")));
   EXPECT_EQ(load("qwen35")->skipped_tensors(), "");
+}
+
+// No group divides the columns of the experts' down projections here: they stay a tensor for each
+// expert, while the others are stacked.
+TEST(HybridCheckpoint, LoadsWhatQuantiseMakesOfIt) {
+  const std::string source = std::string(QUIRE_SOURCE_DIR) + "/tests/parity/models/";
+  for (const char* name : {"qwen35-moe", "qwen35-wrapped-bf16", "qwen3-next"}) {
+    const formats::testing::TempDir dir;
+    ThreadPool pool(1);
+    const std::string target = dir.path() + "/quantised";
+    formats::quantize_checkpoint(source + name, target, {.format = {.bits = 4, .group_size = 32}},
+                                 pool);
+    const auto checkpoint =
+        std::make_shared<const formats::Checkpoint>(formats::Checkpoint::open(target));
+    EXPECT_LT(load_model(ops::make_context(1), checkpoint)->weight_bytes(),
+              load(name)->weight_bytes())
+        << name;
+  }
 }
 
 TEST(HybridCheckpoint, SaysWhatEachLayerKeeps) {

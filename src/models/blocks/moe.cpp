@@ -6,18 +6,25 @@
 namespace quire::models {
 namespace {
 
-// The layout that the checkpoint has; the first one, for the message, if it has none.
-const MoeSpec::Names& find_layout(const MoeSpec& spec, const WeightLoader& weights) {
+// The layout that the checkpoint has of a weight; the first one, for the message, if it has none.
+template <class Weight>
+const MoeSpec::Names& find_layout(const MoeSpec& spec, const WeightLoader& weights,
+                                  const Weight& weight) {
   for (const MoeSpec::Names& names : spec.layouts)
-    if (weights.has(expert_name(names.down, 0))) return names;
+    if (weights.has(expert_name(weight(names), 0))) return names;
   return spec.layouts.front();
 }
 
 ops::Experts load_experts(const MoeSpec& spec, int64_t hidden, WeightLoader& weights) {
-  const MoeSpec::Names& names = find_layout(spec, weights);
-  auto gate_up = weights.expert_linears(names.gate_up, spec.num_experts, 2 * spec.intermediate,
+  // Each on its own: where a group divides the columns of only one, only that one is quantised, and
+  // quantised experts are stacked.
+  const auto& gate_up_names =
+      find_layout(spec, weights, [](const auto& names) { return names.gate_up.front(); }).gate_up;
+  const auto& down_name =
+      find_layout(spec, weights, [](const auto& names) { return names.down; }).down;
+  auto gate_up = weights.expert_linears(gate_up_names, spec.num_experts, 2 * spec.intermediate,
                                         hidden, /*interleave=*/true);
-  auto down = weights.expert_linears({names.down}, spec.num_experts, hidden, spec.intermediate);
+  auto down = weights.expert_linears({down_name}, spec.num_experts, hidden, spec.intermediate);
   std::vector<ops::Expert> experts;
   for (size_t e = 0; e < gate_up.size(); ++e)
     experts.push_back({.gate_up = std::move(gate_up[e]), .down = std::move(down[e])});
