@@ -1,5 +1,8 @@
 #include "ops/gated_delta_rule/gated_delta_rule.h"
 
+#include <cstring>
+
+#include "ops/array_memory.h"
 #include "ops/bench_util.h"
 #include "ops/causal_conv1d/causal_conv1d.h"
 #include "ops/parallel_blocks.h"
@@ -8,14 +11,14 @@ namespace quire::ops::bench {
 namespace {
 
 // A Qwen3.5-0.8B layer: 16 heads of 128 x 128. States are met cold, as in a model: steps take other
-// slots in turn, of a pool that exceeds every cache.
+// slots in turn, of a pool that exceeds every cache and lies in memory as the engine's does.
 constexpr int kHeads = 16, kDim = 128, kWidth = 3 * kHeads * kDim;
 constexpr int kSlots = 1200;  // of 1 MiB
 
 mx::array& pool() {
   static mx::array state = [] {
-    mx::array made = mx::zeros({kSlots, kHeads, kDim, kDim});
-    mx::eval(made);
+    mx::array made = make_lazy_array({kSlots, kHeads, kDim, kDim}, mx::float32);
+    std::memset(made.data<float>(), 0, made.nbytes());
     return made;
   }();
   return state;
@@ -63,18 +66,19 @@ BENCHMARK(gated_delta_rule)
 void scale_in_place(benchmark::State& state) {
   const int threads = static_cast<int>(state.range(0));
   mx::eval(pool());
-  auto* data = pool().data<float>();
-  const auto size = static_cast<int64_t>(pool().size());
+  using Four = float __attribute__((vector_size(16)));
+  auto* data = reinterpret_cast<Four*>(pool().data<float>());
+  const auto size = static_cast<int64_t>(pool().size() / 4);
   double best = 1e9;
   for (auto _ : state) {
     const TimePoint start = Clock::now();
-    parallel_blocks(*shared_context(threads).pool, size, int64_t{1} << 18,
+    parallel_blocks(*shared_context(threads).pool, size, int64_t{1} << 16,
                     [&](int64_t begin, int64_t end) {
                       for (int64_t i = begin; i < end; ++i) data[i] *= 0.99f;
                     });
     best = std::min(best, seconds_since(start));
   }
-  state.counters["GB/s"] = 8.0 * static_cast<double>(size) / best / 1e9;
+  state.counters["GB/s"] = 32.0 * static_cast<double>(size) / best / 1e9;
 }
 BENCHMARK(scale_in_place)
     ->ArgNames({"threads"})
