@@ -83,6 +83,7 @@ int bench_ops(const OpsFlags& flags) {
   OpBench bench(flags.options, context, roofline);
   bench_linear(bench);
   bench_attention(bench, flags.full);
+  bench_moe(bench);
   bench_rows(bench);
   if (flags.output_json.empty()) return 0;
   write_text(flags.output_json,

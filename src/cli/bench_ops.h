@@ -59,6 +59,7 @@ class OpBench {
 // The cases, one function a file: Qwen3-0.6B's shapes and sizes that serving meets.
 void bench_linear(OpBench& bench);
 void bench_attention(OpBench& bench, bool full);
+void bench_moe(OpBench& bench);
 void bench_rows(OpBench& bench);
 
 // An array of random bfloat16 numbers in [-1, 1), made fast: 64 Ki of them, repeated.
