@@ -55,5 +55,17 @@ __attribute__((always_inline)) inline void transpose(__m512i (&r)[16]) {
   }
 }
 
+// Sums [16 outputs][16 rows] to rows [rows][stride].
+__attribute__((always_inline)) inline void transpose_sums(const float* sums, int64_t rows,
+                                                          int64_t stride, float* out) {
+  __m512i r[16];
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) r[i] = _mm512_load_si512(sums + 16 * i);
+  transpose(r);
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i)
+    if (i < rows) _mm512_store_si512(out + stride * i, r[i]);
+}
+
 }  // namespace
 }  // namespace quire::ops

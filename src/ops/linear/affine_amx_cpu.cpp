@@ -256,17 +256,6 @@ void stream_panels(Stream& s, const AffineLayout& layout, int64_t chunks) {
   }
 }
 
-// sums [16 outputs][16] to acc [rows][32].
-HWY_INLINE void transpose_sums(const float* sums, int64_t rows, float* acc) {
-  __m512i r[16];
-#pragma GCC unroll 16
-  for (int i = 0; i < 16; ++i) r[i] = _mm512_load_si512(sums + 16 * i);
-  transpose(r);
-#pragma GCC unroll 16
-  for (int i = 0; i < 16; ++i)
-    if (i < rows) _mm512_store_si512(acc + 32 * i, r[i]);
-}
-
 HWY_INLINE void store_sums(float* sums, bool wide) {
   _tile_stored(0, sums, 64);
   _tile_stored(1, sums + 256, 64);
@@ -331,8 +320,8 @@ void affine_amx_stream(const AffineAmxSlab& slab, int64_t begin, int64_t end) {
     }
     store_sums(sums, wide);
     for (int64_t i = 0; i < panels; ++i) {
-      transpose_sums(sums + i * 256, HWY_MIN(16, p.rows), acc + i * 16);
-      if (wide) transpose_sums(sums + 512 + i * 256, p.rows - 16, acc + 16 * 32 + i * 16);
+      transpose_sums(sums + i * 256, HWY_MIN(16, p.rows), 32, acc + i * 16);
+      if (wide) transpose_sums(sums + 512 + i * 256, p.rows - 16, 32, acc + 16 * 32 + i * 16);
     }
     hw::finish_outputs(p, acc, 32, 0, p.rows, panel, panels);
   }

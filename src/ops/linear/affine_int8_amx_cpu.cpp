@@ -270,17 +270,6 @@ void run_core(const Job& job, Buffers& buffers, const AffineLayout& layout, int6
   }
 }
 
-// Sums [16 outputs][16 rows] to out [rows][32].
-HWY_INLINE void transpose_sums(const float* sums, int64_t rows, float* out) {
-  __m512i r[16];
-#pragma GCC unroll 16
-  for (int i = 0; i < 16; ++i) r[i] = _mm512_load_si512(sums + 16 * i);
-  transpose(r);
-#pragma GCC unroll 16
-  for (int i = 0; i < 16; ++i)
-    if (i < rows) _mm512_store_si512(out + 32 * i, r[i]);
-}
-
 // x of one step of 16 rows from their bytes [16][stride], in the order of the weights.
 HWY_INLINE void pack_step(const AffineLayout& weights, const int8_t* rows, int64_t stride,
                           int64_t width, uint8_t* out) {
@@ -390,7 +379,7 @@ void int8_amx_multiply(const Int8AmxSlab& slab, const Int8AmxBlock& block) {
       sums = done;
       for (int64_t i = 0; i < block.panels; ++i)
         for (int64_t sub = 0; sub * 16 < rows; ++sub)
-          transpose_sums(acc + (i * 2 + sub) * 256, HWY_MIN(16, rows - sub * 16),
+          transpose_sums(acc + (i * 2 + sub) * 256, HWY_MIN(16, rows - sub * 16), 32,
                          done + sub * 16 * 32 + i * 16);
     }
     hw::finish_outputs(p, sums, 32, row, rows, block.panel, block.panels);

@@ -1,7 +1,7 @@
 #include "ops/paged_attention/paged_attention_amx.h"
 
 #if defined(__AMX_BF16__)
-#include "ops/paged_attention/attention_amx-inl.h"
+#include "ops/paged_attention/attention_decode_amx-inl.h"
 
 // Attention of one token's queries: bound by reading keys and values, so tokens are the outer loop
 // and heads the inner one (a token's heads are neighbours in the pool), and keys go to the matrix
@@ -10,8 +10,7 @@
 namespace quire::ops {
 namespace {
 
-constexpr int64_t kScoreStride = kChunk + 16, kPowerStride = 2 * kScoreStride;
-constexpr int64_t kGroupTokens = 16;
+constexpr int64_t kPowerStride = 2 * kScoreStride;
 
 struct Buffers {
   uint16_t* queries;                 // [heads][D / 32][16 pairs][group][2]
@@ -27,7 +26,7 @@ struct Buffers {
   int64_t place(char* base, int64_t dim, int64_t width, int64_t rows, int64_t scaled_heads) {
     Scratch scratch = {.base = base};
     queries = scratch.take<uint16_t>(rows * dim);
-    keys = scratch.take<uint16_t>(kGroupTokens * dim);
+    keys = scratch.take<uint16_t>(kRunTokens * dim);
     tokens = scratch.take<float>(16 * 16);
     scores = scratch.take<float>(rows * kScoreStride);
     values = scratch.take<uint16_t>(kBlock * width);
@@ -44,16 +43,14 @@ struct Buffers {
 
 // Of bfloat16 or FP8 pools.
 template <KvType kType>
-class Decode {
+class Decode : DecodeItem<Buffers> {
   static constexpr bool kCodes = is_quantised(kType);
   static constexpr int64_t kBytes = kCodes ? 1 : 2;  // of an element of the pool
 
  public:
   Decode(const AttentionKernelParams& params, const AttentionItem& it, void* scratch,
-         float* partials)
-      : p(params), item(it), partials_(partials) {
-    group = p.heads / p.kv_heads;
-    rows = item.kv_heads * group;
+         float* partials_to)
+      : DecodeItem(params, it, partials_to) {
     dim = round_up(p.key_dim, 32);
     width = round_up(p.value_dim, 32);
     whole_rows = !kCodes && p.key_dim % 32 == 0;
@@ -68,12 +65,7 @@ class Decode {
       config.rows[tile] = static_cast<uint8_t>(group);
     load_tile_config(config);
     pack_queries();
-    for (int64_t r = 0; r < rows; ++r) {
-      buffers.total_m[r] = p.sinks ? p.sinks[first_head() + r] * kLog2E : kNegativeInfinity;
-      buffers.total_l[r] = p.sinks ? 1.0f : 0.0f;
-      for (int64_t d = 0; d < width; d += 16)
-        _mm512_store_ps(buffers.total + r * width + d, _mm512_setzero_ps());
-    }
+    start_totals();
     for (int64_t c = 0; c < item.chunks; ++c) {
       attend_chunk(item.chunk + c);
       for (int64_t r = 0; r < rows; ++r) item.partials < 0 ? merge_row(r) : keep_partial(r, c);
@@ -90,9 +82,6 @@ class Decode {
   }
 
  private:
-  // Query heads of the item are first_head() + row.
-  int64_t first_head() const { return item.kv_head * group; }
-
   void pack_queries() {
     const auto* q =
         static_cast<const uint16_t*>(p.q) + (item.token * p.heads + first_head()) * p.key_dim;
@@ -100,22 +89,6 @@ class Decode {
       for (int64_t d = 0; d < dim; ++d)
         buffers.queries[(r / group * dim + d / 2 * 2) * group + r % group * 2 + d % 2] =
             d < p.key_dim ? q[r * p.key_dim + d] : 0;
-  }
-
-  // The chunk's visible columns [begin, end) and the slots of their tokens.
-  void find_slots(int64_t start) {
-    const int64_t at = item.position - p.window_left;
-    const int64_t lo = p.window_left < 0 || at < 0 ? 0 : at;
-    const int64_t right = item.position + p.window_right + 1;
-    const int64_t hi = p.window_right < 0 || right > item.context ? item.context : right;
-    begin = lo > start ? lo - start : 0;
-    end = hi < start + kChunk ? hi - start : kChunk;
-    for (int64_t t = begin; t < end;) {
-      const int64_t block = (start + t) / p.block_size, offset = (start + t) % p.block_size;
-      const int64_t stop = t + p.block_size - offset < end ? t + p.block_size - offset : end;
-      const int64_t slot = item.block_table[block] * p.block_size + offset - t;
-      for (; t < stop; ++t) buffers.slots[t] = slot + t;
-    }
   }
 
   // A pool's row from element d on: up to 32 as bfloat16, 0 beyond n.
@@ -145,18 +118,13 @@ class Decode {
     find_runs();
     const int64_t first = begin / kBlock * kBlock, last = round_up(end, kBlock);
     if constexpr (kCodes) load_scales(first, last);
-    for (int64_t t = begin / kGroupTokens * kGroupTokens; t < end; t += kGroupTokens)
+    for (int64_t t = begin / kRunTokens * kRunTokens; t < end; t += kRunTokens)
       for (int64_t h = 0; h < item.kv_heads; ++h) score_tokens(t, h);
-    for (int64_t r = 0; r < rows; ++r) {
-      float* scores = buffers.scores + r * kScoreStride;
-      if constexpr (kCodes)
-        scale_scores(buffers.key_scales + r / group * kChunk, scores, begin, end);
-      if (p.softcap > 0) cap_scores(p, scores, begin, end);
-      if (p.alibi != nullptr)
-        bias_scores(p.alibi[item.sequence * p.alibi_stride + first_head() + r], p.score_scale,
-                    static_cast<float>(item.position - chunk * kChunk), scores, begin, end);
-      buffers.m[r] = max_visible(scores, begin, end);
-    }
+    if constexpr (kCodes)
+      for (int64_t r = 0; r < rows; ++r)
+        scale_scores(buffers.key_scales + r / group * kChunk, buffers.scores + r * kScoreStride,
+                     begin, end);
+    find_peaks(chunk);
     for (int64_t r = 0; r < rows; ++r) {
       float* scores = buffers.scores + r * kScoreStride;
       SoftmaxRow<kCodes> row{.scores = scores,
@@ -176,33 +144,19 @@ class Decode {
       for (int64_t h = 0; h < item.kv_heads; ++h) add_values(t, h, t == first);
   }
 
-  // Which 16 tokens lie one after the other in the pool, where tiles can read them: in one block
-  // (what is not visible of them, too), or in blocks that follow one another.
-  void find_runs() {
-    for (int64_t t = begin / kGroupTokens * kGroupTokens; t < end; t += kGroupTokens) {
-      bool run = p.block_size % kGroupTokens == 0;
-      if (!run && begin <= t && t + kGroupTokens <= end) {
-        run = true;
-        for (int64_t i = 1; i < kGroupTokens; ++i)
-          run &= buffers.slots[t + i] == buffers.slots[t] + i;
-      }
-      in_place[t / kGroupTokens] = run && whole_rows;
-    }
-  }
-
   // Scores of 16 tokens from t on for head h's group. Tokens that are not visible get any score.
   void score_tokens(int64_t t, int64_t h) {
     const int64_t stride = p.kv_heads * p.key_dim, first = (item.kv_head + h) * p.key_dim;
     const uint16_t* rows_at = buffers.keys;
-    ask_after_keys(t, h);
+    ask_after_keys(t, h, kBytes, kBlock);
     int64_t row_stride = dim;
-    if (in_place[t / kGroupTokens]) {
+    if (in_place[t / kRunTokens]) {
       const int64_t seen = t > begin ? t : begin;
       rows_at =
           static_cast<const uint16_t*>(p.k) + first + (buffers.slots[seen] - (seen - t)) * stride;
       row_stride = stride;
     } else {
-      for (int64_t i = 0; i < kGroupTokens; ++i) {
+      for (int64_t i = 0; i < kRunTokens; ++i) {
         const int64_t seen = t + i < begin ? begin : t + i < end ? t + i : end - 1;
         for (int64_t d = 0; d < dim; d += 32)
           _mm512_storeu_si512(
@@ -224,40 +178,10 @@ class Decode {
     for (int64_t g = 0; g < group; ++g) _mm512_store_si512(to + g * kScoreStride, column[g]);
   }
 
-  // The first keys of the item's next chunk. Its last one may end within them.
-  void find_next(int64_t chunk) {
-    const int64_t position = (chunk + 1) * kChunk;
-    const int64_t right = item.position + p.window_right + 1;
-    const int64_t hi = p.window_right < 0 || right > item.context ? item.context : right;
-    next = chunk + 1 < item.chunk + item.chunks ? hi - position : 0;
-    if (next > kGroupTokens) next = kGroupTokens;
-    for (int64_t i = 0; i < next; ++i)
-      next_slots[i] = item.block_table[(position + i) / p.block_size] * p.block_size +
-                      (position + i) % p.block_size;
-  }
-
-  // While keys are read, those of the next tokens; then the first values, the next, and the next
-  // chunk's keys.
-  void ask_after_keys(int64_t t, int64_t h) const {
-    const int64_t at = t + kGroupTokens;
-    if (at < end)
-      return ask_for_rows(p.k, p.key_dim * kBytes, p.kv_heads, item.kv_head + h, buffers.slots + at,
-                          end - at < kGroupTokens ? end - at : kGroupTokens);
-    ask_for_rows(p.v, p.value_dim * kBytes, p.kv_heads, item.kv_head + h, buffers.slots + begin,
-                 end - begin < kBlock ? end - begin : kBlock);
-  }
-  void ask_after_values(int64_t t, int64_t h) const {
-    const int64_t at = t + kBlock;
-    if (at < end)
-      return ask_for_rows(p.v, p.value_dim * kBytes, p.kv_heads, item.kv_head + h,
-                          buffers.slots + at, end - at < kBlock ? end - at : kBlock);
-    ask_for_rows(p.k, p.key_dim * kBytes, p.kv_heads, item.kv_head + h, next_slots, next);
-  }
-
   // Sums over 32 tokens from t on for head h's group. Tokens that are not visible count as 0,
   // whatever they hold.
   void add_values(int64_t t, int64_t h, bool is_first) {
-    ask_after_values(t, h);
+    ask_after_values(t, h, kBytes, kBlock);
     const int64_t first = (item.kv_head + h) * p.value_dim, stride = p.kv_heads * p.value_dim;
     const __m512i zero = _mm512_setzero_si512();
     for (int64_t i = t; i < t + kBlock; i += 2) {
@@ -287,28 +211,10 @@ class Decode {
     }
   }
 
-  void merge_row(int64_t r) {
-    if (buffers.l[r] == 0) return;
-    const float before = buffers.total_m[r], now = buffers.m[r];
-    const float m = before > now ? before : now;
-    const __m512 keeps = exp2_nonpositive(_mm512_set1_ps(before - m));
-    const __m512 adds = exp2_nonpositive(_mm512_set1_ps(now - m));
-    buffers.total_m[r] = m;
-    buffers.total_l[r] =
-        _mm512_cvtss_f32(_mm512_fmadd_ps(_mm512_set1_ps(buffers.l[r]), adds,
-                                         _mm512_mul_ps(_mm512_set1_ps(buffers.total_l[r]), keeps)));
-    float* to = buffers.total + r * width;
-    const float* from = buffers.sums + r * width;
-    for (int64_t d = 0; d < width; d += 16) {
-      const __m512 kept = _mm512_mul_ps(_mm512_load_ps(to + d), keeps);
-      _mm512_store_ps(to + d, _mm512_fmadd_ps(_mm512_load_ps(from + d), adds, kept));
-    }
-  }
-
   // Writes a row's result of the item's chunk `c` where paged_attention_merge_cpu looks for it.
   void keep_partial(int64_t r, int64_t c) {
     const int64_t stride = round_up(p.value_dim, 16);
-    float* acc = partials_ + item.partials + c * rows * (stride + 2);
+    float* acc = partials + item.partials + c * rows * (stride + 2);
     acc[rows * stride + r] = buffers.m[r];
     acc[rows * stride + rows + r] = buffers.l[r];
     for (int64_t d = 0; d < width; d += 32) {
@@ -319,17 +225,6 @@ class Decode {
       if (d + 16 < stride) _mm512_storeu_ps(acc + r * stride + d + 16, b);
     }
   }
-
-  const AttentionKernelParams& p;
-  const AttentionItem& item;
-  float* partials_;
-  Buffers buffers;
-  int64_t group, rows, dim, width;
-  int64_t begin = 0, end = 0;            // of the chunk's visible columns
-  bool in_place[kChunk / kGroupTokens];  // these 16 tokens' keys are read as tiles from the pool
-  int64_t next_slots[kGroupTokens];      // of the next chunk's first tokens
-  int64_t next = 0;                      // how many
-  bool whole_rows;  // keys can be read as tiles from the pool, if they lie in a run
 };
 
 }  // namespace

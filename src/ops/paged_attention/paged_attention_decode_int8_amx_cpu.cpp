@@ -1,7 +1,7 @@
 #include "ops/paged_attention/paged_attention_amx.h"
 
 #if defined(__AMX_BF16__)
-#include "ops/paged_attention/attention_amx-inl.h"
+#include "ops/paged_attention/attention_decode_amx-inl.h"
 
 // Attention of one token's queries over int8 keys and values, in the integer units: half the bytes
 // of bfloat16 and half the products. 16 tokens' keys are the rows of a left operand, read from
@@ -10,10 +10,9 @@
 namespace quire::ops {
 namespace {
 
-constexpr int64_t kScoreStride = kChunk + 16, kPowerStride = kChunk + 64;  // floats, bytes
-constexpr int64_t kRowTokens = 16;                                         // of a tile of keys
-constexpr int64_t kTileBytes = 64;                                         // of a row of a tile
-constexpr int64_t kQuads = 64;  // tokens of a tile of values: 16 rows of 4
+constexpr int64_t kPowerStride = kChunk + 64;  // bytes
+constexpr int64_t kTileBytes = 64;             // of a row of a tile
+constexpr int64_t kQuads = 64;                 // tokens of a tile of values: 16 rows of 4
 
 struct Buffers {
   int8_t* queries;      // [heads][D / 64][16 quads][2 group][4]: high parts, then low ones
@@ -33,7 +32,7 @@ struct Buffers {
     Scratch scratch = {.base = base};
     queries = scratch.take<int8_t>(2 * rows * dim);
     query_scales = scratch.take<float>(rows);
-    keys = scratch.take<int8_t>(kRowTokens * dim);
+    keys = scratch.take<int8_t>(kRunTokens * dim);
     tokens = scratch.take<int32_t>(16 * 16);
     scores = scratch.take<float>(rows * kScoreStride);
     powers = scratch.take<uint8_t>(2 * rows * kPowerStride);
@@ -50,13 +49,11 @@ struct Buffers {
   }
 };
 
-class DecodeInt8 {
+class DecodeInt8 : DecodeItem<Buffers> {
  public:
   DecodeInt8(const AttentionKernelParams& params, const AttentionItem& it, void* scratch,
-             float* partials)
-      : p(params), item(it), partials_(partials) {
-    group = p.heads / p.kv_heads;
-    rows = item.kv_heads * group;
+             float* partials_to)
+      : DecodeItem(params, it, partials_to) {
     dim = round_up(p.key_dim, kTileBytes);
     width = round_up(p.value_dim, kTileBytes);
     whole_rows = p.key_dim % kTileBytes == 0;
@@ -71,12 +68,7 @@ class DecodeInt8 {
       config.rows[tile] = static_cast<uint8_t>(2 * group);
     load_tile_config(config);
     pack_queries();
-    for (int64_t r = 0; r < rows; ++r) {
-      buffers.total_m[r] = p.sinks ? p.sinks[first_head() + r] * kLog2E : kNegativeInfinity;
-      buffers.total_l[r] = p.sinks ? 1.0f : 0.0f;
-      for (int64_t d = 0; d < width; d += 16)
-        _mm512_store_ps(buffers.total + r * width + d, _mm512_setzero_ps());
-    }
+    start_totals();
     for (int64_t c = 0; c < item.chunks; ++c) {
       attend_chunk(item.chunk + c);
       for (int64_t r = 0; r < rows; ++r) item.partials < 0 ? merge_row(r) : keep_partial(r, c);
@@ -87,9 +79,6 @@ class DecodeInt8 {
   }
 
  private:
-  // Query heads of the item are first_head() + row.
-  int64_t first_head() const { return item.kv_head * group; }
-
   void pack_queries() {
     const auto* q =
         static_cast<const uint16_t*>(p.q) + (item.token * p.heads + first_head()) * p.key_dim;
@@ -116,21 +105,8 @@ class DecodeInt8 {
     return _mm256_maskz_loadu_epi16(static_cast<__mmask16>(n >= 16 ? 0xFFFFu : (1u << n) - 1), row);
   }
 
-  // The chunk's visible columns [begin, end), and the slots of their tokens; the others have a
-  // neighbour's, up to multiples of 64.
-  void find_slots(int64_t start) {
-    const int64_t at = item.position - p.window_left;
-    const int64_t lo = p.window_left < 0 || at < 0 ? 0 : at;
-    const int64_t right = item.position + p.window_right + 1;
-    const int64_t hi = p.window_right < 0 || right > item.context ? item.context : right;
-    begin = lo > start ? lo - start : 0;
-    end = hi < start + kChunk ? hi - start : kChunk;
-    for (int64_t t = begin; t < end;) {
-      const int64_t block = (start + t) / p.block_size, offset = (start + t) % p.block_size;
-      const int64_t stop = t + p.block_size - offset < end ? t + p.block_size - offset : end;
-      const int64_t slot = item.block_table[block] * p.block_size + offset - t;
-      for (; t < stop; ++t) buffers.slots[t] = slot + t;
-    }
+  // Tokens up to multiples of 64 that are not visible have a neighbour's slots.
+  void fill_slots() {
     first = begin / kQuads * kQuads;
     last = round_up(end, kQuads);
     for (int64_t t = first; t < begin; ++t) buffers.slots[t] = buffers.slots[begin];
@@ -146,17 +122,11 @@ class DecodeInt8 {
 
   void attend_chunk(int64_t chunk) {
     find_slots(chunk * kChunk);
+    fill_slots();
     find_runs();
-    for (int64_t t = begin / kRowTokens * kRowTokens; t < end; t += kRowTokens)
+    for (int64_t t = begin / kRunTokens * kRunTokens; t < end; t += kRunTokens)
       for (int64_t h = 0; h < item.kv_heads; ++h) score_tokens(t, h);
-    for (int64_t r = 0; r < rows; ++r) {
-      float* scores = buffers.scores + r * kScoreStride;
-      if (p.softcap > 0) cap_scores(p, scores, begin, end);
-      if (p.alibi != nullptr)
-        bias_scores(p.alibi[item.sequence * p.alibi_stride + first_head() + r], p.score_scale,
-                    static_cast<float>(item.position - chunk * kChunk), scores, begin, end);
-      buffers.m[r] = max_visible(scores, begin, end);
-    }
+    find_peaks(chunk);
     for (int64_t r = 0; r < rows; ++r) soften(r);
     find_next(chunk);
     for (int64_t t = first; t < last; t += kQuads)
@@ -164,33 +134,19 @@ class DecodeInt8 {
     for (int64_t r = 0; r < rows; ++r) join_sums(r);
   }
 
-  // Which 16 tokens lie one after the other in the pool, where tiles can read them: in one block
-  // (what is not visible of them, too), or in blocks that follow one another.
-  void find_runs() {
-    for (int64_t t = begin / kRowTokens * kRowTokens; t < end; t += kRowTokens) {
-      bool run = p.block_size % kRowTokens == 0;
-      if (!run && begin <= t && t + kRowTokens <= end) {
-        run = true;
-        for (int64_t i = 1; i < kRowTokens; ++i)
-          run &= buffers.slots[t + i] == buffers.slots[t] + i;
-      }
-      in_place[t / kRowTokens] = run && whole_rows;
-    }
-  }
-
   // Scores of 16 tokens from t on for head h's group. Tokens that are not visible get any score.
   void score_tokens(int64_t t, int64_t h) {
     const int64_t stride = p.kv_heads * p.key_dim;
     const auto* k = static_cast<const int8_t*>(p.k) + (item.kv_head + h) * p.key_dim;
     const int8_t* rows_at = buffers.keys;
-    ask_after_keys(t, h);
+    ask_after_keys(t, h, 1, kQuads);
     int64_t row_stride = dim;
-    if (in_place[t / kRowTokens]) {
+    if (in_place[t / kRunTokens]) {
       const int64_t seen = t > begin ? t : begin;
       rows_at = k + (buffers.slots[seen] - (seen - t)) * stride;
       row_stride = stride;
     } else {
-      for (int64_t i = 0; i < kRowTokens; ++i)
+      for (int64_t i = 0; i < kRunTokens; ++i)
         for (int64_t d = 0; d < dim; d += kTileBytes)
           _mm512_storeu_si512(buffers.keys + i * dim + d,
                               bytes_of(k + buffers.slots[t + i] * stride + d, p.key_dim - d));
@@ -247,39 +203,9 @@ class DecodeInt8 {
     }
   }
 
-  // The first keys of the item's next chunk. Its last one may end within them.
-  void find_next(int64_t chunk) {
-    const int64_t position = (chunk + 1) * kChunk;
-    const int64_t right = item.position + p.window_right + 1;
-    const int64_t hi = p.window_right < 0 || right > item.context ? item.context : right;
-    next = chunk + 1 < item.chunk + item.chunks ? hi - position : 0;
-    if (next > kRowTokens) next = kRowTokens;
-    for (int64_t i = 0; i < next; ++i)
-      next_slots[i] = item.block_table[(position + i) / p.block_size] * p.block_size +
-                      (position + i) % p.block_size;
-  }
-
-  // While keys are read, those of the next tokens; then the first values, the next, and the next
-  // chunk's keys.
-  void ask_after_keys(int64_t t, int64_t h) const {
-    const int64_t at = t + kRowTokens;
-    if (at < end)
-      return ask_for_rows(p.k, p.key_dim, p.kv_heads, item.kv_head + h, buffers.slots + at,
-                          end - at < kRowTokens ? end - at : kRowTokens);
-    ask_for_rows(p.v, p.value_dim, p.kv_heads, item.kv_head + h, buffers.slots + begin,
-                 end - begin < kQuads ? end - begin : kQuads);
-  }
-  void ask_after_values(int64_t t, int64_t h) const {
-    const int64_t at = t + kQuads;
-    if (at < end)
-      return ask_for_rows(p.v, p.value_dim, p.kv_heads, item.kv_head + h, buffers.slots + at,
-                          end - at < kQuads ? end - at : kQuads);
-    ask_for_rows(p.k, p.key_dim, p.kv_heads, item.kv_head + h, next_slots, next);
-  }
-
   // Sums over 64 tokens from t on for head h's group; tokens that are not visible have powers of 0.
   void add_values(int64_t t, int64_t h) {
-    ask_after_values(t, h);
+    ask_after_values(t, h, 1, kQuads);
     const auto* v = static_cast<const uint8_t*>(p.v) + (item.kv_head + h) * p.value_dim;
     const int64_t stride = p.kv_heads * p.value_dim;
     for (int64_t i = 0; i < kQuads; i += 4) {
@@ -337,28 +263,10 @@ class DecodeInt8 {
     }
   }
 
-  void merge_row(int64_t r) {
-    if (buffers.l[r] == 0) return;
-    const float before = buffers.total_m[r], now = buffers.m[r];
-    const float m = before > now ? before : now;
-    const __m512 keeps = exp2_nonpositive(_mm512_set1_ps(before - m));
-    const __m512 adds = exp2_nonpositive(_mm512_set1_ps(now - m));
-    buffers.total_m[r] = m;
-    buffers.total_l[r] =
-        _mm512_cvtss_f32(_mm512_fmadd_ps(_mm512_set1_ps(buffers.l[r]), adds,
-                                         _mm512_mul_ps(_mm512_set1_ps(buffers.total_l[r]), keeps)));
-    float* to = buffers.total + r * width;
-    const float* from = buffers.sums + r * width;
-    for (int64_t d = 0; d < width; d += 16) {
-      const __m512 kept = _mm512_mul_ps(_mm512_load_ps(to + d), keeps);
-      _mm512_store_ps(to + d, _mm512_fmadd_ps(_mm512_load_ps(from + d), adds, kept));
-    }
-  }
-
   // Writes a row's result of the item's chunk `c` where paged_attention_merge_cpu looks for it.
   void keep_partial(int64_t r, int64_t c) {
     const int64_t stride = round_up(p.value_dim, 16);
-    float* acc = partials_ + item.partials + c * rows * (stride + 2);
+    float* acc = partials + item.partials + c * rows * (stride + 2);
     acc[rows * stride + r] = buffers.m[r];
     acc[rows * stride + rows + r] = buffers.l[r];
     for (int64_t d = 0; d < stride; d += 16)
@@ -380,17 +288,7 @@ class DecodeInt8 {
     }
   }
 
-  const AttentionKernelParams& p;
-  const AttentionItem& item;
-  float* partials_;
-  Buffers buffers;
-  int64_t group, rows, dim, width;
-  int64_t begin = 0, end = 0;          // of the chunk's visible columns
-  int64_t first = 0, last = 0;         // the same in multiples of 64
-  bool in_place[kChunk / kRowTokens];  // these 16 tokens' keys are read as tiles from the pool
-  int64_t next_slots[kRowTokens];      // of the next chunk's first tokens
-  int64_t next = 0;                    // how many
-  bool whole_rows;  // keys can be read as tiles from the pool, if they lie in a run
+  int64_t first = 0, last = 0;  // the visible columns in multiples of 64
 };
 
 }  // namespace
