@@ -157,7 +157,7 @@ inline std::vector<std::string> isas_to_test() {
   for (const auto& name : known)
     if (std::find(available.begin(), available.end(), name) == available.end())
       printf("[  SKIPPED ] instruction set %s: not on this machine\n", name.c_str());
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   // The vector kernels are one text: with one width less, and without the slowest, it is read just
   // as well, in half the time.
   const std::string best = available.front();
