@@ -33,15 +33,23 @@ void for_each_layer(ModelSpec& spec, F&& f) {
 
 // Replaces the MLP by a mixture of experts in the layers that the config says (decoder_sparse_step,
 // mlp_only_layers), named as Qwen's checkpoints name them; with a shared expert if
-// shared_expert_intermediate_size is given.
-void use_experts(const formats::HfConfig& config, ModelSpec& spec);
+// shared_expert_intermediate_size is given. `normalise`: the chosen weights are divided by their
+// sum.
+void use_experts(const formats::HfConfig& config, ModelSpec& spec, bool normalise);
+
 // What Qwen3-Next and the Qwen3.5 models share: layers of a gated delta net, and here and there one
 // of attention with an output gate and partial rotation; norms around zero; a vision part and
 // multi-token prediction that a text model skips. Starts from `spec` (dense_decoder's); the names
 // of the delta nets' projections are left to the family.
 void make_hybrid(const formats::HfConfig& config, ModelSpec& spec);
-// use_experts() of these models; `normalise`: the chosen weights are divided by their sum.
-void use_hybrid_experts(const formats::HfConfig& config, ModelSpec& spec, bool normalise);
+
+// Visits the gated delta nets with the prefix of their weights ("model.layers.3.linear_attn.").
+template <class F>
+void for_each_gdn(ModelSpec& spec, F&& f) {
+  for (size_t i = 0; i < spec.layers.size(); ++i)
+    if (auto* gdn = std::get_if<GdnSpec>(&spec.layers[i].mixer))
+      f("model.layers." + std::to_string(i) + ".linear_attn.", *gdn);
+}
 
 // Adds Llama-style bias names for q, k and v, and for the output projection if `output`.
 void add_attention_biases(const std::string& prefix, AttentionSpec& attention, bool output);

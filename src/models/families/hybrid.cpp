@@ -88,10 +88,4 @@ void make_hybrid(const formats::HfConfig& config, ModelSpec& spec) {
   }
 }
 
-void use_hybrid_experts(const formats::HfConfig& config, ModelSpec& spec, bool normalise) {
-  use_experts(config, spec);
-  for (LayerSpec& layer : spec.layers)
-    if (auto* moe = std::get_if<MoeSpec>(&layer.ffn)) moe->normalise = normalise;
-}
-
 }  // namespace quire::models

@@ -29,7 +29,7 @@ std::vector<MoeSpec::Names> expert_layouts(const std::string& prefix) {
 
 }  // namespace
 
-void use_experts(const formats::HfConfig& config, ModelSpec& spec) {
+void use_experts(const formats::HfConfig& config, ModelSpec& spec, bool normalise) {
   const formats::ConfigReader reader = config.reader();
   const auto count = reader.find_int("num_experts", kExperts);
   const int64_t num_experts = count ? *count : reader.require_int("num_local_experts", kExperts);
@@ -39,7 +39,6 @@ void use_experts(const formats::HfConfig& config, ModelSpec& spec) {
       config.get_int("shared_expert_intermediate_size", 0, {.min = 0, .max = kWidth.max});
   const int64_t step = config.get_int("decoder_sparse_step", 1, kExperts);
   const std::vector<int64_t> dense = reader.get_ints("mlp_only_layers");
-  const bool normalise = config.get_bool("norm_topk_prob", false);
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     const auto layer = static_cast<int64_t>(i);
     if ((layer + 1) % step != 0 || std::ranges::count(dense, layer) > 0) continue;

@@ -7,22 +7,19 @@ namespace quire::models {
 ModelSpec qwen3_5(const formats::HfConfig& config, int64_t max_positions) {
   ModelSpec spec = dense_decoder(config, max_positions);
   make_hybrid(config, spec);
-  for (size_t i = 0; i < spec.layers.size(); ++i) {
-    auto* gdn = std::get_if<GdnSpec>(&spec.layers[i].mixer);
-    if (!gdn) continue;
-    const std::string prefix = "model.layers." + std::to_string(i) + ".linear_attn.";
-    gdn->qkv_weight = prefix + "in_proj_qkv.weight";
-    gdn->z_weight = prefix + "in_proj_z.weight";
-    gdn->b_weight = prefix + "in_proj_b.weight";
-    gdn->a_weight = prefix + "in_proj_a.weight";
-  }
+  for_each_gdn(spec, [](const std::string& prefix, GdnSpec& gdn) {
+    gdn.qkv_weight = prefix + "in_proj_qkv.weight";
+    gdn.z_weight = prefix + "in_proj_z.weight";
+    gdn.b_weight = prefix + "in_proj_b.weight";
+    gdn.a_weight = prefix + "in_proj_a.weight";
+  });
   return spec;
 }
 
 // Its mixtures of experts, each with a shared one.
 ModelSpec qwen3_5_moe(const formats::HfConfig& config, int64_t max_positions) {
   ModelSpec spec = qwen3_5(config, max_positions);
-  use_hybrid_experts(config, spec, /*normalise=*/true);
+  use_experts(config, spec, /*normalise=*/true);
   return spec;
 }
 

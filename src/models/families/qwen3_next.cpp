@@ -7,15 +7,12 @@ namespace quire::models {
 ModelSpec qwen3_next(const formats::HfConfig& config, int64_t max_positions) {
   ModelSpec spec = dense_decoder(config, max_positions);
   make_hybrid(config, spec);
-  for (size_t i = 0; i < spec.layers.size(); ++i) {
-    auto* gdn = std::get_if<GdnSpec>(&spec.layers[i].mixer);
-    if (!gdn) continue;
-    const std::string prefix = "model.layers." + std::to_string(i) + ".linear_attn.";
-    gdn->qkvz_weight = prefix + "in_proj_qkvz.weight";
-    gdn->ba_weight = prefix + "in_proj_ba.weight";
-  }
+  for_each_gdn(spec, [](const std::string& prefix, GdnSpec& gdn) {
+    gdn.qkvz_weight = prefix + "in_proj_qkvz.weight";
+    gdn.ba_weight = prefix + "in_proj_ba.weight";
+  });
   if (config.get_int("num_experts", 512, {.min = 0, .max = 1 << 16}) > 0)
-    use_hybrid_experts(config, spec, config.get_bool("norm_topk_prob", true));
+    use_experts(config, spec, config.get_bool("norm_topk_prob", true));
   return spec;
 }
 
