@@ -73,11 +73,11 @@ void write_quantised(SafetensorsWriter& writer, const QuantizeItem& item, Thread
   for (const RowBlock& block : item.blocks) {
     const RawTensor& tensor = *block.tensor;
     const int64_t k = tensor.shape.back(), row_bytes = k * dtype_size(tensor.dtype);
+    const std::byte* from = block.bytes().data();
     pool.parallel_for((block.count + kRows - 1) / kRows, [&](int64_t task) {
       const int64_t end = std::min(block.count, (task + 1) * kRows);
       for (int64_t row = task * kRows; row < end; ++row) {
-        quantize_row(tensor.bytes.data() + (block.begin + row) * row_bytes, tensor.dtype, k,
-                     item.format,
+        quantize_row(from + row * row_bytes, tensor.dtype, k, item.format,
                      {.values = row_of(parts[0], first + row),
                       .scales = row_of(parts[1], first + row),
                       .biases = row_of(parts[2], first + row)});
@@ -200,9 +200,9 @@ QuantizeReport quantize_checkpoint(const std::string& source_dir, const std::str
       if (item.quantised()) {
         write_quantised(writer, item, pool);
       } else {
-        writer.append(item.blocks.front().tensor->bytes);
+        writer.append(item.blocks.front().bytes());
       }
-      for (const RowBlock& block : item.blocks) release(block.tensor->bytes);
+      for (const RowBlock& block : item.blocks) release(block.bytes());
       done += item.source_bytes();
       if (options.progress)
         options.progress(static_cast<double>(done) / static_cast<double>(report.bytes_before));

@@ -13,7 +13,9 @@ constexpr std::string_view kWeight = ".weight";
 constexpr std::string_view kExperts = ".mlp.experts.";
 
 int64_t columns(const RawTensor& tensor) { return tensor.shape.back(); }
+// A scalar is one row.
 int64_t rows(const RawTensor& tensor) {
+  if (tensor.shape.empty()) return 1;
   return columns(tensor) == 0 ? 0 : tensor.num_elements() / columns(tensor);
 }
 
@@ -111,22 +113,23 @@ QuantizeItem quantised_item(const std::vector<Place>& places, const AffineConfig
 }
 
 QuantizeItem kept_item(const RawTensor& tensor) {
-  return {
-      .layer = {},
-      .format = {},
-      .blocks = {{.tensor = &tensor, .begin = 0, .count = tensor.shape.empty() ? 1 : rows(tensor)}},
-      .plans = {{tensor.name, tensor.dtype, tensor.shape}}};
+  return {.layer = {},
+          .format = {},
+          .blocks = {{.tensor = &tensor, .begin = 0, .count = rows(tensor)}},
+          .plans = {{tensor.name, tensor.dtype, tensor.shape}}};
 }
 
 }  // namespace
 
+std::span<const std::byte> RowBlock::bytes() const {
+  if (count == 0) return {};
+  const size_t row = tensor->bytes.size() / static_cast<size_t>(rows(*tensor));
+  return tensor->bytes.subspan(static_cast<size_t>(begin) * row, static_cast<size_t>(count) * row);
+}
+
 uint64_t QuantizeItem::source_bytes() const {
   uint64_t n = 0;
-  for (const RowBlock& block : blocks) {
-    const uint64_t all = block.tensor->bytes.size();
-    const int64_t count = block.tensor->shape.empty() ? 1 : rows(*block.tensor);
-    n += count == 0 ? 0 : all / static_cast<uint64_t>(count) * static_cast<uint64_t>(block.count);
-  }
+  for (const RowBlock& block : blocks) n += block.bytes().size();
   return n;
 }
 

@@ -1,5 +1,7 @@
 #pragma once
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,6 +16,7 @@ namespace quire::formats {
 struct RowBlock {
   const RawTensor* tensor = nullptr;
   int64_t begin = 0, count = 0;
+  std::span<const std::byte> bytes() const;
 };
 
 // What the target holds for one tensor of the source, or for the same weight of all experts of a

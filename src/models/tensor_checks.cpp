@@ -17,10 +17,14 @@ std::string shape_text(const std::vector<int64_t>& shape) {
   return text + "]";
 }
 
-void expect_shape(const formats::RawTensor& tensor, const std::vector<int64_t>& expected) {
+bool has_shape(const formats::RawTensor& tensor, const std::vector<int64_t>& expected) {
   const auto fits = [](int64_t length, int64_t wanted) { return wanted < 0 || length == wanted; };
-  if (std::equal(tensor.shape.begin(), tensor.shape.end(), expected.begin(), expected.end(), fits))
-    return;
+  return std::equal(tensor.shape.begin(), tensor.shape.end(), expected.begin(), expected.end(),
+                    fits);
+}
+
+void expect_shape(const formats::RawTensor& tensor, const std::vector<int64_t>& expected) {
+  if (has_shape(tensor, expected)) return;
   throw LoadError(where(tensor) + " has shape " + shape_text(tensor.shape) +
                   ", but config.json asks for " + shape_text(expected) +
                   "; the config and the weights are not of one model");

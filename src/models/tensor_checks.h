@@ -12,6 +12,9 @@ std::string where(const formats::RawTensor& tensor);
 // "[96, 64]"; -1 is written as *.
 std::string shape_text(const std::vector<int64_t>& shape);
 
+// Whether the tensor has this shape; -1 stands for any length.
+bool has_shape(const formats::RawTensor& tensor, const std::vector<int64_t>& expected);
+
 // Throws LoadError unless the tensor has this shape; -1 stands for any length.
 void expect_shape(const formats::RawTensor& tensor, const std::vector<int64_t>& expected);
 

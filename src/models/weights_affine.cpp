@@ -1,7 +1,5 @@
 // The quantised part of WeightLoader: what makes a weight quantised, and all that can be wrong with
 // it.
-#include <algorithm>
-
 #include "base/error.h"
 #include "models/tensor_checks.h"
 #include "models/weights.h"
@@ -25,9 +23,7 @@ void expect_groups(const formats::RawTensor& tensor, const std::vector<int64_t>&
 
 void expect_values(const formats::RawTensor& tensor, const std::vector<int64_t>& expected,
                    int64_t k, const formats::AffineConfig& format) {
-  const auto fits = [](int64_t length, int64_t wanted) { return wanted < 0 || length == wanted; };
-  if (std::equal(tensor.shape.begin(), tensor.shape.end(), expected.begin(), expected.end(), fits))
-    return;
+  if (has_shape(tensor, expected)) return;
   throw LoadError(where(tensor) + " has shape " + shape_text(tensor.shape) +
                   ", but config.json asks for " + shape_text(expected) + ": " + std::to_string(k) +
                   " columns of " + std::to_string(format.bits) +

@@ -8,14 +8,7 @@ namespace {
 
 using namespace quire::ops::testing;
 
-std::vector<AffineFormat> formats() {
-  std::vector<AffineFormat> all;
-  for (const int bits : {4, 8})
-    for (const int64_t group : {32, 64, 128})
-      for (const mx::Dtype dtype : float_dtypes())
-        all.push_back({bits, group, dtype, /*int8_activations=*/true});
-  return all;
-}
+std::vector<AffineFormat> formats() { return affine_formats(/*int8_activations=*/true); }
 
 const char* kernel_for(const AffineFormat& format) {
   return use_amx() && format.scale_dtype != mx::float32 ? "cpu_amx_int8" : cpu_kernel_name();

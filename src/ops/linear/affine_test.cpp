@@ -7,13 +7,7 @@ namespace {
 
 using namespace quire::ops::testing;
 
-std::vector<AffineFormat> formats() {
-  std::vector<AffineFormat> all;
-  for (const int bits : {4, 8})
-    for (const int64_t group : {32, 64, 128})
-      for (const mx::Dtype dtype : float_dtypes()) all.push_back({bits, group, dtype});
-  return all;
-}
+std::vector<AffineFormat> formats() { return affine_formats(/*int8_activations=*/false); }
 
 // The kernel that must serve the format.
 const char* kernel_for(const std::string& isa, mx::Dtype dtype, const AffineFormat& format) {

@@ -47,6 +47,16 @@ inline PackedMatrix pack_dense(const Context& context, const mx::array& rows) {
   return pack_matrix(context, {&source, 1}, whole.dtype());
 }
 
+// Every format that there is.
+inline std::vector<AffineFormat> affine_formats(bool int8_activations) {
+  std::vector<AffineFormat> all;
+  for (const int bits : {4, 8})
+    for (const int64_t group : {32, 64, 128})
+      for (const mx::Dtype dtype : float_dtypes())
+        all.push_back({bits, group, dtype, int8_activations});
+  return all;
+}
+
 inline std::string format_name(const AffineFormat& f) {
   return std::to_string(f.bits) + " bits, groups of " + std::to_string(f.group_size) + ", " +
          dtype_name(f.scale_dtype) + " scales";
