@@ -200,7 +200,8 @@ ADD = """What is {a} + {b}?|What is {a} plus {b}?|What's {a} + {b}?|what is {a} 
 |Do you know what {a} + {b} is?|My homework says {a} + {b}. What is it?|I have two numbers, {a} and {b}. What is their sum?
 |The numbers are {a} and {b}. Add them.|First number: {a}. Second number: {b}. What is the sum?|Sum: {a}, {b}
 |Please compute the sum {a} + {b}|Please calculate {a} plus {b}|add({a}, {b})|how much do {a} and {b} make?
-|What is ({a} + {b})?|Let x = {a} and y = {b}. What is x + y?""".replace("\n", "").split("|")
+|What is ({a} + {b})?|Let x = {a} and y = {b}. What is x + y?|Which number is {a} + {b}?|What comes out of {a} + {b}?
+|What results from {a} + {b}?|Which number do you get for {a} + {b}?|What do we get from adding {a} and {b}?|Which result do I get for {a} plus {b}?""".replace("\n", "").split("|")
 
 # Phrasings that the training text never uses; evaluate.py reports them apart.
 ADD_HELD_OUT = ["Do the addition {a} + {b} for me.", "Let me know what {a} plus {b} comes to.",
@@ -211,7 +212,8 @@ SUB = """What is {a} - {b}?|What is {a} minus {b}?|What's {a} - {b}?|what is {a}
 |{a} - {b} = ?|{a} - {b}|{a}-{b}|{a} - {b} =|{a}-{b}=|Calculate {a} - {b}.|Compute {a} minus {b}.|Work out {a} minus {b}.
 |What is the difference between {a} and {b}?|What is left if you take {b} from {a}?|Take {b} away from {a}.|Subtract {b} from {a}.
 |Decrease {a} by {b}.|Tell me what {a} - {b} is.|What do you get if you subtract {b} from {a}?|What does {a} - {b} equal?
-|Can you subtract {b} from {a}?|Start with {a} and take away {b}.|What is the result of {a} - {b}?|Solve {a} - {b}.""".replace("\n", "").split("|")
+|Can you subtract {b} from {a}?|Start with {a} and take away {b}.|What is the result of {a} - {b}?|Solve {a} - {b}.
+|Which number is left if I take {b} from {a}?|Which number do you get for {a} - {b}?|What results from {a} - {b}?""".replace("\n", "").split("|")
 
 PREFIX = ["Hi! ", "Hello. ", "Hey, ", "Please: ", "Quick question: ", "Question: ", "Okay. ", "Thanks! ", "Now: ",
           "Next: ", "I have a question. ", "Here is a sum for you. ", "Maths time! ", "One more: "]
