@@ -298,14 +298,10 @@ inline CodeScale query_scale(const uint16_t* q, int64_t n) {
   return scale_of(largest(peak), kMaxQuery16);
 }
 
-// Asks for one head's rows of some tokens, n of them, before they are needed: they are short runs
-// far apart, which the hardware foresees late.
-inline void ask_for_rows(const void* pool, int64_t row_bytes, int64_t heads, int64_t head,
-                         const int64_t* slots, int64_t n) {
-  const char* base = static_cast<const char*>(pool) + head * row_bytes;
-  for (int64_t i = 0; i < n; ++i)
-    for (int64_t at = 0; at < row_bytes; at += 64)
-      __builtin_prefetch(base + slots[i] * heads * row_bytes + at, 0, 2);
+// Asks for a line of memory, into L2. In assembly, because gcc 12 takes a function that does
+// nothing else for one without effect, and drops its calls.
+__attribute__((always_inline)) inline void ask_for_line(const void* line) {
+  asm volatile("prefetcht1 %0" : : "m"(*static_cast<const char*>(line)));
 }
 
 constexpr int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }

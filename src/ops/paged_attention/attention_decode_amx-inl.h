@@ -9,6 +9,44 @@ namespace {
 constexpr int64_t kScoreStride = kChunk + 16;  // floats
 constexpr int64_t kRunTokens = 16;             // of a tile of keys
 
+// Asks for the rows of some tokens while others are worked on, a few lines at a time: the core does
+// its arithmetic while memory answers, and never waits for a place in its queue. Four pages at a
+// time, so that what the hardware asks for by itself runs ahead in each of them (in random order of
+// blocks, that is what reads fastest).
+class Ahead {
+ public:
+  static constexpr int64_t kRows = 64;
+
+  // Rows of `bytes` bytes, `stride` apart from slot to slot, of n slots, in so many steps.
+  void aim(const char* base, int64_t stride, int64_t bytes, const int64_t* slots, int64_t n,
+           int64_t steps) {
+    int64_t page = 1;  // rows of a page
+    while (page < 8 && 2 * page * stride <= 4096) page *= 2;
+    quads_ = quad_ = line_ = 0;
+    for (int64_t group = 0; group < n; group += 4 * page)
+      for (int64_t i = group; i < group + page && i < n; ++i, ++quads_)
+        for (int64_t j = 0; j < 4; ++j) {
+          const int64_t row = i + j * page < n ? i + j * page : n - 1;
+          rows_[quads_][j] = base + slots[row] * stride;
+        }
+    bytes_ = bytes;
+    each_ = (quads_ * ((bytes + 63) / 64) + steps - 1) / steps;
+  }
+
+  __attribute__((always_inline)) void step() {
+    for (int64_t i = 0; i < each_ && quad_ < quads_; ++i) {
+      for (int64_t j = 0; j < 4; ++j) ask_for_line(rows_[quad_][j] + line_);
+      if ((line_ += 64) < bytes_) continue;
+      line_ = 0;
+      ++quad_;
+    }
+  }
+
+ private:
+  const char* rows_[kRows][4];
+  int64_t quads_ = 0, quad_ = 0, line_ = 0, bytes_ = 0, each_ = 0;
+};
+
 // One token's queries of some KV heads. Buffers have scores [rows][kScoreStride], sums and total
 // [rows][width], m, l, total_m and total_l [rows], slots [kChunk].
 template <class Buffers>
@@ -52,6 +90,7 @@ class DecodeItem {
   // Which 16 tokens lie one after the other in the pool, where tiles can read them: in one block
   // (what is not visible of them, too), or in blocks that follow one another.
   void find_runs() {
+    every_run = true;
     for (int64_t t = begin / kRunTokens * kRunTokens; t < end; t += kRunTokens) {
       bool run = p.block_size % kRunTokens == 0;
       if (!run && begin <= t && t + kRunTokens <= end) {
@@ -60,6 +99,7 @@ class DecodeItem {
           run &= buffers.slots[t + i] == buffers.slots[t] + i;
       }
       in_place[t / kRunTokens] = run && whole_rows;
+      every_run &= run && whole_rows;
     }
   }
 
@@ -75,35 +115,41 @@ class DecodeItem {
     }
   }
 
-  // The first keys of the item's next chunk. Its last one may end within them.
-  void find_next(int64_t chunk) {
+  // The first keys of the item's next chunk, up to `tokens`. Its last one may end within them.
+  void find_next(int64_t chunk, int64_t tokens) {
     const int64_t position = (chunk + 1) * kChunk;
     const int64_t right = item.position + p.window_right + 1;
     const int64_t hi = p.window_right < 0 || right > item.context ? item.context : right;
     next = chunk + 1 < item.chunk + item.chunks ? hi - position : 0;
-    if (next > kRunTokens) next = kRunTokens;
+    if (next > tokens) next = tokens;
     for (int64_t i = 0; i < next; ++i)
       next_slots[i] = item.block_table[(position + i) / p.block_size] * p.block_size +
                       (position + i) % p.block_size;
   }
 
-  // While keys are read, those of the next tokens; then the first values, the next, and the next
-  // chunk's keys. Pools hold elements of so many bytes; values are read by so many tokens.
-  void ask_after_keys(int64_t t, int64_t h, int64_t bytes, int64_t value_tokens) const {
-    const int64_t at = t + kRunTokens;
-    if (at < end)
-      return ask_for_rows(p.k, p.key_dim * bytes, p.kv_heads, item.kv_head + h, buffers.slots + at,
-                          end - at < kRunTokens ? end - at : kRunTokens);
-    ask_for_rows(p.v, p.value_dim * bytes, p.kv_heads, item.kv_head + h, buffers.slots + begin,
-                 end - begin < value_tokens ? end - begin : value_tokens);
+  // What is read after the tokens [t, t + tokens) of keys: the next keys, or so many first values;
+  // and after those of values: the next values, or the next chunk's first keys. To be asked for in
+  // so many steps. Pools hold elements of so many bytes.
+  void aim_after_keys(int64_t t, int64_t tokens, int64_t values, int64_t bytes, int64_t steps) {
+    const int64_t at = t + tokens;
+    if (at < end) return aim_at_keys(buffers.slots + at, least(end - at, tokens), bytes, steps);
+    aim_at_values(begin, values, bytes, steps);
   }
-  void ask_after_values(int64_t t, int64_t h, int64_t bytes, int64_t value_tokens) const {
-    const int64_t at = t + value_tokens;
-    if (at < end)
-      return ask_for_rows(p.v, p.value_dim * bytes, p.kv_heads, item.kv_head + h,
-                          buffers.slots + at, end - at < value_tokens ? end - at : value_tokens);
-    ask_for_rows(p.k, p.key_dim * bytes, p.kv_heads, item.kv_head + h, next_slots, next);
+  void aim_after_values(int64_t t, int64_t tokens, int64_t bytes, int64_t steps) {
+    if (t + tokens < end) return aim_at_values(t + tokens, tokens, bytes, steps);
+    aim_at_keys(next_slots, next, bytes, steps);
   }
+  void aim_at_keys(const int64_t* slots, int64_t n, int64_t bytes, int64_t steps) {
+    const int64_t row = p.key_dim * bytes;
+    ahead.aim(static_cast<const char*>(p.k) + item.kv_head * row, p.kv_heads * row,
+              item.kv_heads * row, slots, n, steps);
+  }
+  void aim_at_values(int64_t t, int64_t tokens, int64_t bytes, int64_t steps) {
+    const int64_t row = p.value_dim * bytes;
+    ahead.aim(static_cast<const char*>(p.v) + item.kv_head * row, p.kv_heads * row,
+              item.kv_heads * row, buffers.slots + t, least(end - t, tokens), steps);
+  }
+  static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
   void merge_row(int64_t r) {
     if (buffers.l[r] == 0) return;
@@ -130,8 +176,10 @@ class DecodeItem {
   int64_t group, rows, dim, width;
   int64_t begin = 0, end = 0;          // of the chunk's visible columns
   bool in_place[kChunk / kRunTokens];  // these 16 tokens' keys are read as tiles from the pool
-  int64_t next_slots[kRunTokens];      // of the next chunk's first tokens
+  bool every_run;                      // all of the chunk's
+  int64_t next_slots[Ahead::kRows];    // of the next chunk's first tokens
   int64_t next = 0;                    // how many
+  Ahead ahead;
   bool whole_rows;  // keys can be read as tiles from the pool, if they lie in a run
 };
 

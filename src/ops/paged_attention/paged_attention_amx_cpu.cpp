@@ -210,7 +210,7 @@ class Prefill {
     const char* base = static_cast<const char*>(pool) + (item.kv_head + head) * bytes;
     for (int64_t t = begin; t < end; ++t)
       for (int64_t at = 0; at < bytes; at += 64)
-        __builtin_prefetch(base + buffers.slots[t] * p.kv_heads * bytes + at, 0, 2);
+        ask_for_line(base + buffers.slots[t] * p.kv_heads * bytes + at);
   }
 
   void pack_keys(int64_t t) {

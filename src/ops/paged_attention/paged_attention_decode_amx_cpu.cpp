@@ -7,17 +7,22 @@
 // and heads the inner one (a token's heads are neighbours in the pool), and keys go to the matrix
 // unit from where they lie: 16 tokens are the rows of its left operand, the queries of a group the
 // columns of its right one.
+//
+// 32 tokens of a head are a step. Tiles cannot be loaded from what was just stored, nor vectors
+// from stored tiles, without waiting for the stores: so a step's scores are taken apart, and its
+// values multiplied, in the next step. Between them the rows of the next 32 tokens are asked for.
 namespace quire::ops {
 namespace {
 
 constexpr int64_t kPowerStride = 2 * kScoreStride;
+constexpr int64_t kTokens = kBlock * 16;  // floats of the scores of 32 tokens
 
 struct Buffers {
   uint16_t* queries;                 // [heads][D / 32][16 pairs][group][2]
-  uint16_t* keys;                    // [16][D], of tokens that do not lie in one run
-  float* tokens;                     // [16 tokens][16]
+  uint16_t* keys;                    // [2][32][D], of tokens that cannot be read in place
+  float* tokens;                     // [2][2][16 tokens][16]
   float* scores;                     // [rows][kScoreStride]; a row's powers take their place
-  uint16_t* values;                  // [Dv / 16][16 pairs][16 columns][2]
+  uint16_t* values;                  // [2][Dv / 16][16 pairs][16 columns][2]
   float *sums, *total;               // [rows][Dv], columns as unpacking leaves them
   float *m, *l, *total_m, *total_l;  // [rows]
   float *key_scales, *value_scales;  // [heads][kChunk], of codes
@@ -26,10 +31,10 @@ struct Buffers {
   int64_t place(char* base, int64_t dim, int64_t width, int64_t rows, int64_t scaled_heads) {
     Scratch scratch = {.base = base};
     queries = scratch.take<uint16_t>(rows * dim);
-    keys = scratch.take<uint16_t>(kRunTokens * dim);
-    tokens = scratch.take<float>(16 * 16);
+    keys = scratch.take<uint16_t>(2 * kBlock * dim);
+    tokens = scratch.take<float>(2 * kTokens);
     scores = scratch.take<float>(rows * kScoreStride);
-    values = scratch.take<uint16_t>(kBlock * width);
+    values = scratch.take<uint16_t>(2 * kBlock * width);
     sums = scratch.take<float>(rows * width);
     total = scratch.take<float>(rows * width);
     float** const singles[] = {&m, &l, &total_m, &total_l};
@@ -59,8 +64,8 @@ class Decode : DecodeItem<Buffers> {
 
   void run() {
     TileConfig config;
-    for (int tile = 0; tile < 7; tile += 6)  // scores, queries
-      config.row_bytes[tile] = static_cast<uint16_t>(group * 4);
+    const int narrow[] = {0, 1, 6};  // scores, queries
+    for (const int tile : narrow) config.row_bytes[tile] = static_cast<uint16_t>(group * 4);
     for (int tile = 2; tile < 4; ++tile)  // sums, powers
       config.rows[tile] = static_cast<uint8_t>(group);
     load_tile_config(config);
@@ -85,10 +90,11 @@ class Decode : DecodeItem<Buffers> {
   void pack_queries() {
     const auto* q =
         static_cast<const uint16_t*>(p.q) + (item.token * p.heads + first_head()) * p.key_dim;
-    for (int64_t r = 0; r < rows; ++r)
-      for (int64_t d = 0; d < dim; ++d)
-        buffers.queries[(r / group * dim + d / 2 * 2) * group + r % group * 2 + d % 2] =
-            d < p.key_dim ? q[r * p.key_dim + d] : 0;
+    for (int64_t r = 0; r < rows; ++r, q += p.key_dim) {
+      uint16_t* to = buffers.queries + (r / group * dim * group) + r % group * 2;
+      for (int64_t d = 0; d < p.key_dim; d += 2, to += 2 * group) __builtin_memcpy(to, q + d, 4);
+      for (int64_t d = p.key_dim; d < dim; d += 2, to += 2 * group) __builtin_memset(to, 0, 4);
+    }
   }
 
   // A pool's row from element d on: up to 32 as bfloat16, 0 beyond n.
@@ -116,10 +122,12 @@ class Decode : DecodeItem<Buffers> {
   void attend_chunk(int64_t chunk) {
     find_slots(chunk * kChunk);
     find_runs();
-    const int64_t first = begin / kBlock * kBlock, last = round_up(end, kBlock);
+    first = begin / kBlock * kBlock;
+    last = round_up(end, kBlock);
+    for (int64_t t = first; t < begin; ++t) buffers.slots[t] = buffers.slots[begin];
+    for (int64_t t = end; t < last; ++t) buffers.slots[t] = buffers.slots[end - 1];
     if constexpr (kCodes) load_scales(first, last);
-    for (int64_t t = begin / kRunTokens * kRunTokens; t < end; t += kRunTokens)
-      for (int64_t h = 0; h < item.kv_heads; ++h) score_tokens(t, h);
+    score_chunk(chunk == item.chunk);
     if constexpr (kCodes)
       for (int64_t r = 0; r < rows; ++r)
         scale_scores(buffers.key_scales + r / group * kChunk, buffers.scores + r * kScoreStride,
@@ -139,76 +147,165 @@ class Decode : DecodeItem<Buffers> {
       buffers.l[r] = fold(row.sum);
       buffers.m[r] *= p.exponent_scale;
     }
-    find_next(chunk);
-    for (int64_t t = first; t < last; t += kBlock)
-      for (int64_t h = 0; h < item.kv_heads; ++h) add_values(t, h, t == first);
+    find_next(chunk, kBlock);
+    sum_chunk();
   }
 
-  // Scores of 16 tokens from t on for head h's group. Tokens that are not visible get any score.
-  void score_tokens(int64_t t, int64_t h) {
-    const int64_t stride = p.kv_heads * p.key_dim, first = (item.kv_head + h) * p.key_dim;
-    const uint16_t* rows_at = buffers.keys;
-    ask_after_keys(t, h, kBytes, kBlock);
-    int64_t row_stride = dim;
-    if (in_place[t / kRunTokens]) {
-      const int64_t seen = t > begin ? t : begin;
-      rows_at =
-          static_cast<const uint16_t*>(p.k) + first + (buffers.slots[seen] - (seen - t)) * stride;
-      row_stride = stride;
-    } else {
-      for (int64_t i = 0; i < kRunTokens; ++i) {
-        const int64_t seen = t + i < begin ? begin : t + i < end ? t + i : end - 1;
-        for (int64_t d = 0; d < dim; d += 32)
-          _mm512_storeu_si512(
-              buffers.keys + i * dim + d,
-              pool_row(p.k, first + buffers.slots[seen] * stride + d, p.key_dim - d));
+  // ---- scores ----
+
+  // 32 tokens of a head; buffers of even steps and of odd ones.
+  struct Step {
+    int64_t t, h, parity;
+  };
+  Step after(const Step& s) const {
+    if (s.h + 1 < item.kv_heads) return {s.t, s.h + 1, s.parity ^ 1};
+    return {s.t + kBlock, 0, s.parity ^ 1};
+  }
+
+  void score_chunk(bool is_first) {
+    const int64_t parts = 2 * (dim / 32);
+    Step before{-1, 0, 0}, now{first, 0, 0};
+    if (is_first) {
+      aim_at_keys(buffers.slots + begin, least(end - begin, kBlock), kBytes, 1);
+      ahead.step();
+    }
+    pack_keys(now, 0, kBlock);
+    while (now.t < last) {
+      if (now.h == 0) aim_after_keys(now.t, kBlock, kBlock, kBytes, parts * item.kv_heads);
+      const Step next = after(now);
+      score_step(now, next);
+      if (before.t >= 0) store_scores(before);
+      before = now;
+      now = next;
+    }
+    store_scores(before);
+  }
+
+  // Whether the 16 tokens from t on, of which some are visible, are read where they lie.
+  bool lies_in_place(int64_t t) const { return in_place[t / kRunTokens]; }
+  // The 16 of the step's tokens that stand for its i-th 16: their neighbours if none is visible.
+  int64_t run_of(const Step& s, int64_t i) const {
+    const int64_t t = s.t + i * kRunTokens;
+    if (t >= end) return s.t;
+    return t + kRunTokens <= begin ? s.t + kRunTokens : t;
+  }
+
+  // Copies keys that cannot be read in place, of the step's tokens [from, to).
+  __attribute__((always_inline)) void pack_keys(const Step& s, int64_t from, int64_t to) {
+    if (s.t >= last) return;
+    const int64_t stride = p.kv_heads * p.key_dim, head = (item.kv_head + s.h) * p.key_dim;
+    uint16_t* keys = buffers.keys + s.parity * kBlock * dim;
+    for (int64_t i = from; i < to; ++i) {
+      const int64_t t = run_of(s, i / kRunTokens);
+      if (lies_in_place(t)) continue;
+      const int64_t row = head + buffers.slots[t + i % kRunTokens] * stride;
+      for (int64_t d = 0; d < dim; d += 32)
+        _mm512_storeu_si512(keys + i * dim + d, pool_row(p.k, row + d, p.key_dim - d));
+    }
+  }
+
+  // Scores of a step's tokens, as tiles; tokens that are not visible get any score. Meanwhile the
+  // next step's keys are packed.
+  void score_step(const Step& s, const Step& next) {
+    const uint16_t* at[2];
+    int64_t strides[2];
+    for (int64_t i = 0; i < 2; ++i) {
+      const int64_t t = run_of(s, i), seen = t > begin ? t : begin;
+      if (lies_in_place(t)) {
+        strides[i] = p.kv_heads * p.key_dim;
+        at[i] = static_cast<const uint16_t*>(p.k) + (item.kv_head + s.h) * p.key_dim +
+                (buffers.slots[seen] - (seen - t)) * strides[i];
+      } else {
+        strides[i] = dim;
+        at[i] = buffers.keys + (s.parity * kBlock + i * kRunTokens) * dim;
       }
     }
-    const uint16_t* q = buffers.queries + h * dim * group;
+    const uint16_t* q = buffers.queries + s.h * dim * group;
+    const int64_t depth = dim / 32;
+    int64_t packed = 0;
     _tile_zero(0);
+    _tile_zero(1);
     for (int64_t d = 0; d < dim; d += 32) {
       _tile_loadd(6, q + d * group, group * 4);
-      _tile_loadd(4, rows_at + d, row_stride * 2);
+      _tile_loadd(4, at[0] + d, strides[0] * 2);
       _tile_dpbf16ps(0, 4, 6);
+      ahead.step();
+      _tile_loadd(5, at[1] + d, strides[1] * 2);
+      _tile_dpbf16ps(1, 5, 6);
+      ahead.step();
+      if (!every_run) {
+        const int64_t to = (d / 32 + 1) * kBlock / depth;
+        pack_keys(next, packed, to);
+        packed = to;
+      }
     }
-    _tile_stored(0, buffers.tokens, column_stride(group));
-    __m512i column[16];
-    load_columns(buffers.tokens, group, column);
-    float* to = buffers.scores + h * group * kScoreStride + t;
-    for (int64_t g = 0; g < group; ++g) _mm512_store_si512(to + g * kScoreStride, column[g]);
+    float* tokens = buffers.tokens + s.parity * kTokens;
+    _tile_stored(0, tokens, column_stride(group));
+    _tile_stored(1, tokens + kTokens / 2, column_stride(group));
   }
 
-  // Sums over 32 tokens from t on for head h's group. Tokens that are not visible count as 0,
-  // whatever they hold.
-  void add_values(int64_t t, int64_t h, bool is_first) {
-    ask_after_values(t, h, kBytes, kBlock);
-    const int64_t first = (item.kv_head + h) * p.value_dim, stride = p.kv_heads * p.value_dim;
+  // Takes a step's scores apart into rows.
+  void store_scores(const Step& s) {
+    for (int64_t i = 0; i < 2; ++i) {
+      __m512i column[16];
+      load_columns(buffers.tokens + s.parity * kTokens + i * kTokens / 2, group, column);
+      float* to = buffers.scores + s.h * group * kScoreStride + s.t + i * kRunTokens;
+      for (int64_t g = 0; g < group; ++g) _mm512_store_si512(to + g * kScoreStride, column[g]);
+    }
+  }
+
+  // ---- sums over values ----
+
+  void sum_chunk() {
+    Step before{-1, 0, 0}, now{first, 0, 0};
+    while (now.t < last) {
+      if (now.h == 0) aim_after_values(now.t, kBlock, kBytes, kBlock / 2 * item.kv_heads);
+      const bool whole = begin <= now.t && now.t + kBlock <= end && p.value_dim % 32 == 0;
+      whole ? interleave<true>(now, before) : interleave<false>(now, before);
+      before = now;
+      now = after(now);
+    }
+    for (int64_t d = 0; d < width; d += 16) add_values(before, d);
+  }
+
+  // Pairs of a step's values become tiles, while those of the step before are multiplied. Tokens
+  // that are not visible count as 0, whatever they hold. kWhole: all are, and rows are whole
+  // vectors.
+  template <bool kWhole>
+  void interleave(const Step& s, const Step& before) {
+    const int64_t head = (item.kv_head + s.h) * p.value_dim, stride = p.kv_heads * p.value_dim;
     const __m512i zero = _mm512_setzero_si512();
-    for (int64_t i = t; i < t + kBlock; i += 2) {
-      const bool even = begin <= i && i < end, odd = begin <= i + 1 && i + 1 < end;
-      const int64_t x = first + (even ? buffers.slots[i] * stride : 0);
-      const int64_t y = first + (odd ? buffers.slots[i + 1] * stride : 0);
-      uint16_t* to = buffers.values + (i - t) * 16;
+    int64_t added = before.t < 0 ? width : 0;
+    for (int64_t i = 0; i < kBlock; i += 2) {
+      const int64_t t = s.t + i, n = kWhole ? 32 : p.value_dim;
+      const bool even = kWhole || (begin <= t && t < end);
+      const bool odd = kWhole || (begin <= t + 1 && t + 1 < end);
+      const int64_t x = head + buffers.slots[t] * stride, y = head + buffers.slots[t + 1] * stride;
+      uint16_t* to = buffers.values + s.parity * kBlock * width + i * 16;
+      ahead.step();
       for (int64_t d = 0; d < width; d += 32, to += 1024) {
-        const __m512i a = even ? pool_row(p.v, x + d, p.value_dim - d) : zero;
-        const __m512i b = odd ? pool_row(p.v, y + d, p.value_dim - d) : zero;
+        const __m512i a = even ? pool_row(p.v, x + d, kWhole ? 32 : n - d) : zero;
+        const __m512i b = odd ? pool_row(p.v, y + d, kWhole ? 32 : n - d) : zero;
         _mm512_store_si512(to, _mm512_unpacklo_epi16(a, b));
         _mm512_store_si512(to + 512, _mm512_unpackhi_epi16(a, b));
       }
+      for (; added < (i + 2) * width / kBlock; added += 16) add_values(before, added);
     }
+  }
+
+  // Sums over a step's tokens of 16 columns from d on.
+  __attribute__((always_inline)) void add_values(const Step& s, int64_t d) {
     const auto* powers = reinterpret_cast<const uint16_t*>(buffers.scores);
-    _tile_loadd(3, powers + h * group * kPowerStride + t, kPowerStride * 2);
-    for (int64_t d = 0; d < width; d += 16) {
-      float* sums = buffers.sums + h * group * width + d;
-      if (is_first) {
-        _tile_zero(2);
-      } else {
-        _tile_loadd(2, sums, width * 4);
-      }
-      _tile_loadd(7, buffers.values + d * kBlock, 64);
-      _tile_dpbf16ps(2, 3, 7);
-      _tile_stored(2, sums, width * 4);
+    if (d == 0) _tile_loadd(3, powers + s.h * group * kPowerStride + s.t, kPowerStride * 2);
+    float* sums = buffers.sums + s.h * group * width + d;
+    if (s.t == first) {
+      _tile_zero(2);
+    } else {
+      _tile_loadd(2, sums, width * 4);
     }
+    _tile_loadd(7, buffers.values + s.parity * kBlock * width + d * kBlock, 64);
+    _tile_dpbf16ps(2, 3, 7);
+    _tile_stored(2, sums, width * 4);
   }
 
   // Writes a row's result of the item's chunk `c` where paged_attention_merge_cpu looks for it.
@@ -225,6 +322,8 @@ class Decode : DecodeItem<Buffers> {
       if (d + 16 < stride) _mm512_storeu_ps(acc + r * stride + d + 16, b);
     }
   }
+
+  int64_t first = 0, last = 0;  // the visible columns in multiples of 32
 };
 
 }  // namespace

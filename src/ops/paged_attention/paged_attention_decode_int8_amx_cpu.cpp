@@ -124,13 +124,21 @@ class DecodeInt8 : DecodeItem<Buffers> {
     find_slots(chunk * kChunk);
     fill_slots();
     find_runs();
-    for (int64_t t = begin / kRunTokens * kRunTokens; t < end; t += kRunTokens)
+    if (chunk == item.chunk) {
+      aim_at_keys(buffers.slots + begin, least(end - begin, kRunTokens), 1, 1);
+      ahead.step();
+    }
+    for (int64_t t = begin / kRunTokens * kRunTokens; t < end; t += kRunTokens) {
+      aim_after_keys(t, kRunTokens, kQuads, 1, item.kv_heads);
       for (int64_t h = 0; h < item.kv_heads; ++h) score_tokens(t, h);
+    }
     find_peaks(chunk);
     for (int64_t r = 0; r < rows; ++r) soften(r);
-    find_next(chunk);
-    for (int64_t t = first; t < last; t += kQuads)
+    find_next(chunk, kRunTokens);
+    for (int64_t t = first; t < last; t += kQuads) {
+      aim_after_values(t, kQuads, 1, kQuads / 4 * item.kv_heads);
       for (int64_t h = 0; h < item.kv_heads; ++h) add_values(t, h);
+    }
     for (int64_t r = 0; r < rows; ++r) join_sums(r);
   }
 
@@ -139,7 +147,7 @@ class DecodeInt8 : DecodeItem<Buffers> {
     const int64_t stride = p.kv_heads * p.key_dim;
     const auto* k = static_cast<const int8_t*>(p.k) + (item.kv_head + h) * p.key_dim;
     const int8_t* rows_at = buffers.keys;
-    ask_after_keys(t, h, 1, kQuads);
+    ahead.step();
     int64_t row_stride = dim;
     if (in_place[t / kRunTokens]) {
       const int64_t seen = t > begin ? t : begin;
@@ -205,13 +213,13 @@ class DecodeInt8 : DecodeItem<Buffers> {
 
   // Sums over 64 tokens from t on for head h's group; tokens that are not visible have powers of 0.
   void add_values(int64_t t, int64_t h) {
-    ask_after_values(t, h, 1, kQuads);
     const auto* v = static_cast<const uint8_t*>(p.v) + (item.kv_head + h) * p.value_dim;
     const int64_t stride = p.kv_heads * p.value_dim;
     for (int64_t i = 0; i < kQuads; i += 4) {
       const uint8_t* row[4];
       for (int64_t j = 0; j < 4; ++j) row[j] = v + buffers.slots[t + i + j] * stride;
       uint8_t* to = buffers.values + i * 16;
+      ahead.step();
       for (int64_t d = 0; d < width; d += kTileBytes, to += 4 * 1024) {
         const int64_t n = p.value_dim - d;
         const __m512i a = bytes_of(row[0] + d, n), b = bytes_of(row[1] + d, n);
