@@ -18,6 +18,8 @@ constexpr int64_t kMinAmxRows = 128;
 constexpr int64_t kFewRows = 16;
 // Items for each thread, so that uneven ones even out.
 constexpr int64_t kItemsPerThread = 4;
+// How much longer reading takes if the heads are cut in two: rows of half the length, more items.
+constexpr double kCutCost = 0.05;
 // Partial results are not worth more memory than this.
 constexpr int64_t kMaxPartials = int64_t{1} << 24;
 
@@ -41,18 +43,60 @@ class Planner {
     for (int64_t s = 0; s < layout_.num_sequences; ++s) items += count(s, largest(s));
     const int64_t wanted = kItemsPerThread * num_threads;
     const int64_t pieces = num_threads == 1 || items == 0 ? 1 : ceil_div(wanted, items);
+    if (num_threads > 1) share_few_rows(num_threads);
     // Many-row sequences first: their items take longest.
     for (const bool many : {true, false})
       for (int64_t s = 0; s < layout_.num_sequences; ++s)
-        if ((tokens(s) * group_ > kFewRows) == many) add(s, finer(s, largest(s), pieces));
+        if (!few(s) == many) add(s, finer(s, largest(s), pieces));
     return std::move(plan_);
   }
 
  private:
   int64_t tokens(int64_t s) const { return layout_.cu_seqlens[s + 1] - layout_.cu_seqlens[s]; }
 
+  // So few rows that reading the keys and values is what takes time.
+  bool few(int64_t s) const { return tokens(s) * group_ <= kFewRows; }
   // Many rows, for which AMX packs keys and values.
-  bool packs(int64_t s) const { return params_.amx && tokens(s) * group_ > kFewRows; }
+  bool packs(int64_t s) const { return params_.amx && !few(s); }
+
+  // Sets how many chunks and heads an item of few rows has: an equal share of all such sequences'
+  // chunks, and only if there are too few of them to go round, of their heads (whose rows are then
+  // shorter runs of memory).
+  void share_few_rows(int num_threads) {
+    int64_t chunks = 0;
+    bool all = true;
+    for (int64_t s = 0; s < layout_.num_sequences; ++s) {
+      if (few(s)) chunks += item(s, 0, tokens(s)).chunks;
+      all &= few(s);
+    }
+    const int64_t wanted = kItemsPerThread * num_threads;
+    chunks_each_ = std::max<int64_t>(1, ceil_div(chunks, wanted));
+    if (!all || chunks == 0 || chunks >= wanted) return;
+    double best = 0;
+    for (int64_t cuts = 1; cuts <= params_.kv_heads; cuts *= 2) {
+      const double time = slowest_thread(num_threads, cuts) * (1 + kCutCost * (cuts - 1));
+      if (cuts == 1 || time < best) {
+        best = time;
+        head_cuts_ = cuts;
+      }
+    }
+  }
+
+  // Tokens that a thread reads, if each takes the next item when it is done with one, of items of
+  // one chunk and 1 / cuts of the heads.
+  double slowest_thread(int num_threads, int64_t cuts) const {
+    std::vector<int64_t> busy(static_cast<size_t>(num_threads));
+    for (int64_t s = 0; s < layout_.num_sequences; ++s) {
+      const AttentionItem whole = item(s, 0, tokens(s));
+      for (int64_t i = 0; i < whole.chunks * cuts; ++i) {
+        const int64_t start = (whole.chunk + i / cuts) * kAttentionChunk;
+        *std::min_element(busy.begin(), busy.end()) +=
+            std::min(whole.context - start, kAttentionChunk);
+      }
+    }
+    return static_cast<double>(*std::max_element(busy.begin(), busy.end())) /
+           static_cast<double>(cuts);
+  }
 
   int64_t count(int64_t s, const Cut& cut) const {
     return ceil_div(tokens(s), cut.tokens) * ceil_div(params_.kv_heads, cut.kv_heads);
@@ -69,20 +113,22 @@ class Planner {
             .parts = 1};
   }
 
-  // Cuts into about `pieces` times as many items: few rows by chunks (each piece still reads whole
-  // runs of memory) and then by heads, many rows by heads and then by tokens.
+  // Cuts few rows by chunks (each piece still reads whole runs of memory) and heads, as
+  // share_few_rows has it; many rows into about `pieces` times as many items, by heads and then by
+  // tokens.
   Cut finer(int64_t s, Cut cut, int64_t pieces) const {
-    if (tokens(s) * group_ <= kFewRows) {
+    if (few(s)) {
       const AttentionItem whole = item(s, 0, tokens(s));
       const int64_t rows = tokens(s) * params_.heads;
-      if (whole.chunks * chunk_result_size(params_, rows) <= kMaxPartials)
-        cut.parts = std::min(pieces, whole.chunks);
-      pieces = ceil_div(pieces, std::max<int64_t>(1, cut.parts));
+      if (chunks_each_ > 0 && whole.chunks * chunk_result_size(params_, rows) <= kMaxPartials)
+        cut.parts = ceil_div(whole.chunks, chunks_each_);
+      cut.kv_heads = std::min(cut.kv_heads, ceil_div(params_.kv_heads, head_cuts_));
+      return cut;
     }
     for (; pieces > 1 && cut.kv_heads > 1; pieces = ceil_div(pieces, 2))
       cut.kv_heads = ceil_div(cut.kv_heads, 2);
-    const int64_t few = packs(s) ? kMinAmxRows : kFewRows;
-    for (; pieces > 1 && cut.tokens * group_ > few; pieces = ceil_div(pieces, 2))
+    const int64_t least = packs(s) ? kMinAmxRows : kFewRows;
+    for (; pieces > 1 && cut.tokens * group_ > least; pieces = ceil_div(pieces, 2))
       cut.tokens = ceil_div(cut.tokens, 2);
     return cut;
   }
@@ -146,6 +192,8 @@ class Planner {
   const BatchLayout& layout_;
   const int64_t group_;
   int64_t amx_rows_;
+  int64_t chunks_each_ = 0;  // of an item of few rows; 0: all
+  int64_t head_cuts_ = 1;    // items of the same few rows and chunks
   AttentionPlan plan_;
 };
 
