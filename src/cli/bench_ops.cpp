@@ -80,6 +80,7 @@ int bench_ops(const OpsFlags& flags) {
   print_roofline(roofline);
   std::printf("\n%-44s %10s %10s %8s %8s %6s %7s  %s\n", "kernel", "median us", "best us", "GB/s",
               "TFLOP/s", "bound", "share", "ran");
+  const ThreadPool::Busy busy(*context.pool);  // as while the engine has work
   OpBench bench(flags.options, context, roofline);
   bench_linear(bench);
   bench_attention(bench, flags.full);

@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <cstdio>
 #include <optional>
+#include <utility>
 
 #include "cli/bench_ops.h"
 #include "cli/bench_random.h"
@@ -8,26 +10,41 @@
 namespace quire::cli {
 namespace {
 
-constexpr int kKvHeads = 8, kDim = 128;
-// 1 GiB of keys and values: short contexts take turns in it, so that they are read cold.
-constexpr int64_t kPoolTokens = 8 * 32768;
+// Keys and values of a pool: short contexts take turns in it, so that they are read cold.
+constexpr int64_t kPoolBytes = int64_t{1} << 30;
+
+// kSwapped: ascending, but every two neighbours in each other's place, so that the sequence is no
+// run and yet in the same pages.
+enum class BlockOrder { kAscending, kRandom, kSwapped };
+
+struct Heads {
+  int query, kv, dim;
+};
 
 struct AttentionCase {
-  int heads, batch, count, context;  // `count` new tokens of each sequence, the last of `context`
+  Heads heads;
+  int batch, count, context;  // `count` new tokens of each sequence, the last of `context`
   int block_size;
-  bool random_order;
+  BlockOrder order = BlockOrder::kAscending;
   ops::KvStorage storage = ops::KvStorage::kAuto;
+  std::string prefix = {};  // of the name; by default that of its kind
 
   double token_bytes() const {
-    return static_cast<double>(ops::paged_kv_token_bytes(kKvHeads, kDim, mx::bfloat16, storage));
+    return static_cast<double>(
+        ops::paged_kv_token_bytes(heads.kv, heads.dim, mx::bfloat16, storage));
+  }
+  int64_t pool_tokens() const {
+    return static_cast<int64_t>(static_cast<double>(kPoolBytes) / token_bytes()) / 1024 * 1024;
   }
   std::string name() const {
     const bool prefill = count > 1;
-    return std::string("attention/") + (prefill ? "prefill" : "decode") +
-           "/H=" + std::to_string(heads) + "/" + std::to_string(kKvHeads) +
+    const std::string kind = prefill ? "attention/prefill" : "attention/decode";
+    return (prefix.empty() ? kind : prefix) + "/H=" + std::to_string(heads.query) + "/" +
+           std::to_string(heads.kv) + (heads.dim == 128 ? "" : "/D=" + std::to_string(heads.dim)) +
            (prefill ? "/T=" + std::to_string(count)
                     : "/B=" + std::to_string(batch) + "/context=" + std::to_string(context)) +
-           "/block=" + std::to_string(block_size) + (random_order ? "/random" : "") +
+           "/block=" + std::to_string(block_size) +
+           (prefix.empty() && order == BlockOrder::kRandom ? "/random" : "") +
            (storage == ops::KvStorage::kInt8  ? "/int8"
             : storage == ops::KvStorage::kFp8 ? "/fp8"
                                               : "");
@@ -55,12 +72,13 @@ ops::BatchLayoutPtr make_layout(const AttentionCase& c, const std::vector<int32_
 
 // As many places in the pool as there are, at most 512, in turn.
 std::vector<ops::BatchLayoutPtr> make_layouts(const AttentionCase& c) {
-  const int64_t all = kPoolTokens / c.block_size;
+  const int64_t all = c.pool_tokens() / c.block_size;
   const int64_t each = int64_t{c.batch} * ((c.context + c.block_size - 1) / c.block_size);
   std::vector<int32_t> order(static_cast<size_t>(all));
   for (int64_t b = 0; b < all; ++b) order[b] = static_cast<int32_t>(b);
-  BenchRandom random(2, 0);
-  if (c.random_order) random.shuffle(order);
+  if (c.order == BlockOrder::kRandom) BenchRandom(2, 0).shuffle(order);
+  if (c.order == BlockOrder::kSwapped)
+    for (int64_t b = 0; b + 1 < all; b += 2) std::swap(order[b], order[b + 1]);
   std::vector<ops::BatchLayoutPtr> layouts;
   for (int64_t at = 0; at + each <= all && layouts.size() < 512; at += each)
     layouts.push_back(make_layout(c, {order.begin() + at, order.begin() + at + each}));
@@ -73,16 +91,21 @@ class AttentionBench {
 
   void run(const AttentionCase& c) {
     const std::string name = c.name();
-    if (!bench_.wants(name) || int64_t{c.batch} * c.context > kPoolTokens) return;
+    if (!bench_.wants(name)) return;
+    if (int64_t{c.batch} * c.context > c.pool_tokens()) {
+      std::printf("%-44s left out: more than 1 GiB of keys and values\n", name.c_str());
+      return;
+    }
     const ops::PagedKv kv = pool_of(c);
-    const mx::array q = random_bf16({c.batch * c.count, c.heads, kDim});
+    const mx::array q = random_bf16({c.batch * c.count, c.heads.query, c.heads.dim});
     const auto layouts = make_layouts(c);
     const double count = c.count, context = c.context;
+    const double rows = double(c.heads.query) * c.heads.dim;
     const double pairs = c.batch * (count * (context - count) + count * (count + 1) / 2);
     bench_.measure(
         name,
-        {.bytes = c.batch * (context * c.token_bytes() + 4.0 * count * c.heads * kDim),
-         .flops = pairs * c.heads * 4 * kDim},
+        {.bytes = c.batch * (context * c.token_bytes() + 4.0 * count * rows),
+         .flops = pairs * 4 * rows},
         [&](int64_t run) -> std::vector<mx::array> {
           return {ops::paged_attention(bench_.context(), q, kv, layouts[run % layouts.size()],
                                        {.scale = 0.088f})};
@@ -90,12 +113,14 @@ class AttentionBench {
   }
 
  private:
-  // One pool for all block sizes, made anew when the storage changes; of huge pages, as the
+  // One pool for all block sizes, made anew when heads or storage change; of huge pages, as the
   // engine's. Random numbers, or codes but for FP8's NaN; small scales.
   ops::PagedKv pool_of(const AttentionCase& c) {
-    if (!pool_ || storage_ != c.storage) {
+    if (!pool_ || storage_ != c.storage || pool_->k.shape(2) != c.heads.kv ||
+        pool_->k.shape(3) != c.heads.dim) {
       pool_.reset();
-      pool_ = ops::make_paged_kv(kPoolTokens, 1, kKvHeads, kDim, mx::bfloat16, c.storage);
+      pool_ =
+          ops::make_paged_kv(c.pool_tokens(), 1, c.heads.kv, c.heads.dim, mx::bfloat16, c.storage);
       storage_ = c.storage;
       mx::array random = random_bf16({1 << 16});
       mx::eval(random);
@@ -111,7 +136,7 @@ class AttentionBench {
         for (size_t i = 0; i < array.nbytes(); ++i) to[i] = from[i % period] & mask;
       }
     }
-    const int blocks = static_cast<int>(kPoolTokens / c.block_size);
+    const int blocks = static_cast<int>(c.pool_tokens() / c.block_size);
     std::vector<mx::array> arrays;
     for (const mx::array& array : pool_->arrays()) {
       mx::Shape shape = array.shape();
@@ -128,29 +153,50 @@ class AttentionBench {
   ops::KvStorage storage_ = ops::KvStorage::kAuto;
 };
 
+constexpr Heads kUsual{16, 8, 128}, kGroupsOf4{32, 8, 128}, kWide{8, 2, 256};
+
+// By default one thing at a time differs from 16 heads, blocks of 16, in order, and batch and
+// context from 8 and 4,096 only there.
+void bench_decode(AttentionBench& attention, bool full) {
+  for (const Heads& heads : {kUsual, kGroupsOf4, kWide})
+    for (const int block_size : {16, 32, 128})
+      for (const BlockOrder order : {BlockOrder::kAscending, BlockOrder::kRandom})
+        for (const int batch : {1, 8, 32})
+          for (const int context : {128, 256, 512, 4096, 32768}) {
+            const int others = (heads.query != kUsual.query) + (block_size != 16) +
+                               (order != BlockOrder::kAscending);
+            const bool usual = others == 0 || (others == 1 && batch == 8 && context == 4096);
+            if (full || usual) attention.run({heads, batch, 1, context, block_size, order});
+          }
+}
+
+// What it brings that blocks which follow one another are read as one: with blocks of 16 and more
+// the tiles of keys lie within blocks in any case.
+void bench_contiguous_view(AttentionBench& attention) {
+  for (const int block_size : {1, 8, 16})
+    for (const bool on : {true, false})
+      attention.run({kUsual, 8, 1, 4096, block_size,
+                     on ? BlockOrder::kAscending : BlockOrder::kSwapped, ops::KvStorage::kAuto,
+                     std::string("attention/contiguous_view=") + (on ? "on" : "off")});
+}
+
 }  // namespace
 
 void bench_attention(OpBench& bench, bool full) {
   AttentionBench attention(bench);
-  for (const int heads : {16, 32})
-    for (const int block_size : {16, 32, 128})
-      for (const bool random_order : {false, true})
-        for (const int batch : {1, 8, 32})
-          for (const int context : {512, 4096, 32768}) {
-            // By default one thing at a time differs from 16 heads, blocks of 16, in order.
-            const int others = (heads != 16) + (block_size != 16) + random_order;
-            const bool usual = others == 0 || (others == 1 && batch == 8 && context == 4096);
-            if (full || usual) attention.run({heads, batch, 1, context, block_size, random_order});
-          }
-  for (const int tokens : {512, 2048, 8192}) attention.run({16, 1, tokens, tokens, 16, false});
-  if (full)
-    for (const int tokens : {512, 2048, 8192}) attention.run({32, 1, tokens, tokens, 16, false});
+  const auto prefill = [&](const Heads& heads, int tokens, ops::KvStorage storage) {
+    attention.run({heads, 1, tokens, tokens, 16, BlockOrder::kAscending, storage});
+  };
+  bench_decode(attention, full);
+  bench_contiguous_view(attention);
+  for (const Heads& heads : {kUsual, kGroupsOf4, kWide})
+    for (const int tokens : {512, 2048, 8192})
+      if (full || heads.query == kUsual.query) prefill(heads, tokens, ops::KvStorage::kAuto);
   for (const ops::KvStorage storage : {ops::KvStorage::kInt8, ops::KvStorage::kFp8}) {
     for (const int batch : {1, 8})
       for (const int context : {512, 4096, 32768})
-        attention.run({16, batch, 1, context, 16, false, storage});
-    for (const int tokens : {2048, 8192})
-      attention.run({16, 1, tokens, tokens, 16, false, storage});
+        attention.run({kUsual, batch, 1, context, 16, BlockOrder::kAscending, storage});
+    for (const int tokens : {2048, 8192}) prefill(kUsual, tokens, storage);
   }
 }
 
