@@ -225,11 +225,6 @@ inline float largest(__m512i peak) {
 }
 
 // 32 codes as bfloat16, which is exact.
-inline __m512i bf16_of_int8(__m256i codes) {
-  const __m512 a = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm256_castsi256_si128(codes)));
-  const __m512 b = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm256_extracti128_si256(codes, 1)));
-  return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(b, a));
-}
 inline __m512i bf16_of_fp8(__m256i codes) {
   // 0 to 7 times 2^-9; not as denormals, which the matrix unit takes for 0.
   const __m512i small = _mm512_castsi128_si512(
@@ -243,6 +238,59 @@ inline __m512i bf16_of_fp8(__m256i codes) {
   const __mmask32 is_nan = _mm512_cmpeq_epi16_mask(size, _mm512_set1_epi16(0x7F));
   bits = _mm512_mask_mov_epi16(bits, is_nan, _mm512_set1_epi16(0x7FC0));
   return _mm512_or_si512(bits, sign);
+}
+
+// Up to 64 bytes, 0 beyond them.
+inline __m512i load_bytes(const void* row, int64_t n) {
+  return n >= 64 ? load_bits(row) : _mm512_maskz_loadu_epi8((__mmask64{1} << n) - 1, row);
+}
+// The low bytes of 16 integers.
+__attribute__((always_inline)) inline void store_bytes(void* to, __m512i integers) {
+  _mm_store_si128(static_cast<__m128i*>(to), _mm512_cvtepi32_epi8(integers));
+}
+// Up to 16 elements of bfloat16, 0 beyond them.
+inline __m512 float_row(const uint16_t* row, int64_t n) {
+  const __m256i half =
+      _mm256_maskz_loadu_epi16(static_cast<__mmask16>(n >= 16 ? 0xFFFFu : (1u << n) - 1), row);
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+}
+
+// From column d on, n bytes of four rows become the words of four tiles, `tile_bytes` apart: lane i
+// of the j-th has the columns 16 i + 4 j and on.
+__attribute__((always_inline)) inline void interleave_bytes(const uint8_t* const (&row)[4],
+                                                            int64_t d, int64_t n, void* to,
+                                                            int64_t tile_bytes) {
+  const __m512i a = load_bytes(row[0] + d, n), b = load_bytes(row[1] + d, n);
+  const __m512i x = load_bytes(row[2] + d, n), y = load_bytes(row[3] + d, n);
+  const __m512i ab = _mm512_unpacklo_epi8(a, b), ab2 = _mm512_unpackhi_epi8(a, b);
+  const __m512i xy = _mm512_unpacklo_epi8(x, y), xy2 = _mm512_unpackhi_epi8(x, y);
+  char* at = static_cast<char*>(to);
+  _mm512_store_si512(at, _mm512_unpacklo_epi16(ab, xy));
+  _mm512_store_si512(at + tile_bytes, _mm512_unpackhi_epi16(ab, xy));
+  _mm512_store_si512(at + 2 * tile_bytes, _mm512_unpacklo_epi16(ab2, xy2));
+  _mm512_store_si512(at + 3 * tile_bytes, _mm512_unpackhi_epi16(ab2, xy2));
+}
+// Brings 64 columns of such tiles' sums back into order.
+inline void in_byte_order(float* sums) {
+  __m512 v[4], w[4];
+  for (int j = 0; j < 4; ++j) v[j] = _mm512_load_ps(sums + 16 * j);
+  w[0] = _mm512_shuffle_f32x4(v[0], v[1], 0x44);
+  w[1] = _mm512_shuffle_f32x4(v[2], v[3], 0x44);
+  w[2] = _mm512_shuffle_f32x4(v[0], v[1], 0xEE);
+  w[3] = _mm512_shuffle_f32x4(v[2], v[3], 0xEE);
+  _mm512_store_ps(sums, _mm512_shuffle_f32x4(w[0], w[1], 0x88));
+  _mm512_store_ps(sums + 16, _mm512_shuffle_f32x4(w[0], w[1], 0xDD));
+  _mm512_store_ps(sums + 32, _mm512_shuffle_f32x4(w[2], w[3], 0x88));
+  _mm512_store_ps(sums + 48, _mm512_shuffle_f32x4(w[2], w[3], 0xDD));
+}
+// finish_row for columns that are in order.
+inline void finish_ordered_row(const float* total, float l, uint16_t* out, int64_t n) {
+  const __m512 divisor = _mm512_set1_ps(l == 0 ? 1.0f : l);
+  for (int64_t d = 0; d < n; d += 16) {
+    const __m512 x = _mm512_div_ps(_mm512_load_ps(total + d), divisor);
+    const auto mask = static_cast<__mmask16>(n - d >= 16 ? 0xFFFFu : (1u << (n - d)) - 1);
+    _mm256_mask_storeu_epi16(out + d, mask, reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x)));
+  }
 }
 
 inline void scale_scores(const float* scales, float* scores, int64_t begin, int64_t end) {

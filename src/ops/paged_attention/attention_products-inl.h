@@ -10,9 +10,14 @@ namespace {
 // the loads of keys and values from L2, which are what limits the products.
 constexpr int64_t kPartRows = 32, kParts = 2, kTileRows = kParts * kPartRows;
 
+// What the elements of tiles are: bfloat16, or bytes (both operands signed, or the left one not),
+// of which a row has 64 and whose sums are integers.
+enum class TileKind { kBf16, kSigned, kUnsigned };
+
 // Products of tiles for the matrix unit: 32 rows by 32 columns at a time, each a chain of `depth`
 // steps of four products that share operands; all parts of the rows, then the next columns. Offsets
-// are in elements.
+// are in 16-bit words.
+template <TileKind kKind>
 struct Products {
   const uint16_t *a = nullptr, *b = nullptr;      // first operands of the first step
   int64_t a_stride = 0, a_lower = 0, a_step = 0;  // between rows, to the lower 16 rows, steps
@@ -42,6 +47,15 @@ struct Products {
     } while (steps > 0 && group >= groups[part]);
   }
 
+  // Tile to += left * right.
+#define QUIRE_MULTIPLY(to, left, right)          \
+  if constexpr (kKind == TileKind::kBf16)        \
+    _tile_dpbf16ps(to, left, right);             \
+  else if constexpr (kKind == TileKind::kSigned) \
+    _tile_dpbssd(to, left, right);               \
+  else                                           \
+    _tile_dpbusd(to, left, right)
+
   // One step; calls work(0) to work(3) between the products, so that the vector units have
   // instructions at hand while the matrix unit is busy.
   template <class Work>
@@ -55,15 +69,15 @@ struct Products {
     const uint16_t *x = a + part * a_part + at * a_step, *y = b + at * b_step;
     _tile_loadd(4, x, a_stride * 2);
     _tile_loadd(6, y, 64);
-    _tile_dpbf16ps(0, 4, 6);
+    QUIRE_MULTIPLY(0, 4, 6);
     work(0);
     _tile_loadd(7, y + b_right, 64);
-    _tile_dpbf16ps(1, 4, 7);
+    QUIRE_MULTIPLY(1, 4, 7);
     work(1);
     _tile_loadd(5, x + a_lower, a_stride * 2);
-    _tile_dpbf16ps(2, 5, 6);
+    QUIRE_MULTIPLY(2, 5, 6);
     work(2);
-    _tile_dpbf16ps(3, 5, 7);
+    QUIRE_MULTIPLY(3, 5, 7);
     work(3);
     --steps;
     if (++at < depth[part]) return;
@@ -75,15 +89,18 @@ struct Products {
     at = 0;
     next_chain();
   }
+#undef QUIRE_MULTIPLY
   void run() {
     while (steps > 0) step([](int) {});
   }
 };
 
 // Spreads the products of two tiles over the vector work of a third.
+template <bool kBytes>
 struct Feed {
-  Products values, scores;  // in this order
-  int64_t slots = 0;        // in which the steps are to be done
+  Products<kBytes ? TileKind::kUnsigned : TileKind::kBf16> values;  // first
+  Products<kBytes ? TileKind::kSigned : TileKind::kBf16> scores;
+  int64_t slots = 0;  // in which the steps are to be done
   int64_t steps = 0, credit = 0;
 
   template <class Work>
@@ -97,8 +114,17 @@ struct Feed {
       return;
     }
     credit -= slots;
-    (values.steps > 0 ? values : scores).step(work);
-    for (; credit >= slots; credit -= slots) (values.steps > 0 ? values : scores).step([](int) {});
+    step(work);
+    for (; credit >= slots; credit -= slots) step([](int) {});
+  }
+
+ private:
+  template <class Work>
+  __attribute__((always_inline)) void step(const Work& work) {
+    if constexpr (kBytes)
+      values.steps > 0 ? values.step(work) : scores.step(work);
+    else
+      (values.steps > 0 ? values : scores).step(work);
   }
 };
 

@@ -67,12 +67,19 @@ struct alignas(64) Tile {
 };
 
 // Rows of an int8 pool come in pairs: the high and the low part of a query, then of its powers; the
-// pair's maximum, sum and total are at its first row. The sums are of integers, in float32.
+// pair's maximum, sum and total are at its first row. Tiles are of bytes, and so hold twice as many
+// elements of D, or tokens, in a row; their sums are integers, in the places of the floats.
 template <KvType kType>
 class Prefill {
   static constexpr bool kCodes = is_quantised(kType);
-  static constexpr int64_t kPair = kType == KvType::kInt8 ? 2 : 1;
-  static constexpr int64_t kBytes = kCodes ? 1 : 2;  // of an element of the pool
+  static constexpr bool kInt8 = kType == KvType::kInt8;
+  static constexpr int64_t kPair = kInt8 ? 2 : 1;
+  static constexpr int64_t kBytes = kCodes ? 1 : 2;      // of an element of the pool
+  static constexpr int64_t kPacked = kInt8 ? 2 : 1;      // elements in 16 bits of a tile
+  static constexpr int64_t kUnit = kBlock * kPacked;     // tokens of a tile of values
+  static constexpr int64_t kUnitTiles = kChunk / kUnit;  // of a chunk
+  using Scores = Products<kInt8 ? TileKind::kSigned : TileKind::kBf16>;
+  using Values = Products<kInt8 ? TileKind::kUnsigned : TileKind::kBf16>;
 
  public:
   Prefill(const AttentionKernelParams& params, const AttentionItem& it, void* scratch)
@@ -81,8 +88,8 @@ class Prefill {
     span = group * kPair;
     rows = item.tokens * span;
     tiles = (rows + kTileRows - 1) / kTileRows;
-    dim = round_up(p.key_dim, 32);
-    width = round_up(p.value_dim, 32);
+    dim = round_up(p.key_dim, 32 * kPacked) / kPacked;
+    width = round_up(p.value_dim, 32 * kPacked);
     buffers.place(static_cast<char*>(scratch), dim, width, tiles * kTileRows);
   }
 
@@ -124,8 +131,7 @@ class Prefill {
       return load_row(static_cast<const uint16_t*>(pool) + at, n);
     } else {
       const auto mask = static_cast<__mmask32>(n >= 32 ? 0xFFFFFFFFu : (1u << n) - 1);
-      const __m256i codes = _mm256_maskz_loadu_epi8(mask, static_cast<const uint8_t*>(pool) + at);
-      return kType == KvType::kInt8 ? bf16_of_int8(codes) : bf16_of_fp8(codes);
+      return bf16_of_fp8(_mm256_maskz_loadu_epi8(mask, static_cast<const uint8_t*>(pool) + at));
     }
   }
 
@@ -133,20 +139,15 @@ class Prefill {
   void pack_pair(int64_t r, const uint16_t* q) {
     const CodeScale scale = r < rows ? query_scale(q, p.key_dim) : CodeScale{0.0f, 0.0f};
     buffers.query_scales[r / 2] = scale.scale;
-    uint16_t* to = buffers.queries + r / 16 * 16 * dim + r % 16 * 32;
-    for (int64_t d = 0; d < dim; d += 32, to += kTileHalves) {
-      const __m512i x = r < rows ? load_row(q + d, p.key_dim - d) : _mm512_setzero_si512();
-      const QueryParts even = query_parts(even_halves(x), scale);
-      const QueryParts odd = query_parts(odd_halves(x), scale);
-      _mm512_store_si512(to, bf16_pairs(even.high, odd.high));
-      _mm512_store_si512(to + 32, bf16_pairs(even.low, odd.low));
-    }
-  }
-  // Integers below 256, as the lower and the upper halves of pairs of bfloat16.
-  static __m512i bf16_pairs(__m512i even, __m512i odd) {
-    const __m512i upper = _mm512_castps_si512(_mm512_cvtepi32_ps(odd));
-    const __m512i lower = _mm512_castps_si512(_mm512_cvtepi32_ps(even));
-    return _mm512_or_si512(upper, _mm512_srli_epi32(lower, 16));
+    auto* to = reinterpret_cast<uint8_t*>(buffers.queries + r / 16 * 16 * dim + r % 16 * 32);
+    for (int64_t d = 0; d < 2 * dim; d += 64, to += 2 * kTileHalves)
+      for (int64_t i = 0; i < 64; i += 16) {
+        const bool some = r < rows && d + i < p.key_dim;
+        const QueryParts parts = query_parts(
+            some ? float_row(q + d + i, p.key_dim - d - i) : _mm512_setzero_ps(), scale);
+        store_bytes(to + i, parts.high);
+        store_bytes(to + 64 + i, parts.low);
+      }
   }
 
   void pack_queries() {
@@ -182,15 +183,15 @@ class Prefill {
       const int64_t slot = item.block_table[block] * p.block_size + offset - t;
       for (; t < stop; ++t) slots[t] = slot + t;
     }
-    for (int64_t t = begin / kBlock * kBlock; t < begin; ++t) slots[t] = slots[begin];
-    for (int64_t t = end; t % kBlock != 0; ++t) slots[t] = slots[end - 1];
-    for (int64_t t = begin / kBlock * kBlock; kCodes && t < round_up(end, kBlock); ++t) {
+    const int64_t first = begin / kUnit * kUnit;
+    for (int64_t t = first; t < begin; ++t) slots[t] = slots[begin];
+    for (int64_t t = end; t % kUnit != 0; ++t) slots[t] = slots[end - 1];
+    for (int64_t t = first; kCodes && t < round_up(end, kUnit); ++t) {
       buffers.key_scales[t] = p.k_scale[slots[t] * p.kv_heads + item.kv_head + head];
       buffers.value_scales[t] = p.v_scale[slots[t] * p.kv_heads + item.kv_head + head];
     }
     // Rows of one head are short runs far apart, which the hardware does not foresee: they are
     // asked for a block ahead.
-    const int64_t first = begin / kBlock * kBlock;
     ask_for(p.k, p.key_dim, first, first + kBlock);
     for (int64_t t = first; t < end; t += 16) {
       if (t + kBlock < end)
@@ -199,9 +200,12 @@ class Prefill {
         ask_for(p.v, p.value_dim, first + t % kBlock, first + t % kBlock + 16);
       pack_keys(t);
     }
-    for (int64_t t = first; t < end; t += kBlock) {
-      if (t + kBlock < end) ask_for(p.v, p.value_dim, t + kBlock, t + 2 * kBlock);
-      pack_values(t, begin, end);
+    for (int64_t t = first; t < end; t += kUnit) {
+      if (t + kUnit < end) ask_for(p.v, p.value_dim, t + kUnit, t + 2 * kUnit);
+      if constexpr (kInt8)
+        pack_byte_values(t);
+      else
+        pack_values(t, begin, end);
     }
   }
 
@@ -216,13 +220,32 @@ class Prefill {
   void pack_keys(int64_t t) {
     const int64_t first = (item.kv_head + head) * p.key_dim, stride = p.kv_heads * p.key_dim;
     uint16_t* to = buffers.keys + t * dim;
-    for (int64_t d = 0; d < dim; d += 32, to += kTileHalves) {
+    for (int64_t d = 0; d < dim * kPacked; d += 32 * kPacked, to += kTileHalves) {
       __m512i square[16];
-      for (int i = 0; i < 16; ++i)
-        square[i] = pool_row(p.k, first + buffers.slots[t + i] * stride + d, p.key_dim - d);
+      for (int i = 0; i < 16; ++i) {
+        const int64_t at = first + buffers.slots[t + i] * stride + d;
+        if constexpr (kInt8)
+          square[i] = load_bytes(static_cast<const uint8_t*>(p.k) + at, p.key_dim - d);
+        else
+          square[i] = pool_row(p.k, at, p.key_dim - d);
+      }
       transpose(square);
       for (int i = 0; i < 16; ++i) _mm512_store_si512(to + i * 32, square[i]);
     }
+  }
+
+  // 64 tokens of codes, four to a 32-bit word; all are finite.
+  void pack_byte_values(int64_t block) {
+    const auto* v = static_cast<const uint8_t*>(p.v) + (item.kv_head + head) * p.value_dim;
+    const int64_t stride = p.kv_heads * p.value_dim;
+    for (int64_t t = block; t < block + kUnit; t += 4) {
+      const uint8_t* row[4];
+      for (int64_t j = 0; j < 4; ++j) row[j] = v + buffers.slots[t + j] * stride;
+      uint16_t* to = buffers.values + block / kUnit * kTileHalves + (t - block) / 4 * 32;
+      for (int64_t d = 0; d < width; d += 64, to += 4 * kUnitTiles * kTileHalves)
+        interleave_bytes(row, d, p.value_dim - d, to, kUnitTiles * 2 * kTileHalves);
+    }
+    for (int64_t t = block; t < block + kUnit; t += kBlock) finite[t / kBlock] = true;
   }
 
   void pack_values(int64_t block, int64_t begin, int64_t end) {
@@ -271,30 +294,30 @@ class Prefill {
       }
       if (++g == span) g = 0, ++token;
     }
-    t.first = first / kBlock * kBlock;
+    t.first = first / kUnit * kUnit;
     t.last = t.first;
     for (int64_t i = 0; i < kParts; ++i) {
-      t.part_last[i] = last[i] > t.first ? round_up(last[i], kBlock) : t.first;
+      t.part_last[i] = last[i] > t.first ? round_up(last[i], kUnit) : t.first;
       t.last = t.part_last[i] > t.last ? t.part_last[i] : t.last;
     }
     t.by_hand = false;
     for (int64_t b = t.first / kBlock; b < t.last / kBlock; ++b) t.by_hand |= !finite[b];
   }
 
-  // Scores of the tile: 32 tokens at a time, 32 elements of D a step.
-  Products scores_of(const Tile& t) const {
+  // Scores of the tile: 32 tokens at a time, 32 elements of D a step (64 of bytes).
+  Scores scores_of(const Tile& t) const {
     const int64_t depth = dim / 32;
-    Products products{.a = t.queries,
-                      .b = buffers.keys + t.first * dim,
-                      .a_stride = 32,
-                      .a_lower = depth * kTileHalves,
-                      .a_step = kTileHalves,
-                      .a_part = kPartRows * dim,
-                      .b_right = depth * kTileHalves,
-                      .b_step = kTileHalves,
-                      .b_next = 2 * depth * kTileHalves,
-                      .out = t.scores + t.first,
-                      .out_stride = kScoreStride};
+    Scores products{.a = t.queries,
+                    .b = buffers.keys + t.first * dim,
+                    .a_stride = 32,
+                    .a_lower = depth * kTileHalves,
+                    .a_step = kTileHalves,
+                    .a_part = kPartRows * dim,
+                    .b_right = depth * kTileHalves,
+                    .b_step = kTileHalves,
+                    .b_next = 2 * depth * kTileHalves,
+                    .out = t.scores + t.first,
+                    .out_stride = kScoreStride};
     for (int64_t i = 0; i < kParts; ++i) {
       products.depth[i] = depth;
       products.groups[i] = (t.part_last[i] - t.first) / kBlock;
@@ -303,21 +326,21 @@ class Prefill {
     return products;
   }
 
-  // Sums over values: 32 columns of V at a time, 32 tokens a step.
-  Products values_of(const Tile& t) const {
-    Products products{.a = t.powers + t.first,
-                      .b = buffers.values + t.first / kBlock * kTileHalves,
-                      .a_stride = kPowerStride,
-                      .a_lower = 16 * kPowerStride,
-                      .a_step = kBlock,
-                      .a_part = kPartRows * kPowerStride,
-                      .b_right = kBlocks * kTileHalves,
-                      .b_step = kTileHalves,
-                      .b_next = 2 * kBlocks * kTileHalves,
-                      .out = buffers.sums,
-                      .out_stride = width + kSumPadding};
+  // Sums over values: 32 columns of V at a time, 32 tokens a step (64 of bytes).
+  Values values_of(const Tile& t) const {
+    Values products{.a = t.powers + t.first / kPacked,
+                    .b = buffers.values + t.first / kUnit * kTileHalves,
+                    .a_stride = kPowerStride,
+                    .a_lower = 16 * kPowerStride,
+                    .a_step = kBlock,
+                    .a_part = kPartRows * kPowerStride,
+                    .b_right = kUnitTiles * kTileHalves,
+                    .b_step = kTileHalves,
+                    .b_next = 2 * kUnitTiles * kTileHalves,
+                    .out = buffers.sums,
+                    .out_stride = width + kSumPadding};
     for (int64_t i = 0; i < kParts; ++i) {
-      products.depth[i] = (t.part_last[i] - t.first) / kBlock;
+      products.depth[i] = (t.part_last[i] - t.first) / kUnit;
       products.groups[i] = width / 32;
     }
     products.begin();
@@ -350,8 +373,7 @@ class Prefill {
     const float* low = scores + kScoreStride;
     const float factor = buffers.query_scales[(t.index * kTileRows + r) / 2];
     for (int64_t c = t.begin[r] / 16 * 16; c < t.end[r]; c += 16) {
-      const __m512 sum = _mm512_fmadd_ps(_mm512_load_ps(scores + c), _mm512_set1_ps(256.0f),
-                                         _mm512_load_ps(low + c));
+      const __m512 sum = join_parts(scores + c, low + c);
       const __m512 scale =
           _mm512_mul_ps(_mm512_load_ps(buffers.key_scales + c), _mm512_set1_ps(factor));
       _mm512_store_ps(scores + c, _mm512_mul_ps(sum, scale));
@@ -359,7 +381,7 @@ class Prefill {
   }
 
   // The powers of a pair, and then its integers: as much work for the slots as two rows.
-  void softmax_pair(Tile& t, int64_t r, Feed& feed) const {
+  void softmax_pair(Tile& t, int64_t r, Feed<kInt8>& feed) const {
     float* scores = t.scores + r * kScoreStride;
     WeightRow row{.scores = scores,
                   .weights = buffers.value_scales,
@@ -375,7 +397,8 @@ class Prefill {
         if (c + i * kBlock < last) row.columns(c + i * kBlock);
       });
     const CodeScale scale = scale_of(largest(row.largest), kMaxPower16);
-    uint16_t *high = t.powers + r * kPowerStride, *low = high + kPowerStride;
+    auto* high = reinterpret_cast<uint8_t*>(t.powers + r * kPowerStride);
+    uint8_t* low = high + 2 * kPowerStride;
     for (int64_t c = t.first; c < last; c += kSlotColumns)
       feed.slot([&](int i) __attribute__((always_inline)) {
         const int64_t at = c + i * kBlock;
@@ -388,20 +411,17 @@ class Prefill {
     t.l[r + 1] = 0.0f;
     t.m[r + 1] = kNegativeInfinity;
   }
-  // 32 columns; `high` may be where the weights are.
+  // 32 columns; `high` may be where the weights of the row begin.
   static __attribute__((always_inline)) void split(const float* weights, const CodeScale& scale,
-                                                   uint16_t* high, uint16_t* low) {
+                                                   uint8_t* high, uint8_t* low) {
     const __m512i a = integers(weights, scale), b = integers(weights + 16, scale);
-    const auto store = [](uint16_t* to, __m512i x, __m512i y) __attribute__((always_inline)) {
-      _mm512_store_si512(to, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(_mm512_cvtepi32_ps(y),
-                                                                           _mm512_cvtepi32_ps(x))));
-    };
-    const __m512i byte = _mm512_set1_epi32(255);
-    store(high, _mm512_srli_epi32(a, 8), _mm512_srli_epi32(b, 8));
-    store(low, _mm512_and_si512(a, byte), _mm512_and_si512(b, byte));
+    store_bytes(high, _mm512_srli_epi32(a, 8));
+    store_bytes(high + 16, _mm512_srli_epi32(b, 8));
+    store_bytes(low, a);
+    store_bytes(low + 16, b);
   }
 
-  void softmax(Tile& t, int64_t r, Feed& feed) const {
+  void softmax(Tile& t, int64_t r, Feed<kInt8>& feed) const {
     SoftmaxRow<kCodes> row{.scores = t.scores + r * kScoreStride,
                            .powers = t.powers + r * kPowerStride,
                            .begin = t.begin[r],
@@ -492,12 +512,17 @@ class Prefill {
     }
   }
 
+  // Integer sums of both parts, high * 256 + low, which fits.
+  static __attribute__((always_inline)) __m512 join_parts(const float* high, const float* low) {
+    return _mm512_cvtepi32_ps(
+        _mm512_add_epi32(_mm512_slli_epi32(load_bits(high), 8), load_bits(low)));
+  }
+
   // The sums of a pair become those of its query.
   void join_sums(float* sums, float factor) const {
     const float* low = sums + width + kSumPadding;
     for (int64_t d = 0; d < width; d += 16) {
-      const __m512 sum = _mm512_fmadd_ps(_mm512_load_ps(sums + d), _mm512_set1_ps(256.0f),
-                                         _mm512_load_ps(low + d));
+      const __m512 sum = join_parts(sums + d, low + d);
       _mm512_store_ps(sums + d, _mm512_mul_ps(sum, _mm512_set1_ps(factor)));
     }
   }
@@ -516,7 +541,10 @@ class Prefill {
       if (p.lse != nullptr)
         p.lse[query * p.lse_stride + token] = attention_lse(buffers.m[r], buffers.l[r]);
       const int64_t at = token * p.heads + query;
-      finish_row(buffers.total + r * width, buffers.l[r], out + at * p.value_dim, p.value_dim);
+      if constexpr (kInt8)
+        for (int64_t d = 0; d < width; d += 64) in_byte_order(buffers.total + r * width + d);
+      const auto finish = kInt8 ? finish_ordered_row : finish_row;
+      finish(buffers.total + r * width, buffers.l[r], out + at * p.value_dim, p.value_dim);
     }
   }
 
@@ -539,7 +567,7 @@ class Prefill {
       Tile* now = i < to ? &tile[i % 3] : nullptr;
       Tile* next = i + 1 < to ? &opened(i + 1) : nullptr;
       const Tile* before = i > from ? &tile[(i - 1) % 3] : nullptr;
-      Feed feed;
+      Feed<kInt8> feed;
       if (before && !before->by_hand) feed.values = values_of(*before);
       if (next) feed.scores = scores_of(*next);
       if (now) soften(*now, feed);
@@ -550,7 +578,7 @@ class Prefill {
   }
 
   // The powers of a tile, while the matrix unit works on its neighbours.
-  void soften(Tile& now, Feed& feed) const {
+  void soften(Tile& now, Feed<kInt8>& feed) const {
     feed.steps = feed.values.steps + feed.scores.steps;
     for (const int64_t last : now.part_last)
       feed.slots += (last - now.first + kSlotColumns - 1) / kSlotColumns * kPartRows;
@@ -594,7 +622,7 @@ class Prefill {
 }  // namespace
 
 int64_t attention_amx_scratch(const AttentionKernelParams& params, int64_t rows) {
-  return Buffers().place(nullptr, round_up(params.key_dim, 32), round_up(params.value_dim, 32),
+  return Buffers().place(nullptr, round_up(params.key_dim, 64), round_up(params.value_dim, 64),
                          round_up(rows * rows_per_query(params), kTileRows));
 }
 

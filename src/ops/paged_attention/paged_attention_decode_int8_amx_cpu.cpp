@@ -88,9 +88,7 @@ class DecodeInt8 : DecodeItem<Buffers> {
       int8_t* to = buffers.queries + r / group * 2 * group * dim + r % group * 4;
       for (int64_t d = 0; d < dim; d += 16, to += 4 * 2 * group * 4) {
         alignas(64) int32_t high[16], low[16];
-        const __m256i half =
-            d < p.key_dim ? half_row(q + d, p.key_dim - d) : _mm256_setzero_si256();
-        const __m512 x = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+        const __m512 x = d < p.key_dim ? float_row(q + d, p.key_dim - d) : _mm512_setzero_ps();
         const QueryParts parts = query_parts(x, scale);
         _mm512_store_si512(high, parts.high);
         _mm512_store_si512(low, parts.low);
@@ -100,9 +98,6 @@ class DecodeInt8 : DecodeItem<Buffers> {
         }
       }
     }
-  }
-  static __m256i half_row(const uint16_t* row, int64_t n) {
-    return _mm256_maskz_loadu_epi16(static_cast<__mmask16>(n >= 16 ? 0xFFFFu : (1u << n) - 1), row);
   }
 
   // Tokens up to multiples of 64 that are not visible have a neighbour's slots.
@@ -157,7 +152,7 @@ class DecodeInt8 : DecodeItem<Buffers> {
       for (int64_t i = 0; i < kRunTokens; ++i)
         for (int64_t d = 0; d < dim; d += kTileBytes)
           _mm512_storeu_si512(buffers.keys + i * dim + d,
-                              bytes_of(k + buffers.slots[t + i] * stride + d, p.key_dim - d));
+                              load_bytes(k + buffers.slots[t + i] * stride + d, p.key_dim - d));
     }
     const int8_t* q = buffers.queries + h * 2 * group * dim;
     _tile_zero(0);
@@ -178,11 +173,6 @@ class DecodeInt8 : DecodeItem<Buffers> {
       _mm512_store_ps(buffers.scores + r * kScoreStride + t,
                       _mm512_mul_ps(_mm512_cvtepi32_ps(sum), scale));
     }
-  }
-
-  static __m512i bytes_of(const void* row, int64_t n) {
-    if (n >= kTileBytes) return load_bits(row);
-    return _mm512_maskz_loadu_epi8((__mmask64{1} << n) - 1, row);
   }
 
   // The row's scores become powers in two parts.
@@ -220,17 +210,8 @@ class DecodeInt8 : DecodeItem<Buffers> {
       for (int64_t j = 0; j < 4; ++j) row[j] = v + buffers.slots[t + i + j] * stride;
       uint8_t* to = buffers.values + i * 16;
       ahead.step();
-      for (int64_t d = 0; d < width; d += kTileBytes, to += 4 * 1024) {
-        const int64_t n = p.value_dim - d;
-        const __m512i a = bytes_of(row[0] + d, n), b = bytes_of(row[1] + d, n);
-        const __m512i x = bytes_of(row[2] + d, n), y = bytes_of(row[3] + d, n);
-        const __m512i ab = _mm512_unpacklo_epi8(a, b), ab2 = _mm512_unpackhi_epi8(a, b);
-        const __m512i xy = _mm512_unpacklo_epi8(x, y), xy2 = _mm512_unpackhi_epi8(x, y);
-        _mm512_store_si512(to, _mm512_unpacklo_epi16(ab, xy));
-        _mm512_store_si512(to + 1024, _mm512_unpackhi_epi16(ab, xy));
-        _mm512_store_si512(to + 2048, _mm512_unpacklo_epi16(ab2, xy2));
-        _mm512_store_si512(to + 3072, _mm512_unpackhi_epi16(ab2, xy2));
-      }
+      for (int64_t d = 0; d < width; d += kTileBytes, to += 4 * 1024)
+        interleave_bytes(row, d, p.value_dim - d, to, 1024);
     }
     _tile_loadd(3, buffers.powers + h * 2 * group * kPowerStride + t, kPowerStride);
     for (int64_t d = 0; d < width; d += 16) {
@@ -246,28 +227,19 @@ class DecodeInt8 : DecodeItem<Buffers> {
     }
   }
 
-  // The row's sums in float, columns in order: lane i of the j-th tile of 64 columns has the
-  // columns 16 i + 4 j and on.
+  // The row's sums in float, columns in order.
   void join_sums(int64_t r) {
     const int32_t* high = buffers.counts + (r / group * 2 * group + r % group) * width;
     const int32_t* low = high + group * width;
     const __m512 factor = _mm512_set1_ps(buffers.factors[r]);
     float* to = buffers.sums + r * width;
     for (int64_t d = 0; d < width; d += kTileBytes) {
-      __m512 v[4], w[4];
-      for (int64_t j = 0; j < 4; ++j) {
-        const __m512i sum = _mm512_add_epi32(_mm512_slli_epi32(load_bits(high + d + j * 16), 8),
-                                             load_bits(low + d + j * 16));
-        v[j] = _mm512_mul_ps(_mm512_cvtepi32_ps(sum), factor);
+      for (int64_t j = d; j < d + kTileBytes; j += 16) {
+        const __m512i sum =
+            _mm512_add_epi32(_mm512_slli_epi32(load_bits(high + j), 8), load_bits(low + j));
+        _mm512_store_ps(to + j, _mm512_mul_ps(_mm512_cvtepi32_ps(sum), factor));
       }
-      w[0] = _mm512_shuffle_f32x4(v[0], v[1], 0x44);
-      w[1] = _mm512_shuffle_f32x4(v[2], v[3], 0x44);
-      w[2] = _mm512_shuffle_f32x4(v[0], v[1], 0xEE);
-      w[3] = _mm512_shuffle_f32x4(v[2], v[3], 0xEE);
-      _mm512_store_ps(to + d, _mm512_shuffle_f32x4(w[0], w[1], 0x88));
-      _mm512_store_ps(to + d + 16, _mm512_shuffle_f32x4(w[0], w[1], 0xDD));
-      _mm512_store_ps(to + d + 32, _mm512_shuffle_f32x4(w[2], w[3], 0x88));
-      _mm512_store_ps(to + d + 48, _mm512_shuffle_f32x4(w[2], w[3], 0xDD));
+      in_byte_order(to + d);
     }
   }
 
@@ -287,13 +259,7 @@ class DecodeInt8 : DecodeItem<Buffers> {
     if (p.lse != nullptr)
       p.lse[query * p.lse_stride + item.token] = attention_lse(buffers.total_m[r], l);
     auto* out = static_cast<uint16_t*>(p.out) + (item.token * p.heads + query) * p.value_dim;
-    const __m512 divisor = _mm512_set1_ps(l == 0 ? 1.0f : l);
-    for (int64_t d = 0; d < p.value_dim; d += 16) {
-      const int64_t n = p.value_dim - d;
-      const __m512 x = _mm512_div_ps(_mm512_load_ps(buffers.total + r * width + d), divisor);
-      const auto mask = static_cast<__mmask16>(n >= 16 ? 0xFFFFu : (1u << n) - 1);
-      _mm256_mask_storeu_epi16(out + d, mask, reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x)));
-    }
+    finish_ordered_row(buffers.total + r * width, l, out, p.value_dim);
   }
 
   int64_t first = 0, last = 0;  // the visible columns in multiples of 64
