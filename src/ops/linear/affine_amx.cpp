@@ -32,7 +32,7 @@ void run_stream(ThreadPool& pool, const LinearParams& params) {
 void multiply_pair(const AmxSlab& slab, const AffineLayout& layout, AmxBlock block) {
   const int64_t elements = linear_chunks(layout.k) * 512, first = block.panel_begin;
   auto* scratch = static_cast<std::byte*>(linear_task_scratch(
-      2 * elements * 2 + amx_scratch_bytes(block.block_end - block.block_begin)));
+      2 * elements * 2 + amx_scratch_bytes(slab.params, block.block_end - block.block_begin, 2)));
   auto* weights = reinterpret_cast<uint16_t*>(scratch);
   for (int64_t i = first; i < block.panel_end; ++i)
     affine_amx_panel(layout, slab.params.w, i, weights + (i - first) * elements);

@@ -13,8 +13,11 @@ namespace {
 // block stay in the L2 cache while all panels pass).
 constexpr int64_t kStreamTaskBytes = 64 << 10;
 constexpr int64_t kChunkRows = 256;
-// Tasks a thread has of each chunk of rows: the last ones are taken by whoever is free.
-constexpr int64_t kGroupsPerThread = 4;
+// Tasks of a thread, at least: the last ones are taken by whoever is free.
+constexpr int64_t kTasksPerThread = 4;
+// Panels of a task whose k has several ranges: 8 KiB of sums a pair and 64 rows, that pass between
+// the L2 cache and the tiles.
+constexpr int64_t kMaxRangePanels = 64;
 // Fewer rows are packed on the calling thread: that is cheaper than a second loop.
 constexpr int64_t kPackAlone = 32;
 
@@ -35,8 +38,10 @@ void run_blocks(ThreadPool& pool, const AmxSlab& slab) {
   int64_t row_chunks = (p.rows + kChunkRows - 1) / kChunkRows;
   if (row_chunks > 1) row_chunks = (row_chunks + threads - 1) / threads * threads;
   row_chunks = std::min(row_chunks, blocks);
-  const int64_t groups = kGroupsPerThread * threads;
-  const int64_t per_group = std::max<int64_t>(2, ((panels + groups - 1) / groups + 1) / 2 * 2);
+  // Multiples of 4 panels: whole cache lines of outputs, with silu_mul too.
+  const int64_t groups = (kTasksPerThread * threads + row_chunks - 1) / row_chunks;
+  int64_t per_group = std::max<int64_t>(1, (panels + groups * 4 - 1) / (groups * 4)) * 4;
+  if (amx_ranges(p.k) > 1) per_group = std::min(per_group, kMaxRangePanels);
   const int64_t panel_groups = (panels + per_group - 1) / per_group;
   for_each_in_streams(pool, row_chunks * panel_groups, [&](int64_t task) {
     const int64_t chunk = task / panel_groups, group = task % panel_groups;
@@ -44,8 +49,9 @@ void run_blocks(ThreadPool& pool, const AmxSlab& slab) {
                             .block_end = (chunk + 1) * blocks / row_chunks,
                             .panel_begin = group * per_group,
                             .panel_end = std::min(panels, (group + 1) * per_group)};
-    linear_amx_blocks(slab, block,
-                      linear_task_scratch(amx_scratch_bytes(block.block_end - block.block_begin)));
+    linear_amx_blocks(
+        slab, block,
+        linear_task_scratch(amx_scratch_bytes(p, block.block_end - block.block_begin, per_group)));
   });
 }
 
@@ -79,7 +85,8 @@ void linear_amx_pack(ThreadPool& pool, const AmxSlab& slab) {
     const DenormalsAreZero denormals;
     rows(0, p.rows);
   } else {
-    pool.parallel_for((p.rows + kRowsOfTask - 1) / kRowsOfTask, [&](int64_t i) {
+    // Neighbours to a thread, as run_blocks deals them out: it finds them in its own cache.
+    for_each_in_streams(pool, (p.rows + kRowsOfTask - 1) / kRowsOfTask, [&](int64_t i) {
       rows(i * kRowsOfTask, std::min(p.rows, (i + 1) * kRowsOfTask));
     });
   }

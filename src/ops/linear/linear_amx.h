@@ -29,8 +29,18 @@ struct AmxBlock {
   int64_t block_begin, block_end;  // of 32 rows
   int64_t panel_begin, panel_end;  // even, except at the end of the matrix
 };
-// Bytes of scratch for so many blocks.
-constexpr int64_t amx_scratch_bytes(int64_t blocks) { return (blocks + 2) * 4096; }
+// Many rows go over at most this many chunks of k, for all their panels, before the next: their x
+// stays in the L2 cache.
+constexpr int64_t kAmxRangeChunks = 32;
+inline int64_t amx_ranges(int64_t k) {
+  return (linear_chunks(k) + kAmxRangeChunks - 1) / kAmxRangeChunks;
+}
+// Bytes of scratch for so many blocks and panels: the sums of all pairs of panels if k has several
+// ranges, else of two; and half a cache line for each row.
+inline int64_t amx_scratch_bytes(const LinearParams& params, int64_t blocks, int64_t panels) {
+  const int64_t pairs = (panels + 1) / 2;
+  return blocks * (4096 * (amx_ranges(params.k) > 1 ? pairs : pairs < 2 ? 1 : 2) + 1024);
+}
 void linear_amx_blocks(const AmxSlab& slab, const AmxBlock& block, void* scratch);
 
 }  // namespace quire::ops

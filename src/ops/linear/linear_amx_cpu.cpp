@@ -59,16 +59,58 @@ HWY_INLINE void stream_panels(const uint16_t* x, int64_t x_step, const uint16_t*
   if constexpr (S == 2) _tile_stored(1, acc + 16, kPairStride * 4);
 }
 
-// The epilogue of a finished block, done while the tile unit works on the next one.
+// Sums that wait for their epilogue, which is done while the tile unit works on the next ones.
 struct Pending {
-  const float* acc = nullptr;
+  const float* acc = nullptr;  // [rows][kPairStride]
   int64_t row = 0, rows = 0, panel = 0, panels = 0;
+  // Not null: outputs are whole cache lines, written past the caches; the first panels of
+  // silu(gate)
+  // * up are half a line, and wait here [rows][16] for the second ones.
+  uint16_t* halves = nullptr;
 };
+
+// Two whole panels of bfloat16 outputs. Lines that miss the caches would otherwise be read before
+// they are written, and the tile unit wait for that.
+HWY_INLINE void stream_rows(const LinearParams& p, const Pending& pending, int64_t rows) {
+  static_assert(hw::kLanes == 16);
+  constexpr int64_t kResidualAhead = 16;
+  const float* acc = pending.acc;
+  const int64_t width = p.y_columns(), column = p.silu_mul ? pending.panel * 8 : pending.panel * 16;
+  auto* y = static_cast<uint16_t*>(p.y) + pending.row * width + column;
+  for (int64_t r = 0; r < rows; ++r, acc += kPairStride, y += width) {
+    const int64_t row = pending.row + r;
+    if (!p.silu_mul) {
+      if (p.residual)
+        _mm_prefetch(
+            static_cast<const char*>(p.residual) + ((row + kResidualAhead) * width + column) * 2,
+            _MM_HINT_T0);
+      const auto low = hw::plain_outputs<Bf16>(p, acc, row, column, 16);
+      const auto high = hw::plain_outputs<Bf16>(p, acc + 16, row, column + 16, 16);
+      _mm512_stream_si512(reinterpret_cast<__m512i*>(y),
+                          (__m512i)_mm512_cvtne2ps_pbh(high.raw, low.raw));
+      continue;
+    }
+    const auto half = (__m256i)_mm512_cvtneps_pbh(hw::gated_outputs<Bf16>(p, acc, column, 16).raw);
+    auto* waiting = reinterpret_cast<__m256i*>(pending.halves + r * 16);
+    if (pending.panel % 4 == 0) {
+      _mm256_store_si256(waiting, half);
+    } else {
+      const __m512i first = _mm512_castsi256_si512(_mm256_load_si256(waiting));
+      _mm512_stream_si512(reinterpret_cast<__m512i*>(y - 16), _mm512_inserti64x4(first, half, 1));
+    }
+  }
+}
+
 HWY_INLINE void finish_some(const LinearParams& p, Pending& pending, int64_t rows) {
   const int64_t count = HWY_MIN(rows, pending.rows);
   if (count <= 0) return;
-  hw::finish_outputs(p, pending.acc, kPairStride, pending.row, count, pending.panel,
-                     pending.panels);
+  if (pending.halves) {
+    stream_rows(p, pending, count);
+    pending.halves += count * 16;
+  } else {
+    hw::finish_outputs(p, pending.acc, kPairStride, pending.row, count, pending.panel,
+                       pending.panels);
+  }
   pending.acc += count * kPairStride;
   pending.row += count;
   pending.rows -= count;
@@ -103,86 +145,154 @@ HWY_INLINE void multiply_step(const uint16_t* x, const uint16_t* w0, const uint1
   _tile_dpbf16ps(3, 5, 7);
 }
 
-// Some k of a 32 x 32 block, spreading the fetch of the next weights over them.
-HWY_NOINLINE const char* multiply_steps(const uint16_t* x, const uint16_t* w, int64_t panel,
-                                        int64_t steps, const char* next, int64_t lines) {
-  if (lines == 4) {
-    for (int64_t c = 0; c < steps; ++c, x += 2 * kTile, w += kTile, next += 256) {
-      multiply_step(x, w, w + panel);
-#pragma GCC unroll 4
-      for (int i = 0; i < 4; ++i) _mm_prefetch(next + i * 64, _MM_HINT_T1);
-    }
-    return next;
-  }
-  for (int64_t c = 0; c < steps; ++c, x += 2 * kTile, w += kTile) {
-    multiply_step(x, w, w + panel);
-    for (int64_t i = 0; i < lines; ++i, next += 64) _mm_prefetch(next, _MM_HINT_T1);
-  }
-  return next;
+HWY_INLINE void store_rows(float* acc) {
+  _tile_stored(0, acc, kPairStride * 4);
+  _tile_stored(1, acc + 16, kPairStride * 4);
+  _tile_stored(2, acc + 16 * kPairStride, kPairStride * 4);
+  _tile_stored(3, acc + 16 * kPairStride + 16, kPairStride * 4);
 }
+
+// Fetches the next weights of two panels into the L2 cache, evenly over the steps before them.
+struct Fetch {
+  const char* at;
+  int64_t lines;      // of the first panel
+  int64_t to_second;  // bytes from their end to the second panel's
+  int64_t per_step;   // in 1/256
+  int64_t credit = 0;
+  HWY_INLINE void step() {
+    for (credit += per_step; credit >= 256; credit -= 256) {
+      _mm_prefetch(at, _MM_HINT_T1);
+      at += 64;
+      if (--lines == 0) at += to_second;
+    }
+  }
+};
 
 // The blocks of one task, for two panels at a time.
 struct Blocks {
   const AmxSlab& slab;
-  int64_t first, count;
-  float* done;  // two finished blocks, in turn
-  float* sums;  // partial sums of each block
+  const AmxBlock& block;
+  float* sums;  // of the pairs: [blocks][kBlockFloats] each
+  uint16_t* halves;
+  const LinearParams& p = slab.params;
+  const int64_t chunks = linear_chunks(p.k), panel_size = chunks * kTile;
+  const int64_t count = block.block_end - block.block_begin;
+  const int64_t ranges = count > 1 ? amx_ranges(p.k) : 1;
+  int64_t rate = kAmxBlockRows;  // rows to finish at each step
   Pending pending = {};
-  int turn = 0;
 
-  // One block is few rows: memory sets the pace, so all k at once, as a stream.
-  void multiply_one(const uint16_t* x, const uint16_t* w, int64_t panel, int64_t chunks) {
-    for (int64_t c = 0; c < chunks; ++c, x += 2 * kTile, w += kTile) {
-      fetch_kilobyte(w + kBlockAhead);
-      fetch_kilobyte(w + panel + kBlockAhead);
-      multiply_step(x, w, w + panel);
-      finish_some(slab.params, pending, 1);
-    }
+  int64_t range_begin(int64_t range) const { return chunks * range / ranges; }
+  const uint16_t* weights(int64_t panel, int64_t chunk) const {
+    return static_cast<const uint16_t*>(p.w) + panel * panel_size + chunk * kTile;
+  }
+  bool writes_lines() const {
+    constexpr int64_t kLinePanels = 4, kLine = 64;
+    if (count == 1 || p.out_type != FloatType::kBf16) return false;
+    if (p.silu_mul && (block.panel_begin % kLinePanels || block.panel_end % kLinePanels))
+      return false;
+    return p.y_columns() % 32 == 0 && reinterpret_cast<uintptr_t>(p.y) % kLine == 0;
   }
 
-  void multiply(int64_t panel, int64_t panels) {
-    const int64_t chunks = linear_chunks(slab.params.k), panel_size = chunks * kTile;
-    const uint16_t* w = static_cast<const uint16_t*>(slab.params.w) + panel * panel_size;
-    const int64_t to_second = panels == 2 ? panel_size : 0;  // else the same one twice
-    const int64_t depth = count == 1 ? chunks : kDepth;
-    const int64_t lines = (2 * kTile * 2 / 64 + count - 1) / count;
-    const char* next = reinterpret_cast<const char*>(w + 2 * panel_size);
-    for (int64_t begin = 0; begin < chunks; begin += depth) {
-      const int64_t steps = HWY_MIN(depth, chunks - begin);
-      const bool last = begin + steps == chunks;
+  void multiply_all() {
+    const bool lines = writes_lines();
+    if (!lines) halves = nullptr;
+    // All rows of a pair should be done in the steps of the next one. Alone, in those that are left
+    // of its own.
+    const int64_t steps =
+        block.panel_end - block.panel_begin <= 2 ? kDepth : chunks - range_begin(ranges - 1);
+    if (lines) rate = (kAmxBlockRows + steps - 1) / steps;
+    for (int64_t range = 0; range < ranges; ++range) {
+      for (int64_t panel = block.panel_begin; panel < block.panel_end; panel += 2) {
+        const int64_t pair = (panel - block.panel_begin) / 2;
+        float* acc = sums + (ranges > 1 ? pair : pair % 2) * count * kBlockFloats;
+        count == 1 ? multiply_one(panel, acc) : multiply(range, panel, acc);
+      }
+    }
+    finish_some(p, pending, pending.rows);
+  }
+
+  // One block is few rows: memory sets the pace, so all k at once, as a stream.
+  void multiply_one(int64_t panel, float* acc) {
+    const int64_t panels = HWY_MIN(2, block.panel_end - panel);
+    const int64_t second = panels == 2 ? panel_size : 0;  // else the same one twice
+    const uint16_t* w = weights(panel, 0);
+    const uint16_t* x = slab.packed_x + block.block_begin * chunks * 2 * kTile;
+    zero_sums();
+    for (int64_t c = 0; c < chunks; ++c, x += 2 * kTile, w += kTile) {
+      fetch_kilobyte(w + kBlockAhead);
+      fetch_kilobyte(w + second + kBlockAhead);
+      multiply_step(x, w, w + second);
+      finish_some(p, pending, 1);
+    }
+    finish_block(0, panel, panels, acc);
+  }
+
+  // The weights that come after this pair and range.
+  Fetch fetch_after(int64_t range, int64_t panel) const {
+    if (panel + 2 < block.panel_end || range + 1 == ranges) {
+      panel += 2;
+    } else {
+      panel = block.panel_begin;
+      ++range;
+    }
+    const int64_t begin = range_begin(range), depth = range_begin(range + 1) - begin;
+    return {.at = reinterpret_cast<const char*>(weights(panel, begin)),
+            .lines = depth * kTile * 2 / 64,
+            .to_second = (panel_size - depth * kTile) * 2,
+            .per_step = (2 * kTile * 2 / 64 * 256 + count - 1) / count};
+  }
+
+  void multiply(int64_t range, int64_t panel, float* acc) {
+    const int64_t panels = HWY_MIN(2, block.panel_end - panel);
+    const int64_t second = panels == 2 ? panel_size : 0;  // else the same one twice
+    Fetch fetch = fetch_after(range, panel);
+    const int64_t end = range_begin(range + 1);
+    for (int64_t begin = range_begin(range); begin < end; begin += kDepth) {
+      const int64_t steps = HWY_MIN(kDepth, end - begin);
       for (int64_t b = 0; b < count; ++b) {
-        const uint16_t* x = slab.packed_x + ((first + b) * chunks + begin) * 2 * kTile;
-        if (begin == 0) {
-          zero_sums();
+        const int64_t at = (block.block_begin + b) * chunks + begin;
+        begin == 0 ? zero_sums() : load_sums(acc + b * kBlockFloats);
+        multiply_steps(slab.packed_x + at * 2 * kTile, weights(panel, begin), second, steps, fetch);
+        if (begin + steps == chunks) {
+          finish_block(b, panel, panels, acc);
         } else {
-          load_sums(sums + b * kBlockFloats);
-        }
-        if (count == 1) {
-          multiply_one(x, w, to_second, chunks);
-        } else {
-          if (last) finish_some(slab.params, pending, kAmxBlockRows);
-          next = multiply_steps(x, w + begin * kTile, to_second, steps, next, lines);
-        }
-        if (last) {
-          finish_block(b, panel, panels);
-        } else {
-          store_sums(sums + b * kBlockFloats);
+          store_sums(acc + b * kBlockFloats);
         }
       }
     }
   }
 
-  void finish_block(int64_t b, int64_t panel, int64_t panels) {
-    finish_some(slab.params, pending, kAmxBlockRows);
-    float* acc = done + (turn ^= 1) * kBlockFloats;
-    _tile_stored(0, acc, kPairStride * 4);
-    _tile_stored(1, acc + 16, kPairStride * 4);
-    _tile_stored(2, acc + 16 * kPairStride, kPairStride * 4);
-    _tile_stored(3, acc + 16 * kPairStride + 16, kPairStride * 4);
-    const int64_t row = (first + b) * kAmxBlockRows;
-    pending = {acc, row, HWY_MIN(kAmxBlockRows, slab.params.rows - row), panel, panels};
+  HWY_INLINE void multiply_steps(const uint16_t* x, const uint16_t* w, int64_t second,
+                                 int64_t steps, Fetch& fetch) {
+    for (int64_t c = 0; c < steps; ++c, x += 2 * kTile, w += kTile) {
+      multiply_step(x, w, w + second);
+      fetch.step();
+      finish_some(p, pending, rate);
+    }
+  }
+
+  // The rows of a pair's blocks lie one behind the other, so they can wait as one.
+  void finish_block(int64_t b, int64_t panel, int64_t panels, float* acc) {
+    if (b == 0) {
+      finish_some(p, pending, pending.rows);
+      pending = {.acc = acc,
+                 .row = block.block_begin * kAmxBlockRows,
+                 .panel = panel,
+                 .panels = panels,
+                 .halves = halves};
+    }
+    store_rows(acc + b * kBlockFloats);
+    const int64_t row = (block.block_begin + b) * kAmxBlockRows;
+    pending.rows += HWY_MIN(kAmxBlockRows, p.rows - row);
   }
 };
+
+// 16 whole rows, tile by tile: each is 1 KiB in one place.
+void pack_tiles(const uint16_t* x, int64_t k, uint16_t* to) {
+  for (int64_t c = 0; c < k; c += 32, to += 2 * kTile)
+    for (int64_t r = 0; r < 16; ++r)
+      _mm512_store_si512(to + r * 32, _mm512_loadu_si512(x + r * k + c));
+}
 
 }  // namespace
 
@@ -190,16 +300,17 @@ void linear_amx_pack_rows(const AmxSlab& slab, int64_t begin, int64_t end, void*
   const LinearParams& p = slab.params;
   const int64_t chunks = linear_chunks(p.k);
   const bool stream = p.rows <= kAmxStreamRows;
+  const auto at = [&](int64_t row) {
+    return slab.packed_x + (stream ? row * 32 : row / 32 * chunks * 2 * kTile + row % 32 * 32);
+  };
+  const int64_t step = stream ? p.rows * 32 : 2 * kTile;
+  if (!stream && end - begin == 16 && begin % 16 == 0 && p.k % 32 == 0 && !p.norm_weight) {
+    pack_tiles(static_cast<const uint16_t*>(linear_row(p, begin, row_buffer)), p.k, at(begin));
+    return;
+  }
   const int64_t padded = end == p.rows && !stream ? (end + 31) / 32 * 32 : end;
   for (int64_t row = begin; row < padded; ++row) {
-    uint16_t* to = slab.packed_x;
-    int64_t step = 2 * kTile;
-    if (stream) {
-      to += row * 32;
-      step = p.rows * 32;
-    } else {
-      to += row / 32 * chunks * 2 * kTile + row % 32 / 16 * kTile + row % 16 * 32;
-    }
+    uint16_t* to = at(row);
     const auto* x =
         row < p.rows ? static_cast<const uint16_t*>(linear_row(p, row, row_buffer)) : nullptr;
     for (int64_t k = 0; k < p.k; k += 32, to += step) {
@@ -231,15 +342,14 @@ void linear_amx_stream(const AmxSlab& slab, int64_t begin, int64_t end) {
 
 void linear_amx_blocks(const AmxSlab& slab, const AmxBlock& block, void* scratch) {
   load_config(16);
-  auto* floats = static_cast<float*>(scratch);
+  const int64_t halves = (block.block_end - block.block_begin) * kAmxBlockRows * 16;
+  auto* lines = static_cast<uint16_t*>(scratch);
   Blocks blocks = {.slab = slab,
-                   .first = block.block_begin,
-                   .count = block.block_end - block.block_begin,
-                   .done = floats,
-                   .sums = floats + 2 * kBlockFloats};
-  for (int64_t panel = block.panel_begin; panel < block.panel_end; panel += 2)
-    blocks.multiply(panel, HWY_MIN(2, block.panel_end - panel));
-  finish_some(slab.params, blocks.pending, kAmxBlockRows);
+                   .block = block,
+                   .sums = reinterpret_cast<float*>(lines + halves),
+                   .halves = lines};
+  blocks.multiply_all();
+  _mm_sfence();  // streamed outputs, before another thread is told
   _tile_release();
 }
 

@@ -52,37 +52,45 @@ HWY_INLINE void store_some(FloatVec v, T* p, int64_t n) {
   }
 }
 
+// Up to kLanes outputs of a row from `column` on, not yet rounded.
+template <class Out>
+HWY_INLINE FloatVec plain_outputs(const LinearParams& p, const float* acc, int64_t row,
+                                  int64_t column, int64_t n) {
+  FloatVec v = hn::LoadU(kFloats, acc);
+  if (p.bias) v = hn::Add(v, load_some(p.bias + column, n));
+  if (p.residual)
+    v = hn::Add(round_output<Out>(v),
+                load_some(static_cast<const Out*>(p.residual) + row * p.n + column, n));
+  return v;
+}
+// Of gates (acc) and ups (acc + 16).
+template <class Out>
+HWY_INLINE FloatVec gated_outputs(const LinearParams& p, const float* acc, int64_t column,
+                                  int64_t n) {
+  FloatVec gate = hn::LoadU(kFloats, acc), up = hn::LoadU(kFloats, acc + 16);
+  if (p.bias) {
+    gate = hn::Add(gate, load_some(p.bias + column, n));
+    up = hn::Add(up, load_some(p.bias + p.n / 2 + column, n));
+  }
+  return silu_mul(round_output<Out>(gate), round_output<Out>(up));
+}
+
 // One row of one panel; `columns` of its 16 outputs exist.
 template <class Out>
 HWY_INLINE void finish_panel_row(const LinearParams& p, const float* acc, int64_t row,
                                  int64_t column, int64_t columns) {
-  const int64_t at = row * p.n + column;
-  Out* y = static_cast<Out*>(p.y) + at;
-  for (int64_t i = 0; i < columns; i += kLanes) {
-    const int64_t n = columns - i;
-    FloatVec v = hn::LoadU(kFloats, acc + i);
-    if (p.bias) v = hn::Add(v, load_some(p.bias + column + i, n));
-    if (p.residual)
-      v = hn::Add(round_output<Out>(v), load_some(static_cast<const Out*>(p.residual) + at + i, n));
-    store_some(v, y + i, n);
-  }
+  Out* y = static_cast<Out*>(p.y) + row * p.n + column;
+  for (int64_t i = 0; i < columns; i += kLanes)
+    store_some(plain_outputs<Out>(p, acc + i, row, column + i, columns - i), y + i, columns - i);
 }
 
 // One row of a panel of gates (acc) and a panel of ups (acc + 16).
 template <class Out>
 HWY_INLINE void finish_gated_row(const LinearParams& p, const float* acc, int64_t row,
                                  int64_t column, int64_t columns) {
-  const int64_t width = p.n / 2;
-  Out* y = static_cast<Out*>(p.y) + row * width + column;
-  for (int64_t i = 0; i < columns; i += kLanes) {
-    const int64_t n = columns - i;
-    FloatVec gate = hn::LoadU(kFloats, acc + i), up = hn::LoadU(kFloats, acc + 16 + i);
-    if (p.bias) {
-      gate = hn::Add(gate, load_some(p.bias + column + i, n));
-      up = hn::Add(up, load_some(p.bias + width + column + i, n));
-    }
-    store_some(silu_mul(round_output<Out>(gate), round_output<Out>(up)), y + i, n);
-  }
+  Out* y = static_cast<Out*>(p.y) + row * (p.n / 2) + column;
+  for (int64_t i = 0; i < columns; i += kLanes)
+    store_some(gated_outputs<Out>(p, acc + i, column + i, columns - i), y + i, columns - i);
 }
 
 // Two whole panels without bias and residual, the common case: full cache lines.
