@@ -20,7 +20,8 @@ namespace {
 constexpr size_t kAlignment = 64;
 constexpr size_t kSmallest = 512;  // with the header
 constexpr size_t kHugePage = size_t{2} << 20;
-constexpr size_t kHugeFrom = 4 * kHugePage;
+// Kernels write columns of rows: with small pages every row of such an array is a page of its own.
+constexpr size_t kHugeFrom = kHugePage / 2;
 
 // Where MLX finds the data of a Buffer, relative to the pointer that the Buffer holds.
 ptrdiff_t buffer_offset() {
@@ -33,11 +34,12 @@ ptrdiff_t buffer_offset() {
 }
 
 // Four sizes for each power of two: at most a fifth is wasted, and a few classes serve all lengths
-// of prompts.
+// of prompts. Large ones are whole huge pages.
 size_t round_up(size_t bytes) {
   if (bytes <= kSmallest) return kSmallest;
   const size_t step = std::bit_floor(bytes - 1) / 4;
-  return (bytes + step - 1) / step * step;
+  const size_t size = (bytes + step - 1) / step * step;
+  return size < kHugeFrom ? size : (size + kHugePage - 1) / kHugePage * kHugePage;
 }
 
 }  // namespace

@@ -70,6 +70,40 @@ TEST(LinearFused, SiluIsThatOfSiluMul) {
   });
 }
 
+// Many rows have their outputs written by whole cache lines, and go over a long k in ranges: not so
+// few rows, which must have the same bits.
+TEST(LinearFused, ManyRowsAreThoseOfFew) {
+  constexpr int kFew = 13;
+  for (const auto& isa : isas_to_test()) {
+    const ForcedIsa forced(isa);
+    for (const auto& [n, k] : {std::pair(64, 96), {320, 1100}, {192, 2112}}) {
+      const Context context = make_context(3);
+      const Weights plain = random_weights(context, n, k, mx::bfloat16, /*bias=*/n == 320);
+      const Weights gated = random_weights(context, n, k, mx::bfloat16, n == 320, true);
+      int runs = 0;
+      for (const int rows : {33, 64, 290, 580}) {
+        SCOPED_TRACE(isa + " " + std::to_string(rows) + " rows, N " + std::to_string(n));
+        runs += 3;
+        const mx::array x = random_array({rows, k}, mx::bfloat16, 1);
+        const mx::array residual = random_array({rows, n}, mx::bfloat16, 5, 4.0f);
+        const mx::array y = linear(context, x, plain.packed);
+        const mx::array sum = linear(context, x, plain.packed, {.residual = residual});
+        const mx::array silu = linear(context, x, gated.packed, {.silu_mul = true});
+        for (int row = 0; row + kFew <= rows; row += 97, runs += 3) {
+          const mx::array few = matrix_rows(x, row, kFew);
+          ASSERT_TRUE(same_bits(matrix_rows(y, row, kFew), linear(context, few, plain.packed)));
+          ASSERT_TRUE(same_bits(
+              matrix_rows(sum, row, kFew),
+              linear(context, few, plain.packed, {.residual = matrix_rows(residual, row, kFew)})));
+          ASSERT_TRUE(same_bits(matrix_rows(silu, row, kFew),
+                                linear(context, few, gated.packed, {.silu_mul = true})));
+        }
+      }
+      ASSERT_TRUE(kernel_ran(context, "linear", runs, dense_kernel(mx::bfloat16)));
+    }
+  }
+}
+
 // More rows than the kernels take at once.
 TEST(LinearFused, ManyRows) {
   for (const auto& isa : isas_to_test()) {
