@@ -19,7 +19,7 @@ constexpr int64_t kTasksPerThread = 4;
 // the L2 cache and the tiles.
 constexpr int64_t kMaxRangePanels = 64;
 // Fewer rows are packed on the calling thread: that is cheaper than a second loop.
-constexpr int64_t kPackAlone = 32;
+constexpr int64_t kPackAlone = 8;
 
 void run_stream(ThreadPool& pool, const AmxSlab& slab) {
   const LinearParams& p = slab.params;
@@ -76,8 +76,9 @@ bool serves(const LinearParams& p) {
 }  // namespace
 
 void linear_amx_pack(ThreadPool& pool, const AmxSlab& slab) {
-  constexpr int64_t kRowsOfTask = 16;
   const LinearParams& p = slab.params;
+  // Whole tiles, but of few rows some for each thread.
+  const int64_t per_task = p.rows <= 64 ? 4 : 16;
   const auto rows = [&](int64_t begin, int64_t end) {
     linear_amx_pack_rows(slab, begin, end, linear_task_scratch(p.k * 2));
   };
@@ -86,8 +87,8 @@ void linear_amx_pack(ThreadPool& pool, const AmxSlab& slab) {
     rows(0, p.rows);
   } else {
     // Neighbours to a thread, as run_blocks deals them out: it finds them in its own cache.
-    for_each_in_streams(pool, (p.rows + kRowsOfTask - 1) / kRowsOfTask, [&](int64_t i) {
-      rows(i * kRowsOfTask, std::min(p.rows, (i + 1) * kRowsOfTask));
+    for_each_in_streams(pool, (p.rows + per_task - 1) / per_task, [&](int64_t i) {
+      rows(i * per_task, std::min(p.rows, (i + 1) * per_task));
     });
   }
 }

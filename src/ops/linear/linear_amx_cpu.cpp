@@ -45,12 +45,14 @@ HWY_INLINE void stream_panels(const uint16_t* x, int64_t x_step, const uint16_t*
   _tile_zero(0);
   if constexpr (S == 2) _tile_zero(1);
   for (int64_t c = 0; c < chunks; ++c, x += x_step, w += kTile) {
+    const uint16_t* ahead = w + kStreamAhead;
+    if (c + kStreamAhead / kTile >= chunks) ahead += (S - 1) * panel;  // of the next panels
     _tile_loadd(4, x, 64);
-    fetch_kilobyte(w + kStreamAhead);
+    fetch_kilobyte(ahead);
     _tile_loadd(6, w, 64);
     _tile_dpbf16ps(0, 4, 6);
     if constexpr (S == 2) {
-      fetch_kilobyte(w + panel + kStreamAhead);
+      fetch_kilobyte(ahead + panel);
       _tile_loadd(7, w + panel, 64);
       _tile_dpbf16ps(1, 4, 7);
     }
@@ -219,8 +221,10 @@ struct Blocks {
     const uint16_t* x = slab.packed_x + block.block_begin * chunks * 2 * kTile;
     zero_sums();
     for (int64_t c = 0; c < chunks; ++c, x += 2 * kTile, w += kTile) {
-      fetch_kilobyte(w + kBlockAhead);
-      fetch_kilobyte(w + second + kBlockAhead);
+      const uint16_t* ahead = w + kBlockAhead;
+      if (c + kBlockAhead / kTile >= chunks) ahead += second;  // of the next panels
+      fetch_kilobyte(ahead);
+      fetch_kilobyte(ahead + second);
       multiply_step(x, w, w + second);
       finish_some(p, pending, 1);
     }
