@@ -309,21 +309,45 @@ struct WeightRow {
   __m512i largest;
 
   __attribute__((always_inline)) void columns(int64_t t) {
-    for (int64_t i = t; i < t + 32; i += 16) {
-      const __mmask16 mask = lanes_in(i, begin, end);
-      const __m512 s = _mm512_sub_ps(_mm512_load_ps(scores + i), peak);
-      const __m512 power = exp2_nonpositive(_mm512_mul_ps(s, scale), mask);
-      sum = _mm512_add_ps(sum, power);
-      const __m512 weight = _mm512_maskz_mul_ps(mask, power, _mm512_load_ps(weights + i));
-      largest = larger_bits(largest, weight);
-      _mm512_store_ps(scores + i, weight);
+    if (begin <= t && t + 32 <= end) {
+      column(t, 0xFFFF);
+      column(t + 16, 0xFFFF);
+    } else {
+      column(t, lanes_in(t, begin, end));
+      column(t + 16, lanes_in(t + 16, begin, end));
     }
   }
+  __attribute__((always_inline)) void column(int64_t t, __mmask16 mask) {
+    const __m512 s = _mm512_sub_ps(_mm512_load_ps(scores + t), peak);
+    const __m512 power = exp2_nonpositive(_mm512_mul_ps(s, scale), mask);
+    sum = _mm512_add_ps(sum, power);
+    const __m512 weight = _mm512_maskz_mul_ps(mask, power, _mm512_load_ps(weights + t));
+    largest = larger_bits(largest, weight);
+    _mm512_store_ps(scores + t, weight);
+  }
 };
-inline __m512i integers(const float* weights, const CodeScale& scale) {
-  const __m512i codes =
-      _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_load_ps(weights), _mm512_set1_ps(scale.inverse)));
-  return scale.inverse == 0 ? _mm512_setzero_si512() : codes;
+// The weights' 16-bit integers, 0 if they have no scale.
+__attribute__((always_inline)) inline __m512i integers(const float* weights,
+                                                       const CodeScale& scale) {
+  const __mmask16 some = scale.inverse == 0 ? 0 : 0xFFFF;
+  return _mm512_maskz_cvtps_epi32(
+      some, _mm512_mul_ps(_mm512_load_ps(weights), _mm512_set1_ps(scale.inverse)));
+}
+// Of 32 weights, their high and their low bytes; `high` may be where the weights of a row begin.
+__attribute__((always_inline)) inline void split_weights(const float* weights,
+                                                         const CodeScale& scale, uint8_t* high,
+                                                         uint8_t* low) {
+  const __m512i a = integers(weights, scale), b = integers(weights + 16, scale);
+  // Lane i of the first and of the second, as 16-bit words, then bytes apart.
+  const __m512i even_bytes = _mm512_set1_epi32(0x0C080400);
+  const __m512i lane =
+      _mm512_setr_epi32(0, 16, 32, 48, 64, 80, 96, 112, 0, 16, 32, 48, 64, 80, 96, 112);
+  const __m512i from =
+      _mm512_add_epi8(even_bytes, _mm512_mullo_epi32(lane, _mm512_set1_epi32(0x01010101)));
+  const __m512i upper = _mm512_maskz_set1_epi8(0xFFFFFFFFull, 1);
+  const __m512i bytes = _mm512_permutex2var_epi8(a, _mm512_add_epi8(from, upper), b);
+  _mm256_store_si256(reinterpret_cast<__m256i*>(high), _mm512_castsi512_si256(bytes));
+  _mm256_store_si256(reinterpret_cast<__m256i*>(low), _mm512_extracti64x4_epi64(bytes, 1));
 }
 
 // The codes of 16 elements of a query, 127 * 256 + 127 at most, in two parts.

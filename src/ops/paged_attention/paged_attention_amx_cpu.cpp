@@ -402,7 +402,7 @@ class Prefill {
     for (int64_t c = t.first; c < last; c += kSlotColumns)
       feed.slot([&](int i) __attribute__((always_inline)) {
         const int64_t at = c + i * kBlock;
-        if (at < last) split(scores + at, scale, high + at, low + at);
+        if (at < last) split_weights(scores + at, scale, high + at, low + at);
       });
     const bool sees = t.begin[r] < t.end[r];
     t.factor[r] = sees ? scale.scale : 0.0f;
@@ -411,16 +411,6 @@ class Prefill {
     t.l[r + 1] = 0.0f;
     t.m[r + 1] = kNegativeInfinity;
   }
-  // 32 columns; `high` may be where the weights of the row begin.
-  static __attribute__((always_inline)) void split(const float* weights, const CodeScale& scale,
-                                                   uint8_t* high, uint8_t* low) {
-    const __m512i a = integers(weights, scale), b = integers(weights + 16, scale);
-    store_bytes(high, _mm512_srli_epi32(a, 8));
-    store_bytes(high + 16, _mm512_srli_epi32(b, 8));
-    store_bytes(low, a);
-    store_bytes(low + 16, b);
-  }
-
   void softmax(Tile& t, int64_t r, Feed<kInt8>& feed) const {
     SoftmaxRow<kCodes> row{.scores = t.scores + r * kScoreStride,
                            .powers = t.powers + r * kPowerStride,

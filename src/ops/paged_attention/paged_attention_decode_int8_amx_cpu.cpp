@@ -193,12 +193,8 @@ class DecodeInt8 : DecodeItem<Buffers> {
     buffers.factors[r] = scale.scale;
     uint8_t* high = buffers.powers + (r / group * 2 * group + r % group) * kPowerStride;
     uint8_t* low = high + group * kPowerStride;
-    for (int64_t t = first; t < last; t += 16) {
-      const __m512i codes = integers(scores + t, scale);
-      _mm_store_si128(reinterpret_cast<__m128i*>(high + t),
-                      _mm512_cvtepi32_epi8(_mm512_srli_epi32(codes, 8)));
-      _mm_store_si128(reinterpret_cast<__m128i*>(low + t), _mm512_cvtepi32_epi8(codes));
-    }
+    for (int64_t t = first; t < last; t += kBlock)
+      split_weights(scores + t, scale, high + t, low + t);
   }
 
   // Sums over 64 tokens from t on for head h's group; tokens that are not visible have powers of 0.
