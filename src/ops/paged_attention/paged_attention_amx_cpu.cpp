@@ -78,6 +78,9 @@ class Prefill {
   static constexpr int64_t kPacked = kInt8 ? 2 : 1;      // elements in 16 bits of a tile
   static constexpr int64_t kUnit = kBlock * kPacked;     // tokens of a tile of values
   static constexpr int64_t kUnitTiles = kChunk / kUnit;  // of a chunk
+  // Times that a part's rows are gone over, for as many columns as a slot has: a row once, a pair
+  // to join its scores, for its powers and for their integers.
+  static constexpr int64_t kRowSlots = kInt8 ? 3 * kPartRows / 2 : kPartRows;
   using Scores = Products<kInt8 ? TileKind::kSigned : TileKind::kBf16>;
   using Values = Products<kInt8 ? TileKind::kUnsigned : TileKind::kBf16>;
 
@@ -348,10 +351,13 @@ class Prefill {
   }
 
   // The maxima of several rows come first: powers that wait for one would stall those of the next.
-  void find_maxima(Tile& t, int64_t first_row, int64_t n) const {
+  void find_maxima(Tile& t, int64_t first_row, int64_t n, Feed<kInt8>& feed) const {
     for (int64_t r = first_row; r < first_row + n; r += kPair) {
       float* scores = t.scores + r * kScoreStride;
-      if constexpr (kPair == 2) join_scores(t, r);
+      if constexpr (kInt8) {
+        t.m[r] = join_scores(t, r, feed);
+        if (p.softcap <= 0 && p.alibi == nullptr) continue;
+      }
       if constexpr (kType == KvType::kFp8)
         scale_scores(buffers.key_scales, scores, t.begin[r], t.end[r]);
       if (p.softcap > 0) cap_scores(p, scores, t.begin[r], t.end[r]);
@@ -367,20 +373,49 @@ class Prefill {
                 t.scores + r * kScoreStride, t.begin[r], t.end[r]);
   }
 
-  // The scores of a pair's parts become those of its query.
-  void join_scores(const Tile& t, int64_t r) const {
-    float* scores = t.scores + r * kScoreStride;
-    const float* low = scores + kScoreStride;
-    const float factor = buffers.query_scales[(t.index * kTileRows + r) / 2];
-    for (int64_t c = t.begin[r] / 16 * 16; c < t.end[r]; c += 16) {
-      const __m512 sum = join_parts(scores + c, low + c);
-      const __m512 scale =
-          _mm512_mul_ps(_mm512_load_ps(buffers.key_scales + c), _mm512_set1_ps(factor));
-      _mm512_store_ps(scores + c, _mm512_mul_ps(sum, scale));
-    }
+  // Integer sums of both parts, high * 256 + low, which fits.
+  static __attribute__((always_inline)) __m512 join_parts(const float* high, const float* low) {
+    return _mm512_cvtepi32_ps(
+        _mm512_add_epi32(_mm512_slli_epi32(load_bits(high), 8), load_bits(low)));
   }
 
-  // The powers of a pair, and then its integers: as much work for the slots as two rows.
+  // The scores of a pair's parts become those of its query; returns their maximum.
+  struct JoinRow {
+    float* scores;
+    const float* key_scales;
+    int64_t begin, end;
+    __m512 factor, peak[2];
+
+    __attribute__((always_inline)) void columns(int64_t t) {
+      const bool whole = begin <= t && t + kBlock <= end;
+      column(t, 0, whole ? 0xFFFF : lanes_in(t, begin, end));
+      column(t + 16, 1, whole ? 0xFFFF : lanes_in(t + 16, begin, end));
+    }
+    __attribute__((always_inline)) void column(int64_t t, int i, __mmask16 seen) {
+      const __m512 sum = join_parts(scores + t, scores + kScoreStride + t);
+      const __m512 scale = _mm512_mul_ps(_mm512_load_ps(key_scales + t), factor);
+      const __m512 score = _mm512_mul_ps(sum, scale);
+      _mm512_store_ps(scores + t, score);
+      peak[i] = _mm512_mask_max_ps(peak[i], seen, peak[i], score);
+    }
+  };
+  float join_scores(const Tile& t, int64_t r, Feed<kInt8>& feed) const {
+    const __m512 lowest = _mm512_set1_ps(kNegativeInfinity);
+    JoinRow row{.scores = t.scores + r * kScoreStride,
+                .key_scales = buffers.key_scales,
+                .begin = t.begin[r],
+                .end = t.end[r],
+                .factor = _mm512_set1_ps(buffers.query_scales[(t.index * kTileRows + r) / 2]),
+                .peak = {lowest, lowest}};
+    const int64_t last = t.part_last[r / kPartRows];
+    for (int64_t c = t.first; c < last; c += kSlotColumns)
+      feed.slot([&](int i) __attribute__((always_inline)) {
+        if (c + i * kBlock < last) row.columns(c + i * kBlock);
+      });
+    return _mm512_reduce_max_ps(_mm512_max_ps(row.peak[0], row.peak[1]));
+  }
+
+  // The powers of a pair, and then its integers.
   void softmax_pair(Tile& t, int64_t r, Feed<kInt8>& feed) const {
     float* scores = t.scores + r * kScoreStride;
     WeightRow row{.scores = scores,
@@ -485,35 +520,24 @@ class Prefill {
   // Adds the sums of a row to its total; the first chunk finds no total yet.
   void merge_row(const Tile& t, const Weights& w, int64_t r, bool is_first) const {
     float* to = buffers.total + (t.index * kTileRows + r) * width;
-    float* from = buffers.sums + r * (width + kSumPadding);
-    if constexpr (kPair == 2) join_sums(from, t.factor[r]);
+    const float* from = buffers.sums + r * (width + kSumPadding);
     const __m512 keeps = _mm512_set1_ps(w.keep[r]), adds = _mm512_set1_ps(w.add[r]);
+    const auto sum_at = [&](int64_t d) __attribute__((always_inline)) {
+      if constexpr (!kInt8) return _mm512_load_ps(from + d);
+      const __m512 sum = join_parts(from + d, from + width + kSumPadding + d);
+      return _mm512_mul_ps(sum, _mm512_set1_ps(t.factor[r]));
+    };
     if (is_first) {
       for (int64_t d = 0; d < width; d += 16) {
         const __m512 kept = _mm512_mul_ps(_mm512_setzero_ps(), keeps);
-        const __m512 sum = _mm512_fmadd_ps(_mm512_load_ps(from + d), adds, kept);
+        const __m512 sum = _mm512_fmadd_ps(sum_at(d), adds, kept);
         _mm512_store_ps(to + d, t.l[r] != 0 ? sum : _mm512_setzero_ps());
       }
     } else if (t.l[r] != 0) {
       for (int64_t d = 0; d < width; d += 16) {
         const __m512 kept = _mm512_mul_ps(_mm512_load_ps(to + d), keeps);
-        _mm512_store_ps(to + d, _mm512_fmadd_ps(_mm512_load_ps(from + d), adds, kept));
+        _mm512_store_ps(to + d, _mm512_fmadd_ps(sum_at(d), adds, kept));
       }
-    }
-  }
-
-  // Integer sums of both parts, high * 256 + low, which fits.
-  static __attribute__((always_inline)) __m512 join_parts(const float* high, const float* low) {
-    return _mm512_cvtepi32_ps(
-        _mm512_add_epi32(_mm512_slli_epi32(load_bits(high), 8), load_bits(low)));
-  }
-
-  // The sums of a pair become those of its query.
-  void join_sums(float* sums, float factor) const {
-    const float* low = sums + width + kSumPadding;
-    for (int64_t d = 0; d < width; d += 16) {
-      const __m512 sum = join_parts(sums + d, low + d);
-      _mm512_store_ps(sums + d, _mm512_mul_ps(sum, _mm512_set1_ps(factor)));
     }
   }
 
@@ -571,9 +595,9 @@ class Prefill {
   void soften(Tile& now, Feed<kInt8>& feed) const {
     feed.steps = feed.values.steps + feed.scores.steps;
     for (const int64_t last : now.part_last)
-      feed.slots += (last - now.first + kSlotColumns - 1) / kSlotColumns * kPartRows;
+      feed.slots += (last - now.first + kSlotColumns - 1) / kSlotColumns * kRowSlots;
     for (int64_t r = 0; r < kTileRows; r += kPair) {
-      if (r % 8 == 0) find_maxima(now, r, 8);
+      if (r % 8 == 0) find_maxima(now, r, 8, feed);
       if constexpr (kPair == 2)
         softmax_pair(now, r, feed);
       else
