@@ -85,6 +85,7 @@ int bench_ops(const OpsFlags& flags) {
   bench_linear(bench);
   bench_attention(bench, flags.full);
   bench_moe(bench);
+  bench_gdn(bench);
   bench_rows(bench);
   if (flags.output_json.empty()) return 0;
   write_text(flags.output_json,
@@ -150,10 +151,13 @@ void OpBench::measure(const std::string& name, const OpWork& work, const Step& s
 void OpBench::print(const std::string& name, const std::string& kernels, const OpWork& work,
                     std::vector<double> seconds) {
   const double median = percentile(seconds, 50), best = percentile(seconds, 0);
-  const double read_rate =
-      work.in_cache ? roofline_.l2_read_bytes_per_second : roofline_.read_bytes_per_second;
+  const double read_rate = work.bytes_per_second > 0 ? work.bytes_per_second
+                           : work.in_cache           ? roofline_.l2_read_bytes_per_second
+                                                     : roofline_.read_bytes_per_second;
   const double reading = work.bytes / read_rate;
-  const double computing = work.flops / roofline_.best_bf16_flops();
+  const double peak =
+      work.in_float32 ? roofline_.float_flops_per_second : roofline_.best_bf16_flops();
+  const double computing = work.flops / peak;
   const char* bound = computing > reading ? "math" : work.in_cache ? "L2" : "memory";
   const double share = std::max(reading, computing) / best;
   std::printf("%-44s %10.1f %10.1f %8.1f %8.3f %6s %5.0f %%  %s\n", name.c_str(), 1e6 * median,

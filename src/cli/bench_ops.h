@@ -27,11 +27,13 @@ struct OpWork {
   double bytes = 0;
   double flops = 0;
   bool in_cache = false;
+  double bytes_per_second = 0;  // what memory allows, where reading is not the measure
+  bool in_float32 = false;      // the operations, else products of bfloat16
 };
 
 // Runs cases and prints them against the roofline: a run takes at least
-// max(bytes / read rate, flops / peak of bfloat16 products), and the share is that time over the
-// best measured one. Times are those of the kernels alone, as the ops' profile has them.
+// max(bytes / read rate, flops / peak of its products), and the share is that time over the best
+// measured one. Times are those of the kernels alone, as the ops' profile has them.
 class OpBench {
  public:
   using Step = std::function<std::vector<mx::array>(int64_t run)>;
@@ -60,6 +62,7 @@ class OpBench {
 void bench_linear(OpBench& bench);
 void bench_attention(OpBench& bench, bool full);
 void bench_moe(OpBench& bench);
+void bench_gdn(OpBench& bench);
 void bench_rows(OpBench& bench);
 
 // An array of random bfloat16 numbers in [-1, 1), made fast: 64 Ki of them, repeated.

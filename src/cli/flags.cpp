@@ -50,10 +50,12 @@ void add_model_flags(CLI::App& app, ModelFlags& flags) {
          "0: no reuse; -1: what a quarter of the cache's memory holds")
       ->check(CLI::Range(int64_t{-1}, int64_t{1} << 24))
       ->capture_default_str();
-  app.add_option(
-         "--state-checkpoint-interval", flags.state_checkpoint_interval,
-         "Hybrid models: a state is saved every so many tokens, rounded up to whole blocks; "
-         "0: only at the ends of prompts and where they part")
+  app.add_option("--state-checkpoint-interval", flags.state_checkpoint_interval,
+                 "Hybrid models: a state is saved every so many tokens, rounded up to whole "
+                 "blocks, so that "
+                 "the next turn of a chat goes on from there; 0: only at the ends of prompts and "
+                 "where they "
+                 "part, and the next turn computes the last answer again")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 31))
       ->capture_default_str();
   app.add_option("--num-gpu-blocks-override", flags.num_blocks,

@@ -71,6 +71,9 @@ class SchedulerStateTest : public ::testing::Test {
     while (scheduler().has_work()) step();
   }
 
+  // With the options as they are now.
+  void restart() { scheduler_.reset(); }
+
  private:
   std::unique_ptr<Scheduler> scheduler_;
   RequestId last_id_ = 0;
@@ -147,6 +150,32 @@ TEST_F(SchedulerStateTest, AnAnswerIsContinuedFromItsLastInterval) {
   const auto second = add(first->tokens + count_up(200, 3));
   step();
   EXPECT_EQ(second->stats.cached_tokens, 32);
+}
+
+// A chat's second turn: the first one's question and answer, and a few tokens more. It goes on from
+// the last interval of both, or from the question's last block edge where that is further. Without
+// intervals answers leave no state.
+TEST_F(SchedulerStateTest, ASecondTurnReusesTheFirstToWithinAnInterval) {
+  constexpr int64_t kQuestion = 22, kAnswer = 30;
+  for (const auto& [interval, reused] :
+       {std::pair{0, 20}, {1, 48}, {4, 48}, {8, 48}, {12, 48}, {32, 32}, {50, 20}, {1000, 20}}) {
+    options_.state_checkpoint_interval = interval;
+    restart();
+    const auto first = add(count_up(100, kQuestion), kAnswer);
+    finish_all();
+    ASSERT_EQ(first->tokens.size(), kQuestion + kAnswer);
+    const auto second = add(first->tokens + count_up(200, 3), 1);
+    step();
+    EXPECT_EQ(second->stats.cached_tokens, reused) << interval;
+    // The answer's last token was never fed.
+    if (interval > 0)
+      EXPECT_GT(second->stats.cached_tokens + interval + options_.block_size,
+                kQuestion + kAnswer - 1)
+          << interval;
+    finish_all();
+    EXPECT_EQ(scheduler().state_slots().num_used(), 0);
+    EXPECT_EQ(scheduler().state_checkpoints().num_held(), 0);
+  }
 }
 
 // Where prompts part there is no state the first time; then one is saved, once it is worth it.

@@ -31,11 +31,13 @@ void for_each_layer(ModelSpec& spec, F&& f) {
   }
 }
 
-// Replaces the MLP by a mixture of experts in the layers that the config says (decoder_sparse_step,
-// mlp_only_layers), named as Qwen's checkpoints name them; with a shared expert if
-// shared_expert_intermediate_size is given. `normalise`: the chosen weights are divided by their
-// sum.
-void use_experts(const formats::HfConfig& config, ModelSpec& spec, bool normalise);
+struct ExpertsOptions {
+  bool normalise = false;    // the chosen weights are divided by their sum
+  bool every_layer = false;  // else decoder_sparse_step and mlp_only_layers say in which
+};
+// Replaces the MLP by a mixture of experts, named as Qwen's checkpoints name them; with a shared
+// expert if shared_expert_intermediate_size is given.
+void use_experts(const formats::HfConfig& config, ModelSpec& spec, const ExpertsOptions& options);
 
 // What Qwen3-Next and the Qwen3.5 models share: layers of a gated delta net, and here and there one
 // of attention with an output gate and partial rotation; norms around zero; a vision part and

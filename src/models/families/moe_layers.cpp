@@ -29,7 +29,7 @@ std::vector<MoeSpec::Names> expert_layouts(const std::string& prefix) {
 
 }  // namespace
 
-void use_experts(const formats::HfConfig& config, ModelSpec& spec, bool normalise) {
+void use_experts(const formats::HfConfig& config, ModelSpec& spec, const ExpertsOptions& options) {
   const formats::ConfigReader reader = config.reader();
   const auto count = reader.find_int("num_experts", kExperts);
   const int64_t num_experts = count ? *count : reader.require_int("num_local_experts", kExperts);
@@ -41,13 +41,14 @@ void use_experts(const formats::HfConfig& config, ModelSpec& spec, bool normalis
   const std::vector<int64_t> dense = reader.get_ints("mlp_only_layers");
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     const auto layer = static_cast<int64_t>(i);
-    if ((layer + 1) % step != 0 || std::ranges::count(dense, layer) > 0) continue;
+    const bool is_dense = (layer + 1) % step != 0 || std::ranges::count(dense, layer) > 0;
+    if (is_dense && !options.every_layer) continue;
     const std::string& down = std::get<MlpSpec>(spec.layers[i].ffn).down_weight;
     const std::string prefix = down.substr(0, down.rfind("down_proj"));  // "model.layers.3.mlp."
     MoeSpec moe = {.num_experts = num_experts,
                    .top_k = top_k,
                    .intermediate = intermediate,
-                   .normalise = normalise,
+                   .normalise = options.normalise,
                    .router = prefix + "gate.weight",
                    .layouts = expert_layouts(prefix)};
     if (shared > 0) {

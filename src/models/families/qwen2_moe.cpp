@@ -12,7 +12,7 @@ ModelSpec qwen2_moe(const formats::HfConfig& config, int64_t max_positions) {
                    if (!config.layer_types.empty())
                      attention.window_left = window_of_layer(config, layer);
                  });
-  use_experts(config, spec, config.get_bool("norm_topk_prob", false));
+  use_experts(config, spec, {.normalise = config.get_bool("norm_topk_prob", false)});
   return spec;
 }
 

@@ -16,10 +16,12 @@ ModelSpec qwen3_5(const formats::HfConfig& config, int64_t max_positions) {
   return spec;
 }
 
-// Its mixtures of experts, each with a shared one.
+// Its mixtures of experts, each with a shared one, in every layer: whatever the config says of
+// dense ones (mlp_only_layers, decoder_sparse_step) and of norm_topk_prob counts for older
+// families.
 ModelSpec qwen3_5_moe(const formats::HfConfig& config, int64_t max_positions) {
   ModelSpec spec = qwen3_5(config, max_positions);
-  use_experts(config, spec, /*normalise=*/true);
+  use_experts(config, spec, {.normalise = true, .every_layer = true});
   return spec;
 }
 

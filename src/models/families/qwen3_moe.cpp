@@ -10,7 +10,7 @@ ModelSpec qwen3_moe(const formats::HfConfig& config, int64_t max_positions) {
   for_each_layer(spec, [&](size_t, const std::string&, AttentionSpec& attention, MlpSpec&) {
     attention.window_left = slides ? *config.sliding_window - 1 : -1;
   });
-  use_experts(config, spec, config.get_bool("norm_topk_prob", false));
+  use_experts(config, spec, {.normalise = config.get_bool("norm_topk_prob", false)});
   return spec;
 }
 

@@ -12,7 +12,7 @@ ModelSpec qwen3_next(const formats::HfConfig& config, int64_t max_positions) {
     gdn.ba_weight = prefix + "in_proj_ba.weight";
   });
   if (config.get_int("num_experts", 512, {.min = 0, .max = 1 << 16}) > 0)
-    use_experts(config, spec, config.get_bool("norm_topk_prob", true));
+    use_experts(config, spec, {.normalise = config.get_bool("norm_topk_prob", true)});
   return spec;
 }
 

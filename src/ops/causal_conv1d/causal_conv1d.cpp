@@ -30,20 +30,27 @@ CausalConv1dParams checked_params(const mx::array& x, const mx::array& weight,
   return {.type = type, .kernel = kernel, .channels = channels, .row = x.shape(1)};
 }
 
-// About 5 us each (the exponential takes most), but no fewer than 256 channels of a long prompt:
-// narrower, each row would be a page of its own for a few cache lines.
+// A few microseconds each. Long prompts are cut along their tokens, too: a task's rows of x and y,
+// each a page of its own, stay within what the TLB holds.
 std::vector<CausalConv1dTask> make_tasks(const std::vector<StateSegment>& segments,
                                          int64_t channels) {
+  constexpr int64_t kTokens = 32, kElements = 1 << 14, kWidest = 4096, kAlign = 64;
+  const auto parts_of = [](int64_t size, int64_t part) { return (size + part - 1) / part; };
   std::vector<CausalConv1dTask> tasks;
   for (const StateSegment& s : segments) {
-    const int64_t width = std::max<int64_t>(256, 4096 / (s.end - s.begin) / 64 * 64);
-    for (int64_t c = 0; c < channels; c += width)
-      tasks.push_back({.begin = s.begin,
-                       .end = s.end,
-                       .slot = s.slot,
-                       .is_fresh = s.is_fresh,
-                       .first_channel = c,
-                       .num_channels = std::min(width, channels - c)});
+    const int64_t tokens = std::min(kTokens, s.end - s.begin);
+    const int64_t parts = parts_of(channels, std::min(kWidest, kElements / tokens));
+    const int64_t width = parts_of(parts_of(channels, parts), kAlign) * kAlign;
+    for (int64_t t = s.begin; t < s.end; t += kTokens)
+      for (int64_t c = 0; c < channels; c += width)
+        tasks.push_back({.begin = s.begin,
+                         .end = s.end,
+                         .first = t,
+                         .last = std::min(t + kTokens, s.end),
+                         .slot = s.slot,
+                         .is_fresh = s.is_fresh,
+                         .first_channel = c,
+                         .num_channels = std::min(width, channels - c)});
   }
   return tasks;
 }

@@ -15,9 +15,12 @@ struct CausalConv1dParams {
   void* state = nullptr;             // [slots, kernel - 1, C]
 };
 
-// Some channels of the tokens of one sequence; tasks of a step touch disjoint memory.
+// Some channels of some tokens of one sequence; tasks of a step write disjoint memory. That of the
+// first tokens alone touches the slot: it reads what lies before them, and leaves there what the
+// sequence's last tokens are.
 struct CausalConv1dTask {
-  int64_t begin = 0, end = 0;  // token rows
+  int64_t begin = 0, end = 0;   // token rows of the sequence
+  int64_t first = 0, last = 0;  // of the task
   int64_t slot = 0;
   bool is_fresh = false;  // nothing lies before row `begin`
   int64_t first_channel = 0, num_channels = 0;

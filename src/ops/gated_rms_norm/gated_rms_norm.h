@@ -12,8 +12,8 @@ namespace mx = mlx::core;
 //   x       [T, H, D] float32, float16 or bfloat16; computed in float32
 //   z       [T, W] in x's dtype, H * D columns of it
 //   weight  [D] float32, the same for all heads
-// Returns [T, H * D] in x's dtype. As in transformers, the normalised value is rounded to that
-// dtype before it meets the weight. Throws std::invalid_argument if a shape or dtype does not fit.
+// Returns [T, H * D] in x's dtype, rounded once (see rms_norm). Throws std::invalid_argument if a
+// shape or dtype does not fit.
 mx::array gated_rms_norm(const Context& context, const mx::array& x, const Columns& z,
                          const mx::array& weight, float eps);
 

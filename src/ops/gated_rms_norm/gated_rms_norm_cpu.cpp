@@ -20,12 +20,12 @@ void normalise_heads(const GatedRmsNormParams& p, int64_t begin, int64_t end) {
     const FloatVec scale = hn::Set(kFloats, inverse_rms(x, p.dim, p.eps));
     int64_t i = 0;
     for (; i + kLanes <= p.dim; i += kLanes) {
-      const FloatVec normal = round_floats<T>(hn::Mul(load_floats(x + i), scale));
+      const FloatVec normal = hn::Mul(load_floats(x + i), scale);
       const FloatVec scaled = hn::Mul(normal, load_floats(p.weight + i));
       store_floats(silu_mul(load_floats(z + i), scaled), y + i);
     }
     if (const int64_t n = p.dim - i; n > 0) {
-      const FloatVec normal = round_floats<T>(hn::Mul(load_floats(x + i, n), scale));
+      const FloatVec normal = hn::Mul(load_floats(x + i, n), scale);
       const FloatVec scaled = hn::Mul(normal, load_floats(p.weight + i, n));
       store_floats(silu_mul(load_floats(z + i, n), scaled), y + i, n);
     }

@@ -10,8 +10,8 @@ mx::array gated_rms_norm_reference(const mx::array& x, const Columns& z, const m
       mx::astype(mx::slice(z.matrix, {0, first}, {tokens, first + width}), mx::float32);
   const mx::array wide = mx::astype(x, mx::float32);
   const mx::array mean_square = mx::mean(mx::square(wide), -1, /*keepdims=*/true);
-  const mx::array normal = mx::astype(wide * mx::rsqrt(mean_square + mx::array(eps)), x.dtype());
-  const mx::array scaled = mx::reshape(mx::astype(normal, mx::float32) * weight, {tokens, width});
+  const mx::array normal = wide * mx::rsqrt(mean_square + mx::array(eps));
+  const mx::array scaled = mx::reshape(normal * weight, {tokens, width});
   return mx::astype(scaled * (gate * mx::sigmoid(gate)), x.dtype());
 }
 

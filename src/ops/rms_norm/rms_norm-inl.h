@@ -60,11 +60,11 @@ HWY_INLINE void scale_row(const T* x, float scale, const float* weight, T* y, in
   const FloatVec s = hn::Set(kFloats, scale);
   int64_t i = 0;
   for (; i + kLanes <= width; i += kLanes) {
-    const FloatVec normal = round_floats<T>(hn::Mul(load_floats(x + i), s));
+    const FloatVec normal = hn::Mul(load_floats(x + i), s);
     store_floats(hn::Mul(normal, load_floats(weight + i)), y + i);
   }
   if (const int64_t n = width - i; n > 0) {
-    const FloatVec normal = round_floats<T>(hn::Mul(load_floats(x + i, n), s));
+    const FloatVec normal = hn::Mul(load_floats(x + i, n), s);
     store_floats(hn::Mul(normal, load_floats(weight + i, n)), y + i, n);
   }
 }

@@ -8,8 +8,7 @@ mx::array rms_norm_reference(const mx::array& x, const mx::array& weight, float 
   const mx::array wide = mx::astype(x, mx::float32);
   const mx::array mean_square = mx::mean(mx::square(wide), -1, /*keepdims=*/true);
   const mx::array normal = wide * mx::rsqrt(mean_square + mx::array(eps));
-  const mx::array rounded = mx::astype(mx::astype(normal, x.dtype()), mx::float32);
-  return mx::astype(rounded * weight, x.dtype());
+  return mx::astype(normal * weight, x.dtype());
 }
 
 }  // namespace quire::ops
