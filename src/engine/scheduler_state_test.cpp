@@ -168,10 +168,11 @@ TEST_F(SchedulerStateTest, ASecondTurnReusesTheFirstToWithinAnInterval) {
     step();
     EXPECT_EQ(second->stats.cached_tokens, reused) << interval;
     // The answer's last token was never fed.
-    if (interval > 0)
+    if (interval > 0) {
       EXPECT_GT(second->stats.cached_tokens + interval + options_.block_size,
                 kQuestion + kAnswer - 1)
           << interval;
+    }
     finish_all();
     EXPECT_EQ(scheduler().state_slots().num_used(), 0);
     EXPECT_EQ(scheduler().state_checkpoints().num_held(), 0);
