@@ -5,7 +5,10 @@
 #include <cmath>
 #include <iterator>
 #include <limits>
+#include <memory>
 #include <numbers>
+#include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "ops/paged_attention/attention_plan.h"
@@ -91,6 +94,61 @@ void attend_amx(const AttentionKernelParams&, const AttentionItem&, float*) {
 }
 #endif
 
+// What a plan depends on beside the layout.
+struct PlanKey {
+  int64_t heads, kv_heads, key_dim, value_dim, window_left, window_right, parts;
+  bool amx;
+  int threads;
+  bool operator==(const PlanKey&) const = default;
+};
+
+// The layers of a step share their plans: one for each kind of layer.
+class StepPlans {
+ public:
+  const AttentionPlan& get(const AttentionKernelParams& p, const BatchLayoutPtr& layout,
+                           int threads) {
+    if (layout_.lock() != layout) {
+      layout_ = layout;
+      plans_.clear();
+    }
+    const PlanKey key{.heads = p.heads,
+                      .kv_heads = p.kv_heads,
+                      .key_dim = p.key_dim,
+                      .value_dim = p.value_dim,
+                      .window_left = p.window_left,
+                      .window_right = p.window_right,
+                      .parts = rows_per_query(p),
+                      .amx = p.amx,
+                      .threads = threads};
+    for (const auto& [known, plan] : plans_)
+      if (known == key) return plan;
+    return plans_.emplace_back(key, plan_attention(p, *layout, threads)).second;
+  }
+
+ private:
+  std::weak_ptr<const BatchLayout> layout_;
+  std::vector<std::pair<PlanKey, AttentionPlan>> plans_;
+};
+
+const AttentionPlan& plan_of_step(const AttentionKernelParams& params, const BatchLayoutPtr& layout,
+                                  int threads) {
+  thread_local StepPlans plans;
+  return plans.get(params, layout, threads);
+}
+
+void run_plan(ThreadPool& pool, const AttentionKernelParams& params, const AttentionPlan& plan) {
+  float* partials = plan.partials > 0 ? partials_buffer().reserve(plan.partials) : nullptr;
+  pool.parallel_for(static_cast<int64_t>(plan.items.size()), [&](int64_t i) {
+    if (plan.items[i].amx) return attend_amx(params, plan.items[i], partials);
+    paged_attention_cpu(params, plan.items[i], own_scratch(params, plan.max_rows, partials));
+  });
+  for (const AttentionItem& item : plan.merges) {
+    pool.parallel_for(item.kv_heads, [&](int64_t head) {
+      paged_attention_merge_cpu(params, item, head, own_scratch(params, plan.max_rows, partials));
+    });
+  }
+}
+
 }  // namespace
 
 void set_attention_scale(AttentionKernelParams& params, double scale, double softcap) {
@@ -109,18 +167,13 @@ float attention_lse(float m, float l) {
 }
 
 void run_attention(ThreadPool& pool, const AttentionKernelParams& params,
+                   const BatchLayoutPtr& layout) {
+  run_plan(pool, params, plan_of_step(params, layout, pool.num_threads()));
+}
+
+void run_attention(ThreadPool& pool, const AttentionKernelParams& params,
                    const BatchLayout& layout) {
-  const AttentionPlan plan = plan_attention(params, layout, pool.num_threads());
-  float* partials = plan.partials > 0 ? partials_buffer().reserve(plan.partials) : nullptr;
-  pool.parallel_for(static_cast<int64_t>(plan.items.size()), [&](int64_t i) {
-    if (plan.items[i].amx) return attend_amx(params, plan.items[i], partials);
-    paged_attention_cpu(params, plan.items[i], own_scratch(params, plan.max_rows, partials));
-  });
-  for (const AttentionItem& item : plan.merges) {
-    pool.parallel_for(item.kv_heads, [&](int64_t head) {
-      paged_attention_merge_cpu(params, item, head, own_scratch(params, plan.max_rows, partials));
-    });
-  }
+  run_plan(pool, params, plan_attention(params, layout, pool.num_threads()));
 }
 
 }  // namespace quire::ops

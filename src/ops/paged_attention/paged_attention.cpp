@@ -119,7 +119,7 @@ std::vector<mx::array> launch(const Context& context, const mx::array& q, const 
     p.lse = lse ? out[1].template data<float>() : nullptr;
     p.lse_stride = layout->num_tokens;
     set_attention_scale(p, scale, softcap);
-    run_attention(*pool, p, *layout);
+    run_attention(*pool, p, layout);
   };
   std::vector<mx::Shape> shapes = {{q.shape(0), q.shape(1), kv.v.shape(3)}};
   std::vector<mx::Dtype> dtypes = {q.dtype()};

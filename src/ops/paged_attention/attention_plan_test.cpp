@@ -1,0 +1,112 @@
+#include "ops/paged_attention/attention_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+namespace quire::ops {
+namespace {
+
+constexpr int kThreads = 2;
+
+AttentionKernelParams make_params(bool amx) {
+  return {.q_type = FloatType::kBf16,
+          .kv_type = KvType::kBf16,
+          .amx = amx,
+          .heads = 16,
+          .kv_heads = 8,
+          .key_dim = 128,
+          .value_dim = 128,
+          .block_size = 16};
+}
+
+// One query of each sequence, at the end of its context.
+BatchLayout decode_layout(const std::vector<int32_t>& contexts) {
+  BatchLayout layout;
+  layout.block_size = 16;
+  layout.num_tokens = layout.num_sequences = static_cast<int64_t>(contexts.size());
+  layout.cu_seqlens = {0};
+  layout.block_offsets = {0};
+  for (const int32_t context : contexts) {
+    layout.positions.push_back(context - 1);
+    layout.seq_lens.push_back(context);
+    layout.cu_seqlens.push_back(layout.cu_seqlens.back() + 1);
+    layout.block_offsets.push_back(layout.block_offsets.back() + (context + 15) / 16);
+  }
+  layout.blocks.resize(static_cast<size_t>(layout.block_offsets.back()));
+  return layout;
+}
+
+// Tokens times heads that an item reads.
+int64_t work(const AttentionItem& item) {
+  const int64_t first = item.chunk * kAttentionChunk;
+  const int64_t last = std::min(item.context, (item.chunk + item.chunks) * kAttentionChunk);
+  return (last - first) * item.kv_heads;
+}
+
+const std::vector<std::vector<int32_t>> kBatches = {{1},
+                                                    {100},
+                                                    {256},
+                                                    {300},
+                                                    {512},
+                                                    {513},
+                                                    {700},
+                                                    {4096},
+                                                    {32768},
+                                                    {5, 9},
+                                                    {4096, 17, 300},
+                                                    {32768, 8, 8},
+                                                    {512, 512, 512, 512, 512, 512, 512, 512}};
+
+TEST(AttentionPlan, TakesEveryChunkOfEveryHeadOnce) {
+  for (const auto& contexts : kBatches)
+    for (const bool amx : {false, true})
+      for (const int threads : {1, kThreads, 7}) {
+        const AttentionKernelParams params = make_params(amx);
+        const BatchLayout layout = decode_layout(contexts);
+        const AttentionPlan plan = plan_attention(params, layout, threads);
+        std::map<std::tuple<int64_t, int64_t, int64_t>, int> taken;
+        for (const AttentionItem& item : plan.items)
+          for (int64_t h = item.kv_head; h < item.kv_head + item.kv_heads; ++h)
+            for (int64_t c = item.chunk; c < item.chunk + item.chunks; ++c)
+              ++taken[{item.sequence, h, c}];
+        size_t expected = 0;
+        for (const int32_t context : contexts) expected += 8 * ((context + 255) / 256);
+        EXPECT_EQ(taken.size(), expected);
+        for (const auto& [place, times] : taken) EXPECT_EQ(times, 1);
+      }
+}
+
+// However long a batch's sequences are, threads that take items in order end about together, and no
+// thread reads shorter rows than that needs.
+TEST(AttentionPlan, SharesDecodingEvenly) {
+  for (const auto& contexts : kBatches) {
+    const BatchLayout layout = decode_layout(contexts);
+    const AttentionPlan plan = plan_attention(make_params(true), layout, kThreads);
+    int64_t busy[kThreads] = {}, total = 0;
+    for (const AttentionItem& item : plan.items) {
+      *std::min_element(busy, busy + kThreads) += work(item);
+      total += work(item);
+    }
+    const double longest = static_cast<double>(*std::max_element(busy, busy + kThreads));
+    EXPECT_LT(longest, 1.3 * static_cast<double>(total) / kThreads)
+        << contexts.size() << " sequences, the first of " << contexts[0];
+  }
+}
+
+TEST(AttentionPlan, CutsHeadsOnlyIfChunksDoNotGoRound) {
+  const auto heads = [](const std::vector<int32_t>& contexts) {
+    const BatchLayout layout = decode_layout(contexts);
+    return plan_attention(make_params(true), layout, kThreads).items[0].kv_heads;
+  };
+  EXPECT_EQ(heads({512}), 8);
+  EXPECT_EQ(heads({4096}), 8);
+  EXPECT_EQ(heads({32768, 8, 8}), 8);
+  EXPECT_EQ(heads({256}), 4);
+  EXPECT_EQ(heads({100}), 4);
+}
+
+}  // namespace
+}  // namespace quire::ops
