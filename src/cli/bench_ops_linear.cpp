@@ -32,12 +32,18 @@ ops::LinearWeight make_bf16(const ops::Context& context, const mx::array& rows) 
   return {.weight = ops::pack_matrix(context, {&source, 1}, mx::bfloat16)};
 }
 
-// Any bits make a quantised matrix: the rows' serve as values, scales and biases, groups of 64.
+// Any bits are integers: those of the rows. Scales and biases (groups of 64) are like a model's:
+// the biases are what the smallest integers mean, about half the range below zero.
 template <int kBits, bool kInt8Activations = false>
 ops::LinearWeight make_affine(const ops::Context& context, const mx::array& rows) {
+  const int n = rows.shape(0), groups = rows.shape(1) / 64;
+  const mx::array scales = mx::contiguous(mx::abs(mx::slice(rows, {0, 0}, {n, groups})) +
+                                          mx::array(0.125f, mx::bfloat16));
+  const mx::array biases = scales * mx::array(-static_cast<float>(1 << (kBits - 1)), mx::bfloat16);
+  mx::eval(scales, biases);
   const ops::AffineRows source = {.values = rows.data<void>(),
-                                  .scales = rows.data<void>(),
-                                  .biases = rows.data<void>(),
+                                  .scales = scales.data<void>(),
+                                  .biases = biases.data<void>(),
                                   .n = rows.shape(0),
                                   .k = rows.shape(1),
                                   .format = {.bits = kBits,

@@ -12,11 +12,34 @@ namespace quire::ops {
 namespace {
 namespace hw = HWY_NAMESPACE;
 
-constexpr int64_t kTile = 512;  // elements of a tile: 16 outputs by 32 k
-// How far ahead to fetch, in bytes. With 8 bits each line is asked for twice: measured 10 % faster.
-constexpr int64_t kAhead4 = 1024, kAhead8 = 3072;
-
+template <int kGroups>
+constexpr int64_t kScaleBytes = 64 * kGroups;  // of a block, with scales of 16 bits
+constexpr int64_t kTile = 512;                 // elements of a tile: 16 outputs by 32 k
 #define QUIRE_FENCE() asm volatile("" ::: "memory")
+
+// Fetches weights into L2. The hardware's prefetcher runs at most 20 lines ahead in a page and
+// stops at its end, which leaves a core's memory queue (48 lines) half empty, and once empty it
+// stays so for a memory latency. So weights are asked for a region of eight pages ahead, a line of
+// each page in turn: eight streams fill the queue whatever the arithmetic does meanwhile.
+class Fetcher {
+ public:
+  // What corresponds to the block that is being read.
+  HWY_INLINE void seek(const uint8_t* block) {
+    const uintptr_t at = reinterpret_cast<uintptr_t>(block), in_region = at % kRegion;
+    at_ = at - in_region + kRegion + (in_region / kPages / 64 * 64);
+  }
+  // The next line of each page.
+  HWY_INLINE void next() {
+    for (uintptr_t page = 0; page < kPages; ++page)
+      _mm_prefetch(reinterpret_cast<const char*>(at_ + page * kPage), _MM_HINT_T1);
+    at_ += 64;
+    if (at_ % kPage == 0) at_ += kRegion - kPage;
+  }
+
+ private:
+  static constexpr uintptr_t kPage = 4096, kPages = 8, kRegion = kPages * kPage;
+  uintptr_t at_ = 0;
+};
 
 // Tiles 0-3 are sums [16 outputs][rows], 4-5 weights, 6-7 x.
 HWY_INLINE void load_config(int64_t rows) {
@@ -28,16 +51,16 @@ HWY_INLINE void load_config(int64_t rows) {
   load_tile_config(config);
 }
 
-// Scales and biases of one block, by 32 k (a step), as floats.
+// Scales and biases of the groups of one block, as floats.
 struct Scales {
   alignas(64) float scale[4][16], bias[4][16];
+  bool folded = false;  // fold_biases
 };
 
+template <int kGroups>
 HWY_INLINE void load_scales(const AffineLayout& layout, const uint8_t* block, Scales& out) {
-  const int64_t groups = layout.groups();
-  for (int64_t g = 0; g < groups; ++g) {
+  for (int64_t g = 0; g < kGroups; ++g) {
     const __m512i both = _mm512_loadu_si512(block + 64 * g);
-    _mm_prefetch(reinterpret_cast<const char*>(block) + kAhead4 + 64 * g, _MM_HINT_T0);
     __m512 scale, bias;
     if (layout.scale_type == FloatType::kBf16) {
       scale = _mm512_castsi512_ps(_mm512_and_si512(both, _mm512_set1_epi32(-65536)));
@@ -51,74 +74,145 @@ HWY_INLINE void load_scales(const AffineLayout& layout, const uint8_t* block, Sc
   }
 }
 
+// What follows avoids instructions that need a multiplier (conversions and shifts among them):
+// while the tile unit works only one of the two vector ports has one. Those that move bytes use the
+// other.
+
 // fma(scale, 0..15, bias): the product is exact, so this is the rounding of the promise.
 HWY_INLINE __m512 table(const float* scale, const float* bias) {
   const __m512 integers = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
   return _mm512_fmadd_ps(integers, _mm512_set1_ps(*scale), _mm512_set1_ps(*bias));
 }
-HWY_INLINE __m512i twice_low(__m512i v) { return _mm512_shuffle_i64x2(v, v, 0x44); }
-HWY_INLINE __m512i twice_high(__m512i v) { return _mm512_shuffle_i64x2(v, v, 0xEE); }
+// Two tables, the first one low.
+HWY_INLINE __m512i tables(const Scales& s, int64_t g0, int64_t n0, int64_t g1, int64_t n1) {
+  return (__m512i)_mm512_cvtne2ps_pbh(table(&s.scale[g1][n1], &s.bias[g1][n1]),
+                                      table(&s.scale[g0][n0], &s.bias[g0][n0]));
+}
 
-// Two steps of 4-bit weights: H = 0 is k 0..63 of the block, 1 is 64..127. Each word's low bits
-// look the value up in a table of 16, doubled because the lookup sees five bits.
+// The values of nibble kNibble of each word, from table kTable of two: both bytes of a word look up
+// theirs at 32 kTable + 2 nibble + which byte. The shift brings the nibble to bits 1-4 of each.
+template <int kNibble, int kTable>
+HWY_INLINE __m512i look_up(__m512i words, __m512i two_tables) {
+  constexpr int64_t kBits = 0x2F2F1F1F0F0FFFFF;  // one bit below each word, in each byte
+  constexpr int64_t kByNibble[4] = {kBits, 0x3333232313130303, 0x3737272717170707,
+                                    0x3B3B2B2B1B1B0B0B};
+  const __m512i shifted =
+      _mm512_multishift_epi64_epi8(_mm512_set1_epi64(kByNibble[kNibble]), words);
+  const __m512i index =
+      _mm512_ternarylogic_epi32(shifted, _mm512_set1_epi8(0x1E),
+                                _mm512_set1_epi16(kTable ? 0x2120 : 0x0100), 0xEA);  // (a & b) | c
+  return _mm512_permutexvar_epi8(index, two_tables);
+}
+
+// Two steps of 4-bit weights: H = 0 is k 0..63 of the block, 1 is 64..127.
 template <int H, int kGroups>
-HWY_INLINE void half_of_4_bits(const uint8_t* q, const Scales& s, uint16_t* out) {
+HWY_INLINE void half_of_4_bits(const uint8_t* q, const Scales& s, uint16_t* out, Fetcher& fetcher) {
+  fetcher.next();
   constexpr int g0 = H * kGroups / 2, g1 = (2 * H + 1) * kGroups / 4;
 #pragma GCC unroll 8
   for (int n = 0; n < 16; n += 2) {
     const __m512i a = _mm512_loadu_si512(q + 64 * n), b = _mm512_loadu_si512(q + 64 * n + 64);
-    if (H == 0) {
-      _mm_prefetch(reinterpret_cast<const char*>(q) + 64 * n + kAhead4, _MM_HINT_T0);
-      _mm_prefetch(reinterpret_cast<const char*>(q) + 64 * n + 64 + kAhead4, _MM_HINT_T0);
-    }
-    const __m512i a0 = H ? _mm512_srli_epi16(a, 8) : a, a1 = _mm512_srli_epi16(a, 8 * H + 4);
-    const __m512i b0 = H ? _mm512_srli_epi16(b, 8) : b, b1 = _mm512_srli_epi16(b, 8 * H + 4);
-    __m512i ta0, ta1, tb0, tb1;
+    __m512i a0, a1, b0, b1;
     if constexpr (g0 == g1) {
-      const auto both = (__m512i)_mm512_cvtne2ps_pbh(table(&s.scale[g0][n + 1], &s.bias[g0][n + 1]),
-                                                     table(&s.scale[g0][n], &s.bias[g0][n]));
-      ta0 = ta1 = twice_low(both);
-      tb0 = tb1 = twice_high(both);
+      const __m512i both = tables(s, g0, n, g0, n + 1);
+      a0 = look_up<2 * H, 0>(a, both), a1 = look_up<2 * H + 1, 0>(a, both);
+      b0 = look_up<2 * H, 1>(b, both), b1 = look_up<2 * H + 1, 1>(b, both);
     } else {
-      const auto ta = (__m512i)_mm512_cvtne2ps_pbh(table(&s.scale[g1][n], &s.bias[g1][n]),
-                                                   table(&s.scale[g0][n], &s.bias[g0][n]));
-      const auto tb = (__m512i)_mm512_cvtne2ps_pbh(table(&s.scale[g1][n + 1], &s.bias[g1][n + 1]),
-                                                   table(&s.scale[g0][n + 1], &s.bias[g0][n + 1]));
-      ta0 = twice_low(ta), ta1 = twice_high(ta);
-      tb0 = twice_low(tb), tb1 = twice_high(tb);
+      const __m512i of_a = tables(s, g0, n, g1, n), of_b = tables(s, g0, n + 1, g1, n + 1);
+      a0 = look_up<2 * H, 0>(a, of_a), a1 = look_up<2 * H + 1, 1>(a, of_a);
+      b0 = look_up<2 * H, 0>(b, of_b), b1 = look_up<2 * H + 1, 1>(b, of_b);
     }
-    _mm512_store_si512(out + n * 32, _mm512_permutexvar_epi16(a0, ta0));
-    _mm512_store_si512(out + kTile + n * 32, _mm512_permutexvar_epi16(a1, ta1));
-    _mm512_store_si512(out + n * 32 + 32, _mm512_permutexvar_epi16(b0, tb0));
-    _mm512_store_si512(out + kTile + n * 32 + 32, _mm512_permutexvar_epi16(b1, tb1));
+    _mm512_store_si512(out + n * 32, a0);
+    _mm512_store_si512(out + kTile + n * 32, a1);
+    _mm512_store_si512(out + n * 32 + 32, b0);
+    _mm512_store_si512(out + kTile + n * 32 + 32, b1);
+  }
+}
+
+// A byte q put into the second byte of the float 2^15 makes it 2^15 + q, without a conversion, and
+// fma(scale, 2^15 + q, bias - 2^15 scale) has the bits of fma(scale, q, bias) if that bias is
+// exact. It is if 8 |scale| <= |bias| <= 2^14 |scale|: a scale's and a bias's 11 bits then lie
+// within the 24 bits of a float. So it is for weights whose range holds zero or lies not too far
+// from it (a bias is about half the range, or the whole); then the biases become the folded ones.
+constexpr float kFold = 32768;
+template <int kGroups>
+HWY_INLINE void fold_biases(Scales& s) {
+  __m512 folded[kGroups];
+  __mmask16 exact = 0xFFFF;
+  for (int64_t g = 0; g < kGroups; ++g) {
+    const __m512 scale = _mm512_load_ps(s.scale[g]), bias = _mm512_load_ps(s.bias[g]);
+    const __m512 size = _mm512_abs_ps(scale), bias_size = _mm512_abs_ps(bias);
+    folded[g] = _mm512_fmadd_ps(scale, _mm512_set1_ps(-kFold), bias);
+    // Neither denormal nor infinite on the way.
+    const __mmask16 usual = _mm512_cmp_ps_mask(size, _mm512_set1_ps(0x1p-60f), _CMP_GE_OQ) &
+                            _mm512_cmp_ps_mask(size, _mm512_set1_ps(0x1p60f), _CMP_LE_OQ);
+    const __mmask16 inside =
+        _mm512_cmp_ps_mask(bias_size, _mm512_mul_ps(size, _mm512_set1_ps(8)), _CMP_GE_OQ) &
+        _mm512_cmp_ps_mask(bias_size, _mm512_mul_ps(size, _mm512_set1_ps(16384)), _CMP_LE_OQ);
+    const __mmask16 zeros = _mm512_cmp_ps_mask(bias, _mm512_setzero_ps(), _CMP_EQ_OQ);
+    const __mmask16 padding = _mm512_cmp_ps_mask(scale, _mm512_setzero_ps(), _CMP_EQ_OQ);
+    exact &= (usual & (inside | zeros)) | padding;
+  }
+  s.folded = exact == 0xFFFF;
+  if (s.folded)
+    for (int64_t g = 0; g < kGroups; ++g) _mm512_store_ps(s.bias[g], folded[g]);
+}
+
+// For each 16 of a row's 64 bytes: which bytes go to the second byte of each word.
+struct ByteIndex {
+  alignas(64) uint8_t at[4][64] = {};
+  constexpr ByteIndex() {
+    for (int part = 0; part < 4; ++part)
+      for (int i = 0; i < 16; ++i) at[part][4 * i + 1] = static_cast<uint8_t>(16 * part + i);
+  }
+};
+constexpr ByteIndex kByteIndex;
+
+// A step of 8-bit weights, 32 bytes of each row from q on, by conversions: for any scale and bias.
+HWY_NOINLINE void convert_8_bits(const uint8_t* q, const float* scales, const float* biases,
+                                 uint16_t* out) {
+  for (int n = 0; n < 16; ++n) {
+    const __m512 scale = _mm512_set1_ps(scales[n]), bias = _mm512_set1_ps(biases[n]);
+    const auto value = [&](const uint8_t* from) {
+      const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+      return _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes)), scale, bias);
+    };
+    const __m512 low = value(q + 64 * n), high = value(q + 64 * n + 16);
+    _mm512_store_si512(out + n * 32, (__m512i)_mm512_cvtne2ps_pbh(high, low));
   }
 }
 
 // One step J of 8-bit weights.
 template <int J, int kGroups>
-HWY_INLINE void step_of_8_bits(const uint8_t* q, const Scales& s, uint16_t* out) {
+HWY_INLINE void step_of_8_bits(const uint8_t* q, const Scales& s, uint16_t* out, Fetcher& fetcher) {
+  fetcher.next();
   constexpr int g = J * kGroups / 4;
   q += J / 2 * 1024;
-#pragma GCC unroll 8
+  if (!s.folded) return convert_8_bits(q + J % 2 * 32, s.scale[g], s.bias[g], out);
+  const __m512i first = _mm512_load_si512(kByteIndex.at[J % 2 * 2]),
+                second = _mm512_load_si512(kByteIndex.at[J % 2 * 2 + 1]),
+                base = _mm512_castps_si512(_mm512_set1_ps(kFold));
+  constexpr __mmask64 kSecondBytes = 0x2222222222222222;
+#pragma GCC unroll 16
   for (int n = 0; n < 16; ++n) {
-    const uint8_t* at = q + 64 * n;
-    _mm_prefetch(reinterpret_cast<const char*>(at) + kAhead8, _MM_HINT_T0);
+    const __m512i bytes = _mm512_loadu_si512(q + 64 * n);
     const __m512 scale = _mm512_set1_ps(s.scale[g][n]), bias = _mm512_set1_ps(s.bias[g][n]);
-    const auto value = [&](const uint8_t* from) {
-      const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
-      return _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes)), scale, bias);
+    const auto value = [&](__m512i index) {
+      const __m512i v = _mm512_mask_permutexvar_epi8(base, kSecondBytes, index, bytes);
+      return _mm512_fmadd_ps(_mm512_castsi512_ps(v), scale, bias);
     };
-    const __m512 low = value(at + J % 2 * 32), high = value(at + J % 2 * 32 + 16);
+    const __m512 low = value(first), high = value(second);
     _mm512_store_si512(out + n * 32, (__m512i)_mm512_cvtne2ps_pbh(high, low));
   }
 }
 
-// What a pair of panels needs: where its blocks are, and x. The ring is a page, so that no store of
-// a dequantised tile has the page offset of a tile that is being read.
+// What a pair of panels needs: where its blocks are, and x. Weights are dequantised into one half
+// of the ring while the tile unit reads the other: a tile cannot be loaded from stores in flight.
 struct alignas(4096) Stream {
-  uint16_t ring[4][kTile];
+  uint16_t ring[8][kTile];
   Scales scales[2];
   const uint8_t* block = nullptr;  // of the first panel
+  Fetcher fetcher;
   int64_t stride = 0, next_panel = 0;
   const uint16_t* x = nullptr;
   int64_t x_step = 0, x_row_bytes = 0;
@@ -142,81 +236,57 @@ HWY_INLINE void multiply_step(const Stream& s, const uint16_t* w0, const uint16_
   }
 }
 
-// Sums of one panel += up to two steps of it. Up to 16 rows of x stay in tiles 6 and 7 from the
-// first panel to the second.
-template <int kPanel, bool kWide>
-HWY_INLINE void multiply_half(const Stream& s, const uint16_t* x, int64_t steps) {
-  const uint16_t* w = s.ring[2 * kPanel];
-  if constexpr (kWide) {
-    for (int64_t i = 0; i < steps; ++i, w += kTile, x += s.x_step) {
-      _tile_loadd(4, w, 64);
-      _tile_loadd(6, x, 64);
-      _tile_loadd(7, x + kTile, 64);
-      if constexpr (kPanel == 0) {
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_dpbf16ps(2, 4, 7);
-      } else {
-        _tile_dpbf16ps(1, 4, 6);
-        _tile_dpbf16ps(3, 4, 7);
-      }
-    }
-  } else if constexpr (kPanel == 0) {
-    _tile_loadd(6, x, s.x_row_bytes);
-    _tile_loadd(4, w, 64);
-    _tile_dpbf16ps(0, 4, 6);
-    if (steps < 2) return;
-    _tile_loadd(7, x + s.x_step, s.x_row_bytes);
-    _tile_loadd(5, w + kTile, 64);
-    _tile_dpbf16ps(0, 5, 7);
-  } else {
-    _tile_loadd(4, w, 64);
-    _tile_dpbf16ps(1, 4, 6);
-    if (steps < 2) return;
-    _tile_loadd(5, w + kTile, 64);
-    _tile_dpbf16ps(1, 5, 7);
-  }
-}
-
-// What the tile unit still has to do for the second panel: it runs one half behind.
+// What the tile unit still has to do: it runs one half of a block behind. w holds two steps of the
+// first panel, then of the second.
 struct Behind {
+  const uint16_t* w = nullptr;
   const uint16_t* x = nullptr;
   int64_t steps = 0;
 };
 
+template <int kPanels, bool kWide>
+HWY_INLINE void multiply_half(const Stream& s, const Behind& half) {
+  if (half.steps > 0) multiply_step<kPanels, kWide>(s, half.w, half.w + 2 * kTile, half.x);
+  if (half.steps > 1)
+    multiply_step<kPanels, kWide>(s, half.w + kTile, half.w + 3 * kTile, half.x + s.x_step);
+}
+
+// The products of both panels come together: four at once wait less for the stores before them.
 template <int H, int kGroups, int kPanels, bool kWide>
 HWY_INLINE void half_block_4(Stream& s, const uint8_t* q, int64_t steps, Behind& behind) {
-  const uint16_t* x = s.x + 2 * H * s.x_step;
-  half_of_4_bits<H, kGroups>(q, s.scales[0], s.ring[0]);
+  uint16_t* w = s.ring[4 * H];
+  half_of_4_bits<H, kGroups>(q, s.scales[0], w, s.fetcher);
+  if (kPanels == 2)
+    half_of_4_bits<H, kGroups>(q + s.next_panel, s.scales[1], w + 2 * kTile, s.fetcher);
   QUIRE_FENCE();
-  if (kPanels == 2 && behind.steps > 0) multiply_half<1, kWide>(s, behind.x, behind.steps);
+  multiply_half<kPanels, kWide>(s, behind);
   QUIRE_FENCE();
-  if (kPanels == 2) half_of_4_bits<H, kGroups>(q + s.next_panel, s.scales[1], s.ring[2]);
-  QUIRE_FENCE();
-  multiply_half<0, kWide>(s, x, steps);
-  behind = {x, steps};
-  QUIRE_FENCE();
+  behind = {w, s.x + 2 * H * s.x_step, steps};
 }
 
 template <int kGroups, int kPanels, bool kWide>
 void stream_4(Stream& s, const AffineLayout& layout, int64_t chunks) {
   Behind behind;
   for (int64_t left = chunks; left > 0; left -= 4, s.block += s.stride, s.x += 4 * s.x_step) {
-    load_scales(layout, s.block, s.scales[0]);
+    load_scales<kGroups>(layout, s.block, s.scales[0]);
+    if (kPanels == 2) load_scales<kGroups>(layout, s.block + s.next_panel, s.scales[1]);
+    s.fetcher.seek(s.block);
+    s.fetcher.next();
     QUIRE_FENCE();
-    const uint8_t* q = s.block + layout.scale_bytes();
-    if (kPanels == 2) load_scales(layout, s.block + s.next_panel, s.scales[1]);
+    const uint8_t* q = s.block + kScaleBytes<kGroups>;
     half_block_4<0, kGroups, kPanels, kWide>(s, q, HWY_MIN(2, left), behind);
     if (left > 2) half_block_4<1, kGroups, kPanels, kWide>(s, q, HWY_MIN(2, left - 2), behind);
   }
-  if (kPanels == 2) multiply_half<1, kWide>(s, behind.x, behind.steps);
+  multiply_half<kPanels, kWide>(s, behind);
 }
 
 // One step of 8-bit weights of both panels; the tile unit runs one step behind.
 template <int J, int kGroups, int kPanels, bool kWide>
 HWY_INLINE void step_8(Stream& s, const uint8_t* q, const uint16_t*& before) {
   constexpr int kSlot = J % 2 * 2, kOther = 2 - kSlot;
-  step_of_8_bits<J, kGroups>(q, s.scales[0], s.ring[kSlot]);
-  if (kPanels == 2) step_of_8_bits<J, kGroups>(q + s.next_panel, s.scales[1], s.ring[kSlot + 1]);
+  step_of_8_bits<J, kGroups>(q, s.scales[0], s.ring[kSlot], s.fetcher);
+  if (kPanels == 2)
+    step_of_8_bits<J, kGroups>(q + s.next_panel, s.scales[1], s.ring[kSlot + 1], s.fetcher);
   QUIRE_FENCE();
   if (before) multiply_step<kPanels, kWide>(s, s.ring[kOther], s.ring[kOther + 1], before);
   QUIRE_FENCE();
@@ -227,10 +297,16 @@ template <int kGroups, int kPanels, bool kWide>
 void stream_8(Stream& s, const AffineLayout& layout, int64_t chunks) {
   const uint16_t* before = nullptr;
   for (int64_t left = chunks; left > 0; left -= 4, s.block += s.stride, s.x += 4 * s.x_step) {
-    load_scales(layout, s.block, s.scales[0]);
-    if (kPanels == 2) load_scales(layout, s.block + s.next_panel, s.scales[1]);
+    s.fetcher.seek(s.block);
+    load_scales<kGroups>(layout, s.block, s.scales[0]);
+    fold_biases<kGroups>(s.scales[0]);
+    if (kPanels == 2) {
+      load_scales<kGroups>(layout, s.block + s.next_panel, s.scales[1]);
+      fold_biases<kGroups>(s.scales[1]);
+    }
+    s.fetcher.next();
     QUIRE_FENCE();
-    const uint8_t* q = s.block + layout.scale_bytes();
+    const uint8_t* q = s.block + kScaleBytes<kGroups>;
     step_8<0, kGroups, kPanels, kWide>(s, q, before);
     if (left > 1) step_8<1, kGroups, kPanels, kWide>(s, q, before);
     if (left > 2) step_8<2, kGroups, kPanels, kWide>(s, q, before);
@@ -256,6 +332,11 @@ void stream_panels(Stream& s, const AffineLayout& layout, int64_t chunks) {
   }
 }
 
+// A single row's sums lie side by side, as the epilogue wants them.
+HWY_INLINE void store_row(float* acc) {
+  _tile_stored(0, acc, 4);
+  _tile_stored(1, acc + 16, 4);
+}
 HWY_INLINE void store_sums(float* sums, bool wide) {
   _tile_stored(0, sums, 64);
   _tile_stored(1, sums + 256, 64);
@@ -318,10 +399,14 @@ void affine_amx_stream(const AffineAmxSlab& slab, int64_t begin, int64_t end) {
     } else {
       wide ? stream_panels<1, true>(s, layout, chunks) : stream_panels<1, false>(s, layout, chunks);
     }
-    store_sums(sums, wide);
-    for (int64_t i = 0; i < panels; ++i) {
-      transpose_sums(sums + i * 256, HWY_MIN(16, p.rows), 32, acc + i * 16);
-      if (wide) transpose_sums(sums + 512 + i * 256, p.rows - 16, 32, acc + 16 * 32 + i * 16);
+    if (p.rows == 1) {
+      store_row(acc);
+    } else {
+      store_sums(sums, wide);
+      for (int64_t i = 0; i < panels; ++i) {
+        transpose_sums(sums + i * 256, HWY_MIN(16, p.rows), 32, acc + i * 16);
+        if (wide) transpose_sums(sums + 512 + i * 256, p.rows - 16, 32, acc + 16 * 32 + i * 16);
+      }
     }
     hw::finish_outputs(p, acc, 32, 0, p.rows, panel, panels);
   }
@@ -343,17 +428,20 @@ template <int kGroups>
 void dense_panel(const AffineLayout& layout, const uint8_t* block, int64_t stride, uint16_t* out) {
   alignas(64) uint16_t tiles[4][kTile];
   Scales s;
+  Fetcher fetcher;
   for (int64_t left = linear_chunks(layout.k); left > 0; left -= 4, block += stride) {
-    load_scales(layout, block, s);
-    const uint8_t* q = block + layout.scale_bytes();
+    fetcher.seek(block);
+    load_scales<kGroups>(layout, block, s);
+    const uint8_t* q = block + kScaleBytes<kGroups>;
     if (layout.bits == 4) {
-      half_of_4_bits<0, kGroups>(q, s, tiles[0]);
-      half_of_4_bits<1, kGroups>(q, s, tiles[2]);
+      half_of_4_bits<0, kGroups>(q, s, tiles[0], fetcher);
+      half_of_4_bits<1, kGroups>(q, s, tiles[2], fetcher);
     } else {
-      step_of_8_bits<0, kGroups>(q, s, tiles[0]);
-      step_of_8_bits<1, kGroups>(q, s, tiles[1]);
-      step_of_8_bits<2, kGroups>(q, s, tiles[2]);
-      step_of_8_bits<3, kGroups>(q, s, tiles[3]);
+      fold_biases<kGroups>(s);
+      step_of_8_bits<0, kGroups>(q, s, tiles[0], fetcher);
+      step_of_8_bits<1, kGroups>(q, s, tiles[1], fetcher);
+      step_of_8_bits<2, kGroups>(q, s, tiles[2], fetcher);
+      step_of_8_bits<3, kGroups>(q, s, tiles[3], fetcher);
     }
     for (int64_t i = 0; i < HWY_MIN(4, left); ++i, out += kTile) transpose_tile(tiles[i], out);
   }

@@ -45,6 +45,42 @@ TEST(AffineLinear, EqualsTheDenseLinearOfTheDequantisedWeight) {
   }
 }
 
+// Kernels may use shortcuts where a bias is not far from its scale: none may show.
+TEST(AffineLinear, AnyScaleAndBiasGiveTheBitsOfTheDenseWeight) {
+  const int n = 64, k = 256, groups = 4;
+  const AffineFormat eight = {8, 64, mx::bfloat16}, four = {4, 64, mx::float16};
+  for (const float scale : {0.01f, -0.3f, 0.0f, 0x1p-13f, 0x1.8p-70f}) {
+    for (const float ratio :
+         {0.0f, -0.0f, 0x1p-9f, -0.7f, 7.9f, -8.0f, 127.5f, 16384.0f, 16500.0f, -1e6f, 0x1p30f}) {
+      for (const AffineFormat& format : {eight, four}) {
+        for (const bool mixed : {false, true}) {
+          SCOPED_TRACE(format_name(format) + ", scale " + std::to_string(scale) + ", bias " +
+                       std::to_string(ratio) + (mixed ? " times, some rows" : " times"));
+          const Context context = make_context(2), dense_context = make_context(2);
+          AffineSource s = affine_source(n, k, format, mx::bfloat16, 7);
+          const mx::array rows = mx::reshape(mx::arange(n), {n, 1});
+          const mx::array chosen = mixed ? mx::equal(rows, mx::array(21)) : rows >= mx::array(0);
+          const auto all = [&](float value) { return mx::full({n, groups}, value, mx::float32); };
+          const float bias = scale == 0.0f ? ratio : scale * ratio;
+          s.scales = mx::contiguous(
+              mx::astype(mx::where(chosen, all(scale), s.scales), format.scale_dtype));
+          s.biases = mx::contiguous(
+              mx::astype(mx::where(chosen, all(bias), s.biases), format.scale_dtype));
+          finish_source(s, n, k, format, mx::bfloat16);
+          const LinearWeight affine = {.weight =
+                                           pack_affine_matrix(context, {&s.rows, 1}, mx::bfloat16)};
+          const LinearWeight dense = {.weight = pack_dense(context, s.dense)};
+          for (const int t : {1, 20, 40}) {
+            const mx::array x = random_array({t, k}, mx::bfloat16, 1);
+            ASSERT_TRUE(same_bits(linear(context, x, affine, {.out_dtype = mx::float32}),
+                                  linear(dense_context, x, dense, {.out_dtype = mx::float32})));
+          }
+        }
+      }
+    }
+  }
+}
+
 // The same for what linear() computes on the way, with gates and ups interleaved and K that fills
 // no block.
 TEST(AffineLinear, NormResidualAndSiluAreThoseOfTheDenseLinear) {

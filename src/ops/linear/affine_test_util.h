@@ -12,6 +12,21 @@ struct AffineSource {
   AffineRows rows;
 };
 
+// What follows from integers, scales and biases.
+inline void finish_source(AffineSource& s, int n, int k, AffineFormat format, mx::Dtype dtype) {
+  const mx::array wide =
+      mx::dequantize(s.values, mx::astype(s.scales, mx::float32), mx::astype(s.biases, mx::float32),
+                     static_cast<int>(format.group_size), format.bits);
+  s.dense = mx::astype(wide, dtype);
+  mx::eval(s.values, s.scales, s.biases, s.dense);
+  s.rows = {.values = s.values.data<void>(),
+            .scales = s.scales.data<void>(),
+            .biases = s.biases.data<void>(),
+            .n = n,
+            .k = k,
+            .format = format};
+}
+
 // Random integers over the whole range, scales of both signs.
 inline AffineSource affine_source(int n, int k, AffineFormat format, mx::Dtype dtype,
                                   uint32_t seed) {
@@ -25,17 +40,7 @@ inline AffineSource affine_source(int n, int k, AffineFormat format, mx::Dtype d
                     .biases = random_array({n, groups}, format.scale_dtype, seed + 2, 0.3f),
                     .dense = mx::array(0.0f),
                     .rows = {}};
-  const mx::array wide =
-      mx::dequantize(s.values, mx::astype(s.scales, mx::float32), mx::astype(s.biases, mx::float32),
-                     static_cast<int>(format.group_size), format.bits);
-  s.dense = mx::astype(wide, dtype);
-  mx::eval(s.values, s.scales, s.biases, s.dense);
-  s.rows = {.values = s.values.data<void>(),
-            .scales = s.scales.data<void>(),
-            .biases = s.biases.data<void>(),
-            .n = n,
-            .k = k,
-            .format = format};
+  finish_source(s, n, k, format, dtype);
   return s;
 }
 
