@@ -22,6 +22,9 @@ from install import HERE, LLAMA_CPP_PYTHON, Installation
 
 TIMEOUT = 300  # seconds; a measurement that hangs is a failed one
 START_TIMEOUT = 120
+# Between a server's /health and its load. Quire has the system give it memory for its cache when it
+# is idle, llama.cpp before /health.
+SETTLE = 6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,6 +123,7 @@ class Engine:
         """Starts the server for `streams` sequences of `length` tokens and loads it: load.py's flags."""
         port = free_port()
         with server(port, *self.server_command(format, port, streams, length)):
+            time.sleep(SETTLE)
             return load(self.installed, port, *flags)
 
     def offline_rate(self, format: str, cell: Cell) -> float:

@@ -59,6 +59,10 @@ def cpu_name() -> str:
     return model + f"model {facts.get('model')}; best unit {units[0] if units else 'none'})"
 
 
+def run_key(run: dict) -> tuple[str, str, str]:
+    return run["format"], run["cell"], run["engine"]
+
+
 class Results:
     """The measurements so far; on disk after every one."""
 
@@ -67,7 +71,16 @@ class Results:
         self.facts = json.loads(path.read_text()) if resume and path.exists() else {}
         # Failed runs are tried again.
         self.runs = [run for run in self.facts.pop("runs", []) if "rate" in run]
-        self.done = {(r["format"], r["cell"], r["engine"], r["round"]) for r in self.runs}
+        self.seconds = {run_key(run): run["seconds"] for run in self.runs}
+        self.find_done()
+
+    def find_done(self) -> None:
+        self.done = {(*run_key(run), run["round"]) for run in self.runs}
+
+    def forget(self, matches) -> None:
+        """Drops the runs whose engine, format and cell `matches`: they are measured anew."""
+        self.runs = [run for run in self.runs if not matches(run)]
+        self.find_done()
 
     def add(self, run: dict) -> None:
         self.runs.append(run)
@@ -92,13 +105,19 @@ class Comparison:
             catalogue.OpenVino(*options),
             catalogue.Transformers(*options),
         ]
-        self.results = Results(args.work / "results.json", args.resume)
+        self.results = Results(args.work / "results.json", args.resume or args.redo)
+        if args.redo:
+            self.results.forget(lambda run: self.named(run["engine"], run["format"], run["cell"]))
         self.broken: set = set()
 
     def wanted(self, engine, format: str, cell: Cell) -> bool:
         if format not in engine.formats or cell.kind not in engine.kinds:
             return False
-        name = f"{engine.name.split()[0].lower()}/{format}/{cell.name}"
+        return self.named(engine.name, format, cell.name)
+
+    def named(self, engine: str, format: str, cell: str) -> bool:
+        """Whether --only names this measurement."""
+        name = f"{engine.split()[0].lower()}/{format}/{cell}"
         return any(fnmatch.fnmatch(name, pattern) for pattern in self.args.only.split(","))
 
     def formats_of(self, engine) -> list[str]:
@@ -141,7 +160,23 @@ class Comparison:
         text = f"{found['rate']:10.1f} tok/s" if "rate" in found else found["error"]
         print(f"{format:6} {cell.name:13} round {round_} {engine.name:15} {text}", flush=True)
 
+    def say_how_long(self) -> None:
+        """Prints what the measurements took last time, as far as they are known."""
+        todo = [
+            (format, cell.name, engine.name)
+            for format in FORMATS
+            for cell in cells(self.args.quick)
+            for engine in self.engines
+            if self.wanted(engine, format, cell) and (engine.name, format) not in self.broken
+        ]
+        known = [self.results.seconds[key] for key in todo if key in self.results.seconds]
+        minutes = self.args.rounds * sum(known) / 60
+        unknown = len(todo) - len(known)
+        print(f"peers: {len(todo)} measurements in each of {self.args.rounds} rounds: about "
+              f"{minutes:.0f} minutes" + (f", and {unknown} not timed yet" if unknown else ""))
+
     def measure(self) -> None:
+        self.say_how_long()
         for format in FORMATS:
             for cell in cells(self.args.quick):
                 for round_ in range(self.args.rounds):
@@ -183,6 +218,7 @@ def arguments() -> argparse.Namespace:
     add("--quick", action="store_true", help="two rounds and half the requests")
     add("--only", default="*", help="engine/format/cell patterns: 'quire/*/decode-*,*/bf16/*'")
     add("--resume", action="store_true", help="keep the finished measurements of the last run")
+    add("--redo", action="store_true", help="as --resume, but what --only names is measured anew")
     add("--prepare", action="store_true", help="install and make models, measure nothing")
     add("--jobs", type=int, default=os.cpu_count(), help="of the llama.cpp build")
     add("--write-docs", action="store_true", help="put the table into docs/benchmarks.md")

@@ -1,6 +1,8 @@
 """python3 -m pytest bench/peers: what the table says, and where it goes."""
 
 import argparse
+import importlib
+import json
 import pathlib
 import sys
 
@@ -71,3 +73,16 @@ def test_load_counts_only_good_answers():
     assert found["output_throughput"] == 2.0 and found["total_token_throughput"] == 7.0
     assert found["mean_ttft_ms"] == 500 and found["mean_tpot_ms"] == 500
     assert load.percentile([1.0, 2.0, 3.0, 5.0], 0.5) == 2.5
+
+
+def test_redo_forgets_only_what_is_named(tmp_path):
+    results = importlib.import_module("run").Results
+    path = tmp_path / "results.json"
+    runs = [run("Quire", 1), run("A", 2), run("B", 3) | {"error": "died"}]
+    del runs[2]["rate"]
+    path.write_text(json.dumps({"runs": [found | {"seconds": 4} for found in runs]}))
+    found = results(path, resume=True)
+    assert found.done == {("bf16", "server-8", "Quire", 0), ("bf16", "server-8", "A", 0)}
+    found.forget(lambda one: one["engine"] == "A")
+    assert found.done == {("bf16", "server-8", "Quire", 0)}
+    assert found.seconds[("bf16", "server-8", "A")] == 4

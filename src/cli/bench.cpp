@@ -14,6 +14,7 @@ void add_bench(CLI::App& app, int& status) {
   add_bench_throughput(*bench, status);
   add_bench_latency(*bench, status);
   add_bench_serve(*bench, status);
+  add_bench_ablations(*bench, status);
 }
 
 void add_dataset_flags(CLI::App& app, DatasetOptions& options) {

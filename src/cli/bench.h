@@ -10,6 +10,7 @@ void add_bench_ops(CLI::App& bench, int& status);
 void add_bench_throughput(CLI::App& bench, int& status);
 void add_bench_latency(CLI::App& bench, int& status);
 void add_bench_serve(CLI::App& bench, int& status);
+void add_bench_ablations(CLI::App& bench, int& status);
 
 // --dataset-name, --num-prompts and what belongs to each data set, as vLLM spells them.
 void add_dataset_flags(CLI::App& app, DatasetOptions& options);

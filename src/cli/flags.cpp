@@ -5,8 +5,18 @@
 
 #include "base/error.h"
 #include "base/parallel.h"
+#include "engine/kv_storage_names.h"
 
 namespace quire::cli {
+namespace {
+
+std::vector<std::string> kv_storage_names() {
+  std::vector<std::string> names;
+  for (const engine::KvStorageName& entry : engine::kKvStorageNames) names.emplace_back(entry.name);
+  return names;
+}
+
+}  // namespace
 
 void add_model_flags(CLI::App& app, ModelFlags& flags) {
   app.add_option("model,--model", flags.model,
@@ -40,7 +50,7 @@ void add_model_flags(CLI::App& app, ModelFlags& flags) {
          "--kv-cache-dtype", flags.kv_cache_dtype,
          "Storage of keys and values: the model's dtype (auto), or one byte for each element "
          "with a scale for each token and head (int8; fp8 and fp8_e4m3 are the same)")
-      ->check(CLI::IsMember({"auto", "int8", "fp8", "fp8_e4m3"}))
+      ->check(CLI::IsMember(kv_storage_names()))
       ->capture_default_str();
   app.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", flags.prefix_caching,
                "Reuse the KV cache of prompts that begin alike (default on)");
@@ -130,8 +140,7 @@ engine::SchedulerOptions scheduler_options(const ModelFlags& flags) {
 }
 
 ops::KvStorage kv_storage(const ModelFlags& flags) {
-  if (flags.kv_cache_dtype == "auto") return ops::KvStorage::kAuto;
-  return flags.kv_cache_dtype == "int8" ? ops::KvStorage::kInt8 : ops::KvStorage::kFp8;
+  return engine::find_kv_storage(flags.kv_cache_dtype).value();  // the flag's check knows the names
 }
 
 engine::MemoryRequest memory_request(const ModelFlags& flags) {

@@ -32,7 +32,8 @@ struct ModelFlags {
   bool portable_bits = false;
   std::string quant_activations = "none";
   bool profile = false;                   // time every step and kernel
-  models::AblationOptions ablation = {};  // bench throughput only
+  models::AblationOptions ablation = {};  // benchmarks only, as the next
+  bool join_kernels = true;
 };
 
 void add_model_flags(CLI::App& app, ModelFlags& flags);

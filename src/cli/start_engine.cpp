@@ -127,6 +127,7 @@ RunningModel start_engine(const ModelFlags& flags) {
   options.scheduler = scheduler_options(flags);
   options.scheduler.eos_token_ids = model.eos_token_ids;
   options.lookahead = flags.lookahead;
+  options.join_kernels = flags.join_kernels;
   options.seed = flags.seed;
   options.max_waiting = flags.max_waiting;
   options.kv_storage = request.kv_storage;

@@ -89,6 +89,7 @@ void BlockManager::take_free(int32_t block) {
   QUIRE_CHECK(is_free(block)) << block;
   free_bits_[block >> 6] &= ~(uint64_t{1} << (block & 63));
   --num_free_;
+  high_water_ = std::max(high_water_, int64_t{block} + 1);
 }
 
 void BlockManager::link_cached(int32_t block) {

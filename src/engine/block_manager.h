@@ -41,6 +41,8 @@ class BlockManager {
   int64_t num_free() const { return num_free_; }
   int64_t num_cached() const { return num_cached_; }
   int64_t num_available() const { return num_free_ + num_cached_; }
+  // All blocks from here on have never been taken.
+  int64_t high_water() const { return high_water_; }
   int64_t num_owned() const { return num_blocks_ - num_available(); }
   // Blocks that hold `num_tokens` tokens.
   int64_t blocks_for(int64_t num_tokens) const {
@@ -69,6 +71,7 @@ class BlockManager {
 
   std::vector<uint64_t> free_bits_;
   int64_t num_free_ = 0;
+  int64_t high_water_ = 0;
   int64_t cursor_ = 0, stride_ = 1;  // where the next run starts, see pick_start
 
   // The cached blocks, least recently used first: a ring through the sentinel num_blocks_.

@@ -180,7 +180,13 @@ class Engine::Impl {
 #ifndef NDEBUG
         runner_.check_idle();
 #endif
-        wake_.wait(lock, [this] { return stopping_ || !inbox_.empty(); });
+        const auto wanted = [this] { return stopping_ || !inbox_.empty(); };
+        for (bool more = true; more && !wanted();) {
+          lock.unlock();
+          more = runner_.prepare_memory();
+          lock.lock();
+        }
+        wake_.wait(lock, wanted);
       }
       messages.swap(inbox_);
       if (stopping_ && (Clock::now() >= deadline_ || (!runner_.has_work() && messages.empty()))) {

@@ -16,10 +16,14 @@ namespace quire::engine {
 struct EngineOptions {
   SchedulerOptions scheduler;
   bool lookahead = true;       // launch step t+1 before step t's tokens are read
+  bool join_kernels = true;    // one graph node for all kernels of a step; false: to measure
   uint64_t seed = 0;           // of requests that bring none
   int64_t max_waiting = 4096;  // requests queued beyond this are refused as overloaded
   ops::KvStorage kv_storage = ops::KvStorage::kAuto;  // of the KV pools
-  bool check_integrity = false;                       // after every step (tests)
+  // How much of the pools, beyond what was ever used, is committed while the engine is idle: the
+  // system takes its time to give memory that is touched for the first time.
+  int64_t ready_kv_bytes = int64_t{1} << 30;
+  bool check_integrity = false;  // after every step (tests)
 };
 
 // Runs all requests on one model. One thread owns MLX and does everything else than submit, abort

@@ -1,11 +1,19 @@
 #include "engine/kv_pool.h"
 
+#include <algorithm>
+
+#include "ops/array_memory.h"
 #include "ops/copy_slots/copy_slots.h"
 
 namespace quire::engine {
+namespace {
 
-KvPool::KvPool(const std::vector<models::CacheSpec>& layers, const CacheSize& size,
-               mx::Dtype dtype) {
+constexpr int64_t kHugePage = int64_t{2} << 20;
+
+}  // namespace
+
+KvPool::KvPool(const std::vector<models::CacheSpec>& layers, const CacheSize& size, mx::Dtype dtype)
+    : num_blocks_(size.num_blocks) {
   caches_.reserve(layers.size());
   for (const auto& layer : layers) {
     if (const auto* state = std::get_if<models::StateCacheSpec>(&layer)) {
@@ -16,6 +24,32 @@ KvPool::KvPool(const std::vector<models::CacheSpec>& layers, const CacheSize& si
     caches_.emplace_back(ops::make_paged_kv(size.num_blocks, size.block_size, kv.kv_heads,
                                             kv.head_dim, dtype, size.kv_storage));
   }
+  first_ = caches_;
+  for (const auto& cache : caches_)
+    if (const auto* kv = std::get_if<ops::PagedKv>(&cache))
+      for (const mx::array& pool : kv->arrays()) kv_arrays_.push_back(pool);
+  for (const mx::array& pool : kv_arrays_)
+    bytes_per_block_ += static_cast<int64_t>(pool.nbytes()) / num_blocks_;
+}
+
+bool KvPool::commit_some(int64_t num_blocks) {
+  if (kv_arrays_.empty() || committed_blocks_ >= std::min(num_blocks, num_blocks_)) return false;
+  const auto per_array = [this](const mx::array& pool) {
+    return static_cast<int64_t>(pool.nbytes()) / num_blocks_;
+  };
+  // As many blocks as make a huge page of the widest array.
+  int64_t widest = 1;
+  for (const mx::array& pool : kv_arrays_) widest = std::max(widest, per_array(pool));
+  const int64_t end =
+      std::min(num_blocks_, committed_blocks_ + std::max<int64_t>(1, kHugePage / widest));
+  const mx::array& pool = kv_arrays_[next_to_commit_];
+  ops::commit_memory(pool, static_cast<size_t>(committed_blocks_ * per_array(pool)),
+                     static_cast<size_t>(end * per_array(pool)));
+  if (++next_to_commit_ == kv_arrays_.size()) {
+    next_to_commit_ = 0;
+    committed_blocks_ = end;
+  }
+  return true;
 }
 
 std::vector<mx::array> KvPool::arrays() const {

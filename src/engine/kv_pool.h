@@ -27,8 +27,17 @@ class KvPool {
 
   // The handles that the next step must read and replace.
   std::vector<ops::LayerCache>& caches() { return caches_; }
+  // Back to the handles of the pools as they were allocated: the same memory, and evaluated. For
+  // when a step that used the others was launched and orders what follows by itself.
+  void reset_handles() { caches_ = first_; }
   // The arrays of those handles, to wait for.
   std::vector<mx::array> arrays() const;
+
+  // Commits memory of the first `num_blocks` blocks, one layer's huge page at a time; false if
+  // nothing was left to do. Memory that is first touched by a kernel holds up the whole step: on a
+  // virtual machine a huge page takes several milliseconds, and each layer has two.
+  bool commit_some(int64_t num_blocks);
+  int64_t bytes_per_block() const { return bytes_per_block_; }  // of all layers
 
   // Copies recurrent states between slots, in every layer that has one; lazily, as a model's step.
   void copy_states(const ops::Context& context, const std::vector<StateCopy>& copies);
@@ -40,7 +49,10 @@ class KvPool {
   static int64_t state_bytes(const std::vector<models::CacheSpec>& layers, mx::Dtype dtype);
 
  private:
-  std::vector<ops::LayerCache> caches_;
+  std::vector<ops::LayerCache> caches_, first_;
+  std::vector<mx::array> kv_arrays_;  // of attention layers: [N, ...]
+  int64_t bytes_per_block_ = 0, committed_blocks_ = 0, num_blocks_;
+  size_t next_to_commit_ = 0;  // of kv_arrays_
 };
 
 }  // namespace quire::engine

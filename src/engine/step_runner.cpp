@@ -3,8 +3,10 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "engine/kv_storage_names.h"
 #include "ops/array_memory.h"
 #include "ops/gather_rows/gather_rows.h"
+#include "ops/kernel_graph.h"
 
 namespace quire::engine {
 
@@ -42,6 +44,12 @@ void StepRunner::stop() {
   }
 }
 
+bool StepRunner::prepare_memory() {
+  if (options_.ready_kv_bytes == 0 || pool_->bytes_per_block() == 0) return false;
+  const int64_t ahead = options_.ready_kv_bytes / pool_->bytes_per_block();
+  return pool_->commit_some(scheduler_.blocks().high_water() + ahead);
+}
+
 void StepRunner::add(SequencePtr sequence) {
   const RequestId id = sequence->id;
   generations_[id].sequence = sequence;
@@ -72,7 +80,7 @@ void StepRunner::step() {
         launch(std::move(plan));  // reads the tokens of the step in flight on the device
     finish_in_flight();
     timer_.choose(next.kind);
-    if (!next.output && !next.batch.rows.empty()) launch_sampler(next, std::nullopt);
+    if (!next.output && !next.batch.rows.empty()) launch_late_sampler(next);
     in_flight_ = std::move(next);
     if (!options_.lookahead) finish_in_flight();
   } catch (const std::exception& error) {
@@ -117,24 +125,60 @@ StepRunner::InFlight StepRunner::launch(StepPlan plan) {
                 .batch = std::move(batch),
                 .logits = std::move(logits),
                 .output = {},
+                .done = {},
+                .resources = {},
                 .kind = kind};
-  if (step.batch.rows.empty()) {
-    // Nothing is sampled: only what the layers keep matters.
-    mx::async_eval(pool_->arrays());
-  } else if (needs_known_tokens(step.batch, step.plan)) {
-    mx::async_eval(step.logits);
-  } else {
-    launch_sampler(step, in_flight_ && in_flight_->output
-                             ? std::optional(in_flight_->output->tokens)
-                             : std::nullopt);
-  }
-  // On the stream at once, as nothing that is waited for depends on it.
-  if (!step.plan.saves.empty()) mx::async_eval(pool_->arrays());
+  if (!step.batch.rows.empty() && !needs_known_tokens(step.batch, step.plan))
+    sample_rows(step, in_flight_ && in_flight_->output ? std::optional(in_flight_->output->tokens)
+                                                       : std::nullopt);
+  launch_graph(step);
   timer_.lap(ops::Phase::kLaunch);
   return step;
 }
 
-void StepRunner::launch_sampler(InFlight& step, const std::optional<mx::array>& previous) {
+// Puts the step on the stream: one node that runs all kernels, or, if it is not made of kernels
+// alone (references), MLX's way.
+void StepRunner::launch_graph(InFlight& step) {
+  std::vector<mx::array> outputs;
+  if (step.output) {
+    const ops::SampleOutput& o = *step.output;
+    outputs = {o.tokens, o.logprobs, o.ranks, o.top_ids, o.top_logprobs};
+  } else if (!step.batch.rows.empty()) {
+    outputs = {*step.logits};
+  }
+  std::optional<ops::KernelGraph> graph;
+  if (options_.join_kernels)
+    graph = ops::join_kernels(model_.context(), outputs, pool_->arrays(),
+                              in_flight_ ? in_flight_->done : std::nullopt);
+  if (!graph) {
+    if (!outputs.empty()) mx::async_eval(outputs);
+    // Nothing is sampled: only what the layers keep matters. Saved states nobody waits for.
+    if (outputs.empty() || !step.plan.saves.empty()) mx::async_eval(pool_->arrays());
+    return;
+  }
+  pool_->reset_handles();
+  step.logits.reset();
+  if (step.output) {
+    const auto& o = graph->outputs;
+    step.output = {o[0], o[1], o[2], o[3], o[4]};
+  } else if (!outputs.empty()) {
+    step.logits = graph->outputs[0];
+  }
+  step.done = graph->done;
+  step.resources = std::move(graph->resources);
+  mx::async_eval(graph->done);
+}
+
+// Once the tokens that a grammar waits for are known.
+void StepRunner::launch_late_sampler(InFlight& step) {
+  sample_rows(step, std::nullopt);
+  const ops::SampleOutput& o = *step.output;
+  mx::async_eval(o.tokens, o.logprobs, o.ranks, o.top_ids, o.top_logprobs);
+  timer_.lap(ops::Phase::kLaunch);
+}
+
+// Adds the sampler to the graph.
+void StepRunner::sample_rows(InFlight& step, const std::optional<mx::array>& previous) {
   auto rows = std::make_shared<std::vector<ops::SampleRow>>();
   rows->reserve(step.batch.rows.size());
   for (const RowInfo& row : step.batch.rows) {
@@ -157,11 +201,8 @@ void StepRunner::launch_sampler(InFlight& step, const std::optional<mx::array>& 
         sample_row(row, sequence, history, std::move(mask), options_.scheduler.eos_token_ids));
   }
   timer_.lap(ops::Phase::kSampling);
-  step.output = ops::sample(model_.context(), step.logits, std::move(rows), previous);
+  step.output = ops::sample(model_.context(), *step.logits, std::move(rows), previous);
   timer_.lap(ops::Phase::kGraph);
-  mx::async_eval(step.output->tokens, step.output->logprobs, step.output->ranks,
-                 step.output->top_ids, step.output->top_logprobs);
-  timer_.lap(ops::Phase::kLaunch);
 }
 
 void StepRunner::finish_in_flight() {
@@ -175,7 +216,7 @@ void StepRunner::finish_in_flight() {
 
 void StepRunner::commit(InFlight& step) {
   if (!step.output) {  // a step without sampled rows: wait, so that steps do not pile up
-    mx::eval(pool_->arrays().back());
+    mx::eval(step.done ? *step.done : pool_->arrays().back());
     timer_.lap(ops::Phase::kWait);
     timer_.step_done(step.plan.num_tokens);
     scheduler_.commit(step.plan, {});
@@ -326,17 +367,7 @@ void StepRunner::fill(EngineStats& stats) const {
   stats.state_restores = scheduler.state_restores;
   stats.block_size = options_.scheduler.block_size;
   stats.prefix_caching = options_.scheduler.enable_prefix_caching;
-  switch (options_.kv_storage) {
-    case ops::KvStorage::kAuto:
-      stats.kv_cache_dtype = "auto";
-      break;
-    case ops::KvStorage::kInt8:
-      stats.kv_cache_dtype = "int8";
-      break;
-    case ops::KvStorage::kFp8:
-      stats.kv_cache_dtype = "fp8_e4m3";
-      break;
-  }
+  stats.kv_cache_dtype = kv_storage_name(options_.kv_storage);
   stats.step_tokens = step_tokens_;
   stats.steps = steps_;
   stats.prompt_tokens = prompt_tokens_;

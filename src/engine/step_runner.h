@@ -33,6 +33,9 @@ class StepRunner {
   // tokens are read. A step that throws ends its requests with an error; only if the memory pools
   // cannot be rebuilt does the exception escape.
   void step();
+  // While there is nothing to do: gets memory ready for the requests to come, a few milliseconds'
+  // worth. False: enough is ready.
+  bool prepare_memory();
   void check_idle() const { scheduler_.check_integrity(); }
   void fill(EngineStats& stats) const;
 
@@ -49,14 +52,18 @@ class StepRunner {
   struct InFlight {
     StepPlan plan;
     Batch batch;
-    mx::array logits;
-    std::optional<ops::SampleOutput> output;
+    std::optional<mx::array> logits;          // until they are sampled
+    std::optional<ops::SampleOutput> output;  // absent without sampled rows
+    std::optional<mx::array> done;            // of the step's kernel graph, if it is one
+    std::shared_ptr<const void> resources;    // freed here, not between kernels
     ops::StepKind kind = {};
   };
 
   bool needs_known_tokens(const Batch& batch, const StepPlan& plan) const;
   InFlight launch(StepPlan plan);
-  void launch_sampler(InFlight& step, const std::optional<mx::array>& previous);
+  void launch_graph(InFlight& step);
+  void sample_rows(InFlight& step, const std::optional<mx::array>& previous);
+  void launch_late_sampler(InFlight& step);
   void finish_in_flight();
   void commit(InFlight& step);
   void commit_token(const CommittedToken& token, const InFlight& step, size_t row);

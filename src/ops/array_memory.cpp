@@ -188,6 +188,9 @@ mx::allocator::Data ArrayMemory::allocate(size_t bytes) {
           [](mx::allocator::Buffer buffer) { Cache::free(buffer.raw_ptr()); }};
 }
 
+void* ArrayMemory::take(size_t bytes) { return cache_->allocate(bytes); }
+void ArrayMemory::give_back(void* memory) noexcept { Cache::free(memory); }
+
 mx::array make_lazy_array(const mx::Shape& shape, mx::Dtype dtype) {
   size_t bytes = mx::size_of(dtype);
   for (const auto length : shape) {
@@ -211,6 +214,16 @@ mx::array make_lazy_array(const mx::Shape& shape, mx::Dtype dtype) {
       mx::allocator::Data(mx::allocator::Buffer(data - buffer_offset()),
                           [memory, mapped](mx::allocator::Buffer) { munmap(memory, mapped); }),
       shape, dtype);
+}
+
+void commit_memory(const mx::array& lazy, size_t begin, size_t end) noexcept {
+#ifdef MADV_POPULATE_WRITE
+  constexpr size_t kPage = 4096;
+  const size_t to = std::min(end, lazy.nbytes());
+  const size_t from = begin / kPage * kPage;  // lazy arrays begin at a page
+  auto* data = const_cast<std::byte*>(lazy.data<std::byte>());
+  if (from < to) madvise(data + from, (to - from + kPage - 1) / kPage * kPage, MADV_POPULATE_WRITE);
+#endif
 }
 
 }  // namespace quire::ops

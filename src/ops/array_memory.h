@@ -24,6 +24,10 @@ class ArrayMemory {
   // Uninitialised. Throws std::bad_alloc.
   mx::allocator::Data allocate(size_t bytes);
 
+  // The same as plain memory, for arrays that only kernels see; give_back() frees it. Any thread.
+  void* take(size_t bytes);
+  static void give_back(void* memory) noexcept;
+
   // Launching runs ahead of the kernels, and every launched kernel has its outputs allocated. A
   // launch of `bytes` first waits until those that have not run yet are at most kAheadLimit: a long
   // prompt would else hold the activations of all layers at once, more than the cache keeps. Each
@@ -56,5 +60,7 @@ class ArrayMemory {
 // (20 ms a step instead of 4.9, Qwen3-0.6B shape). Throws std::bad_alloc, or std::invalid_argument
 // if its size overflows.
 mx::array make_lazy_array(const mx::Shape& shape, mx::Dtype dtype);
+// Has the system give a lazy array memory for the bytes [begin, end), whose contents stay. A hint.
+void commit_memory(const mx::array& lazy, size_t begin, size_t end) noexcept;
 
 }  // namespace quire::ops

@@ -20,7 +20,9 @@ namespace mx = mlx::core;
 class KernelArray {
  public:
   static constexpr size_t kMaxAxes = 6;
-  explicit KernelArray(const mx::array& a);
+  explicit KernelArray(const mx::array& a) : KernelArray(a, const_cast<void*>(a.data<void>())) {}
+  // The shape and dtype of an array that has no memory yet, or another's.
+  KernelArray(const mx::array& a, void* data);
 
   template <class T>
   T* data() {
@@ -30,6 +32,7 @@ class KernelArray {
   const T* data() const {
     return static_cast<const T*>(data_);
   }
+  void set_data(void* data) { data_ = data; }
   size_t ndim() const { return num_axes_; }
   int shape(int axis) const { return shape_[axis]; }
   size_t size() const { return size_; }

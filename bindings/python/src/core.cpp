@@ -85,6 +85,7 @@ struct AttendArgs {
   const Array& out;
   const std::optional<Array>& lse;
   const std::optional<ConstArray>& slopes;
+  const std::optional<Vector<float>>& sinks;
   int64_t sequences;
 };
 
@@ -109,6 +110,7 @@ void check(const AttendArgs& a, size_t bytes) {
     require(a.slopes->ndim() == 2 && dim(*a.slopes, 0) == a.sequences &&
                 a.slopes->shape(1) == a.q.shape(1) && a.slopes->itemsize() == sizeof(float),
             "alibi_slopes does not fit q");
+  if (a.sinks) require(a.sinks->shape(0) == a.q.shape(1), "s_aux does not fit q");
 }
 
 struct Scores {
@@ -138,6 +140,7 @@ AttentionKernelParams kernel_params(const AttendArgs& a, FloatType type, int64_t
   p.v = a.v.data();
   p.alibi = a.slopes ? static_cast<const float*>(a.slopes->data()) : nullptr;
   p.alibi_stride = p.heads;
+  p.sinks = a.sinks ? a.sinks->data() : nullptr;
   p.out = a.out.data();
   p.lse = a.lse ? static_cast<float*>(a.lse->data()) : nullptr;
   p.lse_stride = dim(a.q, 0);
@@ -149,9 +152,10 @@ void attend(const ConstArray& q, const ConstArray& k, const ConstArray& v, const
             const std::optional<Array>& lse, int type, const Vector<int32_t>& cu_seqlens,
             const Vector<int32_t>& seq_lens, const Vector<int64_t>& offsets,
             const Vector<int32_t>& blocks, int64_t block_size, double scale, int64_t window_left,
-            int64_t window_right, double softcap, const std::optional<ConstArray>& slopes) {
+            int64_t window_right, double softcap, const std::optional<ConstArray>& slopes,
+            const std::optional<Vector<float>>& sinks) {
   const FloatType kind = float_type(type);
-  const AttendArgs args{q, k, v, out, lse, slopes, static_cast<int64_t>(seq_lens.shape(0))};
+  const AttendArgs args{q, k, v, out, lse, slopes, sinks, static_cast<int64_t>(seq_lens.shape(0))};
   check(args, static_cast<size_t>(quire::ops::float_type_bytes(kind)));
   const auto layout = quire_kernels::make_layout(
       {span_of(cu_seqlens), span_of(seq_lens), span_of(offsets), span_of(blocks), block_size},
@@ -247,7 +251,7 @@ NB_MODULE(_core, m) {
   quire::ops::cpu_isa();  // the choice of instructions, which kernels do not make themselves
   m.def("attend", &attend, nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg().none(), nb::arg(),
         nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(), nb::arg(),
-        nb::arg(), nb::arg().none());
+        nb::arg(), nb::arg().none(), nb::arg().none());
   m.def("write", &write_tokens);
   m.def("rotate", &rotate);
   m.def("delta_rule", &delta_rule);

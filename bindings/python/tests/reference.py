@@ -35,12 +35,14 @@ def _scores(q, k, scale, softcap, slopes, rnd, kind):
     return scores
 
 
-def _attend(q, k, v, scale, causal, window, softcap, slopes, rnd, kind):
+def _attend(q, k, v, scale, causal, window, softcap, slopes, sinks, rnd, kind):
     scores = _scores(q, k, scale, softcap, slopes, rnd, kind)
     scores = np.where(visible(q.shape[0], k.shape[0], causal, window), scores, -np.inf)
     peak = scores.max(axis=-1, keepdims=True, initial=-np.inf)
+    sink = np.full((q.shape[1], 1, 1), -np.inf, dtype=kind) if sinks is None else sinks.astype(kind)[:, None, None]
+    peak = np.maximum(peak, sink)
     p = np.exp(scores - np.where(np.isfinite(peak), peak, 0))
-    total = p.sum(axis=-1, keepdims=True)
+    total = p.sum(axis=-1, keepdims=True) + np.exp(sink - np.where(np.isfinite(peak), peak, 0))
     p = rnd(p / np.where(total > 0, total, 1))
     by_group = p.reshape(k.shape[1], q.shape[0] * q.shape[1] // k.shape[1], k.shape[0]) @ v.transpose(1, 0, 2)
     out = rnd(by_group.reshape(q.shape[1], q.shape[0], v.shape[2]).transpose(1, 0, 2))
@@ -49,20 +51,20 @@ def _attend(q, k, v, scale, causal, window, softcap, slopes, rnd, kind):
     return out, lse
 
 
-def exact(q, k, v, scale=None, causal=False, window=(-1, -1), softcap=0.0, slopes=None):
+def exact(q, k, v, scale=None, causal=False, window=(-1, -1), softcap=0.0, slopes=None, sinks=None):
     """q [Sq, H, D], k [Sk, K, D], v [Sk, K, Dv], slopes [H] -> (out [Sq, H, Dv], lse [H, Sq]), float64."""
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     q, k, v = (x.astype(np.float64) for x in (q, k, v))
-    return _attend(q, k, v, scale, causal, window, softcap, slopes, lambda x: x, np.float64)
+    return _attend(q, k, v, scale, causal, window, softcap, slopes, sinks, lambda x: x, np.float64)
 
 
-def rounded(q, k, v, scale=None, causal=False, window=(-1, -1), softcap=0.0, slopes=None):
+def rounded(q, k, v, scale=None, causal=False, window=(-1, -1), softcap=0.0, slopes=None, sinks=None):
     """The same in q's dtype: float32 sums, rounded at every step. Only `out`."""
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     dtype = q.dtype
     q, k, v = (x.astype(np.float32) for x in (q, k, v))
     rnd = lambda x: x.astype(dtype).astype(np.float32)  # noqa: E731
-    return _attend(q, k, v, scale, causal, window, softcap, slopes, rnd, np.float32)[0]
+    return _attend(q, k, v, scale, causal, window, softcap, slopes, sinks, rnd, np.float32)[0]
 
 
 def rotate(x, cos, sin, positions, interleaved):

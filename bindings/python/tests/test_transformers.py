@@ -47,12 +47,29 @@ def test_sliding_window():
     assert tokens["sdpa"] == tokens["quire"]
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_sinks(dtype):
+    """As in gpt-oss: a score per head that takes its share of the softmax and gives no value."""
+    import quire_kernels.transformers as qt
+
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(2, heads, 9, 16, generator=generator).to(dtype) for heads in (4, 2, 2))
+    sinks = torch.randn(4, generator=generator).to(dtype)
+    out, _ = qt.attention(None, q, k, v, None, scaling=0.25, is_causal=True, s_aux=sinks)
+    scores = q.double() @ k.double().repeat_interleave(2, 1).transpose(2, 3) * 0.25
+    scores = scores.masked_fill(torch.ones(9, 9).triu(1).bool(), -torch.inf)
+    column = sinks.double().reshape(1, 4, 1, 1).expand(2, 4, 9, 1)
+    p = torch.cat([scores, column], dim=-1).softmax(-1)[..., :-1]
+    want = (p @ v.double().repeat_interleave(2, 1)).transpose(1, 2)
+    torch.testing.assert_close(out.double(), want, atol=1e-5 if dtype == torch.float32 else 2e-2, rtol=1e-2)
+
+
 def test_refuses_what_it_has_not():
     import quire_kernels.transformers as qt
 
     x = torch.zeros(1, 2, 3, 16)
     with pytest.raises(ValueError, match="s_aux"):
-        qt.attention(None, x, x, x, None, s_aux=torch.zeros(2))
+        qt.attention(None, x, x, x, None, is_causal=True, s_aux=torch.zeros(3))
     with pytest.raises(ValueError, match="dropout"):
         qt.attention(None, x, x, x, None, dropout=0.1)
     with pytest.raises(ValueError, match="flash"):

@@ -24,6 +24,7 @@ MASKS = [
     {"window_size": (17, 40), "softcap": 20.0},
     {"causal": True, "window_size": (64, 9), "alibi": True},
     {"causal": True, "softcap": 5.0, "softmax_scale": 0.3},
+    {"causal": True, "window_size": (100, 0), "sinks": True},
 ]
 HEADS = [(4, 4), (8, 2), (6, 1)]
 DIMS = [(64, 64), (128, 128), (80, 80), (96, 64), (40, 112)]  # of keys, of values
@@ -62,6 +63,7 @@ def check(q, k, v, cu_q, cu_k, out, lse, mask):
         if rows.start == rows.stop:
             continue
         rule["slopes"] = None if mask.get("alibi_slopes") is None else mask["alibi_slopes"]
+        rule["sinks"] = mask.get("s_aux")
         args = (q[rows], k[keys], v[keys], mask.get("softmax_scale"))
         want[rows], want_lse[:, rows] = reference.exact(*args, **rule)
         yardstick[rows] = reference.rounded(*args, **rule)
@@ -78,6 +80,8 @@ def test_varlen(dtype, mask, page, lengths, heads, dims):
     mask = dict(MASKS[mask])
     if mask.pop("alibi", False):
         mask["alibi_slopes"] = rng.random(heads[0], dtype=np.float32) * 0.2
+    if mask.pop("sinks", False):
+        mask["s_aux"] = rng.standard_normal(heads[0], dtype=np.float32)
     longest = [max(n[i] for n in lengths) for i in range(2)]
     if page is None:
         out, lse, nothing = qk.flash_attn_varlen_func(q, k, v, cu_q, cu_k, *longest, return_attn_probs=True, **mask)

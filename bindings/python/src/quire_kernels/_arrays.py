@@ -109,6 +109,19 @@ class Arrays:
             raise ValueError(f"{name} must have shape ({text}), not {tuple(x.shape)}")
         return np.ascontiguousarray(x, dtype=wanted)
 
+    def to_float32(self, name, x):
+        """An argument of any floating-point type as a contiguous numpy array of float32."""
+        if is_torch(x):
+            if x.device.type != "cpu":
+                raise ValueError(f"{name} must be on the CPU, not on {x.device}")
+            if not x.is_floating_point():
+                raise TypeError(f"{name} must hold floating-point numbers, not {x.dtype}")
+            x = x.detach().float().numpy()
+        x = np.asarray(x)
+        if x.dtype.kind != "f" and x.dtype.name != "bfloat16":
+            raise TypeError(f"{name} must hold floating-point numbers, not {x.dtype}")
+        return np.ascontiguousarray(x, dtype=np.float32)
+
     def raw(self, x):
         """x as the extension takes it, without a copy: a numpy array, 16-bit floats that numpy does not have as plain bits."""
         if self.torch is not None:

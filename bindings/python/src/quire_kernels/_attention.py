@@ -117,7 +117,7 @@ def check_blocks(table, used, num_blocks):
 class Call:
     """One attention: its arguments checked, then run."""
 
-    def __init__(self, arrays, q, k, v, names, batch, scale, causal, window_size, softcap, alibi_slopes):
+    def __init__(self, arrays, q, k, v, names, batch, scale, causal, window_size, softcap, alibi_slopes, s_aux=None):
         """q [.., H, D], k [.., K, D], v [.., K, Dv]; names: of k and v."""
         self.arrays = arrays
         dtype = arrays.dtype_name(q)
@@ -146,6 +146,11 @@ class Call:
             if slopes.shape not in ((heads,), (batch, heads)):
                 raise ValueError(f"alibi_slopes must have shape ({heads},) or ({batch}, {heads}), not {slopes.shape}")
             self.slopes = np.ascontiguousarray(np.broadcast_to(slopes, (batch, heads)))
+        self.sinks = None
+        if s_aux is not None:
+            self.sinks = arrays.to_float32("s_aux", s_aux)
+            if self.sinks.shape != (heads,):
+                raise ValueError(f"s_aux must have shape ({heads},), not {self.sinks.shape}")
 
     def run(self, q, pool, cu_seqlens, runs, want_lse):
         """q [T, H, D] -> (out [T, H, Dv], lse [H, T] or None).
@@ -161,7 +166,7 @@ class Call:
         _core.attend(
             arrays.raw(q), arrays.raw(k), arrays.raw(v), arrays.raw(out), lse if lse is None else arrays.raw(lse), self.type,
             np.ascontiguousarray(cu_seqlens, dtype=np.int32), runs.lens, runs.offsets, runs.blocks, runs.block_size,
-            self.scale, self.window_left, self.window_right, self.softcap, self.slopes,
+            self.scale, self.window_left, self.window_right, self.softcap, self.slopes, self.sinks,
         )  # fmt: skip
         return (out if value_dim == self.value_dim else out[..., : self.value_dim]), lse
 

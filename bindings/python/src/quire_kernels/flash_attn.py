@@ -21,7 +21,7 @@ def check_dropout(dropout_p):
 
 def flash_attn_func(
     q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, alibi_slopes=None,
-    deterministic=False, return_attn_probs=False,
+    deterministic=False, return_attn_probs=False, s_aux=None,
 ):  # fmt: skip
     """Attention of q [B, Sq, H, D] over k [B, Sk, K, D] and v [B, Sk, K, Dv].
 
@@ -29,6 +29,7 @@ def flash_attn_func(
       softcap        > 0: scores become softcap * tanh(score / softcap), before masks and ALiBi
       alibi_slopes   [H] or [B, H] float32: scores get -slope * |distance|
       deterministic  always so
+      s_aux          [H]: attention sinks, one more score for every query of a head, with no value; lse counts it, too
 
     Returns out [B, Sq, H, Dv], or (out, lse [B, H, Sq] float32, None) if return_attn_probs is true: without dropout there are no
     probabilities to return.
@@ -40,7 +41,7 @@ def flash_attn_func(
     batch, seqlen_q, heads, dim = q.shape
     if k.shape[0] != batch:
         raise ValueError(f"k has {k.shape[0]} sequences, but q has {batch}")
-    call = Call(arrays, q, k, v, ("k", "v"), batch, softmax_scale, causal, window_size, softcap, alibi_slopes)
+    call = Call(arrays, q, k, v, ("k", "v"), batch, softmax_scale, causal, window_size, softcap, alibi_slopes, s_aux)
     pool = Pool(arrays, ("k", "v"), k, v, in_place=False)
     runs = Runs.contiguous(np.arange(batch) * pool.step, np.full(batch, k.shape[1]))
     out, lse = call.run(q.reshape(-1, heads, dim), pool, np.arange(batch + 1) * seqlen_q, runs, return_attn_probs)
@@ -60,6 +61,7 @@ def _check_cu_seqlens(arrays, name, cu, longest_name, longest):
 def flash_attn_varlen_func(
     q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p=0.0, softmax_scale=None, causal=False,
     window_size=(-1, -1), softcap=0.0, alibi_slopes=None, deterministic=False, return_attn_probs=False, block_table=None,
+    s_aux=None,
 ):  # fmt: skip
     """Attention of sequences packed one after the other; arguments as in flash_attn_func, and
 
@@ -82,7 +84,7 @@ def flash_attn_varlen_func(
         raise ValueError(f"cu_seqlens_k has {len(cu_k)} entries, but cu_seqlens_q has {batch + 1}")
     if cu_q[-1] != q.shape[0]:
         raise ValueError(f"cu_seqlens_q ends at {cu_q[-1]}, but q has {q.shape[0]} rows")
-    call = Call(arrays, q, k, v, ("k", "v"), batch, softmax_scale, causal, window_size, softcap, alibi_slopes)
+    call = Call(arrays, q, k, v, ("k", "v"), batch, softmax_scale, causal, window_size, softcap, alibi_slopes, s_aux)
     if block_table is None:
         if cu_k[-1] > k.shape[0]:
             raise ValueError(f"cu_seqlens_k ends at {cu_k[-1]}, but k has {k.shape[0]} rows")

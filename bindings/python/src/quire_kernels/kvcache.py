@@ -138,7 +138,7 @@ def _write(arrays, x, tokens, slots):
 def flash_attn_with_kvcache(
     q, k_cache, v_cache, k=None, v=None, rotary_cos=None, rotary_sin=None, cache_seqlens=None, cache_batch_idx=None,
     cache_leftpad=None, block_table=None, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0,
-    rotary_interleaved=True, alibi_slopes=None, num_splits=0, return_softmax_lse=False,
+    rotary_interleaved=True, alibi_slopes=None, num_splits=0, return_softmax_lse=False, s_aux=None,
 ):  # fmt: skip
     """Attention of q over a cache, which takes new keys and values in the same call; arguments as in flash_attn_func, and
 
@@ -163,7 +163,7 @@ def flash_attn_with_kvcache(
     k_cache, v_cache = arrays.check("k_cache", k_cache, 4), arrays.check("v_cache", v_cache, 4)
     names = ("k_cache", "v_cache")
     batch, seqlen_q, heads, dim = q.shape
-    call = Call(arrays, q, k_cache, v_cache, names, batch, softmax_scale, causal, window_size, softcap, alibi_slopes)
+    call = Call(arrays, q, k_cache, v_cache, names, batch, softmax_scale, causal, window_size, softcap, alibi_slopes, s_aux)
     k, v = _check_new(arrays, q, k, v, k_cache, v_cache)
     if k is not None and cache_seqlens is None:
         raise ValueError("k needs cache_seqlens")

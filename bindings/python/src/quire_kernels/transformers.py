@@ -48,15 +48,13 @@ def attention(
     s_aux=None, cache=None, **kwargs,
 ):  # fmt: skip
     """transformers' attention function: query [B, H, Sq, D], key and value [B, K, Sk, D] -> ([B, Sq, H, D], None)."""
-    if s_aux is not None:
-        raise ValueError("s_aux: attention sinks are not supported")
     if dropout != 0.0:
         raise ValueError("dropout must be 0: this attention is for inference")
     if cache is not None:  # continuous batching: writes the new keys and gathers, or passes the pages on in kwargs
         key, value = cache.update(key_states=key, value_states=value, layer_idx=module.layer_idx, kwargs=kwargs)
     causal = module.is_causal if is_causal is None else is_causal
     window = (-1, -1) if sliding_window is None else (sliding_window - 1, 0 if causal else sliding_window - 1)
-    arguments = {"softmax_scale": scaling, "causal": causal, "window_size": window, "softcap": softcap or 0.0}
+    arguments = {"softmax_scale": scaling, "causal": causal, "window_size": window, "softcap": softcap or 0.0, "s_aux": s_aux}
     q, k, v = (_tokens_first(x) for x in (query, key, value))
     pages = {name: kwargs.get(name) for name in ("cu_seq_lens_k", "block_table", "k_cache", "v_cache")}
     if all(x is not None for x in pages.values()):

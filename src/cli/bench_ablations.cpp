@@ -1,0 +1,142 @@
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "cli/bench.h"
+#include "cli/bench_offline.h"
+#include "cli/bench_stats.h"
+
+namespace quire::cli {
+namespace {
+
+struct AblationFlags {
+  ModelFlags model;
+  int64_t input_len = 512, output_len = 33;
+  int64_t concurrency = 8, rounds = 3;
+  std::string output_json;
+};
+
+// One design decision switched off.
+struct Variant {
+  const char* name;
+  const char* meaning;
+  void (*apply)(ModelFlags& flags);
+};
+
+constexpr Variant kVariants[] = {
+    {"usual", "nothing is switched off", [](ModelFlags&) {}},
+    {"node by node", "MLX launches each kernel, not one node for all kernels of a step",
+     [](ModelFlags& flags) { flags.join_kernels = false; }},
+    {"eval per layer", "each layer is waited for instead of one graph for the whole step",
+     [](ModelFlags& flags) { flags.ablation.eval_per_layer = true; }},
+    {"no lookahead", "a step is launched after the tokens of the one before were read",
+     [](ModelFlags& flags) { flags.lookahead = false; }},
+    {"project all rows", "every token meets the vocabulary, not only sampled ones",
+     [](ModelFlags& flags) { flags.ablation.project_all_rows = true; }},
+};
+
+// Tokens per second.
+struct Rates {
+  double prefill = 0, decode = 0, decode_many = 0;
+};
+
+struct Measured {
+  RunningModel model;
+  std::vector<Rates> rounds;
+};
+
+double decode_rate(const OfflineResult& r) {
+  return static_cast<double>(r.output_tokens - r.produced_before) /
+         std::max(1e-9, r.seconds - r.all_started);
+}
+
+Rates measure(const AblationFlags& flags, RunningModel& model, uint64_t seed) {
+  const auto run = [&](int64_t count) {
+    return run_offline(*model.engine, random_requests(count, flags.input_len, flags.output_len,
+                                                      model.engine->vocab_size(), seed++));
+  };
+  const OfflineResult one = run(1), many = run(flags.concurrency);
+  return {.prefill = static_cast<double>(one.prompt_tokens) / one.all_started,
+          .decode = decode_rate(one),
+          .decode_many = decode_rate(many)};
+}
+
+// The median rate, and the median of what each round says beside the usual way.
+void print_figure(const std::vector<Measured>& all, const Measured& one, double Rates::* rate,
+                  json::object& row, const char* key) {
+  std::vector<double> rates, ratios;
+  for (size_t r = 0; r < one.rounds.size(); ++r) {
+    rates.push_back(one.rounds[r].*rate);
+    ratios.push_back(one.rounds[r].*rate / (all.front().rounds[r].*rate));
+  }
+  const double median = percentile(rates, 50), ratio = percentile(ratios, 50);
+  std::printf(" %12.1f %6.3f", median, ratio);
+  row[std::string(key) + "_tokens_per_second"] = median;
+  row[std::string(key) + "_ratio"] = ratio;
+}
+
+json::array report(const AblationFlags& flags, const std::vector<Measured>& all) {
+  const std::string many = std::to_string(flags.concurrency) + " streams";
+  std::printf("%-17s %12s %6s %12s %6s %12s %6s\n", "tokens a second", "prefill", "ratio",
+              "1 stream", "ratio", many.c_str(), "ratio");
+  json::array rows;
+  for (size_t v = 0; v < all.size(); ++v) {
+    json::object row{{"variant", kVariants[v].name}, {"meaning", kVariants[v].meaning}};
+    std::printf("%-17s", kVariants[v].name);
+    print_figure(all, all[v], &Rates::prefill, row, "prefill");
+    print_figure(all, all[v], &Rates::decode, row, "decode");
+    print_figure(all, all[v], &Rates::decode_many, row, "decode_many");
+    std::printf("\n");
+    rows.emplace_back(std::move(row));
+  }
+  for (const Variant& variant : kVariants) std::printf("%s: %s\n", variant.name, variant.meaning);
+  return rows;
+}
+
+int ablations(AblationFlags flags) {
+  flags.model.max_num_seqs = std::max(flags.model.max_num_seqs, flags.concurrency);
+  // All variants are in memory at once, so that they can take turns.
+  if (flags.model.kv_cache_memory.empty() && flags.model.num_blocks == 0)
+    flags.model.kv_cache_memory = "1GiB";
+  std::vector<Measured> all;
+  for (const Variant& variant : kVariants) {
+    ModelFlags model = flags.model;
+    variant.apply(model);
+    all.push_back({.model = start_engine(model), .rounds = {}});
+  }
+  check_lengths(*all.front().model.engine,
+                random_requests(1, flags.input_len, flags.output_len, 1, 0));
+  for (Measured& one : all) measure(flags, one.model, ~flags.model.seed);  // memory is touched
+  for (int64_t r = 0; r < flags.rounds; ++r)
+    for (Measured& one : all)
+      one.rounds.push_back(
+          measure(flags, one.model, flags.model.seed + 2 * static_cast<uint64_t>(r)));
+  const json::array rows = report(flags, all);
+  if (!flags.output_json.empty()) write_text(flags.output_json, dump_json(rows), "--output-json");
+  return 0;
+}
+
+}  // namespace
+
+void add_bench_ablations(CLI::App& bench, int& status) {
+  auto flags = std::make_shared<AblationFlags>();
+  flags->model.prefix_caching = false;
+  CLI::App* command = bench.add_subcommand(
+      "ablations",
+      "What single design decisions gain: the engine with one of them switched off beside the "
+      "usual engine, in turns. The tokens stay the same. Loads the model several times");
+  add_model_flags(*command, flags->model);
+  const auto count = [&](const char* name, int64_t& value, int low, const char* help) {
+    command->add_option(name, value, help)->check(CLI::Range(low, 1 << 20))->capture_default_str();
+  };
+  count("--input-len", flags->input_len, 1, "Tokens in a prompt");
+  count("--output-len", flags->output_len, 2, "Tokens to produce");
+  count("--concurrency", flags->concurrency, 1, "Requests at once, beside one alone");
+  count("--rounds", flags->rounds, 1, "Turns of each; medians are printed");
+  command->add_option("--output-json", flags->output_json, "Also write the figures to this file");
+  command->callback([flags, &status] { status = ablations(*flags); });
+}
+
+}  // namespace quire::cli
