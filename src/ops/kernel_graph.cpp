@@ -278,6 +278,7 @@ std::optional<KernelGraph> join_kernels(const Context& context,
   dtypes.push_back(mx::uint8);
   for (const int32_t value : output_values) plan->values[value].is_inner = false;
   for (const Node& node : plan->nodes) node.kernel->taken_over = true;
+  context.kernels->literal_counter("kernel_graph", "cpu").fetch_add(1, std::memory_order_relaxed);
   std::vector<mx::array> inputs = std::exchange(plan->pending, {});
   if (after) inputs.push_back(*after);
   auto primitive = std::make_shared<KernelGraphPrimitive>(mx::default_stream(mx::Device::cpu), plan,

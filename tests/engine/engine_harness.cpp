@@ -168,6 +168,9 @@ std::vector<Answer> run_jobs(Engine& engine, const std::vector<Job>& jobs, uint6
   EXPECT_EQ(stats.used_state_slots, 0);
   EXPECT_EQ(stats.held_state_checkpoints, 0);
   EXPECT_EQ(stats.running + stats.waiting, 0);
+  // No family's steps fall back to being launched kernel by kernel.
+  const auto joined = stats.kernel_runs.find("kernel_graph/cpu");
+  EXPECT_GE(joined == stats.kernel_runs.end() ? 0 : joined->second, stats.steps);
   return collector.answers;
 }
 
