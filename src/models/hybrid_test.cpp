@@ -66,6 +66,28 @@ TEST(HybridConfig, TheWrapperSaysWhetherTheHeadIsTied) {
   EXPECT_FALSE(is_tied(R"("tie_word_embeddings": true)", R"("tie_word_embeddings": false,)"));
 }
 
+// Qwen3.5's mixtures have no dense layers whatever their config says; Qwen3-Next's do as it says.
+TEST(HybridConfig, WhichLayersHaveExperts) {
+  const auto kinds = [](const std::string& architecture) {
+    std::string text = dump_json(config_with(R"("num_experts": 4, "num_experts_per_tok": 2,
+        "moe_intermediate_size": 8, "shared_expert_intermediate_size": 8, "norm_topk_prob": false,
+        "mlp_only_layers": [1], "decoder_sparse_step": 2)")
+                                     .raw);
+    const std::string dense = "Qwen3_5ForConditionalGeneration";
+    text.replace(text.find(dense), dense.size(), architecture);
+    std::string found;
+    const auto spec =
+        make_model_spec(formats::parse_hf_config(*parse_json(text), "config.json"), 512);
+    for (const LayerSpec& layer : spec.layers) {
+      const auto* moe = std::get_if<MoeSpec>(&layer.ffn);
+      found += moe == nullptr ? 'd' : moe->normalise ? 'n' : 'e';
+    }
+    return found;
+  };
+  EXPECT_EQ(kinds("Qwen3_5MoeForConditionalGeneration"), "nnnn");
+  EXPECT_EQ(kinds("Qwen3NextForCausalLM"), "ddde");
+}
+
 TEST(HybridConfig, RefusesWhatNoKernelCanDo) {
   const auto error = [](const std::string& from, const std::string& to) {
     auto config = config_with("");

@@ -1,6 +1,7 @@
 #include "ops/gated_delta_rule/gated_delta_rule.h"
 
 #include <cstring>
+#include <optional>
 
 #include "ops/array_memory.h"
 #include "ops/bench_util.h"
@@ -107,6 +108,42 @@ BENCHMARK(causal_conv1d)
     ->ArgsProduct({{1, 64}, {1}, {1, all_threads()}})
     ->ArgsProduct({{1}, {64, 2048}, {1, all_threads()}})
     ->Unit(benchmark::kMicrosecond);
+
+// Ten sequences' decode step through this layer's two kernels: in one call, or in a host loop of
+// calls with one sequence each, every one awaited, as an engine without batching would.
+void ten_requests(benchmark::State& state) {
+  constexpr int kSequences = 10;
+  const bool batched = state.range(0) != 0;
+  const int threads = all_threads(), calls = batched ? 1 : kSequences, each = kSequences / calls;
+  const mx::array x = mx::astype(mx::random::normal({each, kWidth}), mx::bfloat16);
+  const mx::array gates = mx::astype(mx::random::normal({each, 2 * kHeads}), mx::bfloat16);
+  const mx::array a_log = mx::zeros({kHeads}), dt_bias = mx::zeros({kHeads});
+  const mx::array weight = mx::random::normal({4, kWidth});
+  mx::array history = mx::zeros({kSlots, 3, kWidth}, mx::bfloat16);
+  mx::eval(x, gates, a_log, dt_bias, weight, history, pool());
+  const double bytes = 8.0 * kSequences * kHeads * kDim * kDim;
+  measure(state, threads, bytes, 0, [&](int64_t i) {
+    std::optional<mx::array> last;
+    for (int call = 0; call < calls; ++call) {
+      const auto first = static_cast<int>((i * kSequences + call) % kSlots);
+      const auto layout = layout_of(each, 1, first);
+      const auto conv = ops::causal_conv1d(shared_context(threads), x, weight, history, layout);
+      history = conv.state;
+      const DeltaGates from{.projected = gates,
+                            .a_column = 0,
+                            .b_column = kHeads,
+                            .a_log = a_log,
+                            .dt_bias = dt_bias};
+      const auto rule =
+          ops::gated_delta_rule(shared_context(threads), conv.y, from, pool(), layout);
+      pool() = rule.state;
+      last = rule.y;
+      if (!batched) mx::eval(*last);
+    }
+    return *last;
+  });
+}
+BENCHMARK(ten_requests)->ArgNames({"batched"})->Arg(1)->Arg(0)->Unit(benchmark::kMicrosecond);
 
 }  // namespace
 }  // namespace quire::ops::bench

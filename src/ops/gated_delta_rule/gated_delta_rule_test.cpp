@@ -142,7 +142,7 @@ TEST(GatedDeltaRule, ChunksAndNeighboursDoNotMatter) {
   constexpr int kTokens = 130;
   for (const auto& isa : isas_to_test()) {
     const ForcedIsa forced(isa);
-    for (const Shape& s : {Shape{1, 2, 64, 128}, Shape{2, 4, 16, 24}}) {
+    for (const Shape& s : {Shape{1, 2, 64, 128}, Shape{2, 4, 16, 24}, Shape{1, 1, 256, 100}}) {
       const Inputs in = inputs_of(s, kTokens, mx::bfloat16);
       const auto whole = run(make_context(1), in, poisoned_pool(pool_shape(s), mx::float32),
                              layout_of_chunks({{kTokens, 0, 2}}));
