@@ -191,7 +191,7 @@ struct Blocks {
   }
   bool writes_lines() const {
     constexpr int64_t kLinePanels = 4, kLine = 64;
-    if (count == 1 || p.out_type != FloatType::kBf16) return false;
+    if (p.out_type != FloatType::kBf16) return false;
     if (p.silu_mul && (block.panel_begin % kLinePanels || block.panel_end % kLinePanels))
       return false;
     return p.y_columns() % 32 == 0 && reinterpret_cast<uintptr_t>(p.y) % kLine == 0;
