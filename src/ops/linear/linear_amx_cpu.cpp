@@ -156,20 +156,46 @@ HWY_INLINE void store_rows(float* acc) {
   _tile_stored(3, acc + 16 * kPairStride + 16, kPairStride * 4);
 }
 
-// Fetches the next weights of two panels into the L2 cache, evenly over the steps before them.
-struct Fetch {
-  const char* at;
-  int64_t lines;      // of the first panel
-  int64_t to_second;  // bytes from their end to the second panel's
-  int64_t per_step;   // in 1/256
-  int64_t credit = 0;
+// Fetches the next weights of two panels into the L2 cache, evenly over the steps before them:
+// eight pages abreast, because the processor's own prefetch, which fetches on, ends with each page.
+class Fetch {
+ public:
+  // `pages` of each panel from `at` on; `to_second` bytes between the panels; `lines` a step.
+  Fetch(const uint16_t* at, int64_t pages, int64_t to_second, int64_t lines)
+      : at_(reinterpret_cast<const char*>(at)),
+        second_(at_ + to_second),
+        pages_(pages),
+        left_(pages),
+        width_(HWY_MIN(kAbreast, pages)),
+        lines_(lines) {}
+
   HWY_INLINE void step() {
-    for (credit += per_step; credit >= 256; credit -= 256) {
-      _mm_prefetch(at, _MM_HINT_T1);
-      at += 64;
-      if (--lines == 0) at += to_second;
+    for (int64_t i = 0; i < lines_; ++i) {
+      _mm_prefetch(at_ + page_ * kPage + line_, _MM_HINT_T1);
+      if (++page_ < width_) continue;
+      page_ = 0;
+      line_ += 64;
+      if (line_ == kPage) next_pages();
     }
   }
+
+ private:
+  static constexpr int64_t kAbreast = 8, kPage = 4096;
+
+  void next_pages() {
+    line_ = 0;
+    at_ += width_ * kPage;
+    left_ -= width_;
+    if (left_ == 0) {
+      at_ = second_;
+      left_ = pages_;
+    }
+    width_ = HWY_MIN(kAbreast, left_);
+  }
+
+  const char *at_, *second_;
+  int64_t pages_, left_, width_, lines_;
+  int64_t page_ = 0, line_ = 0;
 };
 
 // The blocks of one task, for two panels at a time.
@@ -241,11 +267,10 @@ struct Blocks {
       panel = block.panel_begin;
       ++range;
     }
+    constexpr int64_t kPageChunks = 4, kPairLines = 2 * kTile * 2 / 64;
     const int64_t begin = range_begin(range), depth = range_begin(range + 1) - begin;
-    return {.at = reinterpret_cast<const char*>(weights(panel, begin)),
-            .lines = depth * kTile * 2 / 64,
-            .to_second = (panel_size - depth * kTile) * 2,
-            .per_step = (2 * kTile * 2 / 64 * 256 + count - 1) / count};
+    return Fetch(weights(panel, begin), (depth + kPageChunks - 1) / kPageChunks, panel_size * 2,
+                 (kPairLines + count - 1) / count);
   }
 
   void multiply(int64_t range, int64_t panel, float* acc) {
