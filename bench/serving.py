@@ -33,7 +33,7 @@ def arguments() -> argparse.Namespace:
     add("--output-len", type=int, default=128)
     add("--request-rate", default="10", help="requests a second; inf: all at once")
     add("--num-warmups", type=int, default=5)
-    add("--settle", type=float, default=6, help="seconds that the idle server gets to prepare memory")
+    add("--settle", type=float, default=12, help="seconds that the idle server gets to prepare memory")
     add("--rounds", type=int, default=2, help="of the ablations; 0: none")
     add("--out", type=pathlib.Path, help="folder for the JSON files")
     return parser.parse_args()

@@ -24,7 +24,7 @@ TIMEOUT = 300  # seconds; a measurement that hangs is a failed one
 START_TIMEOUT = 120
 # Between a server's /health and its load. Quire has the system give it memory for its cache when it
 # is idle, llama.cpp before /health.
-SETTLE = 6
+SETTLE = 12
 
 
 @dataclasses.dataclass(frozen=True)
