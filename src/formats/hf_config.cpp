@@ -110,6 +110,8 @@ HfConfig parse_hf_config(json::value raw, const std::string& file) {
   read_names(top, config, out);
   read_sizes(config, out);
   read_details(config, out);
+  // A wrapper's own key counts; transformers does not look at the one inside.
+  if (const auto tied = top.find_bool("tie_word_embeddings")) out.tie_word_embeddings = *tied;
   out.bos_token_id = find_token_id(config, "bos_token_id");
   out.eos_token_ids = config.get_ints("eos_token_id", kTokenId);
   out.pad_token_id = find_token_id(config, "pad_token_id");

@@ -91,6 +91,16 @@ TEST(HfConfig, TextConfigComesFirst) {
   EXPECT_EQ(c.get_int("depth", 0), 3);
 }
 
+// But for the head: a wrapper has its own, tied to the embedding or not.
+TEST(HfConfig, AWrapperSaysWhetherTheHeadIsTied) {
+  const auto is_tied = [](const char* changes) { return config_with(changes).tie_word_embeddings; };
+  EXPECT_FALSE(
+      is_tied(R"({"tie_word_embeddings":false,"text_config":{"tie_word_embeddings":true}})"));
+  EXPECT_TRUE(
+      is_tied(R"({"tie_word_embeddings":true,"text_config":{"tie_word_embeddings":false}})"));
+  EXPECT_TRUE(is_tied(R"({"text_config":{"tie_word_embeddings":true}})"));
+}
+
 TEST(HfConfig, BadValuesNameFileAndKey) {
   const std::pair<const char*, const char*> cases[] = {
       {R"({"architectures":[]})", "\"architectures\" is missing"},

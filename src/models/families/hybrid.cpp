@@ -55,24 +55,16 @@ double rotated_share(const formats::HfConfig& config) {
   return is_given ? config.rope.partial_rotary_factor : 0.25;
 }
 
-// A wrapper's own key counts; transformers does not look at the one inside.
-bool is_tied(const formats::HfConfig& config) {
-  const json::value* tied = config.raw.get_object().if_contains("tie_word_embeddings");
-  return tied && tied->is_bool() ? tied->get_bool() : config.tie_word_embeddings;
-}
-
 }  // namespace
 
 void make_hybrid(const formats::HfConfig& config, ModelSpec& spec) {
   spec.has_zero_centred_norms = true;
   spec.rope.rotary_dim =
       static_cast<int64_t>(static_cast<double>(config.head_dim) * rotated_share(config));
-  spec.head_weight = is_tied(config) ? "" : "lm_head.weight";
   for (const char* name : {"mtp.*", "model.mtp.*", "language_model.mtp.*", "model.visual.*",
                            "visual.*", "vision_tower.*"})
     spec.ignored.emplace_back(name);
-  if (is_tied(config))
-    spec.ignored.insert(spec.ignored.end(), {"lm_head.weight", "language_model.lm_head.weight"});
+  if (config.tie_word_embeddings) spec.ignored.emplace_back("language_model.lm_head.weight");
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
     const std::string prefix = "model.layers." + std::to_string(i) + ".";
     auto& mixer = spec.layers.at(static_cast<size_t>(i)).mixer;
