@@ -20,9 +20,10 @@ struct EngineOptions {
   uint64_t seed = 0;           // of requests that bring none
   int64_t max_waiting = 4096;  // requests queued beyond this are refused as overloaded
   ops::KvStorage kv_storage = ops::KvStorage::kAuto;  // of the KV pools
-  // How much of the pools, beyond what was ever used, is committed while the engine is idle (at
-  // most a quarter of them): the system takes its time to give memory that is touched for the first
-  // time.
+  // How much of the KV pools, beyond what was ever used, is committed while the engine is idle: at
+  // most so many tokens, so many bytes, and a quarter. The system takes its time to give memory
+  // that is touched for the first time.
+  int64_t ready_kv_tokens = 16384;
   int64_t ready_kv_bytes = int64_t{2} << 30;
   bool check_integrity = false;  // after every step (tests)
 };

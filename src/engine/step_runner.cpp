@@ -45,9 +45,10 @@ void StepRunner::stop() {
 }
 
 bool StepRunner::prepare_memory() {
-  if (options_.ready_kv_bytes == 0 || pool_->bytes_per_block() == 0) return false;
-  const int64_t ahead = std::min(options_.ready_kv_bytes / pool_->bytes_per_block(),
-                                 scheduler_.blocks().num_blocks() / 4);
+  if (pool_->bytes_per_block() == 0) return false;
+  const int64_t ahead = std::min({options_.ready_kv_bytes / pool_->bytes_per_block(),
+                                  options_.ready_kv_tokens / options_.scheduler.block_size,
+                                  scheduler_.blocks().num_blocks() / 4});
   return pool_->commit_some(scheduler_.blocks().high_water() + ahead);
 }
 

@@ -32,8 +32,8 @@ struct KernelGraph {
 // `resources` is what the kernels own. Whoever keeps it until the graph has run spares the stream's
 // thread the work of freeing it.
 //
-// Counted in the KernelLog as "kernel_graph/cpu". Absent, with nothing changed, if the graph is not made of kernels alone (and reshapes of their
-// outputs): the references of ops are other nodes.
+// Counted in the KernelLog as "kernel_graph/cpu". Absent, with nothing changed, if the graph is not
+// made of kernels alone (and reshapes of their outputs): the references of ops are other nodes.
 std::optional<KernelGraph> join_kernels(const Context& context,
                                         const std::vector<mx::array>& outputs,
                                         const std::vector<mx::array>& effects,
