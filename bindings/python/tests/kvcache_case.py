@@ -24,6 +24,7 @@ class Case:
     local: bool = False
     alibi: bool = False
     softcap: float = 0.0
+    sinks: bool = False
     new_kv: bool = False
     new_is_sq: bool = True  # as many new keys as queries
     rotary: float = 0.0  # fraction of the dimensions
@@ -50,7 +51,7 @@ def draw(seed, shapes=SHAPES, **fixed):
     case = Case(
         dtype=rng.choice(list(DTYPES)), kv_heads=rng.choice([6, 3, 1]), dim=rng.choice([32, 59, 64, 80, 128, 256]),
         sq=sq, sk=sk, causal=mask == "causal", local=mask == "local", alibi=flip(0.25), softcap=15.0 if flip(0.25) else 0.0,
-        new_kv=new_kv, new_is_sq=flip(), rotary=rng.choice([0.0, 0.5, 1.0]) if new_kv else 0.0, interleaved=flip(), page=page,
+        sinks=flip(0.25), new_kv=new_kv, new_is_sq=flip(), rotary=rng.choice([0.0, 0.5, 1.0]) if new_kv else 0.0, interleaved=flip(), page=page,
         batch_idx=page is None and flip(0.3), leftpad=page is None and flip(0.3), num_splits=rng.choice([0, 1, 3]), seed=seed,
     )  # fmt: skip
     return dataclasses.replace(case, **fixed)
@@ -70,6 +71,7 @@ class Problem:
         self.k, self.v = (normal(BATCH, new, c.kv_heads, c.dim) for _ in range(2)) if new else (None, None)
         self.window = tuple(int(w) for w in rng.integers(0, c.sk, 2)) if c.local else (-1, -1)
         self.slopes = rng.random((BATCH, HEADS), dtype=np.float32) * 0.3 if c.alibi else None
+        self.sinks = rng.standard_normal(HEADS, dtype=np.float32) * 2 if c.sinks else None
         rotary_dim = int(c.rotary * c.dim) // 16 * 16
         room = c.sk - (max(c.sq, new) if rotary_dim else new)
         self.lens = rng.integers(0 if new else 1, room + 1, BATCH).astype(np.int32)
@@ -98,7 +100,7 @@ class Problem:
         """(positional, keyword) arguments; the caches are copies."""
         optional = {
             "k": self.k, "v": self.v, "rotary_cos": self.cos, "rotary_sin": self.sin, "cache_batch_idx": self.batch_idx,
-            "cache_leftpad": self.leftpad, "block_table": self.table, "alibi_slopes": self.slopes,
+            "cache_leftpad": self.leftpad, "block_table": self.table, "alibi_slopes": self.slopes, "s_aux": self.sinks,
         }  # fmt: skip
         c = self.case
         return (self.q, self.k_cache.copy(), self.v_cache.copy()), {
@@ -132,6 +134,7 @@ class Problem:
             begin = 0 if self.leftpad is None else int(self.leftpad[b])
             seen = tuple(p[begin : old + self.num_new] for p in places)
             mask = {"causal": self.case.causal, "window": self.window, "softcap": self.case.softcap}
+            mask["sinks"] = self.sinks
             mask["slopes"] = None if self.slopes is None else self.slopes[b]
             keys, values = k_cache[seen], v_cache[seen]
             results.append((*reference.exact(q, keys, values, **mask), reference.rounded(q, keys, values, **mask)))

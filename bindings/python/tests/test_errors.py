@@ -51,6 +51,7 @@ BAD_CALLS = [
     (ValueError, "block_table", {**PAGED, "block_table": np.array([[0, 1]]), "cache_seqlens": 20}),
     (ValueError, "cache_seqlens", {**PAGED, "block_table": np.array([[0, 1], [1, 2]]), "cache_seqlens": 33}),
     (TypeError, "block_table", {**PAGED, "block_table": np.zeros((2, 2)), "cache_seqlens": 20}),
+    (ValueError, "block_table", {**PAGED, "block_table": np.array([[0, 2**32], [1, 2]]), "cache_seqlens": 20}),
     (ValueError, "rotary_sin", {**NEW, "rotary_cos": COS}),
     (ValueError, "rotary_cos", {"rotary_cos": COS, "rotary_sin": COS, "cache_seqlens": 5}),
     (ValueError, "rotary_cos", {**NEW, "rotary_cos": COS[:, :4], "rotary_sin": COS[:, :4]}),
@@ -62,6 +63,9 @@ BAD_CALLS = [
     (ValueError, "window_size", {"window_size": 5}),
     (ValueError, "alibi_slopes", {"alibi_slopes": np.zeros(5, dtype=np.float32)}),
     (TypeError, "alibi_slopes", {"alibi_slopes": np.zeros(4)}),
+    (ValueError, "window_size", {"window_size": (1.5, 0)}),
+    (ValueError, "s_aux must have shape", {"s_aux": np.zeros(3, dtype=np.float32)}),
+    (TypeError, "s_aux must hold floating-point", {"s_aux": np.zeros(4, dtype=np.int32)}),
     (ValueError, "num_splits", {"num_splits": -1}),
 ]
 

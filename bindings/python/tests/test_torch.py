@@ -89,6 +89,27 @@ def test_gradients_are_refused():
             assert torch.equal(qk.flash_attn_func(**given), qk.flash_attn_func(x, x, x))
 
 
+@pytest.mark.parametrize("name", ["s_aux", "alibi_slopes"])
+def test_gradients_of_scores_are_refused(name):
+    x, leaf = torch.randn(1, 4, 2, 32), torch.ones(2, requires_grad=True)
+    calls = {
+        qk.flash_attn_func: {"q": x, "k": x, "v": x},
+        qk.flash_attn_with_kvcache: {"q": x, "k_cache": x, "v_cache": x},
+    }
+    for function, given in calls.items():
+        with pytest.raises(ValueError, match=f"{name} requires a gradient"):
+            function(**given, **{name: leaf})
+        with torch.no_grad():
+            assert torch.equal(function(**given, **{name: leaf}), function(**given, **{name: leaf.detach()}))
+
+
+def test_bfloat16_where_it_may_not_be():
+    x, half = torch.randn(1, 4, 2, 32), torch.ones(1, dtype=torch.bfloat16)
+    for name, words in (("cache_seqlens", "hold integers"), ("cache_batch_idx", "hold integers"), ("alibi_slopes", "be float32")):
+        with pytest.raises(TypeError, match=f"{name} must {words}, not bfloat16"):
+            qk.flash_attn_with_kvcache(x, x, x, **{name: half})
+
+
 def test_kinds_are_not_mixed():
     x = torch.randn(1, 4, 2, 32)
     with pytest.raises(TypeError, match="k must be a torch tensor"):

@@ -64,12 +64,47 @@ def test_sinks(dtype):
     torch.testing.assert_close(out.double(), want, atol=1e-5 if dtype == torch.float32 else 2e-2, rtol=1e-2)
 
 
+def tiny_model():
+    import generate
+    import quire_kernels.transformers
+
+    quire_kernels.transformers.register()
+    model = generate.make_model()
+    model.set_attn_implementation("quire")
+    return model
+
+
+def test_sequences_packed_into_one_row():
+    """By position_ids, as transformers' own FlashAttention takes them: none sees another."""
+    model = tiny_model()
+    sequences = [list(range(5, 30)), [7], list(range(100, 140))]
+    ids, positions = ([i for s in sequences for i in s], [i for s in sequences for i in range(len(s))])
+    with torch.no_grad():
+        packed = model(torch.tensor([ids]), position_ids=torch.tensor([positions]), use_cache=False).logits[0]
+        alone = [model(torch.tensor([s]), use_cache=False).logits[0] for s in sequences]
+    torch.testing.assert_close(packed, torch.cat(alone), atol=1e-4, rtol=1e-4)
+    with torch.no_grad():  # positions that go on where an earlier call ended are one sequence
+        cache = model(torch.tensor([ids[:9]])).past_key_values
+        rest = model(torch.tensor([ids[9:25]]), past_key_values=cache).logits[0]
+    torch.testing.assert_close(rest, alone[0][9:], atol=1e-4, rtol=1e-4)
+
+
+def test_training_fails_where_it_would_miss_a_gradient():
+    """A forward pass needs no torch.no_grad(); a backward pass must not leave attention out in silence."""
+    model = tiny_model()
+    logits = model(torch.tensor([[5, 6, 7]])).logits
+    with pytest.raises(RuntimeError, match="no backward pass"):
+        logits.sum().backward()
+
+
 def test_refuses_what_it_has_not():
     import quire_kernels.transformers as qt
 
     x = torch.zeros(1, 2, 3, 16)
     with pytest.raises(ValueError, match="s_aux"):
         qt.attention(None, x, x, x, None, is_causal=True, s_aux=torch.zeros(3))
+    with pytest.raises(ValueError, match="attention_mask"):
+        qt.attention(None, x, x, x, torch.ones(1, 1, 3, 3).bool(), is_causal=True)
     with pytest.raises(ValueError, match="dropout"):
         qt.attention(None, x, x, x, None, dropout=0.1)
     with pytest.raises(ValueError, match="flash"):

@@ -93,6 +93,9 @@ class Arrays:
         if is_torch(x):
             if x.device.type != "cpu":
                 raise ValueError(f"{name} must be on the CPU, not on {x.device}")
+            if str(x.dtype) == "torch.bfloat16":  # which numpy does not have
+                kinds = {"i": "hold integers", "b": "hold booleans"}
+                raise TypeError(f"{name} must {kinds.get(np.dtype(dtype).kind, f'be {np.dtype(dtype)}')}, not bfloat16")
             x = x.detach().numpy()
         x = np.asarray(x)
         wanted = np.dtype(dtype)

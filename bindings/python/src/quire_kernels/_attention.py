@@ -1,6 +1,7 @@
 """What the three functions share: checks of their common arguments, places of keys, and the call of the kernel."""
 
 import math
+import operator
 
 import numpy as np
 
@@ -13,7 +14,7 @@ _MAX_HEAD_DIM = 512
 def windows(causal, window_size):
     """(left, right), -1 for no limit; causal is a right limit of 0."""
     try:
-        left, right = (int(w) for w in window_size)
+        left, right = (operator.index(w) for w in window_size)
     except (TypeError, ValueError):
         raise ValueError(f"window_size must be a pair of integers, not {window_size!r}") from None
     return max(left, -1), 0 if causal else max(right, -1)

@@ -21,7 +21,7 @@ def check_dropout(dropout_p):
 
 def flash_attn_func(
     q, k, v, dropout_p=0.0, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0, alibi_slopes=None,
-    deterministic=False, return_attn_probs=False, s_aux=None,
+    deterministic=False, return_attn_probs=False, *, s_aux=None,
 ):  # fmt: skip
     """Attention of q [B, Sq, H, D] over k [B, Sk, K, D] and v [B, Sk, K, Dv].
 
@@ -29,13 +29,14 @@ def flash_attn_func(
       softcap        > 0: scores become softcap * tanh(score / softcap), before masks and ALiBi
       alibi_slopes   [H] or [B, H] float32: scores get -slope * |distance|
       deterministic  always so
-      s_aux          [H]: attention sinks, one more score for every query of a head, with no value; lse counts it, too
+      s_aux          [H], by name only (FlashAttention 2 has none): attention sinks, one more score for every query of a head, with no
+                     value; lse counts it, too
 
     Returns out [B, Sq, H, Dv], or (out, lse [B, H, Sq] float32, None) if return_attn_probs is true: without dropout there are no
     probabilities to return.
     """
     check_dropout(dropout_p)
-    refuse_gradients(q=q, k=k, v=v)
+    refuse_gradients(q=q, k=k, v=v, alibi_slopes=alibi_slopes, s_aux=s_aux)
     arrays = Arrays(q)
     q, k, v = (arrays.check(name, x, 4) for name, x in (("q", q), ("k", k), ("v", v)))
     batch, seqlen_q, heads, dim = q.shape
@@ -61,7 +62,7 @@ def _check_cu_seqlens(arrays, name, cu, longest_name, longest):
 def flash_attn_varlen_func(
     q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p=0.0, softmax_scale=None, causal=False,
     window_size=(-1, -1), softcap=0.0, alibi_slopes=None, deterministic=False, return_attn_probs=False, block_table=None,
-    s_aux=None,
+    *, s_aux=None,
 ):  # fmt: skip
     """Attention of sequences packed one after the other; arguments as in flash_attn_func, and
 
@@ -73,7 +74,7 @@ def flash_attn_varlen_func(
     Returns out [Tq, H, Dv], or (out, lse [H, Tq] float32, None) if return_attn_probs is true.
     """
     check_dropout(dropout_p)
-    refuse_gradients(q=q, k=k, v=v)
+    refuse_gradients(q=q, k=k, v=v, alibi_slopes=alibi_slopes, s_aux=s_aux)
     arrays = Arrays(q)
     kv_dims = 3 if block_table is None else 4
     q, k, v = (arrays.check(name, x, n) for name, x, n in (("q", q, 3), ("k", k, kv_dims), ("v", v, kv_dims)))
@@ -91,7 +92,7 @@ def flash_attn_varlen_func(
         pool = Pool(arrays, ("k", "v"), k[None], v[None], in_place=False)
         runs = Runs.contiguous(cu_k[:-1], lens)
     else:
-        table = arrays.to_numpy("block_table", block_table, np.int32, (batch, None))
+        table = arrays.to_numpy("block_table", block_table, np.int64, (batch, None))
         pool = Pool(arrays, ("k", "v"), k, v, in_place=False)
         runs = Runs.paged(table, lens, k.shape[1], pool.step, k.shape[0])
     out, lse = call.run(q, pool, cu_q, runs, return_attn_probs)

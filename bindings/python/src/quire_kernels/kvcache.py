@@ -21,7 +21,7 @@ class _Cache:
             for name, x in (("cache_batch_idx", cache_batch_idx), ("cache_leftpad", cache_leftpad)):
                 if x is not None:
                     raise ValueError(f"{name} cannot be combined with block_table")
-            self.table = arrays.to_numpy("block_table", block_table, np.int32, (batch, None))
+            self.table = arrays.to_numpy("block_table", block_table, np.int64, (batch, None))
             self.capacity = self.table.shape[1] * self.length
         self.rows = self._rows(cache_batch_idx) if self.table is None else None
         self.old_lens = self._lens(cache_seqlens)
@@ -138,7 +138,7 @@ def _write(arrays, x, tokens, slots):
 def flash_attn_with_kvcache(
     q, k_cache, v_cache, k=None, v=None, rotary_cos=None, rotary_sin=None, cache_seqlens=None, cache_batch_idx=None,
     cache_leftpad=None, block_table=None, softmax_scale=None, causal=False, window_size=(-1, -1), softcap=0.0,
-    rotary_interleaved=True, alibi_slopes=None, num_splits=0, return_softmax_lse=False, s_aux=None,
+    rotary_interleaved=True, alibi_slopes=None, num_splits=0, return_softmax_lse=False, *, s_aux=None,
 ):  # fmt: skip
     """Attention of q over a cache, which takes new keys and values in the same call; arguments as in flash_attn_func, and
 
@@ -155,7 +155,7 @@ def flash_attn_with_kvcache(
 
     Returns out [B, Sq, H, Dv], or (out, lse [B, H, Sq] float32) if return_softmax_lse is true.
     """
-    refuse_gradients(q=q, k_cache=k_cache, v_cache=v_cache, k=k, v=v)
+    refuse_gradients(q=q, k_cache=k_cache, v_cache=v_cache, k=k, v=v, alibi_slopes=alibi_slopes, s_aux=s_aux)
     if num_splits < 0:
         raise ValueError(f"num_splits must not be negative, not {num_splits}")
     arrays = Arrays(q)

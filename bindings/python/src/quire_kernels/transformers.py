@@ -42,12 +42,46 @@ def _by_block_table(q, k, v, arguments, cu_seq_lens_k, block_table, k_cache, v_c
     return out.transpose(0, 1)
 
 
-@torch.no_grad()
+def _by_position(q, k, v, position_ids, arguments):
+    """Sequences packed into one row [1, S], each with positions that begin at 0; None if position_ids [1, S] tell of one only."""
+    starts = position_ids[0] == 0
+    starts[0] = True
+    if starts.sum() == 1:
+        return None
+    if k.shape[1] != q.shape[1]:
+        raise ValueError("position_ids begin anew inside the row, but there are keys of earlier calls: packed sequences take none")
+    cu_seqlens = torch.nn.functional.pad(starts.nonzero()[:, 0], (0, 1), value=q.shape[1])
+    return flash_attn_varlen_func(q[0], k[0], v[0], cu_seqlens, cu_seqlens, None, None, **arguments)[None]
+
+
+class _NoBackward(torch.autograd.Function):
+    """Marks a result as one that gradients cannot pass, so that training fails instead of leaving attention out."""
+
+    @staticmethod
+    def forward(ctx, out, *inputs):
+        return out.view_as(out)
+
+    @staticmethod
+    def backward(ctx, *grads):
+        raise RuntimeError("attention by quire_kernels has no backward pass: train with another attn_implementation")
+
+
 def attention(
     module, query, key, value, attention_mask, scaling=None, dropout=0.0, is_causal=None, sliding_window=None, softcap=None,
     s_aux=None, cache=None, **kwargs,
 ):  # fmt: skip
     """transformers' attention function: query [B, H, Sq, D], key and value [B, K, Sk, D] -> ([B, Sq, H, D], None)."""
+    with torch.no_grad():
+        out = _attend(
+            module, query, key, value, attention_mask, scaling, dropout, is_causal, sliding_window, softcap, s_aux, cache, **kwargs
+        )
+    inputs = [x for x in (query, key, value, s_aux) if x is not None and x.requires_grad]
+    return (_NoBackward.apply(out, *inputs) if inputs and torch.is_grad_enabled() else out), None
+
+
+def _attend(
+    module, query, key, value, attention_mask, scaling, dropout, is_causal, sliding_window, softcap, s_aux, cache, **kwargs
+):  # fmt: skip
     if dropout != 0.0:
         raise ValueError("dropout must be 0: this attention is for inference")
     if cache is not None:  # continuous batching: writes the new keys and gathers, or passes the pages on in kwargs
@@ -58,13 +92,20 @@ def attention(
     q, k, v = (_tokens_first(x) for x in (query, key, value))
     pages = {name: kwargs.get(name) for name in ("cu_seq_lens_k", "block_table", "k_cache", "v_cache")}
     if all(x is not None for x in pages.values()):
-        return _by_block_table(q, k, v, arguments, **pages), None
+        return _by_block_table(q, k, v, arguments, **pages)
     if kwargs.get("cu_seq_lens_q") is not None and pages["cu_seq_lens_k"] is not None:
         starts = kwargs["cu_seq_lens_q"], pages["cu_seq_lens_k"]
-        return flash_attn_varlen_func(q[0], k[0], v[0], *starts, None, None, **arguments)[None], None
-    if attention_mask is not None and attention_mask.ndim == 2:
-        return _by_mask(q, k, v, attention_mask, arguments), None
-    return flash_attn_func(q, k, v, **arguments), None
+        return flash_attn_varlen_func(q[0], k[0], v[0], *starts, None, None, **arguments)[None]
+    if attention_mask is not None:
+        if attention_mask.ndim != 2:
+            raise ValueError(f"attention_mask must have 2 dimensions, which keys exist, not {attention_mask.ndim}")
+        return _by_mask(q, k, v, attention_mask, arguments)
+    position_ids = kwargs.get("position_ids")
+    if position_ids is not None and q.shape[1] > 1 and (q.shape[0], *position_ids.shape) == (1, 1, q.shape[1]):
+        packed = _by_position(q, k, v, position_ids, arguments)
+        if packed is not None:
+            return packed
+    return flash_attn_func(q, k, v, **arguments)
 
 
 def register(name="quire"):
