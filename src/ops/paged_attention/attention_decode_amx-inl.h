@@ -10,9 +10,10 @@ constexpr int64_t kScoreStride = kChunk + 16;  // floats
 constexpr int64_t kRunTokens = 16;             // of a tile of keys
 
 // Asks for the rows of some tokens while others are worked on, a few lines at a time: the core does
-// its arithmetic while memory answers, and never waits for a place in its queue. Four pages at a
-// time, so that what the hardware asks for by itself runs ahead in each of them (in random order of
-// blocks, that is what reads fastest).
+// its arithmetic while memory answers, and never waits for a place in its queue. Several pages
+// abreast, so that what the hardware asks for by itself runs ahead in each of them: 16 where every
+// page is a new place to it, because blocks are in random order or rows are read in part, and 4
+// where rows are one stretch, in which it goes on to the next page by itself.
 class Ahead {
  public:
   static constexpr int64_t kRows = 64;
@@ -22,29 +23,35 @@ class Ahead {
            int64_t steps) {
     int64_t page = 1;  // rows of a page
     while (page < 8 && 2 * page * stride <= 4096) page *= 2;
-    quads_ = quad_ = line_ = 0;
-    for (int64_t group = 0; group < n; group += 4 * page)
-      for (int64_t i = group; i < group + page && i < n; ++i, ++quads_)
-        for (int64_t j = 0; j < 4; ++j) {
+    rows_end_ = at_ = column_ = line_ = 0;
+    if (n <= 0) return;
+    const bool stretch = bytes == stride && slots[n - 1] - slots[0] == n - 1;
+    const int64_t pages = round_up((n + page - 1) / page, 4), most = stretch ? 4 : 16;
+    wide_ = pages < most ? pages : most;
+    for (int64_t group = 0; group < n; group += wide_ * page)
+      for (int64_t i = group; i < group + page && i < n; ++i)
+        for (int64_t j = 0; j < wide_; ++j) {
           const int64_t row = i + j * page < n ? i + j * page : n - 1;
-          rows_[quads_][j] = base + slots[row] * stride;
+          rows_[rows_end_++] = base + slots[row] * stride;
         }
     bytes_ = bytes;
-    each_ = (quads_ * ((bytes + 63) / 64) + steps - 1) / steps;
+    each_ = (rows_end_ / 4 * ((bytes + 63) / 64) + steps - 1) / steps;
   }
 
   __attribute__((always_inline)) void step() {
-    for (int64_t i = 0; i < each_ && quad_ < quads_; ++i) {
-      for (int64_t j = 0; j < 4; ++j) ask_for_line(rows_[quad_][j] + line_);
+    for (int64_t i = 0; i < each_ && at_ < rows_end_; ++i) {
+      for (int64_t j = 0; j < 4; ++j) ask_for_line(rows_[at_ + column_ + j] + line_);
+      if ((column_ += 4) < wide_) continue;
+      column_ = 0;
       if ((line_ += 64) < bytes_) continue;
       line_ = 0;
-      ++quad_;
+      at_ += wide_;
     }
   }
 
  private:
-  const char* rows_[kRows][4];
-  int64_t quads_ = 0, quad_ = 0, line_ = 0, bytes_ = 0, each_ = 0;
+  const char* rows_[2 * kRows];  // wide_ of as many pages, then the rows after them
+  int64_t wide_ = 0, rows_end_ = 0, at_ = 0, column_ = 0, line_ = 0, bytes_ = 0, each_ = 0;
 };
 
 // One token's queries of some KV heads. Buffers have scores [rows][kScoreStride], sums and total
@@ -52,8 +59,9 @@ class Ahead {
 template <class Buffers>
 class DecodeItem {
  protected:
-  DecodeItem(const AttentionKernelParams& params, const AttentionItem& it, float* partials_to)
-      : p(params), item(it), partials(partials_to) {
+  DecodeItem(const AttentionKernelParams& params, const AttentionItem& it, float* partials_to,
+             FollowingItem& next_one)
+      : p(params), item(it), partials(partials_to), following(next_one) {
     group = p.heads / p.kv_heads;
     rows = item.kv_heads * group;
   }
@@ -71,14 +79,24 @@ class DecodeItem {
     }
   }
 
+  // Columns [begin, end) of a chunk.
+  struct Columns {
+    int64_t begin, end;
+  };
+  // Those that an item of one token sees.
+  Columns visible(const AttentionItem& of, int64_t chunk) const {
+    const int64_t start = chunk * kChunk, at = of.position - p.window_left;
+    const int64_t lo = p.window_left < 0 || at < 0 ? 0 : at;
+    const int64_t right = of.position + p.window_right + 1;
+    const int64_t hi = p.window_right < 0 || right > of.context ? of.context : right;
+    return {lo > start ? lo - start : 0, hi < start + kChunk ? hi - start : kChunk};
+  }
+
   // The chunk's visible columns [begin, end) and the slots of their tokens.
   void find_slots(int64_t start) {
-    const int64_t at = item.position - p.window_left;
-    const int64_t lo = p.window_left < 0 || at < 0 ? 0 : at;
-    const int64_t right = item.position + p.window_right + 1;
-    const int64_t hi = p.window_right < 0 || right > item.context ? item.context : right;
-    begin = lo > start ? lo - start : 0;
-    end = hi < start + kChunk ? hi - start : kChunk;
+    const Columns columns = visible(item, start / kChunk);
+    begin = columns.begin;
+    end = columns.end;
     for (int64_t t = begin; t < end;) {
       const int64_t block = (start + t) / p.block_size, offset = (start + t) % p.block_size;
       const int64_t stop = t + p.block_size - offset < end ? t + p.block_size - offset : end;
@@ -115,34 +133,56 @@ class DecodeItem {
     }
   }
 
-  // The first keys of the item's next chunk, up to `tokens`. Its last one may end within them.
-  void find_next(int64_t chunk, int64_t tokens) {
-    const int64_t position = (chunk + 1) * kChunk;
-    const int64_t right = item.position + p.window_right + 1;
-    const int64_t hi = p.window_right < 0 || right > item.context ? item.context : right;
-    next = chunk + 1 < item.chunk + item.chunks ? hi - position : 0;
-    if (next > tokens) next = tokens;
+  // The next keys to be read: the first of an item's chunk, up to `tokens`.
+  void find_keys(const AttentionItem& of, int64_t chunk, int64_t tokens) {
+    const Columns columns = visible(of, chunk);
+    const int64_t first = chunk * kChunk + columns.begin;
+    next_item = &of;
+    next = of.chunks > 0 ? least(columns.end - columns.begin, tokens) : 0;
     for (int64_t i = 0; i < next; ++i)
-      next_slots[i] = item.block_table[(position + i) / p.block_size] * p.block_size +
-                      (position + i) % p.block_size;
+      next_slots[i] =
+          of.block_table[(first + i) / p.block_size] * p.block_size + (first + i) % p.block_size;
+  }
+  // Those after a chunk: of the item's next one, or of the item that follows.
+  void find_next(int64_t chunk, int64_t tokens) {
+    next = 0;
+    if (chunk + 1 < item.chunk + item.chunks) return find_keys(item, chunk + 1, tokens);
+    const AttentionItem* after = following.take ? following.take(following.from) : nullptr;
+    if (after == nullptr || !after->amx || after->tokens != 1) return;
+    find_keys(*after, after->chunk, tokens);
+    following.asked = next > 0;
+  }
+  // Asks for the item's first keys, if nobody has.
+  void ask_first(int64_t tokens, int64_t bytes) {
+    if (!following.asked) {
+      find_keys(item, item.chunk, tokens);
+      aim_at_next(bytes, 1);
+      ahead.step();
+    }
+    following.asked = false;
   }
 
   // What is read after the tokens [t, t + tokens) of keys: the next keys, or so many first values;
-  // and after those of values: the next values, or the next chunk's first keys. To be asked for in
+  // and after those of values: the next values, or the next first keys. To be asked for in
   // so many steps. Pools hold elements of so many bytes.
   void aim_after_keys(int64_t t, int64_t tokens, int64_t values, int64_t bytes, int64_t steps) {
     const int64_t at = t + tokens;
-    if (at < end) return aim_at_keys(buffers.slots + at, least(end - at, tokens), bytes, steps);
+    if (at < end)
+      return aim_at_keys(item, buffers.slots + at, least(end - at, tokens), bytes, steps);
     aim_at_values(begin, values, bytes, steps);
   }
   void aim_after_values(int64_t t, int64_t tokens, int64_t bytes, int64_t steps) {
     if (t + tokens < end) return aim_at_values(t + tokens, tokens, bytes, steps);
-    aim_at_keys(next_slots, next, bytes, steps);
+    aim_at_next(bytes, steps);
   }
-  void aim_at_keys(const int64_t* slots, int64_t n, int64_t bytes, int64_t steps) {
+  void aim_at_next(int64_t bytes, int64_t steps) {
+    aim_at_keys(next > 0 ? *next_item : item, next_slots, next, bytes, steps);
+  }
+  void aim_at_keys(const AttentionItem& of, const int64_t* slots, int64_t n, int64_t bytes,
+                   int64_t steps) {
     const int64_t row = p.key_dim * bytes;
-    ahead.aim(static_cast<const char*>(p.k) + item.kv_head * row, p.kv_heads * row,
-              item.kv_heads * row, slots, n, steps);
+    ahead.aim(static_cast<const char*>(p.k) + of.kv_head * row, p.kv_heads * row, of.kv_heads * row,
+              slots, n, steps);
   }
   void aim_at_values(int64_t t, int64_t tokens, int64_t bytes, int64_t steps) {
     const int64_t row = p.value_dim * bytes;
@@ -172,13 +212,16 @@ class DecodeItem {
   const AttentionKernelParams& p;
   const AttentionItem& item;
   float* partials;
+  FollowingItem& following;
   Buffers buffers;
   int64_t group, rows, dim, width;
   int64_t begin = 0, end = 0;          // of the chunk's visible columns
   bool in_place[kChunk / kRunTokens];  // these 16 tokens' keys are read as tiles from the pool
   bool every_run;                      // all of the chunk's
-  int64_t next_slots[Ahead::kRows];    // of the next chunk's first tokens
-  int64_t next = 0;                    // how many
+  // The keys that are read after the chunk's values.
+  const AttentionItem* next_item;
+  int64_t next_slots[Ahead::kRows];
+  int64_t next = 0;  // how many
   Ahead ahead;
   bool whole_rows;  // keys can be read as tiles from the pool, if they lie in a run
 };

@@ -2,6 +2,8 @@
 
 #include <hwy/aligned_allocator.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <iterator>
 #include <limits>
@@ -78,18 +80,48 @@ AttentionScratch own_scratch(const AttentionKernelParams& params, int64_t rows, 
           .partials = partials};
 }
 
+// Hands a plan's items to threads, the long ones first.
+class ItemQueue {
+ public:
+  explicit ItemQueue(const std::vector<AttentionItem>& items) : items_(items) {}
+
+  // Null when none is left.
+  const AttentionItem* take() {
+    const size_t i = next_.fetch_add(1, std::memory_order_relaxed);
+    return i < items_.size() ? &items_[i] : nullptr;
+  }
+
+ private:
+  const std::vector<AttentionItem>& items_;
+  std::atomic<size_t> next_{0};
+};
+
+// One thread's turns at a queue.
+struct Turns {
+  ItemQueue& queue;
+  const AttentionItem* next = nullptr;
+  bool taken = false;  // `next` is what the queue gave during the item
+
+  static const AttentionItem* take(void* self) {
+    auto& turns = *static_cast<Turns*>(self);
+    turns.taken = true;
+    return turns.next = turns.queue.take();
+  }
+};
+
 #if defined(__x86_64__)
-void attend_amx(const AttentionKernelParams& params, const AttentionItem& item, float* partials) {
+void attend_amx(const AttentionKernelParams& params, const AttentionItem& item, float* partials,
+                FollowingItem& following) {
   const int64_t group = params.heads / params.kv_heads;
   const bool decode = item.tokens == 1 && group <= max_decode_group(params);
   const int64_t bytes = decode ? attention_decode_amx_scratch(params, item.rows(params))
                                : attention_amx_scratch(params, item.tokens * group);
   float* scratch = own_buffer().reserve(bytes / 4);
-  if (decode) return paged_attention_decode_amx(params, item, scratch, partials);
+  if (decode) return paged_attention_decode_amx(params, item, scratch, partials, following);
   paged_attention_amx(params, item, scratch);
 }
 #else
-void attend_amx(const AttentionKernelParams&, const AttentionItem&, float*) {
+void attend_amx(const AttentionKernelParams&, const AttentionItem&, float*, FollowingItem&) {
   QUIRE_CHECK(false) << "AMX without an x86 CPU";
 }
 #endif
@@ -138,9 +170,20 @@ const AttentionPlan& plan_of_step(const AttentionKernelParams& params, const Bat
 
 void run_plan(ThreadPool& pool, const AttentionKernelParams& params, const AttentionPlan& plan) {
   float* partials = plan.partials > 0 ? partials_buffer().reserve(plan.partials) : nullptr;
-  pool.parallel_for(static_cast<int64_t>(plan.items.size()), [&](int64_t i) {
-    if (plan.items[i].amx) return attend_amx(params, plan.items[i], partials);
-    paged_attention_cpu(params, plan.items[i], own_scratch(params, plan.max_rows, partials));
+  ItemQueue queue(plan.items);
+  const auto items = static_cast<int64_t>(plan.items.size());
+  pool.parallel_for(std::min<int64_t>(pool.num_threads(), items), [&](int64_t) {
+    Turns turns{.queue = queue};
+    FollowingItem following{.take = &Turns::take, .from = &turns};
+    for (const AttentionItem* item = queue.take(); item != nullptr;) {
+      turns.taken = false;
+      if (item->amx) {
+        attend_amx(params, *item, partials, following);
+      } else {
+        paged_attention_cpu(params, *item, own_scratch(params, plan.max_rows, partials));
+      }
+      item = turns.taken ? turns.next : queue.take();
+    }
   });
   for (const AttentionItem& item : plan.merges) {
     pool.parallel_for(item.kv_heads, [&](int64_t head) {

@@ -14,17 +14,27 @@ int64_t attention_amx_scratch(const AttentionKernelParams& params, int64_t rows)
 void paged_attention_amx(const AttentionKernelParams& params, const AttentionItem& item,
                          void* scratch);
 
+// What the calling thread attends after an item, whose first keys are asked for while the item's
+// last values are worked on: a short item would else begin by waiting for memory.
+struct FollowingItem {
+  // Claims it: the caller attends that one next. Null if there is none. Called once at most, near
+  // the item's end, so that no other thread waits for what is claimed but not begun.
+  const AttentionItem* (*take)(void* from) = nullptr;
+  void* from = nullptr;
+  bool asked = false;  // before: for the item's own first keys; after: for the following item's
+};
+
 // The same for items of one token and groups of up to max_decode_group heads (the queries of a
 // group, in their parts, are the columns of a tile); `rows` are those of the whole item, `partials`
 // as in AttentionScratch.
 inline int64_t max_decode_group(const AttentionKernelParams& p) { return 16 / rows_per_query(p); }
 int64_t attention_decode_amx_scratch(const AttentionKernelParams& params, int64_t rows);
 void paged_attention_decode_amx(const AttentionKernelParams& params, const AttentionItem& item,
-                                void* scratch, float* partials);
+                                void* scratch, float* partials, FollowingItem& following);
 
 // The one for int8 pools.
 int64_t attention_decode_int8_amx_scratch(const AttentionKernelParams& params, int64_t rows);
 void paged_attention_decode_int8_amx(const AttentionKernelParams& params, const AttentionItem& item,
-                                     void* scratch, float* partials);
+                                     void* scratch, float* partials, FollowingItem& following);
 
 }  // namespace quire::ops

@@ -54,8 +54,8 @@ class Decode : DecodeItem<Buffers> {
 
  public:
   Decode(const AttentionKernelParams& params, const AttentionItem& it, void* scratch,
-         float* partials_to)
-      : DecodeItem(params, it, partials_to) {
+         float* partials_to, FollowingItem& next_one)
+      : DecodeItem(params, it, partials_to, next_one) {
     dim = round_up(p.key_dim, 32);
     width = round_up(p.value_dim, 32);
     whole_rows = !kCodes && p.key_dim % 32 == 0;
@@ -68,6 +68,7 @@ class Decode : DecodeItem<Buffers> {
     for (const int tile : narrow) config.row_bytes[tile] = static_cast<uint16_t>(group * 4);
     for (int tile = 2; tile < 4; ++tile)  // sums, powers
       config.rows[tile] = static_cast<uint8_t>(group);
+    ask_first(kBlock, kBytes);
     load_tile_config(config);
     pack_queries();
     start_totals();
@@ -127,7 +128,7 @@ class Decode : DecodeItem<Buffers> {
     for (int64_t t = first; t < begin; ++t) buffers.slots[t] = buffers.slots[begin];
     for (int64_t t = end; t < last; ++t) buffers.slots[t] = buffers.slots[end - 1];
     if constexpr (kCodes) load_scales(first, last);
-    score_chunk(chunk == item.chunk);
+    score_chunk();
     if constexpr (kCodes)
       for (int64_t r = 0; r < rows; ++r)
         scale_scores(buffers.key_scales + r / group * kChunk, buffers.scores + r * kScoreStride,
@@ -162,13 +163,9 @@ class Decode : DecodeItem<Buffers> {
     return {s.t + kBlock, 0, s.parity ^ 1};
   }
 
-  void score_chunk(bool is_first) {
+  void score_chunk() {
     const int64_t parts = 2 * (dim / 32);
     Step before{-1, 0, 0}, now{first, 0, 0};
-    if (is_first) {
-      aim_at_keys(buffers.slots + begin, least(end - begin, kBlock), kBytes, 1);
-      ahead.step();
-    }
     pack_keys(now, 0, kBlock);
     while (now.t < last) {
       if (now.h == 0) aim_after_keys(now.t, kBlock, kBlock, kBytes, parts * item.kv_heads);
@@ -335,12 +332,12 @@ int64_t attention_decode_amx_scratch(const AttentionKernelParams& params, int64_
 }
 
 void paged_attention_decode_amx(const AttentionKernelParams& params, const AttentionItem& item,
-                                void* scratch, float* partials) {
+                                void* scratch, float* partials, FollowingItem& following) {
   if (params.kv_type == KvType::kInt8)
-    return paged_attention_decode_int8_amx(params, item, scratch, partials);
+    return paged_attention_decode_int8_amx(params, item, scratch, partials, following);
   if (params.kv_type == KvType::kFp8)
-    return Decode<KvType::kFp8>(params, item, scratch, partials).run();
-  Decode<KvType::kBf16>(params, item, scratch, partials).run();
+    return Decode<KvType::kFp8>(params, item, scratch, partials, following).run();
+  Decode<KvType::kBf16>(params, item, scratch, partials, following).run();
 }
 
 }  // namespace quire::ops

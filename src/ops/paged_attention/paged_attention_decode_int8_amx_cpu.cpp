@@ -52,8 +52,8 @@ struct Buffers {
 class DecodeInt8 : DecodeItem<Buffers> {
  public:
   DecodeInt8(const AttentionKernelParams& params, const AttentionItem& it, void* scratch,
-             float* partials_to)
-      : DecodeItem(params, it, partials_to) {
+             float* partials_to, FollowingItem& next_one)
+      : DecodeItem(params, it, partials_to, next_one) {
     dim = round_up(p.key_dim, kTileBytes);
     width = round_up(p.value_dim, kTileBytes);
     whole_rows = p.key_dim % kTileBytes == 0;
@@ -66,6 +66,7 @@ class DecodeInt8 : DecodeItem<Buffers> {
       config.row_bytes[tile] = static_cast<uint16_t>(2 * group * 4);
     for (int tile = 2; tile < 4; ++tile)  // sums, powers
       config.rows[tile] = static_cast<uint8_t>(2 * group);
+    ask_first(kRunTokens, 1);
     load_tile_config(config);
     pack_queries();
     start_totals();
@@ -119,10 +120,6 @@ class DecodeInt8 : DecodeItem<Buffers> {
     find_slots(chunk * kChunk);
     fill_slots();
     find_runs();
-    if (chunk == item.chunk) {
-      aim_at_keys(buffers.slots + begin, least(end - begin, kRunTokens), 1, 1);
-      ahead.step();
-    }
     for (int64_t t = begin / kRunTokens * kRunTokens; t < end; t += kRunTokens) {
       aim_after_keys(t, kRunTokens, kQuads, 1, item.kv_heads);
       for (int64_t h = 0; h < item.kv_heads; ++h) score_tokens(t, h);
@@ -270,8 +267,8 @@ int64_t attention_decode_int8_amx_scratch(const AttentionKernelParams& params, i
 }
 
 void paged_attention_decode_int8_amx(const AttentionKernelParams& params, const AttentionItem& item,
-                                     void* scratch, float* partials) {
-  DecodeInt8(params, item, scratch, partials).run();
+                                     void* scratch, float* partials, FollowingItem& following) {
+  DecodeInt8(params, item, scratch, partials, following).run();
 }
 
 }  // namespace quire::ops
