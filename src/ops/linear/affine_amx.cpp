@@ -28,38 +28,20 @@ void run_stream(ThreadPool& pool, const LinearParams& params) {
   });
 }
 
-// Panels [panel, panel + panels) are dequantised into scratch and multiplied as dense ones.
-void multiply_pair(const AmxSlab& slab, const AffineLayout& layout, AmxBlock block) {
-  const int64_t elements = linear_chunks(layout.k) * 512, first = block.panel_begin;
-  auto* scratch = static_cast<std::byte*>(linear_task_scratch(
-      2 * elements * 2 + amx_scratch_bytes(slab.params, block.block_end - block.block_begin, 2)));
-  auto* weights = reinterpret_cast<uint16_t*>(scratch);
-  for (int64_t i = first; i < block.panel_end; ++i)
-    affine_amx_panel(layout, slab.params.w, i, weights + (i - first) * elements);
-  AmxSlab dense = slab;
-  // Where panel 0 would be.
-  dense.params.w =
-      reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(weights) - first * elements * 2);
-  linear_amx_blocks(dense, block, scratch + 2 * elements * 2);
-}
-
 void run_blocks(ThreadPool& pool, const LinearParams& params) {
-  // A dequantised pair serves this many rows at most: their sums must stay in the L2 cache.
-  constexpr int64_t kMaxBlocks = 1024 / kAmxBlockRows;
+  // Blocks that share a dequantised piece: their x of 32 chunks of k, a MiB, stays in the L2 cache.
+  constexpr int64_t kChunkBlocks = 16;
   const int64_t blocks = (params.rows + kAmxBlockRows - 1) / kAmxBlockRows;
   AmxSlab slab = {.params = params};
   slab.packed_x = static_cast<uint16_t*>(
       linear_scratch(blocks * kAmxBlockRows * linear_chunks(params.k) * 32 * 2));
   linear_amx_pack(pool, slab);
-  const AffineLayout layout = affine_layout(params);
-  const int64_t pairs = (layout.panels() + 1) / 2, chunks = (blocks + kMaxBlocks - 1) / kMaxBlocks;
-  for_each_in_streams(pool, chunks * pairs, [&](int64_t task) {
-    const int64_t chunk = task / pairs, panel = task % pairs * 2;
-    multiply_pair(slab, layout,
-                  {.block_begin = chunk * blocks / chunks,
-                   .block_end = (chunk + 1) * blocks / chunks,
-                   .panel_begin = panel,
-                   .panel_end = std::min(layout.panels(), panel + 2)});
+  const AmxTasks tasks =
+      amx_tasks(params, pool.num_threads(), (blocks + kChunkBlocks - 1) / kChunkBlocks);
+  for_each_in_streams(pool, tasks.count(), [&](int64_t task) {
+    const AmxBlock block = tasks.block(task);
+    affine_amx_blocks(slab, block,
+                      linear_task_scratch(kAffineRingBytes + amx_scratch_bytes(params, block)));
   });
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 #include "ops/linear/affine_layout.h"
+#include "ops/linear/linear_amx.h"
 
 namespace quire::ops {
 
@@ -23,7 +24,9 @@ void affine_amx_pack_rows(const AffineAmxSlab& slab, void* row_buffer);
 // Panels [begin, end); begin is even, and end is even or the last.
 void affine_amx_stream(const AffineAmxSlab& slab, int64_t begin, int64_t end);
 
-// One panel as bfloat16 in the dense layout [chunks][16][16][2].
-void affine_amx_panel(const AffineLayout& layout, const void* data, int64_t panel, uint16_t* out);
+// Many rows, at least two blocks of 32: linear_amx_blocks with weights that are dequantised on the
+// way. `scratch` holds kAffineRingBytes before what amx_scratch_bytes says.
+constexpr int64_t kAffineRingBytes = 2 * 2 * kAmxRangeChunks * 1024;
+void affine_amx_blocks(const AmxSlab& slab, const AmxBlock& block, void* scratch);
 
 }  // namespace quire::ops

@@ -4,8 +4,8 @@
 #define HWY_COMPILE_ONLY_STATIC
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/linear/affine_amx_cpu.cpp"
-#include "ops/amx-inl.h"
 #include "ops/highway.h"
+#include "ops/linear/affine_dequantise-inl.h"
 #include "ops/linear/linear_epilogue-inl.h"
 
 namespace quire::ops {
@@ -51,59 +51,6 @@ HWY_INLINE void load_config(int64_t rows) {
   load_tile_config(config);
 }
 
-// Scales and biases of the groups of one block, as floats.
-struct Scales {
-  alignas(64) float scale[4][16], bias[4][16];
-  bool folded = false;  // fold_biases
-};
-
-template <int kGroups>
-HWY_INLINE void load_scales(const AffineLayout& layout, const uint8_t* block, Scales& out) {
-  for (int64_t g = 0; g < kGroups; ++g) {
-    const __m512i both = _mm512_loadu_si512(block + 64 * g);
-    __m512 scale, bias;
-    if (layout.scale_type == FloatType::kBf16) {
-      scale = _mm512_castsi512_ps(_mm512_and_si512(both, _mm512_set1_epi32(-65536)));
-      bias = _mm512_castsi512_ps(_mm512_slli_epi32(both, 16));
-    } else {
-      scale = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(both, 16)));
-      bias = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(both));
-    }
-    _mm512_store_ps(out.scale[g], scale);
-    _mm512_store_ps(out.bias[g], bias);
-  }
-}
-
-// What follows avoids instructions that need a multiplier (conversions and shifts among them):
-// while the tile unit works only one of the two vector ports has one. Those that move bytes use the
-// other.
-
-// fma(scale, 0..15, bias): the product is exact, so this is the rounding of the promise.
-HWY_INLINE __m512 table(const float* scale, const float* bias) {
-  const __m512 integers = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-  return _mm512_fmadd_ps(integers, _mm512_set1_ps(*scale), _mm512_set1_ps(*bias));
-}
-// Two tables, the first one low.
-HWY_INLINE __m512i tables(const Scales& s, int64_t g0, int64_t n0, int64_t g1, int64_t n1) {
-  return (__m512i)_mm512_cvtne2ps_pbh(table(&s.scale[g1][n1], &s.bias[g1][n1]),
-                                      table(&s.scale[g0][n0], &s.bias[g0][n0]));
-}
-
-// The values of nibble kNibble of each word, from table kTable of two: both bytes of a word look up
-// theirs at 32 kTable + 2 nibble + which byte. The shift brings the nibble to bits 1-4 of each.
-template <int kNibble, int kTable>
-HWY_INLINE __m512i look_up(__m512i words, __m512i two_tables) {
-  constexpr int64_t kBits = 0x2F2F1F1F0F0FFFFF;  // one bit below each word, in each byte
-  constexpr int64_t kByNibble[4] = {kBits, 0x3333232313130303, 0x3737272717170707,
-                                    0x3B3B2B2B1B1B0B0B};
-  const __m512i shifted =
-      _mm512_multishift_epi64_epi8(_mm512_set1_epi64(kByNibble[kNibble]), words);
-  const __m512i index =
-      _mm512_ternarylogic_epi32(shifted, _mm512_set1_epi8(0x1E),
-                                _mm512_set1_epi16(kTable ? 0x2120 : 0x0100), 0xEA);  // (a & b) | c
-  return _mm512_permutexvar_epi8(index, two_tables);
-}
-
 // Two steps of 4-bit weights: H = 0 is k 0..63 of the block, 1 is 64..127.
 template <int H, int kGroups>
 HWY_INLINE void half_of_4_bits(const uint8_t* q, const Scales& s, uint16_t* out, Fetcher& fetcher) {
@@ -115,12 +62,12 @@ HWY_INLINE void half_of_4_bits(const uint8_t* q, const Scales& s, uint16_t* out,
     __m512i a0, a1, b0, b1;
     if constexpr (g0 == g1) {
       const __m512i both = tables(s, g0, n, g0, n + 1);
-      a0 = look_up<2 * H, 0>(a, both), a1 = look_up<2 * H + 1, 0>(a, both);
-      b0 = look_up<2 * H, 1>(b, both), b1 = look_up<2 * H + 1, 1>(b, both);
+      a0 = look_up(a, both, 2 * H, 0), a1 = look_up(a, both, 2 * H + 1, 0);
+      b0 = look_up(b, both, 2 * H, 1), b1 = look_up(b, both, 2 * H + 1, 1);
     } else {
       const __m512i of_a = tables(s, g0, n, g1, n), of_b = tables(s, g0, n + 1, g1, n + 1);
-      a0 = look_up<2 * H, 0>(a, of_a), a1 = look_up<2 * H + 1, 1>(a, of_a);
-      b0 = look_up<2 * H, 0>(b, of_b), b1 = look_up<2 * H + 1, 1>(b, of_b);
+      a0 = look_up(a, of_a, 2 * H, 0), a1 = look_up(a, of_a, 2 * H + 1, 1);
+      b0 = look_up(b, of_b, 2 * H, 0), b1 = look_up(b, of_b, 2 * H + 1, 1);
     }
     _mm512_store_si512(out + n * 32, a0);
     _mm512_store_si512(out + kTile + n * 32, a1);
@@ -129,57 +76,12 @@ HWY_INLINE void half_of_4_bits(const uint8_t* q, const Scales& s, uint16_t* out,
   }
 }
 
-// A byte q put into the second byte of the float 2^15 makes it 2^15 + q, without a conversion, and
-// fma(scale, 2^15 + q, bias - 2^15 scale) has the bits of fma(scale, q, bias) if that bias is
-// exact. It is if 8 |scale| <= |bias| <= 2^14 |scale|: a scale's and a bias's 11 bits then lie
-// within the 24 bits of a float. So it is for weights whose range holds zero or lies not too far
-// from it (a bias is about half the range, or the whole); then the biases become the folded ones.
-constexpr float kFold = 32768;
-template <int kGroups>
-HWY_INLINE void fold_biases(Scales& s) {
-  __m512 folded[kGroups];
-  __mmask16 exact = 0xFFFF;
-  for (int64_t g = 0; g < kGroups; ++g) {
-    const __m512 scale = _mm512_load_ps(s.scale[g]), bias = _mm512_load_ps(s.bias[g]);
-    const __m512 size = _mm512_abs_ps(scale), bias_size = _mm512_abs_ps(bias);
-    folded[g] = _mm512_fmadd_ps(scale, _mm512_set1_ps(-kFold), bias);
-    // Neither denormal nor infinite on the way.
-    const __mmask16 usual = _mm512_cmp_ps_mask(size, _mm512_set1_ps(0x1p-60f), _CMP_GE_OQ) &
-                            _mm512_cmp_ps_mask(size, _mm512_set1_ps(0x1p60f), _CMP_LE_OQ);
-    const __mmask16 inside =
-        _mm512_cmp_ps_mask(bias_size, _mm512_mul_ps(size, _mm512_set1_ps(8)), _CMP_GE_OQ) &
-        _mm512_cmp_ps_mask(bias_size, _mm512_mul_ps(size, _mm512_set1_ps(16384)), _CMP_LE_OQ);
-    const __mmask16 zeros = _mm512_cmp_ps_mask(bias, _mm512_setzero_ps(), _CMP_EQ_OQ);
-    const __mmask16 padding = _mm512_cmp_ps_mask(scale, _mm512_setzero_ps(), _CMP_EQ_OQ);
-    exact &= (usual & (inside | zeros)) | padding;
-  }
-  s.folded = exact == 0xFFFF;
-  if (s.folded)
-    for (int64_t g = 0; g < kGroups; ++g) _mm512_store_ps(s.bias[g], folded[g]);
-}
-
-// For each 16 of a row's 64 bytes: which bytes go to the second byte of each word.
-struct ByteIndex {
-  alignas(64) uint8_t at[4][64] = {};
-  constexpr ByteIndex() {
-    for (int part = 0; part < 4; ++part)
-      for (int i = 0; i < 16; ++i) at[part][4 * i + 1] = static_cast<uint8_t>(16 * part + i);
-  }
-};
-constexpr ByteIndex kByteIndex;
-
-// A step of 8-bit weights, 32 bytes of each row from q on, by conversions: for any scale and bias.
-HWY_NOINLINE void convert_8_bits(const uint8_t* q, const float* scales, const float* biases,
-                                 uint16_t* out) {
-  for (int n = 0; n < 16; ++n) {
-    const __m512 scale = _mm512_set1_ps(scales[n]), bias = _mm512_set1_ps(biases[n]);
-    const auto value = [&](const uint8_t* from) {
-      const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
-      return _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes)), scale, bias);
-    };
-    const __m512 low = value(q + 64 * n), high = value(q + 64 * n + 16);
-    _mm512_store_si512(out + n * 32, (__m512i)_mm512_cvtne2ps_pbh(high, low));
-  }
+// A step of 8-bit weights, 32 bytes of each row from q on, for any scale and bias.
+HWY_NOINLINE void convert_step(const uint8_t* q, const float* scales, const float* biases,
+                               uint16_t* out) {
+  for (int n = 0; n < 16; ++n)
+    _mm512_store_si512(out + n * 32, convert_8_bits(q + 64 * n, _mm512_set1_ps(scales[n]),
+                                                    _mm512_set1_ps(biases[n])));
 }
 
 // One step J of 8-bit weights.
@@ -188,21 +90,15 @@ HWY_INLINE void step_of_8_bits(const uint8_t* q, const Scales& s, uint16_t* out,
   fetcher.next();
   constexpr int g = J * kGroups / 4;
   q += J / 2 * 1024;
-  if (!s.folded) return convert_8_bits(q + J % 2 * 32, s.scale[g], s.bias[g], out);
+  if (!s.folded) return convert_step(q + J % 2 * 32, s.scale[g], s.bias[g], out);
   const __m512i first = _mm512_load_si512(kByteIndex.at[J % 2 * 2]),
-                second = _mm512_load_si512(kByteIndex.at[J % 2 * 2 + 1]),
-                base = _mm512_castps_si512(_mm512_set1_ps(kFold));
-  constexpr __mmask64 kSecondBytes = 0x2222222222222222;
+                second = _mm512_load_si512(kByteIndex.at[J % 2 * 2 + 1]);
 #pragma GCC unroll 16
   for (int n = 0; n < 16; ++n) {
     const __m512i bytes = _mm512_loadu_si512(q + 64 * n);
-    const __m512 scale = _mm512_set1_ps(s.scale[g][n]), bias = _mm512_set1_ps(s.bias[g][n]);
-    const auto value = [&](__m512i index) {
-      const __m512i v = _mm512_mask_permutexvar_epi8(base, kSecondBytes, index, bytes);
-      return _mm512_fmadd_ps(_mm512_castsi512_ps(v), scale, bias);
-    };
-    const __m512 low = value(first), high = value(second);
-    _mm512_store_si512(out + n * 32, (__m512i)_mm512_cvtne2ps_pbh(high, low));
+    _mm512_store_si512(out + n * 32,
+                       place_8_bits(bytes, first, second, _mm512_set1_ps(s.scale[g][n]),
+                                    _mm512_set1_ps(s.bias[g][n])));
   }
 }
 
@@ -411,55 +307,6 @@ void affine_amx_stream(const AffineAmxSlab& slab, int64_t begin, int64_t end) {
     hw::finish_outputs(p, acc, 32, 0, p.rows, panel, panels);
   }
   _tile_release();
-}
-
-namespace {
-
-HWY_INLINE void transpose_tile(const uint16_t* tile, uint16_t* out) {
-  __m512i r[16];
-#pragma GCC unroll 16
-  for (int i = 0; i < 16; ++i) r[i] = _mm512_load_si512(tile + 32 * i);
-  transpose(r);
-#pragma GCC unroll 16
-  for (int i = 0; i < 16; ++i) _mm512_storeu_si512(out + 32 * i, r[i]);
-}
-
-template <int kGroups>
-void dense_panel(const AffineLayout& layout, const uint8_t* block, int64_t stride, uint16_t* out) {
-  alignas(64) uint16_t tiles[4][kTile];
-  Scales s;
-  Fetcher fetcher;
-  for (int64_t left = linear_chunks(layout.k); left > 0; left -= 4, block += stride) {
-    fetcher.seek(block);
-    load_scales<kGroups>(layout, block, s);
-    const uint8_t* q = block + kScaleBytes<kGroups>;
-    if (layout.bits == 4) {
-      half_of_4_bits<0, kGroups>(q, s, tiles[0], fetcher);
-      half_of_4_bits<1, kGroups>(q, s, tiles[2], fetcher);
-    } else {
-      fold_biases<kGroups>(s);
-      step_of_8_bits<0, kGroups>(q, s, tiles[0], fetcher);
-      step_of_8_bits<1, kGroups>(q, s, tiles[1], fetcher);
-      step_of_8_bits<2, kGroups>(q, s, tiles[2], fetcher);
-      step_of_8_bits<3, kGroups>(q, s, tiles[3], fetcher);
-    }
-    for (int64_t i = 0; i < HWY_MIN(4, left); ++i, out += kTile) transpose_tile(tiles[i], out);
-  }
-}
-
-}  // namespace
-
-void affine_amx_panel(const AffineLayout& layout, const void* data, int64_t panel, uint16_t* out) {
-  const auto* block = static_cast<const uint8_t*>(data) + layout.offset(panel, 0);
-  const int64_t stride = layout.stride(panel);
-  switch (layout.groups()) {
-    case 1:
-      return dense_panel<1>(layout, block, stride, out);
-    case 2:
-      return dense_panel<2>(layout, block, stride, out);
-    default:
-      return dense_panel<4>(layout, block, stride, out);
-  }
 }
 
 }  // namespace quire::ops

@@ -13,11 +13,6 @@ namespace {
 // block stay in the L2 cache while all panels pass).
 constexpr int64_t kStreamTaskBytes = 64 << 10;
 constexpr int64_t kChunkRows = 256;
-// Tasks of a thread, at least: the last ones are taken by whoever is free.
-constexpr int64_t kTasksPerThread = 4;
-// Panels of a task whose k has several ranges: 8 KiB of sums a pair and 64 rows, that pass between
-// the L2 cache and the tiles.
-constexpr int64_t kMaxRangePanels = 64;
 // Fewer rows are packed on the calling thread: that is cheaper than a second loop.
 constexpr int64_t kPackAlone = 8;
 
@@ -31,27 +26,14 @@ void run_stream(ThreadPool& pool, const AmxSlab& slab) {
 }
 
 void run_blocks(ThreadPool& pool, const AmxSlab& slab) {
-  const LinearParams& p = slab.params;
-  const int64_t blocks = (p.rows + 31) / 32, panels = p.panels();
+  // An even share for each thread.
   const int64_t threads = pool.num_threads();
-  // Row chunks: an even share for each thread.
-  int64_t row_chunks = (p.rows + kChunkRows - 1) / kChunkRows;
+  int64_t row_chunks = (slab.params.rows + kChunkRows - 1) / kChunkRows;
   if (row_chunks > 1) row_chunks = (row_chunks + threads - 1) / threads * threads;
-  row_chunks = std::min(row_chunks, blocks);
-  // Multiples of 4 panels: whole cache lines of outputs, with silu_mul too.
-  const int64_t groups = (kTasksPerThread * threads + row_chunks - 1) / row_chunks;
-  int64_t per_group = std::max<int64_t>(1, (panels + groups * 4 - 1) / (groups * 4)) * 4;
-  if (amx_ranges(p.k) > 1) per_group = std::min(per_group, kMaxRangePanels);
-  const int64_t panel_groups = (panels + per_group - 1) / per_group;
-  for_each_in_streams(pool, row_chunks * panel_groups, [&](int64_t task) {
-    const int64_t chunk = task / panel_groups, group = task % panel_groups;
-    const AmxBlock block = {.block_begin = chunk * blocks / row_chunks,
-                            .block_end = (chunk + 1) * blocks / row_chunks,
-                            .panel_begin = group * per_group,
-                            .panel_end = std::min(panels, (group + 1) * per_group)};
-    linear_amx_blocks(
-        slab, block,
-        linear_task_scratch(amx_scratch_bytes(p, block.block_end - block.block_begin, per_group)));
+  const AmxTasks tasks = amx_tasks(slab.params, threads, row_chunks);
+  for_each_in_streams(pool, tasks.count(), [&](int64_t task) {
+    const AmxBlock block = tasks.block(task);
+    linear_amx_blocks(slab, block, linear_task_scratch(amx_scratch_bytes(slab.params, block)));
   });
 }
 
@@ -74,6 +56,21 @@ bool serves(const LinearParams& p) {
 }
 
 }  // namespace
+
+AmxTasks amx_tasks(const LinearParams& p, int64_t threads, int64_t row_chunks) {
+  // Tasks of a thread, at least: the last ones are taken by whoever is free.
+  constexpr int64_t kTasksPerThread = 4;
+  // Panels of a task whose k has several ranges: 8 KiB of sums a pair and 64 rows, that pass
+  // between the L2 cache and the tiles.
+  constexpr int64_t kMaxRangePanels = 64;
+  AmxTasks tasks = {.panels = p.panels(), .blocks = (p.rows + kAmxBlockRows - 1) / kAmxBlockRows};
+  tasks.row_chunks = std::min(row_chunks, tasks.blocks);
+  // Multiples of 4 panels: whole cache lines of outputs, with silu_mul too.
+  const int64_t groups = (kTasksPerThread * threads + tasks.row_chunks - 1) / tasks.row_chunks;
+  tasks.per_group = std::max<int64_t>(1, (tasks.panels + groups * 4 - 1) / (groups * 4)) * 4;
+  if (amx_ranges(p.k) > 1) tasks.per_group = std::min(tasks.per_group, kMaxRangePanels);
+  return tasks;
+}
 
 void linear_amx_pack(ThreadPool& pool, const AmxSlab& slab) {
   const LinearParams& p = slab.params;
