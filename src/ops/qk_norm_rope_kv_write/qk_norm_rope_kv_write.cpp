@@ -1,7 +1,9 @@
 #include "ops/qk_norm_rope_kv_write/qk_norm_rope_kv_write.h"
 
+#include <algorithm>
 #include <stdexcept>
 
+#include "ops/cpu_isa.h"
 #include "ops/kernel_primitive.h"
 #include "ops/parallel_blocks.h"
 #include "ops/qk_norm_rope_kv_write/qk_norm_rope_kv_write_cpu.h"
@@ -63,6 +65,31 @@ QkNormRopeKvWriteParams checked_params(const mx::array& qkv, const HeadNorms& no
           .cos_sin = table.cos_sin.data()};
 }
 
+// Results of more bytes than L2 holds go past the caches.
+constexpr int64_t kStreamBytes = 4 << 20;
+
+bool use_special(const QkNormRopeKvWriteParams& params) {
+  return (cpu_isa() == CpuIsa::kAmx || cpu_isa() == CpuIsa::kAvx512Bf16) &&
+         has_avx512_bf16_kernel(params);
+}
+
+void run_rows(ThreadPool& pool, const QkNormRopeKvWriteParams& p, int64_t tokens,
+              [[maybe_unused]] bool special) {
+  const int64_t width = (p.heads + 2 * p.kv_heads) * p.head_dim;
+#if defined(__x86_64__)
+  if (special) {
+    bool stream = tokens * width * 2 > kStreamBytes;
+    for (const void* to : {p.q, p.k, p.v}) stream &= reinterpret_cast<uintptr_t>(to) % 64 == 0;
+    return parallel_blocks(pool, tokens, 2 * rows_per_block(width),
+                           [&](int64_t begin, int64_t end) {
+                             qk_norm_rope_kv_write_avx512_bf16(p, begin, end, stream);
+                           });
+  }
+#endif
+  parallel_blocks(pool, tokens, rows_per_block(width),
+                  [&](int64_t begin, int64_t end) { qk_norm_rope_kv_write_cpu(p, begin, end); });
+}
+
 }  // namespace
 
 RotatedQueries qk_norm_rope_kv_write(const Context& context, const mx::array& qkv,
@@ -80,7 +107,8 @@ RotatedQueries qk_norm_rope_kv_write(const Context& context, const mx::array& qk
   if (norms.k) inputs.push_back(*norms.k);
   // The closure owns the layout and the table that the params point into.
   auto run = [params, pools, layout, table = std::move(table), has_q = norms.q.has_value(),
-              has_k = norms.k.has_value(), pool = context.pool](const auto& in, auto& out) mutable {
+              has_k = norms.k.has_value(), special = use_special(params),
+              pool = context.pool](const auto& in, auto& out) mutable {
     size_t next = pools + 1;
     params.q_norm = has_q ? in[next++].template data<float>() : nullptr;
     params.k_norm = has_k ? in[next].template data<float>() : nullptr;
@@ -92,10 +120,7 @@ RotatedQueries qk_norm_rope_kv_write(const Context& context, const mx::array& qk
       params.v_scale = out[3].template data<float>();
     }
     params.q = out[pools].template data<void>();
-    const int64_t width = (params.heads + 2 * params.kv_heads) * params.head_dim;
-    parallel_blocks(
-        *pool, layout->num_tokens, rows_per_block(width),
-        [&](int64_t begin, int64_t end) { qk_norm_rope_kv_write_cpu(params, begin, end); });
+    run_rows(*pool, params, layout->num_tokens, special);
   };
   const mx::Shape q_shape = {qkv.shape(0), static_cast<int>(params.heads),
                              static_cast<int>(params.head_dim)};
@@ -110,13 +135,14 @@ RotatedQueries qk_norm_rope_kv_write(const Context& context, const mx::array& qk
   shapes.push_back(q_shape);
   dtypes.push_back(qkv.dtype());
   alias.push_back(-1);
-  const auto out = launch_kernel(context,
-                                 {.op = kOp,
-                                  .kernel = cpu_kernel_name(),
-                                  .run = run,
-                                  .alias = alias,
-                                  .cost = {.bytes = 2.0 * static_cast<double>(qkv.nbytes())}},
-                                 shapes, dtypes, std::move(inputs));
+  const auto out =
+      launch_kernel(context,
+                    {.op = kOp,
+                     .kernel = use_special(params) ? "cpu_avx512_bf16" : cpu_kernel_name(),
+                     .run = run,
+                     .alias = alias,
+                     .cost = {.bytes = 2.0 * static_cast<double>(qkv.nbytes())}},
+                    shapes, dtypes, std::move(inputs));
   return {.q = out[pools], .kv = PagedKv::from(out)};
 }
 

@@ -32,4 +32,14 @@ struct QkNormRopeKvWriteParams {
 // Tokens [begin, end).
 void qk_norm_rope_kv_write_cpu(const QkNormRopeKvWriteParams& params, int64_t begin, int64_t end);
 
+// The same bits by hand-written instructions of AVX-512-BF16, for bfloat16 pools and these
+// dimensions. `stream`: results go past the caches, which reads no lines to overwrite them: for
+// more than caches hold. Then q and the pools are aligned to 64 bytes.
+inline bool has_avx512_bf16_kernel(const QkNormRopeKvWriteParams& p) {
+  return p.type == FloatType::kBf16 && p.kv_type == KvType::kBf16 && p.head_dim % 32 == 0 &&
+         p.rotary_dim % 64 == 0 && p.head_dim <= kMaxRotatedDim;
+}
+void qk_norm_rope_kv_write_avx512_bf16(const QkNormRopeKvWriteParams& params, int64_t begin,
+                                       int64_t end, bool stream);
+
 }  // namespace quire::ops

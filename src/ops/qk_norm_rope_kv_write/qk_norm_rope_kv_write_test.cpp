@@ -39,6 +39,14 @@ PagedKv pool(const Shape& s, mx::Dtype dtype, KvStorage storage = KvStorage::kAu
           random_array({64, kBlockSize, s.kv_heads, s.dim}, dtype, 2)};
 }
 
+// The hand-written kernel has the same bits as the others.
+const char* kernel_of(const Shape& s, mx::Dtype dtype) {
+  const bool special = cpu_isa() == CpuIsa::kAmx || cpu_isa() == CpuIsa::kAvx512Bf16;
+  return special && dtype == mx::bfloat16 && s.dim % 32 == 0 && s.rotary % 64 == 0
+             ? "cpu_avx512_bf16"
+             : cpu_kernel_name();
+}
+
 HeadNorms norms_of(const Shape& s, bool q, bool k) {
   HeadNorms norms{.q = std::nullopt, .k = std::nullopt, .eps = 1e-6f};
   if (q) norms.q = random_array({s.dim}, mx::float32, 3);
@@ -83,14 +91,15 @@ TEST(QkNormRopeKvWrite, IsTheOpsOneAfterTheOther) {
   for (const auto& isa : isas_to_test()) {
     const ForcedIsa forced(isa);
     for (const mx::Dtype dtype : float_dtypes()) {
-      for (const Shape& s : {Shape{}, Shape{16, 8, 128, 128}, Shape{3, 1, 80, 32},
-                             Shape{5, 5, 40, 24}, Shape{8, 1, 256, 64}, Shape{2, 1, 6, 2}}) {
+      for (const Shape& s :
+           {Shape{}, Shape{16, 8, 128, 128}, Shape{3, 1, 80, 32}, Shape{5, 5, 40, 24},
+            Shape{8, 1, 256, 64}, Shape{3, 2, 96, 64}, Shape{70, 40, 64, 64}, Shape{2, 1, 6, 2}}) {
         for (const auto& [q, k] :
              {std::pair(true, true), {false, false}, {true, false}, {false, true}}) {
           const Context context = make_context(2);
           EXPECT_TRUE(fused(context, s, 13, dtype, q, k) == composed(s, 13, dtype, q, k))
               << isa << " " << dtype_name(dtype) << " D " << s.dim << " norms " << q << k;
-          EXPECT_TRUE(kernel_ran(context, "qk_norm_rope_kv_write", 1));
+          EXPECT_TRUE(kernel_ran(context, "qk_norm_rope_kv_write", 1, kernel_of(s, dtype)));
         }
       }
     }
@@ -143,6 +152,38 @@ TEST(QkNormRopeKvWrite, AnyNumberOfTokensOnAnyNumberOfThreads) {
       EXPECT_TRUE(fused(make_context(threads), s, tokens, mx::bfloat16, true, true) ==
                   composed(s, tokens, mx::bfloat16, true, true))
           << tokens << " tokens, " << threads << " threads";
+}
+
+// More than caches hold: results go past them.
+TEST(QkNormRopeKvWrite, ManyTokens) {
+  const Shape s{32, 16, 256, 256};
+  for (const auto& isa : isas_to_test()) {
+    const ForcedIsa forced(isa);
+    const Context context = make_context(2);
+    EXPECT_TRUE(fused(context, s, 200, mx::bfloat16, true, true) ==
+                composed(s, 200, mx::bfloat16, true, true))
+        << isa;
+    EXPECT_TRUE(kernel_ran(context, "qk_norm_rope_kv_write", 1, kernel_of(s, mx::bfloat16)));
+  }
+}
+
+// Every bfloat16 that is finite: denormals count as 0, squares of large ones overflow.
+TEST(QkNormRopeKvWrite, EveryFiniteValue) {
+  const Shape s{4, 2, 64, 64};
+  std::vector<uint16_t> bits;
+  for (uint32_t b = 0; b < 65536; ++b)
+    if ((b & 0x7F80) != 0x7F80) bits.push_back(static_cast<uint16_t>(b));
+  bits.resize(127 * 512, 0);
+  const mx::array qkv(reinterpret_cast<const mx::bfloat16_t*>(bits.data()), {127, 512},
+                      mx::bfloat16);
+  for (const bool norm : {true, false}) {
+    const auto run = [&](const auto& op) {
+      return bytes_of(op(make_context(1), qkv, norms_of(s, norm, norm), layout_of(127),
+                         make_rope_table({.rotary_dim = 64}, kMaxPositions),
+                         pool(s, mx::bfloat16)));
+    };
+    EXPECT_TRUE(run(qk_norm_rope_kv_write) == run(qk_norm_rope_kv_write_reference)) << norm;
+  }
 }
 
 TEST(QkNormRopeKvWrite, WritesInPlaceAndOnlyItsSlots) {
