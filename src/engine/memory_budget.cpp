@@ -84,6 +84,13 @@ void choose_state_slots(MemoryBudget& budget, const SchedulerOptions& options,
       request.state_checkpoints >= 0
           ? request.state_checkpoints
           : std::min(fit / 4, kMostCheckpointsPerSequence * options.max_num_seqs);
+  if (budget.state() > budget.available) {
+    throw LoadError("the recurrent states of " + std::to_string(budget.state_slots) +
+                    " sequences and " + std::to_string(budget.state_checkpoints) +
+                    " checkpoints need " + std::to_string(budget.state() >> 20) +
+                    " MiB, but there are " + std::to_string(budget.available >> 20) +
+                    " MiB; lower --state-checkpoint-slots or --max-num-seqs");
+  }
 }
 
 int64_t choose_blocks(const MemoryBudget& budget, const SchedulerOptions& options,
@@ -130,8 +137,11 @@ MemoryBudget plan_memory(const models::Model& model, const SchedulerOptions& opt
   }
   budget.max_model_len = std::min(budget.max_model_len, capacity);
   if (budget.max_model_len < 2) {
-    throw LoadError("the KV cache has room for " + std::to_string(capacity) +
-                    " tokens only; raise --kv-cache-memory or --num-gpu-blocks-override");
+    throw LoadError("the KV cache has room for " + std::to_string(capacity) + " tokens only; " +
+                    (budget.state_slot_bytes > 0
+                         ? "lower --max-num-seqs or --state-checkpoint-slots, or "
+                         : "") +
+                    "raise --kv-cache-memory or --num-gpu-blocks-override");
   }
   return budget;
 }

@@ -100,6 +100,46 @@ TEST(HybridConfig, RefusesWhatNoKernelCanDo) {
               HasSubstr("linear_num_value_heads"));
   EXPECT_THAT(error("\"linear_key_head_dim\":16", "\"linear_key_head_dim\":18"),
               HasSubstr("linear_key_head_dim"));
+  EXPECT_THAT(
+      error("\"head_dim\":32", "\"head_dim\":32,\"partial_rotary_factor\":0.3"),
+      AllOf(HasSubstr("config.json"), HasSubstr("partial_rotary_factor"), HasSubstr("9 of")));
+}
+
+TEST(MoeConfig, NamesTheKeyThatIsMissing) {
+  std::string text = dump_json(config_with(R"("num_experts_per_tok": 2)").raw);
+  const std::string dense = "Qwen3_5ForConditionalGeneration";
+  text.replace(text.find(dense), dense.size(), "Qwen3_5MoeForConditionalGeneration");
+  EXPECT_THAT(load_error([&] {
+                make_model_spec(formats::parse_hf_config(*parse_json(text), "config.json"), 512);
+              }),
+              HasSubstr("\"num_experts\""));
+}
+
+// The layers of a Qwen2-MoE that see the last 20 tokens only, from its keys about windows.
+std::string sliding_layers(const std::string& keys) {
+  const std::string text = R"({"architectures": ["Qwen2MoeForCausalLM"], "hidden_size": 64,
+      "intermediate_size": 96, "num_hidden_layers": 5, "num_attention_heads": 4,
+      "num_key_value_heads": 2, "vocab_size": 320, "max_position_embeddings": 512,
+      "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8,
+      "sliding_window": 20)" +
+                           keys + "}";
+  std::string found;
+  const auto spec =
+      make_model_spec(formats::parse_hf_config(*parse_json(text), "config.json"), 512);
+  for (const LayerSpec& layer : spec.layers) {
+    const int64_t window = std::get<AttentionSpec>(layer.mixer).window_left;
+    found += window == 19 ? 's' : window == -1 ? 'f' : '?';
+  }
+  return found;
+}
+
+TEST(MoeConfig, Qwen2MoesWindowsAreThoseOfTransformers) {
+  EXPECT_EQ(sliding_layers(""), "fffff");
+  EXPECT_EQ(sliding_layers(R"(, "use_sliding_window": true)"), "sfsfs");
+  EXPECT_EQ(sliding_layers(R"(, "use_sliding_window": true, "max_window_layers": 2)"), "sffff");
+  EXPECT_EQ(sliding_layers(R"(, "use_sliding_window": true, "layer_types": ["full_attention",
+      "sliding_attention", "full_attention", "full_attention", "sliding_attention"])"),
+            "fsffs");
 }
 
 std::unique_ptr<Model> load(const std::string& name) {

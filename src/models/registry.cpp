@@ -26,8 +26,16 @@ constexpr std::pair<const char*, Family> kFamilies[] = {
     {"Qwen3_5MoeForConditionalGeneration", qwen3_5_moe},
 };
 
-// A family of experts only has no intermediate_size; any layer that is dense needs it.
+// A family of experts only has no intermediate_size; any layer that is dense needs it. Rotation
+// takes pairs.
 void check_widths(const formats::HfConfig& config, const ModelSpec& spec) {
+  const int64_t rotary = spec.rope.rotary_dim;
+  if (rotary < 2 || rotary % 2 != 0) {
+    config.reader().fail("partial_rotary_factor",
+                         "rotates " + std::to_string(rotary) + " of a head's " +
+                             std::to_string(config.head_dim) +
+                             " dimensions; supported are even numbers of them");
+  }
   for (const LayerSpec& layer : spec.layers) {
     const auto* mlp = std::get_if<MlpSpec>(&layer.ffn);
     if (mlp && mlp->intermediate == 0)

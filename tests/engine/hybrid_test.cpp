@@ -6,6 +6,7 @@
 #include <numeric>
 #include <random>
 
+#include "base/error.h"
 #include "engine/memory_budget.h"
 #include "engine_harness.h"
 
@@ -214,6 +215,13 @@ TEST(Hybrid, TheBudgetCountsStateAndBlocksApart) {
   EXPECT_EQ(plan_memory(*model, options, {.num_blocks = 10}).state_checkpoints, 0);
   options.enable_prefix_caching = true;
   EXPECT_EQ(plan_memory(*model, options, {.num_blocks = 10}).state_checkpoints, 16 * 7);
+  const int64_t too_many = budget.available / budget.state_slot_bytes * 2;
+  try {
+    plan_memory(*model, options, {.num_blocks = 10, .state_checkpoints = too_many});
+    ADD_FAILURE() << "states beyond all memory were planned";
+  } catch (const LoadError& error) {
+    EXPECT_NE(std::string(error.what()).find("--state-checkpoint-slots"), std::string::npos);
+  }
 }
 
 // Sequences of one step swap their slots.

@@ -31,8 +31,8 @@ std::vector<MoeSpec::Names> expert_layouts(const std::string& prefix) {
 
 void use_experts(const formats::HfConfig& config, ModelSpec& spec, const ExpertsOptions& options) {
   const formats::ConfigReader reader = config.reader();
-  const auto count = reader.find_int("num_experts", kExperts);
-  const int64_t num_experts = count ? *count : reader.require_int("num_local_experts", kExperts);
+  const auto count = reader.find_int("num_local_experts", kExperts);  // transformers 5's word
+  const int64_t num_experts = count ? *count : reader.require_int("num_experts", kExperts);
   const int64_t top_k = reader.require_int("num_experts_per_tok", {.min = 1, .max = num_experts});
   const int64_t intermediate = reader.require_int("moe_intermediate_size", kWidth);
   const int64_t shared =
