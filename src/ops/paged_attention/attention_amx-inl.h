@@ -58,6 +58,10 @@ inline __m512 tanh_floats(__m512 x) {
   return _mm512_mask_blend_ps(near, signed_far, y);
 }
 
+// Scores of a row are 16 columns at a time, kSpread times as far apart as if they were contiguous:
+// by 1, or by kTileSpread in tiles of 16 by 16.
+constexpr int64_t kTileSpread = 16;
+
 // Lanes of a vector at t that lie in [begin, end).
 inline __mmask16 lanes_in(int64_t t, int64_t begin, int64_t end) {
   const int64_t from = begin > t ? begin - t : 0, to = end < t + 16 ? end - t : 16;
@@ -65,14 +69,16 @@ inline __mmask16 lanes_in(int64_t t, int64_t begin, int64_t end) {
   return static_cast<__mmask16>((0xFFFFu >> (16 - to)) & (0xFFFFu << from));
 }
 
+template <int64_t kSpread = 1>
 inline void cap_scores(const AttentionKernelParams& p, float* scores, int64_t begin, int64_t end) {
   const __m512 scale = _mm512_set1_ps(p.softcap_scale), cap = _mm512_set1_ps(p.softcap);
   for (int64_t t = begin / 16 * 16; t < end; t += 16) {
-    const __m512 x = _mm512_mul_ps(_mm512_load_ps(scores + t), scale);
-    _mm512_store_ps(scores + t, _mm512_mul_ps(tanh_floats(x), cap));
+    const __m512 x = _mm512_mul_ps(_mm512_load_ps(scores + t * kSpread), scale);
+    _mm512_store_ps(scores + t * kSpread, _mm512_mul_ps(tanh_floats(x), cap));
   }
 }
 
+template <int64_t kSpread = 1>
 inline void bias_scores(float slope, float scale, float at, float* scores, int64_t begin,
                         int64_t end) {
   const __m512 slopes = _mm512_set1_ps(slope), scales = _mm512_set1_ps(scale);
@@ -80,25 +86,27 @@ inline void bias_scores(float slope, float scale, float at, float* scores, int64
   for (int64_t t = begin / 16 * 16; t < end; t += 16) {
     const __m512 column = _mm512_add_ps(_mm512_set1_ps(static_cast<float>(t)), lanes);
     const __m512 distance = _mm512_abs_ps(_mm512_sub_ps(_mm512_set1_ps(at), column));
-    const __m512 s = _mm512_mul_ps(_mm512_load_ps(scores + t), scales);
-    _mm512_store_ps(scores + t, _mm512_fnmadd_ps(slopes, distance, s));
+    const __m512 s = _mm512_mul_ps(_mm512_load_ps(scores + t * kSpread), scales);
+    _mm512_store_ps(scores + t * kSpread, _mm512_fnmadd_ps(slopes, distance, s));
   }
 }
 
+template <int64_t kSpread = 1>
 inline float max_visible(const float* scores, int64_t begin, int64_t end) {
   const __m512 lowest = _mm512_set1_ps(kNegativeInfinity);
   __m512 a = lowest, b = lowest;
   int64_t t = begin / 16 * 16;
   if (t < begin) {
-    a = _mm512_mask_loadu_ps(lowest, lanes_in(t, begin, end), scores + t);
+    a = _mm512_mask_loadu_ps(lowest, lanes_in(t, begin, end), scores + t * kSpread);
     t += 16;
   }
   for (; t + 32 <= end; t += 32) {
-    a = _mm512_max_ps(a, _mm512_load_ps(scores + t));
-    b = _mm512_max_ps(b, _mm512_load_ps(scores + t + 16));
+    a = _mm512_max_ps(a, _mm512_load_ps(scores + t * kSpread));
+    b = _mm512_max_ps(b, _mm512_load_ps(scores + (t + 16) * kSpread));
   }
   for (; t < end; t += 16)
-    b = _mm512_max_ps(b, _mm512_mask_loadu_ps(lowest, lanes_in(t, begin, end), scores + t));
+    b = _mm512_max_ps(b,
+                      _mm512_mask_loadu_ps(lowest, lanes_in(t, begin, end), scores + t * kSpread));
   return _mm512_reduce_max_ps(_mm512_max_ps(a, b));
 }
 
@@ -113,8 +121,9 @@ inline float fold(__m512 v) {
 // Scores of a row become p = 2^((s - peak) * exponent_scale), as bfloat16, 32 columns at a time:
 // those in [begin, end), 0 in the others. `sum` is of the unrounded, in lanes. kScaled: p is stored
 // times the tokens' weights, whatever those are in the others.
-template <bool kScaled>
+template <bool kScaled, int64_t kSpread = 1>
 struct SoftmaxRow {
+  static constexpr int64_t kPowerSpread = kSpread == 1 ? 1 : 2 * kSpread;  // in place of scores
   const float* scores;
   uint16_t* powers;
   int64_t begin, end;
@@ -122,8 +131,8 @@ struct SoftmaxRow {
   const float* weights = nullptr;
 
   __attribute__((always_inline)) __m512 power(int64_t t, __mmask16 mask) const {
-    return exp2_nonpositive(_mm512_mul_ps(_mm512_sub_ps(_mm512_load_ps(scores + t), peak), scale),
-                            mask);
+    return exp2_nonpositive(
+        _mm512_mul_ps(_mm512_sub_ps(_mm512_load_ps(scores + t * kSpread), peak), scale), mask);
   }
   __attribute__((always_inline)) void columns(int64_t t) {
     __m512 a, b;
@@ -142,7 +151,8 @@ struct SoftmaxRow {
       a = _mm512_maskz_mul_ps(left, a, _mm512_load_ps(weights + t));
       b = _mm512_maskz_mul_ps(right, b, _mm512_load_ps(weights + t + 16));
     }
-    _mm512_store_si512(powers + t, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(b, a)));
+    _mm512_store_si512(powers + t * kPowerSpread,
+                       reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(b, a)));
   }
 };
 
@@ -156,13 +166,41 @@ inline void in_order(__m512& a, __m512& b) {
   b = _mm512_castpd_ps(_mm512_permutex2var_pd(x, upper, y));
 }
 
+// Quotients by one divisor, each the nearest float as of a division, which takes twice as long. By
+// Markstein's theorem: the remainder of a quotient within an ulp is exact, and times the correctly
+// rounded reciprocal makes it the nearest; the first step brings it within that ulp. This needs all
+// of them in the normal range: elsewhere it divides. A quotient of 0 keeps its sign.
+struct Divisor {
+  explicit Divisor(float l)
+      : value(_mm512_set1_ps(l)),
+        reciprocal(_mm512_set1_ps(1.0f / l)),
+        usual(l > 0x1p-20f && l < 0x1p40f) {}
+
+  __attribute__((always_inline)) __m512 divide(__m512 x) const {
+    const __m512i size = _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7F800000));
+    // Not from 2^-60 to 2^80, in one comparison of integers without sign.
+    const __mmask16 far = _mm512_cmpgt_epu32_mask(
+        _mm512_sub_epi32(size, _mm512_set1_epi32((127 - 60) << 23)), _mm512_set1_epi32(140 << 23));
+    const __mmask16 some = _mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_NEQ_UQ);
+    if (!usual || (far & some) != 0) return _mm512_div_ps(x, value);
+    return nearer(x, nearer(x, _mm512_mul_ps(x, reciprocal), some), some);
+  }
+
+ private:
+  __attribute__((always_inline)) __m512 nearer(__m512 x, __m512 q, __mmask16 some) const {
+    return _mm512_mask3_fmadd_ps(_mm512_fnmadd_ps(q, value, x), reciprocal, q, some);
+  }
+  __m512 value, reciprocal;
+  bool usual;
+};
+
 // Writes total / l, n columns of it, as bfloat16; a row that saw nothing has a total of 0.
 inline void finish_row(const float* total, float l, uint16_t* out, int64_t n) {
   const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
-  const __m512 divisor = _mm512_set1_ps(l == 0 ? 1.0f : l);
+  const Divisor divisor(l == 0 ? 1.0f : l);
   for (int64_t d = 0; d < n; d += 32) {
-    const __m512 a = _mm512_div_ps(_mm512_load_ps(total + d), divisor);
-    const __m512 b = _mm512_div_ps(_mm512_load_ps(total + d + 16), divisor);
+    const __m512 a = divisor.divide(_mm512_load_ps(total + d));
+    const __m512 b = divisor.divide(_mm512_load_ps(total + d + 16));
     const __m512i bits =
         _mm512_permutexvar_epi64(order, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(b, a)));
     const auto mask = static_cast<__mmask32>(n - d >= 32 ? 0xFFFFFFFFu : (1u << (n - d)) - 1);
@@ -285,23 +323,25 @@ inline void in_byte_order(float* sums) {
 }
 // finish_row for columns that are in order.
 inline void finish_ordered_row(const float* total, float l, uint16_t* out, int64_t n) {
-  const __m512 divisor = _mm512_set1_ps(l == 0 ? 1.0f : l);
+  const Divisor divisor(l == 0 ? 1.0f : l);
   for (int64_t d = 0; d < n; d += 16) {
-    const __m512 x = _mm512_div_ps(_mm512_load_ps(total + d), divisor);
+    const __m512 x = divisor.divide(_mm512_load_ps(total + d));
     const auto mask = static_cast<__mmask16>(n - d >= 16 ? 0xFFFFu : (1u << (n - d)) - 1);
     _mm256_mask_storeu_epi16(out + d, mask, reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x)));
   }
 }
 
+template <int64_t kSpread = 1>
 inline void scale_scores(const float* scales, float* scores, int64_t begin, int64_t end) {
   for (int64_t t = begin / 16 * 16; t < end; t += 16)
-    _mm512_store_ps(scores + t,
-                    _mm512_mul_ps(_mm512_load_ps(scores + t), _mm512_load_ps(scales + t)));
+    _mm512_store_ps(scores + t * kSpread, _mm512_mul_ps(_mm512_load_ps(scores + t * kSpread),
+                                                        _mm512_load_ps(scales + t)));
 }
 
 // Scores of an int8 pool become p times the tokens' weights, in place; what split_weights makes
 // 16-bit integers of.
-struct WeightRow {
+template <int64_t kSpread>
+struct WeightRowOf {
   float* scores;
   const float* weights;
   int64_t begin, end;
@@ -318,14 +358,16 @@ struct WeightRow {
     }
   }
   __attribute__((always_inline)) void column(int64_t t, __mmask16 mask) {
-    const __m512 s = _mm512_sub_ps(_mm512_load_ps(scores + t), peak);
+    const __m512 s = _mm512_sub_ps(_mm512_load_ps(scores + t * kSpread), peak);
     const __m512 power = exp2_nonpositive(_mm512_mul_ps(s, scale), mask);
     sum = _mm512_add_ps(sum, power);
     const __m512 weight = _mm512_maskz_mul_ps(mask, power, _mm512_load_ps(weights + t));
     largest = larger_bits(largest, weight);
-    _mm512_store_ps(scores + t, weight);
+    _mm512_store_ps(scores + t * kSpread, weight);
   }
 };
+using WeightRow = WeightRowOf<1>;
+
 // The weights' 16-bit integers, 0 if they have no scale.
 __attribute__((always_inline)) inline __m512i integers(const float* weights,
                                                        const CodeScale& scale) {
@@ -334,10 +376,11 @@ __attribute__((always_inline)) inline __m512i integers(const float* weights,
       some, _mm512_mul_ps(_mm512_load_ps(weights), _mm512_set1_ps(scale.inverse)));
 }
 // Of 32 weights, their high and their low bytes; `high` may be where the weights of a row begin.
+template <int64_t kSpread = 1>
 __attribute__((always_inline)) inline void split_weights(const float* weights,
                                                          const CodeScale& scale, uint8_t* high,
                                                          uint8_t* low) {
-  const __m512i a = integers(weights, scale), b = integers(weights + 16, scale);
+  const __m512i a = integers(weights, scale), b = integers(weights + 16 * kSpread, scale);
   // Lane i of the first and of the second, as 16-bit words, then bytes apart.
   const __m512i even_bytes = _mm512_set1_epi32(0x0C080400);
   const __m512i lane =

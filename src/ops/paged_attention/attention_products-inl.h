@@ -1,51 +1,32 @@
 #pragma once
-// Long rows of tile products, taken in steps. Included by paged_attention_amx_cpu.cpp only;
-// everything is in an anonymous namespace, because that file is built for one instruction set.
+// Long rows of tile products, taken in steps. Included by attention_prefill-inl.h only; everything
+// is in an anonymous namespace, because it is built for one instruction set.
 #include "ops/amx-inl.h"
 
 namespace quire::ops {
 namespace {
 
-// Rows of a tile, in parts of 32: what the eight registers can multiply at once. The parts share
-// the loads of keys and values from L2, which are what limits the products.
-constexpr int64_t kPartRows = 32, kParts = 2, kTileRows = kParts * kPartRows;
+// Rows of a tile: what the eight registers can multiply at once. With 64, which share the loads of
+// keys and values from L2, it was no faster: more of their scores then leave L1.
+constexpr int64_t kTileRows = 32;
 
 // What the elements of tiles are: bfloat16, or bytes (both operands signed, or the left one not),
 // of which a row has 64 and whose sums are integers.
 enum class TileKind { kBf16, kSigned, kUnsigned };
 
 // Products of tiles for the matrix unit: 32 rows by 32 columns at a time, each a chain of `depth`
-// steps of four products that share operands; all parts of the rows, then the next columns. Offsets
-// are in 16-bit words.
+// steps of four products that share operands. Results are stored as tiles of 1 KB: with their rows
+// apart a step beside vector work took a tenth longer. Offsets are in 16-bit words.
 template <TileKind kKind>
 struct Products {
-  const uint16_t *a = nullptr, *b = nullptr;      // first operands of the first step
-  int64_t a_stride = 0, a_lower = 0, a_step = 0;  // between rows, to the lower 16 rows, steps
-  int64_t a_part = 0;                             // 32 rows
-  int64_t b_right = 0, b_step = 0, b_next = 0;    // to the right 16 columns, steps, 32 columns
-  float* out = nullptr;
-  int64_t out_stride = 0;
-  int64_t depth[kParts] = {}, groups[kParts] = {};  // of 32 columns, which a part has
-  int64_t steps = 0;                                // left
-  int64_t part = 0, group = 0, at = 0;              // of the chain, its next step
-
-  // To be called when all of the above is set.
-  void begin() {
-    for (int64_t i = 0; i < kParts; ++i) {
-      if (depth[i] == 0) groups[i] = 0;
-      steps += depth[i] * groups[i];
-    }
-    if (groups[0] == 0) next_chain();
-  }
-  void next_chain() {
-    do {
-      if (++part < kParts) continue;
-      part = 0;
-      ++group;
-      b += b_next;
-      out += 32;
-    } while (steps > 0 && group >= groups[part]);
-  }
+  const uint16_t *a = nullptr, *b = nullptr;    // operands of a chain's first step
+  const uint16_t *x = a, *y = b;                // of the next step
+  int64_t a_lower = 0, a_step = 0;              // to the lower 16 rows, between steps
+  int64_t b_right = 0, b_step = 0, b_next = 0;  // to the right 16 columns, steps, 32 columns
+  float* out = nullptr;                         // the right 16 columns are 256 floats on
+  int64_t out_lower = 0, out_next = 0;          // in floats: to the lower 16 rows, 32 columns
+  int64_t depth = 0, steps = 0;                 // of a chain, all that are left
+  int64_t groups_done = 0, at = 0;              // columns in 32s, the next step of a chain
 
   // Tile to += left * right.
 #define QUIRE_MULTIPLY(to, left, right)          \
@@ -66,28 +47,33 @@ struct Products {
       _tile_zero(2);
       _tile_zero(3);
     }
-    const uint16_t *x = a + part * a_part + at * a_step, *y = b + at * b_step;
-    _tile_loadd(4, x, a_stride * 2);
-    _tile_loadd(6, y, 64);
+    // The right operands stream by, and would only push scores and powers out of L1.
+    _tile_loadd(4, x, 64);
+    _tile_stream_loadd(6, y, 64);
     QUIRE_MULTIPLY(0, 4, 6);
     work(0);
-    _tile_loadd(7, y + b_right, 64);
+    _tile_stream_loadd(7, y + b_right, 64);
     QUIRE_MULTIPLY(1, 4, 7);
     work(1);
-    _tile_loadd(5, x + a_lower, a_stride * 2);
+    _tile_loadd(5, x + a_lower, 64);
     QUIRE_MULTIPLY(2, 5, 6);
     work(2);
     QUIRE_MULTIPLY(3, 5, 7);
     work(3);
     --steps;
-    if (++at < depth[part]) return;
-    float* to = out + part * kPartRows * out_stride;
-    _tile_stored(0, to, out_stride * 4);
-    _tile_stored(1, to + 16, out_stride * 4);
-    _tile_stored(2, to + 16 * out_stride, out_stride * 4);
-    _tile_stored(3, to + 16 * out_stride + 16, out_stride * 4);
+    x += a_step;
+    y += b_step;
+    if (++at < depth) return;
+    _tile_stored(0, out, 64);
+    _tile_stored(1, out + 256, 64);
+    _tile_stored(2, out + out_lower, 64);
+    _tile_stored(3, out + out_lower + 256, 64);
+    out += out_next;
+    b += b_next;
+    x = a;
+    y = b;
     at = 0;
-    next_chain();
+    ++groups_done;
   }
 #undef QUIRE_MULTIPLY
   void run() {

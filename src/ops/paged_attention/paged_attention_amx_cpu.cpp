@@ -1,8 +1,7 @@
 #include "ops/paged_attention/paged_attention_amx.h"
 
 #if defined(__AMX_BF16__)
-#include "ops/paged_attention/attention_amx-inl.h"
-#include "ops/paged_attention/attention_products-inl.h"
+#include "ops/paged_attention/attention_prefill-inl.h"
 
 // Attention with many query rows for each key: rows, keys and values are packed into tiles once per
 // chunk and used for all rows of the item. Rows go in tiles of 32 (the heads of a group are
@@ -10,61 +9,6 @@
 // and the sums over values of the one before.
 namespace quire::ops {
 namespace {
-
-constexpr int64_t kTileHalves = 512;  // elements of one packed 1 KB tile
-// Rows of scores and sums are apart by an odd number of cache lines, so that a tile's rows do not
-// share cache sets. A row's powers take the place of its scores, from its start on.
-constexpr int64_t kScoreStride = kChunk + 16, kPowerStride = 2 * kScoreStride, kSumPadding = 16;
-constexpr int64_t kBlocks = kChunk / kBlock;
-// Of the softmax, beside one step of the matrix unit.
-constexpr int64_t kSlotColumns = 4 * kBlock;
-
-// The buffers of an item, for one kv head at a time.
-struct Buffers {
-  uint16_t* queries;  // [tiles][4][D / 32][16 rows][32]
-  uint16_t* keys;     // [16][D / 32][16 pairs][16 tokens][2]
-  uint16_t* values;   // [Dv / 16][8][16 pairs][16 columns][2], columns as unpacking leaves them
-  float* total;       // [tiles][64][Dv]
-  float *m, *l;       // [tiles][64] of `total`
-  float* scores[3];   // [64][kScoreStride]
-  float* sums;        // [64][Dv + kSumPadding]
-  float *key_scales, *value_scales;  // [kChunk], of codes
-  float* query_scales;               // [rows / 2], of int8 pools
-  int64_t* slots;                    // [kChunk]
-
-  // Lays them out from `base` and returns their size.
-  int64_t place(char* base, int64_t dim, int64_t width, int64_t rows) {
-    Scratch scratch = {.base = base};
-    queries = scratch.take<uint16_t>(rows * dim);
-    keys = scratch.take<uint16_t>(kChunk * dim);
-    values = scratch.take<uint16_t>(kChunk * width);
-    total = scratch.take<float>(rows * width);
-    m = scratch.take<float>(rows);
-    l = scratch.take<float>(rows);
-    for (float*& tile : scores) tile = scratch.take<float>(kTileRows * kScoreStride);
-    sums = scratch.take<float>(kTileRows * (width + kSumPadding));
-    key_scales = scratch.take<float>(kChunk);
-    value_scales = scratch.take<float>(kChunk);
-    query_scales = scratch.take<float>(rows / 2);
-    slots = scratch.take<int64_t>(kChunk);
-    return scratch.used;
-  }
-};
-
-// A tile of rows within a chunk: columns [begin, end) of each row are visible, all of them lie in
-// [first, last), multiples of 32.
-struct alignas(64) Tile {
-  float m[kTileRows], l[kTileRows];  // of the chunk
-  float factor[kTileRows];           // int8: what a pair's sums stand for
-  int32_t begin[kTileRows], end[kTileRows];
-  int64_t index, first, last;
-  int64_t part_last[kParts];  // the same for the rows of each part
-  int64_t rows;               // that are rows of the item; the others are padding
-  const uint16_t* queries;
-  float* scores;
-  uint16_t* powers;
-  bool by_hand;  // some invisible value is infinite or NaN: no tile may touch it
-};
 
 // Rows of an int8 pool come in pairs: the high and the low part of a query, then of its powers; the
 // pair's maximum, sum and total are at its first row. Tiles are of bytes, and so hold twice as many
@@ -78,9 +22,9 @@ class Prefill {
   static constexpr int64_t kPacked = kInt8 ? 2 : 1;      // elements in 16 bits of a tile
   static constexpr int64_t kUnit = kBlock * kPacked;     // tokens of a tile of values
   static constexpr int64_t kUnitTiles = kChunk / kUnit;  // of a chunk
-  // Times that a part's rows are gone over, for as many columns as a slot has: a row once, a pair
+  // Times that a tile's rows are gone over, for as many columns as a slot has: a row once, a pair
   // to join its scores, for its powers and for their integers.
-  static constexpr int64_t kRowSlots = kInt8 ? 3 * kPartRows / 2 : kPartRows;
+  static constexpr int64_t kRowSlots = kInt8 ? 3 * kTileRows / 2 : kTileRows;
   using Scores = Products<kInt8 ? TileKind::kSigned : TileKind::kBf16>;
   using Values = Products<kInt8 ? TileKind::kUnsigned : TileKind::kBf16>;
 
@@ -279,10 +223,14 @@ class Prefill {
     t.index = index;
     t.rows = rows - index * kTileRows < kTileRows ? rows - index * kTileRows : kTileRows;
     t.queries = buffers.queries + index * kTileRows * dim;
-    t.scores = buffers.scores[index % 3];
-    t.powers = reinterpret_cast<uint16_t*>(t.scores);
+    t.scores = buffers.scores[index % 2];
     int64_t token = index * kTileRows / span, g = index * kTileRows % span;
-    int64_t first = kChunk, last[kParts] = {};
+    const int64_t last_token = (index * kTileRows + kTileRows - 1) / span;
+    if (t.rows == kTileRows && key_begin(last_token) <= start && key_end(token) >= start + kChunk) {
+      for (int64_t r = 0; r < kTileRows; ++r) t.begin[r] = 0, t.end[r] = kChunk;
+      return found(t, 0, kChunk, kChunk);
+    }
+    int64_t first = kChunk, last = 0, common = t.rows == kTileRows ? kChunk : 0;
     for (int64_t r = 0; r < kTileRows; ++r) {
       int64_t lo = 0, hi = 0;
       if (token < item.tokens) {
@@ -293,16 +241,20 @@ class Prefill {
       t.end[r] = static_cast<int32_t>(hi);
       if (lo < hi) {
         first = lo < first ? lo : first;
-        last[r / kPartRows] = hi > last[r / kPartRows] ? hi : last[r / kPartRows];
+        last = hi > last ? hi : last;
       }
+      common = hi < common ? hi : common;
       if (++g == span) g = 0, ++token;
     }
+    found(t, first, last, common);
+  }
+  // `common`: columns from t.first to here are seen by all rows, if they begin there.
+  void found(Tile& t, int64_t first, int64_t last, int64_t common) {
     t.first = first / kUnit * kUnit;
-    t.last = t.first;
-    for (int64_t i = 0; i < kParts; ++i) {
-      t.part_last[i] = last[i] > t.first ? round_up(last[i], kUnit) : t.first;
-      t.last = t.part_last[i] > t.last ? t.part_last[i] : t.last;
-    }
+    t.last = last > t.first ? round_up(last, kUnit) : t.first;
+    t.common = common / kBlock * kBlock;
+    for (int64_t r = 0; r < kTileRows; ++r)
+      if (t.begin[r] > t.first) t.common = t.first;
     t.by_hand = false;
     for (int64_t b = t.first / kBlock; b < t.last / kBlock; ++b) t.by_hand |= !finite[b];
   }
@@ -310,67 +262,59 @@ class Prefill {
   // Scores of the tile: 32 tokens at a time, 32 elements of D a step (64 of bytes).
   Scores scores_of(const Tile& t) const {
     const int64_t depth = dim / 32;
-    Scores products{.a = t.queries,
-                    .b = buffers.keys + t.first * dim,
-                    .a_stride = 32,
-                    .a_lower = depth * kTileHalves,
-                    .a_step = kTileHalves,
-                    .a_part = kPartRows * dim,
-                    .b_right = depth * kTileHalves,
-                    .b_step = kTileHalves,
-                    .b_next = 2 * depth * kTileHalves,
-                    .out = t.scores + t.first,
-                    .out_stride = kScoreStride};
-    for (int64_t i = 0; i < kParts; ++i) {
-      products.depth[i] = depth;
-      products.groups[i] = (t.part_last[i] - t.first) / kBlock;
-    }
-    products.begin();
-    return products;
+    return {.a = t.queries,
+            .b = buffers.keys + t.first * dim,
+            .a_lower = depth * kTileHalves,
+            .a_step = kTileHalves,
+            .b_right = depth * kTileHalves,
+            .b_step = kTileHalves,
+            .b_next = 2 * depth * kTileHalves,
+            .out = t.scores + t.first * kTileSpread,
+            .out_lower = kLowerScores,
+            .out_next = kBlock * kTileSpread,
+            .depth = depth,
+            .steps = depth * ((t.last - t.first) / kBlock)};
   }
 
   // Sums over values: 32 columns of V at a time, 32 tokens a step (64 of bytes).
   Values values_of(const Tile& t) const {
-    Values products{.a = t.powers + t.first / kPacked,
-                    .b = buffers.values + t.first / kUnit * kTileHalves,
-                    .a_stride = kPowerStride,
-                    .a_lower = 16 * kPowerStride,
-                    .a_step = kBlock,
-                    .a_part = kPartRows * kPowerStride,
-                    .b_right = kUnitTiles * kTileHalves,
-                    .b_step = kTileHalves,
-                    .b_next = 2 * kUnitTiles * kTileHalves,
-                    .out = buffers.sums,
-                    .out_stride = width + kSumPadding};
-    for (int64_t i = 0; i < kParts; ++i) {
-      products.depth[i] = (t.part_last[i] - t.first) / kUnit;
-      products.groups[i] = width / 32;
-    }
-    products.begin();
-    return products;
+    const int64_t depth = (t.last - t.first) / kUnit;
+    return {.a = reinterpret_cast<const uint16_t*>(t.scores) + t.first * kPowerSpread,
+            .b = buffers.values + t.first / kUnit * kTileHalves,
+            .a_lower = 2 * kLowerScores,
+            .a_step = kUnit * kPowerSpread,
+            .b_right = kUnitTiles * kTileHalves,
+            .b_step = kTileHalves,
+            .b_next = 2 * kUnitTiles * kTileHalves,
+            .out = buffers.sums,
+            .out_lower = 512,
+            .out_next = 32 * kTileRows,
+            .depth = depth,
+            .steps = depth * (width / 32)};
   }
 
   // The maxima of several rows come first: powers that wait for one would stall those of the next.
   void find_maxima(Tile& t, int64_t first_row, int64_t n, Feed<kInt8>& feed) const {
     for (int64_t r = first_row; r < first_row + n; r += kPair) {
-      float* scores = t.scores + r * kScoreStride;
+      float* scores = t.row(r);
       if constexpr (kInt8) {
         t.m[r] = join_scores(t, r, feed);
         if (p.softcap <= 0 && p.alibi == nullptr) continue;
       }
       if constexpr (kType == KvType::kFp8)
-        scale_scores(buffers.key_scales, scores, t.begin[r], t.end[r]);
-      if (p.softcap > 0) cap_scores(p, scores, t.begin[r], t.end[r]);
+        scale_scores<kTileSpread>(buffers.key_scales, scores, t.begin[r], t.end[r]);
+      if (p.softcap > 0) cap_scores<kTileSpread>(p, scores, t.begin[r], t.end[r]);
       if (p.alibi != nullptr) bias_row(t, r);
-      t.m[r] = max_visible(scores, t.begin[r], t.end[r]);
+      t.m[r] = max_visible<kTileSpread>(scores, t.begin[r], t.end[r]);
     }
   }
 
   void bias_row(const Tile& t, int64_t r) const {
     const int64_t row = t.index * kTileRows + r;
     const float slope = p.alibi[item.sequence * p.alibi_stride + query_head(row % span)];
-    bias_scores(slope, p.score_scale, static_cast<float>(item.position + row / span - start),
-                t.scores + r * kScoreStride, t.begin[r], t.end[r]);
+    bias_scores<kTileSpread>(slope, p.score_scale,
+                             static_cast<float>(item.position + row / span - start), t.row(r),
+                             t.begin[r], t.end[r]);
   }
 
   // Integer sums of both parts, high * 256 + low, which fits.
@@ -392,22 +336,22 @@ class Prefill {
       column(t + 16, 1, whole ? 0xFFFF : lanes_in(t + 16, begin, end));
     }
     __attribute__((always_inline)) void column(int64_t t, int i, __mmask16 seen) {
-      const __m512 sum = join_parts(scores + t, scores + kScoreStride + t);
+      const __m512 sum = join_parts(scores + t * kTileSpread, scores + t * kTileSpread + 16);
       const __m512 scale = _mm512_mul_ps(_mm512_load_ps(key_scales + t), factor);
       const __m512 score = _mm512_mul_ps(sum, scale);
-      _mm512_store_ps(scores + t, score);
+      _mm512_store_ps(scores + t * kTileSpread, score);
       peak[i] = _mm512_mask_max_ps(peak[i], seen, peak[i], score);
     }
   };
   float join_scores(const Tile& t, int64_t r, Feed<kInt8>& feed) const {
     const __m512 lowest = _mm512_set1_ps(kNegativeInfinity);
-    JoinRow row{.scores = t.scores + r * kScoreStride,
+    JoinRow row{.scores = t.row(r),
                 .key_scales = buffers.key_scales,
                 .begin = t.begin[r],
                 .end = t.end[r],
                 .factor = _mm512_set1_ps(buffers.query_scales[(t.index * kTileRows + r) / 2]),
                 .peak = {lowest, lowest}};
-    const int64_t last = t.part_last[r / kPartRows];
+    const int64_t last = t.last;
     for (int64_t c = t.first; c < last; c += kSlotColumns)
       feed.slot([&](int i) __attribute__((always_inline)) {
         if (c + i * kBlock < last) row.columns(c + i * kBlock);
@@ -417,27 +361,28 @@ class Prefill {
 
   // The powers of a pair, and then its integers.
   void softmax_pair(Tile& t, int64_t r, Feed<kInt8>& feed) const {
-    float* scores = t.scores + r * kScoreStride;
-    WeightRow row{.scores = scores,
-                  .weights = buffers.value_scales,
-                  .begin = t.begin[r],
-                  .end = t.end[r],
-                  .peak = _mm512_set1_ps(t.m[r]),
-                  .scale = _mm512_set1_ps(p.exponent_scale),
-                  .sum = _mm512_setzero_ps(),
-                  .largest = _mm512_setzero_si512()};
-    const int64_t last = t.part_last[r / kPartRows];
+    float* scores = t.row(r);
+    WeightRowOf<kTileSpread> row{.scores = scores,
+                                 .weights = buffers.value_scales,
+                                 .begin = t.begin[r],
+                                 .end = t.end[r],
+                                 .peak = _mm512_set1_ps(t.m[r]),
+                                 .scale = _mm512_set1_ps(p.exponent_scale),
+                                 .sum = _mm512_setzero_ps(),
+                                 .largest = _mm512_setzero_si512()};
+    const int64_t last = t.last;
     for (int64_t c = t.first; c < last; c += kSlotColumns)
       feed.slot([&](int i) __attribute__((always_inline)) {
         if (c + i * kBlock < last) row.columns(c + i * kBlock);
       });
     const CodeScale scale = scale_of(largest(row.largest), kMaxPower16);
-    auto* high = reinterpret_cast<uint8_t*>(t.powers + r * kPowerStride);
-    uint8_t* low = high + 2 * kPowerStride;
     for (int64_t c = t.first; c < last; c += kSlotColumns)
       feed.slot([&](int i) __attribute__((always_inline)) {
         const int64_t at = c + i * kBlock;
-        if (at < last) split_weights(scores + at, scale, high + at, low + at);
+        if (at >= last) return;
+        float* weights = scores + at * kTileSpread;
+        auto* high = reinterpret_cast<uint8_t*>(scores + at / 64 * 64 * kTileSpread) + at % 64;
+        split_weights<kTileSpread>(weights, scale, high, high + 64);
       });
     const bool sees = t.begin[r] < t.end[r];
     t.factor[r] = sees ? scale.scale : 0.0f;
@@ -447,15 +392,15 @@ class Prefill {
     t.m[r + 1] = kNegativeInfinity;
   }
   void softmax(Tile& t, int64_t r, Feed<kInt8>& feed) const {
-    SoftmaxRow<kCodes> row{.scores = t.scores + r * kScoreStride,
-                           .powers = t.powers + r * kPowerStride,
-                           .begin = t.begin[r],
-                           .end = t.end[r],
-                           .peak = _mm512_set1_ps(t.m[r]),
-                           .scale = _mm512_set1_ps(p.exponent_scale),
-                           .sum = _mm512_setzero_ps(),
-                           .weights = buffers.value_scales};
-    const int64_t last = t.part_last[r / kPartRows];
+    SoftmaxRow<kCodes, kTileSpread> row{.scores = t.row(r),
+                                        .powers = reinterpret_cast<uint16_t*>(t.row(r)),
+                                        .begin = t.begin[r],
+                                        .end = t.end[r],
+                                        .peak = _mm512_set1_ps(t.m[r]),
+                                        .scale = _mm512_set1_ps(p.exponent_scale),
+                                        .sum = _mm512_setzero_ps(),
+                                        .weights = buffers.value_scales};
+    const int64_t last = t.last;
     for (int64_t c = t.first; c < last; c += kSlotColumns)
       feed.slot([&](int i) __attribute__((always_inline)) {
         if (c + i * kBlock < last) row.columns(c + i * kBlock);
@@ -475,7 +420,8 @@ class Prefill {
           __m512 even = _mm512_setzero_ps(), odd = even;
           for (int64_t i = 0; i < kBlock; i += 2, v += 32) {
             const __m512i pair = _mm512_load_si512(v);
-            const uint16_t* w = t.powers + r * kPowerStride + block + i;
+            const uint16_t* w =
+                reinterpret_cast<const uint16_t*>(t.row(r)) + block * kPowerSpread + i;
             const auto sees = [&](int64_t token) __attribute__((always_inline)) {
               return t.begin[r] <= token && token < t.end[r];
             };
@@ -487,7 +433,7 @@ class Prefill {
           }
           sum = _mm512_add_ps(sum, _mm512_add_ps(even, odd));
         }
-        _mm512_store_ps(buffers.sums + r * (width + kSumPadding) + d, sum);
+        _mm512_store_ps(sums_of(r, d), sum);
       }
     }
   }
@@ -497,6 +443,13 @@ class Prefill {
   // How the tile's rows and their totals weigh in the new totals.
   struct alignas(64) Weights {
     float keep[kTileRows], add[kTileRows];
+  };
+  // The tile whose sums are being added to the totals.
+  struct Merge {
+    const Tile* tile = nullptr;
+    bool is_first = false;       // chunk of the item
+    int64_t group = 0, row = 0;  // the next 32 columns, of the next row
+    Weights weights;
   };
   void begin_merge(const Tile& t, Weights& w) const {
     float* m = buffers.m + t.index * kTileRows;
@@ -517,27 +470,45 @@ class Prefill {
     }
   }
 
-  // Adds the sums of a row to its total; the first chunk finds no total yet.
-  void merge_row(const Tile& t, const Weights& w, int64_t r, bool is_first) const {
-    float* to = buffers.total + (t.index * kTileRows + r) * width;
-    const float* from = buffers.sums + r * (width + kSumPadding);
-    const __m512 keeps = _mm512_set1_ps(w.keep[r]), adds = _mm512_set1_ps(w.add[r]);
+  // 16 of a row's sums.
+  __attribute__((always_inline)) float* sums_of(int64_t r, int64_t d) const {
+    return buffers.sums + d / 32 * 32 * kTileRows + r / 16 * 512 + d % 32 * 16 + r % 16 * 16;
+  }
+
+  // Adds 32 columns of a row's sums to its total; the first chunk finds no total yet.
+  __attribute__((always_inline)) void merge_columns(const Merge& merge, int64_t r,
+                                                    int64_t column) const {
+    const Tile& t = *merge.tile;
+    float* to = buffers.total + (t.index * kTileRows + r) * width + column;
+    const float* from = sums_of(r, column);
+    const __m512 keeps = _mm512_set1_ps(merge.weights.keep[r]);
+    const __m512 adds = _mm512_set1_ps(merge.weights.add[r]);
     const auto sum_at = [&](int64_t d) __attribute__((always_inline)) {
-      if constexpr (!kInt8) return _mm512_load_ps(from + d);
-      const __m512 sum = join_parts(from + d, from + width + kSumPadding + d);
+      if constexpr (!kInt8) return _mm512_load_ps(from + d * 16);
+      const __m512 sum = join_parts(from + d * 16, from + d * 16 + 16);
       return _mm512_mul_ps(sum, _mm512_set1_ps(t.factor[r]));
     };
-    if (is_first) {
-      for (int64_t d = 0; d < width; d += 16) {
+    if (merge.is_first) {
+      for (int64_t d = 0; d < 32; d += 16) {
         const __m512 kept = _mm512_mul_ps(_mm512_setzero_ps(), keeps);
         const __m512 sum = _mm512_fmadd_ps(sum_at(d), adds, kept);
         _mm512_store_ps(to + d, t.l[r] != 0 ? sum : _mm512_setzero_ps());
       }
     } else if (t.l[r] != 0) {
-      for (int64_t d = 0; d < width; d += 16) {
+      for (int64_t d = 0; d < 32; d += 16) {
         const __m512 kept = _mm512_mul_ps(_mm512_load_ps(to + d), keeps);
         _mm512_store_ps(to + d, _mm512_fmadd_ps(sum_at(d), adds, kept));
       }
+    }
+  }
+  // Merges up to n rows of those columns whose sums are done.
+  __attribute__((always_inline)) void merge_some(Merge& merge, const Values& values,
+                                                 int64_t n) const {
+    for (; n > 0 && merge.group < values.groups_done; --n) {
+      merge_columns(merge, merge.row, merge.group * 32);
+      if ((merge.row += kPair) < merge.tile->rows) continue;
+      merge.row = 0;
+      ++merge.group;
     }
   }
 
@@ -580,36 +551,82 @@ class Prefill {
     for (int64_t i = from; i <= to; ++i) {
       Tile* now = i < to ? &tile[i % 3] : nullptr;
       Tile* next = i + 1 < to ? &opened(i + 1) : nullptr;
-      const Tile* before = i > from ? &tile[(i - 1) % 3] : nullptr;
       Feed<kInt8> feed;
-      if (before && !before->by_hand) feed.values = values_of(*before);
-      if (next) feed.scores = scores_of(*next);
-      if (now) soften(*now, feed);
+      Merge merge;
+      if (i > from) begin_close(tile[(i - 1) % 3], c, feed, merge);
+      if (next) feed.scores = scores_of(*next);  // in the place of the powers of the one before
+      const bool plain = kType == KvType::kBf16 && p.softcap <= 0 && p.alibi == nullptr;
+      if (now && plain && now->common > now->first)
+        soften_plain(*now, feed, merge);
+      else if (now)
+        soften(*now, feed, merge);
       feed.values.run();
+      merge_some(merge, feed.values, kTileRows * width);
       feed.scores.run();
-      if (before) close(*before, c);
     }
   }
 
-  // The powers of a tile, while the matrix unit works on its neighbours.
-  void soften(Tile& now, Feed<kInt8>& feed) const {
+  // The powers of a tile whose rows see the same columns but for the last, as their scores are: the
+  // usual case, almost without masks. `shared` is copied, because what is in memory would be read
+  // again after each store.
+  void soften_plain(Tile& now, Feed<kInt8>& shared, Merge& merge) {
+    Feed<kInt8> feed = shared;
+    const int64_t first = now.first, common = now.common, merges = width / 32 * 2;
     feed.steps = feed.values.steps + feed.scores.steps;
-    for (const int64_t last : now.part_last)
-      feed.slots += (last - now.first + kSlotColumns - 1) / kSlotColumns * kRowSlots;
+    feed.slots = (common - first + kSlotColumns - 1) / kSlotColumns * kTileRows;
+    find_maxima(now, 0, kMaximaAhead, shared);
+    for (int64_t r = 0; r < kTileRows; ++r) {
+      // The last rows have none to look at, and look at themselves: what they find is not used.
+      const int64_t later = r + kMaximaAhead < kTileRows ? r + kMaximaAhead : r;
+      PlainRow row{.scores = now.row(r),
+                   .later = now.row(later),
+                   .peak = _mm512_set1_ps(now.m[r]),
+                   .scale = _mm512_set1_ps(p.exponent_scale),
+                   .sum = _mm512_setzero_ps(),
+                   .later_peak = _mm512_set1_ps(kNegativeInfinity)};
+      for (int64_t c = first; c < common; c += kSlotColumns)
+        feed.slot([&](int i) __attribute__((always_inline)) {
+          if (c + i * kBlock < common) row.columns(c + i * kBlock, 0xFFFF, 0xFFFF, 0xFFFF, 0xFFFF);
+        });
+      for (int64_t t = common; t < now.last; t += kBlock)
+        row.columns(t, lanes_in(t, 0, now.end[r]), lanes_in(t + 16, 0, now.end[r]),
+                    lanes_in(t, 0, now.end[later]), lanes_in(t + 16, 0, now.end[later]));
+      now.l[r] = fold(row.sum);
+      now.m[r] *= p.exponent_scale;
+      if (r + kMaximaAhead < kTileRows)
+        now.m[r + kMaximaAhead] = _mm512_reduce_max_ps(row.later_peak);
+      merge_some(merge, feed.values, merges);
+    }
+    shared = feed;
+  }
+
+  // The powers of a tile, while the matrix unit works on its neighbours.
+  void soften(Tile& now, Feed<kInt8>& feed, Merge& merge) {
+    feed.steps = feed.values.steps + feed.scores.steps;
+    feed.slots = (now.last - now.first + kSlotColumns - 1) / kSlotColumns * kRowSlots;
+    // Rows of columns to merge, for each row while their sums come in.
+    const int64_t merges = width / 32 * 2;
     for (int64_t r = 0; r < kTileRows; r += kPair) {
       if (r % 8 == 0) find_maxima(now, r, 8, feed);
       if constexpr (kPair == 2)
         softmax_pair(now, r, feed);
       else
         softmax(now, r, feed);
+      merge_some(merge, feed.values, merges);
     }
   }
 
-  void close(const Tile& t, int64_t c) const {
-    if (t.by_hand) add_values_by_hand(t);
-    Weights weights;
-    begin_merge(t, weights);
-    for (int64_t r = 0; r < t.rows; r += kPair) merge_row(t, weights, r, c == 0);
+  // The sums of a tile, to be merged as they come.
+  void begin_close(const Tile& t, int64_t c, Feed<kInt8>& feed, Merge& merge) const {
+    merge.tile = &t;
+    merge.is_first = c == 0;
+    begin_merge(t, merge.weights);
+    if (!t.by_hand) {
+      feed.values = values_of(t);
+      return;
+    }
+    add_values_by_hand(t);
+    feed.values.groups_done = width / 32;  // all are done
   }
 
   void see_nothing() const {

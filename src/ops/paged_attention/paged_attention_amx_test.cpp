@@ -171,6 +171,19 @@ TEST_F(PagedAttentionAmx, ValuesThatAreNotFinite) {
   }
 }
 
+// Totals too large, too small or of a sign too few for the quick way to divide by their sums.
+TEST_F(PagedAttentionAmx, ValuesOfEveryMagnitude) {
+  const Heads heads{.heads = 4, .kv_heads = 2, .dim = 64, .value_dim = 64};
+  Sequences sequences(heads, mx::bfloat16, {600});
+  std::vector<float>& values = sequences.values(0);
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = i % 7 == 0 ? -0.0f : std::ldexp(values[i], static_cast<int>(i % 64) * 4 - 126);
+  AttentionParams far = plain(heads);
+  far.sinks = mx::array({0.0f, 60.0f, -60.0f, 30.0f});
+  for (const AttentionParams& params : {plain(heads), far})
+    expect_same(sequences.step({{0, 0, 600}}), params);
+}
+
 TEST_F(PagedAttentionAmx, LargeAndSmallScores) {
   const Heads heads{.heads = 4, .kv_heads = 2, .dim = 64, .value_dim = 64};
   const Sequences sequences(heads, mx::bfloat16, {600});

@@ -1,0 +1,91 @@
+#pragma once
+// What attention over many rows works on. Included by paged_attention_amx_cpu.cpp only; everything
+// is in an anonymous namespace, because that file is built for one instruction set.
+#include "ops/paged_attention/attention_amx-inl.h"
+#include "ops/paged_attention/attention_products-inl.h"
+
+namespace quire::ops {
+namespace {
+
+constexpr int64_t kTileHalves = 512;  // elements of one packed 1 KB tile
+// Scores and powers are in tiles of 16 rows: [32 / 16][kChunk / 16][16][16] floats. The powers of
+// 32 columns (the bytes of 64) take the place of the first 16 columns' scores.
+constexpr int64_t kLowerScores = 16 * kChunk, kPowerSpread = 2 * kTileSpread;
+constexpr int64_t kBlocks = kChunk / kBlock;
+// Of the softmax, beside one step of the matrix unit.
+constexpr int64_t kSlotColumns = 4 * kBlock;
+// From a row whose powers are computed to the one whose maximum is.
+constexpr int64_t kMaximaAhead = 2;
+
+// The buffers of an item, for one kv head at a time.
+struct Buffers {
+  uint16_t* queries;  // [tiles][2][D / 32][16 rows][32]
+  uint16_t* keys;     // [16][D / 32][16 pairs][16 tokens][2]
+  uint16_t* values;   // [Dv / 16][8][16 pairs][16 columns][2], columns as unpacking leaves them
+  float* total;       // [tiles][32][Dv]
+  float *m, *l;       // [tiles][32] of `total`
+  float* scores[2];   // of tiles in turn
+  float* sums;        // [Dv / 32][2][2][16][16]
+  float *key_scales, *value_scales;  // [kChunk], of codes
+  float* query_scales;               // [rows / 2], of int8 pools
+  int64_t* slots;                    // [kChunk]
+
+  // Lays them out from `base` and returns their size.
+  int64_t place(char* base, int64_t dim, int64_t width, int64_t rows) {
+    Scratch scratch = {.base = base};
+    queries = scratch.take<uint16_t>(rows * dim);
+    keys = scratch.take<uint16_t>(kChunk * dim);
+    values = scratch.take<uint16_t>(kChunk * width);
+    total = scratch.take<float>(rows * width);
+    m = scratch.take<float>(rows);
+    l = scratch.take<float>(rows);
+    for (float*& tile : scores) tile = scratch.take<float>(kTileRows * kChunk);
+    sums = scratch.take<float>(kTileRows * width);
+    key_scales = scratch.take<float>(kChunk);
+    value_scales = scratch.take<float>(kChunk);
+    query_scales = scratch.take<float>(rows / 2);
+    slots = scratch.take<int64_t>(kChunk);
+    return scratch.used;
+  }
+};
+
+// A tile of rows within a chunk: columns [begin, end) of each row are visible, all of them lie in
+// [first, last), multiples of 32.
+struct alignas(64) Tile {
+  float m[kTileRows], l[kTileRows];  // of the chunk
+  float factor[kTileRows];           // int8: what a pair's sums stand for
+  int32_t begin[kTileRows], end[kTileRows];
+  int64_t index, first, last, common;  // all rows see [first, common), multiples of 32
+  int64_t rows;                        // that are rows of the item; the others are padding
+  const uint16_t* queries;
+  float* scores;
+  bool by_hand;  // some invisible value is infinite or NaN: no tile may touch it
+
+  __attribute__((always_inline)) float* row(int64_t r) const {
+    return scores + r / 16 * kLowerScores + r % 16 * 16;
+  }
+};
+
+// Scores of a row become powers, and the maximum of a later row is taken: 32 columns at a time.
+struct PlainRow {
+  float* scores;
+  const float* later;
+  __m512 peak, scale, sum, later_peak;
+
+  __attribute__((always_inline)) void columns(int64_t t, __mmask16 left, __mmask16 right,
+                                              __mmask16 later_left, __mmask16 later_right) {
+    float* s = scores + t * kTileSpread;
+    const float* x = later + t * kTileSpread;
+    const __m512 s0 = _mm512_load_ps(s), s1 = _mm512_load_ps(s + 16 * kTileSpread);
+    const __m512 x0 = _mm512_load_ps(x), x1 = _mm512_load_ps(x + 16 * kTileSpread);
+    later_peak = _mm512_mask_max_ps(later_peak, later_left, later_peak, x0);
+    later_peak = _mm512_mask_max_ps(later_peak, later_right, later_peak, x1);
+    const __m512 a = exp2_nonpositive(_mm512_mul_ps(_mm512_sub_ps(s0, peak), scale), left);
+    const __m512 b = exp2_nonpositive(_mm512_mul_ps(_mm512_sub_ps(s1, peak), scale), right);
+    sum = _mm512_add_ps(_mm512_add_ps(sum, a), b);
+    _mm512_store_si512(s, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(b, a)));
+  }
+};
+
+}  // namespace
+}  // namespace quire::ops
