@@ -248,12 +248,16 @@ TEST_F(QuantizedModel, NothingIsWrittenOverOrLeftBehind) {
 TEST_F(QuantizedModel, AConfigThatDoesNotFitIsRefused) {
   quantize(parity_model("qwen3-bf16"), {.format = {4, 32}});
   replace_in_config("\"bits\":4", "\"bits\":8");
-  EXPECT_THAT(load_refusal(), AllOf(HasSubstr(".weight"), HasSubstr("8 bits")));
+  EXPECT_THAT(load_refusal(), AllOf(HasSubstr(".weight"), HasSubstr("8 bits"),
+                                    HasSubstr("take the config.json that came with them")));
   replace_in_config("\"bits\":8", "\"bits\":3");
-  EXPECT_THAT(load_refusal(), AllOf(HasSubstr("config.json"), HasSubstr("3 bits")));
+  EXPECT_THAT(load_refusal(),
+              AllOf(HasSubstr("config.json"), HasSubstr("3 bits"), HasSubstr("quire quantize"),
+                    HasSubstr("tensor model.embed_tokens.scales")));
   replace_in_config("\"bits\":3", "\"bits\":4");
   replace_in_config("\"group_size\":32", "\"group_size\":64");
-  EXPECT_THAT(load_refusal(), AllOf(HasSubstr(".scales"), HasSubstr("groups of 64")));
+  EXPECT_THAT(load_refusal(), AllOf(HasSubstr(".scales"), HasSubstr("groups of 64"),
+                                    HasSubstr("convert the model anew")));
   replace_in_config("\"group_size\":64", "\"group_size\":32,\"" + std::string(kUp) + "\":false");
   EXPECT_THAT(load_refusal(), AllOf(HasSubstr(kUp), HasSubstr("is not")));
   replace_in_config("\"quantization\":", "\"other\":");
@@ -272,7 +276,9 @@ TEST_F(QuantizedModel, AMissingPartIsNamed) {
         bytes.erase(bytes.begin() + i);
       }
     });
-    EXPECT_THAT(load_refusal(), AllOf(HasSubstr(kUp + part), HasSubstr("missing")));
+    EXPECT_THAT(load_refusal(),
+                AllOf(HasSubstr(kUp + std::string(".weight")), HasSubstr(kUp + part),
+                      HasSubstr("missing"), HasSubstr("convert the model anew")));
   }
 }
 

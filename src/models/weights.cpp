@@ -32,6 +32,21 @@ void widen(const formats::RawTensor& tensor, float* out) {
   }
 }
 
+// What the config says of quantisation. If that is refused, the error also names a tensor that it
+// is about: people look there first.
+std::optional<formats::QuantizationConfig> read_quantization(
+    const formats::Checkpoint& checkpoint) {
+  try {
+    return formats::read_quantization_config(checkpoint.config());
+  } catch (const LoadError& e) {
+    for (const std::string& name : checkpoint.names())
+      if (name.ends_with(".scales"))
+        throw LoadError(std::string(e.what()) +
+                        "; one of its tensors: " + where(*checkpoint.find(name)));
+    throw;
+  }
+}
+
 }  // namespace
 
 mx::Dtype float_dtype(const formats::RawTensor& tensor) {
@@ -72,7 +87,7 @@ WeightLoader::WeightLoader(const ops::Context& context, const formats::Checkpoin
     : context_(context),
       checkpoint_(checkpoint),
       dtype_(dtype),
-      quantization_(formats::read_quantization_config(checkpoint.config())),
+      quantization_(read_quantization(checkpoint)),
       progress_(std::move(progress)),
       int8_activations_(int8_activations) {
   if (int8_activations && !quantization_) {
@@ -128,8 +143,18 @@ ops::PackedMatrix WeightLoader::pack(const std::vector<Part>& parts, bool interl
   std::vector<ops::AffineRows> affine;
   for (const Part& part : parts)
     if (part.affine) affine.push_back(*part.affine);
+  // Gives the pages of what is packed back while the rest is still to come. Not of dequantised
+  // parts, whose rows are no file's.
+  const auto read = [&parts](size_t i, int64_t rows) {
+    const Part& part = parts[i];
+    const int64_t bytes = part.affine
+                              ? part.affine->k * part.affine->format.bits / 8
+                              : part.dense.k * static_cast<int64_t>(part.dense.dtype.size());
+    const void* data = part.affine ? part.affine->values : part.dense.data;
+    formats::release({static_cast<const std::byte*>(data), static_cast<size_t>(rows * bytes)});
+  };
   if (affine.size() == parts.size())
-    return ops::pack_affine_matrix(context_, affine, dtype_, interleave);
+    return ops::pack_affine_matrix(context_, affine, dtype_, interleave, read);
   std::vector<ops::RowMatrix> dense;
   std::vector<std::shared_ptr<const std::byte[]>> dequantised;
   for (const Part& part : parts) {
@@ -140,7 +165,7 @@ ops::PackedMatrix WeightLoader::pack(const std::vector<Part>& parts, bool interl
     dense.back() = {
         .data = dequantised.back().get(), .n = part.n, .k = part.affine->k, .dtype = dtype_};
   }
-  return ops::pack_matrix(context_, dense, dtype_, interleave);
+  return ops::pack_matrix(context_, dense, dtype_, interleave, read);
 }
 
 mx::array WeightLoader::stack_biases(const std::vector<std::string>& biases,

@@ -7,6 +7,11 @@
 namespace quire::models {
 namespace {
 
+constexpr const char* kOtherConfig =
+    "; \"quantization\" in config.json does not fit the weights: take the config.json that came "
+    "with "
+    "them, or convert the model anew";
+
 // [n, columns], or a stack of such.
 std::vector<int64_t> stacked_shape(int64_t stack, int64_t n, int64_t columns) {
   return stack ? std::vector<int64_t>{stack, n, columns} : std::vector<int64_t>{n, columns};
@@ -18,7 +23,7 @@ void expect_groups(const formats::RawTensor& tensor, const std::vector<int64_t>&
   if (tensor.shape == expected) return;
   throw LoadError(where(tensor) + " has shape " + shape_text(tensor.shape) + ", but " +
                   shape_text(expected) + " go with groups of " + std::to_string(format.group_size) +
-                  "; \"quantization\" in config.json does not fit the weights");
+                  kOtherConfig);
 }
 
 void expect_values(const formats::RawTensor& tensor, const std::vector<int64_t>& expected,
@@ -26,8 +31,7 @@ void expect_values(const formats::RawTensor& tensor, const std::vector<int64_t>&
   if (has_shape(tensor, expected)) return;
   throw LoadError(where(tensor) + " has shape " + shape_text(tensor.shape) +
                   ", but config.json asks for " + shape_text(expected) + ": " + std::to_string(k) +
-                  " columns of " + std::to_string(format.bits) +
-                  " bits; \"quantization\" in config.json does not fit the weights");
+                  " columns of " + std::to_string(format.bits) + " bits" + kOtherConfig);
 }
 
 }  // namespace
@@ -68,12 +72,15 @@ WeightLoader::Part WeightLoader::take_affine(const std::string& weight, int64_t 
   }
   if (k % format->group_size != 0) {
     throw LoadError(where(values) + " has " + std::to_string(k) + " columns, which groups of " +
-                    std::to_string(format->group_size) +
-                    " do not divide; \"quantization\" in config.json does not fit the weights");
+                    std::to_string(format->group_size) + " do not divide" + kOtherConfig);
   }
   expect_values(values, stacked_shape(stack, n, k * format->bits / 32), k, *format);
   const int64_t rows = values.shape[stack ? 1 : 0];
   const auto groups = stacked_shape(stack, rows, k / format->group_size);
+  for (const std::string& name : {scales_name(values.name), biases_name(values.name)})
+    if (!checkpoint_.find(name))
+      throw LoadError(where(values) + " is quantised, but tensor " + name +
+                      " is missing: take the whole checkpoint, or convert the model anew");
   const formats::RawTensor& scales = take(scales_name(values.name));
   const formats::RawTensor& biases = take(biases_name(values.name));
   expect_groups(scales, groups, *format);

@@ -20,7 +20,7 @@ inline ModelText model_text() {
     text.tokenizer = text::Tokenizer::load(kModelDir);
     text.chat_template = text::ChatTemplate::load(kModelDir);
     text.eos_token_ids = {315, 318};
-    text.grammars = text::GrammarFactory::create(*text.tokenizer, text.eos_token_ids);
+    text.grammars = text::GrammarFactory::create(text.tokenizer, text.eos_token_ids);
     return text;
   }();
   return loaded;

@@ -60,11 +60,12 @@ class GrammarMatcher {
   std::unique_ptr<Impl> impl_;
 };
 
-// Compiles grammars for one tokenizer. Thread-safe.
+// Compiles grammars for one tokenizer. Thread-safe. The first compilation also makes what all
+// share: for 150,000 tokens that takes some tenths of a second.
 class GrammarFactory {
  public:
   // `eos_ids`: the tokens that end an answer; at least one must be in the vocabulary (LoadError).
-  static std::shared_ptr<const GrammarFactory> create(const Tokenizer& tokenizer,
+  static std::shared_ptr<const GrammarFactory> create(std::shared_ptr<const Tokenizer> tokenizer,
                                                       std::span<const int32_t> eos_ids);
   ~GrammarFactory();
 

@@ -30,7 +30,7 @@ class Grammar : public testing::TestWithParam<const char*> {
     tokenizer_ =
         Tokenizer::load(std::filesystem::path(QUIRE_SOURCE_DIR) / "tests/parity/text" / GetParam());
     eos_ = *tokenizer_->special_token_id("eos_token");
-    factory_ = GrammarFactory::create(*tokenizer_, std::vector<int32_t>{eos_, 1'000'000});
+    factory_ = GrammarFactory::create(tokenizer_, std::vector<int32_t>{eos_, 1'000'000});
     mask_.resize((tokenizer_->vocab_size() + kPadding + 31) / 32);
   }
 
@@ -351,8 +351,8 @@ TEST_P(Grammar, ThreadsShareAFactory) {
 TEST(GrammarFactory, NeedsAnEosToken) {
   const auto tokenizer =
       Tokenizer::load(std::filesystem::path(QUIRE_SOURCE_DIR) / "tests/parity/text/qwen");
-  EXPECT_THROW(GrammarFactory::create(*tokenizer, std::vector<int32_t>{}), LoadError);
-  EXPECT_THROW(GrammarFactory::create(*tokenizer, std::vector<int32_t>{-1, 1 << 30}), LoadError);
+  EXPECT_THROW(GrammarFactory::create(tokenizer, std::vector<int32_t>{}), LoadError);
+  EXPECT_THROW(GrammarFactory::create(tokenizer, std::vector<int32_t>{-1, 1 << 30}), LoadError);
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // The bits contract: what a request answers depends on the request alone.
 #include <gtest/gtest.h>
 
-#include "engine_harness.h"
+#include "bits_grid.h"
 #include "ops/profile.h"
 
 namespace quire::engine {
@@ -25,38 +25,22 @@ int64_t vocab_of(const std::string& checkpoint) {
   return open_checkpoint(checkpoint).config().vocab_size;
 }
 
-// Every combination of token budget, block size, prefix cache, preemption, lookahead and threads
-// equals the solo runs.
+// Every schedule equals the solo runs. bits_isa_test.cpp forces the other instruction sets.
 TEST_P(Bits, SoloEqualsEverySchedule) {
   const std::string checkpoint = GetParam();
   const auto jobs = random_jobs(kJobs, vocab_of(checkpoint), 7, kLongestPrompt, kLongestAnswer);
   const Arrangement base{.checkpoint = checkpoint, .max_model_len = 256};
   const auto solo = run_solo(base, jobs);
-  int64_t preemptions = 0, cached = 0, schedule = 0;
-  for (const int64_t budget : {16, 64, 2048})
-    for (const int64_t block_size : {8, 16, 160})
-      for (const bool prefix_caching : {false, true})
-        for (const bool preempt : {false, true})
-          for (const bool lookahead : {false, true})
-            for (const int threads : {1, 2}) {
-              if (++schedule % kEvery != 0) continue;
-              Arrangement setup = base;
-              setup.max_num_batched_tokens = budget;
-              setup.block_size = block_size;
-              setup.prefix_caching = prefix_caching;
-              setup.lookahead = lookahead;
-              setup.threads = threads;
-              // Room for the longest sequence and little more: most running sequences are preempted
-              // once.
-              if (preempt) setup.num_blocks = (256 + block_size - 1) / block_size + 1;
-              const auto answers = run_jobs(setup, jobs, static_cast<uint64_t>(schedule));
-              expect_same(solo, answers, setup.text());
-              if (HasFatalFailure()) return;
-              for (const Answer& answer : answers) {
-                preemptions += answer.stats.preemptions;
-                cached += answer.stats.cached_tokens;
-              }
-            }
+  int64_t preemptions = 0, cached = 0;
+  for_each_schedule(base, [&](const Arrangement& setup, int64_t number) {
+    if (number % kEvery != 0 || HasFatalFailure()) return;
+    const auto answers = run_jobs(setup, jobs, static_cast<uint64_t>(number));
+    expect_same(solo, answers, setup.text());
+    for (const Answer& answer : answers) {
+      preemptions += answer.stats.preemptions;
+      cached += answer.stats.cached_tokens;
+    }
+  });
   EXPECT_GT(preemptions, 0)
       << "no schedule preempted anyone: the test does not reach what it is for";
   EXPECT_GT(cached, 0) << "no schedule hit the prefix cache";

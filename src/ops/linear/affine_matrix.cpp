@@ -52,7 +52,7 @@ AffineLayout affine_layout(const PackedMatrix& matrix) {
 }
 
 PackedMatrix pack_affine_matrix(const Context& context, std::span<const AffineRows> parts,
-                                mx::Dtype dtype, bool interleave) {
+                                mx::Dtype dtype, bool interleave, const RowsRead& read) {
   check_float("pack_affine_matrix", "the packed matrix", dtype);
   PackedMatrix result;
   result.k = parts.empty() ? 0 : parts[0].k;
@@ -70,7 +70,9 @@ PackedMatrix pack_affine_matrix(const Context& context, std::span<const AffineRo
     throw std::invalid_argument("pack_affine_matrix: an odd number of rows cannot be interleaved");
   const AffineLayout layout = affine_layout(result);
   const auto memory = allocate_aligned(static_cast<size_t>(layout.bytes()));
-  context.pool->parallel_for(layout.panels(), [&](int64_t panel) {
+  PackJob job = {.row_bytes = result.k * result.affine->bits / 8, .interleaved = interleave};
+  for (const AffineRows& part : parts) job.rows.push_back(part.n);
+  pack_in_slices(*context.pool, job, read, [&](int64_t panel) {
     affine_pack_panel_cpu(layout, sources.data(), static_cast<int64_t>(sources.size()), panel,
                           reinterpret_cast<uint8_t*>(memory.get()));
   });

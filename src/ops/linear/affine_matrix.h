@@ -3,6 +3,7 @@
 
 #include "ops/linear/affine_layout.h"
 #include "ops/linear/linear.h"
+#include "ops/linear/pack_slices.h"
 
 namespace quire::ops {
 
@@ -20,10 +21,11 @@ struct AffineRows {
 AffineFormat common_format(std::span<const AffineRows> parts);
 
 // Packs the rows of `parts` stacked on each other, in their common format, for activations of
-// `dtype`; `interleave` as in pack_matrix. Parallel. Bits must be 4 or 8, groups 32, 64 or 128 and
-// divide K.
+// `dtype`; `interleave` and `read` as in pack_matrix. Parallel. Bits must be 4 or 8, groups 32, 64
+// or 128 and divide K.
 PackedMatrix pack_affine_matrix(const Context& context, std::span<const AffineRows> parts,
-                                mx::Dtype dtype, bool interleave = false);
+                                mx::Dtype dtype, bool interleave = false,
+                                const RowsRead& read = {});
 
 AffineLayout affine_layout(const PackedMatrix& matrix);
 

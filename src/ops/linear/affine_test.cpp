@@ -1,6 +1,9 @@
+#include <array>
+
 #include "ops/embedding/embedding.h"
 #include "ops/linear/affine_test_util.h"
 #include "ops/linear/linear_reference.h"
+#include "ops/linear/linear_test_util.h"
 
 namespace quire::ops {
 namespace {
@@ -111,6 +114,47 @@ TEST(AffineLinear, NormResidualAndSiluAreThoseOfTheDenseLinear) {
               same_bits(linear(context, x, gated, silu), linear(context, x, gated_dense, silu)));
           ASSERT_TRUE(
               same_bits(linear(context, x, plain, add), linear(context, x, plain_dense, add)));
+        }
+      }
+    }
+  }
+}
+
+// The bits contract of the quantised kernels: a row has the same bits whatever else is in the call,
+// with what linear() computes on the way and without.
+TEST(AffineLinear, RowsDoNotDependOnTheBatch) {
+  constexpr int kMost = 512, n = 2 * 40, k = 384;
+  for (const auto& isa : isas_to_test()) {
+    const ForcedIsa forced(isa);
+    for (const mx::Dtype dtype : {mx::bfloat16, mx::float16}) {
+      const mx::array x = random_array({kMost, k}, dtype, 1);
+      const mx::array residual = random_array({kMost, n}, dtype, 2);
+      const mx::array norm = random_array({k}, mx::float32, 3);
+      for (const AffineFormat& format : formats()) {
+        if (format.scale_dtype != dtype) continue;
+        const Context context = make_context(3);
+        const AffineSource s = affine_source(n, k, format, dtype, 7);
+        const LinearWeight plain = {.weight = pack_affine_matrix(context, {&s.rows, 1}, dtype)};
+        const LinearWeight gated = {.weight =
+                                        pack_affine_matrix(context, {&s.rows, 1}, dtype, true)};
+        const auto run = [&](int begin, int rows) {
+          const mx::array some = matrix_rows(x, begin, rows);
+          const LinearOptions sum = {.residual = matrix_rows(residual, begin, rows)};
+          const LinearOptions silu = {.norm = LinearOptions::Norm{norm, 1e-6f}, .silu_mul = true};
+          return std::array{linear(context, some, plain, {.out_dtype = mx::float32}),
+                            linear(context, some, plain, sum), linear(context, some, gated, silu)};
+        };
+        const auto whole = run(0, kMost);
+        int runs = 3;
+        for (const int m : kRowCounts) {
+          SCOPED_TRACE(isa + " " + dtype_name(dtype) + ", " + format_name(format) + ", " +
+                       std::to_string(m) + " rows");
+          const int begin = (kMost - m) / 2;  // other rows, in other places of a tile
+          const auto part = run(begin, m);
+          for (size_t i = 0; i < part.size(); ++i)
+            ASSERT_TRUE(same_bits(part[i], matrix_rows(whole[i], begin, m))) << "way " << i;
+          runs += 3;
+          ASSERT_TRUE(kernel_ran(context, "linear", runs, kernel_for(isa, dtype, format)));
         }
       }
     }

@@ -9,7 +9,6 @@ namespace {
 using namespace quire::ops::testing;
 
 constexpr float kEps = 1e-6f;
-constexpr int kRows[] = {1, 2, 5, 16, 17, 33, 64, 300};
 
 mx::array add_rounded(const mx::array& a, const mx::array& b) {
   return mx::astype(mx::astype(a, mx::float32) + mx::astype(b, mx::float32), a.dtype());
@@ -21,7 +20,7 @@ void for_each_case(const Body& body) {
     const ForcedIsa forced(isa);
     for (const mx::Dtype dtype : float_dtypes()) {
       for (const auto& [n, k] : {std::pair(34, 70), {96, 256}, {2, 33}}) {
-        for (const int rows : kRows) {
+        for (const int rows : kRowCounts) {
           SCOPED_TRACE(isa + " " + dtype_name(dtype) + " " + std::to_string(rows) + " rows, N " +
                        std::to_string(n));
           body(make_context(rows % 3 + 1), dtype, n, k, rows);

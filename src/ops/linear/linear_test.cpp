@@ -67,8 +67,7 @@ TEST(Linear, RowsDoNotDependOnTheBatch) {
         for (const int threads : {1, 2, 3}) {
           const Context context = make_context(threads);
           int runs = 0;
-          for (const int m :
-               {1, 2, 3, 4, 5, 6, 7, 8, 12, 13, 16, 17, 31, 32, 33, 64, 65, 128, 300, 512}) {
+          for (const int m : kRowCounts) {
             SCOPED_TRACE(isa + " " + dtype_name(dtype) + " " + std::to_string(m) + " rows, " +
                          std::to_string(threads) + " threads");
             const int begin = (kRows - m) / 2;  // other rows, in other places of a tile

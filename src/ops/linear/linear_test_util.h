@@ -6,6 +6,10 @@
 // Shared by the tests of linear().
 namespace quire::ops::testing {
 
+// Numbers of rows around every edge of the kernels' tiles and blocks.
+constexpr int kRowCounts[] = {1,  2,  3,  4,  5,  6,  7,  8,   12,  13,
+                              16, 17, 31, 32, 33, 64, 65, 128, 300, 512};
+
 // Evaluated rows and what they are packed into.
 struct Weights {
   mx::array rows;  // [N, K]

@@ -6,6 +6,7 @@
 #include "ops/linear/convert_cpu.h"
 #include "ops/linear/linear.h"
 #include "ops/linear/linear_cpu.h"
+#include "ops/linear/pack_slices.h"
 #include "ops/shape_check.h"
 
 namespace quire::ops {
@@ -72,7 +73,7 @@ size_t PackedMatrix::nbytes() const {
 }
 
 PackedMatrix pack_matrix(const Context& context, std::span<const RowMatrix> parts, mx::Dtype dtype,
-                         bool interleave) {
+                         bool interleave, const RowsRead& read) {
   const FloatType type = check_float("pack_matrix", "the packed matrix", dtype);
   PackedMatrix result;
   result.k = parts.empty() ? 0 : parts[0].k;
@@ -90,7 +91,10 @@ PackedMatrix pack_matrix(const Context& context, std::span<const RowMatrix> part
   const auto memory = allocate_aligned(result.nbytes());
   const int64_t panels = linear_panels(result.n, interleave);
   const size_t panel_bytes = panels ? result.nbytes() / panels : 0;
-  context.pool->parallel_for(panels, [&](int64_t panel) {
+  PackJob job = {.row_bytes = result.k * static_cast<int64_t>(dtype.size()),
+                 .interleaved = interleave};
+  for (const RowMatrix& part : parts) job.rows.push_back(part.n);
+  pack_in_slices(*context.pool, job, read, [&](int64_t panel) {
     std::byte* to = memory.get() + panel * panel_bytes;
     if (type == FloatType::kF32) {
       pack_panel<uint64_t>(parts, result, panel, type, to);
@@ -100,6 +104,11 @@ PackedMatrix pack_matrix(const Context& context, std::span<const RowMatrix> part
   });
   result.data = memory;
   return result;
+}
+
+PackedMatrix pack_matrix(const Context& context, std::span<const RowMatrix> parts, mx::Dtype dtype,
+                         bool interleave) {
+  return pack_matrix(context, parts, dtype, interleave, {});
 }
 
 }  // namespace quire::ops

@@ -1,5 +1,7 @@
+#include "ops/linear/affine_layout.h"
 #include "ops/linear/linear.h"
 #include "ops/linear/linear_reference.h"
+#include "ops/linear/pack_slices.h"
 #include "ops/test_util.h"
 
 namespace quire::ops {
@@ -88,6 +90,55 @@ TEST(PackMatrix, RefusesWhatDoesNotFit) {
   const RowMatrix integers = {.data = a.data<void>(), .n = 3, .k = 4, .dtype = mx::int32};
   EXPECT_THROW(pack_matrix(context, {&integers, 1}, mx::float32), std::invalid_argument);
   EXPECT_THROW(pack_matrix(context, {uneven, 1}, mx::int32), std::invalid_argument);
+}
+
+// Whoever hears that rows were read may take them away: nothing reads them again, and in the end
+// all rows were named.
+TEST(PackMatrix, RowsThatWereReadAreNotReadAgain) {
+  const std::vector<std::vector<int64_t>> stacks = {{200}, {33, 1, 90}, {70, 70}, {16, 54, 70}};
+  for (const auto& rows : stacks) {
+    for (const bool interleaved : {false, true}) {
+      PackJob job = {.rows = rows, .row_bytes = int64_t{1} << 20, .interleaved = interleaved};
+      AffineLayout layout = {.k = 128, .bits = 8, .group_size = 32, .interleaved = interleaved};
+      std::vector<int64_t> first;  // stack row of each part
+      for (const int64_t count : rows) {
+        first.push_back(layout.n);
+        layout.n += count;
+      }
+      ThreadPool pool(1);
+      std::vector<int64_t> gone(rows.size(), 0);
+      int reports = 0;
+      const auto read = [&](size_t part, int64_t count) {
+        gone[part] = count;
+        ++reports;
+      };
+      pack_in_slices(pool, job, read, [&](int64_t panel) {
+        for (int64_t r = 0; r < 16; ++r) {
+          const int64_t row = layout.source_row(panel * 16 + r);
+          for (size_t p = 0; row >= 0 && p < rows.size(); ++p)
+            EXPECT_TRUE(row < first[p] || row >= first[p] + gone[p]) << row << " of part " << p;
+        }
+      });
+      EXPECT_EQ(gone, rows);
+      EXPECT_GT(reports, static_cast<int>(rows.size()));  // on the way, not only at the end
+    }
+  }
+}
+
+// A large matrix whose rows vanish as they are read.
+TEST(PackMatrix, RowsMayVanishOnceTheyAreRead) {
+  const Context context = make_context(2);
+  const mx::array original = random_array({700, 16384}, mx::float32, 1);
+  auto bytes = to_bytes(original);  // 44 MB
+  const RowMatrix part = rows_at(bytes.data(), original);
+  int reports = 0;
+  const auto vanish = [&](size_t, int64_t rows) {
+    std::memset(bytes.data(), 0xff, static_cast<size_t>(rows) * 16384 * 4);
+    ++reports;
+  };
+  const PackedMatrix packed = pack_matrix(context, {&part, 1}, mx::bfloat16, false, vanish);
+  EXPECT_GE(reports, 2);
+  EXPECT_TRUE(same_bits(unpack_matrix(packed), mx::astype(original, mx::bfloat16)));
 }
 
 }  // namespace

@@ -1,0 +1,108 @@
+// The bits contract on every instruction set that this machine has, forced one by one, for
+// bfloat16, 8-bit and 4-bit weights; and what instruction sets owe each other.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "bits_grid.h"
+#include "ops/cpu_isa.h"
+
+namespace quire::engine {
+namespace {
+
+constexpr const char* kModels[] = {"tests/parity/models/qwen3-bf16",
+                                   "tests/parity/models/llama3-8bit",
+                                   "tests/parity/models/qwen3-4bit"};
+
+// A sanitized build runs every 29th schedule: 29 shares no factor with the values on any axis.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr int64_t kEvery = 29;
+#else
+constexpr int64_t kEvery = 1;
+#endif
+
+// The instruction set and bits of others, taken back at the end.
+class ForcedIsa {
+ public:
+  explicit ForcedIsa(const std::string& isa, bool portable = false) {
+    ops::force_cpu_isa(isa);
+    ops::set_portable_bits(portable);
+  }
+  ~ForcedIsa() {
+    ops::force_cpu_isa("");
+    ops::set_portable_bits(false);
+  }
+};
+
+std::vector<Job> jobs_for(const std::string& checkpoint) {
+  return random_jobs(12, open_checkpoint(checkpoint).config().vocab_size, 7, 120, 60);
+}
+
+class BitsOnIsa : public testing::TestWithParam<std::tuple<const char*, std::string>> {};
+
+TEST_P(BitsOnIsa, SoloEqualsEverySchedule) {
+  const auto& [checkpoint, isa] = GetParam();
+  const ForcedIsa forced(isa);
+  const auto jobs = jobs_for(checkpoint);
+  const Arrangement base{.checkpoint = checkpoint, .max_model_len = 192};
+  const auto solo = run_solo(base, jobs);
+  int64_t preemptions = 0, cached = 0;
+  for_each_schedule(base, [&](const Arrangement& setup, int64_t number) {
+    if (number % kEvery != 0 || HasFatalFailure()) return;
+    const auto answers = run_jobs(setup, jobs, static_cast<uint64_t>(number));
+    expect_same(solo, answers, isa + ", " + setup.text());
+    for (const Answer& answer : answers) {
+      preemptions += answer.stats.preemptions;
+      cached += answer.stats.cached_tokens;
+    }
+  });
+  EXPECT_GT(preemptions, 0);
+  EXPECT_GT(cached, 0);
+}
+
+// Machines with AMX, AVX-512 and AVX2 answer alike to the last bit, whatever the weights. Where
+// vdpbf16ps is in use it has bits of its own, unless they are to be portable.
+TEST(BitsAcrossIsas, AmxAvx512AndAvx2AnswerAlike) {
+  const auto available = ops::available_cpu_isas();
+  const auto has = [&](const char* isa) {
+    return std::find(available.begin(), available.end(), isa) != available.end();
+  };
+  if (!has("avx2")) GTEST_SKIP() << "no AVX2 here";
+  for (const char* checkpoint : kModels) {
+    const auto jobs = jobs_for(checkpoint);
+    const Arrangement base{.checkpoint = checkpoint, .max_model_len = 192};
+    std::vector<Answer> expected;
+    {
+      const ForcedIsa forced("avx2");
+      expected = run_solo(base, jobs);
+    }
+    for (const char* isa : {"amx", "avx512", "avx512_bf16"}) {
+      if (!has(isa)) continue;
+      const ForcedIsa forced(isa, /*portable=*/std::string(isa) == "avx512_bf16");
+      expect_same(expected, run_solo(base, jobs), std::string(isa) + ", " + checkpoint);
+      if (HasFatalFailure()) return;
+    }
+  }
+  if (!has("avx512_bf16")) return;
+  // The negative control: without portable bits the same comparison sees another order of sums.
+  const Arrangement base{.checkpoint = kModels[0], .max_model_len = 192};
+  const auto jobs = jobs_for(kModels[0]);
+  const auto answers = [&](bool portable) {
+    const ForcedIsa forced("avx512_bf16", portable);
+    return run_solo(base, jobs);
+  };
+  EXPECT_FALSE(same(answers(true), answers(false)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, BitsOnIsa,
+                         testing::Combine(testing::ValuesIn(kModels),
+                                          testing::ValuesIn(ops::available_cpu_isas())),
+                         [](const auto& info) {
+                           std::string name = std::get<0>(info.param);
+                           name = name.substr(name.rfind('/') + 1) + "_" + std::get<1>(info.param);
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace quire::engine
