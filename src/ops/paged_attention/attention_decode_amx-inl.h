@@ -23,35 +23,53 @@ class Ahead {
            int64_t steps) {
     int64_t page = 1;  // rows of a page
     while (page < 8 && 2 * page * stride <= 4096) page *= 2;
-    rows_end_ = at_ = column_ = line_ = 0;
+    quads_ = quad_ = line_ = 0;
     if (n <= 0) return;
     const bool stretch = bytes == stride && slots[n - 1] - slots[0] == n - 1;
     const int64_t pages = round_up((n + page - 1) / page, 4), most = stretch ? 4 : 16;
-    wide_ = pages < most ? pages : most;
-    for (int64_t group = 0; group < n; group += wide_ * page)
+    const int64_t wide = pages < most ? pages : most;
+    for (int64_t group = 0; group < n; group += wide * page)
       for (int64_t i = group; i < group + page && i < n; ++i)
-        for (int64_t j = 0; j < wide_; ++j) {
-          const int64_t row = i + j * page < n ? i + j * page : n - 1;
-          rows_[rows_end_++] = base + slots[row] * stride;
-        }
+        for (int64_t j = 0; j < wide; j += 4, ++quads_)
+          for (int64_t k = 0; k < 4; ++k) {
+            const int64_t row = i + (j + k) * page;
+            rows_[quads_][k] = base + slots[row < n ? row : n - 1] * stride;
+          }
+    abreast_ = end_ = wide / 4;
     bytes_ = bytes;
-    each_ = (rows_end_ / 4 * ((bytes + 63) / 64) + steps - 1) / steps;
+    each_ = (quads_ * ((bytes + 63) / 64) + steps - 1) / steps;
   }
 
   __attribute__((always_inline)) void step() {
-    for (int64_t i = 0; i < each_ && at_ < rows_end_; ++i) {
-      for (int64_t j = 0; j < 4; ++j) ask_for_line(rows_[at_ + column_ + j] + line_);
-      if ((column_ += 4) < wide_) continue;
-      column_ = 0;
+    if (abreast_ > 1) return step_abreast();
+    for (int64_t i = 0; i < each_ && quad_ < quads_; ++i) {
+      ask();
       if ((line_ += 64) < bytes_) continue;
       line_ = 0;
-      at_ += wide_;
+      ++quad_;
     }
   }
 
  private:
-  const char* rows_[2 * kRows];  // wide_ of as many pages, then the rows after them
-  int64_t wide_ = 0, rows_end_ = 0, at_ = 0, column_ = 0, line_ = 0, bytes_ = 0, each_ = 0;
+  __attribute__((always_inline)) void ask() const {
+    for (int64_t j = 0; j < 4; ++j) ask_for_line(rows_[quad_][j] + line_);
+  }
+  // A line of each of the quads before the next line.
+  __attribute__((always_inline)) void step_abreast() {
+    for (int64_t i = 0; i < each_ && quad_ < quads_; ++i) {
+      ask();
+      if (++quad_ < end_) continue;
+      if ((line_ += 64) < bytes_) {
+        quad_ = end_ - abreast_;
+        continue;
+      }
+      line_ = 0;
+      end_ += abreast_;
+    }
+  }
+
+  const char* rows_[kRows / 2][4];  // four pages' rows; abreast_ of them line by line, then others
+  int64_t quads_ = 0, quad_ = 0, abreast_ = 0, end_ = 0, line_ = 0, bytes_ = 0, each_ = 0;
 };
 
 // One token's queries of some KV heads. Buffers have scores [rows][kScoreStride], sums and total
@@ -105,19 +123,16 @@ class DecodeItem {
     }
   }
 
-  // Which 16 tokens lie one after the other in the pool, where tiles can read them: in one block
-  // (what is not visible of them, too), or in blocks that follow one another.
+  // Which 16 tokens lie one after the other in the pool, where tiles can read them: in one block,
+  // or in blocks that follow one another. All of them visible: a tile would wait for the others'
+  // rows, which nobody asked for.
   void find_runs() {
-    every_run = true;
     for (int64_t t = begin / kRunTokens * kRunTokens; t < end; t += kRunTokens) {
-      bool run = p.block_size % kRunTokens == 0;
-      if (!run && begin <= t && t + kRunTokens <= end) {
-        run = true;
+      bool run = whole_rows && begin <= t && t + kRunTokens <= end;
+      if (run && p.block_size % kRunTokens != 0)
         for (int64_t i = 1; i < kRunTokens; ++i)
           run &= buffers.slots[t + i] == buffers.slots[t] + i;
-      }
-      in_place[t / kRunTokens] = run && whole_rows;
-      every_run &= run && whole_rows;
+      in_place[t / kRunTokens] = run;
     }
   }
 
@@ -217,7 +232,6 @@ class DecodeItem {
   int64_t group, rows, dim, width;
   int64_t begin = 0, end = 0;          // of the chunk's visible columns
   bool in_place[kChunk / kRunTokens];  // these 16 tokens' keys are read as tiles from the pool
-  bool every_run;                      // all of the chunk's
   // The keys that are read after the chunk's values.
   const AttentionItem* next_item;
   int64_t next_slots[Ahead::kRows];

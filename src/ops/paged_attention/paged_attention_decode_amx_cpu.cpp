@@ -178,8 +178,11 @@ class Decode : DecodeItem<Buffers> {
     store_scores(before);
   }
 
-  // Whether the 16 tokens from t on, of which some are visible, are read where they lie.
-  bool lies_in_place(int64_t t) const { return in_place[t / kRunTokens]; }
+  // Whether the 16 tokens from t on, all of which are visible, are read where they lie.
+  bool lies_in_place(int64_t t) const {
+    if constexpr (kCodes) return false;
+    return in_place[t / kRunTokens];
+  }
   // The 16 of the step's tokens that stand for its i-th 16: their neighbours if none is visible.
   int64_t run_of(const Step& s, int64_t i) const {
     const int64_t t = s.t + i * kRunTokens;
@@ -207,11 +210,11 @@ class Decode : DecodeItem<Buffers> {
     const uint16_t* at[2];
     int64_t strides[2];
     for (int64_t i = 0; i < 2; ++i) {
-      const int64_t t = run_of(s, i), seen = t > begin ? t : begin;
+      const int64_t t = run_of(s, i);
       if (lies_in_place(t)) {
         strides[i] = p.kv_heads * p.key_dim;
         at[i] = static_cast<const uint16_t*>(p.k) + (item.kv_head + s.h) * p.key_dim +
-                (buffers.slots[seen] - (seen - t)) * strides[i];
+                buffers.slots[t] * strides[i];
       } else {
         strides[i] = dim;
         at[i] = buffers.keys + (s.parity * kBlock + i * kRunTokens) * dim;
@@ -219,6 +222,8 @@ class Decode : DecodeItem<Buffers> {
     }
     const uint16_t* q = buffers.queries + s.h * dim * group;
     const int64_t depth = dim / 32;
+    const bool packs =
+        next.t < last && !(lies_in_place(run_of(next, 0)) && lies_in_place(run_of(next, 1)));
     int64_t packed = 0;
     _tile_zero(0);
     _tile_zero(1);
@@ -230,7 +235,7 @@ class Decode : DecodeItem<Buffers> {
       _tile_loadd(5, at[1] + d, strides[1] * 2);
       _tile_dpbf16ps(1, 5, 6);
       ahead.step();
-      if (!every_run) {
+      if (packs) {
         const int64_t to = (d / 32 + 1) * kBlock / depth;
         pack_keys(next, packed, to);
         packed = to;

@@ -142,8 +142,7 @@ class DecodeInt8 : DecodeItem<Buffers> {
     ahead.step();
     int64_t row_stride = dim;
     if (in_place[t / kRunTokens]) {
-      const int64_t seen = t > begin ? t : begin;
-      rows_at = k + (buffers.slots[seen] - (seen - t)) * stride;
+      rows_at = k + buffers.slots[t] * stride;
       row_stride = stride;
     } else {
       for (int64_t i = 0; i < kRunTokens; ++i)
