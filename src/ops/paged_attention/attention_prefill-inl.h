@@ -66,24 +66,33 @@ struct alignas(64) Tile {
   }
 };
 
-// Scores of a row become powers, and the maximum of a later row is taken: 32 columns at a time.
+// Scores of a row become powers, 32 columns at a time, and the maximum of a later row is taken if
+// kLook. kScaled: powers are stored times the tokens' weights.
+template <bool kLook, bool kScaled>
 struct PlainRow {
   float* scores;
   const float* later;
+  const float* weights;
   __m512 peak, scale, sum, later_peak;
 
-  __attribute__((always_inline)) void columns(int64_t t, __mmask16 left, __mmask16 right,
-                                              __mmask16 later_left, __mmask16 later_right) {
+  __attribute__((always_inline)) void columns(int64_t t, __mmask16 left, __mmask16 right) {
     float* s = scores + t * kTileSpread;
-    const float* x = later + t * kTileSpread;
     const __m512 s0 = _mm512_load_ps(s), s1 = _mm512_load_ps(s + 16 * kTileSpread);
-    const __m512 x0 = _mm512_load_ps(x), x1 = _mm512_load_ps(x + 16 * kTileSpread);
-    later_peak = _mm512_mask_max_ps(later_peak, later_left, later_peak, x0);
-    later_peak = _mm512_mask_max_ps(later_peak, later_right, later_peak, x1);
-    const __m512 a = exp2_nonpositive(_mm512_mul_ps(_mm512_sub_ps(s0, peak), scale), left);
-    const __m512 b = exp2_nonpositive(_mm512_mul_ps(_mm512_sub_ps(s1, peak), scale), right);
+    __m512 a = exp2_nonpositive(_mm512_mul_ps(_mm512_sub_ps(s0, peak), scale), left);
+    __m512 b = exp2_nonpositive(_mm512_mul_ps(_mm512_sub_ps(s1, peak), scale), right);
     sum = _mm512_add_ps(_mm512_add_ps(sum, a), b);
+    if constexpr (kScaled) {
+      a = _mm512_maskz_mul_ps(left, a, _mm512_load_ps(weights + t));
+      b = _mm512_maskz_mul_ps(right, b, _mm512_load_ps(weights + t + 16));
+    }
     _mm512_store_si512(s, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(b, a)));
+  }
+  __attribute__((always_inline)) void look(int64_t t, __mmask16 left, __mmask16 right) {
+    if constexpr (!kLook) return;
+    const float* x = later + t * kTileSpread;
+    const __m512 x0 = _mm512_load_ps(x), x1 = _mm512_load_ps(x + 16 * kTileSpread);
+    later_peak = _mm512_mask_max_ps(later_peak, left, later_peak, x0);
+    later_peak = _mm512_mask_max_ps(later_peak, right, later_peak, x1);
   }
 };
 

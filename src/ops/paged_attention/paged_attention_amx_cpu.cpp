@@ -555,49 +555,62 @@ class Prefill {
       Merge merge;
       if (i > from) begin_close(tile[(i - 1) % 3], c, feed, merge);
       if (next) feed.scores = scores_of(*next);  // in the place of the powers of the one before
-      const bool plain = kType == KvType::kBf16 && p.softcap <= 0 && p.alibi == nullptr;
-      if (now && plain && now->common > now->first)
-        soften_plain(*now, feed, merge);
-      else if (now)
-        soften(*now, feed, merge);
+      if (now) soften_either(*now, feed, merge);
       feed.values.run();
       merge_some(merge, feed.values, kTileRows * width);
       feed.scores.run();
     }
   }
 
-  // The powers of a tile whose rows see the same columns but for the last, as their scores are: the
-  // usual case, almost without masks. `shared` is copied, because what is in memory would be read
-  // again after each store.
+  // The powers of a tile whose rows see the same columns but for the last: the usual case, almost
+  // without masks. kLook: scores are as they are, so that a row's maximum can be taken beside the
+  // powers of an earlier one. `shared` is copied, because what is in memory would be read again
+  // after each store.
+  template <bool kLook>
   void soften_plain(Tile& now, Feed<kInt8>& shared, Merge& merge) {
     Feed<kInt8> feed = shared;
     const int64_t first = now.first, common = now.common, merges = width / 32 * 2;
     feed.steps = feed.values.steps + feed.scores.steps;
     feed.slots = (common - first + kSlotColumns - 1) / kSlotColumns * kTileRows;
-    find_maxima(now, 0, kMaximaAhead, shared);
+    if constexpr (kLook) find_maxima(now, 0, kMaximaAhead, shared);
     for (int64_t r = 0; r < kTileRows; ++r) {
+      if (!kLook && r % 8 == 0) find_maxima(now, r, 8, shared);
       // The last rows have none to look at, and look at themselves: what they find is not used.
-      const int64_t later = r + kMaximaAhead < kTileRows ? r + kMaximaAhead : r;
-      PlainRow row{.scores = now.row(r),
-                   .later = now.row(later),
-                   .peak = _mm512_set1_ps(now.m[r]),
-                   .scale = _mm512_set1_ps(p.exponent_scale),
-                   .sum = _mm512_setzero_ps(),
-                   .later_peak = _mm512_set1_ps(kNegativeInfinity)};
+      const bool looks = kLook && r + kMaximaAhead < kTileRows;
+      const int64_t later = looks ? r + kMaximaAhead : r;
+      PlainRow<kLook, kCodes> row{.scores = now.row(r),
+                                  .later = now.row(later),
+                                  .weights = buffers.value_scales,
+                                  .peak = _mm512_set1_ps(now.m[r]),
+                                  .scale = _mm512_set1_ps(p.exponent_scale),
+                                  .sum = _mm512_setzero_ps(),
+                                  .later_peak = _mm512_set1_ps(kNegativeInfinity)};
       for (int64_t c = first; c < common; c += kSlotColumns)
         feed.slot([&](int i) __attribute__((always_inline)) {
-          if (c + i * kBlock < common) row.columns(c + i * kBlock, 0xFFFF, 0xFFFF, 0xFFFF, 0xFFFF);
+          if (c + i * kBlock >= common) return;
+          row.look(c + i * kBlock, 0xFFFF, 0xFFFF);
+          row.columns(c + i * kBlock, 0xFFFF, 0xFFFF);
         });
-      for (int64_t t = common; t < now.last; t += kBlock)
-        row.columns(t, lanes_in(t, 0, now.end[r]), lanes_in(t + 16, 0, now.end[r]),
-                    lanes_in(t, 0, now.end[later]), lanes_in(t + 16, 0, now.end[later]));
+      for (int64_t t = common; t < now.last; t += kBlock) {
+        row.look(t, lanes_in(t, 0, now.end[later]), lanes_in(t + 16, 0, now.end[later]));
+        row.columns(t, lanes_in(t, 0, now.end[r]), lanes_in(t + 16, 0, now.end[r]));
+      }
       now.l[r] = fold(row.sum);
       now.m[r] *= p.exponent_scale;
-      if (r + kMaximaAhead < kTileRows)
-        now.m[r + kMaximaAhead] = _mm512_reduce_max_ps(row.later_peak);
+      if (looks) now.m[later] = _mm512_reduce_max_ps(row.later_peak);
       merge_some(merge, feed.values, merges);
     }
     shared = feed;
+  }
+
+  void soften_either(Tile& now, Feed<kInt8>& feed, Merge& merge) {
+    if constexpr (!kInt8) {
+      const bool as_they_are = !kCodes && p.softcap <= 0 && p.alibi == nullptr;
+      if (now.common > now.first)
+        return as_they_are ? soften_plain<true>(now, feed, merge)
+                           : soften_plain<false>(now, feed, merge);
+    }
+    soften(now, feed, merge);
   }
 
   // The powers of a tile, while the matrix unit works on its neighbours.
