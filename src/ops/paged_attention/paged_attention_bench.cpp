@@ -10,7 +10,11 @@
 namespace quire::ops {
 namespace {
 
+struct Heads {
+  int q = 16, kv = 8, dim = 128;
+};
 constexpr int kHeads = 16, kKvHeads = 8, kDim = 128;
+constexpr Heads kShapes[] = {{}, {32, 8, 128}, {8, 2, 256}};
 // Bytes of keys, and as many of values: more than caches hold, so that decode reads memory.
 constexpr int64_t kPoolBytes = int64_t{512} << 20;
 
@@ -23,8 +27,8 @@ struct Bench {
 
 // As the engine's: of huge pages, without which every other token misses the TLB. Arithmetic takes
 // no longer with small numbers than with any.
-PagedKv pool(int64_t blocks, int block_size, KvStorage storage) {
-  const PagedKv kv = make_paged_kv(blocks, block_size, kKvHeads, kDim, mx::bfloat16, storage);
+PagedKv pool(int64_t blocks, int block_size, const Heads& heads, KvStorage storage) {
+  const PagedKv kv = make_paged_kv(blocks, block_size, heads.kv, heads.dim, mx::bfloat16, storage);
   for (const mx::array& array : kv.arrays()) {
     auto* bytes = const_cast<char*>(array.data<char>());
     if (array.dtype() == mx::float32)
@@ -58,9 +62,9 @@ BatchLayoutPtr make_layout(int sequences, int count, int context, int block_size
 }
 
 Bench make_bench(int sequences, int count, int context, int block_size, bool random,
-                 KvStorage storage = KvStorage::kAuto) {
+                 KvStorage storage = KvStorage::kAuto, const Heads& heads = {}) {
   const int64_t need = int64_t{sequences} * ((context + block_size - 1) / block_size);
-  const int64_t row_bytes = int64_t{kKvHeads} * kDim * 2;
+  const int64_t row_bytes = int64_t{heads.kv} * heads.dim * 2;
   // One step of a prompt needs no more than its own blocks: its keys were just written.
   const int64_t blocks = count > 1 ? need : std::max(need, kPoolBytes / (block_size * row_bytes));
   std::vector<int32_t> order(blocks);
@@ -70,9 +74,9 @@ Bench make_bench(int sequences, int count, int context, int block_size, bool ran
   for (int64_t first = 0; first + need <= blocks && layouts.size() < 256; first += need)
     layouts.push_back(make_layout(sequences, count, context, block_size, order, first));
   const mx::array q =
-      mx::random::normal({sequences * count, kHeads, kDim}, mx::bfloat16, 0.0f, 1.0f);
+      mx::random::normal({sequences * count, heads.q, heads.dim}, mx::bfloat16, 0.0f, 1.0f);
   mx::eval(q);
-  return {q, pool(blocks, block_size, storage), std::move(layouts)};
+  return {q, pool(blocks, block_size, heads, storage), std::move(layouts)};
 }
 
 void run(benchmark::State& state, const Bench& b, int threads, double bytes, double flops) {
@@ -90,6 +94,16 @@ void decode(benchmark::State& state) {
   const double pairs = static_cast<double>(batch) * context;
   run(state, make_bench(batch, 1, context, static_cast<int>(state.range(2)), state.range(3) != 0),
       static_cast<int>(state.range(4)), pairs * 2 * kKvHeads * kDim * 2, pairs * kHeads * 4 * kDim);
+}
+
+// Short contexts, of heads of several shapes: what is not hidden behind memory counts.
+void decode_short(benchmark::State& state) {
+  mx::set_default_device(mx::Device::cpu);
+  const Heads& heads = kShapes[state.range(0)];
+  const int batch = static_cast<int>(state.range(1)), context = static_cast<int>(state.range(2));
+  const double pairs = static_cast<double>(batch) * context;
+  run(state, make_bench(batch, 1, context, 16, state.range(3) != 0, KvStorage::kAuto, heads),
+      bench::all_threads(), pairs * 2 * heads.kv * heads.dim * 2, pairs * heads.q * 4 * heads.dim);
 }
 
 double token_bytes(KvStorage storage) {
@@ -149,6 +163,13 @@ BENCHMARK(decode)
     ->ArgNames({"batch", "context", "block", "random", "threads"})
     ->ArgsProduct({{1, 8, 32}, {128, 512, 4096}, {16, 32, 128}, {0, 1}, {kAll}})
     ->ArgsProduct({{1, 8}, {32768}, {16, 32, 128}, {0, 1}, {kAll}})
+    ->UseRealTime()
+    ->Unit(benchmark::kMicrosecond);
+BENCHMARK(decode_short)
+    ->Name("paged_attention/decode_short")
+    ->ArgNames({"shape", "batch", "context", "random"})
+    ->ArgsProduct({{0, 1, 2}, {1}, {128, 256}, {0, 1}})
+    ->ArgsProduct({{0, 1, 2}, {8, 32}, {145, 160}, {0, 1}})
     ->UseRealTime()
     ->Unit(benchmark::kMicrosecond);
 BENCHMARK(prefill)
