@@ -91,8 +91,45 @@ class Decode : DecodeItem<Buffers> {
   void pack_queries() {
     const auto* q =
         static_cast<const uint16_t*>(p.q) + (item.token * p.heads + first_head()) * p.key_dim;
-    for (int64_t r = 0; r < rows; ++r, q += p.key_dim) {
-      uint16_t* to = buffers.queries + (r / group * dim * group) + r % group * 2;
+    for (int64_t h = 0; h < item.kv_heads; ++h, q += group * p.key_dim) {
+      uint16_t* to = buffers.queries + h * dim * group;
+      for (int64_t d = 0; d < dim && (group == 2 || group == 4); d += 32)
+        group == 2 ? pack_two(q + d, p.key_dim - d, to + d * 2)
+                   : pack_four(q + d, p.key_dim - d, to + d * 4);
+      if (group != 2 && group != 4) pack_group(q, to);
+    }
+  }
+  // 32 columns of the usual groups' queries, 0 beyond n.
+  __attribute__((always_inline)) void pack_two(const uint16_t* q, int64_t n, uint16_t* to) const {
+    const __m512i a = load_row(q, n), b = load_row(q + p.key_dim, n);
+    const __m512i low = _mm512_unpacklo_epi32(a, b), high = _mm512_unpackhi_epi32(a, b);
+    const __m512i first = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
+    const __m512i second = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
+    _mm512_store_si512(to, _mm512_permutex2var_epi64(low, first, high));
+    _mm512_store_si512(to + 32, _mm512_permutex2var_epi64(low, second, high));
+  }
+  __attribute__((always_inline)) void pack_four(const uint16_t* q, int64_t n, uint16_t* to) const {
+    __m512i r[4], w[4];
+    for (int64_t i = 0; i < 4; ++i) r[i] = load_row(q + i * p.key_dim, n);
+    const __m512i a = _mm512_unpacklo_epi32(r[0], r[1]), b = _mm512_unpackhi_epi32(r[0], r[1]);
+    const __m512i c = _mm512_unpacklo_epi32(r[2], r[3]), d = _mm512_unpackhi_epi32(r[2], r[3]);
+    // Quarter i of w[j] has the pair 4 i + j of all four.
+    w[0] = _mm512_unpacklo_epi64(a, c);
+    w[1] = _mm512_unpackhi_epi64(a, c);
+    w[2] = _mm512_unpacklo_epi64(b, d);
+    w[3] = _mm512_unpackhi_epi64(b, d);
+    const __m512i even[2] = {_mm512_shuffle_i32x4(w[0], w[1], 0x88),
+                             _mm512_shuffle_i32x4(w[2], w[3], 0x88)};
+    const __m512i odd[2] = {_mm512_shuffle_i32x4(w[0], w[1], 0xDD),
+                            _mm512_shuffle_i32x4(w[2], w[3], 0xDD)};
+    _mm512_store_si512(to, _mm512_shuffle_i32x4(even[0], even[1], 0x88));
+    _mm512_store_si512(to + 32, _mm512_shuffle_i32x4(odd[0], odd[1], 0x88));
+    _mm512_store_si512(to + 64, _mm512_shuffle_i32x4(even[0], even[1], 0xDD));
+    _mm512_store_si512(to + 96, _mm512_shuffle_i32x4(odd[0], odd[1], 0xDD));
+  }
+  void pack_group(const uint16_t* q, uint16_t* first_to) const {
+    for (int64_t r = 0; r < group; ++r, q += p.key_dim) {
+      uint16_t* to = first_to + r * 2;
       for (int64_t d = 0; d < p.key_dim; d += 2, to += 2 * group) __builtin_memcpy(to, q + d, 4);
       for (int64_t d = p.key_dim; d < dim; d += 2, to += 2 * group) __builtin_memset(to, 0, 4);
     }
