@@ -6,6 +6,7 @@
 #define HWY_TARGET_INCLUDE "ops/linear/affine_amx_cpu.cpp"
 #include "ops/highway.h"
 #include "ops/linear/affine_dequantise-inl.h"
+#include "ops/linear/affine_fetcher-inl.h"
 #include "ops/linear/linear_epilogue-inl.h"
 
 namespace quire::ops {
@@ -16,30 +17,6 @@ template <int kGroups>
 constexpr int64_t kScaleBytes = 64 * kGroups;  // of a block, with scales of 16 bits
 constexpr int64_t kTile = 512;                 // elements of a tile: 16 outputs by 32 k
 #define QUIRE_FENCE() asm volatile("" ::: "memory")
-
-// Fetches weights into L2. The hardware's prefetcher runs at most 20 lines ahead in a page and
-// stops at its end, which leaves a core's memory queue (48 lines) half empty, and once empty it
-// stays so for a memory latency. So weights are asked for a region of eight pages ahead, a line of
-// each page in turn: eight streams fill the queue whatever the arithmetic does meanwhile.
-class Fetcher {
- public:
-  // What corresponds to the block that is being read.
-  HWY_INLINE void seek(const uint8_t* block) {
-    const uintptr_t at = reinterpret_cast<uintptr_t>(block), in_region = at % kRegion;
-    at_ = at - in_region + kRegion + (in_region / kPages / 64 * 64);
-  }
-  // The next line of each page.
-  HWY_INLINE void next() {
-    for (uintptr_t page = 0; page < kPages; ++page)
-      _mm_prefetch(reinterpret_cast<const char*>(at_ + page * kPage), _MM_HINT_T1);
-    at_ += 64;
-    if (at_ % kPage == 0) at_ += kRegion - kPage;
-  }
-
- private:
-  static constexpr uintptr_t kPage = 4096, kPages = 8, kRegion = kPages * kPage;
-  uintptr_t at_ = 0;
-};
 
 // Tiles 0-3 are sums [16 outputs][rows], 4-5 weights, 6-7 x.
 HWY_INLINE void load_config(int64_t rows) {

@@ -7,6 +7,7 @@
 #define HWY_TARGET_INCLUDE "ops/linear/affine_int8_amx_cpu.cpp"
 #include "ops/amx-inl.h"
 #include "ops/highway.h"
+#include "ops/linear/affine_fetcher-inl.h"
 #include "ops/linear/linear_epilogue-inl.h"
 
 namespace quire::ops {
@@ -14,7 +15,6 @@ namespace {
 namespace hw = HWY_NAMESPACE;
 
 constexpr int64_t kTileBytes = 1024;  // 16 outputs by 64
-constexpr int64_t kAhead = 2048;      // how far ahead of a tile of a stream to fetch, in bytes
 
 #define QUIRE_FENCE() asm volatile("" ::: "memory")
 
@@ -95,6 +95,7 @@ struct Core {
   static constexpr int64_t kQBlock = kWeights == Weights::k4 ? 1024 : 2048;
   const Job& job;
   Buffers& buffers;
+  Fetcher& fetcher;
 
   const uint8_t* values(int panel, int64_t group) const {
     return job.q[panel] + group / kGroups * job.q_stride;
@@ -120,21 +121,16 @@ struct Core {
     }
   }
 
-  // The next lines of the stream, a group's share of a panel's.
+  // The next lines of the stream, as many as a group of one panel takes.
   HWY_INLINE void fetch(int panel, int64_t group) const {
     if constexpr (kWeights == Weights::kExpanded) return;
     constexpr int64_t kBytes = kQBlock / kGroups;
-    const auto* at = reinterpret_cast<const char*>(values(panel, group)) +
-                     group % kGroups * kBytes + kAhead * kPanels;
-    asm volatile("" : "+r"(at));  // one register with offsets, not one for each line
-#pragma GCC unroll 32
-    for (int64_t i = 0; i < kBytes; i += 64) _mm_prefetch(at + i, _MM_HINT_T0);
-    if (group % kGroups != 0) return;
-    at = reinterpret_cast<const char*>(job.scales[panel]) + group / kGroups * job.scale_stride +
-         kAhead * kPanels;
-    asm volatile("" : "+r"(at));
-#pragma GCC unroll 4
-    for (int i = 0; i < kGroups; ++i) _mm_prefetch(at + 64 * i, _MM_HINT_T0);
+    if (panel == 0 && group % kGroups == 0) {
+      fetcher.seek(job.scales[0] + group / kGroups * job.scale_stride);
+      fetcher.next();  // for the scales
+    }
+    const int64_t done = (group % kGroups * kPanels + panel) * kBytes;
+    for (int64_t i = done / 512; i < (done + kBytes) / 512; ++i) fetcher.next();
   }
 
   // The sums of `group`, and, while the tile unit works on them, `before` is added: a piece of 16
@@ -245,15 +241,16 @@ struct Core {
 
 template <Weights kWeights, int kGroups>
 void run_core(const Job& job, Buffers& buffers, int64_t rows, int64_t panels) {
+  Fetcher fetcher;
   if (rows > 16) {
-    panels == 2 ? Core<kWeights, kGroups, 2, 2, false>{job, buffers}.run()
-                : Core<kWeights, kGroups, 2, 1, false>{job, buffers}.run();
+    panels == 2 ? Core<kWeights, kGroups, 2, 2, false>{job, buffers, fetcher}.run()
+                : Core<kWeights, kGroups, 2, 1, false>{job, buffers, fetcher}.run();
   } else if (rows > 1) {
-    panels == 2 ? Core<kWeights, kGroups, 1, 2, false>{job, buffers}.run()
-                : Core<kWeights, kGroups, 1, 1, false>{job, buffers}.run();
+    panels == 2 ? Core<kWeights, kGroups, 1, 2, false>{job, buffers, fetcher}.run()
+                : Core<kWeights, kGroups, 1, 1, false>{job, buffers, fetcher}.run();
   } else {
-    panels == 2 ? Core<kWeights, kGroups, 1, 2, true>{job, buffers}.run()
-                : Core<kWeights, kGroups, 1, 1, true>{job, buffers}.run();
+    panels == 2 ? Core<kWeights, kGroups, 1, 2, true>{job, buffers, fetcher}.run()
+                : Core<kWeights, kGroups, 1, 1, true>{job, buffers, fetcher}.run();
   }
 }
 
