@@ -97,13 +97,14 @@ fn added_token(value: &Json) -> Result<AddedToken, String> {
 }
 
 fn collect_vocab(inner: &Tokenizer) -> Result<Vec<Option<VocabEntry>>, String> {
-    let tokens = inner.get_vocab(true);
-    let size = tokens.values().max().map_or(0, |&id| id.saturating_add(1));
+    // Only the ids stay: the map is a copy of the whole vocabulary.
+    let ids: Vec<u32> = inner.get_vocab(true).into_values().collect();
+    let size = ids.iter().max().map_or(0, |&id| id.saturating_add(1));
     if size > MAX_TOKEN_ID {
         return Err(format!("token id {} is above the limit of {MAX_TOKEN_ID}", size - 1));
     }
     let mut vocab: Vec<Option<VocabEntry>> = (0..size).map(|_| None).collect();
-    for id in tokens.values().copied() {
+    for id in ids {
         // Not the map's key: two tokens may claim one id, and decoding takes this one.
         if let Some(token) = inner.id_to_token(id) {
             let special = inner.get_added_vocabulary().is_special_token(&token);
