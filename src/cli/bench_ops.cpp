@@ -87,13 +87,15 @@ int bench_ops(const OpsFlags& flags) {
   bench_moe(bench);
   bench_gdn(bench);
   bench_rows(bench);
+  json::array results = bench.take_results();
+  if (results.empty()) throw LoadError("--filter " + flags.options.filter + ": no case matches");
   if (flags.output_json.empty()) return 0;
   write_text(flags.output_json,
              dump_json(json::object{{"cpu", cpu_model()},
                                     {"isa", ops::cpu_isa_name()},
                                     {"threads", threads},
                                     {"roofline", roofline_json(roofline)},
-                                    {"kernels", bench.take_results()}}),
+                                    {"kernels", std::move(results)}}),
              "--output-json");
   return 0;
 }

@@ -125,6 +125,12 @@ MemoryBudget plan_memory(const models::Model& model, const SchedulerOptions& opt
   budget.state_slot_bytes = KvPool::state_bytes(model.cache_specs(), model.dtype());
   choose_state_slots(budget, options, request);
   budget.num_blocks = choose_blocks(budget, options, block_bytes, request);
+  if (block_bytes > 0 && budget.num_blocks > budget.available / block_bytes) {
+    throw LoadError("a KV cache of " + std::to_string(budget.num_blocks) + " blocks of " +
+                    std::to_string(block_bytes) + " bytes does not fit the " +
+                    std::to_string(budget.available >> 20) + " MiB of memory there are; lower " +
+                    (request.num_blocks > 0 ? "--num-gpu-blocks-override" : "--kv-cache-memory"));
+  }
   budget.kv_cache = budget.num_blocks * block_bytes;
   const int64_t capacity = budget.num_blocks * options.block_size;
   if (request.max_model_len > capacity) {

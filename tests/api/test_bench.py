@@ -143,3 +143,4 @@ def test_ops_measures_the_roofline_and_a_kernel(tmp_path):
         assert 0 < kernel["best_seconds"] <= kernel["median_seconds"]
         assert re.fullmatch(r"(add_)?rms_norm/cpu_\w+", kernel["ran"])
     assert "--filter" in bench("ops", "--filter", "(", status=1)
+    assert "no case matches" in bench("ops", "--filter", "nothing", "--threads", 1, status=1)

@@ -32,6 +32,7 @@ pub fn load(dir: &Path) -> TextResult<TextTokenizer> {
         return Err(bad("the file is empty".into()));
     }
     let mut inner = Tokenizer::from_bytes(&bytes).map_err(|e| bad(e.to_string()))?;
+    drop(bytes); // tens of megabytes for a large vocabulary
     // Truncation and padding belong to training pipelines; serving must never cut a prompt.
     inner.with_truncation(None).map_err(|e| bad(e.to_string()))?;
     inner.with_padding(None);
