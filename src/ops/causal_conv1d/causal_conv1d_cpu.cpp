@@ -58,6 +58,7 @@ template <int64_t kVecs>
 struct Row {
   FloatVec v[kVecs];
 
+  HWY_INLINE Row() {}  // the implied one is not compiled for this target
   template <class T>
   HWY_INLINE void load(const T* from) {
     for (int64_t i = 0; i < kVecs; ++i)
