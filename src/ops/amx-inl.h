@@ -1,12 +1,7 @@
 #pragma once
 // What all kernels on the tile unit share. Included by *_amx_cpu.cpp only; everything is in an
 // anonymous namespace, because these files are built for one instruction set.
-#if defined(__GNUC__) && !defined(__clang__)
-// gcc 12 takes _mm512_undefined_epi32() in its own intrinsics for a mistake.
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#endif
-#include <immintrin.h>
+#include "ops/intrinsics-inl.h"
 
 #include <cstdint>
 
@@ -26,33 +21,34 @@ inline void load_tile_config(TileConfig& config) {
   _tile_loadconfig(&config);
 }
 
-// A square of 32-bit words: rows in, columns out.
+// A square of 16 by 16 words of 32 bits is transposed in two steps, by fours. The first: quarter i
+// of r[j] becomes column 4 i + j of the four rows.
+__attribute__((always_inline)) inline void turn_rows(__m512i& r0, __m512i& r1, __m512i& r2,
+                                                     __m512i& r3) {
+  const __m512i a = _mm512_unpacklo_epi32(r0, r1), b = _mm512_unpackhi_epi32(r0, r1);
+  const __m512i c = _mm512_unpacklo_epi32(r2, r3), d = _mm512_unpackhi_epi32(r2, r3);
+  r0 = _mm512_unpacklo_epi64(a, c);
+  r1 = _mm512_unpackhi_epi64(a, c);
+  r2 = _mm512_unpacklo_epi64(b, d);
+  r3 = _mm512_unpackhi_epi64(b, d);
+}
+// The second: a square of quarters, rows in, columns out.
+__attribute__((always_inline)) inline void turn_quarters(__m512i& r0, __m512i& r1, __m512i& r2,
+                                                         __m512i& r3) {
+  const __m512i a = _mm512_shuffle_i32x4(r0, r1, 0x88), b = _mm512_shuffle_i32x4(r2, r3, 0x88);
+  const __m512i c = _mm512_shuffle_i32x4(r0, r1, 0xDD), d = _mm512_shuffle_i32x4(r2, r3, 0xDD);
+  r0 = _mm512_shuffle_i32x4(a, b, 0x88);
+  r1 = _mm512_shuffle_i32x4(c, d, 0x88);
+  r2 = _mm512_shuffle_i32x4(a, b, 0xDD);
+  r3 = _mm512_shuffle_i32x4(c, d, 0xDD);
+}
+
+// Rows in, columns out.
 __attribute__((always_inline)) inline void transpose(__m512i (&r)[16]) {
-  __m512i t[16];
-#pragma GCC unroll 8
-  for (int i = 0; i < 16; i += 2) {
-    t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
-    t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
-  }
 #pragma GCC unroll 4
-  for (int i = 0; i < 16; i += 4) {
-    r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
-    r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
-    r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
-    r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
-  }
+  for (int i = 0; i < 16; i += 4) turn_rows(r[i], r[i + 1], r[i + 2], r[i + 3]);
 #pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {
-    t[i] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0x88);
-    t[i + 4] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0xDD);
-    t[i + 8] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0x88);
-    t[i + 12] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0xDD);
-  }
-#pragma GCC unroll 8
-  for (int i = 0; i < 8; ++i) {
-    r[i] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88);
-    r[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xDD);
-  }
+  for (int i = 0; i < 4; ++i) turn_quarters(r[i], r[i + 4], r[i + 8], r[i + 12]);
 }
 
 // Sums [16 outputs][16 rows] to rows [rows][stride].

@@ -6,6 +6,7 @@
 
 #include "bits_grid.h"
 #include "ops/cpu_isa.h"
+#include "ops/test_util.h"
 
 namespace quire::engine {
 namespace {
@@ -22,16 +23,12 @@ constexpr int64_t kEvery = 1;
 #endif
 
 // The instruction set and bits of others, taken back at the end.
-class ForcedIsa {
+class Forced : ops::testing::ForcedIsa {
  public:
-  explicit ForcedIsa(const std::string& isa, bool portable = false) {
-    ops::force_cpu_isa(isa);
+  explicit Forced(const std::string& isa, bool portable = false) : ForcedIsa(isa) {
     ops::set_portable_bits(portable);
   }
-  ~ForcedIsa() {
-    ops::force_cpu_isa("");
-    ops::set_portable_bits(false);
-  }
+  ~Forced() { ops::set_portable_bits(false); }
 };
 
 std::vector<Job> jobs_for(const std::string& checkpoint) {
@@ -42,7 +39,7 @@ class BitsOnIsa : public testing::TestWithParam<std::tuple<const char*, std::str
 
 TEST_P(BitsOnIsa, SoloEqualsEverySchedule) {
   const auto& [checkpoint, isa] = GetParam();
-  const ForcedIsa forced(isa);
+  const Forced forced(isa);
   const auto jobs = jobs_for(checkpoint);
   const Arrangement base{.checkpoint = checkpoint, .max_model_len = 192};
   const auto solo = run_solo(base, jobs);
@@ -75,12 +72,12 @@ TEST(BitsAcrossIsas, AmxAvx512AndAvx2AnswerAlike) {
     const Arrangement base{.checkpoint = checkpoint, .max_model_len = 192};
     std::vector<Answer> expected;
     {
-      const ForcedIsa forced("avx2");
+      const Forced forced("avx2");
       expected = run_solo(base, jobs);
     }
     for (const char* isa : {"amx", "avx512", "avx512_bf16"}) {
       if (!has(isa)) continue;
-      const ForcedIsa forced(isa, /*portable=*/std::string(isa) == "avx512_bf16");
+      const Forced forced(isa, /*portable=*/std::string(isa) == "avx512_bf16");
       expect_same(expected, run_solo(base, jobs), std::string(isa) + ", " + checkpoint);
       if (HasFatalFailure()) return;
     }
@@ -90,7 +87,7 @@ TEST(BitsAcrossIsas, AmxAvx512AndAvx2AnswerAlike) {
   const Arrangement base{.checkpoint = kModels[0], .max_model_len = 192};
   const auto jobs = jobs_for(kModels[0]);
   const auto answers = [&](bool portable) {
-    const ForcedIsa forced("avx512_bf16", portable);
+    const Forced forced("avx512_bf16", portable);
     return run_solo(base, jobs);
   };
   EXPECT_FALSE(same(answers(true), answers(false)));

@@ -141,8 +141,8 @@ template <int kGroups, int kPanels, bool kWide>
 void stream_4(Stream& s, const AffineLayout& layout, int64_t chunks) {
   Behind behind;
   for (int64_t left = chunks; left > 0; left -= 4, s.block += s.stride, s.x += 4 * s.x_step) {
-    load_scales<kGroups>(layout, s.block, s.scales[0]);
-    if (kPanels == 2) load_scales<kGroups>(layout, s.block + s.next_panel, s.scales[1]);
+    load_scales(layout, kGroups, s.block, s.scales[0]);
+    if (kPanels == 2) load_scales(layout, kGroups, s.block + s.next_panel, s.scales[1]);
     s.fetcher.seek(s.block);
     s.fetcher.next();
     QUIRE_FENCE();
@@ -171,11 +171,11 @@ void stream_8(Stream& s, const AffineLayout& layout, int64_t chunks) {
   const uint16_t* before = nullptr;
   for (int64_t left = chunks; left > 0; left -= 4, s.block += s.stride, s.x += 4 * s.x_step) {
     s.fetcher.seek(s.block);
-    load_scales<kGroups>(layout, s.block, s.scales[0]);
-    fold_biases<kGroups>(s.scales[0]);
+    load_scales(layout, kGroups, s.block, s.scales[0]);
+    fold_biases(kGroups, s.scales[0]);
     if (kPanels == 2) {
-      load_scales<kGroups>(layout, s.block + s.next_panel, s.scales[1]);
-      fold_biases<kGroups>(s.scales[1]);
+      load_scales(layout, kGroups, s.block + s.next_panel, s.scales[1]);
+      fold_biases(kGroups, s.scales[1]);
     }
     s.fetcher.next();
     QUIRE_FENCE();

@@ -16,26 +16,26 @@ constexpr int64_t kBlockTiles = 4;  // 128 k
 constexpr int64_t kSlot = kAmxRangeChunks * kTile;
 
 // Four rows of one tile: k = 32 tile + [0, 32) of a block.
-HWY_INLINE void four_rows_of_4_bits(const uint8_t* q, int tile, const float* scale,
-                                    const float* bias, __m512i (&r)[4]) {
+HWY_INLINE void four_rows_of_4_bits(const uint8_t* q, int tile, const Scales& s, int64_t group,
+                                    int64_t row, __m512i (&r)[4]) {
 #pragma GCC unroll 2
   for (int n = 0; n < 4; n += 2) {
-    const __m512i both = (__m512i)_mm512_cvtne2ps_pbh(table(scale + n + 1, bias + n + 1),
-                                                      table(scale + n, bias + n));
+    const __m512i both = tables(s, group, row + n, group, row + n + 1);
     r[n] = look_up(_mm512_loadu_si512(q + 64 * n), both, tile, 0);
     r[n + 1] = look_up(_mm512_loadu_si512(q + 64 * n + 64), both, tile, 1);
   }
 }
-HWY_INLINE void four_rows_of_8_bits(const uint8_t* q, int tile, bool folded, const float* scale,
-                                    const float* bias, __m512i (&r)[4]) {
+HWY_INLINE void four_rows_of_8_bits(const uint8_t* q, int tile, const Scales& s, int64_t group,
+                                    int64_t row, __m512i (&r)[4]) {
   q += tile / 2 * 1024;
   const __m512i first = _mm512_load_si512(kByteIndex.at[tile % 2 * 2]),
                 second = _mm512_load_si512(kByteIndex.at[tile % 2 * 2 + 1]);
 #pragma GCC unroll 4
   for (int n = 0; n < 4; ++n) {
-    const __m512 s = _mm512_set1_ps(scale[n]), b = _mm512_set1_ps(bias[n]);
-    r[n] = folded ? place_8_bits(_mm512_loadu_si512(q + 64 * n), first, second, s, b)
-                  : convert_8_bits(q + 64 * n + tile % 2 * 32, s, b);
+    const __m512 scale = _mm512_set1_ps(s.scale[group][row + n]),
+                 bias = _mm512_set1_ps(s.bias[group][row + n]);
+    r[n] = s.folded ? place_8_bits(_mm512_loadu_si512(q + 64 * n), first, second, scale, bias)
+                    : convert_8_bits(q + 64 * n + tile % 2 * 32, scale, bias);
   }
 }
 
@@ -75,11 +75,11 @@ class Dequantiser {
   HWY_INLINE void unit() {
     if (tiles_ == 0) return;
     if (unit_ < 2) {
-      turn_rows(2 * unit_);
-      turn_rows(2 * unit_ + 1);
+      put_rows(2 * unit_);
+      put_rows(2 * unit_ + 1);
     } else {
-      turn_columns(2 * unit_ - 4);
-      turn_columns(2 * unit_ - 3);
+      put_columns(2 * unit_ - 4);
+      put_columns(2 * unit_ - 3);
     }
     if (++unit_ < kUnits) return;
     unit_ = 0;
@@ -98,46 +98,36 @@ class Dequantiser {
     tile_ = 0;
     block_ = next_ + panel_ * layout_.block_bytes();
     out_ = ring_ + panel_ * kSlot + chunk_ * kTile;
-    load_scales(layout_, block_, scales_);
-    if constexpr (kBits == 8) fold_biases(layout_, scales_);
+    load_scales(layout_, layout_.groups(), block_, scales_);
+    if constexpr (kBits == 8) fold_biases(layout_.groups(), scales_);
     if (++panel_ < panels_) return;
     panel_ = 0;
     next_ += stride_;
     chunk_ += kBlockTiles;
   }
 
-  HWY_INLINE void turn_rows(int64_t quad) {
+  HWY_INLINE void put_rows(int64_t quad) {
     const int64_t row = 4 * quad, group = tile_ * layout_.groups() / kBlockTiles;
-    const float *scale = &scales_.scale[group][row], *bias = &scales_.bias[group][row];
     const uint8_t* q = block_ + layout_.scale_bytes() + row * 64;
-    __m512i r[4], t[4];
+    __m512i r[4];
     const int tile = static_cast<int>(tile_);
     if constexpr (kBits == 4) {
-      four_rows_of_4_bits(q, tile, scale, bias, r);
+      four_rows_of_4_bits(q, tile, scales_, group, row, r);
     } else {
-      four_rows_of_8_bits(q, tile, scales_.folded, scale, bias, r);
+      four_rows_of_8_bits(q, tile, scales_, group, row, r);
     }
-    t[0] = _mm512_unpacklo_epi32(r[0], r[1]);
-    t[1] = _mm512_unpackhi_epi32(r[0], r[1]);
-    t[2] = _mm512_unpacklo_epi32(r[2], r[3]);
-    t[3] = _mm512_unpackhi_epi32(r[2], r[3]);
-    _mm512_store_si512(turned_[0][quad], _mm512_unpacklo_epi64(t[0], t[2]));
-    _mm512_store_si512(turned_[1][quad], _mm512_unpackhi_epi64(t[0], t[2]));
-    _mm512_store_si512(turned_[2][quad], _mm512_unpacklo_epi64(t[1], t[3]));
-    _mm512_store_si512(turned_[3][quad], _mm512_unpackhi_epi64(t[1], t[3]));
+    turn_rows(r[0], r[1], r[2], r[3]);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) _mm512_store_si512(turned_[i][quad], r[i]);
   }
 
-  HWY_INLINE void turn_columns(int64_t column) {
-    const auto part = [&](int i) { return _mm512_load_si512(turned_[column][i]); };
-    const __m512i a = _mm512_shuffle_i32x4(part(0), part(1), 0x88),
-                  b = _mm512_shuffle_i32x4(part(2), part(3), 0x88),
-                  c = _mm512_shuffle_i32x4(part(0), part(1), 0xDD),
-                  d = _mm512_shuffle_i32x4(part(2), part(3), 0xDD);
-    uint16_t* out = out_ + column * 32;
-    _mm512_store_si512(out, _mm512_shuffle_i32x4(a, b, 0x88));
-    _mm512_store_si512(out + 4 * 32, _mm512_shuffle_i32x4(c, d, 0x88));
-    _mm512_store_si512(out + 8 * 32, _mm512_shuffle_i32x4(a, b, 0xDD));
-    _mm512_store_si512(out + 12 * 32, _mm512_shuffle_i32x4(c, d, 0xDD));
+  HWY_INLINE void put_columns(int64_t column) {
+    __m512i r[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) r[i] = _mm512_load_si512(turned_[column][i]);
+    turn_quarters(r[0], r[1], r[2], r[3]);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) _mm512_store_si512(out_ + (column + 4 * i) * 32, r[i]);
   }
 
   alignas(64) uint16_t turned_[4][4][32];

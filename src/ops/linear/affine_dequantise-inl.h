@@ -13,31 +13,24 @@ struct Scales {
   bool folded = false;  // fold_biases
 };
 
-template <int kGroups>
-HWY_INLINE void load_scales(const AffineLayout& layout, const uint8_t* block, Scales& out) {
-  for (int64_t g = 0; g < kGroups; ++g) {
-    const __m512i both = _mm512_loadu_si512(block + 64 * g);
-    __m512 scale, bias;
-    if (layout.scale_type == FloatType::kBf16) {
-      scale = _mm512_castsi512_ps(_mm512_and_si512(both, _mm512_set1_epi32(-65536)));
-      bias = _mm512_castsi512_ps(_mm512_slli_epi32(both, 16));
-    } else {
-      scale = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(both, 16)));
-      bias = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(both));
-    }
-    _mm512_store_ps(out.scale[g], scale);
-    _mm512_store_ps(out.bias[g], bias);
+// 16 outputs' scales and biases of one group, stored as 16-bit floats.
+HWY_INLINE void split_scales(FloatType type, const uint8_t* at, __m512& scale, __m512& bias) {
+  const __m512i both = _mm512_loadu_si512(at);
+  if (type == FloatType::kBf16) {
+    scale = _mm512_castsi512_ps(_mm512_and_si512(both, _mm512_set1_epi32(-65536)));
+    bias = _mm512_castsi512_ps(_mm512_slli_epi32(both, 16));
+  } else {
+    scale = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(both, 16)));
+    bias = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(both));
   }
 }
-
-HWY_INLINE void load_scales(const AffineLayout& layout, const uint8_t* block, Scales& out) {
-  switch (layout.groups()) {
-    case 1:
-      return load_scales<1>(layout, block, out);
-    case 2:
-      return load_scales<2>(layout, block, out);
-    default:
-      return load_scales<4>(layout, block, out);
+HWY_INLINE void load_scales(const AffineLayout& layout, int64_t groups, const uint8_t* block,
+                            Scales& out) {
+  for (int64_t g = 0; g < groups; ++g) {
+    __m512 scale, bias;
+    split_scales(layout.scale_type, block + 64 * g, scale, bias);
+    _mm512_store_ps(out.scale[g], scale);
+    _mm512_store_ps(out.bias[g], bias);
   }
 }
 
@@ -76,11 +69,10 @@ HWY_INLINE __m512i look_up(__m512i words, __m512i two_tables, int nibble, int ta
 // within the 24 bits of a float. So it is for weights whose range holds zero or lies not too far
 // from it (a bias is about half the range, or the whole); then the biases become the folded ones.
 constexpr float kFold = 32768;
-template <int kGroups>
-HWY_INLINE void fold_biases(Scales& s) {
-  __m512 folded[kGroups];
+HWY_INLINE void fold_biases(int64_t groups, Scales& s) {
+  __m512 folded[4];
   __mmask16 exact = 0xFFFF;
-  for (int64_t g = 0; g < kGroups; ++g) {
+  for (int64_t g = 0; g < groups; ++g) {
     const __m512 scale = _mm512_load_ps(s.scale[g]), bias = _mm512_load_ps(s.bias[g]);
     const __m512 size = _mm512_abs_ps(scale), bias_size = _mm512_abs_ps(bias);
     folded[g] = _mm512_fmadd_ps(scale, _mm512_set1_ps(-kFold), bias);
@@ -96,18 +88,7 @@ HWY_INLINE void fold_biases(Scales& s) {
   }
   s.folded = exact == 0xFFFF;
   if (s.folded)
-    for (int64_t g = 0; g < kGroups; ++g) _mm512_store_ps(s.bias[g], folded[g]);
-}
-
-HWY_INLINE void fold_biases(const AffineLayout& layout, Scales& s) {
-  switch (layout.groups()) {
-    case 1:
-      return fold_biases<1>(s);
-    case 2:
-      return fold_biases<2>(s);
-    default:
-      return fold_biases<4>(s);
-  }
+    for (int64_t g = 0; g < groups; ++g) _mm512_store_ps(s.bias[g], folded[g]);
 }
 
 // For each 16 of a row's 64 bytes: which bytes go to the second byte of each word.

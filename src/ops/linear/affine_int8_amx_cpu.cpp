@@ -5,8 +5,8 @@
 #define HWY_COMPILE_ONLY_STATIC
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/linear/affine_int8_amx_cpu.cpp"
-#include "ops/amx-inl.h"
 #include "ops/highway.h"
+#include "ops/linear/affine_dequantise-inl.h"
 #include "ops/linear/affine_fetcher-inl.h"
 #include "ops/linear/linear_epilogue-inl.h"
 
@@ -178,15 +178,9 @@ struct Core {
 
   // Scales and biases of a panel's 16 outputs in one group.
   HWY_INLINE void load_scales(int panel, int64_t group, __m512& scale, __m512& bias) const {
-    const __m512i both = _mm512_loadu_si512(job.scales[panel] + group / kGroups * job.scale_stride +
-                                            group % kGroups * 64);
-    if (job.scale_type == FloatType::kBf16) {
-      scale = _mm512_castsi512_ps(_mm512_and_si512(both, _mm512_set1_epi32(-65536)));
-      bias = _mm512_castsi512_ps(_mm512_slli_epi32(both, 16));
-    } else {
-      scale = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(both, 16)));
-      bias = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(both));
-    }
+    split_scales(job.scale_type,
+                 job.scales[panel] + group / kGroups * job.scale_stride + group % kGroups * 64,
+                 scale, bias);
   }
 
   // acc += the sums of one panel and one block of rows.

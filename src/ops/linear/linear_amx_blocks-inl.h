@@ -22,9 +22,8 @@ constexpr int64_t kDepth = 16;
 struct Pending {
   const float* acc = nullptr;  // [rows][kPairStride]
   int64_t row = 0, rows = 0, panel = 0, panels = 0;
-  // Not null: outputs are whole cache lines, written past the caches; the first panels of
-  // silu(gate)
-  // * up are half a line, and wait here [rows][16] for the second ones.
+  // Not null: outputs are whole cache lines, written past the caches; the gated outputs of a pair
+  // of panels are half a line, and wait here [rows][16] for those of the next pair.
   uint16_t* halves = nullptr;
 };
 
@@ -204,7 +203,8 @@ struct Blocks {
         block.panel_end - block.panel_begin <= 2 ? kDepth : chunks - range_begin(ranges - 1);
     if (lines) rate = (kAmxBlockRows + steps - 1) / steps;
   }
-  // `pair` counts from the start of the task. One range: only the last pair waits for its epilogue.
+  // `pair` counts from the start of the task. With one range two pairs are enough: one waits for
+  // its epilogue.
   float* sums_of(int64_t pair) const {
     return sums + (ranges > 1 ? pair : pair % 2) * count * kBlockFloats;
   }

@@ -13,6 +13,7 @@ namespace {
 // Elements of weights to fetch ahead of one tile: 1 KiB for 16 rows, which take longer for 32.
 constexpr int64_t kStreamAhead = 512;
 constexpr int64_t kBlockAhead = 1024;
+
 // Tiles 0-3 are sums, 4-5 rows of x, 6-7 weights.
 void load_config(int64_t rows) {
   TileConfig config;

@@ -109,23 +109,13 @@ class Decode : DecodeItem<Buffers> {
     _mm512_store_si512(to + 32, _mm512_permutex2var_epi64(low, second, high));
   }
   __attribute__((always_inline)) void pack_four(const uint16_t* q, int64_t n, uint16_t* to) const {
-    __m512i r[4], w[4];
+    __m512i r[4];
+#pragma GCC unroll 4
     for (int64_t i = 0; i < 4; ++i) r[i] = load_row(q + i * p.key_dim, n);
-    const __m512i a = _mm512_unpacklo_epi32(r[0], r[1]), b = _mm512_unpackhi_epi32(r[0], r[1]);
-    const __m512i c = _mm512_unpacklo_epi32(r[2], r[3]), d = _mm512_unpackhi_epi32(r[2], r[3]);
-    // Quarter i of w[j] has the pair 4 i + j of all four.
-    w[0] = _mm512_unpacklo_epi64(a, c);
-    w[1] = _mm512_unpackhi_epi64(a, c);
-    w[2] = _mm512_unpacklo_epi64(b, d);
-    w[3] = _mm512_unpackhi_epi64(b, d);
-    const __m512i even[2] = {_mm512_shuffle_i32x4(w[0], w[1], 0x88),
-                             _mm512_shuffle_i32x4(w[2], w[3], 0x88)};
-    const __m512i odd[2] = {_mm512_shuffle_i32x4(w[0], w[1], 0xDD),
-                            _mm512_shuffle_i32x4(w[2], w[3], 0xDD)};
-    _mm512_store_si512(to, _mm512_shuffle_i32x4(even[0], even[1], 0x88));
-    _mm512_store_si512(to + 32, _mm512_shuffle_i32x4(odd[0], odd[1], 0x88));
-    _mm512_store_si512(to + 64, _mm512_shuffle_i32x4(even[0], even[1], 0xDD));
-    _mm512_store_si512(to + 96, _mm512_shuffle_i32x4(odd[0], odd[1], 0xDD));
+    turn_rows(r[0], r[1], r[2], r[3]);
+    turn_quarters(r[0], r[1], r[2], r[3]);
+#pragma GCC unroll 4
+    for (int64_t i = 0; i < 4; ++i) _mm512_store_si512(to + 32 * i, r[i]);
   }
   void pack_group(const uint16_t* q, uint16_t* first_to) const {
     for (int64_t r = 0; r < group; ++r, q += p.key_dim) {

@@ -1,12 +1,7 @@
 #include "ops/qk_norm_rope_kv_write/qk_norm_rope_kv_write_cpu.h"
 
 #if defined(__AVX512BF16__)
-#if defined(__GNUC__) && !defined(__clang__)
-// gcc 12 takes _mm512_undefined_ps() in its own intrinsics for a mistake.
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#endif
-#include <immintrin.h>
+#include "ops/intrinsics-inl.h"
 
 // The kernel for bfloat16, bit for bit that of qk_norm_rope_kv_write_cpu.cpp: columns are taken
 // apart into even and odd ones, which costs half of widening them in order, and rounded by the
