@@ -21,7 +21,7 @@ TEST_F(ServerTest, RefusesWhatCannotFit) {
       post("/v1/completions", R"({"prompt": ")" + std::string(30'000'000, 'a') + R"("})");
   EXPECT_EQ(bytes.status, 400);
   EXPECT_NE(bytes.body.find("bytes is too long"), std::string::npos) << bytes.body;
-  EXPECT_LT(seconds_since(start_time), 5.0);
+  EXPECT_LT(seconds_since(start_time), 60.0);  // tokenising would take minutes
   EXPECT_EQ(post("/v1/completions", R"({"prompt": ""})").status, 400);
   EXPECT_EQ(engine_->num_submitted(), 0u);
 }
@@ -205,12 +205,12 @@ TEST_F(ServerTest, ManyClientsComeAndGo) {
 }
 
 TEST_F(ServerTest, ShutdownFinishesWhatItCan) {
-  start([](FakeEngine::Script& script, ServerOptions&) { script.step_time = milliseconds(5); });
+  start([](FakeEngine::Script& script, ServerOptions&) { script.step_time = milliseconds(50); });
   TestClient running(port_);
   running.send(TestClient::post_text("/v1/completions", R"({"prompt": "x", "max_tokens": 40})"));
   ASSERT_TRUE(engine_->wait_for([&] { return engine_->num_running() == 1; }));
-  std::thread stopper([&] { server_->stop(milliseconds(20'000)); });
-  std::this_thread::sleep_for(milliseconds(50));
+  std::thread stopper([&] { server_->stop(milliseconds(3'600'000)); });
+  EXPECT_TRUE(engine_->wait_for([&] { return TestClient(port_).get("/health").status == 503; }));
   EXPECT_EQ(post("/v1/completions", R"({"prompt": "x"})").status, 503);
   TestClient probe(port_);
   EXPECT_EQ(probe.get("/health").status, 503);
@@ -218,7 +218,7 @@ TEST_F(ServerTest, ShutdownFinishesWhatItCan) {
   EXPECT_EQ(response.json().at("choices").at(0).at("finish_reason"), "length");
   const TimePoint waiting = Clock::now();
   stopper.join();
-  EXPECT_LT(seconds_since(waiting), 5.0);
+  EXPECT_LT(seconds_since(waiting), 120.0);
 }
 
 TEST_F(ServerTest, ShutdownAbortsWhatItCannot) {

@@ -41,7 +41,7 @@ TestClient::TestClient(uint16_t port) : socket_(::socket(AF_INET, SOCK_STREAM, 0
   address.sin_family = AF_INET;
   address.sin_port = htons(port);
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  timeval timeout{20, 0};  // a test that hangs should fail
+  timeval timeout{120, 0};  // a test that hangs should fail
   ::setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
   QUIRE_CHECK(::connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
 }

@@ -190,7 +190,7 @@ bool FakeEngine::last_had_grammar() const {
 }
 
 bool FakeEngine::wait_for(const std::function<bool()>& condition) const {
-  for (int i = 0; i < 2000; ++i) {
+  for (int i = 0; i < 12'000; ++i) {
     if (condition()) return true;
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }

@@ -323,7 +323,7 @@ TEST_P(Grammar, HostileGrammarsNeitherHangNorCrash) {
         if (!accepted.ok() || !*accepted) break;
       }
     }
-    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20))
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(120))
         << source.substr(0, 60);
   }
 }

@@ -48,7 +48,7 @@ class Server:
         address = urllib.parse.urlparse(url)
         self.host, self.port = address.hostname, address.port
 
-    def request(self, method, path, body=None, headers=None, timeout=60):
+    def request(self, method, path, body=None, headers=None, timeout=120):
         connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout)
         try:
             connection.request(method, path, body=body, headers=headers or {})
@@ -74,7 +74,7 @@ class Server:
                          {"messages": messages, "max_tokens": 16, "ignore_eos": True, **fields})
 
     def socket(self):
-        return socket.create_connection((self.host, self.port), timeout=30)
+        return socket.create_connection((self.host, self.port), timeout=120)
 
     def metric(self, name, labels=""):
         """The sum of a metric's samples whose labels contain `labels`."""
@@ -83,7 +83,7 @@ class Server:
         assert samples, f"no metric {name}"
         return sum(float(value) for given, value in samples if labels in given)
 
-    def wait_until(self, condition, seconds=20):
+    def wait_until(self, condition, seconds=60):
         deadline = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < deadline, "it never happened"
@@ -93,7 +93,7 @@ class Server:
         return self.metric("vllm:num_requests_running") == 0 and self.metric("vllm:num_requests_waiting") == 0
 
     def openai(self, key="none"):
-        return openai.OpenAI(base_url=self.url + "/v1", api_key=key, max_retries=0, timeout=60)
+        return openai.OpenAI(base_url=self.url + "/v1", api_key=key, max_retries=0, timeout=120)
 
 
 @contextlib.contextmanager

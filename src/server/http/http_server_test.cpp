@@ -105,7 +105,7 @@ class HttpServerTest : public testing::Test {
     port_ = server_->start();
   }
   static bool eventually(const std::function<bool()>& condition) {
-    for (int i = 0; i < 2000 && !condition(); ++i) std::this_thread::sleep_for(milliseconds(5));
+    for (int i = 0; i < 12'000 && !condition(); ++i) std::this_thread::sleep_for(milliseconds(5));
     return condition();
   }
 
@@ -245,27 +245,40 @@ TEST_F(HttpServerTest, OurBugsAreStatus500AndHarmNobodyElse) {
   EXPECT_EQ(response.status, 200);
 }
 
-TEST_F(HttpServerTest, SlowRequestsTimeOutAndStallNobody) {
+// Clients that begin a request and do not end it: half of them within the head, half within the body.
+std::vector<std::unique_ptr<TestClient>> begin_slow_requests(int port) {
+  std::vector<std::unique_ptr<TestClient>> slow;
+  for (int i = 0; i < 50; ++i) {
+    slow.push_back(std::make_unique<TestClient>(port));
+    slow.back()->send(i % 2 == 0 ? "GET / HT"
+                                 : "POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nx");
+  }
+  return slow;
+}
+
+TEST_F(HttpServerTest, SlowRequestsStallNobody) {
+  start([](HttpOptions& options) {
+    options.header_timeout = milliseconds(3'600'000);
+    options.body_timeout = milliseconds(3'600'000);
+  });
+  const auto slow = begin_slow_requests(port_);
+  TestClient quick(port_);
+  for (int i = 0; i < 50; ++i) EXPECT_EQ(quick.get("/a").status, 200);
+  EXPECT_EQ(server_->num_connections(), 51u);
+}
+
+TEST_F(HttpServerTest, SlowRequestsTimeOut) {
   start([](HttpOptions& options) {
     options.header_timeout = milliseconds(400);
     options.body_timeout = milliseconds(400);
   });
-  std::vector<std::unique_ptr<TestClient>> slow;
-  for (int i = 0; i < 50; ++i) {
-    slow.push_back(std::make_unique<TestClient>(port_));
-    slow.back()->send(i % 2 == 0 ? "GET / HT"
-                                 : "POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nx");
-  }
-  const TimePoint start = Clock::now();
-  TestClient quick(port_);
-  for (int i = 0; i < 50; ++i) EXPECT_EQ(quick.get("/a").status, 200);
-  EXPECT_LT(seconds_since(start), 0.39);
+  const auto slow = begin_slow_requests(port_);
   // A byte now and then does not restart the clock.
   for (int i = 0; i < 3; ++i) {
     std::this_thread::sleep_for(milliseconds(100));
-    for (auto& client : slow) client->try_send("x");
+    for (const auto& client : slow) client->try_send("x");
   }
-  for (auto& client : slow) {
+  for (const auto& client : slow) {
     EXPECT_EQ(client->receive().status, 408);
     EXPECT_TRUE(client->closed_by_server());
   }
@@ -353,8 +366,8 @@ TEST_F(HttpServerTest, StopLetsAnswersReachTheirClients) {
   EXPECT_EQ(response.body, "late x");
   TestClient silent(port_);  // connected, and says nothing: nothing to wait for
   const TimePoint start = Clock::now();
-  server_->stop(milliseconds(5000));
-  EXPECT_LT(seconds_since(start), 4.0);
+  server_->stop(milliseconds(3'600'000));
+  EXPECT_LT(seconds_since(start), 120.0);
 }
 
 TEST_F(HttpServerTest, StopEndsWhatNeverEnds) {
