@@ -6,8 +6,8 @@ target_include_directories(quire_options INTERFACE $<BUILD_INTERFACE:${CMAKE_SOU
                            $<INSTALL_INTERFACE:include/quire>)
 if(QUIRE_SANITIZE)
   target_compile_options(quire_options INTERFACE -fsanitize=${QUIRE_SANITIZE} -fno-omit-frame-pointer
-                         # A trace needs lines only, and -O2 takes the compiler half as long again.
-                         -O1 -g1 $<$<CXX_COMPILER_ID:GNU>:-fno-var-tracking>)
+                         -O1  # -O2 takes the compiler half as long again
+                         $<$<CXX_COMPILER_ID:GNU>:-fno-var-tracking>)
   target_link_options(quire_options INTERFACE -fsanitize=${QUIRE_SANITIZE})
   if(QUIRE_SANITIZE MATCHES "undefined")
     target_compile_options(quire_options INTERFACE -fno-sanitize-recover=undefined)
@@ -38,6 +38,12 @@ function(quire_test name)
   endif()
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_DEPENDS} GTest::gmock GTest::gtest_main)
+  # What a test does itself is little; its expectations are much code.
+  set(level -O1)
+  if(QUIRE_SANITIZE)
+    set(level -O0)
+  endif()
+  set_property(SOURCE ${ARG_SOURCES} APPEND PROPERTY COMPILE_OPTIONS ${level})
   target_compile_definitions(${name} PRIVATE QUIRE_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 120
                        PROPERTIES TIMEOUT 600 LABELS "${ARG_LABELS}"
