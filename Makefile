@@ -5,7 +5,7 @@ PREFIX ?= /usr/local
 QUIRE = build/release/bin/quire
 MODEL ?= models/quire-demo
 
-.PHONY: run test setup build build-dev install bench format tidy clean
+.PHONY: run test test-deep setup build build-dev install bench format tidy clean
 
 run: build
 	$(QUIRE) serve $(MODEL) --port $(PORT)
@@ -17,9 +17,13 @@ build: setup
 setup:
 	@mkdir -p build && tools/setup.sh
 
-# Unit, property and parity tests from an optimised and from a sanitized build, then a real client against a real server.
+# Unit, property, parity and bits tests, the installed tree, the Python package, and real clients against a real server.
 test:
-	tools/test.sh
+	@mkdir -p build && tools/test.sh
+
+# Sanitizers and whatever else takes long. One part alone: make test-deep PART=tsan
+test-deep:
+	@mkdir -p build && tools/test_deep.sh $(PART)
 
 install: build
 	cmake --install build/release --prefix $(PREFIX)

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Compiles the CPU kernels for 64-bit ARM, where a cross compiler is installed (apt install g++-aarch64-linux-gnu): the NEON
-# targets must at least build on machines that cannot run them. Prints what it skips.
+# targets must at least build on machines that cannot run them. Exits with 77 if there is none.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 cxx=${CXX_AARCH64:-aarch64-linux-gnu-g++}
 if ! command -v "$cxx" >/dev/null; then
-  echo "neon: skipped, $cxx is not installed"
-  exit 0
+  echo "$cxx is not installed"
+  exit 77
 fi
 out=build/neon
 mkdir -p "$out"

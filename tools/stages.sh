@@ -1,0 +1,93 @@
+# Sourced by test.sh and test_deep.sh: runs stages one after another, whatever fails, and says at the end what each one came to.
+#   stage NAME COMMAND...   runs COMMAND (a function or a program) with `set -e`; its output goes to build/test/NAME.log.
+#                           Exit status 77 means skipped; the last line of the log says why.
+#   flaky NAME              within a stage: names a test that failed and passed when it was run again, alone
+#   finish                  the report; its status is 0 if nothing failed
+stage_logs=$PWD/build/test
+mkdir -p "$stage_logs"
+: >"$stage_logs/flaky"
+stage_lines=()
+stages_failed=()
+
+flaky() { printf '%s\n' "$1" >>"$stage_logs/flaky"; }
+
+stage() {
+  local name=$1 start=$SECONDS log=$stage_logs/$1.log rc result
+  shift
+  printf '== %d min: %s\n' $((SECONDS / 60)) "$name"
+  set +e
+  (
+    set -e
+    "$@"
+  ) >"$log" 2>&1 </dev/null
+  rc=$?
+  set -e
+  case $rc in
+    0) result=passed ;;
+    77) result="skipped ($(tail -n 1 "$log"))" ;;
+    *) result=FAILED; stages_failed+=("$name") ;;
+  esac
+  stage_lines+=("$(printf '%-18s %5d s  %s' "$name" $((SECONDS - start)) "$result")")
+  printf '%s\n' "${stage_lines[-1]}"
+  [ $rc = 0 ] || [ $rc = 77 ]
+}
+
+# What would fail only because an earlier stage did.
+not_run() {
+  stage_lines+=("$(printf '%-18s %5s    not run: %s' "$1" '' "$2")")
+}
+
+finish() {
+  local name
+  printf '\n== %d min, by stage, on %s\n' $((SECONDS / 60)) "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo 2>/dev/null | head -n 1)"
+  printf '%s\n' "${stage_lines[@]}"
+  if [ -s "$stage_logs/flaky" ]; then
+    printf '\n== FLAKY: failed once, passed when run again alone; each is a defect to mend\n'
+    cat "$stage_logs/flaky"
+  fi
+  for name in "${stages_failed[@]}"; do
+    printf '\n== FAILED: %s, the end of %s\n' "$name" "$stage_logs/$name.log"
+    tail -n 40 "$stage_logs/$name.log"
+  done
+  if [ ${#stages_failed[@]} -gt 0 ]; then
+    printf '\nfailed: %s\n' "${stages_failed[*]}"
+    return 1
+  fi
+  printf '\neverything passed\n'
+}
+
+# build PRESET TARGETS...
+build() {
+  cmake --preset "$1"
+  cmake --build --preset "$1" -j "$jobs" "${@:2}" -- --quiet
+}
+
+# The tests of a build. What fails is run once more, alone; if it passes then, it is named as flaky.
+# run_ctest PRESET ARGS...
+run_ctest() {
+  local preset=$1 failed=build/$1/Testing/Temporary/LastTestsFailed.log
+  shift
+  ctest --preset "$preset" --output-on-failure --progress "$@" && return
+  [ -s "$failed" ] || return 1
+  cp "$failed" "$stage_logs/$preset.failed"
+  ctest --preset "$preset" --output-on-failure --rerun-failed -j 1 || {
+    printf 'failed twice (the first time as in the log above):\n'
+    cat "$failed"
+    return 1
+  }
+  while IFS= read -r line; do flaky "${line#*:}"; done <"$stage_logs/$preset.failed"
+}
+
+# run_pytest NAME ARGS...: the same for Python's tests.
+run_pytest() {
+  local cache=build/pytest/$1 rc=0
+  local pytest=(build/venv/bin/python -m pytest -q -rs -o "cache_dir=$PWD/$cache")
+  shift
+  rm -rf "$cache"
+  "${pytest[@]}" "$@" || rc=$?
+  [ $rc -ne 0 ] || return 0
+  [ $rc -eq 1 ] || return $rc  # 1: tests failed; more: pytest itself
+  cp "$cache/v/cache/lastfailed" "$cache.failed"
+  "${pytest[@]}" --last-failed "$@"
+  python3 -c 'import json, sys; print(*json.load(open(sys.argv[1])), sep="\n")' "$cache.failed" >>"$stage_logs/flaky"
+}
