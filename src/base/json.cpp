@@ -1,5 +1,6 @@
 #include "base/json.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
@@ -26,6 +27,19 @@ bool all_finite(const json::value& v) {
   }
 }
 
+// Whether "\ud800" to "\udbff", the first half of a surrogate pair, is spelled at text[at].
+bool is_first_half(std::string_view text, size_t at) {
+  const std::string_view half = text.substr(std::min(at, text.size()), 4);
+  return half.size() == 4 && half.starts_with("\\u") && (half[2] | 0x20) == 'd' &&
+         std::string_view("89abAB").find(half[3]) != std::string_view::npos;
+}
+
+// Whether a document that goes wrong at text[at] lacks a second half there.
+bool lacks_second_half(std::string_view text, size_t at) {
+  return (at >= 6 && is_first_half(text, at - 6)) ||
+         (at >= 7 && text[at - 1] == '\\' && is_first_half(text, at - 7));
+}
+
 // Length of the valid UTF-8 sequence at text[i], or 0.
 size_t utf8_length(std::string_view text, size_t i) {
   const auto byte = [&](size_t k) { return static_cast<unsigned char>(text[k]); };
@@ -43,6 +57,27 @@ size_t utf8_length(std::string_view text, size_t i) {
   if (n == 4 && ((first == 0xF0 && byte(i + 1) < 0x90) || (first == 0xF4 && byte(i + 1) >= 0x90)))
     return 0;
   return n;
+}
+
+// The first byte that is no part of a character; the text's size if all are.
+size_t first_invalid(std::string_view text) {
+  size_t i = 0;
+  for (size_t n = 1; i < text.size() && n > 0; i += n) n = utf8_length(text, i);
+  return i;
+}
+
+// Of a document that the parser could read until text[at].
+std::string describe(const boost::system::error_code& error, std::string_view text, size_t at) {
+  std::string what = error.message();
+  if (const size_t invalid = first_invalid(text); invalid < text.size() && invalid <= at) {
+    at = invalid;
+    what = "it is not UTF-8";
+  } else if (error == json::error::illegal_leading_surrogate ||
+             error == json::error::illegal_trailing_surrogate ||
+             error == json::error::expected_utf16_escape || lacks_second_half(text, at)) {
+    what = "a lone surrogate: \\ud800 to \\udfff are halves of a character and come in pairs";
+  }
+  return "invalid JSON at byte " + std::to_string(at) + ": " + what;
 }
 
 void append_number(std::string& out, double x) {
@@ -118,8 +153,7 @@ Result<json::value, std::string> parse_json(std::string_view text, const JsonLim
   const size_t consumed = parser.write_some(text.data(), text.size(), error);
   if (!error && consumed < text.size()) error = json::error::extra_data;
   if (!error) parser.finish(error);
-  if (error)
-    return Err{"invalid JSON at byte " + std::to_string(consumed) + ": " + error.message()};
+  if (error) return Err{describe(error, text, consumed)};
   json::value value = parser.release();
   if (!all_finite(value)) return Err{std::string("invalid JSON: a number is too large")};
   return value;
