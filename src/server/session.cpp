@@ -27,7 +27,8 @@ Session::Session(std::shared_ptr<const text::Tokenizer> tokenizer, std::vector<i
       prompt_(std::move(prompt)),
       options_(std::move(options)),
       detokenizer_(tokenizer_, options_.skip_special_tokens),
-      stop_strings_(options_.stop, options_.include_stop_str_in_output) {
+      stop_strings_(std::make_shared<const text::StopSet>(options_.stop),
+                    options_.include_stop_str_in_output) {
   prime();
 }
 

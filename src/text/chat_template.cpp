@@ -29,8 +29,9 @@ ChatTemplate::~ChatTemplate() = default;
 std::shared_ptr<const ChatTemplate> ChatTemplate::load(const std::filesystem::path& model_dir) {
   const std::string dir = model_dir.string();
   try {
-    if (!rs::has_templates(as_bytes(dir))) return nullptr;
-    auto impl = std::make_unique<Impl>(Impl{rs::load_templates(as_bytes(dir))});
+    auto found = rs::find_templates(as_bytes(dir));
+    if (!rs::has_templates(*found)) return nullptr;
+    auto impl = std::make_unique<Impl>(Impl{rs::take_templates(std::move(found))});
     return std::shared_ptr<const ChatTemplate>(new ChatTemplate(std::move(impl)));
   } catch (const rust::Error& e) {
     throw LoadError(e.what());
@@ -60,8 +61,13 @@ Result<std::string, std::string> ChatTemplate::render(const ChatTemplateInput& i
       .max_output_bytes = input.limits.output_bytes,
       .max_fuel = input.limits.fuel,
       .max_milliseconds = input.limits.milliseconds,
+      .budget = reinterpret_cast<size_t>(input.budget),
   };
   return bridged([&] { return std::string(rs::render(*impl_->rust, bridge_input)); });
+}
+
+bool ChatTemplate::reads(std::string_view variable) const {
+  return rs::template_reads(*impl_->rust, as_bytes(variable));
 }
 
 std::string ChatTemplate::source() const { return std::string(rs::template_source(*impl_->rust)); }

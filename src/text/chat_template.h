@@ -5,9 +5,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "base/result.h"
+#include "base/work_budget.h"
 
 namespace quire::text {
 
@@ -40,6 +40,7 @@ struct ChatTemplateInput {
   bool continue_final_message = false;
   std::optional<LocalTime> now = {};  // default: the clock
   ChatTemplateLimits limits = {};
+  WorkBudget* budget = nullptr;  // null: no limit
 };
 
 // A model's chat template, rendered as transformers' apply_chat_template renders it. Immutable and
@@ -64,7 +65,11 @@ class ChatTemplate {
   // raise_exception, word for word).
   Result<std::string, std::string> render(const ChatTemplateInput& input) const;
 
-  // The default template's text.
+  // Whether a template of this model looks `variable` up: one that no rendering can depend on is
+  // not worth setting. A name in a comment does not count.
+  bool reads(std::string_view variable) const;
+
+  // The template's text; of several, one after the other.
   std::string source() const;
 
  private:

@@ -19,7 +19,9 @@ namespace quire::text {
 // decoding a short window again; there equality is not guaranteed for ill-formed texts.
 class Detokenizer {
  public:
-  explicit Detokenizer(std::shared_ptr<const Tokenizer> tokenizer, bool skip_special_tokens = true);
+  // `kept`: special tokens that stay in the text all the same.
+  explicit Detokenizer(std::shared_ptr<const Tokenizer> tokenizer, bool skip_special_tokens = true,
+                       std::vector<int32_t> kept = {});
 
   // The text that is certain now; often empty in the middle of a character. Ids without a token
   // (the padding of a model's vocabulary) add nothing.
@@ -35,6 +37,7 @@ class Detokenizer {
 
   std::shared_ptr<const Tokenizer> tokenizer_;
   bool skip_special_tokens_;
+  std::vector<int32_t> kept_;
   Utf8Stream utf8_;       // JoinRule::kBytes
   std::string byte_run_;  // JoinRule::kByteRuns
   bool first_token_ = true;

@@ -13,7 +13,10 @@ StringTable make_table(const rust::Vec<uint8_t>& bytes, const rust::Vec<uint64_t
 std::unique_ptr<const Tokenizer::Impl> load_impl(const std::filesystem::path& model_dir) {
   const std::string dir = model_dir.string();
   auto tokenizer = rs::load_tokenizer(as_bytes(dir));
-  const rs::VocabTables tables = rs::tables(*tokenizer);
+  const auto decoded = bridged([&] { return rs::tables(*tokenizer); });
+  // A decoder that panics does so when its tokens are decoded for the first time: here.
+  if (!decoded) throw LoadError((model_dir / "tokenizer.json").string() + ": " + decoded.error());
+  const rs::VocabTables& tables = *decoded;
   auto impl = std::make_unique<Tokenizer::Impl>(Tokenizer::Impl{
       .rust = std::move(tokenizer),
       .rule = static_cast<JoinRule>(tables.rule),
@@ -45,9 +48,16 @@ std::shared_ptr<const Tokenizer> Tokenizer::load(const std::filesystem::path& mo
 }
 
 Result<std::vector<int32_t>, std::string> Tokenizer::encode(std::string_view text,
-                                                            bool add_special_tokens) const {
+                                                            const EncodeOptions& options) const {
+  const rs::EncodeOptions bridge_options{
+      .add_special = options.add_special_tokens,
+      .keep_first = options.keep_first.value_or(UINT64_MAX),
+      .keep_last = options.keep_last.value_or(UINT64_MAX),
+      .piece_bytes = options.piece_bytes,
+      .budget = reinterpret_cast<size_t>(options.budget),
+  };
   return bridged([&] {
-    const rust::Vec<int32_t> ids = rs::encode(*impl_->rust, as_bytes(text), add_special_tokens);
+    const rust::Vec<int32_t> ids = rs::encode(*impl_->rust, as_bytes(text), bridge_options);
     return std::vector<int32_t>(ids.begin(), ids.end());
   });
 }

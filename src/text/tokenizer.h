@@ -9,8 +9,24 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/work_budget.h"
 
 namespace quire::text {
+
+struct EncodeOptions {
+  bool add_special_tokens = true;
+  // Only the first, or only the last ids of those that the whole text has; not both.
+  std::optional<size_t> keep_first = {}, keep_last = {};
+  // Longer texts are tokenised in pieces of about this size where that gives the same ids. Only
+  // between pieces the work can be stopped.
+  size_t piece_bytes = 8u << 10;
+  WorkBudget* budget = nullptr;  // null: no limit
+};
+
+struct DecodeOptions {
+  bool skip_special_tokens = false;
+  WorkBudget* budget = nullptr;  // null: no limit
+};
 
 // A model's tokenizer, with the ids and texts that transformers gives for the same directory.
 // Immutable after loading: every method may be called from any number of threads.
@@ -26,12 +42,26 @@ class Tokenizer {
   Tokenizer(const Tokenizer&) = delete;
   Tokenizer& operator=(const Tokenizer&) = delete;
 
-  // Error: `text` is not valid UTF-8.
+  // Error: `text` is not valid UTF-8; the budget is spent or cancelled; or there are more than
+  // 512 KiB that have to be tokenised in one go, because of what the text is (one word) or of a
+  // tokenizer for which no safe place to cut is known.
   Result<std::vector<int32_t>, std::string> encode(std::string_view text,
-                                                   bool add_special_tokens) const;
+                                                   const EncodeOptions& options) const;
+  Result<std::vector<int32_t>, std::string> encode(std::string_view text,
+                                                   bool add_special_tokens) const {
+    return encode(text, EncodeOptions{.add_special_tokens = add_special_tokens});
+  }
   // Error: an id outside [0, vocab_size). Ids without a token in that range decode to nothing.
   Result<std::string, std::string> decode(std::span<const int32_t> ids,
                                           bool skip_special_tokens) const;
+  // The same, stopped where the budget is spent or cancelled, which is an error. So are more than
+  // 65,536 ids where the decoder is neither ByteLevel nor of the SentencePiece family: it takes all
+  // in one go.
+  Result<std::string, std::string> decode(std::span<const int32_t> ids,
+                                          const DecodeOptions& options) const;
+  // At most how many bytes decode() makes of these ids; of a decoder that is neither of those,
+  // about how many. Ids without a token count as nothing.
+  size_t decoded_bytes(std::span<const int32_t> ids) const;
 
   // One more than the highest id, added tokens included. A model's vocabulary may be larger.
   int32_t vocab_size() const;

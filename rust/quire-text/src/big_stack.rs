@@ -20,8 +20,8 @@ pub fn on_big_stack<T: Send>(
     })
 }
 
-/// The deepest nesting of brackets in `text`, in or out of quotes: an upper bound for what a parser
-/// recurses into, cheap enough to run on every request.
+/// The deepest nesting of brackets in `text`, in or out of quotes: cheap enough to run on every
+/// request. Brackets in quotes may hide others, so each reader also has a limit of its own.
 pub fn bracket_depth(text: &str) -> usize {
     let (mut depth, mut deepest) = (0usize, 0usize);
     for byte in text.bytes() {

@@ -1,7 +1,8 @@
 //! The one error type that crosses the bridge, and the guard against panics.
 
 use std::fmt;
-use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::panic::{catch_unwind, set_hook, AssertUnwindSafe};
+use std::sync::Once;
 
 /// A message for the client or the operator. cxx turns it into `rust::Error`.
 #[derive(Debug)]
@@ -22,6 +23,11 @@ pub fn fail<T>(message: impl fmt::Display) -> TextResult<T> {
 /// Runs a bridged body. A panic that reached cxx would abort the process, so it becomes an error:
 /// one hostile request must never take the server down.
 pub fn guard<T>(what: &str, body: impl FnOnce() -> TextResult<T>) -> TextResult<T> {
+    // Its message may quote what a client sent. It is in the error; nothing goes to the terminal.
+    static SILENCE: Once = Once::new();
+    if cfg!(not(test)) {
+        SILENCE.call_once(|| set_hook(Box::new(|_| {})));
+    }
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(result) => result,
         Err(payload) => {

@@ -2,19 +2,47 @@
 //! below declares; every bridged body is guarded so that neither a panic nor a deep recursion can
 //! take the server down.
 
+#![feature(alloc_error_hook)]
+
+mod allowance;
 mod big_stack;
+mod budget;
+mod cpu_watch;
+mod cuts;
 mod error;
+#[cfg(test)]
+mod error_test;
+mod gbnf;
+mod gbnf_greed;
+mod gbnf_lark;
+#[cfg(test)]
+mod gbnf_test;
 mod grammar;
+mod grammar_source;
+#[cfg(test)]
+mod grammar_test;
+mod meter;
 mod model_files;
 mod pieces;
+mod prelude;
+mod schema_keywords;
+mod structural_tag;
+#[cfg(test)]
+mod structural_tag_test;
 mod template;
 mod tokenizer;
+mod tokenizer_limits;
 
+use budget::Budget;
 use error::{guard, utf8, TextError, TextResult};
 use grammar::{Factory, GrammarState};
+use grammar_source::Whitespace;
 use std::path::Path;
 use template::{ChatTemplates, Input, Limits, Now};
-use tokenizer::TextTokenizer;
+use tokenizer::{Keep, TextTokenizer};
+
+#[global_allocator]
+static ALLOCATOR: allowance::Allocator = allowance::Allocator;
 
 #[cxx::bridge(namespace = "quire::text::rs")]
 mod ffi {
@@ -43,6 +71,15 @@ mod ffi {
         second: i32,
     }
 
+    /// `budget` is the address of a `quire::WorkBudget`, or 0.
+    struct EncodeOptions {
+        add_special: bool,
+        keep_first: u64,
+        keep_last: u64,
+        piece_bytes: u64,
+        budget: usize,
+    }
+
     struct RenderInput<'a> {
         messages: &'a [u8],
         tools: &'a [u8],
@@ -55,34 +92,50 @@ mod ffi {
         max_output_bytes: u64,
         max_fuel: u64,
         max_milliseconds: u64,
+        budget: usize,
     }
 
     extern "Rust" {
         type TextTokenizer;
         fn load_tokenizer(dir: &[u8]) -> Result<Box<TextTokenizer>>;
         fn tables(tokenizer: &TextTokenizer) -> Result<VocabTables>;
-        fn encode(tokenizer: &TextTokenizer, text: &[u8], add_special: bool) -> Result<Vec<i32>>;
+        unsafe fn encode(t: &TextTokenizer, text: &[u8], o: EncodeOptions) -> Result<Vec<i32>>;
         fn decode(tokenizer: &TextTokenizer, ids: &[i32], skip_special: bool) -> Result<String>;
         fn token_to_id(tokenizer: &TextTokenizer, token: &[u8]) -> i32;
         fn special_token(tokenizer: &TextTokenizer, name: &[u8]) -> Result<String>;
 
         type ChatTemplates;
-        fn has_templates(dir: &[u8]) -> Result<bool>;
-        fn load_templates(dir: &[u8]) -> Result<Box<ChatTemplates>>;
+        type FoundTemplates;
+        fn find_templates(dir: &[u8]) -> Result<Box<FoundTemplates>>;
+        fn has_templates(found: &FoundTemplates) -> bool;
+        fn take_templates(found: Box<FoundTemplates>) -> Result<Box<ChatTemplates>>;
         fn template_from_source(source: &[u8], tokens: &[u8]) -> Result<Box<ChatTemplates>>;
         fn template_source(templates: &ChatTemplates) -> String;
-        fn render(templates: &ChatTemplates, input: &RenderInput) -> Result<String>;
+        fn template_reads(templates: &ChatTemplates, variable: &[u8]) -> bool;
+        unsafe fn render(templates: &ChatTemplates, input: &RenderInput) -> Result<String>;
 
         type Factory;
         type GrammarState;
-        fn new_grammar_factory(tokenizer: &TextTokenizer, eos: &[i32]) -> Result<Box<Factory>>;
-        fn compile(factory: &Factory, kind: &str, source: &[u8]) -> Result<Box<GrammarState>>;
+        fn new_grammar_factory(
+            tokenizer: &TextTokenizer,
+            eos: &[i32],
+            flexible_whitespace: bool,
+        ) -> Result<Box<Factory>>;
+        fn compile(
+            f: &Factory,
+            kind: &str,
+            source: &[u8],
+            name: &[u8],
+            prelude: &[u8],
+        ) -> Result<Box<GrammarState>>;
         fn fill_mask(f: &Factory, state: &mut GrammarState, words: &mut [u32]) -> Result<()>;
         fn accept(factory: &Factory, state: &mut GrammarState, token: i32) -> Result<bool>;
         fn is_stopped(state: &GrammarState) -> Result<bool>;
         fn is_accepting(state: &mut GrammarState) -> Result<bool>;
-        fn rollback(state: &mut GrammarState, tokens: usize) -> Result<()>;
         fn fork(state: &GrammarState) -> Result<Box<GrammarState>>;
+        fn family(state: &GrammarState) -> usize;
+        fn nanoseconds_spent(state: &GrammarState) -> u64;
+        fn bytes_held(state: &GrammarState) -> usize;
     }
 }
 
@@ -139,8 +192,22 @@ fn tables(tokenizer: &TextTokenizer) -> TextResult<ffi::VocabTables> {
     })
 }
 
-fn encode(tokenizer: &TextTokenizer, text: &[u8], add_special: bool) -> TextResult<Vec<i32>> {
-    guard("tokenizer", || tokenizer.encode(text, add_special))
+/// # Safety
+/// `options.budget` is 0 or the address of a living `quire::WorkBudget`.
+unsafe fn encode(
+    tokenizer: &TextTokenizer,
+    text: &[u8],
+    options: ffi::EncodeOptions,
+) -> TextResult<Vec<i32>> {
+    let keep = match (options.keep_first, options.keep_last) {
+        (u64::MAX, u64::MAX) => Keep::All,
+        (first, u64::MAX) => Keep::First(first as usize),
+        (_, last) => Keep::Last(last as usize),
+    };
+    // SAFETY: the caller's promise.
+    let budget = unsafe { Budget::from_address(options.budget) };
+    let piece_bytes = options.piece_bytes as usize;
+    guard("tokenizer", || tokenizer.encode(text, options.add_special, keep, piece_bytes, budget))
 }
 
 fn decode(tokenizer: &TextTokenizer, ids: &[i32], skip_special: bool) -> TextResult<String> {
@@ -158,15 +225,21 @@ fn special_token(tokenizer: &TextTokenizer, name: &[u8]) -> TextResult<String> {
     text.ok_or_else(|| TextError(format!("no {name}")))
 }
 
-fn has_templates(dir: &[u8]) -> TextResult<bool> {
+/// What a model directory has; the bridge knows no Option.
+pub struct FoundTemplates(Option<ChatTemplates>);
+
+fn find_templates(dir: &[u8]) -> TextResult<Box<FoundTemplates>> {
     let dir = dir_path(dir)?;
-    guard("chat template", || template::load(dir)).map(|found| found.is_some())
+    guard("chat template", || template::load(dir)).map(|found| Box::new(FoundTemplates(found)))
 }
 
-fn load_templates(dir: &[u8]) -> TextResult<Box<ChatTemplates>> {
-    let dir = dir_path(dir)?;
-    let found = guard("chat template", || template::load(dir))?;
-    found.map(Box::new).ok_or_else(|| TextError("no chat template".into()))
+fn has_templates(found: &FoundTemplates) -> bool {
+    found.0.is_some()
+}
+
+#[allow(clippy::boxed_local)] // as the bridge passes it
+fn take_templates(found: Box<FoundTemplates>) -> TextResult<Box<ChatTemplates>> {
+    found.0.map(Box::new).ok_or_else(|| TextError("no chat template".into()))
 }
 
 fn template_from_source(source: &[u8], tokens: &[u8]) -> TextResult<Box<ChatTemplates>> {
@@ -176,10 +249,16 @@ fn template_from_source(source: &[u8], tokens: &[u8]) -> TextResult<Box<ChatTemp
 }
 
 fn template_source(templates: &ChatTemplates) -> String {
-    templates.source().to_string()
+    templates.source()
 }
 
-fn render(templates: &ChatTemplates, input: &ffi::RenderInput) -> TextResult<String> {
+fn template_reads(templates: &ChatTemplates, variable: &[u8]) -> bool {
+    std::str::from_utf8(variable).is_ok_and(|name| templates.reads(name))
+}
+
+/// # Safety
+/// `input.budget` is 0 or the address of a living `quire::WorkBudget`.
+unsafe fn render(templates: &ChatTemplates, input: &ffi::RenderInput) -> TextResult<String> {
     let now = Now {
         year: input.now.year,
         month: input.now.month,
@@ -202,16 +281,29 @@ fn render(templates: &ChatTemplates, input: &ffi::RenderInput) -> TextResult<Str
             fuel: input.max_fuel,
             milliseconds: input.max_milliseconds,
         },
+        // SAFETY: the caller's promise.
+        budget: unsafe { Budget::from_address(input.budget) },
     };
     guard("chat template", || templates.render(&input))
 }
 
-fn new_grammar_factory(tokenizer: &TextTokenizer, eos: &[i32]) -> TextResult<Box<Factory>> {
-    guard("grammar", || grammar::new_factory(tokenizer, eos)).map(Box::new)
+fn new_grammar_factory(
+    tokenizer: &TextTokenizer,
+    eos: &[i32],
+    flexible_whitespace: bool,
+) -> TextResult<Box<Factory>> {
+    let whitespace = if flexible_whitespace { Whitespace::Flexible } else { Whitespace::Bounded };
+    guard("grammar", || grammar::new_factory(tokenizer, eos, whitespace)).map(Box::new)
 }
 
-fn compile(factory: &Factory, kind: &str, source: &[u8]) -> TextResult<Box<GrammarState>> {
-    guard("grammar", || factory.compile(kind, source)).map(Box::new)
+fn compile(
+    factory: &Factory,
+    kind: &str,
+    source: &[u8],
+    name: &[u8],
+    prelude: &[u8],
+) -> TextResult<Box<GrammarState>> {
+    guard("grammar", || factory.compile_after(kind, source, name, prelude)).map(Box::new)
 }
 
 fn fill_mask(f: &Factory, state: &mut GrammarState, words: &mut [u32]) -> TextResult<()> {
@@ -230,10 +322,20 @@ fn is_accepting(state: &mut GrammarState) -> TextResult<bool> {
     guard("grammar", || Ok(state.is_accepting()))
 }
 
-fn rollback(state: &mut GrammarState, tokens: usize) -> TextResult<()> {
-    guard("grammar", || state.rollback(tokens))
-}
-
 fn fork(state: &GrammarState) -> TextResult<Box<GrammarState>> {
     guard("grammar", || Ok(state.fork())).map(Box::new)
+}
+
+/// The same for a state and its forks.
+fn family(state: &GrammarState) -> usize {
+    std::ptr::from_ref(state.meter()) as usize
+}
+
+fn nanoseconds_spent(state: &GrammarState) -> u64 {
+    state.meter().spent().as_nanos() as u64
+}
+
+/// By the state and its forks.
+fn bytes_held(state: &GrammarState) -> usize {
+    state.meter().bytes()
 }

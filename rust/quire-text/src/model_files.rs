@@ -6,7 +6,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// No known tokenizer.json exceeds 40 MB; a larger file is a mistake or an attack.
-const MAX_FILE_BYTES: u64 = 512 << 20;
+const MAX_TOKENIZER_BYTES: u64 = 128 << 20;
+/// The other files stay below 2 MB, and their values take many times as much memory.
+const MAX_FILE_BYTES: u64 = 16 << 20;
 
 /// Contents of `dir/name`, or None where there is no such file.
 pub fn read_optional(dir: &Path, name: &str) -> TextResult<Option<Vec<u8>>> {
@@ -17,8 +19,9 @@ pub fn read_optional(dir: &Path, name: &str) -> TextResult<Option<Vec<u8>>> {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return fail(format!("{}: {e}", path.display())),
     };
-    if size > MAX_FILE_BYTES {
-        return fail(format!("{}: {size} bytes, the limit is {MAX_FILE_BYTES}", path.display()));
+    let limit = if name == "tokenizer.json" { MAX_TOKENIZER_BYTES } else { MAX_FILE_BYTES };
+    if size > limit {
+        return fail(format!("{}: {size} bytes, the limit is {limit}", path.display()));
     }
     fs::read(&path).map(Some).map_err(|e| TextError(format!("{}: {e}", path.display())))
 }
@@ -46,7 +49,8 @@ const STANDARD_NAMES: [&str; 7] =
     ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 
 /// Named special tokens (`bos_token`, ..., and model-specific `*_token` keys) and the unnamed extra
-/// ones, as transformers assembles them from tokenizer_config.json and special_tokens_map.json.
+/// ones, as transformers assembles them from tokenizer_config.json and special_tokens_map.json. Of
+/// a name that is there twice the first counts.
 pub struct SpecialTokens {
     pub named: Vec<(String, Json)>,
     pub extra: Vec<Json>,

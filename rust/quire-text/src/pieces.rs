@@ -156,3 +156,7 @@ fn byte_level_bytes(token: &str) -> Vec<u8> {
         .collect::<Option<Vec<u8>>>()
         .unwrap_or_else(|| token.as_bytes().to_vec())
 }
+
+#[cfg(test)]
+#[path = "pieces_test.rs"]
+mod tests;

@@ -1,18 +1,37 @@
 //! A model directory's tokenizer, loaded as transformers loads it.
 
+use crate::budget::Budget;
+use crate::cuts::Cutter;
 use crate::error::{fail, utf8, TextError, TextResult};
 use crate::model_files::{read_json_object, read_optional, token_text, SpecialTokens};
 use crate::pieces::{DecoderPlan, JoinRule};
+use crate::tokenizer_limits;
 use serde_json::Value as Json;
+use std::collections::HashSet;
 use std::path::Path;
-use tokenizers::{AddedToken, Tokenizer};
+use tokenizers::{AddedToken, Encoding, Token, Tokenizer};
 
 /// Ids at or above this are refused: a table of that length would be an attack on memory.
-const MAX_TOKEN_ID: u32 = 1 << 24;
+const MAX_TOKEN_ID: u32 = 1 << 22;
+
+/// A text without a safe cut is tokenised in one go, which cannot be stopped: about 0.3 s for the
+/// worst one (a single word) on one core of a server of 2023.
+const MAX_UNCUT_BYTES: usize = 512 << 10;
+
+/// Which ids of a text are wanted.
+#[derive(Clone, Copy)]
+pub enum Keep {
+    All,
+    First(usize),
+    Last(usize),
+}
 
 pub struct TextTokenizer {
     pub(crate) inner: Tokenizer,
     plan: DecoderPlan,
+    cutter: Option<Cutter>,
+    /// The ids that the post-processor puts before and after those of a text.
+    frame: Option<(Vec<i32>, Vec<i32>)>,
     vocab: Vec<Option<VocabEntry>>,
     special: SpecialTokens,
 }
@@ -31,26 +50,56 @@ pub fn load(dir: &Path) -> TextResult<TextTokenizer> {
     if bytes.is_empty() {
         return Err(bad("the file is empty".into()));
     }
+    let growth = tokenizer_limits::check(&bytes).map_err(bad)?;
     let mut inner = Tokenizer::from_bytes(&bytes).map_err(|e| bad(e.to_string()))?;
-    drop(bytes); // tens of megabytes for a large vocabulary
+    // Tens of megabytes for a large vocabulary.
+    drop(bytes);
     // Truncation and padding belong to training pipelines; serving must never cut a prompt.
     inner.with_truncation(None).map_err(|e| bad(e.to_string()))?;
     inner.with_padding(None);
 
     let config = read_json_object(dir, "tokenizer_config.json")?;
     let special = SpecialTokens::read(dir, &config)?;
-    add_tokens(&mut inner, &config, &special).map_err(bad)?;
+    add_tokens(&mut inner, &config, &special, growth)
+        .map_err(|e| TextError(format!("{}: {e}", dir.join("tokenizer_config.json").display())))?;
     inner.set_encode_special_tokens(config["split_special_tokens"].as_bool().unwrap_or(false));
 
     let vocab = collect_vocab(&inner).map_err(bad)?;
     let decoder = inner
         .get_decoder()
         .map_or(Json::Null, |decoder| serde_json::to_value(decoder).unwrap_or(Json::Null));
-    Ok(TextTokenizer { plan: DecoderPlan::from_json(&decoder), inner, vocab, special })
+    let (cutter, frame) = (Cutter::new(&inner), find_frame(&inner));
+    Ok(TextTokenizer {
+        plan: DecoderPlan::from_json(&decoder),
+        inner,
+        cutter,
+        frame,
+        vocab,
+        special,
+    })
 }
 
-/// Tokens that only the config files know join the vocabulary, as transformers 5 does.
-fn add_tokens(inner: &mut Tokenizer, config: &Json, special: &SpecialTokens) -> Result<(), String> {
+/// None where the post-processor does anything else than to put ids around a text's.
+fn find_frame(inner: &Tokenizer) -> Option<(Vec<i32>, Vec<i32>)> {
+    const PROBE: u32 = u32::MAX;
+    let token = Token::new(PROBE, String::new(), (0, 0));
+    let framed = inner.post_process(Encoding::from_tokens(vec![token], 0), None, true).ok()?;
+    let ids: Vec<i32> = framed.get_ids().iter().map(|&id| id as i32).collect();
+    let mut parts = ids.split(|&id| id == PROBE as i32);
+    match (parts.next(), parts.next(), parts.next()) {
+        (Some(before), Some(after), None) => Some((before.to_vec(), after.to_vec())),
+        _ => None,
+    }
+}
+
+/// Tokens that only the config files know join the vocabulary, as transformers 5 does. `growth`: the
+/// bytes that the normalizer may make of one.
+fn add_tokens(
+    inner: &mut Tokenizer,
+    config: &Json,
+    special: &SpecialTokens,
+    growth: u64,
+) -> Result<(), String> {
     let mut tokens = vec![];
     let mut declared: Vec<(u32, AddedToken)> = vec![];
     for (id, value) in config["added_tokens_decoder"].as_object().into_iter().flatten() {
@@ -59,17 +108,18 @@ fn add_tokens(inner: &mut Tokenizer, config: &Json, special: &SpecialTokens) -> 
     }
     declared.sort_by_key(|(id, _)| *id);
     let known = inner.get_added_tokens_decoder();
+    let same: HashSet<_> = known.values().map(identity).collect();
+    let mut contents: HashSet<String> = known.values().map(|k| k.content.clone()).collect();
     for (_, token) in declared {
-        if !known.values().any(|k| same_token(k, &token)) {
+        if !same.contains(&identity(&token)) {
+            contents.insert(token.content.clone());
             tokens.push(token);
         }
     }
     let named = special.named.iter().map(|(_, value)| value);
     for value in named.chain(&special.extra) {
         let Some(text) = token_text(value) else { continue };
-        let present =
-            known.values().any(|k| k.content == text) || tokens.iter().any(|t| t.content == text);
-        if !present {
+        if contents.insert(text.to_string()) {
             let mut token = match value {
                 Json::Object(_) => added_token(value)?,
                 _ => AddedToken::from(text, true),
@@ -78,12 +128,13 @@ fn add_tokens(inner: &mut Tokenizer, config: &Json, special: &SpecialTokens) -> 
             tokens.push(token);
         }
     }
+    tokenizer_limits::check_added(tokens.iter().map(|token| token.content.as_str()), growth)?;
     inner.add_tokens(tokens).map(|_| ()).map_err(|e| e.to_string())
 }
 
-fn same_token(a: &AddedToken, b: &AddedToken) -> bool {
-    let key = |t: &AddedToken| (t.single_word, t.lstrip, t.rstrip, t.normalized, t.special);
-    a.content == b.content && key(a) == key(b)
+/// What makes two tokens the same.
+fn identity(t: &AddedToken) -> (&str, [bool; 5]) {
+    (&t.content, [t.single_word, t.lstrip, t.rstrip, t.normalized, t.special])
 }
 
 fn added_token(value: &Json) -> Result<AddedToken, String> {
@@ -116,11 +167,45 @@ fn collect_vocab(inner: &Tokenizer) -> Result<Vec<Option<VocabEntry>>, String> {
 }
 
 impl TextTokenizer {
-    pub fn encode(&self, text: &[u8], add_special_tokens: bool) -> TextResult<Vec<i32>> {
-        let encoding = self
-            .inner
-            .encode_fast(utf8(text, "the text")?, add_special_tokens)
-            .map_err(|e| TextError(e.to_string()))?;
+    /// The ids of `text`, the wanted ones alone. Texts longer than `piece_bytes` are tokenised in
+    /// pieces, where that gives the same ids, and the budget is checked between them.
+    pub fn encode(
+        &self,
+        text: &[u8],
+        add_special: bool,
+        keep: Keep,
+        piece_bytes: usize,
+        mut budget: Budget,
+    ) -> TextResult<Vec<i32>> {
+        let text = utf8(text, "the text")?;
+        let mut ids = match (&self.cutter, &self.frame) {
+            (Some(cutter), Some((before, after))) if text.len() > piece_bytes => {
+                let frame: [&[i32]; 2] = if add_special { [before, after] } else { [&[], &[]] };
+                let mut pieces = Pieces { tokenizer: self, cutter, text, piece_bytes };
+                match keep {
+                    Keep::Last(count) => pieces.last(count, frame, &mut budget)?,
+                    Keep::First(count) => pieces.first(count, frame, &mut budget)?,
+                    Keep::All => pieces.first(usize::MAX, frame, &mut budget)?,
+                }
+            }
+            _ => {
+                check_uncut(text.len())?;
+                let ids = self.encode_whole(text, add_special)?;
+                budget.check()?;
+                ids
+            }
+        };
+        match keep {
+            Keep::All => {}
+            Keep::First(count) => ids.truncate(count),
+            Keep::Last(count) => drop(ids.drain(..ids.len().saturating_sub(count))),
+        }
+        Ok(ids)
+    }
+
+    fn encode_whole(&self, text: &str, add_special: bool) -> TextResult<Vec<i32>> {
+        let encoding =
+            self.inner.encode_fast(text, add_special).map_err(|e| TextError(e.to_string()))?;
         Ok(encoding.get_ids().iter().map(|&id| id as i32).collect())
     }
 
@@ -167,3 +252,103 @@ impl TextTokenizer {
         self.inner.decode(&[id as u32], false).unwrap_or_default().into_bytes()
     }
 }
+
+fn check_uncut(bytes: usize) -> TextResult<()> {
+    if bytes <= MAX_UNCUT_BYTES {
+        return Ok(());
+    }
+    fail(format!(
+        "the text has a stretch of more than {MAX_UNCUT_BYTES} bytes that this model's tokenizer \
+         can only take in one go"
+    ))
+}
+
+/// A text that is tokenised piece by piece.
+struct Pieces<'a> {
+    tokenizer: &'a TextTokenizer,
+    cutter: &'a Cutter,
+    text: &'a str,
+    piece_bytes: usize,
+}
+
+impl Pieces<'_> {
+    /// From the front, until there are `count` ids or all.
+    fn first(
+        &mut self,
+        count: usize,
+        [before, after]: [&[i32]; 2],
+        budget: &mut Budget,
+    ) -> TextResult<Vec<i32>> {
+        let mut ids = before.to_vec();
+        let mut start = 0;
+        while start < self.text.len() && ids.len() < count {
+            budget.check()?;
+            let end = self.end_of_piece(start)?;
+            ids.extend(self.encode(start, end)?);
+            start = end;
+        }
+        budget.check()?;
+        ids.extend(after);
+        Ok(ids)
+    }
+
+    /// From the back, until there are `count` ids or all.
+    fn last(
+        &mut self,
+        count: usize,
+        [before, after]: [&[i32]; 2],
+        budget: &mut Budget,
+    ) -> TextResult<Vec<i32>> {
+        let mut pieces = vec![after.to_vec()];
+        let mut have = after.len();
+        let mut end = self.text.len();
+        while end > 0 && have < count {
+            budget.check()?;
+            let start = self.start_of_piece(end)?;
+            let ids = self.encode(start, end)?;
+            have += ids.len();
+            pieces.push(ids);
+            end = start;
+        }
+        budget.check()?;
+        pieces.push(before.to_vec());
+        pieces.reverse();
+        Ok(pieces.concat())
+    }
+
+    fn end_of_piece(&self, start: usize) -> TextResult<usize> {
+        let limit = start + MAX_UNCUT_BYTES;
+        if let Some(cut) = self.cutter.first_cut(self.text, start + self.piece_bytes, limit) {
+            return Ok(cut);
+        }
+        check_uncut(self.text.len() - start)?;
+        Ok(self.text.len())
+    }
+
+    /// The first cut of ever longer tails.
+    fn start_of_piece(&self, end: usize) -> TextResult<usize> {
+        let mut length = self.piece_bytes;
+        loop {
+            let from = end.saturating_sub(length);
+            let to = end.saturating_sub(length / 2);
+            if let Some(cut) = self.cutter.first_cut(self.text, from, to) {
+                return Ok(cut);
+            }
+            if from == 0 {
+                check_uncut(end)?;
+                return Ok(0);
+            }
+            check_uncut(length)?;
+            length *= 2;
+        }
+    }
+
+    fn encode(&self, start: usize, end: usize) -> TextResult<Vec<i32>> {
+        let dropped = usize::from(start > 0 && self.cutter.drops_space());
+        self.tokenizer.encode_whole(&self.text[start + dropped..end], false)
+    }
+}
+
+#[cfg(test)]
+#[path = "tokenizer_test.rs"]
+mod tests;

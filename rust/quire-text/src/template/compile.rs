@@ -18,6 +18,17 @@ pub struct Compiled {
     _source: Box<str>,
 }
 
+impl Compiled {
+    pub fn reads(&self, variable: &str) -> bool {
+        std::iter::once(&self.instructions)
+            .chain(self.blocks.values())
+            .flat_map(|code| (0..).map_while(|index| code.get(index)))
+            .any(
+                |instruction| matches!(instruction, Instruction::Lookup(name) if *name == variable),
+            )
+    }
+}
+
 pub fn compile(source: &str) -> Result<Compiled, Error> {
     if source.len() > MAX_SOURCE_BYTES {
         return Err(error(format!("the template is longer than {MAX_SOURCE_BYTES} bytes")));
@@ -89,16 +100,16 @@ fn rewrite(mut old: Instructions<'static>) -> Result<Instructions<'static>, Erro
     moved.push(end);
     for at in 0..end {
         use Instruction::*;
-        match new.get_mut(at) {
-            Some(
-                Jump(to)
-                | JumpIfFalse(to)
-                | JumpIfFalseOrPop(to)
-                | JumpIfTrueOrPop(to)
-                | Iterate(to)
-                | BuildMacro(_, to, _),
-            ) => *to = moved[*to as usize],
-            _ => {}
+        if let Some(
+            Jump(to)
+            | JumpIfFalse(to)
+            | JumpIfFalseOrPop(to)
+            | JumpIfTrueOrPop(to)
+            | Iterate(to)
+            | BuildMacro(_, to, _),
+        ) = new.get_mut(at)
+        {
+            *to = moved[*to as usize];
         }
     }
     Ok(new)

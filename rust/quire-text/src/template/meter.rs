@@ -1,6 +1,7 @@
 //! What one rendering may cost. minijinja counts instructions; a single instruction can still touch
 //! or make megabytes, so every operation whose cost depends on its operands pays here first.
 
+use crate::budget::Budget;
 use minijinja::value::ValueKind;
 use minijinja::{Error, ErrorKind, Value};
 use std::cell::RefCell;
@@ -24,6 +25,7 @@ const WORK_PER_CLOCK_READ: u64 = 1 << 16;
 
 struct Meter {
     limits: Limits,
+    budget: Budget,
     work: u64,
     output: u64,
     next_clock_read: u64,
@@ -36,9 +38,10 @@ thread_local! {
 }
 
 /// Arms the meter of this thread for one rendering; returns what `raise_exception` was given.
-pub fn metered<T>(limits: Limits, body: impl FnOnce() -> T) -> (T, Option<String>) {
+pub fn metered<T>(limits: Limits, budget: Budget, body: impl FnOnce() -> T) -> (T, Option<String>) {
     let meter = Meter {
         limits,
+        budget,
         work: 0,
         output: 0,
         next_clock_read: 0,
@@ -47,7 +50,12 @@ pub fn metered<T>(limits: Limits, body: impl FnOnce() -> T) -> (T, Option<String
     };
     METER.with(|cell| *cell.borrow_mut() = Some(meter));
     let result = body();
-    let raised = METER.with(|cell| cell.borrow_mut().take().and_then(|meter| meter.raised));
+    let meter = METER.with(|cell| cell.borrow_mut().take());
+    let raised = meter.and_then(|mut meter| {
+        // What came after the last check counts too; the work is done, so it fails nothing.
+        let _ = meter.budget.check();
+        meter.raised
+    });
     (result, raised)
 }
 
@@ -99,6 +107,7 @@ impl Meter {
             if self.started.elapsed().as_millis() as u64 > self.limits.milliseconds {
                 return Err(error("the template takes too long"));
             }
+            self.budget.check().map_err(|e| error(e.0))?;
         }
         Ok(())
     }

@@ -11,21 +11,25 @@ mod python;
 mod scalars;
 mod strftime;
 mod string_methods;
+#[cfg(test)]
+mod template_test;
 mod tree_check;
 
 use crate::big_stack::on_big_stack;
+use crate::budget::Budget;
 use crate::error::{fail, TextError, TextResult};
-use crate::model_files::{read_json_object, read_optional, SpecialTokens};
+use crate::model_files::{read_json_object, read_optional, token_text, SpecialTokens};
 use compile::{compile, Compiled};
 pub use meter::Limits;
 use minijinja::machinery::{make_string_output, Vm};
 use minijinja::{AutoEscape, Environment, Value};
 use serde_json::{Map, Value as Json};
+use std::collections::HashSet;
 use std::path::Path;
 pub use strftime::Now;
 
 pub struct ChatTemplates {
-    /// (name, template); the unnamed one is "default".
+    /// (name, template): "default" and "tool_use", where the model has them.
     templates: Vec<(String, Template)>,
     special_tokens: Vec<(String, String)>,
 }
@@ -45,6 +49,7 @@ pub struct Input<'a> {
     pub continue_final_message: bool,
     pub now: Now,
     pub limits: Limits,
+    pub budget: Budget,
 }
 
 /// The templates of a model directory: chat_template.jinja, or tokenizer_config.json's
@@ -70,10 +75,14 @@ pub fn load(dir: &Path) -> TextResult<Option<ChatTemplates>> {
         return Ok(None);
     }
     let special = SpecialTokens::read(dir, &config)?;
-    let named = special.named.iter().map(|(name, _)| name);
-    let special_tokens =
-        named.filter_map(|name| Some((name.clone(), special.text(name)?.to_string()))).collect();
-    let templates = sources
+    let mut seen = HashSet::new();
+    let special_tokens = special
+        .named
+        .iter()
+        .filter(|(name, _)| seen.insert(name))
+        .filter_map(|(name, value)| Some((name.clone(), token_text(value)?.to_string())))
+        .collect();
+    let templates = used_sources(sources)
         .into_iter()
         .map(|(name, source)| match build(source) {
             Ok(template) => Ok((name, template)),
@@ -81,6 +90,20 @@ pub fn load(dir: &Path) -> TextResult<Option<ChatTemplates>> {
         })
         .collect::<TextResult<_>>()?;
     Ok(Some(ChatTemplates { templates, special_tokens }))
+}
+
+/// Those that a request can come to, as transformers chooses: the only one, or the ones called
+/// "default" and "tool_use". The rest are not compiled: there may be thousands.
+fn used_sources(mut sources: Vec<(String, String)>) -> Vec<(String, String)> {
+    if let [(name, _)] = sources.as_mut_slice() {
+        *name = "default".into();
+        return sources;
+    }
+    let mut first = |name: &str| {
+        let at = sources.iter().position(|(n, _)| n == name)?;
+        Some(sources.remove(at))
+    };
+    ["default", "tool_use"].into_iter().filter_map(&mut first).collect()
 }
 
 fn named_sources(value: &Json) -> Vec<(String, String)> {
@@ -140,15 +163,21 @@ impl ChatTemplates {
     fn choose(&self, with_tools: bool) -> TextResult<&Template> {
         let find = |name: &str| self.templates.iter().find(|(n, _)| n == name).map(|(_, t)| t);
         let tool_use = if with_tools { find("tool_use") } else { None };
-        let only = self.templates.first().filter(|_| self.templates.len() == 1).map(|(_, t)| t);
-        match tool_use.or_else(|| find("default")).or(only) {
+        match tool_use.or_else(|| find("default")) {
             Some(template) => Ok(template),
             None => fail("the model has several chat templates and none is named \"default\""),
         }
     }
 
-    pub fn source(&self) -> &str {
-        self.choose(false).map_or("", |template| &template.source)
+    /// Whether any of the templates looks the variable up.
+    pub fn reads(&self, variable: &str) -> bool {
+        self.templates.iter().any(|(_, template)| template.compiled.reads(variable))
+    }
+
+    /// Of all templates, one after the other.
+    pub fn source(&self) -> String {
+        let texts: Vec<&str> = self.templates.iter().map(|(_, t)| t.source.as_str()).collect();
+        texts.join("\n")
     }
 
     pub fn render(&self, input: &Input) -> TextResult<String> {
@@ -188,7 +217,8 @@ fn run(compiled: &Compiled, context: Map<String, Json>, input: &Input) -> TextRe
     let env = environment(input.limits.fuel);
     let root = Value::from_serialize(Json::Object(context));
     let mut text = String::new();
-    let (result, raised) = meter::metered(limits, || {
+    let budget = input.budget.on_this_thread();
+    let (result, raised) = meter::metered(limits, budget, || {
         let mut out = make_string_output(&mut text);
         let none = AutoEscape::None;
         Vm::new(&env)

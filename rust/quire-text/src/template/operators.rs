@@ -138,7 +138,7 @@ fn divide(op: &str, a: &Value, b: &Value) -> Result<Value, Error> {
     let numbers = numbers(a, b).ok_or_else(|| unsupported(op, a, b))?;
     match numbers {
         Numbers::Int(_, 0) => Err(error("division by zero")),
-        Numbers::Float(_, y) if y == 0.0 => Err(error("division by zero")),
+        Numbers::Float(_, 0.0) => Err(error("division by zero")),
         Numbers::Int(x, y) if op == "/" => Ok(Value::from(x as f64 / y as f64)),
         Numbers::Int(x, y) => {
             let down = (x % y != 0 && (x < 0) != (y < 0)) as i128;
