@@ -1,0 +1,16 @@
+#pragma once
+#include <string>
+#include <string_view>
+
+#include "dialects/reader.h"
+
+namespace quire::dialects {
+
+// A literal of Python as JSON, written to the open call's arguments as it comes. A string is held
+// until its end with `type_of` (an argument's name) if that argument can be no string: models
+// quote numbers, too.
+Task<> python_literal(Reader& in, std::string_view type_of);
+// A name: letters, digits, `_`, and `.` between them; empty if none comes.
+Task<std::string> python_name(Reader& in);
+
+}  // namespace quire::dialects
