@@ -9,7 +9,7 @@ install(DIRECTORY ${CMAKE_SOURCE_DIR}/models/quire-demo DESTINATION share/quire/
 # The library: everything up to the engine.
 install(TARGETS quire_options quire_base quire_formats quire_text quire_ops quire_models quire_engine_host quire_engine
         EXPORT quireTargets ARCHIVE DESTINATION lib)
-install(FILES ${QUIRE_RUST_TARGET}/release/libquire_text.a DESTINATION lib/quire/rust)  # of the same name as the room's own library
+install(FILES ${QUIRE_RUST_LIB} DESTINATION lib/quire/rust)  # of the same name as the room's own library
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/src/ DESTINATION include/quire FILES_MATCHING PATTERN "*.h"
         PATTERN "server" EXCLUDE PATTERN "cli" EXCLUDE)
 install(EXPORT quireTargets NAMESPACE quire:: DESTINATION lib/cmake/quire)
