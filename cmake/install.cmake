@@ -12,6 +12,9 @@ install(TARGETS quire_options quire_base quire_formats quire_text quire_ops quir
 install(FILES ${QUIRE_RUST_LIB} DESTINATION lib/quire/rust)  # of the same name as the room's own library
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/src/ DESTINATION include/quire FILES_MATCHING PATTERN "*.h"
         PATTERN "server" EXCLUDE PATTERN "cli" EXCLUDE)
+if(QUIRE_CUDA)
+  install(FILES ${QUIRE_CUDA_ROOT}/lib64/libcudart_static.a DESTINATION lib/quire/cuda)
+endif()
 install(EXPORT quireTargets NAMESPACE quire:: DESTINATION lib/cmake/quire)
 include(CMakePackageConfigHelpers)
 write_basic_package_version_file(quireConfigVersion.cmake COMPATIBILITY ExactVersion)

@@ -1,7 +1,13 @@
 # Helpers that every room's CMakeLists.txt uses.
 add_library(quire_options INTERFACE)
-target_compile_options(quire_options INTERFACE -Wall -Wextra -Werror -fno-math-errno
-                       -ffp-contract=off)  # the bits contract: only explicit FMAs are FMAs
+target_compile_options(quire_options INTERFACE
+                       # CUDA files have options of their own (cuda.cmake)
+                       "$<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:-Wall;-Wextra;-Werror;-fno-math-errno>"
+                       # the bits contract: only explicit FMAs are FMAs
+                       $<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:-ffp-contract=off>)
+if(CMAKE_SYSTEM_PROCESSOR STREQUAL "aarch64")  # MLX's headers make gcc tell of a change of the ABI in gcc 10
+  target_compile_options(quire_options INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-psabi>)
+endif()
 target_include_directories(quire_options INTERFACE $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/src>
                            $<INSTALL_INTERFACE:include/quire>)
 if(QUIRE_SANITIZE)
@@ -13,7 +19,8 @@ if(QUIRE_SANITIZE)
     target_compile_options(quire_options INTERFACE -fno-sanitize-recover=undefined)
   endif()
   if(QUIRE_FUZZ)  # the fuzzers must see which branches of the rooms an input takes
-    target_compile_options(quire_options INTERFACE -fsanitize=fuzzer-no-link)
+    target_compile_options(quire_options INTERFACE -fsanitize=fuzzer-no-link
+                           -Wno-deprecated-declarations)  # libstdc++ 12 uses what it deprecates
   endif()
   if(QUIRE_SANITIZE MATCHES "thread")
     target_compile_options(quire_options INTERFACE -Wno-tsan)
@@ -27,9 +34,11 @@ function(quire_room name)
   target_link_libraries(quire_${name} PUBLIC quire_options ${ARG_DEPENDS})
 endfunction()
 
-# quire_test(NAME SOURCES... DEPENDS libs... [LABELS ...]): one gtest binary, one ctest entry a test case.
+# quire_test(NAME SOURCES... DEPENDS libs... [LABELS ...]): one gtest binary, one ctest entry a test case. The target
+# quire_tests builds them all, without the command line program.
+add_custom_target(quire_tests)
 function(quire_test name)
-  if(NOT QUIRE_TESTS)
+  if(NOT QUIRE_TESTS OR QUIRE_FUZZ)
     return()
   endif()
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LABELS" ${ARGN})
@@ -37,6 +46,7 @@ function(quire_test name)
     set(ARG_LABELS unit)  # an empty value would swallow the next property's name
   endif()
   add_executable(${name} ${ARG_SOURCES})
+  add_dependencies(quire_tests ${name})
   target_link_libraries(${name} PRIVATE ${ARG_DEPENDS} GTest::gmock GTest::gtest_main)
   # What a test does itself is little; its expectations are much code.
   set(level -O1)

@@ -1,12 +1,18 @@
 #!/usr/bin/env bash
 # Installs what the build needs, once: Debian or Ubuntu packages, the pinned MLX wheel under build/deps, and a Rust tool chain
-# if there is none. Uses apt, pip and cargo as they are configured (proxies, mirrors). Says what it does; a second run does
-# nothing. `tools/setup.sh --python` also makes build/venv with the client tests' packages.
+# if there is none; where there is an NVIDIA driver, the CUDA compiler, too. Uses apt, pip and cargo as they are configured
+# (proxies, mirrors), and tries a download three times. Says what it does; a second run does nothing.
+#   tools/setup.sh [--tests] [--deep] [--cuda] [--arm64]
+#     --tests  also build/venv with the packages of the tests that are written in Python
+#     --deep   also what tools/test_deep.sh needs: torch and transformers, linters, the fuzzers' compiler (it names what is missing)
+#     --cuda   also the CUDA compiler (QUIRE_CUDA=ON does the same, QUIRE_CUDA=OFF leaves it out)
+#     --arm64  also what the preset arm64 needs
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 say() { printf 'setup: %s\n' "$*"; }
 fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
+thrice() { "$@" || { sleep 5; "$@"; } || { sleep 20; "$@"; }; }
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
 installed() { dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep -q 'ok installed'; }
 known() { apt-cache show "$1" >/dev/null 2>&1; }
@@ -15,9 +21,14 @@ apt_updated=0
 apt_update() {
   if [ $apt_updated = 0 ]; then
     say "apt-get update"
-    as_root apt-get update -qq
+    thrice as_root apt-get update -qq
     apt_updated=1
   fi
+}
+
+apt_install() {
+  say "apt-get install $*"
+  thrice as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null
 }
 
 # The first of several packages that is installed, or that apt knows.
@@ -42,8 +53,7 @@ install_packages() {
   fi
   [ ${#missing[@]} = 0 ] && return
   apt_update
-  say "apt-get install ${missing[*]}"
-  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+  apt_install "${missing[@]}"
 }
 
 # The text library's crates need Rust 1.88 (llguidance). Debian 12's own is 1.63, but it also carries a newer one.
@@ -60,44 +70,172 @@ install_rust() {
   mapfile -t -O 1 candidates < <(apt-cache search --names-only '^cargo-1\.[0-9]+$' | cut -d' ' -f1 | sort -rV)
   for name in "${candidates[@]}"; do
     known "$name" || continue
-    say "apt-get install $name ${name/cargo/rustc}"
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$name" "${name/cargo/rustc}" \
-      >/dev/null || continue
+    apt_install "$name" "${name/cargo/rustc}" || continue
     rust_ok && return
   done
   fail "cargo 1.88 or newer is needed; install a Rust tool chain (https://rustup.rs) and run this again"
 }
 
+# install_mlx ARCH FOLDER: the pinned wheel for this architecture, under FOLDER.
 install_mlx() {
-  local package version sha dir wheel
-  read -r package version sha < <(grep '^mlx-' cmake/mlx.lock)
-  dir=build/deps/$package-$version
+  local package version sha_x86_64 sha_aarch64 sha glibc dir wheel
+  read -r package version sha_x86_64 sha_aarch64 < <(grep '^mlx-' cmake/mlx.lock)
+  case $1 in
+    x86_64) sha=$sha_x86_64 ;;
+    aarch64) sha=$sha_aarch64 ;;
+    *) fail "the pinned MLX wheels are for Linux on x86-64 and 64-bit ARM, this is $1" ;;
+  esac
+  dir=$2/$package-$version
   [ -f "$dir/.complete" ] && return
-  [ "$(uname -m)" = x86_64 ] || fail "the pinned MLX wheel is for x86-64 Linux, this is $(uname -m)"
-  say "pip download $package==$version"
-  rm -rf "$dir" build/deps/wheel
+  say "pip download $package==$version for $1"
+  rm -rf "$dir" "$2/wheel"
   mkdir -p "$dir"
-  python3 -m pip download -q --no-deps --only-binary=:all: -d build/deps/wheel "$package==$version"
-  wheel=$(ls build/deps/wheel/*.whl)
+  local platforms=()
+  for glibc in 28 31 34 35; do platforms+=(--platform "manylinux_2_${glibc}_$1"); done
+  thrice python3 -m pip download -q --no-deps --only-binary=:all: "${platforms[@]}" -d "$2/wheel" "$package==$version"
+  wheel=$(ls "$2"/wheel/*.whl)
   echo "$sha  $wheel" | sha256sum -c --quiet - || fail "$wheel is not the pinned one (cmake/mlx.lock)"
   say "unpacking it into $dir"
   # The library finds its BLAS by $ORIGIN/../../mlx_cpu.libs, so both folders stay side by side.
   unzip -q "$wheel" 'mlx/*' 'mlx_cpu.libs/*' -d "$dir"
-  rm -rf build/deps/wheel
+  rm -rf "$2/wheel"
   touch "$dir/.complete"
 }
 
+# What the preset arm64 needs to compile for 64-bit ARM elsewhere: the cross compiler, an emulator, and this distribution's libraries
+# for 64-bit ARM. These are unpacked into a folder of their own (build/deps/arm64/root), since some of their packages
+# cannot be installed beside those of the machine itself.
+install_arm64() {
+  local dir=build/deps/arm64 name missing=()
+  mkdir -p $dir
+  for name in g++-aarch64-linux-gnu qemu-user; do installed "$name" || missing+=("$name"); done
+  if [ ${#missing[@]} -gt 0 ]; then
+    apt_update
+    apt_install "${missing[@]}"
+  fi
+  install_mlx aarch64 $dir
+  if ! rustc --print target-libdir --target aarch64-unknown-linux-gnu 2>/dev/null | xargs -r ls >/dev/null 2>&1; then
+    command -v rustup >/dev/null || fail "Rust's library for aarch64-unknown-linux-gnu is needed: install rustup"
+    say "rustup target add aarch64-unknown-linux-gnu"
+    thrice rustup target add aarch64-unknown-linux-gnu
+  fi
+  [ -f $dir/.complete ] && return
+  say "libraries for 64-bit ARM, into $dir/root"
+  rm -rf $dir/root $dir/apt
+  mkdir -p $dir/root $dir/apt/state/lists/partial $dir/apt/cache/archives/partial
+  touch $dir/apt/status
+  local apt=(apt-get -qq -o APT::Architecture=arm64 -o APT::Architectures=arm64 -o Dir::State="$PWD/$dir/apt/state"
+    -o Dir::State::status="$PWD/$dir/apt/status" -o Dir::Cache="$PWD/$dir/apt/cache" -o APT::Sandbox::User=root)
+  "${apt[@]}" update
+  local boost
+  boost=$(dpkg-query -W -f='${Package} ${Status}\n' 'libboost-json*-dev' | awk '/ok installed/ { print $1; exit }')
+  "${apt[@]}" install -y --no-install-recommends --download-only "$boost" "${boost/-json/}" libc6-dev libstdc++6 libcli11-dev \
+    libspdlog-dev prometheus-cpp-dev libhwy-dev libgtest-dev libgmock-dev libbenchmark-dev librapidcheck-dev
+  for name in $dir/apt/cache/archives/*.deb; do dpkg-deb -x "$name" $dir/root; done
+  rm -rf $dir/apt
+  touch $dir/.complete
+}
+
+# The CUDA compiler, from wheels: CMake takes it as it is once lib64 is there.
+install_cuda() {
+  [ "$(uname -m)" = x86_64 ] || return 0
+  local version dir package sha wheel
+  version=$(awk '$1 == "nvidia-cuda-nvcc" { print $2 }' cmake/cuda.lock)
+  dir=build/deps/cuda-$version
+  [ "$dir/.complete" -nt cmake/cuda.lock ] && return
+  rm -rf "$dir" build/deps/cuda-wheels
+  mkdir -p "$dir" build/deps/cuda-wheels
+  while read -r package version sha; do
+    say "pip download $package==$version"
+    thrice python3 -m pip download -q --no-deps --only-binary=:all: -d build/deps/cuda-wheels "$package==$version"
+    wheel=$(ls build/deps/cuda-wheels/"${package//-/_}"-*.whl)
+    echo "$sha  $wheel" | sha256sum -c --quiet - || fail "$wheel is not the pinned one (cmake/cuda.lock)"
+    unzip -q -o "$wheel" 'nvidia/cu13/*' -d "$dir"
+  done < <(grep '^nvidia-' cmake/cuda.lock)
+  mv "$dir"/nvidia/cu13/* "$dir"
+  rm -rf "$dir/nvidia" build/deps/cuda-wheels
+  chmod -R u+x "$dir/bin" "$dir/nvvm/bin"
+  ln -s lib "$dir/lib64"
+  touch "$dir/.complete"
+}
+
+pip_install() { thrice build/venv/bin/python -m pip install -q --disable-pip-version-check "$@"; }
+
 install_python() {
-  local stamp=build/venv/.complete
+  local stamp=build/venv/.complete list missing=0
   local lists=(tests/api/requirements.txt bindings/python/tests/requirements.txt)
-  if [ -f $stamp ] && [ $stamp -nt "${lists[0]}" ] && [ $stamp -nt "${lists[1]}" ]; then return; fi
+  for list in "${lists[@]}"; do [ $stamp -nt "$list" ] || missing=1; done
+  [ $missing = 0 ] && return
   say "build/venv: the Python packages of the client tests and of bindings/python"
   python3 -m venv build/venv
-  build/venv/bin/python -m pip install -q --disable-pip-version-check -r "${lists[0]}" -r "${lists[1]}"
+  pip_install -r "${lists[0]}" -r "${lists[1]}"
   touch $stamp
 }
 
+# Beside the packages of --tests.
+install_torch() {
+  local list=bindings/python/tests/requirements-torch.txt stamp=build/venv/.torch
+  if [ $stamp -nt $list ] && [ $stamp -nt tools/torch_without_cuda.sh ]; then return; fi
+  say "build/venv: torch and transformers (0.5 GB)"
+  pip_install --no-deps -r $list
+  tools/torch_without_cuda.sh build/venv
+  touch $stamp
+}
+
+# Clang for the fuzzers and clang-format, clang-tidy: 19 if there is one, since the format differs between versions; else
+# the newest compiler.
+install_clang() {
+  local version missing=() name
+  for version in 19 20 18 17 16 15 14; do
+    if installed "clang-$version" && installed "libclang-rt-$version-dev"; then break; fi
+    apt_update
+    if known "clang-$version" && known "libclang-rt-$version-dev"; then break; fi
+  done
+  for name in "clang-$version" "libclang-rt-$version-dev" clang-format-19 clang-tidy-19; do
+    installed "$name" || { apt_update; ! known "$name" || missing+=("$name"); }
+  done
+  [ ${#missing[@]} = 0 ] && return
+  apt_install "${missing[@]}"
+}
+
+# rustup's components, or the packages that belong to the cargo that install_rust chose.
+install_rust_linters() {
+  if command -v cargo-clippy >/dev/null && cargo clippy --version >/dev/null 2>&1 && cargo fmt --version >/dev/null 2>&1; then
+    return
+  fi
+  if command -v rustup >/dev/null; then
+    say "rustup component add clippy rustfmt"
+    thrice rustup component add clippy rustfmt && return
+  fi
+  local suffix name
+  suffix=$(dpkg-query -S "$(readlink -f "$(command -v cargo)")" 2>/dev/null | cut -d: -f1 | sed 's/^cargo//') || return 0
+  for name in "rust$suffix-clippy" "rustfmt$suffix"; do  # rust-web-clippy, rustfmt-1.89
+    known "$name" || continue
+    apt_install "$name" || true
+  done
+}
+
+asked() { [[ " $arguments " = *" $1 "* ]]; }
+arguments="$*"
+for argument in "$@"; do
+  case $argument in
+    --tests | --deep | --cuda | --arm64) ;;
+    *) fail "unknown argument $argument" ;;
+  esac
+done
+
 install_packages
 install_rust
-install_mlx
-if [ "${1:-}" = --python ]; then install_python; fi
+install_mlx "$(uname -m)" build/deps
+case ${QUIRE_CUDA:-} in
+  OFF) ;;
+  ON) install_cuda ;;
+  *) if asked --cuda || [ -e /proc/driver/nvidia/version ]; then install_cuda; fi ;;
+esac
+if asked --tests || asked --deep; then install_python; fi
+if asked --deep; then
+  install_torch
+  install_clang
+  install_rust_linters
+fi
+if asked --arm64; then install_arm64; fi

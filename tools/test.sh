@@ -29,7 +29,7 @@ python_package() {
   run_pytest package bindings/python/tests
 }
 
-stage setup tools/setup.sh --python || { finish; exit 1; }
+stage setup tools/setup.sh --tests || { finish; exit 1; }
 if stage build build release; then
   stage unit run_ctest release -j "$jobs" || true
   stage installed-tree installed_tree || true

@@ -27,6 +27,6 @@ part_tsan() {
 for part in "${parts[@]}"; do
   declare -F "part_$part" >/dev/null || { echo "there is no part $part"; exit 2; }
 done
-stage setup tools/setup.sh --python || { finish; exit 1; }
+stage setup tools/setup.sh --deep || { finish; exit 1; }
 for part in "${parts[@]}"; do stage "$part" "part_$part" || true; done
 finish

@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "cli/bench_random.h"
-#include "formats/mapped_file.h"
+#include "formats/data_file.h"
 
 namespace quire::cli {
 namespace {

@@ -15,8 +15,8 @@
 #include "cli/bench_random.h"
 #include "cli/bench_stats.h"
 #include "cli/flags.h"
-#include "ops/cpu_isa.h"
-#include "ops/profile.h"
+#include "ops/cpu/cpu_isa.h"
+#include "ops/runtime/profile.h"
 
 namespace quire::cli {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/json.h"
-#include "ops/context.h"
+#include "ops/runtime/context.h"
 #include "ops/roofline/roofline.h"
 
 namespace quire::cli {

@@ -1,5 +1,5 @@
 #include "cli/bench_ops.h"
-#include "ops/linear/affine_matrix.h"
+#include "ops/linear/pack/affine_matrix.h"
 #include "ops/linear/linear.h"
 
 namespace quire::cli {

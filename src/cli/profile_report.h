@@ -3,7 +3,7 @@
 #include <cstdio>
 
 #include "base/json.h"
-#include "ops/profile.h"
+#include "ops/runtime/profile.h"
 
 namespace quire::cli {
 

@@ -11,8 +11,8 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "formats/mapped_file.h"
-#include "ops/cpu_isa.h"
+#include "formats/data_file.h"
+#include "ops/cpu/cpu_isa.h"
 
 #ifdef __GLIBC__
 #include <malloc.h>
@@ -129,7 +129,7 @@ RunningModel start_engine(const ModelFlags& flags) {
                     " (max_position_embeddings in config.json); lower it, or add the " +
                     "model's rope scaling to config.json");
   }
-  auto decoder = models::load_model(context, model.checkpoint,
+  auto decoder = models::load_model(context, *model.checkpoint,
                                     {.dtype = dtype_of(flags.dtype),
                                      .max_positions = request.max_model_len,
                                      .progress = progress_printer(),

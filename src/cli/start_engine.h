@@ -5,7 +5,7 @@
 #include "cli/flags.h"
 #include "engine/engine.h"
 #include "formats/checkpoint.h"
-#include "ops/profile.h"
+#include "ops/runtime/profile.h"
 #include "text/chat_template.h"
 #include "text/grammar.h"
 #include "text/tokenizer.h"

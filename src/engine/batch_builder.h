@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "engine/scheduler.h"
-#include "ops/batch_layout.h"
+#include "ops/layout/batch_layout.h"
 #include "ops/sample/sample.h"
 
 namespace quire::engine {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "ops/array_memory.h"
+#include "ops/runtime/array_memory.h"
 #include "ops/copy_slots/copy_slots.h"
 
 namespace quire::engine {

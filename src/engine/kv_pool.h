@@ -4,8 +4,8 @@
 
 #include "engine/scheduler.h"
 #include "models/layer_spec.h"
-#include "ops/context.h"
-#include "ops/recurrent_state.h"
+#include "ops/runtime/context.h"
+#include "ops/layout/recurrent_state.h"
 
 namespace quire::engine {
 

@@ -2,7 +2,7 @@
 #include <optional>
 #include <string_view>
 
-#include "ops/kv_type.h"
+#include "ops/layout/kv_type.h"
 
 namespace quire::engine {
 

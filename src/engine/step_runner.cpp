@@ -4,9 +4,9 @@
 
 #include "base/check.h"
 #include "engine/kv_storage_names.h"
-#include "ops/array_memory.h"
+#include "ops/runtime/array_memory.h"
 #include "ops/gather_rows/gather_rows.h"
-#include "ops/kernel_graph.h"
+#include "ops/runtime/kernel_graph.h"
 
 namespace quire::engine {
 

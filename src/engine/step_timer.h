@@ -3,7 +3,7 @@
 
 #include "base/clock.h"
 #include "engine/scheduler.h"
-#include "ops/profile.h"
+#include "ops/runtime/profile.h"
 
 namespace quire::engine {
 

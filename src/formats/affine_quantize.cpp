@@ -64,6 +64,17 @@ Affine choose(const float* w, int64_t count, float bins) {
   return steps != 0 ? Affine{edge / steps, edge} : Affine{scale, 0.0f};
 }
 
+// Eight values take `bits` bytes.
+void write_eight(const float* w, const Affine& affine, int bits, std::byte* out) {
+  const float most = static_cast<float>((1 << bits) - 1);
+  uint64_t stream = 0;
+  for (int i = 0; i < 8; ++i) {
+    const float q = round_even((w[i] - affine.bias) / affine.scale);
+    stream |= static_cast<uint64_t>(std::min(std::max(q, 0.0f), most)) << (i * bits);
+  }
+  std::memcpy(out, &stream, static_cast<size_t>(bits));
+}
+
 }  // namespace
 
 void quantize_row(const std::byte* row, DType dtype, int64_t k, const AffineConfig& format,
@@ -75,17 +86,8 @@ void quantize_row(const std::byte* row, DType dtype, int64_t k, const AffineConf
     for (int64_t i = 0; i < format.group_size; ++i) w[i] = read_float(row, dtype, begin + i);
     const Affine affine = choose(w, format.group_size, bins);
     std::byte* values = out.values + begin * format.bits / 8;
-    for (int64_t i = 0; i < format.group_size; ++i) {
-      const float q = round_even((w[i] - affine.bias) / affine.scale);
-      const auto integer = static_cast<uint8_t>(std::min(std::max(q, 0.0f), bins));
-      if (format.bits == 8) {
-        values[i] = std::byte{integer};
-      } else if (i % 2 == 0) {
-        values[i / 2] = std::byte{integer};
-      } else {
-        values[i / 2] |= std::byte{static_cast<uint8_t>(integer << 4)};
-      }
-    }
+    for (int64_t i = 0; i < format.group_size; i += 8, values += format.bits)
+      write_eight(w + i, affine, format.bits, values);
     write_float(affine.scale, out.scales, dtype, group);
     write_float(affine.bias, out.biases, dtype, group);
   }

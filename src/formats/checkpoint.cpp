@@ -59,9 +59,9 @@ void Checkpoint::add_shard(const std::string& path) {
     const auto [other, is_new] = tensors_.emplace(tensor.name, &tensor);
     if (!is_new) {
       throw LoadError("tensor " + quote_name(tensor.name) + " is in two shards, " +
-                      other->second->file + " and " + path + "; download the model again");
+                      other->second->file() + " and " + path + "; download the model again");
     }
-    total_bytes_ += tensor.bytes.size();
+    total_bytes_ += tensor.size;
   }
 }
 
@@ -79,7 +79,7 @@ void Checkpoint::add_indexed_shards(const std::string& index_path) {
   }
   for (const auto& [tensor, shard] : weights) {
     const RawTensor* found = find(tensor);
-    if (found && found->file == dir_ + "/" + shard) continue;
+    if (found && found->file() == dir_ + "/" + shard) continue;
     throw LoadError(dir_ + "/" + shard + ": tensor " + quote_name(tensor) + " is missing, but " +
                     index_path + " maps it to this shard; download the model again");
   }
@@ -113,6 +113,10 @@ std::vector<int64_t> Checkpoint::eos_token_ids() const {
   std::set<int64_t> ids(config_.eos_token_ids.begin(), config_.eos_token_ids.end());
   ids.insert(generation_config_.eos_token_ids.begin(), generation_config_.eos_token_ids.end());
   return {ids.begin(), ids.end()};
+}
+
+void Checkpoint::check_unchanged() const {
+  for (const SafetensorsFile& file : files_) file.check_unchanged();
 }
 
 std::vector<std::string> Checkpoint::names() const {

@@ -11,8 +11,9 @@
 
 namespace quire::formats {
 
-// A Hugging Face model folder: its configs and its tensors, all mapped and checked. Tensors come
-// from model.safetensors, or from the shards that model.safetensors.index.json lists.
+// A Hugging Face model folder: its configs and its tensors, all files open and their headers
+// checked. Tensors come from model.safetensors, or from the shards that
+// model.safetensors.index.json lists.
 class Checkpoint {
  public:
   // Throws LoadError naming the file, the tensor or key, and the remedy.
@@ -27,9 +28,12 @@ class Checkpoint {
 
   // Names of all tensors, ascending.
   std::vector<std::string> names() const;
-  // Null if there is none. Valid, with its bytes, as long as this object, wherever it is moved.
+  // Null if there is none. Valid as long as this object, wherever it is moved.
   const RawTensor* find(std::string_view name) const;
   uint64_t total_bytes() const { return total_bytes_; }
+  // Throws LoadError if a weight file has changed since it was opened: what was read of it may be
+  // of two models.
+  void check_unchanged() const;
 
  private:
   Checkpoint() = default;

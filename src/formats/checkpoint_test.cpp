@@ -45,7 +45,7 @@ TEST(Checkpoint, SingleFile) {
   EXPECT_EQ(checkpoint.generation_config().temperature, 0.5);
   EXPECT_THAT(checkpoint.eos_token_ids(), ElementsAre(3, 7));
   ASSERT_NE(checkpoint.find("a"), nullptr);
-  EXPECT_EQ(checkpoint.find("a")->bytes[0], std::byte{1});
+  EXPECT_EQ(testing::bytes_of(*checkpoint.find("a")), "\1");
   EXPECT_EQ(checkpoint.find("c"), nullptr);
 }
 
@@ -61,7 +61,7 @@ TEST(Checkpoint, Shards) {
   // What a shard holds beyond the index is there too: the model refuses what it does not know.
   EXPECT_THAT(checkpoint.names(), ElementsAre("a", "b", "c", "not_in_the_index"));
   EXPECT_EQ(checkpoint.total_bytes(), 4u);
-  EXPECT_EQ(checkpoint.find("c")->file, dir.path() + "/y.safetensors");
+  EXPECT_EQ(checkpoint.find("c")->file(), dir.path() + "/y.safetensors");
 }
 
 TEST(Checkpoint, BadIndexNamesFileAndTensor) {

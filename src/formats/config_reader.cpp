@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "formats/mapped_file.h"
+#include "formats/data_file.h"
 #include "formats/raw_tensor.h"
 
 namespace quire::formats {

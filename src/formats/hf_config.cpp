@@ -8,7 +8,7 @@ namespace {
 // Limits far above any model and far below what overflows when multiplied by a few others.
 constexpr IntRange kWidth{.min = 1, .max = 1 << 24};
 constexpr IntRange kHeads{.min = 1, .max = 1 << 16};
-constexpr IntRange kCount{.min = 1, .max = INT32_MAX};
+constexpr IntRange kPositions{.min = 1, .max = 1 << 22};  // each takes room in a table
 constexpr IntRange kTokenId{.min = 0, .max = INT32_MAX};
 
 const json::object* text_config(const json::value& raw) {
@@ -58,7 +58,7 @@ void read_sizes(const ConfigReader& config, HfConfig& out) {
   }
   out.head_dim = head_dim.value_or(out.hidden_size / out.num_attention_heads);
   out.vocab_size = config.require_int("vocab_size", {.min = 1, .max = 1 << 28});
-  out.max_position_embeddings = config.require_int("max_position_embeddings", kCount);
+  out.max_position_embeddings = config.require_int("max_position_embeddings", kPositions);
 }
 
 void read_details(const ConfigReader& config, HfConfig& out) {
@@ -70,7 +70,7 @@ void read_details(const ConfigReader& config, HfConfig& out) {
   auto act = config.find_string("hidden_act");
   if (!act) act = config.find_string("hidden_activation");
   out.hidden_act = act.value_or(out.hidden_act);
-  out.sliding_window = config.find_int("sliding_window", {.min = 0, .max = kCount.max});
+  out.sliding_window = config.find_int("sliding_window", {.min = 0, .max = INT32_MAX});
   if (out.sliding_window == 0) out.sliding_window.reset();  // how some files say "none"
   out.use_sliding_window = config.find_bool("use_sliding_window");
   out.max_window_layers = config.find_int("max_window_layers", {.min = 0, .max = INT32_MAX});

@@ -6,8 +6,8 @@ namespace quire::formats {
 namespace {
 
 constexpr const char* kRemedy =
-    "; supported are MLX's affine 4 and 8 bits in groups of 32, 64 or 128: take the model's "
-    "unquantised checkpoint, or make one with `quire quantize`";
+    "; supported are MLX's affine 2, 3, 4, 5, 6 and 8 bits in groups of 32, 64 or 128: take the "
+    "model's unquantised checkpoint, or make one with `quire quantize`";
 
 [[noreturn]] void refuse(const HfConfig& config, const std::string& what) {
   throw LoadError(config.file + ": " + what + kRemedy);
@@ -25,7 +25,7 @@ AffineConfig read_affine(const HfConfig& config, const ConfigReader& reader,
   AffineConfig out;
   const int64_t bits = reader.find_int("bits").value_or(defaults.bits);
   out.group_size = reader.find_int("group_size").value_or(defaults.group_size);
-  if (bits != 4 && bits != 8)
+  if (bits < 2 || bits == 7 || bits > 8)
     refuse(config, where + " has " + std::to_string(bits) + " bits, which is not supported");
   if (out.group_size != 32 && out.group_size != 64 && out.group_size != 128) {
     refuse(config,

@@ -11,7 +11,7 @@ namespace quire::formats {
 // MLX's affine format: groups of `group_size` neighbouring k of one output row share a scale and a
 // bias; w = scale * q + bias with q in [0, 2^bits).
 struct AffineConfig {
-  int bits = 0;            // 4 or 8
+  int bits = 0;            // 2, 3, 4, 5, 6 or 8
   int64_t group_size = 0;  // 32, 64 or 128
   bool operator==(const AffineConfig&) const = default;
 };

@@ -32,12 +32,13 @@ TEST(Quantization, AnUnquantisedModelHasNone) {
 TEST(Quantization, ReadsDefaultsAndOverrides) {
   const auto q = read_quantization_config(config_with(
       R"("quantization":{"group_size":64,"bits":4,"mode":"affine","a.b":{"bits":8,"group_size":32},
-         "lm_head":false,"c":true,"d":{"bits":8}})"));
+         "lm_head":false,"c":true,"d":{"bits":8},"e":{"bits":6}})"));
   ASSERT_TRUE(q.has_value());
   EXPECT_EQ(q->of_layer("other"), (AffineConfig{4, 64}));
   EXPECT_EQ(q->of_layer("a.b"), (AffineConfig{8, 32}));
   EXPECT_EQ(q->of_layer("d"), (AffineConfig{8, 64}));
   EXPECT_EQ(q->of_layer("c"), (AffineConfig{4, 64}));
+  EXPECT_EQ(q->of_layer("e"), (AffineConfig{6, 64}));
   EXPECT_EQ(q->of_layer("lm_head"), std::nullopt);
   EXPECT_TRUE(q->demands("a.b"));
   EXPECT_FALSE(q->demands("other"));
@@ -61,14 +62,14 @@ TEST(Quantization, RefusesOtherFormatsWithARemedy) {
     EXPECT_THAT(error_of(R"({"bits":4,"group_size":32,"mode":")" + std::string(mode) + "\"}"),
                 AllOf(HasSubstr(mode), HasSubstr("affine")));
   }
-  for (const char* bits : {"2", "3", "5", "6", "16"}) {
+  for (const char* bits : {"0", "1", "7", "9", "16"}) {
     EXPECT_THAT(error_of(R"({"group_size":64,"bits":)" + std::string(bits) + "}"),
-                AllOf(HasSubstr(std::string(bits) + " bits"), HasSubstr("4 and 8")));
+                AllOf(HasSubstr(std::string(bits) + " bits"), HasSubstr("6 and 8")));
   }
   EXPECT_THAT(error_of(R"({"group_size":16,"bits":4})"), HasSubstr("groups of 16"));
   EXPECT_THAT(error_of(R"({"group_size":64})"), HasSubstr("bits and group_size"));
-  EXPECT_THAT(error_of(R"({"group_size":64,"bits":4,"model.x":{"bits":3}})"),
-              AllOf(HasSubstr("model.x"), HasSubstr("3 bits")));
+  EXPECT_THAT(error_of(R"({"group_size":64,"bits":4,"model.x":{"bits":7}})"),
+              AllOf(HasSubstr("model.x"), HasSubstr("7 bits")));
   EXPECT_THAT(error_of(R"({"group_size":64,"bits":"four"})"), HasSubstr("must be an integer"));
 }
 

@@ -1,5 +1,6 @@
 #include "formats/quantize_checkpoint.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -8,7 +9,7 @@
 #include "base/error.h"
 #include "formats/affine_quantize.h"
 #include "formats/checkpoint.h"
-#include "formats/mapped_file.h"
+#include "formats/pending_folder.h"
 #include "formats/quantize_plan.h"
 #include "formats/safetensors_writer.h"
 
@@ -30,7 +31,7 @@ void check_source(const Checkpoint& source) {
     const RawTensor& tensor = *source.find(name);
     if (is_float(tensor.dtype) && !name.ends_with(".scales")) continue;
     if (tensor.shape.size() < 2) continue;
-    throw LoadError(tensor.file + ": tensor " + quote_name(name) + " is " +
+    throw LoadError(tensor.file() + ": tensor " + quote_name(name) + " is " +
                     std::string(dtype_name(tensor.dtype)) +
                     "; weights to quantise are BF16, F16 or F32: start from such a checkpoint");
   }
@@ -59,7 +60,35 @@ std::string shard_name(size_t index, size_t count) {
   return name;
 }
 
-void write_quantised(SafetensorsWriter& writer, const QuantizeItem& item, ThreadPool& pool) {
+// The rows of a model's matrices, a slice of some MiB in memory at a time.
+class SliceReader {
+ public:
+  SliceReader(ThreadPool& pool, const std::function<bool()>& stop) : pool_(pool), stop_(stop) {}
+
+  // Calls use(first, bytes) for consecutive slices of the block. Throws LoadError, also if the work
+  // is to stop.
+  template <class Use>
+  void read(const RowBlock& block, const Use& use) {
+    constexpr uint64_t kSliceBytes = uint64_t{16} << 20;
+    if (block.bytes() == 0) return;
+    const auto most = static_cast<int64_t>(std::max<uint64_t>(1, kSliceBytes / block.row_bytes()));
+    for (int64_t first = 0; first < block.count; first += most) {
+      if (stop_ && stop_()) throw LoadError("stopped");
+      const int64_t count = std::min(most, block.count - first);
+      slice_.resize(static_cast<uint64_t>(count) * block.row_bytes());
+      block.read(first, slice_, pool_);
+      use(first, std::span<const std::byte>(slice_));
+    }
+  }
+
+ private:
+  ThreadPool& pool_;
+  const std::function<bool()>& stop_;
+  std::vector<std::byte> slice_;
+};
+
+void write_quantised(SafetensorsWriter& writer, const QuantizeItem& item, SliceReader& reader,
+                     ThreadPool& pool) {
   // Of each row of the target: values, scales, biases.
   int64_t n = 0;
   for (const RowBlock& block : item.blocks) n += block.count;
@@ -69,21 +98,24 @@ void write_quantised(SafetensorsWriter& writer, const QuantizeItem& item, Thread
     return part.data() + row * (static_cast<int64_t>(part.size()) / n);
   };
   constexpr int64_t kRows = 16;
-  int64_t first = 0;
+  int64_t begin = 0;  // of the block, in the target
   for (const RowBlock& block : item.blocks) {
-    const RawTensor& tensor = *block.tensor;
-    const int64_t k = tensor.shape.back(), row_bytes = k * dtype_size(tensor.dtype);
-    const std::byte* from = block.bytes().data();
-    pool.parallel_for((block.count + kRows - 1) / kRows, [&](int64_t task) {
-      const int64_t end = std::min(block.count, (task + 1) * kRows);
-      for (int64_t row = task * kRows; row < end; ++row) {
-        quantize_row(from + row * row_bytes, tensor.dtype, k, item.format,
-                     {.values = row_of(parts[0], first + row),
-                      .scales = row_of(parts[1], first + row),
-                      .biases = row_of(parts[2], first + row)});
-      }
+    const DType dtype = block.tensor->dtype;
+    const int64_t k = block.tensor->shape.back(), row_bytes = k * dtype_size(dtype);
+    reader.read(block, [&](int64_t first, std::span<const std::byte> slice) {
+      const int64_t count = static_cast<int64_t>(slice.size()) / row_bytes;
+      pool.parallel_for((count + kRows - 1) / kRows, [&](int64_t task) {
+        const int64_t end = std::min(count, (task + 1) * kRows);
+        for (int64_t row = task * kRows; row < end; ++row) {
+          const int64_t to = begin + first + row;
+          quantize_row(slice.data() + row * row_bytes, dtype, k, item.format,
+                       {.values = row_of(parts[0], to),
+                        .scales = row_of(parts[1], to),
+                        .biases = row_of(parts[2], to)});
+        }
+      });
     });
-    first += block.count;
+    begin += block.count;
   }
   for (const auto& part : parts) writer.append(part);
 }
@@ -136,45 +168,6 @@ void copy_small_files(const std::string& from, const std::string& to) {
   }
 }
 
-// A folder beside the target that becomes it, or goes away.
-class PendingFolder {
- public:
-  explicit PendingFolder(std::string target) : target_(std::move(target)) {
-    while (target_.size() > 1 && target_.back() == '/') target_.pop_back();
-    std::error_code ignored;
-    if (fs::exists(target_, ignored) &&
-        (!fs::is_directory(target_, ignored) || !fs::is_empty(target_, ignored))) {
-      throw LoadError(target_ + ": exists already and is not an empty folder; choose another name");
-    }
-    std::error_code error;
-    const fs::path parent = fs::path(target_).parent_path();
-    if (!parent.empty()) fs::create_directories(parent, error);
-    path_ = target_ + ".partial-XXXXXX";
-    if (error || mkdtemp(path_.data()) == nullptr) {
-      throw LoadError(target_ + ": cannot make the folder: " +
-                      (error ? error : std::error_code(errno, std::generic_category())).message());
-    }
-    fs::permissions(path_, fs::perms(0755), error);
-  }
-  ~PendingFolder() {
-    std::error_code ignored;
-    if (!path_.empty()) fs::remove_all(path_, ignored);
-  }
-  PendingFolder(const PendingFolder&) = delete;
-  PendingFolder& operator=(const PendingFolder&) = delete;
-
-  const std::string& path() const { return path_; }
-  void commit() {
-    std::error_code error;
-    fs::rename(path_, target_, error);  // replaces an empty folder
-    if (error) throw LoadError(target_ + ": cannot rename " + path_ + ": " + error.message());
-    path_.clear();
-  }
-
- private:
-  std::string target_, path_;
-};
-
 }  // namespace
 
 QuantizeReport quantize_checkpoint(const std::string& source_dir, const std::string& target,
@@ -189,6 +182,7 @@ QuantizeReport quantize_checkpoint(const std::string& source_dir, const std::str
                     " divide the rows of no matrix; nothing would be quantised");
   }
   PendingFolder folder(target);
+  SliceReader reader(pool, options.stop);
   uint64_t done = 0;
   for (size_t i = 0; i < shards.size(); ++i) {
     std::vector<TensorPlan> plans;
@@ -198,11 +192,11 @@ QuantizeReport quantize_checkpoint(const std::string& source_dir, const std::str
                              {{"format", "mlx"}});
     for (const QuantizeItem& item : shards[i]) {
       if (item.quantised()) {
-        write_quantised(writer, item, pool);
+        write_quantised(writer, item, reader, pool);
       } else {
-        writer.append(item.blocks.front().bytes());
+        reader.read(item.blocks.front(),
+                    [&](int64_t, std::span<const std::byte> slice) { writer.append(slice); });
       }
-      for (const RowBlock& block : item.blocks) release(block.bytes());
       done += item.source_bytes();
       if (options.progress)
         options.progress(static_cast<double>(done) / static_cast<double>(report.bytes_before));
@@ -213,6 +207,7 @@ QuantizeReport quantize_checkpoint(const std::string& source_dir, const std::str
     write_index(shards, report.bytes_after, folder.path() + "/model.safetensors.index.json");
   write_config(source, options.format, shards, folder.path() + "/config.json");
   copy_small_files(source_dir, folder.path());
+  source.check_unchanged();
   folder.commit();
   return report;
 }

@@ -12,6 +12,8 @@ struct QuantizeOptions {
   AffineConfig format{.bits = 4, .group_size = 64};
   uint64_t max_shard_bytes = uint64_t{5} << 30;
   std::function<void(double fraction)> progress = {};
+  // Asked several times a second: true ends the work with a LoadError.
+  std::function<bool()> stop = {};
 };
 
 struct QuantizeReport {
@@ -23,8 +25,9 @@ struct QuantizeReport {
 // Writes the model in `source` as an MLX checkpoint to the folder `target`, which must not exist or
 // be empty: matrices (linear layers, embeddings, and a layer's experts stacked) quantised as mlx-lm
 // does, the rest as it is; config.json says so, and all other small files are copied. One tensor is
-// in memory at a time. The folder appears under its name only when it is complete. Throws LoadError
-// naming what is wrong.
+// in memory at a time. The folder appears under its name only when it is complete and on disk; what
+// a run that was killed left behind is removed (see PendingFolder). Throws LoadError naming what is
+// wrong.
 QuantizeReport quantize_checkpoint(const std::string& source, const std::string& target,
                                    const QuantizeOptions& options, ThreadPool& pool);
 

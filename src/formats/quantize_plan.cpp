@@ -121,15 +121,17 @@ QuantizeItem kept_item(const RawTensor& tensor) {
 
 }  // namespace
 
-std::span<const std::byte> RowBlock::bytes() const {
-  if (count == 0) return {};
-  const size_t row = tensor->bytes.size() / static_cast<size_t>(rows(*tensor));
-  return tensor->bytes.subspan(static_cast<size_t>(begin) * row, static_cast<size_t>(count) * row);
+uint64_t RowBlock::row_bytes() const {
+  return count == 0 ? 0 : tensor->size / static_cast<uint64_t>(rows(*tensor));
+}
+
+void RowBlock::read(int64_t first, std::span<std::byte> out, ThreadPool& pool) const {
+  tensor->read(static_cast<uint64_t>(begin + first) * row_bytes(), out, pool);
 }
 
 uint64_t QuantizeItem::source_bytes() const {
   uint64_t n = 0;
-  for (const RowBlock& block : blocks) n += block.bytes().size();
+  for (const RowBlock& block : blocks) n += block.bytes();
   return n;
 }
 

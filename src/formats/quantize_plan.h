@@ -16,7 +16,10 @@ namespace quire::formats {
 struct RowBlock {
   const RawTensor* tensor = nullptr;
   int64_t begin = 0, count = 0;
-  std::span<const std::byte> bytes() const;
+  uint64_t row_bytes() const;
+  uint64_t bytes() const { return static_cast<uint64_t>(count) * row_bytes(); }
+  // Reads its rows [first, first + out.size() / row_bytes()). Throws LoadError.
+  void read(int64_t first, std::span<std::byte> out, ThreadPool& pool) const;
 };
 
 // What the target holds for one tensor of the source, or for the same weight of all experts of a

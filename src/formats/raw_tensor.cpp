@@ -1,6 +1,9 @@
 #include "formats/raw_tensor.h"
 
+#include <algorithm>
 #include <array>
+#include <exception>
+#include <mutex>
 
 #include "base/check.h"
 #include "base/json.h"
@@ -55,6 +58,34 @@ int64_t RawTensor::num_elements() const {
   int64_t n = 1;
   for (int64_t dim : shape) n *= dim;
   return n;
+}
+
+void RawTensor::read(uint64_t offset, std::span<std::byte> out) const {
+  QUIRE_CHECK(offset <= size && out.size() <= size - offset) << name << ": read beyond its end";
+  source->read(begin + offset, out);
+}
+
+void RawTensor::read(uint64_t offset, std::span<std::byte> out, ThreadPool& pool) const {
+  constexpr uint64_t kPieceBytes = uint64_t{1} << 20;
+  std::exception_ptr failure;
+  std::mutex mutex;
+  const auto pieces = static_cast<int64_t>((out.size() + kPieceBytes - 1) / kPieceBytes);
+  pool.parallel_for(pieces, [&](int64_t i) {
+    const uint64_t first = static_cast<uint64_t>(i) * kPieceBytes;
+    try {
+      read(offset + first, out.subspan(first, std::min(kPieceBytes, out.size() - first)));
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      failure = std::current_exception();
+    }
+  });
+  if (failure) std::rethrow_exception(failure);
+}
+
+std::vector<std::byte> RawTensor::read_all() const {
+  std::vector<std::byte> bytes(size);
+  read(0, bytes);
+  return bytes;
 }
 
 std::string quote_name(std::string_view text) {

@@ -1,11 +1,15 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "base/parallel.h"
+#include "formats/data_file.h"
 
 namespace quire::formats {
 
@@ -42,19 +46,25 @@ std::string_view dtype_name(DType dtype);
 // The other way round; nothing for a name that this program does not know.
 std::optional<DType> dtype_from_name(std::string_view safetensors_name);
 
-// A tensor as it lies in a file: C order, little-endian. The bytes belong to the mapping of the
-// file and live as long as the Checkpoint (or SafetensorsFile) that gave them. They start at any
-// address: copy elements with memcpy, never through a cast pointer. Every dim is in
-// [0, kMaxDim], and bytes.size() is exactly what the shape and dtype need.
+// A tensor as it lies in a file: C order, little-endian. Every dim is in [0, kMaxDim], and `size`
+// is exactly what the shape and dtype need.
 struct RawTensor {
   std::string name;
   DType dtype = DType::kF32;
   std::vector<int64_t> shape;  // empty: a scalar, one element
-  std::span<const std::byte> bytes;
-  std::string file;  // path of the file, for error messages
+  std::shared_ptr<const DataFile> source;
+  uint64_t begin = 0;  // of the file, in bytes
+  uint64_t size = 0;   // in bytes
 
+  const std::string& file() const { return source->path(); }
   // Product of the dims; cannot overflow in a RawTensor that a reader made.
   int64_t num_elements() const;
+  // Fills `out` with its bytes from `offset` on. Any thread. Throws LoadError as DataFile::read.
+  void read(uint64_t offset, std::span<std::byte> out) const;
+  // The same on all threads of the pool, for large ranges.
+  void read(uint64_t offset, std::span<std::byte> out, ThreadPool& pool) const;
+  // All bytes of a small tensor. Throws LoadError.
+  std::vector<std::byte> read_all() const;
 };
 
 // Arrays count a dim in 32 bits further down, so a larger one is refused where it is read.

@@ -1,12 +1,13 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/result.h"
-#include "formats/mapped_file.h"
+#include "formats/data_file.h"
 #include "formats/raw_tensor.h"
 
 namespace quire::formats {
@@ -39,20 +40,22 @@ Result<SafetensorsHeader, std::string> parse_safetensors_header(std::string_view
 // The limit of the reference reader, in bytes.
 inline constexpr uint64_t kMaxSafetensorsHeader = 100'000'000;
 
-// One mapped safetensors file.
+// One open safetensors file.
 class SafetensorsFile {
  public:
   // Throws LoadError naming the file, the tensor and the remedy.
   static SafetensorsFile open(const std::string& path);
 
-  // In the order of their offsets. The bytes live as long as this object, wherever it is moved.
+  // In the order of their offsets.
   const std::vector<RawTensor>& tensors() const { return tensors_; }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
+  // Throws LoadError if the file has changed since it was opened.
+  void check_unchanged() const { file_->check_unchanged(); }
 
  private:
-  explicit SafetensorsFile(MappedFile file) : file_(std::move(file)) {}
+  SafetensorsFile() = default;
 
-  MappedFile file_;
+  std::shared_ptr<const DataFile> file_;
   std::vector<RawTensor> tensors_;
   std::map<std::string, std::string> metadata_;
 };

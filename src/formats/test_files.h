@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "formats/raw_tensor.h"
 
 // Helpers of this room's tests: files made in code, and the message of the error they cause.
 namespace quire::formats::testing {
@@ -33,6 +34,12 @@ class TempDir {
  private:
   std::string path_;
 };
+
+// A tensor's bytes.
+inline std::string bytes_of(const RawTensor& tensor) {
+  const std::vector<std::byte> bytes = tensor.read_all();
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
 
 // The bytes of a safetensors file with this header and `data_size` bytes 0, 1, 2...
 inline std::string safetensors_bytes(const std::string& header, size_t data_size) {

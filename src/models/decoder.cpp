@@ -29,60 +29,25 @@ std::variant<AttentionBlock, GdnBlock> load_mixer(const std::variant<AttentionSp
                         weights);
 }
 
-CacheSpec cache_of(const AttentionSpec& attention) {
-  return KvCacheSpec{.kv_heads = attention.kv_heads, .head_dim = attention.head_dim};
-}
-
-CacheSpec cache_of(const GdnSpec& gdn) {
-  return StateCacheSpec{.conv_dim = gdn.conv_dim(),
-                        .conv_kernel = gdn.conv_kernel,
-                        .v_heads = gdn.v_heads,
-                        .v_dim = gdn.v_dim,
-                        .k_dim = gdn.k_dim};
-}
-
-// Elements per token of the widest array inside.
-int64_t width_of(const AttentionSpec& attention) {
-  const int64_t gates = attention.has_output_gate ? attention.heads : 0;
-  return (attention.heads + 2 * attention.kv_heads + gates) * attention.head_dim;
-}
-
-int64_t width_of(const GdnSpec& gdn) { return gdn.conv_dim() + gdn.v_heads * (gdn.v_dim + 2); }
-
 std::variant<MlpBlock, MoeBlock> load_ffn(const std::variant<MlpSpec, MoeSpec>& spec,
                                           int64_t hidden, WeightLoader& weights) {
   if (const auto* moe = std::get_if<MoeSpec>(&spec)) return MoeBlock(*moe, hidden, weights);
   return MlpBlock(std::get<MlpSpec>(spec), hidden, weights);
 }
 
-// Elements per token of the widest array inside; a mixture of experts holds float32 sums and one
-// expert's rows besides.
-int64_t ffn_width(const std::variant<MlpSpec, MoeSpec>& spec, int64_t hidden) {
-  if (const auto* mlp = std::get_if<MlpSpec>(&spec)) return 2 * mlp->intermediate;
-  const auto& moe = std::get<MoeSpec>(spec);
-  const int64_t shared = moe.shared ? moe.shared->intermediate : 0;
-  return 2 * std::max(moe.intermediate, shared) + 6 * hidden;
-}
-
 }  // namespace
 
-Decoder::Decoder(ops::Context context, std::shared_ptr<const formats::Checkpoint> checkpoint,
-                 ModelSpec spec, const LoadOptions& options)
+Decoder::Decoder(ops::Context context, const formats::Checkpoint& checkpoint, ModelSpec spec,
+                 const LoadOptions& options)
     : context_(std::move(context)),
       spec_(std::move(spec)),
-      dtype_(mx::float32),
+      dtype_(dtype_of(checkpoint, spec_, options)),
       ablation_(options.ablation) {
-  if (options.dtype) {
-    dtype_ = *options.dtype;
-  } else if (const auto stored = activation_dtype(*checkpoint, spec_.embed_weight)) {
-    dtype_ = *stored;
-  }
-  load(std::move(checkpoint), options);
+  load(checkpoint, options);
 }
 
-void Decoder::load(std::shared_ptr<const formats::Checkpoint> checkpoint,
-                   const LoadOptions& options) {
-  WeightLoader weights(context_, *checkpoint, dtype_, options.progress, options.int8_activations);
+void Decoder::load(const formats::Checkpoint& checkpoint, const LoadOptions& options) {
+  WeightLoader weights(context_, checkpoint, dtype_, options.progress, options.int8_activations);
   const auto rope = ops::make_rope_table(spec_.rope, spec_.max_positions);
   layers_.reserve(spec_.layers.size());
   if (has_shifted_norms(spec_, weights)) weights.set_norm_offset(1.0f);
@@ -99,16 +64,17 @@ void Decoder::load(std::shared_ptr<const formats::Checkpoint> checkpoint,
   if (!tied && weights.is_quantised(spec_.embed_weight)) {
     packed_embedding_ = weights.linear(spec_.embed_weight, "", spec_.vocab, spec_.hidden).weight;
   } else if (!tied) {
-    embedding_ = weights.mapped_matrix(spec_.embed_weight, spec_.vocab, spec_.hidden);
-    files_ = std::move(checkpoint);  // the embedding is read where the file maps it
+    embedding_ = weights.stored_matrix(spec_.embed_weight, spec_.vocab, spec_.hidden);
   }
   skipped_tensors_ = weights.finish(spec_.ignored);
   weight_bytes_ = weights.packed_bytes();
+  checkpoint.check_unchanged();
 }
 
 mx::array Decoder::embed(const mx::array& ids) const {
   if (packed_embedding_) return ops::embedding(context_, ids, *packed_embedding_);
-  if (embedding_.data) return ops::embedding(context_, ids, embedding_, dtype_, files_);
+  if (embedding_.memory)
+    return ops::embedding(context_, ids, embedding_.rows, dtype_, embedding_.memory);
   return ops::embedding(context_, ids, head_.weight);
 }
 
@@ -140,31 +106,10 @@ mx::array Decoder::project(const mx::array& h) const {
       {.out_dtype = mx::float32, .norm = ops::LinearOptions::Norm{*final_norm_, spec_.norm_eps}});
 }
 
-std::vector<CacheSpec> Decoder::cache_specs() const {
-  std::vector<CacheSpec> specs;
-  for (const LayerSpec& layer : spec_.layers)
-    specs.push_back(std::visit([](const auto& mixer) { return cache_of(mixer); }, layer.mixer));
-  return specs;
-}
-
-int64_t Decoder::widest_activation() const {
-  int64_t widest = spec_.hidden;
-  for (const LayerSpec& layer : spec_.layers) {
-    const int64_t mixer = std::visit([](const auto& m) { return width_of(m); }, layer.mixer);
-    widest = std::max({widest, mixer, ffn_width(layer.ffn, spec_.hidden)});
-  }
-  return widest;
-}
-
-std::unique_ptr<Model> load_model(ops::Context context,
-                                  std::shared_ptr<const formats::Checkpoint> checkpoint,
+std::unique_ptr<Model> load_model(ops::Context context, const formats::Checkpoint& checkpoint,
                                   const LoadOptions& options) {
-  const int64_t max_positions = options.max_positions > 0
-                                    ? options.max_positions
-                                    : checkpoint->config().max_position_embeddings;
-  ModelSpec spec = make_model_spec(checkpoint->config(), max_positions);
-  return std::make_unique<Decoder>(std::move(context), std::move(checkpoint), std::move(spec),
-                                   options);
+  return std::make_unique<Decoder>(std::move(context), checkpoint,
+                                   model_spec_of(checkpoint, options), options);
 }
 
 }  // namespace quire::models

@@ -8,6 +8,7 @@
 #include "models/blocks/mlp.h"
 #include "models/blocks/moe.h"
 #include "models/model.h"
+#include "models/model_size.h"
 
 namespace quire::models {
 
@@ -16,20 +17,20 @@ namespace quire::models {
 // LayerSpec.
 class Decoder : public Model {
  public:
-  Decoder(ops::Context context, std::shared_ptr<const formats::Checkpoint> checkpoint,
-          ModelSpec spec, const LoadOptions& options);
+  Decoder(ops::Context context, const formats::Checkpoint& checkpoint, ModelSpec spec,
+          const LoadOptions& options);
 
   mx::array forward(const mx::array& ids, const ops::BatchLayoutPtr& layout,
                     std::vector<ops::LayerCache>& caches) const override;
 
   const ops::Context& context() const override { return context_; }
-  std::vector<CacheSpec> cache_specs() const override;
+  std::vector<CacheSpec> cache_specs() const override { return models::cache_specs(spec_); }
   mx::Dtype dtype() const override { return dtype_; }
   int64_t vocab_size() const override { return spec_.vocab; }
   int64_t max_positions() const override { return spec_.max_positions; }
   size_t weight_bytes() const override { return weight_bytes_; }
   std::string skipped_tensors() const override { return skipped_tensors_; }
-  int64_t widest_activation() const override;
+  int64_t widest_activation() const override { return models::widest_activation(spec_); }
 
  private:
   struct Layer {
@@ -39,16 +40,15 @@ class Decoder : public Model {
   };
   mx::array embed(const mx::array& ids) const;
   mx::array project(const mx::array& h) const;
-  void load(std::shared_ptr<const formats::Checkpoint> checkpoint, const LoadOptions& options);
+  void load(const formats::Checkpoint& checkpoint, const LoadOptions& options);
 
   ops::Context context_;
   ModelSpec spec_;
   mx::Dtype dtype_;
   std::vector<Layer> layers_;
-  ops::LinearWeight head_;    // [V, hidden]; also the embedding if tied
-  ops::RowMatrix embedding_;  // [V, hidden] in the checkpoint's file, if untied
+  ops::LinearWeight head_;                             // [V, hidden]; also the embedding if tied
+  StoredMatrix embedding_;                             // [V, hidden] as stored, if untied
   std::optional<ops::PackedMatrix> packed_embedding_;  // or here, if it is quantised
-  std::shared_ptr<const void> files_;                  // keeps the mapping of embedding_
   std::optional<mx::array> final_norm_;
   AblationOptions ablation_;
   size_t weight_bytes_ = 0;

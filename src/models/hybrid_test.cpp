@@ -143,9 +143,9 @@ TEST(MoeConfig, Qwen2MoesWindowsAreThoseOfTransformers) {
 }
 
 std::unique_ptr<Model> load(const std::string& name) {
-  return load_model(ops::make_context(1),
-                    std::make_shared<const formats::Checkpoint>(formats::Checkpoint::open(
-                        std::string(QUIRE_SOURCE_DIR) + "/tests/parity/models/" + name)));
+  return load_model(
+      ops::make_context(1),
+      formats::Checkpoint::open(std::string(QUIRE_SOURCE_DIR) + "/tests/parity/models/" + name));
 }
 
 TEST(HybridCheckpoint, SkipsVisionAndMultiTokenPredictionAndSaysSo) {
@@ -165,9 +165,7 @@ TEST(HybridCheckpoint, LoadsWhatQuantiseMakesOfIt) {
     const std::string target = dir.path() + "/quantised";
     formats::quantize_checkpoint(source + name, target, {.format = {.bits = 4, .group_size = 32}},
                                  pool);
-    const auto checkpoint =
-        std::make_shared<const formats::Checkpoint>(formats::Checkpoint::open(target));
-    EXPECT_LT(load_model(ops::make_context(1), checkpoint)->weight_bytes(),
+    EXPECT_LT(load_model(ops::make_context(1), formats::Checkpoint::open(target))->weight_bytes(),
               load(name)->weight_bytes())
         << name;
   }

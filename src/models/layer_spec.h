@@ -5,7 +5,7 @@
 #include <variant>
 #include <vector>
 
-#include "ops/recurrent_state.h"
+#include "ops/layout/recurrent_state.h"
 #include "ops/rope/rope.h"
 
 namespace quire::models {

@@ -56,9 +56,8 @@ class Load : public testing::Test {
     std::vector<StoredTensor> tensors;
     for (const std::string& name : checkpoint.names()) {
       const formats::RawTensor& t = *checkpoint.find(name);
-      tensors.push_back(
-          {name, std::string(formats::dtype_name(t.dtype)), t.shape,
-           std::string(reinterpret_cast<const char*>(t.bytes.data()), t.bytes.size())});
+      tensors.push_back({name, std::string(formats::dtype_name(t.dtype)), t.shape,
+                         formats::testing::bytes_of(t)});
     }
     change(tensors);
     dir_.write("model.safetensors", safetensors(tensors));
@@ -72,9 +71,7 @@ class Load : public testing::Test {
   }
 
   std::unique_ptr<Model> load() {
-    auto checkpoint =
-        std::make_shared<const formats::Checkpoint>(formats::Checkpoint::open(dir_.path()));
-    return load_model(ops::make_context(1), checkpoint);
+    return load_model(ops::make_context(1), formats::Checkpoint::open(dir_.path()));
   }
 
   static StoredTensor& named(std::vector<StoredTensor>& tensors, const std::string& name) {

@@ -9,9 +9,9 @@
 
 #include "formats/checkpoint.h"
 #include "models/layer_spec.h"
-#include "ops/batch_layout.h"
-#include "ops/context.h"
-#include "ops/recurrent_state.h"
+#include "ops/layout/batch_layout.h"
+#include "ops/layout/recurrent_state.h"
+#include "ops/runtime/context.h"
 
 namespace quire::models {
 
@@ -27,9 +27,10 @@ struct AblationOptions {
 struct LoadOptions {
   std::optional<mx::Dtype> dtype;  // of weights and activations; absent: the checkpoint's
   int64_t max_positions = 0;       // rotary tables reach this far; 0: as far as the config says
+  int64_t most_positions = 0;      // they reach no further, because memory does not; 0: no limit
   std::function<void(double fraction)> progress;  // called while weights are packed
   AblationOptions ablation = {};
-  // linear() with quantised weights quantises its activations, too: faster, and less exact.
+  // linear() with quantised weights quantises its activations, too: less exact.
   bool int8_activations = false;
 };
 
@@ -59,11 +60,11 @@ class Model {
   virtual int64_t widest_activation() const = 0;  // elements per token, for the memory budget
 };
 
-// Loads a checkpoint of any registered architecture. Throws LoadError naming the file, the tensor
-// and the remedy if it is of another architecture, or if a tensor is missing, left over, or of
-// another shape or dtype than the config says.
-std::unique_ptr<Model> load_model(ops::Context context,
-                                  std::shared_ptr<const formats::Checkpoint> checkpoint,
+// Loads a checkpoint of any registered architecture; the model keeps copies and needs the files no
+// more. Throws LoadError naming the file, the tensor and the remedy if it is of another
+// architecture, if a tensor is missing, left over, or of another shape or dtype than the config
+// says, or if a file changes meanwhile.
+std::unique_ptr<Model> load_model(ops::Context context, const formats::Checkpoint& checkpoint,
                                   const LoadOptions& options = {});
 
 }  // namespace quire::models

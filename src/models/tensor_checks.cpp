@@ -7,7 +7,7 @@
 namespace quire::models {
 
 std::string where(const formats::RawTensor& tensor) {
-  return tensor.file + ": tensor " + tensor.name;
+  return tensor.file() + ": tensor " + tensor.name;
 }
 
 std::string shape_text(const std::vector<int64_t>& shape) {

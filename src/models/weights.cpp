@@ -5,16 +5,16 @@
 #include <map>
 
 #include "base/error.h"
-#include "formats/mapped_file.h"
 #include "models/tensor_checks.h"
 
 namespace quire::models {
 namespace {
 
-// Elements [0, n) of a float tensor as float32. Bytes may be unaligned.
+// The elements of a small float tensor as float32.
 void widen(const formats::RawTensor& tensor, float* out) {
   const int64_t n = tensor.num_elements();
-  const std::byte* bytes = tensor.bytes.data();
+  const std::vector<std::byte> stored = tensor.read_all();
+  const std::byte* bytes = stored.data();
   if (tensor.dtype == formats::DType::kF32) {
     std::memcpy(out, bytes, static_cast<size_t>(n) * sizeof(float));
     return;
@@ -119,14 +119,27 @@ const formats::RawTensor& WeightLoader::take(const std::string& name) {
 }
 
 void WeightLoader::count_progress(const formats::RawTensor& tensor) {
-  bytes_read_ += tensor.bytes.size();
+  bytes_read_ += tensor.size;
   if (progress_)
     progress_(static_cast<double>(bytes_read_) / static_cast<double>(checkpoint_.total_bytes()));
 }
 
-void WeightLoader::done(const formats::RawTensor& tensor) {
-  formats::release(tensor.bytes);
-  count_progress(tensor);
+void WeightLoader::count_progress(const Part& part) {
+  for (const formats::RawTensor* tensor : part.tensors) count_progress(*tensor);
+}
+
+std::shared_ptr<const formats::StagedTensor> WeightLoader::load_staged(
+    const formats::RawTensor& tensor) const {
+  auto staged = std::make_shared<formats::StagedTensor>(tensor);
+  staged->load_all(*context_.pool);
+  return staged;
+}
+
+std::span<const std::byte> WeightLoader::Part::row_bytes(int64_t begin, int64_t count) const {
+  const int64_t row = affine ? affine->k * affine->format.bits / 8
+                             : dense.k * static_cast<int64_t>(dense.dtype.size());
+  const auto* data = static_cast<const std::byte*>(affine ? affine->values : dense.data);
+  return {data + begin * row, static_cast<size_t>(count * row)};
 }
 
 WeightLoader::Part WeightLoader::take_part(const std::string& weight, int64_t n, int64_t k,
@@ -134,38 +147,50 @@ WeightLoader::Part WeightLoader::take_part(const std::string& weight, int64_t n,
   if (is_quantised(weight)) return take_affine(weight, n, k, stack);
   const formats::RawTensor& tensor = take(weight);
   stack ? expect_shape(tensor, {stack, n, k}) : expect_shape(tensor, {n, k});
-  Part part{.n = tensor.shape[stack ? 1 : 0], .tensors = {&tensor}};
-  part.dense = {.data = tensor.bytes.data(), .n = part.n, .k = k, .dtype = float_dtype(tensor)};
+  Part part{.n = tensor.shape[stack ? 1 : 0],
+            .tensors = {&tensor},
+            .staged = std::make_shared<formats::StagedTensor>(tensor)};
+  part.dense = {.data = part.staged->data(), .n = part.n, .k = k, .dtype = float_dtype(tensor)};
   return part;
 }
 
-ops::PackedMatrix WeightLoader::pack(const std::vector<Part>& parts, bool interleave) const {
+ops::PackProgress WeightLoader::staging(std::span<const Part> parts) const {
+  return {.needs =
+              [this, parts](size_t i, int64_t begin, int64_t count) {
+                if (parts[i].staged)
+                  parts[i].staged->load(parts[i].row_bytes(begin, count), *context_.pool);
+              },
+          .has_read =
+              [parts](size_t i, int64_t begin, int64_t count) {
+                if (parts[i].staged) parts[i].staged->release(parts[i].row_bytes(begin, count));
+              }};
+}
+
+ops::PackedMatrix WeightLoader::pack(std::vector<Part> parts, bool interleave) const {
   std::vector<ops::AffineRows> affine;
   for (const Part& part : parts)
     if (part.affine) affine.push_back(*part.affine);
-  // Gives the pages of what is packed back while the rest is still to come. Not of dequantised
-  // parts, whose rows are no file's.
-  const auto read = [&parts](size_t i, int64_t rows) {
-    const Part& part = parts[i];
-    const int64_t bytes = part.affine
-                              ? part.affine->k * part.affine->format.bits / 8
-                              : part.dense.k * static_cast<int64_t>(part.dense.dtype.size());
-    const void* data = part.affine ? part.affine->values : part.dense.data;
-    formats::release({static_cast<const std::byte*>(data), static_cast<size_t>(rows * bytes)});
-  };
   if (affine.size() == parts.size())
-    return ops::pack_affine_matrix(context_, affine, dtype_, interleave, read);
+    return ops::pack_affine_matrix(context_, affine, dtype_, interleave, staging(parts));
   std::vector<ops::RowMatrix> dense;
   std::vector<std::shared_ptr<const std::byte[]>> dequantised;
-  for (const Part& part : parts) {
+  for (Part& part : parts) {
+    if (part.affine) {
+      dequantised.push_back(ops::dequantise_rows(
+          context_, ops::pack_affine_matrix(context_, {&*part.affine, 1}, dtype_,
+                                            /*interleave=*/false, staging({&part, 1}))));
+      part = {
+          .n = part.n,
+          .dense = {
+              .data = dequantised.back().get(), .n = part.n, .k = part.affine->k, .dtype = dtype_}};
+    }
     dense.push_back(part.dense);
-    if (!part.affine) continue;
-    dequantised.push_back(ops::dequantise_rows(
-        context_, ops::pack_affine_matrix(context_, {&*part.affine, 1}, dtype_)));
-    dense.back() = {
-        .data = dequantised.back().get(), .n = part.n, .k = part.affine->k, .dtype = dtype_};
   }
-  return ops::pack_matrix(context_, dense, dtype_, interleave, read);
+  return ops::pack_matrix(context_, dense, dtype_, interleave, staging(parts));
+}
+
+mx::array WeightLoader::floats(const std::vector<float>& values, const mx::Shape& shape) const {
+  return context_.device->make_array(values.data(), shape, mx::float32);
 }
 
 mx::array WeightLoader::stack_biases(const std::vector<std::string>& biases,
@@ -178,7 +203,7 @@ mx::array WeightLoader::stack_biases(const std::vector<std::string>& biases,
     widen(tensor, values.data() + filled);
     filled += parts[i].n;
   }
-  return mx::array(values.data(), {static_cast<int>(n)}, mx::float32);
+  return floats(values, {static_cast<int>(n)});
 }
 
 std::vector<WeightLoader::Part> WeightLoader::take_parts(const std::vector<std::string>& weights,
@@ -204,8 +229,7 @@ ops::LinearWeight WeightLoader::linear(const std::vector<std::string>& weights,
   const std::vector<Part> parts = take_parts(weights, n, k);
   ops::LinearWeight result{.weight = pack(parts, interleave), .bias = std::nullopt};
   packed_bytes_ += result.weight.nbytes();
-  for (const Part& part : parts)
-    for (const formats::RawTensor* tensor : part.tensors) done(*tensor);
+  for (const Part& part : parts) count_progress(part);
   if (!biases.empty()) result.bias = stack_biases(biases, parts, n);
   return result;
 }
@@ -247,8 +271,7 @@ std::vector<ops::LinearWeight> WeightLoader::expert_linears(const std::vector<st
     experts.push_back({.weight = pack(parts, interleave), .bias = std::nullopt});
     packed_bytes_ += experts.back().weight.nbytes();
   }
-  for (const Part& stack : stacks)
-    for (const formats::RawTensor* tensor : stack.tensors) done(*tensor);
+  for (const Part& stack : stacks) count_progress(stack);
   return experts;
 }
 
@@ -301,10 +324,8 @@ ops::LinearWeight WeightLoader::linear(const std::vector<WeightRows>& rows, int6
   }
   ops::LinearWeight result{.weight = pack(parts, /*interleave=*/false), .bias = std::nullopt};
   packed_bytes_ += result.weight.nbytes();
-  for (const auto& [name, part] : tensors)
-    for (const formats::RawTensor* tensor : part.tensors) done(*tensor);
-  if (!bias.empty())
-    result.bias = mx::array(bias.data(), {static_cast<int>(bias.size())}, mx::float32);
+  for (const auto& [name, part] : tensors) count_progress(part);
+  if (!bias.empty()) result.bias = floats(bias, {static_cast<int>(bias.size())});
   return result;
 }
 
@@ -328,8 +349,7 @@ mx::array WeightLoader::taps(const std::string& name, int64_t channels, int64_t 
     for (int64_t j = 0; j < kernel; ++j) taps[j * channels + c] = stored[c * kernel + j];
   packed_bytes_ += taps.size() * sizeof(float);
   count_progress(tensor);
-  return mx::array(taps.data(), {static_cast<int>(kernel), static_cast<int>(channels)},
-                   mx::float32);
+  return floats(taps, {static_cast<int>(kernel), static_cast<int>(channels)});
 }
 
 mx::array WeightLoader::vector(const std::string& name, int64_t n) {
@@ -344,14 +364,34 @@ mx::array WeightLoader::vector_plus(const std::string& name, int64_t n, float of
   for (float& value : values) value += offset;
   packed_bytes_ += values.size() * sizeof(float);
   count_progress(tensor);
-  return mx::array(values.data(), {static_cast<int>(n)}, mx::float32);
+  return floats(values, {static_cast<int>(n)});
 }
 
-ops::RowMatrix WeightLoader::mapped_matrix(const std::string& name, int64_t n, int64_t k) {
+// A whole tensor in memory of the device.
+std::shared_ptr<std::byte[]> WeightLoader::read_to_device(const formats::RawTensor& tensor) const {
+  const std::shared_ptr<std::byte[]> memory = context_.device->allocate(tensor.size);
+  if (context_.device->host_memory()) {
+    tensor.read(0, {memory.get(), tensor.size}, *context_.pool);
+    return memory;
+  }
+  constexpr size_t kPiece = size_t{16} << 20;
+  std::vector<std::byte> piece(std::min<size_t>(kPiece, tensor.size));
+  for (size_t begin = 0; begin < tensor.size; begin += kPiece) {
+    const size_t bytes = std::min<size_t>(kPiece, tensor.size - begin);
+    tensor.read(begin, {piece.data(), bytes}, *context_.pool);
+    context_.device->upload(memory.get() + begin, piece.data(), bytes);
+  }
+  return memory;
+}
+
+StoredMatrix WeightLoader::stored_matrix(const std::string& name, int64_t n, int64_t k) {
   const auto& tensor = take(name);
   expect_shape(tensor, {n, k});
+  const std::shared_ptr<std::byte[]> memory = read_to_device(tensor);
+  packed_bytes_ += tensor.size;
   count_progress(tensor);
-  return {.data = tensor.bytes.data(), .n = n, .k = k, .dtype = float_dtype(tensor)};
+  return {.rows = {.data = memory.get(), .n = n, .k = k, .dtype = float_dtype(tensor)},
+          .memory = memory};
 }
 
 std::string WeightLoader::finish(const std::vector<std::string>& ignored) const {

@@ -1,14 +1,17 @@
 #pragma once
 #include <functional>
+#include <memory>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "formats/checkpoint.h"
 #include "formats/quantization.h"
-#include "ops/context.h"
-#include "ops/linear/affine_matrix.h"
+#include "formats/staged_tensor.h"
 #include "ops/linear/linear.h"
+#include "ops/linear/pack/affine_matrix.h"
+#include "ops/runtime/context.h"
 
 namespace quire::models {
 
@@ -19,6 +22,12 @@ struct WeightRows {
   std::string weight;
   int64_t begin = 0, count = 0;
   std::string bias = "";
+};
+
+// A matrix as a checkpoint stores it, and the memory that it lies in.
+struct StoredMatrix {
+  ops::RowMatrix rows = {};
+  std::shared_ptr<const void> memory = nullptr;
 };
 
 // Takes tensors out of a checkpoint by name, checks shape and dtype, and packs them for the
@@ -61,8 +70,8 @@ class WeightLoader {
   // Whether a depthwise convolution is stored as MLX does: then mlx-lm wrote the checkpoint.
   bool is_mlx_convolution(const std::string& name, int64_t kernel) const;
   bool is_quantised(const std::string& weight) const;
-  // A matrix [n, k] left where the checkpoint maps it; not quantised.
-  ops::RowMatrix mapped_matrix(const std::string& name, int64_t n, int64_t k);
+  // A matrix [n, k] as the checkpoint stores it, row by row; not quantised.
+  StoredMatrix stored_matrix(const std::string& name, int64_t n, int64_t k);
 
   // Throws LoadError naming the tensors that nothing took, except those in `ignored`: exact names,
   // or "prefix*". Returns what the prefixes skipped, for people to read: "model.visual.* (153
@@ -77,6 +86,13 @@ class WeightLoader {
     ops::RowMatrix dense = {};
     std::optional<ops::AffineRows> affine = std::nullopt;
     std::vector<const formats::RawTensor*> tensors = {};
+    // Where dense rows or quantised values lie: loaded while they are packed, so that a large
+    // matrix is in memory a slice at a time. Null if they are in memory. Scales and biases are.
+    std::shared_ptr<formats::StagedTensor> staged = nullptr;
+    std::shared_ptr<const formats::StagedTensor> scales = nullptr, biases = nullptr;
+
+    // The bytes of some rows in `staged`.
+    std::span<const std::byte> row_bytes(int64_t begin, int64_t count) const;
   };
 
   // The tensor, or null. A language model inside a wrapper has its names prefixed: the stored name
@@ -94,13 +110,18 @@ class WeightLoader {
   static Part part_of_stack(Part first, int64_t index);
   // `count` rows from `begin` on.
   static Part part_of_rows(Part part, int64_t begin, int64_t count);
+  mx::array floats(const std::vector<float>& values, const mx::Shape& shape) const;
+  std::shared_ptr<std::byte[]> read_to_device(const formats::RawTensor& tensor) const;
   mx::array vector_plus(const std::string& name, int64_t n, float offset);
-  ops::PackedMatrix pack(const std::vector<Part>& parts, bool interleave) const;
+  // Reads the rows of staged parts as they are packed. Views the parts.
+  ops::PackProgress staging(std::span<const Part> parts) const;
+  ops::PackedMatrix pack(std::vector<Part> parts, bool interleave) const;
   mx::array stack_biases(const std::vector<std::string>& biases, const std::vector<Part>& parts,
                          int64_t n);
-  // The tensor has been copied: its pages are given back.
-  void done(const formats::RawTensor& tensor);
   void count_progress(const formats::RawTensor& tensor);
+  void count_progress(const Part& part);
+  // A copy of a tensor that is loaded already.
+  std::shared_ptr<const formats::StagedTensor> load_staged(const formats::RawTensor& tensor) const;
 
   const ops::Context& context_;
   const formats::Checkpoint& checkpoint_;

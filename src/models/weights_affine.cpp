@@ -90,10 +90,14 @@ WeightLoader::Part WeightLoader::take_affine(const std::string& weight, int64_t 
                     ", but the scales have " + std::string(formats::dtype_name(scales.dtype)) +
                     "; convert the model anew");
   }
-  Part part{.n = rows, .tensors = {&values, &scales, &biases}};
-  part.affine = ops::AffineRows{.values = values.bytes.data(),
-                                .scales = scales.bytes.data(),
-                                .biases = biases.bytes.data(),
+  Part part{.n = rows,
+            .tensors = {&values, &scales, &biases},
+            .staged = std::make_shared<formats::StagedTensor>(values),
+            .scales = load_staged(scales),
+            .biases = load_staged(biases)};
+  part.affine = ops::AffineRows{.values = part.staged->data(),
+                                .scales = part.scales->data(),
+                                .biases = part.biases->data(),
                                 .n = rows,
                                 .k = k,
                                 .format = {.bits = format->bits,

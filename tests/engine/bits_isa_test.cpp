@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "bits_grid.h"
-#include "ops/cpu_isa.h"
-#include "ops/test_util.h"
+#include "ops/cpu/cpu_isa.h"
+#include "ops/runtime/test_util.h"
 
 namespace quire::engine {
 namespace {

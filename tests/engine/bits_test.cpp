@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "bits_grid.h"
-#include "ops/profile.h"
+#include "ops/runtime/profile.h"
 
 namespace quire::engine {
 namespace {

@@ -111,7 +111,7 @@ std::unique_ptr<Engine> make_engine(const Arrangement& setup) {
   options.lookahead = setup.lookahead;
   options.kv_storage = setup.kv_storage;
   options.check_integrity = true;
-  auto model = models::load_model(context, checkpoint,
+  auto model = models::load_model(context, *checkpoint,
                                   {.dtype = {},
                                    .max_positions = setup.max_model_len,
                                    .progress = {},

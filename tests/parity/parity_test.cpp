@@ -4,7 +4,8 @@
 #include <cmath>
 
 #include "golden.h"
-#include "ops/cpu_isa.h"
+#include "ops/cpu/cpu_isa.h"
+#include "ops/runtime/test_util.h"
 #include "runner.h"
 
 // Every tiny checkpoint, from its files to the tokens of the engine, against what transformers
@@ -30,7 +31,8 @@ void expect_kernels(const ops::Context& context, const Golden& golden) {
   const auto runs = context.kernels->snapshot();
   for (const auto& [name, count] : runs) {
     const std::string kernel = name.substr(name.find('/') + 1);
-    EXPECT_TRUE(count == 0 || kernel == "cpu" || kernel.starts_with(ops::cpu_kernel_name()) ||
+    EXPECT_TRUE(count == 0 || kernel == context.device->name() ||
+                kernel.starts_with(context.device->kernel_name()) ||
                 kernel == "cpu_" + ops::cpu_isa_name())
         << name << " ran " << count << " times";
   }
@@ -40,7 +42,7 @@ void expect_kernels(const ops::Context& context, const Golden& golden) {
     needed.insert(needed.end(),
                   {"causal_conv1d", "gated_delta_rule", "gated_rms_norm", "sigmoid_gate"});
   for (const char* op : needed) {
-    const auto it = runs.lower_bound(std::string(op) + "/cpu");
+    const auto it = runs.lower_bound(std::string(op) + "/" + context.device->name());
     EXPECT_TRUE(it != runs.end() && it->first.starts_with(op) && it->second > 0)
         << op << " has run no kernel";
   }
@@ -133,7 +135,8 @@ TEST_P(Parity, Float32) {
 // Calls body() with each instruction set that this CPU has.
 template <class Body>
 void for_each_isa(const Body& body) {
-  for (const std::string& isa : ops::available_cpu_isas()) {
+  if (ops::testing::on_cuda()) return body();
+  for (const std::string& isa : ops::available_float_isas()) {
     SCOPED_TRACE(isa);
     ops::force_cpu_isa(isa);
     body();

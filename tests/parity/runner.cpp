@@ -42,8 +42,7 @@ class Collector {
 };
 
 std::unique_ptr<engine::Engine> load(const EngineSetup& setup, const ops::Context& context) {
-  auto checkpoint = std::make_shared<const formats::Checkpoint>(
-      formats::Checkpoint::open(checkpoint_dir(setup.checkpoint)));
+  const auto checkpoint = formats::Checkpoint::open(checkpoint_dir(setup.checkpoint));
   engine::EngineOptions options;
   options.scheduler.max_num_batched_tokens = setup.max_num_batched_tokens;
   options.scheduler.max_model_len = setup.max_model_len;

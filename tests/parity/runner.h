@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "engine/engine.h"
-#include "ops/context.h"
+#include "ops/runtime/context.h"
 
 namespace quire::parity {
 

@@ -55,6 +55,33 @@ VARIANTS = [
             "model.layers.1.mlp.up_proj": False,
         },
     ),
+    # The other widths: 6, 5 and 3 bits in one projection, a tied embedding of 6.
+    Quantized(
+        "qwen3-6bit",
+        "qwen3-bf16",
+        torch.bfloat16,
+        {"group_size": 32, "bits": 6},
+        {
+            "model.embed_tokens": {"group_size": 64, "bits": 6},
+            "model.layers.0.self_attn.q_proj": {"group_size": 32, "bits": 5},
+            "model.layers.0.self_attn.k_proj": {"group_size": 64, "bits": 3},
+            "model.layers.1.self_attn.o_proj": {"group_size": 128, "bits": 3},
+            "model.layers.1.mlp.up_proj": {"group_size": 32, "bits": 2},
+        },
+    ),
+    # Stacked experts of 3, 5 and 6 bits.
+    Quantized(
+        "qwen3-moe-3bit",
+        "qwen3-moe-bf16",
+        torch.bfloat16,
+        {"group_size": 32, "bits": 3},
+        {
+            "model.layers.0.mlp.gate": {"group_size": 64, "bits": 8},
+            "model.layers.1.mlp.switch_mlp.down_proj": {"group_size": 32, "bits": 5},
+            "model.layers.2.mlp.switch_mlp.up_proj": {"group_size": 64, "bits": 6},
+        },
+        stacked=True,
+    ),
     # float16 scales, an untied quantised embedding, another format in the head.
     Quantized(
         "llama3-8bit",
@@ -120,10 +147,10 @@ def quantize(w: np.ndarray, bits: int, group: int, dtype: torch.dtype):
     s, b = scales.float().numpy()[..., None], biases.float().numpy()[..., None]
     q = np.clip(np.rint((groups - b) / s), 0, top).astype(np.uint32)
     dense = (s * q.astype(np.float32) + b).reshape(n, k)
-    per_word = 32 // bits
-    words = q.reshape(n, k // per_word, per_word)
-    packed = (words << (np.arange(per_word, dtype=np.uint32) * bits)).sum(-1, dtype=np.uint32)
-    return torch.from_numpy(packed.astype(np.uint32)), scales, biases, torch.from_numpy(dense)
+    # Value i lies in bits [i * bits, (i + 1) * bits) of its row, lowest bit first.
+    stream = (q.reshape(n, k, 1) >> np.arange(bits, dtype=np.uint32)) & 1
+    packed = np.packbits(stream.reshape(n, k * bits).astype(np.uint8), axis=-1, bitorder="little")
+    return torch.from_numpy(packed.view(np.uint32)), scales, biases, torch.from_numpy(dense)
 
 
 def convert(variant: Quantized, tensors: dict[str, torch.Tensor]):

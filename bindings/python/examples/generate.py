@@ -57,7 +57,7 @@ def count_calls(calls):
     """Counts in `calls` how often each of the package's functions runs from here on: nothing may fall back unseen."""
     import functools
 
-    for name in ("flash_attn_func", "flash_attn_varlen_func", "flash_attn_with_kvcache"):
+    for name in ("flash_attn_func", "flash_attn_varlen_func", "flash_attn_with_kvcache", "masked_attention"):
         function = getattr(quire_kernels.transformers, name)
 
         def counted(*args, _function=function, _name=name, **kwargs):

@@ -18,11 +18,12 @@
 #include "base/parallel.h"
 #include "delta_rule.h"
 #include "layout.h"
-#include "ops/cpu_isa.h"
+#include "ops/cpu/cpu_isa.h"
 #include "ops/paged_attention/attention_run.h"
 
 namespace nb = nanobind;
 using quire::ops::AttentionKernelParams;
+using quire::ops::AttentionUnit;
 using quire::ops::FloatType;
 using quire_kernels::require;
 
@@ -127,7 +128,10 @@ AttentionKernelParams kernel_params(const AttendArgs& a, FloatType type, int64_t
   AttentionKernelParams p;
   p.q_type = type;
   p.kv_type = quire::ops::kv_type_of(type);
-  p.amx = type == FloatType::kBf16 && quire::ops::use_amx();
+  if (type == FloatType::kBf16)
+    p.unit = quire::ops::use_amx()           ? AttentionUnit::kAmx
+             : quire::ops::use_avx512_bf16() ? AttentionUnit::kAvx512Bf16
+                                             : AttentionUnit::kVectors;
   p.heads = dim(a.q, 1);
   p.kv_heads = dim(a.k, 1);
   p.key_dim = dim(a.k, 2);
@@ -258,7 +262,7 @@ NB_MODULE(_core, m) {
   m.def("isa_name", &quire::ops::cpu_isa_name,
         "The instruction set in use: \"amx\", \"avx512_bf16\", \"avx512\", \"avx2\", \"neon\" or "
         "\"portable\".");
-  m.def("available_isas", &quire::ops::available_cpu_isas,
+  m.def("available_isas", &quire::ops::available_float_isas,
         "The instruction sets that this CPU can run, best first.");
   m.def(
       "force_isa",

@@ -2,7 +2,7 @@
 #include <cstdint>
 #include <span>
 
-#include "ops/batch_layout.h"
+#include "ops/layout/batch_layout.h"
 
 namespace quire_kernels {
 

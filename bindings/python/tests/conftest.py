@@ -7,6 +7,13 @@ sys.path.insert(0, os.path.dirname(__file__))
 
 import quire_kernels as qk  # noqa: E402
 
+try:
+    import torch
+except ImportError:
+    pass
+else:
+    torch.set_num_threads(1)  # small models are slower on several threads, which would spin beside the kernels' own
+
 
 @pytest.fixture(params=qk.available_isas())
 def isa(request):

@@ -7,7 +7,7 @@ import pytest
 
 reason = "transformers and torch are not installed (pip install torch transformers): the example is left out"
 torch = pytest.importorskip("torch", reason=reason)
-transformers = pytest.importorskip("transformers", minversion="5.0", reason=reason)
+transformers = pytest.importorskip("transformers", minversion="5.23", reason=reason)
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "examples"))
 
@@ -17,7 +17,7 @@ def test_tokens_of_sdpa_in_every_way():
 
     results = generate.main()
     functions = {
-        "generate": {"flash_attn_varlen_func"},
+        "generate": {"masked_attention"},
         "one by one": {"flash_attn_func"},
         "continuous batching, gathered keys": {"flash_attn_varlen_func"},
         "continuous batching, pages": {"flash_attn_varlen_func", "flash_attn_with_kvcache"},
@@ -81,8 +81,10 @@ def test_sequences_packed_into_one_row():
     ids, positions = ([i for s in sequences for i in s], [i for s in sequences for i in range(len(s))])
     with torch.no_grad():
         packed = model(torch.tensor([ids]), position_ids=torch.tensor([positions]), use_cache=False).logits[0]
+        cached = model(torch.tensor([ids]), position_ids=torch.tensor([positions])).logits[0]  # transformers makes no mask here
         alone = [model(torch.tensor([s]), use_cache=False).logits[0] for s in sequences]
-    torch.testing.assert_close(packed, torch.cat(alone), atol=1e-4, rtol=1e-4)
+    for logits in (packed, cached):
+        torch.testing.assert_close(logits, torch.cat(alone), atol=1e-4, rtol=1e-4)
     with torch.no_grad():  # positions that go on where an earlier call ended are one sequence
         cache = model(torch.tensor([ids[:9]])).past_key_values
         rest = model(torch.tensor([ids[9:25]]), past_key_values=cache).logits[0]
@@ -104,7 +106,12 @@ def test_refuses_what_it_has_not():
     with pytest.raises(ValueError, match="s_aux"):
         qt.attention(None, x, x, x, None, is_causal=True, s_aux=torch.zeros(3))
     with pytest.raises(ValueError, match="attention_mask"):
-        qt.attention(None, x, x, x, torch.ones(1, 1, 3, 3).bool(), is_causal=True)
+        qt.attention(None, x, x, x, torch.full((1, 1, 3, 3), 0.5), is_causal=True)
+    for name in ("position_bias", "head_mask", "indices", "block_indices", "sinks"):
+        with pytest.raises(ValueError, match=f"^{name} is not supported"):
+            qt.attention(None, x, x, x, None, is_causal=True, **{name: torch.zeros(1)})
+    with pytest.raises(ValueError, match="output_attentions"):
+        qt.attention(None, x, x, x, None, is_causal=True, output_attentions=True)
     with pytest.raises(ValueError, match="dropout"):
         qt.attention(None, x, x, x, None, dropout=0.1)
     with pytest.raises(ValueError, match="flash"):

@@ -4,8 +4,8 @@
 
 #include "models/layer_spec.h"
 #include "models/weights.h"
-#include "ops/batch_layout.h"
-#include "ops/recurrent_state.h"
+#include "ops/layout/batch_layout.h"
+#include "ops/layout/recurrent_state.h"
 #include "ops/rope/rope.h"
 
 namespace quire::models {

@@ -1,8 +1,8 @@
 #pragma once
 #include "models/layer_spec.h"
 #include "models/weights.h"
-#include "ops/batch_layout.h"
-#include "ops/recurrent_state.h"
+#include "ops/layout/batch_layout.h"
+#include "ops/layout/recurrent_state.h"
 
 namespace quire::models {
 

@@ -5,9 +5,10 @@
 
 #include "ops/causal_conv1d/causal_conv1d_cpu.h"
 #include "ops/causal_conv1d/causal_conv1d_reference.h"
-#include "ops/kernel_primitive.h"
-#include "ops/recurrent_layout.h"
-#include "ops/shape_check.h"
+#include "ops/cuda/state_batch.h"
+#include "ops/layout/recurrent_layout.h"
+#include "ops/runtime/kernel_primitive.h"
+#include "ops/runtime/shape_check.h"
 
 namespace quire::ops {
 namespace {
@@ -65,13 +66,18 @@ ConvResult causal_conv1d(const Context& context, const mx::array& x, const mx::a
     note_reference(context, kOp);
     return causal_conv1d_reference(x, weight, state, *layout);
   }
-  auto kernel = [params, tasks = make_tasks(segments, params.channels), pool = context.pool](
-                    const auto& in, auto& out) {
+  CudaDevice* const cuda = context.device->cuda();
+  auto kernel = [params, cuda, layout = cuda ? layout : nullptr,
+                 tasks =
+                     cuda ? std::vector<CausalConv1dTask>() : make_tasks(segments, params.channels),
+                 pool = context.pool](const auto& in, auto& out) {
     CausalConv1dParams p = params;
     p.x = in[1].template data<void>();
     p.weight = in[2].template data<float>();
     p.state = out[0].template data<void>();
     p.y = out[1].template data<void>();
+    if constexpr (kHasCuda)
+      if (cuda) return causal_conv1d_cuda(cuda->stream(), p, state_batch(*cuda, layout));
     pool->parallel_for(static_cast<int64_t>(tasks.size()),
                        [&](int64_t i) { causal_conv1d_cpu(p, tasks[i]); });
   };
@@ -82,7 +88,7 @@ ConvResult causal_conv1d(const Context& context, const mx::array& x, const mx::a
   auto outputs =
       launch_kernel(context,
                     {.op = kOp,
-                     .kernel = cpu_kernel_name(),
+                     .kernel = context.device->kernel_name(),
                      .run = kernel,
                      .alias = {0, -1},
                      .cost = {.bytes = rows * row_bytes}},

@@ -1,7 +1,7 @@
 #pragma once
-#include "ops/batch_layout.h"
-#include "ops/context.h"
-#include "ops/recurrent_state.h"
+#include "ops/layout/batch_layout.h"
+#include "ops/layout/recurrent_state.h"
+#include "ops/runtime/context.h"
 
 namespace quire::ops {
 

@@ -6,7 +6,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/causal_conv1d/causal_conv1d_cpu.cpp"
-#include "ops/highway.h"
+#include "ops/cpu/highway.h"
 // After it, because its code is per target too.
 #include "ops/silu_mul/silu_mul-inl.h"
 
@@ -93,22 +93,22 @@ HWY_INLINE void convolve_strip(const Strip<T>& strip) {
   a.load(strip.input(t - 3));
   b.load(strip.input(t - 2));
   c.load(strip.input(t - 1));
-  const auto step = [&](Row<kVecs>& oldest, const Row<kVecs>& older, const Row<kVecs>& old) {
-    const T* x = strip.input(t);
-    if (t + kAhead < strip.task.end) {
+  const auto step = [&](int64_t row, Row<kVecs>& oldest, const Row<kVecs>& older,
+                        const Row<kVecs>& old) {
+    const T* x = strip.input(row);
+    if (row + kAhead < strip.task.end) {
       const char* ahead = reinterpret_cast<const char*>(x + kAhead * strip.p.row);
       for (size_t at = 0; at < kVecs * kLanes * sizeof(T); at += 64) hwy::Prefetch(ahead + at);
     }
-    convolve_four<T, kVecs>(taps, oldest, older, old, x, strip.output(t));
-    ++t;
+    convolve_four<T, kVecs>(taps, oldest, older, old, x, strip.output(row));
   };
-  while (t + 3 <= last) {
-    step(a, b, c);
-    step(b, c, a);
-    step(c, a, b);
+  for (; t + 3 <= last; t += 3) {
+    step(t, a, b, c);
+    step(t + 1, b, c, a);
+    step(t + 2, c, a, b);
   }
-  if (t < last) step(a, b, c);
-  if (t < last) step(b, c, a);
+  if (t < last) step(t, a, b, c);
+  if (t + 1 < last) step(t + 1, b, c, a);
 }
 
 // Channels [first, first + num_channels) of the task.
@@ -131,12 +131,12 @@ void keep_history(const CausalConv1dParams& p, const CausalConv1dTask& task) {
   T* state = static_cast<T*>(p.state) + task.slot * history * p.channels + task.first_channel;
   const size_t bytes = static_cast<size_t>(task.num_channels) * sizeof(T);
   for (int64_t j = 0; j < history; ++j) {
-    const T* from = strip.input(task.end - history + j);
+    const int64_t t = task.end - history + j;
     T* to = state + j * p.channels;
-    if (from != nullptr) {
-      std::memcpy(to, from, bytes);
+    if (task.is_fresh && t < task.begin) {
+      std::memset(static_cast<void*>(to), 0, bytes);  // nothing came before
     } else {
-      std::memset(static_cast<void*>(to), 0, bytes);
+      std::memcpy(to, strip.input(t), bytes);
     }
   }
 }

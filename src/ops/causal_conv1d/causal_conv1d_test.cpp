@@ -1,6 +1,6 @@
 #include "ops/causal_conv1d/causal_conv1d.h"
 
-#include "ops/state_test_util.h"
+#include "ops/layout/state_test_util.h"
 
 namespace quire::ops {
 namespace {

@@ -5,9 +5,11 @@
 #include <stdexcept>
 #include <string>
 
-#include "ops/kernel_primitive.h"
-#include "ops/parallel_blocks.h"
-#include "ops/shape_check.h"
+#include "ops/copy_slots/copy_slots_cuda.h"
+#include "ops/cpu/parallel_blocks.h"
+#include "ops/cuda/cuda_device.h"
+#include "ops/runtime/kernel_primitive.h"
+#include "ops/runtime/shape_check.h"
 
 namespace quire::ops {
 namespace {
@@ -51,13 +53,31 @@ void copy_bytes(ThreadPool& pool, const std::vector<SlotCopy>& copies, KernelArr
       });
 }
 
+template <class Arrays>
+void copy_on_cuda(CudaDevice& cuda, const std::vector<SlotCopy>& copies, Arrays& arrays) {
+  static_assert(sizeof(SlotCopy) == 2 * sizeof(int32_t));  // from, to
+  const CudaValues pairs(cuda, copies);
+  const auto slot_bytes = [&](int i) {
+    return static_cast<int64_t>(arrays[i].nbytes()) / arrays[i].shape(0);
+  };
+  copy_slots_cuda(cuda.stream(), {.count = static_cast<int64_t>(copies.size()),
+                                  .pairs = pairs.as<const int32_t>(),
+                                  .recurrent = arrays[0].template data<void>(),
+                                  .conv = arrays[1].template data<void>(),
+                                  .recurrent_bytes = slot_bytes(0),
+                                  .conv_bytes = slot_bytes(1)});
+}
+
 }  // namespace
 
 // The reference of a copy is the copy; the tests' oracle is a loop over a copy of the pool.
 RecurrentState copy_slots(const Context& context, const RecurrentState& state,
                           const SlotCopies& copies) {
   check(state, *copies);
-  auto kernel = [copies, pool = context.pool](const auto&, auto& out) {
+  auto kernel = [copies, pool = context.pool, cuda = context.device->cuda()](const auto&,
+                                                                             auto& out) {
+    if constexpr (kHasCuda)
+      if (cuda) return copy_on_cuda(*cuda, *copies, out);
     copy_bytes(*pool, *copies, out[0]);
     copy_bytes(*pool, *copies, out[1]);
   };
@@ -66,7 +86,7 @@ RecurrentState copy_slots(const Context& context, const RecurrentState& state,
   auto outputs =
       launch_kernel(context,
                     {.op = "copy_slots",
-                     .kernel = "cpu",
+                     .kernel = context.device->name(),
                      .run = kernel,
                      .alias = {0, 1},
                      .cost = {.bytes = 2 * slot_bytes * static_cast<double>(copies->size())}},

@@ -3,8 +3,8 @@
 #include <memory>
 #include <vector>
 
-#include "ops/context.h"
-#include "ops/recurrent_state.h"
+#include "ops/layout/recurrent_state.h"
+#include "ops/runtime/context.h"
 
 namespace quire::ops {
 

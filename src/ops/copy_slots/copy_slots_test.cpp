@@ -1,6 +1,6 @@
 #include "ops/copy_slots/copy_slots.h"
 
-#include "ops/test_util.h"
+#include "ops/runtime/test_util.h"
 
 namespace quire::ops {
 namespace {
@@ -41,7 +41,7 @@ TEST(CopySlots, CopiesItsSlotsAndNothingElse) {
         EXPECT_TRUE(to_bytes(after.recurrent) == recurrent) << dtype_name(dtype);
         EXPECT_TRUE(to_bytes(after.conv) == conv) << dtype_name(dtype);
         EXPECT_EQ(after.recurrent.data<float>(), address);
-        EXPECT_EQ(context.kernels->count("copy_slots", "cpu"), 1);
+        EXPECT_EQ(context.kernels->count("copy_slots", context.device->name()), 1);
       }
     }
   }

@@ -2,13 +2,16 @@
 
 #include <cstring>
 
+#include "ops/cpu/parallel_blocks.h"
+#include "ops/cuda/cuda_device.h"
+#include "ops/embedding/embedding_cuda.h"
 #include "ops/embedding/embedding_reference.h"
-#include "ops/kernel_primitive.h"
-#include "ops/linear/affine_cpu.h"
-#include "ops/linear/affine_matrix.h"
-#include "ops/linear/convert_cpu.h"
-#include "ops/parallel_blocks.h"
-#include "ops/shape_check.h"
+#include "ops/linear/affine/affine_cpu.h"
+#include "ops/linear/pack/affine_matrix.h"
+#include "ops/linear/pack/convert_cpu.h"
+#include "ops/linear/pack/cuda_matrix.h"
+#include "ops/runtime/kernel_primitive.h"
+#include "ops/runtime/shape_check.h"
 
 namespace quire::ops {
 namespace {
@@ -47,6 +50,27 @@ mx::array gather(const Context& context, const mx::array& ids, int64_t width, mx
                        {ids.shape(0), static_cast<int>(width)}, dtype, {ids});
 }
 
+// `params` knows the table; `owner` keeps it. A row-major one of the host is copied once.
+mx::array gather_on_cuda(const Context& context, const mx::array& ids, mx::Dtype dtype,
+                         EmbeddingCudaParams params, std::shared_ptr<const void> owner,
+                         int64_t table_bytes = 0) {
+  params.tokens = ids.shape(0);
+  params.out_type = check_float("embedding", "the result", dtype);
+  auto kernel = [params, table_bytes, owner = std::move(owner), cuda = context.device->cuda()](
+                    const auto& in, auto& out) mutable {
+    params.ids = in[0].template data<int32_t>();
+    params.y = out[0].template data<void>();
+    if constexpr (kHasCuda) {
+      EmbeddingCudaParams p = params;
+      if (p.rows && !cuda->owns(p.rows))
+        p.rows = cuda->resident(owner, p.rows, static_cast<size_t>(table_bytes));
+      embedding_cuda(cuda->stream(), p);
+    }
+  };
+  return launch_kernel(context, {.op = "embedding", .kernel = "cuda", .run = kernel},
+                       {ids.shape(0), static_cast<int>(params.k)}, dtype, {ids});
+}
+
 }  // namespace
 
 mx::array embedding(const Context& context, const mx::array& ids, const PackedMatrix& table) {
@@ -55,6 +79,11 @@ mx::array embedding(const Context& context, const mx::array& ids, const PackedMa
     note_reference(context, "embedding");
     return embedding_reference(ids, table);
   }
+  if constexpr (kHasCuda)
+    if (context.device->cuda())
+      return gather_on_cuda(
+          context, ids, table.dtype,
+          {.layout = cuda_layout(table), .packed = table.data.get(), .k = table.k}, table.data);
   if (table.affine) {
     return gather(
         context, ids, table.k, table.dtype,
@@ -80,6 +109,10 @@ mx::array embedding(const Context& context, const mx::array& ids, const RowMatri
     note_reference(context, "embedding");
     return embedding_reference(ids, table, dtype);
   }
+  if (context.device->cuda())
+    return gather_on_cuda(context, ids, dtype,
+                          {.layout = {}, .rows = table.data, .rows_type = from, .k = table.k},
+                          std::move(owner), table.n * table.k * float_type_bytes(from));
   return gather(context, ids, table.k, dtype,
                 [=, owner = std::move(owner)](int64_t id, std::byte* to) {
                   const int64_t row_bytes = table.k * float_type_bytes(from);

@@ -1,8 +1,8 @@
 #pragma once
 #include <mlx/mlx.h>
 
-#include "ops/context.h"
 #include "ops/linear/linear.h"
+#include "ops/runtime/context.h"
 
 namespace quire::ops {
 
@@ -13,7 +13,7 @@ namespace quire::ops {
 // Returns [T, H] in the table's dtype.
 mx::array embedding(const Context& context, const mx::array& ids, const PackedMatrix& table);
 
-// The same from a row-major table [V, H] (an untied model's, mapped from its file). `owner` keeps
+// The same from a row-major table [V, H] (an untied model's, as its file stores it). `owner` keeps
 // it alive.
 mx::array embedding(const Context& context, const mx::array& ids, const RowMatrix& table,
                     mx::Dtype dtype, std::shared_ptr<const void> owner);

@@ -1,6 +1,6 @@
 #include "ops/embedding/embedding.h"
 
-#include "ops/test_util.h"
+#include "ops/runtime/test_util.h"
 
 namespace quire::ops {
 namespace {
@@ -32,6 +32,7 @@ TEST(Embedding, ReadsRowsOfAPackedTable) {
           EXPECT_TRUE(same_bits(y, mx::take(rows, ids_array(count), 0)));
         }
         EXPECT_TRUE(kernel_ran(context, "embedding", 3));
+        if (on_cuda()) continue;  // the reference reads the CPU's layout
         context.use_reference = true;
         EXPECT_TRUE(
             same_bits(embedding(context, ids_array(8), table), mx::take(rows, ids_array(8), 0)));
@@ -40,7 +41,7 @@ TEST(Embedding, ReadsRowsOfAPackedTable) {
   }
 }
 
-TEST(Embedding, ConvertsRowsOfAMappedTable) {
+TEST(Embedding, ConvertsRowsOfAStoredTable) {
   for (const auto& isa : isas_to_test()) {
     const ForcedIsa forced(isa);
     for (const mx::Dtype from : float_dtypes()) {
@@ -49,7 +50,7 @@ TEST(Embedding, ConvertsRowsOfAMappedTable) {
         Context context = make_context(2);
         const mx::array rows = random_array({37, 333}, from, 1);
         const auto bytes = to_bytes(rows);
-        // At an odd address, as in a mapped file; only the graph keeps it alive.
+        // At an odd address; only the graph keeps it alive.
         auto file = std::make_shared<std::vector<uint8_t>>(bytes.size() + 1);
         std::copy(bytes.begin(), bytes.end(), file->begin() + 1);
         const RowMatrix table = rows_at(file->data() + 1, rows);

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "ops/cuda/state_batch.h"
 #include "ops/gated_delta_rule/gated_delta_rule_cpu.h"
+#include "ops/gated_delta_rule/gated_delta_rule_cuda.h"
 #include "ops/gated_delta_rule/gated_delta_rule_reference.h"
-#include "ops/kernel_primitive.h"
-#include "ops/recurrent_layout.h"
-#include "ops/shape_check.h"
+#include "ops/layout/recurrent_layout.h"
+#include "ops/runtime/kernel_primitive.h"
+#include "ops/runtime/shape_check.h"
 
 namespace quire::ops {
 namespace {
@@ -91,7 +93,10 @@ DeltaRuleResult gated_delta_rule(const Context& context, const mx::array& qkv,
     note_reference(context, kOp);
     return gated_delta_rule_reference(qkv, gates, state, *layout);
   }
-  auto kernel = [params, tasks = make_tasks(segments, params, context.pool->num_threads()),
+  CudaDevice* const cuda = context.device->cuda();
+  auto kernel = [params, cuda, layout = cuda ? layout : nullptr,
+                 tasks = cuda ? std::vector<GatedDeltaRuleTask>()
+                              : make_tasks(segments, params, context.pool->num_threads()),
                  pool = context.pool](const auto& in, auto& out) {
     GatedDeltaRuleParams p = params;
     p.qkv = in[1].template data<void>();
@@ -100,6 +105,8 @@ DeltaRuleResult gated_delta_rule(const Context& context, const mx::array& qkv,
     p.dt_bias = in[4].template data<float>();
     p.state = out[0].template data<float>();
     p.y = out[1].template data<void>();
+    if constexpr (kHasCuda)
+      if (cuda) return gated_delta_rule_cuda(cuda->stream(), p, state_batch(*cuda, layout));
     pool->parallel_for(static_cast<int64_t>(tasks.size()),
                        [&](int64_t i) { gated_delta_rule_cpu(p, tasks[i]); });
   };
@@ -109,7 +116,7 @@ DeltaRuleResult gated_delta_rule(const Context& context, const mx::array& qkv,
                        static_cast<double>(qkv.nbytes()) * 1.5;
   auto outputs = launch_kernel(context,
                                {.op = kOp,
-                                .kernel = cpu_kernel_name(),
+                                .kernel = context.device->kernel_name(),
                                 .run = kernel,
                                 .alias = {0, -1},
                                 .cost = {.bytes = bytes}},

@@ -3,10 +3,10 @@
 #include <cstring>
 #include <optional>
 
-#include "ops/array_memory.h"
-#include "ops/bench_util.h"
 #include "ops/causal_conv1d/causal_conv1d.h"
-#include "ops/parallel_blocks.h"
+#include "ops/cpu/parallel_blocks.h"
+#include "ops/runtime/array_memory.h"
+#include "ops/runtime/bench_util.h"
 
 namespace quire::ops::bench {
 namespace {

@@ -5,7 +5,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/gated_delta_rule/gated_delta_rule_cpu.cpp"
-#include "ops/highway.h"
+#include "ops/cpu/highway.h"
 // After it, because their code is per target too.
 #include <hwy/cache_control.h>
 #include <hwy/contrib/math/math-inl.h>

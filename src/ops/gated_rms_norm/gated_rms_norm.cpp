@@ -2,11 +2,13 @@
 
 #include <stdexcept>
 
+#include "ops/cpu/parallel_blocks.h"
+#include "ops/cuda/cuda_device.h"
 #include "ops/gated_rms_norm/gated_rms_norm_cpu.h"
+#include "ops/gated_rms_norm/gated_rms_norm_cuda.h"
 #include "ops/gated_rms_norm/gated_rms_norm_reference.h"
-#include "ops/kernel_primitive.h"
-#include "ops/parallel_blocks.h"
-#include "ops/shape_check.h"
+#include "ops/runtime/kernel_primitive.h"
+#include "ops/runtime/shape_check.h"
 
 namespace quire::ops {
 namespace {
@@ -44,19 +46,22 @@ mx::array gated_rms_norm(const Context& context, const mx::array& x, const Colum
     note_reference(context, kOp);
     return gated_rms_norm_reference(x, z, weight, eps);
   }
-  auto kernel = [params, pool = context.pool](const auto& in, auto& out) {
+  auto kernel = [params, pool = context.pool, cuda = context.device->cuda()](const auto& in,
+                                                                             auto& out) {
     GatedRmsNormParams p = params;
     p.x = in[0].template data<void>();
     p.z = in[1].template data<void>();
     p.weight = in[2].template data<float>();
     p.y = out[0].template data<void>();
+    if constexpr (kHasCuda)
+      if (cuda) return gated_rms_norm_cuda(cuda->stream(), p, in[0].shape(0));
     // The exponential costs as much as four plain values.
     parallel_blocks(*pool, int64_t{in[0].shape(0)} * p.heads, rows_per_block(4 * p.dim),
                     [&](int64_t begin, int64_t end) { gated_rms_norm_cpu(p, begin, end); });
   };
   return launch_kernel(context,
                        {.op = kOp,
-                        .kernel = cpu_kernel_name(),
+                        .kernel = context.device->kernel_name(),
                         .run = kernel,
                         .cost = {.bytes = 3.0 * static_cast<double>(x.nbytes())}},
                        {x.shape(0), x.shape(1) * x.shape(2)}, x.dtype(), {x, z.matrix, weight});

@@ -1,6 +1,6 @@
 #pragma once
-#include "ops/columns.h"
-#include "ops/context.h"
+#include "ops/layout/columns.h"
+#include "ops/runtime/context.h"
 
 namespace quire::ops {
 

@@ -2,7 +2,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/gated_rms_norm/gated_rms_norm_cpu.cpp"
-#include "ops/highway.h"
+#include "ops/cpu/highway.h"
 // After it, because their code is per target too.
 #include "ops/rms_norm/rms_norm-inl.h"
 #include "ops/silu_mul/silu_mul-inl.h"

@@ -1,6 +1,6 @@
 #include "ops/gated_rms_norm/gated_rms_norm.h"
 
-#include "ops/test_util.h"
+#include "ops/runtime/test_util.h"
 
 namespace quire::ops {
 namespace {

@@ -4,17 +4,17 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "ops/cpu/parallel_blocks.h"
+#include "ops/cuda/cuda_device.h"
+#include "ops/gather_rows/gather_rows_cuda.h"
 #include "ops/gather_rows/gather_rows_reference.h"
-#include "ops/kernel_primitive.h"
-#include "ops/parallel_blocks.h"
-#include "ops/shape_check.h"
+#include "ops/runtime/kernel_primitive.h"
+#include "ops/runtime/shape_check.h"
 
 // Copies of whole rows or parts of rows: memcpy is the kernel on every CPU, so its name in the
-// KernelLog has no instruction set.
+// KernelLog is the device's.
 namespace quire::ops {
 namespace {
-
-constexpr const char* kKernel = "cpu";
 
 // A megabyte and more is worth a second thread.
 int64_t copy_rows_per_block(size_t row_bytes) {
@@ -31,15 +31,24 @@ mx::array gather_rows(const Context& context, const mx::array& x, const BatchLay
   }
   const int count = static_cast<int>(layout->rows.size());
   const size_t row_bytes = x.shape(1) * x.itemsize();
-  auto kernel = [layout, count, row_bytes, pool = context.pool](const auto& in, auto& out) {
+  auto kernel = [layout, count, row_bytes, pool = context.pool, cuda = context.device->cuda()](
+                    const auto& in, auto& out) {
     const std::byte* from = in[0].template data<std::byte>();
     std::byte* to = out[0].template data<std::byte>();
+    if constexpr (kHasCuda)
+      if (cuda)
+        return gather_rows_cuda(cuda->stream(), {.count = count,
+                                                 .row_bytes = static_cast<int64_t>(row_bytes),
+                                                 .rows = cuda->layout(layout).rows,
+                                                 .from = from,
+                                                 .to = to});
     parallel_blocks(*pool, count, copy_rows_per_block(row_bytes), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i)
         std::memcpy(to + i * row_bytes, from + layout->rows[i] * row_bytes, row_bytes);
     });
   };
-  return launch_kernel(context, {.op = "gather_rows", .kernel = kKernel, .run = kernel},
+  return launch_kernel(context,
+                       {.op = "gather_rows", .kernel = context.device->name(), .run = kernel},
                        {count, x.shape(1)}, x.dtype(), {x});
 }
 
@@ -55,15 +64,23 @@ mx::array slice_columns(const Context& context, const mx::array& x, int64_t begi
   const int64_t rows = x.shape(0);
   const size_t row_bytes = x.shape(1) * x.itemsize();
   const size_t offset = begin * x.itemsize(), bytes = width * x.itemsize();
-  auto kernel = [=, pool = context.pool](const auto& in, auto& out) {
+  auto kernel = [=, pool = context.pool, cuda = context.device->cuda()](const auto& in, auto& out) {
     const std::byte* from = in[0].template data<std::byte>() + offset;
     std::byte* to = out[0].template data<std::byte>();
+    if constexpr (kHasCuda)
+      if (cuda)
+        return slice_columns_cuda(cuda->stream(), {.rows = rows,
+                                                   .row_bytes = static_cast<int64_t>(row_bytes),
+                                                   .bytes = static_cast<int64_t>(bytes),
+                                                   .from = from,
+                                                   .to = to});
     parallel_blocks(*pool, rows, copy_rows_per_block(bytes), [&](int64_t first, int64_t last) {
       for (int64_t t = first; t < last; ++t)
         std::memcpy(to + t * bytes, from + t * row_bytes, bytes);
     });
   };
-  return launch_kernel(context, {.op = "slice_columns", .kernel = kKernel, .run = kernel},
+  return launch_kernel(context,
+                       {.op = "slice_columns", .kernel = context.device->name(), .run = kernel},
                        {x.shape(0), static_cast<int>(width)}, x.dtype(), {x});
 }
 
@@ -84,16 +101,26 @@ mx::array resolve_tokens(const Context& context, std::shared_ptr<const std::vect
     return resolve_tokens_reference(*ids, *from, previous);
   }
   const int count = static_cast<int>(ids->size());
-  auto kernel = [ids, from](const auto& in, auto& out) {
+  auto kernel = [ids, from, cuda = context.device->cuda()](const auto& in, auto& out) {
     const int32_t* sampled = in[0].template data<int32_t>();
     int32_t* to = out[0].template data<int32_t>();
+    if constexpr (kHasCuda)
+      if (cuda) {
+        const CudaValues ids_there(*cuda, *ids), from_there(*cuda, *from);
+        return resolve_tokens_cuda(cuda->stream(), {.count = static_cast<int64_t>(ids->size()),
+                                                    .ids = ids_there.as<const int32_t>(),
+                                                    .from = from_there.as<const int32_t>(),
+                                                    .previous = sampled,
+                                                    .out = to});
+      }
     for (size_t t = 0; t < ids->size(); ++t) {
       const int32_t row = (*from)[t];
       to[t] = row >= 0 ? std::max(sampled[row], 0) : (*ids)[t];
     }
   };
-  return launch_kernel(context, {.op = "resolve_tokens", .kernel = kKernel, .run = kernel}, {count},
-                       mx::int32, {previous});
+  return launch_kernel(context,
+                       {.op = "resolve_tokens", .kernel = context.device->name(), .run = kernel},
+                       {count}, mx::int32, {previous});
 }
 
 }  // namespace quire::ops

@@ -1,8 +1,8 @@
 #pragma once
 #include <mlx/mlx.h>
 
-#include "ops/batch_layout.h"
-#include "ops/context.h"
+#include "ops/layout/batch_layout.h"
+#include "ops/runtime/context.h"
 
 namespace quire::ops {
 

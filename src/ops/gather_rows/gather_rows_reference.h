@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "ops/batch_layout.h"
+#include "ops/layout/batch_layout.h"
 
 namespace quire::ops {
 

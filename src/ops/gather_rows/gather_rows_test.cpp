@@ -1,6 +1,6 @@
 #include "ops/gather_rows/gather_rows.h"
 
-#include "ops/test_util.h"
+#include "ops/runtime/test_util.h"
 
 namespace quire::ops {
 namespace {
@@ -27,7 +27,7 @@ TEST(GatherRows, CopiesTheRowsInOrder) {
       EXPECT_EQ(y.shape(0), static_cast<int>(rows.size()));
       context.use_reference = true;
       EXPECT_TRUE(same_bits(y, gather_rows(context, x, layout_of(41, rows))));
-      EXPECT_EQ(context.kernels->count("gather_rows", "cpu"), 1);
+      EXPECT_EQ(context.kernels->count("gather_rows", context.device->name()), 1);
     }
   }
 }
@@ -41,7 +41,7 @@ TEST(SliceColumns, TakesThemFromEveryRow) {
       const mx::array y = slice_columns(context, x, begin, width);
       context.use_reference = true;
       EXPECT_TRUE(same_bits(y, slice_columns(context, x, begin, width)));
-      EXPECT_EQ(context.kernels->count("slice_columns", "cpu"), 1);
+      EXPECT_EQ(context.kernels->count("slice_columns", context.device->name()), 1);
     }
   }
   const mx::array big = random_array({700, 900}, mx::float32, 1);  // several tasks
@@ -63,7 +63,9 @@ TEST(ResolveTokens, TakesSampledTokensOrIds) {
     EXPECT_EQ(get({7, 8}, {-1, -1}, mx::zeros({0}, mx::int32)), (std::vector<float>{7, 8}));
     EXPECT_EQ(get({}, {}, previous), std::vector<float>{});
     EXPECT_EQ(get({-1}, {0}, mx::array({-1}, mx::int32)), std::vector<float>{0});  // no token
-    EXPECT_EQ(context.kernels->count("resolve_tokens", reference ? "reference" : "cpu"), 4);
+    EXPECT_EQ(
+        context.kernels->count("resolve_tokens", reference ? "reference" : context.device->name()),
+        4);
   }
 }
 

@@ -2,10 +2,12 @@
 
 #include <cstring>
 
-#include "ops/kernel_primitive.h"
+#include "ops/cpu/parallel_blocks.h"
+#include "ops/cuda/cuda_device.h"
 #include "ops/kv_write/kv_write_cpu.h"
-#include "ops/parallel_blocks.h"
-#include "ops/shape_check.h"
+#include "ops/kv_write/kv_write_cuda.h"
+#include "ops/runtime/kernel_primitive.h"
+#include "ops/runtime/shape_check.h"
 
 namespace quire::ops {
 namespace {
@@ -73,6 +75,46 @@ PagedKv write_codes(const Context& context, const mx::array& k, const mx::array&
       {kv.k, kv.v, *kv.k_scale, *kv.v_scale, k, v}));
 }
 
+// Every type of pool.
+PagedKv write_on_cuda(const Context& context, const mx::array& k, const mx::array& v,
+                      const PagedKv& kv, const BatchLayoutPtr& layout, KvType type) {
+  KvWriteCudaParams params{.type = check_float(kOp, "k", k.dtype()),
+                           .kv_type = type,
+                           .tokens = layout->num_tokens,
+                           .kv_heads = k.shape(1),
+                           .key_dim = k.shape(2),
+                           .value_dim = v.shape(2)};
+  std::vector<mx::array> inputs = kv.arrays();
+  const size_t pools = inputs.size();
+  std::vector<mx::Shape> shapes;
+  std::vector<mx::Dtype> dtypes;
+  std::vector<int> alias;
+  for (const mx::array& pool : inputs) {
+    alias.push_back(static_cast<int>(shapes.size()));
+    shapes.push_back(pool.shape());
+    dtypes.push_back(pool.dtype());
+  }
+  inputs.insert(inputs.end(), {k, v});
+  auto run = [params, pools, layout, cuda = context.device->cuda()](const auto& in,
+                                                                    auto& out) mutable {
+    params.k_pool = out[0].template data<void>();
+    params.v_pool = out[1].template data<void>();
+    if (pools == 4) {
+      params.k_scale = out[2].template data<float>();
+      params.v_scale = out[3].template data<float>();
+    }
+    params.k = in[pools].template data<void>();
+    params.v = in[pools + 1].template data<void>();
+    if constexpr (kHasCuda) {
+      params.slots = cuda->layout(layout).slot_mapping;
+      kv_write_cuda(cuda->stream(), params);
+    }
+  };
+  return PagedKv::from(launch_kernel(context,
+                                     {.op = kOp, .kernel = "cuda", .run = run, .alias = alias},
+                                     shapes, dtypes, std::move(inputs)));
+}
+
 }  // namespace
 
 // The reference of a copy is the copy; MLX's scatter would not be in place. The tests' oracle is a
@@ -80,6 +122,7 @@ PagedKv write_codes(const Context& context, const mx::array& k, const mx::array&
 PagedKv kv_write(const Context& context, const mx::array& k, const mx::array& v, const PagedKv& kv,
                  const BatchLayoutPtr& layout) {
   const KvType type = check(k, v, kv, *layout);
+  if (context.device->cuda()) return write_on_cuda(context, k, v, kv, layout, type);
   if (is_quantised(type)) return write_codes(context, k, v, kv, layout, type);
   auto kernel = [layout, pool = context.pool](const auto& in, auto& out) {
     copy_rows(*pool, *layout, in[2], out[0]);

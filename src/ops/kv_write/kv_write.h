@@ -1,7 +1,7 @@
 #pragma once
-#include "ops/batch_layout.h"
-#include "ops/context.h"
-#include "ops/kv_cache.h"
+#include "ops/layout/batch_layout.h"
+#include "ops/layout/kv_cache.h"
+#include "ops/runtime/context.h"
 
 namespace quire::ops {
 

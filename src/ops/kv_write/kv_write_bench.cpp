@@ -1,6 +1,6 @@
 #include "ops/kv_write/kv_write.h"
 
-#include "ops/bench_util.h"
+#include "ops/runtime/bench_util.h"
 
 // Writing one step's rows in place, against MLX's functional update of the same pool, which copies
 // it as soon as a step is launched before the one before it is done.

@@ -2,9 +2,9 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/kv_write/kv_write_cpu.cpp"
-#include "ops/highway.h"
+#include "ops/cpu/highway.h"
 // After it, because its code is per target too.
-#include "ops/kv_codes-inl.h"
+#include "ops/layout/kv_codes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace quire::ops::HWY_NAMESPACE {

@@ -1,7 +1,7 @@
 #pragma once
 #include <cstdint>
 
-#include "ops/kv_type.h"
+#include "ops/layout/kv_type.h"
 
 namespace quire::ops {
 

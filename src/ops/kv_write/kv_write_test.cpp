@@ -5,7 +5,7 @@
 #include <fstream>
 #include <functional>
 
-#include "ops/test_util.h"
+#include "ops/runtime/test_util.h"
 
 namespace quire::ops {
 namespace {
@@ -51,7 +51,7 @@ TEST(KvWrite, WritesTheRowsOfItsSlotsAndNothingElse) {
       const PagedKv after = kv_write(context, k, v, pool, layout_of(slots, 8));
       EXPECT_TRUE(to_bytes(after.k) == expected_k) << dtype_name(dtype);
       EXPECT_TRUE(to_bytes(after.v) == expected_v) << dtype_name(dtype);
-      EXPECT_EQ(context.kernels->count("kv_write", "cpu"), 1);
+      EXPECT_EQ(context.kernels->count("kv_write", context.device->name()), 1);
     }
   }
 }
@@ -146,7 +146,7 @@ TEST(KvWrite, ThePoolStaysInPlaceOverOverlappedSteps) {
   EXPECT_TRUE(overlap.same_address);
   EXPECT_LT(overlap.extra_bytes, size_t{1} << 20);
   EXPECT_TRUE(kSanitized || resident_bytes() < before + (size_t{4} << 20));
-  EXPECT_EQ(context.kernels->count("kv_write", "cpu"), 110);
+  EXPECT_EQ(context.kernels->count("kv_write", context.device->name()), 110);
   // All of them were written.
   const auto slot = [&](int i) {
     return mx::reshape(mx::slice(mx::reshape(pool.k, {-1, 2, 64}), {i, 0, 0}, {i + 1, 2, 64}),
@@ -265,7 +265,7 @@ TEST(KvWrite, QuantisesEachRowByItsLargestElement) {
         const PagedKv after = kv_write(context, k, v, pool, layout_of(slots, 8));
         expect_coded(after.k, *after.k_scale, k, slots, storage);
         expect_coded(after.v, *after.v_scale, v, slots, storage);
-        EXPECT_EQ(context.kernels->count("kv_write", cpu_kernel_name()), 1);
+        EXPECT_EQ(context.kernels->count("kv_write", context.device->kernel_name()), 1);
         EXPECT_EQ(after.k.data<char>(), pool.k.data<char>());
         EXPECT_EQ(after.v_scale->data<float>(), pool.v_scale->data<float>());
       }

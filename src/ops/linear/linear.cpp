@@ -3,11 +3,14 @@
 #include <stdexcept>
 #include <vector>
 
-#include "ops/kernel_primitive.h"
+#include "ops/cuda/cuda_device.h"
+#include "ops/linear/linear_cuda.h"
 #include "ops/linear/linear_format.h"
 #include "ops/linear/linear_reference.h"
+#include "ops/linear/pack/cuda_matrix.h"
 #include "ops/rms_norm/rms_norm_reference.h"
-#include "ops/shape_check.h"
+#include "ops/runtime/kernel_primitive.h"
+#include "ops/runtime/shape_check.h"
 #include "ops/silu_mul/silu_mul_reference.h"
 
 namespace quire::ops {
@@ -60,6 +63,62 @@ mx::array composed_reference(const Context& context, const mx::array& x, const L
   return options.silu_mul ? silu_mul_reference(y) : y;
 }
 
+// The arrays of a launch, and where the optional ones stand among them (-1: absent).
+struct Inputs {
+  std::vector<mx::array> arrays;
+  int bias = -1, norm = -1, residual = -1;
+};
+
+Inputs inputs_of(const mx::array& x, const LinearWeight& w, const LinearOptions& options) {
+  Inputs inputs = {.arrays = {x}};
+  const auto add = [&](const mx::array& input) {
+    inputs.arrays.push_back(input);
+    return static_cast<int>(inputs.arrays.size()) - 1;
+  };
+  if (w.bias) inputs.bias = add(*w.bias);
+  if (options.norm) inputs.norm = add(options.norm->weight);
+  if (options.residual) inputs.residual = add(*options.residual);
+  return inputs;
+}
+
+// What the CPU's and the GPU's params have in common.
+template <class Params, class In>
+void set_inputs(Params& p, const In& in, int bias, int norm, int residual) {
+  p.rows = in[0].shape(0);
+  p.x = in[0].template data<void>();
+  if (bias >= 0) p.bias = in[bias].template data<float>();
+  if (norm >= 0) p.norm_weight = in[norm].template data<float>();
+  if (residual >= 0) p.residual = in[residual].template data<void>();
+}
+
+mx::array linear_on_cuda(const Context& context, const mx::array& x, const LinearWeight& w,
+                         const LinearOptions& options, mx::Dtype y_dtype) {
+  const PackedMatrix& weight = w.weight;
+  if (weight.affine && weight.affine->int8_activations)
+    throw std::runtime_error("linear: no kernel for 8-bit activations on cuda");
+  LinearCudaParams params{.layout = {},
+                          .out_type = check_float("linear", "y", y_dtype),
+                          .norm_eps = options.norm ? options.norm->eps : 0};
+  if constexpr (kHasCuda) params.layout = cuda_layout(weight);
+  Inputs inputs = inputs_of(x, w, options);
+  auto run = [params, data = weight.data, bias = inputs.bias, norm = inputs.norm,
+              residual = inputs.residual,
+              cuda = context.device->cuda()](const auto& in, auto& out) mutable {
+    set_inputs(params, in, bias, norm, residual);
+    params.w = data.get();
+    params.y = out[0].template data<void>();
+    if constexpr (kHasCuda) {
+      const CudaScratch scratch(*cuda, linear_cuda_scratch_bytes(params));
+      params.scratch = scratch.data();
+      linear_cuda(cuda->stream(), params);
+    }
+  };
+  const int64_t columns = options.silu_mul ? weight.n / 2 : weight.n;
+  return launch_kernel(
+      context, {.op = "linear", .kernel = "cuda", .run = run, .cost = cost_of(x, weight, y_dtype)},
+      {x.shape(0), static_cast<int>(columns)}, y_dtype, std::move(inputs.arrays));
+}
+
 }  // namespace
 
 LinearParams linear_format(const PackedMatrix& w, mx::Dtype out_dtype) {
@@ -81,36 +140,27 @@ mx::array linear(const Context& context, const mx::array& x, const LinearWeight&
   const mx::Dtype y_dtype = options.out_dtype.value_or(x.dtype());
   const PackedMatrix& weight = w.weight;
   check_inputs(x, w, options, y_dtype);
+  if (context.device->cuda() && !context.use_reference)
+    return linear_on_cuda(context, x, w, options, y_dtype);
   LinearParams params = linear_format(weight, y_dtype);
   params.norm_eps = options.norm ? options.norm->eps : 0;
   params.silu_mul = options.silu_mul;
   const LinearKernel* kernel = find_linear_kernel(params);
   if (context.use_reference || !kernel) return composed_reference(context, x, w, options, y_dtype);
 
-  std::vector<mx::array> inputs = {x};
-  const auto add = [&](const mx::array& input) {
-    inputs.push_back(input);
-    return static_cast<int>(inputs.size()) - 1;
-  };
-  const int bias = w.bias ? add(*w.bias) : -1;
-  const int norm = options.norm ? add(options.norm->weight) : -1;
-  const int residual = options.residual ? add(*options.residual) : -1;
-  auto run = [params, kernel, bias, norm, residual, data = weight.data, pool = context.pool](
-                 const auto& in, auto& out) {
+  Inputs inputs = inputs_of(x, w, options);
+  auto run = [params, kernel, bias = inputs.bias, norm = inputs.norm, residual = inputs.residual,
+              data = weight.data, pool = context.pool](const auto& in, auto& out) {
     LinearParams p = params;
-    p.rows = in[0].shape(0);
-    p.x = in[0].template data<void>();
+    set_inputs(p, in, bias, norm, residual);
     p.w = data.get();
-    if (bias >= 0) p.bias = in[bias].template data<float>();
-    if (norm >= 0) p.norm_weight = in[norm].template data<float>();
-    if (residual >= 0) p.residual = in[residual].template data<void>();
     p.y = out[0].template data<void>();
     kernel->run(*pool, p);
   };
   return launch_kernel(
       context,
       {.op = "linear", .kernel = kernel->name(), .run = run, .cost = cost_of(x, weight, y_dtype)},
-      {x.shape(0), static_cast<int>(params.y_columns())}, y_dtype, std::move(inputs));
+      {x.shape(0), static_cast<int>(params.y_columns())}, y_dtype, std::move(inputs.arrays));
 }
 
 }  // namespace quire::ops

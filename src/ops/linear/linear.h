@@ -5,7 +5,7 @@
 #include <optional>
 #include <span>
 
-#include "ops/context.h"
+#include "ops/runtime/context.h"
 
 namespace quire::ops {
 
@@ -18,7 +18,7 @@ struct AffineFormat {
   int bits = 0;
   int64_t group_size = 0;
   mx::Dtype scale_dtype = mx::float32;  // of scales and biases
-  // linear() quantises x to 8 bits by the same groups, see affine_int8.h: faster, and less exact.
+  // linear() quantises x to 8 bits by the same groups, see affine_int8.h: less exact.
   bool int8_activations = false;
 };
 

@@ -1,6 +1,6 @@
-// Per target, like ops/highway.h, which comes first; no #pragma once. What every kernel of linear()
-// does with its sums: bias, rounding, residual or silu, and the store. One text, so that all agree
-// bit for bit.
+// Per target, like ops/cpu/highway.h, which comes first; no #pragma once. What every kernel of
+// linear() does with its sums: bias, rounding, residual or silu, and the store. One text, so that
+// all agree bit for bit.
 #include "ops/linear/linear_kernel.h"
 #include "ops/silu_mul/silu_mul-inl.h"
 

@@ -2,12 +2,12 @@
 
 #include <memory>
 
-#include "ops/aligned_bytes.h"
-#include "ops/linear/affine_amx.h"
-#include "ops/linear/affine_int8.h"
-#include "ops/linear/linear_amx.h"
-#include "ops/linear/linear_avx512_bf16.h"
-#include "ops/linear/linear_cpu.h"
+#include "ops/cpu/aligned_bytes.h"
+#include "ops/linear/affine/affine_amx.h"
+#include "ops/linear/affine_int8/affine_int8.h"
+#include "ops/linear/dense/linear_amx.h"
+#include "ops/linear/dense/linear_avx512_bf16.h"
+#include "ops/linear/dense/linear_cpu.h"
 #include "ops/rms_norm/rms_norm_cpu.h"
 
 namespace quire::ops {
@@ -16,17 +16,17 @@ namespace {
 // Best first.
 constexpr const LinearKernel* kKernels[] = {
 #if defined(__x86_64__)
-    &kAmxInt8Linear,
+    &kAmxInt8Linear,     &kAvx512VnniInt8Linear, &kAvx2VnniInt8Linear,
 #endif
     &kHighwayInt8Linear,
 #if defined(__x86_64__)
-    &kAmxLinear,         &kAmxAffineLinear, &kAvx512Bf16Linear,
+    &kAmxLinear,         &kAmxAffineLinear,      &kAvx512Bf16Linear,
 #endif
     &kHighwayLinear,
 };
 
-// From 8 MiB on allocate_aligned gives huge pages. Rows of x are read over and over, and want them
-// even if they are fewer; memory that is not touched costs nothing.
+// Enough for allocate_aligned to give huge pages: rows of x are read over and over. Memory that is
+// not touched costs nothing.
 constexpr int64_t kScratchBytes = 8 << 20;
 
 struct Scratch {

@@ -2,7 +2,7 @@
 #include <cstdint>
 
 #include "base/parallel.h"
-#include "ops/half.h"
+#include "ops/cpu/half.h"
 
 namespace quire::ops {
 

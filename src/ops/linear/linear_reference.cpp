@@ -1,6 +1,6 @@
 #include "ops/linear/linear_reference.h"
 
-#include "ops/linear/affine_reference.h"
+#include "ops/linear/affine/affine_reference.h"
 #include "ops/linear/linear_kernel.h"
 
 namespace quire::ops {

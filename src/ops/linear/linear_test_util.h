@@ -1,7 +1,7 @@
 #pragma once
 #include "ops/linear/linear.h"
 #include "ops/linear/linear_kernel.h"
-#include "ops/test_util.h"
+#include "ops/runtime/test_util.h"
 
 // Shared by the tests of linear().
 namespace quire::ops::testing {
@@ -34,6 +34,7 @@ inline mx::array matrix_rows(const mx::array& x, int begin, int count) {
 
 // The kernel that must serve dense weights of this dtype on the instruction set in force.
 inline const char* dense_kernel(mx::Dtype dtype) {
+  if (on_cuda()) return "cuda";
   if (dtype == mx::bfloat16 && use_amx()) return "cpu_amx";
   if (dtype == mx::bfloat16 && use_avx512_bf16()) return "cpu_avx512_bf16";
   return cpu_kernel_name();

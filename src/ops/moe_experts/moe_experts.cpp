@@ -1,12 +1,13 @@
 #include "ops/moe_experts/moe_experts.h"
-
 #include <algorithm>
 #include <stdexcept>
-
-#include "ops/kernel_primitive.h"
+#include "ops/cuda/cuda_device.h"
+#include "ops/linear/pack/cuda_matrix.h"
+#include "ops/moe_experts/moe_experts_cuda.h"
 #include "ops/moe_experts/moe_experts_reference.h"
 #include "ops/moe_experts/moe_experts_run.h"
-#include "ops/shape_check.h"
+#include "ops/runtime/kernel_primitive.h"
+#include "ops/runtime/shape_check.h"
 
 namespace quire::ops {
 namespace {
@@ -56,6 +57,91 @@ void check_experts(const std::vector<Expert>& experts) {
       throw std::invalid_argument("moe_experts: experts of different shapes or formats");
 }
 
+// Addresses of the experts' weights and biases on the device.
+struct ExpertAddresses {
+  std::vector<const void*> gate_up, down;
+  std::vector<const float*> gate_up_bias, down_bias;  // empty: none
+};
+
+ExpertAddresses addresses_of(const std::vector<Expert>& experts) {
+  ExpertAddresses result;
+  for (const Expert& expert : experts) {
+    result.gate_up.push_back(expert.gate_up.weight.data.get());
+    result.down.push_back(expert.down.weight.data.get());
+    if (expert.gate_up.bias) result.gate_up_bias.push_back(expert.gate_up.bias->data<float>());
+    if (expert.down.bias) result.down_bias.push_back(expert.down.bias->data<float>());
+  }
+  return result;
+}
+
+// The addresses are copied for each layer and step: some KiB.
+void run_on_cuda(CudaDevice& cuda, const std::vector<Expert>& experts, MoeExpertsCudaParams p) {
+  const ExpertAddresses addresses = addresses_of(experts);
+  const CudaValues gate_up(cuda, addresses.gate_up), down(cuda, addresses.down);
+  const CudaValues gate_up_bias(cuda, addresses.gate_up_bias), down_bias(cuda, addresses.down_bias);
+  p.num_experts = static_cast<int64_t>(experts.size());
+  p.intermediate = experts.front().down.weight.k;
+  p.gate_up = cuda_layout(experts.front().gate_up.weight);
+  p.down = cuda_layout(experts.front().down.weight);
+  p.gate_up_weights = gate_up.as<const void*>();
+  p.down_weights = down.as<const void*>();
+  if (!addresses.gate_up_bias.empty()) p.gate_up_biases = gate_up_bias.as<const float*>();
+  if (!addresses.down_bias.empty()) p.down_biases = down_bias.as<const float*>();
+  const CudaScratch scratch(cuda, moe_experts_cuda_scratch_bytes(p));
+  p.scratch = scratch.data();
+  moe_experts_cuda(cuda.stream(), p);
+}
+
+// The arrays of a launch, and where the optional ones stand among them (-1: absent).
+struct Inputs {
+  std::vector<mx::array> arrays;
+  int shared = -1, logit = -1, residual = -1;
+};
+
+Inputs inputs_of(const mx::array& x, const MoeRouting& routing, const MoeExpertsOptions& options) {
+  Inputs inputs = {.arrays = {x, routing.experts, routing.weights}};
+  const auto add = [&](const mx::array& input) {
+    inputs.arrays.push_back(input);
+    return static_cast<int>(inputs.arrays.size()) - 1;
+  };
+  if (options.shared) {
+    inputs.shared = add(options.shared->y);
+    inputs.logit = add(options.shared->logit);
+  }
+  if (options.residual) inputs.residual = add(*options.residual);
+  return inputs;
+}
+
+// What the CPU's and the GPU's params have in common.
+template <class Params, class In, class Out>
+void set_arrays(Params& p, const In& in, Out& out, int shared, int logit, int residual) {
+  p.rows = in[0].shape(0);
+  p.hidden = in[0].shape(1);
+  p.top_k = in[1].shape(1);
+  p.x = in[0].template data<void>();
+  p.experts = in[1].template data<int32_t>();
+  p.weights = in[2].template data<float>();
+  p.y = out[0].template data<void>();
+  if (shared >= 0) {
+    p.shared = in[shared].template data<void>();
+    p.shared_logit = in[logit].template data<float>();
+  }
+  if (residual >= 0) p.residual = in[residual].template data<void>();
+}
+
+// What is read at least: experts, if no two tokens choose the same.
+KernelCost cost_of(const mx::array& x, const MoeRouting& routing,
+                   const std::vector<Expert>& experts) {
+  const auto read = std::min<double>(static_cast<double>(routing.experts.size()),
+                                     static_cast<double>(experts.size()));
+  const Expert& first = experts.front();
+  return {.bytes = read * static_cast<double>(first.gate_up.weight.nbytes() +
+                                              first.down.weight.nbytes()) +
+                   2.0 * static_cast<double>(x.nbytes()),
+          .width = first.gate_up.weight.n,
+          .k = first.gate_up.weight.k};
+}
+
 }  // namespace
 
 mx::array moe_experts(const Context& context, const mx::array& x, const MoeRouting& routing,
@@ -63,52 +149,35 @@ mx::array moe_experts(const Context& context, const mx::array& x, const MoeRouti
   check_inputs(x, routing, experts, options);
   check_experts(*experts);
   const Expert& first = experts->front();
+  CudaDevice* const cuda = context.device->cuda();
   const LinearKernel* gate_up =
       find_linear_kernel(expert_linear_params(first.gate_up, x.dtype(), true));
   const LinearKernel* down =
       find_linear_kernel(expert_linear_params(first.down, mx::float32, false));
-  if (context.use_reference || !gate_up || !down) {
+  if (context.use_reference || (!cuda && (!gate_up || !down))) {
     note_reference(context, "moe_experts");
     return moe_experts_reference(x, routing, experts, options);
   }
-  std::vector<mx::array> inputs = {x, routing.experts, routing.weights};
-  const auto add = [&](const mx::array& input) {
-    inputs.push_back(input);
-    return static_cast<int>(inputs.size()) - 1;
-  };
-  const int shared = options.shared ? add(options.shared->y) : -1;
-  const int logit = options.shared ? add(options.shared->logit) : -1;
-  const int residual = options.residual ? add(*options.residual) : -1;
-  auto run = [=, type = check_float("moe_experts", "x", x.dtype()), pool = context.pool](
-                 const auto& in, auto& out) {
-    MoeExpertsParams p = {.type = type,
-                          .gate_up = gate_up,
-                          .down = down,
-                          .rows = in[0].shape(0),
-                          .hidden = in[0].shape(1),
-                          .top_k = in[1].shape(1),
-                          .x = in[0].template data<void>(),
-                          .experts = in[1].template data<int32_t>(),
-                          .weights = in[2].template data<float>(),
-                          .y = out[0].template data<void>()};
-    if (shared >= 0) {
-      p.shared = in[shared].template data<void>();
-      p.shared_logit = in[logit].template data<float>();
-    }
-    if (residual >= 0) p.residual = in[residual].template data<void>();
+  Inputs inputs = inputs_of(x, routing, options);
+  auto run = [type = check_float("moe_experts", "x", x.dtype()), gate_up, down, experts, cuda,
+              shared = inputs.shared, logit = inputs.logit, residual = inputs.residual,
+              pool = context.pool](const auto& in, auto& out) {
+    if constexpr (kHasCuda)
+      if (cuda) {
+        MoeExpertsCudaParams p{.type = type, .gate_up = {}, .down = {}};
+        set_arrays(p, in, out, shared, logit, residual);
+        return run_on_cuda(*cuda, *experts, p);
+      }
+    MoeExpertsParams p = {.type = type, .gate_up = gate_up, .down = down};
+    set_arrays(p, in, out, shared, logit, residual);
     run_moe_experts(*pool, *experts, p);
   };
-  // Experts that are read, if no two tokens choose the same.
-  const auto read = std::min<double>(static_cast<double>(routing.experts.size()),
-                                     static_cast<double>(experts->size()));
-  const KernelCost cost = {.bytes = read * static_cast<double>(first.gate_up.weight.nbytes() +
-                                                               first.down.weight.nbytes()) +
-                                    2.0 * static_cast<double>(x.nbytes()),
-                           .width = first.gate_up.weight.n,
-                           .k = first.gate_up.weight.k};
   return launch_kernel(context,
-                       {.op = "moe_experts", .kernel = gate_up->name(), .run = run, .cost = cost},
-                       x.shape(), x.dtype(), std::move(inputs));
+                       {.op = "moe_experts",
+                        .kernel = cuda ? "cuda" : gate_up->name(),
+                        .run = run,
+                        .cost = cost_of(x, routing, *experts)},
+                       x.shape(), x.dtype(), std::move(inputs.arrays));
 }
 
 }  // namespace quire::ops

@@ -3,11 +3,11 @@
 #include <cstring>
 
 #include "base/check.h"
-#include "ops/aligned_bytes.h"
+#include "ops/cpu/aligned_bytes.h"
+#include "ops/cpu/parallel_blocks.h"
 #include "ops/linear/linear_format.h"
 #include "ops/moe_experts/moe_experts_cpu.h"
-#include "ops/parallel_blocks.h"
-#include "ops/shape_check.h"
+#include "ops/runtime/shape_check.h"
 
 namespace quire::ops {
 namespace {

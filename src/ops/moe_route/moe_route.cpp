@@ -3,11 +3,13 @@
 #include <stdexcept>
 #include <string>
 
-#include "ops/kernel_primitive.h"
+#include "ops/cpu/parallel_blocks.h"
+#include "ops/cuda/cuda_device.h"
 #include "ops/moe_route/moe_route_cpu.h"
+#include "ops/moe_route/moe_route_cuda.h"
 #include "ops/moe_route/moe_route_reference.h"
-#include "ops/parallel_blocks.h"
-#include "ops/shape_check.h"
+#include "ops/runtime/kernel_primitive.h"
+#include "ops/runtime/shape_check.h"
 
 namespace quire::ops {
 
@@ -24,18 +26,22 @@ MoeRouting moe_route(const Context& context, const mx::array& logits,
     note_reference(context, "moe_route");
     return moe_route_reference(logits, options);
   }
-  auto kernel = [rows, experts, k, options, pool = context.pool](const auto& in, auto& out) {
+  auto kernel = [rows, experts, k, options, pool = context.pool, cuda = context.device->cuda()](
+                    const auto& in, auto& out) {
     const MoeRouteParams params = {.num_experts = experts,
                                    .top_k = k,
                                    .normalise = options.normalise,
                                    .logits = in[0].template data<float>(),
                                    .experts = out[0].template data<int32_t>(),
                                    .weights = out[1].template data<float>()};
+    if constexpr (kHasCuda)
+      if (cuda) return moe_route_cuda(cuda->stream(), params, rows);
     parallel_blocks(*pool, rows, rows_per_block(4 * experts),
                     [&](int64_t begin, int64_t end) { moe_route_cpu(params, begin, end); });
   };
-  auto out = launch_kernel(context, {.op = "moe_route", .kernel = cpu_kernel_name(), .run = kernel},
-                           {{rows, k}, {rows, k}}, {mx::int32, mx::float32}, {logits});
+  auto out = launch_kernel(
+      context, {.op = "moe_route", .kernel = context.device->kernel_name(), .run = kernel},
+      {{rows, k}, {rows, k}}, {mx::int32, mx::float32}, {logits});
   return {.experts = out[0], .weights = out[1]};
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 #include <mlx/mlx.h>
 
-#include "ops/context.h"
+#include "ops/runtime/context.h"
 
 namespace quire::ops {
 

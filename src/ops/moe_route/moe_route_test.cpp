@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "ops/test_util.h"
+#include "ops/runtime/test_util.h"
 
 namespace quire::ops {
 namespace {

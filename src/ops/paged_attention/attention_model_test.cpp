@@ -1,7 +1,7 @@
 #include "base/parallel.h"
-#include "ops/half.h"
+#include "ops/cpu/half.h"
 #include "ops/paged_attention/attention_test_util.h"
-#include "ops/shape_check.h"
+#include "ops/runtime/shape_check.h"
 
 // The arithmetic of the bits contract, one operation at a time: any kernel with fused multiply-adds
 // must give these bits, so that one can replace another.
@@ -49,12 +49,29 @@ float chained(int begin, int end, const Product& add) {
   return sum;
 }
 
+// The same in the order of `vdpbf16ps`: one chain over pairs, the odd product of each first.
+template <class Product>
+float chained_pairs(int begin, int end, const Product& add) {
+  float sum = 0;
+  for (int i = begin / 2 * 2; i < end; i += 2) {
+    if (i + 1 < end) sum = add(i + 1, sum);
+    if (i >= begin) sum = add(i, sum);
+  }
+  return sum;
+}
+
 struct Model {
   const Heads& heads;
   const AttentionParams& params;
   FloatType type;
   const float *q, *k, *v;  // [H, D], [C, K, D], [C, K, Dv], already rounded to `type`
   int length;              // C
+  bool pairs;              // the order of vdpbf16ps
+
+  template <class Product>
+  float sum_of(int begin, int end, const Product& add) const {
+    return pairs ? chained_pairs(begin, end, add) : chained(begin, end, add);
+  }
 
   // One query head at `position`.
   std::vector<float> attend(int head, int position) const {
@@ -76,7 +93,7 @@ struct Model {
       const int begin = std::max(first, chunk), end = std::min(stop, chunk + 256);
       std::vector<float> p(256);
       for (int t = begin; t < end; ++t) {
-        p[t - chunk] = chained(0, heads.dim, [&](int d, float sum) {
+        p[t - chunk] = sum_of(0, heads.dim, [&](int d, float sum) {
           return std::fma(k[(t * heads.kv_heads + kv_head) * heads.dim + d],
                           q[head * heads.dim + d], sum);
         });
@@ -88,16 +105,16 @@ struct Model {
       const float m = *std::max_element(&p[begin - chunk], &p[0] + (end - chunk));
       float lanes[16] = {};
       for (int t = begin; t < end; ++t) {
-        const float power = power_of_two((p[t - chunk] - m) * scale);
-        lanes[t % 16] += power;
-        p[t - chunk] = round_through(power, type);
+        const float probability = power_of_two((p[t - chunk] - m) * scale);
+        lanes[t % 16] += probability;
+        p[t - chunk] = round_through(probability, type);
       }
       for (int half = 8; half > 0; half /= 2)
         for (int i = 0; i < half; ++i) lanes[i] += lanes[i + half];
       const float now = m * scale, next = std::max(peak, now);
       const float keep = power_of_two(peak - next), add = power_of_two(now - next);
       for (int d = 0; d < heads.value_dim; ++d) {
-        const float sum = chained(begin, end, [&](int t, float chain) {
+        const float sum = sum_of(begin, end, [&](int t, float chain) {
           return std::fma(v[(t * heads.kv_heads + kv_head) * heads.value_dim + d], p[t - chunk],
                           chain);
         });
@@ -135,7 +152,10 @@ TEST(PagedAttentionBits, AreThoseOfTheScalarModel) {
             AttentionParams{.scale = 0.9f,
                             .softcap = 2.0f,
                             .sinks = mx::array(sinks.begin(), {heads.heads})}}) {
-        const auto out = to_floats(attend(make_context(2), step, params));
+        const Context context = make_context(2);
+        const auto out = to_floats(attend(context, step, params));
+        const char* const kernel = attention_kernel(dtype);
+        EXPECT_TRUE(kernel_ran(context, "paged_attention", 1, kernel));
         const DenormalsAreZero as_in_kernels;
         for (const int position : {0, 1, 30, 31, 32, 255, 256, 300, 511, 512, 599}) {
           const Model model{heads,
@@ -144,7 +164,8 @@ TEST(PagedAttentionBits, AreThoseOfTheScalarModel) {
                             q.data() + int64_t{position} * heads.heads * heads.dim,
                             k.data(),
                             v.data(),
-                            length};
+                            length,
+                            kernel == std::string("cpu_avx512_bf16")};
           for (int head = 0; head < heads.heads; ++head) {
             const auto expected = model.attend(head, position);
             for (int d = 0; d < heads.value_dim; ++d)

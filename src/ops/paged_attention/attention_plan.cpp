@@ -10,10 +10,12 @@ namespace {
 // Rows of an item: enough that packing a key costs little against using it, few enough that their
 // scores and accumulators (1.5 KB a row at D = 128) stay in L2.
 constexpr int64_t kMaxRows = 256;
-// The same with AMX, where packing costs more and the buffers of 1,024 rows of D = 128 are 1 MB.
-constexpr int64_t kMaxAmxRows = 1024;
+// The same with a unit, where packing costs more: the buffers of 1,024 rows of D = 128 are 1 MB,
+// which AMX likes to have. Without tiles half of that is better, or the CPU's L2 overflows.
+constexpr int64_t kMaxUnitRows = 1024;
 constexpr int64_t kMaxAmxBytes = int64_t{1} << 20;
-constexpr int64_t kMinAmxRows = 128;
+constexpr int64_t kMaxVectorBytes = int64_t{1} << 19;
+constexpr int64_t kMinUnitRows = 128;
 // Below this many rows of a kv head an item is bound by reading its keys and values.
 constexpr int64_t kFewRows = 16;
 // Items for each thread, so that uneven ones even out.
@@ -34,8 +36,11 @@ class Planner {
  public:
   Planner(const AttentionKernelParams& params, const BatchLayout& layout)
       : params_(params), layout_(layout), group_(params.heads / params.kv_heads) {
-    const int64_t row_bytes = rows_per_query(params) * (2 * params.key_dim + 4 * params.value_dim);
-    amx_rows_ = std::clamp(kMaxAmxBytes / row_bytes / 32 * 32, kMinAmxRows, kMaxAmxRows);
+    const bool amx = params.unit == AttentionUnit::kAmx;
+    const int64_t parts = amx ? rows_per_query(params) : 1;
+    const int64_t row_bytes = parts * (2 * params.key_dim + 4 * params.value_dim);
+    const int64_t bytes = amx ? kMaxAmxBytes : kMaxVectorBytes;
+    unit_rows_ = std::clamp(bytes / row_bytes / 32 * 32, kMinUnitRows, kMaxUnitRows);
   }
 
   AttentionPlan plan(int num_threads) {
@@ -56,8 +61,20 @@ class Planner {
 
   // So few rows that reading the keys and values is what takes time.
   bool few(int64_t s) const { return tokens(s) * group_ <= kFewRows; }
-  // Many rows, for which AMX packs keys and values.
-  bool packs(int64_t s) const { return params_.amx && !few(s); }
+  // Many rows, for which a unit's kernel packs keys and values.
+  bool packs(int64_t s) const { return params_.unit != AttentionUnit::kVectors && !few(s); }
+  bool on_unit(int64_t s) const {
+    switch (params_.unit) {
+      case AttentionUnit::kVectors:
+        return false;
+      case AttentionUnit::kAvx512Vnni:
+      case AttentionUnit::kAvx512Bf16:
+        return true;
+      case AttentionUnit::kAmx:
+        return !few(s) || (tokens(s) == 1 && group_ <= max_decode_group(params_));
+    }
+    return false;
+  }
 
   // Sets how many chunks and heads an item of few rows has: an equal share of all such sequences'
   // chunks, and only if there are too few of them to go round, of their heads (whose rows are then
@@ -104,7 +121,7 @@ class Planner {
 
   Cut largest(int64_t s) const {
     if (packs(s))
-      return {.tokens = std::clamp<int64_t>(amx_rows_ / group_, 1, tokens(s)),
+      return {.tokens = std::clamp<int64_t>(unit_rows_ / group_, 1, tokens(s)),
               .kv_heads = 1,
               .parts = 1};
     const int64_t n = std::clamp<int64_t>(kMaxRows / group_, 1, std::max<int64_t>(1, tokens(s)));
@@ -127,7 +144,7 @@ class Planner {
     }
     for (; pieces > 1 && cut.kv_heads > 1; pieces = ceil_div(pieces, 2))
       cut.kv_heads = ceil_div(cut.kv_heads, 2);
-    const int64_t least = packs(s) ? kMinAmxRows : kFewRows;
+    const int64_t least = packs(s) ? kMinUnitRows : kFewRows;
     for (; pieces > 1 && cut.tokens * group_ > least; pieces = ceil_div(pieces, 2))
       cut.tokens = ceil_div(cut.tokens, 2);
     return cut;
@@ -136,15 +153,14 @@ class Planner {
   // All heads and chunks of some tokens of a sequence.
   AttentionItem item(int64_t s, int64_t first, int64_t n) const {
     const int64_t token = layout_.cu_seqlens[s] + first;
-    AttentionItem result{
-        .block_table = layout_.block_table(s),
-        .sequence = s,
-        .token = token,
-        .tokens = n,
-        .position = n > 0 ? layout_.positions[token] : 0,
-        .context = layout_.seq_lens[s],
-        .kv_heads = params_.kv_heads,
-        .amx = packs(s) || (params_.amx && tokens(s) == 1 && group_ <= max_decode_group(params_))};
+    AttentionItem result{.block_table = layout_.block_table(s),
+                         .sequence = s,
+                         .token = token,
+                         .tokens = n,
+                         .position = n > 0 ? layout_.positions[token] : 0,
+                         .context = layout_.seq_lens[s],
+                         .kv_heads = params_.kv_heads,
+                         .on_unit = on_unit(s)};
     const int64_t begin =
         params_.window_left < 0 ? 0 : std::max<int64_t>(0, result.position - params_.window_left);
     const int64_t end = params_.window_right < 0
@@ -173,7 +189,7 @@ class Planner {
   void add_parts(AttentionItem whole, int64_t parts) {
     const int64_t rows = whole.rows(params_);
     // Merging needs the buffers of paged_attention_cpu too.
-    if (!whole.amx || parts > 1) plan_.max_rows = std::max(plan_.max_rows, rows);
+    if (!whole.on_unit || parts > 1) plan_.max_rows = std::max(plan_.max_rows, rows);
     if (parts <= 1) return plan_.items.push_back(whole);
     whole.partials = plan_.partials;
     plan_.partials += whole.chunks * chunk_result_size(params_, rows);
@@ -191,7 +207,7 @@ class Planner {
   const AttentionKernelParams& params_;
   const BatchLayout& layout_;
   const int64_t group_;
-  int64_t amx_rows_;
+  int64_t unit_rows_;
   int64_t chunks_each_ = 0;  // of an item of few rows; 0: all
   int64_t head_cuts_ = 1;    // items of the same few rows and chunks
   AttentionPlan plan_;

@@ -1,7 +1,7 @@
 #pragma once
 #include <vector>
 
-#include "ops/batch_layout.h"
+#include "ops/layout/batch_layout.h"
 #include "ops/paged_attention/paged_attention_cpu.h"
 
 namespace quire::ops {
@@ -12,7 +12,7 @@ struct AttentionPlan {
   std::vector<AttentionItem> items;   // long ones first
   std::vector<AttentionItem> merges;  // the items that were split by chunks, whole
   int64_t partials = 0;               // floats of all split items' results
-  int64_t max_rows = 0;               // of any item, but those for AMX that are not split
+  int64_t max_rows = 0;               // of any item, but those for a unit that are not split
 };
 
 AttentionPlan plan_attention(const AttentionKernelParams& params, const BatchLayout& layout,

@@ -11,10 +11,10 @@ namespace {
 
 constexpr int kThreads = 2;
 
-AttentionKernelParams make_params(bool amx) {
+AttentionKernelParams make_params(AttentionUnit unit) {
   return {.q_type = FloatType::kBf16,
           .kv_type = KvType::kBf16,
-          .amx = amx,
+          .unit = unit,
           .heads = 16,
           .kv_heads = 8,
           .key_dim = 128,
@@ -62,9 +62,10 @@ const std::vector<std::vector<int32_t>> kBatches = {{1},
 
 TEST(AttentionPlan, TakesEveryChunkOfEveryHeadOnce) {
   for (const auto& contexts : kBatches)
-    for (const bool amx : {false, true})
+    for (const AttentionUnit unit :
+         {AttentionUnit::kVectors, AttentionUnit::kAvx512Bf16, AttentionUnit::kAmx})
       for (const int threads : {1, kThreads, 7}) {
-        const AttentionKernelParams params = make_params(amx);
+        const AttentionKernelParams params = make_params(unit);
         const BatchLayout layout = decode_layout(contexts);
         const AttentionPlan plan = plan_attention(params, layout, threads);
         std::map<std::tuple<int64_t, int64_t, int64_t>, int> taken;
@@ -84,7 +85,7 @@ TEST(AttentionPlan, TakesEveryChunkOfEveryHeadOnce) {
 TEST(AttentionPlan, SharesDecodingEvenly) {
   for (const auto& contexts : kBatches) {
     const BatchLayout layout = decode_layout(contexts);
-    const AttentionPlan plan = plan_attention(make_params(true), layout, kThreads);
+    const AttentionPlan plan = plan_attention(make_params(AttentionUnit::kAmx), layout, kThreads);
     int64_t busy[kThreads] = {}, total = 0;
     for (const AttentionItem& item : plan.items) {
       *std::min_element(busy, busy + kThreads) += work(item);
@@ -99,7 +100,7 @@ TEST(AttentionPlan, SharesDecodingEvenly) {
 TEST(AttentionPlan, CutsHeadsOnlyIfChunksDoNotGoRound) {
   const auto heads = [](const std::vector<int32_t>& contexts) {
     const BatchLayout layout = decode_layout(contexts);
-    return plan_attention(make_params(true), layout, kThreads).items[0].kv_heads;
+    return plan_attention(make_params(AttentionUnit::kAmx), layout, kThreads).items[0].kv_heads;
   };
   EXPECT_EQ(heads({512}), 8);
   EXPECT_EQ(heads({4096}), 8);

@@ -1,20 +1,20 @@
 #pragma once
 // What attention over many rows works on. Included by paged_attention_amx_cpu.cpp only; everything
 // is in an anonymous namespace, because that file is built for one instruction set.
-#include "ops/paged_attention/attention_amx-inl.h"
+#include "ops/paged_attention/attention_avx512-inl.h"
 #include "ops/paged_attention/attention_products-inl.h"
 
 namespace quire::ops {
 namespace {
 
 constexpr int64_t kTileHalves = 512;  // elements of one packed 1 KB tile
-// Scores and powers are in tiles of 16 rows: [32 / 16][kChunk / 16][16][16] floats. The powers of
-// 32 columns (the bytes of 64) take the place of the first 16 columns' scores.
-constexpr int64_t kLowerScores = 16 * kChunk, kPowerSpread = 2 * kTileSpread;
+// Scores and probabilities are in tiles of 16 rows: [32 / 16][kChunk / 16][16][16] floats. The
+// probabilities of 32 columns (the bytes of 64) take the place of the first 16 columns' scores.
+constexpr int64_t kLowerScores = 16 * kChunk, kProbabilitySpread = 2 * kTileSpread;
 constexpr int64_t kBlocks = kChunk / kBlock;
 // Of the softmax, beside one step of the matrix unit.
 constexpr int64_t kSlotColumns = 4 * kBlock;
-// From a row whose powers are computed to the one whose maximum is.
+// From a row whose probabilities are computed to the one whose maximum is.
 constexpr int64_t kMaximaAhead = 2;
 
 // The buffers of an item, for one kv head at a time.
@@ -66,8 +66,8 @@ struct alignas(64) Tile {
   }
 };
 
-// Scores of a row become powers, 32 columns at a time, and the maximum of a later row is taken if
-// kLook. kScaled: powers are stored times the tokens' weights.
+// Scores of a row become probabilities, 32 columns at a time, and the maximum of a later row is
+// taken if kLook. kScaled: probabilities are stored times the tokens' weights.
 template <bool kLook, bool kScaled>
 struct PlainRow {
   float* scores;

@@ -1,7 +1,7 @@
 #pragma once
 // Long rows of tile products, taken in steps. Included by attention_prefill-inl.h only; everything
 // is in an anonymous namespace, because it is built for one instruction set.
-#include "ops/amx-inl.h"
+#include "ops/cpu/amx-inl.h"
 
 namespace quire::ops {
 namespace {
@@ -47,7 +47,7 @@ struct Products {
       _tile_zero(2);
       _tile_zero(3);
     }
-    // The right operands stream by, and would only push scores and powers out of L1.
+    // The right operands stream by, and would only push scores and probabilities out of L1.
     _tile_loadd(4, x, 64);
     _tile_stream_loadd(6, y, 64);
     QUIRE_MULTIPLY(0, 4, 6);

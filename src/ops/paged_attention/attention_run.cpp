@@ -15,6 +15,8 @@
 #include "base/check.h"
 #include "ops/paged_attention/attention_plan.h"
 #include "ops/paged_attention/paged_attention_amx.h"
+#include "ops/paged_attention/paged_attention_avx512_bf16.h"
+#include "ops/paged_attention/paged_attention_avx512_vnni.h"
 
 namespace quire::ops {
 namespace {
@@ -51,7 +53,7 @@ Buffer& partials_buffer() {
 AttentionScratch own_scratch(const AttentionKernelParams& params, int64_t rows, float* partials) {
   const int64_t parts = rows_per_query(params);
   const bool codes = is_quantised(params.kv_type);
-  const int64_t sizes[] = {rows * parts * params.key_dim,
+  const int64_t sizes[] = {rows * parts * (params.key_dim + 31) / 32 * 32,
                            rows * parts * kAttentionChunk,
                            chunk_result_size(params, rows),
                            chunk_result_size(params, rows),
@@ -120,16 +122,54 @@ void attend_amx(const AttentionKernelParams& params, const AttentionItem& item, 
   if (decode) return paged_attention_decode_amx(params, item, scratch, partials, following);
   paged_attention_amx(params, item, scratch);
 }
+
+void attend_avx512_bf16(const AttentionKernelParams& params, const AttentionItem& item,
+                        float* partials, FollowingItem& following) {
+  const bool decode = item.tokens == 1 && params.heads / params.kv_heads <= kMaxDecodeGroupBf16;
+  const int64_t rows = item.rows(params);
+  float* scratch = own_buffer().reserve((decode ? attention_decode_avx512_bf16_scratch(params, rows)
+                                                : attention_avx512_bf16_scratch(params, rows)) /
+                                        4);
+  if (decode) return paged_attention_decode_avx512_bf16(params, item, scratch, partials, following);
+  paged_attention_avx512_bf16(params, item, scratch, partials);
+}
+
+void attend_avx512_vnni(const AttentionKernelParams& params, const AttentionItem& item,
+                        float* partials, FollowingItem& following) {
+  const bool decode = item.tokens == 1 && params.heads / params.kv_heads <= kMaxDecodeGroupVnni;
+  const int64_t rows = item.rows(params);
+  const int64_t bytes = decode ? attention_decode_int8_avx512_vnni_scratch(params, rows)
+                               : attention_int8_avx512_vnni_scratch(params, rows);
+  float* scratch = own_buffer().reserve(bytes / 4);
+  if (decode)
+    return paged_attention_decode_int8_avx512_vnni(params, item, scratch, partials, following);
+  paged_attention_int8_avx512_vnni(params, item, scratch, partials);
+}
+
+void attend_on_unit(const AttentionKernelParams& params, const AttentionItem& item, float* partials,
+                    FollowingItem& following) {
+  switch (params.unit) {
+    case AttentionUnit::kVectors:
+      break;
+    case AttentionUnit::kAvx512Vnni:
+      return attend_avx512_vnni(params, item, partials, following);
+    case AttentionUnit::kAvx512Bf16:
+      return attend_avx512_bf16(params, item, partials, following);
+    case AttentionUnit::kAmx:
+      return attend_amx(params, item, partials, following);
+  }
+  QUIRE_CHECK(false) << "no unit";
+}
 #else
-void attend_amx(const AttentionKernelParams&, const AttentionItem&, float*, FollowingItem&) {
-  QUIRE_CHECK(false) << "AMX without an x86 CPU";
+void attend_on_unit(const AttentionKernelParams&, const AttentionItem&, float*, FollowingItem&) {
+  QUIRE_CHECK(false) << "a unit of x86 on another CPU";
 }
 #endif
 
 // What a plan depends on beside the layout.
 struct PlanKey {
   int64_t heads, kv_heads, key_dim, value_dim, window_left, window_right, parts;
-  bool amx;
+  AttentionUnit unit;
   int threads;
   bool operator==(const PlanKey&) const = default;
 };
@@ -150,7 +190,7 @@ class StepPlans {
                       .window_left = p.window_left,
                       .window_right = p.window_right,
                       .parts = rows_per_query(p),
-                      .amx = p.amx,
+                      .unit = p.unit,
                       .threads = threads};
     for (const auto& [known, plan] : plans_)
       if (known == key) return plan;
@@ -177,8 +217,8 @@ void run_plan(ThreadPool& pool, const AttentionKernelParams& params, const Atten
     FollowingItem following{.take = &Turns::take, .from = &turns};
     for (const AttentionItem* item = queue.take(); item != nullptr;) {
       turns.taken = false;
-      if (item->amx) {
-        attend_amx(params, *item, partials, following);
+      if (item->on_unit) {
+        attend_on_unit(params, *item, partials, following);
       } else {
         paged_attention_cpu(params, *item, own_scratch(params, plan.max_rows, partials));
       }

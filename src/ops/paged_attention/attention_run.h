@@ -1,6 +1,6 @@
 #pragma once
 #include "base/parallel.h"
-#include "ops/batch_layout.h"
+#include "ops/layout/batch_layout.h"
 #include "ops/paged_attention/paged_attention_cpu.h"
 
 namespace quire::ops {

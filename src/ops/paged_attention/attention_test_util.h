@@ -8,9 +8,9 @@
 #include <random>
 #include <vector>
 
-#include "ops/kv_cache.h"
+#include "ops/layout/kv_cache.h"
 #include "ops/paged_attention/paged_attention.h"
-#include "ops/test_util.h"
+#include "ops/runtime/test_util.h"
 
 // Sequences with random queries, keys and values at all their positions, and steps over them: some
 // positions of some sequences, in paged memory of any layout. The same position gets the same data
@@ -108,6 +108,7 @@ class Sequences {
 
   const Heads& heads() const { return heads_; }
   mx::Dtype dtype() const { return dtype_; }
+  std::vector<float>& queries(int sequence) { return q_[sequence]; }
   std::vector<float>& keys(int sequence) { return k_[sequence]; }
   std::vector<float>& values(int sequence) { return v_[sequence]; }
 
@@ -271,8 +272,22 @@ inline mx::array slopes_of(int heads) {
 }
 
 // The kernel that serves queries and pools of this dtype under the instruction set in force.
-inline const char* attention_kernel(mx::Dtype dtype) {
-  return dtype == mx::bfloat16 && use_amx() ? "cpu_amx" : cpu_kernel_name();
+inline const char* attention_kernel(mx::Dtype dtype, KvStorage storage = KvStorage::kAuto) {
+  if (on_cuda()) return "cuda";
+  if (dtype != mx::bfloat16) return cpu_kernel_name();
+  if (use_amx()) return "cpu_amx";
+  if (use_avx512_vnni() && storage == KvStorage::kInt8) return "cpu_avx512_vnni";
+  return use_avx512_bf16() && storage == KvStorage::kAuto ? "cpu_avx512_bf16" : cpu_kernel_name();
 }
+
+inline AttentionParams plain(const Heads& heads) {
+  return {.scale = 1.0f / std::sqrt(static_cast<float>(heads.dim))};
+}
+
+// Prompts, later parts of prompts and decode rows, with contexts on both sides of a chunk's edge.
+inline const std::vector<int> kMixedLengths = {300, 257, 513, 90, 256, 20, 700};
+inline const std::vector<Segment> kMixed = {{0, 299, 1},   {1, 256, 1},  {5, 19, 1},
+                                            {2, 100, 413}, {3, 0, 90},   {4, 0, 256},
+                                            {6, 250, 37},  {6, 511, 20}, {2, 505, 8}};
 
 }  // namespace quire::ops::testing

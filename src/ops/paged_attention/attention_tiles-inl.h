@@ -1,7 +1,7 @@
 // The arithmetic of attention, in tiles that stay in registers; read once per target, by
 // paged_attention_cpu.cpp only.
-#include "ops/highway.h"
-#include "ops/kv_codes-inl.h"
+#include "ops/cpu/highway.h"
+#include "ops/layout/kv_codes-inl.h"
 #include "ops/paged_attention/paged_attention_cpu.h"
 
 #if defined(QUIRE_OPS_ATTENTION_TILES_) == defined(HWY_TARGET_TOGGLE)
@@ -18,10 +18,6 @@ constexpr int64_t kChunk = kAttentionChunk;
 constexpr int64_t kBlock = kAttentionBlock;
 constexpr float kLog2E = 1.44269504088896340736f;
 constexpr float kNegativeInfinity = -__builtin_inff();
-
-// Rows that share the loads of one key or value vector. Their accumulators fill the registers: with
-// 32 of them 4 rows x 2 vectors x (even chain, odd chain, sum); with 16, half of that.
-constexpr int64_t kRowBlock = kLanes == 16 ? 4 : 2;
 
 using WordTag = UintTag;
 using WordVec = hn::Vec<WordTag>;
@@ -79,18 +75,43 @@ struct Rows {
   HWY_INLINE const V* operator[](int64_t t) const { return base + slots[t] * stride; }
 };
 
-// The rows to be read next, asked for a line at a time while these are read: the hardware does not
-// foresee one head's short runs, and many requests at once are no use. Without base: nothing is.
-template <class T>
-struct Ahead {
-  Rows<T> rows{nullptr, nullptr, 0};
+// Tokens whose rows will be read soon, asked for in the order of memory while others are read: the
+// hardware does not foresee one head's short runs, and many requests at once are no use. Without
+// tokens: nothing is.
+struct Feed {
+  const char* base = nullptr;      // of the tokens' rows: some heads, one after the other
+  const int64_t* slots = nullptr;  // of the tokens
+  int64_t stride = 0, bytes = 0;   // in bytes, of a token and of all its heads
+  int64_t token = 0, tokens = 0;   // the next one, and where to stop
+  int64_t at = 0, piece = 0;       // bytes of it that were asked for, and of what is next
 
-  HWY_INLINE void ask(int64_t t, int64_t column) const {
-    if (rows.base != nullptr) __builtin_prefetch(rows[t] + column, /*rw=*/0, /*locality=*/2);
+  // A row is asked for in pieces of up to so many bytes: of more at once, requests would wait for
+  // one another.
+  static constexpr int64_t kPiece = 256;
+  // The next piece. To be called for every piece of a row that is read.
+  HWY_INLINE void ask() {
+    if (token >= tokens) return;
+    const char* from = base + slots[token] * stride + at;
+    const int64_t n = bytes - at < piece ? bytes - at : piece;
+    for (int64_t i = 0; i < n; i += 64) __builtin_prefetch(from + i, /*rw=*/0, /*locality=*/3);
+    at += piece;
+    if (at < bytes) return;
+    at = 0;
+    ++token;
+  }
+  // What is left of them, shared among this tile and those that follow, `tiles` in all.
+  HWY_INLINE void ask_beside(int64_t tiles) {
+    if (token >= tokens) return;
+    const int64_t all = (tokens - token) * ((bytes + piece - 1) / piece);
+    for (int64_t i = (all + tiles - 1) / tiles; i > 0; --i) ask();
   }
 };
 
 // ---- keys: a block of 32 tokens is transposed to [D][32] floats, tokens in lanes ----
+
+// A word is what one lane of the transposition moves: one float, or two neighbouring bfloat16.
+template <class T>
+constexpr int64_t kPerWord = hwy::IsSame<T, Bf16>() ? 2 : 1;
 
 #if HWY_TARGET != HWY_SCALAR
 // A square of 32-bit words: rows in, columns out.
@@ -127,12 +148,6 @@ HWY_INLINE void transpose(WordVec (&v)[kLanes]) {
   }
 }
 
-// A word is what one lane of the transposition moves: one float, or two neighbouring bfloat16.
-template <class T>
-constexpr int64_t kPerWord = 1;
-template <>
-constexpr int64_t kPerWord<Bf16> = 2;
-
 template <class T>
 HWY_INLINE WordVec load_words(const T* p) {
   if constexpr (kPerWord<T> == 2) {
@@ -144,11 +159,9 @@ HWY_INLINE WordVec load_words(const T* p) {
 
 // kLanes tokens from word `word` on, kLanes words of each; `out` is keys + first token.
 template <class T>
-HWY_INLINE void pack_square(const Rows<T>& rows, const Ahead<T>& ahead, int64_t token, int64_t word,
-                            float* out) {
+HWY_INLINE void pack_square(const Rows<T>& rows, int64_t token, int64_t word, float* out) {
   WordVec v[kLanes];
   for (int64_t t = 0; t < kLanes; ++t) {
-    ahead.ask(token + t, word * kPerWord<T>);
     v[t] = load_words(rows[token + t] + word * kPerWord<T>);
   }
   transpose(v);
@@ -168,70 +181,140 @@ HWY_INLINE void pack_square(const Rows<T>& rows, const Ahead<T>& ahead, int64_t 
 
 // keys[d][t] = rows[t][d] for 32 tokens.
 template <class T>
-void pack_keys(const Rows<T>& rows, const Ahead<T>& ahead, int64_t dim, float* keys) {
+void pack_keys(const Rows<T>& rows, Feed& feed, int64_t dim, float* keys) {
 #if HWY_TARGET != HWY_SCALAR
   const int64_t words = dim / kPerWord<T>;
+  const int64_t pieces = (dim * static_cast<int64_t>(sizeof(T)) + Feed::kPiece - 1) / Feed::kPiece;
   if (kLanes >= 8 && words >= kLanes) {
     for (int64_t t = 0; t < kBlock; t += kLanes) {
+      for (int64_t i = 0; i < kLanes * pieces; ++i) feed.ask();
       int64_t word = 0;
-      for (; word + kLanes <= words; word += kLanes) pack_square(rows, ahead, t, word, keys + t);
+      for (; word + kLanes <= words; word += kLanes) pack_square(rows, t, word, keys + t);
       // The last square overlaps the one before.
-      if (word < words) pack_square(rows, ahead, t, words - kLanes, keys + t);
+      if (word < words) pack_square(rows, t, words - kLanes, keys + t);
     }
     return;
   }
 #endif
   for (int64_t t = 0; t < kBlock; ++t) {
-    ahead.ask(t, 0);
+    feed.ask();
     for (int64_t d = 0; d < dim; ++d) keys[d * kBlock + t] = to_float(rows[t][d]);
   }
 }
 
-// scores[r][0..32) = q_r . k_t: per 32 of d an even chain and an odd chain from 0, then their sum.
-template <int kRows>
-HWY_INLINE void score_tile(const float* q, const float* keys, int64_t dim, float* scores) {
-  for (int64_t t = 0; t < kBlock; t += 2 * kLanes) {
-    FloatVec sum[kRows][2];
-    for (auto& row : sum) row[0] = row[1] = hn::Zero(kFloats);
-    for (int64_t d0 = 0; d0 < dim; d0 += 32) {
-      FloatVec even[kRows][2], odd[kRows][2];
-      for (int r = 0; r < kRows; ++r)
-        even[r][0] = even[r][1] = odd[r][0] = odd[r][1] = hn::Zero(kFloats);
-      const int64_t end = d0 + 32 < dim ? d0 + 32 : dim;
-      for (int64_t d = d0; d < end; d += 2) {
-        const float* k = keys + d * kBlock + t;
-        const FloatVec e0 = hn::LoadU(kFloats, k), e1 = hn::LoadU(kFloats, k + kLanes);
-        for (int r = 0; r < kRows; ++r) {
-          const FloatVec x = hn::Set(kFloats, q[r * dim + d]);
-          even[r][0] = hn::MulAdd(e0, x, even[r][0]);
-          even[r][1] = hn::MulAdd(e1, x, even[r][1]);
-        }
-        const FloatVec o0 = hn::LoadU(kFloats, k + kBlock);
-        const FloatVec o1 = hn::LoadU(kFloats, k + kBlock + kLanes);
-        for (int r = 0; r < kRows; ++r) {
-          const FloatVec x = hn::Set(kFloats, q[r * dim + d + 1]);
-          odd[r][0] = hn::MulAdd(o0, x, odd[r][0]);
-          odd[r][1] = hn::MulAdd(o1, x, odd[r][1]);
-        }
-      }
-      for (int r = 0; r < kRows; ++r)
-        for (int i = 0; i < 2; ++i) sum[r][i] = hn::Add(sum[r][i], hn::Add(even[r][i], odd[r][i]));
-    }
-    for (int r = 0; r < kRows; ++r)
-      for (int i = 0; i < 2; ++i)
-        hn::StoreU(sum[r][i], kFloats, scores + r * kChunk + t + i * kLanes);
+// ---- products: per 32 k an even chain and an odd chain from 0, then their sum ----
+
+// Rows of a tile, of two vectors each: their sums share the loads of the vectors.
+constexpr int kTileRows = HWY_ARCH_ARM || kLanes == 16 ? 8 : 6;
+// Sums that the registers hold beside what they are made of. Where there are not twice as many as a
+// tile's, the odd chain comes after the even one.
+constexpr int kMaxSums = HWY_ARCH_ARM || kLanes == 16 ? 24 : 12;
+
+// One k to the rows' sums; rows of `a` are kStride floats apart.
+template <int kRows, int kVecs, int64_t kStride>
+HWY_INLINE void add_step(const float* a, const float* b, FloatVec (&sum)[kRows][kVecs]) {
+  FloatVec x[kVecs];
+  for (int i = 0; i < kVecs; ++i) x[i] = hn::LoadU(kFloats, b + i * kLanes);
+  for (int r = 0; r < kRows; ++r) {
+    const FloatVec weight = hn::Set(kFloats, a[r * kStride]);
+    for (int i = 0; i < kVecs; ++i) sum[r][i] = hn::MulAdd(x[i], weight, sum[r][i]);
   }
 }
 
+// The even and the odd chain over k in [begin, end).
+template <int kRows, int kVecs, int64_t kStride>
+HWY_INLINE void chains(const float* a, const float* b, int64_t b_stride, int64_t begin, int64_t end,
+                       FloatVec (&even)[kRows][kVecs], FloatVec (&odd)[kRows][kVecs]) {
+  for (int r = 0; r < kRows; ++r)
+    for (int i = 0; i < kVecs; ++i) even[r][i] = odd[r][i] = hn::Zero(kFloats);
+  if constexpr (2 * kRows * kVecs <= kMaxSums) {
+    int64_t k = begin;
+    if (k % 2 != 0) {
+      add_step<kRows, kVecs, kStride>(a + k, b + k * b_stride, odd);
+      ++k;
+    }
+    for (; k + 2 <= end; k += 2) {
+      add_step<kRows, kVecs, kStride>(a + k, b + k * b_stride, even);
+      add_step<kRows, kVecs, kStride>(a + k + 1, b + (k + 1) * b_stride, odd);
+    }
+    if (k < end) add_step<kRows, kVecs, kStride>(a + k, b + k * b_stride, even);
+  } else {
+    for (int64_t k = (begin + 1) / 2 * 2; k < end; k += 2)
+      add_step<kRows, kVecs, kStride>(a + k, b + k * b_stride, even);
+    for (int64_t k = begin / 2 * 2 + 1; k < end; k += 2)
+      add_step<kRows, kVecs, kStride>(a + k, b + k * b_stride, odd);
+  }
+}
+
+// c[r] (or 0 if `first`) += the sum of a[r][k] b[k] over k in [begin, end), at most 32 of them and
+// all 32 if kWhole. A function of its own, so that nothing around it takes registers from the sums;
+// with limits that are not constants, they go through memory.
+template <int kRows, int kVecs, int64_t kStride, bool kWhole>
+HWY_NOINLINE void add_products(const float* a, const float* b, int64_t b_stride, int64_t begin,
+                               int64_t end, bool first, float* c, int64_t c_stride) {
+  FloatVec even[kRows][kVecs], odd[kRows][kVecs];
+  chains<kRows, kVecs, kStride>(a, b, b_stride, kWhole ? 0 : begin, kWhole ? 32 : end, even, odd);
+  for (int r = 0; r < kRows; ++r) {
+    for (int i = 0; i < kVecs; ++i) {
+      float* to = c + r * c_stride + i * kLanes;
+      const FloatVec before = first ? hn::Zero(kFloats) : hn::LoadU(kFloats, to);
+      hn::StoreU(hn::Add(before, hn::Add(even[r][i], odd[r][i])), kFloats, to);
+    }
+  }
+}
+template <int kRows, int kVecs, int64_t kStride>
+HWY_INLINE void add_any_products(const float* a, const float* b, int64_t b_stride, int64_t begin,
+                                 int64_t end, bool first, float* c, int64_t c_stride) {
+  if (begin == 0 && end == 32)
+    add_products<kRows, kVecs, kStride, true>(a, b, b_stride, begin, end, first, c, c_stride);
+  else
+    add_products<kRows, kVecs, kStride, false>(a, b, b_stride, begin, end, first, c, c_stride);
+}
+
+// Rows of the tiles that take what larger ones leave.
+constexpr int smaller_tile(int rows) { return rows > 4 ? 4 : rows / 2; }
+
+// Queries lie in blocks of 32 of d: [D / 32][rows][32].
+constexpr int64_t kQueryBlock = 32;
+
+// scores[r][0..32) = q_r . k_t for the queries from `q` on, whose next 32 of d are `q_next` on.
 template <int kRows>
-HWY_INLINE void score_rows(const float* q, const float* keys, int64_t dim, float* scores,
-                           int64_t rows) {
+HWY_INLINE void score_rows(const float* q, int64_t q_next, const float* keys, int64_t dim,
+                           float* scores, int64_t rows, Feed& feed) {
+  constexpr int kVecs = kLanes == 1 ? 1 : 2;
   for (; rows >= kRows; rows -= kRows) {
-    score_tile<kRows>(q, keys, dim, scores);
-    q += kRows * dim;
+    feed.ask_beside(rows / kRows);
+    for (int64_t t = 0; t < kBlock; t += kVecs * kLanes) {
+      for (int64_t d = 0; d < dim; d += kQueryBlock) {
+        add_any_products<kRows, kVecs, kQueryBlock>(
+            q + d / kQueryBlock * q_next, keys + d * kBlock + t, kBlock, 0,
+            d + kQueryBlock < dim ? kQueryBlock : dim - d, d == 0, scores + t, kChunk);
+      }
+    }
+    q += kRows * kQueryBlock;
     scores += kRows * kChunk;
   }
-  if constexpr (kRows > 1) score_rows<kRows / 2>(q, keys, dim, scores, rows);
+  if constexpr (kRows > 1)
+    score_rows<smaller_tile(kRows)>(q, q_next, keys, dim, scores, rows, feed);
+}
+
+// acc[r] += p[r] V over tokens [begin, end) of the block. Tokens outside are not read: 0 times
+// infinity would not be 0.
+template <int kRows>
+HWY_INLINE void value_rows(const float* values, int64_t begin, int64_t end, const float* p,
+                           float* acc, int64_t width, int64_t rows, Feed& feed) {
+  for (; rows >= kRows; rows -= kRows) {
+    feed.ask_beside(rows / kRows);
+    int64_t d = 0;
+    for (; d + 2 * kLanes <= width; d += 2 * kLanes)
+      add_any_products<kRows, 2, kChunk>(p, values + d, width, begin, end, false, acc + d, width);
+    if (d < width)
+      add_any_products<kRows, 1, kChunk>(p, values + d, width, begin, end, false, acc + d, width);
+    p += kRows * kChunk;
+    acc += kRows * width;
+  }
+  if constexpr (kRows > 1)
+    value_rows<smaller_tile(kRows)>(values, begin, end, p, acc, width, rows, feed);
 }
 
 // ---- softmax of one row within a chunk, over its visible keys [begin, end) ----
@@ -280,17 +363,17 @@ HWY_INLINE void bias_scores(float slope, float scale, float at, float* scores, i
   }
 }
 
-// The storage that powers are rounded to.
+// The storage that probabilities are rounded to.
 template <class T>
-struct PowerOf {
+struct ProbabilityOf {
   using Type = T;
 };
 template <>
-struct PowerOf<F8> {
+struct ProbabilityOf<F8> {
   using Type = Bf16;
 };
 template <>
-struct PowerOf<I8> {
+struct ProbabilityOf<I8> {
   using Type = float;  // to be made integers
 };
 
@@ -315,12 +398,12 @@ HWY_INLINE void join_scores(const float* scales, float query, float* scores, int
 
 // Turns weights >= 0 into 16-bit integers, the higher byte in their place and the lower one beside
 // it, and returns what they stand for: weight / integer.
-HWY_INLINE float split_powers(float* weights, int64_t begin, int64_t end) {
+HWY_INLINE float split_probabilities(float* weights, int64_t begin, int64_t end) {
   const int64_t first = begin / 16 * 16;
   auto peak = hn::Zero(UintTag());
   for (int64_t t = first; t < end; t += kLanes)
     peak = larger_bits(peak, hn::LoadU(kFloats, weights + t));
-  const CodeScale scale = scale_of(largest(peak), kMaxPower16);
+  const CodeScale scale = scale_of(largest(peak), kMaxProbability16);
   const FloatVec inverse = hn::Set(kFloats, scale.inverse);
   const IntTag di;
   for (int64_t t = first; t < end; t += kLanes) {
@@ -334,8 +417,8 @@ HWY_INLINE float split_powers(float* weights, int64_t begin, int64_t end) {
 }
 
 // Turns scores into p = 2^((s - peak) * exponent_scale), times the values' scales if T is a code,
-// rounded to T's power type, and returns the sum of the unrounded p. It has 16 virtual lanes (lane
-// = token mod 16), folded in halves, whatever the vector length.
+// rounded to T's type of probabilities, and returns the sum of the unrounded p. It has 16 virtual
+// lanes (lane = token mod 16), folded in halves, whatever the vector length.
 template <class T>
 HWY_INLINE float softmax_row(float exponent_scale, float peak, const float* value_scales,
                              float* scores, int64_t begin, int64_t end) {
@@ -355,7 +438,7 @@ HWY_INLINE float softmax_row(float exponent_scale, float peak, const float* valu
         // The scale of a token that is not visible may be anything.
         if (!all_visible(t, begin, end)) e = hn::IfThenElseZero(visible_lanes(t, begin, end), e);
       }
-      hn::StoreU(round_floats<typename PowerOf<T>::Type>(e), kFloats, scores + t);
+      hn::StoreU(round_floats<typename ProbabilityOf<T>::Type>(e), kFloats, scores + t);
     }
   }
   HWY_ALIGN float sums[16];
@@ -365,75 +448,60 @@ HWY_INLINE float softmax_row(float exponent_scale, float peak, const float* valu
   return sums[0];
 }
 
-// ---- values ----
+// The same of so few rows that values are used as they come from the pool.
+constexpr int kDirectRows = kLanes == 16 ? 4 : 2;
 
-template <int kRows, int kVecs, class V>
-HWY_INLINE void value_token(const V* v, const float* p, FloatVec (&chain)[kRows][kVecs]) {
+template <int kRows, int kVecs, class T>
+HWY_INLINE void direct_token(const T* v, const float* p, FloatVec (&sum)[kRows][kVecs]) {
   FloatVec x[kVecs];
   for (int i = 0; i < kVecs; ++i) x[i] = load_floats(v + i * kLanes);
   for (int r = 0; r < kRows; ++r) {
     const FloatVec weight = hn::Set(kFloats, p[r * kChunk]);
-    for (int i = 0; i < kVecs; ++i) chain[r][i] = hn::MulAdd(x[i], weight, chain[r][i]);
+    for (int i = 0; i < kVecs; ++i) sum[r][i] = hn::MulAdd(x[i], weight, sum[r][i]);
   }
 }
 
-// Columns from `column` on of some rows of the result: acc[r] += p[r] V over tokens [begin, end) of
-// the block, in a chain of the even tokens and one of the odd, from 0. Tokens outside are not read:
-// 0 times infinity would not be 0.
-template <int kRows, int kVecs, class V, class T>
-HWY_INLINE void value_tile(const Rows<V>& values, const Ahead<T>& ahead, int64_t begin, int64_t end,
-                           int64_t column, const float* p, float* acc, int64_t width) {
-  constexpr int64_t kLine = 64 / sizeof(T);
-  FloatVec even[kRows][kVecs], odd[kRows][kVecs];
-  for (int r = 0; r < kRows; ++r)
-    for (int i = 0; i < kVecs; ++i) even[r][i] = odd[r][i] = hn::Zero(kFloats);
-  int64_t t = begin;
-  if (t % 2 != 0) {
-    value_token(values[t] + column, p + t, odd);
-    ++t;
-  }
-  for (; t + 2 <= end; t += 2) {
-    for (int64_t at = 0; at < kVecs * kLanes; at += kLine) {
-      ahead.ask(t, column + at);
-      ahead.ask(t + 1, column + at);
+template <int kRows, int kVecs, class T>
+HWY_INLINE void direct_columns(const Rows<T>& values, Feed& feed, int64_t begin, int64_t end,
+                               int64_t column, const float* p, float* acc, int64_t width) {
+  for (; column + kVecs * kLanes <= width; column += kVecs * kLanes) {
+    FloatVec even[kRows][kVecs], odd[kRows][kVecs];
+    for (int r = 0; r < kRows; ++r)
+      for (int i = 0; i < kVecs; ++i) even[r][i] = odd[r][i] = hn::Zero(kFloats);
+    int64_t t = begin;
+    if (t % 2 != 0) {
+      direct_token(values[t] + column, p + t, odd);
+      ++t;
     }
-    value_token(values[t] + column, p + t, even);
-    value_token(values[t + 1] + column, p + t + 1, odd);
-  }
-  if (t < end) value_token(values[t] + column, p + t, even);
-  for (int r = 0; r < kRows; ++r) {
-    for (int i = 0; i < kVecs; ++i) {
-      float* a = acc + r * width + column + i * kLanes;
-      hn::StoreU(hn::Add(hn::LoadU(kFloats, a), hn::Add(even[r][i], odd[r][i])), kFloats, a);
+    for (; t + 2 <= end; t += 2) {
+      constexpr int64_t kColumns = Feed::kPiece / static_cast<int64_t>(sizeof(T));
+      for (int i = 0; column % kColumns == 0 && i < 2; ++i) feed.ask();
+      direct_token(values[t] + column, p + t, even);
+      direct_token(values[t + 1] + column, p + t + 1, odd);
+    }
+    if (t < end) direct_token(values[t] + column, p + t, even);
+    for (int r = 0; r < kRows; ++r) {
+      for (int i = 0; i < kVecs; ++i) {
+        float* to = acc + r * width + column + i * kLanes;
+        hn::StoreU(hn::Add(hn::LoadU(kFloats, to), hn::Add(even[r][i], odd[r][i])), kFloats, to);
+      }
     }
   }
-}
-
-template <int kRows, int kVecs, class V, class T>
-HWY_INLINE void value_columns(const Rows<V>& values, const Ahead<T>& ahead, int64_t begin,
-                              int64_t end, int64_t column, const float* p, float* acc,
-                              int64_t width) {
-  for (; column + kVecs * kLanes <= width; column += kVecs * kLanes)
-    value_tile<kRows, kVecs>(values, ahead, begin, end, column, p, acc, width);
   if constexpr (kVecs > 1)
-    value_columns<kRows, kVecs / 2>(values, ahead, begin, end, column, p, acc, width);
+    direct_columns<kRows, kVecs / 2>(values, feed, begin, end, column, p, acc, width);
 }
 
-// n rows of the result.
-template <int kRows, class V, class T>
-HWY_INLINE void value_rows(const Rows<V>& values, const Ahead<T>& ahead, int64_t begin, int64_t end,
-                           const float* p, float* acc, int64_t width, int64_t n) {
-  for (; n >= kRows; n -= kRows) {
-    value_columns<kRows, 2 * kRowBlock / kRows>(values, ahead, begin, end, 0, p, acc, width);
+template <int kRows, class T>
+HWY_INLINE void value_direct_rows(const Rows<T>& values, Feed& feed, int64_t begin, int64_t end,
+                                  const float* p, float* acc, int64_t width, int64_t rows) {
+  for (; rows >= kRows; rows -= kRows) {
+    direct_columns<kRows, 2 * kDirectRows / kRows>(values, feed, begin, end, 0, p, acc, width);
     p += kRows * kChunk;
     acc += kRows * width;
   }
-  if constexpr (kRows > 1) value_rows<kRows / 2>(values, ahead, begin, end, p, acc, width, n);
+  if constexpr (kRows > 1)
+    value_direct_rows<kRows / 2>(values, feed, begin, end, p, acc, width, rows);
 }
-
-constexpr int64_t kInOrder[kBlock] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10,
-                                      11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
-                                      22, 23, 24, 25, 26, 27, 28, 29, 30, 31};
 
 }  // namespace quire::ops::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -4,10 +4,12 @@
 #include <cmath>
 #include <stdexcept>
 
-#include "ops/kernel_primitive.h"
+#include "ops/cuda/cuda_device.h"
 #include "ops/paged_attention/attention_run.h"
+#include "ops/paged_attention/paged_attention_cuda.h"
 #include "ops/paged_attention/paged_attention_reference.h"
-#include "ops/shape_check.h"
+#include "ops/runtime/kernel_primitive.h"
+#include "ops/runtime/shape_check.h"
 
 namespace quire::ops {
 namespace {
@@ -61,14 +63,33 @@ void check_positions(const BatchLayout& layout) {
   }
 }
 
+AttentionUnit unit_for(mx::Dtype q, KvType kv_type) {
+  if (q != mx::bfloat16) return AttentionUnit::kVectors;
+  const bool bfloat16 = kv_type == KvType::kBf16;
+  if (use_amx() && (bfloat16 || is_quantised(kv_type))) return AttentionUnit::kAmx;
+  if (use_avx512_vnni() && kv_type == KvType::kInt8) return AttentionUnit::kAvx512Vnni;
+  return use_avx512_bf16() && bfloat16 ? AttentionUnit::kAvx512Bf16 : AttentionUnit::kVectors;
+}
+const char* kernel_name(AttentionUnit unit) {
+  switch (unit) {
+    case AttentionUnit::kVectors:
+      return cpu_kernel_name();
+    case AttentionUnit::kAvx512Vnni:
+      return "cpu_avx512_vnni";
+    case AttentionUnit::kAvx512Bf16:
+      return "cpu_avx512_bf16";
+    case AttentionUnit::kAmx:
+      return "cpu_amx";
+  }
+  return "";
+}
+
 AttentionKernelParams kernel_params(const mx::array& q, const PagedKv& kv,
                                     const BatchLayout& layout, const AttentionParams& params) {
   const KvType kv_type = check_paged_kv(kOp, kv, layout.block_size);
-  const bool bfloat16 =
-      q.dtype() == mx::bfloat16 && (kv_type == KvType::kBf16 || is_quantised(kv_type));
   return {.q_type = check_float(kOp, "q", q.dtype()),
           .kv_type = kv_type,
-          .amx = bfloat16 && use_amx(),
+          .unit = unit_for(q.dtype(), kv_type),
           .heads = q.shape(1),
           .kv_heads = kv.k.shape(2),
           .key_dim = kv.k.shape(3),
@@ -88,6 +109,61 @@ KernelCost cost_of(const mx::array& q, const PagedKv& kv, const BatchLayout& lay
   return {.bytes = cached * token_bytes + 2.0 * static_cast<double>(q.nbytes())};
 }
 
+// Work lists on the GPU, made for the first layer of a step; `partials` are each call's own.
+struct AttentionWork {
+  explicit AttentionWork(CudaDevice& cuda, const AttentionCudaPlan& plan)
+      : few(cuda, plan.few),
+        many(cuda, plan.many),
+        merges(cuda, plan.merges),
+        counts(cuda, std::vector<int32_t>{static_cast<int32_t>(plan.few.size()),
+                                          static_cast<int32_t>(plan.many.size()),
+                                          static_cast<int32_t>(plan.merges.size())}),
+        sizes{plan.few.size(), plan.many.size(), plan.merges.size()},
+        partial_rows(plan.partial_rows) {}
+  AttentionCudaItems items(int list) const {
+    const CudaValues* const lists[] = {&few, &many, &merges};
+    return {.items = lists[list]->as<const AttentionCudaItem>(),
+            .count = counts.as<const int32_t>() + list,
+            .max_count = static_cast<int64_t>(sizes[list])};
+  }
+  CudaValues few, many, merges, counts;
+  size_t sizes[3];
+  int64_t partial_rows;
+};
+
+const AttentionWork& work_of(CudaDevice& cuda, const AttentionKernelParams& p,
+                             const BatchLayoutPtr& layout) {
+  auto& kept = cuda.of_step(
+      layout, {p.window_left, p.window_right, p.heads, p.kv_heads, p.key_dim, p.value_dim,
+               static_cast<int64_t>(p.q_type), static_cast<int64_t>(p.kv_type)});
+  if (!kept) {
+    AttentionCudaPlan plan;
+    if (has_tensor_core_attention(p))
+      plan = plan_attention_cuda(p, *layout, {.multiprocessors = cuda.multiprocessors()});
+    kept = std::make_shared<const AttentionWork>(cuda, plan);
+  }
+  return *static_cast<const AttentionWork*>(kept.get());
+}
+
+void attend_on_cuda(CudaDevice& cuda, const AttentionKernelParams& p,
+                    const BatchLayoutPtr& layout) {
+  const AttentionWork& work = work_of(cuda, p, layout);
+  const CudaLayout& on_device = cuda.layout(layout);
+  const CudaScratch partials(cuda, attention_cuda_partials_bytes(p, work.partial_rows));
+  paged_attention_cuda(cuda.stream(), p,
+                       {.num_tokens = layout->num_tokens,
+                        .num_sequences = layout->num_sequences,
+                        .positions = on_device.positions,
+                        .cu_seqlens = on_device.cu_seqlens,
+                        .seq_lens = on_device.seq_lens,
+                        .block_offsets = on_device.block_offsets,
+                        .blocks = on_device.blocks,
+                        .few = work.items(0),
+                        .many = work.items(1),
+                        .merges = work.items(2),
+                        .partials = static_cast<float*>(partials.data())});
+}
+
 // One output, or two with `lse`.
 std::vector<mx::array> launch(const Context& context, const mx::array& q, const PagedKv& kv,
                               const BatchLayoutPtr& layout, const AttentionParams& params,
@@ -100,7 +176,8 @@ std::vector<mx::array> launch(const Context& context, const mx::array& q, const 
   if (params.sinks) inputs.push_back(*params.sinks);
   if (params.alibi_slopes) inputs.push_back(*params.alibi_slopes);
   auto run = [=, pool = context.pool, has_sinks = params.sinks.has_value(),
-              has_alibi = params.alibi_slopes.has_value()](const auto& in, auto& out) {
+              has_alibi = params.alibi_slopes.has_value(),
+              cuda = context.device->cuda()](const auto& in, auto& out) {
     AttentionKernelParams p = kernel;
     p.q = in[0].template data<void>();
     p.k = in[1].template data<void>();
@@ -119,6 +196,8 @@ std::vector<mx::array> launch(const Context& context, const mx::array& q, const 
     p.lse = lse ? out[1].template data<float>() : nullptr;
     p.lse_stride = layout->num_tokens;
     set_attention_scale(p, scale, softcap);
+    if constexpr (kHasCuda)
+      if (cuda) return attend_on_cuda(*cuda, p, layout);
     run_attention(*pool, p, layout);
   };
   std::vector<mx::Shape> shapes = {{q.shape(0), q.shape(1), kv.v.shape(3)}};
@@ -127,9 +206,11 @@ std::vector<mx::array> launch(const Context& context, const mx::array& q, const 
     shapes.push_back({q.shape(1), q.shape(0)});
     dtypes.push_back(mx::float32);
   }
-  const char* name = kernel.amx ? "cpu_amx" : cpu_kernel_name();
   return launch_kernel(context,
-                       {.op = kOp, .kernel = name, .run = run, .cost = cost_of(q, kv, *layout)},
+                       {.op = kOp,
+                        .kernel = context.device->cuda() ? "cuda" : kernel_name(kernel.unit),
+                        .run = run,
+                        .cost = cost_of(q, kv, *layout)},
                        std::move(shapes), std::move(dtypes), std::move(inputs));
 }
 

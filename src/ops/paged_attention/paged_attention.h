@@ -1,9 +1,9 @@
 #pragma once
 #include <optional>
 
-#include "ops/batch_layout.h"
-#include "ops/context.h"
-#include "ops/kv_cache.h"
+#include "ops/layout/batch_layout.h"
+#include "ops/layout/kv_cache.h"
+#include "ops/runtime/context.h"
 
 namespace quire::ops {
 
@@ -43,10 +43,14 @@ struct AttentionWithLse {
 // fma), p = 2^((s-m)*c), l = sum of p in 16 lanes (lane = token mod 16) and a fixed tree, p rounded
 // to the pool's dtype, then p V per 32 tokens in an even and an odd chain from 0; chunks merge in
 // ascending order. attention_model_test.cpp has it one operation at a time.
+// On CPUs with AVX512-BF16 and no AMX (use_avx512_bf16()), bfloat16 queries over bfloat16 pools
+// have another order of sums: a score is one chain from 0 over the pairs (2i, 2i + 1) of d in
+// ascending order, p V within a chunk one chain from 0 over such pairs of tokens. Of a pair
+// `vdpbf16ps` adds the odd product before the even one. All else is the same.
 // Of FP8 pools: scores of codes times the keys' scales; p times the values' scales, rounded to
-// bfloat16; the rest as for bfloat16. Of int8 pools: a query is 16-bit integers times absmax /
-// 32639; a row's p times the values' scales within a chunk likewise with their maximum / 65535;
-// sums over codes are exact.
+// bfloat16; the rest as for bfloat16 with AMX, everywhere. Of int8 pools: a query is 16-bit
+// integers times absmax / 32639; a row's p times the values' scales within a chunk likewise with
+// their maximum / 65535; sums over codes are exact.
 mx::array paged_attention(const Context& context, const mx::array& q, const PagedKv& kv,
                           const BatchLayoutPtr& layout, const AttentionParams& params);
 AttentionWithLse paged_attention_with_lse(const Context& context, const mx::array& q,

@@ -3,8 +3,8 @@
 
 namespace quire::ops {
 
-// The kernels for AMX (use_amx() in ops/cpu_isa.h), of bfloat16 queries and pools of bfloat16 or
-// codes: bit for bit paged_attention_cpu. Each call loads its own tile configuration.
+// The kernels for AMX (use_amx() in ops/cpu/cpu_isa.h), of bfloat16 queries and pools of bfloat16
+// or codes: bit for bit paged_attention_cpu. Each call loads its own tile configuration.
 
 // For items of many rows. Bytes of a thread's buffers for items of up to `rows` rows of one kv
 // head; 64-byte aligned.
@@ -13,16 +13,6 @@ int64_t attention_amx_scratch(const AttentionKernelParams& params, int64_t rows)
 // Attends the item's rows over all of their chunks.
 void paged_attention_amx(const AttentionKernelParams& params, const AttentionItem& item,
                          void* scratch);
-
-// What the calling thread attends after an item, whose first keys are asked for while the item's
-// last values are worked on: a short item would else begin by waiting for memory.
-struct FollowingItem {
-  // Claims it: the caller attends that one next. Null if there is none. Called once at most, near
-  // the item's end, so that no other thread waits for what is claimed but not begun.
-  const AttentionItem* (*take)(void* from) = nullptr;
-  void* from = nullptr;
-  bool asked = false;  // before: for the item's own first keys; after: for the following item's
-};
 
 // The same for items of one token and groups of up to max_decode_group heads (the queries of a
 // group, in their parts, are the columns of a tile); `rows` are those of the whole item, `partials`

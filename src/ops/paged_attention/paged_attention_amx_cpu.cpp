@@ -10,9 +10,10 @@
 namespace quire::ops {
 namespace {
 
-// Rows of an int8 pool come in pairs: the high and the low part of a query, then of its powers; the
-// pair's maximum, sum and total are at its first row. Tiles are of bytes, and so hold twice as many
-// elements of D, or tokens, in a row; their sums are integers, in the places of the floats.
+// Rows of an int8 pool come in pairs: the high and the low part of a query, then of its
+// probabilities; the pair's maximum, sum and total are at its first row. Tiles are of bytes, and so
+// hold twice as many elements of D, or tokens, in a row; their sums are integers, in the places of
+// the floats.
 template <KvType kType>
 class Prefill {
   static constexpr bool kCodes = is_quantised(kType);
@@ -23,7 +24,7 @@ class Prefill {
   static constexpr int64_t kUnit = kBlock * kPacked;     // tokens of a tile of values
   static constexpr int64_t kUnitTiles = kChunk / kUnit;  // of a chunk
   // Times that a tile's rows are gone over, for as many columns as a slot has: a row once, a pair
-  // to join its scores, for its powers and for their integers.
+  // to join its scores, for its probabilities and for their integers.
   static constexpr int64_t kRowSlots = kInt8 ? 3 * kTileRows / 2 : kTileRows;
   using Scores = Products<kInt8 ? TileKind::kSigned : TileKind::kBf16>;
   using Values = Products<kInt8 ? TileKind::kUnsigned : TileKind::kBf16>;
@@ -77,7 +78,7 @@ class Prefill {
     if constexpr (!kCodes) {
       return load_row(static_cast<const uint16_t*>(pool) + at, n);
     } else {
-      const auto mask = static_cast<__mmask32>(n >= 32 ? 0xFFFFFFFFu : (1u << n) - 1);
+      const auto mask = first_lanes<__mmask32>(n);
       return bf16_of_fp8(_mm256_maskz_loadu_epi8(mask, static_cast<const uint8_t*>(pool) + at));
     }
   }
@@ -279,10 +280,10 @@ class Prefill {
   // Sums over values: 32 columns of V at a time, 32 tokens a step (64 of bytes).
   Values values_of(const Tile& t) const {
     const int64_t depth = (t.last - t.first) / kUnit;
-    return {.a = reinterpret_cast<const uint16_t*>(t.scores) + t.first * kPowerSpread,
+    return {.a = reinterpret_cast<const uint16_t*>(t.scores) + t.first * kProbabilitySpread,
             .b = buffers.values + t.first / kUnit * kTileHalves,
             .a_lower = 2 * kLowerScores,
-            .a_step = kUnit * kPowerSpread,
+            .a_step = kUnit * kProbabilitySpread,
             .b_right = kUnitTiles * kTileHalves,
             .b_step = kTileHalves,
             .b_next = 2 * kUnitTiles * kTileHalves,
@@ -293,7 +294,8 @@ class Prefill {
             .steps = depth * (width / 32)};
   }
 
-  // The maxima of several rows come first: powers that wait for one would stall those of the next.
+  // The maxima of several rows come first: probabilities that wait for one would stall those of the
+  // next.
   void find_maxima(Tile& t, int64_t first_row, int64_t n, Feed<kInt8>& feed) const {
     for (int64_t r = first_row; r < first_row + n; r += kPair) {
       float* scores = t.row(r);
@@ -312,8 +314,8 @@ class Prefill {
   void bias_row(const Tile& t, int64_t r) const {
     const int64_t row = t.index * kTileRows + r;
     const float slope = p.alibi[item.sequence * p.alibi_stride + query_head(row % span)];
-    bias_scores<kTileSpread>(slope, p.score_scale,
-                             static_cast<float>(item.position + row / span - start), t.row(r),
+    const int64_t position = item.position + row / span - start;
+    bias_scores<kTileSpread>(slope, p.score_scale, static_cast<float>(position), t.row(r),
                              t.begin[r], t.end[r]);
   }
 
@@ -359,7 +361,7 @@ class Prefill {
     return _mm512_reduce_max_ps(_mm512_max_ps(row.peak[0], row.peak[1]));
   }
 
-  // The powers of a pair, and then its integers.
+  // The probabilities of a pair, and then its integers.
   void softmax_pair(Tile& t, int64_t r, Feed<kInt8>& feed) const {
     float* scores = t.row(r);
     WeightRowOf<kTileSpread> row{.scores = scores,
@@ -375,7 +377,7 @@ class Prefill {
       feed.slot([&](int i) __attribute__((always_inline)) {
         if (c + i * kBlock < last) row.columns(c + i * kBlock);
       });
-    const CodeScale scale = scale_of(largest(row.largest), kMaxPower16);
+    const CodeScale scale = scale_of(largest(row.largest), kMaxProbability16);
     for (int64_t c = t.first; c < last; c += kSlotColumns)
       feed.slot([&](int i) __attribute__((always_inline)) {
         const int64_t at = c + i * kBlock;
@@ -393,7 +395,7 @@ class Prefill {
   }
   void softmax(Tile& t, int64_t r, Feed<kInt8>& feed) const {
     SoftmaxRow<kCodes, kTileSpread> row{.scores = t.row(r),
-                                        .powers = reinterpret_cast<uint16_t*>(t.row(r)),
+                                        .probabilities = reinterpret_cast<uint16_t*>(t.row(r)),
                                         .begin = t.begin[r],
                                         .end = t.end[r],
                                         .peak = _mm512_set1_ps(t.m[r]),
@@ -421,15 +423,15 @@ class Prefill {
           for (int64_t i = 0; i < kBlock; i += 2, v += 32) {
             const __m512i pair = _mm512_load_si512(v);
             const uint16_t* w =
-                reinterpret_cast<const uint16_t*>(t.row(r)) + block * kPowerSpread + i;
+                reinterpret_cast<const uint16_t*>(t.row(r)) + block * kProbabilitySpread + i;
             const auto sees = [&](int64_t token) __attribute__((always_inline)) {
               return t.begin[r] <= token && token < t.end[r];
             };
-            const auto power = [&](int64_t j) __attribute__((always_inline)) {
+            const auto probability = [&](int64_t j) __attribute__((always_inline)) {
               return _mm512_castsi512_ps(_mm512_set1_epi32(static_cast<int>(uint32_t{w[j]} << 16)));
             };
-            if (sees(block + i)) even = _mm512_fmadd_ps(even_halves(pair), power(0), even);
-            if (sees(block + i + 1)) odd = _mm512_fmadd_ps(odd_halves(pair), power(1), odd);
+            if (sees(block + i)) even = _mm512_fmadd_ps(even_halves(pair), probability(0), even);
+            if (sees(block + i + 1)) odd = _mm512_fmadd_ps(odd_halves(pair), probability(1), odd);
           }
           sum = _mm512_add_ps(sum, _mm512_add_ps(even, odd));
         }
@@ -554,20 +556,21 @@ class Prefill {
       Feed<kInt8> feed;
       Merge merge;
       if (i > from) begin_close(tile[(i - 1) % 3], c, feed, merge);
-      if (next) feed.scores = scores_of(*next);  // in the place of the powers of the one before
-      if (now) soften_either(*now, feed, merge);
+      if (next)
+        feed.scores = scores_of(*next);  // in the place of the probabilities of the one before
+      if (now) softmax_either(*now, feed, merge);
       feed.values.run();
       merge_some(merge, feed.values, kTileRows * width);
       feed.scores.run();
     }
   }
 
-  // The powers of a tile whose rows see the same columns but for the last: the usual case, almost
-  // without masks. kLook: scores are as they are, so that a row's maximum can be taken beside the
-  // powers of an earlier one. `shared` is copied, because what is in memory would be read again
-  // after each store.
+  // The probabilities of a tile whose rows see the same columns but for the last: the usual case,
+  // almost without masks. kLook: scores are as they are, so that a row's maximum can be taken
+  // beside the probabilities of an earlier one. `shared` is copied, because what is in memory would
+  // be read again after each store.
   template <bool kLook>
-  void soften_plain(Tile& now, Feed<kInt8>& shared, Merge& merge) {
+  void softmax_plain(Tile& now, Feed<kInt8>& shared, Merge& merge) {
     Feed<kInt8> feed = shared;
     const int64_t first = now.first, common = now.common, merges = width / 32 * 2;
     feed.steps = feed.values.steps + feed.scores.steps;
@@ -603,18 +606,18 @@ class Prefill {
     shared = feed;
   }
 
-  void soften_either(Tile& now, Feed<kInt8>& feed, Merge& merge) {
+  void softmax_either(Tile& now, Feed<kInt8>& feed, Merge& merge) {
     if constexpr (!kInt8) {
       const bool as_they_are = !kCodes && p.softcap <= 0 && p.alibi == nullptr;
       if (now.common > now.first)
-        return as_they_are ? soften_plain<true>(now, feed, merge)
-                           : soften_plain<false>(now, feed, merge);
+        return as_they_are ? softmax_plain<true>(now, feed, merge)
+                           : softmax_plain<false>(now, feed, merge);
     }
-    soften(now, feed, merge);
+    softmax_tile(now, feed, merge);
   }
 
-  // The powers of a tile, while the matrix unit works on its neighbours.
-  void soften(Tile& now, Feed<kInt8>& feed, Merge& merge) {
+  // The probabilities of a tile, while the matrix unit works on its neighbours.
+  void softmax_tile(Tile& now, Feed<kInt8>& feed, Merge& merge) {
     feed.steps = feed.values.steps + feed.scores.steps;
     feed.slots = (now.last - now.first + kSlotColumns - 1) / kSlotColumns * kRowSlots;
     // Rows of columns to merge, for each row while their sums come in.

@@ -10,7 +10,7 @@ using namespace quire::ops::testing;
 class PagedAttentionAmx : public ::testing::Test {
  protected:
   void SetUp() override {
-    for (const auto& isa : available_cpu_isas()) has_amx_ |= isa == "amx";
+    for (const auto& isa : available_float_isas()) has_amx_ |= isa == "amx";
     if (!has_amx_) GTEST_SKIP() << "this machine has no AMX";
   }
 
@@ -31,22 +31,12 @@ class PagedAttentionAmx : public ::testing::Test {
   bool has_amx_ = false;
 };
 
-AttentionParams plain(const Heads& heads) {
-  return {.scale = 1.0f / std::sqrt(static_cast<float>(heads.dim))};
-}
-
-// Prompts, later parts of prompts and decode rows, with contexts on both sides of a chunk's edge.
-const std::vector<int> kLengths = {300, 257, 513, 90, 256, 20, 700};
-const std::vector<Segment> kMixed = {{0, 299, 1},   {1, 256, 1},  {5, 19, 1},
-                                     {2, 100, 413}, {3, 0, 90},   {4, 0, 256},
-                                     {6, 250, 37},  {6, 511, 20}, {2, 505, 8}};
-
 TEST_F(PagedAttentionAmx, EveryHeadDim) {
   for (const int dim : {8, 32, 40, 64, 80, 96, 112, 128, 192, 256, 512}) {
     for (const int value_dim : {dim, 48}) {
       SCOPED_TRACE(std::to_string(dim) + "/" + std::to_string(value_dim));
       const Heads heads{.heads = 4, .kv_heads = 2, .dim = dim, .value_dim = value_dim};
-      expect_same(Sequences(heads, mx::bfloat16, kLengths).step(kMixed, {.order = 3}),
+      expect_same(Sequences(heads, mx::bfloat16, kMixedLengths).step(kMixed, {.order = 3}),
                   plain(heads));
     }
   }
@@ -56,13 +46,13 @@ TEST_F(PagedAttentionAmx, EveryGroup) {
   for (const int group : {1, 2, 3, 4, 5, 6, 7, 8, 16, 33}) {
     SCOPED_TRACE(group);
     const Heads heads{.heads = 2 * group, .kv_heads = 2, .dim = 64, .value_dim = 64};
-    expect_same(Sequences(heads, mx::bfloat16, kLengths).step(kMixed), plain(heads));
+    expect_same(Sequences(heads, mx::bfloat16, kMixedLengths).step(kMixed), plain(heads));
   }
 }
 
 TEST_F(PagedAttentionAmx, EveryPaging) {
   const Heads heads{.heads = 4, .kv_heads = 2, .dim = 64, .value_dim = 64};
-  const Sequences sequences(heads, mx::bfloat16, kLengths);
+  const Sequences sequences(heads, mx::bfloat16, kMixedLengths);
   constexpr float kInf = std::numeric_limits<float>::infinity();
   for (const int block_size : {1, 3, 16, 32, 128, 144, 1024})
     for (const uint32_t order : {0u, 5u})
@@ -78,7 +68,7 @@ TEST_F(PagedAttentionAmx, EveryPaging) {
 
 TEST_F(PagedAttentionAmx, WindowsCapsAndSinks) {
   const Heads heads{.heads = 6, .kv_heads = 2, .dim = 64, .value_dim = 96};
-  const Sequences sequences(heads, mx::bfloat16, kLengths);
+  const Sequences sequences(heads, mx::bfloat16, kMixedLengths);
   const Step step = sequences.step(kMixed, {.order = 2});
   for (const int64_t window : {-1, 0, 1, 15, 31, 32, 100, 255, 256, 300, 10000}) {
     for (const float softcap : {0.0f, 2.0f}) {
@@ -96,7 +86,7 @@ TEST_F(PagedAttentionAmx, WindowsCapsAndSinks) {
 
 TEST_F(PagedAttentionAmx, RightWindowsBiasesAndRowsThatSeeNothing) {
   const Heads heads{.heads = 6, .kv_heads = 2, .dim = 64, .value_dim = 96};
-  const Sequences sequences(heads, mx::bfloat16, kLengths);
+  const Sequences sequences(heads, mx::bfloat16, kMixedLengths);
   for (const int shift : {0, -90, -2000, 5}) {
     const Step step = sequences.step(kMixed, {.order = 2, .whole_context = true, .shift = shift});
     for (const int64_t left : {-1, 0, 40, 300}) {

@@ -3,9 +3,9 @@
 #include <random>
 #include <vector>
 
-#include "ops/bench_util.h"
-#include "ops/kv_cache.h"
+#include "ops/layout/kv_cache.h"
 #include "ops/paged_attention/paged_attention.h"
+#include "ops/runtime/bench_util.h"
 
 namespace quire::ops {
 namespace {

@@ -168,7 +168,7 @@ TEST(PagedAttentionBits, InvisibleTokensNeverLeakIn) {
 }
 
 bool has_isa(const std::string& name) {
-  const auto isas = available_cpu_isas();
+  const auto isas = available_float_isas();
   return std::find(isas.begin(), isas.end(), name) != isas.end();
 }
 

@@ -24,9 +24,6 @@ std::vector<AttentionParams> variants(const Heads& heads) {
   return {plain, window, all};
 }
 
-// The kernel reached: only bfloat16 queries have AMX ones.
-const char* kernel_of(mx::Dtype dtype) { return attention_kernel(dtype); }
-
 // int8: a query is off by 2^-16 of its largest element (some 3 at D >= 64) in each product, a score
 // by sqrt(D) times that and |k| / sqrt(D), some 1e-4, which is the relative error of p; p by 2^-17
 // of the largest. FP8: p is rounded to bfloat16. Then the result's own rounding.
@@ -42,7 +39,8 @@ void expect_matches(const Sequences& sequences, KvStorage storage,
   Context context = make_context(2);
   const Step step = sequences.step(segments, paging);
   const AttentionWithLse result = attend_with_lse(context, step, params);
-  EXPECT_TRUE(kernel_ran(context, "paged_attention", 1, kernel_of(sequences.dtype())));
+  EXPECT_TRUE(
+      kernel_ran(context, "paged_attention", 1, attention_kernel(sequences.dtype(), storage)));
   context.use_reference = true;
   const AttentionWithLse expected = attend_with_lse(context, step, params);
   EXPECT_TRUE(near(result.out, expected.out, bound(sequences.dtype(), storage)));
@@ -50,7 +48,7 @@ void expect_matches(const Sequences& sequences, KvStorage storage,
 }
 
 TEST(PagedAttentionCodes, MatchTheReferenceForEveryDtypeAndHeadDim) {
-  for (const auto& isa : isas_to_test()) {
+  for (const auto& isa : isas_to_test(/*with_vnni=*/true)) {
     const ForcedIsa forced(isa);
     for (const KvStorage storage : kStorages) {
       for (const mx::Dtype dtype : float_dtypes()) {
@@ -69,7 +67,7 @@ TEST(PagedAttentionCodes, MatchTheReferenceForEveryDtypeAndHeadDim) {
 }
 
 TEST(PagedAttentionCodes, MatchTheReferenceForWindowsCapsSinksAndBiases) {
-  for (const auto& isa : isas_to_test()) {
+  for (const auto& isa : isas_to_test(/*with_vnni=*/true)) {
     const ForcedIsa forced(isa);
     const Heads heads{.heads = 8, .kv_heads = 2, .dim = 32, .value_dim = 48};
     for (const KvStorage storage : kStorages) {
@@ -82,6 +80,30 @@ TEST(PagedAttentionCodes, MatchTheReferenceForWindowsCapsSinksAndBiases) {
       both.window_right = 20;
       expect_matches(sequences, storage, {{1, 98, 1}, {2, 0, 9}, {0, 230, 40}},
                      {.block_size = 8, .whole_context = true, .shift = -10}, both);
+    }
+  }
+}
+
+// Every query, key, value and probability has the largest integer, of one sign or the other: sums
+// of 32 bits just hold that. All keys are alike, so the result is the value.
+TEST(PagedAttentionCodes, LargestSumsDoNotOverflow) {
+  const Heads heads{.heads = 4, .kv_heads = 2, .dim = 512, .value_dim = 512};
+  for (const auto& isa : isas_to_test(/*with_vnni=*/true)) {
+    const ForcedIsa forced(isa);
+    for (const float key : {1.0f, -1.0f}) {
+      for (const float value : {1.0f, -1.0f}) {
+        Sequences sequences(heads, mx::bfloat16, {600}, 7, KvStorage::kInt8);
+        std::fill(sequences.queries(0).begin(), sequences.queries(0).end(), 1.0f);
+        std::fill(sequences.keys(0).begin(), sequences.keys(0).end(), key);
+        std::fill(sequences.values(0).begin(), sequences.values(0).end(), value);
+        for (const Segment& segment : {Segment{0, 599, 1}, Segment{0, 560, 40}}) {
+          const Context context = make_context(1);
+          const mx::array out = attend(context, sequences.step({segment}), scaled(heads));
+          EXPECT_TRUE(kernel_ran(context, "paged_attention", 1,
+                                 attention_kernel(mx::bfloat16, KvStorage::kInt8)));
+          for (const float x : to_floats(out)) ASSERT_EQ(x, value) << isa << " key " << key;
+        }
+      }
     }
   }
 }
@@ -110,7 +132,7 @@ TEST(PagedAttentionCodes, AreCloseToWhatTheyStandFor) {
 
 TEST(PagedAttentionCodes, DecodeEqualsPrefillAtEveryPosition) {
   const Heads heads{.heads = 4, .kv_heads = 2, .dim = 40, .value_dim = 48};
-  for (const auto& isa : isas_to_test()) {
+  for (const auto& isa : isas_to_test(/*with_vnni=*/true)) {
     const ForcedIsa forced(isa);
     for (const KvStorage storage : kStorages) {
       for (const mx::Dtype dtype : {mx::float32, mx::bfloat16}) {
@@ -141,7 +163,7 @@ TEST(PagedAttentionCodes, AnyBatchPagingThreadsAndPoison) {
   const std::vector<Segment> segments = {{0, 1099, 1},  {5, 256, 1}, {1, 39, 1},
                                          {2, 100, 200}, {3, 505, 8}, {4, 0, 90}};
   constexpr float kInf = std::numeric_limits<float>::infinity();
-  for (const auto& isa : isas_to_test()) {
+  for (const auto& isa : isas_to_test(/*with_vnni=*/true)) {
     const ForcedIsa forced(isa);
     for (const KvStorage storage : kStorages) {
       for (const int group : {1, 3, 8, 12}) {
@@ -164,7 +186,7 @@ TEST(PagedAttentionCodes, AnyBatchPagingThreadsAndPoison) {
   }
 }
 
-// The AMX kernels and the fused multiply-add ones, and the latter of every vector length.
+// The AMX and VNNI kernels and the fused multiply-add ones, and the latter of every vector length.
 TEST(PagedAttentionCodes, InstructionSetsAgree) {
   const auto available = available_cpu_isas();
   for (const KvStorage storage : kStorages) {
@@ -180,7 +202,8 @@ TEST(PagedAttentionCodes, InstructionSetsAgree) {
           const ForcedIsa forced(isa);
           const Context context = make_context(3);
           const mx::array out = attend(context, step, params);
-          EXPECT_TRUE(kernel_ran(context, "paged_attention", 1, kernel_of(mx::bfloat16)));
+          EXPECT_TRUE(
+              kernel_ran(context, "paged_attention", 1, attention_kernel(mx::bfloat16, storage)));
           if (first) {
             EXPECT_TRUE(same_bits(*first, out))
                 << isa << " D " << dim << kNames[static_cast<int>(storage)];

@@ -2,12 +2,16 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/paged_attention/paged_attention_cpu.cpp"
-#include "ops/highway.h"
+#include "ops/cpu/highway.h"
 // After it, because its code is per target too.
+#include "ops/paged_attention/attention_few_rows-inl.h"
 #include "ops/paged_attention/attention_tiles-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace quire::ops::HWY_NAMESPACE {
+
+// So many rows of a head take longer than reading their keys: these are asked for beside the tiles.
+constexpr int64_t kManyRows = 8;
 
 // A chunk's result, or the running total of chunks, for all rows of an item.
 struct Result {
@@ -52,16 +56,23 @@ struct Worker {
     return (item.token + token) * p.heads + (item.kv_head + head) * group + g;
   }
 
+  // 32 of d of row r, counted in parts.
+  float* query(int64_t r, int64_t block) const {
+    return scratch.queries + (block * rows * kParts + r) * kQueryBlock;
+  }
   template <class Q>
   void load_queries(const Q* q) const {
+    HWY_ALIGN float row[kParts * kMaxHeadDim];
     for (int64_t r = 0; r < rows; ++r) {
       const Q* from = q + head_of_row(r) * p.key_dim;
-      float* to = scratch.queries + r * kParts * p.key_dim;
       int64_t d = 0;
       for (; d + kLanes <= p.key_dim; d += kLanes)
-        hn::StoreU(load_floats(from + d), kFloats, to + d);
-      for (; d < p.key_dim; ++d) to[d] = to_float(from[d]);
-      if constexpr (kParts == 2) scratch.factors[r] = split_query(to);
+        hn::StoreU(load_floats(from + d), kFloats, row + d);
+      for (; d < p.key_dim; ++d) row[d] = to_float(from[d]);
+      if constexpr (kParts == 2) scratch.factors[r] = split_query(row);
+      for (int64_t part = 0; part < kParts; ++part)
+        for (d = 0; d < p.key_dim; ++d)
+          query(r * kParts + part, d / kQueryBlock)[d % kQueryBlock] = row[part * p.key_dim + d];
     }
   }
 
@@ -151,17 +162,46 @@ struct Worker {
     return s;
   }
 
+  // All heads' keys, or values, of the block at t: the share of head h's step, to be read ahead.
+  Feed feed(const void* base, int64_t dim, const Chunk& c, int64_t t, int64_t h) const {
+    const int64_t row = dim * static_cast<int64_t>(sizeof(T)), heads = item.kv_heads;
+    return {.base = static_cast<const char*>(base) + item.kv_head * row,
+            .slots = c.slots + t,
+            .stride = p.kv_heads * row,
+            .bytes = heads * row,
+            .token = kBlock * h / heads,
+            .tokens = kBlock * (h + 1) / heads,
+            .piece = row < Feed::kPiece ? row : Feed::kPiece};
+  }
+  Feed feed_keys(const Chunk& c, int64_t t, int64_t h) const {
+    return feed(p.k, p.key_dim, c, t, h);
+  }
+  Feed feed_values(const Chunk& c, int64_t t, int64_t h) const {
+    return feed(p.v, p.value_dim, c, t, h);
+  }
+
   void score_block(const Chunk& c, int64_t t) const {
     const Sight s = sight(c.start + t);
-    const int64_t n = (s.last - s.first) * group;
+    const int64_t n = (s.last - s.first) * group * kParts;
     if (n <= 0) return;
     for (int64_t h = 0; h < item.kv_heads; ++h) {
-      const bool more = t + kBlock < c.end;
-      const Ahead<T> ahead{more ? keys_at(c, t + kBlock, h) : values_at(c, c.first_block(), h)};
-      pack_keys(keys_at(c, t, h), ahead, p.key_dim, scratch.keys);
+      Feed none, next = t + kBlock < c.end ? feed_keys(c, t + kBlock, h)
+                                           : feed_values(c, c.first_block(), h);
       const int64_t row = (h * head_rows + s.first * group) * kParts;
-      score_rows<kRowBlock>(scratch.queries + row * p.key_dim, scratch.keys, p.key_dim,
-                            scratch.scores + row * kChunk + t, n * kParts);
+      const float* q = query(row, 0);
+      const int64_t q_next = rows * kParts * kQueryBlock;
+      float* scores = scratch.scores + row * kChunk + t;
+      const Rows<T> keys = keys_at(c, t, h);
+#if HWY_TARGET != HWY_SCALAR
+      if constexpr (kFewRows > 0 && kPerWord<T> == 2) {
+        if (n <= kFewRows && p.key_dim % kQueryBlock == 0) {
+          score_few_rows<kFewRows>(keys, next, q, q_next, p.key_dim, scores, n);
+          continue;
+        }
+      }
+#endif
+      pack_keys(keys, n > kManyRows ? none : next, p.key_dim, scratch.keys);
+      score_rows<kTileRows>(q, q_next, scratch.keys, p.key_dim, scores, n, next);
     }
   }
 
@@ -180,7 +220,8 @@ struct Worker {
                 static_cast<float>(position - start), scores, lo, hi);
   }
 
-  // The maxima of all rows come first: powers that wait for one would stall those of the next row.
+  // The maxima of all rows come first: probabilities that wait for one would stall those of the
+  // next row.
   void softmax_rows(int64_t start, const Result& out) const {
     for (int64_t r = 0; r < rows; ++r) {
       const int64_t lo = row_begin(r, start), hi = row_end(r, start);
@@ -201,14 +242,14 @@ struct Worker {
           lo < hi ? softmax_row<T>(p.exponent_scale, out.m[r], scales, scores, lo, hi) : 0.0f;
       out.m[r] *= p.exponent_scale;
       if constexpr (kParts == 2)
-        scratch.factors[rows + r] = lo < hi ? split_powers(scores, lo, hi) : 0.0f;
+        scratch.factors[rows + r] = lo < hi ? split_probabilities(scores, lo, hi) : 0.0f;
     }
   }
 
-  // Adds a block's values to all rows of head h that see some of it, those that see all at once.
-  template <class V>
-  HWY_INLINE void add_values(const Rows<V>& values, const Ahead<T>& ahead, const Chunk& c,
-                             int64_t t, int64_t h, const Result& out) const {
+  // Adds a block's values to the rows of head h that see some of it, by add(first row, number,
+  // tokens begin, end); those that see all at once.
+  template <class AddRows>
+  HWY_INLINE void add_values(const Chunk& c, int64_t t, int64_t h, const AddRows& add) const {
     const int64_t start = c.start + t;
     const Sight s = sight(start);
     for (int64_t i = s.first; i < s.last;) {
@@ -216,42 +257,55 @@ struct Worker {
       const int64_t next = all ? s.all_last : i + 1;
       const int64_t lo = all ? 0 : clamp(key_begin(i) - start, 0, kBlock);
       const int64_t hi = all ? kBlock : clamp(key_end(i) - start, 0, kBlock);
-      const int64_t row = (h * head_rows + i * group) * kParts;
-      if (lo < hi)
-        value_rows<kRowBlock>(values, ahead, lo, hi, scratch.scores + row * kChunk + t,
-                              sums_of(out) + row * width, width, (next - i) * group * kParts);
+      if (lo < hi) add((h * head_rows + i * group) * kParts, (next - i) * group * kParts, lo, hi);
       i = next;
     }
   }
 
-  void value_block(const Chunk& c, const Chunk* next, int64_t t, const Result& out) const {
+  void value_block(const Chunk& c, const Chunk* following, int64_t t, const Result& out) const {
     for (int64_t h = 0; h < item.kv_heads; ++h) {
-      Ahead<T> ahead;
+      Feed none, next;
       if (t + kBlock < c.end) {
-        ahead.rows = values_at(c, t + kBlock, h);
-      } else if (next != nullptr) {
-        ahead.rows = keys_at(*next, next->first_block(), h);
+        next = feed_values(c, t + kBlock, h);
+      } else if (following != nullptr) {
+        next = feed_keys(*following, following->first_block(), h);
       }
       const Rows<T> values = values_at(c, t, h);
-      // Values that many rows need are widened once.
-      if (head_rows * kParts <= kRowBlock && width == p.value_dim) {
-        add_values(values, ahead, c, t, h, out);
-      } else {
-        widen_values(values, ahead);
-        add_values(Rows<float>{scratch.values, kInOrder, width}, Ahead<T>(), c, t, h, out);
+#if HWY_TARGET != HWY_SCALAR
+      if constexpr (kFewRows > 0 && kPerWord<T> == 2) {
+        if (head_rows <= 2 && p.value_dim % (2 * kLanes) == 0) {
+          add_values(c, t, h, [&](int64_t row, int64_t n, int64_t lo, int64_t hi) HWY_ATTR {
+            value_few_rows<2>(values, next, lo, hi, scratch.scores + row * kChunk + t,
+                              out.acc + row * width, width, n);
+          });
+          continue;
+        }
       }
+#endif
+      if (head_rows * kParts <= kDirectRows && width == p.value_dim) {
+        add_values(c, t, h, [&](int64_t row, int64_t n, int64_t lo, int64_t hi) HWY_ATTR {
+          value_direct_rows<kDirectRows>(values, next, lo, hi, scratch.scores + row * kChunk + t,
+                                         sums_of(out) + row * width, width, n);
+        });
+        continue;
+      }
+      widen_values(values, head_rows * kParts > kManyRows ? none : next);
+      add_values(c, t, h, [&](int64_t row, int64_t n, int64_t lo, int64_t hi) HWY_ATTR {
+        value_rows<kTileRows>(scratch.values, lo, hi, scratch.scores + row * kChunk + t,
+                              sums_of(out) + row * width, width, n, next);
+      });
     }
   }
 
-  void widen_values(const Rows<T>& from, const Ahead<T>& ahead) const {
+  void widen_values(const Rows<T>& from, Feed& next) const {
+    const int64_t bytes = p.value_dim * static_cast<int64_t>(sizeof(T));
     for (int64_t t = 0; t < kBlock; ++t) {
+      for (int64_t at = 0; at < bytes; at += Feed::kPiece) next.ask();
       const T* v = from[t];
       float* to = scratch.values + t * width;
       int64_t d = 0;
-      for (; d + kLanes <= p.value_dim; d += kLanes) {
-        ahead.ask(t, d);
+      for (; d + kLanes <= p.value_dim; d += kLanes)
         hn::StoreU(load_floats(v + d), kFloats, to + d);
-      }
       for (; d < width; ++d) to[d] = d < p.value_dim ? to_float(v[d]) : 0.0f;
     }
   }

@@ -1,8 +1,8 @@
 #pragma once
 #include <cstdint>
 
-#include "ops/half.h"
-#include "ops/kv_type.h"
+#include "ops/cpu/half.h"
+#include "ops/layout/kv_type.h"
 
 namespace quire::ops {
 
@@ -12,11 +12,16 @@ namespace quire::ops {
 inline constexpr int64_t kAttentionChunk = 256;
 // Values are summed, and keys packed, per this many tokens; part of the bits contract.
 inline constexpr int64_t kAttentionBlock = 32;
+inline constexpr int64_t kMaxHeadDim = 512;
+
+// What attends the rows of a call: vector kernels for any instruction set, or kernels for one that
+// has a unit for dot products of bfloat16 or of integers.
+enum class AttentionUnit : uint8_t { kVectors, kAvx512Vnni, kAvx512Bf16, kAmx };
 
 struct AttentionKernelParams {
   FloatType q_type = FloatType::kF32;  // of q and out
   KvType kv_type = KvType::kF32;       // of k and v
-  bool amx = false;                    // items of one token or many rows are for AMX
+  AttentionUnit unit = AttentionUnit::kVectors;
   int64_t heads = 0, kv_heads = 0;     // H, K
   int64_t key_dim = 0, value_dim = 0;  // D, Dv
   int64_t block_size = 0;              // P
@@ -52,8 +57,9 @@ struct AttentionItem {
   // -1: the item has all chunks of its rows and writes `out`. Otherwise where its chunks' results
   // go in AttentionScratch::partials, to be merged when all items are done.
   int64_t partials = -1;
-  bool amx =
-      false;  // for paged_attention_decode_amx or, if it has no partials, paged_attention_amx
+  // For the kernels of params.unit: all items with kAvx512Vnni and kAvx512Bf16, those of one token
+  // or many rows with kAmx.
+  bool on_unit = false;
 
   int64_t rows(const AttentionKernelParams& p) const {
     return kv_heads * tokens * (p.heads / p.kv_heads);
@@ -74,18 +80,18 @@ void set_attention_scale(AttentionKernelParams& params, double scale, double sof
 // Of a row with maximum m (in units of log2) and sum l; -infinity if l is 0.
 float attention_lse(float m, float l);
 
-// int8 pools: queries and powers become 16-bit integers, as pairs high * 256 + low of parts that
-// are rows of their own in the buffers below. All sums over codes are of integers below 2^24:
+// int8 pools: queries and probabilities become 16-bit integers, as pairs high * 256 + low of parts
+// that are rows of their own in the buffers below. All sums over codes are of integers below 2^24:
 // exact, in whatever order and type.
-inline constexpr float kMaxQuery16 = 32639.0f;  // 127 * 256 + 127; low parts are -128..127
-inline constexpr float kMaxPower16 = 65535.0f;  // both parts are 0..255
+inline constexpr float kMaxQuery16 = 32639.0f;        // 127 * 256 + 127; low parts are -128..127
+inline constexpr float kMaxProbability16 = 65535.0f;  // both parts are 0..255
 inline int64_t rows_per_query(const AttentionKernelParams& p) {
   return p.kv_type == KvType::kInt8 ? 2 : 1;
 }
 
 // A thread's buffers, 64-byte aligned. `parts` is rows_per_query.
 struct AttentionScratch {
-  float* queries = nullptr;   // [rows][parts][D]
+  float* queries = nullptr;   // [D / 32][rows][parts][32]
   float* scores = nullptr;    // [rows][parts][kAttentionChunk]
   float* chunk = nullptr;     // chunk_result_size
   float* total = nullptr;     // chunk_result_size
@@ -93,9 +99,19 @@ struct AttentionScratch {
   float* values = nullptr;    // [kAttentionBlock][padded Dv]
   int64_t* slots = nullptr;   // [2][kAttentionChunk]
   float* scales = nullptr;    // [2][kv heads][kAttentionChunk], of codes: keys', values'
-  float* factors = nullptr;   // [2][rows], int8: of queries, of powers
+  float* factors = nullptr;   // [2][rows], int8: of queries, of probabilities
   float* sums = nullptr;      // [rows][2][padded Dv], int8
   float* partials = nullptr;  // shared by all threads
+};
+
+// What the calling thread attends after an item, whose first keys are asked for while the item's
+// last values are worked on: a short item would else begin by waiting for memory.
+struct FollowingItem {
+  // Claims it: the caller attends that one next. Null if there is none. Called once at most, near
+  // the item's end, so that no other thread waits for what is claimed but not begun.
+  const AttentionItem* (*take)(void* from) = nullptr;
+  void* from = nullptr;
+  bool asked = false;  // before: for the item's own first keys; after: for the following item's
 };
 
 // Attends the item's rows.

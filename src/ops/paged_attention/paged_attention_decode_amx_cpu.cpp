@@ -1,7 +1,8 @@
 #include "ops/paged_attention/paged_attention_amx.h"
 
 #if defined(__AMX_BF16__)
-#include "ops/paged_attention/attention_decode_amx-inl.h"
+#include "ops/cpu/amx-inl.h"
+#include "ops/paged_attention/attention_decode-inl.h"
 
 // Attention of one token's queries: bound by reading keys and values, so tokens are the outer loop
 // and heads the inner one (a token's heads are neighbours in the pool), and keys go to the matrix
@@ -14,14 +15,14 @@
 namespace quire::ops {
 namespace {
 
-constexpr int64_t kPowerStride = 2 * kScoreStride;
+constexpr int64_t kProbabilityStride = 2 * kScoreStride;
 constexpr int64_t kTokens = kBlock * 16;  // floats of the scores of 32 tokens
 
 struct Buffers {
   uint16_t* queries;                 // [heads][D / 32][16 pairs][group][2]
   uint16_t* keys;                    // [2][32][D], of tokens that cannot be read in place
   float* tokens;                     // [2][2][16 tokens][16]
-  float* scores;                     // [rows][kScoreStride]; a row's powers take their place
+  float* scores;                     // [rows][kScoreStride]; a row's probabilities take their place
   uint16_t* values;                  // [2][Dv / 16][16 pairs][16 columns][2]
   float *sums, *total;               // [rows][Dv], columns as unpacking leaves them
   float *m, *l, *total_m, *total_l;  // [rows]
@@ -66,7 +67,7 @@ class Decode : DecodeItem<Buffers> {
     TileConfig config;
     const int narrow[] = {0, 1, 6};  // scores, queries
     for (const int tile : narrow) config.row_bytes[tile] = static_cast<uint16_t>(group * 4);
-    for (int tile = 2; tile < 4; ++tile)  // sums, powers
+    for (int tile = 2; tile < 4; ++tile)  // sums, probabilities
       config.rows[tile] = static_cast<uint8_t>(group);
     ask_first(kBlock, kBytes);
     load_tile_config(config);
@@ -77,14 +78,7 @@ class Decode : DecodeItem<Buffers> {
       for (int64_t r = 0; r < rows; ++r) item.partials < 0 ? merge_row(r) : keep_partial(r, c);
     }
     _tile_release();
-    if (item.partials >= 0) return;
-    auto* out = static_cast<uint16_t*>(p.out) + (item.token * p.heads + first_head()) * p.value_dim;
-    for (int64_t r = 0; r < rows; ++r) {
-      if (p.lse != nullptr)
-        p.lse[(first_head() + r) * p.lse_stride + item.token] =
-            attention_lse(buffers.total_m[r], buffers.total_l[r]);
-      finish_row(buffers.total + r * width, buffers.total_l[r], out + r * p.value_dim, p.value_dim);
-    }
+    if (item.partials < 0) finish();
   }
 
  private:
@@ -112,8 +106,8 @@ class Decode : DecodeItem<Buffers> {
     __m512i r[4];
 #pragma GCC unroll 4
     for (int64_t i = 0; i < 4; ++i) r[i] = load_row(q + i * p.key_dim, n);
-    turn_rows(r[0], r[1], r[2], r[3]);
-    turn_quarters(r[0], r[1], r[2], r[3]);
+    transpose_rows(r[0], r[1], r[2], r[3]);
+    transpose_quarters(r[0], r[1], r[2], r[3]);
 #pragma GCC unroll 4
     for (int64_t i = 0; i < 4; ++i) _mm512_store_si512(to + 32 * i, r[i]);
   }
@@ -130,7 +124,7 @@ class Decode : DecodeItem<Buffers> {
     if constexpr (!kCodes) {
       return load_row(static_cast<const uint16_t*>(pool) + at, n);
     } else {
-      const auto mask = static_cast<__mmask32>(n >= 32 ? 0xFFFFFFFFu : (1u << n) - 1);
+      const auto mask = first_lanes<__mmask32>(n);
       return bf16_of_fp8(_mm256_maskz_loadu_epi8(mask, static_cast<const uint8_t*>(pool) + at));
     }
   }
@@ -164,7 +158,7 @@ class Decode : DecodeItem<Buffers> {
     for (int64_t r = 0; r < rows; ++r) {
       float* scores = buffers.scores + r * kScoreStride;
       SoftmaxRow<kCodes> row{.scores = scores,
-                             .powers = reinterpret_cast<uint16_t*>(scores),
+                             .probabilities = reinterpret_cast<uint16_t*>(scores),
                              .begin = begin,
                              .end = end,
                              .peak = _mm512_set1_ps(buffers.m[r]),
@@ -324,8 +318,10 @@ class Decode : DecodeItem<Buffers> {
 
   // Sums over a step's tokens of 16 columns from d on.
   __attribute__((always_inline)) void add_values(const Step& s, int64_t d) {
-    const auto* powers = reinterpret_cast<const uint16_t*>(buffers.scores);
-    if (d == 0) _tile_loadd(3, powers + s.h * group * kPowerStride + s.t, kPowerStride * 2);
+    const auto* probabilities = reinterpret_cast<const uint16_t*>(buffers.scores);
+    if (d == 0)
+      _tile_loadd(3, probabilities + s.h * group * kProbabilityStride + s.t,
+                  kProbabilityStride * 2);
     float* sums = buffers.sums + s.h * group * width + d;
     if (s.t == first) {
       _tile_zero(2);
@@ -335,21 +331,6 @@ class Decode : DecodeItem<Buffers> {
     _tile_loadd(7, buffers.values + s.parity * kBlock * width + d * kBlock, 64);
     _tile_dpbf16ps(2, 3, 7);
     _tile_stored(2, sums, width * 4);
-  }
-
-  // Writes a row's result of the item's chunk `c` where paged_attention_merge_cpu looks for it.
-  void keep_partial(int64_t r, int64_t c) {
-    const int64_t stride = round_up(p.value_dim, 16);
-    float* acc = partials + item.partials + c * rows * (stride + 2);
-    acc[rows * stride + r] = buffers.m[r];
-    acc[rows * stride + rows + r] = buffers.l[r];
-    for (int64_t d = 0; d < width; d += 32) {
-      const float* from = buffers.sums + r * width + d;
-      __m512 a = _mm512_load_ps(from), b = _mm512_load_ps(from + 16);
-      in_order(a, b);
-      _mm512_storeu_ps(acc + r * stride + d, a);
-      if (d + 16 < stride) _mm512_storeu_ps(acc + r * stride + d + 16, b);
-    }
   }
 
   int64_t first = 0, last = 0;  // the visible columns in multiples of 32

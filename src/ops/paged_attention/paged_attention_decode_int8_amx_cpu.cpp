@@ -1,29 +1,29 @@
 #include "ops/paged_attention/paged_attention_amx.h"
 
 #if defined(__AMX_BF16__)
-#include "ops/paged_attention/attention_decode_amx-inl.h"
+#include "ops/cpu/amx-inl.h"
+#include "ops/paged_attention/attention_decode_int8-inl.h"
 
 // Attention of one token's queries over int8 keys and values, in the integer units: half the bytes
 // of bfloat16 and half the products. 16 tokens' keys are the rows of a left operand, read from
 // where they lie; the columns of the right one are the high and the low parts of a group's queries.
-// Powers are the rows of unsigned left operands, in two parts as well, and values the right ones.
+// Probabilities are the rows of unsigned left operands, in two parts as well, and values the right
+// ones.
 namespace quire::ops {
 namespace {
 
-constexpr int64_t kPowerStride = kChunk + 64;  // bytes
-constexpr int64_t kTileBytes = 64;             // of a row of a tile
-constexpr int64_t kQuads = 64;                 // tokens of a tile of values: 16 rows of 4
+constexpr int64_t kTileBytes = 64;  // of a row of a tile
 
 struct Buffers {
-  int8_t* queries;      // [heads][D / 64][16 quads][2 group][4]: high parts, then low ones
-  float* query_scales;  // [rows]
-  int8_t* keys;         // [16][D], of tokens that cannot be read in place
-  int32_t* tokens;      // [16 tokens][16]
-  float* scores;        // [rows][kScoreStride]
-  uint8_t* powers;      // [heads][2 group][kPowerStride]: high parts, then low ones
-  uint8_t* values;      // [Dv / 16][16 quads][16 columns][4]
-  int32_t* counts;      // [heads][2 group][Dv], columns as interleaving leaves them
-  float *sums, *total;  // [rows][Dv]
+  int8_t* queries;         // [heads][D / 64][16 quads][2 group][4]: high parts, then low ones
+  float* query_scales;     // [rows]
+  int8_t* keys;            // [16][D], of tokens that cannot be read in place
+  int32_t* tokens;         // [16 tokens][16]
+  float* scores;           // [rows][kScoreStride]
+  uint8_t* probabilities;  // [heads][2 group][kProbabilityStride]: high parts, then low ones
+  uint8_t* values;         // [Dv / 16][16 quads][16 columns][4]
+  int32_t* counts;         // [heads][2 group][Dv], columns as interleaving leaves them
+  float *sums, *total;     // [rows][Dv]
   float *m, *l, *total_m, *total_l, *factors;  // [rows]
   float *key_scales, *value_scales;            // [heads][kChunk]
   int64_t* slots;                              // [kChunk]
@@ -35,7 +35,7 @@ struct Buffers {
     keys = scratch.take<int8_t>(kRunTokens * dim);
     tokens = scratch.take<int32_t>(16 * 16);
     scores = scratch.take<float>(rows * kScoreStride);
-    powers = scratch.take<uint8_t>(2 * rows * kPowerStride);
+    probabilities = scratch.take<uint8_t>(2 * rows * kProbabilityStride);
     values = scratch.take<uint8_t>(kQuads * width);
     counts = scratch.take<int32_t>(2 * rows * width);
     sums = scratch.take<float>(rows * width);
@@ -49,11 +49,11 @@ struct Buffers {
   }
 };
 
-class DecodeInt8 : DecodeItem<Buffers> {
+class DecodeInt8 : DecodeInt8Item<Buffers> {
  public:
   DecodeInt8(const AttentionKernelParams& params, const AttentionItem& it, void* scratch,
              float* partials_to, FollowingItem& next_one)
-      : DecodeItem(params, it, partials_to, next_one) {
+      : DecodeInt8Item(params, it, partials_to, next_one) {
     dim = round_up(p.key_dim, kTileBytes);
     width = round_up(p.value_dim, kTileBytes);
     whole_rows = p.key_dim % kTileBytes == 0;
@@ -64,7 +64,7 @@ class DecodeInt8 : DecodeItem<Buffers> {
     TileConfig config;
     for (int tile = 0; tile < 7; tile += 6)  // scores, queries
       config.row_bytes[tile] = static_cast<uint16_t>(2 * group * 4);
-    for (int tile = 2; tile < 4; ++tile)  // sums, powers
+    for (int tile = 2; tile < 4; ++tile)  // sums, probabilities
       config.rows[tile] = static_cast<uint8_t>(2 * group);
     ask_first(kRunTokens, 1);
     load_tile_config(config);
@@ -75,8 +75,7 @@ class DecodeInt8 : DecodeItem<Buffers> {
       for (int64_t r = 0; r < rows; ++r) item.partials < 0 ? merge_row(r) : keep_partial(r, c);
     }
     _tile_release();
-    if (item.partials >= 0) return;
-    for (int64_t r = 0; r < rows; ++r) finish_row(r);
+    if (item.partials < 0) finish();
   }
 
  private:
@@ -101,21 +100,6 @@ class DecodeInt8 : DecodeItem<Buffers> {
     }
   }
 
-  // Tokens up to multiples of 64 that are not visible have a neighbour's slots.
-  void fill_slots() {
-    first = begin / kQuads * kQuads;
-    last = round_up(end, kQuads);
-    for (int64_t t = first; t < begin; ++t) buffers.slots[t] = buffers.slots[begin];
-    for (int64_t t = end; t < last; ++t) buffers.slots[t] = buffers.slots[end - 1];
-    for (int64_t t = first; t < last; ++t) {
-      const int64_t scale = buffers.slots[t] * p.kv_heads + item.kv_head;
-      for (int64_t h = 0; h < item.kv_heads; ++h) {
-        buffers.key_scales[h * kChunk + t] = p.k_scale[scale + h];
-        buffers.value_scales[h * kChunk + t] = p.v_scale[scale + h];
-      }
-    }
-  }
-
   void attend_chunk(int64_t chunk) {
     find_slots(chunk * kChunk);
     fill_slots();
@@ -125,7 +109,7 @@ class DecodeInt8 : DecodeItem<Buffers> {
       for (int64_t h = 0; h < item.kv_heads; ++h) score_tokens(t, h);
     }
     find_peaks(chunk);
-    for (int64_t r = 0; r < rows; ++r) soften(r);
+    for (int64_t r = 0; r < rows; ++r) softmax_row(r);
     find_next(chunk, kRunTokens);
     for (int64_t t = first; t < last; t += kQuads) {
       aim_after_values(t, kQuads, 1, kQuads / 4 * item.kv_heads);
@@ -171,29 +155,8 @@ class DecodeInt8 : DecodeItem<Buffers> {
     }
   }
 
-  // The row's scores become powers in two parts.
-  void soften(int64_t r) {
-    float* scores = buffers.scores + r * kScoreStride;
-    WeightRow row{.scores = scores,
-                  .weights = buffers.value_scales + r / group * kChunk,
-                  .begin = begin,
-                  .end = end,
-                  .peak = _mm512_set1_ps(buffers.m[r]),
-                  .scale = _mm512_set1_ps(p.exponent_scale),
-                  .sum = _mm512_setzero_ps(),
-                  .largest = _mm512_setzero_si512()};
-    for (int64_t t = first; t < last; t += kBlock) row.columns(t);
-    buffers.l[r] = fold(row.sum);
-    buffers.m[r] *= p.exponent_scale;
-    const CodeScale scale = scale_of(largest(row.largest), kMaxPower16);
-    buffers.factors[r] = scale.scale;
-    uint8_t* high = buffers.powers + (r / group * 2 * group + r % group) * kPowerStride;
-    uint8_t* low = high + group * kPowerStride;
-    for (int64_t t = first; t < last; t += kBlock)
-      split_weights(scores + t, scale, high + t, low + t);
-  }
-
-  // Sums over 64 tokens from t on for head h's group; tokens that are not visible have powers of 0.
+  // Sums over 64 tokens from t on for head h's group; tokens that are not visible have
+  // probabilities of 0.
   void add_values(int64_t t, int64_t h) {
     const auto* v = static_cast<const uint8_t*>(p.v) + (item.kv_head + h) * p.value_dim;
     const int64_t stride = p.kv_heads * p.value_dim;
@@ -205,7 +168,8 @@ class DecodeInt8 : DecodeItem<Buffers> {
       for (int64_t d = 0; d < width; d += kTileBytes, to += 4 * 1024)
         interleave_bytes(row, d, p.value_dim - d, to, 1024);
     }
-    _tile_loadd(3, buffers.powers + h * 2 * group * kPowerStride + t, kPowerStride);
+    _tile_loadd(3, buffers.probabilities + h * 2 * group * kProbabilityStride + t,
+                kProbabilityStride);
     for (int64_t d = 0; d < width; d += 16) {
       int32_t* counts = buffers.counts + h * 2 * group * width + d;
       if (t == first) {
@@ -218,43 +182,6 @@ class DecodeInt8 : DecodeItem<Buffers> {
       _tile_stored(2, counts, width * 4);
     }
   }
-
-  // The row's sums in float, columns in order.
-  void join_sums(int64_t r) {
-    const int32_t* high = buffers.counts + (r / group * 2 * group + r % group) * width;
-    const int32_t* low = high + group * width;
-    const __m512 factor = _mm512_set1_ps(buffers.factors[r]);
-    float* to = buffers.sums + r * width;
-    for (int64_t d = 0; d < width; d += kTileBytes) {
-      for (int64_t j = d; j < d + kTileBytes; j += 16) {
-        const __m512i sum =
-            _mm512_add_epi32(_mm512_slli_epi32(load_bits(high + j), 8), load_bits(low + j));
-        _mm512_store_ps(to + j, _mm512_mul_ps(_mm512_cvtepi32_ps(sum), factor));
-      }
-      in_byte_order(to + d);
-    }
-  }
-
-  // Writes a row's result of the item's chunk `c` where paged_attention_merge_cpu looks for it.
-  void keep_partial(int64_t r, int64_t c) {
-    const int64_t stride = round_up(p.value_dim, 16);
-    float* acc = partials + item.partials + c * rows * (stride + 2);
-    acc[rows * stride + r] = buffers.m[r];
-    acc[rows * stride + rows + r] = buffers.l[r];
-    for (int64_t d = 0; d < stride; d += 16)
-      _mm512_storeu_ps(acc + r * stride + d, _mm512_load_ps(buffers.sums + r * width + d));
-  }
-
-  void finish_row(int64_t r) {
-    const int64_t query = first_head() + r;
-    const float l = buffers.total_l[r];
-    if (p.lse != nullptr)
-      p.lse[query * p.lse_stride + item.token] = attention_lse(buffers.total_m[r], l);
-    auto* out = static_cast<uint16_t*>(p.out) + (item.token * p.heads + query) * p.value_dim;
-    finish_ordered_row(buffers.total + r * width, l, out, p.value_dim);
-  }
-
-  int64_t first = 0, last = 0;  // the visible columns in multiples of 64
 };
 
 }  // namespace

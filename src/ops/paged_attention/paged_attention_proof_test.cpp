@@ -27,7 +27,8 @@ mx::array expect_matches(const Sequences& sequences, const std::vector<Segment>&
   Context context = make_context(2);
   const Step step = sequences.step(segments, paging);
   const AttentionWithLse result = attend_with_lse(context, step, params);
-  EXPECT_TRUE(kernel_ran(context, "paged_attention", 1, attention_kernel(sequences.dtype())));
+  EXPECT_TRUE(
+      kernel_ran(context, "paged_attention", 1, attention_kernel(sequences.dtype(), storage)));
   context.use_reference = true;
   const AttentionWithLse expected = attend_with_lse(context, step, params);
   EXPECT_TRUE(near(result.out, expected.out, bound(sequences.dtype(), storage)));

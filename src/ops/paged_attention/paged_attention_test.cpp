@@ -32,7 +32,7 @@ void expect_matches(const Sequences& sequences, const std::vector<Segment>& segm
   context.use_reference = true;
   const AttentionWithLse expected = attend_with_lse(context, step, params);
   EXPECT_TRUE(near(result.out, expected.out, bound(sequences.dtype())));
-  // Sums of unrounded powers: off by what the scores are.
+  // Sums of unrounded probabilities: off by what the scores are.
   EXPECT_TRUE(near(result.lse, expected.lse, {.abs = 1e-5f, .rel = 1e-5f}));
   EXPECT_EQ(context.kernels->count("paged_attention", "reference"), 1);
 }

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "ops/cpu_isa.h"
-#include "ops/kernel_primitive.h"
-#include "ops/parallel_blocks.h"
+#include "ops/cpu/cpu_isa.h"
+#include "ops/cpu/parallel_blocks.h"
+#include "ops/cuda/cuda_device.h"
 #include "ops/qk_norm_rope_kv_write/qk_norm_rope_kv_write_cpu.h"
+#include "ops/qk_norm_rope_kv_write/qk_norm_rope_kv_write_cuda.h"
 #include "ops/qk_norm_rope_kv_write/qk_norm_rope_kv_write_reference.h"
-#include "ops/shape_check.h"
+#include "ops/runtime/kernel_primitive.h"
+#include "ops/runtime/shape_check.h"
 
 namespace quire::ops {
 namespace {
@@ -107,8 +109,8 @@ RotatedQueries qk_norm_rope_kv_write(const Context& context, const mx::array& qk
   if (norms.k) inputs.push_back(*norms.k);
   // The closure owns the layout and the table that the params point into.
   auto run = [params, pools, layout, table = std::move(table), has_q = norms.q.has_value(),
-              has_k = norms.k.has_value(), special = use_special(params),
-              pool = context.pool](const auto& in, auto& out) mutable {
+              has_k = norms.k.has_value(), special = use_special(params), pool = context.pool,
+              cuda = context.device->cuda()](const auto& in, auto& out) mutable {
     size_t next = pools + 1;
     params.q_norm = has_q ? in[next++].template data<float>() : nullptr;
     params.k_norm = has_k ? in[next].template data<float>() : nullptr;
@@ -120,6 +122,14 @@ RotatedQueries qk_norm_rope_kv_write(const Context& context, const mx::array& qk
       params.v_scale = out[3].template data<float>();
     }
     params.q = out[pools].template data<void>();
+    if constexpr (kHasCuda)
+      if (cuda) {
+        const CudaLayout& on_device = cuda->layout(layout);
+        params.positions = on_device.positions;
+        params.slots = on_device.slot_mapping;
+        params.cos_sin = cuda->resident(table, table->cos_sin);
+        return qk_norm_rope_kv_write_cuda(cuda->stream(), params, layout->num_tokens);
+      }
     run_rows(*pool, params, layout->num_tokens, special);
   };
   const mx::Shape q_shape = {qkv.shape(0), static_cast<int>(params.heads),
@@ -135,14 +145,15 @@ RotatedQueries qk_norm_rope_kv_write(const Context& context, const mx::array& qk
   shapes.push_back(q_shape);
   dtypes.push_back(qkv.dtype());
   alias.push_back(-1);
-  const auto out =
-      launch_kernel(context,
-                    {.op = kOp,
-                     .kernel = use_special(params) ? "cpu_avx512_bf16" : cpu_kernel_name(),
-                     .run = run,
-                     .alias = alias,
-                     .cost = {.bytes = 2.0 * static_cast<double>(qkv.nbytes())}},
-                    shapes, dtypes, std::move(inputs));
+  const auto out = launch_kernel(context,
+                                 {.op = kOp,
+                                  .kernel = context.device->host_memory() && use_special(params)
+                                                ? "cpu_avx512_bf16"
+                                                : context.device->kernel_name(),
+                                  .run = run,
+                                  .alias = alias,
+                                  .cost = {.bytes = 2.0 * static_cast<double>(qkv.nbytes())}},
+                                 shapes, dtypes, std::move(inputs));
   return {.q = out[pools], .kv = PagedKv::from(out)};
 }
 

@@ -2,10 +2,10 @@
 #include <memory>
 #include <optional>
 
-#include "ops/batch_layout.h"
-#include "ops/context.h"
-#include "ops/kv_cache.h"
+#include "ops/layout/batch_layout.h"
+#include "ops/layout/kv_cache.h"
 #include "ops/rope/rope.h"
+#include "ops/runtime/context.h"
 
 namespace quire::ops {
 

@@ -1,7 +1,7 @@
 #include "ops/qk_norm_rope_kv_write/qk_norm_rope_kv_write_cpu.h"
 
 #if defined(__AVX512BF16__)
-#include "ops/intrinsics-inl.h"
+#include "ops/cpu/intrinsics-inl.h"
 
 // The kernel for bfloat16, bit for bit that of qk_norm_rope_kv_write_cpu.cpp: columns are taken
 // apart into even and odd ones, which costs half of widening them in order, and rounded by the

@@ -2,7 +2,7 @@
 
 #include <numeric>
 
-#include "ops/bench_util.h"
+#include "ops/runtime/bench_util.h"
 
 namespace quire::ops {
 namespace {

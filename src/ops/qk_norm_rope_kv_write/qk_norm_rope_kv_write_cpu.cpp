@@ -4,9 +4,9 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/qk_norm_rope_kv_write/qk_norm_rope_kv_write_cpu.cpp"
-#include "ops/highway.h"
+#include "ops/cpu/highway.h"
 // After it, because their code is per target too.
-#include "ops/kv_codes-inl.h"
+#include "ops/layout/kv_codes-inl.h"
 #include "ops/rms_norm/rms_norm-inl.h"
 #include "ops/rope/rope-inl.h"
 

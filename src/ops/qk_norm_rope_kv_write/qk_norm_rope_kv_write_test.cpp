@@ -3,7 +3,7 @@
 #include <numeric>
 
 #include "ops/qk_norm_rope_kv_write/qk_norm_rope_kv_write_reference.h"
-#include "ops/test_util.h"
+#include "ops/runtime/test_util.h"
 
 namespace quire::ops {
 namespace {
@@ -41,6 +41,7 @@ PagedKv pool(const Shape& s, mx::Dtype dtype, KvStorage storage = KvStorage::kAu
 
 // The hand-written kernel has the same bits as the others.
 const char* kernel_of(const Shape& s, mx::Dtype dtype) {
+  if (on_cuda()) return "cuda";
   const bool special = cpu_isa() == CpuIsa::kAmx || cpu_isa() == CpuIsa::kAvx512Bf16;
   return special && dtype == mx::bfloat16 && s.dim % 32 == 0 && s.rotary % 64 == 0
              ? "cpu_avx512_bf16"

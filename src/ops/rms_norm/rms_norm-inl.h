@@ -1,7 +1,7 @@
 // The arithmetic of a row's RMS norm; read once per target, by *_cpu.cpp only.
 #include <cmath>
 
-#include "ops/highway.h"
+#include "ops/cpu/highway.h"
 
 #if defined(QUIRE_OPS_RMS_NORM_) == defined(HWY_TARGET_TOGGLE)
 #ifdef QUIRE_OPS_RMS_NORM_

@@ -1,10 +1,12 @@
 #include "ops/rms_norm/rms_norm.h"
 
-#include "ops/kernel_primitive.h"
-#include "ops/parallel_blocks.h"
+#include "ops/cpu/parallel_blocks.h"
+#include "ops/cuda/cuda_device.h"
 #include "ops/rms_norm/rms_norm_cpu.h"
+#include "ops/rms_norm/rms_norm_cuda.h"
 #include "ops/rms_norm/rms_norm_reference.h"
-#include "ops/shape_check.h"
+#include "ops/runtime/kernel_primitive.h"
+#include "ops/runtime/shape_check.h"
 
 namespace quire::ops {
 namespace {
@@ -18,8 +20,10 @@ RmsNormParams checked_params(const mx::array& x, const mx::array& weight, float 
   return {.type = type, .width = x.shape(-1), .eps = eps};
 }
 
-void run(ThreadPool& pool, const RmsNormParams& params, int64_t size) {
+void run(ThreadPool& pool, CudaDevice* cuda, const RmsNormParams& params, int64_t size) {
   const int64_t rows = params.width == 0 ? 0 : size / params.width;
+  if constexpr (kHasCuda)
+    if (cuda) return rms_norm_cuda(cuda->stream(), params, rows);
   parallel_blocks(pool, rows, rows_per_block(params.width),
                   [&](int64_t begin, int64_t end) { rms_norm_cpu(params, begin, end); });
 }
@@ -32,14 +36,16 @@ mx::array rms_norm(const Context& context, const mx::array& x, const mx::array& 
     note_reference(context, "rms_norm");
     return rms_norm_reference(x, weight, eps);
   }
-  auto kernel = [params, pool = context.pool](const auto& in, auto& out) {
+  auto kernel = [params, pool = context.pool, cuda = context.device->cuda()](const auto& in,
+                                                                             auto& out) {
     RmsNormParams p = params;
     p.x = in[0].template data<void>();
     p.weight = in[1].template data<float>();
     p.y = out[0].template data<void>();
-    run(*pool, p, in[0].size());
+    run(*pool, cuda, p, in[0].size());
   };
-  return launch_kernel(context, {.op = "rms_norm", .kernel = cpu_kernel_name(), .run = kernel},
+  return launch_kernel(context,
+                       {.op = "rms_norm", .kernel = context.device->kernel_name(), .run = kernel},
                        x.shape(), x.dtype(), {x, weight});
 }
 
@@ -55,18 +61,19 @@ std::pair<mx::array, mx::array> add_rms_norm(const Context& context, const mx::a
         mx::astype(mx::astype(x, mx::float32) + mx::astype(residual, mx::float32), x.dtype());
     return {rms_norm_reference(sum, weight, eps), sum};
   }
-  auto kernel = [params, pool = context.pool](const auto& in, auto& out) {
+  auto kernel = [params, pool = context.pool, cuda = context.device->cuda()](const auto& in,
+                                                                             auto& out) {
     RmsNormParams p = params;
     p.x = in[0].template data<void>();
     p.residual = in[1].template data<void>();
     p.weight = in[2].template data<float>();
     p.y = out[0].template data<void>();
     p.sum = out[1].template data<void>();
-    run(*pool, p, in[0].size());
+    run(*pool, cuda, p, in[0].size());
   };
-  auto outputs =
-      launch_kernel(context, {.op = "add_rms_norm", .kernel = cpu_kernel_name(), .run = kernel},
-                    {x.shape(), x.shape()}, {x.dtype(), x.dtype()}, {x, residual, weight});
+  auto outputs = launch_kernel(
+      context, {.op = "add_rms_norm", .kernel = context.device->kernel_name(), .run = kernel},
+      {x.shape(), x.shape()}, {x.dtype(), x.dtype()}, {x, residual, weight});
   return {outputs[0], outputs[1]};
 }
 

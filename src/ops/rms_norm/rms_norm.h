@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "ops/context.h"
+#include "ops/runtime/context.h"
 
 namespace quire::ops {
 
@@ -16,9 +16,9 @@ namespace mx = mlx::core;
 //   weight  [D] float32 (the checkpoint's values, widened)
 //   eps     added to the mean of squares
 // Returns [..., D] in x's dtype, rounded once: in bfloat16 models the rounding of norms is the
-// largest part of the distance from float32, and a second one before the weight, as transformers has
-// it in most families, would add 40 % to that part. Throws std::invalid_argument if a shape or dtype
-// does not fit.
+// largest part of the distance from float32, and a second one before the weight, as transformers
+// has it in most families, would add 40 % to that part. Throws std::invalid_argument if a shape or
+// dtype does not fit.
 mx::array rms_norm(const Context& context, const mx::array& x, const mx::array& weight, float eps);
 
 // The residual form: s = x + residual (rounded to the dtype), y = rms_norm(s), the same bits as two

@@ -1,6 +1,6 @@
 #include "ops/rms_norm/rms_norm.h"
 
-#include "ops/bench_util.h"
+#include "ops/runtime/bench_util.h"
 
 namespace quire::ops::bench {
 namespace {

@@ -1,6 +1,6 @@
 #include "ops/rms_norm/rms_norm.h"
 
-#include "ops/test_util.h"
+#include "ops/runtime/test_util.h"
 
 namespace quire::ops {
 namespace {
@@ -60,22 +60,31 @@ TEST(RmsNorm, ResidualFormIsTheSumAndItsNorm) {
   }
 }
 
-// The normalised value is rounded before it meets the weight, as in transformers: then only values
-// whose float32 neighbours round apart differ from the reference, one in some hundreds. Without
-// that rounding one in four would.
-TEST(RmsNorm, RoundsBeforeTheWeight) {
+// By hand, apart from kernel and reference: 3 / sqrt(5) = 1.341640787 is 1373.84 units of float16
+// and 171.73 of bfloat16, so a second rounding before the weight would show in the result.
+TEST(RmsNorm, RoundsOnceAfterTheWeight) {
+  struct Case {
+    mx::Dtype dtype;
+    float weight, once, twice;
+  };
+  const Case cases[] = {
+      // 1.341640787 * 1.3 = 223.25 / 128, but 172 / 128 * 1.3 = 223.6 / 128
+      {mx::bfloat16, 1.3f, 223.0f / 128, 224.0f / 128},
+      // 1.341640787 * 1.4 = 1923.38 / 1024, but 1374 / 1024 * 1.4 = 1923.6 / 1024
+      {mx::float16, 1.4f, 1923.0f / 1024, 1924.0f / 1024},
+  };
   for (const auto& isa : isas_to_test()) {
     const ForcedIsa forced(isa);
-    for (const mx::Dtype dtype : {mx::float16, mx::bfloat16}) {
-      Context context = make_context(1);
-      const mx::array x = random_array({20, 1000}, dtype, 1);
-      const mx::array weight = random_array({1000}, mx::float32, 2);
-      const auto y = to_floats(rms_norm(context, x, weight, kEps));
-      context.use_reference = true;
-      const auto reference = to_floats(rms_norm(context, x, weight, kEps));
-      size_t different = 0;
-      for (size_t i = 0; i < y.size(); ++i) different += y[i] != reference[i];
-      EXPECT_LT(different, y.size() / 100) << isa << " " << dtype_name(dtype);
+    for (const Case& c : cases) {
+      for (const bool reference : {false, true}) {
+        SCOPED_TRACE(isa + " " + dtype_name(c.dtype) + (reference ? " reference" : ""));
+        Context context = make_context(1);
+        context.use_reference = reference;
+        const mx::array x = mx::astype(mx::array({3.0f, 1.0f}, {1, 2}), c.dtype);
+        const auto y = to_floats(rms_norm(context, x, mx::array({c.weight, 1.0f}), 0.0f));
+        EXPECT_EQ(y.at(0), c.once);
+        EXPECT_NE(y.at(0), c.twice);
+      }
     }
   }
 }

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "ops/aligned_bytes.h"
+#include "ops/cpu/aligned_bytes.h"
 #include "ops/roofline/roofline_cpu.h"
 #include "ops/roofline/roofline_x86.h"
 

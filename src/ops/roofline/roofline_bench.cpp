@@ -1,4 +1,4 @@
-#include "ops/bench_util.h"
+#include "ops/runtime/bench_util.h"
 
 namespace quire::ops::bench {
 namespace {

@@ -2,7 +2,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/roofline/roofline_cpu.cpp"
-#include "ops/highway.h"
+#include "ops/cpu/highway.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace quire::ops::HWY_NAMESPACE {

@@ -1,6 +1,6 @@
 // The rotation of a head; read once per target, by
 // *_cpu.cpp only.
-#include "ops/highway.h"
+#include "ops/cpu/highway.h"
 
 #if defined(QUIRE_OPS_ROPE_) == defined(HWY_TARGET_TOGGLE)
 #ifdef QUIRE_OPS_ROPE_

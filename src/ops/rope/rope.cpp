@@ -2,11 +2,13 @@
 
 #include <stdexcept>
 
-#include "ops/kernel_primitive.h"
-#include "ops/parallel_blocks.h"
+#include "ops/cpu/parallel_blocks.h"
+#include "ops/cuda/cuda_device.h"
 #include "ops/rope/rope_cpu.h"
+#include "ops/rope/rope_cuda.h"
 #include "ops/rope/rope_reference.h"
-#include "ops/shape_check.h"
+#include "ops/runtime/kernel_primitive.h"
+#include "ops/runtime/shape_check.h"
 
 namespace quire::ops {
 namespace {
@@ -40,14 +42,21 @@ mx::array rope(const Context& context, const mx::array& x, const BatchLayoutPtr&
     return rope_reference(x, *layout, *table);
   }
   // The closure owns the layout and the table that the params point into.
-  auto kernel = [params, layout, table = std::move(table), pool = context.pool](const auto& in,
-                                                                                auto& out) mutable {
+  auto kernel = [params, layout, table = std::move(table), pool = context.pool,
+                 cuda = context.device->cuda()](const auto& in, auto& out) mutable {
     params.x = in[0].template data<void>();
     params.y = out[0].template data<void>();
+    if constexpr (kHasCuda)
+      if (cuda) {
+        params.positions = cuda->layout(layout).positions;
+        params.cos_sin = cuda->resident(table, table->cos_sin);
+        return rope_cuda(cuda->stream(), params, layout->num_tokens);
+      }
     parallel_blocks(*pool, layout->num_tokens, rows_per_block(params.heads * params.head_dim),
                     [&](int64_t begin, int64_t end) { rope_cpu(params, begin, end); });
   };
-  return launch_kernel(context, {.op = "rope", .kernel = cpu_kernel_name(), .run = kernel},
+  return launch_kernel(context,
+                       {.op = "rope", .kernel = context.device->kernel_name(), .run = kernel},
                        x.shape(), x.dtype(), {x});
 }
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "ops/batch_layout.h"
-#include "ops/context.h"
+#include "ops/layout/batch_layout.h"
+#include "ops/runtime/context.h"
 
 namespace quire::ops {
 

@@ -2,7 +2,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/rope/rope_cpu.cpp"
-#include "ops/highway.h"
+#include "ops/cpu/highway.h"
 // After it, because its code is per target too.
 #include "ops/rope/rope-inl.h"
 

@@ -1,7 +1,7 @@
 #pragma once
 #include <cstdint>
 
-#include "ops/half.h"
+#include "ops/cpu/half.h"
 
 namespace quire::ops {
 

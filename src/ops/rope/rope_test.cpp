@@ -3,7 +3,7 @@
 #include <map>
 #include <sstream>
 
-#include "ops/test_util.h"
+#include "ops/runtime/test_util.h"
 
 namespace quire::ops {
 namespace {

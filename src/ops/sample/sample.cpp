@@ -4,10 +4,12 @@
 #include <stdexcept>
 #include <string>
 
-#include "ops/kernel_primitive.h"
+#include "ops/cuda/cuda_device.h"
+#include "ops/runtime/kernel_primitive.h"
+#include "ops/runtime/shape_check.h"
+#include "ops/sample/sample_on_cuda.h"
 #include "ops/sample/sample_reference.h"
 #include "ops/sample/sample_row.h"
-#include "ops/shape_check.h"
 
 namespace quire::ops {
 namespace {
@@ -83,18 +85,31 @@ SampleOutput sample(const Context& context, const mx::array& logits, const Sampl
   const int width = check_arguments(logits, rows, previous);
   const int count = logits.shape(0);
   const bool reference = context.use_reference;
-  auto kernel = [=, pool = context.pool](const auto& in, auto& out) {
+  auto kernel = [=, pool = context.pool, cuda = context.device->cuda()](const auto& in, auto& out) {
     const Outputs to{out[0].template data<int32_t>(), out[1].template data<float>(),
                      out[2].template data<int32_t>(), out[3].template data<int32_t>(),
                      out[4].template data<float>()};
     const int32_t* previous_tokens = in.size() > 1 ? in[1].template data<int32_t>() : nullptr;
+    if constexpr (kHasCuda)
+      if (cuda)
+        return sample_on_cuda(*cuda, *rows,
+                              {.rows = count,
+                               .vocab = in[0].shape(1),
+                               .width = width,
+                               .logits = in[0].template data<float>(),
+                               .previous = previous_tokens,
+                               .tokens = to.tokens,
+                               .logprobs = to.logprobs,
+                               .ranks = to.ranks,
+                               .top_ids = to.top_ids,
+                               .top_logprobs = to.top_logprobs});
     pool->parallel_for(count, [&](int64_t r) {
       run_row(r, (*rows)[r], in[0], previous_tokens, reference, width, to);
     });
   };
   std::vector<mx::array> inputs = {logits};
   if (previous) inputs.push_back(*previous);
-  const char* name = reference ? "reference" : cpu_kernel_name();
+  const char* name = reference ? "reference" : context.device->kernel_name();
   auto outputs =
       launch_kernel(context, {.op = "sample", .kernel = name, .run = kernel},
                     {{count}, {count}, {count}, {count, width}, {count, width}},

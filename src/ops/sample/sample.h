@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "ops/context.h"
+#include "ops/runtime/context.h"
 
 namespace quire::ops {
 
@@ -31,7 +31,9 @@ struct SampleRow {
   std::vector<TokenCount> history = {};  // only if a penalty is on
   int32_t pending_row = -1;  // >= 0: previous[pending_row] counts as one more produced token
   std::vector<std::pair<int32_t, float>> logit_bias = {};
-  std::vector<int32_t> banned = {};  // never sampled (stop tokens before min_tokens)
+  std::vector<int32_t> banned = {};  // never sampled (stop tokens before min_tokens, bad words)
+  // {a, b}: b is never sampled if previous[pending_row] is a.
+  std::vector<std::pair<int32_t, int32_t>> banned_after = {};
   // Bit i of word i/32: token i is allowed; null: all are.
   std::shared_ptr<const std::vector<uint32_t>> mask = nullptr;
   int32_t forced_token = -1;      // >= 0: do not sample, score this token (prompt logprobs)

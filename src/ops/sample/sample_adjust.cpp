@@ -53,8 +53,8 @@ void apply_mask(const std::vector<uint32_t>& mask, float* x, int64_t vocab) {
 }  // namespace
 
 bool changes_logits(const SampleRow& row) {
-  return row.forced_token < 0 &&
-         (has_penalties(row) || !row.logit_bias.empty() || row.mask || !row.banned.empty());
+  return row.forced_token < 0 && (has_penalties(row) || !row.logit_bias.empty() || row.mask ||
+                                  !row.banned.empty() || !row.banned_after.empty());
 }
 
 void adjust_logits(const SampleRow& row, int32_t pending, float* x, int64_t vocab) {
@@ -64,6 +64,8 @@ void adjust_logits(const SampleRow& row, int32_t pending, float* x, int64_t voca
   if (row.mask) apply_mask(*row.mask, x, vocab);
   for (const int32_t token : row.banned)
     if (token >= 0 && token < vocab) x[token] = kMinusInf;
+  for (const auto& [before, token] : row.banned_after)
+    if (before == pending && pending >= 0 && token >= 0 && token < vocab) x[token] = kMinusInf;
 }
 
 }  // namespace quire::ops

@@ -2,7 +2,7 @@
 
 #include <random>
 
-#include "ops/cpu_isa.h"
+#include "ops/cpu/cpu_isa.h"
 #include "ops/sample/sample.h"
 
 // Microseconds per row over Qwen's vocabulary. The least work is one reading of the logits: GB/s

@@ -39,6 +39,9 @@ std::vector<float> adjusted(const SampleRow& row, int32_t pending, const float* 
       if (token == id) x[id] += bias;
     if (row.mask && !((*row.mask)[id / 32] >> (id % 32) & 1u)) x[id] = kMinusInf;
     if (std::count(row.banned.begin(), row.banned.end(), id) > 0) x[id] = kMinusInf;
+    if (pending < 0) continue;
+    const auto& after = row.banned_after;
+    if (std::count(after.begin(), after.end(), std::pair(pending, id)) > 0) x[id] = kMinusInf;
   }
   return x;
 }

@@ -136,6 +136,7 @@ TEST(SampleRules, APendingTokenCountsAsIfItWereInTheHistory) {
   for (int r = 0; r < rows; ++r) {
     SampleRow row = random_row(random, vocab);
     row.forced_token = -1;
+    row.banned_after.clear();
     row.frequency_penalty = 0.5f, row.repetition_penalty = 1.2f;
     const bool known = r % 2;
     previous.push_back(known ? row.history.front().token : 499 - r);
@@ -174,6 +175,24 @@ TEST(SampleRules, BiasMaskAndBansApplyInThatOrder) {
   EXPECT_EQ(token_of(logits, unknown), 0);
   EXPECT_EQ(support(logits, {.temperature = 1, .mask = mask_of(4, {1, 2})}), Ids({1, 2}));
   EXPECT_EQ(support(logits, {.temperature = 1, .top_k = 2, .banned = {0}}), Ids({1, 2}));
+}
+
+TEST(SampleRules, APendingTokenBansWhatMayNotFollowIt) {
+  const std::vector<float> logits = {5, 4, 3, 2};
+  const std::vector<std::pair<int32_t, int32_t>> pairs = {{7, 0},  {9, 0},  {9, 1},
+                                                          {-1, 0}, {9, 44}, {9, -3}};
+  const auto after = [&](int32_t pending, int32_t pending_row, int32_t forced = -1) {
+    const SampleRow row{.pending_row = pending_row, .banned_after = pairs, .forced_token = forced};
+    return run_sample(make_context(1), logits_array(logits, 1), {row},
+                      mx::array({pending}, {1}, mx::int32))
+        .tokens[0];
+  };
+  EXPECT_EQ(after(8, 0), 0);
+  EXPECT_EQ(after(7, 0), 1);
+  EXPECT_EQ(after(9, 0), 2);
+  EXPECT_EQ(after(9, -1), 0);  // nothing is pending
+  EXPECT_EQ(after(-1, 0), 0);  // the sequence has ended
+  EXPECT_EQ(after(9, 0, 1), 1);
 }
 
 // A mask whose words are all ones, all zeros and mixed; the last word is cut by the vocabulary.

@@ -1,9 +1,9 @@
 #pragma once
 #include <random>
 
+#include "ops/runtime/test_util.h"
 #include "ops/sample/sample.h"
 #include "ops/sample/sample_reference.h"
-#include "ops/test_util.h"
 
 namespace quire::ops::testing {
 
@@ -74,6 +74,8 @@ inline SampleRow random_row(std::mt19937& random, int64_t vocab) {
   }
   if (chance(4)) row.logit_bias = {{token(), real(-100.0f, 100.0f)}, {token(), real(-2.0f, 2.0f)}};
   if (chance(4)) row.banned = {token(), token()};
+  // Of tokens that are pending now and then.
+  if (chance(4)) row.banned_after = {{static_cast<int32_t>(random() % 3), token()}, {token(), 0}};
   if (chance(5)) {
     std::vector<uint32_t> mask((vocab + 31) / 32);
     for (uint32_t& word : mask) word = chance(2) ? 0u : chance(2) ? ~0u : random();

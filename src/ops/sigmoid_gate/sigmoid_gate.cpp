@@ -2,10 +2,12 @@
 
 #include <stdexcept>
 
-#include "ops/kernel_primitive.h"
-#include "ops/parallel_blocks.h"
-#include "ops/shape_check.h"
+#include "ops/cpu/parallel_blocks.h"
+#include "ops/cuda/cuda_device.h"
+#include "ops/runtime/kernel_primitive.h"
+#include "ops/runtime/shape_check.h"
 #include "ops/sigmoid_gate/sigmoid_gate_cpu.h"
+#include "ops/sigmoid_gate/sigmoid_gate_cuda.h"
 #include "ops/sigmoid_gate/sigmoid_gate_reference.h"
 
 namespace quire::ops {
@@ -27,18 +29,21 @@ mx::array sigmoid_gate(const Context& context, const mx::array& x, const Columns
   }
   const SigmoidGateParams params = {
       .type = type, .width = x.shape(1), .gate_row = gate.matrix.shape(1), .first = gate.first};
-  auto kernel = [params, pool = context.pool](const auto& in, auto& out) {
+  auto kernel = [params, pool = context.pool, cuda = context.device->cuda()](const auto& in,
+                                                                             auto& out) {
     SigmoidGateParams p = params;
     p.x = in[0].template data<void>();
     p.gate = in[1].template data<void>();
     p.y = out[0].template data<void>();
+    if constexpr (kHasCuda)
+      if (cuda) return sigmoid_gate_cuda(cuda->stream(), p, in[0].shape(0));
     // The exponential costs as much as four plain values.
     parallel_blocks(*pool, in[0].shape(0), rows_per_block(4 * p.width),
                     [&](int64_t begin, int64_t end) { sigmoid_gate_cpu(p, begin, end); });
   };
   return launch_kernel(context,
                        {.op = kOp,
-                        .kernel = cpu_kernel_name(),
+                        .kernel = context.device->kernel_name(),
                         .run = kernel,
                         .cost = {.bytes = 3.0 * static_cast<double>(x.nbytes())}},
                        x.shape(), x.dtype(), {x, gate.matrix});

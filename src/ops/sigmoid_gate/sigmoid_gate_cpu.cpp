@@ -2,7 +2,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/sigmoid_gate/sigmoid_gate_cpu.cpp"
-#include "ops/highway.h"
+#include "ops/cpu/highway.h"
 // After it, because its code is per target too.
 #include "ops/silu_mul/silu_mul-inl.h"
 

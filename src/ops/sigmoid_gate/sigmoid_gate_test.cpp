@@ -1,6 +1,6 @@
 #include "ops/sigmoid_gate/sigmoid_gate.h"
 
-#include "ops/test_util.h"
+#include "ops/runtime/test_util.h"
 
 namespace quire::ops {
 namespace {

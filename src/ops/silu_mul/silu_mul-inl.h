@@ -1,5 +1,5 @@
-// Per target, like ops/highway.h, which comes first; no #pragma once.
-#include "ops/highway.h"
+// Per target, like ops/cpu/highway.h, which comes first; no #pragma once.
+#include "ops/cpu/highway.h"
 
 #if defined(QUIRE_OPS_SILU_MUL_TARGET_) == defined(HWY_TARGET_TOGGLE)
 #ifdef QUIRE_OPS_SILU_MUL_TARGET_

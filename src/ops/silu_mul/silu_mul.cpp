@@ -2,10 +2,12 @@
 
 #include <stdexcept>
 
-#include "ops/kernel_primitive.h"
-#include "ops/parallel_blocks.h"
-#include "ops/shape_check.h"
+#include "ops/cpu/parallel_blocks.h"
+#include "ops/cuda/cuda_device.h"
+#include "ops/runtime/kernel_primitive.h"
+#include "ops/runtime/shape_check.h"
 #include "ops/silu_mul/silu_mul_cpu.h"
+#include "ops/silu_mul/silu_mul_cuda.h"
 #include "ops/silu_mul/silu_mul_reference.h"
 
 namespace quire::ops {
@@ -20,15 +22,19 @@ mx::array silu_mul(const Context& context, const mx::array& gate_up) {
     return silu_mul_reference(gate_up);
   }
   const int rows = gate_up.shape(0), width = gate_up.shape(1) / 2;
-  auto kernel = [type, rows, width, pool = context.pool](const auto& in, auto& out) {
+  auto kernel = [type, rows, width, pool = context.pool, cuda = context.device->cuda()](
+                    const auto& in, auto& out) {
     const SiluMulParams params = {.type = type,
                                   .width = width,
                                   .gate_up = in[0].template data<void>(),
                                   .y = out[0].template data<void>()};
+    if constexpr (kHasCuda)
+      if (cuda) return silu_mul_cuda(cuda->stream(), params, rows);
     parallel_blocks(*pool, rows, rows_per_block(width),
                     [&](int64_t begin, int64_t end) { silu_mul_cpu(params, begin, end); });
   };
-  return launch_kernel(context, {.op = "silu_mul", .kernel = cpu_kernel_name(), .run = kernel},
+  return launch_kernel(context,
+                       {.op = "silu_mul", .kernel = context.device->kernel_name(), .run = kernel},
                        {rows, width}, gate_up.dtype(), {gate_up});
 }
 

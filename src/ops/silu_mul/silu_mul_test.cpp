@@ -1,6 +1,6 @@
 #include "ops/silu_mul/silu_mul.h"
 
-#include "ops/test_util.h"
+#include "ops/runtime/test_util.h"
 
 namespace quire::ops {
 namespace {

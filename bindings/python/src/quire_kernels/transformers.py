@@ -4,7 +4,7 @@
     quire_kernels.transformers.register()
     model = AutoModelForCausalLM.from_pretrained(..., attn_implementation="quire")
 
-serves forward passes and generate(). Continuous batching (generate_batch) takes only implementations that have "flash" in their
+serves forward passes and generate() with every kind of cache. Continuous batching (generate_batch) takes only implementations that have "flash" in their
 name and that transformers finds itself; register_for_continuous_batching() makes it find this one.
 """
 
@@ -12,26 +12,20 @@ import functools
 
 import torch
 from transformers import AttentionInterface, AttentionMaskInterface
-from transformers.masking_utils import flash_attention_mask
+from transformers.masking_utils import sdpa_mask
 
+from ._masks import masked_attention
 from .flash_attn import flash_attn_func, flash_attn_varlen_func
 from .kvcache import flash_attn_with_kvcache
+
+# Arguments of single models that change what attention computes: dropping one would give other tokens in silence.
+_NOT_SUPPORTED = ("position_bias", "head_mask", "indices", "block_indices", "sinks", "output_attentions")
+
 
 
 def _tokens_first(x):
     """[B, H, S, D] as [B, S, H, D]."""
     return x.transpose(1, 2)
-
-
-def _by_mask(q, k, v, mask, arguments):
-    """A batch with padding: mask [B, Sk] is true for the keys that exist. Padding queries give 0."""
-    mask = mask.bool()
-    k, v = k[:, : mask.shape[1]], v[:, : mask.shape[1]]
-    q_mask = mask[:, -q.shape[1] :]
-    starts = [torch.nn.functional.pad(m.sum(1).cumsum(0), (1, 0)) for m in (q_mask, mask)]
-    out = torch.zeros((*q.shape[:-1], v.shape[-1]), dtype=q.dtype)
-    out[q_mask] = flash_attn_varlen_func(q[q_mask], k[mask], v[mask], *starts, None, None, **arguments)
-    return out
 
 
 def _by_block_table(q, k, v, arguments, cu_seq_lens_k, block_table, k_cache, v_cache):
@@ -66,6 +60,7 @@ class _NoBackward(torch.autograd.Function):
         raise RuntimeError("attention by quire_kernels has no backward pass: train with another attn_implementation")
 
 
+@torch.compiler.disable
 def attention(
     module, query, key, value, attention_mask, scaling=None, dropout=0.0, is_causal=None, sliding_window=None, softcap=None,
     s_aux=None, cache=None, **kwargs,
@@ -84,9 +79,12 @@ def _attend(
 ):  # fmt: skip
     if dropout != 0.0:
         raise ValueError("dropout must be 0: this attention is for inference")
+    for name in _NOT_SUPPORTED:
+        if kwargs.get(name) is not None and kwargs[name] is not False:
+            raise ValueError(f"{name} is not supported: use another attn_implementation for this model")
     if cache is not None:  # continuous batching: writes the new keys and gathers, or passes the pages on in kwargs
         key, value = cache.update(key_states=key, value_states=value, layer_idx=module.layer_idx, kwargs=kwargs)
-    causal = module.is_causal if is_causal is None else is_causal
+    causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     window = (-1, -1) if sliding_window is None else (sliding_window - 1, 0 if causal else sliding_window - 1)
     arguments = {"softmax_scale": scaling, "causal": causal, "window_size": window, "softcap": softcap or 0.0, "s_aux": s_aux}
     q, k, v = (_tokens_first(x) for x in (query, key, value))
@@ -97,9 +95,7 @@ def _attend(
         starts = kwargs["cu_seq_lens_q"], pages["cu_seq_lens_k"]
         return flash_attn_varlen_func(q[0], k[0], v[0], *starts, None, None, **arguments)[None]
     if attention_mask is not None:
-        if attention_mask.ndim != 2:
-            raise ValueError(f"attention_mask must have 2 dimensions, which keys exist, not {attention_mask.ndim}")
-        return _by_mask(q, k, v, attention_mask, arguments)
+        return masked_attention(q, k, v, attention_mask, **arguments)
     position_ids = kwargs.get("position_ids")
     if position_ids is not None and q.shape[1] > 1 and (q.shape[0], *position_ids.shape) == (1, 1, q.shape[1]):
         packed = _by_position(q, k, v, position_ids, arguments)
@@ -108,10 +104,23 @@ def _attend(
     return flash_attn_func(q, k, v, **arguments)
 
 
+def attention_mask(q_length, kv_length, q_offset=0, kv_offset=0, allow_is_causal_skip=True, **kwargs):
+    """transformers' mask function: sdpa's mask [B, 1, Sq, Sk], or None where the kernels' own causal mask is the same.
+
+    That has the last query at the last key. A static cache hands out keys that are not written yet behind it, and sdpa goes
+    without a mask there, too, because its causal mask begins at the first key.
+    """
+    ends_with_query = int(q_offset) + q_length == kv_offset + kv_length
+    return sdpa_mask(
+        q_length=q_length, kv_length=kv_length, q_offset=q_offset, kv_offset=kv_offset,
+        allow_is_causal_skip=allow_is_causal_skip and ends_with_query, **kwargs,
+    )  # fmt: skip
+
+
 def register(name="quire"):
     """Makes attn_implementation=name known to transformers."""
     AttentionInterface.register(name, attention)
-    AttentionMaskInterface.register(name, flash_attention_mask)
+    AttentionMaskInterface.register(name, attention_mask)
 
 
 def register_for_continuous_batching(name="quire_flash"):

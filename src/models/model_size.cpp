@@ -1,0 +1,128 @@
+#include "models/model_size.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "formats/quantization.h"
+#include "models/registry.h"
+#include "models/tensor_checks.h"
+#include "models/weights.h"
+#include "ops/linear/pack/affine_matrix.h"
+
+namespace quire::models {
+namespace {
+
+CacheSpec cache_of(const AttentionSpec& attention) {
+  return KvCacheSpec{.kv_heads = attention.kv_heads, .head_dim = attention.head_dim};
+}
+
+CacheSpec cache_of(const GdnSpec& gdn) {
+  return StateCacheSpec{.conv_dim = gdn.conv_dim(),
+                        .conv_kernel = gdn.conv_kernel,
+                        .v_heads = gdn.v_heads,
+                        .v_dim = gdn.v_dim,
+                        .k_dim = gdn.k_dim};
+}
+
+// Elements per token of the widest array inside.
+int64_t width_of(const AttentionSpec& attention) {
+  const int64_t gates = attention.has_output_gate ? attention.heads : 0;
+  return (attention.heads + 2 * attention.kv_heads + gates) * attention.head_dim;
+}
+
+int64_t width_of(const GdnSpec& gdn) { return gdn.conv_dim() + gdn.v_heads * (gdn.v_dim + 2); }
+
+// Elements per token of the widest array inside; a mixture of experts holds float32 sums and one
+// expert's rows besides.
+int64_t ffn_width(const std::variant<MlpSpec, MoeSpec>& spec, int64_t hidden) {
+  if (const auto* mlp = std::get_if<MlpSpec>(&spec)) return 2 * mlp->intermediate;
+  const auto& moe = std::get<MoeSpec>(spec);
+  const int64_t shared = moe.shared ? moe.shared->intermediate : 0;
+  return 2 * std::max(moe.intermediate, shared) + 6 * hidden;
+}
+
+bool is_ignored(const ModelSpec& spec, const std::string& name) {
+  return std::ranges::any_of(spec.ignored, [&](const std::string& pattern) {
+    if (pattern.ends_with('*')) return name.starts_with(pattern.substr(0, pattern.size() - 1));
+    return name == pattern || weight_name(name) == pattern;
+  });
+}
+
+bool is_float(formats::DType dtype) {
+  return dtype == formats::DType::kF32 || dtype == formats::DType::kF16 ||
+         dtype == formats::DType::kBF16;
+}
+
+// Bytes of quantised values once they are packed.
+int64_t packed_bytes(const formats::RawTensor& values,
+                     const std::optional<formats::QuantizationConfig>& quantization) {
+  const auto stored = static_cast<int64_t>(values.size);
+  if (values.dtype != formats::DType::kU32 || !quantization) return stored;
+  const auto format = quantization->of_layer(layer_name(values.name));
+  return format ? stored / format->bits * ops::packed_bits(format->bits) : stored;
+}
+
+void count_tensor(const formats::Checkpoint& checkpoint, const formats::RawTensor& tensor,
+                  const std::optional<formats::QuantizationConfig>& quantization, ModelSize& size) {
+  const int64_t elements = tensor.num_elements();
+  const bool quantised = !is_float(tensor.dtype) || weight_name(tensor.name) != tensor.name ||
+                         checkpoint.find(scales_name(tensor.name)) != nullptr;
+  const bool matrix = tensor.shape.size() >= 2;
+  const int64_t loaded =
+      quantised ? packed_bytes(tensor, quantization)
+                : elements * static_cast<int64_t>(matrix ? size.dtype.size() : sizeof(float));
+  size.weights += loaded;
+  // 4 bits a value, and a scale and a bias of 16 bits each for 64 of them.
+  size.weights_in_4_bits += matrix && !quantised ? elements * 9 / 16 : loaded;
+}
+
+}  // namespace
+
+std::vector<CacheSpec> cache_specs(const ModelSpec& spec) {
+  std::vector<CacheSpec> specs;
+  for (const LayerSpec& layer : spec.layers)
+    specs.push_back(std::visit([](const auto& mixer) { return cache_of(mixer); }, layer.mixer));
+  return specs;
+}
+
+int64_t widest_activation(const ModelSpec& spec) {
+  int64_t widest = spec.hidden;
+  for (const LayerSpec& layer : spec.layers) {
+    const int64_t mixer = std::visit([](const auto& m) { return width_of(m); }, layer.mixer);
+    widest = std::max({widest, mixer, ffn_width(layer.ffn, spec.hidden)});
+  }
+  return widest;
+}
+
+ModelSpec model_spec_of(const formats::Checkpoint& checkpoint, const LoadOptions& options) {
+  const int64_t max_positions = options.max_positions > 0
+                                    ? options.max_positions
+                                    : checkpoint.config().max_position_embeddings;
+  ModelSpec spec = make_model_spec(checkpoint.config(), max_positions);
+  if (options.most_positions > 0)
+    spec.max_positions = std::min(spec.max_positions, options.most_positions);
+  return spec;
+}
+
+mx::Dtype dtype_of(const formats::Checkpoint& checkpoint, const ModelSpec& spec,
+                   const LoadOptions& options) {
+  if (options.dtype) return *options.dtype;
+  return activation_dtype(checkpoint, spec.embed_weight).value_or(mx::float32);
+}
+
+ModelSize measure_model(const formats::Checkpoint& checkpoint, const LoadOptions& options) {
+  const ModelSpec spec = model_spec_of(checkpoint, options);
+  ModelSize size = {.max_positions = spec.max_positions,
+                    .rope_bytes = spec.rope.rotary_dim * static_cast<int64_t>(sizeof(float)),
+                    .vocab = spec.vocab,
+                    .widest_activation = widest_activation(spec),
+                    .dtype = dtype_of(checkpoint, spec, options),
+                    .caches = cache_specs(spec)};
+  const auto quantization = formats::read_quantization_config(checkpoint.config());
+  for (const std::string& name : checkpoint.names())
+    if (!is_ignored(spec, name))
+      count_tensor(checkpoint, *checkpoint.find(name), quantization, size);
+  return size;
+}
+
+}  // namespace quire::models

@@ -1,0 +1,212 @@
+#include "ops/cuda/cuda_device.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "ops/cuda/cuda_error.h"
+#include "ops/runtime/array_memory.h"
+
+namespace quire::ops {
+namespace {
+
+constexpr int kOldestMajor = 8;  // Ampere: what the kernels' PTX is for
+
+// All arrays in one piece of pinned memory, and an event behind them.
+class CudaHostCopies final : public HostCopies {
+ public:
+  CudaHostCopies(std::shared_ptr<CudaDevice> device, const std::vector<mx::array>& arrays)
+      : device_(std::move(device)) {
+    size_t bytes = 0;
+    for (const mx::array& array : arrays) bytes += (array.nbytes() + 63) / 64 * 64;
+    memory_ = device_->take_pinned(bytes);
+    auto* to = static_cast<std::byte*>(memory_.get());
+    for (const mx::array& array : arrays) {
+      check_cuda(cudaMemcpyAsync(to, array.data<void>(), array.nbytes(), cudaMemcpyDeviceToHost,
+                                 device_->stream()),
+                 "a copy to the host");
+      copies_.push_back(
+          wrap_memory(to, array.shape(), array.dtype(), [memory = memory_](void*) {}));
+      to += (array.nbytes() + 63) / 64 * 64;
+    }
+    check_cuda(cudaEventCreateWithFlags(&copied_, cudaEventDisableTiming), "an event");
+    check_cuda(cudaEventRecord(copied_, device_->stream()), "recording an event");
+  }
+  ~CudaHostCopies() override {
+    if (!waited_) cudaEventSynchronize(copied_);  // the pinned memory is written until then
+    cudaEventDestroy(copied_);
+  }
+
+  std::vector<mx::array> wait() override {
+    waited_ = true;
+    device_->wait_for(copied_);
+    return copies_;
+  }
+
+ private:
+  std::shared_ptr<CudaDevice> device_;
+  std::shared_ptr<void> memory_;
+  std::vector<mx::array> copies_;
+  CUevent_st* copied_ = nullptr;
+  bool waited_ = false;
+};
+
+}  // namespace
+
+CudaDevice::CudaDevice(int index) {
+  check_cuda(cudaSetDevice(index), "no GPU");
+  cudaDeviceProp properties;
+  check_cuda(cudaGetDeviceProperties(&properties, index), "no GPU");
+  model_ = properties.name;
+  multiprocessors_ = properties.multiProcessorCount;
+  if (properties.major < kOldestMajor)
+    throw std::runtime_error("CUDA: " + model_ + " has compute capability " +
+                             std::to_string(properties.major) + "." +
+                             std::to_string(properties.minor) + ", the kernels need 8.0");
+  cudaStream_t stream = nullptr;
+  check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "a stream");
+  stream_ = stream;
+  staging_.emplace(stream_);
+}
+
+CudaDevice::~CudaDevice() {
+  cudaStreamSynchronize(stream_);
+  residents_.clear();
+  for (auto& [size, memory] : pinned_)
+    for (void* p : memory) cudaFreeHost(p);
+  staging_.reset();
+  cudaStreamDestroy(stream_);
+}
+
+std::shared_ptr<std::byte[]> CudaDevice::allocate(size_t bytes) {
+  auto* memory = static_cast<std::byte*>(memory_.allocate(bytes));
+  return {memory, [weak = weak_from_this()](std::byte* p) {
+            if (const auto self = weak.lock()) self->memory_.free(p);
+          }};
+}
+
+mx::array CudaDevice::make_pool(const mx::Shape& shape, mx::Dtype dtype) {
+  void* memory = memory_.allocate(array_bytes(shape, dtype));
+  return wrap_memory(memory, shape, dtype,
+                     [self = shared_from_this()](void* p) { self->memory_.free(p); });
+}
+
+mx::array CudaDevice::make_array(const void* values, const mx::Shape& shape, mx::Dtype dtype) {
+  const size_t bytes = array_bytes(shape, dtype);
+  void* memory = take(bytes);
+  upload(memory, values, bytes);
+  return wrap(memory, shape, dtype);
+}
+
+mx::array CudaDevice::take_array(const mx::Shape& shape, mx::Dtype dtype) {
+  return wrap(take(array_bytes(shape, dtype)), shape, dtype);
+}
+
+mx::array CudaDevice::wrap(void* memory, const mx::Shape& shape, mx::Dtype dtype) {
+  return wrap_memory(memory, shape, dtype,
+                     [self = shared_from_this()](void* p) { self->memory_.give_back(p); });
+}
+
+void CudaDevice::upload(void* to, const void* from, size_t bytes) {
+  staging_->upload(to, from, bytes);
+}
+
+void CudaDevice::download(void* to, const void* from, size_t bytes) {
+  check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream_),
+             "a copy to the host");
+  synchronize();
+}
+
+void CudaDevice::synchronize() {
+  waits_.fetch_add(1, std::memory_order_relaxed);
+  check_cuda(cudaStreamSynchronize(stream_), "a kernel failed");
+}
+
+void CudaDevice::wait_for(CUevent_st* event) {
+  waits_.fetch_add(1, std::memory_order_relaxed);
+  check_cuda(cudaEventSynchronize(event), "a kernel failed");
+}
+
+std::shared_ptr<void> CudaDevice::take_pinned(size_t bytes) {
+  const size_t size = std::bit_ceil(std::max<size_t>(bytes, 4096));
+  void* memory = nullptr;
+  {
+    const std::lock_guard lock(pinned_mutex_);
+    auto& bin = pinned_[size];
+    if (!bin.empty()) {
+      memory = bin.back();
+      bin.pop_back();
+    }
+  }
+  if (!memory) check_cuda(cudaMallocHost(&memory, size), "pinned memory");
+  return {memory, [self = shared_from_this(), size](void* p) {
+            const std::lock_guard lock(self->pinned_mutex_);
+            self->pinned_[size].push_back(p);
+          }};
+}
+
+std::unique_ptr<HostCopies> CudaDevice::copy_to_host(const std::vector<mx::array>& arrays) {
+  return std::make_unique<CudaHostCopies>(shared_from_this(), arrays);
+}
+
+std::optional<size_t> CudaDevice::free_bytes() const {
+  size_t free = 0, total = 0;
+  check_cuda(cudaMemGetInfo(&free, &total), "asking for free memory");
+  return free;
+}
+
+const CudaLayout& CudaDevice::layout(const BatchLayoutPtr& layout) {
+  const std::lock_guard lock(mutex_);
+  if (layout == layout_host_) return layout_;
+  layout_bytes_.clear();
+  const auto append = [this](const auto& values) {
+    const size_t at = (layout_bytes_.size() + 255) / 256 * 256;
+    layout_bytes_.resize(at + values.size() * sizeof(values[0]));
+    if (!values.empty())
+      std::memcpy(layout_bytes_.data() + at, values.data(), values.size() * sizeof(values[0]));
+    return at;
+  };
+  const BatchLayout& host = *layout;
+  const size_t at[] = {append(host.positions),     append(host.slot_mapping),
+                       append(host.cu_seqlens),    append(host.seq_lens),
+                       append(host.block_offsets), append(host.blocks),
+                       append(host.state_slots),   append(host.rows)};
+  if (layout_memory_) give_back(layout_memory_);
+  layout_memory_ = take(layout_bytes_.size());
+  upload(layout_memory_, layout_bytes_.data(), layout_bytes_.size());
+  const auto address = [&](int i, auto* type) {
+    return reinterpret_cast<decltype(type)>(static_cast<std::byte*>(layout_memory_) + at[i]);
+  };
+  const int32_t* int32 = nullptr;
+  const int64_t* int64 = nullptr;
+  layout_ = {.positions = address(0, int32),
+             .slot_mapping = address(1, int64),
+             .cu_seqlens = address(2, int32),
+             .seq_lens = address(3, int32),
+             .block_offsets = address(4, int64),
+             .blocks = address(5, int32),
+             .state_slots = address(6, int32),
+             .rows = address(7, int32)};
+  layout_host_ = layout;
+  of_step_.clear();
+  return layout_;
+}
+
+std::shared_ptr<const void>& CudaDevice::of_step(const BatchLayoutPtr& host, const StepKey& key) {
+  layout(host);
+  const std::lock_guard lock(mutex_);
+  return of_step_[key];
+}
+
+const void* CudaDevice::resident(const std::shared_ptr<const void>& owner, const void* values,
+                                 size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  Resident& resident = residents_[values];
+  if (!owner || resident.owner.lock() != owner) {
+    resident = {.owner = owner, .memory = allocate(bytes)};
+    upload(resident.memory.get(), values, bytes);
+  }
+  return resident.memory.get();
+}
+
+}  // namespace quire::ops

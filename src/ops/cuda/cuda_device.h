@@ -1,0 +1,154 @@
+#pragma once
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "ops/cuda/cuda_memory.h"
+#include "ops/cuda/cuda_staging.h"
+#include "ops/cuda/cuda_stream.h"
+#include "ops/cuda/has_cuda.h"
+#include "ops/layout/batch_layout.h"
+#include "ops/runtime/device.h"
+
+struct CUevent_st;
+
+namespace quire::ops {
+
+// What kernels read of a step's BatchLayout, on the device; the names are those of BatchLayout.
+struct CudaLayout {
+  const int32_t* positions = nullptr;
+  const int64_t* slot_mapping = nullptr;
+  const int32_t* cu_seqlens = nullptr;
+  const int32_t* seq_lens = nullptr;
+  const int64_t* block_offsets = nullptr;
+  const int32_t* blocks = nullptr;
+  const int32_t* state_slots = nullptr;
+  const int32_t* rows = nullptr;
+};
+
+// An NVIDIA GPU. Kernels and copies are on one stream.
+class CudaDevice final : public Device, public std::enable_shared_from_this<CudaDevice> {
+ public:
+  // Throws std::runtime_error, naming the reason, if there is no GPU that can run our kernels.
+  explicit CudaDevice(int index = 0);
+  ~CudaDevice() override;
+
+  const char* name() const override { return "cuda"; }
+  const char* kernel_name() const override { return "cuda"; }
+  CudaDevice* cuda() override { return this; }
+  CudaStream stream() const { return stream_; }
+  const std::string& model() const { return model_; }  // "NVIDIA H200"
+
+  void* take(size_t bytes) override { return memory_.take(bytes); }
+  void give_back(void* memory) noexcept override { memory_.give_back(memory); }
+  std::shared_ptr<std::byte[]> allocate(size_t bytes) override;
+  mx::array make_pool(const mx::Shape& shape, mx::Dtype dtype) override;
+  mx::array make_array(const void* values, const mx::Shape& shape, mx::Dtype dtype) override;
+  mx::array take_array(const mx::Shape& shape, mx::Dtype dtype) override;
+  std::unique_ptr<HostCopies> copy_to_host(const std::vector<mx::array>& arrays) override;
+  void upload(void* to, const void* from, size_t bytes) override;
+  void download(void* to, const void* from, size_t bytes) override;
+  bool owns(const void* memory) const override { return memory_.owns(memory); }
+  std::optional<size_t> free_bytes() const override;
+
+  // An array of memory that take() gave; it goes back with the array.
+  mx::array wrap(void* memory, const mx::Shape& shape, mx::Dtype dtype);
+  void synchronize() override;
+
+  // The layout on the device: copied once, by the first of a step's kernels that asks. Valid for
+  // kernels that are handed over before another layout is asked for.
+  const CudaLayout& layout(const BatchLayoutPtr& layout);
+  // What an op keeps for a step beside the layout, such as a work list: empty at first, and given
+  // up when another layout is asked for. `key` tells an op's variants apart.
+  using StepKey = std::array<int64_t, 8>;
+  std::shared_ptr<const void>& of_step(const BatchLayoutPtr& layout, const StepKey& key);
+  // A copy of what never changes, such as a rope table: made once and kept as long as `owner` is.
+  const void* resident(const std::shared_ptr<const void>& owner, const void* values, size_t bytes);
+  template <class T>
+  const T* resident(const std::shared_ptr<const void>& owner, const std::vector<T>& values) {
+    return static_cast<const T*>(resident(owner, values.data(), values.size() * sizeof(T)));
+  }
+
+  const CudaMemory& memory() const { return memory_; }
+  // Pinned memory of the host, kept for the next of its size.
+  std::shared_ptr<void> take_pinned(size_t bytes);
+  int multiprocessors() const { return multiprocessors_; }
+  // How often the host has waited for the GPU.
+  int64_t waits() const { return waits_.load(); }
+  void wait_for(CUevent_st* event);
+
+ private:
+  struct Resident {
+    std::weak_ptr<const void> owner;
+    std::shared_ptr<std::byte[]> memory;
+  };
+
+  CudaStream stream_ = nullptr;
+  std::string model_;
+  int multiprocessors_ = 0;
+  CudaMemory memory_;
+  std::optional<CudaStaging> staging_;
+  std::atomic<int64_t> waits_{0};
+
+  std::mutex pinned_mutex_;
+  std::unordered_map<size_t, std::vector<void*>> pinned_;  // by rounded size
+  std::mutex mutex_;                                       // of what follows
+  BatchLayoutPtr layout_host_;
+  void* layout_memory_ = nullptr;
+  CudaLayout layout_;
+  std::vector<std::byte> layout_bytes_;
+  std::map<StepKey, std::shared_ptr<const void>> of_step_;
+  std::unordered_map<const void*, Resident> residents_;
+};
+
+// Host values that kernels read in this step only: copied with the constructor, and their memory
+// free for kernels that are handed over after the destructor.
+class CudaValues {
+ public:
+  template <class T>
+  CudaValues(CudaDevice& device, const std::vector<T>& values)
+      : CudaValues(device, values.data(), values.size() * sizeof(T)) {}
+  CudaValues(CudaDevice& device, const void* values, size_t bytes)
+      : device_(device), memory_(device.take(bytes)) {
+    if (bytes > 0) device_.upload(memory_, values, bytes);
+  }
+  ~CudaValues() { device_.give_back(memory_); }
+  CudaValues(const CudaValues&) = delete;
+  CudaValues& operator=(const CudaValues&) = delete;
+
+  template <class T>
+  T* as() const {
+    return static_cast<T*>(memory_);
+  }
+
+ private:
+  CudaDevice& device_;
+  void* memory_;
+};
+
+// Memory that kernels use in this step only.
+class CudaScratch {
+ public:
+  CudaScratch(CudaDevice& device, size_t bytes)
+      : device_(device), memory_(bytes ? device.take(bytes) : nullptr) {}
+  ~CudaScratch() {
+    if (memory_) device_.give_back(memory_);
+  }
+  CudaScratch(const CudaScratch&) = delete;
+  CudaScratch& operator=(const CudaScratch&) = delete;
+  void* data() const { return memory_; }
+
+ private:
+  CudaDevice& device_;
+  void* memory_;
+};
+
+}  // namespace quire::ops

@@ -1,0 +1,102 @@
+#include "ops/cuda/cuda_memory.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "ops/cuda/cuda_error.h"
+
+namespace quire::ops {
+namespace {
+
+constexpr size_t kSmallest = 512;
+
+// Eight sizes for each power of two, all multiples of 256.
+size_t round_up(size_t bytes) {
+  if (bytes <= kSmallest) return kSmallest;
+  const size_t step = std::max<size_t>(256, std::bit_floor(bytes - 1) / 8);
+  return (bytes + step - 1) / step * step;
+}
+
+}  // namespace
+
+CudaMemory::~CudaMemory() {
+  for (const auto& [address, size] : blocks_) cudaFree(reinterpret_cast<void*>(address));
+}
+
+void* CudaMemory::take(size_t bytes) {
+  const size_t size = round_up(bytes);
+  const std::lock_guard lock(mutex_);
+  auto& bin = free_[size];
+  void* memory = nullptr;
+  if (bin.empty()) {
+    memory = allocate_locked(size);
+  } else {
+    memory = bin.back();
+    bin.pop_back();
+    stats_.cached -= size;
+  }
+  taken_[memory] = size;
+  stats_.used += size;
+  return memory;
+}
+
+void CudaMemory::give_back(void* memory) noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto it = taken_.find(memory);
+  if (it == taken_.end()) return;
+  free_[it->second].push_back(memory);
+  stats_.cached += it->second;
+  stats_.used -= it->second;
+  taken_.erase(it);
+}
+
+void* CudaMemory::allocate(size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  return allocate_locked(std::max(bytes, kSmallest));
+}
+
+void CudaMemory::free(void* memory) noexcept {
+  const std::lock_guard lock(mutex_);
+  blocks_.erase(reinterpret_cast<uintptr_t>(memory));
+  cudaFree(memory);
+}
+
+void* CudaMemory::allocate_locked(size_t bytes) {
+  void* memory = nullptr;
+  if (cudaMalloc(&memory, bytes) != cudaSuccess) {
+    cudaGetLastError();
+    drop_cache();
+    const std::string what = "cudaMalloc of " + std::to_string(bytes) + " bytes";
+    check_cuda(cudaMalloc(&memory, bytes), what.c_str());
+  }
+  ++stats_.allocations;
+  blocks_[reinterpret_cast<uintptr_t>(memory)] = bytes;
+  return memory;
+}
+
+void CudaMemory::drop_cache() {
+  for (auto& [size, bin] : free_) {
+    for (void* memory : bin) {
+      blocks_.erase(reinterpret_cast<uintptr_t>(memory));
+      cudaFree(memory);
+    }
+    bin.clear();
+  }
+  stats_.cached = 0;
+}
+
+bool CudaMemory::owns(const void* memory) const {
+  const auto address = reinterpret_cast<uintptr_t>(memory);
+  const std::lock_guard lock(mutex_);
+  auto it = blocks_.upper_bound(address);
+  if (it == blocks_.begin()) return false;
+  --it;
+  return address - it->first < it->second;
+}
+
+CudaMemory::Stats CudaMemory::stats() const {
+  const std::lock_guard lock(mutex_);
+  return stats_;
+}
+
+}  // namespace quire::ops

@@ -1,0 +1,66 @@
+#pragma once
+#include <cuda_runtime.h>
+
+#include <stdexcept>
+#include <string>
+
+#include "ops/cuda/cuda_stream.h"
+
+// Launches of kernels that follow each other on one stream. Every kernel calls
+// begin_dependent() before it reads or writes what other kernels write or read; before that it may
+// read weights, which no kernel of a step writes.
+namespace quire::ops {
+
+// Lets the next kernel start, and waits for the kernels before this one.
+__device__ inline void begin_dependent() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+[[noreturn]] inline void throw_cuda(const char* op, cudaError_t error) {
+  throw std::runtime_error(std::string(op) + ": " + cudaGetErrorString(error));
+}
+
+// Whether this thread's device starts a kernel before the one before it ends.
+inline bool has_dependent_launch() {
+  static const bool has = [] {
+    int device = 0, major = 0;
+    return cudaGetDevice(&device) == cudaSuccess &&
+           cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) ==
+               cudaSuccess &&
+           major >= 9;
+  }();
+  return has;
+}
+
+template <class... Params, class... Args>
+void launch(const char* op, CudaStream stream, void (*kernel)(Params...), dim3 grid, int threads,
+            size_t shared_bytes, Args... args) {
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+  if (shared_bytes > 48 * 1024) {
+    const cudaError_t error = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                                   cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                   static_cast<int>(shared_bytes));
+    if (error != cudaSuccess) throw_cuda(op, error);
+  }
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &attribute;
+  config.numAttrs = has_dependent_launch() ? 1 : 0;
+  const cudaError_t error = cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...);
+  if (error != cudaSuccess) throw_cuda(op, error);
+}
+
+inline unsigned blocks_for(int64_t items, int64_t per_block) {
+  return static_cast<unsigned>((items + per_block - 1) / per_block);
+}
+
+}  // namespace quire::ops

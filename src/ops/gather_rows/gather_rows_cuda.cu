@@ -1,0 +1,47 @@
+#include "ops/gather_rows/gather_rows_cuda.h"
+
+#include "ops/cuda/copy.cuh"
+#include "ops/cuda/launch.cuh"
+
+namespace quire::ops {
+namespace {
+
+constexpr int kThreads = 128;
+
+__global__ void gather(const GatherRowsCudaParams p) {
+  begin_dependent();
+  const int64_t row = blockIdx.x;
+  block_copy(static_cast<const char*>(p.from) + p.rows[row] * p.row_bytes,
+             static_cast<char*>(p.to) + row * p.row_bytes, p.row_bytes);
+}
+
+__global__ void slice(const SliceColumnsCudaParams p) {
+  begin_dependent();
+  const int64_t row = blockIdx.x;
+  block_copy(static_cast<const char*>(p.from) + row * p.row_bytes + p.offset,
+             static_cast<char*>(p.to) + row * p.bytes, p.bytes);
+}
+
+__global__ void resolve(const ResolveTokensCudaParams p) {
+  begin_dependent();
+  const int64_t t = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (t >= p.count) return;
+  const int32_t row = p.from[t];
+  p.out[t] = row >= 0 ? max(p.previous[row], 0) : p.ids[t];
+}
+
+}  // namespace
+
+void gather_rows_cuda(CudaStream stream, const GatherRowsCudaParams& p) {
+  launch("gather_rows", stream, gather, dim3(static_cast<unsigned>(p.count)), kThreads, 0, p);
+}
+
+void slice_columns_cuda(CudaStream stream, const SliceColumnsCudaParams& p) {
+  launch("slice_columns", stream, slice, dim3(static_cast<unsigned>(p.rows)), kThreads, 0, p);
+}
+
+void resolve_tokens_cuda(CudaStream stream, const ResolveTokensCudaParams& p) {
+  launch("resolve_tokens", stream, resolve, dim3(blocks_for(p.count, kThreads)), kThreads, 0, p);
+}
+
+}  // namespace quire::ops

@@ -1,0 +1,41 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace quire::ops {
+
+// The tokens of one step as the kernels see them: all sequences' new tokens on one axis of length
+// T, decode rows first. Built once per step by engine/batch_builder and shared by every layer.
+// Everything is validated there; kernels do not check again. CPU kernels read the host vectors; a
+// device backend uploads them once per step.
+struct BatchLayout {
+  int64_t num_tokens = 0;     // T
+  int64_t num_sequences = 0;  // S
+  int64_t block_size = 0;     // P
+
+  std::vector<int32_t> positions;  // [T] absolute position of each token in its sequence, from 0
+  std::vector<int64_t>
+      slot_mapping;  // [T] block * P + offset where its K and V go; negative: do not write
+  std::vector<int32_t> cu_seqlens;  // [S + 1] first token row of each sequence; cu_seqlens[S] == T
+  std::vector<int32_t>
+      seq_lens;  // [S] tokens in the KV cache after this step (context, new tokens included)
+  std::vector<int64_t> block_offsets;  // [S + 1] where each sequence's table begins in `blocks`
+  std::vector<int32_t>
+      blocks;  // physical block ids, ceil(seq_len / P) of each sequence, concatenated
+
+  // Slot of each sequence in the pools of recurrent state (ops/layout/recurrent_state.h); empty if
+  // the model has none.
+  std::vector<int32_t> state_slots;  // [S]
+
+  // Rows to project to the vocabulary, ascending; R of them.
+  std::vector<int32_t> rows;  // [R]
+
+  const int32_t* block_table(int64_t sequence) const {
+    return blocks.data() + block_offsets[sequence];
+  }
+};
+
+using BatchLayoutPtr = std::shared_ptr<const BatchLayout>;
+
+}  // namespace quire::ops

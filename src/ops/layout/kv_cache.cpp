@@ -1,0 +1,93 @@
+#include "ops/layout/kv_cache.h"
+
+#include <limits>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "ops/runtime/array_memory.h"
+#include "ops/runtime/shape_check.h"
+
+namespace quire::ops {
+
+std::vector<mx::array> PagedKv::arrays() const {
+  std::vector<mx::array> all = {k, v};
+  if (k_scale) all.push_back(*k_scale);
+  if (v_scale) all.push_back(*v_scale);
+  return all;
+}
+
+PagedKv PagedKv::from(const std::vector<mx::array>& arrays, size_t first) {
+  PagedKv kv = {arrays[first], arrays[first + 1]};
+  if (kv.k.dtype() != mx::int8 && kv.k.dtype() != mx::uint8) return kv;
+  kv.k_scale = arrays[first + 2];
+  kv.v_scale = arrays[first + 3];
+  return kv;
+}
+
+PagedKv make_paged_kv(int64_t num_blocks, int64_t block_size, int64_t kv_heads, int64_t head_dim,
+                      mx::Dtype dtype, KvStorage storage, int64_t value_dim, Device* device) {
+  check_float("make_paged_kv", "dtype", dtype);
+  if (value_dim == 0) value_dim = head_dim;
+  mx::Shape shape;
+  for (const int64_t length : {num_blocks, block_size, kv_heads, head_dim, value_dim}) {
+    if (length < 1 || length > std::numeric_limits<mx::ShapeElem>::max())
+      throw std::invalid_argument("make_paged_kv: cannot have an axis of length " +
+                                  std::to_string(length));
+    shape.push_back(static_cast<mx::ShapeElem>(length));
+  }
+  const mx::Shape scales = {shape[0], shape[1], shape[2]};
+  const mx::Shape keys = {shape[0], shape[1], shape[2], shape[3]};
+  const mx::Shape values = {shape[0], shape[1], shape[2], shape[4]};
+  const auto make = [device](const mx::Shape& lengths, mx::Dtype type) {
+    return device ? device->make_pool(lengths, type) : make_lazy_array(lengths, type);
+  };
+  if (storage == KvStorage::kAuto) return {.k = make(keys, dtype), .v = make(values, dtype)};
+  const mx::Dtype codes = storage == KvStorage::kInt8 ? mx::int8 : mx::uint8;
+  return {.k = make(keys, codes),
+          .v = make(values, codes),
+          .k_scale = make(scales, mx::float32),
+          .v_scale = make(scales, mx::float32)};
+}
+
+int64_t paged_kv_token_bytes(int64_t kv_heads, int64_t head_dim, mx::Dtype dtype,
+                             KvStorage storage) {
+  const bool codes = storage != KvStorage::kAuto;
+  const auto element = static_cast<int64_t>(codes ? 1 : mx::size_of(dtype));
+  return 2 * kv_heads * (head_dim * element + (codes ? static_cast<int64_t>(sizeof(float)) : 0));
+}
+
+KvType check_paged_kv(std::string_view op, const PagedKv& kv, int64_t block_size) {
+  const bool codes = kv.k.dtype() == mx::int8 || kv.k.dtype() == mx::uint8;
+  const KvType type = codes ? (kv.k.dtype() == mx::int8 ? KvType::kInt8 : KvType::kFp8)
+                            : kv_type_of(check_float(op, "kv.k", kv.k.dtype()));
+  check_dtype(op, "kv.v", kv.v, kv.k.dtype());
+  check_shape(op, "kv.k", kv.k, {-1, block_size, -1, -1});
+  check_shape(op, "kv.v", kv.v, {kv.k.shape(0), block_size, kv.k.shape(2), -1});
+  if (codes != kv.k_scale.has_value() || codes != kv.v_scale.has_value())
+    throw std::invalid_argument(std::string(op) +
+                                ": kv.k_scale and kv.v_scale belong to pools of codes");
+  const std::pair<const char*, const std::optional<mx::array>&> scales[] = {
+      {"kv.k_scale", kv.k_scale}, {"kv.v_scale", kv.v_scale}};
+  for (const auto& [name, scale] : scales) {
+    if (!scale) continue;
+    check_dtype(op, name, *scale, mx::float32);
+    check_shape(op, name, *scale, {kv.k.shape(0), block_size, kv.k.shape(2)});
+  }
+  return type;
+}
+
+void check_slots(std::string_view op, const PagedKv& kv, const BatchLayout& layout) {
+  const auto refuse = [&](const std::string& what) {
+    throw std::invalid_argument(std::string(op) + ": layout has " + what);
+  };
+  if (static_cast<int64_t>(layout.slot_mapping.size()) != layout.num_tokens)
+    refuse(std::to_string(layout.slot_mapping.size()) + " slots, expected " +
+           std::to_string(layout.num_tokens));
+  const int64_t slots = int64_t{kv.k.shape(0)} * kv.k.shape(1);
+  for (const int64_t slot : layout.slot_mapping)
+    if (slot >= slots)
+      refuse("slot " + std::to_string(slot) + ", but the pool ends at " + std::to_string(slots));
+}
+
+}  // namespace quire::ops

@@ -1,0 +1,50 @@
+#pragma once
+#include <mlx/mlx.h>
+
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "ops/layout/batch_layout.h"
+#include "ops/layout/kv_type.h"
+#include "ops/runtime/device.h"
+
+namespace quire::ops {
+
+namespace mx = mlx::core;
+
+// The KV pool of one attention layer. The arrays alias one piece of memory for the whole life of
+// the engine: kv_write returns new handles to the same buffers, and every later reader takes those,
+// so that the graph orders reads after writes. An old handle must not be read again.
+//
+// Quantised pools hold codes, int8 (mx::int8) or FP8-E4M3 (mx::uint8), and a float32 scale for each
+// token and head. float32, because bfloat16 scales would save 2 bytes of 132 (D = 128) and add an
+// error of 2^-9 to every score.
+struct PagedKv {
+  mx::array k;                                      // [N, P, K, D]
+  mx::array v;                                      // [N, P, K, Dv]
+  std::optional<mx::array> k_scale = std::nullopt;  // [N, P, K] float32, of quantised pools
+  std::optional<mx::array> v_scale = std::nullopt;  // [N, P, K] float32, of quantised pools
+
+  // All of them, for the inputs and outputs of graph nodes.
+  std::vector<mx::array> arrays() const;
+  // The same from new handles: outputs [first, first + arrays().size()).
+  static PagedKv from(const std::vector<mx::array>& arrays, size_t first = 0);
+};
+
+// An uninitialised pool of `num_blocks` blocks (pages are committed when they are first written),
+// of `dtype` or quantised. value_dim 0: as head_dim. Without a device it is the host's.
+PagedKv make_paged_kv(int64_t num_blocks, int64_t block_size, int64_t kv_heads, int64_t head_dim,
+                      mx::Dtype dtype, KvStorage storage = KvStorage::kAuto, int64_t value_dim = 0,
+                      Device* device = nullptr);
+
+// Bytes of a token's keys and values in such a pool.
+int64_t paged_kv_token_bytes(int64_t kv_heads, int64_t head_dim, mx::Dtype dtype,
+                             KvStorage storage);
+
+// Throws std::invalid_argument, naming kv.k and so on, unless shapes and dtypes fit together.
+KvType check_paged_kv(std::string_view op, const PagedKv& kv, int64_t block_size);
+// Throws std::invalid_argument unless there is a slot for each token, negative or within the pool.
+void check_slots(std::string_view op, const PagedKv& kv, const BatchLayout& layout);
+
+}  // namespace quire::ops

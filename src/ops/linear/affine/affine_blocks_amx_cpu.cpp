@@ -1,0 +1,216 @@
+#if defined(__x86_64__)
+#include "ops/linear/affine/affine_amx.h"
+
+#define HWY_COMPILE_ONLY_STATIC
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/linear/affine/affine_blocks_amx_cpu.cpp"
+#include "ops/cpu/highway.h"
+#include "ops/linear/affine/affine_dequantise-inl.h"
+#include "ops/linear/dense/linear_amx_blocks-inl.h"
+
+namespace quire::ops {
+namespace {
+
+constexpr int64_t kBlockTiles = 4;  // 128 k
+// Tiles of a panel in one half of the ring.
+constexpr int64_t kSlot = kAmxRangeChunks * kTile;
+
+// Four rows of one tile: k = 32 tile + [0, 32) of a block.
+HWY_INLINE void four_rows_of_4_bits(const uint8_t* q, int tile, const Scales& s, int64_t group,
+                                    int64_t row, __m512i (&r)[4]) {
+#pragma GCC unroll 2
+  for (int n = 0; n < 4; n += 2) {
+    const __m512i both = tables(s, group, row + n, group, row + n + 1);
+    r[n] = look_up(_mm512_loadu_si512(q + 64 * n), both, tile, 0);
+    r[n + 1] = look_up(_mm512_loadu_si512(q + 64 * n + 64), both, tile, 1);
+  }
+}
+HWY_INLINE void four_rows_of_8_bits(const uint8_t* q, int tile, const Scales& s, int64_t group,
+                                    int64_t row, __m512i (&r)[4]) {
+  q += tile / 2 * 1024;
+  const __m512i first = _mm512_load_si512(kByteIndex.at[tile % 2 * 2]),
+                second = _mm512_load_si512(kByteIndex.at[tile % 2 * 2 + 1]);
+#pragma GCC unroll 4
+  for (int n = 0; n < 4; ++n) {
+    const __m512 scale = _mm512_set1_ps(s.scale[group][row + n]),
+                 bias = _mm512_set1_ps(s.bias[group][row + n]);
+    r[n] = s.folded ? place_8_bits(_mm512_loadu_si512(q + 64 * n), first, second, scale, bias)
+                    : convert_8_bits(q + 64 * n + tile % 2 * 32, scale, bias);
+  }
+}
+
+// Dequantises one piece, a little at each step of the tile unit, which leaves the vector unit idle
+// most of the time. Rows of 16 outputs become columns on the way: rows are dequantised and turned
+// in part by fours, then columns are put together by fours. Two fours are one unit: smaller ones
+// spend more on keeping count, and larger ones hide the tile unit's instructions from the
+// processor.
+template <int kBits>
+class Dequantiser {
+ public:
+  // Of `panels` panels, 1 or 2, from `block` on, `stride` bytes from one block of k to the next.
+  Dequantiser(const AffineLayout& layout, const uint8_t* block, int64_t panels, int64_t stride,
+              int64_t chunks, uint16_t* ring, int64_t steps, const PanelPrefetcher& prefetcher)
+      : layout_(layout),
+        next_(block),
+        panels_(panels),
+        stride_(stride),
+        chunks_(chunks),
+        ring_(ring),
+        rate_((panels * chunks * kUnits + steps - 1) / steps),
+        prefetcher_(prefetcher) {
+    if (panels > 0) next_block();
+  }
+
+  HWY_INLINE void step() {
+    prefetcher_.step();
+    for (int64_t i = 0; i < rate_; ++i) unit();
+  }
+  void finish() {
+    while (tiles_ > 0) unit();
+  }
+
+ private:
+  static constexpr int kUnits = 4;  // of a tile
+
+  HWY_INLINE void unit() {
+    if (tiles_ == 0) return;
+    if (unit_ < 2) {
+      put_rows(2 * unit_);
+      put_rows(2 * unit_ + 1);
+    } else {
+      put_columns(2 * unit_ - 4);
+      put_columns(2 * unit_ - 3);
+    }
+    if (++unit_ < kUnits) return;
+    unit_ = 0;
+    ++tile_;
+    out_ += kTile;
+    if (tile_ == tiles_) next_block();
+  }
+
+  // The same block of the other panel, or the next one.
+  void next_block() {
+    tiles_ = HWY_MIN(kBlockTiles, chunks_ - chunk_);
+    if (tiles_ <= 0) {
+      tiles_ = 0;
+      return;
+    }
+    tile_ = 0;
+    block_ = next_ + panel_ * layout_.block_bytes();
+    out_ = ring_ + panel_ * kSlot + chunk_ * kTile;
+    load_scales(layout_, layout_.groups(), block_, scales_);
+    if constexpr (kBits == 8) fold_biases(layout_.groups(), scales_);
+    if (++panel_ < panels_) return;
+    panel_ = 0;
+    next_ += stride_;
+    chunk_ += kBlockTiles;
+  }
+
+  HWY_INLINE void put_rows(int64_t quad) {
+    const int64_t row = 4 * quad, group = tile_ * layout_.groups() / kBlockTiles;
+    const uint8_t* q = block_ + layout_.scale_bytes() + row * 64;
+    __m512i r[4];
+    const int tile = static_cast<int>(tile_);
+    if constexpr (kBits == 4) {
+      four_rows_of_4_bits(q, tile, scales_, group, row, r);
+    } else {
+      four_rows_of_8_bits(q, tile, scales_, group, row, r);
+    }
+    transpose_rows(r[0], r[1], r[2], r[3]);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) _mm512_store_si512(turned_[i][quad], r[i]);
+  }
+
+  HWY_INLINE void put_columns(int64_t column) {
+    __m512i r[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) r[i] = _mm512_load_si512(turned_[column][i]);
+    transpose_quarters(r[0], r[1], r[2], r[3]);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) _mm512_store_si512(out_ + (column + 4 * i) * 32, r[i]);
+  }
+
+  alignas(64) uint16_t turned_[4][4][32];
+  Scales scales_;
+  const AffineLayout& layout_;
+  const uint8_t *next_, *block_ = nullptr;
+  int64_t panels_, stride_, chunks_;
+  uint16_t *ring_, *out_ = nullptr;
+  int64_t rate_, chunk_ = 0, panel_ = 0, tiles_ = 0, tile_ = 0, unit_ = 0;
+  PanelPrefetcher prefetcher_;
+};
+
+// Affine weights: a piece is dequantised into one half of the ring while the tile unit reads the
+// other. They depend on nothing but themselves, so every chunk of rows can do this anew.
+template <int kBits>
+class AffineWeights {
+ public:
+  AffineWeights(const AmxRowBatch& batch, const AmxBlock& block, uint16_t* ring)
+      : data_(static_cast<const uint8_t*>(batch.params.w)),
+        layout_(affine_layout(batch.params)),
+        panel_end_(block.panel_end),
+        ring_{ring, ring + 2 * kSlot} {}
+
+  int64_t second() const { return kSlot; }
+  void start(const Piece& piece) { prepare(piece, piece, 1).finish(); }
+  const uint16_t* at(const Piece&) { return ring_[ready_]; }
+  Dequantiser<kBits> prepare(const Piece& next, const Piece& after, int64_t steps) {
+    const int64_t panels = HWY_MAX(0, HWY_MIN(2, panel_end_ - next.panel));
+    ready_ = 1 - ready_;
+    return {layout_,
+            block_of(next),
+            panels,
+            layout_.stride(next.panel),
+            next.end - next.begin,
+            ring_[ready_],
+            steps,
+            prefetcher(after, steps)};
+  }
+
+ private:
+  const uint8_t* block_of(const Piece& piece) const {
+    return data_ + layout_.offset(piece.panel, piece.begin / kBlockTiles);
+  }
+  PanelPrefetcher prefetcher(const Piece& piece, int64_t steps) const {
+    constexpr int64_t kPage = 4096, kLine = 64;
+    const int64_t blocks = (piece.end - piece.begin + kBlockTiles - 1) / kBlockTiles;
+    const int64_t bytes = blocks * layout_.stride(piece.panel);
+    return PanelPrefetcher(reinterpret_cast<const uint16_t*>(block_of(piece)),
+                           (bytes + kPage - 1) / kPage, 0, (bytes / kLine + steps - 1) / steps);
+  }
+
+  const uint8_t* data_;
+  AffineLayout layout_;
+  int64_t panel_end_;
+  uint16_t* ring_[2];
+  int ready_ = 0;
+};
+
+template <int kBits>
+void multiply(const AmxRowBatch& batch, const AmxBlock& block, uint16_t* ring, uint16_t* lines,
+              float* sums) {
+  Blocks<AffineWeights<kBits>> blocks = {.batch = batch,
+                                         .block = block,
+                                         .weights = AffineWeights<kBits>(batch, block, ring),
+                                         .sums = sums,
+                                         .halves = lines};
+  blocks.multiply_all();
+}
+
+}  // namespace
+
+void affine_amx_blocks(const AmxRowBatch& batch, const AmxBlock& block, void* scratch) {
+  TileConfig config;
+  load_tile_config(config);
+  auto* ring = static_cast<uint16_t*>(scratch);
+  auto* lines = ring + kAffineRingBytes / 2;
+  auto* sums =
+      reinterpret_cast<float*>(lines + (block.block_end - block.block_begin) * kAmxBlockRows * 16);
+  batch.params.bits == 4 ? multiply<4>(batch, block, ring, lines, sums)
+                         : multiply<8>(batch, block, ring, lines, sums);
+  _mm_sfence();  // streamed outputs, before another thread is told
+  _tile_release();
+}
+
+}  // namespace quire::ops
+#endif

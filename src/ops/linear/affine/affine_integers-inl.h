@@ -1,0 +1,54 @@
+// Per target, like ops/cpu/highway.h, which comes first; no #pragma once. Reads the layout of
+// affine_layout.h.
+#include <cstring>
+
+#include "ops/linear/affine/affine_layout.h"
+
+#if defined(QUIRE_OPS_AFFINE_INTEGERS_TARGET_) == defined(HWY_TARGET_TOGGLE)
+#ifdef QUIRE_OPS_AFFINE_INTEGERS_TARGET_
+#undef QUIRE_OPS_AFFINE_INTEGERS_TARGET_
+#else
+#define QUIRE_OPS_AFFINE_INTEGERS_TARGET_
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace quire::ops::HWY_NAMESPACE {
+
+// The scale and bias of one group of one row.
+HWY_INLINE void load_scale(const AffineLayout& layout, const uint8_t* block, int64_t group,
+                           int64_t row, float& scale, float& bias) {
+  if (layout.scale_type == FloatType::kF32) {
+    const uint8_t* at = block + (group * 2 * AffineLayout::kPanel + row) * sizeof(float);
+    std::memcpy(&scale, at, sizeof(float));
+    std::memcpy(&bias, at + AffineLayout::kPanel * sizeof(float), sizeof(float));
+    return;
+  }
+  uint32_t both;
+  std::memcpy(&both, block + (group * AffineLayout::kPanel + row) * sizeof(both), sizeof(both));
+  if (layout.scale_type == FloatType::kBf16) {
+    scale = bits_to_float(both & 0xFFFF0000u);
+    bias = bits_to_float(both << 16);
+  } else {
+    scale = to_float(F16{static_cast<uint16_t>(both >> 16)});
+    bias = to_float(F16{static_cast<uint16_t>(both)});
+  }
+}
+
+// kLanes integers from k on, of one row's part of a block.
+HWY_INLINE FloatVec load_integers(int bits, const uint8_t* values, int64_t row, int64_t k) {
+  const IntTag di;
+  if (bits == 4) {
+    const auto* words = reinterpret_cast<const uint16_t*>(values + row * 64) + k % 32;
+    const auto wide = hn::PromoteTo(UintTag(), hn::LoadU(HalfBitsTag(), words));
+    const auto nibble =
+        hn::And(hn::ShiftRightSame(wide, static_cast<int>(k / 32 * 4)), hn::Set(UintTag(), 15u));
+    return hn::ConvertTo(kFloats, hn::BitCast(di, nibble));
+  }
+  const hn::Rebind<uint8_t, FloatTag> bytes;
+  const uint8_t* from = values + (k / 64 * AffineLayout::kPanel + row) * 64 + k % 64;
+  return hn::ConvertTo(kFloats, hn::PromoteTo(di, hn::LoadU(bytes, from)));
+}
+
+}  // namespace quire::ops::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif  // per target

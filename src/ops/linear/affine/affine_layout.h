@@ -1,0 +1,63 @@
+#pragma once
+#include <cstdint>
+
+#include "ops/cpu/half.h"
+#include "ops/linear/linear_kernel.h"
+
+namespace quire::ops {
+
+// Where the values of a packed affine matrix [N, K] lie. A panel is 16 output rows; a block is 128
+// k of one panel, K filled up with zero scales: first the scales and biases of its groups, then the
+// integers. The blocks of two neighbouring panels alternate, so that a kernel that works on two
+// panels reads one stream (the last panel of an odd number stands alone):
+//
+//   [ceil(panels / 2)][ceil(K / 128)][2] blocks of
+//     scales   [128 / group][16 rows] of (scale << 16 | bias) if they are 16-bit floats, else
+//              [128 / group][2][16 rows] float32, scales then biases
+//     4 bits   [16 rows][32 words of 16 bits]; nibble j of word i is k = 32 j + i: one shift of a
+//              row's 64 bytes brings 32 neighbouring k into place
+//     8 bits   [2][16 rows][64 bytes]: k = 0..63, then 64..127
+struct AffineLayout {
+  static constexpr int64_t kPanel = 16, kBlock = 128;
+
+  int64_t n = 0, k = 0;
+  int bits = 0;
+  int64_t group_size = 0;
+  FloatType scale_type = FloatType::kF32;
+  bool interleaved = false;  // PackedMatrix::interleaved
+
+  int64_t panels() const { return linear_panels(n, interleaved); }
+  // The row of the matrix that lies at `row` of the panels, or -1: padding.
+  int64_t source_row(int64_t row) const {
+    if (!interleaved) return row < n ? row : -1;
+    const int64_t in_half = row / (2 * kPanel) * kPanel + row % kPanel;
+    return in_half < n / 2 ? row / kPanel % 2 * (n / 2) + in_half : -1;
+  }
+  int64_t blocks() const { return (k + kBlock - 1) / kBlock; }
+  int64_t groups() const { return kBlock / group_size; }  // of one row in one block
+  int64_t scale_bytes() const {
+    return groups() * kPanel * (scale_type == FloatType::kF32 ? 8 : 4);
+  }
+  int64_t block_bytes() const { return scale_bytes() + kPanel * kBlock * bits / 8; }
+  int64_t panel_bytes() const { return blocks() * block_bytes(); }
+  int64_t bytes() const { return panels() * panel_bytes(); }
+  // Of a block, from the start of the matrix; and from one block of a panel to the next.
+  int64_t offset(int64_t panel, int64_t block) const {
+    return (panel & ~int64_t{1}) * panel_bytes() + block * stride(panel) +
+           (panel & 1) * block_bytes();
+  }
+  int64_t stride(int64_t panel) const {
+    return (panel ^ 1) < panels() ? 2 * block_bytes() : block_bytes();
+  }
+};
+
+inline AffineLayout affine_layout(const LinearParams& p) {
+  return {.n = p.n,
+          .k = p.k,
+          .bits = p.bits,
+          .group_size = p.group_size,
+          .scale_type = p.scale_type,
+          .interleaved = p.silu_mul};
+}
+
+}  // namespace quire::ops

@@ -1,0 +1,35 @@
+// Per target, like ops/cpu/highway.h, which comes first; no #pragma once. Scales and biases
+// of affine weights, read from a block of affine_layout.h.
+#include "ops/linear/affine/affine_layout.h"
+#include "ops/linear/load_pair-inl.h"
+
+#if defined(QUIRE_OPS_AFFINE_SCALES_TARGET_) == defined(HWY_TARGET_TOGGLE)
+#ifdef QUIRE_OPS_AFFINE_SCALES_TARGET_
+#undef QUIRE_OPS_AFFINE_SCALES_TARGET_
+#else
+#define QUIRE_OPS_AFFINE_SCALES_TARGET_
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace quire::ops::HWY_NAMESPACE {
+namespace {
+
+// Of a group of a block and of kLanes of its outputs, from output `lane` of the panel on.
+HWY_INLINE void load_group_scales(const AffineLayout& layout, const uint8_t* block, int64_t group,
+                                  int64_t lane, FloatVec& scale, FloatVec& bias) {
+  const uint8_t* both = block + (group * 16 + lane) * 4;
+  if (layout.scale_type == FloatType::kF32) {
+    const auto* floats = reinterpret_cast<const float*>(block) + group * 32 + lane;
+    scale = hn::LoadU(kFloats, floats);
+    bias = hn::LoadU(kFloats, floats + 16);
+  } else if (layout.scale_type == FloatType::kF16) {
+    load_pair(reinterpret_cast<const F16*>(both), bias, scale);
+  } else {
+    load_pair(reinterpret_cast<const Bf16*>(both), bias, scale);
+  }
+}
+
+}  // namespace
+}  // namespace quire::ops::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif  // per target

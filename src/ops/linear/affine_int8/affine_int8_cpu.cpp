@@ -1,0 +1,42 @@
+#include "ops/linear/affine_int8/affine_int8_cpu.h"
+
+#include "ops/linear/affine_int8/int8_rows_cpu.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/linear/affine_int8/affine_int8_cpu.cpp"
+#include "ops/cpu/highway.h"
+// After it, because its code is per target too.
+#include "ops/linear/affine_int8/affine_int8_panels-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace quire::ops::HWY_NAMESPACE {
+
+void Panels(const Int8RowBatch& s, int64_t panel, int64_t panels, float* acc) {
+  int8_panels::run(s, panel, panels, acc);
+}
+
+}  // namespace quire::ops::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace quire::ops {
+HWY_EXPORT(Panels);
+void int8_panels_cpu(const Int8RowBatch& batch, int64_t panel, int64_t panels, float* acc) {
+  HWY_DYNAMIC_DISPATCH(Panels)(batch, panel, panels, acc);
+}
+
+void int8_pack_row_cpu(const Int8RowBatch& s, int64_t row, void* scratch) {
+  const LinearParams& p = s.params;
+  const int64_t groups = p.k / p.group_size;
+  int8_t* to = s.x + row * p.k;
+  int8_t* q = p.bits == 4 ? static_cast<int8_t*>(scratch) : to;
+  quantize_row_int8_cpu(p.type, linear_row(p, row, static_cast<int8_t*>(scratch) + p.k), p.k,
+                        p.group_size,
+                        {.q = q, .scale = s.scale + row * groups, .sum = s.sum + row * groups});
+  if (p.bits != 4) return;
+  for (int64_t k = 0; k < p.k; k += 32, q += 32)
+    for (int64_t i = 0; i < 16; i += 2, to += 4)
+      to[0] = q[i], to[1] = q[i + 16], to[2] = q[i + 1], to[3] = q[i + 17];
+}
+}  // namespace quire::ops
+#endif

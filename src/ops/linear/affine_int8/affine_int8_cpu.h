@@ -1,0 +1,25 @@
+#pragma once
+#include "ops/linear/affine/affine_layout.h"
+
+namespace quire::ops {
+
+// x in 8 bits. With 4-bit weights each 32 k lie in the order in which those are unpacked: words of
+// k = {2i, 2i + 16, 2i + 1, 2i + 17}, i = 0..7.
+struct Int8RowBatch {
+  LinearParams params;
+  int8_t* x = nullptr;     // [rows, K]
+  float* scale = nullptr;  // [rows, K / group]
+  float* sum = nullptr;    // [rows, K / group]
+};
+
+// Quantises row `row`; `scratch` holds K * 5 bytes.
+void int8_pack_row_cpu(const Int8RowBatch& batch, int64_t row, void* scratch);
+
+// Outputs of one or two panels (two with silu_mul) for all rows. `acc` holds 32 floats a row.
+using Int8PanelsKernel = void(const Int8RowBatch& batch, int64_t panel, int64_t panels, float* acc);
+Int8PanelsKernel int8_panels_cpu;
+// With VNNI: on CPUs that have it only.
+Int8PanelsKernel int8_panels_avx512_vnni;
+Int8PanelsKernel int8_panels_avx2_vnni;
+
+}  // namespace quire::ops

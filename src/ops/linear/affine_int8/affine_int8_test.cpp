@@ -1,0 +1,179 @@
+#include "ops/linear/affine_int8/affine_int8.h"
+
+#include <ranges>
+
+#include "ops/linear/affine/affine_test_util.h"
+#include "ops/linear/linear_test_util.h"
+
+namespace quire::ops {
+namespace {
+
+using namespace quire::ops::testing;
+
+std::vector<AffineFormat> formats() { return affine_formats(/*int8_activations=*/true); }
+
+const char* kernel_for(const AffineFormat& format) {
+  if (use_amx() && format.scale_dtype != mx::float32) return "cpu_amx_int8";
+  if (use_avx512_vnni()) return "cpu_avx512_vnni";
+  return use_avx2_vnni() ? "cpu_avx2_vnni" : cpu_kernel_name();
+}
+
+LinearWeight random_weight(const Context& context, int n, int k, const AffineFormat& format,
+                           mx::Dtype dtype, bool interleave) {
+  const AffineSource source = affine_source(n, k, format, dtype, 7);
+  return {.weight = pack_affine_matrix(context, {&source.rows, 1}, dtype, interleave)};
+}
+
+// Against the same arithmetic in float32 MLX ops. What differs is the order of the float sums: K/32
+// additions of terms of magnitude |x| |w|, then one rounding.
+TEST(Int8Linear, MatchesItsReference) {
+  for (const auto& isa : isas_to_test(/*with_vnni=*/true)) {
+    const ForcedIsa forced(isa);
+    for (const mx::Dtype dtype : float_dtypes()) {
+      for (const AffineFormat& format : formats()) {
+        Context context = make_context(2);
+        const LinearWeight w = random_weight(context, 70, 384, format, dtype, false);
+        for (const int rows : {1, 5, 16, 17, 40}) {
+          SCOPED_TRACE(isa + " " + dtype_name(dtype) + ", " + format_name(format) + ", " +
+                       std::to_string(rows) + " rows");
+          const mx::array x = random_array({rows, 384}, dtype, 1);
+          context.use_reference = false;
+          const mx::array y = linear(context, x, w, {.out_dtype = mx::float32});
+          mx::eval(y);
+          context.use_reference = true;
+          const mx::array expected = linear(context, x, w, {.out_dtype = mx::float32});
+          // The largest outputs are about 20; MLX's own sum over 384 terms errs by as much.
+          ASSERT_TRUE(near(y, expected, {.abs = 2e-4f, .rel = 1e-5f}));
+        }
+        EXPECT_EQ(context.kernels->count("linear", kernel_for(format)), 5);
+      }
+    }
+  }
+}
+
+// Bits: of a row alone, of any number of rows, on every instruction set, with all that linear()
+// computes on the way, also where K fills no block.
+TEST(Int8Linear, ARowHasTheSameBitsInAnyBatchAndOnEveryInstructionSet) {
+  const int n = 2 * 40, k = 448;
+  for (const mx::Dtype dtype : float_dtypes()) {
+    for (const AffineFormat& format : formats()) {
+      if (k % format.group_size != 0) continue;
+      const mx::array x = random_array({512, k}, dtype, 1),
+                      norm = random_array({k}, mx::float32, 3);
+      const mx::array residual = random_array({512, n}, dtype, 2);
+      std::optional<mx::array> plain, gated;
+      for (const auto& isa : isas_to_test(/*with_vnni=*/true)) {
+        if (isa == "portable") continue;  // has no fused multiply-add
+        const ForcedIsa forced(isa);
+        const Context context = make_context(2);
+        const LinearWeight w = random_weight(context, n, k, format, dtype, false);
+        const LinearWeight interleaved = random_weight(context, n, k, format, dtype, true);
+        const auto run = [&](int rows, mx::array* silu) {
+          const mx::array some = matrix_rows(x, 0, rows);
+          *silu = linear(context, some, interleaved,
+                         {.norm = LinearOptions::Norm{norm, 1e-6f}, .silu_mul = true});
+          return linear(context, some, w, {.residual = matrix_rows(residual, 0, rows)});
+        };
+        for (const int rows : std::views::reverse(kRowCounts)) {  // first the most
+          SCOPED_TRACE(isa + " " + dtype_name(dtype) + ", " + format_name(format) + ", " +
+                       std::to_string(rows) + " rows");
+          mx::array silu(0.0f);
+          const mx::array y = run(rows, &silu);
+          mx::eval(y, silu);
+          if (!plain) plain = y, gated = silu;
+          ASSERT_TRUE(same_bits(y, matrix_rows(*plain, 0, rows)));
+          ASSERT_TRUE(same_bits(silu, matrix_rows(*gated, 0, rows)));
+        }
+        // The last rows of a larger batch are others' neighbours.
+        const mx::array last = matrix_rows(x, 511, 1);
+        ASSERT_TRUE(same_bits(linear(context, last, w, {.residual = matrix_rows(residual, 511, 1)}),
+                              matrix_rows(*plain, 511, 1)));
+      }
+    }
+  }
+}
+
+// Against float64 with the exact weights: x is off by half a step of its group, max |x| / 254, and
+// the sums add their own roundings.
+TEST(Int8Linear, IsWithinItsErrorBoundOfFloat64) {
+  const int n = 48, k = 512, rows = 5;
+  for (const AffineFormat& format : formats()) {
+    if (format.scale_dtype == mx::float32) continue;
+    SCOPED_TRACE(format_name(format));
+    const Context context = make_context(2);
+    const AffineSource s = affine_source(n, k, format, mx::float32, 9);
+    const LinearWeight w = {.weight = pack_affine_matrix(context, {&s.rows, 1}, mx::bfloat16)};
+    const mx::array x = random_array({rows, k}, mx::bfloat16, 1);
+    const auto y = to_floats(linear(context, x, w, {.out_dtype = mx::float32}));
+    const auto a = to_floats(x), b = to_floats(s.dense);
+    const int group = static_cast<int>(format.group_size);
+    for (int t = 0; t < rows; ++t) {
+      for (int j = 0; j < n; ++j) {
+        double exact = 0, bound = 1e-4;
+        for (int g = 0; g < k; g += group) {
+          double most = 0, weights = 0;
+          for (int i = g; i < g + group; ++i) {
+            exact += static_cast<double>(a[t * k + i]) * b[j * k + i];
+            most = std::max(most, std::abs(static_cast<double>(a[t * k + i])));
+            weights += std::abs(b[j * k + i]);
+          }
+          bound += most / 254 * 1.001 * weights;
+        }
+        ASSERT_LE(std::abs(y[t * n + j] - exact), bound) << t << ", " << j;
+      }
+    }
+  }
+}
+
+// The largest integers of both sides, in every place: partial sums in 16 or 32 bits must hold them.
+TEST(Int8Linear, TheLargestProductsAreExact) {
+  const int n = 48, k = 256;
+  for (const auto& isa : isas_to_test(/*with_vnni=*/true)) {
+    const ForcedIsa forced(isa);
+    for (const AffineFormat& format : formats()) {
+      if (format.scale_dtype != mx::bfloat16) continue;
+      SCOPED_TRACE(isa + " " + format_name(format));
+      const Context context = make_context(1);
+      const int groups = k / static_cast<int>(format.group_size);
+      AffineSource s = {.values = mx::full({n, k * format.bits / 32}, 0xFFFFFFFFu, mx::uint32),
+                        .scales = mx::ones({n, groups}, mx::bfloat16),
+                        .biases = mx::zeros({n, groups}, mx::bfloat16),
+                        .dense = mx::array(0.0f),
+                        .rows = {}};
+      finish_source(s, n, k, format, mx::float32);
+      const LinearWeight w = {.weight = pack_affine_matrix(context, {&s.rows, 1}, mx::bfloat16)};
+      for (const int rows : {1, 9}) {
+        for (const float sign : {1.0f, -1.0f}) {
+          const mx::array x = mx::full({rows, k}, sign * 127, mx::bfloat16);
+          const float expected = sign * 127 * static_cast<float>(((1 << format.bits) - 1) * k);
+          for (const float y : to_floats(linear(context, x, w, {.out_dtype = mx::float32})))
+            ASSERT_EQ(y, expected);
+        }
+      }
+    }
+  }
+}
+
+TEST(Int8Linear, ZerosStayZeroAndNonFiniteRowsStayAlone) {
+  for (const auto& isa : isas_to_test(/*with_vnni=*/true)) {
+    const ForcedIsa forced(isa);
+    SCOPED_TRACE(isa);
+    const Context context = make_context(1);
+    const AffineFormat format = {8, 64, mx::bfloat16, true};
+    const LinearWeight w = random_weight(context, 32, 128, format, mx::bfloat16, false);
+    std::vector<float> values(3 * 128, 0.0f);
+    values[128 + 5] = INFINITY;
+    values[2 * 128 + 7] = 1.0f;
+    const mx::array x = mx::astype(mx::array(values.data(), {3, 128}, mx::float32), mx::bfloat16);
+    mx::eval(x);
+    const auto y = to_floats(linear(context, x, w));
+    for (int i = 0; i < 32; ++i) {
+      EXPECT_EQ(y[i], 0.0f);
+      EXPECT_FALSE(std::isfinite(y[32 + i]));
+      EXPECT_TRUE(std::isfinite(y[64 + i]));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace quire::ops

@@ -1,0 +1,34 @@
+#pragma once
+#include <cstdint>
+
+#include "ops/linear/affine/affine_layout.h"
+#include "ops/linear/linear_kernel.h"
+
+namespace quire::ops {
+
+// bfloat16 weights with `vdpbf16ps`: twice the arithmetic of AVX-512 on CPUs that have it and no
+// AMX (Zen 4 and 5). Bits of its own: one chain over all k of an output, odd k before even.
+extern const LinearKernel kAvx512Bf16Linear;
+
+struct Bf16RowBatch {
+  LinearParams params;
+  uint16_t* packed_x = nullptr;  // [rows][bf16_row_stride], padding zero
+};
+struct Bf16Block {
+  int64_t row_begin, row_end, panel_begin, panel_end;  // panels even, except at the matrix's end
+};
+
+// Affine weights come in whole blocks, padded with zeros.
+inline int64_t bf16_row_stride(const LinearParams& p) {
+  return p.bits == 0 ? linear_chunks(p.k) * 32 : affine_layout(p).blocks() * AffineLayout::kBlock;
+}
+// Scratch for so many rows: dequantised weights, and the sums of two panels, or of four for few.
+constexpr int64_t kBf16BufferBytes = 16 << 10;
+constexpr int64_t bf16_scratch_bytes(int64_t rows) { return kBf16BufferBytes + rows * 64 * 4; }
+
+// Packs rows [begin, end) of x; `row_buffer` holds K elements.
+void linear_avx512_bf16_pack_rows(const Bf16RowBatch& batch, int64_t begin, int64_t end,
+                                  void* row_buffer);
+void linear_avx512_bf16_block(const Bf16RowBatch& batch, const Bf16Block& block, void* scratch);
+
+}  // namespace quire::ops

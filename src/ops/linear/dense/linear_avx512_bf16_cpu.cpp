@@ -1,0 +1,335 @@
+#if defined(__x86_64__)
+#include "ops/linear/dense/linear_avx512_bf16.h"
+
+#include <immintrin.h>
+
+#include <utility>
+
+#define HWY_COMPILE_ONLY_STATIC
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/linear/dense/linear_avx512_bf16_cpu.cpp"
+#include "ops/cpu/highway.h"
+#include "ops/linear/affine/affine_source_avx512_bf16-inl.h"
+#include "ops/linear/linear_epilogue-inl.h"
+
+namespace quire::ops {
+namespace {
+namespace hw = HWY_NAMESPACE;
+
+constexpr int64_t kBlockPairs = AffineLayout::kBlock / 2, kHalfPairs = kBlockPairs / 2;
+// Pairs of k whose weights, of P panels, stay in the L1 cache: 16 KiB.
+template <int P>
+constexpr int64_t kDepth = kBf16BufferBytes / 64 / P;
+
+HWY_INLINE __m512bh broadcast_pair(const uint16_t* x) {
+  int pair;
+  __builtin_memcpy(&pair, x, sizeof(pair));
+  return (__m512bh)_mm512_set1_epi32(pair);
+}
+
+// acc [P / 2][..][R][32] += x [R][pairs] times the weights of P panels; `acc_pair` and `to_next`
+// lead from one pair of panels, and one panel, to the next.
+template <int R, int P, bool kPrefetch>
+HWY_NOINLINE void multiply_tile(const uint16_t* x, int64_t x_stride, const uint16_t* w,
+                                int64_t to_next, int64_t pairs, float* acc, int64_t acc_pair) {
+  constexpr int64_t kAhead = 2048;  // bytes
+  __m512 sums[R][P];
+#pragma GCC unroll 12
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+    for (int p = 0; p < P; ++p)
+      sums[r][p] = _mm512_loadu_ps(acc + p / 2 * acc_pair + r * 32 + p % 2 * 16);
+  for (int64_t j = 0; j < pairs; ++j, w += 32) {
+    __m512bh weights[P];
+#pragma GCC unroll 4
+    for (int p = 0; p < P; ++p) {
+      const uint16_t* at = w + p * to_next;
+      if constexpr (kPrefetch)
+        _mm_prefetch(reinterpret_cast<const char*>(at) + kAhead, _MM_HINT_T0);
+      weights[p] = (__m512bh)_mm512_loadu_si512(at);
+    }
+#pragma GCC unroll 12
+    for (int r = 0; r < R; ++r) {
+      const __m512bh a = broadcast_pair(x + r * x_stride + 2 * j);
+#pragma GCC unroll 4
+      for (int p = 0; p < P; ++p) sums[r][p] = _mm512_dpbf16_ps(sums[r][p], a, weights[p]);
+    }
+  }
+#pragma GCC unroll 12
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+    for (int p = 0; p < P; ++p)
+      _mm512_storeu_ps(acc + p / 2 * acc_pair + r * 32 + p % 2 * 16, sums[r][p]);
+}
+
+using Tile = void (*)(const uint16_t*, int64_t, const uint16_t*, int64_t, int64_t, float*, int64_t);
+
+// multiply_tile for 1 to kRows rows: 24 chains, and 8 registers for the operands.
+template <int P, bool kPrefetch, class Rows>
+struct TileTable;
+template <int P, bool kPrefetch, int... R>
+struct TileTable<P, kPrefetch, std::integer_sequence<int, R...>> {
+  static constexpr Tile kTiles[] = {multiply_tile<R + 1, P, kPrefetch>...};
+};
+template <int P>
+constexpr int kTileRows = 24 / P;
+
+// Weights that lie in memory as the unit wants them.
+class DenseWeights {
+ public:
+  static constexpr bool kInMemory = true;
+  DenseWeights(const Bf16RowBatch& batch, uint16_t*)
+      : w_(static_cast<const uint16_t*>(batch.params.w)),
+        panel_(16 * bf16_row_stride(batch.params)) {}
+
+  template <int P>
+  const uint16_t* slice(int64_t panel, int64_t, int64_t pair, int64_t) const {
+    return w_ + panel * panel_ + pair * 32;
+  }
+  template <int P>
+  int64_t to_next(int64_t count) const {
+    return count == P ? panel_ : 0;  // else the same panel again
+  }
+
+ private:
+  const uint16_t* w_;
+  int64_t panel_;
+};
+
+// Asks for the packed weights some blocks ahead, a part at each of a block's 16 steps.
+class BlockPrefetcher {
+ public:
+  BlockPrefetcher() = default;
+  BlockPrefetcher(const uint8_t* from, int64_t block_bytes) : at_(from), step_(block_bytes / 16) {}
+  // What is left after so many steps.
+  BlockPrefetcher behind(int64_t steps) const {
+    BlockPrefetcher rest = *this;
+    rest.at_ += steps * step_;
+    return rest;
+  }
+  template <int kBits>
+  HWY_INLINE void step() {
+#pragma GCC unroll 3
+    for (int i = 0; i < (kBits == 8 ? 3 : 2); ++i)
+      _mm_prefetch(reinterpret_cast<const char*>(at_ + 64 * i), _MM_HINT_T0);
+    at_ += step_;
+  }
+
+ private:
+  const uint8_t* at_ = nullptr;
+  int64_t step_ = 0;
+};
+
+// Where the packed weights of an affine matrix are, and where those that follow.
+struct AffineBlocks {
+  const uint8_t* data;
+  AffineLayout layout;
+  const uint8_t* at(int64_t panel, int64_t block) const {
+    return data + layout.offset(panel, block);
+  }
+  // While groups of `group` panels are read block by block.
+  BlockPrefetcher prefetcher(int64_t panel, int64_t block, int64_t group) const {
+    constexpr int64_t kAhead = 2;
+    const int64_t blocks = layout.blocks(), ahead = block + kAhead;
+    const uint8_t* from =
+        ahead < blocks ? at(panel, ahead) : at(panel + group, HWY_MIN(ahead - blocks, blocks - 1));
+    return BlockPrefetcher(from, layout.block_bytes());
+  }
+};
+
+// Affine weights, dequantised slice by slice into a buffer that stays in the L1 cache.
+template <class Source>
+class AffineWeights {
+ public:
+  static constexpr bool kInMemory = false;
+  AffineWeights(const Bf16RowBatch& batch, uint16_t* buffer)
+      : blocks_{static_cast<const uint8_t*>(batch.params.w), affine_layout(batch.params)},
+        buffer_(buffer) {}
+
+  template <int P>
+  HWY_NOINLINE const uint16_t* slice(int64_t panel, int64_t count, int64_t pair, int64_t pairs) {
+    for (int64_t p = 0; p < count; ++p) {
+      uint16_t* out = buffer_ + p * to_next<P>(count);
+      for (int64_t done = 0; done < pairs; done += kBlockPairs, out += kBlockPairs * 32) {
+        const int64_t block = (pair + done) / kBlockPairs;
+        BlockPrefetcher prefetcher = blocks_.prefetcher(panel + p, block, P);
+        const auto between = [&] { prefetcher.step<Source::kBits>(); };
+        source_.load(blocks_.layout, blocks_.at(panel + p, block));
+        source_.template half<0>(out, between);
+        source_.template half<1>(out + kBlockPairs * 16, between);
+      }
+    }
+    return buffer_;
+  }
+  template <int P>
+  int64_t to_next(int64_t) const {
+    return kDepth<P> * 32;
+  }
+
+ private:
+  AffineBlocks blocks_;
+  Source source_;
+  uint16_t* buffer_;
+};
+
+template <int P, class Weights>
+void multiply_panels(const Bf16RowBatch& batch, const Bf16Block& block, Weights& weights,
+                     float* sums) {
+  constexpr int kRows = kTileRows<P>;
+  using Table = TileTable<P, Weights::kInMemory, std::make_integer_sequence<int, kRows>>;
+  const LinearParams& p = batch.params;
+  const int64_t stride = bf16_row_stride(p), pairs = stride / 2;
+  const int64_t rows = block.row_end - block.row_begin;
+  for (int64_t panel = block.panel_begin; panel < block.panel_end; panel += P) {
+    const int64_t count = HWY_MIN(P, block.panel_end - panel);
+    for (int64_t i = 0; i < rows * 16 * P; ++i) sums[i] = 0;
+    for (int64_t pair = 0; pair < pairs; pair += kDepth<P>) {
+      const int64_t depth = HWY_MIN(kDepth<P>, pairs - pair);
+      const uint16_t* w = weights.template slice<P>(panel, count, pair, depth);
+      const int64_t to_next = weights.template to_next<P>(count);
+      for (int64_t r = 0; r < rows; r += kRows) {
+        const int64_t height = HWY_MIN(kRows, rows - r);
+        Table::kTiles[height - 1](batch.packed_x + (block.row_begin + r) * stride + 2 * pair,
+                                  stride, w, to_next, depth, sums + r * 32, rows * 32);
+      }
+    }
+    for (int64_t i = 0; i < count; i += 2)
+      hw::finish_outputs(p, sums + i / 2 * rows * 32, 32, block.row_begin, rows, panel + i,
+                         HWY_MIN(2, count - i));
+  }
+}
+
+// One row's sums of four panels, a pair of k at each step, while the weights that follow are
+// dequantised: alone its few chains would wait for each other.
+template <int kBits>
+class RowSums {
+ public:
+  // Weights of four panels, kHalfPairs pairs each.
+  HWY_INLINE void take(const uint16_t* w, const uint16_t* x) {
+    w_ = w;
+    x_ = x;
+  }
+  HWY_INLINE void set_prefetcher(const BlockPrefetcher& prefetcher) { prefetcher_ = prefetcher; }
+  HWY_INLINE void operator()() {
+    const __m512bh a = broadcast_pair(x_);
+#pragma GCC unroll 4
+    for (int p = 0; p < 4; ++p)
+      sums_[p] =
+          _mm512_dpbf16_ps(sums_[p], a, (__m512bh)_mm512_load_si512(w_ + p * kHalfPairs * 32));
+    w_ += 32;
+    x_ += 2;
+    prefetcher_.step<kBits>();
+  }
+  // Stores the sums and starts anew.
+  HWY_INLINE void finish(const LinearParams& params, int64_t row, int64_t panel, int64_t end) {
+    alignas(64) float sums[64];
+    for (int p = 0; p < 4; ++p) {
+      _mm512_store_ps(sums + 16 * p, sums_[p]);
+      sums_[p] = _mm512_setzero_ps();
+    }
+    for (int64_t i = 0; i < 4 && panel + i < end; i += 2)
+      hw::finish_outputs(params, sums + 16 * i, 32, row, 1, panel + i, HWY_MIN(2, end - panel - i));
+  }
+
+ private:
+  __m512 sums_[4] = {};
+  const uint16_t *w_ = nullptr, *x_ = nullptr;
+  BlockPrefetcher prefetcher_;
+};
+
+// One row: half a block of four panels is dequantised into one half of the ring while the row meets
+// the other.
+template <class Source>
+void multiply_row(const Bf16RowBatch& batch, const Bf16Block& block, uint16_t* ring) {
+  constexpr int64_t kHalf = 4 * kHalfPairs * 32;
+  alignas(64) static constexpr uint16_t kNoRow[2 * kHalfPairs] = {};
+  const LinearParams& p = batch.params;
+  const AffineBlocks blocks = {static_cast<const uint8_t*>(p.w), affine_layout(p)};
+  const uint16_t* x = batch.packed_x + block.row_begin * bf16_row_stride(p);
+  const int64_t end = block.panel_end;
+  Source sources[4];
+  RowSums<Source::kBits> sums;
+  const uint16_t* before = kNoRow;
+  for (int64_t i = 0; i < kHalf; ++i) ring[kHalf + i] = 0;
+  const auto half = [&]<int H>(int64_t panel, int64_t k_block) {
+    sums.take(ring + (1 - H) * kHalf, before);
+    for (int64_t i = 0; i < 4; ++i) {
+      const int64_t of = HWY_MIN(panel + i, end - 1);  // the last one again
+      sums.set_prefetcher(blocks.prefetcher(of, k_block, 4).behind(8 * H));
+      if constexpr (H == 0) sources[i].load(blocks.layout, blocks.at(of, k_block));
+      sources[i].template half<H>(ring + H * kHalf + i * kHalfPairs * 32, sums);
+    }
+    before = x + k_block * 2 * kBlockPairs + H * 2 * kHalfPairs;
+  };
+  for (int64_t panel = block.panel_begin; panel < end; panel += 4) {
+    for (int64_t k_block = 0; k_block < blocks.layout.blocks(); ++k_block) {
+      half.template operator()<0>(panel, k_block);
+      if (k_block == 0 && panel > block.panel_begin)
+        sums.finish(p, block.row_begin, panel - 4, end);
+      half.template operator()<1>(panel, k_block);
+    }
+  }
+  sums.take(ring + kHalf, before);
+  for (int64_t i = 0; i < kHalfPairs; ++i) sums();
+  sums.finish(p, block.row_begin, block.panel_begin + (end - 1 - block.panel_begin) / 4 * 4, end);
+}
+
+template <class Source>
+void multiply_affine(const Bf16RowBatch& batch, const Bf16Block& block, uint16_t* buffer,
+                     float* sums) {
+  const int64_t rows = block.row_end - block.row_begin;
+  if (rows == 1) return multiply_row<Source>(batch, block, buffer);
+  AffineWeights<Source> weights(batch, buffer);
+  rows <= kTileRows<4> ? multiply_panels<4>(batch, block, weights, sums)
+                       : multiply_panels<2>(batch, block, weights, sums);
+}
+
+template <template <int, bool> class Source>
+void multiply_source(const Bf16RowBatch& batch, const Bf16Block& block, uint16_t* buffer,
+                     float* sums) {
+  const bool small = batch.params.group_size == 32;
+  if (batch.params.scale_type == FloatType::kF32) {
+    small ? multiply_affine<Source<4, true>>(batch, block, buffer, sums)
+          : multiply_affine<Source<2, true>>(batch, block, buffer, sums);
+  } else {
+    small ? multiply_affine<Source<4, false>>(batch, block, buffer, sums)
+          : multiply_affine<Source<2, false>>(batch, block, buffer, sums);
+  }
+}
+
+}  // namespace
+
+void linear_avx512_bf16_pack_rows(const Bf16RowBatch& batch, int64_t begin, int64_t end,
+                                  void* row_buffer) {
+  const LinearParams& p = batch.params;
+  const int64_t stride = bf16_row_stride(p);
+  for (int64_t row = begin; row < end; ++row) {
+    const auto* x = static_cast<const uint16_t*>(linear_row(p, row, row_buffer));
+    uint16_t* to = batch.packed_x + row * stride;
+    for (int64_t k = 0; k < stride; k += 32) {
+      const int64_t rest = p.k - k;
+      const __mmask32 mask = rest >= 32  ? ~__mmask32{0}
+                             : rest <= 0 ? 0
+                                         : (__mmask32{1} << rest) - 1;
+      _mm512_storeu_si512(to + k, _mm512_maskz_loadu_epi16(mask, x + k));
+    }
+  }
+}
+
+void linear_avx512_bf16_block(const Bf16RowBatch& batch, const Bf16Block& block, void* scratch) {
+  auto* buffer = static_cast<uint16_t*>(scratch);
+  auto* sums = reinterpret_cast<float*>(buffer + kBf16BufferBytes / 2);
+  switch (batch.params.bits) {
+    case 0: {
+      DenseWeights weights(batch, buffer);
+      return multiply_panels<2>(batch, block, weights, sums);
+    }
+    case 4:
+      return multiply_source<FourBitSource>(batch, block, buffer, sums);
+    default:
+      return multiply_source<EightBitSource>(batch, block, buffer, sums);
+  }
+}
+
+}  // namespace quire::ops
+#endif

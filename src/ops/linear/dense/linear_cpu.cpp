@@ -1,0 +1,368 @@
+#include "ops/linear/dense/linear_cpu.h"
+
+#include <utility>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/linear/dense/linear_cpu.cpp"
+#include "ops/cpu/highway.h"
+// After it, because their code is per target too.
+#include "ops/linear/affine/affine_source-inl.h"
+#include "ops/linear/linear_epilogue-inl.h"
+#include "ops/linear/load_pair-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace quire::ops::HWY_NAMESPACE {
+
+constexpr int64_t kPanel = 16;  // outputs of one packed panel
+constexpr int64_t kChunk = 32;  // k of one pair of chains
+
+// A tile is some rows of x by some vectors of outputs, with an even and an odd chain each. Few rows
+// take one panel after the other, so that a thread's weights are one stream from memory: decode
+// runs at its speed. Many rows take tiles with more outputs, which need fewer loads of x for each
+// multiply-add. The limits are the registers: 32 on AVX-512 and NEON (24 chains, the weights and
+// x), 16 on AVX2 (12 chains, or 8 with two vectors of weights). Measured on AMD Zen 5.
+struct TileShape {
+  int rows, vecs;
+};
+constexpr TileShape kStream = kLanes == 16  ? TileShape{12, 1}
+                              : kLanes == 8 ? TileShape{2, 2}
+                              : kLanes == 4 ? TileShape{2, 4}
+                                            : TileShape{4, 1};
+constexpr TileShape kBlock = kLanes == 16  ? TileShape{6, 2}
+                             : kLanes == 8 ? TileShape{6, 1}
+                             : kLanes == 4 ? TileShape{6, 2}
+                                           : TileShape{4, 1};
+// A pass over the tiles covers kBlockPanels panels, and stops every kDepthChunks chunks so that
+// their weights (16 KiB of bfloat16) stay in the L1 cache while all tiles use them.
+constexpr int64_t kBlockPanels = HWY_MAX(1, kBlock.vecs* kLanes / kPanel);
+constexpr int64_t kDepthChunks = 8;
+// A last odd panel of a block goes through the stream's kernels.
+static_assert(kBlockPanels == 1 || kStream.rows >= kBlock.rows);
+// Bytes of weights to fetch ahead: about 200 ns at the speed of one core's stream.
+constexpr int64_t kPrefetch = 8192;
+// What multiply_tile reads: 32 k at a time, a pair of k of V vectors of outputs. `chunk` counts
+// from the part's begin, and at() leads to the outputs from `column` on.
+//
+// Packed values of a dense matrix.
+template <class T>
+struct DensePart {
+  const T* w;
+  int64_t panel_stride;
+  DensePart at(int64_t column) const {
+    return {w + column / kPanel * panel_stride + column % kPanel * 2, panel_stride};
+  }
+  template <int V>
+  HWY_INLINE void load(int64_t chunk, int j, FloatVec (&even)[V], FloatVec (&odd)[V]) const {
+#pragma GCC unroll 2
+    for (int v = 0; v < V; ++v) {
+      const T* from = w + chunk * kPanel * kChunk + v * kLanes / kPanel * panel_stride +
+                      v * kLanes % kPanel * 2 + j * 2 * kPanel;
+      __builtin_prefetch(from + kPrefetch / sizeof(T));
+      load_pair(from, even[v], odd[v]);
+    }
+  }
+};
+// Dequantised values, widened (dequantise_chunk): panels lie behind each other.
+struct WidePart {
+  static constexpr int64_t kChunkFloats = kPanel * kChunk, kPanelFloats = 4 * kChunkFloats;
+  const float* w;
+  WidePart at(int64_t column) const {
+    return {w + column / kPanel * kPanelFloats + column % kPanel * 2};
+  }
+  template <int V>
+  HWY_INLINE void load(int64_t chunk, int j, FloatVec (&even)[V], FloatVec (&odd)[V]) const {
+#pragma GCC unroll 2
+    for (int v = 0; v < V; ++v) {
+      const float* from = w + chunk * kChunkFloats + v * kLanes / kPanel * kPanelFloats +
+                          v * kLanes % kPanel * 2 + j * 2 * kPanel;
+      even[v] = hn::Load(kFloats, from);
+      odd[v] = hn::Load(kFloats, from + kLanes);
+    }
+  }
+};
+// Affine values dequantised where they are used: for a single tile of rows.
+template <class T, int kBits>
+struct AffinePart {
+  const AffineBlock* blocks;
+  int64_t lane = 0;
+  AffinePart at(int64_t column) const { return {blocks + column / kPanel, column % kPanel}; }
+  template <int V>
+  HWY_INLINE void load(int64_t chunk, int j, FloatVec (&even)[V], FloatVec (&odd)[V]) const {
+#pragma GCC unroll 2
+    for (int v = 0; v < V; ++v) {
+      const int64_t first = lane + v * kLanes;
+      const FloatVec scale = hn::Load(kFloats, blocks->scales[chunk] + first);
+      const FloatVec bias = hn::Load(kFloats, blocks->biases[chunk] + first);
+      load_integer_pair<kBits>(*blocks, chunk, j, first, even[v], odd[v]);
+      even[v] = round_in_range<T>(affine_value<false>(even[v], scale, bias));
+      odd[v] = round_in_range<T>(affine_value<false>(odd[v], scale, bias));
+    }
+  }
+};
+
+// acc [R][V * kLanes] += a [chunks][R][32] times the weights of V vectors of outputs. The order of
+// additions is the promise of linear.h; nothing here may depend on R, V or the chunks of one call.
+template <class Part, int R, int V>
+HWY_NOINLINE void multiply_tile(const float* HWY_RESTRICT a, const Part& part, int64_t chunks,
+                                float* HWY_RESTRICT acc, int64_t acc_stride) {
+  const Part w = part;
+  for (int64_t chunk = 0; chunk < chunks; ++chunk, a += R * kChunk) {
+    FloatVec even[R][V], odd[R][V];
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 2
+      for (int v = 0; v < V; ++v) even[r][v] = odd[r][v] = hn::Zero(kFloats);
+#pragma GCC unroll 2
+    for (int j = 0; j < kChunk / 2; ++j) {
+      FloatVec w_even[V], w_odd[V];
+      w.load(chunk, j, w_even, w_odd);
+#pragma GCC unroll 16
+      for (int r = 0; r < R; ++r) {
+        const FloatVec x_even = hn::Set(kFloats, a[r * kChunk + 2 * j]);
+        const FloatVec x_odd = hn::Set(kFloats, a[r * kChunk + 2 * j + 1]);
+#pragma GCC unroll 2
+        for (int v = 0; v < V; ++v) {
+          even[r][v] = hn::MulAdd(x_even, w_even[v], even[r][v]);
+          odd[r][v] = hn::MulAdd(x_odd, w_odd[v], odd[r][v]);
+        }
+      }
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 2
+      for (int v = 0; v < V; ++v) {
+        float* to = acc + r * acc_stride + v * kLanes;
+        hn::StoreU(hn::Add(hn::LoadU(kFloats, to), hn::Add(even[r][v], odd[r][v])), kFloats, to);
+      }
+  }
+}
+
+template <class Part>
+using TileKernel = void (*)(const float*, const Part&, int64_t, float*, int64_t);
+
+// multiply_tile for 1 to kRows rows.
+template <class Part, int V, class Rows>
+struct TileTable;
+template <class Part, int V, int... R>
+struct TileTable<Part, V, std::integer_sequence<int, R...>> {
+  static constexpr TileKernel<Part> kKernels[] = {multiply_tile<Part, R + 1, V>...};
+};
+
+// `rows` rows in as few tiles as possible, of heights that differ by one at most.
+struct Tiling {
+  int64_t rows, tiles;
+  int64_t begin(int64_t tile) const { return tile * rows / tiles; }
+};
+HWY_INLINE Tiling tiling(int64_t rows) {
+  const int64_t height = rows <= kStream.rows ? kStream.rows : kBlock.rows;
+  return {rows, (rows + height - 1) / height};
+}
+
+template <class T>
+void pack_rows(const LinearRowBatch& batch, int64_t tile_begin, int64_t tile_end,
+               void* row_buffer) {
+  const LinearParams& p = batch.params;
+  const Tiling tiles = tiling(p.rows);
+  const int64_t chunks = linear_chunks(p.k);
+  for (int64_t tile = tile_begin; tile < tile_end; ++tile) {
+    const int64_t first = tiles.begin(tile), rows = tiles.begin(tile + 1) - first;
+    for (int64_t r = 0; r < rows; ++r) {
+      const T* x = static_cast<const T*>(linear_row(p, first + r, row_buffer));
+      float* to = batch.packed_x + first * chunks * kChunk + r * kChunk;
+      for (int64_t k = 0; k < p.k; k += kChunk, to += rows * kChunk) {
+        for (int64_t i = 0; i < kChunk; i += kLanes) {
+          const int64_t rest = p.k - k - i;
+          const FloatVec v =
+              rest >= kLanes ? load_floats(x + k + i) : load_floats(x + k + i, rest > 0 ? rest : 0);
+          hn::StoreU(v, kFloats, to + i);
+        }
+      }
+    }
+  }
+}
+
+// Panels are finished in pairs, [rows][kPair * kPanel] sums: a pair may be gates and ups.
+constexpr int64_t kPair = 2;
+constexpr int64_t kAccStride = kPair * kPanel;
+static_assert(kBlockPanels <= kPair);
+
+// The weights of a matrix slice by slice, and how many chunks of k and panels a slice has.
+template <class T>
+class DenseWeights {
+ public:
+  static constexpr int64_t kDepth = kDepthChunks, kStreamPanels = 1, kGroupPanels = kBlockPanels;
+  static constexpr int kFusedRows = 0;
+  explicit DenseWeights(const LinearParams& p)
+      : w_(static_cast<const T*>(p.w)), panel_stride_(linear_chunks(p.k) * kChunk * kPanel) {}
+  DensePart<T> slice(int64_t panel, int64_t, int64_t chunk, int64_t) const {
+    return {w_ + panel * panel_stride_ + chunk * kChunk * kPanel, panel_stride_};
+  }
+
+ private:
+  const T* w_;
+  int64_t panel_stride_;
+};
+
+// A slice is a block. Pairs of panels are one stream of memory.
+template <class T, int kBits, bool kFloatScales>
+class AffineWeights {
+ public:
+  static constexpr int64_t kDepth = 4, kStreamPanels = kPair, kGroupPanels = kPair;
+  static constexpr int kFusedRows = kFloatScales || kLanes == 1 ? 0 : HWY_MIN(kStream.rows, 8);
+  explicit AffineWeights(const LinearParams& p)
+      : layout_(affine_layout(p)), data_(static_cast<const uint8_t*>(p.w)) {}
+
+  // Whether fused() may be used instead of slice().
+  bool turn(int64_t panel, int64_t panels, int64_t chunk) {
+    bool in_range = true;
+    for (int64_t i = 0; i < panels; ++i) {
+      transpose_block(layout_, data_ + layout_.offset(panel + i, chunk / kDepth), blocks_[i]);
+      in_range &= blocks_[i].in_range;
+    }
+    return in_range;
+  }
+  AffinePart<T, kBits> fused() const { return {blocks_}; }
+  WidePart wide(int64_t panels, int64_t depth) {
+    for (int64_t i = 0; i < panels; ++i) {
+      for (int64_t chunk = 0; chunk < depth; ++chunk) {
+        float* to = wide_ + i * WidePart::kPanelFloats + chunk * WidePart::kChunkFloats;
+        blocks_[i].in_range
+            ? dequantise_chunk<T, kBits, kFloatScales, true>(blocks_[i], chunk, to)
+            : dequantise_chunk<T, kBits, kFloatScales, false>(blocks_[i], chunk, to);
+      }
+    }
+    return {wide_};
+  }
+  WidePart slice(int64_t panel, int64_t panels, int64_t chunk, int64_t depth) {
+    turn(panel, panels, chunk);
+    return wide(panels, depth);
+  }
+
+ private:
+  HWY_ALIGN float wide_[kPair * WidePart::kPanelFloats];
+  AffineBlock blocks_[kPair];
+  AffineLayout layout_;
+  const uint8_t* data_;
+};
+
+// The sums of `panels` panels += `depth` chunks of all tiles of the block.
+template <int kRows, int V, class Part>
+HWY_INLINE void multiply_slice(const LinearRowBatch& batch, const LinearBlock& block,
+                               const Part& part, int64_t panels, int64_t chunk, int64_t depth,
+                               float* acc) {
+  using Table = TileTable<Part, V, std::make_integer_sequence<int, kRows>>;
+  const Tiling tiles = tiling(batch.params.rows);
+  const int64_t chunks = linear_chunks(batch.params.k), first_row = tiles.begin(block.tile_begin);
+  for (int64_t column = 0; column < panels * kPanel; column += V * kLanes) {
+    const Part columns = part.at(column);
+    for (int64_t tile = block.tile_begin; tile < block.tile_end; ++tile) {
+      const int64_t row = tiles.begin(tile), height = tiles.begin(tile + 1) - row;
+      Table::kKernels[height - 1](batch.packed_x + (row * chunks + chunk * height) * kChunk,
+                                  columns, depth, acc + (row - first_row) * kAccStride + column,
+                                  kAccStride);
+    }
+  }
+}
+
+// The sums of some panels for all tiles of the block.
+template <class Weights>
+void multiply_group(const LinearRowBatch& batch, const LinearBlock& block, Weights& weights,
+                    int64_t panel, int64_t panels, float* acc) {
+  const int64_t rows = batch.params.rows, chunks = linear_chunks(batch.params.k);
+  const bool blocks = rows > kStream.rows && panels % kBlockPanels == 0;
+  for (int64_t chunk = 0; chunk < chunks; chunk += Weights::kDepth) {
+    const int64_t depth = HWY_MIN(Weights::kDepth, chunks - chunk);
+    if constexpr (Weights::kFusedRows > 0) {
+      if (rows <= Weights::kFusedRows && weights.turn(panel, panels, chunk)) {
+        multiply_slice<Weights::kFusedRows, kStream.vecs>(batch, block, weights.fused(), panels,
+                                                          chunk, depth, acc);
+        continue;
+      }
+    }
+    const auto part = weights.slice(panel, panels, chunk, depth);
+    blocks
+        ? multiply_slice<kBlock.rows, kBlock.vecs>(batch, block, part, panels, chunk, depth, acc)
+        : multiply_slice<kStream.rows, kStream.vecs>(batch, block, part, panels, chunk, depth, acc);
+  }
+}
+
+template <class Weights>
+void multiply(const LinearRowBatch& batch, const LinearBlock& block) {
+  HWY_ALIGN float acc[kLinearBatchRows * kAccStride];
+  Weights weights(batch.params);
+  const Tiling tiles = tiling(batch.params.rows);
+  const int64_t first_row = tiles.begin(block.tile_begin);
+  const int64_t rows = tiles.begin(block.tile_end) - first_row;
+  const int64_t group =
+      batch.params.rows > kStream.rows ? Weights::kGroupPanels : Weights::kStreamPanels;
+  for (int64_t panel = block.panel_begin; panel < block.panel_end; panel += kPair) {
+    const int64_t panels = HWY_MIN(kPair, block.panel_end - panel);
+    for (int64_t i = 0; i < rows * kAccStride; ++i) acc[i] = 0;
+    for (int64_t i = 0; i < panels; i += group)
+      multiply_group(batch, block, weights, panel + i, HWY_MIN(group, panels - i),
+                     acc + i * kPanel);
+    finish_outputs(batch.params, acc, kAccStride, first_row, rows, panel, panels);
+  }
+}
+
+template <class T, int kBits>
+void multiply_affine(const LinearRowBatch& batch, const LinearBlock& block) {
+  batch.params.scale_type == FloatType::kF32
+      ? multiply<AffineWeights<T, kBits, true>>(batch, block)
+      : multiply<AffineWeights<T, kBits, false>>(batch, block);
+}
+
+template <class T>
+void multiply_format(const LinearRowBatch& batch, const LinearBlock& block) {
+  switch (batch.params.bits) {
+    case 0:
+      return multiply<DenseWeights<T>>(batch, block);
+    case 4:
+      return multiply_affine<T, 4>(batch, block);
+    default:
+      return multiply_affine<T, 8>(batch, block);
+  }
+}
+
+int64_t LinearTiles(int64_t rows) { return tiling(rows).tiles; }
+
+void LinearPackRows(const LinearRowBatch& batch, int64_t begin, int64_t end, void* row_buffer) {
+  switch (batch.params.type) {
+    case FloatType::kF32:
+      return pack_rows<float>(batch, begin, end, row_buffer);
+    case FloatType::kF16:
+      return pack_rows<F16>(batch, begin, end, row_buffer);
+    case FloatType::kBf16:
+      return pack_rows<Bf16>(batch, begin, end, row_buffer);
+  }
+}
+
+void Linear(const LinearRowBatch& batch, const LinearBlock& block) {
+  switch (batch.params.type) {
+    case FloatType::kF32:
+      return multiply_format<float>(batch, block);
+    case FloatType::kF16:
+      return multiply_format<F16>(batch, block);
+    case FloatType::kBf16:
+      return multiply_format<Bf16>(batch, block);
+  }
+}
+
+}  // namespace quire::ops::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace quire::ops {
+HWY_EXPORT(LinearTiles);
+HWY_EXPORT(LinearPackRows);
+HWY_EXPORT(Linear);
+int64_t linear_tiles_cpu(int64_t rows) { return HWY_DYNAMIC_DISPATCH(LinearTiles)(rows); }
+void linear_pack_rows_cpu(const LinearRowBatch& batch, int64_t begin, int64_t end,
+                          void* row_buffer) {
+  HWY_DYNAMIC_DISPATCH(LinearPackRows)(batch, begin, end, row_buffer);
+}
+void linear_cpu(const LinearRowBatch& batch, const LinearBlock& block) {
+  HWY_DYNAMIC_DISPATCH(Linear)(batch, block);
+}
+}  // namespace quire::ops
+#endif

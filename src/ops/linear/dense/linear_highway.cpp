@@ -1,0 +1,86 @@
+#include <algorithm>
+
+#include "ops/cpu/cpu_isa.h"
+#include "ops/linear/dense/linear_cpu.h"
+
+namespace quire::ops {
+namespace {
+
+// Weights of one task: long enough to stream.
+constexpr int64_t kTaskBytes = 256 << 10;
+// Rows of x of one task, as floats: they should fill about half an L2 cache. Affine weights are
+// dequantised for each task: better a little more.
+constexpr int64_t kBlockBytes = 512 << 10, kAffineBlockBytes = 1536 << 10;
+// Fewer rows are packed on the calling thread: that is cheaper than a second loop.
+constexpr int64_t kPackAlone = 16;
+
+// How a batch is split: blocks of rows that stay in the L2 cache, outermost, then panels.
+struct Split {
+  int64_t tiles, panels;
+  int64_t tiles_per_task, panels_per_task;
+  int64_t row_blocks() const { return (tiles + tiles_per_task - 1) / tiles_per_task; }
+  int64_t panel_blocks() const { return (panels + panels_per_task - 1) / panels_per_task; }
+};
+
+Split split_batch(const LinearParams& p, int threads) {
+  Split split = {.tiles = linear_tiles_cpu(p.rows),
+                 .panels = p.panels(),
+                 .tiles_per_task = 1,
+                 .panels_per_task = 2};
+  const int64_t row_bytes = linear_packed_floats(1, p.k) * static_cast<int64_t>(sizeof(float));
+  const int64_t blocks =
+      std::max<int64_t>(1, p.rows * row_bytes / (p.bits ? kAffineBlockBytes : kBlockBytes));
+  split.tiles_per_task = (split.tiles + blocks - 1) / blocks;
+  // Some tasks for each thread, so that a late one does not hold up the others for long.
+  const int64_t panel_bytes = row_bytes / 4 * 16 * float_type_bytes(p.type);
+  const int64_t per_thread = split.panels * split.row_blocks() / (4 * threads);
+  const int64_t wanted = std::min(kTaskBytes / std::max<int64_t>(1, panel_bytes), per_thread);
+  split.panels_per_task = std::max<int64_t>(2, wanted / 2 * 2);  // kernels like pairs of panels
+  return split;
+}
+
+void run_batch(ThreadPool& pool, const LinearRowBatch& batch) {
+  const Split split = split_batch(batch.params, pool.num_threads());
+  const auto pack = [&](int64_t begin, int64_t end) {
+    linear_pack_rows_cpu(batch, begin, end, linear_task_scratch(batch.params.k * 4));
+  };
+  if (batch.params.rows < kPackAlone) {
+    const DenormalsAreZero denormals;  // as in a loop: the norm's bits must not depend on it
+    pack(0, split.tiles);
+  } else {
+    pool.parallel_for(split.tiles, [&](int64_t i) { pack(i, i + 1); });
+  }
+  pool.parallel_for(split.row_blocks() * split.panel_blocks(), [&](int64_t task) {
+    const int64_t tile = task / split.panel_blocks() * split.tiles_per_task;
+    const int64_t panel = task % split.panel_blocks() * split.panels_per_task;
+    const LinearBlock block = {.tile_begin = tile,
+                               .tile_end = std::min(split.tiles, tile + split.tiles_per_task),
+                               .panel_begin = panel,
+                               .panel_end = std::min(split.panels, panel + split.panels_per_task)};
+    linear_cpu(batch, block);
+  });
+}
+
+void run(ThreadPool& pool, const LinearParams& params) {
+  const int64_t x_row_bytes = params.k * float_type_bytes(params.type);
+  const int64_t y_row_bytes = params.y_columns() * float_type_bytes(params.out_type);
+  for (int64_t row = 0; row < params.rows; row += kLinearBatchRows) {
+    LinearRowBatch batch = {.params = params};
+    LinearParams& p = batch.params;
+    p.rows = std::min(kLinearBatchRows, params.rows - row);
+    p.x = static_cast<const std::byte*>(params.x) + row * x_row_bytes;
+    p.y = static_cast<std::byte*>(params.y) + row * y_row_bytes;
+    if (p.residual) p.residual = static_cast<const std::byte*>(params.residual) + row * y_row_bytes;
+    batch.packed_x = static_cast<float*>(
+        linear_scratch(linear_packed_floats(p.rows, p.k) * static_cast<int64_t>(sizeof(float))));
+    run_batch(pool, batch);
+  }
+}
+
+bool serves(const LinearParams&) { return true; }
+
+}  // namespace
+
+const LinearKernel kHighwayLinear = {.name = cpu_kernel_name, .serves = serves, .run = run};
+
+}  // namespace quire::ops

@@ -1,0 +1,221 @@
+#pragma once
+#include <algorithm>
+
+#include "ops/linear/linear_kernels.cuh"
+#include "ops/linear/linear_units.cuh"
+
+// linear() for few rows: what counts is the rate at which weights arrive. A block has some panels
+// and up to 32 tokens; its 8 warps take the chunks of K in rounds, the sums of a round meet in
+// shared memory and are added in ascending order.
+namespace quire::ops {
+
+struct FewRowsPlan {
+  int chunk_warps_log = 3;      // 2^n warps have neighbouring chunks, the others other panels
+  int panels_per_warp_log = 0;  // 2^n, one after the other
+  int x_buffers = 1;
+  bool wide_x = false;
+
+  __host__ __device__ int chunk_warps() const { return 1 << chunk_warps_log; }
+  __host__ __device__ int panels_per_warp() const { return 1 << panels_per_warp_log; }
+  __host__ __device__ int panels() const { return (8 >> chunk_warps_log) << panels_per_warp_log; }
+  __host__ __device__ int pitch() const { return chunk_warps() * 256 + 8; }
+};
+
+inline constexpr int kFewRowsThreads = 256;
+
+template <class T, int kBits, int kTiles>
+struct FewRows {
+  const LinearCudaParams& p;
+  const FewRowsPlan& plan;
+  T* x;         // [x_buffers][kTiles * 8][pitch]
+  float* part;  // [2][panels][chunk_warps][kTiles][128]
+  char* pairs;  // [8 warps][1 KiB], of affine weights
+  LinearTask task;
+  int first_panel, chunks;
+
+  static constexpr int kPanelSums = kTiles * 128;
+  static constexpr int kMostTotals = 4 * kTiles;  // of a thread: 8 panels
+
+  __device__ int chunk_warp() const {
+    return static_cast<int>(threadIdx.x) / 32 & (plan.chunk_warps() - 1);
+  }
+  __device__ int panel_group() const {
+    return static_cast<int>(threadIdx.x) / 32 >> plan.chunk_warps_log;
+  }
+  __device__ T* x_buffer(int round) const {
+    return x + (plan.x_buffers == 2 && round % 2 != 0 ? kTiles * 8 * plan.pitch() : 0);
+  }
+  __device__ float* part_buffer(int round) const {
+    return part + round % 2 * plan.panels() * plan.chunk_warps() * kPanelSums;
+  }
+
+  // A round's columns of the block's tokens, zeros beyond K.
+  __device__ void load_x(int round) const {
+    const int pieces = plan.chunk_warps() * 32, shift = plan.chunk_warps_log + 5;
+    const int64_t first_k = int64_t{round} * plan.chunk_warps() * kLinearCudaChunk;
+    const int64_t k = p.layout.k;
+    T* to = x_buffer(round);
+    for (int i = static_cast<int>(threadIdx.x); i < task.count * pieces; i += kFewRowsThreads) {
+      const int t = i >> shift, piece = i & (pieces - 1);
+      const int64_t at = first_k + piece * 8;
+      const T* from = static_cast<const T*>(p.x) + row_of_x(p, task.first + t) * k;
+      T* out = to + t * plan.pitch() + piece * 8;
+      if (plan.wide_x) {
+        copy_async(out, at < k ? from + at : from, at < k ? 16 : 0);
+      } else {
+        for (int j = 0; j < 8; ++j) out[j] = at + j < k ? from[at + j] : narrow<T>(0.0f);
+      }
+    }
+    commit_copies();
+  }
+
+  // Unit u of a warp: its panels in turn, then the next round.
+  __device__ UnitSource source(int unit) const {
+    const int panel = panel_of(unit);
+    const int chunk = (unit >> plan.panels_per_warp_log) * plan.chunk_warps() + chunk_warp();
+    if (chunk >= chunks || panel >= p.layout.panels()) return {};
+    return unit_source<kBits>(p.layout, task.w, panel, chunk);
+  }
+  __device__ int panel_of(int unit) const {
+    return first_panel + (panel_group() << plan.panels_per_warp_log) +
+           (unit & (plan.panels_per_warp() - 1));
+  }
+
+  __device__ void compute(int round, UnitWeights<kBits>& w) const {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const bool has_chunk = round * plan.chunk_warps() + chunk_warp() < chunks;
+#pragma unroll 1
+    for (int i = 0; i < plan.panels_per_warp() && has_chunk; ++i) {
+      const UnitSource next = source((round << plan.panels_per_warp_log) + i + 1);
+      float c[kTiles][4];
+      run_unit<kBits, T, kTiles>(p.layout, w, next, x_buffer(round) + chunk_warp() * 256,
+                                 plan.pitch(), pairs + threadIdx.x / 32 * 1024, c);
+      const int panel = (panel_group() << plan.panels_per_warp_log) + i;
+      float* to =
+          part_buffer(round) + (panel * plan.chunk_warps() + chunk_warp()) * kPanelSums + lane * 4;
+#pragma unroll
+      for (int n = 0; n < kTiles; ++n)
+        *reinterpret_cast<float4*>(to + n * 128) = make_float4(c[n][0], c[n][1], c[n][2], c[n][3]);
+    }
+  }
+
+  // Adds a round's sums to the thread's totals.
+  __device__ void fold(int round, float (&totals)[kMostTotals]) const {
+    const int count = min(plan.chunk_warps(), chunks - round * plan.chunk_warps());
+    const float* from = part_buffer(round);
+#pragma unroll
+    for (int i = 0; i < kMostTotals; ++i) {
+      const int at = static_cast<int>(threadIdx.x) + i * kFewRowsThreads;
+      if (at >= plan.panels() * kPanelSums) break;
+      const float* sums =
+          from + at / kPanelSums * plan.chunk_warps() * kPanelSums + at % kPanelSums;
+#pragma unroll 1
+      for (int c = 0; c < count; ++c) totals[i] += sums[c * kPanelSums];
+    }
+  }
+
+  // Where a panel's sum of (weight row, token) lies.
+  __device__ static int sum_index(int row, int t) {
+    return t / 8 * 128 + (row % 8 * 4 + t % 8 / 2) * 4 + row / 8 * 2 + t % 2;
+  }
+
+  __device__ void write(const float (&totals)[kMostTotals]) const {
+    float* sums = reinterpret_cast<float*>(x);  // no longer in use
+#pragma unroll
+    for (int i = 0; i < kMostTotals; ++i) {
+      const int at = static_cast<int>(threadIdx.x) + i * kFewRowsThreads;
+      if (at < plan.panels() * kPanelSums) sums[at] = totals[i];
+    }
+    __syncthreads();
+    const bool gated = p.layout.interleaved;
+    const int columns = plan.panels() * (gated ? 8 : 16);
+    for (int i = static_cast<int>(threadIdx.x); i < columns * task.count; i += kFewRowsThreads) {
+      const int column = i % columns, t = i / columns, at = sum_index(column % 16, t);
+      const float* panel = sums + column / 16 * (gated ? 2 : 1) * kPanelSums;
+      if (gated)
+        finish_gated(p, task, task.first + t, first_panel * 8 + column, panel[at],
+                     panel[kPanelSums + at]);
+      else
+        finish(p, task, task.first + t, first_panel * 16 + column, panel[at]);
+    }
+  }
+};
+
+template <class T, int kBits, int kTiles>
+__global__ void __launch_bounds__(kFewRowsThreads, kTiles == 4 ? 1 : 2)
+    few_rows(const LinearCudaParams p, const FewRowsPlan plan) {
+  extern __shared__ __align__(128) char shared[];
+  using Kernel = FewRows<T, kBits, kTiles>;
+  T* x = reinterpret_cast<T*>(shared);
+  float* part = reinterpret_cast<float*>(x + plan.x_buffers * kTiles * 8 * plan.pitch());
+  char* pairs =
+      reinterpret_cast<char*>(part + 2 * plan.panels() * plan.chunk_warps() * Kernel::kPanelSums);
+  if (p.tiles != nullptr) begin_dependent();
+  const Kernel kernel = {p,
+                         plan,
+                         x,
+                         part,
+                         pairs,
+                         find_task(p, kTiles * 8),
+                         static_cast<int>(blockIdx.y) * plan.panels(),
+                         static_cast<int>((p.layout.k + kLinearCudaChunk - 1) / kLinearCudaChunk)};
+  if (kernel.task.count <= 0) return;
+  UnitWeights<kBits> w;
+  const UnitSource first = kernel.source(0);
+  ask_pairs(w, first);
+#pragma unroll
+  for (int i = 0; i < UnitWeights<kBits>::kLoads; ++i) ask_value(w, first, i);
+  if (p.tiles == nullptr) begin_dependent();
+
+  float totals[Kernel::kMostTotals] = {};
+  const int rounds = (kernel.chunks + plan.chunk_warps() - 1) >> plan.chunk_warps_log;
+  kernel.load_x(0);
+#pragma unroll 1
+  for (int round = 0; round < rounds; ++round) {
+    wait_copies<0>();
+    __syncthreads();
+    if (plan.x_buffers == 2 && round + 1 < rounds) kernel.load_x(round + 1);
+    if (round > 0) kernel.fold(round - 1, totals);
+    kernel.compute(round, w);
+    if (plan.x_buffers == 1 && round + 1 < rounds) {
+      __syncthreads();
+      kernel.load_x(round + 1);
+    }
+  }
+  __syncthreads();
+  kernel.fold(rounds - 1, totals);
+  kernel.write(totals);
+}
+
+template <class T, int kBits, int kTiles>
+void launch_few_rows(CudaStream stream, const LinearCudaParams& p) {
+  const int64_t chunks = (p.layout.k + kLinearCudaChunk - 1) / kLinearCudaChunk;
+  FewRowsPlan plan;
+  plan.chunk_warps_log = chunks >= 5 ? 3 : (chunks >= 3 ? 2 : (chunks == 2 ? 1 : 0));
+  const bool pairs_panels = p.layout.interleaved && plan.chunk_warps_log == 3;
+  plan.panels_per_warp_log = pairs_panels || (kTiles > 1 && plan.panels() <= 4) ? 1 : 0;
+  plan.x_buffers = kTiles <= 2 ? 2 : 1;
+  plan.wide_x = p.layout.k % 8 == 0 && reinterpret_cast<uintptr_t>(p.x) % 16 == 0;
+  const size_t x_bytes = size_t{2} * plan.x_buffers * kTiles * 8 * plan.pitch();
+  const size_t part_bytes = size_t{4} * 2 * plan.panels() * plan.chunk_warps() * kTiles * 128;
+  const auto tiles =
+      p.tiles != nullptr ? static_cast<unsigned>(p.max_tiles) : blocks_for(p.rows, kTiles * 8);
+  const dim3 grid(tiles, blocks_for(p.layout.panels(), plan.panels()));
+  launch("linear", stream, few_rows<T, kBits, kTiles>, grid, kFewRowsThreads,
+         x_bytes + part_bytes + (kBits != 0 ? 8192 : 0), p, plan);
+}
+
+template <class T, int kBits>
+void run_few_rows_of(CudaStream stream, const LinearCudaParams& p) {
+  if (p.tiles != nullptr || p.rows <= 8) return launch_few_rows<T, kBits, 1>(stream, p);
+  if (p.rows <= 16) return launch_few_rows<T, kBits, 2>(stream, p);
+  launch_few_rows<T, kBits, 4>(stream, p);
+}
+
+template <class T>
+void run_few_rows(CudaStream stream, const LinearCudaParams& p) {
+  if (p.layout.bits == 0) return run_few_rows_of<T, 0>(stream, p);
+  p.layout.bits == 4 ? run_few_rows_of<T, 4>(stream, p) : run_few_rows_of<T, 8>(stream, p);
+}
+
+}  // namespace quire::ops

@@ -1,0 +1,21 @@
+#pragma once
+#include "ops/cuda/launch.cuh"
+#include "ops/linear/linear_task.cuh"
+#include "ops/linear/linear_weight.cuh"
+
+namespace quire::ops {
+
+// Whether tiles of tokens and weights are the faster way; the bits are the same.
+inline bool has_many_rows(const LinearCudaParams& p) {
+  const bool many_blocks = p.layout.panels() >= 8 * 96;
+  return p.rows > (many_blocks ? 16 : 64);
+}
+
+// 16-bit x. Up to 32 rows a block; weights go from memory to registers.
+template <class T>
+void run_few_rows(CudaStream stream, const LinearCudaParams& params);
+
+// 16-bit x, any number of rows.
+void run_many_rows(CudaStream stream, const LinearCudaParams& params);
+
+}  // namespace quire::ops

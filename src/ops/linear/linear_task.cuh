@@ -1,0 +1,90 @@
+#pragma once
+#include "ops/cuda/floats.cuh"
+#include "ops/linear/linear_cuda.h"
+
+// What the kernels of linear() share: which rows and weight a block works on, and what becomes of
+// its sums.
+namespace quire::ops {
+
+struct LinearTask {
+  const void* w = nullptr;
+  const float* bias = nullptr;
+  int64_t first = 0;  // row of y
+  int64_t count = 0;  // 0: nothing to do
+};
+
+// The block's task: tile blockIdx.x, of `tile_rows` rows unless tiles are listed.
+__device__ inline LinearTask find_task(const LinearCudaParams& p, int64_t tile_rows) {
+  if (p.tiles == nullptr) {
+    const int64_t first = blockIdx.x * tile_rows;
+    return {p.w, p.bias, first, min(tile_rows, p.rows - first)};
+  }
+  if (static_cast<int32_t>(blockIdx.x) >= *p.num_tiles) return {};
+  const LinearCudaTile tile = p.tiles[blockIdx.x];
+  return {p.expert_weights[tile.expert],
+          p.expert_biases != nullptr ? p.expert_biases[tile.expert] : nullptr, tile.first,
+          tile.count};
+}
+
+__device__ inline int64_t row_of_x(const LinearCudaParams& p, int64_t row) {
+  return p.x_rows != nullptr ? p.x_rows[row] : row;
+}
+
+__device__ inline float round_to(FloatType type, float v) {
+  switch (type) {
+    case FloatType::kF16:
+      return rounded<DeviceF16>(v);
+    case FloatType::kBf16:
+      return rounded<DeviceBf16>(v);
+    case FloatType::kF32:
+      break;
+  }
+  return v;
+}
+__device__ inline float load_as(FloatType type, const void* p, int64_t at) {
+  switch (type) {
+    case FloatType::kF16:
+      return widen(static_cast<const DeviceF16*>(p)[at]);
+    case FloatType::kBf16:
+      return widen(static_cast<const DeviceBf16*>(p)[at]);
+    case FloatType::kF32:
+      break;
+  }
+  return static_cast<const float*>(p)[at];
+}
+__device__ inline void store_as(FloatType type, void* p, int64_t at, float v) {
+  switch (type) {
+    case FloatType::kF16:
+      static_cast<DeviceF16*>(p)[at] = narrow<DeviceF16>(v);
+      return;
+    case FloatType::kBf16:
+      static_cast<DeviceBf16*>(p)[at] = narrow<DeviceBf16>(v);
+      return;
+    case FloatType::kF32:
+      static_cast<float*>(p)[at] = v;
+  }
+}
+
+// Output `column` of row `row` from its sum.
+__device__ inline void finish(const LinearCudaParams& p, const LinearTask& task, int64_t row,
+                              int64_t column, float sum) {
+  if (column >= p.layout.n) return;
+  const int64_t at = row * p.layout.n + column;
+  if (task.bias != nullptr) sum += task.bias[column];
+  if (p.residual != nullptr) sum = round_to(p.out_type, sum) + load_as(p.out_type, p.residual, at);
+  store_as(p.out_type, p.y, at, sum);
+}
+// The same of an interleaved weight: `column` of N / 2.
+__device__ inline void finish_gated(const LinearCudaParams& p, const LinearTask& task, int64_t row,
+                                    int64_t column, float gate, float up) {
+  const int64_t half = p.layout.n / 2;
+  if (column >= half) return;
+  if (task.bias != nullptr) {
+    gate += task.bias[column];
+    up += task.bias[half + column];
+  }
+  store_as(p.out_type, p.y, row * half + column,
+           silu(round_to(p.out_type, gate)) * round_to(p.out_type, up));
+}
+
+}  // namespace quire::ops

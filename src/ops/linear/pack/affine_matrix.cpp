@@ -1,0 +1,106 @@
+#include "ops/linear/pack/affine_matrix.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "ops/cpu/aligned_bytes.h"
+#include "ops/cuda/has_cuda.h"
+#include "ops/linear/affine/affine_cpu.h"
+#include "ops/linear/pack/affine_pack_cpu.h"
+#include "ops/linear/pack/cuda_matrix.h"
+#include "ops/runtime/shape_check.h"
+
+namespace quire::ops {
+namespace {
+
+AffinePart part_of(const AffineRows& rows) {
+  const AffineFormat& f = rows.format;
+  const auto is = [](int64_t value, std::initializer_list<int64_t> allowed) {
+    return std::find(allowed.begin(), allowed.end(), value) != allowed.end();
+  };
+  if (!is(f.bits, {2, 3, 4, 5, 6, 8}) || !is(f.group_size, {32, 64, 128}) ||
+      rows.k % f.group_size != 0) {
+    throw std::invalid_argument("pack_affine_matrix: no kernel for " + std::to_string(f.bits) +
+                                " bits in groups of " + std::to_string(f.group_size) + " of " +
+                                std::to_string(rows.k) + " columns");
+  }
+  return {.values = static_cast<const uint8_t*>(rows.values),
+          .scales = static_cast<const uint8_t*>(rows.scales),
+          .biases = static_cast<const uint8_t*>(rows.biases),
+          .n = rows.n,
+          .bits = f.bits,
+          .group_size = f.group_size,
+          .scale_type = check_float("pack_affine_matrix", "scales", f.scale_dtype)};
+}
+
+}  // namespace
+
+AffineFormat common_format(std::span<const AffineRows> parts) {
+  AffineFormat common = parts.empty() ? AffineFormat{} : parts[0].format;
+  common.bits = packed_bits(common.bits);
+  for (const AffineRows& part : parts) {
+    common.bits = std::max(common.bits, packed_bits(part.format.bits));
+    common.group_size = std::min(common.group_size, part.format.group_size);
+    if (part.format.scale_dtype != common.scale_dtype) common.scale_dtype = mx::float32;
+  }
+  return common;
+}
+
+AffineLayout affine_layout(const PackedMatrix& matrix) {
+  return {.n = matrix.n,
+          .k = matrix.k,
+          .bits = matrix.affine->bits,
+          .group_size = matrix.affine->group_size,
+          .scale_type = check_float("affine", "scales", matrix.affine->scale_dtype),
+          .interleaved = matrix.interleaved};
+}
+
+PackedMatrix pack_affine_matrix(const Context& context, std::span<const AffineRows> parts,
+                                mx::Dtype dtype, bool interleave, const PackProgress& progress) {
+  check_float("pack_affine_matrix", "the packed matrix", dtype);
+  PackedMatrix result;
+  result.k = parts.empty() ? 0 : parts[0].k;
+  result.dtype = dtype;
+  result.affine = common_format(parts);
+  result.interleaved = interleave;
+  std::vector<AffinePart> sources;
+  for (const AffineRows& part : parts) {
+    sources.push_back(part_of(part));
+    if (part.k != result.k)
+      throw std::invalid_argument("pack_affine_matrix: parts have different numbers of columns");
+    result.n += part.n;
+  }
+  if (interleave && result.n % 2 != 0)
+    throw std::invalid_argument("pack_affine_matrix: an odd number of rows cannot be interleaved");
+  if constexpr (kHasCuda)
+    if (CudaDevice* cuda = context.device->cuda()) {
+      pack_affine_on_cuda(*cuda, parts, progress, result);
+      return result;
+    }
+  const AffineLayout layout = affine_layout(result);
+  const auto memory = allocate_aligned(static_cast<size_t>(layout.bytes()));
+  PackJob job = {.row_bytes = result.k * result.affine->bits / 8, .interleaved = interleave};
+  for (const AffineRows& part : parts) job.rows.push_back(part.n);
+  pack_in_slices(*context.pool, job, progress, [&](int64_t panel) {
+    affine_pack_panel_cpu(layout, sources.data(), static_cast<int64_t>(sources.size()), panel,
+                          reinterpret_cast<uint8_t*>(memory.get()));
+  });
+  result.data = memory;
+  return result;
+}
+
+std::shared_ptr<const std::byte[]> dequantise_rows(const Context& context,
+                                                   const PackedMatrix& matrix) {
+  if constexpr (kHasCuda)
+    if (CudaDevice* cuda = context.device->cuda()) return dequantise_on_cuda(*cuda, matrix);
+  const AffineLayout layout = affine_layout(matrix);
+  const FloatType type = check_float("dequantise_rows", "the matrix", matrix.dtype);
+  const int64_t row_bytes = matrix.k * float_type_bytes(type);
+  const auto memory = allocate_aligned(static_cast<size_t>(matrix.n * row_bytes));
+  context.pool->parallel_for(matrix.n, [&](int64_t row) {
+    affine_row_cpu(layout, matrix.data.get(), row, type, memory.get() + row * row_bytes);
+  });
+  return memory;
+}
+
+}  // namespace quire::ops

@@ -1,0 +1,115 @@
+#include "ops/linear/pack/affine_pack_cpu.h"
+
+#include <cstring>
+
+namespace quire::ops {
+namespace {
+
+constexpr int64_t kPanel = AffineLayout::kPanel, kBlock = AffineLayout::kBlock;
+
+// A row of the stacked parts; part is null in the padding.
+struct Source {
+  const AffinePart* part = nullptr;
+  int64_t row = 0;
+};
+
+Source find_row(const AffinePart* parts, int64_t num_parts, int64_t row) {
+  for (int64_t i = 0; i < num_parts; ++i) {
+    if (row < parts[i].n) return {&parts[i], row};
+    row -= parts[i].n;
+  }
+  return {};
+}
+
+// Integers [begin, begin + count) of a row, one to a byte, zeros up to kBlock.
+void unpack_integers(const AffinePart& part, const uint8_t* row, int64_t begin, int64_t count,
+                     uint8_t* out) {
+  std::memset(out + count, 0, static_cast<size_t>(kBlock - count));
+  if (part.bits == 8) {
+    std::memcpy(out, row + begin, static_cast<size_t>(count));
+    return;
+  }
+  // Eight values take as many bytes as each has bits; the lowest bits are the first value.
+  const uint8_t* from = row + begin / 8 * part.bits;
+  for (int64_t i = 0; i < count; i += 8, from += part.bits) {
+    uint64_t eight = 0;
+    std::memcpy(&eight, from, static_cast<size_t>(part.bits));
+    for (int j = 0; j < 8; ++j, eight >>= part.bits)
+      out[i + j] = static_cast<uint8_t>(eight & ((1u << part.bits) - 1));
+  }
+}
+
+void store_integers(const AffineLayout& layout, const uint8_t* q, int64_t row, uint8_t* values) {
+  if (layout.bits == 8) {
+    std::memcpy(values + row * 64, q, 64);
+    std::memcpy(values + (kPanel + row) * 64, q + 64, 64);
+    return;
+  }
+  uint16_t words[32];
+  for (int64_t i = 0; i < 32; ++i)
+    words[i] = static_cast<uint16_t>(q[i] | q[32 + i] << 4 | q[64 + i] << 8 | q[96 + i] << 12);
+  std::memcpy(values + row * 64, words, sizeof(words));
+}
+
+float read_float(const uint8_t* from, FloatType type, int64_t index) {
+  if (type == FloatType::kF32) {
+    float x;
+    std::memcpy(&x, from + 4 * index, sizeof(x));
+    return x;
+  }
+  uint16_t bits;
+  std::memcpy(&bits, from + 2 * index, sizeof(bits));
+  return type == FloatType::kBf16 ? to_float(Bf16{bits}) : to_float(F16{bits});
+}
+
+// The scale and bias of `group` of the layout, or zeros beyond the row's end.
+void store_scale(const AffineLayout& layout, const Source& source, int64_t block, int64_t group,
+                 int64_t lane, uint8_t* out) {
+  const AffinePart& part = *source.part;
+  const int64_t k = block * kBlock + group * layout.group_size;
+  const bool inside = k < layout.k;
+  const int64_t at = source.row * (layout.k / part.group_size) + k / part.group_size;
+  if (layout.scale_type == FloatType::kF32) {
+    const float scale = inside ? read_float(part.scales, part.scale_type, at) : 0.0f;
+    const float bias = inside ? read_float(part.biases, part.scale_type, at) : 0.0f;
+    uint8_t* to = out + (group * 2 * kPanel + lane) * 4;
+    std::memcpy(to, &scale, sizeof(scale));
+    std::memcpy(to + kPanel * 4, &bias, sizeof(bias));
+    return;
+  }
+  uint16_t scale = 0, bias = 0;
+  if (inside) {
+    std::memcpy(&scale, part.scales + 2 * at, sizeof(scale));
+    std::memcpy(&bias, part.biases + 2 * at, sizeof(bias));
+  }
+  const uint32_t both = static_cast<uint32_t>(scale) << 16 | bias;
+  std::memcpy(out + (group * kPanel + lane) * 4, &both, sizeof(both));
+}
+
+}  // namespace
+
+void affine_pack_panel_cpu(const AffineLayout& layout, const AffinePart* parts, int64_t num_parts,
+                           int64_t panel, uint8_t* data) {
+  Source rows[kPanel];
+  for (int64_t i = 0; i < kPanel; ++i) {
+    const int64_t row = layout.source_row(panel * kPanel + i);
+    if (row >= 0) rows[i] = find_row(parts, num_parts, row);
+  }
+  uint8_t q[kBlock];
+  for (int64_t block = 0; block < layout.blocks(); ++block) {
+    uint8_t* out = data + layout.offset(panel, block);
+    std::memset(out, 0, static_cast<size_t>(layout.block_bytes()));
+    const int64_t begin = block * kBlock;
+    const int64_t count = begin + kBlock <= layout.k ? kBlock : layout.k - begin;
+    for (int64_t i = 0; i < kPanel; ++i) {
+      if (!rows[i].part) continue;
+      const AffinePart& part = *rows[i].part;
+      for (int64_t group = 0; group < layout.groups(); ++group)
+        store_scale(layout, rows[i], block, group, i, out);
+      unpack_integers(part, part.values + rows[i].row * layout.k * part.bits / 8, begin, count, q);
+      store_integers(layout, q, i, out + layout.scale_bytes());
+    }
+  }
+}
+
+}  // namespace quire::ops

@@ -1,0 +1,159 @@
+#include "ops/linear/affine/affine_layout.h"
+#include "ops/linear/linear.h"
+#include "ops/linear/linear_reference.h"
+#include "ops/linear/pack/pack_slices.h"
+#include "ops/runtime/test_util.h"
+
+namespace quire::ops {
+namespace {
+
+using namespace quire::ops::testing;
+
+RowMatrix rows_at(const void* data, const mx::array& like) {
+  return {.data = data, .n = like.shape(0), .k = like.shape(1), .dtype = like.dtype()};
+}
+
+TEST(PackMatrix, StacksConvertsAndReadsUnalignedRows) {
+  for (const auto& isa : isas_to_test()) {
+    const ForcedIsa forced(isa);
+    for (const mx::Dtype from : float_dtypes()) {
+      for (const mx::Dtype to : float_dtypes()) {
+        SCOPED_TRACE(isa + " " + dtype_name(from) + " to " + dtype_name(to));
+        const Context context = make_context(3);
+        const mx::array a = random_array({21, 77}, from, 1), b = random_array({40, 77}, from, 2);
+        const auto bytes = to_bytes(b);
+        std::vector<uint8_t> shifted(bytes.size() + 1);  // at an odd address
+        std::copy(bytes.begin(), bytes.end(), shifted.begin() + 1);
+        const RowMatrix parts[] = {rows_at(a.data<void>(), a), rows_at(shifted.data() + 1, b)};
+        const PackedMatrix packed = pack_matrix(context, parts, to);
+        EXPECT_EQ(packed.n, 61);
+        EXPECT_EQ(packed.k, 77);
+        EXPECT_TRUE(same_bits(unpack_matrix(packed), mx::astype(mx::concatenate({a, b}, 0), to)));
+      }
+    }
+  }
+}
+
+TEST(PackMatrix, InterleavesHalves) {
+  const Context context = make_context(2);
+  for (const int half : {1, 16, 21, 48}) {
+    const mx::array gate = random_array({half, 40}, mx::bfloat16, 1);
+    const mx::array up = random_array({half, 40}, mx::bfloat16, 2);
+    const RowMatrix parts[] = {rows_at(gate.data<void>(), gate), rows_at(up.data<void>(), up)};
+    const PackedMatrix packed = pack_matrix(context, parts, mx::bfloat16, /*interleave=*/true);
+    EXPECT_EQ(packed.nbytes(), (half + 15u) / 16 * 2 * 64 * 16 * 2);
+    EXPECT_TRUE(same_bits(unpack_matrix(packed), mx::concatenate({gate, up}, 0)));
+    // Panel 1 begins with the first row of up.
+    EXPECT_EQ(std::memcmp(packed.data.get() + 64 * 16 * 2, up.data<void>(), 4), 0);
+  }
+  const mx::array odd = random_array({3, 40}, mx::bfloat16, 1);
+  const RowMatrix part = rows_at(odd.data<void>(), odd);
+  EXPECT_THROW(pack_matrix(context, {&part, 1}, mx::bfloat16, true), std::invalid_argument);
+}
+
+TEST(PackMatrix, PaddingIsZeroAndMemoryAligned) {
+  const Context context = make_context(2);
+  const mx::array ones = mx::ones({17, 33}, mx::float32);
+  mx::eval(ones);
+  const RowMatrix part = rows_at(ones.data<void>(), ones);
+  const PackedMatrix packed = pack_matrix(context, {&part, 1}, mx::float32);
+  EXPECT_EQ(packed.nbytes(), 32u * 64 * 4);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(packed.data.get()) % 64, 0u);
+  const auto* values = reinterpret_cast<const float*>(packed.data.get());
+  float sum = 0;
+  for (size_t i = 0; i < packed.nbytes() / 4; ++i) sum += values[i];
+  EXPECT_EQ(sum, 17.0f * 33);
+}
+
+// Ties, overflow, denormals and NaN, against MLX's own conversion.
+TEST(PackMatrix, RoundsToNearestEven) {
+  const std::vector<float> values = {1.00390625f, 1.01171875f, 65519.0f, 65520.0f, 3.4e38f, 1e-40f,
+                                     6e-8f,       2.9e-8f,     3.0e-8f,  -0.0f,    1e-5f,   -1e30f};
+  const mx::array row(values.data(), {1, static_cast<int>(values.size())}, mx::float32);
+  for (const auto& isa : isas_to_test()) {
+    const ForcedIsa forced(isa);
+    const Context context = make_context(1);
+    const RowMatrix part = rows_at(row.data<void>(), row);
+    for (const mx::Dtype dtype : float_dtypes())
+      EXPECT_TRUE(
+          same_bits(unpack_matrix(pack_matrix(context, {&part, 1}, dtype)), mx::astype(row, dtype)))
+          << isa << " " << dtype_name(dtype);
+  }
+}
+
+TEST(PackMatrix, RefusesWhatDoesNotFit) {
+  const Context context = make_context(1);
+  const mx::array a = random_array({3, 4}, mx::float32, 1),
+                  b = random_array({3, 5}, mx::float32, 1);
+  const RowMatrix uneven[] = {rows_at(a.data<void>(), a), rows_at(b.data<void>(), b)};
+  EXPECT_THROW(pack_matrix(context, uneven, mx::float32), std::invalid_argument);
+  const RowMatrix integers = {.data = a.data<void>(), .n = 3, .k = 4, .dtype = mx::int32};
+  EXPECT_THROW(pack_matrix(context, {&integers, 1}, mx::float32), std::invalid_argument);
+  EXPECT_THROW(pack_matrix(context, {uneven, 1}, mx::int32), std::invalid_argument);
+}
+
+// Rows may come when they are needed and go when they have been read: only such rows are read, and
+// in the end each row has come and gone once.
+TEST(PackMatrix, OnlyRowsBetweenNeedsAndHasReadAreRead) {
+  const std::vector<std::vector<int64_t>> stacks = {{200}, {33, 1, 90}, {70, 70}, {16, 54, 70}};
+  for (const auto& rows : stacks) {
+    for (const bool interleaved : {false, true}) {
+      PackJob job = {.rows = rows, .row_bytes = int64_t{1} << 20, .interleaved = interleaved};
+      AffineLayout layout = {.k = 128, .bits = 8, .group_size = 32, .interleaved = interleaved};
+      std::vector<int64_t> first;  // stack row of each part
+      for (const int64_t count : rows) {
+        first.push_back(layout.n);
+        layout.n += count;
+      }
+      ThreadPool pool(1);
+      enum State { kAbsent, kPresent, kGone };
+      std::vector<State> states(static_cast<size_t>(layout.n), kAbsent);
+      int most = 0;  // rows that are present at once
+      const auto move = [&](State from, State to) {
+        return [&, from, to](size_t part, int64_t begin, int64_t count) {
+          for (int64_t row = begin; row < begin + count; ++row) {
+            EXPECT_EQ(states.at(static_cast<size_t>(first[part] + row)), from);
+            states.at(static_cast<size_t>(first[part] + row)) = to;
+          }
+          most = std::max(most, static_cast<int>(std::ranges::count(states, kPresent)));
+        };
+      };
+      const PackProgress progress = {.needs = move(kAbsent, kPresent),
+                                     .has_read = move(kPresent, kGone)};
+      pack_in_slices(pool, job, progress, [&](int64_t panel) {
+        for (int64_t r = 0; r < 16; ++r) {
+          const int64_t row = layout.source_row(panel * 16 + r);
+          if (row < 0) continue;
+          EXPECT_EQ(states.at(static_cast<size_t>(row)), kPresent) << row;
+        }
+      });
+      EXPECT_EQ(std::ranges::count(states, kGone), layout.n);
+      EXPECT_LE(most, 32);  // 16 MiB of rows of 1 MiB, in whole pairs of panels
+    }
+  }
+}
+
+// A large matrix whose rows appear when they are needed and vanish when they have been read.
+TEST(PackMatrix, RowsAreReadOnlyWhileTheyAreThere) {
+  const Context context = make_context(2);
+  const mx::array original = random_array({700, 16384}, mx::float32, 1);
+  const auto source = to_bytes(original);  // 44 MB
+  std::vector<uint8_t> bytes(source.size(), 0xff);
+  const RowMatrix part = rows_at(bytes.data(), original);
+  constexpr int64_t kRow = 16384 * 4;
+  int reports = 0;
+  const auto appear = [&](size_t, int64_t begin, int64_t count) {
+    std::copy_n(source.begin() + begin * kRow, count * kRow, bytes.begin() + begin * kRow);
+  };
+  const auto vanish = [&](size_t, int64_t begin, int64_t count) {
+    std::fill_n(bytes.begin() + begin * kRow, count * kRow, 0xff);
+    ++reports;
+  };
+  const PackedMatrix packed =
+      pack_matrix(context, {&part, 1}, mx::bfloat16, false, {.needs = appear, .has_read = vanish});
+  EXPECT_GE(reports, 2);
+  EXPECT_TRUE(same_bits(unpack_matrix(packed), mx::astype(original, mx::bfloat16)));
+}
+
+}  // namespace
+}  // namespace quire::ops

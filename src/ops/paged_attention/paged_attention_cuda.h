@@ -1,0 +1,84 @@
+#pragma once
+#include <cstddef>
+#include <vector>
+
+#include "ops/cuda/cuda_stream.h"
+#include "ops/layout/batch_layout.h"
+#include "ops/paged_attention/paged_attention_cpu.h"
+
+namespace quire::ops {
+
+// One block's share for each kv head: rows [row, row + rows) of a sequence's new rows, which are
+// (token, head of the group) in this order, over chunks [chunk, chunk + chunks) of
+// kAttentionChunk keys. partial < 0: these are all chunks of the rows, and the block writes `out`.
+// Else chunk i of them leaves its result at slots partial + i * rows + r.
+struct AttentionCudaItem {
+  int32_t sequence = 0, row = 0, rows = 0, chunk = 0, chunks = 0, partial = -1;
+  int32_t token = 0, position = 0;  // of the sequence's first new token
+  int32_t context = 0;              // keys of the sequence
+  int32_t blocks = 0;               // where its table begins
+};
+
+// The most rows of an item of many rows.
+inline int64_t attention_cuda_many_rows(const AttentionKernelParams& p) {
+  if (is_quantised(p.kv_type) && p.value_dim <= 128) return 64;
+  return p.value_dim <= 128 && p.key_dim <= 128 ? 128 : 32;
+}
+
+// Of items that wait for their merge, `chunks` is all of them.
+struct AttentionCudaPlan {
+  std::vector<AttentionCudaItem> few;     // up to 16 rows
+  std::vector<AttentionCudaItem> many;    // up to attention_cuda_many_rows
+  std::vector<AttentionCudaItem> merges;  // of few
+  int64_t partial_rows = 0;               // slots in use
+};
+
+struct AttentionCudaLimits {
+  int64_t multiprocessors = 132;
+  int64_t max_partial_rows = 1 << 16;  // slots that the scratch has
+};
+
+// Shares a step among blocks, on the host; which block computes what changes no bit. Window and
+// heads of `params` count, no pointer. Not needed where has_tensor_core_attention is false.
+AttentionCudaPlan plan_attention_cuda(const AttentionKernelParams& params,
+                                      const BatchLayout& layout,
+                                      const AttentionCudaLimits& limits = {});
+
+// bfloat16 queries over bfloat16 pools or codes. The others have a plain kernel that needs no
+// items.
+inline bool has_tensor_core_attention(const AttentionKernelParams& p) {
+  return p.q_type == FloatType::kBf16 && (p.kv_type == KvType::kBf16 || is_quantised(p.kv_type));
+}
+
+// A list in memory of the device, whose length is there too: a captured graph replays with others.
+struct AttentionCudaItems {
+  const AttentionCudaItem* items = nullptr;
+  const int32_t* count = nullptr;
+  int64_t max_count = 0;  // that grids are made for; 0: none
+};
+
+// What of BatchLayout the kernels read, and the plan; all pointers are of the device.
+struct AttentionCudaBatch {
+  int64_t num_tokens = 0, num_sequences = 0;
+  const int32_t* positions = nullptr;      // [T]
+  const int32_t* cu_seqlens = nullptr;     // [S + 1], of the plain kernel alone
+  const int32_t* seq_lens = nullptr;       // [S], likewise
+  const int64_t* block_offsets = nullptr;  // [S + 1], likewise
+  const int32_t* blocks = nullptr;
+  AttentionCudaItems few, many, merges;
+  float* partials = nullptr;  // attention_cuda_partials_bytes
+};
+
+inline size_t attention_cuda_partials_bytes(const AttentionKernelParams& p, int64_t partial_rows) {
+  return static_cast<size_t>(partial_rows * p.kv_heads * (p.value_dim + 2)) * sizeof(float);
+}
+
+// Bits: scores are one ascending chain of tensor-core steps of 16 d from 0. Keys are walked in
+// chunks with edges at absolute multiples of 256, each from nothing: in tiles of 64 the maximum
+// grows, what was summed shrinks by 2^(old - new), and p V continues the chain in steps of 16 keys;
+// p is rounded to 16 bits, its sum is taken per 8 keys by a tree and then in ascending order.
+// Chunks merge in ascending order. params.unit is not looked at.
+void paged_attention_cuda(CudaStream stream, const AttentionKernelParams& params,
+                          const AttentionCudaBatch& batch);
+
+}  // namespace quire::ops

@@ -1,0 +1,87 @@
+#include <algorithm>
+
+#include "ops/paged_attention/paged_attention_cuda.h"
+
+namespace quire::ops {
+namespace {
+
+constexpr int64_t kFewRows = 16;
+
+// The chunks that hold keys which some of the rows see.
+void set_chunks(const AttentionKernelParams& p, const BatchLayout& layout,
+                AttentionCudaItem& item) {
+  const int64_t group = p.heads / p.kv_heads, first_token = layout.cu_seqlens[item.sequence];
+  const int64_t first = layout.positions[first_token + item.row / group];
+  const int64_t last = layout.positions[first_token + (item.row + item.rows - 1) / group];
+  int64_t begin = p.window_left < 0 ? 0 : std::max<int64_t>(0, first - p.window_left);
+  int64_t end = layout.seq_lens[item.sequence];
+  if (p.window_right >= 0) end = std::min(end, last + p.window_right + 1);
+  begin /= kAttentionChunk;
+  item.chunk = static_cast<int32_t>(begin);
+  item.chunks = static_cast<int32_t>(
+      std::max<int64_t>(0, (end + kAttentionChunk - 1) / kAttentionChunk - begin));
+}
+
+// Splits an item into some of `chunks` chunks each; their results are merged.
+void split(AttentionCudaItem item, int64_t chunks, AttentionCudaPlan& plan) {
+  item.partial = static_cast<int32_t>(plan.partial_rows);
+  plan.partial_rows += int64_t{item.rows} * item.chunks;
+  plan.merges.push_back(item);
+  for (int32_t i = 0; i < item.chunks; i += static_cast<int32_t>(chunks)) {
+    AttentionCudaItem part = item;
+    part.chunk += i;
+    part.chunks = std::min(static_cast<int32_t>(chunks), item.chunks - i);
+    part.partial += i * item.rows;
+    plan.few.push_back(part);
+  }
+}
+
+}  // namespace
+
+AttentionCudaPlan plan_attention_cuda(const AttentionKernelParams& p, const BatchLayout& layout,
+                                      const AttentionCudaLimits& limits) {
+  AttentionCudaPlan plan;
+  std::vector<AttentionCudaItem> few;
+  const int64_t group = p.heads / p.kv_heads;
+  int64_t chunks = 0;
+  for (int64_t s = 0; s < layout.num_sequences; ++s) {
+    const int64_t rows = (layout.cu_seqlens[s + 1] - layout.cu_seqlens[s]) * group;
+    const bool is_few = rows <= kFewRows;
+    const int64_t tile = is_few ? kFewRows : attention_cuda_many_rows(p);
+    for (int64_t row = 0; row < rows; row += tile) {
+      AttentionCudaItem item = {.sequence = static_cast<int32_t>(s),
+                                .row = static_cast<int32_t>(row),
+                                .rows = static_cast<int32_t>(std::min(tile, rows - row)),
+                                .token = layout.cu_seqlens[s],
+                                .position = layout.positions[layout.cu_seqlens[s]],
+                                .context = layout.seq_lens[s],
+                                .blocks = static_cast<int32_t>(layout.block_offsets[s])};
+      set_chunks(p, layout, item);
+      if (is_few) {
+        few.push_back(item);
+        chunks += item.chunks;
+      } else {
+        plan.many.push_back(item);
+      }
+    }
+  }
+  // As few items as keep all blocks at work, two on a multiprocessor.
+  const int64_t blocks = 2 * limits.multiprocessors;
+  const int64_t fair = std::max<int64_t>(1, (chunks * p.kv_heads + blocks - 1) / blocks);
+  for (const AttentionCudaItem& item : few) {
+    const int64_t slots = plan.partial_rows + int64_t{item.rows} * item.chunks;
+    if (item.chunks > fair && slots <= limits.max_partial_rows)
+      split(item, fair, plan);
+    else
+      plan.few.push_back(item);
+  }
+  // The longest first, so that the short ones fill the ends.
+  const auto longer = [](const AttentionCudaItem& a, const AttentionCudaItem& b) {
+    return a.chunks > b.chunks;
+  };
+  std::stable_sort(plan.few.begin(), plan.few.end(), longer);
+  std::stable_sort(plan.many.begin(), plan.many.end(), longer);
+  return plan;
+}
+
+}  // namespace quire::ops

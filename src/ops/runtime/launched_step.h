@@ -1,0 +1,46 @@
+#pragma once
+#include <mlx/mlx.h>
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "ops/runtime/context.h"
+
+namespace quire::ops {
+
+namespace mx = mlx::core;
+
+// A step of kernels that was handed to the context's device.
+class LaunchedStep {
+ public:
+  LaunchedStep(std::vector<mx::array> outputs, mx::array done,
+               std::shared_ptr<const void> resources, std::unique_ptr<HostCopies> copies)
+      : outputs_(std::move(outputs)),
+        done_(std::move(done)),
+        resources_(std::move(resources)),
+        copies_(std::move(copies)) {}
+
+  // In the order asked for. Kernels of later steps may be given them at once.
+  const std::vector<mx::array>& outputs() const { return outputs_; }
+  // What kernels of the next step that write in place must come after.
+  const mx::array& done() const { return done_; }
+  bool has_run() const { return done_.is_available(); }
+  // Waits until all kernels have run: the outputs, as the host can read them.
+  std::vector<mx::array> wait();
+
+ private:
+  std::vector<mx::array> outputs_;
+  mx::array done_;
+  std::shared_ptr<const void> resources_;  // of the kernels: freed with the step
+  std::unique_ptr<HostCopies> copies_;
+};
+
+// Joins kernels as join_kernels does, with its arguments, and hands them over. Absent, with nothing
+// changed, where that is.
+std::optional<LaunchedStep> launch_step(const Context& context,
+                                        const std::vector<mx::array>& outputs,
+                                        const std::vector<mx::array>& effects,
+                                        const LaunchedStep* after = nullptr);
+
+}  // namespace quire::ops

@@ -1,0 +1,108 @@
+#pragma once
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ops/cpu/aligned_bytes.h"
+#include "ops/cpu/cpu_isa.h"
+#include "ops/runtime/array_memory.h"
+#include "ops/runtime/device.h"
+
+// For tests: a device with memory of its own, whose kernels compute on the host, in memory that MLX
+// is told nothing of. What is given back is overwritten and never used again, so that a kernel
+// which still reads it gives wrong results.
+namespace quire::ops::testing {
+
+namespace mx = mlx::core;
+
+class TestDevice final : public Device, public std::enable_shared_from_this<TestDevice> {
+ public:
+  // "cpu": it runs the CPU's kernels.
+  explicit TestDevice(std::string name = "test") : name_(std::move(name)) {}
+
+  const char* name() const override { return name_.c_str(); }
+  const char* kernel_name() const override {
+    return name_ == "cpu" ? cpu_kernel_name() : name_.c_str();
+  }
+
+  void* take(size_t bytes) override {
+    auto block = allocate_aligned(bytes + 1);
+    std::memset(block.get(), 0xEE, bytes);
+    const std::lock_guard lock(mutex_);
+    ++taken_;
+    void* memory = block.get();
+    blocks_[static_cast<std::byte*>(memory)] = {std::move(block), bytes};
+    return memory;
+  }
+  void give_back(void* memory) noexcept override {
+    const std::lock_guard lock(mutex_);
+    const auto it = blocks_.find(static_cast<std::byte*>(memory));
+    std::memset(memory, 0xDD, it->second.second);
+    // A grave for each block would fill the memory in a long test.
+    graves_[next_grave_++ % std::size(graves_)] = std::move(it->second.first);
+    blocks_.erase(it);
+  }
+  mx::array take_array(const mx::Shape& shape, mx::Dtype dtype) override {
+    size_t bytes = mx::size_of(dtype);
+    for (const auto length : shape) bytes *= static_cast<size_t>(length);
+    return wrap_memory(take(bytes), shape, dtype,
+                       [self = shared_from_this()](void* p) { self->give_back(p); });
+  }
+  std::shared_ptr<std::byte[]> allocate(size_t bytes) override {
+    return {static_cast<std::byte*>(take(bytes)),
+            [self = shared_from_this()](std::byte* p) { self->give_back(p); }};
+  }
+  mx::array make_pool(const mx::Shape& shape, mx::Dtype dtype) override {
+    return take_array(shape, dtype);
+  }
+  mx::array make_array(const void* values, const mx::Shape& shape, mx::Dtype dtype) override {
+    mx::array result = take_array(shape, dtype);
+    if (result.nbytes() > 0) std::memcpy(result.data<void>(), values, result.nbytes());
+    return result;
+  }
+  void upload(void* to, const void* from, size_t bytes) override { std::memcpy(to, from, bytes); }
+  void download(void* to, const void* from, size_t bytes) override { std::memcpy(to, from, bytes); }
+  std::unique_ptr<HostCopies> copy_to_host(const std::vector<mx::array>& arrays) override {
+    struct Copies final : HostCopies {
+      std::vector<mx::array> arrays;
+      std::vector<mx::array> wait() override { return arrays; }
+    };
+    auto copies = std::make_unique<Copies>();
+    for (const mx::array& a : arrays) {
+      const auto memory = allocate_aligned(a.nbytes() + 1);
+      std::memcpy(memory.get(), a.data<void>(), a.nbytes());
+      copies->arrays.push_back(wrap_memory(memory.get(), a.shape(), a.dtype(), [memory](void*) {}));
+    }
+    return copies;
+  }
+  void synchronize() override {}
+  bool owns(const void* memory) const override {
+    const auto* address = static_cast<const std::byte*>(memory);
+    const std::lock_guard lock(mutex_);
+    auto it = blocks_.upper_bound(const_cast<std::byte*>(address));
+    if (it == blocks_.begin()) return false;
+    --it;
+    return address - it->first <= static_cast<ptrdiff_t>(it->second.second);
+  }
+  std::optional<size_t> free_bytes() const override { return size_t{1} << 30; }
+
+  size_t used() const {
+    const std::lock_guard lock(mutex_);
+    return blocks_.size();
+  }
+  int64_t taken() const { return taken_; }
+
+ private:
+  std::string name_;
+  mutable std::mutex mutex_;
+  std::map<std::byte*, std::pair<std::shared_ptr<std::byte[]>, size_t>> blocks_;
+  std::shared_ptr<std::byte[]> graves_[256];
+  size_t next_grave_ = 0;
+  int64_t taken_ = 0;
+};
+
+}  // namespace quire::ops::testing

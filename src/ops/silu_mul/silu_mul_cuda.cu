@@ -1,0 +1,39 @@
+#include "ops/silu_mul/silu_mul_cuda.h"
+
+#include "ops/cuda/launch.cuh"
+#include "ops/cuda/reduce.cuh"
+
+namespace quire::ops {
+namespace {
+
+constexpr int kThreads = 256;
+
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    multiply(const SiluMulParams p, int64_t groups, bool wide) {
+  begin_dependent();
+  const int64_t index = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  const int64_t per_row = (p.width + 7) / 8;
+  if (index >= groups) return;
+  const int64_t row = index / per_row, at = index % per_row * 8;
+  const T* gate = static_cast<const T*>(p.gate_up) + row * 2 * p.width;
+  float v[8], up[8];
+  load_some8(gate, at, p.width, wide, v);
+  load_some8(gate + p.width, at, p.width, wide, up);
+#pragma unroll
+  for (int i = 0; i < 8; ++i) v[i] = silu(v[i]) * up[i];
+  store_some8(static_cast<T*>(p.y) + row * p.width, at, p.width, wide, v);
+}
+
+}  // namespace
+
+void silu_mul_cuda(CudaStream stream, const SiluMulParams& p, int64_t rows) {
+  const int64_t groups = rows * ((p.width + 7) / 8);
+  const bool wide = is_wide(p.gate_up, p.width) && is_wide(p.y, p.width);
+  with_float_type(p.type, [&](auto t) {
+    launch("silu_mul", stream, multiply<decltype(t)>, dim3(blocks_for(groups, kThreads)), kThreads,
+           0, p, groups, wide);
+  });
+}
+
+}  // namespace quire::ops

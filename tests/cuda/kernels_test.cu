@@ -1,0 +1,64 @@
+// Kernels against float64, and their speed: cuda_kernels_test [PART ...], of the parts in main();
+// without any, all checks.
+#include <algorithm>
+
+#include "harness.h"
+
+namespace quire::ops::cuda_test {
+
+double time_us(CudaStream stream, const std::function<void(CudaStream)>& run, int count) {
+  cudaGraph_t graph;
+  cudaGraphExec_t executable;
+  check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), "capture");
+  for (int i = 0; i < count; ++i) run(stream);
+  check_cuda(cudaStreamEndCapture(stream, &graph), "end of capture");
+  check_cuda(cudaGraphInstantiate(&executable, graph, 0), "instantiate");
+  cudaEvent_t begin, end;
+  cudaEventCreate(&begin);
+  cudaEventCreate(&end);
+  std::vector<double> times;
+  for (int i = 0; i < 7; ++i) {
+    cudaEventRecord(begin, stream);
+    check_cuda(cudaGraphLaunch(executable, stream), "launch");
+    cudaEventRecord(end, stream);
+    check_cuda(cudaEventSynchronize(end), "run");
+    float ms = 0;
+    cudaEventElapsedTime(&ms, begin, end);
+    times.push_back(ms * 1e3 / count);
+  }
+  cudaGraphExecDestroy(executable);
+  cudaGraphDestroy(graph);
+  std::sort(times.begin(), times.end());
+  return times[times.size() / 2];
+}
+
+}  // namespace quire::ops::cuda_test
+
+int main(int argc, char** argv) {
+  using namespace quire::ops::cuda_test;
+  {
+    cudaStream_t stream;
+    check_cuda(cudaStreamCreate(&stream), "no device");
+    const auto wants = [&](const char* what) {
+      if (argc < 2) return std::string(what).rfind("bench", 0) != 0;
+      for (int i = 1; i < argc; ++i)
+        if (std::string(argv[i]) == what) return true;
+      return false;
+    };
+    const std::pair<const char*, void (*)(quire::ops::CudaStream)> parts[] = {
+        {"elementwise", check_elementwise},
+        {"linear", check_linear},
+        {"attention", check_attention},
+        {"bench_linear", bench_linear},
+        {"bench_attention", bench_attention},
+        {"state", check_state},
+        {"sample", check_sample},
+        {"experts", check_experts},
+    };
+    for (const auto& [what, run] : parts)
+      if (wants(what)) run(stream);
+    cudaStreamDestroy(stream);
+  }
+  std::printf("%d failures\n", failures);
+  return failures == 0 ? 0 : 1;
+}
