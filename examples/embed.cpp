@@ -13,13 +13,12 @@ using namespace quire;
 
 int main(int argc, char** argv) {
   if (argc != 2) return std::fprintf(stderr, "usage: embed MODEL_DIR\n"), 2;
-  const auto checkpoint =
-      std::make_shared<const formats::Checkpoint>(formats::Checkpoint::open(argv[1]));
+  const auto checkpoint = formats::Checkpoint::open(argv[1]);
   const auto tokenizer = text::Tokenizer::load(argv[1]);
   auto model = models::load_model(ops::make_context(/*num_threads=*/2), checkpoint);
 
   engine::EngineOptions options;
-  for (const int64_t id : checkpoint->eos_token_ids())
+  for (const int64_t id : checkpoint.eos_token_ids())
     options.scheduler.eos_token_ids.push_back(static_cast<int32_t>(id));
   const auto budget = engine::plan_memory(*model, options.scheduler, {.kv_cache_bytes = 256 << 20});
   options.scheduler.num_blocks = budget.num_blocks;

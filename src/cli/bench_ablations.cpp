@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,7 +14,7 @@ namespace {
 
 struct AblationFlags {
   ModelFlags model;
-  int64_t input_len = 512, output_len = 33;
+  int64_t input_len = 512, output_len = 129;
   int64_t concurrency = 8, rounds = 3;
   std::string output_json;
 };
@@ -37,20 +38,15 @@ constexpr Variant kVariants[] = {
      [](ModelFlags& flags) { flags.ablation.project_all_rows = true; }},
 };
 
-// Tokens per second.
+// Tokens per second; none where a run was too short to tell.
 struct Rates {
-  double prefill = 0, decode = 0, decode_many = 0;
+  std::optional<double> prefill, decode, decode_many;
 };
 
 struct Measured {
   RunningModel model;
   std::vector<Rates> rounds;
 };
-
-double decode_rate(const OfflineResult& r) {
-  return static_cast<double>(r.output_tokens - r.produced_before) /
-         std::max(1e-9, r.seconds - r.all_started);
-}
 
 Rates measure(const AblationFlags& flags, RunningModel& model, uint64_t seed) {
   const auto run = [&](int64_t count) {
@@ -59,22 +55,37 @@ Rates measure(const AblationFlags& flags, RunningModel& model, uint64_t seed) {
   };
   const OfflineResult one = run(1), many = run(flags.concurrency);
   return {.prefill = static_cast<double>(one.prompt_tokens) / one.all_started,
-          .decode = decode_rate(one),
-          .decode_many = decode_rate(many)};
+          .decode = one.decode_rate,
+          .decode_many = many.decode_rate};
 }
 
-// The median rate, and the median of what each round says beside the usual way.
-void print_figure(const std::vector<Measured>& all, const Measured& one, double Rates::* rate,
-                  json::object& row, const char* key) {
+// The median rate, and the median of what each round says beside the usual way; none if any round
+// was too short.
+void print_figure(const std::vector<Measured>& all, const Measured& one,
+                  std::optional<double> Rates::* rate, json::object& row, const char* key) {
   std::vector<double> rates, ratios;
   for (size_t r = 0; r < one.rounds.size(); ++r) {
-    rates.push_back(one.rounds[r].*rate);
-    ratios.push_back(one.rounds[r].*rate / (all.front().rounds[r].*rate));
+    const auto &own = one.rounds[r].*rate, &usual = all.front().rounds[r].*rate;
+    if (!own || !usual) break;
+    rates.push_back(*own);
+    ratios.push_back(*own / *usual);
   }
-  const double median = percentile(rates, 50), ratio = percentile(ratios, 50);
-  std::printf(" %12.1f %6.3f", median, ratio);
-  row[std::string(key) + "_tokens_per_second"] = median;
-  row[std::string(key) + "_ratio"] = ratio;
+  std::optional<double> median, ratio;
+  if (rates.size() == one.rounds.size()) {
+    median = percentile(rates, 50);
+    ratio = percentile(ratios, 50);
+  }
+  std::printf(" %12s", rate_text(median).c_str());
+  ratio ? std::printf(" %6.3f", *ratio) : std::printf(" %6s", "");
+  row[std::string(key) + "_tokens_per_second"] = json::value_from(median);
+  row[std::string(key) + "_ratio"] = json::value_from(ratio);
+}
+
+bool is_too_short(const std::vector<Measured>& all) {
+  for (const Measured& one : all)
+    for (const Rates& rates : one.rounds)
+      if (!rates.decode || !rates.decode_many) return true;
+  return false;
 }
 
 json::array report(const AblationFlags& flags, const std::vector<Measured>& all) {
@@ -91,6 +102,7 @@ json::array report(const AblationFlags& flags, const std::vector<Measured>& all)
     std::printf("\n");
     rows.emplace_back(std::move(row));
   }
+  if (is_too_short(all)) std::printf("%s\n", kTooShortMeans);
   for (const Variant& variant : kVariants) std::printf("%s: %s\n", variant.name, variant.meaning);
   return rows;
 }
@@ -128,6 +140,7 @@ void add_bench_ablations(CLI::App& bench, int& status) {
       "What single design decisions gain: the engine with one of them switched off beside the "
       "usual engine, in turns. The tokens stay the same. Loads the model several times");
   add_model_flags(*command, flags->model);
+  add_queue_flags(*command, flags->model);
   const auto count = [&](const char* name, int64_t& value, int low, const char* help) {
     command->add_option(name, value, help)->check(CLI::Range(low, 1 << 20))->capture_default_str();
   };

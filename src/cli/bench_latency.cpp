@@ -64,6 +64,7 @@ void add_bench_latency(CLI::App& bench, int& status) {
   CLI::App* command = bench.add_subcommand(
       "latency", "Offline: how long one batch takes, from its submission to its last token");
   add_model_flags(*command, flags->model);
+  add_queue_flags(*command, flags->model);
   add_profile_flag(*command, flags->model.profile);
   const auto count = [&](const char* name, int64_t& value, int low, const char* help) {
     command->add_option(name, value, help)->check(CLI::Range(low, 1 << 20))->capture_default_str();

@@ -1,41 +1,64 @@
 #include "cli/bench_offline.h"
 
+#include <algorithm>
+#include <cstdio>
+
 #include "base/clock.h"
 #include "base/error.h"
 #include "cli/bench_random.h"
+#include "cli/bench_stats.h"
 #include "cli/token_queue.h"
 
 namespace quire::cli {
 
+namespace {
+
+engine::Request greedy(const OfflineRequest& asked) {
+  engine::Request request;
+  request.prompt = asked.prompt;
+  request.sampling.temperature = 0.0f;
+  request.sampling.max_tokens = asked.output_len;
+  request.sampling.ignore_eos = true;
+  return request;
+}
+
+}  // namespace
+
 OfflineResult run_offline(engine::Engine& engine, const std::vector<OfflineRequest>& requests) {
   TokenQueue queue;
   OfflineResult result;
-  std::vector<engine::Request> submitted(requests.size());
-  for (size_t i = 0; i < requests.size(); ++i) {
-    engine::Request& request = submitted[i];
-    request.prompt = requests[i].prompt;
-    request.sampling.temperature = 0.0f;
-    request.sampling.max_tokens = requests[i].output_len;
-    request.sampling.ignore_eos = true;
-    request.sink = queue.sink();
-    result.prompt_tokens += static_cast<int64_t>(request.prompt.size());
-  }
+  std::vector<std::vector<double>> times(requests.size());  // of each request's tokens
+  std::vector<engine::Request> submitted;
   const TimePoint start = Clock::now();
+  for (size_t i = 0; i < requests.size(); ++i) {
+    times[i].reserve(static_cast<size_t>(requests[i].output_len));
+    engine::Request& request = submitted.emplace_back(greedy(requests[i]));
+    request.sink = [&own = times[i], start, pass_on = queue.sink()](engine::TokenEvent&& event) {
+      own.insert(own.end(), event.tokens.size(), seconds_since(start));
+      pass_on(std::move(event));
+    };
+    result.prompt_tokens += static_cast<int64_t>(requests[i].prompt.size());
+  }
   const auto ids = engine.submit_all(std::move(submitted));
   if (!ids) throw LoadError("bench: " + ids.error().message);
-  size_t finished = 0, begun = 0;
-  while (finished < requests.size()) {
+  for (size_t finished = 0; finished < requests.size();) {
     const engine::TokenEvent event = queue.wait();
-    result.output_tokens += static_cast<int64_t>(event.tokens.size());
     if (!event.error.empty()) throw LoadError("bench: a request failed: " + event.error);
-    if (event.stats.output_tokens == 1 && ++begun == requests.size()) {
-      result.all_started = seconds_since(start);
-      result.produced_before = result.output_tokens;
-    }
+    result.output_tokens += static_cast<int64_t>(event.tokens.size());
     if (event.finish) ++finished;
   }
   result.seconds = seconds_since(start);
+  for (const std::vector<double>& own : times)
+    if (!own.empty()) result.all_started = std::max(result.all_started, own.front());
+  result.decode_rate = decode_rate(times);
   return result;
+}
+
+std::string rate_text(std::optional<double> rate) {
+  if (!rate) return "too short";
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f", *rate);
+  return text;
 }
 
 std::vector<OfflineRequest> random_requests(int64_t count, int64_t input_len, int64_t output_len,

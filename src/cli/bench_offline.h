@@ -1,4 +1,6 @@
 #pragma once
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "cli/start_engine.h"
@@ -17,8 +19,13 @@ struct OfflineResult {
   double all_started = 0;  // until every request had its first token
   int64_t prompt_tokens = 0;
   int64_t output_tokens = 0;
-  int64_t produced_before = 0;  // of them, by `all_started`
+  std::optional<double> decode_rate;  // bench_stats.h
 };
+
+// A rate for a table, "too short" without one; and what to print under the table then.
+std::string rate_text(std::optional<double> rate);
+inline constexpr const char* kTooShortMeans =
+    "too short: too few tokens while all streams decode to tell a rate; raise --output-len";
 
 // Submits all requests at once and waits for the last token. Throws LoadError if one is refused or
 // fails.

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/json.h"
-#include "ops/runtime/context.h"
 #include "ops/roofline/roofline.h"
+#include "ops/runtime/context.h"
 
 namespace quire::cli {
 

@@ -37,12 +37,14 @@ struct AttentionCase {
     return static_cast<int64_t>(static_cast<double>(kPoolBytes) / token_bytes()) / 1024 * 1024;
   }
   std::string name() const {
-    const bool prefill = count > 1;
-    const std::string kind = prefill ? "attention/prefill" : "attention/decode";
+    const bool prefill = count > 1, chunk = prefill && count < context;
+    const std::string kind = chunk     ? "attention/chunk"
+                             : prefill ? "attention/prefill"
+                                       : "attention/decode";
     return (prefix.empty() ? kind : prefix) + "/H=" + std::to_string(heads.query) + "/" +
            std::to_string(heads.kv) + (heads.dim == 128 ? "" : "/D=" + std::to_string(heads.dim)) +
-           (prefill ? "/T=" + std::to_string(count)
-                    : "/B=" + std::to_string(batch) + "/context=" + std::to_string(context)) +
+           (prefill ? "/T=" + std::to_string(count) : "/B=" + std::to_string(batch)) +
+           (prefill && !chunk ? "" : "/context=" + std::to_string(context)) +
            "/block=" + std::to_string(block_size) +
            (prefix.empty() && order == BlockOrder::kRandom ? "/random" : "") +
            (storage == ops::KvStorage::kInt8  ? "/int8"
@@ -161,7 +163,7 @@ void bench_decode(AttentionBench& attention, bool full) {
   for (const Heads& heads : {kUsual, kGroupsOf4, kWide})
     for (const int block_size : {16, 32, 128})
       for (const BlockOrder order : {BlockOrder::kAscending, BlockOrder::kRandom})
-        for (const int batch : {1, 8, 32})
+        for (const int batch : {1, 8, 16, 32})
           for (const int context : {128, 256, 512, 4096, 32768}) {
             const int others = (heads.query != kUsual.query) + (block_size != 16) +
                                (order != BlockOrder::kAscending);
@@ -180,6 +182,12 @@ void bench_contiguous_view(AttentionBench& attention) {
                      std::string("attention/contiguous_view=") + (on ? "on" : "off")});
 }
 
+// Parts of a long prompt, as they are fed beside chats.
+void bench_chunks(AttentionBench& attention) {
+  for (const int context : {2048, 8192, 16384})
+    for (const int tokens : {13, 64, 256, 512}) attention.run({kUsual, 1, tokens, context, 16});
+}
+
 }  // namespace
 
 void bench_attention(OpBench& bench, bool full) {
@@ -189,6 +197,7 @@ void bench_attention(OpBench& bench, bool full) {
   };
   bench_decode(attention, full);
   bench_contiguous_view(attention);
+  bench_chunks(attention);
   for (const Heads& heads : {kUsual, kGroupsOf4, kWide})
     for (const int tokens : {512, 2048, 8192})
       if (full || heads.query == kUsual.query) prefill(heads, tokens, ops::KvStorage::kAuto);

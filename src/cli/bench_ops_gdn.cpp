@@ -4,9 +4,9 @@
 #include "base/clock.h"
 #include "cli/bench_ops.h"
 #include "ops/causal_conv1d/causal_conv1d.h"
+#include "ops/cpu/parallel_blocks.h"
 #include "ops/gated_delta_rule/gated_delta_rule.h"
 #include "ops/gated_rms_norm/gated_rms_norm.h"
-#include "ops/cpu/parallel_blocks.h"
 
 namespace quire::cli {
 namespace {

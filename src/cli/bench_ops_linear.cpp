@@ -1,6 +1,6 @@
 #include "cli/bench_ops.h"
-#include "ops/linear/pack/affine_matrix.h"
 #include "ops/linear/linear.h"
+#include "ops/linear/pack/affine_matrix.h"
 
 namespace quire::cli {
 namespace {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace quire::cli {
 
@@ -27,6 +28,22 @@ double percentile(std::vector<double> values, double percent) {
   const auto below = static_cast<size_t>(at);
   const size_t above = std::min(below + 1, values.size() - 1);
   return values[below] + (values[above] - values[below]) * (at - static_cast<double>(below));
+}
+
+std::optional<double> decode_rate(std::span<const std::vector<double>> times) {
+  double begin = 0, end = std::numeric_limits<double>::infinity(), rate = 0;
+  for (const std::vector<double>& stream : times) {
+    if (stream.empty()) return std::nullopt;
+    begin = std::max(begin, stream.front());
+    end = std::min(end, stream.back());
+  }
+  for (const std::vector<double>& stream : times) {
+    const auto first = std::lower_bound(stream.begin(), stream.end(), begin);
+    const auto behind = std::upper_bound(first, stream.end(), end);
+    if (behind - first <= static_cast<ptrdiff_t>(kFewestGaps)) return std::nullopt;
+    rate += static_cast<double>(behind - first - 1) / (*(behind - 1) - *first);
+  }
+  return rate;
 }
 
 }  // namespace quire::cli

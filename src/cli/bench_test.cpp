@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <map>
@@ -27,6 +28,45 @@ TEST(BenchStats, AreNumpys) {
   const std::vector<double> values = {1, 2, 3, 4};
   EXPECT_DOUBLE_EQ(mean(values), 2.5);
   EXPECT_DOUBLE_EQ(standard_deviation(values), std::sqrt(1.25));
+}
+
+// A stream's tokens from `first` on, `gap` seconds apart.
+std::vector<double> stream_of(size_t count, double first, double gap) {
+  std::vector<double> times;
+  for (size_t i = 0; i < count; ++i) times.push_back(first + static_cast<double>(i) * gap);
+  return times;
+}
+
+using Streams = std::vector<std::vector<double>>;
+
+TEST(DecodeRate, IsThatOfTheTimeInWhichAllStreamsDecode) {
+  // Alone 100 tokens a second, ten times slower beside another stream, which begins at 1 s.
+  std::vector<double> early = stream_of(100, 0, 0.01);
+  for (const double time : stream_of(20, 1.001, 0.1)) early.push_back(time);
+  EXPECT_NEAR(*decode_rate(Streams{early}), 119 / 2.901, 1e-9);
+  EXPECT_NEAR(*decode_rate(Streams{early, stream_of(40, 1, 0.1)}), 20, 1e-9);
+  // What the second one does alone afterwards does not count.
+  std::vector<double> late = stream_of(20, 1, 0.1);
+  for (const double time : stream_of(1000, 3, 1e-5)) late.push_back(time);
+  EXPECT_NEAR(*decode_rate(Streams{early, late}), 20, 1e-9);
+}
+
+TEST(DecodeRate, DoesNotDependOnTheOrderOfAStepsTokens) {
+  Streams times;
+  for (int i = 0; i < 8; ++i) times.push_back(stream_of(33, 0.5 + 1e-6 * i, 0.002));
+  EXPECT_NEAR(*decode_rate(times), 8 / 0.002, 1e-6);
+  std::reverse(times.begin(), times.end());
+  EXPECT_NEAR(*decode_rate(times), 8 / 0.002, 1e-6);
+}
+
+TEST(DecodeRate, IsNoneForARunTooShortToTell) {
+  // The first stream is through when the last one begins.
+  EXPECT_FALSE(decode_rate(Streams{stream_of(33, 0, 1e-3), stream_of(33, 0.04, 1e-3)}));
+  // Its last token comes with the other's first: some microseconds tell of no rate.
+  EXPECT_FALSE(decode_rate(Streams{stream_of(33, 0, 1e-3), stream_of(33, 0.032 - 1e-6, 1e-3)}));
+  EXPECT_FALSE(decode_rate(Streams{stream_of(kFewestGaps, 0, 1e-3)}));
+  EXPECT_TRUE(decode_rate(Streams{stream_of(kFewestGaps + 1, 0, 1e-3)}));
+  EXPECT_FALSE(decode_rate(Streams{{}}));
 }
 
 // Mean and variance of a gamma distribution of scale 1 are its shape.

@@ -18,18 +18,6 @@ struct ThroughputFlags {
   bool whole_dataset = false;  // --num-prompts: all requests at once, one figure
 };
 
-// Rates are tokens per second.
-struct Rates {
-  explicit Rates(const OfflineResult& r)
-      : prefill(static_cast<double>(r.prompt_tokens) / r.all_started),
-        decode(static_cast<double>(r.output_tokens - r.produced_before) /
-               std::max(1e-9, r.seconds - r.all_started)),
-        output(static_cast<double>(r.output_tokens) / r.seconds) {}
-  double prefill;  // of prompts, until every request has its first token
-  double decode;   // produced after that
-  double output;   // produced in the whole run
-};
-
 // Prints what --profile measured, and adds it to the figures.
 void report_profile(const RunningModel& model, json::object& figures) {
   if (!model.profile) return;
@@ -43,6 +31,7 @@ json::value sweep(const ThroughputFlags& flags, RunningModel& model) {
   std::printf("%11s %9s %15s %14s %17s\n", "concurrency", "seconds", "prefill tok/s",
               "decode tok/s", "output tok/s");
   json::array rows;
+  bool too_short = false;
   const int64_t input_len = flags.dataset.random_input_len;
   const int64_t output_len = flags.dataset.random_output_len;
   for (const int64_t concurrency : flags.concurrency) {
@@ -55,20 +44,25 @@ json::value sweep(const ThroughputFlags& flags, RunningModel& model) {
     const auto requests =
         random_requests(concurrency, input_len, output_len, model.engine->vocab_size(), seed);
     const OfflineResult result = run_offline(*model.engine, requests);
-    const Rates rates(result);
-    std::printf("%11lld %9.2f %15.1f %14.1f %17.1f\n", static_cast<long long>(concurrency),
-                result.seconds, rates.prefill, rates.decode, rates.output);
+    // Of prompts, until every request has its first token; while all decode; over the whole run.
+    const double prefill = static_cast<double>(result.prompt_tokens) / result.all_started;
+    const std::string decode = rate_text(result.decode_rate);
+    const double output = static_cast<double>(result.output_tokens) / result.seconds;
+    std::printf("%11lld %9.2f %15.1f %14s %17.1f\n", static_cast<long long>(concurrency),
+                result.seconds, prefill, decode.c_str(), output);
+    too_short = too_short || !result.decode_rate;
     std::fflush(stdout);
     json::object row{{"concurrency", concurrency},
                      {"input_len", input_len},
                      {"output_len", output_len},
                      {"elapsed_time", result.seconds},
-                     {"prefill_tokens_per_second", rates.prefill},
-                     {"decode_tokens_per_second", rates.decode},
-                     {"output_tokens_per_second", rates.output}};
+                     {"prefill_tokens_per_second", prefill},
+                     {"decode_tokens_per_second", json::value_from(result.decode_rate)},
+                     {"output_tokens_per_second", output}};
     report_profile(model, row);
     rows.emplace_back(std::move(row));
   }
+  if (too_short) std::printf("%s\n", kTooShortMeans);
   return rows;
 }
 
@@ -150,6 +144,7 @@ void add_bench_throughput(CLI::App& bench, int& status) {
       "--concurrency, prefill and decode apart; with it a data set, all requests at once. The "
       "prefix cache is off unless --enable-prefix-caching is given");
   add_model_flags(*command, flags->model);
+  add_queue_flags(*command, flags->model);
   add_profile_flag(*command, flags->model.profile);
   add_dataset_flags(*command, flags->dataset);
   CLI::Option* num_prompts = command->get_option("--num-prompts");

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/parallel.h"
+#include "cli/flag_groups.h"
 #include "engine/kv_storage_names.h"
 
 namespace quire::cli {
@@ -71,13 +72,9 @@ void add_model_flags(CLI::App& app, ModelFlags& flags) {
   app.add_option("--num-gpu-blocks-override", flags.num_blocks,
                  "KV cache size in blocks, whatever memory allows")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 31));
-  app.add_option("--kv-cache-memory", flags.kv_cache_memory,
+  app.add_option("--kv-cache-memory,--kv-cache-memory-bytes", flags.kv_cache_memory,
                  "KV cache size in bytes (4GiB, 500M); default: half of the free memory, at most "
-                 "what is useful");
-  app.add_option("--scheduling-policy", flags.policy,
-                 "fcfs or priority (a request's `priority`, lower first)")
-      ->check(CLI::IsMember({"fcfs", "priority"}))
-      ->capture_default_str();
+                 "what all sequences at full length take, and as much again for cached prefixes");
   app.add_flag("--async-scheduling,!--no-async-scheduling", flags.lookahead,
                "Launch the next step before this one's tokens are read (default on; the output is "
                "the same)");
@@ -87,14 +84,39 @@ void add_model_flags(CLI::App& app, ModelFlags& flags) {
   app.add_option(
          "--quant-activations", flags.quant_activations,
          "Models with 4- or 8-bit weights: int8 also rounds what goes into each linear layer "
-         "to 8 bits, by groups: faster, and less exact")
+         "to 8 bits, by groups: less exact; how fast it is depends on the CPU and on the number "
+         "of rows, see docs/benchmarks.md")
       ->check(CLI::IsMember({"none", "int8"}))
       ->capture_default_str();
   app.add_option("--seed", flags.seed, "Seed of requests that bring none")->capture_default_str();
-  app.add_option("--max-num-queued-reqs", flags.max_waiting,
-                 "Requests that may wait; more get a 429")
+  group_flags(app);
+}
+
+void add_queue_flags(CLI::App& app, ModelFlags& flags) {
+  app.add_option(
+         "--max-step-time", flags.max_step_time,
+         "Milliseconds that a step may take while answers are being written, and a second after "
+         "others' answers: prompts get what fits; alone they get whole chunks. -1: 2.2 times as "
+         "long as without prompts, "
+         "but 10 ms in any case; 0: no limit")
+      ->check(CLI::IsMember({-1.0}) | CLI::Range(0.0, 1e6))
+      ->capture_default_str();
+  app.add_option(
+         "--scheduling-policy", flags.policy,
+         "fcfs or priority (a request's `priority`, lower first among those of its API key)")
+      ->check(CLI::IsMember({"fcfs", "priority"}))
+      ->capture_default_str();
+  app.add_option(
+         "--max-num-queued-reqs", flags.max_waiting,
+         "Requests that may wait; more get a 429. With several keys, or beyond loopback, one "
+         "client gets half of what the others leave")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 31))
       ->capture_default_str();
+  app.add_option("--max-num-queued-tokens", flags.max_waiting_tokens,
+                 "Prompt tokens that may wait, shared in the same way; more get a 429; 0: no limit")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
+      ->capture_default_str();
+  group_flags(app);
 }
 
 int64_t parse_size(const std::string& text, const std::string& flag) {
@@ -131,6 +153,8 @@ engine::SchedulerOptions scheduler_options(const ModelFlags& flags) {
   engine::SchedulerOptions options;
   options.max_num_batched_tokens = flags.max_num_batched_tokens;
   options.max_num_seqs = flags.max_num_seqs;
+  options.max_step_seconds = flags.max_step_time < 0 ? engine::SchedulerOptions::kAutoStepTime
+                                                     : flags.max_step_time / 1000;
   options.block_size = flags.block_size;
   options.enable_prefix_caching = flags.prefix_caching;
   options.state_checkpoint_interval = flags.state_checkpoint_interval;

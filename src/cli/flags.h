@@ -2,7 +2,6 @@
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "engine/engine.h"
 #include "engine/memory_budget.h"
@@ -14,6 +13,7 @@ namespace quire::cli {
 struct ModelFlags {
   std::string model;
   std::string chat_template;  // a file, or the template itself; empty: the model's own
+  std::string json_whitespace = "bounded";
   std::string dtype = "auto";
   std::string kv_cache_dtype = "auto";
   int threads = 0;  // 0: one per core that this process may use
@@ -27,8 +27,10 @@ struct ModelFlags {
   int64_t state_checkpoint_interval = 512;
   bool lookahead = true;
   std::string policy = "fcfs";
+  double max_step_time = -1;  // milliseconds; -1: by the steps' own time; 0: no limit
   uint64_t seed = 0;
   int64_t max_waiting = 4096;
+  int64_t max_waiting_tokens = 0;  // 0: no limit
   bool portable_bits = false;
   std::string quant_activations = "none";
   bool profile = false;                   // time every step and kernel
@@ -37,6 +39,8 @@ struct ModelFlags {
 };
 
 void add_model_flags(CLI::App& app, ModelFlags& flags);
+// Of commands that have several requests at work.
+void add_queue_flags(CLI::App& app, ModelFlags& flags);
 
 // "4GiB", "512M", "2g" or plain bytes. K, M, G are powers of 1000 in lower case and of 1024
 // otherwise, as vLLM reads

@@ -2,11 +2,23 @@
 #include <exception>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "cli/commands.h"
+#include "cli/foreign_flags.h"
+#include "cli/usage.h"
 
 #ifndef QUIRE_VERSION
 #error "the build defines QUIRE_VERSION"
 #endif
+
+namespace {
+
+// The commands that take what vLLM's and llama.cpp's servers take.
+bool loads_a_model(const std::vector<std::string>& arguments) {
+  return !arguments.empty() && (arguments[0] == "serve" || arguments[0] == "run");
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   CLI::App app(
@@ -16,25 +28,50 @@ int main(int argc, char** argv) {
       "  quire run MODEL_DIR [PROMPT]     a chat in the terminal, or one answer\n"
       "  quire bench throughput MODEL_DIR how fast this machine is\n"
       "  quire quantize SRC DST           4- or 8-bit weights of a model, in the format of MLX\n"
+      "  quire parse-output DIALECT       a model's raw text as content, reasoning and tool calls\n"
       "\n"
       "MODEL_DIR is a Hugging Face model folder. Each command has its own --help.",
       "quire");
   app.set_version_flag("--version", "quire " QUIRE_VERSION);
   app.require_subcommand(1);
+  constexpr size_t kMostBytes = 4000;  // of an error: it may quote a file
   int status = 0;
   quire::cli::add_serve(app, status);
   quire::cli::add_run(app, status);
   quire::cli::add_bench(app, status);
   quire::cli::add_quantize(app, status);
+  quire::cli::add_parse_output(app, status);
+  std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (const auto line = quire::cli::unknown_command(app, arguments); !line.empty()) {
+    std::fprintf(stderr, "quire: %s\n", line.c_str());
+    return static_cast<int>(CLI::ExitCodes::ExtrasError);
+  }
+  if (loads_a_model(arguments)) {
+    auto screened = quire::cli::screen_foreign_flags(arguments, [&](const std::string& option) {
+      return quire::cli::takes_value(app, arguments, option);
+    });
+    if (!screened) {
+      std::fprintf(stderr, "quire: %s\n", screened.error().c_str());
+      return static_cast<int>(CLI::ExitCodes::ExtrasError);
+    }
+    for (const std::string& notice : screened->notices)
+      std::fprintf(stderr, "quire: %s\n", notice.c_str());
+    arguments = std::move(screened->arguments);
+  }
   try {
-    app.parse(argc, argv);
+    // CLI11 takes them from the back.
+    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
   } catch (const CLI::ParseError& error) {
-    return app.exit(error);
+    const int code = app.exit(error);
+    const auto hint = code == 0 ? "" : quire::cli::flag_suggestion(app, arguments);
+    if (!hint.empty()) std::fprintf(stderr, "%s\n", hint.c_str());
+    return code;
   } catch (const quire::LoadError& error) {
-    std::fprintf(stderr, "quire: %s\n", error.what());
+    std::fprintf(stderr, "quire: %s\n", quire::printable(error.what(), kMostBytes).c_str());
     return 1;
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "quire: unexpected: %s\n", error.what());
+    std::fprintf(stderr, "quire: unexpected: %s\n",
+                 quire::printable(error.what(), kMostBytes).c_str());
     return 1;
   }
   return status;

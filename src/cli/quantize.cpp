@@ -1,7 +1,10 @@
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdio>
 
+#include "base/error.h"
+#include "base/printable.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "formats/quantize_checkpoint.h"
@@ -16,16 +19,35 @@ struct QuantizeFlags {
   int threads = 0;
 };
 
+volatile std::sig_atomic_t g_stopped_by = 0;  // SIGINT or SIGTERM once it came
+
+// The first of these signals ends the work in order; the second ends the process at once.
+void take_stop_signals() {
+  struct sigaction action{};
+  action.sa_handler = [](int signal) { g_stopped_by = signal; };
+  action.sa_flags = SA_RESETHAND;
+  for (const int signal : {SIGINT, SIGTERM}) sigaction(signal, &action, nullptr);
+}
+
 int quantize(const QuantizeFlags& flags) {
+  take_stop_signals();
   ThreadPool pool(flags.threads > 0 ? flags.threads : usable_cores());
   formats::QuantizeOptions options;
   options.format = {.bits = flags.bits, .group_size = flags.group_size};
+  options.stop = [] { return g_stopped_by != 0; };
   const bool terminal = isatty(STDERR_FILENO) != 0;
   if (terminal)
     options.progress = [](double done) {
       std::fprintf(stderr, "\rquantising %3.0f%%", 100 * done);
     };
-  const auto report = formats::quantize_checkpoint(flags.source, flags.target, options, pool);
+  formats::QuantizeReport report;
+  try {
+    report = formats::quantize_checkpoint(flags.source, flags.target, options, pool);
+  } catch (const LoadError&) {
+    if (g_stopped_by == 0) throw;
+    std::fprintf(stderr, "%squire: stopped; nothing was written\n", terminal ? "\n" : "");
+    return 128 + g_stopped_by;
+  }
   if (terminal) std::fprintf(stderr, "\r                \r");
   std::printf("%s: %lld matrices in %d bits, groups of %lld; %.1f MB of weights became %.1f MB\n",
               flags.target.c_str(), static_cast<long long>(report.quantised), flags.bits,
@@ -33,7 +55,7 @@ int quantize(const QuantizeFlags& flags) {
               static_cast<double>(report.bytes_before) / 1e6,
               static_cast<double>(report.bytes_after) / 1e6);
   for (const std::string& name : report.kept)
-    std::printf("not quantised: %s (its rows are no multiple of %lld)\n", name.c_str(),
+    std::printf("not quantised: %s (its rows are no multiple of %lld)\n", printable(name).c_str(),
                 static_cast<long long>(flags.group_size));
   return 0;
 }
@@ -43,7 +65,7 @@ int quantize(const QuantizeFlags& flags) {
 void add_quantize(CLI::App& app, int& status) {
   auto flags = std::make_shared<QuantizeFlags>();
   CLI::App* command = app.add_subcommand(
-      "quantize", "Write a model with 4- or 8-bit weights, in the format of MLX");
+      "quantize", "Write a model with weights of 2 to 8 bits, in the format of MLX");
   command->add_option("source", flags->source, "Model folder: bfloat16, float16 or float32 weights")
       ->required()
       ->type_name("SRC");
@@ -51,7 +73,7 @@ void add_quantize(CLI::App& app, int& status) {
       ->required()
       ->type_name("DST");
   command->add_option("--bits", flags->bits, "Bits of a weight")
-      ->check(CLI::IsMember({4, 8}))
+      ->check(CLI::IsMember({2, 3, 4, 5, 6, 8}))
       ->capture_default_str();
   command->add_option("--group-size", flags->group_size, "Weights that share a scale and a bias")
       ->check(CLI::IsMember({32, 64, 128}))

@@ -1,12 +1,19 @@
+#include <unistd.h>
+
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <iostream>
+#include <utility>
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/printable.h"
 #include "cli/commands.h"
+#include "cli/flag_groups.h"
 #include "cli/profile_report.h"
 #include "cli/start_engine.h"
+#include "cli/terminal_text.h"
 #include "cli/token_queue.h"
 #include "text/detokenizer.h"
 
@@ -20,7 +27,17 @@ struct RunFlags {
   int64_t max_tokens = 1024;
 };
 
-volatile std::sig_atomic_t g_interrupted = 0;  // set by Ctrl-C, read between tokens
+// How late Ctrl-C may be noticed.
+constexpr std::chrono::milliseconds kLook{50};
+
+volatile std::sig_atomic_t g_answering = 0;    // Ctrl-C stops an answer; otherwise the program
+volatile std::sig_atomic_t g_interrupted = 0;  // set by Ctrl-C, looked at while an answer is made
+
+void on_interrupt(int) {
+  // A second Ctrl-C in a row ends the program, too.
+  if (!g_answering || g_interrupted) std::_Exit(130);
+  g_interrupted = 1;
+}
 
 // The chat so far and how to continue it.
 class Chat {
@@ -49,25 +66,29 @@ class Chat {
   std::string stream(TokenQueue& queue, engine::RequestId id) {
     text::Detokenizer detokenizer(model_.tokenizer);
     std::string answer;
+    const bool to_terminal = isatty(STDOUT_FILENO) != 0;
     const auto show = [&](const std::string& delta) {
       answer += delta;
-      std::fputs(delta.c_str(), stdout);
+      // A file or a pipe gets the bytes as they are.
+      std::fputs((to_terminal ? terminal_text(delta) : delta).c_str(), stdout);
       std::fflush(stdout);
     };
     bool aborted = false;
     g_interrupted = 0;
+    g_answering = 1;
     for (;;) {
+      while (!queue.wait_for(kLook))
+        if (g_interrupted && !std::exchange(aborted, true)) model_.engine->abort(id);
       const engine::TokenEvent event = queue.wait();
       for (const int32_t token : event.tokens) show(detokenizer.push(token));
       if (event.finish) {
-        if (!event.error.empty()) std::fprintf(stderr, "\nquire: %s", event.error.c_str());
+        if (!event.error.empty())
+          std::fprintf(stderr, "\nquire: %s", printable(event.error).c_str());
         break;
       }
-      if (g_interrupted && !aborted) {
-        aborted = true;
-        model_.engine->abort(id);
-      }
+      if (g_interrupted && !std::exchange(aborted, true)) model_.engine->abort(id);
     }
+    g_answering = 0;
     show(detokenizer.flush());
     std::fputs("\n", stdout);
     return answer;
@@ -102,21 +123,15 @@ class Chat {
 int run(const RunFlags& flags) {
   RunningModel model = start_engine(flags.model);
   Chat chat(flags, model);
-  std::signal(SIGINT, [](int) {
-    // A second Ctrl-C in a row ends the program.
-    if (g_interrupted) std::_Exit(130);
-    g_interrupted = 1;
-  });
   if (!flags.prompt.empty()) {
     chat.answer(flags.prompt);
     if (model.profile) print_profile(stderr, model.profile->take());
     return 0;
   }
+  std::signal(SIGINT, on_interrupt);
   std::fprintf(stderr, "Type a message; Ctrl-C stops an answer, Ctrl-D ends the chat.\n");
-  for (std::string line; std::fprintf(stderr, "> "), std::getline(std::cin, line);) {
-    g_interrupted = 0;
+  for (std::string line; std::fprintf(stderr, "> "), std::getline(std::cin, line);)
     if (!line.empty()) chat.answer(line);
-  }
   std::fputs("\n", stderr);
   if (model.profile) print_profile(stderr, model.profile->take());
   return 0;
@@ -139,6 +154,7 @@ void add_run(CLI::App& app, int& status) {
                    "Sample from the likeliest tokens of this total probability")
       ->capture_default_str();
   command->add_option("--max-tokens", flags->max_tokens, "Longest answer")->capture_default_str();
+  group_flags(*command);
   command->callback([flags, &status] { status = run(*flags); });
 }
 

@@ -1,15 +1,28 @@
-#include <pthread.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "cli/commands.h"
+#include "cli/flag_groups.h"
 #include "cli/profile_report.h"
+#include "cli/serve_loop.h"
+#include "cli/signals.h"
 #include "cli/start_engine.h"
+#include "dialects/dialect.h"
+#include "formats/data_file.h"
+#include "server/api_keys.h"
 #include "server/engine_adapter.h"
+#include "server/http/bind.h"
+#include "server/http/ledger.h"
+#include "server/log.h"
 #include "server/server.h"
+#include "server/web_origin.h"
 
 namespace quire::cli {
 namespace {
@@ -17,9 +30,16 @@ namespace {
 struct ServeFlags {
   ModelFlags model;
   server::ServerOptions server;
-  std::string max_body;
+  std::vector<std::string> api_keys, api_key_files;
+  std::string max_body, max_buffered;
+  std::string tool_call_parser, reasoning_parser;  // empty: what the chat template shows
   int64_t shutdown_timeout = 0;
 };
+
+constexpr const char* kKeyVariable = "VLLM_API_KEY";
+constexpr size_t kMaxKeyFileBytes = size_t{1} << 20;
+// For the log to be read before the process is ended by force.
+constexpr std::chrono::milliseconds kLastWordsTime{200};
 
 // What the model's generation_config.json recommends. Its do_sample is a switch of transformers; as
 // in vLLM only the numbers count here.
@@ -35,46 +55,113 @@ server::SamplingDefaults sampling_defaults(const formats::GenerationConfig& conf
   return defaults;
 }
 
-// SIGINT and SIGTERM are taken by this thread alone: blocked here, before other threads exist, then
-// waited for.
-class StopSignal {
- public:
-  StopSignal() {
-    sigemptyset(&set_);
-    sigaddset(&set_, SIGINT);
-    sigaddset(&set_, SIGTERM);
-    pthread_sigmask(SIG_BLOCK, &set_, nullptr);
+// The keys of --api-key and of every --api-key-file. Throws LoadError if one cannot be one.
+std::vector<std::string> collect_api_keys(const ServeFlags& flags) {
+  std::vector<std::string> keys = flags.api_keys;
+  for (const std::string& key : keys) server::check_api_key(key, "--api-key (or VLLM_API_KEY)");
+  for (const std::string& path : flags.api_key_files) {
+    const std::string text = formats::read_text_file(path, kMaxKeyFileBytes);
+    for (std::string& key : server::parse_key_file(text, "--api-key-file " + printable(path)))
+      keys.push_back(std::move(key));
   }
-  void wait() const {
-    int signal = 0;
-    sigwait(&set_, &signal);
+  return keys;
+}
+
+// A broken file changes nothing: those who had a key keep it.
+void reload_api_keys(const ServeFlags& flags, server::Server& server) {
+  if (flags.api_key_files.empty()) return spdlog::info("SIGHUP: there is no file to read again");
+  try {
+    const auto keys = collect_api_keys(flags);
+    server.replace_api_keys(keys);
+    spdlog::info("SIGHUP: {} API keys", keys.size());
+  } catch (const LoadError& error) {
+    spdlog::error("SIGHUP: the API keys stay what they were: {}", error.what());
   }
+}
 
- private:
-  sigset_t set_;
-};
-
-void print_invitation(const ServeFlags& flags, uint16_t port, const std::string& model) {
+std::string invitation(const ServeFlags& flags, uint16_t port, const std::string& model) {
   const std::string& host = flags.server.http.host;
   const bool any = host == "0.0.0.0" || host == "::";
   const std::string shown = any                                   ? "127.0.0.1"
                             : host.find(':') == std::string::npos ? host
                                                                   : "[" + host + "]";
   const std::string url = "http://" + shown + ":" + std::to_string(port) + flags.server.root_path;
-  std::fprintf(
-      stderr,
-      "listening on %s\n\n  curl %s/v1/chat/completions -H 'Content-Type: application/json' \\\n"
-      "    -d '{\"model\": \"%s\", \"messages\": [{\"role\": \"user\", \"content\": \"What is 123 "
-      "+ 456?\"}]}'\n\n",
-      url.c_str(), url.c_str(), model.c_str());
+  return "listening on " + url + "\n\n  curl " + url +
+         "/v1/chat/completions -H 'Content-Type: application/json' \\\n    -d '{\"model\": \"" +
+         printable(model) +
+         "\", \"messages\": [{\"role\": \"user\", \"content\": \"What is 123 + 456?\"}]}'\n\n";
+}
+
+void check_priorities(const ServeFlags& flags) {
+  const bool has_floor = flags.server.limits.min_priority != server::RequestLimits().min_priority;
+  if (has_floor && flags.model.policy != "priority")
+    throw LoadError("--min-priority does nothing without --scheduling-policy priority");
+}
+
+// One client's part of the memory must hold a body and the document in it, which is at least as
+// large.
+void size_body(ServeFlags& flags) {
+  server::http::HttpOptions& http = flags.server.http;
+  if (!flags.max_buffered.empty())
+    http.max_buffered_bytes =
+        static_cast<size_t>(parse_size(flags.max_buffered, "--max-buffered-bytes"));
+  const server::http::Ledger ledger(http.max_buffered_bytes, http.max_connections);
+  const size_t most = ledger.limit_of_one() / 2;
+  http.max_body_bytes = std::min(http.max_body_bytes, most);
+  if (flags.max_body.empty()) return;
+  const int64_t wanted = parse_size(flags.max_body, "--max-body-size");
+  http.max_body_bytes = static_cast<size_t>(wanted);
+  if (http.max_body_bytes > most)
+    throw LoadError("--max-body-size of " + std::to_string(wanted) +
+                    " bytes is of no use: --max-buffered-bytes of " +
+                    std::to_string(http.max_buffered_bytes) + " lets one client have bodies of " +
+                    std::to_string(most));
+}
+
+std::optional<const dialects::Dialect*> find_parser(const std::string& flag,
+                                                    const std::string& name) {
+  if (name.empty() || name == "auto") return std::nullopt;
+  if (name == "none") return nullptr;
+  if (const dialects::Dialect* dialect = dialects::find_dialect(name)) return dialect;
+  throw LoadError(flag + ": there is no parser \"" + printable(name) +
+                  "\"; `quire parse-output --list` names them, \"none\" switches it off");
+}
+
+server::ParserChoice parser_choice(const ServeFlags& flags) {
+  const server::ParserChoice choice{find_parser("--tool-call-parser", flags.tool_call_parser),
+                                    find_parser("--reasoning-parser", flags.reasoning_parser)};
+  const dialects::Dialect* reasoning = choice.reasoning.value_or(nullptr);
+  if (reasoning != nullptr && reasoning->reasoning.empty() && reasoning->message == nullptr)
+    throw LoadError("--reasoning-parser: " + std::string(reasoning->name) + " has no reasoning");
+  return choice;
+}
+
+// What can be found wrong before a weight is read.
+void prepare(ServeFlags& flags) {
+  // CLI11 takes a variable that is set and empty for one that is not set.
+  const char* variable = std::getenv(kKeyVariable);
+  if (flags.api_keys.empty() && variable != nullptr) server::check_api_key(variable, kKeyVariable);
+  flags.server.api_keys = collect_api_keys(flags);
+  check_priorities(flags);
+  (void)parser_choice(flags);
+  server::http::HttpOptions& http = flags.server.http;
+  size_body(flags);
+  http.bound_socket = server::http::bind_address(http.host, http.port);
+  if (flags.server.api_keys.empty() && !server::is_loopback(http.host))
+    spdlog::warn(
+        "ANYBODY WHO REACHES {} MAY USE THIS SERVER: --host is not this machine alone, "
+        "and there is no --api-key",
+        printable(http.host));
 }
 
 int serve(ServeFlags flags) {
   std::signal(SIGPIPE, SIG_IGN);
-  const StopSignal stop;
-  if (!flags.max_body.empty())
-    flags.server.http.max_body_bytes =
-        static_cast<size_t>(parse_size(flags.max_body, "--max-body-size"));
+  server::Log log(STDERR_FILENO);
+  Signals signals([&log](const char* reason) {
+    spdlog::warn("{}", reason);
+    log.flush(kLastWordsTime);
+  });
+  prepare(flags);
   RunningModel model = start_engine(flags.model);
   if (flags.server.served_model_names.empty()) flags.server.served_model_names = {model.name};
   const auto client = server::make_engine_client(*model.engine);
@@ -83,18 +170,53 @@ int serve(ServeFlags flags) {
                          .chat_template = model.chat_template,
                          .grammars = model.grammars,
                          .eos_token_ids = model.eos_token_ids,
-                         .defaults = sampling_defaults(model.checkpoint->generation_config())},
+                         .defaults = sampling_defaults(model.generation_config),
+                         .parsers = parser_choice(flags)},
                         flags.server);
   const uint16_t port = server.start();
-  print_invitation(flags, port, flags.server.served_model_names.front());
-  stop.wait();
-  spdlog::info("stopping: {} s for running requests", flags.shutdown_timeout);
-  const std::chrono::seconds timeout(flags.shutdown_timeout);
-  server.stop(timeout);
+  log.print(invitation(flags, port, flags.server.served_model_names.front()));
+  const ExitStatus status =
+      serve_until_stopped(signals, server, *client, std::chrono::seconds(flags.shutdown_timeout),
+                          [&] { reload_api_keys(flags, server); });
   model.engine->shutdown(std::chrono::seconds(0));
   if (model.profile) print_profile(stderr, model.profile->take());
   spdlog::info("stopped");
-  return 0;
+  return status;
+}
+
+void add_key_flags(CLI::App& command, ServeFlags& flags) {
+  server::ServerOptions& options = flags.server;
+  command
+      .add_option("--api-key", flags.api_keys,
+                  "Keys, one of which every request but /health must bring")
+      ->allow_extra_args(false)  // one a flag: the next word may be the model
+      ->envname(kKeyVariable);
+  command
+      .add_option("--api-key-file", flags.api_key_files,
+                  "File with one key a line, # for comments; read again at SIGHUP")
+      ->allow_extra_args(false)
+      ->type_name("FILE");
+  command.add_flag("--share-prefix-cache", options.share_prefix_cache,
+                   "Let API keys reuse each other's cached prompts. A key can then find out what "
+                   "another one sent");
+  command
+      .add_option("--max-concurrent-requests-per-key", options.client_limits.max_requests,
+                  "Most requests of one API key at work at a time (without several keys: of one "
+                  "address); more get a 429; 0: no limit")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 31))
+      ->capture_default_str();
+  command
+      .add_option("--max-generations-per-key", options.client_limits.max_generations,
+                  "The same for generations (prompts times `n`); 0: no limit")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 31))
+      ->capture_default_str();
+  command
+      .add_option(
+          "--min-priority", options.limits.min_priority,
+          "Most urgent `priority` that a request may send; lower ones get a 400, and requests "
+          "that send none count as 0, or as this if it is above 0. Needs "
+          "--scheduling-policy priority")
+      ->default_str("any");
 }
 
 void add_server_flags(CLI::App& command, ServeFlags& flags) {
@@ -104,10 +226,6 @@ void add_server_flags(CLI::App& command, ServeFlags& flags) {
   command.add_option("--port", options.http.port, "0: any free one")->capture_default_str();
   command.add_option("--served-model-name", options.served_model_names,
                      "Names to answer to; default: the folder's. The first is the one in answers");
-  command
-      .add_option("--api-key", options.api_keys,
-                  "Keys, one of which every request but /health must bring")
-      ->envname("VLLM_API_KEY");
   command.add_option("--root-path", options.root_path,
                      "In front of every path, for a proxy: /quire");
   command
@@ -120,12 +238,37 @@ void add_server_flags(CLI::App& command, ServeFlags& flags) {
                   "Most logprobs a request may ask for")
       ->check(CLI::Range(0, 1000))
       ->capture_default_str();
-  command.add_option("--max-body-size", flags.max_body, "Largest request body (32MiB)");
+  command.add_option(
+      "--max-body-size", flags.max_body,
+      "Largest request body (32MiB, or what --max-buffered-bytes leaves one client)");
+  command.add_option(
+      "--max-buffered-bytes", flags.max_buffered,
+      "Most memory for bodies, documents, prompts, answers and grammars of all requests "
+      "(512MiB); one API key (without several keys: one address) gets less than half");
   command.add_option("--http-threads", options.http.io_threads, "Threads for sockets")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
   command.add_flag("--trust-request-chat-template", options.trust_request_chat_template,
                    "Let requests bring their own chat_template");
+  command.add_flag("--keep-billing-header", options.keep_billing_header,
+                   "Show the model the block \"x-anthropic-billing-header: ..\" of Claude Code's "
+                   "system prompt, too; it differs with every request, so no prefix is cached");
+  command.add_option("--tool-call-parser", flags.tool_call_parser,
+                     "Dialect of the model's tool calls (parse-output --list), or none; default: "
+                     "what its chat template shows");
+  command.add_option("--reasoning-parser", flags.reasoning_parser,
+                     "Dialect of the model's reasoning, or none; default: as above");
+  command
+      .add_option("--structured-output-whitespace", flags.model.json_whitespace,
+                  "Between the parts of JSON under a schema: bounded (a blank, or a line break and "
+                  "up to 20 blanks) or flexible (any amount)")
+      ->check(CLI::IsMember({"bounded", "flexible"}))
+      ->capture_default_str();
+  command
+      .add_option("--disable-access-log-for-endpoints", options.silent_paths,
+                  "Paths without lines in the access log, separated by commas: /health,/metrics")
+      ->delimiter(',')
+      ->allow_extra_args(false);
   command.add_flag("--disable-access-log{false}", options.access_log, "No log line per request");
 }
 
@@ -133,10 +276,14 @@ void add_server_flags(CLI::App& command, ServeFlags& flags) {
 
 void add_serve(CLI::App& app, int& status) {
   auto flags = std::make_shared<ServeFlags>();
-  CLI::App* command = app.add_subcommand("serve", "Serve a model through the OpenAI API");
+  CLI::App* command =
+      app.add_subcommand("serve", "Serve a model through OpenAI's and Anthropic's APIs");
   add_model_flags(*command, flags->model);
+  add_queue_flags(*command, flags->model);
   add_profile_flag(*command, flags->model.profile);
+  add_key_flags(*command, *flags);
   add_server_flags(*command, *flags);
+  group_flags(*command);
   command->callback([flags, &status] { status = serve(*flags); });
 }
 

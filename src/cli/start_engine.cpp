@@ -11,6 +11,8 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/printable.h"
+#include "engine/memory_fit.h"
 #include "formats/data_file.h"
 #include "ops/cpu/cpu_isa.h"
 
@@ -86,7 +88,10 @@ ModelText load_text(const ModelFlags& flags, const std::vector<int32_t>& eos_tok
   auto tokenizer = text::Tokenizer::load(flags.model);
   auto chat_template = load_chat_template(flags, *tokenizer);
   std::shared_ptr<const text::GrammarFactory> grammars;
-  if (!eos_token_ids.empty()) grammars = text::GrammarFactory::create(tokenizer, eos_token_ids);
+  const auto whitespace = flags.json_whitespace == "flexible" ? text::JsonWhitespace::kFlexible
+                                                              : text::JsonWhitespace::kBounded;
+  if (!eos_token_ids.empty())
+    grammars = text::GrammarFactory::create(tokenizer, eos_token_ids, whitespace);
 #ifdef __GLIBC__
   malloc_trim(0);  // parsing a large vocabulary leaves tens of MB of free memory
 #endif
@@ -104,6 +109,15 @@ std::string peak_memory() {
   return "";
 }
 
+void check_length(const formats::HfConfig& config, const engine::MemoryRequest& request) {
+  const int64_t longest = config.max_position_embeddings;
+  if (request.max_model_len <= longest) return;
+  throw LoadError("--max-model-len " + std::to_string(request.max_model_len) +
+                  " is over the model's " + std::to_string(longest) +
+                  " (max_position_embeddings in config.json); lower it, or add the " +
+                  "model's rope scaling to config.json");
+}
+
 }  // namespace
 
 RunningModel start_engine(const ModelFlags& flags) {
@@ -112,29 +126,26 @@ RunningModel start_engine(const ModelFlags& flags) {
   const ops::Context context = make_context(flags);
   model.profile = context.profile;
   mlx::core::set_default_device(mlx::core::Device::cpu);
-  model.checkpoint =
-      std::make_shared<const formats::Checkpoint>(formats::Checkpoint::open(flags.model));
-  for (const int64_t id : model.checkpoint->eos_token_ids())
+  const formats::Checkpoint checkpoint = formats::Checkpoint::open(flags.model);
+  model.generation_config = checkpoint.generation_config();
+  for (const int64_t id : checkpoint.eos_token_ids())
     model.eos_token_ids.push_back(static_cast<int32_t>(id));
+  const engine::MemoryRequest request = memory_request(flags);
+  check_length(checkpoint.config(), request);
+  models::LoadOptions load = {.dtype = dtype_of(flags.dtype),
+                              .max_positions = request.max_model_len,
+                              .progress = progress_printer(),
+                              .ablation = flags.ablation,
+                              .int8_activations = flags.quant_activations == "int8"};
+  load.most_positions = engine::check_fits(flags.model, models::measure_model(checkpoint, load),
+                                           scheduler_options(flags), request,
+                                           engine::available_memory(*context.device));
   // A vocabulary of 151k tokens takes longer to read than the weights of a small model to pack.
   std::future<ModelText> text =
       std::async(std::launch::async, [&] { return load_text(flags, model.eos_token_ids); });
   model.name = std::filesystem::weakly_canonical(flags.model).filename().string();
 
-  const engine::MemoryRequest request = memory_request(flags);
-  const int64_t longest = model.checkpoint->config().max_position_embeddings;
-  if (request.max_model_len > longest) {
-    throw LoadError("--max-model-len " + std::to_string(request.max_model_len) +
-                    " is over the model's " + std::to_string(longest) +
-                    " (max_position_embeddings in config.json); lower it, or add the " +
-                    "model's rope scaling to config.json");
-  }
-  auto decoder = models::load_model(context, *model.checkpoint,
-                                    {.dtype = dtype_of(flags.dtype),
-                                     .max_positions = request.max_model_len,
-                                     .progress = progress_printer(),
-                                     .ablation = flags.ablation,
-                                     .int8_activations = flags.quant_activations == "int8"});
+  auto decoder = models::load_model(context, checkpoint, load);
   std::tie(model.tokenizer, model.chat_template, model.grammars) = text.get();
   if (model.tokenizer->vocab_size() > decoder->vocab_size()) {
     throw LoadError(flags.model + ": tokenizer.json has " +
@@ -149,18 +160,20 @@ RunningModel start_engine(const ModelFlags& flags) {
   options.join_kernels = flags.join_kernels;
   options.seed = flags.seed;
   options.max_waiting = flags.max_waiting;
+  options.max_waiting_tokens = flags.max_waiting_tokens;
   options.kv_storage = request.kv_storage;
   const engine::MemoryBudget budget = engine::plan_memory(*decoder, options.scheduler, request);
+  options.ready_kv_bytes = budget.ready_kv;
   options.scheduler.num_blocks = budget.num_blocks;
   options.scheduler.num_state_slots = budget.state_slots;
   options.scheduler.num_state_checkpoints = budget.state_checkpoints;
   options.scheduler.max_model_len = budget.max_model_len;
 
-  std::fprintf(stderr, "model   %s (%s, %s), loaded in %.2f s%s\n", model.name.c_str(),
-               model.checkpoint->config().architectures.front().c_str(),
+  std::fprintf(stderr, "model   %s (%s, %s), loaded in %.2f s%s\n", printable(model.name).c_str(),
+               printable(checkpoint.config().architectures.front()).c_str(),
                dtype_name(decoder->dtype()), seconds_since(started), peak_memory().c_str());
   if (const std::string skipped = decoder->skipped_tensors(); !skipped.empty())
-    std::fprintf(stderr, "skipped %s: not part of text generation\n", skipped.c_str());
+    std::fprintf(stderr, "skipped %s: not part of text generation\n", printable(skipped).c_str());
   std::fprintf(stderr, "cpu     %s kernels%s, %d threads\n", ops::cpu_isa_name().c_str(),
                context.use_reference ? " off, references on" : "", context.pool->num_threads());
   std::fprintf(stderr, "memory  %s\n", budget.summary().c_str());

@@ -14,7 +14,7 @@ namespace quire::cli {
 
 // A model ready to answer, and the text tools that go with it.
 struct RunningModel {
-  std::shared_ptr<const formats::Checkpoint> checkpoint;
+  formats::GenerationConfig generation_config;
   std::shared_ptr<const text::Tokenizer> tokenizer;
   std::shared_ptr<const text::ChatTemplate> chat_template;  // null if the model has none
   std::shared_ptr<const text::GrammarFactory> grammars;     // null if the model names no eos token

@@ -1,4 +1,5 @@
 #pragma once
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -16,6 +17,12 @@ class TokenQueue {
       events_.push_back(std::move(event));
       ready_.notify_one();
     };
+  }
+
+  // False: there is none after `timeout`.
+  bool wait_for(std::chrono::milliseconds timeout) {
+    std::unique_lock lock(mutex_);
+    return ready_.wait_for(lock, timeout, [this] { return !events_.empty(); });
   }
 
   engine::TokenEvent wait() {

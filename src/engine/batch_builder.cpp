@@ -125,6 +125,35 @@ bool needs_history(const SamplingParams& sampling) {
          sampling.repetition_penalty != 1.0f;
 }
 
+namespace {
+
+using Mask = std::shared_ptr<const std::vector<uint32_t>>;
+
+// What both allow; null: everything.
+Mask both_allow(Mask a, Mask b) {
+  if (!a || !b) return a ? std::move(a) : std::move(b);
+  auto both = std::make_shared<std::vector<uint32_t>>(*a);
+  for (size_t i = 0; i < both->size(); ++i) (*both)[i] &= (*b)[i];
+  return both;
+}
+
+// Whether the token before the row's is still on the device.
+bool follows_pending(const RowInfo& row, const Sequence& sequence) {
+  return row.position > static_cast<int64_t>(sequence.tokens.size());
+}
+
+void ban_bad_words(const RowInfo& row, const Sequence& sequence, ops::SampleRow& out) {
+  const std::span produced = std::span(sequence.tokens).subspan(sequence.prompt_len);
+  if (follows_pending(row, sequence)) {
+    sequence.request.sampling.bad_words->ban_after_pending(produced, out.banned_after);
+    out.pending_row = row.pending_row;
+  } else {
+    sequence.request.sampling.bad_words->ban(produced, out.banned);
+  }
+}
+
+}  // namespace
+
 ops::SampleRow sample_row(const RowInfo& row, const Sequence& sequence, const TokenHistory* history,
                           std::shared_ptr<const std::vector<uint32_t>> mask,
                           const std::vector<int32_t>& eos_token_ids) {
@@ -143,18 +172,18 @@ ops::SampleRow sample_row(const RowInfo& row, const Sequence& sequence, const To
   result.seed = sequence.seed;
   result.logit_bias = sampling.logit_bias;
   result.num_top_logprobs = sampling.logprobs;
-  result.mask = std::move(mask);
+  result.mask = both_allow(std::move(mask), sampling.allowed_tokens);
   if (row.position - sequence.prompt_len < sampling.min_tokens) {
     result.banned = sampling.stop_token_ids;
     result.banned.insert(result.banned.end(), eos_token_ids.begin(), eos_token_ids.end());
   }
+  if (sampling.bad_words) ban_bad_words(row, sequence, result);
   if (history) {
     result.repetition_penalty = sampling.repetition_penalty;
     result.presence_penalty = sampling.presence_penalty;
     result.frequency_penalty = sampling.frequency_penalty;
     result.history = history->counts();
-    if (row.position > static_cast<int64_t>(sequence.tokens.size()))
-      result.pending_row = row.pending_row;
+    if (follows_pending(row, sequence)) result.pending_row = row.pending_row;
   }
   return result;
 }

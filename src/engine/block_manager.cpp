@@ -163,10 +163,14 @@ int32_t BlockManager::pick_start(int64_t count) {
 
 // The first long enough free run after the cursor, or the longest of those tried. The cursor moves
 // on by a stride, so that sequences which start together get room to grow instead of each other's
-// next block.
+// next block. Blocks above those that were ever used are new memory: they are only for a pool whose
+// used part is half full, and then twice that part is used.
 int32_t BlockManager::pick_crowded_start(int64_t count) {
   const int64_t wanted = std::min(2 * count + kGrowthRoom, num_blocks_);
-  int64_t first = next_free(cursor_);
+  const int64_t free_below = num_free_ - (num_blocks_ - high_water_);
+  const bool needs_more = free_below < std::max(wanted, high_water_ / 2);
+  const int64_t range = std::min(num_blocks_, needs_more ? 2 * high_water_ + wanted : high_water_);
+  int64_t first = next_free(cursor_ % range);
   // The cursor may point into a run whose rest is too short: then all of it counts.
   if (free_run(first, wanted) < wanted) {
     for (int64_t i = 0; i < wanted && first > 0 && is_free(first - 1); ++i) --first;

@@ -44,6 +44,17 @@ TEST(BlockManager, AnEmptyingPoolIsUsedAgainFromItsStart) {
   }
 }
 
+// New memory costs time and stays: a pool of 100,000 blocks is not spread over for a few.
+TEST(BlockManager, ManyShortSequencesStayInTheLowPartOfThePool) {
+  BlockManager blocks(100000, 16);
+  std::vector<Table> tables(2000);
+  for (size_t i = 0; i < tables.size(); ++i) {
+    ASSERT_TRUE(blocks.allocate(1, tables[i]));
+    EXPECT_LE(blocks.high_water(), 2048 + 4 * static_cast<int64_t>(i));
+  }
+  blocks.check_integrity();
+}
+
 TEST(BlockManager, LongSequenceSkipsGapsThatAreTooShort) {
   BlockManager blocks(256, 16);
   Table all;

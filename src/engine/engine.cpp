@@ -1,7 +1,6 @@
 #include "engine/engine.h"
 
 #include <algorithm>
-#include <atomic>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -9,6 +8,7 @@
 #include <variant>
 
 #include "engine/step_runner.h"
+#include "engine/waiting_limit.h"
 
 namespace quire::engine {
 namespace {
@@ -45,6 +45,7 @@ class Engine::Impl {
       : options_(with_state_slots(std::move(options), *model)),
         model_(std::move(model)),
         runner_(*model_, options_),
+        waiting_({.requests = options_.max_waiting, .tokens = options_.max_waiting_tokens}),
         thread_([this] { run(); }) {}
 
   ~Impl() { shutdown(std::chrono::milliseconds(0)); }
@@ -59,20 +60,17 @@ class Engine::Impl {
     if (stopping_)
       return Err{
           RequestError{RequestError::Kind::kShuttingDown, "the server is shutting down", ""}};
-    const int64_t waiting = stats_.waiting + num_new() + static_cast<int64_t>(requests.size());
-    if (waiting > options_.max_waiting) {
-      return Err{RequestError{
-          RequestError::Kind::kOverloaded,
-          "too many requests are waiting (limit " + std::to_string(options_.max_waiting) + ")",
-          ""}};
-    }
+    WaitingLoad load{.requests = static_cast<int64_t>(requests.size()), .tokens = 0};
+    for (const auto& request : requests) load.tokens += static_cast<int64_t>(request.prompt.size());
+    const WaitingTenant tenant{requests[0].tenant, requests[0].beside_others};
+    if (auto refused = waiting_.join(load, tenant)) return Err{std::move(*refused)};
     std::vector<RequestId> ids;
     for (auto& request : requests) {
       auto sequence = std::make_shared<Sequence>();
       sequence->id = next_id_++;
       sequence->seed = request.sampling.seed.value_or(mix(options_.seed ^ mix(sequence->id)));
-      sequence->tokens = request.prompt;
-      sequence->prompt_len = static_cast<int64_t>(request.prompt.size());
+      sequence->tokens = std::move(request.prompt);
+      sequence->prompt_len = static_cast<int64_t>(sequence->tokens.size());
       const int64_t room = options_.scheduler.max_model_len - sequence->prompt_len;
       request.sampling.max_tokens = std::min(request.sampling.max_tokens, room);
       sequence->stats.arrived = Clock::now();
@@ -98,7 +96,8 @@ class Engine::Impl {
       result = stats_;
       result.healthy = failure_.empty();
       result.failure = failure_;
-      result.waiting += num_new();
+      result.waiting = waiting_.total().requests;
+      result.waiting_tokens = waiting_.total().tokens;
     }
     result.kernel_runs = model_->context().kernels->snapshot();
     return result;
@@ -122,12 +121,6 @@ class Engine::Impl {
   using Message =
       std::variant<SequencePtr, RequestId>;  // a new sequence, or the id of one to abort
 
-  // Sequences in the inbox; aborts are messages too.
-  int64_t num_new() const {
-    return std::count_if(inbox_.begin(), inbox_.end(),
-                         [](const Message& m) { return std::holds_alternative<SequencePtr>(m); });
-  }
-
   std::optional<RequestError> check(const Request& request) const {
     const auto length = static_cast<int64_t>(request.prompt.size());
     if (length == 0) return invalid("the prompt is empty", "prompt");
@@ -149,6 +142,9 @@ class Engine::Impl {
       if (id < 0 || id >= model_->vocab_size())
         return invalid("token id " + std::to_string(id) + " is outside the vocabulary",
                        "logit_bias");
+    const auto& allowed = request.sampling.allowed_tokens;
+    if (allowed && static_cast<int64_t>(allowed->size()) != (model_->vocab_size() + 31) / 32)
+      return invalid("does not fit the vocabulary", "allowed_token_ids");
     for (const int32_t id : request.sampling.stop_token_ids)
       if (id < 0 || id >= model_->vocab_size())
         return invalid("token id " + std::to_string(id) + " is outside the vocabulary",
@@ -173,22 +169,15 @@ class Engine::Impl {
 
   // Sleeps while there is nothing to do. Returns false when the thread should end.
   bool take_messages() {
+    if (!runner_.has_work()) runner_.check_idle();
     std::vector<Message> messages;
     {
       std::unique_lock lock(mutex_);
       if (!runner_.has_work() && inbox_.empty() && !stopping_) {
-#ifndef NDEBUG
-        runner_.check_idle();
-#endif
-        const auto wanted = [this] { return stopping_ || !inbox_.empty(); };
-        for (bool more = true; more && !wanted();) {
-          lock.unlock();
-          more = runner_.prepare_memory();
-          lock.lock();
-        }
-        wake_.wait(lock, wanted);
+        wake_.wait(lock, [this] { return stopping_ || !inbox_.empty(); });
       }
       messages.swap(inbox_);
+      waiting_.take();
       if (stopping_ && (Clock::now() >= deadline_ || (!runner_.has_work() && messages.empty()))) {
         for (auto& message : messages)
           if (auto* sequence = std::get_if<SequencePtr>(&message))
@@ -209,6 +198,8 @@ class Engine::Impl {
   void publish() {
     const std::lock_guard lock(mutex_);
     runner_.fill(stats_);
+    waiting_.update({stats_.waiting, stats_.waiting_tokens}, runner_.queue_moves(), Clock::now(),
+                    runner_.waiting_by_tenant());
   }
 
   // The thread cannot go on: every request ends with an error, and so does every later submit.
@@ -218,6 +209,7 @@ class Engine::Impl {
       const std::lock_guard lock(mutex_);
       failure_ = reason;
       messages.swap(inbox_);
+      waiting_.take();
     }
     for (auto& message : messages)
       if (auto* sequence = std::get_if<SequencePtr>(&message)) runner_.add(std::move(*sequence));
@@ -233,6 +225,7 @@ class Engine::Impl {
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   std::vector<Message> inbox_;
+  WaitingLimit waiting_;
   bool stopping_ = false;
   TimePoint deadline_;
   std::string failure_;
@@ -262,6 +255,9 @@ void Engine::abort(RequestId id) { impl_->abort(id); }
 EngineStats Engine::stats() const { return impl_->stats(); }
 int64_t Engine::max_model_len() const { return impl_->options().scheduler.max_model_len; }
 int64_t Engine::vocab_size() const { return impl_->vocab_size(); }
+bool Engine::honours_priority() const {
+  return impl_->options().scheduler.policy == SchedulingPolicy::kPriority;
+}
 void Engine::shutdown(std::chrono::milliseconds timeout) { impl_->shutdown(timeout); }
 
 }  // namespace quire::engine

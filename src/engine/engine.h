@@ -15,17 +15,17 @@ namespace quire::engine {
 
 struct EngineOptions {
   SchedulerOptions scheduler;
-  bool lookahead = true;       // launch step t+1 before step t's tokens are read
-  bool join_kernels = true;    // one graph node for all kernels of a step; false: to measure
-  uint64_t seed = 0;           // of requests that bring none
-  int64_t max_waiting = 4096;  // requests queued beyond this are refused as overloaded
+  bool lookahead = true;           // launch step t+1 before step t's tokens are read
+  bool join_kernels = true;        // one graph node for all kernels of a step; false: to measure
+  uint64_t seed = 0;               // of requests that bring none
+  int64_t max_waiting = 4096;      // requests that would wait beyond this are refused as overloaded
+  int64_t max_waiting_tokens = 0;  // the same for the tokens of their prompts; 0: no limit
   ops::KvStorage kv_storage = ops::KvStorage::kAuto;  // of the KV pools
-  // How much of the KV pools, beyond what was ever used, is committed while the engine is idle: at
-  // most so many tokens, so many bytes, and a quarter. The system takes its time to give memory
-  // that is touched for the first time.
-  int64_t ready_kv_tokens = 16384;
-  int64_t ready_kv_bytes = int64_t{2} << 30;
-  bool check_integrity = false;  // after every step (tests)
+  // How much of the KV pools, beyond what was ever used, is committed ahead (CommitAhead); see
+  // MemoryBudget::ready_kv. 0: none.
+  int64_t ready_kv_bytes = 0;
+  bool check_integrity = false;            // after every step, and when idle (tests)
+  std::function<void()> before_mask = {};  // called on a worker before each grammar mask (tests)
 };
 
 // Runs all requests on one model. One thread owns MLX and does everything else than submit, abort
@@ -47,6 +47,7 @@ class Engine {
   EngineStats stats() const;
   int64_t max_model_len() const;
   int64_t vocab_size() const;
+  bool honours_priority() const;  // Request::priority counts: the policy is kPriority
 
   // Refuses new requests, waits up to `timeout` for the running ones, then aborts the rest. Returns
   // when none is left.

@@ -28,6 +28,7 @@ struct EngineStats {
   bool healthy = true;
   std::string failure;  // why not
   int64_t running = 0, waiting = 0;
+  int64_t waiting_tokens = 0;  // of the waiting requests' prompts
   int64_t total_blocks = 0, used_blocks = 0, cached_blocks = 0;
   int64_t preemptions = 0, prefix_queries = 0, prefix_hits = 0;
   // Recurrent state: slots of running sequences and of checkpoints; `held` ones are saved to by a
@@ -40,6 +41,7 @@ struct EngineStats {
   std::string kv_cache_dtype = "auto";  // as --kv-cache-dtype
   StepTokens step_tokens;
   int64_t steps = 0, prompt_tokens = 0, generation_tokens = 0;
+  int64_t postponed_rows = 0;  // that sat steps out because a grammar's mask was late
   std::map<std::string, int64_t> kernel_runs;  // "op/kernel"
 };
 

@@ -202,4 +202,20 @@ void FakeDevice::fail(const std::string& what, const Sequence& sequence, int64_t
   error_ = out.str();
 }
 
+std::vector<RequestId> lose_memory(Scheduler& scheduler, FakeDevice& device,
+                                   std::optional<LaunchedStep>& in_flight) {
+  std::vector<RequestId> ended;
+  if (in_flight) {
+    for (const StepItem& item : in_flight->plan.items) {
+      scheduler.finish(*item.sequence);
+      ended.push_back(item.sequence->id);
+    }
+  }
+  in_flight.reset();
+  device.scramble();
+  scheduler.drop_prefix_cache();
+  scheduler.check_integrity();
+  return ended;
+}
+
 }  // namespace quire::engine::testing

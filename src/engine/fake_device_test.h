@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -84,5 +85,16 @@ class FakeDevice {
   std::unordered_map<RequestId, Sampled> sampled_;
   std::string error_;
 };
+
+// A launched step, and the tokens that it samples.
+struct LaunchedStep {
+  StepPlan plan;
+  std::vector<int32_t> tokens;
+};
+
+// The device loses its memory, so the requests of the step in flight end and no cached prefix is
+// left. Returns the ids of these requests.
+std::vector<RequestId> lose_memory(Scheduler& scheduler, FakeDevice& device,
+                                   std::optional<LaunchedStep>& in_flight);
 
 }  // namespace quire::engine::testing

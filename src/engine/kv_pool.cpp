@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "ops/runtime/array_memory.h"
 #include "ops/copy_slots/copy_slots.h"
+#include "ops/runtime/array_memory.h"
 
 namespace quire::engine {
 namespace {
@@ -12,17 +12,19 @@ constexpr int64_t kHugePage = int64_t{2} << 20;
 
 }  // namespace
 
-KvPool::KvPool(const std::vector<models::CacheSpec>& layers, const CacheSize& size, mx::Dtype dtype)
-    : num_blocks_(size.num_blocks) {
+KvPool::KvPool(const std::vector<models::CacheSpec>& layers, const CacheSize& size, mx::Dtype dtype,
+               ops::Device& device)
+    : num_blocks_(size.num_blocks), is_lazy_(device.host_memory() != nullptr) {
   caches_.reserve(layers.size());
   for (const auto& layer : layers) {
     if (const auto* state = std::get_if<models::StateCacheSpec>(&layer)) {
-      caches_.emplace_back(ops::make_recurrent_state(size.num_state_slots, *state, dtype));
+      caches_.emplace_back(ops::make_recurrent_state(size.num_state_slots, *state, dtype, &device));
       continue;
     }
     const auto& kv = std::get<models::KvCacheSpec>(layer);
     caches_.emplace_back(ops::make_paged_kv(size.num_blocks, size.block_size, kv.kv_heads,
-                                            kv.head_dim, dtype, size.kv_storage));
+                                            kv.head_dim, dtype, size.kv_storage,
+                                            /*value_dim=*/0, &device));
   }
   first_ = caches_;
   for (const auto& cache : caches_)
@@ -33,7 +35,8 @@ KvPool::KvPool(const std::vector<models::CacheSpec>& layers, const CacheSize& si
 }
 
 bool KvPool::commit_some(int64_t num_blocks) {
-  if (kv_arrays_.empty() || committed_blocks_ >= std::min(num_blocks, num_blocks_)) return false;
+  if (!is_lazy_ || kv_arrays_.empty() || committed_blocks_ >= std::min(num_blocks, num_blocks_))
+    return false;
   const auto per_array = [this](const mx::array& pool) {
     return static_cast<int64_t>(pool.nbytes()) / num_blocks_;
   };

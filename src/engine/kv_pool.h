@@ -4,8 +4,8 @@
 
 #include "engine/scheduler.h"
 #include "models/layer_spec.h"
-#include "ops/runtime/context.h"
 #include "ops/layout/recurrent_state.h"
+#include "ops/runtime/context.h"
 
 namespace quire::engine {
 
@@ -23,7 +23,8 @@ struct CacheSize {
 // each, all with the same slots. Allocated once; pages are committed as they are first written.
 class KvPool {
  public:
-  KvPool(const std::vector<models::CacheSpec>& layers, const CacheSize& size, mx::Dtype dtype);
+  KvPool(const std::vector<models::CacheSpec>& layers, const CacheSize& size, mx::Dtype dtype,
+         ops::Device& device);
 
   // The handles that the next step must read and replace.
   std::vector<ops::LayerCache>& caches() { return caches_; }
@@ -34,10 +35,10 @@ class KvPool {
   std::vector<mx::array> arrays() const;
 
   // Commits memory of the first `num_blocks` blocks, one layer's huge page at a time; false if
-  // nothing was left to do. Memory that is first touched by a kernel holds up the whole step: on a
-  // virtual machine a huge page takes several milliseconds, and each layer has two.
+  // nothing was left to do. One thread at a time.
   bool commit_some(int64_t num_blocks);
-  int64_t bytes_per_block() const { return bytes_per_block_; }  // of all layers
+  int64_t committed_blocks() const { return committed_blocks_; }  // in every layer
+  int64_t bytes_per_block() const { return bytes_per_block_; }    // of all layers
 
   // Copies recurrent states between slots, in every layer that has one; lazily, as a model's step.
   void copy_states(const ops::Context& context, const std::vector<StateCopy>& copies);
@@ -53,6 +54,7 @@ class KvPool {
   std::vector<mx::array> kv_arrays_;  // of attention layers: [N, ...]
   int64_t bytes_per_block_ = 0, committed_blocks_ = 0, num_blocks_;
   size_t next_to_commit_ = 0;  // of kv_arrays_
+  bool is_lazy_;               // the host's: pages cost memory once they are written
 };
 
 }  // namespace quire::engine

@@ -13,6 +13,8 @@ namespace quire::engine {
 namespace {
 
 constexpr double kMiB = 1024.0 * 1024.0;
+// Room for cached prefixes where few sequences run: conversations that take turns.
+constexpr int64_t kCachedSequences = 16;
 
 std::optional<int64_t> read_number(const std::string& path) {
   std::ifstream file(path);
@@ -21,8 +23,17 @@ std::optional<int64_t> read_number(const std::string& path) {
   return std::nullopt;  // absent, or "max": no limit
 }
 
-std::optional<int64_t> mem_available() {
-  std::ifstream file("/proc/meminfo");
+// The value of `name` in a file of "name value" lines.
+std::optional<int64_t> read_entry(const std::string& path, std::string_view name) {
+  std::ifstream file(path);
+  std::string key;
+  for (int64_t value = 0; file >> key >> value;)
+    if (key == name) return value;
+  return std::nullopt;
+}
+
+std::optional<int64_t> mem_available(const std::string& root) {
+  std::ifstream file(root + "/proc/meminfo");
   std::string key, unit;
   for (int64_t value = 0; file >> key >> value; std::getline(file, unit))
     if (key == "MemAvailable:") return value * 1024;
@@ -30,15 +41,20 @@ std::optional<int64_t> mem_available() {
 }
 
 // What the process's own cgroup and its ancestors leave, by the files of v2 or v1.
-std::optional<int64_t> cgroup_available() {
+std::optional<int64_t> cgroup_available(const std::string& root) {
   std::optional<int64_t> least;
-  const auto consider = [&](const std::string& dir, const char* limit_name,
-                            const char* usage_name) {
+  // The usage counts files that were read, which go when memory is wanted. `prefix` of the names in
+  // memory.stat.
+  const auto consider = [&](const std::string& dir, const char* limit_name, const char* usage_name,
+                            const std::string& prefix) {
     const auto limit = read_number(dir + limit_name), usage = read_number(dir + usage_name);
-    if (limit && usage)
-      least = std::min(least.value_or(std::numeric_limits<int64_t>::max()), *limit - *usage);
+    if (!limit || !usage) return;
+    int64_t free = *limit - *usage;
+    for (const char* list : {"active_file", "inactive_file"})
+      free += read_entry(dir + "/memory.stat", prefix + list).value_or(0);
+    least = std::min(least.value_or(std::numeric_limits<int64_t>::max()), free);
   };
-  std::ifstream file("/proc/self/cgroup");
+  std::ifstream file(root + "/proc/self/cgroup");
   for (std::string line; std::getline(file, line);) {
     const size_t first = line.find(':'), second = line.find(':', first + 1);
     if (second == std::string::npos) continue;
@@ -47,24 +63,15 @@ std::optional<int64_t> cgroup_available() {
     if (!v2 && controllers.find("memory") == std::string::npos) continue;
     for (std::string path = line.substr(second + 1);; path.resize(path.rfind('/'))) {
       if (v2) {
-        consider("/sys/fs/cgroup" + path, "/memory.max", "/memory.current");
+        consider(root + "/sys/fs/cgroup" + path, "/memory.max", "/memory.current", "");
       } else {
-        consider("/sys/fs/cgroup/memory" + path, "/memory.limit_in_bytes",
-                 "/memory.usage_in_bytes");
+        consider(root + "/sys/fs/cgroup/memory" + path, "/memory.limit_in_bytes",
+                 "/memory.usage_in_bytes", "total_");
       }
       if (path.rfind('/') == std::string::npos) break;
     }
   }
   return least;
-}
-
-// Buffers alive at once in a step: a few activations of the widest layer, and the logits of every
-// sequence.
-int64_t activation_bytes(const models::Model& model, const SchedulerOptions& options) {
-  constexpr int64_t kLiveActivations = 8;
-  return kLiveActivations * options.max_num_batched_tokens * model.widest_activation() *
-             static_cast<int64_t>(mx::size_of(model.dtype())) +
-         2 * options.max_num_seqs * model.vocab_size() * static_cast<int64_t>(sizeof(float));
 }
 
 // Memory for all pools, where nothing else is asked for.
@@ -96,29 +103,52 @@ void choose_state_slots(MemoryBudget& budget, const SchedulerOptions& options,
 int64_t choose_blocks(const MemoryBudget& budget, const SchedulerOptions& options,
                       int64_t block_bytes, const MemoryRequest& request) {
   if (request.num_blocks > 0) return request.num_blocks;
-  const int64_t bytes = request.kv_cache_bytes > 0
-                            ? request.kv_cache_bytes
-                            : std::max<int64_t>(0, pool_bytes(budget) - budget.state());
   const int64_t blocks_per_sequence =
       (budget.max_model_len + options.block_size - 1) / options.block_size;
-  const int64_t useful = blocks_per_sequence * options.max_num_seqs;
+  if (request.kv_cache_bytes > 0 && block_bytes > 0) return request.kv_cache_bytes / block_bytes;
+  const int64_t cached =
+      options.enable_prefix_caching ? options.max_num_seqs + kCachedSequences : 0;
+  const int64_t useful = blocks_per_sequence * (options.max_num_seqs + cached);
+  const int64_t bytes = std::max<int64_t>(0, pool_bytes(budget) - budget.state());
   return block_bytes == 0 ? useful : std::min(bytes / block_bytes, useful);
+}
+
+// Long enough for a prompt of usual length to begin on memory that is there.
+int64_t choose_ready_kv(const MemoryBudget& budget, const SchedulerOptions& options,
+                        int64_t block_bytes) {
+  constexpr int64_t kReadyTokens = 16384, kReadyBytes = int64_t{2} << 30;
+  return std::min({budget.weights, kReadyBytes, budget.kv_cache / 4,
+                   kReadyTokens / options.block_size * block_bytes});
 }
 
 }  // namespace
 
-int64_t available_memory() {
-  const auto system = mem_available(), cgroup = cgroup_available();
+int64_t activation_bytes(int64_t widest_activation, int64_t vocab, mx::Dtype dtype,
+                         const SchedulerOptions& options) {
+  constexpr int64_t kLiveActivations = 8;
+  return kLiveActivations * options.max_num_batched_tokens * widest_activation *
+             static_cast<int64_t>(mx::size_of(dtype)) +
+         2 * options.max_num_seqs * vocab * static_cast<int64_t>(sizeof(float));
+}
+
+int64_t available_memory(const std::string& root) {
+  const auto system = mem_available(root), cgroup = cgroup_available(root);
   const int64_t none = std::numeric_limits<int64_t>::max();
   return std::max<int64_t>(0, std::min(system.value_or(none), cgroup.value_or(none)));
+}
+
+int64_t available_memory(ops::Device& device) {
+  const std::optional<size_t> own = device.free_bytes();
+  return own ? static_cast<int64_t>(*own) : available_memory();
 }
 
 MemoryBudget plan_memory(const models::Model& model, const SchedulerOptions& options,
                          const MemoryRequest& request) {
   MemoryBudget budget;
-  budget.available = available_memory();
+  budget.available = available_memory(*model.context().device);
   budget.weights = static_cast<int64_t>(model.weight_bytes());
-  budget.activations = activation_bytes(model, options);
+  budget.activations =
+      activation_bytes(model.widest_activation(), model.vocab_size(), model.dtype(), options);
   const int64_t block_bytes = KvPool::block_bytes(model.cache_specs(), options.block_size,
                                                   model.dtype(), request.kv_storage);
   budget.max_model_len = request.max_model_len > 0 ? request.max_model_len : model.max_positions();
@@ -132,6 +162,7 @@ MemoryBudget plan_memory(const models::Model& model, const SchedulerOptions& opt
                     (request.num_blocks > 0 ? "--num-gpu-blocks-override" : "--kv-cache-memory"));
   }
   budget.kv_cache = budget.num_blocks * block_bytes;
+  budget.ready_kv = choose_ready_kv(budget, options, block_bytes);
   const int64_t capacity = budget.num_blocks * options.block_size;
   if (request.max_model_len > capacity) {
     throw LoadError(
@@ -162,12 +193,14 @@ std::string MemoryBudget::summary() const {
                   static_cast<double>(state_slot_bytes) / kMiB);
   }
   std::snprintf(text, sizeof text,
-                "weights %.1f MiB, KV cache %.1f MiB (%lld blocks), %sactivations up to %.1f MiB, "
+                "weights %.1f MiB, KV cache %.1f MiB (%lld blocks, %.1f MiB made ready "
+                "ahead), %sactivations up to %.1f MiB, "
                 "of %.1f MiB available; "
                 "longest sequence %lld tokens",
                 static_cast<double>(weights) / kMiB, static_cast<double>(kv_cache) / kMiB,
-                static_cast<long long>(num_blocks), states, static_cast<double>(activations) / kMiB,
-                static_cast<double>(available) / kMiB, static_cast<long long>(max_model_len));
+                static_cast<long long>(num_blocks), static_cast<double>(ready_kv) / kMiB, states,
+                static_cast<double>(activations) / kMiB, static_cast<double>(available) / kMiB,
+                static_cast<long long>(max_model_len));
   return text;
 }
 

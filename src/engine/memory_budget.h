@@ -1,12 +1,15 @@
 #pragma once
+#include <mlx/mlx.h>
+
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "engine/scheduler.h"
 #include "models/model.h"
 
 namespace quire::engine {
+
+namespace mx = mlx::core;
 
 // What the operator asked for; 0 means "choose".
 struct MemoryRequest {
@@ -21,6 +24,7 @@ struct MemoryRequest {
 struct MemoryBudget {
   int64_t available = 0;  // free for this process after the weights were loaded
   int64_t weights = 0, kv_cache = 0, activations = 0;
+  int64_t ready_kv = 0;  // of kv_cache: committed ahead of its use, at most
   int64_t num_blocks = 0, max_model_len = 0;
   // Of a model with recurrent layers: slots for running sequences and for checkpoints, and what one
   // takes over all layers, convolution and recurrent state.
@@ -30,14 +34,24 @@ struct MemoryBudget {
 };
 
 // Memory that this process may still take, in bytes: MemAvailable, or what its cgroup (v1 or v2)
-// leaves, whichever is less.
-int64_t available_memory();
+// leaves, whichever is less. Files that the system only keeps in memory because they were read
+// count as free. `root`: before the paths of the system's files (tests).
+int64_t available_memory(const std::string& root = "");
+// Memory that a device may still take for weights and pools: the host's, or its own.
+int64_t available_memory(ops::Device& device);
+
+// Buffers alive at once in a step, in bytes: a few activations of the widest layer (elements per
+// token), and the logits of every sequence.
+int64_t activation_bytes(int64_t widest_activation, int64_t vocab, mx::Dtype dtype,
+                         const SchedulerOptions& options);
 
 // Sizes the pools from half of what is available less the activations. Recurrent state comes first:
 // a slot for each of max_num_seqs sequences, or as many as half of that holds (at least one; who
 // finds none free waits), and if prefixes are cached, checkpoints in a quarter of it or as many as
-// asked for. The KV pool gets what is asked for, else the rest, but no more than all max_num_seqs
-// sequences at full length need. Throws LoadError with the remedy if the
+// asked for. The KV pool gets what is asked for, else the rest, but no more than useful: all
+// max_num_seqs sequences at full length, and with a prefix cache as much again and 16 sequences.
+// What is made ready ahead follows the model: no more than its weights take, memory for 16,384
+// tokens, a quarter of the pool and 2 GiB. Throws LoadError with the remedy if the
 // asked max_model_len does not fit; without
 // --max-model-len the length is cut to what fits.
 MemoryBudget plan_memory(const models::Model& model, const SchedulerOptions& options,

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "engine/bad_words.h"
 #include "text/grammar.h"
 
 namespace quire::engine {
@@ -29,9 +30,15 @@ struct SamplingParams {
   int64_t min_tokens = 0;        // before which neither eos nor stop_token_ids can be sampled
   bool ignore_eos = false;
   std::vector<int32_t> stop_token_ids;
+  // Bit i of word i / 32: token i may be sampled; a word for each 32 tokens of the vocabulary.
+  // null: all may. Beside a grammar both must allow a token.
+  std::shared_ptr<const std::vector<uint32_t>> allowed_tokens = nullptr;
+  std::shared_ptr<const BadWords> bad_words = nullptr;  // null: none
 };
 
-enum class FinishReason { kStop, kLength, kAbort, kError };
+// kRefused: the request cannot be carried out and its client is to blame (a grammar beyond its
+// limits). kOverloaded: there is no memory for it at this time.
+enum class FinishReason { kStop, kLength, kAbort, kError, kRefused, kOverloaded };
 
 struct TokenLogprob {
   int32_t token = 0;
@@ -57,7 +64,7 @@ struct TokenEvent {
       prompt_logprobs;  // in the first event if asked for: entries for prompt tokens 1..
   std::optional<FinishReason> finish;
   std::optional<int32_t> stop_token;  // the stop_token_ids member that ended it; absent for eos
-  std::string error;                  // with FinishReason::kError
+  std::string error;                  // with FinishReason::kError, kRefused and kOverloaded
   RequestStats stats;
 };
 
@@ -69,8 +76,10 @@ struct Request {
   std::vector<int32_t> prompt;  // at least one id, each inside the vocabulary
   SamplingParams sampling;
   std::unique_ptr<text::GrammarMatcher> grammar;  // null: unconstrained
-  std::string cache_salt;  // requests share cached prefixes only with the same salt
-  int32_t priority = 0;    // lower runs earlier, with the priority policy
+  std::string cache_salt;      // requests share cached prefixes only with the same salt
+  int32_t priority = 0;        // lower runs earlier among a tenant's, with the priority policy
+  uint64_t tenant = 0;         // takes turns with others: a key, an address or a connection
+  bool beside_others = false;  // there may be other tenants, to whom a part of the queue is left
   TokenSink sink;
 };
 
@@ -81,7 +90,8 @@ struct RequestError {
   enum class Kind { kInvalid, kTooLong, kOverloaded, kShuttingDown, kEngineDead };
   Kind kind = Kind::kInvalid;
   std::string message;
-  std::string param;  // the field of the request at fault, if one is
+  std::string param;        // the field of the request at fault, if one is
+  int64_t retry_after = 0;  // with kOverloaded: seconds until there may be a place, at least 1
 };
 
 }  // namespace quire::engine

@@ -36,11 +36,15 @@ Scheduler::Scheduler(SchedulerOptions options)
       << "a sequence of " << options_.max_model_len << " tokens must fit the pool";
   running_.reserve(options_.max_num_seqs);
   chunks_.reserve(options_.max_num_seqs);
+  prompts_.reserve(options_.max_num_seqs);
+  rows_.reserve(options_.max_num_seqs);
+  row_shares_.reserve(options_.max_num_seqs);
   committed_.reserve(options_.max_num_seqs);
 }
 
 // -- queues --------------------------------------------------------------------------------------
 
+// Of two sequences of one tenant.
 bool Scheduler::before(const Sequence& a, const Sequence& b) const {
   if (options_.policy == SchedulingPolicy::kPriority && a.request.priority != b.request.priority) {
     return a.request.priority < b.request.priority;
@@ -52,34 +56,86 @@ void Scheduler::add(SequencePtr sequence) {
   const auto length = static_cast<int64_t>(sequence->tokens.size());
   QUIRE_CHECK(length > 0 && length == sequence->prompt_len && length <= options_.max_model_len)
       << "a prompt of " << length << " tokens";
+  if (!has_work()) decoded_at_.clear();  // nobody was there meanwhile
   sequence->arrival = ++last_arrival_;
   enqueue(std::move(sequence));
 }
 
 void Scheduler::enqueue(SequencePtr sequence) {
   sequence->state = Sequence::State::kWaiting;
+  ++num_waiting_;
+  num_waiting_tokens_ += sequence->prompt_len;
+  Tenant& tenant = tenants_[sequence->request.tenant];
+  tenant.waiting_tokens += sequence->prompt_len;
+  auto& waiting = tenant.waiting;
   const auto place =
-      std::upper_bound(waiting_.begin(), waiting_.end(), sequence,
+      std::upper_bound(waiting.begin(), waiting.end(), sequence,
                        [this](const auto& a, const auto& b) { return before(*a, *b); });
-  waiting_.insert(place, std::move(sequence));
+  waiting.insert(place, std::move(sequence));
+}
+
+void Scheduler::leave_waiting(const Sequence& sequence) {
+  --num_waiting_;
+  num_waiting_tokens_ -= sequence.prompt_len;
+  Tenant& tenant = tenant_of(sequence);
+  tenant.waiting_tokens -= sequence.prompt_len;
+  if (tenant.refused_arrival == sequence.arrival) tenant.refused_arrival = 0;
+  const auto erased = std::erase_if(
+      tenant.waiting, [&](const SequencePtr& other) { return other.get() == &sequence; });
+  QUIRE_CHECK(erased == 1) << "request " << sequence.id << " does not wait";
 }
 
 void Scheduler::start_running(SequencePtr sequence) {
   sequence->state = Sequence::State::kRunning;
-  const auto place =
-      std::upper_bound(running_.begin(), running_.end(), sequence,
-                       [this](const auto& a, const auto& b) { return before(*a, *b); });
-  running_.insert(place, std::move(sequence));
+  sequence->started_in_plan = num_plans_;
+  sequence->last_turn = ++num_turns_;
+  ++tenant_of(*sequence).num_running;
+  running_.push_back(std::move(sequence));
+  order_running();
+}
+
+// Arrivals say which places a tenant has, `before` which of its sequences has which of them.
+void Scheduler::order_running() {
+  std::ranges::sort(running_, {}, [](const SequencePtr& sequence) { return sequence->arrival; });
+  if (options_.policy == SchedulingPolicy::kFcfs) return;
+  std::vector<SequencePtr> by_tenant = running_;
+  std::ranges::sort(by_tenant, [this](const SequencePtr& a, const SequencePtr& b) {
+    if (a->request.tenant != b->request.tenant) return a->request.tenant < b->request.tenant;
+    return before(*a, *b);
+  });
+  for (size_t i = by_tenant.size(); i-- > 0;) tenant_of(*by_tenant[i]).next_place = i;
+  for (SequencePtr& place : running_) place = by_tenant[tenant_of(*place).next_place++];
+}
+
+LoadByTenant Scheduler::waiting_by_tenant() const {
+  LoadByTenant loads;
+  for (const auto& [id, tenant] : tenants_)
+    if (!tenant.waiting.empty())
+      loads[id] = {static_cast<int64_t>(tenant.waiting.size()), tenant.waiting_tokens};
+  return loads;
 }
 
 void Scheduler::finish(Sequence& sequence) {
   if (sequence.state == Sequence::State::kFinished) return;
   const bool was_running = sequence.state == Sequence::State::kRunning;
+  const uint64_t tenant = sequence.request.tenant;
   release_blocks(sequence);
   sequence.state = Sequence::State::kFinished;
-  const auto is_it = [&](const SequencePtr& other) { return other.get() == &sequence; };
-  const auto erased = was_running ? std::erase_if(running_, is_it) : std::erase_if(waiting_, is_it);
-  QUIRE_CHECK(erased == 1) << "request " << sequence.id << " was not added";
+  stats_.ended += sequence.started_in_plan > 0;
+  was_running ? leave_running(sequence) : leave_waiting(sequence);
+  drop_if_empty(tenant);
+}
+
+void Scheduler::leave_running(const Sequence& sequence) {
+  --tenant_of(sequence).num_running;
+  const auto erased =
+      std::erase_if(running_, [&](const SequencePtr& other) { return other.get() == &sequence; });
+  QUIRE_CHECK(erased == 1) << "request " << sequence.id << " does not run";
+}
+
+void Scheduler::drop_if_empty(uint64_t tenant) {
+  const auto it = tenants_.find(tenant);
+  if (it->second.waiting.empty() && it->second.num_running == 0) tenants_.erase(it);
 }
 
 // Last block first: of the blocks that stay cached, those deeper in the tree are evicted earlier.
@@ -92,20 +148,21 @@ void Scheduler::release_blocks(Sequence& sequence) {
   sequence.forget_kv();
 }
 
-void Scheduler::preempt_last(StepPlan& plan) {
-  SequencePtr victim = std::move(running_.back());
-  running_.pop_back();
+void Scheduler::preempt(size_t index, StepPlan& plan) {
+  SequencePtr victim = running_[index];
+  leave_running(*victim);
   remove_item(plan, *victim);
   release_blocks(*victim);
+  // A row that was never sampled is computed again with the rest.
+  if (std::exchange(victim->postponed, false)) --victim->num_pending;
   ++victim->stats.preemptions;
   ++stats_.preemptions;
-  short_of_blocks_ = true;
   enqueue(std::move(victim));
 }
 
 void Scheduler::drop_prefix_cache() {
   StepPlan none;
-  while (!running_.empty()) preempt_last(none);
+  while (!running_.empty()) preempt(running_.size() - 1, none);
   if (!options_.enable_prefix_caching) return;
   cache_.clear();
   checkpoints_.clear();
@@ -136,26 +193,19 @@ const std::vector<CommittedToken>& Scheduler::commit(const StepPlan& plan,
                                                      std::span<const int32_t> tokens) {
   committed_.clear();
   size_t row = 0;
-  bool any_finished = false;
   for (size_t i = 0; i < plan.items.size(); ++i) {
     if (!plan.items[i].samples) continue;
     QUIRE_CHECK(row < tokens.size()) << "one token for each sampling item";
     const int32_t token = tokens[row++];
+    if (token == kPostponedToken) continue;
     if (plan.items[i].sequence->state == Sequence::State::kFinished) continue;
-    any_finished |= commit_token(plan, i, token);
+    commit_token(plan, i, token);
   }
   QUIRE_CHECK(row == tokens.size()) << tokens.size() << " tokens for " << row << " items";
-  if (any_finished) {
-    const auto is_finished = [](const SequencePtr& sequence) {
-      return sequence->state == Sequence::State::kFinished;
-    };
-    std::erase_if(running_, is_finished);
-    std::erase_if(waiting_, is_finished);
-  }
   return committed_;
 }
 
-bool Scheduler::commit_token(const StepPlan& plan, size_t item, int32_t token) {
+void Scheduler::commit_token(const StepPlan& plan, size_t item, int32_t token) {
   Sequence& sequence = *plan.items[item].sequence;
   QUIRE_CHECK(sequence.num_pending > 0) << "request " << sequence.id << " has no token in flight";
   --sequence.num_pending;
@@ -170,13 +220,8 @@ bool Scheduler::commit_token(const StepPlan& plan, size_t item, int32_t token) {
     committed.stop_token = stop.stop_token;
     register_full_blocks(sequence);
   }
-  const bool finished = committed.finish.has_value();
-  if (finished) {
-    release_blocks(sequence);
-    sequence.state = Sequence::State::kFinished;
-  }
+  if (committed.finish) finish(sequence);
   committed_.push_back(std::move(committed));
-  return finished;
 }
 
 }  // namespace quire::engine

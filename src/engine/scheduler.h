@@ -1,6 +1,8 @@
 #pragma once
 #include <cstdint>
 #include <deque>
+#include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -10,13 +12,26 @@
 #include "engine/sequence.h"
 #include "engine/state_checkpoints.h"
 #include "engine/state_slots.h"
+#include "engine/step_cost.h"
+#include "engine/waiting_limit.h"
 
 namespace quire::engine {
 
 enum class SchedulingPolicy { kFcfs, kPriority };
 
 struct SchedulerOptions {
+  // Of max_step_seconds: 2.2 times as long as the step's decode rows take alone, or 10 ms.
+  static constexpr double kAutoStepTime = -1;
+
   int64_t max_num_batched_tokens = 2048;
+  // Of prompts whose log-probabilities are asked for: each of these tokens is projected to the
+  // whole vocabulary, which takes the time of many others and 4 * vocabulary bytes.
+  int64_t max_prompt_logprob_rows = 256;
+  // While anything decodes, or another tenant has within a second, a step gets as many prompt
+  // tokens as it is expected to take so long with, in seconds, and a few in any case. One step in
+  // 16 gets none: the estimate needs to see the decode rows alone. The same limit holds for the
+  // decode rows that one tenant has beside others. 0: no limit.
+  double max_step_seconds = 0;
   int64_t max_num_seqs = 128;
   int64_t max_model_len = 2048;  // at most num_blocks * block_size: any sequence can run alone
   int64_t num_blocks = 0;
@@ -54,6 +69,7 @@ struct StepPlan {
   std::vector<StateCopy> restores;  // before the items: checkpoints to sequences' slots
   std::vector<StateCopy> saves;     // after them: sequences' slots to checkpoints
   int64_t num_tokens = 0;
+  StepLoad load;
   bool empty() const { return items.empty(); }
 };
 
@@ -70,9 +86,28 @@ struct CommittedToken {
 // whole prefill are just num_tokens. At most one step may be launched and not yet committed when
 // plan() is called.
 //
-// Order: by arrival (with the priority policy: by priority, then arrival). Running sequences go
-// before waiting ones, and nobody overtakes a waiting one that does not fit yet. The first in order
-// can take blocks from all others, so it always gets on, and so does everybody in turn.
+// Order: by arrival. With the priority policy a tenant's requests exchange their places by
+// priority; among those of different tenants priorities do not count.
+//
+// Prompts share the tokens of a step that decode rows leave, whether they run or wait:
+//   - tenants take turns and get equal parts; what one does not use goes to the others,
+//   - in a tenant the shortest rest goes first, but its first prompt in order has a quarter of the
+//     part, so that none starves. With the priority policy a better priority goes before that.
+// Decode rows go before prompts. While several tenants decode, or have within a second, a step has
+// at most so many rows of each that it keeps its time (see max_step_seconds), but as many as the
+// tenant with fewest has; the rows of one tenant take turns. Alone a tenant has all its rows in
+// every step.
+//
+// A waiting request may be passed by shorter ones of its tenant, but by none once it was refused
+// for lack of blocks. A tenant with nothing running whose request is refused is passed by at most
+// max_num_seqs requests of others; then nothing else starts until it fits. So every request starts.
+//
+// A tenant's share of slots and blocks is their number divided by that of the tenants with
+// requests. A request that stays within its tenant's share gets its place at the cost of tenants
+// that hold more (but never of a tenant's first running sequence): they are preempted. When running
+// sequences run out of blocks, the same ones go first, and then the last in order. The first in
+// order is never preempted and can take from all others, so it always gets on, and so does every
+// sequence in time.
 class Scheduler {
  public:
   explicit Scheduler(SchedulerOptions options);
@@ -86,20 +121,27 @@ class Scheduler {
   void finish(Sequence& sequence);
 
   // Picks the next step and reserves its blocks; advances kv_len and num_pending as if it had run.
-  // Running sequences go first (one token each, then the rest of unfinished prefills), then waiting
-  // ones while budget, slots and blocks last. When blocks run out, the running sequence that
-  // arrived last (or has the worst priority) is preempted: its blocks are freed and it waits again,
-  // to be recomputed. If that would be the very one that needs a block, it sits out this step.
+  // Decode rows go first, then chunks of prompts while tokens, time, slots and blocks last. When
+  // blocks run out, a running sequence is preempted (see above): its blocks are freed and it waits
+  // again, to be recomputed. If that would be the very one that needs a block, it sits out this
+  // step.
   //
   // Launch the plan whole, before plan() is called again, or else drop_prefix_cache(): later plans
   // count on its K and V. It can be empty while there is work: every sequence then waits for its
   // last token to be committed.
   StepPlan plan();
 
+  // In place of a token that a later call of commit makes known, for a plan of just that item. The
+  // sequence is `postponed` meanwhile; if it is preempted, it forgets the row.
+  static constexpr int32_t kPostponedToken = -2;
+
   // Makes known the tokens that `plan` sampled (tokens[i] for the i-th item with `samples`). Items
   // whose sequence has finished since are skipped. Finished sequences have their blocks freed here.
   // The result is valid until the next call of plan, commit or recycle.
   const std::vector<CommittedToken>& commit(const StepPlan& plan, std::span<const int32_t> tokens);
+
+  // How long a step with this load took: later plans' chunks follow from it (max_step_seconds).
+  void observe(const StepLoad& load, double seconds);
 
   // Optional: takes back a plan that is done with, so that a later one allocates nothing.
   void recycle(StepPlan&& plan);
@@ -108,7 +150,9 @@ class Scheduler {
   // what still runs, since no K and V can be trusted.
   void drop_prefix_cache();
 
-  int64_t num_waiting() const { return static_cast<int64_t>(waiting_.size()); }
+  int64_t num_waiting() const { return num_waiting_; }
+  int64_t num_waiting_tokens() const { return num_waiting_tokens_; }  // of their prompts
+  LoadByTenant waiting_by_tenant() const;
   int64_t num_running() const { return static_cast<int64_t>(running_.size()); }
   bool has_work() const { return num_waiting() + num_running() > 0; }
   const SchedulerOptions& options() const { return options_; }
@@ -121,6 +165,8 @@ class Scheduler {
   struct Stats {
     int64_t preemptions = 0, prefix_queries = 0, prefix_hits = 0;  // the last two in tokens
     int64_t state_saves = 0, state_restores = 0;
+    int64_t rows_put_off = 0;  // decode rows left to a later step for the sake of other tenants
+    int64_t started = 0, ended = 0;  // requests: those that have run, and are over
   };
   Stats stats() const { return stats_; }
 
@@ -137,6 +183,30 @@ class Scheduler {
     int64_t kv_len = 0;                  // tokens that need not be computed
     int64_t blocks_wanted = 0;           // available blocks that all its tokens take
   };
+  // The requests of one tenant; it is there while it has any.
+  struct Tenant {
+    std::deque<SequencePtr> waiting;  // in order
+    int64_t num_running = 0;
+    int64_t waiting_tokens = 0;   // of their prompts
+    size_t next_place = 0;        // of order_running()
+    uint64_t closed_in_plan = 0;  // the last plan that can start no more of its requests
+    // Of its request that did not fit last time, 0: none; the blocks that this one waits for, and
+    // the requests that had started when its tenant was first refused.
+    uint64_t refused_arrival = 0;
+    int64_t refused_wanted = 0, refused_at = 0;
+    int64_t num_blocks = 0;  // of its running sequences, after count_blocks()
+  };
+  // What prompts may still add to the step.
+  struct Room {
+    int64_t tokens = 0;
+    double seconds = 0;
+    int64_t logprob_rows = 0;  // of the step; parts have none of their own
+  };
+  // The decode rows that a tenant could have in the step.
+  struct RowShare {
+    uint64_t tenant = 0;
+    int64_t rows = 0, context = 0;  // the contexts' sum, in tokens
+  };
   struct BlockOwners {
     int32_t count = 0;
     const Sequence* last = nullptr;
@@ -145,22 +215,62 @@ class Scheduler {
   bool has_state() const { return options_.num_state_slots > 0; }
   bool before(const Sequence& a, const Sequence& b) const;
   void enqueue(SequencePtr sequence);
+  void leave_waiting(const Sequence& sequence);
   void start_running(SequencePtr sequence);
-  void preempt_last(StepPlan& plan);
+  void order_running();
+  void leave_running(const Sequence& sequence);
+  void preempt(size_t index, StepPlan& plan);
   void release_blocks(Sequence& sequence);
 
+  bool is_row(const Sequence& sequence) const;
   void plan_decodes(StepPlan& plan);
-  void plan_prefills(StepPlan& plan);
-  void admit_waiting(StepPlan& plan);
-  bool admit_front(StepPlan& plan, int64_t& growth);
+  void share_rows();
+  int64_t most_rows_of_a_tenant();
+  void count_rows();
+  StepLoad load_of_rows(int64_t most) const;
+  int64_t reserve(const SequencePtr& sequence, int64_t num_tokens, StepPlan& plan);
+  static void add_tokens(StepItem& item, int64_t num_tokens, StepPlan& plan);
+  void remove_item(StepPlan& plan, const Sequence& sequence);
+
+  void plan_prompts(StepPlan& plan);
+  void take_turns(Room& room, StepPlan& plan);
+  void feed_tenant(uint64_t id, Room part, Room& room, StepPlan& plan);
+  bool feed(const SequencePtr& sequence, Room& part, Room& room, StepPlan& plan);
+  StepItem& chunk_of(const SequencePtr& sequence);
+  int64_t chunk_within(const Sequence& sequence, const Room& part, const Room& room) const;
+  bool others_decoded_lately() const;
+  double step_limit(double alone) const;
+  double seconds_for_chunks(const StepPlan& plan) const;
+  bool rows_go_alone(const StepPlan& plan) const;
+  bool wants_tokens(const Sequence& sequence) const;
+  SequencePtr first_prompt(uint64_t id);
+  SequencePtr shortest_prompt(uint64_t id);
+  bool may_start(const Tenant& tenant) const;
+
+  bool admit(const SequencePtr& sequence, StepPlan& plan);
+  bool fits(const Admission& admission) const;
+  bool has_slot() const { return num_running() < num_slots(); }
+  int64_t num_slots() const;
+  void refuse(const Sequence& sequence, const Admission& admission);
+  const Tenant* find_overdue() const;
   Admission look_up(const Sequence& sequence);
   bool prefix_is_coming(const Sequence& sequence, const Admission& admission) const;
   void start(Sequence& sequence, const Admission& admission, StepPlan& plan);
-  bool worth_a_look(const Sequence& sequence) const;
+  bool worth_a_look(const Sequence& sequence, const Tenant& tenant) const;
   int64_t growth_of(const Sequence& sequence) const;
-  int64_t reserve(size_t index, int64_t num_tokens, StepPlan& plan);
-  void add_item(StepPlan& plan, const SequencePtr& sequence, int64_t num_tokens);
-  void remove_item(StepPlan& plan, const Sequence& sequence);
+  int64_t growth() const;
+
+  Tenant& tenant_of(const Sequence& sequence) { return tenants_.at(sequence.request.tenant); }
+  const Tenant& tenant_of(const Sequence& sequence) const {
+    return tenants_.at(sequence.request.tenant);
+  }
+  void drop_if_empty(uint64_t tenant);
+  void count_blocks();
+  std::optional<size_t> pick_victim(const Sequence& taker);
+  bool is_first_of_tenant(size_t index) const;
+  bool may_take_slot(const Tenant& tenant) const;
+  bool take_slot(const Sequence& taker, StepPlan& plan);
+  bool take_blocks(const Sequence& taker, const Admission& admission, StepPlan& plan);
 
   int64_t restorable(int64_t length) const;
   void start_state(Sequence& sequence, StepPlan& plan);
@@ -174,9 +284,10 @@ class Scheduler {
   int64_t coming_checkpoint(const StepItem& chunk, int64_t common) const;
 
   void register_full_blocks(Sequence& sequence);
-  bool commit_token(const StepPlan& plan, size_t item, int32_t token);
+  void commit_token(const StepPlan& plan, size_t item, int32_t token);
   void check_sequence(const Sequence& sequence, std::vector<BlockOwners>& owners) const;
   void check_queues() const;
+  void check_tenants() const;
   void check_state_slots() const;
 
   const SchedulerOptions options_;
@@ -184,20 +295,30 @@ class Scheduler {
   BlockManager blocks_;
   StateSlots state_slots_;
   StateCheckpoints checkpoints_;
-  std::deque<SequencePtr> waiting_;   // in order
+  std::map<uint64_t, Tenant> tenants_;
+  int64_t num_waiting_ = 0, num_waiting_tokens_ = 0;
   std::vector<SequencePtr> running_;  // in order
+  StepCost cost_;
+  double seconds_ = 0;                     // that steps have taken
+  std::map<uint64_t, double> decoded_at_;  // by tenant: seconds_ at its last row, if lately
+  uint64_t next_turn_ = 0;                 // the tenant that goes first, or the one after it
   uint64_t last_arrival_ = 0;
   Stats stats_;
 
-  // Of the plan being made: chunks of more than one token, which come after the decode rows, and
-  // whether somebody went without blocks.
+  // Of the plan being made: chunks of prompts, which come after the decode rows, running sequences
+  // whose prompts are not fed yet, sequences with a decode row, the tenants that take turns, the
+  // one that all others wait for.
   std::vector<StepItem> chunks_;
-  bool short_of_blocks_ = false;
-
-  // The waiting sequence that did not fit last time, and how many blocks it waits for.
-  uint64_t refused_arrival_ = 0;
-  int64_t refused_wanted_ = 0;
+  std::vector<SequencePtr> prompts_;
+  std::vector<Sequence*> rows_;       // by tenant, the one that goes first first
+  std::vector<RowShare> row_shares_;  // by tenant
+  std::vector<uint64_t> turns_;
+  const Tenant* overdue_ = nullptr;
   uint64_t num_plans_ = 0;
+  int64_t mixed_plans_ = 0;         // with decode rows and chunks, since the last one of rows alone
+  uint64_t num_turns_ = 0;          // of decode rows
+  int64_t plans_of_many_rows_ = 0;  // where one tenant could have more rows than another
+  int64_t num_started_ = 0;         // resumed ones too
 
   std::vector<int32_t> hits_;              // scratch of look_up
   std::vector<CommittedToken> committed_;  // what commit returned

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <vector>
 
 #include "base/check.h"
@@ -8,6 +9,7 @@ namespace quire::engine {
 void Scheduler::check_integrity() const {
   blocks_.check_integrity();
   check_queues();
+  check_tenants();
   check_state_slots();
   std::vector<BlockOwners> owners(options_.num_blocks);
   for (const SequencePtr& sequence : running_) check_sequence(*sequence, owners);
@@ -25,20 +27,49 @@ void Scheduler::check_queues() const {
   QUIRE_CHECK(num_running() <= options_.max_num_seqs) << num_running();
   for (size_t i = 0; i < running_.size(); ++i) {
     QUIRE_CHECK(running_[i]->state == Sequence::State::kRunning) << running_[i]->id;
-    QUIRE_CHECK(i == 0 || before(*running_[i - 1], *running_[i])) << running_[i]->id;
+    for (size_t j = 0; j < i; ++j) {
+      const Sequence &a = *running_[j], &b = *running_[i];
+      const bool one_order =
+          options_.policy == SchedulingPolicy::kFcfs || a.request.tenant == b.request.tenant;
+      QUIRE_CHECK(!one_order || before(a, b)) << b.id;
+    }
   }
-  for (size_t i = 0; i < waiting_.size(); ++i) {
-    const Sequence& sequence = *waiting_[i];
-    QUIRE_CHECK(sequence.state == Sequence::State::kWaiting) << sequence.id;
-    QUIRE_CHECK(sequence.blocks.empty() && sequence.kv_len == 0) << sequence.id;
-    QUIRE_CHECK(i == 0 || before(*waiting_[i - 1], sequence)) << sequence.id;
+}
+
+void Scheduler::check_tenants() const {
+  int64_t waiting = 0, waiting_tokens = 0, running = 0;
+  for (const auto& [id, tenant] : tenants_) {
+    int64_t tokens_of_tenant = 0;
+    QUIRE_CHECK(!tenant.waiting.empty() || tenant.num_running > 0) << "tenant " << id;
+    for (size_t i = 0; i < tenant.waiting.size(); ++i) {
+      const Sequence& sequence = *tenant.waiting[i];
+      QUIRE_CHECK(sequence.request.tenant == id) << sequence.id;
+      QUIRE_CHECK(sequence.state == Sequence::State::kWaiting) << sequence.id;
+      QUIRE_CHECK(sequence.blocks.empty() && sequence.kv_len == 0) << sequence.id;
+      QUIRE_CHECK(sequence.state_slot < 0 && sequence.checkpoints.held.empty()) << sequence.id;
+      QUIRE_CHECK(i == 0 || before(*tenant.waiting[i - 1], sequence)) << sequence.id;
+      tokens_of_tenant += sequence.prompt_len;
+    }
+    QUIRE_CHECK(tokens_of_tenant == tenant.waiting_tokens) << "tenant " << id;
+    waiting_tokens += tokens_of_tenant;
+    waiting += static_cast<int64_t>(tenant.waiting.size());
+    running += tenant.num_running;
+    QUIRE_CHECK(tenant.num_running == std::count_if(running_.begin(), running_.end(),
+                                                    [&](const SequencePtr& sequence) {
+                                                      return sequence->request.tenant == id;
+                                                    }))
+        << "tenant " << id;
   }
+  QUIRE_CHECK(running == num_running()) << running << " of " << num_running();
+  QUIRE_CHECK(waiting == num_waiting_) << waiting << " of " << num_waiting_;
+  QUIRE_CHECK(waiting_tokens == num_waiting_tokens_) << waiting_tokens;
 }
 
 void Scheduler::check_sequence(const Sequence& sequence, std::vector<BlockOwners>& owners) const {
   const int64_t size = options_.block_size;
   const auto known = static_cast<int64_t>(sequence.tokens.size());
   QUIRE_CHECK(sequence.num_pending >= 0 && sequence.num_pending <= 2) << sequence.num_pending;
+  QUIRE_CHECK(!sequence.postponed || sequence.num_pending == 1) << sequence.num_pending;
   QUIRE_CHECK(sequence.kv_len <= sequence.target_len()) << "request " << sequence.id;
   QUIRE_CHECK(sequence.kv_len <= options_.max_model_len) << "request " << sequence.id;
   QUIRE_CHECK(static_cast<int64_t>(sequence.blocks.size()) >= blocks_.blocks_for(sequence.kv_len))

@@ -25,12 +25,15 @@ struct Scenario {
   int64_t block_size = 4, max_model_len = 32, spare_blocks = 0;
   int64_t max_num_seqs = 4, budget = 16;
   bool priorities = false, caching = true, colliding = false;
+  int64_t tenants = 1;
+  double step_limit = 0;  // as SchedulerOptions::max_step_seconds, of step_time()
   // Of recurrent state; 0: none, and none saved.
   int64_t state_slots = 0, checkpoints = 0, interval = 0, min_checkpoint = 1;
   std::vector<uint32_t> actions;
 
   SchedulerOptions options() const {
     return {.max_num_batched_tokens = budget,
+            .max_step_seconds = step_limit,
             .max_num_seqs = max_num_seqs,
             .max_model_len = max_model_len,
             .num_blocks = (max_model_len + block_size - 1) / block_size + spare_blocks,
@@ -50,9 +53,9 @@ std::ostream& operator<<(std::ostream& out, const Scenario& s) {
   out << "block_size " << s.block_size << ", max_model_len " << s.max_model_len << ", spare_blocks "
       << s.spare_blocks << ", max_num_seqs " << s.max_num_seqs << ", budget " << s.budget
       << (s.priorities ? ", priorities" : "") << (s.caching ? ", caching" : "")
-      << (s.colliding ? ", colliding" : "") << ", state_slots " << s.state_slots << ", checkpoints "
-      << s.checkpoints << ", interval " << s.interval << ", min_checkpoint " << s.min_checkpoint
-      << ", actions {";
+      << (s.colliding ? ", colliding" : "") << ", tenants " << s.tenants << ", step_limit "
+      << s.step_limit << ", state_slots " << s.state_slots << ", checkpoints " << s.checkpoints
+      << ", interval " << s.interval << ", min_checkpoint " << s.min_checkpoint << ", actions {";
   for (const uint32_t action : s.actions) out << action << "u, ";
   return out << "}";
 }
@@ -60,11 +63,18 @@ std::ostream& operator<<(std::ostream& out, const Scenario& s) {
 // How often the interesting things happened, over all scenarios of a test.
 struct Coverage {
   int64_t finished = 0, hits = 0, full_hits = 0, preemptions = 0, pending_rows = 0;
-  int64_t in_flight_aborts = 0, in_flight_preemptions = 0, failures = 0;
+  int64_t in_flight_aborts = 0, in_flight_preemptions = 0, failures = 0, rows_put_off = 0;
   // With recurrent state: continued and saved states, tokens fed again on blocks that are shared,
   // steps with a save whose block is not known yet.
   int64_t restores = 0, saves = 0, fed_on_shared = 0, held = 0;
 };
+
+// Seconds that a step takes on the device.
+double step_time(const StepLoad& load) {
+  return 1.0 + 0.1 * static_cast<double>(load.decode_rows) +
+         0.2 * static_cast<double>(load.prompt_tokens) +
+         0.01 * static_cast<double>(load.prompt_context);
+}
 
 // Plays one scenario. run() returns what went wrong, "" if nothing did.
 class Player {
@@ -104,6 +114,7 @@ class Player {
     }
     coverage_.preemptions += scheduler_.stats().preemptions;
     coverage_.hits += scheduler_.stats().prefix_hits;
+    coverage_.rows_put_off += scheduler_.stats().rows_put_off;
     coverage_.restores += scheduler_.stats().state_restores;
     coverage_.saves += scheduler_.stats().state_saves;
     if (scheduler_.blocks().num_owned() != 0) return "blocks are left over";
@@ -113,11 +124,6 @@ class Player {
   }
 
  private:
-  struct InFlight {
-    StepPlan plan;
-    std::vector<int32_t> tokens;
-  };
-
   // Half of the prompts are short: they are admitted together, grow, and run out of blocks.
   template <class Random>
   void add(Random& random) {
@@ -158,6 +164,7 @@ class Player {
     request.sampling.ignore_eos = random() % 2 == 0;
     if (random() % 3 == 0) request.sampling.stop_token_ids = {1, 5};
     request.priority = static_cast<int32_t>(random() % 3);
+    request.tenant = random() % static_cast<uint64_t>(scenario_.tenants);
     return request;
   }
 
@@ -184,19 +191,9 @@ class Player {
     scheduler_.check_integrity();
   }
 
-  // The device loses its memory; the requests of the step in flight end.
   void fail_device() {
     ++coverage_.failures;
-    if (in_flight_) {
-      for (const StepItem& item : in_flight_->plan.items) {
-        scheduler_.finish(*item.sequence);
-        live_.erase(item.sequence->id);
-      }
-    }
-    in_flight_.reset();
-    device_.scramble();
-    scheduler_.drop_prefix_cache();
-    scheduler_.check_integrity();
+    for (const RequestId id : lose_memory(scheduler_, device_, in_flight_)) live_.erase(id);
   }
 
   void step(bool lookahead) {
@@ -219,7 +216,7 @@ class Player {
           sequence.state == Sequence::State::kWaiting && sequence.num_pending > 0;
     }
     coverage_.held += scheduler_.state_checkpoints().num_held();
-    InFlight next{.plan = std::move(plan), .tokens = {}};
+    LaunchedStep next{.plan = std::move(plan), .tokens = {}};
     next.tokens = device_.launch(next.plan);
     commit();
     in_flight_ = std::move(next);
@@ -234,6 +231,7 @@ class Player {
       }
       if (committed.finish) compare(committed);
     }
+    scheduler_.observe(in_flight_->plan.load, step_time(in_flight_->plan.load));
     scheduler_.recycle(std::move(in_flight_->plan));
     in_flight_.reset();
     scheduler_.check_integrity();
@@ -267,7 +265,7 @@ class Player {
   FakeDevice device_;
   RequestId last_id_ = 0;
   std::map<RequestId, Live> live_;
-  std::optional<InFlight> in_flight_;
+  std::optional<LaunchedStep> in_flight_;
   std::string problem_;
 };
 
@@ -281,6 +279,9 @@ rc::Gen<Scenario> any_scenario() {
       rc::gen::set(&Scenario::max_num_seqs, rc::gen::inRange<int64_t>(1, 7)),
       rc::gen::set(&Scenario::budget, rc::gen::inRange<int64_t>(1, 24)),
       rc::gen::set(&Scenario::priorities, rc::gen::arbitrary<bool>()),
+      rc::gen::set(&Scenario::tenants, rc::gen::inRange<int64_t>(1, 5)),
+      rc::gen::set(&Scenario::step_limit,
+                   rc::gen::element(0.0, SchedulerOptions::kAutoStepTime, 0.001, 2.0, 4.0)),
       rc::gen::set(&Scenario::caching, rc::gen::weightedElement<bool>({{7, true}, {1, false}})),
       rc::gen::set(&Scenario::colliding, rc::gen::weightedElement<bool>({{3, false}, {1, true}})),
       rc::gen::set(&Scenario::state_slots,
@@ -318,6 +319,7 @@ TEST(SchedulerProperty, EveryRequestEndsAsIfAlone) {
   EXPECT_GT(coverage.pending_rows, 10000);
   EXPECT_GT(coverage.in_flight_aborts, 100);
   EXPECT_GT(coverage.failures, 100);
+  EXPECT_GT(coverage.rows_put_off, 150);
   EXPECT_GT(coverage.restores, 500);
   EXPECT_GT(coverage.saves, 10000);
   EXPECT_GT(coverage.fed_on_shared, 1000);
@@ -326,7 +328,8 @@ TEST(SchedulerProperty, EveryRequestEndsAsIfAlone) {
             << coverage.full_hits << " whole prompts, " << coverage.preemptions << " preemptions, "
             << coverage.pending_rows << " rows on a pending token, " << coverage.saves
             << " states saved, " << coverage.restores << " continued, " << coverage.fed_on_shared
-            << " chunks on shared blocks, " << coverage.held << " held\n";
+            << " chunks on shared blocks, " << coverage.held << " held, " << coverage.rows_put_off
+            << " rows put off\n";
 }
 
 // The test can fail: with a bug put in on purpose, most scenarios end with a complaint.

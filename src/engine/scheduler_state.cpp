@@ -156,8 +156,6 @@ void Scheduler::check_state_slots() const {
     taken[slot] = true;
     ++slots;
   }
-  for (const SequencePtr& sequence : waiting_)
-    QUIRE_CHECK(sequence->state_slot < 0 && sequence->checkpoints.held.empty()) << sequence->id;
   QUIRE_CHECK(slots == state_slots_.num_used()) << slots << " of " << state_slots_.num_used();
   QUIRE_CHECK(held == checkpoints_.num_held()) << held << " of " << checkpoints_.num_held();
   int64_t attached = 0;

@@ -1,54 +1,41 @@
 // Recurrent state in the scheduler: who has a slot, where states are saved, what goes on from them.
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
-#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "engine/scheduler.h"
+#include "engine/scheduler_test_util.h"
 
 namespace quire::engine {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-using Tokens = std::vector<int32_t>;
 
 // Blocks of 4 tokens; every sampled token is 9.
-class SchedulerStateTest : public ::testing::Test {
+class SchedulerStateTest : public SchedulerTest {
  protected:
-  SchedulerOptions options_{.max_num_batched_tokens = 64,
-                            .max_num_seqs = 4,
-                            .max_model_len = 64,
-                            .num_blocks = 64,
-                            .block_size = 4,
-                            .num_state_slots = 4,
-                            .num_state_checkpoints = 8,
-                            .state_checkpoint_interval = 8,
-                            .min_checkpoint_tokens = 1};  // set before the first add
-
-  Scheduler& scheduler() {
-    if (!scheduler_) scheduler_ = std::make_unique<Scheduler>(options_);
-    return *scheduler_;
+  SchedulerStateTest() {
+    options_ = {.max_num_batched_tokens = 64,
+                .max_num_seqs = 4,
+                .max_model_len = 64,
+                .num_blocks = 64,
+                .block_size = 4,
+                .num_state_slots = 4,
+                .num_state_checkpoints = 8,
+                .state_checkpoint_interval = 8,
+                .min_checkpoint_tokens = 1};
   }
 
   SequencePtr add(Tokens prompt, int64_t max_tokens = 4, std::string salt = "") {
-    auto sequence = std::make_shared<Sequence>();
-    sequence->id = ++last_id_;
-    sequence->prompt_len = static_cast<int64_t>(prompt.size());
-    sequence->tokens = std::move(prompt);
-    sequence->request.sampling.max_tokens = max_tokens;
-    sequence->request.cache_salt = std::move(salt);
-    scheduler().add(sequence);
-    return sequence;
+    return SchedulerTest::add(std::move(prompt), {.max_tokens = max_tokens}, std::move(salt));
   }
 
   // One step without lookahead, as "request:start+num_tokens" with "<slot" for a state restored
   // from there and ">slot" for one saved there.
   std::vector<std::string> step() {
-    const StepPlan plan = scheduler().plan();
-    scheduler().check_integrity();
+    const StepPlan plan = SchedulerTest::plan();
     std::vector<std::string> result;
     Tokens tokens;
     for (const StepItem& item : plan.items) {
@@ -62,28 +49,14 @@ class SchedulerStateTest : public ::testing::Test {
       result.push_back(std::move(text));
       if (item.samples) tokens.push_back(9);
     }
-    scheduler().commit(plan, tokens);
-    scheduler().check_integrity();
+    commit(plan, tokens);
     return result;
   }
 
   void finish_all() {
     while (scheduler().has_work()) step();
   }
-
-  // With the options as they are now.
-  void restart() { scheduler_.reset(); }
-
- private:
-  std::unique_ptr<Scheduler> scheduler_;
-  RequestId last_id_ = 0;
 };
-
-Tokens count_up(int32_t from, int32_t count) {
-  Tokens result;
-  for (int32_t i = 0; i < count; ++i) result.push_back(from + i);
-  return result;
-}
 
 Tokens operator+(Tokens a, const Tokens& b) {
   a.insert(a.end(), b.begin(), b.end());
@@ -211,7 +184,7 @@ TEST_F(SchedulerStateTest, CompletionsOfOnePromptWaitForItsState) {
   EXPECT_THAT(step(), ElementsAre("1:20+2", "2:20+2<6", "3:20+2<6"));
 }
 
-TEST_F(SchedulerStateTest, WhoFindsNoSlotWaits) {
+TEST_F(SchedulerStateTest, WaitsForAStateSlot) {
   options_.num_state_slots = 1;
   const auto a = add(count_up(100, 5)), b = add(count_up(200, 5));
   step();

@@ -1,103 +1,13 @@
-#include "engine/scheduler.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <memory>
-#include <string>
-#include <vector>
+#include "engine/scheduler_test_util.h"
 
 namespace quire::engine {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-using Tokens = std::vector<int32_t>;
-
-constexpr int32_t kEos = 0;
-
-// The sampling parameters that the scheduler looks at.
-struct Wish {
-  int64_t max_tokens = 16;
-  bool ignore_eos = false;
-  Tokens stop_token_ids = {};
-  int32_t prompt_logprobs = -1;
-};
-
-// Requests in the order of their ids, blocks of 4 tokens; tokens are committed by hand.
-class SchedulerTest : public ::testing::Test {
- protected:
-  SchedulerOptions options_{.max_num_batched_tokens = 16,
-                            .max_num_seqs = 4,
-                            .max_model_len = 32,
-                            .num_blocks = 16,
-                            .block_size = 4,
-                            .eos_token_ids = {kEos}};  // set before the first add
-
-  Scheduler& scheduler() {
-    if (!scheduler_) scheduler_ = std::make_unique<Scheduler>(options_);
-    return *scheduler_;
-  }
-
-  SequencePtr add(Tokens prompt, Wish wish = {}, std::string salt = "", int32_t priority = 0) {
-    auto sequence = std::make_shared<Sequence>();
-    sequence->id = ++last_id_;
-    sequence->tokens = prompt;
-    sequence->prompt_len = static_cast<int64_t>(prompt.size());
-    sequence->request.prompt = std::move(prompt);
-    SamplingParams& sampling = sequence->request.sampling;
-    sampling.max_tokens = wish.max_tokens;
-    sampling.ignore_eos = wish.ignore_eos;
-    sampling.stop_token_ids = std::move(wish.stop_token_ids);
-    sampling.prompt_logprobs = wish.prompt_logprobs;
-    sequence->request.cache_salt = std::move(salt);
-    sequence->request.priority = priority;
-    scheduler().add(sequence);
-    return sequence;
-  }
-
-  StepPlan plan() {
-    StepPlan result = scheduler().plan();
-    scheduler().check_integrity();
-    return result;
-  }
-
-  std::vector<CommittedToken> commit(const StepPlan& plan, const Tokens& tokens) {
-    std::vector<CommittedToken> result = scheduler().commit(plan, tokens);
-    scheduler().check_integrity();
-    return result;
-  }
-
-  // One step without lookahead; every sampling row yields `token`.
-  std::vector<CommittedToken> step(int32_t token = 9) {
-    const StepPlan now = plan();
-    Tokens tokens;
-    for (const StepItem& item : now.items)
-      if (item.samples) tokens.push_back(token);
-    return commit(now, tokens);
-  }
-
- private:
-  std::unique_ptr<Scheduler> scheduler_;
-  RequestId last_id_ = 0;
-};
-
-// "request:start+num_tokens", with "!" if it samples and "?" if it feeds the pending token.
-std::vector<std::string> items(const StepPlan& plan) {
-  std::vector<std::string> result;
-  for (const StepItem& item : plan.items) {
-    result.push_back(std::to_string(item.sequence->id) + ":" + std::to_string(item.start) + "+" +
-                     std::to_string(item.num_tokens) + (item.feeds_pending ? "?" : "") +
-                     (item.samples ? "!" : ""));
-  }
-  return result;
-}
-
-Tokens count_up(int32_t from, int32_t count) {
-  Tokens result;
-  for (int32_t i = 0; i < count; ++i) result.push_back(from + i);
-  return result;
-}
 
 // -- one prompt, several completions -------------------------------------------------------------
 
@@ -125,7 +35,7 @@ TEST_F(SchedulerTest, OnlyAPrefixThatIsWorthItIsWaitedFor) {
   EXPECT_THAT(items(plan()), ElementsAre("1:0+6!", "2:0+9!"));
 }
 
-TEST_F(SchedulerTest, NobodyWaitsForAPrefixThatIsNotShared) {
+TEST_F(SchedulerTest, APrefixThatIsNotSharedIsNotWaitedFor) {
   add(count_up(100, 5), {}, "salt");
   add(count_up(100, 5));
   add(count_up(100, 5), {.prompt_logprobs = 0});  // projects every position itself
@@ -183,7 +93,7 @@ TEST_F(SchedulerTest, NextStepIsLaunchedOnThePendingToken) {
   EXPECT_THAT(items(plan()), ElementsAre("1:4+1!"));  // known by now: fed from the host
 }
 
-TEST_F(SchedulerTest, NoRowForATokenThatNobodyWants) {
+TEST_F(SchedulerTest, NoRowForATokenBeyondTheLast) {
   const auto a = add({5, 6, 7}, {.max_tokens = 2});
   const StepPlan first = plan();
   const StepPlan second = plan();
@@ -427,7 +337,7 @@ TEST_F(SchedulerTest, LastInOrderSitsOutInsteadOfLosingItsWork) {
   EXPECT_EQ(scheduler().stats().preemptions, 0);
 }
 
-TEST_F(SchedulerTest, NobodyOvertakesAWaitingRequestThatDoesNotFit) {
+TEST_F(SchedulerTest, ARefusedRequestIsPassedByNoneOfItsTenant) {
   options_.num_blocks = 8;
   const auto a = add(count_up(100, 16), {.max_tokens = 3});
   step();
@@ -436,7 +346,16 @@ TEST_F(SchedulerTest, NobodyOvertakesAWaitingRequestThatDoesNotFit) {
   EXPECT_THAT(items(plan()), ElementsAre("1:16+1!"));  // big needs 5 of the 3 that are left
   EXPECT_EQ(scheduler().num_waiting(), 2);
   scheduler().finish(*a);
-  EXPECT_THAT(items(plan()), ElementsAre("2:0+16"));
+  EXPECT_THAT(items(plan()), ElementsAre("3:0+1!", "2:0+15"));
+}
+
+TEST_F(SchedulerTest, TheShortestPromptGoesFirstAndTheFirstInOrderHasAQuarter) {
+  add(count_up(100, 30));
+  EXPECT_THAT(items(plan()), ElementsAre("1:0+16"));
+  add(count_up(200, 9));
+  add(count_up(300, 7));
+  EXPECT_THAT(items(plan()), ElementsAre("1:16+4", "3:0+7!", "2:0+5"));
+  EXPECT_THAT(items(plan()), ElementsAre("3:7+1?!", "1:20+10!", "2:5+4!"));
 }
 
 TEST_F(SchedulerTest, FirstInOrderGetsThroughAPoolOfItsOwnSize) {

@@ -39,7 +39,7 @@ struct Sequence {
   enum class State { kWaiting, kRunning, kFinished };
 
   RequestId id = 0;
-  Request request;
+  Request request;  // its prompt is in tokens
   State state = State::kWaiting;
   std::vector<int32_t> tokens;
   int64_t prompt_len = 0;
@@ -55,11 +55,18 @@ struct Sequence {
   int64_t registered_blocks = 0;  // leading blocks already offered to the prefix cache
   uint64_t cache_node = 0;        // prefix cache position after registered_blocks
   uint64_t arrival = 0;           // counts up; set by Scheduler::add
+  uint64_t started_in_plan = 0;   // the last plan that it began to run in
+  uint64_t settled_in_plan = 0;   // the last plan that can feed it no more tokens
+  uint64_t last_turn = 0;         // of its rows, or its start: counts up in the order of turns
+  uint64_t put_off_in_plan = 0;   // the last plan that left its row to a later one
   uint64_t seed = 0;
   RequestStats stats;
 
   // Where the pending token lies in the last launched step's sampled tokens; -1: none.
   int32_t pending_row = -1;
+  // Its last row is computed but not sampled: a grammar's mask is missing. The token counts as
+  // pending, and nothing can be fed before it is known.
+  bool postponed = false;
 
   int64_t target_len() const { return static_cast<int64_t>(tokens.size()) + num_pending; }
   int64_t num_output() const { return static_cast<int64_t>(tokens.size()) - prompt_len; }

@@ -4,16 +4,44 @@
 
 #include "base/check.h"
 #include "engine/kv_storage_names.h"
-#include "ops/runtime/array_memory.h"
 #include "ops/gather_rows/gather_rows.h"
-#include "ops/runtime/kernel_graph.h"
+#include "ops/runtime/array_memory.h"
 
 namespace quire::engine {
+namespace {
+
+constexpr int kMaxMaskWorkers = 8;
+constexpr int kLightMaskWorkers = 1;
+
+std::vector<mx::array> arrays_of(const ops::SampleOutput& o) {
+  return {o.tokens, o.logprobs, o.ranks, o.top_ids, o.top_logprobs};
+}
+ops::SampleOutput sample_output(const std::vector<mx::array>& o) {
+  return {o[0], o[1], o[2], o[3], o[4]};
+}
+
+// Whether a row's own request leaves no token to sample.
+bool excludes_all(const ops::SampleRow& row, int32_t last_token) {
+  if (!row.mask) return false;
+  std::vector<uint32_t> allowed = *row.mask;
+  const auto ban = [&allowed](int32_t id) {
+    if (id >= 0 && static_cast<size_t>(id / 32) < allowed.size())
+      allowed[id / 32] &= ~(uint32_t{1} << (id % 32));
+  };
+  for (const int32_t id : row.banned) ban(id);
+  for (const auto& [before, id] : row.banned_after)
+    if (before == last_token) ban(id);
+  return std::ranges::all_of(allowed, [](uint32_t word) { return word == 0; });
+}
+
+}  // namespace
 
 StepRunner::StepRunner(const models::Model& model, const EngineOptions& options)
     : model_(model),
       options_(options),
       scheduler_(options.scheduler),
+      mask_workers_(std::clamp(model.context().pool->num_threads() / 2, 1, kMaxMaskWorkers),
+                    model.vocab_size(), options.before_mask, kLightMaskWorkers),
       timer_(model.context().profile.get()) {}
 
 void StepRunner::start() {
@@ -25,36 +53,46 @@ void StepRunner::start() {
 
 void StepRunner::make_pool() {
   const SchedulerOptions& scheduler = options_.scheduler;
+  commit_ahead_.reset();
   pool_.emplace(
       model_.cache_specs(),
       CacheSize{.num_blocks = scheduler.num_blocks,
                 .block_size = scheduler.block_size,
                 .num_state_slots = scheduler.num_state_slots + scheduler.num_state_checkpoints,
                 .kv_storage = options_.kv_storage},
-      model_.dtype());
+      model_.dtype(), *model_.context().device);
+  const int64_t block_bytes = pool_->bytes_per_block();
+  if (block_bytes > 0 && options_.ready_kv_bytes > 0)
+    commit_ahead_.emplace(*pool_, options_.ready_kv_bytes / block_bytes);
 }
 
 void StepRunner::stop() {
   in_flight_.reset();
+  commit_ahead_.reset();
   pool_.reset();
   try {
     mx::synchronize();
+    model_.context().device->synchronize();
   } catch (const std::exception&) {
     // A failed step's error, which its requests were told.
   }
 }
 
-bool StepRunner::prepare_memory() {
-  if (pool_->bytes_per_block() == 0) return false;
-  const int64_t ahead = std::min({options_.ready_kv_bytes / pool_->bytes_per_block(),
-                                  options_.ready_kv_tokens / options_.scheduler.block_size,
-                                  scheduler_.blocks().num_blocks() / 4});
-  return pool_->commit_some(scheduler_.blocks().high_water() + ahead);
+void StepRunner::check_idle() const {
+  QUIRE_CHECK(generations_.empty()) << generations_.size() << " requests are left over";
+  QUIRE_CHECK(scheduler_.blocks().num_owned() == 0) << scheduler_.blocks().num_owned();
+  QUIRE_CHECK(scheduler_.state_slots().num_used() == 0) << scheduler_.state_slots().num_used();
+  QUIRE_CHECK(scheduler_.state_checkpoints().num_held() == 0);
+  if (options_.check_integrity) scheduler_.check_integrity();
 }
 
 void StepRunner::add(SequencePtr sequence) {
   const RequestId id = sequence->id;
-  generations_[id].sequence = sequence;
+  Generation& generation = generations_[id];
+  generation.sequence = sequence;
+  if (sequence->request.grammar)
+    generation.grammar =
+        mask_workers_.add(std::move(sequence->request.grammar), sequence->request.tenant);
   scheduler_.add(std::move(sequence));
 }
 
@@ -71,35 +109,32 @@ void StepRunner::fail_all(const std::string& reason) {
 void StepRunner::step() {
   if (!busy_) busy_.emplace(*model_.context().pool);
   try {
-    timer_.start(!in_flight_);
-    StepPlan plan = scheduler_.plan();
-    if (plan.empty()) {
-      QUIRE_CHECK(in_flight_ || !scheduler_.has_work()) << "nothing can be scheduled";
-      finish_in_flight();
-      return;
-    }
-    InFlight next =
-        launch(std::move(plan));  // reads the tokens of the step in flight on the device
-    finish_in_flight();
-    timer_.choose(next.kind);
-    if (!next.output && !next.batch.rows.empty()) launch_late_sampler(next);
-    in_flight_ = std::move(next);
-    if (!options_.lookahead) finish_in_flight();
+    run_step();
   } catch (const std::exception& error) {
     recover(error.what());
   }
   if (!has_work()) busy_.reset();
+  if (commit_ahead_) commit_ahead_->update(scheduler_.blocks().high_water(), has_work());
   if (options_.check_integrity) scheduler_.check_integrity();
 }
 
-// Whether a grammar's mask for this step depends on a token that is still on the device. Then the
-// sampler is launched after that token was read, while the forward pass runs.
-bool StepRunner::needs_known_tokens(const Batch& batch, const StepPlan& plan) const {
-  return std::any_of(batch.rows.begin(), batch.rows.end(), [&](const RowInfo& row) {
-    const Sequence& sequence = *plan.items[row.item].sequence;
-    return row.samples && sequence.request.grammar &&
-           row.position > static_cast<int64_t>(sequence.tokens.size());
-  });
+void StepRunner::run_step() {
+  timer_.start(!in_flight_);
+  StepPlan plan = scheduler_.plan();
+  if (plan.empty()) {
+    const bool can_go_on = in_flight_ || !postponed_.empty() || !scheduler_.has_work();
+    QUIRE_CHECK(can_go_on) << "nothing can be scheduled";
+    finish_in_flight();
+    return wait_for_postponed_rows();
+  }
+  std::optional<InFlight> postponed = launch_postponed_rows();
+  InFlight next = launch(std::move(plan));  // reads the tokens of the step in flight on the device
+  finish_in_flight();
+  if (postponed) commit_postponed(*postponed);
+  timer_.choose(next.kind);
+  if (!next.output && !next.batch.rows.empty()) launch_late_sampler(next);
+  in_flight_ = std::move(next);
+  if (!options_.lookahead) finish_in_flight();
 }
 
 StepRunner::InFlight StepRunner::launch(StepPlan plan) {
@@ -118,7 +153,8 @@ StepRunner::InFlight StepRunner::launch(StepPlan plan) {
   if (batch.feeds_pending) previous = in_flight_->output->tokens;
   const mx::array tokens =
       batch.feeds_pending ? ops::resolve_tokens(model_.context(), batch.ids, batch.from, *previous)
-                          : mx::array(ids.data(), {static_cast<int>(ids.size())}, mx::int32);
+                          : model_.context().device->make_array(
+                                ids.data(), {static_cast<int>(ids.size())}, mx::int32);
   pool_->copy_states(model_.context(), plan.restores);
   mx::array logits = model_.forward(tokens, batch.layout, pool_->caches());
   pool_->copy_states(model_.context(), plan.saves);
@@ -127,10 +163,13 @@ StepRunner::InFlight StepRunner::launch(StepPlan plan) {
                 .batch = std::move(batch),
                 .logits = std::move(logits),
                 .output = {},
-                .done = {},
-                .resources = {},
-                .kind = kind};
-  if (!step.batch.rows.empty() && !needs_known_tokens(step.batch, step.plan))
+                .kernels = {},
+                .postponed = {},
+                .kind = kind,
+                .launched = Clock::now()};
+  request_first_masks(step);
+  // A mask that is not there yet is waited for while the forward pass runs.
+  if (!step.batch.rows.empty() && !masks_are_missing(step))
     sample_rows(step, in_flight_ && in_flight_->output ? std::optional(in_flight_->output->tokens)
                                                        : std::nullopt);
   launch_graph(step);
@@ -143,47 +182,57 @@ StepRunner::InFlight StepRunner::launch(StepPlan plan) {
 void StepRunner::launch_graph(InFlight& step) {
   std::vector<mx::array> outputs;
   if (step.output) {
-    const ops::SampleOutput& o = *step.output;
-    outputs = {o.tokens, o.logprobs, o.ranks, o.top_ids, o.top_logprobs};
+    outputs = arrays_of(*step.output);
   } else if (!step.batch.rows.empty()) {
     outputs = {*step.logits};
   }
-  std::optional<ops::KernelGraph> graph;
   if (options_.join_kernels)
-    graph = ops::join_kernels(model_.context(), outputs, pool_->arrays(),
-                              in_flight_ ? in_flight_->done : std::nullopt);
-  if (!graph) {
+    step.kernels =
+        ops::launch_step(model_.context(), outputs, pool_->arrays(),
+                         in_flight_ && in_flight_->kernels ? &*in_flight_->kernels : nullptr);
+  if (!step.kernels) {
     if (!outputs.empty()) mx::async_eval(outputs);
-    // Nothing is sampled: only what the layers keep matters. Saved states nobody waits for.
+    // Without a sampled row only the caches are left to write. Nothing reads the saved states in
+    // this step, so they are evaluated without waiting.
     if (outputs.empty() || !step.plan.saves.empty()) mx::async_eval(pool_->arrays());
     return;
   }
   pool_->reset_handles();
   step.logits.reset();
   if (step.output) {
-    const auto& o = graph->outputs;
-    step.output = {o[0], o[1], o[2], o[3], o[4]};
+    step.output = sample_output(step.kernels->outputs());
   } else if (!outputs.empty()) {
-    step.logits = graph->outputs[0];
+    step.logits = step.kernels->outputs()[0];
   }
-  step.done = graph->done;
-  step.resources = std::move(graph->resources);
-  mx::async_eval(graph->done);
 }
 
 // Once the tokens that a grammar waits for are known.
 void StepRunner::launch_late_sampler(InFlight& step) {
+  wait_for_masks(step);
   sample_rows(step, std::nullopt);
-  const ops::SampleOutput& o = *step.output;
-  mx::async_eval(o.tokens, o.logprobs, o.ranks, o.top_ids, o.top_logprobs);
+  launch_sampler(step);
   timer_.lap(ops::Phase::kLaunch);
+}
+
+// Of logits that were launched before, or come from the host.
+void StepRunner::launch_sampler(InFlight& step) {
+  const std::vector<mx::array> outputs = arrays_of(*step.output);
+  if (options_.join_kernels)
+    step.kernels =
+        ops::launch_step(model_.context(), outputs, {}, step.kernels ? &*step.kernels : nullptr);
+  if (step.kernels) {
+    step.output = sample_output(step.kernels->outputs());
+  } else {
+    mx::async_eval(outputs);
+  }
 }
 
 // Adds the sampler to the graph.
 void StepRunner::sample_rows(InFlight& step, const std::optional<mx::array>& previous) {
   auto rows = std::make_shared<std::vector<ops::SampleRow>>();
   rows->reserve(step.batch.rows.size());
-  for (const RowInfo& row : step.batch.rows) {
+  for (size_t r = 0; r < step.batch.rows.size(); ++r) {
+    const RowInfo& row = step.batch.rows[r];
     const Sequence& sequence = *step.plan.items[row.item].sequence;
     const auto it = generations_.find(sequence.id);
     TokenHistory* history = nullptr;
@@ -191,19 +240,12 @@ void StepRunner::sample_rows(InFlight& step, const std::optional<mx::array>& pre
       history = &it->second.history;
       history->update(sequence.tokens, sequence.prompt_len);
     }
-    std::shared_ptr<std::vector<uint32_t>> mask;
-    if (row.samples && sequence.request.grammar && sequence.state != Sequence::State::kFinished) {
-      mask = std::make_shared<std::vector<uint32_t>>((model_.vocab_size() + 31) / 32);
-      if (const auto filled = sequence.request.grammar->fill_mask(*mask); !filled) {
-        std::fill(mask->begin(), mask->end(), 0);  // nothing is allowed: the row yields no token
-        it->second.failure = "the grammar: " + filled.error();
-      }
-    }
     rows->push_back(
-        sample_row(row, sequence, history, std::move(mask), options_.scheduler.eos_token_ids));
+        sample_row(row, sequence, history, mask_of(step, r), options_.scheduler.eos_token_ids));
   }
   timer_.lap(ops::Phase::kSampling);
-  step.output = ops::sample(model_.context(), *step.logits, std::move(rows), previous);
+  step.samples = std::move(rows);
+  step.output = ops::sample(model_.context(), *step.logits, step.samples, previous);
   timer_.lap(ops::Phase::kGraph);
 }
 
@@ -216,31 +258,59 @@ void StepRunner::finish_in_flight() {
   in_flight_.reset();
 }
 
+// Tells the scheduler how long a step took whose result is there. With lookahead it began when the
+// one before it was done.
+void StepRunner::observe(const InFlight& step) {
+  const TimePoint now = Clock::now();
+  scheduler_.observe(step.plan.load, seconds_between(std::max(step.launched, last_done_), now));
+  last_done_ = now;
+}
+
+void StepRunner::wait_for_output(InFlight& step) {
+  if (step.kernels) {
+    step.output = sample_output(step.kernels->wait());
+  } else {
+    mx::eval(arrays_of(*step.output));
+  }
+}
+
 void StepRunner::commit(InFlight& step) {
   if (!step.output) {  // a step without sampled rows: wait, so that steps do not pile up
-    mx::eval(step.done ? *step.done : pool_->arrays().back());
+    if (step.kernels) {
+      step.kernels->wait();
+    } else {
+      mx::eval(pool_->arrays().back());
+    }
+    observe(step);
     timer_.lap(ops::Phase::kWait);
     timer_.step_done(step.plan.num_tokens);
     scheduler_.commit(step.plan, {});
     return;
   }
-  mx::eval(step.output->tokens, step.output->logprobs, step.output->ranks, step.output->top_ids,
-           step.output->top_logprobs);
+  wait_for_output(step);
+  observe(step);
   timer_.lap(ops::Phase::kWait);
   timer_.step_done(step.plan.num_tokens);  // before any request hears of it
+  commit_rows(step);
+  keep_postponed_rows(step);
+}
+
+void StepRunner::commit_rows(InFlight& step) {
   const int32_t* tokens = step.output->tokens.data<int32_t>();
   std::vector<int32_t> sampled;
   std::vector<size_t> row_of_item(step.plan.items.size(), 0);
-  std::vector<RequestId> without_token;  // no finite logit, or nothing that the grammar allows
+  std::vector<size_t> without_token;  // no finite logit, or nothing that the request allows
   for (size_t r = 0; r < step.batch.rows.size(); ++r) {
     const RowInfo& row = step.batch.rows[r];
     if (!row.samples) continue;
-    sampled.push_back(tokens[r]);
+    const bool is_postponed = std::ranges::find(step.postponed, r) != step.postponed.end();
+    sampled.push_back(is_postponed ? Scheduler::kPostponedToken : tokens[r]);
     row_of_item[row.item] = r;
-    if (tokens[r] < 0) without_token.push_back(step.plan.items[row.item].sequence->id);
+    if (tokens[r] < 0 && !is_postponed) without_token.push_back(r);
   }
   collect_prompt_logprobs(step);
-  for (const RequestId id : without_token) end_without_token(id);
+  for (const size_t r : without_token)
+    end_without_token(step.plan.items[step.batch.rows[r].item].sequence->id, (*step.samples)[r]);
   for (const CommittedToken& token : scheduler_.commit(step.plan, sampled))
     commit_token(token, step, row_of_item[token.item]);
 }
@@ -263,16 +333,9 @@ void StepRunner::commit_token(const CommittedToken& token, const InFlight& step,
   }
   event.finish = token.finish;
   event.stop_token = token.stop_token;
-  if (!token.finish && sequence.request.grammar) {
-    const auto accepted = sequence.request.grammar->accept(token.token);
-    if (!accepted || !*accepted) {
-      end(sequence.id, FinishReason::kError,
-          "the grammar refused a token: " + (accepted ? "not allowed here" : accepted.error()));
-      return;
-    }
-  }
+  if (!token.finish && it->second.grammar) mask_workers_.request(it->second.grammar, token.token);
   tell(it->second, std::move(event));
-  if (token.finish) generations_.erase(sequence.id);
+  if (token.finish) forget(sequence.id);
 }
 
 TokenLogprob StepRunner::logprob_of_row(const InFlight& step, size_t row, int32_t num_top) const {
@@ -322,17 +385,31 @@ void StepRunner::end(RequestId id, FinishReason reason, std::string error) {
   event.finish = reason;
   event.error = std::move(error);
   tell(it->second, std::move(event));
-  generations_.erase(it);
+  forget(id);
 }
 
-void StepRunner::end_without_token(RequestId id) {
+void StepRunner::forget(RequestId id) {
+  const auto it = generations_.find(id);
+  if (it->second.grammar) mask_workers_.drop(it->second.grammar);
+  generations_.erase(it);
+  std::erase_if(postponed_, [id](const PostponedRow& row) { return row.item.sequence->id == id; });
+}
+
+void StepRunner::end_without_token(RequestId id, const ops::SampleRow& sample) {
   const auto it = generations_.find(id);
   if (it == generations_.end()) return;
-  std::string why =
-      it->second.failure.empty()
-          ? "no token could be sampled: the logits are not finite, or every token was excluded"
-          : std::move(it->second.failure);
-  end(id, FinishReason::kError, std::move(why));
+  TokenMask failure = std::move(it->second.failure);
+  if (failure.error.empty() && excludes_all(sample, it->second.sequence->tokens.back())) {
+    failure.error =
+        "no token may follow: what the request excludes leaves none of those that it allows";
+    failure.client_is_to_blame = true;
+  } else if (failure.error.empty()) {
+    failure.error = "no token could be sampled: the logits are not finite";
+  }
+  FinishReason reason = FinishReason::kError;
+  if (failure.client_is_to_blame) reason = FinishReason::kRefused;
+  if (failure.lacks_memory) reason = FinishReason::kOverloaded;
+  end(id, reason, std::move(failure.error));
 }
 
 // A step failed: what it wrote cannot be trusted, nor what its rows would have become. Its requests
@@ -353,6 +430,7 @@ void StepRunner::fill(EngineStats& stats) const {
   const auto scheduler = scheduler_.stats();
   stats.running = scheduler_.num_running();
   stats.waiting = scheduler_.num_waiting();
+  stats.waiting_tokens = scheduler_.num_waiting_tokens();
   stats.preemptions = scheduler.preemptions;
   stats.prefix_queries = scheduler.prefix_queries;
   stats.prefix_hits = scheduler.prefix_hits;
@@ -374,6 +452,7 @@ void StepRunner::fill(EngineStats& stats) const {
   stats.steps = steps_;
   stats.prompt_tokens = prompt_tokens_;
   stats.generation_tokens = generation_tokens_;
+  stats.postponed_rows = postponed_rows_;
 }
 
 }  // namespace quire::engine

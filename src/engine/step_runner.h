@@ -6,10 +6,13 @@
 #include <vector>
 
 #include "engine/batch_builder.h"
+#include "engine/commit_ahead.h"
 #include "engine/engine.h"
 #include "engine/kv_pool.h"
+#include "engine/mask_workers.h"
 #include "engine/step_timer.h"
 #include "models/model.h"
+#include "ops/runtime/launched_step.h"
 #include "ops/sample/sample.h"
 
 namespace quire::engine {
@@ -33,45 +36,71 @@ class StepRunner {
   // tokens are read. A step that throws ends its requests with an error; only if the memory pools
   // cannot be rebuilt does the exception escape.
   void step();
-  // While there is nothing to do: gets memory ready for the requests to come, a few milliseconds'
-  // worth. False: enough is ready.
-  bool prepare_memory();
-  void check_idle() const { scheduler_.check_integrity(); }
+  // Without work nothing is held: aborts the process (QUIRE_CHECK) if blocks, slots or requests are
+  // left over. With EngineOptions::check_integrity the scheduler checks everything.
+  void check_idle() const;
+  // Whether the thread pool's workers watch for the next kernel: only while there is work.
+  bool keeps_pool_awake() const { return busy_.has_value(); }
+  QueueMoves queue_moves() const { return {scheduler_.stats().started, scheduler_.stats().ended}; }
   void fill(EngineStats& stats) const;
+  LoadByTenant waiting_by_tenant() const { return scheduler_.waiting_by_tenant(); }
 
  private:
   // What a sequence needs beside the scheduler's view of it.
   struct Generation {
     SequencePtr sequence;
     TokenHistory history;
+    MaskWorkers::RowPtr grammar;  // null: unconstrained
     std::vector<TokenLogprob> prompt_logprobs;
-    bool told = false;    // whether an event was sent
-    std::string failure;  // why the next row yields no token, if it is known
+    bool told = false;  // whether an event was sent
+    TokenMask failure;  // why the next row yields no token, if it is known
   };
   // A launched step whose tokens have not been read.
   struct InFlight {
     StepPlan plan;
     Batch batch;
-    std::optional<mx::array> logits;          // until they are sampled
-    std::optional<ops::SampleOutput> output;  // absent without sampled rows
-    std::optional<mx::array> done;            // of the step's kernel graph, if it is one
-    std::shared_ptr<const void> resources;    // freed here, not between kernels
+    std::optional<mx::array> logits;           // until they are sampled
+    ops::SampleRows samples = nullptr;         // what `output` was sampled by
+    std::optional<ops::SampleOutput> output;   // absent without sampled rows
+    std::optional<ops::LaunchedStep> kernels;  // absent: MLX's way, see launch_graph
+    std::vector<size_t> postponed;             // rows whose masks were not there
     ops::StepKind kind = {};
+    TimePoint launched = {};
+  };
+  // A row whose mask was not there when its step was sampled: it sits out until it is.
+  struct PostponedRow {
+    StepItem item;
+    RowInfo row;
+    std::vector<float> logits;  // [V]
   };
 
-  bool needs_known_tokens(const Batch& batch, const StepPlan& plan) const;
+  void run_step();
+  std::vector<MaskWorkers::RowPtr> grammars_of(const InFlight& step) const;
+  bool masks_are_missing(const InFlight& step) const;
+  void request_first_masks(const InFlight& step);
+  void wait_for_masks(const InFlight& step);
+  std::shared_ptr<const std::vector<uint32_t>> mask_of(InFlight& step, size_t row);
+  void keep_postponed_rows(InFlight& step);
+  std::optional<InFlight> launch_postponed_rows();
+  void wait_for_postponed_rows();
   InFlight launch(StepPlan plan);
   void launch_graph(InFlight& step);
   void sample_rows(InFlight& step, const std::optional<mx::array>& previous);
   void launch_late_sampler(InFlight& step);
   void finish_in_flight();
+  void observe(const InFlight& step);
   void commit(InFlight& step);
+  static void wait_for_output(InFlight& step);  // until the host can read the sampled tokens
+  void launch_sampler(InFlight& step);
+  void commit_rows(InFlight& step);
+  void commit_postponed(InFlight& step);
   void commit_token(const CommittedToken& token, const InFlight& step, size_t row);
   void collect_prompt_logprobs(const InFlight& step);
   TokenLogprob logprob_of_row(const InFlight& step, size_t row, int32_t num_top) const;
   void tell(Generation& generation, TokenEvent event);
   void end(RequestId id, FinishReason reason, std::string error = "");
-  void end_without_token(RequestId id);
+  void forget(RequestId id);
+  void end_without_token(RequestId id, const ops::SampleRow& sample);
   void make_pool();
   void recover(const std::string& reason);
 
@@ -79,12 +108,16 @@ class StepRunner {
   const EngineOptions& options_;
   Scheduler scheduler_;
   std::optional<KvPool> pool_;
+  std::optional<CommitAhead> commit_ahead_;  // of the pool
   std::unordered_map<RequestId, Generation> generations_;
   std::optional<InFlight> in_flight_;
+  std::vector<PostponedRow> postponed_;
+  MaskWorkers mask_workers_;
   StepTimer timer_;
+  TimePoint last_done_;                   // when the last step's result was there
   std::optional<ThreadPool::Busy> busy_;  // while there is work: the pool's workers stay awake
   StepTokens step_tokens_;
-  int64_t steps_ = 0, prompt_tokens_ = 0, generation_tokens_ = 0;
+  int64_t steps_ = 0, prompt_tokens_ = 0, generation_tokens_ = 0, postponed_rows_ = 0;
 };
 
 }  // namespace quire::engine

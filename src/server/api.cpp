@@ -2,12 +2,44 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <ctime>
-#include <random>
 
+#include "server/anthropic/parse.h"
 #include "server/auth.h"
+#include "server/http/media_type.h"
+#include "server/responses/parse.h"
+#include "server/web_origin.h"
 
 namespace quire::server {
+namespace {
+
+const ApiError kNoKey{401, "A valid API key is required", ""};
+const ApiError kForeignPage{403,
+                            "Web pages from other machines may not use a server on loopback that "
+                            "has no --api-key",
+                            ""};
+
+int64_t num_prompts(const openai::CompletionRequest& request) {
+  return static_cast<int64_t>(request.prompts.size());
+}
+int64_t num_prompts(const openai::ChatRequest&) { return 1; }
+
+// For the log, whose sink escapes control characters: what comes from anywhere cannot pass for the
+// rest of its line.
+std::string in_quotes(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out + '"';
+}
+
+// Tenants are random and their names have one length.
+std::string tenant_name(uint64_t tenant) { return fmt::format("{:016x}", tenant); }
+
+}  // namespace
 
 // The one table of what the server offers. GET routes also answer HEAD.
 const std::vector<Api::Route>& Api::routes() {
@@ -22,6 +54,9 @@ const std::vector<Api::Route>& Api::routes() {
       {"GET", "/v1/models/", &Api::get_model},  // and whatever follows
       {"POST", "/v1/completions", &Api::completions},
       {"POST", "/v1/chat/completions", &Api::chat_completions},
+      {"POST", "/v1/responses", &Api::responses},
+      {"POST", "/v1/messages", &Api::messages},
+      {"POST", "/v1/messages/count_tokens", &Api::count_tokens},
       {"POST", "/tokenize", &Api::tokenize},
       {"POST", "/detokenize", &Api::detokenize},
   };
@@ -32,9 +67,16 @@ Api::Api(EngineClient& engine, const ModelText& text, const ServerOptions& optio
     : engine_(engine),
       text_(text),
       options_(options),
-      parse_context_{options.limits, text.defaults, options.trust_request_chat_template,
-                     engine.vocab_size()},
-      planner_(text_, engine.max_model_len(), options.served_model_names.front()),
+      on_loopback_(is_loopback(options.http.host)),
+      parse_context_{options.limits,
+                     text.defaults,
+                     options.trust_request_chat_template,
+                     engine.vocab_size(),
+                     engine.honours_priority(),
+                     options.keep_billing_header},
+      planner_(text_, engine.max_model_len(), engine.vocab_size(),
+               options.served_model_names.front()),
+      keys_(options.api_keys),
       started_(std::time(nullptr)),
       metrics_(options.served_model_names.front(), engine.max_model_len()) {}
 
@@ -60,34 +102,47 @@ const Api::Route* Api::find_route(const http::RequestHead& head) const {
 
 std::optional<http::Response> Api::check(const http::RequestHead& head) {
   const std::string_view path = local_path(head);
-  if (path != "/health" && !is_authorized(head, options_.api_keys))
-    return server::error_response({401, "A valid API key is required", ""});
+  if (path != "/health" && !keys_.empty() && !keys_.find(given_key(head)))
+    return server::error_response(kNoKey, head);
+  if (keys_.empty() && on_loopback_ && is_foreign_page(head.header("origin")))
+    return server::error_response(kForeignPage, head);
   const Route* route = find_route(head);
   if (route != nullptr)
-    return route->method == std::string_view("POST") ? check_post(head) : std::nullopt;
+    return route->method == std::string_view("POST") ? check_post(head) : check_get(head);
 
   for (const char* method : {"GET", "POST"}) {
     http::RequestHead other = head;
     other.method = method;
     if (find_route(other) == nullptr) continue;
-    auto refusal = server::error_response({405, head.method + " is not allowed here", ""});
+    auto refusal = server::error_response({405, head.method + " is not allowed here", ""}, head);
     refusal.headers.emplace_back("Allow", method);
     return refusal;
   }
-  return server::error_response({404, "There is nothing at this path", ""});
+  return server::error_response({404, "There is nothing at this path", "", "unknown_url"}, head);
+}
+
+// Nothing reads a body there, and a stranger's would be held.
+std::optional<http::Response> Api::check_get(const http::RequestHead& head) const {
+  if (!head.chunked && head.content_length.value_or(0) == 0) return std::nullopt;
+  return server::error_response({413, "A GET has no body here", ""}, head);
 }
 
 std::optional<http::Response> Api::check_post(const http::RequestHead& head) const {
   if (local_path(head) == "/ping") return std::nullopt;
   if (!head.chunked && !head.content_length)
-    return server::error_response({411, "A POST needs a Content-Length", ""});
-  std::string_view type = head.header("content-type");
-  type = type.substr(0, type.find(';'));
-  while (type.ends_with(' ')) type.remove_suffix(1);
-  // Also keeps web pages of other origins from posting: they may send a few plain types unasked.
-  if (type != "application/json")
-    return server::error_response({415, "Only Content-Type: application/json is accepted", ""});
+    return server::error_response({411, "A POST needs a Content-Length", ""}, head);
+  if (const auto reason = http::why_unreadable(head)) {
+    auto refusal = server::error_response({415, *reason, ""}, head);
+    refusal.headers.emplace_back("Accept-Encoding", "identity");
+    return refusal;
+  }
   return std::nullopt;
+}
+
+std::string Api::owner(const http::RequestHead& head) {
+  if (keys_.size() <= 1) return {};
+  const auto tenant = keys_.find(given_key(head));
+  return tenant ? tenant_name(*tenant) : std::string();
 }
 
 void Api::handle(http::ExchangePtr exchange) {
@@ -97,7 +152,12 @@ void Api::handle(http::ExchangePtr exchange) {
 }
 
 http::Response Api::error_response(int status, const std::string& message) {
-  return server::error_response({status, message, ""});
+  return server::error_response({status, message, ""}, {});
+}
+
+http::Response Api::error_for(const http::RequestHead& head, int status,
+                              const std::string& message) {
+  return server::error_response({status, message, ""}, head);
 }
 
 void Api::finished(const http::Request& request, const Outcome& outcome) {
@@ -105,12 +165,21 @@ void Api::finished(const http::Request& request, const Outcome& outcome) {
   const std::string method = route != nullptr ? request.head.method : "other";
   metrics_.http_request(method, route != nullptr ? std::string(route->path) : "none",
                         outcome.status);
-  if (!options_.access_log) return;
-  // Paths come from anywhere: quoted, so that they cannot forge lines of the log.
-  std::string path;
-  append_json_string(path, request.head.path.substr(0, 200));
-  spdlog::info("{} {} {} {}{} {:.1f} ms", request.peer, method, path, outcome.status,
-               outcome.complete ? "" : " (client gone)", outcome.seconds * 1e3);
+  if (!is_logged(request.head)) return;
+  spdlog::info("{} {} {} {} id={}{}{} {:.1f} ms{}", request.peer, request.head.method.substr(0, 32),
+               in_quotes(request.head.path.substr(0, 200)), outcome.status, request.id,
+               outcome.note.empty() ? "" : " ", outcome.note, outcome.seconds * 1e3,
+               outcome.complete   ? ""
+               : outcome.given_up ? " (not read)"
+                                  : " (client gone)");
+}
+
+bool Api::is_logged(const http::RequestHead& head) const {
+  const auto& silent = options_.silent_paths;
+  const auto is_silent = [&](std::string_view path) {
+    return std::find(silent.begin(), silent.end(), path) != silent.end();
+  };
+  return options_.access_log && !is_silent(local_path(head)) && !is_silent(head.path);
 }
 
 std::optional<ApiError> Api::unavailable() const {
@@ -126,48 +195,157 @@ bool Api::is_served(std::string_view name) const {
 
 Result<void, ApiError> Api::check_model(const std::string& name) const {
   if (name.empty() || is_served(name)) return {};
-  return Err{ApiError{404, "The model `" + name + "` does not exist", "model"}};
+  return Err{ApiError{404, "The model `" + name + "` does not exist", "model", "model_not_found"}};
 }
 
-std::string Api::new_request_id(const http::Request& request, const std::string& wanted) const {
-  if (!wanted.empty()) return wanted;
-  const std::string_view header = request.head.header("x-request-id");
-  if (!header.empty()) return std::string(header.substr(0, 256));
-  thread_local std::mt19937_64 random(std::random_device{}());
-  char text[33];
-  std::snprintf(text, sizeof text, "%016llx%016llx", static_cast<unsigned long long>(random()),
-                static_cast<unsigned long long>(random()));
-  return text;
+Result<Api::Admitted, ApiError> Api::admit(const http::ExchangePtr& exchange) {
+  const http::Request& request = exchange->request();
+  const std::hash<std::string_view> hash;
+  Admitted client;
+  uint64_t counted_as = hash(request.client);
+  // All clients of a server on loopback have one address: there connections take turns.
+  client.tenant = on_loopback_ ? hash(request.peer) : counted_as;
+  if (!keys_.empty()) {
+    const auto key = keys_.find(given_key(request.head));
+    if (!key) return Err{kNoKey};  // taken away since check()
+    counted_as = *key;
+    if (keys_.size() > 1) client.tenant = *key;
+    if (!options_.share_prefix_cache) client.cache = tenant_name(*key);
+  }
+  client.beside_others = keys_.size() > 1 || !on_loopback_;
+  const ClientLimits& limits = options_.client_limits;
+  auto admission =
+      admissions_->admit(counted_as, {limits.max_requests, limits.max_generations}, exchange);
+  if (!admission) return Err{std::move(admission).error()};
+  client.admission = std::move(*admission);
+  return client;
+}
+
+// No client can write a salt that becomes another key's: see tenant_name.
+void Api::assign(GenerationPlan& plan, const Admitted& client) {
+  for (engine::Request& request : plan.requests) {
+    request.tenant = client.tenant;
+    request.beside_others = client.beside_others;
+    request.cache_salt.insert(0, client.cache);
+  }
+}
+
+// What the tasks of a request have in hand on the workers.
+struct Api::Arrival {
+  http::ExchangePtr exchange;
+  TimePoint arrived;
+  Admitted client;
+  http::Charge document;
+
+  void refuse(ApiError error) {
+    // The place is free before the client can know that it is.
+    exchange->post([exchange = exchange, admission = std::move(client.admission),
+                    error = std::move(error)]() mutable {
+      admission.reset();
+      respond_with(*exchange, error);
+    });
+  }
+};
+
+// In the log.
+void Api::note_left_out(const http::Request& http_request,
+                        const openai::GenerationRequest& request) {
+  if (request.unknown_fields.total > 0) {
+    spdlog::info("{} id={} has unknown fields, which are ignored: {}", http_request.peer,
+                 http_request.id, request.unknown_fields.text());
+  }
+  if (request.left_out_tools.total > 0) {
+    spdlog::warn("{} id={} has tools that cannot be offered here, which are left out: {}",
+                 http_request.peer, http_request.id, request.left_out_tools.text());
+  }
+  if (request.left_out_billing_header && !told_of_billing_header_.exchange(true)) {
+    spdlog::info(
+        "{} id={} has a system block \"{} ..\": such blocks differ with every request and "
+        "are left out, so that prompts are found in the prefix cache "
+        "(--keep-billing-header keeps them; this is said once)",
+        http_request.peer, http_request.id, anthropic::kBillingHeader);
+  }
+}
+
+openai::ParseContext Api::charged_context(http::Charge& held, const http::Account& account) const {
+  openai::ParseContext context = parse_context_;
+  context.charge_parsing = [&](std::string_view text) -> std::optional<ApiError> {
+    const size_t bytes = document_bytes(text);
+    if (held.try_add(bytes)) return std::nullopt;
+    return does_not_fit(account, bytes);
+  };
+  return context;
 }
 
 template <class Parse>
-void Api::generate(http::ExchangePtr exchange, Parse parse) {
-  if (const auto reason = unavailable()) return exchange->respond(server::error_response(*reason));
-  const TimePoint arrived = Clock::now();
-  exchange->run_in_background([this, exchange, parse, arrived] {
-    const auto refuse = [&exchange](ApiError error) {
-      exchange->post([exchange, error = std::move(error)] {
-        exchange->respond(server::error_response(error));
-      });
-    };
-    auto request = parse(exchange->take_body(), parse_context_);
-    if (!request) return refuse(std::move(request).error());
-    if (auto known = check_model(request->model); !known) return refuse(known.error());
-    auto plan = planner_.plan(*request, new_request_id(exchange->request(), request->request_id));
-    if (!plan) return refuse(std::move(plan).error());
-    plan->arrived = arrived;
-    const auto generation =
-        std::make_shared<Generation>(exchange, engine_, metrics_, generations_, std::move(*plan));
-    exchange->post([generation] { generation->start(); });
+void Api::generate(http::ExchangePtr exchange, bool renders, Parse parse) {
+  if (const auto reason = unavailable()) return respond_with(*exchange, *reason);
+  auto admitted = admit(exchange);
+  if (!admitted) return respond_with(*exchange, admitted.error());
+  const auto arrival =
+      std::make_shared<Arrival>(Arrival{exchange, Clock::now(), std::move(*admitted),
+                                        http::Charge(exchange->account(), http::Held::kDocuments)});
+  exchange->run_in_background([this, arrival, renders, parse] {
+    const http::ExchangePtr& exchange = arrival->exchange;
+    if (const auto reason = unavailable()) return arrival->refuse(*reason);
+    auto request = [&]() -> decltype(parse(std::string(), parse_context_)) {
+      const http::Body body = exchange->take_body();
+      const auto context = charged_context(arrival->document, *exchange->account());
+      if (auto refused = context.charge_parsing(body.text)) return Err{std::move(*refused)};
+      if (const size_t bytes = renders ? rendering_bytes(body.text) : 0;
+          !arrival->document.try_add(bytes))
+        return Err{does_not_fit(*exchange->account(), bytes)};
+      return parse(body.text, context);
+    }();
+    if (!request) return arrival->refuse(std::move(request).error());
+    if (auto known = check_model(request->model); !known) return arrival->refuse(known.error());
+    note_left_out(exchange->request(), *request);
+    const int64_t generations = num_prompts(*request) * request->n;
+    if (auto granted = arrival->client.admission->add_generations(generations); !granted)
+      return arrival->refuse(granted.error());
+    if (!request->needs_grammar) return begin(*arrival, *request);
+    exchange->run_beside_grammars([this, arrival,
+                                   request = std::make_shared<std::decay_t<decltype(*request)>>(
+                                       std::move(*request))] { begin(*arrival, *request); });
+  });
+}
+
+template <class Request>
+void Api::begin(Arrival& arrival, const Request& request) {
+  if (const auto reason = unavailable()) return arrival.refuse(*reason);
+  const http::ExchangePtr& exchange = arrival.exchange;
+  // As in vLLM the header goes before the body's field.
+  const http::Request& http_request = exchange->request();
+  const bool by_header =
+      http_request.id == http_request.head.header("x-request-id") || request.request_id.empty();
+  const std::string id = by_header ? http_request.id : request.request_id;
+  auto plan = planner_.plan(request, id, {exchange->budget(), exchange->account()});
+  if (!plan) return arrival.refuse(std::move(plan).error());
+  plan->arrived = arrival.arrived;
+  assign(*plan, arrival.client);
+  plan->admission = std::move(arrival.client.admission);
+  const auto generation =
+      std::make_shared<Generation>(exchange, engine_, metrics_, generations_, std::move(*plan));
+  exchange->post([exchange, generation, id] {
+    exchange->set_request_id(id);
+    generation->start();
   });
 }
 
 void Api::completions(http::ExchangePtr exchange) {
-  generate(std::move(exchange), openai::parse_completion);
+  generate(std::move(exchange), /*renders=*/false, openai::parse_completion);
 }
 
 void Api::chat_completions(http::ExchangePtr exchange) {
-  generate(std::move(exchange), openai::parse_chat);
+  generate(std::move(exchange), /*renders=*/true, openai::parse_chat);
+}
+
+void Api::responses(http::ExchangePtr exchange) {
+  generate(std::move(exchange), /*renders=*/true, responses::parse_responses);
+}
+
+void Api::messages(http::ExchangePtr exchange) {
+  generate(std::move(exchange), /*renders=*/true, anthropic::parse_messages);
 }
 
 }  // namespace quire::server

@@ -1,4 +1,5 @@
 // The endpoints that do not generate.
+#include "server/anthropic/parse.h"
 #include "server/api.h"
 
 namespace quire::server {
@@ -10,25 +11,46 @@ http::Response json_response(const json::value& body) {
   return response;
 }
 
-// Answers from a worker thread with what `make` returns.
-template <class Make>
-void answer_in_background(http::ExchangePtr exchange, Make make) {
-  exchange->run_in_background([exchange, make] {
-    const auto made = make(exchange->request().body);
-    auto response = made ? json_response(*made) : error_response(made.error());
-    exchange->post([exchange, response = std::move(response)] { exchange->respond(response); });
-  });
-}
+// What an id of /tokenize's answer takes as a JSON value and as text; with its spelling.
+constexpr size_t kIdBytes = 48, kSpelledIdBytes = 144;
+// Of /detokenize's text: itself or the body, and its JSON value.
+constexpr size_t kTextCopies = 2;
 
 }  // namespace
+
+// Answers from a worker thread with what `make` returns.
+template <class Make>
+void Api::answer_in_background(http::ExchangePtr exchange, Make make) {
+  auto admitted = admit(exchange);
+  if (!admitted) return respond_with(*exchange, admitted.error());
+  exchange->run_in_background([this, exchange, make,
+                               admission = std::move(admitted->admission)]() mutable {
+    const auto held = std::make_shared<http::Charge>(exchange->account(), http::Held::kDocuments);
+    const RequestMeans means{exchange->budget(), exchange->account()};
+    const auto made = [&]() -> Result<json::value, ApiError> {
+      if (const auto reason = unavailable()) return Err{*reason};
+      const http::Body body = exchange->take_body();
+      const size_t bytes = document_bytes(body.text);
+      if (!held->try_add(bytes)) return Err{does_not_fit(*means.account, bytes)};
+      return (this->*make)(body.text, means, *held);
+    }();
+    const http::Request& request = exchange->request();
+    auto response = std::make_shared<http::Response>(
+        made ? json_response(*made)
+             : server::error_response(made.error(), request.head, request.id));
+    exchange->post([exchange, response, held, admission = std::move(admission)]() mutable {
+      admission.reset();
+      exchange->respond(std::move(*response));
+    });
+  });
+}
 
 void Api::health(http::ExchangePtr exchange) {
   const engine::EngineStats status = engine_.stats();
   if (!status.healthy) {
-    return exchange->respond(
-        server::error_response({503, "The engine has failed: " + status.failure, ""}));
+    return respond_with(*exchange, {503, "The engine has failed: " + status.failure, ""});
   }
-  if (const auto reason = unavailable()) return exchange->respond(server::error_response(*reason));
+  if (const auto reason = unavailable()) return respond_with(*exchange, *reason);
   exchange->respond(json_response(json::object{{"status", "ok"}}));
 }
 
@@ -69,33 +91,52 @@ void Api::list_models(http::ExchangePtr exchange) {
 void Api::get_model(http::ExchangePtr exchange) {
   const std::string name(
       local_path(exchange->request().head).substr(std::string_view("/v1/models/").size()));
-  if (auto known = check_model(name); !known)
-    return exchange->respond(server::error_response(known.error()));
+  if (auto known = check_model(name); !known) return respond_with(*exchange, known.error());
   exchange->respond(json_response(model_card(name)));
 }
 
 void Api::tokenize(http::ExchangePtr exchange) {
-  answer_in_background(std::move(exchange),
-                       [this](std::string_view body) { return tokenize_body(body); });
+  answer_in_background(std::move(exchange), &Api::tokenize_body);
 }
 
-Result<json::value, ApiError> Api::tokenize_body(std::string_view body) const {
-  auto request = openai::parse_tokenize(body, parse_context_);
+Result<std::vector<int32_t>, ApiError> Api::encode_text(std::string_view text,
+                                                        bool add_special_tokens, const char* param,
+                                                        const RequestMeans& means) const {
+  if (text.size() > options_.limits.max_tokenize_bytes) {
+    return Err{ApiError{400,
+                        "The text of " + std::to_string(text.size()) + " bytes is too long: " +
+                            std::to_string(options_.limits.max_tokenize_bytes) +
+                            " bytes are tokenised at once",
+                        param}};
+  }
+  text::EncodeOptions encode;
+  encode.add_special_tokens = add_special_tokens;
+  encode.budget = &means.budget;
+  return planner_.prompts().encode(text, encode, param);
+}
+
+Result<json::value, ApiError> Api::tokenize_body(std::string_view body, const RequestMeans& means,
+                                                 http::Charge& held) const {
+  auto request = openai::parse_tokenize(body, charged_context(held, *means.account));
   if (!request) return Err{std::move(request).error()};
   if (auto known = check_model(request->model); !known) return Err{known.error()};
   const PromptBuilder& prompts = planner_.prompts();
   std::string text;
   const char* param = "prompt";
   if (const auto* chat = std::get_if<openai::ChatInput>(&request->input)) {
-    auto rendered = prompts.render(*chat);
+    if (const size_t bytes = rendering_bytes(body); !held.try_add(bytes))
+      return Err{does_not_fit(*means.account, bytes)};
+    auto rendered = prompts.render(*chat, means.budget);
     if (!rendered) return Err{std::move(rendered).error()};
     text = std::move(*rendered);
     param = "messages";
   } else {
     text = std::move(std::get<std::string>(request->input));
   }
-  auto ids = prompts.encode(text, request->add_special_tokens, param);
+  auto ids = encode_text(text, request->add_special_tokens, param, means);
   if (!ids) return Err{std::move(ids).error()};
+  const size_t bytes = ids->size() * (request->return_token_strs ? kSpelledIdBytes : kIdBytes);
+  if (!held.try_add(bytes)) return Err{does_not_fit(*means.account, bytes)};
   json::array tokens(ids->begin(), ids->end());
   json::value strings;
   if (request->return_token_strs) {
@@ -111,17 +152,45 @@ Result<json::value, ApiError> Api::tokenize_body(std::string_view body) const {
                                   {"token_strs", std::move(strings)}});
 }
 
-void Api::detokenize(http::ExchangePtr exchange) {
-  answer_in_background(std::move(exchange),
-                       [this](std::string_view body) { return detokenize_body(body); });
+void Api::count_tokens(http::ExchangePtr exchange) {
+  answer_in_background(std::move(exchange), &Api::count_tokens_body);
 }
 
-Result<json::value, ApiError> Api::detokenize_body(std::string_view body) const {
+Result<json::value, ApiError> Api::count_tokens_body(std::string_view body,
+                                                     const RequestMeans& means,
+                                                     http::Charge& held) const {
+  if (const size_t bytes = rendering_bytes(body); !held.try_add(bytes))
+    return Err{does_not_fit(*means.account, bytes)};
+  auto request = anthropic::parse_count_tokens(body, charged_context(held, *means.account));
+  if (!request) return Err{std::move(request).error()};
+  if (auto known = check_model(request->model); !known) return Err{known.error()};
+  auto text = planner_.prompts().render(request->chat, means.budget);
+  if (!text) return Err{std::move(text).error()};
+  auto ids = encode_text(*text, request->add_special_tokens, "messages", means);
+  if (!ids) return Err{std::move(ids).error()};
+  if (const size_t bytes = ids->size() * sizeof(int32_t); !held.try_add(bytes))
+    return Err{does_not_fit(*means.account, bytes)};
+  return json::value(json::object{{"input_tokens", ids->size()}});
+}
+
+void Api::detokenize(http::ExchangePtr exchange) {
+  answer_in_background(std::move(exchange), &Api::detokenize_body);
+}
+
+Result<json::value, ApiError> Api::detokenize_body(std::string_view body, const RequestMeans& means,
+                                                   http::Charge& held) const {
   auto request = openai::parse_detokenize(body, parse_context_);
   if (!request) return Err{std::move(request).error()};
   if (auto known = check_model(request->model); !known) return Err{known.error()};
-  auto text = text_.tokenizer->decode(request->tokens, false);
-  if (!text) return Err{ApiError{400, text.error(), "tokens"}};
+  const size_t most = options_.limits.max_detokenize_ids;
+  if (request->tokens.size() > most)
+    return Err{ApiError{400, "`tokens` has more than " + std::to_string(most) + " ids", "tokens"}};
+  const size_t bytes = request->tokens.size() * kIdBytes;
+  if (!held.try_add(bytes)) return Err{does_not_fit(*means.account, bytes)};
+  const size_t text_bytes = kTextCopies * text_.tokenizer->decoded_bytes(request->tokens);
+  if (!held.try_add(text_bytes)) return Err{does_not_fit(*means.account, text_bytes)};
+  auto text = planner_.prompts().decode(request->tokens, {.budget = &means.budget}, "tokens");
+  if (!text) return Err{std::move(text).error()};
   return json::value(json::object{{"prompt", std::move(*text)}});
 }
 

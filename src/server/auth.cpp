@@ -10,16 +10,23 @@ bool equal_in_constant_time(std::string_view a, std::string_view b) {
   return difference == 0;
 }
 
-bool is_authorized(const http::RequestHead& head, const std::vector<std::string>& keys) {
-  if (keys.empty()) return true;
-  std::string_view given = head.header("x-api-key");
-  const std::string_view authorization = head.header("authorization");
-  constexpr std::string_view kScheme = "Bearer ";
-  if (authorization.starts_with(kScheme) || authorization.starts_with("bearer "))
-    given = authorization.substr(kScheme.size());
-  bool found = false;
-  for (const std::string& key : keys) found |= equal_in_constant_time(given, key);
-  return found;
+namespace {
+
+// The token of "Bearer TOKEN"; empty for any other scheme. A scheme is read without regard to case
+// and may be followed by several spaces (RFC 9110, section 11).
+std::string_view bearer_token(std::string_view authorization) {
+  const std::string_view scheme = authorization.substr(0, authorization.find(' '));
+  if (http::lower_case(scheme) != "bearer") return {};
+  std::string_view token = authorization.substr(scheme.size());
+  while (token.starts_with(' ')) token.remove_prefix(1);
+  return token;
+}
+
+}  // namespace
+
+std::string_view given_key(const http::RequestHead& head) {
+  const std::string_view token = bearer_token(head.header("authorization"));
+  return token.empty() ? head.header("x-api-key") : token;
 }
 
 }  // namespace quire::server

@@ -1,7 +1,5 @@
 #pragma once
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include "server/http/message.h"
 
@@ -11,8 +9,8 @@ namespace quire::server {
 // byte.
 bool equal_in_constant_time(std::string_view a, std::string_view b);
 
-// Whether the request brings one of the keys, as `Authorization: Bearer KEY` or `X-Api-Key: KEY`.
-// Without keys everybody may.
-bool is_authorized(const http::RequestHead& head, const std::vector<std::string>& keys);
+// What the request brings as its key, in `Authorization: Bearer KEY` or `X-Api-Key: KEY`; empty if
+// it brings none.
+std::string_view given_key(const http::RequestHead& head);
 
 }  // namespace quire::server

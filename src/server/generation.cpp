@@ -3,6 +3,13 @@
 #include "server/http/sse.h"
 
 namespace quire::server {
+namespace {
+
+// At most how long an io thread works on one request's events before it looks at other connections;
+// one event may be behind that.
+constexpr auto kTurn = std::chrono::milliseconds(2);
+
+}  // namespace
 
 Generation::Generation(http::ExchangePtr exchange, EngineClient& engine, Metrics& metrics,
                        GenerationRegistry& registry, GenerationPlan plan)
@@ -12,7 +19,6 @@ Generation::Generation(http::ExchangePtr exchange, EngineClient& engine, Metrics
       registry_(registry),
       plan_(std::move(plan)),
       collected_(plan_.sessions.size()),
-      begun_(plan_.sessions.size()),
       last_token_(plan_.sessions.size()),
       reasons_(plan_.sessions.size(), engine::FinishReason::kAbort) {}
 
@@ -26,7 +32,7 @@ void Generation::start() {
     };
   }
   metrics_.request_submitted(plan_.requests, plan_.n);
-  registry_.add(shared_from_this());
+  if (!registry_.add(shared_from_this())) return fail({503, "The server is shutting down", ""});
   auto ids = engine_.submit_all(std::move(plan_.requests));
   if (!ids) {
     registry_.remove(shared_from_this());
@@ -36,26 +42,42 @@ void Generation::start() {
   if (!plan_.stream) return;
   http::Response head;
   head.content_type = http::kEventStream;
+  plan_.format->add_headers(head);
   head.headers.emplace_back("Cache-Control", "no-cache");
   head.headers.emplace_back("X-Accel-Buffering", "no");  // nginx would hold events back
   exchange_->begin_stream(std::move(head));
+  exchange_->write(plan_.format->first_events());
 }
 
 void Generation::on_event(size_t choice, engine::TokenEvent&& event) {
   const std::scoped_lock lock(mutex_);
   queue_.push_back({choice, std::move(event), Clock::now()});
+  post_drain();
+}
+
+// With mutex_.
+void Generation::post_drain() {
   if (std::exchange(drain_posted_, true)) return;
   exchange_->post([self = shared_from_this()] { self->drain(); });
 }
 
+// In turns: the thread serves other connections too, and this one has to send what is there.
 void Generation::drain() {
-  std::vector<QueuedEvent> events;
   {
     const std::scoped_lock lock(mutex_);
-    events.swap(queue_);
+    std::move(queue_.begin(), queue_.end(), std::back_inserter(events_));
+    queue_.clear();
     drain_posted_ = false;
   }
-  for (auto& event : events) process(std::move(event));
+  const TimePoint end = Clock::now() + kTurn;
+  while (!events_.empty()) {
+    QueuedEvent event = std::move(events_.front());
+    events_.pop_front();
+    process(std::move(event));
+    if (events_.empty() || Clock::now() < end) continue;
+    const std::scoped_lock lock(mutex_);
+    return post_drain();
+  }
 }
 
 void Generation::process(QueuedEvent&& queued) {
@@ -89,44 +111,62 @@ void Generation::observe_tokens(size_t choice, TimePoint when) {
 void Generation::deliver(size_t choice, TextDelta&& delta) {
   if (delta.finish && delta.finish->reason == engine::FinishReason::kError)
     return fail({500, "The generation failed: " + delta.finish->error, ""});
+  if (delta.finish && delta.finish->reason == engine::FinishReason::kRefused)
+    return fail({400, std::move(delta.finish->error), plan_.constraint_param});
+  if (delta.finish && delta.finish->reason == engine::FinishReason::kOverloaded)
+    return fail({503, std::move(delta.finish->error), plan_.constraint_param});
   const bool finished = delta.finish.has_value();
   if (!plan_.stream) {
+    if (!plan_.format->writes_tokens()) delta.tokens.clear();
     collected_[choice].append(std::move(delta));
-  } else if (plan_.writer->is_worth_sending(delta, !begun_[choice])) {
-    const bool first = !begun_[choice];
-    begun_[choice] = true;
-    const openai::Usage usage = usage_of(choice, choice + 1);
-    exchange_->write(http::sse_event(
-        plan_.writer->chunk(static_cast<int64_t>(choice), *plan_.sessions[choice], delta, first,
-                            plan_.continuous_usage ? &usage : nullptr)));
+  } else {
+    exchange_->write(plan_.format->events(static_cast<int64_t>(choice), *plan_.sessions[choice],
+                                          delta, usage_of(choice, choice + 1)));
   }
   if (finished && ++num_finished_ == plan_.sessions.size()) complete();
 }
 
 void Generation::complete() {
   answered_ = true;
-  const openai::Usage usage = usage_of(0, plan_.sessions.size());
-  if (!plan_.stream) {
-    http::Response response;
-    response.body = plan_.writer->body(plan_.sessions, collected_, usage);
+  note_usage();
+  plan_.admission.reset();
+  const Usage usage = usage_of(0, plan_.sessions.size());
+  if (!plan_.stream) return send_body(usage);
+  exchange_->write(plan_.format->last_events(usage));
+  exchange_->end_stream();
+}
+
+// A large body is written piece by piece on worker threads, as fast as the client reads it: its
+// text would be many times what it is made from. Nothing else looks at the sessions any more.
+void Generation::send_body(const Usage& usage) {
+  auto body = plan_.format->body(plan_.sessions, collected_, usage);
+  http::Response response;
+  plan_.format->add_headers(response);
+  if (!body.is_large()) {
+    while (body.next(response.body)) {
+    }
     return exchange_->respond(std::move(response));
   }
-  if (plan_.include_usage) exchange_->write(http::sse_event(plan_.writer->usage_chunk(usage)));
-  exchange_->write(http::sse_event("[DONE]"));
-  exchange_->end_stream();
+  const auto shared = std::make_shared<AnswerBody>(std::move(body));
+  exchange_->respond_in_pieces(
+      std::move(response),
+      [self = shared_from_this(), shared](std::string& out) { return shared->next(out); });
 }
 
 void Generation::fail(const ApiError& error) {
   if (std::exchange(answered_, true)) return;
+  note_usage();
+  plan_.admission.reset();
   abort_running();
-  if (!exchange_->answered()) return exchange_->respond(error_response(error));
-  exchange_->write(http::sse_event(dump_json(error_body(error))));
-  exchange_->write(http::sse_event("[DONE]"));
+  if (!exchange_->answered()) return respond_with(*exchange_, error);
+  exchange_->write(plan_.format->error_events(error));
   exchange_->end_stream();
 }
 
 void Generation::client_gone() {
   answered_ = true;
+  note_usage();
+  plan_.admission.reset();
   abort_running();
 }
 
@@ -135,19 +175,24 @@ void Generation::abort_running() {
     if (!plan_.sessions[i]->finished()) engine_.abort(ids_[i]);
 }
 
-void Generation::cancel() {
-  exchange_->post([self = shared_from_this()] { self->abort_running(); });
-}
-
 void Generation::give_up(ApiError error) {
   exchange_->post([self = shared_from_this(), error = std::move(error)] { self->fail(error); });
 }
 
-openai::Usage Generation::usage_of(size_t begin, size_t end) const {
-  openai::Usage usage;
+// For the access log.
+void Generation::note_usage() {
+  const Usage usage = usage_of(0, plan_.sessions.size());
+  exchange_->set_note("prompt=" + std::to_string(usage.prompt_tokens) +
+                      " output=" + std::to_string(usage.completion_tokens));
+}
+
+Usage Generation::usage_of(size_t begin, size_t end) const {
+  Usage usage;
   for (size_t i = begin; i < end; ++i) {
     const Session& session = *plan_.sessions[i];
     usage.completion_tokens += session.num_output_tokens();
+    if (const auto reasoning = session.num_reasoning_tokens())
+      usage.reasoning_tokens = usage.reasoning_tokens.value_or(0) + *reasoning;
     // A prompt counts once, however many answers it has.
     if (i != begin && i % static_cast<size_t>(plan_.n) != 0) continue;
     usage.prompt_tokens += static_cast<int64_t>(session.prompt().size());
@@ -156,9 +201,11 @@ openai::Usage Generation::usage_of(size_t begin, size_t end) const {
   return usage;
 }
 
-void GenerationRegistry::add(std::shared_ptr<Generation> generation) {
+bool GenerationRegistry::add(std::shared_ptr<Generation> generation) {
   const std::scoped_lock lock(mutex_);
+  if (closed_) return false;
   generations_.insert(std::move(generation));
+  return true;
 }
 
 void GenerationRegistry::remove(const std::shared_ptr<Generation>& generation) {
@@ -169,6 +216,12 @@ void GenerationRegistry::remove(const std::shared_ptr<Generation>& generation) {
 
 std::vector<std::shared_ptr<Generation>> GenerationRegistry::all() const {
   const std::scoped_lock lock(mutex_);
+  return {generations_.begin(), generations_.end()};
+}
+
+std::vector<std::shared_ptr<Generation>> GenerationRegistry::close() {
+  const std::scoped_lock lock(mutex_);
+  closed_ = true;
   return {generations_.begin(), generations_.end()};
 }
 

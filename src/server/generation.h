@@ -1,15 +1,17 @@
 #pragma once
 #include <condition_variable>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <set>
 #include <vector>
 
+#include "server/admission.h"
+#include "server/answer_format.h"
 #include "server/engine_client.h"
 #include "server/errors.h"
 #include "server/http/exchange.h"
 #include "server/metrics.h"
-#include "server/openai/answer.h"
 
 namespace quire::server {
 
@@ -18,16 +20,19 @@ namespace quire::server {
 struct GenerationPlan {
   std::vector<engine::Request> requests;
   std::vector<std::unique_ptr<Session>> sessions;
-  std::unique_ptr<openai::AnswerWriter> writer;
+  std::unique_ptr<AnswerFormat> format;
   int64_t n = 1;
-  bool stream = false, include_usage = false, continuous_usage = false;
+  std::string constraint_param;  // the request's field with the grammar; empty: none
+  bool stream = false;
   TimePoint arrived;
+  http::Charge held_prompts, held_answers;  // given back with the plan
+  std::shared_ptr<Admission> admission;     // until the answer is complete
 };
 
 class GenerationRegistry;
 
 // A client's request at work: hands the engine's events to the sessions and their texts to the
-// client. Lives until the engine has ended every choice; except on_event and cancel everything
+// client. Lives until the engine has ended every choice; except on_event and give_up everything
 // runs on the exchange's strand.
 class Generation : public std::enable_shared_from_this<Generation> {
  public:
@@ -35,9 +40,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
              GenerationRegistry& registry, GenerationPlan plan);
 
   void start();
-  // Any thread: has the engine abort every choice; the client is told so.
-  void cancel();
-  // Any thread: answers with an error now, whatever the engine does.
+  // Any thread: aborts every choice and answers with an error now, whatever the engine does.
   void give_up(ApiError error);
 
  private:
@@ -48,15 +51,18 @@ class Generation : public std::enable_shared_from_this<Generation> {
   };
 
   void on_event(size_t choice, engine::TokenEvent&& event);  // engine thread
+  void post_drain();
   void drain();
   void process(QueuedEvent&& queued);
   void observe_tokens(size_t choice, TimePoint when);
   void deliver(size_t choice, TextDelta&& delta);
   void complete();
+  void send_body(const Usage& usage);
   void fail(const ApiError& error);
   void client_gone();
   void abort_running();
-  openai::Usage usage_of(size_t begin, size_t end) const;
+  void note_usage();
+  Usage usage_of(size_t begin, size_t end) const;
 
   const http::ExchangePtr exchange_;
   EngineClient& engine_;
@@ -65,11 +71,11 @@ class Generation : public std::enable_shared_from_this<Generation> {
   GenerationPlan plan_;
   std::vector<engine::RequestId> ids_;
   std::vector<TextDelta> collected_;  // per choice, when not streaming
-  std::vector<bool> begun_;           // has sent a chunk
   std::vector<TimePoint> last_token_;
   std::vector<engine::FinishReason> reasons_;
   size_t num_finished_ = 0, num_engine_done_ = 0;
-  bool answered_ = false;  // completely, or the client is gone
+  bool answered_ = false;           // completely, or the client is gone
+  std::deque<QueuedEvent> events_;  // taken from queue_, in order
 
   std::mutex mutex_;  // guards what follows
   std::vector<QueuedEvent> queue_;
@@ -79,15 +85,19 @@ class Generation : public std::enable_shared_from_this<Generation> {
 // The requests that the engine works on, for shutting down.
 class GenerationRegistry {
  public:
-  void add(std::shared_ptr<Generation> generation);
+  // False: closed.
+  bool add(std::shared_ptr<Generation> generation);
   void remove(const std::shared_ptr<Generation>& generation);
   std::vector<std::shared_ptr<Generation>> all() const;
   bool wait_until_empty(std::chrono::milliseconds timeout) const;
+  // Takes no more. Returns those at work.
+  std::vector<std::shared_ptr<Generation>> close();
 
  private:
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
   std::set<std::shared_ptr<Generation>> generations_;
+  bool closed_ = false;
 };
 
 }  // namespace quire::server

@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "server/log.h"
 #include "server/openai/answer.h"
 
 namespace quire::server {
@@ -217,8 +218,15 @@ std::string Metrics::render(const engine::EngineStats& engine, const HttpState& 
   add_engine(snapshot, engine);
   snapshot.gauge("quire:http_connections", "Open connections.",
                  static_cast<double>(http.connections));
-  snapshot.gauge("quire:http_buffered_bytes", "Received bodies and unsent answers, in bytes.",
-                 static_cast<double>(http.buffered_bytes));
+  snapshot.gauge("quire:http_waiting_jobs", "Requests that wait for a thread to read their text.",
+                 static_cast<double>(http.waiting_jobs));
+  for (size_t i = 0; i < http::kHeldKinds; ++i) {
+    snapshot.gauge("quire:http_buffered_bytes", "Bytes held for requests, by what they are.",
+                   static_cast<double>(http.held_bytes[i]),
+                   {{"kind", http::held_name(static_cast<http::Held>(i))}});
+  }
+  snapshot.counter("quire:log_lines_dropped_total", "Lines of the log that nobody read in time.",
+                   dropped_log_lines());
   auto families = registry_.Collect();
   families.insert(families.end(), snapshot.families.begin(), snapshot.families.end());
   return prometheus::TextSerializer().Serialize(families);

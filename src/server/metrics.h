@@ -3,11 +3,13 @@
 #include <prometheus/histogram.h>
 #include <prometheus/registry.h>
 
+#include <array>
 #include <string>
 #include <vector>
 
 #include "engine/request.h"
 #include "server/engine_client.h"
+#include "server/http/ledger.h"
 
 namespace quire::server {
 
@@ -26,7 +28,8 @@ class Metrics {
   void http_request(const std::string& method, const std::string& route, int status);
 
   struct HttpState {
-    size_t connections = 0, buffered_bytes = 0;
+    size_t connections = 0, waiting_jobs = 0;
+    std::array<size_t, http::kHeldKinds> held_bytes{};
   };
   // Prometheus's text format.
   std::string render(const engine::EngineStats& engine, const HttpState& http) const;

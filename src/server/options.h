@@ -1,11 +1,12 @@
 #pragma once
-#include <chrono>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "dialects/dialect.h"
 #include "server/http/options.h"
 #include "text/chat_template.h"
 #include "text/grammar.h"
@@ -21,19 +22,35 @@ struct RequestLimits {
   int64_t max_stop_bytes = 4096;  // of one stop string
   int64_t max_stop_token_ids = 1024;
   int64_t max_logit_bias = 1024;
+  int64_t max_bad_words = 1024;
+  int64_t max_bad_word_bytes = 256;  // of one of them
   int64_t max_logprobs = 20;
   int64_t max_tools = 1024;
   size_t max_json_depth = 128;
+  size_t max_tokenize_bytes = 4u << 20;  // of a text for /tokenize
+  size_t max_detokenize_ids = 1u << 20;
+  int32_t min_priority = std::numeric_limits<int32_t>::min();  // lower runs earlier
+};
+
+// What one client may have at work at a time. A client is an API key, or an address if there are
+// not several keys.
+struct ClientLimits {
+  int64_t max_requests = 0;     // 0: no limit
+  int64_t max_generations = 0;  // prompts times n of all its requests; 0: no limit
 };
 
 struct ServerOptions {
   http::HttpOptions http;
   RequestLimits limits;
+  ClientLimits client_limits;
   std::vector<std::string> api_keys;            // empty: open to everybody
+  bool share_prefix_cache = false;              // between the keys
   std::vector<std::string> served_model_names;  // the first is the one in answers
   std::string root_path;                        // in front of every path: "/quire"
   bool trust_request_chat_template = false;     // whether requests may bring a chat_template
+  bool keep_billing_header = false;             // see anthropic/parse.h
   bool access_log = true;
+  std::vector<std::string> silent_paths;  // without lines in the access log: "/health"
 };
 
 // What generation_config.json says where a request is silent; OpenAI's defaults where it is too.
@@ -43,6 +60,11 @@ struct SamplingDefaults {
   std::optional<int64_t> max_new_tokens;
 };
 
+// Which dialects read the answers of chats. Nothing: what the chat template shows; null: none.
+struct ParserChoice {
+  std::optional<const dialects::Dialect*> calls, reasoning;
+};
+
 // The text side of the served model.
 struct ModelText {
   std::shared_ptr<const text::Tokenizer> tokenizer;
@@ -50,6 +72,7 @@ struct ModelText {
   std::shared_ptr<const text::GrammarFactory> grammars;     // null: constraints are refused
   std::vector<int32_t> eos_token_ids;
   SamplingDefaults defaults;
+  ParserChoice parsers = {};
 };
 
 }  // namespace quire::server

@@ -1,10 +1,13 @@
 #pragma once
 #include <string>
 
+#include "server/answer_grammar.h"
 #include "server/generation.h"
 #include "server/openai/fields.h"
 #include "server/openai/request.h"
+#include "server/parsing_plan.h"
 #include "server/prompt_builder.h"
+#include "server/request_size.h"
 
 namespace quire::server {
 
@@ -12,15 +15,16 @@ namespace quire::server {
 // threads, since it tokenises, renders templates and compiles grammars.
 class Planner {
  public:
-  Planner(const ModelText& text, int64_t max_model_len, std::string model_name);
+  Planner(const ModelText& text, int64_t max_model_len, int64_t vocab_size, std::string model_name);
 
-  // `id`: the request's, without a prefix.
+  // `id`: the request's, without a prefix. The plan holds what it charges to the account.
   Result<GenerationPlan, ApiError> plan(const openai::CompletionRequest& request,
-                                        const std::string& id) const;
-  Result<GenerationPlan, ApiError> plan(const openai::ChatRequest& request,
-                                        const std::string& id) const;
+                                        const std::string& id, const RequestMeans& means) const;
+  Result<GenerationPlan, ApiError> plan(const openai::ChatRequest& request, const std::string& id,
+                                        const RequestMeans& means) const;
 
   const PromptBuilder& prompts() const { return prompts_; }
+  const ParsingPlan& parsing() const { return parsing_; }
 
  private:
   struct Prepared {
@@ -30,28 +34,40 @@ class Planner {
   // What depends on the endpoint.
   struct Endpoint {
     bool is_chat = false;
-    std::string id, role = "assistant";
+    std::string id, request_id, role = "assistant";
     int64_t default_max_tokens = 0;
-    const char* max_tokens_param = "max_tokens";
+    std::shared_ptr<const ParsingOptions> parsing = {};
+    std::optional<AnswerGrammar> grammar = {};
   };
 
   Result<GenerationPlan, ApiError> assemble(const openai::GenerationRequest& request,
-                                            std::vector<Prepared> prompts,
-                                            const Endpoint& endpoint) const;
+                                            std::vector<Prepared> prompts, const Endpoint& endpoint,
+                                            const RequestMeans& means) const;
+  // Charges the account for prompts and answers, before they are made.
+  Result<void, ApiError> charge(const openai::GenerationRequest& request,
+                                const std::vector<Prepared>& prompts, const Endpoint& endpoint,
+                                const RequestMeans& means, GenerationPlan& plan) const;
   Result<int64_t, ApiError> max_tokens(const openai::GenerationRequest& request,
                                        int64_t prompt_tokens, const Endpoint& endpoint) const;
   Result<std::optional<text::GrammarMatcher>, ApiError> compile(
-      const openai::GenerationRequest& request) const;
+      const std::optional<AnswerGrammar>& grammar, const RequestMeans& means) const;
+  // The request's, with what its bad words ban.
+  Result<engine::SamplingParams, ApiError> sampling(const openai::GenerationRequest& request,
+                                                    WorkBudget& budget) const;
   SessionOptions session_options(const openai::GenerationRequest& request) const;
-  std::unique_ptr<openai::AnswerWriter> writer(const openai::GenerationRequest& request,
-                                               const Endpoint& endpoint) const;
-  std::string echoed_text(const openai::Prompt& prompt, const std::vector<int32_t>& ids,
-                          const openai::CompletionRequest& request) const;
+  std::unique_ptr<AnswerFormat> format(const openai::GenerationRequest& request,
+                                       const Endpoint& endpoint, int64_t max_tokens) const;
+  // Charges the text to `held` before it is made.
+  Result<std::string, ApiError> echoed_text(const openai::Prompt& prompt,
+                                            const std::vector<int32_t>& ids,
+                                            const openai::CompletionRequest& request,
+                                            const RequestMeans& means, http::Charge& held) const;
 
   const ModelText& text_;
-  const int64_t max_model_len_;
+  const int64_t max_model_len_, vocab_size_;
   const std::string model_name_;
   PromptBuilder prompts_;
+  ParsingPlan parsing_;
 };
 
 }  // namespace quire::server

@@ -2,7 +2,35 @@
 
 #include <algorithm>
 
+#include "server/openai/turn.h"
+#include "server/template_variables.h"
+
 namespace quire::server {
+namespace {
+
+// What the text library said, or that the budget is spent.
+ApiError text_error(const std::string& error, const WorkBudget* budget, const char* param) {
+  if (budget == nullptr || !budget->is_spent()) return {400, error, param};
+  return {400,
+          "Reading this takes more than " + std::to_string(budget->limit_ns / 1'000'000) +
+              " ms of processor time, which is the limit for one request",
+          param};
+}
+
+// Arguments that are text become the one argument of an object.
+json::array with_object_arguments(json::array messages) {
+  for (json::value& message : messages) {
+    json::value* calls = message.get_object().if_contains("tool_calls");
+    if (calls == nullptr || !calls->is_array()) continue;
+    for (json::value& call : calls->get_array()) {
+      json::value& arguments = call.at("function").as_object()["arguments"];
+      if (!arguments.is_object()) arguments = json::object{{"arguments", arguments}};
+    }
+  }
+  return messages;
+}
+
+}  // namespace
 
 PromptBuilder::PromptBuilder(const ModelText& text, int64_t max_model_len)
     : text_(text), max_model_len_(max_model_len) {
@@ -13,16 +41,24 @@ PromptBuilder::PromptBuilder(const ModelText& text, int64_t max_model_len)
 }
 
 Result<std::vector<int32_t>, ApiError> PromptBuilder::encode(std::string_view text,
-                                                             bool add_special_tokens,
+                                                             const text::EncodeOptions& options,
                                                              const char* param) const {
-  auto ids = text_.tokenizer->encode(text, add_special_tokens);
-  if (!ids) return Err{ApiError{400, ids.error(), param}};
+  auto ids = text_.tokenizer->encode(text, options);
+  if (!ids) return Err{text_error(ids.error(), options.budget, param)};
   return std::move(*ids);
 }
 
+Result<std::string, ApiError> PromptBuilder::decode(std::span<const int32_t> ids,
+                                                    const text::DecodeOptions& options,
+                                                    const char* param) const {
+  auto text = text_.tokenizer->decode(ids, options);
+  if (!text) return Err{text_error(text.error(), options.budget, param)};
+  return std::move(*text);
+}
+
 Result<std::vector<int32_t>, ApiError> PromptBuilder::build(
-    const openai::Prompt& prompt, const openai::GenerationRequest& request,
-    const char* param) const {
+    const openai::Prompt& prompt, const openai::GenerationRequest& request, const char* param,
+    WorkBudget& budget) const {
   std::vector<int32_t> ids;
   if (const auto* given = std::get_if<std::vector<int32_t>>(&prompt)) {
     ids = *given;
@@ -35,9 +71,15 @@ Result<std::vector<int32_t>, ApiError> PromptBuilder::build(
                           "The prompt of " + std::to_string(bytes) +
                               " bytes is too long: this model's maximum context length is " +
                               std::to_string(max_model_len_) + " tokens",
-                          param}};
+                          param, kContextLengthExceeded}};
     }
-    auto encoded = encode(text, request.add_special_tokens, param);
+    text::EncodeOptions options;
+    options.add_special_tokens = request.add_special_tokens;
+    options.budget = &budget;
+    // Of a truncated prompt only the end that stays is tokenised.
+    if (request.truncate_prompt_tokens)
+      (request.truncate_left ? options.keep_last : options.keep_first) = kept_tokens(request);
+    auto encoded = encode(text, options, param);
     if (!encoded) return Err{std::move(encoded).error()};
     ids = std::move(*encoded);
   }
@@ -46,13 +88,16 @@ Result<std::vector<int32_t>, ApiError> PromptBuilder::build(
   return ids;
 }
 
+int64_t PromptBuilder::kept_tokens(const openai::GenerationRequest& request) const {
+  const int64_t keep = *request.truncate_prompt_tokens;
+  // To the model's length leaves one place for the answer.
+  return keep < 0 ? max_model_len_ - 1 : keep;
+}
+
 void PromptBuilder::truncate(std::vector<int32_t>& ids,
                              const openai::GenerationRequest& request) const {
   if (!request.truncate_prompt_tokens) return;
-  int64_t keep = *request.truncate_prompt_tokens;
-  // To the model's length leaves one place for the answer.
-  if (keep < 0) keep = max_model_len_ - 1;
-  const int64_t surplus = static_cast<int64_t>(ids.size()) - keep;
+  const int64_t surplus = static_cast<int64_t>(ids.size()) - kept_tokens(request);
   if (surplus <= 0) return;
   const auto begin = request.truncate_left ? ids.begin() : ids.end() - surplus;
   ids.erase(begin, begin + surplus);
@@ -66,10 +111,11 @@ Result<void, ApiError> PromptBuilder::check_length(const std::vector<int32_t>& i
                       "The prompt has " + std::to_string(ids.size()) +
                           " tokens, but this model's maximum context length is " +
                           std::to_string(max_model_len_) + " tokens, one of them for the answer",
-                      param}};
+                      param, kContextLengthExceeded}};
 }
 
-Result<std::string, ApiError> PromptBuilder::render(const openai::ChatInput& chat) const {
+Result<std::string, ApiError> PromptBuilder::render(const openai::ChatInput& chat,
+                                                    WorkBudget& budget) const {
   std::shared_ptr<const text::ChatTemplate> chat_template = text_.chat_template;
   if (chat.chat_template) {
     auto parsed = text::ChatTemplate::parse(*chat.chat_template, {});
@@ -77,12 +123,14 @@ Result<std::string, ApiError> PromptBuilder::render(const openai::ChatInput& cha
     chat_template = std::move(*parsed);
   }
   if (!chat_template) {
-    return Err{ApiError{400, "This model has no chat template; use /v1/completions", "messages"}};
+    return Err{ApiError{400, "This model has no chat template; use /v1/completions", chat.field}};
   }
-  const std::string messages = dump_json(chat.messages);
+  std::string messages = dump_json(chat.messages);
   const std::string tools = chat.tools ? dump_json(*chat.tools) : "";
   const std::string documents = chat.documents ? dump_json(*chat.documents) : "";
-  const std::string kwargs = dump_json(chat.template_kwargs);
+  auto variables = template_variables(chat, *chat_template);
+  if (!variables) return Err{std::move(variables).error()};
+  const std::string kwargs = dump_json(*variables);
   text::ChatTemplateInput input;
   input.messages = messages;
   input.tools = tools;
@@ -90,8 +138,21 @@ Result<std::string, ApiError> PromptBuilder::render(const openai::ChatInput& cha
   input.kwargs = kwargs;
   input.add_generation_prompt = chat.add_generation_prompt;
   input.continue_final_message = chat.continue_final_message;
+  input.budget = &budget;
   auto rendered = chat_template->render(input);
-  if (!rendered) return Err{ApiError{400, rendered.error(), "messages"}};
+  const std::string error = rendered ? "" : rendered.error();
+  const auto retry_with = [&](const json::array& changed) {
+    messages = dump_json(changed);
+    input.messages = messages;
+    rendered = chat_template->render(input);
+  };
+  // A template that takes arguments apart cannot take text apart.
+  if (!rendered && chat.has_text_arguments && !budget.is_spent())
+    retry_with(with_object_arguments(chat.messages));
+  if (!rendered && openai::has_loose_roles(chat.messages) && !chat.continue_final_message &&
+      !budget.is_spent())
+    retry_with(with_object_arguments(openai::with_strict_roles(chat.messages)));
+  if (!rendered) return Err{text_error(error, &budget, chat.field)};
   return std::move(*rendered);
 }
 

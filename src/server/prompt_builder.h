@@ -1,15 +1,18 @@
 #pragma once
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "base/work_budget.h"
 #include "server/errors.h"
 #include "server/openai/request.h"
 #include "server/options.h"
 
 namespace quire::server {
 
-// Makes token ids of what clients send: texts, messages, ids. Thread-safe.
+// Makes token ids of what clients send (texts, messages, ids), and texts of ids. Thread-safe. The
+// work ends with an error when its budget is spent or cancelled.
 class PromptBuilder {
  public:
   PromptBuilder(const ModelText& text, int64_t max_model_len);
@@ -17,13 +20,18 @@ class PromptBuilder {
   // The ids of a completion's prompt, cut as the request says. `param` is blamed for errors.
   Result<std::vector<int32_t>, ApiError> build(const openai::Prompt& prompt,
                                                const openai::GenerationRequest& request,
-                                               const char* param) const;
-  Result<std::vector<int32_t>, ApiError> encode(std::string_view text, bool add_special_tokens,
+                                               const char* param, WorkBudget& budget) const;
+  Result<std::vector<int32_t>, ApiError> encode(std::string_view text,
+                                                const text::EncodeOptions& options,
                                                 const char* param) const;
+  // The text of ids, whose decoded_bytes() the caller has charged to an account.
+  Result<std::string, ApiError> decode(std::span<const int32_t> ids,
+                                       const text::DecodeOptions& options, const char* param) const;
   // The chat template's text.
-  Result<std::string, ApiError> render(const openai::ChatInput& chat) const;
+  Result<std::string, ApiError> render(const openai::ChatInput& chat, WorkBudget& budget) const;
 
  private:
+  int64_t kept_tokens(const openai::GenerationRequest& request) const;
   void truncate(std::vector<int32_t>& ids, const openai::GenerationRequest& request) const;
   Result<void, ApiError> check_length(const std::vector<int32_t>& ids, const char* param) const;
 

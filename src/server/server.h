@@ -2,6 +2,8 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "server/engine_client.h"
 #include "server/options.h"
@@ -12,16 +14,20 @@ namespace quire::server {
 class Server {
  public:
   // `engine` must outlive the server. served_model_names must not be empty.
-  Server(EngineClient& engine, ModelText text, ServerOptions options);
+  Server(EngineClient& engine, const ModelText& text, const ServerOptions& options);
   ~Server();  // stop(0)
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
   // Returns the port. Throws LoadError if the address cannot be used.
   uint16_t start();
-  // Refuses new generations (503) at once, lets those at work finish until `timeout`, then aborts
-  // them; their clients get what there is, with finish_reason "abort". Returns when nothing is left
-  // and every thread has ended. The engine itself is not shut down.
+  // Any thread: from now on these keys are taken, with the tenants of those that stay. The server
+  // must have been made with keys, and the list must not be empty.
+  void replace_api_keys(const std::vector<std::string>& keys);
+  // Refuses new generations (503) at once and lets requests at work finish until `timeout`. What is
+  // not finished then is aborted, and its client told: a 503, or an error event in a stream.
+  // Returns when every thread has ended; a worker or an engine that is stuck can hold it up. The
+  // engine itself is not shut down.
   void stop(std::chrono::milliseconds timeout);
 
  private:

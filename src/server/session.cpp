@@ -17,6 +17,14 @@ int64_t count_characters(std::string_view utf8) {
 
 void TextDelta::append(TextDelta&& next) {
   text += next.text;
+  reasoning += next.reasoning;
+  for (CallDelta& call : next.calls) {
+    if (calls.empty() || calls.back().index != call.index) {
+      calls.push_back(std::move(call));
+    } else {
+      calls.back().arguments += call.arguments;
+    }
+  }
   std::move(next.tokens.begin(), next.tokens.end(), std::back_inserter(tokens));
   if (next.finish) finish = std::move(next.finish);
 }
@@ -26,9 +34,10 @@ Session::Session(std::shared_ptr<const text::Tokenizer> tokenizer, std::vector<i
     : tokenizer_(std::move(tokenizer)),
       prompt_(std::move(prompt)),
       options_(std::move(options)),
-      detokenizer_(tokenizer_, options_.skip_special_tokens),
-      stop_strings_(std::make_shared<const text::StopSet>(options_.stop),
-                    options_.include_stop_str_in_output) {
+      detokenizer_(tokenizer_, options_.skip_special_tokens,
+                   options_.parsing ? options_.parsing->kept_ids : std::vector<int32_t>()),
+      stop_strings_(options_.stop, options_.include_stop_str_in_output) {
+  if (options_.parsing) parser_.emplace(options_.parsing);
   prime();
 }
 
@@ -90,30 +99,66 @@ void Session::push_token(int32_t id, std::optional<engine::TokenLogprob> logprob
   if (ends && is_stop_token(id) && !options_.include_stop_str_in_output) return;
   const std::string text = detokenizer_.push(id);
   text_length_ += count_characters(text);
+  const bool was_reasoning = parser_ && parser_->in_reasoning();
   add_text(text, num_output_ > options_.min_tokens, delta);
+  if (was_reasoning && parser_->in_reasoning()) ++num_reasoning_;
 }
 
+std::optional<int64_t> Session::num_reasoning_tokens() const {
+  if (!options_.parsing || options_.parsing->dialect.reasoning == nullptr) return std::nullopt;
+  return num_reasoning_;
+}
+
+// Stop strings see the text as the model wrote it.
 void Session::add_text(std::string_view text, bool check_stops, TextDelta& delta) {
-  if (!check_stops) {
+  if (!check_stops) return hand_on(text, delta);
+  auto [certain, matched] = stop_strings_.push(text);
+  hand_on(certain, delta);
+  if (!matched || finished_) return;
+  end(Finish{engine::FinishReason::kStop, options_.stop->strings().at(*matched), {}, false}, delta);
+}
+
+void Session::hand_on(std::string_view text, TextDelta& delta) {
+  if (!parser_) {
     delta.text += text;
     return;
   }
-  auto [certain, matched] = stop_strings_.push(text);
-  delta.text += certain;
-  if (!matched) return;
+  ParsedDelta parsed;
+  parser_->push(text, parsed);
+  take(std::move(parsed), delta);
+  if (parser_->is_done() && !finished_)
+    end(Finish{engine::FinishReason::kStop, {}, {}, false}, delta);
+}
+
+void Session::take(ParsedDelta&& parsed, TextDelta& delta) {
+  TextDelta next;
+  next.text = std::move(parsed.content);
+  next.reasoning = std::move(parsed.reasoning);
+  next.calls = std::move(parsed.calls);
+  delta.append(std::move(next));
+}
+
+void Session::end(Finish finish, TextDelta& delta) {
   finished_ = true;
-  delta.finish = Finish{engine::FinishReason::kStop, options_.stop.at(*matched), {}};
+  if (parser_) {
+    ParsedDelta parsed;
+    parser_->finish(finish.reason != engine::FinishReason::kStop, parsed);
+    take(std::move(parsed), delta);
+    finish.calls_tools = finish.reason == engine::FinishReason::kStop && parser_->has_calls();
+  }
+  delta.finish = std::move(finish);
 }
 
 void Session::finish(engine::TokenEvent& event, TextDelta& delta) {
   add_text(detokenizer_.flush(), num_output_ > options_.min_tokens, delta);
-  if (finished_) return;  // the last characters completed a stop string
-  finished_ = true;
-  delta.text += stop_strings_.flush();
-  delta.finish = Finish{*event.finish, {}, std::move(event.error)};
-  if (event.stop_token) delta.finish->stop_reason = *event.stop_token;
+  if (finished_) return;  // the last characters completed a stop string or the one call
+  hand_on(stop_strings_.flush(), delta);
+  if (finished_) return;
+  Finish finish{*event.finish, {}, std::move(event.error), false};
+  if (event.stop_token) finish.stop_reason = *event.stop_token;
   if (options_.only_echo && *event.finish == engine::FinishReason::kStop)
-    delta.finish->reason = engine::FinishReason::kLength;
+    finish.reason = engine::FinishReason::kLength;
+  end(std::move(finish), delta);
 }
 
 }  // namespace quire::server

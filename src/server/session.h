@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/request.h"
+#include "server/answer_parser.h"
 #include "text/detokenizer.h"
 #include "text/stop_strings.h"
 
@@ -25,12 +26,15 @@ struct Finish {
   engine::FinishReason reason = engine::FinishReason::kStop;
   // The stop token or stop string of the request that ended it.
   std::variant<std::monostate, int32_t, std::string> stop_reason;
-  std::string error;  // with kError
+  std::string error;         // with kError, kRefused and kOverloaded
+  bool calls_tools = false;  // with kStop: the client is to run the answer's tool calls
 };
 
 // What is new in the answer.
 struct TextDelta {
-  std::string text;
+  std::string text;  // of a parsed answer its content
+  std::string reasoning;
+  std::vector<CallDelta> calls;
   std::vector<SessionToken> tokens;
   std::optional<Finish> finish;
 
@@ -38,7 +42,7 @@ struct TextDelta {
 };
 
 struct SessionOptions {
-  std::vector<std::string> stop;
+  std::shared_ptr<const text::StopSet> stop;  // null: no stop strings
   bool include_stop_str_in_output = false;
   bool skip_special_tokens = true;
   int64_t min_tokens = 0;  // stop strings do not end an answer before that
@@ -48,11 +52,14 @@ struct SessionOptions {
   std::optional<std::string> echo_text;
   bool echo_tokens = false;
   bool only_echo = false;  // the produced token is not wanted (max_tokens 0)
+  // Null: the answer's text is its content as it is.
+  std::shared_ptr<const ParsingOptions> parsing;
 };
 
 // Turns one generation's tokens into text, the same way for every endpoint: detokenising, stop
-// strings, special tokens, the place of each token in the text. The deltas together are the
-// answer, whether they are streamed or collected. Not thread-safe.
+// strings, special tokens, the place of each token in the text; and the text, where that is wanted,
+// into content, reasoning and tool calls. The deltas together are the answer, whether they are
+// streamed or collected. Not thread-safe.
 class Session {
  public:
   Session(std::shared_ptr<const text::Tokenizer> tokenizer, std::vector<int32_t> prompt,
@@ -63,6 +70,8 @@ class Session {
 
   bool finished() const { return finished_; }
   int64_t num_output_tokens() const { return num_output_; }
+  // Of those: tokens between the markers of reasoning. Nothing if the answer is not parsed for it.
+  std::optional<int64_t> num_reasoning_tokens() const;
   const std::vector<int32_t>& prompt() const { return prompt_; }
   const std::vector<engine::TokenLogprob>& prompt_logprobs() const { return prompt_logprobs_; }
   const engine::RequestStats& stats() const { return stats_; }
@@ -73,6 +82,9 @@ class Session {
   void push_token(int32_t id, std::optional<engine::TokenLogprob> logprob, bool ends,
                   TextDelta& delta);
   void add_text(std::string_view text, bool check_stops, TextDelta& delta);
+  void hand_on(std::string_view text, TextDelta& delta);
+  static void take(ParsedDelta&& parsed, TextDelta& delta);
+  void end(Finish finish, TextDelta& delta);
   void finish(engine::TokenEvent& event, TextDelta& delta);
   bool is_stop_token(int32_t id) const;
 
@@ -81,9 +93,10 @@ class Session {
   SessionOptions options_;
   text::Detokenizer detokenizer_;
   text::StopStrings stop_strings_;
+  std::optional<AnswerParser> parser_;
   std::vector<engine::TokenLogprob> prompt_logprobs_;
   engine::RequestStats stats_;
-  int64_t num_output_ = 0;
+  int64_t num_output_ = 0, num_reasoning_ = 0;
   int64_t text_length_ = 0;  // characters detokenised so far
   bool begun_ = false, finished_ = false;
 };

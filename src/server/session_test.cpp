@@ -46,7 +46,7 @@ std::vector<TextDelta> run(Session& session, const std::vector<int32_t>& ids, si
 
 SessionOptions with_stop(std::vector<std::string> stop, bool include = false) {
   SessionOptions options;
-  options.stop = std::move(stop);
+  options.stop = std::make_shared<text::StopSet>(std::move(stop));
   options.include_stop_str_in_output = include;
   return options;
 }

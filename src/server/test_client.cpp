@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -36,11 +37,20 @@ std::vector<json::value> ClientResponse::events() const {
 
 bool ClientResponse::ends_with_done() const { return body.ends_with("data: [DONE]\n\n"); }
 
-TestClient::TestClient(uint16_t port) : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+TestClient::TestClient(uint16_t port, const char* from, int segment)
+    : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
   sockaddr_in address{};
   address.sin_family = AF_INET;
+  if (from != nullptr) {
+    address.sin_addr.s_addr = ::inet_addr(from);
+    QUIRE_CHECK(::bind(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+  }
   address.sin_port = htons(port);
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (segment > 0) {
+    ::setsockopt(socket_, IPPROTO_TCP, TCP_MAXSEG, &segment, sizeof segment);
+    set_receive_buffer(4096);
+  }
   timeval timeout{120, 0};  // a test that hangs should fail
   ::setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
   QUIRE_CHECK(::connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
@@ -57,6 +67,8 @@ void TestClient::set_receive_buffer(int bytes) {
   ::setsockopt(socket_, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
 }
 
+void TestClient::end_sending() { ::shutdown(socket_, SHUT_WR); }
+
 bool TestClient::try_send(std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t n = ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
@@ -68,9 +80,9 @@ bool TestClient::try_send(std::string_view bytes) {
 
 void TestClient::send(std::string_view bytes) { QUIRE_CHECK(try_send(bytes)); }
 
-bool TestClient::read_some() {
+bool TestClient::read_some(size_t bytes) {
   char buffer[16384];
-  const ssize_t n = ::recv(socket_, buffer, sizeof buffer, 0);
+  const ssize_t n = ::recv(socket_, buffer, std::min(bytes, sizeof buffer), 0);
   if (n <= 0) return false;
   received_.append(buffer, static_cast<size_t>(n));
   return true;
@@ -80,6 +92,11 @@ bool TestClient::read_until(std::string_view text) {
   while (received_.find(text) == std::string::npos)
     if (!read_some()) return false;
   return true;
+}
+
+bool TestClient::has_input() {
+  char byte;
+  return !received_.empty() || ::recv(socket_, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0;
 }
 
 bool TestClient::closed_by_server() {
@@ -93,7 +110,11 @@ bool TestClient::closed_by_server() {
 
 ClientResponse TestClient::receive(bool head_only) {
   ClientResponse out;
-  if (!read_until("\r\n\r\n")) return out;
+  constexpr std::string_view kInterim = "HTTP/1.1 100 Continue\r\n\r\n";
+  do {
+    if (received_.starts_with(kInterim)) received_.erase(0, kInterim.size());
+    if (!read_until("\r\n\r\n")) return out;
+  } while (received_.starts_with(kInterim));
   const size_t head_end = received_.find("\r\n\r\n") + 4;
   const std::string head = received_.substr(0, head_end);
   received_.erase(0, head_end);

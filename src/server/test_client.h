@@ -24,7 +24,8 @@ struct ClientResponse {
 // A blocking HTTP client on a plain socket, for tests: it can also misbehave.
 class TestClient {
  public:
-  explicit TestClient(uint16_t port);
+  // `from`: the client's own address; any of 127.0.0.0/8. `segment`: the largest packet it takes.
+  explicit TestClient(uint16_t port, const char* from = nullptr, int segment = 0);
   ~TestClient();
   TestClient(const TestClient&) = delete;
   TestClient& operator=(const TestClient&) = delete;
@@ -32,7 +33,7 @@ class TestClient {
   void send(std::string_view bytes);
   // False if the server has closed the connection.
   bool try_send(std::string_view bytes);
-  ClientResponse receive(bool head_only = false);
+  ClientResponse receive(bool head_only = false);  // skips interim responses
   ClientResponse get(const std::string& path, const std::string& headers = "");
   ClientResponse post(const std::string& path, const std::string& body,
                       const std::string& headers = "");
@@ -40,14 +41,15 @@ class TestClient {
                                const std::string& headers = "");
   // Reads until `text` has arrived; false if the connection ends before.
   bool read_until(std::string_view text);
+  bool has_input();         // something to read, or the end; does not wait
   bool closed_by_server();  // reads and drops what is left
   void set_receive_buffer(int bytes);
+  void end_sending();  // and goes on receiving
   void close();
+  bool read_some(size_t bytes = 16384);
   std::string& received() { return received_; }
 
  private:
-  bool read_some();
-
   int socket_ = -1;
   std::string received_;
 };

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "server/test_eventually.h"
+
 namespace quire::server {
 namespace {
 
@@ -38,6 +40,10 @@ Result<std::vector<engine::RequestId>, engine::RequestError> FakeEngine::submit_
     last_sampling_ = request.sampling;
     last_prompt_ = request.prompt;
     last_had_grammar_ = request.grammar != nullptr;
+    last_tenant_ = request.tenant;
+    last_beside_others_ = request.beside_others;
+    last_priority_ = request.priority;
+    last_cache_salt_ = request.cache_salt;
     Running running{next_id_++, std::move(request), {}, 0};
     running.stats.arrived = running.stats.scheduled = Clock::now();
     running.stats.prompt_tokens = static_cast<int64_t>(running.request.prompt.size());
@@ -92,7 +98,7 @@ bool FakeEngine::step(Running& running) {
   }
   for (size_t i = 0; i < script_.tokens_per_event && !event.finish; ++i) {
     if (static_cast<int64_t>(running.produced) == script_.fail_after) {
-      end(running, engine::FinishReason::kError, "the device is on fire");
+      end(running, script_.failure, "the device is on fire");
       return true;
     }
     const int32_t token = script_.tokens[running.produced++ % script_.tokens.size()];
@@ -188,13 +194,25 @@ bool FakeEngine::last_had_grammar() const {
   const std::scoped_lock lock(mutex_);
   return last_had_grammar_;
 }
+uint64_t FakeEngine::last_tenant() const {
+  const std::scoped_lock lock(mutex_);
+  return last_tenant_;
+}
+bool FakeEngine::last_beside_others() const {
+  const std::scoped_lock lock(mutex_);
+  return last_beside_others_;
+}
+int32_t FakeEngine::last_priority() const {
+  const std::scoped_lock lock(mutex_);
+  return last_priority_;
+}
+std::string FakeEngine::last_cache_salt() const {
+  const std::scoped_lock lock(mutex_);
+  return last_cache_salt_;
+}
 
 bool FakeEngine::wait_for(const std::function<bool()>& condition) const {
-  for (int i = 0; i < 12'000; ++i) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  return false;
+  return eventually(condition);
 }
 
 }  // namespace quire::server

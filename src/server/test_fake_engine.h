@@ -1,9 +1,7 @@
 #pragma once
-#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <functional>
-#include <map>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -20,8 +18,10 @@ class FakeEngine final : public EngineClient {
     std::set<int32_t> eos;        // end an answer
     std::chrono::microseconds step_time{200};
     size_t tokens_per_event = 1;
-    int64_t fail_after = -1;      // tokens, then kError
+    int64_t fail_after = -1;  // tokens, then `failure`
+    engine::FinishReason failure = engine::FinishReason::kError;
     bool ignores_aborts = false;  // an engine that hangs
+    bool honours_priority = false;
   };
 
   explicit FakeEngine(Script script);
@@ -33,6 +33,7 @@ class FakeEngine final : public EngineClient {
   engine::EngineStats stats() const override;
   int64_t max_model_len() const override { return 512; }
   int64_t vocab_size() const override { return 320; }
+  bool honours_priority() const override { return script_.honours_priority; }
 
   void refuse_with(engine::RequestError error);
   void die(std::string reason);
@@ -44,7 +45,10 @@ class FakeEngine final : public EngineClient {
   engine::SamplingParams last_sampling() const;
   std::vector<int32_t> last_prompt() const;
   bool last_had_grammar() const;
-  // Waits up to ten seconds for it.
+  uint64_t last_tenant() const;
+  bool last_beside_others() const;
+  int32_t last_priority() const;
+  std::string last_cache_salt() const;
   bool wait_for(const std::function<bool()>& condition) const;
 
  private:
@@ -69,6 +73,10 @@ class FakeEngine final : public EngineClient {
   engine::SamplingParams last_sampling_;
   std::vector<int32_t> last_prompt_;
   bool last_had_grammar_ = false;
+  uint64_t last_tenant_ = 0;
+  bool last_beside_others_ = false;
+  int32_t last_priority_ = 0;
+  std::string last_cache_salt_;
   engine::RequestId next_id_ = 1;
   size_t num_aborted_ = 0, num_submitted_ = 0;
   int64_t generated_ = 0;

@@ -65,6 +65,19 @@ class ServerTest : public testing::Test {
         "/v1/chat/completions",
         R"({"model": "tiny", "messages": [{"role": "user", "content": "Hi"}], )" + fields + "}");
   }
+  // The sum of quire:http_buffered_bytes, or of one kind.
+  double held(const std::string& kind = "", const std::string& headers = "") {
+    const std::string text = TestClient(port_).get("/metrics", headers).body;
+    double sum = 0;
+    for (size_t at = 0;
+         (at = text.find("\nquire:http_buffered_bytes{", at)) != std::string::npos;) {
+      const size_t end = text.find('\n', ++at);
+      const std::string line = text.substr(at, end - at);
+      if (line.find("kind=\"" + kind) != std::string::npos)
+        sum += std::stod(line.substr(line.rfind(' ')));
+    }
+    return sum;
+  }
   // The text of a completion, streamed: the chunks' texts of choice `index` joined.
   static std::string streamed_text(const ClientResponse& response, int64_t index = 0) {
     std::string text;

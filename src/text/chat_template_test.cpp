@@ -34,7 +34,7 @@ using Outcome = Result<std::string, std::string>;
 Outcome run_hostile(std::string_view source, std::string_view kwargs = "") {
   const auto start = std::chrono::steady_clock::now();
   auto result = render(source, {.kwargs = kwargs});
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20))
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(120))
       << source.substr(0, 80);
   return result;
 }

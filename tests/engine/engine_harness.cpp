@@ -29,6 +29,7 @@ class Collector {
       answer.finish = event.finish;
       answer.error = event.error;
       answer.stats = event.stats;
+      answer.times.push_back(Clock::now());
       ++events_;
       finished_ += event.finish.has_value();
       changed_.notify_all();
@@ -75,7 +76,7 @@ std::string Arrangement::text() const {
       << num_blocks << ", token budget " << max_num_batched_tokens << ", prefix cache "
       << prefix_caching << ", lookahead " << lookahead << ", KV storage "
       << static_cast<int>(kv_storage) << ", checkpoints " << state_checkpoints << " every "
-      << checkpoint_interval;
+      << checkpoint_interval << ", step limit " << max_step_seconds;
   return out.str();
 }
 
@@ -84,13 +85,25 @@ formats::Checkpoint open_checkpoint(const std::string& name) {
                                    name.substr(0, name.find('+')));
 }
 
-std::unique_ptr<Engine> make_engine(const Arrangement& setup) {
-  auto checkpoint = std::make_shared<const formats::Checkpoint>(open_checkpoint(setup.checkpoint));
+std::unique_ptr<models::Model> make_model(const Arrangement& setup) {
+  const formats::Checkpoint checkpoint = open_checkpoint(setup.checkpoint);
   ops::Context context = ops::make_context(setup.threads);
   context.profile = setup.profile;
   context.require_kernels = true;
+  auto model = models::load_model(context, checkpoint,
+                                  {.dtype = {},
+                                   .max_positions = setup.max_model_len,
+                                   .progress = {},
+                                   .ablation = setup.ablation,
+                                   .int8_activations = setup.checkpoint.ends_with("+int8")});
+  if (setup.wrap) model = setup.wrap(std::move(model));
+  return model;
+}
+
+EngineOptions make_options(const Arrangement& setup) {
   EngineOptions options;
   options.scheduler = {.max_num_batched_tokens = setup.max_num_batched_tokens,
+                       .max_step_seconds = setup.max_step_seconds,
                        .max_num_seqs = setup.max_num_seqs,
                        .max_model_len = setup.max_model_len,
                        .num_blocks = setup.num_blocks,
@@ -106,19 +119,17 @@ std::unique_ptr<Engine> make_engine(const Arrangement& setup) {
     const int64_t per_sequence = (setup.max_model_len + setup.block_size - 1) / setup.block_size;
     options.scheduler.num_blocks = per_sequence * setup.max_num_seqs;
   }
-  for (const int64_t id : checkpoint->eos_token_ids())
+  for (const int64_t id : open_checkpoint(setup.checkpoint).eos_token_ids())
     options.scheduler.eos_token_ids.push_back(static_cast<int32_t>(id));
   options.lookahead = setup.lookahead;
+  options.max_waiting = setup.max_waiting;
   options.kv_storage = setup.kv_storage;
   options.check_integrity = true;
-  auto model = models::load_model(context, *checkpoint,
-                                  {.dtype = {},
-                                   .max_positions = setup.max_model_len,
-                                   .progress = {},
-                                   .ablation = setup.ablation,
-                                   .int8_activations = setup.checkpoint.ends_with("+int8")});
-  if (setup.wrap) model = setup.wrap(std::move(model));
-  return std::make_unique<Engine>(std::move(model), std::move(options));
+  return options;
+}
+
+std::unique_ptr<Engine> make_engine(const Arrangement& setup) {
+  return std::make_unique<Engine>(make_model(setup), make_options(setup));
 }
 
 std::vector<Answer> run_jobs(Engine& engine, const std::vector<Job>& jobs, uint64_t arrival_seed) {
@@ -141,6 +152,9 @@ std::vector<Answer> run_jobs(Engine& engine, const std::vector<Job>& jobs, uint6
     request.prompt = jobs[i].prompt;
     request.sampling = jobs[i].sampling;
     request.cache_salt = jobs[i].cache_salt;
+    request.tenant = jobs[i].tenant;
+    if (jobs[i].grammar)
+      request.grammar = std::make_unique<text::GrammarMatcher>(jobs[i].grammar->clone());
     request.sink = collector.sink(i);
     ++collector.submitted;
     const auto id = engine.submit(std::move(request));
@@ -156,12 +170,12 @@ std::vector<Answer> run_jobs(Engine& engine, const std::vector<Job>& jobs, uint6
     abort_due();
   }
   collector.wait_for_all();
-  // The last event is sent from inside the step that ends the request; its statistics follow right
-  // after.
+  // The last event is sent from inside the step that ends the request; its statistics follow when
+  // that step and the one launched ahead of it are done.
   const auto holds = [](const EngineStats& stats) {
-    return stats.used_blocks + stats.used_state_slots > 0;
+    return stats.used_blocks + stats.used_state_slots + stats.running + stats.waiting > 0;
   };
-  for (int i = 0; i < 1000 && holds(engine.stats()); ++i)
+  for (int i = 0; i < 60'000 && holds(engine.stats()); ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   const EngineStats stats = engine.stats();
   EXPECT_EQ(stats.used_blocks, 0);
@@ -177,7 +191,8 @@ std::vector<Answer> run_jobs(const Arrangement& setup, const std::vector<Job>& j
   std::vector<Answer> answers = run_jobs(*engine, jobs, arrival_seed);
   // No family's steps fall back to being launched kernel by kernel.
   const EngineStats stats = engine->stats();
-  const auto joined = stats.kernel_runs.find("kernel_graph/cpu");
+  const auto joined =
+      stats.kernel_runs.find(std::string("kernel_graph/") + ops::make_context(1).device->name());
   if (!setup.wrap) {
     EXPECT_GE(joined == stats.kernel_runs.end() ? 0 : joined->second, stats.steps) << setup.text();
   }

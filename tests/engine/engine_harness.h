@@ -28,6 +28,8 @@ struct Arrangement {
   bool prefix_caching = false;
   bool lookahead = false;
   SchedulingPolicy policy = SchedulingPolicy::kFcfs;
+  double max_step_seconds = 0;
+  int64_t max_waiting = 4096;
   ops::KvStorage kv_storage = ops::KvStorage::kAuto;
   models::AblationOptions ablation = {};
   std::shared_ptr<ops::Profile> profile = nullptr;
@@ -62,7 +64,9 @@ struct Job {
   std::vector<int32_t> prompt;
   SamplingParams sampling;
   std::string cache_salt = {};
+  uint64_t tenant = 0;
   int abort_after = -1;  // tokens after which the client goes away; -1: never
+  std::shared_ptr<const text::GrammarMatcher> grammar = nullptr;  // cloned for each run
 };
 
 struct Answer {
@@ -71,6 +75,7 @@ struct Answer {
   std::optional<FinishReason> finish;
   std::string error;
   RequestStats stats;
+  std::vector<TimePoint> times;  // of the events
 };
 
 bool operator==(const TokenLogprob& a, const TokenLogprob& b);
@@ -78,6 +83,8 @@ bool operator==(const TokenLogprob& a, const TokenLogprob& b);
 // What Arrangement::checkpoint names.
 formats::Checkpoint open_checkpoint(const std::string& name);
 
+std::unique_ptr<models::Model> make_model(const Arrangement& setup);
+EngineOptions make_options(const Arrangement& setup);
 std::unique_ptr<Engine> make_engine(const Arrangement& setup);
 
 // Submits the jobs in order, each at a random moment while earlier ones run (`arrival_seed`; 0: all

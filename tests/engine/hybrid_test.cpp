@@ -196,9 +196,8 @@ TEST(Hybrid, ScarcityChangesNothing) {
 
 // The budget counts every byte of a slot, and blocks for attention layers alone.
 TEST(Hybrid, TheBudgetCountsStateAndBlocksApart) {
-  const auto checkpoint = std::make_shared<const formats::Checkpoint>(
-      formats::Checkpoint::open(std::string(QUIRE_SOURCE_DIR) + "/" + kModel));
-  const auto model = models::load_model(ops::make_context(1), *checkpoint, {});
+  const auto checkpoint = formats::Checkpoint::open(std::string(QUIRE_SOURCE_DIR) + "/" + kModel);
+  const auto model = models::load_model(ops::make_context(1), checkpoint, {});
   SchedulerOptions options{.max_num_seqs = 7, .block_size = 48};
   const MemoryBudget budget =
       plan_memory(*model, options, {.num_blocks = 10, .state_checkpoints = 5});

@@ -75,6 +75,24 @@ TEST_P(Memory, TenfoldOversubscription) {
   EXPECT_GT(preemptions, 0);
 }
 
+// Of 32 MB of prompts that wait there is no second copy.
+TEST_P(Memory, PromptsAreMovedIn) {
+  constexpr int64_t kRequests = 4096, kIds = 2000;
+  const auto engine =
+      make_engine({.checkpoint = GetParam(), .max_num_seqs = 1, .max_model_len = 2048});
+  std::vector<Request> requests(kRequests);
+  for (Request& request : requests) {
+    request.prompt.assign(kIds, 1);
+    request.sink = [](TokenEvent&&) {};
+  }
+  const int64_t before = resident_bytes();
+  const auto ids = engine->submit_all(std::move(requests));
+  ASSERT_TRUE(ids.ok()) << ids.error().message;
+  const int64_t growth = resident_bytes() - before;
+  for (const RequestId id : *ids) engine->abort(id);
+  EXPECT_LT(growth, kRequests * kIds * int64_t{sizeof(int32_t)} / 2);
+}
+
 TEST_P(Memory, APromptThatCanNeverFitIsRefusedWithTheLimit) {
   const auto engine = make_engine({.checkpoint = GetParam(), .max_model_len = 64});
   Request request;

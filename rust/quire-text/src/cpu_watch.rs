@@ -168,7 +168,7 @@ mod tests {
         let limit = Duration::from_millis(20);
         let ((), spent) = watch.run(limit, cancel.clone(), || while !cancel.is_cancelled() {});
         assert!(spent >= limit, "{spent:?}");
-        assert!(spent < Duration::from_secs(5), "{spent:?}");
+        assert!(spent < Duration::from_secs(120), "{spent:?}");
     }
 
     #[cfg(target_os = "linux")]
@@ -193,7 +193,7 @@ mod tests {
         assert!(watch.shared.lock().running.is_empty());
         let start = Instant::now();
         drop(watch);
-        assert!(start.elapsed() < Duration::from_secs(5));
+        assert!(start.elapsed() < Duration::from_secs(120));
         assert!(!cancel.is_cancelled());
     }
 }

@@ -184,7 +184,7 @@ fn compilation_ends_at_its_limits() {
         let start = Instant::now();
         let error = refusal(kind, source.as_bytes());
         assert!(error.starts_with("the grammar takes more than "), "{error}");
-        assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+        assert!(start.elapsed() < Duration::from_secs(120), "{:?}", start.elapsed());
     }
 }
 

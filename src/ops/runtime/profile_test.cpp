@@ -33,7 +33,7 @@ TEST(Profile, KernelsBelongToTheStepThatLaunchedThem) {
   const KernelTime& time = steps.at(kDecode).kernels.at(key);
   EXPECT_EQ(time.bytes, 4.0 * (2 * 4 * 64 + 64));  // x, weight and y
   EXPECT_GT(time.seconds, 0);
-  EXPECT_LT(time.seconds, 10);
+  EXPECT_LT(time.seconds, 120);
   EXPECT_TRUE(context.profile->take().empty());
 }
 

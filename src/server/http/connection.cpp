@@ -7,6 +7,10 @@
 #include <boost/asio/experimental/awaitable_operators.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <tuple>
+
+#include "server/http/client_address.h"
+#include "server/http/request_id.h"
 
 namespace quire::server::http {
 
@@ -20,10 +24,14 @@ constexpr auto kReturnError = asio::as_tuple(asio::use_awaitable);
 constexpr size_t kReadSize = 16u << 10;
 // How far a client may send ahead while an answer is being made.
 constexpr size_t kMaxReadAhead = 64u << 10;
+// A client takes that much, or all there is, in the time that a write may take.
+constexpr size_t kPace = 64u << 10;
 // After a refusal, how long and how much of the rest of the request is read and dropped. Closing a
 // socket with unread bytes would destroy the refusal before the client has read it.
 constexpr auto kLingerTime = std::chrono::milliseconds(2000);
 constexpr size_t kLingerBytes = 64u << 20;
+// So many connections at a time are read then; more would keep the threads from everybody else.
+constexpr int kMaxReadWhileLingering = 4;
 
 std::string peer_of(const Connection::Socket& socket) {
   boost::system::error_code code;
@@ -31,20 +39,40 @@ std::string peer_of(const Connection::Socket& socket) {
   return code ? "?" : endpoint.address().to_string() + ":" + std::to_string(endpoint.port());
 }
 
+std::string client_at(const Connection::Socket& socket) {
+  boost::system::error_code code;
+  const auto endpoint = socket.remote_endpoint(code);
+  return code ? "?" : client_of(endpoint.address());
+}
+
 }  // namespace
 
 Connection::Connection(Socket socket, std::shared_ptr<ConnectionContext> context)
-    : context_(std::move(context)), socket_(std::move(socket)), peer_(peer_of(socket_)) {}
+    : context_(std::move(context)),
+      socket_(std::move(socket)),
+      peer_(peer_of(socket_)),
+      client_(client_at(socket_)),
+      account_(std::make_shared<Account>(context_->ledger, client_)),
+      waits_since_(Clock::now()),
+      turn_comes_(socket_.get_executor(), TimePoint::max()) {
+  boost::system::error_code ignored;
+  socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
+  socket_.non_blocking(true, ignored);
+}
+
+Connection::~Connection() { end_turn(); }
 
 awaitable<void> Connection::run() {
   const auto self = shared_from_this();
   for (Next next = Next::kServe; next == Next::kServe;) {
-    RequestParser parser({context_->options.max_header_bytes, context_->options.max_body_bytes});
-    next = co_await read_request(parser);
-    if (next == Next::kServe) next = co_await serve(parser);
+    {
+      RequestParser parser({context_->options.max_header_bytes, context_->options.max_body_bytes});
+      next = co_await read_request(parser);
+      if (next == Next::kServe) next = co_await serve(parser);
+    }  // what was read of a refused body goes here
+    end_turn();
     if (next == Next::kCloseGently) co_await close_gently();
   }
-  closed_ = true;
   boost::system::error_code ignored;
   socket_.close(ignored);
 }
@@ -75,6 +103,17 @@ void Connection::close_if_idle() {
   });
 }
 
+std::optional<Clock::duration> Connection::waits(TimePoint now) const {
+  const TimePoint since = waits_since_;
+  if (since == TimePoint::max()) return std::nullopt;
+  return now - since;
+}
+
+void Connection::make_room() {
+  gives_room_ = true;
+  abort();
+}
+
 void Connection::abort() {
   asio::post(socket_.get_executor(), [self = shared_from_this()] {
     boost::system::error_code ignored;
@@ -84,10 +123,40 @@ void Connection::abort() {
 
 // Reads once into the buffer. False: the client is gone, or the time is up (timed_out_).
 awaitable<bool> Connection::read_more() {
+  end_turn();
+  if (client_ended_) co_return false;  // nothing would wake a second read
   const auto space = buffer_.prepare(kReadSize);
   const auto [code, n] = co_await socket_.async_read_some(space, kReturnError);
   buffer_.commit(n);
   co_return !code && !timed_out_;
+}
+
+// The client's clock stands still while it waits for others.
+awaitable<void> Connection::take_turn() {
+  if (turn_ != Turn::kNone) co_return;
+  // The connection may be gone when its turn comes.
+  auto grant = [strand = socket_.get_executor(), context = context_,
+                connection = weak_from_this()] {
+    asio::post(strand, [context, connection] {
+      const auto self = connection.lock();
+      if (!self) return context->turns.give_back();
+      self->turn_ = Turn::kHas;
+      self->turn_comes_.cancel();
+    });
+  };
+  turn_ = Turn::kWaits;
+  if (context_->turns.take(client_, std::move(grant))) {
+    turn_ = Turn::kHas;
+    co_return;
+  }
+  const TimePoint deadline = deadline_, start = Clock::now();
+  clear_deadline();
+  while (turn_ == Turn::kWaits) co_await turn_comes_.async_wait(kReturnError);
+  if (deadline != TimePoint::max()) deadline_ = deadline + (Clock::now() - start);
+}
+
+void Connection::end_turn() {
+  if (std::exchange(turn_, Turn::kNone) == Turn::kHas) context_->turns.give_back();
 }
 
 void Connection::use_buffer(RequestParser& parser) {
@@ -96,15 +165,27 @@ void Connection::use_buffer(RequestParser& parser) {
   buffer_.consume(parser.put(bytes));
 }
 
-void Connection::refuse(int status, const std::string& message) {
-  refusal_ = context_->handler.error_response(status, message);
+void Connection::refuse(const RequestParser& parser, int status, const std::string& message) {
+  HttpHandler& handler = context_->handler;
+  refusal_ = parser.has_head() ? handler.error_for(parser.head(), status, message)
+                               : handler.error_response(status, message);
+}
+
+// What has come of the body is held by the ledger, or the request is refused.
+void Connection::charge_body(const RequestParser& parser) {
+  const size_t more = parser.body_bytes() - std::min(parser.body_bytes(), body_charge_.bytes());
+  if (!body_charge_.try_add(more))
+    refuse(parser, 503, "The server holds too many bytes of this and other requests");
 }
 
 // Reads until there is a whole request, or a reason to refuse it (refusal_).
 awaitable<Connection::Next> Connection::read_request(RequestParser& parser) {
   const HttpOptions& options = context_->options;
   idle_ = true;
+  body_charge_ = Charge(account_, Held::kBodies);
   for (bool head_accepted = false; !refusal_;) {
+    if (buffer_.size() > 0) co_await take_turn();
+    if (!socket_.is_open()) co_return Next::kClose;  // meanwhile
     use_buffer(parser);
     if (parser.has_head() && !parser.error() && !head_accepted) {
       if (!co_await judge(parser)) co_return Next::kClose;
@@ -113,7 +194,9 @@ awaitable<Connection::Next> Connection::read_request(RequestParser& parser) {
       if (refusal_) break;
       use_buffer(parser);
     }
-    if (parser.error()) refuse(parser.error()->status, parser.error()->message);
+    charge_body(parser);
+    if (refusal_) break;
+    if (parser.error()) refuse(parser, parser.error()->status, parser.error()->message);
     if (parser.error() || parser.done()) break;
 
     const bool was_idle = std::exchange(idle_, !parser.started() && buffer_.size() == 0);
@@ -124,25 +207,30 @@ awaitable<Connection::Next> Connection::read_request(RequestParser& parser) {
       set_deadline(idle_ ? options.idle_timeout : options.header_timeout);
     if (!co_await read_more()) {
       if (!timed_out_ || idle_) co_return Next::kClose;
-      refuse(408, "The request took too long to arrive");
-    } else if (context_->buffered_bytes + parser.body_bytes() > options.max_buffered_bytes) {
-      refuse(503, "The server holds too many bytes of other requests");
+      refuse(parser, 408, "The request took too long to arrive");
     }
   }
+  waits_since_ = TimePoint::max();
   idle_ = timed_out_ = false;
   clear_deadline();
   co_return Next::kServe;
 }
 
-// Decides by the head whether the body will be read; sets refusal_ if not. False: the client is
-// gone.
+// Decides by the head whether the body will be read, and for whom; sets refusal_ if not. False: the
+// client is gone.
 awaitable<bool> Connection::judge(const RequestParser& parser) {
   const RequestHead& head = parser.head();
   refusal_ = context_->handler.check(head);
+  // Behind a proxy all clients have one address.
+  const std::string owner = refusal_ ? std::string() : context_->handler.owner(head);
+  account_->set_owner(owner.empty() ? client_ : owner);
+  if (!refusal_ && !account_->would_fit(head.content_length.value_or(0)))
+    refuse(parser, 503, "The server holds too many bytes of this and other requests");
   const std::string_view expect = head.header("expect");
-  if (refusal_ || expect.empty() || parser.done()) co_return true;
-  if (expect != "100-continue") {
-    refuse(417, "Unknown expectation");
+  // An expectation of an HTTP/1.0 client is ignored (RFC 9110, section 10.1.1).
+  if (refusal_ || expect.empty() || parser.done() || !head.http_1_1) co_return true;
+  if (lower_case(expect) != "100-continue") {
+    refuse(parser, 417, "Unknown expectation");
     co_return true;
   }
   co_return co_await write_all("HTTP/1.1 100 Continue\r\n\r\n");
@@ -160,14 +248,17 @@ Request Connection::take_request(RequestParser& parser) {
   // The rest of a request that was not read cannot be told from the next one.
   request.head.keep_alive &= parser.done() && !context_->draining;
   request.peer = peer_;
+  request.client = client_;
+  request.id = choose_request_id(request.head);
   return request;
 }
 
 awaitable<Connection::Next> Connection::serve(RequestParser& parser) {
   const TimePoint start = Clock::now();
   const bool read_whole = parser.done();
-  const auto exchange =
-      std::make_shared<ConnectionExchange>(socket_.get_executor(), context_, take_request(parser));
+  const auto exchange = std::make_shared<ConnectionExchange>(socket_.get_executor(), context_,
+                                                             account_, take_request(parser));
+  exchange->set_body_charge(std::move(body_charge_));
   exchange_ = exchange;
   try {
     if (refusal_) {
@@ -179,8 +270,10 @@ awaitable<Connection::Next> Connection::serve(RequestParser& parser) {
     exchange->fail(error.what());
   }
   co_await (write_answer() || watch_client());
+  end_turn();
   const bool complete = exchange->ended() && exchange->all_sent();
   finish_exchange(start, complete);
+  waits_since_ = Clock::now();
   first_ = false;
   if (!complete || timed_out_) co_return Next::kClose;
   if (!read_whole) co_return Next::kCloseGently;
@@ -196,6 +289,8 @@ void Connection::finish_exchange(TimePoint start, bool complete) {
   outcome.status = exchange->status();
   outcome.seconds = seconds_since(start);
   outcome.complete = complete;
+  outcome.given_up = exchange->given_up();
+  outcome.note = exchange->note();
   context_->handler.finished(exchange->request(), outcome);
 }
 
@@ -207,31 +302,50 @@ awaitable<void> Connection::write_answer() {
     } else if (exchange->ended()) {
       co_return;
     } else {
+      end_turn();
       co_await exchange->wait_for_output();
     }
   }
 }
 
-// Returns when the client has gone. What it sends ahead stays in the buffer for later.
+// Returns when the client has gone. What it sends ahead stays in the buffer for later, within what
+// the ledger has room for. A client that has only ended its sending is still there.
 awaitable<void> Connection::watch_client() {
-  while (buffer_.size() < kMaxReadAhead) {
+  Charge ahead(account_, Held::kBodies);
+  if (buffer_.size() == 0) buffer_.shrink_to_fit();  // a large request may have made it large
+  bool has_room = ahead.try_add(buffer_.size());
+  while (!client_ended_ && has_room && buffer_.size() < kMaxReadAhead) {
     const auto space = buffer_.prepare(kReadSize);
     const auto [code, n] = co_await socket_.async_read_some(space, kReturnError);
     buffer_.commit(n);
-    if (code) co_return;
+    client_ended_ = code == asio::error::eof;
+    if (code && !client_ended_) co_return;
+    has_room = ahead.try_add(n);
   }
-  co_await socket_.async_wait(asio::socket_base::wait_error, kReturnError);
+  // The end of its sending would not be seen behind what is left in the socket.
+  const bool is_there =
+      client_ended_ ? exchange_->client_ended_sending() : exchange_->client_sent_too_far_ahead();
+  if (is_there) co_await socket_.async_wait(asio::socket_base::wait_error, kReturnError);
 }
 
 awaitable<bool> Connection::write_all(std::string data) {
   const auto exchange = exchange_;
-  for (size_t done = 0; done < data.size();) {
-    set_deadline(context_->options.write_timeout);
+  set_deadline(context_->options.write_timeout);
+  for (size_t done = 0, in_time = 0; done < data.size();) {
     const auto rest = asio::buffer(data.data() + done, data.size() - done);
-    const auto [code, n] = co_await socket_.async_write_some(rest, kReturnError);
+    boost::system::error_code code;
+    size_t n = socket_.write_some(rest, code);
+    if (code == asio::error::would_block) {
+      end_turn();
+      std::tie(code, n) = co_await socket_.async_write_some(rest, kReturnError);
+    }
     if (exchange) exchange->sent(n);
     done += n;
+    in_time += n;
     if (code || timed_out_) co_return false;
+    if (in_time < kPace) continue;
+    set_deadline(context_->options.write_timeout);
+    in_time = 0;
   }
   clear_deadline();
   co_return true;
@@ -241,11 +355,16 @@ awaitable<void> Connection::close_gently() {
   boost::system::error_code ignored;
   socket_.shutdown(asio::socket_base::shutdown_send, ignored);
   set_deadline(kLingerTime);
-  for (size_t dropped = 0; dropped < kLingerBytes;) {
-    buffer_.clear();
-    if (!co_await read_more()) break;
-    dropped += buffer_.size();
+  if (context_->lingering.fetch_add(1) < kMaxReadWhileLingering) {
+    for (size_t dropped = 0; dropped < kLingerBytes;) {
+      buffer_.clear();
+      if (!co_await read_more()) break;
+      dropped += buffer_.size();
+    }
+  } else {
+    co_await socket_.async_wait(asio::socket_base::wait_error, kReturnError);
   }
+  context_->lingering.fetch_sub(1);
 }
 
 }  // namespace quire::server::http

@@ -1,6 +1,7 @@
 #pragma once
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <boost/asio/strand.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 
@@ -10,13 +11,15 @@
 namespace quire::server::http {
 
 // One client's socket: reads a request, has it handled, writes the answer, and again. Requests
-// that a client sends ahead wait in the buffer, in order. Everything runs on one strand.
+// that a client sends ahead wait in the buffer, in order. Whatever has come waits for a turn before
+// it is looked at. Everything runs on one strand.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   using Strand = boost::asio::strand<boost::asio::io_context::executor_type>;
   using Socket = boost::asio::basic_stream_socket<boost::asio::ip::tcp, Strand>;
 
   Connection(Socket socket, std::shared_ptr<ConnectionContext> context);
+  ~Connection();
   boost::asio::awaitable<void> run();
 
   // Any thread.
@@ -25,13 +28,23 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void check(TimePoint now, bool look_closer);
   void close_if_idle();
   void abort();  // closes
-  bool is_closed() const { return closed_; }
+  // See client_of().
+  const std::string& client() const { return client_; }
+  Strand strand() { return socket_.get_executor(); }
+  // How long the server has waited for a request, or for the rest of one; nothing while it works
+  // on an answer.
+  std::optional<Clock::duration> waits(TimePoint now) const;
+  // Closes it, to make room for others.
+  void make_room();
+  bool gives_room() const { return gives_room_; }
 
  private:
   enum class Next { kClose, kCloseGently, kServe };
 
   boost::asio::awaitable<Next> read_request(RequestParser& parser);
   boost::asio::awaitable<bool> read_more();
+  boost::asio::awaitable<void> take_turn();
+  void end_turn();
   boost::asio::awaitable<bool> judge(const RequestParser& parser);
   boost::asio::awaitable<Next> serve(RequestParser& parser);
   boost::asio::awaitable<void> write_answer();
@@ -41,22 +54,32 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   void set_deadline(std::chrono::milliseconds timeout);
   void clear_deadline() { deadline_ = TimePoint::max(); }
+  void charge_body(const RequestParser& parser);
   void use_buffer(RequestParser& parser);
-  void refuse(int status, const std::string& message);
+  void refuse(const RequestParser& parser, int status, const std::string& message);
   Request take_request(RequestParser& parser);
   void finish_exchange(TimePoint start, bool complete);
 
   std::shared_ptr<ConnectionContext> context_;
   Socket socket_;
   boost::beast::flat_buffer buffer_;
-  std::string peer_;
+  const std::string peer_, client_;
+  const std::shared_ptr<Account> account_;
+  Charge body_charge_;                            // for what has come of a body
   std::shared_ptr<ConnectionExchange> exchange_;  // of the request in progress
   std::optional<Response> refusal_;               // answers a request that was not read to its end
   std::atomic<TimePoint> deadline_{TimePoint::max()};
-  std::atomic<bool> closed_{false};
+  // When the request before was answered; max() while there is one to answer.
+  std::atomic<TimePoint> waits_since_;
+  std::atomic<bool> gives_room_{false};
+  // While it has one, a request is read, handled, and answered as far as that needs no waiting: who
+  // has none is not in line for the threads either. See Turns.
+  enum class Turn { kNone, kWaits, kHas } turn_ = Turn::kNone;
+  boost::asio::steady_timer turn_comes_;
   bool timed_out_ = false;
-  bool idle_ = true;   // between requests, without a byte of the next
-  bool first_ = true;  // no request has been answered yet
+  bool client_ended_ = false;  // its sending; it may still wait for answers
+  bool idle_ = true;           // between requests, without a byte of the next
+  bool first_ = true;          // no request has been answered yet
 };
 
 }  // namespace quire::server::http

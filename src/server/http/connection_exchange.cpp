@@ -10,33 +10,48 @@
 namespace quire::server::http {
 
 namespace asio = boost::asio;
+namespace {
+
+// While a client's going away could not be seen otherwise.
+constexpr auto kShortPingInterval = std::chrono::milliseconds(1000);
+// A client that has no more than so much of a stream unread keeps up with it.
+constexpr size_t kKeepsUp = 32u << 10;
+
+}  // namespace
 
 ConnectionExchange::ConnectionExchange(asio::any_io_executor strand,
-                                       std::shared_ptr<ConnectionContext> context, Request request)
+                                       std::shared_ptr<ConnectionContext> context,
+                                       std::shared_ptr<Account> account, Request request)
     : context_(std::move(context)),
       strand_(std::move(strand)),
+      account_(std::move(account)),
+      owner_(account_->owner()),
       request_(std::move(request)),
-      body_bytes_(request_.body.size()),
+      budget_(context_->options.max_text_time),
+      is_large_(request_.body.size() >= context_->options.large_body_bytes),
       wakeup_(strand_, asio::steady_timer::time_point::max()),
+      ping_interval_(context_->options.ping_interval),
       last_write_(Clock::now()) {
   context_->active_exchanges.fetch_add(1);
-  context_->buffered_bytes.fetch_add(body_bytes_);
 }
 
 ConnectionExchange::~ConnectionExchange() {
-  context_->buffered_bytes.fetch_sub(body_bytes_ + unsent_);
+  account_->remove(Held::kAnswers, unsent_);
   context_->active_exchanges.fetch_sub(1);
 }
 
-std::string ConnectionExchange::take_body() {
-  context_->buffered_bytes.fetch_sub(std::exchange(body_bytes_, 0));
-  return std::exchange(request_.body, {});
+Body ConnectionExchange::take_body() {
+  return {std::exchange(request_.body, {}), std::move(body_charge_)};
+}
+
+WorkQueue::Size ConnectionExchange::size() const {
+  return is_large_ ? WorkQueue::Size::kLarge : WorkQueue::Size::kSmall;
 }
 
 void ConnectionExchange::append(std::string_view data) {
   output_ += data;
   unsent_ += data.size();
-  context_->buffered_bytes.fetch_add(data.size());
+  account_->add(Held::kAnswers, data.size());
   last_write_ = Clock::now();
   wakeup_.cancel();
 }
@@ -52,13 +67,18 @@ void ConnectionExchange::append_chunk(std::string_view data) {
   append("\r\n");
 }
 
+void ConnectionExchange::append_head(Response response, std::optional<size_t> body_bytes) {
+  response.headers.emplace_back("X-Request-Id", request_.id);
+  append(format_head(response, body_bytes, request_.head.http_1_1, request_.head.keep_alive));
+}
+
 void ConnectionExchange::respond(Response response) {
   if (closed_ || answered()) return;
   status_ = response.status;
   ended_ = true;
-  append(format_head(response, response.body.size(), request_.head.http_1_1,
-                     request_.head.keep_alive));
-  if (request_.head.method != "HEAD") append(response.body);
+  const std::string body = std::exchange(response.body, {});
+  append_head(std::move(response), body.size());
+  if (request_.head.method != "HEAD") append(body);
   release_callback();
 }
 
@@ -69,18 +89,20 @@ void ConnectionExchange::begin_stream(Response head) {
   // Without chunks only the end of the connection ends the stream.
   if (!request_.head.http_1_1) request_.head.keep_alive = false;
   is_event_stream_ = head.content_type.starts_with("text/event-stream");
-  append(format_head(head, std::nullopt, request_.head.http_1_1, request_.head.keep_alive));
+  append_head(std::move(head), std::nullopt);
 }
 
 void ConnectionExchange::write(std::string_view data) {
   // An empty chunk would end the stream.
   if (closed_ || given_up_ || ended_ || !streaming_ || data.empty()) return;
+  // What others hold, and how large an event is, is no fault of a client that reads. The pieces of
+  // a large answer come one by one, and are small.
+  const bool keeps_up = unsent_ <= kKeepsUp || source_ != nullptr;
+  const bool fits = keeps_up || account_->would_fit(data.size());
   append_chunk(data);
-  if (unsent_ <= context_->options.max_unsent_bytes &&
-      context_->buffered_bytes.load() <= context_->options.max_buffered_bytes) {
-    return;
-  }
-  spdlog::warn("{} leaves {} bytes unread: closing the connection", request_.peer, unsent_);
+  if (keeps_up || (unsent_ <= context_->options.max_unsent_bytes && fits)) return;
+  spdlog::warn("{} leaves {} bytes unread{}: closing the connection", request_.peer, unsent_,
+               fits ? "" : ", and what is held for clients is at its limit");
   given_up_ = true;
   // Later, since the caller of write() does not expect its own on_close in the middle of it.
   post([this] { close(); });
@@ -110,13 +132,56 @@ void ConnectionExchange::post(std::function<void()> task) {
 }
 
 void ConnectionExchange::run_in_background(std::function<void()> task) {
-  asio::post(context_->workers, [self = shared_from_this(), task = std::move(task)] {
+  run_in(size(), std::move(task));
+}
+
+void ConnectionExchange::run_beside_grammars(std::function<void()> task) {
+  run_in(WorkQueue::Size::kGrammar, std::move(task));
+}
+
+void ConnectionExchange::run_in(WorkQueue::Size size, std::function<void()> task) {
+  auto job = [self = shared_from_this(), task = std::move(task)] {
+    if (self->budget_.cancelled) return;
     try {
       task();
     } catch (const std::exception& error) {
       self->post([self, what = std::string(error.what())] { self->fail(what); });
     }
-  });
+  };
+  auto refuse = [self = shared_from_this()] { self->post([self] { self->refuse_work(); }); };
+  if (!context_->workers.try_post(size, owner_, std::move(job), refuse)) refuse();
+}
+
+void ConnectionExchange::refuse_work() {
+  respond(context_->handler.error_for(
+      request_.head, 429, "Too many requests wait for their text to be read; try again later"));
+}
+
+void ConnectionExchange::respond_in_pieces(Response head, PieceSource next) {
+  begin_stream(std::move(head));
+  if (!closed_) source_ = std::move(next);
+}
+
+void ConnectionExchange::ask_for_piece() {
+  if (!source_ || std::exchange(piece_asked_, true)) return;
+  auto job = [self = shared_from_this(), next = source_] {
+    const auto piece = std::make_shared<std::string>();
+    try {
+      const bool more = next(*piece);
+      self->post([self, piece, more] { self->take_piece(*piece, more); });
+    } catch (const std::exception& error) {
+      self->post([self, what = std::string(error.what())] { self->fail(what); });
+    }
+  };
+  context_->workers.post(WorkQueue::Size::kLarge, owner_, std::move(job));
+}
+
+void ConnectionExchange::take_piece(const std::string& piece, bool more) {
+  piece_asked_ = false;
+  write(piece);
+  if (more) return;
+  source_ = nullptr;
+  end_stream();
 }
 
 void ConnectionExchange::guarded(const std::function<void()>& task) {
@@ -132,7 +197,7 @@ void ConnectionExchange::guarded(const std::function<void()>& task) {
 void ConnectionExchange::fail(const std::string& message) {
   spdlog::error("{} {} failed: {}", request_.head.method, request_.head.path, message);
   if (!answered()) {
-    respond(context_->handler.error_response(500, "Internal server error"));
+    respond(context_->handler.error_for(request_.head, 500, "Internal server error"));
   } else if (!ended_) {
     close();
   }
@@ -142,29 +207,55 @@ std::string ConnectionExchange::take_output() { return std::exchange(output_, {}
 
 void ConnectionExchange::sent(size_t bytes) {
   unsent_ -= bytes;
-  context_->buffered_bytes.fetch_sub(bytes);
+  account_->remove(Held::kAnswers, bytes);
 }
 
 asio::awaitable<void> ConnectionExchange::wait_for_output() {
   // The timer never expires; append() and close() cancel the wait. Nothing can come between the
   // check and the wait: both are on the strand.
   if (has_output() || ended_ || closed_) co_return;
+  ask_for_piece();
+#ifndef __clang_analyzer__  // it takes Asio's own pointer to a coroutine's context for undefined
   co_await wakeup_.async_wait(asio::as_tuple(asio::use_awaitable));
+#endif
 }
 
 void ConnectionExchange::close() {
   if (closed_) return;
   const bool unfinished = !ended_;
   closed_ = true;
+  budget_.cancelled = true;
+  source_ = nullptr;
   wakeup_.cancel();
   const auto callback = std::exchange(on_close_, nullptr);
   if (callback && unfinished) guarded(callback);
 }
 
+bool ConnectionExchange::client_ended_sending() {
+  half_closed_ = true;
+  if (!answered() && !request_.head.http_1_1) return false;
+  ping();
+  return true;
+}
+
+bool ConnectionExchange::client_sent_too_far_ahead() {
+  if (ping_interval_.count() > 0) ping_interval_ = std::min(ping_interval_, kShortPingInterval);
+  return client_ended_sending();
+}
+
+// Bytes without a meaning: a comment in an event stream, an interim response before any answer
+// (which a client of HTTP/1.1 must be able to skip; RFC 9110, section 15.2).
+void ConnectionExchange::ping() {
+  if (ended_ || closed_ || unsent_ > 0) return;
+  if (is_event_stream_) {
+    write(": ping\n\n");
+  } else if (half_closed_ && !answered()) {
+    append("HTTP/1.1 100 Continue\r\n\r\n");
+  }
+}
+
 void ConnectionExchange::ping_if_silent(TimePoint now) {
-  const auto interval = context_->options.ping_interval;
-  if (!is_event_stream_ || ended_ || closed_ || interval.count() == 0) return;
-  if (now - last_write_ >= interval && unsent_ == 0) write(": ping\n\n");
+  if (ping_interval_.count() > 0 && now - last_write_ >= ping_interval_) ping();
 }
 
 }  // namespace quire::server::http

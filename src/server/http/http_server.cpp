@@ -1,7 +1,9 @@
 #include "server/http/http_server.h"
 
+#include <malloc.h>
 #include <spdlog/spdlog.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <boost/asio/as_tuple.hpp>
@@ -10,10 +12,12 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <future>
+#include <map>
 #include <mutex>
 #include <thread>
 
 #include "base/error.h"
+#include "server/http/bind.h"
 #include "server/http/connection.h"
 
 namespace quire::server::http {
@@ -28,8 +32,18 @@ constexpr auto kReturnError = asio::as_tuple(asio::use_awaitable);
 // How late a timeout may fire.
 constexpr auto kTick = std::chrono::milliseconds(100);
 constexpr int kTicksToLookCloser = 5;
+// Connections that no client with all others gets, of as many as by default.
+constexpr size_t kKeptForOthers = 16;
+constexpr int kAcceptsAtOnce = 64;
 // After accept() failed, mostly for want of file descriptors.
 constexpr auto kAcceptPause = std::chrono::milliseconds(100);
+// After how many bytes given back by requests, and how often, the allocator is asked to do the
+// same.
+constexpr size_t kReleasedBytes = 16u << 20;
+constexpr auto kMemoryPause = std::chrono::seconds(1);
+// The same for small pieces: they are used again, but over hours each arena would keep its largest.
+constexpr size_t kAllReleasedBytes = 4u << 20;
+constexpr auto kLongMemoryPause = std::chrono::minutes(1);
 
 // Every connection needs a file descriptor, and the usual soft limit of 1024 is a historical one.
 void raise_file_limit() {
@@ -52,16 +66,21 @@ class HttpServer::Impl {
   void drain();
   void stop(std::chrono::milliseconds timeout);
   size_t num_connections() const;
-  size_t buffered_bytes() const { return context_->buffered_bytes; }
+  const ConnectionContext& context() const { return *context_; }
 
  private:
   using ConnectionPtr = std::shared_ptr<Connection>;
 
-  void bind();
+  void listen();
   void close_acceptor();
   awaitable<void> accept_loop();
   awaitable<void> tick_loop();
-  void adopt(Connection::Socket socket);
+  void receive(Connection::Socket socket);
+  void adopt(const ConnectionPtr& connection);
+  bool has_room(const std::string& client);
+  static ConnectionPtr choose(const std::vector<ConnectionPtr>& all,
+                              const std::function<bool(const Connection&)>& may_be);
+  void give_memory_back(TimePoint now);
   std::vector<ConnectionPtr> connections() const;
   bool wait_until_none(TimePoint until) const;
 
@@ -71,30 +90,31 @@ class HttpServer::Impl {
   std::vector<std::thread> threads_;
   mutable std::mutex mutex_;
   std::vector<ConnectionPtr> connections_;
+  TimePoint memory_given_back_;
   bool started_ = false;
 };
 
-void HttpServer::Impl::bind() {
+void HttpServer::Impl::listen() {
   const HttpOptions& options = context_->options;
-  tcp::resolver resolver(context_->io);
-  const auto found = resolver.resolve(options.host, std::to_string(options.port),
-                                      tcp::resolver::passive | tcp::resolver::numeric_service);
-  const tcp::endpoint endpoint = *found.begin();
-  acceptor_.open(endpoint.protocol());
-  acceptor_.set_option(tcp::acceptor::reuse_address(true));
-  acceptor_.bind(endpoint);
-  acceptor_.listen(asio::socket_base::max_listen_connections);
+  const int socket =
+      options.bound_socket >= 0 ? options.bound_socket : bind_address(options.host, options.port);
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  ::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size);
+  acceptor_.assign(address.ss_family == AF_INET6 ? tcp::v6() : tcp::v4(), socket);
+  try {
+    acceptor_.listen(asio::socket_base::max_listen_connections);
+    acceptor_.non_blocking(true);
+  } catch (const boost::system::system_error& error) {  // bound by two, and the other one listens
+    throw LoadError("cannot listen on port " + std::to_string(acceptor_.local_endpoint().port()) +
+                    ": " + error.code().message());
+  }
 }
 
 uint16_t HttpServer::Impl::start() {
   const HttpOptions& options = context_->options;
   raise_file_limit();
-  try {
-    bind();
-  } catch (const boost::system::system_error& error) {
-    throw LoadError("cannot listen on " + options.host + ":" + std::to_string(options.port) + ": " +
-                    error.code().message() + "; choose another --host or --port");
-  }
+  listen();
   started_ = true;
   asio::co_spawn(listen_strand_, accept_loop(), asio::detached);
   asio::co_spawn(listen_strand_, tick_loop(), asio::detached);
@@ -107,40 +127,96 @@ awaitable<void> HttpServer::Impl::accept_loop() {
   asio::steady_timer pause(listen_strand_);
   while (acceptor_.is_open()) {
     Connection::Socket socket(asio::make_strand(context_->io));
-    const auto [code] = co_await acceptor_.async_accept(socket, kReturnError);
+    auto [code] = co_await acceptor_.async_accept(socket, kReturnError);
     if (!acceptor_.is_open()) co_return;
-    if (code) {
-      spdlog::warn("accepting a connection failed: {}", code.message());
-      pause.expires_after(kAcceptPause);
-      co_await pause.async_wait(kReturnError);
-    } else if (num_connections() < context_->options.max_connections) {
-      adopt(std::move(socket));
-    } else {
-      // Closed at once: a client that can connect but gets no answer would wait for nothing.
-      spdlog::warn("more than {} connections: one is turned away",
-                   context_->options.max_connections);
+    // Those behind it too: if the threads came by for each, the last would wait for long.
+    for (int i = 0; !code; ++i) {
+      receive(std::move(socket));
+      if (i == kAcceptsAtOnce) break;
+      socket = Connection::Socket(asio::make_strand(context_->io));
+      acceptor_.accept(socket, code);
     }
+    if (!code || code == asio::error::would_block) continue;
+    spdlog::warn("accepting a connection failed: {}", code.message());
+    pause.expires_after(kAcceptPause);
+    co_await pause.async_wait(kReturnError);
   }
 }
 
-void HttpServer::Impl::adopt(Connection::Socket socket) {
-  boost::system::error_code ignored;
-  socket.set_option(tcp::no_delay(true), ignored);
-  const auto strand = socket.get_executor();
+void HttpServer::Impl::receive(Connection::Socket socket) {
   const auto connection = std::make_shared<Connection>(std::move(socket), context_);
+  if (has_room(connection->client())) return adopt(connection);
+  // Closed at once: a client that can connect but gets no answer would wait for nothing.
+  spdlog::warn("too many connections: one of {} is turned away", connection->client());
+}
+
+void HttpServer::Impl::adopt(const ConnectionPtr& connection) {
   {
     const std::scoped_lock lock(mutex_);
     connections_.push_back(connection);
   }
-  asio::co_spawn(strand, connection->run(), [this, connection](std::exception_ptr error) {
-    try {
-      if (error) std::rethrow_exception(error);
-    } catch (const std::exception& e) {
-      spdlog::error("a connection failed: {}", e.what());
-    }
-    const std::scoped_lock lock(mutex_);
-    std::erase(connections_, connection);
-  });
+  asio::co_spawn(connection->strand(), connection->run(),
+                 [this, connection](std::exception_ptr error) {
+                   try {
+                     if (error) std::rethrow_exception(error);
+                   } catch (const std::exception& e) {
+                     spdlog::error("a connection failed: {}", e.what());
+                   }
+                   const std::scoped_lock lock(mutex_);
+                   std::erase(connections_, connection);
+                 });
+}
+
+// Whether there is a place for one more connection of `client`. When there are as many as may be, a
+// client with most of them gives one up: the one that has kept the server waiting longest, between
+// requests or within one, or if all are being answered the newest, unless `client` would then have
+// as many. The last places are not for one client alone.
+bool HttpServer::Impl::has_room(const std::string& client) {
+  const size_t limit = context_->options.max_connections;
+  const size_t limit_of_one = limit - std::min(kKeptForOthers, limit / 64);
+  if (num_connections() < limit_of_one) return true;
+  auto all = connections();
+  std::erase_if(all, [](const auto& connection) { return connection->gives_room(); });
+  std::map<std::string_view, size_t> counts;
+  for (const auto& connection : all) ++counts[connection->client()];
+  const size_t own = counts[client];
+  if (all.size() < limit && own < limit_of_one) return true;
+  size_t most = 0;
+  for (const auto& [_, count] : counts) most = std::max(most, count);
+  if (own >= limit_of_one) most = own;
+  const auto chosen = choose(
+      all, [&](const Connection& connection) { return counts[connection.client()] == most; });
+  if (!chosen || (!chosen->waits(Clock::now()) && own + 1 >= most)) return false;
+  chosen->make_room();
+  return true;
+}
+
+// Of those that may be chosen the one that has waited longest, or if none waits the newest.
+HttpServer::Impl::ConnectionPtr HttpServer::Impl::choose(
+    const std::vector<ConnectionPtr>& all, const std::function<bool(const Connection&)>& may_be) {
+  const TimePoint now = Clock::now();
+  ConnectionPtr chosen;
+  std::optional<Clock::duration> longest;
+  for (const auto& connection : all) {  // the newest is the last
+    if (!may_be(*connection)) continue;
+    const auto waits = connection->waits(now);
+    if (longest && (!waits || *waits <= *longest)) continue;
+    longest = waits;
+    chosen = connection;
+  }
+  return chosen;
+}
+
+// glibc keeps what is freed: after large requests that would be most of the process.
+void HttpServer::Impl::give_memory_back(TimePoint now) {
+  if (now - memory_given_back_ < kMemoryPause) return;
+  Ledger& ledger = *context_->ledger;
+  const bool is_long_ago = now - memory_given_back_ >= kLongMemoryPause;
+  if (ledger.take_released(kReleasedBytes) == 0 &&
+      (!is_long_ago || ledger.take_all_released(kAllReleasedBytes) == 0))
+    return;
+  memory_given_back_ = now;
+  context_->workers.post(WorkQueue::Size::kLarge, "", [] { ::malloc_trim(0); });
 }
 
 awaitable<void> HttpServer::Impl::tick_loop() {
@@ -151,6 +227,8 @@ awaitable<void> HttpServer::Impl::tick_loop() {
     const TimePoint now = Clock::now();
     const bool look_closer = tick % kTicksToLookCloser == 0;
     for (const auto& connection : connections()) connection->check(now, look_closer);
+    context_->workers.refuse_late(now);
+    give_memory_back(now);
   }
 }
 
@@ -193,10 +271,11 @@ void HttpServer::Impl::stop(std::chrono::milliseconds timeout) {
   drain();
   if (!wait_until_none(Clock::now() + timeout)) {
     for (const auto& connection : connections()) connection->abort();
+    context_->turns.open();
     // Closed sockets end their coroutines at once; the wait is only for a handler that is busy.
     wait_until_none(Clock::now() + std::chrono::seconds(1));
   }
-  context_->workers.join();
+  context_->workers.stop();
   context_->io.stop();
   for (auto& thread : threads_) thread.join();
   threads_.clear();
@@ -215,6 +294,7 @@ uint16_t HttpServer::start() { return impl_->start(); }
 void HttpServer::drain() { impl_->drain(); }
 void HttpServer::stop(std::chrono::milliseconds timeout) { impl_->stop(timeout); }
 size_t HttpServer::num_connections() const { return impl_->num_connections(); }
-size_t HttpServer::buffered_bytes() const { return impl_->buffered_bytes(); }
+const Ledger& HttpServer::ledger() const { return *impl_->context().ledger; }
+size_t HttpServer::num_waiting_jobs() const { return impl_->context().workers.num_waiting(); }
 
 }  // namespace quire::server::http

@@ -25,7 +25,8 @@ class HttpServer {
   void stop(std::chrono::milliseconds timeout);
 
   size_t num_connections() const;
-  size_t buffered_bytes() const;
+  const Ledger& ledger() const;
+  size_t num_waiting_jobs() const;
 
  private:
   class Impl;

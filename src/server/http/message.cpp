@@ -1,5 +1,6 @@
 #include "server/http/message.h"
 
+#include <algorithm>
 #include <charconv>
 
 namespace quire::server::http {
@@ -51,11 +52,19 @@ std::string_view reason_phrase(int status) {
   }
 }
 
+std::string http_date(std::time_t seconds) {
+  std::tm utc{};
+  gmtime_r(&seconds, &utc);
+  char text[64];
+  // The names of days and months are English: the process never leaves the "C" locale.
+  return {text, std::strftime(text, sizeof text, "%a, %d %b %Y %H:%M:%S GMT", &utc)};
+}
+
 std::string format_head(const Response& response, std::optional<size_t> body_bytes, bool http_1_1,
                         bool keep_alive) {
   std::string out = "HTTP/1.1 " + std::to_string(response.status) + ' ';
   out += reason_phrase(response.status);
-  out += "\r\nServer: quire\r\n";
+  out += "\r\nServer: quire\r\nDate: " + http_date(std::time(nullptr)) + "\r\n";
   if (!response.content_type.empty()) out += "Content-Type: " + response.content_type + "\r\n";
   for (const auto& [name, value] : response.headers) out += name + ": " + value + "\r\n";
   if (body_bytes) {
@@ -69,6 +78,13 @@ std::string format_head(const Response& response, std::optional<size_t> body_byt
     out += "Connection: keep-alive\r\n";
   }
   out += "\r\n";
+  return out;
+}
+
+std::string lower_case(std::string_view text) {
+  std::string out(text);
+  std::transform(out.begin(), out.end(), out.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
   return out;
 }
 

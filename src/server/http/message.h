@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <ctime>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -19,7 +20,6 @@ struct RequestHead {
   bool http_1_1 = true;
   bool keep_alive = true;
 
-  bool has_body() const { return chunked || content_length.value_or(0) > 0; }
   // The first header of that (lower-case) name; empty if there is none.
   std::string_view header(std::string_view name) const;
 };
@@ -27,7 +27,9 @@ struct RequestHead {
 struct Request {
   RequestHead head;
   std::string body;
-  std::string peer;  // address of the client, for the log
+  std::string peer;    // address and port of the client, for the log
+  std::string client;  // whom limits of an address count for; see client_of()
+  std::string id;      // the client's X-Request-Id, or one of ours
 };
 
 struct Response {
@@ -39,10 +41,16 @@ struct Response {
 
 std::string_view reason_phrase(int status);
 
-// The bytes of a response's head. `body_bytes` absent: the length is not known; the body comes in
-// chunks (HTTP/1.1) or ends with the connection (HTTP/1.0).
+// "Sun, 06 Nov 1994 08:49:37 GMT", for the Date header.
+std::string http_date(std::time_t seconds);
+
+// The bytes of a response's head, with the Date of now. `body_bytes` absent: the length is not
+// known; the body comes in chunks (HTTP/1.1) or ends with the connection (HTTP/1.0).
 std::string format_head(const Response& response, std::optional<size_t> body_bytes, bool http_1_1,
                         bool keep_alive);
+
+// ASCII letters in lower case; other bytes as they are.
+std::string lower_case(std::string_view text);
 
 // "%41" -> "A". Nothing if a percent sign is not followed by two hex digits.
 std::optional<std::string> percent_decode(std::string_view text);

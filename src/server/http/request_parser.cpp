@@ -9,9 +9,11 @@ namespace {
 
 namespace beast_http = boost::beast::http;
 
-// A chunk's head and the trailers have no limit of their own in Beast; it asks for more until the
-// line is complete.
-constexpr size_t kMaxChunkHead = 16u << 10;
+// Chunk extensions and trailers have no limit of their own in Beast, and nothing here reads them.
+// Of one request they may be this long together.
+constexpr size_t kMaxChunkExtras = 16u << 10;
+// That many digits hold any size; more are zeros in front of it.
+constexpr size_t kChunkSizeDigits = 16;
 // Some clients send a stray line end after a body.
 constexpr int kMaxStrayNewlines = 4;
 
@@ -24,14 +26,31 @@ RequestParser::Error describe(const boost::system::error_code& code) {
   return {400, "Malformed HTTP request: " + code.message()};
 }
 
-std::string lower(std::string_view text) {
-  std::string out(text);
-  std::transform(out.begin(), out.end(), out.begin(),
-                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
-  return out;
+std::string_view view(boost::beast::string_view text) { return {text.data(), text.size()}; }
+
+// How many bytes of a chunk's head are neither its size nor line ends around it: extensions, zeros,
+// and behind the last chunk trailers.
+size_t chunk_extras(std::string_view head) {
+  if (head.starts_with("\r\n")) head.remove_prefix(2);  // of the chunk before
+  const size_t digits = std::min(head.find_first_not_of("0123456789abcdefABCDEF"), head.size());
+  head.remove_prefix(std::min(digits, kChunkSizeDigits));
+  return head.size() - std::min<size_t>(head.size(), 2);
 }
 
-std::string_view view(boost::beast::string_view text) { return {text.data(), text.size()}; }
+// Of a header that decides something there is one reading only: two of them that differ would be
+// read by their first here and by their last elsewhere.
+constexpr std::string_view kSingleHeaders[] = {"content-type", "content-length", "authorization",
+                                               "x-api-key"};
+
+// The name of one that is there twice and differs; empty if there is none.
+std::string_view ambiguous_header(const RequestHead& head) {
+  for (const std::string_view name : kSingleHeaders) {
+    const std::string_view first = head.header(name);
+    for (const auto& [key, value] : head.headers)
+      if (key == name && value != first) return name;
+  }
+  return {};
+}
 
 // "/path?query" of any of the request-target's forms; empty if it has no path.
 std::string_view origin_form(std::string_view target) {
@@ -77,25 +96,43 @@ size_t RequestParser::put(std::string_view data) {
     const bool had_head = has_head();
     boost::system::error_code code;
     const std::string_view rest = data.substr(used);
+    const size_t body_before = body_bytes();
     const size_t n = impl_->parser.put(boost::asio::buffer(rest.data(), rest.size()), code);
     used += n;
-    if (!had_head) head_bytes_ += n;
+    if (!had_head) {
+      head_bytes_ += n;
+      look_for_folds(rest.substr(0, n));
+    } else if (body_bytes() == body_before) {
+      chunk_extras_ += chunk_extras(rest.substr(0, n));
+    }
     const bool head_done = impl_->parser.is_header_done();
     const size_t head_bytes = head_bytes_ + (head_done ? 0 : rest.size() - n + 1);
     if (code && code != beast_http::error::need_more) {
       error_ = describe(code);
+      if (code == beast_http::error::body_limit && !had_head) keep_target();
+    } else if (folded_) {
+      fail(400, "Malformed HTTP request: a header goes on in a second line");
     } else if (!had_head && head_bytes > limits_.header_bytes) {
       error_ = describe(beast_http::error::header_limit);
     } else if (!had_head && head_done) {
       read_head();
       break;
-    } else if (had_head && code && rest.size() - n > kMaxChunkHead) {
-      fail(400, "Malformed HTTP request: a chunk's head is too long");
+    } else if (had_head && chunk_extras_ + (code ? rest.size() - n : 0) > kMaxChunkExtras) {
+      fail(400, "Malformed HTTP request: too many bytes of chunk extensions or trailers");
     } else if (n == 0) {
       break;
     }
   }
   return used;
+}
+
+// Beast joins folded lines (RFC 9112, section 5.2), other parsers end the header at the first:
+// two readings of one request.
+void RequestParser::look_for_folds(std::string_view head_bytes) {
+  for (const char c : head_bytes) {
+    folded_ |= last_head_byte_ == '\n' && (c == ' ' || c == '\t');
+    last_head_byte_ = c;
+  }
 }
 
 void RequestParser::read_head() {
@@ -108,28 +145,45 @@ void RequestParser::read_head() {
   if (const auto length = impl_->parser.content_length()) head.content_length = *length;
   size_t hosts = 0;
   for (const auto& field : message) {
-    head.headers.emplace_back(lower(view(field.name_string())), view(field.value()));
+    head.headers.emplace_back(lower_case(view(field.name_string())), view(field.value()));
     hosts += head.headers.back().first == "host";
   }
   // With any other coding Beast would take the body for the next request.
   const std::string_view coding = head.header("transfer-encoding");
-  if (!coding.empty() && lower(coding) != "chunked")
+  if (!coding.empty() && lower_case(coding) != "chunked")
     return fail(501, "Only the transfer coding `chunked` is supported");
   if (head.http_1_1 ? hosts != 1 : hosts > 1)
     return fail(400, "Malformed HTTP request: exactly one Host header is needed");
+  if (const auto name = ambiguous_header(head); !name.empty())
+    return fail(400, "Malformed HTTP request: two different headers `" + std::string(name) + "`");
 
-  const std::string_view target = origin_form(view(message.target()));
-  const size_t question = target.find('?');
-  auto path = percent_decode(target.substr(0, question));
-  if (!path || path->empty() || path->find('\0') != std::string::npos)
-    return fail(400, "Malformed HTTP request: bad target");
-  head.path = std::move(*path);
-  if (question != std::string_view::npos) head.query = target.substr(question + 1);
+  if (!read_target(head)) return fail(400, "Malformed HTTP request: bad target");
   head_ = std::move(head);
 }
 
+bool RequestParser::read_target(RequestHead& head) const {
+  const std::string_view target = origin_form(view(impl_->parser.get().target()));
+  const size_t question = target.find('?');
+  auto path = percent_decode(target.substr(0, question));
+  if (!path || path->empty() || path->find('\0') != std::string::npos) return false;
+  head.path = std::move(*path);
+  if (question != std::string_view::npos) head.query = target.substr(question + 1);
+  return true;
+}
+
+// Of a body whose length alone is too much: Beast stops before it looks at the rest of the head.
+void RequestParser::keep_target() {
+  RequestHead head;
+  head.method = view(impl_->parser.get().method_string());
+  head.http_1_1 = impl_->parser.get().version() >= 11;
+  if (read_target(head)) head_ = std::move(head);
+}
+
 Request RequestParser::take() {
-  return Request{std::move(*head_), std::move(impl_->parser.get().body()), {}};
+  Request request;
+  request.head = std::move(*head_);
+  request.body = std::move(impl_->parser.get().body());
+  return request;
 }
 
 }  // namespace quire::server::http

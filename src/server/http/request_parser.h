@@ -40,14 +40,19 @@ class RequestParser {
 
  private:
   struct Impl;
+  void look_for_folds(std::string_view head_bytes);
   void read_head();
+  bool read_target(RequestHead& head) const;
+  void keep_target();
   void fail(int status, std::string message);
 
   Limits limits_;
   std::unique_ptr<Impl> impl_;
   std::optional<RequestHead> head_;
   std::optional<Error> error_;
-  size_t head_bytes_ = 0;
+  size_t head_bytes_ = 0, chunk_extras_ = 0;
+  char last_head_byte_ = 0;
+  bool folded_ = false;
   int skipped_newlines_ = 0;
 };
 

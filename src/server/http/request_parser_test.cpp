@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <span>
+
 namespace quire::server::http {
 namespace {
 
@@ -61,10 +63,28 @@ TEST(RequestParser, LeavesTheNextRequestAlone) {
   EXPECT_EQ(rest, "GET /b HTTP/1.1\r\n");
 }
 
+std::string repeat(const std::string& text, int times) {
+  std::string out;
+  for (int i = 0; i < times; ++i) out += text;
+  return out;
+}
+
 struct BadRequest {
   std::string text;
   int status;
 };
+
+void expect_refused(std::span<const BadRequest> cases) {
+  for (const BadRequest& bad : cases) {
+    for (const size_t step : {size_t{1}, size_t{7}, bad.text.size()}) {
+      SCOPED_TRACE(bad.text.substr(0, 120));
+      RequestParser parser(kLimits);
+      feed(parser, bad.text, step);
+      ASSERT_TRUE(parser.error().has_value()) << step;
+      EXPECT_EQ(parser.error()->status, bad.status);
+    }
+  }
+}
 
 TEST(RequestParser, RefusesBadRequests) {
   const std::string host = "Host: h\r\n";
@@ -101,15 +121,59 @@ TEST(RequestParser, RefusesBadRequests) {
            "Transfer-Encoding: chunked\r\n\r\n0\r\nA: " + std::string(40000, 'x'),
        400},
   };
-  for (const BadRequest& bad : cases) {
-    for (const size_t step : {size_t{1}, size_t{7}, bad.text.size()}) {
-      SCOPED_TRACE(bad.text.substr(0, 120));
-      RequestParser parser(kLimits);
-      feed(parser, bad.text, step);
-      ASSERT_TRUE(parser.error().has_value()) << step;
-      EXPECT_EQ(parser.error()->status, bad.status);
-    }
+  expect_refused(cases);
+}
+
+TEST(RequestParser, RefusesTooMuchBesideChunksAndUnclearHeaders) {
+  const std::string host = "Host: h\r\n";
+  const BadRequest cases[] = {
+      // Extensions and trailers in whole lines, and in many short ones.
+      {"POST / HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\n\r\n1;a=" +
+           std::string(20000, 'x') + "\r\nx\r\n0\r\n\r\n",
+       400},
+      {"POST / HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\n\r\n" +
+           repeat("1;a=" + std::string(100, 'x') + "\r\nx\r\n", 250) + "0\r\n\r\n",
+       400},
+      {"POST / HTTP/1.1\r\n" + host +
+           "Transfer-Encoding: chunked\r\n\r\n0\r\nA: " + std::string(20000, 'x') + "\r\n\r\n",
+       400},
+      {"POST / HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\n\r\n" +
+           repeat("1;" + std::string(15, 'x') + "\r\nx\r\n", 1050) + "0\r\n\r\n",
+       400},
+      {"POST / HTTP/1.1\r\n" + host + "Transfer-Encoding: chunked\r\n\r\n" +
+           std::string(20000, '0') + "1\r\nx\r\n0\r\n\r\n",
+       400},
+      // Which of two counts is a matter of taste.
+      {"GET / HTTP/1.1\r\n" + host + "Content-Type: a/b\r\nContent-Type: c/d\r\n\r\n", 400},
+      {"GET / HTTP/1.1\r\n" + host + "Authorization: Bearer a\r\nX: y\r\nauthorization: b\r\n\r\n",
+       400},
+      {"GET / HTTP/1.1\r\n" + host + "X-Api-Key: a\r\nX-Api-Key: b\r\n\r\n", 400},
+      // A header in two lines is one header for some parsers and two for others.
+      {"GET / HTTP/1.1\r\n" + host + "A: b\r\n c\r\n\r\n", 400},
+      {"GET / HTTP/1.1\r\n" + host + "A: b\r\n\tc\r\n\r\n", 400},
+      {"GET / HTTP/1.1\r\nA:\r\n b\r\n" + host + "\r\n", 400},
+      {"POST / HTTP/1.1\r\n" + host + "Transfer-Encoding:\r\n chunked\r\n\r\n0\r\n\r\n", 400},
+  };
+  expect_refused(cases);
+}
+
+TEST(RequestParser, TakesManyChunksAndShortExtensions) {
+  std::string text = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n";
+  text += repeat("1;a=b\r\nx\r\n", 4000) + "0\r\nA: b\r\nC: d\r\n\r\n";
+  for (const size_t step : {size_t{1}, size_t{7}, text.size()}) {
+    RequestParser parser(kLimits);
+    feed(parser, text, step);
+    ASSERT_TRUE(parser.done()) << (parser.error() ? parser.error()->message : "unfinished");
+    EXPECT_EQ(parser.take().body, std::string(4000, 'x'));
   }
+}
+
+TEST(RequestParser, TakesAHeaderTwiceIfBothSayTheSame) {
+  const std::string text =
+      "GET / HTTP/1.1\r\nHost: h\r\nContent-Type: a/b\r\nContent-Type: a/b\r\nX: a\r\nX: b\r\n\r\n";
+  RequestParser parser(kLimits);
+  feed(parser, text, text.size());
+  EXPECT_TRUE(parser.done());
 }
 
 TEST(RequestParser, HeadLimitIsExactHoweverItIsCut) {

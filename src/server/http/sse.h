@@ -14,4 +14,9 @@ inline std::string sse_event(std::string_view data) {
   return out;
 }
 
+// The same with a name.
+inline std::string sse_event(std::string_view name, std::string_view data) {
+  return "event: " + std::string(name) + "\n" + sse_event(data);
+}
+
 }  // namespace quire::server::http

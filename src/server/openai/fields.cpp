@@ -1,10 +1,15 @@
 #include "server/openai/fields.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 
+#include "base/printable.h"
+
 namespace quire::server::openai {
 namespace {
+
+constexpr size_t kMaxNameBytes = 64;  // of a client's own, in an error
 
 std::string format(double x) {
   char buffer[32];
@@ -29,6 +34,11 @@ std::optional<int64_t> as_integer(const json::value& value) {
   return std::nullopt;
 }
 
+bool same_value(const json::value& a, const json::value& b) {
+  if (a.is_number() && b.is_number()) return a.to_number<double>() == b.to_number<double>();
+  return a == b;
+}
+
 const json::value* Fields::find(std::string_view key) const {
   const json::value* value = object_.if_contains({key.data(), key.size()});
   return value != nullptr && !value->is_null() ? value : nullptr;
@@ -38,8 +48,8 @@ void Fields::fail(ApiError error) {
   if (ok()) error_ = std::move(error);
 }
 
-void Fields::fail(std::string_view key, const std::string& message) {
-  fail(ApiError{400, "`" + name(key) + "` " + message, name(key)});
+void Fields::fail(std::string_view key, const std::string& message, const char* code) {
+  fail(ApiError{400, "`" + name(key) + "` " + message, name(key), code});
 }
 
 std::optional<bool> Fields::boolean(std::string_view key) {
@@ -112,17 +122,26 @@ const json::object* Fields::object(std::string_view key) {
   return nullptr;
 }
 
+void Fields::unknown(std::string_view key) {
+  fail(printable(key, kMaxNameBytes), "is not a known field", "unsupported_parameter");
+}
+
+void Fields::only(std::initializer_list<std::string_view> names) {
+  for (const auto& entry : object_) {
+    const std::string_view key(entry.key().data(), entry.key().size());
+    if (!entry.value().is_null() && std::ranges::find(names, key) == names.end()) unknown(key);
+  }
+}
+
 void Fields::unsupported(std::string_view key) {
-  if (has(key)) fail(key, "is not supported by this server");
+  if (has(key)) fail(key, "is not supported by this server", "unsupported_parameter");
 }
 
 void Fields::unsupported_unless(std::string_view key, const json::value& harmless) {
   const json::value* value = find(key);
-  if (value == nullptr || *value == harmless) return;
-  if (value->is_number() && harmless.is_number() &&
-      value->to_number<double>() == harmless.to_number<double>())
-    return;
-  fail(key, "is not supported by this server, except as " + dump_json(harmless));
+  if (value == nullptr || same_value(*value, harmless)) return;
+  fail(key, "is not supported by this server, except as " + dump_json(harmless),
+       "unsupported_value");
 }
 
 }  // namespace quire::server::openai

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <initializer_list>
 #include <limits>
 #include <optional>
 #include <string>
@@ -23,6 +24,7 @@ class Fields {
   const ApiError& error() const { return *error_; }
 
   std::string name(std::string_view key) const { return path_ + std::string(key); }
+  const json::object& all() const { return object_; }
   const json::value* find(std::string_view key) const;  // null if absent
   bool has(std::string_view key) const { return find(key) != nullptr; }
 
@@ -41,7 +43,11 @@ class Fields {
   void unsupported(std::string_view key);
   void unsupported_unless(std::string_view key, const json::value& harmless);
 
-  void fail(std::string_view key, const std::string& message);
+  // Refuses a field that nobody reads, and all with other names than these.
+  void unknown(std::string_view key);
+  void only(std::initializer_list<std::string_view> names);
+
+  void fail(std::string_view key, const std::string& message, const char* code = "");
   void fail(ApiError error);
 
  private:
@@ -50,6 +56,8 @@ class Fields {
   std::optional<ApiError> error_;
 };
 
+// Equal, numbers by their value: 1 is 1.0.
+bool same_value(const json::value& a, const json::value& b);
 // A JSON number that is an integer, also when written as 3.0.
 std::optional<int64_t> as_integer(const json::value& value);
 inline std::string_view as_view(const json::string& text) { return {text.data(), text.size()}; }

@@ -22,27 +22,44 @@ std::string LogprobsFormat::token_text(int32_t id) const {
   return text;
 }
 
-json::value LogprobsFormat::completion(std::span<const SessionToken> tokens) const {
-  json::array offsets, logprobs, texts, tops;
+void LogprobsFormat::append_offsets(std::string& out, JsonList& list,
+                                    std::span<const SessionToken> tokens) const {
   for (const SessionToken& token : tokens) {
-    offsets.push_back(token.text_offset);
-    texts.push_back(json::value(token_text(token.id)));
+    list.next(out);
+    out += std::to_string(token.text_offset);
+  }
+}
+
+void LogprobsFormat::append_logprobs(std::string& out, JsonList& list,
+                                     std::span<const SessionToken> tokens) const {
+  for (const SessionToken& token : tokens) {
+    list.next(out);
+    out += token.logprob ? dump_json(finite(token.logprob->logprob)) : "null";
+  }
+}
+
+void LogprobsFormat::append_tokens(std::string& out, JsonList& list,
+                                   std::span<const SessionToken> tokens) const {
+  for (const SessionToken& token : tokens) {
+    list.next(out);
+    append_json_string(out, token_text(token.id));
+  }
+}
+
+void LogprobsFormat::append_tops(std::string& out, JsonList& list,
+                                 std::span<const SessionToken> tokens) const {
+  for (const SessionToken& token : tokens) {
+    list.next(out);
     if (!token.logprob) {
-      logprobs.push_back(nullptr);
-      tops.push_back(nullptr);
+      out += "null";
       continue;
     }
-    logprobs.push_back(finite(token.logprob->logprob));
     // Different tokens may look the same; the likelier one is first and stays.
     json::object top{{token_text(token.id), finite(token.logprob->logprob)}};
     for (const auto& [id, logprob] : token.logprob->top)
       top.emplace(token_text(id), finite(logprob));
-    tops.push_back(std::move(top));
+    out += dump_json(top);
   }
-  return json::object{{"text_offset", std::move(offsets)},
-                      {"token_logprobs", std::move(logprobs)},
-                      {"tokens", std::move(texts)},
-                      {"top_logprobs", std::move(tops)}};
 }
 
 json::object LogprobsFormat::chat_entry(int32_t id, float logprob) const {
@@ -51,22 +68,23 @@ json::object LogprobsFormat::chat_entry(int32_t id, float logprob) const {
   return {{"token", token_text(id)}, {"logprob", finite(logprob)}, {"bytes", std::move(bytes)}};
 }
 
-json::value LogprobsFormat::chat(std::span<const SessionToken> tokens) const {
-  json::array content;
+void LogprobsFormat::append_content(std::string& out, JsonList& list,
+                                    std::span<const SessionToken> tokens) const {
   for (const SessionToken& token : tokens) {
     if (token.from_prompt || !token.logprob) continue;
+    list.next(out);
     json::object entry = chat_entry(token.id, token.logprob->logprob);
     json::array top;
     for (const auto& [id, logprob] : token.logprob->top) top.push_back(chat_entry(id, logprob));
     entry["top_logprobs"] = std::move(top);
-    content.push_back(std::move(entry));
+    out += dump_json(entry);
   }
-  return json::object{{"content", std::move(content)}};
 }
 
-json::value LogprobsFormat::prompt(std::span<const engine::TokenLogprob> entries) const {
-  json::array out{nullptr};  // nothing predicts the first token
+void LogprobsFormat::append_prompt(std::string& out, JsonList& list,
+                                   std::span<const engine::TokenLogprob> entries) const {
   for (const engine::TokenLogprob& entry : entries) {
+    list.next(out);
     json::object tokens;
     const auto add = [&](int32_t id, float logprob, int64_t rank) {
       tokens.emplace(std::to_string(id), json::object{{"logprob", finite(logprob)},
@@ -76,9 +94,8 @@ json::value LogprobsFormat::prompt(std::span<const engine::TokenLogprob> entries
     add(entry.token, entry.logprob, entry.rank);
     for (size_t i = 0; i < entry.top.size(); ++i)
       add(entry.top[i].first, entry.top[i].second, static_cast<int64_t>(i) + 1);
-    out.push_back(std::move(tokens));
+    out += dump_json(tokens);
   }
-  return out;
 }
 
 }  // namespace quire::server::openai

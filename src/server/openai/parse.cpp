@@ -22,9 +22,17 @@ void parse_chat_logprobs(Fields& fields, const ParseContext& context, ChatReques
   if (wanted) out.sampling.logprobs = static_cast<int32_t>(top);
 }
 
-void check_min_tokens(Fields& fields, const GenerationRequest& out) {
-  if (out.max_tokens && out.sampling.min_tokens > *out.max_tokens)
-    fields.fail("min_tokens", "must not be above `max_tokens`");
+// Chats have two names for it.
+void parse_max_tokens(Fields& fields, ChatRequest& out) {
+  const auto older_name = fields.integer("max_tokens", 1);
+  out.max_tokens = fields.integer("max_completion_tokens", 1);
+  if (!out.max_tokens) {
+    out.max_tokens = older_name;
+  } else if (older_name && *older_name != *out.max_tokens) {
+    fields.fail("max_tokens", "and `max_completion_tokens` must not differ");
+  } else {
+    out.max_tokens_field = "max_completion_tokens";
+  }
 }
 
 void parse_prompts(Fields& fields, const ParseContext& context, CompletionRequest& out) {
@@ -75,9 +83,15 @@ Result<T, ApiError> parse_object(std::string_view body, const ParseContext& cont
 
 }  // namespace
 
+void check_min_tokens(Fields& fields, const GenerationRequest& out) {
+  if (out.max_tokens && out.sampling.min_tokens > *out.max_tokens)
+    fields.fail("min_tokens", "must not be above `" + std::string(out.max_tokens_field) + "`");
+}
+
 Result<CompletionRequest, ApiError> parse_completion(std::string_view body,
                                                      const ParseContext& context) {
   return parse_object<CompletionRequest>(body, context, [&](Fields& fields, auto& out) {
+    out.unknown_fields = check_fields(fields, kCompletion);
     parse_generation(fields, context, out);
     if (!fields.ok()) return;  // n is used below
     parse_completion_logprobs(fields, context, out);
@@ -85,37 +99,26 @@ Result<CompletionRequest, ApiError> parse_completion(std::string_view body,
     out.max_tokens = fields.integer("max_tokens", out.echo ? 0 : 1);
     check_min_tokens(fields, out);
     out.add_special_tokens = fields.flag("add_special_tokens", true);
-    fields.unsupported_unless("suffix", "");
   });
 }
 
 Result<ChatRequest, ApiError> parse_chat(std::string_view body, const ParseContext& context) {
   return parse_object<ChatRequest>(body, context, [&](Fields& fields, auto& out) {
+    out.unknown_fields = check_fields(fields, kChat);
     parse_generation(fields, context, out);
     parse_chat_logprobs(fields, context, out);
     parse_chat_input(fields, context, out.chat);
-    out.max_tokens = fields.integer("max_completion_tokens", 1);
-    const auto older_name = fields.integer("max_tokens", 1);
-    if (!out.max_tokens) out.max_tokens = older_name;
+    parse_answer_form(fields, context, out);
+    parse_max_tokens(fields, out);
     check_min_tokens(fields, out);
     out.add_special_tokens = fields.flag("add_special_tokens", false);
-
-    const json::value* choice = fields.find("tool_choice");
-    if (choice != nullptr && *choice != "auto" && *choice != "none")
-      fields.fail("tool_choice", "must be \"auto\" or \"none\"; forced calls are not supported");
-    fields.unsupported_unless("parallel_tool_calls", true);
-    fields.unsupported_unless("include_reasoning", true);
-    fields.unsupported_unless("modalities", json::array{"text"});
-    fields.unsupported_unless("store", false);
-    for (const char* key :
-         {"functions", "function_call", "audio", "prediction", "web_search_options", "verbosity"})
-      fields.unsupported(key);
   });
 }
 
 Result<TokenizeRequest, ApiError> parse_tokenize(std::string_view body,
                                                  const ParseContext& context) {
   return parse_object<TokenizeRequest>(body, context, [&](Fields& fields, auto& out) {
+    check_fields(fields, kTokenize);
     out.model = fields.string("model").value_or("");
     out.return_token_strs = fields.flag("return_token_strs", false);
     const bool is_chat = fields.has("messages");
@@ -124,6 +127,7 @@ Result<TokenizeRequest, ApiError> parse_tokenize(std::string_view body,
       ChatInput input;
       parse_chat_input(fields, context, input);
       out.input = std::move(input);
+      if (fields.has("prompt")) fields.fail("prompt", "and `messages` cannot both be given");
     } else if (auto prompt = fields.string("prompt")) {
       out.input = std::move(*prompt);
     } else {
@@ -135,6 +139,7 @@ Result<TokenizeRequest, ApiError> parse_tokenize(std::string_view body,
 Result<DetokenizeRequest, ApiError> parse_detokenize(std::string_view body,
                                                      const ParseContext& context) {
   return parse_object<DetokenizeRequest>(body, context, [&](Fields& fields, auto& out) {
+    check_fields(fields, kDetokenize);
     out.model = fields.string("model").value_or("");
     const json::array* tokens = fields.array("tokens", std::numeric_limits<int64_t>::max());
     if (tokens == nullptr) return fields.fail("tokens", "is required");

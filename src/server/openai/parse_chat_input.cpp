@@ -1,12 +1,47 @@
+#include <algorithm>
+
 #include "server/openai/parse.h"
+#include "server/request_size.h"
 
 namespace quire::server::openai {
 namespace {
 
 constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
 
-// The text of a message: a string, or a list of text parts (joined by line ends, as in vLLM).
-std::string content_text(Fields& message, const std::string& path) {
+// The text of one part of a message's content; that of a "thinking" part goes to `reasoning`.
+std::string part_text(Fields& part, std::string& reasoning) {
+  const std::string type = part.string("type").value_or("");
+  const char* key = type == "text"                              ? "text"
+                    : type == "refusal"                         ? "refusal"
+                    : type == "thinking" || type == "reasoning" ? "thinking"
+                                                                : nullptr;
+  if (key == nullptr) {
+    part.fail("type",
+              "\"" + type.substr(0, 32) + "\" is not supported: this model reads text only");
+    return {};
+  }
+  if (type == "reasoning") key = part.has("text") ? "text" : "reasoning";
+  const json::value* value = part.find(key);
+  std::string text;
+  if (value != nullptr && value->is_array() && type == "thinking") {  // Mistral's
+    for (const json::value& chunk : value->get_array()) {
+      const json::value* inner =
+          chunk.is_object() ? chunk.get_object().if_contains("text") : nullptr;
+      if (inner != nullptr && inner->is_string()) text += as_view(inner->get_string());
+    }
+  } else if (auto given = part.string(key)) {
+    text = std::move(*given);
+  } else {
+    part.fail(key, "is required");
+  }
+  if (type == "text" || type == "refusal") return text;
+  reasoning += text;
+  return {};
+}
+
+// The text of a message: a string, or a list of parts, of which those with text are joined by line
+// ends, as in vLLM.
+std::string content_text(Fields& message, const std::string& path, std::string& reasoning) {
   const json::value* content = message.find("content");
   if (content == nullptr) return {};
   if (content->is_string()) return std::string(as_view(content->get_string()));
@@ -15,50 +50,52 @@ std::string content_text(Fields& message, const std::string& path) {
     return {};
   }
   std::string text;
+  bool any = false;
   for (size_t i = 0; i < content->get_array().size() && message.ok(); ++i) {
     const json::value& value = content->get_array()[i];
     const std::string part_path = path + "content[" + std::to_string(i) + "]";
-    if (i > 0) text += '\n';
+    std::string piece;
+    const size_t thought = reasoning.size();
     if (value.is_string()) {
-      text += as_view(value.get_string());
-      continue;
-    }
-    if (!value.is_object()) {
+      piece = as_view(value.get_string());
+    } else if (value.is_object()) {
+      Fields part(value.get_object(), part_path + ".");
+      piece = part_text(part, reasoning);
+      if (!part.ok()) message.fail(part.error());
+    } else {
       message.fail(ApiError{400, "`" + part_path + "` must be an object", part_path});
-      break;
     }
-    Fields part(value.get_object(), part_path + ".");
-    const std::string type = part.string("type").value_or("");
-    const auto body = type == "text" ? part.string("text") : std::nullopt;
-    if (type != "text") {
-      part.fail("type",
-                "\"" + type.substr(0, 32) + "\" is not supported: this model reads text only");
-    } else if (!body) {
-      part.fail("text", "is required");
-    }
-    if (!part.ok()) message.fail(part.error());
-    text += body.value_or("");
+    if (reasoning.size() > thought) continue;
+    if (std::exchange(any, true)) text += '\n';
+    text += piece;
   }
   return text;
 }
 
-// Templates walk through a call's arguments; clients send them as JSON text.
-void unpack_tool_calls(Fields& message, json::object& out, const ParseContext& context) {
+void unpack_tool_calls(Fields& message, json::object& kept, const ParseContext& context,
+                       ChatInput& out) {
   const json::array* calls = message.array("tool_calls", context.limits.max_tools);
   if (calls == nullptr) return;
-  for (json::value& call : out["tool_calls"].as_array()) {
+  for (json::value& call : kept["tool_calls"].as_array()) {
     json::value* function = call.is_object() ? call.get_object().if_contains("function") : nullptr;
     if (function == nullptr || !function->is_object())
       return message.fail("tool_calls", "must be a list of objects with a `function`");
-    json::value& arguments = function->get_object()["arguments"];
-    if (!arguments.is_string()) continue;
-    const std::string_view text = as_view(arguments.get_string());
-    JsonLimits limits;
-    limits.max_depth = context.limits.max_json_depth;
-    auto parsed = parse_json(text.empty() ? std::string_view("{}") : text, limits);
-    if (!parsed) return message.fail("tool_calls", "has arguments that are not JSON");
-    arguments = std::move(*parsed);
+    unpack_arguments(message, function->get_object()["arguments"], context, out);
+    if (!message.ok()) return;
   }
+}
+
+// What a model thought in an earlier turn, by whatever name the client sends it back. Templates
+// know it as reasoning_content, a few as reasoning.
+void collect_reasoning(Fields& message, std::string from_parts, json::object& kept) {
+  std::string text = std::move(from_parts);
+  for (const char* key : {"thinking", "reasoning", "reasoning_content"})
+    if (auto given = message.string(key); given && !given->empty()) text = std::move(*given);
+  kept.erase("reasoning");
+  kept.erase("reasoning_content");
+  if (text.empty()) return;
+  kept["reasoning"] = text;
+  kept["reasoning_content"] = text;
 }
 
 void parse_messages(Fields& fields, const ParseContext& context, ChatInput& out) {
@@ -74,9 +111,13 @@ void parse_messages(Fields& fields, const ParseContext& context, ChatInput& out)
     const json::object& given = (*messages)[i].get_object();
     Fields message(given, path);
     if (message.string("role").value_or("").empty()) message.fail("role", "is required");
+    message.unsupported("function_call");  // `tool_calls` is what templates read
+    message.unsupported("audio");
     json::object kept = given;
-    kept["content"] = content_text(message, path);
-    if (message.has("tool_calls")) unpack_tool_calls(message, kept, context);
+    std::string reasoning;
+    kept["content"] = content_text(message, path, reasoning);
+    if (message.has("tool_calls")) unpack_tool_calls(message, kept, context, out);
+    collect_reasoning(message, std::move(reasoning), kept);
     if (!message.ok()) return fields.fail(message.error());
     out.messages.push_back(std::move(kept));
   }
@@ -84,6 +125,7 @@ void parse_messages(Fields& fields, const ParseContext& context, ChatInput& out)
 
 void parse_tools(Fields& fields, const ParseContext& context, ChatInput& out) {
   const json::array* tools = fields.array("tools", context.limits.max_tools);
+  const bool shows_tools = check_tool_choice(fields);
   if (tools == nullptr || tools->empty()) return;
   for (size_t i = 0; i < tools->size(); ++i) {
     const std::string path = "tools[" + std::to_string(i) + "]";
@@ -96,12 +138,12 @@ void parse_tools(Fields& fields, const ParseContext& context, ChatInput& out) {
       tool.fail("function", "is required");
     } else {
       Fields inner(*function, path + ".function.");
-      if (inner.string("name").value_or("").empty()) inner.fail("name", "is required");
+      check_function(inner, "parameters");
       if (!inner.ok()) tool.fail(inner.error());
     }
     if (!tool.ok()) return fields.fail(tool.error());
   }
-  out.tools = *tools;
+  if (shows_tools) out.tools = *tools;
 }
 
 void parse_template_kwargs(Fields& fields, ChatInput& out) {
@@ -112,11 +154,62 @@ void parse_template_kwargs(Fields& fields, ChatInput& out) {
     if (out.template_kwargs.contains(key))
       fields.fail("chat_template_kwargs", "must not contain `" + std::string(key) + "`");
   }
-  if (auto effort = fields.string("reasoning_effort"))
-    out.template_kwargs["reasoning_effort"] = *effort;
 }
 
 }  // namespace
+
+void unpack_arguments(Fields& owner, json::value& arguments, const ParseContext& context,
+                      ChatInput& out) {
+  if (arguments.is_null()) arguments = json::object();
+  if (!arguments.is_string()) return;
+  const std::string_view text = as_view(arguments.get_string());
+  JsonLimits limits;
+  limits.max_depth = context.limits.max_json_depth;
+  if (context.charge_parsing)
+    if (auto refused = context.charge_parsing(text)) return owner.fail(std::move(*refused));
+  auto parsed = parse_json(text.empty() ? std::string_view("{}") : text, limits);
+  if (parsed && parsed->is_object()) {
+    arguments = std::move(*parsed);
+  } else {
+    out.has_text_arguments = true;
+  }
+}
+
+bool check_tool_choice(Fields& fields) {
+  const json::value* choice = fields.find("tool_choice");
+  if (choice == nullptr) return true;
+  if (!choice->is_object() && *choice != "auto" && *choice != "none" && *choice != "required") {
+    fields.fail("tool_choice",
+                "must be \"auto\", \"none\", \"required\", a tool or `allowed_tools`");
+  }
+  return *choice != "none";
+}
+
+void check_tool_name(Fields& owner) {
+  constexpr size_t kLongestName = 256;
+  const std::string name = owner.string("name").value_or("");
+  if (name.empty()) return owner.fail("name", "is required");
+  if (name.size() > kLongestName)
+    return owner.fail("name", "is longer than " + std::to_string(kLongestName) + " bytes");
+  const auto needs_escape = [](unsigned char c) {
+    return c < 0x20 || c == 0x7F || c == '"' || c == '\\' || c == '<' || c == '>';
+  };
+  if (std::ranges::any_of(name, needs_escape))
+    owner.fail("name", "must not have control characters, quotes, \\, < or >");
+}
+
+void check_function(Fields& function, std::string_view schema) {
+  check_tool_name(function);
+  if (!function.ok()) return;
+  const json::object* parameters = function.object(schema);
+  if (parameters == nullptr) return;
+  const json::value* type = parameters->if_contains("type");
+  const bool admits_object =
+      type == nullptr || *type == "object" ||
+      (type->is_array() &&
+       std::ranges::find(type->get_array(), json::value("object")) != type->get_array().end());
+  if (!admits_object) function.fail(schema, "must be a schema of type \"object\"");
+}
 
 void parse_chat_input(Fields& fields, const ParseContext& context, ChatInput& out) {
   parse_messages(fields, context, out);
@@ -127,6 +220,7 @@ void parse_chat_input(Fields& fields, const ParseContext& context, ChatInput& ou
     out.documents = *documents;
   }
   parse_template_kwargs(fields, out);
+  parse_reasoning(fields, out.reasoning);
   out.chat_template = fields.string("chat_template");
   if (out.chat_template && !context.trust_request_chat_template) {
     fields.fail("chat_template",

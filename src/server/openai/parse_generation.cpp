@@ -1,3 +1,6 @@
+#include <algorithm>
+
+#include "server/http/request_id.h"
 #include "server/openai/parse.h"
 
 namespace quire::server::openai {
@@ -5,33 +8,16 @@ namespace {
 
 constexpr size_t kMaxNameBytes = 1024;
 
-// Parameters of the OpenAI API, vLLM and llama-server that would change the answer if we had them.
-// To ignore one would be to answer another question than was asked.
-void refuse_unsupported(Fields& fields) {
-  for (const char* key :
-       {"allowed_token_ids", "bad_words", "logprob_token_ids", "thinking_token_budget",
-        "kv_transfer_params", "prompt_embeds", "logits_processors", "media_io_kwargs",
-        "mm_processor_kwargs", "guided_decoding_backend", "guided_whitespace_pattern",
-        "structural_tag", "grammar", "json_schema", "lora", "samplers"}) {
-    fields.unsupported(key);
-  }
-  fields.unsupported_unless("use_beam_search", false);
-  fields.unsupported_unless("length_penalty", 1.0);
-  fields.unsupported_unless("early_stopping", false);
-  fields.unsupported_unless("typical_p", 1.0);
-  fields.unsupported_unless("mirostat", 0);
-  fields.unsupported_unless("dry_multiplier", 0);
-  fields.unsupported_unless("xtc_probability", 0);
-}
-
 void parse_stream(Fields& fields, GenerationRequest& out) {
   out.stream = fields.flag("stream", false);
   const json::object* options = fields.object("stream_options");
   if (options == nullptr) return;
   if (!out.stream) return fields.fail("stream_options", "can only be given when `stream` is true");
   Fields inner(*options, "stream_options.");
+  inner.only({"include_usage", "continuous_usage_stats", "include_obfuscation"});
   out.include_usage = inner.flag("include_usage", false);
   out.continuous_usage = inner.flag("continuous_usage_stats", false);
+  inner.unsupported_unless("include_obfuscation", false);
   if (!inner.ok()) fields.fail(inner.error());
 }
 
@@ -43,6 +29,21 @@ void parse_truncation(Fields& fields, GenerationRequest& out) {
   if (side != "left" && side != "right")
     fields.fail("truncation_side", "must be \"left\" or \"right\"");
   out.truncate_left = side == "left";
+}
+
+// Who sends none is not more urgent than who may say so.
+void parse_priority(Fields& fields, const ParseContext& context, GenerationRequest& out) {
+  const int32_t floor = context.limits.min_priority;
+  const auto priority = fields.integer("priority", std::numeric_limits<int32_t>::min(),
+                                       std::numeric_limits<int32_t>::max());
+  if (!context.honours_priority) {
+    if (priority.value_or(0) != 0)
+      fields.fail("priority", "is only supported with --scheduling-policy priority");
+  } else if (priority && *priority < floor) {
+    fields.fail("priority", "must be at least " + std::to_string(floor) + " (--min-priority)");
+  } else {
+    out.priority = static_cast<int32_t>(priority.value_or(std::max(0, floor)));
+  }
 }
 
 }  // namespace
@@ -57,9 +58,22 @@ Result<json::object, ApiError> parse_body(std::string_view body, const ParseCont
   return std::move(value->get_object());
 }
 
-void parse_generation(Fields& fields, const ParseContext& context, GenerationRequest& out) {
+void parse_model(Fields& fields, GenerationRequest& out) {
   out.model = fields.string("model", kMaxNameBytes).value_or("");
+}
+
+void parse_scheduling(Fields& fields, const ParseContext& context, GenerationRequest& out) {
+  parse_priority(fields, context, out);
+  const auto salt = fields.string("cache_salt", kMaxNameBytes);
+  if (salt && salt->empty()) fields.fail("cache_salt", "must not be empty");
+  out.cache_salt = salt.value_or("");
+}
+
+void parse_generation(Fields& fields, const ParseContext& context, GenerationRequest& out) {
+  parse_model(fields, out);
   out.request_id = fields.string("request_id", kMaxNameBytes).value_or("");
+  if (!out.request_id.empty() && !http::is_usable_request_id(out.request_id))
+    fields.fail("request_id", "must be at most 128 visible ASCII characters without quotes");
   fields.string("user");
   out.n = fields.integer("n", 1, context.limits.max_n).value_or(1);
   const auto best_of = fields.integer("best_of");
@@ -67,6 +81,7 @@ void parse_generation(Fields& fields, const ParseContext& context, GenerationReq
   parse_stream(fields, out);
   parse_sampling(fields, context, out);
   parse_constraint(fields, context, out);
+  out.needs_grammar = out.constraint.has_value();
   parse_truncation(fields, out);
 
   out.skip_special_tokens = fields.flag("skip_special_tokens", true);
@@ -74,16 +89,10 @@ void parse_generation(Fields& fields, const ParseContext& context, GenerationReq
   out.echo = fields.flag("echo", false);
   out.return_token_ids = fields.flag("return_token_ids", false);
   out.return_tokens_as_token_ids = fields.flag("return_tokens_as_token_ids", false);
-  const auto priority = fields.integer("priority", std::numeric_limits<int32_t>::min(),
-                                       std::numeric_limits<int32_t>::max());
-  out.priority = static_cast<int32_t>(priority.value_or(0));
-  const auto salt = fields.string("cache_salt", kMaxNameBytes);
-  if (salt && salt->empty()) fields.fail("cache_salt", "must not be empty");
-  out.cache_salt = salt.value_or("");
+  parse_scheduling(fields, context, out);
 
   if (out.stream && out.sampling.prompt_logprobs >= 0)
     fields.fail("prompt_logprobs", "is not available when `stream` is true");
-  refuse_unsupported(fields);
 }
 
 }  // namespace quire::server::openai

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <charconv>
 
 #include "server/openai/parse.h"
@@ -39,23 +40,32 @@ void parse_logit_bias(Fields& fields, const ParseContext& context, SamplingParam
   }
 }
 
-void parse_stop(Fields& fields, const ParseContext& context, GenerationRequest& out) {
-  const json::value* stop = fields.find("stop");
-  if (stop == nullptr) return;
-  const auto max_bytes = static_cast<size_t>(context.limits.max_stop_bytes);
-  const auto add = [&](const json::value& value) {
-    if (!value.is_string()) return fields.fail("stop", "must be a string or a list of strings");
-    const std::string_view text = as_view(value.get_string());
-    if (text.empty()) return fields.fail("stop", "must not contain an empty string");
-    if (text.size() > max_bytes)
-      return fields.fail("stop",
-                         "has a string of more than " + std::to_string(max_bytes) + " bytes");
-    out.stop.emplace_back(text);
-  };
-  if (!stop->is_array()) return add(*stop);
-  const json::array* list = fields.array("stop", context.limits.max_stops);
+void parse_allowed(Fields& fields, const ParseContext& context, SamplingParams& out) {
+  const json::array* list = fields.array("allowed_token_ids", context.vocab_size);
   if (list == nullptr) return;
-  for (const auto& value : *list) add(value);
+  const auto ids = parse_token_ids(fields, "allowed_token_ids", *list, context);
+  if (!ids) return;
+  if (ids->empty()) return fields.fail("allowed_token_ids", "must not be empty");
+  auto allowed = std::make_shared<std::vector<uint32_t>>((context.vocab_size + 31) / 32);
+  for (const int32_t id : *ids) (*allowed)[id / 32] |= uint32_t{1} << id % 32;
+  out.allowed_tokens = std::move(allowed);
+}
+
+// As in vLLM white space at their beginning does not count.
+void parse_bad_words(Fields& fields, const ParseContext& context, GenerationRequest& out) {
+  const json::array* list = fields.array("bad_words", context.limits.max_bad_words);
+  if (list == nullptr) return;
+  const auto max_bytes = static_cast<size_t>(context.limits.max_bad_word_bytes);
+  for (const auto& value : *list) {
+    if (!value.is_string()) return fields.fail("bad_words", "must be a list of strings");
+    std::string_view word = as_view(value.get_string());
+    word.remove_prefix(std::min(word.size(), word.find_first_not_of(" \t\n\v\f\r")));
+    if (word.empty()) return fields.fail("bad_words", "must not contain an empty string");
+    if (word.size() > max_bytes)
+      return fields.fail("bad_words",
+                         "has a string of more than " + std::to_string(max_bytes) + " bytes");
+    out.bad_words.emplace_back(word);
+  }
 }
 
 void parse_penalties(Fields& fields, const SamplingDefaults& defaults, SamplingParams& out) {
@@ -67,6 +77,25 @@ void parse_penalties(Fields& fields, const SamplingDefaults& defaults, SamplingP
 }
 
 }  // namespace
+
+void parse_stops(Fields& fields, std::string_view key, const ParseContext& context,
+                 GenerationRequest& out) {
+  const json::value* stop = fields.find(key);
+  if (stop == nullptr) return;
+  const auto max_bytes = static_cast<size_t>(context.limits.max_stop_bytes);
+  const auto add = [&](const json::value& value) {
+    if (!value.is_string()) return fields.fail(key, "must be a string or a list of strings");
+    const std::string_view text = as_view(value.get_string());
+    if (text.empty()) return fields.fail(key, "must not contain an empty string");
+    if (text.size() > max_bytes)
+      return fields.fail(key, "has a string of more than " + std::to_string(max_bytes) + " bytes");
+    out.stop.emplace_back(text);
+  };
+  if (!stop->is_array()) return add(*stop);
+  const json::array* list = fields.array(key, context.limits.max_stops);
+  if (list == nullptr) return;
+  for (const auto& value : *list) add(value);
+}
 
 std::optional<std::vector<int32_t>> parse_token_ids(Fields& fields, std::string_view key,
                                                     const json::array& ids,
@@ -100,11 +129,13 @@ void parse_sampling(Fields& fields, const ParseContext& context, GenerationReque
   sampling.top_k = std::max(0, static_cast<int32_t>(top_k.value_or(defaults.top_k)));
   parse_penalties(fields, defaults, sampling);
   parse_logit_bias(fields, context, sampling);
+  parse_allowed(fields, context, sampling);
   // -1 asks for a random seed, as in vLLM and llama.cpp.
   const auto seed = fields.integer("seed");
   if (seed && *seed != -1) sampling.seed = static_cast<uint64_t>(*seed);
 
-  parse_stop(fields, context, out);
+  parse_stops(fields, "stop", context, out);
+  parse_bad_words(fields, context, out);
   out.include_stop_str_in_output = fields.flag("include_stop_str_in_output", false);
   sampling.ignore_eos = fields.flag("ignore_eos", false);
   sampling.min_tokens = fields.integer("min_tokens", 0).value_or(0);

@@ -66,6 +66,13 @@ const BadCase kBadShared[] = {
     {R"("stop": ["1","2","3","4","5","6","7","8","9","10","11","12","13","14","15","16","17"])",
      "stop"},
     {R"("stop_token_ids": [320])", "stop_token_ids"},
+    {R"("allowed_token_ids": [320])", "allowed_token_ids"},
+    {R"("allowed_token_ids": [])", "allowed_token_ids"},
+    {R"("allowed_token_ids": {})", "allowed_token_ids"},
+    {R"("bad_words": "x")", "bad_words"},
+    {R"("bad_words": ["x", 5])", "bad_words"},
+    {R"("bad_words": [""])", "bad_words"},
+    {R"("bad_words": [" \n"])", "bad_words"},
     {R"("stop_token_ids": ["a"])", "stop_token_ids"},
     {R"("stop_token_ids": 5)", "stop_token_ids"},
     {R"("max_tokens": -1)", "max_tokens"},
@@ -95,6 +102,7 @@ const BadCase kBadShared[] = {
     {R"("cache_salt": "")", "cache_salt"},
     {R"("cache_salt": 5)", "cache_salt"},
     {R"("priority": 3000000000)", "priority"},
+    {R"("priority": 1)", "priority"},  // without the policy
     {R"("truncate_prompt_tokens": 0)", "truncate_prompt_tokens"},
     {R"("truncate_prompt_tokens": -2)", "truncate_prompt_tokens"},
     {R"("truncation_side": "up")", "truncation_side"},
@@ -111,18 +119,39 @@ const BadCase kBadShared[] = {
     {R"("guided_json": 5)", "guided_json"},
     {R"("guided_regex": 5)", "guided_regex"},
     {R"("guided_choice": [])", "guided_choice"},
+    {R"("grammar": {})", "grammar"},
+    {R"("grammar": "root ::= \"a\"", "guided_regex": "a")", "grammar"},
     {R"("guided_choice": ["a", 1])", "guided_choice"},
     {R"("guided_regex": "a", "guided_choice": ["a"])", "guided_choice"},
     {R"("response_format": {"type": "json_object"}, "guided_regex": "a")", "guided_regex"},
     {R"("structured_outputs": {})", "structured_outputs"},
     {R"("structured_outputs": {"regex": "a", "json": {}})", "structured_outputs.regex"},
     {R"("structured_outputs": {"structural_tag": "a"})", "structured_outputs.structural_tag"},
+    {R"("structured_outputs": {"structural_tag": "{}"})", "structured_outputs.structural_tag"},
+    {R"("structured_outputs": {"structural_tag": {"type": "json"}})",
+     "structured_outputs.structural_tag"},
+    {R"("response_format": {"type": "structural_tag"}, "guided_regex": "a")", "guided_regex"},
+    {R"("structural_tag": "{}")", "structural_tag"},
+    {R"("structured_outputs": {"json": {}, "regexp": "a"})", "structured_outputs.regexp"},
+    {R"("structured_outputs": {"json": {}, "disable_fallback": 1})",
+     "structured_outputs.disable_fallback"},
+    {R"("response_format": {"type": "json_object", "shema": {}})", "response_format.shema"},
+    {R"("response_format": {"type": "text", "schema": {}})", "response_format.schema"},
+    {R"("response_format": {"type": "json_schema", "schema": {}, "json_schema": {"schema": {}}})",
+     "response_format.schema"},
+    {R"("response_format": {"type": "json_schema", "json_schema": {"schema": {}, "stricct": true}})",
+     "response_format.json_schema.stricct"},
+    {R"("stream": true, "stream_options": {"include_usages": true})",
+     "stream_options.include_usages"},
+    {R"("stream": true, "stream_options": {"a\nb": true})", R"(stream_options.a\nb)"},
+    {R"("structured_outputs": {"json": {}, "disable_any_whitespace": true})",
+     "structured_outputs.disable_any_whitespace"},
+    {R"("structured_outputs": {"json": {}, "disable_additional_properties": true})",
+     "structured_outputs.disable_additional_properties"},
+    {R"("request_id": "two words")", "request_id"},
     // Known, not supported: never ignored.
-    {R"("allowed_token_ids": [1])", "allowed_token_ids"},
-    {R"("bad_words": ["x"])", "bad_words"},
     {R"("use_beam_search": true)", "use_beam_search"},
     {R"("length_penalty": 0.5)", "length_penalty"},
-    {R"("grammar": "root ::= x")", "grammar"},
     {R"("json_schema": {})", "json_schema"},
     {R"("prompt_embeds": "x")", "prompt_embeds"},
     {R"("mirostat": 2)", "mirostat"},
@@ -184,9 +213,12 @@ TEST(Parse, RefusesBadChats) {
       {R"({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]})",
        "messages[0].content[0].type"},
       {R"({"messages": [{"role": "user", "content": "x"}, {"role": "assistant",
-          "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}]})",
-       "messages[1].tool_calls"},
+          "reasoning": 5}]})",
+       "messages[1].reasoning"},
       {R"({"messages": [{"role": "assistant", "tool_calls": [5]}]})", "messages[0].tool_calls"},
+      {R"({"messages": [{"role": "assistant", "function_call": {"name": "f"}}]})",
+       "messages[0].function_call"},
+      {R"({"messages": [{"role": "assistant", "audio": {"id": "1"}}]})", "messages[0].audio"},
   };
   for (const BadCase& bad : cases) expect_refused(bad, true);
   const BadCase fields[] = {
@@ -194,14 +226,20 @@ TEST(Parse, RefusesBadChats) {
       {R"("logprobs": 2)", "logprobs"},
       {R"("logprobs": true, "top_logprobs": 21)", "top_logprobs"},
       {R"("max_completion_tokens": 0)", "max_completion_tokens"},
+      {R"("max_completion_tokens": 2, "max_tokens": 3)", "max_tokens"},
       {R"("tools": 5)", "tools"},
       {R"("tools": [5])", "tools"},
       {R"("tools": [{"type": "function"}])", "tools[0].function"},
       {R"("tools": [{"type": "function", "function": {}}])", "tools[0].function.name"},
       {R"("tools": [{"type": "retrieval", "function": {"name": "f"}}])", "tools[0].type"},
       {R"("tool_choice": "required")", "tool_choice"},
-      {R"("tool_choice": {"type": "function", "function": {"name": "f"}})", "tool_choice"},
-      {R"("parallel_tool_calls": false)", "parallel_tool_calls"},
+      {R"("tool_choice": "always")", "tool_choice"},
+      {R"("tool_choice": {"type": "function", "function": {"name": "f"}})", "tool_choice.function"},
+      {R"("tool_choice": {"type": "allowed_tools", "allowed_tools": {"tools": []}})",
+       "tool_choice.allowed_tools.tools"},
+      {R"("parallel_tool_calls": 1)", "parallel_tool_calls"},
+      {R"("thinking_token_budget": 3, "thinking_budget": 4)", "thinking_budget"},
+      {R"("reasoning_format": "odd")", "reasoning_format"},
       {R"("functions": [])", "functions"},
       {R"("chat_template": "{{ 1 }}")", "chat_template"},
       {R"("chat_template_kwargs": 5)", "chat_template_kwargs"},
@@ -221,15 +259,18 @@ TEST(Parse, RefusesBadChats) {
 }
 
 TEST(Parse, ReadsAllSamplingFields) {
+  ParseContext with_priorities = context();
+  with_priorities.honours_priority = true;
   const auto parsed = parse_completion(R"({
       "prompt": "x", "temperature": 0, "top_p": 0.5, "top_k": -1, "min_p": 0.25,
       "presence_penalty": -2, "frequency_penalty": 2, "repetition_penalty": 1.5,
       "logit_bias": {"7": -100, "319": 100}, "seed": -9223372036854775808, "stop": ["a", "b"],
-      "stop_token_ids": [0, 319], "include_stop_str_in_output": true, "max_tokens": 5,
+      "stop_token_ids": [0, 319], "allowed_token_ids": [0, 33, 319],
+      "bad_words": ["no", " \n nor this "], "include_stop_str_in_output": true, "max_tokens": 5,
       "min_tokens": 5, "ignore_eos": true, "logprobs": 3, "n": 2, "best_of": 2, "echo": true,
       "skip_special_tokens": false, "add_special_tokens": false, "cache_salt": "s",
       "priority": -3, "return_token_ids": true, "request_id": "r", "user": "u", "unknown": {}})",
-                                       context());
+                                       with_priorities);
   ASSERT_TRUE(parsed) << parsed.error().message;
   const engine::SamplingParams& sampling = parsed->sampling;
   EXPECT_EQ(sampling.temperature, 0);
@@ -243,6 +284,11 @@ TEST(Parse, ReadsAllSamplingFields) {
             (std::vector<std::pair<int32_t, float>>{{7, -100.0f}, {319, 100.0f}}));
   EXPECT_EQ(sampling.seed, uint64_t{1} << 63);
   EXPECT_EQ(sampling.stop_token_ids, (std::vector<int32_t>{0, 319}));
+  const auto bit = [](int i) { return uint32_t{1} << i; };
+  ASSERT_TRUE(sampling.allowed_tokens);
+  EXPECT_EQ(*sampling.allowed_tokens,
+            (std::vector<uint32_t>{bit(0), bit(1), 0, 0, 0, 0, 0, 0, 0, bit(31)}));
+  EXPECT_EQ(parsed->bad_words, (std::vector<std::string>{"no", "nor this "}));
   EXPECT_EQ(sampling.min_tokens, 5);
   EXPECT_TRUE(sampling.ignore_eos);
   EXPECT_EQ(sampling.logprobs, 3);
@@ -284,6 +330,19 @@ TEST(Parse, TakesAllFormsOfPrompts) {
   EXPECT_EQ(prompts(R"({"prompt": "a\u0000b"})"), (std::vector<Prompt>{std::string("a\0b", 3)}));
 }
 
+TEST(Parse, BoundsBadWords) {
+  const auto with = [](int count, size_t bytes) {
+    std::string words;
+    for (int i = 0; i < count; ++i) words += (i ? ",\"" : "\"") + std::string(bytes, 'x') + "\"";
+    auto parsed = parse_completion(R"({"prompt": "x", "bad_words": [)" + words + "]}", context());
+    return parsed ? std::string("ok") : parsed.error().message;
+  };
+  EXPECT_EQ(with(1024, 1), "ok");
+  EXPECT_NE(with(1025, 1).find("at most 1024"), std::string::npos);
+  EXPECT_EQ(with(1, 256), "ok");
+  EXPECT_NE(with(1, 257).find("more than 256 bytes"), std::string::npos);
+}
+
 TEST(Parse, BoundsPromptsTimesN) {
   std::string prompts = "\"a\"";
   for (int i = 1; i < 65; ++i) prompts += ",\"a\"";
@@ -301,7 +360,7 @@ TEST(Parse, FlattensContentAndUnpacksToolCalls) {
         [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{\"x\": 1}"}}]},
       {"role": "tool", "tool_call_id": "1", "content": "3"}],
       "tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": "auto",
-      "reasoning_effort": "low", "max_tokens": 7, "max_completion_tokens": 9})",
+      "reasoning_effort": "low", "max_tokens": 9, "max_completion_tokens": 9})",
                                  context());
   ASSERT_TRUE(parsed) << parsed.error().message;
   EXPECT_EQ(dump_json(parsed->chat.messages[0]), R"({"role":"user","content":"a\nb"})");
@@ -309,9 +368,24 @@ TEST(Parse, FlattensContentAndUnpacksToolCalls) {
   EXPECT_NE(assistant.find(R"("content":"")"), std::string::npos) << assistant;
   EXPECT_NE(assistant.find(R"("arguments":{"x":1})"), std::string::npos) << assistant;
   EXPECT_EQ(parsed->chat.tools->size(), 1u);
-  EXPECT_EQ(dump_json(parsed->chat.template_kwargs), R"({"reasoning_effort":"low"})");
+  EXPECT_EQ(parsed->chat.reasoning.effort, "low");
   EXPECT_EQ(parsed->max_tokens, 9);
   EXPECT_TRUE(parsed->chat.add_generation_prompt);
+}
+
+TEST(Parse, ToolChoiceNoneOffersNoTools) {
+  const auto tools = [](const std::string& fields) {
+    const std::string body = R"({"messages": [{"role": "user", "content": "x"}],
+        "tools": [{"type": "function", "function": {"name": "f"}}])" +
+                             fields + "}";
+    const auto chat = parse_chat(body, context());
+    const auto tokenize = parse_tokenize(body, context());
+    EXPECT_EQ(chat->chat.tools, std::get<ChatInput>(tokenize->input).tools);
+    return chat->chat.tools ? chat->chat.tools->size() : 0;
+  };
+  EXPECT_EQ(tools(""), 1u);
+  EXPECT_EQ(tools(R"(, "tool_choice": "auto")"), 1u);
+  EXPECT_EQ(tools(R"(, "tool_choice": "none")"), 0u);
 }
 
 TEST(Parse, ReadsConstraints) {
@@ -325,6 +399,10 @@ TEST(Parse, ReadsConstraints) {
     EXPECT_EQ(constraint(field).kind, kind);
     EXPECT_EQ(constraint(field).source, source);
   };
+  expect(R"("grammar": "root ::= x")", Kind::kGbnf, "root ::= x");
+  expect(R"("grammar": "")", Kind::kLark, "none");
+  expect(R"("guided_grammar": " # a::=b\n\nroot ::= x")", Kind::kGbnf, " # a::=b\n\nroot ::= x");
+  expect(R"("structured_outputs": {"grammar": "start: \"::=\""})", Kind::kLark, "start: \"::=\"");
   expect(R"("response_format": {"type": "json_object"})", Kind::kJsonObject, "");
   expect(R"("response_format": {"type": "json_object", "schema": {"type": "null"}})",
          Kind::kJsonSchema, R"({"type":"null"})");
@@ -339,6 +417,12 @@ TEST(Parse, ReadsConstraints) {
          R"({"type":"null"})");
   expect(R"("structured_outputs": {"json_object": true})", Kind::kJsonObject, "");
   expect(R"("response_format": {"type": "text"})", Kind::kLark, "none");
+  const char* const tag = R"({"type":"structural_tag","format":{"type":"any_text"}})";
+  expect((R"("response_format": )" + std::string(tag)).c_str(), Kind::kStructuralTag, tag);
+  expect((R"("structured_outputs": {"structural_tag": )" + std::string(tag) + "}").c_str(),
+         Kind::kStructuralTag, tag);
+  expect(R"("structured_outputs": {"structural_tag": "{\"type\":\"structural_tag\"}"})",
+         Kind::kStructuralTag, R"({"type":"structural_tag"})");
 }
 
 TEST(Parse, RefusesDeepNesting) {
@@ -362,6 +446,11 @@ TEST(Parse, ReadsTokenizeRequests) {
   ASSERT_TRUE(chat);
   EXPECT_FALSE(chat->add_special_tokens);  // the template has them
   EXPECT_FALSE(parse_tokenize("{}", context()).ok());
+  for (const char* dropped :
+       {R"({"prompt": "x", "truncate_prompt_tokens": 1})", R"({"prompt": "x", "tools": []})",
+        R"({"prompt": "x", "messages": [{"role": "user"}]})"})
+    EXPECT_FALSE(parse_tokenize(dropped, context()).ok()) << dropped;
+  EXPECT_FALSE(parse_detokenize(R"({"tokens": [1], "skip_special_tokens": true})", context()).ok());
   EXPECT_TRUE(parse_detokenize(R"({"tokens": [1, 2]})", context()).ok());
   EXPECT_FALSE(parse_detokenize(R"({"tokens": [1, 320]})", context()).ok());
   EXPECT_FALSE(parse_detokenize("{}", context()).ok());

@@ -1,0 +1,170 @@
+#include <gtest/gtest.h>
+
+#include <set>
+#include <sstream>
+
+#include "cli/flag_groups.h"
+#include "cli/foreign_flags.h"
+#include "cli/usage.h"
+
+namespace quire::cli {
+namespace {
+
+using Words = std::vector<std::string>;
+
+Words split(std::string_view text) {
+  std::istringstream stream{std::string(text)};
+  Words words;
+  for (std::string word; stream >> word;) words.push_back(word);
+  return words;
+}
+
+// In the middle of a command line, so that a wrong number of values taken would show.
+Words line_with(const Words& words) {
+  Words out = {"serve", "--port", "0"};
+  out.insert(out.end(), words.begin(), words.end());
+  out.push_back("MODEL");
+  return out;
+}
+
+// Of a command with an option and a flag.
+Result<ScreenedArguments, std::string> screen(const Words& words) {
+  CLI::App app;
+  std::string text;
+  bool flag = false;
+  CLI::App* run = app.add_subcommand("run");
+  run->add_option("--system", text);
+  run->add_flag("--portable-bits", flag);
+  run->add_option("model", text);
+  return screen_foreign_flags(
+      words, [&](const std::string& option) { return takes_value(app, words, option); });
+}
+
+TEST(ForeignFlags, AreNamedOnceAndSayWhy) {
+  std::set<std::string> names;
+  for (const ForeignFlag& flag : foreign_flags()) {
+    EXPECT_FALSE(flag.reason.empty()) << flag.names;
+    for (const std::string& name : split(flag.names)) {
+      EXPECT_TRUE(name.starts_with('-')) << name;
+      EXPECT_TRUE(names.insert(name).second) << name;
+    }
+  }
+}
+
+TEST(ForeignFlags, HarmlessOnesAreTakenOutWithANotice) {
+  for (const ForeignFlag& flag : foreign_flags()) {
+    for (const std::string& name : split(flag.names)) {
+      for (const std::string& harmless : split(flag.harmless)) {
+        const std::string value = harmless == "*" ? "17" : harmless;
+        std::vector<Words> forms = {flag.takes_value ? Words{name, value} : Words{name}};
+        if (flag.takes_value) forms.push_back({name + "=" + value});
+        for (const Words& form : forms) {
+          const auto screened = screen(line_with(form));
+          ASSERT_TRUE(screened.ok()) << screened.error();
+          EXPECT_EQ(screened->arguments, line_with({})) << name;
+          ASSERT_EQ(screened->notices.size(), 1u);
+          EXPECT_TRUE(screened->notices[0].starts_with(name)) << screened->notices[0];
+          EXPECT_TRUE(screened->notices[0].ends_with(flag.reason)) << screened->notices[0];
+        }
+      }
+    }
+  }
+}
+
+TEST(ForeignFlags, OthersAreRefusedByName) {
+  for (const ForeignFlag& flag : foreign_flags()) {
+    if (flag.harmless == "*") continue;
+    for (const std::string& name : split(flag.names)) {
+      const auto screened = screen(line_with({name, "17"}));
+      ASSERT_FALSE(screened.ok()) << name;
+      EXPECT_TRUE(screened.error().starts_with(name)) << screened.error();
+      EXPECT_NE(screened.error().find(flag.reason), std::string::npos) << screened.error();
+    }
+  }
+}
+
+TEST(ForeignFlags, LeavesEverythingElseAlone) {
+  const Words own = {"serve", "MODEL", "--max-model-len", "4k", "--temperature", "-1", "-", ""};
+  EXPECT_EQ(screen(own)->arguments, own);
+  const Words behind = {"run", "MODEL", "--", "-m", "--quantization"};
+  EXPECT_EQ(screen(behind)->arguments, behind);
+  EXPECT_FALSE(screen({"serve", "--tensor_parallel_size", "2"}).ok());
+  EXPECT_FALSE(screen({"serve", "--tensor-parallel-size"}).ok());
+  EXPECT_TRUE(screen({"serve", "--swap-space"}).ok());
+}
+
+TEST(ForeignFlags, ValuesOfOptionsAreNone) {
+  const Words value = {"run", "--system", "--jinja", "MODEL", "--system", "-m"};
+  ASSERT_TRUE(screen(value).ok()) << screen(value).error();
+  EXPECT_EQ(screen(value)->arguments, value);
+  for (const Words& option :
+       {Words{"run", "--portable-bits", "--jinja"}, Words{"run", "--system=x", "--jinja"},
+        Words{"run", "MODEL", "--jinja"}, Words{"run", "--system", "x", "--jinja"}})
+    EXPECT_FALSE(screen(option).ok());
+}
+
+TEST(NearestWord, FindsTyposOnly) {
+  const Words commands = {"serve", "run", "bench", "quantize"};
+  EXPECT_EQ(nearest_word("sevre", commands), "serve");
+  EXPECT_EQ(nearest_word("server", commands), "serve");
+  EXPECT_EQ(nearest_word("rnu", commands), "run");
+  EXPECT_EQ(nearest_word("quantise", commands), "quantize");
+  EXPECT_EQ(nearest_word("models/x", commands), "");
+  EXPECT_EQ(nearest_word("ls", commands), "");
+  EXPECT_EQ(nearest_word("", commands), "");
+}
+
+class UsageTest : public testing::Test {
+ protected:
+  UsageTest() {
+    CLI::App* serve = app_.add_subcommand("serve");
+    serve->add_option("--max-model-len", text_);
+    serve->add_option("--api-key", texts_)->allow_extra_args(false);
+    serve->add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", flag_);
+    serve->add_option("model", text_);
+    CLI::App* bench = app_.add_subcommand("bench");
+    bench->add_subcommand("latency");
+    bench->add_subcommand("throughput");
+  }
+
+  CLI::App app_;
+  std::string text_;
+  Words texts_;
+  bool flag_ = false;
+};
+
+TEST_F(UsageTest, UnknownCommandsSuggestTheNearOne) {
+  EXPECT_EQ(unknown_command(app_, {"sevre", "MODEL"}),
+            "there is no command `sevre`; did you mean `serve`?");
+  EXPECT_EQ(unknown_command(app_, {"bench", "latncy"}),
+            "there is no command `latncy`; did you mean `latency`?");
+  EXPECT_EQ(unknown_command(app_, {"models/x"}),
+            "there is no command `models/x`; there are serve, bench");
+  for (const Words& fine : {Words{}, Words{"--help"}, Words{"serve", "sevre"}, Words{"bench"},
+                            Words{"bench", "latency", "x"}})
+    EXPECT_EQ(unknown_command(app_, fine), "");
+}
+
+TEST_F(UsageTest, UnknownFlagsSuggestTheNearOne) {
+  EXPECT_EQ(flag_suggestion(app_, {"serve", "M", "--max-modle-len", "5"}),
+            "did you mean --max-model-len?");
+  EXPECT_EQ(flag_suggestion(app_, {"serve", "--max_model_len=5"}), "did you mean --max-model-len?");
+  EXPECT_EQ(flag_suggestion(app_, {"serve", "--no-enable-prefix-cachng"}),
+            "did you mean --no-enable-prefix-caching?");
+  EXPECT_EQ(flag_suggestion(app_, {"serve", "--colour"}), "");
+  EXPECT_EQ(flag_suggestion(app_, {"serve", "--max-model-len", "5"}), "");
+}
+
+TEST_F(UsageTest, FlagsStandUnderTheirHeadings) {
+  CLI::App* serve = app_.get_subcommand("serve");
+  group_flags(*serve);
+  EXPECT_EQ(serve->get_option("--max-model-len")->get_group(), "Model");
+  EXPECT_EQ(serve->get_option("--api-key")->get_group(), "Access and limits");
+  std::set<std::string> names;
+  for (const FlagGroup& group : flag_groups())
+    for (const std::string& name : split(group.flags))
+      EXPECT_TRUE(names.insert(name).second) << name;
+}
+
+}  // namespace
+}  // namespace quire::cli

@@ -1,0 +1,202 @@
+#include "cli/foreign_flags.h"
+
+#include <algorithm>
+
+namespace quire::cli {
+namespace {
+
+constexpr const char* kOneProcess = "Quire runs one process on one machine";
+constexpr const char* kNoGpu = "Quire computes on the CPU";
+constexpr const char* kNotYet = "not supported yet";
+constexpr const char* kNoTls = "not supported: put a proxy that speaks TLS in front";
+constexpr const char* kInConfig = "not supported: edit the model's config.json";
+constexpr const char* kLocal = "not supported: MODEL is a local folder";
+
+constexpr ForeignFlag kFlags[] = {
+    // vLLM's, most often typed first.
+    {"--gpu-memory-utilization", true, "",
+     "has no meaning here; --kv-cache-memory sets the size of the KV cache in bytes"},
+    {"--tensor-parallel-size -tp", true, "1", kOneProcess},
+    {"--pipeline-parallel-size -pp", true, "1", kOneProcess},
+    {"--data-parallel-size -dp", true, "1", kOneProcess},
+    {"--api-server-count", true, "1", kOneProcess},
+    {"--distributed-executor-backend", true, "*", kOneProcess},
+    {"--enable-expert-parallel", false, "*", kOneProcess},
+    {"--disable-custom-all-reduce", false, "*", kOneProcess},
+    {"--quantization -q", true, "",
+     "not supported: the checkpoint says how it is quantised; `quire quantize` makes 4- and 8-bit "
+     "weights"},
+    {"--enable-chunked-prefill", false, "*", "long prompts are always fed in chunks"},
+    {"--no-enable-chunked-prefill", false, "",
+     "not supported: --max-num-batched-tokens sets the size of a prompt's chunks"},
+    {"--max-num-partial-prefills --max-long-partial-prefills --long-prefill-token-threshold", true,
+     "", "not supported: waiting prompts share every step, and --max-step-time bounds it"},
+    {"--trust-remote-code", false, "*", "code of a checkpoint is never run"},
+    {"--swap-space", true, "*", "preempted requests are computed again, not swapped out"},
+    {"--preemption-mode", true, "recompute", "preempted requests are computed again"},
+    {"--cpu-offload-gb", true, "*", "weights are in main memory"},
+    {"--enforce-eager", false, "*", kNoGpu},
+    {"--max-seq-len-to-capture", true, "*", kNoGpu},
+    {"--compilation-config", true, "*", "nothing is compiled at run time"},
+    {"--device", true, "auto cpu", kNoGpu},
+    {"--use-v2-block-manager", false, "*", "there is one block manager"},
+    {"--num-scheduler-steps", true, "1", "a step is one token of every sequence"},
+    {"--disable-log-requests --no-enable-log-requests", false, "*", "prompts are never logged"},
+    {"--disable-log-stats", false, "*", "statistics are at /metrics only"},
+    {"--max-log-len", true, "*", "prompts are never logged"},
+    {"--enable-log-requests --enable-log-outputs", false, "",
+     "not supported: prompts and answers are never logged"},
+    {"--uvicorn-log-level", true, "*", "there is no uvicorn"},
+    {"--disable-fastapi-docs", false, "*", "there are no such pages"},
+    {"--enable-prompt-tokens-details", false, "*", "answers always have them"},
+    {"--enable-server-load-tracking", false, "*", "/load is always there"},
+    {"--enable-request-id-headers", false, "*", "answers always have X-Request-Id"},
+    {"--exclude-tools-when-tool-choice-none", false, "*", "that is how it is done"},
+    {"--enable-force-include-usage", false, "",
+     "not supported: requests ask for it with stream_options.include_usage"},
+    {"--load-format", true, "auto safetensors", "weights are read from safetensors files"},
+    {"--tokenizer-mode", true, "auto hf", "tokenizer.json is read"},
+    {"--guided-decoding-backend", true, "auto guidance llguidance", "llguidance is what is used"},
+    {"--generation-config", true, "auto", "the model folder's generation_config.json is read"},
+    {"--task --runner", true, "auto generate", "models generate text"},
+    {"--stream-interval", true, "1", "every token is sent"},
+    {"--chat-template-content-format", true, "auto string", "templates get contents as strings"},
+    {"--response-role", true, "assistant", "the role of answers"},
+    {"--limit-mm-per-prompt", true, "*", "models read text only"},
+    {"--allowed-media-domains", true, "*", "models read text only"},
+    {"--download-dir", true, "*", "nothing is downloaded"},
+    {"--enable-auto-tool-choice", false, "*", "tool calls are parsed anyway"},
+    {"--tool-parser-plugin --tool-server", true, "", kNotYet},
+    {"--speculative-config --speculative-model --num-speculative-tokens", true, "", kNotYet},
+    {"--enable-lora", false, "", kNotYet},
+    {"--lora-modules", true, "", kNotYet},
+    {"--default-chat-template-kwargs", true, "",
+     "not supported: requests bring chat_template_kwargs, or give --chat-template"},
+    {"--return-tokens-as-token-ids", false, "",
+     "not supported: requests ask for it with return_tokens_as_token_ids"},
+    {"--override-generation-config", true, "",
+     "not supported: edit the model's generation_config.json"},
+    {"--hf-overrides --rope-scaling --rope-theta", true, "", kInConfig},
+    {"--tokenizer --revision --code-revision --tokenizer-revision --hf-config-path", true, "",
+     kLocal},
+    {"--config", true, "", "not supported: give flags on the command line"},
+    {"--uds", true, "", "not supported: --host and --port say where to listen"},
+    {"--ssl-keyfile --ssl-certfile --ssl-ca-certs --ssl-cert-reqs", true, "", kNoTls},
+    {"--enable-ssl-refresh", false, "", kNoTls},
+    {"--allowed-origins --allowed-methods --allowed-headers", true, "",
+     "not supported: web pages of other origins are kept out; add CORS headers in a proxy"},
+    {"--allow-credentials", false, "", "not supported: web pages of other origins are kept out"},
+    {"--middleware", true, "", "not supported: put a proxy in front"},
+    {"--allowed-local-media-path", true, "", "not supported: models read text only"},
+    {"--otlp-traces-endpoint", true, "", "not supported: /metrics has the figures"},
+
+    // llama.cpp's: all refused, with Quire's own.
+    {"-m", true, "", "is llama.cpp's; give the model folder as MODEL or --model DIR"},
+    {"-c --ctx-size", true, "", "is llama.cpp's; use --max-model-len"},
+    {"-t", true, "", "is llama.cpp's; use --threads"},
+    {"-tb --threads-batch", true, "", "is llama.cpp's; use --threads, for prompts too"},
+    {"-ngl --n-gpu-layers --gpu-layers", true, "",
+     "is llama.cpp's; Quire computes on the CPU: leave it out"},
+    {"-b -ub --batch-size --ubatch-size", true, "", "is llama.cpp's; use --max-num-batched-tokens"},
+    {"-np --parallel", true, "", "is llama.cpp's; use --max-num-seqs"},
+    {"-ctk -ctv --cache-type-k --cache-type-v", true, "", "is llama.cpp's; use --kv-cache-dtype"},
+    {"-fa --flash-attn", false, "", "is llama.cpp's; attention is always fused: leave it out"},
+    {"-cb --cont-batching", false, "", "is llama.cpp's; requests always share steps: leave it out"},
+    {"--jinja", false, "", "is llama.cpp's; templates are always rendered: leave it out"},
+    {"--mlock --no-mmap", false, "", "is llama.cpp's; leave it out"},
+    {"-a --alias", true, "", "is llama.cpp's; use --served-model-name"},
+    {"-n --predict --n-predict", true, "",
+     "is llama.cpp's; requests bring max_tokens, `quire run` has --max-tokens"},
+    {"-hf -hfr --hf-repo", true, "", "is llama.cpp's; MODEL is a local Hugging Face folder"},
+    {"-p --prompt", true, "", "is llama.cpp's; `quire run MODEL PROMPT` answers a prompt"},
+    {"-sys --system-prompt", true, "", "is llama.cpp's; use --system"},
+    {"--temp", true, "", "is llama.cpp's; use --temperature"},
+};
+
+bool has_word(std::string_view words, std::string_view word) {
+  while (!words.empty()) {
+    const size_t space = std::min(words.find(' '), words.size());
+    if (words.substr(0, space) == word) return true;
+    words.remove_prefix(std::min(words.size(), space + 1));
+  }
+  return false;
+}
+
+const ForeignFlag* find_flag(std::string name) {
+  if (name.size() < 2 || name[0] != '-') return nullptr;
+  std::replace(name.begin(), name.end(), '_', '-');
+  for (const ForeignFlag& flag : kFlags)
+    if (has_word(flag.names, name)) return &flag;
+  return nullptr;
+}
+
+// Letters to change to make one of the other: insertions, deletions, replacements, and swaps of
+// neighbours.
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
+  for (size_t i = 0; i <= a.size(); ++i) d[i][0] = i;
+  for (size_t j = 0; j <= b.size(); ++j) d[0][j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t replaced = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+      d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, replaced});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
+    }
+  }
+  return d[a.size()][b.size()];
+}
+
+}  // namespace
+
+std::span<const ForeignFlag> foreign_flags() { return kFlags; }
+
+Result<ScreenedArguments, std::string> screen_foreign_flags(
+    const std::vector<std::string>& arguments, const TakesValue& takes_value) {
+  ScreenedArguments out;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& argument = arguments[i];
+    if (argument == "--") {
+      out.arguments.insert(out.arguments.end(), arguments.begin() + static_cast<std::ptrdiff_t>(i),
+                           arguments.end());
+      break;
+    }
+    const size_t equals = argument.find('=');
+    const std::string name = argument.substr(0, equals);
+    const ForeignFlag* flag = find_flag(name);
+    if (flag == nullptr) {
+      out.arguments.push_back(argument);
+      if (takes_value(argument) && i + 1 < arguments.size())
+        out.arguments.push_back(arguments[++i]);
+      continue;
+    }
+    std::string value, shown = name;
+    if (equals != std::string::npos) {
+      value = argument.substr(equals + 1);
+    } else if (flag->takes_value && i + 1 < arguments.size()) {
+      value = arguments[++i];
+    }
+    if (!value.empty()) shown += " " + value;
+    if (flag->harmless != "*" && !has_word(flag->harmless, value)) {
+      std::string line = shown + ": " + std::string(flag->reason);
+      if (!flag->harmless.empty()) line += "; accepted: " + std::string(flag->harmless);
+      return Err{line};
+    }
+    out.notices.push_back(shown + " changes nothing: " + std::string(flag->reason));
+  }
+  return out;
+}
+
+std::string nearest_word(std::string_view word, const std::vector<std::string>& candidates) {
+  std::string nearest;
+  size_t best = std::min<size_t>(3, std::max<size_t>(1, word.size() / 3)) + 1;
+  for (const std::string& candidate : candidates) {
+    const size_t distance = edit_distance(word, candidate);
+    if (distance >= best) continue;
+    best = distance;
+    nearest = candidate;
+  }
+  return nearest;
+}
+
+}  // namespace quire::cli

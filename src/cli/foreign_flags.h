@@ -1,0 +1,42 @@
+#pragma once
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace quire::cli {
+
+// A flag of vLLM or llama.cpp that Quire does not have.
+struct ForeignFlag {
+  std::string_view names;  // separated by spaces
+  bool takes_value;
+  // Values with which it changes nothing here, separated by spaces; "*": any, and none at all.
+  // Empty: it is always refused.
+  std::string_view harmless;
+  std::string_view reason;  // why it changes nothing, or what to do instead
+};
+
+std::span<const ForeignFlag> foreign_flags();
+
+struct ScreenedArguments {
+  std::vector<std::string> arguments;  // without the flags that change nothing
+  std::vector<std::string> notices;    // a line for each of those
+};
+
+// Whether an option of the command takes the next argument as its value.
+using TakesValue = std::function<bool(const std::string& name)>;
+
+// Takes the foreign flags out of a command line. Error: a line that names the first one which would
+// change something. Arguments after "--" and values of the command's own options are left alone;
+// underscores in names count as dashes.
+Result<ScreenedArguments, std::string> screen_foreign_flags(
+    const std::vector<std::string>& arguments, const TakesValue& takes_value);
+
+// The candidate that a mistyped word most likely means: at most a third of its letters (and not
+// more than three) are wrong, missing, superfluous or swapped. Empty if there is none.
+std::string nearest_word(std::string_view word, const std::vector<std::string>& candidates);
+
+}  // namespace quire::cli

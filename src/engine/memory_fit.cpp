@@ -1,0 +1,64 @@
+#include "engine/memory_fit.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "base/error.h"
+#include "engine/kv_pool.h"
+
+namespace quire::engine {
+namespace {
+
+std::string gib(int64_t bytes) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f GiB", static_cast<double>(bytes) / (1 << 30));
+  return text;
+}
+
+int64_t block_bytes(const models::ModelSize& size, const SchedulerOptions& options,
+                    const MemoryRequest& request) {
+  return KvPool::block_bytes(size.caches, options.block_size, size.dtype, request.kv_storage);
+}
+
+// A block, or a request of the asked length, and a state.
+int64_t least_cache(const models::ModelSize& size, const SchedulerOptions& options,
+                    const MemoryRequest& request) {
+  const int64_t tokens = std::max<int64_t>(1, request.max_model_len);
+  const int64_t blocks = (tokens + options.block_size - 1) / options.block_size;
+  return blocks * block_bytes(size, options, request) +
+         KvPool::state_bytes(size.caches, size.dtype);
+}
+
+}  // namespace
+
+int64_t check_fits(const std::string& model, const models::ModelSize& size,
+                   const SchedulerOptions& options, const MemoryRequest& request,
+                   int64_t available) {
+  const int64_t block = block_bytes(size, options, request);
+  const int64_t longest =
+      block == 0 ? 0 : std::max<int64_t>(1, available / block * options.block_size);
+  const int64_t positions = block == 0 ? size.max_positions : std::min(size.max_positions, longest);
+  const int64_t step = activation_bytes(size.widest_activation, size.vocab, size.dtype, options) +
+                       positions * size.rope_bytes;
+  const int64_t least = least_cache(size, options, request);
+  const int64_t asked =
+      request.num_blocks > 0 ? request.num_blocks * block : request.kv_cache_bytes;
+  const int64_t cache = std::max(least, asked);
+  const int64_t beside = step + cache;
+  const int64_t needed = size.weights + beside;
+  if (needed <= available) return longest;
+  const std::string message = model + ": needs " + gib(needed) + " of memory (weights " +
+                              gib(size.weights) + ", KV cache " + gib(cache) +
+                              ", a step and tables " + gib(step) + "), " + gib(available) +
+                              " are free; ";
+  if (needed - cache + least <= available)
+    throw LoadError(message + "lower --kv-cache-memory or --num-gpu-blocks-override");
+  if (size.weights > available / 2 && size.weights_in_4_bits < size.weights) {
+    throw LoadError(message + "`quire quantize --bits 4` makes it about " +
+                    gib(size.weights_in_4_bits + beside));
+  }
+  if (size.weights > available / 2) throw LoadError(message + "free some, or take a smaller model");
+  throw LoadError(message + "lower --max-model-len, --max-num-batched-tokens or --max-num-seqs");
+}
+
+}  // namespace quire::engine

@@ -1,0 +1,208 @@
+// How prompts share what decode rows leave of a step.
+#include <algorithm>
+#include <limits>
+#include <tuple>
+#include <utility>
+
+#include "engine/scheduler.h"
+
+namespace quire::engine {
+namespace {
+
+constexpr double kNoLimit = std::numeric_limits<double>::infinity();
+// What kAutoStepTime means: a token takes at most about three times as long while others' prompts
+// are fed, estimates being what they are and the rows' own contexts growing meanwhile; and steps
+// need not be shorter than this, in seconds.
+constexpr double kAutoStepRatio = 2.2, kShortestLimit = 0.010;
+// Tokens: a smaller chunk is not worth reading its context for. A step gets one in any case.
+constexpr int64_t kMinChunk = 4;
+// While prompts are fed beside decode rows, one step in so many has the rows alone: else what these
+// take by themselves, which the limit follows from, would be an old estimate after a long prompt.
+constexpr int64_t kRowsAloneEvery = 16;
+// Of a tenant's waiting requests, so many are looked at for the shortest.
+constexpr size_t kMostLooks = 64;
+
+}  // namespace
+
+void Scheduler::plan_prompts(StepPlan& plan) {
+  for (const SequencePtr& sequence : running_)
+    if (sequence->target_len() - sequence->kv_len > 1) prompts_.push_back(sequence);
+  if (prompts_.empty() && num_waiting_ == 0) return;
+  if (rows_go_alone(plan)) return prompts_.clear();
+  overdue_ = find_overdue();
+  Room room{.tokens = options_.max_num_batched_tokens - plan.num_tokens,
+            .seconds = seconds_for_chunks(plan),
+            .logprob_rows = options_.max_prompt_logprob_rows};
+  for (int64_t before = room.tokens + 1; 0 < room.tokens && room.tokens < before;) {
+    before = room.tokens;
+    take_turns(room, plan);
+  }
+  prompts_.clear();
+}
+
+bool Scheduler::rows_go_alone(const StepPlan& plan) const {
+  return options_.max_step_seconds != 0 && !plan.items.empty() &&
+         mixed_plans_ >= kRowsAloneEvery - 1;
+}
+
+// Those who lately decoded beside prompts of other tenants are likely to come back, and must not
+// find a long step under way.
+bool Scheduler::others_decoded_lately() const {
+  if (decoded_at_.size() != 1) return !decoded_at_.empty();
+  const uint64_t one = decoded_at_.begin()->first;
+  return std::ranges::any_of(tenants_, [&](const auto& tenant) { return tenant.first != one; });
+}
+
+// Of a step whose decode rows take so long by themselves.
+double Scheduler::step_limit(double alone) const {
+  return options_.max_step_seconds == SchedulerOptions::kAutoStepTime
+             ? std::max(kAutoStepRatio * alone, kShortestLimit)
+             : options_.max_step_seconds;
+}
+
+double Scheduler::seconds_for_chunks(const StepPlan& plan) const {
+  const bool alone_in_step = plan.items.empty();
+  if (options_.max_step_seconds == 0 || (alone_in_step && !others_decoded_lately()))
+    return kNoLimit;
+  StepLoad rows;
+  for (const StepItem& item : plan.items) rows.add_row(item.start);
+  if (alone_in_step) rows.add_row(0);  // the limit is what a step with one row would have
+  const double alone = cost_.decode_seconds(rows);
+  const double limit = step_limit(alone);
+  return alone_in_step ? limit : std::max(0.0, limit - alone);
+}
+
+// One round of the tenants with prompts, each with an equal part of what is left. If that is too
+// little for all, the next plan begins with the first that got nothing.
+void Scheduler::take_turns(Room& room, StepPlan& plan) {
+  turns_.clear();
+  for (const auto& [id, tenant] : tenants_) {
+    const bool feeds = std::any_of(prompts_.begin(), prompts_.end(), [&](const auto& prompt) {
+      return prompt->request.tenant == id && wants_tokens(*prompt);
+    });
+    if (feeds || may_start(tenant)) turns_.push_back(id);
+  }
+  std::rotate(turns_.begin(), std::lower_bound(turns_.begin(), turns_.end(), next_turn_),
+              turns_.end());
+  for (size_t i = 0; i < turns_.size() && room.tokens > 0; ++i) {
+    const auto parties = static_cast<int64_t>(turns_.size() - i);
+    const int64_t before = room.tokens;
+    feed_tenant(turns_[i],
+                {.tokens = std::min(room.tokens, std::max(kMinChunk, room.tokens / parties)),
+                 .seconds = room.seconds / static_cast<double>(parties)},
+                room, plan);
+    if (room.tokens < before) next_turn_ = turns_[i] + 1;
+  }
+}
+
+void Scheduler::feed_tenant(uint64_t id, Room part, Room& room, StepPlan& plan) {
+  const SequencePtr first = first_prompt(id);
+  if (first && first != shortest_prompt(id)) {
+    Room quarter{.tokens = (part.tokens + 3) / 4, .seconds = part.seconds / 4};
+    const Room before = quarter;
+    feed(first, quarter, room, plan);
+    part.tokens -= before.tokens - quarter.tokens;
+    if (part.seconds < kNoLimit) part.seconds -= before.seconds - quarter.seconds;
+  }
+  while (part.tokens > 0) {
+    const SequencePtr next = shortest_prompt(id);
+    if (!next || !feed(next, part, room, plan)) return;
+  }
+}
+
+// Feeds what the part allows; starts the sequence first if it waits. False if there is no time for
+// it. Else it has got tokens, or is settled, or its tenant is closed.
+bool Scheduler::feed(const SequencePtr& sequence, Room& part, Room& room, StepPlan& plan) {
+  const bool has_logprobs = sequence->request.sampling.prompt_logprobs >= 0;
+  if (has_logprobs && room.logprob_rows == 0) {
+    sequence->settled_in_plan = num_plans_;
+    return true;
+  }
+  if (chunk_within(*sequence, part, room) == 0) return false;
+  if (sequence->state == Sequence::State::kWaiting) {
+    if (!admit(sequence, plan)) {
+      tenant_of(*sequence).closed_in_plan = num_plans_;
+      return true;
+    }
+    prompts_.push_back(sequence);
+  }
+  const int64_t allowed = chunk_within(*sequence, part, room), start = sequence->kv_len;
+  const int64_t cut =
+      cut_chunk(*sequence, allowed + 1);  // at most `allowed`: a state is saved there
+  const int64_t fed = reserve(sequence, std::min(cut, allowed), plan);
+  if (cut <= allowed || fed < allowed || fed == sequence->target_len() - start)
+    sequence->settled_in_plan = num_plans_;
+  if (fed == 0) return true;
+  add_tokens(chunk_of(sequence), fed, plan);
+  const double seconds = room.seconds < kNoLimit ? cost_.chunk_seconds(start, fed) : 0;
+  for (Room* left : {&part, &room}) {
+    left->tokens -= fed;
+    left->seconds = std::max(0.0, left->seconds - seconds);
+  }
+  if (has_logprobs) room.logprob_rows -= fed;
+  return true;
+}
+
+// What the sequence has in this plan already, or nothing yet.
+StepItem& Scheduler::chunk_of(const SequencePtr& sequence) {
+  const auto chunk = std::find_if(chunks_.begin(), chunks_.end(), [&](const StepItem& other) {
+    return other.sequence == sequence;
+  });
+  if (chunk != chunks_.end()) return *chunk;
+  return chunks_.emplace_back(StepItem{.sequence = sequence, .start = sequence->kv_len});
+}
+
+int64_t Scheduler::chunk_within(const Sequence& sequence, const Room& part,
+                                const Room& room) const {
+  int64_t wanted = std::min(sequence.target_len() - sequence.kv_len, part.tokens);
+  if (sequence.request.sampling.prompt_logprobs >= 0) wanted = std::min(wanted, room.logprob_rows);
+  if (room.seconds == kNoLimit) return wanted;
+  int64_t in_time = cost_.chunk_within(part.seconds, sequence.kv_len);
+  if (in_time < kMinChunk)
+    in_time = chunks_.empty()
+                  ? kMinChunk
+                  : std::min(kMinChunk, cost_.chunk_within(room.seconds, sequence.kv_len));
+  return std::min(wanted, in_time);
+}
+
+bool Scheduler::wants_tokens(const Sequence& sequence) const {
+  return sequence.state == Sequence::State::kRunning && sequence.settled_in_plan != num_plans_;
+}
+
+bool Scheduler::may_start(const Tenant& tenant) const {
+  return !tenant.waiting.empty() && tenant.closed_in_plan != num_plans_ &&
+         (has_slot() || may_take_slot(tenant)) && (!overdue_ || overdue_ == &tenant);
+}
+
+SequencePtr Scheduler::first_prompt(uint64_t id) {
+  SequencePtr first;
+  const Tenant& tenant = tenants_.at(id);
+  if (may_start(tenant) && tenant.waiting.front()->settled_in_plan != num_plans_)
+    first = tenant.waiting.front();
+  for (const SequencePtr& prompt : prompts_)
+    if (prompt->request.tenant == id && wants_tokens(*prompt) &&
+        (!first || before(*prompt, *first)))
+      first = prompt;
+  return first;
+}
+
+// By what is left of it; what the prefix cache knows of a waiting one is not taken off.
+SequencePtr Scheduler::shortest_prompt(uint64_t id) {
+  const bool by_priority = options_.policy == SchedulingPolicy::kPriority;
+  const SequencePtr* best = nullptr;
+  const auto consider = [&](const SequencePtr& prompt) {
+    const auto rank = [&](const Sequence& s) {
+      return std::tuple(by_priority ? s.request.priority : 0, s.target_len() - s.kv_len, s.arrival);
+    };
+    if (!best || rank(*prompt) < rank(**best)) best = &prompt;
+  };
+  for (const SequencePtr& prompt : prompts_)
+    if (prompt->request.tenant == id && wants_tokens(*prompt)) consider(prompt);
+  const Tenant& tenant = tenants_.at(id);
+  const size_t looks = may_start(tenant) ? std::min(tenant.waiting.size(), kMostLooks) : 0;
+  for (size_t i = 0; i < looks; ++i)
+    if (tenant.waiting[i]->settled_in_plan != num_plans_) consider(tenant.waiting[i]);
+  return best ? *best : nullptr;
+}
+
+}  // namespace quire::engine

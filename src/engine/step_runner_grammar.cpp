@@ -1,0 +1,132 @@
+// Grammar masks: rows that wait for theirs, and rows that sit out.
+#include <algorithm>
+
+#include "base/check.h"
+#include "engine/step_runner.h"
+
+namespace quire::engine {
+namespace {
+
+// How long a step whose forward pass is done waits for masks. Most take a tenth of a millisecond; a
+// row that sits out loses two steps.
+constexpr std::chrono::microseconds kPatience(2000);
+// How often the forward pass is looked at meanwhile.
+constexpr std::chrono::microseconds kLook(200);
+// With nothing else to do. New requests and aborts wait for as long.
+constexpr std::chrono::microseconds kIdleWait(1000);
+
+}  // namespace
+
+// The grammars of the rows that sample.
+std::vector<MaskWorkers::RowPtr> StepRunner::grammars_of(const InFlight& step) const {
+  std::vector<MaskWorkers::RowPtr> grammars;
+  for (const RowInfo& row : step.batch.rows) {
+    if (!row.samples) continue;
+    const auto it = generations_.find(step.plan.items[row.item].sequence->id);
+    if (it != generations_.end() && it->second.grammar) grammars.push_back(it->second.grammar);
+  }
+  return grammars;
+}
+
+bool StepRunner::masks_are_missing(const InFlight& step) const {
+  const auto grammars = grammars_of(step);
+  return std::ranges::any_of(
+      grammars, [this](const MaskWorkers::RowPtr& row) { return !mask_workers_.is_ready(row); });
+}
+
+// Later ones are asked for when the token before them is known.
+void StepRunner::request_first_masks(const InFlight& step) {
+  for (const RowInfo& row : step.batch.rows) {
+    const Sequence& sequence = *step.plan.items[row.item].sequence;
+    const auto it = generations_.find(sequence.id);
+    if (!row.samples || row.position != sequence.prompt_len || it == generations_.end()) continue;
+    const MaskWorkers::RowPtr& grammar = it->second.grammar;
+    if (grammar && !mask_workers_.is_wanted(grammar)) mask_workers_.request(grammar, std::nullopt);
+  }
+}
+
+// Until the masks are there, or the other rows would wait for them.
+void StepRunner::wait_for_masks(const InFlight& step) {
+  const auto grammars = grammars_of(step);
+  while (!mask_workers_.wait(grammars, grammars.size(), kLook)) {
+    if (!(step.kernels ? step.kernels->has_run() : step.logits->is_available())) continue;
+    mask_workers_.wait(grammars, grammars.size(), kPatience);
+    return;
+  }
+}
+
+// The mask of a row, null if it has none. Without it, and where there is none to come, nothing is
+// allowed: the row yields no token.
+std::shared_ptr<const std::vector<uint32_t>> StepRunner::mask_of(InFlight& step, size_t row) {
+  const RowInfo& info = step.batch.rows[row];
+  const auto it = generations_.find(step.plan.items[info.item].sequence->id);
+  if (!info.samples || it == generations_.end() || !it->second.grammar) return nullptr;
+  Generation& generation = it->second;
+  QUIRE_CHECK(mask_workers_.is_wanted(generation.grammar)) << "nobody has asked for the mask";
+  if (mask_workers_.is_ready(generation.grammar)) {
+    generation.failure = mask_workers_.take(generation.grammar);
+    if (generation.failure.words) return std::move(generation.failure.words);
+  } else {
+    step.postponed.push_back(row);
+    ++postponed_rows_;
+    generation.sequence->postponed = true;
+  }
+  return std::make_shared<const std::vector<uint32_t>>((model_.vocab_size() + 31) / 32);
+}
+
+// The logits of what was postponed, while the step's are there. A sequence that has ended or been
+// preempted since needs them no more.
+void StepRunner::keep_postponed_rows(InFlight& step) {
+  if (step.postponed.empty()) return;
+  const int64_t vocab = model_.vocab_size();
+  const mx::array all = model_.context().device->copy_to_host({*step.logits})->wait()[0];
+  const auto* logits = all.data<float>();
+  for (const size_t r : step.postponed) {
+    const RowInfo& row = step.batch.rows[r];
+    const StepItem& item = step.plan.items[row.item];
+    if (!generations_.contains(item.sequence->id) || !item.sequence->postponed) continue;
+    const float* begin = logits + static_cast<int64_t>(r) * vocab;
+    postponed_.push_back({.item = item, .row = row, .logits = {begin, begin + vocab}});
+  }
+}
+
+// Samples the postponed rows whose masks have come: as a step of its own, without a forward pass.
+std::optional<StepRunner::InFlight> StepRunner::launch_postponed_rows() {
+  std::erase_if(postponed_, [](const PostponedRow& row) { return !row.item.sequence->postponed; });
+  InFlight step;
+  std::vector<float> logits;
+  std::erase_if(postponed_, [&](const PostponedRow& row) {
+    if (!mask_workers_.is_ready(generations_.at(row.item.sequence->id).grammar)) return false;
+    row.item.sequence->postponed = false;
+    step.batch.rows.push_back(row.row);
+    step.batch.rows.back().item = step.plan.items.size();
+    step.plan.items.push_back(row.item);
+    logits.insert(logits.end(), row.logits.begin(), row.logits.end());
+    return true;
+  });
+  if (step.plan.items.empty()) return std::nullopt;
+  const auto rows = static_cast<int>(step.plan.items.size());
+  step.logits = model_.context().device->make_array(
+      logits.data(), {rows, static_cast<int>(model_.vocab_size())}, mx::float32);
+  sample_rows(step, std::nullopt);
+  launch_sampler(step);
+  return step;
+}
+
+// When every sequence waits for a mask.
+void StepRunner::wait_for_postponed_rows() {
+  std::vector<MaskWorkers::RowPtr> grammars;
+  for (const PostponedRow& row : postponed_)
+    if (row.item.sequence->postponed)
+      grammars.push_back(generations_.at(row.item.sequence->id).grammar);
+  if (grammars.empty()) return;
+  mask_workers_.wait(grammars, 1, kIdleWait);
+  if (auto step = launch_postponed_rows()) commit_postponed(*step);
+}
+
+void StepRunner::commit_postponed(InFlight& step) {
+  wait_for_output(step);
+  commit_rows(step);
+}
+
+}  // namespace quire::engine

@@ -1,0 +1,15 @@
+#include "server/answer_format.h"
+
+namespace quire::server {
+
+bool AnswerBody::next(std::string& out) {
+  constexpr size_t kPieceBytes = 64u << 10;
+  const size_t enough = out.size() + kPieceBytes;
+  while (!steps_.empty() && out.size() < enough) {
+    steps_.front()(out, list_);
+    steps_.pop_front();
+  }
+  return !steps_.empty();
+}
+
+}  // namespace quire::server

@@ -1,0 +1,297 @@
+// Grammars for calls against the parsers of calls: what one allows the other reads.
+#include "server/answer_grammar.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "dialects/call_grammar.h"
+#include "server/test_server.h"
+
+namespace quire::server {
+namespace {
+
+using dialects::CallGrammar;
+using dialects::Dialect;
+
+constexpr const char* kSchema = R"({"type": "object", "additionalProperties": false,
+    "properties": {"on": {"type": "boolean"}, "mode": {"enum": ["fast", "slow"]},
+                   "list": {"type": "array", "items": {"type": "boolean"}, "maxItems": 2}},
+    "required": ["mode"]})";
+
+std::optional<int32_t> no_special_token(std::string_view) { return std::nullopt; }
+
+// A matcher for tokens of bytes: the test model's vocabulary has one for each.
+class Walk {
+ public:
+  Walk(text::GrammarSpec::Kind kind, const std::string& source, const std::string& prelude)
+      : matcher_([&] {
+          text::GrammarSpec spec;
+          spec.kind = kind;
+          spec.source = source;
+          spec.prelude = prelude;
+          auto made = model_text().grammars->compile(spec);
+          EXPECT_TRUE(made.ok()) << (made.ok() ? "" : made.error()) << "\n" << source;
+          return std::move(*made);
+        }()) {}
+
+  std::vector<int32_t> allowed() {
+    const int32_t size = model_text().tokenizer->vocab_size();
+    std::vector<uint32_t> words((static_cast<size_t>(size) + 31) / 32);
+    EXPECT_TRUE(matcher_.fill_mask(words).ok());
+    std::vector<int32_t> ids;
+    for (int32_t id = 0; id < size; ++id)
+      if (words[static_cast<size_t>(id) / 32] >> (id % 32) & 1) ids.push_back(id);
+    return ids;
+  }
+  bool may_end() {
+    const auto ids = allowed();
+    return std::ranges::find(ids, 315) != ids.end();
+  }
+  // How much of the text the grammar takes.
+  size_t take(std::string_view text) {
+    size_t taken = 0;
+    for (const int32_t id : encode(text)) {
+      const auto ids = allowed();
+      const auto accepted = matcher_.accept(id);
+      EXPECT_TRUE(accepted.ok());
+      // The mask says the same as what is taken.
+      EXPECT_EQ(std::ranges::find(ids, id) != ids.end(), accepted.ok() && *accepted) << text;
+      if (!accepted.ok() || !*accepted) return taken;
+      taken += model_text().tokenizer->token_bytes(id).size();
+    }
+    return taken;
+  }
+  // Some text that the grammar allows as a whole.
+  std::string any(std::mt19937& random) {
+    std::string text;
+    for (int i = 0; i < 3000 && !matcher_.is_stopped(); ++i) {
+      const auto ids = allowed();
+      if (may_end() && random() % 4 == 0) break;
+      const int32_t id = ids.at(random() % ids.size());
+      if (id == 315 || id == 318) continue;
+      EXPECT_TRUE(*matcher_.accept(id));
+      text += model_text().tokenizer->token_bytes(id);
+    }
+    return text;
+  }
+
+ private:
+  text::GrammarMatcher matcher_;
+};
+
+class CallGrammars : public testing::TestWithParam<const Dialect*> {};
+
+TEST_P(CallGrammars, AllowOnlyWhatTheParserReadsAsCalls) {
+  const Dialect& dialect = *GetParam();
+  if (!dialect.forced) GTEST_SKIP() << "no grammar for its values";
+  const json::object schema = parse_json(kSchema)->as_object();
+  const std::vector<dialects::ForcedTool> tools = {{"set_mode", &schema, "a"},
+                                                   {"other", &schema, "b"}};
+  const auto offered = *dialects::ToolSet::parse(
+      *parse_json(std::string(R"([{"name": "set_mode", "parameters": )") + kSchema +
+                  R"(}, {"name": "other", "parameters": )" + kSchema + "}]"));
+  std::mt19937 random(7);
+  for (const bool one : {true, false}) {
+    const CallGrammar grammar = *dialects::make_call_grammar(
+        dialect, tools, CallGrammar::Begin::kAtOnce, one, no_special_token);
+    for (int i = 0; i < 4; ++i) {
+      Walk walk(text::GrammarSpec::Kind::kCalls, grammar.source, "");
+      const std::string text = walk.any(random);
+      SCOPED_TRACE(text);
+      dialects::OutputParser parser({&dialect, nullptr, false}, offered);
+      dialects::Events events;
+      parser.push(text, events);
+      parser.finish(false, events);
+      dialects::ParsedOutput output;
+      output.add(events);
+      EXPECT_EQ(output.content, "");
+      ASSERT_GE(output.calls.size(), 1u);
+      EXPECT_TRUE(!one || output.calls.size() == 1u);
+      for (const auto& call : output.calls) {
+        const auto arguments = parse_json(call.arguments);
+        ASSERT_TRUE(arguments.ok() && arguments->is_object()) << call.arguments;
+        const json::value* mode = arguments->get_object().if_contains("mode");
+        ASSERT_NE(mode, nullptr) << call.arguments;
+        EXPECT_TRUE(*mode == "fast" || *mode == "slow");
+        for (const auto& [key, value] : arguments->get_object())
+          EXPECT_TRUE(key != "on" || value.is_bool());
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Dialects, CallGrammars, testing::ValuesIn(dialects::all_dialects()),
+                         [](const auto& param) { return std::string(param.param->name); });
+
+TEST(CallGrammar, TextValuesEndWithTheirTag) {
+  const json::object schema =
+      parse_json(R"({"type": "object", "properties": {"text": {"type": "string"},
+                     "n": {"type": "integer"}}, "required": ["n", "text"]})")
+          ->as_object();
+  const CallGrammar grammar = *dialects::make_call_grammar(
+      *dialects::find_dialect("qwen3_coder"), {{"write", &schema, "a"}},
+      CallGrammar::Begin::kAtOnce, true, no_special_token);
+  const std::string text =
+      "<tool_call>\n<function=write>\n<parameter=text>\nif (a < b) {\n}\n</parameter>\n"
+      "<parameter=n>\n7\n</parameter>\n</function>\n</tool_call>";
+  Walk walk(text::GrammarSpec::Kind::kCalls, grammar.source, "");
+  EXPECT_EQ(walk.take(text), text.size());
+  Walk wrong(text::GrammarSpec::Kind::kCalls, grammar.source, "");
+  const std::string start = text.substr(0, text.find('7'));
+  EXPECT_EQ(wrong.take(start + "x"), start.size());
+}
+
+// Whatever blanks a model writes there, the tool's name is bound from then on.
+TEST(CallGrammar, BeginsWhateverTheBlanks) {
+  const std::vector<std::pair<const char*, std::vector<std::string>>> beginnings = {
+      {"hermes", {"<tool_call>\n{\"name\": \"", "<tool_call>{\"name\": \""}},
+      {"llama3_json", {"{\"name\": \"", "{\"name\":\"", "{ \"name\" : \"", "{\n  \"name\": \""}},
+      {"mistral_v3", {"[TOOL_CALLS][{\"name\": \"", "[TOOL_CALLS] [{\"name\": \""}},
+      {"granite3", {"<|tool_call|>[{\"name\": \"", "<|tool_call|> [{\"name\": \""}},
+      {"nemotron_nano_v2", {"<TOOLCALL>[{\"name\": \"", "<TOOLCALL> [{\"name\": \""}},
+      {"hunyuan_a13b", {"<tool_calls>[{\"name\": \"", "<tool_calls>\n[{\"name\": \""}},
+      {"command_r",
+       {"Action: ```json\n[{\"tool_name\": \"", "Action:\n```json\n[{\"tool_name\": \""}}};
+  for (const auto& [name, texts] : beginnings) {
+    const auto grammar =
+        dialects::make_call_grammar(*dialects::find_dialect(name), {{"find", nullptr, "a"}},
+                                    CallGrammar::Begin::kAfterTrigger, true, no_special_token);
+    json::array triggers;
+    for (const std::string& trigger : grammar->triggers) triggers.emplace_back(trigger);
+    const std::string prelude = dump_json(json::object{{"triggers", triggers}, {"repeats", true}});
+    for (const std::string& text : texts) {
+      for (const std::string before : {"", "Well. "}) {
+        SCOPED_TRACE(std::string(name) + " " + before + text);
+        Walk named(text::GrammarSpec::Kind::kCalls, grammar->source, prelude);
+        const std::string whole = before + text + "find\"";
+        EXPECT_EQ(named.take(whole), whole.size());
+        Walk other(text::GrammarSpec::Kind::kCalls, grammar->source, prelude);
+        EXPECT_EQ(other.take(before + text + "lose\""), (before + text).size());
+      }
+    }
+  }
+}
+
+// They stand beside each argument that is no text.
+TEST(CallGrammar, SharedDefinitionsAreBounded) {
+  const auto grammar_of = [](int arguments) {
+    json::object schema{{"$defs", {{"d", {{"const", std::string(100'000, 'x')}}}}}};
+    auto& properties = schema["properties"].emplace_object();
+    for (int i = 0; i < arguments; ++i)
+      properties["p" + std::to_string(i)] = {{"type", "array"}, {"items", {{"$ref", "#/$defs/d"}}}};
+    return dialects::make_call_grammar(*dialects::find_dialect("qwen3_coder"),
+                                       {{"f", &schema, "a"}}, CallGrammar::Begin::kAtOnce, true,
+                                       no_special_token);
+  };
+  EXPECT_TRUE(grammar_of(2));
+  EXPECT_FALSE(grammar_of(3));
+}
+
+TEST(CallGrammar, SpecialTokensAreTakenByTheirId) {
+  const auto special = [](std::string_view text) -> std::optional<int32_t> {
+    return text == "[TOOL_CALLS]" ? std::optional(316) : std::nullopt;
+  };
+  const CallGrammar grammar =
+      *dialects::make_call_grammar(*dialects::find_dialect("mistral_v13"), {{"f", nullptr, "a"}},
+                                   CallGrammar::Begin::kAtOnce, true, special);
+  Walk walk(text::GrammarSpec::Kind::kCalls, grammar.source, "");
+  EXPECT_EQ(walk.allowed(), std::vector<int32_t>{316});
+}
+
+json::object thinking(bool starts_open) {
+  const auto ids = [](std::string_view text) {
+    json::array list;
+    for (const int32_t id : encode(text)) list.emplace_back(id);
+    return list;
+  };
+  return {{"open", ids("<t>")},
+          {"close", ids("</t>")},
+          {"close_text", "</t>"},
+          {"starts_open", starts_open}};
+}
+
+std::string prelude(json::object thinking, json::object more = {}) {
+  more["thinking"] = std::move(thinking);
+  return dump_json(more);
+}
+
+constexpr auto kChoice = text::GrammarSpec::Kind::kChoice;
+const std::string kYes = R"(["yes"])";
+
+TEST(Prelude, AFormBeginsAfterTheThinking) {
+  Walk open(kChoice, kYes, prelude(thinking(true)));
+  EXPECT_FALSE(open.may_end());
+  const std::string text = "anything {\n</t>\n\nyes";
+  EXPECT_EQ(open.take(text), text.size());
+  EXPECT_TRUE(open.may_end());
+  Walk wrong(kChoice, kYes, prelude(thinking(true)));
+  EXPECT_EQ(wrong.take("x</t>no"), 5u);
+}
+
+TEST(Prelude, AModelMayThinkFirstOrNot) {
+  Walk thinks(kChoice, kYes, prelude(thinking(false)));
+  EXPECT_EQ(thinks.take("<t>no</t>yes"), 12u);
+  EXPECT_TRUE(thinks.may_end());
+  Walk does_not(kChoice, kYes, prelude(thinking(false)));
+  EXPECT_EQ(does_not.take("yes"), 3u);
+  Walk neither(kChoice, kYes, prelude(thinking(false)));
+  EXPECT_EQ(neither.take("no"), 0u);
+}
+
+TEST(Prelude, ABudgetEndsTheThinking) {
+  json::object limited = thinking(true);
+  limited["budget"] = 3;
+  Walk walk(kChoice, kYes, prelude(limited));
+  const size_t three =
+      model_text().tokenizer->decode(std::vector<int32_t>(3, encode("q")[0]), false)->size();
+  EXPECT_EQ(walk.take("qqqqqq"), three);
+  EXPECT_EQ(walk.allowed(), std::vector<int32_t>{encode("</t>")[0]});
+  EXPECT_EQ(walk.take("</t>yes"), 7u);
+  // Without a form anything may follow.
+  limited["budget"] = 0;
+  Walk free(text::GrammarSpec::Kind::kRegex, "x", prelude(limited, {{"free", true}}));
+  EXPECT_EQ(free.take("q"), 0u);
+  EXPECT_EQ(free.take("</t>q<t>zz"), 10u);
+  EXPECT_TRUE(free.may_end());
+}
+
+// This vocabulary spells the opener in several tokens.
+TEST(Prelude, WhatOnlyBeginsAsAnOpenerIsNone) {
+  ASSERT_GT(encode("<t>").size(), 1u);
+  Walk list(kChoice, R"(["<list>"])", prelude(thinking(false)));
+  EXPECT_EQ(list.take("<list>"), 6u);
+  EXPECT_TRUE(list.may_end());
+  const json::object calls{{"triggers", json::array{json::value("<call>")}}, {"repeats", true}};
+  Walk calling(kChoice, kYes, prelude(thinking(false), calls));
+  EXPECT_EQ(calling.take("<call>no"), 6u);
+  Walk thinking_first(kChoice, kYes, prelude(thinking(false), calls));
+  EXPECT_EQ(thinking_first.take("<t>no</t><call>yes"), 18u);
+}
+
+TEST(Prelude, ASpentBudgetForbidsTheOpener) {
+  json::object spent = thinking(true);
+  spent["open"] = json::array{encode("q")[0]};
+  spent["budget"] = 0;
+  const json::object calls{{"triggers", json::array{json::value("<call>")}}, {"repeats", true}};
+  for (const json::object& after : {json::object{{"free", true}}, calls}) {
+    Walk walk(kChoice, kYes, prelude(spent, after));
+    EXPECT_EQ(walk.take("</t>zq"), 5u);
+  }
+}
+
+TEST(Prelude, ATriggerBeginsTheGrammarAgainAndAgain) {
+  const std::string more =
+      dump_json(json::object{{"triggers", json::array{json::value("<call>")}}, {"repeats", true}});
+  Walk walk(kChoice, kYes, more);
+  EXPECT_TRUE(walk.may_end());
+  EXPECT_EQ(walk.take("Hi <call"), 8u);
+  EXPECT_EQ(walk.take(">yes and <call>yes"), 18u);
+  EXPECT_TRUE(walk.may_end());
+  EXPECT_EQ(walk.take("<call>"), 6u);
+  EXPECT_FALSE(walk.may_end());
+  EXPECT_EQ(walk.take("no"), 0u);
+}
+
+}  // namespace
+}  // namespace quire::server

@@ -1,0 +1,46 @@
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <shared_mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace quire::server {
+
+// The keys that requests may bring, and the tenant that each of them stands for. Any thread.
+class ApiKeys {
+ public:
+  // None: everybody may. Throws LoadError for a key that no request could bring.
+  explicit ApiKeys(const std::vector<std::string>& keys);
+
+  // Keys that were there before keep their tenant. The list must not become empty: that would open
+  // the server.
+  void replace(const std::vector<std::string>& keys);
+
+  bool empty() const { return size() == 0; }
+  size_t size() const;
+  // The tenant of the key: a random number, never 0. Its time depends on the lengths of the keys
+  // only, whether and which key it is.
+  std::optional<uint64_t> find(std::string_view given) const;
+
+ private:
+  struct Entry {
+    std::string key;
+    uint64_t tenant;
+  };
+  std::vector<Entry> make_entries(const std::vector<std::string>& keys) const;
+
+  mutable std::shared_mutex mutex_;
+  std::vector<Entry> entries_;
+};
+
+// The keys of a key file: one a line, without the blanks around it; empty lines and those that
+// begin with # do not count. Throws LoadError, naming `name` and the line, for a bad key or none.
+std::vector<std::string> parse_key_file(std::string_view text, const std::string& name);
+
+// Throws LoadError, naming `source` and not the key, for one that is empty or has blanks or control
+// characters.
+void check_api_key(std::string_view key, const std::string& source);
+
+}  // namespace quire::server

@@ -1,0 +1,182 @@
+#include "server/http/work_queue.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <future>
+
+#include "server/http/options.h"
+
+namespace quire::server::http {
+namespace {
+
+using Size = WorkQueue::Size;
+
+// A job that waits until it is let go, and says when it has begun.
+struct Gate {
+  std::promise<void> begun, open;
+  WorkQueue::Job job() {
+    return [this] {
+      begun.set_value();
+      open.get_future().wait();
+    };
+  }
+};
+
+TEST(WorkQueue, LargeJobsNeverStandBeforeSmallOnes) {
+  WorkQueue queue(2, {100});
+  Gate gate;
+  queue.post(Size::kLarge, "a", gate.job());
+  gate.begun.get_future().wait();
+  for (int i = 0; i < 50; ++i) queue.post(Size::kLarge, "a", [] {});
+  std::promise<void> done;
+  queue.post(Size::kSmall, "a", [&] { done.set_value(); });
+  EXPECT_EQ(done.get_future().wait_for(std::chrono::seconds(120)), std::future_status::ready);
+  EXPECT_EQ(queue.num_waiting(), 50u);
+  gate.open.set_value();
+}
+
+TEST(WorkQueue, OwnersTakeTurns) {
+  WorkQueue queue(1, {100});
+  Gate gate;
+  queue.post(Size::kLarge, "first", gate.job());
+  gate.begun.get_future().wait();
+  std::string order;
+  std::promise<void> done;
+  for (int i = 0; i < 5; ++i) queue.post(Size::kLarge, "a", [&] { order += 'a'; });
+  queue.post(Size::kLarge, "b", [&] { order += 'b'; });
+  queue.post(Size::kLarge, "c", [&] { order += 'c'; });
+  queue.post(Size::kLarge, "b", [&] { order += 'b'; });
+  queue.post(Size::kLarge, "a", [&] { done.set_value(); });
+  gate.open.set_value();
+  done.get_future().wait();
+  EXPECT_EQ(order, "abcabaaa");
+}
+
+// However many grammars one owner sends, another one's is not behind them.
+TEST(WorkQueue, AnOwnerCompilesOneGrammarAtATime) {
+  WorkQueue queue(2, {100});
+  Gate gate;
+  queue.post(Size::kGrammar, "a", gate.job());
+  gate.begun.get_future().wait();
+  std::atomic<int> ran{0};
+  for (int i = 0; i < 5; ++i) queue.post(Size::kGrammar, "a", [&] { ++ran; });
+  for (int i = 0; i < 3; ++i) {
+    std::promise<void> done;
+    queue.post(Size::kGrammar, "b", [&] { done.set_value(); });
+    ASSERT_EQ(done.get_future().wait_for(std::chrono::seconds(120)), std::future_status::ready);
+  }
+  std::promise<void> small;
+  queue.post(Size::kSmall, "a", [&] { small.set_value(); });
+  ASSERT_EQ(small.get_future().wait_for(std::chrono::seconds(120)), std::future_status::ready);
+  EXPECT_EQ(ran, 0);
+  EXPECT_EQ(queue.num_waiting(), 5u);
+  gate.open.set_value();
+  while (ran < 5) std::this_thread::yield();
+}
+
+TEST(WorkQueue, IsBounded) {
+  WorkQueue queue(1, {3});
+  Gate gate;
+  ASSERT_TRUE(queue.try_post(Size::kSmall, "a", gate.job(), [] {}));
+  gate.begun.get_future().wait();
+  std::atomic<int> ran{0};
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(queue.try_post(Size::kSmall, "a", [&] { ++ran; }, [] {}));
+  EXPECT_FALSE(queue.try_post(Size::kSmall, "a", [&] { ++ran; }, [] {}));
+  gate.open.set_value();
+  while (queue.num_waiting() > 0) std::this_thread::yield();
+  EXPECT_TRUE(queue.try_post(Size::kSmall, "b", [] {}, [] {}));
+  queue.stop();
+  EXPECT_GE(ran, 2);
+}
+
+TEST(WorkQueue, AFullQueueMakesRoomAtTheCostOfWhoHasMost) {
+  WorkQueue queue(1, {4});
+  Gate gate;
+  queue.post(Size::kLarge, "a", gate.job());
+  gate.begun.get_future().wait();
+  std::string ran, refused;
+  const auto post = [&](const std::string& owner, char name) {
+    return queue.try_post(
+        Size::kLarge, owner, [&ran, name] { ran += name; }, [&refused, name] { refused += name; });
+  };
+  for (const char name : {'1', '2', '3', '4'}) EXPECT_TRUE(post("a", name));
+  EXPECT_TRUE(post("b", '5'));
+  EXPECT_EQ(refused, "4");
+  EXPECT_TRUE(post("b", '6'));
+  EXPECT_EQ(refused, "43");
+  EXPECT_FALSE(post("b", '7')) << "b has as many as a";
+  EXPECT_FALSE(post("a", '8'));
+  EXPECT_TRUE(post("c", '9'));
+  EXPECT_EQ(refused.size(), 3u);
+  EXPECT_EQ(queue.num_waiting(), 4u);
+  gate.open.set_value();
+  while (queue.num_waiting() > 0) std::this_thread::yield();
+  queue.stop();
+  EXPECT_GE(ran.size(), 3u);  // the last one may be running when the queue stops
+  EXPECT_EQ(ran.substr(0, 2), "15");
+}
+
+TEST(WorkQueue, WhatMustBeDoneKeepsItsPlace) {
+  WorkQueue queue(1, {2});
+  Gate gate;
+  queue.post(Size::kLarge, "a", gate.job());
+  gate.begun.get_future().wait();
+  std::atomic<int> ran{0};
+  for (int i = 0; i < 3; ++i) queue.post(Size::kLarge, "a", [&] { ++ran; });
+  EXPECT_FALSE(queue.try_post(Size::kLarge, "b", [] {}, [] {}));
+  queue.refuse_late(Clock::now() + std::chrono::hours(1));
+  EXPECT_EQ(queue.num_waiting(), 3u);
+  gate.open.set_value();
+  while (ran < 3) std::this_thread::yield();
+}
+
+TEST(WorkQueue, RefusesWhatHasWaitedTooLong) {
+  WorkQueue queue(1, {.waiting = 10, .wait = std::chrono::hours(2)});
+  Gate gate;
+  queue.post(Size::kLarge, "a", gate.job());
+  gate.begun.get_future().wait();
+  int refused = 0, ran = 0;
+  for (const char* owner : {"a", "b", "a", "b", "a"}) {
+    EXPECT_TRUE(queue.try_post(Size::kLarge, owner, [&] { ++ran; }, [&] { ++refused; }));
+  }
+  queue.refuse_late(Clock::now() + std::chrono::hours(1));
+  EXPECT_EQ(refused, 0);
+  queue.refuse_late(Clock::now() + std::chrono::hours(3));
+  EXPECT_EQ(refused, 5);
+  EXPECT_EQ(queue.num_waiting(), 0u);
+  std::promise<void> done;
+  queue.post(Size::kLarge, "b", [&] { done.set_value(); });
+  gate.open.set_value();
+  done.get_future().wait();
+  EXPECT_EQ(ran, 0);
+}
+
+TEST(WorkQueue, OneLargeJobLeavesAThreadToOthers) {
+  WorkQueue queue(HttpOptions().worker_threads, {});
+  Gate gate;
+  queue.post(Size::kLarge, "a", gate.job());
+  gate.begun.get_future().wait();
+  std::promise<void> done;
+  queue.post(Size::kLarge, "b", [&] { done.set_value(); });
+  EXPECT_EQ(done.get_future().wait_for(std::chrono::seconds(120)), std::future_status::ready);
+  gate.open.set_value();
+}
+
+TEST(WorkQueue, StoppingDropsWhatWaits) {
+  WorkQueue queue(1, {100});
+  Gate gate;
+  queue.post(Size::kSmall, "a", gate.job());
+  gate.begun.get_future().wait();
+  std::atomic<int> ran{0};
+  for (int i = 0; i < 10; ++i) queue.post(Size::kSmall, "a", [&] { ++ran; });
+  std::thread stopper([&] { queue.stop(); });
+  while (queue.num_waiting() > 0) std::this_thread::yield();
+  gate.open.set_value();
+  stopper.join();
+  EXPECT_EQ(ran, 0);
+  EXPECT_FALSE(queue.try_post(Size::kSmall, "a", [] {}, [] {}));
+}
+
+}  // namespace
+}  // namespace quire::server::http

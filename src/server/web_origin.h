@@ -1,0 +1,14 @@
+#pragma once
+#include <string_view>
+
+namespace quire::server {
+
+// Whether `host` (a name or an address, IPv6 with or without brackets) is this machine's own.
+bool is_loopback(std::string_view host);
+
+// Whether a request with this `Origin` (RFC 6454; empty if there was none) comes from a web page
+// that another machine has served. Pages whose name has been made to point to this machine (DNS
+// rebinding) are known by it. Programs, browser extensions and local pages are not such pages.
+bool is_foreign_page(std::string_view origin);
+
+}  // namespace quire::server
