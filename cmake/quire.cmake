@@ -56,7 +56,7 @@ function(quire_test name)
   set_property(SOURCE ${ARG_SOURCES} APPEND PROPERTY COMPILE_OPTIONS ${level})
   target_compile_definitions(${name} PRIVATE QUIRE_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 120
-                       PROPERTIES TIMEOUT 600 LABELS "${ARG_LABELS}"
+                       PROPERTIES TIMEOUT 1800 LABELS "${ARG_LABELS}"
                        ENVIRONMENT "TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/cmake/tsan.supp")
 endfunction()
 
@@ -68,16 +68,4 @@ function(quire_bench name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_DEPENDS} benchmark::benchmark)
-endfunction()
-
-# quire_fuzz(NAME SOURCES... DEPENDS libs...): a libFuzzer target, built by the fuzz preset only.
-function(quire_fuzz name)
-  if(NOT QUIRE_FUZZ)
-    return()
-  endif()
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
-  add_executable(${name} ${ARG_SOURCES})
-  target_link_libraries(${name} PRIVATE ${ARG_DEPENDS})
-  target_compile_options(${name} PRIVATE -fsanitize=fuzzer)
-  target_link_options(${name} PRIVATE -fsanitize=fuzzer)
 endfunction()
