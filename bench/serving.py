@@ -10,16 +10,14 @@ parameters 100 prompts take about 7 minutes in all, 40 about 4.
 """
 
 import argparse
-import contextlib
 import pathlib
-import socket
 import subprocess
 import sys
 import time
-import urllib.request
+
+from server import running_server
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-START_TIMEOUT = 120  # seconds
 
 
 def arguments() -> argparse.Namespace:
@@ -37,34 +35,6 @@ def arguments() -> argparse.Namespace:
     add("--rounds", type=int, default=2, help="of the ablations; 0: none")
     add("--out", type=pathlib.Path, help="folder for the JSON files")
     return parser.parse_args()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-@contextlib.contextmanager
-def server(args: argparse.Namespace):
-    """A running server's port."""
-    port = free_port()
-    flags = ("--port", str(port), "--served-model-name", "default", "--disable-access-log")
-    process = subprocess.Popen([str(args.quire), "serve", str(args.model), *flags])
-    try:
-        deadline = time.monotonic() + START_TIMEOUT
-        while True:
-            if process.poll() is not None or time.monotonic() > deadline:
-                sys.exit("the server did not start")
-            with contextlib.suppress(OSError):
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2).close()
-                break
-            time.sleep(0.1)
-        time.sleep(args.settle)
-        yield port
-    finally:
-        process.terminate()
-        process.wait()
 
 
 def load(args: argparse.Namespace, port: int, concurrency: str) -> int:
@@ -95,7 +65,8 @@ def main() -> int:
     failed = 0
     start = time.monotonic()
     for concurrency in args.max_concurrency.split(","):
-        with server(args) as port:
+        with running_server(args.quire, args.model) as port:
+            time.sleep(args.settle)
             print(f"\nat most {concurrency} at once", flush=True)
             failed += load(args, port, concurrency) != 0
     if args.rounds:

@@ -1,4 +1,5 @@
-// Prints how fast this machine reads memory, in GB/s: read_bandwidth THREADS. The best of five passes over 1 GiB.
+// Prints how fast this machine reads memory, in GB/s: read_bandwidth THREADS. The best of five
+// passes over 1 GiB.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>

@@ -10,7 +10,6 @@ DIR/serving.jsonl too.
 
 import argparse
 import json
-import pathlib
 import sys
 
 from engines import LlamaCpp, Quire

@@ -63,8 +63,17 @@ def test_keep_tile_config_guards_once_and_says_when_it_cannot(tmp_path):
         keep_tile_config(source)
 
 
+def test_openvino_gets_other_prompts_for_each_run():
+    worker = importlib.import_module("worker")
+    rng = worker.np.random.default_rng(0)
+    engine, seen = worker.OpenVino.__new__(worker.OpenVino), []
+    engine.seconds = lambda ids, output: seen.append(ids) or float(output)
+    assert engine.measure(lambda: worker.random_prompts(rng, 2, 8), 5) == (1.0, 4.0)
+    assert [ids.shape for ids in seen] == [(2, 8), (2, 8)] and (seen[0] != seen[1]).any()
+
+
 def test_load_counts_only_good_answers():
-    load = pytest.importorskip("load")
+    load = importlib.import_module("load")
     good, bad = load.Answer(), load.Answer()
     good.ttft, good.latency, good.tokens, good.gaps = 0.5, 2.0, 4, [0.5, 0.5, 0.5]
     bad.error = "HTTP 500"

@@ -1,0 +1,96 @@
+"""A long time under load: memory does not grow, nothing stays held, every complete answer is the solo answer.
+
+    build/venv/bin/python tests/soak/soak.py [--minutes 20] [--active 512] [--idle 2000]
+
+against `quire serve` of the dense and of the hybrid demo model, half of the time each. 30 % of the connections are killed at random
+moments. The first third of a model's time is warm-up; the memory's slope is asserted if the rest has at least four minutes.
+"""
+import argparse
+import asyncio
+import resource
+import time
+
+import kinds
+import clients
+
+ROOT = clients.pathlib.Path(__file__).resolve().parents[2]
+MODELS = [str(ROOT / "models/quire-demo"), str(ROOT / "models/quire-demo-hybrid")]
+SLOPE_LIMIT_KIB = 1024  # a minute
+# A small pool, which warm-up fills: a larger one is address space that cached blocks touch for the first time bit by bit.
+FLAGS = ("--disable-access-log", "--max-model-len", "2048", "--kv-cache-memory", "192MiB")
+SHORTEST_FOR_SLOPE = 240  # seconds
+
+
+async def hold_idle(server, count, seconds):
+    """`count` connections that say nothing; one that the server closes is opened again."""
+    writers, end = [], time.monotonic() + seconds
+    try:
+        while time.monotonic() < end:
+            writers = [(r, w) for r, w in writers if not r.at_eof() and not w.is_closing()]
+            while len(writers) < count:
+                writers.append(await asyncio.open_connection(server.host, server.port))
+            await asyncio.sleep(0.5)
+        return len(writers)
+    finally:
+        for _, writer in writers:
+            writer.close()
+
+
+async def sample_memory(server, seconds):
+    """[(seconds, KiB)] of the last two thirds."""
+    begin, samples = time.monotonic(), []
+    while (now := time.monotonic() - begin) < seconds:
+        if now > seconds / 3:
+            samples.append((now, clients.resident_kib(server)))
+        await asyncio.sleep(min(2, seconds / 20))
+    return samples
+
+
+async def under_load(server, options, seconds):
+    requests = kinds.make_all(seed=1, each=options.each, with_priority=False)
+    known = list(zip(requests, await clients.solo_answers(server, requests)))
+    (answers, kills), samples, held = await asyncio.gather(
+        clients.all_clients(server, known, seconds, 0.3, options.active),
+        sample_memory(server, seconds),
+        hold_idle(server, options.idle, seconds),
+    )
+    assert held == options.idle
+    return answers, kills, samples
+
+
+def soak(model, options):
+    seconds = options.minutes * 60 / len(options.models)
+    with clients.start_server(*FLAGS, model=model) as server:
+        answers, kills, samples = asyncio.run(under_load(server, options, seconds))
+        clients.assert_nothing_is_held(server)
+        slope = clients.slope_per_minute(samples)
+        course = " ".join(f"{kib / 1024:.0f}" for _, kib in samples[:: max(1, len(samples) // 8)])
+        print(f"{model}: {answers} answers equal to solo ones, {kills} connections killed, {slope / 1024:+.2f} MiB a minute "
+              f"(after warm-up {course} MiB)", flush=True)
+        assert answers > 0 and kills > 0
+        if samples[-1][0] - samples[0][0] >= SHORTEST_FOR_SLOPE:
+            assert slope < SLOPE_LIMIT_KIB, f"{slope:.0f} KiB a minute"
+    return answers, kills
+
+
+def parse(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=20)
+    parser.add_argument("--active", type=int, default=512)
+    parser.add_argument("--idle", type=int, default=2000)
+    parser.add_argument("--each", type=int, default=3, help="requests of each kind")
+    parser.add_argument("--models", nargs="+", default=MODELS)
+    return parser.parse_args(arguments)
+
+
+def main(arguments=None):
+    options = parse(arguments)
+    wanted = options.active + options.idle + 200  # files of this process, and as many of the server, which inherits the limit
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return [soak(model, options) for model in options.models]
+
+
+if __name__ == "__main__":
+    main()
