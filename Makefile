@@ -5,7 +5,7 @@ PREFIX ?= /usr/local
 QUIRE = build/release/bin/quire
 MODEL ?= models/quire-demo
 
-.PHONY: run test test-deep setup build build-dev install bench format tidy clean
+.PHONY: run test test-deep test-cuda setup build build-dev install bench format tidy clean
 
 run: build
 	$(QUIRE) serve $(MODEL) --port $(PORT)
@@ -25,6 +25,13 @@ test:
 test-deep:
 	@mkdir -p build && tools/test_deep.sh $(PART)
 
+# The kernels for NVIDIA GPUs, on a machine that has one.
+test-cuda:
+	@mkdir -p build && tools/setup.sh --cuda
+	cmake --preset release >build/cmake.log 2>&1 || { cat build/cmake.log; exit 1; }
+	cmake --build --preset release -j $(JOBS) --target cuda_kernels_test ops_tests parity_tests engine_tests
+	tools/test_cuda.sh
+
 install: build
 	cmake --install build/release --prefix $(PREFIX)
 
@@ -34,7 +41,7 @@ bench: setup
 	$(QUIRE) bench throughput $(MODEL)
 
 format:
-	git ls-files '*.h' '*.cpp' | xargs clang-format-19 -i
+	git ls-files '*.h' '*.cpp' '*.cu' '*.cuh' | xargs clang-format-19 -i
 
 tidy:
 	cmake --preset release >/dev/null

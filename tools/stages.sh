@@ -56,6 +56,14 @@ finish() {
   printf '\neverything passed\n'
 }
 
+# The Python package: a wheel of the kernels alone, installed in build/venv.
+build_wheel() {
+  rm -rf build/wheels
+  CMAKE_BUILD_PARALLEL_LEVEL=$jobs build/venv/bin/python -m pip wheel -q --disable-pip-version-check --no-deps \
+    --no-build-isolation -w build/wheels ./bindings/python
+  build/venv/bin/python -m pip install -q --disable-pip-version-check --no-deps --force-reinstall build/wheels/*.whl
+}
+
 # build PRESET TARGETS...
 build() {
   cmake --preset "$1"

@@ -20,12 +20,9 @@ installed_tree() {
   build/moved/bin/quire run build/moved/share/quire/models/quire-demo "What is 123 + 456?" | grep -x '123 + 456 = 579'
 }
 
-# A wheel of the kernels alone, installed, and its tests.
+# Without torch and transformers, whose tests the deep ring runs.
 python_package() {
-  rm -rf build/wheels
-  CMAKE_BUILD_PARALLEL_LEVEL=$jobs build/venv/bin/python -m pip wheel -q --disable-pip-version-check --no-deps \
-    --no-build-isolation -w build/wheels ./bindings/python
-  build/venv/bin/python -m pip install -q --disable-pip-version-check --no-deps --force-reinstall build/wheels/*.whl
+  build_wheel
   run_pytest package bindings/python/tests
 }
 
@@ -33,7 +30,7 @@ stage setup tools/setup.sh --tests || { finish; exit 1; }
 if stage build build release; then
   stage unit run_ctest release -j "$jobs" || true
   stage installed-tree installed_tree || true
-  stage clients run_pytest clients tests/api bench/peers || true
+  stage clients run_pytest clients tests/api tests/soak bench/peers || true
 else
   for name in unit installed-tree clients; do not_run "$name" "the build failed"; done
 fi

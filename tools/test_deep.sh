@@ -1,27 +1,86 @@
 #!/usr/bin/env bash
-# The checks that take long: sanitizers and other builds. Run them before a larger change is called done.
-#   tools/test_deep.sh [PART...]    neon asan tsan; all of them if none is named
+# The checks that take long: sanitizers, fuzzers, linters, tests against torch, what measures time, other builds. Run them
+# before a larger change is called done.
+#   tools/test_deep.sh [PART...]    all parts if none is named; a part that this machine cannot run is skipped and says why
+# FUZZ_SECONDS (20), SOAK_MINUTES (2) and TIDY_SECONDS (1200) set how long these parts look.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
 # shellcheck source=tools/stages.sh
 source tools/stages.sh
-parts=(neon asan tsan)
+parts=(sources neon arm64 cuda asan tsan fuzz torch timed neighbour chaos soak)
 [ $# -eq 0 ] || parts=("$@")
+
+# Format, clippy, unit tests of Rust, clang-tidy. The build is there for clang-tidy, which reads its commands.
+part_sources() {
+  build release
+  tools/check.sh
+}
 
 part_neon() { tools/check_neon.sh; }
 
+part_arm64() {
+  tools/setup.sh --arm64
+  build arm64 --target quire
+}
+
+# The kernels must compile; tools/test_cuda.sh runs them where there is a GPU.
+part_cuda() {
+  [ "$(uname -m)" = x86_64 ] || { echo "the pinned CUDA compiler is for x86-64"; return 77; }
+  tools/setup.sh --cuda
+  cmake -S . -B build/cuda -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DQUIRE_CUDA=ON
+  cmake --build build/cuda -j "$jobs" --target cuda_kernels_test ops_tests quire -- --quiet
+  [ -e /proc/driver/nvidia/version ] || return 0
+  cmake --build build/cuda -j "$jobs" --target parity_tests engine_tests -- --quiet
+  tools/test_cuda.sh build/cuda/bin
+}
+
 part_asan() {
-  build dev
+  build dev --target quire_tests
   # One model of each kind for the bits grid; the release build takes them all.
   run_ctest dev -j "$jobs" -E 'Models/Bits.*/(quire_demo|mistral|llama3|qwen3_4bit |qwen3_moe_4bit|qwen3_next|qwen35_mlx)'
 }
 
 # The thread pool, kernels on many threads, the engine under stress, the server.
 part_tsan() {
-  build tsan --target base_tests ops_tests engine_tests server_tests
-  run_ctest tsan -j 1 \
-    -R '(^|/)(ThreadPool|Stress|Http|Server|Mixed.WithAnyNumberOfThreads|PagedAttention.*LongSequence|GatedDeltaRule.Chunks|MoeExperts)'
+  build tsan --target base_tests ops_tests engine_tests engine_grammar_tests server_tests
+  local threads='ThreadPool|Mixed.WithAnyNumberOfThreads|PagedAttention.*LongSequence|GatedDeltaRule.Chunks|MoeExperts'
+  local engine='Stress|Sharing|Admission|MaskWorkers'
+  local server='Http|Server|TenantsTest|WireTest|Ledger|WorkQueue|Log\.'
+  run_ctest tsan -j 1 -R "(^|/)($threads|$engine|$server)"
+}
+
+part_fuzz() { tests/fuzz/run.sh "${FUZZ_SECONDS:-20}"; }
+
+# The Python package against torch and transformers; without them pytest would leave these tests out.
+part_torch() {
+  build/venv/bin/python -c 'import torch, transformers'
+  build_wheel
+  run_pytest torch bindings/python/tests
+}
+
+# What measures time: for a machine that does nothing else. `make test` runs these tests, too, with limits that only a hang
+# reaches.
+part_timed() {
+  build release
+  export QUIRE_DEEP_TESTS=1
+  run_ctest release -j 1 -R 'BadWords\.Lookups|GrammarLimits|Neighbour|AStoppedText|DecodingStops|EventsOfOneRequest'
+  run_pytest timed tests/api/test_stopping.py tests/api/test_bench.py
+}
+
+part_neighbour() {
+  build release
+  run_pytest neighbour tests/neighbour
+}
+
+part_chaos() {
+  build release
+  build/venv/bin/python tests/soak/chaos.py
+}
+
+part_soak() {
+  build release
+  build/venv/bin/python tests/soak/soak.py --minutes "${SOAK_MINUTES:-2}"
 }
 
 for part in "${parts[@]}"; do

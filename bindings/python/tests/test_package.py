@@ -68,7 +68,7 @@ def test_works_after_a_fork(threads):
     queue = context.Queue()
     child = context.Process(target=_child, args=(queue,))
     child.start()
-    total, count, started = queue.get(timeout=60)
-    child.join(60)
+    total, count, started = queue.get(timeout=120)
+    child.join(120)
     assert total == want and count == 3 and child.exitcode == 0
     assert started >= 2  # the caller is the third

@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# Checks of the sources: their format, what linters say of them, and the Rust crate's unit tests. Needs the release build
+# (clang-tidy reads its commands). TIDY_SECONDS: how long clang-tidy may look. A tool that this machine lacks is named at the end, never passed over in silence.
+#   tools/check.sh [BASE]    BASE: clang-tidy looks at the files that have changed since this commit (default: where this
+#                            branch left the remote's main branch; on that branch itself, ten commits before)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+jobs=${JOBS:-$(nproc)}
+tidy_seconds=${TIDY_SECONDS:-1200}
+unchecked=()
+failed=()
+
+have() { command -v "$1" >/dev/null || { unchecked+=("$2: there is no $1"); return 1; }; }
+check() {  # NAME COMMAND...
+  local name=$1 start=$SECONDS
+  shift
+  if "$@" >build/check.log 2>&1; then
+    echo "$name: ok ($((SECONDS - start)) s)"
+  else
+    echo "$name: FAILED"
+    tail -n 60 build/check.log
+    failed+=("$name")
+  fi
+}
+
+# The latest changes first.
+changed_sources() {
+  local base=${1:-} main
+  if [ -z "$base" ]; then
+    main=$(git rev-parse -q --verify origin/HEAD || git rev-parse -q --verify origin/main || true)
+    base=$(git merge-base HEAD "${main:-HEAD}" || true)
+    # A push may have brought several commits, and a clone may not hold ten.
+    [ "$base" != "$(git rev-parse HEAD)" ] || base=$(git rev-list --first-parent --max-count=11 HEAD | tail -n 1)
+  fi
+  [ "$base" != "$(git rev-parse HEAD)" ] || unchecked+=("clang-tidy: no earlier commit to compare with")
+  mapfile -t changed < <({
+    git diff --name-only HEAD -- 'src/*.cpp'
+    git log --name-only --format= "$base..HEAD" -- 'src/*.cpp'
+  } | awk '!seen[$0]++' | while read -r name; do [ ! -f "$name" ] || echo "$name"; done)
+}
+
+# In turns until the time is up: what is left is named, so a large change is looked at in part.
+tidy() {
+  local start=$SECONDS at=0 names
+  while [ $at -lt ${#changed[@]} ] && [ $((SECONDS - start)) -lt $tidy_seconds ]; do
+    names=("${changed[@]:at:jobs}")
+    check "clang-tidy ${names[*]}" xargs -P "$jobs" -n 1 clang-tidy-19 -p build/release --quiet --extra-arg=-Wno-unknown-warning-option <<<"$(printf '%s\n' "${names[@]}")"
+    at=$((at + jobs))
+  done
+  [ $at -ge ${#changed[@]} ] || unchecked+=("clang-tidy: $((${#changed[@]} - at)) of ${#changed[@]} changed files, after $tidy_seconds s")
+}
+
+if have clang-format-19 "format of C++"; then
+  mapfile -t sources < <(git ls-files '*.h' '*.cpp' '*.cu' '*.cuh')
+  check "format of C++" clang-format-19 --dry-run -Werror "${sources[@]}"
+fi
+cargo_in_crate() { (cd rust/quire-text && cargo "$@"); }
+target=(--release --locked --target-dir "$(cat build/rust/target-dir)")
+if have cargo-fmt "format of Rust"; then check "format of Rust" cargo_in_crate fmt --check; fi
+if have cargo-clippy "clippy"; then check "clippy" cargo_in_crate clippy "${target[@]}" --all-targets -- -D warnings; fi
+check "unit tests of Rust" cargo_in_crate test "${target[@]}"
+if have clang-tidy-19 "clang-tidy"; then
+  changed=()
+  changed_sources "${1:-}"
+  tidy
+fi
+
+if [ ${#unchecked[@]} -gt 0 ]; then printf 'NOT CHECKED: %s\n' "${unchecked[@]}"; fi
+if [ ${#failed[@]} -gt 0 ]; then printf 'failed: %s\n' "${failed[@]}"; exit 1; fi
