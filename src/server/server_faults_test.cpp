@@ -177,7 +177,7 @@ TEST_F(ServerTest, AbortsWhenTheClientGoes) {
 
 TEST_F(ServerTest, AbortsForClientsThatDoNotRead) {
   start([](FakeEngine::Script& script, ServerOptions& options) {
-    script.step_time = milliseconds(50);  // 500 tokens last until the client is given up
+    script.step_time = milliseconds(20);  // 500 tokens last until the client is given up
     options.http.max_unsent_bytes = 100'000;
   });
   TestClient stuck(port_);

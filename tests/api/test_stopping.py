@@ -241,11 +241,13 @@ def large_model(target, vocab=600_000):
 
 
 def wait_until_signals_are_taken(process):
-    """Until SIGTERM waits for the thread that takes it: it is blocked in the others."""
+    """Until SIGTERM waits for the thread that takes it: it is blocked in the others. While a thread is made, all signals
+    are, for a moment."""
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
-        if int(re.search(r"SigBlk:\s*(\w+)", status).group(1), 16) >> (signal.SIGTERM - 1) & 1:
+        blocked = int(re.search(r"SigBlk:\s*(\w+)", status).group(1), 16)
+        if blocked >> (signal.SIGTERM - 1) & 1 and not blocked >> (signal.SIGUSR1 - 1) & 1:
             return
         time.sleep(0.001)
     raise AssertionError("SIGTERM was never blocked")
