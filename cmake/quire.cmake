@@ -34,8 +34,38 @@ function(quire_room name)
   target_link_libraries(quire_${name} PUBLIC quire_options ${ARG_DEPENDS})
 endfunction()
 
-# quire_test(NAME SOURCES... DEPENDS libs... [LABELS ...]): one gtest binary, one ctest entry a test case. The target
-# quire_tests builds them all, without the command line program.
+# quire_list_test(NAME GTEST COMMAND...): an entry of tests.json, which tools/run_tests.py reads. GTEST: true if the command
+# is a GoogleTest program, false if it is one test.
+function(quire_list_test name gtest)
+  list(TRANSFORM ARGN REPLACE "(.+)" "\"\\1\"")
+  list(JOIN ARGN ", " command)
+  set_property(GLOBAL APPEND_STRING PROPERTY QUIRE_TEST_LIST
+               "{\"name\": \"${name}\", \"gtest\": ${gtest}, \"command\": [${command}]},\n")
+endfunction()
+
+# The environment of every test: where the sources are (base/source_dir.h), and which reports of TSan are false.
+set(QUIRE_TEST_ENVIRONMENT "QUIRE_SOURCE_DIR=${CMAKE_SOURCE_DIR}"
+    "TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/cmake/tsan.supp")
+
+# quire_check(NAME COMMAND...): a test that is a program of its own; status 77 means skipped.
+function(quire_check name)
+  add_test(NAME ${name} COMMAND ${ARGN})
+  set_tests_properties(${name} PROPERTIES SKIP_RETURN_CODE 77 ENVIRONMENT "${QUIRE_TEST_ENVIRONMENT}")
+  quire_list_test(${name} false ${ARGN})
+endfunction()
+
+# Writes tests.json, when all tests are known.
+function(quire_write_test_list)
+  get_property(tests GLOBAL PROPERTY QUIRE_TEST_LIST)
+  string(REGEX REPLACE ",\n$" "\n" tests "${tests}")
+  list(TRANSFORM QUIRE_TEST_ENVIRONMENT REPLACE "([^=]+)=(.*)" "\"\\1\": \"\\2\"")
+  list(JOIN QUIRE_TEST_ENVIRONMENT ", " environment)
+  file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/tests.json @ONLY
+       CONTENT "{\"environment\": {@environment@},\n\"tests\": [\n@tests@]}\n")
+endfunction()
+
+# quire_test(NAME SOURCES... DEPENDS libs... [LABELS ...]): one gtest binary; for ctest, each of its cases is a test. The
+# target quire_tests builds them all, without the command line program.
 add_custom_target(quire_tests)
 function(quire_test name)
   if(NOT QUIRE_TESTS OR QUIRE_FUZZ)
@@ -54,10 +84,9 @@ function(quire_test name)
     set(level -O0)
   endif()
   set_property(SOURCE ${ARG_SOURCES} APPEND PROPERTY COMPILE_OPTIONS ${level})
-  target_compile_definitions(${name} PRIVATE QUIRE_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
-  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 120
-                       PROPERTIES TIMEOUT 1800 LABELS "${ARG_LABELS}"
-                       ENVIRONMENT "TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/cmake/tsan.supp")
+  quire_list_test(${name} true ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/${name})
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 120 WORKING_DIRECTORY ${CMAKE_SOURCE_DIR}
+                       PROPERTIES TIMEOUT 1800 LABELS "${ARG_LABELS}" ENVIRONMENT "${QUIRE_TEST_ENVIRONMENT}")
 endfunction()
 
 # quire_bench(NAME SOURCES... DEPENDS libs...): a google-benchmark binary; never a timed test.

@@ -1,12 +1,15 @@
 #!/usr/bin/env bash
 # Checks of the sources: their format, what linters say of them, and the Rust crate's unit tests. Needs the release build
 # (clang-tidy reads its commands). TIDY_SECONDS: how long clang-tidy may look. A tool that this machine lacks is named at the end, never passed over in silence.
+#   tools/check.sh --format  the format alone, which takes seconds and needs no build
 #   tools/check.sh [BASE]    BASE: clang-tidy looks at the files that have changed since this commit (default: where this
 #                            branch left the remote's main branch; on that branch itself, ten commits before)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
 tidy_seconds=${TIDY_SECONDS:-1200}
+only_format=
+if [ "${1:-}" = --format ]; then only_format=1; shift; fi
 unchecked=()
 failed=()
 
@@ -55,8 +58,15 @@ if have clang-format-19 "format of C++"; then
   check "format of C++" clang-format-19 --dry-run -Werror "${sources[@]}"
 fi
 cargo_in_crate() { (cd rust/quire-text && cargo "$@"); }
-target=(--release --locked --target-dir "$(cat build/rust/target-dir)")
 if have cargo-fmt "format of Rust"; then check "format of Rust" cargo_in_crate fmt --check; fi
+finish() {
+  if [ ${#unchecked[@]} -gt 0 ]; then printf 'NOT CHECKED: %s\n' "${unchecked[@]}"; fi
+  if [ ${#failed[@]} -gt 0 ]; then printf 'failed: %s\n' "${failed[@]}"; exit 1; fi
+  exit 0
+}
+[ -z "$only_format" ] || finish
+
+target=(--release --locked --target-dir "$(cat build/rust/target-dir)")
 if have cargo-clippy "clippy"; then check "clippy" cargo_in_crate clippy "${target[@]}" --all-targets -- -D warnings; fi
 check "unit tests of Rust" cargo_in_crate test "${target[@]}"
 if have clang-tidy-19 "clang-tidy"; then
@@ -65,5 +75,4 @@ if have clang-tidy-19 "clang-tidy"; then
   tidy
 fi
 
-if [ ${#unchecked[@]} -gt 0 ]; then printf 'NOT CHECKED: %s\n' "${unchecked[@]}"; fi
-if [ ${#failed[@]} -gt 0 ]; then printf 'failed: %s\n' "${failed[@]}"; exit 1; fi
+finish

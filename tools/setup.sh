@@ -3,7 +3,7 @@
 # if there is none; where there is an NVIDIA driver, the CUDA compiler, too. Uses apt, pip and cargo as they are configured
 # (proxies, mirrors), and tries a download three times. Says what it does; a second run does nothing.
 #   tools/setup.sh [--tests] [--deep] [--cuda] [--arm64]
-#     --tests  also build/venv with the packages of the tests that are written in Python
+#     --tests  also build/venv with the packages of the tests that are written in Python, and clang-format
 #     --deep   also what tools/test_deep.sh needs: torch and transformers, linters, the fuzzers' compiler (it names what is missing)
 #     --cuda   also the CUDA compiler (QUIRE_CUDA=ON does the same, QUIRE_CUDA=OFF leaves it out)
 #     --arm64  also what the preset arm64 needs
@@ -182,7 +182,7 @@ install_torch() {
   touch $stamp
 }
 
-# Clang for the fuzzers and clang-format, clang-tidy: 19 if there is one, since the format differs between versions; else
+# Clang for the fuzzers, and clang-tidy: 19 if there is one, else
 # the newest compiler.
 install_clang() {
   local version missing=() name
@@ -191,11 +191,18 @@ install_clang() {
     apt_update
     if known "clang-$version" && known "libclang-rt-$version-dev"; then break; fi
   done
-  for name in "clang-$version" "libclang-rt-$version-dev" clang-format-19 clang-tidy-19; do
+  for name in "clang-$version" "libclang-rt-$version-dev" clang-tidy-19; do
     installed "$name" || { apt_update; ! known "$name" || missing+=("$name"); }
   done
   [ ${#missing[@]} = 0 ] && return
   apt_install "${missing[@]}"
+}
+
+install_clang_format() {
+  if ! installed clang-format-19; then
+    apt_update
+    ! known clang-format-19 || apt_install clang-format-19
+  fi
 }
 
 # rustup's components, or the packages that belong to the cargo that install_rust chose.
@@ -232,7 +239,10 @@ case ${QUIRE_CUDA:-} in
   ON) install_cuda ;;
   *) if asked --cuda || [ -e /proc/driver/nvidia/version ]; then install_cuda; fi ;;
 esac
-if asked --tests || asked --deep; then install_python; fi
+if asked --tests || asked --deep; then
+  install_python
+  install_clang_format
+fi
 if asked --deep; then
   install_torch
   install_clang

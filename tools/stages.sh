@@ -8,6 +8,7 @@ mkdir -p "$stage_logs"
 : >"$stage_logs/flaky"
 stage_lines=()
 stages_failed=()
+stages_skipped=0  # or not run
 
 flaky() { printf '%s\n' "$1" >>"$stage_logs/flaky"; }
 
@@ -24,7 +25,7 @@ stage() {
   set -e
   case $rc in
     0) result=passed ;;
-    77) result="skipped ($(tail -n 1 "$log"))" ;;
+    77) stages_skipped=$((stages_skipped + 1)); result="skipped ($(tail -n 1 "$log"))" ;;
     *) result=FAILED; stages_failed+=("$name") ;;
   esac
   stage_lines+=("$(printf '%-18s %5d s  %s' "$name" $((SECONDS - start)) "$result")")
@@ -34,6 +35,7 @@ stage() {
 
 # What would fail only because an earlier stage did.
 not_run() {
+  stages_skipped=$((stages_skipped + 1))
   stage_lines+=("$(printf '%-18s %5s    not run: %s' "$1" '' "$2")")
 }
 
@@ -46,14 +48,18 @@ finish() {
     cat "$stage_logs/flaky"
   fi
   for name in "${stages_failed[@]}"; do
-    printf '\n== FAILED: %s, the end of %s\n' "$name" "$stage_logs/$name.log"
-    tail -n 40 "$stage_logs/$name.log"
+    printf '\n== FAILED: %s; %s has all of it\n' "$name" "$stage_logs/$name.log"
+    # What tools/run_tests.py says of each failed test, or else the end.
+    if grep -q '^FAILED: ' "$stage_logs/$name.log"; then
+      sed -n '/^FAILED: /,$p' "$stage_logs/$name.log" | head -n 400
+    else
+      tail -n 40 "$stage_logs/$name.log"
+    fi
   done
-  if [ ${#stages_failed[@]} -gt 0 ]; then
-    printf '\nfailed: %s\n' "${stages_failed[*]}"
-    return 1
-  fi
-  printf '\neverything passed\n'
+  local all=${#stage_lines[@]} bad=${#stages_failed[@]}
+  [ "$bad" = 0 ] || printf '\nfailed: %s\n' "${stages_failed[*]}"
+  printf '\nstages: %d passed, %d failed, %d skipped\n' $((all - bad - stages_skipped)) "$bad" $stages_skipped
+  [ "$bad" = 0 ]
 }
 
 # The Python package: a wheel of the kernels alone, installed in build/venv.
@@ -70,20 +76,9 @@ build() {
   cmake --build --preset "$1" -j "$jobs" "${@:2}" -- --quiet
 }
 
-# The tests of a build. What fails is run once more, alone; if it passes then, it is named as flaky.
-# run_ctest PRESET ARGS...
-run_ctest() {
-  local preset=$1 failed=build/$1/Testing/Temporary/LastTestsFailed.log
-  shift
-  ctest --preset "$preset" --output-on-failure --progress "$@" && return
-  [ -s "$failed" ] || return 1
-  cp "$failed" "$stage_logs/$preset.failed"
-  ctest --preset "$preset" --output-on-failure --rerun-failed -j 1 || {
-    printf 'failed twice (the first time as in the log above):\n'
-    cat "$failed"
-    return 1
-  }
-  while IFS= read -r line; do flaky "${line#*:}"; done <"$stage_logs/$preset.failed"
+# run_tests PRESET ARGS...: the tests of a build (tools/run_tests.py).
+run_tests() {
+  python3 tools/run_tests.py "build/$1" --flaky "$stage_logs/flaky" "${@:2}"
 }
 
 # run_pytest NAME ARGS...: the same for Python's tests.

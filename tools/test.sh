@@ -27,10 +27,11 @@ python_package() {
 }
 
 stage setup tools/setup.sh --tests || { finish; exit 1; }
+stage format tools/check.sh --format || true
 if stage build build release; then
-  stage unit run_ctest release -j "$jobs" || true
+  stage unit run_tests release --jobs "$jobs" || true
   stage installed-tree installed_tree || true
-  stage clients run_pytest clients tests/api tests/soak bench/peers || true
+  stage clients run_pytest clients tests/api tests/soak tests/tools bench/peers || true
 else
   for name in unit installed-tree clients; do not_run "$name" "the build failed"; done
 fi

@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
 # shellcheck source=tools/stages.sh
 source tools/stages.sh
-parts=(sources neon arm64 cuda asan tsan fuzz torch timed neighbour chaos soak)
+parts=(sources clones neon arm64 cuda asan tsan fuzz torch timed neighbour chaos soak)
 [ $# -eq 0 ] || parts=("$@")
 
 # Format, clippy, unit tests of Rust, clang-tidy. The build is there for clang-tidy, which reads its commands.
@@ -16,6 +16,9 @@ part_sources() {
   build release
   tools/check.sh
 }
+
+# The compiler cache serves a clone in any folder.
+part_clones() { tools/test_clones.sh; }
 
 part_neon() { tools/check_neon.sh; }
 
@@ -38,7 +41,7 @@ part_cuda() {
 part_asan() {
   build dev --target quire_tests
   # One model of each kind for the bits grid; the release build takes them all.
-  run_ctest dev -j "$jobs" -E 'Models/Bits.*/(quire_demo|mistral|llama3|qwen3_4bit |qwen3_moe_4bit|qwen3_next|qwen35_mlx)'
+  run_tests dev --jobs "$jobs" --without 'Models/Bits.*/(quire_demo|mistral|llama3|qwen3_4bit |qwen3_moe_4bit|qwen3_next|qwen35_mlx)'
 }
 
 # The thread pool, kernels on many threads, the engine under stress, the server.
@@ -47,7 +50,7 @@ part_tsan() {
   local threads='ThreadPool|Mixed.WithAnyNumberOfThreads|PagedAttention.*LongSequence|GatedDeltaRule.Chunks|MoeExperts'
   local engine='Stress|Sharing|Admission|MaskWorkers'
   local server='Http|Server|TenantsTest|WireTest|Ledger|WorkQueue|Log\.'
-  run_ctest tsan -j 1 -R "(^|/)($threads|$engine|$server)"
+  run_tests tsan --jobs 1 --only "(^|/)($threads|$engine|$server)"
 }
 
 part_fuzz() { tests/fuzz/run.sh "${FUZZ_SECONDS:-20}"; }
@@ -64,7 +67,7 @@ part_torch() {
 part_timed() {
   build release
   export QUIRE_DEEP_TESTS=1
-  run_ctest release -j 1 -R 'BadWords\.Lookups|GrammarLimits|Neighbour|AStoppedText|DecodingStops|EventsOfOneRequest'
+  run_tests release --jobs 1 --only 'BadWords\.Lookups|GrammarLimits|Neighbour|AStoppedText|DecodingStops|EventsOfOneRequest'
   run_pytest timed tests/api/test_stopping.py tests/api/test_bench.py
 }
 

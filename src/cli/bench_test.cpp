@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/source_dir.h"
 #include "cli/bench_client.h"
 #include "cli/bench_dataset.h"
 #include "cli/bench_random.h"
@@ -85,7 +86,7 @@ TEST(BenchRandom, GammaHasItsMoments) {
 class Dataset : public ::testing::Test {
  protected:
   std::shared_ptr<const text::Tokenizer> tokenizer =
-      text::Tokenizer::load(std::string(QUIRE_SOURCE_DIR) + "/models/quire-demo");
+      text::Tokenizer::load(source_dir() + "/models/quire-demo");
 
   // Every prompt reads back as the ids it claims.
   void check(const std::vector<BenchPrompt>& prompts) {

@@ -8,6 +8,7 @@
 #include <future>
 #include <thread>
 
+#include "base/source_dir.h"
 #include "cli/serve_loop.h"
 #include "cli/signals.h"
 #include "server/log.h"
@@ -20,7 +21,7 @@ namespace {
 using std::chrono::milliseconds;
 using testing::ExitedWithCode;
 
-const std::string kModelDir = std::string(QUIRE_SOURCE_DIR) + "/tests/parity/models/qwen3";
+const std::string kModelDir = source_dir() + "/tests/parity/models/qwen3";
 
 // Serves and returns the exit status; `meanwhile` runs on another thread once it does, `afterwards`
 // before the signals do again what they did. That it serves shows by a first SIGHUP, which only

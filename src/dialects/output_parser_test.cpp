@@ -9,12 +9,13 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/source_dir.h"
 #include "dialects/dialect.h"
 
 namespace quire::dialects {
 namespace {
 
-const std::string kFolder = QUIRE_SOURCE_DIR "/tests/dialects/";
+const std::string kFolder = source_dir() + "/tests/dialects/";
 
 json::value read_json(const std::string& name) {
   std::ifstream file(kFolder + name);

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/source_dir.h"
 #include "formats/test_files.h"
 
 namespace quire::formats {
@@ -125,7 +126,7 @@ TEST(Checkpoint, BadFolders) {
 TEST(Checkpoint, ParityModelsOpen) {
   int opened = 0;
   for (const auto& entry :
-       std::filesystem::directory_iterator(QUIRE_SOURCE_DIR "/tests/parity/models")) {
+       std::filesystem::directory_iterator(source_dir() + "/tests/parity/models")) {
     if (!entry.is_directory()) continue;
     const Checkpoint checkpoint = Checkpoint::open(entry.path().string());
     EXPECT_FALSE(checkpoint.names().empty()) << entry.path();

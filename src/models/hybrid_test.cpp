@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/source_dir.h"
 #include "formats/quantize_checkpoint.h"
 #include "formats/test_files.h"
 #include "models/model.h"
@@ -143,9 +144,8 @@ TEST(MoeConfig, Qwen2MoesWindowsAreThoseOfTransformers) {
 }
 
 std::unique_ptr<Model> load(const std::string& name) {
-  return load_model(
-      ops::make_context(1),
-      formats::Checkpoint::open(std::string(QUIRE_SOURCE_DIR) + "/tests/parity/models/" + name));
+  return load_model(ops::make_context(1),
+                    formats::Checkpoint::open(source_dir() + "/tests/parity/models/" + name));
 }
 
 TEST(HybridCheckpoint, SkipsVisionAndMultiTokenPredictionAndSaysSo) {
@@ -158,7 +158,7 @@ TEST(HybridCheckpoint, SkipsVisionAndMultiTokenPredictionAndSaysSo) {
 // No group divides the columns of the experts' down projections here: they stay a tensor for each
 // expert, while the others are stacked.
 TEST(HybridCheckpoint, LoadsWhatQuantiseMakesOfIt) {
-  const std::string source = std::string(QUIRE_SOURCE_DIR) + "/tests/parity/models/";
+  const std::string source = source_dir() + "/tests/parity/models/";
   for (const char* name : {"qwen35-moe", "qwen35-wrapped-bf16", "qwen3-next"}) {
     const formats::testing::TempDir dir;
     ThreadPool pool(1);

@@ -5,6 +5,7 @@
 
 #include <functional>
 
+#include "base/source_dir.h"
 #include "formats/test_files.h"
 #include "models/model.h"
 #include "models/registry.h"
@@ -51,7 +52,7 @@ class Load : public testing::Test {
   }
 
   void write(const Change& change, const std::string& find = "", const std::string& replace = "") {
-    const std::string source = std::string(QUIRE_SOURCE_DIR) + "/tests/parity/models/qwen3";
+    const std::string source = source_dir() + "/tests/parity/models/qwen3";
     const auto checkpoint = formats::Checkpoint::open(source);
     std::vector<StoredTensor> tensors;
     for (const std::string& name : checkpoint.names()) {

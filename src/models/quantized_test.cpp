@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 
+#include "base/source_dir.h"
 #include "formats/affine_quantize.h"
 #include "formats/data_file.h"
 #include "formats/quantize_checkpoint.h"
@@ -27,7 +28,7 @@ using testing::HasSubstr;
 using testing::UnorderedElementsAre;
 
 std::string parity_model(const std::string& name) {
-  return std::string(QUIRE_SOURCE_DIR) + "/tests/parity/models/" + name;
+  return source_dir() + "/tests/parity/models/" + name;
 }
 
 formats::DType dtype_of(mx::Dtype dtype) {

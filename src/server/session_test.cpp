@@ -1,4 +1,5 @@
 #include "server/session.h"
+#include "base/source_dir.h"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +9,7 @@ namespace quire::server {
 namespace {
 
 std::shared_ptr<const text::Tokenizer> tokenizer() {
-  static const auto loaded =
-      text::Tokenizer::load(std::string(QUIRE_SOURCE_DIR) + "/tests/parity/models/qwen3");
+  static const auto loaded = text::Tokenizer::load(source_dir() + "/tests/parity/models/qwen3");
   return loaded;
 }
 

@@ -5,13 +5,14 @@
 #include <memory>
 #include <string>
 
+#include "base/source_dir.h"
 #include "server/server.h"
 #include "server/test_client.h"
 #include "server/test_fake_engine.h"
 
 namespace quire::server {
 
-inline const std::string kModelDir = std::string(QUIRE_SOURCE_DIR) + "/tests/parity/models/qwen3";
+inline const std::string kModelDir = source_dir() + "/tests/parity/models/qwen3";
 inline const std::string kStory = "Once upon a time, ünïcödé 🙂 met STOP and \"quotes\"\n. ";
 
 inline ModelText model_text() {

@@ -1,4 +1,5 @@
 #include "text/detokenizer.h"
+#include "base/source_dir.h"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +13,7 @@
 namespace quire::text {
 namespace {
 
-const std::filesystem::path kStyles = std::filesystem::path(QUIRE_SOURCE_DIR) / "tests/parity/text";
+const std::filesystem::path kStyles = std::filesystem::path(source_dir()) / "tests/parity/text";
 
 class DetokenizerStyles : public testing::TestWithParam<const char*> {
  protected:

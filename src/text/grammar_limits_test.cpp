@@ -11,6 +11,7 @@
 #include <string>
 
 #include "base/deep_tests.h"
+#include "base/source_dir.h"
 #include "text/grammar.h"
 
 namespace quire::text {
@@ -234,7 +235,7 @@ class GrammarLimits : public testing::Test {
  protected:
   // The demo model's vocabulary is a real one, of 4,096 tokens.
   void SetUp() override {
-    tokenizer_ = Tokenizer::load(std::filesystem::path(QUIRE_SOURCE_DIR) / "models/quire-demo");
+    tokenizer_ = Tokenizer::load(std::filesystem::path(source_dir()) / "models/quire-demo");
     factory_ = GrammarFactory::create(
         tokenizer_, std::vector<int32_t>{*tokenizer_->special_token_id("eos_token")});
     mask_.resize((tokenizer_->vocab_size() + 31) / 32);

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/source_dir.h"
 
 namespace quire::text {
 namespace {
@@ -27,7 +28,7 @@ class Grammar : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     tokenizer_ =
-        Tokenizer::load(std::filesystem::path(QUIRE_SOURCE_DIR) / "tests/parity/text" / GetParam());
+        Tokenizer::load(std::filesystem::path(source_dir()) / "tests/parity/text" / GetParam());
     eos_ = *tokenizer_->special_token_id("eos_token");
     factory_ = GrammarFactory::create(tokenizer_, std::vector<int32_t>{eos_, 1'000'000});
     mask_.resize((tokenizer_->vocab_size() + kPadding + 31) / 32);
@@ -309,7 +310,7 @@ TEST_P(Grammar, ThreadsShareAFactory) {
 
 TEST(GrammarFactory, NeedsAnEosToken) {
   const auto tokenizer =
-      Tokenizer::load(std::filesystem::path(QUIRE_SOURCE_DIR) / "tests/parity/text/qwen");
+      Tokenizer::load(std::filesystem::path(source_dir()) / "tests/parity/text/qwen");
   EXPECT_THROW(GrammarFactory::create(tokenizer, std::vector<int32_t>{}), LoadError);
   EXPECT_THROW(GrammarFactory::create(tokenizer, std::vector<int32_t>{-1, 1 << 30}), LoadError);
 }

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "base/json.h"
+#include "base/source_dir.h"
 #include "text/chat_template.h"
 #include "text/detokenizer.h"
 #include "text/tokenizer.h"
@@ -16,7 +17,7 @@
 namespace quire::text {
 namespace {
 
-const std::filesystem::path kDir = std::filesystem::path(QUIRE_SOURCE_DIR) / "tests/parity/text";
+const std::filesystem::path kDir = std::filesystem::path(source_dir()) / "tests/parity/text";
 
 json::value read_table(const char* name) {
   std::ifstream file(kDir / name);

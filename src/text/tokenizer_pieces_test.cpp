@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "base/deep_tests.h"
+#include "base/source_dir.h"
 #include "text/tokenizer.h"
 
 namespace quire::text {
@@ -129,7 +130,7 @@ class TokenPieces : public testing::TestWithParam<const char*> {
   }
 
   std::shared_ptr<const Tokenizer> tokenizer_ =
-      Tokenizer::load(std::filesystem::path(QUIRE_SOURCE_DIR) / "tests/parity" / GetParam());
+      Tokenizer::load(std::filesystem::path(source_dir()) / "tests/parity" / GetParam());
 };
 
 TEST_P(TokenPieces, HaveTheIdsOfTheWhole) {

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/source_dir.h"
 
 namespace quire::text {
 namespace {
@@ -14,7 +15,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-const std::filesystem::path kStyles = std::filesystem::path(QUIRE_SOURCE_DIR) / "tests/parity/text";
+const std::filesystem::path kStyles = std::filesystem::path(source_dir()) / "tests/parity/text";
 
 class TokenizerFiles : public testing::Test {
  protected:

@@ -1,4 +1,5 @@
 #include "engine_harness.h"
+#include "base/source_dir.h"
 
 #include <gtest/gtest.h>
 
@@ -81,8 +82,7 @@ std::string Arrangement::text() const {
 }
 
 formats::Checkpoint open_checkpoint(const std::string& name) {
-  return formats::Checkpoint::open(std::string(QUIRE_SOURCE_DIR) + "/" +
-                                   name.substr(0, name.find('+')));
+  return formats::Checkpoint::open(source_dir() + "/" + name.substr(0, name.find('+')));
 }
 
 std::unique_ptr<models::Model> make_model(const Arrangement& setup) {

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "base/deep_tests.h"
+#include "base/source_dir.h"
 #include "engine_harness.h"
 #include "text/tokenizer.h"
 
@@ -29,7 +30,7 @@ constexpr const char* kSchema = R"({"type": "object", "required": ["name", "tags
 class GrammarLoad : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    const std::string dir = std::string(QUIRE_SOURCE_DIR) + "/" + GetParam();
+    const std::string dir = source_dir() + "/" + GetParam();
     tokenizer_ = text::Tokenizer::load(dir);
     std::vector<int32_t> eos;
     for (const int64_t id : open_checkpoint(GetParam()).eos_token_ids())

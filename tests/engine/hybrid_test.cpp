@@ -7,6 +7,7 @@
 #include <random>
 
 #include "base/error.h"
+#include "base/source_dir.h"
 #include "engine/memory_budget.h"
 #include "engine_harness.h"
 
@@ -196,7 +197,7 @@ TEST(Hybrid, ScarcityChangesNothing) {
 
 // The budget counts every byte of a slot, and blocks for attention layers alone.
 TEST(Hybrid, TheBudgetCountsStateAndBlocksApart) {
-  const auto checkpoint = formats::Checkpoint::open(std::string(QUIRE_SOURCE_DIR) + "/" + kModel);
+  const auto checkpoint = formats::Checkpoint::open(source_dir() + "/" + kModel);
   const auto model = models::load_model(ops::make_context(1), checkpoint, {});
   SchedulerOptions options{.max_num_seqs = 7, .block_size = 48};
   const MemoryBudget budget =

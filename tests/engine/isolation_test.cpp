@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/json.h"
+#include "base/source_dir.h"
 #include "engine_harness.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
@@ -20,7 +21,7 @@ class Isolation : public testing::TestWithParam<const char*> {
   Isolation()
       : tokenizer_(text::Tokenizer::load(dir())), chat_template_(text::ChatTemplate::load(dir())) {}
 
-  static std::string dir() { return std::string(QUIRE_SOURCE_DIR) + "/" + GetParam(); }
+  static std::string dir() { return source_dir() + "/" + GetParam(); }
 
   // All prompts begin alike, so that they share cached blocks up to the word.
   Job ask(const std::string& word) const {

@@ -10,6 +10,7 @@
 #include <semaphore>
 #include <thread>
 
+#include "base/source_dir.h"
 #include "text/tokenizer.h"
 
 namespace quire::engine {
@@ -24,7 +25,7 @@ constexpr seconds kLong(120);  // only a hang takes longer
 class MaskWorkersTest : public testing::Test {
  protected:
   MaskWorkersTest()
-      : tokenizer_(text::Tokenizer::load(std::string(QUIRE_SOURCE_DIR) + "/models/quire-demo")),
+      : tokenizer_(text::Tokenizer::load(source_dir() + "/models/quire-demo")),
         factory_(text::GrammarFactory::create(
             tokenizer_, std::vector<int32_t>{*tokenizer_->special_token_id("eos_token")})) {}
 

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/check.h"
+#include "base/source_dir.h"
 #include "cpu_timer.h"
 #include "server/anthropic/parse.h"
 #include "server/openai/parse.h"
@@ -26,7 +27,7 @@ constexpr double kMaxCpuMilliseconds = 3'000;
 constexpr int64_t kMaxModelLen = 2048;
 
 ModelText load(const char* name) {
-  const std::filesystem::path dir = std::filesystem::path(QUIRE_SOURCE_DIR) / name;
+  const std::filesystem::path dir = std::filesystem::path(source_dir()) / name;
   ModelText text;
   text.tokenizer = text::Tokenizer::load(dir);
   text.chat_template = text::ChatTemplate::load(dir);

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/json.h"
+#include "base/source_dir.h"
 #include "cpu_timer.h"
 
 namespace quire::fuzz {
@@ -21,7 +22,7 @@ constexpr double kCompileMilliseconds = 5'000;
 
 struct Vocabulary {
   std::shared_ptr<const text::Tokenizer> tokenizer =
-      text::Tokenizer::load(QUIRE_SOURCE_DIR "/tests/parity/text/qwen");
+      text::Tokenizer::load(source_dir() + "/tests/parity/text/qwen");
   int32_t eos = *tokenizer->special_token_id("eos_token");
   std::shared_ptr<const text::GrammarFactory> grammars =
       text::GrammarFactory::create(tokenizer, std::vector<int32_t>{eos});

@@ -7,11 +7,12 @@
 #include <stdexcept>
 
 #include "base/json.h"
+#include "base/source_dir.h"
 
 namespace quire::parity {
 namespace {
 
-std::string models_dir() { return std::string(QUIRE_SOURCE_DIR) + "/tests/parity/models"; }
+std::string models_dir() { return source_dir() + "/tests/parity/models"; }
 
 template <class T>
 std::vector<T> numbers(const json::value& list) {

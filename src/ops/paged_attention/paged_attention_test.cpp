@@ -2,6 +2,7 @@
 
 #include <sstream>
 
+#include "base/source_dir.h"
 #include "ops/paged_attention/attention_test_util.h"
 
 namespace quire::ops {
@@ -361,7 +362,7 @@ Step golden_step(const Golden& golden, mx::Dtype dtype) {
 TEST(PagedAttention, MatchesTransformers) {
   Golden golden;
   std::tie(golden.arrays, golden.facts) =
-      mx::load_safetensors(QUIRE_SOURCE_DIR "/tests/parity/ops/attention.safetensors");
+      mx::load_safetensors(source_dir() + "/tests/parity/ops/attention.safetensors");
   int cases = 0;
   std::istringstream names(golden.facts.at("cases"));
   while (std::getline(names, golden.name, ',')) {

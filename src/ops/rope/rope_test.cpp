@@ -3,6 +3,7 @@
 #include <map>
 #include <sstream>
 
+#include "base/source_dir.h"
 #include "ops/runtime/test_util.h"
 
 namespace quire::ops {
@@ -159,7 +160,7 @@ size_t different_bits(const std::vector<float>& a, const std::vector<float>& b) 
 TEST(Rope, MatchesTransformers) {
   Golden golden;
   std::tie(golden.arrays, golden.facts) =
-      mx::load_safetensors(QUIRE_SOURCE_DIR "/tests/parity/ops/rope.safetensors");
+      mx::load_safetensors(source_dir() + "/tests/parity/ops/rope.safetensors");
   std::istringstream names(golden.facts.at("cases"));
   int cases = 0;
   while (std::getline(names, golden.name, ',')) {

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/source_dir.h"
 #include "ops/cpu/cpu_isa.h"
 #include "ops/runtime/context.h"
 
@@ -123,7 +124,7 @@ inline ::testing::AssertionResult same_bits(const mx::array& a, const mx::array&
 class GoldenFile {
  public:
   explicit GoldenFile(const std::string& path)
-      : file_(mx::load_safetensors(std::string(QUIRE_SOURCE_DIR) + "/" + path)) {}
+      : file_(mx::load_safetensors(source_dir() + "/" + path)) {}
   std::vector<std::string> cases() const {
     std::vector<std::string> names;
     std::istringstream list(file_.second.at("cases"));
