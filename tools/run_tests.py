@@ -18,6 +18,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -49,11 +50,14 @@ def list_cases(program):
 
 
 class Process:
-    """One process of a test program; its lines arrive in a queue, so that waiting for one can end."""
+    """One process of a test program, with a folder of its own for temporary files; its lines arrive in a queue, so that
+    waiting for one can end."""
 
     def __init__(self, program, arguments):
         self.lines = queue.Queue()
-        self.popen = subprocess.Popen([*program.command, *arguments], env=os.environ | program.environment,
+        self.folder = tempfile.TemporaryDirectory(prefix="quire-test-", ignore_cleanup_errors=True)
+        environment = os.environ | program.environment | {"TMPDIR": self.folder.name, "TEST_TMPDIR": self.folder.name}
+        self.popen = subprocess.Popen([*program.command, *arguments], env=environment,
                                       stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                       text=True, errors="replace", start_new_session=True)
         threading.Thread(target=self.read, daemon=True).start()
@@ -69,7 +73,9 @@ class Process:
             os.killpg(self.popen.pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
-        return self.popen.wait()
+        status = self.popen.wait()
+        self.folder.cleanup()
+        return status
 
 
 def run_cases(program, cases, limit, report):
@@ -118,6 +124,7 @@ def run_command(program, limit, report):
             break
         if line is None:
             status = process.popen.wait()
+            process.stop()
         else:
             output.append(line)
     result = {0: "passed", 77: "skipped"}.get(status, "failed")

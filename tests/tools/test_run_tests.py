@@ -21,6 +21,7 @@ for case in cases:
         continue
     with open(folder / "begun", "a") as begun:
         print(case, os.environ["PLACE"], file=begun)
+    pathlib.Path(os.environ["TMPDIR"], "left").touch()
     print(f"[ RUN      ] {name}\\nsaid by {case}", flush=True)
     if case == "Crashes":
         os.kill(os.getpid(), signal.SIGSEGV)
@@ -55,6 +56,13 @@ def test_all_pass(tmp_path):
     assert status == 0 and lines[-1] == "31 passed, 0 failed, 0 skipped" and not flaky
     begun = (tmp_path / "begun").read_text().split("\n")[:-1]
     assert sorted(begun) == sorted(f"Case{i} here" for i in range(30))
+
+
+def test_each_process_has_a_folder_that_goes(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    assert run(tmp_path, "A", "Fails", "B")[0] == 1
+    assert not list((tmp_path / "temporary").iterdir())
 
 
 def test_a_failure_runs_twice_and_is_shown(tmp_path):
