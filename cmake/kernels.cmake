@@ -22,6 +22,7 @@ function(quire_kernel_flags)
   set(kernels ${ARGN})
   list(FILTER kernels INCLUDE REGEX "_cpu\\.cpp$")
   set_property(SOURCE ${kernels} PROPERTY COMPILE_OPTIONS ${QUIRE_KERNEL_LEVEL})
+  set_property(SOURCE ${kernels} PROPERTY SKIP_PRECOMPILE_HEADERS ON)  # which were compiled without these options
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     set(avx2_flags ${QUIRE_KERNEL_LEVEL} -mavx2 -mfma -mf16c -mbmi -mbmi2 -maes -mpclmul)
     set(vnni_flags ${avx2_flags} -mavx512f -mavx512bw -mavx512cd -mavx512dq -mavx512vl -mavx512vnni
