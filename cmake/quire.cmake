@@ -59,7 +59,7 @@ endfunction()
 
 # The environment of every test: where the sources are (base/source_dir.h), and which reports of TSan are false.
 set(QUIRE_TEST_ENVIRONMENT "QUIRE_SOURCE_DIR=${CMAKE_SOURCE_DIR}"
-    "TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/cmake/tsan.supp")
+    "TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/cmake/tsan.supp:halt_on_error=1")
 
 # quire_check(NAME COMMAND...): a test that is a program of its own; status 77 means skipped.
 function(quire_check name)

@@ -15,7 +15,7 @@ awk -F '\t' '
     for (output in seconds) {
       name = output
       sub(/^.*\/build\/rust\//, "rust/", name)
-      if (name ~ /\.o$/) {
+      if (name ~ /\.(o|gch)$/) {
         room = name
         sub(/\/CMakeFiles\/.*/, "", room)
         if (name ~ /_test\.cpp\.o$/) room = room " tests"

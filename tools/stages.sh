@@ -1,10 +1,15 @@
 # Sourced by test.sh and test_deep.sh: runs stages one after another, whatever fails, and says at the end what each one came to.
 #   stage NAME COMMAND...   runs COMMAND (a function or a program) with `set -e`; its output goes to build/test/NAME.log.
-#                           Exit status 77 means skipped; the last line of the log says why.
+#                           Exit status 77 means skipped; the last line of the log says why. Call it as a plain command:
+#                           within `if`, `||` or `&&` bash would ignore `set -e` in the stage, too.
+#   passed                  whether the last stage did
 #   flaky NAME              within a stage: names a test that failed and passed when it was run again, alone
 #   finish                  the report; its status is 0 if nothing failed
 stage_logs=$PWD/build/test
 mkdir -p "$stage_logs"
+rm -f "$stage_logs"/*.log
+# What a shell may have set for other runs.
+unset "${!GTEST_@}" QUIRE_BASE_URL QUIRE_TEST_MODEL QUIRE_BIN QUIRE_CPU_ISA QUIRE_DEEP_TESTS PYTEST_ADDOPTS
 : >"$stage_logs/flaky"
 stage_lines=()
 stages_failed=()
@@ -30,8 +35,10 @@ stage() {
   esac
   stage_lines+=("$(printf '%-18s %5d s  %s' "$name" $((SECONDS - start)) "$result")")
   printf '%s\n' "${stage_lines[-1]}"
-  [ $rc = 0 ] || [ $rc = 77 ]
+  stage_rc=$rc
 }
+
+passed() { [ "$stage_rc" = 0 ]; }
 
 # What would fail only because an earlier stage did.
 not_run() {
@@ -43,6 +50,7 @@ finish() {
   local name
   printf '\n== %d min, by stage, on %s\n' $((SECONDS / 60)) "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo 2>/dev/null | head -n 1)"
   printf '%s\n' "${stage_lines[@]}"
+  grep -h '^NOT CHECKED' "$stage_logs"/*.log || true
   if [ -s "$stage_logs/flaky" ]; then
     printf '\n== FLAKY: failed once, passed when run again alone; each is a defect to mend\n'
     cat "$stage_logs/flaky"
@@ -51,7 +59,7 @@ finish() {
     printf '\n== FAILED: %s; %s has all of it\n' "$name" "$stage_logs/$name.log"
     # What tools/run_tests.py says of each failed test, or else the end.
     if grep -q '^FAILED: ' "$stage_logs/$name.log"; then
-      sed -n '/^FAILED: /,$p' "$stage_logs/$name.log" | head -n 400
+      awk '/^FAILED: / { found = 1 } found && lines++ < 400' "$stage_logs/$name.log"
     else
       tail -n 40 "$stage_logs/$name.log"
     fi
@@ -83,14 +91,13 @@ run_tests() {
 
 # run_pytest NAME ARGS...: the same for Python's tests.
 run_pytest() {
-  local cache=build/pytest/$1 rc=0
+  local cache=build/pytest/$1 rc
   local pytest=(build/venv/bin/python -m pytest -q -rs -o "cache_dir=$PWD/$cache")
   shift
   rm -rf "$cache"
-  "${pytest[@]}" "$@" || rc=$?
-  [ $rc -ne 0 ] || return 0
+  if "${pytest[@]}" "$@"; then return 0; else rc=$?; fi
   [ $rc -eq 1 ] || return $rc  # 1: tests failed; more: pytest itself
   cp "$cache/v/cache/lastfailed" "$cache.failed"
-  "${pytest[@]}" --last-failed "$@"
+  "${pytest[@]}" --last-failed "$@" || return
   python3 -c 'import json, sys; print(*json.load(open(sys.argv[1])), sep="\n")' "$cache.failed" >>"$stage_logs/flaky"
 }

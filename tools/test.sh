@@ -26,14 +26,16 @@ python_package() {
   run_pytest package bindings/python/tests
 }
 
-stage setup tools/setup.sh --tests || { finish; exit 1; }
-stage format tools/check.sh --format || true
-if stage build build release; then
-  stage unit run_tests release --jobs "$jobs" || true
-  stage installed-tree installed_tree || true
-  stage clients run_pytest clients tests/api tests/soak tests/tools bench/peers || true
+stage setup tools/setup.sh --tests
+passed || { finish; exit 1; }
+stage format tools/check.sh --format
+stage build build release
+if passed; then
+  stage unit run_tests release --jobs "$jobs"
+  stage installed-tree installed_tree
+  stage clients run_pytest clients tests/api tests/soak tests/tools bench/peers
 else
   for name in unit installed-tree clients; do not_run "$name" "the build failed"; done
 fi
-stage python-package python_package || true
+stage python-package python_package
 finish

@@ -41,7 +41,7 @@ part_cuda() {
 part_asan() {
   build dev --target quire_tests
   # One model of each kind for the bits grid; the release build takes them all.
-  run_tests dev --jobs "$jobs" --without 'Models/Bits.*/(quire_demo|mistral|llama3|qwen3_4bit |qwen3_moe_4bit|qwen3_next|qwen35_mlx)'
+  run_tests dev --jobs "$jobs" --without 'Models/Bits.*/(quire_demo|mistral|llama3|qwen3_4bit|qwen3_moe_4bit|qwen3_next|qwen35_mlx)'
 }
 
 # The thread pool, kernels on many threads, the engine under stress, the server.
@@ -89,6 +89,7 @@ part_soak() {
 for part in "${parts[@]}"; do
   declare -F "part_$part" >/dev/null || { echo "there is no part $part"; exit 2; }
 done
-stage setup tools/setup.sh --deep || { finish; exit 1; }
-for part in "${parts[@]}"; do stage "$part" "part_$part" || true; done
+stage setup tools/setup.sh --deep
+passed || { finish; exit 1; }
+for part in "${parts[@]}"; do stage "$part" "part_$part"; done
 finish

@@ -34,7 +34,8 @@ for case in cases:
     if case == "Skips":
         print("x.cpp:1: Skipped\\nno such machine\\n")
     print(f"{result} {name}, where GetParam() = 1 (3 ms)", flush=True)
-print("[----------] Global test environment tear-down")
+print("[----------] Global test environment tear-down\\nsaid at the end")
+sys.exit(int((folder / "status").read_text()) if (folder / "status").exists() else 0)
 '''
 
 
@@ -82,6 +83,13 @@ def test_crashes_and_hangs_take_only_themselves_down(tmp_path):
     status, lines, flaky = run(tmp_path, "A", "Crashes", "B", "Hangs", "C", options=["--limit", "2"])
     assert status == 1 and lines[-1] == "3 passed, 2 failed, 0 skipped" and not flaky
     assert "the process ended with status -11 within this case" in lines and "no end after 2 s" in lines
+
+
+def test_a_bad_end_of_a_process_is_a_failure(tmp_path):
+    (tmp_path / "status").write_text("66")
+    status, lines, _ = run(tmp_path, "A")
+    assert status == 1 and lines[-1] == "0 passed, 1 failed, 0 skipped"
+    assert "said at the end" in lines and "the process ended with status 66 after this case" in lines
 
 
 def test_skipped_cases_are_named_with_their_reason(tmp_path):
