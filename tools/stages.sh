@@ -3,19 +3,16 @@
 #                           Exit status 77 means skipped; the last line of the log says why. Call it as a plain command:
 #                           within `if`, `||` or `&&` bash would ignore `set -e` in the stage, too.
 #   passed                  whether the last stage did
-#   flaky NAME              within a stage: names a test that failed and passed when it was run again, alone
 #   finish                  the report; its status is 0 if nothing failed
 stage_logs=$PWD/build/test
 mkdir -p "$stage_logs"
 rm -f "$stage_logs"/*.log
 # What a shell may have set for other runs.
 unset "${!GTEST_@}" QUIRE_BASE_URL QUIRE_TEST_MODEL QUIRE_BIN QUIRE_CPU_ISA QUIRE_DEEP_TESTS PYTEST_ADDOPTS
-: >"$stage_logs/flaky"
+: >"$stage_logs/flaky"  # gets the names of tests that failed and passed when they were run again, alone
 stage_lines=()
 stages_failed=()
 stages_skipped=0  # or not run
-
-flaky() { printf '%s\n' "$1" >>"$stage_logs/flaky"; }
 
 stage() {
   local name=$1 start=$SECONDS log=$stage_logs/$1.log rc result
