@@ -190,15 +190,20 @@ class Run:
 
 
 def select(programs, only, without):
-    selected = []
+    """Returns the programs with their cases, and a failed outcome for each program that does not list any."""
+    selected, unlisted = [], {}
     for program in programs:
-        cases = list_cases(program) if program.gtest else [program.name]
+        try:
+            cases = list_cases(program) if program.gtest else [program.name]
+            why = "it lists no test"
+        except (OSError, subprocess.SubprocessError) as error:
+            cases, why = [], str(error)
         if not cases:
-            sys.exit(f"{program.name} lists no test")
+            unlisted[program.name, "(its list)"] = Outcome("(its list)", "failed", 0, [why])
         cases = [case for case in cases if re.search(only, case) and not (without and re.search(without, case))]
         if cases:
             selected.append((program, cases))
-    return selected
+    return selected, unlisted
 
 
 def reason(outcome):
@@ -232,8 +237,8 @@ def main():
     parser.add_argument("--flaky", metavar="FILE", help="gets the names of those that failed and passed when run again")
     parser.add_argument("--limit", type=int, default=900, metavar="SECONDS", help="of one case: only a hang takes as long")
     args = parser.parse_args()
-    selected = select(read_programs(args.build), args.only, args.without)
-    if not selected:
+    selected, unlisted = select(read_programs(args.build), args.only, args.without)
+    if not selected and not unlisted:
         sys.exit("no test is selected")
     run = Run(args.limit)
     run.run_all(selected, args.jobs)
@@ -241,7 +246,7 @@ def main():
     if flaky and args.flaky:
         with open(args.flaky, "a") as file:
             print(*flaky, sep="\n", file=file)
-    passed = summarise(run.outcomes)
+    passed = summarise(run.outcomes | unlisted)
     if flaky:
         print("flaky:", *flaky, sep="\n  ")
     sys.exit(0 if passed else 1)

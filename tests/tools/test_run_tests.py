@@ -10,6 +10,8 @@ import os, pathlib, signal, sys, time
 folder = pathlib.Path(__file__).parent
 cases = (folder / "cases").read_text().split()
 if "--gtest_list_tests" in sys.argv:
+    if "CrashesInTheList" in cases:
+        os.kill(os.getpid(), signal.SIGSEGV)
     print("Running main()\\nSuite.  # TypeParam = int")
     for case in cases:
         print(f"  {case}  # GetParam() = 1")
@@ -90,6 +92,13 @@ def test_a_bad_end_of_a_process_is_a_failure(tmp_path):
     status, lines, _ = run(tmp_path, "A")
     assert status == 1 and lines[-1] == "0 passed, 1 failed, 0 skipped"
     assert "said at the end" in lines and "the process ended with status 66 after this case" in lines
+
+
+def test_a_program_that_cannot_list_its_cases_fails_alone(tmp_path):
+    status, lines, _ = run(tmp_path, commands=[["true"]])  # it has no case at all
+    assert status == 1 and lines[-1] == "1 passed, 1 failed, 0 skipped" and "it lists no test" in lines
+    status, lines, _ = run(tmp_path, "A", "CrashesInTheList", commands=[["true"]])
+    assert status == 1 and lines[-1] == "1 passed, 1 failed, 0 skipped" and "FAILED: program (its list)" in lines
 
 
 def test_skipped_cases_are_named_with_their_reason(tmp_path):
