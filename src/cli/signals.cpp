@@ -66,19 +66,22 @@ void Signals::run() {
 
 void Signals::take(int signal) {
   std::unique_lock lock(mutex_);
+  const TimePoint now = Clock::now();
   if (signal == SIGHUP) {
     reload_ = true;
   } else if (!grace_) {
     lock.unlock();
     end("stopped while starting", 0);
+  } else if (now >= deadline_) {
+    return;  // run() ends the process, however late this thread was
   } else if (stop_) {
-    if (signal == stopped_by_ && Clock::now() < stopped_at_ + kSameSignal) return;
+    if (signal == stopped_by_ && now < stopped_at_ + kSameSignal) return;
     lock.unlock();
     end("a second signal: ending at once", 128 + signal);
   } else {
     stop_ = true;
     stopped_by_ = signal;
-    stopped_at_ = Clock::now();
+    stopped_at_ = now;
     deadline_ = stopped_at_ + *grace_;
     status_ = 128 + signal;
   }
