@@ -6,28 +6,35 @@
 BUILD/tests.json, written by CMake, lists the programs. The cases of a GoogleTest program are spread over a few processes,
 so that a process is not started for each. A case that crashes or hangs takes only itself down: those behind it run in a
 process of their own. What fails is run once more at the end, alone; if it passes then, its name goes to FILE as flaky and
-the run is green. The last lines name what failed, with the end of what it printed.
+the run is green. A case that does not end within the limit is not run again: it has failed. What a program leaves running
+is killed and named. The last lines name what failed, with the end of what it printed.
 """
 import argparse
 import collections
+import concurrent.futures
 import json
 import os
 import pathlib
 import queue
 import re
 import signal
-import subprocess
 import sys
-import tempfile
 import threading
 import time
+import traceback
+
+from test_process import Process
 
 RESULT = re.compile(r"\[ +(OK|FAILED|SKIPPED) +\] ([^\s,]+)(?:, where .*)? \((\d+) ms\)$")
 BEGIN = re.compile(r"\[ RUN +\] (\S+)$")
 LINES_OF_FAILURE = 40
+LIST_LIMIT = 300  # seconds
+LINES_KEPT = 2000  # of what a case prints
+MOST_HANGS = 3  # each costs its whole limit: after so many the rest is not run, and fails
 
 Program = collections.namedtuple("Program", "name command environment gtest")
-Outcome = collections.namedtuple("Outcome", "case result seconds output")  # result: passed, failed, skipped
+# result: passed, failed, skipped; final: a failure that is not run again.
+Outcome = collections.namedtuple("Outcome", "case result seconds output final", defaults=[False])
 
 
 def read_programs(build):
@@ -35,12 +42,25 @@ def read_programs(build):
     return [Program(entry["name"], entry["command"], listed["environment"], entry["gtest"]) for entry in listed["tests"]]
 
 
+def list_text(program):
+    """What a GoogleTest program prints when it is asked for its cases."""
+    process, lines = Process(program, ["--gtest_list_tests"], stderr=None), []
+    until = time.monotonic() + LIST_LIMIT
+    try:
+        while (line := process.next_line(until)) is not None:
+            lines.append(line)
+    except TimeoutError:
+        process.stop()
+        raise OSError(f"asked for its list, it did not end within {LIST_LIMIT} s") from None
+    if status := process.stop():
+        raise OSError(f"asked for its list, it ended with status {status}")
+    return lines
+
+
 def list_cases(program):
-    """The names of a GoogleTest program's cases, as --gtest_list_tests indents them below their suites."""
-    text = subprocess.run([*program.command, "--gtest_list_tests"], env=os.environ | program.environment, check=True,
-                          stdout=subprocess.PIPE, text=True, timeout=300).stdout
+    """The names of a GoogleTest program's cases, which the list indents below their suites."""
     cases, suite = [], ""
-    for line in text.splitlines():
+    for line in list_text(program):
         name = line.split("#")[0].rstrip()
         if line.startswith("  "):
             cases.append(suite + name.strip())
@@ -49,95 +69,81 @@ def list_cases(program):
     return [case for case in cases if "DISABLED_" not in case]
 
 
-class Process:
-    """One process of a test program, with a folder of its own for temporary files; its lines arrive in a queue, so that
-    waiting for one can end."""
+class Shard:
+    """Some cases of a GoogleTest program, run in as many processes as it takes."""
 
-    def __init__(self, program, arguments):
-        self.lines = queue.Queue()
-        self.folder = tempfile.TemporaryDirectory(prefix="quire-test-", ignore_cleanup_errors=True)
-        environment = os.environ | program.environment | {"TMPDIR": self.folder.name, "TEST_TMPDIR": self.folder.name}
-        self.popen = subprocess.Popen([*program.command, *arguments], env=environment,
-                                      stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                      text=True, errors="replace", start_new_session=True)
-        threading.Thread(target=self.read, daemon=True).start()
+    def __init__(self, program, cases, run, report):
+        self.program, self.left, self.run, self.report = program, list(cases), run, report
 
-    def read(self):
-        for line in self.popen.stdout:
-            self.lines.put(line.rstrip("\n"))
-        self.lines.put(None)
+    def run_all(self):
+        while self.left and not self.run.hung_too_often():
+            self.run_process()
+        for case in self.left:
+            self.report(Outcome(case, "failed", 0, [f"not run: {MOST_HANGS} cases before it did not end"], final=True))
 
-    def stop(self):
-        """Ends the process and whatever it has started."""
-        try:
-            os.killpg(self.popen.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        status = self.popen.wait()
-        self.folder.cleanup()
-        return status
-
-
-def run_cases(program, cases, limit, report):
-    """Runs cases of a GoogleTest program, in as many processes as it takes; each may take `limit` seconds."""
-    left = list(cases)
-    while left:
-        process = Process(program, ["--gtest_filter=" + ":".join(left), "--gtest_color=no"])
-        case, output, begun, why = None, [], time.monotonic(), ""
-        last, failed = None, False  # of those that this process has reported
-        while True:
-            try:
-                line = process.lines.get(timeout=max(0.1, begun + limit - time.monotonic()))
-            except queue.Empty:
-                why = f"no end after {limit} s"
-                break
-            if line is None:
-                break
-            if (match := BEGIN.search(line)) and match[1] in left:
-                case, output, begun = match[1], [], time.monotonic()
-            elif (match := RESULT.search(line)) and match[2] == case:
-                result = {"OK": "passed", "FAILED": "failed", "SKIPPED": "skipped"}[match[1]]
-                report(Outcome(case, result, int(match[3]) / 1000, output))
-                last, failed = case, failed or result == "failed"
-                left.remove(case)
-                case, output, begun = None, [], time.monotonic()
-            else:
-                output.append(line)
-        status = process.popen.wait() if not why else process.stop()
-        process.stop()
-        if status and last and not failed and not why and not left:  # a leak or a race, say, that is told at the end
-            report(Outcome(last, "failed", 0, [*output, f"the process ended with status {status} after this case"]))
-        if case is None and left:  # it ended between two cases, or before the first
-            case = left[0]
-        if case in left:
-            output.append(why or f"the process ended with status {status} within this case")
-            report(Outcome(case, "failed", time.monotonic() - begun, output))
-            left.remove(case)
-
-
-def run_command(program, limit, report):
-    """A program that is one case: status 0 is passed, 77 skipped."""
-    begun, process, output = time.monotonic(), Process(program, []), []
-    status = None
-    while status is None:
-        try:
-            line = process.lines.get(timeout=max(0.1, begun + limit - time.monotonic()))
-        except queue.Empty:
-            output.append(f"no end after {limit} s")
-            status = process.stop()
-            break
-        if line is None:
-            status = process.popen.wait()
-            process.stop()
+    def run_process(self):
+        process = Process(self.program, ["--gtest_filter=" + ":".join(self.left), "--gtest_color=no"])
+        self.last, self.failed = None, False  # of those that this process has reported
+        hangs = not self.read(process)
+        status = process.stop()
+        self.run.note_end(self.program, process, hangs)
+        if self.left:
+            self.case, place = (self.case, "within") if self.case else (self.left[0], "before")
+            self.left.remove(self.case)
+        elif hangs or status != (1 if self.failed else 0):  # a leak or a race, say, that is told at the end
+            self.case, place = self.last, "after"
         else:
+            return
+        self.output.append(self.run.no_end() if hangs else f"the process ended with status {status} {place} this case")
+        self.report(Outcome(self.case, "failed", time.monotonic() - self.begun, list(self.output), final=hangs))
+
+    def read(self, process):
+        """Reports the cases whose ends a process prints; False if one takes too long."""
+        self.begin(None)
+        try:
+            while (line := process.next_line(self.begun + self.run.limit)) is not None:
+                self.take(line)
+        except TimeoutError:
+            return False
+        return True
+
+    def begin(self, case):
+        self.case, self.output, self.begun = case, collections.deque(maxlen=LINES_KEPT), time.monotonic()
+
+    def take(self, line):
+        if (match := BEGIN.search(line)) and match[1] in self.left:
+            self.begin(match[1])
+        elif (match := RESULT.search(line)) and match[2] == self.case:
+            result = {"OK": "passed", "FAILED": "failed", "SKIPPED": "skipped"}[match[1]]
+            self.left.remove(self.case)
+            self.last, self.failed = self.case, self.failed or result == "failed"
+            self.report(Outcome(self.case, result, int(match[3]) / 1000, list(self.output)))
+            self.begin(None)
+        else:
+            self.output.append(line)
+
+
+def run_command(program, run, report):
+    """A program that is one case: status 0 is passed, 77 skipped."""
+    begun, process, output = time.monotonic(), Process(program, []), collections.deque(maxlen=LINES_KEPT)
+    hangs = False
+    try:
+        while (line := process.next_line(begun + run.limit)) is not None:
             output.append(line)
-    result = {0: "passed", 77: "skipped"}.get(status, "failed")
-    report(Outcome(program.name, result, time.monotonic() - begun, output))
+    except TimeoutError:
+        hangs = True
+    status = process.stop()
+    run.note_end(program, process, hangs)
+    if hangs:
+        output.append(run.no_end())
+    result = "failed" if hangs else {0: "passed", 77: "skipped"}.get(status, "failed")
+    report(Outcome(program.name, result, time.monotonic() - begun, list(output), final=hangs))
 
 
 class Run:
     def __init__(self, limit):
-        self.limit, self.outcomes, self.lock = limit, {}, threading.Lock()
+        self.limit, self.hangs, self.left_running = limit, 0, []
+        self.outcomes, self.lock = {}, threading.Lock()
 
     def report(self, program, outcome, again=False):
         with self.lock:
@@ -145,13 +151,31 @@ class Run:
             note = " (alone, for the second time)" if again else ""
             print(f"{outcome.result:8}{outcome.seconds:8.2f} s  {program.name}  {outcome.case}{note}", flush=True)
 
+    def note_end(self, program, process, hangs):
+        with self.lock:
+            self.hangs += hangs
+            self.left_running += [f"LEFT RUNNING: {program.name}: {command}" for command in process.left]
+
+    def hung_too_often(self):
+        return self.hangs >= MOST_HANGS
+
+    def no_end(self):
+        return f"no end after {self.limit} s (not run again: that would take as long)"
+
     def run(self, program, cases, again=False):
+        reported = set()
+
         def report(outcome):
+            reported.add(outcome.case)
             self.report(program, outcome, again)
-        if program.gtest:
-            run_cases(program, cases, self.limit, report)
-        else:
-            run_command(program, self.limit, report)
+        try:
+            if program.gtest:
+                Shard(program, cases, self, report).run_all()
+            else:
+                run_command(program, self, report)
+        except Exception:
+            for case in set(cases) - reported:
+                report(Outcome(case, "failed", 0, traceback.format_exc().splitlines()))
 
     def run_all(self, selected, jobs):
         work = queue.Queue()
@@ -178,9 +202,9 @@ class Run:
         flaky = []
         for program, cases in selected:
             for case in cases:
-                if self.outcomes[program.name, case].result != "failed":
-                    continue
                 first = self.outcomes[program.name, case]
+                if first.result != "failed" or first.final or self.hung_too_often():
+                    continue
                 self.run(program, [case], again=True)
                 if self.outcomes[program.name, case].result == "failed":
                     continue
@@ -196,7 +220,7 @@ def select(programs, only, without):
         try:
             cases = list_cases(program) if program.gtest else [program.name]
             why = "it lists no test"
-        except (OSError, subprocess.SubprocessError) as error:
+        except OSError as error:
             cases, why = [], str(error)
         if not cases:
             unlisted[program.name, "(its list)"] = Outcome("(its list)", "failed", 0, [why])
@@ -228,6 +252,31 @@ def summarise(outcomes):
     return not by_result["failed"]
 
 
+def stop(number, _):
+    Process.stop_all()
+    print(f"stopped by {signal.Signals(number).name}", flush=True)
+    os._exit(128 + number)
+
+
+def run_selected(args):
+    selected, unlisted = select(read_programs(args.build), args.only, args.without)
+    if not selected and not unlisted:
+        print("no test is selected")
+        return False
+    run = Run(args.limit)
+    run.run_all(selected, args.jobs)
+    flaky = run.run_failed_again(selected)
+    if flaky and args.flaky:
+        with open(args.flaky, "a") as file:
+            print(*flaky, sep="\n", file=file)
+    passed = summarise(run.outcomes | unlisted)
+    if run.left_running:
+        print(*run.left_running, sep="\n")
+    if flaky:
+        print("flaky:", *flaky, sep="\n  ")
+    return passed
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path)
@@ -237,18 +286,13 @@ def main():
     parser.add_argument("--flaky", metavar="FILE", help="gets the names of those that failed and passed when run again")
     parser.add_argument("--limit", type=int, default=900, metavar="SECONDS", help="of one case: only a hang takes as long")
     args = parser.parse_args()
-    selected, unlisted = select(read_programs(args.build), args.only, args.without)
-    if not selected and not unlisted:
-        sys.exit("no test is selected")
-    run = Run(args.limit)
-    run.run_all(selected, args.jobs)
-    flaky = run.run_failed_again(selected)
-    if flaky and args.flaky:
-        with open(args.flaky, "a") as file:
-            print(*flaky, sep="\n", file=file)
-    passed = summarise(run.outcomes | unlisted)
-    if flaky:
-        print("flaky:", *flaky, sep="\n  ")
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        # With a handler for each, the tests get them as they are by default, whatever a shell or nohup has ignored.
+        ignored = signal.getsignal(number) == signal.SIG_IGN
+        signal.signal(number, (lambda *_: None) if ignored else stop)
+    # Processes are started on other threads than this one, which answers signals.
+    with concurrent.futures.ThreadPoolExecutor(1) as executor:
+        passed = executor.submit(run_selected, args).result()
     sys.exit(0 if passed else 1)
 
 

@@ -1,22 +1,27 @@
 """tools/run_tests.py on a program that speaks like GoogleTest and does whatever its cases' names say."""
 import json
 import pathlib
+import signal
 import subprocess
 import sys
+import time
+
+import pytest
 
 RUN_TESTS = pathlib.Path(__file__).resolve().parents[2] / "tools/run_tests.py"
 PROGRAM = '''
-import os, pathlib, signal, sys, time
+import os, pathlib, signal, subprocess, sys, time
 folder = pathlib.Path(__file__).parent
 cases = (folder / "cases").read_text().split()
 if "--gtest_list_tests" in sys.argv:
     if "CrashesInTheList" in cases:
         os.kill(os.getpid(), signal.SIGSEGV)
     print("Running main()\\nSuite.  # TypeParam = int")
-    for case in cases:
+    for case in cases * ("NoCase" not in cases):
         print(f"  {case}  # GetParam() = 1")
     sys.exit()
 [wanted] = [argument.split("=", 1)[1].split(":") for argument in sys.argv if argument.startswith("--gtest_filter=")]
+status = 0
 for case in cases:
     name = f"Suite.{case}"
     if name not in wanted:
@@ -28,30 +33,56 @@ for case in cases:
     if case == "Crashes":
         os.kill(os.getpid(), signal.SIGSEGV)
     if case == "Hangs":
+        child = subprocess.Popen(["sleep", "600"])
+        (folder / "pids").write_text(f"{os.getpid()} {child.pid}")
         time.sleep(600)
+    while case == "Chats":
+        print("and on", flush=True)
+    if case == "Leaves":
+        subprocess.Popen(["sleep", "601"])
+    status |= case == "Fails"
     result = {"Fails": "[  FAILED  ]", "Skips": "[  SKIPPED ]"}.get(case, "[       OK ]")
     if case == "FailsOnce" and not (folder / "again").exists():
         (folder / "again").touch()
+        status = 1
         result = "[  FAILED  ]"
     if case == "Skips":
         print("x.cpp:1: Skipped\\nno such machine\\n")
     print(f"{result} {name}, where GetParam() = 1 (3 ms)", flush=True)
 print("[----------] Global test environment tear-down\\nsaid at the end")
-sys.exit(int((folder / "status").read_text()) if (folder / "status").exists() else 0)
+sys.exit(int((folder / "status").read_text()) if (folder / "status").exists() else status)
 '''
 
 
-def run(folder, *cases, commands=(), options=()):
-    """Returns the exit status, the lines that were printed, and the names that were called flaky."""
+def command(folder, *cases, commands=(), options=()):
+    """The command line of a run in `folder`."""
     (folder / "program.py").write_text(PROGRAM)
     (folder / "cases").write_text(" ".join(cases))
-    tests = [{"name": "program", "gtest": True, "command": [sys.executable, str(folder / "program.py")]}]
+    tests = [{"name": "program", "gtest": True, "command": [sys.executable, str(folder / "program.py")]}] if cases else []
     tests += [{"name": command[0], "gtest": False, "command": list(command)} for command in commands]
     (folder / "tests.json").write_text(json.dumps({"environment": {"PLACE": "here"}, "tests": tests}))
-    done = subprocess.run([sys.executable, RUN_TESTS, folder, "--jobs", "2", "--flaky", folder / "flaky", *options],
-                          capture_output=True, text=True, timeout=120)
+    return [sys.executable, RUN_TESTS, folder, "--jobs", "2", "--flaky", folder / "flaky", *options]
+
+
+def run(folder, *cases, **more):
+    """Returns the exit status, the lines that were printed, and the names that were called flaky."""
+    done = subprocess.run(command(folder, *cases, **more), capture_output=True, text=True, timeout=300)
     flaky = (folder / "flaky").read_text().split("\n")[:-1] if (folder / "flaky").exists() else []
     return done.returncode, done.stdout.splitlines(), flaky
+
+
+def runs(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def wait_until(condition):
+    until = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < until, "it never happened"
+        time.sleep(0.02)
 
 
 def test_all_pass(tmp_path):
@@ -82,9 +113,50 @@ def test_what_passes_alone_is_flaky(tmp_path):
 
 
 def test_crashes_and_hangs_take_only_themselves_down(tmp_path):
-    status, lines, flaky = run(tmp_path, "A", "Crashes", "B", "Hangs", "C", options=["--limit", "2"])
-    assert status == 1 and lines[-1] == "3 passed, 2 failed, 0 skipped" and not flaky
-    assert "the process ended with status -11 within this case" in lines and "no end after 2 s" in lines
+    cases = ["A", "Crashes", "B", "Hangs", "C", "Chats", "NotRun"]  # two that hang, and `yes`: the third
+    status, lines, flaky = run(tmp_path, *cases, commands=[["yes"]], options=["--limit", "5"])
+    assert status == 1 and lines[-1] == "3 passed, 5 failed, 0 skipped" and not flaky
+    assert "the process ended with status -11 within this case" in lines
+    assert lines.count("no end after 5 s (not run again: that would take as long)") == 3
+    assert "not run: 3 cases before it did not end" in lines
+    assert len(lines) < 250
+    begun = (tmp_path / "begun").read_text().split()
+    assert all(begun.count(case) == 1 for case in ("Crashes", "Hangs", "Chats")) and "NotRun" not in begun
+    assert not any(runs(pid) for pid in (tmp_path / "pids").read_text().split())
+
+
+def test_what_crashes_runs_again_and_what_hangs_does_not(tmp_path):
+    status, lines, _ = run(tmp_path, "Crashes", "Hangs", options=["--limit", "5"])
+    assert status == 1 and lines[-1] == "0 passed, 2 failed, 0 skipped"
+    begun = (tmp_path / "begun").read_text().split()
+    assert begun.count("Crashes") == 2 and begun.count("Hangs") == 1
+
+
+def test_what_a_program_leaves_running_is_killed_and_named(tmp_path):
+    status, lines, _ = run(tmp_path, "A", "Leaves", "B", commands=[["sh", "-c", "sleep 603 & echo said"]])
+    assert status == 0 and "4 passed, 0 failed, 0 skipped" in lines
+    assert sorted(line for line in lines if line.startswith("LEFT")) == [
+        "LEFT RUNNING: program: sleep 601", "LEFT RUNNING: sh: sleep 603"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_ends_what_the_run_has_started(tmp_path, number):
+    process = subprocess.Popen(command(tmp_path, "A", "Hangs"), stdout=subprocess.PIPE, text=True)
+    wait_until((tmp_path / "pids").exists)
+    wait_until((tmp_path / "pids").read_text)
+    process.send_signal(number)
+    assert process.wait(60) == 128 + number
+    assert process.stdout.read().splitlines()[-1] == f"stopped by {number.name}"
+    wait_until(lambda: not any(runs(pid) for pid in (tmp_path / "pids").read_text().split()))
+
+
+def test_signals_that_a_shell_ignores_are_the_tests_own(tmp_path):
+    wanted = [sys.executable, "-c", "import signal; assert signal.getsignal(signal.SIGHUP) == signal.SIG_DFL"]
+    process = subprocess.Popen(command(tmp_path, commands=[wanted, ["sh", "-c", f"kill -HUP $PPID; touch {tmp_path}/sent"]]),
+                               stdout=subprocess.PIPE, text=True,
+                               preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    assert process.stdout.read().splitlines()[-1] == "2 passed, 0 failed, 0 skipped"
+    assert process.wait(60) == 0 and (tmp_path / "sent").exists()
 
 
 def test_a_bad_end_of_a_process_is_a_failure(tmp_path):
@@ -95,7 +167,7 @@ def test_a_bad_end_of_a_process_is_a_failure(tmp_path):
 
 
 def test_a_program_that_cannot_list_its_cases_fails_alone(tmp_path):
-    status, lines, _ = run(tmp_path, commands=[["true"]])  # it has no case at all
+    status, lines, _ = run(tmp_path, "NoCase", commands=[["true"]])
     assert status == 1 and lines[-1] == "1 passed, 1 failed, 0 skipped" and "it lists no test" in lines
     status, lines, _ = run(tmp_path, "A", "CrashesInTheList", commands=[["true"]])
     assert status == 1 and lines[-1] == "1 passed, 1 failed, 0 skipped" and "FAILED: program (its list)" in lines
