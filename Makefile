@@ -41,11 +41,11 @@ bench: setup
 	$(QUIRE) bench throughput $(MODEL)
 
 format:
-	git ls-files '*.h' '*.cpp' '*.cu' '*.cuh' | xargs clang-format-19 -i
+	tools/source_files.py '*.h' '*.cpp' '*.cu' '*.cuh' | xargs clang-format-19 -i
 
 tidy:
 	cmake --preset release >/dev/null
-	git ls-files 'src/*.cpp' | xargs -P $(JOBS) -n 4 clang-tidy-19 -p build/release --quiet
+	tools/source_files.py 'src/*.cpp' | xargs -P $(JOBS) -n 4 clang-tidy-19 -p build/release --quiet
 
 clean:
 	rm -rf build

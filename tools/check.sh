@@ -12,16 +12,18 @@ only_format=
 if [ "${1:-}" = --format ]; then only_format=1; shift; fi
 unchecked=()
 failed=()
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
 
 have() { command -v "$1" >/dev/null || { unchecked+=("$2: there is no $1"); return 1; }; }
 check() {  # NAME COMMAND...
   local name=$1 start=$SECONDS
   shift
-  if "$@" >build/check.log 2>&1; then
+  if "$@" >"$log" 2>&1; then
     echo "$name: ok ($((SECONDS - start)) s)"
   else
     echo "$name: FAILED"
-    tail -n 60 build/check.log
+    tail -n 60 "$log"
     failed+=("$name")
   fi
 }
@@ -29,6 +31,7 @@ check() {  # NAME COMMAND...
 # The latest changes first.
 changed_sources() {
   local base=${1:-} main
+  git rev-parse -q --verify HEAD >/dev/null 2>&1 || { unchecked+=("clang-tidy: this tree has no history to compare with"); return; }
   if [ -z "$base" ]; then
     main=$(git rev-parse -q --verify origin/HEAD || git rev-parse -q --verify origin/main || true)
     base=$(git merge-base HEAD "${main:-HEAD}" || true)
@@ -54,7 +57,8 @@ tidy() {
 }
 
 if have clang-format-19 "format of C++"; then
-  mapfile -t sources < <(git ls-files '*.h' '*.cpp' '*.cu' '*.cuh')
+  names=$(tools/source_files.py '*.h' '*.cpp' '*.cu' '*.cuh')
+  mapfile -t sources <<<"$names"
   check "format of C++" clang-format-19 --dry-run -Werror "${sources[@]}"
 fi
 cargo_in_crate() { (cd rust/quire-text && cargo "$@"); }

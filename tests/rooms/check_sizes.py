@@ -8,10 +8,12 @@ import argparse
 import ast
 import pathlib
 import re
-import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+from source_files import source_files  # noqa: E402
+
 MAX_FILE, MAX_KERNEL_FILE, MAX_FUNCTION, COMMON_FILE = 500, 700, 60, 150
 KERNEL = re.compile(r"src/ops/.*(_cpu\.cpp|-inl\.h|\.cuh?)$")
 
@@ -134,9 +136,8 @@ def main():
     args = parser.parse_args()
     if args.self_test:
         self_test()
-    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "--", "*.h", "*.cpp", "*.cu", "*.cuh", "*.rs", "*.py"],
-                            cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
-    texts = {path: (ROOT / path).read_text() for path in listed if (ROOT / path).is_file()}
+    listed = source_files("*.h", "*.cpp", "*.cu", "*.cuh", "*.rs", "*.py")
+    texts = {path: (ROOT / path).read_text() for path in listed}
     if args.list:
         every = [(length, path, name) for path, text in texts.items() for name, _, length in functions(path, text)]
         print("\n".join(f"{length:4} {path}: {name}" for length, path, name in sorted(every, reverse=True)[:40]))
