@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Runs the test programs of a build and says of every test case what it came to.
 
-    run_tests.py BUILD [--jobs N] [--only REGEX] [--without REGEX] [--flaky FILE] [--limit SECONDS]
+    run_tests.py BUILD [--jobs N] [--only REGEX] [--without REGEX] [--limit SECONDS]
+                 [--flaky FILE] [--failed FILE]
 
 BUILD/tests.json, written by CMake, lists the programs. The cases of a GoogleTest program are spread over a few processes,
 so that a process is not started for each. A case that crashes or hangs takes only itself down: those behind it run in a
@@ -269,7 +270,12 @@ def run_selected(args):
     if flaky and args.flaky:
         with open(args.flaky, "a") as file:
             print(*flaky, sep="\n", file=file)
-    passed = summarise(run.outcomes | unlisted)
+    outcomes = run.outcomes | unlisted
+    if args.failed:
+        with open(args.failed, "a") as file:
+            file.writelines(f"{program} {case}\n" for (program, case), outcome in outcomes.items()
+                            if outcome.result == "failed")
+    passed = summarise(outcomes)
     if run.left_running:
         print(*run.left_running, sep="\n")
     if flaky:
@@ -284,6 +290,7 @@ def main():
     parser.add_argument("--only", default="", metavar="REGEX", help="cases whose names match")
     parser.add_argument("--without", default="", metavar="REGEX", help="leaves out cases whose names match")
     parser.add_argument("--flaky", metavar="FILE", help="gets the names of those that failed and passed when run again")
+    parser.add_argument("--failed", metavar="FILE", help="gets the names of those that failed")
     parser.add_argument("--limit", type=int, default=900, metavar="SECONDS", help="of one case: only a hang takes as long")
     args = parser.parse_args()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

@@ -2,6 +2,7 @@
 # Installs what the build needs, once: Debian or Ubuntu packages, the pinned MLX wheel under build/deps, and a Rust tool chain
 # if there is none; where there is an NVIDIA driver, the CUDA compiler, too. Uses apt, pip and cargo as they are configured
 # (proxies, mirrors), and tries a download three times. Says what it does; a second run does nothing.
+# Exits with 77 if this machine cannot have what was asked for.
 #   tools/setup.sh [--tests] [--deep] [--cuda] [--arm64]
 #     --tests  also build/venv with the packages of the tests that are written in Python, and clang-format
 #     --deep   also what tools/test_deep.sh needs: torch and transformers, linters, the fuzzers' compiler (it names what is missing)
@@ -11,6 +12,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 say() { printf 'setup: %s\n' "$*"; }
+lacking() { printf 'setup: %s\n' "$*" >&2; exit 77; }  # what this machine cannot have
 fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 thrice() { "$@" || { sleep 5; "$@"; } || { sleep 20; "$@"; }; }
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
@@ -111,11 +113,12 @@ install_arm64() {
   for name in g++-aarch64-linux-gnu qemu-user; do installed "$name" || missing+=("$name"); done
   if [ ${#missing[@]} -gt 0 ]; then
     apt_update
+    for name in "${missing[@]}"; do known "$name" || lacking "apt knows no $name"; done
     apt_install "${missing[@]}"
   fi
   install_mlx aarch64 $dir
   if ! rustc --print target-libdir --target aarch64-unknown-linux-gnu 2>/dev/null | xargs -r ls >/dev/null 2>&1; then
-    command -v rustup >/dev/null || fail "Rust's library for aarch64-unknown-linux-gnu is needed: install rustup"
+    command -v rustup >/dev/null || lacking "Rust's library for aarch64-unknown-linux-gnu is needed: install rustup"
     say "rustup target add aarch64-unknown-linux-gnu"
     thrice rustup target add aarch64-unknown-linux-gnu
   fi
@@ -126,10 +129,10 @@ install_arm64() {
   touch $dir/apt/status
   local apt=(apt-get -qq -o APT::Architecture=arm64 -o APT::Architectures=arm64 -o Dir::State="$PWD/$dir/apt/state"
     -o Dir::State::status="$PWD/$dir/apt/status" -o Dir::Cache="$PWD/$dir/apt/cache" -o APT::Sandbox::User=root)
-  "${apt[@]}" update
+  thrice "${apt[@]}" update
   local boost
   boost=$(dpkg-query -W -f='${Package} ${Status}\n' 'libboost-json*-dev' | awk '/ok installed/ { print $1; exit }')
-  "${apt[@]}" install -y --no-install-recommends --download-only "$boost" "${boost/-json/}" libc6-dev libstdc++6 libcli11-dev \
+  thrice "${apt[@]}" install -y --no-install-recommends --download-only "$boost" "${boost/-json/}" libc6-dev libstdc++6 libcli11-dev \
     libspdlog-dev prometheus-cpp-dev libhwy-dev libgtest-dev libgmock-dev libbenchmark-dev librapidcheck-dev
   for name in $dir/apt/cache/archives/*.deb; do dpkg-deb -x "$name" $dir/root; done
   rm -rf $dir/apt
@@ -177,24 +180,24 @@ install_torch() {
   local list=bindings/python/tests/requirements-torch.txt stamp=build/venv/.torch
   if [ $stamp -nt $list ] && [ $stamp -nt tools/torch_without_cuda.sh ]; then return; fi
   say "build/venv: torch and transformers (0.5 GB)"
-  pip_install --no-deps -r $list
+  rm -f $stamp
+  pip_install --no-deps -r $list || { say "torch cannot be installed here"; return; }
   tools/torch_without_cuda.sh build/venv
   touch $stamp
 }
 
-# Clang for the fuzzers, and clang-tidy: 19 if there is one, else the newest compiler.
-install_clang() {
+# Clang for the fuzzers, and clang-tidy: 19 if there is one, else the newest compiler. The compiler for 64-bit ARM.
+install_compilers() {
   local version missing=() name
   for version in 19 20 18 17 16 15 14; do
     if installed "clang-$version" && installed "libclang-rt-$version-dev"; then break; fi
     apt_update
     if known "clang-$version" && known "libclang-rt-$version-dev"; then break; fi
   done
-  for name in "clang-$version" "libclang-rt-$version-dev" clang-tidy-19; do
+  for name in "clang-$version" "libclang-rt-$version-dev" clang-tidy-19 g++-aarch64-linux-gnu; do
     installed "$name" || { apt_update; ! known "$name" || missing+=("$name"); }
   done
-  [ ${#missing[@]} = 0 ] && return
-  apt_install "${missing[@]}"
+  [ ${#missing[@]} = 0 ] || apt_install "${missing[@]}" || say "not all of these can be installed here"
 }
 
 # The format can be checked without it on another machine: where it cannot be had, that is said and no more.
@@ -244,7 +247,7 @@ if asked --tests || asked --deep; then
 fi
 if asked --deep; then
   install_torch
-  install_clang
+  install_compilers
   install_rust_linters
 fi
 if asked --arm64; then install_arm64; fi

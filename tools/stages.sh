@@ -1,15 +1,20 @@
 # Sourced by test.sh and test_deep.sh: runs stages one after another, whatever fails, and says at the end what each one came to.
 #   stage NAME COMMAND...   runs COMMAND (a function or a program) with `set -e`; its output goes to build/test/NAME.log.
-#                           Exit status 77 means skipped; the last line of the log says why. Call it as a plain command:
+#                           Where may_skip=1 is set, exit status 77 means skipped, and the last line of the log says why;
+#                           elsewhere it is a failure like any other. Call it as a plain command:
 #                           within `if`, `||` or `&&` bash would ignore `set -e` in the stage, too.
 #   passed                  whether the last stage did
 #   finish                  the report; its status is 0 if nothing failed
 stage_logs=$PWD/build/test
 mkdir -p "$stage_logs"
 rm -f "$stage_logs"/*.log
-# What a shell may have set for other runs.
-unset "${!GTEST_@}" QUIRE_BASE_URL QUIRE_TEST_MODEL QUIRE_BIN QUIRE_CPU_ISA QUIRE_DEEP_TESTS PYTEST_ADDOPTS
-: >"$stage_logs/flaky"  # gets the names of tests that failed and passed when they were run again, alone
+# What a shell may have set for other runs: all but QUIRE_CUDA, which tools/setup.sh reads.
+for name in "${!GTEST_@}" "${!QUIRE_@}" "${!PYTEST_@}" PYTHONOPTIMIZE PYTHONPATH; do
+  [ "$name" = QUIRE_CUDA ] || unset "$name"
+done
+: >"$stage_logs/failed"  # gets the names of tests that failed
+: >"$stage_logs/flaky"  # and of those that failed once and passed when they were run again, alone
+may_skip=
 stage_lines=()
 stages_failed=()
 stages_skipped=0  # or not run
@@ -25,9 +30,9 @@ stage() {
   ) >"$log" 2>&1 </dev/null
   rc=$?
   set -e
-  case $rc in
-    0) result=passed ;;
-    77) stages_skipped=$((stages_skipped + 1)); result="skipped ($(tail -n 1 "$log"))" ;;
+  case $rc$may_skip in
+    0*) result=passed ;;
+    771) stages_skipped=$((stages_skipped + 1)); result="skipped ($(tail -n 1 "$log"))" ;;
     *) result=FAILED; stages_failed+=("$name") ;;
   esac
   stage_lines+=("$(printf '%-18s %5d s  %s' "$name" $((SECONDS - start)) "$result")")
@@ -47,7 +52,7 @@ finish() {
   local name
   printf '\n== %d min, by stage, on %s\n' $((SECONDS / 60)) "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo 2>/dev/null | head -n 1)"
   printf '%s\n' "${stage_lines[@]}"
-  grep -h '^NOT CHECKED' "$stage_logs"/*.log || true
+  grep -hE '^(NOT CHECKED|LEFT RUNNING)' "$stage_logs"/*.log || true
   if [ -s "$stage_logs/flaky" ]; then
     printf '\n== FLAKY: failed once, passed when run again alone; each is a defect to mend\n'
     cat "$stage_logs/flaky"
@@ -61,6 +66,10 @@ finish() {
       tail -n 40 "$stage_logs/$name.log"
     fi
   done
+  if [ -s "$stage_logs/failed" ]; then
+    printf '\n== failed tests\n'
+    head -n 100 "$stage_logs/failed"
+  fi
   local all=${#stage_lines[@]} bad=${#stages_failed[@]}
   [ "$bad" = 0 ] || printf '\nfailed: %s\n' "${stages_failed[*]}"
   printf '\nstages: %d passed, %d failed, %d skipped\n' $((all - bad - stages_skipped)) "$bad" $stages_skipped
@@ -83,18 +92,30 @@ build() {
 
 # run_tests PRESET ARGS...: the tests of a build (tools/run_tests.py).
 run_tests() {
-  python3 tools/run_tests.py "build/$1" --flaky "$stage_logs/flaky" "${@:2}"
+  python3 tools/run_tests.py "build/$1" --flaky "$stage_logs/flaky" --failed "$stage_logs/failed" "${@:2}"
+}
+
+# keys FILE [FILE]: the keys of a JSON object, a line each; without those of a second one.
+keys() {
+  python3 -c '
+import json, pathlib, sys
+first, *second = (json.loads(pathlib.Path(name).read_text()) if pathlib.Path(name).exists() else {} for name in sys.argv[1:])
+print("".join(f"{key}\n" for key in first if not any(key in other for other in second)), end="")' "$@"
 }
 
 # run_pytest NAME ARGS...: the same for Python's tests.
 run_pytest() {
-  local cache=build/pytest/$1 rc
-  local pytest=(build/venv/bin/python -m pytest -q -rs -o "cache_dir=$PWD/$cache")
+  local cache=build/pytest/$1 rc=0
+  local pytest=(build/venv/bin/python -m pytest -q -rfEs -o "cache_dir=$PWD/$cache")
+  local last=$cache/v/cache/lastfailed
   shift
   rm -rf "$cache"
-  if "${pytest[@]}" "$@"; then return 0; else rc=$?; fi
+  "${pytest[@]}" "$@" || rc=$?
   [ $rc -eq 1 ] || return $rc  # 1: tests failed; more: pytest itself
-  cp "$cache/v/cache/lastfailed" "$cache.failed"
-  "${pytest[@]}" --last-failed "$@" || return
-  python3 -c 'import json, sys; print(*json.load(open(sys.argv[1])), sep="\n")' "$cache.failed" >>"$stage_logs/flaky"
+  cp "$last" "$cache.failed"
+  rc=0
+  "${pytest[@]}" --last-failed "$@" || rc=$?
+  keys "$cache.failed" "$last" >>"$stage_logs/flaky"
+  [ $rc -eq 0 ] || keys "$last" >>"$stage_logs/failed"
+  return $rc
 }

@@ -5,6 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 command -v ccache >/dev/null || { echo "there is no ccache"; exit 77; }
+git rev-parse -q --verify HEAD >/dev/null 2>&1 || { echo "this tree is no clone"; exit 77; }
 [ $# -gt 0 ] || set -- quire base_tests text_tests server_tests models_tests
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Builds the fuzzers and runs each for some seconds, two at a time, from its committed corpus; prints a line for each.
+# Exits with 77 where there is no clang with libFuzzer.
 #   tests/fuzz/run.sh [seconds = 20] [name ...]
 # New inputs are kept in build/fuzz/corpus/NAME, so a later run goes on from there; findings in build/fuzz/findings, and
 # `build/fuzz/bin/fuzz_NAME FILE` plays one again. Runs of less than two minutes, those of `make test-deep`, all take the same
@@ -13,7 +14,10 @@ findings=build/fuzz/findings
 mkdir -p $findings
 
 compiler=$(command -v clang++-19 || find /usr/bin -name 'clang++-[0-9]*' | sort -V | tail -n 1)
-[ -n "$compiler" ] || { echo "there is no clang to build the fuzzers with (apt install clang-19)" >&2; exit 1; }
+[ -n "$compiler" ] || { echo "there is no clang to build the fuzzers with (apt install clang-19)"; exit 77; }
+echo 'extern "C" int LLVMFuzzerTestOneInput(const char*, unsigned long) { return 0; }' |
+  "$compiler" -fsanitize=fuzzer,address,undefined -x c++ - -o build/fuzz/trial ||
+  { echo "$compiler has no libFuzzer (apt install libclang-rt-19-dev)"; exit 77; }
 coverage=OFF seed=1
 [ "$seconds" -lt 120 ] || coverage=ON seed=0  # 0: libFuzzer draws one
 cmake --preset fuzz -DCMAKE_CXX_COMPILER="$compiler" -DCMAKE_C_COMPILER="${compiler/++/}" -DQUIRE_FUZZ_RUST=$coverage \

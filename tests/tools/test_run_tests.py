@@ -106,6 +106,11 @@ def test_a_failure_runs_twice_and_is_shown(tmp_path):
     assert (tmp_path / "begun").read_text().count("Fails") == 2
 
 
+def test_names_of_failures_go_to_a_file(tmp_path):
+    run(tmp_path, "Passes", "Fails", commands=[["false"]], options=["--failed", tmp_path / "failed"])
+    assert sorted((tmp_path / "failed").read_text().split("\n")) == ["", "false false", "program Suite.Fails"]
+
+
 def test_what_passes_alone_is_flaky(tmp_path):
     status, lines, flaky = run(tmp_path, "Passes", "FailsOnce")
     assert status == 0 and "2 passed, 0 failed, 0 skipped" in lines and flaky == ["program Suite.FailsOnce"]
