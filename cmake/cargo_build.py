@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import time
+import urllib.parse
 
 KEPT_DAYS = 30
 
@@ -40,16 +41,17 @@ def main():
     out, command = pathlib.Path(sys.argv[1]), sys.argv[2:]
     shared = pathlib.Path(command[command.index("--target-dir") + 1])
     shared.mkdir(parents=True, exist_ok=True)
-    crate = pathlib.Path.cwd().resolve().as_uri() + "#"  # as cargo writes it into a package's id
+    crate = f"path+file://{pathlib.Path.cwd().resolve()}#"  # which characters cargo writes as %XX is its own affair
     with open(shared / ".lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         os.utime(lock.fileno())
         done = subprocess.run([*command, "--message-format=json-render-diagnostics"], stdout=subprocess.PIPE, text=True)
         if done.returncode:
             sys.exit(done.returncode)
+        library = False
         for line in done.stdout.splitlines():
             message = json.loads(line)
-            if crate not in message.get("package_id", ""):
+            if not urllib.parse.unquote(message.get("package_id", "")).startswith(crate):
                 continue
             if message["reason"] == "build-script-executed":
                 bridge = pathlib.Path(message["out_dir"]) / "cxxbridge/include"
@@ -58,6 +60,9 @@ def main():
             if message["reason"] == "compiler-artifact" and message["target"]["kind"] == ["staticlib"]:
                 for name in message["filenames"]:
                     copy(pathlib.Path(name), out / pathlib.Path(name).name)
+                    library = True
+    if not library:
+        sys.exit(f"cargo told of no library of {crate}")
     if shared.name.startswith("cargo-"):
         remove_old(shared)
 

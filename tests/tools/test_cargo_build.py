@@ -1,0 +1,71 @@
+"""cmake/cargo_build.py with a cargo that prints what its messages look like, and the folder that CMake chooses for it."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import urllib.parse
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+CARGO = """
+import json, sys
+target = sys.argv[sys.argv.index("--target-dir") + 1]
+for message in json.loads(open(f"{target}/messages").read()):
+    print(json.dumps(message))
+"""
+
+
+def package(folder, safe):
+    return f"path+file://{urllib.parse.quote(str(folder), safe=safe)}#quire-text@0.1.0"
+
+
+def build(folder, crate, own, other="registry+https://crates.io#other@1.0.0"):
+    """Runs it in the folder `crate`, with messages of the packages `own` and `other`."""
+    for path in (crate, folder / "target/bridge/cxxbridge/include/x", folder / "out"):
+        path.mkdir(parents=True, exist_ok=True)
+    (folder / "cargo.py").write_text(CARGO)
+    (folder / "target/bridge/cxxbridge/include/x/lib.rs.h").write_text("header")
+    (folder / "target/libtext.a").write_text("library")
+    (folder / "target/libother.a").write_text("other")
+    library = {"reason": "compiler-artifact", "target": {"kind": ["staticlib"]}}
+    (folder / "target/messages").write_text(json.dumps([
+        {"reason": "build-script-executed", "package_id": own, "out_dir": str(folder / "target/bridge")},
+        {**library, "package_id": other, "filenames": [str(folder / "target/libother.a")]},
+        {**library, "package_id": own, "filenames": [str(folder / "target/libtext.a")]}, {"reason": "build-finished"}]))
+    command = [sys.executable, ROOT / "cmake/cargo_build.py", folder / "out", sys.executable, folder / "cargo.py",
+               "--target-dir", folder / "target"]
+    return subprocess.run(command, cwd=crate, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("safe", ["/", "/[]@+~"])  # cargo writes some characters as they are
+@pytest.mark.parametrize("name", ["plain", "a[b]@c+d~e", "a b%20ä#"])
+def test_it_takes_what_is_this_crates_own_wherever_it_lies(tmp_path, name, safe):
+    crate = tmp_path / name / "text"
+    done = build(tmp_path, crate, package(crate, safe))
+    assert done.returncode == 0, done.stderr
+    files = sorted(path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*") if path.is_file())
+    assert files == ["include/x/lib.rs.h", "libtext.a"]
+
+
+def test_no_library_is_an_error(tmp_path):
+    done = build(tmp_path, tmp_path / "text", package(tmp_path / "elsewhere/text", "/"))
+    assert done.returncode == 1 and "no library" in done.stderr
+
+
+def user_cache(folder, **environment):
+    (folder / "script.cmake").write_text(f'include("{ROOT}/cmake/user_cache.cmake")\n'
+                                         'quire_user_cache(chosen name /the/fallback)\nmessage("${chosen}")\n')
+    environment = {name: value for name, value in os.environ.items() if name not in ("HOME", "XDG_CACHE_HOME")} | environment
+    return subprocess.run(["cmake", "-P", folder / "script.cmake"], env=environment, capture_output=True, text=True,
+                          check=True).stderr.strip()
+
+
+def test_the_users_cache(tmp_path):
+    home, cache = str(tmp_path / "home"), str(tmp_path / "cache")
+    assert user_cache(tmp_path, HOME=home, XDG_CACHE_HOME=cache) == f"{cache}/quire/name"
+    assert user_cache(tmp_path, HOME=home) == user_cache(tmp_path, HOME=home, XDG_CACHE_HOME="") == f"{home}/.cache/quire/name"
+    assert user_cache(tmp_path, XDG_CACHE_HOME="") == user_cache(tmp_path, HOME="") == "/the/fallback"
+    (tmp_path / "file").touch()
+    assert user_cache(tmp_path, HOME=str(tmp_path / "file")) == "/the/fallback"
