@@ -149,9 +149,11 @@ TEST_F(ServerTest, GuardsEverythingButHealth) {
     EXPECT_EQ(post("/v1/completions", body, good).status, 200) << good;
 }
 
-// A step takes so long that 500 tokens are not done before it is seen that their client has gone.
+// 500 tokens take 75 s: none is done before it is seen that their client has gone.
+constexpr milliseconds kLongStep{150};
+
 TEST_F(ServerTest, AbortsWhenTheClientGoes) {
-  start([](FakeEngine::Script& script, ServerOptions&) { script.step_time = milliseconds(100); });
+  start([](FakeEngine::Script& script, ServerOptions&) { script.step_time = kLongStep; });
   const std::string stream = R"({"prompt": "x", "max_tokens": 500, "n": 2, "stream": true})";
   const std::string whole = R"({"prompt": "x", "max_tokens": 500, "n": 2})";
   for (const auto& body : {stream, whole}) {
@@ -257,7 +259,7 @@ TEST_F(ServerTest, ShutdownFinishesWhatItCan) {
 }
 
 TEST_F(ServerTest, ShutdownSaysWhatItCutShort) {
-  start([](FakeEngine::Script& script, ServerOptions&) { script.step_time = milliseconds(100); });
+  start([](FakeEngine::Script& script, ServerOptions&) { script.step_time = kLongStep; });
   TestClient stream(port_), whole(port_);
   stream.send(TestClient::post_text("/v1/completions",
                                     R"({"prompt": "x", "max_tokens": 500, "stream": true})"));

@@ -118,8 +118,8 @@ TEST_F(WireTest, TakesTheClientsRequestIdIfItIsUsable) {
 TEST_F(WireTest, LogsRequestsWithIdAndTokens) {
   start([](FakeEngine::Script& script, ServerOptions& options) {
     options.access_log = true;
-    // So slow that 500 tokens are not done before it is seen that their client has gone.
-    script.step_time = std::chrono::milliseconds(100);
+    // 500 tokens take 75 s: they are not done before it is seen that their client has gone.
+    script.step_time = std::chrono::milliseconds(150);
   });
   const std::string prompt_tokens = std::to_string(encode("Hi").size());
   for (const std::string stream : {"false", "true"}) {
