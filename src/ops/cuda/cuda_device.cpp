@@ -5,12 +5,11 @@
 #include <cstring>
 
 #include "ops/cuda/cuda_error.h"
+#include "ops/cuda/cuda_probe.h"
 #include "ops/runtime/array_memory.h"
 
 namespace quire::ops {
 namespace {
-
-constexpr int kOldestMajor = 8;  // Ampere: what the kernels' PTX is for
 
 // All arrays in one piece of pinned memory, and an event behind them.
 class CudaHostCopies final : public HostCopies {
@@ -54,15 +53,13 @@ class CudaHostCopies final : public HostCopies {
 }  // namespace
 
 CudaDevice::CudaDevice(int index) {
-  check_cuda(cudaSetDevice(index), "no GPU");
+  if (const CudaSupport support = probe_cuda(index); !support.is_usable)
+    throw std::runtime_error("CUDA: " + support.reason);
+  check_cuda(cudaSetDevice(index), "the GPU cannot be used");
   cudaDeviceProp properties;
-  check_cuda(cudaGetDeviceProperties(&properties, index), "no GPU");
+  check_cuda(cudaGetDeviceProperties(&properties, index), "asking for the GPU's properties");
   model_ = properties.name;
   multiprocessors_ = properties.multiProcessorCount;
-  if (properties.major < kOldestMajor)
-    throw std::runtime_error("CUDA: " + model_ + " has compute capability " +
-                             std::to_string(properties.major) + "." +
-                             std::to_string(properties.minor) + ", the kernels need 8.0");
   cudaStream_t stream = nullptr;
   check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "a stream");
   stream_ = stream;
@@ -122,6 +119,12 @@ void CudaDevice::synchronize() {
   check_cuda(cudaStreamSynchronize(stream_), "a kernel failed");
 }
 
+bool CudaDevice::is_lost() {
+  // An error of a kernel sticks to all later calls; the others are told once.
+  const cudaError_t state = cudaStreamQuery(stream_);
+  return state != cudaSuccess && state != cudaErrorNotReady;
+}
+
 void CudaDevice::wait_for(CUevent_st* event) {
   waits_.fetch_add(1, std::memory_order_relaxed);
   check_cuda(cudaEventSynchronize(event), "a kernel failed");
@@ -153,6 +156,12 @@ std::optional<size_t> CudaDevice::free_bytes() const {
   size_t free = 0, total = 0;
   check_cuda(cudaMemGetInfo(&free, &total), "asking for free memory");
   return free;
+}
+
+std::optional<size_t> CudaDevice::total_bytes() const {
+  size_t free = 0, total = 0;
+  check_cuda(cudaMemGetInfo(&free, &total), "asking for memory");
+  return total;
 }
 
 const CudaLayout& CudaDevice::layout(const BatchLayoutPtr& layout) {

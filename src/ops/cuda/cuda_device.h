@@ -42,10 +42,10 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
   ~CudaDevice() override;
 
   const char* name() const override { return "cuda"; }
+  std::string description() const override { return model_; }  // "NVIDIA H200"
   const char* kernel_name() const override { return "cuda"; }
   CudaDevice* cuda() override { return this; }
   CudaStream stream() const { return stream_; }
-  const std::string& model() const { return model_; }  // "NVIDIA H200"
 
   void* take(size_t bytes) override { return memory_.take(bytes); }
   void give_back(void* memory) noexcept override { memory_.give_back(memory); }
@@ -58,10 +58,12 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
   void download(void* to, const void* from, size_t bytes) override;
   bool owns(const void* memory) const override { return memory_.owns(memory); }
   std::optional<size_t> free_bytes() const override;
+  std::optional<size_t> total_bytes() const override;
 
   // An array of memory that take() gave; it goes back with the array.
   mx::array wrap(void* memory, const mx::Shape& shape, mx::Dtype dtype);
   void synchronize() override;
+  bool is_lost() override;
 
   // The layout on the device: copied once, by the first of a step's kernels that asks. Valid for
   // kernels that are handed over before another layout is asked for.

@@ -1,4 +1,5 @@
 #include <cstring>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -26,6 +27,7 @@ class Evaluated final : public HostCopies {
 class CpuDevice final : public Device {
  public:
   const char* name() const override { return "cpu"; }
+  std::string description() const override { return cpu_isa_name() + " kernels"; }
   const char* kernel_name() const override { return cpu_kernel_name(); }
   ArrayMemory* host_memory() override { return &memory_; }
 

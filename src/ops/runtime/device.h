@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace quire::ops {
@@ -32,6 +33,8 @@ class Device {
   Device& operator=(const Device&) = delete;
 
   virtual const char* name() const = 0;  // "cpu", "cuda"
+  // What it is, for people and monitors: "NVIDIA H200", "amx kernels".
+  virtual std::string description() const = 0;
   // How the KernelLog calls an op's usual kernel here.
   virtual const char* kernel_name() const = 0;
 
@@ -63,16 +66,21 @@ class Device {
 
   // Until all that was handed over has run. Throws if a kernel failed.
   virtual void synchronize() = 0;
+  // Whether a kernel failed in a way that ends the device for this process: nothing runs on it any
+  // more, and what its memory holds is lost.
+  virtual bool is_lost() { return false; }
 
   // Whether kernels may be given this memory.
   virtual bool owns(const void* memory) const = 0;
-  // Bytes that can still be allocated; absent where arrays are in the host's memory.
+  // Bytes that can still be allocated, and bytes in all, whoever has them; absent where arrays are
+  // in the host's memory.
   virtual std::optional<size_t> free_bytes() const { return std::nullopt; }
+  virtual std::optional<size_t> total_bytes() const { return std::nullopt; }
 };
 
 std::shared_ptr<Device> make_cpu_device();
-// The first NVIDIA GPU. Throws std::runtime_error, with the reason, if this build or this machine
-// has none that can run the kernels.
+// The first NVIDIA GPU that the process may see. Throws std::runtime_error, with the reason, if
+// this build or this machine has none that can run the kernels (cuda_support.h asks).
 std::shared_ptr<Device> make_cuda_device();
 
 }  // namespace quire::ops

@@ -1,8 +1,11 @@
 #pragma once
+#include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,17 +28,24 @@ class TestDevice final : public Device, public std::enable_shared_from_this<Test
   explicit TestDevice(std::string name = "test") : name_(std::move(name)) {}
 
   const char* name() const override { return name_.c_str(); }
+  std::string description() const override { return "a device of tests"; }
   const char* kernel_name() const override {
     return name_ == "cpu" ? cpu_kernel_name() : name_.c_str();
   }
 
+  // The kernels before the `step`th wait from now on fail, and the device is lost with them.
+  void lose_at_wait(int64_t step) { waits_left_ = step; }
+  bool is_lost() override { return is_lost_; }
+
   void* take(size_t bytes) override {
+    check_lost();
     auto block = allocate_aligned(bytes + 1);
     std::memset(block.get(), 0xEE, bytes);
     const std::lock_guard lock(mutex_);
     ++taken_;
     void* memory = block.get();
     blocks_[static_cast<std::byte*>(memory)] = {std::move(block), bytes};
+    held_ += bytes;
     return memory;
   }
   void give_back(void* memory) noexcept override {
@@ -44,6 +54,7 @@ class TestDevice final : public Device, public std::enable_shared_from_this<Test
     std::memset(memory, 0xDD, it->second.second);
     // A grave for each block would fill the memory in a long test.
     graves_[next_grave_++ % std::size(graves_)] = std::move(it->second.first);
+    held_ -= it->second.second;
     blocks_.erase(it);
   }
   mx::array take_array(const mx::Shape& shape, mx::Dtype dtype) override {
@@ -68,10 +79,16 @@ class TestDevice final : public Device, public std::enable_shared_from_this<Test
   void download(void* to, const void* from, size_t bytes) override { std::memcpy(to, from, bytes); }
   std::unique_ptr<HostCopies> copy_to_host(const std::vector<mx::array>& arrays) override {
     struct Copies final : HostCopies {
+      std::shared_ptr<TestDevice> device;
       std::vector<mx::array> arrays;
-      std::vector<mx::array> wait() override { return arrays; }
+      std::vector<mx::array> wait() override {
+        if (device->waits_left_ > 0 && --device->waits_left_ == 0) device->is_lost_ = true;
+        device->check_lost();
+        return arrays;
+      }
     };
     auto copies = std::make_unique<Copies>();
+    copies->device = shared_from_this();
     for (const mx::array& a : arrays) {
       const auto memory = allocate_aligned(a.nbytes() + 1);
       std::memcpy(memory.get(), a.data<void>(), a.nbytes());
@@ -79,7 +96,7 @@ class TestDevice final : public Device, public std::enable_shared_from_this<Test
     }
     return copies;
   }
-  void synchronize() override {}
+  void synchronize() override { check_lost(); }
   bool owns(const void* memory) const override {
     const auto* address = static_cast<const std::byte*>(memory);
     const std::lock_guard lock(mutex_);
@@ -88,7 +105,15 @@ class TestDevice final : public Device, public std::enable_shared_from_this<Test
     --it;
     return address - it->first <= static_cast<ptrdiff_t>(it->second.second);
   }
-  std::optional<size_t> free_bytes() const override { return size_t{1} << 30; }
+  // Of a GPU with a GiB, some of it in use.
+  std::optional<size_t> free_bytes() const override {
+    return total_ - std::min(total_, in_use_by_others_ + held_);
+  }
+  std::optional<size_t> total_bytes() const override { return total_; }
+  void set_memory(size_t total, size_t in_use_by_others) {
+    total_ = total;
+    in_use_by_others_ = in_use_by_others;
+  }
 
   size_t used() const {
     const std::lock_guard lock(mutex_);
@@ -97,11 +122,19 @@ class TestDevice final : public Device, public std::enable_shared_from_this<Test
   int64_t taken() const { return taken_; }
 
  private:
+  void check_lost() const {
+    if (is_lost_) throw std::runtime_error("a kernel failed: the device is on fire");
+  }
+
   std::string name_;
+  std::atomic<int64_t> waits_left_{0};
+  std::atomic<bool> is_lost_{false};
   mutable std::mutex mutex_;
   std::map<std::byte*, std::pair<std::shared_ptr<std::byte[]>, size_t>> blocks_;
   std::shared_ptr<std::byte[]> graves_[256];
   size_t next_grave_ = 0;
+  size_t total_ = size_t{1} << 30, in_use_by_others_ = 0;
+  std::atomic<size_t> held_{0};  // bytes
   int64_t taken_ = 0;
 };
 
