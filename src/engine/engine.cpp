@@ -99,6 +99,8 @@ class Engine::Impl {
       result.waiting = waiting_.total().requests;
       result.waiting_tokens = waiting_.total().tokens;
     }
+    result.device = model_->context().device->name();
+    result.device_description = model_->context().device->description();
     result.kernel_runs = model_->context().kernels->snapshot();
     return result;
   }

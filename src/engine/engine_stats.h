@@ -26,7 +26,8 @@ struct StepTokens {
 // A snapshot for /metrics and /health.
 struct EngineStats {
   bool healthy = true;
-  std::string failure;  // why not
+  std::string failure;                             // why not
+  std::string device = "cpu", device_description;  // as ops::Device has them
   int64_t running = 0, waiting = 0;
   int64_t waiting_tokens = 0;  // of the waiting requests' prompts
   int64_t total_blocks = 0, used_blocks = 0, cached_blocks = 0;

@@ -1,6 +1,7 @@
 #include "engine/step_runner.h"
 
 #include <algorithm>
+#include <stdexcept>
 
 #include "base/check.h"
 #include "engine/kv_storage_names.h"
@@ -413,9 +414,12 @@ void StepRunner::end_without_token(RequestId id, const ops::SampleRow& sample) {
 }
 
 // A step failed: what it wrote cannot be trusted, nor what its rows would have become. Its requests
-// end with the error; waiting ones go on with fresh pools.
+// end with the error; waiting ones go on with fresh pools. A device that is lost runs nothing more:
+// then the exception escapes.
 void StepRunner::recover(const std::string& reason) {
   in_flight_.reset();
+  if (model_.context().device->is_lost())
+    throw std::runtime_error(std::string(model_.context().device->name()) + ": " + reason);
   std::vector<RequestId> lost;
   for (const auto& [id, generation] : generations_)
     if (generation.sequence->state != Sequence::State::kWaiting ||

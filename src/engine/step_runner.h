@@ -33,8 +33,8 @@ class StepRunner {
 
   bool has_work() const { return scheduler_.has_work() || in_flight_.has_value(); }
   // Plans, builds, runs and commits one step. With lookahead, step t+1 is launched before step t's
-  // tokens are read. A step that throws ends its requests with an error; only if the memory pools
-  // cannot be rebuilt does the exception escape.
+  // tokens are read. A step that throws ends its requests with an error; only if the device is lost
+  // or the memory pools cannot be rebuilt does the exception escape.
   void step();
   // Without work nothing is held: aborts the process (QUIRE_CHECK) if blocks, slots or requests are
   // left over. With EngineOptions::check_integrity the scheduler checks everything.

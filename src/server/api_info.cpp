@@ -57,7 +57,10 @@ void Api::health(http::ExchangePtr exchange) {
 void Api::ping(http::ExchangePtr exchange) { health(std::move(exchange)); }
 
 void Api::version(http::ExchangePtr exchange) {
-  exchange->respond(json_response(json::object{{"version", QUIRE_VERSION}}));
+  const engine::EngineStats status = engine_.stats();
+  exchange->respond(json_response(json::object{{"version", QUIRE_VERSION},
+                                               {"device", status.device},
+                                               {"device_description", status.device_description}}));
 }
 
 void Api::metrics(http::ExchangePtr exchange) {

@@ -104,6 +104,8 @@ void add_engine(Snapshot& out, const engine::EngineStats& engine) {
              {"cache_dtype", engine.kv_cache_dtype},
              {"enable_prefix_caching", engine.prefix_caching ? "True" : "False"},
              {"num_gpu_blocks", std::to_string(engine.total_blocks)}});
+  out.gauge("quire:device_info", "Always 1; the labels say what computes.", 1,
+            {{"device", engine.device}, {"description", engine.device_description}});
   out.gauge("quire:engine_healthy", "1 unless the engine has failed.", engine.healthy ? 1 : 0);
   out.gauge("quire:kv_blocks", "KV blocks in the pool.", static_cast<double>(engine.total_blocks));
   out.gauge("quire:kv_blocks_used", "KV blocks that requests hold.",

@@ -1,12 +1,18 @@
 // The engine on a device with memory of its own answers as it does on the host. The kernels are the
 // CPU's, so the answers are the same bits; what is given back there is overwritten.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <latch>
 
 #include "engine_harness.h"
 #include "ops/runtime/test_device.h"
 
 namespace quire::engine {
 namespace {
+
+using ::testing::Each;
+using ::testing::HasSubstr;
 
 // Whatever makes a context meanwhile gets this device.
 class OnDevice {
@@ -42,6 +48,55 @@ TEST_P(DevicePath, AnswersAsTheHostDoes) {
   }
   EXPECT_GT(device->taken(), 1000);
   EXPECT_EQ(device->used(), 0u) << "memory of the device is left over";
+}
+
+// The last event's error of each job, all submitted at once; empty: it ended well.
+std::vector<std::string> errors_of(Engine& engine, const std::vector<Job>& jobs) {
+  std::vector<std::string> errors(jobs.size());
+  std::latch all_ended(static_cast<ptrdiff_t>(jobs.size()));
+  std::vector<Request> requests(jobs.size());
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    requests[i].prompt = jobs[i].prompt;
+    requests[i].sampling = jobs[i].sampling;
+    requests[i].sink = [&, i](TokenEvent&& event) {
+      if (!event.finish) return;
+      errors[i] = event.error;
+      all_ended.count_down();
+    };
+  }
+  EXPECT_TRUE(engine.submit_all(std::move(requests)).ok());
+  all_ended.wait();
+  return errors;
+}
+
+// Kernels of the 20th step fail: all requests end with the reason, those that wait too, and so
+// does the engine.
+TEST_P(DevicePath, ALostDeviceEndsAllRequestsAndTheEngine) {
+  const std::string checkpoint = GetParam();
+  auto jobs = random_jobs(12, open_checkpoint(checkpoint).config().vocab_size, 23, 60, 40);
+  for (Job& job : jobs) job.sampling.max_tokens = 40;
+  for (const bool lookahead : {false, true}) {
+    const auto device = std::make_shared<ops::testing::TestDevice>("cpu");
+    const OnDevice there(device);
+    auto engine = make_engine({.checkpoint = checkpoint,
+                               .max_num_seqs = 4,
+                               .max_model_len = 256,
+                               .prefix_caching = true,
+                               .lookahead = lookahead});
+    device->lose_at_wait(20);
+    EXPECT_THAT(errors_of(*engine, jobs),
+                Each(HasSubstr("cpu: a kernel failed: the device is on fire")));
+    const EngineStats stats = engine->stats();
+    EXPECT_FALSE(stats.healthy);
+    EXPECT_THAT(stats.failure, HasSubstr("the device is on fire"));
+    Request late;
+    late.prompt = {1, 2, 3};
+    const auto id = engine->submit(std::move(late));
+    ASSERT_FALSE(id.ok());
+    EXPECT_EQ(id.error().kind, RequestError::Kind::kEngineDead);
+    engine.reset();
+    EXPECT_EQ(device->used(), 0u) << "memory of the device is left over";
+  }
 }
 
 constexpr const char* kCheckpoints[] = {
