@@ -12,9 +12,12 @@
 namespace quire::engine {
 namespace {
 
-constexpr double kMiB = 1024.0 * 1024.0;
+constexpr double kMiB = 1024.0 * 1024.0, kGiB = 1024.0 * kMiB;
 // Room for cached prefixes where few sequences run: conversations that take turns.
 constexpr int64_t kCachedSequences = 16;
+constexpr double kGpuMemoryUtilization = 0.9;  // vLLM's
+// Of a KV cache: kernels count tokens in 32 bits, and bytes in 64.
+constexpr int64_t kMostTokens = std::numeric_limits<int32_t>::max();
 
 std::optional<int64_t> read_number(const std::string& path) {
   std::ifstream file(path);
@@ -76,7 +79,8 @@ std::optional<int64_t> cgroup_available(const std::string& root) {
 
 // Memory for all pools, where nothing else is asked for.
 int64_t pool_bytes(const MemoryBudget& budget) {
-  return std::max<int64_t>(0, budget.available - budget.activations) / 2;
+  const int64_t rest = std::max<int64_t>(0, budget.available - budget.activations);
+  return budget.is_lazy ? rest / 2 : rest;
 }
 
 void choose_state_slots(MemoryBudget& budget, const SchedulerOptions& options,
@@ -110,12 +114,35 @@ int64_t choose_blocks(const MemoryBudget& budget, const SchedulerOptions& option
       options.enable_prefix_caching ? options.max_num_seqs + kCachedSequences : 0;
   const int64_t useful = blocks_per_sequence * (options.max_num_seqs + cached);
   const int64_t bytes = std::max<int64_t>(0, pool_bytes(budget) - budget.state());
-  return block_bytes == 0 ? useful : std::min(bytes / block_bytes, useful);
+  return block_bytes == 0
+             ? useful
+             : std::min({bytes / block_bytes, useful, kMostTokens / options.block_size});
+}
+
+void check_blocks(const MemoryBudget& budget, const SchedulerOptions& options, int64_t block_bytes,
+                  const MemoryRequest& request) {
+  if (block_bytes == 0) return;
+  // The host's steps find room in what the pools do not use yet; a device's own memory is taken.
+  const int64_t room =
+      budget.is_lazy ? budget.available
+                     : std::max<int64_t>(0, budget.available - budget.activations - budget.state());
+  const std::string remedy =
+      std::string("; lower ") +
+      (request.num_blocks > 0 ? "--num-gpu-blocks-override" : "--kv-cache-memory");
+  if (budget.num_blocks > room / block_bytes)
+    throw LoadError("a KV cache of " + std::to_string(budget.num_blocks) + " blocks of " +
+                    std::to_string(block_bytes) + " bytes does not fit the " +
+                    std::to_string(room >> 20) + " MiB of memory there are" + remedy);
+  if (budget.num_blocks > kMostTokens / options.block_size)
+    throw LoadError("a KV cache of " + std::to_string(budget.num_blocks) + " blocks of " +
+                    std::to_string(options.block_size) + " tokens is over the limit of " +
+                    std::to_string(kMostTokens) + " tokens" + remedy);
 }
 
 // Long enough for a prompt of usual length to begin on memory that is there.
 int64_t choose_ready_kv(const MemoryBudget& budget, const SchedulerOptions& options,
                         int64_t block_bytes) {
+  if (!budget.is_lazy) return 0;
   constexpr int64_t kReadyTokens = 16384, kReadyBytes = int64_t{2} << 30;
   return std::min({budget.weights, kReadyBytes, budget.kv_cache / 4,
                    kReadyTokens / options.block_size * block_bytes});
@@ -142,10 +169,29 @@ int64_t available_memory(ops::Device& device) {
   return own ? static_cast<int64_t>(*own) : available_memory();
 }
 
+int64_t memory_for_others(ops::Device& device, const MemoryRequest& request) {
+  const auto free = device.free_bytes(), total = device.total_bytes();
+  const bool is_sized = request.kv_cache_bytes > 0 || request.num_blocks > 0;
+  if (!free || !total || (is_sized && request.gpu_memory_utilization == 0)) return 0;
+  const double share =
+      request.gpu_memory_utilization > 0 ? request.gpu_memory_utilization : kGpuMemoryUtilization;
+  const auto ours = static_cast<int64_t>(share * static_cast<double>(*total));
+  const int64_t others = static_cast<int64_t>(*free) - ours;
+  if (others >= 0) return others;
+  char text[256];
+  std::snprintf(text, sizeof text,
+                "--gpu-memory-utilization %g asks for %.1f GiB of the GPU's %.1f GiB, but %.1f GiB "
+                "are free; lower --gpu-memory-utilization, or end what else uses the GPU",
+                share, static_cast<double>(ours) / kGiB, static_cast<double>(*total) / kGiB,
+                static_cast<double>(*free) / kGiB);
+  throw LoadError(text);
+}
+
 MemoryBudget plan_memory(const models::Model& model, const SchedulerOptions& options,
                          const MemoryRequest& request) {
   MemoryBudget budget;
-  budget.available = available_memory(*model.context().device);
+  budget.available = available_memory(*model.context().device) - request.kept_free;
+  budget.is_lazy = model.context().device->host_memory() != nullptr;
   budget.weights = static_cast<int64_t>(model.weight_bytes());
   budget.activations =
       activation_bytes(model.widest_activation(), model.vocab_size(), model.dtype(), options);
@@ -155,12 +201,7 @@ MemoryBudget plan_memory(const models::Model& model, const SchedulerOptions& opt
   budget.state_slot_bytes = KvPool::state_bytes(model.cache_specs(), model.dtype());
   choose_state_slots(budget, options, request);
   budget.num_blocks = choose_blocks(budget, options, block_bytes, request);
-  if (block_bytes > 0 && budget.num_blocks > budget.available / block_bytes) {
-    throw LoadError("a KV cache of " + std::to_string(budget.num_blocks) + " blocks of " +
-                    std::to_string(block_bytes) + " bytes does not fit the " +
-                    std::to_string(budget.available >> 20) + " MiB of memory there are; lower " +
-                    (request.num_blocks > 0 ? "--num-gpu-blocks-override" : "--kv-cache-memory"));
-  }
+  check_blocks(budget, options, block_bytes, request);
   budget.kv_cache = budget.num_blocks * block_bytes;
   budget.ready_kv = choose_ready_kv(budget, options, block_bytes);
   const int64_t capacity = budget.num_blocks * options.block_size;
@@ -184,7 +225,7 @@ MemoryBudget plan_memory(const models::Model& model, const SchedulerOptions& opt
 }
 
 std::string MemoryBudget::summary() const {
-  char text[512], states[160] = "";
+  char text[512], states[160] = "", ready[64] = "";
   if (state_slot_bytes > 0) {
     std::snprintf(states, sizeof states,
                   "recurrent state %.1f MiB (%lld slots and %lld checkpoints of %.2f MiB), ",
@@ -192,13 +233,14 @@ std::string MemoryBudget::summary() const {
                   static_cast<long long>(state_checkpoints),
                   static_cast<double>(state_slot_bytes) / kMiB);
   }
+  if (is_lazy)
+    std::snprintf(ready, sizeof ready, ", %.1f MiB made ready ahead",
+                  static_cast<double>(ready_kv) / kMiB);
   std::snprintf(text, sizeof text,
-                "weights %.1f MiB, KV cache %.1f MiB (%lld blocks, %.1f MiB made ready "
-                "ahead), %sactivations up to %.1f MiB, "
-                "of %.1f MiB available; "
-                "longest sequence %lld tokens",
+                "weights %.1f MiB, KV cache %.1f MiB (%lld blocks%s), %sactivations up to %.1f "
+                "MiB, of %.1f MiB available; longest sequence %lld tokens",
                 static_cast<double>(weights) / kMiB, static_cast<double>(kv_cache) / kMiB,
-                static_cast<long long>(num_blocks), static_cast<double>(ready_kv) / kMiB, states,
+                static_cast<long long>(num_blocks), ready, states,
                 static_cast<double>(activations) / kMiB, static_cast<double>(available) / kMiB,
                 static_cast<long long>(max_model_len));
   return text;

@@ -18,11 +18,15 @@ struct MemoryRequest {
   int64_t max_model_len = 0;       // --max-model-len
   int64_t state_checkpoints = -1;  // --state-checkpoint-slots; -1: choose
   ops::KvStorage kv_storage = ops::KvStorage::kAuto;  // --kv-cache-dtype
+  double gpu_memory_utilization = 0;                  // see memory_for_others
+  // What memory_for_others says before weights are loaded: free memory that is not to be taken.
+  int64_t kept_free = 0;
 };
 
 // What memory goes where, in bytes; printed at start-up.
 struct MemoryBudget {
   int64_t available = 0;  // free for this process after the weights were loaded
+  bool is_lazy = true;    // the host's: pools take memory as they are written
   int64_t weights = 0, kv_cache = 0, activations = 0;
   int64_t ready_kv = 0;  // of kv_cache: committed ahead of its use, at most
   int64_t num_blocks = 0, max_model_len = 0;
@@ -40,12 +44,19 @@ int64_t available_memory(const std::string& root = "");
 // Memory that a device may still take for weights and pools: the host's, or its own.
 int64_t available_memory(ops::Device& device);
 
+// Bytes of a GPU's free memory that are not for this process, asked for before anything is loaded.
+// This process may have --gpu-memory-utilization (0: 0.9) of the whole memory, as in vLLM; with a
+// cache of asked size and no utilization all that is free. 0 for the host. Throws LoadError if the
+// GPU has less than that left.
+int64_t memory_for_others(ops::Device& device, const MemoryRequest& request);
+
 // Buffers alive at once in a step, in bytes: a few activations of the widest layer (elements per
 // token), and the logits of every sequence.
 int64_t activation_bytes(int64_t widest_activation, int64_t vocab, mx::Dtype dtype,
                          const SchedulerOptions& options);
 
-// Sizes the pools from half of what is available less the activations. Recurrent state comes first:
+// Sizes the pools from what is available less the activations: half of it in the host's memory, all
+// of it in a device's own. Recurrent state comes first:
 // a slot for each of max_num_seqs sequences, or as many as half of that holds (at least one; who
 // finds none free waits), and if prefixes are cached, checkpoints in a quarter of it or as many as
 // asked for. The KV pool gets what is asked for, else the rest, but no more than useful: all

@@ -32,8 +32,8 @@ int64_t least_cache(const models::ModelSize& size, const SchedulerOptions& optio
 }  // namespace
 
 int64_t check_fits(const std::string& model, const models::ModelSize& size,
-                   const SchedulerOptions& options, const MemoryRequest& request,
-                   int64_t available) {
+                   const SchedulerOptions& options, const MemoryRequest& request, int64_t available,
+                   bool is_gpu) {
   const int64_t block = block_bytes(size, options, request);
   const int64_t longest =
       block == 0 ? 0 : std::max<int64_t>(1, available / block * options.block_size);
@@ -47,12 +47,15 @@ int64_t check_fits(const std::string& model, const models::ModelSize& size,
   const int64_t beside = step + cache;
   const int64_t needed = size.weights + beside;
   if (needed <= available) return longest;
-  const std::string message = model + ": needs " + gib(needed) + " of memory (weights " +
+  const std::string message = model + ": needs " + gib(needed) +
+                              (is_gpu ? " of the GPU's memory (weights " : " of memory (weights ") +
                               gib(size.weights) + ", KV cache " + gib(cache) +
                               ", a step and tables " + gib(step) + "), " + gib(available) +
-                              " are free; ";
+                              (is_gpu ? " are free for it; " : " are free; ");
   if (needed - cache + least <= available)
     throw LoadError(message + "lower --kv-cache-memory or --num-gpu-blocks-override");
+  if (needed <= available + request.kept_free)
+    throw LoadError(message + "raise --gpu-memory-utilization");
   if (size.weights > available / 2 && size.weights_in_4_bits < size.weights) {
     throw LoadError(message + "`quire quantize --bits 4` makes it about " +
                     gib(size.weights_in_4_bits + beside));

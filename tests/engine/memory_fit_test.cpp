@@ -9,11 +9,16 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/source_dir.h"
+#include "ops/runtime/test_device.h"
 
 namespace quire::engine {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
+using testing::ThrowsMessage;
 
 constexpr int64_t kGiB = int64_t{1} << 30;
 // One layer of 2 heads of 64 in bfloat16, keys and values, 16 tokens.
@@ -97,6 +102,105 @@ TEST_F(MemoryFit, NamesTheRemedy) {
   size_.weights = kGiB;
   options_.max_num_batched_tokens = 1 << 20;
   EXPECT_THAT(refusal(4 * kGiB), HasSubstr("lower --max-model-len, --max-num-batched-tokens"));
+}
+
+// -- a GPU's memory ------------------------------------------------------------------------------
+
+TEST_F(MemoryFit, ShareOfAGpu) {
+  ops::testing::TestDevice gpu;
+  gpu.set_memory(100 * kGiB, 2 * kGiB);
+  EXPECT_EQ(memory_for_others(gpu, request_), 8 * kGiB) << "90 of the 98 that are free are ours";
+  request_.gpu_memory_utilization = 0.5;
+  EXPECT_EQ(memory_for_others(gpu, request_), 48 * kGiB);
+  gpu.set_memory(100 * kGiB, 60 * kGiB);
+  EXPECT_THAT([&] { memory_for_others(gpu, request_); },
+              ThrowsMessage<LoadError>(AllOf(
+                  HasSubstr("--gpu-memory-utilization 0.5 asks for 50.0 GiB of the GPU's 100.0"),
+                  HasSubstr("40.0 GiB are free; lower --gpu-memory-utilization"))));
+}
+
+// As in vLLM, where a size of the cache is asked for, and no share, all that is free counts.
+TEST_F(MemoryFit, AnAskedCacheIsNotBoundByTheUsualShare) {
+  ops::testing::TestDevice gpu;
+  gpu.set_memory(100 * kGiB, 60 * kGiB);
+  request_.kv_cache_bytes = kGiB;
+  EXPECT_EQ(memory_for_others(gpu, request_), 0);
+  request_ = {};
+  request_.num_blocks = 1;
+  EXPECT_EQ(memory_for_others(gpu, request_), 0);
+  request_.gpu_memory_utilization = 0.3;
+  EXPECT_EQ(memory_for_others(gpu, request_), 10 * kGiB);
+}
+
+TEST_F(MemoryFit, TheHostsMemoryIsNotShared) {
+  EXPECT_EQ(memory_for_others(*ops::make_cpu_device(), request_), 0);
+}
+
+TEST_F(MemoryFit, NamesTheRemedyOnAGpu) {
+  const auto refusal_on_gpu = [&](int64_t available) {
+    try {
+      check_fits("/model", size_, options_, request_, available, /*is_gpu=*/true);
+    } catch (const LoadError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_THAT(refusal_on_gpu(4 * kGiB),
+              AllOf(HasSubstr("needs 8.1 GiB of the GPU's memory (weights 8.0 GiB"),
+                    HasSubstr("4.0 GiB are free for it; `quire quantize --bits 4`")));
+  request_.kept_free = 5 * kGiB;
+  EXPECT_THAT(refusal_on_gpu(4 * kGiB), HasSubstr("raise --gpu-memory-utilization"));
+  request_.kv_cache_bytes = 3 * kGiB;
+  EXPECT_THAT(refusal_on_gpu(9 * kGiB), HasSubstr("lower --kv-cache-memory"));
+}
+
+// A device with memory of its own gets pools of all that its share leaves, and no more.
+class GpuBudget : public testing::Test {
+ protected:
+  static constexpr int64_t kMiB = int64_t{1} << 20;
+
+  MemoryBudget plan(const MemoryRequest& request) {
+    const auto model = models::load_model(
+        ops::make_context(1, device_),
+        formats::Checkpoint::open(source_dir() + "/tests/parity/models/qwen3-bf16"), {});
+    return plan_memory(*model, options_, request);
+  }
+
+  std::shared_ptr<ops::testing::TestDevice> device_ =
+      std::make_shared<ops::testing::TestDevice>("cpu");
+  SchedulerOptions options_{
+      .max_num_batched_tokens = 256, .max_num_seqs = 4096, .block_size = 16, .eos_token_ids = {}};
+};
+
+TEST_F(GpuBudget, PoolsTakeAllThatIsLeft) {
+  device_->set_memory(256 * kMiB, 0);
+  MemoryRequest request{.gpu_memory_utilization = 0.5};
+  request.kept_free = memory_for_others(*device_, request);
+  const MemoryBudget budget = plan(request);
+  EXPECT_EQ(request.kept_free, 128 * kMiB);
+  EXPECT_LE(budget.available, 128 * kMiB);
+  const int64_t taken = budget.activations + budget.kv_cache;
+  EXPECT_LE(taken, budget.available);
+  EXPECT_GT(taken, 120 * kMiB) << budget.summary();
+  EXPECT_EQ(budget.ready_kv, 0) << "there is nothing to commit ahead";
+  EXPECT_THAT(budget.summary(), Not(HasSubstr("made ready")));
+}
+
+TEST_F(GpuBudget, AnAskedCacheThatDoesNotFitIsRefused) {
+  device_->set_memory(64 * kMiB, 0);
+  EXPECT_THAT([&] { plan({.kv_cache_bytes = 65 * kMiB}); },
+              ThrowsMessage<LoadError>(HasSubstr("lower --kv-cache-memory")));
+  // It would fit alone, but not beside a step.
+  EXPECT_THAT([&] { plan({.kv_cache_bytes = 62 * kMiB}); },
+              ThrowsMessage<LoadError>(HasSubstr("lower --kv-cache-memory")));
+  EXPECT_NO_THROW(plan({.kv_cache_bytes = 16 * kMiB}));
+}
+
+TEST_F(GpuBudget, TokensAreCountedIn32Bits) {
+  device_->set_memory(size_t{1} << 50, 0);
+  EXPECT_THAT([&] { plan({.num_blocks = int64_t{1} << 27}); },
+              ThrowsMessage<LoadError>(HasSubstr("2147483647 tokens")));
+  EXPECT_NO_THROW(plan({.num_blocks = (int64_t{1} << 27) - 1}));
 }
 
 // -- what is free --------------------------------------------------------------------------------
