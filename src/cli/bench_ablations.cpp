@@ -24,14 +24,15 @@ struct Variant {
   const char* name;
   const char* meaning;
   void (*apply)(ModelFlags& flags);
+  bool cpu_only = false;  // on a GPU MLX launches nothing
 };
 
 constexpr Variant kVariants[] = {
     {"usual", "nothing is switched off", [](ModelFlags&) {}},
     {"node by node", "MLX launches each kernel, not one node for all kernels of a step",
-     [](ModelFlags& flags) { flags.join_kernels = false; }},
+     [](ModelFlags& flags) { flags.join_kernels = false; }, true},
     {"eval per layer", "each layer is waited for instead of one graph for the whole step",
-     [](ModelFlags& flags) { flags.ablation.eval_per_layer = true; }},
+     [](ModelFlags& flags) { flags.ablation.eval_per_layer = true; }, true},
     {"no lookahead", "a step is launched after the tokens of the one before were read",
      [](ModelFlags& flags) { flags.lookahead = false; }},
     {"project all rows", "every token meets the vocabulary, not only sampled ones",
@@ -44,6 +45,7 @@ struct Rates {
 };
 
 struct Measured {
+  const Variant* variant;
   RunningModel model;
   std::vector<Rates> rounds;
 };
@@ -93,30 +95,33 @@ json::array report(const AblationFlags& flags, const std::vector<Measured>& all)
   std::printf("%-17s %12s %6s %12s %6s %12s %6s\n", "tokens a second", "prefill", "ratio",
               "1 stream", "ratio", many.c_str(), "ratio");
   json::array rows;
-  for (size_t v = 0; v < all.size(); ++v) {
-    json::object row{{"variant", kVariants[v].name}, {"meaning", kVariants[v].meaning}};
-    std::printf("%-17s", kVariants[v].name);
-    print_figure(all, all[v], &Rates::prefill, row, "prefill");
-    print_figure(all, all[v], &Rates::decode, row, "decode");
-    print_figure(all, all[v], &Rates::decode_many, row, "decode_many");
+  for (const Measured& one : all) {
+    json::object row{{"variant", one.variant->name}, {"meaning", one.variant->meaning}};
+    add_device(one.model, row);
+    std::printf("%-17s", one.variant->name);
+    print_figure(all, one, &Rates::prefill, row, "prefill");
+    print_figure(all, one, &Rates::decode, row, "decode");
+    print_figure(all, one, &Rates::decode_many, row, "decode_many");
     std::printf("\n");
     rows.emplace_back(std::move(row));
   }
   if (is_too_short(all)) std::printf("%s\n", kTooShortMeans);
-  for (const Variant& variant : kVariants) std::printf("%s: %s\n", variant.name, variant.meaning);
+  for (const Measured& one : all) std::printf("%s: %s\n", one.variant->name, one.variant->meaning);
   return rows;
 }
 
 int ablations(AblationFlags flags) {
-  flags.model.max_num_seqs = std::max(flags.model.max_num_seqs, flags.concurrency);
+  flags.model.least_num_seqs = flags.concurrency;
   // All variants are in memory at once, so that they can take turns.
   if (flags.model.kv_cache_memory.empty() && flags.model.num_blocks == 0)
     flags.model.kv_cache_memory = "1GiB";
   std::vector<Measured> all;
   for (const Variant& variant : kVariants) {
     ModelFlags model = flags.model;
+    if (!all.empty()) model.device = all.front().model.engine->stats().device;  // all on the same
+    if (variant.cpu_only && model.device != "cpu") continue;
     variant.apply(model);
-    all.push_back({.model = start_engine(model), .rounds = {}});
+    all.push_back({.variant = &variant, .model = start_engine(model), .rounds = {}});
   }
   check_lengths(*all.front().model.engine,
                 random_requests(1, flags.input_len, flags.output_len, 1, 0));

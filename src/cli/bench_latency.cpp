@@ -35,7 +35,7 @@ json::object report(const std::vector<double>& latencies) {
 }
 
 int latency(LatencyFlags flags) {
-  flags.model.max_num_seqs = std::max(flags.model.max_num_seqs, flags.batch_size);
+  flags.model.least_num_seqs = flags.batch_size;
   RunningModel model = start_engine(flags.model);
   const auto requests = random_requests(flags.batch_size, flags.input_len, flags.output_len,
                                         model.engine->vocab_size(), flags.model.seed);
@@ -46,6 +46,7 @@ int latency(LatencyFlags flags) {
   for (int64_t i = 0; i < flags.num_iters; ++i)
     latencies.push_back(run_offline(*model.engine, requests).seconds);
   json::object result = report(latencies);
+  add_device(model, result);
   if (model.profile) {
     const StepProfiles profiles = model.profile->take();
     print_profile(stdout, profiles);

@@ -54,6 +54,12 @@ OfflineResult run_offline(engine::Engine& engine, const std::vector<OfflineReque
   return result;
 }
 
+void add_device(const RunningModel& model, json::object& figures) {
+  const engine::EngineStats stats = model.engine->stats();
+  figures["device"] = stats.device;
+  figures["device_description"] = stats.device_description;
+}
+
 std::string rate_text(std::optional<double> rate) {
   if (!rate) return "too short";
   char text[32];

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "cli/start_engine.h"
 
 namespace quire::cli {
@@ -26,6 +27,9 @@ struct OfflineResult {
 std::string rate_text(std::optional<double> rate);
 inline constexpr const char* kTooShortMeans =
     "too short: too few tokens while all streams decode to tell a rate; raise --output-len";
+
+// "device": "cuda", "device_description": "NVIDIA H200".
+void add_device(const RunningModel& model, json::object& figures);
 
 // Submits all requests at once and waits for the last token. Throws LoadError if one is refused or
 // fails.

@@ -59,6 +59,7 @@ json::value sweep(const ThroughputFlags& flags, RunningModel& model) {
                      {"prefill_tokens_per_second", prefill},
                      {"decode_tokens_per_second", json::value_from(result.decode_rate)},
                      {"output_tokens_per_second", output}};
+    add_device(model, row);
     report_profile(model, row);
     rows.emplace_back(std::move(row));
   }
@@ -93,6 +94,7 @@ json::value whole_dataset(const ThroughputFlags& flags, RunningModel& model) {
                        {"tokens_per_second", total_rate},
                        {"total_input_tokens", r.prompt_tokens},
                        {"total_output_tokens", r.output_tokens}};
+  add_device(model, figures);
   report_profile(model, figures);
   return figures;
 }
@@ -102,9 +104,8 @@ int throughput(ThroughputFlags flags) {
   if (flags.whole_dataset) {
     flags.model.max_waiting = std::max(flags.model.max_waiting, flags.dataset.num_prompts);
   } else {
-    flags.model.max_num_seqs =
-        std::max(flags.model.max_num_seqs,
-                 *std::max_element(flags.concurrency.begin(), flags.concurrency.end()));
+    flags.model.least_num_seqs =
+        *std::max_element(flags.concurrency.begin(), flags.concurrency.end());
   }
   RunningModel model = start_engine(flags.model);
   if (!flags.whole_dataset) {

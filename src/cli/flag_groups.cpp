@@ -8,13 +8,14 @@ namespace {
 constexpr FlagGroup kGroups[] = {
     {"Model", "--model --chat-template --dtype --max-model-len --quant-activations --seed"},
     {"Memory",
-     "--kv-cache-memory --kv-cache-dtype --block-size --num-gpu-blocks-override "
+     "--gpu-memory-utilization --kv-cache-memory --kv-cache-dtype --block-size "
+     "--num-gpu-blocks-override "
      "--enable-prefix-caching --state-checkpoint-slots --state-checkpoint-interval "
      "--share-prefix-cache --max-buffered-bytes"},
     {"Scheduling",
      "--max-num-seqs --max-num-batched-tokens --max-num-queued-reqs --max-num-queued-tokens "
      "--max-step-time --scheduling-policy --async-scheduling"},
-    {"Computing", "--threads --portable-bits"},
+    {"Computing", "--device --threads --portable-bits"},
     {"Answers", "--system --temperature --top-p --max-tokens"},
     {"Tools and reasoning", "--tool-call-parser --reasoning-parser --structured-output-whitespace"},
     {"Server", "--host --port --root-path --served-model-name --http-threads --shutdown-timeout"},

@@ -1,5 +1,6 @@
 #include "cli/flags.h"
 
+#include <algorithm>
 #include <cctype>
 #include <cmath>
 
@@ -27,23 +28,29 @@ void add_model_flags(CLI::App& app, ModelFlags& flags) {
   app.add_option("--chat-template", flags.chat_template,
                  "Jinja template instead of the model's: a file, or the text itself")
       ->type_name("FILE|TEXT");
+  app.add_option("--device", flags.device,
+                 "Where to compute: auto (an NVIDIA GPU that can, else the CPU), cpu, cuda")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+      ->capture_default_str();
   app.add_option("--dtype", flags.dtype,
                  "Weights and activations: auto (as stored), bfloat16, float16, float32")
       ->check(CLI::IsMember({"auto", "bfloat16", "float16", "float32", "half", "float"}))
       ->capture_default_str();
-  app.add_option("--threads", flags.threads, "Compute threads; 0: one per core")
+  app.add_option("--threads", flags.threads,
+                 "Compute threads (on a GPU: those that load the model and work on grammars); 0: "
+                 "one per core")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
   app.add_option("--max-model-len", flags.max_model_len,
                  "Longest sequence in tokens, prompt and answer (4096, 32k, 32K); default: what "
                  "the model and memory allow");
   app.add_option("--max-num-seqs", flags.max_num_seqs, "Most sequences in one step")
-      ->check(CLI::Range(1, 65536))
-      ->capture_default_str();
+      ->check(CLI::Range(1, 65535))
+      ->default_str("128, on a GPU 256");
   app.add_option("--max-num-batched-tokens", flags.max_num_batched_tokens,
                  "Most tokens in one step; longer prompts are fed in chunks")
       ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
+      ->default_str("2048, on a GPU 8192");
   app.add_option("--block-size", flags.block_size, "Tokens in a KV cache block")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
@@ -73,8 +80,14 @@ void add_model_flags(CLI::App& app, ModelFlags& flags) {
                  "KV cache size in blocks, whatever memory allows")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 31));
   app.add_option("--kv-cache-memory,--kv-cache-memory-bytes", flags.kv_cache_memory,
-                 "KV cache size in bytes (4GiB, 500M); default: half of the free memory, at most "
-                 "what all sequences at full length take, and as much again for cached prefixes");
+                 "KV cache size in bytes (4GiB, 500M); default: half of the free memory (on a GPU: "
+                 "what --gpu-memory-utilization leaves), at most what all sequences at full length "
+                 "take, and as much again for cached prefixes");
+  app.add_option("--gpu-memory-utilization", flags.gpu_memory_utilization,
+                 "On a GPU: share of its memory for weights, steps and caches together. With "
+                 "--kv-cache-memory or --num-gpu-blocks-override: what is free")
+      ->check(CLI::Range(0.01, 1.0))
+      ->default_str("0.9");
   app.add_flag("--async-scheduling,!--no-async-scheduling", flags.lookahead,
                "Launch the next step before this one's tokens are read (default on; the output is "
                "the same)");
@@ -149,10 +162,12 @@ int64_t parse_size(const std::string& text, const std::string& flag) {
   return static_cast<int64_t>(value);
 }
 
-engine::SchedulerOptions scheduler_options(const ModelFlags& flags) {
+engine::SchedulerOptions scheduler_options(const ModelFlags& flags, const StepSize& usual) {
   engine::SchedulerOptions options;
-  options.max_num_batched_tokens = flags.max_num_batched_tokens;
-  options.max_num_seqs = flags.max_num_seqs;
+  options.max_num_batched_tokens =
+      flags.max_num_batched_tokens > 0 ? flags.max_num_batched_tokens : usual.tokens;
+  options.max_num_seqs =
+      std::max(flags.max_num_seqs > 0 ? flags.max_num_seqs : usual.sequences, flags.least_num_seqs);
   options.max_step_seconds = flags.max_step_time < 0 ? engine::SchedulerOptions::kAutoStepTime
                                                      : flags.max_step_time / 1000;
   options.block_size = flags.block_size;
@@ -172,6 +187,7 @@ engine::MemoryRequest memory_request(const ModelFlags& flags) {
   request.kv_storage = kv_storage(flags);
   request.num_blocks = flags.num_blocks;
   request.state_checkpoints = flags.state_checkpoint_slots;
+  request.gpu_memory_utilization = flags.gpu_memory_utilization;
   if (!flags.kv_cache_memory.empty())
     request.kv_cache_bytes = parse_size(flags.kv_cache_memory, "--kv-cache-memory");
   if (!flags.max_model_len.empty())

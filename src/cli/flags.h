@@ -14,13 +14,15 @@ struct ModelFlags {
   std::string model;
   std::string chat_template;  // a file, or the template itself; empty: the model's own
   std::string json_whitespace = "bounded";
+  std::string device = "auto";
   std::string dtype = "auto";
   std::string kv_cache_dtype = "auto";
   int threads = 0;  // 0: one per core that this process may use
   std::string max_model_len, kv_cache_memory;
   int64_t num_blocks = 0;
-  int64_t max_num_seqs = 128;
-  int64_t max_num_batched_tokens = 2048;
+  int64_t max_num_seqs = 0, max_num_batched_tokens = 0;  // 0: as usual on the device
+  int64_t least_num_seqs = 0;                            // what a benchmark needs at least
+  double gpu_memory_utilization = 0;                     // 0: see memory_request
   int64_t block_size = 16;
   bool prefix_caching = true;
   int64_t state_checkpoint_slots = -1;  // -1: by memory
@@ -47,9 +49,15 @@ void add_queue_flags(CLI::App& app, ModelFlags& flags);
 // --max-model-len (1k = 1000, 1K = 1024); "iB" is always 1024. Throws LoadError naming `flag`.
 int64_t parse_size(const std::string& text, const std::string& flag);
 
+// Sequences and tokens of a step, where the flags do not say: a GPU needs more to be busy.
+struct StepSize {
+  int64_t sequences, tokens;
+};
+inline constexpr StepSize kCpuStep{128, 2048}, kGpuStep{256, 8192};
+
 // The scheduler's part of the flags; num_blocks and max_model_len are filled in by the memory
 // budget.
-engine::SchedulerOptions scheduler_options(const ModelFlags& flags);
+engine::SchedulerOptions scheduler_options(const ModelFlags& flags, const StepSize& usual);
 engine::MemoryRequest memory_request(const ModelFlags& flags);
 
 // Cores that this process may run on.

@@ -6,7 +6,7 @@ namespace quire::cli {
 namespace {
 
 constexpr const char* kOneProcess = "Quire runs one process on one machine";
-constexpr const char* kNoGpu = "Quire computes on the CPU";
+constexpr const char* kNoEager = "steps are launched in one way only";
 constexpr const char* kNotYet = "not supported yet";
 constexpr const char* kNoTls = "not supported: put a proxy that speaks TLS in front";
 constexpr const char* kInConfig = "not supported: edit the model's config.json";
@@ -14,8 +14,6 @@ constexpr const char* kLocal = "not supported: MODEL is a local folder";
 
 constexpr ForeignFlag kFlags[] = {
     // vLLM's, most often typed first.
-    {"--gpu-memory-utilization", true, "",
-     "has no meaning here; --kv-cache-memory sets the size of the KV cache in bytes"},
     {"--tensor-parallel-size -tp", true, "1", kOneProcess},
     {"--pipeline-parallel-size -pp", true, "1", kOneProcess},
     {"--data-parallel-size -dp", true, "1", kOneProcess},
@@ -34,11 +32,10 @@ constexpr ForeignFlag kFlags[] = {
     {"--trust-remote-code", false, "*", "code of a checkpoint is never run"},
     {"--swap-space", true, "*", "preempted requests are computed again, not swapped out"},
     {"--preemption-mode", true, "recompute", "preempted requests are computed again"},
-    {"--cpu-offload-gb", true, "*", "weights are in main memory"},
-    {"--enforce-eager", false, "*", kNoGpu},
-    {"--max-seq-len-to-capture", true, "*", kNoGpu},
+    {"--cpu-offload-gb", true, "0", "not supported: a model is in the memory of one device"},
+    {"--enforce-eager", false, "*", kNoEager},
+    {"--max-seq-len-to-capture", true, "*", kNoEager},
     {"--compilation-config", true, "*", "nothing is compiled at run time"},
-    {"--device", true, "auto cpu", kNoGpu},
     {"--use-v2-block-manager", false, "*", "there is one block manager"},
     {"--num-scheduler-steps", true, "1", "a step is one token of every sequence"},
     {"--disable-log-requests --no-enable-log-requests", false, "*", "prompts are never logged"},
@@ -96,7 +93,7 @@ constexpr ForeignFlag kFlags[] = {
     {"-t", true, "", "is llama.cpp's; use --threads"},
     {"-tb --threads-batch", true, "", "is llama.cpp's; use --threads, for prompts too"},
     {"-ngl --n-gpu-layers --gpu-layers", true, "",
-     "is llama.cpp's; Quire computes on the CPU: leave it out"},
+     "is llama.cpp's; --device cuda takes all layers to a GPU, --device cpu none"},
     {"-b -ub --batch-size --ubatch-size", true, "", "is llama.cpp's; use --max-num-batched-tokens"},
     {"-np --parallel", true, "", "is llama.cpp's; use --max-num-seqs"},
     {"-ctk -ctv --cache-type-k --cache-type-v", true, "", "is llama.cpp's; use --kv-cache-dtype"},

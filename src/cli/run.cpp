@@ -12,6 +12,7 @@
 #include "cli/commands.h"
 #include "cli/flag_groups.h"
 #include "cli/profile_report.h"
+#include "cli/serve_loop.h"
 #include "cli/start_engine.h"
 #include "cli/terminal_text.h"
 #include "cli/token_queue.h"
@@ -47,8 +48,8 @@ class Chat {
   }
 
   // Streams the answer to `text` to stdout. Ctrl-C stops it; what was said so far stays in the
-  // chat.
-  void answer(const std::string& text) {
+  // chat. False if it ended with an error.
+  bool answer(const std::string& text) {
     add("user", text);
     engine::Request request;
     request.prompt = prompt();
@@ -59,11 +60,13 @@ class Chat {
     request.sink = queue.sink();
     const auto id = model_.engine->submit(std::move(request));
     if (!id) throw LoadError(id.error().message);
-    add("assistant", stream(queue, *id));
+    bool failed = false;
+    add("assistant", stream(queue, *id, failed));
+    return !failed;
   }
 
  private:
-  std::string stream(TokenQueue& queue, engine::RequestId id) {
+  std::string stream(TokenQueue& queue, engine::RequestId id, bool& failed) {
     text::Detokenizer detokenizer(model_.tokenizer);
     std::string answer;
     const bool to_terminal = isatty(STDOUT_FILENO) != 0;
@@ -82,8 +85,8 @@ class Chat {
       const engine::TokenEvent event = queue.wait();
       for (const int32_t token : event.tokens) show(detokenizer.push(token));
       if (event.finish) {
-        if (!event.error.empty())
-          std::fprintf(stderr, "\nquire: %s", printable(event.error).c_str());
+        failed = !event.error.empty();
+        if (failed) std::fprintf(stderr, "\nquire: %s", printable(event.error).c_str());
         break;
       }
       if (g_interrupted && !std::exchange(aborted, true)) model_.engine->abort(id);
@@ -120,21 +123,29 @@ class Chat {
   json::array messages_;
 };
 
+// 0, or why the last answer is none.
+int exit_status(bool answered, const RunningModel& model) {
+  if (!model.engine->stats().healthy) return kEngineFailed;
+  return answered ? 0 : 1;
+}
+
 int run(const RunFlags& flags) {
   RunningModel model = start_engine(flags.model);
   Chat chat(flags, model);
   if (!flags.prompt.empty()) {
-    chat.answer(flags.prompt);
+    const bool answered = chat.answer(flags.prompt);
     if (model.profile) print_profile(stderr, model.profile->take());
-    return 0;
+    return exit_status(answered, model);
   }
   std::signal(SIGINT, on_interrupt);
   std::fprintf(stderr, "Type a message; Ctrl-C stops an answer, Ctrl-D ends the chat.\n");
-  for (std::string line; std::fprintf(stderr, "> "), std::getline(std::cin, line);)
-    if (!line.empty()) chat.answer(line);
+  int status = 0;
+  for (std::string line;
+       status != kEngineFailed && std::fprintf(stderr, "> ") > 0 && std::getline(std::cin, line);)
+    if (!line.empty()) status = exit_status(chat.answer(line), model);
   std::fputs("\n", stderr);
   if (model.profile) print_profile(stderr, model.profile->take());
-  return 0;
+  return status == kEngineFailed ? status : 0;
 }
 
 }  // namespace

@@ -12,9 +12,9 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/printable.h"
+#include "cli/compute_context.h"
 #include "engine/memory_fit.h"
 #include "formats/data_file.h"
-#include "ops/cpu/cpu_isa.h"
 
 #ifdef __GLIBC__
 #include <malloc.h>
@@ -22,19 +22,6 @@
 
 namespace quire::cli {
 namespace {
-
-ops::Context make_context(const ModelFlags& flags) {
-  // The debugging switches; CONTRIBUTING.md lists them.
-  if (const char* isa = std::getenv("QUIRE_CPU_ISA")) ops::force_cpu_isa(isa);
-  const char* require = std::getenv("QUIRE_REQUIRE_KERNELS");
-  const char* reference = std::getenv("QUIRE_USE_REFERENCE");
-  ops::Context context = ops::make_context(flags.threads > 0 ? flags.threads : usable_cores());
-  context.require_kernels = require && std::string_view(require) == "1";
-  ops::set_portable_bits(flags.portable_bits);
-  if (flags.profile) context.profile = std::make_shared<ops::Profile>();
-  context.use_reference = reference && std::string_view(reference) == "1";
-  return context;
-}
 
 std::optional<mlx::core::Dtype> dtype_of(const std::string& name) {
   if (name == "bfloat16") return mlx::core::bfloat16;
@@ -118,28 +105,49 @@ void check_length(const formats::HfConfig& config, const engine::MemoryRequest& 
                   "model's rope scaling to config.json");
 }
 
+engine::EngineOptions engine_options(const ModelFlags& flags, const engine::MemoryBudget& budget,
+                                     const engine::SchedulerOptions& scheduler) {
+  engine::EngineOptions options;
+  options.scheduler = scheduler;
+  options.scheduler.num_blocks = budget.num_blocks;
+  options.scheduler.num_state_slots = budget.state_slots;
+  options.scheduler.num_state_checkpoints = budget.state_checkpoints;
+  options.scheduler.max_model_len = budget.max_model_len;
+  options.lookahead = flags.lookahead;
+  options.join_kernels = flags.join_kernels;
+  options.seed = flags.seed;
+  options.max_waiting = flags.max_waiting;
+  options.max_waiting_tokens = flags.max_waiting_tokens;
+  options.kv_storage = memory_request(flags).kv_storage;
+  options.ready_kv_bytes = budget.ready_kv;
+  return options;
+}
+
 }  // namespace
 
 RunningModel start_engine(const ModelFlags& flags) {
   RunningModel model;
   const auto started = Clock::now();
-  const ops::Context context = make_context(flags);
+  const ops::Context context = make_compute_context(flags);
   model.profile = context.profile;
   mlx::core::set_default_device(mlx::core::Device::cpu);
   const formats::Checkpoint checkpoint = formats::Checkpoint::open(flags.model);
   model.generation_config = checkpoint.generation_config();
   for (const int64_t id : checkpoint.eos_token_ids())
     model.eos_token_ids.push_back(static_cast<int32_t>(id));
-  const engine::MemoryRequest request = memory_request(flags);
+  engine::MemoryRequest request = memory_request(flags);
   check_length(checkpoint.config(), request);
+  request.kept_free = engine::memory_for_others(*context.device, request);
+  const engine::SchedulerOptions scheduler =
+      scheduler_options(flags, is_gpu(context) ? kGpuStep : kCpuStep);
   models::LoadOptions load = {.dtype = dtype_of(flags.dtype),
                               .max_positions = request.max_model_len,
                               .progress = progress_printer(),
                               .ablation = flags.ablation,
                               .int8_activations = flags.quant_activations == "int8"};
-  load.most_positions = engine::check_fits(flags.model, models::measure_model(checkpoint, load),
-                                           scheduler_options(flags), request,
-                                           engine::available_memory(*context.device));
+  load.most_positions = engine::check_fits(
+      flags.model, models::measure_model(checkpoint, load), scheduler, request,
+      engine::available_memory(*context.device) - request.kept_free, is_gpu(context));
   // A vocabulary of 151k tokens takes longer to read than the weights of a small model to pack.
   std::future<ModelText> text =
       std::async(std::launch::async, [&] { return load_text(flags, model.eos_token_ids); });
@@ -153,29 +161,16 @@ RunningModel start_engine(const ModelFlags& flags) {
                     " tokens, but the model's vocabulary is " +
                     std::to_string(decoder->vocab_size()) + "; the tokenizer is of another model");
   }
-  engine::EngineOptions options;
-  options.scheduler = scheduler_options(flags);
+  const engine::MemoryBudget budget = engine::plan_memory(*decoder, scheduler, request);
+  engine::EngineOptions options = engine_options(flags, budget, scheduler);
   options.scheduler.eos_token_ids = model.eos_token_ids;
-  options.lookahead = flags.lookahead;
-  options.join_kernels = flags.join_kernels;
-  options.seed = flags.seed;
-  options.max_waiting = flags.max_waiting;
-  options.max_waiting_tokens = flags.max_waiting_tokens;
-  options.kv_storage = request.kv_storage;
-  const engine::MemoryBudget budget = engine::plan_memory(*decoder, options.scheduler, request);
-  options.ready_kv_bytes = budget.ready_kv;
-  options.scheduler.num_blocks = budget.num_blocks;
-  options.scheduler.num_state_slots = budget.state_slots;
-  options.scheduler.num_state_checkpoints = budget.state_checkpoints;
-  options.scheduler.max_model_len = budget.max_model_len;
 
   std::fprintf(stderr, "model   %s (%s, %s), loaded in %.2f s%s\n", printable(model.name).c_str(),
                printable(checkpoint.config().architectures.front()).c_str(),
                dtype_name(decoder->dtype()), seconds_since(started), peak_memory().c_str());
   if (const std::string skipped = decoder->skipped_tensors(); !skipped.empty())
     std::fprintf(stderr, "skipped %s: not part of text generation\n", printable(skipped).c_str());
-  std::fprintf(stderr, "cpu     %s kernels%s, %d threads\n", ops::cpu_isa_name().c_str(),
-               context.use_reference ? " off, references on" : "", context.pool->num_threads());
+  print_device(context);
   std::fprintf(stderr, "memory  %s\n", budget.summary().c_str());
   model.engine = std::make_unique<engine::Engine>(std::move(decoder), std::move(options));
   return model;

@@ -105,7 +105,9 @@ def start_server(*flags, model=MODEL):
     if not BIN.exists():
         pytest.exit(f"{BIN} is not built: run make build", returncode=1)
     port = () if "--port" in flags else ("--port", "0")
-    process = subprocess.Popen([BIN, "serve", model, *port, *flags], stdout=subprocess.PIPE,
+    # Several servers at a time, each of which would take most of a GPU's memory.
+    device = () if "--device" in flags else ("--device", "cpu")
+    process = subprocess.Popen([BIN, "serve", model, *port, *device, *flags], stdout=subprocess.PIPE,
                                stderr=subprocess.STDOUT, text=True)
     log = []
     for line in process.stdout:

@@ -25,10 +25,10 @@ def test_unknown_flags_suggest_the_near_one():
 
 def test_flags_that_would_change_something_are_refused_by_name():
     for flags, told in ((("--tensor-parallel-size", "2"), "--tensor-parallel-size 2"),
-                        (("--gpu-memory-utilization=0.9",), "--kv-cache-memory"),
+                        (("--cpu-offload-gb=4",), "--cpu-offload-gb 4"),
                         (("--quantization", "awq"), "quire quantize"),
                         (("-c", "4096"), "--max-model-len"),
-                        (("-ngl", "99"), "leave it out"),
+                        (("-ngl", "99"), "--device cuda"),
                         (("-t", "4"), "--threads")):
         code, text = quire("serve", MODEL, *flags)
         assert code != 0 and flags[0].split("=")[0] in text and told in text, text

@@ -1,0 +1,75 @@
+#include "cli/compute_context.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <string_view>
+
+#include "base/error.h"
+#include "cli/device_choice.h"
+#include "ops/cpu/cpu_isa.h"
+#include "ops/runtime/profile.h"
+
+namespace quire::cli {
+namespace {
+
+bool is_set(const char* variable) {
+  const char* value = std::getenv(variable);
+  return value && std::string_view(value) == "1";
+}
+
+// What was asked for that no GPU does.
+std::vector<std::string> cpu_only(const ModelFlags& flags) {
+  std::vector<std::string> names;
+  if (flags.portable_bits) names.emplace_back("--portable-bits");
+  if (flags.quant_activations != "none") names.emplace_back("--quant-activations");
+  if (flags.ablation.eval_per_layer) names.emplace_back("--eval-per-layer");
+  if (is_set("QUIRE_USE_REFERENCE")) names.emplace_back("QUIRE_USE_REFERENCE");
+  if (std::getenv("QUIRE_CPU_ISA")) names.emplace_back("QUIRE_CPU_ISA");
+  return names;
+}
+
+std::shared_ptr<ops::Device> open_device(const ModelFlags& flags) {
+  DeviceChoice choice = choose_device(flags.device, cpu_only(flags), ops::find_cuda_support);
+  std::shared_ptr<ops::Device> device;
+  if (choice.is_cuda) {
+    try {
+      device = ops::make_cuda_device();
+    } catch (const std::exception& error) {  // all of its memory is taken, say
+      if (flags.device == "cuda") throw LoadError(std::string("--device cuda: ") + error.what());
+      choice.notice = std::string("the GPU is not used: ") + error.what();
+    }
+  }
+  if (!choice.notice.empty()) std::fprintf(stderr, "quire: %s\n", choice.notice.c_str());
+  if (!device && flags.gpu_memory_utilization > 0)
+    throw LoadError(
+        "--gpu-memory-utilization is about a GPU's memory, but the CPU computes; "
+        "--kv-cache-memory sets the size of the KV cache");
+  return device ? device : ops::make_cpu_device();
+}
+
+}  // namespace
+
+ops::Context make_compute_context(const ModelFlags& flags) {
+  // The debugging switches; CONTRIBUTING.md lists them.
+  if (const char* isa = std::getenv("QUIRE_CPU_ISA")) ops::force_cpu_isa(isa);
+  ops::Context context =
+      ops::make_context(flags.threads > 0 ? flags.threads : usable_cores(), open_device(flags));
+  context.require_kernels = is_set("QUIRE_REQUIRE_KERNELS");
+  ops::set_portable_bits(flags.portable_bits);
+  if (flags.profile) context.profile = std::make_shared<ops::Profile>();
+  context.use_reference = is_set("QUIRE_USE_REFERENCE");
+  return context;
+}
+
+void print_device(const ops::Context& context) {
+  const int threads = context.pool->num_threads();
+  if (const auto bytes = context.device->total_bytes())
+    std::fprintf(stderr, "%-7s %s, %.1f GiB; %d threads on the host\n", context.device->name(),
+                 context.device->description().c_str(), static_cast<double>(*bytes) / (1 << 30),
+                 threads);
+  else
+    std::fprintf(stderr, "cpu     %s%s, %d threads\n", context.device->description().c_str(),
+                 context.use_reference ? " off, references on" : "", threads);
+}
+
+}  // namespace quire::cli
