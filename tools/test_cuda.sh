@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The tests of the GPU's kernels, on a machine with an NVIDIA GPU: the grids of the ops, the parity goldens and the bits grid,
-# with every context on the GPU. Fails where there is none.
+# with every context on the GPU; and a server on it. Fails where there is none.
 #   tools/test_cuda.sh [BIN]    BIN: where the test programs are (default: build/release/bin)
 # Each suite runs in a process of its own: a kernel that faults takes the GPU's context with it.
 set -uo pipefail
@@ -49,6 +49,7 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 attempt "cuda_kernels_test: kernels alone against float64" '^ok' 15 "$bin/cuda_kernels_test"
 run ops_tests "*:-$left_out"
+attempt "serving: quire serve --device cuda, answers alone and together" '^$' 15 python3 tests/cuda/serving.py "$bin/quire"
 run parity_tests '*Parity*'
 run engine_tests '*Models/Bits.*:*Hybrid*:*Models/Faults.*:*Models/Isolation.*:*Models/Stress.*'
 if [ ${#failed[@]} -gt 0 ]; then printf 'failed: %s\n' "${failed[@]}"; exit 1; fi

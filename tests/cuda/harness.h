@@ -140,6 +140,7 @@ void check_attention(CudaStream stream);
 void check_state(CudaStream stream);
 void check_sample(CudaStream stream);
 void check_experts(CudaStream stream);
+void check_large_pools(CudaStream stream);
 void bench_linear(CudaStream stream);
 void bench_attention(CudaStream stream);
 

@@ -54,6 +54,7 @@ int main(int argc, char** argv) {
         {"state", check_state},
         {"sample", check_sample},
         {"experts", check_experts},
+        {"large_pools", check_large_pools},
     };
     for (const auto& [what, run] : parts)
       if (wants(what)) run(stream);
