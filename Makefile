@@ -4,6 +4,8 @@ PORT ?= 8000
 PREFIX ?= /usr/local
 QUIRE = build/release/bin/quire
 MODEL ?= models/quire-demo
+# Kernels for NVIDIA GPUs: ON, OFF; else where there is a driver. tools/setup.sh reads it, too.
+CUDA_OPTION = $(if $(QUIRE_CUDA),-DQUIRE_CUDA=$(QUIRE_CUDA))
 
 .PHONY: run test test-deep test-cuda setup build build-dev install bench format tidy clean
 
@@ -11,7 +13,7 @@ run: build
 	$(QUIRE) serve $(MODEL) --port $(PORT)
 
 build: setup
-	cmake --preset release >build/cmake.log 2>&1 || { cat build/cmake.log; exit 1; }
+	cmake --preset release $(CUDA_OPTION) >build/cmake.log 2>&1 || { cat build/cmake.log; exit 1; }
 	cmake --build --preset release -j $(JOBS) --target quire
 
 setup:
@@ -25,18 +27,18 @@ test:
 test-deep:
 	@mkdir -p build && tools/test_deep.sh $(PART)
 
-# The kernels for NVIDIA GPUs, on a machine that has one.
+# The kernels for NVIDIA GPUs, and a server on one, on a machine that has it.
 test-cuda:
 	@mkdir -p build && tools/setup.sh --cuda
-	cmake --preset release >build/cmake.log 2>&1 || { cat build/cmake.log; exit 1; }
-	cmake --build --preset release -j $(JOBS) --target cuda_kernels_test ops_tests parity_tests engine_tests
+	cmake --preset release -DQUIRE_CUDA=ON >build/cmake.log 2>&1 || { cat build/cmake.log; exit 1; }
+	cmake --build --preset release -j $(JOBS) --target quire cuda_kernels_test ops_tests parity_tests engine_tests
 	tools/test_cuda.sh
 
 install: build
 	cmake --install build/release --prefix $(PREFIX)
 
 bench: setup
-	cmake --preset release >/dev/null
+	cmake --preset release $(CUDA_OPTION) >/dev/null
 	cmake --build --preset release -j $(JOBS)
 	$(QUIRE) bench throughput $(MODEL)
 

@@ -1,17 +1,21 @@
 # The CUDA kernels of ops: compiled by the nvcc that `tools/setup.sh --cuda` unpacked under build/deps (cmake/cuda.lock), linked
-# with the static run time. Without that folder they are left out. The programs need no CUDA library; they find a driver, or none, when they start.
+# with the static run time. Without that folder they are left out (unless QUIRE_CUDA=ON). The programs need no CUDA library; they find a driver, or none, when they start.
 file(STRINGS ${CMAKE_SOURCE_DIR}/cmake/cuda.lock QUIRE_CUDA_PIN REGEX "^nvidia-cuda-nvcc ")
 string(REPLACE " " ";" QUIRE_CUDA_PIN "${QUIRE_CUDA_PIN}")
 list(GET QUIRE_CUDA_PIN 1 QUIRE_CUDA_VERSION)
 set(QUIRE_CUDA_ROOT ${CMAKE_SOURCE_DIR}/build/deps/cuda-${QUIRE_CUDA_VERSION}
     CACHE PATH "Unpacked CUDA wheels: holds bin/nvcc, include/ and lib64/")
 
-# Sanitizers see nothing of a GPU, and the compiler is for x86-64 Linux.
-set(QUIRE_CUDA_DEFAULT OFF)
-if(EXISTS ${QUIRE_CUDA_ROOT}/bin/nvcc AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT QUIRE_SANITIZE)
-  set(QUIRE_CUDA_DEFAULT ON)
+set(QUIRE_CUDA AUTO CACHE STRING "Compile the kernels for NVIDIA GPUs: ON, OFF, or AUTO: where the compiler was unpacked")
+set_property(CACHE QUIRE_CUDA PROPERTY STRINGS AUTO ON OFF)
+if(QUIRE_CUDA STREQUAL "AUTO")
+  # Sanitizers see nothing of a GPU, and the compiler is for x86-64 Linux.
+  if(EXISTS ${QUIRE_CUDA_ROOT}/bin/nvcc AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT QUIRE_SANITIZE)
+    set(QUIRE_CUDA ON)
+  else()
+    set(QUIRE_CUDA OFF)
+  endif()
 endif()
-option(QUIRE_CUDA "Compile the kernels for NVIDIA GPUs" ${QUIRE_CUDA_DEFAULT})
 if(NOT QUIRE_CUDA)
   return()
 endif()
