@@ -10,6 +10,24 @@ namespace quire::server::http {
 
 using boost::asio::ip::tcp;
 
+namespace {
+
+// Two sockets with SO_REUSEADDR may be bound to one port until one of them listens: the second of
+// two servers would learn only after loading its model that it came too late. So a socket has the
+// option while it is bound only to pass the closed connections of an earlier server, which the
+// system remembers for a minute, and again when it listens (HttpServer), for later ones to pass.
+void bind_alone(tcp::acceptor& acceptor, const tcp::endpoint& endpoint) {
+  acceptor.set_option(tcp::acceptor::reuse_address(false));
+  boost::system::error_code in_use;
+  acceptor.bind(endpoint, in_use);
+  if (!in_use) return;
+  acceptor.set_option(tcp::acceptor::reuse_address(true));
+  acceptor.bind(endpoint);
+  acceptor.set_option(tcp::acceptor::reuse_address(false));
+}
+
+}  // namespace
+
 int bind_address(const std::string& host, uint16_t port) {
   try {
     boost::asio::io_context io;
@@ -18,8 +36,7 @@ int bind_address(const std::string& host, uint16_t port) {
                                         tcp::resolver::passive | tcp::resolver::numeric_service);
     const tcp::endpoint endpoint = *found.begin();
     tcp::acceptor acceptor(io, endpoint.protocol());
-    acceptor.set_option(tcp::acceptor::reuse_address(true));
-    acceptor.bind(endpoint);
+    bind_alone(acceptor, endpoint);
     return acceptor.release();
   } catch (const boost::system::system_error& error) {
     throw LoadError("cannot listen on " + printable(host) + ":" + std::to_string(port) + ": " +

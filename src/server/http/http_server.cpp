@@ -103,6 +103,7 @@ void HttpServer::Impl::listen() {
   ::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size);
   acceptor_.assign(address.ss_family == AF_INET6 ? tcp::v6() : tcp::v4(), socket);
   try {
+    acceptor_.set_option(tcp::acceptor::reuse_address(true));  // see bind_address
     acceptor_.listen(asio::socket_base::max_listen_connections);
     acceptor_.non_blocking(true);
   } catch (const boost::system::system_error& error) {  // bound by two, and the other one listens
