@@ -126,6 +126,52 @@ TEST(Json, RefusesBadDocuments) {
   EXPECT_FALSE(parse_json("[1,2,3]", {.max_bytes = 4}).ok());
 }
 
+std::string object_of(size_t members) {
+  std::string text = "{";
+  for (size_t i = 0; i < members; ++i)
+    text += (i > 0 ? "," : "") + ("\"a\\\":{[" + std::to_string(i) + "\":") + R"("b:c,d:\\")";
+  return text + "}";
+}
+
+TEST(Json, ObjectsHaveOnlySoManyMembers) {
+  const JsonLimits limits{.max_members = 100};
+  const std::string full = object_of(100), over = object_of(101);
+  EXPECT_TRUE(parse_json(full, limits).ok());
+  EXPECT_TRUE(parse_json("[" + full + "," + full + "]", limits).ok());
+  EXPECT_TRUE(parse_json("{\"a\":" + full + ",\"b\":[" + full + "],\"c\":1}", limits).ok());
+  for (const std::string& bad : {over, "[[" + over + "]]", "{\"a\":{\"b\":" + over + "}}"}) {
+    const auto value = parse_json(bad, limits);
+    ASSERT_FALSE(value.ok());
+    EXPECT_EQ(value.error(), "a JSON object has more than 100 members");
+  }
+  EXPECT_FALSE(parse_json(object_of(16'385)).ok());
+}
+
+TEST(Json, ReadingEndsWithItsBudget) {
+  const std::string text = "[" + std::string(1 << 20, ' ') + "]";
+  WorkBudget enough(std::chrono::hours(1)), none(std::chrono::nanoseconds(0)), gone;
+  gone.cancelled = true;
+  EXPECT_TRUE(parse_json(text, {.budget = &enough}).ok());
+  EXPECT_LT(enough.left_ns, enough.limit_ns);
+  for (WorkBudget* budget : {&none, &gone}) {
+    const auto value = parse_json(text, {.budget = budget});
+    ASSERT_FALSE(value.ok());
+    EXPECT_NE(value.error().find("processor time"), std::string::npos);
+  }
+}
+
+TEST(Json, PiecesOfALongDocumentMakeOne) {
+  const std::string list = "[" + std::string(200'000, ' ') + "1]";
+  const auto value = parse_json(list);
+  ASSERT_TRUE(value.ok());
+  EXPECT_EQ(*value, json::value({1}));
+  EXPECT_TRUE(parse_json(list + std::string(200'000, '\n')).ok());
+  EXPECT_FALSE(parse_json(list + std::string(200'000, '\n') + "1").ok());
+  const auto cut = parse_json("[" + std::string(200'000, ' '));
+  ASSERT_FALSE(cut.ok());
+  EXPECT_NE(cut.error().find("at byte 200001"), std::string::npos) << cut.error();
+}
+
 TEST(Json, NamesLoneSurrogates) {
   for (const char* bad : {R"("\ud800")", R"("\udc00")", R"("\ud800x")", R"(["\ud800\u0041"])",
                           R"({"a": "\ud800\n"})"}) {

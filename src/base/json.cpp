@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <vector>
 
 namespace quire {
 namespace {
@@ -139,6 +140,50 @@ void dump(std::string& out, const json::value& v) {
   }
 }
 
+// Whether some object of the document has more than `most` members. Of what is no JSON it may say
+// either.
+bool has_larger_object(std::string_view text, size_t most, size_t max_depth) {
+  if (static_cast<size_t>(std::ranges::count(text, ':')) <= most) return false;
+  std::vector<size_t> members(1);  // so far, of each object or list that is open
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '"') {
+      while ((i = text.find_first_of("\"\\", i + 1)) < text.size() && text[i] == '\\') ++i;
+      if (i >= text.size()) return false;
+    } else if (c == '{' || c == '[') {
+      if (members.size() > max_depth) return false;
+      members.push_back(0);
+    } else if ((c == '}' || c == ']') && members.size() > 1) {
+      members.pop_back();
+    } else if (c == ':' && ++members.back() > most) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// Hands the document over piece by piece, as long as the budget lasts.
+Result<void, std::string> feed(json::stream_parser& parser, std::string_view text,
+                               WorkBudget* budget) {
+  constexpr size_t kPiece = 64u << 10;
+  BudgetStage stage(budget);
+  boost::system::error_code error;
+  size_t consumed = 0;
+  while (consumed < text.size() && !error) {
+    const std::string_view piece = text.substr(consumed, kPiece);
+    const size_t taken = parser.write_some(piece.data(), piece.size(), error);
+    consumed += taken;
+    if (!error && taken < piece.size()) error = json::error::extra_data;
+    if (!stage.may_go_on())
+      return Err{"reading the JSON takes more than " +
+                 std::to_string(budget->limit_ns / 1'000'000) +
+                 " ms of processor time, which is the limit for one request"};
+  }
+  if (!error) parser.finish(error);
+  if (error) return Err{describe(error, text, consumed)};
+  return {};
+}
+
 }  // namespace
 
 Result<json::value, std::string> parse_json(std::string_view text, const JsonLimits& limits) {
@@ -148,12 +193,10 @@ Result<json::value, std::string> parse_json(std::string_view text, const JsonLim
   }
   json::parse_options options;
   options.max_depth = limits.max_depth;
+  if (has_larger_object(text, limits.max_members, limits.max_depth))
+    return Err{"a JSON object has more than " + std::to_string(limits.max_members) + " members"};
   json::stream_parser parser({}, options);
-  boost::system::error_code error;
-  const size_t consumed = parser.write_some(text.data(), text.size(), error);
-  if (!error && consumed < text.size()) error = json::error::extra_data;
-  if (!error) parser.finish(error);
-  if (error) return Err{describe(error, text, consumed)};
+  if (auto fed = feed(parser, text, limits.budget); !fed) return Err{std::move(fed).error()};
   json::value value = parser.release();
   if (!all_finite(value)) return Err{std::string("invalid JSON: a number is too large")};
   return value;

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "base/work_budget.h"
 
 namespace quire {
 
@@ -12,6 +13,10 @@ namespace json = boost::json;
 struct JsonLimits {
   size_t max_bytes = 32u << 20;
   size_t max_depth = 128;
+  // Of one object. Boost.JSON's hash of names can be foreseen, so that all may collide: then it
+  // compares every name with every other one, here for a second at most.
+  size_t max_members = 16384;
+  WorkBudget* budget = nullptr;  // null: no limit
 };
 
 // Parses one JSON document (UTF-8, checked). Numbers that overflow a double and input beyond the

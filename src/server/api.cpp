@@ -267,12 +267,14 @@ void Api::note_left_out(const http::Request& http_request,
   }
 }
 
-openai::ParseContext Api::charged_context(http::Charge& held, const http::Account& account) const {
+openai::ParseContext Api::charged_context(http::Charge& held, const RequestMeans& means) const {
   openai::ParseContext context = parse_context_;
-  context.charge_parsing = [&](std::string_view text) -> std::optional<ApiError> {
+  context.budget = &means.budget;
+  context.charge_parsing =
+      [&held, account = means.account](std::string_view text) -> std::optional<ApiError> {
     const size_t bytes = document_bytes(text);
     if (held.try_add(bytes)) return std::nullopt;
-    return does_not_fit(account, bytes);
+    return does_not_fit(*account, bytes);
   };
   return context;
 }
@@ -290,7 +292,8 @@ void Api::generate(http::ExchangePtr exchange, bool renders, Parse parse) {
     if (const auto reason = unavailable()) return arrival->refuse(*reason);
     auto request = [&]() -> decltype(parse(std::string(), parse_context_)) {
       const http::Body body = exchange->take_body();
-      const auto context = charged_context(arrival->document, *exchange->account());
+      const auto context =
+          charged_context(arrival->document, {exchange->budget(), exchange->account()});
       if (auto refused = context.charge_parsing(body.text)) return Err{std::move(*refused)};
       if (const size_t bytes = renders ? rendering_bytes(body.text) : 0;
           !arrival->document.try_add(bytes))

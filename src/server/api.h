@@ -73,7 +73,8 @@ class Api : public http::HttpHandler {
   Result<Admitted, ApiError> admit(const http::ExchangePtr& exchange);
   static void assign(GenerationPlan& plan, const Admitted& client);
   // What parses a body, so that the JSON inside its strings is charged to `held`, too.
-  openai::ParseContext charged_context(http::Charge& held, const http::Account& account) const;
+  // Both end with what the request may use.
+  openai::ParseContext charged_context(http::Charge& held, const RequestMeans& means) const;
   // On a worker: parses, plans, and starts the generation on the strand. With a grammar, all but
   // the first is done beside other grammars.
   struct Arrival;

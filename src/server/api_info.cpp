@@ -120,7 +120,7 @@ Result<std::vector<int32_t>, ApiError> Api::encode_text(std::string_view text,
 
 Result<json::value, ApiError> Api::tokenize_body(std::string_view body, const RequestMeans& means,
                                                  http::Charge& held) const {
-  auto request = openai::parse_tokenize(body, charged_context(held, *means.account));
+  auto request = openai::parse_tokenize(body, charged_context(held, means));
   if (!request) return Err{std::move(request).error()};
   if (auto known = check_model(request->model); !known) return Err{known.error()};
   const PromptBuilder& prompts = planner_.prompts();
@@ -164,7 +164,7 @@ Result<json::value, ApiError> Api::count_tokens_body(std::string_view body,
                                                      http::Charge& held) const {
   if (const size_t bytes = rendering_bytes(body); !held.try_add(bytes))
     return Err{does_not_fit(*means.account, bytes)};
-  auto request = anthropic::parse_count_tokens(body, charged_context(held, *means.account));
+  auto request = anthropic::parse_count_tokens(body, charged_context(held, means));
   if (!request) return Err{std::move(request).error()};
   if (auto known = check_model(request->model); !known) return Err{known.error()};
   auto text = planner_.prompts().render(request->chat, means.budget);
@@ -182,7 +182,7 @@ void Api::detokenize(http::ExchangePtr exchange) {
 
 Result<json::value, ApiError> Api::detokenize_body(std::string_view body, const RequestMeans& means,
                                                    http::Charge& held) const {
-  auto request = openai::parse_detokenize(body, parse_context_);
+  auto request = openai::parse_detokenize(body, charged_context(held, means));
   if (!request) return Err{std::move(request).error()};
   if (auto known = check_model(request->model); !known) return Err{known.error()};
   const size_t most = options_.limits.max_detokenize_ids;

@@ -3,6 +3,7 @@ when it has done what it can; to add one, write the function and name it in ATTA
 others, so the best of ROUNDS rounds counts."""
 import contextlib
 import importlib.util
+import itertools
 import json
 import os
 import pathlib
@@ -267,6 +268,41 @@ def endless_compilation(attacker):
         attacker.close()
 
 
+def names_that_collide(count, salt):
+    """`count` names, a power of two, that are all in one bucket of an object of so many members in Boost.JSON, if the
+    last bits of its salt are those of `salt`. The hash is FNV-1a, which can be run backwards."""
+    prime, mask = 0x100000001B3, count - 1
+    letters = [ord(c) for c in "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"]
+
+    def hash_of(word):
+        state = 0xCBF29CE484222325 + salt
+        for letter in word:
+            state = (state ^ letter) * prime & mask
+        return state
+
+    def before(state, letter):
+        return state * pow(prime, -1, count) % count ^ letter
+
+    endings = {before(before(0, b), a): (a, b) for a in letters for b in letters}
+    names = []
+    for word in itertools.product(letters, repeat=4):
+        if (ending := endings.get(hash_of(word))) and len(names) < count:
+            names.append(bytes((*word, *ending)).decode())
+        if len(names) == count:
+            return names
+
+
+def colliding_names(attacker):
+    """Objects whose names all have one hash, if their memory begins 16 bytes behind a page's beginning, as large pieces
+    do: every name is compared with every other one."""
+    one = json.dumps(dict.fromkeys(names_that_collide(4096, 16), 1), separators=(",", ":"))
+    body = '{"prompt": "x", "z": [' + ",".join([one] * 200) + "]}"
+    text = request_text("/v1/completions", body.encode(), f"Authorization: Bearer {ATTACKER_KEY}\r\n")
+    attacker.deadline = time.monotonic() + 40
+    attacker.send_all(text, 4)
+    assert attacker.statuses() <= {400, 429, 503}
+
+
 def multiplied_references(attacker):
     """Tools whose arguments' schemas refer to each other a million times."""
     many = {"anyOf": [{"$ref": "#/d"}] * 1200}
@@ -342,7 +378,7 @@ ATTACKS = {
     "small_memory": [large_texts, texts_within_limits, gone_clients, endless_words, unfinished_bodies, many_values,
                      large_answers, answers_that_cannot_fit, idle_sockets],
     "default_flags": [ambiguous_grammars, long_prompts, texts_within_limits],
-    "two_keys": [queue_of_one_key, requests_sent_ahead, dear_schemas, endless_compilation, multiplied_references,
+    "two_keys": [queue_of_one_key, requests_sent_ahead, dear_schemas, endless_compilation, multiplied_references, colliding_names,
                  growing_grammars, slow_masks, long_stop_strings],
 }
 

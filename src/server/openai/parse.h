@@ -18,6 +18,7 @@ struct ParseContext {
   // Charges what parsing JSON that is inside a string will take, or says why it may not be parsed.
   // Null: it may be.
   std::function<std::optional<ApiError>(std::string_view)> charge_parsing = {};
+  WorkBudget* budget = nullptr;  // of reading JSON; null: no limit
 };
 
 // JSON bodies to structs. Errors name the field. Unknown fields of a generation are accepted, as

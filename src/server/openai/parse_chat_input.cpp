@@ -165,6 +165,7 @@ void unpack_arguments(Fields& owner, json::value& arguments, const ParseContext&
   const std::string_view text = as_view(arguments.get_string());
   JsonLimits limits;
   limits.max_depth = context.limits.max_json_depth;
+  limits.budget = context.budget;
   if (context.charge_parsing)
     if (auto refused = context.charge_parsing(text)) return owner.fail(std::move(*refused));
   auto parsed = parse_json(text.empty() ? std::string_view("{}") : text, limits);
