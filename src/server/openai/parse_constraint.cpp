@@ -7,6 +7,10 @@ namespace {
 
 using Kind = text::GrammarSpec::Kind;
 
+// Of JSON in a string, which is parsed before anybody compiles it and is not in the account: more
+// than any grammar of rules may have (rust/quire-text/src/grammar.rs).
+constexpr size_t kMaxJsonText = 256u << 10;
+
 // Collects what the request says about the form of the answer; more than one thing is an error.
 class ConstraintParser {
  public:
@@ -40,9 +44,9 @@ void ConstraintParser::schema(Fields& source, std::string_view key) {
   const json::value* value = source.find(key);
   if (value == nullptr) return;
   if (value->is_object()) return set(source, key, Kind::kJsonSchema, dump_json(*value));
-  if (value->is_string())
-    return set(source, key, Kind::kJsonSchema, std::string(as_view(value->get_string())));
-  source.fail(key, "must be a JSON schema");
+  if (!value->is_string()) return source.fail(key, "must be a JSON schema");
+  if (auto text = source.string(key, kMaxJsonText))
+    set(source, key, Kind::kJsonSchema, std::move(*text));
 }
 
 void ConstraintParser::text(Fields& source, std::string_view key, Kind kind) {
@@ -89,8 +93,13 @@ void ConstraintParser::choice(Fields& source, std::string_view key) {
 void ConstraintParser::structural_tag(Fields& source, std::string_view key) {
   const json::value* value = source.find(key);
   if (value == nullptr) return;
-  std::string text = value->is_string() ? std::string(as_view(value->get_string())) : "";
-  if (value->is_object()) text = dump_json(*value);
+  std::string text;
+  if (value->is_object()) {
+    text = dump_json(*value);
+  } else if (value->is_string()) {
+    text = source.string(key, kMaxJsonText).value_or("");
+    if (!source.ok()) return;
+  }
   auto parsed = parse_json(text);
   const json::object* object = parsed ? parsed->if_object() : nullptr;
   const json::value* type = object != nullptr ? object->if_contains("type") : nullptr;

@@ -167,6 +167,19 @@ TEST(Parse, RefusesBadSharedFields) {
   }
 }
 
+// It would be parsed, in memory that is in no account.
+TEST(Parse, RefusesLongTextsThatAreJson) {
+  const std::string text = "\"{}" + std::string(256 << 10, ' ') + "\"";
+  const auto refuse = [&](const std::string& before, const std::string& behind, const char* param) {
+    const std::string body = R"({"prompt": "x", )" + before + text + behind + "}";
+    expect_refused({body.c_str(), param}, false);
+  };
+  refuse(R"("guided_json": )", "", "guided_json");
+  refuse(R"("structured_outputs": {"json": )", "}", "structured_outputs.json");
+  refuse(R"("structured_outputs": {"structural_tag": )", "}", "structured_outputs.structural_tag");
+  refuse(R"("response_format": {"type": "json_object", "schema": )", "}", "response_format.schema");
+}
+
 TEST(Parse, RefusesBadCompletions) {
   const BadCase cases[] = {
       {"{}", "prompt"},
