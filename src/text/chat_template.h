@@ -26,7 +26,7 @@ struct ChatTemplateLimits {
   uint64_t work = 64u << 20;
   uint64_t output_bytes = 64u << 20;  // rendered text, captured blocks included
   uint64_t fuel = 10'000'000;         // template instructions
-  uint64_t milliseconds = 5'000;      // wall time
+  int64_t milliseconds = 5'000;       // of processor time
 };
 
 // JSON texts; an empty one means "not given" (None in the template).

@@ -91,7 +91,7 @@ mod ffi {
         max_work: u64,
         max_output_bytes: u64,
         max_fuel: u64,
-        max_milliseconds: u64,
+        max_milliseconds: i64,
         budget: usize,
     }
 

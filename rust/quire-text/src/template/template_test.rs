@@ -1,5 +1,6 @@
 //! Expressions with the meaning that Python gives them, and the limits of a rendering.
 
+use super::meter::{charge, metered};
 use super::*;
 
 fn limits() -> Limits {
@@ -199,8 +200,20 @@ fn work_output_depth_and_instructions_are_bounded() {
     let source = "{% for i in range(20000) %}{% set x = bos_token * 1000 %}{% endfor %}";
     assert_eq!(
         render_with(source, slow).unwrap_err(),
-        "the template takes too long (line 1 of the chat template)"
+        "the template takes too much processor time (line 1 of the chat template)"
     );
+}
+
+#[test]
+fn waiting_for_a_processor_is_not_counted() {
+    let hurried = Limits { milliseconds: 20, ..limits() };
+    // SAFETY: 0 is no budget.
+    let budget = unsafe { Budget::from_address(0) };
+    let (result, _) = metered(hurried, budget, || {
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        charge(1 << 17) // looks at the clock
+    });
+    result.unwrap();
 }
 
 #[test]
