@@ -144,6 +144,7 @@ Result<std::optional<text::GrammarMatcher>, ApiError> Planner::compile(
   spec.source = grammar->source;
   spec.name = param;
   spec.prelude = grammar->prelude;
+  spec.budget = &means.budget;
   const size_t bytes = text::GrammarFactory::bytes_to_compile(spec);
   if (bytes > means.account->limit())
     return Err{grammar_too_large(bytes, means.account->limit(), param)};

@@ -186,7 +186,8 @@ Result<GrammarMatcher, std::string> GrammarFactory::compile(
   if (!grant->cover(bytes_to_compile(spec))) return Err{std::string(kNoGrammarMemory)};
   auto matcher = bridged([&] {
     auto state = rs::compile(impl_->factory(), kind_name(spec.kind), as_bytes(spec.source),
-                             as_bytes(spec.name), as_bytes(spec.prelude));
+                             as_bytes(spec.name), as_bytes(spec.prelude),
+                             reinterpret_cast<size_t>(spec.budget));
     return GrammarMatcher(std::make_unique<GrammarMatcher::Impl>(
         GrammarMatcher::Impl{.factory = impl_, .grant = grant, .state = std::move(state)}));
   });

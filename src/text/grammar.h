@@ -36,6 +36,9 @@ struct GrammarSpec {
   //   "repeats": after the grammar's text everything may come again, up to the next trigger
   //   "free": there is no grammar, only thinking and then anything
   std::string_view prelude = {};
+  // Whose client may go while the grammar is compiled, which then ends with an error; its processor
+  // time does not count here. Null: nobody's.
+  const WorkBudget* budget = nullptr;
 };
 
 // Who is asked before a grammar holds more memory; it is given back when the object dies. Of one

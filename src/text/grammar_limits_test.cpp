@@ -300,6 +300,18 @@ TEST_F(GrammarLimits, RegexesAreBounded) { check(regexes()); }
 TEST_F(GrammarLimits, SchemasAreBounded) { check(schemas()); }
 TEST_F(GrammarLimits, ChoicesAreBounded) { check(choices()); }
 
+TEST_F(GrammarLimits, CompilingEndsWhenNobodyWaits) {
+  const std::string choices =
+      "[" + join(5000, ",", [](int i) { return '"' + number(i) + '"'; }) + "]";
+  WorkBudget budget;
+  const GrammarSpec spec{.kind = Kind::kChoice, .source = choices, .budget = &budget};
+  EXPECT_TRUE(factory_->compile(spec).ok());
+  budget.cancelled = true;
+  const auto matcher = factory_->compile(spec);
+  ASSERT_FALSE(matcher.ok());
+  EXPECT_EQ(matcher.error(), "cancelled");
+}
+
 // What a family says that it holds is what it takes of the heap, or some more. (Sanitizers have
 // heaps of their own, which mallinfo2 does not see.)
 TEST_F(GrammarLimits, MemoryIsCounted) {

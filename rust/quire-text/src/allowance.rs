@@ -2,7 +2,7 @@
 //! below. A thread within an allowance gets no more than that, and nothing once its CPU time is up;
 //! a library that is refused memory unwinds, as in a panic.
 
-use crate::budget::thread_ns;
+use crate::budget::{thread_ns, Cancellation};
 use crate::error::{fail, TextResult};
 use std::alloc::{set_alloc_error_hook, GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -17,6 +17,7 @@ const LOOK_EVERY: u32 = 64;
 struct Allowance {
     bytes: usize, // left
     deadline_ns: i64,
+    cancellation: Cancellation,
     calls: u32,
 }
 
@@ -25,6 +26,7 @@ struct Allowance {
 enum UsedUp {
     Memory,
     Time,
+    Cancelled,
 }
 
 thread_local! {
@@ -43,6 +45,8 @@ impl Allocator {
         let looks = allowance.calls % LOOK_EVERY == 0;
         let used_up = if bytes > allowance.bytes {
             Some(UsedUp::Memory)
+        } else if looks && allowance.cancellation.is_cancelled() {
+            Some(UsedUp::Cancelled)
         } else if looks && thread_ns() > allowance.deadline_ns {
             Some(UsedUp::Time)
         } else {
@@ -120,19 +124,21 @@ pub fn step() {
     }
 }
 
-/// Runs `body` with so many bytes of memory and so much of this thread's CPU time. `what` is in the
-/// error if it wants more. Time is noticed when memory is asked for, and in step().
+/// Runs `body` with so many bytes of memory and so much of this thread's CPU time, as long as it is
+/// not cancelled. `what` is in the error if it wants more. Time and cancellation are noticed when
+/// memory is asked for, and in step().
 pub fn within<T>(
     what: &str,
     bytes: usize,
     time: Duration,
+    cancellation: Cancellation,
     body: impl FnOnce() -> TextResult<T>,
 ) -> TextResult<T> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| set_alloc_error_hook(on_refusal));
     let end = End;
     let deadline_ns = thread_ns() + time.as_nanos() as i64;
-    ALLOWANCE.set(Some(Allowance { bytes, deadline_ns, calls: 0 }));
+    ALLOWANCE.set(Some(Allowance { bytes, deadline_ns, cancellation, calls: 0 }));
     let result = catch_unwind(AssertUnwindSafe(body));
     drop(end);
     match result {
@@ -145,6 +151,7 @@ pub fn within<T>(
             Some(Refused(UsedUp::Time)) => {
                 fail(format!("{what} takes more than {} ms of CPU time", time.as_millis()))
             }
+            Some(Refused(UsedUp::Cancelled)) => fail("cancelled"),
         },
     }
 }
@@ -152,8 +159,10 @@ pub fn within<T>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     const MINUTE: Duration = Duration::from_secs(60);
+    const NEVER: Cancellation = Cancellation::NEVER;
 
     fn grown(bytes: usize) -> TextResult<usize> {
         let mut text = String::new();
@@ -165,8 +174,8 @@ mod tests {
 
     #[test]
     fn memory_is_refused_beyond_the_allowance() {
-        assert_eq!(within("it", 4 << 20, MINUTE, || grown(1 << 20)).unwrap(), 1 << 20);
-        let error = within("it", 1 << 20, MINUTE, || grown(4 << 20)).unwrap_err().0;
+        assert_eq!(within("it", 4 << 20, MINUTE, NEVER, || grown(1 << 20)).unwrap(), 1 << 20);
+        let error = within("it", 1 << 20, MINUTE, NEVER, || grown(4 << 20)).unwrap_err().0;
         assert_eq!(error, "it takes more than 1 MiB of memory");
         // The thread goes on as before.
         assert_eq!(grown(4 << 20).unwrap(), 4 << 20);
@@ -180,38 +189,57 @@ mod tests {
             }
             Ok(())
         };
-        within("it", 1 << 20, MINUTE, body).unwrap();
+        within("it", 1 << 20, MINUTE, NEVER, body).unwrap();
     }
 
     #[test]
     fn time_ends_what_allocates() {
-        let error = within("it", 1 << 20, Duration::from_millis(20), || -> TextResult<()> {
-            loop {
-                std::hint::black_box(Box::new(1));
-            }
-        });
+        let error =
+            within("it", 1 << 20, Duration::from_millis(20), NEVER, || -> TextResult<()> {
+                loop {
+                    std::hint::black_box(Box::new(1));
+                }
+            });
         assert_eq!(error.unwrap_err().0, "it takes more than 20 ms of CPU time");
     }
 
     #[test]
     fn time_ends_what_counts_its_steps() {
-        let error = within("it", 1 << 20, Duration::from_millis(20), || -> TextResult<()> {
-            loop {
-                step();
-            }
-        });
+        let error =
+            within("it", 1 << 20, Duration::from_millis(20), NEVER, || -> TextResult<()> {
+                loop {
+                    step();
+                }
+            });
         assert_eq!(error.unwrap_err().0, "it takes more than 20 ms of CPU time");
         step(); // without an allowance it does nothing
     }
 
     #[test]
+    fn work_ends_when_it_is_cancelled() {
+        static GONE: AtomicBool = AtomicBool::new(false);
+        let result =
+            within("it", 1 << 20, MINUTE, Cancellation::of(&GONE), || -> TextResult<()> {
+                for round in 0.. {
+                    GONE.store(round > 1000, Ordering::Relaxed);
+                    step();
+                }
+                Ok(())
+            });
+        assert_eq!(result.unwrap_err().0, "cancelled");
+    }
+
+    #[test]
     fn panics_and_errors_pass() {
         let panicked = std::panic::catch_unwind(|| {
-            within::<()>("it", 1 << 20, MINUTE, || resume_unwind(Box::new("other")))
+            within::<()>("it", 1 << 20, MINUTE, NEVER, || resume_unwind(Box::new("other")))
         });
         assert_eq!(*panicked.unwrap_err().downcast_ref::<&str>().unwrap(), "other");
         assert!(ALLOWANCE.get().is_none());
-        assert_eq!(within::<()>("it", 1 << 20, MINUTE, || fail("own")).unwrap_err().0, "own");
+        assert_eq!(
+            within::<()>("it", 1 << 20, MINUTE, NEVER, || fail("own")).unwrap_err().0,
+            "own"
+        );
     }
 
     #[test]
@@ -223,7 +251,7 @@ mod tests {
             }
         }
         let alive = Cell::new(0);
-        let result = within("it", 1 << 16, MINUTE, || -> TextResult<()> {
+        let result = within("it", 1 << 16, MINUTE, NEVER, || -> TextResult<()> {
             let mut all = Vec::new();
             loop {
                 alive.set(alive.get() + 1);

@@ -11,6 +11,31 @@ struct Counters {
     cancelled: AtomicBool,
 }
 
+/// Whether nobody waits for the work any more, for any thread.
+#[derive(Clone, Copy)]
+pub struct Cancellation(Option<&'static AtomicBool>);
+
+impl Cancellation {
+    pub const NEVER: Cancellation = Cancellation(None);
+
+    /// # Safety
+    /// As for `Budget::from_address`.
+    pub unsafe fn from_address(address: usize) -> Self {
+        // SAFETY: the caller's promise.
+        let counters = unsafe { (address as *const Counters).as_ref() };
+        Cancellation(counters.map(|counters| &counters.cancelled))
+    }
+
+    #[cfg(test)]
+    pub fn of(flag: &'static AtomicBool) -> Self {
+        Cancellation(Some(flag))
+    }
+
+    pub fn is_cancelled(self) -> bool {
+        self.0.is_some_and(|flag| flag.load(Ordering::Relaxed))
+    }
+}
+
 /// One stage of the work, on one thread.
 pub struct Budget {
     /// Static in name only: C++ keeps the counters until the call that uses them returns.

@@ -2,6 +2,7 @@
 
 use crate::allowance::within;
 use crate::big_stack::{bracket_depth, on_big_stack};
+use crate::budget::Cancellation;
 use crate::cpu_watch::CpuWatch;
 use crate::error::{fail, utf8, TextError, TextResult};
 use crate::grammar_source::{parse_grammar, Whitespace};
@@ -129,7 +130,7 @@ impl Factory {
     /// what errors call the source.
     #[cfg(test)]
     pub fn compile(&self, kind: &str, source: &[u8], name: &[u8]) -> TextResult<GrammarState> {
-        self.compile_after(kind, source, name, b"")
+        self.compile_after(kind, source, name, b"", Cancellation::NEVER)
     }
 
     /// `prelude`: what comes before it (Prelude::parse).
@@ -139,6 +140,7 @@ impl Factory {
         source: &[u8],
         name: &[u8],
         prelude: &[u8],
+        cancellation: Cancellation,
     ) -> TextResult<GrammarState> {
         let source = utf8(source, "the grammar")?;
         let prelude = Prelude::parse(utf8(prelude, "what comes before the grammar")?)?;
@@ -160,8 +162,9 @@ impl Factory {
             parser.start_without_prompt();
             Ok((parser, rules))
         };
-        let (mut parser, rules) =
-            on_big_stack("grammar", || within("the grammar", COMPILE_BYTES, COMPILE_CPU, compile))?;
+        let (mut parser, rules) = on_big_stack("grammar", || {
+            within("the grammar", COMPILE_BYTES, COMPILE_CPU, cancellation, compile)
+        })?;
         let cancel = parser.enable_cancellation();
         let meter = Arc::new(Meter::new(rules + SOURCE_COPIES * source.len()));
         let place = Place::new(Arc::new(prelude));

@@ -33,7 +33,7 @@ mod template;
 mod tokenizer;
 mod tokenizer_limits;
 
-use budget::Budget;
+use budget::{Budget, Cancellation};
 use error::{guard, utf8, TextError, TextResult};
 use grammar::{Factory, GrammarState};
 use grammar_source::Whitespace;
@@ -121,12 +121,13 @@ mod ffi {
             eos: &[i32],
             flexible_whitespace: bool,
         ) -> Result<Box<Factory>>;
-        fn compile(
+        unsafe fn compile(
             f: &Factory,
             kind: &str,
             source: &[u8],
             name: &[u8],
             prelude: &[u8],
+            budget: usize,
         ) -> Result<Box<GrammarState>>;
         fn fill_mask(f: &Factory, state: &mut GrammarState, words: &mut [u32]) -> Result<()>;
         fn accept(factory: &Factory, state: &mut GrammarState, token: i32) -> Result<bool>;
@@ -296,14 +297,20 @@ fn new_grammar_factory(
     guard("grammar", || grammar::new_factory(tokenizer, eos, whitespace)).map(Box::new)
 }
 
-fn compile(
+/// # Safety
+/// `budget` is 0 or the address of a `quire::WorkBudget` that outlives the call.
+unsafe fn compile(
     factory: &Factory,
     kind: &str,
     source: &[u8],
     name: &[u8],
     prelude: &[u8],
+    budget: usize,
 ) -> TextResult<Box<GrammarState>> {
-    guard("grammar", || factory.compile_after(kind, source, name, prelude)).map(Box::new)
+    // SAFETY: the caller's promise.
+    let cancellation = unsafe { Cancellation::from_address(budget) };
+    guard("grammar", || factory.compile_after(kind, source, name, prelude, cancellation))
+        .map(Box::new)
 }
 
 fn fill_mask(f: &Factory, state: &mut GrammarState, words: &mut [u32]) -> TextResult<()> {
