@@ -25,6 +25,13 @@ int64_t num_prompts(const openai::CompletionRequest& request) {
 }
 int64_t num_prompts(const openai::ChatRequest&) { return 1; }
 
+void note_keys(const http::Request&, const openai::CompletionRequest&) {}
+void note_keys(const http::Request& http_request, const openai::ChatRequest& request) {
+  if (request.chat.message_keys.total == 0) return;
+  spdlog::info("{} id={} has keys in messages that only the chat template may read: {}",
+               http_request.peer, http_request.id, request.chat.message_keys.text());
+}
+
 // For the log, whose sink escapes control characters: what comes from anywhere cannot pass for the
 // rest of its line.
 std::string in_quotes(std::string_view text) {
@@ -303,6 +310,7 @@ void Api::generate(http::ExchangePtr exchange, bool renders, Parse parse) {
     if (!request) return arrival->refuse(std::move(request).error());
     if (auto known = check_model(request->model); !known) return arrival->refuse(known.error());
     note_left_out(exchange->request(), *request);
+    note_keys(exchange->request(), *request);
     const int64_t generations = num_prompts(*request) * request->n;
     if (auto granted = arrival->client.admission->add_generations(generations); !granted)
       return arrival->refuse(granted.error());

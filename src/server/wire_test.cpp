@@ -158,6 +158,25 @@ TEST_F(WireTest, UnknownFieldsAreLoggedInOneLine) {
   EXPECT_NE(line.find(R"("a\nb", "future")"), std::string::npos) << line;
 }
 
+TEST_F(WireTest, UnknownKeysOfMessagesAreLoggedInOneLine) {
+  start();
+  const auto chat = [&](const std::string& keys, const std::string& id) {
+    return post("/v1/chat/completions",
+                R"({"max_tokens": 1, "messages": [{"role": "user", "content": "x", )" + keys +
+                    R"(}, {"role": "user", "content": "y", )" + keys + "}]}",
+                "X-Request-Id: " + id + "\r\n");
+  };
+  EXPECT_EQ(chat(R"("name": "me", "weight": 1, "fu\nture": {})", "odd").status, 200);
+  const std::string line = line_with("template may read");
+  EXPECT_NE(line.find("id=odd"), std::string::npos) << line;
+  EXPECT_NE(line.find(R"(: "weight", "fu\nture")"), std::string::npos) << line;
+  EXPECT_EQ(line.find("more"), std::string::npos) << line;
+  EXPECT_EQ(chat(R"("images": [])", "none").status, 200);
+  const auto refused = chat(R"("images": ["iVBORw0KGgo="])", "some");
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_NE(refused.body.find("messages[0].images"), std::string::npos) << refused.body;
+}
+
 TEST_F(WireTest, ReadsMediaTypesWithoutRegardToCase) {
   start();
   const auto status = [&](const std::string& headers) {

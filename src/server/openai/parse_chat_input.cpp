@@ -98,6 +98,19 @@ void collect_reasoning(Fields& message, std::string from_parts, json::object& ke
   kept["reasoning_content"] = text;
 }
 
+// Keys that are not read here stay in the message: some template may know them.
+void note_keys(const json::object& message, UnknownFields& out) {
+  constexpr std::string_view kKnown[] = {
+      "role",      "content",  "name",    "tool_calls",  "tool_call_id",  "reasoning_content",
+      "reasoning", "thinking", "refusal", "annotations", "function_call", "audio",
+      "images",    "videos"};
+  for (const auto& entry : message) {
+    const std::string_view key(entry.key().data(), entry.key().size());
+    if (std::ranges::find(kKnown, key) != std::end(kKnown)) continue;
+    if (std::ranges::find(out.names, key) == out.names.end()) out.add(key);
+  }
+}
+
 void parse_messages(Fields& fields, const ParseContext& context, ChatInput& out) {
   const json::array* messages = fields.array("messages", kAny);
   if (messages == nullptr) {
@@ -113,6 +126,9 @@ void parse_messages(Fields& fields, const ParseContext& context, ChatInput& out)
     if (message.string("role").value_or("").empty()) message.fail("role", "is required");
     message.unsupported("function_call");  // `tool_calls` is what templates read
     message.unsupported("audio");
+    for (const char* key : {"images", "videos"})  // Ollama's
+      message.unsupported_unless(key, json::array());
+    note_keys(given, out.message_keys);
     json::object kept = given;
     std::string reasoning;
     kept["content"] = content_text(message, path, reasoning);

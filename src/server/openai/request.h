@@ -94,6 +94,7 @@ struct CompletionRequest : GenerationRequest {
 struct ChatInput {
   const char* field = "messages";   // of the request, for errors
   json::array messages;             // contents are strings
+  UnknownFields message_keys;       // of messages, that only a chat template may read
   bool has_text_arguments = false;  // calls in them with arguments that are no JSON object
   std::optional<json::array> tools;
   std::vector<std::string> schema_fields;  // of the tools; empty: where a chat has them
