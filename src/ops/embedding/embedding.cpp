@@ -87,7 +87,7 @@ mx::array embedding(const Context& context, const mx::array& ids, const PackedMa
   if (table.affine) {
     return gather(
         context, ids, table.k, table.dtype,
-        [data = table.data, layout = affine_layout(table),
+        [data = table.data, layout = quantised_layout(table),
          type = check_float("embedding", "table", table.dtype)](int64_t id, std::byte* to) {
           affine_row_cpu(layout, data.get(), id, type, to);
         });

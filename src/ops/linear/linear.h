@@ -30,8 +30,8 @@ struct PackedMatrix {
   int64_t n = 0, k = 0;
   mx::Dtype dtype = mx::float32;
   std::shared_ptr<const std::byte[]> data = nullptr;
-  // Quantised: `data` holds integers, scales and biases in the layout of affine_layout.h; dtype is
-  // that of x and of the dequantised values.
+  // Quantised: `data` holds integers, scales and biases in the layout of quantised_layout.h; dtype
+  // is that of x and of the dequantised values.
   std::optional<AffineFormat> affine = std::nullopt;
   // The first N/2 rows (gate) and the last (up) are packed in turn, a panel of each, so that one
   // task has both for silu(gate) * up. Each half is padded to whole panels.

@@ -9,7 +9,7 @@ namespace quire::ops {
 // What a CPU kernel of linear() computes: y = x W^T + b. The first block alone chooses the kernel.
 struct LinearParams {
   FloatType type = FloatType::kF32;  // of x, and of the weight's values (affine: once dequantised)
-  // An affine weight: w is laid out as affine_layout.h says. bits = 0: w holds values of `type`.
+  // An affine weight: w is laid out as quantised_layout.h says. bits = 0: w holds values of `type`.
   int bits = 0;
   int64_t group_size = 0;
   FloatType scale_type = FloatType::kF32;

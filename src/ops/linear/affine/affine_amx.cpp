@@ -20,7 +20,7 @@ void run_stream(ThreadPool& pool, const LinearParams& params) {
   }
   // A task long enough to stream, and some for each thread.
   constexpr int64_t kTaskBytes = 64 << 10;
-  const AffineLayout layout = affine_layout(params);
+  const QuantisedLayout layout = quantised_layout(params);
   const int64_t panels = layout.panels();
   const int64_t per_task = std::max<int64_t>(1, kTaskBytes / layout.panel_bytes() / 2) * 2;
   for_each_in_streams(pool, (panels + per_task - 1) / per_task, [&](int64_t i) {

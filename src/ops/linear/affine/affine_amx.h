@@ -1,6 +1,6 @@
 #pragma once
-#include "ops/linear/affine/affine_layout.h"
 #include "ops/linear/dense/linear_amx.h"
+#include "ops/linear/quantised_layout.h"
 
 namespace quire::ops {
 

@@ -140,7 +140,7 @@ HWY_INLINE void half_block_4(Stream& s, const uint8_t* q, int64_t steps, Behind&
 }
 
 template <int kGroups, int kPanels, bool kWide>
-void stream_4(Stream& s, const AffineLayout& layout, int64_t chunks) {
+void stream_4(Stream& s, const QuantisedLayout& layout, int64_t chunks) {
   Behind behind;
   for (int64_t left = chunks; left > 0; left -= 4, s.block += s.stride, s.x += 4 * s.x_step) {
     load_scales(layout, kGroups, s.block, s.scales[0]);
@@ -169,7 +169,7 @@ HWY_INLINE void step_8(Stream& s, const uint8_t* q, const uint16_t*& before) {
 }
 
 template <int kGroups, int kPanels, bool kWide>
-void stream_8(Stream& s, const AffineLayout& layout, int64_t chunks) {
+void stream_8(Stream& s, const QuantisedLayout& layout, int64_t chunks) {
   const uint16_t* before = nullptr;
   for (int64_t left = chunks; left > 0; left -= 4, s.block += s.stride, s.x += 4 * s.x_step) {
     s.prefetcher.seek(s.block);
@@ -192,7 +192,7 @@ void stream_8(Stream& s, const AffineLayout& layout, int64_t chunks) {
 }
 
 template <int kPanels, bool kWide>
-void stream_panels(Stream& s, const AffineLayout& layout, int64_t chunks) {
+void stream_panels(Stream& s, const QuantisedLayout& layout, int64_t chunks) {
   const bool four = layout.bits == 4;
   switch (layout.groups()) {
     case 1:
@@ -251,7 +251,7 @@ void affine_amx_pack_rows(const AffineAmxRowBatch& batch, void* row_buffer) {
 
 void affine_amx_stream(const AffineAmxRowBatch& batch, int64_t begin, int64_t end) {
   const LinearParams& p = batch.params;
-  const AffineLayout layout = affine_layout(p);
+  const QuantisedLayout layout = quantised_layout(p);
   const int64_t chunks = linear_chunks(p.k);
   const bool wide = p.rows > 16;
   load_config(p.rows);

@@ -48,7 +48,7 @@ template <int kBits>
 class Dequantiser {
  public:
   // Of `panels` panels, 1 or 2, from `block` on, `stride` bytes from one block of k to the next.
-  Dequantiser(const AffineLayout& layout, const uint8_t* block, int64_t panels, int64_t stride,
+  Dequantiser(const QuantisedLayout& layout, const uint8_t* block, int64_t panels, int64_t stride,
               int64_t chunks, uint16_t* ring, int64_t steps, const PanelPrefetcher& prefetcher)
       : layout_(layout),
         next_(block),
@@ -132,7 +132,7 @@ class Dequantiser {
 
   alignas(64) uint16_t turned_[4][4][32];
   Scales scales_;
-  const AffineLayout& layout_;
+  const QuantisedLayout& layout_;
   const uint8_t *next_, *block_ = nullptr;
   int64_t panels_, stride_, chunks_;
   uint16_t *ring_, *out_ = nullptr;
@@ -147,7 +147,7 @@ class AffineWeights {
  public:
   AffineWeights(const AmxRowBatch& batch, const AmxBlock& block, uint16_t* ring)
       : data_(static_cast<const uint8_t*>(batch.params.w)),
-        layout_(affine_layout(batch.params)),
+        layout_(quantised_layout(batch.params)),
         panel_end_(block.panel_end),
         ring_{ring, ring + 2 * kSlot} {}
 
@@ -180,7 +180,7 @@ class AffineWeights {
   }
 
   const uint8_t* data_;
-  AffineLayout layout_;
+  QuantisedLayout layout_;
   int64_t panel_end_;
   uint16_t* ring_[2];
   int ready_ = 0;

@@ -11,12 +11,12 @@
 HWY_BEFORE_NAMESPACE();
 namespace quire::ops::HWY_NAMESPACE {
 
-constexpr int64_t kPanel = AffineLayout::kPanel, kBlock = AffineLayout::kBlock;
+constexpr int64_t kPanel = QuantisedLayout::kPanel, kBlock = QuantisedLayout::kBlock;
 
 // The 128 values of one row in one block. The product is exact in float32 (8 bits times the 11 of a
 // scale; float32 scales are rounded, as in MLX), so a fused multiply-add gives the same.
 template <class T>
-HWY_INLINE void row_of_block(const AffineLayout& layout, const uint8_t* block, int64_t row,
+HWY_INLINE void row_of_block(const QuantisedLayout& layout, const uint8_t* block, int64_t row,
                              T* HWY_RESTRICT out) {
   const uint8_t* values = block + layout.scale_bytes();
   for (int64_t group = 0; group < layout.groups(); ++group) {
@@ -32,7 +32,7 @@ HWY_INLINE void row_of_block(const AffineLayout& layout, const uint8_t* block, i
 }
 
 template <class T>
-void row_as(const AffineLayout& layout, const uint8_t* data, int64_t row, uint8_t* out) {
+void row_as(const QuantisedLayout& layout, const uint8_t* data, int64_t row, uint8_t* out) {
   HWY_ALIGN T values[kBlock];
   for (int64_t block = 0; block < layout.blocks(); ++block, out += sizeof(values)) {
     row_of_block(layout, data + layout.offset(row / kPanel, block), row % kPanel, values);
@@ -40,7 +40,7 @@ void row_as(const AffineLayout& layout, const uint8_t* data, int64_t row, uint8_
   }
 }
 
-void AffineRow(const AffineLayout& layout, const uint8_t* data, int64_t row, FloatType type,
+void AffineRow(const QuantisedLayout& layout, const uint8_t* data, int64_t row, FloatType type,
                uint8_t* out) {
   switch (type) {
     case FloatType::kF32:
@@ -58,7 +58,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace quire::ops {
 HWY_EXPORT(AffineRow);
-void affine_row_cpu(const AffineLayout& layout, const void* data, int64_t row, FloatType type,
+void affine_row_cpu(const QuantisedLayout& layout, const void* data, int64_t row, FloatType type,
                     void* out) {
   HWY_DYNAMIC_DISPATCH(AffineRow)
   (layout, static_cast<const uint8_t*>(data), row, type, static_cast<uint8_t*>(out));

@@ -13,7 +13,7 @@ struct Scales {
   bool folded = false;  // fold_biases
 };
 
-HWY_INLINE void load_scales(const AffineLayout& layout, int64_t groups, const uint8_t* block,
+HWY_INLINE void load_scales(const QuantisedLayout& layout, int64_t groups, const uint8_t* block,
                             Scales& out) {
   for (int64_t g = 0; g < groups; ++g) {
     __m512 scale, bias;

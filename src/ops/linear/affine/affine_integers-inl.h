@@ -1,8 +1,8 @@
 // Per target, like ops/cpu/highway.h, which comes first; no #pragma once. Reads the layout of
-// affine_layout.h.
+// quantised_layout.h.
 #include <cstring>
 
-#include "ops/linear/affine/affine_layout.h"
+#include "ops/linear/quantised_layout.h"
 
 #if defined(QUIRE_OPS_AFFINE_INTEGERS_TARGET_) == defined(HWY_TARGET_TOGGLE)
 #ifdef QUIRE_OPS_AFFINE_INTEGERS_TARGET_
@@ -15,16 +15,16 @@ HWY_BEFORE_NAMESPACE();
 namespace quire::ops::HWY_NAMESPACE {
 
 // The scale and bias of one group of one row.
-HWY_INLINE void load_scale(const AffineLayout& layout, const uint8_t* block, int64_t group,
+HWY_INLINE void load_scale(const QuantisedLayout& layout, const uint8_t* block, int64_t group,
                            int64_t row, float& scale, float& bias) {
   if (layout.scale_type == FloatType::kF32) {
-    const uint8_t* at = block + (group * 2 * AffineLayout::kPanel + row) * sizeof(float);
+    const uint8_t* at = block + (group * 2 * QuantisedLayout::kPanel + row) * sizeof(float);
     std::memcpy(&scale, at, sizeof(float));
-    std::memcpy(&bias, at + AffineLayout::kPanel * sizeof(float), sizeof(float));
+    std::memcpy(&bias, at + QuantisedLayout::kPanel * sizeof(float), sizeof(float));
     return;
   }
   uint32_t both;
-  std::memcpy(&both, block + (group * AffineLayout::kPanel + row) * sizeof(both), sizeof(both));
+  std::memcpy(&both, block + (group * QuantisedLayout::kPanel + row) * sizeof(both), sizeof(both));
   if (layout.scale_type == FloatType::kBf16) {
     scale = bits_to_float(both & 0xFFFF0000u);
     bias = bits_to_float(both << 16);
@@ -45,7 +45,7 @@ HWY_INLINE FloatVec load_integers(int bits, const uint8_t* values, int64_t row, 
     return hn::ConvertTo(kFloats, hn::BitCast(di, nibble));
   }
   const hn::Rebind<uint8_t, FloatTag> bytes;
-  const uint8_t* from = values + (k / 64 * AffineLayout::kPanel + row) * 64 + k % 64;
+  const uint8_t* from = values + (k / 64 * QuantisedLayout::kPanel + row) * 64 + k % 64;
   return hn::ConvertTo(kFloats, hn::PromoteTo(di, hn::LoadU(bytes, from)));
 }
 

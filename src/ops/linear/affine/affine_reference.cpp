@@ -19,7 +19,7 @@ struct Affine {
   float scale, bias;
 };
 
-Affine scale_at(const AffineLayout& layout, const std::byte* block, int64_t group, int64_t row) {
+Affine scale_at(const QuantisedLayout& layout, const std::byte* block, int64_t group, int64_t row) {
   if (layout.scale_type == FloatType::kF32) {
     const std::byte* at = block + (group * 32 + row) * 4;
     return {read<float>(at), read<float>(at + 64)};
@@ -30,7 +30,7 @@ Affine scale_at(const AffineLayout& layout, const std::byte* block, int64_t grou
   return {to_float(Bf16{high}), to_float(Bf16{low})};
 }
 
-unsigned integer_at(const AffineLayout& layout, const std::byte* block, int64_t row, int64_t k) {
+unsigned integer_at(const QuantisedLayout& layout, const std::byte* block, int64_t row, int64_t k) {
   const std::byte* values = block + layout.scale_bytes();
   if (layout.bits == 8) return read<uint8_t>(values + (k / 64 * 16 + row) * 64 + k % 64);
   return read<uint16_t>(values + row * 64 + k % 32 * 2) >> (k / 32 * 4) & 15u;
@@ -39,7 +39,7 @@ unsigned integer_at(const AffineLayout& layout, const std::byte* block, int64_t 
 }  // namespace
 
 mx::array unpack_affine(const PackedMatrix& matrix) {
-  const AffineLayout layout = affine_layout(matrix);
+  const QuantisedLayout layout = quantised_layout(matrix);
   std::vector<float> q, scales, biases;
   // Where each row of the matrix lies.
   std::vector<int64_t> place(static_cast<size_t>(layout.n));

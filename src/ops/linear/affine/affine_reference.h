@@ -4,7 +4,7 @@
 namespace quire::ops {
 
 // The dequantised rows [N, K] of a packed affine matrix as an MLX array of its dtype, read value by
-// value from the layout that affine_layout.h describes.
+// value from the layout that quantised_layout.h describes.
 mx::array unpack_affine(const PackedMatrix& matrix);
 
 }  // namespace quire::ops

@@ -1,7 +1,7 @@
 // Per target, like ops/cpu/highway.h, which comes first; no #pragma once. Scales and biases
-// of affine weights, read from a block of affine_layout.h.
-#include "ops/linear/affine/affine_layout.h"
+// of affine weights, read from a block of quantised_layout.h.
 #include "ops/linear/load_pair-inl.h"
+#include "ops/linear/quantised_layout.h"
 
 #if defined(QUIRE_OPS_AFFINE_SCALES_TARGET_) == defined(HWY_TARGET_TOGGLE)
 #ifdef QUIRE_OPS_AFFINE_SCALES_TARGET_
@@ -15,8 +15,8 @@ namespace quire::ops::HWY_NAMESPACE {
 namespace {
 
 // Of a group of a block and of kLanes of its outputs, from output `lane` of the panel on.
-HWY_INLINE void load_group_scales(const AffineLayout& layout, const uint8_t* block, int64_t group,
-                                  int64_t lane, FloatVec& scale, FloatVec& bias) {
+HWY_INLINE void load_group_scales(const QuantisedLayout& layout, const uint8_t* block,
+                                  int64_t group, int64_t lane, FloatVec& scale, FloatVec& bias) {
   const uint8_t* both = block + (group * 16 + lane) * 4;
   if (layout.scale_type == FloatType::kF32) {
     const auto* floats = reinterpret_cast<const float*>(block) + group * 32 + lane;

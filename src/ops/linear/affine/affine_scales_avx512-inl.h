@@ -2,7 +2,7 @@
 // Scales and biases of affine weights in AVX-512 registers. Everything is in an anonymous
 // namespace, because the files that include this are built for one instruction set.
 #include "ops/cpu/intrinsics-inl.h"
-#include "ops/linear/affine/affine_layout.h"
+#include "ops/linear/quantised_layout.h"
 
 namespace quire::ops {
 namespace {

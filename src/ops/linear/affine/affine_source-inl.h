@@ -1,9 +1,9 @@
 // Per target, like ops/cpu/highway.h, which comes first; no #pragma once. The weight source of
 // affine weights for float32 arithmetic: packed weights become vectors of the even and the odd k of
-// kLanes outputs. Reads the layout of affine_layout.h.
-#include "ops/linear/affine/affine_layout.h"
+// kLanes outputs. Reads the layout of quantised_layout.h.
 #include "ops/linear/affine/affine_scales-inl.h"
 #include "ops/linear/affine/affine_transpose-inl.h"
+#include "ops/linear/quantised_layout.h"
 
 #if defined(QUIRE_OPS_AFFINE_SOURCE_TARGET_) == defined(HWY_TARGET_TOGGLE)
 #ifdef QUIRE_OPS_AFFINE_SOURCE_TARGET_
@@ -46,7 +46,7 @@ struct AffineBlock {
 };
 
 // Fills `out`, and asks for the weights that follow.
-HWY_INLINE void transpose_block(const AffineLayout& layout, const uint8_t* block,
+HWY_INLINE void transpose_block(const QuantisedLayout& layout, const uint8_t* block,
                                 AffineBlock& out) {
   constexpr int64_t kAhead = 8192;
   const int64_t bytes = layout.block_bytes();

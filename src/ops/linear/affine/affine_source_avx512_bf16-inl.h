@@ -3,7 +3,7 @@
 // pairs [k/2][16][2], as a dense matrix holds them. Included by *_avx512_bf16_cpu.cpp only;
 // everything is in an anonymous namespace, because these files are built for one instruction set.
 //
-// A source takes one panel's part of one block (affine_layout.h) in load() and writes it in two
+// A source takes one panel's part of one block (quantised_layout.h) in load() and writes it in two
 // halves of 64 k, the first one first. After each four vectors it calls between(): what the caller
 // does there overlaps with the conversion.
 #include "ops/cpu/transpose_avx512-inl.h"
@@ -27,7 +27,7 @@ class FourBitSource {
  public:
   static constexpr int kBits = 4;
 
-  HWY_INLINE void load(const AffineLayout& layout, const uint8_t* block) {
+  HWY_INLINE void load(const QuantisedLayout& layout, const uint8_t* block) {
     layout_ = &layout;
     block_ = block;
     const uint8_t* q = block + layout.scale_bytes();
@@ -99,7 +99,7 @@ class FourBitSource {
 
   __m512i words_[4][4];
   alignas(64) float scale_[16], bias_[16];
-  const AffineLayout* layout_ = nullptr;
+  const QuantisedLayout* layout_ = nullptr;
   const uint8_t* block_ = nullptr;
 };
 
@@ -121,7 +121,7 @@ class EightBitSource {
  public:
   static constexpr int kBits = 8;
 
-  HWY_INLINE void load(const AffineLayout& layout, const uint8_t* block) {
+  HWY_INLINE void load(const QuantisedLayout& layout, const uint8_t* block) {
     values_ = block + layout.scale_bytes();
 #pragma GCC unroll 4
     for (int g = 0; g < kGroups; ++g) {

@@ -1,5 +1,5 @@
 #pragma once
-#include "ops/linear/affine/affine_layout.h"
+#include "ops/linear/quantised_layout.h"
 
 namespace quire::ops {
 
@@ -18,9 +18,9 @@ extern const LinearKernel kHighwayInt8Linear;
 
 // Tile unit: 16 outputs by one step of k are its left operand, x is its right one. A step is 64 k
 // of one group, or 32 if groups are that small; the order of k inside it is the weights' (4 bits:
-// nibbles of neighbouring bytes are 32 k apart, see affine_layout.h).
+// nibbles of neighbouring bytes are 32 k apart, see quantised_layout.h).
 struct Int8AmxLayout {
-  AffineLayout weights;
+  QuantisedLayout weights;
   int64_t rows = 0;
 
   static constexpr int64_t kPairRows = 32;
@@ -62,6 +62,6 @@ struct Int8AmxBlock {
 void int8_amx_multiply(const Int8AmxRowBatch& batch, const Int8AmxBlock& block);
 
 // One panel of 4-bit weights as tiles [steps][16][64] of bytes.
-void int8_amx_expand(const AffineLayout& layout, const void* data, int64_t panel, uint8_t* out);
+void int8_amx_expand(const QuantisedLayout& layout, const void* data, int64_t panel, uint8_t* out);
 
 }  // namespace quire::ops

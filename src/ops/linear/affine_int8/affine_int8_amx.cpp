@@ -26,7 +26,7 @@ void pack(ThreadPool& pool, const Int8AmxRowBatch& batch) {
 // Few rows: the weights are read once, as one stream a thread.
 void run_stream(ThreadPool& pool, const Int8AmxRowBatch& batch) {
   constexpr int64_t kTaskBytes = 64 << 10;  // long enough to stream
-  const AffineLayout& layout = batch.layout.weights;
+  const QuantisedLayout& layout = batch.layout.weights;
   const int64_t panels = layout.panels();
   const int64_t per_task = std::max<int64_t>(1, kTaskBytes / layout.panel_bytes() / 2) * 2;
   for_each_in_streams(pool, (panels + per_task - 1) / per_task, [&](int64_t task) {
@@ -65,7 +65,7 @@ void run_blocks(ThreadPool& pool, const Int8AmxRowBatch& batch) {
 void run(ThreadPool& pool, const LinearParams& params) {
   if (params.rows == 0) return;
   Int8AmxRowBatch batch = {.params = params,
-                           .layout = {.weights = affine_layout(params), .rows = params.rows}};
+                           .layout = {.weights = quantised_layout(params), .rows = params.rows}};
   const int64_t x_bytes = (batch.layout.x_bytes() + 63) / 64 * 64;
   const int64_t side_bytes = batch.layout.side_floats() * static_cast<int64_t>(sizeof(float));
   auto* scratch = static_cast<uint8_t*>(linear_scratch(x_bytes + side_bytes));

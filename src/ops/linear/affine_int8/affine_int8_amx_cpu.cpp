@@ -249,7 +249,7 @@ void run_core(const Job& job, Buffers& buffers, int64_t rows, int64_t panels) {
 }
 
 template <Weights kWeights>
-void run_core(const Job& job, Buffers& buffers, const AffineLayout& layout, int64_t rows,
+void run_core(const Job& job, Buffers& buffers, const QuantisedLayout& layout, int64_t rows,
               int64_t panels) {
   switch (layout.groups()) {
     case 1:
@@ -262,7 +262,7 @@ void run_core(const Job& job, Buffers& buffers, const AffineLayout& layout, int6
 }
 
 // x of one step of 16 rows from their bytes [16][stride], in the order of the weights.
-HWY_INLINE void pack_step(const AffineLayout& weights, const int8_t* rows, int64_t stride,
+HWY_INLINE void pack_step(const QuantisedLayout& weights, const int8_t* rows, int64_t stride,
                           int64_t width, uint8_t* out) {
   alignas(64) static constexpr uint8_t kNibbles[64] = {
       0,  32, 1,  33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39, 8,  40, 9,  41, 10, 42,
@@ -332,7 +332,7 @@ void int8_amx_pack(const Int8AmxRowBatch& batch, int64_t block, void* scratch) {
 void int8_amx_multiply(const Int8AmxRowBatch& batch, const Int8AmxBlock& block) {
   const LinearParams& p = batch.params;
   const Int8AmxLayout& layout = batch.layout;
-  const AffineLayout& weights = layout.weights;
+  const QuantisedLayout& weights = layout.weights;
   load_config(layout);
   Buffers buffers;
   alignas(64) float acc[4 * 256], done[32 * 32];
@@ -378,7 +378,7 @@ void int8_amx_multiply(const Int8AmxRowBatch& batch, const Int8AmxBlock& block) 
   _tile_release();
 }
 
-void int8_amx_expand(const AffineLayout& layout, const void* data, int64_t panel, uint8_t* out) {
+void int8_amx_expand(const QuantisedLayout& layout, const void* data, int64_t panel, uint8_t* out) {
   const auto* block = static_cast<const uint8_t*>(data) + layout.offset(panel, 0);
   const int64_t stride = layout.stride(panel);
   const int64_t steps = layout.k / (layout.group_size == 32 ? 32 : 64);

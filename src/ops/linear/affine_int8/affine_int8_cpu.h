@@ -1,5 +1,5 @@
 #pragma once
-#include "ops/linear/affine/affine_layout.h"
+#include "ops/linear/quantised_layout.h"
 
 namespace quire::ops {
 

@@ -33,7 +33,7 @@ void run_batch(ThreadPool& pool, const LinearParams& p, Int8PanelsKernel* kernel
                               .scale = reinterpret_cast<float*>(scratch),
                               .sum = reinterpret_cast<float*>(scratch + side)};
   pack(pool, batch);
-  const AffineLayout layout = affine_layout(p);
+  const QuantisedLayout layout = quantised_layout(p);
   const int64_t panels = layout.panels();
   const int64_t per_task = std::max<int64_t>(1, kTaskBytes / layout.panel_bytes() / 2) * 2;
   for_each_in_streams(pool, (panels + per_task - 1) / per_task, [&](int64_t task) {

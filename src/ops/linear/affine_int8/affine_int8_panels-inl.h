@@ -18,12 +18,12 @@ namespace quire::ops::HWY_NAMESPACE {
 namespace {
 namespace int8_panels {
 
-constexpr int64_t kPanel = AffineLayout::kPanel, kBlock = AffineLayout::kBlock;
+constexpr int64_t kPanel = QuantisedLayout::kPanel, kBlock = QuantisedLayout::kBlock;
 constexpr int64_t kChunk = 32;  // k
 
 #if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
 // One output and row at a time.
-float add_group(const AffineLayout& layout, const uint8_t* block, int64_t group, int64_t n,
+float add_group(const QuantisedLayout& layout, const uint8_t* block, int64_t group, int64_t n,
                 const int8_t* x, float x_scale, float x_sum, float acc) {
   const bool four = layout.bits == 4;
   int32_t sum = 0;
@@ -44,7 +44,7 @@ float add_group(const AffineLayout& layout, const uint8_t* block, int64_t group,
 
 void run(const Int8RowBatch& s, int64_t panel, int64_t panels, float* acc) {
   const LinearParams& p = s.params;
-  const AffineLayout layout = affine_layout(p);
+  const QuantisedLayout layout = quantised_layout(p);
   const auto* data = static_cast<const uint8_t*>(p.w);
   const int64_t groups = p.k / p.group_size;
   for (int64_t i = 0; i < p.rows * 2 * kPanel; ++i) {
@@ -181,7 +181,7 @@ HWY_INLINE void unpack_4_bits(const uint8_t* q, uint8_t* out) {
 
 // One panel's block from `from` on.
 template <int kBits>
-HWY_INLINE void unpack_block(const AffineLayout& layout, const uint8_t* from, int64_t panel,
+HWY_INLINE void unpack_block(const QuantisedLayout& layout, const uint8_t* from, int64_t panel,
                              Block& block) {
   for (int64_t group = 0; group < layout.groups(); ++group) {
     for (int64_t lane = 0; lane < kPanel; lane += kLanes) {
@@ -332,7 +332,7 @@ void panels(const Int8RowBatch& s, int64_t panel, int64_t panels, float* acc) {
   constexpr int64_t kVectors = kPanel / kLanes;
   constexpr int P = kPlanes<kBits>;
   const LinearParams& p = s.params;
-  const AffineLayout layout = affine_layout(p);
+  const QuantisedLayout layout = quantised_layout(p);
   const auto* data = static_cast<const uint8_t*>(p.w) + layout.offset(panel, 0);
   const int64_t side = p.k / p.group_size, vectors = panels * kVectors;
   const int64_t per_group = p.group_size / kChunk;

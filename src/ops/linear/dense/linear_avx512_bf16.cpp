@@ -30,7 +30,7 @@ void pack(ThreadPool& pool, const Bf16RowBatch& batch) {
 
 // Bytes of a panel's weights as they lie in memory.
 int64_t panel_bytes(const LinearParams& p) {
-  return p.bits == 0 ? linear_chunks(p.k) * 1024 : affine_layout(p).panel_bytes();
+  return p.bits == 0 ? linear_chunks(p.k) * 1024 : quantised_layout(p).panel_bytes();
 }
 
 void run(ThreadPool& pool, const LinearParams& p) {

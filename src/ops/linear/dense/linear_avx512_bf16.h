@@ -1,8 +1,8 @@
 #pragma once
 #include <cstdint>
 
-#include "ops/linear/affine/affine_layout.h"
 #include "ops/linear/linear_kernel.h"
+#include "ops/linear/quantised_layout.h"
 
 namespace quire::ops {
 
@@ -20,7 +20,8 @@ struct Bf16Block {
 
 // Affine weights come in whole blocks, padded with zeros.
 inline int64_t bf16_row_stride(const LinearParams& p) {
-  return p.bits == 0 ? linear_chunks(p.k) * 32 : affine_layout(p).blocks() * AffineLayout::kBlock;
+  return p.bits == 0 ? linear_chunks(p.k) * 32
+                     : quantised_layout(p).blocks() * QuantisedLayout::kBlock;
 }
 // Scratch for so many rows: dequantised weights, and the sums of two panels, or of four for few.
 constexpr int64_t kBf16BufferBytes = 16 << 10;

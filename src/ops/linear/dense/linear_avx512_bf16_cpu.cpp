@@ -16,7 +16,7 @@ namespace quire::ops {
 namespace {
 namespace hw = HWY_NAMESPACE;
 
-constexpr int64_t kBlockPairs = AffineLayout::kBlock / 2, kHalfPairs = kBlockPairs / 2;
+constexpr int64_t kBlockPairs = QuantisedLayout::kBlock / 2, kHalfPairs = kBlockPairs / 2;
 // Pairs of k whose weights, of P panels, stay in the L1 cache: 16 KiB.
 template <int P>
 constexpr int64_t kDepth = kBf16BufferBytes / 64 / P;
@@ -123,7 +123,7 @@ class BlockPrefetcher {
 // Where the packed weights of an affine matrix are, and where those that follow.
 struct AffineBlocks {
   const uint8_t* data;
-  AffineLayout layout;
+  QuantisedLayout layout;
   const uint8_t* at(int64_t panel, int64_t block) const {
     return data + layout.offset(panel, block);
   }
@@ -143,7 +143,7 @@ class AffineWeights {
  public:
   static constexpr bool kInMemory = false;
   AffineWeights(const Bf16RowBatch& batch, uint16_t* buffer)
-      : blocks_{static_cast<const uint8_t*>(batch.params.w), affine_layout(batch.params)},
+      : blocks_{static_cast<const uint8_t*>(batch.params.w), quantised_layout(batch.params)},
         buffer_(buffer) {}
 
   template <int P>
@@ -244,7 +244,7 @@ void multiply_row(const Bf16RowBatch& batch, const Bf16Block& block, uint16_t* r
   constexpr int64_t kHalf = 4 * kHalfPairs * 32;
   alignas(64) static constexpr uint16_t kNoRow[2 * kHalfPairs] = {};
   const LinearParams& p = batch.params;
-  const AffineBlocks blocks = {static_cast<const uint8_t*>(p.w), affine_layout(p)};
+  const AffineBlocks blocks = {static_cast<const uint8_t*>(p.w), quantised_layout(p)};
   const uint16_t* x = batch.packed_x + block.row_begin * bf16_row_stride(p);
   const int64_t end = block.panel_end;
   Source sources[4];

@@ -210,7 +210,7 @@ class AffineWeights {
   static constexpr int64_t kDepth = 4, kStreamPanels = kPair, kGroupPanels = kPair;
   static constexpr int kFusedRows = kFloatScales || kLanes == 1 ? 0 : HWY_MIN(kStream.rows, 8);
   explicit AffineWeights(const LinearParams& p)
-      : layout_(affine_layout(p)), data_(static_cast<const uint8_t*>(p.w)) {}
+      : layout_(quantised_layout(p)), data_(static_cast<const uint8_t*>(p.w)) {}
 
   // Whether fused() may be used instead of slice().
   bool turn(int64_t panel, int64_t panels, int64_t chunk) {
@@ -241,7 +241,7 @@ class AffineWeights {
  private:
   HWY_ALIGN float wide_[kPair * WidePart::kPanelFloats];
   AffineBlock blocks_[kPair];
-  AffineLayout layout_;
+  QuantisedLayout layout_;
   const uint8_t* data_;
 };
 

@@ -46,7 +46,7 @@ AffineFormat common_format(std::span<const AffineRows> parts) {
   return common;
 }
 
-AffineLayout affine_layout(const PackedMatrix& matrix) {
+QuantisedLayout quantised_layout(const PackedMatrix& matrix) {
   return {.n = matrix.n,
           .k = matrix.k,
           .bits = matrix.affine->bits,
@@ -77,7 +77,7 @@ PackedMatrix pack_affine_matrix(const Context& context, std::span<const AffineRo
       pack_affine_on_cuda(*cuda, parts, progress, result);
       return result;
     }
-  const AffineLayout layout = affine_layout(result);
+  const QuantisedLayout layout = quantised_layout(result);
   const auto memory = allocate_aligned(static_cast<size_t>(layout.bytes()));
   PackJob job = {.row_bytes = result.k * result.affine->bits / 8, .interleaved = interleave};
   for (const AffineRows& part : parts) job.rows.push_back(part.n);
@@ -93,7 +93,7 @@ std::shared_ptr<const std::byte[]> dequantise_rows(const Context& context,
                                                    const PackedMatrix& matrix) {
   if constexpr (kHasCuda)
     if (CudaDevice* cuda = context.device->cuda()) return dequantise_on_cuda(*cuda, matrix);
-  const AffineLayout layout = affine_layout(matrix);
+  const QuantisedLayout layout = quantised_layout(matrix);
   const FloatType type = check_float("dequantise_rows", "the matrix", matrix.dtype);
   const int64_t row_bytes = matrix.k * float_type_bytes(type);
   const auto memory = allocate_aligned(static_cast<size_t>(matrix.n * row_bytes));

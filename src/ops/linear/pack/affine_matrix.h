@@ -1,9 +1,9 @@
 #pragma once
 #include <span>
 
-#include "ops/linear/affine/affine_layout.h"
 #include "ops/linear/linear.h"
 #include "ops/linear/pack/pack_slices.h"
+#include "ops/linear/quantised_layout.h"
 
 namespace quire::ops {
 
@@ -31,7 +31,7 @@ PackedMatrix pack_affine_matrix(const Context& context, std::span<const AffineRo
                                 mx::Dtype dtype, bool interleave = false,
                                 const PackProgress& progress = {});
 
-AffineLayout affine_layout(const PackedMatrix& matrix);
+QuantisedLayout quantised_layout(const PackedMatrix& matrix);
 
 // The dequantised rows [N, K], contiguous, in the matrix's dtype. Parallel.
 std::shared_ptr<const std::byte[]> dequantise_rows(const Context& context,

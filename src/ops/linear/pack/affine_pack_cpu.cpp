@@ -5,7 +5,7 @@
 namespace quire::ops {
 namespace {
 
-constexpr int64_t kPanel = AffineLayout::kPanel, kBlock = AffineLayout::kBlock;
+constexpr int64_t kPanel = QuantisedLayout::kPanel, kBlock = QuantisedLayout::kBlock;
 
 // A row of the stacked parts; part is null in the padding.
 struct Source {
@@ -39,7 +39,7 @@ void unpack_integers(const AffinePart& part, const uint8_t* row, int64_t begin, 
   }
 }
 
-void store_integers(const AffineLayout& layout, const uint8_t* q, int64_t row, uint8_t* values) {
+void store_integers(const QuantisedLayout& layout, const uint8_t* q, int64_t row, uint8_t* values) {
   if (layout.bits == 8) {
     std::memcpy(values + row * 64, q, 64);
     std::memcpy(values + (kPanel + row) * 64, q + 64, 64);
@@ -63,7 +63,7 @@ float read_float(const uint8_t* from, FloatType type, int64_t index) {
 }
 
 // The scale and bias of `group` of the layout, or zeros beyond the row's end.
-void store_scale(const AffineLayout& layout, const Source& source, int64_t block, int64_t group,
+void store_scale(const QuantisedLayout& layout, const Source& source, int64_t block, int64_t group,
                  int64_t lane, uint8_t* out) {
   const AffinePart& part = *source.part;
   const int64_t k = block * kBlock + group * layout.group_size;
@@ -88,8 +88,8 @@ void store_scale(const AffineLayout& layout, const Source& source, int64_t block
 
 }  // namespace
 
-void affine_pack_panel_cpu(const AffineLayout& layout, const AffinePart* parts, int64_t num_parts,
-                           int64_t panel, uint8_t* data) {
+void affine_pack_panel_cpu(const QuantisedLayout& layout, const AffinePart* parts,
+                           int64_t num_parts, int64_t panel, uint8_t* data) {
   Source rows[kPanel];
   for (int64_t i = 0; i < kPanel; ++i) {
     const int64_t row = layout.source_row(panel * kPanel + i);

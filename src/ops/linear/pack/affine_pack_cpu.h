@@ -1,5 +1,5 @@
 #pragma once
-#include "ops/linear/affine/affine_layout.h"
+#include "ops/linear/quantised_layout.h"
 
 namespace quire::ops {
 
@@ -16,7 +16,7 @@ struct AffinePart {
 
 // Writes one panel of the matrix at `data`. Each part has at most the layout's bits, at least its
 // group size, and its scale type unless that is float32.
-void affine_pack_panel_cpu(const AffineLayout& layout, const AffinePart* parts, int64_t num_parts,
-                           int64_t panel, uint8_t* data);
+void affine_pack_panel_cpu(const QuantisedLayout& layout, const AffinePart* parts,
+                           int64_t num_parts, int64_t panel, uint8_t* data);
 
 }  // namespace quire::ops

@@ -1,7 +1,7 @@
-#include "ops/linear/affine/affine_layout.h"
 #include "ops/linear/linear.h"
 #include "ops/linear/linear_reference.h"
 #include "ops/linear/pack/pack_slices.h"
+#include "ops/linear/quantised_layout.h"
 #include "ops/runtime/test_util.h"
 
 namespace quire::ops {
@@ -99,7 +99,7 @@ TEST(PackMatrix, OnlyRowsBetweenNeedsAndHasReadAreRead) {
   for (const auto& rows : stacks) {
     for (const bool interleaved : {false, true}) {
       PackJob job = {.rows = rows, .row_bytes = int64_t{1} << 20, .interleaved = interleaved};
-      AffineLayout layout = {.k = 128, .bits = 8, .group_size = 32, .interleaved = interleaved};
+      QuantisedLayout layout = {.k = 128, .bits = 8, .group_size = 32, .interleaved = interleaved};
       std::vector<int64_t> first;  // stack row of each part
       for (const int64_t count : rows) {
         first.push_back(layout.n);

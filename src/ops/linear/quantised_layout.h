@@ -17,7 +17,7 @@ namespace quire::ops {
 //     4 bits   [16 rows][32 words of 16 bits]; nibble j of word i is k = 32 j + i: one shift of a
 //              row's 64 bytes brings 32 neighbouring k into place
 //     8 bits   [2][16 rows][64 bytes]: k = 0..63, then 64..127
-struct AffineLayout {
+struct QuantisedLayout {
   static constexpr int64_t kPanel = 16, kBlock = 128;
 
   int64_t n = 0, k = 0;
@@ -51,7 +51,7 @@ struct AffineLayout {
   }
 };
 
-inline AffineLayout affine_layout(const LinearParams& p) {
+inline QuantisedLayout quantised_layout(const LinearParams& p) {
   return {.n = p.n,
           .k = p.k,
           .bits = p.bits,
