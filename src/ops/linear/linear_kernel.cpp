@@ -3,11 +3,11 @@
 #include <memory>
 
 #include "ops/cpu/aligned_bytes.h"
-#include "ops/linear/affine/affine_amx.h"
 #include "ops/linear/affine_int8/affine_int8.h"
 #include "ops/linear/dense/linear_amx.h"
 #include "ops/linear/dense/linear_avx512_bf16.h"
 #include "ops/linear/dense/linear_cpu.h"
+#include "ops/linear/dense/quantised_amx.h"
 #include "ops/rms_norm/rms_norm_cpu.h"
 
 namespace quire::ops {
@@ -20,7 +20,7 @@ constexpr const LinearKernel* kKernels[] = {
 #endif
     &kHighwayInt8Linear,
 #if defined(__x86_64__)
-    &kAmxLinear,         &kAmxAffineLinear,      &kAvx512Bf16Linear,
+    &kAmxLinear,         &kAmxQuantisedLinear,   &kAvx512Bf16Linear,
 #endif
     &kHighwayLinear,
 };

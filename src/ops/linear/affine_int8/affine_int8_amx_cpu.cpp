@@ -6,8 +6,8 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/linear/affine_int8/affine_int8_amx_cpu.cpp"
 #include "ops/cpu/highway.h"
-#include "ops/linear/affine/affine_dequantise-inl.h"
-#include "ops/linear/affine/affine_prefetcher-inl.h"
+#include "ops/linear/affine/affine_source_amx-inl.h"
+#include "ops/linear/dense/quantised_prefetcher-inl.h"
 #include "ops/linear/linear_epilogue-inl.h"
 
 namespace quire::ops {

@@ -2,9 +2,9 @@
 // activations (affine_int8.h): integer dot products with 16 outputs in the lanes.
 #include "ops/linear/affine/affine_integers-inl.h"
 #include "ops/linear/affine/affine_scales-inl.h"
-#include "ops/linear/affine/affine_transpose-inl.h"
 #include "ops/linear/affine_int8/affine_int8_cpu.h"
 #include "ops/linear/linear_epilogue-inl.h"
+#include "ops/linear/transpose_words-inl.h"
 
 #if defined(QUIRE_OPS_AFFINE_INT8_PANELS_TARGET_) == defined(HWY_TARGET_TOGGLE)
 #ifdef QUIRE_OPS_AFFINE_INT8_PANELS_TARGET_

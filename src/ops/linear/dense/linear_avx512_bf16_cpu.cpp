@@ -120,8 +120,8 @@ class BlockPrefetcher {
   int64_t step_ = 0;
 };
 
-// Where the packed weights of an affine matrix are, and where those that follow.
-struct AffineBlocks {
+// Where the packed weights of a quantised matrix are, and where those that follow.
+struct QuantisedBlocks {
   const uint8_t* data;
   QuantisedLayout layout;
   const uint8_t* at(int64_t panel, int64_t block) const {
@@ -137,12 +137,12 @@ struct AffineBlocks {
   }
 };
 
-// Affine weights, dequantised slice by slice into a buffer that stays in the L1 cache.
+// Quantised weights, dequantised slice by slice into a buffer that stays in the L1 cache.
 template <class Source>
-class AffineWeights {
+class QuantisedWeights {
  public:
   static constexpr bool kInMemory = false;
-  AffineWeights(const Bf16RowBatch& batch, uint16_t* buffer)
+  QuantisedWeights(const Bf16RowBatch& batch, uint16_t* buffer)
       : blocks_{static_cast<const uint8_t*>(batch.params.w), quantised_layout(batch.params)},
         buffer_(buffer) {}
 
@@ -167,7 +167,7 @@ class AffineWeights {
   }
 
  private:
-  AffineBlocks blocks_;
+  QuantisedBlocks blocks_;
   Source source_;
   uint16_t* buffer_;
 };
@@ -244,7 +244,7 @@ void multiply_row(const Bf16RowBatch& batch, const Bf16Block& block, uint16_t* r
   constexpr int64_t kHalf = 4 * kHalfPairs * 32;
   alignas(64) static constexpr uint16_t kNoRow[2 * kHalfPairs] = {};
   const LinearParams& p = batch.params;
-  const AffineBlocks blocks = {static_cast<const uint8_t*>(p.w), quantised_layout(p)};
+  const QuantisedBlocks blocks = {static_cast<const uint8_t*>(p.w), quantised_layout(p)};
   const uint16_t* x = batch.packed_x + block.row_begin * bf16_row_stride(p);
   const int64_t end = block.panel_end;
   Source sources[4];
@@ -275,25 +275,25 @@ void multiply_row(const Bf16RowBatch& batch, const Bf16Block& block, uint16_t* r
 }
 
 template <class Source>
-void multiply_affine(const Bf16RowBatch& batch, const Bf16Block& block, uint16_t* buffer,
-                     float* sums) {
+void multiply_quantised(const Bf16RowBatch& batch, const Bf16Block& block, uint16_t* buffer,
+                        float* sums) {
   const int64_t rows = block.row_end - block.row_begin;
   if (rows == 1) return multiply_row<Source>(batch, block, buffer);
-  AffineWeights<Source> weights(batch, buffer);
+  QuantisedWeights<Source> weights(batch, buffer);
   rows <= kTileRows<4> ? multiply_panels<4>(batch, block, weights, sums)
                        : multiply_panels<2>(batch, block, weights, sums);
 }
 
 template <template <int, bool> class Source>
-void multiply_source(const Bf16RowBatch& batch, const Bf16Block& block, uint16_t* buffer,
+void multiply_affine(const Bf16RowBatch& batch, const Bf16Block& block, uint16_t* buffer,
                      float* sums) {
   const bool small = batch.params.group_size == 32;
   if (batch.params.scale_type == FloatType::kF32) {
-    small ? multiply_affine<Source<4, true>>(batch, block, buffer, sums)
-          : multiply_affine<Source<2, true>>(batch, block, buffer, sums);
+    small ? multiply_quantised<Source<4, true>>(batch, block, buffer, sums)
+          : multiply_quantised<Source<2, true>>(batch, block, buffer, sums);
   } else {
-    small ? multiply_affine<Source<4, false>>(batch, block, buffer, sums)
-          : multiply_affine<Source<2, false>>(batch, block, buffer, sums);
+    small ? multiply_quantised<Source<4, false>>(batch, block, buffer, sums)
+          : multiply_quantised<Source<2, false>>(batch, block, buffer, sums);
   }
 }
 
@@ -325,9 +325,9 @@ void linear_avx512_bf16_block(const Bf16RowBatch& batch, const Bf16Block& block,
       return multiply_panels<2>(batch, block, weights, sums);
     }
     case 4:
-      return multiply_source<FourBitSource>(batch, block, buffer, sums);
+      return multiply_affine<AffineFourBits>(batch, block, buffer, sums);
     default:
-      return multiply_source<EightBitSource>(batch, block, buffer, sums);
+      return multiply_affine<AffineEightBits>(batch, block, buffer, sums);
   }
 }
 

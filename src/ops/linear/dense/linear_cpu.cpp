@@ -80,22 +80,19 @@ struct WidePart {
     }
   }
 };
-// Affine values dequantised where they are used: for a single tile of rows.
-template <class T, int kBits>
-struct AffinePart {
-  const AffineBlock* blocks;
+// Quantised values dequantised where they are used: for a single tile of rows.
+template <class T, class Source>
+struct CodePart {
+  const QuantisedBlock* blocks;
   int64_t lane = 0;
-  AffinePart at(int64_t column) const { return {blocks + column / kPanel, column % kPanel}; }
+  CodePart at(int64_t column) const { return {blocks + column / kPanel, column % kPanel}; }
   template <int V>
   HWY_INLINE void load(int64_t chunk, int j, FloatVec (&even)[V], FloatVec (&odd)[V]) const {
 #pragma GCC unroll 2
     for (int v = 0; v < V; ++v) {
-      const int64_t first = lane + v * kLanes;
-      const FloatVec scale = hn::Load(kFloats, blocks->scales[chunk] + first);
-      const FloatVec bias = hn::Load(kFloats, blocks->biases[chunk] + first);
-      load_integer_pair<kBits>(*blocks, chunk, j, first, even[v], odd[v]);
-      even[v] = round_in_range<T>(affine_value<false>(even[v], scale, bias));
-      odd[v] = round_in_range<T>(affine_value<false>(odd[v], scale, bias));
+      Source::pair(*blocks, chunk, j, lane + v * kLanes, even[v], odd[v]);
+      even[v] = Source::template rounded<T, true>(even[v]);
+      odd[v] = Source::template rounded<T, true>(odd[v]);
     }
   }
 };
@@ -204,31 +201,31 @@ class DenseWeights {
 };
 
 // A slice is a block. Pairs of panels are one stream of memory.
-template <class T, int kBits, bool kFloatScales>
-class AffineWeights {
+template <class T, class Source>
+class QuantisedWeights {
  public:
   static constexpr int64_t kDepth = 4, kStreamPanels = kPair, kGroupPanels = kPair;
-  static constexpr int kFusedRows = kFloatScales || kLanes == 1 ? 0 : HWY_MIN(kStream.rows, 8);
-  explicit AffineWeights(const LinearParams& p)
+  static constexpr int kFusedRows = !Source::kFused || kLanes == 1 ? 0 : HWY_MIN(kStream.rows, 8);
+  explicit QuantisedWeights(const LinearParams& p)
       : layout_(quantised_layout(p)), data_(static_cast<const uint8_t*>(p.w)) {}
 
   // Whether fused() may be used instead of slice().
   bool turn(int64_t panel, int64_t panels, int64_t chunk) {
     bool in_range = true;
     for (int64_t i = 0; i < panels; ++i) {
-      transpose_block(layout_, data_ + layout_.offset(panel + i, chunk / kDepth), blocks_[i]);
+      transpose_block<Source>(layout_, data_ + layout_.offset(panel + i, chunk / kDepth),
+                              blocks_[i]);
       in_range &= blocks_[i].in_range;
     }
     return in_range;
   }
-  AffinePart<T, kBits> fused() const { return {blocks_}; }
+  CodePart<T, Source> fused() const { return {blocks_}; }
   WidePart wide(int64_t panels, int64_t depth) {
     for (int64_t i = 0; i < panels; ++i) {
       for (int64_t chunk = 0; chunk < depth; ++chunk) {
         float* to = wide_ + i * WidePart::kPanelFloats + chunk * WidePart::kChunkFloats;
-        blocks_[i].in_range
-            ? dequantise_chunk<T, kBits, kFloatScales, true>(blocks_[i], chunk, to)
-            : dequantise_chunk<T, kBits, kFloatScales, false>(blocks_[i], chunk, to);
+        blocks_[i].in_range ? dequantise_chunk<T, Source, true>(blocks_[i], chunk, to)
+                            : dequantise_chunk<T, Source, false>(blocks_[i], chunk, to);
       }
     }
     return {wide_};
@@ -240,7 +237,7 @@ class AffineWeights {
 
  private:
   HWY_ALIGN float wide_[kPair * WidePart::kPanelFloats];
-  AffineBlock blocks_[kPair];
+  QuantisedBlock blocks_[kPair];
   QuantisedLayout layout_;
   const uint8_t* data_;
 };
@@ -308,8 +305,8 @@ void multiply(const LinearRowBatch& batch, const LinearBlock& block) {
 template <class T, int kBits>
 void multiply_affine(const LinearRowBatch& batch, const LinearBlock& block) {
   batch.params.scale_type == FloatType::kF32
-      ? multiply<AffineWeights<T, kBits, true>>(batch, block)
-      : multiply<AffineWeights<T, kBits, false>>(batch, block);
+      ? multiply<QuantisedWeights<T, AffineSource<kBits, true>>>(batch, block)
+      : multiply<QuantisedWeights<T, AffineSource<kBits, false>>>(batch, block);
 }
 
 template <class T>

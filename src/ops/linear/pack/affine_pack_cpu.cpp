@@ -2,54 +2,14 @@
 
 #include <cstring>
 
+#include "ops/linear/pack/pack_codes.h"
+
 namespace quire::ops {
 namespace {
 
 constexpr int64_t kPanel = QuantisedLayout::kPanel, kBlock = QuantisedLayout::kBlock;
 
-// A row of the stacked parts; part is null in the padding.
-struct Source {
-  const AffinePart* part = nullptr;
-  int64_t row = 0;
-};
-
-Source find_row(const AffinePart* parts, int64_t num_parts, int64_t row) {
-  for (int64_t i = 0; i < num_parts; ++i) {
-    if (row < parts[i].n) return {&parts[i], row};
-    row -= parts[i].n;
-  }
-  return {};
-}
-
-// Integers [begin, begin + count) of a row, one to a byte, zeros up to kBlock.
-void unpack_integers(const AffinePart& part, const uint8_t* row, int64_t begin, int64_t count,
-                     uint8_t* out) {
-  std::memset(out + count, 0, static_cast<size_t>(kBlock - count));
-  if (part.bits == 8) {
-    std::memcpy(out, row + begin, static_cast<size_t>(count));
-    return;
-  }
-  // Eight values take as many bytes as each has bits; the lowest bits are the first value.
-  const uint8_t* from = row + begin / 8 * part.bits;
-  for (int64_t i = 0; i < count; i += 8, from += part.bits) {
-    uint64_t eight = 0;
-    std::memcpy(&eight, from, static_cast<size_t>(part.bits));
-    for (int j = 0; j < 8; ++j, eight >>= part.bits)
-      out[i + j] = static_cast<uint8_t>(eight & ((1u << part.bits) - 1));
-  }
-}
-
-void store_integers(const QuantisedLayout& layout, const uint8_t* q, int64_t row, uint8_t* values) {
-  if (layout.bits == 8) {
-    std::memcpy(values + row * 64, q, 64);
-    std::memcpy(values + (kPanel + row) * 64, q + 64, 64);
-    return;
-  }
-  uint16_t words[32];
-  for (int64_t i = 0; i < 32; ++i)
-    words[i] = static_cast<uint16_t>(q[i] | q[32 + i] << 4 | q[64 + i] << 8 | q[96 + i] << 12);
-  std::memcpy(values + row * 64, words, sizeof(words));
-}
+using Source = PartRow<AffinePart>;
 
 float read_float(const uint8_t* from, FloatType type, int64_t index) {
   if (type == FloatType::kF32) {
@@ -106,8 +66,9 @@ void affine_pack_panel_cpu(const QuantisedLayout& layout, const AffinePart* part
       const AffinePart& part = *rows[i].part;
       for (int64_t group = 0; group < layout.groups(); ++group)
         store_scale(layout, rows[i], block, group, i, out);
-      unpack_integers(part, part.values + rows[i].row * layout.k * part.bits / 8, begin, count, q);
-      store_integers(layout, q, i, out + layout.scale_bytes());
+      unpack_codes(part.values + rows[i].row * layout.k * part.bits / 8, part.bits, begin, count,
+                   q);
+      store_codes(layout, q, i, out + layout.scale_bytes());
     }
   }
 }

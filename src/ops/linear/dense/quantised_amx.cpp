@@ -1,4 +1,4 @@
-#include "ops/linear/affine/affine_amx.h"
+#include "ops/linear/dense/quantised_amx.h"
 
 #if defined(__x86_64__)
 #include <algorithm>
@@ -11,12 +11,12 @@ namespace quire::ops {
 namespace {
 
 void run_stream(ThreadPool& pool, const LinearParams& params) {
-  AffineAmxRowBatch batch = {.params = params};
-  batch.packed_x =
-      static_cast<uint16_t*>(linear_scratch(affine_amx_packed_elements(params.rows, params.k) * 2));
+  QuantisedAmxRowBatch batch = {.params = params};
+  batch.packed_x = static_cast<uint16_t*>(
+      linear_scratch(quantised_amx_packed_elements(params.rows, params.k) * 2));
   {
     const DenormalsAreZero denormals;  // as in a loop: the norm's bits must not depend on it
-    affine_amx_pack_rows(batch, linear_task_scratch(16 * params.k * 2));
+    quantised_amx_pack_rows(batch, linear_task_scratch(16 * params.k * 2));
   }
   // A task long enough to stream, and some for each thread.
   constexpr int64_t kTaskBytes = 64 << 10;
@@ -24,7 +24,7 @@ void run_stream(ThreadPool& pool, const LinearParams& params) {
   const int64_t panels = layout.panels();
   const int64_t per_task = std::max<int64_t>(1, kTaskBytes / layout.panel_bytes() / 2) * 2;
   for_each_in_streams(pool, (panels + per_task - 1) / per_task, [&](int64_t i) {
-    affine_amx_stream(batch, i * per_task, std::min(panels, (i + 1) * per_task));
+    quantised_amx_stream(batch, i * per_task, std::min(panels, (i + 1) * per_task));
   });
 }
 
@@ -40,14 +40,14 @@ void run_blocks(ThreadPool& pool, const LinearParams& params) {
       amx_tasks(params, pool.num_threads(), (blocks + kChunkBlocks - 1) / kChunkBlocks);
   for_each_in_streams(pool, tasks.count(), [&](int64_t task) {
     const AmxBlock block = tasks.block(task);
-    affine_amx_blocks(batch, block,
-                      linear_task_scratch(kAffineRingBytes + amx_scratch_bytes(params, block)));
+    quantised_amx_blocks(
+        batch, block, linear_task_scratch(kQuantisedRingBytes + amx_scratch_bytes(params, block)));
   });
 }
 
 void run(ThreadPool& pool, const LinearParams& params) {
   if (params.rows == 0) return;
-  params.rows <= kAffineStreamRows ? run_stream(pool, params) : run_blocks(pool, params);
+  params.rows <= kQuantisedStreamRows ? run_stream(pool, params) : run_blocks(pool, params);
 }
 
 const char* name() { return "cpu_amx"; }
@@ -57,7 +57,7 @@ bool serves(const LinearParams& p) {
 
 }  // namespace
 
-const LinearKernel kAmxAffineLinear = {.name = name, .serves = serves, .run = run};
+const LinearKernel kAmxQuantisedLinear = {.name = name, .serves = serves, .run = run};
 
 }  // namespace quire::ops
 #endif

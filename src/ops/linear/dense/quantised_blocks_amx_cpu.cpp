@@ -1,11 +1,11 @@
 #if defined(__x86_64__)
-#include "ops/linear/affine/affine_amx.h"
+#include "ops/linear/dense/quantised_amx.h"
 
 #define HWY_COMPILE_ONLY_STATIC
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "ops/linear/affine/affine_blocks_amx_cpu.cpp"
+#define HWY_TARGET_INCLUDE "ops/linear/dense/quantised_blocks_amx_cpu.cpp"
 #include "ops/cpu/highway.h"
-#include "ops/linear/affine/affine_dequantise-inl.h"
+#include "ops/linear/affine/affine_source_amx-inl.h"
 #include "ops/linear/dense/linear_amx_blocks-inl.h"
 
 namespace quire::ops {
@@ -16,35 +16,28 @@ constexpr int64_t kBlockTiles = 4;  // 128 k
 constexpr int64_t kSlot = kAmxRangeChunks * kTile;
 
 // Four rows of one tile: k = 32 tile + [0, 32) of a block.
-HWY_INLINE void four_rows_of_4_bits(const uint8_t* q, int tile, const Scales& s, int64_t group,
+template <class Source>
+HWY_INLINE void four_rows_of_4_bits(const uint8_t* q, int tile, const Source& s, int64_t group,
                                     int64_t row, __m512i (&r)[4]) {
 #pragma GCC unroll 2
   for (int n = 0; n < 4; n += 2) {
+    if constexpr (Source::kGroupsOf16) {
+      for (int i = n; i < n + 2; ++i)
+        r[i] = look_up(_mm512_loadu_si512(q + 64 * i),
+                       tables(s, group, row + i, group + 1, row + i), tile);
+      continue;
+    }
     const __m512i both = tables(s, group, row + n, group, row + n + 1);
     r[n] = look_up(_mm512_loadu_si512(q + 64 * n), both, tile, 0);
     r[n + 1] = look_up(_mm512_loadu_si512(q + 64 * n + 64), both, tile, 1);
   }
 }
-HWY_INLINE void four_rows_of_8_bits(const uint8_t* q, int tile, const Scales& s, int64_t group,
-                                    int64_t row, __m512i (&r)[4]) {
-  q += tile / 2 * 1024;
-  const __m512i first = _mm512_load_si512(kByteIndex.at[tile % 2 * 2]),
-                second = _mm512_load_si512(kByteIndex.at[tile % 2 * 2 + 1]);
-#pragma GCC unroll 4
-  for (int n = 0; n < 4; ++n) {
-    const __m512 scale = _mm512_set1_ps(s.scale[group][row + n]),
-                 bias = _mm512_set1_ps(s.bias[group][row + n]);
-    r[n] = s.folded ? place_8_bits(_mm512_loadu_si512(q + 64 * n), first, second, scale, bias)
-                    : convert_8_bits(q + 64 * n + tile % 2 * 32, scale, bias);
-  }
-}
-
 // Dequantises one piece, a little at each step of the tile unit, which leaves the vector unit idle
 // most of the time. Rows of 16 outputs become columns on the way: rows are dequantised and turned
 // in part by fours, then columns are put together by fours. Two fours are one unit: smaller ones
 // spend more on keeping count, and larger ones hide the tile unit's instructions from the
 // processor.
-template <int kBits>
+template <class Source>
 class Dequantiser {
  public:
   // Of `panels` panels, 1 or 2, from `block` on, `stride` bytes from one block of k to the next.
@@ -98,8 +91,7 @@ class Dequantiser {
     tile_ = 0;
     block_ = next_ + panel_ * layout_.block_bytes();
     out_ = ring_ + panel_ * kSlot + chunk_ * kTile;
-    load_scales(layout_, layout_.groups(), block_, scales_);
-    if constexpr (kBits == 8) fold_biases(layout_.groups(), scales_);
+    source_.load(layout_, layout_.groups(), block_);
     if (++panel_ < panels_) return;
     panel_ = 0;
     next_ += stride_;
@@ -111,10 +103,10 @@ class Dequantiser {
     const uint8_t* q = block_ + layout_.scale_bytes() + row * 64;
     __m512i r[4];
     const int tile = static_cast<int>(tile_);
-    if constexpr (kBits == 4) {
-      four_rows_of_4_bits(q, tile, scales_, group, row, r);
+    if constexpr (Source::kBits == 4) {
+      four_rows_of_4_bits(q, tile, source_, group, row, r);
     } else {
-      four_rows_of_8_bits(q, tile, scales_, group, row, r);
+      source_.four_rows(q + tile / 2 * 1024, tile % 2, group, row, r);
     }
     transpose_rows(r[0], r[1], r[2], r[3]);
 #pragma GCC unroll 4
@@ -131,7 +123,7 @@ class Dequantiser {
   }
 
   alignas(64) uint16_t turned_[4][4][32];
-  Scales scales_;
+  Source source_;
   const QuantisedLayout& layout_;
   const uint8_t *next_, *block_ = nullptr;
   int64_t panels_, stride_, chunks_;
@@ -140,12 +132,12 @@ class Dequantiser {
   PanelPrefetcher prefetcher_;
 };
 
-// Affine weights: a piece is dequantised into one half of the ring while the tile unit reads the
+// Quantised weights: a piece is dequantised into one half of the ring while the tile unit reads the
 // other. They depend on nothing but themselves, so every chunk of rows can do this anew.
-template <int kBits>
-class AffineWeights {
+template <class Source>
+class QuantisedWeights {
  public:
-  AffineWeights(const AmxRowBatch& batch, const AmxBlock& block, uint16_t* ring)
+  QuantisedWeights(const AmxRowBatch& batch, const AmxBlock& block, uint16_t* ring)
       : data_(static_cast<const uint8_t*>(batch.params.w)),
         layout_(quantised_layout(batch.params)),
         panel_end_(block.panel_end),
@@ -154,7 +146,7 @@ class AffineWeights {
   int64_t second() const { return kSlot; }
   void start(const Piece& piece) { prepare(piece, piece, 1).finish(); }
   const uint16_t* at(const Piece&) { return ring_[ready_]; }
-  Dequantiser<kBits> prepare(const Piece& next, const Piece& after, int64_t steps) {
+  Dequantiser<Source> prepare(const Piece& next, const Piece& after, int64_t steps) {
     const int64_t panels = HWY_MAX(0, HWY_MIN(2, panel_end_ - next.panel));
     ready_ = 1 - ready_;
     return {layout_,
@@ -186,28 +178,34 @@ class AffineWeights {
   int ready_ = 0;
 };
 
-template <int kBits>
+template <class Source>
 void multiply(const AmxRowBatch& batch, const AmxBlock& block, uint16_t* ring, uint16_t* lines,
               float* sums) {
-  Blocks<AffineWeights<kBits>> blocks = {.batch = batch,
-                                         .block = block,
-                                         .weights = AffineWeights<kBits>(batch, block, ring),
-                                         .sums = sums,
-                                         .halves = lines};
+  Blocks<QuantisedWeights<Source>> blocks = {
+      .batch = batch,
+      .block = block,
+      .weights = QuantisedWeights<Source>(batch, block, ring),
+      .sums = sums,
+      .halves = lines};
   blocks.multiply_all();
+}
+
+void multiply_format(const AmxRowBatch& batch, const AmxBlock& block, uint16_t* ring,
+                     uint16_t* lines, float* sums) {
+  batch.params.bits == 4 ? multiply<AffineFourTiles>(batch, block, ring, lines, sums)
+                         : multiply<AffineEightTiles>(batch, block, ring, lines, sums);
 }
 
 }  // namespace
 
-void affine_amx_blocks(const AmxRowBatch& batch, const AmxBlock& block, void* scratch) {
+void quantised_amx_blocks(const AmxRowBatch& batch, const AmxBlock& block, void* scratch) {
   TileConfig config;
   load_tile_config(config);
   auto* ring = static_cast<uint16_t*>(scratch);
-  auto* lines = ring + kAffineRingBytes / 2;
+  auto* lines = ring + kQuantisedRingBytes / 2;
   auto* sums =
       reinterpret_cast<float*>(lines + (block.block_end - block.block_begin) * kAmxBlockRows * 16);
-  batch.params.bits == 4 ? multiply<4>(batch, block, ring, lines, sums)
-                         : multiply<8>(batch, block, ring, lines, sums);
+  multiply_format(batch, block, ring, lines, sums);
   _mm_sfence();  // streamed outputs, before another thread is told
   _tile_release();
 }

@@ -1,21 +1,19 @@
 #if defined(__x86_64__)
-#include "ops/linear/affine/affine_amx.h"
+#include "ops/linear/dense/quantised_amx.h"
 
 #define HWY_COMPILE_ONLY_STATIC
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "ops/linear/affine/affine_amx_cpu.cpp"
+#define HWY_TARGET_INCLUDE "ops/linear/dense/quantised_amx_cpu.cpp"
 #include "ops/cpu/highway.h"
-#include "ops/linear/affine/affine_dequantise-inl.h"
-#include "ops/linear/affine/affine_prefetcher-inl.h"
+#include "ops/linear/affine/affine_source_amx-inl.h"
+#include "ops/linear/dense/quantised_prefetcher-inl.h"
 #include "ops/linear/linear_epilogue-inl.h"
 
 namespace quire::ops {
 namespace {
 namespace hw = HWY_NAMESPACE;
 
-template <int kGroups>
-constexpr int64_t kScaleBytes = 64 * kGroups;  // of a block, with scales of 16 bits
-constexpr int64_t kTile = 512;                 // elements of a tile: 16 outputs by 32 k
+constexpr int64_t kTile = 512;  // elements of a tile: 16 outputs by 32 k
 #define QUIRE_FENCE() asm volatile("" ::: "memory")
 
 // Tiles 0-3 are sums [16 outputs][rows], 4-5 weights, 6-7 x.
@@ -29,8 +27,8 @@ HWY_INLINE void load_config(int64_t rows) {
 }
 
 // Two steps of 4-bit weights: H = 0 is k 0..63 of the block, 1 is 64..127.
-template <int H, int kGroups>
-HWY_INLINE void half_of_4_bits(const uint8_t* q, const Scales& s, uint16_t* out,
+template <int H, int kGroups, class Source>
+HWY_INLINE void half_of_4_bits(const uint8_t* q, const Source& s, uint16_t* out,
                                Prefetcher& prefetcher) {
   prefetcher.next();
   constexpr int g0 = H * kGroups / 2, g1 = (2 * H + 1) * kGroups / 4;
@@ -54,38 +52,12 @@ HWY_INLINE void half_of_4_bits(const uint8_t* q, const Scales& s, uint16_t* out,
   }
 }
 
-// A step of 8-bit weights, 32 bytes of each row from q on, for any scale and bias.
-HWY_NOINLINE void convert_step(const uint8_t* q, const float* scales, const float* biases,
-                               uint16_t* out) {
-  for (int n = 0; n < 16; ++n)
-    _mm512_store_si512(out + n * 32, convert_8_bits(q + 64 * n, _mm512_set1_ps(scales[n]),
-                                                    _mm512_set1_ps(biases[n])));
-}
-
-// One step J of 8-bit weights.
-template <int J, int kGroups>
-HWY_INLINE void step_of_8_bits(const uint8_t* q, const Scales& s, uint16_t* out,
-                               Prefetcher& prefetcher) {
-  prefetcher.next();
-  constexpr int g = J * kGroups / 4;
-  q += J / 2 * 1024;
-  if (!s.folded) return convert_step(q + J % 2 * 32, s.scale[g], s.bias[g], out);
-  const __m512i first = _mm512_load_si512(kByteIndex.at[J % 2 * 2]),
-                second = _mm512_load_si512(kByteIndex.at[J % 2 * 2 + 1]);
-#pragma GCC unroll 16
-  for (int n = 0; n < 16; ++n) {
-    const __m512i bytes = _mm512_loadu_si512(q + 64 * n);
-    _mm512_store_si512(out + n * 32,
-                       place_8_bits(bytes, first, second, _mm512_set1_ps(s.scale[g][n]),
-                                    _mm512_set1_ps(s.bias[g][n])));
-  }
-}
-
 // What a pair of panels needs: where its blocks are, and x. Weights are dequantised into one half
 // of the ring while the tile unit reads the other: a tile cannot be loaded from stores in flight.
+template <class Source>
 struct alignas(4096) Stream {
   uint16_t ring[8][kTile];
-  Scales scales[2];
+  Source sources[2];
   const uint8_t* block = nullptr;  // of the first panel
   Prefetcher prefetcher;
   int64_t stride = 0, next_panel = 0;
@@ -94,8 +66,8 @@ struct alignas(4096) Stream {
 };
 
 // Sums of both panels += weights at w0 and w1 times x of one step.
-template <int kPanels, bool kWide>
-HWY_INLINE void multiply_step(const Stream& s, const uint16_t* w0, const uint16_t* w1,
+template <int kPanels, bool kWide, class Source>
+HWY_INLINE void multiply_step(const Stream<Source>& s, const uint16_t* w0, const uint16_t* w1,
                               const uint16_t* x) {
   _tile_loadd(6, x, s.x_row_bytes);
   _tile_loadd(4, w0, 64);
@@ -119,36 +91,36 @@ struct Behind {
   int64_t steps = 0;
 };
 
-template <int kPanels, bool kWide>
-HWY_INLINE void multiply_half(const Stream& s, const Behind& half) {
+template <int kPanels, bool kWide, class Source>
+HWY_INLINE void multiply_half(const Stream<Source>& s, const Behind& half) {
   if (half.steps > 0) multiply_step<kPanels, kWide>(s, half.w, half.w + 2 * kTile, half.x);
   if (half.steps > 1)
     multiply_step<kPanels, kWide>(s, half.w + kTile, half.w + 3 * kTile, half.x + s.x_step);
 }
 
 // The products of both panels come together: four at once wait less for the stores before them.
-template <int H, int kGroups, int kPanels, bool kWide>
-HWY_INLINE void half_block_4(Stream& s, const uint8_t* q, int64_t steps, Behind& behind) {
+template <int H, int kGroups, int kPanels, bool kWide, class Source>
+HWY_INLINE void half_block_4(Stream<Source>& s, const uint8_t* q, int64_t steps, Behind& behind) {
   uint16_t* w = s.ring[4 * H];
-  half_of_4_bits<H, kGroups>(q, s.scales[0], w, s.prefetcher);
+  half_of_4_bits<H, kGroups>(q, s.sources[0], w, s.prefetcher);
   if (kPanels == 2)
-    half_of_4_bits<H, kGroups>(q + s.next_panel, s.scales[1], w + 2 * kTile, s.prefetcher);
+    half_of_4_bits<H, kGroups>(q + s.next_panel, s.sources[1], w + 2 * kTile, s.prefetcher);
   QUIRE_FENCE();
   multiply_half<kPanels, kWide>(s, behind);
   QUIRE_FENCE();
   behind = {w, s.x + 2 * H * s.x_step, steps};
 }
 
-template <int kGroups, int kPanels, bool kWide>
-void stream_4(Stream& s, const QuantisedLayout& layout, int64_t chunks) {
+template <int kGroups, int kPanels, bool kWide, class Source>
+void stream_4(Stream<Source>& s, const QuantisedLayout& layout, int64_t chunks) {
   Behind behind;
   for (int64_t left = chunks; left > 0; left -= 4, s.block += s.stride, s.x += 4 * s.x_step) {
-    load_scales(layout, kGroups, s.block, s.scales[0]);
-    if (kPanels == 2) load_scales(layout, kGroups, s.block + s.next_panel, s.scales[1]);
+    s.sources[0].load(layout, kGroups, s.block);
+    if (kPanels == 2) s.sources[1].load(layout, kGroups, s.block + s.next_panel);
     s.prefetcher.seek(s.block);
     s.prefetcher.next();
     QUIRE_FENCE();
-    const uint8_t* q = s.block + kScaleBytes<kGroups>;
+    const uint8_t* q = s.block + kGroups * Source::kGroupBytes;
     half_block_4<0, kGroups, kPanels, kWide>(s, q, HWY_MIN(2, left), behind);
     if (left > 2) half_block_4<1, kGroups, kPanels, kWide>(s, q, HWY_MIN(2, left - 2), behind);
   }
@@ -156,32 +128,31 @@ void stream_4(Stream& s, const QuantisedLayout& layout, int64_t chunks) {
 }
 
 // One step of 8-bit weights of both panels; the tile unit runs one step behind.
-template <int J, int kGroups, int kPanels, bool kWide>
-HWY_INLINE void step_8(Stream& s, const uint8_t* q, const uint16_t*& before) {
-  constexpr int kSlot = J % 2 * 2, kOther = 2 - kSlot;
-  step_of_8_bits<J, kGroups>(q, s.scales[0], s.ring[kSlot], s.prefetcher);
-  if (kPanels == 2)
-    step_of_8_bits<J, kGroups>(q + s.next_panel, s.scales[1], s.ring[kSlot + 1], s.prefetcher);
+template <int J, int kGroups, int kPanels, bool kWide, class Source>
+HWY_INLINE void step_8(Stream<Source>& s, const uint8_t* q, const uint16_t*& before) {
+  constexpr int kSlot = J % 2 * 2, kOther = 2 - kSlot, kGroup = J * kGroups / 4;
+  q += J / 2 * 1024;
+#pragma GCC unroll 2
+  for (int panel = 0; panel < kPanels; ++panel) {
+    s.prefetcher.next();
+    s.sources[panel].template step<J % 2>(q + panel * s.next_panel, kGroup, s.ring[kSlot + panel]);
+  }
   QUIRE_FENCE();
   if (before) multiply_step<kPanels, kWide>(s, s.ring[kOther], s.ring[kOther + 1], before);
   QUIRE_FENCE();
   before = s.x + J * s.x_step;
 }
 
-template <int kGroups, int kPanels, bool kWide>
-void stream_8(Stream& s, const QuantisedLayout& layout, int64_t chunks) {
+template <int kGroups, int kPanels, bool kWide, class Source>
+void stream_8(Stream<Source>& s, const QuantisedLayout& layout, int64_t chunks) {
   const uint16_t* before = nullptr;
   for (int64_t left = chunks; left > 0; left -= 4, s.block += s.stride, s.x += 4 * s.x_step) {
     s.prefetcher.seek(s.block);
-    load_scales(layout, kGroups, s.block, s.scales[0]);
-    fold_biases(kGroups, s.scales[0]);
-    if (kPanels == 2) {
-      load_scales(layout, kGroups, s.block + s.next_panel, s.scales[1]);
-      fold_biases(kGroups, s.scales[1]);
-    }
+    s.sources[0].load(layout, kGroups, s.block);
+    if (kPanels == 2) s.sources[1].load(layout, kGroups, s.block + s.next_panel);
     s.prefetcher.next();
     QUIRE_FENCE();
-    const uint8_t* q = s.block + kScaleBytes<kGroups>;
+    const uint8_t* q = s.block + kGroups * Source::kGroupBytes;
     step_8<0, kGroups, kPanels, kWide>(s, q, before);
     if (left > 1) step_8<1, kGroups, kPanels, kWide>(s, q, before);
     if (left > 2) step_8<2, kGroups, kPanels, kWide>(s, q, before);
@@ -191,19 +162,13 @@ void stream_8(Stream& s, const QuantisedLayout& layout, int64_t chunks) {
   multiply_step<kPanels, kWide>(s, last, last + kTile, before);
 }
 
-template <int kPanels, bool kWide>
-void stream_panels(Stream& s, const QuantisedLayout& layout, int64_t chunks) {
-  const bool four = layout.bits == 4;
-  switch (layout.groups()) {
-    case 1:
-      return four ? stream_4<1, kPanels, kWide>(s, layout, chunks)
-                  : stream_8<1, kPanels, kWide>(s, layout, chunks);
-    case 2:
-      return four ? stream_4<2, kPanels, kWide>(s, layout, chunks)
-                  : stream_8<2, kPanels, kWide>(s, layout, chunks);
-    default:
-      return four ? stream_4<4, kPanels, kWide>(s, layout, chunks)
-                  : stream_8<4, kPanels, kWide>(s, layout, chunks);
+// kGroups is of a block.
+template <class Source, int kGroups, int kPanels, bool kWide>
+void stream_pair(Stream<Source>& s, const QuantisedLayout& layout, int64_t chunks) {
+  if constexpr (Source::kBits == 4) {
+    stream_4<kGroups, kPanels, kWide>(s, layout, chunks);
+  } else {
+    stream_8<kGroups, kPanels, kWide>(s, layout, chunks);
   }
 }
 
@@ -220,9 +185,67 @@ HWY_INLINE void store_sums(float* sums, bool wide) {
   _tile_stored(3, sums + 768, 64);
 }
 
+// Panels [begin, end).
+template <class Source, int kGroups>
+void stream_panels(const QuantisedAmxRowBatch& batch, int64_t begin, int64_t end) {
+  const LinearParams& p = batch.params;
+  const QuantisedLayout layout = quantised_layout(p);
+  const int64_t chunks = linear_chunks(p.k);
+  const bool wide = p.rows > 16;
+  Stream<Source> s;
+  alignas(64) float sums[4 * 256], acc[kQuantisedStreamRows * 32];
+  for (int64_t panel = begin; panel < end; panel += 2) {
+    const int64_t panels = HWY_MIN(2, end - panel);
+    s.block = static_cast<const uint8_t*>(p.w) + layout.offset(panel, 0);
+    s.stride = layout.stride(panel);
+    s.next_panel = layout.block_bytes();
+    s.x = batch.packed_x;
+    s.x_step = 32 * (wide ? 32 : p.rows);
+    s.x_row_bytes = 4 * (wide ? 16 : p.rows);
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    if (panels == 2) {
+      wide ? stream_pair<Source, kGroups, 2, true>(s, layout, chunks)
+           : stream_pair<Source, kGroups, 2, false>(s, layout, chunks);
+    } else {
+      wide ? stream_pair<Source, kGroups, 1, true>(s, layout, chunks)
+           : stream_pair<Source, kGroups, 1, false>(s, layout, chunks);
+    }
+    if (p.rows == 1) {
+      store_row(acc);
+    } else {
+      store_sums(sums, wide);
+      for (int64_t i = 0; i < panels; ++i) {
+        transpose_sums(sums + i * 256, HWY_MIN(16, p.rows), 32, acc + i * 16);
+        if (wide) transpose_sums(sums + 512 + i * 256, p.rows - 16, 32, acc + 16 * 32 + i * 16);
+      }
+    }
+    hw::finish_outputs(p, acc, 32, 0, p.rows, panel, panels);
+  }
+}
+
+template <class Source>
+void stream_affine(const QuantisedAmxRowBatch& batch, int64_t begin, int64_t end) {
+  switch (batch.params.group_size) {
+    case 128:
+      return stream_panels<Source, 1>(batch, begin, end);
+    case 64:
+      return stream_panels<Source, 2>(batch, begin, end);
+    default:
+      return stream_panels<Source, 4>(batch, begin, end);
+  }
+}
+
+void stream_format(const QuantisedAmxRowBatch& batch, int64_t begin, int64_t end) {
+  batch.params.bits == 4 ? stream_affine<AffineFourTiles>(batch, begin, end)
+                         : stream_affine<AffineEightTiles>(batch, begin, end);
+}
+
 }  // namespace
 
-void affine_amx_pack_rows(const AffineAmxRowBatch& batch, void* row_buffer) {
+void quantised_amx_pack_rows(const QuantisedAmxRowBatch& batch, void* row_buffer) {
   const LinearParams& p = batch.params;
   const int64_t chunks = linear_chunks(p.k), blocks = p.rows <= 16 ? 1 : 2;
   const int64_t width = blocks == 2 ? 16 : p.rows;
@@ -249,42 +272,9 @@ void affine_amx_pack_rows(const AffineAmxRowBatch& batch, void* row_buffer) {
   }
 }
 
-void affine_amx_stream(const AffineAmxRowBatch& batch, int64_t begin, int64_t end) {
-  const LinearParams& p = batch.params;
-  const QuantisedLayout layout = quantised_layout(p);
-  const int64_t chunks = linear_chunks(p.k);
-  const bool wide = p.rows > 16;
-  load_config(p.rows);
-  Stream s;
-  alignas(64) float sums[4 * 256], acc[kAffineStreamRows * 32];
-  for (int64_t panel = begin; panel < end; panel += 2) {
-    const int64_t panels = HWY_MIN(2, end - panel);
-    s.block = static_cast<const uint8_t*>(p.w) + layout.offset(panel, 0);
-    s.stride = layout.stride(panel);
-    s.next_panel = layout.block_bytes();
-    s.x = batch.packed_x;
-    s.x_step = 32 * (wide ? 32 : p.rows);
-    s.x_row_bytes = 4 * (wide ? 16 : p.rows);
-    _tile_zero(0);
-    _tile_zero(1);
-    _tile_zero(2);
-    _tile_zero(3);
-    if (panels == 2) {
-      wide ? stream_panels<2, true>(s, layout, chunks) : stream_panels<2, false>(s, layout, chunks);
-    } else {
-      wide ? stream_panels<1, true>(s, layout, chunks) : stream_panels<1, false>(s, layout, chunks);
-    }
-    if (p.rows == 1) {
-      store_row(acc);
-    } else {
-      store_sums(sums, wide);
-      for (int64_t i = 0; i < panels; ++i) {
-        transpose_sums(sums + i * 256, HWY_MIN(16, p.rows), 32, acc + i * 16);
-        if (wide) transpose_sums(sums + 512 + i * 256, p.rows - 16, 32, acc + 16 * 32 + i * 16);
-      }
-    }
-    hw::finish_outputs(p, acc, 32, 0, p.rows, panel, panels);
-  }
+void quantised_amx_stream(const QuantisedAmxRowBatch& batch, int64_t begin, int64_t end) {
+  load_config(batch.params.rows);
+  stream_format(batch, begin, end);
   _tile_release();
 }
 

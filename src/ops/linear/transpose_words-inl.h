@@ -1,10 +1,10 @@
 // Per target, like ops/cpu/highway.h, which comes first; no #pragma once. Words of a panel's rows
 // with the rows as lanes.
-#if defined(QUIRE_OPS_AFFINE_TRANSPOSE_TARGET_) == defined(HWY_TARGET_TOGGLE)
-#ifdef QUIRE_OPS_AFFINE_TRANSPOSE_TARGET_
-#undef QUIRE_OPS_AFFINE_TRANSPOSE_TARGET_
+#if defined(QUIRE_OPS_TRANSPOSE_WORDS_TARGET_) == defined(HWY_TARGET_TOGGLE)
+#ifdef QUIRE_OPS_TRANSPOSE_WORDS_TARGET_
+#undef QUIRE_OPS_TRANSPOSE_WORDS_TARGET_
 #else
-#define QUIRE_OPS_AFFINE_TRANSPOSE_TARGET_
+#define QUIRE_OPS_TRANSPOSE_WORDS_TARGET_
 #endif
 
 HWY_BEFORE_NAMESPACE();

@@ -1,0 +1,105 @@
+// Per target, like ops/cpu/highway.h, which comes first; no #pragma once. A block of quantised
+// weights (quantised_layout.h) with its rows as lanes, for float32 arithmetic: vectors of the even
+// and the odd k of kLanes outputs.
+//
+// What the codes mean is told by a source, one for each format:
+//
+//   static constexpr int kBits;            of a code, 4 or 8
+//   static constexpr bool kFused;          whether pair() may be used for few rows
+//   static void load_scales(layout, block, QuantisedBlock&);
+//                                          fills scales, biases if it has some, and in_range
+//   static void pair(block, chunk, j, lane, even, odd);
+//                                          the formula's values of pair j of 32 k, in float32
+//   template <class T, bool kInRange> static FloatVec rounded(FloatVec);    these as T
+#include "ops/linear/quantised_layout.h"
+#include "ops/linear/transpose_words-inl.h"
+
+#if defined(QUIRE_OPS_QUANTISED_BLOCK_TARGET_) == defined(HWY_TARGET_TOGGLE)
+#ifdef QUIRE_OPS_QUANTISED_BLOCK_TARGET_
+#undef QUIRE_OPS_QUANTISED_BLOCK_TARGET_
+#else
+#define QUIRE_OPS_QUANTISED_BLOCK_TARGET_
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace quire::ops::HWY_NAMESPACE {
+namespace {
+
+// A word of 32 bits holds a pair of k of each 32 k (4 bits) or four neighbouring k (8 bits).
+struct QuantisedBlock {
+  HWY_ALIGN uint32_t words[32][16];
+  HWY_ALIGN float scales[8][16], biases[4][16];  // of each 32 k, or of each 16
+  bool in_range = false;                         // the values may be rounded by round_in_range
+};
+
+// What follows may round v to T in fewer steps than round_floats, if |v| < 2^100 and no NaN.
+template <class T>
+HWY_INLINE FloatVec round_in_range(FloatVec v) {
+  if constexpr (hwy::IsSame<T, Bf16>()) {
+    // v's power of two times 2^16, added and taken away again, leaves the 8 bits that are kept.
+    const UintTag du;
+    const FloatVec shift = hn::Set(kFloats, 65536.0f);
+    const FloatVec power_of_two =
+        hn::BitCast(kFloats, hn::And(hn::BitCast(du, v), hn::Set(du, 0xFF800000u)));
+    return hn::NegMulAdd(power_of_two, shift, hn::MulAdd(power_of_two, shift, v));
+  } else if constexpr (hwy::IsSame<T, F16>()) {
+#if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+    return hn::PromoteTo(kFloats, hn::DemoteTo(hn::Rebind<hwy::float16_t, FloatTag>(), v));
+#else
+    return round_floats<T>(v);
+#endif
+  } else {
+    return v;
+  }
+}
+
+// Fills `out`, and asks for the weights that follow.
+template <class Source>
+HWY_INLINE void transpose_block(const QuantisedLayout& layout, const uint8_t* block,
+                                QuantisedBlock& out) {
+  constexpr int64_t kAhead = 8192;
+  const int64_t bytes = layout.block_bytes();
+  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(block + i + kAhead);
+  Source::load_scales(layout, block, out);
+  const uint8_t* q = block + layout.scale_bytes();
+  for (int64_t half = 0; half < Source::kBits / 4; ++half)
+    for (int64_t i = 0; i < 4; ++i)
+      transpose_words(q + half * 1024 + 16 * i, out.words[16 * half + 4 * i]);
+}
+
+// The codes of pair j of 32 k, in the low bits of each lane.
+template <int kBits>
+HWY_INLINE void load_code_pair(const QuantisedBlock& block, int64_t chunk, int j, int64_t lane,
+                               hn::Vec<UintTag>& even, hn::Vec<UintTag>& odd) {
+  const UintTag du;
+  if constexpr (kBits == 4) {
+    const auto words = hn::ShiftRightSame(hn::Load(du, block.words[j] + lane), 4 * chunk);
+    even = hn::And(words, hn::Set(du, 15u));
+    odd = hn::And(hn::ShiftRight<16>(words), hn::Set(du, 15u));
+  } else {
+    const auto words = hn::Load(du, block.words[8 * chunk + j / 2] + lane);
+    const auto byte = hn::Set(du, 0xFFu);
+    even = hn::And(j % 2 ? hn::ShiftRight<16>(words) : words, byte);
+    odd = j % 2 ? hn::ShiftRight<24>(words) : hn::And(hn::ShiftRight<8>(words), byte);
+  }
+}
+
+// 32 k of a block, rounded to T: out [16 pairs][16 / kLanes][even, odd][kLanes].
+template <class T, class Source, bool kInRange>
+HWY_INLINE void dequantise_chunk(const QuantisedBlock& block, int64_t chunk,
+                                 float* HWY_RESTRICT out) {
+  for (int64_t lane = 0; lane < 16; lane += kLanes) {
+    for (int j = 0; j < 16; ++j) {
+      FloatVec v[2];
+      Source::pair(block, chunk, j, lane, v[0], v[1]);
+      for (int i = 0; i < 2; ++i)
+        hn::Store(Source::template rounded<T, kInRange>(v[i]), kFloats,
+                  out + j * 32 + 2 * lane + i * kLanes);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace quire::ops::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif  // per target
