@@ -6,7 +6,6 @@
 #include "ops/cuda/cuda_device.h"
 #include "ops/embedding/embedding_cuda.h"
 #include "ops/embedding/embedding_reference.h"
-#include "ops/linear/affine/affine_cpu.h"
 #include "ops/linear/pack/affine_matrix.h"
 #include "ops/linear/pack/convert_cpu.h"
 #include "ops/linear/pack/cuda_matrix.h"
@@ -84,12 +83,12 @@ mx::array embedding(const Context& context, const mx::array& ids, const PackedMa
       return gather_on_cuda(
           context, ids, table.dtype,
           {.layout = cuda_layout(table), .packed = table.data.get(), .k = table.k}, table.data);
-  if (table.affine) {
+  if (table.is_quantised()) {
     return gather(
         context, ids, table.k, table.dtype,
         [data = table.data, layout = quantised_layout(table),
          type = check_float("embedding", "table", table.dtype)](int64_t id, std::byte* to) {
-          affine_row_cpu(layout, data.get(), id, type, to);
+          quantised_row_cpu(layout, data.get(), id, type, to);
         });
   }
   const bool wide = table.dtype.size() == 4;

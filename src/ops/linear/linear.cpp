@@ -132,6 +132,11 @@ LinearParams linear_format(const PackedMatrix& w, mx::Dtype out_dtype) {
     p.scale_type = check_float("linear", "scales", w.affine->scale_dtype);
     p.int8_activations = w.affine->int8_activations;
   }
+  if (w.block_float != BlockFloat::kNone) {
+    p.block_float = w.block_float;
+    p.bits = block_float_format(w.block_float).bits;
+    p.group_size = block_float_format(w.block_float).group_size;
+  }
   return p;
 }
 

@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 
+#include "ops/linear/block_float/block_float.h"
 #include "ops/runtime/context.h"
 
 namespace quire::ops {
@@ -33,9 +34,12 @@ struct PackedMatrix {
   // Quantised: `data` holds integers, scales and biases in the layout of quantised_layout.h; dtype
   // is that of x and of the dequantised values.
   std::optional<AffineFormat> affine = std::nullopt;
+  // Quantised to small floats, in the same layout.
+  BlockFloat block_float = BlockFloat::kNone;
   // The first N/2 rows (gate) and the last (up) are packed in turn, a panel of each, so that one
   // task has both for silu(gate) * up. Each half is padded to whole panels.
   bool interleaved = false;
+  bool is_quantised() const { return affine || block_float != BlockFloat::kNone; }
   size_t nbytes() const;
 };
 
@@ -80,8 +84,8 @@ struct LinearOptions {
 // split the work. Per 32 k an even-k chain and an odd-k chain of 16 fused multiply-adds start at 0;
 // then acc += even + odd, with denormals as zero; the bias comes last, then one rounding. That is
 // the order of the AMX bfloat16 unit, so matrix and vector kernels can agree. AVX2 and AVX-512 do,
-// bit for bit; the portable kernel keeps the order but has no fused multiply-add. An affine weight
-// gives the bits of the dense weight of its dequantised values, unless it asks for
+// bit for bit; the portable kernel keeps the order but has no fused multiply-add. A quantised
+// weight gives the bits of the dense weight of its dequantised values, unless it asks for
 // int8_activations: that has its own order (affine_int8.h), just as fixed and the same on every
 // instruction set.
 mx::array linear(const Context& context, const mx::array& x, const LinearWeight& w,

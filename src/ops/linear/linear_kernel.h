@@ -3,16 +3,18 @@
 
 #include "base/parallel.h"
 #include "ops/cpu/half.h"
+#include "ops/linear/block_float/block_float.h"
 
 namespace quire::ops {
 
 // What a CPU kernel of linear() computes: y = x W^T + b. The first block alone chooses the kernel.
 struct LinearParams {
-  FloatType type = FloatType::kF32;  // of x, and of the weight's values (affine: once dequantised)
-  // An affine weight: w is laid out as quantised_layout.h says. bits = 0: w holds values of `type`.
+  FloatType type = FloatType::kF32;  // of x, and of the weight's values (once dequantised)
+  // A quantised weight, laid out as quantised_layout.h says. bits = 0: w holds values of `type`.
   int bits = 0;
   int64_t group_size = 0;
-  FloatType scale_type = FloatType::kF32;
+  BlockFloat block_float = BlockFloat::kNone;  // none: the weight is affine
+  FloatType scale_type = FloatType::kF32;      // of affine weights
   bool int8_activations = false;
 
   FloatType out_type = FloatType::kF32;

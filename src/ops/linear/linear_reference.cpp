@@ -1,12 +1,14 @@
 #include "ops/linear/linear_reference.h"
 
 #include "ops/linear/affine/affine_reference.h"
+#include "ops/linear/block_float/block_float_reference.h"
 #include "ops/linear/linear_kernel.h"
 
 namespace quire::ops {
 
 mx::array unpack_matrix(const PackedMatrix& matrix) {
   if (matrix.affine) return unpack_affine(matrix);
+  if (matrix.is_quantised()) return unpack_block_float(matrix);
   const int n = static_cast<int>(matrix.n), k = static_cast<int>(matrix.k);
   const int panels = static_cast<int>(linear_panels(matrix.n, matrix.interleaved));
   const int pairs = (k + 31) / 32 * 16;

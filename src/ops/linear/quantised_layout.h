@@ -2,18 +2,21 @@
 #include <cstdint>
 
 #include "ops/cpu/half.h"
+#include "ops/linear/block_float/block_float.h"
 #include "ops/linear/linear_kernel.h"
 
 namespace quire::ops {
 
-// Where the values of a packed affine matrix [N, K] lie. A panel is 16 output rows; a block is 128
-// k of one panel, K filled up with zero scales: first the scales and biases of its groups, then the
-// integers. The blocks of two neighbouring panels alternate, so that a kernel that works on two
-// panels reads one stream (the last panel of an odd number stands alone):
+// Where the values of a packed quantised matrix [N, K] lie. A panel is 16 output rows; a block is
+// 128 k of one panel, K filled up with zero scales: first the scales of its groups, then the codes
+// (the integers of affine weights, or small floats). The blocks of two neighbouring panels
+// alternate, so that a kernel that works on two panels reads one stream (the last panel of an odd
+// number stands alone):
 //
 //   [ceil(panels / 2)][ceil(K / 128)][2] blocks of
-//     scales   [128 / group][16 rows] of (scale << 16 | bias) if they are 16-bit floats, else
-//              [128 / group][2][16 rows] float32, scales then biases
+//     scales   affine: [128 / group][16 rows] of (scale << 16 | bias) if they are 16-bit floats,
+//              else [128 / group][2][16 rows] float32, scales then biases;
+//              block floats: [128 / group][16 rows] bytes (block_float.h)
 //     4 bits   [16 rows][32 words of 16 bits]; nibble j of word i is k = 32 j + i: one shift of a
 //              row's 64 bytes brings 32 neighbouring k into place
 //     8 bits   [2][16 rows][64 bytes]: k = 0..63, then 64..127
@@ -23,8 +26,9 @@ struct QuantisedLayout {
   int64_t n = 0, k = 0;
   int bits = 0;
   int64_t group_size = 0;
-  FloatType scale_type = FloatType::kF32;
-  bool interleaved = false;  // PackedMatrix::interleaved
+  FloatType scale_type = FloatType::kF32;  // of affine weights
+  bool interleaved = false;                // PackedMatrix::interleaved
+  BlockFloat block_float = BlockFloat::kNone;
 
   int64_t panels() const { return linear_panels(n, interleaved); }
   // The row of the matrix that lies at `row` of the panels, or -1: padding.
@@ -36,7 +40,8 @@ struct QuantisedLayout {
   int64_t blocks() const { return (k + kBlock - 1) / kBlock; }
   int64_t groups() const { return kBlock / group_size; }  // of one row in one block
   int64_t scale_bytes() const {
-    return groups() * kPanel * (scale_type == FloatType::kF32 ? 8 : 4);
+    const int64_t affine_bytes = scale_type == FloatType::kF32 ? 8 : 4;
+    return groups() * kPanel * (block_float == BlockFloat::kNone ? affine_bytes : 1);
   }
   int64_t block_bytes() const { return scale_bytes() + kPanel * kBlock * bits / 8; }
   int64_t panel_bytes() const { return blocks() * block_bytes(); }
@@ -49,6 +54,14 @@ struct QuantisedLayout {
   int64_t stride(int64_t panel) const {
     return (panel ^ 1) < panels() ? 2 * block_bytes() : block_bytes();
   }
+  // One code of a block, k in [0, 128).
+  uint8_t code(const uint8_t* block, int64_t row, int64_t at) const {
+    const uint8_t* codes = block + scale_bytes();
+    if (bits == 8) return codes[(at / 64 * kPanel + row) * 64 + at % 64];
+    // Nibbles 0 and 1 of a word are in its first byte.
+    const int64_t nibble = at / 32;
+    return codes[row * 64 + at % 32 * 2 + nibble / 2] >> (nibble % 2 * 4) & 15;
+  }
 };
 
 inline QuantisedLayout quantised_layout(const LinearParams& p) {
@@ -57,7 +70,8 @@ inline QuantisedLayout quantised_layout(const LinearParams& p) {
           .bits = p.bits,
           .group_size = p.group_size,
           .scale_type = p.scale_type,
-          .interleaved = p.silu_mul};
+          .interleaved = p.silu_mul,
+          .block_float = p.block_float};
 }
 
 }  // namespace quire::ops

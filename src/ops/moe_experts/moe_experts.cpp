@@ -41,7 +41,7 @@ bool same_format(const PackedMatrix& a, const PackedMatrix& b) {
                                           a.affine->group_size == b.affine->group_size &&
                                           a.affine->scale_dtype == b.affine->scale_dtype));
   return a.n == b.n && a.k == b.k && a.dtype == b.dtype && a.interleaved == b.interleaved &&
-         same_affine;
+         a.block_float == b.block_float && same_affine;
 }
 
 void check_experts(const std::vector<Expert>& experts) {

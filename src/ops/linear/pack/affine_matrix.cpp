@@ -6,6 +6,7 @@
 #include "ops/cpu/aligned_bytes.h"
 #include "ops/cuda/has_cuda.h"
 #include "ops/linear/affine/affine_cpu.h"
+#include "ops/linear/block_float/block_float_cpu.h"
 #include "ops/linear/pack/affine_pack_cpu.h"
 #include "ops/linear/pack/cuda_matrix.h"
 #include "ops/runtime/shape_check.h"
@@ -47,6 +48,15 @@ AffineFormat common_format(std::span<const AffineRows> parts) {
 }
 
 QuantisedLayout quantised_layout(const PackedMatrix& matrix) {
+  if (!matrix.affine) {
+    const BlockFloatFormat format = block_float_format(matrix.block_float);
+    return {.n = matrix.n,
+            .k = matrix.k,
+            .bits = format.bits,
+            .group_size = format.group_size,
+            .interleaved = matrix.interleaved,
+            .block_float = matrix.block_float};
+  }
   return {.n = matrix.n,
           .k = matrix.k,
           .bits = matrix.affine->bits,
@@ -89,6 +99,12 @@ PackedMatrix pack_affine_matrix(const Context& context, std::span<const AffineRo
   return result;
 }
 
+void quantised_row_cpu(const QuantisedLayout& layout, const void* data, int64_t row, FloatType type,
+                       void* out) {
+  layout.block_float == BlockFloat::kNone ? affine_row_cpu(layout, data, row, type, out)
+                                          : block_float_row_cpu(layout, data, row, type, out);
+}
+
 std::shared_ptr<const std::byte[]> dequantise_rows(const Context& context,
                                                    const PackedMatrix& matrix) {
   if constexpr (kHasCuda)
@@ -98,7 +114,7 @@ std::shared_ptr<const std::byte[]> dequantise_rows(const Context& context,
   const int64_t row_bytes = matrix.k * float_type_bytes(type);
   const auto memory = allocate_aligned(static_cast<size_t>(matrix.n * row_bytes));
   context.pool->parallel_for(matrix.n, [&](int64_t row) {
-    affine_row_cpu(layout, matrix.data.get(), row, type, memory.get() + row * row_bytes);
+    quantised_row_cpu(layout, matrix.data.get(), row, type, memory.get() + row * row_bytes);
   });
   return memory;
 }

@@ -33,6 +33,10 @@ PackedMatrix pack_affine_matrix(const Context& context, std::span<const AffineRo
 
 QuantisedLayout quantised_layout(const PackedMatrix& matrix);
 
+// One dequantised row, as `type`: out [K]. May be unaligned.
+void quantised_row_cpu(const QuantisedLayout& layout, const void* data, int64_t row, FloatType type,
+                       void* out);
+
 // The dequantised rows [N, K], contiguous, in the matrix's dtype. Parallel.
 std::shared_ptr<const std::byte[]> dequantise_rows(const Context& context,
                                                    const PackedMatrix& matrix);

@@ -70,7 +70,7 @@ void pack_panel(std::span<const RowMatrix> parts, const PackedMatrix& matrix, in
 }  // namespace
 
 size_t PackedMatrix::nbytes() const {
-  if (affine) return static_cast<size_t>(quantised_layout(*this).bytes());
+  if (is_quantised()) return static_cast<size_t>(quantised_layout(*this).bytes());
   return linear_panels(n, interleaved) * kPanel * linear_chunks(k) * kChunk * dtype.size();
 }
 

@@ -1,0 +1,136 @@
+#include <cstring>
+
+#include "ops/embedding/embedding.h"
+#include "ops/linear/affine/affine_test_util.h"
+#include "ops/linear/linear_reference.h"
+#include "ops/linear/linear_test_util.h"
+#include "ops/linear/pack/block_float_matrix.h"
+
+namespace quire::ops {
+namespace {
+
+using namespace quire::ops::testing;
+
+constexpr BlockFloat kFormats[] = {BlockFloat::kMxfp4, BlockFloat::kMxfp8, BlockFloat::kNvfp4};
+
+// Evaluated codes and scales, and what mx::dequantize makes of them.
+struct Source {
+  mx::array values, scales;
+  mx::array dense;  // [N, K] in the dtype asked for: float32, rounded once
+  BlockFloatRows rows;
+};
+
+Source make_source(mx::array values, mx::array scales, int n, int k, BlockFloat format,
+                   mx::Dtype dtype) {
+  const BlockFloatFormat f = block_float_format(format);
+  const mx::array wide =
+      mx::dequantize(values, scales, std::nullopt, static_cast<int>(f.group_size), f.bits, f.name,
+                     std::nullopt, mx::float32);
+  Source s = {.values = values, .scales = scales, .dense = mx::astype(wide, dtype), .rows = {}};
+  mx::eval(s.values, s.scales, s.dense);
+  s.rows = {.values = s.values.data<void>(),
+            .scales = s.scales.data<void>(),
+            .n = n,
+            .k = k,
+            .format = format};
+  return s;
+}
+
+// Any codes; scales of the given bytes.
+Source random_source(int n, int k, BlockFloat format, mx::Dtype dtype, uint32_t seed,
+                     int least_scale, int most_scale) {
+  const BlockFloatFormat f = block_float_format(format);
+  std::mt19937 generator(seed);
+  std::vector<uint8_t> codes(static_cast<size_t>(n) * k * f.bits / 8);
+  for (uint8_t& byte : codes) {
+    byte = static_cast<uint8_t>(generator());
+    if (format == BlockFloat::kMxfp8 && (byte & 0x7F) == 0x7F) byte ^= 1;  // NaN
+  }
+  std::uniform_int_distribution<int> scale(least_scale, most_scale);
+  std::vector<uint8_t> scales(static_cast<size_t>(n) * k / f.group_size);
+  for (uint8_t& byte : scales) byte = static_cast<uint8_t>(scale(generator));
+  const mx::array values(reinterpret_cast<const uint32_t*>(codes.data()), {n, k * f.bits / 32},
+                         mx::uint32);
+  const mx::array bytes(scales.data(), {n, k / static_cast<int>(f.group_size)}, mx::uint8);
+  return make_source(values, bytes, n, k, format, dtype);
+}
+
+// Scales that leave float16 some room on both sides.
+Source usual_source(int n, int k, BlockFloat format, mx::Dtype dtype, uint32_t seed = 7) {
+  return format == BlockFloat::kNvfp4   ? random_source(n, k, format, dtype, seed, 0, 0x40)
+         : format == BlockFloat::kMxfp4 ? random_source(n, k, format, dtype, seed, 112, 130)
+                                        : random_source(n, k, format, dtype, seed, 104, 122);
+}
+
+std::string text(const std::string& isa, mx::Dtype dtype, BlockFloat format) {
+  return isa + " " + dtype_name(dtype) + ", " + block_float_format(format).name;
+}
+
+class BlockFloatLinear : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (on_cuda()) GTEST_SKIP() << "no kernel there: RefusesWhatIsNoWeight";
+  }
+};
+
+TEST_F(BlockFloatLinear, RowsAndEmbeddingsAreWhatMlxDequantises) {
+  const std::vector<int32_t> ids = {0, 36, 15, 16, 17, 0, 31, 32};
+  const mx::array at(ids.data(), {8}, mx::int32);
+  for (const BlockFloat format : kFormats) {
+    for (const mx::Dtype dtype : float_dtypes()) {
+      SCOPED_TRACE(text("", dtype, format));
+      Context context = make_context(2);
+      const Source s = usual_source(37, 384, format, dtype);
+      const PackedMatrix packed = pack_block_float_matrix(context, {&s.rows, 1}, dtype);
+      EXPECT_TRUE(same_bits(unpack_matrix(packed), s.dense));
+      const auto rows = dequantise_rows(context, packed);
+      EXPECT_EQ(std::memcmp(rows.get(), s.dense.data<void>(), s.dense.nbytes()), 0);
+      EXPECT_TRUE(same_bits(embedding(context, at, packed), mx::take(s.dense, at, 0)));
+      EXPECT_TRUE(kernel_ran(context, "embedding", 1));
+      context.use_reference = true;
+      EXPECT_TRUE(same_bits(embedding(context, at, packed), mx::take(s.dense, at, 0)));
+    }
+  }
+}
+
+// As many bytes as on disk: nothing is widened.
+TEST_F(BlockFloatLinear, PartsAreStackedAndNothingIsWidened) {
+  for (const BlockFloat format : kFormats) {
+    const Context context = make_context(2);
+    const Source a = usual_source(24, 256, format, mx::bfloat16, 3);
+    const Source b = usual_source(40, 256, format, mx::bfloat16, 4);
+    const BlockFloatRows parts[] = {a.rows, b.rows};
+    const PackedMatrix packed = pack_block_float_matrix(context, parts, mx::bfloat16);
+    EXPECT_TRUE(same_bits(unpack_matrix(packed), mx::concatenate({a.dense, b.dense}, 0)));
+    EXPECT_EQ(packed.nbytes(),
+              a.values.nbytes() + a.scales.nbytes() + b.values.nbytes() + b.scales.nbytes());
+  }
+}
+
+TEST(BlockFloatPack, RefusesWhatIsNoWeight) {
+  const Context context = make_context(1);
+  const auto pack = [&](const BlockFloatRows& rows) {
+    return pack_block_float_matrix(context, {&rows, 1}, mx::bfloat16);
+  };
+  for (const BlockFloat format : kFormats) {
+    const Source good = usual_source(16, 128, format, mx::bfloat16);
+    if (on_cuda()) {
+      EXPECT_THROW(pack(good.rows), std::invalid_argument);
+      continue;
+    }
+    EXPECT_NO_THROW(pack(good.rows));
+    const int bad = format == BlockFloat::kNvfp4 ? 0x7F : kMostScaleByte + 1;
+    EXPECT_THROW(pack(random_source(16, 128, format, mx::bfloat16, 7, bad, bad).rows),
+                 std::invalid_argument);
+    BlockFloatRows rows = good.rows;
+    rows.k = 72;
+    EXPECT_THROW(pack(rows), std::invalid_argument);
+  }
+  if (on_cuda()) return;
+  Source nan = usual_source(16, 128, BlockFloat::kMxfp8, mx::bfloat16);
+  nan.values.data<uint32_t>()[7] |= 0x7F00;
+  EXPECT_THROW(pack(nan.rows), std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace quire::ops

@@ -1,0 +1,111 @@
+#include "ops/linear/pack/block_float_matrix.h"
+
+#include <atomic>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "ops/cpu/aligned_bytes.h"
+#include "ops/linear/pack/affine_matrix.h"
+#include "ops/linear/pack/pack_codes.h"
+#include "ops/runtime/shape_check.h"
+
+namespace quire::ops {
+namespace {
+
+constexpr int64_t kPanel = QuantisedLayout::kPanel, kBlock = QuantisedLayout::kBlock;
+constexpr uint8_t kFloat8Nan = 0x7F;
+
+[[noreturn]] void refuse(BlockFloat format, const std::string& what) {
+  throw std::invalid_argument(std::string("pack_block_float_matrix: ") +
+                              block_float_format(format).name + ": " + what);
+}
+
+// A stored scale as it is packed; false if it is none.
+bool pack_scale(BlockFloat format, uint8_t stored, uint8_t& packed) {
+  if (format == BlockFloat::kNvfp4) {
+    packed = stored;
+    return stored < kFloat8Nan;  // no sign either
+  }
+  packed = static_cast<uint8_t>(
+      stored + (format == BlockFloat::kMxfp4 ? kMxfp4ExponentOffset : kMxfp8ExponentOffset));
+  return stored <= kMostScaleByte;
+}
+
+bool has_nan(BlockFloat format, const uint8_t* codes) {
+  if (format != BlockFloat::kMxfp8) return false;
+  for (int64_t i = 0; i < kBlock; ++i)
+    if ((codes[i] & 0x7F) == kFloat8Nan) return true;
+  return false;
+}
+
+// Writes one panel of the matrix at `data`. Returns false if it holds what is no weight.
+bool pack_panel(const QuantisedLayout& layout, std::span<const BlockFloatRows> parts, int64_t panel,
+                uint8_t* data) {
+  const int64_t groups = layout.k / layout.group_size;
+  uint8_t codes[kBlock];
+  bool good = true;
+  for (int64_t block = 0; block < layout.blocks(); ++block) {
+    uint8_t* out = data + layout.offset(panel, block);
+    std::memset(out, 0, static_cast<size_t>(layout.block_bytes()));
+    const int64_t begin = block * kBlock, count = std::min(kBlock, layout.k - begin);
+    for (int64_t i = 0; i < kPanel; ++i) {
+      const int64_t row = layout.source_row(panel * kPanel + i);
+      if (row < 0) continue;
+      const auto from = find_row(parts.data(), static_cast<int64_t>(parts.size()), row);
+      const auto* scales = static_cast<const uint8_t*>(from.part->scales) + from.row * groups;
+      for (int64_t k = 0; k < count; k += layout.group_size)
+        good &= pack_scale(layout.block_float, scales[(begin + k) / layout.group_size],
+                           out[k / layout.group_size * kPanel + i]);
+      const auto* values = static_cast<const uint8_t*>(from.part->values);
+      unpack_codes(values + from.row * layout.k * layout.bits / 8, layout.bits, begin, count,
+                   codes);
+      good &= !has_nan(layout.block_float, codes);
+      store_codes(layout, codes, i, out + layout.scale_bytes());
+    }
+  }
+  return good;
+}
+
+// Checks the parts and says what they become.
+PackedMatrix describe(std::span<const BlockFloatRows> parts, mx::Dtype dtype, bool interleave) {
+  PackedMatrix result;
+  result.dtype = dtype;
+  result.interleaved = interleave;
+  for (const BlockFloatRows& part : parts) {
+    if (result.block_float == BlockFloat::kNone)
+      result.block_float = part.format, result.k = part.k;
+    if (part.format != result.block_float || part.k != result.k)
+      refuse(part.format, "parts of different formats or numbers of columns");
+    result.n += part.n;
+  }
+  if (result.block_float == BlockFloat::kNone) refuse(BlockFloat::kNone, "no parts");
+  if (result.k % block_float_format(result.block_float).group_size != 0)
+    refuse(result.block_float, "groups do not divide " + std::to_string(result.k) + " columns");
+  if (interleave && result.n % 2 != 0)
+    refuse(result.block_float, "an odd number of rows cannot be interleaved");
+  return result;
+}
+
+}  // namespace
+
+PackedMatrix pack_block_float_matrix(const Context& context, std::span<const BlockFloatRows> parts,
+                                     mx::Dtype dtype, bool interleave,
+                                     const PackProgress& progress) {
+  check_float("pack_block_float_matrix", "the packed matrix", dtype);
+  PackedMatrix result = describe(parts, dtype, interleave);
+  if (context.device->cuda()) refuse(result.block_float, "no kernel on cuda");
+  const QuantisedLayout layout = quantised_layout(result);
+  const auto memory = allocate_aligned(static_cast<size_t>(layout.bytes()));
+  PackJob job = {.row_bytes = result.k * layout.bits / 8, .interleaved = interleave};
+  for (const BlockFloatRows& part : parts) job.rows.push_back(part.n);
+  std::atomic<bool> good = true;
+  pack_in_slices(*context.pool, job, progress, [&](int64_t panel) {
+    if (!pack_panel(layout, parts, panel, reinterpret_cast<uint8_t*>(memory.get()))) good = false;
+  });
+  if (!good) refuse(result.block_float, "a scale or a weight is NaN or too large");
+  result.data = memory;
+  return result;
+}
+
+}  // namespace quire::ops

@@ -1,0 +1,25 @@
+#pragma once
+#include <span>
+
+#include "ops/linear/linear.h"
+#include "ops/linear/pack/pack_slices.h"
+
+namespace quire::ops {
+
+// A matrix [N, K] of block floats as MLX stores it; memory may be unaligned.
+struct BlockFloatRows {
+  const void* values = nullptr;  // [N, K * bits / 32] uint32: the lowest bits are the first k
+  const void* scales = nullptr;  // [N, K / group size] bytes
+  int64_t n = 0, k = 0;
+  BlockFloat format = BlockFloat::kNone;
+};
+
+// Packs the rows of `parts` stacked on each other, all of one format, for activations of `dtype`;
+// `interleave` and `progress` as in pack_matrix. Parallel. Groups must divide K. Throws
+// std::invalid_argument naming the format on a CUDA device, which has no kernel for it, and for
+// scales and codes that are no weights: NaN, and scales of 2^120 and more.
+PackedMatrix pack_block_float_matrix(const Context& context, std::span<const BlockFloatRows> parts,
+                                     mx::Dtype dtype, bool interleave = false,
+                                     const PackProgress& progress = {});
+
+}  // namespace quire::ops
