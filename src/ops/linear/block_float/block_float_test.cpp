@@ -62,6 +62,11 @@ Source usual_source(int n, int k, BlockFloat format, mx::Dtype dtype, uint32_t s
                                         : random_source(n, k, format, dtype, seed, 104, 122);
 }
 
+const char* kernel_for(const std::string& isa, mx::Dtype dtype) {
+  if (dtype != mx::bfloat16) return cpu_kernel_name();
+  return isa == "amx" ? "cpu_amx" : isa == "avx512_bf16" ? "cpu_avx512_bf16" : cpu_kernel_name();
+}
+
 std::string text(const std::string& isa, mx::Dtype dtype, BlockFloat format) {
   return isa + " " + dtype_name(dtype) + ", " + block_float_format(format).name;
 }
@@ -72,6 +77,98 @@ class BlockFloatLinear : public ::testing::Test {
     if (on_cuda()) GTEST_SKIP() << "no kernel there: RefusesWhatIsNoWeight";
   }
 };
+
+// The one promise: the bits of the dense weight that MLX dequantises it to, for every number of
+// rows, on every instruction set.
+TEST_F(BlockFloatLinear, EqualsTheDenseLinearOfTheDequantisedWeight) {
+  std::vector<int> row_counts = {63, 64, 65, 191, 192, 193};
+  for (int rows = 1; rows <= 33; ++rows) row_counts.push_back(rows);
+  for (const auto& isa : isas_to_test()) {
+    const ForcedIsa forced(isa);
+    for (const mx::Dtype dtype : float_dtypes()) {
+      for (const BlockFloat format : kFormats) {
+        for (const auto& [n, k] : {std::pair(70, 128), {33, 416}, {112, 640}, {16, 176}}) {
+          if (k % block_float_format(format).group_size != 0) continue;
+          SCOPED_TRACE(text(isa, dtype, format) + ", " + std::to_string(n) + " x " +
+                       std::to_string(k));
+          const Context context = make_context(2), dense_context = make_context(2);
+          const Source s = usual_source(n, k, format, dtype);
+          LinearWeight w = {.weight = pack_block_float_matrix(context, {&s.rows, 1}, dtype)};
+          LinearWeight dense = {.weight = pack_dense(context, s.dense)};
+          w.bias = dense.bias = random_array({n}, mx::float32, 3);
+          for (const int rows : row_counts) {
+            const mx::array x = random_array({rows, k}, dtype, 1);
+            ASSERT_TRUE(same_bits(linear(context, x, w, {.out_dtype = mx::float32}),
+                                  linear(dense_context, x, dense, {.out_dtype = mx::float32})))
+                << rows << " rows";
+          }
+          EXPECT_TRUE(kernel_ran(context, "linear", static_cast<int>(row_counts.size()),
+                                 kernel_for(isa, dtype)));
+        }
+      }
+    }
+  }
+}
+
+// The same for what linear() computes on the way, with gates and ups interleaved.
+TEST_F(BlockFloatLinear, NormResidualAndSiluAreThoseOfTheDenseLinear) {
+  const int n = 2 * 40, k = 224;
+  for (const auto& isa : isas_to_test()) {
+    const ForcedIsa forced(isa);
+    for (const mx::Dtype dtype : float_dtypes()) {
+      for (const BlockFloat format : kFormats) {
+        const Context context = make_context(2);
+        const Source s = usual_source(n, k, format, dtype);
+        const RowMatrix rows = {.data = s.dense.data<void>(), .n = n, .k = k, .dtype = dtype};
+        const auto pack = [&](bool interleave) {
+          return LinearWeight{
+              .weight = pack_block_float_matrix(context, {&s.rows, 1}, dtype, interleave)};
+        };
+        const auto dense = [&](bool interleave) {
+          return LinearWeight{.weight = pack_matrix(context, {&rows, 1}, dtype, interleave)};
+        };
+        EXPECT_TRUE(same_bits(unpack_matrix(pack(true).weight), s.dense));
+        const mx::array norm = random_array({k}, mx::float32, 3);
+        for (const int rows_of_x : {1, 5, 20, 50}) {
+          SCOPED_TRACE(text(isa, dtype, format) + ", " + std::to_string(rows_of_x) + " rows");
+          const mx::array x = random_array({rows_of_x, k}, dtype, 1);
+          const mx::array residual = random_array({rows_of_x, n}, dtype, 2);
+          const LinearOptions silu = {.norm = LinearOptions::Norm{norm, 1e-6f}, .silu_mul = true};
+          const LinearOptions add = {.residual = residual};
+          ASSERT_TRUE(same_bits(linear(context, x, pack(true), silu),
+                                linear(context, x, dense(true), silu)));
+          ASSERT_TRUE(same_bits(linear(context, x, pack(false), add),
+                                linear(context, x, dense(false), add)));
+        }
+      }
+    }
+  }
+}
+
+// Every scale that is one: also those whose products are denormals, which count as zero.
+TEST_F(BlockFloatLinear, AnyScaleGivesTheBitsOfTheDenseWeight) {
+  const int n = 32, k = 128;
+  for (const auto& isa : isas_to_test()) {
+    const ForcedIsa forced(isa);
+    for (const mx::Dtype dtype : float_dtypes()) {
+      for (const BlockFloat format : kFormats) {
+        const int most = format == BlockFloat::kNvfp4 ? 0x7E : kMostScaleByte;
+        for (int scale = 0; scale <= most; scale += scale < 4 || scale > most - 4 ? 1 : 23) {
+          const Context context = make_context(2), dense_context = make_context(2);
+          const Source s = random_source(n, k, format, dtype, 5, scale, scale);
+          const LinearWeight w = {.weight = pack_block_float_matrix(context, {&s.rows, 1}, dtype)};
+          const LinearWeight dense = {.weight = pack_dense(context, s.dense)};
+          for (const int rows : {1, 20, 40}) {
+            const mx::array x = random_array({rows, k}, dtype, 1);
+            ASSERT_TRUE(same_bits(linear(context, x, w, {.out_dtype = mx::float32}),
+                                  linear(dense_context, x, dense, {.out_dtype = mx::float32})))
+                << text(isa, dtype, format) << ", scale " << scale << ", " << rows << " rows";
+          }
+        }
+      }
+    }
+  }
+}
 
 TEST_F(BlockFloatLinear, RowsAndEmbeddingsAreWhatMlxDequantises) {
   const std::vector<int32_t> ids = {0, 36, 15, 16, 17, 0, 31, 32};

@@ -55,9 +55,7 @@ void run(ThreadPool& pool, const LinearParams& p) {
 }
 
 const char* name() { return "cpu_avx512_bf16"; }
-bool serves(const LinearParams& p) {
-  return use_avx512_bf16() && p.type == FloatType::kBf16 && p.block_float == BlockFloat::kNone;
-}
+bool serves(const LinearParams& p) { return use_avx512_bf16() && p.type == FloatType::kBf16; }
 
 }  // namespace
 

@@ -10,6 +10,7 @@
 #define HWY_TARGET_INCLUDE "ops/linear/dense/linear_avx512_bf16_cpu.cpp"
 #include "ops/cpu/highway.h"
 #include "ops/linear/affine/affine_source_avx512_bf16-inl.h"
+#include "ops/linear/block_float/block_float_source_avx512_bf16-inl.h"
 #include "ops/linear/linear_epilogue-inl.h"
 
 namespace quire::ops {
@@ -319,6 +320,16 @@ void linear_avx512_bf16_pack_rows(const Bf16RowBatch& batch, int64_t begin, int6
 void linear_avx512_bf16_block(const Bf16RowBatch& batch, const Bf16Block& block, void* scratch) {
   auto* buffer = static_cast<uint16_t*>(scratch);
   auto* sums = reinterpret_cast<float*>(buffer + kBf16BufferBytes / 2);
+  switch (batch.params.block_float) {
+    case BlockFloat::kMxfp4:
+      return multiply_quantised<FourBitSource<Float4Tables<false>>>(batch, block, buffer, sums);
+    case BlockFloat::kNvfp4:
+      return multiply_quantised<FourBitSource<Float4Tables<true>>>(batch, block, buffer, sums);
+    case BlockFloat::kMxfp8:
+      return multiply_quantised<EightBitSource<Float8Bytes>>(batch, block, buffer, sums);
+    case BlockFloat::kNone:
+      break;
+  }
   switch (batch.params.bits) {
     case 0: {
       DenseWeights weights(batch, buffer);

@@ -7,6 +7,8 @@
 #include "ops/cpu/highway.h"
 // After it, because their code is per target too.
 #include "ops/linear/affine/affine_source-inl.h"
+#include "ops/linear/block_float/float4_source-inl.h"
+#include "ops/linear/block_float/float8_source-inl.h"
 #include "ops/linear/linear_epilogue-inl.h"
 #include "ops/linear/load_pair-inl.h"
 
@@ -311,6 +313,16 @@ void multiply_affine(const LinearRowBatch& batch, const LinearBlock& block) {
 
 template <class T>
 void multiply_format(const LinearRowBatch& batch, const LinearBlock& block) {
+  switch (batch.params.block_float) {
+    case BlockFloat::kMxfp4:
+      return multiply<QuantisedWeights<T, Float4Source<false>>>(batch, block);
+    case BlockFloat::kNvfp4:
+      return multiply<QuantisedWeights<T, Float4Source<true>>>(batch, block);
+    case BlockFloat::kMxfp8:
+      return multiply<QuantisedWeights<T, Float8Source>>(batch, block);
+    case BlockFloat::kNone:
+      break;
+  }
   switch (batch.params.bits) {
     case 0:
       return multiply<DenseWeights<T>>(batch, block);

@@ -52,7 +52,8 @@ void run(ThreadPool& pool, const LinearParams& params) {
 
 const char* name() { return "cpu_amx"; }
 bool serves(const LinearParams& p) {
-  return use_amx() && p.type == FloatType::kBf16 && p.bits != 0 && p.scale_type != FloatType::kF32;
+  return use_amx() && p.type == FloatType::kBf16 && p.bits != 0 &&
+         (p.block_float != BlockFloat::kNone || p.scale_type != FloatType::kF32);
 }
 
 }  // namespace

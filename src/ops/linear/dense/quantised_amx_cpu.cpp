@@ -6,6 +6,7 @@
 #define HWY_TARGET_INCLUDE "ops/linear/dense/quantised_amx_cpu.cpp"
 #include "ops/cpu/highway.h"
 #include "ops/linear/affine/affine_source_amx-inl.h"
+#include "ops/linear/block_float/block_float_source_amx-inl.h"
 #include "ops/linear/dense/quantised_prefetcher-inl.h"
 #include "ops/linear/linear_epilogue-inl.h"
 
@@ -36,7 +37,12 @@ HWY_INLINE void half_of_4_bits(const uint8_t* q, const Source& s, uint16_t* out,
   for (int n = 0; n < 16; n += 2) {
     const __m512i a = _mm512_loadu_si512(q + 64 * n), b = _mm512_loadu_si512(q + 64 * n + 64);
     __m512i a0, a1, b0, b1;
-    if constexpr (g0 == g1) {
+    if constexpr (kGroups == 8) {  // two groups of 16 in a step
+      a0 = look_up(a, tables(s, g0, n, g0 + 1, n), 2 * H);
+      a1 = look_up(a, tables(s, g1, n, g1 + 1, n), 2 * H + 1);
+      b0 = look_up(b, tables(s, g0, n + 1, g0 + 1, n + 1), 2 * H);
+      b1 = look_up(b, tables(s, g1, n + 1, g1 + 1, n + 1), 2 * H + 1);
+    } else if constexpr (g0 == g1) {
       const __m512i both = tables(s, g0, n, g0, n + 1);
       a0 = look_up(a, both, 2 * H, 0), a1 = look_up(a, both, 2 * H + 1, 0);
       b0 = look_up(b, both, 2 * H, 1), b1 = look_up(b, both, 2 * H + 1, 1);
@@ -239,8 +245,17 @@ void stream_affine(const QuantisedAmxRowBatch& batch, int64_t begin, int64_t end
 }
 
 void stream_format(const QuantisedAmxRowBatch& batch, int64_t begin, int64_t end) {
-  batch.params.bits == 4 ? stream_affine<AffineFourTiles>(batch, begin, end)
-                         : stream_affine<AffineEightTiles>(batch, begin, end);
+  switch (batch.params.block_float) {
+    case BlockFloat::kMxfp4:
+      return stream_panels<Float4Tiles<false>, 4>(batch, begin, end);
+    case BlockFloat::kNvfp4:
+      return stream_panels<Float4Tiles<true>, 8>(batch, begin, end);
+    case BlockFloat::kMxfp8:
+      return stream_panels<Float8Tiles, 4>(batch, begin, end);
+    case BlockFloat::kNone:
+      return batch.params.bits == 4 ? stream_affine<AffineFourTiles>(batch, begin, end)
+                                    : stream_affine<AffineEightTiles>(batch, begin, end);
+  }
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #define HWY_TARGET_INCLUDE "ops/linear/dense/quantised_blocks_amx_cpu.cpp"
 #include "ops/cpu/highway.h"
 #include "ops/linear/affine/affine_source_amx-inl.h"
+#include "ops/linear/block_float/block_float_source_amx-inl.h"
 #include "ops/linear/dense/linear_amx_blocks-inl.h"
 
 namespace quire::ops {
@@ -192,8 +193,17 @@ void multiply(const AmxRowBatch& batch, const AmxBlock& block, uint16_t* ring, u
 
 void multiply_format(const AmxRowBatch& batch, const AmxBlock& block, uint16_t* ring,
                      uint16_t* lines, float* sums) {
-  batch.params.bits == 4 ? multiply<AffineFourTiles>(batch, block, ring, lines, sums)
-                         : multiply<AffineEightTiles>(batch, block, ring, lines, sums);
+  switch (batch.params.block_float) {
+    case BlockFloat::kMxfp4:
+      return multiply<Float4Tiles<false>>(batch, block, ring, lines, sums);
+    case BlockFloat::kNvfp4:
+      return multiply<Float4Tiles<true>>(batch, block, ring, lines, sums);
+    case BlockFloat::kMxfp8:
+      return multiply<Float8Tiles>(batch, block, ring, lines, sums);
+    case BlockFloat::kNone:
+      return batch.params.bits == 4 ? multiply<AffineFourTiles>(batch, block, ring, lines, sums)
+                                    : multiply<AffineEightTiles>(batch, block, ring, lines, sums);
+  }
 }
 
 }  // namespace
