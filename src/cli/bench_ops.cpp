@@ -10,6 +10,7 @@
 #include <set>
 
 #include "base/clock.h"
+#include "base/cores.h"
 #include "base/error.h"
 #include "cli/bench.h"
 #include "cli/bench_random.h"
@@ -69,7 +70,8 @@ int bench_ops(const OpsFlags& flags) {
   if (const char* isa = std::getenv("QUIRE_CPU_ISA")) ops::force_cpu_isa(isa);
   mx::set_default_device(mx::Device::cpu);
   mx::set_cache_limit(size_t{256} << 20);  // as the engine does
-  ops::Context context = ops::make_context(flags.threads > 0 ? flags.threads : usable_cores());
+  ops::Context context =
+      ops::make_context(flags.threads > 0 ? flags.threads : usable_physical_cores());
   context.require_kernels = true;
   context.profile = std::make_shared<ops::Profile>();
   const int threads = context.pool->num_threads();
@@ -205,7 +207,7 @@ void add_bench_ops(CLI::App& bench, int& status) {
       "ops", "This machine's roofline, and each kernel's share of it, with Qwen3-0.6B's shapes");
   command->add_option("--filter", flags->options.filter,
                       "Only cases whose name matches this regular expression");
-  command->add_option("--threads", flags->threads, "Compute threads; 0: one per core")
+  command->add_option("--threads", flags->threads, "Compute threads; 0: one per physical core")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
   command->add_option("--min-time", flags->options.min_time, "Seconds for each case, at least")

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "base/cores.h"
 #include "base/error.h"
 #include "cli/device_choice.h"
 #include "ops/cpu/cpu_isa.h"
@@ -52,8 +53,8 @@ std::shared_ptr<ops::Device> open_device(const ModelFlags& flags) {
 ops::Context make_compute_context(const ModelFlags& flags) {
   // The debugging switches; CONTRIBUTING.md lists them.
   if (const char* isa = std::getenv("QUIRE_CPU_ISA")) ops::force_cpu_isa(isa);
-  ops::Context context =
-      ops::make_context(flags.threads > 0 ? flags.threads : usable_cores(), open_device(flags));
+  ops::Context context = ops::make_context(
+      flags.threads > 0 ? flags.threads : usable_physical_cores(), open_device(flags));
   context.require_kernels = is_set("QUIRE_REQUIRE_KERNELS");
   ops::set_portable_bits(flags.portable_bits);
   if (flags.profile) context.profile = std::make_shared<ops::Profile>();

@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "base/parallel.h"
 #include "cli/flag_groups.h"
 #include "engine/kv_storage_names.h"
 
@@ -38,7 +37,7 @@ void add_model_flags(CLI::App& app, ModelFlags& flags) {
       ->capture_default_str();
   app.add_option("--threads", flags.threads,
                  "Compute threads (on a GPU: those that load the model and work on grammars); 0: "
-                 "one per core")
+                 "one per physical core")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
   app.add_option("--max-model-len", flags.max_model_len,
@@ -194,7 +193,5 @@ engine::MemoryRequest memory_request(const ModelFlags& flags) {
     request.max_model_len = parse_size(flags.max_model_len, "--max-model-len");
   return request;
 }
-
-int usable_cores() { return usable_processors(); }
 
 }  // namespace quire::cli

@@ -17,7 +17,7 @@ struct ModelFlags {
   std::string device = "auto";
   std::string dtype = "auto";
   std::string kv_cache_dtype = "auto";
-  int threads = 0;  // 0: one per core that this process may use
+  int threads = 0;  // 0: one per physical core that this process may use
   std::string max_model_len, kv_cache_memory;
   int64_t num_blocks = 0;
   int64_t max_num_seqs = 0, max_num_batched_tokens = 0;  // 0: as usual on the device
@@ -59,8 +59,5 @@ inline constexpr StepSize kCpuStep{128, 2048}, kGpuStep{256, 8192};
 // budget.
 engine::SchedulerOptions scheduler_options(const ModelFlags& flags, const StepSize& usual);
 engine::MemoryRequest memory_request(const ModelFlags& flags);
-
-// Cores that this process may run on.
-int usable_cores();
 
 }  // namespace quire::cli

@@ -3,6 +3,7 @@
 #include <csignal>
 #include <cstdio>
 
+#include "base/cores.h"
 #include "base/error.h"
 #include "base/printable.h"
 #include "cli/commands.h"
@@ -31,7 +32,7 @@ void take_stop_signals() {
 
 int quantize(const QuantizeFlags& flags) {
   take_stop_signals();
-  ThreadPool pool(flags.threads > 0 ? flags.threads : usable_cores());
+  ThreadPool pool(flags.threads > 0 ? flags.threads : usable_physical_cores());
   formats::QuantizeOptions options;
   options.format = {.bits = flags.bits, .group_size = flags.group_size};
   options.stop = [] { return g_stopped_by != 0; };
@@ -78,7 +79,7 @@ void add_quantize(CLI::App& app, int& status) {
   command->add_option("--group-size", flags->group_size, "Weights that share a scale and a bias")
       ->check(CLI::IsMember({32, 64, 128}))
       ->capture_default_str();
-  command->add_option("--threads", flags->threads, "Compute threads; 0: one per core")
+  command->add_option("--threads", flags->threads, "Compute threads; 0: one per physical core")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
   command->callback([flags, &status] { status = quantize(*flags); });
