@@ -1,6 +1,7 @@
 #include "cli/bench_ops.h"
 #include "ops/linear/linear.h"
 #include "ops/linear/pack/affine_matrix.h"
+#include "ops/linear/pack/block_float_matrix.h"
 
 namespace quire::cli {
 namespace {
@@ -53,11 +54,30 @@ ops::LinearWeight make_affine(const ops::Context& context, const mx::array& rows
   return {.weight = ops::pack_affine_matrix(context, {&source, 1}, mx::bfloat16)};
 }
 
+// Quantised anew from the rows: not every byte is a code or a scale.
+template <ops::BlockFloat kFormat>
+ops::LinearWeight make_block_float(const ops::Context& context, const mx::array& rows) {
+  const ops::BlockFloatFormat format = ops::block_float_format(kFormat);
+  const auto parts =
+      mx::quantize(rows, static_cast<int>(format.group_size), format.bits, format.name);
+  const mx::array values = mx::contiguous(parts[0]), scales = mx::contiguous(parts[1]);
+  mx::eval(values, scales);
+  const ops::BlockFloatRows source = {.values = values.data<void>(),
+                                      .scales = scales.data<void>(),
+                                      .n = rows.shape(0),
+                                      .k = rows.shape(1),
+                                      .format = kFormat};
+  return {.weight = ops::pack_block_float_matrix(context, {&source, 1}, mx::bfloat16)};
+}
+
 constexpr WeightFormat kFormats[] = {{"bf16", make_bf16},
                                      {"affine8", make_affine<8>},
                                      {"affine4", make_affine<4>},
                                      {"affine8_int8", make_affine<8, true>},
-                                     {"affine4_int8", make_affine<4, true>}};
+                                     {"affine4_int8", make_affine<4, true>},
+                                     {"mxfp4", make_block_float<ops::BlockFloat::kMxfp4>},
+                                     {"mxfp8", make_block_float<ops::BlockFloat::kMxfp8>},
+                                     {"nvfp4", make_block_float<ops::BlockFloat::kNvfp4>}};
 
 void bench_matrix(OpBench& bench, const WeightFormat& format, const Matrix& matrix) {
   std::vector<ops::LinearWeight> copies;
