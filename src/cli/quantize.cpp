@@ -2,6 +2,7 @@
 
 #include <csignal>
 #include <cstdio>
+#include <optional>
 
 #include "base/cores.h"
 #include "base/error.h"
@@ -15,9 +16,25 @@ namespace {
 
 struct QuantizeFlags {
   std::string source, target;
-  int bits = 4;
-  int64_t group_size = 64;
+  std::string mode = "affine";
+  std::optional<int> bits;
+  std::optional<int64_t> group_size;
   int threads = 0;
+
+  formats::QuantisedFormat format() const {
+    formats::QuantisedFormat format = formats::usual_format(*formats::parse_mode(mode));
+    const bool fixed = format.mode != formats::QuantMode::kAffine;
+    if (fixed && (bits.value_or(format.bits) != format.bits ||
+                  group_size.value_or(format.group_size) != format.group_size))
+      throw LoadError("--mode " + mode + " has " + std::to_string(format.bits) +
+                      " bits in groups of " + std::to_string(format.group_size) +
+                      ": leave --bits and --group-size out");
+    if (!fixed && group_size.value_or(format.group_size) == 16)
+      throw LoadError("--mode affine has groups of 32, 64 or 128");
+    format.bits = bits.value_or(format.bits);
+    format.group_size = group_size.value_or(format.group_size);
+    return format;
+  }
 };
 
 volatile std::sig_atomic_t g_stopped_by = 0;  // SIGINT or SIGTERM once it came
@@ -34,7 +51,7 @@ int quantize(const QuantizeFlags& flags) {
   take_stop_signals();
   ThreadPool pool(flags.threads > 0 ? flags.threads : usable_physical_cores());
   formats::QuantizeOptions options;
-  options.format = {.bits = flags.bits, .group_size = flags.group_size};
+  options.format = flags.format();
   options.stop = [] { return g_stopped_by != 0; };
   const bool terminal = isatty(STDERR_FILENO) != 0;
   if (terminal)
@@ -50,14 +67,15 @@ int quantize(const QuantizeFlags& flags) {
     return 128 + g_stopped_by;
   }
   if (terminal) std::fprintf(stderr, "\r                \r");
-  std::printf("%s: %lld matrices in %d bits, groups of %lld; %.1f MB of weights became %.1f MB\n",
-              flags.target.c_str(), static_cast<long long>(report.quantised), flags.bits,
-              static_cast<long long>(flags.group_size),
-              static_cast<double>(report.bytes_before) / 1e6,
-              static_cast<double>(report.bytes_after) / 1e6);
+  std::printf(
+      "%s: %lld matrices in %s, %d bits, groups of %lld; %.1f MB of weights became %.1f MB\n",
+      flags.target.c_str(), static_cast<long long>(report.quantised), flags.mode.c_str(),
+      options.format.bits, static_cast<long long>(options.format.group_size),
+      static_cast<double>(report.bytes_before) / 1e6,
+      static_cast<double>(report.bytes_after) / 1e6);
   for (const std::string& name : report.kept)
     std::printf("not quantised: %s (its rows are no multiple of %lld)\n", printable(name).c_str(),
-                static_cast<long long>(flags.group_size));
+                static_cast<long long>(options.format.group_size));
   return 0;
 }
 
@@ -73,12 +91,17 @@ void add_quantize(CLI::App& app, int& status) {
   command->add_option("target", flags->target, "Folder to write; must not exist or be empty")
       ->required()
       ->type_name("DST");
-  command->add_option("--bits", flags->bits, "Bits of a weight")
-      ->check(CLI::IsMember({2, 3, 4, 5, 6, 8}))
+  command
+      ->add_option("--mode", flags->mode,
+                   "affine: integers; mxfp4, mxfp8, nvfp4: small floats with a scale of a byte")
+      ->check(CLI::IsMember({"affine", "mxfp4", "mxfp8", "nvfp4"}))
       ->capture_default_str();
-  command->add_option("--group-size", flags->group_size, "Weights that share a scale and a bias")
-      ->check(CLI::IsMember({32, 64, 128}))
-      ->capture_default_str();
+  command->add_option("--bits", flags->bits, "Bits of a weight; affine: 4 unless said")
+      ->check(CLI::IsMember({2, 3, 4, 5, 6, 8}));
+  command
+      ->add_option("--group-size", flags->group_size,
+                   "Weights that share a scale; affine: 64 unless said")
+      ->check(CLI::IsMember({16, 32, 64, 128}));
   command->add_option("--threads", flags->threads, "Compute threads; 0: one per physical core")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();

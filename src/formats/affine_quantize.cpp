@@ -6,22 +6,10 @@
 #include <cstring>
 #include <limits>
 
+#include "formats/read_float.h"
+
 namespace quire::formats {
 namespace {
-
-template <class T>
-T read(const std::byte* from) {
-  T value;
-  std::memcpy(&value, from, sizeof(value));
-  return value;
-}
-
-float read_float(const std::byte* from, DType dtype, int64_t index) {
-  if (dtype == DType::kF32) return read<float>(from + 4 * index);
-  const auto bits = read<uint16_t>(from + 2 * index);
-  if (dtype == DType::kBF16) return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
-  return static_cast<float>(std::bit_cast<_Float16>(bits));
-}
 
 void write_float(float x, std::byte* to, DType dtype, int64_t index) {
   if (dtype == DType::kF32) {
@@ -77,7 +65,7 @@ void write_eight(const float* w, const Affine& affine, int bits, std::byte* out)
 
 }  // namespace
 
-void quantize_row(const std::byte* row, DType dtype, int64_t k, const AffineConfig& format,
+void quantize_row(const std::byte* row, DType dtype, int64_t k, const QuantisedFormat& format,
                   const AffineRowOut& out) {
   const float bins = static_cast<float>((1 << format.bits) - 1);
   float w[128];

@@ -1,43 +1,84 @@
 #include "formats/quantization.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 
 namespace quire::formats {
 namespace {
 
 constexpr const char* kRemedy =
-    "; supported are MLX's affine 2, 3, 4, 5, 6 and 8 bits in groups of 32, 64 or 128: take the "
-    "model's unquantised checkpoint, or make one with `quire quantize`";
+    "; supported are MLX's affine 2, 3, 4, 5, 6 and 8 bits in groups of 32, 64 or 128, and its "
+    "mxfp4, mxfp8 and nvfp4: take the model's unquantised checkpoint, or make one with `quire "
+    "quantize`";
 
 [[noreturn]] void refuse(const HfConfig& config, const std::string& what) {
   throw LoadError(config.file + ": " + what + kRemedy);
 }
 
-void check_mode(const HfConfig& config, const ConfigReader& reader, const std::string& where) {
-  const std::string mode = reader.find_string("mode").value_or("affine");
-  if (mode != "affine")
-    refuse(config, where + " has mode " + quote_name(mode) + ", which is not supported");
+QuantMode read_mode(const HfConfig& config, const ConfigReader& reader, const std::string& where) {
+  const std::string name = reader.find_string("mode").value_or(mode_name(QuantMode::kAffine));
+  const std::optional<QuantMode> mode = parse_mode(name);
+  if (!mode) refuse(config, where + " has mode " + quote_name(name) + ", which is not supported");
+  return *mode;
 }
 
-AffineConfig read_affine(const HfConfig& config, const ConfigReader& reader,
-                         const std::string& where, const AffineConfig& defaults) {
-  check_mode(config, reader, where);
-  AffineConfig out;
-  const int64_t bits = reader.find_int("bits").value_or(defaults.bits);
-  out.group_size = reader.find_int("group_size").value_or(defaults.group_size);
-  if (bits < 2 || bits == 7 || bits > 8)
-    refuse(config, where + " has " + std::to_string(bits) + " bits, which is not supported");
-  if (out.group_size != 32 && out.group_size != 64 && out.group_size != 128) {
-    refuse(config,
-           where + " has groups of " + std::to_string(out.group_size) + ", which is not supported");
+void check_format(const HfConfig& config, const std::string& where, const QuantisedFormat& format) {
+  const auto no_support = [&](const std::string& what) {
+    refuse(config, where + " has " + what + ", which is not supported");
+  };
+  const std::string bits = std::to_string(format.bits) + " bits";
+  const std::string groups = "groups of " + std::to_string(format.group_size);
+  if (format.mode != QuantMode::kAffine) {
+    if (format != usual_format(format.mode))
+      no_support(bits + " in " + groups + " of mode " + mode_name(format.mode));
+    return;
   }
-  out.bits = static_cast<int>(bits);
-  return out;
+  if (format.bits < 2 || format.bits == 7 || format.bits > 8) no_support(bits);
+  if (format.group_size != 32 && format.group_size != 64 && format.group_size != 128)
+    no_support(groups);
+}
+
+// `defaults` are of the same mode.
+QuantisedFormat read_format(const HfConfig& config, const ConfigReader& reader,
+                            const std::string& where, const QuantisedFormat& defaults) {
+  const int64_t bits = reader.find_int("bits").value_or(defaults.bits);
+  const QuantisedFormat format = {
+      .bits = static_cast<int>(std::clamp<int64_t>(bits, 0, 64)),
+      .group_size = reader.find_int("group_size").value_or(defaults.group_size),
+      .mode = defaults.mode};
+  check_format(config, where, format);
+  return format;
 }
 
 }  // namespace
 
-std::optional<AffineConfig> QuantizationConfig::of_layer(const std::string& layer) const {
+const char* mode_name(QuantMode mode) {
+  constexpr const char* kNames[] = {"affine", "mxfp4", "mxfp8", "nvfp4"};
+  return kNames[static_cast<int>(mode)];
+}
+
+std::optional<QuantMode> parse_mode(const std::string& name) {
+  for (const QuantMode mode : kQuantModes)
+    if (name == mode_name(mode)) return mode;
+  return std::nullopt;
+}
+
+QuantisedFormat usual_format(QuantMode mode) {
+  switch (mode) {
+    case QuantMode::kMxfp4:
+      return {.bits = 4, .group_size = 32, .mode = mode};
+    case QuantMode::kMxfp8:
+      return {.bits = 8, .group_size = 32, .mode = mode};
+    case QuantMode::kNvfp4:
+      return {.bits = 4, .group_size = 16, .mode = mode};
+    case QuantMode::kAffine:
+      break;
+  }
+  return {.bits = 4, .group_size = 64, .mode = QuantMode::kAffine};
+}
+
+std::optional<QuantisedFormat> QuantizationConfig::of_layer(const std::string& layer) const {
   const auto found = layers.find(layer);
   return found == layers.end() ? std::optional(defaults) : found->second;
 }
@@ -53,10 +94,11 @@ std::optional<QuantizationConfig> read_quantization_config(const HfConfig& confi
   const ConfigReader reader(config.file, object, nullptr, "quantization.");
   if (const auto method = reader.find_string("quant_method"))
     refuse(config, "the weights are quantised by " + quote_name(*method));
-  if (!reader.find("bits") || !reader.find("group_size"))
+  const QuantMode mode = read_mode(config, reader, "\"quantization\"");
+  if (mode == QuantMode::kAffine && (!reader.find("bits") || !reader.find("group_size")))
     refuse(config, "\"quantization\" does not say bits and group_size");
   QuantizationConfig out;
-  out.defaults = read_affine(config, reader, "\"quantization\"", {});
+  out.defaults = read_format(config, reader, "\"quantization\"", usual_format(mode));
   for (const auto& entry : object) {
     const std::string layer(entry.key().data(), entry.key().size());
     const json::value& value = entry.value();
@@ -64,9 +106,11 @@ std::optional<QuantizationConfig> read_quantization_config(const HfConfig& confi
     if (value.is_bool()) {
       out.layers[layer] = value.get_bool() ? std::optional(out.defaults) : std::nullopt;
     } else if (value.is_object()) {
-      out.layers[layer] =
-          read_affine(config, reader.inside(layer, value.get_object()),
-                      "\"quantization\" of layer " + quote_name(layer), out.defaults);
+      const ConfigReader of_layer = reader.inside(layer, value.get_object());
+      const std::string where = "\"quantization\" of layer " + quote_name(layer);
+      const QuantMode of = read_mode(config, of_layer, where);
+      out.layers[layer] = read_format(config, of_layer, where,
+                                      of == out.defaults.mode ? out.defaults : usual_format(of));
     }
   }
   return out;

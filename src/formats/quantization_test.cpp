@@ -34,22 +34,38 @@ TEST(Quantization, ReadsDefaultsAndOverrides) {
       R"("quantization":{"group_size":64,"bits":4,"mode":"affine","a.b":{"bits":8,"group_size":32},
          "lm_head":false,"c":true,"d":{"bits":8},"e":{"bits":6}})"));
   ASSERT_TRUE(q.has_value());
-  EXPECT_EQ(q->of_layer("other"), (AffineConfig{4, 64}));
-  EXPECT_EQ(q->of_layer("a.b"), (AffineConfig{8, 32}));
-  EXPECT_EQ(q->of_layer("d"), (AffineConfig{8, 64}));
-  EXPECT_EQ(q->of_layer("c"), (AffineConfig{4, 64}));
-  EXPECT_EQ(q->of_layer("e"), (AffineConfig{6, 64}));
+  EXPECT_EQ(q->of_layer("other"), (QuantisedFormat{4, 64}));
+  EXPECT_EQ(q->of_layer("a.b"), (QuantisedFormat{8, 32}));
+  EXPECT_EQ(q->of_layer("d"), (QuantisedFormat{8, 64}));
+  EXPECT_EQ(q->of_layer("c"), (QuantisedFormat{4, 64}));
+  EXPECT_EQ(q->of_layer("e"), (QuantisedFormat{6, 64}));
   EXPECT_EQ(q->of_layer("lm_head"), std::nullopt);
   EXPECT_TRUE(q->demands("a.b"));
   EXPECT_FALSE(q->demands("other"));
   EXPECT_FALSE(q->demands("lm_head"));
 }
 
+// As mlx-lm writes them: an override without a mode is affine.
+TEST(Quantization, ReadsModesOfSmallFloats) {
+  const auto q = read_quantization_config(config_with(
+      R"("quantization":{"group_size":32,"bits":4,"mode":"mxfp4","a":{"bits":8,"group_size":64},
+         "b":{"mode":"nvfp4"},"c":true,"d":{"mode":"affine"}})"));
+  ASSERT_TRUE(q.has_value());
+  EXPECT_EQ(q->of_layer("other"), (QuantisedFormat{4, 32, QuantMode::kMxfp4}));
+  EXPECT_EQ(q->of_layer("a"), (QuantisedFormat{8, 64, QuantMode::kAffine}));
+  EXPECT_EQ(q->of_layer("b"), (QuantisedFormat{4, 16, QuantMode::kNvfp4}));
+  EXPECT_EQ(q->of_layer("c"), q->defaults);
+  EXPECT_EQ(q->of_layer("d"), (QuantisedFormat{4, 64, QuantMode::kAffine}));
+  const auto short_form =
+      read_quantization_config(config_with(R"("quantization":{"mode":"mxfp8"})"));
+  EXPECT_EQ(short_form->defaults, (QuantisedFormat{8, 32, QuantMode::kMxfp8}));
+}
+
 TEST(Quantization, TheOtherKeyIsReadToo) {
   const auto q =
       read_quantization_config(config_with(R"("quantization_config":{"group_size":128,"bits":8})"));
   ASSERT_TRUE(q.has_value());
-  EXPECT_EQ(q->defaults, (AffineConfig{8, 128}));
+  EXPECT_EQ(q->defaults, (QuantisedFormat{8, 128}));
 }
 
 TEST(Quantization, RefusesOtherFormatsWithARemedy) {
@@ -58,10 +74,12 @@ TEST(Quantization, RefusesOtherFormatsWithARemedy) {
         error_of(R"({"bits":4,"group_size":128,"quant_method":")" + std::string(method) + "\"}"),
         AllOf(HasSubstr("dir/config.json"), HasSubstr(method), HasSubstr("quire quantize")));
   }
-  for (const char* mode : {"mxfp4", "nvfp4", "mxfp8"}) {
-    EXPECT_THAT(error_of(R"({"bits":4,"group_size":32,"mode":")" + std::string(mode) + "\"}"),
-                AllOf(HasSubstr(mode), HasSubstr("affine")));
-  }
+  EXPECT_THAT(error_of(R"({"bits":4,"group_size":32,"mode":"fp6"})"),
+              AllOf(HasSubstr("fp6"), HasSubstr("affine"), HasSubstr("nvfp4")));
+  EXPECT_THAT(error_of(R"({"bits":4,"group_size":64,"mode":"mxfp4"})"),
+              AllOf(HasSubstr("groups of 64"), HasSubstr("mxfp4")));
+  EXPECT_THAT(error_of(R"({"bits":8,"mode":"nvfp4"})"),
+              AllOf(HasSubstr("8 bits"), HasSubstr("nvfp4")));
   for (const char* bits : {"0", "1", "7", "9", "16"}) {
     EXPECT_THAT(error_of(R"({"group_size":64,"bits":)" + std::string(bits) + "}"),
                 AllOf(HasSubstr(std::string(bits) + " bits"), HasSubstr("6 and 8")));

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "formats/affine_quantize.h"
+#include "formats/block_float_quantize.h"
 #include "formats/checkpoint.h"
 #include "formats/pending_folder.h"
 #include "formats/quantize_plan.h"
@@ -89,11 +90,11 @@ class SliceReader {
 
 void write_quantised(SafetensorsWriter& writer, const QuantizeItem& item, SliceReader& reader,
                      ThreadPool& pool) {
-  // Of each row of the target: values, scales, biases.
+  // Of each row of the target: values, scales, and biases if there are some.
   int64_t n = 0;
   for (const RowBlock& block : item.blocks) n += block.count;
-  std::vector<std::byte> parts[3];
-  for (int i = 0; i < 3; ++i) parts[i].resize(item.plans[static_cast<size_t>(i)].bytes());
+  std::vector<std::vector<std::byte>> parts;
+  for (const TensorPlan& plan : item.plans) parts.emplace_back(plan.bytes());
   const auto row_of = [n](std::vector<std::byte>& part, int64_t row) {
     return part.data() + row * (static_cast<int64_t>(part.size()) / n);
   };
@@ -108,10 +109,13 @@ void write_quantised(SafetensorsWriter& writer, const QuantizeItem& item, SliceR
         const int64_t end = std::min(count, (task + 1) * kRows);
         for (int64_t row = task * kRows; row < end; ++row) {
           const int64_t to = begin + first + row;
-          quantize_row(slice.data() + row * row_bytes, dtype, k, item.format,
-                       {.values = row_of(parts[0], to),
-                        .scales = row_of(parts[1], to),
-                        .biases = row_of(parts[2], to)});
+          const std::byte* from = slice.data() + row * row_bytes;
+          std::byte *values = row_of(parts[0], to), *scales = row_of(parts[1], to);
+          if (item.format.mode == QuantMode::kAffine) {
+            quantize_row(from, dtype, k, item.format, {values, scales, row_of(parts[2], to)});
+          } else {
+            quantize_block_float_row(from, dtype, k, item.format, {values, scales});
+          }
         }
       });
     });
@@ -127,16 +131,17 @@ void write_text(const std::string& path, const std::string& text) {
   if (!file) throw LoadError(path + ": cannot write; is the disk full?");
 }
 
-void write_config(const Checkpoint& source, const AffineConfig& format, const Shards& shards,
+void write_config(const Checkpoint& source, const QuantisedFormat& format, const Shards& shards,
                   const std::string& path) {
   json::object config = source.config().raw.get_object();
   json::object quantization = {
-      {"group_size", format.group_size}, {"bits", format.bits}, {"mode", "affine"}};
+      {"group_size", format.group_size}, {"bits", format.bits}, {"mode", mode_name(format.mode)}};
   for (const auto& shard : shards)
     for (const QuantizeItem& item : shard)
       if (item.quantised() && !(item.format == format))
-        quantization[item.layer] =
-            json::object{{"group_size", item.format.group_size}, {"bits", item.format.bits}};
+        quantization[item.layer] = json::object{{"group_size", item.format.group_size},
+                                                {"bits", item.format.bits},
+                                                {"mode", mode_name(item.format.mode)}};
   config["quantization"] = quantization;
   config["quantization_config"] = quantization;
   write_text(path, dump_json(config));

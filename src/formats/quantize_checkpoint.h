@@ -9,7 +9,7 @@
 namespace quire::formats {
 
 struct QuantizeOptions {
-  AffineConfig format{.bits = 4, .group_size = 64};
+  QuantisedFormat format{.bits = 4, .group_size = 64};
   uint64_t max_shard_bytes = uint64_t{5} << 30;
   std::function<void(double fraction)> progress = {};
   // Asked several times a second: true ends the work with a LoadError.

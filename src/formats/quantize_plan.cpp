@@ -73,9 +73,11 @@ std::vector<Place> places_of(const RawTensor& tensor) {
            .block = {.tensor = &tensor, .begin = 0, .count = rows(tensor)}}};
 }
 
-AffineConfig format_of(const std::string& layer, const AffineConfig& format) {
+QuantisedFormat format_of(const std::string& layer, const QuantisedFormat& format) {
   const bool decides = layer.ends_with(".mlp.gate") || layer.ends_with(".shared_expert_gate");
-  return {.bits = decides ? 8 : format.bits, .group_size = format.group_size};
+  if (!decides) return format;
+  const bool affine = format.mode == QuantMode::kAffine;
+  return {.bits = 8, .group_size = affine ? format.group_size : 64};
 }
 
 // Matrices of one shape and dtype, none missing.
@@ -91,7 +93,7 @@ bool is_whole(const std::vector<Place>& places) {
   return true;
 }
 
-QuantizeItem quantised_item(const std::vector<Place>& places, const AffineConfig& format) {
+QuantizeItem quantised_item(const std::vector<Place>& places, const QuantisedFormat& format) {
   const Place& first = places.front();
   const DType dtype = first.block.tensor->dtype;
   const int64_t k = columns(*first.block.tensor);
@@ -105,10 +107,11 @@ QuantizeItem quantised_item(const std::vector<Place>& places, const AffineConfig
   };
   QuantizeItem item = {.layer = first.layer, .format = format, .blocks = {}, .plans = {}};
   for (const Place& place : places) item.blocks.push_back(place.block);
+  const bool affine = format.mode == QuantMode::kAffine;
   const auto groups = with_columns(k / format.group_size);
   item.plans = {{item.layer + ".weight", DType::kU32, with_columns(k * format.bits / 32)},
-                {item.layer + ".scales", dtype, groups},
-                {item.layer + ".biases", dtype, groups}};
+                {item.layer + ".scales", affine ? dtype : DType::kU8, groups}};
+  if (affine) item.plans.push_back({item.layer + ".biases", dtype, groups});
   return item;
 }
 
@@ -141,7 +144,7 @@ uint64_t QuantizeItem::bytes() const {
   return n;
 }
 
-std::vector<QuantizeItem> plan_quantization(const Checkpoint& source, const AffineConfig& format,
+std::vector<QuantizeItem> plan_quantization(const Checkpoint& source, const QuantisedFormat& format,
                                             QuantizeReport& report) {
   std::map<std::string, std::vector<Place>> layers;
   std::vector<QuantizeItem> items;
@@ -162,7 +165,7 @@ std::vector<QuantizeItem> plan_quantization(const Checkpoint& source, const Affi
   for (const std::string& name : order) {
     std::vector<Place>& places = layers[name];
     std::ranges::stable_sort(places, {}, &Place::expert);
-    const AffineConfig chosen = format_of(name, format);
+    const QuantisedFormat chosen = format_of(name, format);
     const int64_t k = columns(*places.front().block.tensor);
     if (is_whole(places) && k > 0 && k % chosen.group_size == 0) {
       items.push_back(quantised_item(places, chosen));

@@ -26,18 +26,18 @@ struct RowBlock {
 // layer, which mlx-lm stores as one ("switch_mlp.up_proj.weight" [E, n, k]).
 struct QuantizeItem {
   std::string layer;              // "model.layers.0.mlp.up_proj", if it is quantised
-  AffineConfig format;            // likewise
+  QuantisedFormat format;         // likewise
   std::vector<RowBlock> blocks;   // the rows, in order; a tensor that is kept is one block
-  std::vector<TensorPlan> plans;  // the tensor itself, or values, scales and biases
-  bool quantised() const { return plans.size() == 3; }
+  std::vector<TensorPlan> plans;  // the tensor itself, or values, scales and (affine) biases
+  bool quantised() const { return !layer.empty(); }
   uint64_t source_bytes() const;
   uint64_t bytes() const;
 };
 
 // Every tensor of the source once, in an order that keeps layers together. Routers and the gates of
-// shared experts get 8 bits whatever the rest gets, as in mlx-lm: few weights that decide much.
-// Counts into the report.
-std::vector<QuantizeItem> plan_quantization(const Checkpoint& source, const AffineConfig& format,
+// shared experts get affine 8 bits whatever the rest gets, as in mlx-lm: few weights that decide
+// much. Counts into the report.
+std::vector<QuantizeItem> plan_quantization(const Checkpoint& source, const QuantisedFormat& format,
                                             QuantizeReport& report);
 
 }  // namespace quire::formats

@@ -59,7 +59,8 @@ int64_t packed_bytes(const formats::RawTensor& values,
   const auto stored = static_cast<int64_t>(values.size);
   if (values.dtype != formats::DType::kU32 || !quantization) return stored;
   const auto format = quantization->of_layer(layer_name(values.name));
-  return format ? stored / format->bits * ops::packed_bits(format->bits) : stored;
+  const bool affine = format && format->mode == formats::QuantMode::kAffine;
+  return affine ? stored / format->bits * ops::packed_bits(format->bits) : stored;
 }
 
 void count_tensor(const formats::Checkpoint& checkpoint, const formats::RawTensor& tensor,

@@ -10,6 +10,7 @@
 
 #include "base/source_dir.h"
 #include "formats/affine_quantize.h"
+#include "formats/block_float_quantize.h"
 #include "formats/data_file.h"
 #include "formats/quantize_checkpoint.h"
 #include "formats/safetensors_writer.h"
@@ -84,6 +85,35 @@ TEST(Quantize, RowsHaveTheBitsOfMxQuantize) {
         EXPECT_TRUE(same(expected.at(0), values));
         EXPECT_TRUE(same(expected.at(1), scales));
         EXPECT_TRUE(same(expected.at(2), biases));
+      }
+    }
+  }
+}
+
+TEST(Quantize, RowsOfSmallFloatsHaveTheBitsOfMxQuantize) {
+  for (const mx::Dtype dtype : ops::testing::float_dtypes()) {
+    for (const formats::QuantMode mode : formats::kQuantModes) {
+      if (mode == formats::QuantMode::kAffine) continue;
+      SCOPED_TRACE(std::string(formats::mode_name(mode)) + ", " + ops::testing::dtype_name(dtype));
+      const formats::QuantisedFormat format = formats::usual_format(mode);
+      const int k = 256;
+      const mx::array w = rows_to_quantise(dtype, k);
+      const auto expected = mx::quantize(w, static_cast<int>(format.group_size), format.bits,
+                                         formats::mode_name(mode));
+      ASSERT_EQ(expected.size(), 2u);
+      const size_t row_bytes = static_cast<size_t>(k) * format.bits / 8,
+                   groups = k / format.group_size;
+      std::vector<std::byte> values(24 * row_bytes), scales(24 * groups);
+      for (size_t r = 0; r < 24; ++r)
+        formats::quantize_block_float_row(
+            reinterpret_cast<const std::byte*>(w.data<void>()) + r * k * w.itemsize(),
+            dtype_of(dtype), k, format,
+            {.values = &values[r * row_bytes], .scales = &scales[r * groups]});
+      for (const auto& [array, bytes] : {std::pair(expected[0], values), {expected[1], scales}}) {
+        mx::array whole = mx::contiguous(array);
+        mx::eval(whole);
+        ASSERT_EQ(whole.nbytes(), bytes.size());
+        EXPECT_EQ(std::memcmp(whole.data<void>(), bytes.data(), bytes.size()), 0);
       }
     }
   }
@@ -169,6 +199,44 @@ TEST_F(QuantizedModel, EveryWidthLoadsAtTheSizeThatIsMeasured) {
   for (const int bits : {2, 3}) EXPECT_EQ(weights[bits], weights[4]);
   for (const int bits : {5, 6}) EXPECT_EQ(weights[bits], weights[8]);
   EXPECT_LT(weights[4], weights[8]);
+}
+
+// Memory holds as much as the file; routers are affine all the same.
+TEST_F(QuantizedModel, SmallFloatsLoadAtTheirSizeOnDisk) {
+  for (const formats::QuantMode mode : formats::kQuantModes) {
+    if (mode == formats::QuantMode::kAffine) continue;
+    const std::string to = formats::mode_name(mode);
+    const auto report =
+        quantize(parity_model("qwen3-bf16"), {.format = formats::usual_format(mode)}, to);
+    EXPECT_EQ(report.quantised, 1 + 2 * 7);
+    const auto target = formats::Checkpoint::open(dir_.path() + "/" + to);
+    EXPECT_EQ(target.find("model.embed_tokens.scales")->dtype, formats::DType::kU8);
+    EXPECT_EQ(target.find("model.embed_tokens.biases"), nullptr);
+    const ModelSize size = measure_model(target, {});
+    EXPECT_EQ(size.dtype, mx::bfloat16);
+    // Norms are widened to float32: twice their bytes.
+    int64_t vectors = 0;
+    for (const std::string& name : target.names())
+      if (target.find(name)->shape.size() == 1)
+        vectors += static_cast<int64_t>(target.find(name)->size);
+    EXPECT_EQ(size.weights, static_cast<int64_t>(report.bytes_after) + vectors);
+    EXPECT_EQ(load(dir_.path() + "/" + to)->vocab_size(), 320);
+  }
+}
+
+TEST_F(QuantizedModel, SmallFloatsOfAnotherKindAreNamed) {
+  quantize(parity_model("qwen3-moe-bf16"),
+           {.format = formats::usual_format(formats::QuantMode::kMxfp4)});
+  const auto target = formats::Checkpoint::open(dir_.path() + "/q");
+  EXPECT_EQ(target.find("model.layers.2.mlp.gate.scales")->dtype, formats::DType::kBF16);
+  EXPECT_EQ(load(dir_.path() + "/q")->vocab_size(), 320);
+  EXPECT_THAT(load_error([&] {
+                load_model(ops::make_context(1), target,
+                           {.dtype = {}, .progress = {}, .int8_activations = true});
+              }),
+              AllOf(HasSubstr("mxfp4"), HasSubstr("affine")));
+  replace_in_config("\"mxfp4\"", "\"mxfp8\"");
+  EXPECT_THAT(load_refusal(), HasSubstr("mxfp8"));
 }
 
 TEST_F(QuantizedModel, ShardsAndAnIndexAreWrittenAndRead) {

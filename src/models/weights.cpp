@@ -69,6 +69,11 @@ std::optional<mx::Dtype> activation_dtype(const formats::Checkpoint& checkpoint,
   const formats::RawTensor* tensor = find_tensor(checkpoint, weight);
   if (!tensor) return std::nullopt;
   const formats::RawTensor* scales = checkpoint.find(scales_name(tensor->name));
+  // Scales of one byte say nothing of it; the norm before the head is as the model was.
+  if (scales && scales->dtype == formats::DType::kU8) {
+    scales = find_tensor(checkpoint, "model.norm.weight");
+    if (!scales) return std::nullopt;
+  }
   return float_dtype(scales ? *scales : *tensor);
 }
 
@@ -136,15 +141,20 @@ std::shared_ptr<const formats::StagedTensor> WeightLoader::load_staged(
 }
 
 std::span<const std::byte> WeightLoader::Part::row_bytes(int64_t begin, int64_t count) const {
-  const int64_t row = affine ? affine->k * affine->format.bits / 8
-                             : dense.k * static_cast<int64_t>(dense.dtype.size());
-  const auto* data = static_cast<const std::byte*>(affine ? affine->values : dense.data);
-  return {data + begin * row, static_cast<size_t>(count * row)};
+  const void* data = affine ? affine->values : block_float ? block_float->values : dense.data;
+  return {static_cast<const std::byte*>(data) + begin * row_bytes(),
+          static_cast<size_t>(count * row_bytes())};
+}
+
+int64_t WeightLoader::Part::row_bytes() const {
+  if (affine) return affine->k * affine->format.bits / 8;
+  if (block_float) return block_float->k * ops::block_float_format(block_float->format).bits / 8;
+  return dense.k * static_cast<int64_t>(dense.dtype.size());
 }
 
 WeightLoader::Part WeightLoader::take_part(const std::string& weight, int64_t n, int64_t k,
                                            int64_t stack) {
-  if (is_quantised(weight)) return take_affine(weight, n, k, stack);
+  if (is_quantised(weight)) return take_quantised(weight, n, k, stack);
   const formats::RawTensor& tensor = take(weight);
   stack ? expect_shape(tensor, {stack, n, k}) : expect_shape(tensor, {n, k});
   Part part{.n = tensor.shape[stack ? 1 : 0],
@@ -166,23 +176,33 @@ ops::PackProgress WeightLoader::staging(std::span<const Part> parts) const {
               }};
 }
 
-ops::PackedMatrix WeightLoader::pack(std::vector<Part> parts, bool interleave) const {
+std::optional<ops::PackedMatrix> WeightLoader::pack_quantised(std::span<const Part> parts,
+                                                              bool interleave) const {
   std::vector<ops::AffineRows> affine;
-  for (const Part& part : parts)
+  std::vector<ops::BlockFloatRows> block_floats;
+  for (const Part& part : parts) {
     if (part.affine) affine.push_back(*part.affine);
+    if (part.block_float && parts[0].block_float &&
+        part.block_float->format == parts[0].block_float->format)
+      block_floats.push_back(*part.block_float);
+  }
   if (affine.size() == parts.size())
     return ops::pack_affine_matrix(context_, affine, dtype_, interleave, staging(parts));
+  if (block_floats.size() == parts.size())
+    return ops::pack_block_float_matrix(context_, block_floats, dtype_, interleave, staging(parts));
+  return std::nullopt;
+}
+
+ops::PackedMatrix WeightLoader::pack(std::vector<Part> parts, bool interleave) const {
+  if (auto packed = pack_quantised(parts, interleave)) return std::move(*packed);
   std::vector<ops::RowMatrix> dense;
   std::vector<std::shared_ptr<const std::byte[]>> dequantised;
   for (Part& part : parts) {
-    if (part.affine) {
-      dequantised.push_back(ops::dequantise_rows(
-          context_, ops::pack_affine_matrix(context_, {&*part.affine, 1}, dtype_,
-                                            /*interleave=*/false, staging({&part, 1}))));
-      part = {
-          .n = part.n,
-          .dense = {
-              .data = dequantised.back().get(), .n = part.n, .k = part.affine->k, .dtype = dtype_}};
+    if (const auto packed = pack_quantised({&part, 1}, /*interleave=*/false)) {
+      dequantised.push_back(ops::dequantise_rows(context_, *packed));
+      part = {.n = part.n,
+              .dense = {
+                  .data = dequantised.back().get(), .n = part.n, .k = packed->k, .dtype = dtype_}};
     }
     dense.push_back(part.dense);
   }
@@ -245,6 +265,10 @@ WeightLoader::Part WeightLoader::part_of_stack(Part first, int64_t index) {
     advance(rows.values, rows.n * rows.k * rows.format.bits / 8);
     advance(rows.scales, groups * scale_bytes);
     advance(rows.biases, groups * scale_bytes);
+  } else if (first.block_float) {
+    ops::BlockFloatRows& rows = *first.block_float;
+    advance(rows.values, rows.n * first.row_bytes());
+    advance(rows.scales, rows.n * rows.k / ops::block_float_format(rows.format).group_size);
   } else {
     const ops::RowMatrix& rows = first.dense;
     advance(first.dense.data, rows.n * rows.k * static_cast<int64_t>(rows.dtype.size()));
@@ -292,6 +316,11 @@ WeightLoader::Part WeightLoader::part_of_rows(Part part, int64_t begin, int64_t 
     advance(rows.values, rows.k * rows.format.bits / 8);
     advance(rows.scales, groups * scale_bytes);
     advance(rows.biases, groups * scale_bytes);
+    rows.n = count;
+  } else if (part.block_float) {
+    ops::BlockFloatRows& rows = *part.block_float;
+    advance(rows.values, part.row_bytes());
+    advance(rows.scales, rows.k / ops::block_float_format(rows.format).group_size);
     rows.n = count;
   } else {
     advance(part.dense.data, part.dense.k * static_cast<int64_t>(part.dense.dtype.size()));

@@ -11,6 +11,7 @@
 #include "formats/staged_tensor.h"
 #include "ops/linear/linear.h"
 #include "ops/linear/pack/affine_matrix.h"
+#include "ops/linear/pack/block_float_matrix.h"
 #include "ops/runtime/context.h"
 
 namespace quire::models {
@@ -40,8 +41,9 @@ class WeightLoader {
                std::function<void(double)> progress, bool int8_activations = false);
 
   // Rows of `weights` stacked: [n, k] in all, packed in the model's dtype. `biases` likewise, or
-  // empty. A quantised weight ("X.weight" with "X.scales" and "X.biases") stays quantised; parts of
-  // different formats are stacked in one that holds all exactly, as dense values if one is dense.
+  // empty. A quantised weight ("X.weight" with "X.scales", affine ones with "X.biases") stays
+  // quantised; parts of different affine formats are stacked in one that holds all exactly, other
+  // mixtures as dense values.
   // `interleave`: gate and up, for ops::LinearOptions::silu_mul.
   ops::LinearWeight linear(const std::vector<std::string>& weights,
                            const std::vector<std::string>& biases, int64_t n, int64_t k,
@@ -85,12 +87,14 @@ class WeightLoader {
     int64_t n = 0;
     ops::RowMatrix dense = {};
     std::optional<ops::AffineRows> affine = std::nullopt;
+    std::optional<ops::BlockFloatRows> block_float = std::nullopt;
     std::vector<const formats::RawTensor*> tensors = {};
     // Where dense rows or quantised values lie: loaded while they are packed, so that a large
     // matrix is in memory a slice at a time. Null if they are in memory. Scales and biases are.
     std::shared_ptr<formats::StagedTensor> staged = nullptr;
     std::shared_ptr<const formats::StagedTensor> scales = nullptr, biases = nullptr;
 
+    int64_t row_bytes() const;  // of `staged`
     // The bytes of some rows in `staged`.
     std::span<const std::byte> row_bytes(int64_t begin, int64_t count) const;
   };
@@ -102,7 +106,15 @@ class WeightLoader {
   const formats::RawTensor& take_any(const std::string& name);
   // Rows of a tensor [n, k], or the first ones of [stack, n, k]. n < 0: as many rows as it has.
   Part take_part(const std::string& weight, int64_t n, int64_t k, int64_t stack = 0);
-  Part take_affine(const std::string& weight, int64_t n, int64_t k, int64_t stack);
+  Part take_quantised(const std::string& weight, int64_t n, int64_t k, int64_t stack);
+  void take_affine_scales(const formats::RawTensor& values, const std::vector<int64_t>& groups,
+                          int64_t k, const formats::QuantisedFormat& format, Part& part);
+  void take_float_scales(const formats::RawTensor& values, const std::vector<int64_t>& groups,
+                         int64_t k, const formats::QuantisedFormat& format, Part& part);
+  // The tensor of scales or biases that goes with the values.
+  const formats::RawTensor& take_beside(const formats::RawTensor& values, const std::string& name,
+                                        const std::vector<int64_t>& groups,
+                                        const formats::QuantisedFormat& format);
   // The parts of a linear with n rows.
   std::vector<Part> take_parts(const std::vector<std::string>& weights, int64_t n, int64_t k,
                                int64_t stack = 0);
@@ -116,6 +128,9 @@ class WeightLoader {
   // Reads the rows of staged parts as they are packed. Views the parts.
   ops::PackProgress staging(std::span<const Part> parts) const;
   ops::PackedMatrix pack(std::vector<Part> parts, bool interleave) const;
+  // All quantised, in formats that go together; nothing otherwise.
+  std::optional<ops::PackedMatrix> pack_quantised(std::span<const Part> parts,
+                                                  bool interleave) const;
   mx::array stack_biases(const std::vector<std::string>& biases, const std::vector<Part>& parts,
                          int64_t n);
   void count_progress(const formats::RawTensor& tensor);
@@ -140,7 +155,8 @@ const formats::RawTensor* find_tensor(const formats::Checkpoint& checkpoint,
                                       const std::string& name);
 
 // The dtype that a checkpoint's activations have: that of `weight`, or of its scales if it is
-// quantised; nothing if there is no such tensor. Throws LoadError if it is no float.
+// quantised (of the last norm if these are bytes); nothing if there is no such tensor. Throws
+// LoadError if it is no float.
 std::optional<mx::Dtype> activation_dtype(const formats::Checkpoint& checkpoint,
                                           const std::string& weight);
 

@@ -19,7 +19,7 @@ std::vector<int64_t> stacked_shape(int64_t stack, int64_t n, int64_t columns) {
 
 // scales or biases: one for each group.
 void expect_groups(const formats::RawTensor& tensor, const std::vector<int64_t>& expected,
-                   const formats::AffineConfig& format) {
+                   const formats::QuantisedFormat& format) {
   if (tensor.shape == expected) return;
   throw LoadError(where(tensor) + " has shape " + shape_text(tensor.shape) + ", but " +
                   shape_text(expected) + " go with groups of " + std::to_string(format.group_size) +
@@ -27,11 +27,25 @@ void expect_groups(const formats::RawTensor& tensor, const std::vector<int64_t>&
 }
 
 void expect_values(const formats::RawTensor& tensor, const std::vector<int64_t>& expected,
-                   int64_t k, const formats::AffineConfig& format) {
+                   int64_t k, const formats::QuantisedFormat& format) {
   if (has_shape(tensor, expected)) return;
   throw LoadError(where(tensor) + " has shape " + shape_text(tensor.shape) +
                   ", but config.json asks for " + shape_text(expected) + ": " + std::to_string(k) +
                   " columns of " + std::to_string(format.bits) + " bits" + kOtherConfig);
+}
+
+ops::BlockFloat block_float_of(formats::QuantMode mode) {
+  switch (mode) {
+    case formats::QuantMode::kMxfp4:
+      return ops::BlockFloat::kMxfp4;
+    case formats::QuantMode::kMxfp8:
+      return ops::BlockFloat::kMxfp8;
+    case formats::QuantMode::kNvfp4:
+      return ops::BlockFloat::kNvfp4;
+    case formats::QuantMode::kAffine:
+      break;
+  }
+  return ops::BlockFloat::kNone;
 }
 
 }  // namespace
@@ -61,8 +75,8 @@ bool WeightLoader::is_quantised(const std::string& weight) const {
   return true;
 }
 
-WeightLoader::Part WeightLoader::take_affine(const std::string& weight, int64_t n, int64_t k,
-                                             int64_t stack) {
+WeightLoader::Part WeightLoader::take_quantised(const std::string& weight, int64_t n, int64_t k,
+                                                int64_t stack) {
   const formats::RawTensor& values = take_any(weight);
   const auto format = quantization_->of_layer(layer_name(values.name));
   if (!format) {
@@ -77,34 +91,72 @@ WeightLoader::Part WeightLoader::take_affine(const std::string& weight, int64_t 
   expect_values(values, stacked_shape(stack, n, k * format->bits / 32), k, *format);
   const int64_t rows = values.shape[stack ? 1 : 0];
   const auto groups = stacked_shape(stack, rows, k / format->group_size);
-  for (const std::string& name : {scales_name(values.name), biases_name(values.name)})
-    if (!checkpoint_.find(name))
-      throw LoadError(where(values) + " is quantised, but tensor " + name +
-                      " is missing: take the whole checkpoint, or convert the model anew");
-  const formats::RawTensor& scales = take(scales_name(values.name));
-  const formats::RawTensor& biases = take(biases_name(values.name));
-  expect_groups(scales, groups, *format);
-  expect_groups(biases, groups, *format);
+  Part part{
+      .n = rows, .tensors = {&values}, .staged = std::make_shared<formats::StagedTensor>(values)};
+  format->mode == formats::QuantMode::kAffine ? take_affine_scales(values, groups, k, *format, part)
+                                              : take_float_scales(values, groups, k, *format, part);
+  return part;
+}
+
+const formats::RawTensor& WeightLoader::take_beside(const formats::RawTensor& values,
+                                                    const std::string& name,
+                                                    const std::vector<int64_t>& groups,
+                                                    const formats::QuantisedFormat& format) {
+  if (!checkpoint_.find(name))
+    throw LoadError(where(values) + " is quantised, but tensor " + name +
+                    " is missing: take the whole checkpoint, or convert the model anew");
+  const formats::RawTensor& tensor = take_any(name);
+  expect_groups(tensor, groups, format);
+  return tensor;
+}
+
+void WeightLoader::take_affine_scales(const formats::RawTensor& values,
+                                      const std::vector<int64_t>& groups, int64_t k,
+                                      const formats::QuantisedFormat& format, Part& part) {
+  const auto& scales = take_beside(values, scales_name(values.name), groups, format);
+  const auto& biases = take_beside(values, biases_name(values.name), groups, format);
+  const mx::Dtype dtype = float_dtype(scales);
   if (scales.dtype != biases.dtype) {
     throw LoadError(where(biases) + " has dtype " + std::string(formats::dtype_name(biases.dtype)) +
                     ", but the scales have " + std::string(formats::dtype_name(scales.dtype)) +
                     "; convert the model anew");
   }
-  Part part{.n = rows,
-            .tensors = {&values, &scales, &biases},
-            .staged = std::make_shared<formats::StagedTensor>(values),
-            .scales = load_staged(scales),
-            .biases = load_staged(biases)};
+  part.tensors.insert(part.tensors.end(), {&scales, &biases});
+  part.scales = load_staged(scales);
+  part.biases = load_staged(biases);
   part.affine = ops::AffineRows{.values = part.staged->data(),
                                 .scales = part.scales->data(),
                                 .biases = part.biases->data(),
-                                .n = rows,
+                                .n = part.n,
                                 .k = k,
-                                .format = {.bits = format->bits,
-                                           .group_size = format->group_size,
-                                           .scale_dtype = float_dtype(scales),
+                                .format = {.bits = format.bits,
+                                           .group_size = format.group_size,
+                                           .scale_dtype = dtype,
                                            .int8_activations = int8_activations_}};
-  return part;
+}
+
+void WeightLoader::take_float_scales(const formats::RawTensor& values,
+                                     const std::vector<int64_t>& groups, int64_t k,
+                                     const formats::QuantisedFormat& format, Part& part) {
+  const std::string mode = formats::mode_name(format.mode);
+  const auto& scales = take_beside(values, scales_name(values.name), groups, format);
+  if (scales.dtype != formats::DType::kU8)
+    throw LoadError(where(scales) + " has dtype " + std::string(formats::dtype_name(scales.dtype)) +
+                    ", but scales of mode " + mode + " are U8" + kOtherConfig);
+  if (int8_activations_)
+    throw LoadError(where(values) + " has mode " + mode +
+                    ": 8-bit activations go with affine weights only; leave them out");
+  if (context_.device->cuda())
+    throw LoadError(where(values) + " has mode " + mode +
+                    ", for which there is no kernel on cuda: run it with --device cpu, or take an affine "
+                    "checkpoint");
+  part.tensors.push_back(&scales);
+  part.scales = load_staged(scales);
+  part.block_float = ops::BlockFloatRows{.values = part.staged->data(),
+                                         .scales = part.scales->data(),
+                                         .n = part.n,
+                                         .k = k,
+                                         .format = block_float_of(format.mode)};
 }
 
 }  // namespace quire::models

@@ -1,0 +1,18 @@
+#pragma once
+#include "formats/quantization.h"
+#include "formats/raw_tensor.h"
+
+namespace quire::formats {
+
+// Where one quantised row goes: k * bits / 32 words, lowest bits first, and k / group_size bytes.
+struct BlockFloatRowOut {
+  std::byte* values = nullptr;
+  std::byte* scales = nullptr;
+};
+
+// Quantises one row of k floats (kF32, kF16 or kBF16; may be unaligned) to mxfp4, mxfp8 or nvfp4 as
+// mx.quantize does, bit for bit. k is a multiple of the group.
+void quantize_block_float_row(const std::byte* row, DType dtype, int64_t k,
+                              const QuantisedFormat& format, const BlockFloatRowOut& out);
+
+}  // namespace quire::formats
