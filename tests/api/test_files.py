@@ -105,6 +105,12 @@ def assert_sentence(result, *words):
     return lines[0]
 
 
+def same_end(status, out, err, again):
+    """Whether a run ended as another one did: the same text, and the same error if any."""
+    errors = [[line for line in text.splitlines() if line.startswith("quire: ")] for text in (err, again.stderr)]
+    return (status, out, errors[0]) == (again.returncode, again.stdout, errors[1])
+
+
 def truncate(weights, chance):
     os.truncate(weights, chance.randrange(os.path.getsize(weights)))
 
@@ -153,9 +159,10 @@ def test_files_that_change_while_they_are_loaded(pristine, tmp_path):
         moments.wait()
         (truncate, truncate, overwrite, replace)[i % 4](folder / "model.safetensors", chance)
         out, err = process.communicate(timeout=120)
-        moments.learn(too_late=process.returncode == 0)
-        if process.returncode == 0:
-            assert out == expected.stdout or out == run("run", folder, *RUN).stdout, i
+        loaded = process.returncode == 0 or "loaded in" in err
+        moments.learn(too_late=loaded)
+        if loaded:  # the changed model may have no answer: what `overwrite` writes makes logits that are not finite
+            assert out == expected.stdout or same_end(process.returncode, out, err, run("run", folder, *RUN)), i
         else:
             failures += 1
             assert_sentence(subprocess.CompletedProcess([], process.returncode, out, err), "/model/model.safetensors: ")
