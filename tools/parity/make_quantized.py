@@ -3,8 +3,9 @@
 
     make_quantized.py [NAME ...]
 
-The format is MLX's affine one (config.json: "quantization"). The oracle is transformers on the
-dequantised weights, scale * q + bias, in float32.
+The formats are MLX's: affine, and small floats ("mode": mxfp4, mxfp8, nvfp4) (config.json:
+"quantization"). The oracle is transformers on the dequantised weights, scale * q + bias or
+scale * code, in float32.
 """
 
 import argparse
@@ -34,7 +35,7 @@ class Quantized:
     name: str
     base: str
     dtype: torch.dtype  # of scales and unquantised tensors
-    default: dict[str, int]
+    default: dict[str, Any]
     layers: dict[str, Any]  # overrides: a format, or False
     hybrid: bool = False  # as mlx-lm stores the models of the Qwen3.5 family
     stacked: bool = False  # a layer's experts in one tensor, as mlx-lm stores them
@@ -79,6 +80,40 @@ VARIANTS = [
             "model.layers.0.mlp.gate": {"group_size": 64, "bits": 8},
             "model.layers.1.mlp.switch_mlp.down_proj": {"group_size": 32, "bits": 5},
             "model.layers.2.mlp.switch_mlp.up_proj": {"group_size": 64, "bits": 6},
+        },
+        stacked=True,
+    ),
+    # Small floats: mxfp4 with mxfp8 and nvfp4 in places, all three in one projection (which is dense
+    # then), affine weights beside them; a tied embedding.
+    Quantized(
+        "qwen3-mxfp4",
+        "qwen3-bf16",
+        torch.bfloat16,
+        {"group_size": 32, "bits": 4, "mode": "mxfp4"},
+        {
+            "model.layers.0.self_attn.k_proj": {"group_size": 32, "bits": 8, "mode": "mxfp8"},
+            "model.layers.0.self_attn.v_proj": {"group_size": 16, "bits": 4, "mode": "nvfp4"},
+            "model.layers.0.self_attn.o_proj": {"group_size": 32, "bits": 8, "mode": "mxfp8"},
+            "model.layers.1.self_attn.o_proj": {"group_size": 64, "bits": 8},
+            "model.layers.1.mlp.gate_proj": {"group_size": 16, "bits": 4, "mode": "nvfp4"},
+            "model.layers.1.mlp.up_proj": {"group_size": 16, "bits": 4, "mode": "nvfp4"},
+            "model.layers.1.mlp.down_proj": {"group_size": 16, "bits": 4, "mode": "nvfp4"},
+        },
+    ),
+    # Stacked experts of small floats, an affine router of 8 bits.
+    Quantized(
+        "qwen3-moe-nvfp4",
+        "qwen3-moe-bf16",
+        torch.bfloat16,
+        {"group_size": 16, "bits": 4, "mode": "nvfp4"},
+        {
+            "model.layers.0.mlp.gate": {"group_size": 64, "bits": 8},
+            "model.layers.2.mlp.gate": {"group_size": 64, "bits": 8},
+            "model.layers.2.mlp.switch_mlp.down_proj": {
+                "group_size": 32,
+                "bits": 8,
+                "mode": "mxfp8",
+            },
         },
         stacked=True,
     ),
@@ -153,6 +188,48 @@ def quantize(w: np.ndarray, bits: int, group: int, dtype: torch.dtype):
     return torch.from_numpy(packed.view(np.uint32)), scales, biases, torch.from_numpy(dense)
 
 
+FLOAT4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
+FLOAT8 = np.array(  # e4m3, without NaN
+    [m / 8 * 2.0**-6 if e == 0 else (1 + m / 8) * 2.0 ** (e - 7) for e in range(16) for m in range(8)][
+        :127
+    ],
+    np.float32,
+)
+
+
+def nearest(values: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """Codes, a sign above the index of the nearest size."""
+    index = np.abs(np.abs(values)[..., None] - sizes).argmin(-1)
+    sign = len(FLOAT4) if sizes is FLOAT4 else 128
+    return np.where((values < 0) & (index > 0), index + sign, index).astype(np.uint8)
+
+
+def decode(codes: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    sign = len(FLOAT4) if sizes is FLOAT4 else 128
+    return np.where(codes >= sign, -1, 1).astype(np.float32) * sizes[codes % sign]
+
+
+def quantize_floats(w: np.ndarray, mode: str, group: int):
+    """Codes packed as uint32, scales of a byte [n, k/group], and the dequantised float32 matrix."""
+    n, k = w.shape
+    groups = w.reshape(n, k // group, group)
+    sizes = FLOAT8 if mode == "mxfp8" else FLOAT4
+    wanted = np.abs(groups).max(-1) / sizes[-1]
+    if mode == "nvfp4":
+        scales = nearest(wanted, FLOAT8)
+        scale = FLOAT8[scales]
+    else:
+        exponent = np.ceil(np.log2(np.where(wanted > 0, wanted, 1)))
+        scales = (exponent + 127).astype(np.uint8)
+        scale = np.exp2(exponent).astype(np.float32)
+    codes = nearest(groups / np.where(scale > 0, scale, 1)[..., None], sizes)
+    dense = (decode(codes, sizes) * scale[..., None]).reshape(n, k)
+    codes = codes.reshape(n, k)
+    packed = codes if mode == "mxfp8" else codes[:, ::2] | codes[:, 1::2] << 4
+    packed = np.ascontiguousarray(packed).view(np.uint32)
+    return torch.from_numpy(packed), torch.from_numpy(scales), torch.from_numpy(dense)
+
+
 def convert(variant: Quantized, tensors: dict[str, torch.Tensor]):
     """The checkpoint's tensors, and the float32 weights that they stand for."""
     stored, dense = {}, {}
@@ -164,11 +241,15 @@ def convert(variant: Quantized, tensors: dict[str, torch.Tensor]):
             dense[name] = stored[name].float()
             continue
         rows = tensor.float().numpy().reshape(-1, tensor.shape[-1])
-        parts = quantize(rows, form["bits"], form["group_size"], variant.dtype)
-        values, scales, biases, dense[name] = (
-            part.reshape(*tensor.shape[:-1], -1) for part in parts
-        )
-        stored |= {name: values, layer + ".scales": scales, layer + ".biases": biases}
+        mode = form.get("mode", "affine")
+        if mode == "affine":
+            parts = quantize(rows, form["bits"], form["group_size"], variant.dtype)
+        else:
+            parts = quantize_floats(rows, mode, form["group_size"])
+        parts = [part.reshape(*tensor.shape[:-1], -1) for part in parts]
+        dense[name] = parts[-1]
+        suffixes = (".weight", ".scales", ".biases")
+        stored |= {layer + suffix: part for suffix, part in zip(suffixes, parts[:-1])}
     return stored, dense
 
 
@@ -253,7 +334,7 @@ def write(variant: Quantized) -> str:
     dense = fuse_experts(from_mlx(dense) if variant.hybrid else dense)
     save_file(stored, folder / "model.safetensors", metadata={"format": "mlx"})
     config = json.loads((base / "config.json").read_text())
-    config["quantization"] = variant.default | {"mode": "affine"} | variant.layers
+    config["quantization"] = {"mode": "affine"} | variant.default | variant.layers
     config["quantization_config"] = config["quantization"]
     key = "torch_dtype" if "torch_dtype" in config else "dtype"
     config[key] = str(variant.dtype).removeprefix("torch.")
