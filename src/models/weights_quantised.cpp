@@ -147,9 +147,10 @@ void WeightLoader::take_float_scales(const formats::RawTensor& values,
     throw LoadError(where(values) + " has mode " + mode +
                     ": 8-bit activations go with affine weights only; leave them out");
   if (context_.device->cuda())
-    throw LoadError(where(values) + " has mode " + mode +
-                    ", for which there is no kernel on cuda: run it with --device cpu, or take an affine "
-                    "checkpoint");
+    throw LoadError(
+        where(values) + " has mode " + mode +
+        ", for which there is no kernel on cuda: run it with --device cpu, or take an affine "
+        "checkpoint");
   part.tensors.push_back(&scales);
   part.scales = load_staged(scales);
   part.block_float = ops::BlockFloatRows{.values = part.staged->data(),
