@@ -4,14 +4,17 @@
     cargo_build.py OUT CARGO ARGUMENTS...    OUT gets the library and the headers that its build script generated
 
 The crates that the library depends on are compiled once for all clones. The library itself is this clone's own, but cargo
-puts those of all clones under one name: the copy happens under a lock that every clone takes. Folders of other versions
-that nobody has built in for a month are removed.
+puts those of all clones under one name, and calls one that is newer than this clone's sources its own: the digest of the
+sources it was built from lies beside it, and if they were others, cargo is told to forget it. Build and copy happen under a
+lock that every clone takes. Folders of other versions that nobody has built in for a month are removed.
 """
 import fcntl
 import filecmp
+import hashlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -30,6 +33,30 @@ def copy(source, target):
         partial.replace(target)
 
 
+def digest_of_sources():
+    digest = hashlib.sha256()
+    for path in sorted(path for path in pathlib.Path().rglob("*") if path.is_file() and path.parts[0] != "target"):
+        content = path.read_bytes()
+        digest.update(f"{path}\0{len(content)}\0".encode() + content)
+    return digest.hexdigest()
+
+
+def name_of_crate():
+    return re.search(r'^name = "(.+)"$', pathlib.Path("Cargo.toml").read_text(), re.MULTILINE)[1]
+
+
+def forget_others(shared, command, crate):
+    """Removes what cargo has of this crate if it was built from other sources. tools/check.sh does so, too."""
+    built, sources = shared / ".sources", digest_of_sources()
+    if built.exists() and built.read_text() == sources:
+        return
+    built.unlink(missing_ok=True)
+    clean = [*command, "--package", crate]
+    clean[clean.index("build")] = "clean"
+    subprocess.run(clean, check=True, stderr=subprocess.DEVNULL)
+    built.write_text(sources)
+
+
 def remove_old(shared):
     for other in shared.parent.glob("cargo-*"):
         lock = other / ".lock"
@@ -45,6 +72,7 @@ def main():
     with open(shared / ".lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         os.utime(lock.fileno())
+        forget_others(shared, command, name_of_crate())
         done = subprocess.run([*command, "--message-format=json-render-diagnostics"], stdout=subprocess.PIPE, text=True)
         if done.returncode:
             sys.exit(done.returncode)

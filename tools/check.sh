@@ -70,7 +70,11 @@ finish() {
 }
 [ -z "$only_format" ] || finish
 
-target=(--release --locked --target-dir "$(cat build/rust/target-dir)")
+rust=$(cat build/rust/target-dir)
+target=(--release --locked --target-dir "$rust")
+# Clones share the folder: what is there may be another one's tests (cmake/cargo_build.py).
+rm -f "$rust/.sources"
+cargo_in_crate clean --quiet "${target[@]}" --package quire-text
 if have cargo-clippy "clippy"; then check "clippy" cargo_in_crate clippy "${target[@]}" --all-targets -- -D warnings; fi
 check "unit tests of Rust" cargo_in_crate test "${target[@]}"
 if have clang-tidy-19 "clang-tidy"; then

@@ -2,6 +2,8 @@
 import json
 import os
 import pathlib
+import re
+import shutil
 import subprocess
 import sys
 import urllib.parse
@@ -25,6 +27,7 @@ def build(folder, crate, own, other="registry+https://crates.io#other@1.0.0"):
     """Runs it in the folder `crate`, with messages of the packages `own` and `other`."""
     for path in (crate, folder / "target/bridge/cxxbridge/include/x", folder / "out"):
         path.mkdir(parents=True, exist_ok=True)
+    (crate / "Cargo.toml").write_text('[package]\nname = "quire-text"\n')
     (folder / "cargo.py").write_text(CARGO)
     (folder / "target/bridge/cxxbridge/include/x/lib.rs.h").write_text("header")
     (folder / "target/libtext.a").write_text("library")
@@ -34,7 +37,7 @@ def build(folder, crate, own, other="registry+https://crates.io#other@1.0.0"):
         {"reason": "build-script-executed", "package_id": own, "out_dir": str(folder / "target/bridge")},
         {**library, "package_id": other, "filenames": [str(folder / "target/libother.a")]},
         {**library, "package_id": own, "filenames": [str(folder / "target/libtext.a")]}, {"reason": "build-finished"}]))
-    command = [sys.executable, ROOT / "cmake/cargo_build.py", folder / "out", sys.executable, folder / "cargo.py",
+    command = [sys.executable, ROOT / "cmake/cargo_build.py", folder / "out", sys.executable, folder / "cargo.py", "build",
                "--target-dir", folder / "target"]
     return subprocess.run(command, cwd=crate, capture_output=True, text=True)
 
@@ -52,6 +55,30 @@ def test_it_takes_what_is_this_crates_own_wherever_it_lies(tmp_path, name, safe)
 def test_no_library_is_an_error(tmp_path):
     done = build(tmp_path, tmp_path / "text", package(tmp_path / "elsewhere/text", "/"))
     assert done.returncode == 1 and "no library" in done.stderr
+
+
+@pytest.mark.skipif(not shutil.which("cargo"), reason="there is no cargo")
+def test_each_clone_gets_its_own_library_whichever_was_built_last(tmp_path):
+    """cargo calls a crate fresh if its files are older than the last build, also if that was another clone's."""
+    def crate(name, word):
+        folder = tmp_path / name / "text"
+        (folder / "src").mkdir(parents=True)
+        (folder / "Cargo.toml").write_text('[package]\nname = "word"\nversion = "0.1.0"\n[lib]\ncrate-type = ["staticlib"]\n')
+        (folder / "src/lib.rs").write_text(f'#[no_mangle]\npub static WORD: [u8; 8] = *b"{word}";\n')
+        for path in (folder / "Cargo.toml", folder / "src/lib.rs"):
+            os.utime(path, (1_600_000_000, 1_600_000_000))  # long before any build
+        return folder
+
+    def word(folder):
+        out = folder.parent / "out"
+        command = [sys.executable, ROOT / "cmake/cargo_build.py", out, "cargo", "build", "--release", "--offline",
+                   "--target-dir", tmp_path / "target"]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return re.search(rb"(first|other)-it", (out / "libword.a").read_bytes())[1].decode()
+
+    first, other = crate("a", "first-it"), crate("b", "other-it")
+    assert [word(clone) for clone in (first, other, first, other)] == ["first", "other", "first", "other"]
 
 
 def user_cache(folder, **environment):
