@@ -241,7 +241,7 @@ fn deep_nesting_works_up_to_its_limit() {
 }
 
 #[test]
-fn hostile_rules_end_at_the_compilers_time() {
+fn hostile_rules_end_at_the_compilers_limits() {
     // Each round over the rules settles one more of them.
     let rules: String =
         (0..990).map(|i| format!("r{i} ::= {}r{}\n", ".".repeat(200), i + 1)).collect();
@@ -252,7 +252,9 @@ fn hostile_rules_end_at_the_compilers_time() {
         let result = factory().compile("gbnf", source.as_bytes(), b"");
         assert!(start.elapsed().as_secs() < 120, "the limit is one second of CPU time");
         if let Err(error) = result {
-            assert!(error.0.contains("more than 1000 ms of CPU time"), "{}", error.0);
+            // Which limit is the first depends on how fast the machine is.
+            let limits = ["more than 1000 ms of CPU time", "more than 64 MiB of memory"];
+            assert!(limits.iter().any(|limit| error.0.contains(limit)), "{}", error.0);
         }
     }
 }
