@@ -144,7 +144,7 @@ TEST(Json, ObjectsHaveOnlySoManyMembers) {
     ASSERT_FALSE(value.ok());
     EXPECT_EQ(value.error(), "a JSON object has more than 100 members");
   }
-  EXPECT_FALSE(parse_json(object_of(16'385)).ok());
+  EXPECT_TRUE(parse_json(object_of(40'000)).ok());  // as an index of weights has
 }
 
 TEST(Json, ReadingEndsWithItsBudget) {

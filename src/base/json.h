@@ -1,5 +1,6 @@
 #pragma once
 #include <boost/json.hpp>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -14,8 +15,8 @@ struct JsonLimits {
   size_t max_bytes = 32u << 20;
   size_t max_depth = 128;
   // Of one object. Boost.JSON's hash of names can be foreseen, so that all may collide: then it
-  // compares every name with every other one, here for a second at most.
-  size_t max_members = 16384;
+  // compares every name with every other one. What a stranger sends needs a limit.
+  size_t max_members = SIZE_MAX;
   WorkBudget* budget = nullptr;  // null: no limit
 };
 

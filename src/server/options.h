@@ -27,6 +27,7 @@ struct RequestLimits {
   int64_t max_logprobs = 20;
   int64_t max_tools = 1024;
   size_t max_json_depth = 128;
+  size_t max_json_members = 16384;       // of one object; if all collide, reading it takes a second
   size_t max_tokenize_bytes = 4u << 20;  // of a text for /tokenize
   size_t max_detokenize_ids = 1u << 20;
   int32_t min_priority = std::numeric_limits<int32_t>::min();  // lower runs earlier

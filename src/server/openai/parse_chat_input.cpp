@@ -181,6 +181,7 @@ void unpack_arguments(Fields& owner, json::value& arguments, const ParseContext&
   const std::string_view text = as_view(arguments.get_string());
   JsonLimits limits;
   limits.max_depth = context.limits.max_json_depth;
+  limits.max_members = context.limits.max_json_members;
   limits.budget = context.budget;
   if (context.charge_parsing)
     if (auto refused = context.charge_parsing(text)) return owner.fail(std::move(*refused));

@@ -14,7 +14,8 @@ constexpr size_t kMaxJsonText = 256u << 10;
 // Collects what the request says about the form of the answer; more than one thing is an error.
 class ConstraintParser {
  public:
-  ConstraintParser(Fields& fields, GenerationRequest& out) : fields_(fields), out_(out) {}
+  ConstraintParser(Fields& fields, const ParseContext& context, GenerationRequest& out)
+      : fields_(fields), context_(context), out_(out) {}
 
   void response_format();
   void structured_outputs();
@@ -31,6 +32,7 @@ class ConstraintParser {
   void set(Fields& source, std::string_view key, Kind kind, std::string text);
 
   Fields& fields_;
+  const ParseContext& context_;
   GenerationRequest& out_;
 };
 
@@ -100,7 +102,7 @@ void ConstraintParser::structural_tag(Fields& source, std::string_view key) {
     text = source.string(key, kMaxJsonText).value_or("");
     if (!source.ok()) return;
   }
-  auto parsed = parse_json(text);
+  auto parsed = parse_json(text, {.max_members = context_.limits.max_json_members});
   const json::object* object = parsed ? parsed->if_object() : nullptr;
   const json::value* type = object != nullptr ? object->if_contains("type") : nullptr;
   if (type == nullptr || *type != "structural_tag") {
@@ -165,8 +167,8 @@ void ConstraintParser::structured_outputs() {
 
 }  // namespace
 
-void parse_constraint(Fields& fields, const ParseContext&, GenerationRequest& out) {
-  ConstraintParser parser(fields, out);
+void parse_constraint(Fields& fields, const ParseContext& context, GenerationRequest& out) {
+  ConstraintParser parser(fields, context, out);
   parser.response_format();
   parser.structured_outputs();
   parser.schema(fields, "guided_json");

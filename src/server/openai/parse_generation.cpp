@@ -52,6 +52,7 @@ Result<json::object, ApiError> parse_body(std::string_view body, const ParseCont
   JsonLimits limits;
   limits.max_bytes = std::max(limits.max_bytes, body.size());  // the HTTP side has the limit
   limits.max_depth = context.limits.max_json_depth;
+  limits.max_members = context.limits.max_json_members;
   limits.budget = context.budget;
   auto value = parse_json(body, limits);
   if (!value) return Err{ApiError{400, value.error(), ""}};

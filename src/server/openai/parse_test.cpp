@@ -167,6 +167,17 @@ TEST(Parse, RefusesBadSharedFields) {
   }
 }
 
+TEST(Parse, RefusesObjectsOfTooManyMembers) {
+  std::string members = "\"a\": 0";
+  for (int i = 1; i < 16'384; ++i) members += ", \"" + std::to_string(i) + "\": 0";
+  const auto body = [](const std::string& object) {
+    return R"({"prompt": "x", "z": {)" + object + "}}";
+  };
+  EXPECT_TRUE(parse_completion(body(members), context()).ok());
+  const std::string many = body(members + ", \"b\": 0");
+  expect_refused({many.c_str(), ""}, false);
+}
+
 // It would be parsed, in memory that is in no account.
 TEST(Parse, RefusesLongTextsThatAreJson) {
   const std::string text = "\"{}" + std::string(256 << 10, ' ') + "\"";
