@@ -190,6 +190,14 @@ def idle_sockets(attacker):
     assert attacker.server.get("/health").status == 200
 
 
+def heads_of_many_headers(attacker):
+    """As many connections as there may be, each with a head of 3,000 short headers that never ends."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (8192, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    for _ in range(2000):
+        attacker.send(b"GET /health HTTP/1.1\r\nHost: h\r\n" + b"a:b\r\n" * 3000)
+    time.sleep(2)
+
+
 def requests_sent_ahead(attacker):
     """A thousand connections of another address without a key, each with as many requests as fit into its socket."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (8192, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
@@ -234,6 +242,23 @@ def queue_of_one_key(attacker):
     assert attacker.statuses() <= {200, None}
 
 
+def metrics_all_the_time(attacker):
+    """64 connections that read /metrics as fast as they can: it is rendered on the threads for sockets."""
+    request = f"GET /metrics HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer {ATTACKER_KEY}\r\n\r\n".encode()
+    opened = [attacker.open() for _ in range(64)]
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        for connection in opened:
+            connection.sendall(request * 5)
+        for connection in opened:
+            connection.settimeout(20)
+            answers = 0
+            while answers < 5:
+                received = connection.recv(1 << 18)
+                assert received
+                answers += received.count(b"HTTP/1.1 200")
+
+
 def by_key(body, path="/v1/completions"):
     return request_text(path, json.dumps(body).encode(), f"Authorization: Bearer {ATTACKER_KEY}\r\n")
 
@@ -268,38 +293,40 @@ def endless_compilation(attacker):
         attacker.close()
 
 
-def names_that_collide(count, salt):
-    """`count` names, a power of two, that are all in one bucket of an object of so many members in Boost.JSON, if the
-    last bits of its salt are those of `salt`. The hash is FNV-1a, which can be run backwards."""
-    prime, mask = 0x100000001B3, count - 1
-    letters = [ord(c) for c in "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"]
-
-    def hash_of(word):
-        state = 0xCBF29CE484222325 + salt
-        for letter in word:
-            state = (state ^ letter) * prime & mask
-        return state
-
-    def before(state, letter):
-        return state * pow(prime, -1, count) % count ^ letter
-
-    endings = {before(before(0, b), a): (a, b) for a in letters for b in letters}
-    names = []
-    for word in itertools.product(letters, repeat=4):
-        if (ending := endings.get(hash_of(word))) and len(names) < count:
-            names.append(bytes((*word, *ending)).decode())
-        if len(names) == count:
-            return names
+def names_that_collide(count, salts):
+    """For each salt `count` names, a power of two, that are all in one bucket of an object of so many members in Boost.JSON.
+    Only the last bits of the salt count. The hash is FNV-1a, which can be run backwards."""
+    prime = 0x100000001B3
+    inverse = pow(prime, -1, count)
+    letters = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+    endings = {}  # that lead from a state to 0
+    for word in itertools.product(letters, repeat=3):
+        state = 0
+        for letter in reversed(word):
+            state = state * inverse % count ^ letter
+        endings[state] = bytes(word)
+    for salt in salts:
+        names = []
+        for word in itertools.product(letters, repeat=3):
+            state = (0xCBF29CE484222325 + salt) % count
+            for letter in word:
+                state = (state ^ letter) * prime % count
+            if (ending := endings.get(state)) and len(names) < count:
+                names.append((bytes(word) + ending).decode())
+        assert len(names) == count
+        yield names
 
 
 def colliding_names(attacker):
-    """Objects whose names all have one hash, if their memory begins 16 bytes behind a page's beginning, as large pieces
-    do: every name is compared with every other one."""
-    one = json.dumps(dict.fromkeys(names_that_collide(4096, 16), 1), separators=(",", ":"))
-    body = '{"prompt": "x", "z": [' + ",".join([one] * 200) + "]}"
-    text = request_text("/v1/completions", body.encode(), f"Authorization: Bearer {ATTACKER_KEY}\r\n")
-    attacker.deadline = time.monotonic() + 40
-    attacker.send_all(text, 4)
+    """Objects whose names all have one hash: every name is compared with every other one, which takes seconds. The last
+    twelve bits of the salt are those of large pieces of memory, which begin 16 bytes behind a page's beginning; the next
+    three are guessed."""
+    for names in names_that_collide(1 << 15, [16 + 4096 * page for page in range(8)]):
+        body = json.dumps({"prompt": "x", "z": dict.fromkeys(names, 1)}).encode()
+        text = request_text("/v1/completions", body, f"Authorization: Bearer {ATTACKER_KEY}\r\n")
+        for _ in range(2):
+            attacker.send(text)
+    attacker.deadline = time.monotonic() + 20
     assert attacker.statuses() <= {400, 429, 503}
 
 
@@ -370,15 +397,15 @@ large_answers.victim_limit = lambda place: 0.5
 # chunks are short, since the victim keeps coming back: MEDIAN holds. What it waits once must be less than one whole
 # prompt takes; eight must not add up.
 long_prompts.victim_limit = time_of_a_long_prompt
-# Nine steps of 16 rows, each filled up with prompts to the 10 ms that --max-step-time allows, are about 0.1 s.
+# Nine steps of 16 rows, each filled up with prompts to the 8 ms that --max-step-time allows, are nearly 0.1 s.
 queue_of_one_key.victim_limit = lambda place: 0.25
 growing_grammars.victim_limit = lambda place: 0.25  # the same queue
 long_stop_strings.victim_limit = lambda place: 0.25  # steps of 16 rows, too
 ATTACKS = {
     "small_memory": [large_texts, texts_within_limits, gone_clients, endless_words, unfinished_bodies, many_values,
-                     large_answers, answers_that_cannot_fit, idle_sockets],
+                     large_answers, answers_that_cannot_fit, idle_sockets, heads_of_many_headers],
     "default_flags": [ambiguous_grammars, long_prompts, texts_within_limits],
-    "two_keys": [queue_of_one_key, requests_sent_ahead, dear_schemas, endless_compilation, multiplied_references, colliding_names,
+    "two_keys": [queue_of_one_key, requests_sent_ahead, metrics_all_the_time, dear_schemas, endless_compilation, multiplied_references, colliding_names,
                  growing_grammars, slow_masks, long_stop_strings],
 }
 

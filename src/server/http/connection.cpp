@@ -173,7 +173,7 @@ void Connection::refuse(const RequestParser& parser, int status, const std::stri
 
 // What has come of the body is held by the ledger, or the request is refused.
 void Connection::charge_body(const RequestParser& parser) {
-  const size_t more = parser.body_bytes() - std::min(parser.body_bytes(), body_charge_.bytes());
+  const size_t more = parser.held_bytes() - std::min(parser.held_bytes(), body_charge_.bytes());
   if (!body_charge_.try_add(more))
     refuse(parser, 503, "The server holds too many bytes of this and other requests");
 }

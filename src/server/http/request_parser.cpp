@@ -12,6 +12,11 @@ namespace beast_http = boost::beast::http;
 // Chunk extensions and trailers have no limit of their own in Beast, and nothing here reads them.
 // Of one request they may be this long together.
 constexpr size_t kMaxChunkExtras = 16u << 10;
+// What Beast keeps of a short trailer, for each of its bytes.
+constexpr size_t kKeptOfExtra = 25;
+// Of a head: the request line, 128 headers and the empty line. Beast takes some 100 bytes for a
+// header of 5, before anybody knows whose they are.
+constexpr size_t kMaxHeadLines = 130;
 // That many digits hold any size; more are zeros in front of it.
 constexpr size_t kChunkSizeDigits = 16;
 // Some clients send a stray line end after a body.
@@ -79,9 +84,21 @@ RequestParser::~RequestParser() = default;
 bool RequestParser::started() const { return impl_->parser.got_some(); }
 bool RequestParser::done() const { return !error_ && has_head() && impl_->parser.is_done(); }
 size_t RequestParser::body_bytes() const { return impl_->parser.get().body().size(); }
+size_t RequestParser::held_bytes() const { return body_bytes() + kKeptOfExtra * chunk_extras_; }
 
 void RequestParser::fail(int status, std::string message) {
   error_ = Error{status, std::move(message)};
+}
+
+// As many whole lines as the head may still have, or all.
+std::string_view RequestParser::next_head_lines(std::string_view data) const {
+  size_t end = 0;
+  for (size_t line = head_lines_; line < kMaxHeadLines; ++line) {
+    const size_t found = data.find('\n', end);
+    if (found == std::string_view::npos) return data;
+    end = found + 1;
+  }
+  return data.substr(0, end);
 }
 
 size_t RequestParser::put(std::string_view data) {
@@ -95,13 +112,14 @@ size_t RequestParser::put(std::string_view data) {
   while (used < data.size() && !error_ && !impl_->parser.is_done()) {
     const bool had_head = has_head();
     boost::system::error_code code;
-    const std::string_view rest = data.substr(used);
+    const std::string_view all = data.substr(used);
+    const std::string_view rest = had_head ? all : next_head_lines(all);
     const size_t body_before = body_bytes();
     const size_t n = impl_->parser.put(boost::asio::buffer(rest.data(), rest.size()), code);
     used += n;
     if (!had_head) {
       head_bytes_ += n;
-      look_for_folds(rest.substr(0, n));
+      look_at_head(rest.substr(0, n));
     } else if (body_bytes() == body_before) {
       chunk_extras_ += chunk_extras(rest.substr(0, n));
     }
@@ -114,6 +132,9 @@ size_t RequestParser::put(std::string_view data) {
       fail(400, "Malformed HTTP request: a header goes on in a second line");
     } else if (!had_head && head_bytes > limits_.header_bytes) {
       error_ = describe(beast_http::error::header_limit);
+    } else if (!had_head && !head_done && rest.size() < all.size()) {
+      fail(431,
+           "The request's head has more than " + std::to_string(kMaxHeadLines - 2) + " headers");
     } else if (!had_head && head_done) {
       read_head();
       break;
@@ -128,9 +149,10 @@ size_t RequestParser::put(std::string_view data) {
 
 // Beast joins folded lines (RFC 9112, section 5.2), other parsers end the header at the first:
 // two readings of one request.
-void RequestParser::look_for_folds(std::string_view head_bytes) {
+void RequestParser::look_at_head(std::string_view head_bytes) {
   for (const char c : head_bytes) {
     folded_ |= last_head_byte_ == '\n' && (c == ' ' || c == '\t');
+    head_lines_ += c == '\n';
     last_head_byte_ = c;
   }
 }

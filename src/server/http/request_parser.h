@@ -35,12 +35,14 @@ class RequestParser {
   const std::optional<Error>& error() const { return error_; }
   const RequestHead& head() const { return *head_; }
   size_t body_bytes() const;
+  size_t held_bytes() const;  // with what is kept of chunk extensions and trailers
   // The whole request; only once, and only when done.
   Request take();
 
  private:
   struct Impl;
-  void look_for_folds(std::string_view head_bytes);
+  std::string_view next_head_lines(std::string_view data) const;
+  void look_at_head(std::string_view head_bytes);
   void read_head();
   bool read_target(RequestHead& head) const;
   void keep_target();
@@ -50,7 +52,7 @@ class RequestParser {
   std::unique_ptr<Impl> impl_;
   std::optional<RequestHead> head_;
   std::optional<Error> error_;
-  size_t head_bytes_ = 0, chunk_extras_ = 0;
+  size_t head_bytes_ = 0, head_lines_ = 0, chunk_extras_ = 0;
   char last_head_byte_ = 0;
   bool folded_ = false;
   int skipped_newlines_ = 0;

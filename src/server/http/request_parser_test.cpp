@@ -188,6 +188,40 @@ TEST(RequestParser, HeadLimitIsExactHoweverItIsCut) {
   }
 }
 
+TEST(RequestParser, TheNumberOfHeadersIsExactHoweverItIsCut) {
+  const std::string next = "GET /next HTTP/1.1\r\nHost: h\r\n\r\n";
+  for (const int count : {128, 129, 3000}) {
+    const std::string head = "GET / HTTP/1.1\r\nHost: h\r\n" + repeat("a:b\r\n", count - 1);
+    for (const size_t step : {size_t{1}, size_t{3}, size_t{500}, size_t{100'000}}) {
+      RequestParser parser({16u << 10, 4096}), unfinished({16u << 10, 4096});
+      std::string rest;
+      feed(parser, head + "\r\n" + next, step, &rest);
+      EXPECT_EQ(parser.done(), count == 128) << count << " " << step;
+      feed(unfinished, head, step);
+      EXPECT_FALSE(unfinished.done());
+      if (count == 128) {
+        EXPECT_TRUE(next.starts_with(rest)) << rest;
+      } else {
+        ASSERT_TRUE(parser.error().has_value()) << step;
+        EXPECT_EQ(parser.error()->status, 431);
+      }
+      // One line may still be in the buffer.
+      EXPECT_EQ(unfinished.error().has_value(), count > 129) << count << " " << step;
+    }
+  }
+}
+
+TEST(RequestParser, WhatIsKeptOfTrailersCounts) {
+  RequestParser parser(kLimits);
+  feed(parser,
+       "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n" +
+           repeat("a:b\r\n", 1000) + "\r\n",
+       100);
+  ASSERT_TRUE(parser.done());
+  EXPECT_EQ(parser.body_bytes(), 1u);
+  EXPECT_GE(parser.held_bytes(), 100u * 1000);
+}
+
 TEST(RequestParser, SumsUpChunksAgainstTheLimit) {
   std::string text = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n";
   for (int i = 0; i < 5; ++i) text += "3e8\r\n" + std::string(1000, 'x') + "\r\n";
