@@ -20,7 +20,7 @@ namespace quire::engine {
 enum class SchedulingPolicy { kFcfs, kPriority };
 
 struct SchedulerOptions {
-  // Of max_step_seconds: 2.2 times as long as the step's decode rows take alone, or 10 ms.
+  // Of max_step_seconds: 2.2 times as long as the step's decode rows take alone, or 8 ms.
   static constexpr double kAutoStepTime = -1;
 
   int64_t max_num_batched_tokens = 2048;

@@ -61,7 +61,7 @@ void Scheduler::share_rows() {
 }
 
 // Of rows_, in a step that keeps its time: what the step would take if every tenant had no more
-// rows than the one with fewest, and 2.2 times that or 10 ms. No tenant is held to fewer than that
+// rows than the one with fewest, and 2.2 times that or 8 ms. No tenant is held to fewer than that
 // one has.
 int64_t Scheduler::most_rows_of_a_tenant() {
   count_rows();

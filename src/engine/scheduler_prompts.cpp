@@ -12,8 +12,9 @@ namespace {
 constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 // What kAutoStepTime means: a token takes at most about three times as long while others' prompts
 // are fed, estimates being what they are and the rows' own contexts growing meanwhile; and steps
-// need not be shorter than this, in seconds.
-constexpr double kAutoStepRatio = 2.2, kShortestLimit = 0.010;
+// need not be shorter than this, in seconds: an answer of eight tokens has nine of them within 0.1
+// s.
+constexpr double kAutoStepRatio = 2.2, kShortestLimit = 0.008;
 // Tokens: a smaller chunk is not worth reading its context for. A step gets one in any case.
 constexpr int64_t kMinChunk = 4;
 // While prompts are fed beside decode rows, one step in so many has the rows alone: else what these
