@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "models/device_limits.h"
 #include "models/registry.h"
 #include "ops/embedding/embedding.h"
 #include "ops/gather_rows/gather_rows.h"
@@ -108,8 +109,9 @@ mx::array Decoder::project(const mx::array& h) const {
 
 std::unique_ptr<Model> load_model(ops::Context context, const formats::Checkpoint& checkpoint,
                                   const LoadOptions& options) {
-  return std::make_unique<Decoder>(std::move(context), checkpoint,
-                                   model_spec_of(checkpoint, options), options);
+  ModelSpec spec = model_spec_of(checkpoint, options);
+  check_device_limits(spec, *context.device);
+  return std::make_unique<Decoder>(std::move(context), checkpoint, std::move(spec), options);
 }
 
 }  // namespace quire::models

@@ -8,8 +8,8 @@
 namespace quire::ops {
 namespace {
 
-constexpr int kSortThreads = 1024, kMostExperts = 4096;
-constexpr int kJoinThreads = 256, kMostChoices = 256;
+constexpr int kSortThreads = 1024, kMostExperts = static_cast<int>(kMaxMoeCudaExperts);
+constexpr int kJoinThreads = 256, kMostChoices = static_cast<int>(kMaxMoeCudaChoices);
 
 int64_t most_tiles(const MoeExpertsCudaParams& p) {
   const int64_t pairs = p.rows * p.top_k;

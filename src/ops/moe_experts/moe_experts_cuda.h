@@ -5,6 +5,9 @@
 
 namespace quire::ops {
 
+// The most experts, and experts of a token.
+inline constexpr int64_t kMaxMoeCudaExperts = 4096, kMaxMoeCudaChoices = 256;
+
 // All pointers are of the device. The host does not know how many rows an expert has.
 struct MoeExpertsCudaParams {
   FloatType type = FloatType::kF32;  // of x, residual, shared and y
@@ -26,7 +29,7 @@ struct MoeExpertsCudaParams {
 
 size_t moe_experts_cuda_scratch_bytes(const MoeExpertsCudaParams& params);
 
-// A token's experts are added in ascending order of their index. Up to 4096 experts, 256 a token.
+// A token's experts are added in ascending order of their index.
 void moe_experts_cuda(CudaStream stream, const MoeExpertsCudaParams& params);
 
 }  // namespace quire::ops

@@ -8,6 +8,7 @@ namespace quire::ops {
 namespace {
 
 constexpr float kGreedyBelow = 1e-5f;
+static_assert(int64_t{kMostTiles} * kWalkTile == kMaxSampleCudaVocab);
 
 // Philox4x32-10 of (seed, position); philox.h.
 __device__ double uniform_of(uint64_t seed, int64_t position) {
@@ -151,7 +152,7 @@ __global__ void __launch_bounds__(kSampleThreads) sample_rows(const SampleCudaPa
 }  // namespace
 
 void sample_cuda(CudaStream stream, const SampleCudaParams& p) {
-  if (p.width > kMaxSampleCudaTop || p.vocab > int64_t{kMostTiles} * kWalkTile)
+  if (p.width > kMaxSampleCudaTop || p.vocab > kMaxSampleCudaVocab)
     throw std::runtime_error("sample: more logprobs or tokens than the kernel has room for");
   launch("sample", stream, sample_rows, dim3(static_cast<unsigned>(p.rows)), kSampleThreads, 0, p);
 }

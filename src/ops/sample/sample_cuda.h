@@ -33,8 +33,8 @@ struct SampleCudaPair {
   int32_t before = 0, token = 0;
 };
 
-// The most logprobs of a row.
-inline constexpr int64_t kMaxSampleCudaTop = 1024;
+// The most logprobs of a row, and tokens of a vocabulary.
+inline constexpr int64_t kMaxSampleCudaTop = 1024, kMaxSampleCudaVocab = int64_t{1} << 20;
 
 // All pointers are of the device.
 struct SampleCudaParams {

@@ -1,0 +1,44 @@
+#include "models/device_limits.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "ops/runtime/test_device.h"
+
+namespace quire::models {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+ModelSpec spec_of(int64_t vocab, int64_t experts, int64_t choices) {
+  ModelSpec spec;
+  spec.vocab = vocab;
+  spec.layers.emplace_back();
+  spec.layers[0].ffn = MoeSpec{};
+  std::get<MoeSpec>(spec.layers[0].ffn).num_experts = experts;
+  std::get<MoeSpec>(spec.layers[0].ffn).top_k = choices;
+  return spec;
+}
+
+TEST(DeviceLimits, WhatAGpuCannotRunIsRefusedByName) {
+  const ops::testing::TestDevice gpu("cuda");
+  check_device_limits(spec_of(1 << 20, 4096, 256), gpu);
+  const auto refusal = [&](const ModelSpec& spec) {
+    return [&] { check_device_limits(spec, gpu); };
+  };
+  EXPECT_THAT(refusal(spec_of((1 << 20) + 1, 1, 1)),
+              ThrowsMessage<LoadError>(HasSubstr("1048577 tokens in its vocabulary")));
+  EXPECT_THAT(refusal(spec_of(1000, 4097, 1)),
+              ThrowsMessage<LoadError>(HasSubstr("4097 experts in a layer")));
+  EXPECT_THAT(refusal(spec_of(1000, 4096, 257)),
+              ThrowsMessage<LoadError>(HasSubstr("257 experts for a token")));
+}
+
+TEST(DeviceLimits, TheCpuHasNone) {
+  check_device_limits(spec_of(1 << 22, 10'000, 1000), *ops::make_cpu_device());
+}
+
+}  // namespace
+}  // namespace quire::models
