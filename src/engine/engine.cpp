@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <exception>
+#include <future>
 #include <mutex>
 #include <thread>
 #include <unordered_map>
@@ -46,7 +48,14 @@ class Engine::Impl {
         model_(std::move(model)),
         runner_(*model_, options_),
         waiting_({.requests = options_.max_waiting, .tokens = options_.max_waiting_tokens}),
-        thread_([this] { run(); }) {}
+        thread_([this] { run(); }) {
+    try {
+      started_.get_future().get();
+    } catch (...) {
+      thread_.join();
+      throw;
+    }
+  }
 
   ~Impl() { shutdown(std::chrono::milliseconds(0)); }
 
@@ -155,8 +164,8 @@ class Engine::Impl {
   }
 
   void run() {
+    if (!start()) return;
     try {
-      runner_.start();
       while (take_messages()) {
         runner_.step();
         publish();
@@ -167,6 +176,19 @@ class Engine::Impl {
       fail(error.what());
     }
     runner_.stop();
+  }
+
+  // False if the memory pools cannot be had, which the constructor tells.
+  bool start() {
+    try {
+      runner_.start();
+      started_.set_value();
+      return true;
+    } catch (...) {
+      runner_.stop();
+      started_.set_exception(std::current_exception());
+      return false;
+    }
   }
 
   // Sleeps while there is nothing to do. Returns false when the thread should end.
@@ -233,6 +255,7 @@ class Engine::Impl {
   std::string failure_;
   EngineStats stats_;
 
+  std::promise<void> started_;
   std::mutex join_mutex_;
   std::thread thread_;
 };

@@ -32,6 +32,7 @@ struct EngineOptions {
 // and stats, which any thread may call. Each step is plan, build, run, commit (engine.cpp).
 class Engine {
  public:
+  // Makes the memory pools. Throws std::exception if there is no room for them.
   Engine(std::unique_ptr<models::Model> model, EngineOptions options);
   ~Engine();  // aborts what is left
   Engine(const Engine&) = delete;

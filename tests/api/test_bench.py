@@ -100,6 +100,7 @@ def test_throughput_of_a_data_set(tmp_path):
     result = json.loads(file.read_text())
     assert result["num_requests"] == 10 and result["total_num_tokens"] == 10 * 40
     assert result["tokens_per_second"] == pytest.approx(400 / result["elapsed_time"])
+    assert result["device"] in ("cpu", "cuda") and result["device_description"]
 
 
 @pytest.mark.parametrize("ablation", [(), ("--eval-per-layer", "--project-all-rows", "--no-async-scheduling")])

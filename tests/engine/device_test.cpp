@@ -13,6 +13,7 @@ namespace {
 
 using ::testing::Each;
 using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
 
 // Whatever makes a context meanwhile gets this device.
 class OnDevice {
@@ -97,6 +98,18 @@ TEST_P(DevicePath, ALostDeviceEndsAllRequestsAndTheEngine) {
     engine.reset();
     EXPECT_EQ(device->used(), 0u) << "memory of the device is left over";
   }
+}
+
+// Pools are made before any request is taken.
+TEST_P(DevicePath, PoolsWithoutRoomFailTheStart) {
+  const auto device = std::make_shared<ops::testing::TestDevice>("cpu");
+  const OnDevice there(device);
+  const Arrangement setup{.checkpoint = GetParam(), .num_blocks = 4096};
+  auto model = make_model(setup);
+  device->set_memory(1 << 20, 0);
+  EXPECT_THAT([&] { Engine(std::move(model), make_options(setup)); },
+              ThrowsMessage<std::runtime_error>(HasSubstr("out of memory")));
+  EXPECT_EQ(device->used(), 0u) << "memory of the device is left over";
 }
 
 constexpr const char* kCheckpoints[] = {

@@ -39,6 +39,7 @@ class TestDevice final : public Device, public std::enable_shared_from_this<Test
 
   void* take(size_t bytes) override {
     check_lost();
+    if (bytes > free_bytes()) throw std::runtime_error("out of memory");
     auto block = allocate_aligned(bytes + 1);
     std::memset(block.get(), 0xEE, bytes);
     const std::lock_guard lock(mutex_);
