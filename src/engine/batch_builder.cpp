@@ -12,6 +12,8 @@ struct Builder {
   std::vector<int32_t> ids, from;
   ops::BatchLayout layout;
   std::vector<RowInfo> rows;
+  std::vector<StateInfo> states;
+  std::vector<int32_t> state_rows;
   bool feeds_pending = false;
 
   void append_token(const Sequence& sequence, int64_t position) {
@@ -61,6 +63,27 @@ struct Builder {
     if (item.samples) sequence.pending_row = static_cast<int32_t>(rows.size()) - 1;
   }
 
+  // A request that pools samples nothing.
+  void append_pooled(const StepPlan& plan, size_t index, int64_t first_row) {
+    const StepItem& item = plan.items[index];
+    const Pooling& pooling = *item.sequence->request.pooling;
+    const auto last = static_cast<int32_t>(first_row + item.num_tokens - 1);
+    if (pooling.kind == Pooling::Kind::kTokenScores) {
+      for (size_t i = 0; item.samples && i < pooling.tokens.size(); ++i) {
+        rows.push_back(
+            {.item = index, .position = item.start + item.num_tokens, .scored = pooling.tokens[i]});
+        layout.rows.push_back(last);
+      }
+      return;
+    }
+    for (int64_t j = 0; j < item.num_tokens; ++j) {
+      const bool is_last = item.samples && j == item.num_tokens - 1;
+      if (pooling.kind == Pooling::Kind::kLast && !is_last) continue;
+      states.push_back({.item = index, .position = item.start + j});
+      state_rows.push_back(static_cast<int32_t>(first_row + j));
+    }
+  }
+
   void append(const StepPlan& plan, size_t index) {
     const StepItem& item = plan.items[index];
     const Sequence& sequence = *item.sequence;
@@ -77,6 +100,7 @@ struct Builder {
     layout.seq_lens.push_back(static_cast<int32_t>(seq_len));
     layout.cu_seqlens.push_back(static_cast<int32_t>(ids.size()));
     layout.block_offsets.push_back(static_cast<int64_t>(layout.blocks.size()));
+    if (sequence.request.pooling) return append_pooled(plan, index, first_row);
     append_rows(plan, index, first_row);
   }
 };
@@ -102,7 +126,9 @@ Batch build_batch(const StepPlan& plan, const SchedulerOptions& options, int64_t
                   .ids = {},
                   .from = {},
                   .layout = {},
-                  .rows = {}};
+                  .rows = {},
+                  .states = {},
+                  .state_rows = {}};
   builder.ids.reserve(plan.num_tokens);
   builder.from.reserve(plan.num_tokens);
   builder.layout.cu_seqlens.push_back(0);
@@ -113,11 +139,18 @@ Batch build_batch(const StepPlan& plan, const SchedulerOptions& options, int64_t
   layout.num_sequences = static_cast<int64_t>(plan.items.size());
   layout.block_size = options.block_size;
   QUIRE_CHECK(layout.num_tokens == plan.num_tokens);
+  if (!builder.state_rows.empty()) {
+    auto pooled = std::make_shared<ops::BatchLayout>();
+    pooled->num_tokens = layout.num_tokens;
+    pooled->rows = std::move(builder.state_rows);
+    layout.pooled = std::move(pooled);
+  }
   return {.ids = std::make_shared<const std::vector<int32_t>>(std::move(builder.ids)),
           .from = std::make_shared<const std::vector<int32_t>>(std::move(builder.from)),
           .feeds_pending = builder.feeds_pending,
           .layout = std::make_shared<const ops::BatchLayout>(std::move(layout)),
-          .rows = std::move(builder.rows)};
+          .rows = std::move(builder.rows),
+          .states = std::move(builder.states)};
 }
 
 bool needs_history(const SamplingParams& sampling) {
@@ -161,8 +194,9 @@ ops::SampleRow sample_row(const RowInfo& row, const Sequence& sequence, const To
   ops::SampleRow result;
   result.position = row.position;
   if (!row.samples) {
-    result.forced_token = sequence.tokens[row.position];
-    result.num_top_logprobs = sampling.prompt_logprobs;
+    const bool is_given = row.scored >= 0;
+    result.forced_token = is_given ? row.scored : sequence.tokens[row.position];
+    result.num_top_logprobs = is_given ? 0 : sampling.prompt_logprobs;
     return result;
   }
   result.temperature = sampling.temperature;

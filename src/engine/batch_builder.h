@@ -24,12 +24,19 @@ class TokenHistory {
   std::vector<ops::TokenCount> counts_;
 };
 
-// What one projected row is for.
+// What one projected row is for: to sample a token, or to score one that is given.
 struct RowInfo {
   size_t item = 0;           // in the plan
   int64_t position = 0;      // of the token that the row predicts
-  bool samples = false;      // else it scores the prompt token there
+  bool samples = false;      // else it scores `scored`, or the prompt token there
   int32_t pending_row = -1;  // row of the sequence's unread token in the previous step's tokens
+  int32_t scored = -1;       // one of Pooling::tokens
+};
+
+// A token whose state is asked for.
+struct StateInfo {
+  size_t item = 0;       // in the plan
+  int64_t position = 0;  // of the token
 };
 
 // A plan as the model and the sampler want it.
@@ -39,7 +46,8 @@ struct Batch {
   std::shared_ptr<const std::vector<int32_t>> from;  // [T] row of the previous step's tokens, or -1
   bool feeds_pending = false;                        // any of `from` is >= 0
   ops::BatchLayoutPtr layout;
-  std::vector<RowInfo> rows;  // [R], ascending token rows
+  std::vector<RowInfo> rows;      // [R], ascending token rows
+  std::vector<StateInfo> states;  // of layout->pooled
 };
 
 // Lays the plan's tokens out on one axis and maps them to KV slots. Aborts (QUIRE_CHECK) on any

@@ -127,6 +127,7 @@ class Engine::Impl {
 
   const EngineOptions& options() const { return options_; }
   int64_t vocab_size() const { return model_->vocab_size(); }
+  int64_t hidden_size() const { return model_->hidden_size(); }
 
  private:
   using Message =
@@ -135,12 +136,12 @@ class Engine::Impl {
   std::optional<RequestError> check(const Request& request) const {
     const auto length = static_cast<int64_t>(request.prompt.size());
     if (length == 0) return invalid("the prompt is empty", "prompt");
-    if (length + 1 > options_.scheduler.max_model_len) {
+    if (length + (request.pooling ? 0 : 1) > options_.scheduler.max_model_len) {
       return RequestError{RequestError::Kind::kTooLong,
                           "the prompt has " + std::to_string(length) +
                               " tokens, but this model's maximum context length is " +
-                              std::to_string(options_.scheduler.max_model_len) +
-                              " tokens, one of them for the answer",
+                              std::to_string(options_.scheduler.max_model_len) + " tokens" +
+                              (request.pooling ? "" : ", one of them for the answer"),
                           "prompt"};
     }
     for (const int32_t id : request.prompt) {
@@ -149,6 +150,7 @@ class Engine::Impl {
                            std::to_string(model_->vocab_size()),
                        "prompt");
     }
+    if (request.pooling) return check_pooling(request);
     for (const auto& [id, bias] : request.sampling.logit_bias)
       if (id < 0 || id >= model_->vocab_size())
         return invalid("token id " + std::to_string(id) + " is outside the vocabulary",
@@ -160,6 +162,14 @@ class Engine::Impl {
       if (id < 0 || id >= model_->vocab_size())
         return invalid("token id " + std::to_string(id) + " is outside the vocabulary",
                        "stop_token_ids");
+    return std::nullopt;
+  }
+
+  std::optional<RequestError> check_pooling(const Request& request) const {
+    QUIRE_CHECK(request.sampling.max_tokens == 0 && !request.grammar);
+    for (const int32_t id : request.pooling->tokens)
+      if (id < 0 || id >= model_->vocab_size())
+        return invalid("token id " + std::to_string(id) + " is outside the vocabulary", "pooling");
     return std::nullopt;
   }
 
@@ -280,6 +290,7 @@ void Engine::abort(RequestId id) { impl_->abort(id); }
 EngineStats Engine::stats() const { return impl_->stats(); }
 int64_t Engine::max_model_len() const { return impl_->options().scheduler.max_model_len; }
 int64_t Engine::vocab_size() const { return impl_->vocab_size(); }
+int64_t Engine::hidden_size() const { return impl_->hidden_size(); }
 bool Engine::honours_priority() const {
   return impl_->options().scheduler.policy == SchedulingPolicy::kPriority;
 }

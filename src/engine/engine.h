@@ -48,6 +48,7 @@ class Engine {
   EngineStats stats() const;
   int64_t max_model_len() const;
   int64_t vocab_size() const;
+  int64_t hidden_size() const;    // of what pooling yields
   bool honours_priority() const;  // Request::priority counts: the policy is kPriority
 
   // Refuses new requests, waits up to `timeout` for the running ones, then aborts the rest. Returns

@@ -36,6 +36,18 @@ struct SamplingParams {
   std::shared_ptr<const BadWords> bad_words = nullptr;  // null: none
 };
 
+// What a request wants to know of its prompt instead of a continuation. Such a request has
+// max_tokens 0 and ends with its prompt.
+struct Pooling {
+  enum class Kind {
+    kLast,         // the state behind the last norm, of the last token
+    kMean,         // the mean of those of all tokens
+    kTokenScores,  // the log-probabilities of `tokens` as the next one
+  };
+  Kind kind = Kind::kLast;
+  std::vector<int32_t> tokens = {};
+};
+
 // kRefused: the request cannot be carried out and its client is to blame (a grammar beyond its
 // limits). kOverloaded: there is no memory for it at this time.
 enum class FinishReason { kStop, kLength, kAbort, kError, kRefused, kOverloaded };
@@ -61,7 +73,8 @@ struct TokenEvent {
   std::vector<int32_t> tokens;         // newly produced, a stop token included; usually one
   std::vector<TokenLogprob> logprobs;  // one per token if asked for
   std::vector<TokenLogprob>
-      prompt_logprobs;  // in the first event if asked for: entries for prompt tokens 1..
+      prompt_logprobs;        // in the first event if asked for: entries for prompt tokens 1..
+  std::vector<float> pooled;  // in the last event of a request with `pooling`, unless it failed
   std::optional<FinishReason> finish;
   std::optional<int32_t> stop_token;  // the stop_token_ids member that ended it; absent for eos
   std::string error;                  // with FinishReason::kError, kRefused and kOverloaded
@@ -76,11 +89,17 @@ struct Request {
   std::vector<int32_t> prompt;  // at least one id, each inside the vocabulary
   SamplingParams sampling;
   std::unique_ptr<text::GrammarMatcher> grammar;  // null: unconstrained
+  std::optional<Pooling> pooling;                 // then of `sampling` only max_tokens counts
   std::string cache_salt;      // requests share cached prefixes only with the same salt
   int32_t priority = 0;        // lower runs earlier among a tenant's, with the priority policy
   uint64_t tenant = 0;         // takes turns with others: a key, an address or a connection
   bool beside_others = false;  // there may be other tenants, to whom a part of the queue is left
   TokenSink sink;
+
+  // The prefix cache has keys and values, but neither states nor log-probabilities.
+  bool reads_every_token() const {
+    return sampling.prompt_logprobs >= 0 || (pooling && pooling->kind == Pooling::Kind::kMean);
+  }
 };
 
 using RequestId = uint64_t;

@@ -211,7 +211,7 @@ void Scheduler::commit_token(const StepPlan& plan, size_t item, int32_t token) {
   --sequence.num_pending;
   CommittedToken committed{.sequence = plan.items[item].sequence, .item = item};
   if (sequence.request.sampling.max_tokens == 0) {
-    committed.finish = FinishReason::kLength;
+    committed.finish = sequence.request.pooling ? FinishReason::kStop : FinishReason::kLength;
   } else {
     sequence.tokens.push_back(token);
     const StopDecision stop = check_stop(sequence, options_.eos_token_ids, options_.max_model_len);

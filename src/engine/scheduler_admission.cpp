@@ -88,10 +88,9 @@ bool Scheduler::worth_a_look(const Sequence& sequence, const Tenant& tenant) con
 Scheduler::Admission Scheduler::look_up(const Sequence& sequence) {
   Admission admission;
   hits_.clear();
-  // Every prompt position has to be projected if its logprobs are asked for.
   admission.uses_cache = options_.enable_prefix_caching &&
                          (!has_state() || checkpoints_.num_slots() > 0) &&
-                         sequence.request.sampling.prompt_logprobs < 0;
+                         !sequence.request.reads_every_token();
   if (admission.uses_cache) {
     admission.node = cache_.lookup(sequence.request.cache_salt, sequence.tokens, hits_);
   }

@@ -17,7 +17,7 @@ constexpr int kLightMaskWorkers = 1;
 std::vector<mx::array> arrays_of(const ops::SampleOutput& o) {
   return {o.tokens, o.logprobs, o.ranks, o.top_ids, o.top_logprobs};
 }
-ops::SampleOutput sample_output(const std::vector<mx::array>& o) {
+ops::SampleOutput sample_output(std::span<const mx::array> o) {
   return {o[0], o[1], o[2], o[3], o[4]};
 }
 
@@ -94,6 +94,7 @@ void StepRunner::add(SequencePtr sequence) {
   if (sequence->request.grammar)
     generation.grammar =
         mask_workers_.add(std::move(sequence->request.grammar), sequence->request.tenant);
+  if (sequence->request.pooling) generation.pooler.emplace(sequence->request.pooling->kind);
   scheduler_.add(std::move(sequence));
 }
 
@@ -157,12 +158,13 @@ StepRunner::InFlight StepRunner::launch(StepPlan plan) {
                           : model_.context().device->make_array(
                                 ids.data(), {static_cast<int>(ids.size())}, mx::int32);
   pool_->copy_states(model_.context(), plan.restores);
-  mx::array logits = model_.forward(tokens, batch.layout, pool_->caches());
+  models::StepOutput computed = model_.forward(tokens, batch.layout, pool_->caches());
   pool_->copy_states(model_.context(), plan.saves);
   timer_.lap(ops::Phase::kGraph);
   InFlight step{.plan = std::move(plan),
                 .batch = std::move(batch),
-                .logits = std::move(logits),
+                .logits = std::move(computed.logits),
+                .states = std::move(computed.states),
                 .output = {},
                 .kernels = {},
                 .postponed = {},
@@ -181,12 +183,7 @@ StepRunner::InFlight StepRunner::launch(StepPlan plan) {
 // Puts the step on the stream: one node that runs all kernels, or, if it is not made of kernels
 // alone (references), MLX's way.
 void StepRunner::launch_graph(InFlight& step) {
-  std::vector<mx::array> outputs;
-  if (step.output) {
-    outputs = arrays_of(*step.output);
-  } else if (!step.batch.rows.empty()) {
-    outputs = {*step.logits};
-  }
+  const std::vector<mx::array> outputs = step.yields();
   if (options_.join_kernels)
     step.kernels =
         ops::launch_step(model_.context(), outputs, pool_->arrays(),
@@ -199,17 +196,37 @@ void StepRunner::launch_graph(InFlight& step) {
     return;
   }
   pool_->reset_handles();
-  step.logits.reset();
-  if (step.output) {
-    step.output = sample_output(step.kernels->outputs());
-  } else if (!outputs.empty()) {
-    step.logits = step.kernels->outputs()[0];
+  if (step.output) step.logits.reset();
+  step.take(step.kernels->outputs());
+}
+
+// What is read of the step, or sampled from.
+std::vector<mx::array> StepRunner::InFlight::yields() const {
+  std::vector<mx::array> arrays;
+  if (states && !states_read) arrays.push_back(*states);
+  if (output) {
+    const auto sampled = arrays_of(*output);
+    arrays.insert(arrays.end(), sampled.begin(), sampled.end());
+  } else if (!batch.rows.empty()) {
+    arrays.push_back(*logits);
   }
+  return arrays;
+}
+
+// The same arrays, launched or on the host.
+void StepRunner::InFlight::take(std::span<const mx::array> arrays) {
+  if (states && !states_read) {
+    states = arrays[0];
+    arrays = arrays.subspan(1);
+  }
+  if (output) output = sample_output(arrays);
+  if (!output && !batch.rows.empty()) logits = arrays[0];
 }
 
 // Once the tokens that a grammar waits for are known.
 void StepRunner::launch_late_sampler(InFlight& step) {
   wait_for_masks(step);
+  if (step.states) read_states_early(step);
   sample_rows(step, std::nullopt);
   launch_sampler(step);
   timer_.lap(ops::Phase::kLaunch);
@@ -267,49 +284,44 @@ void StepRunner::observe(const InFlight& step) {
   last_done_ = now;
 }
 
+// A step that yields nothing is waited for, too, so that steps do not pile up.
 void StepRunner::wait_for_output(InFlight& step) {
-  if (step.kernels) {
-    step.output = sample_output(step.kernels->wait());
+  if (step.kernels) return step.take(step.kernels->wait());
+  const std::vector<mx::array> arrays = step.yields();
+  if (arrays.empty()) {
+    mx::eval(pool_->arrays().back());
   } else {
-    mx::eval(arrays_of(*step.output));
+    mx::eval(arrays);
   }
 }
 
 void StepRunner::commit(InFlight& step) {
-  if (!step.output) {  // a step without sampled rows: wait, so that steps do not pile up
-    if (step.kernels) {
-      step.kernels->wait();
-    } else {
-      mx::eval(pool_->arrays().back());
-    }
-    observe(step);
-    timer_.lap(ops::Phase::kWait);
-    timer_.step_done(step.plan.num_tokens);
-    scheduler_.commit(step.plan, {});
-    return;
-  }
   wait_for_output(step);
   observe(step);
   timer_.lap(ops::Phase::kWait);
   timer_.step_done(step.plan.num_tokens);  // before any request hears of it
+  if (step.states) collect_states(step);
   commit_rows(step);
   keep_postponed_rows(step);
 }
 
 void StepRunner::commit_rows(InFlight& step) {
-  const int32_t* tokens = step.output->tokens.data<int32_t>();
-  std::vector<int32_t> sampled;
+  const int32_t* tokens = step.output ? step.output->tokens.data<int32_t>() : nullptr;
   std::vector<size_t> row_of_item(step.plan.items.size(), 0);
+  std::vector<int32_t> token_of_item(step.plan.items.size(), -1);  // a request that pools has none
   std::vector<size_t> without_token;  // no finite logit, or nothing that the request allows
   for (size_t r = 0; r < step.batch.rows.size(); ++r) {
     const RowInfo& row = step.batch.rows[r];
     if (!row.samples) continue;
     const bool is_postponed = std::ranges::find(step.postponed, r) != step.postponed.end();
-    sampled.push_back(is_postponed ? Scheduler::kPostponedToken : tokens[r]);
+    token_of_item[row.item] = is_postponed ? Scheduler::kPostponedToken : tokens[r];
     row_of_item[row.item] = r;
     if (tokens[r] < 0 && !is_postponed) without_token.push_back(r);
   }
-  collect_prompt_logprobs(step);
+  std::vector<int32_t> sampled;
+  for (size_t i = 0; i < step.plan.items.size(); ++i)
+    if (step.plan.items[i].samples) sampled.push_back(token_of_item[i]);
+  collect_scores(step);
   for (const size_t r : without_token)
     end_without_token(step.plan.items[step.batch.rows[r].item].sequence->id, (*step.samples)[r]);
   for (const CommittedToken& token : scheduler_.commit(step.plan, sampled))
@@ -334,6 +346,7 @@ void StepRunner::commit_token(const CommittedToken& token, const InFlight& step,
   }
   event.finish = token.finish;
   event.stop_token = token.stop_token;
+  if (it->second.pooler) give_pooled(*it->second.pooler, event);
   if (!token.finish && it->second.grammar) mask_workers_.request(it->second.grammar, token.token);
   tell(it->second, std::move(event));
   if (token.finish) forget(sequence.id);
@@ -353,13 +366,17 @@ TokenLogprob StepRunner::logprob_of_row(const InFlight& step, size_t row, int32_
   return result;
 }
 
-void StepRunner::collect_prompt_logprobs(const InFlight& step) {
+void StepRunner::collect_scores(const InFlight& step) {
   for (size_t r = 0; r < step.batch.rows.size(); ++r) {
     const RowInfo& row = step.batch.rows[r];
     if (row.samples) continue;
     const Sequence& sequence = *step.plan.items[row.item].sequence;
     const auto it = generations_.find(sequence.id);
     if (it == generations_.end()) continue;
+    if (row.scored >= 0) {
+      it->second.pooler->add_score(step.output->logprobs.data<float>()[r]);
+      continue;
+    }
     // Position p is entry p - 1; a recomputed prompt (after preemption) says nothing new.
     if (static_cast<int64_t>(it->second.prompt_logprobs.size()) != row.position - 1 ||
         it->second.told)

@@ -1,6 +1,7 @@
 #pragma once
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "engine/engine.h"
 #include "engine/kv_pool.h"
 #include "engine/mask_workers.h"
+#include "engine/pooler.h"
 #include "engine/step_timer.h"
 #include "models/model.h"
 #include "ops/runtime/launched_step.h"
@@ -52,20 +54,26 @@ class StepRunner {
     TokenHistory history;
     MaskWorkers::RowPtr grammar;  // null: unconstrained
     std::vector<TokenLogprob> prompt_logprobs;
-    bool told = false;  // whether an event was sent
-    TokenMask failure;  // why the next row yields no token, if it is known
+    std::optional<Pooler> pooler;  // of a request that pools
+    bool told = false;             // whether an event was sent
+    TokenMask failure;             // why the next row yields no token, if it is known
   };
   // A launched step whose tokens have not been read.
   struct InFlight {
     StepPlan plan;
     Batch batch;
     std::optional<mx::array> logits;           // until they are sampled
+    std::optional<mx::array> states = {};      // of batch.states
     ops::SampleRows samples = nullptr;         // what `output` was sampled by
     std::optional<ops::SampleOutput> output;   // absent without sampled rows
     std::optional<ops::LaunchedStep> kernels;  // absent: MLX's way, see launch_graph
     std::vector<size_t> postponed;             // rows whose masks were not there
     ops::StepKind kind = {};
     TimePoint launched = {};
+    bool states_read = false;  // before the sampler was launched
+
+    std::vector<mx::array> yields() const;
+    void take(std::span<const mx::array> arrays);
   };
   // A row whose mask was not there when its step was sampled: it sits out until it is.
   struct PostponedRow {
@@ -90,12 +98,15 @@ class StepRunner {
   void finish_in_flight();
   void observe(const InFlight& step);
   void commit(InFlight& step);
-  static void wait_for_output(InFlight& step);  // until the host can read the sampled tokens
+  void wait_for_output(InFlight& step);  // until the host can read what the step yields
   void launch_sampler(InFlight& step);
+  static void read_states_early(InFlight& step);
+  void collect_states(const InFlight& step);
+  static void give_pooled(Pooler& pooler, TokenEvent& event);
   void commit_rows(InFlight& step);
   void commit_postponed(InFlight& step);
   void commit_token(const CommittedToken& token, const InFlight& step, size_t row);
-  void collect_prompt_logprobs(const InFlight& step);
+  void collect_scores(const InFlight& step);
   TokenLogprob logprob_of_row(const InFlight& step, size_t row, int32_t num_top) const;
   void tell(Generation& generation, TokenEvent event);
   void end(RequestId id, FinishReason reason, std::string error = "");

@@ -7,6 +7,7 @@
 #include "models/registry.h"
 #include "ops/embedding/embedding.h"
 #include "ops/gather_rows/gather_rows.h"
+#include "ops/rms_norm/rms_norm.h"
 
 namespace quire::models {
 namespace {
@@ -79,8 +80,8 @@ mx::array Decoder::embed(const mx::array& ids) const {
   return ops::embedding(context_, ids, head_.weight);
 }
 
-mx::array Decoder::forward(const mx::array& ids, const ops::BatchLayoutPtr& layout,
-                           std::vector<ops::LayerCache>& caches) const {
+StepOutput Decoder::forward(const mx::array& ids, const ops::BatchLayoutPtr& layout,
+                            std::vector<ops::LayerCache>& caches) const {
   mx::array h = embed(ids);  // the residual stream
   for (size_t i = 0; i < layers_.size(); ++i) {
     const Layer& layer = layers_[i];
@@ -95,9 +96,15 @@ mx::array Decoder::forward(const mx::array& ids, const ops::BatchLayoutPtr& layo
         layer.ffn);
     if (ablation_.eval_per_layer) mx::eval(h);
   }
-  if (ablation_.project_all_rows) return ops::gather_rows(context_, project(h), layout);
   // Only the rows that are sampled (or scored) meet the last norm and the vocabulary.
-  return project(ops::gather_rows(context_, h, layout));
+  StepOutput out{.logits = ablation_.project_all_rows
+                               ? ops::gather_rows(context_, project(h), layout)
+                               : project(ops::gather_rows(context_, h, layout)),
+                 .states = {}};
+  if (layout->pooled)
+    out.states = ops::rms_norm(context_, ops::gather_rows(context_, h, layout->pooled),
+                               *final_norm_, spec_.norm_eps);
+  return out;
 }
 
 // The last norm and the vocabulary.

@@ -20,13 +20,14 @@ class Decoder : public Model {
   Decoder(ops::Context context, const formats::Checkpoint& checkpoint, ModelSpec spec,
           const LoadOptions& options);
 
-  mx::array forward(const mx::array& ids, const ops::BatchLayoutPtr& layout,
-                    std::vector<ops::LayerCache>& caches) const override;
+  StepOutput forward(const mx::array& ids, const ops::BatchLayoutPtr& layout,
+                     std::vector<ops::LayerCache>& caches) const override;
 
   const ops::Context& context() const override { return context_; }
   std::vector<CacheSpec> cache_specs() const override { return models::cache_specs(spec_); }
   mx::Dtype dtype() const override { return dtype_; }
   int64_t vocab_size() const override { return spec_.vocab; }
+  int64_t hidden_size() const override { return spec_.hidden; }
   int64_t max_positions() const override { return spec_.max_positions; }
   size_t weight_bytes() const override { return weight_bytes_; }
   std::string skipped_tensors() const override { return skipped_tensors_; }

@@ -34,24 +34,29 @@ struct LoadOptions {
   bool int8_activations = false;
 };
 
+// What a step computes.
+struct StepOutput {
+  mx::array logits;                 // [R, V] float32, of layout->rows
+  std::optional<mx::array> states;  // [rows, hidden] behind the last norm, of layout->pooled
+};
+
 // A loaded model: knows tokens, not requests.
 class Model {
  public:
   virtual ~Model() = default;
 
-  // Logits of the rows that the layout asks for; builds the graph and evaluates nothing (but see
-  // AblationOptions).
+  // What the layout asks for; builds the graph and evaluates nothing (but see AblationOptions).
   //   ids     [T] int32, each in [0, vocab)
   //   caches  one pool per layer, as cache_specs() says; replaced by the handles that later steps
   //   must use
-  // Returns [R, V] float32.
-  virtual mx::array forward(const mx::array& ids, const ops::BatchLayoutPtr& layout,
-                            std::vector<ops::LayerCache>& caches) const = 0;
+  virtual StepOutput forward(const mx::array& ids, const ops::BatchLayoutPtr& layout,
+                             std::vector<ops::LayerCache>& caches) const = 0;
 
   virtual const ops::Context& context() const = 0;
   virtual std::vector<CacheSpec> cache_specs() const = 0;
   virtual mx::Dtype dtype() const = 0;
   virtual int64_t vocab_size() const = 0;
+  virtual int64_t hidden_size() const = 0;  // of a token's state
   virtual int64_t max_positions() const = 0;
   virtual size_t weight_bytes() const = 0;
   // What the checkpoint holds beside the language model, skipped on purpose, for people to read:

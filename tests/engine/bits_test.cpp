@@ -148,10 +148,12 @@ class BatchDependentModel : public ModelAround {
  public:
   using ModelAround::ModelAround;
 
-  mlx::core::array forward(const mlx::core::array& ids, const ops::BatchLayoutPtr& layout,
-                           std::vector<ops::LayerCache>& caches) const override {
+  models::StepOutput forward(const mlx::core::array& ids, const ops::BatchLayoutPtr& layout,
+                             std::vector<ops::LayerCache>& caches) const override {
     const float factor = 1.0f + 1e-7f * static_cast<float>(layout->num_tokens);
-    return mlx::core::multiply(ModelAround::forward(ids, layout, caches), mlx::core::array(factor));
+    models::StepOutput out = ModelAround::forward(ids, layout, caches);
+    out.logits = mlx::core::multiply(out.logits, mlx::core::array(factor));
+    return out;
   }
 };
 

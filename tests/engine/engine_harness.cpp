@@ -27,6 +27,7 @@ class Collector {
       std::move(event.logprobs.begin(), event.logprobs.end(), std::back_inserter(answer.logprobs));
       std::move(event.prompt_logprobs.begin(), event.prompt_logprobs.end(),
                 std::back_inserter(answer.prompt_logprobs));
+      if (!event.pooled.empty()) answer.pooled = std::move(event.pooled);
       answer.finish = event.finish;
       answer.error = event.error;
       answer.stats = event.stats;
@@ -153,6 +154,7 @@ std::vector<Answer> run_jobs(Engine& engine, const std::vector<Job>& jobs, uint6
     request.sampling = jobs[i].sampling;
     request.cache_salt = jobs[i].cache_salt;
     request.tenant = jobs[i].tenant;
+    request.pooling = jobs[i].pooling;
     if (jobs[i].grammar)
       request.grammar = std::make_unique<text::GrammarMatcher>(jobs[i].grammar->clone());
     request.sink = collector.sink(i);
@@ -217,6 +219,7 @@ void expect_same(const std::vector<Answer>& expected, const std::vector<Answer>&
   for (size_t i = 0; i < expected.size(); ++i) {
     ASSERT_EQ(actual[i].error, "") << what;
     ASSERT_EQ(expected[i].tokens, actual[i].tokens) << what << ", request " << i;
+    ASSERT_EQ(expected[i].pooled, actual[i].pooled) << what << ", request " << i;
     ASSERT_EQ(expected[i].logprobs.size(), actual[i].logprobs.size()) << what << ", request " << i;
     for (size_t t = 0; t < expected[i].logprobs.size(); ++t)  // every bit of every logprob
       ASSERT_TRUE(expected[i].logprobs[t] == actual[i].logprobs[t])

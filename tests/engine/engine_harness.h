@@ -44,14 +44,15 @@ class ModelAround : public models::Model {
  public:
   explicit ModelAround(std::unique_ptr<models::Model> inner) : inner_(std::move(inner)) {}
 
-  mlx::core::array forward(const mlx::core::array& ids, const ops::BatchLayoutPtr& layout,
-                           std::vector<ops::LayerCache>& caches) const override {
+  models::StepOutput forward(const mlx::core::array& ids, const ops::BatchLayoutPtr& layout,
+                             std::vector<ops::LayerCache>& caches) const override {
     return inner_->forward(ids, layout, caches);
   }
   const ops::Context& context() const override { return inner_->context(); }
   std::vector<models::CacheSpec> cache_specs() const override { return inner_->cache_specs(); }
   mlx::core::Dtype dtype() const override { return inner_->dtype(); }
   int64_t vocab_size() const override { return inner_->vocab_size(); }
+  int64_t hidden_size() const override { return inner_->hidden_size(); }
   int64_t max_positions() const override { return inner_->max_positions(); }
   size_t weight_bytes() const override { return inner_->weight_bytes(); }
   int64_t widest_activation() const override { return inner_->widest_activation(); }
@@ -67,11 +68,13 @@ struct Job {
   uint64_t tenant = 0;
   int abort_after = -1;  // tokens after which the client goes away; -1: never
   std::shared_ptr<const text::GrammarMatcher> grammar = nullptr;  // cloned for each run
+  std::optional<Pooling> pooling = {};
 };
 
 struct Answer {
   std::vector<int32_t> tokens;
   std::vector<TokenLogprob> logprobs, prompt_logprobs;
+  std::vector<float> pooled;
   std::optional<FinishReason> finish;
   std::string error;
   RequestStats stats;

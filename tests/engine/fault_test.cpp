@@ -17,8 +17,8 @@ class FailingModel : public ModelAround {
   FailingModel(std::unique_ptr<models::Model> inner, std::atomic<int>& steps_left)
       : ModelAround(std::move(inner)), steps_left_(steps_left) {}
 
-  mlx::core::array forward(const mlx::core::array& ids, const ops::BatchLayoutPtr& layout,
-                           std::vector<ops::LayerCache>& caches) const override {
+  models::StepOutput forward(const mlx::core::array& ids, const ops::BatchLayoutPtr& layout,
+                             std::vector<ops::LayerCache>& caches) const override {
     if (steps_left_.fetch_sub(1) == 0) throw std::runtime_error("the device is on fire");
     return ModelAround::forward(ids, layout, caches);
   }
@@ -61,13 +61,14 @@ class NanModel : public ModelAround {
  public:
   using ModelAround::ModelAround;
 
-  mlx::core::array forward(const mlx::core::array& ids, const ops::BatchLayoutPtr& layout,
-                           std::vector<ops::LayerCache>& caches) const override {
-    const auto logits = ModelAround::forward(ids, layout, caches);
+  models::StepOutput forward(const mlx::core::array& ids, const ops::BatchLayoutPtr& layout,
+                             std::vector<ops::LayerCache>& caches) const override {
+    models::StepOutput out = ModelAround::forward(ids, layout, caches);
     std::vector<float> spoil(layout->rows.size(), 0.0f);
     if (spoil.size() > 1) spoil[0] = std::numeric_limits<float>::quiet_NaN();
-    return mlx::core::add(logits,
-                          mlx::core::array(spoil.data(), {static_cast<int>(spoil.size()), 1}));
+    const mlx::core::array added(spoil.data(), {static_cast<int>(spoil.size()), 1});
+    out.logits = mlx::core::add(out.logits, added);
+    return out;
   }
 };
 

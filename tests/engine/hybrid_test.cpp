@@ -236,8 +236,8 @@ class SwappedSlotsModel : public ModelAround {
  public:
   using ModelAround::ModelAround;
 
-  mlx::core::array forward(const mlx::core::array& ids, const ops::BatchLayoutPtr& layout,
-                           std::vector<ops::LayerCache>& caches) const override {
+  models::StepOutput forward(const mlx::core::array& ids, const ops::BatchLayoutPtr& layout,
+                             std::vector<ops::LayerCache>& caches) const override {
     auto swapped = std::make_shared<ops::BatchLayout>(*layout);
     std::rotate(swapped->state_slots.begin(), swapped->state_slots.begin() + 1,
                 swapped->state_slots.end());

@@ -21,6 +21,14 @@ std::vector<T> numbers(const json::value& list) {
   return result;
 }
 
+json::value read_json(const std::string& path) {
+  std::ifstream file(path);
+  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  auto parsed = parse_json(text);
+  if (!parsed) throw std::runtime_error(path + ": " + parsed.error());
+  return std::move(*parsed);
+}
+
 GoldenCase read_case(const json::object& from) {
   GoldenCase c;
   c.prompt = numbers<int32_t>(from.at("prompt"));
@@ -52,12 +60,8 @@ std::vector<std::string> checkpoint_names() {
 }
 
 Golden read_golden(const std::string& checkpoint) {
-  const std::string path = checkpoint_dir(checkpoint) + "/golden.json";
-  std::ifstream file(path);
-  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  const auto parsed = parse_json(text);
-  if (!parsed) throw std::runtime_error(path + ": " + parsed.error());
-  const json::object& root = parsed->as_object();
+  const json::value parsed = read_json(checkpoint_dir(checkpoint) + "/golden.json");
+  const json::object& root = parsed.as_object();
   Golden golden;
   golden.family = std::string(root.at("family").as_string());
   golden.is_bfloat16 = root.at("weights_dtype").as_string() == "bfloat16";
@@ -66,6 +70,18 @@ Golden read_golden(const std::string& checkpoint) {
   for (const auto& item : root.at("cases").as_array())
     golden.cases.push_back(read_case(item.as_object()));
   return golden;
+}
+
+std::vector<PooledCase> read_pooled_cases() {
+  std::vector<PooledCase> cases;
+  const json::value parsed = read_json(source_dir() + "/tests/parity/pooling.json");
+  for (const auto& item : parsed.as_array()) {
+    cases.push_back({.checkpoint = std::string(item.at("checkpoint").as_string()),
+                     .prompt = numbers<int32_t>(item.at("prompt")),
+                     .last = numbers<float>(item.at("last")),
+                     .mean = numbers<float>(item.at("mean"))});
+  }
+  return cases;
 }
 
 }  // namespace quire::parity

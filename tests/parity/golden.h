@@ -22,11 +22,19 @@ struct Golden {
   std::vector<GoldenCase> cases;
 };
 
+// What transformers makes of one prompt's states (pooling.json).
+struct PooledCase {
+  std::string checkpoint;
+  std::vector<int32_t> prompt;
+  std::vector<float> last, mean;
+};
+
 // Folders of the tiny checkpoints, by name.
 std::string checkpoint_dir(const std::string& name);
 std::vector<std::string> checkpoint_names();
 
 // Throws std::runtime_error if the file is not as its schema says.
 Golden read_golden(const std::string& checkpoint);
+std::vector<PooledCase> read_pooled_cases();
 
 }  // namespace quire::parity

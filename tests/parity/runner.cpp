@@ -21,6 +21,7 @@ class Collector {
       answer.tokens.insert(answer.tokens.end(), event.tokens.begin(), event.tokens.end());
       for (auto& entry : event.logprobs) answer.logprobs.push_back(std::move(entry));
       for (auto& entry : event.prompt_logprobs) answer.prompt_logprobs.push_back(std::move(entry));
+      answer.pooled = std::move(event.pooled);
       answer.finish = event.finish;
       answer.error = event.error;
       ended_ += event.finish.has_value();
@@ -71,6 +72,7 @@ std::vector<Answer> run_engine(const EngineSetup& setup, const std::vector<Job>&
     request.sampling.logprobs = jobs[i].logprobs;
     request.sampling.prompt_logprobs = jobs[i].prompt_logprobs;
     request.sampling.ignore_eos = true;
+    request.pooling = jobs[i].pooling;
     request.sink = collector.sink(i);
     if (const auto id = engine->submit(std::move(request)); !id)
       throw std::runtime_error(setup.checkpoint + ": " + id.error().message);

@@ -24,11 +24,13 @@ struct Job {
   std::vector<int32_t> prompt;
   int64_t max_tokens = 0;
   int32_t logprobs = -1, prompt_logprobs = -1;
+  std::optional<engine::Pooling> pooling = {};
 };
 
 struct Answer {
   std::vector<int32_t> tokens;
   std::vector<engine::TokenLogprob> logprobs, prompt_logprobs;
+  std::vector<float> pooled;
   std::optional<engine::FinishReason> finish;
   std::string error;
 };

@@ -31,6 +31,9 @@ struct BatchLayout {
   // Rows to project to the vocabulary, ascending; R of them.
   std::vector<int32_t> rows;  // [R]
 
+  // Null, or a layout of nothing but num_tokens and `rows`: those whose states are asked for.
+  std::shared_ptr<const BatchLayout> pooled = nullptr;
+
   const int32_t* block_table(int64_t sequence) const {
     return blocks.data() + block_offsets[sequence];
   }
