@@ -91,6 +91,15 @@ TEST_F(Load, TheUnchangedCopyLoads) {
   EXPECT_EQ(load()->vocab_size(), 320);
 }
 
+// As models for embeddings are saved: without the head and the name of what it is on.
+TEST_F(Load, NamesNeedNoPrefix) {
+  write([](auto& tensors) {
+    for (StoredTensor& tensor : tensors)
+      if (tensor.name.starts_with("model.")) tensor.name.erase(0, 6);
+  });
+  load();
+}
+
 TEST_F(Load, AMissingTensorIsNamed) {
   EXPECT_THAT(error_with([](auto& tensors) {
                 std::erase_if(tensors, [](const auto& t) { return t.name == kUp; });

@@ -83,7 +83,9 @@ const formats::RawTensor* find_tensor(const formats::Checkpoint& checkpoint,
   if (const auto* tensor = checkpoint.find("language_model." + name)) return tensor;
   constexpr std::string_view kModel = "model.";
   if (!name.starts_with(kModel)) return nullptr;
-  return checkpoint.find("model.language_model." + name.substr(kModel.size()));
+  const std::string rest = name.substr(kModel.size());
+  if (const auto* tensor = checkpoint.find("model.language_model." + rest)) return tensor;
+  return checkpoint.find(rest);
 }
 
 WeightLoader::WeightLoader(const ops::Context& context, const formats::Checkpoint& checkpoint,

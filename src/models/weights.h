@@ -101,6 +101,7 @@ class WeightLoader {
 
   // The tensor, or null. A language model inside a wrapper has its names prefixed: the stored name
   // of "model.X" is "model.language_model.X" (transformers) or "language_model.model.X" (MLX).
+  // Models for embeddings are often saved without their head, and then "model.X" is "X".
   const formats::RawTensor* find(const std::string& name) const;
   const formats::RawTensor& take(const std::string& name);
   const formats::RawTensor& take_any(const std::string& name);
