@@ -17,6 +17,7 @@ constexpr FlagGroup kGroups[] = {
      "--max-step-time --scheduling-policy --async-scheduling"},
     {"Computing", "--device --threads --portable-bits"},
     {"Answers", "--system --temperature --top-p --max-tokens"},
+    {"Embeddings and reranking", "--runner --pooling --rerank-template --rerank-tokens"},
     {"Tools and reasoning", "--tool-call-parser --reasoning-parser --structured-output-whitespace"},
     {"Server", "--host --port --root-path --served-model-name --http-threads --shutdown-timeout"},
     {"Access and limits",

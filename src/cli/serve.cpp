@@ -16,6 +16,7 @@
 #include "cli/start_engine.h"
 #include "dialects/dialect.h"
 #include "formats/data_file.h"
+#include "formats/pooling_config.h"
 #include "server/api_keys.h"
 #include "server/engine_adapter.h"
 #include "server/http/bind.h"
@@ -33,6 +34,10 @@ struct ServeFlags {
   std::vector<std::string> api_keys, api_key_files;
   std::string max_body, max_buffered;
   std::string tool_call_parser, reasoning_parser;  // empty: what the chat template shows
+  std::string runner = "auto";
+  std::string pooling;          // empty: as the model's folder says
+  std::string rerank_template;  // empty: Qwen3-Reranker's
+  std::vector<std::string> rerank_tokens = server::RerankOptions().tokens;
   int64_t shutdown_timeout = 0;
 };
 
@@ -136,6 +141,21 @@ server::ParserChoice parser_choice(const ServeFlags& flags) {
   return choice;
 }
 
+server::PoolingDefaults pooling_defaults(const ServeFlags& flags) {
+  const bool is_mean = flags.pooling.empty() ? formats::read_pooling_mode(flags.model.model) ==
+                                                   formats::PoolingMode::kMean
+                                             : flags.pooling == "mean";
+  return {is_mean ? engine::Pooling::Kind::kMean : engine::Pooling::Kind::kLast};
+}
+
+server::RerankOptions rerank_options(const ServeFlags& flags, const text::Tokenizer& tokenizer) {
+  server::RerankOptions options{.tokens = flags.rerank_tokens};
+  if (!flags.rerank_template.empty())
+    options.chat_template =
+        parse_template_flag("--rerank-template", flags.rerank_template, tokenizer);
+  return options;
+}
+
 // What can be found wrong before a weight is read.
 void prepare(ServeFlags& flags) {
   // CLI11 takes a variable that is set and empty for one that is not set.
@@ -144,6 +164,10 @@ void prepare(ServeFlags& flags) {
   flags.server.api_keys = collect_api_keys(flags);
   check_priorities(flags);
   (void)parser_choice(flags);
+  (void)pooling_defaults(flags);
+  flags.server.runner = flags.runner == "pooling"    ? server::Runner::kPooling
+                        : flags.runner == "generate" ? server::Runner::kGenerate
+                                                     : server::Runner::kAuto;
   server::http::HttpOptions& http = flags.server.http;
   size_body(flags);
   http.bound_socket = server::http::bind_address(http.host, http.port);
@@ -171,7 +195,9 @@ int serve(ServeFlags flags) {
                          .grammars = model.grammars,
                          .eos_token_ids = model.eos_token_ids,
                          .defaults = sampling_defaults(model.generation_config),
-                         .parsers = parser_choice(flags)},
+                         .parsers = parser_choice(flags),
+                         .pooling = pooling_defaults(flags),
+                         .rerank = rerank_options(flags, *model.tokenizer)},
                         flags.server);
   const uint16_t port = server.start();
   log.print(invitation(flags, port, flags.server.served_model_names.front()));
@@ -272,6 +298,30 @@ void add_server_flags(CLI::App& command, ServeFlags& flags) {
   command.add_flag("--disable-access-log{false}", options.access_log, "No log line per request");
 }
 
+void add_pooling_flags(CLI::App& command, ServeFlags& flags) {
+  command
+      .add_option("--runner", flags.runner,
+                  "What the server does: auto (all), generate, or pooling (embeddings and scores)")
+      ->check(CLI::IsMember({"auto", "generate", "pooling"}))
+      ->capture_default_str();
+  command
+      .add_option("--pooling", flags.pooling,
+                  "Embeddings are the last token's state or the mean of all; default: what the "
+                  "model's 1_Pooling/config.json says, else last")
+      ->check(CLI::IsMember({"last", "mean"}, CLI::ignore_case));
+  command
+      .add_option(
+          "--rerank-template", flags.rerank_template,
+          "Jinja template with query, document and instruction, instead of Qwen3-Reranker's")
+      ->type_name("FILE|TEXT");
+  command
+      .add_option("--rerank-tokens", flags.rerank_tokens,
+                  "The two tokens that say no and yes (no,yes)")
+      ->delimiter(',')
+      ->expected(2)
+      ->type_name("NO,YES");
+}
+
 }  // namespace
 
 void add_serve(CLI::App& app, int& status) {
@@ -283,6 +333,7 @@ void add_serve(CLI::App& app, int& status) {
   add_profile_flag(*command, flags->model.profile);
   add_key_flags(*command, *flags);
   add_server_flags(*command, *flags);
+  add_pooling_flags(*command, *flags);
   group_flags(*command);
   command->callback([flags, &status] { status = serve(*flags); });
 }

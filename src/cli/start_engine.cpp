@@ -48,32 +48,16 @@ std::function<void(double)> progress_printer() {
   };
 }
 
-// The template that --chat-template names, with the model's special tokens in sight.
-std::shared_ptr<const text::ChatTemplate> load_chat_template(const ModelFlags& flags,
-                                                             const text::Tokenizer& tokenizer) {
-  if (flags.chat_template.empty()) return text::ChatTemplate::load(flags.model);
-  std::string source = flags.chat_template;
-  std::error_code ignored;
-  if (std::filesystem::is_regular_file(source, ignored)) {
-    source = formats::read_text_file(source, size_t{1} << 20);
-  } else if (source.find('{') == std::string::npos) {
-    throw LoadError("--chat-template: there is no file " + source + ", and it is no template");
-  }
-  json::object special;
-  for (const char* name : {"bos_token", "eos_token", "pad_token", "unk_token"})
-    if (const auto token = tokenizer.special_token(name)) special[name] = *token;
-  auto parsed = text::ChatTemplate::parse(source, dump_json(special));
-  if (!parsed) throw LoadError("--chat-template: " + parsed.error());
-  return *parsed;
-}
-
 using ModelText =
     std::tuple<std::shared_ptr<const text::Tokenizer>, std::shared_ptr<const text::ChatTemplate>,
                std::shared_ptr<const text::GrammarFactory>>;
 
 ModelText load_text(const ModelFlags& flags, const std::vector<int32_t>& eos_token_ids) {
   auto tokenizer = text::Tokenizer::load(flags.model);
-  auto chat_template = load_chat_template(flags, *tokenizer);
+  auto chat_template =
+      flags.chat_template.empty()
+          ? text::ChatTemplate::load(flags.model)
+          : parse_template_flag("--chat-template", flags.chat_template, *tokenizer);
   std::shared_ptr<const text::GrammarFactory> grammars;
   const auto whitespace = flags.json_whitespace == "flexible" ? text::JsonWhitespace::kFlexible
                                                               : text::JsonWhitespace::kBounded;
@@ -134,6 +118,24 @@ std::unique_ptr<engine::Engine> make_engine(std::unique_ptr<models::Model> model
 }
 
 }  // namespace
+
+std::shared_ptr<const text::ChatTemplate> parse_template_flag(const std::string& flag,
+                                                              const std::string& value,
+                                                              const text::Tokenizer& tokenizer) {
+  std::string source = value;
+  std::error_code ignored;
+  if (std::filesystem::is_regular_file(source, ignored)) {
+    source = formats::read_text_file(source, size_t{1} << 20);
+  } else if (source.find('{') == std::string::npos) {
+    throw LoadError(flag + ": there is no file " + source + ", and it is no template");
+  }
+  json::object special;
+  for (const char* name : {"bos_token", "eos_token", "pad_token", "unk_token"})
+    if (const auto token = tokenizer.special_token(name)) special[name] = *token;
+  auto parsed = text::ChatTemplate::parse(source, dump_json(special));
+  if (!parsed) throw LoadError(flag + ": " + parsed.error());
+  return *parsed;
+}
 
 RunningModel start_engine(const ModelFlags& flags) {
   RunningModel model;

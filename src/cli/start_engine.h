@@ -24,6 +24,12 @@ struct RunningModel {
   std::unique_ptr<engine::Engine> engine;
 };
 
+// The template that a flag gives, as a file's name or as its text, with the model's special tokens
+// in sight. Throws LoadError naming `flag`.
+std::shared_ptr<const text::ChatTemplate> parse_template_flag(const std::string& flag,
+                                                              const std::string& value,
+                                                              const text::Tokenizer& tokenizer);
+
 // Loads everything that the flags ask for and starts the engine. Prints one line each on model, CPU
 // and memory to stderr, and progress while weights are packed if stderr is a terminal. Throws
 // LoadError.

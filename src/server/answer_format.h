@@ -42,6 +42,9 @@ class AnswerBody {
     add([](std::string& out, openai::JsonList&) { out += ']'; });
   }
 
+  // Counts what single steps write as so many elements.
+  void weigh(size_t elements) { elements_ += elements; }
+
   // More than should be written at once between other connections' work.
   bool is_large() const { return elements_ > kElementsOfLarge; }
   // Appends the next 64 KiB or so. False: the answer is complete.

@@ -15,6 +15,8 @@ namespace quire::server {
 namespace {
 
 const ApiError kNoKey{401, "A valid API key is required", ""};
+constexpr const char* kOtherRunner =
+    "This server was started with a --runner that does not do this";
 const ApiError kForeignPage{403,
                             "Web pages from other machines may not use a server on loopback that "
                             "has no --api-key",
@@ -24,6 +26,12 @@ int64_t num_prompts(const openai::CompletionRequest& request) {
   return static_cast<int64_t>(request.prompts.size());
 }
 int64_t num_prompts(const openai::ChatRequest&) { return 1; }
+int64_t num_prompts(const pooling::EmbeddingRequest& request) {
+  return static_cast<int64_t>(request.prompts.size());
+}
+int64_t num_prompts(const pooling::ScoreRequest& request) {
+  return static_cast<int64_t>(request.documents.size());
+}
 
 void note_keys(const http::Request&, const openai::CompletionRequest&) {}
 void note_keys(const http::Request& http_request, const openai::ChatRequest& request) {
@@ -59,10 +67,16 @@ const std::vector<Api::Route>& Api::routes() {
       {"GET", "/load", &Api::load},
       {"GET", "/v1/models", &Api::list_models},
       {"GET", "/v1/models/", &Api::get_model},  // and whatever follows
-      {"POST", "/v1/completions", &Api::completions},
-      {"POST", "/v1/chat/completions", &Api::chat_completions},
-      {"POST", "/v1/responses", &Api::responses},
-      {"POST", "/v1/messages", &Api::messages},
+      {"POST", "/v1/completions", &Api::completions, Runner::kGenerate},
+      {"POST", "/v1/chat/completions", &Api::chat_completions, Runner::kGenerate},
+      {"POST", "/v1/responses", &Api::responses, Runner::kGenerate},
+      {"POST", "/v1/messages", &Api::messages, Runner::kGenerate},
+      {"POST", "/v1/embeddings", &Api::embeddings, Runner::kPooling},
+      {"POST", "/v1/rerank", &Api::rerank, Runner::kPooling},
+      {"POST", "/v2/rerank", &Api::rerank, Runner::kPooling},
+      {"POST", "/rerank", &Api::rerank, Runner::kPooling},
+      {"POST", "/v1/score", &Api::score, Runner::kPooling},
+      {"POST", "/score", &Api::score, Runner::kPooling},
       {"POST", "/v1/messages/count_tokens", &Api::count_tokens},
       {"POST", "/tokenize", &Api::tokenize},
       {"POST", "/detokenize", &Api::detokenize},
@@ -79,10 +93,10 @@ Api::Api(EngineClient& engine, const ModelText& text, const ServerOptions& optio
                      text.defaults,
                      options.trust_request_chat_template,
                      engine.vocab_size(),
+                     engine.hidden_size(),
                      engine.honours_priority(),
                      options.keep_billing_header},
-      planner_(text_, engine.max_model_len(), engine.vocab_size(),
-               options.served_model_names.front()),
+      planner_(text_, engine, options.served_model_names.front()),
       keys_(options.api_keys),
       started_(std::time(nullptr)),
       metrics_(options.served_model_names.front(), engine.max_model_len()) {}
@@ -107,6 +121,11 @@ const Api::Route* Api::find_route(const http::RequestHead& head) const {
   return nullptr;
 }
 
+bool Api::is_left_to_others(const Route& route) const {
+  return route.runner != Runner::kAuto && options_.runner != Runner::kAuto &&
+         route.runner != options_.runner;
+}
+
 std::optional<http::Response> Api::check(const http::RequestHead& head) {
   const std::string_view path = local_path(head);
   if (path != "/health" && !keys_.empty() && !keys_.find(given_key(head)))
@@ -114,6 +133,8 @@ std::optional<http::Response> Api::check(const http::RequestHead& head) {
   if (keys_.empty() && on_loopback_ && is_foreign_page(head.header("origin")))
     return server::error_response(kForeignPage, head);
   const Route* route = find_route(head);
+  if (route != nullptr && is_left_to_others(*route))
+    return server::error_response({404, kOtherRunner, "", "unknown_url"}, head);
   if (route != nullptr)
     return route->method == std::string_view("POST") ? check_post(head) : check_get(head);
 
@@ -353,6 +374,18 @@ void Api::chat_completions(http::ExchangePtr exchange) {
 
 void Api::responses(http::ExchangePtr exchange) {
   generate(std::move(exchange), /*renders=*/true, responses::parse_responses);
+}
+
+void Api::embeddings(http::ExchangePtr exchange) {
+  generate(std::move(exchange), /*renders=*/false, pooling::parse_embeddings);
+}
+
+void Api::rerank(http::ExchangePtr exchange) {
+  generate(std::move(exchange), /*renders=*/true, pooling::parse_rerank);
+}
+
+void Api::score(http::ExchangePtr exchange) {
+  generate(std::move(exchange), /*renders=*/true, pooling::parse_score);
 }
 
 void Api::messages(http::ExchangePtr exchange) {

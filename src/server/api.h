@@ -40,9 +40,11 @@ class Api : public http::HttpHandler {
     const char* method;
     std::string_view path;
     Endpoint endpoint;
+    Runner runner = Runner::kAuto;  // it belongs to this one; kAuto: to both
   };
   static const std::vector<Route>& routes();
   std::string_view local_path(const http::RequestHead& head) const;
+  bool is_left_to_others(const Route& route) const;
   const Route* find_route(const http::RequestHead& head) const;
   std::optional<http::Response> check_get(const http::RequestHead& head) const;
   std::optional<http::Response> check_post(const http::RequestHead& head) const;
@@ -58,6 +60,9 @@ class Api : public http::HttpHandler {
   void chat_completions(http::ExchangePtr exchange);
   void responses(http::ExchangePtr exchange);
   void messages(http::ExchangePtr exchange);
+  void embeddings(http::ExchangePtr exchange);
+  void rerank(http::ExchangePtr exchange);
+  void score(http::ExchangePtr exchange);
   void count_tokens(http::ExchangePtr exchange);
   void tokenize(http::ExchangePtr exchange);
   void detokenize(http::ExchangePtr exchange);

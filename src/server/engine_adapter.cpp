@@ -16,6 +16,7 @@ class Adapter final : public EngineClient {
   void abort(engine::RequestId id) override { engine_.abort(id); }
   int64_t max_model_len() const override { return engine_.max_model_len(); }
   int64_t vocab_size() const override { return engine_.vocab_size(); }
+  int64_t hidden_size() const override { return engine_.hidden_size(); }
   bool honours_priority() const override { return engine_.honours_priority(); }
 
   engine::EngineStats stats() const override { return engine_.stats(); }

@@ -20,6 +20,7 @@ class EngineClient {
   virtual engine::EngineStats stats() const = 0;
   virtual int64_t max_model_len() const = 0;
   virtual int64_t vocab_size() const = 0;
+  virtual int64_t hidden_size() const = 0;    // of embeddings
   virtual bool honours_priority() const = 0;  // of requests: the priority policy is on
 };
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "dialects/dialect.h"
+#include "engine/request.h"
 #include "server/http/options.h"
 #include "text/chat_template.h"
 #include "text/grammar.h"
@@ -17,7 +18,8 @@ namespace quire::server {
 // Bounds of one request. All are checked before anything is allocated for what they bound.
 struct RequestLimits {
   int64_t max_n = 64;
-  int64_t max_generations = 1024;  // prompts times n
+  int64_t max_generations = 1024;   // prompts times n
+  int64_t max_pooled_texts = 2048;  // of a request for embeddings or scores; OpenAI's
   int64_t max_stops = 16;
   int64_t max_stop_bytes = 4096;  // of one stop string
   int64_t max_stop_token_ids = 1024;
@@ -40,6 +42,9 @@ struct ClientLimits {
   int64_t max_generations = 0;  // prompts times n of all its requests; 0: no limit
 };
 
+// What a server does with its model: all, or only what vLLM's --runner of that name does.
+enum class Runner { kAuto, kGenerate, kPooling };
+
 struct ServerOptions {
   http::HttpOptions http;
   RequestLimits limits;
@@ -47,9 +52,10 @@ struct ServerOptions {
   std::vector<std::string> api_keys;            // empty: open to everybody
   bool share_prefix_cache = false;              // between the keys
   std::vector<std::string> served_model_names;  // the first is the one in answers
-  std::string root_path;                        // in front of every path: "/quire"
-  bool trust_request_chat_template = false;     // whether requests may bring a chat_template
-  bool keep_billing_header = false;             // see anthropic/parse.h
+  Runner runner = Runner::kAuto;
+  std::string root_path;                     // in front of every path: "/quire"
+  bool trust_request_chat_template = false;  // whether requests may bring a chat_template
+  bool keep_billing_header = false;          // see anthropic/parse.h
   bool access_log = true;
   std::vector<std::string> silent_paths;  // without lines in the access log: "/health"
 };
@@ -66,6 +72,17 @@ struct ParserChoice {
   std::optional<const dialects::Dialect*> calls, reasoning;
 };
 
+// How states become embeddings where a request does not say.
+struct PoolingDefaults {
+  engine::Pooling::Kind kind = engine::Pooling::Kind::kLast;
+};
+
+// How a reranker is asked; see pooling/pair_prompt.h.
+struct RerankOptions {
+  std::shared_ptr<const text::ChatTemplate> chat_template = nullptr;  // null: Qwen3-Reranker's
+  std::vector<std::string> tokens = {"no", "yes"};
+};
+
 // The text side of the served model.
 struct ModelText {
   std::shared_ptr<const text::Tokenizer> tokenizer;
@@ -74,6 +91,8 @@ struct ModelText {
   std::vector<int32_t> eos_token_ids;
   SamplingDefaults defaults;
   ParserChoice parsers = {};
+  PoolingDefaults pooling = {};
+  RerankOptions rerank = {};
 };
 
 }  // namespace quire::server

@@ -37,14 +37,15 @@ ApiError grammar_too_large(size_t bytes, size_t limit, const std::string& param)
 
 }  // namespace
 
-Planner::Planner(const ModelText& text, int64_t max_model_len, int64_t vocab_size,
-                 std::string model_name)
+Planner::Planner(const ModelText& text, const EngineClient& engine, std::string model_name)
     : text_(text),
-      max_model_len_(max_model_len),
-      vocab_size_(vocab_size),
+      max_model_len_(engine.max_model_len()),
+      vocab_size_(engine.vocab_size()),
+      hidden_size_(engine.hidden_size()),
       model_name_(std::move(model_name)),
-      prompts_(text, max_model_len),
-      parsing_(text) {}
+      prompts_(text, max_model_len_),
+      parsing_(text),
+      pair_prompt_(text) {}
 
 Result<GenerationPlan, ApiError> Planner::plan(const openai::CompletionRequest& request,
                                                const std::string& id,

@@ -6,6 +6,8 @@
 #include "server/openai/fields.h"
 #include "server/openai/request.h"
 #include "server/parsing_plan.h"
+#include "server/pooling/pair_prompt.h"
+#include "server/pooling/parse.h"
 #include "server/prompt_builder.h"
 #include "server/request_size.h"
 
@@ -15,12 +17,17 @@ namespace quire::server {
 // threads, since it tokenises, renders templates and compiles grammars.
 class Planner {
  public:
-  Planner(const ModelText& text, int64_t max_model_len, int64_t vocab_size, std::string model_name);
+  Planner(const ModelText& text, const EngineClient& engine, std::string model_name);
 
   // `id`: the request's, without a prefix. The plan holds what it charges to the account.
   Result<GenerationPlan, ApiError> plan(const openai::CompletionRequest& request,
                                         const std::string& id, const RequestMeans& means) const;
   Result<GenerationPlan, ApiError> plan(const openai::ChatRequest& request, const std::string& id,
+                                        const RequestMeans& means) const;
+
+  Result<GenerationPlan, ApiError> plan(const pooling::EmbeddingRequest& request,
+                                        const std::string& id, const RequestMeans& means) const;
+  Result<GenerationPlan, ApiError> plan(const pooling::ScoreRequest& request, const std::string& id,
                                         const RequestMeans& means) const;
 
   const PromptBuilder& prompts() const { return prompts_; }
@@ -63,11 +70,17 @@ class Planner {
                                             const openai::CompletionRequest& request,
                                             const RequestMeans& means, http::Charge& held) const;
 
+  size_t pooled_bytes(const engine::Pooling& pooling) const;
+  Result<void, ApiError> add_pooled(const openai::GenerationRequest& request,
+                                    std::vector<int32_t> ids, const engine::Pooling& pooling,
+                                    const RequestMeans& means, GenerationPlan& plan) const;
+
   const ModelText& text_;
-  const int64_t max_model_len_, vocab_size_;
+  const int64_t max_model_len_, vocab_size_, hidden_size_;
   const std::string model_name_;
   PromptBuilder prompts_;
   ParsingPlan parsing_;
+  pooling::PairPrompt pair_prompt_;
 };
 
 }  // namespace quire::server

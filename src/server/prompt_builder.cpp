@@ -84,14 +84,13 @@ Result<std::vector<int32_t>, ApiError> PromptBuilder::build(
     ids = std::move(*encoded);
   }
   truncate(ids, request);
-  if (auto fits = check_length(ids, param); !fits) return Err{fits.error()};
+  if (auto fits = check_length(ids, request, param); !fits) return Err{fits.error()};
   return ids;
 }
 
 int64_t PromptBuilder::kept_tokens(const openai::GenerationRequest& request) const {
   const int64_t keep = *request.truncate_prompt_tokens;
-  // To the model's length leaves one place for the answer.
-  return keep < 0 ? max_model_len_ - 1 : keep;
+  return keep < 0 ? longest_prompt(request) : keep;
 }
 
 void PromptBuilder::truncate(std::vector<int32_t>& ids,
@@ -103,14 +102,21 @@ void PromptBuilder::truncate(std::vector<int32_t>& ids,
   ids.erase(begin, begin + surplus);
 }
 
+// One place is the answer's.
+int64_t PromptBuilder::longest_prompt(const openai::GenerationRequest& request) const {
+  return max_model_len_ - (request.leaves_room ? 1 : 0);
+}
+
 Result<void, ApiError> PromptBuilder::check_length(const std::vector<int32_t>& ids,
+                                                   const openai::GenerationRequest& request,
                                                    const char* param) const {
   if (ids.empty()) return Err{ApiError{400, "The prompt is empty", param}};
-  if (static_cast<int64_t>(ids.size()) < max_model_len_) return {};
+  if (static_cast<int64_t>(ids.size()) <= longest_prompt(request)) return {};
   return Err{ApiError{400,
                       "The prompt has " + std::to_string(ids.size()) +
                           " tokens, but this model's maximum context length is " +
-                          std::to_string(max_model_len_) + " tokens, one of them for the answer",
+                          std::to_string(max_model_len_) + " tokens" +
+                          (request.leaves_room ? ", one of them for the answer" : ""),
                       param, kContextLengthExceeded}};
 }
 

@@ -33,7 +33,10 @@ class PromptBuilder {
  private:
   int64_t kept_tokens(const openai::GenerationRequest& request) const;
   void truncate(std::vector<int32_t>& ids, const openai::GenerationRequest& request) const;
-  Result<void, ApiError> check_length(const std::vector<int32_t>& ids, const char* param) const;
+  int64_t longest_prompt(const openai::GenerationRequest& request) const;
+  Result<void, ApiError> check_length(const std::vector<int32_t>& ids,
+                                      const openai::GenerationRequest& request,
+                                      const char* param) const;
 
   const ModelText& text_;
   int64_t max_model_len_;

@@ -62,6 +62,7 @@ TextDelta Session::push(engine::TokenEvent&& event) {
   TextDelta delta;
   stats_ = event.stats;
   if (finished_) return delta;
+  if (!event.pooled.empty()) pooled_ = std::move(event.pooled);
   if (!event.prompt_logprobs.empty()) prompt_logprobs_ = std::move(event.prompt_logprobs);
   if (!std::exchange(begun_, true) && options_.echo_text) echo_prompt(delta);
 

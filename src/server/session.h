@@ -74,6 +74,7 @@ class Session {
   std::optional<int64_t> num_reasoning_tokens() const;
   const std::vector<int32_t>& prompt() const { return prompt_; }
   const std::vector<engine::TokenLogprob>& prompt_logprobs() const { return prompt_logprobs_; }
+  const std::vector<float>& pooled() const { return pooled_; }  // of a request that pools
   const engine::RequestStats& stats() const { return stats_; }
 
  private:
@@ -95,6 +96,7 @@ class Session {
   text::StopStrings stop_strings_;
   std::optional<AnswerParser> parser_;
   std::vector<engine::TokenLogprob> prompt_logprobs_;
+  std::vector<float> pooled_;
   engine::RequestStats stats_;
   int64_t num_output_ = 0, num_reasoning_ = 0;
   int64_t text_length_ = 0;  // characters detokenised so far

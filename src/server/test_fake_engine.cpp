@@ -44,6 +44,7 @@ Result<std::vector<engine::RequestId>, engine::RequestError> FakeEngine::submit_
     last_beside_others_ = request.beside_others;
     last_priority_ = request.priority;
     last_cache_salt_ = request.cache_salt;
+    last_pooling_ = request.pooling;
     Running running{next_id_++, std::move(request), {}, 0};
     running.stats.arrived = running.stats.scheduled = Clock::now();
     running.stats.prompt_tokens = static_cast<int64_t>(running.request.prompt.size());
@@ -85,7 +86,24 @@ void FakeEngine::run() {
   }
 }
 
+void FakeEngine::pool(Running& running) {
+  const engine::Pooling& pooling = *running.request.pooling;
+  const std::vector<int32_t>& prompt = running.request.prompt;
+  engine::TokenEvent event;
+  event.finish = engine::FinishReason::kStop;
+  if (pooling.tokens.empty()) event.pooled = {3, 4, 0, static_cast<float>(prompt.front())};
+  for (size_t i = 0; i < pooling.tokens.size(); ++i)
+    event.pooled.push_back(i == 0 ? -1.0f : -static_cast<float>(prompt.size()));
+  running.stats.first_token = running.stats.finished = Clock::now();
+  event.stats = running.stats;
+  running.request.sink(std::move(event));
+}
+
 bool FakeEngine::step(Running& running) {
+  if (running.request.pooling && script_.fail_after != 0) {
+    pool(running);
+    return true;
+  }
   const engine::SamplingParams& sampling = running.request.sampling;
   engine::TokenEvent event;
   if (running.produced == 0) {
@@ -209,6 +227,11 @@ int32_t FakeEngine::last_priority() const {
 std::string FakeEngine::last_cache_salt() const {
   const std::scoped_lock lock(mutex_);
   return last_cache_salt_;
+}
+
+std::optional<engine::Pooling> FakeEngine::last_pooling() const {
+  const std::scoped_lock lock(mutex_);
+  return last_pooling_;
 }
 
 bool FakeEngine::wait_for(const std::function<bool()>& condition) const {

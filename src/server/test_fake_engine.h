@@ -10,7 +10,9 @@
 
 namespace quire::server {
 
-// An engine for tests: one thread gives every running request one scripted token per step.
+// An engine for tests: one thread gives every running request one scripted token per step. Of a
+// request that pools, the state is {3, 4, 0, its first id}, and the log-probability of a token -1
+// for the first one, and for others minus the length of the prompt.
 class FakeEngine final : public EngineClient {
  public:
   struct Script {
@@ -33,6 +35,7 @@ class FakeEngine final : public EngineClient {
   engine::EngineStats stats() const override;
   int64_t max_model_len() const override { return 512; }
   int64_t vocab_size() const override { return 320; }
+  int64_t hidden_size() const override { return 4; }
   bool honours_priority() const override { return script_.honours_priority; }
 
   void refuse_with(engine::RequestError error);
@@ -49,6 +52,7 @@ class FakeEngine final : public EngineClient {
   bool last_beside_others() const;
   int32_t last_priority() const;
   std::string last_cache_salt() const;
+  std::optional<engine::Pooling> last_pooling() const;
   bool wait_for(const std::function<bool()>& condition) const;
 
  private:
@@ -61,6 +65,7 @@ class FakeEngine final : public EngineClient {
 
   void run();
   bool step(Running& running);  // true: it has ended
+  static void pool(Running& running);
   void end(Running& running, engine::FinishReason reason, const std::string& error);
 
   const Script script_;
@@ -77,6 +82,7 @@ class FakeEngine final : public EngineClient {
   bool last_beside_others_ = false;
   int32_t last_priority_ = 0;
   std::string last_cache_salt_;
+  std::optional<engine::Pooling> last_pooling_;
   engine::RequestId next_id_ = 1;
   size_t num_aborted_ = 0, num_submitted_ = 0;
   int64_t generated_ = 0;

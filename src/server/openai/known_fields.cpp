@@ -11,8 +11,9 @@ namespace {
 constexpr unsigned kBoth = kCompletion | kChat;
 constexpr unsigned kGenerating = kBoth | kMessages | kResponses;
 constexpr unsigned kPrompting = kChat | kTokenize;
+constexpr unsigned kPooling = kEmbedding | kRerank | kScore;
 // Without the endpoints that are no model for /tokenize.
-constexpr unsigned kTokenized = ~(kMessages | kResponses);
+constexpr unsigned kTokenized = ~(kMessages | kResponses | kPooling);
 constexpr auto kRead = FieldUse::kRead;
 constexpr auto kUnsupported = FieldUse::kUnsupported;
 constexpr auto kNoEffect = FieldUse::kNoEffect;
@@ -22,12 +23,12 @@ constexpr std::string_view kWholeInput =
 
 constexpr KnownField kFields[] = {
     // Read by the parsers.
-    {"model", kGenerating | kTokenize | kDetokenize, kRead},
+    {"model", kGenerating | kTokenize | kDetokenize | kPooling, kRead},
     {"prompt", kCompletion | kTokenize, kRead},
     {"messages", kPrompting | kMessages, kRead},
     {"tokens", kDetokenize, kRead},
     {"return_token_strs", kTokenize, kRead},
-    {"add_special_tokens", kBoth | kTokenize, kRead},
+    {"add_special_tokens", kBoth | kTokenize | kEmbedding, kRead},
     {"tools", kPrompting | kMessages | kResponses, kRead},
     {"tool_choice", kPrompting | kMessages | kResponses, kRead},
     {"documents", kPrompting, kRead},
@@ -51,7 +52,7 @@ constexpr KnownField kFields[] = {
     {"thinking_budget_tokens", kChat, kRead},
     {"reasoning_budget", kChat, kRead},
     {"top_logprobs", kChat, kRead},
-    {"request_id", kBoth, kRead},
+    {"request_id", kBoth | kPooling, kRead},
     {"n", kBoth, kRead},
     {"best_of", kBoth, kRead},
     {"max_tokens", kBoth | kMessages, kRead},
@@ -85,12 +86,38 @@ constexpr KnownField kFields[] = {
     {"guided_grammar", kBoth, kRead},
     {"guided_choice", kBoth, kRead},
     {"grammar", kBoth, kRead},
-    {"truncate_prompt_tokens", kBoth, kRead},
-    {"truncation_side", kBoth, kRead},
+    {"truncate_prompt_tokens", kBoth | kEmbedding, kRead},
+    {"truncation_side", kBoth | kEmbedding, kRead},
     {"return_token_ids", kBoth, kRead},
     {"return_tokens_as_token_ids", kBoth, kRead},
-    {"priority", kGenerating, kRead},
-    {"cache_salt", kGenerating, kRead},
+    {"priority", kGenerating | kPooling, kRead},
+    {"cache_salt", kGenerating | kPooling, kRead},
+
+    // Of embeddings and scores: OpenAI's, Jina's and Cohere's, vLLM's.
+    {"encoding_format", kEmbedding, kRead},
+    {"dimensions", kEmbedding, kRead},
+    {"pooling", kEmbedding, kRead},
+    {"normalize", kEmbedding, kRead},
+    {"query", kRerank, kRead},
+    {"documents", kRerank | kScore, kRead},
+    {"top_n", kRerank, kRead},
+    {"return_documents", kRerank, kRead},
+    {"text_1", kScore, kRead},
+    {"text_2", kScore, kRead},
+    {"queries", kScore, kRead},
+    {"instruction", kRerank | kScore, kRead},
+    {"messages", kPooling, kUnsupported, "", "texts"},
+    {"truncate_prompt_tokens", kRerank | kScore, kUnsupported},
+    {"max_tokens_per_doc", kRerank | kScore, kUnsupported},
+    {"max_chunks_per_doc", kRerank | kScore, kUnsupported},
+    {"rank_fields", kRerank | kScore, kUnsupported, R"([["text"]])"},
+    {"use_activation", kPooling, kUnsupported, "[true]", "`normalize`"},
+    {"activation", kPooling, kUnsupported, "[true]"},
+    {"softmax", kPooling, kUnsupported, "[true]"},
+    {"embed_dtype", kEmbedding, kUnsupported, R"(["float32"])"},
+    {"endianness", kEmbedding, kUnsupported, R"(["native","little"])"},
+    {"mm_processor_kwargs", kPooling, kUnsupported, "[{}]"},
+    {"stream", kPooling, kUnsupported, "[false]"},
 
     // Anthropic's.
     {"system", kMessages, kRead},
@@ -104,7 +131,7 @@ constexpr KnownField kFields[] = {
     {"speed", kMessages, kUnsupported, R"(["standard"])"},
 
     // OpenAI's, of /v1/responses.
-    {"input", kResponses, kRead},
+    {"input", kResponses | kEmbedding, kRead},
     {"instructions", kResponses, kRead},
     {"max_output_tokens", kResponses, kRead},
     {"text", kResponses, kRead},
@@ -128,7 +155,7 @@ constexpr KnownField kFields[] = {
     {"verbosity", kResponses, kUnsupported, R"(["medium"])", "`text.verbosity`"},
 
     // OpenAI's.
-    {"user", kBoth | kResponses, kNoEffect},
+    {"user", kBoth | kResponses | kPooling, kNoEffect},
     {"metadata", kBoth | kMessages, kNoEffect},
     {"safety_identifier", kBoth | kResponses, kNoEffect},
     {"prompt_cache_key", kBoth | kResponses, kNoEffect},
@@ -248,6 +275,8 @@ constexpr KnownField kFields[] = {
     {"context", kBoth, kUnsupported, "[[]]"},
 };
 
+// Whose unknown fields are accepted and named, and those of others refused.
+constexpr unsigned kNamed = kGenerating | kPooling;
 constexpr size_t kMaxShownNames = 8, kMaxNameBytes = 64;
 
 // The field as this endpoint treats it, or as others do.
@@ -290,6 +319,9 @@ void refuse_elsewhere(Fields& fields, const KnownField& field) {
                    : (field.endpoints & kCompletion) != 0 ? "; it belongs to /v1/completions"
                    : (field.endpoints & kMessages) != 0   ? "; it belongs to /v1/messages"
                    : (field.endpoints & kResponses) != 0  ? "; it belongs to /v1/responses"
+                   : (field.endpoints & kEmbedding) != 0  ? "; it belongs to /v1/embeddings"
+                   : (field.endpoints & kRerank) != 0     ? "; it belongs to /v1/rerank"
+                   : (field.endpoints & kScore) != 0      ? "; it belongs to /v1/score"
                                                           : ""),
               "unsupported_parameter");
 }
@@ -317,14 +349,14 @@ UnknownFields check_fields(Fields& fields, EndpointBit endpoint) {
   for (const auto& entry : fields.all()) {
     const std::string_view name(entry.key().data(), entry.key().size());
     const KnownField* field = find_field(name, endpoint);
-    if (field == nullptr && (endpoint & kGenerating) == 0) {
+    if (field == nullptr && (endpoint & kNamed) == 0) {
       if (!entry.value().is_null()) fields.unknown(name);
     } else if (field == nullptr) {
       unknown.add(name);
     } else if (entry.value().is_null()) {
       continue;
     } else if ((field->endpoints & endpoint) == 0) {
-      if ((endpoint & kGenerating) != 0) refuse_elsewhere(fields, *field);
+      if ((endpoint & kNamed) != 0) refuse_elsewhere(fields, *field);
     } else if (endpoint == kTokenize && (field->endpoints & kTokenized) == kPrompting &&
                !fields.has("messages")) {
       fields.fail(name, "needs `messages`");

@@ -16,6 +16,9 @@ enum EndpointBit : unsigned {
   kDetokenize = 8,
   kMessages = 16,  // and its count_tokens
   kResponses = 32,
+  kEmbedding = 64,
+  kRerank = 128,
+  kScore = 256,
 };
 
 enum class FieldUse {

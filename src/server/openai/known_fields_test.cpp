@@ -7,6 +7,7 @@
 
 #include "server/anthropic/parse.h"
 #include "server/openai/parse.h"
+#include "server/pooling/parse.h"
 #include "server/responses/parse.h"
 
 namespace quire::server::openai {
@@ -15,6 +16,7 @@ namespace {
 ParseContext context() {
   ParseContext context;
   context.vocab_size = 320;
+  context.hidden_size = 64;
   return context;
 }
 
@@ -30,6 +32,10 @@ constexpr Endpoint kEndpoints[] = {
     {kDetokenize, R"("tokens": [1])"},
     {kMessages, R"("max_tokens": 5, "messages": [{"role": "user", "content": "x"}])"},
     {kResponses, R"("input": "x")"},
+    {kEmbedding, R"("input": "x")"},
+    {kRerank, R"("query": "x", "documents": ["y"])"},
+    {kScore, R"("text_1": "x", "text_2": "y")"},
+    {kScore, R"("queries": "x", "documents": "y")"},
 };
 const Endpoint kGenerating[] = {kEndpoints[0], kEndpoints[1], kEndpoints[5], kEndpoints[6]};
 
@@ -62,6 +68,12 @@ Outcome parse(const Endpoint& endpoint, std::string_view name, const std::string
       return outcome_of(anthropic::parse_messages(body, context()));
     case kResponses:
       return outcome_of(responses::parse_responses(body, context()));
+    case kEmbedding:
+      return outcome_of(pooling::parse_embeddings(body, context()));
+    case kRerank:
+      return outcome_of(pooling::parse_rerank(body, context()));
+    case kScore:
+      return outcome_of(pooling::parse_score(body, context()));
   }
   return {};
 }
@@ -75,8 +87,8 @@ bool blames(const Outcome& outcome, std::string_view name) {
 TEST(KnownFields, AreNamedOnceForAnEndpoint) {
   std::set<std::pair<std::string_view, EndpointBit>> names;
   for (const KnownField& field : known_fields()) {
-    for (const EndpointBit bit :
-         {kCompletion, kChat, kTokenize, kDetokenize, kMessages, kResponses}) {
+    for (const EndpointBit bit : {kCompletion, kChat, kTokenize, kDetokenize, kMessages, kResponses,
+                                  kEmbedding, kRerank, kScore}) {
       if ((field.endpoints & bit) == 0) continue;
       EXPECT_TRUE(names.insert({field.name, bit}).second) << field.name;
     }

@@ -37,36 +37,16 @@ void parse_max_tokens(Fields& fields, ChatRequest& out) {
 
 void parse_prompts(Fields& fields, const ParseContext& context, CompletionRequest& out) {
   const json::value* prompt = fields.find("prompt");
-  if (prompt == nullptr) return fields.fail("prompt", "is required");
-  if (prompt->is_string()) {
-    out.prompts.emplace_back(std::string(as_view(prompt->get_string())));
-    return;
-  }
-  const char* kinds = "must be a string, a list of strings, a list of token ids or a list of those";
-  if (!prompt->is_array()) return fields.fail("prompt", kinds);
-  const json::array& list = prompt->get_array();
-  if (list.empty()) return fields.fail("prompt", "must not be empty");
-  if (list[0].is_number()) {
-    if (auto ids = parse_token_ids(fields, "prompt", list, context))
-      out.prompts.emplace_back(std::move(*ids));
-    return;
-  }
-  if (static_cast<int64_t>(list.size()) > context.limits.max_generations / out.n) {
-    return fields.fail("prompt", "has " + std::to_string(list.size()) +
+  const size_t count = prompt != nullptr && prompt->is_array() && !prompt->get_array().empty() &&
+                               !prompt->get_array()[0].is_number()
+                           ? prompt->get_array().size()
+                           : 1;
+  if (static_cast<int64_t>(count) > context.limits.max_generations / out.n) {
+    return fields.fail("prompt", "has " + std::to_string(count) +
                                      " entries; prompts times `n` must not exceed " +
                                      std::to_string(context.limits.max_generations));
   }
-  for (const auto& entry : list) {
-    if (entry.is_string()) {
-      out.prompts.emplace_back(std::string(as_view(entry.get_string())));
-    } else if (entry.is_array()) {
-      auto ids = parse_token_ids(fields, "prompt", entry.get_array(), context);
-      if (!ids) return;
-      out.prompts.emplace_back(std::move(*ids));
-    } else {
-      return fields.fail("prompt", kinds);
-    }
-  }
+  out.prompts = parse_texts(fields, "prompt", context.limits.max_generations, context);
 }
 
 // Builds a T with `fill`, which reports errors to the fields.
@@ -82,6 +62,30 @@ Result<T, ApiError> parse_object(std::string_view body, const ParseContext& cont
 }
 
 }  // namespace
+
+std::vector<Prompt> parse_texts(Fields& fields, std::string_view key, int64_t most,
+                                const ParseContext& context) {
+  const char* kinds = "must be a string, a list of strings, a list of token ids or a list of those";
+  const auto one = [&](const json::value& value) -> std::vector<Prompt> {
+    if (value.is_string()) return {std::string(as_view(value.get_string()))};
+    if (!value.is_array()) return fields.fail(key, kinds), std::vector<Prompt>();
+    auto ids = parse_token_ids(fields, key, value.get_array(), context);
+    return ids ? std::vector<Prompt>{std::move(*ids)} : std::vector<Prompt>();
+  };
+  const json::value* given = fields.find(key);
+  if (given == nullptr) return fields.fail(key, "is required"), std::vector<Prompt>();
+  if (!given->is_array()) return one(*given);
+  const json::array& list = given->get_array();
+  if (list.empty()) return fields.fail(key, "must not be empty"), std::vector<Prompt>();
+  if (list[0].is_number()) return one(*given);
+  if (static_cast<int64_t>(list.size()) > most)
+    fields.fail(key, "has " + std::to_string(list.size()) + " entries; at most " +
+                         std::to_string(most) + " are allowed");
+  std::vector<Prompt> texts;
+  for (size_t i = 0; i < list.size() && fields.ok(); ++i)
+    for (Prompt& text : one(list[i])) texts.push_back(std::move(text));
+  return texts;
+}
 
 void check_min_tokens(Fields& fields, const GenerationRequest& out) {
   if (out.max_tokens && out.sampling.min_tokens > *out.max_tokens)

@@ -13,6 +13,7 @@ struct ParseContext {
   SamplingDefaults defaults;
   bool trust_request_chat_template = false;
   int64_t vocab_size = 0;
+  int64_t hidden_size = 0;           // of embeddings
   bool honours_priority = false;     // else a priority other than 0 is refused
   bool keep_billing_header = false;  // see anthropic/parse.h
   // Charges what parsing JSON that is inside a string will take, or says why it may not be parsed.
@@ -31,6 +32,11 @@ Result<DetokenizeRequest, ApiError> parse_detokenize(std::string_view body, cons
 // The parts, each in a file of its own.
 Result<json::object, ApiError> parse_body(std::string_view body, const ParseContext&);
 void parse_model(Fields& fields, GenerationRequest& out);
+void parse_request_id(Fields& fields, GenerationRequest& out);
+void parse_truncation(Fields& fields, GenerationRequest& out);
+// What a field with one text or several holds: each as a text or as its ids.
+std::vector<Prompt> parse_texts(Fields& fields, std::string_view key, int64_t most,
+                                const ParseContext& context);
 void parse_scheduling(Fields& fields, const ParseContext& context, GenerationRequest& out);
 void parse_sampling(Fields& fields, const ParseContext& context, GenerationRequest& out);
 void parse_stops(Fields& fields, std::string_view key, const ParseContext& context,

@@ -21,16 +21,6 @@ void parse_stream(Fields& fields, GenerationRequest& out) {
   if (!inner.ok()) fields.fail(inner.error());
 }
 
-void parse_truncation(Fields& fields, GenerationRequest& out) {
-  out.truncate_prompt_tokens = fields.integer("truncate_prompt_tokens", -1);
-  if (out.truncate_prompt_tokens == 0)
-    fields.fail("truncate_prompt_tokens", "must be -1 or above 0");
-  const std::string side = fields.string("truncation_side").value_or("left");
-  if (side != "left" && side != "right")
-    fields.fail("truncation_side", "must be \"left\" or \"right\"");
-  out.truncate_left = side == "left";
-}
-
 // Who sends none is not more urgent than who may say so.
 void parse_priority(Fields& fields, const ParseContext& context, GenerationRequest& out) {
   const int32_t floor = context.limits.min_priority;
@@ -60,6 +50,22 @@ Result<json::object, ApiError> parse_body(std::string_view body, const ParseCont
   return std::move(value->get_object());
 }
 
+void parse_truncation(Fields& fields, GenerationRequest& out) {
+  out.truncate_prompt_tokens = fields.integer("truncate_prompt_tokens", -1);
+  if (out.truncate_prompt_tokens == 0)
+    fields.fail("truncate_prompt_tokens", "must be -1 or above 0");
+  const std::string side = fields.string("truncation_side").value_or("left");
+  if (side != "left" && side != "right")
+    fields.fail("truncation_side", "must be \"left\" or \"right\"");
+  out.truncate_left = side == "left";
+}
+
+void parse_request_id(Fields& fields, GenerationRequest& out) {
+  out.request_id = fields.string("request_id", kMaxNameBytes).value_or("");
+  if (!out.request_id.empty() && !http::is_usable_request_id(out.request_id))
+    fields.fail("request_id", "must be at most 128 visible ASCII characters without quotes");
+}
+
 void parse_model(Fields& fields, GenerationRequest& out) {
   out.model = fields.string("model", kMaxNameBytes).value_or("");
 }
@@ -73,9 +79,7 @@ void parse_scheduling(Fields& fields, const ParseContext& context, GenerationReq
 
 void parse_generation(Fields& fields, const ParseContext& context, GenerationRequest& out) {
   parse_model(fields, out);
-  out.request_id = fields.string("request_id", kMaxNameBytes).value_or("");
-  if (!out.request_id.empty() && !http::is_usable_request_id(out.request_id))
-    fields.fail("request_id", "must be at most 128 visible ASCII characters without quotes");
+  parse_request_id(fields, out);
   fields.string("user");
   out.n = fields.integer("n", 1, context.limits.max_n).value_or(1);
   const auto best_of = fields.integer("best_of");

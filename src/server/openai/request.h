@@ -61,6 +61,7 @@ struct GenerationRequest {
   std::optional<int64_t> truncate_prompt_tokens;  // -1: to the model's length
   bool truncate_left = true;                      // what is cut off
   bool add_special_tokens = true;
+  bool leaves_room = true;  // in the context for an answer
   bool echo = false;
 
   bool stream = false;

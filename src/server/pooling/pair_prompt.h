@@ -1,0 +1,31 @@
+#pragma once
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/work_budget.h"
+#include "server/errors.h"
+#include "server/options.h"
+
+namespace quire::server::pooling {
+
+// How a reranker is asked whether a document answers a query: a prompt, and the two tokens that say
+// no and yes. Thread-safe.
+class PairPrompt {
+ public:
+  // `text` must outlive it.
+  explicit PairPrompt(const ModelText& text);
+
+  // The tokens that say no and yes; an error if this model has no way to judge pairs.
+  Result<std::vector<int32_t>, ApiError> tokens() const;
+  Result<std::string, ApiError> render(std::string_view query, std::string_view document,
+                                       std::string_view instruction, WorkBudget& budget) const;
+
+ private:
+  std::shared_ptr<const text::ChatTemplate> template_;
+  std::vector<int32_t> tokens_;
+  std::string problem_;  // empty: there is none
+};
+
+}  // namespace quire::server::pooling

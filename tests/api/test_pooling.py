@@ -1,0 +1,119 @@
+"""Embeddings, reranking and scores of the demo model, through the socket."""
+
+import base64
+import math
+import struct
+
+import pytest
+
+from conftest import ROOT, start_server
+
+TEXTS = ["Once upon a time", "123 + 456 = 579", "sort: pear apple fig"]
+
+
+@pytest.fixture(scope="module")
+def demo():
+    with start_server("--disable-access-log", model=ROOT / "models/quire-demo") as server:
+        yield server
+
+
+def embed(demo, **fields):
+    return demo.post("/v1/embeddings", {"model": "quire-demo", "input": TEXTS, **fields})
+
+
+def vectors(demo, **fields):
+    response = embed(demo, **fields)
+    assert response.status == 200, response.json()
+    data = response.json()["data"]
+    assert [one["index"] for one in data] == list(range(len(data)))
+    return [one["embedding"] for one in data]
+
+
+def as_floats(values):
+    """The shortest spellings of floats are read as other doubles."""
+    return list(struct.unpack(f"<{len(values)}f", struct.pack(f"<{len(values)}f", *values)))
+
+
+def length(vector):
+    return math.sqrt(sum(value * value for value in vector))
+
+
+@pytest.mark.parametrize("pooling", ["last", "mean"])
+def test_vectors_have_length_one_and_do_not_depend_on_their_company(demo, pooling):
+    together = vectors(demo, pooling=pooling)
+    assert all(length(vector) == pytest.approx(1, abs=1e-6) for vector in together)
+    alone = [vectors(demo, pooling=pooling, input=text)[0] for text in TEXTS]
+    assert together == alone
+    assert len({tuple(vector) for vector in together}) == len(TEXTS)
+
+
+def test_base64_is_the_same_numbers(demo):
+    floats = vectors(demo)
+    for text, values in zip(vectors(demo, encoding_format="base64"), floats):
+        raw = base64.b64decode(text)
+        assert list(struct.unpack(f"<{len(raw) // 4}f", raw)) == as_floats(values)
+
+
+def test_dimensions_are_the_first_ones_at_length_one(demo):
+    whole, cut = vectors(demo, normalize=False)[0], vectors(demo, dimensions=16)[0]
+    first = whole[:16]
+    assert cut == pytest.approx([value / length(first) for value in first], rel=1e-6)
+
+
+def test_ids_are_the_text_that_they_are_of(demo):
+    ids = demo.post("/tokenize", {"prompt": TEXTS[0]}).json()["tokens"]
+    assert vectors(demo, input=[ids]) == vectors(demo, input=ids) == vectors(demo, input=TEXTS[0])
+
+
+def test_the_openai_client_reads_them(demo):
+    answer = demo.openai().embeddings.create(model="quire-demo", input=TEXTS)  # asks for base64 by itself
+    assert [one.embedding for one in answer.data] == [as_floats(vector) for vector in vectors(demo)]
+    tokens = sum(len(demo.post("/tokenize", {"prompt": text}).json()["tokens"]) for text in TEXTS)
+    assert answer.usage.prompt_tokens == answer.usage.total_tokens == tokens
+
+
+def test_scores_are_the_share_of_yes_as_log_probabilities_say_it(demo):
+    fields = {"text_1": "What is 2 + 2?", "text_2": ["4", "a fig"]}
+    answer = demo.post("/v1/score", {"model": "quire-demo", **fields})
+    assert answer.status == 200, answer.json()
+    prompt = (
+        "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct provided. "
+        'Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n'
+        "<Instruct>: Given a web search query, retrieve relevant passages that answer the query\n"
+        "<Query>: {}\n<Document>: {}<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
+    )
+    for one, document in zip(answer.json()["data"], fields["text_2"]):
+        text = prompt.format(fields["text_1"], document)
+        logprobs = [forced_logprob(demo, text, word) for word in ("no", "yes")]
+        assert one["score"] == pytest.approx(1 / (1 + math.exp(logprobs[0] - logprobs[1])), rel=1e-5)
+
+
+def forced_logprob(demo, prompt, word):
+    """Of a word behind a prompt: as the last token of a longer prompt."""
+    fields = {"model": "quire-demo", "prompt": prompt + word, "max_tokens": 1, "prompt_logprobs": 0}
+    choice = demo.post("/v1/completions", fields).json()["choices"][0]
+    [entry] = choice["prompt_logprobs"][-1].values()
+    assert entry["decoded_token"] == word
+    return entry["logprob"]
+
+
+def test_reranking_is_the_scores_in_order(demo):
+    documents = ["apple", "4", "Once upon a time", "579"]
+    scored = demo.post("/v1/score", {"text_1": "What is 2 + 2?", "text_2": documents}).json()["data"]
+    ranked = demo.post("/v1/rerank", {"query": "What is 2 + 2?", "documents": documents}).json()["results"]
+    assert sorted((one["score"] for one in scored), reverse=True) == [one["relevance_score"] for one in ranked]
+    for one in ranked:
+        assert one["document"]["text"] == documents[one["index"]]
+        assert one["relevance_score"] == scored[one["index"]]["score"]
+
+
+def test_the_prefix_of_a_query_is_cached(demo):
+    """Last-token pooling reads the cache; a mean needs the states of all tokens."""
+    long = "the quick brown fox " * 20
+
+    def cached(**fields):
+        return embed(demo, input=long, **fields).json()["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+    assert cached() == 0
+    assert cached() > 0
+    assert cached(pooling="mean") == 0
