@@ -32,6 +32,7 @@ struct EngineStats {
   int64_t waiting_tokens = 0;  // of the waiting requests' prompts
   int64_t total_blocks = 0, used_blocks = 0, cached_blocks = 0;
   int64_t preemptions = 0, prefix_queries = 0, prefix_hits = 0;
+  int64_t prefix_evictions = 0;  // cached blocks that were given up for others
   // Recurrent state: slots of running sequences and of checkpoints; `held` ones are saved to by a
   // launched step and not known to the prefix cache yet.
   int64_t state_slots = 0, used_state_slots = 0;

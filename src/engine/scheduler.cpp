@@ -24,6 +24,7 @@ Scheduler::Scheduler(SchedulerOptions options)
       cache_(cache_capacity(options_), options_.block_size, options_.block_hash),
       blocks_(options_.num_blocks, options_.block_size,
               [this](int32_t block) {
+                ++stats_.prefix_evictions;
                 cache_.erase(block);
                 checkpoints_.drop(block);
               }),

@@ -164,6 +164,7 @@ class Scheduler {
 
   struct Stats {
     int64_t preemptions = 0, prefix_queries = 0, prefix_hits = 0;  // the last two in tokens
+    int64_t prefix_evictions = 0;                                  // blocks
     int64_t state_saves = 0, state_restores = 0;
     int64_t rows_put_off = 0;  // decode rows left to a later step for the sake of other tenants
     int64_t started = 0, ended = 0;  // requests: those that have run, and are over

@@ -222,6 +222,58 @@ TEST_F(SchedulerTest, BlocksOutliveTheirSequenceUntilTheyAreNeeded) {
   EXPECT_THAT(items(plan()), ElementsAre("2:8+2!"));
 }
 
+// A client that times out while its prompt is fed, and comes again, finds the work done so far.
+TEST_F(SchedulerTest, ACancelledPromptKeepsTheBlocksItHasFilled) {
+  options_.max_num_batched_tokens = 8;
+  const SequencePtr gone = add(count_up(1, 30));
+  step();
+  const StepPlan in_flight = plan();  // tokens 8 to 15, launched and not done
+  scheduler().finish(*gone);
+  commit(in_flight, {});
+  add(count_up(1, 30));
+  EXPECT_EQ(items(plan()), std::vector<std::string>{"2:16+8"});
+  EXPECT_EQ(scheduler().stats().prefix_hits, 16);
+}
+
+// What others need goes, and is counted.
+TEST_F(SchedulerTest, EvictedBlocksAreCounted) {
+  add(count_up(1, 16), {.max_tokens = 1});
+  step();
+  EXPECT_EQ(scheduler().blocks().num_cached(), 4);
+  EXPECT_EQ(scheduler().stats().prefix_evictions, 0);
+  // Each of these takes 4 of the 12 other blocks, and leaves 3 full ones in the cache.
+  for (int32_t i = 1; i <= 3; ++i) {
+    add(count_up(100 * i, 15), {.max_tokens = 1});
+    step();
+  }
+  EXPECT_EQ(scheduler().stats().prefix_evictions, 0);
+  add(count_up(400, 15), {.max_tokens = 1});
+  step();
+  EXPECT_EQ(scheduler().stats().prefix_evictions, 1);
+}
+
+// A main agent and three sub-agents, in turns: while memory lasts, none loses its prefix.
+TEST_F(SchedulerTest, InterleavedAgentsKeepTheirPrefixes) {
+  options_.max_model_len = 64;
+  options_.num_blocks = 40;
+  options_.max_num_batched_tokens = 64;
+  const auto prompt = [](int32_t agent, int32_t turn) {
+    Tokens tokens = count_up(100 * agent, agent == 1 ? 32 : 16);
+    for (int32_t i = 0; i < 4 * turn; ++i) tokens.push_back(1000 + i);
+    return tokens;
+  };
+  for (int32_t turn = 0; turn < 4; ++turn) {
+    for (int32_t agent = 1; agent <= 4; ++agent) {
+      const int64_t before = scheduler().stats().prefix_hits;
+      add(prompt(agent, turn), {.max_tokens = 1});
+      step();
+      const auto known = static_cast<int64_t>(turn > 0 ? prompt(agent, turn - 1).size() : 0);
+      EXPECT_EQ(scheduler().stats().prefix_hits - before, known) << agent << ", turn " << turn;
+    }
+  }
+  EXPECT_EQ(scheduler().stats().prefix_evictions, 0);
+}
+
 TEST_F(SchedulerTest, SaltsAndPromptLogprobsKeepOut) {
   add({1, 1, 1, 1, 2}, {}, "alice");
   step();

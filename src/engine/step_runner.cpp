@@ -455,6 +455,7 @@ void StepRunner::fill(EngineStats& stats) const {
   stats.preemptions = scheduler.preemptions;
   stats.prefix_queries = scheduler.prefix_queries;
   stats.prefix_hits = scheduler.prefix_hits;
+  stats.prefix_evictions = scheduler.prefix_evictions;
   stats.total_blocks = scheduler_.blocks().num_blocks();
   stats.used_blocks = scheduler_.blocks().num_owned();
   stats.cached_blocks = scheduler_.blocks().num_cached();
