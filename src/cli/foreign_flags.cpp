@@ -59,7 +59,7 @@ constexpr ForeignFlag kFlags[] = {
     {"--pooler-config --override-pooler-config", true, "",
      "not supported: --pooling chooses last or mean, requests `normalize`"},
     {"--stream-interval", true, "1", "every token is sent"},
-    {"--chat-template-content-format", true, "auto string", "templates get contents as strings"},
+    {"--chat-template-content-format", true, "auto", "the template itself decides"},
     {"--response-role", true, "assistant", "the role of answers"},
     {"--limit-mm-per-prompt", true, "*", "models read text only"},
     {"--allowed-media-domains", true, "*", "models read text only"},

@@ -33,7 +33,9 @@ json::array with_object_arguments(json::array messages) {
 }  // namespace
 
 PromptBuilder::PromptBuilder(const ModelText& text, int64_t max_model_len)
-    : text_(text), max_model_len_(max_model_len) {
+    : text_(text),
+      form_(text.chat_template ? content_form(*text.chat_template) : ContentForm()),
+      max_model_len_(max_model_len) {
   for (int32_t id = 0; id < text.tokenizer->vocab_size(); ++id) {
     const auto bytes = static_cast<int64_t>(text.tokenizer->token_bytes(id).size());
     longest_token_ = std::max(longest_token_, bytes);
@@ -131,7 +133,11 @@ Result<std::string, ApiError> PromptBuilder::render(const openai::ChatInput& cha
   if (!chat_template) {
     return Err{ApiError{400, "This model has no chat template; use /v1/completions", chat.field}};
   }
-  std::string messages = dump_json(chat.messages);
+  // The end of a last message that goes on is looked for in its text.
+  const ContentForm form = chat.continue_final_message ? ContentForm()
+                           : chat.chat_template        ? content_form(*chat_template)
+                                                       : form_;
+  std::string messages = dump_json(messages_in(form, chat));
   const std::string tools = chat.tools ? dump_json(*chat.tools) : "";
   const std::string documents = chat.documents ? dump_json(*chat.documents) : "";
   auto variables = template_variables(chat, *chat_template);
@@ -152,6 +158,8 @@ Result<std::string, ApiError> PromptBuilder::render(const openai::ChatInput& cha
     input.messages = messages;
     rendered = chat_template->render(input);
   };
+  if (!rendered && form.walks_parts && !chat.parts.empty() && !budget.is_spent())
+    retry_with(chat.messages);
   // A template that takes arguments apart cannot take text apart.
   if (!rendered && chat.has_text_arguments && !budget.is_spent())
     retry_with(with_object_arguments(chat.messages));

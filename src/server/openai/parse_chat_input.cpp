@@ -40,8 +40,9 @@ std::string part_text(Fields& part, std::string& reasoning) {
 }
 
 // The text of a message: a string, or a list of parts, of which those with text are joined by line
-// ends, as in vLLM.
-std::string content_text(Fields& message, const std::string& path, std::string& reasoning) {
+// ends, as in vLLM. They are kept in `parts`, too.
+std::string content_text(Fields& message, const std::string& path, std::string& reasoning,
+                         json::array& parts) {
   const json::value* content = message.find("content");
   if (content == nullptr) return {};
   if (content->is_string()) return std::string(as_view(content->get_string()));
@@ -68,6 +69,7 @@ std::string content_text(Fields& message, const std::string& path, std::string& 
     if (reasoning.size() > thought) continue;
     if (std::exchange(any, true)) text += '\n';
     text += piece;
+    parts.push_back(json::object{{"type", "text"}, {"text", piece}});
   }
   return text;
 }
@@ -131,7 +133,9 @@ void parse_messages(Fields& fields, const ParseContext& context, ChatInput& out)
     note_keys(given, out.message_keys);
     json::object kept = given;
     std::string reasoning;
-    kept["content"] = content_text(message, path, reasoning);
+    json::array parts;
+    kept["content"] = content_text(message, path, reasoning, parts);
+    if (!parts.empty()) out.parts.emplace_back(i, std::move(parts));
     if (message.has("tool_calls")) unpack_tool_calls(message, kept, context, out);
     collect_reasoning(message, std::move(reasoning), kept);
     if (!message.ok()) return fields.fail(message.error());

@@ -93,8 +93,10 @@ struct CompletionRequest : GenerationRequest {
 
 // What a chat template makes a prompt of.
 struct ChatInput {
-  const char* field = "messages";   // of the request, for errors
-  json::array messages;             // contents are strings
+  const char* field = "messages";  // of the request, for errors
+  json::array messages;            // contents are strings
+  // Of messages that came with a list of text parts, by their index: that list.
+  std::vector<std::pair<size_t, json::array>> parts;
   UnknownFields message_keys;       // of messages, that only a chat template may read
   bool has_text_arguments = false;  // calls in them with arguments that are no JSON object
   std::optional<json::array> tools;

@@ -1,0 +1,20 @@
+#pragma once
+#include "server/openai/request.h"
+#include "text/chat_template.h"
+
+namespace quire::server {
+
+// What a chat template makes of the contents of messages.
+struct ContentForm {
+  bool walks_parts = false;  // a list of parts gives the text of each
+  bool takes_text = true;    // a text gives itself
+};
+
+// Found out by trying: a template that walks over parts shows their texts and nothing else of them.
+ContentForm content_form(const text::ChatTemplate& chat_template);
+
+// The conversation as the template wants it: the parts that the client sent, or their texts joined,
+// or a part for each text.
+json::array messages_in(const ContentForm& form, const openai::ChatInput& chat);
+
+}  // namespace quire::server
