@@ -1,5 +1,7 @@
 #include "server/generation.h"
 
+#include <algorithm>
+
 #include "server/http/sse.h"
 
 namespace quire::server {
@@ -95,7 +97,11 @@ void Generation::process(QueuedEvent&& queued) {
   if (!engine_done) return;
   metrics_.request_finished(session.stats(), reasons_[choice], session.num_output_tokens(),
                             seconds_between(plan_.arrived, queued.when));
-  if (++num_engine_done_ == plan_.sessions.size()) registry_.remove(shared_from_this());
+  if (++num_engine_done_ < plan_.sessions.size()) return;
+  int64_t longest = 0;
+  for (const auto& one : plan_.sessions) longest = std::max(longest, one->num_output_tokens());
+  metrics_.answers_finished(longest);
+  registry_.remove(shared_from_this());
 }
 
 void Generation::observe_tokens(size_t choice, TimePoint when) {
@@ -183,6 +189,7 @@ void Generation::give_up(ApiError error) {
 void Generation::note_usage() {
   const Usage usage = usage_of(0, plan_.sessions.size());
   exchange_->set_note("prompt=" + std::to_string(usage.prompt_tokens) +
+                      " cached=" + std::to_string(usage.cached_tokens) +
                       " output=" + std::to_string(usage.completion_tokens));
 }
 

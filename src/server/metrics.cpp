@@ -6,6 +6,7 @@
 
 #include "server/log.h"
 #include "server/openai/answer.h"
+#include "server/process_metrics.h"
 
 namespace quire::server {
 namespace {
@@ -59,7 +60,7 @@ class Snapshot {
     metric.histogram.sample_sum = static_cast<double>(values.sum);
     add(name, help, MetricType::Histogram, std::move(metric), {});
   }
-  void counter(const char* name, const char* help, int64_t value,
+  void counter(const char* name, const char* help, auto value,
                const prometheus::Labels& more = {}) {
     prometheus::ClientMetric metric;
     metric.counter.value = static_cast<double>(value);
@@ -67,12 +68,14 @@ class Snapshot {
   }
 
   std::vector<MetricFamily> families;
+  bool unlabelled = false;  // what follows is not about the model
 
  private:
   // Calls with the same name come one after another.
   void add(const char* name, const char* help, MetricType type, prometheus::ClientMetric metric,
            const prometheus::Labels& more) {
-    for (const auto* labels : {&labels_, &more})
+    const prometheus::Labels none;
+    for (const auto* labels : {unlabelled ? &none : &labels_, &more})
       for (const auto& [key, value] : *labels) metric.label.push_back({key, value});
     if (families.empty() || families.back().name != name)
       families.push_back({name, help, type, {}});
@@ -95,6 +98,8 @@ void add_engine(Snapshot& out, const engine::EngineStats& engine) {
               engine.prefix_queries);
   out.counter("vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache.",
               engine.prefix_hits);
+  out.counter("quire:prefix_cache_evictions_total",
+              "Cached blocks whose contents were given up for others.", engine.prefix_evictions);
   out.counter("vllm:prompt_tokens_total", "Prompt tokens processed.", engine.prompt_tokens);
   out.counter("vllm:generation_tokens_total", "Tokens produced.", engine.generation_tokens);
   out.histogram("vllm:iteration_tokens_total", "Tokens of a step, of prompts and produced ones.",
@@ -130,6 +135,21 @@ void add_engine(Snapshot& out, const engine::EngineStats& engine) {
     out.counter("quire:kernel_runs_total", "Runs of each kernel.", runs, {{"kernel", kernel}});
 }
 
+// With the names and helps of Prometheus's clients, and without the model's labels.
+void add_process(Snapshot& out, const ProcessState& process) {
+  out.unlabelled = true;
+  out.counter("process_cpu_seconds_total", "Total user and system CPU time spent in seconds.",
+              process.cpu_seconds);
+  out.gauge("process_virtual_memory_bytes", "Virtual memory size in bytes.", process.virtual_bytes);
+  out.gauge("process_resident_memory_bytes", "Resident memory size in bytes.",
+            process.resident_bytes);
+  out.gauge("process_start_time_seconds", "Start time of the process since unix epoch in seconds.",
+            process.start_seconds);
+  out.gauge("process_open_fds", "Number of open file descriptors.", process.open_files);
+  out.gauge("process_max_fds", "Maximum number of open file descriptors.", process.max_files);
+  out.unlabelled = false;
+}
+
 }  // namespace
 
 Metrics::Metrics(const std::string& model_name, int64_t max_model_len)
@@ -156,6 +176,10 @@ Metrics::Metrics(const std::string& model_name, int64_t max_model_len)
                                token_buckets(max_model_len))),
       generation_tokens_(histogram("vllm:request_generation_tokens", "Tokens of an answer.",
                                    token_buckets(max_model_len))),
+      max_generation_tokens_(
+          histogram("vllm:request_max_num_generation_tokens",
+                    "The longest answer of a request, or the one that `n` answers share.",
+                    token_buckets(max_model_len))),
       params_n_(histogram("vllm:request_params_n", "The parameter n.", {1, 2, 5, 10, 20})),
       params_max_tokens_(histogram("vllm:request_params_max_tokens", "The parameter max_tokens.",
                                    token_buckets(max_model_len))),
@@ -167,7 +191,13 @@ Metrics::Metrics(const std::string& model_name, int64_t max_model_len)
       http_requests_(prometheus::BuildCounter()
                          .Name("http_requests_total")
                          .Help("Answered HTTP requests.")
-                         .Register(registry_)) {
+                         .Register(registry_)),
+      prompt_tokens_cached_(prometheus::BuildCounter()
+                                .Name("vllm:prompt_tokens_cached_total")
+                                .Help("Tokens of prompts that were read from the prefix cache.")
+                                .Labels(labels_)
+                                .Register(registry_)
+                                .Add({})) {
   using R = engine::FinishReason;
   // A dashboard wants to see zeros, not nothing.
   for (const R reason : {R::kStop, R::kLength, R::kAbort, R::kError})
@@ -187,6 +217,10 @@ void Metrics::request_submitted(const std::vector<engine::Request>& requests, in
     params_max_tokens_.Observe(static_cast<double>(request.sampling.max_tokens));
 }
 
+void Metrics::answers_finished(int64_t longest) {
+  max_generation_tokens_.Observe(static_cast<double>(longest));
+}
+
 void Metrics::first_token(double seconds) { time_to_first_token_.Observe(seconds); }
 void Metrics::next_token(double seconds) { inter_token_.Observe(seconds); }
 
@@ -196,6 +230,7 @@ void Metrics::request_finished(const engine::RequestStats& stats, engine::Finish
   e2e_.Observe(seconds_since_arrival);
   prompt_tokens_.Observe(static_cast<double>(stats.prompt_tokens));
   generation_tokens_.Observe(static_cast<double>(output_tokens));
+  prompt_tokens_cached_.Increment(static_cast<double>(stats.cached_tokens));
   // Times that were never reached are the epoch: the request was aborted before.
   const auto observe = [](prometheus::Histogram& histogram, TimePoint from, TimePoint to) {
     if (from != TimePoint() && to != TimePoint()) histogram.Observe(seconds_between(from, to));
@@ -229,6 +264,7 @@ std::string Metrics::render(const engine::EngineStats& engine, const HttpState& 
   }
   snapshot.counter("quire:log_lines_dropped_total", "Lines of the log that nobody read in time.",
                    dropped_log_lines());
+  add_process(snapshot, read_process_state());
   auto families = registry_.Collect();
   families.insert(families.end(), snapshot.families.begin(), snapshot.families.end());
   return prometheus::TextSerializer().Serialize(families);

@@ -19,6 +19,8 @@ class Metrics {
  public:
   Metrics(const std::string& model_name, int64_t max_model_len);
 
+  // All answers to a request: the longest one's tokens.
+  void answers_finished(int64_t longest);
   void request_submitted(const std::vector<engine::Request>& requests, int64_t n);
   void first_token(double seconds_since_arrival);
   void next_token(double seconds_since_last);
@@ -42,8 +44,9 @@ class Metrics {
   mutable prometheus::Registry registry_;
   prometheus::Histogram &time_to_first_token_, &inter_token_, &time_per_output_token_, &e2e_,
       &queue_time_, &prefill_time_, &decode_time_, &inference_time_, &prompt_tokens_,
-      &generation_tokens_, &params_n_, &params_max_tokens_;
+      &generation_tokens_, &max_generation_tokens_, &params_n_, &params_max_tokens_;
   prometheus::Family<prometheus::Counter>&request_success_, &http_requests_;
+  prometheus::Counter& prompt_tokens_cached_;
 };
 
 }  // namespace quire::server

@@ -129,7 +129,7 @@ TEST_F(WireTest, LogsRequestsWithIdAndTokens) {
          "X-Request-Id: " + id + "\r\n");
     const std::string line = line_with(id);
     EXPECT_NE(line.find(R"(POST "/v1/completions" 200 id=)" + id + " prompt=" + prompt_tokens +
-                        " output=10 "),
+                        " cached=1 output=10 "),
               std::string::npos)
         << line;
     EXPECT_TRUE(line.ends_with(" ms")) << line;
@@ -142,7 +142,7 @@ TEST_F(WireTest, LogsRequestsWithIdAndTokens) {
     ASSERT_TRUE(client.read_until("data: "));
   }
   const std::string left = line_with("id=left");
-  EXPECT_NE(left.find(" prompt=" + prompt_tokens + " output="), std::string::npos) << left;
+  EXPECT_NE(left.find(" prompt=" + prompt_tokens + " cached=1 output="), std::string::npos) << left;
   EXPECT_TRUE(left.ends_with(" ms (client gone)")) << left;
   TestClient(port_).get("/nothing", "X-Request-Id: none\r\n");
   EXPECT_NE(line_with("id=none").find(R"(GET "/nothing" 404 id=none )"), std::string::npos);
