@@ -19,13 +19,16 @@ constexpr FlagGroup kGroups[] = {
     {"Answers", "--system --temperature --top-p --max-tokens"},
     {"Embeddings and reranking", "--runner --pooling --rerank-template --rerank-tokens"},
     {"Tools and reasoning", "--tool-call-parser --reasoning-parser --structured-output-whitespace"},
-    {"Server", "--host --port --root-path --served-model-name --http-threads --shutdown-timeout"},
+    {"Server",
+     "--host --port --root-path --served-model-name --http-threads --shutdown-timeout "
+     "--sse-ping-interval"},
     {"Access and limits",
      "--api-key --api-key-file --max-concurrent-requests-per-key "
      "--max-generations-per-key --min-priority --trust-request-chat-template --keep-billing-header "
      "--max-logprobs "
      "--max-body-size"},
-    {"Logs and measurements", "--disable-access-log --disable-access-log-for-endpoints --profile"},
+    {"Logs and measurements",
+     "--disable-cache-doctor --disable-access-log --disable-access-log-for-endpoints --profile"},
 };
 
 }  // namespace

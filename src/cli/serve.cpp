@@ -39,6 +39,7 @@ struct ServeFlags {
   std::string rerank_template;  // empty: Qwen3-Reranker's
   std::vector<std::string> rerank_tokens = server::RerankOptions().tokens;
   int64_t shutdown_timeout = 0;
+  double ping_seconds = 15;
 };
 
 constexpr const char* kKeyVariable = "VLLM_API_KEY";
@@ -165,6 +166,8 @@ void prepare(ServeFlags& flags) {
   check_priorities(flags);
   (void)parser_choice(flags);
   (void)pooling_defaults(flags);
+  flags.server.http.ping_interval =
+      std::chrono::milliseconds(static_cast<int64_t>(flags.ping_seconds * 1000));
   flags.server.runner = flags.runner == "pooling"    ? server::Runner::kPooling
                         : flags.runner == "generate" ? server::Runner::kGenerate
                                                      : server::Runner::kAuto;
@@ -291,10 +294,22 @@ void add_server_flags(CLI::App& command, ServeFlags& flags) {
       ->check(CLI::IsMember({"bounded", "flexible"}))
       ->capture_default_str();
   command
+      .add_option("--sse-ping-interval", flags.ping_seconds,
+                  "Seconds after which a silent stream gets a comment, so that nobody takes it for "
+                  "dead; 0: never")
+      ->check(CLI::Range(0.0, 86400.0))
+      ->capture_default_str();
+}
+
+void add_log_flags(CLI::App& command, server::ServerOptions& options) {
+  command
       .add_option("--disable-access-log-for-endpoints", options.silent_paths,
                   "Paths without lines in the access log, separated by commas: /health,/metrics")
       ->delimiter(',')
       ->allow_extra_args(false);
+  command.add_flag("--disable-cache-doctor{false}", options.cache_doctor,
+                   "Do not look for what keeps a client's prompts from being found in the prefix "
+                   "cache; else it is logged once, with a few words of them");
   command.add_flag("--disable-access-log{false}", options.access_log, "No log line per request");
 }
 
@@ -333,6 +348,7 @@ void add_serve(CLI::App& app, int& status) {
   add_profile_flag(*command, flags->model.profile);
   add_key_flags(*command, *flags);
   add_server_flags(*command, *flags);
+  add_log_flags(*command, flags->server);
   add_pooling_flags(*command, *flags);
   group_flags(*command);
   command->callback([flags, &status] { status = serve(*flags); });

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <ctime>
 
+#include "base/printable.h"
 #include "server/anthropic/parse.h"
 #include "server/auth.h"
 #include "server/http/media_type.h"
@@ -33,7 +34,7 @@ int64_t num_prompts(const pooling::ScoreRequest& request) {
   return static_cast<int64_t>(request.documents.size());
 }
 
-void note_keys(const http::Request&, const openai::CompletionRequest&) {}
+void note_keys(const http::Request&, const openai::GenerationRequest&) {}
 void note_keys(const http::Request& http_request, const openai::ChatRequest& request) {
   if (request.chat.message_keys.total == 0) return;
   spdlog::info("{} id={} has keys in messages that only the chat template may read: {}",
@@ -65,21 +66,23 @@ const std::vector<Api::Route>& Api::routes() {
       {"GET", "/version", &Api::version},
       {"GET", "/metrics", &Api::metrics},
       {"GET", "/load", &Api::load},
+      {"GET", "/openapi.json", &Api::openapi},
+      {"GET", "/tokenizer_info", &Api::tokenizer_info},
       {"GET", "/v1/models", &Api::list_models},
       {"GET", "/v1/models/", &Api::get_model},  // and whatever follows
-      {"POST", "/v1/completions", &Api::completions, Runner::kGenerate},
-      {"POST", "/v1/chat/completions", &Api::chat_completions, Runner::kGenerate},
-      {"POST", "/v1/responses", &Api::responses, Runner::kGenerate},
-      {"POST", "/v1/messages", &Api::messages, Runner::kGenerate},
-      {"POST", "/v1/embeddings", &Api::embeddings, Runner::kPooling},
-      {"POST", "/v1/rerank", &Api::rerank, Runner::kPooling},
-      {"POST", "/v2/rerank", &Api::rerank, Runner::kPooling},
-      {"POST", "/rerank", &Api::rerank, Runner::kPooling},
-      {"POST", "/v1/score", &Api::score, Runner::kPooling},
-      {"POST", "/score", &Api::score, Runner::kPooling},
-      {"POST", "/v1/messages/count_tokens", &Api::count_tokens},
-      {"POST", "/tokenize", &Api::tokenize},
-      {"POST", "/detokenize", &Api::detokenize},
+      {"POST", "/v1/completions", &Api::completions, openai::kCompletion, Runner::kGenerate},
+      {"POST", "/v1/chat/completions", &Api::chat_completions, openai::kChat, Runner::kGenerate},
+      {"POST", "/v1/responses", &Api::responses, openai::kResponses, Runner::kGenerate},
+      {"POST", "/v1/messages", &Api::messages, openai::kMessages, Runner::kGenerate},
+      {"POST", "/v1/embeddings", &Api::embeddings, openai::kEmbedding, Runner::kPooling},
+      {"POST", "/v1/rerank", &Api::rerank, openai::kRerank, Runner::kPooling},
+      {"POST", "/v2/rerank", &Api::rerank, openai::kRerank, Runner::kPooling},
+      {"POST", "/rerank", &Api::rerank, openai::kRerank, Runner::kPooling},
+      {"POST", "/v1/score", &Api::score, openai::kScore, Runner::kPooling},
+      {"POST", "/score", &Api::score, openai::kScore, Runner::kPooling},
+      {"POST", "/v1/messages/count_tokens", &Api::count_tokens, openai::kMessages},
+      {"POST", "/tokenize", &Api::tokenize, openai::kTokenize},
+      {"POST", "/detokenize", &Api::detokenize, openai::kDetokenize},
   };
   return table;
 }
@@ -240,6 +243,7 @@ Result<Api::Admitted, ApiError> Api::admit(const http::ExchangePtr& exchange) {
     if (keys_.size() > 1) client.tenant = *key;
     if (!options_.share_prefix_cache) client.cache = tenant_name(*key);
   }
+  client.counted_as = counted_as;
   client.beside_others = keys_.size() > 1 || !on_loopback_;
   const ClientLimits& limits = options_.client_limits;
   auto admission =
@@ -293,6 +297,26 @@ void Api::note_left_out(const http::Request& http_request,
         "(--keep-billing-header keeps them; this is said once)",
         http_request.peer, http_request.id, anthropic::kBillingHeader);
   }
+}
+
+// Prompts are not logged otherwise: this is a line's worth of what differs.
+void Api::examine_cache(const http::Request& http_request, uint64_t client,
+                        const GenerationPlan& plan) {
+  if (!options_.cache_doctor || plan.requests.front().pooling) return;
+  const auto finding = cache_doctor_.look_at(client, plan.requests.front().prompt);
+  if (!finding) return;
+  const auto shown = [this](const std::vector<int32_t>& ids) {
+    const auto text = text_.tokenizer->decode(ids, false);
+    return in_quotes(printable(text ? *text : std::string(), 64));
+  };
+  spdlog::warn(
+      "{} id={} the prompts of this client differ at token {}, and are the same again behind that: "
+      "{} "
+      "became {}. Nothing behind it is found in the prefix cache; leave it out, or move it to the "
+      "end "
+      "(said once a client; --disable-cache-doctor)",
+      http_request.peer, http_request.id, finding->position, shown(finding->before),
+      shown(finding->after));
 }
 
 openai::ParseContext Api::charged_context(http::Charge& held, const RequestMeans& means) const {
@@ -354,6 +378,7 @@ void Api::begin(Arrival& arrival, const Request& request) {
   auto plan = planner_.plan(request, id, {exchange->budget(), exchange->account()});
   if (!plan) return arrival.refuse(std::move(plan).error());
   plan->arrived = arrival.arrived;
+  examine_cache(http_request, arrival.client.counted_as, *plan);
   assign(*plan, arrival.client);
   plan->admission = std::move(arrival.client.admission);
   const auto generation =

@@ -6,6 +6,7 @@
 
 #include "server/admission.h"
 #include "server/api_keys.h"
+#include "server/cache_doctor.h"
 #include "server/generation.h"
 #include "server/openai/parse.h"
 #include "server/planner.h"
@@ -40,6 +41,7 @@ class Api : public http::HttpHandler {
     const char* method;
     std::string_view path;
     Endpoint endpoint;
+    unsigned fields = 0;            // of openai::EndpointBit: whose fields its body has
     Runner runner = Runner::kAuto;  // it belongs to this one; kAuto: to both
   };
   static const std::vector<Route>& routes();
@@ -54,6 +56,8 @@ class Api : public http::HttpHandler {
   void version(http::ExchangePtr exchange);
   void metrics(http::ExchangePtr exchange);
   void load(http::ExchangePtr exchange);
+  void openapi(http::ExchangePtr exchange);
+  void tokenizer_info(http::ExchangePtr exchange);
   void list_models(http::ExchangePtr exchange);
   void get_model(http::ExchangePtr exchange);
   void completions(http::ExchangePtr exchange);
@@ -71,6 +75,7 @@ class Api : public http::HttpHandler {
   // that all share, addresses are, and on loopback, where all clients have one, connections.
   struct Admitted {
     uint64_t tenant = 0;
+    uint64_t counted_as = 0;  // the key or the address
     std::string cache;  // whose cached prefixes it may use: the key's, or everybody's if empty
     bool beside_others = false;
     std::shared_ptr<Admission> admission;
@@ -85,6 +90,8 @@ class Api : public http::HttpHandler {
   struct Arrival;
   template <class Parse>
   void generate(http::ExchangePtr exchange, bool renders, Parse parse);
+  void examine_cache(const http::Request& http_request, uint64_t client,
+                     const GenerationPlan& plan);
   void note_left_out(const http::Request& http_request, const openai::GenerationRequest& request);
   template <class Request>
   void begin(Arrival& arrival, const Request& request);
@@ -117,6 +124,7 @@ class Api : public http::HttpHandler {
   const std::shared_ptr<AdmissionControl> admissions_ = std::make_shared<AdmissionControl>();
   const int64_t started_;  // seconds since 1970
   Metrics metrics_;
+  CacheDoctor cache_doctor_;
   GenerationRegistry generations_;
   std::function<Metrics::HttpState()> http_state_;
   std::atomic<bool> shutting_down_{false};

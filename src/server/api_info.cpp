@@ -1,6 +1,7 @@
 // The endpoints that do not generate.
 #include "server/anthropic/parse.h"
 #include "server/api.h"
+#include "server/openapi.h"
 
 namespace quire::server {
 namespace {
@@ -83,6 +84,28 @@ json::object Api::model_card(const std::string& name) const {
           {"root", options_.served_model_names.front()},
           {"parent", nullptr},
           {"max_model_len", engine_.max_model_len()}};
+}
+
+void Api::openapi(http::ExchangePtr exchange) {
+  std::vector<DescribedRoute> described;
+  for (const Route& route : routes())
+    if (!is_left_to_others(route)) described.push_back({route.method, route.path, route.fields});
+  exchange->respond(json_response(openapi_document(described, QUIRE_VERSION)));
+}
+
+// As vLLM has it, for clients that tokenise and render with what the server has (lm-eval's remote
+// tokenizer).
+void Api::tokenizer_info(http::ExchangePtr exchange) {
+  json::object info{{"tokenizer_class", "PreTrainedTokenizerFast"},
+                    {"model_max_length", engine_.max_model_len()},
+                    {"vocab_size", engine_.vocab_size()},
+                    {"chat_template", nullptr}};
+  if (text_.chat_template) info["chat_template"] = text_.chat_template->source();
+  for (const char* name : {"bos_token", "eos_token", "pad_token", "unk_token"}) {
+    const auto token = text_.tokenizer->special_token(name);
+    info[name] = token ? json::value(*token) : json::value();
+  }
+  exchange->respond(json_response(info));
 }
 
 void Api::list_models(http::ExchangePtr exchange) {

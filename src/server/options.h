@@ -56,6 +56,7 @@ struct ServerOptions {
   std::string root_path;                     // in front of every path: "/quire"
   bool trust_request_chat_template = false;  // whether requests may bring a chat_template
   bool keep_billing_header = false;          // see anthropic/parse.h
+  bool cache_doctor = true;                  // see cache_doctor.h
   bool access_log = true;
   std::vector<std::string> silent_paths;  // without lines in the access log: "/health"
 };

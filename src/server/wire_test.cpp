@@ -115,6 +115,26 @@ TEST_F(WireTest, TakesTheClientsRequestIdIfItIsUsable) {
   EXPECT_EQ(injected.json().at("error").at("param"), "request_id");
 }
 
+// The prompts of an agent that says the time near the beginning: said once, with both texts.
+TEST_F(WireTest, SaysWhatKeepsPromptsOutOfThePrefixCache) {
+  start();
+  const auto ask = [&](const std::string& changes, const std::string& id) {
+    std::string ids = "5";
+    for (const int32_t token : encode(changes)) ids += "," + std::to_string(token);
+    for (int i = 0; i < 450; ++i) ids += "," + std::to_string(i % 300);
+    return post("/v1/completions", R"({"max_tokens": 1, "prompt": [)" + ids + "]}",
+                "X-Request-Id: " + id + "\r\n");
+  };
+  ASSERT_EQ(ask("at 10", "first").status, 200);
+  ASSERT_EQ(ask("@12\n", "second").status, 200);
+  const std::string line = line_with("are the same again");
+  EXPECT_NE(line.find("id=second"), std::string::npos) << line;
+  EXPECT_NE(line.find("differ at token 1"), std::string::npos) << line;
+  EXPECT_NE(line.find(R"("at 10" became "@12\\n")"), std::string::npos) << line;
+  ASSERT_EQ(ask("now 13", "third").status, 200);
+  EXPECT_EQ(lines_->all().find("id=third"), std::string::npos) << "it is said once";
+}
+
 TEST_F(WireTest, LogsRequestsWithIdAndTokens) {
   start([](FakeEngine::Script& script, ServerOptions& options) {
     options.access_log = true;

@@ -35,7 +35,7 @@ struct HttpOptions {
   std::chrono::milliseconds write_timeout{60'000};   // in which the client takes 64 KiB, or all
   // Comment lines sent in event streams that are silent for this long, so that proxies do not give
   // up during a long prefill; and how often a client that ended its sending is looked for. 0: none.
-  std::chrono::milliseconds ping_interval{30'000};
+  std::chrono::milliseconds ping_interval{15'000};
 };
 
 }  // namespace quire::server::http
