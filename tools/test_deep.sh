@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
 # shellcheck source=tools/stages.sh
 source tools/stages.sh
-parts=(sources clones neon arm64 cuda asan tsan fuzz torch timed neighbour chaos soak)
+parts=(sources clones neon arm64 cuda asan tsan fuzz torch timed clients neighbour chaos soak)
 [ $# -eq 0 ] || parts=("$@")
 
 # Format, clippy, unit tests of Rust, clang-tidy. The build is there for clang-tidy, which reads its commands.
@@ -70,6 +70,12 @@ part_timed() {
   export QUIRE_DEEP_TESTS=1
   run_tests release --jobs 1 --only 'BadWords\.Lookups|GrammarLimits|Neighbour|AStoppedText|DecodingStops|EventsOfOneRequest'
   run_pytest timed tests/api/test_stopping.py tests/api/test_bench.py
+}
+
+# Other people's programs against a server.
+part_clients() {
+  build release --target quire
+  tests/clients/run.sh
 }
 
 part_neighbour() {

@@ -1,0 +1,47 @@
+"""Other people's programs against a server of the demo model. tests/clients/run.sh makes their environments and runs this.
+
+A test function is one call of a client; its module's CLIENT names the client. The table at the end has a row for each client.
+"""
+import importlib.util
+import pathlib
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+_spec = importlib.util.spec_from_file_location("api_conftest", ROOT / "tests/api/conftest.py")
+_api = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(_api)
+start_server = _api.start_server
+
+MODEL = "quire-demo"
+_results = {}
+
+
+@pytest.fixture(scope="session")
+def server():
+    with start_server("--disable-access-log", model=ROOT / "models" / MODEL) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def base_url(server):
+    return server.url + "/v1"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    if call.when == "call" or report.failed or report.skipped:
+        client = getattr(item.module, "CLIENT", item.module.__name__)
+        _results.setdefault(client, {})[item.name.removeprefix("test_")] = report
+    return report
+
+
+def pytest_terminal_summary(terminalreporter):
+    write = terminalreporter.write_line
+    write("")
+    write(f"{'client':34} {'passed':>6} {'failed':>6} {'skipped':>7}  what failed")
+    for client, calls in sorted(_results.items()):
+        failed = [name for name, report in calls.items() if report.failed]
+        counts = [sum(getattr(report, kind) for report in calls.values()) for kind in ("passed", "failed", "skipped")]
+        write(f"{client:34} {counts[0]:6} {counts[1]:6} {counts[2]:7}  {', '.join(failed)}")
