@@ -54,16 +54,18 @@ ops::LinearWeight make_affine(const ops::Context& context, const mx::array& rows
   return {.weight = ops::pack_affine_matrix(context, {&source, 1}, mx::bfloat16)};
 }
 
-// Quantised anew from the rows: not every byte is a code or a scale.
+// Any bits but those of NaN are codes: the rows' without the last of an exponent. Scales are
+// near 1.
 template <ops::BlockFloat kFormat>
 ops::LinearWeight make_block_float(const ops::Context& context, const mx::array& rows) {
   const ops::BlockFloatFormat format = ops::block_float_format(kFormat);
-  const auto parts =
-      mx::quantize(rows, static_cast<int>(format.group_size), format.bits, format.name);
-  const mx::array values = mx::contiguous(parts[0]), scales = mx::contiguous(parts[1]);
-  mx::eval(values, scales);
-  const ops::BlockFloatRows source = {.values = values.data<void>(),
-                                      .scales = scales.data<void>(),
+  std::vector<uint8_t> codes(rows.size() * static_cast<size_t>(format.bits) / 8);
+  const auto* bits = static_cast<const uint8_t*>(rows.data<void>());
+  for (size_t i = 0; i < codes.size(); ++i) codes[i] = bits[i] & 0xF7;
+  constexpr uint8_t kScale = kFormat == ops::BlockFloat::kNvfp4 ? 0x38 : 127;
+  const std::vector<uint8_t> scales(rows.size() / static_cast<size_t>(format.group_size), kScale);
+  const ops::BlockFloatRows source = {.values = codes.data(),
+                                      .scales = scales.data(),
                                       .n = rows.shape(0),
                                       .k = rows.shape(1),
                                       .format = kFormat};
