@@ -16,6 +16,7 @@ struct Counters {
 pub struct Cancellation(Option<&'static AtomicBool>);
 
 impl Cancellation {
+    #[cfg(test)]
     pub const NEVER: Cancellation = Cancellation(None);
 
     /// # Safety
