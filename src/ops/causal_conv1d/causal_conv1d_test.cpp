@@ -99,6 +99,19 @@ TEST(CausalConv1d, ChunksAndNeighboursDoNotMatter) {
   }
 }
 
+TEST(CausalConv1d, ASequenceWithoutASlotIsLeftOut) {
+  const Shape s{4, 300, 300};
+  const mx::array x = input(s, 4, mx::bfloat16), weight = weight_of(s);
+  const mx::array alone = poisoned_pool(pool_shape(s), mx::bfloat16);
+  const mx::array padded = poisoned_pool(pool_shape(s), mx::bfloat16);
+  const auto expected = causal_conv1d(make_context(1), rows_of(x, 0, 3), weight, alone,
+                                      layout_of_chunks({{3, 0, 1}}));
+  const auto actual = causal_conv1d(make_context(1), x, weight, padded,
+                                    layout_of_chunks({{3, 0, 1}, {1, 0, kNoStateSlot}}));
+  EXPECT_TRUE(same_bits(rows_of(actual.y, 0, 3), expected.y));
+  EXPECT_TRUE(same_bits(actual.state, expected.state));
+}
+
 TEST(CausalConv1d, RefusesWhatDoesNotFit) {
   const Context context = make_context(1);
   const auto layout = layout_of_chunks({{2, 0, 4}});
@@ -113,7 +126,7 @@ TEST(CausalConv1d, RefusesWhatDoesNotFit) {
   EXPECT_THROW(run(x, weight, mx::zeros({5, 2, 8}), layout), std::invalid_argument);
   EXPECT_THROW(run(x, weight, mx::zeros({5, 3, 8}, mx::float16), layout), std::invalid_argument);
   EXPECT_THROW(run(x, weight, mx::zeros({4, 3, 8}), layout), std::invalid_argument);
-  EXPECT_THROW(run(x, weight, pool, layout_of_chunks({{2, 0, -1}})), std::invalid_argument);
+  EXPECT_THROW(run(x, weight, pool, layout_of_chunks({{2, 0, -2}})), std::invalid_argument);
   EXPECT_THROW(run(x, weight, pool, layout_of_chunks({{1, 0, 1}, {1, 0, 1}})),
                std::invalid_argument);
 }

@@ -292,7 +292,7 @@ TEST(GatedDeltaRule, RefusesWhatDoesNotFit) {
   refuses(good, mx::zeros({kSlots, 4, 24, 260}), layout);  // Dk too large
   refuses(good, mx::zeros(pool_shape(s), mx::float16), layout);
   refuses(good, pool, layout_of_chunks({{3, 0, kSlots}}));
-  refuses(good, pool, layout_of_chunks({{3, 0, -1}}));
+  refuses(good, pool, layout_of_chunks({{3, 0, -2}}));
   refuses(good, pool, layout_of_chunks({{2, 0, 1}, {1, 0, 1}}));
   refuses(good, pool, layout_of_chunks({{4, 0, 1}}));
   Inputs bad = good;

@@ -5,6 +5,9 @@
 
 namespace quire::ops {
 
+// The state slot of a sequence that only pads a step: its rows of recurrent ops are left unwritten.
+inline constexpr int32_t kNoStateSlot = -1;
+
 // The tokens of one step as the kernels see them: all sequences' new tokens on one axis of length
 // T, decode rows first. Built once per step by engine/batch_builder and shared by every layer.
 // Everything is validated there; kernels do not check again. CPU kernels read the host vectors; a

@@ -29,6 +29,7 @@ std::vector<StateSegment> state_segments(std::string_view op, const BatchLayout&
   std::vector<StateSegment> segments;
   for (int64_t s = 0; s < layout.num_sequences; ++s) {
     const int64_t slot = layout.state_slots[s];
+    if (slot == kNoStateSlot) continue;
     if (slot < 0 || slot >= slots) {
       throw std::invalid_argument(std::string(op) + ": layout has state slot " +
                                   std::to_string(slot) + ", but the pool has " +

@@ -15,9 +15,9 @@ struct StateSegment {
   bool is_fresh = false;  // the sequence begins here: the slot's old contents do not count
 };
 
-// The sequences that have tokens, longest first, so that the short ones fill the threads' ends.
-// Throws std::invalid_argument if a slot is not in [0, slots), if two sequences share one, or if
-// the layout has no slots.
+// The sequences that have tokens and a slot, longest first, so that the short ones fill the
+// threads' ends. Throws std::invalid_argument if a slot is neither kNoStateSlot nor in [0, slots),
+// if two sequences share one, or if the layout has no slots.
 std::vector<StateSegment> state_segments(std::string_view op, const BatchLayout& layout,
                                          int64_t slots);
 

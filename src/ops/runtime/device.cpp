@@ -3,10 +3,13 @@
 #include <unistd.h>
 
 #include <stdexcept>
+#include <string>
 
+#include "base/clock.h"
 #include "ops/cuda/cuda_device.h"
 #include "ops/cuda/cuda_probe.h"
 #include "ops/cuda/has_cuda.h"
+#include "ops/runtime/recorded_step.h"
 
 namespace quire::ops {
 
@@ -15,6 +18,16 @@ CudaSupport find_cuda_support() {
   return {.is_usable = false,
           .is_there = ::access("/proc/driver/nvidia/version", F_OK) == 0,
           .reason = "this build has no kernels for NVIDIA GPUs"};
+}
+
+void Device::time(const std::function<void()>& hand_over, std::function<void(double)> tell) {
+  const TimePoint start = Clock::now();
+  hand_over();
+  tell(seconds_since(start));
+}
+
+std::unique_ptr<RecordedStep> Device::record(StepRecording) {
+  throw std::logic_error(std::string(name()) + " records no steps");
 }
 
 std::shared_ptr<Device> make_cuda_device() {

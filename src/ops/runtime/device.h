@@ -2,10 +2,13 @@
 #include <mlx/mlx.h>
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "ops/runtime/device_counters.h"
 
 namespace quire::ops {
 
@@ -13,11 +16,15 @@ namespace mx = mlx::core;
 
 class ArrayMemory;
 class CudaDevice;
+class RecordedStep;
+struct StepRecording;
 
 // Arrays on their way to the host.
 class HostCopies {
  public:
   virtual ~HostCopies() = default;
+  // Whether wait() would not wait, as far as the device knows.
+  virtual bool are_there() const { return true; }
   // Waits for them: arrays that the host can read. Throws if a kernel before them failed.
   virtual std::vector<mx::array> wait() = 0;
 };
@@ -64,6 +71,18 @@ class Device {
   // Copies arrays of the device to the host, behind all kernels handed over so far.
   virtual std::unique_ptr<HostCopies> copy_to_host(const std::vector<mx::array>& arrays) = 0;
 
+  // Whether it can record a step's kernels and run them again, without being handed each of them.
+  virtual bool records_steps() const { return false; }
+  // See recorded_step.h. Only where records_steps() is true.
+  virtual std::unique_ptr<RecordedStep> record(StepRecording recording);
+
+  // Hands the largest step there will be over, waits for it, and keeps as much memory as it took:
+  // other steps find theirs in that. Throws if there is not enough.
+  virtual void plan_memory(const std::function<void()>& largest_step) { largest_step(); }
+  // Hands kernels over, and tells how many seconds they take: at once, or before a later wait for
+  // what was handed over after them returns.
+  virtual void time(const std::function<void()>& hand_over, std::function<void(double)> tell);
+
   // Until all that was handed over has run. Throws if a kernel failed.
   virtual void synchronize() = 0;
   // Whether a kernel failed in a way that ends the device for this process: nothing runs on it any
@@ -72,6 +91,7 @@ class Device {
 
   // Whether kernels may be given this memory.
   virtual bool owns(const void* memory) const = 0;
+  virtual DeviceCounters counters() const { return {}; }
   // Bytes that can still be allocated, and bytes in all, whoever has them; absent where arrays are
   // in the host's memory.
   virtual std::optional<size_t> free_bytes() const { return std::nullopt; }

@@ -10,6 +10,7 @@
 #include "ops/runtime/kernel_graph.h"
 #include "ops/runtime/kernel_primitive.h"
 #include "ops/runtime/launched_step.h"
+#include "ops/runtime/recorded_step.h"
 #include "ops/runtime/test_device.h"
 
 namespace quire::ops {
@@ -101,6 +102,78 @@ TEST_F(DeviceTest, AKernelOfTheCpuIsRefused) {
   const mx::array x = on_device({1, 2});
   EXPECT_THAT([&] { add(x, 1, "cpu_avx2"); },
               ThrowsMessage<std::runtime_error>(HasSubstr("add: no kernel for test")));
+}
+
+StepValues values_of(const std::vector<int32_t>& positions) {
+  auto layout = std::make_shared<BatchLayout>();
+  layout->num_tokens = layout->num_sequences = static_cast<int64_t>(positions.size());
+  layout->positions = positions;
+  return {.layout = layout,
+          .ids = std::make_shared<std::vector<int32_t>>(positions),
+          .from = std::make_shared<std::vector<int32_t>>(positions)};
+}
+
+class RecordingTest : public DeviceTest {
+ protected:
+  RecordingTest() {
+    device = std::make_shared<TestDevice>("test", /*records=*/true);
+    context = make_context(1, device);
+    previous = on_device({0, 0});
+    pool = on_device({0, 0});
+  }
+  // x plus the positions of the step that runs.
+  mx::array add_positions(const mx::array& x, const BatchLayoutPtr& layout) {
+    auto run = [layout](const auto& in, auto& out) {
+      for (size_t i = 0; i < in[0].size(); ++i)
+        out[0].template data<int32_t>()[i] =
+            in[0].template data<int32_t>()[i] + layout->positions[i];
+    };
+    return launch_kernel(context, {.op = "add_positions", .kernel = "test", .run = run}, x.shape(),
+                         x.dtype(), {x});
+  }
+  // Of `recorded` positions: pool[0] = previous + positions + 1, which is the output.
+  std::unique_ptr<RecordedStep> record(const StepValues& recorded) {
+    const mx::array sum = add(add_positions(previous, recorded.layout), 1);
+    return record_kernels(context, recorded, previous, {sum}, {put(pool, sum, 0)}, 1);
+  }
+
+  mx::array previous = mx::array(0), pool = mx::array(0);
+};
+
+TEST_F(RecordingTest, RunsNothingWhileItRecords) {
+  const auto step = record(values_of({0, 0}));
+  EXPECT_EQ(context.kernels->count("add", "test"), 0);
+  EXPECT_EQ(context.kernels->count("replay", "test"), 0);
+  EXPECT_EQ(values(pool), (std::vector<int32_t>{0, 0}));
+}
+
+TEST_F(RecordingTest, EachRunReadsItsOwnValues) {
+  const auto step = record(values_of({0, 0}));
+  auto first = step->launch(values_of({10, 20}), on_device({1, 2}));
+  ASSERT_TRUE(first);
+  EXPECT_EQ(values(first->wait()[0]), (std::vector<int32_t>{12, 23}));
+  // The outputs of a step are what the next one reads, before anybody waits.
+  auto second = step->launch(values_of({100, 200}), first->outputs()[0]);
+  auto third = step->launch(values_of({1000, 2000}), second->outputs()[0]);
+  EXPECT_EQ(values(second->wait()[0]), (std::vector<int32_t>{113, 224}));
+  EXPECT_EQ(values(third->wait()[0]), (std::vector<int32_t>{1114, 2225}));
+  EXPECT_EQ(values(pool)[0], 1114);
+  EXPECT_EQ(context.kernels->count("replay", "test"), 3);
+  EXPECT_EQ(context.kernels->count("add_positions", "test"), 3);
+}
+
+TEST_F(RecordingTest, WhatDoesNotFitIsNotRun) {
+  const auto step = record(values_of({0, 0}));
+  EXPECT_FALSE(step->launch(values_of({1, 2, 3}), std::nullopt));
+  EXPECT_FALSE(step->launch(values_of({1, 2}), on_device({1, 2, 3})));
+  EXPECT_EQ(context.kernels->count("replay", "test"), 0);
+  EXPECT_EQ(values(pool)[0], 0);
+}
+
+TEST_F(RecordingTest, AForeignOpIsRefused) {
+  const mx::array sum = mx::negative(add(previous, 1));
+  EXPECT_THROW(record_kernels(context, values_of({0, 0}), previous, {sum}, {}, 1),
+               std::runtime_error);
 }
 
 // As tests of ops do: the host's arrays are copied there and back.

@@ -3,6 +3,7 @@
 #include <mlx/scheduler.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <span>
@@ -12,6 +13,7 @@
 
 #include "ops/runtime/array_memory.h"
 #include "ops/runtime/kernel_node.h"
+#include "ops/runtime/recorded_step.h"
 
 namespace quire::ops {
 namespace {
@@ -278,6 +280,26 @@ KernelGraph hand_over(std::shared_ptr<Plan> plan, const std::vector<int32_t>& ou
   return graph;
 }
 
+// Fills a plan and takes its kernels over; the values that are the outputs. Absent, with nothing
+// changed: something is no kernel, or no output of its own.
+std::optional<std::vector<int32_t>> plan_kernels(Plan& plan, const std::vector<mx::array>& outputs,
+                                                 const std::vector<mx::array>& effects) {
+  Planner planner(plan);
+  for (const auto* wanted : {&outputs, &effects})
+    for (const mx::array& a : *wanted)
+      if (!planner.visit(a)) return std::nullopt;
+  std::vector<int32_t> output_values;
+  for (const mx::array& output : outputs) {
+    const int32_t value = planner.value_of(output);
+    if (value < 0 || std::count(output_values.begin(), output_values.end(), value) > 0)
+      return std::nullopt;
+    output_values.push_back(value);
+  }
+  for (const int32_t value : output_values) plan.values[value].is_inner = false;
+  for (const Node& node : plan.nodes) node.kernel->taken_over = true;
+  return output_values;
+}
+
 }  // namespace
 
 std::optional<KernelGraph> join_kernels(const Context& context,
@@ -285,38 +307,60 @@ std::optional<KernelGraph> join_kernels(const Context& context,
                                         const std::vector<mx::array>& effects,
                                         const std::optional<mx::array>& after) {
   auto plan = std::make_shared<Plan>(context.device);
-  Planner planner(*plan);
-  for (const auto* wanted : {&outputs, &effects})
-    for (const mx::array& a : *wanted)
-      if (!planner.visit(a)) return std::nullopt;
-  std::vector<int32_t> output_values;
+  auto output_values = plan_kernels(*plan, outputs, effects);
+  if (!output_values) return std::nullopt;
   std::vector<mx::Shape> shapes;
   std::vector<mx::Dtype> dtypes;
   for (const mx::array& output : outputs) {
-    const int32_t value = planner.value_of(output);
-    if (value < 0 || std::count(output_values.begin(), output_values.end(), value) > 0)
-      return std::nullopt;
-    output_values.push_back(value);
     shapes.push_back(output.shape());
     dtypes.push_back(output.dtype());
   }
   shapes.push_back({1});
   dtypes.push_back(mx::uint8);
-  for (const int32_t value : output_values) plan->values[value].is_inner = false;
-  for (const Node& node : plan->nodes) node.kernel->taken_over = true;
   context.kernels->literal_counter("kernel_graph", context.device->name())
       .fetch_add(1, std::memory_order_relaxed);
-  if (!plan->is_for_host()) return hand_over(std::move(plan), output_values, outputs);
+  if (!plan->is_for_host()) return hand_over(std::move(plan), *output_values, outputs);
   std::vector<mx::array> inputs = std::exchange(plan->pending, {});
   if (after) inputs.push_back(*after);
   auto primitive = std::make_shared<KernelGraphPrimitive>(mx::default_stream(mx::Device::cpu), plan,
-                                                          std::move(output_values));
+                                                          std::move(*output_values));
   auto arrays =
       mx::array::make_arrays(std::move(shapes), dtypes, std::move(primitive), std::move(inputs));
   mx::array done = std::move(arrays.back());
   arrays.pop_back();
   return KernelGraph{
       .outputs = std::move(arrays), .done = std::move(done), .resources = std::move(plan)};
+}
+
+std::unique_ptr<RecordedStep> record_kernels(const Context& context, const StepValues& values,
+                                             const mx::array& previous,
+                                             const std::vector<mx::array>& outputs,
+                                             const std::vector<mx::array>& effects,
+                                             size_t num_read) {
+  auto plan = std::make_shared<Plan>(context.device);
+  const auto output_values = plan_kernels(*plan, outputs, effects);
+  if (!output_values)
+    throw std::runtime_error("a step is to be recorded that has more than kernels");
+  const auto counter = [&](const char* what) {
+    return &context.kernels->literal_counter(what, context.device->name());
+  };
+  StepRecording recording{.values = values,
+                          .previous = previous,
+                          .outputs = outputs,
+                          .run =
+                              [plan, output_values](std::span<void* const> memory) {
+                                for (size_t i = 0; i < memory.size(); ++i)
+                                  plan->values[(*output_values)[i]].data = memory[i];
+                                run_plan(*plan);
+                              },
+                          .count =
+                              [plan, log = context.kernels,
+                               counters = std::array{counter("kernel_graph"), counter("replay")}] {
+                                for (auto* counter : counters) counter->fetch_add(1);
+                                for (const Node& node : plan->nodes) node.kernel->count_run();
+                              },
+                          .num_read = num_read};
+  return context.device->record(std::move(recording));
 }
 
 }  // namespace quire::ops

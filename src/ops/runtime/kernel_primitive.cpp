@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/clock.h"
 #include "ops/runtime/array_memory.h"
 #include "ops/runtime/host_arrays.h"
 #include "ops/runtime/kernel_node.h"
@@ -94,15 +93,15 @@ void KernelPrimitive::eval_gpu(const std::vector<mx::array>&, std::vector<mx::ar
 }
 
 void KernelPrimitive::run(KernelInputs inputs, KernelOutputs outputs) {
-  const TimePoint start = profile_ ? Clock::now() : TimePoint();
-  spec_.run(inputs, outputs);
-  if (!profile_) return;
-  const double seconds = seconds_since(start);
-  profile_->add_kernel(kind_,
-                       {.name = std::string(spec_.op) + "/" + spec_.kernel,
-                        .width = spec_.cost.width,
-                        .k = spec_.cost.k},
-                       seconds, bytes_of(spec_, inputs, outputs));
+  if (!profile_) return spec_.run(inputs, outputs);
+  KernelKey key = {.name = std::string(spec_.op) + "/" + spec_.kernel,
+                   .width = spec_.cost.width,
+                   .k = spec_.cost.k};
+  device_->time([&] { spec_.run(inputs, outputs); },
+                [profile = profile_, kind = kind_, key = std::move(key),
+                 bytes = bytes_of(spec_, inputs, outputs)](double seconds) {
+                  profile->add_kernel(kind, key, seconds, bytes);
+                });
 }
 
 void KernelPrimitive::run_launched() {

@@ -1,5 +1,6 @@
 #include "ops/runtime/launched_step.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "ops/runtime/kernel_graph.h"
@@ -9,18 +10,20 @@ namespace quire::ops {
 std::optional<LaunchedStep> launch_step(const Context& context,
                                         const std::vector<mx::array>& outputs,
                                         const std::vector<mx::array>& effects,
-                                        const LaunchedStep* after) {
+                                        const LaunchedStep* after, size_t num_read) {
   auto graph =
       join_kernels(context, outputs, effects, after ? std::optional(after->done()) : std::nullopt);
   if (!graph) return std::nullopt;
   mx::async_eval(graph->done);
-  auto copies = context.device->copy_to_host(graph->outputs);
+  const size_t read = std::min(num_read, graph->outputs.size());
+  auto copies = context.device->copy_to_host(
+      {graph->outputs.begin(), graph->outputs.begin() + static_cast<ptrdiff_t>(read)});
   return LaunchedStep(std::move(graph->outputs), std::move(graph->done),
                       std::move(graph->resources), std::move(copies));
 }
 
 std::vector<mx::array> LaunchedStep::wait() {
-  if (outputs_.empty()) mx::eval(done_);
+  mx::eval(done_);
   return copies_->wait();
 }
 

@@ -25,8 +25,8 @@ class LaunchedStep {
   const std::vector<mx::array>& outputs() const { return outputs_; }
   // What kernels of the next step that write in place must come after.
   const mx::array& done() const { return done_; }
-  bool has_run() const { return done_.is_available(); }
-  // Waits until all kernels have run: the outputs, as the host can read them.
+  bool has_run() const { return done_.is_available() && copies_->are_there(); }
+  // Waits until all kernels have run: the outputs for the host, as it can read them.
   std::vector<mx::array> wait();
 
  private:
@@ -37,10 +37,11 @@ class LaunchedStep {
 };
 
 // Joins kernels as join_kernels does, with its arguments, and hands them over. Absent, with nothing
-// changed, where that is.
+// changed, where that is. Of the outputs the first `num_read` are for the host, too.
 std::optional<LaunchedStep> launch_step(const Context& context,
                                         const std::vector<mx::array>& outputs,
                                         const std::vector<mx::array>& effects,
-                                        const LaunchedStep* after = nullptr);
+                                        const LaunchedStep* after = nullptr,
+                                        size_t num_read = SIZE_MAX);
 
 }  // namespace quire::ops

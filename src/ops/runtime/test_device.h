@@ -2,11 +2,13 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <exception>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -14,6 +16,7 @@
 #include "ops/cpu/cpu_isa.h"
 #include "ops/runtime/array_memory.h"
 #include "ops/runtime/device.h"
+#include "ops/runtime/recorded_step.h"
 
 // For tests: a device with memory of its own, whose kernels compute on the host, in memory that MLX
 // is told nothing of. What is given back is overwritten and never used again, so that a kernel
@@ -22,10 +25,71 @@ namespace quire::ops::testing {
 
 namespace mx = mlx::core;
 
+// Writes a step's values over those that its kernels were made with, and runs these again. For
+// kernels that read all of them when they run: those of recurrent states do not.
+class TestRecordedStep final : public RecordedStep {
+ public:
+  TestRecordedStep(Device& device, StepRecording recording)
+      : device_(device), recording_(std::move(recording)) {
+    for (const mx::array& output : recording_.outputs)
+      memory_.push_back(device_.take_array(output.shape(), output.dtype()));
+  }
+
+  std::optional<LaunchedStep> launch(const StepValues& values,
+                                     const std::optional<mx::array>& previous) override {
+    if (!fits_recording(recording_, values, previous)) return std::nullopt;
+    overwrite(values);
+    if (previous)
+      std::memcpy(recording_.previous.data<void>(), previous->data<void>(), previous->nbytes());
+    std::vector<void*> outputs;
+    for (mx::array& array : memory_) {
+      std::memset(array.data<void>(), 0xEE, array.nbytes());
+      outputs.push_back(array.data<void>());
+    }
+    recording_.count();
+    run_on_a_new_thread(outputs);
+    const auto read = memory_.begin() + static_cast<ptrdiff_t>(recording_.num_read);
+    return LaunchedStep(memory_, mx::array(uint8_t{1}), nullptr,
+                        device_.copy_to_host({memory_.begin(), read}));
+  }
+
+ private:
+  template <class T>
+  static void assign(const T& to, const T& from) {
+    const_cast<T&>(to) = from;  // of the same length, and so in place
+  }
+  void overwrite(const StepValues& from) {
+    const StepValues& to = recording_.values;
+    assign(*to.layout, *from.layout);
+    assign(*to.ids, *from.ids);
+    assign(*to.from, *from.from);
+    if (to.samples) assign(*to.samples, *from.samples);
+  }
+
+  // The CPU's kernels remember, on their thread, what they made of a layout.
+  void run_on_a_new_thread(const std::vector<void*>& outputs) {
+    std::exception_ptr error;
+    std::thread thread([&] {
+      try {
+        recording_.run(outputs);
+      } catch (...) {
+        error = std::current_exception();
+      }
+    });
+    thread.join();
+    if (error) std::rethrow_exception(error);
+  }
+
+  Device& device_;
+  StepRecording recording_;
+  std::vector<mx::array> memory_;  // of the outputs
+};
+
 class TestDevice final : public Device, public std::enable_shared_from_this<TestDevice> {
  public:
   // "cpu": it runs the CPU's kernels.
-  explicit TestDevice(std::string name = "test") : name_(std::move(name)) {}
+  explicit TestDevice(std::string name = "test", bool records = false)
+      : name_(std::move(name)), records_(records) {}
 
   const char* name() const override { return name_.c_str(); }
   std::string description() const override { return "a device of tests"; }
@@ -97,6 +161,10 @@ class TestDevice final : public Device, public std::enable_shared_from_this<Test
     }
     return copies;
   }
+  bool records_steps() const override { return records_; }
+  std::unique_ptr<RecordedStep> record(StepRecording recording) override {
+    return std::make_unique<TestRecordedStep>(*this, std::move(recording));
+  }
   void synchronize() override { check_lost(); }
   bool owns(const void* memory) const override {
     const auto* address = static_cast<const std::byte*>(memory);
@@ -128,6 +196,7 @@ class TestDevice final : public Device, public std::enable_shared_from_this<Test
   }
 
   std::string name_;
+  bool records_;
   std::atomic<int64_t> waits_left_{0};
   std::atomic<bool> is_lost_{false};
   mutable std::mutex mutex_;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -52,6 +53,10 @@ struct SampleOutput {
   mx::array top_ids;  // [R, max(1, most top logprobs asked)] int32, best first; -1 beyond what the
                       // row asked for
   mx::array top_logprobs;  // the same shape, float32
+
+  // All of them, for the outputs of graphs; and back.
+  std::vector<mx::array> arrays() const { return {tokens, logprobs, ranks, top_ids, top_logprobs}; }
+  static SampleOutput from(std::span<const mx::array> a) { return {a[0], a[1], a[2], a[3], a[4]}; }
 };
 
 // Turns logits [R, V] float32 into one token a row. Each row depends on its own parameters and

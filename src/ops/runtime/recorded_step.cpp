@@ -1,0 +1,34 @@
+#include "ops/runtime/recorded_step.h"
+
+#include <algorithm>
+
+namespace quire::ops {
+namespace {
+
+bool same_sizes(const BatchLayout& a, const BatchLayout& b) {
+  return a.num_tokens == b.num_tokens && a.num_sequences == b.num_sequences &&
+         a.block_size == b.block_size && a.state_slots.size() == b.state_slots.size() &&
+         a.rows.size() == b.rows.size();
+}
+
+int most_top_logprobs(const std::vector<SampleRow>& rows) {
+  int most = 0;
+  for (const SampleRow& row : rows) most = std::max(most, row.num_top_logprobs);
+  return most;
+}
+
+}  // namespace
+
+bool fits_recording(const StepRecording& recorded, const StepValues& values,
+                    const std::optional<mx::array>& previous) {
+  const StepValues& then = recorded.values;
+  if (!same_sizes(*then.layout, *values.layout) || then.ids->size() != values.ids->size() ||
+      then.from->size() != values.from->size())
+    return false;
+  if (previous && previous->size() > recorded.previous.size()) return false;
+  if (!then.samples) return true;
+  return values.samples && values.samples->size() == then.samples->size() &&
+         most_top_logprobs(*values.samples) <= most_top_logprobs(*then.samples);
+}
+
+}  // namespace quire::ops
