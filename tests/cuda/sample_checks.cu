@@ -68,20 +68,19 @@ Drawn run(CudaStream stream, const std::vector<Request>& requests, const std::ve
           int64_t vocab, int64_t width) {
   std::vector<SampleCudaRow> rows;
   std::vector<SampleCudaCount> history;
-  std::vector<int32_t> bias_tokens, banned;
-  std::vector<float> bias_values;
+  std::vector<SampleCudaBias> bias;
+  std::vector<int32_t> banned;
   std::vector<uint32_t> masks;
   for (const Request& q : requests) {
     SampleCudaRow row = q.row;
     row.history_begin = static_cast<int32_t>(history.size());
     history.insert(history.end(), q.history.begin(), q.history.end());
     row.history_end = static_cast<int32_t>(history.size());
-    row.bias_begin = static_cast<int32_t>(bias_tokens.size());
+    row.bias_begin = static_cast<int32_t>(bias.size());
     for (const auto& [id, b] : q.bias) {
-      bias_tokens.push_back(id);
-      bias_values.push_back(b);
+      bias.push_back({id, b});
     }
-    row.bias_end = static_cast<int32_t>(bias_tokens.size());
+    row.bias_end = static_cast<int32_t>(bias.size());
     row.banned_begin = static_cast<int32_t>(banned.size());
     banned.insert(banned.end(), q.banned.begin(), q.banned.end());
     row.banned_end = static_cast<int32_t>(banned.size());
@@ -92,8 +91,8 @@ Drawn run(CudaStream stream, const std::vector<Request>& requests, const std::ve
     rows.push_back(row);
   }
   const auto count = static_cast<int64_t>(rows.size());
-  const DeviceBytes dl(logits), dr(rows), dh(history), dbt(bias_tokens), dbv(bias_values),
-      db(banned), dm(masks), previous(std::vector<int32_t>{3, 11});
+  const DeviceBytes dl(logits), dr(rows), dh(history), dbias(bias), db(banned), dm(masks),
+      previous(std::vector<int32_t>{3, 11});
   const DeviceBytes scratch(logits.size() * 4), tokens(count * 4), logprobs(count * 4),
       ranks(count * 4), ids(count * width * 4), tops(count * width * 4);
   SampleCudaParams p = {.rows = count,
@@ -103,8 +102,7 @@ Drawn run(CudaStream stream, const std::vector<Request>& requests, const std::ve
                         .previous = previous.as<int32_t>(),
                         .row = dr.as<SampleCudaRow>()};
   p.history = dh.as<SampleCudaCount>();
-  p.bias_tokens = dbt.as<int32_t>();
-  p.bias_values = dbv.as<float>();
+  p.bias = dbias.as<SampleCudaBias>();
   p.banned = db.as<int32_t>();
   p.masks = dm.as<uint32_t>();
   p.scratch = scratch.as<float>();

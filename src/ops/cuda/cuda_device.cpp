@@ -6,6 +6,7 @@
 
 #include "ops/cuda/cuda_error.h"
 #include "ops/cuda/cuda_probe.h"
+#include "ops/cuda/cuda_recorded_step.h"
 #include "ops/runtime/array_memory.h"
 
 namespace quire::ops {
@@ -15,10 +16,11 @@ namespace {
 class CudaHostCopies final : public HostCopies {
  public:
   CudaHostCopies(std::shared_ptr<CudaDevice> device, const std::vector<mx::array>& arrays)
-      : device_(std::move(device)) {
+      : device_(std::move(device)), waited_(arrays.empty()) {
+    device_->next_step();
     size_t bytes = 0;
     for (const mx::array& array : arrays) bytes += (array.nbytes() + 63) / 64 * 64;
-    memory_ = device_->take_pinned(bytes);
+    if (bytes > 0) memory_ = device_->take_pinned(bytes);
     auto* to = static_cast<std::byte*>(memory_.get());
     for (const mx::array& array : arrays) {
       check_cuda(cudaMemcpyAsync(to, array.data<void>(), array.nbytes(), cudaMemcpyDeviceToHost,
@@ -28,17 +30,16 @@ class CudaHostCopies final : public HostCopies {
           wrap_memory(to, array.shape(), array.dtype(), [memory = memory_](void*) {}));
       to += (array.nbytes() + 63) / 64 * 64;
     }
-    check_cuda(cudaEventCreateWithFlags(&copied_, cudaEventDisableTiming), "an event");
-    check_cuda(cudaEventRecord(copied_, device_->stream()), "recording an event");
+    copied_ = device_->record_event();
   }
   ~CudaHostCopies() override {
-    if (!waited_) cudaEventSynchronize(copied_);  // the pinned memory is written until then
-    cudaEventDestroy(copied_);
+    if (!waited_) cudaEventSynchronize(copied_.get());  // the pinned memory is written until then
   }
+  bool are_there() const override { return cudaEventQuery(copied_.get()) == cudaSuccess; }
 
   std::vector<mx::array> wait() override {
     waited_ = true;
-    device_->wait_for(copied_);
+    device_->wait_for(copied_.get());
     return copies_;
   }
 
@@ -46,8 +47,8 @@ class CudaHostCopies final : public HostCopies {
   std::shared_ptr<CudaDevice> device_;
   std::shared_ptr<void> memory_;
   std::vector<mx::array> copies_;
-  CUevent_st* copied_ = nullptr;
-  bool waited_ = false;
+  std::shared_ptr<CUevent_st> copied_;
+  bool waited_;
 };
 
 }  // namespace
@@ -69,10 +70,22 @@ CudaDevice::CudaDevice(int index) {
 CudaDevice::~CudaDevice() {
   cudaStreamSynchronize(stream_);
   residents_.clear();
+  step_memory_.reset();
+  for (CUevent_st* event : events_) cudaEventDestroy(event);
+  for (const TimedKernels& kernels : timed_)
+    for (CUevent_st* event : {kernels.before, kernels.after}) cudaEventDestroy(event);
   for (auto& [size, memory] : pinned_)
     for (void* p : memory) cudaFreeHost(p);
   staging_.reset();
   cudaStreamDestroy(stream_);
+}
+
+void* CudaDevice::take(size_t bytes) {
+  return recording_ ? recording_->take(bytes) : memory_.take(bytes);
+}
+
+void CudaDevice::give_back(void* memory) noexcept {
+  recording_ ? recording_->give_back(memory) : memory_.give_back(memory);
 }
 
 std::shared_ptr<std::byte[]> CudaDevice::allocate(size_t bytes) {
@@ -105,6 +118,7 @@ mx::array CudaDevice::wrap(void* memory, const mx::Shape& shape, mx::Dtype dtype
 }
 
 void CudaDevice::upload(void* to, const void* from, size_t bytes) {
+  if (recording_) throw std::logic_error("CUDA: values are copied while a step is recorded");
   staging_->upload(to, from, bytes);
 }
 
@@ -117,6 +131,7 @@ void CudaDevice::download(void* to, const void* from, size_t bytes) {
 void CudaDevice::synchronize() {
   waits_.fetch_add(1, std::memory_order_relaxed);
   check_cuda(cudaStreamSynchronize(stream_), "a kernel failed");
+  tell_times();
 }
 
 bool CudaDevice::is_lost() {
@@ -128,6 +143,7 @@ bool CudaDevice::is_lost() {
 void CudaDevice::wait_for(CUevent_st* event) {
   waits_.fetch_add(1, std::memory_order_relaxed);
   check_cuda(cudaEventSynchronize(event), "a kernel failed");
+  tell_times();
 }
 
 std::shared_ptr<void> CudaDevice::take_pinned(size_t bytes) {
@@ -141,11 +157,106 @@ std::shared_ptr<void> CudaDevice::take_pinned(size_t bytes) {
       bin.pop_back();
     }
   }
-  if (!memory) check_cuda(cudaMallocHost(&memory, size), "pinned memory");
+  if (!memory) {
+    check_cuda(cudaMallocHost(&memory, size), "pinned memory");
+    const std::lock_guard lock(pinned_mutex_);
+    ++counters_.allocations;
+  }
   return {memory, [self = shared_from_this(), size](void* p) {
             const std::lock_guard lock(self->pinned_mutex_);
             self->pinned_[size].push_back(p);
           }};
+}
+
+std::shared_ptr<CUevent_st> CudaDevice::record_event() {
+  CUevent_st* event = nullptr;
+  {
+    const std::lock_guard lock(pinned_mutex_);
+    if (!events_.empty()) {
+      event = events_.back();
+      events_.pop_back();
+    }
+  }
+  if (!event) check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "an event");
+  std::shared_ptr<CUevent_st> result(event, [self = shared_from_this()](CUevent_st* e) {
+    const std::lock_guard lock(self->pinned_mutex_);
+    self->events_.push_back(e);
+  });
+  check_cuda(cudaEventRecord(event, stream_), "recording an event");
+  return result;
+}
+
+void CudaDevice::plan_memory(const std::function<void()>& largest_step) {
+  forget_layout();
+  memory_.begin_plan();
+  largest_step();
+  synchronize();
+  forget_layout();
+  memory_.end_plan();
+}
+
+void CudaDevice::forget_layout() {
+  const std::lock_guard lock(mutex_);
+  of_step_.clear();
+  layout_host_ = nullptr;
+  if (layout_memory_) give_back(std::exchange(layout_memory_, nullptr));
+}
+
+void CudaDevice::time(const std::function<void()>& hand_over, std::function<void(double)> tell) {
+  TimedKernels kernels = {.before = nullptr, .after = nullptr, .tell = std::move(tell)};
+  check_cuda(cudaEventCreate(&kernels.before), "an event");
+  check_cuda(cudaEventCreate(&kernels.after), "an event");
+  check_cuda(cudaEventRecord(kernels.before, stream_), "recording an event");
+  hand_over();
+  check_cuda(cudaEventRecord(kernels.after, stream_), "recording an event");
+  const std::lock_guard lock(pinned_mutex_);
+  timed_.push_back(std::move(kernels));
+}
+
+// Of kernels that have run.
+void CudaDevice::tell_times() {
+  std::vector<TimedKernels> done;
+  {
+    const std::lock_guard lock(pinned_mutex_);
+    const auto runs = [](const TimedKernels& k) { return cudaEventQuery(k.after) != cudaSuccess; };
+    const auto first = std::find_if(timed_.begin(), timed_.end(), runs);
+    done.assign(std::move_iterator(timed_.begin()), std::move_iterator(first));
+    timed_.erase(timed_.begin(), first);
+  }
+  for (const TimedKernels& kernels : done) {
+    float ms = 0;
+    cudaEventElapsedTime(&ms, kernels.before, kernels.after);
+    cudaEventDestroy(kernels.before);
+    cudaEventDestroy(kernels.after);
+    kernels.tell(1e-3 * ms);
+  }
+}
+
+CudaStepMemory& CudaDevice::step_memory() {
+  if (!step_memory_) step_memory_ = std::make_unique<CudaStepMemory>(*this);
+  return *step_memory_;
+}
+
+void CudaDevice::note_step(int64_t number, uint64_t began, uint64_t ended) {
+  const std::lock_guard lock(pinned_mutex_);
+  const auto seconds = [](uint64_t from, uint64_t to) {
+    return from < to ? 1e-9 * static_cast<double>(to - from) : 0.0;
+  };
+  if (std::exchange(last_noted_, number) + 1 == number) {
+    counters_.idle_seconds += seconds(last_end_, began);
+    ++counters_.successors;
+  }
+  last_end_ = ended;
+  counters_.busy_seconds += seconds(began, ended);
+  ++counters_.replays;
+}
+
+DeviceCounters CudaDevice::counters() const {
+  const std::lock_guard lock(pinned_mutex_);
+  DeviceCounters counters = counters_;
+  counters.waits = waits_.load();
+  counters.allocations += memory_.stats().allocations;
+  return counters;
 }
 
 std::unique_ptr<HostCopies> CudaDevice::copy_to_host(const std::vector<mx::array>& arrays) {
@@ -165,6 +276,7 @@ std::optional<size_t> CudaDevice::total_bytes() const {
 }
 
 const CudaLayout& CudaDevice::layout(const BatchLayoutPtr& layout) {
+  if (recording_) return recording_->layout();
   const std::lock_guard lock(mutex_);
   if (layout == layout_host_) return layout_;
   layout_bytes_.clear();
@@ -202,18 +314,20 @@ const CudaLayout& CudaDevice::layout(const BatchLayoutPtr& layout) {
 }
 
 std::shared_ptr<const void>& CudaDevice::of_step(const BatchLayoutPtr& host, const StepKey& key) {
+  if (recording_) return recording_->of_step(key);
   layout(host);
   const std::lock_guard lock(mutex_);
   return of_step_[key];
 }
 
-const void* CudaDevice::resident(const std::shared_ptr<const void>& owner, const void* values,
-                                 size_t bytes) {
+const void* CudaDevice::resident(const std::shared_ptr<const void>& owner, const void* key,
+                                 const std::function<std::span<const std::byte>()>& make) {
   const std::lock_guard lock(mutex_);
-  Resident& resident = residents_[values];
+  Resident& resident = residents_[key];
   if (!owner || resident.owner.lock() != owner) {
-    resident = {.owner = owner, .memory = allocate(bytes)};
-    upload(resident.memory.get(), values, bytes);
+    const auto values = make();
+    resident = {.owner = owner, .memory = allocate(values.size())};
+    upload(resident.memory.get(), values.data(), values.size());
   }
   return resident.memory.get();
 }

@@ -2,6 +2,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -11,6 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "ops/cuda/cuda_layout.h"
 #include "ops/cuda/cuda_memory.h"
 #include "ops/cuda/cuda_staging.h"
 #include "ops/cuda/cuda_stream.h"
@@ -22,17 +24,8 @@ struct CUevent_st;
 
 namespace quire::ops {
 
-// What kernels read of a step's BatchLayout, on the device; the names are those of BatchLayout.
-struct CudaLayout {
-  const int32_t* positions = nullptr;
-  const int64_t* slot_mapping = nullptr;
-  const int32_t* cu_seqlens = nullptr;
-  const int32_t* seq_lens = nullptr;
-  const int64_t* block_offsets = nullptr;
-  const int32_t* blocks = nullptr;
-  const int32_t* state_slots = nullptr;
-  const int32_t* rows = nullptr;
-};
+class CudaRecording;
+class CudaStepMemory;
 
 // An NVIDIA GPU. Kernels and copies are on one stream.
 class CudaDevice final : public Device, public std::enable_shared_from_this<CudaDevice> {
@@ -47,8 +40,8 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
   CudaDevice* cuda() override { return this; }
   CudaStream stream() const { return stream_; }
 
-  void* take(size_t bytes) override { return memory_.take(bytes); }
-  void give_back(void* memory) noexcept override { memory_.give_back(memory); }
+  void* take(size_t bytes) override;
+  void give_back(void* memory) noexcept override;
   std::shared_ptr<std::byte[]> allocate(size_t bytes) override;
   mx::array make_pool(const mx::Shape& shape, mx::Dtype dtype) override;
   mx::array make_array(const void* values, const mx::Shape& shape, mx::Dtype dtype) override;
@@ -73,21 +66,61 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
   using StepKey = std::array<int64_t, 8>;
   std::shared_ptr<const void>& of_step(const BatchLayoutPtr& layout, const StepKey& key);
   // A copy of what never changes, such as a rope table: made once and kept as long as `owner` is.
-  const void* resident(const std::shared_ptr<const void>& owner, const void* values, size_t bytes);
+  const void* resident(const std::shared_ptr<const void>& owner, const void* values, size_t bytes) {
+    return resident(owner, values,
+                    [=] { return std::span(static_cast<const std::byte*>(values), bytes); });
+  }
+  // The same of what make() returns, the first time; `key` is an address that the owner keeps.
+  const void* resident(const std::shared_ptr<const void>& owner, const void* key,
+                       const std::function<std::span<const std::byte>()>& make);
   template <class T>
   const T* resident(const std::shared_ptr<const void>& owner, const std::vector<T>& values) {
     return static_cast<const T*>(resident(owner, values.data(), values.size() * sizeof(T)));
   }
 
+  bool records_steps() const override { return true; }
+  std::unique_ptr<RecordedStep> record(StepRecording recording) override;
+  // Not null while a step is recorded: what ops enqueue then will run later, again and again.
+  CudaRecording* recording() const { return recording_; }
+  // Lets a recording take the device's place in giving memory and values.
+  class Recorder {
+   public:
+    Recorder(CudaDevice& device, CudaRecording& recording) : device_(device) {
+      device_.recording_ = &recording;
+    }
+    ~Recorder() { device_.recording_ = nullptr; }
+    Recorder(const Recorder&) = delete;
+    Recorder& operator=(const Recorder&) = delete;
+
+   private:
+    CudaDevice& device_;
+  };
+  CudaStepMemory& step_memory();
+  void plan_memory(const std::function<void()>& largest_step) override;
+  void time(const std::function<void()>& hand_over, std::function<void(double)> tell) override;
+  // An event behind what was enqueued so far.
+  std::shared_ptr<CUevent_st> record_event();
+  // Numbers what is handed over: a recorded step, or copies to the host after other kernels.
+  int64_t next_step() { return ++last_step_; }
+  // A recorded step ran from `began` to `ended`, in ns of the device's clock.
+  void note_step(int64_t number, uint64_t began, uint64_t ended);
+
   const CudaMemory& memory() const { return memory_; }
   // Pinned memory of the host, kept for the next of its size.
   std::shared_ptr<void> take_pinned(size_t bytes);
   int multiprocessors() const { return multiprocessors_; }
-  // How often the host has waited for the GPU.
-  int64_t waits() const { return waits_.load(); }
+  DeviceCounters counters() const override;
   void wait_for(CUevent_st* event);
 
  private:
+  // Kernels between two events.
+  struct TimedKernels {
+    CUevent_st *before, *after;
+    std::function<void(double)> tell;
+  };
+  void tell_times();
+  void forget_layout();
+
   struct Resident {
     std::weak_ptr<const void> owner;
     std::shared_ptr<std::byte[]> memory;
@@ -98,11 +131,19 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
   int multiprocessors_ = 0;
   CudaMemory memory_;
   std::optional<CudaStaging> staging_;
+  std::unique_ptr<CudaStepMemory> step_memory_;
+  std::atomic<int64_t> last_step_{0};
+  CudaRecording* recording_ = nullptr;  // of the thread that hands kernels over
   std::atomic<int64_t> waits_{0};
 
-  std::mutex pinned_mutex_;
+  mutable std::mutex pinned_mutex_;                        // of what follows
   std::unordered_map<size_t, std::vector<void*>> pinned_;  // by rounded size
-  std::mutex mutex_;                                       // of what follows
+  std::vector<CUevent_st*> events_;                        // not in use
+  DeviceCounters counters_;
+  std::vector<TimedKernels> timed_;
+  int64_t last_noted_ = 0;  // recorded step, and when it ended
+  uint64_t last_end_ = 0;
+  std::mutex mutex_;  // of what follows
   BatchLayoutPtr layout_host_;
   void* layout_memory_ = nullptr;
   CudaLayout layout_;
@@ -112,7 +153,8 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
 };
 
 // Host values that kernels read in this step only: copied with the constructor, and their memory
-// free for kernels that are handed over after the destructor.
+// free for kernels that are handed over after the destructor. Not while a step is recorded, which
+// would not see the next step's: cuda_recording.h.
 class CudaValues {
  public:
   template <class T>

@@ -26,26 +26,62 @@ CudaMemory::~CudaMemory() {
 void* CudaMemory::take(size_t bytes) {
   const size_t size = round_up(bytes);
   const std::lock_guard lock(mutex_);
-  auto& bin = free_[size];
   void* memory = nullptr;
-  if (bin.empty()) {
-    memory = allocate_locked(size);
-  } else {
-    memory = bin.back();
-    bin.pop_back();
-    stats_.cached -= size;
-  }
+  if (const auto place = arena_plan_.take_within(size, arena_size_))
+    memory = arena_ + *place;
+  else
+    memory = take_from_bins(size);
   taken_[memory] = size;
   stats_.used += size;
+  planned_ += plans_ ? static_cast<int64_t>(size) : 0;
+  peak_ = std::max(peak_, planned_);
   return memory;
+}
+
+void* CudaMemory::take_from_bins(size_t size) {
+  auto& bin = free_[size];
+  if (bin.empty()) return allocate_locked(size);
+  void* memory = bin.back();
+  bin.pop_back();
+  stats_.cached -= size;
+  return memory;
+}
+
+void CudaMemory::begin_plan() {
+  const std::lock_guard lock(mutex_);
+  plans_ = true;
+  planned_ = peak_ = 0;
+}
+
+// Gaps between pieces of other steps take some more.
+void CudaMemory::end_plan() {
+  const std::lock_guard lock(mutex_);
+  plans_ = false;
+  const auto size = static_cast<size_t>(peak_ + peak_ / 16);
+  if (size <= arena_size_) return;
+  drop_cache();
+  if (arena_ && arena_plan_.is_empty()) {
+    blocks_.erase(reinterpret_cast<uintptr_t>(arena_));
+    cudaFree(arena_);
+  }
+  arena_size_ = 0;
+  arena_ = static_cast<std::byte*>(allocate_locked(size));
+  arena_plan_ = MemoryPlan();
+  arena_size_ = size;
 }
 
 void CudaMemory::give_back(void* memory) noexcept {
   const std::lock_guard lock(mutex_);
   const auto it = taken_.find(memory);
   if (it == taken_.end()) return;
-  free_[it->second].push_back(memory);
-  stats_.cached += it->second;
+  const ptrdiff_t place = static_cast<std::byte*>(memory) - arena_;
+  if (arena_ && place >= 0 && static_cast<size_t>(place) < arena_size_) {
+    arena_plan_.give_back(static_cast<size_t>(place));
+  } else if (blocks_.contains(reinterpret_cast<uintptr_t>(memory))) {
+    free_[it->second].push_back(memory);
+    stats_.cached += it->second;
+  }  // else of an earlier plan, whose memory is not used again
+  planned_ -= plans_ ? static_cast<int64_t>(it->second) : 0;
   stats_.used -= it->second;
   taken_.erase(it);
 }

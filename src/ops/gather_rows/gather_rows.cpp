@@ -6,9 +6,11 @@
 
 #include "ops/cpu/parallel_blocks.h"
 #include "ops/cuda/cuda_device.h"
+#include "ops/cuda/cuda_recording.h"
 #include "ops/gather_rows/gather_rows_cuda.h"
 #include "ops/gather_rows/gather_rows_reference.h"
 #include "ops/runtime/kernel_primitive.h"
+#include "ops/runtime/recorded_step.h"
 #include "ops/runtime/shape_check.h"
 
 // Copies of whole rows or parts of rows: memcpy is the kernel on every CPU, so its name in the
@@ -19,6 +21,19 @@ namespace {
 // A megabyte and more is worth a second thread.
 int64_t copy_rows_per_block(size_t row_bytes) {
   return std::max<int64_t>(1, (int64_t{256} << 10) / std::max<int64_t>(1, row_bytes));
+}
+
+// With the ids of each step that a recorded one runs for.
+void resolve_again(CudaRecording& recording, CudaDevice& cuda, ResolveTokensCudaParams params) {
+  const auto count = static_cast<size_t>(params.count);
+  const auto *ids = recording.add<int32_t>(count), *from = recording.add<int32_t>(count);
+  recording.fill([ids, from](const StepValues& values, StepWriter& writer) {
+    writer.copy(ids, *values.ids);
+    writer.copy(from, *values.from);
+  });
+  params.ids = ids;
+  params.from = from;
+  resolve_tokens_cuda(cuda.stream(), params);
 }
 
 }  // namespace
@@ -106,12 +121,14 @@ mx::array resolve_tokens(const Context& context, std::shared_ptr<const std::vect
     int32_t* to = out[0].template data<int32_t>();
     if constexpr (kHasCuda)
       if (cuda) {
+        ResolveTokensCudaParams params{
+            .count = static_cast<int64_t>(ids->size()), .previous = sampled, .out = to};
+        if (CudaRecording* recording = cuda->recording())
+          return resolve_again(*recording, *cuda, params);
         const CudaValues ids_there(*cuda, *ids), from_there(*cuda, *from);
-        return resolve_tokens_cuda(cuda->stream(), {.count = static_cast<int64_t>(ids->size()),
-                                                    .ids = ids_there.as<const int32_t>(),
-                                                    .from = from_there.as<const int32_t>(),
-                                                    .previous = sampled,
-                                                    .out = to});
+        params.ids = ids_there.as<const int32_t>();
+        params.from = from_there.as<const int32_t>();
+        return resolve_tokens_cuda(cuda->stream(), params);
       }
     for (size_t t = 0; t < ids->size(); ++t) {
       const int32_t row = (*from)[t];

@@ -57,36 +57,36 @@ void check_experts(const std::vector<Expert>& experts) {
       throw std::invalid_argument("moe_experts: experts of different shapes or formats");
 }
 
-// Addresses of the experts' weights and biases on the device.
-struct ExpertAddresses {
-  std::vector<const void*> gate_up, down;
-  std::vector<const float*> gate_up_bias, down_bias;  // empty: none
-};
-
-ExpertAddresses addresses_of(const std::vector<Expert>& experts) {
-  ExpertAddresses result;
-  for (const Expert& expert : experts) {
-    result.gate_up.push_back(expert.gate_up.weight.data.get());
-    result.down.push_back(expert.down.weight.data.get());
-    if (expert.gate_up.bias) result.gate_up_bias.push_back(expert.gate_up.bias->data<float>());
-    if (expert.down.bias) result.down_bias.push_back(expert.down.bias->data<float>());
+// Addresses on the device, [4][E]: weights of gate_up and down, biases of both (null: none).
+std::vector<const void*> addresses_of(const std::vector<Expert>& experts) {
+  const size_t count = experts.size();
+  std::vector<const void*> result(4 * count);
+  for (size_t e = 0; e < count; ++e) {
+    result[e] = experts[e].gate_up.weight.data.get();
+    result[count + e] = experts[e].down.weight.data.get();
+    if (const auto& bias = experts[e].gate_up.bias) result[2 * count + e] = bias->data<void>();
+    if (const auto& bias = experts[e].down.bias) result[3 * count + e] = bias->data<void>();
   }
   return result;
 }
 
-// The addresses are copied for each layer and step: some KiB.
-void run_on_cuda(CudaDevice& cuda, const std::vector<Expert>& experts, MoeExpertsCudaParams p) {
-  const ExpertAddresses addresses = addresses_of(experts);
-  const CudaValues gate_up(cuda, addresses.gate_up), down(cuda, addresses.down);
-  const CudaValues gate_up_bias(cuda, addresses.gate_up_bias), down_bias(cuda, addresses.down_bias);
+void run_on_cuda(CudaDevice& cuda, const Experts& stack, MoeExpertsCudaParams p) {
+  const std::vector<Expert>& experts = *stack;
+  std::vector<const void*> made;
+  const auto make = [&] {
+    made = addresses_of(experts);
+    return std::as_bytes(std::span(made));
+  };
+  const auto* there = static_cast<const void* const*>(cuda.resident(stack, stack.get(), make));
+  const auto* biases = reinterpret_cast<const float* const*>(there + 2 * experts.size());
   p.num_experts = static_cast<int64_t>(experts.size());
   p.intermediate = experts.front().down.weight.k;
   p.gate_up = cuda_layout(experts.front().gate_up.weight);
   p.down = cuda_layout(experts.front().down.weight);
-  p.gate_up_weights = gate_up.as<const void*>();
-  p.down_weights = down.as<const void*>();
-  if (!addresses.gate_up_bias.empty()) p.gate_up_biases = gate_up_bias.as<const float*>();
-  if (!addresses.down_bias.empty()) p.down_biases = down_bias.as<const float*>();
+  p.gate_up_weights = there;
+  p.down_weights = there + experts.size();
+  if (experts.front().gate_up.bias) p.gate_up_biases = biases;
+  if (experts.front().down.bias) p.down_biases = biases + experts.size();
   const CudaScratch scratch(cuda, moe_experts_cuda_scratch_bytes(p));
   p.scratch = scratch.data();
   moe_experts_cuda(cuda.stream(), p);
@@ -166,7 +166,7 @@ mx::array moe_experts(const Context& context, const mx::array& x, const MoeRouti
       if (cuda) {
         MoeExpertsCudaParams p{.type = type, .gate_up = {}, .down = {}};
         set_arrays(p, in, out, shared, logit, residual);
-        return run_on_cuda(*cuda, *experts, p);
+        return run_on_cuda(*cuda, experts, p);
       }
     MoeExpertsParams p = {.type = type, .gate_up = gate_up, .down = down};
     set_arrays(p, in, out, shared, logit, residual);

@@ -4,11 +4,14 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "base/check.h"
 #include "ops/cuda/cuda_device.h"
+#include "ops/cuda/cuda_recording.h"
 #include "ops/paged_attention/attention_run.h"
 #include "ops/paged_attention/paged_attention_cuda.h"
 #include "ops/paged_attention/paged_attention_reference.h"
 #include "ops/runtime/kernel_primitive.h"
+#include "ops/runtime/recorded_step.h"
 #include "ops/runtime/shape_check.h"
 
 namespace quire::ops {
@@ -111,36 +114,88 @@ KernelCost cost_of(const mx::array& q, const PagedKv& kv, const BatchLayout& lay
 
 // Work lists on the GPU, made for the first layer of a step; `partials` are each call's own.
 struct AttentionWork {
-  explicit AttentionWork(CudaDevice& cuda, const AttentionCudaPlan& plan)
+  AttentionCudaItems few, many, merges;
+  int64_t partial_rows = 0;
+  std::shared_ptr<const void> memory;
+};
+
+// Those of this step.
+struct CopiedWork {
+  CopiedWork(CudaDevice& cuda, const AttentionCudaPlan& plan)
       : few(cuda, plan.few),
         many(cuda, plan.many),
         merges(cuda, plan.merges),
         counts(cuda, std::vector<int32_t>{static_cast<int32_t>(plan.few.size()),
                                           static_cast<int32_t>(plan.many.size()),
-                                          static_cast<int32_t>(plan.merges.size())}),
-        sizes{plan.few.size(), plan.many.size(), plan.merges.size()},
-        partial_rows(plan.partial_rows) {}
-  AttentionCudaItems items(int list) const {
-    const CudaValues* const lists[] = {&few, &many, &merges};
-    return {.items = lists[list]->as<const AttentionCudaItem>(),
-            .count = counts.as<const int32_t>() + list,
-            .max_count = static_cast<int64_t>(sizes[list])};
-  }
+                                          static_cast<int32_t>(plan.merges.size())}) {}
   CudaValues few, many, merges, counts;
-  size_t sizes[3];
-  int64_t partial_rows;
 };
+
+AttentionWork copy_work(CudaDevice& cuda, const AttentionCudaPlan& plan) {
+  const auto copied = std::make_shared<const CopiedWork>(cuda, plan);
+  const auto items = [&](const CudaValues& list, int number, size_t size) {
+    return AttentionCudaItems{.items = list.as<const AttentionCudaItem>(),
+                              .count = copied->counts.as<const int32_t>() + number,
+                              .max_count = static_cast<int64_t>(size)};
+  };
+  return {.few = items(copied->few, 0, plan.few.size()),
+          .many = items(copied->many, 1, plan.many.size()),
+          .merges = items(copied->merges, 2, plan.merges.size()),
+          .partial_rows = plan.partial_rows,
+          .memory = copied};
+}
+
+// Those of each step that a recorded one runs for, in as much room as any needs.
+AttentionWork record_work(CudaRecording& recording, const AttentionKernelParams& p,
+                          const BatchLayout& layout, const AttentionCudaLimits& limits) {
+  const AttentionCudaSizes most = most_attention_items(p, layout, limits);
+  int32_t* counts = recording.add<int32_t>(3);
+  const auto items = [&](int number, int64_t size) {
+    return AttentionCudaItems{.items = recording.add<AttentionCudaItem>(static_cast<size_t>(size)),
+                              .count = counts + number,
+                              .max_count = size};
+  };
+  const AttentionWork work = {.few = items(0, most.few),
+                              .many = items(1, most.many),
+                              .merges = items(2, most.merges),
+                              .partial_rows = limits.max_partial_rows,
+                              .memory = nullptr};
+  recording.fill([=](const StepValues& values, StepWriter& writer) {
+    const AttentionCudaPlan plan = plan_attention_cuda(p, *values.layout, limits);
+    const auto write = [&](const AttentionCudaItems& there, const auto& list) {
+      QUIRE_CHECK(static_cast<int64_t>(list.size()) <= there.max_count) << list.size();
+      writer.copy(there.items, list);
+      *writer.at(there.count) = static_cast<int32_t>(list.size());
+    };
+    write(work.few, plan.few);
+    write(work.many, plan.many);
+    write(work.merges, plan.merges);
+  });
+  return work;
+}
+
+// What a recorded step keeps for partial results, whatever their number is.
+AttentionCudaLimits recorded_limits(const AttentionKernelParams& p, AttentionCudaLimits limits) {
+  constexpr int64_t kBytes = int64_t{64} << 20;
+  const auto row = static_cast<int64_t>(attention_cuda_partials_bytes(p, 1));
+  limits.max_partial_rows = std::min(limits.max_partial_rows, kBytes / row);
+  return limits;
+}
 
 const AttentionWork& work_of(CudaDevice& cuda, const AttentionKernelParams& p,
                              const BatchLayoutPtr& layout) {
   auto& kept = cuda.of_step(
       layout, {p.window_left, p.window_right, p.heads, p.kv_heads, p.key_dim, p.value_dim,
                static_cast<int64_t>(p.q_type), static_cast<int64_t>(p.kv_type)});
-  if (!kept) {
-    AttentionCudaPlan plan;
-    if (has_tensor_core_attention(p))
-      plan = plan_attention_cuda(p, *layout, {.multiprocessors = cuda.multiprocessors()});
-    kept = std::make_shared<const AttentionWork>(cuda, plan);
+  const AttentionCudaLimits limits = {.multiprocessors = cuda.multiprocessors()};
+  if (!kept && !has_tensor_core_attention(p)) {
+    kept = std::make_shared<const AttentionWork>();
+  } else if (!kept && cuda.recording()) {
+    kept = std::make_shared<const AttentionWork>(
+        record_work(*cuda.recording(), p, *layout, recorded_limits(p, limits)));
+  } else if (!kept) {
+    kept = std::make_shared<const AttentionWork>(
+        copy_work(cuda, plan_attention_cuda(p, *layout, limits)));
   }
   return *static_cast<const AttentionWork*>(kept.get());
 }
@@ -158,9 +213,9 @@ void attend_on_cuda(CudaDevice& cuda, const AttentionKernelParams& p,
                         .seq_lens = on_device.seq_lens,
                         .block_offsets = on_device.block_offsets,
                         .blocks = on_device.blocks,
-                        .few = work.items(0),
-                        .many = work.items(1),
-                        .merges = work.items(2),
+                        .few = work.few,
+                        .many = work.many,
+                        .merges = work.merges,
                         .partials = static_cast<float*>(partials.data())});
 }
 

@@ -44,6 +44,14 @@ AttentionCudaPlan plan_attention_cuda(const AttentionKernelParams& params,
                                       const BatchLayout& layout,
                                       const AttentionCudaLimits& limits = {});
 
+// The most items that a plan has for as many sequences and rows, however long they are.
+struct AttentionCudaSizes {
+  int64_t few = 0, many = 0, merges = 0;
+};
+AttentionCudaSizes most_attention_items(const AttentionKernelParams& params,
+                                        const BatchLayout& layout,
+                                        const AttentionCudaLimits& limits = {});
+
 // bfloat16 queries over bfloat16 pools or codes. The others have a plain kernel that needs no
 // items.
 inline bool has_tensor_core_attention(const AttentionKernelParams& p) {

@@ -36,7 +36,29 @@ void split(AttentionCudaItem item, int64_t chunks, AttentionCudaPlan& plan) {
   }
 }
 
+// Blocks that are at work at the same time, two on a multiprocessor.
+int64_t num_blocks(const AttentionCudaLimits& limits) { return 2 * limits.multiprocessors; }
+
 }  // namespace
+
+AttentionCudaSizes most_attention_items(const AttentionKernelParams& p, const BatchLayout& layout,
+                                        const AttentionCudaLimits& limits) {
+  AttentionCudaSizes most;
+  const int64_t group = p.heads / p.kv_heads;
+  for (int64_t s = 0; s < layout.num_sequences; ++s) {
+    const int64_t rows = (layout.cu_seqlens[s + 1] - layout.cu_seqlens[s]) * group;
+    if (rows <= kFewRows) {
+      ++most.few;
+    } else {
+      const int64_t tile = attention_cuda_many_rows(p);
+      most.many += (rows + tile - 1) / tile;
+    }
+  }
+  most.merges = most.few;
+  // split() cuts all chunks into pieces that are `fair` long, but for one rest a sequence.
+  if (most.few > 0) most.few += num_blocks(limits) / p.kv_heads + 1;
+  return most;
+}
 
 AttentionCudaPlan plan_attention_cuda(const AttentionKernelParams& p, const BatchLayout& layout,
                                       const AttentionCudaLimits& limits) {
@@ -65,8 +87,8 @@ AttentionCudaPlan plan_attention_cuda(const AttentionKernelParams& p, const Batc
       }
     }
   }
-  // As few items as keep all blocks at work, two on a multiprocessor.
-  const int64_t blocks = 2 * limits.multiprocessors;
+  // As few items as keep all blocks at work.
+  const int64_t blocks = num_blocks(limits);
   const int64_t fair = std::max<int64_t>(1, (chunks * p.kv_heads + blocks - 1) / blocks);
   for (const AttentionCudaItem& item : few) {
     const int64_t slots = plan.partial_rows + int64_t{item.rows} * item.chunks;

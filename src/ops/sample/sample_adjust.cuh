@@ -47,11 +47,11 @@ __device__ inline void apply_penalties(const SampleCudaParams& p, const SampleCu
 __device__ inline void apply_bias(const SampleCudaParams& p, const SampleCudaRow& row, float* x) {
   for (int i = row.bias_begin + static_cast<int>(threadIdx.x); i < row.bias_end;
        i += static_cast<int>(blockDim.x)) {
-    const int32_t token = p.bias_tokens[i];
+    const int32_t token = p.bias[i].token;
     bool is_first = token >= 0 && token < p.vocab;
-    for (int j = row.bias_begin; j < i && is_first; ++j) is_first = p.bias_tokens[j] != token;
+    for (int j = row.bias_begin; j < i && is_first; ++j) is_first = p.bias[j].token != token;
     for (int j = i; j < row.bias_end && is_first; ++j)
-      if (p.bias_tokens[j] == token) x[token] += p.bias_values[j];
+      if (p.bias[j].token == token) x[token] += p.bias[j].value;
   }
   __syncthreads();
 }

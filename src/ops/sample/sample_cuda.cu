@@ -133,7 +133,9 @@ __global__ void __launch_bounds__(kSampleThreads) sample_rows(const SampleCudaPa
   if (threadIdx.x == 0) {
     p.logprobs[r] = 0;
     p.ranks[r] = 0;
+    if (row.forced_token >= 0) p.tokens[r] = row.forced_token;
   }
+  if (row.forced_token >= 0 && row.num_top_logprobs < 0) return;  // padding
   __syncthreads();
   LogitRow raw = {p.logits + r * p.vocab, p.vocab};
   LogitRow adjusted = raw;

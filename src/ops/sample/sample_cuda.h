@@ -33,6 +33,12 @@ struct SampleCudaPair {
   int32_t before = 0, token = 0;
 };
 
+// An entry of logit_bias for the device.
+struct SampleCudaBias {
+  int32_t token = 0;
+  float value = 0;
+};
+
 // The most logprobs of a row, and tokens of a vocabulary.
 inline constexpr int64_t kMaxSampleCudaTop = 1024, kMaxSampleCudaVocab = int64_t{1} << 20;
 
@@ -44,8 +50,7 @@ struct SampleCudaParams {
   const int32_t* previous = nullptr;   // or null
   const SampleCudaRow* row = nullptr;  // [R]
   const SampleCudaCount* history = nullptr;
-  const int32_t* bias_tokens = nullptr;
-  const float* bias_values = nullptr;
+  const SampleCudaBias* bias = nullptr;
   const int32_t* banned = nullptr;
   const SampleCudaPair* banned_after = nullptr;
   const uint32_t* masks = nullptr;

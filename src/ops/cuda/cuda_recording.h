@@ -1,0 +1,105 @@
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "ops/cuda/cuda_layout.h"
+#include "ops/runtime/memory_plan.h"
+
+namespace quire::ops {
+
+struct StepValues;
+
+// Where a recorded step finds its values on the device: pieces of known sizes, then a tail of lists
+// whose lengths differ from step to step.
+struct StepBlockRange {
+  std::byte* device = nullptr;
+  size_t tail = 0, capacity = 0;  // where the tail begins, and the block ends
+};
+
+// Writes the values of one step, on the host, as the device will have them.
+class StepWriter {
+ public:
+  StepWriter(std::byte* host, const StepBlockRange& range) : host_(host), range_(range) {}
+
+  // Where to write what the device will have at `there`.
+  template <class T>
+  T* at(const T* there) const {
+    return reinterpret_cast<T*>(host_ +
+                                (reinterpret_cast<const std::byte*>(there) - range_.device));
+  }
+  template <class T>
+  void copy(const T* there, const std::vector<T>& values) const {
+    if (!values.empty()) std::memcpy(at(there), values.data(), values.size() * sizeof(T));
+  }
+  // Appends to the tail: the index of the first value, counted in Ts from where the tail begins.
+  template <class T>
+  int64_t append(const std::vector<T>& values) {
+    const size_t index = (tail_ + sizeof(T) - 1) / sizeof(T);
+    const size_t begin = range_.tail + index * sizeof(T), bytes = values.size() * sizeof(T);
+    fits_ = fits_ && begin + bytes <= range_.capacity;
+    if (!fits_) return 0;
+    if (bytes > 0) std::memcpy(host_ + begin, values.data(), bytes);
+    tail_ = begin + bytes - range_.tail;
+    return static_cast<int64_t>(index);
+  }
+  size_t tail_bytes() const { return tail_; }
+  bool fits() const { return fits_; }  // else the tail has no room for this step
+
+ private:
+  std::byte* host_;
+  StepBlockRange range_;
+  size_t tail_ = 0;
+  bool fits_ = true;
+};
+
+// What ops are given while their kernels are recorded: memory at addresses that stay, and places
+// for values that are written before each run.
+class CudaRecording {
+ public:
+  using Fill = std::function<void(const StepValues&, StepWriter&)>;
+  using StepKey = std::array<int64_t, 8>;
+
+  // `memory`: of activations; as much as peak() says will be used.
+  CudaRecording(const StepBlockRange& range, std::byte* memory, const BatchLayout& layout);
+
+  const CudaLayout& layout() const { return layout_; }
+
+  // Room for `count` values in the block.
+  template <class T>
+  T* add(size_t count) {
+    return static_cast<T*>(add_bytes(count * sizeof(T)));
+  }
+  const std::byte* tail() const { return range_.device + range_.tail; }
+  // Called before each run, in the order of these calls.
+  void fill(Fill fill) { fills_.push_back(std::move(fill)); }
+  // What an op keeps for the whole step; empty at first.
+  std::shared_ptr<const void>& of_step(const StepKey& key) { return of_step_[key]; }
+
+  void* take(size_t bytes) { return memory_ + plan_.take(bytes); }
+  void give_back(void* memory) {
+    plan_.give_back(static_cast<size_t>(static_cast<std::byte*>(memory) - memory_));
+  }
+
+  size_t peak() const { return plan_.peak(); }
+  size_t fixed_bytes() const { return fixed_; }
+  std::vector<Fill> take_fills() { return std::move(fills_); }
+
+ private:
+  void* add_bytes(size_t bytes);
+
+  StepBlockRange range_;
+  std::byte* memory_;
+  MemoryPlan plan_;
+  size_t fixed_ = 0;
+  CudaLayout layout_;
+  std::vector<Fill> fills_;
+  std::map<StepKey, std::shared_ptr<const void>> of_step_;
+};
+
+}  // namespace quire::ops
