@@ -51,5 +51,5 @@ attempt "cuda_kernels_test: kernels alone against float64" '^ok' 15 "$bin/cuda_k
 run ops_tests "*:-$left_out"
 attempt "serving: quire serve --device cuda, answers alone and together" '^$' 15 python3 tests/cuda/serving.py "$bin/quire"
 run parity_tests '*Parity*'
-run engine_tests '*Models/Bits.*:*Hybrid*:*Models/Faults.*:*Models/Isolation.*:*Models/Stress.*'
+run engine_tests '*Models/Bits.*:*Hybrid*:*Models/Faults.*:*Models/Isolation.*:*Models/Stress.*:*OnTheGpu*'
 if [ ${#failed[@]} -gt 0 ]; then printf 'failed: %s\n' "${failed[@]}"; exit 1; fi

@@ -1,5 +1,7 @@
 #include "engine/batch_builder.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace quire::engine {
@@ -103,6 +105,18 @@ struct Builder {
     if (sequence.request.pooling) return append_pooled(plan, index, first_row);
     append_rows(plan, index, first_row);
   }
+
+  void append_padding() {
+    layout.rows.push_back(static_cast<int32_t>(ids.size()));
+    ids.push_back(0);
+    from.push_back(-1);
+    layout.positions.push_back(0);
+    layout.slot_mapping.push_back(-1);
+    if (options.num_state_slots > 0) layout.state_slots.push_back(-1);
+    layout.seq_lens.push_back(0);
+    layout.cu_seqlens.push_back(static_cast<int32_t>(ids.size()));
+    layout.block_offsets.push_back(static_cast<int64_t>(layout.blocks.size()));
+  }
 };
 
 }  // namespace
@@ -120,7 +134,8 @@ void TokenHistory::update(const std::vector<int32_t>& tokens, int64_t prompt_len
   }
 }
 
-Batch build_batch(const StepPlan& plan, const SchedulerOptions& options, int64_t vocab_size) {
+Batch build_batch(const StepPlan& plan, const SchedulerOptions& options, int64_t vocab_size,
+                  int64_t pad_to) {
   Builder builder{.options = options,
                   .vocab_size = vocab_size,
                   .ids = {},
@@ -135,10 +150,11 @@ Batch build_batch(const StepPlan& plan, const SchedulerOptions& options, int64_t
   builder.layout.block_offsets.push_back(0);
   for (size_t i = 0; i < plan.items.size(); ++i) builder.append(plan, i);
   ops::BatchLayout& layout = builder.layout;
+  QUIRE_CHECK(static_cast<int64_t>(builder.ids.size()) == plan.num_tokens);
+  while (static_cast<int64_t>(layout.seq_lens.size()) < pad_to) builder.append_padding();
   layout.num_tokens = static_cast<int64_t>(builder.ids.size());
-  layout.num_sequences = static_cast<int64_t>(plan.items.size());
+  layout.num_sequences = static_cast<int64_t>(layout.seq_lens.size());
   layout.block_size = options.block_size;
-  QUIRE_CHECK(layout.num_tokens == plan.num_tokens);
   if (!builder.state_rows.empty()) {
     auto pooled = std::make_shared<ops::BatchLayout>();
     pooled->num_tokens = layout.num_tokens;
@@ -151,6 +167,25 @@ Batch build_batch(const StepPlan& plan, const SchedulerOptions& options, int64_t
           .layout = std::make_shared<const ops::BatchLayout>(std::move(layout)),
           .rows = std::move(builder.rows),
           .states = std::move(builder.states)};
+}
+
+ops::BatchLayoutPtr padding_layout(int64_t tokens, int64_t length, int64_t rows,
+                                   const SchedulerOptions& options) {
+  auto layout = std::make_shared<ops::BatchLayout>();
+  layout->num_tokens = tokens;
+  layout->num_sequences = (tokens + length - 1) / length;
+  layout->block_size = options.block_size;
+  const auto sequences = static_cast<size_t>(layout->num_sequences);
+  for (int64_t t = 0; t < tokens; ++t)
+    layout->positions.push_back(static_cast<int32_t>(t % length));
+  layout->slot_mapping.assign(static_cast<size_t>(tokens), -1);
+  layout->seq_lens.resize(sequences);
+  layout->block_offsets.resize(sequences + 1);
+  if (options.num_state_slots > 0) layout->state_slots.assign(sequences, ops::kNoStateSlot);
+  for (int64_t s = 0; s <= layout->num_sequences; ++s)
+    layout->cu_seqlens.push_back(static_cast<int32_t>(std::min(s * length, tokens)));
+  for (int32_t r = 0; r < rows; ++r) layout->rows.push_back(r);
+  return layout;
 }
 
 bool needs_history(const SamplingParams& sampling) {

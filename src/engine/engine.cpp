@@ -110,6 +110,7 @@ class Engine::Impl {
     }
     result.device = model_->context().device->name();
     result.device_description = model_->context().device->description();
+    result.device_counters = model_->context().device->counters();
     result.kernel_runs = model_->context().kernels->snapshot();
     return result;
   }

@@ -17,6 +17,7 @@ struct EngineOptions {
   SchedulerOptions scheduler;
   bool lookahead = true;           // launch step t+1 before step t's tokens are read
   bool join_kernels = true;        // one graph node for all kernels of a step; false: to measure
+  bool replay_decodes = true;      // where the device records steps (DecodeReplay)
   uint64_t seed = 0;               // of requests that bring none
   int64_t max_waiting = 4096;      // requests that would wait beyond this are refused as overloaded
   int64_t max_waiting_tokens = 0;  // the same for the tokens of their prompts; 0: no limit
@@ -32,7 +33,8 @@ struct EngineOptions {
 // and stats, which any thread may call. Each step is plan, build, run, commit (engine.cpp).
 class Engine {
  public:
-  // Makes the memory pools. Throws std::exception if there is no room for them.
+  // Makes the memory pools, and on a GPU what steps need. Throws std::exception if there is no
+  // room for them.
   Engine(std::unique_ptr<models::Model> model, EngineOptions options);
   ~Engine();  // aborts what is left
   Engine(const Engine&) = delete;

@@ -14,13 +14,6 @@ namespace {
 constexpr int kMaxMaskWorkers = 8;
 constexpr int kLightMaskWorkers = 1;
 
-std::vector<mx::array> arrays_of(const ops::SampleOutput& o) {
-  return {o.tokens, o.logprobs, o.ranks, o.top_ids, o.top_logprobs};
-}
-ops::SampleOutput sample_output(std::span<const mx::array> o) {
-  return {o[0], o[1], o[2], o[3], o[4]};
-}
-
 // Whether a row's own request leaves no token to sample.
 bool excludes_all(const ops::SampleRow& row, int32_t last_token) {
   if (!row.mask) return false;
@@ -50,11 +43,15 @@ void StepRunner::start() {
   // Freed memory is kept for the next step, as that of kernels is; the sanitizer must see it go.
   mx::set_cache_limit(ops::ArrayMemory::kDefaultCacheLimit);
   make_pool();
+  plan_memory();
+  make_replay();
+  if (replay_) replay_->record_all();
 }
 
 void StepRunner::make_pool() {
   const SchedulerOptions& scheduler = options_.scheduler;
   commit_ahead_.reset();
+  replay_.reset();
   pool_.emplace(
       model_.cache_specs(),
       CacheSize{.num_blocks = scheduler.num_blocks,
@@ -70,6 +67,7 @@ void StepRunner::make_pool() {
 void StepRunner::stop() {
   in_flight_.reset();
   commit_ahead_.reset();
+  replay_.reset();
   pool_.reset();
   try {
     mx::synchronize();
@@ -122,6 +120,8 @@ void StepRunner::step() {
 
 void StepRunner::run_step() {
   timer_.start(!in_flight_);
+  const TimePoint start = Clock::now();
+  const double waited = replay_time_.waited;
   StepPlan plan = scheduler_.plan();
   if (plan.empty()) {
     const bool can_go_on = in_flight_ || !postponed_.empty() || !scheduler_.has_work();
@@ -137,6 +137,9 @@ void StepRunner::run_step() {
   if (!next.output && !next.batch.rows.empty()) launch_late_sampler(next);
   in_flight_ = std::move(next);
   if (!options_.lookahead) finish_in_flight();
+  if (!in_flight_ || !in_flight_->is_replay) return;
+  ++replay_time_.steps;
+  replay_time_.host += seconds_since(start) - (replay_time_.waited - waited);
 }
 
 StepRunner::InFlight StepRunner::launch(StepPlan plan) {
@@ -148,36 +151,47 @@ StepRunner::InFlight StepRunner::launch(StepPlan plan) {
     if (item.sequence->stats.scheduled == TimePoint{}) item.sequence->stats.scheduled = now;
   ++steps_;
   step_tokens_.observe(plan.num_tokens);
-  Batch batch = build_batch(plan, options_.scheduler, model_.vocab_size());
+  const int64_t bucket = replay_ ? replay_->bucket_of(plan) : 0;
+  Batch batch = build_batch(plan, options_.scheduler, model_.vocab_size(), bucket);
   timer_.lap(ops::Phase::kBatch);
-  const auto& ids = *batch.ids;
   std::optional<mx::array> previous;
-  if (batch.feeds_pending) previous = in_flight_->output->tokens;
+  if (in_flight_ && in_flight_->output) previous = in_flight_->output->tokens;
+  InFlight step{.plan = std::move(plan),
+                .batch = std::move(batch),
+                .logits = {},
+                .states = {},
+                .output = {},
+                .kernels = {},
+                .postponed = {},
+                .postponed_logits = {},
+                .kind = kind,
+                .is_replay = false,
+                .launched = Clock::now()};
+  request_first_masks(step);
+  if (bucket == 0 || !replay(step, previous)) {
+    build_graph(step, previous);
+    launch_graph(step);
+  }
+  timer_.lap(ops::Phase::kLaunch);
+  return step;
+}
+
+void StepRunner::build_graph(InFlight& step, const std::optional<mx::array>& previous) {
+  const Batch& batch = step.batch;
+  const auto& ids = *batch.ids;
   const mx::array tokens =
       batch.feeds_pending ? ops::resolve_tokens(model_.context(), batch.ids, batch.from, *previous)
                           : model_.context().device->make_array(
                                 ids.data(), {static_cast<int>(ids.size())}, mx::int32);
-  pool_->copy_states(model_.context(), plan.restores);
+  pool_->copy_states(model_.context(), step.plan.restores);
   models::StepOutput computed = model_.forward(tokens, batch.layout, pool_->caches());
-  pool_->copy_states(model_.context(), plan.saves);
+  pool_->copy_states(model_.context(), step.plan.saves);
+  step.logits = std::move(computed.logits);
+  step.states = std::move(computed.states);
   timer_.lap(ops::Phase::kGraph);
-  InFlight step{.plan = std::move(plan),
-                .batch = std::move(batch),
-                .logits = std::move(computed.logits),
-                .states = std::move(computed.states),
-                .output = {},
-                .kernels = {},
-                .postponed = {},
-                .kind = kind,
-                .launched = Clock::now()};
-  request_first_masks(step);
   // A mask that is not there yet is waited for while the forward pass runs.
-  if (!step.batch.rows.empty() && !masks_are_missing(step))
-    sample_rows(step, in_flight_ && in_flight_->output ? std::optional(in_flight_->output->tokens)
-                                                       : std::nullopt);
-  launch_graph(step);
-  timer_.lap(ops::Phase::kLaunch);
-  return step;
+  if (!batch.rows.empty() && (step.samples || !masks_are_missing(step)))
+    add_sampler(step, previous);
 }
 
 // Puts the step on the stream: one node that runs all kernels, or, if it is not made of kernels
@@ -187,7 +201,8 @@ void StepRunner::launch_graph(InFlight& step) {
   if (options_.join_kernels)
     step.kernels =
         ops::launch_step(model_.context(), outputs, pool_->arrays(),
-                         in_flight_ && in_flight_->kernels ? &*in_flight_->kernels : nullptr);
+                         in_flight_ && in_flight_->kernels ? &*in_flight_->kernels : nullptr,
+                         step.output ? outputs.size() : (step.states ? 1 : 0));
   if (!step.kernels) {
     if (!outputs.empty()) mx::async_eval(outputs);
     // Without a sampled row only the caches are left to write. Nothing reads the saved states in
@@ -205,7 +220,7 @@ std::vector<mx::array> StepRunner::InFlight::yields() const {
   std::vector<mx::array> arrays;
   if (states && !states_read) arrays.push_back(*states);
   if (output) {
-    const auto sampled = arrays_of(*output);
+    const auto sampled = output->arrays();
     arrays.insert(arrays.end(), sampled.begin(), sampled.end());
   } else if (!batch.rows.empty()) {
     arrays.push_back(*logits);
@@ -219,52 +234,8 @@ void StepRunner::InFlight::take(std::span<const mx::array> arrays) {
     states = arrays[0];
     arrays = arrays.subspan(1);
   }
-  if (output) output = sample_output(arrays);
+  if (output) output = ops::SampleOutput::from(arrays);
   if (!output && !batch.rows.empty()) logits = arrays[0];
-}
-
-// Once the tokens that a grammar waits for are known.
-void StepRunner::launch_late_sampler(InFlight& step) {
-  wait_for_masks(step);
-  if (step.states) read_states_early(step);
-  sample_rows(step, std::nullopt);
-  launch_sampler(step);
-  timer_.lap(ops::Phase::kLaunch);
-}
-
-// Of logits that were launched before, or come from the host.
-void StepRunner::launch_sampler(InFlight& step) {
-  const std::vector<mx::array> outputs = arrays_of(*step.output);
-  if (options_.join_kernels)
-    step.kernels =
-        ops::launch_step(model_.context(), outputs, {}, step.kernels ? &*step.kernels : nullptr);
-  if (step.kernels) {
-    step.output = sample_output(step.kernels->outputs());
-  } else {
-    mx::async_eval(outputs);
-  }
-}
-
-// Adds the sampler to the graph.
-void StepRunner::sample_rows(InFlight& step, const std::optional<mx::array>& previous) {
-  auto rows = std::make_shared<std::vector<ops::SampleRow>>();
-  rows->reserve(step.batch.rows.size());
-  for (size_t r = 0; r < step.batch.rows.size(); ++r) {
-    const RowInfo& row = step.batch.rows[r];
-    const Sequence& sequence = *step.plan.items[row.item].sequence;
-    const auto it = generations_.find(sequence.id);
-    TokenHistory* history = nullptr;
-    if (it != generations_.end() && needs_history(sequence.request.sampling)) {
-      history = &it->second.history;
-      history->update(sequence.tokens, sequence.prompt_len);
-    }
-    rows->push_back(
-        sample_row(row, sequence, history, mask_of(step, r), options_.scheduler.eos_token_ids));
-  }
-  timer_.lap(ops::Phase::kSampling);
-  step.samples = std::move(rows);
-  step.output = ops::sample(model_.context(), *step.logits, step.samples, previous);
-  timer_.lap(ops::Phase::kGraph);
 }
 
 void StepRunner::finish_in_flight() {
@@ -286,13 +257,15 @@ void StepRunner::observe(const InFlight& step) {
 
 // A step that yields nothing is waited for, too, so that steps do not pile up.
 void StepRunner::wait_for_output(InFlight& step) {
-  if (step.kernels) return step.take(step.kernels->wait());
-  const std::vector<mx::array> arrays = step.yields();
-  if (arrays.empty()) {
+  const TimePoint start = Clock::now();
+  if (step.kernels) {
+    step.take(step.kernels->wait());
+  } else if (const std::vector<mx::array> arrays = step.yields(); arrays.empty()) {
     mx::eval(pool_->arrays().back());
   } else {
     mx::eval(arrays);
   }
+  replay_time_.waited += seconds_since(start);
 }
 
 void StepRunner::commit(InFlight& step) {
@@ -445,6 +418,7 @@ void StepRunner::recover(const std::string& reason) {
   for (const RequestId id : lost) end(id, FinishReason::kError, "a step failed: " + reason);
   scheduler_.drop_prefix_cache();
   make_pool();
+  make_replay();
 }
 
 void StepRunner::fill(EngineStats& stats) const {
@@ -475,6 +449,8 @@ void StepRunner::fill(EngineStats& stats) const {
   stats.prompt_tokens = prompt_tokens_;
   stats.generation_tokens = generation_tokens_;
   stats.postponed_rows = postponed_rows_;
+  stats.replayed_steps = replay_time_.steps;
+  stats.replay_host_seconds = replay_time_.host;
 }
 
 }  // namespace quire::engine

@@ -8,6 +8,7 @@
 
 #include "engine/batch_builder.h"
 #include "engine/commit_ahead.h"
+#include "engine/decode_replay.h"
 #include "engine/engine.h"
 #include "engine/kv_pool.h"
 #include "engine/mask_workers.h"
@@ -68,12 +69,20 @@ class StepRunner {
     std::optional<ops::SampleOutput> output;   // absent without sampled rows
     std::optional<ops::LaunchedStep> kernels;  // absent: MLX's way, see launch_graph
     std::vector<size_t> postponed;             // rows whose masks were not there
+    std::unique_ptr<ops::HostCopies> postponed_logits = nullptr;  // of all rows, if any is
     ops::StepKind kind = {};
+    bool is_replay = false;
     TimePoint launched = {};
     bool states_read = false;  // before the sampler was launched
 
     std::vector<mx::array> yields() const;
     void take(std::span<const mx::array> arrays);
+  };
+  // What the thread does for replayed steps.
+  struct ReplayTime {
+    int64_t steps = 0;
+    double host = 0;    // seconds in them, without those in which it waited
+    double waited = 0;  // in all steps
   };
   // A row whose mask was not there when its step was sampled: it sits out until it is.
   struct PostponedRow {
@@ -92,8 +101,11 @@ class StepRunner {
   std::optional<InFlight> launch_postponed_rows();
   void wait_for_postponed_rows();
   InFlight launch(StepPlan plan);
+  void build_graph(InFlight& step, const std::optional<mx::array>& previous);
   void launch_graph(InFlight& step);
-  void sample_rows(InFlight& step, const std::optional<mx::array>& previous);
+  bool replay(InFlight& step, const std::optional<mx::array>& previous);
+  ops::SampleRows sample_rows(InFlight& step);
+  void add_sampler(InFlight& step, const std::optional<mx::array>& previous);
   void launch_late_sampler(InFlight& step);
   void finish_in_flight();
   void observe(const InFlight& step);
@@ -113,6 +125,8 @@ class StepRunner {
   void forget(RequestId id);
   void end_without_token(RequestId id, const ops::SampleRow& sample);
   void make_pool();
+  void make_replay();
+  void plan_memory();
   void recover(const std::string& reason);
 
   const models::Model& model_;
@@ -120,11 +134,13 @@ class StepRunner {
   Scheduler scheduler_;
   std::optional<KvPool> pool_;
   std::optional<CommitAhead> commit_ahead_;  // of the pool
+  std::optional<DecodeReplay> replay_;       // of the pool; absent: every step is launched anew
   std::unordered_map<RequestId, Generation> generations_;
   std::optional<InFlight> in_flight_;
   std::vector<PostponedRow> postponed_;
   MaskWorkers mask_workers_;
   StepTimer timer_;
+  ReplayTime replay_time_;
   TimePoint last_done_;                   // when the last step's result was there
   std::optional<ThreadPool::Busy> busy_;  // while there is work: the pool's workers stay awake
   StepTokens step_tokens_;

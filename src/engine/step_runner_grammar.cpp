@@ -79,7 +79,7 @@ std::shared_ptr<const std::vector<uint32_t>> StepRunner::mask_of(InFlight& step,
 void StepRunner::keep_postponed_rows(InFlight& step) {
   if (step.postponed.empty()) return;
   const int64_t vocab = model_.vocab_size();
-  const mx::array all = model_.context().device->copy_to_host({*step.logits})->wait()[0];
+  const mx::array all = step.postponed_logits->wait()[0];
   const auto* logits = all.data<float>();
   for (const size_t r : step.postponed) {
     const RowInfo& row = step.batch.rows[r];
@@ -108,7 +108,7 @@ std::optional<StepRunner::InFlight> StepRunner::launch_postponed_rows() {
   const auto rows = static_cast<int>(step.plan.items.size());
   step.logits = model_.context().device->make_array(
       logits.data(), {rows, static_cast<int>(model_.vocab_size())}, mx::float32);
-  sample_rows(step, std::nullopt);
+  add_sampler(step, std::nullopt);
   launch_sampler(step);
   return step;
 }

@@ -5,6 +5,7 @@
 
 #include <latch>
 
+#include "engine/decode_replay.h"
 #include "engine_harness.h"
 #include "ops/runtime/test_device.h"
 
@@ -117,6 +118,49 @@ constexpr const char* kCheckpoints[] = {
     "tests/parity/models/qwen3-untied-sharded", "tests/parity/models/qwen3-moe",
     "tests/parity/models/qwen3-next"};
 INSTANTIATE_TEST_SUITE_P(Models, DevicePath, testing::ValuesIn(kCheckpoints));
+
+// Decode steps that were recorded once, for a bucket of sequences, answer as steps that were
+// launched kernel by kernel: padded or not, between prompts, preempted, a step ahead, with rows
+// that have more top logprobs than the recording.
+class RecordedDecodes : public testing::TestWithParam<const char*> {};
+
+TEST_P(RecordedDecodes, AnswerAsKernelByKernel) {
+  const std::string checkpoint = GetParam();
+  auto jobs = random_jobs(14, open_checkpoint(checkpoint).config().vocab_size, 23, 100, 60);
+  jobs[5].sampling.logprobs = 25;
+  const Arrangement base{.checkpoint = checkpoint, .max_num_seqs = 11, .max_model_len = 256};
+  const auto solo = run_solo(base, jobs);
+  const OnDevice there(std::make_shared<ops::testing::TestDevice>("cpu", /*records=*/true));
+  for (const bool lookahead : {false, true}) {
+    for (const bool preempt : {false, true}) {
+      Arrangement setup = base;
+      setup.lookahead = lookahead;
+      setup.prefix_caching = preempt;
+      setup.max_num_batched_tokens = preempt ? 2048 : 24;
+      if (preempt) setup.num_blocks = 256 / setup.block_size + 1;
+      const auto engine = make_engine(setup);
+      expect_same(solo, run_jobs(*engine, jobs, 3), setup.text());
+      const auto stats = engine->stats();
+      EXPECT_GT(stats.kernel_runs.at("replay/cpu"), 5) << setup.text();
+      EXPECT_LT(stats.kernel_runs.at("replay/cpu"), stats.steps);  // prompts are none
+      setup.replay_decodes = false;
+      EXPECT_FALSE(make_engine(setup)->stats().kernel_runs.contains("replay/cpu"));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, RecordedDecodes,
+                         testing::Values("tests/parity/models/qwen3-bf16",
+                                         "tests/parity/models/qwen3-4bit",
+                                         "tests/parity/models/qwen3-moe"));
+
+TEST(DecodeReplay, HasBucketsForEveryNumberOfSequences) {
+  EXPECT_EQ(DecodeReplay::buckets(1), std::vector<int64_t>{1});
+  EXPECT_EQ(DecodeReplay::buckets(11), (std::vector<int64_t>{1, 2, 4, 8, 11}));
+  const auto all = DecodeReplay::buckets(256);
+  EXPECT_EQ(all.size(), 23u);
+  EXPECT_EQ(all.back(), 256);
+}
 
 }  // namespace
 }  // namespace quire::engine

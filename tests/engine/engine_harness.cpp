@@ -123,6 +123,7 @@ EngineOptions make_options(const Arrangement& setup) {
   for (const int64_t id : open_checkpoint(setup.checkpoint).eos_token_ids())
     options.scheduler.eos_token_ids.push_back(static_cast<int32_t>(id));
   options.lookahead = setup.lookahead;
+  options.replay_decodes = setup.replay_decodes;
   options.max_waiting = setup.max_waiting;
   options.kv_storage = setup.kv_storage;
   options.check_integrity = true;

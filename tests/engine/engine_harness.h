@@ -27,6 +27,7 @@ struct Arrangement {
   int64_t state_checkpoints = 64, checkpoint_interval = 32, min_checkpoint_tokens = 8;
   bool prefix_caching = false;
   bool lookahead = false;
+  bool replay_decodes = true;  // where the device records steps
   SchedulingPolicy policy = SchedulingPolicy::kFcfs;
   double max_step_seconds = 0;
   int64_t max_waiting = 4096;

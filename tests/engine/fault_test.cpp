@@ -29,8 +29,11 @@ class FailingModel : public ModelAround {
 
 TEST_P(Faults, AFailedStepEndsItsRequestsAndNoOthers) {
   std::atomic<int> steps_left{6};
-  Arrangement setup{
-      .checkpoint = GetParam(), .threads = 2, .prefix_caching = true, .lookahead = true};
+  Arrangement setup{.checkpoint = GetParam(),
+                    .threads = 2,
+                    .prefix_caching = true,
+                    .lookahead = true,
+                    .replay_decodes = false};  // so that each step calls the model
   const auto jobs = random_jobs(12, 320, 3, 60, 20);
   const auto solo = run_solo(setup, jobs);
   setup.wrap = [&](std::unique_ptr<models::Model> model) {

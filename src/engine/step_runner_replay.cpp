@@ -1,0 +1,52 @@
+// Decode steps that a device has recorded.
+#include <algorithm>
+
+#include "engine/step_runner.h"
+
+namespace quire::engine {
+
+void StepRunner::make_replay() {
+  const ops::Context& context = model_.context();
+  // A profile wants to see every kernel.
+  if (!options_.replay_decodes || !context.device->records_steps() || context.profile) return;
+  replay_.emplace(model_, *pool_, options_.scheduler);
+}
+
+// The largest step: as many tokens as there may be, all of them padding, and as many rows.
+void StepRunner::plan_memory() {
+  const ops::Context& context = model_.context();
+  if (context.device->host_memory()) return;
+  const SchedulerOptions& scheduler = options_.scheduler;
+  const int64_t tokens = scheduler.max_num_batched_tokens;
+  const auto layout = padding_layout(tokens, scheduler.max_model_len,
+                                     std::min(tokens, scheduler.max_num_seqs), scheduler);
+  const std::vector<int32_t> ids(static_cast<size_t>(tokens));
+  const auto rows = std::make_shared<std::vector<ops::SampleRow>>(
+      layout->rows.size(), ops::SampleRow{.forced_token = 0});
+  context.device->plan_memory([&] {
+    const mx::array on_device =
+        context.device->make_array(ids.data(), {static_cast<int>(tokens)}, mx::int32);
+    const mx::array logits = model_.forward(on_device, layout, pool_->caches()).logits;
+    const auto output = ops::sample(context, logits, rows, std::nullopt).arrays();
+    auto step = ops::launch_step(context, output, pool_->arrays());
+    pool_->reset_handles();
+    if (step) step->wait();
+  });
+  if (context.profile) context.profile->take();
+}
+
+// Runs a recorded step, which samples unless a mask is missing. False: none has room for it, and it
+// is to be launched kernel by kernel.
+bool StepRunner::replay(InFlight& step, const std::optional<mx::array>& previous) {
+  if (!masks_are_missing(step)) step.samples = sample_rows(step);
+  step.kernels = replay_->launch(step.batch, step.samples, previous);
+  if (!step.kernels) return false;
+  step.is_replay = true;
+  if (step.samples)
+    step.output = ops::SampleOutput::from(step.kernels->outputs());
+  else
+    step.logits = step.kernels->outputs()[0];
+  return true;
+}
+
+}  // namespace quire::engine
