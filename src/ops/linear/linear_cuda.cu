@@ -1,5 +1,6 @@
 #include "ops/linear/linear_cuda.h"
 
+#include "ops/linear/linear_few_rows_plan.cuh"
 #include "ops/linear/linear_kernels.cuh"
 #include "ops/rms_norm/rms_norm_cuda.h"
 
@@ -47,8 +48,20 @@ void run_plain(CudaStream stream, const LinearCudaParams& p) {
 
 }  // namespace
 
+namespace {
+
+// Whether the blocks norm their rows themselves: a kernel less, but each repeats it, which pays
+// while all run at once, two on a multiprocessor. The bits are the same.
+bool norms_in_blocks(const LinearCudaParams& p) {
+  constexpr int64_t kMostBlocks = 132 * 4;
+  if (p.layout.type == FloatType::kF32 || p.tiles != nullptr || p.rows > 8) return false;
+  return p.layout.panels() / few_rows_plan(p, 1).panels() <= kMostBlocks;
+}
+
+}  // namespace
+
 size_t linear_cuda_scratch_bytes(const LinearCudaParams& p) {
-  return p.norm_weight != nullptr
+  return p.norm_weight != nullptr && !norms_in_blocks(p)
              ? static_cast<size_t>(p.rows * p.layout.k * float_type_bytes(p.layout.type))
              : 0;
 }
@@ -56,7 +69,7 @@ size_t linear_cuda_scratch_bytes(const LinearCudaParams& p) {
 void linear_cuda(CudaStream stream, const LinearCudaParams& params) {
   LinearCudaParams p = params;
   if (p.rows == 0 || p.layout.n == 0) return;
-  if (p.norm_weight != nullptr) {
+  if (p.norm_weight != nullptr && !norms_in_blocks(p)) {
     rms_norm_cuda(stream,
                   {.type = p.layout.type,
                    .width = p.layout.k,
@@ -66,6 +79,7 @@ void linear_cuda(CudaStream stream, const LinearCudaParams& params) {
                    .y = p.scratch},
                   p.rows);
     p.x = p.scratch;
+    p.norm_weight = nullptr;
   }
   if (p.layout.type == FloatType::kF32) return run_plain(stream, p);
   if (p.tiles == nullptr && has_many_rows(p)) return run_many_rows(stream, p);

@@ -1,6 +1,8 @@
 #pragma once
 #include <algorithm>
 
+#include "ops/cuda/reduce.cuh"
+#include "ops/linear/linear_few_rows_plan.cuh"
 #include "ops/linear/linear_kernels.cuh"
 #include "ops/linear/linear_units.cuh"
 
@@ -9,27 +11,16 @@
 // shared memory and are added in ascending order.
 namespace quire::ops {
 
-struct FewRowsPlan {
-  int chunk_warps_log = 3;      // 2^n warps have neighbouring chunks, the others other panels
-  int panels_per_warp_log = 0;  // 2^n, one after the other
-  int x_buffers = 1;
-  bool wide_x = false;
-
-  __host__ __device__ int chunk_warps() const { return 1 << chunk_warps_log; }
-  __host__ __device__ int panels_per_warp() const { return 1 << panels_per_warp_log; }
-  __host__ __device__ int panels() const { return (8 >> chunk_warps_log) << panels_per_warp_log; }
-  __host__ __device__ int pitch() const { return chunk_warps() * 256 + 8; }
-};
-
 inline constexpr int kFewRowsThreads = 256;
 
 template <class T, int kBits, int kTiles>
 struct FewRows {
   const LinearCudaParams& p;
   const FewRowsPlan& plan;
-  T* x;         // [x_buffers][kTiles * 8][pitch]
-  float* part;  // [2][panels][chunk_warps][kTiles][128]
-  char* pairs;  // [8 warps][1 KiB], of affine weights
+  T* x;            // [x_buffers][kTiles * 8][pitch]
+  float* part;     // [2][panels][chunk_warps][kTiles][128]
+  char* pairs;     // [8 warps][1 KiB], of affine weights
+  float* squares;  // [8 tokens][8 warps], where x is normed on its way
   LinearTask task;
   int first_panel, chunks;
 
@@ -49,6 +40,46 @@ struct FewRows {
     return part + round % 2 * plan.panels() * plan.chunk_warps() * kPanelSums;
   }
 
+  // Whether this block norms the rows that it reads. Many blocks would repeat it for many rows.
+  __device__ bool norms() const { return kTiles == 1 && p.norm_weight != nullptr; }
+
+  // Sums of each token's squares, in the order of all norms (reduce.cuh).
+  __device__ void add_squares() const {
+    static_assert(kFewRowsThreads == kNormLanes);
+    const int64_t k = p.layout.k;
+    for (int t = 0; t < task.count; ++t) {
+      const T* row = static_cast<const T*>(p.x) + (task.first + t) * k;
+      float sum = 0;
+      for (int64_t at = threadIdx.x * 8; at < k; at += kNormLanes * 8) {
+        float v[8];
+        load_some8(row, at, k, plan.wide_x, v);
+#pragma unroll
+        for (int i = 0; i < 8; ++i) sum = fmaf(v[i], v[i], sum);
+      }
+      sum = warp_sum(sum);
+      if (threadIdx.x % 32 == 0) squares[t * 8 + threadIdx.x / 32] = sum;
+    }
+    __syncthreads();
+  }
+  __device__ float norm_scale(int t) const {
+    float total = 0;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) total += squares[t * 8 + i];
+    return inverse_rms(total, p.layout.k, p.norm_eps);
+  }
+  // Eight columns, rounded as a norm that is a kernel of its own would store them.
+  __device__ void load_normed(int t, int64_t at, T* out) const {
+    const int64_t k = p.layout.k;
+    float v[8] = {}, weight[8] = {};
+    if (at < k) {
+      load_some8(static_cast<const T*>(p.x) + (task.first + t) * k, at, k, plan.wide_x, v);
+      load_some8(p.norm_weight, at, k, plan.wide_norm, weight);
+    }
+    const float scale = norm_scale(t);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) out[i] = narrow<T>(v[i] * scale * weight[i]);
+  }
+
   // A round's columns of the block's tokens, zeros beyond K.
   __device__ void load_x(int round) const {
     const int pieces = plan.chunk_warps() * 32, shift = plan.chunk_warps_log + 5;
@@ -60,7 +91,9 @@ struct FewRows {
       const int64_t at = first_k + piece * 8;
       const T* from = static_cast<const T*>(p.x) + row_of_x(p, task.first + t) * k;
       T* out = to + t * plan.pitch() + piece * 8;
-      if (plan.wide_x) {
+      if (norms()) {
+        load_normed(t, at, out);
+      } else if (plan.wide_x) {
         copy_async(out, at < k ? from + at : from, at < k ? 16 : 0);
       } else {
         for (int j = 0; j < 8; ++j) out[j] = at + j < k ? from[at + j] : narrow<T>(0.0f);
@@ -145,6 +178,7 @@ template <class T, int kBits, int kTiles>
 __global__ void __launch_bounds__(kFewRowsThreads, kTiles == 4 ? 1 : 2)
     few_rows(const LinearCudaParams p, const FewRowsPlan plan) {
   extern __shared__ __align__(128) char shared[];
+  __shared__ float squares[kTiles == 1 ? 64 : 1];
   using Kernel = FewRows<T, kBits, kTiles>;
   T* x = reinterpret_cast<T*>(shared);
   float* part = reinterpret_cast<float*>(x + plan.x_buffers * kTiles * 8 * plan.pitch());
@@ -156,6 +190,7 @@ __global__ void __launch_bounds__(kFewRowsThreads, kTiles == 4 ? 1 : 2)
                          x,
                          part,
                          pairs,
+                         squares,
                          find_task(p, kTiles * 8),
                          static_cast<int>(blockIdx.y) * plan.panels(),
                          static_cast<int>((p.layout.k + kLinearCudaChunk - 1) / kLinearCudaChunk)};
@@ -169,6 +204,7 @@ __global__ void __launch_bounds__(kFewRowsThreads, kTiles == 4 ? 1 : 2)
 
   float totals[Kernel::kMostTotals] = {};
   const int rounds = (kernel.chunks + plan.chunk_warps() - 1) >> plan.chunk_warps_log;
+  if (kernel.norms()) kernel.add_squares();
   kernel.load_x(0);
 #pragma unroll 1
   for (int round = 0; round < rounds; ++round) {
@@ -189,13 +225,7 @@ __global__ void __launch_bounds__(kFewRowsThreads, kTiles == 4 ? 1 : 2)
 
 template <class T, int kBits, int kTiles>
 void launch_few_rows(CudaStream stream, const LinearCudaParams& p) {
-  const int64_t chunks = (p.layout.k + kLinearCudaChunk - 1) / kLinearCudaChunk;
-  FewRowsPlan plan;
-  plan.chunk_warps_log = chunks >= 5 ? 3 : (chunks >= 3 ? 2 : (chunks == 2 ? 1 : 0));
-  const bool pairs_panels = p.layout.interleaved && plan.chunk_warps_log == 3;
-  plan.panels_per_warp_log = pairs_panels || (kTiles > 1 && plan.panels() <= 4) ? 1 : 0;
-  plan.x_buffers = kTiles <= 2 ? 2 : 1;
-  plan.wide_x = p.layout.k % 8 == 0 && reinterpret_cast<uintptr_t>(p.x) % 16 == 0;
+  const FewRowsPlan plan = few_rows_plan(p, kTiles);
   const size_t x_bytes = size_t{2} * plan.x_buffers * kTiles * 8 * plan.pitch();
   const size_t part_bytes = size_t{4} * 2 * plan.panels() * plan.chunk_warps() * kTiles * 128;
   const auto tiles =

@@ -5,9 +5,9 @@ namespace quire::ops {
 
 // A block's walk over the chunks of one item. A thread's rows are r = 16 m + lane / 4 + 8 h; what
 // it keeps of a row, all threads of the row keep alike.
-template <class T, class Pool, int kRowTiles, int kColumnTiles>
-struct AttentionWalk : AttentionTiles<T, Pool, kRowTiles, kColumnTiles> {
-  using Tiles = AttentionTiles<T, Pool, kRowTiles, kColumnTiles>;
+template <class T, class Pool, int kRowTiles, int kColumnTiles, int kDim>
+struct AttentionWalk : AttentionTiles<T, Pool, kRowTiles, kColumnTiles, kDim> {
+  using Tiles = AttentionTiles<T, Pool, kRowTiles, kColumnTiles, kDim>;
   using V = typename Tiles::V;
   using Tiles::p, Tiles::batch, Tiles::item, Tiles::kv_head;
 
@@ -135,7 +135,7 @@ struct AttentionWalk : AttentionTiles<T, Pool, kRowTiles, kColumnTiles> {
   }
 
   __device__ void add_all_not_finite(int index) {
-    const int tiles = static_cast<int>(p.value_dim) / 8;
+    const int tiles = this->value_dim() / 8;
 #pragma unroll
     for (int i = 0; i < kRowTiles; ++i)
 #pragma unroll
@@ -147,7 +147,7 @@ struct AttentionWalk : AttentionTiles<T, Pool, kRowTiles, kColumnTiles> {
   // f(row tile, half, column, first of two neighbours).
   template <class F>
   __device__ void for_columns(F f) {
-    const int tiles = static_cast<int>(p.value_dim) / 8;
+    const int tiles = this->value_dim() / 8;
 #pragma unroll
     for (int i = 0; i < kRowTiles; ++i)
 #pragma unroll
@@ -175,7 +175,7 @@ struct AttentionWalk : AttentionTiles<T, Pool, kRowTiles, kColumnTiles> {
 
   // The chunk's result for the merge: [slot][kv head][Dv + 2], m and l last.
   __device__ void leave_chunk(int64_t slot) {
-    const int64_t size = p.value_dim + 2;
+    const int64_t size = this->value_dim() + 2;
     const auto at = [&](int r) {
       return batch.partials + ((slot + r) * p.kv_heads + kv_head) * size;
     };
@@ -190,7 +190,7 @@ struct AttentionWalk : AttentionTiles<T, Pool, kRowTiles, kColumnTiles> {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         if (row_of(i, h) >= item.rows) continue;
-        float* to = at(row_of(i, h)) + p.value_dim;
+        float* to = at(row_of(i, h)) + this->value_dim();
         to[0] = log2_maximum(m[i][h], p.exponent_scale);
         to[1] = l[i][h];
       }
@@ -199,7 +199,8 @@ struct AttentionWalk : AttentionTiles<T, Pool, kRowTiles, kColumnTiles> {
   __device__ void write() {
     for_columns([&](int i, int h, int n, int column) {
       const int r = row_of(i, h);
-      T* out = static_cast<T*>(p.out) + (this->token(r) * p.heads + this->head(r)) * p.value_dim;
+      T* out =
+          static_cast<T*>(p.out) + (this->token(r) * p.heads + this->head(r)) * this->value_dim();
       const float sum = total[i][h].l;
       *reinterpret_cast<uint32_t*>(out + column) =
           pack2(attention_divide(totals[i][n][2 * h], sum),
@@ -216,7 +217,7 @@ struct AttentionWalk : AttentionTiles<T, Pool, kRowTiles, kColumnTiles> {
 
   // Tiles wait in `buffers` places; the slots of a chunk's keys are there a chunk ahead.
   __device__ void run() {
-    const int buffers = this->shapes.buffers, count = this->tile_count();
+    const int buffers = this->buffers(), count = this->tile_count();
     __syncthreads();  // the item before is done
     this->slots(0)[threadIdx.x] = count > 0 ? this->find_slot(0) : -1;
     this->load_queries();
@@ -270,7 +271,7 @@ struct AttentionWalk : AttentionTiles<T, Pool, kRowTiles, kColumnTiles> {
   }
 };
 
-template <class T, class Pool, int kRowTiles, int kColumnTiles>
+template <class T, class Pool, int kRowTiles, int kColumnTiles, int kDim>
 __global__ void __launch_bounds__(kAttentionThreads, kRowTiles == 1 && kColumnTiles <= 2 ? 2 : 1)
     attend(const AttentionKernelParams p, const AttentionCudaBatch batch,
            const AttentionCudaItems items, const AttentionShapes shapes) {
@@ -278,7 +279,7 @@ __global__ void __launch_bounds__(kAttentionThreads, kRowTiles == 1 && kColumnTi
   begin_dependent();
   const int64_t count = *items.count * p.kv_heads;
   for (int64_t i = blockIdx.x; i < count; i += gridDim.x) {
-    using Walk = AttentionWalk<T, Pool, kRowTiles, kColumnTiles>;
+    using Walk = AttentionWalk<T, Pool, kRowTiles, kColumnTiles, kDim>;
     Walk walk{
         {p, batch, shapes, shared, items.items[i / p.kv_heads], static_cast<int>(i % p.kv_heads)}};
     walk.run();
@@ -287,7 +288,7 @@ __global__ void __launch_bounds__(kAttentionThreads, kRowTiles == 1 && kColumnTi
 
 inline constexpr int kWholeShared = 226 * 1024, kHalfShared = 113 * 1024;
 
-template <class T, class Pool, int kRowTiles, int kColumnTiles>
+template <class T, class Pool, int kRowTiles, int kColumnTiles, int kDim = 0>
 void launch_attention(CudaStream stream, const AttentionKernelParams& p,
                       const AttentionCudaBatch& batch, const AttentionCudaItems& items) {
   AttentionShapes shapes = {.rows = kRowTiles * 16,
@@ -298,9 +299,11 @@ void launch_attention(CudaStream stream, const AttentionKernelParams& p,
   // Two blocks a multiprocessor if three tiles fit in that, else one block with what fits.
   if (kRowTiles == 1 && shapes.bytes() > kHalfShared) shapes.buffers = 3;
   while (shapes.buffers > 1 && shapes.bytes() > kWholeShared) --shapes.buffers;
+  using Tiles = AttentionTiles<T, Pool, kRowTiles, kColumnTiles, kDim>;
+  if (kDim > 0) shapes.buffers = Tiles::kBuffers;
   constexpr int64_t kMostBlocks = 132 * 2;
   const int64_t blocks = items.max_count * p.kv_heads;
-  launch("paged_attention", stream, attend<T, Pool, kRowTiles, kColumnTiles>,
+  launch("paged_attention", stream, attend<T, Pool, kRowTiles, kColumnTiles, kDim>,
          dim3(static_cast<unsigned>(blocks < kMostBlocks ? blocks : kMostBlocks)),
          kAttentionThreads, static_cast<size_t>(shapes.bytes()), p, batch, items, shapes);
 }
@@ -310,7 +313,11 @@ template <class T, class Pool>
 void run_attention_tiles(CudaStream stream, const AttentionKernelParams& p,
                          const AttentionCudaBatch& b) {
   if (p.value_dim <= 128) {
-    launch_attention<T, Pool, 1, 2>(stream, p, b, b.few);
+    bool launched = false;
+    if constexpr (sizeof(Pool) > 1)
+      if (launched = p.key_dim == 128 && p.value_dim == 128; launched)
+        launch_attention<T, Pool, 1, 2, 128>(stream, p, b, b.few);
+    if (!launched) launch_attention<T, Pool, 1, 2>(stream, p, b, b.few);
     if constexpr (sizeof(Pool) == 1)
       launch_attention<T, Pool, 4, 2>(stream, p, b, b.many);
     else if (attention_cuda_many_rows(p) == kPrefillRows)

@@ -40,11 +40,15 @@ __device__ inline bool keep_finite(uint4& v, uint32_t exponent) {
 __device__ inline bool keep_finite(uint4& v, DeviceBf16) { return keep_finite(v, 0x7F80u); }
 
 // T: dtype of queries and keys; Pool: of the pools, T or codes; V: of values and probabilities.
-template <class T, class Pool, int kRowTiles, int kColumnTiles>
+// kDim: both head sizes, known when it is compiled, with three buffers; 0: as params and shapes
+// say.
+template <class T, class Pool, int kRowTiles, int kColumnTiles, int kDim = 0>
 struct AttentionTiles {
   using V = std::conditional_t<std::is_same_v<T, Pool>, T, DeviceBf16>;
   static constexpr bool kCodes = sizeof(Pool) == 1;
   static constexpr int kRows = kRowTiles * 16;
+  static constexpr int kPitch = kDim + 8, kBuffers = 3;  // where kDim is known
+  static_assert(kDim % 32 == 0 && (kDim == 0 || !kCodes));
 
   const AttentionKernelParams& p;
   const AttentionCudaBatch& batch;
@@ -53,9 +57,18 @@ struct AttentionTiles {
   AttentionCudaItem item;
   int kv_head;
 
+  __device__ int key_pitch() const { return kDim > 0 ? kPitch : shapes.key_pitch; }
+  __device__ int value_pitch() const { return kDim > 0 ? kPitch : shapes.value_pitch; }
+  __device__ int key_dim() const { return kDim > 0 ? kDim : static_cast<int>(p.key_dim); }
+  __device__ int value_dim() const { return kDim > 0 ? kDim : static_cast<int>(p.value_dim); }
+  __device__ int buffers() const { return kDim > 0 ? kBuffers : shapes.buffers; }
+  __device__ int tile_bytes() const {
+    return kDim > 0 ? kTileKeys * 2 * kPitch * 2 : shapes.tile_bytes() + shapes.scale_bytes;
+  }
+
   __device__ T* queries() const { return reinterpret_cast<T*>(shared); }
   __device__ V* probabilities() const {
-    return reinterpret_cast<V*>(shared + kRows * shapes.key_pitch * 2);
+    return reinterpret_cast<V*>(shared + kRows * key_pitch() * 2);
   }
   __device__ float* maxima() const {  // [rows][8 warps]
     return reinterpret_cast<float*>(probabilities() + kRows * AttentionShapes::kProbabilityPitch());
@@ -69,14 +82,14 @@ struct AttentionTiles {
   }
   __device__ char* tile(int index) const {
     return reinterpret_cast<char*>(rows() + kRows) + AttentionShapes::kSlotBytes +
-           index % shapes.buffers * (shapes.tile_bytes() + shapes.scale_bytes);
+           index % buffers() * tile_bytes();
   }
   __device__ T* keys(int index) const { return reinterpret_cast<T*>(tile(index)); }
   __device__ V* values(int index) const {
-    return reinterpret_cast<V*>(keys(index) + kTileKeys * shapes.key_pitch);
+    return reinterpret_cast<V*>(keys(index) + kTileKeys * key_pitch());
   }
   __device__ float* scales(int index) const {  // [2][64]: of keys, of values
-    return reinterpret_cast<float*>(values(index) + kTileKeys * shapes.value_pitch);
+    return reinterpret_cast<float*>(values(index) + kTileKeys * value_pitch());
   }
 
   __device__ int group() const { return static_cast<int>(p.heads) / static_cast<int>(p.kv_heads); }
@@ -100,12 +113,12 @@ struct AttentionTiles {
                                 item.context);
       if (r >= item.rows) rows()[r].end = 0;
     }
-    const int pieces = shapes.key_pitch / 8 - 1, dim = static_cast<int>(p.key_dim);
+    const int pieces = key_pitch() / 8 - 1, dim = key_dim();
     for (int i = static_cast<int>(threadIdx.x); i < kRows * pieces; i += kAttentionThreads) {
       const int r = i / pieces, d = i % pieces * 8;
       const T* from = static_cast<const T*>(p.q) + (token(r) * p.heads + head(r)) * dim;
       const bool exists = r < item.rows && d < dim;
-      copy_async(queries() + r * shapes.key_pitch + d, exists ? from + d : from, exists ? 16 : 0);
+      copy_async(queries() + r * key_pitch() + d, exists ? from + d : from, exists ? 16 : 0);
     }
   }
 
@@ -137,20 +150,20 @@ struct AttentionTiles {
 
   // Tile `index` of the item, counted from its first chunk; keys beyond the context are zeros.
   __device__ void load_tile(int index) const {
-    const int key_pieces = shapes.key_pitch / 8 - 1, key_dim = static_cast<int>(p.key_dim);
-    const int value_pieces = static_cast<int>(p.value_dim) / 8;
+    const int key_pieces = key_pitch() / 8 - 1;
+    const int value_pieces = value_dim() / 8;
     // Four threads a key.
     const int key = static_cast<int>(threadIdx.x) / 4, part = static_cast<int>(threadIdx.x) % 4;
     const int32_t found = slots(index / kTilesPerChunk)[index % kTilesPerChunk * kTileKeys + key];
     const bool exists = found >= 0;
     const int64_t slot = int64_t{max(found, 0)} * p.kv_heads + kv_head;
-    const Pool* k = static_cast<const Pool*>(p.k) + slot * p.key_dim;
-    const Pool* v = static_cast<const Pool*>(p.v) + slot * p.value_dim;
-    T* to_k = keys(index) + key * shapes.key_pitch;
-    V* to_v = values(index) + key * shapes.value_pitch;
+    const Pool* k = static_cast<const Pool*>(p.k) + slot * key_dim();
+    const Pool* v = static_cast<const Pool*>(p.v) + slot * value_dim();
+    T* to_k = keys(index) + key * key_pitch();
+    V* to_v = values(index) + key * value_pitch();
 #pragma unroll 4
     for (int i = part; i < key_pieces; i += 4) {
-      const bool inside = exists && i * 8 < key_dim;
+      const bool inside = exists && i * 8 < key_dim();
       load_piece(inside ? k + i * 8 : static_cast<const Pool*>(p.k), inside, to_k + i * 8);
     }
 #pragma unroll 4
@@ -164,19 +177,20 @@ struct AttentionTiles {
   // q.k of the warp's 8 keys and all rows.
   __device__ void multiply_keys(int index, float (&s)[kRowTiles][4]) const {
     const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-    const int steps = (shapes.key_pitch - 8) / 16;
-    const T* key = keys(index) + (warp * 8 + lane % 8) * shapes.key_pitch + lane / 8 * 8;
-    const T* query = queries() + (lane % 16) * shapes.key_pitch + lane / 16 * 8;
+    const int steps = (key_pitch() - 8) / 16;
+    const T* key = keys(index) + (warp * 8 + lane % 8) * key_pitch() + lane / 8 * 8;
+    const T* query = queries() + (lane % 16) * key_pitch() + lane / 16 * 8;
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m)
 #pragma unroll
       for (int i = 0; i < 4; ++i) s[m][i] = 0;
+#pragma unroll(kDim > 0 ? kDim / 32 : 1)
     for (int step = 0; step < steps; step += 2) {
       // The last of an odd number of steps reads beyond its keys; that half is not used.
       const uint4 b = load_matrices(key + step * 16);
 #pragma unroll
       for (int m = 0; m < kRowTiles; ++m) {
-        const T* from = query + m * 16 * shapes.key_pitch + step * 16;
+        const T* from = query + m * 16 * key_pitch() + step * 16;
         mma(s[m], load_matrices(from), b.x, b.y, T());
         if (step + 1 < steps) mma(s[m], load_matrices(from + 16), b.z, b.w, T());
       }
@@ -216,7 +230,7 @@ struct AttentionTiles {
       for (int key = max(rows()[r].first - tile, 0); key < end; ++key)
 #pragma unroll
         for (int j = 0; j < 2; ++j)
-          if (const float v = widen(value[key * shapes.value_pitch + j]); !isfinite(v))
+          if (const float v = widen(value[key * value_pitch() + j]); !isfinite(v))
             c[2 * h + j] = fmaf(widen(probability[key]), v, c[2 * h + j]);
     }
   }
@@ -238,8 +252,8 @@ struct AttentionTiles {
   // f(eight neighbouring values), of the thread's share of a tile.
   template <class F>
   __device__ void for_values(int index, F f) const {
-    V* row = values(index) + threadIdx.x / 4 * shapes.value_pitch;
-    const int pieces = static_cast<int>(p.value_dim) / 8;
+    V* row = values(index) + threadIdx.x / 4 * value_pitch();
+    const int pieces = value_dim() / 8;
     for (int i = static_cast<int>(threadIdx.x) % 4; i < pieces; i += 4)
       f(*reinterpret_cast<uint4*>(row + i * 8));
   }
@@ -249,8 +263,8 @@ struct AttentionTiles {
     const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
     const V* probability =
         probabilities() + (lane % 16) * AttentionShapes::kProbabilityPitch() + lane / 16 * 8;
-    const V* value = values(index) + lane * shapes.value_pitch;
-    const int tiles = static_cast<int>(p.value_dim) / 8;
+    const V* value = values(index) + lane * value_pitch();
+    const int tiles = value_dim() / 8;
 #pragma unroll
     for (int two = 0; two < kTileKeys / 32; ++two) {
       uint4 a[kRowTiles][2];
@@ -264,8 +278,7 @@ struct AttentionTiles {
       for (int n = 0; n < kColumnTiles; ++n) {
         const int column = warp + n * 8;
         if (column >= tiles) continue;
-        const uint4 b =
-            load_matrices_transposed(value + two * 32 * shapes.value_pitch + column * 8);
+        const uint4 b = load_matrices_transposed(value + two * 32 * value_pitch() + column * 8);
 #pragma unroll
         for (int m = 0; m < kRowTiles; ++m) {
           mma(c[m][n], a[m][0], b.x, b.y, V());

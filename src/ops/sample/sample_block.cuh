@@ -99,11 +99,26 @@ struct LogitRow {
 
   // Finds the maximum, the lowest id of several.
   __device__ void scan(SampleShared& s) {
-    uint64_t best = static_cast<uint64_t>(key_of(-INFINITY)) << 32;
-    for_tokens(kLowestFinite, [&](uint32_t key, int64_t i) {
-      const uint64_t one = static_cast<uint64_t>(key) << 32 | ~static_cast<uint32_t>(i);
-      best = one > best ? one : best;
-    });
+    constexpr int kAhead = 16;
+    float most = -INFINITY;
+    int64_t where = -1;
+    for (int64_t first = threadIdx.x; first < size; first += kAhead * kSampleThreads) {
+      float v[kAhead];
+#pragma unroll
+      for (int j = 0; j < kAhead; ++j) v[j] = x[min(first + j * kSampleThreads, size - 1)];
+      float peak = v[0];
+#pragma unroll
+      for (int j = 1; j < kAhead; ++j) peak = fmaxf(peak, v[j]);
+      if (!(peak > most)) continue;  // mostly
+#pragma unroll
+      for (int j = 0; j < kAhead; ++j) {
+        const int64_t i = first + j * kSampleThreads;
+        if (!(v[j] > most) || i >= size || !(canonical(v[j]) > most)) continue;
+        most = canonical(v[j]);
+        where = i;
+      }
+    }
+    uint64_t best = static_cast<uint64_t>(key_of(most)) << 32 | ~static_cast<uint32_t>(where);
     best = block_combine(best, s, [](uint64_t a, uint64_t b) { return a > b ? a : b; });
     max = value_of(static_cast<uint32_t>(best >> 32));
     argmax = static_cast<int32_t>(~static_cast<uint32_t>(best));

@@ -1,0 +1,32 @@
+#pragma once
+#include "ops/cuda/floats.cuh"
+#include "ops/linear/linear_cuda.h"
+
+namespace quire::ops {
+
+// How the kernel for few rows (linear_few_rows.cuh) shares a product among warps and blocks.
+struct FewRowsPlan {
+  int chunk_warps_log = 3;      // 2^n warps have neighbouring chunks, the others other panels
+  int panels_per_warp_log = 0;  // 2^n, one after the other
+  int x_buffers = 1;
+  bool wide_x = false, wide_norm = false;
+
+  __host__ __device__ int chunk_warps() const { return 1 << chunk_warps_log; }
+  __host__ __device__ int panels_per_warp() const { return 1 << panels_per_warp_log; }
+  __host__ __device__ int panels() const { return (8 >> chunk_warps_log) << panels_per_warp_log; }
+  __host__ __device__ int pitch() const { return chunk_warps() * 256 + 8; }
+};
+
+inline FewRowsPlan few_rows_plan(const LinearCudaParams& p, int tiles) {
+  const int64_t chunks = (p.layout.k + kLinearCudaChunk - 1) / kLinearCudaChunk;
+  FewRowsPlan plan;
+  plan.chunk_warps_log = chunks >= 5 ? 3 : (chunks >= 3 ? 2 : (chunks == 2 ? 1 : 0));
+  const bool pairs_panels = p.layout.interleaved && plan.chunk_warps_log == 3;
+  plan.panels_per_warp_log = pairs_panels || (tiles > 1 && plan.panels() <= 4) ? 1 : 0;
+  plan.x_buffers = tiles <= 2 ? 2 : 1;
+  plan.wide_x = is_wide(p.x, p.layout.k);
+  plan.wide_norm = is_wide(p.norm_weight, p.layout.k);
+  return plan;
+}
+
+}  // namespace quire::ops
