@@ -110,7 +110,7 @@ void add_queue_flags(CLI::App& app, ModelFlags& flags) {
          "Milliseconds that a step may take while answers are being written, and a second after "
          "others' answers: prompts get what fits; alone they get whole chunks. -1: 2.2 times as "
          "long as without prompts, "
-         "but 8 ms in any case; 0: no limit")
+         "but 8 ms in any case, on a GPU 50; 0: no limit")
       ->check(CLI::IsMember({-1.0}) | CLI::Range(0.0, 1e6))
       ->capture_default_str();
   app.add_option(
@@ -169,6 +169,7 @@ engine::SchedulerOptions scheduler_options(const ModelFlags& flags, const StepSi
       std::max(flags.max_num_seqs > 0 ? flags.max_num_seqs : usual.sequences, flags.least_num_seqs);
   options.max_step_seconds = flags.max_step_time < 0 ? engine::SchedulerOptions::kAutoStepTime
                                                      : flags.max_step_time / 1000;
+  options.least_step_seconds = usual.least_seconds;
   options.block_size = flags.block_size;
   options.enable_prefix_caching = flags.prefix_caching;
   options.state_checkpoint_interval = flags.state_checkpoint_interval;

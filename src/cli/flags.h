@@ -38,6 +38,7 @@ struct ModelFlags {
   bool profile = false;                   // time every step and kernel
   models::AblationOptions ablation = {};  // benchmarks only, as the next
   bool join_kernels = true;
+  bool replay_decodes = true;
 };
 
 void add_model_flags(CLI::App& app, ModelFlags& flags);
@@ -49,11 +50,14 @@ void add_queue_flags(CLI::App& app, ModelFlags& flags);
 // --max-model-len (1k = 1000, 1K = 1024); "iB" is always 1024. Throws LoadError naming `flag`.
 int64_t parse_size(const std::string& text, const std::string& flag);
 
-// Sequences and tokens of a step, where the flags do not say: a GPU needs more to be busy.
+// Sequences and tokens of a step, and what --max-step-time -1 is at least, where the flags do not
+// say: a GPU needs more to be busy, and a short chunk takes it as long as one of hundreds of
+// tokens.
 struct StepSize {
   int64_t sequences, tokens;
+  double least_seconds;
 };
-inline constexpr StepSize kCpuStep{128, 2048}, kGpuStep{256, 8192};
+inline constexpr StepSize kCpuStep{128, 2048, 0.008}, kGpuStep{256, 8192, 0.050};
 
 // The scheduler's part of the flags; num_blocks and max_model_len are filled in by the memory
 // budget.

@@ -20,8 +20,10 @@ namespace quire::engine {
 enum class SchedulingPolicy { kFcfs, kPriority };
 
 struct SchedulerOptions {
-  // Of max_step_seconds: 2.2 times as long as the step's decode rows take alone, or 8 ms.
+  // Of max_step_seconds: 2.2 times as long as the step's decode rows take alone, or
+  // least_step_seconds: an answer of eight tokens has nine such steps within 0.1 s.
   static constexpr double kAutoStepTime = -1;
+  double least_step_seconds = 0.008;
 
   int64_t max_num_batched_tokens = 2048;
   // Of prompts whose log-probabilities are asked for: each of these tokens is projected to the

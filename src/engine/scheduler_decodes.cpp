@@ -61,8 +61,8 @@ void Scheduler::share_rows() {
 }
 
 // Of rows_, in a step that keeps its time: what the step would take if every tenant had no more
-// rows than the one with fewest, and 2.2 times that or 8 ms. No tenant is held to fewer than that
-// one has.
+// rows than the one with fewest, and 2.2 times that or least_step_seconds. No tenant is held to
+// fewer than that one has.
 int64_t Scheduler::most_rows_of_a_tenant() {
   count_rows();
   const auto fewest = std::ranges::min(row_shares_, {}, &RowShare::rows).rows;

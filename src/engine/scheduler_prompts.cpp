@@ -11,10 +11,8 @@ namespace {
 
 constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 // What kAutoStepTime means: a token takes at most about three times as long while others' prompts
-// are fed, estimates being what they are and the rows' own contexts growing meanwhile; and steps
-// need not be shorter than this, in seconds: an answer of eight tokens has nine of them within 0.1
-// s.
-constexpr double kAutoStepRatio = 2.2, kShortestLimit = 0.008;
+// are fed, estimates being what they are and the rows' own contexts growing meanwhile.
+constexpr double kAutoStepRatio = 2.2;
 // Tokens: a smaller chunk is not worth reading its context for. A step gets one in any case.
 constexpr int64_t kMinChunk = 4;
 // While prompts are fed beside decode rows, one step in so many has the rows alone: else what these
@@ -57,7 +55,7 @@ bool Scheduler::others_decoded_lately() const {
 // Of a step whose decode rows take so long by themselves.
 double Scheduler::step_limit(double alone) const {
   return options_.max_step_seconds == SchedulerOptions::kAutoStepTime
-             ? std::max(kAutoStepRatio * alone, kShortestLimit)
+             ? std::max(kAutoStepRatio * alone, options_.least_step_seconds)
              : options_.max_step_seconds;
 }
 
