@@ -19,20 +19,24 @@ struct AblationFlags {
   std::string output_json;
 };
 
-// One design decision switched off.
+// One design decision switched off, and where it is one: on a GPU MLX launches nothing, and only a
+// GPU records steps.
+enum class On { kAll, kCpu, kGpu };
 struct Variant {
   const char* name;
   const char* meaning;
   void (*apply)(ModelFlags& flags);
-  bool cpu_only = false;  // on a GPU MLX launches nothing
+  On on = On::kAll;
 };
 
 constexpr Variant kVariants[] = {
     {"usual", "nothing is switched off", [](ModelFlags&) {}},
     {"node by node", "MLX launches each kernel, not one node for all kernels of a step",
-     [](ModelFlags& flags) { flags.join_kernels = false; }, true},
+     [](ModelFlags& flags) { flags.join_kernels = false; }, On::kCpu},
     {"eval per layer", "each layer is waited for instead of one graph for the whole step",
-     [](ModelFlags& flags) { flags.ablation.eval_per_layer = true; }, true},
+     [](ModelFlags& flags) { flags.ablation.eval_per_layer = true; }, On::kCpu},
+    {"kernel by kernel", "decode steps are launched anew, not replayed as they were recorded",
+     [](ModelFlags& flags) { flags.replay_decodes = false; }, On::kGpu},
     {"no lookahead", "a step is launched after the tokens of the one before were read",
      [](ModelFlags& flags) { flags.lookahead = false; }},
     {"project all rows", "every token meets the vocabulary, not only sampled ones",
@@ -119,7 +123,7 @@ int ablations(AblationFlags flags) {
   for (const Variant& variant : kVariants) {
     ModelFlags model = flags.model;
     if (!all.empty()) model.device = all.front().model.engine->stats().device;  // all on the same
-    if (variant.cpu_only && model.device != "cpu") continue;
+    if (!all.empty() && variant.on == (model.device == "cpu" ? On::kGpu : On::kCpu)) continue;
     variant.apply(model);
     all.push_back({.variant = &variant, .model = start_engine(model), .rounds = {}});
   }

@@ -26,6 +26,30 @@ void report_profile(const RunningModel& model, json::object& figures) {
   figures["profile"] = profile_json(profiles);
 }
 
+// What the device says about the decode steps that it had recorded, since `before`.
+void report_replays(const engine::EngineStats& before, const engine::EngineStats& after,
+                    json::object& figures) {
+  const int64_t steps = after.replayed_steps - before.replayed_steps;
+  const ops::DeviceCounters &then = before.device_counters, &now = after.device_counters;
+  const auto each = [](double seconds, int64_t count) {
+    return count > 0 ? 1e6 * seconds / static_cast<double>(count) : 0.0;
+  };
+  if (steps == 0) return;
+  const double busy = each(now.busy_seconds - then.busy_seconds, now.replays - then.replays);
+  const double idle = each(now.idle_seconds - then.idle_seconds, now.successors - then.successors);
+  const double host = each(after.replay_host_seconds - before.replay_host_seconds, steps);
+  const int64_t allocations = now.allocations - then.allocations;
+  std::printf(
+      "%11s %lld recorded steps, us each: device %.1f, idle before it %.1f, host %.1f; "
+      "%lld allocations\n",
+      "", static_cast<long long>(steps), busy, idle, host, static_cast<long long>(allocations));
+  figures["recorded_steps"] = json::object{{"steps", steps},
+                                           {"device_us", busy},
+                                           {"idle_us", idle},
+                                           {"host_us", host},
+                                           {"allocations", allocations}};
+}
+
 // One run for each --concurrency: so many random prompts at once.
 json::value sweep(const ThroughputFlags& flags, RunningModel& model) {
   std::printf("%11s %9s %15s %14s %17s\n", "concurrency", "seconds", "prefill tok/s",
@@ -43,6 +67,7 @@ json::value sweep(const ThroughputFlags& flags, RunningModel& model) {
     if (model.profile) model.profile->take();
     const auto requests =
         random_requests(concurrency, input_len, output_len, model.engine->vocab_size(), seed);
+    const engine::EngineStats before = model.engine->stats();
     const OfflineResult result = run_offline(*model.engine, requests);
     // Of prompts, until every request has its first token; while all decode; over the whole run.
     const double prefill = static_cast<double>(result.prompt_tokens) / result.all_started;
@@ -60,6 +85,7 @@ json::value sweep(const ThroughputFlags& flags, RunningModel& model) {
                      {"decode_tokens_per_second", json::value_from(result.decode_rate)},
                      {"output_tokens_per_second", output}};
     add_device(model, row);
+    report_replays(before, model.engine->stats(), row);
     report_profile(model, row);
     rows.emplace_back(std::move(row));
   }

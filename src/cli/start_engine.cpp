@@ -99,6 +99,7 @@ engine::EngineOptions engine_options(const ModelFlags& flags, const engine::Memo
   options.scheduler.max_model_len = budget.max_model_len;
   options.lookahead = flags.lookahead;
   options.join_kernels = flags.join_kernels;
+  options.replay_decodes = flags.replay_decodes;
   options.seed = flags.seed;
   options.max_waiting = flags.max_waiting;
   options.max_waiting_tokens = flags.max_waiting_tokens;

@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 """Writes a random-weight checkpoint of a published model's exact shape, for speed measurements.
 
-    make_random_model.py --shape qwen3-0.6b|qwen3-1.7b|qwen3.5-0.8b|llama-160m --out DIR [--dtype float32]
+    make_random_model.py --shape qwen3-0.6b|qwen3-1.7b|qwen3-8b|qwen3-30b-a3b|qwen3.5-0.8b|llama-160m --out DIR
+                         [--layers N] [--dtype float32]
+
+--layers cuts the model's depth, for shapes that are too large for a machine.
 
 Needs numpy, ml_dtypes and tokenizers. Tensors are streamed to disk, so that memory stays at the size
 of the largest one. Deterministic for one seed and dtype (the tokenizer also depends on the Python
@@ -58,6 +61,29 @@ QWEN35 = {
 SHAPES = {
     "qwen3-0.6b": QWEN3 | {"hidden_size": 1024, "intermediate_size": 3072},
     "qwen3-1.7b": QWEN3 | {"hidden_size": 2048, "intermediate_size": 6144},
+    "qwen3-8b": QWEN3 | {
+        "hidden_size": 4096,
+        "intermediate_size": 12288,
+        "num_hidden_layers": 36,
+        "num_attention_heads": 32,
+        "tie_word_embeddings": False,
+    },
+    "qwen3-30b-a3b": QWEN3 | {
+        "architectures": ["Qwen3MoeForCausalLM"],
+        "model_type": "qwen3_moe",
+        "hidden_size": 2048,
+        "intermediate_size": 6144,
+        "num_hidden_layers": 48,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 4,
+        "num_experts": 128,
+        "num_experts_per_tok": 8,
+        "moe_intermediate_size": 768,
+        "norm_topk_prob": True,
+        "decoder_sparse_step": 1,
+        "mlp_only_layers": [],
+        "tie_word_embeddings": False,
+    },
     "qwen3.5-0.8b": QWEN35,
     "llama-160m": {
         "architectures": ["LlamaForCausalLM"],
@@ -165,6 +191,15 @@ def delta_net_shapes(config: dict) -> dict[str, tuple[int, ...]]:
     }
 
 
+def expert_shapes(config: dict) -> dict[str, tuple[int, ...]]:
+    hidden, inner = config["hidden_size"], config["moe_intermediate_size"]
+    shapes = {"mlp.gate": (config["num_experts"], hidden)}
+    for e in range(config["num_experts"]):
+        shapes |= {f"mlp.experts.{e}.{name}_proj": (inner, hidden) for name in ("gate", "up")}
+        shapes[f"mlp.experts.{e}.down_proj"] = (hidden, inner)
+    return shapes
+
+
 def tensor_shapes(config: dict) -> dict[str, tuple[int, ...]]:
     hidden, inner, dim = config["hidden_size"], config["intermediate_size"], config["head_dim"]
     q, kv = config["num_attention_heads"] * dim, config["num_key_value_heads"] * dim
@@ -182,7 +217,9 @@ def tensor_shapes(config: dict) -> dict[str, tuple[int, ...]]:
             "mlp.up_proj": (inner, hidden),
             "mlp.down_proj": (hidden, inner),
         }
-        if hybrid or config["model_type"] == "qwen3":
+        if config["model_type"] == "qwen3_moe":
+            layer = {name: shape for name, shape in layer.items() if "mlp" not in name} | expert_shapes(config)
+        if hybrid or config["model_type"].startswith("qwen3"):
             layer |= {"self_attn.q_norm": (dim,), "self_attn.k_norm": (dim,)}
         if hybrid and (i + 1) % config["full_attention_interval"] != 0:
             layer = {name: shape for name, shape in layer.items() if "self_attn" not in name}
@@ -232,10 +269,13 @@ def main() -> None:
     parser.add_argument("--shape", choices=SHAPES, required=True)
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("--dtype", choices=["bfloat16", "float32"], default="bfloat16")
+    parser.add_argument("--layers", type=int, help="fewer than the shape has")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     config = SHAPES[args.shape] | COMMON | {"torch_dtype": args.dtype}
+    if args.layers:
+        config["num_hidden_layers"] = args.layers
     ids = write_tokenizer(args.out, config["vocab_size"])
     end = {"bos_token_id": ids["<|endoftext|>"], "pad_token_id": ids["<|endoftext|>"]}
     write_json(args.out / "config.json", config | end | {"eos_token_id": ids["<|im_end|>"]})
