@@ -323,7 +323,7 @@ void add_pooling_flags(CLI::App& command, ServeFlags& flags) {
       .add_option("--pooling", flags.pooling,
                   "Embeddings are the last token's state or the mean of all; default: what the "
                   "model's 1_Pooling/config.json says, else last")
-      ->check(CLI::IsMember({"last", "mean"}, CLI::ignore_case));
+      ->transform(CLI::IsMember({"last", "mean"}, CLI::ignore_case));
   command
       .add_option(
           "--rerank-template", flags.rerank_template,

@@ -117,3 +117,8 @@ def test_the_prefix_of_a_query_is_cached(demo):
     assert cached() == 0
     assert cached() > 0
     assert cached(pooling="mean") == 0
+
+
+def test_the_flag_takes_capitals_as_vllm_spells_them(demo):
+    with start_server("--pooling", "MEAN", model=ROOT / "models/quire-demo") as server:
+        assert vectors(server) == vectors(demo, pooling="mean") != vectors(demo, pooling="last")
