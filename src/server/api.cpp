@@ -302,8 +302,10 @@ void Api::note_left_out(const http::Request& http_request,
 // Prompts are not logged otherwise: this is a line's worth of what differs.
 void Api::examine_cache(const http::Request& http_request, uint64_t client,
                         const GenerationPlan& plan) {
-  if (!options_.cache_doctor || plan.requests.front().pooling) return;
-  const auto finding = cache_doctor_.look_at(client, plan.requests.front().prompt);
+  const engine::Request& request = plan.requests.front();
+  // Prompts with different salts are kept apart on purpose, perhaps for users of one key.
+  if (!options_.cache_doctor || request.pooling || !request.cache_salt.empty()) return;
+  const auto finding = cache_doctor_.look_at(client, request.prompt);
   if (!finding) return;
   const auto shown = [this](const std::vector<int32_t>& ids) {
     const auto text = text_.tokenizer->decode(ids, false);
