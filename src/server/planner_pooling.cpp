@@ -54,6 +54,11 @@ Result<GenerationPlan, ApiError> Planner::plan(const pooling::ScoreRequest& requ
   const pooling::AnswerInfo info{(request.is_rerank ? "rerank-" : "score-") + id, model_name_,
                                  std::time(nullptr)};
   if (request.is_rerank) {
+    size_t kept = 0;  // of the documents, until the answer is sent
+    if (request.returns_documents)
+      for (const std::string& document : request.documents)
+        kept += sizeof(document) + document.size();
+    if (!plan.held_answers.try_add(kept)) return Err{does_not_fit(*means.account, kept)};
     plan.format = std::make_unique<pooling::RerankFormat>(
         info, request.returns_documents ? request.documents : std::vector<std::string>(),
         request.top_n);
