@@ -14,11 +14,13 @@ json::array text_parts(std::initializer_list<json::string_view> texts) {
 }
 
 // What the template shows of a question with this content; nothing if it refuses it.
-std::string shown(const text::ChatTemplate& chat_template, json::value content) {
+std::string shown(const text::ChatTemplate& chat_template, json::value content,
+                  WorkBudget* budget) {
   const std::string messages =
       dump_json(json::array{json::object{{"role", "user"}, {"content", std::move(content)}}});
   text::ChatTemplateInput input;
   input.messages = messages;
+  input.budget = budget;
   const auto rendered = chat_template.render(input);
   return rendered ? *rendered : std::string();
 }
@@ -29,13 +31,13 @@ bool holds(const std::string& text, std::string_view part) {
 
 }  // namespace
 
-ContentForm content_form(const text::ChatTemplate& chat_template) {
-  const std::string of_parts = shown(chat_template, text_parts({kFirst, kSecond}));
+ContentForm content_form(const text::ChatTemplate& chat_template, WorkBudget* budget) {
+  const std::string of_parts = shown(chat_template, text_parts({kFirst, kSecond}), budget);
   // A list that is printed as it is shows its keys, too.
   const bool is_printed = holds(of_parts, "'type'") || holds(of_parts, "\"type\"");
   ContentForm form;
   form.walks_parts = holds(of_parts, kFirst) && holds(of_parts, kSecond) && !is_printed;
-  form.takes_text = !form.walks_parts || holds(shown(chat_template, kFirst), kFirst);
+  form.takes_text = !form.walks_parts || holds(shown(chat_template, kFirst, budget), kFirst);
   return form;
 }
 

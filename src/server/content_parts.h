@@ -11,7 +11,8 @@ struct ContentForm {
 };
 
 // Found out by trying: a template that walks over parts shows their texts and nothing else of them.
-ContentForm content_form(const text::ChatTemplate& chat_template);
+// `budget`: of the request that brings the template; null: the limits of rendering alone.
+ContentForm content_form(const text::ChatTemplate& chat_template, WorkBudget* budget = nullptr);
 
 // The conversation as the template wants it: the parts that the client sent, or their texts joined,
 // or a part for each text.

@@ -135,7 +135,7 @@ Result<std::string, ApiError> PromptBuilder::render(const openai::ChatInput& cha
   }
   // The end of a last message that goes on is looked for in its text.
   const ContentForm form = chat.continue_final_message ? ContentForm()
-                           : chat.chat_template        ? content_form(*chat_template)
+                           : chat.chat_template        ? content_form(*chat_template, &budget)
                                                        : form_;
   std::string messages = dump_json(messages_in(form, chat));
   const std::string tools = chat.tools ? dump_json(*chat.tools) : "";
