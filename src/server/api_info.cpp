@@ -90,7 +90,10 @@ void Api::openapi(http::ExchangePtr exchange) {
   std::vector<DescribedRoute> described;
   for (const Route& route : routes())
     if (!is_left_to_others(route)) described.push_back({route.method, route.path, route.fields});
-  exchange->respond(json_response(openapi_document(described, QUIRE_VERSION)));
+  json::value document = openapi_document(described, QUIRE_VERSION);
+  if (!options_.root_path.empty())
+    document.get_object()["servers"] = json::array{json::object{{"url", options_.root_path}}};
+  exchange->respond(json_response(document));
 }
 
 // As vLLM has it, for clients that tokenise and render with what the server has (lm-eval's remote
