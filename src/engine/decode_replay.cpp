@@ -9,6 +9,9 @@ namespace {
 
 // The most logprobs of a row, OpenAI's limit; rows that want more are sampled apart.
 constexpr int32_t kMostLogprobs = 20;
+// Larger steps are launched kernel by kernel: their kernels take longer than the host, and a
+// recording's block has room for the values of some thousand sequences.
+constexpr int64_t kMostSequences = 1024;
 
 }  // namespace
 
@@ -28,7 +31,8 @@ DecodeReplay::DecodeReplay(const models::Model& model, KvPool& pool,
     : model_(model),
       pool_(pool),
       options_(options),
-      buckets_(buckets(std::min(options.max_num_seqs, options.max_num_batched_tokens))),
+      buckets_(buckets(
+          std::min({options.max_num_seqs, options.max_num_batched_tokens, kMostSequences}))),
       previous_(
           model.context().device->make_pool({static_cast<int>(options.max_num_seqs)}, mx::int32)) {}
 

@@ -35,7 +35,7 @@ class CudaHostCopies final : public HostCopies {
   ~CudaHostCopies() override {
     if (!waited_) cudaEventSynchronize(copied_.get());  // the pinned memory is written until then
   }
-  bool are_there() const override { return cudaEventQuery(copied_.get()) == cudaSuccess; }
+  bool are_there() const override { return cudaEventQuery(copied_.get()) != cudaErrorNotReady; }
 
   std::vector<mx::array> wait() override {
     waited_ = true;

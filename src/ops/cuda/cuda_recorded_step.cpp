@@ -25,7 +25,7 @@ class CudaResults final : public HostCopies {
   ~CudaResults() override {
     if (memory_ && !waited_) cudaEventSynchronize(ended_.get());  // it is written until then
   }
-  bool are_there() const override { return cudaEventQuery(ended_.get()) == cudaSuccess; }
+  bool are_there() const override { return cudaEventQuery(ended_.get()) != cudaErrorNotReady; }
   std::vector<mx::array> wait() override {
     if (!std::exchange(waited_, true)) {
       device_->wait_for(ended_.get());
