@@ -18,7 +18,7 @@ void write_float(float x, std::byte* to, DType dtype, int64_t index) {
   }
   uint16_t bits;
   if (dtype == DType::kF16) {
-    bits = std::bit_cast<uint16_t>(static_cast<_Float16>(x));
+    bits = std::bit_cast<uint16_t>(static_cast<Float16>(x));
   } else {
     const auto wide = std::bit_cast<uint32_t>(x);
     const uint32_t rounded = wide + 0x7FFFu + (wide >> 16 & 1u);

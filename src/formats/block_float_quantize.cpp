@@ -46,7 +46,7 @@ struct Scale {
 Scale choose(float largest, DType dtype, const QuantisedFormat& format) {
   float scale = largest / (format.bits == 4 ? 6.0f : 448.0f);
   // MLX divides in the dtype of the weights; only the short range of float16 shows.
-  if (dtype == DType::kF16) scale = static_cast<float>(static_cast<_Float16>(scale));
+  if (dtype == DType::kF16) scale = static_cast<float>(static_cast<Float16>(scale));
   if (format.mode == QuantMode::kNvfp4) {
     const uint8_t byte = float8(scale);
     return {byte, from_float8(byte)};
