@@ -22,9 +22,13 @@ part_clones() { tools/test_clones.sh; }
 
 part_neon() { tools/check_neon.sh; }
 
+# 64-bit ARM, linked here and run in an emulator.
 part_arm64() {
+  [ "$(uname -m)" != aarch64 ] || { echo "this machine is 64-bit ARM: make test is the test"; return 77; }
+  command -v rustup >/dev/null || { echo "rustup is needed: it brings Rust's library for 64-bit ARM"; return 77; }
   tools/setup.sh --arm64
-  build arm64 --target quire
+  build arm64 --target ops_tests quire
+  tools/test_arm64.sh
 }
 
 # The kernels must compile; tools/test_cuda.sh runs them where there is a GPU.
