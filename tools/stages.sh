@@ -15,20 +15,39 @@ done
 : >"$stage_logs/failed"  # gets the names of tests that failed
 : >"$stage_logs/flaky"  # and of those that failed once and passed when they were run again, alone
 may_skip=
+stage_pid=  # of the stage that runs
 stage_lines=()
 stages_failed=()
 stages_skipped=0  # or not run
+
+# A signal to this shell alone ends what it has started, too; tools/run_tests.py in turn ends its tests.
+end_stage() {
+  trap '' INT TERM HUP
+  if [ -n "$stage_pid" ]; then
+    kill -TERM -- "-$stage_pid" 2>/dev/null || true
+    wait "$stage_pid" || true
+  fi
+  exit "$1"
+}
+trap 'end_stage 130' INT
+trap 'end_stage 143' TERM
+trap 'end_stage 129' HUP
 
 stage() {
   local name=$1 start=$SECONDS log=$stage_logs/$1.log rc result
   shift
   printf '== %d min: %s\n' $((SECONDS / 60)) "$name"
   set +e
+  set -m  # a process group of its own, which end_stage ends whole
   (
-    set -e
+    set +m -e
     "$@"
-  ) >"$log" 2>&1 </dev/null
+  ) >"$log" 2>&1 </dev/null &
+  stage_pid=$!
+  set +m
+  wait "$stage_pid"
   rc=$?
+  stage_pid=
   set -e
   case $rc$may_skip in
     0*) result=passed ;;

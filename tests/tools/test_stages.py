@@ -2,6 +2,7 @@
 import pathlib
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -52,6 +53,22 @@ def test_what_a_shell_has_set_for_other_runs_is_gone(tmp_path, monkeypatch):
     run(tmp_path, "stage one env\nfinish")
     names = {line.partition("=")[0] for line in (tmp_path / "build/test/one.log").read_text().splitlines()}
     assert "QUIRE_CUDA" in names and not names & {"GTEST_FILTER", "PYTEST_ADDOPTS", "QUIRE_USE_REFERENCE", "PYTHONOPTIMIZE"}
+
+
+def test_a_signal_ends_what_a_stage_has_started(tmp_path):
+    (tmp_path / "tools").symlink_to(ROOT / "tools")
+    script = "set -euo pipefail\nsource tools/stages.sh\nlong() { sleep 600 & echo $!; wait; }\nstage one long\nfinish"
+    shell = subprocess.Popen(["bash", "-c", script], cwd=tmp_path, stdout=subprocess.DEVNULL)
+    log, deadline = tmp_path / "build/test/one.log", time.monotonic() + 60
+    while not (log.exists() and log.read_text().strip()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    started = pathlib.Path("/proc", log.read_text().strip())
+    shell.terminate()
+    assert shell.wait(60) == 143
+    while started.exists() and started.joinpath("stat").read_text().split()[2] != "Z":
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def run_pytest(folder, body):
