@@ -7,6 +7,10 @@ import pathlib
 import re
 import sys
 
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(SOURCE / "tools"))
+from source_files import source_files  # noqa: E402
+
 ROOMS = {
     "base": [],
     "formats": ["base"],
@@ -23,7 +27,6 @@ ROOMS = {
 NO_MLX_ROOMS = ["base", "formats", "text", "dialects", "server"]
 HOST_LIBRARY = ("src/engine/CMakeLists.txt", "engine_host")
 DOOR = "server/engine_client.h"  # what the server sees of the engine
-SOURCE = pathlib.Path(__file__).resolve().parents[2]
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 
 
@@ -89,9 +92,8 @@ def main():
         self_test()
     src = SOURCE / "src"
     found = []
-    for path in sorted(src.rglob("*")):
-        if path.suffix in (".h", ".cpp", ".cu", ".cuh", ".kernel"):
-            found += violations(path.relative_to(src).as_posix(), path.read_text())
+    for name in source_files(*(f"src/*.{ending}" for ending in ("h", "cpp", "cu", "cuh", "kernel"))):
+        found += violations(name.removeprefix("src/"), (SOURCE / name).read_text())
     cmake_path, name = HOST_LIBRARY
     folder = pathlib.PurePosixPath(cmake_path).relative_to("src").parent
     sources = [str(folder / source) for source in library_sources((SOURCE / cmake_path).read_text(), name)]
