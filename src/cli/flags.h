@@ -52,12 +52,13 @@ int64_t parse_size(const std::string& text, const std::string& flag);
 
 // Sequences and tokens of a step, and what --max-step-time -1 is at least, where the flags do not
 // say: a GPU needs more to be busy, and a short chunk takes it as long as one of hundreds of
-// tokens.
+// tokens, since only steps without prompts are recorded.
 struct StepSize {
   int64_t sequences, tokens;
   double least_seconds;
+  bool chunks_have_base;  // as SchedulerOptions'
 };
-inline constexpr StepSize kCpuStep{128, 2048, 0.008}, kGpuStep{256, 8192, 0.050};
+inline constexpr StepSize kCpuStep{128, 2048, 0.008, false}, kGpuStep{256, 8192, 0.050, true};
 
 // The scheduler's part of the flags; num_blocks and max_model_len are filled in by the memory
 // budget.

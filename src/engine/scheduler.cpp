@@ -29,7 +29,8 @@ Scheduler::Scheduler(SchedulerOptions options)
                 checkpoints_.drop(block);
               }),
       state_slots_(options_.num_state_slots),
-      checkpoints_(checkpoint_capacity(options_), options_.num_state_slots, options_.num_blocks) {
+      checkpoints_(checkpoint_capacity(options_), options_.num_state_slots, options_.num_blocks),
+      cost_(options_.chunks_have_base) {
   QUIRE_CHECK(options_.max_num_batched_tokens > 0);
   QUIRE_CHECK(options_.max_num_seqs > 0);
   QUIRE_CHECK(options_.max_model_len > 0 &&

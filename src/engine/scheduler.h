@@ -34,6 +34,8 @@ struct SchedulerOptions {
   // 16 gets none: the estimate needs to see the decode rows alone. The same limit holds for the
   // decode rows that one tenant has beside others. 0: no limit.
   double max_step_seconds = 0;
+  // Whether a step takes longer merely because it has chunks of prompts: see StepCost.
+  bool chunks_have_base = false;
   int64_t max_num_seqs = 128;
   int64_t max_model_len = 2048;  // at most num_blocks * block_size: any sequence can run alone
   int64_t num_blocks = 0;

@@ -67,8 +67,8 @@ double Scheduler::seconds_for_chunks(const StepPlan& plan) const {
   for (const StepItem& item : plan.items) rows.add_row(item.start);
   if (alone_in_step) rows.add_row(0);  // the limit is what a step with one row would have
   const double alone = cost_.decode_seconds(rows);
-  const double limit = step_limit(alone);
-  return alone_in_step ? limit : std::max(0.0, limit - alone);
+  const double limit = step_limit(alone) - cost_.chunk_base_seconds();
+  return std::max(0.0, alone_in_step ? limit : limit - alone);
 }
 
 // One round of the tenants with prompts, each with an equal part of what is left. If that is too

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <vector>
@@ -30,7 +31,8 @@ class Tenants : public ::testing::Test {
                             .num_blocks = 1024,
                             .block_size = 4,
                             .enable_prefix_caching = false};  // set before the first add
-  double slowness_ = 1;  // of the machine: factor to seconds_of()
+  std::function<double(const StepLoad&)> seconds_ = seconds_of;
+  double slowness_ = 1;  // of the machine: factor to seconds_
 
   Scheduler& scheduler() {
     if (!scheduler_) scheduler_ = std::make_unique<Scheduler>(options_);
@@ -66,7 +68,7 @@ class Tenants : public ::testing::Test {
     for (const StepItem& item : plan.items)
       if (item.samples) tokens.push_back(9);
     scheduler().commit(plan, tokens);
-    scheduler().observe(plan.load, slowness_ * seconds_of(plan.load));
+    scheduler().observe(plan.load, slowness_ * seconds_(plan.load));
     scheduler().check_integrity();
     return plan;
   }
@@ -295,6 +297,39 @@ TEST_F(Tenants, AStepKeepsItsTimeForATenantThatComesBack) {
   const double limit = 2.2 * (0.05 + 1e-3);
   for (int i = 0; i < 10; ++i) EXPECT_LT(longest_step(1), 1.3 * limit) << i;
   EXPECT_GT(longest_step(2), 1.3 * limit) << "its own chunks are whole ones";
+}
+
+// Chats with short rests of prompts taught it what a chunk takes; then a long prompt comes.
+TEST_F(Tenants, AStepKeepsAndUsesItsTimeWhereEveryChunkCostsTheSameMore) {
+  options_.max_num_batched_tokens = 8192;
+  options_.max_num_seqs = 64;
+  options_.max_model_len = 32768;
+  options_.num_blocks = 20000;
+  options_.max_step_seconds = SchedulerOptions::kAutoStepTime;
+  options_.least_step_seconds = 0.05;
+  options_.chunks_have_base = true;
+  seconds_ = [](const StepLoad& load) {
+    const auto of = [](int64_t count) { return static_cast<double>(count); };
+    const double chunks = 5e-3 + 7e-6 * of(load.prompt_tokens) + 3e-9 * of(load.prompt_context);
+    return 1e-3 + 5e-5 * of(load.decode_rows) + (load.prompt_tokens > 0 ? chunks : 0);
+  };
+  add({.prompt = 16, .max_tokens = 2000});
+  for (int i = 0; i < 400; ++i) {
+    if (i % 4 == 0) add({.prompt = 20 + i % 37, .max_tokens = 40});
+    step();
+  }
+  const auto prompt = add({.prompt = 30000, .max_tokens = 1});
+  double spent = 0, longest = 0;
+  int64_t steps = 0;
+  for (; prompt->num_output() == 0; ++steps) {
+    const StepPlan plan = step();
+    const double seconds = seconds_(plan.load);
+    if (steps >= 8) longest = std::max(longest, seconds);  // they show how its tokens scale
+    spent += seconds;
+  }
+  EXPECT_GT(steps, 20);
+  EXPECT_LT(longest, 1.15 * 0.05);
+  EXPECT_GT(spent / static_cast<double>(steps), 0.8 * 0.05) << "and it is made use of";
 }
 
 TEST_F(Tenants, ATimeThatIsTooShortStillLeavesProgress) {

@@ -17,11 +17,6 @@ std::array<double, 3> decode_terms(const StepLoad& load) {
   return {1.0, static_cast<double>(load.decode_rows), static_cast<double>(load.decode_context)};
 }
 
-std::array<double, 3> chunk_terms(const StepLoad& load) {
-  return {static_cast<double>(load.prompt_tokens), static_cast<double>(load.prompt_context),
-          static_cast<double>(load.chunk_context)};
-}
-
 double without_surprise(double seconds, double expected) {
   if (expected <= 0) return seconds;
   return std::clamp(seconds, expected / kMostSurprise, expected * kMostSurprise);
@@ -58,8 +53,16 @@ double DecayedFit<N>::predict(const Terms& terms) const {
 }
 
 template class DecayedFit<3>;
+template class DecayedFit<4>;
 
-void StepCost::Estimate::observe(const DecayedFit<3>::Terms& terms, double seconds) {
+DecayedFit<4>::Terms StepCost::chunk_terms(const StepLoad& load) const {
+  return {static_cast<double>(load.prompt_tokens),
+          has_chunk_base_ && load.prompt_tokens > 0 ? 1.0 : 0.0,
+          static_cast<double>(load.prompt_context), static_cast<double>(load.chunk_context)};
+}
+
+template <size_t N>
+void StepCost::Estimate<N>::observe(const Terms& terms, double seconds) {
   if (const double plain = fit.predict(terms); plain > 0) {
     pace += kPaceStep * (seconds / plain - pace);
     pace = std::clamp(pace, 1 / kFastest, kFastest);
@@ -82,16 +85,18 @@ double StepCost::decode_seconds(const StepLoad& load) const {
   return load.decode_rows == 0 ? 0 : rows_.seconds(decode_terms(load));
 }
 
+double StepCost::chunk_base_seconds() const { return chunks_.pace * chunks_.fit.coefficients()[1]; }
+
 double StepCost::chunk_seconds(int64_t start, int64_t num_tokens) const {
   StepLoad load;
   load.add_chunk(start, num_tokens);
-  return chunks_.seconds(chunk_terms(load));
+  return chunks_.seconds(chunk_terms(load)) - chunk_base_seconds();
 }
 
 // d n + e (n start + n^2 / 2) + f start = seconds, solved for n.
 int64_t StepCost::chunk_within(double seconds, int64_t start) const {
   if (chunks_.fit.empty()) return 0;
-  const auto [d, e, f] = chunks_.fit.coefficients();
+  const auto [d, base, e, f] = chunks_.fit.coefficients();
   const auto before = static_cast<double>(start);
   const double left = seconds / chunks_.pace - f * before;
   if (left <= 0) return 0;

@@ -47,17 +47,22 @@ struct StepLoad {
 // Estimates how long a step takes from the steps seen so far:
 //
 //   a + b * decode_rows + c * decode_context                              the decode rows
-//     + d * prompt_tokens + e * prompt_context + f * chunk_context        the chunks
+//     + d * prompt_tokens + e * prompt_context + f * chunk_context + g    the chunks
 //
 // d is what the weights cost, e the attention, f the reading of a chunk's context, which is paid
-// once for all of its tokens. Deterministic: it knows no clock.
+// once for all of its tokens. g is what a step costs more because it has chunks, however short: on
+// a GPU, which replays a recorded step of rows alone and is handed all others kernel by kernel.
+// Without `has_chunk_base` it is 0. Deterministic: it knows no clock.
 class StepCost {
  public:
+  explicit StepCost(bool has_chunk_base = false) : has_chunk_base_(has_chunk_base) {}
   void observe(const StepLoad& load, double seconds);
 
   // Of a step without chunks; 0 before the first one was seen, and without rows.
   double decode_seconds(const StepLoad& load) const;
-  // What a chunk adds to a step.
+  // g: to be taken off the time for chunks before it is shared among them.
+  double chunk_base_seconds() const;
+  // What a chunk adds to a step that has others.
   double chunk_seconds(int64_t start, int64_t num_tokens) const;
   // How many tokens from position `start` on add at most `seconds`; 0 before any chunk was seen.
   int64_t chunk_within(double seconds, int64_t start) const;
@@ -66,15 +71,21 @@ class StepCost {
   // A formula and a factor. The fit remembers some hundred steps: enough contexts to tell its terms
   // apart. The pace follows within some steps what changes for all terms at once: other processes,
   // the clock frequency, chunks so small that they cost more by the token.
+  template <size_t N>
   struct Estimate {
-    DecayedFit<3> fit{0.998};
+    using Terms = typename DecayedFit<N>::Terms;
+    DecayedFit<N> fit{0.998};
     double pace = 1.0;
 
-    double seconds(const DecayedFit<3>::Terms& terms) const { return pace * fit.predict(terms); }
-    void observe(const DecayedFit<3>::Terms& terms, double seconds);
+    double seconds(const Terms& terms) const { return pace * fit.predict(terms); }
+    void observe(const Terms& terms, double seconds);
   };
 
-  Estimate rows_, chunks_;
+  DecayedFit<4>::Terms chunk_terms(const StepLoad& load) const;
+
+  bool has_chunk_base_;
+  Estimate<3> rows_;
+  Estimate<4> chunks_;
 };
 
 }  // namespace quire::engine

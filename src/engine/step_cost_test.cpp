@@ -105,6 +105,31 @@ TEST(StepCost, StepsThatSeemToTakeNoTimeChangeLittle) {
   EXPECT_NEAR(cost.decode_seconds(load) / machine.seconds(load), 1, 0.3);
 }
 
+// Rows and short chunks are all that is seen for a while, as where prompts are cached.
+TEST(StepCost, WhatAChunkCostsHoweverShortIsNotChargedByTheToken) {
+  const Machine gpu{
+      .base = 1e-3, .row = 5e-5, .row_context = 0, .token = 7e-6, .context = 3e-9, .chunk = 0};
+  constexpr double kChunkBase = 5e-3;
+  StepCost cost(true), without(false);
+  const auto observe = [&](const StepLoad& load) {
+    const double seconds = gpu.seconds(load) + (load.prompt_tokens > 0 ? kChunkBase : 0);
+    cost.observe(load, seconds);
+    without.observe(load, seconds);
+  };
+  for (int64_t i = 0; i < 400; ++i) {
+    StepLoad load = rows(16, 300);
+    if (i % 4 == 0) load.add_chunk(i * 37 % 900, 10 + i % 50);
+    observe(load);
+  }
+  EXPECT_NEAR(cost.chunk_base_seconds() / kChunkBase, 0.9, 0.15);
+  EXPECT_EQ(without.chunk_base_seconds(), 0);
+  StepLoad load;
+  load.add_chunk(0, 1000);
+  const double tokens = gpu.seconds(load);
+  EXPECT_LT(cost.chunk_seconds(0, 1000), 4 * tokens);
+  EXPECT_GT(without.chunk_seconds(0, 1000), 8 * tokens);
+}
+
 TEST(StepCost, KnowsNothingBeforeTheFirstStep) {
   StepCost cost;
   EXPECT_EQ(cost.decode_seconds(rows(3, 10)), 0);
