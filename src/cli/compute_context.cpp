@@ -29,8 +29,12 @@ std::vector<std::string> cpu_only(const ModelFlags& flags) {
   return names;
 }
 
-std::shared_ptr<ops::Device> open_device(const ModelFlags& flags) {
-  DeviceChoice choice = choose_device(flags.device, cpu_only(flags), ops::find_cuda_support);
+std::shared_ptr<ops::Device> open_device(const ModelFlags& flags,
+                                         const std::vector<std::string>& beyond_gpus) {
+  std::vector<std::string> names = cpu_only(flags);
+  // "cuda" hears from the loader what to do instead.
+  if (flags.device == "auto") names.insert(names.end(), beyond_gpus.begin(), beyond_gpus.end());
+  DeviceChoice choice = choose_device(flags.device, names, ops::find_cuda_support);
   std::shared_ptr<ops::Device> device;
   if (choice.is_cuda) {
     try {
@@ -50,11 +54,12 @@ std::shared_ptr<ops::Device> open_device(const ModelFlags& flags) {
 
 }  // namespace
 
-ops::Context make_compute_context(const ModelFlags& flags) {
+ops::Context make_compute_context(const ModelFlags& flags,
+                                  const std::vector<std::string>& beyond_gpus) {
   // The debugging switches; CONTRIBUTING.md lists them.
   if (const char* isa = std::getenv("QUIRE_CPU_ISA")) ops::force_cpu_isa(isa);
   ops::Context context = ops::make_context(
-      flags.threads > 0 ? flags.threads : usable_physical_cores(), open_device(flags));
+      flags.threads > 0 ? flags.threads : usable_physical_cores(), open_device(flags, beyond_gpus));
   context.require_kernels = is_set("QUIRE_REQUIRE_KERNELS");
   ops::set_portable_bits(flags.portable_bits);
   if (flags.profile) context.profile = std::make_shared<ops::Profile>();

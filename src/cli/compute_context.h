@@ -1,13 +1,18 @@
 #pragma once
+#include <string>
+#include <vector>
+
 #include "cli/flags.h"
 #include "ops/runtime/context.h"
 
 namespace quire::cli {
 
 // What the flags and the debugging switches ask for: device, threads, profile. Says on stderr why a
-// GPU that is there is not used. Throws LoadError, with the reason, if a device cannot be had or
-// cannot do what was asked for.
-ops::Context make_compute_context(const ModelFlags& flags);
+// GPU that is there is not used; `beyond_gpus`, what of the model no GPU runs, makes --device auto
+// take the CPU. Throws LoadError, with the reason, if a device cannot be had or cannot do what was
+// asked for.
+ops::Context make_compute_context(const ModelFlags& flags,
+                                  const std::vector<std::string>& beyond_gpus);
 
 // Whether it computes in memory of the device's own.
 inline bool is_gpu(const ops::Context& context) { return !context.device->host_memory(); }

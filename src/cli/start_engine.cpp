@@ -15,6 +15,7 @@
 #include "cli/compute_context.h"
 #include "engine/memory_fit.h"
 #include "formats/data_file.h"
+#include "models/device_limits.h"
 
 #ifdef __GLIBC__
 #include <malloc.h>
@@ -89,6 +90,14 @@ void check_length(const formats::HfConfig& config, const engine::MemoryRequest& 
                   "model's rope scaling to config.json");
 }
 
+models::LoadOptions load_options(const ModelFlags& flags, const engine::MemoryRequest& request) {
+  return {.dtype = dtype_of(flags.dtype),
+          .max_positions = request.max_model_len,
+          .progress = progress_printer(),
+          .ablation = flags.ablation,
+          .int8_activations = flags.quant_activations == "int8"};
+}
+
 engine::EngineOptions engine_options(const ModelFlags& flags, const engine::MemoryBudget& budget,
                                      const engine::SchedulerOptions& scheduler) {
   engine::EngineOptions options;
@@ -141,23 +150,19 @@ std::shared_ptr<const text::ChatTemplate> parse_template_flag(const std::string&
 RunningModel start_engine(const ModelFlags& flags) {
   RunningModel model;
   const auto started = Clock::now();
-  const ops::Context context = make_compute_context(flags);
+  const formats::Checkpoint checkpoint = formats::Checkpoint::open(flags.model);
+  engine::MemoryRequest request = memory_request(flags);
+  check_length(checkpoint.config(), request);
+  models::LoadOptions load = load_options(flags, request);
+  const ops::Context context = make_compute_context(flags, models::beyond_cuda(checkpoint, load));
   model.profile = context.profile;
   mlx::core::set_default_device(mlx::core::Device::cpu);
-  const formats::Checkpoint checkpoint = formats::Checkpoint::open(flags.model);
   model.generation_config = checkpoint.generation_config();
   for (const int64_t id : checkpoint.eos_token_ids())
     model.eos_token_ids.push_back(static_cast<int32_t>(id));
-  engine::MemoryRequest request = memory_request(flags);
-  check_length(checkpoint.config(), request);
   request.kept_free = engine::memory_for_others(*context.device, request);
   const engine::SchedulerOptions scheduler =
       scheduler_options(flags, is_gpu(context) ? kGpuStep : kCpuStep);
-  models::LoadOptions load = {.dtype = dtype_of(flags.dtype),
-                              .max_positions = request.max_model_len,
-                              .progress = progress_printer(),
-                              .ablation = flags.ablation,
-                              .int8_activations = flags.quant_activations == "int8"};
   load.most_positions = engine::check_fits(
       flags.model, models::measure_model(checkpoint, load), scheduler, request,
       engine::available_memory(*context.device) - request.kept_free, is_gpu(context));

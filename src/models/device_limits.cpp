@@ -1,33 +1,69 @@
 #include "models/device_limits.h"
 
-#include <string>
+#include <set>
 #include <string_view>
 
 #include "base/error.h"
+#include "formats/quantization.h"
+#include "models/model_size.h"
 #include "ops/moe_experts/moe_experts_cuda.h"
 #include "ops/sample/sample_cuda.h"
 
 namespace quire::models {
 namespace {
 
-void check(int64_t count, int64_t most, const char* what) {
-  if (count <= most) return;
-  throw LoadError("the model has " + std::to_string(count) + " " + what +
-                  ", but the kernels for NVIDIA GPUs take " + std::to_string(most) +
-                  "; --device cpu runs it");
+// What there is more of than the kernels take.
+struct Excess {
+  int64_t count, most;
+  const char* what;
+};
+
+std::vector<Excess> excesses(const ModelSpec& spec) {
+  std::vector<Excess> found;
+  const auto consider = [&](int64_t count, int64_t most, const char* what) {
+    if (count > most) found.push_back({count, most, what});
+  };
+  consider(spec.vocab, ops::kMaxSampleCudaVocab, "tokens in its vocabulary");
+  for (const LayerSpec& layer : spec.layers) {
+    const auto* moe = std::get_if<MoeSpec>(&layer.ffn);
+    if (!moe || !found.empty()) continue;
+    consider(moe->num_experts, ops::kMaxMoeCudaExperts, "experts in a layer");
+    consider(moe->top_k, ops::kMaxMoeCudaChoices, "experts for a token");
+  }
+  return found;
+}
+
+// Of weights without kernels there, by MLX's names.
+std::set<std::string> small_floats(const formats::Checkpoint& checkpoint) {
+  std::set<std::string> names;
+  const auto quantization = formats::read_quantization_config(checkpoint.config());
+  if (!quantization) return names;
+  const auto consider = [&](const formats::QuantisedFormat& format) {
+    if (format.mode != formats::QuantMode::kAffine) names.insert(formats::mode_name(format.mode));
+  };
+  consider(quantization->defaults);
+  for (const auto& [layer, format] : quantization->layers)
+    if (format) consider(*format);
+  return names;
 }
 
 }  // namespace
 
 void check_device_limits(const ModelSpec& spec, const ops::Device& device) {
   if (std::string_view(device.name()) != "cuda") return;
-  check(spec.vocab, ops::kMaxSampleCudaVocab, "tokens in its vocabulary");
-  for (const LayerSpec& layer : spec.layers) {
-    const auto* moe = std::get_if<MoeSpec>(&layer.ffn);
-    if (!moe) continue;
-    check(moe->num_experts, ops::kMaxMoeCudaExperts, "experts in a layer");
-    check(moe->top_k, ops::kMaxMoeCudaChoices, "experts for a token");
-  }
+  for (const auto& [count, most, what] : excesses(spec))
+    throw LoadError("the model has " + std::to_string(count) + " " + what +
+                    ", but the kernels for NVIDIA GPUs take " + std::to_string(most) +
+                    "; --device cpu runs it");
+}
+
+std::vector<std::string> beyond_cuda(const formats::Checkpoint& checkpoint,
+                                     const LoadOptions& options) {
+  std::vector<std::string> names;
+  for (const std::string& name : small_floats(checkpoint)) names.push_back(name + " weights");
+  for (const auto& [count, most, what] : excesses(model_spec_of(checkpoint, options)))
+    names.push_back("kernels for " + std::to_string(count) + " " + what);
+  return names;
 }
 
 }  // namespace quire::models

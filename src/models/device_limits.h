@@ -1,5 +1,10 @@
 #pragma once
+#include <string>
+#include <vector>
+
+#include "formats/checkpoint.h"
 #include "models/layer_spec.h"
+#include "models/model.h"
 #include "ops/runtime/device.h"
 
 namespace quire::models {
@@ -7,5 +12,10 @@ namespace quire::models {
 // Throws LoadError, naming what is too large, if the device's kernels cannot run such a model. The
 // CPU's run every model that a family accepts.
 void check_device_limits(const ModelSpec& spec, const ops::Device& device);
+
+// What of a checkpoint the kernels for NVIDIA GPUs cannot run, for people: "mxfp4 weights". Reads
+// no weights. Throws LoadError for what is not supported at all.
+std::vector<std::string> beyond_cuda(const formats::Checkpoint& checkpoint,
+                                     const LoadOptions& options);
 
 }  // namespace quire::models

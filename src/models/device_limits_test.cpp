@@ -4,12 +4,15 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "base/source_dir.h"
 #include "ops/runtime/test_device.h"
 
 namespace quire::models {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::ThrowsMessage;
 
 ModelSpec spec_of(int64_t vocab, int64_t experts, int64_t choices) {
@@ -38,6 +41,18 @@ TEST(DeviceLimits, WhatAGpuCannotRunIsRefusedByName) {
 
 TEST(DeviceLimits, TheCpuHasNone) {
   check_device_limits(spec_of(1 << 22, 10'000, 1000), *ops::make_cpu_device());
+}
+
+TEST(DeviceLimits, ACheckpointSaysWhatOfItNoGpuRuns) {
+  const auto beyond = [](const std::string& name) {
+    return beyond_cuda(formats::Checkpoint::open(source_dir() + "/tests/parity/models/" + name),
+                       {});
+  };
+  EXPECT_THAT(beyond("qwen3-mxfp4"),
+              ElementsAre("mxfp4 weights", "mxfp8 weights", "nvfp4 weights"));
+  EXPECT_THAT(beyond("qwen3-moe-nvfp4"), ElementsAre("mxfp8 weights", "nvfp4 weights"));
+  EXPECT_THAT(beyond("qwen3-4bit"), IsEmpty());
+  EXPECT_THAT(beyond("qwen35-moe"), IsEmpty());
 }
 
 }  // namespace
