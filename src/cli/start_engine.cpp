@@ -117,16 +117,6 @@ engine::EngineOptions engine_options(const ModelFlags& flags, const engine::Memo
   return options;
 }
 
-std::unique_ptr<engine::Engine> make_engine(std::unique_ptr<models::Model> model,
-                                            engine::EngineOptions options, bool on_gpu) {
-  try {
-    return std::make_unique<engine::Engine>(std::move(model), std::move(options));
-  } catch (const std::exception& error) {  // others have taken memory since it was planned
-    throw LoadError("there is no room for the KV cache: " + std::string(error.what()) +
-                    "; lower --kv-cache-memory" + (on_gpu ? " or --gpu-memory-utilization" : ""));
-  }
-}
-
 }  // namespace
 
 std::shared_ptr<const text::ChatTemplate> parse_template_flag(const std::string& flag,
@@ -190,7 +180,7 @@ RunningModel start_engine(const ModelFlags& flags) {
     std::fprintf(stderr, "skipped %s: not part of text generation\n", printable(skipped).c_str());
   print_device(context);
   std::fprintf(stderr, "memory  %s\n", budget.summary().c_str());
-  model.engine = make_engine(std::move(decoder), std::move(options), is_gpu(context));
+  model.engine = std::make_unique<engine::Engine>(std::move(decoder), std::move(options));
   return model;
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "engine/kv_pool.h"
+#include "ops/paged_attention/attention_scratch.h"
 
 namespace quire::engine {
 namespace {
@@ -150,12 +151,20 @@ int64_t choose_ready_kv(const MemoryBudget& budget, const SchedulerOptions& opti
 
 }  // namespace
 
+int64_t most_rows(const SchedulerOptions& options) {
+  return std::min(options.max_num_batched_tokens,
+                  options.max_num_seqs + options.max_prompt_logprob_rows);
+}
+
 int64_t activation_bytes(int64_t widest_activation, int64_t vocab, mx::Dtype dtype,
-                         const SchedulerOptions& options) {
+                         const SchedulerOptions& options, bool is_gpu) {
   constexpr int64_t kLiveActivations = 8;
+  const int64_t rows =
+      is_gpu ? most_rows(options) + options.max_num_seqs : 2 * options.max_num_seqs;
   return kLiveActivations * options.max_num_batched_tokens * widest_activation *
              static_cast<int64_t>(mx::size_of(dtype)) +
-         2 * options.max_num_seqs * vocab * static_cast<int64_t>(sizeof(float));
+         rows * vocab * static_cast<int64_t>(sizeof(float)) +
+         (is_gpu ? 2 * ops::kAttentionCudaScratch : 0);
 }
 
 int64_t available_memory(const std::string& root) {
@@ -193,8 +202,8 @@ MemoryBudget plan_memory(const models::Model& model, const SchedulerOptions& opt
   budget.available = available_memory(*model.context().device) - request.kept_free;
   budget.is_lazy = model.context().device->host_memory() != nullptr;
   budget.weights = static_cast<int64_t>(model.weight_bytes());
-  budget.activations =
-      activation_bytes(model.widest_activation(), model.vocab_size(), model.dtype(), options);
+  budget.activations = activation_bytes(model.widest_activation(), model.vocab_size(),
+                                        model.dtype(), options, !budget.is_lazy);
   const int64_t block_bytes = KvPool::block_bytes(model.cache_specs(), options.block_size,
                                                   model.dtype(), request.kv_storage);
   budget.max_model_len = request.max_model_len > 0 ? request.max_model_len : model.max_positions();

@@ -50,10 +50,15 @@ int64_t available_memory(ops::Device& device);
 // GPU has less than that left.
 int64_t memory_for_others(ops::Device& device, const MemoryRequest& request);
 
+// Rows of logits in the largest step: of every sequence, and of prompts whose log-probabilities are
+// asked for.
+int64_t most_rows(const SchedulerOptions& options);
+
 // Buffers alive at once in a step, in bytes: a few activations of the widest layer (elements per
-// token), and the logits of every sequence.
+// token), and the logits of every sequence. On a GPU also those of prompts, and what attention
+// keeps of parts of a context, both for steps that are recorded and for others.
 int64_t activation_bytes(int64_t widest_activation, int64_t vocab, mx::Dtype dtype,
-                         const SchedulerOptions& options);
+                         const SchedulerOptions& options, bool is_gpu);
 
 // Sizes the pools from what is available less the activations: half of it in the host's memory, all
 // of it in a device's own. Recurrent state comes first:

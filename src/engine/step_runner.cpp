@@ -4,6 +4,7 @@
 #include <stdexcept>
 
 #include "base/check.h"
+#include "base/error.h"
 #include "engine/kv_storage_names.h"
 #include "ops/gather_rows/gather_rows.h"
 #include "ops/runtime/array_memory.h"
@@ -42,10 +43,28 @@ void StepRunner::start() {
   mx::set_default_device(mx::Device::cpu);
   // Freed memory is kept for the next step, as that of kernels is; the sanitizer must see it go.
   mx::set_cache_limit(ops::ArrayMemory::kDefaultCacheLimit);
-  make_pool();
-  plan_memory();
-  make_replay();
-  if (replay_) replay_->record_all();
+  const std::string caches = model_.context().device->host_memory()
+                                 ? "--kv-cache-memory"
+                                 : "--kv-cache-memory or --gpu-memory-utilization";
+  fit("the KV cache", caches, [&] { make_pool(); });
+  fit("the largest step", "--max-num-batched-tokens, --max-num-seqs, " + caches,
+      [&] { plan_memory(); });
+  fit("recorded decode steps", "--max-num-seqs, " + caches, [&] {
+    make_replay();
+    if (replay_) replay_->record_all();
+  });
+}
+
+// Takes memory for `what`. Throws LoadError with the flags to lower if there is none.
+void StepRunner::fit(const char* what, const std::string& flags,
+                     const std::function<void()>& take) const {
+  try {
+    take();
+  } catch (const std::exception& error) {
+    if (model_.context().device->is_lost()) throw;
+    throw LoadError("there is no room for " + std::string(what) + ": " + error.what() + "; lower " +
+                    flags);
+  }
 }
 
 void StepRunner::make_pool() {

@@ -1,4 +1,5 @@
 #pragma once
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -124,6 +125,7 @@ class StepRunner {
   void end(RequestId id, FinishReason reason, std::string error = "");
   void forget(RequestId id);
   void end_without_token(RequestId id, const ops::SampleRow& sample);
+  void fit(const char* what, const std::string& flags, const std::function<void()>& take) const;
   void make_pool();
   void make_replay();
   void plan_memory();

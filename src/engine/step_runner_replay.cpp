@@ -1,6 +1,7 @@
 // Decode steps that a device has recorded.
 #include <algorithm>
 
+#include "engine/memory_budget.h"
 #include "engine/step_runner.h"
 
 namespace quire::engine {
@@ -12,14 +13,16 @@ void StepRunner::make_replay() {
   replay_.emplace(model_, *pool_, options_.scheduler);
 }
 
-// The largest step: as many tokens as there may be, all of them padding, and as many rows.
+// The largest step: as many tokens as there may be, all of them padding, as many rows, and tables
+// as long as there are blocks.
 void StepRunner::plan_memory() {
   const ops::Context& context = model_.context();
   if (context.device->host_memory()) return;
   const SchedulerOptions& scheduler = options_.scheduler;
   const int64_t tokens = scheduler.max_num_batched_tokens;
-  const auto layout = padding_layout(tokens, scheduler.max_model_len,
-                                     std::min(tokens, scheduler.max_num_seqs), scheduler);
+  const auto layout = std::make_shared<ops::BatchLayout>(
+      *padding_layout(tokens, scheduler.max_model_len, most_rows(scheduler), scheduler));
+  layout->blocks.resize(static_cast<size_t>(scheduler.num_blocks));
   const std::vector<int32_t> ids(static_cast<size_t>(tokens));
   const auto rows = std::make_shared<std::vector<ops::SampleRow>>(
       layout->rows.size(), ops::SampleRow{.forced_token = 0});

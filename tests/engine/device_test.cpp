@@ -5,6 +5,7 @@
 
 #include <latch>
 
+#include "base/error.h"
 #include "engine/decode_replay.h"
 #include "engine_harness.h"
 #include "ops/runtime/test_device.h"
@@ -12,6 +13,7 @@
 namespace quire::engine {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
@@ -101,7 +103,7 @@ TEST_P(DevicePath, ALostDeviceEndsAllRequestsAndTheEngine) {
   }
 }
 
-// Pools are made before any request is taken.
+// Memory is taken before any request is; what does not fit is named, with the flags to lower.
 TEST_P(DevicePath, PoolsWithoutRoomFailTheStart) {
   const auto device = std::make_shared<ops::testing::TestDevice>("cpu");
   const OnDevice there(device);
@@ -109,7 +111,22 @@ TEST_P(DevicePath, PoolsWithoutRoomFailTheStart) {
   auto model = make_model(setup);
   device->set_memory(1 << 20, 0);
   EXPECT_THAT([&] { Engine(std::move(model), make_options(setup)); },
-              ThrowsMessage<std::runtime_error>(HasSubstr("out of memory")));
+              ThrowsMessage<LoadError>(AllOf(HasSubstr("no room for the KV cache: out of memory"),
+                                             HasSubstr("lower --kv-cache-memory"))));
+  EXPECT_EQ(device->used(), 0u) << "memory of the device is left over";
+}
+
+TEST_P(DevicePath, AStepWithoutRoomFailsTheStart) {
+  const auto device = std::make_shared<ops::testing::TestDevice>("cpu");
+  const OnDevice there(device);
+  const Arrangement setup{
+      .checkpoint = GetParam(), .num_blocks = 32, .max_num_batched_tokens = 16384};
+  auto model = make_model(setup);
+  device->set_memory(8 << 20, 0);
+  EXPECT_THAT(
+      [&] { Engine(std::move(model), make_options(setup)); },
+      ThrowsMessage<LoadError>(AllOf(HasSubstr("no room for the largest step: out of memory"),
+                                     HasSubstr("lower --max-num-batched-tokens"))));
   EXPECT_EQ(device->used(), 0u) << "memory of the device is left over";
 }
 

@@ -146,12 +146,22 @@ TEST_F(MemoryFit, NamesTheRemedyOnAGpu) {
     return std::string();
   };
   EXPECT_THAT(refusal_on_gpu(4 * kGiB),
-              AllOf(HasSubstr("needs 8.1 GiB of the GPU's memory (weights 8.0 GiB"),
+              AllOf(HasSubstr("needs 8.3 GiB of the GPU's memory (weights 8.0 GiB"),
                     HasSubstr("4.0 GiB are free for it; `quire quantize --bits 4`")));
   request_.kept_free = 5 * kGiB;
   EXPECT_THAT(refusal_on_gpu(4 * kGiB), HasSubstr("raise --gpu-memory-utilization"));
   request_.kv_cache_bytes = 3 * kGiB;
   EXPECT_THAT(refusal_on_gpu(9 * kGiB), HasSubstr("lower --kv-cache-memory"));
+}
+
+// Beside the activations: logits of the sequences, once more where they are recorded, and of 256
+// tokens of prompts; attention's scratch, twice.
+TEST_F(MemoryFit, AStepOnAGpuCountsPromptsLogitsAndAttentionsScratch) {
+  constexpr int64_t kScratch = int64_t{64} << 20;
+  EXPECT_EQ(activation_bytes(4096, 1000, mx::bfloat16, options_, /*is_gpu=*/true),
+            8 * 2048 * 4096 * 2 + (4 + 256 + 4) * 1000 * 4 + 2 * kScratch);
+  options_.max_num_batched_tokens = 100;
+  EXPECT_EQ(most_rows(options_), 100) << "no more than tokens";
 }
 
 // A device with memory of its own gets pools of all that its share leaves, and no more.
@@ -173,25 +183,25 @@ class GpuBudget : public testing::Test {
 };
 
 TEST_F(GpuBudget, PoolsTakeAllThatIsLeft) {
-  device_->set_memory(256 * kMiB, 0);
+  device_->set_memory(512 * kMiB, 0);
   MemoryRequest request{.gpu_memory_utilization = 0.5};
   request.kept_free = memory_for_others(*device_, request);
   const MemoryBudget budget = plan(request);
-  EXPECT_EQ(request.kept_free, 128 * kMiB);
-  EXPECT_LE(budget.available, 128 * kMiB);
+  EXPECT_EQ(request.kept_free, 256 * kMiB);
+  EXPECT_LE(budget.available, 256 * kMiB);
   const int64_t taken = budget.activations + budget.kv_cache;
   EXPECT_LE(taken, budget.available);
-  EXPECT_GT(taken, 120 * kMiB) << budget.summary();
+  EXPECT_GT(taken, 248 * kMiB) << budget.summary();
   EXPECT_EQ(budget.ready_kv, 0) << "there is nothing to commit ahead";
   EXPECT_THAT(budget.summary(), Not(HasSubstr("made ready")));
 }
 
 TEST_F(GpuBudget, AnAskedCacheThatDoesNotFitIsRefused) {
-  device_->set_memory(64 * kMiB, 0);
-  EXPECT_THAT([&] { plan({.kv_cache_bytes = 65 * kMiB}); },
+  device_->set_memory(192 * kMiB, 0);
+  EXPECT_THAT([&] { plan({.kv_cache_bytes = 193 * kMiB}); },
               ThrowsMessage<LoadError>(HasSubstr("lower --kv-cache-memory")));
   // It would fit alone, but not beside a step.
-  EXPECT_THAT([&] { plan({.kv_cache_bytes = 62 * kMiB}); },
+  EXPECT_THAT([&] { plan({.kv_cache_bytes = 190 * kMiB}); },
               ThrowsMessage<LoadError>(HasSubstr("lower --kv-cache-memory")));
   EXPECT_NO_THROW(plan({.kv_cache_bytes = 16 * kMiB}));
 }

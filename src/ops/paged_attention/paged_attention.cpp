@@ -8,6 +8,7 @@
 #include "ops/cuda/cuda_device.h"
 #include "ops/cuda/cuda_recording.h"
 #include "ops/paged_attention/attention_run.h"
+#include "ops/paged_attention/attention_scratch.h"
 #include "ops/paged_attention/paged_attention_cuda.h"
 #include "ops/paged_attention/paged_attention_reference.h"
 #include "ops/runtime/kernel_primitive.h"
@@ -131,7 +132,8 @@ struct CopiedWork {
   CudaValues few, many, merges, counts;
 };
 
-AttentionWork copy_work(CudaDevice& cuda, const AttentionCudaPlan& plan) {
+AttentionWork copy_work(CudaDevice& cuda, const AttentionCudaPlan& plan,
+                        const AttentionCudaLimits& limits) {
   const auto copied = std::make_shared<const CopiedWork>(cuda, plan);
   const auto items = [&](const CudaValues& list, int number, size_t size) {
     return AttentionCudaItems{.items = list.as<const AttentionCudaItem>(),
@@ -141,7 +143,7 @@ AttentionWork copy_work(CudaDevice& cuda, const AttentionCudaPlan& plan) {
   return {.few = items(copied->few, 0, plan.few.size()),
           .many = items(copied->many, 1, plan.many.size()),
           .merges = items(copied->merges, 2, plan.merges.size()),
-          .partial_rows = plan.partial_rows,
+          .partial_rows = limits.max_partial_rows,
           .memory = copied};
 }
 
@@ -174,12 +176,10 @@ AttentionWork record_work(CudaRecording& recording, const AttentionKernelParams&
   return work;
 }
 
-// What a recorded step keeps for partial results, whatever their number is.
-AttentionCudaLimits recorded_limits(const AttentionKernelParams& p, AttentionCudaLimits limits) {
-  constexpr int64_t kBytes = int64_t{64} << 20;
+AttentionCudaLimits limits_of(const CudaDevice& cuda, const AttentionKernelParams& p) {
   const auto row = static_cast<int64_t>(attention_cuda_partials_bytes(p, 1));
-  limits.max_partial_rows = std::min(limits.max_partial_rows, kBytes / row);
-  return limits;
+  return {.multiprocessors = cuda.multiprocessors(),
+          .max_partial_rows = kAttentionCudaScratch / row};
 }
 
 const AttentionWork& work_of(CudaDevice& cuda, const AttentionKernelParams& p,
@@ -187,15 +187,15 @@ const AttentionWork& work_of(CudaDevice& cuda, const AttentionKernelParams& p,
   auto& kept = cuda.of_step(
       layout, {p.window_left, p.window_right, p.heads, p.kv_heads, p.key_dim, p.value_dim,
                static_cast<int64_t>(p.q_type), static_cast<int64_t>(p.kv_type)});
-  const AttentionCudaLimits limits = {.multiprocessors = cuda.multiprocessors()};
+  const AttentionCudaLimits limits = limits_of(cuda, p);
   if (!kept && !has_tensor_core_attention(p)) {
     kept = std::make_shared<const AttentionWork>();
   } else if (!kept && cuda.recording()) {
-    kept = std::make_shared<const AttentionWork>(
-        record_work(*cuda.recording(), p, *layout, recorded_limits(p, limits)));
+    kept =
+        std::make_shared<const AttentionWork>(record_work(*cuda.recording(), p, *layout, limits));
   } else if (!kept) {
     kept = std::make_shared<const AttentionWork>(
-        copy_work(cuda, plan_attention_cuda(p, *layout, limits)));
+        copy_work(cuda, plan_attention_cuda(p, *layout, limits), limits));
   }
   return *static_cast<const AttentionWork*>(kept.get());
 }
