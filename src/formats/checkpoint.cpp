@@ -119,6 +119,24 @@ void Checkpoint::check_unchanged() const {
   for (const SafetensorsFile& file : files_) file.check_unchanged();
 }
 
+void Checkpoint::record_contents() {
+  for (SafetensorsFile& file : files_) file.record_contents();
+}
+
+std::string Checkpoint::contents_digest() const {
+  std::string all;
+  for (const auto& [name, tensor] : tensors_) {
+    if (!tensor->digest || !tensor->digest->is_begun()) continue;
+    tensor->digest->complete([&](uint64_t offset, std::span<std::byte> out) {
+      tensor->source->read(tensor->begin + offset, out);
+    });
+    all += quote_name(name) + " " + std::string(dtype_name(tensor->dtype));
+    for (const int64_t dim : tensor->shape) all += " " + std::to_string(dim);
+    all += " " + hex_digest(tensor->digest->blocks()) + "\n";
+  }
+  return hex_digest(all);
+}
+
 std::vector<std::string> Checkpoint::names() const {
   std::vector<std::string> out;
   out.reserve(tensors_.size());

@@ -34,6 +34,12 @@ class Checkpoint {
   // Throws LoadError if a weight file has changed since it was opened: what was read of it may be
   // of two models.
   void check_unchanged() const;
+  // From now on what is read of the tensors is counted, for contents_digest().
+  void record_contents();
+  // The digest of all tensors of which something was read: names, shapes, dtypes and every byte. It
+  // does not depend on folder, files or the order of reading. Reads the few blocks that were read
+  // in parts. Throws LoadError.
+  std::string contents_digest() const;
 
  private:
   Checkpoint() = default;

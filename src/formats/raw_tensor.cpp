@@ -63,17 +63,21 @@ int64_t RawTensor::num_elements() const {
 void RawTensor::read(uint64_t offset, std::span<std::byte> out) const {
   QUIRE_CHECK(offset <= size && out.size() <= size - offset) << name << ": read beyond its end";
   source->read(begin + offset, out);
+  if (digest) digest->add(offset, out);
 }
 
 void RawTensor::read(uint64_t offset, std::span<std::byte> out, ThreadPool& pool) const {
   constexpr uint64_t kPieceBytes = uint64_t{1} << 20;
   std::exception_ptr failure;
   std::mutex mutex;
-  const auto pieces = static_cast<int64_t>((out.size() + kPieceBytes - 1) / kPieceBytes);
-  pool.parallel_for(pieces, [&](int64_t i) {
-    const uint64_t first = static_cast<uint64_t>(i) * kPieceBytes;
+  // Cut at fixed places of the tensor, as the blocks of its digest are.
+  const uint64_t end = offset + out.size(), first_piece = offset / kPieceBytes;
+  const uint64_t pieces = (end + kPieceBytes - 1) / kPieceBytes - first_piece;
+  pool.parallel_for(static_cast<int64_t>(pieces), [&](int64_t i) {
+    const uint64_t piece = (first_piece + static_cast<uint64_t>(i)) * kPieceBytes;
+    const uint64_t from = std::max(offset, piece), to = std::min(end, piece + kPieceBytes);
     try {
-      read(offset + first, out.subspan(first, std::min(kPieceBytes, out.size() - first)));
+      read(from, out.subspan(from - offset, to - from));
     } catch (...) {
       const std::lock_guard lock(mutex);
       failure = std::current_exception();

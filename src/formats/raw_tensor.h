@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/parallel.h"
+#include "formats/content_digest.h"
 #include "formats/data_file.h"
 
 namespace quire::formats {
@@ -55,6 +56,8 @@ struct RawTensor {
   std::shared_ptr<const DataFile> source;
   uint64_t begin = 0;  // of the file, in bytes
   uint64_t size = 0;   // in bytes
+  // Counts what is read, if it is there; see Checkpoint::record_contents.
+  std::shared_ptr<ContentDigest> digest = nullptr;
 
   const std::string& file() const { return source->path(); }
   // Product of the dims; cannot overflow in a RawTensor that a reader made.

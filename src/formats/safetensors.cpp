@@ -47,4 +47,8 @@ SafetensorsFile SafetensorsFile::open(const std::string& path) {
   return out;
 }
 
+void SafetensorsFile::record_contents() {
+  for (RawTensor& tensor : tensors_) tensor.digest = std::make_shared<ContentDigest>(tensor.size);
+}
+
 }  // namespace quire::formats

@@ -48,6 +48,8 @@ class SafetensorsFile {
 
   // In the order of their offsets.
   const std::vector<RawTensor>& tensors() const { return tensors_; }
+  // From now on what is read of the tensors is counted in their digests.
+  void record_contents();
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   // Throws LoadError if the file has changed since it was opened.
   void check_unchanged() const { file_->check_unchanged(); }
