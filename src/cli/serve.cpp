@@ -191,6 +191,7 @@ int serve(ServeFlags flags) {
   prepare(flags);
   RunningModel model = start_engine(flags.model);
   if (flags.server.served_model_names.empty()) flags.server.served_model_names = {model.name};
+  flags.server.fingerprint = model.fingerprint;
   const auto client = server::make_engine_client(*model.engine);
   server::Server server(*client,
                         {.tokenizer = model.tokenizer,

@@ -13,6 +13,7 @@
 #include "base/json.h"
 #include "base/printable.h"
 #include "cli/compute_context.h"
+#include "cli/fingerprint.h"
 #include "engine/memory_fit.h"
 #include "formats/data_file.h"
 #include "models/device_limits.h"
@@ -140,7 +141,8 @@ std::shared_ptr<const text::ChatTemplate> parse_template_flag(const std::string&
 RunningModel start_engine(const ModelFlags& flags) {
   RunningModel model;
   const auto started = Clock::now();
-  const formats::Checkpoint checkpoint = formats::Checkpoint::open(flags.model);
+  formats::Checkpoint checkpoint = formats::Checkpoint::open(flags.model);
+  checkpoint.record_contents();
   engine::MemoryRequest request = memory_request(flags);
   check_length(checkpoint.config(), request);
   models::LoadOptions load = load_options(flags, request);
@@ -162,6 +164,12 @@ RunningModel start_engine(const ModelFlags& flags) {
   model.name = std::filesystem::weakly_canonical(flags.model).filename().string();
 
   auto decoder = models::load_model(context, checkpoint, load);
+  model.fingerprint = fingerprint({.checkpoint = checkpoint,
+                                   .context = context,
+                                   .dtype = dtype_name(decoder->dtype()),
+                                   .activations = flags.quant_activations,
+                                   .kv_storage = request.kv_storage,
+                                   .max_positions = request.max_model_len});
   std::tie(model.tokenizer, model.chat_template, model.grammars) = text.get();
   if (model.tokenizer->vocab_size() > decoder->vocab_size()) {
     throw LoadError(flags.model + ": tokenizer.json has " +
@@ -179,6 +187,7 @@ RunningModel start_engine(const ModelFlags& flags) {
   if (const std::string skipped = decoder->skipped_tensors(); !skipped.empty())
     std::fprintf(stderr, "skipped %s: not part of text generation\n", printable(skipped).c_str());
   print_device(context);
+  std::fprintf(stderr, "bits    %s\n", model.fingerprint.c_str());
   std::fprintf(stderr, "memory  %s\n", budget.summary().c_str());
   model.engine = std::make_unique<engine::Engine>(std::move(decoder), std::move(options));
   return model;

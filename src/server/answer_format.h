@@ -20,6 +20,9 @@ struct Usage {
   std::optional<int64_t> reasoning_tokens;  // of completion_tokens
 };
 
+// A JSON string, or null if there is no text.
+std::string json_or_null(std::string_view text);
+
 // The JSON of a whole answer, written in pieces.
 class AnswerBody {
  public:

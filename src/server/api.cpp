@@ -99,7 +99,7 @@ Api::Api(EngineClient& engine, const ModelText& text, const ServerOptions& optio
                      engine.hidden_size(),
                      engine.honours_priority(),
                      options.keep_billing_header},
-      planner_(text_, engine, options.served_model_names.front()),
+      planner_(text_, engine, options.served_model_names.front(), options.fingerprint),
       keys_(options.api_keys),
       started_(std::time(nullptr)),
       metrics_(options.served_model_names.front(), engine.max_model_len()) {}

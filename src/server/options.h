@@ -52,6 +52,7 @@ struct ServerOptions {
   std::vector<std::string> api_keys;            // empty: open to everybody
   bool share_prefix_cache = false;              // between the keys
   std::vector<std::string> served_model_names;  // the first is the one in answers
+  std::string fingerprint;                      // `system_fingerprint` of answers; empty: null
   Runner runner = Runner::kAuto;
   std::string root_path;                     // in front of every path: "/quire"
   bool trust_request_chat_template = false;  // whether requests may bring a chat_template

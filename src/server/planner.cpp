@@ -37,12 +37,14 @@ ApiError grammar_too_large(size_t bytes, size_t limit, const std::string& param)
 
 }  // namespace
 
-Planner::Planner(const ModelText& text, const EngineClient& engine, std::string model_name)
+Planner::Planner(const ModelText& text, const EngineClient& engine, std::string model_name,
+                 std::string fingerprint)
     : text_(text),
       max_model_len_(engine.max_model_len()),
       vocab_size_(engine.vocab_size()),
       hidden_size_(engine.hidden_size()),
       model_name_(std::move(model_name)),
+      fingerprint_(std::move(fingerprint)),
       prompts_(text, max_model_len_),
       parsing_(text),
       pair_prompt_(text) {}
@@ -219,13 +221,15 @@ std::unique_ptr<AnswerFormat> Planner::format(const openai::GenerationRequest& r
         responses::ResponseInfo{.id = endpoint.request_id,
                                 .model = model_name_,
                                 .created = std::time(nullptr),
-                                .echo = request.responses});
+                                .echo = request.responses,
+                                .fingerprint = fingerprint_});
   }
   openai::AnswerInfo info;
   info.is_chat = endpoint.is_chat;
   info.id = endpoint.id;
   info.created = std::time(nullptr);
   info.model = model_name_;
+  info.fingerprint = fingerprint_;
   info.role = endpoint.role;
   info.logprobs = request.sampling.logprobs >= 0;
   info.prompt_logprobs = request.sampling.prompt_logprobs >= 0;

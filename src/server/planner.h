@@ -17,7 +17,9 @@ namespace quire::server {
 // threads, since it tokenises, renders templates and compiles grammars.
 class Planner {
  public:
-  Planner(const ModelText& text, const EngineClient& engine, std::string model_name);
+  // `fingerprint`: of the answers (ServerOptions::fingerprint).
+  Planner(const ModelText& text, const EngineClient& engine, std::string model_name,
+          std::string fingerprint);
 
   // `id`: the request's, without a prefix. The plan holds what it charges to the account.
   Result<GenerationPlan, ApiError> plan(const openai::CompletionRequest& request,
@@ -77,7 +79,7 @@ class Planner {
 
   const ModelText& text_;
   const int64_t max_model_len_, vocab_size_, hidden_size_;
-  const std::string model_name_;
+  const std::string model_name_, fingerprint_;
   PromptBuilder prompts_;
   ParsingPlan parsing_;
   pooling::PairPrompt pair_prompt_;

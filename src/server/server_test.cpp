@@ -13,6 +13,7 @@ TEST_F(ServerTest, AnswersCompletions) {
   const json::value body = ok.json();
   EXPECT_EQ(body.at("object"), "text_completion");
   EXPECT_EQ(body.at("model"), "tiny");
+  EXPECT_TRUE(body.at("system_fingerprint").is_null());  // this server has none
   EXPECT_TRUE(body.at("id").as_string().starts_with("cmpl-"));
   EXPECT_EQ(body.at("choices").at(0).at("finish_reason"), "length");
   EXPECT_TRUE(body.at("choices").at(0).at("logprobs").is_null());
@@ -93,7 +94,7 @@ TEST_F(ServerTest, ReportsEosAndStopTokens) {
 }
 
 TEST_F(ServerTest, StreamsInTheFormOfOpenAI) {
-  start();
+  start([](auto&, ServerOptions& options) { options.fingerprint = "fp_x"; });
   const auto response =
       chat(R"("max_tokens": 5, "stream": true, "stream_options": {"include_usage": true})");
   const auto events = response.events();
@@ -105,7 +106,10 @@ TEST_F(ServerTest, StreamsInTheFormOfOpenAI) {
   EXPECT_EQ(finish.at("finish_reason"), "length");
   EXPECT_TRUE(events.back().at("choices").as_array().empty());
   EXPECT_EQ(events.back().at("usage").at("completion_tokens"), 5);
-  for (const auto& event : events) EXPECT_EQ(event.at("id"), events[0].at("id"));
+  for (const auto& event : events) {
+    EXPECT_EQ(event.at("id"), events[0].at("id"));
+    EXPECT_EQ(event.at("system_fingerprint"), "fp_x");
+  }
   // Without the option there is no usage, and with the other one it is everywhere.
   const auto plain = chat(R"("max_tokens": 5, "stream": true)").events();
   for (const auto& event : plain) EXPECT_FALSE(event.as_object().contains("usage"));

@@ -121,7 +121,7 @@ void AnswerWriter::open(std::string& out, bool chunk) const {
   out += !info_.is_chat ? "text_completion" : chunk ? "chat.completion.chunk" : "chat.completion";
   out += "\",\"created\":" + std::to_string(info_.created) + ",\"model\":";
   append_json_string(out, info_.model);
-  out += ",\"choices\":[";
+  out += ",\"system_fingerprint\":" + json_or_null(info_.fingerprint) + ",\"choices\":[";
 }
 
 void AnswerWriter::append_chat_text(std::string& out, const TextDelta& delta, bool chunk,

@@ -20,6 +20,7 @@ struct AnswerInfo {
   std::string id;
   int64_t created = 0;  // seconds since 1970
   std::string model;
+  std::string fingerprint;  // empty: none
   std::string role = "assistant";
   bool logprobs = false;         // of the answer's tokens
   bool prompt_logprobs = false;  // the extra field of vLLM

@@ -53,7 +53,8 @@ void ResponseFormat::append_response(std::string& out, std::span<const OutputIte
   }
   out += ",\"incomplete_details\":";
   out += status == "incomplete" ? R"({"reason":"max_output_tokens"})" : "null";
-  out += ",\"model\":" + json_text(info_.model) + ",\"output\":";
+  out += ",\"model\":" + json_text(info_.model) +
+         ",\"system_fingerprint\":" + json_or_null(info_.fingerprint) + ",\"output\":";
   append_items(out, items, state.last_item_status, *info_.echo);
   out += R"(,"background":false,"previous_response_id":null,"service_tier":"default",)"
          R"("store":false,"top_logprobs":0,"truncation":"disabled","usage":)";

@@ -15,6 +15,7 @@ struct ResponseInfo {
   std::string model;
   int64_t created = 0;  // seconds since 1970
   std::shared_ptr<const openai::ResponsesEcho> echo;
+  std::string fingerprint = {};  // empty: none
 };
 
 // Writes answers as OpenAI's Responses API does: items of reasoning, text and calls. What a model
