@@ -81,6 +81,13 @@ json::object json_answer(const char* description, json::value schema) {
   return answer(description, "application/json", std::move(schema));
 }
 
+// Whether the answer may be a stream.
+bool streams(const DescribedRoute& route) {
+  constexpr unsigned kStreaming =
+      openai::kCompletion | openai::kChat | openai::kMessages | openai::kResponses;
+  return (route.fields & kStreaming) != 0 && !route.path.ends_with("/count_tokens");
+}
+
 json::object operation(const DescribedRoute& route) {
   const bool is_anthropic = route.fields == openai::kMessages;
   const json::object error{{"$ref", is_anthropic ? "#/components/schemas/AnthropicError"
@@ -95,7 +102,8 @@ json::object operation(const DescribedRoute& route) {
   } else {
     const EndpointDoc& doc = doc_of(route.fields);
     responses["200"] = json_answer("The answer", parsed(doc.answer));
-    responses["200"].get_object()["content"].get_object()["text/event-stream"] = json::object();
+    if (streams(route))
+      responses["200"].get_object()["content"].get_object()["text/event-stream"] = json::object();
     out["requestBody"] = json::object{
         {"required", true},
         {"content",

@@ -20,13 +20,21 @@ TEST(OpenApi, BodiesHaveTheFieldsOfTheirEndpoint) {
   const DescribedRoute routes[] = {{"GET", "/health"},
                                    {"GET", "/v1/models/"},
                                    {"POST", "/v1/completions", openai::kCompletion},
-                                   {"POST", "/v1/embeddings", openai::kEmbedding}};
+                                   {"POST", "/v1/embeddings", openai::kEmbedding},
+                                   {"POST", "/v1/messages", openai::kMessages},
+                                   {"POST", "/v1/messages/count_tokens", openai::kMessages}};
   const json::value document = openapi_document(routes, "1.2.3");
   EXPECT_EQ(document.at("info").at("version").as_string(), "1.2.3");
   const json::object& paths = document.at("paths").as_object();
-  EXPECT_EQ(paths.size(), 4u);
+  EXPECT_EQ(paths.size(), 6u);
   EXPECT_TRUE(paths.contains("/v1/models/{name}"));
   EXPECT_FALSE(paths.at("/health").at("get").as_object().contains("requestBody"));
+  const auto streams = [&](const char* path) {
+    const json::value& answers = paths.at(path).at("post").at("responses");
+    return answers.at("200").at("content").as_object().contains("text/event-stream");
+  };
+  EXPECT_TRUE(streams("/v1/completions") && streams("/v1/messages"));
+  EXPECT_FALSE(streams("/v1/embeddings") || streams("/v1/messages/count_tokens"));
   const json::object& fields = paths.at("/v1/completions")
                                    .at("post")
                                    .at("requestBody")
