@@ -70,6 +70,8 @@ class AnswerFormat {
 
   // Of an answer with status 200.
   virtual void add_headers(http::Response&) const {}
+  // Whether there is an answer to a request that was aborted: what was written until then.
+  virtual bool takes_aborted() const { return true; }
   // Whether the answer says more about tokens than their text.
   virtual bool writes_tokens() const { return false; }
   // One delta a choice, each complete. What it is made of must outlive the body.

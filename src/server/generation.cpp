@@ -121,6 +121,9 @@ void Generation::deliver(size_t choice, TextDelta&& delta) {
     return fail({400, std::move(delta.finish->error), plan_.constraint_param});
   if (delta.finish && delta.finish->reason == engine::FinishReason::kOverloaded)
     return fail({503, std::move(delta.finish->error), plan_.constraint_param});
+  if (delta.finish && delta.finish->reason == engine::FinishReason::kAbort &&
+      !plan_.format->takes_aborted())
+    return fail({503, "The request was aborted before it was computed", ""});
   const bool finished = delta.finish.has_value();
   if (!plan_.stream) {
     if (!plan_.format->writes_tokens()) delta.tokens.clear();

@@ -194,6 +194,24 @@ TEST_F(PoolingServer, LimitsAndKeysAreThoseOfChats) {
   EXPECT_EQ(post("/v1/embeddings", three, "Authorization: Bearer secret\r\n").status, 400);
 }
 
+// An engine that ends a request early has no value for it.
+TEST_F(PoolingServer, WhatWasAbortedIsAnError) {
+  start(
+      [](FakeEngine::Script& script, ServerOptions&) {
+        script.fail_after = 0;
+        script.failure = engine::FinishReason::kAbort;
+      },
+      reranker());
+  for (const auto& [path, body] :
+       {std::pair{"/v1/embeddings", R"({"input": ["a", "b"]})"},
+        std::pair{"/v1/score", R"({"text_1": "q", "text_2": "d"})"},
+        std::pair{"/v1/rerank", R"({"query": "q", "documents": ["a", "b"]})"}}) {
+    const auto response = post(path, body);
+    EXPECT_EQ(response.status, 503) << response.body;
+    EXPECT_NE(response.body.find("aborted"), std::string::npos) << response.body;
+  }
+}
+
 TEST_F(PoolingServer, FailuresAndRefusalsAreErrors) {
   start([](FakeEngine::Script& script, ServerOptions&) { script.fail_after = 0; });
   EXPECT_EQ(post("/v1/embeddings", R"({"input": "a"})").status, 500);

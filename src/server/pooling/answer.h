@@ -21,9 +21,10 @@ std::vector<float> finished_embedding(std::span<const float> state, size_t dimen
 // How likely the second of two tokens is where there are only these two.
 double score_of(std::span<const float> logprobs);
 
-// What the formats below have in common: they have no streams.
+// What the formats below have in common: they have no streams, and a value is there or not.
 class PooledFormat : public AnswerFormat {
  public:
+  bool takes_aborted() const override { return false; }
   std::string events(int64_t, const Session&, const TextDelta&, const Usage&) override;
   std::string last_events(const Usage&) override;
   std::string error_events(const ApiError&) override;
