@@ -41,16 +41,20 @@ ContentForm content_form(const text::ChatTemplate& chat_template, WorkBudget* bu
   return form;
 }
 
-json::array messages_in(const ContentForm& form, const openai::ChatInput& chat) {
-  json::array messages = chat.messages;
-  if (!form.walks_parts) return messages;
-  for (const auto& [index, parts] : chat.parts) messages[index].get_object()["content"] = parts;
-  if (form.takes_text) return messages;
+json::array in_form(const ContentForm& form, json::array messages) {
+  if (!form.walks_parts || form.takes_text) return messages;
   for (json::value& message : messages) {
     json::value& content = message.get_object()["content"];
     if (content.is_string()) content = text_parts({content.get_string()});
   }
   return messages;
+}
+
+json::array messages_in(const ContentForm& form, const openai::ChatInput& chat) {
+  json::array messages = chat.messages;
+  if (form.walks_parts)
+    for (const auto& [index, parts] : chat.parts) messages[index].get_object()["content"] = parts;
+  return in_form(form, std::move(messages));
 }
 
 }  // namespace quire::server

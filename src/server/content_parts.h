@@ -14,6 +14,9 @@ struct ContentForm {
 // `budget`: of the request that brings the template; null: the limits of rendering alone.
 ContentForm content_form(const text::ChatTemplate& chat_template, WorkBudget* budget = nullptr);
 
+// Messages whose contents are texts, as the template wants them: with a part for each text, if it
+// reads parts only.
+json::array in_form(const ContentForm& form, json::array messages);
 // The conversation as the template wants it: the parts that the client sent, or their texts joined,
 // or a part for each text.
 json::array messages_in(const ContentForm& form, const openai::ChatInput& chat);

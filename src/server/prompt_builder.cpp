@@ -153,8 +153,8 @@ Result<std::string, ApiError> PromptBuilder::render(const openai::ChatInput& cha
   input.budget = &budget;
   auto rendered = chat_template->render(input);
   const std::string error = rendered ? "" : rendered.error();
-  const auto retry_with = [&](const json::array& changed) {
-    messages = dump_json(changed);
+  const auto retry_with = [&](json::array changed) {
+    messages = dump_json(in_form(form, std::move(changed)));
     input.messages = messages;
     rendered = chat_template->render(input);
   };

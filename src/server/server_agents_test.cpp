@@ -63,6 +63,17 @@ TEST_F(AgentServer, ATemplateThatWalksOverPartsGetsThem) {
   EXPECT_EQ(chat_prompt(question), encode("<user>one\ntwo"));
 }
 
+// What is tried after a refusal is in parts, too, where a template reads nothing else.
+TEST_F(AgentServer, ASecondTryHasTheFormOfTheFirst) {
+  start({}, with_template("{% for m in messages %}{% if not loop.first and m.role == 'system' %}"
+                          "{{ raise_exception('the system message must be first') }}{% endif %}"
+                          "<{{ m.role }}>{% for part in m.content %}[{{ part.text }}]{% endfor %}"
+                          "{% endfor %}"));
+  EXPECT_EQ(chat_prompt(R"({"role": "user", "content": "one"},
+                           {"role": "system", "content": "two"})"),
+            encode("<user>[one\ntwo]"));
+}
+
 // As OpenCode, Cline and others send it, or leave it out.
 TEST_F(AgentServer, ReasoningComesBackByAnyName) {
   start({}, with_template(kThinking));
