@@ -17,7 +17,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "cli/bench_stream.h"
+#include "base/json.h"
 
 namespace quire::cli {
 namespace {
@@ -99,8 +99,9 @@ class Answer {
     if (!chunk.error.empty() && record_.error.empty()) record_.error = std::move(chunk.error);
     if (chunk.prompt_tokens >= 0) record_.prompt_len = chunk.prompt_tokens;
     if (chunk.completion_tokens >= 0) record_.output_len = chunk.completion_tokens;
+    if (chunk.cached_tokens >= 0) record_.cached_len = chunk.cached_tokens;
+    record_.answer.append(chunk.answer);
     if (!chunk.is_token) return;
-    record_.text += chunk.text;
     record_.latency = seconds_between(sent_, now_);
     if (chunks_++ == 0) {
       record_.ttft = record_.latency;
@@ -172,7 +173,7 @@ class LoadRun {
       const bool reused = line != nullptr;
       const TimePoint sent = Clock::now();
       record.start = seconds_between(start_, sent);
-      const bool answered = co_await exchange(line, requests_[index].body, record, sent);
+      const bool answered = co_await exchange(line, requests_[index], record, sent);
       // The server may have closed a connection that was idle: once more on a new one.
       if (answered || !reused) break;
     }
@@ -180,7 +181,7 @@ class LoadRun {
   }
 
   // Returns false if not a byte of an answer came.
-  awaitable<bool> exchange(LinePtr& line, const std::string& body, LoadRecord& record,
+  awaitable<bool> exchange(LinePtr& line, const LoadRequest& request, LoadRecord& record,
                            TimePoint sent) {
     if (!line) {
       line = std::make_unique<Line>(io_);
@@ -193,8 +194,9 @@ class LoadRun {
       Code ignored;
       line->socket.set_option(tcp::no_delay(true), ignored);
     }
-    const std::string head = head_for(body.size());
-    const std::array<asio::const_buffer, 2> message = {asio::buffer(head), asio::buffer(body)};
+    const std::string head = head_for(request);
+    const std::array<asio::const_buffer, 2> message = {asio::buffer(head),
+                                                       asio::buffer(request.body)};
     const auto [write_code, written] =
         co_await asio::async_write(line->socket, message, kReturnError);
     if (write_code) {
@@ -228,11 +230,12 @@ class LoadRun {
     co_return true;
   }
 
-  std::string head_for(size_t bytes) const {
-    std::string head = "POST " + options_.server.prefix + options_.path +
+  std::string head_for(const LoadRequest& request) const {
+    const std::string& path = request.path.empty() ? options_.path : request.path;
+    std::string head = "POST " + options_.server.prefix + path +
                        " HTTP/1.1\r\nHost: " + options_.server.host + ":" + options_.server.port +
                        "\r\nContent-Type: application/json\r\nAccept: text/event-stream\r\n" +
-                       "Content-Length: " + std::to_string(bytes) + "\r\n";
+                       "Content-Length: " + std::to_string(request.body.size()) + "\r\n";
     if (!options_.authorization.empty())
       head += "Authorization: " + options_.authorization + "\r\n";
     return head + "\r\n";
@@ -311,6 +314,17 @@ std::string http_get(const LoadOptions& options, const std::string& path) {
   if (parser.get().result_int() != 200)
     throw refuse("HTTP " + std::to_string(parser.get().result_int()));
   return parser.get().body();
+}
+
+std::string served_model(const LoadOptions& options) {
+  const auto answer = parse_json(http_get(options, "/v1/models"));
+  const json::object* object = answer ? answer->if_object() : nullptr;
+  const json::value* data = object ? object->if_contains("data") : nullptr;
+  if (data && data->is_array() && !data->get_array().empty())
+    if (const json::object* first = data->get_array()[0].if_object())
+      if (const json::value* id = first->if_contains("id"); id && id->is_string())
+        return std::string(id->get_string());
+  throw LoadError("/v1/models names no model; give --model");
 }
 
 }  // namespace quire::cli

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "cli/bench_stream.h"
+
 namespace quire::cli {
 
 // Where a server is. `prefix` comes before every path.
@@ -18,6 +20,7 @@ struct LoadRequest {
   std::string body;        // JSON, with "stream": true
   double arrival = 0;      // seconds after the start
   int64_t prompt_len = 0;  // what the client counts
+  std::string path = {};   // empty: LoadOptions::path
 };
 
 // How one request went. Times in seconds.
@@ -31,7 +34,8 @@ struct LoadRecord {
       {};                  // between tokens that came apart; those that came together are 0 apart
   int64_t prompt_len = 0;  // as the server counts, if it does
   int64_t output_len = 0;  // likewise, else the number of chunks
-  std::string text = {};
+  int64_t cached_len = 0;  // of the prompt, from the server's prefix cache, as it counts
+  StreamedAnswer answer = {};
 };
 
 struct LoadOptions {
@@ -48,5 +52,8 @@ std::vector<LoadRecord> run_load(const LoadOptions& options,
 
 // The body of a GET. Throws LoadError if there is no server or the status is not 200.
 std::string http_get(const LoadOptions& options, const std::string& path);
+
+// The first name that the server answers to. Throws LoadError.
+std::string served_model(const LoadOptions& options);
 
 }  // namespace quire::cli

@@ -34,18 +34,6 @@ struct ServeBenchFlags {
 
 bool is_chat(const ServeBenchFlags& flags) { return flags.endpoint.ends_with("/chat/completions"); }
 
-// The name to ask for, from the server if none was given.
-std::string served_model(const LoadOptions& load) {
-  const auto answer = parse_json(http_get(load, "/v1/models"));
-  const json::object* object = answer ? answer->if_object() : nullptr;
-  const json::value* data = object ? object->if_contains("data") : nullptr;
-  if (data && data->is_array() && !data->get_array().empty())
-    if (const json::object* first = data->get_array()[0].if_object())
-      if (const json::value* id = first->if_contains("id"); id && id->is_string())
-        return std::string(id->get_string());
-  throw LoadError("/v1/models names no model; give --model");
-}
-
 std::shared_ptr<const text::Tokenizer> load_tokenizer(const ServeBenchFlags& flags) {
   std::error_code ignored;
   const std::string& folder = flags.tokenizer.empty() ? flags.model : flags.tokenizer;
@@ -134,7 +122,7 @@ void add_details(const std::vector<LoadRecord>& records, json::object& figures) 
     latencies.emplace_back(r.latency);
     starts.emplace_back(r.start);
     errors.emplace_back(r.error);
-    texts.emplace_back(r.text);
+    texts.emplace_back(r.answer.reasoning + r.answer.content);
   }
   figures["input_lens"] = std::move(input_lens);
   figures["output_lens"] = std::move(output_lens);

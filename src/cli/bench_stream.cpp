@@ -1,39 +1,75 @@
 #include "cli/bench_stream.h"
 
+#include <algorithm>
 #include <array>
 
-#include "base/json.h"
+#include "cli/bench_stream_events.h"
 
 namespace quire::cli {
 namespace {
 
-std::string_view text_of(const json::object& object, const char* key) {
-  const json::value* value = object.if_contains(key);
-  const json::string* text = value ? value->if_string() : nullptr;
-  return text ? std::string_view(*text) : std::string_view();
+void read_calls(const json::object& message, StreamedAnswer& answer) {
+  const json::value* calls = message.if_contains("tool_calls");
+  if (!calls || !calls->is_array()) return;
+  for (const json::value& call : calls->get_array())
+    if (const json::object* function = object_at(call.if_object(), "function")) {
+      append_call_name(answer, text_at(*function, "name"));
+      answer.calls += text_at(*function, "arguments");
+    }
 }
 
-int64_t count_of(const json::object& usage, const char* key) {
-  const json::value* value = usage.if_contains(key);
-  return value && value->is_int64() ? value->get_int64() : -1;
+const json::array* list_at(const json::object& object, const char* key) {
+  const json::value* value = object.if_contains(key);
+  return value ? value->if_array() : nullptr;
+}
+
+// Of a chat: a list of tokens; of a completion: a list of texts and one of numbers.
+void read_logprobs(const json::object& choice, StreamedAnswer& answer) {
+  const json::object* logprobs = object_at(&choice, "logprobs");
+  if (!logprobs) return;
+  if (const json::array* tokens = list_at(*logprobs, "content"))
+    for (const json::value& token : *tokens) answer.logprobs += dump_json(token) + "\n";
+  const json::array* texts = list_at(*logprobs, "tokens");
+  const json::array* numbers = list_at(*logprobs, "token_logprobs");
+  if (!texts || !numbers) return;
+  for (size_t i = 0; i < std::min(texts->size(), numbers->size()); ++i)
+    answer.logprobs += dump_json((*texts)[i]) + dump_json((*numbers)[i]) + "\n";
 }
 
 void read_choice(const json::object& choice, bool first, StreamChunk& chunk) {
-  const json::value* delta = choice.if_contains("delta");
-  const json::object* message = delta ? delta->if_object() : nullptr;
+  StreamedAnswer& answer = chunk.answer;
+  const json::object* message = object_at(&choice, "delta");
   if (message) {
-    chunk.text = text_of(*message, "content");
-    chunk.text += text_of(*message, "reasoning_content");
-    chunk.text += text_of(*message, "reasoning");
+    answer.content = text_at(*message, "content");
+    // Two names of the same.
+    answer.reasoning = text_at(*message, "reasoning_content");
+    if (answer.reasoning.empty()) answer.reasoning = text_at(*message, "reasoning");
+    read_calls(*message, answer);
   } else {
-    chunk.text = text_of(choice, "text");
+    answer.content = text_at(choice, "text");
   }
-  const bool opening = message && first && !text_of(*message, "role").empty();
-  const bool closing = !text_of(choice, "finish_reason").empty();
-  chunk.is_token = !chunk.text.empty() || (!opening && !closing);
+  read_logprobs(choice, answer);
+  answer.finish = text_at(choice, "finish_reason");
+  const bool opening = message && first && !text_at(*message, "role").empty();
+  chunk.is_token = answer.has_text() || (!opening && answer.finish.empty());
+}
+
+void read_usage(const json::object& usage, StreamChunk& chunk) {
+  chunk.prompt_tokens = count_at(usage, "prompt_tokens");
+  chunk.completion_tokens = count_at(usage, "completion_tokens");
+  if (const json::object* details = object_at(&usage, "prompt_tokens_details"))
+    chunk.cached_tokens = count_at(*details, "cached_tokens");
 }
 
 }  // namespace
+
+void StreamedAnswer::append(const StreamedAnswer& piece) {
+  content += piece.content;
+  reasoning += piece.reasoning;
+  calls += piece.calls;
+  logprobs += piece.logprobs;
+  finish += piece.finish;
+}
 
 void SseReader::feed(std::string_view bytes) {
   for (size_t end; (end = bytes.find('\n')) != bytes.npos; bytes.remove_prefix(end + 1)) {
@@ -76,10 +112,8 @@ StreamChunk parse_chunk(std::string_view payload, bool first) {
     chunk.error = dump_json(*error);
     return chunk;
   }
-  if (const json::value* usage = object->if_contains("usage"); usage && usage->is_object()) {
-    chunk.prompt_tokens = count_of(usage->get_object(), "prompt_tokens");
-    chunk.completion_tokens = count_of(usage->get_object(), "completion_tokens");
-  }
+  if (read_event(*object, chunk)) return chunk;
+  if (const json::object* usage = object_at(object, "usage")) read_usage(*usage, chunk);
   const json::value* choices = object->if_contains("choices");
   if (choices && choices->is_array() && !choices->get_array().empty())
     if (const json::object* choice = choices->get_array()[0].if_object())

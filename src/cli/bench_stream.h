@@ -19,13 +19,27 @@ class SseReader {
   std::string rest_;  // of a line that has not ended
 };
 
-// What one payload of an OpenAI stream says, of completions and of chat.
+// What a server said, without what differs each time (ids, times) or depends on how the text was
+// cut into pieces.
+struct StreamedAnswer {
+  std::string content, reasoning;
+  std::string calls;     // of tools: each one's name and arguments
+  std::string logprobs;  // the JSON of one token after the other
+  std::string finish;    // why it ended, as the API says it
+  bool operator==(const StreamedAnswer&) const = default;
+
+  bool has_text() const { return !content.empty() || !reasoning.empty() || !calls.empty(); }
+  void append(const StreamedAnswer& piece);
+};
+
+// What one payload of a stream says: of completions, chats, /v1/responses or /v1/messages.
 struct StreamChunk {
   bool is_token = false;  // brings text, or stands for a token without any
   bool is_done = false;   // [DONE]
-  std::string text;       // content and reasoning
+  StreamedAnswer answer;  // what it adds
   std::string error;      // not empty: the request failed
-  int64_t prompt_tokens = -1, completion_tokens = -1;  // of `usage`; -1: not in this chunk
+  // Of the usage; -1: not in this chunk. `cached_tokens`: of the prompt, from the prefix cache.
+  int64_t prompt_tokens = -1, completion_tokens = -1, cached_tokens = -1;
 };
 
 // `first`: no token has come yet. A chat stream's opening chunk (a role and no text) and the

@@ -186,7 +186,10 @@ TEST(BenchStream, TokensAreToldFromTheRest) {
   EXPECT_FALSE(parse_chunk(R"({"choices":[{"text":"","finish_reason":"stop"}]})", false).is_token);
   EXPECT_FALSE(
       parse_chunk(R"({"choices":[{"delta":{"role":"assistant","content":""}}]})", true).is_token);
-  EXPECT_EQ(parse_chunk(R"({"choices":[{"delta":{"reasoning":"b"}}]})", true).text, "b");
+  EXPECT_EQ(
+      parse_chunk(R"({"choices":[{"delta":{"reasoning":"b","reasoning_content":"b"}}]})", true)
+          .answer.reasoning,
+      "b");
   const StreamChunk usage =
       parse_chunk(R"({"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":3}})", false);
   EXPECT_FALSE(usage.is_token);

@@ -8,6 +8,7 @@ void add_serve(CLI::App& app, int& status);
 void add_run(CLI::App& app, int& status);
 void add_bench(CLI::App& app, int& status);
 void add_quantize(CLI::App& app, int& status);
+void add_replay(CLI::App& app, int& status);
 void add_parse_output(CLI::App& app, int& status);
 
 }  // namespace quire::cli

@@ -27,6 +27,7 @@ int main(int argc, char** argv) {
       "  quire serve MODEL_DIR            an OpenAI-compatible server on http://127.0.0.1:8000\n"
       "  quire run MODEL_DIR [PROMPT]     a chat in the terminal, or one answer\n"
       "  quire bench throughput MODEL_DIR how fast this machine is\n"
+      "  quire replay FILE                a recorded session against a running server\n"
       "  quire quantize SRC DST           4- or 8-bit weights of a model, in the format of MLX\n"
       "  quire parse-output DIALECT       a model's raw text as content, reasoning and tool calls\n"
       "\n"
@@ -40,6 +41,7 @@ int main(int argc, char** argv) {
   quire::cli::add_run(app, status);
   quire::cli::add_bench(app, status);
   quire::cli::add_quantize(app, status);
+  quire::cli::add_replay(app, status);
   quire::cli::add_parse_output(app, status);
   std::vector<std::string> arguments(argv + 1, argv + argc);
   if (const auto line = quire::cli::unknown_command(app, arguments); !line.empty()) {
