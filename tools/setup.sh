@@ -3,11 +3,12 @@
 # if there is none; where there is an NVIDIA driver, the CUDA compiler, too. Uses apt, pip and cargo as they are configured
 # (proxies, mirrors), and tries a download three times. Says what it does; a second run does nothing.
 # Exits with 77 if this machine cannot have what was asked for.
-#   tools/setup.sh [--tests] [--deep] [--cuda] [--arm64]
+#   tools/setup.sh [--tests] [--deep] [--cuda] [--arm64] [--clients]
 #     --tests  also build/venv with the packages of the tests that are written in Python, and clang-format
 #     --deep   also what tools/test_deep.sh needs: torch and transformers, linters, the fuzzers' compiler (it names what is missing)
 #     --cuda   also the CUDA compiler (QUIRE_CUDA=ON does the same, QUIRE_CUDA=OFF leaves it out)
 #     --arm64  also what the preset arm64 needs
+#     --clients  also Node.js and npm, for tests/clients/run.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -224,11 +225,19 @@ install_rust_linters() {
   done
 }
 
+# Any Node.js from 18 on will do, wherever it comes from.
+install_node() {
+  if command -v npm >/dev/null && command -v node >/dev/null; then return; fi
+  apt_update
+  known npm || lacking "apt knows no npm: install Node.js 18 or newer"
+  apt_install nodejs npm
+}
+
 asked() { [[ " $arguments " = *" $1 "* ]]; }
 arguments="$*"
 for argument in "$@"; do
   case $argument in
-    --tests | --deep | --cuda | --arm64) ;;
+    --tests | --deep | --cuda | --arm64 | --clients) ;;
     *) fail "unknown argument $argument" ;;
   esac
 done
@@ -251,3 +260,4 @@ if asked --deep; then
   install_rust_linters
 fi
 if asked --arm64; then install_arm64; fi
+if asked --clients; then install_node; fi
