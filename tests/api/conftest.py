@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -124,6 +125,16 @@ def start_server(*flags, model=MODEL):
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
         assert process.wait(120) == 0, "".join(log)
+
+
+def long_demo_model(folder):
+    """The demo model with room for an agent's prompt. What it says so far out makes no sense, so its answers are short."""
+    model = folder / "quire-demo"
+    shutil.copytree(ROOT / "models/quire-demo", model)
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 65536}))
+    (model / "generation_config.json").write_text(json.dumps({"max_new_tokens": 40, "temperature": 0.0}))
+    return model
 
 
 @pytest.fixture(scope="session")

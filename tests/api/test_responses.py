@@ -1,6 +1,5 @@
 """OpenAI's Responses API of the demo model, through the openai package: whole and streamed."""
 import json
-import shutil
 
 import openai
 import pydantic
@@ -8,7 +7,7 @@ import pytest
 from openai.types.responses import Response, ResponseStreamEvent
 
 import codex_body
-from conftest import ROOT, start_server
+from conftest import ROOT, long_demo_model, start_server
 
 DEMO = ROOT / "models/quire-demo"
 WEATHER = {"type": "function", "name": "get_weather", "description": "Get the weather for a city", "strict": False,
@@ -224,13 +223,7 @@ def test_what_a_model_wrote_may_be_no_json(client):
 
 @pytest.fixture(scope="module")
 def long_demo(tmp_path_factory):
-    """The demo model with room for an agent's prompt. What it says so far out makes no sense."""
-    folder = tmp_path_factory.mktemp("models") / "quire-demo"
-    shutil.copytree(DEMO, folder)
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 32768}))
-    (folder / "generation_config.json").write_text(json.dumps({"max_new_tokens": 40, "temperature": 0.0}))
-    with start_server("--disable-access-log", model=folder) as server:
+    with start_server("--disable-access-log", model=long_demo_model(tmp_path_factory.mktemp("models"))) as server:
         yield server
 
 

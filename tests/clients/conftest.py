@@ -3,9 +3,12 @@
 A test function is one call of a client; its module's CLIENT names the client. The table at the end has a row for each client.
 """
 import importlib.util
+import json
 import pathlib
 
 import pytest
+
+from agents.recorder import anonymous
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 _spec = importlib.util.spec_from_file_location("api_conftest", ROOT / "tests/api/conftest.py")
@@ -24,8 +27,28 @@ def server():
 
 
 @pytest.fixture(scope="session")
+def long_server(tmp_path_factory):
+    with start_server("--disable-access-log", model=_api.long_demo_model(tmp_path_factory.mktemp("models"))) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
 def base_url(server):
     return server.url + "/v1"
+
+
+def pytest_addoption(parser):
+    parser.addoption("--record", action="store_true", help="keeps what the agents send as test data of tests/api")
+
+
+@pytest.fixture
+def keep(request):
+    """keep(name, agent, bodies): writes bodies to tests/api/recorded/NAME.json, if --record was given."""
+    def write(name, agent, bodies):
+        if request.config.getoption("--record"):
+            (ROOT / "tests/api/recorded" / f"{name}.json").write_text(anonymous(json.dumps(bodies, indent=1), agent) + "\n")
+
+    return write
 
 
 @pytest.hookimpl(wrapper=True)
