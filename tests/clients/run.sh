@@ -37,6 +37,9 @@ node_env() {
 
 tools/setup.sh --clients
 python_env python tests/clients/requirements.txt
+python_env instructor tests/clients/requirements-instructor.txt # wants a jiter that the openai package of the others does not take
+python_env lm-eval tests/clients/requirements-lm-eval.txt
+python_env load tests/clients/requirements-load.txt
 node_env node tests/clients/node/package.json
 node_env agents tests/clients/agents/package.json
 # Nothing of the caller's reaches the clients, and nothing of theirs the caller's home or the network beyond loopback.

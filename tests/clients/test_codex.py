@@ -3,13 +3,10 @@
 The demo model does a task if the prompt is not longer than it was trained for; so the first test gives Codex a short system prompt and
 switches off what would make it longer. The second leaves Codex as it is, with a model that makes no sense so far out: it is about the
 protocol."""
-import pytest
-
-from agents.agent import ENV, NOTES, Agent, version
+from agents.agent import NOTES, Agent, version
 from agents.recorder import Recorder
 
 CLIENT = "codex " + version("@openai/codex")
-pytestmark = pytest.mark.skipif(not ENV.exists(), reason="the agents are not installed")
 
 # Commands run as they are: the folder is a temporary one, and the question says which command.
 CONFIG = """

@@ -1,15 +1,13 @@
 """Clients for Node.js: the programs in node/ print a line for each call."""
-import json
-import os
 import pathlib
 import shutil
-import subprocess
 
 import pytest
 
 from conftest import MODEL
+from program import ENVIRONMENTS, check, outcomes
 
-ENV = pathlib.Path(os.environ.get("QUIRE_CLIENTS_ENV", "build/clients")) / "node"
+ENV = ENVIRONMENTS / "node"
 HERE = pathlib.Path(__file__).parent / "node"
 CLIENT = "Node.js"
 
@@ -20,17 +18,13 @@ def calls_of(program):
 
 
 @pytest.fixture(scope="module")
-def outcomes(base_url):
-    if not (ENV / "node_modules").exists():
-        pytest.skip("npm is missing")
+def run(base_url):
     shutil.copytree(HERE, ENV, dirs_exist_ok=True)  # beside the packages, where imports look for them
     found = {}
 
     def of(program):
         if program not in found:
-            done = subprocess.run(["node", program, base_url, MODEL], cwd=ENV, capture_output=True, text=True, timeout=300)
-            lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"call"')]
-            found[program] = {line["call"]: line.get("error") for line in lines}, done
+            found[program] = outcomes(["node", program, base_url, MODEL], ENV)
         return found[program]
 
     return of
@@ -38,7 +32,5 @@ def outcomes(base_url):
 
 @pytest.mark.parametrize("program, call",
                          [(program, call) for program in ("openai.mjs", "ai_sdk.mjs") for call in calls_of(program)])
-def test_node(outcomes, program, call):
-    answers, done = outcomes(program)
-    assert call in answers, f"{program} ended before {call}:\n{done.stdout}\n{done.stderr}"
-    assert answers[call] is None, f"{program}, {call}: {answers[call]}"
+def test_node(run, program, call):
+    check(run(program), call)

@@ -3,13 +3,10 @@
 As with Codex: a task with a prompt that the demo model was trained for, then OpenCode as it is, which is about the protocol."""
 import json
 
-import pytest
-
-from agents.agent import ENV, Agent, version
+from agents.agent import Agent, version
 from agents.recorder import Recorder
 
 CLIENT = "opencode " + version("opencode-ai")
-pytestmark = pytest.mark.skipif(not ENV.exists(), reason="the agents are not installed")
 
 # What it would fetch when it starts: updates, lists of models, plugins, language servers.
 QUIET = {"OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1", "OPENCODE_DISABLE_DEFAULT_PLUGINS": "1",

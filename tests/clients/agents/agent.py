@@ -1,11 +1,12 @@
 """Runs a coding agent's command line as it comes from npm, in an empty home directory and a cleaned environment."""
 import json
 import os
-import pathlib
 import signal
 import subprocess
 
-ENV = pathlib.Path(os.environ.get("QUIRE_CLIENTS_ENV", "build/clients")).resolve() / "agents"
+from program import ENVIRONMENTS
+
+ENV = ENVIRONMENTS / "agents"
 NOTES = "The result is 579.\n"  # what the task is to find out: a file in the agent's folder
 
 
