@@ -260,7 +260,13 @@ def stop(number, _):
 
 
 def run_selected(args):
-    selected, unlisted = select(read_programs(args.build), args.only, args.without)
+    programs = read_programs(args.build)
+    if args.programs:
+        if missing := set(args.programs) - {program.name for program in programs}:
+            print("no such program:", *sorted(missing))
+            return False
+        programs = [program for program in programs if program.name in args.programs]
+    selected, unlisted = select(programs, args.only, args.without)
     if not selected and not unlisted:
         print("no test is selected")
         return False
@@ -287,6 +293,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--programs", nargs="+", metavar="NAME", help="all if none is named")
     parser.add_argument("--only", default="", metavar="REGEX", help="cases whose names match")
     parser.add_argument("--without", default="", metavar="REGEX", help="leaves out cases whose names match")
     parser.add_argument("--flaky", metavar="FILE", help="gets the names of those that failed and passed when run again")

@@ -50,11 +50,12 @@ part_asan() {
 
 # The thread pool, kernels on many threads, the engine under stress, the server.
 part_tsan() {
-  build tsan --target base_tests ops_tests engine_tests engine_grammar_tests server_tests
+  local programs=(base_tests ops_tests engine_tests engine_grammar_tests server_tests)
+  build tsan --target "${programs[@]}"
   local threads='ThreadPool|Mixed.WithAnyNumberOfThreads|PagedAttention.*LongSequence|GatedDeltaRule.Chunks|MoeExperts'
   local engine='Stress|Sharing|Admission|MaskWorkers'
   local server='Http|Server|TenantsTest|WireTest|Ledger|WorkQueue|Log\.'
-  run_tests tsan --jobs 1 --only "(^|/)($threads|$engine|$server)"
+  run_tests tsan --jobs 1 --programs "${programs[@]}" --only "(^|/)($threads|$engine|$server)"
 }
 
 part_fuzz() { tests/fuzz/run.sh "${FUZZ_SECONDS:-20}"; }

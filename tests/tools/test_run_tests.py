@@ -178,6 +178,13 @@ def test_a_program_that_cannot_list_its_cases_fails_alone(tmp_path):
     assert status == 1 and lines[-1] == "1 passed, 1 failed, 0 skipped" and "FAILED: program (its list)" in lines
 
 
+def test_programs_that_are_not_named_need_not_be_built(tmp_path):
+    status, lines, _ = run(tmp_path, "A", commands=[["no-such-program"]], options=["--programs", "program"])
+    assert status == 0 and lines[-1] == "1 passed, 0 failed, 0 skipped"
+    status, lines, _ = run(tmp_path, "A", options=["--programs", "program", "progam"])
+    assert status == 1 and lines[-1] == "no such program: progam"
+
+
 def test_skipped_cases_are_named_with_their_reason(tmp_path):
     status, lines, _ = run(tmp_path, "Skips", "A", commands=[["sh", "-c", "echo no tool; exit 77"]])
     assert status == 0 and lines[-1] == "1 passed, 0 failed, 2 skipped"
