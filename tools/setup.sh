@@ -123,7 +123,7 @@ install_arm64() {
     say "rustup target add aarch64-unknown-linux-gnu"
     thrice rustup target add aarch64-unknown-linux-gnu
   fi
-  [ -f $dir/.complete ] && return
+  [ $dir/.complete -nt tools/setup.sh ] && return
   say "libraries for 64-bit ARM, into $dir/root"
   rm -rf $dir/root $dir/apt
   mkdir -p $dir/root $dir/apt/state/lists/partial $dir/apt/cache/archives/partial
