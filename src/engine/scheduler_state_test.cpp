@@ -271,6 +271,28 @@ TEST_F(SchedulerStateTest, SavesInFlightAreKeptOrGivenBack) {
   scheduler().check_integrity();
 }
 
+// What a cancelled request has computed of its prompt is there when it comes again, with the step
+// that was launched when it was cancelled: the device runs it before those that follow.
+TEST_F(SchedulerStateTest, ACancelledPromptGoesOnFromItsLastState) {
+  for (const bool in_flight : {false, true}) {
+    restart();
+    const auto first = add(count_up(100, 40));
+    step();
+    step();  // 16 tokens
+    StepPlan launched;
+    if (in_flight) launched = scheduler().plan();
+    scheduler().finish(*first);
+    if (in_flight) scheduler().commit(launched, {});
+    scheduler().check_integrity();
+    EXPECT_EQ(scheduler().state_slots().num_used(), 0);
+    EXPECT_EQ(scheduler().state_checkpoints().num_held(), 0);
+    const auto again = add(count_up(100, 40));
+    EXPECT_EQ(step().at(0).substr(2, 6), in_flight ? "24+8<6" : "16+8<5");
+    EXPECT_EQ(again->stats.cached_tokens, in_flight ? 24 : 16);
+    EXPECT_EQ(again->shared_len, again->stats.cached_tokens);
+  }
+}
+
 TEST_F(SchedulerStateTest, AFailureForgetsAllStates) {
   const auto a = add(count_up(100, 22));
   step();
