@@ -328,7 +328,8 @@ void add_pooling_flags(CLI::App& command, ServeFlags& flags) {
   command
       .add_option(
           "--rerank-template", flags.rerank_template,
-          "Jinja template with query, document and instruction, instead of Qwen3-Reranker's")
+          "Jinja template with query, document and instruction, instead of Qwen3-Reranker's; "
+          "as in vLLM, the tokenizer's special tokens go around it")
       ->type_name("FILE|TEXT");
   command
       .add_option("--rerank-tokens", flags.rerank_tokens,

@@ -41,12 +41,14 @@ Result<GenerationPlan, ApiError> Planner::plan(const pooling::ScoreRequest& requ
   if (!tokens) return Err{std::move(tokens).error()};
   GenerationPlan plan;
   const Pooling pooling{.kind = Pooling::Kind::kTokenScores, .tokens = std::move(*tokens)};
+  auto encoding = static_cast<const openai::GenerationRequest&>(request);
+  encoding.add_special_tokens = pair_prompt_.adds_special_tokens();
   for (size_t i = 0; i < request.documents.size(); ++i) {
     const std::string& query = request.queries[request.queries.size() == 1 ? 0 : i];
     auto text = pair_prompt_.render(query, request.documents[i], request.instruction, means.budget);
     if (!text) return Err{std::move(text).error()};
     const char* param = request.is_rerank ? "documents" : "text_2";
-    auto ids = prompts_.build(std::move(*text), request, param, means.budget);
+    auto ids = prompts_.build(std::move(*text), encoding, param, means.budget);
     if (!ids) return Err{std::move(ids).error()};
     if (auto added = add_pooled(request, std::move(*ids), pooling, means, plan); !added)
       return Err{std::move(added).error()};

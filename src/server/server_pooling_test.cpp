@@ -1,6 +1,10 @@
 // Embeddings, reranking and scores over real sockets, with a scripted engine: the state of a text
 // is {3, 4, 0, its first id}.
 #include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
 
 #include "server/test_server.h"
 
@@ -168,6 +172,55 @@ TEST_F(PoolingServer, WithoutATemplateThePromptIsQwens) {
       "answer the query\n<Query>: Q\n<Document>: D<|im_end|>\n<|im_start|>assistant\n<think>\n\n"
       "</think>\n\n";
   EXPECT_EQ(engine_->last_prompt(), encode(expected));
+}
+
+// The tiny tokenizer, with a token put before a text and one behind it.
+std::shared_ptr<const text::Tokenizer> tokenizer_with_ends() {
+  const auto part = [](const char* kind, const char* id) {
+    return json::object{{kind, json::object{{"id", id}, {"type_id", 0}}}};
+  };
+  const auto token = [](const char* name) {
+    const int32_t id = model_text().tokenizer->token_to_id(name).value();
+    return json::object{{"id", name}, {"ids", json::array{id}}, {"tokens", json::array{name}}};
+  };
+  std::stringstream original;
+  original << std::ifstream(kModelDir + "/tokenizer.json").rdbuf();
+  json::value file = parse_json(original.str()).value();
+  file.get_object()["post_processor"] =
+      json::object{{"type", "TemplateProcessing"},
+                   {"single", json::array{part("SpecialToken", "<|bos|>"), part("Sequence", "A"),
+                                          part("SpecialToken", "<|eos|>")}},
+                   {"pair", json::array{part("Sequence", "A"), part("Sequence", "B")}},
+                   {"special_tokens",
+                    json::object{{"<|bos|>", token("<|bos|>")}, {"<|eos|>", token("<|eos|>")}}}};
+  std::string folder = (std::filesystem::temp_directory_path() / "quire-XXXXXX").string();
+  EXPECT_NE(mkdtemp(folder.data()), nullptr);
+  std::ofstream(folder + "/tokenizer.json") << dump_json(file);
+  auto tokenizer = text::Tokenizer::load(folder);
+  std::filesystem::remove_all(folder);
+  return tokenizer;
+}
+
+// Qwen3-Reranker's prompt is tokenised as it is, by its model card; templates for vLLM get what the
+// tokenizer adds.
+TEST_F(PoolingServer, OnlyGivenTemplatesGetSpecialTokens) {
+  for (const bool is_given : {false, true}) {
+    ModelText text = is_given ? reranker() : model_text();
+    text.tokenizer = tokenizer_with_ends();
+    text.rerank.tokens = {"n", "y"};
+    const auto tokenizer = text.tokenizer;
+    start({}, std::move(text));
+    ASSERT_EQ(post("/v1/score", R"({"text_1": "Q", "text_2": "D"})").status, 200);
+    const std::vector<int32_t> prompt = engine_->last_prompt();
+    const int32_t bos = *tokenizer->token_to_id("<|bos|>"),
+                  eos = *tokenizer->token_to_id("<|eos|>");
+    EXPECT_EQ(prompt.front() == bos && prompt.back() == eos, is_given);
+    EXPECT_EQ(std::ranges::count(prompt, bos) + std::ranges::count(prompt, eos), is_given ? 2 : 0);
+    if (is_given) {
+      EXPECT_EQ(prompt, *tokenizer->encode("Q|D", true));
+    }
+    server_.reset();
+  }
 }
 
 TEST_F(PoolingServer, ARunnerLeavesTheOtherEndpointsOut) {

@@ -28,7 +28,8 @@ json::string_view view(std::string_view text) { return {text.data(), text.size()
 
 }  // namespace
 
-PairPrompt::PairPrompt(const ModelText& text) : template_(text.rerank.chat_template) {
+PairPrompt::PairPrompt(const ModelText& text)
+    : template_(text.rerank.chat_template), is_given_(template_ != nullptr) {
   for (const std::string& token : text.rerank.tokens) {
     const auto ids = text.tokenizer->encode(token, false);
     if (ids && ids->size() == 1) {

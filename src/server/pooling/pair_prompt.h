@@ -17,6 +17,10 @@ class PairPrompt {
   // `text` must outlive it.
   explicit PairPrompt(const ModelText& text);
 
+  // Whether the tokenizer's special tokens (a first one, a last one) go around the prompt. The one
+  // of Qwen3-Reranker is complete, and its answer follows its last token. Templates that are given
+  // are written for vLLM, which adds them.
+  bool adds_special_tokens() const { return is_given_; }
   // The tokens that say no and yes; an error if this model has no way to judge pairs.
   Result<std::vector<int32_t>, ApiError> tokens() const;
   Result<std::string, ApiError> render(std::string_view query, std::string_view document,
@@ -25,7 +29,8 @@ class PairPrompt {
  private:
   std::shared_ptr<const text::ChatTemplate> template_;
   std::vector<int32_t> tokens_;
-  std::string problem_;  // empty: there is none
+  std::string problem_;    // empty: there is none
+  bool is_given_ = false;  // the template, with --rerank-template
 };
 
 }  // namespace quire::server::pooling
