@@ -35,6 +35,7 @@ struct ModelFlags {
   int64_t max_waiting_tokens = 0;  // 0: no limit
   bool portable_bits = false;
   std::string quant_activations = "none";
+  bool head_optional = false;             // only embeddings are wanted
   bool profile = false;                   // time every step and kernel
   models::AblationOptions ablation = {};  // benchmarks only, as the next
   bool join_kernels = true;

@@ -149,11 +149,11 @@ server::PoolingDefaults pooling_defaults(const ServeFlags& flags) {
   return {is_mean ? engine::Pooling::Kind::kMean : engine::Pooling::Kind::kLast};
 }
 
-server::RerankOptions rerank_options(const ServeFlags& flags, const text::Tokenizer& tokenizer) {
-  server::RerankOptions options{.tokens = flags.rerank_tokens};
+server::RerankOptions rerank_options(const ServeFlags& flags, const RunningModel& model) {
+  server::RerankOptions options{.tokens = flags.rerank_tokens, .has_head = model.has_head};
   if (!flags.rerank_template.empty())
     options.chat_template =
-        parse_template_flag("--rerank-template", flags.rerank_template, tokenizer);
+        parse_template_flag("--rerank-template", flags.rerank_template, *model.tokenizer);
   return options;
 }
 
@@ -171,6 +171,7 @@ void prepare(ServeFlags& flags) {
   flags.server.runner = flags.runner == "pooling"    ? server::Runner::kPooling
                         : flags.runner == "generate" ? server::Runner::kGenerate
                                                      : server::Runner::kAuto;
+  flags.model.head_optional = flags.server.runner == server::Runner::kPooling;
   server::http::HttpOptions& http = flags.server.http;
   size_body(flags);
   http.bound_socket = server::http::bind_address(http.host, http.port);
@@ -201,7 +202,7 @@ int serve(ServeFlags flags) {
                          .defaults = sampling_defaults(model.generation_config),
                          .parsers = parser_choice(flags),
                          .pooling = pooling_defaults(flags),
-                         .rerank = rerank_options(flags, *model.tokenizer)},
+                         .rerank = rerank_options(flags, model)},
                         flags.server);
   const uint16_t port = server.start();
   log.print(invitation(flags, port, flags.server.served_model_names.front()));

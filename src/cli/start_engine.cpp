@@ -96,7 +96,8 @@ models::LoadOptions load_options(const ModelFlags& flags, const engine::MemoryRe
           .max_positions = request.max_model_len,
           .progress = progress_printer(),
           .ablation = flags.ablation,
-          .int8_activations = flags.quant_activations == "int8"};
+          .int8_activations = flags.quant_activations == "int8",
+          .head_optional = flags.head_optional};
 }
 
 engine::EngineOptions engine_options(const ModelFlags& flags, const engine::MemoryBudget& budget,
@@ -177,6 +178,7 @@ RunningModel start_engine(const ModelFlags& flags) {
                     " tokens, but the model's vocabulary is " +
                     std::to_string(decoder->vocab_size()) + "; the tokenizer is of another model");
   }
+  model.has_head = decoder->has_head();
   const engine::MemoryBudget budget = engine::plan_memory(*decoder, scheduler, request);
   engine::EngineOptions options = engine_options(flags, budget, scheduler);
   options.scheduler.eos_token_ids = model.eos_token_ids;

@@ -60,7 +60,22 @@ void Decoder::load(const formats::Checkpoint& checkpoint, const LoadOptions& opt
                        .ffn = load_ffn(layer.ffn, spec_.hidden, weights)});
   }
   final_norm_ = weights.norm(spec_.final_norm, spec_.hidden);
-  const bool tied = spec_.head_weight.empty();
+  load_ends(weights, checkpoint, options.head_optional);
+  skipped_tensors_ = weights.finish(spec_.ignored);
+  weight_bytes_ = weights.packed_bytes();
+  checkpoint.check_unchanged();
+}
+
+// Head and embedding.
+void Decoder::load_ends(WeightLoader& weights, const formats::Checkpoint& checkpoint,
+                        bool head_optional) {
+  has_head_ = spec_.head_weight.empty() || weights.has(spec_.head_weight);
+  if (!has_head_ && !head_optional) {
+    throw LoadError(checkpoint.dir() + ": tensor " + spec_.head_weight +
+                    " is missing: a model without a head writes no text. If it is one for "
+                    "embeddings, `quire serve --runner pooling` takes it");
+  }
+  const bool tied = spec_.head_weight.empty() || !has_head_;
   head_ =
       weights.linear(tied ? spec_.embed_weight : spec_.head_weight, "", spec_.vocab, spec_.hidden);
   if (!tied && weights.is_quantised(spec_.embed_weight)) {
@@ -68,9 +83,6 @@ void Decoder::load(const formats::Checkpoint& checkpoint, const LoadOptions& opt
   } else if (!tied) {
     embedding_ = weights.stored_matrix(spec_.embed_weight, spec_.vocab, spec_.hidden);
   }
-  skipped_tensors_ = weights.finish(spec_.ignored);
-  weight_bytes_ = weights.packed_bytes();
-  checkpoint.check_unchanged();
 }
 
 mx::array Decoder::embed(const mx::array& ids) const {

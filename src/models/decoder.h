@@ -29,6 +29,7 @@ class Decoder : public Model {
   int64_t vocab_size() const override { return spec_.vocab; }
   int64_t hidden_size() const override { return spec_.hidden; }
   int64_t max_positions() const override { return spec_.max_positions; }
+  bool has_head() const override { return has_head_; }
   size_t weight_bytes() const override { return weight_bytes_; }
   std::string skipped_tensors() const override { return skipped_tensors_; }
   int64_t widest_activation() const override { return models::widest_activation(spec_); }
@@ -41,13 +42,16 @@ class Decoder : public Model {
   };
   mx::array embed(const mx::array& ids) const;
   mx::array project(const mx::array& h) const;
+  void load_ends(WeightLoader& weights, const formats::Checkpoint& checkpoint, bool head_optional);
   void load(const formats::Checkpoint& checkpoint, const LoadOptions& options);
 
   ops::Context context_;
   ModelSpec spec_;
   mx::Dtype dtype_;
   std::vector<Layer> layers_;
-  ops::LinearWeight head_;                             // [V, hidden]; also the embedding if tied
+  // [V, hidden]; also the embedding if tied, and alone the embedding if there is no head
+  ops::LinearWeight head_;
+  bool has_head_ = true;
   StoredMatrix embedding_;                             // [V, hidden] as stored, if untied
   std::optional<ops::PackedMatrix> packed_embedding_;  // or here, if it is quantised
   std::optional<mx::array> final_norm_;

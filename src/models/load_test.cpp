@@ -100,6 +100,21 @@ TEST_F(Load, NamesNeedNoPrefix) {
   load();
 }
 
+// An untied model that was saved without its head.
+TEST_F(Load, AModelForEmbeddingsNeedsNoHead) {
+  const std::string tied = "\"tie_word_embeddings\": true",
+                    untied = "\"tie_word_embeddings\": false";
+  EXPECT_THAT(error_with(nothing, tied, untied),
+              AllOf(HasSubstr("lm_head.weight"), HasSubstr("--runner pooling")));
+  LoadOptions options;
+  options.head_optional = true;
+  const auto model =
+      load_model(ops::make_context(1), formats::Checkpoint::open(dir_.path()), options);
+  EXPECT_FALSE(model->has_head());
+  write(nothing);
+  EXPECT_TRUE(load()->has_head());
+}
+
 TEST_F(Load, AMissingTensorIsNamed) {
   EXPECT_THAT(error_with([](auto& tensors) {
                 std::erase_if(tensors, [](const auto& t) { return t.name == kUp; });

@@ -32,6 +32,8 @@ struct LoadOptions {
   AblationOptions ablation = {};
   // linear() with quantised weights quantises its activations, too: less exact.
   bool int8_activations = false;
+  // A checkpoint may lack the head, as many of models for embeddings do; see Model::has_head.
+  bool head_optional = false;
 };
 
 // What a step computes.
@@ -58,6 +60,8 @@ class Model {
   virtual int64_t vocab_size() const = 0;
   virtual int64_t hidden_size() const = 0;  // of a token's state
   virtual int64_t max_positions() const = 0;
+  // Whether its logits mean anything. A model without a head only gives states.
+  virtual bool has_head() const { return true; }
   virtual size_t weight_bytes() const = 0;
   // What the checkpoint holds beside the language model, skipped on purpose, for people to read:
   // "model.visual.* (153 tensors)"; empty if nothing.

@@ -10,14 +10,18 @@ namespace {
 
 using Family = ModelSpec (*)(const formats::HfConfig&, int64_t max_positions);
 
-// One line per Hugging Face architecture.
+// One line per Hugging Face architecture. Those that end with Model have no head.
 constexpr std::pair<const char*, Family> kFamilies[] = {
     {"LlamaForCausalLM", llama},
+    {"LlamaModel", llama},
     {"MistralForCausalLM", mistral},
+    {"MistralModel", mistral},
     {"Phi3ForCausalLM", phi3},
     {"Qwen2ForCausalLM", qwen2},
+    {"Qwen2Model", qwen2},
     {"Qwen2MoeForCausalLM", qwen2_moe},
     {"Qwen3ForCausalLM", qwen3},
+    {"Qwen3Model", qwen3},
     {"Qwen3MoeForCausalLM", qwen3_moe},
     {"Qwen3NextForCausalLM", qwen3_next},
     {"Qwen3_5ForCausalLM", qwen3_5},

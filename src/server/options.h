@@ -83,6 +83,7 @@ struct PoolingDefaults {
 struct RerankOptions {
   std::shared_ptr<const text::ChatTemplate> chat_template = nullptr;  // null: Qwen3-Reranker's
   std::vector<std::string> tokens = {"no", "yes"};
+  bool has_head = true;  // the model: without one no token has a likelihood
 };
 
 // The text side of the served model.

@@ -223,6 +223,16 @@ TEST_F(PoolingServer, OnlyGivenTemplatesGetSpecialTokens) {
   }
 }
 
+TEST_F(PoolingServer, AModelWithoutAHeadCannotJudge) {
+  ModelText text = reranker();
+  text.rerank.has_head = false;
+  start({}, std::move(text));
+  const auto response = post("/v1/rerank", R"({"query": "q", "documents": ["a"]})");
+  EXPECT_EQ(response.status, 400);
+  EXPECT_NE(response.body.find("no head"), std::string::npos) << response.body;
+  EXPECT_EQ(post("/v1/embeddings", R"({"input": "a"})").status, 200);
+}
+
 TEST_F(PoolingServer, ARunnerLeavesTheOtherEndpointsOut) {
   start([](auto&, ServerOptions& options) { options.runner = Runner::kPooling; }, reranker());
   EXPECT_EQ(complete("\"max_tokens\": 2").status, 404);

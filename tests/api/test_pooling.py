@@ -1,12 +1,15 @@
 """Embeddings, reranking and scores of the demo model, through the socket."""
 
 import base64
+import json
 import math
+import shutil
 import struct
+import subprocess
 
 import pytest
 
-from conftest import ROOT, start_server
+from conftest import BIN, ROOT, start_server
 
 TEXTS = ["Once upon a time", "123 + 456 = 579", "sort: pear apple fig"]
 
@@ -122,3 +125,41 @@ def test_the_prefix_of_a_query_is_cached(demo):
 def test_the_flag_takes_capitals_as_vllm_spells_them(demo):
     with start_server("--pooling", "MEAN", model=ROOT / "models/quire-demo") as server:
         assert vectors(server) == vectors(demo, pooling="mean") != vectors(demo, pooling="last")
+
+
+def without_head(source, folder):
+    """A copy as models for embeddings are saved: no head, no `model.` before names, the architecture's base class."""
+    shutil.copytree(source, folder)
+    file = folder / "model.safetensors"
+    raw = file.read_bytes()
+    size = int.from_bytes(raw[:8], "little")
+    header, data = json.loads(raw[8:8 + size]), raw[8 + size:]
+    kept, out = {}, b""
+    for name, tensor in header.items():
+        if name in ("lm_head.weight", "__metadata__"):
+            continue
+        begin, end = tensor["data_offsets"]
+        kept[name.removeprefix("model.")] = {**tensor, "data_offsets": [len(out), len(out) + end - begin]}
+        out += data[begin:end]
+    text = json.dumps(kept).encode()
+    file.write_bytes(len(text).to_bytes(8, "little") + text + out)
+    config = json.loads((folder / "config.json").read_text())
+    config["architectures"] = [config["architectures"][0].replace("ForCausalLM", "Model")]
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.mark.parametrize("name", ["llama3", "mistral"])
+def test_untied_models_without_a_head_give_embeddings(tmp_path, name):
+    whole = ROOT / "tests/parity/models" / name
+    headless = without_head(whole, tmp_path / name)
+    body = {"input": [[5, 6, 7], [8]]}
+    with start_server("--disable-access-log", model=whole) as server:
+        expected = server.post("/v1/embeddings", body).json()["data"]
+    with start_server("--disable-access-log", "--runner", "pooling", model=headless) as server:
+        assert server.post("/v1/embeddings", body).json()["data"] == expected
+        refused = server.post("/v1/rerank", {"query": "q", "documents": ["d"]})
+        assert refused.status == 400 and "no head" in refused.error()["message"]
+        assert server.post("/v1/completions", {"prompt": "x"}).status == 404
+    done = subprocess.run([BIN, "serve", headless, "--port", "0"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1 and "lm_head.weight" in done.stderr and "--runner pooling" in done.stderr

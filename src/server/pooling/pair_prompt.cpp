@@ -30,6 +30,7 @@ json::string_view view(std::string_view text) { return {text.data(), text.size()
 
 PairPrompt::PairPrompt(const ModelText& text)
     : template_(text.rerank.chat_template), is_given_(template_ != nullptr) {
+  if (!text.rerank.has_head) problem_ = "its checkpoint has no head, so it only gives embeddings";
   for (const std::string& token : text.rerank.tokens) {
     const auto ids = text.tokenizer->encode(token, false);
     if (ids && ids->size() == 1) {
