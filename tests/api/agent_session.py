@@ -190,7 +190,7 @@ def write(file, turns=40, scale=1.0):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--turns", type=int, default=40)
-    parser.add_argument("--scale", type=float, default=1.0, help="1: prompts of 28k, 7k and 7k tokens at the beginning")
+    parser.add_argument("--scale", type=float, default=1.0, help="1: first bodies of 124, 29 and 29 KB")
     parser.add_argument("--output", type=argparse.FileType("w"), default=sys.stdout)
     given = parser.parse_args()
     write(given.output, given.turns, given.scale)
