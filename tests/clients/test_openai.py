@@ -1,5 +1,6 @@
 """The openai package for Python."""
 import importlib.metadata
+import json
 
 import openai
 import pydantic
@@ -9,6 +10,7 @@ from conftest import MODEL
 
 CLIENT = "openai " + importlib.metadata.version("openai")
 QUESTION = [{"role": "user", "content": "What is 123 + 456?"}]
+OBJECT = [{"role": "user", "content": "Make a JSON object with a = 123 and b = 456."}]
 SUM = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}, "required": ["a", "b"],
        "additionalProperties": False}
 ADD = {"type": "function", "function": {"name": "add", "description": "Adds two numbers", "parameters": SUM}}
@@ -51,8 +53,8 @@ def test_chat_stream_helper(client):
 
 
 def test_parse(client):
-    answer = client.chat.completions.parse(model=MODEL, messages=QUESTION, temperature=0, response_format=Sum)
-    assert isinstance(answer.choices[0].message.parsed, Sum)
+    answer = client.chat.completions.parse(model=MODEL, messages=OBJECT, temperature=0, response_format=Sum)
+    assert answer.choices[0].message.parsed == Sum(a=123, b=456)
 
 
 def test_tools_required(client):
@@ -67,20 +69,25 @@ def test_tools_stream_and_result(client):
                                         tool_choice="required") as stream:
         final = stream.get_final_completion()
     message = final.choices[0].message
+    assert json.loads(message.tool_calls[0].function.arguments) == {"a": 123, "b": 456}
     result = {"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "579"}
     after = client.chat.completions.create(model=MODEL, temperature=0, tools=[ADD], max_tokens=200,
                                            messages=[*QUESTION, message.to_dict(), result])
-    assert after.choices[0].finish_reason in ("stop", "tool_calls", "length")
+    assert after.choices[0].finish_reason == "stop" and after.choices[0].message.content == "123 + 456 = 579"
 
 
 def test_completions_logprobs(client):
     answer = client.completions.create(model=MODEL, prompt="Once upon", max_tokens=5, logprobs=2, temperature=0)
-    assert len(answer.choices[0].logprobs.tokens) == answer.usage.completion_tokens
+    logprobs = answer.choices[0].logprobs
+    assert len(logprobs.tokens) == answer.usage.completion_tokens == 5 and "".join(logprobs.tokens) == answer.choices[0].text
+    assert all(max(top.values()) == given <= 0 for top, given in zip(logprobs.top_logprobs, logprobs.token_logprobs))
 
 
 def test_embeddings(client):
     answer = client.embeddings.create(model=MODEL, input=["a fig", "a pear"], dimensions=32)
     assert [len(one.embedding) for one in answer.data] == [32, 32]
+    assert all(sum(x * x for x in one.embedding) == pytest.approx(1, abs=1e-4) for one in answer.data)
+    assert answer.data[0].embedding != answer.data[1].embedding
 
 
 def test_responses(client):
@@ -105,12 +112,12 @@ def test_responses_tools(client):
     items = [{"role": "user", "content": "What is 123 + 456?"}, call.to_dict(),
              {"type": "function_call_output", "call_id": call.call_id, "output": "579"}]
     after = client.responses.create(model=MODEL, input=items, tools=[tool], temperature=0)
-    assert after.status in ("completed", "incomplete")
+    assert after.status == "completed" and after.output_text == "123 + 456 = 579"
 
 
 def test_responses_parse(client):
-    answer = client.responses.parse(model=MODEL, input="What is 123 + 456?", text_format=Sum, temperature=0)
-    assert isinstance(answer.output_parsed, Sum)
+    answer = client.responses.parse(model=MODEL, input=OBJECT, text_format=Sum, temperature=0)
+    assert answer.output_parsed == Sum(a=123, b=456)
 
 
 def test_errors(client):

@@ -35,7 +35,21 @@ def test_tool_output(model):
 
 def test_native_output(model):
     agent = Agent(model, output_type=NativeOutput(Sum), model_settings=SETTINGS, retries=0)
-    assert isinstance(agent.run_sync(QUESTION).output, Sum)
+    assert agent.run_sync("Make a JSON object with a = 123 and b = 456.").output == Sum(a=123, b=456)
+
+
+def test_function_tool(model):
+    """It calls the function, and its answer has what this gave."""
+    agent = Agent(model, model_settings=SETTINGS, retries=0)
+    calls = []
+
+    @agent.tool_plain
+    def get_weather(city: str) -> dict:
+        """Get the weather for a city"""
+        calls.append(city)
+        return {"city": city, "temperature": 7, "condition": "rainy"}
+
+    assert "rainy" in agent.run_sync("What is the weather in Paris?").output and calls == ["Paris"]
 
 
 async def test_stream(model):

@@ -38,13 +38,21 @@ await report("tools_stream", async () => {
 });
 
 await report("steps", async () => {
-  const { steps } = await generateText({ ...common, tools: { add }, stopWhen: stepCountIs(2) });
-  assert(steps.length >= 1);
+  const get_weather = tool({
+    description: "Get the weather for a city",
+    inputSchema: z.object({ location: z.string() }),
+    execute: async ({ location }) => ({ location, temperature: 7, condition: "rainy" }),
+  });
+  const prompt = "What is the weather in Paris?";
+  const { steps, text } = await generateText({ ...common, prompt, tools: { get_weather }, stopWhen: stepCountIs(3) });
+  assert(steps.length === 2 && steps[0].toolResults[0]?.output.location === "Paris", JSON.stringify(steps.map((step) => step.content)));
+  assert(steps[0].finishReason === "tool-calls" && steps[1].finishReason === "stop" && text.includes("rainy"), text);
 });
 
 await report("generateObject", async () => {
-  const { object } = await generateObject({ ...common, schema: z.object({ a: z.int(), b: z.int() }) });
-  assert(Number.isInteger(object.a));
+  const prompt = "Make a JSON object with a = 123 and b = 456.";
+  const { object } = await generateObject({ ...common, prompt, schema: z.object({ a: z.int(), b: z.int() }) });
+  assert(object.a === 123 && object.b === 456, JSON.stringify(object));
 });
 
 await report("embedMany", async () => {
