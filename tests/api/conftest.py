@@ -127,14 +127,19 @@ def start_server(*flags, model=MODEL):
         assert process.wait(120) == 0, "".join(log)
 
 
-def long_demo_model(folder):
-    """The demo model with room for an agent's prompt. What it says so far out makes no sense, so its answers are short."""
+def greedy_demo_model(folder, context=2048, **generation):
+    """The demo model for clients that send no temperature: it takes the likeliest token."""
     model = folder / "quire-demo"
     shutil.copytree(ROOT / "models/quire-demo", model)
     config = json.loads((model / "config.json").read_text())
-    (model / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 65536}))
-    (model / "generation_config.json").write_text(json.dumps({"max_new_tokens": 40, "temperature": 0.0}))
+    (model / "config.json").write_text(json.dumps({**config, "max_position_embeddings": context}))
+    (model / "generation_config.json").write_text(json.dumps({"temperature": 0.0, **generation}))
     return model
+
+
+def long_demo_model(folder):
+    """With room for an agent's prompt. What it says so far out makes no sense, so its answers are short."""
+    return greedy_demo_model(folder, context=65536, max_new_tokens=40)
 
 
 @pytest.fixture(scope="session")

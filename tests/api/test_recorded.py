@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from conftest import ROOT, long_demo_model, start_server
+from conftest import ROOT, greedy_demo_model, long_demo_model, start_server
 
 RECORDED = ROOT / "tests/api/recorded"
 
@@ -19,8 +19,8 @@ def turns(name):
 
 
 @pytest.fixture(scope="module")
-def demo():
-    with start_server("--disable-access-log", model=ROOT / "models/quire-demo") as server:
+def demo(tmp_path_factory):
+    with start_server("--disable-access-log", model=greedy_demo_model(tmp_path_factory.mktemp("models"))) as server:
         yield server
 
 

@@ -27,6 +27,12 @@ def server():
 
 
 @pytest.fixture(scope="session")
+def greedy_server(tmp_path_factory):
+    with start_server("--disable-access-log", model=_api.greedy_demo_model(tmp_path_factory.mktemp("models"))) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
 def long_server(tmp_path_factory):
     with start_server("--disable-access-log", model=_api.long_demo_model(tmp_path_factory.mktemp("models"))) as started:
         yield started

@@ -57,12 +57,14 @@ def of_type(events, kind):
     return [event["item"] for event in events if event["type"] == "item.completed" and event["item"]["type"] == kind]
 
 
-def test_task(server, tmp_path, keep):
+def test_task(greedy_server, tmp_path, keep):
     """It runs a command, reads what this printed, and ends."""
-    with Recorder(server) as recorder:
+    with Recorder(greedy_server) as recorder:
         agent = codex(tmp_path, recorder, short=True)
         events = agent.run("exec", "--json", "--skip-git-repo-check", "Call the function exec_command with cmd = cat notes.")
-    [command] = of_type(events, "command_execution")
+    commands = of_type(events, "command_execution")
+    assert len(commands) == 1, events
+    [command] = commands
     assert command["exit_code"] == 0 and command["aggregated_output"] == NOTES
     assert "579" in of_type(events, "agent_message")[-1]["text"] and events[-1]["type"] == "turn.completed"
     first, second = recorder.turns()

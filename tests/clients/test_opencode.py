@@ -30,9 +30,9 @@ def of_type(events, kind):
     return [event["part"] for event in events if event["type"] == kind]
 
 
-def test_task(server, tmp_path, keep):
+def test_task(greedy_server, tmp_path, keep):
     """It reads a file, is told what is in it, and ends."""
-    with Recorder(server) as recorder:
+    with Recorder(greedy_server) as recorder:
         agent = opencode(tmp_path, recorder, 2048)
         events = agent.run("run", "--format", "json", "--agent", "reader", *"Call the function read with filePath = notes.".split())
     [use] = of_type(events, "tool_use")
