@@ -141,6 +141,53 @@ TEST_F(ServerTools, CallsThatAreCutOffSayLength) {
   EXPECT_TRUE(read.calls[0].starts_with("add {\"a\"")) << read.calls[0];
 }
 
+// What models write that other servers lost whole turns over: each is content or a call.
+TEST_F(ServerTools, NoTurnIsLostToWhatAModelWrote) {
+  std::string lines;
+  for (int i = 0; i < 20; ++i) lines += "line " + std::to_string(i) + "\\n";
+  const std::string write_file =
+      "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": \"" + lines + "\"}}\n</tool_call>";
+  const struct {
+    std::string said, content;
+    size_t calls;
+  } cases[] = {
+      {kCall + "\n</tool_call>", "", 1},
+      {"I add.\n\n" + kCall, "I add.", 1},
+      {"<tool_call>\n{\"name\": \"add\", \"arguments\": {a: 7}}\n</tool_call>", "{a: 7}", 0},
+      {"<tool_call>\nadd 7\n</tool_call>", "add 7", 0},
+      {"<tool_call>\n{\"name\": \"sub\", \"arguments\": {}}\n</tool_call>", "sub", 0},
+      {"<tool_call>", "<tool_call>", 0},
+      {"</tool_call>", "</tool_call>", 0},
+      {write_file, "", 1},
+  };
+  for (const auto& one : cases) {
+    start_with(one.said);
+    const Read read = ask(kTools);
+    EXPECT_NE(read.content.find(one.content), std::string::npos) << one.said << ": " << read.text();
+    ASSERT_EQ(read.calls.size(), one.calls) << one.said;
+    EXPECT_EQ(read.finish, one.calls > 0 ? "tool_calls" : "stop") << one.said;
+  }
+  const Read read = ask(kTools);
+  EXPECT_NE(read.calls[0].find("line 19\\n"), std::string::npos);
+}
+
+TEST_F(ServerTools, NoTurnIsLostWhereverItIsCut) {
+  const std::string said = "So:\n" + kCall;
+  start_with(said);
+  const size_t all = encode(said).size();
+  for (size_t tokens = 1; tokens < all; ++tokens) {
+    const Read read = ask(kTools + R"(, "max_tokens": )" + std::to_string(tokens));
+    EXPECT_EQ(read.finish, "length");
+    EXPECT_FALSE(read.content.empty()) << tokens;
+    EXPECT_LE(read.calls.size(), 1u);
+    if (read.calls.empty()) {
+      EXPECT_TRUE(said.starts_with(read.content)) << read.content;
+    } else {
+      EXPECT_TRUE(read.content.starts_with("So:")) << read.content;
+    }
+  }
+}
+
 TEST_F(ServerTools, ReasoningHasItsOwnFields) {
   start_with("<think>\nhm\n</think>\n\nYes");
   Read read = ask(R"("n": 1)");
