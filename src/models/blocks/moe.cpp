@@ -1,5 +1,6 @@
 #include "models/blocks/moe.h"
 
+#include "base/error.h"
 #include "models/tensor_checks.h"
 #include "ops/rms_norm/rms_norm.h"
 
@@ -28,6 +29,12 @@ ops::Experts load_experts(const MoeSpec& spec, int64_t hidden, WeightLoader& wei
   std::vector<ops::Expert> experts;
   for (size_t e = 0; e < gate_up.size(); ++e)
     experts.push_back({.gate_up = std::move(gate_up[e]), .down = std::move(down[e])});
+  try {
+    ops::check_experts(experts);
+  } catch (const std::invalid_argument& error) {
+    throw LoadError(gate_up_names.front() + ", " + down_name + ": " + error.what() +
+                    "; convert the model anew, all experts of a layer alike");
+  }
   return std::make_shared<const std::vector<ops::Expert>>(std::move(experts));
 }
 

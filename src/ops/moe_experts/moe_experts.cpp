@@ -44,19 +44,6 @@ bool same_format(const PackedMatrix& a, const PackedMatrix& b) {
          a.block_float == b.block_float && same_affine;
 }
 
-void check_experts(const std::vector<Expert>& experts) {
-  const Expert& first = experts.front();
-  const int64_t hidden = first.down.weight.n;
-  if (!first.gate_up.weight.interleaved || first.gate_up.weight.k != hidden ||
-      first.gate_up.weight.n != 2 * first.down.weight.k)
-    throw std::invalid_argument(
-        "moe_experts: gate_up must be interleaved [2 I, hidden] and down [hidden, I]");
-  for (const Expert& expert : experts)
-    if (!same_format(expert.gate_up.weight, first.gate_up.weight) ||
-        !same_format(expert.down.weight, first.down.weight))
-      throw std::invalid_argument("moe_experts: experts of different shapes or formats");
-}
-
 // Addresses on the device, [4][E]: weights of gate_up and down, biases of both (null: none).
 std::vector<const void*> addresses_of(const std::vector<Expert>& experts) {
   const size_t count = experts.size();
@@ -143,6 +130,19 @@ KernelCost cost_of(const mx::array& x, const MoeRouting& routing,
 }
 
 }  // namespace
+
+void check_experts(const std::vector<Expert>& experts) {
+  const Expert& first = experts.front();
+  const int64_t hidden = first.down.weight.n;
+  if (!first.gate_up.weight.interleaved || first.gate_up.weight.k != hidden ||
+      first.gate_up.weight.n != 2 * first.down.weight.k)
+    throw std::invalid_argument(
+        "moe_experts: gate_up must be interleaved [2 I, hidden] and down [hidden, I]");
+  for (const Expert& expert : experts)
+    if (!same_format(expert.gate_up.weight, first.gate_up.weight) ||
+        !same_format(expert.down.weight, first.down.weight))
+      throw std::invalid_argument("moe_experts: experts of different shapes or formats");
+}
 
 mx::array moe_experts(const Context& context, const mx::array& x, const MoeRouting& routing,
                       const Experts& experts, const MoeExpertsOptions& options) {

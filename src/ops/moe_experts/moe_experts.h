@@ -19,6 +19,10 @@ struct Expert {
 // The experts of a layer: of one shape and one weight format.
 using Experts = std::shared_ptr<const std::vector<Expert>>;
 
+// Throws std::invalid_argument unless all have the shapes and formats of the first, which fit each
+// other.
+void check_experts(const std::vector<Expert>& experts);
+
 // What joins the sum of a token's experts.
 struct MoeExpertsOptions {
   // An expert that every token goes to, weighed by the sigmoid of a logit.
