@@ -10,6 +10,15 @@
 namespace quire::models {
 namespace {
 
+// What is wrong with the content of tensors that are packed together, with their names.
+template <class Part>
+[[noreturn]] void refuse_content(std::span<const Part> parts, const std::exception& error) {
+  std::string names;
+  for (const Part& part : parts) names += (names.empty() ? "" : ", ") + part.tensors[0]->name;
+  throw LoadError(parts[0].tensors[0]->file() + ": " + names + ": " + error.what() +
+                  ": take the whole checkpoint, or convert the model anew");
+}
+
 // The elements of a small float tensor as float32.
 void widen(const formats::RawTensor& tensor, float* out) {
   const int64_t n = tensor.num_elements();
@@ -190,9 +199,12 @@ std::optional<ops::PackedMatrix> WeightLoader::pack_quantised(std::span<const Pa
   }
   if (affine.size() == parts.size())
     return ops::pack_affine_matrix(context_, affine, dtype_, interleave, staging(parts));
-  if (block_floats.size() == parts.size())
+  if (block_floats.size() != parts.size()) return std::nullopt;
+  try {
     return ops::pack_block_float_matrix(context_, block_floats, dtype_, interleave, staging(parts));
-  return std::nullopt;
+  } catch (const std::invalid_argument& error) {
+    refuse_content(parts, error);
+  }
 }
 
 ops::PackedMatrix WeightLoader::pack(std::vector<Part> parts, bool interleave) const {

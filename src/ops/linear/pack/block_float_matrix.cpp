@@ -103,7 +103,8 @@ PackedMatrix pack_block_float_matrix(const Context& context, std::span<const Blo
   pack_in_slices(*context.pool, job, progress, [&](int64_t panel) {
     if (!pack_panel(layout, parts, panel, reinterpret_cast<uint8_t*>(memory.get()))) good = false;
   });
-  if (!good) refuse(result.block_float, "a scale or a weight is NaN or too large");
+  if (!good)
+    refuse(result.block_float, "a scale or a weight is NaN, or a scale is negative or too large");
   result.data = memory;
   return result;
 }
