@@ -1,5 +1,6 @@
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <optional>
@@ -47,6 +48,23 @@ void take_stop_signals() {
   for (const int signal : {SIGINT, SIGTERM}) sigaction(signal, &action, nullptr);
 }
 
+// Matrices that have lost more than one of a hundred groups, the worst one by name.
+void print_lost(const formats::QuantizeReport& report, const std::string& mode) {
+  const auto share = [](const formats::QuantizeReport::Lost& lost) {
+    return static_cast<double>(lost.groups) / static_cast<double>(lost.of);
+  };
+  const auto bad =
+      std::ranges::count_if(report.lost, [&](const auto& l) { return share(l) > 0.01; });
+  if (bad == 0) return;
+  const auto& worst = *std::ranges::max_element(report.lost, {}, share);
+  std::printf(
+      "warning: %lld matrices have lost groups of weights, which are 0 now since %s has no scale "
+      "that "
+      "is small enough; %.0f %% of %s; take --mode mxfp4 or affine\n",
+      static_cast<long long>(bad), mode.c_str(), 100 * share(worst),
+      printable(worst.layer).c_str());
+}
+
 int quantize(const QuantizeFlags& flags) {
   take_stop_signals();
   ThreadPool pool(flags.threads > 0 ? flags.threads : usable_physical_cores());
@@ -73,9 +91,10 @@ int quantize(const QuantizeFlags& flags) {
       options.format.bits, static_cast<long long>(options.format.group_size),
       static_cast<double>(report.bytes_before) / 1e6,
       static_cast<double>(report.bytes_after) / 1e6);
-  for (const std::string& name : report.kept)
+  for (const auto& [name, group_size] : report.kept)
     std::printf("not quantised: %s (its rows are no multiple of %lld)\n", printable(name).c_str(),
-                static_cast<long long>(options.format.group_size));
+                static_cast<long long>(group_size));
+  print_lost(report, flags.mode);
   return 0;
 }
 

@@ -71,9 +71,10 @@ void write_group(const float* w, const Scale& scale, const QuantisedFormat& form
 
 }  // namespace
 
-void quantize_block_float_row(const std::byte* row, DType dtype, int64_t k,
-                              const QuantisedFormat& format, const BlockFloatRowOut& out) {
+int64_t quantize_block_float_row(const std::byte* row, DType dtype, int64_t k,
+                                 const QuantisedFormat& format, const BlockFloatRowOut& out) {
   float w[32];
+  int64_t lost = 0;
   for (int64_t group = 0; group < k / format.group_size; ++group) {
     const int64_t begin = group * format.group_size;
     float largest = 0;
@@ -84,7 +85,9 @@ void quantize_block_float_row(const std::byte* row, DType dtype, int64_t k,
     const Scale scale = choose(largest, dtype, format);
     out.scales[group] = std::byte{scale.byte};
     write_group(w, scale, format, out.values + begin * format.bits / 8);
+    lost += scale.value == 0 && largest > 0;
   }
+  return lost;
 }
 
 }  // namespace quire::formats

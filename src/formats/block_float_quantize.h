@@ -10,9 +10,10 @@ struct BlockFloatRowOut {
   std::byte* scales = nullptr;
 };
 
-// Quantises one row of k floats (kF32, kF16 or kBF16; may be unaligned) to mxfp4, mxfp8 or nvfp4 as
-// mx.quantize does, bit for bit. k is a multiple of the group.
-void quantize_block_float_row(const std::byte* row, DType dtype, int64_t k,
-                              const QuantisedFormat& format, const BlockFloatRowOut& out);
+// Quantises one row of k finite floats (kF32, kF16 or kBF16; may be unaligned) to mxfp4, mxfp8 or
+// nvfp4 as mx.quantize does, bit for bit. k is a multiple of the group. Returns how many groups are
+// lost: all their weights became 0, since nvfp4 has no scale that is small enough for them.
+int64_t quantize_block_float_row(const std::byte* row, DType dtype, int64_t k,
+                                 const QuantisedFormat& format, const BlockFloatRowOut& out);
 
 }  // namespace quire::formats

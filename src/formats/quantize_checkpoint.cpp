@@ -1,6 +1,8 @@
 #include "formats/quantize_checkpoint.h"
 
 #include <algorithm>
+#include <atomic>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -12,6 +14,7 @@
 #include "formats/checkpoint.h"
 #include "formats/pending_folder.h"
 #include "formats/quantize_plan.h"
+#include "formats/read_float.h"
 #include "formats/safetensors_writer.h"
 
 namespace quire::formats {
@@ -88,8 +91,15 @@ class SliceReader {
   std::vector<std::byte> slice_;
 };
 
-void write_quantised(SafetensorsWriter& writer, const QuantizeItem& item, SliceReader& reader,
-                     ThreadPool& pool) {
+bool is_finite_row(const std::byte* row, DType dtype, int64_t k) {
+  for (int64_t i = 0; i < k; ++i)
+    if (!std::isfinite(read_float(row, dtype, i))) return false;
+  return true;
+}
+
+// Returns the number of groups that are lost.
+int64_t write_quantised(SafetensorsWriter& writer, const QuantizeItem& item, SliceReader& reader,
+                        ThreadPool& pool) {
   // Of each row of the target: values, scales, and biases if there are some.
   int64_t n = 0;
   for (const RowBlock& block : item.blocks) n += block.count;
@@ -100,6 +110,8 @@ void write_quantised(SafetensorsWriter& writer, const QuantizeItem& item, SliceR
   };
   constexpr int64_t kRows = 16;
   int64_t begin = 0;  // of the block, in the target
+  std::atomic<int64_t> lost = 0;
+  std::atomic<bool> finite = true;
   for (const RowBlock& block : item.blocks) {
     const DType dtype = block.tensor->dtype;
     const int64_t k = block.tensor->shape.back(), row_bytes = k * dtype_size(dtype);
@@ -111,17 +123,22 @@ void write_quantised(SafetensorsWriter& writer, const QuantizeItem& item, SliceR
           const int64_t to = begin + first + row;
           const std::byte* from = slice.data() + row * row_bytes;
           std::byte *values = row_of(parts[0], to), *scales = row_of(parts[1], to);
+          if (!is_finite_row(from, dtype, k)) finite = false;
           if (item.format.mode == QuantMode::kAffine) {
             quantize_row(from, dtype, k, item.format, {values, scales, row_of(parts[2], to)});
           } else {
-            quantize_block_float_row(from, dtype, k, item.format, {values, scales});
+            lost += quantize_block_float_row(from, dtype, k, item.format, {values, scales});
           }
         }
       });
     });
+    if (!finite)
+      throw LoadError(block.tensor->file() + ": tensor " + quote_name(block.tensor->name) +
+                      " has a weight that is NaN or infinite: take an intact checkpoint");
     begin += block.count;
   }
   for (const auto& part : parts) writer.append(part);
+  return lost;
 }
 
 void write_text(const std::string& path, const std::string& text) {
@@ -197,7 +214,8 @@ QuantizeReport quantize_checkpoint(const std::string& source_dir, const std::str
                              {{"format", "mlx"}});
     for (const QuantizeItem& item : shards[i]) {
       if (item.quantised()) {
-        write_quantised(writer, item, reader, pool);
+        if (const int64_t lost = write_quantised(writer, item, reader, pool))
+          report.lost.push_back({item.layer, lost, item.groups()});
       } else {
         reader.read(item.blocks.front(),
                     [&](int64_t, std::span<const std::byte> slice) { writer.append(slice); });

@@ -17,9 +17,18 @@ struct QuantizeOptions {
 };
 
 struct QuantizeReport {
+  struct Kept {
+    std::string name;
+    int64_t group_size = 0;
+  };
+  struct Lost {
+    std::string layer;
+    int64_t groups = 0, of = 0;
+  };
   uint64_t bytes_before = 0, bytes_after = 0;  // of tensors
   int64_t quantised = 0;                       // matrices
-  std::vector<std::string> kept;               // matrices whose rows the group does not divide
+  std::vector<Kept> kept;                      // matrices whose rows the group does not divide
+  std::vector<Lost> lost;                      // those with groups that became 0 (nvfp4)
 };
 
 // Writes the model in `source` as an MLX checkpoint to the folder `target`, which must not exist or

@@ -138,6 +138,13 @@ uint64_t QuantizeItem::source_bytes() const {
   return n;
 }
 
+int64_t QuantizeItem::groups() const {
+  int64_t groups = 0;
+  for (const RowBlock& block : blocks)
+    groups += block.count * (columns(*block.tensor) / format.group_size);
+  return groups;
+}
+
 uint64_t QuantizeItem::bytes() const {
   uint64_t n = 0;
   for (const TensorPlan& plan : plans) n += plan.bytes();
@@ -175,7 +182,7 @@ std::vector<QuantizeItem> plan_quantization(const Checkpoint& source, const Quan
     for (const Place& place : places) {
       const RawTensor& tensor = *place.block.tensor;
       if (place.block.begin != 0) continue;  // a stack is kept once
-      report.kept.push_back(tensor.name);
+      report.kept.push_back({tensor.name, chosen.group_size});
       keep(tensor);
     }
   }

@@ -32,6 +32,7 @@ struct QuantizeItem {
   bool quantised() const { return !layer.empty(); }
   uint64_t source_bytes() const;
   uint64_t bytes() const;
+  int64_t groups() const;  // that share a scale; if it is quantised
 };
 
 // Every tensor of the source once, in an order that keeps layers together. Routers and the gates of

@@ -25,6 +25,7 @@ namespace {
 using formats::testing::load_error;
 using formats::testing::TempDir;
 using testing::AllOf;
+using testing::Field;
 using testing::HasSubstr;
 using testing::UnorderedElementsAre;
 
@@ -146,8 +147,9 @@ class QuantizedModel : public testing::Test {
   }
   // Rewrites the weights of the result.
   void change_tensors(const std::function<void(std::vector<formats::TensorPlan>&,
-                                               std::vector<std::string>&)>& change) {
-    const std::string path = dir_.path() + "/q/model.safetensors";
+                                               std::vector<std::string>&)>& change,
+                      const std::string& folder = "q") {
+    const std::string path = dir_.path() + "/" + folder + "/model.safetensors";
     std::vector<formats::TensorPlan> plans;
     std::vector<std::string> bytes;
     {
@@ -161,6 +163,22 @@ class QuantizedModel : public testing::Test {
     formats::SafetensorsWriter writer(path, plans, {});
     for (const auto& b : bytes) writer.append(std::as_bytes(std::span(b)));
     writer.finish();
+  }
+  // The bytes of one tensor of the result.
+  void change_tensor(const std::string& name, const std::function<void(std::string&)>& change,
+                     const std::string& folder = "q") {
+    change_tensors(
+        [&](auto& plans, auto& bytes) {
+          const auto plan = std::ranges::find(plans, name, &formats::TensorPlan::name);
+          ASSERT_NE(plan, plans.end());
+          change(bytes[static_cast<size_t>(plan - plans.begin())]);
+        },
+        folder);
+  }
+  // A copy that a test may change.
+  std::string copy_of(const std::string& model, const std::string& folder) {
+    std::filesystem::copy(model, dir_.path() + "/" + folder);
+    return dir_.path() + "/" + folder;
   }
   std::vector<std::string> folders() {
     std::vector<std::string> names;
@@ -224,6 +242,61 @@ TEST_F(QuantizedModel, SmallFloatsLoadAtTheirSizeOnDisk) {
   }
 }
 
+// Whatever the scales are, the file and the tensor are named.
+TEST_F(QuantizedModel, DamagedSmallFloatsAreNamed) {
+  const struct {
+    formats::QuantMode mode;
+    const char *tensor, *named;
+    char byte;
+  } cases[] = {
+      {formats::QuantMode::kMxfp4, "scales", "NaN", '\xFF'},
+      {formats::QuantMode::kMxfp8, "scales", "too large", '\xFE'},
+      {formats::QuantMode::kMxfp8, "weight", "NaN", '\x7F'},
+      {formats::QuantMode::kNvfp4, "scales", "negative", '\x80'},
+  };
+  for (const auto& [mode, tensor, named, byte] : cases) {
+    std::filesystem::remove_all(dir_.path() + "/q");
+    quantize(parity_model("qwen3-bf16"), {.format = formats::usual_format(mode)});
+    const std::string layer = "model.layers.1.self_attn.o_proj.";
+    change_tensor(layer + tensor, [&](std::string& bytes) { bytes[bytes.size() / 2] = byte; });
+    EXPECT_THAT(load_refusal(), AllOf(HasSubstr("model.safetensors"), HasSubstr(layer + "weight"),
+                                      HasSubstr(named)));
+  }
+}
+
+TEST_F(QuantizedModel, WeightsThatAreNotFiniteAreNotQuantised) {
+  const std::string source = copy_of(parity_model("qwen3-bf16"), "source");
+  const std::string name = "model.layers.1.mlp.up_proj.weight";
+  for (const uint16_t bits : {0x7FC0, 0xFF80}) {  // NaN, minus infinity
+    change_tensor(
+        name, [&](std::string& bytes) { std::memcpy(&bytes[600], &bits, sizeof bits); }, "source");
+    for (const formats::QuantMode mode : formats::kQuantModes)
+      EXPECT_THAT(load_error([&] { quantize(source, {.format = formats::usual_format(mode)}); }),
+                  AllOf(HasSubstr("source/model.safetensors"), HasSubstr(name), HasSubstr("NaN")));
+  }
+  EXPECT_EQ(folders(), std::vector<std::string>{"source"});
+}
+
+// Weights that the smallest scale of nvfp4, 2^-9, is too large for.
+TEST_F(QuantizedModel, GroupsThatNvfp4LosesAreCounted) {
+  const std::string source = copy_of(parity_model("qwen3-bf16"), "source");
+  change_tensor(
+      "model.layers.1.mlp.up_proj.weight",
+      [](std::string& bytes) {          // three groups of 16
+        const uint16_t small = 0x3A80;  // 2^-10
+        for (size_t i = 0; i < 48; ++i) std::memcpy(&bytes[2 * i], &small, sizeof small);
+      },
+      "source");
+  const auto report =
+      quantize(source, {.format = formats::usual_format(formats::QuantMode::kNvfp4)});
+  ASSERT_EQ(report.lost.size(), 1u);
+  EXPECT_EQ(report.lost[0].layer, "model.layers.1.mlp.up_proj");
+  EXPECT_EQ(report.lost[0].groups, 3);
+  EXPECT_EQ(report.lost[0].of, 96 * 64 / 16);
+  EXPECT_TRUE(quantize(source, {.format = formats::usual_format(formats::QuantMode::kMxfp4)}, "m")
+                  .lost.empty());
+}
+
 TEST_F(QuantizedModel, SmallFloatsOfAnotherKindAreNamed) {
   quantize(parity_model("qwen3-moe-bf16"),
            {.format = formats::usual_format(formats::QuantMode::kMxfp4)});
@@ -239,6 +312,26 @@ TEST_F(QuantizedModel, SmallFloatsOfAnotherKindAreNamed) {
   EXPECT_THAT(load_refusal(), HasSubstr("mxfp8"));
 }
 
+// One expert has 4 bits and zeros; the others stay as they were.
+TEST_F(QuantizedModel, ExpertsOfDifferentFormatsAreNamed) {
+  copy_of(parity_model("qwen3-moe-bf16"), "q");
+  const std::string layer = "model.layers.2.mlp.experts.1.down_proj";
+  change_tensors([&](std::vector<formats::TensorPlan>& plans, std::vector<std::string>& bytes) {
+    const auto plan = std::ranges::find(plans, layer + ".weight", &formats::TensorPlan::name);
+    ASSERT_NE(plan, plans.end());
+    const int64_t n = plan->shape[0], k = plan->shape[1];
+    *plan = {layer + ".weight", formats::DType::kU32, {n, k / 8}};
+    bytes[static_cast<size_t>(plan - plans.begin())].assign(static_cast<size_t>(n * k / 2), 0);
+    for (const char* name : {".scales", ".biases"}) {
+      plans.push_back({layer + name, formats::DType::kBF16, {n, k / 32}});
+      bytes.emplace_back(static_cast<size_t>(n * k / 16), 0);
+    }
+  });
+  replace_in_config("\"vocab_size\"",
+                    R"("quantization": {"group_size": 32, "bits": 4}, "vocab_size")");
+  EXPECT_THAT(load_refusal(), AllOf(HasSubstr("model.layers.2.mlp.experts"), HasSubstr("formats")));
+}
+
 TEST_F(QuantizedModel, ShardsAndAnIndexAreWrittenAndRead) {
   quantize(parity_model("qwen3-untied-sharded"), {.format = {8, 32}, .max_shard_bytes = 40000});
   EXPECT_FALSE(std::filesystem::exists(dir_.path() + "/q/model.safetensors"));
@@ -248,8 +341,12 @@ TEST_F(QuantizedModel, ShardsAndAnIndexAreWrittenAndRead) {
 
 TEST_F(QuantizedModel, RowsThatTheGroupDoesNotDivideStay) {
   const auto report = quantize(parity_model("qwen3-bf16"), {.format = {4, 64}});
-  EXPECT_THAT(report.kept, UnorderedElementsAre("model.layers.0.mlp.down_proj.weight",
-                                                "model.layers.1.mlp.down_proj.weight"));
+  const auto of_64 = [](const std::string& name) {
+    return AllOf(Field(&formats::QuantizeReport::Kept::name, name),
+                 Field(&formats::QuantizeReport::Kept::group_size, 64));
+  };
+  EXPECT_THAT(report.kept, UnorderedElementsAre(of_64("model.layers.0.mlp.down_proj.weight"),
+                                                of_64("model.layers.1.mlp.down_proj.weight")));
   EXPECT_EQ(load(dir_.path() + "/q")->vocab_size(), 320);
 }
 
