@@ -1,6 +1,7 @@
 #include "engine/batch_builder.h"
 
 #include <algorithm>
+#include <span>
 
 #include "base/check.h"
 
@@ -17,6 +18,20 @@ struct Builder {
   std::vector<StateInfo> states;
   std::vector<int32_t> state_rows;
   bool feeds_pending = false;
+
+  void reserve(const StepPlan& plan, int64_t pad_to) {
+    const size_t sequences = std::max(plan.items.size(), static_cast<size_t>(pad_to));
+    const size_t tokens = std::max(static_cast<size_t>(plan.num_tokens), sequences);
+    size_t blocks = 0;
+    for (const StepItem& item : plan.items) blocks += item.sequence->blocks.size();
+    for (std::vector<int32_t>* list : {&ids, &from, &layout.positions}) list->reserve(tokens);
+    layout.slot_mapping.reserve(tokens);
+    for (std::vector<int32_t>* list : {&layout.rows, &layout.seq_lens, &layout.cu_seqlens})
+      list->reserve(sequences + 1);
+    layout.block_offsets.reserve(sequences + 1);
+    layout.blocks.reserve(blocks);
+    rows.reserve(sequences);
+  }
 
   void append_token(const Sequence& sequence, int64_t position) {
     const auto known = static_cast<int64_t>(sequence.tokens.size());
@@ -93,11 +108,12 @@ struct Builder {
     for (int64_t j = 0; j < item.num_tokens; ++j) append_token(sequence, item.start + j);
     const int64_t seq_len = item.start + item.num_tokens;
     const int64_t num_blocks = (seq_len + options.block_size - 1) / options.block_size;
-    for (int64_t b = 0; b < num_blocks; ++b) {
-      const int32_t block = sequence.blocks[b];
-      QUIRE_CHECK(block >= 0 && block < options.num_blocks) << "block " << block;
-      layout.blocks.push_back(block);
-    }
+    QUIRE_CHECK(num_blocks <= static_cast<int64_t>(sequence.blocks.size()));
+    const auto table = std::span(sequence.blocks).first(static_cast<size_t>(num_blocks));
+    uint32_t highest = 0;  // negative ones are higher than any
+    for (const int32_t block : table) highest = std::max(highest, static_cast<uint32_t>(block));
+    QUIRE_CHECK(highest < options.num_blocks) << "block " << static_cast<int32_t>(highest);
+    layout.blocks.insert(layout.blocks.end(), table.begin(), table.end());
     append_state_slot(sequence);
     layout.seq_lens.push_back(static_cast<int32_t>(seq_len));
     layout.cu_seqlens.push_back(static_cast<int32_t>(ids.size()));
@@ -144,8 +160,7 @@ Batch build_batch(const StepPlan& plan, const SchedulerOptions& options, int64_t
                   .rows = {},
                   .states = {},
                   .state_rows = {}};
-  builder.ids.reserve(plan.num_tokens);
-  builder.from.reserve(plan.num_tokens);
+  builder.reserve(plan, pad_to);
   builder.layout.cu_seqlens.push_back(0);
   builder.layout.block_offsets.push_back(0);
   for (size_t i = 0; i < plan.items.size(); ++i) builder.append(plan, i);
