@@ -228,6 +228,7 @@ class Scheduler {
   void release_blocks(Sequence& sequence);
 
   bool is_row(const Sequence& sequence) const;
+  bool is_company_about() const;
   void plan_decodes(StepPlan& plan);
   void share_rows();
   int64_t most_rows_of_a_tenant();

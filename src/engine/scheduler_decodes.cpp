@@ -35,10 +35,13 @@ void Scheduler::plan_decodes(StepPlan& plan) {
   }
 }
 
+// Whether there are requests of several tenants, or a tenant other than the one has lately decoded.
+bool Scheduler::is_company_about() const { return tenants_.size() > 1 || others_decoded_lately(); }
+
 // Puts off the rows that are too many beside those of other tenants. Of one tenant those go that
 // have waited longest.
 void Scheduler::share_rows() {
-  if (options_.max_step_seconds == 0) return;
+  if (options_.max_step_seconds == 0 || !is_company_about()) return;
   rows_.clear();
   for (const SequencePtr& sequence : running_)
     if (is_row(*sequence)) rows_.push_back(sequence.get());
