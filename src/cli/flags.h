@@ -57,9 +57,11 @@ int64_t parse_size(const std::string& text, const std::string& flag);
 struct StepSize {
   int64_t sequences, tokens;
   double least_seconds;
-  bool chunks_have_base;  // as SchedulerOptions'
+  bool chunks_have_base;  // as SchedulerOptions', as the next
+  int64_t min_chunk;
 };
-inline constexpr StepSize kCpuStep{128, 2048, 0.008, false}, kGpuStep{256, 8192, 0.050, true};
+inline constexpr StepSize kCpuStep{128, 2048, 0.008, false, 4},
+    kGpuStep{256, 8192, 0.050, true, 128};
 
 // The scheduler's part of the flags; num_blocks and max_model_len are filled in by the memory
 // budget.

@@ -34,6 +34,9 @@ struct SchedulerOptions {
   // 16 gets none: the estimate needs to see the decode rows alone. The same limit holds for the
   // decode rows that one tenant has beside others. 0: no limit.
   double max_step_seconds = 0;
+  // Tokens: a smaller chunk is not worth reading its context for. A step gets one in any case, and
+  // tenants whose part of the time is shorter take turns from step to step.
+  int64_t min_chunk = 4;
   // Whether a step takes longer merely because it has chunks of prompts: see StepCost.
   bool chunks_have_base = false;
   int64_t max_num_seqs = 128;

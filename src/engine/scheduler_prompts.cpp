@@ -13,8 +13,6 @@ constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 // What kAutoStepTime means: a token takes at most about three times as long while others' prompts
 // are fed, estimates being what they are and the rows' own contexts growing meanwhile.
 constexpr double kAutoStepRatio = 2.2;
-// Tokens: a smaller chunk is not worth reading its context for. A step gets one in any case.
-constexpr int64_t kMinChunk = 4;
 // While prompts are fed beside decode rows, one step in so many has the rows alone: else what these
 // take by themselves, which the limit follows from, would be an old estimate after a long prompt.
 constexpr int64_t kRowsAloneEvery = 16;
@@ -86,10 +84,11 @@ void Scheduler::take_turns(Room& room, StepPlan& plan) {
   for (size_t i = 0; i < turns_.size() && room.tokens > 0; ++i) {
     const auto parties = static_cast<int64_t>(turns_.size() - i);
     const int64_t before = room.tokens;
-    feed_tenant(turns_[i],
-                {.tokens = std::min(room.tokens, std::max(kMinChunk, room.tokens / parties)),
-                 .seconds = room.seconds / static_cast<double>(parties)},
-                room, plan);
+    feed_tenant(
+        turns_[i],
+        {.tokens = std::min(room.tokens, std::max(options_.min_chunk, room.tokens / parties)),
+         .seconds = room.seconds / static_cast<double>(parties)},
+        room, plan);
     if (room.tokens < before) next_turn_ = turns_[i] + 1;
   }
 }
@@ -157,10 +156,9 @@ int64_t Scheduler::chunk_within(const Sequence& sequence, const Room& part,
   if (sequence.request.sampling.prompt_logprobs >= 0) wanted = std::min(wanted, room.logprob_rows);
   if (room.seconds == kNoLimit) return wanted;
   int64_t in_time = cost_.chunk_within(part.seconds, sequence.kv_len);
-  if (in_time < kMinChunk)
-    in_time = chunks_.empty()
-                  ? kMinChunk
-                  : std::min(kMinChunk, cost_.chunk_within(room.seconds, sequence.kv_len));
+  if (const int64_t least = options_.min_chunk; in_time < least)
+    in_time = chunks_.empty() ? least
+                              : std::min(least, cost_.chunk_within(room.seconds, sequence.kv_len));
   return std::min(wanted, in_time);
 }
 

@@ -332,6 +332,34 @@ TEST_F(Tenants, AStepKeepsAndUsesItsTimeWhereEveryChunkCostsTheSameMore) {
   EXPECT_GT(spent / static_cast<double>(steps), 0.8 * 0.05) << "and it is made use of";
 }
 
+// A part of the time for each of many prompts would be some tokens, which cost a GPU as much as
+// hundreds: the estimate, which sees nothing else then, would be right, and all prompts slow.
+TEST_F(Tenants, ManyPromptsTakeTurnsWithChunksThatAreWorthIt) {
+  options_.max_num_batched_tokens = 8192;
+  options_.max_num_seqs = 64;
+  options_.num_blocks = 20000;
+  options_.max_step_seconds = SchedulerOptions::kAutoStepTime;
+  options_.least_step_seconds = 0.02;
+  options_.min_chunk = 128;
+  seconds_ = [](const StepLoad& load) {  // every token in front of a chunk costs as much as one
+    const auto of = [](int64_t count) { return static_cast<double>(count); };
+    const double chunks = 4e-3 + 7e-6 * of(load.prompt_tokens + load.chunk_context);
+    return 1e-3 + 5e-5 * of(load.decode_rows) + (load.prompt_tokens > 0 ? chunks : 0);
+  };
+  add({.tenant = 1, .prompt = 16, .max_tokens = 2000});
+  for (int i = 0; i < 100; ++i) step();
+  for (uint64_t tenant = 2; tenant < 26; ++tenant)
+    add({.tenant = tenant, .prompt = 1024, .max_tokens = 1});
+  int64_t mixed = 0, chunks = 0;
+  while (scheduler().num_running() + scheduler().num_waiting() > 1) {
+    const StepPlan plan = step();
+    mixed += plan.load.prompt_tokens > 0;
+    for (const StepItem& item : plan.items) chunks += item.num_tokens > 1;
+  }
+  EXPECT_GT(24 * 1024 / mixed, 300) << "tokens of prompts in a step";
+  EXPECT_GT(24 * 1024 / chunks, 64) << "in a chunk";
+}
+
 TEST_F(Tenants, ATimeThatIsTooShortStillLeavesProgress) {
   options_.max_step_seconds = 1e-6;
   add({.prompt = 16, .max_tokens = 1500});
