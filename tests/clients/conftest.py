@@ -34,7 +34,12 @@ def greedy_server(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def long_server(tmp_path_factory):
-    with start_server("--disable-access-log", model=_api.long_demo_model(tmp_path_factory.mktemp("models"))) as started:
+    """With room for an agent's prompt. What the model says so far out is noise, so every token ends an answer: an agent would take one
+    that runs into its limit for a failure."""
+    folder = tmp_path_factory.mktemp("models")
+    vocabulary = json.loads((ROOT / "models" / MODEL / "config.json").read_text())["vocab_size"]
+    model = _api.greedy_demo_model(folder, context=65536, eos_token_id=list(range(vocabulary)))
+    with start_server("--disable-access-log", model=model) as started:
         yield started
 
 

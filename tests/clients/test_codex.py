@@ -1,7 +1,7 @@
 """The Codex command line: it knows the Responses API alone.
 
 The demo model does a task if the prompt is not longer than it was trained for; so the first test gives Codex a short system prompt and
-switches off what would make it longer. The second leaves Codex as it is, with a model that makes no sense so far out: it is about the
+switches off what would make it longer. The second leaves Codex as it is, with a model whose answers end at once: it is about the
 protocol."""
 from agents.agent import NOTES, Agent, version
 from agents.recorder import Recorder
