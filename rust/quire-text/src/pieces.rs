@@ -66,7 +66,10 @@ impl DecoderPlan {
                 "Metaspace" if !fused && !plan.byte_fallback && plan.replace.is_empty() => {
                     plan.metaspace(step)?
                 }
-                "ByteFallback" if !fused => plan.byte_fallback = true,
+                // A first token that loses its mark could become a byte there.
+                "ByteFallback" if !fused && plan.first_token_drops.is_none() => {
+                    plan.byte_fallback = true
+                }
                 "Fuse" => fused = true,
                 // Before Fuse, Strip works on every token; after it, on the whole text.
                 "Strip" if fused && step["stop"] == 0 && plan.strip_left == 0 => {
@@ -96,18 +99,21 @@ impl DecoderPlan {
             JoinRule::Bytes => byte_level_bytes(token),
             JoinRule::Opaque => token.as_bytes().to_vec(),
             JoinRule::ByteRuns => {
-                if self.byte_fallback {
-                    if let Some(byte) = byte_token(token) {
-                        return vec![byte];
-                    }
+                let text = self.replaced(token);
+                match byte_token(&text) {
+                    Some(byte) if self.byte_fallback => vec![byte],
+                    _ => text.into_bytes(),
                 }
-                let mut text = token.to_string();
-                for (from, to) in &self.replace {
-                    text = text.replace(from.as_str(), to);
-                }
-                text.into_bytes()
             }
         }
+    }
+
+    fn replaced(&self, token: &str) -> String {
+        let mut text = token.to_string();
+        for (from, to) in &self.replace {
+            text = text.replace(from.as_str(), to);
+        }
+        text
     }
 
     /// The piece when `token` opens the text, where that differs from `piece`.
@@ -117,7 +123,7 @@ impl DecoderPlan {
     }
 
     pub fn is_byte_token(&self, token: &str) -> bool {
-        self.byte_fallback && byte_token(token).is_some()
+        self.byte_fallback && byte_token(&self.replaced(token)).is_some()
     }
 }
 

@@ -52,6 +52,16 @@ fn sentencepiece_pieces_are_text_and_bytes() {
 }
 
 #[test]
+fn bytes_are_what_tokens_are_after_replacing() {
+    let plan = plan(json!({"type": "Sequence", "decoders": [
+        {"type": "Replace", "pattern": {"String": "B6>"}, "content": " "},
+        {"type": "Replace", "pattern": {"String": "ten"}, "content": "<0x0A>"},
+        {"type": "ByteFallback"}, {"type": "Fuse"}]}));
+    assert_eq!((text(plan.piece("<0xB6>")), plan.is_byte_token("<0xB6>")), ("<0x ".into(), false));
+    assert_eq!((text(plan.piece("ten")), plan.is_byte_token("ten")), ("\n".into(), true));
+}
+
+#[test]
 fn metaspace_drops_the_first_space_only() {
     let plan = plan(json!({"type": "Metaspace", "replacement": "_", "prepend_scheme": "always"}));
     assert_eq!(text(plan.piece("_a")), " a");
@@ -77,6 +87,9 @@ fn whatever_has_no_rule_is_left_to_the_decoder() {
         json!({"type": "Sequence", "decoders": [{"type": "Fuse"},
             {"type": "Replace", "pattern": {"String": "a"}, "content": "b"}]}),
         json!({"type": "Replace", "pattern": {"Regex": "a+"}, "content": "b"}),
+        // The first token without its mark could be a byte.
+        json!({"type": "Sequence", "decoders": [
+            {"type": "Metaspace", "replacement": "_", "prepend_scheme": "always"}, {"type": "ByteFallback"}]}),
     ] {
         assert_eq!(plan(decoder.clone()).rule, JoinRule::Opaque, "{decoder}");
     }
