@@ -125,7 +125,8 @@ QuantizeItem kept_item(const RawTensor& tensor) {
 }  // namespace
 
 uint64_t RowBlock::row_bytes() const {
-  return count == 0 ? 0 : tensor->size / static_cast<uint64_t>(rows(*tensor));
+  const int64_t all = rows(*tensor);
+  return all == 0 ? 0 : tensor->size / static_cast<uint64_t>(all);
 }
 
 void RowBlock::read(int64_t first, std::span<std::byte> out, ThreadPool& pool) const {
