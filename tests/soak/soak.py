@@ -7,6 +7,7 @@ moments. The first third of a model's time is warm-up; the memory's slope is ass
 """
 import argparse
 import asyncio
+import random
 import resource
 import time
 
@@ -16,9 +17,16 @@ import clients
 ROOT = clients.pathlib.Path(__file__).resolve().parents[2]
 MODELS = [str(ROOT / "models/quire-demo"), str(ROOT / "models/quire-demo-hybrid")]
 SLOPE_LIMIT_KIB = 1024  # a minute
-# A small pool, which warm-up fills: a larger one is address space that cached blocks touch for the first time bit by bit.
-FLAGS = ("--disable-access-log", "--max-model-len", "2048", "--kv-cache-memory", "192MiB")
+# Small pools, which fill_pools fills: what is larger is address space that is touched for the first time bit by bit, which looks like
+# a leak. Dense models take the flag of hybrid ones, too.
+SEQUENCES, CHECKPOINTS, KV_TOKENS = 128, 256, 196608
+FLAGS = ("--disable-access-log", "--max-model-len", "2048", "--kv-cache-memory", "192MiB", "--max-num-seqs", str(SEQUENCES),
+         "--state-checkpoint-slots", str(CHECKPOINTS))
 SHORTEST_FOR_SLOPE = 240  # seconds
+
+
+def is_slope_measured(seconds):
+    return seconds * 2 / 3 >= SHORTEST_FOR_SLOPE
 
 
 async def hold_idle(server, count, seconds):
@@ -36,6 +44,21 @@ async def hold_idle(server, count, seconds):
             writer.close()
 
 
+async def fill_pools(server):
+    """As many sequences at once as may run, and more tokens and recurrent states than the pools can keep."""
+    rng, length = random.Random(7), 600
+    count = max(CHECKPOINTS, KV_TOKENS // length) + SEQUENCES
+    prompts = [[rng.randint(0, 4000) for _ in range(length)] for _ in range(count)]
+    body = {"max_tokens": 200, "temperature": 0, "ignore_eos": True}
+    free = asyncio.Semaphore(2 * SEQUENCES)
+
+    async def one(prompt):
+        async with free:
+            await clients.answer(server, kinds.Request("fill", "/v1/completions", {"prompt": prompt, **body}))
+
+    await asyncio.gather(*map(one, prompts))
+
+
 async def sample_memory(server, seconds):
     """[(seconds, KiB)] of the last two thirds."""
     begin, samples = time.monotonic(), []
@@ -49,6 +72,8 @@ async def sample_memory(server, seconds):
 async def under_load(server, options, seconds):
     requests = kinds.make_all(seed=1, each=options.each, with_priority=False)
     known = list(zip(requests, await clients.solo_answers(server, requests)))
+    if is_slope_measured(seconds):
+        await fill_pools(server)
     (answers, kills), samples, held = await asyncio.gather(
         clients.all_clients(server, known, seconds, 0.3, options.active),
         sample_memory(server, seconds),
@@ -68,7 +93,7 @@ def soak(model, options):
         print(f"{model}: {answers} answers equal to solo ones, {kills} connections killed, {slope / 1024:+.2f} MiB a minute "
               f"(after warm-up {course} MiB)", flush=True)
         assert answers > 0 and kills > 0
-        if samples[-1][0] - samples[0][0] >= SHORTEST_FOR_SLOPE:
+        if is_slope_measured(seconds):
             assert slope < SLOPE_LIMIT_KIB, f"{slope:.0f} KiB a minute"
     return answers, kills
 
