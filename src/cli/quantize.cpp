@@ -58,9 +58,8 @@ void print_lost(const formats::QuantizeReport& report, const std::string& mode) 
   if (bad == 0) return;
   const auto& worst = *std::ranges::max_element(report.lost, {}, share);
   std::printf(
-      "warning: %lld matrices have lost groups of weights, which are 0 now since %s has no scale "
-      "that "
-      "is small enough; %.0f %% of %s; take --mode mxfp4 or affine\n",
+      "warning: %lld matrices have lost groups of weights: they are 0 now, since %s has no scale "
+      "small enough; %.0f %% of %s; take --mode mxfp4 or affine\n",
       static_cast<long long>(bad), mode.c_str(), 100 * share(worst),
       printable(worst.layer).c_str());
 }

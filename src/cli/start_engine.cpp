@@ -188,6 +188,12 @@ RunningModel start_engine(const ModelFlags& flags) {
                dtype_name(decoder->dtype()), seconds_since(started), peak_memory().c_str());
   if (const std::string skipped = decoder->skipped_tensors(); !skipped.empty())
     std::fprintf(stderr, "skipped %s: not part of text generation\n", printable(skipped).c_str());
+  if (const std::string unpacked = decoder->unpacked_weights(); !unpacked.empty())
+    std::fprintf(stderr,
+                 "slower  %s: kept as dense %s, since q, k and v (or gate and up) are of formats "
+                 "that do not "
+                 "go together\n",
+                 printable(unpacked).c_str(), dtype_name(decoder->dtype()));
   print_device(context);
   std::fprintf(stderr, "bits    %s\n", model.fingerprint.c_str());
   std::fprintf(stderr, "memory  %s\n", budget.summary().c_str());

@@ -62,6 +62,7 @@ void Decoder::load(const formats::Checkpoint& checkpoint, const LoadOptions& opt
   final_norm_ = weights.norm(spec_.final_norm, spec_.hidden);
   load_ends(weights, checkpoint, options.head_optional);
   skipped_tensors_ = weights.finish(spec_.ignored);
+  unpacked_weights_ = weights.unpacked();
   weight_bytes_ = weights.packed_bytes();
   checkpoint.check_unchanged();
 }

@@ -32,6 +32,7 @@ class Decoder : public Model {
   bool has_head() const override { return has_head_; }
   size_t weight_bytes() const override { return weight_bytes_; }
   std::string skipped_tensors() const override { return skipped_tensors_; }
+  std::string unpacked_weights() const override { return unpacked_weights_; }
   int64_t widest_activation() const override { return models::widest_activation(spec_); }
 
  private:
@@ -57,7 +58,7 @@ class Decoder : public Model {
   std::optional<mx::array> final_norm_;
   AblationOptions ablation_;
   size_t weight_bytes_ = 0;
-  std::string skipped_tensors_;
+  std::string skipped_tensors_, unpacked_weights_;
 };
 
 }  // namespace quire::models

@@ -66,6 +66,8 @@ class Model {
   // What the checkpoint holds beside the language model, skipped on purpose, for people to read:
   // "model.visual.* (153 tensors)"; empty if nothing.
   virtual std::string skipped_tensors() const { return {}; }
+  // Quantised weights that are kept as dense values, see WeightLoader::unpacked(); empty if none.
+  virtual std::string unpacked_weights() const { return {}; }
   virtual int64_t widest_activation() const = 0;  // elements per token, for the memory budget
 };
 

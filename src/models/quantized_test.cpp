@@ -312,6 +312,15 @@ TEST_F(QuantizedModel, SmallFloatsOfAnotherKindAreNamed) {
   EXPECT_THAT(load_refusal(), HasSubstr("mxfp8"));
 }
 
+// q, k and v of one layer have three formats of small floats there.
+TEST_F(QuantizedModel, WhatBecomesDenseIsNamed) {
+  EXPECT_EQ(load(parity_model("qwen3-mxfp4"))->unpacked_weights(),
+            "model.layers.0.self_attn.k_proj.weight and 2 more");
+  quantize(parity_model("qwen3-bf16"),
+           {.format = formats::usual_format(formats::QuantMode::kMxfp4)});
+  EXPECT_EQ(load(dir_.path() + "/q")->unpacked_weights(), "");
+}
+
 // One expert has 4 bits and zeros; the others stay as they were.
 TEST_F(QuantizedModel, ExpertsOfDifferentFormatsAreNamed) {
   copy_of(parity_model("qwen3-moe-bf16"), "q");

@@ -207,13 +207,14 @@ std::optional<ops::PackedMatrix> WeightLoader::pack_quantised(std::span<const Pa
   }
 }
 
-ops::PackedMatrix WeightLoader::pack(std::vector<Part> parts, bool interleave) const {
+ops::PackedMatrix WeightLoader::pack(std::vector<Part> parts, bool interleave) {
   if (auto packed = pack_quantised(parts, interleave)) return std::move(*packed);
   std::vector<ops::RowMatrix> dense;
   std::vector<std::shared_ptr<const std::byte[]>> dequantised;
   for (Part& part : parts) {
     if (const auto packed = pack_quantised({&part, 1}, /*interleave=*/false)) {
       dequantised.push_back(ops::dequantise_rows(context_, *packed));
+      unpacked_.insert(part.tensors[0]->name);
       part = {.n = part.n,
               .dense = {
                   .data = dequantised.back().get(), .n = part.n, .k = packed->k, .dtype = dtype_}};
@@ -435,6 +436,13 @@ StoredMatrix WeightLoader::stored_matrix(const std::string& name, int64_t n, int
   count_progress(tensor);
   return {.rows = {.data = memory.get(), .n = n, .k = k, .dtype = float_dtype(tensor)},
           .memory = memory};
+}
+
+std::string WeightLoader::unpacked() const {
+  if (unpacked_.empty()) return {};
+  const std::string others =
+      unpacked_.size() > 1 ? " and " + std::to_string(unpacked_.size() - 1) + " more" : "";
+  return *unpacked_.begin() + others;
 }
 
 std::string WeightLoader::finish(const std::vector<std::string>& ignored) const {

@@ -79,6 +79,9 @@ class WeightLoader {
   // or "prefix*". Returns what the prefixes skipped, for people to read: "model.visual.* (153
   // tensors)", or nothing.
   std::string finish(const std::vector<std::string>& ignored) const;
+  // The quantised weights that became dense values, because they are stacked with others in a
+  // format that does not go with theirs, for people to read: "X.weight and 3 more"; or nothing.
+  std::string unpacked() const;
   size_t packed_bytes() const { return packed_bytes_; }
 
  private:
@@ -128,7 +131,7 @@ class WeightLoader {
   mx::array vector_plus(const std::string& name, int64_t n, float offset);
   // Reads the rows of staged parts as they are packed. Views the parts.
   ops::PackProgress staging(std::span<const Part> parts) const;
-  ops::PackedMatrix pack(std::vector<Part> parts, bool interleave) const;
+  ops::PackedMatrix pack(std::vector<Part> parts, bool interleave);
   // All quantised, in formats that go together; nothing otherwise.
   std::optional<ops::PackedMatrix> pack_quantised(std::span<const Part> parts,
                                                   bool interleave) const;
@@ -145,7 +148,7 @@ class WeightLoader {
   std::optional<formats::QuantizationConfig> quantization_;
   std::function<void(double)> progress_;
   bool int8_activations_;
-  std::set<std::string> taken_;
+  std::set<std::string> taken_, unpacked_;
   float norm_offset_ = 0.0f;
   uint64_t bytes_read_ = 0;
   size_t packed_bytes_ = 0;

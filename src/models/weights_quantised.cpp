@@ -9,8 +9,7 @@ namespace {
 
 constexpr const char* kOtherConfig =
     "; \"quantization\" in config.json does not fit the weights: take the config.json that came "
-    "with "
-    "them, or convert the model anew";
+    "with them, or convert the model anew";
 
 // [n, columns], or a stack of such.
 std::vector<int64_t> stacked_shape(int64_t stack, int64_t n, int64_t columns) {
