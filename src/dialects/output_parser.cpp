@@ -61,7 +61,7 @@ void OutputParser::run(bool final, bool cut) {
     } else if (message_starts_ && !buffer_.empty()) {
       message_starts_ = false;
       begin_block(message_, {});
-    } else if (!scan(final)) {
+    } else if (!scan(final, cut)) {
       return;
     }
   }
@@ -113,21 +113,25 @@ void OutputParser::leave_reasoning() {
 }
 
 // True: a block begins, or a message.
-bool OutputParser::scan(bool final) {
+bool OutputParser::scan(bool final, bool cut) {
   size_t at = 0;
   while (at < buffer_.size()) {
     const auto& markers = in_reasoning_ ? reasoning_markers_ : content_markers_;
     const std::string_view rest = std::string_view(buffer_).substr(at);
     const Marker* found = nullptr;
-    bool maybe = false;
+    bool maybe = false, closes = false;
     for (const Marker& marker : markers) {
       if (rest.front() != marker.text.front() || !fits(marker)) continue;
       if (rest.starts_with(marker.text)) {
         found = &marker;
         break;
       }
-      maybe = maybe || marker.text.starts_with(rest);
+      if (!marker.text.starts_with(rest)) continue;
+      maybe = true;
+      closes = closes || marker.action == Action::kStray || marker.action == Action::kEnd;
     }
+    // There was no room for the rest of what ends a call, which is no text.
+    if (found == nullptr && closes && final && cut && structured_ && fresh_) break;
     if (found == nullptr && maybe && !final) {
       buffer_.erase(0, at);
       return false;

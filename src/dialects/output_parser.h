@@ -58,7 +58,7 @@ class OutputParser {
   void add_markers(const Dialect& dialect, bool calls, bool reasoning);
   void run(bool final, bool cut);
   bool step_block(bool final, bool cut);
-  bool scan(bool final);
+  bool scan(bool final, bool cut);
   bool fits(const Marker& marker) const;
   bool handle(const Marker& marker);
   void begin_block(BlockParser parser, std::string opening);

@@ -141,6 +141,34 @@ TEST_P(Cases, AnswersThatEndAnywhereKeepTheirText) {
   }
 }
 
+// Where there was no room for the rest of what ends a call, its beginning is no text.
+TEST_P(Cases, ACutInsideACloserLeavesNothingOfIt) {
+  const Dialect& dialect = *GetParam();
+  const json::value cases = read_json("cases/" + std::string(dialect.name) + ".json");
+  size_t checked = 0;
+  for (const json::value& value : cases.as_array()) {
+    const json::object& entry = value.as_object();
+    Input input = input_of(dialect, entry);
+    const std::string whole = input.text;
+    const auto closer = std::ranges::find_if(
+        dialect.strays, [&](std::string_view stray) { return whole.ends_with(stray); });
+    const size_t num_calls = entry.at("calls").as_array().size();
+    if (closer == dialect.strays.end() || num_calls == 0) continue;
+    input.cut = true;
+    // Some calls are none before their closer has come (GLM's without arguments): those stay text.
+    input.text = whole.substr(0, whole.size() - closer->size());
+    if (parse(input, offered(), {}).output.calls.size() < num_calls) continue;
+    for (size_t size = whole.size() - closer->size() + 1; size < whole.size(); ++size, ++checked) {
+      input.text = whole.substr(0, size);
+      const Parsed parsed = parse(input, offered(), {});
+      EXPECT_EQ(parsed.output.content, member(entry, "content")) << input.text;
+      EXPECT_EQ(parsed.output.calls.size(), num_calls) << input.text;
+      expect_same_however_cut(input, parsed.text());
+    }
+  }
+  EXPECT_EQ(checked > 0, !dialect.strays.empty());
+}
+
 INSTANTIATE_TEST_SUITE_P(Dialects, Cases, testing::ValuesIn(all_dialects()),
                          [](const auto& param) { return std::string(param.param->name); });
 
