@@ -24,6 +24,7 @@ class FakeEngine final : public EngineClient {
     engine::FinishReason failure = engine::FinishReason::kError;
     bool ignores_aborts = false;  // an engine that hangs
     bool honours_priority = false;
+    int64_t max_model_len = 512;
   };
 
   explicit FakeEngine(Script script);
@@ -33,7 +34,7 @@ class FakeEngine final : public EngineClient {
       std::vector<engine::Request> requests) override;
   void abort(engine::RequestId id) override;
   engine::EngineStats stats() const override;
-  int64_t max_model_len() const override { return 512; }
+  int64_t max_model_len() const override { return script_.max_model_len; }
   int64_t vocab_size() const override { return 320; }
   int64_t hidden_size() const override { return 4; }
   bool honours_priority() const override { return script_.honours_priority; }
