@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "server/openai/turn.h"
 #include "server/template_variables.h"
 
 namespace quire::server {
@@ -17,24 +16,11 @@ ApiError text_error(const std::string& error, const WorkBudget* budget, const ch
           param};
 }
 
-// Arguments that are text become the one argument of an object.
-json::array with_object_arguments(json::array messages) {
-  for (json::value& message : messages) {
-    json::value* calls = message.get_object().if_contains("tool_calls");
-    if (calls == nullptr || !calls->is_array()) continue;
-    for (json::value& call : calls->get_array()) {
-      json::value& arguments = call.at("function").as_object()["arguments"];
-      if (!arguments.is_object()) arguments = json::object{{"arguments", arguments}};
-    }
-  }
-  return messages;
-}
-
 }  // namespace
 
 PromptBuilder::PromptBuilder(const ModelText& text, int64_t max_model_len)
     : text_(text),
-      form_(text.chat_template ? content_form(*text.chat_template) : ContentForm()),
+      forms_(text.chat_template ? forms_of(*text.chat_template, nullptr) : TemplateForms()),
       max_model_len_(max_model_len) {
   for (int32_t id = 0; id < text.tokenizer->vocab_size(); ++id) {
     const auto bytes = static_cast<int64_t>(text.tokenizer->token_bytes(id).size());
@@ -133,40 +119,23 @@ Result<std::string, ApiError> PromptBuilder::render(const openai::ChatInput& cha
   if (!chat_template) {
     return Err{ApiError{400, "This model has no chat template; use /v1/completions", chat.field}};
   }
+  TemplateForms forms = chat.chat_template ? forms_of(*chat_template, &budget) : forms_;
   // The end of a last message that goes on is looked for in its text.
-  const ContentForm form = chat.continue_final_message ? ContentForm()
-                           : chat.chat_template        ? content_form(*chat_template, &budget)
-                                                       : form_;
-  std::string messages = dump_json(messages_in(form, chat));
+  if (chat.continue_final_message) forms.content = ContentForm();
   const std::string tools = chat.tools ? dump_json(*chat.tools) : "";
   const std::string documents = chat.documents ? dump_json(*chat.documents) : "";
   auto variables = template_variables(chat, *chat_template);
   if (!variables) return Err{std::move(variables).error()};
   const std::string kwargs = dump_json(*variables);
   text::ChatTemplateInput input;
-  input.messages = messages;
   input.tools = tools;
   input.documents = documents;
   input.kwargs = kwargs;
   input.add_generation_prompt = chat.add_generation_prompt;
   input.continue_final_message = chat.continue_final_message;
   input.budget = &budget;
-  auto rendered = chat_template->render(input);
-  const std::string error = rendered ? "" : rendered.error();
-  const auto retry_with = [&](json::array changed) {
-    messages = dump_json(in_form(form, std::move(changed)));
-    input.messages = messages;
-    rendered = chat_template->render(input);
-  };
-  if (!rendered && form.walks_parts && !chat.parts.empty() && !budget.is_spent())
-    retry_with(chat.messages);
-  // A template that takes arguments apart cannot take text apart.
-  if (!rendered && chat.has_text_arguments && !budget.is_spent())
-    retry_with(with_object_arguments(chat.messages));
-  if (!rendered && openai::has_loose_roles(chat.messages) && !chat.continue_final_message &&
-      !budget.is_spent())
-    retry_with(with_object_arguments(openai::with_strict_roles(chat.messages)));
-  if (!rendered) return Err{text_error(error, &budget, chat.field)};
+  auto rendered = render_chat(*chat_template, forms, input, chat);
+  if (!rendered) return Err{text_error(rendered.error(), &budget, chat.field)};
   return std::move(*rendered);
 }
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/work_budget.h"
-#include "server/content_parts.h"
+#include "server/chat_rendering.h"
 #include "server/errors.h"
 #include "server/openai/request.h"
 #include "server/options.h"
@@ -40,7 +40,7 @@ class PromptBuilder {
                                       const char* param) const;
 
   const ModelText& text_;
-  ContentForm form_;  // of the model's own template
+  TemplateForms forms_;  // of the model's own
   int64_t max_model_len_;
   int64_t longest_token_ = 1;  // bytes
 };

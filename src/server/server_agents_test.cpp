@@ -1,4 +1,7 @@
 // What agents do to servers, as requests of their kind: waiting, parts, reasoning that comes back.
+#include <fstream>
+#include <sstream>
+
 #include "server/test_server.h"
 
 namespace quire::server {
@@ -72,6 +75,58 @@ TEST_F(AgentServer, ASecondTryHasTheFormOfTheFirst) {
   EXPECT_EQ(chat_prompt(R"({"role": "user", "content": "one"},
                            {"role": "system", "content": "two"})"),
             encode("<user>[one\ntwo]"));
+}
+
+json::value recorded(const std::string& name) {
+  std::ifstream file(source_dir() + "/tests/api/recorded/" + name);
+  EXPECT_TRUE(file) << name;
+  std::stringstream text;
+  text << file.rdbuf();
+  return parse_json(text.str()).value();
+}
+
+// A body as it was sent, for one token of this server's model.
+std::string short_of(json::object body) {
+  body["model"] = "tiny";
+  body["stream"] = false;
+  body.erase("stream_options");
+  body[body.contains("input") ? "max_output_tokens" : "max_tokens"] = 1;
+  return dump_json(body);
+}
+
+// Roles where templates forbid or ignore them.
+TEST_F(AgentServer, RecordedRequestsBecomePromptsOfEveryTemplate) {
+  const json::value file = recorded("roles.json");
+  size_t count = 0;
+  for (const auto& [name, source] : file.at("templates").as_object()) {
+    TearDown();
+    start([](FakeEngine::Script& script, ServerOptions&) { script.max_model_len = 8192; },
+          with_template(source.as_string().c_str()));
+    for (const json::value& request : file.at("requests").as_array()) {
+      const json::value* expected = request.at("prompts").as_object().if_contains(name);
+      if (expected == nullptr) continue;
+      const auto ids = prompt_of(request.at("path").as_string().c_str(),
+                                 short_of(request.at("body").as_object()));
+      EXPECT_EQ(model_text().tokenizer->decode(ids, false).value(),
+                std::string(expected->as_string()))
+          << name << ": " << request.at("client");
+      ++count;
+    }
+  }
+  EXPECT_EQ(count, 16u);
+}
+
+// OpenCode's question for a title has two turns of the user, as it was recorded.
+TEST_F(AgentServer, OpenCodesTitleIsAskedForWhereTurnsMustAlternate) {
+  const json::value templates = recorded("roles.json").at("templates");
+  const json::value body = recorded("opencode.json").at(0);
+  start([](FakeEngine::Script& script, ServerOptions&) { script.max_model_len = 8192; },
+        with_template(templates.at("gemma").as_string().c_str()));
+  const auto ids = prompt_of("/v1/chat/completions", short_of(body.as_object()));
+  const std::string prompt = model_text().tokenizer->decode(ids, false).value();
+  EXPECT_TRUE(prompt.starts_with("<user>You are a title generator."));
+  EXPECT_NE(prompt.find("Generate a title for this conversation:\n\nCall the function read"),
+            std::string::npos);
 }
 
 // As OpenCode, Cline and others send it, or leave it out.

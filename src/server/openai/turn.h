@@ -42,11 +42,4 @@ void add_message(json::array& messages, std::string_view role, std::string_view 
 // A tool's result.
 void add_result(json::array& messages, std::string_view call_id, std::string_view content);
 
-// Some templates allow one system message, the first, and no two turns of the user in a row.
-// Whether a conversation has others, and the same one without: what follows one another is joined,
-// and later system texts are the user's. They stay where they are, so that the prefix cache still
-// fits.
-bool has_loose_roles(const json::array& messages);
-json::array with_strict_roles(const json::array& messages);
-
 }  // namespace quire::server::openai
