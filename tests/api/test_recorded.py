@@ -3,6 +3,7 @@ import json
 
 import pytest
 
+import agent_session
 from conftest import ROOT, greedy_demo_model, long_demo_model, start_server
 
 RECORDED = ROOT / "tests/api/recorded"
@@ -64,22 +65,26 @@ def test_nothing_personal_is_kept():
             assert word not in text, (listed, word)
 
 
-def test_interleaved_sessions_keep_their_prefixes(demo):
+def test_interleaved_sessions_keep_their_prefixes(tmp_path):
     """A main agent and two sub-agents, which start alike nowhere, take turns: each finds what it has sent before."""
     first, _ = turns("codex")
+    sizes = {"main": 62_000, "one": 11_000, "two": 12_500}  # bytes of rules: 28,000 and 6,000 to 7,000 tokens
+    rules = {name: agent_session.Words(seed).rules(size) for seed, (name, size) in enumerate(sizes.items())}
+    with start_server("--disable-access-log", model=long_demo_model(tmp_path)) as server:
+        def session(name, turn):
+            talk = [{"role": "user", "content": f"{name} {i}"} for i in range(turn)]
+            body = {**first, "stream": False, "input": [{"role": "developer", "content": f"You are {name}.\n{rules[name]}"}, *talk]}
+            usage = server.post("/v1/responses", {**body, "max_output_tokens": 1}, timeout=600).json()["usage"]
+            return usage["input_tokens"], usage["input_tokens_details"]["cached_tokens"]
 
-    def session(name, turn):
-        talk = [{"role": "user", "content": f"{name} {i}"} for i in range(turn)]
-        body = {**first, "stream": False, "input": [{"role": "developer", "content": f"You are {name}."}, *talk]}
-        usage = demo.post("/v1/responses", {**body, "max_output_tokens": 1}).json()["usage"]
-        return usage["input_tokens"], usage["input_tokens_details"]["cached_tokens"]
-
-    before = {name: session(name, 1)[0] for name in ("main", "one", "two")}
-    for turn in (2, 3, 4):
-        for name in before:
-            tokens, cached = session(name, turn)
-            assert cached > before[name] - 64, (name, turn)
-            before[name] = tokens
+        before = {name: session(name, 1)[0] for name in sizes}
+        assert 27_000 < before["main"] < 29_000 and all(6_000 < before[name] < 7_200 for name in ("one", "two")), before
+        for turn in (2, 3, 4):
+            for name in before:
+                tokens, cached = session(name, turn)
+                assert cached > before[name] - 64, (name, turn)
+                before[name] = tokens
+        assert server.metric("quire:prefix_cache_evictions_total") == 0
 
 
 def test_a_broken_off_prompt_is_found_again(tmp_path):
