@@ -1,10 +1,10 @@
 #include "cli/bench_ops.h"
 #include "cli/bench_random.h"
+#include "ops/gated_activation/gated_activation.h"
 #include "ops/kv_write/kv_write.h"
 #include "ops/rms_norm/rms_norm.h"
 #include "ops/rope/rope.h"
 #include "ops/sample/sample.h"
-#include "ops/silu_mul/silu_mul.h"
 
 namespace quire::cli {
 namespace {
@@ -34,10 +34,10 @@ void bench_elementwise(OpBench& bench, int rows) {
                     return {y, sum};
                   });
   const mx::array gate_up = random_bf16({rows, 2 * kIntermediate});
-  if (bench.wants("silu_mul" + size))
-    bench.measure("silu_mul" + size, work_of(3 * bytes * kIntermediate),
+  if (bench.wants("gated_activation" + size))
+    bench.measure("gated_activation" + size, work_of(3 * bytes * kIntermediate),
                   [&](int64_t) -> std::vector<mx::array> {
-                    return {ops::silu_mul(bench.context(), gate_up)};
+                    return {ops::gated_activation(bench.context(), gate_up)};
                   });
 }
 

@@ -44,7 +44,7 @@ class WeightLoader {
   // empty. A quantised weight ("X.weight" with "X.scales", affine ones with "X.biases") stays
   // quantised; parts of different affine formats are stacked in one that holds all exactly, other
   // mixtures as dense values.
-  // `interleave`: gate and up, for ops::LinearOptions::silu_mul.
+  // `interleave`: gate and up, for ops::LinearOptions::gate.
   ops::LinearWeight linear(const std::vector<std::string>& weights,
                            const std::vector<std::string>& biases, int64_t n, int64_t k,
                            bool interleave = false);

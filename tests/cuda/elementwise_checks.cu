@@ -1,13 +1,13 @@
 #include "harness.h"
 #include "ops/copy_slots/copy_slots_cuda.h"
 #include "ops/embedding/embedding_cuda.h"
+#include "ops/gated_activation/gated_activation_cuda.h"
 #include "ops/gather_rows/gather_rows_cuda.h"
 #include "ops/kv_write/kv_write_cuda.h"
 #include "ops/qk_norm_rope_kv_write/qk_norm_rope_kv_write_cuda.h"
 #include "ops/rms_norm/rms_norm_cuda.h"
 #include "ops/rope/rope_cuda.h"
 #include "ops/sigmoid_gate/sigmoid_gate_cuda.h"
-#include "ops/silu_mul/silu_mul_cuda.h"
 
 namespace quire::ops::cuda_test {
 namespace {
@@ -63,14 +63,16 @@ void check_gates(CudaStream stream, FloatType type, int64_t width) {
   const int64_t rows = 3;
   const auto x = random_floats(static_cast<size_t>(rows * 2 * width), type, 4, 8.0f);
   const DeviceBytes dx(encode(x, type)), y(dx.size() / 2);
-  silu_mul_cuda(stream, {.type = type, .width = width, .gate_up = dx.get(), .y = y.get()}, rows);
+  gated_activation_cuda(stream, {.type = type, .width = width, .gate_up = dx.get(), .y = y.get()},
+                        rows);
   std::vector<double> want;
   for (int64_t i = 0; i < rows * width; ++i) {
     const double gate = x[i / width * 2 * width + i % width],
                  up = x[i / width * 2 * width + width + i % width];
     want.push_back(gate / (1 + std::exp(-gate)) * up);
   }
-  compare(with("silu_mul", type, width), read_floats(y, type), want, rounding(type) + 1e-6, 1e-4);
+  compare(with("gated_activation", type, width), read_floats(y, type), want, rounding(type) + 1e-6,
+          1e-4);
   const auto a = random_floats(static_cast<size_t>(rows * width), type, 5);
   const DeviceBytes da(encode(a, type));
   SigmoidGateParams p = {.type = type,

@@ -17,7 +17,7 @@ struct Case {
     if (bits)
       s += " affine " + std::to_string(bits) + "/" + std::to_string(group) + " " + name(scale_type);
     s += " N " + std::to_string(n) + " K " + std::to_string(k) + " M " + std::to_string(m);
-    return s + (bias ? " bias" : "") + (residual ? " residual" : "") + (gated ? " silu_mul" : "") +
+    return s + (bias ? " bias" : "") + (residual ? " residual" : "") + (gated ? " gate" : "") +
            (norm ? " norm" : "");
   }
 };

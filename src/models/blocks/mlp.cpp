@@ -12,7 +12,7 @@ MlpBlock::MlpBlock(const MlpSpec& spec, int64_t hidden, WeightLoader& weights)
 
 mx::array MlpBlock::forward(const ops::Context& context, const mx::array& h,
                             const ops::LinearOptions::Norm& norm) const {
-  const mx::array gated = ops::linear(context, h, gate_up_, {.norm = norm, .silu_mul = true});
+  const mx::array gated = ops::linear(context, h, gate_up_, {.norm = norm, .gate = ops::Gate{}});
   return ops::linear(context, gated, down_, {.residual = h});
 }
 

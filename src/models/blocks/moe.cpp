@@ -58,7 +58,7 @@ mx::array MoeBlock::forward(const ops::Context& context, const mx::array& h,
   const mx::array logits = ops::linear(context, x, router_, {.out_dtype = mx::float32});
   ops::MoeExpertsOptions options = {.residual = h};
   if (shared_) {
-    const mx::array gated = ops::linear(context, x, shared_->gate_up, {.silu_mul = true});
+    const mx::array gated = ops::linear(context, x, shared_->gate_up, {.gate = ops::Gate{}});
     options.shared = ops::MoeExpertsOptions::Shared{
         .y = ops::linear(context, gated, shared_->down),
         .logit = ops::linear(context, x, shared_->gate, {.out_dtype = mx::float32})};

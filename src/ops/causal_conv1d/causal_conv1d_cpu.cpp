@@ -8,7 +8,7 @@
 #define HWY_TARGET_INCLUDE "ops/causal_conv1d/causal_conv1d_cpu.cpp"
 #include "ops/cpu/highway.h"
 // After it, because its code is per target too.
-#include "ops/silu_mul/silu_mul-inl.h"
+#include "ops/gated_activation/silu-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace quire::ops::HWY_NAMESPACE {

@@ -103,7 +103,7 @@ inline bool is_wide(const void* p, int64_t pitch) {
   return reinterpret_cast<uintptr_t>(p) % 16 == 0 && pitch % 8 == 0;
 }
 
-// e^-x by float32's exponential; silu and sigmoid as ops/silu_mul has them.
+// e^-x by float32's exponential; silu and sigmoid as ops/gated_activation has them.
 __device__ inline float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 __device__ inline float silu(float x) {
   // Beyond -88 the quotient is less than any normal number.

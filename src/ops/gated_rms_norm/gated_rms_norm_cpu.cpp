@@ -4,8 +4,8 @@
 #define HWY_TARGET_INCLUDE "ops/gated_rms_norm/gated_rms_norm_cpu.cpp"
 #include "ops/cpu/highway.h"
 // After it, because their code is per target too.
+#include "ops/gated_activation/silu-inl.h"
 #include "ops/rms_norm/rms_norm-inl.h"
-#include "ops/silu_mul/silu_mul-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace quire::ops::HWY_NAMESPACE {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "ops/cuda/cuda_device.h"
+#include "ops/gated_activation/gated_activation_reference.h"
 #include "ops/linear/linear_cuda.h"
 #include "ops/linear/linear_format.h"
 #include "ops/linear/linear_reference.h"
@@ -11,7 +12,6 @@
 #include "ops/rms_norm/rms_norm_reference.h"
 #include "ops/runtime/kernel_primitive.h"
 #include "ops/runtime/shape_check.h"
-#include "ops/silu_mul/silu_mul_reference.h"
 
 namespace quire::ops {
 namespace {
@@ -42,12 +42,11 @@ void check_inputs(const mx::array& x, const LinearWeight& w, const LinearOptions
     check_shape("linear", "residual", *options.residual, {x.shape(0), weight.n});
     check_dtype("linear", "residual", *options.residual, y_dtype);
   }
-  if (options.silu_mul != weight.interleaved)
-    throw std::invalid_argument(options.silu_mul
-                                    ? "linear: silu_mul needs an interleaved weight"
-                                    : "linear: an interleaved weight is for silu_mul only");
-  if (options.silu_mul && options.residual)
-    throw std::invalid_argument("linear: silu_mul and a residual exclude each other");
+  if (options.gate.has_value() != weight.interleaved)
+    throw std::invalid_argument(options.gate ? "linear: a gate needs an interleaved weight"
+                                             : "linear: an interleaved weight needs a gate");
+  if (options.gate && options.residual)
+    throw std::invalid_argument("linear: a gate and a residual exclude each other");
 }
 
 // The composition of the references: what the options promise.
@@ -60,7 +59,7 @@ mx::array composed_reference(const Context& context, const mx::array& x, const L
   if (options.residual)
     y = mx::astype(mx::astype(y, mx::float32) + mx::astype(*options.residual, mx::float32),
                    y_dtype);
-  return options.silu_mul ? silu_mul_reference(y) : y;
+  return options.gate ? gated_activation_reference(y, *options.gate) : y;
 }
 
 // The arrays of a launch, and where the optional ones stand among them (-1: absent).
@@ -96,6 +95,9 @@ mx::array linear_on_cuda(const Context& context, const mx::array& x, const Linea
   const PackedMatrix& weight = w.weight;
   if (weight.affine && weight.affine->int8_activations)
     throw std::runtime_error("linear: no kernel for 8-bit activations on cuda");
+  if (options.gate && options.gate->kind != Gate::Kind::kSilu)
+    throw std::runtime_error(std::string("linear: no kernel for ") + gate_name(options.gate->kind) +
+                             " gates on cuda");
   LinearCudaParams params{.layout = {},
                           .out_type = check_float("linear", "y", y_dtype),
                           .norm_eps = options.norm ? options.norm->eps : 0};
@@ -113,7 +115,7 @@ mx::array linear_on_cuda(const Context& context, const mx::array& x, const Linea
       linear_cuda(cuda->stream(), params);
     }
   };
-  const int64_t columns = options.silu_mul ? weight.n / 2 : weight.n;
+  const int64_t columns = options.gate ? weight.n / 2 : weight.n;
   return launch_kernel(
       context, {.op = "linear", .kernel = "cuda", .run = run, .cost = cost_of(x, weight, y_dtype)},
       {x.shape(0), static_cast<int>(columns)}, y_dtype, std::move(inputs.arrays));
@@ -149,7 +151,8 @@ mx::array linear(const Context& context, const mx::array& x, const LinearWeight&
     return linear_on_cuda(context, x, w, options, y_dtype);
   LinearParams params = linear_format(weight, y_dtype);
   params.norm_eps = options.norm ? options.norm->eps : 0;
-  params.silu_mul = options.silu_mul;
+  params.gated = options.gate.has_value();
+  params.gate = options.gate.value_or(Gate{});
   const LinearKernel* kernel = find_linear_kernel(params);
   if (context.use_reference || !kernel) return composed_reference(context, x, w, options, y_dtype);
 

@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 
+#include "ops/gated_activation/gate.h"
 #include "ops/linear/block_float/block_float.h"
 #include "ops/runtime/context.h"
 
@@ -37,7 +38,7 @@ struct PackedMatrix {
   // Quantised to small floats, in the same layout.
   BlockFloat block_float = BlockFloat::kNone;
   // The first N/2 rows (gate) and the last (up) are packed in turn, a panel of each, so that one
-  // task has both for silu(gate) * up. Each half is padded to whole panels.
+  // task has both for the gate. Each half is padded to whole panels.
   bool interleaved = false;
   bool is_quantised() const { return affine || block_float != BlockFloat::kNone; }
   size_t nbytes() const;
@@ -58,27 +59,28 @@ struct RowMatrix {
 };
 
 // Packs the rows of `parts` stacked on each other (fused qkv, gate+up), converted to `dtype`;
-// `interleave` the two halves of the stack for LinearOptions::silu_mul. Parallel.
+// `interleave` the two halves of the stack for LinearOptions::gate. Parallel.
 PackedMatrix pack_matrix(const Context& context, std::span<const RowMatrix> parts, mx::Dtype dtype,
                          bool interleave = false);
 
 // Neighbours that linear() computes on the way, each bit for bit as its own op would.
 struct LinearOptions {
   struct Norm {
-    const mx::array& weight;  // [K] float32
+    mx::array weight;  // [K] float32
     float eps = 0;
   };
   std::optional<mx::Dtype> out_dtype = std::nullopt;  // default x's dtype; float32 for logits
   std::optional<Norm> norm = std::nullopt;            // x is ops::rms_norm(x) first
   // [T, N] in the output's dtype: y = round(round(x W^T + b) + residual).
   std::optional<mx::array> residual = std::nullopt;
-  // The weight is interleaved: y [T, N/2] = ops::silu_mul of the rounded product.
-  bool silu_mul = false;
+  // The weight is interleaved: y [T, N/2] = ops::gated_activation of the rounded product.
+  std::optional<Gate> gate = std::nullopt;
 };
 
 //   x      [T, K] in the weight's dtype
 //   w      [N, K]
-// Returns [T, N] ([T, N/2] with silu_mul) in options.out_dtype.
+// Returns [T, N] ([T, N/2] with a gate) in options.out_dtype. On an NVIDIA GPU gates other than
+// silu throw std::runtime_error.
 //
 // Bits: each output element is reduced over K in one fixed order whatever T is and however threads
 // split the work. Per 32 k an even-k chain and an odd-k chain of 16 fused multiply-adds start at 0;

@@ -1,8 +1,8 @@
 // Per target, like ops/cpu/highway.h, which comes first; no #pragma once. What every kernel of
-// linear() does with its sums: bias, rounding, residual or silu, and the store. One text, so that
+// linear() does with its sums: bias, rounding, residual or gate, and the store. One text, so that
 // all agree bit for bit.
+#include "ops/gated_activation/gated_activation-inl.h"
 #include "ops/linear/linear_kernel.h"
-#include "ops/silu_mul/silu_mul-inl.h"
 
 #if defined(QUIRE_OPS_LINEAR_EPILOGUE_TARGET_) == defined(HWY_TARGET_TOGGLE)
 #ifdef QUIRE_OPS_LINEAR_EPILOGUE_TARGET_
@@ -72,7 +72,7 @@ HWY_INLINE FloatVec gated_outputs(const LinearParams& p, const float* acc, int64
     gate = hn::Add(gate, load_some(p.bias + column, n));
     up = hn::Add(up, load_some(p.bias + p.n / 2 + column, n));
   }
-  return silu_mul(round_output<Out>(gate), round_output<Out>(up));
+  return apply_gate(p.gate, round_output<Out>(gate), round_output<Out>(up));
 }
 
 // One row of one panel; `columns` of its 16 outputs exist.
@@ -111,13 +111,13 @@ HWY_INLINE void store_pairs(const LinearParams& p, const float* acc, int64_t str
   }
 }
 
-// Rows [row, row + rows) of `panels` panels (two with silu_mul) from panel `panel` on; acc is their
+// Rows [row, row + rows) of `panels` panels (two with a gate) from panel `panel` on; acc is their
 // sums, [rows][stride].
 template <class Out>
 HWY_INLINE void finish_rows(const LinearParams& p, const float* acc, int64_t stride, int64_t row,
                             int64_t rows, int64_t panel, int64_t panels) {
   const int64_t column = panel * 16;
-  if (p.silu_mul) {
+  if (p.gated) {
     const int64_t columns = HWY_MIN(16, p.n / 2 - column / 2);
     for (int64_t r = 0; r < rows; ++r)
       finish_gated_row<Out>(p, acc + r * stride, row + r, column / 2, columns);

@@ -1,6 +1,6 @@
+#include "ops/gated_activation/gated_activation.h"
 #include "ops/linear/linear_test_util.h"
 #include "ops/rms_norm/rms_norm.h"
-#include "ops/silu_mul/silu_mul.h"
 
 // linear() with its options against the composition of the ops, bit for bit.
 namespace quire::ops {
@@ -53,19 +53,31 @@ TEST(LinearFused, ResidualIsAddedToTheRoundedProduct) {
   });
 }
 
-TEST(LinearFused, SiluIsThatOfSiluMul) {
+constexpr Gate kGates[] = {{},
+                           {.kind = Gate::Kind::kGeluTanh},
+                           {.kind = Gate::Kind::kGelu},
+                           {.kind = Gate::Kind::kRelu2},
+                           {.kind = Gate::Kind::kClampedSwiglu, .alpha = 1.5f, .limit = 2.0f}};
+
+TEST(LinearFused, GatesAreThoseOfGatedActivation) {
   for_each_case([](const Context& context, mx::Dtype dtype, int n, int k, int rows) {
     const bool bias = rows % 2 == 1;
     const Weights plain = random_weights(context, n, k, dtype, bias);
     const Weights gated = random_weights(context, n, k, dtype, bias, /*interleave=*/true);
     const mx::array x = random_array({rows, k}, dtype, 1);
     const mx::array norm = random_array({k}, mx::float32, 4);
-    const mx::array fused = linear(context, x, gated.packed,
-                                   {.norm = LinearOptions::Norm{norm, kEps}, .silu_mul = true});
-    EXPECT_EQ(fused.shape(), (mx::Shape{rows, n / 2}));
     const mx::array gate_up = linear(context, rms_norm(context, x, norm, kEps), plain.packed);
-    ASSERT_TRUE(same_bits(fused, silu_mul(context, gate_up)));
-    ASSERT_TRUE(kernel_ran(context, "linear", 2, dense_kernel(dtype)));
+    std::optional<mx::array> first;
+    for (const Gate& gate : kGates) {
+      if (on_cuda() && gate != Gate{}) continue;
+      const mx::array fused =
+          linear(context, x, gated.packed, {.norm = LinearOptions::Norm{norm, kEps}, .gate = gate});
+      EXPECT_EQ(fused.shape(), (mx::Shape{rows, n / 2}));
+      ASSERT_TRUE(same_bits(fused, gated_activation(context, gate_up, gate)));
+      EXPECT_FALSE(first && n > 2 && same_bits(fused, *first));
+      if (!first) first = fused;
+    }
+    ASSERT_TRUE(kernel_ran(context, "linear", on_cuda() ? 2 : 6, dense_kernel(dtype)));
   });
 }
 
@@ -82,20 +94,24 @@ TEST(LinearFused, ManyRowsAreThoseOfFew) {
       int runs = 0;
       for (const int rows : {33, 64, 290, 580}) {
         SCOPED_TRACE(isa + " " + std::to_string(rows) + " rows, N " + std::to_string(n));
-        runs += 3;
+        runs += 4;
         const mx::array x = random_array({rows, k}, mx::bfloat16, 1);
         const mx::array residual = random_array({rows, n}, mx::bfloat16, 5, 4.0f);
         const mx::array y = linear(context, x, plain.packed);
         const mx::array sum = linear(context, x, plain.packed, {.residual = residual});
-        const mx::array silu = linear(context, x, gated.packed, {.silu_mul = true});
-        for (int row = 0; row + kFew <= rows; row += 97, runs += 3) {
+        const Gate gelu = on_cuda() ? Gate{} : kGates[1];
+        const mx::array silu = linear(context, x, gated.packed, {.gate = Gate{}});
+        const mx::array other = linear(context, x, gated.packed, {.gate = gelu});
+        for (int row = 0; row + kFew <= rows; row += 97, runs += 4) {
           const mx::array few = matrix_rows(x, row, kFew);
           ASSERT_TRUE(same_bits(matrix_rows(y, row, kFew), linear(context, few, plain.packed)));
           ASSERT_TRUE(same_bits(
               matrix_rows(sum, row, kFew),
               linear(context, few, plain.packed, {.residual = matrix_rows(residual, row, kFew)})));
           ASSERT_TRUE(same_bits(matrix_rows(silu, row, kFew),
-                                linear(context, few, gated.packed, {.silu_mul = true})));
+                                linear(context, few, gated.packed, {.gate = Gate{}})));
+          ASSERT_TRUE(same_bits(matrix_rows(other, row, kFew),
+                                linear(context, few, gated.packed, {.gate = gelu})));
         }
       }
       ASSERT_TRUE(kernel_ran(context, "linear", runs, dense_kernel(mx::bfloat16)));
@@ -132,8 +148,8 @@ TEST(LinearFused, TheReferenceComposesTheReferences) {
     const mx::array normed = rms_norm(context, x, norm, kEps);
     EXPECT_TRUE(same_bits(linear(context, x, w.packed, {.norm = by, .residual = residual}),
                           add_rounded(linear(context, normed, w.packed), residual)));
-    EXPECT_TRUE(same_bits(linear(context, x, gated.packed, {.norm = by, .silu_mul = true}),
-                          silu_mul(context, linear(context, normed, w.packed))));
+    EXPECT_TRUE(same_bits(linear(context, x, gated.packed, {.norm = by, .gate = Gate{}}),
+                          gated_activation(context, linear(context, normed, w.packed))));
   }
 }
 
@@ -149,9 +165,9 @@ TEST(LinearFused, RefusesWhatDoesNotFit) {
   fails(w, {.norm = LinearOptions::Norm{short_norm, kEps}});
   fails(w, {.residual = mx::zeros({2, 21}, mx::bfloat16)});
   fails(w, {.residual = mx::zeros({2, 20}, mx::float32)});
-  fails(w, {.silu_mul = true});
+  fails(w, {.gate = Gate{}});
   fails(gated, {});
-  fails(gated, {.residual = mx::zeros({2, 20}, mx::bfloat16), .silu_mul = true});
+  fails(gated, {.residual = mx::zeros({2, 20}, mx::bfloat16), .gate = Gate{}});
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include "base/parallel.h"
 #include "ops/cpu/half.h"
+#include "ops/gated_activation/gate.h"
 #include "ops/linear/block_float/block_float.h"
 
 namespace quire::ops {
@@ -26,12 +27,13 @@ struct LinearParams {
   const float* norm_weight = nullptr;  // [K], or null
   float norm_eps = 0;
   const void* residual = nullptr;  // [rows, N] of out_type, added to the rounded result; or null
-  // The weight holds panels of gate and up in turn, and y is silu(gate) * up [rows, N/2].
-  bool silu_mul = false;
+  // The weight holds panels of gate and up in turn, and y is what `gate` makes of them [rows, N/2].
+  bool gated = false;
+  Gate gate = {};
   void* y = nullptr;  // [rows, N]
 
   int64_t panels() const;  // of the weight
-  int64_t y_columns() const { return silu_mul ? n / 2 : n; }
+  int64_t y_columns() const { return gated ? n / 2 : n; }
 };
 
 // One way to compute linear(), for some formats on some instruction sets.
@@ -58,7 +60,7 @@ inline int64_t linear_panels(int64_t n) { return (n + 15) / 16; }
 inline int64_t linear_panels(int64_t n, bool interleaved) {
   return interleaved ? 2 * linear_panels(n / 2) : linear_panels(n);
 }
-inline int64_t LinearParams::panels() const { return linear_panels(n, silu_mul); }
+inline int64_t LinearParams::panels() const { return linear_panels(n, gated); }
 
 // Row `row` of x, RMS-normed if the params say so: then in `buffer` (K elements). Inside a loop of
 // the pool, or where denormals are zero as there.

@@ -70,7 +70,7 @@ inline QuantisedLayout quantised_layout(const LinearParams& p) {
           .bits = p.bits,
           .group_size = p.group_size,
           .scale_type = p.scale_type,
-          .interleaved = p.silu_mul,
+          .interleaved = p.gated,
           .block_float = p.block_float};
 }
 

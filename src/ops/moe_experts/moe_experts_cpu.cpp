@@ -26,7 +26,7 @@ void Scatter(const MoeScatterParams& p, int64_t begin, int64_t end) {
 
 float sigmoid(float logit) {
   const FloatVec one = hn::Set(kFloats, 1.0f);
-  // As in silu_mul-inl.h: past the overflow, but where Highway's Exp still is infinite.
+  // As in silu-inl.h: past the overflow, but where Highway's Exp still is infinite.
   const FloatVec negated = hn::Min(hn::Set(kFloats, -logit), hn::Set(kFloats, 100.0f));
   return hn::GetLane(hn::Div(one, hn::Add(one, hn::Exp(kFloats, negated))));
 }

@@ -1,7 +1,7 @@
 #include "ops/moe_experts/moe_experts_reference.h"
 
+#include "ops/gated_activation/gated_activation_reference.h"
 #include "ops/linear/linear_reference.h"
-#include "ops/silu_mul/silu_mul_reference.h"
 
 namespace quire::ops {
 
@@ -10,7 +10,8 @@ mx::array moe_experts_reference(const mx::array& x, const MoeRouting& routing,
   mx::array sum = mx::zeros({x.shape(0), static_cast<int>(experts->front().down.weight.n)});
   for (size_t e = 0; e < experts->size(); ++e) {
     const Expert& expert = (*experts)[e];
-    const mx::array gated = silu_mul_reference(linear_reference(x, expert.gate_up, x.dtype()));
+    const mx::array gated =
+        gated_activation_reference(linear_reference(x, expert.gate_up, x.dtype()));
     const mx::array y = linear_reference(gated, expert.down, mx::float32);
     const mx::array chosen = mx::equal(routing.experts, mx::array(static_cast<int>(e)));
     const mx::array weight =

@@ -87,9 +87,9 @@ void run_linear(ThreadPool& pool, const LinearKernel& kernel, LinearParams p, in
 
 }  // namespace
 
-LinearParams expert_linear_params(const LinearWeight& w, mx::Dtype out_dtype, bool silu_mul) {
+LinearParams expert_linear_params(const LinearWeight& w, mx::Dtype out_dtype, bool gated) {
   LinearParams p = linear_format(w.weight, out_dtype);
-  p.silu_mul = silu_mul;
+  p.gated = gated;
   p.w = w.weight.data.get();
   if (w.bias) p.bias = w.bias->data<float>();
   return p;

@@ -24,6 +24,6 @@ void run_moe_experts(ThreadPool& pool, const std::vector<Expert>& experts,
                      const MoeExpertsParams& params);
 
 // linear() with such a weight; rows, x and y are for the caller to set.
-LinearParams expert_linear_params(const LinearWeight& w, mx::Dtype out_dtype, bool silu_mul);
+LinearParams expert_linear_params(const LinearWeight& w, mx::Dtype out_dtype, bool gated);
 
 }  // namespace quire::ops

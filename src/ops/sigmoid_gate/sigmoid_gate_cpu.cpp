@@ -4,7 +4,7 @@
 #define HWY_TARGET_INCLUDE "ops/sigmoid_gate/sigmoid_gate_cpu.cpp"
 #include "ops/cpu/highway.h"
 // After it, because its code is per target too.
-#include "ops/silu_mul/silu_mul-inl.h"
+#include "ops/gated_activation/silu-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace quire::ops::HWY_NAMESPACE {

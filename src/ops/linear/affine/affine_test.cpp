@@ -172,7 +172,7 @@ TEST(AffineLinear, NormResidualAndSiluAreThoseOfTheDenseLinear) {
                        std::to_string(rows_of_x) + " rows");
           const mx::array x = random_array({rows_of_x, k}, dtype, 1);
           const mx::array residual = random_array({rows_of_x, n}, dtype, 2);
-          const LinearOptions silu = {.norm = LinearOptions::Norm{norm, 1e-6f}, .silu_mul = true};
+          const LinearOptions silu = {.norm = LinearOptions::Norm{norm, 1e-6f}, .gate = Gate{}};
           const LinearOptions add = {.residual = residual};
           ASSERT_TRUE(
               same_bits(linear(context, x, gated, silu), linear(context, x, gated_dense, silu)));
@@ -204,7 +204,7 @@ TEST(AffineLinear, RowsDoNotDependOnTheBatch) {
         const auto run = [&](int begin, int rows) {
           const mx::array some = matrix_rows(x, begin, rows);
           const LinearOptions sum = {.residual = matrix_rows(residual, begin, rows)};
-          const LinearOptions silu = {.norm = LinearOptions::Norm{norm, 1e-6f}, .silu_mul = true};
+          const LinearOptions silu = {.norm = LinearOptions::Norm{norm, 1e-6f}, .gate = Gate{}};
           return std::array{linear(context, some, plain, {.out_dtype = mx::float32}),
                             linear(context, some, plain, sum), linear(context, some, gated, silu)};
         };

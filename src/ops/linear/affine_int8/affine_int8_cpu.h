@@ -15,7 +15,7 @@ struct Int8RowBatch {
 // Quantises row `row`; `scratch` holds K * 5 bytes.
 void int8_pack_row_cpu(const Int8RowBatch& batch, int64_t row, void* scratch);
 
-// Outputs of one or two panels (two with silu_mul) for all rows. `acc` holds 32 floats a row.
+// Outputs of one or two panels (two with a gate) for all rows. `acc` holds 32 floats a row.
 using Int8PanelsKernel = void(const Int8RowBatch& batch, int64_t panel, int64_t panels, float* acc);
 Int8PanelsKernel int8_panels_cpu;
 // With VNNI: on CPUs that have it only.

@@ -71,7 +71,7 @@ TEST(Int8Linear, ARowHasTheSameBitsInAnyBatchAndOnEveryInstructionSet) {
         const auto run = [&](int rows, mx::array* silu) {
           const mx::array some = matrix_rows(x, 0, rows);
           *silu = linear(context, some, interleaved,
-                         {.norm = LinearOptions::Norm{norm, 1e-6f}, .silu_mul = true});
+                         {.norm = LinearOptions::Norm{norm, 1e-6f}, .gate = Gate{}});
           return linear(context, some, w, {.residual = matrix_rows(residual, 0, rows)});
         };
         for (const int rows : std::views::reverse(kRowCounts)) {  // first the most

@@ -133,7 +133,7 @@ TEST_F(BlockFloatLinear, NormResidualAndSiluAreThoseOfTheDenseLinear) {
           SCOPED_TRACE(text(isa, dtype, format) + ", " + std::to_string(rows_of_x) + " rows");
           const mx::array x = random_array({rows_of_x, k}, dtype, 1);
           const mx::array residual = random_array({rows_of_x, n}, dtype, 2);
-          const LinearOptions silu = {.norm = LinearOptions::Norm{norm, 1e-6f}, .silu_mul = true};
+          const LinearOptions silu = {.norm = LinearOptions::Norm{norm, 1e-6f}, .gate = Gate{}};
           const LinearOptions add = {.residual = residual};
           ASSERT_TRUE(same_bits(linear(context, x, pack(true), silu),
                                 linear(context, x, dense(true), silu)));

@@ -65,7 +65,7 @@ AmxTasks amx_tasks(const LinearParams& p, int64_t threads, int64_t row_chunks) {
   constexpr int64_t kMaxRangePanels = 64;
   AmxTasks tasks = {.panels = p.panels(), .blocks = (p.rows + kAmxBlockRows - 1) / kAmxBlockRows};
   tasks.row_chunks = std::min(row_chunks, tasks.blocks);
-  // Multiples of 4 panels: whole cache lines of outputs, with silu_mul too.
+  // Multiples of 4 panels: whole cache lines of outputs, with a gate too.
   const int64_t groups = (kTasksPerThread * threads + tasks.row_chunks - 1) / tasks.row_chunks;
   tasks.per_group = std::max<int64_t>(1, (tasks.panels + groups * 4 - 1) / (groups * 4)) * 4;
   if (amx_ranges(p.k) > 1) tasks.per_group = std::min(tasks.per_group, kMaxRangePanels);

@@ -22,7 +22,7 @@ void linear_amx_pack(ThreadPool& pool, const AmxRowBatch& batch);
 // Packs rows [begin, end) of x; `row_buffer` holds K elements.
 void linear_amx_pack_rows(const AmxRowBatch& batch, int64_t begin, int64_t end, void* row_buffer);
 
-// Up to 16 rows: panels [begin, end), an even number with silu_mul.
+// Up to 16 rows: panels [begin, end), an even number with a gate.
 void linear_amx_stream(const AmxRowBatch& batch, int64_t begin, int64_t end);
 
 struct AmxBlock {

@@ -33,11 +33,11 @@ HWY_INLINE void stream_rows(const LinearParams& p, const Pending& pending, int64
   static_assert(hw::kLanes == 16);
   constexpr int64_t kResidualAhead = 4;
   const float* acc = pending.acc;
-  const int64_t width = p.y_columns(), column = p.silu_mul ? pending.panel * 8 : pending.panel * 16;
+  const int64_t width = p.y_columns(), column = p.gated ? pending.panel * 8 : pending.panel * 16;
   auto* y = static_cast<uint16_t*>(p.y) + pending.row * width + column;
   for (int64_t r = 0; r < rows; ++r, acc += kPairStride, y += width) {
     const int64_t row = pending.row + r;
-    if (!p.silu_mul) {
+    if (!p.gated) {
       if (p.residual)
         _mm_prefetch(
             static_cast<const char*>(p.residual) + ((row + kResidualAhead) * width + column) * 2,
@@ -191,8 +191,7 @@ struct Blocks {
   bool writes_lines() const {
     constexpr int64_t kLinePanels = 4, kLine = 64;
     if (p.out_type != FloatType::kBf16) return false;
-    if (p.silu_mul && (block.panel_begin % kLinePanels || block.panel_end % kLinePanels))
-      return false;
+    if (p.gated && (block.panel_begin % kLinePanels || block.panel_end % kLinePanels)) return false;
     return p.y_columns() % 32 == 0 && reinterpret_cast<uintptr_t>(p.y) % kLine == 0;
   }
   void choose_rate() {

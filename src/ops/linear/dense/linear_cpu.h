@@ -32,7 +32,7 @@ void linear_pack_rows_cpu(const LinearRowBatch& batch, int64_t begin, int64_t en
 struct LinearBlock {
   int64_t tile_begin, tile_end, panel_begin, panel_end;
 };
-// With silu_mul the panels begin and end at even numbers.
+// With a gate the panels begin and end at even numbers.
 void linear_cpu(const LinearRowBatch& batch, const LinearBlock& block);
 
 }  // namespace quire::ops

@@ -1,29 +1,29 @@
-#include "ops/silu_mul/silu_mul_cpu.h"
+#include "ops/gated_activation/gated_activation_cpu.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "ops/silu_mul/silu_mul_cpu.cpp"
+#define HWY_TARGET_INCLUDE "ops/gated_activation/gated_activation_cpu.cpp"
 #include "ops/cpu/highway.h"
 // After it, because its code is per target too.
-#include "ops/silu_mul/silu_mul-inl.h"
+#include "ops/gated_activation/gated_activation-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace quire::ops::HWY_NAMESPACE {
 
 template <class T>
-void rows(const SiluMulParams& p, int64_t begin, int64_t end) {
+void rows(const GatedActivationParams& p, int64_t begin, int64_t end) {
   for (int64_t row = begin; row < end; ++row) {
     const T* gate = static_cast<const T*>(p.gate_up) + row * 2 * p.width;
     const T* up = gate + p.width;
     T* y = static_cast<T*>(p.y) + row * p.width;
     int64_t i = 0;
     for (; i + kLanes <= p.width; i += kLanes)
-      store_floats(silu_mul(load_floats(gate + i), load_floats(up + i)), y + i);
+      store_floats(apply_gate(p.gate, load_floats(gate + i), load_floats(up + i)), y + i);
     if (const int64_t n = p.width - i; n > 0)
-      store_floats(silu_mul(load_floats(gate + i, n), load_floats(up + i, n)), y + i, n);
+      store_floats(apply_gate(p.gate, load_floats(gate + i, n), load_floats(up + i, n)), y + i, n);
   }
 }
 
-void SiluMul(const SiluMulParams& params, int64_t begin, int64_t end) {
+void GatedActivation(const GatedActivationParams& params, int64_t begin, int64_t end) {
   switch (params.type) {
     case FloatType::kF32:
       return rows<float>(params, begin, end);
@@ -39,9 +39,9 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace quire::ops {
-HWY_EXPORT(SiluMul);
-void silu_mul_cpu(const SiluMulParams& params, int64_t begin, int64_t end) {
-  HWY_DYNAMIC_DISPATCH(SiluMul)(params, begin, end);
+HWY_EXPORT(GatedActivation);
+void gated_activation_cpu(const GatedActivationParams& params, int64_t begin, int64_t end) {
+  HWY_DYNAMIC_DISPATCH(GatedActivation)(params, begin, end);
 }
 }  // namespace quire::ops
 #endif

@@ -1,11 +1,11 @@
 // Per target, like ops/cpu/highway.h, which comes first; no #pragma once.
 #include "ops/cpu/highway.h"
 
-#if defined(QUIRE_OPS_SILU_MUL_TARGET_) == defined(HWY_TARGET_TOGGLE)
-#ifdef QUIRE_OPS_SILU_MUL_TARGET_
-#undef QUIRE_OPS_SILU_MUL_TARGET_
+#if defined(QUIRE_OPS_SILU_TARGET_) == defined(HWY_TARGET_TOGGLE)
+#ifdef QUIRE_OPS_SILU_TARGET_
+#undef QUIRE_OPS_SILU_TARGET_
 #else
-#define QUIRE_OPS_SILU_MUL_TARGET_
+#define QUIRE_OPS_SILU_TARGET_
 #endif
 
 HWY_BEFORE_NAMESPACE();

@@ -2,17 +2,19 @@
 #include <cstdint>
 
 #include "ops/cpu/half.h"
+#include "ops/gated_activation/gate.h"
 
 namespace quire::ops {
 
-struct SiluMulParams {
+struct GatedActivationParams {
   FloatType type = FloatType::kF32;
+  Gate gate = {};
   int64_t width = 0;              // I
   const void* gate_up = nullptr;  // [rows, 2 I]
   void* y = nullptr;              // [rows, I]
 };
 
 // Rows [begin, end).
-void silu_mul_cpu(const SiluMulParams& params, int64_t begin, int64_t end);
+void gated_activation_cpu(const GatedActivationParams& params, int64_t begin, int64_t end);
 
 }  // namespace quire::ops

@@ -1,4 +1,4 @@
-#include "ops/silu_mul/silu_mul_cuda.h"
+#include "ops/gated_activation/gated_activation_cuda.h"
 
 #include "ops/cuda/launch.cuh"
 #include "ops/cuda/reduce.cuh"
@@ -10,7 +10,7 @@ constexpr int kThreads = 256;
 
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    multiply(const SiluMulParams p, int64_t groups, bool wide) {
+    multiply(const GatedActivationParams p, int64_t groups, bool wide) {
   begin_dependent();
   const int64_t index = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   const int64_t per_row = (p.width + 7) / 8;
@@ -27,12 +27,12 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-void silu_mul_cuda(CudaStream stream, const SiluMulParams& p, int64_t rows) {
+void gated_activation_cuda(CudaStream stream, const GatedActivationParams& p, int64_t rows) {
   const int64_t groups = rows * ((p.width + 7) / 8);
   const bool wide = is_wide(p.gate_up, p.width) && is_wide(p.y, p.width);
   with_float_type(p.type, [&](auto t) {
-    launch("silu_mul", stream, multiply<decltype(t)>, dim3(blocks_for(groups, kThreads)), kThreads,
-           0, p, groups, wide);
+    launch("gated_activation", stream, multiply<decltype(t)>, dim3(blocks_for(groups, kThreads)),
+           kThreads, 0, p, groups, wide);
   });
 }
 

@@ -1,0 +1,48 @@
+#include "ops/gated_activation/gated_activation_reference.h"
+
+#include <cmath>
+#include <numbers>
+
+namespace quire::ops {
+
+namespace mx = mlx::core;
+
+namespace {
+
+mx::array number(double value) { return mx::array(static_cast<float>(value)); }
+
+mx::array open(const mx::array& x) { return number(1) / (number(1) + mx::exp(-x)); }
+
+mx::array clamped_swiglu(const mx::array& gate, const mx::array& up, const Gate& options) {
+  const mx::array limit = number(options.limit);
+  const mx::array g = mx::minimum(gate, limit);
+  const mx::array u = mx::clip(up, std::optional(-limit), std::optional(limit));
+  return g * open(number(options.alpha) * g) * (u + number(1));
+}
+
+mx::array activated(const mx::array& x, Gate::Kind kind) {
+  switch (kind) {
+    case Gate::Kind::kGeluTanh: {
+      const mx::array u = x * (number(1) + number(0.044715) * x * x);
+      return number(0.5) * x * (number(1) + mx::tanh(number(std::sqrt(2 / std::numbers::pi)) * u));
+    }
+    case Gate::Kind::kGelu:
+      return number(0.5) * x * (number(1) + mx::erf(x * number(std::sqrt(0.5))));
+    case Gate::Kind::kRelu2:
+      return mx::square(mx::maximum(x, number(0)));
+    default:
+      return x * open(x);
+  }
+}
+
+}  // namespace
+
+mx::array gated_activation_reference(const mx::array& gate_up, const Gate& gate) {
+  const auto halves = mx::split(mx::astype(gate_up, mx::float32), 2, -1);
+  const mx::array y = gate.kind == Gate::Kind::kClampedSwiglu
+                          ? clamped_swiglu(halves[0], halves[1], gate)
+                          : activated(halves[0], gate.kind) * halves[1];
+  return mx::astype(y, gate_up.dtype());
+}
+
+}  // namespace quire::ops
