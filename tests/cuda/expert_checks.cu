@@ -16,8 +16,7 @@ void check_route(CudaStream stream, int64_t experts, int64_t top_k, bool normali
       weights(static_cast<size_t>(rows * top_k * 4));
   moe_route_cuda(stream,
                  {.num_experts = experts,
-                  .top_k = top_k,
-                  .normalise = normalise,
+                  .options = {.top_k = top_k, .normalise = normalise},
                   .logits = d.as<float>(),
                   .experts = ids.as<int32_t>(),
                   .weights = weights.as<float>()},

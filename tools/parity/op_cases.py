@@ -28,6 +28,8 @@ from transformers.models.llama import modeling_llama
 from transformers.models.phi3 import modeling_phi3
 from transformers.models.qwen3_next import modeling_qwen3_next
 
+import router_cases
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
@@ -365,7 +367,11 @@ def gated_rms_norm() -> Cases:
     return cases
 
 
-OPS = (rms_norm, silu_mul, rope, attention, causal_conv1d, gated_delta_rule, gated_rms_norm)
+def moe_route() -> Cases:
+    return router_cases.moe_route(Cases("moe_route"))
+
+
+OPS = (rms_norm, silu_mul, rope, attention, causal_conv1d, gated_delta_rule, gated_rms_norm, moe_route)
 
 
 def main() -> None:

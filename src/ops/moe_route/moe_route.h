@@ -1,29 +1,39 @@
 #pragma once
 #include <mlx/mlx.h>
 
+#include <optional>
+
+#include "ops/moe_route/moe_route_options.h"
 #include "ops/runtime/context.h"
 
 namespace quire::ops {
 
 namespace mx = mlx::core;
 
-struct MoeRouteOptions {
-  int64_t top_k = 1;       // experts of a token, in [1, E]
-  bool normalise = false;  // divide the chosen probabilities by their sum
-};
-
 // Which experts a token goes to.
 struct MoeRouting {
-  mx::array experts;  // [T, k] int32, most probable first
+  mx::array experts;  // [T, k] int32, best first
   mx::array weights;  // [T, k] float32, what each expert's output counts
 };
 
+// What a router has learnt besides its matrix, [E] float32 each.
+struct MoeRouteArrays {
+  // Added to the scores when experts (and groups) are chosen, but not to their weights.
+  std::optional<mx::array> correction = std::nullopt;
+  std::optional<mx::array> expert_scale = std::nullopt;  // multiplies an expert's weight
+};
+
 //   logits  [T, E] float32, the router's
-// The k largest of softmax(logits) of each row; of equal ones the expert with the lower index comes
-// first. NaN logits choose some experts and give NaN weights.
+// Experts are chosen by score + correction; where there is no correction, by logit, which scores
+// follow. Of equal experts (and groups) the one with the lower index comes first. A row with a NaN
+// among its logits goes to its first k experts with weights that are NaN. On an NVIDIA GPU there is
+// softmax only, normalised or not; what else is asked for throws std::runtime_error.
 //
 // Bits: a row depends on itself alone.
 MoeRouting moe_route(const Context& context, const mx::array& logits,
-                     const MoeRouteOptions& options);
+                     const MoeRouteOptions& options, const MoeRouteArrays& arrays = {});
+
+// Whether there is a CUDA kernel for such a router.
+bool moe_route_on_cuda(const MoeRouteOptions& options, bool has_arrays);
 
 }  // namespace quire::ops
