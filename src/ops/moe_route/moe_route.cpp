@@ -86,10 +86,8 @@ MoeRouting moe_route(const Context& context, const mx::array& logits,
   check_options(options, experts);
   check_arrays(arrays, options, experts);
   if (context.use_reference) {
-    if (!moe_route_on_cuda(options, arrays.correction || arrays.expert_scale))
-      throw std::invalid_argument("moe_route: the reference does not know such a router");
     note_reference(context, "moe_route");
-    return moe_route_reference(logits, options);
+    return moe_route_reference(logits, options, arrays);
   }
   if (context.device->cuda() &&
       !moe_route_on_cuda(options, arrays.correction || arrays.expert_scale))

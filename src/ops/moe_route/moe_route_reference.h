@@ -4,6 +4,7 @@
 namespace quire::ops {
 
 // moe_route() in plain MLX ops.
-MoeRouting moe_route_reference(const mx::array& logits, const MoeRouteOptions& options);
+MoeRouting moe_route_reference(const mx::array& logits, const MoeRouteOptions& options,
+                               const MoeRouteArrays& arrays);
 
 }  // namespace quire::ops

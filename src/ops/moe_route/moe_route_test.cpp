@@ -110,15 +110,23 @@ std::vector<Kind> kinds_here() {
   return all;
 }
 
-TEST(MoeRoute, MatchesItsReference) {
-  Context context = make_context(1);
-  const mx::array logits = random_array({40, 60}, mx::float32, 5, 2.0f);
-  const MoeRouteOptions options = {.top_k = 4, .normalise = false};
-  const MoeRouting kernel = moe_route(context, logits, options);
-  context.use_reference = true;
-  const MoeRouting reference = moe_route(context, logits, options);
-  EXPECT_TRUE(same_bits(kernel.experts, reference.experts));
-  EXPECT_TRUE(near(kernel.weights, reference.weights, {.abs = 0, .rel = 64 * 0x1p-24f}));
+TEST(MoeRoute, EveryKindMatchesItsReference) {
+  for (const auto& isa : isas_to_test()) {
+    const ForcedIsa forced(isa);
+    for (const Kind& kind : kinds_here()) {
+      SCOPED_TRACE(isa + " " + kind.name);
+      Context context = make_context(1);
+      const mx::array logits = random_array({40, 60}, mx::float32, 5, 2.0f);
+      const MoeRouteArrays arrays = arrays_of(kind, 60);
+      const MoeRouting kernel = moe_route(context, logits, kind.options, arrays);
+      mx::eval(kernel.experts, kernel.weights);
+      EXPECT_TRUE(kernel_ran(context, "moe_route", 1));
+      context.use_reference = true;
+      const MoeRouting reference = moe_route(context, logits, kind.options, arrays);
+      EXPECT_TRUE(same_bits(kernel.experts, reference.experts));
+      EXPECT_TRUE(near(kernel.weights, reference.weights, {.abs = 0, .rel = 64 * 0x1p-24f}));
+    }
+  }
 }
 
 MoeRouteOptions golden_options(const GoldenFile& golden, const std::string& name) {
