@@ -119,6 +119,17 @@ engine::EngineOptions engine_options(const ModelFlags& flags, const engine::Memo
   return options;
 }
 
+// What became of a checkpoint's tensors that nobody would expect.
+void print_weights(const models::Model& model) {
+  if (const std::string skipped = model.skipped_tensors(); !skipped.empty())
+    std::fprintf(stderr, "skipped %s: not part of text generation\n", printable(skipped).c_str());
+  if (const std::string unpacked = model.unpacked_weights(); !unpacked.empty())
+    std::fprintf(stderr,
+                 "slower  %s: kept as dense %s, since q, k and v (or gate and up) are of formats "
+                 "that do not go together\n",
+                 printable(unpacked).c_str(), dtype_name(model.dtype()));
+}
+
 }  // namespace
 
 std::shared_ptr<const text::ChatTemplate> parse_template_flag(const std::string& flag,
@@ -186,14 +197,7 @@ RunningModel start_engine(const ModelFlags& flags) {
   std::fprintf(stderr, "model   %s (%s, %s), loaded in %.2f s%s\n", printable(model.name).c_str(),
                printable(checkpoint.config().architectures.front()).c_str(),
                dtype_name(decoder->dtype()), seconds_since(started), peak_memory().c_str());
-  if (const std::string skipped = decoder->skipped_tensors(); !skipped.empty())
-    std::fprintf(stderr, "skipped %s: not part of text generation\n", printable(skipped).c_str());
-  if (const std::string unpacked = decoder->unpacked_weights(); !unpacked.empty())
-    std::fprintf(stderr,
-                 "slower  %s: kept as dense %s, since q, k and v (or gate and up) are of formats "
-                 "that do not "
-                 "go together\n",
-                 printable(unpacked).c_str(), dtype_name(decoder->dtype()));
+  print_weights(*decoder);
   print_device(context);
   std::fprintf(stderr, "bits    %s\n", model.fingerprint.c_str());
   std::fprintf(stderr, "memory  %s\n", budget.summary().c_str());

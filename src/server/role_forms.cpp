@@ -148,8 +148,8 @@ Shown shown(const text::ChatTemplate& chat_template, const json::array& turns, W
 RoleForm role_form(const text::ChatTemplate& chat_template, WorkBudget* budget) {
   const json::object question = message_of("user", "Hi");
   RoleForm form;
-  form.shows_developer = shown(chat_template, {message_of("developer", kProbe), question},
-                               budget) == Shown::kYes;
+  form.shows_developer =
+      shown(chat_template, {message_of("developer", kProbe), question}, budget) == Shown::kYes;
   form.drops_late_system =
       shown(chat_template,
             {question, message_of("assistant", "Yes"), message_of("system", kProbe), question},

@@ -26,7 +26,8 @@ bool has_late_system(const json::array& messages);
 // 1. One system message, the first, and no two turns of the user in a row. What follows one another
 //    is joined; later system texts become the user's. They stay where they are, so that the prefix
 //    cache still fits.
-// 2. The user begins (with an empty turn, if need be), no two turns of the model follow one another,
+// 2. The user begins (with an empty turn, if need be), no two turns of the model follow one
+// another,
 //    and a tool's result without its call is the user's text.
 // 3. What a user says right behind a tool's result is part of it.
 // 4. The system text stands before the user's first.

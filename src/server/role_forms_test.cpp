@@ -78,7 +78,8 @@ TEST(RoleForms, TheSystemTextStandsBeforeTheUsers) {
 }
 
 TEST(RoleForms, WhatIsInOrderStaysAsItIs) {
-  const char* const fine = R"([{"role": "user", "content": "A"}, {"role": "assistant", "content": "",
+  const char* const fine =
+      R"([{"role": "user", "content": "A"}, {"role": "assistant", "content": "",
       "reasoning_content": "x", "tool_calls": [1]}, {"role": "tool", "content": "B"},
       {"role": "assistant", "content": "C"}, {"role": "user", "content": "D"}])";
   EXPECT_EQ(after(4, fine), normal(fine));

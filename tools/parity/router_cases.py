@@ -34,8 +34,8 @@ def router_of(cls, experts: int, top_k: int, **facts):
     return router
 
 
-def moe_route(cases):
-    """logits [T, E], maybe correction [E] and expert_scale [E] -> experts [T, k] ascending, weights."""
+def adder(cases):
+    """add(case, experts, top_k, run, ...): `run` takes the tensors and gives (weights, experts)."""
 
     def add(case, experts, top_k, run, std=2.0, correction=0.0, **options):
         tensors = {"logits": cases.random(case, "logits", ROWS, experts, std=std)}
@@ -49,16 +49,22 @@ def moe_route(cases):
         tensors["weights"] = weights.float().gather(1, order)
         cases.add(case, tensors, top_k=top_k, **USUAL | options)
 
-    def routed(router):  # most of them give (logits, weights, experts)
-        return lambda t: router(t["logits"])[1:]
+    return add
 
-    def corrected(router):
-        def run(t):
-            router.e_score_correction_bias.data = t["correction"]
-            return router(t["logits"])[1:]
 
-        return run
+def routed(router):  # most of them give (logits, weights, experts)
+    return lambda t: router(t["logits"])[1:]
 
+
+def corrected(router):
+    def run(t):
+        router.e_score_correction_bias.data = t["correction"]
+        return router(t["logits"])[1:]
+
+    return run
+
+
+def softmax_routers(add):
     for normalise in (False, True):
         router = router_of(modeling_olmoe.OlmoeTopKRouter, 60, 4, norm_topk_prob=normalise)
         add(f"softmax_{normalise}".lower(), 60, 4, routed(router), normalise=int(normalise))
@@ -67,6 +73,8 @@ def moe_route(cases):
     router.bias.data = torch.zeros(32)
     add("softmax_of_chosen", 32, 4, routed(router), normalise=1)
 
+
+def grouped_routers(add):
     groups = dict(routed_scaling_factor=2.5, n_group=8, topk_group=3)
     for normalise in (False, True):
         router = router_of(
@@ -80,6 +88,8 @@ def moe_route(cases):
     )
     add("group_limited_greedy", 60, 5, routed(router), scale=2.5, groups=6, chosen_groups=3)
 
+
+def sigmoid_routers(add):
     router = router_of(modeling_minimax_m2.MiniMaxM2TopKRouter, 40, 3)
     add(
         "sigmoid_corrected",
@@ -124,6 +134,8 @@ def moe_route(cases):
     sigmoid = router_of(modeling_llama4.Llama4Router, 16, 2)
     add("sigmoid", 16, 2, llama4, score="sigmoid")
 
+
+def other_routers(add):
     ernie = router_of(modeling_ernie4_5_moe.Ernie4_5_MoeTopKRouter, 48, 6, moe_norm_min=1e-12)
 
     def with_statics(t):
@@ -145,4 +157,11 @@ def moe_route(cases):
     for case, std in [("sparse_mixer", 0.05), ("sparse_mixer_wide", 2.0)]:
         mixer = lambda t: modeling_phimoe.sparsemixer(t["logits"], jitter_eps=0.1, training=False)
         add(case, 16, 2, mixer, std=std, score="sparse_mixer", jitter=0.1)
+
+
+def moe_route(cases):
+    """logits [T, E], maybe correction [E] and expert_scale [E] -> experts [T, k] ascending, weights."""
+    add = adder(cases)
+    for kinds in (softmax_routers, grouped_routers, sigmoid_routers, other_routers):
+        kinds(add)
     return cases
