@@ -87,7 +87,8 @@ TEST_F(BlockFloatLinear, EqualsTheDenseLinearOfTheDequantisedWeight) {
     const ForcedIsa forced(isa);
     for (const mx::Dtype dtype : float_dtypes()) {
       for (const BlockFloat format : kFormats) {
-        for (const auto& [n, k] : {std::pair(70, 128), {33, 416}, {112, 640}, {16, 176}}) {
+        for (const auto& [n, k] :
+             {std::pair(70, 128), {33, 416}, {112, 640}, {16, 176}, {24, 2080}}) {
           if (k % block_float_format(format).group_size != 0) continue;
           SCOPED_TRACE(text(isa, dtype, format) + ", " + std::to_string(n) + " x " +
                        std::to_string(k));
