@@ -26,6 +26,8 @@ struct RopeParams {
   bool truncate = true;                                  // yarn
   double attention_factor = 0.0;                         // yarn, longrope; 0: derived
   std::vector<double> extension_factors = {};  // longrope: [rotary_dim / 2], already chosen
+
+  bool operator==(const RopeParams&) const = default;
 };
 
 // cos and sin of every position, float32, attention factor included. Immutable; shared by all
@@ -44,6 +46,8 @@ struct RopeFrequencies {
 };
 RopeFrequencies rope_frequencies(const RopeParams& params);
 std::shared_ptr<const RopeTable> make_rope_table(const RopeParams& params, int64_t max_positions);
+// A table that leaves heads of this many dimensions as they are, for layers without rotation.
+std::shared_ptr<const RopeTable> make_still_rope_table(int64_t head_dim, int64_t max_positions);
 
 // Rotates the first rotary_dim dimensions of each head, half-split (pairs i, i + rotary_dim/2), in
 // float32; the rest is copied.

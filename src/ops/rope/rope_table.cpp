@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 #include <stdexcept>
@@ -152,6 +153,19 @@ std::shared_ptr<const RopeTable> make_rope_table(const RopeParams& params, int64
       cos[half + i] = static_cast<float>(std::sin(angle)) * frequencies.attention_factor;
     }
   }
+  return table;
+}
+
+std::shared_ptr<const RopeTable> make_still_rope_table(int64_t head_dim, int64_t max_positions) {
+  if (max_positions < 1 || head_dim < 2)
+    throw std::invalid_argument("make_still_rope_table: no positions, or no pair to leave alone");
+  auto table = std::make_shared<RopeTable>();
+  // 64 is what the fastest kernels take; fewer dimensions are fewer to multiply by 1.
+  table->rotary_dim = std::min<int64_t>(64, head_dim / 2 * 2);
+  table->max_positions = max_positions;
+  table->cos_sin.assign(static_cast<size_t>(max_positions * table->rotary_dim), 0.0f);
+  for (int64_t position = 0; position < max_positions; ++position)
+    std::fill_n(table->cos_sin.begin() + position * table->rotary_dim, table->rotary_dim / 2, 1.0f);
   return table;
 }
 

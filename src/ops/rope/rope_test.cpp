@@ -231,5 +231,21 @@ TEST(Rope, NamesTheArgumentThatDoesNotFit) {
   EXPECT_NE(refused(mx::zeros({2, 1, 8}), {-1, 0}).find("layout"), std::string::npos);
 }
 
+// Of layers that do not rotate: the same bits, whatever the head and the position.
+TEST(Rope, AStillTableLeavesHeadsAsTheyAre) {
+  for (const auto& isa : isas_to_test()) {
+    const ForcedIsa forced(isa);
+    for (const mx::Dtype dtype : float_dtypes()) {
+      for (const int dim : {8, 24, 64, 200}) {
+        const auto table = make_still_rope_table(dim, 40);
+        const mx::array x = random_array({3, 2, dim}, dtype, 1, 4.0f);
+        EXPECT_TRUE(same_bits(rope(make_context(2), x, layout_at({0, 7, 39}), table), x))
+            << isa << " " << dim;
+      }
+    }
+  }
+  EXPECT_THROW(make_still_rope_table(8, 0), std::invalid_argument);
+}
+
 }  // namespace
 }  // namespace quire::ops

@@ -1,0 +1,40 @@
+#include "ops/scale/scale.h"
+
+#include <cmath>
+#include <stdexcept>
+
+#include "ops/cpu/parallel_blocks.h"
+#include "ops/runtime/kernel_primitive.h"
+#include "ops/runtime/shape_check.h"
+#include "ops/scale/scale_cpu.h"
+#include "ops/scale/scale_reference.h"
+
+namespace quire::ops {
+
+mx::array scale(const Context& context, const mx::array& x, float multiplier, float softcap) {
+  constexpr const char* kOp = "scale";
+  const ScaleParams params = {
+      .type = check_float(kOp, "x", x.dtype()), .multiplier = multiplier, .softcap = softcap};
+  if (!std::isfinite(multiplier) || !std::isfinite(softcap) || softcap < 0)
+    throw std::invalid_argument(std::string(kOp) +
+                                ": multiplier and softcap must be finite, the cap not negative");
+  if (context.use_reference) {
+    note_reference(context, kOp);
+    return scale_reference(x, multiplier, softcap);
+  }
+  if (context.device->cuda()) throw std::runtime_error(std::string(kOp) + ": no kernel on cuda");
+  auto kernel = [params, pool = context.pool](const auto& in, auto& out) {
+    ScaleParams p = params;
+    p.x = in[0].template data<void>();
+    p.y = out[0].template data<void>();
+    // Whole vectors for all blocks but the last.
+    const auto size = static_cast<int64_t>(in[0].size());
+    parallel_blocks(*pool, (size + 63) / 64, rows_per_block(64), [&](int64_t begin, int64_t end) {
+      scale_cpu(p, begin * 64, std::min(end * 64, size));
+    });
+  };
+  return launch_kernel(context, {.op = kOp, .kernel = context.device->kernel_name(), .run = kernel},
+                       x.shape(), x.dtype(), {x});
+}
+
+}  // namespace quire::ops
