@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "formats/config_defaults.h"
+
 namespace quire::formats {
 namespace {
 
@@ -106,6 +108,8 @@ HfConfig parse_hf_config(json::value raw, const std::string& file) {
   out.raw = std::move(raw);
   const ConfigReader top(file, out.raw.get_object());
   top.find_object("text_config");  // refuses another type
+  json::object& object = out.raw.get_object();
+  add_config_defaults(text_config(out.raw) ? object["text_config"].get_object() : object);
   const ConfigReader config = out.reader();
   read_names(top, config, out);
   read_sizes(config, out);

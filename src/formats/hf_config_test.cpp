@@ -92,6 +92,24 @@ TEST(HfConfig, TextConfigComesFirst) {
 }
 
 // But for the head: a wrapper has its own, tied to the embedding or not.
+// As google/gemma-3-4b-it is published.
+TEST(HfConfig, GemmaLeavesDefaultsOut) {
+  const json::value raw = *parse_json(R"({"architectures":["Gemma3ForConditionalGeneration"],
+      "model_type":"gemma3", "text_config":{"hidden_size":2560,"intermediate_size":10240,
+      "model_type":"gemma3_text","num_hidden_layers":34,"sliding_window":1024,
+      "rope_scaling":{"factor":8.0,"rope_type":"linear"}}})");
+  const HfConfig c = parse_hf_config(raw, "config.json");
+  EXPECT_EQ(c.vocab_size, 262208);
+  EXPECT_EQ(c.num_attention_heads, 8);
+  EXPECT_EQ(c.num_key_value_heads, 4);
+  EXPECT_EQ(c.head_dim, 256);
+  EXPECT_EQ(c.max_position_embeddings, 131072);
+  EXPECT_EQ(c.rope_for("full_attention").theta, 1e6);
+  EXPECT_EQ(c.rope_for("full_attention").factor, 8);
+  EXPECT_EQ(c.rope_for("sliding_attention").theta, 1e4);
+  EXPECT_EQ(c.rope_for("sliding_attention").factor, 1);
+}
+
 TEST(HfConfig, AWrapperSaysWhetherTheHeadIsTied) {
   const auto is_tied = [](const char* changes) { return config_with(changes).tie_word_embeddings; };
   EXPECT_FALSE(
