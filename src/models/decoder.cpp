@@ -4,10 +4,12 @@
 
 #include "base/error.h"
 #include "models/device_limits.h"
+#include "models/layer_tables.h"
 #include "models/registry.h"
 #include "ops/embedding/embedding.h"
 #include "ops/gather_rows/gather_rows.h"
 #include "ops/rms_norm/rms_norm.h"
+#include "ops/scale/scale.h"
 
 namespace quire::models {
 namespace {
@@ -22,19 +24,33 @@ bool has_shifted_norms(const ModelSpec& spec, const WeightLoader& weights) {
 }
 
 std::variant<AttentionBlock, GdnBlock> load_mixer(const std::variant<AttentionSpec, GdnSpec>& mixer,
-                                                  const ModelSpec& spec,
-                                                  std::shared_ptr<const ops::RopeTable> rope,
+                                                  const ModelSpec& spec, LayerTables& tables,
                                                   WeightLoader& weights) {
   if (const auto* gdn = std::get_if<GdnSpec>(&mixer))
     return GdnBlock(*gdn, spec.hidden, spec.norm_eps, weights);
-  return AttentionBlock(std::get<AttentionSpec>(mixer), spec.hidden, spec.norm_eps, std::move(rope),
-                        weights);
+  const auto& attention = std::get<AttentionSpec>(mixer);
+  return AttentionBlock(attention, spec.hidden, spec.norm_eps, tables.of(attention), weights);
 }
 
 std::variant<MlpBlock, MoeBlock> load_ffn(const std::variant<MlpSpec, MoeSpec>& spec,
                                           int64_t hidden, WeightLoader& weights) {
   if (const auto* moe = std::get_if<MoeSpec>(&spec)) return MoeBlock(*moe, hidden, weights);
   return MlpBlock(std::get<MlpSpec>(spec), hidden, weights);
+}
+
+Frame load_frame(const std::optional<NormSpec>& input, const std::optional<NormSpec>& output,
+                 float multiplier, const ModelSpec& spec, WeightLoader& weights) {
+  const auto load = [&](const std::optional<NormSpec>& norm) {
+    std::optional<ops::LinearOptions::Norm> loaded;
+    if (norm) loaded = {weights.norm(*norm, spec.hidden), spec.norm_eps};
+    return loaded;
+  };
+  return {.input_norm = load(input), .output_norm = load(output), .multiplier = multiplier};
+}
+
+// As a tensor of the dtype holds it.
+float rounded(float value, mx::Dtype dtype) {
+  return mx::astype(mx::astype(mx::array(value), dtype), mx::float32).item<float>();
 }
 
 }  // namespace
@@ -50,16 +66,18 @@ Decoder::Decoder(ops::Context context, const formats::Checkpoint& checkpoint, Mo
 
 void Decoder::load(const formats::Checkpoint& checkpoint, const LoadOptions& options) {
   WeightLoader weights(context_, checkpoint, dtype_, options.progress, options.int8_activations);
-  const auto rope = ops::make_rope_table(spec_.rope, spec_.max_positions);
+  LayerTables tables(spec_.max_positions);
   layers_.reserve(spec_.layers.size());
   if (has_shifted_norms(spec_, weights)) weights.set_norm_offset(1.0f);
   for (const LayerSpec& layer : spec_.layers) {
-    layers_.push_back({.input_norm = weights.norm(layer.input_norm, spec_.hidden),
-                       .post_attention_norm = weights.norm(layer.post_attention_norm, spec_.hidden),
-                       .mixer = load_mixer(layer.mixer, spec_, rope, weights),
+    layers_.push_back({.mixer_frame = load_frame(layer.mixer_input_norm, layer.mixer_output_norm,
+                                                 layer.residual_multiplier, spec_, weights),
+                       .ffn_frame = load_frame(layer.ffn_input_norm, layer.ffn_output_norm,
+                                               layer.residual_multiplier, spec_, weights),
+                       .mixer = load_mixer(layer.mixer, spec_, tables, weights),
                        .ffn = load_ffn(layer.ffn, spec_.hidden, weights)});
   }
-  final_norm_ = weights.norm(spec_.final_norm, spec_.hidden);
+  final_norm_ = weights.norm({spec_.final_norm}, spec_.hidden);
   load_ends(weights, checkpoint, options.head_optional);
   skipped_tensors_ = weights.finish(spec_.ignored);
   unpacked_weights_ = weights.unpacked();
@@ -86,11 +104,17 @@ void Decoder::load_ends(WeightLoader& weights, const formats::Checkpoint& checkp
   }
 }
 
-mx::array Decoder::embed(const mx::array& ids) const {
+mx::array Decoder::look_up(const mx::array& ids) const {
   if (packed_embedding_) return ops::embedding(context_, ids, *packed_embedding_);
   if (embedding_.memory)
     return ops::embedding(context_, ids, embedding_.rows, dtype_, embedding_.memory);
   return ops::embedding(context_, ids, head_.weight);
+}
+
+mx::array Decoder::embed(const mx::array& ids) const {
+  const mx::array h = look_up(ids);
+  if (spec_.embed_multiplier == 1) return h;
+  return ops::scale(context_, h, rounded(spec_.embed_multiplier, dtype_));
 }
 
 StepOutput Decoder::forward(const mx::array& ids, const ops::BatchLayoutPtr& layout,
@@ -98,15 +122,13 @@ StepOutput Decoder::forward(const mx::array& ids, const ops::BatchLayoutPtr& lay
   mx::array h = embed(ids);  // the residual stream
   for (size_t i = 0; i < layers_.size(); ++i) {
     const Layer& layer = layers_[i];
-    const ops::LinearOptions::Norm norm{layer.input_norm, spec_.norm_eps};
     h = std::visit(
-        [&](const auto& mixer) { return mixer.forward(context_, h, norm, layout, caches[i]); },
-        layer.mixer);
-    h = std::visit(
-        [&](const auto& ffn) {
-          return ffn.forward(context_, h, {layer.post_attention_norm, spec_.norm_eps});
+        [&](const auto& mixer) {
+          return mixer.forward(context_, h, layer.mixer_frame, layout, caches[i]);
         },
-        layer.ffn);
+        layer.mixer);
+    h = std::visit([&](const auto& ffn) { return ffn.forward(context_, h, layer.ffn_frame); },
+                   layer.ffn);
     if (ablation_.eval_per_layer) mx::eval(h);
   }
   // Only the rows that are sampled (or scored) meet the last norm and the vocabulary.
@@ -122,9 +144,11 @@ StepOutput Decoder::forward(const mx::array& ids, const ops::BatchLayoutPtr& lay
 
 // The last norm and the vocabulary.
 mx::array Decoder::project(const mx::array& h) const {
-  return ops::linear(
+  const mx::array logits = ops::linear(
       context_, h, head_,
       {.out_dtype = mx::float32, .norm = ops::LinearOptions::Norm{*final_norm_, spec_.norm_eps}});
+  if (spec_.logits_multiplier == 1 && spec_.logits_softcap == 0) return logits;
+  return ops::scale(context_, logits, spec_.logits_multiplier, spec_.logits_softcap);
 }
 
 std::unique_ptr<Model> load_model(ops::Context context, const formats::Checkpoint& checkpoint,

@@ -12,7 +12,7 @@
 
 namespace quire::models {
 
-// Runs any ModelSpec: embedding, pre-norm layers with residuals, final norm, head. The only layer
+// Runs any ModelSpec: embedding, layers in their frames, final norm, head. The only layer
 // loop there is; a family that needs something else brings a new block for the variant in
 // LayerSpec.
 class Decoder : public Model {
@@ -37,10 +37,11 @@ class Decoder : public Model {
 
  private:
   struct Layer {
-    mx::array input_norm, post_attention_norm;  // [hidden] float32
+    Frame mixer_frame, ffn_frame;
     std::variant<AttentionBlock, GdnBlock> mixer;
     std::variant<MlpBlock, MoeBlock> ffn;
   };
+  mx::array look_up(const mx::array& ids) const;  // in the embedding
   mx::array embed(const mx::array& ids) const;
   mx::array project(const mx::array& h) const;
   void load_ends(WeightLoader& weights, const formats::Checkpoint& checkpoint, bool head_optional);

@@ -33,6 +33,33 @@ std::vector<Excess> excesses(const ModelSpec& spec) {
   return found;
 }
 
+// Switches of a layer's frame that the GPU has no kernels for.
+void find_switches(const AttentionSpec& attention, std::set<std::string>& found) {
+  if (attention.norms_span_heads && (attention.q_norm || attention.k_norm))
+    found.insert("norms of all heads of q or k together");
+  if (attention.v_norm) found.insert("norms of values");
+  if (attention.q_scale) found.insert("queries scaled by position");
+}
+
+void find_switches(const LayerSpec& layer, std::set<std::string>& found) {
+  if (layer.mixer_output_norm || layer.ffn_output_norm)
+    found.insert("norms of what a part of a layer makes");
+  if (layer.residual_multiplier != 1) found.insert("a residual multiplier");
+  if (const auto* mlp = std::get_if<MlpSpec>(&layer.ffn); mlp && mlp->gate != ops::Gate{})
+    found.insert(std::string(ops::gate_name(mlp->gate.kind)) + " gates");
+  if (const auto* attention = std::get_if<AttentionSpec>(&layer.mixer))
+    find_switches(*attention, found);
+}
+
+std::set<std::string> switches(const ModelSpec& spec) {
+  std::set<std::string> found;
+  for (const LayerSpec& layer : spec.layers) find_switches(layer, found);
+  if (spec.embed_multiplier != 1) found.insert("an embedding multiplier");
+  if (spec.logits_multiplier != 1) found.insert("a logits multiplier");
+  if (spec.logits_softcap != 0) found.insert("capped logits");
+  return found;
+}
+
 // Of weights without kernels there, by MLX's names.
 std::set<std::string> small_floats(const formats::Checkpoint& checkpoint) {
   std::set<std::string> names;
@@ -55,14 +82,19 @@ void check_device_limits(const ModelSpec& spec, const ops::Device& device) {
     throw LoadError("the model has " + std::to_string(count) + " " + what +
                     ", but the kernels for NVIDIA GPUs take " + std::to_string(most) +
                     "; --device cpu runs it");
+  for (const std::string& name : switches(spec))
+    throw LoadError("the model has " + name +
+                    ", which the kernels for NVIDIA GPUs do not know; --device cpu runs it");
 }
 
 std::vector<std::string> beyond_cuda(const formats::Checkpoint& checkpoint,
                                      const LoadOptions& options) {
   std::vector<std::string> names;
   for (const std::string& name : small_floats(checkpoint)) names.push_back(name + " weights");
-  for (const auto& [count, most, what] : excesses(model_spec_of(checkpoint, options)))
+  const ModelSpec spec = model_spec_of(checkpoint, options);
+  for (const auto& [count, most, what] : excesses(spec))
     names.push_back("kernels for " + std::to_string(count) + " " + what);
+  for (const std::string& name : switches(spec)) names.push_back(name);
   return names;
 }
 

@@ -39,6 +39,38 @@ TEST(DeviceLimits, WhatAGpuCannotRunIsRefusedByName) {
               ThrowsMessage<LoadError>(HasSubstr("257 experts for a token")));
 }
 
+TEST(DeviceLimits, ASwitchThatNoGpuKernelKnowsIsRefusedByName) {
+  const ops::testing::TestDevice gpu("cuda");
+  const auto expect_refused = [&](const char* name, const auto& turn_on) {
+    ModelSpec spec = spec_of(1000, 1, 1);
+    spec.layers[0].ffn = MlpSpec{};
+    check_device_limits(spec, gpu);
+    turn_on(spec);
+    EXPECT_THAT([&] { check_device_limits(spec, gpu); }, ThrowsMessage<LoadError>(HasSubstr(name)));
+    check_device_limits(spec, *ops::make_cpu_device());
+  };
+  const auto attention = [](ModelSpec& spec) -> AttentionSpec& {
+    return std::get<AttentionSpec>(spec.layers[0].mixer);
+  };
+  expect_refused("gelu_tanh gates", [](ModelSpec& spec) {
+    std::get<MlpSpec>(spec.layers[0].ffn).gate.kind = ops::Gate::Kind::kGeluTanh;
+  });
+  expect_refused("norms of what a part of a layer makes",
+                 [](ModelSpec& spec) { spec.layers[0].ffn_output_norm = NormSpec{"a"}; });
+  expect_refused("a residual multiplier",
+                 [](ModelSpec& spec) { spec.layers[0].residual_multiplier = 0.5f; });
+  expect_refused("norms of all heads", [&](ModelSpec& spec) {
+    attention(spec).q_norm = NormSpec{"a"};
+    attention(spec).norms_span_heads = true;
+  });
+  expect_refused("norms of values", [&](ModelSpec& spec) { attention(spec).v_norm = NormSpec{}; });
+  expect_refused("queries scaled by position",
+                 [&](ModelSpec& spec) { attention(spec).q_scale = PositionScaleSpec{}; });
+  expect_refused("an embedding multiplier", [](ModelSpec& spec) { spec.embed_multiplier = 8; });
+  expect_refused("a logits multiplier", [](ModelSpec& spec) { spec.logits_multiplier = 8; });
+  expect_refused("capped logits", [](ModelSpec& spec) { spec.logits_softcap = 30; });
+}
+
 TEST(DeviceLimits, TheCpuHasNone) {
   check_device_limits(spec_of(1 << 22, 10'000, 1000), *ops::make_cpu_device());
 }

@@ -48,7 +48,11 @@ TEST(HybridConfig, LayerTypesComeFromTheListOrTheInterval) {
 
 TEST(HybridConfig, AQuarterOfEachHeadIsRotatedUnlessTheConfigSaysOtherwise) {
   const auto rotary = [](const std::string& keys) {
-    return make_model_spec(config_with(keys), 512).rope.rotary_dim;
+    const ModelSpec spec = make_model_spec(config_with(keys), 512);
+    for (const LayerSpec& layer : spec.layers)
+      if (const auto* attention = std::get_if<AttentionSpec>(&layer.mixer))
+        return attention->rope->rotary_dim;
+    return int64_t{0};
   };
   EXPECT_EQ(rotary(""), 8);
   EXPECT_EQ(rotary(R"("partial_rotary_factor": 0.5)"), 16);

@@ -5,6 +5,7 @@
 #include <variant>
 #include <vector>
 
+#include "ops/gated_activation/gate.h"
 #include "ops/layout/recurrent_state.h"
 #include "ops/rope/rope.h"
 
@@ -14,16 +15,36 @@ namespace quire::models {
 // decoder runs any of them. Weight fields hold names in the checkpoint; an empty name or list means
 // that the layer has no such weight.
 
+// An RMS norm. Without a name it has no weight.
+struct NormSpec {
+  std::string weight = {};
+};
+
+// Queries are multiplied by 1 + beta * ln(1 + floor((position + offset) / length)): the attention
+// of long contexts is sharper (Llama 4, Ministral 3).
+struct PositionScaleSpec {
+  double beta = 0;
+  int64_t length = 1, offset = 0;
+
+  bool operator==(const PositionScaleSpec&) const = default;
+};
+
 // Self-attention over the paged KV cache.
 struct AttentionSpec {
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
   float scale = 0.0f;        // on q.k
   int64_t window_left = -1;  // keys further back than this are not seen; -1: no limit
-  float softcap = 0.0f;      // 0: none
+  float softcap = 0.0f;      // of scores; 0: none
+  std::optional<ops::RopeParams> rope = std::nullopt;  // none: nothing rotates
+  bool rotates_neighbours = false;  // pairs (2i, 2i + 1) turn, not (i, i + rotary_dim / 2)
+  std::optional<PositionScaleSpec> q_scale = std::nullopt;
   // One tensor each for q, k and v, or one that already holds all three stacked in this order.
   std::vector<std::string> qkv_weights, qkv_biases;
   std::string o_weight, o_bias;
-  std::string q_norm, k_norm;  // RMS norm of each head before the rotation
+  // Of each head before the rotation; q and k of all heads as one row if norms_span_heads.
+  std::optional<NormSpec> q_norm = std::nullopt, k_norm = std::nullopt, v_norm = std::nullopt;
+  bool norms_span_heads = false;
+  std::string sinks;  // [heads]: a logit beside a head's scores that no value goes with
   // The tensor of q has, for each head, the rows of its query and then of a gate: what the head
   // brings is multiplied by the gate's sigmoid. Then q, k and v are three tensors.
   bool has_output_gate = false;
@@ -43,9 +64,10 @@ struct GdnSpec {
   int64_t conv_dim() const { return 2 * k_heads * k_dim + v_heads * v_dim; }
 };
 
-// down(silu(gate) * up).
+// down(gate(g, up)), g and up projections of the same input.
 struct MlpSpec {
   int64_t intermediate = 0;
+  ops::Gate gate = {};
   // Gate then up, or one tensor that holds both.
   std::vector<std::string> gate_up_weights = {}, gate_up_biases = {};
   std::string down_weight = {}, down_bias = {};
@@ -76,8 +98,12 @@ struct KvCacheSpec {
 using StateCacheSpec = ops::RecurrentStateShape;
 using CacheSpec = std::variant<KvCacheSpec, StateCacheSpec>;
 
+// The frame around a layer's two parts, first the mixer, then the ffn. A part adds to the residual
+// stream: h + residual_multiplier * output_norm(part(input_norm(h))).
 struct LayerSpec {
-  std::string input_norm, post_attention_norm;
+  std::optional<NormSpec> mixer_input_norm = std::nullopt, mixer_output_norm = std::nullopt;
+  std::optional<NormSpec> ffn_input_norm = std::nullopt, ffn_output_norm = std::nullopt;
+  float residual_multiplier = 1.0f;
   std::variant<AttentionSpec, GdnSpec> mixer;
   std::variant<MlpSpec, MoeSpec> ffn;
 };
@@ -87,9 +113,11 @@ struct ModelSpec {
   int64_t hidden = 0, vocab = 0;
   int64_t max_positions = 0;
   float norm_eps = 0.0f;
-  ops::RopeParams rope;
   std::vector<LayerSpec> layers;
   std::string embed_weight, final_norm;
+  float embed_multiplier = 1.0f;  // rounded to the model's dtype, as a tensor of it would be
+  // Logits are multiplied, then capped: cap * tanh(logit / cap); 0: no cap.
+  float logits_multiplier = 1.0f, logits_softcap = 0.0f;
   std::string head_weight;  // empty: tied to the embedding
   // Norms multiply by 1 + the stored weight (but not those of GdnSpec), unless mlx-lm has converted
   // the checkpoint: it adds the 1, which shows in how it stores convolutions.

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "formats/quantization.h"
+#include "models/layer_tables.h"
 #include "models/registry.h"
 #include "models/tensor_checks.h"
 #include "models/weights.h"
@@ -114,7 +115,7 @@ mx::Dtype dtype_of(const formats::Checkpoint& checkpoint, const ModelSpec& spec,
 ModelSize measure_model(const formats::Checkpoint& checkpoint, const LoadOptions& options) {
   const ModelSpec spec = model_spec_of(checkpoint, options);
   ModelSize size = {.max_positions = spec.max_positions,
-                    .rope_bytes = spec.rope.rotary_dim * static_cast<int64_t>(sizeof(float)),
+                    .rope_bytes = table_bytes(spec),
                     .vocab = spec.vocab,
                     .widest_activation = widest_activation(spec),
                     .dtype = dtype_of(checkpoint, spec, options),

@@ -30,17 +30,22 @@ constexpr std::pair<const char*, Family> kFamilies[] = {
     {"Qwen3_5MoeForConditionalGeneration", qwen3_5_moe},
 };
 
-// A family of experts only has no intermediate_size; any layer that is dense needs it. Rotation
-// takes pairs.
+// Rotation takes pairs.
+void check_rope(const formats::HfConfig& config, const AttentionSpec& attention) {
+  if (!attention.rope) return;
+  const int64_t rotary = attention.rope->rotary_dim;
+  if (rotary >= 2 && rotary % 2 == 0) return;
+  config.reader().fail("partial_rotary_factor",
+                       "rotates " + std::to_string(rotary) + " of a head's " +
+                           std::to_string(attention.head_dim) +
+                           " dimensions; supported are even numbers of them");
+}
+
+// A family of experts only has no intermediate_size; any layer that is dense needs it.
 void check_widths(const formats::HfConfig& config, const ModelSpec& spec) {
-  const int64_t rotary = spec.rope.rotary_dim;
-  if (rotary < 2 || rotary % 2 != 0) {
-    config.reader().fail("partial_rotary_factor",
-                         "rotates " + std::to_string(rotary) + " of a head's " +
-                             std::to_string(config.head_dim) +
-                             " dimensions; supported are even numbers of them");
-  }
   for (const LayerSpec& layer : spec.layers) {
+    if (const auto* attention = std::get_if<AttentionSpec>(&layer.mixer))
+      check_rope(config, *attention);
     const auto* mlp = std::get_if<MlpSpec>(&layer.ffn);
     if (mlp && mlp->intermediate == 0)
       throw LoadError(config.file + ": intermediate_size is missing");

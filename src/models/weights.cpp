@@ -373,8 +373,10 @@ ops::LinearWeight WeightLoader::linear(const std::vector<WeightRows>& rows, int6
   return result;
 }
 
-mx::array WeightLoader::norm(const std::string& name, int64_t n) {
-  return vector_plus(name, n, norm_offset_);
+mx::array WeightLoader::norm(const NormSpec& norm, int64_t n) {
+  if (norm.weight.empty())
+    return floats(std::vector<float>(static_cast<size_t>(n), 1.0f), {static_cast<int>(n)});
+  return vector_plus(norm.weight, n, norm_offset_);
 }
 
 bool WeightLoader::is_mlx_convolution(const std::string& name, int64_t kernel) const {

@@ -9,6 +9,7 @@
 #include "formats/checkpoint.h"
 #include "formats/quantization.h"
 #include "formats/staged_tensor.h"
+#include "models/layer_spec.h"
 #include "ops/linear/linear.h"
 #include "ops/linear/pack/affine_matrix.h"
 #include "ops/linear/pack/block_float_matrix.h"
@@ -62,8 +63,8 @@ class WeightLoader {
   ops::LinearWeight linear(const std::vector<WeightRows>& rows, int64_t k);
   // A vector [n] as float32.
   mx::array vector(const std::string& name, int64_t n);
-  // The weight [n] of an RMS norm, float32: the stored values plus the norm offset.
-  mx::array norm(const std::string& name, int64_t n);
+  // The weight [n] of an RMS norm, float32: the stored values plus the norm offset, or ones.
+  mx::array norm(const NormSpec& norm, int64_t n);
   // 1 where a checkpoint stores its norms around zero.
   void set_norm_offset(float offset) { norm_offset_ = offset; }
   // The taps of a depthwise convolution, [kernel, channels] float32; stored as [channels, 1,

@@ -1,34 +1,47 @@
 #pragma once
 #include <memory>
 #include <optional>
+#include <vector>
 
+#include "models/blocks/frame.h"
 #include "models/layer_spec.h"
 #include "models/weights.h"
 #include "ops/layout/batch_layout.h"
 #include "ops/layout/recurrent_state.h"
+#include "ops/norm_columns/norm_columns.h"
 #include "ops/rope/rope.h"
 
 namespace quire::models {
 
+// What layers look up by position, made once for all that share it.
+struct PositionTables {
+  std::shared_ptr<const ops::RopeTable> rope;
+  std::shared_ptr<const std::vector<float>> q_scale;  // or null
+};
+
 // Self-attention over paged memory: norm and qkv projection, head norms, rotation, KV write,
-// attention, output gate (if there is one), output projection and residual.
+// attention, output gate (if there is one), output projection and residual. What only some models
+// have (norms over all heads, scaled queries) is a node of its own.
 class AttentionBlock {
  public:
-  AttentionBlock(const AttentionSpec& spec, int64_t hidden, float norm_eps,
-                 std::shared_ptr<const ops::RopeTable> rope, WeightLoader& weights);
+  AttentionBlock(const AttentionSpec& spec, int64_t hidden, float norm_eps, PositionTables tables,
+                 WeightLoader& weights);
 
-  // h [T, hidden], the residual stream; norm of the layer before this block. Returns the stream
-  // after it; `cache` becomes the handle that later steps must use.
-  mx::array forward(const ops::Context& context, const mx::array& h,
-                    const ops::LinearOptions::Norm& norm, const ops::BatchLayoutPtr& layout,
-                    ops::LayerCache& cache) const;
+  // h [T, hidden], the residual stream. Returns the stream after this block; `cache` becomes the
+  // handle that later steps must use.
+  mx::array forward(const ops::Context& context, const mx::array& h, const Frame& frame,
+                    const ops::BatchLayoutPtr& layout, ops::LayerCache& cache) const;
 
  private:
+  void load_norms(WeightLoader& weights);
+
   AttentionSpec spec_;
   float norm_eps_;
-  std::shared_ptr<const ops::RopeTable> rope_;
+  PositionTables tables_;
   ops::LinearWeight qkv_, out_;
-  std::optional<mx::array> q_norm_, k_norm_;  // [D] float32
+  std::optional<mx::array> q_norm_, k_norm_;   // [D] float32, of each head
+  std::vector<ops::ColumnNorm> column_norms_;  // of other spans of qkv
+  std::optional<mx::array> sinks_;             // [heads] float32
 };
 
 }  // namespace quire::models

@@ -50,12 +50,11 @@ GdnBlock::GdnBlock(const GdnSpec& spec, int64_t hidden, float norm_eps, WeightLo
       norm_(weights.vector(spec.norm, spec.v_dim)),
       out_(weights.linear(spec.out_weight, "", hidden, spec.v_heads * spec.v_dim)) {}
 
-mx::array GdnBlock::forward(const ops::Context& context, const mx::array& h,
-                            const ops::LinearOptions::Norm& norm, const ops::BatchLayoutPtr& layout,
-                            ops::LayerCache& cache) const {
+mx::array GdnBlock::forward(const ops::Context& context, const mx::array& h, const Frame& frame,
+                            const ops::BatchLayoutPtr& layout, ops::LayerCache& cache) const {
   auto& state = std::get<ops::RecurrentState>(cache);
   const int64_t z_column = spec_.conv_dim(), b_column = z_column + spec_.v_heads * spec_.v_dim;
-  const mx::array projected = ops::linear(context, h, in_, {.norm = norm});
+  const mx::array projected = ops::linear(context, h, in_, {.norm = frame.input_norm});
   const ops::ConvResult conv = ops::causal_conv1d(context, projected, taps_, state.conv, layout);
   const ops::DeltaGates gates{.projected = projected,
                               .a_column = b_column + spec_.v_heads,
@@ -67,7 +66,7 @@ mx::array GdnBlock::forward(const ops::Context& context, const mx::array& h,
   state = {.recurrent = rule.state, .conv = conv.state};
   const mx::array y = ops::gated_rms_norm(context, rule.y, {.matrix = projected, .first = z_column},
                                           norm_, norm_eps_);
-  return ops::linear(context, y, out_, {.residual = h});
+  return frame.add_linear(context, h, y, out_);
 }
 
 }  // namespace quire::models

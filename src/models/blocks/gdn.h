@@ -1,4 +1,5 @@
 #pragma once
+#include "models/blocks/frame.h"
 #include "models/layer_spec.h"
 #include "models/weights.h"
 #include "ops/layout/batch_layout.h"
@@ -12,11 +13,10 @@ class GdnBlock {
  public:
   GdnBlock(const GdnSpec& spec, int64_t hidden, float norm_eps, WeightLoader& weights);
 
-  // h [T, hidden], the residual stream; norm of the layer before this block. Returns the stream
-  // after it; `cache` becomes the handles that later steps must use.
-  mx::array forward(const ops::Context& context, const mx::array& h,
-                    const ops::LinearOptions::Norm& norm, const ops::BatchLayoutPtr& layout,
-                    ops::LayerCache& cache) const;
+  // h [T, hidden], the residual stream. Returns the stream after this block; `cache` becomes the
+  // handles that later steps must use.
+  mx::array forward(const ops::Context& context, const mx::array& h, const Frame& frame,
+                    const ops::BatchLayoutPtr& layout, ops::LayerCache& cache) const;
 
  private:
   GdnSpec spec_;

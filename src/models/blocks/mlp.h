@@ -1,20 +1,20 @@
 #pragma once
+#include "models/blocks/frame.h"
 #include "models/layer_spec.h"
 #include "models/weights.h"
 
 namespace quire::models {
 
-// h + down(silu(gate) * up) of the normed h, in two nodes (three if quantised).
+// down(gate(g, up)) in its frame: two nodes, one more for each thing that is not a plain sum.
 class MlpBlock {
  public:
   MlpBlock(const MlpSpec& spec, int64_t hidden, WeightLoader& weights);
 
-  // h [T, hidden], the residual stream; norm of the layer before this block. Returns the stream
-  // after it.
-  mx::array forward(const ops::Context& context, const mx::array& h,
-                    const ops::LinearOptions::Norm& norm) const;
+  // h [T, hidden], the residual stream. Returns the stream after this block.
+  mx::array forward(const ops::Context& context, const mx::array& h, const Frame& frame) const;
 
  private:
+  ops::Gate gate_;
   ops::LinearWeight gate_up_, down_;
 };
 

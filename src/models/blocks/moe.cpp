@@ -2,7 +2,6 @@
 
 #include "base/error.h"
 #include "models/tensor_checks.h"
-#include "ops/rms_norm/rms_norm.h"
 
 namespace quire::models {
 namespace {
@@ -53,17 +52,20 @@ MoeBlock::MoeBlock(const MoeSpec& spec, int64_t hidden, WeightLoader& weights)
 }
 
 mx::array MoeBlock::forward(const ops::Context& context, const mx::array& h,
-                            const ops::LinearOptions::Norm& norm) const {
-  const mx::array x = ops::rms_norm(context, h, norm.weight, norm.eps);
+                            const Frame& frame) const {
+  const mx::array x = frame.input(context, h);
   const mx::array logits = ops::linear(context, x, router_, {.out_dtype = mx::float32});
-  ops::MoeExpertsOptions options = {.residual = h};
+  ops::MoeExpertsOptions options = {};
+  if (frame.is_plain_sum()) options.residual = h;
   if (shared_) {
     const mx::array gated = ops::linear(context, x, shared_->gate_up, {.gate = ops::Gate{}});
     options.shared = ops::MoeExpertsOptions::Shared{
         .y = ops::linear(context, gated, shared_->down),
         .logit = ops::linear(context, x, shared_->gate, {.out_dtype = mx::float32})};
   }
-  return ops::moe_experts(context, x, ops::moe_route(context, logits, route_), experts_, options);
+  const mx::array y =
+      ops::moe_experts(context, x, ops::moe_route(context, logits, route_), experts_, options);
+  return frame.is_plain_sum() ? y : frame.add(context, h, y);
 }
 
 }  // namespace quire::models

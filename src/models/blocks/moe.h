@@ -15,8 +15,7 @@ class MoeBlock {
   MoeBlock(const MoeSpec& spec, int64_t hidden, WeightLoader& weights);
 
   // As MlpBlock::forward.
-  mx::array forward(const ops::Context& context, const mx::array& h,
-                    const ops::LinearOptions::Norm& norm) const;
+  mx::array forward(const ops::Context& context, const mx::array& h, const Frame& frame) const;
 
  private:
   struct Shared {

@@ -6,8 +6,20 @@ namespace quire::models {
 
 // One function a family: config facts in, layers and weight names out. See registry.cpp for the
 // architectures.
+ModelSpec exaone4(const formats::HfConfig& config, int64_t max_positions);
+ModelSpec gemma2(const formats::HfConfig& config, int64_t max_positions);
+ModelSpec gemma3(const formats::HfConfig& config, int64_t max_positions);
+ModelSpec glm(const formats::HfConfig& config, int64_t max_positions);
+ModelSpec glm4(const formats::HfConfig& config, int64_t max_positions);
+ModelSpec granite(const formats::HfConfig& config, int64_t max_positions);
+ModelSpec helium(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec llama(const formats::HfConfig& config, int64_t max_positions);
+ModelSpec ministral(const formats::HfConfig& config, int64_t max_positions);
+ModelSpec ministral3(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec mistral(const formats::HfConfig& config, int64_t max_positions);
+ModelSpec mistral3(const formats::HfConfig& config, int64_t max_positions);
+ModelSpec olmo2(const formats::HfConfig& config, int64_t max_positions);
+ModelSpec olmo3(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec phi3(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec qwen2(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec qwen2_moe(const formats::HfConfig& config, int64_t max_positions);
@@ -16,9 +28,12 @@ ModelSpec qwen3_moe(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec qwen3_5(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec qwen3_5_moe(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec qwen3_next(const formats::HfConfig& config, int64_t max_positions);
+ModelSpec seed_oss(const formats::HfConfig& config, int64_t max_positions);
+ModelSpec smollm3(const formats::HfConfig& config, int64_t max_positions);
 
 // What these families share: pre-norm layers of attention and a gated MLP, named as in Llama
-// checkpoints, without biases or windows. A family starts from it and changes what differs.
+// checkpoints, without biases or windows; the rope of a layer is that of its layer type, if the
+// config knows types. A family starts from it and changes what differs.
 ModelSpec dense_decoder(const formats::HfConfig& config, int64_t max_positions);
 
 // Visits the attention (or MLP) spec of each layer with its index and weight prefix
@@ -30,6 +45,36 @@ void for_each_layer(ModelSpec& spec, F&& f) {
       std::get<MlpSpec>(spec.layers[i].ffn));
   }
 }
+
+// The gate that hidden_act names. Throws LoadError naming the key for any other.
+ops::Gate gate_of(const formats::HfConfig& config);
+
+// The config's rope facts as the op wants them.
+ops::RopeParams rope_params(const formats::HfConfig& config, const formats::RopeConfig& rope,
+                            int64_t max_positions);
+
+// Windows and ropes of layers by their types, for families that mix sliding_attention and
+// full_attention. Where the config lists no types, every so manieth layer is full.
+struct LayerTypes {
+  int64_t window = 0;  // tokens, if the config does not say; 0: none
+  int64_t full_every = 1;
+};
+void use_layer_types(const formats::HfConfig& config, ModelSpec& spec, const LayerTypes& types,
+                     int64_t max_positions);
+
+// Norms of what each part of a layer makes, and none (or also one) of what it is given, by the
+// names that OLMo's and Gemma's checkpoints have.
+void norm_outputs_only(const std::string& prefix, LayerSpec& layer);
+void norm_inputs_and_outputs(const std::string& prefix, LayerSpec& layer);
+
+// Whether the file has the key, if only to say null.
+bool states_key(const formats::HfConfig& config, std::string_view key);
+// A cap on scores or logits; 0 (none) if the file says null.
+float softcap_of(const formats::HfConfig& config, std::string_view key, double fallback);
+// The dimensions of a head that rotate, by a share that the config states, or by `fallback`.
+int64_t rotary_dim_of(const formats::HfConfig& config, double fallback);
+// A text model skips the vision part of the wrapper that it comes in.
+void ignore_vision(ModelSpec& spec);
 
 struct ExpertsOptions {
   bool normalise = false;    // the chosen weights are divided by their sum

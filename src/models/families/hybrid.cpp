@@ -45,22 +45,10 @@ bool is_linear_attention(const formats::HfConfig& config, int64_t layer) {
                                           "\"; supported are linear_attention and full_attention");
 }
 
-// A quarter of each head unless the config says otherwise.
-double rotated_share(const formats::HfConfig& config) {
-  const formats::ConfigReader reader = config.reader();
-  bool is_given = reader.find_double("partial_rotary_factor").has_value();
-  for (const char* key : {"rope_parameters", "rope_scaling"})
-    if (const auto* rope = reader.find_object(key))
-      is_given = is_given || rope->if_contains("partial_rotary_factor");
-  return is_given ? config.rope.partial_rotary_factor : 0.25;
-}
-
 }  // namespace
 
 void make_hybrid(const formats::HfConfig& config, ModelSpec& spec) {
   spec.has_zero_centred_norms = true;
-  spec.rope.rotary_dim =
-      static_cast<int64_t>(static_cast<double>(config.head_dim) * rotated_share(config));
   for (const char* name : {"mtp.*", "model.mtp.*", "language_model.mtp.*", "model.visual.*",
                            "visual.*", "vision_tower.*"})
     spec.ignored.emplace_back(name);
@@ -74,8 +62,9 @@ void make_hybrid(const formats::HfConfig& config, ModelSpec& spec) {
     }
     auto& attention = std::get<AttentionSpec>(mixer);
     attention.has_output_gate = true;
-    attention.q_norm = prefix + "self_attn.q_norm.weight";
-    attention.k_norm = prefix + "self_attn.k_norm.weight";
+    attention.rope->rotary_dim = rotary_dim_of(config, 0.25);
+    attention.q_norm = NormSpec{prefix + "self_attn.q_norm.weight"};
+    attention.k_norm = NormSpec{prefix + "self_attn.k_norm.weight"};
     if (config.attention_bias) add_attention_biases(prefix, attention, /*output=*/true);
   }
 }

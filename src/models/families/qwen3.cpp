@@ -8,8 +8,8 @@ ModelSpec qwen3(const formats::HfConfig& config, int64_t max_positions) {
   ModelSpec spec = dense_decoder(config, max_positions);
   for_each_layer(spec,
                  [&](size_t layer, const std::string& prefix, AttentionSpec& attention, MlpSpec&) {
-                   attention.q_norm = prefix + "self_attn.q_norm.weight";
-                   attention.k_norm = prefix + "self_attn.k_norm.weight";
+                   attention.q_norm = NormSpec{prefix + "self_attn.q_norm.weight"};
+                   attention.k_norm = NormSpec{prefix + "self_attn.k_norm.weight"};
                    attention.window_left = window_of_layer(config, layer);
                    if (config.attention_bias)
                      add_attention_biases(prefix, attention, /*output=*/true);

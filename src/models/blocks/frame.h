@@ -1,0 +1,26 @@
+#pragma once
+#include <optional>
+
+#include "models/weights.h"
+#include "ops/linear/linear.h"
+
+namespace quire::models {
+
+// How a part of a layer (its mixer or its ffn) stands in the residual stream h:
+//   h + multiplier * output_norm(part(input_norm(h)))
+struct Frame {
+  std::optional<ops::LinearOptions::Norm> input_norm = std::nullopt, output_norm = std::nullopt;
+  float multiplier = 1.0f;
+
+  // Nothing but a sum is left to do with what the part makes.
+  bool is_plain_sum() const { return !output_norm && multiplier == 1.0f; }
+  // What goes into the part, for those that do not begin with a linear().
+  mx::array input(const ops::Context& context, const mx::array& h) const;
+  // The stream after a part that has made y.
+  mx::array add(const ops::Context& context, const mx::array& h, const mx::array& y) const;
+  // The same for a part that ends with a projection of x: one node if the sum is plain.
+  mx::array add_linear(const ops::Context& context, const mx::array& h, const mx::array& x,
+                       const ops::LinearWeight& weight) const;
+};
+
+}  // namespace quire::models

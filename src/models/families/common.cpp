@@ -1,0 +1,45 @@
+#include "models/families/families.h"
+
+namespace quire::models {
+
+bool states_key(const formats::HfConfig& config, std::string_view key) {
+  const auto& top = config.raw.as_object();
+  const auto* text = top.if_contains("text_config");
+  return (text && text->is_object() && text->as_object().contains(key)) || top.contains(key);
+}
+
+float softcap_of(const formats::HfConfig& config, std::string_view key, double fallback) {
+  if (states_key(config, key)) fallback = 0;
+  return static_cast<float>(config.get_double(key, fallback, {.min = 0, .max = 1e9}));
+}
+
+int64_t rotary_dim_of(const formats::HfConfig& config, double fallback) {
+  const formats::ConfigReader reader = config.reader();
+  bool is_given = reader.find_double("partial_rotary_factor").has_value();
+  for (const char* key : {"rope_parameters", "rope_scaling"})
+    if (const auto* rope = reader.find_object(key))
+      is_given = is_given || rope->if_contains("partial_rotary_factor");
+  const double share = is_given ? config.rope.partial_rotary_factor : fallback;
+  return static_cast<int64_t>(static_cast<double>(config.head_dim) * share);
+}
+
+void norm_outputs_only(const std::string& prefix, LayerSpec& layer) {
+  layer.mixer_input_norm.reset();
+  layer.ffn_input_norm.reset();
+  layer.mixer_output_norm = NormSpec{prefix + "post_attention_layernorm.weight"};
+  layer.ffn_output_norm = NormSpec{prefix + "post_feedforward_layernorm.weight"};
+}
+
+void norm_inputs_and_outputs(const std::string& prefix, LayerSpec& layer) {
+  norm_outputs_only(prefix, layer);
+  layer.mixer_input_norm = NormSpec{prefix + "input_layernorm.weight"};
+  layer.ffn_input_norm = NormSpec{prefix + "pre_feedforward_layernorm.weight"};
+}
+
+void ignore_vision(ModelSpec& spec) {
+  for (const char* name : {"vision_tower.*", "model.vision_tower.*", "multi_modal_projector.*",
+                           "model.multi_modal_projector.*"})
+    spec.ignored.emplace_back(name);
+}
+
+}  // namespace quire::models
