@@ -12,10 +12,23 @@ using Family = ModelSpec (*)(const formats::HfConfig&, int64_t max_positions);
 
 // One line per Hugging Face architecture. Those that end with Model have no head.
 constexpr std::pair<const char*, Family> kFamilies[] = {
+    {"Exaone4ForCausalLM", exaone4},
+    {"Gemma2ForCausalLM", gemma2},
+    {"Gemma3ForCausalLM", gemma3},
+    {"Gemma3ForConditionalGeneration", gemma3},
+    {"Glm4ForCausalLM", glm4},
+    {"GlmForCausalLM", glm},
+    {"GraniteForCausalLM", granite},
+    {"HeliumForCausalLM", helium},
     {"LlamaForCausalLM", llama},
     {"LlamaModel", llama},
+    {"Ministral3ForCausalLM", ministral3},
+    {"MinistralForCausalLM", ministral},
+    {"Mistral3ForConditionalGeneration", mistral3},
     {"MistralForCausalLM", mistral},
     {"MistralModel", mistral},
+    {"Olmo2ForCausalLM", olmo2},
+    {"Olmo3ForCausalLM", olmo3},
     {"Phi3ForCausalLM", phi3},
     {"Qwen2ForCausalLM", qwen2},
     {"Qwen2Model", qwen2},
@@ -28,6 +41,8 @@ constexpr std::pair<const char*, Family> kFamilies[] = {
     {"Qwen3_5ForConditionalGeneration", qwen3_5},
     {"Qwen3_5MoeForCausalLM", qwen3_5_moe},
     {"Qwen3_5MoeForConditionalGeneration", qwen3_5_moe},
+    {"SeedOssForCausalLM", seed_oss},
+    {"SmolLM3ForCausalLM", smollm3},
 };
 
 // Rotation takes pairs.

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "bits_grid.h"
+#include "models/device_limits.h"
 #include "ops/runtime/profile.h"
 #include "ops/runtime/test_util.h"
 
@@ -23,8 +24,9 @@ constexpr int64_t kEvery = 1;
 class Bits : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    if (ops::testing::on_cuda() && std::string(GetParam()).find("fp4") != std::string::npos)
-      GTEST_SKIP() << "cuda has no kernel for mxfp4, mxfp8 and nvfp4";
+    if (!ops::testing::on_cuda()) return;
+    const auto beyond = models::beyond_cuda(open_checkpoint(GetParam()), {});
+    if (!beyond.empty()) GTEST_SKIP() << "cuda does not know " << beyond.front();
   }
 };
 
@@ -184,7 +186,8 @@ INSTANTIATE_TEST_SUITE_P(
                     "tests/parity/models/qwen3-6bit", "tests/parity/models/qwen3-moe-3bit",
                     "tests/parity/models/qwen35", "tests/parity/models/qwen3-next-bf16",
                     "tests/parity/models/qwen35-mlx-4bit", "tests/parity/models/qwen3-mxfp4",
-                    "tests/parity/models/qwen3-moe-nvfp4"),
+                    "tests/parity/models/qwen3-moe-nvfp4",
+                    "tests/parity/models/gemma3-wrapped-bf16", "tests/parity/models/olmo3-bf16"),
     model_name);
 
 }  // namespace

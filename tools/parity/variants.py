@@ -212,6 +212,129 @@ QWEN3_5_MOE = {
     "tie_word_embeddings": False,
 }
 
+# Norms behind each part only, q and k normed as whole rows.
+OLMO2 = BASE | {"rms_norm_eps": 1e-5, "tie_word_embeddings": False, "rope_parameters": PLAIN_ROPE}
+# YaRN where there is no window, plain rotation where there is one.
+OLMO3 = OLMO2 | {
+    "num_hidden_layers": 3,
+    "sliding_window": 20,
+    "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    "rope_parameters": {
+        "sliding_attention": {"rope_type": "default", "rope_theta": 500000.0},
+        "full_attention": {
+            "rope_type": "yarn",
+            "rope_theta": 500000.0,
+            "factor": 4.0,
+            "original_max_position_embeddings": 128,
+        },
+    },
+}
+# Caps that bite, a scale of scores that is not that of the head's width.
+GEMMA2 = BASE | {
+    "head_dim": 24,
+    "query_pre_attn_scalar": 16,
+    "sliding_window": 24,
+    "final_logit_softcapping": 12.0,
+    "attn_logit_softcapping": 2.0,
+    "tie_word_embeddings": False,
+    "rope_parameters": PLAIN_ROPE,
+}
+GEMMA3 = BASE | {
+    "num_hidden_layers": 3,
+    "head_dim": 32,
+    "query_pre_attn_scalar": 24,
+    "sliding_window": 20,
+    "sliding_window_pattern": 3,
+    "layer_types": ["sliding_attention", "sliding_attention", "full_attention"],
+    "tie_word_embeddings": False,
+    "rope_parameters": {
+        "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+        "full_attention": {"rope_type": "linear", "rope_theta": 1000000.0, "factor": 8.0},
+    },
+}
+TINY_SIGLIP = {
+    "hidden_size": 16,
+    "intermediate_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "image_size": 28,
+    "patch_size": 14,
+}
+GEMMA3_WRAPPED = {
+    "text_config": GEMMA3,
+    "vision_config": TINY_SIGLIP,
+    "mm_tokens_per_image": 4,
+    "tie_word_embeddings": False,
+}
+SMOLLM3 = BASE | {
+    "num_hidden_layers": 3,
+    "no_rope_layers": [1, 0, 1],
+    "tie_word_embeddings": True,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 50000.0},
+}
+EXAONE4 = BASE | {
+    "num_hidden_layers": 3,
+    "head_dim": 24,
+    "sliding_window": 20,
+    "sliding_window_pattern": 4,
+    "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    "tie_word_embeddings": False,
+    "rope_parameters": PLAIN_ROPE,
+}
+GRANITE = BASE | {
+    "embedding_multiplier": 0.6,
+    "residual_multiplier": 1.4,
+    "attention_multiplier": 0.3,
+    "logits_scaling": 0.8,
+    "tie_word_embeddings": True,
+    "rope_parameters": PLAIN_ROPE,
+}
+GLM = BASE | {
+    "head_dim": 24,
+    "attention_bias": True,
+    "tie_word_embeddings": False,
+    "rope_parameters": PLAIN_ROPE | {"partial_rotary_factor": 0.5},
+}
+# Queries grow with every 64 positions.
+MINISTRAL3 = BASE | {
+    "head_dim": 24,
+    "tie_word_embeddings": False,
+    "rope_parameters": {
+        "rope_type": "yarn",
+        "rope_theta": 10000.0,
+        "factor": 8.0,
+        "original_max_position_embeddings": 64,
+        "beta_fast": 32.0,
+        "beta_slow": 1.0,
+        "mscale": 1.0,
+        "mscale_all_dim": 1.0,
+        "llama_4_scaling_beta": 0.3,
+    },
+}
+MISTRAL3_WRAPPED = {
+    "text_config": MINISTRAL3 | {"model_type": "ministral3"},
+    "vision_config": TINY_SIGLIP | {"model_type": "pixtral", "head_dim": 8},
+    "spatial_merge_size": 2,
+    "tie_word_embeddings": False,
+}
+MINISTRAL = MISTRAL | {
+    "num_hidden_layers": 3,
+    "layer_types": ["full_attention", "sliding_attention", "full_attention"],
+}
+SEED_OSS = BASE | {
+    "head_dim": 16,
+    "attention_bias": True,
+    "attention_out_bias": True,
+    "mlp_bias": True,
+    "tie_word_embeddings": False,
+    "rope_parameters": PLAIN_ROPE,
+}
+HELIUM = BASE | {
+    "head_dim": 16,
+    "tie_word_embeddings": False,
+    "rope_parameters": PLAIN_ROPE,
+}
+
 VARIANTS = [
     Variant("qwen3", "qwen3", QWEN3, "old"),
     Variant("qwen3-bf16", "qwen3", QWEN3, "new", "bfloat16"),
@@ -257,6 +380,28 @@ VARIANTS = [
     Variant("qwen35-moe", "qwen3_5_moe", QWEN3_5_MOE, "new", extra=MTP),
     Variant("qwen3-next", "qwen3_next", QWEN3_NEXT, "new", without={"norm_topk_prob": False}),
     Variant("qwen3-next-bf16", "qwen3_next", QWEN3_NEXT | THREE_LAYERS, "new", "bfloat16"),
+    Variant("exaone4", "exaone4", EXAONE4, "new", without={"sliding_window": 512}),
+    Variant("gemma2", "gemma2", GEMMA2, "old", without={"final_logit_softcapping": None}),
+    Variant("gemma3", "gemma3_text", GEMMA3, "old", without={"sliding_window": 512}),
+    Variant("gemma3-wrapped-bf16", "gemma3", GEMMA3_WRAPPED, "new", "bfloat16"),
+    Variant("glm", "glm", GLM, "old", without={"rope_parameters": PLAIN_ROPE | {"partial_rotary_factor": 1.0}}),
+    Variant("glm4", "glm4", GLM, "new"),
+    Variant("granite", "granite", GRANITE, "old", without={"residual_multiplier": 1.0}),
+    Variant("helium", "helium", HELIUM, "new"),
+    Variant("ministral", "ministral", MINISTRAL, "new", without={"sliding_window": 512}),
+    Variant(
+        "ministral3",
+        "ministral3",
+        MINISTRAL3,
+        "new",
+        without={"rope_parameters": MINISTRAL3["rope_parameters"] | {"llama_4_scaling_beta": 0.0}},
+    ),
+    Variant("mistral3-wrapped-bf16", "mistral3", MISTRAL3_WRAPPED, "new", "bfloat16"),
+    Variant("olmo2", "olmo2", OLMO2, "old"),
+    Variant("olmo3", "olmo3", OLMO3, "new", without={"sliding_window": 512}),
+    Variant("olmo3-bf16", "olmo3", OLMO3, "old", "bfloat16", without={"sliding_window": 512}),
+    Variant("seed-oss", "seed_oss", SEED_OSS, "new"),
+    Variant("smollm3", "smollm3", SMOLLM3, "old", without={"no_rope_layers": [1, 1, 1]}),
     Variant("mistral", "mistral", MISTRAL, "new", without={"sliding_window": None}),
     Variant("mistral-bf16", "mistral", MISTRAL, "old", "bfloat16", without={"sliding_window": None}),
     Variant("phi3", "phi3", PHI3, "old", without={"sliding_window": None}),
@@ -282,6 +427,11 @@ def old_keys(config: dict[str, Any]) -> dict[str, Any]:
     """The same facts as checkpoints on the hub from before transformers 5 spell them."""
     config = dict(config)
     rope = dict(config.pop("rope_parameters"))
+    nested = "sliding_attention" in rope
+    if nested:  # layers with a window have their own, unscaled
+        if config["model_type"] == "gemma3_text":
+            config["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"]
+        rope = dict(rope["full_attention"])
     config["torch_dtype"] = config.pop("dtype")
     config["rope_theta"] = rope.pop("rope_theta")
     partial = rope.pop("partial_rotary_factor", None)
@@ -291,9 +441,10 @@ def old_keys(config: dict[str, Any]) -> dict[str, Any]:
     kind = rope.pop("rope_type")
     if "original_max_position_embeddings" in config:  # Phi 3 keeps it at the top level only
         rope.pop("original_max_position_embeddings", None)
-    rope["rope_type" if kind == "llama3" else "type"] = kind
+    rope["rope_type" if kind == "llama3" or nested else "type"] = kind
     config["rope_scaling"] = None if kind == "default" else rope
-    config.pop("layer_types", None)  # implied by use_sliding_window and max_window_layers
+    if config["model_type"] != "olmo3":  # elsewhere implied by other keys
+        config.pop("layer_types", None)
     if config["model_type"] == "qwen2" and not config["use_sliding_window"]:
         config["sliding_window"] = 24  # as in Qwen2: stated, but not in use
     if config.get("head_dim") == config["hidden_size"] // config["num_attention_heads"]:

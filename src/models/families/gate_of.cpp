@@ -9,9 +9,9 @@ using Kind = ops::Gate::Kind;
 
 // transformers' names. Its "gelu_new" and "gelu_fast" are ways to write the tanh.
 constexpr std::pair<const char*, Kind> kGates[] = {
-    {"silu", Kind::kSilu},           {"swish", Kind::kSilu},
-    {"gelu", Kind::kGelu},           {"gelu_pytorch_tanh", Kind::kGeluTanh},
-    {"gelu_new", Kind::kGeluTanh},   {"gelu_fast", Kind::kGeluTanh},
+    {"silu", Kind::kSilu},         {"swish", Kind::kSilu},
+    {"gelu", Kind::kGelu},         {"gelu_pytorch_tanh", Kind::kGeluTanh},
+    {"gelu_new", Kind::kGeluTanh}, {"gelu_fast", Kind::kGeluTanh},
     {"relu2", Kind::kRelu2},
 };
 
@@ -22,8 +22,7 @@ ops::Gate gate_of(const formats::HfConfig& config) {
     if (config.hidden_act == name) return {.kind = kind};
   std::string names;
   for (const auto& [name, kind] : kGates) names += std::string(names.empty() ? "" : ", ") + name;
-  config.reader().fail("hidden_act",
-                       "is \"" + config.hidden_act + "\"; supported are " + names);
+  config.reader().fail("hidden_act", "is \"" + config.hidden_act + "\"; supported are " + names);
 }
 
 }  // namespace quire::models

@@ -1,0 +1,125 @@
+// What families make of configs that their tiny checkpoints do not show: files of other times,
+// defaults that files leave out, and what is refused.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/json.h"
+#include "formats/test_files.h"
+#include "models/registry.h"
+
+namespace quire::models {
+namespace {
+
+using formats::testing::load_error;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+formats::HfConfig config_of(const std::string& architecture, const std::string& keys) {
+  const std::string text = R"({"architectures": [")" + architecture +
+                           R"("], "hidden_size": 64, "intermediate_size": 96,
+      "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32,
+      "vocab_size": 320, "max_position_embeddings": 512)" +
+                           (keys.empty() ? "" : ", " + keys) + "}";
+  return formats::parse_hf_config(*parse_json(text), "config.json");
+}
+
+ModelSpec spec_of(const std::string& architecture, const std::string& keys) {
+  return make_model_spec(config_of(architecture, keys), 512);
+}
+
+std::string refusal(const std::string& architecture, const std::string& keys) {
+  return load_error([&] { spec_of(architecture, keys); });
+}
+
+const AttentionSpec& attention(const ModelSpec& spec, size_t layer) {
+  return std::get<AttentionSpec>(spec.layers.at(layer).mixer);
+}
+
+std::vector<int64_t> windows(const ModelSpec& spec) {
+  std::vector<int64_t> found;
+  for (size_t i = 0; i < spec.layers.size(); ++i) found.push_back(attention(spec, i).window_left);
+  return found;
+}
+
+std::vector<double> thetas(const ModelSpec& spec) {  // 0: does not rotate
+  std::vector<double> found;
+  for (size_t i = 0; i < spec.layers.size(); ++i)
+    found.push_back(attention(spec, i).rope ? attention(spec, i).rope->theta : 0);
+  return found;
+}
+
+TEST(Families, LayersWithoutTypesFollowTheFamilysPattern) {
+  EXPECT_THAT(windows(spec_of("Gemma2ForCausalLM", R"("sliding_window": 8)")),
+              ElementsAre(7, -1, 7, -1));
+  EXPECT_THAT(
+      windows(spec_of("Gemma3ForCausalLM", R"("sliding_window": 8, "sliding_window_pattern": 3)")),
+      ElementsAre(7, 7, -1, 7));
+  EXPECT_THAT(windows(spec_of("Olmo3ForCausalLM", "")), ElementsAre(4095, 4095, 4095, -1));
+  EXPECT_THAT(windows(spec_of("MinistralForCausalLM", R"("sliding_window": 8)")),
+              ElementsAre(7, 7, 7, 7));
+}
+
+TEST(Families, LayerTypesChooseTheRope) {
+  EXPECT_THAT(thetas(spec_of("Gemma3ForCausalLM", R"("rope_theta": 1e6, "sliding_window": 8,
+                  "sliding_window_pattern": 2, "rope_local_base_freq": 1e4)")),
+              ElementsAre(1e4, 1e6, 1e4, 1e6));
+  const ModelSpec olmo = spec_of("Olmo3ForCausalLM", R"("rope_theta": 5e5,
+      "rope_scaling": {"rope_type": "yarn", "factor": 8, "original_max_position_embeddings": 64})");
+  EXPECT_THAT(thetas(olmo), ElementsAre(5e5, 5e5, 5e5, 5e5));
+  EXPECT_EQ(attention(olmo, 0).rope->scaling, ops::RopeParams::Scaling::kDefault);
+  EXPECT_EQ(attention(olmo, 3).rope->scaling, ops::RopeParams::Scaling::kYarn);
+}
+
+TEST(Families, SomeLayersDoNotRotate) {
+  EXPECT_THAT(thetas(spec_of("SmolLM3ForCausalLM", R"("no_rope_layer_interval": 2)")),
+              ElementsAre(1e4, 0, 1e4, 0));
+  EXPECT_THAT(thetas(spec_of("Exaone4ForCausalLM", R"("sliding_window": 8)")),
+              ElementsAre(1e4, 1e4, 1e4, 0));
+  const std::string full = R"(["full_attention", "full_attention", "full_attention",
+                               "full_attention"])";
+  EXPECT_THAT(
+      thetas(spec_of("Exaone4ForCausalLM", R"("sliding_window": null, "layer_types": )" + full)),
+      ElementsAre(1e4, 1e4, 1e4, 1e4));
+  EXPECT_THAT(refusal("SmolLM3ForCausalLM", R"("no_rope_layers": [1, 0])"),
+              HasSubstr("no_rope_layers"));
+}
+
+TEST(Families, NullIsNoCapAndAbsentIsTheDefault) {
+  EXPECT_EQ(spec_of("Gemma2ForCausalLM", "").logits_softcap, 30);
+  EXPECT_EQ(attention(spec_of("Gemma2ForCausalLM", ""), 0).softcap, 50);
+  EXPECT_EQ(spec_of("Gemma2ForCausalLM", R"("final_logit_softcapping": null)").logits_softcap, 0);
+}
+
+TEST(Families, HalfOfAHeadRotatesInGlmUnlessTheConfigSaysOtherwise) {
+  EXPECT_EQ(attention(spec_of("GlmForCausalLM", ""), 0).rope->rotary_dim, 16);
+  EXPECT_EQ(
+      attention(spec_of("Glm4ForCausalLM", R"("partial_rotary_factor": 1.0)"), 0).rope->rotary_dim,
+      32);
+}
+
+TEST(Families, AWrapperSaysWhichMistralIsInside) {
+  const auto wrapped = [](const std::string& type, const std::string& keys) {
+    return R"("text_config": {"model_type": ")" + type + "\"" + keys + "}";
+  };
+  constexpr const char* kWrapper = "Mistral3ForConditionalGeneration";
+  EXPECT_THAT(windows(spec_of(kWrapper, wrapped("mistral", R"(, "sliding_window": null)"))),
+              ElementsAre(-1, -1, -1, -1));
+  EXPECT_THAT(refusal(kWrapper, wrapped("ministral3", "")), HasSubstr("rope_parameters"));
+  EXPECT_THAT(refusal(kWrapper, wrapped("qwen2", "")), HasSubstr("model_type"));
+}
+
+TEST(Families, WhatTheFrameCannotExpressIsRefusedByName) {
+  EXPECT_THAT(refusal("Gemma3ForCausalLM", R"("use_bidirectional_attention": true)"),
+              AllOf(HasSubstr("config.json"), HasSubstr("use_bidirectional_attention")));
+  EXPECT_THAT(refusal("Gemma3ForCausalLM", R"("attn_logit_softcapping": 50.0)"),
+              HasSubstr("attn_logit_softcapping"));
+  EXPECT_THAT(refusal("Olmo3ForCausalLM", R"("layer_types": ["full_attention", "mamba",
+                  "full_attention", "full_attention"])"),
+              AllOf(HasSubstr("layer_types"), HasSubstr("mamba")));
+  EXPECT_THAT(refusal("Gemma2ForCausalLM", R"("hidden_activation": "mish")"),
+              AllOf(HasSubstr("hidden_act"), HasSubstr("mish")));
+}
+
+}  // namespace
+}  // namespace quire::models
