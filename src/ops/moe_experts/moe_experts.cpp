@@ -26,8 +26,10 @@ void check_inputs(const mx::array& x, const MoeRouting& routing, const Experts& 
   if (options.shared) {
     check_shape("moe_experts", "shared", options.shared->y, {x.shape(0), hidden});
     check_dtype("moe_experts", "shared", options.shared->y, x.dtype());
-    check_shape("moe_experts", "shared logit", options.shared->logit, {x.shape(0), 1});
-    check_dtype("moe_experts", "shared logit", options.shared->logit, mx::float32);
+  }
+  if (options.shared && options.shared->logit) {
+    check_shape("moe_experts", "shared logit", *options.shared->logit, {x.shape(0), 1});
+    check_dtype("moe_experts", "shared logit", *options.shared->logit, mx::float32);
   }
   if (options.residual) {
     check_shape("moe_experts", "residual", *options.residual, {x.shape(0), hidden});
@@ -93,7 +95,7 @@ Inputs inputs_of(const mx::array& x, const MoeRouting& routing, const MoeExperts
   };
   if (options.shared) {
     inputs.shared = add(options.shared->y);
-    inputs.logit = add(options.shared->logit);
+    inputs.logit = add(*options.shared->logit);
   }
   if (options.residual) inputs.residual = add(*options.residual);
   return inputs;
@@ -144,6 +146,11 @@ void check_experts(const std::vector<Expert>& experts) {
       throw std::invalid_argument("moe_experts: experts of different shapes or formats");
 }
 
+bool moe_experts_on_cuda(const MoeExpertsOptions& options) {
+  return options.gate.kind == Gate::Kind::kSilu && !options.weigh_input &&
+         (!options.shared || options.shared->logit);
+}
+
 mx::array moe_experts(const Context& context, const mx::array& x, const MoeRouting& routing,
                       const Experts& experts, const MoeExpertsOptions& options) {
   check_inputs(x, routing, experts, options);
@@ -154,7 +161,10 @@ mx::array moe_experts(const Context& context, const mx::array& x, const MoeRouti
       find_linear_kernel(expert_linear_params(first.gate_up, x.dtype(), true));
   const LinearKernel* down =
       find_linear_kernel(expert_linear_params(first.down, mx::float32, false));
-  if (context.use_reference || (!cuda && (!gate_up || !down))) {
+  const bool kernel_knows = moe_experts_on_cuda(options);
+  if (cuda && !kernel_knows)
+    throw std::runtime_error("moe_experts: on a GPU there is no kernel for such experts");
+  if (context.use_reference || !kernel_knows || (!cuda && (!gate_up || !down))) {
     note_reference(context, "moe_experts");
     return moe_experts_reference(x, routing, experts, options);
   }

@@ -10,25 +10,29 @@
 
 namespace quire::ops {
 
-// One expert: down(silu(gate) * up).
+// One expert: down(act(gate) * up), each with a bias or without.
 struct Expert {
   LinearWeight gate_up;  // [2 I, hidden], interleaved
   LinearWeight down;     // [hidden, I]
 };
 
-// The experts of a layer: of one shape and one weight format.
+// The experts of a layer: of one shape and one weight format, all or none with biases.
 using Experts = std::shared_ptr<const std::vector<Expert>>;
 
 // Throws std::invalid_argument unless all have the shapes and formats of the first, which fit each
 // other.
 void check_experts(const std::vector<Expert>& experts);
 
-// What joins the sum of a token's experts.
+// How experts compute, and what joins the sum of a token's experts.
 struct MoeExpertsOptions {
-  // An expert that every token goes to, weighed by the sigmoid of a logit.
+  Gate gate = {};
+  // Llama 4: a weight multiplies what goes into its expert (rounded to x's dtype), not what comes
+  // out.
+  bool weigh_input = false;
+  // What every token goes to besides.
   struct Shared {
-    mx::array y;      // [T, hidden] in x's dtype
-    mx::array logit;  // [T, 1] float32
+    mx::array y;                                    // [T, hidden] in x's dtype
+    std::optional<mx::array> logit = std::nullopt;  // [T, 1] float32: y counts its sigmoid; else 1
   };
   std::optional<Shared> shared = std::nullopt;
   std::optional<mx::array> residual = std::nullopt;  // [T, hidden] in x's dtype
@@ -37,12 +41,17 @@ struct MoeExpertsOptions {
 //   x        [T, hidden] in the weights' dtype
 //   routing  of T tokens; each expert in [0, E), those of one token distinct
 // Returns [T, hidden] in x's dtype: y_t = sum_i weight_ti * expert_ti(x_t), plus the shared expert,
-// plus the residual, rounded once.
+// plus the residual, rounded once. On an NVIDIA GPU there are silu experts only, whose
+// output is weighed, and shared ones with a logit; what else is asked for throws
+// std::runtime_error.
 //
 // A token's experts are added in ascending order of their index, in float32, so that a row's bits
 // depend on that row alone. The rows that go to one expert are multiplied together (linear()'s
 // kernels); an expert that no token goes to is not read.
 mx::array moe_experts(const Context& context, const mx::array& x, const MoeRouting& routing,
                       const Experts& experts, const MoeExpertsOptions& options = {});
+
+// Whether there is a CUDA kernel for such experts.
+bool moe_experts_on_cuda(const MoeExpertsOptions& options);
 
 }  // namespace quire::ops

@@ -92,7 +92,7 @@ TEST(MoeExperts, ARowDependsOnItselfAlone) {
         const MoeRouting routing = {row(c.routing.experts), row(c.routing.weights)};
         const MoeExpertsOptions options = {
             .shared =
-                MoeExpertsOptions::Shared{row(c.options.shared->y), row(c.options.shared->logit)},
+                MoeExpertsOptions::Shared{row(c.options.shared->y), row(*c.options.shared->logit)},
             .residual = row(*c.options.residual)};
         EXPECT_TRUE(same_bits(moe_experts(context, row(c.x), routing, weights, options), row(all)));
       }
