@@ -95,7 +95,7 @@ Inputs inputs_of(const mx::array& x, const MoeRouting& routing, const MoeExperts
   };
   if (options.shared) {
     inputs.shared = add(options.shared->y);
-    inputs.logit = add(*options.shared->logit);
+    if (options.shared->logit) inputs.logit = add(*options.shared->logit);
   }
   if (options.residual) inputs.residual = add(*options.residual);
   return inputs;
@@ -113,7 +113,7 @@ void set_arrays(Params& p, const In& in, Out& out, int shared, int logit, int re
   p.y = out[0].template data<void>();
   if (shared >= 0) {
     p.shared = in[shared].template data<void>();
-    p.shared_logit = in[logit].template data<float>();
+    if (logit >= 0) p.shared_logit = in[logit].template data<float>();
   }
   if (residual >= 0) p.residual = in[residual].template data<void>();
 }
@@ -144,6 +144,10 @@ void check_experts(const std::vector<Expert>& experts) {
     if (!same_format(expert.gate_up.weight, first.gate_up.weight) ||
         !same_format(expert.down.weight, first.down.weight))
       throw std::invalid_argument("moe_experts: experts of different shapes or formats");
+  for (const Expert& expert : experts)
+    if (expert.gate_up.bias.has_value() != first.gate_up.bias.has_value() ||
+        expert.down.bias.has_value() != first.down.bias.has_value())
+      throw std::invalid_argument("moe_experts: experts with and without biases");
 }
 
 bool moe_experts_on_cuda(const MoeExpertsOptions& options) {
@@ -158,19 +162,19 @@ mx::array moe_experts(const Context& context, const mx::array& x, const MoeRouti
   const Expert& first = experts->front();
   CudaDevice* const cuda = context.device->cuda();
   const LinearKernel* gate_up =
-      find_linear_kernel(expert_linear_params(first.gate_up, x.dtype(), true));
+      find_linear_kernel(expert_linear_params(first.gate_up, x.dtype(), &options.gate));
   const LinearKernel* down =
-      find_linear_kernel(expert_linear_params(first.down, mx::float32, false));
-  const bool kernel_knows = moe_experts_on_cuda(options);
-  if (cuda && !kernel_knows)
-    throw std::runtime_error("moe_experts: on a GPU there is no kernel for such experts");
-  if (context.use_reference || !kernel_knows || (!cuda && (!gate_up || !down))) {
+      find_linear_kernel(expert_linear_params(first.down, mx::float32, nullptr));
+  if (context.use_reference || (!cuda && (!gate_up || !down))) {
     note_reference(context, "moe_experts");
     return moe_experts_reference(x, routing, experts, options);
   }
+  if (cuda && !moe_experts_on_cuda(options))
+    throw std::runtime_error("moe_experts: on a GPU there is no kernel for such experts");
   Inputs inputs = inputs_of(x, routing, options);
   auto run = [type = check_float("moe_experts", "x", x.dtype()), gate_up, down, experts, cuda,
               shared = inputs.shared, logit = inputs.logit, residual = inputs.residual,
+              gate = options.gate, weigh_input = options.weigh_input,
               pool = context.pool](const auto& in, auto& out) {
     if constexpr (kHasCuda)
       if (cuda) {
@@ -178,7 +182,8 @@ mx::array moe_experts(const Context& context, const mx::array& x, const MoeRouti
         set_arrays(p, in, out, shared, logit, residual);
         return run_on_cuda(*cuda, experts, p);
       }
-    MoeExpertsParams p = {.type = type, .gate_up = gate_up, .down = down};
+    MoeExpertsParams p = {
+        .type = type, .gate_up = gate_up, .down = down, .gate = gate, .weigh_input = weigh_input};
     set_arrays(p, in, out, shared, logit, residual);
     run_moe_experts(*pool, *experts, p);
   };

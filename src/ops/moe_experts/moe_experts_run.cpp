@@ -77,6 +77,26 @@ void gather(ThreadPool& pool, const MoeExpertsParams& p, const int32_t* tokens, 
   });
 }
 
+// The rows of an expert as it gets them.
+const void* input_rows(ThreadPool& pool, const MoeExpertsParams& p, const SortedRows& sorted,
+                       int64_t first, int64_t rows, std::byte* room) {
+  if (p.weigh_input) {
+    const MoeWeighParams weigh = {.type = p.type,
+                                  .width = p.hidden,
+                                  .tokens = &sorted.tokens[first],
+                                  .weights = &sorted.weights[first],
+                                  .x = p.x,
+                                  .y = room};
+    parallel_blocks(pool, rows, rows_per_block(p.hidden),
+                    [&](int64_t begin, int64_t end) { moe_weigh_cpu(weigh, begin, end); });
+    return room;
+  }
+  // The rows of one token, or of all, are x as it is.
+  if (rows == p.rows) return p.x;
+  gather(pool, p, &sorted.tokens[first], rows, room);
+  return room;
+}
+
 void run_linear(ThreadPool& pool, const LinearKernel& kernel, LinearParams p, int64_t rows,
                 const void* x, void* y) {
   p.rows = rows;
@@ -87,9 +107,10 @@ void run_linear(ThreadPool& pool, const LinearKernel& kernel, LinearParams p, in
 
 }  // namespace
 
-LinearParams expert_linear_params(const LinearWeight& w, mx::Dtype out_dtype, bool gated) {
+LinearParams expert_linear_params(const LinearWeight& w, mx::Dtype out_dtype, const Gate* gate) {
   LinearParams p = linear_format(w.weight, out_dtype);
-  p.gated = gated;
+  p.gated = gate != nullptr;
+  if (gate) p.gate = *gate;
   p.w = w.weight.data.get();
   if (w.bias) p.bias = w.bias->data<float>();
   return p;
@@ -104,26 +125,23 @@ void run_moe_experts(ThreadPool& pool, const std::vector<Expert>& experts,
     most_rows = std::max(most_rows, sorted.begins[e + 1] - sorted.begins[e]);
   const mx::Dtype dtype = experts.front().gate_up.weight.dtype;
   const Scratch scratch = take_scratch(p, most_rows, experts.front().down.weight.k);
+  const std::vector<float> ones(p.weigh_input ? static_cast<size_t>(most_rows) : 0, 1.0f);
   std::memset(scratch.sum, 0, static_cast<size_t>(p.rows * p.hidden) * sizeof(float));
   for (int64_t e = 0; e < num_experts; ++e) {
     const int64_t begin = sorted.begins[e], rows = sorted.begins[e + 1] - begin;
     if (rows == 0) continue;
-    // The rows of one token, or of all, are x as it is.
-    const void* x = p.x;
-    if (rows != p.rows) {
-      gather(pool, p, &sorted.tokens[begin], rows, scratch.x);
-      x = scratch.x;
-    }
+    const void* x = input_rows(pool, p, sorted, begin, rows, scratch.x);
     const Expert& expert = experts[e];
-    run_linear(pool, *p.gate_up, expert_linear_params(expert.gate_up, dtype, true), rows, x,
+    run_linear(pool, *p.gate_up, expert_linear_params(expert.gate_up, dtype, &p.gate), rows, x,
                scratch.gated);
-    run_linear(pool, *p.down, expert_linear_params(expert.down, mx::float32, false), rows,
+    run_linear(pool, *p.down, expert_linear_params(expert.down, mx::float32, nullptr), rows,
                scratch.gated, scratch.y);
-    const MoeScatterParams scatter = {.width = p.hidden,
-                                      .tokens = &sorted.tokens[begin],
-                                      .weights = &sorted.weights[begin],
-                                      .y = scratch.y,
-                                      .sum = scratch.sum};
+    const MoeScatterParams scatter = {
+        .width = p.hidden,
+        .tokens = &sorted.tokens[begin],
+        .weights = p.weigh_input ? ones.data() : &sorted.weights[begin],
+        .y = scratch.y,
+        .sum = scratch.sum};
     parallel_blocks(pool, rows, rows_per_block(p.hidden),
                     [&](int64_t b, int64_t end) { moe_scatter_cpu(scatter, b, end); });
   }

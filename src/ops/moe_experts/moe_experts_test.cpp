@@ -1,5 +1,6 @@
 #include "ops/moe_experts/moe_experts.h"
 
+#include "ops/gated_activation/gated_activation.h"
 #include "ops/linear/linear_test_util.h"
 
 namespace quire::ops {
@@ -16,13 +17,17 @@ LinearWeight random_linear(const Context& context, int n, int k, mx::Dtype dtype
   return {.weight = pack_matrix(context, {&source, 1}, dtype, interleave)};
 }
 
-Experts random_experts(const Context& context, int count, mx::Dtype dtype) {
+Experts random_experts(const Context& context, int count, mx::Dtype dtype, bool biases = false,
+                       bool interleave = true) {
   std::vector<Expert> experts;
   for (int e = 0; e < count; ++e) {
     const auto seed = static_cast<uint32_t>(10 + 2 * e);
     experts.push_back(
-        {.gate_up = random_linear(context, 2 * kIntermediate, kHidden, dtype, seed, true),
+        {.gate_up = random_linear(context, 2 * kIntermediate, kHidden, dtype, seed, interleave),
          .down = random_linear(context, kHidden, kIntermediate, dtype, seed + 1, false)});
+    if (!biases) continue;
+    experts.back().gate_up.bias = random_array({2 * kIntermediate}, mx::float32, seed + 100);
+    experts.back().down.bias = random_array({kHidden}, mx::float32, seed + 101);
   }
   return std::make_shared<const std::vector<Expert>>(std::move(experts));
 }
@@ -40,6 +45,40 @@ Case random_case(const Context& context, int rows, int experts, int top_k, mx::D
           .options = {.shared = MoeExpertsOptions::Shared{random_array({rows, kHidden}, dtype, 5),
                                                           random_array({rows, 1}, mx::float32, 6)},
                       .residual = random_array({rows, kHidden}, dtype, 7)}};
+}
+
+// Ways for experts to be: with Case's shared expert and residual, or without.
+struct Variant {
+  std::string name;
+  MoeExpertsOptions options = {};
+  bool extras = false, logit = false, biases = false;
+
+  MoeExpertsOptions of(const Case& c) const {
+    MoeExpertsOptions result = options;
+    if (!extras) return result;
+    result.residual = c.options.residual;
+    result.shared = c.options.shared;
+    if (!logit) result.shared->logit.reset();
+    return result;
+  }
+};
+
+std::vector<Variant> variants() {
+  std::vector<Variant> all = {
+      {.name = "plain"},
+      {.name = "shared with a logit", .extras = true, .logit = true},
+      {.name = "biases", .biases = true},
+      {.name = "shared", .extras = true},
+      {.name = "weighed input", .options = {.weigh_input = true}, .extras = true},
+      {.name = "gelu", .options = {.gate = {.kind = Gate::Kind::kGeluTanh}}},
+      {.name = "clamped",
+       .options = {.gate = {.kind = Gate::Kind::kClampedSwiglu, .limit = 0.5f}},
+       .biases = true}};
+  if (on_cuda())
+    std::erase_if(all, [](const Variant& v) {
+      return !moe_experts_on_cuda(v.options) || (v.extras && !v.logit);
+    });
+  return all;
 }
 
 // Float32: the sums of two products of 48 and 40 terms and of the experts; 16 bits: the gated
@@ -61,17 +100,76 @@ TEST(MoeExperts, MatchesItsReference) {
         const Context context = make_context(2);
         Context reference = make_context(1, make_cpu_device());  // it reads the CPU's layout
         reference.use_reference = true;
-        const Experts weights = random_experts(context, experts, dtype);
-        const Experts same_weights = random_experts(reference, experts, dtype);
         const Case c = random_case(context, rows, experts, top_k, dtype);
-        for (const bool extras : {false, true}) {
-          const MoeExpertsOptions options = extras ? c.options : MoeExpertsOptions{};
-          const mx::array y = moe_experts(context, c.x, c.routing, weights, options);
+        for (const Variant& variant : variants()) {
+          SCOPED_TRACE(variant.name);
+          const Experts weights = random_experts(context, experts, dtype, variant.biases);
+          const Experts same_weights = random_experts(reference, experts, dtype, variant.biases);
+          const mx::array y = moe_experts(context, c.x, c.routing, weights, variant.of(c));
           mx::eval(y);
-          EXPECT_TRUE(
-              near(y, moe_experts(reference, c.x, c.routing, same_weights, options), bound(dtype)));
+          EXPECT_TRUE(near(y, moe_experts(reference, c.x, c.routing, same_weights, variant.of(c)),
+                           bound(dtype)));
         }
-        EXPECT_TRUE(kernel_ran(context, "moe_experts", 2, dense_kernel(dtype)));
+        EXPECT_TRUE(kernel_ran(context, "moe_experts", variants().size(), dense_kernel(dtype)));
+      }
+    }
+  }
+}
+
+// What the ops that moe_experts() is made of give for one row: a linear without a gate and
+// gated_activation() for each expert.
+mx::array row_by_parts(const Context& context, const Case& c, int row, const Experts& experts,
+                       const MoeExpertsOptions& options, bool fused_multiply_add) {
+  const auto multiply_add = [&](float a, float b, float sum) {
+    return fused_multiply_add ? std::fma(a, b, sum) : a * b + sum;
+  };
+  const int k = c.routing.experts.shape(1);
+  const auto chosen = to_floats(matrix_rows(c.routing.experts, row, 1));
+  const auto weights = to_floats(matrix_rows(c.routing.weights, row, 1));
+  const mx::array x = matrix_rows(c.x, row, 1);
+  std::vector<float> sum(kHidden);
+  for (size_t e = 0; e < experts->size(); ++e) {
+    for (int i = 0; i < k; ++i) {
+      if (chosen[i] != static_cast<float>(e)) continue;
+      const mx::array weighed =
+          mx::astype(mx::astype(x, mx::float32) * mx::array(weights[i]), x.dtype());
+      const Expert& expert = (*experts)[e];
+      const mx::array gate_up = linear(context, options.weigh_input ? weighed : x, expert.gate_up);
+      const auto y = to_floats(linear(context, gated_activation(context, gate_up, options.gate),
+                                      expert.down, {.out_dtype = mx::float32}));
+      for (int j = 0; j < kHidden; ++j)
+        sum[j] = multiply_add(options.weigh_input ? 1.0f : weights[i], y[j], sum[j]);
+    }
+  }
+  if (options.shared) {
+    const auto shared = to_floats(matrix_rows(options.shared->y, row, 1));
+    for (int j = 0; j < kHidden; ++j) sum[j] += shared[j];
+  }
+  if (options.residual) {
+    const auto residual = to_floats(matrix_rows(*options.residual, row, 1));
+    for (int j = 0; j < kHidden; ++j) sum[j] += residual[j];
+  }
+  return mx::astype(mx::array(sum.data(), {1, kHidden}, mx::float32), x.dtype());
+}
+
+TEST(MoeExperts, IsItsPartsBitForBit) {
+  if (on_cuda()) return;  // its sums are stated in moe_experts_cuda.h
+  for (const auto& isa : isas_to_test()) {
+    const ForcedIsa forced(isa);
+    for (const mx::Dtype dtype : float_dtypes()) {
+      const Context context = make_context(2);
+      const Case c = random_case(context, 19, 5, 2, dtype);
+      for (const Variant& variant : variants()) {
+        if (variant.logit) continue;  // the sigmoid is no op of its own
+        SCOPED_TRACE(isa + " " + dtype_name(dtype) + " " + variant.name);
+        const Experts weights = random_experts(context, 5, dtype, variant.biases);
+        const Experts separate =
+            random_experts(context, 5, dtype, variant.biases, /*interleave=*/false);
+        const MoeExpertsOptions options = variant.of(c);
+        const mx::array y = moe_experts(context, c.x, c.routing, weights, options);
+        for (const int t : {0, 7, 18})
+          EXPECT_TRUE(same_bits(matrix_rows(y, t, 1),
+                                row_by_parts(context, c, t, separate, options, isa != "portable")));
       }
     }
   }
@@ -81,20 +179,25 @@ TEST(MoeExperts, ARowDependsOnItselfAlone) {
   for (const auto& isa : isas_to_test()) {
     const ForcedIsa forced(isa);
     for (const mx::Dtype dtype : float_dtypes()) {
-      SCOPED_TRACE(isa + " " + dtype_name(dtype));
-      const Context context = make_context(2), single = make_context(1);
-      const Experts weights = random_experts(context, 6, dtype);
-      const Case c = random_case(context, 67, 6, 2, dtype);
-      const mx::array all = moe_experts(context, c.x, c.routing, weights, c.options);
-      EXPECT_TRUE(same_bits(all, moe_experts(single, c.x, c.routing, weights, c.options)));
-      for (const int t : {0, 5, 66}) {
-        const auto row = [t](const mx::array& a) { return matrix_rows(a, t, 1); };
-        const MoeRouting routing = {row(c.routing.experts), row(c.routing.weights)};
-        const MoeExpertsOptions options = {
-            .shared =
-                MoeExpertsOptions::Shared{row(c.options.shared->y), row(*c.options.shared->logit)},
-            .residual = row(*c.options.residual)};
-        EXPECT_TRUE(same_bits(moe_experts(context, row(c.x), routing, weights, options), row(all)));
+      for (const Variant& variant : variants()) {
+        SCOPED_TRACE(isa + " " + dtype_name(dtype) + " " + variant.name);
+        const Context context = make_context(2), single = make_context(1);
+        const Experts weights = random_experts(context, 6, dtype, variant.biases);
+        const Case c = random_case(context, 67, 6, 2, dtype);
+        const MoeExpertsOptions whole = variant.of(c);
+        const mx::array all = moe_experts(context, c.x, c.routing, weights, whole);
+        EXPECT_TRUE(same_bits(all, moe_experts(single, c.x, c.routing, weights, whole)));
+        for (const int t : {0, 5, 66}) {
+          const auto row = [t](const mx::array& a) { return matrix_rows(a, t, 1); };
+          const MoeRouting routing = {row(c.routing.experts), row(c.routing.weights)};
+          MoeExpertsOptions options = whole;
+          if (options.residual) options.residual = row(*options.residual);
+          if (options.shared) options.shared->y = row(options.shared->y);
+          if (options.shared && options.shared->logit)
+            options.shared->logit = row(*options.shared->logit);
+          EXPECT_TRUE(
+              same_bits(moe_experts(context, row(c.x), routing, weights, options), row(all)));
+        }
       }
     }
   }
@@ -109,6 +212,8 @@ TEST(MoeExperts, RefusesWhatDoesNotFit) {
   EXPECT_THROW(moe_experts(context, c.x, c.routing, nullptr), std::invalid_argument);
   auto mixed = std::make_shared<std::vector<Expert>>(*weights);
   mixed->back() = random_experts(context, 1, mx::bfloat16)->front();
+  EXPECT_THROW(moe_experts(context, c.x, c.routing, mixed), std::invalid_argument);
+  mixed->back() = random_experts(context, 1, mx::float32, /*biases=*/true)->front();
   EXPECT_THROW(moe_experts(context, c.x, c.routing, mixed), std::invalid_argument);
 }
 
