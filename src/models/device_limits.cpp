@@ -28,7 +28,7 @@ std::vector<Excess> excesses(const ModelSpec& spec) {
     const auto* moe = std::get_if<MoeSpec>(&layer.ffn);
     if (!moe || !found.empty()) continue;
     consider(moe->num_experts, ops::kMaxMoeCudaExperts, "experts in a layer");
-    consider(moe->top_k, ops::kMaxMoeCudaChoices, "experts for a token");
+    consider(moe->route.top_k, ops::kMaxMoeCudaChoices, "experts for a token");
   }
   return found;
 }
@@ -41,12 +41,30 @@ void find_switches(const AttentionSpec& attention, std::set<std::string>& found)
   if (attention.q_scale) found.insert("queries scaled by position");
 }
 
+// What of routers and experts the GPU has no kernels for.
+void find_switches(const MoeSpec& moe, std::set<std::string>& found) {
+  using ops::MoeScore;
+  const ops::MoeRouteOptions& route = moe.route;
+  if (route.score == MoeScore::kSigmoid) found.insert("sigmoid routers");
+  if (route.score == MoeScore::kSparseMixer) found.insert("sparse-mixer routers");
+  if (route.groups > 1) found.insert("groups of experts");
+  if (route.softcap > 0) found.insert("capped router logits");
+  if (!moe.correction.empty()) found.insert("a correction of the choice of experts");
+  if (!moe.expert_scale.empty() || route.scale != 1) found.insert("scaled routing weights");
+  if (route.sum_offset != 0 || route.least_sum != 0) found.insert("bounds of routing weights");
+  if (moe.gate != ops::Gate{})
+    found.insert(std::string(ops::gate_name(moe.gate.kind)) + " experts");
+  if (moe.weigh_input) found.insert("weighed inputs of experts");
+  if (moe.shared && moe.shared_gate.empty()) found.insert("shared experts without a gate");
+}
+
 void find_switches(const LayerSpec& layer, std::set<std::string>& found) {
   if (layer.mixer_output_norm || layer.ffn_output_norm)
     found.insert("norms of what a part of a layer makes");
   if (layer.residual_multiplier != 1) found.insert("a residual multiplier");
   if (const auto* mlp = std::get_if<MlpSpec>(&layer.ffn); mlp && mlp->gate != ops::Gate{})
     found.insert(std::string(ops::gate_name(mlp->gate.kind)) + " gates");
+  if (const auto* moe = std::get_if<MoeSpec>(&layer.ffn)) find_switches(*moe, found);
   if (const auto* attention = std::get_if<AttentionSpec>(&layer.mixer))
     find_switches(*attention, found);
 }

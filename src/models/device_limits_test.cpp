@@ -21,7 +21,7 @@ ModelSpec spec_of(int64_t vocab, int64_t experts, int64_t choices) {
   spec.layers.emplace_back();
   spec.layers[0].ffn = MoeSpec{};
   std::get<MoeSpec>(spec.layers[0].ffn).num_experts = experts;
-  std::get<MoeSpec>(spec.layers[0].ffn).top_k = choices;
+  std::get<MoeSpec>(spec.layers[0].ffn).route.top_k = choices;
   return spec;
 }
 
@@ -69,6 +69,30 @@ TEST(DeviceLimits, ASwitchThatNoGpuKernelKnowsIsRefusedByName) {
   expect_refused("an embedding multiplier", [](ModelSpec& spec) { spec.embed_multiplier = 8; });
   expect_refused("a logits multiplier", [](ModelSpec& spec) { spec.logits_multiplier = 8; });
   expect_refused("capped logits", [](ModelSpec& spec) { spec.logits_softcap = 30; });
+}
+
+TEST(DeviceLimits, RoutersAndExpertsThatNoGpuKernelKnowsAreRefusedByName) {
+  const ops::testing::TestDevice gpu("cuda");
+  const auto expect_refused = [&](const char* name, const auto& turn_on) {
+    ModelSpec spec = spec_of(1000, 8, 2);
+    turn_on(std::get<MoeSpec>(spec.layers[0].ffn));
+    EXPECT_THAT([&] { check_device_limits(spec, gpu); }, ThrowsMessage<LoadError>(HasSubstr(name)));
+    check_device_limits(spec, *ops::make_cpu_device());
+  };
+  expect_refused("sigmoid routers",
+                 [](MoeSpec& moe) { moe.route.score = ops::MoeScore::kSigmoid; });
+  expect_refused("sparse-mixer routers",
+                 [](MoeSpec& moe) { moe.route.score = ops::MoeScore::kSparseMixer; });
+  expect_refused("groups of experts", [](MoeSpec& moe) { moe.route.groups = 2; });
+  expect_refused("capped router logits", [](MoeSpec& moe) { moe.route.softcap = 30; });
+  expect_refused("a correction", [](MoeSpec& moe) { moe.correction = "a"; });
+  expect_refused("scaled routing weights", [](MoeSpec& moe) { moe.route.scale = 2; });
+  expect_refused("scaled routing weights", [](MoeSpec& moe) { moe.expert_scale = "a"; });
+  expect_refused("bounds of routing weights", [](MoeSpec& moe) { moe.route.least_sum = 1; });
+  expect_refused("gelu_tanh experts",
+                 [](MoeSpec& moe) { moe.gate.kind = ops::Gate::Kind::kGeluTanh; });
+  expect_refused("weighed inputs", [](MoeSpec& moe) { moe.weigh_input = true; });
+  expect_refused("shared experts without a gate", [](MoeSpec& moe) { moe.shared = MlpSpec{}; });
 }
 
 TEST(DeviceLimits, TheCpuHasNone) {

@@ -85,7 +85,7 @@ TEST(HybridConfig, WhichLayersHaveExperts) {
         make_model_spec(formats::parse_hf_config(*parse_json(text), "config.json"), 512);
     for (const LayerSpec& layer : spec.layers) {
       const auto* moe = std::get_if<MoeSpec>(&layer.ffn);
-      found += moe == nullptr ? 'd' : moe->normalise ? 'n' : 'e';
+      found += moe == nullptr ? 'd' : moe->route.normalise ? 'n' : 'e';
     }
     return found;
   };

@@ -7,6 +7,7 @@
 
 #include "ops/gated_activation/gate.h"
 #include "ops/layout/recurrent_state.h"
+#include "ops/moe_route/moe_route_options.h"
 #include "ops/rope/rope.h"
 
 namespace quire::models {
@@ -73,21 +74,31 @@ struct MlpSpec {
   std::string down_weight = {}, down_bias = {};
 };
 
-// A mixture of experts: each token goes to top_k of them, and to the shared one if there is one.
+// A mixture of experts: each token goes to some of them, and to the shared one if there is one.
 struct MoeSpec {
   // Names of the experts' weights. A * stands for the expert's index (a tensor [n, k] each);
-  // without one a tensor holds all experts [E, n, k].
+  // without one a tensor holds all experts [E, n, k]. A name that ends with _blocks is one of
+  // OpenAI's mxfp4: bytes of two values, and scales beside it.
   struct Names {
     std::vector<std::string> gate_up;  // gate then up, or one tensor that holds both
     std::string down;
+    std::vector<std::string> gate_up_biases = {};  // likewise, without k
+    std::string down_bias = {};
+    bool transposed = false;   // [E, k, n]
+    bool alternating = false;  // in a tensor of both, rows of gate and of up take turns
   };
-  int64_t num_experts = 0, top_k = 0;
-  int64_t intermediate = 0;    // of one expert
-  bool normalise = false;      // the chosen experts' weights sum to 1
-  std::string router;          // [E, hidden]
-  std::vector<Names> layouts;  // that checkpoints come in; the first one found is taken
+  int64_t num_experts = 0;
+  int64_t intermediate = 0;  // of one expert
+  ops::MoeRouteOptions route = {};
+  ops::Gate gate = {};       // of the experts and of the shared one
+  bool weigh_input = false;  // a weight multiplies what goes into an expert, not what comes out
+  std::string router = {}, router_bias = {};       // [E, hidden], [E]
+  std::string correction = {}, expert_scale = {};  // [E], as in ops::MoeRouteArrays
+  std::vector<Names> layouts = {};  // that checkpoints come in; the first one found is taken
+  // Several shared experts are one that is as wide as all of them.
   std::optional<MlpSpec> shared = std::nullopt;
-  std::string shared_gate = {};  // weighs the shared expert: sigmoid of [1, hidden] . h
+  // Weighs the shared expert: sigmoid of [1, hidden] . h; without a name it counts fully.
+  std::string shared_gate = {};
 };
 
 // What a layer must keep between steps, for the memory budget and the pools: keys and values of

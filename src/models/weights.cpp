@@ -228,6 +228,16 @@ mx::array WeightLoader::floats(const std::vector<float>& values, const mx::Shape
   return context_.device->make_array(values.data(), shape, mx::float32);
 }
 
+std::vector<float> WeightLoader::take_floats(const std::string& name,
+                                             const std::vector<int64_t>& shape) {
+  const auto& tensor = take(name);
+  expect_shape(tensor, shape);
+  std::vector<float> values(static_cast<size_t>(tensor.num_elements()));
+  widen(tensor, values.data());
+  count_progress(tensor);
+  return values;
+}
+
 mx::array WeightLoader::stack_biases(const std::vector<std::string>& biases,
                                      const std::vector<Part>& parts, int64_t n) {
   std::vector<float> values(static_cast<size_t>(n));
@@ -242,11 +252,11 @@ mx::array WeightLoader::stack_biases(const std::vector<std::string>& biases,
 }
 
 std::vector<WeightLoader::Part> WeightLoader::take_parts(const std::vector<std::string>& weights,
-                                                         int64_t n, int64_t k, int64_t stack) {
+                                                         int64_t n, int64_t k) {
   std::vector<Part> parts;
   int64_t rows = 0;
   for (const auto& name : weights) {
-    parts.push_back(take_part(name, weights.size() == 1 ? n : -1, k, stack));
+    parts.push_back(take_part(name, weights.size() == 1 ? n : -1, k));
     rows += parts.back().n;
   }
   if (rows != n) {
@@ -267,51 +277,6 @@ ops::LinearWeight WeightLoader::linear(const std::vector<std::string>& weights,
   for (const Part& part : parts) count_progress(part);
   if (!biases.empty()) result.bias = stack_biases(biases, parts, n);
   return result;
-}
-
-WeightLoader::Part WeightLoader::part_of_stack(Part first, int64_t index) {
-  const auto advance = [index](const void*& data, int64_t bytes) {
-    data = static_cast<const std::byte*>(data) + index * bytes;
-  };
-  if (first.affine) {
-    ops::AffineRows& rows = *first.affine;
-    const int64_t groups = rows.n * (rows.k / rows.format.group_size);
-    const auto scale_bytes = static_cast<int64_t>(rows.format.scale_dtype.size());
-    advance(rows.values, rows.n * rows.k * rows.format.bits / 8);
-    advance(rows.scales, groups * scale_bytes);
-    advance(rows.biases, groups * scale_bytes);
-  } else if (first.block_float) {
-    ops::BlockFloatRows& rows = *first.block_float;
-    advance(rows.values, rows.n * first.row_bytes());
-    advance(rows.scales, rows.n * rows.k / ops::block_float_format(rows.format).group_size);
-  } else {
-    const ops::RowMatrix& rows = first.dense;
-    advance(first.dense.data, rows.n * rows.k * static_cast<int64_t>(rows.dtype.size()));
-  }
-  return first;
-}
-
-std::vector<ops::LinearWeight> WeightLoader::expert_linears(const std::vector<std::string>& weights,
-                                                            int64_t count, int64_t n, int64_t k,
-                                                            bool interleave) {
-  std::vector<ops::LinearWeight> experts;
-  if (weights.front().find('*') != std::string::npos) {
-    for (int64_t e = 0; e < count; ++e) {
-      std::vector<std::string> names = weights;
-      for (std::string& name : names) name = expert_name(name, e);
-      experts.push_back(linear(names, {}, n, k, interleave));
-    }
-    return experts;
-  }
-  const std::vector<Part> stacks = take_parts(weights, n, k, count);
-  for (int64_t e = 0; e < count; ++e) {
-    std::vector<Part> parts;
-    for (const Part& stack : stacks) parts.push_back(part_of_stack(stack, e));
-    experts.push_back({.weight = pack(parts, interleave), .bias = std::nullopt});
-    packed_bytes_ += experts.back().weight.nbytes();
-  }
-  for (const Part& stack : stacks) count_progress(stack);
-  return experts;
 }
 
 ops::LinearWeight WeightLoader::linear(const std::string& weight, const std::string& bias,
@@ -404,7 +369,7 @@ mx::array WeightLoader::vector(const std::string& name, int64_t n) {
 
 mx::array WeightLoader::vector_plus(const std::string& name, int64_t n, float offset) {
   const auto& tensor = take(name);
-  expect_shape(tensor, {n});
+  if (!has_shape(tensor, {1, n})) expect_shape(tensor, {n});
   std::vector<float> values(static_cast<size_t>(n));
   widen(tensor, values.data());
   for (float& value : values) value += offset;

@@ -26,6 +26,12 @@ struct WeightRows {
   std::string bias = "";
 };
 
+// Where the matrices [n, k] of all experts of a layer are, see MoeSpec::Names.
+struct ExpertTensors {
+  std::vector<std::string> weights, biases = {};
+  bool transposed = false, alternating = false;
+};
+
 // A matrix as a checkpoint stores it, and the memory that it lies in.
 struct StoredMatrix {
   ops::RowMatrix rows = {};
@@ -51,17 +57,15 @@ class WeightLoader {
                            bool interleave = false);
   ops::LinearWeight linear(const std::string& weight, const std::string& bias, int64_t n,
                            int64_t k);
-  // The same for each of `count` experts. A * in a name stands for the expert's index; a name
-  // without one is a tensor of all experts, [count, n, k].
-  std::vector<ops::LinearWeight> expert_linears(const std::vector<std::string>& weights,
-                                                int64_t count, int64_t n, int64_t k,
-                                                bool interleave = false);
+  // The same for each of `count` experts.
+  std::vector<ops::LinearWeight> expert_linears(const ExpertTensors& tensors, int64_t count,
+                                                int64_t n, int64_t k, bool interleave = false);
   // Whether the checkpoint holds the tensor.
   bool has(const std::string& name) const { return find(name) != nullptr; }
   // A linear of rows in any order, for tensors that mix what belongs to different heads. Either all
   // or none have a bias.
   ops::LinearWeight linear(const std::vector<WeightRows>& rows, int64_t k);
-  // A vector [n] as float32.
+  // A vector [n] (or [1, n]) as float32.
   mx::array vector(const std::string& name, int64_t n);
   // The weight [n] of an RMS norm, float32: the stored values plus the norm offset, or ones.
   mx::array norm(const NormSpec& norm, int64_t n);
@@ -97,6 +101,7 @@ class WeightLoader {
     // matrix is in memory a slice at a time. Null if they are in memory. Scales and biases are.
     std::shared_ptr<formats::StagedTensor> staged = nullptr;
     std::shared_ptr<const formats::StagedTensor> scales = nullptr, biases = nullptr;
+    std::shared_ptr<const std::byte[]> copy = nullptr;  // of rows that were put in order
 
     int64_t row_bytes() const;  // of `staged`
     // The bytes of some rows in `staged`.
@@ -116,15 +121,30 @@ class WeightLoader {
                           int64_t k, const formats::QuantisedFormat& format, Part& part);
   void take_float_scales(const formats::RawTensor& values, const std::vector<int64_t>& groups,
                          int64_t k, const formats::QuantisedFormat& format, Part& part);
+  // Throws LoadError where weights of small floats of such a mode have no kernel.
+  void check_small_floats(const formats::RawTensor& values, const std::string& mode) const;
   // The tensor of scales or biases that goes with the values.
   const formats::RawTensor& take_beside(const formats::RawTensor& values, const std::string& name,
                                         const std::vector<int64_t>& groups,
                                         const formats::QuantisedFormat& format);
   // The parts of a linear with n rows.
-  std::vector<Part> take_parts(const std::vector<std::string>& weights, int64_t n, int64_t k,
-                               int64_t stack = 0);
+  std::vector<Part> take_parts(const std::vector<std::string>& weights, int64_t n, int64_t k);
   // The rows of another matrix of the stack.
   static Part part_of_stack(Part first, int64_t index);
+  // OpenAI's mxfp4, [stack, n, k / 32, 16] bytes: what MLX stores as [stack, n, k / 8] words.
+  Part take_blocks(const std::string& name, int64_t n, int64_t k, int64_t stack);
+  // What a tensor of all experts holds.
+  Part take_stack(const std::string& name, const ExpertTensors& tensors, int64_t n, int64_t k,
+                  int64_t stack);
+  // A matrix of a stack, copied if its rows have to be put in order.
+  Part in_order(const Part& part, const ExpertTensors& tensors) const;
+  // [n, k] of the stored [k, n] of dense values, and of OpenAI's mxfp4 whose rows take turns.
+  Part transposed(const Part& part, bool alternating) const;
+  static Part halves_of(const Part& part);
+  std::vector<ops::LinearWeight> numbered_experts(const ExpertTensors& tensors, int64_t count,
+                                                  int64_t n, int64_t k, bool interleave);
+  // The biases of all experts, [n] each.
+  std::vector<mx::array> expert_biases(const ExpertTensors& tensors, int64_t count, int64_t n);
   // `count` rows from `begin` on.
   static Part part_of_rows(Part part, int64_t begin, int64_t count);
   mx::array floats(const std::vector<float>& values, const mx::Shape& shape) const;
@@ -136,6 +156,8 @@ class WeightLoader {
   // All quantised, in formats that go together; nothing otherwise.
   std::optional<ops::PackedMatrix> pack_quantised(std::span<const Part> parts,
                                                   bool interleave) const;
+  // A small float tensor of this shape.
+  std::vector<float> take_floats(const std::string& name, const std::vector<int64_t>& shape);
   mx::array stack_biases(const std::vector<std::string>& biases, const std::vector<Part>& parts,
                          int64_t n);
   void count_progress(const formats::RawTensor& tensor);

@@ -134,14 +134,8 @@ void WeightLoader::take_affine_scales(const formats::RawTensor& values,
                                            .int8_activations = int8_activations_}};
 }
 
-void WeightLoader::take_float_scales(const formats::RawTensor& values,
-                                     const std::vector<int64_t>& groups, int64_t k,
-                                     const formats::QuantisedFormat& format, Part& part) {
-  const std::string mode = formats::mode_name(format.mode);
-  const auto& scales = take_beside(values, scales_name(values.name), groups, format);
-  if (scales.dtype != formats::DType::kU8)
-    throw LoadError(where(scales) + " has dtype " + std::string(formats::dtype_name(scales.dtype)) +
-                    ", but scales of mode " + mode + " are U8" + kOtherConfig);
+void WeightLoader::check_small_floats(const formats::RawTensor& values,
+                                      const std::string& mode) const {
   if (int8_activations_)
     throw LoadError(where(values) + " has mode " + mode +
                     ": 8-bit activations go with affine weights only; leave them out");
@@ -150,6 +144,17 @@ void WeightLoader::take_float_scales(const formats::RawTensor& values,
         where(values) + " has mode " + mode +
         ", for which there is no kernel on cuda: run it with --device cpu, or take an affine "
         "checkpoint");
+}
+
+void WeightLoader::take_float_scales(const formats::RawTensor& values,
+                                     const std::vector<int64_t>& groups, int64_t k,
+                                     const formats::QuantisedFormat& format, Part& part) {
+  const std::string mode = formats::mode_name(format.mode);
+  const auto& scales = take_beside(values, scales_name(values.name), groups, format);
+  if (scales.dtype != formats::DType::kU8)
+    throw LoadError(where(scales) + " has dtype " + std::string(formats::dtype_name(scales.dtype)) +
+                    ", but scales of mode " + mode + " are U8" + kOtherConfig);
+  check_small_floats(values, mode);
   part.tensors.push_back(&scales);
   part.scales = load_staged(scales);
   part.block_float = ops::BlockFloatRows{.values = part.staged->data(),

@@ -18,20 +18,27 @@ const MoeSpec::Names& find_layout(const MoeSpec& spec, const WeightLoader& weigh
 ops::Experts load_experts(const MoeSpec& spec, int64_t hidden, WeightLoader& weights) {
   // Each on its own: where a group divides the columns of only one, only that one is quantised, and
   // quantised experts are stacked.
-  const auto& gate_up_names =
-      find_layout(spec, weights, [](const auto& names) { return names.gate_up.front(); }).gate_up;
-  const auto& down_name =
-      find_layout(spec, weights, [](const auto& names) { return names.down; }).down;
-  auto gate_up = weights.expert_linears(gate_up_names, spec.num_experts, 2 * spec.intermediate,
-                                        hidden, /*interleave=*/true);
-  auto down = weights.expert_linears({down_name}, spec.num_experts, hidden, spec.intermediate);
+  const auto& outer =
+      find_layout(spec, weights, [](const auto& names) { return names.gate_up.front(); });
+  const auto& inner = find_layout(spec, weights, [](const auto& names) { return names.down; });
+  auto gate_up = weights.expert_linears({.weights = outer.gate_up,
+                                         .biases = outer.gate_up_biases,
+                                         .transposed = outer.transposed,
+                                         .alternating = outer.alternating},
+                                        spec.num_experts, 2 * spec.intermediate, hidden,
+                                        /*interleave=*/true);
+  std::vector<std::string> down_bias;
+  if (!inner.down_bias.empty()) down_bias.push_back(inner.down_bias);
+  auto down = weights.expert_linears(
+      {.weights = {inner.down}, .biases = down_bias, .transposed = inner.transposed},
+      spec.num_experts, hidden, spec.intermediate);
   std::vector<ops::Expert> experts;
   for (size_t e = 0; e < gate_up.size(); ++e)
     experts.push_back({.gate_up = std::move(gate_up[e]), .down = std::move(down[e])});
   try {
     ops::check_experts(experts);
   } catch (const std::invalid_argument& error) {
-    throw LoadError(gate_up_names.front() + ", " + down_name + ": " + error.what() +
+    throw LoadError(outer.gate_up.front() + ", " + inner.down + ": " + error.what() +
                     "; convert the model anew, all experts of a layer alike");
   }
   return std::make_shared<const std::vector<ops::Expert>>(std::move(experts));
@@ -40,31 +47,41 @@ ops::Experts load_experts(const MoeSpec& spec, int64_t hidden, WeightLoader& wei
 }  // namespace
 
 MoeBlock::MoeBlock(const MoeSpec& spec, int64_t hidden, WeightLoader& weights)
-    : route_{.top_k = spec.top_k, .normalise = spec.normalise},
-      router_(weights.linear(spec.router, "", spec.num_experts, hidden)),
+    : route_(spec.route),
+      router_(weights.linear(spec.router, spec.router_bias, spec.num_experts, hidden)),
+      gate_(spec.gate),
+      weigh_input_(spec.weigh_input),
       experts_(load_experts(spec, hidden, weights)) {
+  if (!spec.correction.empty())
+    route_arrays_.correction = weights.vector(spec.correction, spec.num_experts);
+  if (!spec.expert_scale.empty())
+    route_arrays_.expert_scale = weights.vector(spec.expert_scale, spec.num_experts);
   if (!spec.shared) return;
   const MlpSpec& mlp = *spec.shared;
   shared_ = {.gate_up = weights.linear(mlp.gate_up_weights, mlp.gate_up_biases,
                                        2 * mlp.intermediate, hidden, /*interleave=*/true),
-             .down = weights.linear(mlp.down_weight, mlp.down_bias, hidden, mlp.intermediate),
-             .gate = weights.linear(spec.shared_gate, "", 1, hidden)};
+             .down = weights.linear(mlp.down_weight, mlp.down_bias, hidden, mlp.intermediate)};
+  if (!spec.shared_gate.empty()) shared_->gate = weights.linear(spec.shared_gate, "", 1, hidden);
+}
+
+ops::MoeExpertsOptions::Shared MoeBlock::run_shared(const ops::Context& context,
+                                                    const mx::array& x) const {
+  const mx::array gated = ops::linear(context, x, shared_->gate_up, {.gate = gate_});
+  ops::MoeExpertsOptions::Shared result = {.y = ops::linear(context, gated, shared_->down)};
+  if (shared_->gate)
+    result.logit = ops::linear(context, x, *shared_->gate, {.out_dtype = mx::float32});
+  return result;
 }
 
 mx::array MoeBlock::forward(const ops::Context& context, const mx::array& h,
                             const Frame& frame) const {
   const mx::array x = frame.input(context, h);
   const mx::array logits = ops::linear(context, x, router_, {.out_dtype = mx::float32});
-  ops::MoeExpertsOptions options = {};
+  ops::MoeExpertsOptions options = {.gate = gate_, .weigh_input = weigh_input_};
   if (frame.is_plain_sum()) options.residual = h;
-  if (shared_) {
-    const mx::array gated = ops::linear(context, x, shared_->gate_up, {.gate = ops::Gate{}});
-    options.shared = ops::MoeExpertsOptions::Shared{
-        .y = ops::linear(context, gated, shared_->down),
-        .logit = ops::linear(context, x, shared_->gate, {.out_dtype = mx::float32})};
-  }
-  const mx::array y =
-      ops::moe_experts(context, x, ops::moe_route(context, logits, route_), experts_, options);
+  if (shared_) options.shared = run_shared(context, x);
+  const ops::MoeRouting routing = ops::moe_route(context, logits, route_, route_arrays_);
+  const mx::array y = ops::moe_experts(context, x, routing, experts_, options);
   return frame.is_plain_sum() ? y : frame.add(context, h, y);
 }
 

@@ -19,11 +19,16 @@ class MoeBlock {
 
  private:
   struct Shared {
-    ops::LinearWeight gate_up, down, gate;
+    ops::LinearWeight gate_up, down;
+    std::optional<ops::LinearWeight> gate = std::nullopt;
   };
+  ops::MoeExpertsOptions::Shared run_shared(const ops::Context& context, const mx::array& x) const;
 
   ops::MoeRouteOptions route_;
+  ops::MoeRouteArrays route_arrays_;
   ops::LinearWeight router_;
+  ops::Gate gate_;
+  bool weigh_input_;
   ops::Experts experts_;
   std::optional<Shared> shared_;
 };

@@ -76,6 +76,19 @@ int64_t rotary_dim_of(const formats::HfConfig& config, double fallback);
 // A text model skips the vision part of the wrapper that it comes in.
 void ignore_vision(ModelSpec& spec);
 
+// Replaces the MLP of layers from `first` on by make(prefix), the prefix as above.
+template <class F>
+void set_experts(ModelSpec& spec, int64_t first, F&& make) {
+  for (size_t i = static_cast<size_t>(first); i < spec.layers.size(); ++i)
+    spec.layers[i].ffn = make("model.layers." + std::to_string(i) + ".");
+}
+
+// Names behind a prefix ("model.layers.3.mlp."): an MLP as Llama's, experts as Qwen's and
+// DeepSeek's, or as Mixtral's; and those that mlx-lm makes of them.
+MlpSpec mlp_named(const std::string& prefix, int64_t intermediate);
+std::vector<MoeSpec::Names> expert_layouts(const std::string& prefix);
+std::vector<MoeSpec::Names> mixtral_layouts(const std::string& prefix);
+
 struct ExpertsOptions {
   bool normalise = false;    // the chosen weights are divided by their sum
   bool every_layer = false;  // else decoder_sparse_step and mlp_only_layers say in which
@@ -83,6 +96,10 @@ struct ExpertsOptions {
 // Replaces the MLP by a mixture of experts, named as Qwen's checkpoints name them; with a shared
 // expert if shared_expert_intermediate_size is given.
 void use_experts(const formats::HfConfig& config, ModelSpec& spec, const ExpertsOptions& options);
+
+// The experts of DeepSeek V3 and what copies them, behind the first dense layers: sigmoid scores
+// with a correction, chosen in groups, shared experts that count fully.
+void use_deepseek_experts(const formats::HfConfig& config, ModelSpec& spec);
 
 // What Qwen3-Next and the Qwen3.5 models share: layers of a gated delta net, and here and there one
 // of attention with an output gate and partial rotation; norms around zero; a vision part and

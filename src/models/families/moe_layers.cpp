@@ -8,26 +8,70 @@ namespace {
 
 constexpr formats::IntRange kExperts{.min = 1, .max = 1 << 16};
 constexpr formats::IntRange kWidth{.min = 1, .max = 1 << 24};
+constexpr formats::RealRange kFactor{.min = 0.0, .max = 1e6};
 
-MlpSpec shared_expert(const std::string& prefix, int64_t intermediate) {
-  return {.intermediate = intermediate,
-          .gate_up_weights = {prefix + "shared_expert.gate_proj.weight",
-                              prefix + "shared_expert.up_proj.weight"},
-          .down_weight = prefix + "shared_expert.down_proj.weight"};
+// mlx-lm's, one tensor for each of gate, up and down.
+MoeSpec::Names mlx_layout(const std::string& prefix) {
+  return {.gate_up = {prefix + "switch_mlp.gate_proj.weight", prefix + "switch_mlp.up_proj.weight"},
+          .down = prefix + "switch_mlp.down_proj.weight"};
 }
 
-// One tensor a weight and expert; all experts of a layer in one tensor, gate and up stacked; and
-// mlx-lm's, one tensor for each of gate, up and down.
-std::vector<MoeSpec::Names> expert_layouts(const std::string& prefix) {
+// noaux_tc as transformers has it.
+ops::MoeRouteOptions deepseek_route(const formats::HfConfig& config, int64_t num_experts) {
+  const int64_t groups = config.get_int("n_group", 1, {.min = 1, .max = num_experts});
   return {
-      {.gate_up = {prefix + "experts.*.gate_proj.weight", prefix + "experts.*.up_proj.weight"},
-       .down = prefix + "experts.*.down_proj.weight"},
-      {.gate_up = {prefix + "experts.gate_up_proj"}, .down = prefix + "experts.down_proj"},
-      {.gate_up = {prefix + "switch_mlp.gate_proj.weight", prefix + "switch_mlp.up_proj.weight"},
-       .down = prefix + "switch_mlp.down_proj.weight"}};
+      .top_k = config.reader().require_int("num_experts_per_tok", {.min = 1, .max = num_experts}),
+      .normalise = config.get_bool("norm_topk_prob", true),
+      .score = ops::MoeScore::kSigmoid,
+      .sum_offset = 1e-20f,
+      .scale = static_cast<float>(config.get_double("routed_scaling_factor", 1.0, kFactor)),
+      .groups = groups,
+      .chosen_groups = config.get_int("topk_group", 1, {.min = 1, .max = groups}),
+      .groups_by_two = groups > 1};
 }
 
 }  // namespace
+
+MlpSpec mlp_named(const std::string& prefix, int64_t intermediate) {
+  return {.intermediate = intermediate,
+          .gate_up_weights = {prefix + "gate_proj.weight", prefix + "up_proj.weight"},
+          .down_weight = prefix + "down_proj.weight"};
+}
+
+// One tensor a weight and expert; or all experts of a layer in one tensor, gate and up stacked.
+std::vector<MoeSpec::Names> expert_layouts(const std::string& prefix) {
+  return {{.gate_up = {prefix + "experts.*.gate_proj.weight", prefix + "experts.*.up_proj.weight"},
+           .down = prefix + "experts.*.down_proj.weight"},
+          {.gate_up = {prefix + "experts.gate_up_proj"}, .down = prefix + "experts.down_proj"},
+          mlx_layout(prefix)};
+}
+
+std::vector<MoeSpec::Names> mixtral_layouts(const std::string& prefix) {
+  return {{.gate_up = {prefix + "experts.*.w1.weight", prefix + "experts.*.w3.weight"},
+           .down = prefix + "experts.*.w2.weight"},
+          mlx_layout(prefix)};
+}
+
+void use_deepseek_experts(const formats::HfConfig& config, ModelSpec& spec) {
+  const formats::ConfigReader reader = config.reader();
+  const int64_t num_experts = reader.require_int("n_routed_experts", kExperts);
+  const int64_t intermediate = reader.require_int("moe_intermediate_size", kWidth);
+  const int64_t shared = config.get_int("n_shared_experts", 1, {.min = 0, .max = 64});
+  const ops::MoeRouteOptions route = deepseek_route(config, num_experts);
+  const auto layers = static_cast<int64_t>(spec.layers.size());
+  const int64_t dense = config.get_int("first_k_dense_replace", 1, {.min = 0, .max = layers});
+  set_experts(spec, dense, [&](const std::string& layer) {
+    const std::string prefix = layer + "mlp.";
+    MoeSpec moe = {.num_experts = num_experts,
+                   .intermediate = intermediate,
+                   .route = route,
+                   .router = prefix + "gate.weight",
+                   .correction = prefix + "gate.e_score_correction_bias",
+                   .layouts = expert_layouts(prefix)};
+    if (shared > 0) moe.shared = mlp_named(prefix + "shared_experts.", shared * intermediate);
+    return moe;
+  });
+}
 
 void use_experts(const formats::HfConfig& config, ModelSpec& spec, const ExpertsOptions& options) {
   const formats::ConfigReader reader = config.reader();
@@ -46,13 +90,12 @@ void use_experts(const formats::HfConfig& config, ModelSpec& spec, const Experts
     const std::string& down = std::get<MlpSpec>(spec.layers[i].ffn).down_weight;
     const std::string prefix = down.substr(0, down.rfind("down_proj"));  // "model.layers.3.mlp."
     MoeSpec moe = {.num_experts = num_experts,
-                   .top_k = top_k,
                    .intermediate = intermediate,
-                   .normalise = options.normalise,
+                   .route = {.top_k = top_k, .normalise = options.normalise},
                    .router = prefix + "gate.weight",
                    .layouts = expert_layouts(prefix)};
     if (shared > 0) {
-      moe.shared = shared_expert(prefix, shared);
+      moe.shared = mlp_named(prefix + "shared_expert.", shared);
       moe.shared_gate = prefix + "shared_expert_gate.weight";
     }
     spec.layers[i].ffn = std::move(moe);
