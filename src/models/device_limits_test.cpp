@@ -10,6 +10,7 @@
 namespace quire::models {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -109,6 +110,8 @@ TEST(DeviceLimits, ACheckpointSaysWhatOfItNoGpuRuns) {
   EXPECT_THAT(beyond("qwen3-moe-nvfp4"), ElementsAre("mxfp8 weights", "nvfp4 weights"));
   EXPECT_THAT(beyond("qwen3-4bit"), IsEmpty());
   EXPECT_THAT(beyond("qwen35-moe"), IsEmpty());
+  EXPECT_THAT(beyond("mixtral"), IsEmpty());
+  EXPECT_THAT(beyond("dots1"), Contains("sigmoid routers"));
 }
 
 }  // namespace

@@ -24,6 +24,7 @@ from safetensors.torch import load_file, save_file
 import golden
 import tiny_tokenizer
 from variants import VARIANTS, Variant, old_keys
+from variants_moe import MOE_VARIANTS
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -50,13 +51,15 @@ def random_weight(
         return torch.from_numpy(rng.uniform(0.5, 1.6, shape).astype(np.float32))
     # The scales give logits a standard deviation of two to three and attention scores of about
     # two: peaked enough for clear argmaxes, flat enough that every position still counts.
-    if name.endswith("bias"):
+    if name.endswith("e_score_correction_bias"):
+        std = 0.15
+    elif name.endswith("bias"):
         std = 0.3
     elif "embed" in name or "lm_head" in name:
         std = 0.3
     elif "q_proj" in name or "k_proj" in name or "qkv_proj" in name:
         std = 0.17
-    elif name.endswith("mlp.gate.weight"):
+    elif name.endswith(("mlp.gate.weight", "router.weight")):
         std = 0.6  # few close calls among experts: rounding must not send tokens elsewhere
     else:
         std = 0.13
@@ -96,6 +99,9 @@ def build(variant: Variant, **changes) -> transformers.PreTrainedModel:
     base = variant.name.removesuffix("-bf16")
     zero_centred = variant.family.startswith(("qwen3_5", "qwen3_next", "gemma2", "gemma3"))
     with torch.no_grad():
+        for name, buffer in model.named_buffers():
+            if name.endswith("e_score_correction_bias"):
+                buffer.copy_(random_weight(base, name, buffer.shape))
         for name, parameter in model.named_parameters():
             assert not (tied and name == "lm_head.weight")
             parameter.copy_(random_weight(base, name, parameter.shape, zero_centred))
@@ -198,7 +204,7 @@ def main() -> None:
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
-    for variant in VARIANTS:
+    for variant in VARIANTS + MOE_VARIANTS:
         if args.names and variant.name not in args.names:
             continue
         folder = args.out / variant.name

@@ -6,11 +6,13 @@ namespace quire::models {
 
 // One function a family: config facts in, layers and weight names out. See registry.cpp for the
 // architectures.
+ModelSpec dots1(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec exaone4(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec gemma2(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec gemma3(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec glm(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec glm4(const formats::HfConfig& config, int64_t max_positions);
+ModelSpec glm4_moe(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec granite(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec helium(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec llama(const formats::HfConfig& config, int64_t max_positions);
@@ -18,15 +20,16 @@ ModelSpec ministral(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec ministral3(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec mistral(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec mistral3(const formats::HfConfig& config, int64_t max_positions);
+ModelSpec mixtral(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec olmo2(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec olmo3(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec phi3(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec qwen2(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec qwen2_moe(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec qwen3(const formats::HfConfig& config, int64_t max_positions);
-ModelSpec qwen3_moe(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec qwen3_5(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec qwen3_5_moe(const formats::HfConfig& config, int64_t max_positions);
+ModelSpec qwen3_moe(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec qwen3_next(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec seed_oss(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec smollm3(const formats::HfConfig& config, int64_t max_positions);

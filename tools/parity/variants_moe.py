@@ -1,0 +1,62 @@
+"""The tiny checkpoints that are mixtures of experts with routers of their own."""
+
+from variants import BASE, PLAIN_ROPE, Variant
+
+# Layer 0 is dense; a correction that only chooses, weights that are scaled, two shared experts; half
+# of each head rotates. A part that predicts several tokens is stored as layer 3.
+GLM4_MOE = BASE | {
+    "num_hidden_layers": 3,
+    "head_dim": 32,
+    "use_qk_norm": True,
+    "attention_bias": True,
+    "n_routed_experts": 7,
+    "num_experts_per_tok": 3,
+    "moe_intermediate_size": 48,
+    "n_shared_experts": 2,
+    "first_k_dense_replace": 1,
+    "routed_scaling_factor": 1.8,
+    "norm_topk_prob": True,
+    "num_nextn_predict_layers": 1,
+    "tie_word_embeddings": False,
+    "rope_parameters": PLAIN_ROPE | {"partial_rotary_factor": 0.5},
+}
+MTP_LAYER = {"model.layers.3.eh_proj.weight": [64, 128], "model.layers.3.enorm.weight": [64]}
+# Two of four groups of three experts are chosen from; no expert is shared; weights are not
+# normalised; a window in layer 1.
+DOTS1 = BASE | {
+    "num_hidden_layers": 3,
+    "head_dim": 24,
+    "n_routed_experts": 12,
+    "n_shared_experts": 1,
+    "num_experts_per_tok": 4,
+    "moe_intermediate_size": 32,
+    "first_k_dense_replace": 1,
+    "routed_scaling_factor": 0.6,
+    "norm_topk_prob": False,
+    "n_group": 4,
+    "topk_group": 2,
+    "sliding_window": 20,
+    "layer_types": ["full_attention", "sliding_attention", "full_attention"],
+    "tie_word_embeddings": False,
+    "rope_parameters": PLAIN_ROPE,
+}
+MIXTRAL = BASE | {
+    "num_local_experts": 5,
+    "num_experts_per_tok": 2,
+    "sliding_window": 24,
+    "tie_word_embeddings": False,
+    "rope_parameters": PLAIN_ROPE,
+}
+
+MOE_VARIANTS = [
+    Variant(
+        "glm45-moe",
+        "glm4_moe",
+        GLM4_MOE,
+        "old",
+        extra=MTP_LAYER,
+        without={"routed_scaling_factor": 1.0},
+    ),
+    Variant("dots1", "dots1", DOTS1, "new", without={"n_group": 1, "topk_group": 1}),
+    Variant("mixtral", "mixtral", MIXTRAL, "old", without={"sliding_window": None}),
+]
