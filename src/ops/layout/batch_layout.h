@@ -7,6 +7,8 @@ namespace quire::ops {
 
 // The state slot of a sequence that only pads a step: its rows of recurrent ops are left unwritten.
 inline constexpr int32_t kNoStateSlot = -1;
+// In place of a block that nobody reads.
+inline constexpr int32_t kNoBlock = -1;
 
 // The tokens of one step as the kernels see them: all sequences' new tokens on one axis of length
 // T, decode rows first. Built once per step by engine/batch_builder and shared by every layer.
@@ -24,8 +26,9 @@ struct BatchLayout {
   std::vector<int32_t>
       seq_lens;  // [S] tokens in the KV cache after this step (context, new tokens included)
   std::vector<int64_t> block_offsets;  // [S + 1] where each sequence's table begins in `blocks`
-  std::vector<int32_t>
-      blocks;  // physical block ids, ceil(seq_len / P) of each sequence, concatenated
+  // Physical block ids, ceil(seq_len / P) of each sequence, concatenated. Of layers with a window,
+  // leading ones of a sequence, which none of its tokens of this step sees, may be kNoBlock.
+  std::vector<int32_t> blocks;
 
   // Slot of each sequence in the pools of recurrent state (ops/layout/recurrent_state.h); empty if
   // the model has none.
@@ -37,11 +40,22 @@ struct BatchLayout {
   // Null, or a layout of nothing but num_tokens and `rows`: those whose states are asked for.
   std::shared_ptr<const BatchLayout> pooled = nullptr;
 
+  // Of a model whose layers have several block tables: the same tokens with table 1, 2 and so on
+  // (without state_slots, rows and pooled), and which one each layer has; null: all have this one.
+  std::vector<std::shared_ptr<const BatchLayout>> other_tables = {};
+  std::shared_ptr<const std::vector<int32_t>> table_of_layer = nullptr;
+
   const int32_t* block_table(int64_t sequence) const {
     return blocks.data() + block_offsets[sequence];
   }
 };
 
 using BatchLayoutPtr = std::shared_ptr<const BatchLayout>;
+
+// The layout with the block table that a layer has.
+inline const BatchLayoutPtr& layout_of_layer(const BatchLayoutPtr& layout, size_t layer) {
+  const int32_t table = layout->table_of_layer ? (*layout->table_of_layer)[layer] : 0;
+  return table == 0 ? layout : layout->other_tables[static_cast<size_t>(table) - 1];
+}
 
 }  // namespace quire::ops

@@ -13,13 +13,17 @@ mx::array fp8_values() {
   return mx::array(values.begin(), {256});
 }
 
-// The keys or values of one sequence, [K, C, D] float32, C its context length.
+// The keys or values of one sequence, [K, C, D] float32, C its context length; zeros where it has
+// no block.
 mx::array gather(const mx::array& pool, const std::optional<mx::array>& scale,
                  const BatchLayout& layout, int64_t sequence) {
   const int context = layout.seq_lens[sequence];
   std::vector<int32_t> block(context), offset(context);
+  std::vector<uint8_t> exists(context);
   for (int t = 0; t < context; ++t) {
-    block[t] = layout.block_table(sequence)[t / layout.block_size];
+    const int32_t own = layout.block_table(sequence)[t / layout.block_size];
+    exists[t] = own != kNoBlock;
+    block[t] = exists[t] != 0 ? own : 0;
     offset[t] = static_cast<int32_t>(t % layout.block_size);
   }
   const auto rows_of = [&](const mx::array& from) {  // [K, C, D] of [N, P, K, D]
@@ -30,7 +34,9 @@ mx::array gather(const mx::array& pool, const std::optional<mx::array>& scale,
   };
   mx::array rows = rows_of(pool);
   rows = pool.dtype() == mx::uint8 ? mx::take(fp8_values(), rows) : mx::astype(rows, mx::float32);
-  return scale ? rows * rows_of(mx::expand_dims(*scale, -1)) : rows;
+  if (scale) rows = rows * rows_of(mx::expand_dims(*scale, -1));
+  const mx::array mask(exists.begin(), {1, context, 1}, mx::bool_);
+  return mx::where(mask, rows, mx::array(0.0f));
 }
 
 // [Tq, C]: which keys each query row of the sequence sees.
