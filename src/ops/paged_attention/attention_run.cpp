@@ -174,15 +174,11 @@ struct PlanKey {
   bool operator==(const PlanKey&) const = default;
 };
 
-// The layers of a step share their plans: one for each kind of layer.
+// The layers of a step share their plans: one for each kind of layer and block table.
 class StepPlans {
  public:
   const AttentionPlan& get(const AttentionKernelParams& p, const BatchLayoutPtr& layout,
                            int threads) {
-    if (layout_.lock() != layout) {
-      layout_ = layout;
-      plans_.clear();
-    }
     const PlanKey key{.heads = p.heads,
                       .kv_heads = p.kv_heads,
                       .key_dim = p.key_dim,
@@ -192,14 +188,19 @@ class StepPlans {
                       .parts = rows_per_query(p),
                       .unit = p.unit,
                       .threads = threads};
-    for (const auto& [known, plan] : plans_)
-      if (known == key) return plan;
-    return plans_.emplace_back(key, plan_attention(p, *layout, threads)).second;
+    for (const Known& known : plans_)
+      if (known.key == key && known.layout.lock() == layout) return known.plan;
+    std::erase_if(plans_, [](const Known& known) { return known.layout.expired(); });
+    return plans_.emplace_back(layout, key, plan_attention(p, *layout, threads)).plan;
   }
 
  private:
-  std::weak_ptr<const BatchLayout> layout_;
-  std::vector<std::pair<PlanKey, AttentionPlan>> plans_;
+  struct Known {
+    std::weak_ptr<const BatchLayout> layout;  // not a pointer, which a later one may have, too
+    PlanKey key;
+    AttentionPlan plan;
+  };
+  std::vector<Known> plans_;
 };
 
 const AttentionPlan& plan_of_step(const AttentionKernelParams& params, const BatchLayoutPtr& layout,
