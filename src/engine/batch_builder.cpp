@@ -8,10 +8,23 @@
 namespace quire::engine {
 namespace {
 
+// A block table's part of a layout.
+struct Places {
+  std::vector<int64_t> slot_mapping, block_offsets = {0};
+  std::vector<int32_t> blocks;
+
+  void move_to(ops::BatchLayout& layout) {
+    layout.slot_mapping = std::move(slot_mapping);
+    layout.block_offsets = std::move(block_offsets);
+    layout.blocks = std::move(blocks);
+  }
+};
+
 // The layout under construction; appends one item at a time.
 struct Builder {
   const SchedulerOptions& options;
   int64_t vocab_size;
+  std::vector<Places> tables;
   std::vector<int32_t> ids, from;
   ops::BatchLayout layout;
   std::vector<RowInfo> rows;
@@ -23,13 +36,15 @@ struct Builder {
     const size_t sequences = std::max(plan.items.size(), static_cast<size_t>(pad_to));
     const size_t tokens = std::max(static_cast<size_t>(plan.num_tokens), sequences);
     size_t blocks = 0;
-    for (const StepItem& item : plan.items) blocks += item.sequence->blocks.size();
+    for (const StepItem& item : plan.items) blocks += item.sequence->tables[0].blocks.size();
     for (std::vector<int32_t>* list : {&ids, &from, &layout.positions}) list->reserve(tokens);
-    layout.slot_mapping.reserve(tokens);
     for (std::vector<int32_t>* list : {&layout.rows, &layout.seq_lens, &layout.cu_seqlens})
       list->reserve(sequences + 1);
-    layout.block_offsets.reserve(sequences + 1);
-    layout.blocks.reserve(blocks);
+    for (Places& table : tables) {
+      table.slot_mapping.reserve(tokens);
+      table.block_offsets.reserve(sequences + 1);
+      table.blocks.reserve(blocks);
+    }
     rows.reserve(sequences);
   }
 
@@ -49,11 +64,32 @@ struct Builder {
     QUIRE_CHECK(position < options.max_model_len);
     layout.positions.push_back(static_cast<int32_t>(position));
     const int64_t block = position / options.block_size;
-    QUIRE_CHECK(block < static_cast<int64_t>(sequence.blocks.size()));
-    const int64_t slot =
-        sequence.blocks[block] * options.block_size + position % options.block_size;
-    layout.slot_mapping.push_back(position < sequence.shared_len ? -1
-                                                                 : slot);  // shared: already there
+    QUIRE_CHECK(block < sequence.table_len());
+    for (size_t t = 0; t < tables.size(); ++t) {
+      const int64_t slot =
+          sequence.tables[t].blocks[block] * options.block_size + position % options.block_size;
+      // Shared: already there.
+      tables[t].slot_mapping.push_back(position < sequence.shared_len ? -1 : slot);
+    }
+  }
+
+  // The blocks of an item's tokens. What none of them sees may have been given back.
+  void append_blocks(const StepItem& item, size_t t) {
+    const BlockTable& own = item.sequence->tables[t];
+    const int64_t window = options.windows[t], end = item.start + item.num_tokens;
+    const int64_t num_blocks = (end + options.block_size - 1) / options.block_size;
+    QUIRE_CHECK(num_blocks <= static_cast<int64_t>(own.blocks.size()));
+    QUIRE_CHECK(own.given_back == 0 ||
+                (window >= 0 && own.given_back * options.block_size <= item.start - window))
+        << own.given_back << " blocks are given back of a sequence at " << item.start;
+    const auto table = std::span(own.blocks).first(static_cast<size_t>(num_blocks));
+    uint32_t highest = 0;  // negative ones are higher than any
+    for (const int32_t block : table.subspan(static_cast<size_t>(own.given_back)))
+      highest = std::max(highest, static_cast<uint32_t>(block));
+    QUIRE_CHECK(highest < options.num_blocks) << "block " << static_cast<int32_t>(highest);
+    std::vector<int32_t>& blocks = tables[t].blocks;
+    blocks.insert(blocks.end(), table.begin(), table.end());
+    tables[t].block_offsets.push_back(static_cast<int64_t>(blocks.size()));
   }
 
   void append_state_slot(const Sequence& sequence) {
@@ -106,18 +142,10 @@ struct Builder {
     const Sequence& sequence = *item.sequence;
     const auto first_row = static_cast<int64_t>(ids.size());
     for (int64_t j = 0; j < item.num_tokens; ++j) append_token(sequence, item.start + j);
-    const int64_t seq_len = item.start + item.num_tokens;
-    const int64_t num_blocks = (seq_len + options.block_size - 1) / options.block_size;
-    QUIRE_CHECK(num_blocks <= static_cast<int64_t>(sequence.blocks.size()));
-    const auto table = std::span(sequence.blocks).first(static_cast<size_t>(num_blocks));
-    uint32_t highest = 0;  // negative ones are higher than any
-    for (const int32_t block : table) highest = std::max(highest, static_cast<uint32_t>(block));
-    QUIRE_CHECK(highest < options.num_blocks) << "block " << static_cast<int32_t>(highest);
-    layout.blocks.insert(layout.blocks.end(), table.begin(), table.end());
+    for (size_t t = 0; t < tables.size(); ++t) append_blocks(item, t);
     append_state_slot(sequence);
-    layout.seq_lens.push_back(static_cast<int32_t>(seq_len));
+    layout.seq_lens.push_back(static_cast<int32_t>(item.start + item.num_tokens));
     layout.cu_seqlens.push_back(static_cast<int32_t>(ids.size()));
-    layout.block_offsets.push_back(static_cast<int64_t>(layout.blocks.size()));
     if (sequence.request.pooling) return append_pooled(plan, index, first_row);
     append_rows(plan, index, first_row);
   }
@@ -127,11 +155,30 @@ struct Builder {
     ids.push_back(0);
     from.push_back(-1);
     layout.positions.push_back(0);
-    layout.slot_mapping.push_back(-1);
     if (options.num_state_slots > 0) layout.state_slots.push_back(-1);
     layout.seq_lens.push_back(0);
     layout.cu_seqlens.push_back(static_cast<int32_t>(ids.size()));
-    layout.block_offsets.push_back(static_cast<int64_t>(layout.blocks.size()));
+    for (Places& table : tables) {
+      table.slot_mapping.push_back(-1);
+      table.block_offsets.push_back(static_cast<int64_t>(table.blocks.size()));
+    }
+  }
+
+  // With the first table, and layouts of the other ones beside it.
+  void move_tables(std::shared_ptr<const std::vector<int32_t>> table_of_layer) {
+    for (size_t t = 1; t < tables.size(); ++t) {
+      auto other = std::make_shared<ops::BatchLayout>();
+      other->num_tokens = layout.num_tokens;
+      other->num_sequences = layout.num_sequences;
+      other->block_size = layout.block_size;
+      other->positions = layout.positions;
+      other->cu_seqlens = layout.cu_seqlens;
+      other->seq_lens = layout.seq_lens;
+      tables[t].move_to(*other);
+      layout.other_tables.push_back(std::move(other));
+    }
+    tables[0].move_to(layout);
+    layout.table_of_layer = std::move(table_of_layer);
   }
 };
 
@@ -151,9 +198,10 @@ void TokenHistory::update(const std::vector<int32_t>& tokens, int64_t prompt_len
 }
 
 Batch build_batch(const StepPlan& plan, const SchedulerOptions& options, int64_t vocab_size,
-                  int64_t pad_to) {
+                  int64_t pad_to, std::shared_ptr<const std::vector<int32_t>> table_of_layer) {
   Builder builder{.options = options,
                   .vocab_size = vocab_size,
+                  .tables = std::vector<Places>(options.windows.size()),
                   .ids = {},
                   .from = {},
                   .layout = {},
@@ -162,7 +210,6 @@ Batch build_batch(const StepPlan& plan, const SchedulerOptions& options, int64_t
                   .state_rows = {}};
   builder.reserve(plan, pad_to);
   builder.layout.cu_seqlens.push_back(0);
-  builder.layout.block_offsets.push_back(0);
   for (size_t i = 0; i < plan.items.size(); ++i) builder.append(plan, i);
   ops::BatchLayout& layout = builder.layout;
   QUIRE_CHECK(static_cast<int64_t>(builder.ids.size()) == plan.num_tokens);
@@ -170,6 +217,7 @@ Batch build_batch(const StepPlan& plan, const SchedulerOptions& options, int64_t
   layout.num_tokens = static_cast<int64_t>(builder.ids.size());
   layout.num_sequences = static_cast<int64_t>(layout.seq_lens.size());
   layout.block_size = options.block_size;
+  builder.move_tables(std::move(table_of_layer));
   if (!builder.state_rows.empty()) {
     auto pooled = std::make_shared<ops::BatchLayout>();
     pooled->num_tokens = layout.num_tokens;
@@ -186,6 +234,7 @@ Batch build_batch(const StepPlan& plan, const SchedulerOptions& options, int64_t
 
 ops::BatchLayoutPtr padding_layout(int64_t tokens, int64_t length, int64_t rows,
                                    const SchedulerOptions& options) {
+  QUIRE_CHECK(options.windows.size() == 1) << "no device with several block tables asks for this";
   auto layout = std::make_shared<ops::BatchLayout>();
   layout->num_tokens = tokens;
   layout->num_sequences = (tokens + length - 1) / length;

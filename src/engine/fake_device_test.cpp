@@ -14,6 +14,11 @@ uint64_t mix(uint64_t x) {  // splitmix64
   return x ^ (x >> 31);
 }
 
+// What a position's slot of a table holds: tables must not be taken for one another.
+uint64_t number_of(uint64_t prefix, size_t table) {
+  return table == 0 ? prefix : mix(prefix + table);
+}
+
 bool contains(const std::vector<int32_t>& ids, int32_t id) {
   return std::find(ids.begin(), ids.end(), id) != ids.end();
 }
@@ -57,6 +62,7 @@ FakeDevice::FakeDevice(const Scheduler& scheduler, Fault fault)
 
 std::vector<int32_t> FakeDevice::launch(const StepPlan& plan) {
   ++num_launches_;
+  scramble_free();
   check_plan(plan);
   copy_states(plan.restores, false);
   if (fault_ == Fault::kEarlySave) copy_states(plan.saves, true);
@@ -115,6 +121,14 @@ void FakeDevice::scramble() {
   for (size_t i = 0; i < memory_.size(); ++i) memory_[i] = mix(i + num_launches_);
 }
 
+void FakeDevice::scramble_free() {
+  const int64_t size = scheduler_.options().block_size;
+  const BlockManager& blocks = scheduler_.blocks();
+  for (int32_t b = 0; b < blocks.num_blocks(); ++b)
+    if (blocks.ref_count(b) == 0 && !blocks.is_registered(b))
+      for (int64_t i = b * size; i < (b + 1) * size; ++i) memory_[i] = mix(i + num_launches_);
+}
+
 void FakeDevice::check_plan(const StepPlan& plan) {
   const SchedulerOptions& options = scheduler_.options();
   std::set<const Sequence*> seen;
@@ -167,27 +181,35 @@ void FakeDevice::write(const StepItem& item, const Fed& fed) {
   for (int64_t position = item.start; position < item.start + item.num_tokens; ++position) {
     if (position < sequence.shared_len) continue;
     if (fault_ == Fault::kSkippedWrite && num_launches_ % 8 == 0) continue;
-    const int64_t at = slot(sequence, position);
-    const auto block = static_cast<int32_t>(at / scheduler_.options().block_size);
-    if (scheduler_.blocks().ref_count(block) != 1) {
-      fail("writes into a shared block", sequence, position);
+    for (size_t t = 0; t < sequence.tables.size(); ++t) {
+      const int64_t at = slot(sequence, position, t);
+      const auto block = static_cast<int32_t>(at / scheduler_.options().block_size);
+      if (at < 0 || scheduler_.blocks().ref_count(block) != 1)
+        return fail("writes into a shared block", sequence, position);
+      memory_[at] = number_of(fed.prefixes[position], t);
     }
-    memory_[at] = fed.prefixes[position];
   }
 }
 
 void FakeDevice::read_back(const StepItem& item, const Fed& fed) {
   const Sequence& sequence = *item.sequence;
-  for (int64_t position = 0; position < item.start + item.num_tokens; ++position) {
-    if (memory_[slot(sequence, position)] != fed.prefixes[position]) {
-      fail("reads another prefix's K and V", sequence, position);
+  const SchedulerOptions& options = scheduler_.options();
+  const int64_t more = fault_ == Fault::kWideWindow ? options.block_size : 0;
+  for (size_t t = 0; t < sequence.tables.size(); ++t) {
+    const int64_t window = options.windows[t];
+    int64_t position = window < 0 ? 0 : std::max<int64_t>(0, item.start - window - more);
+    for (; position < item.start + item.num_tokens; ++position) {
+      const int64_t at = slot(sequence, position, t);
+      if (at < 0 || memory_[at] != number_of(fed.prefixes[position], t))
+        return fail("reads another prefix's K and V", sequence, position);
     }
   }
 }
 
-int64_t FakeDevice::slot(const Sequence& sequence, int64_t position) const {
+// Negative: the block was given back.
+int64_t FakeDevice::slot(const Sequence& sequence, int64_t position, size_t table) const {
   const int64_t size = scheduler_.options().block_size;
-  int64_t block = sequence.blocks.at(position / size);
+  int64_t block = sequence.tables.at(table).blocks.at(position / size);
   if (fault_ == Fault::kForeignBlock && sequence.id % 4 == 3) {
     block = (block + 1) % scheduler_.options().num_blocks;
   }

@@ -38,13 +38,14 @@ enum class Fault {
   kEarlySave,       // of the state: before the step instead of after it
   kSkippedRestore,  // of the state, sometimes
   kForeignState,    // some sequences use another's slot
+  kWideWindow,      // rows look a block further back than their layers see
 };
 
-// Memory with one number per slot, and steps that run in the order of their launch. Each step
-// writes its tokens through the block tables, then every row reads its whole context back and must
-// find its own prefix at each position. With recurrent state each slot is one number more: the hash
-// of all tokens fed so far, which a step reads unless it begins at position 0, and replaces. What
-// is wrong is kept in error(), the first only.
+// Memory with one number per slot, and steps that run in the order of their launch. Free blocks
+// hold rubbish. Each step writes its tokens through the block tables, then every row reads back
+// what its layers see and must find its own prefix at each position. With recurrent state each slot
+// is one number more: the hash of all tokens fed so far, which a step reads unless it begins at
+// position 0, and replaces. What is wrong is kept in error(), the first only.
 class FakeDevice {
  public:
   FakeDevice(const Scheduler& scheduler, Fault fault);
@@ -68,7 +69,8 @@ class FakeDevice {
   void read_back(const StepItem& item, const Fed& fed);
   void copy_states(const std::vector<StateCopy>& copies, bool saves);
   void advance_state(const StepItem& item, const Fed& fed);
-  int64_t slot(const Sequence& sequence, int64_t position) const;
+  int64_t slot(const Sequence& sequence, int64_t position, size_t table = 0) const;
+  void scramble_free();
   void fail(const std::string& what, const Sequence& sequence, int64_t position);
 
   const Scheduler& scheduler_;

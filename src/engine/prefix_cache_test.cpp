@@ -19,24 +19,32 @@ uint64_t one_bucket(uint64_t, std::span<const int32_t>) { return 42; }
 class PrefixCacheTest : public ::testing::TestWithParam<BlockHash> {
  protected:
   Tokens lookup(const Tokens& tokens, std::string_view salt = "") {
-    Tokens blocks;
-    last_ = cache_.lookup(salt, tokens, blocks);
+    Tokens nodes, blocks;
+    cache_.lookup(salt, tokens, nodes);
+    for (const int32_t node : nodes) blocks.push_back(cache_.block(node, 0));
+    last_ = nodes.empty() ? kNone : nodes.back();
     return blocks;
   }
-  // Offers blocks for the prompt's full blocks, first to last, as a scheduler would.
-  uint64_t insert(const Tokens& tokens, const Tokens& blocks, std::string_view salt = "") {
-    uint64_t node = PrefixCache::kRoot;
+  // Offers blocks for the prompt's full blocks, first to last, as a scheduler would, and lets go.
+  int32_t insert(const Tokens& tokens, const Tokens& blocks, std::string_view salt = "") {
+    const int32_t node = insert_held(tokens, blocks, salt);
+    cache_.let_go(node);
+    return node;
+  }
+  int32_t insert_held(const Tokens& tokens, const Tokens& blocks, std::string_view salt = "") {
+    int32_t node = kNone;
     for (size_t i = 0; i < blocks.size(); ++i)
-      node = cache_.insert(salt, node, std::span(tokens).subspan(2 * i, 2), blocks[i]);
+      node = cache_.insert(salt, node, std::span(tokens).subspan(2 * i, 2), {&blocks[i], 1});
     return node;
   }
 
+  static constexpr int32_t kNone = PrefixCache::kNone;
   PrefixCache cache_{32, 2, GetParam()};
-  uint64_t last_ = PrefixCache::kRoot;
+  int32_t last_ = kNone;
 };
 
 TEST_P(PrefixCacheTest, FindsTheLongestRunOfFullBlocks) {
-  const uint64_t leaf = insert({1, 2, 3, 4, 5, 6}, {10, 11, 12});
+  const int32_t leaf = insert({1, 2, 3, 4, 5, 6}, {10, 11, 12});
   //  root -- [1 2]:10 -- [3 4]:11 -- [5 6]:12
   EXPECT_THAT(lookup({1, 2, 3, 4, 5, 6}), ElementsAre(10, 11, 12));
   EXPECT_EQ(last_, leaf);
@@ -45,7 +53,7 @@ TEST_P(PrefixCacheTest, FindsTheLongestRunOfFullBlocks) {
   EXPECT_THAT(lookup({1, 2, 9, 4, 5, 6}), ElementsAre(10));
   EXPECT_THAT(lookup({1}), IsEmpty());
   EXPECT_THAT(lookup({}), IsEmpty());
-  EXPECT_EQ(last_, PrefixCache::kRoot);
+  EXPECT_EQ(last_, kNone);
 }
 
 TEST_P(PrefixCacheTest, SameTokensAfterAnotherPrefixAreAnotherNode) {
@@ -60,7 +68,7 @@ TEST_P(PrefixCacheTest, SameTokensAfterAnotherPrefixAreAnotherNode) {
 }
 
 TEST_P(PrefixCacheTest, KeepsTheFirstOfTwoEqualBlocks) {
-  const uint64_t first = insert({1, 2, 3, 4}, {10, 11});
+  const int32_t first = insert({1, 2, 3, 4}, {10, 11});
   // A second sequence computed the same prompt and one block more.
   insert({1, 2, 3, 4, 5, 6}, {20, 21, 22});
   //  root -- [1 2]:10 -- [3 4]:11 -- [5 6]:22
@@ -109,20 +117,69 @@ TEST_P(PrefixCacheTest, ErasingALeafLeavesItsParent) {
   EXPECT_THAT(lookup({1, 2, 7, 8}), ElementsAre(10, 13));
 }
 
-TEST_P(PrefixCacheTest, ChildrenOfAnErasedNodeAreNeverFoundAgain) {
-  const uint64_t old = insert({1, 2}, {10});
+TEST_P(PrefixCacheTest, ANodeOutlivesItsBlockWhileItHasChildren) {
+  const int32_t old = insert({1, 2}, {10});
   insert({1, 2, 3, 4}, {20, 11});
   //  root -- [1 2]:10 -- [3 4]:11        20 is a duplicate of 10
   cache_.erase(10);
-  EXPECT_THAT(lookup({1, 2, 3, 4}), IsEmpty());
-  // The same tokens come again: a new node, not the old one's place.
-  const uint64_t renewed = insert({1, 2}, {30});
-  //  root -- [1 2]:30        (gone) -- [3 4]:11
-  EXPECT_NE(renewed, old);
-  EXPECT_THAT(lookup({1, 2, 3, 4}), ElementsAre(30));
-  cache_.erase(11);
+  EXPECT_THAT(lookup({1, 2, 3, 4}), ElementsAre(kNone, 11));
+  EXPECT_EQ(cache_.size(), 1);
+  // The same tokens come again, and fill its place.
+  EXPECT_EQ(insert({1, 2}, {30}), old);
+  EXPECT_THAT(lookup({1, 2, 3, 4}), ElementsAre(30, 11));
   cache_.erase(30);
+  cache_.erase(11);
   EXPECT_EQ(cache_.size(), 0);
+  EXPECT_EQ(cache_.num_nodes(), 0);
+}
+
+TEST_P(PrefixCacheTest, AHeldNodeStaysWithoutBlocks) {
+  const int32_t node = insert_held({1, 2, 3, 4}, {10, 11});
+  cache_.erase(10);
+  cache_.erase(11);
+  EXPECT_THAT(lookup({1, 2, 3, 4}), ElementsAre(kNone, kNone));
+  // Whoever holds it goes on from there, even on blocks that it had given back.
+  const Tokens more{5, 6}, none{kNone};
+  const int32_t next = cache_.insert("", node, more, none);
+  EXPECT_THAT(lookup({1, 2, 3, 4, 5, 6}), ElementsAre(kNone, kNone, kNone));
+  cache_.let_go(next);
+  EXPECT_THAT(lookup({1, 2, 3, 4, 5, 6}), IsEmpty());
+  EXPECT_EQ(cache_.num_nodes(), 0);
+}
+
+TEST_P(PrefixCacheTest, ANodeHasABlockOfEachTable) {
+  PrefixCache cache(32, 2, GetParam(), 3);
+  const Tokens tokens{1, 2}, first{10, kNone, 12}, second{20, 21, 22};
+  const int32_t node = cache.insert("", kNone, tokens, first);
+  EXPECT_EQ(cache.insert("", kNone, tokens, second), node);  // only what it lacks
+  EXPECT_EQ(cache.block(node, 0), 10);
+  EXPECT_EQ(cache.block(node, 1), 21);
+  EXPECT_EQ(cache.block(node, 2), 12);
+  EXPECT_FALSE(cache.contains(20));
+  cache.erase(10);
+  cache.erase(12);
+  EXPECT_EQ(cache.block(node, 0), kNone);
+  EXPECT_EQ(cache.block(node, 1), 21);
+  cache.let_go(node);
+  cache.let_go(node);
+  EXPECT_EQ(cache.num_nodes(), 2);  // and the root
+  cache.erase(21);
+  EXPECT_EQ(cache.num_nodes(), 0);
+}
+
+TEST_P(PrefixCacheTest, WithoutRoomNothingIsInserted) {
+  PrefixCache cache(8, 2, GetParam(), 1, /*num_nodes=*/3);
+  const Tokens blocks{0, 1, 2}, one{1, 2}, two{3, 4}, three{5, 6};
+  int32_t node = cache.insert("", kNone, one, std::span(blocks).subspan(0, 1));
+  node = cache.insert("", node, two, std::span(blocks).subspan(1, 1));
+  EXPECT_EQ(cache.insert("", node, three, std::span(blocks).subspan(2, 1)), kNone);
+  EXPECT_EQ(cache.insert("other", kNone, one, std::span(blocks).subspan(2, 1)), kNone);
+  EXPECT_EQ(cache.num_salts(), 1);
+  EXPECT_FALSE(cache.contains(2));
+  cache.let_go(node);  // it was left to the caller
+  cache.erase(1);
+  node = cache.insert("", kNone, one, std::span(blocks).subspan(0, 1));
+  EXPECT_NE(cache.insert("", node, three, std::span(blocks).subspan(2, 1)), kNone);
 }
 
 TEST_P(PrefixCacheTest, ClearForgetsEverything) {

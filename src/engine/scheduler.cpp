@@ -17,11 +17,19 @@ int64_t cache_capacity(const SchedulerOptions& options) {
   return options.enable_prefix_caching ? options.num_blocks : 0;
 }
 
+// If all tables have windows, a prefix of any length keeps few blocks, but a node for each of its
+// blocks.
+int64_t node_capacity(const SchedulerOptions& options, const BlockDemand& demand) {
+  return cache_capacity(options) * (demand.always_gives_back() ? 16 : 2);
+}
+
 }  // namespace
 
 Scheduler::Scheduler(SchedulerOptions options)
     : options_(std::move(options)),
-      cache_(cache_capacity(options_), options_.block_size, options_.block_hash),
+      demand_(options_.block_size, options_.windows),
+      cache_(cache_capacity(options_), options_.block_size, options_.block_hash,
+             demand_.num_tables(), node_capacity(options_, demand_)),
       blocks_(options_.num_blocks, options_.block_size,
               [this](int32_t block) {
                 ++stats_.prefix_evictions;
@@ -34,14 +42,17 @@ Scheduler::Scheduler(SchedulerOptions options)
   QUIRE_CHECK(options_.max_num_batched_tokens > 0);
   QUIRE_CHECK(options_.max_num_seqs > 0);
   QUIRE_CHECK(options_.max_model_len > 0 &&
-              options_.max_model_len <= options_.num_blocks * options_.block_size)
+              demand_.least_blocks(options_.max_model_len) <= options_.num_blocks)
       << "a sequence of " << options_.max_model_len << " tokens must fit the pool";
+  QUIRE_CHECK(!has_state() || (demand_.num_tables() == 1 && !demand_.gives_back()));
   running_.reserve(options_.max_num_seqs);
   chunks_.reserve(options_.max_num_seqs);
   prompts_.reserve(options_.max_num_seqs);
   rows_.reserve(options_.max_num_seqs);
   row_shares_.reserve(options_.max_num_seqs);
   committed_.reserve(options_.max_num_seqs);
+  hit_runs_.resize(demand_.num_tables());
+  offered_.resize(demand_.num_tables());
 }
 
 // -- queues --------------------------------------------------------------------------------------
@@ -60,6 +71,7 @@ void Scheduler::add(SequencePtr sequence) {
       << "a prompt of " << length << " tokens";
   if (!has_work()) decoded_at_.clear();  // nobody was there meanwhile
   sequence->arrival = ++last_arrival_;
+  sequence->tables.resize(demand_.num_tables());
   enqueue(std::move(sequence));
 }
 
@@ -140,14 +152,32 @@ void Scheduler::drop_if_empty(uint64_t tenant) {
   if (it->second.waiting.empty() && it->second.num_running == 0) tenants_.erase(it);
 }
 
-// Last block first: of the blocks that stay cached, those deeper in the tree are evicted earlier.
+// What is out of sight first, then the last block first: of the blocks that stay cached, those
+// deeper in the tree are evicted earlier.
 void Scheduler::release_blocks(Sequence& sequence) {
-  for (auto block = sequence.blocks.rbegin(); block != sequence.blocks.rend(); ++block) {
-    blocks_.release(*block);
+  give_back_unseen(sequence);
+  for (int64_t i = sequence.table_len(); i-- > 0;)
+    for (const BlockTable& table : sequence.tables)
+      if (i >= table.given_back) blocks_.release(table.blocks[i]);
+  for (BlockTable& table : sequence.tables) {
+    table.blocks.clear();
+    table.given_back = 0;
   }
-  sequence.blocks.clear();
+  cache_.let_go(sequence.cache_node);
   release_state(sequence);
   sequence.forget_kv();
+}
+
+// What no later query of a running sequence sees. The step in flight may: whoever gets such a block
+// writes to it in a later step of the same stream. Oldest first, so that of those that stay cached
+// the oldest are evicted first.
+void Scheduler::give_back_unseen(Sequence& sequence) {
+  for (size_t t = 0; t < sequence.tables.size(); ++t) {
+    BlockTable& table = sequence.tables[t];
+    const int64_t first = std::min(demand_.first_seen(t, sequence.kv_len), sequence.table_len());
+    for (; table.given_back < first; ++table.given_back)
+      blocks_.release(std::exchange(table.blocks[table.given_back], BlockTable::kGivenBack));
+  }
 }
 
 void Scheduler::preempt(size_t index, StepPlan& plan) {
@@ -182,11 +212,14 @@ void Scheduler::register_full_blocks(Sequence& sequence) {
   const int64_t known =
       std::min(sequence.kv_len, static_cast<int64_t>(sequence.tokens.size())) / size;
   for (int64_t& i = sequence.registered_blocks; i < known; ++i) {
-    const int32_t block = sequence.blocks[i];
+    for (size_t t = 0; t < offered_.size(); ++t) offered_[t] = sequence.tables[t].blocks[i];
     const auto tokens = std::span<const int32_t>(sequence.tokens).subspan(i * size, size);
-    sequence.cache_node =
-        cache_.insert(sequence.request.cache_salt, sequence.cache_node, tokens, block);
-    if (cache_.contains(block)) blocks_.set_registered(block, true);
+    const int32_t node =
+        cache_.insert(sequence.request.cache_salt, sequence.cache_node, tokens, offered_);
+    if (node == PrefixCache::kNone) break;  // until there is room again
+    sequence.cache_node = node;
+    for (const int32_t block : offered_)
+      if (block >= 0 && cache_.contains(block)) blocks_.set_registered(block, true);
   }
   if (!sequence.checkpoints.held.empty()) attach_checkpoints(sequence);
 }

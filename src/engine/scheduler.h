@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/block_demand.h"
 #include "engine/block_manager.h"
 #include "engine/prefix_cache.h"
 #include "engine/sequence.h"
@@ -40,9 +41,11 @@ struct SchedulerOptions {
   // Whether a step takes longer merely because it has chunks of prompts: see StepCost.
   bool chunks_have_base = false;
   int64_t max_num_seqs = 128;
-  int64_t max_model_len = 2048;  // at most num_blocks * block_size: any sequence can run alone
+  int64_t max_model_len = 2048;  // so that any sequence can run alone (BlockDemand::least_blocks)
   int64_t num_blocks = 0;
   int64_t block_size = 16;
+  // Of each block table, see BlockDemand. Models with recurrent state have one table and no window.
+  std::vector<int64_t> windows = {-1};
   // Sequences whose recurrent state fits; 0: the model has none. Prefixes of a model that has are
   // continued from saved states, which need slots of their own, numbered behind these.
   int64_t num_state_slots = 0;
@@ -168,6 +171,7 @@ class Scheduler {
   const StateSlots& state_slots() const { return state_slots_; }
   const StateCheckpoints& state_checkpoints() const { return checkpoints_; }
   const PrefixCache& prefix_cache() const { return cache_; }
+  const BlockDemand& demand() const { return demand_; }
 
   struct Stats {
     int64_t preemptions = 0, prefix_queries = 0, prefix_hits = 0;  // the last two in tokens
@@ -187,9 +191,8 @@ class Scheduler {
   // What a waiting sequence would start with.
   struct Admission {
     bool uses_cache = false;
-    uint64_t node = PrefixCache::kRoot;  // of the last block in hits_
-    int64_t kv_len = 0;                  // tokens that need not be computed
-    int64_t blocks_wanted = 0;           // available blocks that all its tokens take
+    int64_t kv_len = 0;         // tokens that need not be computed
+    int64_t blocks_wanted = 0;  // available blocks that all its tokens take
   };
   // The requests of one tenant; it is there while it has any.
   struct Tenant {
@@ -229,6 +232,7 @@ class Scheduler {
   void leave_running(const Sequence& sequence);
   void preempt(size_t index, StepPlan& plan);
   void release_blocks(Sequence& sequence);
+  void give_back_unseen(Sequence& sequence);
 
   bool is_row(const Sequence& sequence) const;
   bool is_company_about() const;
@@ -263,11 +267,14 @@ class Scheduler {
   void refuse(const Sequence& sequence, const Admission& admission);
   const Tenant* find_overdue() const;
   Admission look_up(const Sequence& sequence);
+  void cut_hits(int64_t length);
   bool prefix_is_coming(const Sequence& sequence, const Admission& admission) const;
   void start(Sequence& sequence, const Admission& admission, StepPlan& plan);
   bool worth_a_look(const Sequence& sequence, const Tenant& tenant) const;
   int64_t growth_of(const Sequence& sequence) const;
   int64_t growth() const;
+  int64_t most_blocks(int64_t from, int64_t end) const;
+  void share_hits(Sequence& sequence, size_t table);
 
   Tenant& tenant_of(const Sequence& sequence) { return tenants_.at(sequence.request.tenant); }
   const Tenant& tenant_of(const Sequence& sequence) const {
@@ -295,11 +302,13 @@ class Scheduler {
   void register_full_blocks(Sequence& sequence);
   void commit_token(const StepPlan& plan, size_t item, int32_t token);
   void check_sequence(const Sequence& sequence, std::vector<BlockOwners>& owners) const;
+  void check_table(const Sequence& sequence, size_t table, std::vector<BlockOwners>& owners) const;
   void check_queues() const;
   void check_tenants() const;
   void check_state_slots() const;
 
   const SchedulerOptions options_;
+  const BlockDemand demand_;
   PrefixCache cache_;
   BlockManager blocks_;
   StateSlots state_slots_;
@@ -329,7 +338,9 @@ class Scheduler {
   int64_t plans_of_many_rows_ = 0;  // where one tenant could have more rows than another
   int64_t num_started_ = 0;         // resumed ones too
 
-  std::vector<int32_t> hits_;              // scratch of look_up
+  std::vector<int32_t> hits_;              // what look_up found: nodes of the prefix cache
+  std::vector<int64_t> hit_runs_;          // scratch of look_up, by table
+  std::vector<int32_t> offered_;           // scratch of register_full_blocks, by table
   std::vector<CommittedToken> committed_;  // what commit returned
   std::vector<StepPlan> spare_plans_;
 };

@@ -68,9 +68,15 @@ const Scheduler::Tenant* Scheduler::find_overdue() const {
 // Blocks that a running sequence will soon want: for the tokens it has, and one to go on with,
 // unless it ends before. They are left to it, or else a newcomer would be thrown out again at once.
 int64_t Scheduler::growth_of(const Sequence& sequence) const {
-  const int64_t soon = blocks_.blocks_for(sequence.target_len()) + 1;
-  const int64_t ever = blocks_.blocks_for(sequence.longest_len(options_.max_model_len));
-  return std::max<int64_t>(0, std::min(soon, ever) - static_cast<int64_t>(sequence.blocks.size()));
+  const int64_t from = sequence.kv_len;
+  const int64_t soon = (blocks_.blocks_for(sequence.target_len()) + 1) * options_.block_size;
+  const int64_t ever = sequence.longest_len(options_.max_model_len);
+  const int64_t end = std::max(from, std::min(soon, ever));
+  return std::max<int64_t>(0, most_blocks(from, end) - sequence.num_held());
+}
+
+int64_t Scheduler::most_blocks(int64_t from, int64_t end) const {
+  return demand_.most_blocks(from, end, std::min(options_.max_num_batched_tokens, end - from));
 }
 
 int64_t Scheduler::growth() const {
@@ -91,18 +97,40 @@ Scheduler::Admission Scheduler::look_up(const Sequence& sequence) {
   admission.uses_cache = options_.enable_prefix_caching &&
                          (!has_state() || checkpoints_.num_slots() > 0) &&
                          !sequence.request.reads_every_token();
+  const auto length = static_cast<int64_t>(sequence.tokens.size());
   if (admission.uses_cache) {
-    admission.node = cache_.lookup(sequence.request.cache_salt, sequence.tokens, hits_);
+    cache_.lookup(sequence.request.cache_salt, sequence.tokens, hits_);
+    cut_hits(length);
   }
   const auto num_hits = static_cast<int64_t>(hits_.size());
-  const auto length = static_cast<int64_t>(sequence.tokens.size());
   // The last token is computed in any case, for its logits.
   admission.kv_len =
       has_state() ? restorable(length) : std::min(num_hits * options_.block_size, length - 1);
-  const auto unowned = std::count_if(hits_.begin(), hits_.end(),
-                                     [&](int32_t block) { return blocks_.ref_count(block) == 0; });
-  admission.blocks_wanted = blocks_.blocks_for(length) - num_hits + unowned;
+  int64_t held = 0, unowned = 0;
+  for (size_t t = 0; t < demand_.num_tables(); ++t)
+    for (int64_t i = demand_.first_seen(t, admission.kv_len); i < num_hits; ++i, ++held)
+      unowned += blocks_.ref_count(cache_.block(hits_[i], t)) == 0;
+  const int64_t most = most_blocks(admission.kv_len, length);
+  admission.blocks_wanted = std::max<int64_t>(0, most - held) + unowned;
   return admission;
+}
+
+// Leaves of hits_ the longest prefix that can be continued: its end sees no token in a block that
+// was given up.
+void Scheduler::cut_hits(int64_t length) {
+  std::ranges::fill(hit_runs_, 0);
+  int64_t usable = 0;
+  for (int64_t n = 1; n <= static_cast<int64_t>(hits_.size()); ++n) {
+    const int64_t next = std::min(n * options_.block_size, length - 1);
+    bool has_all = true;
+    for (size_t t = 0; t < hit_runs_.size(); ++t) {
+      const bool has_block = cache_.block(hits_[n - 1], t) != PrefixCache::kNone;
+      hit_runs_[t] = has_block ? hit_runs_[t] + 1 : 0;
+      has_all &= hit_runs_[t] >= n - demand_.first_seen(t, next);
+    }
+    if (has_all) usable = n;
+  }
+  hits_.resize(usable);
 }
 
 // Whether another sequence of this plan computes most of what this one would, like the other
@@ -118,6 +146,7 @@ bool Scheduler::prefix_is_coming(const Sequence& sequence, const Admission& admi
     const auto [end, ignored] = std::mismatch(sequence.tokens.begin(), sequence.tokens.end(),
                                               other.tokens.begin(), other.tokens.end());
     const int64_t common = end - sequence.tokens.begin();
+    if (!has_state() && chunk.start >= common) return false;  // it is there, or given up again
     const int64_t reusable = has_state() ? coming_checkpoint(chunk, std::min(common, length - 1))
                                          : common / options_.block_size * options_.block_size;
     const int64_t gain = reusable - cached;
@@ -129,12 +158,12 @@ bool Scheduler::prefix_is_coming(const Sequence& sequence, const Admission& admi
 // short of shared_len: the last token is fed again but not written again, so the block stays as
 // it is and need not be copied. With recurrent state kv_len is where the last checkpoint is.
 void Scheduler::start(Sequence& sequence, const Admission& admission, StepPlan& plan) {
-  for (const int32_t block : hits_) blocks_.retain(block);
-  sequence.blocks.assign(hits_.begin(), hits_.end());
   sequence.kv_len = admission.kv_len;
   sequence.registered_blocks = static_cast<int64_t>(hits_.size());
   sequence.shared_len = sequence.registered_blocks * options_.block_size;
-  sequence.cache_node = admission.node;
+  for (size_t t = 0; t < sequence.tables.size(); ++t) share_hits(sequence, t);
+  sequence.cache_node = hits_.empty() ? PrefixCache::kNone : hits_.back();
+  cache_.hold(sequence.cache_node);
   if (has_state()) start_state(sequence, plan);
   ++num_started_;
   if (admission.uses_cache) {
@@ -147,7 +176,18 @@ void Scheduler::start(Sequence& sequence, const Admission& admission, StepPlan& 
   sequence.stats.cached_tokens = admission.kv_len;
   const int64_t longest = sequence.longest_len(options_.max_model_len);
   sequence.tokens.reserve(longest + 1);
-  sequence.blocks.reserve(blocks_.blocks_for(longest));
+  for (BlockTable& table : sequence.tables) table.blocks.reserve(blocks_.blocks_for(longest));
+}
+
+// The blocks of hits_ that the sequence sees.
+void Scheduler::share_hits(Sequence& sequence, size_t t) {
+  BlockTable& table = sequence.tables[t];
+  table.given_back = std::min(demand_.first_seen(t, sequence.kv_len), sequence.registered_blocks);
+  table.blocks.assign(table.given_back, BlockTable::kGivenBack);
+  for (int64_t i = table.given_back; i < sequence.registered_blocks; ++i) {
+    table.blocks.push_back(cache_.block(hits_[i], t));
+    blocks_.retain(table.blocks.back());
+  }
 }
 
 }  // namespace quire::engine

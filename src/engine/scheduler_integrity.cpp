@@ -45,7 +45,7 @@ void Scheduler::check_tenants() const {
       const Sequence& sequence = *tenant.waiting[i];
       QUIRE_CHECK(sequence.request.tenant == id) << sequence.id;
       QUIRE_CHECK(sequence.state == Sequence::State::kWaiting) << sequence.id;
-      QUIRE_CHECK(sequence.blocks.empty() && sequence.kv_len == 0) << sequence.id;
+      QUIRE_CHECK(sequence.num_held() == 0 && sequence.kv_len == 0) << sequence.id;
       QUIRE_CHECK(sequence.state_slot < 0 && sequence.checkpoints.held.empty()) << sequence.id;
       QUIRE_CHECK(i == 0 || before(*tenant.waiting[i - 1], sequence)) << sequence.id;
       tokens_of_tenant += sequence.prompt_len;
@@ -72,19 +72,31 @@ void Scheduler::check_sequence(const Sequence& sequence, std::vector<BlockOwners
   QUIRE_CHECK(!sequence.postponed || sequence.num_pending == 1) << sequence.num_pending;
   QUIRE_CHECK(sequence.kv_len <= sequence.target_len()) << "request " << sequence.id;
   QUIRE_CHECK(sequence.kv_len <= options_.max_model_len) << "request " << sequence.id;
-  QUIRE_CHECK(static_cast<int64_t>(sequence.blocks.size()) >= blocks_.blocks_for(sequence.kv_len))
-      << "request " << sequence.id;
+  QUIRE_CHECK(sequence.table_len() >= blocks_.blocks_for(sequence.kv_len)) << sequence.id;
   QUIRE_CHECK(sequence.shared_len <= sequence.registered_blocks * size) << sequence.id;
   QUIRE_CHECK(sequence.registered_blocks * size <=
               std::max(std::min(sequence.kv_len, known), sequence.shared_len))
       << "request " << sequence.id << " has offered a block that is not written or not known";
-  for (size_t i = 0; i < sequence.blocks.size(); ++i) {
-    const int32_t block = sequence.blocks[i];
+  QUIRE_CHECK(sequence.tables.size() == demand_.num_tables()) << sequence.id;
+  for (size_t t = 0; t < sequence.tables.size(); ++t) check_table(sequence, t, owners);
+}
+
+void Scheduler::check_table(const Sequence& sequence, size_t t,
+                            std::vector<BlockOwners>& owners) const {
+  const BlockTable& table = sequence.tables[t];
+  const auto length = static_cast<int64_t>(table.blocks.size());
+  QUIRE_CHECK(length == sequence.table_len()) << "request " << sequence.id << ", table " << t;
+  QUIRE_CHECK(table.given_back <= std::min(demand_.first_seen(t, sequence.kv_len), length))
+      << "request " << sequence.id << " has given back a block that it sees, of table " << t;
+  for (int64_t i = 0; i < length; ++i) {
+    const int32_t block = table.blocks[i];
+    QUIRE_CHECK((block == BlockTable::kGivenBack) == (i < table.given_back)) << sequence.id;
+    if (i < table.given_back) continue;
     BlockOwners& owner = owners[block];
     QUIRE_CHECK(owner.last != &sequence) << "block " << block << " is twice in one table";
     owner.last = &sequence;
     ++owner.count;
-    const bool is_full = static_cast<int64_t>(i) < sequence.registered_blocks;
+    const bool is_full = i < sequence.registered_blocks;
     const bool is_read_only = blocks_.ref_count(block) > 1 || blocks_.is_registered(block);
     QUIRE_CHECK(is_full || !is_read_only)
         << "request " << sequence.id << " may write into block " << block << ", which is shared";

@@ -15,6 +15,8 @@ StepPlan Scheduler::plan() {
   committed_.clear();
   ++num_plans_;
   checkpoints_.begin_plan();
+  if (demand_.gives_back())
+    for (const SequencePtr& sequence : running_) give_back_unseen(*sequence);
   plan.items.reserve(options_.max_num_seqs);
   plan.saves.reserve(checkpoints_.num_slots() > 0 ? options_.max_num_seqs : 0);
 
@@ -57,23 +59,25 @@ void Scheduler::recycle(StepPlan&& plan) {
   if (spare_plans_.size() < 2) spare_plans_.push_back(std::move(plan));
 }
 
-// Gets the blocks for `num_tokens` more tokens of a running sequence, at the cost of those that
-// pick_victim names. Returns how many tokens fit: fewer, or none, only if there is no victim; then
-// it keeps its blocks and goes on when others have finished.
+// Gets the blocks for `num_tokens` more tokens of a running sequence, in each of its tables, at the
+// cost of those that pick_victim names. Returns how many tokens fit: fewer, or none, only if there
+// is no victim; then it keeps its blocks and goes on when others have finished.
 int64_t Scheduler::reserve(const SequencePtr& sequence, int64_t num_tokens, StepPlan& plan) {
-  const auto held = static_cast<int64_t>(sequence->blocks.size());
-  int64_t needed = blocks_.blocks_for(sequence->kv_len + num_tokens) - held;
+  const int64_t length = sequence->table_len();
+  const auto tables = static_cast<int64_t>(sequence->tables.size());
+  int64_t needed = blocks_.blocks_for(sequence->kv_len + num_tokens) - length;
   if (needed <= 0) return num_tokens;
-  while (needed > blocks_.num_available()) {
+  while (needed * tables > blocks_.num_available()) {
     const std::optional<size_t> victim = pick_victim(*sequence);
     if (!victim) break;
     preempt(*victim, plan);
   }
-  if (needed > blocks_.num_available()) {
-    needed = blocks_.num_available();
-    num_tokens = (held + needed) * options_.block_size - sequence->kv_len;
+  if (needed * tables > blocks_.num_available()) {
+    needed = blocks_.num_available() / tables;
+    num_tokens = (length + needed) * options_.block_size - sequence->kv_len;
   }
-  if (needed > 0) blocks_.allocate(needed, sequence->blocks);
+  if (needed > 0)
+    for (BlockTable& table : sequence->tables) blocks_.allocate(needed, table.blocks);
   return num_tokens;
 }
 

@@ -26,26 +26,32 @@ struct Scenario {
   int64_t max_num_seqs = 4, budget = 16;
   bool priorities = false, caching = true, colliding = false;
   int64_t tenants = 1;
-  double step_limit = 0;  // as SchedulerOptions::max_step_seconds, of step_time()
+  std::vector<int64_t> windows = {-1};  // of block tables; without recurrent state
+  double step_limit = 0;                // as SchedulerOptions::max_step_seconds, of step_time()
   // Of recurrent state; 0: none, and none saved.
   int64_t state_slots = 0, checkpoints = 0, interval = 0, min_checkpoint = 1;
   std::vector<uint32_t> actions;
 
+  std::vector<int64_t> tables() const {
+    return state_slots > 0 ? std::vector<int64_t>{-1} : windows;
+  }
   SchedulerOptions options() const {
-    return {.max_num_batched_tokens = budget,
-            .max_step_seconds = step_limit,
-            .max_num_seqs = max_num_seqs,
-            .max_model_len = max_model_len,
-            .num_blocks = (max_model_len + block_size - 1) / block_size + spare_blocks,
-            .block_size = block_size,
-            .num_state_slots = state_slots,
-            .num_state_checkpoints = state_slots > 0 ? checkpoints : 0,
-            .state_checkpoint_interval = interval,
-            .min_checkpoint_tokens = min_checkpoint,
-            .enable_prefix_caching = caching,
-            .policy = priorities ? SchedulingPolicy::kPriority : SchedulingPolicy::kFcfs,
-            .eos_token_ids = {kEos},
-            .block_hash = colliding ? colliding_hash : hash_block};
+    return {
+        .max_num_batched_tokens = budget,
+        .max_step_seconds = step_limit,
+        .max_num_seqs = max_num_seqs,
+        .max_model_len = max_model_len,
+        .num_blocks = BlockDemand(block_size, tables()).least_blocks(max_model_len) + spare_blocks,
+        .block_size = block_size,
+        .windows = tables(),
+        .num_state_slots = state_slots,
+        .num_state_checkpoints = state_slots > 0 ? checkpoints : 0,
+        .state_checkpoint_interval = interval,
+        .min_checkpoint_tokens = min_checkpoint,
+        .enable_prefix_caching = caching,
+        .policy = priorities ? SchedulingPolicy::kPriority : SchedulingPolicy::kFcfs,
+        .eos_token_ids = {kEos},
+        .block_hash = colliding ? colliding_hash : hash_block};
   }
 };
 
@@ -55,7 +61,9 @@ std::ostream& operator<<(std::ostream& out, const Scenario& s) {
       << (s.priorities ? ", priorities" : "") << (s.caching ? ", caching" : "")
       << (s.colliding ? ", colliding" : "") << ", tenants " << s.tenants << ", step_limit "
       << s.step_limit << ", state_slots " << s.state_slots << ", checkpoints " << s.checkpoints
-      << ", interval " << s.interval << ", min_checkpoint " << s.min_checkpoint << ", actions {";
+      << ", interval " << s.interval << ", min_checkpoint " << s.min_checkpoint << ", windows {";
+  for (const int64_t window : s.windows) out << window << ", ";
+  out << "}, actions {";
   for (const uint32_t action : s.actions) out << action << "u, ";
   return out << "}";
 }
@@ -67,6 +75,9 @@ struct Coverage {
   // With recurrent state: continued and saved states, tokens fed again on blocks that are shared,
   // steps with a save whose block is not known yet.
   int64_t restores = 0, saves = 0, fed_on_shared = 0, held = 0;
+  // With windows: blocks that were given back, and prompts that went on from a prefix whose first
+  // blocks they do not see.
+  int64_t given_back = 0, late_hits = 0;
 };
 
 // Seconds that a step takes on the device.
@@ -209,6 +220,7 @@ class Player {
       coverage_.pending_rows += item.feeds_pending;
       coverage_.full_hits += item.sequence->shared_len == item.start + 1;
       coverage_.fed_on_shared += item.sequence->shared_len > item.start + 1;
+      count_given_back(*item.sequence, item.start);
     }
     for (const auto& [id, live] : live_) {
       const Sequence& sequence = *live.sequence;
@@ -220,6 +232,14 @@ class Player {
     next.tokens = device_.launch(next.plan);
     commit();
     in_flight_ = std::move(next);
+  }
+
+  void count_given_back(const Sequence& sequence, int64_t start) {
+    const bool begins = start == std::min(sequence.shared_len, sequence.prompt_len - 1);
+    for (const BlockTable& table : sequence.tables) {
+      coverage_.given_back += table.given_back > 0;
+      coverage_.late_hits += begins && table.given_back > 0;
+    }
   }
 
   void commit() {
@@ -271,6 +291,8 @@ class Player {
 
 rc::Gen<Scenario> any_scenario() {
   // In whole numbers up to 2^31: the actions' bits are used as seeds.
+  const std::vector<std::vector<int64_t>> windows = {{-1},          {-1},   {5},     {-1, 3},
+                                                     {-1, 7, 7, 7}, {0, 9}, {-1, -1}};
   const auto action = rc::gen::noShrink(rc::gen::inRange<uint32_t>(1, 1u << 31));
   return rc::gen::build<Scenario>(
       rc::gen::set(&Scenario::block_size, rc::gen::inRange<int64_t>(1, 6)),
@@ -290,6 +312,7 @@ rc::Gen<Scenario> any_scenario() {
       rc::gen::set(&Scenario::checkpoints, rc::gen::inRange<int64_t>(0, 8)),
       rc::gen::set(&Scenario::interval, rc::gen::inRange<int64_t>(0, 12)),
       rc::gen::set(&Scenario::min_checkpoint, rc::gen::inRange<int64_t>(0, 4)),
+      rc::gen::set(&Scenario::windows, rc::gen::elementOf(windows)),
       rc::gen::set(&Scenario::actions,
                    rc::gen::scale(3.0, rc::gen::container<std::vector<uint32_t>>(action))));
 }
@@ -324,12 +347,15 @@ TEST(SchedulerProperty, EveryRequestEndsAsIfAlone) {
   EXPECT_GT(coverage.saves, 10000);
   EXPECT_GT(coverage.fed_on_shared, 1000);
   EXPECT_GT(coverage.held, 1000);
+  EXPECT_GT(coverage.given_back, 10000);
+  EXPECT_GT(coverage.late_hits, 200);
   std::cout << coverage.finished << " requests, " << coverage.hits << " tokens from the cache, "
             << coverage.full_hits << " whole prompts, " << coverage.preemptions << " preemptions, "
             << coverage.pending_rows << " rows on a pending token, " << coverage.saves
             << " states saved, " << coverage.restores << " continued, " << coverage.fed_on_shared
             << " chunks on shared blocks, " << coverage.held << " held, " << coverage.rows_put_off
-            << " rows put off\n";
+            << " rows put off, " << coverage.given_back << " rows without their first blocks, "
+            << coverage.late_hits << " of them begun on cached ones\n";
 }
 
 // The test can fail: with a bug put in on purpose, most scenarios end with a complaint.
@@ -337,6 +363,8 @@ bool has_state(Fault fault) {
   return fault == Fault::kEarlySave || fault == Fault::kSkippedRestore ||
          fault == Fault::kForeignState;
 }
+
+bool has_window(Fault fault) { return fault == Fault::kWideWindow; }
 
 class NegativeControl : public ::testing::TestWithParam<Fault> {};
 
@@ -346,6 +374,8 @@ TEST_P(NegativeControl, IsNoticed) {
   for (uint32_t seed = 1; seed <= 20; ++seed) {
     Scenario scenario{.spare_blocks = 8,
                       .max_num_seqs = 6,
+                      .windows = has_window(GetParam()) ? std::vector<int64_t>{-1, 6, 6}
+                                                        : std::vector<int64_t>{-1},
                       .state_slots = has_state(GetParam()) ? 6 : 0,
                       .checkpoints = 6,
                       .interval = 8,
@@ -362,7 +392,7 @@ INSTANTIATE_TEST_SUITE_P(Faults, NegativeControl,
                          ::testing::Values(Fault::kForeignBlock, Fault::kSkippedWrite,
                                            Fault::kStalePending, Fault::kIgnoredSalt,
                                            Fault::kEarlySave, Fault::kSkippedRestore,
-                                           Fault::kForeignState));
+                                           Fault::kForeignState, Fault::kWideWindow));
 
 }  // namespace
 }  // namespace quire::engine::testing

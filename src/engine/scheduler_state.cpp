@@ -14,7 +14,7 @@ namespace quire::engine {
 int64_t Scheduler::restorable(int64_t length) const {
   const int64_t size = options_.block_size;
   auto i = std::min(static_cast<int64_t>(hits_.size()), (length - 1) / size);
-  while (i > 0 && checkpoints_.at(hits_[i - 1]) < 0) --i;
+  while (i > 0 && checkpoints_.at(cache_.block(hits_[i - 1], 0)) < 0) --i;
   return i * size;
 }
 
@@ -25,7 +25,7 @@ void Scheduler::start_state(Sequence& sequence, StepPlan& plan) {
   sequence.checkpoints.decode_block = -1;
   place_checkpoints(sequence);
   if (sequence.kv_len == 0) return;
-  const int32_t block = sequence.blocks[sequence.kv_len / options_.block_size - 1];
+  const int32_t block = sequence.tables[0].blocks[sequence.kv_len / options_.block_size - 1];
   QUIRE_CHECK(checkpoints_.at(block) >= 0) << "block " << block << " has no checkpoint";
   checkpoints_.touch(block);
   plan.restores.push_back({.from = checkpoints_.at(block), .to = sequence.state_slot});
@@ -87,8 +87,8 @@ void Scheduler::plan_saves(StepPlan& plan) {
     const int64_t index = end / size - 1;
     const bool registered = index < sequence.registered_blocks;
     // A block of the same contents is in the cache, or this one with its checkpoint.
-    if (registered &&
-        (!cache_.contains(sequence.blocks[index]) || checkpoints_.at(sequence.blocks[index]) >= 0))
+    if (registered && (!cache_.contains(sequence.tables[0].blocks[index]) ||
+                       checkpoints_.at(sequence.tables[0].blocks[index]) >= 0))
       continue;
     const int32_t slot = checkpoints_.take();
     if (slot < 0) continue;
@@ -104,7 +104,7 @@ void Scheduler::attach_checkpoints(Sequence& sequence) {
   std::erase_if(sequence.checkpoints.held, [&](const HeldCheckpoint& held) {
     const int64_t index = held.position / options_.block_size - 1;
     if (index >= sequence.registered_blocks) return false;
-    const int32_t block = sequence.blocks[index];
+    const int32_t block = sequence.tables[0].blocks[index];
     if (!cache_.contains(block) || checkpoints_.at(block) >= 0) {
       checkpoints_.give_back(held.slot);  // another sequence was first with the same prefix
       return true;

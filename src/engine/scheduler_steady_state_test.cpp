@@ -27,18 +27,20 @@ namespace {
 
 struct Steady {
   bool lookahead = false, recurrent = false;
+  std::vector<int64_t> windows = {-1};
 };
 
 class SteadyState : public ::testing::TestWithParam<Steady> {};
 
 TEST_P(SteadyState, AllocatesNothing) {
-  const auto [lookahead, recurrent] = GetParam();
+  const auto& [lookahead, recurrent, windows] = GetParam();
   // A pool so small that blocks are evicted all the time.
   Scheduler scheduler({.max_num_batched_tokens = 512,
                        .max_num_seqs = 64,
                        .max_model_len = 400,
-                       .num_blocks = 64 * 25,
+                       .num_blocks = 64 * (windows.size() > 1 ? 31 : 25),
                        .block_size = 16,
+                       .windows = windows,
                        .num_state_slots = recurrent ? 64 : 0,
                        .num_state_checkpoints = recurrent ? 40 : 0,
                        .state_checkpoint_interval = 32,
@@ -76,13 +78,14 @@ TEST_P(SteadyState, AllocatesNothing) {
   for (int i = 0; i < 300; ++i) step();
   EXPECT_EQ(num_allocations - counted, 0);
   EXPECT_EQ(scheduler.num_running(), 64);
-  EXPECT_GT(scheduler.blocks().num_owned(), 64 * 20);
+  EXPECT_GT(scheduler.blocks().num_owned(), windows.size() > 1 ? 64 * 22 : 64 * 20);
   scheduler.check_integrity();
 }
 
 INSTANTIATE_TEST_SUITE_P(Lookahead, SteadyState,
                          ::testing::Values(Steady{false, false}, Steady{true, false},
-                                           Steady{false, true}, Steady{true, true}));
+                                           Steady{false, true}, Steady{true, true},
+                                           Steady{true, false, {-1, 60}}));
 
 }  // namespace
 }  // namespace quire::engine

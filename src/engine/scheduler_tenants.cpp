@@ -8,7 +8,7 @@ namespace quire::engine {
 void Scheduler::count_blocks() {
   for (auto& [id, tenant] : tenants_) tenant.num_blocks = 0;
   for (const SequencePtr& sequence : running_)
-    tenant_of(*sequence).num_blocks += static_cast<int64_t>(sequence->blocks.size());
+    tenant_of(*sequence).num_blocks += sequence->num_held();
 }
 
 // The last in order of those whose tenant holds more than its share of blocks, except its first
@@ -69,10 +69,11 @@ bool Scheduler::take_blocks(const Sequence& taker, const Admission& admission, S
     Tenant& tenant = tenant_of(sequence);
     if (tenant.num_blocks <= share || is_first_of_tenant(i)) continue;
     if (sequence.started_in_plan == num_plans_) continue;
-    tenant.num_blocks -= static_cast<int64_t>(sequence.blocks.size());
-    missing -= growth_of(sequence) +
-               std::count_if(sequence.blocks.begin(), sequence.blocks.end(),
-                             [&](int32_t block) { return blocks_.ref_count(block) == 1; });
+    tenant.num_blocks -= sequence.num_held();
+    missing -= growth_of(sequence);
+    for (const BlockTable& table : sequence.tables)
+      missing -= std::count_if(table.blocks.begin() + table.given_back, table.blocks.end(),
+                               [&](int32_t block) { return blocks_.ref_count(block) == 1; });
     victims.push_back(i);
   }
   if (missing > 0) return false;

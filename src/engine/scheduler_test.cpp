@@ -166,11 +166,11 @@ TEST_F(SchedulerTest, LaterRequestStartsAfterTheSharedBlocks) {
   const auto b = add({1, 1, 1, 1, 2, 2, 2, 2, 4, 4});
   const auto c = add({1, 1, 1, 1, 5, 5, 5, 5});
   EXPECT_THAT(items(plan()), ElementsAre("1:9+1!", "2:8+2!", "3:4+4!"));
-  EXPECT_EQ(b->blocks[0], a->blocks[0]);
-  EXPECT_EQ(b->blocks[1], a->blocks[1]);
-  EXPECT_EQ(c->blocks[0], a->blocks[0]);
+  EXPECT_EQ(b->tables[0].blocks[0], a->tables[0].blocks[0]);
+  EXPECT_EQ(b->tables[0].blocks[1], a->tables[0].blocks[1]);
+  EXPECT_EQ(c->tables[0].blocks[0], a->tables[0].blocks[0]);
   EXPECT_EQ(b->stats.cached_tokens, 8);
-  EXPECT_EQ(scheduler().blocks().ref_count(a->blocks[0]), 3);
+  EXPECT_EQ(scheduler().blocks().ref_count(a->tables[0].blocks[0]), 3);
   //  root -- [1 1 1 1]:a0 -- [2 2 2 2]:a1
   //                     \--- [5 5 5 5]:c1
   EXPECT_EQ(scheduler().prefix_cache().size(), 3);
@@ -184,10 +184,11 @@ TEST_F(SchedulerTest, WhollyCachedPromptRecomputesItsLastTokenWithoutWriting) {
   const auto b = add({1, 1, 1, 1, 2, 2, 2, 2});
   EXPECT_THAT(items(plan()), ElementsAre("1:8+1!", "2:7+1!"));
   EXPECT_EQ(b->shared_len, 8);  // position 7 is not written: the block stays shared
-  EXPECT_EQ(b->blocks, Tokens(a->blocks.begin(), a->blocks.begin() + 2));
+  EXPECT_EQ(b->tables[0].blocks,
+            Tokens(a->tables[0].blocks.begin(), a->tables[0].blocks.begin() + 2));
   plan();
-  EXPECT_EQ(b->blocks.size(), 3u);  // position 8 goes to a block of its own
-  EXPECT_NE(b->blocks[2], a->blocks[2]);
+  EXPECT_EQ(b->tables[0].blocks.size(), 3u);  // position 8 goes to a block of its own
+  EXPECT_NE(b->tables[0].blocks[2], a->tables[0].blocks[2]);
 }
 
 TEST_F(SchedulerTest, WhatAPlanComputesIsVisibleFromTheNextOn) {
@@ -195,8 +196,8 @@ TEST_F(SchedulerTest, WhatAPlanComputesIsVisibleFromTheNextOn) {
   const auto b = add({1, 1, 1, 1, 3, 3, 3, 3, 3});  // too little in common to wait for
   EXPECT_THAT(items(plan()), ElementsAre("1:0+5!", "2:0+9!"));
   //  root -- [1 1 1 1]:a0          b0 holds the same but stays out
-  EXPECT_TRUE(scheduler().blocks().is_registered(a->blocks[0]));
-  EXPECT_FALSE(scheduler().blocks().is_registered(b->blocks[0]));
+  EXPECT_TRUE(scheduler().blocks().is_registered(a->tables[0].blocks[0]));
+  EXPECT_FALSE(scheduler().blocks().is_registered(b->tables[0].blocks[0]));
   // Not committed yet, yet c may read it: its step runs after theirs.
   const auto c = add({1, 1, 1, 1, 4});
   EXPECT_THAT(items(plan()), ElementsAre("1:5+1?!", "2:9+1?!", "3:4+1!"));
@@ -315,7 +316,7 @@ TEST_F(SchedulerTest, LastArrivedIsPreemptedAndResumesFromTheCache) {
   EXPECT_EQ(c->state, Sequence::State::kWaiting);
   EXPECT_EQ(a->state, Sequence::State::kRunning);
   EXPECT_EQ(b->state, Sequence::State::kRunning);
-  EXPECT_THAT(c->blocks, IsEmpty());
+  EXPECT_THAT(c->tables[0].blocks, IsEmpty());
   EXPECT_EQ(c->kv_len, 0);
   scheduler().finish(*b);
   const auto resumed = plan();
@@ -339,8 +340,8 @@ TEST_F(SchedulerTest, PreemptedWithATokenInFlightWaitsForIt) {
   before = std::move(now);
   now = plan();  // a wants a third block for position 8: the last free one; b goes on in its own
   commit(before, {9, 9});
-  EXPECT_EQ(a->blocks.size(), 3u);
-  while (a->blocks.size() == 3) {
+  EXPECT_EQ(a->tables[0].blocks.size(), 3u);
+  while (a->tables[0].blocks.size() == 3) {
     before = std::move(now);
     now = plan();
     commit(before, before.items.size() == 2 ? Tokens{9, 9} : Tokens{9});

@@ -14,11 +14,17 @@ bool Sequence::ends_with_pending(int64_t max_model_len) const {
   return num_output() + num_pending >= request.sampling.max_tokens || target_len() >= max_model_len;
 }
 
+int64_t Sequence::num_held() const {
+  int64_t sum = 0;
+  for (const BlockTable& table : tables) sum += table.num_held();
+  return sum;
+}
+
 void Sequence::forget_kv() {
   kv_len = 0;
   shared_len = 0;
   registered_blocks = 0;
-  cache_node = 0;
+  cache_node = -1;
 }
 
 StopDecision check_stop(const Sequence& sequence, std::span<const int32_t> eos_token_ids,

@@ -21,6 +21,16 @@ struct SequenceCheckpoints {
   int32_t decode_block = -1;         // block with the last one of the answer; -1: none
 };
 
+// Where the K and V of a sequence's tokens lie for layers that see equally far back: block i holds
+// tokens [i * block size, (i + 1) * block size).
+struct BlockTable {
+  static constexpr int32_t kGivenBack = -1;
+  std::vector<int32_t> blocks;  // owned through the BlockManager, but for the given back ones
+  int64_t given_back = 0;       // so many leading ones, which no query sees any more: kGivenBack
+
+  int64_t num_held() const { return static_cast<int64_t>(blocks.size()) - given_back; }
+};
+
 // One generation in progress, as the scheduler sees it. Lookahead is part of this state:
 //
 //   tokens       prompt and produced tokens whose values the host knows (tok_len = tokens.size())
@@ -45,15 +55,15 @@ struct Sequence {
   int64_t prompt_len = 0;
   int64_t kv_len = 0;
   int32_t num_pending = 0;
-  int32_t state_slot = -1;      // of its recurrent state, while it runs; -1: none
-  std::vector<int32_t> blocks;  // the block table; owned through the BlockManager
+  int32_t state_slot = -1;  // of its recurrent state, while it runs; -1: none
+  std::vector<BlockTable> tables = std::vector<BlockTable>(1);  // all equally long
   SequenceCheckpoints checkpoints;
   // Leading tokens whose K and V came from the prefix cache: never written again. At the start
   // kv_len + 1 at most (see Scheduler::start), but with recurrent state, which may have to be
   // computed from further back: then the tokens up to here are fed without writing.
   int64_t shared_len = 0;
   int64_t registered_blocks = 0;  // leading blocks already offered to the prefix cache
-  uint64_t cache_node = 0;        // prefix cache position after registered_blocks
+  int32_t cache_node = -1;        // prefix cache position after registered_blocks, held
   uint64_t arrival = 0;           // counts up; set by Scheduler::add
   uint64_t started_in_plan = 0;   // the last plan that it began to run in
   uint64_t settled_in_plan = 0;   // the last plan that can feed it no more tokens
@@ -70,6 +80,9 @@ struct Sequence {
 
   int64_t target_len() const { return static_cast<int64_t>(tokens.size()) + num_pending; }
   int64_t num_output() const { return static_cast<int64_t>(tokens.size()) - prompt_len; }
+  // Blocks of each table, given back or not; and those that it has of all tables.
+  int64_t table_len() const { return static_cast<int64_t>(tables.front().blocks.size()); }
+  int64_t num_held() const;
 
   // Tokens that it has at the very end, at most.
   int64_t longest_len(int64_t max_model_len) const;

@@ -21,8 +21,7 @@ SchedulerOptions choose_options(FuzzedDataProvider& choices) {
   SchedulerOptions options;
   options.block_size = choices.ConsumeIntegralInRange<int64_t>(1, 6);
   options.max_model_len = choices.ConsumeIntegralInRange<int64_t>(1, 40);
-  options.num_blocks = (options.max_model_len + options.block_size - 1) / options.block_size +
-                       choices.ConsumeIntegralInRange<int64_t>(0, 10);
+  const auto spare_blocks = choices.ConsumeIntegralInRange<int64_t>(0, 10);
   options.max_num_seqs = choices.ConsumeIntegralInRange<int64_t>(1, 7);
   options.max_num_batched_tokens = choices.ConsumeIntegralInRange<int64_t>(1, 24);
   options.num_state_slots = choices.ConsumeIntegralInRange<int64_t>(0, 7);
@@ -35,8 +34,14 @@ SchedulerOptions choose_options(FuzzedDataProvider& choices) {
   if (choices.ConsumeIntegralInRange(0, 7) == 7)  // every block's hash collides
     options.block_hash = [](uint64_t, std::span<const int32_t>) -> uint64_t { return 7; };
   options.eos_token_ids = {kEos};
-  // From another choice, so that old inputs keep their meaning.
+  // From other choices, so that old inputs keep their meaning.
   if (options.max_model_len % 2 == 1) options.max_step_seconds = SchedulerOptions::kAutoStepTime;
+  if (options.num_state_slots == 0 && options.max_model_len % 3 == 0)
+    options.windows =
+        options.max_model_len % 4 == 0 ? std::vector<int64_t>{5} : std::vector<int64_t>{-1, 6, 2};
+  options.num_blocks =
+      BlockDemand(options.block_size, options.windows).least_blocks(options.max_model_len) +
+      spare_blocks;
   return options;
 }
 
