@@ -29,8 +29,10 @@ RequestError invalid(std::string message, std::string param) {
           .param = std::move(param)};
 }
 
-// A model with recurrent layers needs a slot for each running sequence.
-EngineOptions with_state_slots(EngineOptions options, const models::Model& model) {
+// A model with recurrent layers needs a slot for each running sequence, one with windows more than
+// one block table.
+EngineOptions for_model(EngineOptions options, const models::Model& model) {
+  if (options.give_back_blocks) options.scheduler.windows = groups_of(model).windows;
   const bool has_state = KvPool::state_bytes(model.cache_specs(), model.dtype()) > 0;
   if (!has_state) options.scheduler.num_state_slots = options.scheduler.num_state_checkpoints = 0;
   if (has_state && options.scheduler.num_state_slots == 0)
@@ -44,7 +46,7 @@ EngineOptions with_state_slots(EngineOptions options, const models::Model& model
 class Engine::Impl {
  public:
   Impl(std::unique_ptr<models::Model> model, EngineOptions options)
-      : options_(with_state_slots(std::move(options), *model)),
+      : options_(for_model(std::move(options), *model)),
         model_(std::move(model)),
         runner_(*model_, options_),
         waiting_({.requests = options_.max_waiting, .tokens = options_.max_waiting_tokens}),

@@ -14,10 +14,11 @@
 namespace quire::engine {
 
 struct EngineOptions {
-  SchedulerOptions scheduler;
+  SchedulerOptions scheduler;      // `windows` follow from the model
   bool lookahead = true;           // launch step t+1 before step t's tokens are read
   bool join_kernels = true;        // one graph node for all kernels of a step; false: to measure
   bool replay_decodes = true;      // where the device records steps (DecodeReplay)
+  bool give_back_blocks = true;    // that windows leave behind; false: to compare (tests)
   uint64_t seed = 0;               // of requests that bring none
   int64_t max_waiting = 4096;      // requests that would wait beyond this are refused as overloaded
   int64_t max_waiting_tokens = 0;  // the same for the tokens of their prompts; 0: no limit

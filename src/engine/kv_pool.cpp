@@ -12,24 +12,26 @@ constexpr int64_t kHugePage = int64_t{2} << 20;
 
 }  // namespace
 
-KvPool::KvPool(const std::vector<models::CacheSpec>& layers, const CacheSize& size, mx::Dtype dtype,
-               ops::Device& device)
+KvPool::KvPool(const std::vector<models::CacheSpec>& layers, const CacheGroups& groups,
+               const CacheSize& size, mx::Dtype dtype, ops::Device& device)
     : num_blocks_(size.num_blocks), is_lazy_(device.host_memory() != nullptr) {
+  std::vector<ops::PagedKv> pools;
+  for (const models::KvCacheSpec& kv : groups.pools)
+    pools.push_back(ops::make_paged_kv(size.num_blocks, size.block_size, kv.kv_heads, kv.head_dim,
+                                       dtype, size.kv_storage, /*value_dim=*/0, &device));
   caches_.reserve(layers.size());
-  for (const auto& layer : layers) {
-    if (const auto* state = std::get_if<models::StateCacheSpec>(&layer)) {
+  for (size_t i = 0; i < layers.size(); ++i) {
+    if (const auto* state = std::get_if<models::StateCacheSpec>(&layers[i])) {
       caches_.emplace_back(ops::make_recurrent_state(size.num_state_slots, *state, dtype, &device));
-      continue;
+    } else {
+      caches_.emplace_back(pools.at(static_cast<size_t>(groups.pool_of_layer.at(i))));
     }
-    const auto& kv = std::get<models::KvCacheSpec>(layer);
-    caches_.emplace_back(ops::make_paged_kv(size.num_blocks, size.block_size, kv.kv_heads,
-                                            kv.head_dim, dtype, size.kv_storage,
-                                            /*value_dim=*/0, &device));
   }
   first_ = caches_;
-  for (const auto& cache : caches_)
-    if (const auto* kv = std::get_if<ops::PagedKv>(&cache))
-      for (const mx::array& pool : kv->arrays()) kv_arrays_.push_back(pool);
+  if (groups.windows.size() > 1)
+    table_of_layer_ = std::make_shared<const std::vector<int32_t>>(groups.table_of_layer);
+  for (const ops::PagedKv& kv : pools)
+    for (const mx::array& pool : kv.arrays()) kv_arrays_.push_back(pool);
   for (const mx::array& pool : kv_arrays_)
     bytes_per_block_ += static_cast<int64_t>(pool.nbytes()) / num_blocks_;
 }
@@ -77,12 +79,11 @@ void KvPool::copy_states(const ops::Context& context, const std::vector<StateCop
       *state = ops::copy_slots(context, *state, slots);
 }
 
-int64_t KvPool::block_bytes(const std::vector<models::CacheSpec>& layers, int64_t block_size,
-                            mx::Dtype dtype, ops::KvStorage storage) {
+int64_t KvPool::block_bytes(const CacheGroups& groups, int64_t block_size, mx::Dtype dtype,
+                            ops::KvStorage storage) {
   int64_t token_bytes = 0;
-  for (const auto& layer : layers)
-    if (const auto* kv = std::get_if<models::KvCacheSpec>(&layer))
-      token_bytes += ops::paged_kv_token_bytes(kv->kv_heads, kv->head_dim, dtype, storage);
+  for (const models::KvCacheSpec& kv : groups.pools)
+    token_bytes += ops::paged_kv_token_bytes(kv.kv_heads, kv.head_dim, dtype, storage);
   return block_size * token_bytes;
 }
 

@@ -2,8 +2,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "engine/cache_groups.h"
 #include "engine/scheduler.h"
-#include "models/layer_spec.h"
 #include "ops/layout/recurrent_state.h"
 #include "ops/runtime/context.h"
 
@@ -18,15 +18,17 @@ struct CacheSize {
   ops::KvStorage kv_storage = ops::KvStorage::kAuto;
 };
 
-// What all layers keep between steps: of attention layers one K and one V pool each, all with the
-// same blocks, so that one block table serves every layer; of gated-delta-net layers one state pool
-// each, all with the same slots. Allocated once; pages are committed as they are first written.
+// What all layers keep between steps: keys and values in pools, all with the same blocks, that
+// layers share as CacheGroups says; of gated-delta-net layers one state pool each, all with the
+// same slots. Allocated once; pages are committed as they are first written.
 class KvPool {
  public:
-  KvPool(const std::vector<models::CacheSpec>& layers, const CacheSize& size, mx::Dtype dtype,
-         ops::Device& device);
+  KvPool(const std::vector<models::CacheSpec>& layers, const CacheGroups& groups,
+         const CacheSize& size, mx::Dtype dtype, ops::Device& device);
 
-  // The handles that the next step must read and replace.
+  // The handles that the next step must read and replace: one of each layer. Those of layers that
+  // share a pool are of the same memory and follow each other in no order: no block is of two
+  // tables, and a step's layers run one after another.
   std::vector<ops::LayerCache>& caches() { return caches_; }
   // Back to the handles of the pools as they were allocated: the same memory, and evaluated. For
   // when a step that used the others was launched and orders what follows by itself.
@@ -38,20 +40,25 @@ class KvPool {
   // nothing was left to do. One thread at a time.
   bool commit_some(int64_t num_blocks);
   int64_t committed_blocks() const { return committed_blocks_; }  // in every layer
-  int64_t bytes_per_block() const { return bytes_per_block_; }    // of all layers
+  int64_t bytes_per_block() const { return bytes_per_block_; }    // of all pools
+  // For BatchLayout; null: one table.
+  const std::shared_ptr<const std::vector<int32_t>>& table_of_layer() const {
+    return table_of_layer_;
+  }
 
   // Copies recurrent states between slots, in every layer that has one; lazily, as a model's step.
   void copy_states(const ops::Context& context, const std::vector<StateCopy>& copies);
 
-  // Bytes of one block over all attention layers, scales of quantised pools included.
-  static int64_t block_bytes(const std::vector<models::CacheSpec>& layers, int64_t block_size,
-                             mx::Dtype dtype, ops::KvStorage storage);
+  // Bytes of one block over all pools, scales of quantised ones included.
+  static int64_t block_bytes(const CacheGroups& groups, int64_t block_size, mx::Dtype dtype,
+                             ops::KvStorage storage);
   // Bytes of one slot over all layers with a recurrent state; 0: there are none.
   static int64_t state_bytes(const std::vector<models::CacheSpec>& layers, mx::Dtype dtype);
 
  private:
   std::vector<ops::LayerCache> caches_, first_;
-  std::vector<mx::array> kv_arrays_;  // of attention layers: [N, ...]
+  std::vector<mx::array> kv_arrays_;  // of the KV pools: [N, ...]
+  std::shared_ptr<const std::vector<int32_t>> table_of_layer_;
   int64_t bytes_per_block_ = 0, committed_blocks_ = 0, num_blocks_;
   size_t next_to_commit_ = 0;  // of kv_arrays_
   bool is_lazy_;               // the host's: pages cost memory once they are written

@@ -7,6 +7,8 @@
 #include <optional>
 
 #include "base/error.h"
+#include "engine/block_demand.h"
+#include "engine/cache_groups.h"
 #include "engine/kv_pool.h"
 #include "ops/paged_attention/attention_scratch.h"
 
@@ -105,11 +107,16 @@ void choose_state_slots(MemoryBudget& budget, const SchedulerOptions& options,
   }
 }
 
+// Of a sequence of so many tokens, while its prompt is fed as fast as steps allow.
+int64_t blocks_of(int64_t tokens, const BlockDemand& demand, const SchedulerOptions& options) {
+  return demand.most_blocks(0, tokens, options.max_num_batched_tokens);
+}
+
 int64_t choose_blocks(const MemoryBudget& budget, const SchedulerOptions& options,
-                      int64_t block_bytes, const MemoryRequest& request) {
+                      const BlockDemand& demand, int64_t block_bytes,
+                      const MemoryRequest& request) {
   if (request.num_blocks > 0) return request.num_blocks;
-  const int64_t blocks_per_sequence =
-      (budget.max_model_len + options.block_size - 1) / options.block_size;
+  const int64_t blocks_per_sequence = blocks_of(budget.max_model_len, demand, options);
   if (request.kv_cache_bytes > 0 && block_bytes > 0) return request.kv_cache_bytes / block_bytes;
   const int64_t cached =
       options.enable_prefix_caching ? options.max_num_seqs + kCachedSequences : 0;
@@ -142,11 +149,11 @@ void check_blocks(const MemoryBudget& budget, const SchedulerOptions& options, i
 
 // Long enough for a prompt of usual length to begin on memory that is there.
 int64_t choose_ready_kv(const MemoryBudget& budget, const SchedulerOptions& options,
-                        int64_t block_bytes) {
+                        const BlockDemand& demand, int64_t block_bytes) {
   if (!budget.is_lazy) return 0;
   constexpr int64_t kReadyTokens = 16384, kReadyBytes = int64_t{2} << 30;
   return std::min({budget.weights, kReadyBytes, budget.kv_cache / 4,
-                   kReadyTokens / options.block_size * block_bytes});
+                   blocks_of(kReadyTokens, demand, options) * block_bytes});
 }
 
 }  // namespace
@@ -204,16 +211,18 @@ MemoryBudget plan_memory(const models::Model& model, const SchedulerOptions& opt
   budget.weights = static_cast<int64_t>(model.weight_bytes());
   budget.activations = activation_bytes(model.widest_activation(), model.vocab_size(),
                                         model.dtype(), options, !budget.is_lazy);
-  const int64_t block_bytes = KvPool::block_bytes(model.cache_specs(), options.block_size,
-                                                  model.dtype(), request.kv_storage);
+  const CacheGroups groups = groups_of(model);
+  const BlockDemand demand(options.block_size, groups.windows);
+  const int64_t block_bytes =
+      KvPool::block_bytes(groups, options.block_size, model.dtype(), request.kv_storage);
   budget.max_model_len = request.max_model_len > 0 ? request.max_model_len : model.max_positions();
   budget.state_slot_bytes = KvPool::state_bytes(model.cache_specs(), model.dtype());
   choose_state_slots(budget, options, request);
-  budget.num_blocks = choose_blocks(budget, options, block_bytes, request);
+  budget.num_blocks = choose_blocks(budget, options, demand, block_bytes, request);
   check_blocks(budget, options, block_bytes, request);
   budget.kv_cache = budget.num_blocks * block_bytes;
-  budget.ready_kv = choose_ready_kv(budget, options, block_bytes);
-  const int64_t capacity = budget.num_blocks * options.block_size;
+  budget.ready_kv = choose_ready_kv(budget, options, demand, block_bytes);
+  const int64_t capacity = demand.longest(budget.num_blocks, options.max_num_batched_tokens);
   if (request.max_model_len > capacity) {
     throw LoadError(
         "--max-model-len " + std::to_string(request.max_model_len) + " needs a KV cache of " +

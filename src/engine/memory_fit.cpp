@@ -4,6 +4,8 @@
 #include <cstdio>
 
 #include "base/error.h"
+#include "engine/block_demand.h"
+#include "engine/cache_groups.h"
 #include "engine/kv_pool.h"
 
 namespace quire::engine {
@@ -15,17 +17,11 @@ std::string gib(int64_t bytes) {
   return text;
 }
 
-int64_t block_bytes(const models::ModelSize& size, const SchedulerOptions& options,
-                    const MemoryRequest& request) {
-  return KvPool::block_bytes(size.caches, options.block_size, size.dtype, request.kv_storage);
-}
-
 // A block, or a request of the asked length, and a state.
 int64_t least_cache(const models::ModelSize& size, const SchedulerOptions& options,
-                    const MemoryRequest& request) {
+                    const MemoryRequest& request, const BlockDemand& demand, int64_t block) {
   const int64_t tokens = std::max<int64_t>(1, request.max_model_len);
-  const int64_t blocks = (tokens + options.block_size - 1) / options.block_size;
-  return blocks * block_bytes(size, options, request) +
+  return demand.most_blocks(0, tokens, options.max_num_batched_tokens) * block +
          KvPool::state_bytes(size.caches, size.dtype);
 }
 
@@ -34,14 +30,19 @@ int64_t least_cache(const models::ModelSize& size, const SchedulerOptions& optio
 int64_t check_fits(const std::string& model, const models::ModelSize& size,
                    const SchedulerOptions& options, const MemoryRequest& request, int64_t available,
                    bool is_gpu) {
-  const int64_t block = block_bytes(size, options, request);
+  const CacheGroups groups = group_layers(size.caches, size.max_positions, !is_gpu);
+  const BlockDemand demand(options.block_size, groups.windows);
+  const int64_t block =
+      KvPool::block_bytes(groups, options.block_size, size.dtype, request.kv_storage);
   const int64_t longest =
-      block == 0 ? 0 : std::max<int64_t>(1, available / block * options.block_size);
+      block == 0
+          ? 0
+          : std::max<int64_t>(1, demand.longest(available / block, options.max_num_batched_tokens));
   const int64_t positions = block == 0 ? size.max_positions : std::min(size.max_positions, longest);
   const int64_t step =
       activation_bytes(size.widest_activation, size.vocab, size.dtype, options, is_gpu) +
       positions * size.rope_bytes;
-  const int64_t least = least_cache(size, options, request);
+  const int64_t least = least_cache(size, options, request, demand, block);
   const int64_t asked =
       request.num_blocks > 0 ? request.num_blocks * block : request.kv_cache_bytes;
   const int64_t cache = std::max(least, asked);

@@ -73,6 +73,7 @@ void StepRunner::make_pool() {
   replay_.reset();
   pool_.emplace(
       model_.cache_specs(),
+      options_.give_back_blocks ? groups_of(model_) : one_table(model_.cache_specs()),
       CacheSize{.num_blocks = scheduler.num_blocks,
                 .block_size = scheduler.block_size,
                 .num_state_slots = scheduler.num_state_slots + scheduler.num_state_checkpoints,
@@ -171,7 +172,8 @@ StepRunner::InFlight StepRunner::launch(StepPlan plan) {
   ++steps_;
   step_tokens_.observe(plan.num_tokens);
   const int64_t bucket = replay_ ? replay_->bucket_of(plan) : 0;
-  Batch batch = build_batch(plan, options_.scheduler, model_.vocab_size(), bucket);
+  Batch batch =
+      build_batch(plan, options_.scheduler, model_.vocab_size(), bucket, pool_->table_of_layer());
   timer_.lap(ops::Phase::kBatch);
   std::optional<mx::array> previous;
   if (in_flight_ && in_flight_->output) previous = in_flight_->output->tokens;

@@ -14,7 +14,7 @@ void StepRunner::make_replay() {
 }
 
 // The largest step: as many tokens as there may be, all of them padding, as many rows, and tables
-// as long as there are blocks.
+// as long as there are blocks, or where these are given back, as long as sequences may be.
 void StepRunner::plan_memory() {
   const ops::Context& context = model_.context();
   if (context.device->host_memory()) return;
@@ -22,7 +22,10 @@ void StepRunner::plan_memory() {
   const int64_t tokens = scheduler.max_num_batched_tokens;
   const auto layout = std::make_shared<ops::BatchLayout>(
       *padding_layout(tokens, scheduler.max_model_len, most_rows(scheduler), scheduler));
-  layout->blocks.resize(static_cast<size_t>(scheduler.num_blocks));
+  const int64_t longest_tables =
+      scheduler.max_num_seqs * scheduler_.demand().blocks_for(scheduler.max_model_len);
+  layout->blocks.resize(static_cast<size_t>(
+      scheduler_.demand().gives_back() ? longest_tables : scheduler.num_blocks));
   const std::vector<int32_t> ids(static_cast<size_t>(tokens));
   const auto rows = std::make_shared<std::vector<ops::SampleRow>>(
       layout->rows.size(), ops::SampleRow{.forced_token = 0});

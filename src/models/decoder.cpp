@@ -124,7 +124,8 @@ StepOutput Decoder::forward(const mx::array& ids, const ops::BatchLayoutPtr& lay
     const Layer& layer = layers_[i];
     h = std::visit(
         [&](const auto& mixer) {
-          return mixer.forward(context_, h, layer.mixer_frame, layout, caches[i]);
+          return mixer.forward(context_, h, layer.mixer_frame, ops::layout_of_layer(layout, i),
+                               caches[i]);
         },
         layer.mixer);
     h = std::visit([&](const auto& ffn) { return ffn.forward(context_, h, layer.ffn_frame); },

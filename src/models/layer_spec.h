@@ -105,6 +105,7 @@ struct MoeSpec {
 // every token, or a state of constant size.
 struct KvCacheSpec {
   int64_t kv_heads = 0, head_dim = 0;
+  int64_t window_left = -1;  // as AttentionSpec has it: older tokens need not be kept
 };
 using StateCacheSpec = ops::RecurrentStateShape;
 using CacheSpec = std::variant<KvCacheSpec, StateCacheSpec>;

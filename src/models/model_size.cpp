@@ -14,7 +14,9 @@ namespace quire::models {
 namespace {
 
 CacheSpec cache_of(const AttentionSpec& attention) {
-  return KvCacheSpec{.kv_heads = attention.kv_heads, .head_dim = attention.head_dim};
+  return KvCacheSpec{.kv_heads = attention.kv_heads,
+                     .head_dim = attention.head_dim,
+                     .window_left = attention.window_left};
 }
 
 CacheSpec cache_of(const GdnSpec& gdn) {

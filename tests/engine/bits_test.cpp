@@ -180,14 +180,15 @@ TEST_P(Bits, ABatchDependentModelIsCaught) {
 INSTANTIATE_TEST_SUITE_P(
     Models, Bits,
     testing::Values("models/quire-demo", "tests/parity/models/qwen3-bf16",
-                    "tests/parity/models/mistral-bf16", "tests/parity/models/qwen3-4bit",
-                    "tests/parity/models/llama3-8bit", "tests/parity/models/qwen3-4bit+int8",
-                    "tests/parity/models/qwen3-moe-bf16", "tests/parity/models/qwen3-moe-4bit",
-                    "tests/parity/models/qwen3-6bit", "tests/parity/models/qwen3-moe-3bit",
-                    "tests/parity/models/qwen35", "tests/parity/models/qwen3-next-bf16",
-                    "tests/parity/models/qwen35-mlx-4bit", "tests/parity/models/qwen3-mxfp4",
-                    "tests/parity/models/qwen3-moe-nvfp4", "tests/parity/models/glm45-moe",
-                    "tests/parity/models/gemma3-wrapped-bf16", "tests/parity/models/olmo3-bf16"),
+                    "tests/parity/models/mistral-bf16", "tests/parity/models/qwen2-sliding-bf16",
+                    "tests/parity/models/qwen3-4bit", "tests/parity/models/llama3-8bit",
+                    "tests/parity/models/qwen3-4bit+int8", "tests/parity/models/qwen3-moe-bf16",
+                    "tests/parity/models/qwen3-moe-4bit", "tests/parity/models/qwen3-6bit",
+                    "tests/parity/models/qwen3-moe-3bit", "tests/parity/models/qwen35",
+                    "tests/parity/models/qwen3-next-bf16", "tests/parity/models/qwen35-mlx-4bit",
+                    "tests/parity/models/qwen3-mxfp4", "tests/parity/models/qwen3-moe-nvfp4",
+                    "tests/parity/models/glm45-moe", "tests/parity/models/gemma3-wrapped-bf16",
+                    "tests/parity/models/olmo3-bf16"),
     model_name);
 
 }  // namespace

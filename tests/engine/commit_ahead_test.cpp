@@ -20,7 +20,9 @@ constexpr int64_t kBlocks = 2048, kBlockSize = 16, kHeads = 2, kHeadDim = 128;
 
 KvPool make_pool() {
   const models::KvCacheSpec layer{.kv_heads = kHeads, .head_dim = kHeadDim};
-  return {{layer, layer},
+  const std::vector<models::CacheSpec> layers = {layer, layer};
+  return {layers,
+          one_table(layers),
           {.num_blocks = kBlocks, .block_size = kBlockSize},
           mx::bfloat16,
           *ops::make_cpu_device()};

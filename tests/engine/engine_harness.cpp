@@ -1,5 +1,6 @@
 #include "engine_harness.h"
 #include "base/source_dir.h"
+#include "engine/cache_groups.h"
 
 #include <gtest/gtest.h>
 
@@ -107,7 +108,6 @@ EngineOptions make_options(const Arrangement& setup) {
                        .max_step_seconds = setup.max_step_seconds,
                        .max_num_seqs = setup.max_num_seqs,
                        .max_model_len = setup.max_model_len,
-                       .num_blocks = setup.num_blocks,
                        .block_size = setup.block_size,
                        .num_state_slots = setup.num_state_slots,
                        .num_state_checkpoints = setup.state_checkpoints,
@@ -116,10 +116,10 @@ EngineOptions make_options(const Arrangement& setup) {
                        .enable_prefix_caching = setup.prefix_caching,
                        .policy = setup.policy,
                        .eos_token_ids = {}};
-  if (setup.num_blocks == 0) {
-    const int64_t per_sequence = (setup.max_model_len + setup.block_size - 1) / setup.block_size;
-    options.scheduler.num_blocks = per_sequence * setup.max_num_seqs;
-  }
+  options.give_back_blocks = setup.give_back_blocks;
+  const int64_t per_sequence = (setup.max_model_len + setup.block_size - 1) / setup.block_size;
+  options.scheduler.num_blocks =
+      setup.num_blocks == 0 ? per_sequence * setup.max_num_seqs : setup.num_blocks;
   for (const int64_t id : open_checkpoint(setup.checkpoint).eos_token_ids())
     options.scheduler.eos_token_ids.push_back(static_cast<int32_t>(id));
   options.lookahead = setup.lookahead;
@@ -131,7 +131,15 @@ EngineOptions make_options(const Arrangement& setup) {
 }
 
 std::unique_ptr<Engine> make_engine(const Arrangement& setup) {
-  return std::make_unique<Engine>(make_model(setup), make_options(setup));
+  auto model = make_model(setup);
+  EngineOptions options = make_options(setup);
+  if (setup.give_back_blocks) {
+    const BlockDemand all(setup.block_size, {-1}), own(setup.block_size, groups_of(*model).windows);
+    int64_t& blocks = options.scheduler.num_blocks;
+    const int64_t spare = blocks - all.least_blocks(setup.max_model_len);
+    blocks = own.least_blocks(setup.max_model_len) + spare * static_cast<int64_t>(own.num_tables());
+  }
+  return std::make_unique<Engine>(std::move(model), std::move(options));
 }
 
 std::vector<Answer> run_jobs(Engine& engine, const std::vector<Job>& jobs, uint64_t arrival_seed) {

@@ -17,7 +17,9 @@ struct Arrangement {
   std::string checkpoint;  // folder under the source tree; "+int8" behind it: 8-bit activations
   int threads = 1;
   int64_t block_size = 16;
-  int64_t num_blocks = 0;  // 0: room for everything; else how many, to force preemption
+  // 0: room for everything; else how many, to force preemption. make_engine gives a model with
+  // windows as many beyond what its longest sequence needs.
+  int64_t num_blocks = 0;
   int64_t max_num_batched_tokens = 2048;
   int64_t max_num_seqs = 32;
   int64_t max_model_len = 512;
@@ -28,6 +30,7 @@ struct Arrangement {
   bool prefix_caching = false;
   bool lookahead = false;
   bool replay_decodes = true;  // where the device records steps
+  bool give_back_blocks = true;
   SchedulingPolicy policy = SchedulingPolicy::kFcfs;
   double max_step_seconds = 0;
   int64_t max_waiting = 4096;
