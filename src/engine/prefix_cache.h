@@ -1,4 +1,5 @@
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <span>
@@ -38,6 +39,11 @@ class PrefixCache {
               std::vector<int32_t>& nodes) const;
   // A node's block of a table; kNone if it has none.
   int32_t block(int32_t node, size_t table) const { return blocks_[node * num_tables_ + table]; }
+
+  // The node before it; of a prompt's first block no node with blocks.
+  int32_t parent(int32_t node) const { return nodes_[node].parent; }
+  // Whether the prefix goes on in several ways, or somebody goes on from here.
+  bool is_branch(int32_t node) const { return nodes_[node].users > 1; }
 
   // Offers blocks with the K and V of `tokens` (block_size ids) after the prefix `parent`: one of
   // each table, or kNone. Returns their node, which takes those that it has none of yet:

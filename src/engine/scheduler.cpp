@@ -163,6 +163,7 @@ void Scheduler::release_blocks(Sequence& sequence) {
     table.blocks.clear();
     table.given_back = 0;
   }
+  touch_branches(sequence);
   cache_.let_go(sequence.cache_node);
   release_state(sequence);
   sequence.forget_kv();
@@ -177,6 +178,30 @@ void Scheduler::give_back_unseen(Sequence& sequence) {
     const int64_t first = std::min(demand_.first_seen(t, sequence.kv_len), sequence.table_len());
     for (; table.given_back < first; ++table.given_back)
       blocks_.release(std::exchange(table.blocks[table.given_back], BlockTable::kGivenBack));
+  }
+}
+
+// Where prompts have parted others will part, too. Of a prefix that was used, what is seen from
+// such a place stays as long as the rest of it, though nobody sees it who goes on beyond.
+void Scheduler::touch_branches(const Sequence& sequence) {
+  if (!demand_.gives_back()) return;
+  int32_t node = sequence.cache_node;
+  for (int64_t n = sequence.registered_blocks; n > 0; --n, node = cache_.parent(node))
+    if (cache_.is_branch(node)) touch_seen(node, n);
+}
+
+// What is seen from the end of a node, the `length`-th of its prefix.
+void Scheduler::touch_seen(int32_t node, int64_t length) {
+  for (size_t t = 0; t < demand_.num_tables(); ++t) {
+    if (options_.windows[t] < 0) continue;
+    int32_t at = node;
+    const int64_t first = demand_.first_seen(t, length * options_.block_size);
+    for (int64_t i = length; i-- > first; at = cache_.parent(at)) {
+      const int32_t block = cache_.block(at, t);
+      if (block == PrefixCache::kNone || blocks_.ref_count(block) > 0) continue;
+      blocks_.retain(block);
+      blocks_.release(block);
+    }
   }
 }
 

@@ -233,6 +233,8 @@ class Scheduler {
   void preempt(size_t index, StepPlan& plan);
   void release_blocks(Sequence& sequence);
   void give_back_unseen(Sequence& sequence);
+  void touch_branches(const Sequence& sequence);
+  void touch_seen(int32_t node, int64_t length);
 
   bool is_row(const Sequence& sequence) const;
   bool is_company_about() const;

@@ -27,11 +27,14 @@ void decode_step(benchmark::State& state) {
   const int64_t num_seqs = state.range(0);
   const bool caching = state.range(1) != 0;
   const bool recurrent = state.range(1) == 2;
+  std::vector<int64_t> windows = {-1};  // Gemma 3's tables
+  if (state.range(1) == 3) windows.resize(7, 511);
   Scheduler scheduler({.max_num_batched_tokens = 8192,
                        .max_num_seqs = num_seqs,
                        .max_model_len = kPromptLen + kMaxTokens,
-                       .num_blocks = num_seqs * 130 + 64,
+                       .num_blocks = (num_seqs * 130 + 64) * static_cast<int64_t>(windows.size()),
                        .block_size = 16,
+                       .windows = windows,
                        .num_state_slots = recurrent ? num_seqs : 0,
                        .num_state_checkpoints = recurrent ? 2 * num_seqs : 0,
                        .enable_prefix_caching = caching,
@@ -56,8 +59,9 @@ void decode_step(benchmark::State& state) {
   state.counters["blocks_in_use"] = static_cast<double>(scheduler.blocks().num_owned());
 }
 BENCHMARK(decode_step)
-    ->ArgNames({"seqs", "prefix_cache"})  // 2: and recurrent state with checkpoints
-    ->ArgsProduct({{1, 64, 256}, {0, 1, 2}})
+    // 2: and recurrent state with checkpoints, 3: and seven block tables
+    ->ArgNames({"seqs", "prefix_cache"})
+    ->ArgsProduct({{1, 64, 256}, {0, 1, 2, 3}})
     ->Unit(benchmark::kMicrosecond);
 
 // Finding and sharing a cached prompt of this many tokens, and giving it back.

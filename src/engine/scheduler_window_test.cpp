@@ -107,6 +107,24 @@ TEST_F(SchedulerWindowTest, WithoutItsWindowAPrefixEndsEarlier) {
   EXPECT_LT(c->stats.cached_tokens, 12);
 }
 
+// A system prompt of 12 tokens, a conversation that has left it behind, and others that begin now
+// and then.
+TEST_F(SchedulerWindowTest, WhatIsSeenFromABranchStaysWithThePrefix) {
+  options_.num_blocks = 24;
+  Tokens other = count_up(100, 12);
+  other.resize(16, 7);
+  finish(add(count_up(100, 24), {.max_tokens = 1}));  // 12 blocks
+  finish(add(other, {.max_tokens = 1}));              // parts after 12: two blocks more
+  finish(add(count_up(100, 28), {.max_tokens = 1}));  // the conversation goes on: two more
+  finish(add(count_up(500, 16), {.max_tokens = 1}));  // takes the last 8
+  finish(add(count_up(900, 12), {.max_tokens = 1}));  // 6 of the oldest go
+  EXPECT_EQ(evictions(), 6);
+  other.back() = 8;
+  const SequencePtr again = add(other, {.max_tokens = 2});
+  step();
+  EXPECT_EQ(again->stats.cached_tokens, 12);
+}
+
 // With windows in all layers a long conversation stays in the cache by its last blocks.
 TEST_F(SchedulerWindowTest, AllLayersMayHaveOne) {
   options_.windows = {5};
