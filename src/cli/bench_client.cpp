@@ -72,8 +72,13 @@ class Answer {
     return code;
   }
 
-  void finish() {
+  void finish(bool may_be_empty) {
     if (!record_.error.empty()) return;
+    if (chunks_ == 0 && may_be_empty && !record_.answer.finish.empty()) {
+      record_.ttft = record_.latency = seconds_between(sent_, now_);
+      record_.ok = true;
+      return;
+    }
     if (parser.get().result_int() != 200) {
       record_.error = "HTTP " + std::to_string(parser.get().result_int()) + " " +
                       parser.get().body().substr(0, 300);
@@ -225,7 +230,7 @@ class LoadRun {
         co_return any;
       }
     }
-    answer.finish();
+    answer.finish(options_.takes_empty_answers);
     if (answer.parser.get().keep_alive()) idle_.push_back(std::move(line));
     co_return true;
   }

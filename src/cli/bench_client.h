@@ -43,6 +43,8 @@ struct LoadOptions {
   std::string path;             // "/v1/completions"
   std::string authorization;    // header value; empty: none
   int64_t max_concurrency = 0;  // 0: any
+  // An answer that ended without a token is one, with the time of its end; else it has failed.
+  bool takes_empty_answers = false;
 };
 
 // Sends the requests at their times, on one thread, and reads the streamed answers to the end.

@@ -75,7 +75,9 @@ int replay(const ReplayFlags& flags) {
   const Turns turns = read_session(file, flags.file);
   const LoadOptions load{.server = parse_base_url(flags.base_url),
                          .path = {},
-                         .authorization = flags.api_key.empty() ? "" : "Bearer " + flags.api_key};
+                         .authorization = flags.api_key.empty() ? "" : "Bearer " + flags.api_key,
+                         .max_concurrency = 0,
+                         .takes_empty_answers = true};
   ReplayChange change{.model = flags.model.empty() ? served_model(load) : flags.model,
                       .max_tokens = {},
                       .comparable = flags.check || !flags.cold_url.empty(),

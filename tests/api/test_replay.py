@@ -9,7 +9,7 @@ import time
 import pytest
 
 import agent_session
-from conftest import BIN, ROOT, start_server
+from conftest import BIN, ROOT, greedy_demo_model, start_server
 
 BLOCK = 16
 
@@ -145,6 +145,15 @@ def test_failed_turns_are_named(demo, tmp_path):
     file.write_text('{"path": "/v1/messages", "body": []}\n')
     done = subprocess.run([BIN, "replay", file, "--base-url", demo.url], capture_output=True, text=True, timeout=120)
     assert done.returncode == 1 and "session.jsonl:1: \"body\"" in done.stderr
+
+
+def test_an_answer_that_ends_at_once_is_one(tmp_path):
+    model = greedy_demo_model(tmp_path, eos_token_id=list(range(4096)))  # whatever comes ends it
+    with start_server("--disable-access-log", model=model) as server:
+        text, figures = replay(write_session(tmp_path, turns=8, scale=0.001), server, "--check")
+    assert figures["failed"] == figures["different_from_cold"] == 0, text
+    assert figures["mean_ttft_ms"] > 0 and figures["prompt_tokens"] > 8
+    assert all(turn["ttft_ms"] == turn["latency_ms"] > 0 and turn["output_tokens"] <= 1 for turn in figures["details"])
 
 
 @pytest.mark.parametrize("name", ["quire-demo", "quire-demo-hybrid"])
