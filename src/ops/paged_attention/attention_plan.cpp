@@ -48,7 +48,10 @@ class Planner {
     for (int64_t s = 0; s < layout_.num_sequences; ++s) items += count(s, largest(s));
     const int64_t wanted = kItemsPerThread * num_threads;
     const int64_t pieces = num_threads == 1 || items == 0 ? 1 : ceil_div(wanted, items);
-    if (num_threads > 1) share_few_rows(num_threads);
+    if (num_threads > 1) {
+      share_few_rows(num_threads);
+      share_many_rows(pieces, num_threads);
+    }
     // Many-row sequences first: their items take longest.
     for (const bool many : {true, false})
       for (int64_t s = 0; s < layout_.num_sequences; ++s)
@@ -99,6 +102,16 @@ class Planner {
     }
   }
 
+  // Sets into how many ranges of chunks an item of many rows is cut: into one, unless some threads
+  // would get none of these items, because results of each chunk cost memory and a merge.
+  void share_many_rows(int64_t pieces, int num_threads) {
+    int64_t items = 0;
+    for (int64_t s = 0; s < layout_.num_sequences; ++s)
+      if (!few(s)) items += count(s, finer(s, largest(s), pieces));
+    if (items > 0 && items < num_threads)
+      many_parts_ = ceil_div(kItemsPerThread * num_threads, items);
+  }
+
   // Tokens that a thread reads, if each takes the next item when it is done with one, of items of
   // one chunk and 1 / cuts of the heads.
   double slowest_thread(int num_threads, int64_t cuts) const {
@@ -131,13 +144,13 @@ class Planner {
   }
 
   // Cuts few rows by chunks (each piece still reads whole runs of memory) and heads, as
-  // share_few_rows has it; many rows into about `pieces` times as many items, by heads and then by
-  // tokens.
+  // share_few_rows has it; many rows into about `pieces` times as many items, by heads, then by
+  // tokens and then by chunks, as share_many_rows has it.
   Cut finer(int64_t s, Cut cut, int64_t pieces) const {
+    const AttentionItem whole = item(s, 0, tokens(s));
+    const int64_t results = whole.chunks * chunk_result_size(params_, tokens(s) * params_.heads);
     if (few(s)) {
-      const AttentionItem whole = item(s, 0, tokens(s));
-      const int64_t rows = tokens(s) * params_.heads;
-      if (chunks_each_ > 0 && whole.chunks * chunk_result_size(params_, rows) <= kMaxPartials)
+      if (chunks_each_ > 0 && results <= kMaxPartials)
         cut.parts = ceil_div(whole.chunks, chunks_each_);
       cut.kv_heads = std::min(cut.kv_heads, ceil_div(params_.kv_heads, head_cuts_));
       return cut;
@@ -147,6 +160,7 @@ class Planner {
     const int64_t least = packs(s) ? kMinUnitRows : kFewRows;
     for (; pieces > 1 && cut.tokens * group_ > least; pieces = ceil_div(pieces, 2))
       cut.tokens = ceil_div(cut.tokens, 2);
+    if (results <= kMaxPartials) cut.parts = many_parts_;
     return cut;
   }
 
@@ -201,7 +215,7 @@ class Planner {
       piece.partials += from * chunk_result_size(params_, rows);
       plan_.items.push_back(piece);
     }
-    plan_.merges.push_back(whole);
+    for (int64_t h = 0; h < whole.kv_heads; ++h) plan_.merges.push_back({whole, h});
   }
 
   const AttentionKernelParams& params_;
@@ -210,6 +224,7 @@ class Planner {
   int64_t unit_rows_;
   int64_t chunks_each_ = 0;  // of an item of few rows; 0: all
   int64_t head_cuts_ = 1;    // items of the same few rows and chunks
+  int64_t many_parts_ = 1;   // ranges of chunks of an item of many rows
   AttentionPlan plan_;
 };
 

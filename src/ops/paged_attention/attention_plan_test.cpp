@@ -80,6 +80,34 @@ TEST(AttentionPlan, TakesEveryChunkOfEveryHeadOnce) {
       }
 }
 
+// `tokens` queries at the end of one context.
+BatchLayout chunk_layout(int32_t tokens, int32_t context) {
+  BatchLayout layout = decode_layout({context});
+  layout.num_tokens = tokens;
+  layout.cu_seqlens = {0, tokens};
+  layout.positions.clear();
+  for (int32_t i = 0; i < tokens; ++i) layout.positions.push_back(context - tokens + i);
+  return layout;
+}
+
+// A short chunk of a prompt has an item for each kv head: with more threads than those, each is cut
+// by chunks, so that no thread is without work.
+TEST(AttentionPlan, CutsAShortChunkAtDepthOnlyForMoreThreadsThanHeads) {
+  for (const AttentionUnit unit : {AttentionUnit::kAvx512Bf16, AttentionUnit::kAmx}) {
+    const BatchLayout layout = chunk_layout(16, 16384);
+    const auto plan = [&](int threads) {
+      return plan_attention(make_params(unit), layout, threads);
+    };
+    EXPECT_EQ(plan(8).items.size(), 8u);
+    EXPECT_TRUE(plan(8).merges.empty());
+    EXPECT_GE(plan(16).items.size(), 32u);
+    ASSERT_EQ(plan(16).merges.size(), 8u);
+    int64_t chunks = 0;
+    for (const AttentionItem& item : plan(16).items) chunks += item.chunks;
+    EXPECT_EQ(chunks, 8 * 64);
+  }
+}
+
 // However long a batch's sequences are, threads that take items in order end about together, and no
 // thread reads shorter rows than that needs.
 TEST(AttentionPlan, SharesDecodingEvenly) {

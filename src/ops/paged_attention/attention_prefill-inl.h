@@ -49,6 +49,31 @@ struct Buffers {
   }
 };
 
+// Copies the totals of n rows (of int8 pools: pairs of them), [n][stride] floats with columns in
+// their order, and their maxima and sums.
+template <bool kInt8>
+inline void keep_totals(const Buffers& buffers, int64_t n, int64_t width, float* acc,
+                        int64_t stride, float* m, float* l) {
+  constexpr int64_t kPair = kInt8 ? 2 : 1, kStep = kInt8 ? 64 : 32;
+  for (int64_t r = 0; r < n; ++r) {
+    float* total = buffers.total + r * kPair * width;
+    for (int64_t d = 0; d < width; d += kStep) {
+      if constexpr (kInt8) {
+        in_byte_order(total + d);
+      } else {
+        __m512 a = _mm512_load_ps(total + d), b = _mm512_load_ps(total + d + 16);
+        in_order(a, b);
+        _mm512_store_ps(total + d, a);
+        _mm512_store_ps(total + d + 16, b);
+      }
+    }
+    for (int64_t d = 0; d < stride; d += 16)
+      _mm512_storeu_ps(acc + r * stride + d, _mm512_load_ps(total + d));
+    m[r] = buffers.m[r * kPair];
+    l[r] = buffers.l[r * kPair];
+  }
+}
+
 // A tile of rows within a chunk: columns [begin, end) of each row are visible, all of them lie in
 // [first, last), multiples of 32.
 struct alignas(64) Tile {

@@ -120,7 +120,7 @@ void attend_amx(const AttentionKernelParams& params, const AttentionItem& item, 
                                : attention_amx_scratch(params, item.tokens * group);
   float* scratch = own_buffer().reserve(bytes / 4);
   if (decode) return paged_attention_decode_amx(params, item, scratch, partials, following);
-  paged_attention_amx(params, item, scratch);
+  paged_attention_amx(params, item, scratch, partials);
 }
 
 void attend_avx512_bf16(const AttentionKernelParams& params, const AttentionItem& item,
@@ -226,11 +226,10 @@ void run_plan(ThreadPool& pool, const AttentionKernelParams& params, const Atten
       item = turns.taken ? turns.next : queue.take();
     }
   });
-  for (const AttentionItem& item : plan.merges) {
-    pool.parallel_for(item.kv_heads, [&](int64_t head) {
-      paged_attention_merge_cpu(params, item, head, own_scratch(params, plan.max_rows, partials));
-    });
-  }
+  pool.parallel_for(static_cast<int64_t>(plan.merges.size()), [&](int64_t i) {
+    const auto& [item, kv_head] = plan.merges[static_cast<size_t>(i)];
+    paged_attention_merge_cpu(params, item, kv_head, own_scratch(params, plan.max_rows, partials));
+  });
 }
 
 }  // namespace

@@ -30,8 +30,8 @@ class Prefill {
   using Values = Products<kInt8 ? TileKind::kUnsigned : TileKind::kBf16>;
 
  public:
-  Prefill(const AttentionKernelParams& params, const AttentionItem& it, void* scratch)
-      : p(params), item(it) {
+  Prefill(const AttentionKernelParams& params, const AttentionItem& it, void* scratch, float* kept)
+      : p(params), item(it), partials(kept) {
     group = p.heads / p.kv_heads;
     span = group * kPair;
     rows = item.tokens * span;
@@ -49,9 +49,10 @@ class Prefill {
       if (item.chunks == 0) see_nothing();
       for (int64_t c = 0; c < item.chunks; ++c) {
         pack_chunk(item.chunk + c);
-        attend_chunk(c);
+        attend_chunk(item.partials < 0 ? c : 0);
+        if (item.partials >= 0) keep_partial(c);
       }
-      finish();
+      if (item.partials < 0) finish();
     }
     _tile_release();
   }
@@ -515,10 +516,19 @@ class Prefill {
   }
 
   void begin_totals() const {
+    const bool sinks = p.sinks && item.partials < 0;  // else merging begins with them
     for (int64_t r = 0; r < tiles * kTileRows; ++r) {
-      buffers.m[r] = p.sinks ? p.sinks[query_head(r % span)] * kLog2E : kNegativeInfinity;
-      buffers.l[r] = p.sinks ? 1.0f : 0.0f;
+      buffers.m[r] = sinks ? p.sinks[query_head(r % span)] * kLog2E : kNegativeInfinity;
+      buffers.l[r] = sinks ? 1.0f : 0.0f;
     }
+  }
+
+  // Puts the totals, which are of chunk c alone, where paged_attention_merge_cpu looks for them.
+  void keep_partial(int64_t c) const {
+    const int64_t n = rows / kPair, all = item.rows(p), stride = padded_value_dim(p);
+    float* chunk = partials + item.partials + c * chunk_result_size(p, all);
+    float* m = chunk + all * stride + head * n;
+    keep_totals<kInt8>(buffers, n, width, chunk + head * n * stride, stride, m, m + all);
   }
 
   void finish() const {
@@ -659,6 +669,7 @@ class Prefill {
 
   const AttentionKernelParams& p;
   const AttentionItem& item;
+  float* partials;
   Buffers buffers;
   int64_t group, span, rows, tiles, dim, width;  // span: rows of a token
   int64_t head = 0;                              // of the item's kv heads
@@ -674,14 +685,14 @@ int64_t attention_amx_scratch(const AttentionKernelParams& params, int64_t rows)
 }
 
 void paged_attention_amx(const AttentionKernelParams& params, const AttentionItem& item,
-                         void* scratch) {
+                         void* scratch, float* partials) {
   switch (params.kv_type) {
     case KvType::kInt8:
-      return Prefill<KvType::kInt8>(params, item, scratch).run();
+      return Prefill<KvType::kInt8>(params, item, scratch, partials).run();
     case KvType::kFp8:
-      return Prefill<KvType::kFp8>(params, item, scratch).run();
+      return Prefill<KvType::kFp8>(params, item, scratch, partials).run();
     default:
-      return Prefill<KvType::kBf16>(params, item, scratch).run();
+      return Prefill<KvType::kBf16>(params, item, scratch, partials).run();
   }
 }
 

@@ -157,6 +157,19 @@ void prefill(benchmark::State& state) {
       2.0 * context * kKvHeads * kDim * 2, pairs * kHeads * 4 * kDim);
 }
 
+// A short chunk of a prompt at depth, as beside other sequences: every kv head's keys and values
+// are read for a few rows.
+void short_chunk(benchmark::State& state) {
+  mx::set_default_device(mx::Device::cpu);
+  const Heads heads{.q = 2 * static_cast<int>(state.range(0)),
+                    .kv = static_cast<int>(state.range(0)),
+                    .dim = kDim};
+  const int count = static_cast<int>(state.range(1)), context = 16384;
+  run(state, make_bench(1, count, context, 16, false, KvStorage::kAuto, heads),
+      static_cast<int>(state.range(2)), 2.0 * context * heads.kv * kDim * 2,
+      static_cast<double>(count) * context * heads.q * 4 * kDim);
+}
+
 const int64_t kAll = bench::all_threads();
 BENCHMARK(decode)
     ->Name("paged_attention/decode")
@@ -178,6 +191,13 @@ BENCHMARK(prefill)
     ->ArgsProduct({{512}, {512, 4096}, {1, kAll}})
     ->ArgsProduct({{2048}, {2048}, {1, kAll}})
     ->ArgsProduct({{8192}, {8192}, {kAll}})
+    ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
+
+BENCHMARK(short_chunk)
+    ->Name("paged_attention/short_chunk")
+    ->ArgNames({"kv_heads", "tokens", "threads"})
+    ->ArgsProduct({{1, 8}, {16, 64}, {1, kAll}})
     ->UseRealTime()
     ->Unit(benchmark::kMillisecond);
 

@@ -137,6 +137,27 @@ TEST(PagedAttentionBits, SplittingALongSequenceByChunksIsTheSame) {
   }
 }
 
+// Some rows at the end of a context, which have fewer kv heads than there are threads.
+TEST(PagedAttentionBits, SplittingAShortChunkAtDepthIsTheSame) {
+  for (const auto& isa : isas_to_test(/*with_vnni=*/true)) {
+    const ForcedIsa forced(isa);
+    for (const KvStorage storage : {KvStorage::kAuto, KvStorage::kInt8, KvStorage::kFp8}) {
+      for (const int dim : {40, 64}) {
+        const Heads heads{.heads = 6, .kv_heads = 2, .dim = dim, .value_dim = dim == 64 ? 96 : 48};
+        const Sequences sequences(heads, mx::bfloat16, {1300, 600}, 7, storage);
+        for (const AttentionParams& params : variants(heads)) {
+          const Step step = sequences.step({{0, 1280, 20}, {1, 590, 7}});
+          const mx::array one = attend(make_context(1), step, params);
+          for (const int threads : {5, 16})
+            EXPECT_TRUE(same_bits(one, attend(make_context(threads), step, params)))
+                << isa << ", storage " << static_cast<int>(storage) << ", dim " << dim << ", "
+                << threads << " threads";
+        }
+      }
+    }
+  }
+}
+
 // What is not visible to a row may be infinite or NaN: tokens after it in the same chunk of prompt,
 // and tokens left of its window.
 TEST(PagedAttentionBits, InvisibleTokensNeverLeakIn) {
