@@ -42,10 +42,11 @@ def test_tools(server, provider):
     assert call.function.name == "add" and "123" in call.function.arguments
 
 
-def test_too_long_is_its_own_exception(server):
+@pytest.mark.parametrize("provider", ["openai", "hosted_vllm", "anthropic"])
+def test_too_long_is_its_own_exception(server, provider):
     with pytest.raises(litellm.ContextWindowExceededError):
-        litellm.completion(model=f"hosted_vllm/{MODEL}", api_base=server.url + "/v1", api_key="none", num_retries=0,
-                           messages=[{"role": "user", "content": "apple " * 20000}])
+        litellm.completion(model=f"{provider}/{MODEL}", api_base=providers(server)[provider], api_key="none", num_retries=0,
+                           max_tokens=5, messages=[{"role": "user", "content": "apple " * 20000}])
 
 
 def test_responses(server):
