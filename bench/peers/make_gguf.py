@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes a bfloat16 GGUF of a Qwen3 checkpoint: make_gguf.py CHECKPOINT OUT.gguf
+"""Writes a bfloat16 GGUF of a Qwen3 or Qwen3.5 checkpoint: make_gguf.py CHECKPOINT OUT.gguf
 
 llama.cpp's own converter knows tokenizers by a hash of what they produce and refuses that of a random
 model, so the file is written here with the `gguf` package; llama-quantize makes q8_0 and q4_0 from it.
@@ -28,14 +28,38 @@ INNER = {
     "mlp.down_proj": "ffn_down",
 }
 
+# Of Qwen3.5, whose delta nets have as many heads of keys as of values here, so that none changes its place.
+HYBRID = INNER | {
+    "post_attention_layernorm": "post_attention_norm",
+    "linear_attn.in_proj_qkv": "attn_qkv",
+    "linear_attn.in_proj_z": "attn_gate",
+    "linear_attn.in_proj_b": "ssm_beta",
+    "linear_attn.in_proj_a": "ssm_alpha",
+    "linear_attn.conv1d": "ssm_conv1d",
+    "linear_attn.norm": "ssm_norm",
+    "linear_attn.out_proj": "ssm_out",
+    "linear_attn.A_log": "ssm_a",
+    "linear_attn.dt_bias": "ssm_dt.bias",
+}
 
-def gguf_name(name: str) -> str:
+
+def gguf_name(name: str, inner: dict[str, str] = INNER) -> str:
     """model.layers.3.mlp.up_proj.weight -> blk.3.ffn_up.weight"""
     stem = name.removesuffix(".weight")
+    end = ".weight" if name.endswith(".weight") else ""
     if stem in OUTER:
-        return OUTER[stem] + ".weight"
+        return OUTER[stem] + end
     _, _, layer, part = stem.split(".", 3)
-    return f"blk.{layer}.{INNER[part]}.weight"
+    return f"blk.{layer}.{inner[part]}{end}"
+
+
+def hybrid_values(name: str, values: np.ndarray) -> np.ndarray:
+    """As llama.cpp's converter changes them."""
+    if name.endswith(".A_log"):
+        return -np.exp(values.astype(np.float32))
+    if name.endswith("norm.weight") and "linear_attn" not in name:
+        return values.astype(np.float32) + 1  # the model adds it itself, llama.cpp does not
+    return values.squeeze().astype(np.float32) if "conv1d" in name else values
 
 
 def tensors(path: pathlib.Path):
@@ -65,7 +89,22 @@ def add_config(writer: gguf.GGUFWriter, config: dict) -> None:
     writer.add_rope_freq_base(config["rope_theta"])
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     writer.add_vocab_size(config["vocab_size"])
+    if config["model_type"] == "qwen3_5_text":
+        add_delta_nets(writer, config)
     writer.add_file_type(gguf.LlamaFileType.MOSTLY_BF16)
+
+
+def add_delta_nets(writer: gguf.GGUFWriter, config: dict) -> None:
+    if config["linear_num_key_heads"] != config["linear_num_value_heads"]:
+        sys.exit("delta nets with more heads of values than of keys are not written here")
+    writer.add_ssm_conv_kernel(config["linear_conv_kernel_dim"])
+    writer.add_ssm_state_size(config["linear_key_head_dim"])
+    writer.add_ssm_group_count(config["linear_num_key_heads"])
+    writer.add_ssm_time_step_rank(config["linear_num_value_heads"])
+    writer.add_ssm_inner_size(config["linear_value_head_dim"] * config["linear_num_value_heads"])
+    writer.add_full_attention_interval(config["full_attention_interval"])
+    writer.add_rope_dimension_count(int(config["head_dim"] * config["partial_rotary_factor"]))
+    writer.add_rope_dimension_sections([11, 11, 10, 0])
 
 
 def add_tokenizer(writer: gguf.GGUFWriter, folder: pathlib.Path, config: dict) -> None:
@@ -89,18 +128,22 @@ def add_tokenizer(writer: gguf.GGUFWriter, folder: pathlib.Path, config: dict) -
 def main() -> None:
     folder, out = pathlib.Path(sys.argv[1]), sys.argv[2]
     config = json.loads((folder / "config.json").read_text())
-    if config["model_type"] != "qwen3":
-        sys.exit(f"{folder}: model_type is {config['model_type']}, only qwen3 is written here")
-    writer = gguf.GGUFWriter(out, "qwen3")
+    kinds = {"qwen3": ("qwen3", INNER), "qwen3_5_text": ("qwen35", HYBRID)}
+    if config["model_type"] not in kinds:
+        sys.exit(f"{folder}: model_type is {config['model_type']}, only {' and '.join(kinds)} are written here")
+    architecture, names = kinds[config["model_type"]]
+    writer = gguf.GGUFWriter(out, architecture)
     writer.add_name(folder.name)
     add_config(writer, config)
     add_tokenizer(writer, folder, config)
     for name, values in tensors(folder / "model.safetensors"):
-        if values.ndim == 1:
-            writer.add_tensor(gguf_name(name), values.astype(np.float32))
+        if names is HYBRID:
+            values = hybrid_values(name, values)
+        if values.ndim == 1 or values.dtype == np.float32:
+            writer.add_tensor(gguf_name(name, names), values.astype(np.float32))
         else:
             writer.add_tensor(
-                gguf_name(name),
+                gguf_name(name, names),
                 np.asarray(values).view(np.uint8),
                 raw_dtype=gguf.GGMLQuantizationType.BF16,
             )

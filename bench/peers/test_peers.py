@@ -95,3 +95,19 @@ def test_redo_forgets_only_what_is_named(tmp_path):
     found.forget(lambda one: one["engine"] == "A")
     assert found.done == {("bf16", "server-8", "Quire", 0)}
     assert found.seconds[("bf16", "server-8", "A")] == 4
+
+
+def test_a_replay_is_told_turn_by_turn():
+    def session(*times):
+        turns = [{"agent": "main", "prompt_tokens": 100, "cached_tokens": 90, "ttft_ms": time} for time in times]
+        return {"details": turns, "cache_hit_rate": 0.9, "prompt_tokens": 200}
+
+    replay = importlib.import_module("replay")
+    rounds = [{"Quire": session(*ours) | {"different_from_cold": 0}, "llama.cpp": session(*theirs)}
+              for ours, theirs in (((1000, 10), (3000, 50)), ((3000, 30), (5000, 90)), ((2000, 20), (4000, 40)))]
+    lines = list(replay.report(rounds))
+    assert lines[1].split() == ["1", "main", "100", "2000", "90", "4000", "90", "2.0"]
+    assert lines[2].split()[-1] == "2.5"
+    assert "all first tokens 2.0 s" in lines[3] and "90.0% of 200" in lines[4]
+    assert lines[5] == "llama.cpp / Quire: 2.00 of all, 2.50 without the first"
+    assert lines[6] == "Quire: 0 of 2 turns differ from a cold run"
