@@ -71,9 +71,11 @@ void StepRunner::make_pool() {
   const SchedulerOptions& scheduler = options_.scheduler;
   commit_ahead_.reset();
   replay_.reset();
+  const CacheGroups groups =
+      options_.give_back_blocks ? groups_of(model_) : one_table(model_.cache_specs());
+  QUIRE_CHECK(scheduler.windows == groups.windows) << scheduler.windows.size() << " block tables";
   pool_.emplace(
-      model_.cache_specs(),
-      options_.give_back_blocks ? groups_of(model_) : one_table(model_.cache_specs()),
+      model_.cache_specs(), groups,
       CacheSize{.num_blocks = scheduler.num_blocks,
                 .block_size = scheduler.block_size,
                 .num_state_slots = scheduler.num_state_slots + scheduler.num_state_checkpoints,

@@ -169,7 +169,9 @@ TEST_P(RecordedDecodes, AnswerAsKernelByKernel) {
 INSTANTIATE_TEST_SUITE_P(Models, RecordedDecodes,
                          testing::Values("tests/parity/models/qwen3-bf16",
                                          "tests/parity/models/qwen3-4bit",
-                                         "tests/parity/models/qwen3-moe"));
+                                         "tests/parity/models/qwen3-moe",
+                                         "tests/parity/models/mistral-bf16",
+                                         "tests/parity/models/qwen2-sliding-bf16"));
 
 TEST(DecodeReplay, HasBucketsForEveryNumberOfSequences) {
   EXPECT_EQ(DecodeReplay::buckets(1), std::vector<int64_t>{1});

@@ -95,9 +95,10 @@ TEST_P(Faults, LogitsThatAreNotFiniteEndOneRequestWithAnError) {
   EXPECT_EQ(failed + right, 4);
 }
 
-// A dense model, and one with recurrent state.
+// A dense model, one with windows in some layers, and one with recurrent state.
 INSTANTIATE_TEST_SUITE_P(Models, Faults,
                          testing::Values("tests/parity/models/qwen3-bf16",
+                                         "tests/parity/models/qwen2-sliding-bf16",
                                          "tests/parity/models/qwen35"),
                          model_name);
 

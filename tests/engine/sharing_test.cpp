@@ -6,6 +6,7 @@
 #include <latch>
 #include <thread>
 
+#include "engine/cache_groups.h"
 #include "engine/memory_budget.h"
 #include "engine/step_runner.h"
 #include "engine_harness.h"
@@ -85,7 +86,9 @@ TEST_P(Sharing, NothingIsHeldWhenTheWorkIsDone) {
     Arrangement setup{.checkpoint = GetParam(), .threads = 2, .lookahead = lookahead};
     const auto model = make_model(setup);
     EngineOptions options = make_options(setup);
-    options.scheduler.num_state_slots = setup.max_num_seqs;  // as Engine sets them
+    // As Engine sets them.
+    options.scheduler.windows = groups_of(*model).windows;
+    options.scheduler.num_state_slots = setup.max_num_seqs;
     if (!KvPool::state_bytes(model->cache_specs(), model->dtype()))
       options.scheduler.num_state_slots = options.scheduler.num_state_checkpoints = 0;
     StepRunner runner(*model, options);
@@ -105,9 +108,10 @@ TEST_P(Sharing, NothingIsHeldWhenTheWorkIsDone) {
   }
 }
 
-// A dense model, and one with recurrent state.
+// A dense model, one with windows in some layers, and one with recurrent state.
 INSTANTIATE_TEST_SUITE_P(Models, Sharing,
                          testing::Values("tests/parity/models/qwen3-bf16",
+                                         "tests/parity/models/qwen2-sliding-bf16",
                                          "tests/parity/models/qwen35"),
                          model_name);
 

@@ -94,9 +94,10 @@ TEST_P(Stress, ShutdownWaitsForRunningRequests) {
   EXPECT_EQ(tally.tokens, expected);
 }
 
-// A dense model, and one with recurrent state.
+// A dense model, one with windows in some layers, and one with recurrent state.
 INSTANTIATE_TEST_SUITE_P(Models, Stress,
                          testing::Values("tests/parity/models/qwen3-bf16",
+                                         "tests/parity/models/qwen2-sliding-bf16",
                                          "tests/parity/models/qwen35"),
                          model_name);
 

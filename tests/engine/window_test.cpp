@@ -264,11 +264,12 @@ TEST_P(Windows, TheEngineAnswersAsIfNothingWereGivenBack) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Windows,
-                         testing::Values("tests/parity/models/mistral-bf16",
-                                         "tests/parity/models/qwen2-sliding-bf16",
-                                         "tests/parity/models/qwen2-sliding"),
-                         model_name);
+INSTANTIATE_TEST_SUITE_P(
+    Models, Windows,
+    testing::Values("tests/parity/models/mistral-bf16", "tests/parity/models/qwen2-sliding-bf16",
+                    "tests/parity/models/qwen2-sliding", "tests/parity/models/gemma2",
+                    "tests/parity/models/gemma3-wrapped-bf16", "tests/parity/models/ministral"),
+    model_name);
 
 }  // namespace
 }  // namespace quire::engine
