@@ -92,8 +92,10 @@ std::optional<QuantizationConfig> read_quantization_config(const HfConfig& confi
   if (config.quantization.is_null()) return std::nullopt;
   const json::object& object = config.quantization.get_object();
   const ConfigReader reader(config.file, object, nullptr, "quantization.");
-  if (const auto method = reader.find_string("quant_method"))
-    refuse(config, "the weights are quantised by " + quote_name(*method));
+  const auto method = reader.find_string("quant_method");
+  // OpenAI's own: nothing to know of tensors whose names say it (gpt-oss).
+  if (method == "mxfp4") return std::nullopt;
+  if (method) refuse(config, "the weights are quantised by " + quote_name(*method));
   const QuantMode mode = read_mode(config, reader, "\"quantization\"");
   if (mode == QuantMode::kAffine && (!reader.find("bits") || !reader.find("group_size")))
     refuse(config, "\"quantization\" does not say bits and group_size");

@@ -20,6 +20,7 @@ constexpr std::pair<const char*, Family> kFamilies[] = {
     {"Glm4ForCausalLM", glm4},
     {"Glm4MoeForCausalLM", glm4_moe},
     {"GlmForCausalLM", glm},
+    {"GptOssForCausalLM", gpt_oss},
     {"GraniteForCausalLM", granite},
     {"HeliumForCausalLM", helium},
     {"LlamaForCausalLM", llama},

@@ -55,6 +55,8 @@ def random_weight(
         std = 0.15
     elif name.endswith("bias"):
         std = 0.3
+    elif name.endswith("sinks"):
+        std = 1.5
     elif "embed" in name or "lm_head" in name:
         std = 0.3
     elif "q_proj" in name or "k_proj" in name or "qkv_proj" in name:

@@ -39,6 +39,7 @@ class Quantized:
     layers: dict[str, Any]  # overrides: a format, or False
     hybrid: bool = False  # as mlx-lm stores the models of the Qwen3.5 family
     stacked: bool = False  # a layer's experts in one tensor, as mlx-lm stores them
+    openai: bool = False  # experts alone in mxfp4, as OpenAI stores those of gpt-oss
 
 
 VARIANTS = [
@@ -117,6 +118,7 @@ VARIANTS = [
         },
         stacked=True,
     ),
+    Quantized("gpt-oss-mxfp4", "gpt-oss-bf16", torch.float16, {}, {}, openai=True),
     # float16 scales, an untied quantised embedding, another format in the head.
     Quantized(
         "llama3-8bit",
@@ -253,6 +255,24 @@ def convert(variant: Quantized, tensors: dict[str, torch.Tensor]):
     return stored, dense
 
 
+def convert_openai(variant: Quantized, tensors: dict[str, torch.Tensor]):
+    """The same for experts in bytes of two values [E, n, k / 32, 16], and scales of their own."""
+    stored, dense = {}, {}
+    for name, tensor in tensors.items():
+        if not name.endswith(("experts.gate_up_proj", "experts.down_proj")):
+            stored[name] = tensor.to(variant.dtype)
+            dense[name] = stored[name].float()
+            continue
+        experts, k, n = tensor.shape
+        rows = tensor.float().transpose(1, 2).reshape(experts * n, k).numpy()
+        packed, scales, values = quantize_floats(rows, "mxfp4", 32)
+        blocks = packed.numpy().view(np.uint8).reshape(experts, n, k // 32, 16)
+        stored[name + "_blocks"] = torch.from_numpy(blocks.copy())
+        stored[name + "_scales"] = scales.reshape(experts, n, k // 32)
+        dense[name] = values.reshape(experts, n, k).transpose(1, 2)
+    return stored, dense
+
+
 def stack_experts(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """experts.0.up_proj.weight and its like as switch_mlp.up_proj.weight [E, n, k]."""
     stacked, experts = {}, {}
@@ -330,12 +350,16 @@ def write(variant: Quantized) -> str:
     folder.mkdir()
     tensors = load_file(base / "model.safetensors")
     tensors = to_mlx(tensors) if variant.hybrid else tensors
-    stored, dense = convert(variant, stack_experts(tensors) if variant.stacked else tensors)
+    to_stored = convert_openai if variant.openai else convert
+    stored, dense = to_stored(variant, stack_experts(tensors) if variant.stacked else tensors)
     dense = fuse_experts(from_mlx(dense) if variant.hybrid else dense)
     save_file(stored, folder / "model.safetensors", metadata={"format": "mlx"})
     config = json.loads((base / "config.json").read_text())
-    config["quantization"] = {"mode": "affine"} | variant.default | variant.layers
-    config["quantization_config"] = config["quantization"]
+    if variant.openai:
+        config["quantization_config"] = {"quant_method": "mxfp4"}
+    else:
+        config["quantization"] = {"mode": "affine"} | variant.default | variant.layers
+        config["quantization_config"] = config["quantization"]
     key = "torch_dtype" if "torch_dtype" in config else "dtype"
     config[key] = str(variant.dtype).removeprefix("torch.")
     (folder / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")

@@ -447,6 +447,7 @@ def old_keys(config: dict[str, Any]) -> dict[str, Any]:
         config.pop("layer_types", None)
     if config["model_type"] == "qwen2" and not config["use_sliding_window"]:
         config["sliding_window"] = 24  # as in Qwen2: stated, but not in use
-    if config.get("head_dim") == config["hidden_size"] // config["num_attention_heads"]:
+    derived = config["hidden_size"] // config["num_attention_heads"]
+    if config.get("head_dim") == derived and config["model_type"] != "gpt_oss":
         del config["head_dim"]  # older files leave it to the reader
     return config

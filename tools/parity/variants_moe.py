@@ -47,8 +47,32 @@ MIXTRAL = BASE | {
     "tie_word_embeddings": False,
     "rope_parameters": PLAIN_ROPE,
 }
+# Sinks that matter, a gate whose clamp bites, YaRN whose ramp is not truncated.
+GPT_OSS = BASE | {
+    "num_hidden_layers": 3,
+    "head_dim": 16,
+    "intermediate_size": 64,
+    "num_local_experts": 5,
+    "num_experts_per_tok": 2,
+    "sliding_window": 20,
+    "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    "swiglu_limit": 0.8,
+    "swiglu_alpha": 1.5,
+    "tie_word_embeddings": False,
+    "rope_parameters": {
+        "rope_type": "yarn",
+        "rope_theta": 10000.0,
+        "factor": 4.0,
+        "original_max_position_embeddings": 128,
+        "beta_fast": 32.0,
+        "beta_slow": 1.0,
+        "truncate": False,
+    },
+}
 
 MOE_VARIANTS = [
+    Variant("gpt-oss", "gpt_oss", GPT_OSS, "new", without={"swiglu_limit": 7.0}),
+    Variant("gpt-oss-bf16", "gpt_oss", GPT_OSS, "old", "bfloat16", without={"sliding_window": 512}),
     Variant(
         "glm45-moe",
         "glm4_moe",

@@ -13,6 +13,7 @@ ModelSpec gemma3(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec glm(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec glm4(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec glm4_moe(const formats::HfConfig& config, int64_t max_positions);
+ModelSpec gpt_oss(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec granite(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec helium(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec llama(const formats::HfConfig& config, int64_t max_positions);
