@@ -85,6 +85,20 @@ TEST(Families, SomeLayersDoNotRotate) {
               HasSubstr("no_rope_layers"));
 }
 
+TEST(Families, ExpertsHaveTheConfigsGate) {
+  const std::string keys = R"("hidden_act": "gelu", "num_experts": 4, "num_local_experts": 4,
+      "n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2, "first_k_dense_replace": 0,
+      "moe_intermediate_size": 32, "norm_topk_prob": true, "routed_scaling_factor": 1.0)";
+  for (const char* architecture :
+       {"Qwen2MoeForCausalLM", "Qwen3MoeForCausalLM", "Glm4MoeForCausalLM", "MixtralForCausalLM"}) {
+    const ModelSpec spec = spec_of(architecture, keys);
+    EXPECT_EQ(std::get<MoeSpec>(spec.layers.at(3).ffn).gate.kind, ops::Gate::Kind::kGelu)
+        << architecture;
+  }
+  EXPECT_EQ(std::get<MoeSpec>(spec_of("GptOssForCausalLM", keys).layers.at(0).ffn).gate.kind,
+            ops::Gate::Kind::kClampedSwiglu);
+}
+
 TEST(Families, NullIsNoCapAndAbsentIsTheDefault) {
   EXPECT_EQ(spec_of("Gemma2ForCausalLM", "").logits_softcap, 30);
   EXPECT_EQ(attention(spec_of("Gemma2ForCausalLM", ""), 0).softcap, 50);

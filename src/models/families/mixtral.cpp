@@ -16,6 +16,7 @@ ModelSpec mixtral(const formats::HfConfig& config, int64_t max_positions) {
     return MoeSpec{.num_experts = count,
                    .intermediate = config.intermediate_size,
                    .route = {.top_k = top_k, .normalise = true},
+                   .gate = gate_of(config),
                    .router = prefix + "gate.weight",
                    .layouts = mixtral_layouts(prefix)};
   });

@@ -65,6 +65,7 @@ void use_deepseek_experts(const formats::HfConfig& config, ModelSpec& spec) {
     MoeSpec moe = {.num_experts = num_experts,
                    .intermediate = intermediate,
                    .route = route,
+                   .gate = gate_of(config),
                    .router = prefix + "gate.weight",
                    .correction = prefix + "gate.e_score_correction_bias",
                    .layouts = expert_layouts(prefix)};
@@ -92,6 +93,7 @@ void use_experts(const formats::HfConfig& config, ModelSpec& spec, const Experts
     MoeSpec moe = {.num_experts = num_experts,
                    .intermediate = intermediate,
                    .route = {.top_k = top_k, .normalise = options.normalise},
+                   .gate = gate_of(config),
                    .router = prefix + "gate.weight",
                    .layouts = expert_layouts(prefix)};
     if (shared > 0) {
