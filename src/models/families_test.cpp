@@ -90,7 +90,9 @@ TEST(Families, ExpertsHaveTheConfigsGate) {
       "n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2, "first_k_dense_replace": 0,
       "moe_intermediate_size": 32, "norm_topk_prob": true, "routed_scaling_factor": 1.0)";
   for (const char* architecture :
-       {"Qwen2MoeForCausalLM", "Qwen3MoeForCausalLM", "Glm4MoeForCausalLM", "MixtralForCausalLM"}) {
+       {"Qwen2MoeForCausalLM", "Qwen3MoeForCausalLM", "Glm4MoeForCausalLM", "MixtralForCausalLM",
+        "OlmoeForCausalLM", "MiniMaxM2ForCausalLM", "GraniteMoeForCausalLM",
+        "Ernie4_5_MoeForCausalLM"}) {
     const ModelSpec spec = spec_of(architecture, keys);
     EXPECT_EQ(std::get<MoeSpec>(spec.layers.at(3).ffn).gate.kind, ops::Gate::Kind::kGelu)
         << architecture;
@@ -121,6 +123,44 @@ TEST(Families, AWrapperSaysWhichMistralIsInside) {
               ElementsAre(-1, -1, -1, -1));
   EXPECT_THAT(refusal(kWrapper, wrapped("ministral3", "")), HasSubstr("rope_parameters"));
   EXPECT_THAT(refusal(kWrapper, wrapped("qwen2", "")), HasSubstr("model_type"));
+}
+
+// e: experts, d: a dense MLP.
+std::string parts(const ModelSpec& spec) {
+  std::string found;
+  for (const LayerSpec& layer : spec.layers)
+    found += std::holds_alternative<MoeSpec>(layer.ffn) ? 'e' : 'd';
+  return found;
+}
+
+TEST(Families, WhichLayersHaveExperts) {
+  const std::string deepseek =
+      R"("n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32)";
+  EXPECT_EQ(parts(spec_of("Glm4MoeForCausalLM", deepseek)), "deee");
+  EXPECT_EQ(parts(spec_of("Dots1ForCausalLM", deepseek + R"(, "first_k_dense_replace": 3)")),
+            "ddde");
+  EXPECT_EQ(parts(spec_of("Ernie4_5_MoeForCausalLM", "")), "deee");
+  EXPECT_EQ(parts(spec_of("Ernie4_5_MoeForCausalLM",
+                          R"("moe_layer_start_index": 0, "moe_layer_interval": 2)")),
+            "dede");
+  EXPECT_EQ(parts(spec_of("Ernie4_5_MoeForCausalLM", R"("moe_layer_end_index": 2)")), "deed");
+}
+
+TEST(Families, HowManyDimensionsRotate) {
+  const std::string experts = R"("num_local_experts": 8, "num_experts_per_tok": 2)";
+  const auto rotary = [](const ModelSpec& spec) { return attention(spec, 0).rope->rotary_dim; };
+  EXPECT_EQ(rotary(spec_of("MiniMaxM2ForCausalLM", experts)), 32);
+  EXPECT_EQ(rotary(spec_of("MiniMaxM2ForCausalLM", experts + R"(, "rotary_dim": 16)")), 16);
+  EXPECT_EQ(rotary(spec_of("Glm4MoeForCausalLM",
+                           R"("n_routed_experts": 8, "num_experts_per_tok": 2,
+                              "moe_intermediate_size": 32)")),
+            16);
+}
+
+TEST(Families, ClippedQueriesOfOlmoeAreRefused) {
+  const std::string experts = R"("num_experts": 8, "num_experts_per_tok": 2)";
+  EXPECT_EQ(parts(spec_of("OlmoeForCausalLM", experts + R"(, "clip_qkv": null)")), "eeee");
+  EXPECT_THAT(refusal("OlmoeForCausalLM", experts + R"(, "clip_qkv": 8.0)"), HasSubstr("clip_qkv"));
 }
 
 TEST(Families, WhatTheFrameCannotExpressIsRefusedByName) {

@@ -70,6 +70,48 @@ GPT_OSS = BASE | {
     },
 }
 
+# q and k normed as whole rows.
+OLMOE = BASE | {
+    "num_experts": 7,
+    "num_experts_per_tok": 3,
+    "norm_topk_prob": False,
+    "tie_word_embeddings": False,
+    "rope_parameters": PLAIN_ROPE,
+}
+# The same; half of each head rotates, which published files call rotary_dim.
+MINIMAX_M2 = BASE | {
+    "head_dim": 32,
+    "num_local_experts": 7,
+    "num_experts_per_tok": 3,
+    "intermediate_size": 48,
+    "tie_word_embeddings": False,
+    "rotary_dim": 16,
+    "rope_parameters": PLAIN_ROPE | {"partial_rotary_factor": 0.5},
+}
+GRANITE_MOE = BASE | {
+    "intermediate_size": 48,
+    "num_local_experts": 7,
+    "num_experts_per_tok": 3,
+    "embedding_multiplier": 3.0,
+    "residual_multiplier": 0.45,
+    "attention_multiplier": 0.3,
+    "logits_scaling": 0.25,
+    "tie_word_embeddings": False,
+    "rope_parameters": PLAIN_ROPE,
+}
+GRANITE_MOE_SHARED = GRANITE_MOE | {"shared_intermediate_size": 80}
+# Neighbouring dimensions rotate together; layer 0 is dense; a correction in a tensor of its own.
+ERNIE45_MOE = BASE | {
+    "num_hidden_layers": 3,
+    "moe_num_experts": 7,
+    "moe_k": 3,
+    "moe_intermediate_size": 48,
+    "moe_num_shared_experts": 2,
+    "moe_layer_start_index": 1,
+    "tie_word_embeddings": True,
+    "rope_parameters": PLAIN_ROPE | {"rope_theta": 500000.0},
+}
+
 MOE_VARIANTS = [
     Variant("gpt-oss", "gpt_oss", GPT_OSS, "new", without={"swiglu_limit": 7.0}),
     Variant("gpt-oss-bf16", "gpt_oss", GPT_OSS, "old", "bfloat16", without={"sliding_window": 512}),
@@ -82,5 +124,10 @@ MOE_VARIANTS = [
         without={"routed_scaling_factor": 1.0},
     ),
     Variant("dots1", "dots1", DOTS1, "new", without={"n_group": 1, "topk_group": 1}),
+    Variant("olmoe", "olmoe", OLMOE, "old", without={"norm_topk_prob": True}),
+    Variant("minimax-m2", "minimax_m2", MINIMAX_M2, "old"),
+    Variant("granitemoe", "granitemoe", GRANITE_MOE, "old", without={"residual_multiplier": 1.0}),
+    Variant("granitemoe-shared", "granitemoeshared", GRANITE_MOE_SHARED, "new"),
+    Variant("ernie45-moe", "ernie4_5_moe", ERNIE45_MOE, "new", without={"moe_k": 2}),
     Variant("mixtral", "mixtral", MIXTRAL, "old", without={"sliding_window": None}),
 ]

@@ -7,6 +7,7 @@ namespace quire::models {
 // One function a family: config facts in, layers and weight names out. See registry.cpp for the
 // architectures.
 ModelSpec dots1(const formats::HfConfig& config, int64_t max_positions);
+ModelSpec ernie45_moe(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec exaone4(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec gemma2(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec gemma3(const formats::HfConfig& config, int64_t max_positions);
@@ -15,8 +16,10 @@ ModelSpec glm4(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec glm4_moe(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec gpt_oss(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec granite(const formats::HfConfig& config, int64_t max_positions);
+ModelSpec granite_moe(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec helium(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec llama(const formats::HfConfig& config, int64_t max_positions);
+ModelSpec minimax_m2(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec ministral(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec ministral3(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec mistral(const formats::HfConfig& config, int64_t max_positions);
@@ -24,6 +27,7 @@ ModelSpec mistral3(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec mixtral(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec olmo2(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec olmo3(const formats::HfConfig& config, int64_t max_positions);
+ModelSpec olmoe(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec phi3(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec qwen2(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec qwen2_moe(const formats::HfConfig& config, int64_t max_positions);
@@ -100,6 +104,13 @@ struct ExpertsOptions {
 // Replaces the MLP by a mixture of experts, named as Qwen's checkpoints name them; with a shared
 // expert if shared_expert_intermediate_size is given.
 void use_experts(const formats::HfConfig& config, ModelSpec& spec, const ExpertsOptions& options);
+
+// Experts in every layer, as wide as intermediate_size, of num_local_experts or num_experts
+// num_experts_per_tok for a token; `layouts` gives their names behind the layer's prefix and
+// `part`, where the router is "gate.weight".
+void use_plain_experts(const formats::HfConfig& config, ModelSpec& spec, const std::string& part,
+                       std::vector<MoeSpec::Names> (*layouts)(const std::string& prefix),
+                       ops::MoeRouteOptions route);
 
 // The experts of DeepSeek V3 and what copies them, behind the first dense layers: sigmoid scores
 // with a correction, chosen in groups, shared experts that count fully.

@@ -7,7 +7,9 @@ namespace quire::models {
 // tokens, stored as one more layer, which a text model skips.
 ModelSpec glm4_moe(const formats::HfConfig& config, int64_t max_positions) {
   ModelSpec spec = dense_decoder(config, max_positions);
+  const int64_t rotary = rotary_dim_of(config, 0.5);
   for_each_layer(spec, [&](size_t, const std::string& prefix, AttentionSpec& attention, MlpSpec&) {
+    attention.rope->rotary_dim = rotary;
     if (config.attention_bias) add_attention_biases(prefix, attention, /*output=*/false);
     if (!config.get_bool("use_qk_norm", false)) return;
     attention.q_norm = NormSpec{prefix + "self_attn.q_norm.weight"};

@@ -52,6 +52,23 @@ std::vector<MoeSpec::Names> mixtral_layouts(const std::string& prefix) {
           mlx_layout(prefix)};
 }
 
+void use_plain_experts(const formats::HfConfig& config, ModelSpec& spec, const std::string& part,
+                       std::vector<MoeSpec::Names> (*layouts)(const std::string& prefix),
+                       ops::MoeRouteOptions route) {
+  const formats::ConfigReader reader = config.reader();
+  const auto local = reader.find_int("num_local_experts", kExperts);
+  const int64_t count = local ? *local : reader.require_int("num_experts", kExperts);
+  route.top_k = reader.require_int("num_experts_per_tok", {.min = 1, .max = count});
+  set_experts(spec, 0, [&](const std::string& layer) {
+    return MoeSpec{.num_experts = count,
+                   .intermediate = reader.require_int("intermediate_size", kWidth),
+                   .route = route,
+                   .gate = gate_of(config),
+                   .router = layer + part + "gate.weight",
+                   .layouts = layouts(layer + part)};
+  });
+}
+
 void use_deepseek_experts(const formats::HfConfig& config, ModelSpec& spec) {
   const formats::ConfigReader reader = config.reader();
   const int64_t num_experts = reader.require_int("n_routed_experts", kExperts);
