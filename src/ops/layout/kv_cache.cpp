@@ -11,9 +11,10 @@
 namespace quire::ops {
 
 std::vector<mx::array> PagedKv::arrays() const {
-  std::vector<mx::array> all = {k, v};
+  std::vector<mx::array> all = {k};
+  if (values_in_keys == 0) all.push_back(v);
   if (k_scale) all.push_back(*k_scale);
-  if (v_scale) all.push_back(*v_scale);
+  if (v_scale && values_in_keys == 0) all.push_back(*v_scale);
   return all;
 }
 
@@ -50,11 +51,25 @@ PagedKv make_paged_kv(int64_t num_blocks, int64_t block_size, int64_t kv_heads, 
           .v_scale = make(scales, mx::float32)};
 }
 
+PagedKv latent_kv(mx::array rows, std::optional<mx::array> scale, int64_t value_dim) {
+  return {.k = rows, .v = rows, .k_scale = scale, .v_scale = scale, .values_in_keys = value_dim};
+}
+
+PagedKv make_latent_kv(int64_t num_blocks, int64_t block_size, int64_t dim, int64_t value_dim,
+                       mx::Dtype dtype, KvStorage storage, Device* device) {
+  // Arrays are lazy: the rows of values that make_paged_kv describes are never made.
+  PagedKv kv = make_paged_kv(num_blocks, block_size, 1, dim, dtype, storage, value_dim, device);
+  return latent_kv(std::move(kv.k), std::move(kv.k_scale), value_dim);
+}
+
+int64_t latent_kv_token_bytes(int64_t dim, mx::Dtype dtype, KvStorage storage) {
+  if (storage != KvStorage::kAuto) return dim + static_cast<int64_t>(sizeof(float));
+  return dim * static_cast<int64_t>(mx::size_of(dtype));
+}
+
 int64_t paged_kv_token_bytes(int64_t kv_heads, int64_t head_dim, mx::Dtype dtype,
                              KvStorage storage) {
-  const bool codes = storage != KvStorage::kAuto;
-  const auto element = static_cast<int64_t>(codes ? 1 : mx::size_of(dtype));
-  return 2 * kv_heads * (head_dim * element + (codes ? static_cast<int64_t>(sizeof(float)) : 0));
+  return 2 * kv_heads * latent_kv_token_bytes(head_dim, dtype, storage);
 }
 
 KvType check_paged_kv(std::string_view op, const PagedKv& kv, int64_t block_size) {
@@ -64,6 +79,10 @@ KvType check_paged_kv(std::string_view op, const PagedKv& kv, int64_t block_size
   check_dtype(op, "kv.v", kv.v, kv.k.dtype());
   check_shape(op, "kv.k", kv.k, {-1, block_size, -1, -1});
   check_shape(op, "kv.v", kv.v, {kv.k.shape(0), block_size, kv.k.shape(2), -1});
+  if (kv.values_in_keys < 0 || kv.values_in_keys > kv.k.shape(3))
+    throw std::invalid_argument(std::string(op) + ": kv has values of " +
+                                std::to_string(kv.values_in_keys) + " elements in keys of " +
+                                std::to_string(kv.k.shape(3)));
   if (codes != kv.k_scale.has_value() || codes != kv.v_scale.has_value())
     throw std::invalid_argument(std::string(op) +
                                 ": kv.k_scale and kv.v_scale belong to pools of codes");

@@ -25,10 +25,15 @@ struct PagedKv {
   mx::array v;                                      // [N, P, K, Dv]
   std::optional<mx::array> k_scale = std::nullopt;  // [N, P, K] float32, of quantised pools
   std::optional<mx::array> v_scale = std::nullopt;  // [N, P, K] float32, of quantised pools
+  // > 0: there are no rows of values, but the first so many elements of a key are its value (latent
+  // attention); `v` and `v_scale` are the keys' handles.
+  int64_t values_in_keys = 0;
 
+  int64_t value_dim() const { return values_in_keys > 0 ? values_in_keys : v.shape(3); }
   // All of them, for the inputs and outputs of graph nodes.
   std::vector<mx::array> arrays() const;
-  // The same from new handles: outputs [first, first + arrays().size()).
+  // The same from new handles, of pools with rows of values: outputs [first, first +
+  // arrays().size()).
   static PagedKv from(const std::vector<mx::array>& arrays, size_t first = 0);
 };
 
@@ -38,9 +43,18 @@ PagedKv make_paged_kv(int64_t num_blocks, int64_t block_size, int64_t kv_heads, 
                       mx::Dtype dtype, KvStorage storage = KvStorage::kAuto, int64_t value_dim = 0,
                       Device* device = nullptr);
 
-// Bytes of a token's keys and values in such a pool.
+// A pool of one head whose values are the first value_dim elements of its keys.
+PagedKv make_latent_kv(int64_t num_blocks, int64_t block_size, int64_t dim, int64_t value_dim,
+                       mx::Dtype dtype, KvStorage storage = KvStorage::kAuto,
+                       Device* device = nullptr);
+// Its handles.
+PagedKv latent_kv(mx::array rows, std::optional<mx::array> scale, int64_t value_dim);
+
+// Bytes of a token's keys and values in a pool of make_paged_kv, or of its row in one of
+// make_latent_kv.
 int64_t paged_kv_token_bytes(int64_t kv_heads, int64_t head_dim, mx::Dtype dtype,
                              KvStorage storage);
+int64_t latent_kv_token_bytes(int64_t dim, mx::Dtype dtype, KvStorage storage);
 
 // Throws std::invalid_argument, naming kv.k and so on, unless shapes and dtypes fit together.
 KvType check_paged_kv(std::string_view op, const PagedKv& kv, int64_t block_size);
