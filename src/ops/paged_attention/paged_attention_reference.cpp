@@ -89,12 +89,14 @@ std::pair<mx::array, mx::array> softmax(const mx::array& scores, const Attention
 AttentionWithLse attend(const mx::array& q, const PagedKv& kv, const BatchLayout& layout,
                         int64_t sequence, const AttentionParams& params) {
   const int rows = q.shape(0), heads = q.shape(1), dim = q.shape(2), kv_heads = kv.k.shape(2);
-  const int group = heads / kv_heads, value_dim = kv.v.shape(3);
+  const int group = heads / kv_heads, value_dim = static_cast<int>(kv.value_dim());
   const mx::array queries = mx::transpose(
       mx::reshape(mx::astype(q, mx::float32), {rows, kv_heads, group, dim}), {1, 2, 0, 3});
   const mx::array keys =
       mx::expand_dims(gather(kv.k, kv.k_scale, layout, sequence), 1);  // [K, 1, C, D]
-  const mx::array values = mx::expand_dims(gather(kv.v, kv.v_scale, layout, sequence), 1);
+  const mx::array values =
+      kv.values_in_keys > 0 ? mx::slice(keys, {0, 0, 0, 0}, {kv_heads, 1, keys.shape(2), value_dim})
+                            : mx::expand_dims(gather(kv.v, kv.v_scale, layout, sequence), 1);
   mx::array scores =
       mx::matmul(queries, mx::swapaxes(keys, -1, -2)) * mx::array(params.scale);  // [K, G, Tq, C]
   if (params.softcap > 0) {
@@ -115,7 +117,7 @@ AttentionWithLse attend(const mx::array& q, const PagedKv& kv, const BatchLayout
 AttentionWithLse paged_attention_reference(const mx::array& q, const PagedKv& kv,
                                            const BatchLayout& layout,
                                            const AttentionParams& params) {
-  const int heads = q.shape(1), value_dim = kv.v.shape(3);
+  const int heads = q.shape(1), value_dim = static_cast<int>(kv.value_dim());
   std::vector<mx::array> out = {mx::zeros({0, heads, value_dim})};
   std::vector<mx::array> lse = {mx::zeros({heads, 0})};
   for (int64_t s = 0; s < layout.num_sequences; ++s) {
