@@ -136,9 +136,18 @@ class DecodeItem {
 
   // Those of head h of the item, from the chunk's column t on.
   template <class Element>
-  PoolRows<Element> pool_rows(const void* pool, int64_t head_dim, int64_t t, int64_t h) const {
-    return {static_cast<const Element*>(pool) + (item.kv_head + h) * head_dim, buffers.slots + t,
-            p.kv_heads * head_dim, head_dim};
+  PoolRows<Element> key_rows(int64_t t, int64_t h) const {
+    return pool_rows<Element>(p.k, p.key_dim, p.key_dim, t, h);
+  }
+  template <class Element>
+  PoolRows<Element> value_rows(int64_t t, int64_t h) const {
+    return pool_rows<Element>(p.v, p.value_dim, p.value_pitch(), t, h);
+  }
+  template <class Element>
+  PoolRows<Element> pool_rows(const void* pool, int64_t head_dim, int64_t pitch, int64_t t,
+                              int64_t h) const {
+    return {static_cast<const Element*>(pool) + (item.kv_head + h) * pitch, buffers.slots + t,
+            p.kv_heads * pitch, head_dim};
   }
 
   // Which 16 tokens lie one after the other in the pool, where tiles can read them: in one block,
@@ -218,9 +227,10 @@ class DecodeItem {
               slots, n, steps);
   }
   void aim_at_values(int64_t t, int64_t tokens, int64_t bytes, int64_t steps) {
-    const int64_t row = p.value_dim * bytes;
+    const int64_t row = p.value_pitch() * bytes;
     ahead.aim(static_cast<const char*>(p.v) + item.kv_head * row, p.kv_heads * row,
-              item.kv_heads * row, buffers.slots + t, least(end - t, tokens), steps);
+              (item.kv_heads - 1) * row + p.value_dim * bytes, buffers.slots + t,
+              least(end - t, tokens), steps);
   }
 
   void merge_row(int64_t r) {

@@ -178,10 +178,11 @@ class Later {
   Later() = default;
   Later(const AttentionKernelParams& p, const Chunk& c, int64_t kv_head, int64_t steps)
       : keys_(static_cast<const char*>(p.k) + kv_head * p.key_dim * kBytes),
-        values_(static_cast<const char*>(p.v) + kv_head * p.value_dim * kBytes),
+        values_(static_cast<const char*>(p.v) + kv_head * p.value_pitch() * kBytes),
         slots_(c.slots),
         key_bytes_(p.key_dim * kBytes),
         value_bytes_(p.value_dim * kBytes),
+        value_stride_(p.kv_heads * p.value_pitch() * kBytes),
         heads_(p.kv_heads),
         at_(c.begin),
         end_(c.end),
@@ -190,7 +191,7 @@ class Later {
   void step() {
     for (int64_t i = 0; i < each_ && at_ < end_; ++i, ++at_) {
       ask(keys_ + slots_[at_] * heads_ * key_bytes_, key_bytes_);
-      ask(values_ + slots_[at_] * heads_ * value_bytes_, value_bytes_);
+      ask(values_ + slots_[at_] * value_stride_, value_bytes_);
     }
   }
 
@@ -201,7 +202,8 @@ class Later {
   }
   const char *keys_ = nullptr, *values_ = nullptr;
   const int64_t* slots_ = nullptr;
-  int64_t key_bytes_ = 0, value_bytes_ = 0, heads_ = 0, at_ = 0, end_ = 0, each_ = 0;
+  int64_t key_bytes_ = 0, value_bytes_ = 0, value_stride_ = 0, heads_ = 0;
+  int64_t at_ = 0, end_ = 0, each_ = 0;
 };
 
 template <class Pool>
@@ -318,9 +320,10 @@ class PackedAttention {
 
   // One kv head of the item's chunk c.
   void attend_head(const Chunk& chunk, int64_t c, int64_t h) {
-    const int64_t key_stride = p.kv_heads * p.key_dim, value_stride = p.kv_heads * p.value_dim;
+    const int64_t key_stride = p.kv_heads * p.key_dim, pitch = p.value_pitch();
+    const int64_t value_stride = p.kv_heads * pitch;
     const auto* k = static_cast<const Element*>(p.k) + (item.kv_head + h) * p.key_dim;
-    const auto* v = static_cast<const Element*>(p.v) + (item.kv_head + h) * p.value_dim;
+    const auto* v = static_cast<const Element*>(p.v) + (item.kv_head + h) * pitch;
     infinite = false;
     for (int64_t t = chunk.first; t < chunk.last; t += kBlock) {
       const int64_t* slots = chunk.slots + t;

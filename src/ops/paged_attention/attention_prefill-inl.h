@@ -121,5 +121,32 @@ struct PlainRow {
   }
 };
 
+// Integer sums of both parts, high * 256 + low, which fits.
+__attribute__((always_inline)) inline __m512 join_parts(const float* high, const float* low) {
+  return _mm512_cvtepi32_ps(
+      _mm512_add_epi32(_mm512_slli_epi32(load_bits(high), 8), load_bits(low)));
+}
+
+// The scores of a pair's parts become those of its query, and their maximum is taken.
+struct JoinRow {
+  float* scores;
+  const float* key_scales;
+  int64_t begin, end;
+  __m512 factor, peak[2];
+
+  __attribute__((always_inline)) void columns(int64_t t) {
+    const bool whole = begin <= t && t + kBlock <= end;
+    column(t, 0, whole ? 0xFFFF : lanes_in(t, begin, end));
+    column(t + 16, 1, whole ? 0xFFFF : lanes_in(t + 16, begin, end));
+  }
+  __attribute__((always_inline)) void column(int64_t t, int i, __mmask16 seen) {
+    const __m512 sum = join_parts(scores + t * kTileSpread, scores + t * kTileSpread + 16);
+    const __m512 scale = _mm512_mul_ps(_mm512_load_ps(key_scales + t), factor);
+    const __m512 score = _mm512_mul_ps(sum, scale);
+    _mm512_store_ps(scores + t * kTileSpread, score);
+    peak[i] = _mm512_mask_max_ps(peak[i], seen, peak[i], score);
+  }
+};
+
 }  // namespace
 }  // namespace quire::ops

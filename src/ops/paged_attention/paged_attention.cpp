@@ -35,9 +35,10 @@ void check(const mx::array& q, const PagedKv& kv, const BatchLayout& layout,
   if (kv.k.shape(2) < 1 || q.shape(1) % kv.k.shape(2) != 0)
     refuse("q has " + std::to_string(q.shape(1)) + " heads, expected a multiple of kv's " +
            std::to_string(kv.k.shape(2)));
-  for (const int dim : {kv.k.shape(3), kv.v.shape(3)})
-    if (dim < 8 || dim > 512 || dim % 8 != 0)
-      refuse("kv has head_dim " + std::to_string(dim) + ", expected a multiple of 8 up to 512");
+  for (const int64_t dim : {int64_t{kv.k.shape(3)}, kv.value_dim()})
+    if (dim < 8 || dim > kMaxHeadDim || dim % 8 != 0)
+      refuse("kv has head_dim " + std::to_string(dim) + ", expected a multiple of 8 up to " +
+             std::to_string(kMaxHeadDim));
   if (!std::isfinite(params.scale) || params.scale < 0)
     refuse("scale must be finite and not negative");
   if (!std::isfinite(params.softcap) || params.softcap < 0)
@@ -67,8 +68,17 @@ void check_positions(const BatchLayout& layout) {
   }
 }
 
-AttentionUnit unit_for(mx::Dtype q, KvType kv_type) {
+// The kernels for NVIDIA GPUs read rows of values.
+void check_cuda(const PagedKv& kv) {
+  if (kv.values_in_keys > 0 || kv.k.shape(3) > kMaxCudaHeadDim || kv.v.shape(3) > kMaxCudaHeadDim)
+    throw std::runtime_error(std::string(kOp) +
+                             ": no kernel for values in keys, or heads of more than " +
+                             std::to_string(kMaxCudaHeadDim) + " elements, on cuda");
+}
+
+AttentionUnit unit_for(mx::Dtype q, KvType kv_type, int64_t key_dim) {
   if (q != mx::bfloat16) return AttentionUnit::kVectors;
+  if (kv_type == KvType::kInt8 && key_dim > kMaxInt8UnitDim) return AttentionUnit::kVectors;
   const bool bfloat16 = kv_type == KvType::kBf16;
   if (use_amx() && (bfloat16 || is_quantised(kv_type))) return AttentionUnit::kAmx;
   if (use_avx512_vnni() && kv_type == KvType::kInt8) return AttentionUnit::kAvx512Vnni;
@@ -93,11 +103,12 @@ AttentionKernelParams kernel_params(const mx::array& q, const PagedKv& kv,
   const KvType kv_type = check_paged_kv(kOp, kv, layout.block_size);
   return {.q_type = check_float(kOp, "q", q.dtype()),
           .kv_type = kv_type,
-          .unit = unit_for(q.dtype(), kv_type),
+          .unit = unit_for(q.dtype(), kv_type, kv.k.shape(3)),
           .heads = q.shape(1),
           .kv_heads = kv.k.shape(2),
           .key_dim = kv.k.shape(3),
-          .value_dim = kv.v.shape(3),
+          .value_dim = kv.value_dim(),
+          .values_in_keys = kv.values_in_keys > 0,
           .block_size = layout.block_size,
           .window_left = std::min(params.window_left, kNoLimit),
           .window_right = params.causal ? 0 : std::min(params.window_right, kNoLimit)};
@@ -227,7 +238,8 @@ std::vector<mx::array> launch(const Context& context, const mx::array& q, const 
   const double scale = params.scale, softcap = params.softcap;
   std::vector<mx::array> inputs = {q};
   for (const mx::array& pool : kv.arrays()) inputs.push_back(pool);
-  const bool codes = is_quantised(kernel.kv_type);
+  const bool codes = is_quantised(kernel.kv_type), has_values = !kernel.values_in_keys;
+  if (context.device->cuda()) check_cuda(kv);
   if (params.sinks) inputs.push_back(*params.sinks);
   if (params.alibi_slopes) inputs.push_back(*params.alibi_slopes);
   auto run = [=, pool = context.pool, has_sinks = params.sinks.has_value(),
@@ -236,11 +248,11 @@ std::vector<mx::array> launch(const Context& context, const mx::array& q, const 
     AttentionKernelParams p = kernel;
     p.q = in[0].template data<void>();
     p.k = in[1].template data<void>();
-    p.v = in[2].template data<void>();
-    size_t next = 3;
+    size_t next = 2;
+    p.v = has_values ? in[next++].template data<void>() : p.k;
     if (codes) {
       p.k_scale = in[next++].template data<float>();
-      p.v_scale = in[next++].template data<float>();
+      p.v_scale = has_values ? in[next++].template data<float>() : p.k_scale;
     }
     if (has_sinks) p.sinks = in[next++].template data<float>();
     if (has_alibi) {
@@ -255,7 +267,7 @@ std::vector<mx::array> launch(const Context& context, const mx::array& q, const 
       if (cuda) return attend_on_cuda(*cuda, p, layout);
     run_attention(*pool, p, layout);
   };
-  std::vector<mx::Shape> shapes = {{q.shape(0), q.shape(1), kv.v.shape(3)}};
+  std::vector<mx::Shape> shapes = {{q.shape(0), q.shape(1), static_cast<int>(kv.value_dim())}};
   std::vector<mx::Dtype> dtypes = {q.dtype()};
   if (lse) {
     shapes.push_back({q.shape(1), q.shape(0)});

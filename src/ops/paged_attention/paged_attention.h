@@ -33,9 +33,12 @@ struct AttentionWithLse {
 //       sequence, whose rows are consecutive positions; the first may be negative (more queries
 //       than keys, aligned at their ends)
 //   kv  pools [N, P, K, D] that already hold this step's tokens, of any float dtype or of codes; H
-//       is a multiple of K
+//       is a multiple of K. Latent attention (MLA, arXiv:2405.04434 with W_UK and W_UV absorbed) is
+//       kv.values_in_keys with K = 1: a token has one row, for all heads, whose first Dv elements
+//       are its value
 // Returns [T, H, Dv] in q's dtype; a row that sees no key is 0. Throws std::invalid_argument if a
-// shape, dtype or parameter does not fit (D and Dv multiples of 8 up to 512; scale >= 0).
+// shape, dtype or parameter does not fit (D and Dv multiples of 8 up to 576; scale >= 0);
+// std::runtime_error on an NVIDIA GPU for values in keys, or D or Dv above 512.
 //
 // Bits (the arithmetic is the same for every query row, whatever else is in the call): scores as in
 // linear(); the keys are walked in chunks with edges at absolute multiples of 256 tokens; each
@@ -51,6 +54,8 @@ struct AttentionWithLse {
 // bfloat16; the rest as for bfloat16 with AMX, everywhere. Of int8 pools: a query is 16-bit
 // integers times absmax / 32639; a row's p times the values' scales within a chunk likewise with
 // their maximum / 65535; sums over codes are exact.
+// Values in keys: the same arithmetic as on a copy of them in a pool of their own, with the keys'
+// scales.
 mx::array paged_attention(const Context& context, const mx::array& q, const PagedKv& kv,
                           const BatchLayoutPtr& layout, const AttentionParams& params);
 AttentionWithLse paged_attention_with_lse(const Context& context, const mx::array& q,

@@ -140,17 +140,17 @@ class Prefill {
       buffers.value_scales[t] = p.v_scale[slots[t] * p.kv_heads + item.kv_head + head];
     }
     // Rows of one head are short runs far apart, which the hardware does not foresee: they are
-    // asked for a block ahead.
+    // asked for a block ahead. Values in keys have come with these.
     ask_for(p.k, p.key_dim, first, first + kBlock);
     for (int64_t t = first; t < end; t += 16) {
       if (t + kBlock < end)
         ask_for(p.k, p.key_dim, t + kBlock, t + kBlock + 16);
-      else
+      else if (!p.values_in_keys)
         ask_for(p.v, p.value_dim, first + t % kBlock, first + t % kBlock + 16);
       pack_keys(t);
     }
     for (int64_t t = first; t < end; t += kUnit) {
-      if (t + kUnit < end) ask_for(p.v, p.value_dim, t + kUnit, t + 2 * kUnit);
+      if (t + kUnit < end && !p.values_in_keys) ask_for(p.v, p.value_dim, t + kUnit, t + 2 * kUnit);
       if constexpr (kInt8)
         pack_byte_values(t);
       else
@@ -185,8 +185,8 @@ class Prefill {
 
   // 64 tokens of codes, four to a 32-bit word; all are finite.
   void pack_byte_values(int64_t block) {
-    const auto* v = static_cast<const uint8_t*>(p.v) + (item.kv_head + head) * p.value_dim;
-    const int64_t stride = p.kv_heads * p.value_dim;
+    const auto* v = static_cast<const uint8_t*>(p.v) + (item.kv_head + head) * p.value_pitch();
+    const int64_t stride = p.kv_heads * p.value_pitch();
     for (int64_t t = block; t < block + kUnit; t += 4) {
       const uint8_t* row[4];
       for (int64_t j = 0; j < 4; ++j) row[j] = v + buffers.slots[t + j] * stride;
@@ -198,7 +198,8 @@ class Prefill {
   }
 
   void pack_values(int64_t block, int64_t begin, int64_t end) {
-    const int64_t first = (item.kv_head + head) * p.value_dim, stride = p.kv_heads * p.value_dim;
+    const int64_t pitch = p.value_pitch(), first = (item.kv_head + head) * pitch;
+    const int64_t stride = p.kv_heads * pitch;
     __m512i largest = _mm512_setzero_si512();
     const __m512i magnitude = _mm512_set1_epi16(0x7FFF);
     for (int64_t t = block; t < block + kBlock; t += 2) {
@@ -320,32 +321,6 @@ class Prefill {
                              t.begin[r], t.end[r]);
   }
 
-  // Integer sums of both parts, high * 256 + low, which fits.
-  static __attribute__((always_inline)) __m512 join_parts(const float* high, const float* low) {
-    return _mm512_cvtepi32_ps(
-        _mm512_add_epi32(_mm512_slli_epi32(load_bits(high), 8), load_bits(low)));
-  }
-
-  // The scores of a pair's parts become those of its query; returns their maximum.
-  struct JoinRow {
-    float* scores;
-    const float* key_scales;
-    int64_t begin, end;
-    __m512 factor, peak[2];
-
-    __attribute__((always_inline)) void columns(int64_t t) {
-      const bool whole = begin <= t && t + kBlock <= end;
-      column(t, 0, whole ? 0xFFFF : lanes_in(t, begin, end));
-      column(t + 16, 1, whole ? 0xFFFF : lanes_in(t + 16, begin, end));
-    }
-    __attribute__((always_inline)) void column(int64_t t, int i, __mmask16 seen) {
-      const __m512 sum = join_parts(scores + t * kTileSpread, scores + t * kTileSpread + 16);
-      const __m512 scale = _mm512_mul_ps(_mm512_load_ps(key_scales + t), factor);
-      const __m512 score = _mm512_mul_ps(sum, scale);
-      _mm512_store_ps(scores + t * kTileSpread, score);
-      peak[i] = _mm512_mask_max_ps(peak[i], seen, peak[i], score);
-    }
-  };
   float join_scores(const Tile& t, int64_t r, Feed<kInt8>& feed) const {
     const __m512 lowest = _mm512_set1_ps(kNegativeInfinity);
     JoinRow row{.scores = t.row(r),

@@ -138,8 +138,8 @@ struct Worker {
     return {base, c.slots + t, p.kv_heads * p.key_dim};
   }
   Rows<T> values_at(const Chunk& c, int64_t t, int64_t h) const {
-    const T* base = static_cast<const T*>(p.v) + (item.kv_head + h) * p.value_dim;
-    return {base, c.slots + t, p.kv_heads * p.value_dim};
+    const T* base = static_cast<const T*>(p.v) + (item.kv_head + h) * p.value_pitch();
+    return {base, c.slots + t, p.kv_heads * p.value_pitch()};
   }
 
   // Tokens [first, last) of the item see some key of the block at `start`; [all_first, all_last)
@@ -163,21 +163,23 @@ struct Worker {
   }
 
   // All heads' keys, or values, of the block at t: the share of head h's step, to be read ahead.
-  Feed feed(const void* base, int64_t dim, const Chunk& c, int64_t t, int64_t h) const {
-    const int64_t row = dim * static_cast<int64_t>(sizeof(T)), heads = item.kv_heads;
-    return {.base = static_cast<const char*>(base) + item.kv_head * row,
+  Feed feed(const void* base, int64_t dim, int64_t pitch, const Chunk& c, int64_t t,
+            int64_t h) const {
+    constexpr auto kSize = static_cast<int64_t>(sizeof(T));
+    const int64_t row = dim * kSize, heads = item.kv_heads;
+    return {.base = static_cast<const char*>(base) + item.kv_head * pitch * kSize,
             .slots = c.slots + t,
-            .stride = p.kv_heads * row,
-            .bytes = heads * row,
+            .stride = p.kv_heads * pitch * kSize,
+            .bytes = (heads - 1) * pitch * kSize + row,
             .token = kBlock * h / heads,
             .tokens = kBlock * (h + 1) / heads,
             .piece = row < Feed::kPiece ? row : Feed::kPiece};
   }
   Feed feed_keys(const Chunk& c, int64_t t, int64_t h) const {
-    return feed(p.k, p.key_dim, c, t, h);
+    return feed(p.k, p.key_dim, p.key_dim, c, t, h);
   }
   Feed feed_values(const Chunk& c, int64_t t, int64_t h) const {
-    return feed(p.v, p.value_dim, c, t, h);
+    return feed(p.v, p.value_dim, p.value_pitch(), c, t, h);
   }
 
   void score_block(const Chunk& c, int64_t t) const {

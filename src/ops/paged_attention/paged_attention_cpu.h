@@ -12,7 +12,10 @@ namespace quire::ops {
 inline constexpr int64_t kAttentionChunk = 256;
 // Values are summed, and keys packed, per this many tokens; part of the bits contract.
 inline constexpr int64_t kAttentionBlock = 32;
-inline constexpr int64_t kMaxHeadDim = 512;
+inline constexpr int64_t kMaxHeadDim = 576;
+// int8 pools have longer keys on kVectors only: elsewhere sums of products and of their parts are
+// 32-bit integers, which hold those of 512 elements.
+inline constexpr int64_t kMaxInt8UnitDim = 512;
 
 // What attends the rows of a call: vector kernels for any instruction set, or kernels for one that
 // has a unit for dot products of bfloat16 or of integers.
@@ -24,7 +27,9 @@ struct AttentionKernelParams {
   AttentionUnit unit = AttentionUnit::kVectors;
   int64_t heads = 0, kv_heads = 0;     // H, K
   int64_t key_dim = 0, value_dim = 0;  // D, Dv
-  int64_t block_size = 0;              // P
+  // Values are the first value_dim elements of their keys: v is k, v_scale is k_scale.
+  bool values_in_keys = false;
+  int64_t block_size = 0;  // P
   // A query at position i sees the keys [i - window_left, i + window_right] of its sequence; -1: no
   // limit on that side. Positions may be negative.
   int64_t window_left = -1, window_right = 0;
@@ -41,6 +46,9 @@ struct AttentionKernelParams {
   void* out = nullptr;           // [T, H, Dv]
   float* lse = nullptr;    // [H, T], or null: natural logarithm of each row's sum of exponents
   int64_t lse_stride = 0;  // between heads: T
+
+  // Elements from one head's values to the next head's.
+  int64_t value_pitch() const { return values_in_keys ? key_dim : value_dim; }
 };
 
 // One thread's share: some consecutive query tokens of one sequence, for some kv heads and the

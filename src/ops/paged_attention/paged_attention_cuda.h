@@ -8,6 +8,9 @@
 
 namespace quire::ops {
 
+// Of keys, and of values, in the kernels for GPUs.
+inline constexpr int64_t kMaxCudaHeadDim = 512;
+
 // One block's share for each kv head: rows [row, row + rows) of a sequence's new rows, which are
 // (token, head of the group) in this order, over chunks [chunk, chunk + chunks) of
 // kAttentionChunk keys. partial < 0: these are all chunks of the rows, and the block writes `out`.

@@ -296,7 +296,8 @@ class Decode : DecodeItem<Buffers> {
   // vectors.
   template <bool kWhole>
   void interleave(const Step& s, const Step& before) {
-    const int64_t head = (item.kv_head + s.h) * p.value_dim, stride = p.kv_heads * p.value_dim;
+    const int64_t pitch = p.value_pitch(), head = (item.kv_head + s.h) * pitch;
+    const int64_t stride = p.kv_heads * pitch;
     const __m512i zero = _mm512_setzero_si512();
     int64_t added = before.t < 0 ? width : 0;
     for (int64_t i = 0; i < kBlock; i += 2) {

@@ -203,7 +203,7 @@ class Decode : DecodeItem<Buffers> {
     aim_after_keys(t, kBlock, kBlock, 2, item.kv_heads * (dim / 32) * 8);
     const auto score = (p.key_dim % 32 == 0 ? Few<true>::kScores : Few<false>::kScores)[group - 1];
     for (int64_t h = 0; h < item.kv_heads; ++h)
-      score(pool_rows<uint16_t>(p.k, p.key_dim, t, h), buffers.queries + h * group * dim,
+      score(key_rows<uint16_t>(t, h), buffers.queries + h * group * dim,
             buffers.scores + h * group * kScoreStride + t, ahead);
   }
 
@@ -213,7 +213,7 @@ class Decode : DecodeItem<Buffers> {
     const auto add = (whole ? Few<true>::kValues : Few<false>::kValues)[group - 1];
     const auto* probabilities = reinterpret_cast<const uint16_t*>(buffers.scores);
     for (int64_t h = 0; h < item.kv_heads; ++h)
-      add(pool_rows<uint16_t>(p.v, p.value_dim, t, h), begin - t, end - t,
+      add(value_rows<uint16_t>(t, h), begin - t, end - t,
           probabilities + h * group * 2 * kScoreStride + t, buffers.sums + h * group * width, width,
           ahead);
   }

@@ -158,8 +158,8 @@ class DecodeInt8 : DecodeInt8Item<Buffers> {
   // Sums over 64 tokens from t on for head h's group; tokens that are not visible have
   // probabilities of 0.
   void add_values(int64_t t, int64_t h) {
-    const auto* v = static_cast<const uint8_t*>(p.v) + (item.kv_head + h) * p.value_dim;
-    const int64_t stride = p.kv_heads * p.value_dim;
+    const auto* v = static_cast<const uint8_t*>(p.v) + (item.kv_head + h) * p.value_pitch();
+    const int64_t stride = p.kv_heads * p.value_pitch();
     for (int64_t i = 0; i < kQuads; i += 4) {
       const uint8_t* row[4];
       for (int64_t j = 0; j < 4; ++j) row[j] = v + buffers.slots[t + i + j] * stride;

@@ -238,7 +238,7 @@ class DecodeInt8 : DecodeInt8Item<Buffers> {
     for (int64_t h = 0; h < item.kv_heads; ++h)
       for (int64_t from = 0; from < group; from += kScoreRows) {
         const int64_t r = h * group + from;
-        scores[run_rows(from) - 1](pool_rows<uint8_t>(p.k, p.key_dim, t, h),
+        scores[run_rows(from) - 1](key_rows<uint8_t>(t, h),
                                    {.queries = buffers.queries + r * 2 * dim,
                                     .bases = buffers.bases + 2 * r,
                                     .query_scales = buffers.query_scales + r,
@@ -257,7 +257,7 @@ class DecodeInt8 : DecodeInt8Item<Buffers> {
         const int64_t row = h * 2 * group + from;
         (group - from == 1
              ? value_few<1>
-             : value_few<2>)(pool_rows<uint8_t>(p.v, p.value_dim, t, h),
+             : value_few<2>)(value_rows<uint8_t>(t, h),
                              {.probabilities = buffers.probabilities + row * kProbabilityStride + t,
                               .counts = buffers.counts + row * width,
                               .part_rows = group,
