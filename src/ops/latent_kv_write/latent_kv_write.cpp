@@ -1,0 +1,87 @@
+#include "ops/latent_kv_write/latent_kv_write.h"
+
+#include <stdexcept>
+
+#include "ops/cpu/parallel_blocks.h"
+#include "ops/latent_kv_write/latent_kv_write_cpu.h"
+#include "ops/runtime/kernel_primitive.h"
+#include "ops/runtime/shape_check.h"
+
+namespace quire::ops {
+namespace {
+
+constexpr const char* kOp = "latent_kv_write";
+
+[[noreturn]] void refuse(const std::string& what) {
+  throw std::invalid_argument(std::string(kOp) + ": " + what);
+}
+
+LatentKvWriteParams checked_params(const mx::array& x, const mx::array& weight, float eps,
+                                   const BatchLayout& layout, const RopeTable& table,
+                                   const PagedKv& kv) {
+  const KvType kv_type = check_paged_kv(kOp, kv, layout.block_size);
+  if (!is_quantised(kv_type)) check_dtype(kOp, "x", x, kv.k.dtype());
+  const int64_t latent = kv.values_in_keys, width = latent + table.rotary_dim;
+  if (latent < 1) refuse("kv has rows of values, expected values in keys");
+  if (width > kMaxLatentRow)
+    refuse("kv has rows of " + std::to_string(width) + " elements, expected at most " +
+           std::to_string(kMaxLatentRow));
+  check_shape(kOp, "kv.k", kv.k, {-1, layout.block_size, 1, width});
+  check_shape(kOp, "x", x, {layout.num_tokens, width});
+  check_shape(kOp, "weight", weight, {latent});
+  check_dtype(kOp, "weight", weight, mx::float32);
+  check_slots(kOp, kv, layout);
+  for (const int32_t position : layout.positions)
+    if (position < 0 || position >= table.max_positions)
+      refuse("layout has position " + std::to_string(position) + ", but table ends at " +
+             std::to_string(table.max_positions));
+  return {.type = check_float(kOp, "x", x.dtype()),
+          .kv_type = kv_type,
+          .latent = latent,
+          .rotary_dim = table.rotary_dim,
+          .eps = eps,
+          .positions = layout.positions.data(),
+          .slots = layout.slot_mapping.data(),
+          .cos_sin = table.cos_sin.data()};
+}
+
+}  // namespace
+
+// Its reference is the ops that it stands for; the write itself is a copy, as kv_write's.
+PagedKv latent_kv_write(const Context& context, const mx::array& x, const mx::array& weight,
+                        float eps, const BatchLayoutPtr& layout,
+                        std::shared_ptr<const RopeTable> table, const PagedKv& kv) {
+  LatentKvWriteParams params = checked_params(x, weight, eps, *layout, *table, kv);
+  if (context.device->cuda()) throw std::runtime_error("latent_kv_write: no kernel on cuda");
+  std::vector<mx::array> inputs = kv.arrays();
+  const size_t pools = inputs.size();
+  std::vector<mx::Shape> shapes;
+  std::vector<mx::Dtype> dtypes;
+  std::vector<int> alias;
+  for (const mx::array& pool : inputs) {
+    alias.push_back(static_cast<int>(shapes.size()));
+    shapes.push_back(pool.shape());
+    dtypes.push_back(pool.dtype());
+  }
+  inputs.insert(inputs.end(), {x, weight});
+  // The closure owns the layout and the table that the params point into.
+  auto run = [params, pools, layout, table = std::move(table), pool = context.pool](
+                 const auto& in, auto& out) mutable {
+    params.rows = out[0].template data<void>();
+    if (pools == 2) params.scale = out[1].template data<float>();
+    params.x = in[pools].template data<void>();
+    params.weight = in[pools + 1].template data<float>();
+    parallel_blocks(*pool, layout->num_tokens, rows_per_block(params.latent + params.rotary_dim),
+                    [&](int64_t begin, int64_t end) { latent_kv_write_cpu(params, begin, end); });
+  };
+  const auto out = launch_kernel(context,
+                                 {.op = kOp,
+                                  .kernel = cpu_kernel_name(),
+                                  .run = run,
+                                  .alias = alias,
+                                  .cost = {.bytes = 2.0 * static_cast<double>(x.nbytes())}},
+                                 shapes, dtypes, std::move(inputs));
+  return latent_kv(out[0], pools == 2 ? std::optional(out[1]) : std::nullopt, kv.values_in_keys);
+}
+
+}  // namespace quire::ops

@@ -1,0 +1,104 @@
+#include "ops/latent_kv_write/latent_kv_write.h"
+
+#include <cstring>
+
+#include "ops/kv_write/kv_write.h"
+#include "ops/rms_norm/rms_norm.h"
+#include "ops/runtime/test_util.h"
+
+namespace quire::ops {
+namespace {
+
+using namespace quire::ops::testing;
+
+constexpr int kBlockSize = 8, kMaxPositions = 500;
+
+BatchLayoutPtr layout_of(int tokens) {
+  auto layout = std::make_shared<BatchLayout>();
+  layout->num_tokens = tokens;
+  layout->block_size = kBlockSize;
+  for (int t = 0; t < tokens; ++t) {
+    layout->positions.push_back((t * 37 + 3) % kMaxPositions);
+    layout->slot_mapping.push_back(t % 5 == 3 ? -1 : (t * 77 + 11) % 512);  // 77 is odd
+  }
+  return layout;
+}
+
+std::shared_ptr<const RopeTable> table_of(int rotary) {
+  return make_rope_table({.rotary_dim = rotary}, kMaxPositions);
+}
+
+// Pools of the same bytes, so that slots which nothing writes can be compared.
+PagedKv pool(int latent, int rotary, mx::Dtype dtype, KvStorage storage) {
+  PagedKv kv = make_latent_kv(64, kBlockSize, latent + rotary, latent, dtype, storage);
+  for (const mx::array& array : kv.arrays())
+    std::memset(const_cast<char*>(array.data<char>()), 0x55, array.nbytes());
+  return kv;
+}
+
+// The separate ops on the same input; only the keys of the pools that they write are looked at.
+PagedKv separate(const Context& context, const mx::array& x, const mx::array& weight, int latent,
+                 const BatchLayoutPtr& layout, int rotary, mx::Dtype dtype, KvStorage storage) {
+  const int tokens = x.shape(0);
+  const mx::array c = mx::contiguous(mx::slice(x, {0, 0}, {tokens, latent}));
+  const mx::array r = mx::contiguous(mx::slice(x, {0, latent}, {tokens, latent + rotary}));
+  mx::eval(c, r);
+  const mx::array normed = rms_norm(context, c, weight, 1e-6f);
+  const mx::array turned =
+      rope(context, mx::reshape(r, {tokens, 1, rotary}), layout, table_of(rotary));
+  mx::eval(normed, turned);
+  mx::array row = mx::contiguous(mx::reshape(
+      mx::concatenate({normed, mx::reshape(turned, {tokens, rotary})}, 1), {tokens, 1, -1}));
+  mx::eval(row);
+  PagedKv kv = make_paged_kv(64, kBlockSize, 1, latent + rotary, dtype, storage);
+  for (const mx::array& array : kv.arrays())
+    std::memset(const_cast<char*>(array.data<char>()), 0x55, array.nbytes());
+  return kv_write(context, row, row, kv, layout);
+}
+
+TEST(LatentKvWrite, EqualsTheSeparateOps) {
+  if (on_cuda()) GTEST_SKIP() << "refused on cuda";
+  for (const auto& isa : isas_to_test()) {
+    SCOPED_TRACE(isa);
+    const ForcedIsa forced(isa);
+    for (const mx::Dtype dtype : float_dtypes())
+      for (const auto storage : {KvStorage::kAuto, KvStorage::kInt8, KvStorage::kFp8})
+        for (const auto& [latent, rotary] : {std::pair{512, 64}, {24, 10}})
+          for (const int tokens : {1, 40}) {
+            const Context context = make_context(2);
+            const auto layout = layout_of(tokens);
+            const mx::array x = random_array({tokens, latent + rotary}, dtype, 5, 3.0f);
+            const mx::array weight = random_array({latent}, mx::float32, 3);
+            const PagedKv got = latent_kv_write(context, x, weight, 1e-6f, layout, table_of(rotary),
+                                                pool(latent, rotary, dtype, storage));
+            const PagedKv expected =
+                separate(context, x, weight, latent, layout, rotary, dtype, storage);
+            mx::eval(got.k, expected.k);
+            EXPECT_TRUE(same_bits(got.k, expected.k));
+            if (got.k_scale) {
+              EXPECT_TRUE(same_bits(*got.k_scale, *expected.k_scale));
+            }
+            EXPECT_EQ(got.values_in_keys, latent);
+            EXPECT_TRUE(kernel_ran(context, "latent_kv_write", 1, cpu_kernel_name()));
+          }
+  }
+}
+
+TEST(LatentKvWrite, NamesWhatDoesNotFit) {
+  const Context context = make_context(1);
+  const auto layout = layout_of(4);
+  const mx::array x = random_array({4, 40}, mx::float32, 5),
+                  weight = random_array({32}, mx::float32, 3);
+  const PagedKv kv = pool(32, 8, mx::float32, KvStorage::kAuto);
+  const auto write = [&](const mx::array& in, const mx::array& w, int rotary, const PagedKv& to) {
+    return latent_kv_write(context, in, w, 1e-6f, layout, table_of(rotary), to);
+  };
+  EXPECT_THROW(write(x, weight, 16, kv), std::invalid_argument);
+  EXPECT_THROW(write(mx::astype(x, mx::bfloat16), weight, 8, kv), std::invalid_argument);
+  EXPECT_THROW(write(x, random_array({40}, mx::float32, 3), 8, kv), std::invalid_argument);
+  EXPECT_THROW(write(x, weight, 8, make_paged_kv(64, kBlockSize, 1, 40, mx::float32)),
+               std::invalid_argument);
+}
+
+}  // namespace
+}  // namespace quire::ops
