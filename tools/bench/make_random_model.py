@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 """Writes a random-weight checkpoint of a published model's exact shape, for speed measurements.
 
-    make_random_model.py --shape qwen3-0.6b|qwen3-1.7b|qwen3-8b|qwen3-30b-a3b|qwen3.5-0.8b|llama-160m --out DIR
-                         [--layers N] [--dtype float32]
+    make_random_model.py --shape NAME --out DIR [--layers N] [--dtype float32]      (--help lists the shapes)
 
 --layers cuts the model's depth, for shapes that are too large for a machine.
 
@@ -58,7 +57,60 @@ QWEN35 = {
     "rms_norm_eps": 1e-6,
     "tie_word_embeddings": True,
 }
+# Five layers with a window of 512 and a rope of their own, then one that sees everything.
+GEMMA3_1B = {
+    "architectures": ["Gemma3ForCausalLM"],
+    "model_type": "gemma3_text",
+    "hidden_size": 1152,
+    "intermediate_size": 6912,
+    "num_hidden_layers": 26,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 1,
+    "head_dim": 256,
+    "query_pre_attn_scalar": 256,
+    "sliding_window": 512,
+    "sliding_window_pattern": 6,
+    "vocab_size": 262144,
+    "max_position_embeddings": 32768,
+    "rope_theta": 1000000,
+    "rope_local_base_freq": 10000,
+    "rms_norm_eps": 1e-6,
+    "hidden_activation": "gelu_pytorch_tanh",
+    "tie_word_embeddings": True,
+}
+# Experts as the published checkpoint has them: mxfp4, 32 values in 16 bytes and one scale.
+GPT_OSS_20B = {
+    "architectures": ["GptOssForCausalLM"],
+    "model_type": "gpt_oss",
+    "hidden_size": 2880,
+    "intermediate_size": 2880,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 8,
+    "head_dim": 64,
+    "sliding_window": 128,
+    "vocab_size": 201088,
+    "max_position_embeddings": 131072,
+    "rope_theta": 150000,
+    "rope_scaling": {
+        "rope_type": "yarn",
+        "factor": 32.0,
+        "original_max_position_embeddings": 4096,
+        "beta_fast": 32.0,
+        "beta_slow": 1.0,
+        "truncate": False,
+    },
+    "rms_norm_eps": 1e-5,
+    "num_local_experts": 32,
+    "num_experts_per_tok": 4,
+    "swiglu_limit": 7.0,
+    "attention_bias": True,
+    "tie_word_embeddings": False,
+    "quantization_config": {"quant_method": "mxfp4"},
+}
 SHAPES = {
+    "gemma3-1b": GEMMA3_1B,
+    "gpt-oss-20b": GPT_OSS_20B,
     "qwen3-0.6b": QWEN3 | {"hidden_size": 1024, "intermediate_size": 3072},
     "qwen3-1.7b": QWEN3 | {"hidden_size": 2048, "intermediate_size": 6144},
     "qwen3-8b": QWEN3 | {
@@ -193,59 +245,104 @@ def delta_net_shapes(config: dict) -> dict[str, tuple[int, ...]]:
 
 def expert_shapes(config: dict) -> dict[str, tuple[int, ...]]:
     hidden, inner = config["hidden_size"], config["moe_intermediate_size"]
-    shapes = {"mlp.gate": (config["num_experts"], hidden)}
+    shapes = {"mlp.gate.weight": (config["num_experts"], hidden)}
     for e in range(config["num_experts"]):
-        shapes |= {f"mlp.experts.{e}.{name}_proj": (inner, hidden) for name in ("gate", "up")}
-        shapes[f"mlp.experts.{e}.down_proj"] = (hidden, inner)
+        shapes |= {f"mlp.experts.{e}.{name}_proj.weight": (inner, hidden) for name in ("gate", "up")}
+        shapes[f"mlp.experts.{e}.down_proj.weight"] = (hidden, inner)
     return shapes
 
 
-def tensor_shapes(config: dict) -> dict[str, tuple[int, ...]]:
+def gpt_oss_shapes(config: dict) -> dict[str, tuple[int, ...]]:
+    """The experts of a layer and what its attention has beside the weights."""
+    hidden, inner, count = config["hidden_size"], config["intermediate_size"], config["num_local_experts"]
+    heads, dim = config["num_attention_heads"], config["head_dim"]
+    kv = config["num_key_value_heads"] * dim
+    return {
+        "self_attn.q_proj.bias": (heads * dim,),
+        "self_attn.k_proj.bias": (kv,),
+        "self_attn.v_proj.bias": (kv,),
+        "self_attn.o_proj.bias": (hidden,),
+        "self_attn.sinks": (heads,),
+        "mlp.router.weight": (count, hidden),
+        "mlp.router.bias": (count,),
+        "mlp.experts.gate_up_proj_blocks": (count, 2 * inner, hidden // 32, 16),
+        "mlp.experts.gate_up_proj_scales": (count, 2 * inner, hidden // 32),
+        "mlp.experts.gate_up_proj_bias": (count, 2 * inner),
+        "mlp.experts.down_proj_blocks": (count, hidden, inner // 32, 16),
+        "mlp.experts.down_proj_scales": (count, hidden, inner // 32),
+        "mlp.experts.down_proj_bias": (count, hidden),
+    }
+
+
+def layer_shapes(config: dict, i: int) -> dict[str, tuple[int, ...]]:
+    """Of layer i, without the prefix of its names."""
     hidden, inner, dim = config["hidden_size"], config["intermediate_size"], config["head_dim"]
     q, kv = config["num_attention_heads"] * dim, config["num_key_value_heads"] * dim
+    kind = config["model_type"]
+    hybrid = kind == "qwen3_5_text"  # whose queries bring a gate
+    norms = {"input_layernorm.weight": (hidden,), "post_attention_layernorm.weight": (hidden,)}
+    mixer = {
+        "self_attn.q_proj.weight": (2 * q if hybrid else q, hidden),
+        "self_attn.k_proj.weight": (kv, hidden),
+        "self_attn.v_proj.weight": (kv, hidden),
+        "self_attn.o_proj.weight": (hidden, q),
+    }
+    ffn = {
+        "mlp.gate_proj.weight": (inner, hidden),
+        "mlp.up_proj.weight": (inner, hidden),
+        "mlp.down_proj.weight": (hidden, inner),
+    }
+    if hybrid or kind.startswith(("qwen3", "gemma3")):
+        mixer |= {"self_attn.q_norm.weight": (dim,), "self_attn.k_norm.weight": (dim,)}
+    if kind == "gemma3_text":
+        norms |= {f"{side}_feedforward_layernorm.weight": (hidden,) for side in ("pre", "post")}
+    if hybrid and (i + 1) % config["full_attention_interval"] != 0:
+        mixer = {f"linear_attn.{name}": shape for name, shape in delta_net_shapes(config).items()}
+    if kind == "qwen3_moe":
+        ffn = expert_shapes(config)
+    if kind == "gpt_oss":
+        ffn = gpt_oss_shapes(config)
+    return norms | mixer | ffn
+
+
+def tensor_shapes(config: dict) -> dict[str, tuple[int, ...]]:
+    hidden = config["hidden_size"]
     shapes = {"model.embed_tokens.weight": (config["vocab_size"], hidden)}
-    hybrid = config["model_type"] == "qwen3_5_text"  # whose queries bring a gate
     for i in range(config["num_hidden_layers"]):
-        layer = {
-            "input_layernorm": (hidden,),
-            "self_attn.q_proj": (2 * q if hybrid else q, hidden),
-            "self_attn.k_proj": (kv, hidden),
-            "self_attn.v_proj": (kv, hidden),
-            "self_attn.o_proj": (hidden, q),
-            "post_attention_layernorm": (hidden,),
-            "mlp.gate_proj": (inner, hidden),
-            "mlp.up_proj": (inner, hidden),
-            "mlp.down_proj": (hidden, inner),
-        }
-        if config["model_type"] == "qwen3_moe":
-            layer = {name: shape for name, shape in layer.items() if "mlp" not in name} | expert_shapes(config)
-        if hybrid or config["model_type"].startswith("qwen3"):
-            layer |= {"self_attn.q_norm": (dim,), "self_attn.k_norm": (dim,)}
-        if hybrid and (i + 1) % config["full_attention_interval"] != 0:
-            layer = {name: shape for name, shape in layer.items() if "self_attn" not in name}
-            net = delta_net_shapes(config).items()
-            shapes |= {f"model.layers.{i}.linear_attn.{name}": shape for name, shape in net}
-        shapes |= {f"model.layers.{i}.{name}.weight": shape for name, shape in layer.items()}
+        layer = layer_shapes(config, i).items()
+        shapes |= {f"model.layers.{i}.{name}": shape for name, shape in layer}
     shapes["model.norm.weight"] = (hidden,)
     if not config["tie_word_embeddings"]:
         shapes["lm_head.weight"] = shapes["model.embed_tokens.weight"]
     return shapes
 
 
-def is_scale(name: str, shape: tuple[int, ...], shapes: dict) -> bool:
-    """A norm's weight, around one. Models with delta nets add that one themselves, but there."""
-    if len(shape) != 1 or name.endswith(("A_log", "dt_bias")):
-        return False
-    return "linear_attn" in name or not any("linear_attn" in other for other in shapes)
+def is_zero_centred(config: dict) -> bool:
+    """Whether the model adds one to the weights of its norms (but not to those of delta nets)."""
+    return config["model_type"] in ("qwen3_5_text", "gemma3_text")
 
 
-def write_weights(path: pathlib.Path, shapes: dict, dtype: np.dtype, seed: int) -> int:
-    """The safetensors layout: length, JSON header, then the tensors without a gap."""
+def draw(name: str, shape: tuple[int, ...], config: dict, rng: np.random.Generator) -> np.ndarray:
+    """float32, or bytes of mxfp4: two values each, and the exponents of scales near 2^-7."""
+    if name.endswith("_blocks"):
+        return rng.integers(0, 256, shape, dtype=np.uint8)
+    if name.endswith("_scales"):
+        return rng.integers(119, 122, shape, dtype=np.uint8)
+    values = rng.standard_normal(shape, dtype=np.float32) * np.float32(0.02)
+    around_one = "norm.weight" in name and ("linear_attn" in name or not is_zero_centred(config))
+    return values + np.float32(1) if around_one else values
+
+
+def write_weights(path: pathlib.Path, config: dict, seed: int) -> tuple[int, int]:
+    """The safetensors layout: length, JSON header, then the tensors without a gap. Returns how many tensors and bytes."""
+    shapes = tensor_shapes(config)
+    dtype = np.dtype(ml_dtypes.bfloat16 if config["torch_dtype"] == "bfloat16" else np.float32)
     header, offset = {"__metadata__": {"format": "pt"}}, 0
     code = {"bfloat16": "BF16", "float32": "F32"}[dtype.name]
     for name, shape in shapes.items():
-        end = offset + math.prod(shape) * dtype.itemsize
-        header[name] = {"dtype": code, "shape": shape, "data_offsets": [offset, end]}
+        packed = name.endswith(("_blocks", "_scales"))
+        end = offset + math.prod(shape) * (1 if packed else dtype.itemsize)
+        header[name] = {"dtype": "U8" if packed else code, "shape": shape, "data_offsets": [offset, end]}
         offset = end
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
@@ -253,15 +350,12 @@ def write_weights(path: pathlib.Path, shapes: dict, dtype: np.dtype, seed: int) 
     with path.open("wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for name, shape in shapes.items():
-            center = 1.0 if is_scale(name, shape, shapes) else 0.0
             rows = shape[0] if len(shape) == 1 else max(1, (1 << 24) // math.prod(shape[1:]))
             for start in range(0, shape[0], rows):
-                part = (min(rows, shape[0] - start), *shape[1:])
-                values = rng.standard_normal(part, dtype=np.float32)
-                values *= np.float32(0.02)
-                values += np.float32(center)
-                file.write(values.astype(dtype).view(np.uint8).data)
-    return offset
+                values = draw(name, (min(rows, shape[0] - start), *shape[1:]), config, rng)
+                values = values if values.dtype == np.uint8 else values.astype(dtype)
+                file.write(values.view(np.uint8).data)
+    return len(shapes), offset
 
 
 def main() -> None:
@@ -273,7 +367,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
-    config = SHAPES[args.shape] | COMMON | {"torch_dtype": args.dtype}
+    config = COMMON | SHAPES[args.shape] | {"torch_dtype": args.dtype}
     if args.layers:
         config["num_hidden_layers"] = args.layers
     ids = write_tokenizer(args.out, config["vocab_size"])
@@ -281,11 +375,8 @@ def main() -> None:
     write_json(args.out / "config.json", config | end | {"eos_token_id": ids["<|im_end|>"]})
     stops = {"eos_token_id": [ids["<|im_end|>"], ids["<|endoftext|>"]], "do_sample": False}
     write_json(args.out / "generation_config.json", end | stops)
-    shapes = tensor_shapes(config)
-    dtype = np.dtype(ml_dtypes.bfloat16 if args.dtype == "bfloat16" else np.float32)
-    size = write_weights(args.out / "model.safetensors", shapes, dtype, args.seed)
-    count = sum(math.prod(shape) for shape in shapes.values())
-    print(f"{args.shape}: {len(shapes)} tensors, {count / 1e6:.1f} M parameters, {size / 2**30:.2f} GiB")
+    count, size = write_weights(args.out / "model.safetensors", config, args.seed)
+    print(f"{args.shape}: {count} tensors, {size / 2**30:.2f} GiB")
 
 
 if __name__ == "__main__":
