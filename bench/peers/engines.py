@@ -1,6 +1,6 @@
 """The engines under one interface: measure(format, cell) -> figures.
 
-Formats are bf16, 8-bit and 4-bit. A cell's figures are {"rate": tok/s} and for servers "ttft_ms" too.
+Formats are bf16, 8-bit, 4-bit, and mxfp4 (experts in it, all else bf16). A cell's figures are {"rate": tok/s} and for servers "ttft_ms" too.
 Offline, `rate` of a prefill is prompt tokens over the time to the first token of one prompt; of a decode
 it is the tokens after each stream's first over the time they took, with all streams decoding.
 """
@@ -99,11 +99,12 @@ def load(installed: Installation, port: int, *flags) -> dict:
 
 class Engine:
     name: str
-    formats: tuple[str, ...] = ("bf16", "8-bit", "4-bit")
+    formats: tuple[str, ...] = ("bf16", "8-bit", "4-bit", "mxfp4")
     kinds: tuple[str, ...] = ("prefill", "decode")
 
     def __init__(self, installed: Installation, threads: int):
         self.installed, self.threads = installed, threads
+        self.formats = tuple(format for format in self.formats if format in installed.formats)
 
     def prepare(self, formats: list[str]) -> None:
         """Installs the engine and makes its models of these formats."""
@@ -161,9 +162,8 @@ class Quire(Engine):
         return f"Quire {commit.stdout.strip() or 'unknown'}"
 
     def model(self, format: str) -> pathlib.Path:
-        if format == "bf16":
-            return self.installed.checkpoint
-        return self.installed.models / f"quire-{format}"
+        quantised = format in ("8-bit", "4-bit")
+        return self.installed.models / f"quire-{format}" if quantised else self.installed.checkpoint
 
     def server_command(self, format, port, streams, length):
         flags = ("--port", port, "--threads", self.threads, "--max-num-seqs", streams)
@@ -189,7 +189,8 @@ class Quire(Engine):
 class LlamaCpp(Engine):
     name = "llama.cpp"
     kinds = ("prefill", "decode", "server")
-    files = {"bf16": "bf16", "8-bit": "q8_0", "4-bit": "q4_0"}
+    # The file of a checkpoint with experts in mxfp4 holds them so.
+    files = {"bf16": "bf16", "8-bit": "q8_0", "4-bit": "q4_0", "mxfp4": "bf16"}
 
     def prepare(self, formats):
         self.installed.make(self.installed.llama, self.installed.build_llama)
@@ -288,6 +289,7 @@ class Worker(Engine):
 
 class OpenVino(Worker):
     name, kind = "OpenVINO GenAI", "openvino"
+    formats = ("bf16", "8-bit", "4-bit")
     files = {"bf16": "bf16", "8-bit": "int8", "4-bit": "int4"}
 
     def model(self, format):

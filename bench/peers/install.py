@@ -1,6 +1,6 @@
 """Installs the peer engines and makes the models, each once: a step that is done is skipped.
 
-WORK/venv, WORK/export-packages, WORK/llama.cpp/bin, WORK/models/*: delete one to have it made again.
+WORK/venv, WORK/export-packages, WORK/llama.cpp/bin, WORK/models/*/*: delete one to have it made again.
 """
 
 import os
@@ -13,17 +13,25 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 LLAMA_CPP_PYTHON = "0.3.36"  # its source package carries llama.cpp whole
 LLAMA_TOOLS = ("llama-bench", "llama-batched-bench", "llama-quantize", "llama-server")
-SHAPE = "qwen3-0.6b"
+# Of tools/bench/make_random_model.py, and the formats that are compared: as published, or quantised by each engine.
+SHAPES = {
+    "qwen3-0.6b": ("bf16", "8-bit", "4-bit"),
+    "qwen3.5-0.8b": ("bf16", "8-bit", "4-bit"),
+    "gemma3-1b": ("bf16", "8-bit", "4-bit"),
+    "gpt-oss-20b": ("mxfp4",),
+}
 
 
 class Installation:
     """Paths of what was installed under `work`; the properties of the same name as a step make it."""
 
-    def __init__(self, work: pathlib.Path, jobs: int):
-        self.work, self.jobs = work.resolve(), jobs
+    def __init__(self, work: pathlib.Path, jobs: int, shape: str = "qwen3-0.6b", layers: int | None = None):
+        """`layers`: fewer than the shape has, for machines that the whole model does not fit."""
+        self.work, self.jobs, self.shape, self.layers = work.resolve(), jobs, shape, layers
+        self.formats = SHAPES[shape]
         self.python = self.work / "venv/bin/python"
-        self.models = self.work / "models"
-        self.checkpoint = self.models / SHAPE
+        self.models = self.work / "models" / (f"{shape}-{layers}-layers" if layers else shape)
+        self.checkpoint = self.models / "checkpoint"
         self.llama = self.work / "llama.cpp/bin"
         self.probe = self.work / "read_bandwidth"
         self.models.mkdir(parents=True, exist_ok=True)
@@ -87,7 +95,8 @@ class Installation:
 
     def random_model(self, part: pathlib.Path) -> None:
         script = ROOT / "tools/bench/make_random_model.py"
-        self.run(self.python, script, "--shape", SHAPE, "--out", part)
+        layers = ("--layers", self.layers) if self.layers else ()
+        self.run(self.python, script, "--shape", self.shape, "--out", part, *layers)
 
     def gguf(self, kind: str, part: pathlib.Path) -> None:
         if kind == "bf16":

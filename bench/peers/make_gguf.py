@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes a bfloat16 GGUF of a Qwen3 or Qwen3.5 checkpoint: make_gguf.py CHECKPOINT OUT.gguf
+"""Writes a bfloat16 GGUF of a Qwen3, Qwen3.5, Gemma 3 or gpt-oss checkpoint: make_gguf.py CHECKPOINT OUT.gguf
 
 llama.cpp's own converter knows tokenizers by a hash of what they produce and refuses that of a random
 model, so the file is written here with the `gguf` package; llama-quantize makes q8_0 and q4_0 from it.
@@ -42,15 +42,34 @@ HYBRID = INNER | {
     "linear_attn.dt_bias": "ssm_dt.bias",
 }
 
+GEMMA = INNER | {
+    "post_attention_layernorm": "post_attention_norm",
+    "pre_feedforward_layernorm": "ffn_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
+}
+
+GPT_OSS = INNER | {
+    "post_attention_layernorm": "post_attention_norm",
+    "self_attn.sinks": "attn_sinks.weight",
+    "mlp.router": "ffn_gate_inp",
+}
+
 
 def gguf_name(name: str, inner: dict[str, str] = INNER) -> str:
     """model.layers.3.mlp.up_proj.weight -> blk.3.ffn_up.weight"""
     stem = name.removesuffix(".weight")
     end = ".weight" if name.endswith(".weight") else ""
+    if name.endswith(".bias"):
+        stem, end = name.removesuffix(".bias"), ".bias"
     if stem in OUTER:
         return OUTER[stem] + end
     _, _, layer, part = stem.split(".", 3)
     return f"blk.{layer}.{inner[part]}{end}"
+
+
+def gemma_values(name: str, values: np.ndarray) -> np.ndarray:
+    """The model adds one to the weights of its norms, llama.cpp does not."""
+    return values.astype(np.float32) + 1 if name.endswith("norm.weight") else values
 
 
 def hybrid_values(name: str, values: np.ndarray) -> np.ndarray:
@@ -62,19 +81,42 @@ def hybrid_values(name: str, values: np.ndarray) -> np.ndarray:
     return values.squeeze().astype(np.float32) if "conv1d" in name else values
 
 
+def mxfp4(blocks: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    """[..., groups, 16] bytes whose halves are neighbours, [..., groups] -> [..., groups * 17]: the scale, then bytes
+    whose halves are values i and i + 16."""
+    values = np.stack([blocks & 15, blocks >> 4], axis=-1).reshape(*blocks.shape[:-1], 32)
+    halves = values[..., :16] | values[..., 16:] << 4
+    return np.concatenate([scales[..., None], halves], axis=-1).reshape(*scales.shape[:-1], -1)
+
+
+def add_experts(writer: gguf.GGUFWriter, layer: int, of: dict[str, np.ndarray]) -> None:
+    """gpt-oss's, of which rows of gate and of up take turns."""
+    both = mxfp4(of["gate_up_proj_blocks"], of["gate_up_proj_scales"])
+    biases = of["gate_up_proj_bias"].astype(np.float32)
+    parts = {
+        "gate": (both[:, ::2], biases[:, ::2]),
+        "up": (both[:, 1::2], biases[:, 1::2]),
+        "down": (mxfp4(of["down_proj_blocks"], of["down_proj_scales"]), of["down_proj_bias"].astype(np.float32)),
+    }
+    for part, (packed, bias) in parts.items():
+        name = f"blk.{layer}.ffn_{part}_exps"
+        packed = np.ascontiguousarray(packed)
+        writer.add_tensor(f"{name}.weight", packed, raw_dtype=gguf.GGMLQuantizationType.MXFP4)
+        writer.add_tensor(f"{name}.bias", np.ascontiguousarray(bias))
+
+
 def tensors(path: pathlib.Path):
-    """(name, [rows, columns] or [n] bfloat16) of every tensor, mapped."""
+    """(name, values) of every tensor, mapped: bfloat16, or bytes of mxfp4."""
     with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(size))
     for name, info in header.items():
         if name == "__metadata__":
             continue
-        if info["dtype"] != "BF16":
+        if info["dtype"] not in ("BF16", "U8"):
             sys.exit(f"{path}: {name} is {info['dtype']}; a bfloat16 checkpoint is needed")
-        yield name, np.memmap(
-            path, ml_dtypes.bfloat16, "r", 8 + size + info["data_offsets"][0], tuple(info["shape"])
-        )
+        dtype = ml_dtypes.bfloat16 if info["dtype"] == "BF16" else np.uint8
+        yield name, np.memmap(path, dtype, "r", 8 + size + info["data_offsets"][0], tuple(info["shape"]))
 
 
 def add_config(writer: gguf.GGUFWriter, config: dict) -> None:
@@ -91,6 +133,10 @@ def add_config(writer: gguf.GGUFWriter, config: dict) -> None:
     writer.add_vocab_size(config["vocab_size"])
     if config["model_type"] == "qwen3_5_text":
         add_delta_nets(writer, config)
+    if config["model_type"] == "gemma3_text":
+        writer.add_sliding_window(config["sliding_window"])
+    if config["model_type"] == "gpt_oss":
+        add_gpt_oss(writer, config)
     writer.add_file_type(gguf.LlamaFileType.MOSTLY_BF16)
 
 
@@ -105,6 +151,17 @@ def add_delta_nets(writer: gguf.GGUFWriter, config: dict) -> None:
     writer.add_full_attention_interval(config["full_attention_interval"])
     writer.add_rope_dimension_count(int(config["head_dim"] * config["partial_rotary_factor"]))
     writer.add_rope_dimension_sections([11, 11, 10, 0])
+
+
+def add_gpt_oss(writer: gguf.GGUFWriter, config: dict) -> None:
+    writer.add_sliding_window(config["sliding_window"])
+    writer.add_expert_count(config["num_local_experts"])
+    writer.add_expert_used_count(config["num_experts_per_tok"])
+    writer.add_expert_feed_forward_length(config["intermediate_size"])
+    yarn = config["rope_scaling"]
+    writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+    writer.add_rope_scaling_factor(yarn["factor"])
+    writer.add_rope_scaling_orig_ctx_len(yarn["original_max_position_embeddings"])
 
 
 def add_tokenizer(writer: gguf.GGUFWriter, folder: pathlib.Path, config: dict) -> None:
@@ -125,21 +182,33 @@ def add_tokenizer(writer: gguf.GGUFWriter, folder: pathlib.Path, config: dict) -
     writer.add_add_bos_token(False)
 
 
+# model_type: architecture, names in a layer, what becomes of values.
+KINDS = {
+    "qwen3": ("qwen3", INNER, lambda name, values: values),
+    "qwen3_5_text": ("qwen35", HYBRID, hybrid_values),
+    "gemma3_text": ("gemma3", GEMMA, gemma_values),
+    "gpt_oss": ("gpt-oss", GPT_OSS, lambda name, values: values),
+}
+
+
 def main() -> None:
     folder, out = pathlib.Path(sys.argv[1]), sys.argv[2]
     config = json.loads((folder / "config.json").read_text())
-    kinds = {"qwen3": ("qwen3", INNER), "qwen3_5_text": ("qwen35", HYBRID)}
-    if config["model_type"] not in kinds:
-        sys.exit(f"{folder}: model_type is {config['model_type']}, only {' and '.join(kinds)} are written here")
-    architecture, names = kinds[config["model_type"]]
+    if config["model_type"] not in KINDS:
+        sys.exit(f"{folder}: model_type is {config['model_type']}, only {', '.join(KINDS)} are written here")
+    architecture, names, change = KINDS[config["model_type"]]
     writer = gguf.GGUFWriter(out, architecture)
     writer.add_name(folder.name)
     add_config(writer, config)
     add_tokenizer(writer, folder, config)
+    experts = {}
     for name, values in tensors(folder / "model.safetensors"):
-        if names is HYBRID:
-            values = hybrid_values(name, values)
-        if values.ndim == 1 or values.dtype == np.float32:
+        if ".experts." in name:
+            layer, _, part = name.removeprefix("model.layers.").partition(".mlp.experts.")
+            experts.setdefault(int(layer), {})[part] = values
+            continue
+        values = change(name, values)
+        if values.ndim == 1 or values.dtype == np.float32 or "ffn_gate_inp" in gguf_name(name, names):
             writer.add_tensor(gguf_name(name, names), values.astype(np.float32))
         else:
             writer.add_tensor(
@@ -147,6 +216,8 @@ def main() -> None:
                 np.asarray(values).view(np.uint8),
                 raw_dtype=gguf.GGMLQuantizationType.BF16,
             )
+    for layer, parts in experts.items():
+        add_experts(writer, layer, parts)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -37,12 +37,11 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def make_models(installed: Installation, shape: str) -> tuple[pathlib.Path, pathlib.Path]:
-    checkpoint, file = installed.models / shape, installed.models / f"{shape}.gguf"
-    script = ROOT / "tools/bench/make_random_model.py"
-    installed.make(checkpoint, lambda part: installed.run(installed.python, script, "--shape", shape, "--out", part))
-    installed.make(file, lambda part: installed.run(installed.python, HERE / "make_gguf.py", checkpoint, part))
-    return checkpoint, file
+def make_models(installed: Installation) -> tuple[pathlib.Path, pathlib.Path]:
+    file = installed.models / "bf16.gguf"
+    installed.make(installed.checkpoint, installed.random_model)
+    installed.make(file, lambda part: installed.gguf("bf16", part))
+    return installed.checkpoint, file
 
 
 def commands(args, installed, checkpoint, file) -> dict:
@@ -99,10 +98,10 @@ def report(rounds: list[dict]):
 def main() -> None:
     args = arguments()
     args.quire = args.quire.resolve()
-    installed = Installation(args.work, args.threads)
+    installed = Installation(args.work, args.threads, args.shape)
     installed.packages()
     installed.make(installed.llama, installed.build_llama)
-    models = make_models(installed, args.shape)
+    models = make_models(installed)
     session = args.work / f"session-{args.scale}-{args.turns}.jsonl"
     subprocess.run([sys.executable, SESSION, "--turns", str(args.turns), "--scale", str(args.scale), "--output", session], check=True)
     print(cpu_name(), args.shape, f"scale {args.scale}", flush=True)

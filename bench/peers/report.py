@@ -3,11 +3,10 @@
 import pathlib
 import statistics
 
-BEGIN, END = "<!-- peers:begin -->", "<!-- peers:end -->"
-FORMATS = ("bf16", "8-bit", "4-bit")
-CHAPTER = """## Beside other engines
+FORMATS = ("bf16", "8-bit", "4-bit", "mxfp4")
+CHAPTER = """## Beside other engines: {shape}
 
-`python3 bench/peers/run.py --work DIR --write-docs`: the engines take turns in every round; medians, and half the spread between
+`python3 bench/peers/run.py --work DIR --shape {shape} --write-docs`: the engines take turns in every round; medians, and half the spread between
 rounds. What each cell counts: [bench/peers](../bench/peers/README.md).
 """
 
@@ -62,7 +61,7 @@ def table(data: dict) -> str:
     peers = [name for name in engines if name != "Quire"]
     probes = [run["probe_gbs"] for run in data["runs"] if run.get("probe_gbs")]
     lines = [
-        f"{data['cpu']}, {data['threads']} threads for every engine; {data['date']}. "
+        f"{data['model']}. {data['cpu']}, {data['threads']} threads for every engine; {data['date']}. "
         + "; ".join(data["versions"].values())
         + f". Memory read {min(probes):.0f} to {max(probes):.0f} GB/s, median "
         + f"{statistics.median(probes):.0f}, probed before each round."
@@ -85,14 +84,20 @@ def table(data: dict) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write_docs(path: pathlib.Path, section: str) -> None:
+def markers(shape: str) -> tuple[str, str]:
+    """Around a shape's section."""
+    return f"<!-- peers:{shape}:begin -->", f"<!-- peers:{shape}:end -->"
+
+
+def write_docs(path: pathlib.Path, shape: str, section: str) -> None:
     """Replaces what is between the markers of `path`; without markers, appends a chapter."""
-    text, block = path.read_text(), f"{BEGIN}\n{section}{END}"
-    counts = text.count(BEGIN), text.count(END)
+    begin, end = markers(shape)
+    text, block = path.read_text(), f"{begin}\n{section}{end}"
+    counts = text.count(begin), text.count(end)
     if counts == (0, 0):
-        path.write_text(f"{text.rstrip()}\n\n{CHAPTER}\n{block}\n")
-    elif counts == (1, 1) and text.index(BEGIN) < text.index(END):
-        head, rest = text.split(BEGIN)
-        path.write_text(head + block + rest.split(END)[1])
+        path.write_text(f"{text.rstrip()}\n\n{CHAPTER.format(shape=shape)}\n{block}\n")
+    elif counts == (1, 1) and text.index(begin) < text.index(end):
+        head, rest = text.split(begin)
+        path.write_text(head + block + rest.split(end)[1])
     else:
-        raise SystemExit(f"{path}: needs one {BEGIN} and, after it, one {END}")
+        raise SystemExit(f"{path}: needs one {begin} and, after it, one {end}")

@@ -4,8 +4,8 @@
     python3 bench/peers/run.py --work DIR [--quick] [--only 'PATTERN,...'] [--resume] [--write-docs]
 
 Installs llama.cpp, OpenVINO GenAI and transformers under DIR, makes the models, then measures cell by
-cell and round by round, the engines one after another (A B A B). Raw runs go to DIR/results.json as they
-are made, the table to stdout and DIR/table.md. See README.md beside this file.
+cell and round by round, the engines one after another (A B A B). Raw runs go to DIR/results-SHAPE.json as they
+are made, the table to stdout and DIR/table-SHAPE.md. See README.md beside this file.
 """
 
 import argparse
@@ -22,7 +22,7 @@ import time
 
 import engines as catalogue
 from engines import Cell
-from install import ROOT, Installation
+from install import ROOT, SHAPES, Installation
 from report import FORMATS, table, write_docs
 
 
@@ -105,7 +105,7 @@ class Comparison:
             catalogue.OpenVino(*options),
             catalogue.Transformers(*options),
         ]
-        self.results = Results(args.work / "results.json", args.resume or args.redo)
+        self.results = Results(args.work / f"results-{installed.models.name}.json", args.resume or args.redo)
         if args.redo:
             self.results.forget(lambda run: self.named(run["engine"], run["format"], run["cell"]))
         self.broken: set = set()
@@ -140,6 +140,7 @@ class Comparison:
                 versions[engine.name] = engine.versions()
         self.results.facts = {
             "cpu": cpu_name(),
+            "model": f"{self.installed.models.name}, random weights",
             "threads": self.args.threads,
             "date": datetime.date.today().isoformat(),
             "versions": versions,
@@ -214,6 +215,8 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add_common(parser)
+    add("--shape", choices=SHAPES, default="qwen3-0.6b", help="of the random model")
+    add("--layers", type=int, help="fewer than the shape has; every engine then gets the same file")
     add("--rounds", type=int, help="repetitions of each cell; default 5, with --quick 2")
     add("--quick", action="store_true", help="two rounds and half the requests")
     add("--only", default="*", help="engine/format/cell patterns: 'quire/*/decode-*,*/bf16/*'")
@@ -230,7 +233,7 @@ def arguments() -> argparse.Namespace:
 
 def main() -> int:
     args = arguments()
-    comparison = Comparison(args, Installation(args.work, args.jobs))
+    comparison = Comparison(args, Installation(args.work, args.jobs, args.shape, args.layers))
     comparison.prepare()
     if args.prepare:
         return 1 if comparison.broken else 0
@@ -241,10 +244,10 @@ def main() -> int:
             engine.close()
     comparison.results.save()
     section = table(comparison.results.data())
-    (args.work / "table.md").write_text(section)
+    (args.work / f"table-{comparison.installed.models.name}.md").write_text(section)
     print(section)
     if args.write_docs:
-        write_docs(ROOT / "docs/benchmarks.md", section)
+        write_docs(ROOT / "docs/benchmarks.md", args.shape, section)
     return 1 if comparison.broken else 0
 
 

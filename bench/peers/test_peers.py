@@ -19,7 +19,7 @@ def run(engine, rate, round_=0, **more):
 
 
 def data(*runs):
-    facts = {"cpu": "CPU", "threads": 2, "date": "2000-01-01", "versions": {"A": "A 1"}}
+    facts = {"model": "shape", "cpu": "CPU", "threads": 2, "date": "2000-01-01", "versions": {"A": "A 1"}}
     return facts | {"engines": ["Quire", "A", "B"], "runs": list(runs)}
 
 
@@ -41,15 +41,18 @@ def test_a_failed_run_is_left_out():
 def test_write_docs_replaces_only_its_section(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("before\n")
-    report.write_docs(page, "one\n")
+    report.write_docs(page, "a", "one\n")
     first = page.read_text()
     assert first.startswith("before\n\n## Beside") and first.count("one\n") == 1
     page.write_text(first + "after\n")
-    report.write_docs(page, "two \\1\n")
-    assert page.read_text() == first.replace("one\n", "two \\1\n") + "after\n"
-    page.write_text(report.END + report.BEGIN)
+    report.write_docs(page, "a", "two \\1\n")
+    changed = first.replace("one\n", "two \\1\n") + "after\n"
+    assert page.read_text() == changed
+    report.write_docs(page, "b", "three\n")
+    assert page.read_text().startswith(changed) and page.read_text().count("## Beside other engines: b\n") == 1
+    page.write_text("".join(reversed(report.markers("a"))))
     with pytest.raises(SystemExit):
-        report.write_docs(page, "x\n")
+        report.write_docs(page, "a", "x\n")
 
 
 def test_keep_tile_config_guards_once_and_says_when_it_cannot(tmp_path):
