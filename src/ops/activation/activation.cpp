@@ -1,0 +1,42 @@
+#include "ops/activation/activation.h"
+
+#include <stdexcept>
+
+#include "ops/activation/activation_cpu.h"
+#include "ops/activation/activation_reference.h"
+#include "ops/cpu/parallel_blocks.h"
+#include "ops/runtime/kernel_primitive.h"
+#include "ops/runtime/shape_check.h"
+
+namespace quire::ops {
+namespace {
+
+constexpr const char* kOp = "activation";
+
+}  // namespace
+
+mx::array activation(const Context& context, const mx::array& x, const Gate& gate) {
+  const FloatType type = check_float(kOp, "x", x.dtype());
+  check_shape(kOp, "x", x, {-1, -1});
+  if (gate.kind == Gate::Kind::kClampedSwiglu)
+    throw std::invalid_argument(std::string(kOp) + ": " + gate_name(gate.kind) +
+                                " is of two values");
+  if (context.use_reference) {
+    note_reference(context, kOp);
+    return activation_reference(x, gate);
+  }
+  if (context.device->cuda()) throw std::runtime_error(std::string(kOp) + ": no kernel on cuda");
+  auto kernel = [type, gate, pool = context.pool](const auto& in, auto& out) {
+    const ActivationParams params = {.type = type,
+                                     .gate = gate,
+                                     .width = in[0].shape(1),
+                                     .x = in[0].template data<void>(),
+                                     .y = out[0].template data<void>()};
+    parallel_blocks(*pool, in[0].shape(0), rows_per_block(params.width),
+                    [&](int64_t begin, int64_t end) { activation_cpu(params, begin, end); });
+  };
+  return launch_kernel(context, {.op = kOp, .kernel = context.device->kernel_name(), .run = kernel},
+                       x.shape(), x.dtype(), {x});
+}
+
+}  // namespace quire::ops
