@@ -8,7 +8,6 @@
 #include "models/registry.h"
 #include "ops/embedding/embedding.h"
 #include "ops/gather_rows/gather_rows.h"
-#include "ops/rms_norm/rms_norm.h"
 #include "ops/scale/scale.h"
 
 namespace quire::models {
@@ -41,8 +40,8 @@ std::variant<MlpBlock, MoeBlock> load_ffn(const std::variant<MlpSpec, MoeSpec>& 
 Frame load_frame(const std::optional<NormSpec>& input, const std::optional<NormSpec>& output,
                  float multiplier, const ModelSpec& spec, WeightLoader& weights) {
   const auto load = [&](const std::optional<NormSpec>& norm) {
-    std::optional<ops::LinearOptions::Norm> loaded;
-    if (norm) loaded = {weights.norm(*norm, spec.hidden), spec.norm_eps};
+    std::optional<Norm> loaded;
+    if (norm) loaded.emplace(*norm, spec.hidden, spec.norm_eps, weights);
     return loaded;
   };
   return {.input_norm = load(input), .output_norm = load(output), .multiplier = multiplier};
@@ -77,7 +76,7 @@ void Decoder::load(const formats::Checkpoint& checkpoint, const LoadOptions& opt
                        .mixer = load_mixer(layer.mixer, spec_, tables, weights),
                        .ffn = load_ffn(layer.ffn, spec_.hidden, weights)});
   }
-  final_norm_ = weights.norm({spec_.final_norm}, spec_.hidden);
+  final_norm_.emplace(spec_.final_norm, spec_.hidden, spec_.norm_eps, weights);
   load_ends(weights, checkpoint, options.head_optional);
   skipped_tensors_ = weights.finish(spec_.ignored);
   unpacked_weights_ = weights.unpacked();
@@ -95,8 +94,8 @@ void Decoder::load_ends(WeightLoader& weights, const formats::Checkpoint& checkp
                     "embeddings, `quire serve --runner pooling` takes it");
   }
   const bool tied = spec_.head_weight.empty() || !has_head_;
-  head_ =
-      weights.linear(tied ? spec_.embed_weight : spec_.head_weight, "", spec_.vocab, spec_.hidden);
+  head_ = weights.linear(tied ? spec_.embed_weight : spec_.head_weight,
+                         has_head_ ? spec_.head_bias : "", spec_.vocab, spec_.hidden);
   if (!tied && weights.is_quantised(spec_.embed_weight)) {
     packed_embedding_ = weights.linear(spec_.embed_weight, "", spec_.vocab, spec_.hidden).weight;
   } else if (!tied) {
@@ -138,16 +137,14 @@ StepOutput Decoder::forward(const mx::array& ids, const ops::BatchLayoutPtr& lay
                                : project(ops::gather_rows(context_, h, layout)),
                  .states = {}};
   if (layout->pooled)
-    out.states = ops::rms_norm(context_, ops::gather_rows(context_, h, layout->pooled),
-                               *final_norm_, spec_.norm_eps);
+    out.states = final_norm_->apply(context_, ops::gather_rows(context_, h, layout->pooled));
   return out;
 }
 
 // The last norm and the vocabulary.
 mx::array Decoder::project(const mx::array& h) const {
-  const mx::array logits = ops::linear(
-      context_, h, head_,
-      {.out_dtype = mx::float32, .norm = ops::LinearOptions::Norm{*final_norm_, spec_.norm_eps}});
+  const mx::array logits =
+      final_norm_->apply_linear(context_, h, head_, {.out_dtype = mx::float32});
   if (spec_.logits_multiplier == 1 && spec_.logits_softcap == 0) return logits;
   return ops::scale(context_, logits, spec_.logits_multiplier, spec_.logits_softcap);
 }

@@ -56,7 +56,7 @@ class Decoder : public Model {
   bool has_head_ = true;
   StoredMatrix embedding_;                             // [V, hidden] as stored, if untied
   std::optional<ops::PackedMatrix> packed_embedding_;  // or here, if it is quantised
-  std::optional<mx::array> final_norm_;
+  std::optional<Norm> final_norm_;
   AblationOptions ablation_;
   size_t weight_bytes_ = 0;
   std::string skipped_tensors_, unpacked_weights_;

@@ -58,12 +58,22 @@ void find_switches(const MoeSpec& moe, std::set<std::string>& found) {
   if (moe.shared && moe.shared_gate.empty()) found.insert("shared experts without a gate");
 }
 
+void find_switches(const std::optional<NormSpec>& norm, std::set<std::string>& found) {
+  if (norm && norm->kind == NormSpec::Kind::kLayer) found.insert("layer norms");
+}
+
 void find_switches(const LayerSpec& layer, std::set<std::string>& found) {
+  find_switches(layer.mixer_input_norm, found);
+  find_switches(layer.ffn_input_norm, found);
   if (layer.mixer_output_norm || layer.ffn_output_norm)
     found.insert("norms of what a part of a layer makes");
   if (layer.residual_multiplier != 1) found.insert("a residual multiplier");
-  if (const auto* mlp = std::get_if<MlpSpec>(&layer.ffn); mlp && mlp->gate != ops::Gate{})
-    found.insert(std::string(ops::gate_name(mlp->gate.kind)) + " gates");
+  if (const auto* mlp = std::get_if<MlpSpec>(&layer.ffn)) {
+    if (!mlp->has_gate)
+      found.insert("MLPs without a gate");
+    else if (mlp->gate != ops::Gate{})
+      found.insert(std::string(ops::gate_name(mlp->gate.kind)) + " gates");
+  }
   if (const auto* moe = std::get_if<MoeSpec>(&layer.ffn)) find_switches(*moe, found);
   if (const auto* attention = std::get_if<AttentionSpec>(&layer.mixer))
     find_switches(*attention, found);
@@ -72,6 +82,7 @@ void find_switches(const LayerSpec& layer, std::set<std::string>& found) {
 std::set<std::string> switches(const ModelSpec& spec) {
   std::set<std::string> found;
   for (const LayerSpec& layer : spec.layers) find_switches(layer, found);
+  find_switches(spec.final_norm, found);
   if (spec.embed_multiplier != 1) found.insert("an embedding multiplier");
   if (spec.logits_multiplier != 1) found.insert("a logits multiplier");
   if (spec.logits_softcap != 0) found.insert("capped logits");

@@ -56,6 +56,16 @@ TEST(DeviceLimits, ASwitchThatNoGpuKernelKnowsIsRefusedByName) {
   expect_refused("gelu_tanh gates", [](ModelSpec& spec) {
     std::get<MlpSpec>(spec.layers[0].ffn).gate.kind = ops::Gate::Kind::kGeluTanh;
   });
+  expect_refused("MLPs without a gate", [](ModelSpec& spec) {
+    std::get<MlpSpec>(spec.layers[0].ffn) = {.gate = {.kind = ops::Gate::Kind::kRelu2},
+                                             .has_gate = false};
+  });
+  const NormSpec layer_norm = {.weight = "a", .kind = NormSpec::Kind::kLayer};
+  expect_refused("layer norms",
+                 [&](ModelSpec& spec) { spec.layers[0].mixer_input_norm = layer_norm; });
+  expect_refused("layer norms",
+                 [&](ModelSpec& spec) { spec.layers[0].ffn_input_norm = layer_norm; });
+  expect_refused("layer norms", [&](ModelSpec& spec) { spec.final_norm = layer_norm; });
   expect_refused("norms of what a part of a layer makes",
                  [](ModelSpec& spec) { spec.layers[0].ffn_output_norm = NormSpec{"a"}; });
   expect_refused("a residual multiplier",

@@ -16,9 +16,12 @@ namespace quire::models {
 // decoder runs any of them. Weight fields hold names in the checkpoint; an empty name or list means
 // that the layer has no such weight.
 
-// An RMS norm. Without a name it has no weight.
+// A norm of rows. Without a name it has no weight.
 struct NormSpec {
+  enum class Kind : uint8_t { kRms, kLayer };  // ops::rms_norm, ops::layer_norm
   std::string weight = {};
+  Kind kind = Kind::kRms;
+  std::string bias = {};  // of kLayer, or none
 };
 
 // Queries are multiplied by 1 + beta * ln(1 + floor((position + offset) / length)): the attention
@@ -69,7 +72,8 @@ struct GdnSpec {
 struct MlpSpec {
   int64_t intermediate = 0;
   ops::Gate gate = {};
-  // Gate then up, or one tensor that holds both.
+  bool has_gate = true;  // else down(act(up)), act the function of `gate`
+  // Gate then up, or one tensor that holds both; without a gate up alone.
   std::vector<std::string> gate_up_weights = {}, gate_up_biases = {};
   std::string down_weight = {}, down_bias = {};
 };
@@ -126,11 +130,13 @@ struct ModelSpec {
   int64_t max_positions = 0;
   float norm_eps = 0.0f;
   std::vector<LayerSpec> layers;
-  std::string embed_weight, final_norm;
+  std::string embed_weight;
+  NormSpec final_norm = {};
   float embed_multiplier = 1.0f;  // rounded to the model's dtype, as a tensor of it would be
   // Logits are multiplied, then capped: cap * tanh(logit / cap); 0: no cap.
   float logits_multiplier = 1.0f, logits_softcap = 0.0f;
   std::string head_weight;  // empty: tied to the embedding
+  std::string head_bias = {};
   // Norms multiply by 1 + the stored weight (but not those of GdnSpec), unless mlx-lm has converted
   // the checkpoint: it adds the 1, which shows in how it stores convolutions.
   bool has_zero_centred_norms = false;

@@ -1,5 +1,6 @@
 #include "models/blocks/attention.h"
 
+#include "base/check.h"
 #include "models/blocks/qkv_weights.h"
 #include "ops/linear/linear.h"
 #include "ops/paged_attention/paged_attention.h"
@@ -22,6 +23,8 @@ AttentionBlock::AttentionBlock(const AttentionSpec& spec, int64_t hidden, float 
 
 void AttentionBlock::load_norms(WeightLoader& weights) {
   const int64_t dim = spec_.head_dim, q_width = spec_.heads * dim, kv_width = spec_.kv_heads * dim;
+  for (const auto* norm : {&spec_.q_norm, &spec_.k_norm, &spec_.v_norm})
+    QUIRE_CHECK(!*norm || (*norm)->kind == NormSpec::Kind::kRms);
   const auto add_columns = [&](const std::optional<NormSpec>& norm, int64_t first, int64_t count,
                                int64_t width) {
     if (norm)
@@ -44,7 +47,7 @@ mx::array AttentionBlock::forward(const ops::Context& context, const mx::array& 
   auto& kv = std::get<ops::PagedKv>(cache);
   const int tokens = h.shape(0);
   const int64_t q_width = spec_.heads * spec_.head_dim;
-  mx::array qkv = ops::linear(context, h, qkv_, {.norm = frame.input_norm});
+  mx::array qkv = frame.input_linear(context, h, qkv_);
   if (!column_norms_.empty()) qkv = ops::norm_columns(context, qkv, column_norms_, norm_eps_);
   const ops::HeadNorms norms{.q = q_norm_,
                              .k = k_norm_,

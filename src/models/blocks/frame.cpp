@@ -1,20 +1,26 @@
 #include "models/blocks/frame.h"
 
 #include "ops/residual_add/residual_add.h"
-#include "ops/rms_norm/rms_norm.h"
 
 namespace quire::models {
 
 mx::array Frame::input(const ops::Context& context, const mx::array& h) const {
-  return input_norm ? ops::rms_norm(context, h, input_norm->weight, input_norm->eps) : h;
+  return input_norm ? input_norm->apply(context, h) : h;
+}
+
+mx::array Frame::input_linear(const ops::Context& context, const mx::array& h,
+                              const ops::LinearWeight& weight, ops::LinearOptions options) const {
+  return input_norm ? input_norm->apply_linear(context, h, weight, std::move(options))
+                    : ops::linear(context, h, weight, options);
 }
 
 mx::array Frame::add(const ops::Context& context, const mx::array& h, const mx::array& y) const {
   ops::ResidualAddOptions options = {.multiplier = multiplier};
-  if (output_norm) {
-    options.norm_weight = output_norm->weight;
-    options.eps = output_norm->eps;
-  }
+  if (!output_norm) return ops::residual_add(context, y, h, options);
+  const auto rms = output_norm->as_rms();
+  if (!rms) return ops::residual_add(context, output_norm->apply(context, y), h, options);
+  options.norm_weight = rms->weight;
+  options.eps = rms->eps;
   return ops::residual_add(context, y, h, options);
 }
 

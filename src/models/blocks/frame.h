@@ -1,6 +1,7 @@
 #pragma once
 #include <optional>
 
+#include "models/blocks/norm.h"
 #include "models/weights.h"
 #include "ops/linear/linear.h"
 
@@ -9,13 +10,16 @@ namespace quire::models {
 // How a part of a layer (its mixer or its ffn) stands in the residual stream h:
 //   h + multiplier * output_norm(part(input_norm(h)))
 struct Frame {
-  std::optional<ops::LinearOptions::Norm> input_norm = std::nullopt, output_norm = std::nullopt;
+  std::optional<Norm> input_norm = std::nullopt, output_norm = std::nullopt;
   float multiplier = 1.0f;
 
   // Nothing but a sum is left to do with what the part makes.
   bool is_plain_sum() const { return !output_norm && multiplier == 1.0f; }
-  // What goes into the part, for those that do not begin with a linear().
+  // What goes into the part.
   mx::array input(const ops::Context& context, const mx::array& h) const;
+  // The same for a part that begins with a projection: one node if linear() has the norm.
+  mx::array input_linear(const ops::Context& context, const mx::array& h,
+                         const ops::LinearWeight& weight, ops::LinearOptions options = {}) const;
   // The stream after a part that has made y.
   mx::array add(const ops::Context& context, const mx::array& h, const mx::array& y) const;
   // The same for a part that ends with a projection of x: one node if the sum is plain.

@@ -54,7 +54,7 @@ mx::array GdnBlock::forward(const ops::Context& context, const mx::array& h, con
                             const ops::BatchLayoutPtr& layout, ops::LayerCache& cache) const {
   auto& state = std::get<ops::RecurrentState>(cache);
   const int64_t z_column = spec_.conv_dim(), b_column = z_column + spec_.v_heads * spec_.v_dim;
-  const mx::array projected = ops::linear(context, h, in_, {.norm = frame.input_norm});
+  const mx::array projected = frame.input_linear(context, h, in_);
   const ops::ConvResult conv = ops::causal_conv1d(context, projected, taps_, state.conv, layout);
   const ops::DeltaGates gates{.projected = projected,
                               .a_column = b_column + spec_.v_heads,

@@ -5,7 +5,8 @@
 
 namespace quire::models {
 
-// down(gate(g, up)) in its frame: two nodes, one more for each thing that is not a plain sum.
+// down(gate(g, up)) in its frame: two nodes, one more for each thing that is not a plain sum. An
+// MLP without a gate has a node for its activation.
 class MlpBlock {
  public:
   MlpBlock(const MlpSpec& spec, int64_t hidden, WeightLoader& weights);
@@ -15,6 +16,7 @@ class MlpBlock {
 
  private:
   ops::Gate gate_;
+  bool has_gate_;
   ops::LinearWeight gate_up_, down_;
 };
 

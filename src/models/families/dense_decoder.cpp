@@ -58,7 +58,7 @@ ModelSpec dense_decoder(const formats::HfConfig& config, int64_t max_positions) 
   spec.max_positions = max_positions;
   spec.norm_eps = static_cast<float>(config.rms_norm_eps);
   spec.embed_weight = "model.embed_tokens.weight";
-  spec.final_norm = "model.norm.weight";
+  spec.final_norm.weight = "model.norm.weight";
   if (!config.tie_word_embeddings) spec.head_weight = "lm_head.weight";
   // Old exports store buffers that are derived from the config, and some repeat a tied head.
   spec.ignored = {"model.rotary_emb.inv_freq"};
