@@ -157,6 +157,57 @@ TEST(Families, HowManyDimensionsRotate) {
             16);
 }
 
+TEST(Families, GraniteFourIsOfAttentionAlone) {
+  constexpr const char* kHybrid = "GraniteMoeHybridForCausalLM";
+  const auto types = [](const std::string& last) {
+    return R"("layer_types": ["attention", "full_attention", "attention", ")" + last + "\"]";
+  };
+  const std::string dense = R"("num_local_experts": 0, "shared_intermediate_size": 80, )";
+  const ModelSpec plain = spec_of(kHybrid, dense + types("attention"));
+  EXPECT_THAT(thetas(plain), ElementsAre(0, 0, 0, 0));  // unless the config says that they rotate
+  EXPECT_EQ(parts(plain), "dddd");
+  EXPECT_EQ(std::get<MlpSpec>(plain.layers.at(0).ffn).intermediate, 80);
+  EXPECT_THAT(thetas(spec_of(
+                  kHybrid, dense + R"("position_embedding_type": "rope", )" + types("attention"))),
+              ElementsAre(1e4, 1e4, 1e4, 1e4));
+  EXPECT_THAT(refusal(kHybrid, dense + types("mamba")),
+              AllOf(HasSubstr("layer_types"), HasSubstr("mamba")));
+  EXPECT_THAT(refusal(kHybrid, R"("num_local_experts": 0)"),
+              AllOf(HasSubstr("layer_types"), HasSubstr("mamba")));
+  EXPECT_THAT(refusal(kHybrid,
+                      R"("num_local_experts": 4, "num_experts_per_tok": 2, )" + types("attention")),
+              HasSubstr("shared_intermediate_size"));
+}
+
+TEST(Families, AnMlpWithoutAGateHasTheConfigsActivation) {
+  const auto mlp = [](const std::string& keys) {
+    return std::get<MlpSpec>(spec_of("ArceeForCausalLM", keys).layers.at(0).ffn);
+  };
+  EXPECT_FALSE(mlp("").has_gate);
+  EXPECT_EQ(mlp("").gate.kind, ops::Gate::Kind::kRelu2);
+  EXPECT_EQ(mlp(R"("hidden_act": "gelu")").gate.kind, ops::Gate::Kind::kGelu);
+}
+
+TEST(Families, PhiMoeRotatesBySetsOfFactorsAndTheirScales) {
+  const std::string experts = R"("num_local_experts": 4, "num_experts_per_tok": 2)";
+  const std::string ones = "[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]";
+  const auto longrope = [&](const std::string& scales) {
+    return experts + R"(, "original_max_position_embeddings": 64, "rope_scaling": {)" + scales +
+           R"("type": "longrope", "short_factor": )" + ones + R"(, "long_factor": )" + ones + "}";
+  };
+  const auto config =
+      config_of("PhimoeForCausalLM", longrope(R"("short_mscale": 1.1, "long_mscale": 1.2, )"));
+  EXPECT_EQ(attention(make_model_spec(config, 64), 0).rope->attention_factor, 1.1);
+  EXPECT_EQ(attention(make_model_spec(config, 65), 0).rope->attention_factor, 1.2);
+  EXPECT_THAT(refusal("PhimoeForCausalLM", longrope("")), HasSubstr("rope_scaling.long_mscale"));
+  const ModelSpec plain = spec_of("PhimoeForCausalLM", experts);
+  EXPECT_EQ(attention(plain, 0).rope->attention_factor, 0);
+  EXPECT_EQ(plain.head_bias, "");
+  EXPECT_EQ(plain.final_norm.bias, "model.norm.bias");
+  EXPECT_EQ(spec_of("PhimoeForCausalLM", experts + R"(, "lm_head_bias": true)").head_bias,
+            "lm_head.bias");
+}
+
 TEST(Families, ClippedQueriesOfOlmoeAreRefused) {
   const std::string experts = R"("num_experts": 8, "num_experts_per_tok": 2)";
   EXPECT_EQ(parts(spec_of("OlmoeForCausalLM", experts + R"(, "clip_qkv": null)")), "eeee");

@@ -12,6 +12,7 @@ using Family = ModelSpec (*)(const formats::HfConfig&, int64_t max_positions);
 
 // One line per Hugging Face architecture. Those that end with Model have no head.
 constexpr std::pair<const char*, Family> kFamilies[] = {
+    {"ArceeForCausalLM", arcee},
     {"Dots1ForCausalLM", dots1},
     {"Ernie4_5_MoeForCausalLM", ernie45_moe},
     {"Exaone4ForCausalLM", exaone4},
@@ -24,6 +25,7 @@ constexpr std::pair<const char*, Family> kFamilies[] = {
     {"GptOssForCausalLM", gpt_oss},
     {"GraniteForCausalLM", granite},
     {"GraniteMoeForCausalLM", granite_moe},
+    {"GraniteMoeHybridForCausalLM", granite_hybrid},
     {"GraniteMoeSharedForCausalLM", granite_moe},
     {"HeliumForCausalLM", helium},
     {"LlamaForCausalLM", llama},
@@ -39,6 +41,7 @@ constexpr std::pair<const char*, Family> kFamilies[] = {
     {"Olmo3ForCausalLM", olmo3},
     {"OlmoeForCausalLM", olmoe},
     {"Phi3ForCausalLM", phi3},
+    {"PhimoeForCausalLM", phimoe},
     {"Qwen2ForCausalLM", qwen2},
     {"Qwen2Model", qwen2},
     {"Qwen2MoeForCausalLM", qwen2_moe},

@@ -443,7 +443,9 @@ def old_keys(config: dict[str, Any]) -> dict[str, Any]:
         rope.pop("original_max_position_embeddings", None)
     rope["rope_type" if kind == "llama3" or nested else "type"] = kind
     config["rope_scaling"] = None if kind == "default" else rope
-    if config["model_type"] != "olmo3":  # elsewhere implied by other keys
+    if config["model_type"] == "granitemoehybrid":  # says "mamba" or "attention"
+        config["layer_types"] = [kind.removeprefix("full_") for kind in config["layer_types"]]
+    elif config["model_type"] != "olmo3":  # elsewhere implied by other keys
         config.pop("layer_types", None)
     if config["model_type"] == "qwen2" and not config["use_sliding_window"]:
         config["sliding_window"] = 24  # as in Qwen2: stated, but not in use

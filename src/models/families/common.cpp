@@ -36,6 +36,19 @@ void norm_inputs_and_outputs(const std::string& prefix, LayerSpec& layer) {
   layer.ffn_input_norm = NormSpec{prefix + "pre_feedforward_layernorm.weight"};
 }
 
+void use_layer_norms(ModelSpec& spec, bool biases) {
+  const auto change = [&](NormSpec& norm) {
+    norm.kind = NormSpec::Kind::kLayer;
+    const std::string stem = norm.weight.substr(0, norm.weight.rfind("weight"));
+    if (biases) norm.bias = stem + "bias";
+  };
+  for (LayerSpec& layer : spec.layers)
+    for (auto* norm : {&layer.mixer_input_norm, &layer.mixer_output_norm, &layer.ffn_input_norm,
+                       &layer.ffn_output_norm})
+      if (*norm) change(**norm);
+  change(spec.final_norm);
+}
+
 void ignore_vision(ModelSpec& spec) {
   for (const char* name : {"vision_tower.*", "model.vision_tower.*", "multi_modal_projector.*",
                            "model.multi_modal_projector.*"})

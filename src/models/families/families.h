@@ -6,6 +6,7 @@ namespace quire::models {
 
 // One function a family: config facts in, layers and weight names out. See registry.cpp for the
 // architectures.
+ModelSpec arcee(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec dots1(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec ernie45_moe(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec exaone4(const formats::HfConfig& config, int64_t max_positions);
@@ -16,6 +17,7 @@ ModelSpec glm4(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec glm4_moe(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec gpt_oss(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec granite(const formats::HfConfig& config, int64_t max_positions);
+ModelSpec granite_hybrid(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec granite_moe(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec helium(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec llama(const formats::HfConfig& config, int64_t max_positions);
@@ -29,6 +31,7 @@ ModelSpec olmo2(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec olmo3(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec olmoe(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec phi3(const formats::HfConfig& config, int64_t max_positions);
+ModelSpec phimoe(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec qwen2(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec qwen2_moe(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec qwen3(const formats::HfConfig& config, int64_t max_positions);
@@ -74,6 +77,10 @@ void use_layer_types(const formats::HfConfig& config, ModelSpec& spec, const Lay
 // names that OLMo's and Gemma's checkpoints have.
 void norm_outputs_only(const std::string& prefix, LayerSpec& layer);
 void norm_inputs_and_outputs(const std::string& prefix, LayerSpec& layer);
+
+// Makes the norms around the parts of all layers, and the last one, layer norms; with biases, named
+// as their weights are.
+void use_layer_norms(ModelSpec& spec, bool biases);
 
 // Whether the file has the key, if only to say null.
 bool states_key(const formats::HfConfig& config, std::string_view key);
