@@ -22,12 +22,12 @@ std::string read_type(const ConfigReader& rope) {
   auto type = rope.find_string("rope_type");
   if (!type) type = rope.find_string("type");
   std::string name = canonical_type(type.value_or("default"));
-  constexpr std::array<std::string_view, 6> kKnown = {"default", "linear", "dynamic",
-                                                      "llama3",  "yarn",   "longrope"};
+  constexpr std::array<std::string_view, 7> kKnown = {
+      "default", "linear", "dynamic", "llama3", "yarn", "longrope", "proportional"};
   if (std::find(kKnown.begin(), kKnown.end(), name) == kKnown.end()) {
     rope.fail("rope_type", "is \"" + name +
-                               "\"; supported are default, linear, dynamic, llama3, yarn and "
-                               "longrope");
+                               "\"; supported are default, linear, dynamic, llama3, yarn, "
+                               "longrope and proportional");
   }
   return name;
 }
@@ -35,6 +35,7 @@ std::string read_type(const ConfigReader& rope) {
 // The factor may be left out where transformers derives it from the two lengths.
 double read_factor(const ConfigReader& rope, const RopeConfig& out, const RopeContext& context) {
   if (out.type == "default") return 1.0;
+  if (out.type == "proportional") return rope.find_double("factor", kPositive).value_or(1.0);
   if (out.type != "yarn" && out.type != "longrope") return rope.require_double("factor", kPositive);
   const double derived = static_cast<double>(context.max_position_embeddings) /
                          static_cast<double>(out.original_max_position_embeddings);

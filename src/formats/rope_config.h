@@ -13,10 +13,11 @@ namespace quire::formats {
 // rope_scaling {type or rope_type, ...}) and transformers 5 (rope_parameters). Which value wins and
 // the defaults follow transformers 5's modeling_rope_utils.py.
 struct RopeConfig {
-  std::string type = "default";  // default, linear, dynamic, llama3, yarn or longrope
+  std::string type = "default";  // default, linear, dynamic, llama3, yarn, longrope, proportional
   double theta = 10000.0;
   double factor = 1.0;  // yarn, longrope: if not given, max / original max position embeddings
-  double partial_rotary_factor = 1.0;  // rotary dims = int(head_dim * this)
+  // rotary dims = int(head_dim * this); proportional: pairs that turn = int(head_dim * this / 2)
+  double partial_rotary_factor = 1.0;
   // Length of pretraining; max_position_embeddings if not given.
   int64_t original_max_position_embeddings = 0;
 

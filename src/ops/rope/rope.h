@@ -17,6 +17,9 @@ struct RopeParams {
   enum class Scaling { kDefault, kLinear, kLlama3, kYarn, kLongrope };
   Scaling scaling = Scaling::kDefault;
   int64_t rotary_dim = 0;  // leading dimensions of a head that rotate; even
+  // Of its rotary_dim / 2 pairs (i, i + rotary_dim / 2) only the first so many turn ("proportional"
+  // in transformers); negative: all of them.
+  int64_t turning_pairs = -1;
   double theta = 10000.0;
   double factor = 1.0;
   double original_max_position_embeddings = 0;

@@ -21,6 +21,9 @@ void check(const RopeParams& p) {
   using Scaling = RopeParams::Scaling;
   if (p.rotary_dim < 2 || p.rotary_dim % 2 != 0)
     refuse("rotary_dim is " + std::to_string(p.rotary_dim) + ", expected a positive even number");
+  if (p.turning_pairs > p.rotary_dim / 2)
+    refuse("turning_pairs is " + std::to_string(p.turning_pairs) + ", but there are " +
+           std::to_string(p.rotary_dim / 2) + " pairs");
   if (!(p.theta > 0)) refuse("theta must be positive");
   if (p.scaling != Scaling::kDefault && !(p.factor > 0)) refuse("factor must be positive");
   const bool pretrained = p.scaling == Scaling::kLlama3 || p.scaling == Scaling::kYarn ||
@@ -131,8 +134,10 @@ RopeFrequencies rope_frequencies(const RopeParams& params) {
   check(params);
   RopeFrequencies result;
   result.attention_factor = attention_factor(params);
-  for (int64_t i = 0; i < params.rotary_dim / 2; ++i)
-    result.inv_freq.push_back(frequency(params, i));
+  const int64_t pairs = params.rotary_dim / 2;
+  const int64_t turning = params.turning_pairs < 0 ? pairs : params.turning_pairs;
+  for (int64_t i = 0; i < pairs; ++i)
+    result.inv_freq.push_back(i < turning ? frequency(params, i) : 0.0f);
   return result;
 }
 

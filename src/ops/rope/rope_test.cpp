@@ -196,6 +196,34 @@ TEST(Rope, MatchesTransformers) {
   EXPECT_GE(cases, 16);
 }
 
+// The pairs that turn do so as if all did; the others stay.
+TEST(Rope, OnlySomePairsTurn) {
+  const RopeParams all = {.rotary_dim = 32, .theta = 5000.0};
+  RopeParams some = all;
+  some.turning_pairs = 5;
+  const std::vector<float> expected = rope_frequencies(all).inv_freq;
+  const std::vector<float> actual = rope_frequencies(some).inv_freq;
+  ASSERT_EQ(actual.size(), 16u);
+  for (size_t i = 0; i < actual.size(); ++i) EXPECT_EQ(actual[i], i < 5 ? expected[i] : 0.0f) << i;
+  const mx::array x = random_array({2, 3, 40}, mx::float32, 3, 4.0f);
+  const auto turned = [&](const RopeParams& params) {
+    const mx::array y = rope(make_context(2), x, layout_at({7, 39}), make_rope_table(params, 40));
+    return mx::contiguous(y);
+  };
+  // Pairs are (i, i + 16).
+  const auto columns = [](const mx::array& a, int begin, int end) {
+    return mx::contiguous(mx::slice(a, {0, 0, begin}, {2, 3, end}));
+  };
+  const mx::array y = turned(some), whole = turned(all);
+  for (const int first : {0, 16}) {
+    EXPECT_TRUE(same_bits(columns(y, first, first + 5), columns(whole, first, first + 5)));
+    EXPECT_TRUE(same_bits(columns(y, first + 5, first + 16), columns(x, first + 5, first + 16)));
+  }
+  EXPECT_TRUE(same_bits(columns(y, 32, 40), columns(x, 32, 40)));
+  some.turning_pairs = 17;
+  EXPECT_THROW(rope_frequencies(some), std::invalid_argument);
+}
+
 TEST(Rope, RefusesParametersThatCannotBe) {
   using Scaling = RopeParams::Scaling;
   EXPECT_THROW(rope_frequencies({}), std::invalid_argument);
