@@ -5,27 +5,47 @@
 namespace quire::formats {
 namespace {
 
-// transformers' Gemma3TextConfig.
+void add(json::object& config, const char* key, const json::value& value) {
+  if (!config.contains(key)) config[key] = value;
+}
+
+// What transformers' Gemma3TextConfig and Gemma4TextConfig have in common.
+void add_gemma(json::object& config) {
+  add(config, "num_attention_heads", 8);
+  add(config, "num_key_value_heads", 4);
+  add(config, "head_dim", 256);
+  add(config, "max_position_embeddings", 131072);
+}
+
 void add_gemma3(json::object& config) {
-  const auto add = [&](const char* key, const json::value& value) {
-    if (!config.contains(key)) config[key] = value;
-  };
-  add("vocab_size", 262208);
-  add("num_attention_heads", 8);
-  add("num_key_value_heads", 4);
-  add("head_dim", 256);
-  add("max_position_embeddings", 131072);
+  add_gemma(config);
+  add(config, "vocab_size", 262208);
   if (config.contains("rope_parameters")) return;
-  add("rope_theta", 1000000.0);
-  add("rope_local_base_freq", 10000.0);
+  add(config, "rope_theta", 1000000.0);
+  add(config, "rope_local_base_freq", 10000.0);
+}
+
+void add_gemma4(json::object& config) {
+  add_gemma(config);
+  add(config, "vocab_size", 262144);
+  const json::value* rope = config.if_contains("rope_parameters");
+  if (rope && !rope->is_null()) return;
+  config["rope_parameters"] =
+      json::object{{"sliding_attention", {{"rope_type", "default"}, {"rope_theta", 10000.0}}},
+                   {"full_attention",
+                    {{"rope_type", "proportional"},
+                     {"partial_rotary_factor", 0.25},
+                     {"rope_theta", 1000000.0}}}};
 }
 
 }  // namespace
 
 void add_config_defaults(json::object& config) {
   const json::value* type = config.if_contains("model_type");
-  if (type && type->is_string() && std::string_view(type->get_string()) == "gemma3_text")
-    add_gemma3(config);
+  if (!type || !type->is_string()) return;
+  const std::string_view name = type->get_string();
+  if (name == "gemma3_text") add_gemma3(config);
+  if (name == "gemma4_text") add_gemma4(config);
 }
 
 }  // namespace quire::formats

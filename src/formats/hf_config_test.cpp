@@ -110,6 +110,31 @@ TEST(HfConfig, GemmaLeavesDefaultsOut) {
   EXPECT_EQ(c.rope_for("sliding_attention").factor, 1);
 }
 
+TEST(HfConfig, Gemma4LeavesDefaultsOut) {
+  const auto read =
+      [](const std::string& more) {
+        return parse_hf_config(*parse_json(R"({"architectures":["Gemma4ForCausalLM"],
+        "model_type":"gemma4_text","hidden_size":1536,"intermediate_size":6144,
+        "num_hidden_layers":35)" + more + "}"),
+                               "config.json");
+      };
+  for (const char* more : {"", R"(,"rope_parameters":null)"}) {
+    const HfConfig c = read(more);
+    EXPECT_EQ(c.vocab_size, 262144);
+    EXPECT_EQ(c.head_dim, 256);
+    EXPECT_EQ(c.rope_for("full_attention").type, "proportional");
+    EXPECT_EQ(c.rope_for("full_attention").theta, 1e6);
+    EXPECT_EQ(c.rope_for("full_attention").partial_rotary_factor, 0.25);
+    EXPECT_EQ(c.rope_for("full_attention").factor, 1);
+    EXPECT_EQ(c.rope_for("sliding_attention").type, "default");
+    EXPECT_EQ(c.rope_for("sliding_attention").theta, 1e4);
+  }
+  EXPECT_EQ(read(R"(,"rope_parameters":{"full_attention":{"rope_type":"proportional","factor":2}})")
+                .rope_for("full_attention")
+                .factor,
+            2);
+}
+
 TEST(HfConfig, AWrapperSaysWhetherTheHeadIsTied) {
   const auto is_tied = [](const char* changes) { return config_with(changes).tie_word_embeddings; };
   EXPECT_FALSE(

@@ -69,12 +69,14 @@ void Decoder::load(const formats::Checkpoint& checkpoint, const LoadOptions& opt
   layers_.reserve(spec_.layers.size());
   if (has_shifted_norms(spec_, weights)) weights.set_norm_offset(1.0f);
   for (const LayerSpec& layer : spec_.layers) {
-    layers_.push_back({.mixer_frame = load_frame(layer.mixer_input_norm, layer.mixer_output_norm,
-                                                 layer.residual_multiplier, spec_, weights),
-                       .ffn_frame = load_frame(layer.ffn_input_norm, layer.ffn_output_norm,
-                                               layer.residual_multiplier, spec_, weights),
-                       .mixer = load_mixer(layer.mixer, spec_, tables, weights),
-                       .ffn = load_ffn(layer.ffn, spec_.hidden, weights)});
+    layers_.push_back(
+        {.mixer_frame = load_frame(layer.mixer_input_norm, layer.mixer_output_norm,
+                                   layer.residual_multiplier, spec_, weights),
+         .ffn_frame = load_frame(layer.ffn_input_norm, layer.ffn_output_norm,
+                                 layer.residual_multiplier, spec_, weights),
+         .mixer = load_mixer(layer.mixer, spec_, tables, weights),
+         .ffn = load_ffn(layer.ffn, spec_.hidden, weights),
+         .output_scale = layer.output_scale.empty() ? 1.0f : weights.number(layer.output_scale)});
   }
   final_norm_.emplace(spec_.final_norm, spec_.hidden, spec_.norm_eps, weights);
   load_ends(weights, checkpoint, options.head_optional);
@@ -129,6 +131,7 @@ StepOutput Decoder::forward(const mx::array& ids, const ops::BatchLayoutPtr& lay
         layer.mixer);
     h = std::visit([&](const auto& ffn) { return ffn.forward(context_, h, layer.ffn_frame); },
                    layer.ffn);
+    if (layer.output_scale != 1) h = ops::scale(context_, h, layer.output_scale);
     if (ablation_.eval_per_layer) mx::eval(h);
   }
   // Only the rows that are sampled (or scored) meet the last norm and the vocabulary.

@@ -40,6 +40,7 @@ class Decoder : public Model {
     Frame mixer_frame, ffn_frame;
     std::variant<AttentionBlock, GdnBlock> mixer;
     std::variant<MlpBlock, MoeBlock> ffn;
+    float output_scale = 1.0f;
   };
   mx::array look_up(const mx::array& ids) const;  // in the embedding
   mx::array embed(const mx::array& ids) const;

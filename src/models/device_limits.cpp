@@ -68,6 +68,7 @@ void find_switches(const LayerSpec& layer, std::set<std::string>& found) {
   if (layer.mixer_output_norm || layer.ffn_output_norm)
     found.insert("norms of what a part of a layer makes");
   if (layer.residual_multiplier != 1) found.insert("a residual multiplier");
+  if (!layer.output_scale.empty()) found.insert("a scale of a layer's output");
   if (const auto* mlp = std::get_if<MlpSpec>(&layer.ffn)) {
     if (!mlp->has_gate)
       found.insert("MLPs without a gate");

@@ -70,6 +70,8 @@ TEST(DeviceLimits, ASwitchThatNoGpuKernelKnowsIsRefusedByName) {
                  [](ModelSpec& spec) { spec.layers[0].ffn_output_norm = NormSpec{"a"}; });
   expect_refused("a residual multiplier",
                  [](ModelSpec& spec) { spec.layers[0].residual_multiplier = 0.5f; });
+  expect_refused("a scale of a layer's output",
+                 [](ModelSpec& spec) { spec.layers[0].output_scale = "a"; });
   expect_refused("norms of all heads", [&](ModelSpec& spec) {
     attention(spec).q_norm = NormSpec{"a"};
     attention(spec).norms_span_heads = true;

@@ -42,7 +42,8 @@ struct AttentionSpec {
   std::optional<ops::RopeParams> rope = std::nullopt;  // none: nothing rotates
   bool rotates_neighbours = false;  // pairs (2i, 2i + 1) turn, not (i, i + rotary_dim / 2)
   std::optional<PositionScaleSpec> q_scale = std::nullopt;
-  // One tensor each for q, k and v, or one that already holds all three stacked in this order.
+  // One tensor each for q, k and v, or one that already holds all three stacked in this order. The
+  // tensor of k again for v: keys before their norm and rotation are the values before theirs.
   std::vector<std::string> qkv_weights, qkv_biases;
   std::string o_weight, o_bias;
   // Of each head before the rotation; q and k of all heads as one row if norms_span_heads.
@@ -122,6 +123,7 @@ struct LayerSpec {
   float residual_multiplier = 1.0f;
   std::variant<AttentionSpec, GdnSpec> mixer;
   std::variant<MlpSpec, MoeSpec> ffn;
+  std::string output_scale = {};  // [1]: the stream is multiplied by it at the end of the layer
 };
 
 struct ModelSpec {

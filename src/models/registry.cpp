@@ -19,6 +19,8 @@ constexpr std::pair<const char*, Family> kFamilies[] = {
     {"Gemma2ForCausalLM", gemma2},
     {"Gemma3ForCausalLM", gemma3},
     {"Gemma3ForConditionalGeneration", gemma3},
+    {"Gemma4ForCausalLM", gemma4},
+    {"Gemma4ForConditionalGeneration", gemma4},
     {"Glm4ForCausalLM", glm4},
     {"Glm4MoeForCausalLM", glm4_moe},
     {"GlmForCausalLM", glm},

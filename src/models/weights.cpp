@@ -367,6 +367,8 @@ mx::array WeightLoader::vector(const std::string& name, int64_t n) {
   return vector_plus(name, n, 0.0f);
 }
 
+float WeightLoader::number(const std::string& name) { return take_floats(name, {1}).front(); }
+
 mx::array WeightLoader::vector_plus(const std::string& name, int64_t n, float offset) {
   const auto& tensor = take(name);
   if (!has_shape(tensor, {1, n})) expect_shape(tensor, {n});

@@ -67,6 +67,8 @@ class WeightLoader {
   ops::LinearWeight linear(const std::vector<WeightRows>& rows, int64_t k);
   // A vector [n] (or [1, n]) as float32.
   mx::array vector(const std::string& name, int64_t n);
+  // The number in a tensor [1].
+  float number(const std::string& name);
   // The weight [n] of an RMS norm, float32: the stored values plus the norm offset, or ones.
   mx::array norm(const NormSpec& norm, int64_t n);
   // 1 where a checkpoint stores its norms around zero.

@@ -23,7 +23,7 @@ from safetensors.torch import load_file, save_file
 
 import golden
 import tiny_tokenizer
-from variants import VARIANTS, Variant, old_keys
+from variants import VARIANTS, Variant, global_keys, old_keys
 from variants_frame import FRAME_VARIANTS
 from variants_moe import MOE_VARIANTS
 
@@ -40,10 +40,15 @@ def random_weight(
         return torch.from_numpy(rng.uniform(np.log(0.02), np.log(1.0), shape).astype(np.float32))
     if name.endswith("conv1d.weight"):
         return torch.from_numpy(rng.standard_normal(shape).astype(np.float32))
+    if name.endswith(("layer_scalar", "router.scale", "per_expert_scale")):
+        return torch.from_numpy(rng.uniform(0.6, 1.5, shape).astype(np.float32))
+    if base.startswith("gemma4") and name.endswith(("q_norm.weight", "k_norm.weight")):
+        return torch.from_numpy(rng.uniform(0.4, 0.9, shape).astype(np.float32))  # scores times 1
     # Gemma multiplies embeddings by 8 here: parts must add more than that, or a tied head repeats
     # the last token for ever.
     if base.startswith("gemma") and "layernorm" in name and ".post_" in name:
-        return torch.from_numpy(rng.uniform(1.5, 2.6, shape).astype(np.float32))
+        least, most = (3.0, 4.6) if base.startswith("gemma4") else (1.5, 2.6)
+        return torch.from_numpy(rng.uniform(least, most, shape).astype(np.float32))
     if base.startswith("gemma") and "embed_tokens" in name:
         return torch.from_numpy((0.2 * rng.standard_normal(shape)).astype(np.float32))
     if zero_centred and "norm" in name and "linear_attn.norm" not in name:
@@ -71,7 +76,7 @@ def random_weight(
 
 def auto_class(family: str):
     """A language model inside a wrapper is the wrapper's."""
-    wrapped = family in ("qwen3_5", "qwen3_5_moe", "gemma3", "mistral3")
+    wrapped = family in ("qwen3_5", "qwen3_5_moe", "gemma3", "gemma4", "mistral3")
     return transformers.AutoModelForImageTextToText if wrapped else transformers.AutoModelForCausalLM
 
 
@@ -103,7 +108,7 @@ def build(variant: Variant, **changes) -> transformers.PreTrainedModel:
     zero_centred = variant.family.startswith(("qwen3_5", "qwen3_next", "gemma2", "gemma3"))
     with torch.no_grad():
         for name, buffer in model.named_buffers():
-            if name.endswith("e_score_correction_bias"):
+            if name.endswith(("e_score_correction_bias", "layer_scalar")):
                 buffer.copy_(random_weight(base, name, buffer.shape))
         for name, parameter in model.named_parameters():
             assert not (tied and name == "lm_head.weight")
@@ -126,7 +131,9 @@ def write_checkpoint(variant: Variant, folder: pathlib.Path) -> None:
         config.pop(key, None)
     if variant.keys == "old":
         config = old_keys(config)
-    assert ("rope_parameters" in text_config(config)) == (variant.keys == "new")
+    elif variant.keys == "global":
+        config = global_keys(config, variant)
+    assert ("rope_parameters" in text_config(config)) == (variant.keys != "old")
     path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
     for weights in folder.glob("*.safetensors"):
         weights.chmod(0o644)

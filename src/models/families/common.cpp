@@ -50,8 +50,15 @@ void use_layer_norms(ModelSpec& spec, bool biases) {
 }
 
 void ignore_vision(ModelSpec& spec) {
-  for (const char* name : {"vision_tower.*", "model.vision_tower.*", "multi_modal_projector.*",
-                           "model.multi_modal_projector.*"})
+  for (const char* name :
+       {"vision_tower.*", "model.vision_tower.*", "multi_modal_projector.*",
+        "model.multi_modal_projector.*", "embed_vision.*", "model.embed_vision.*"})
+    spec.ignored.emplace_back(name);
+}
+
+void ignore_audio(ModelSpec& spec) {
+  for (const char* name :
+       {"audio_tower.*", "model.audio_tower.*", "embed_audio.*", "model.embed_audio.*"})
     spec.ignored.emplace_back(name);
 }
 

@@ -12,6 +12,7 @@ ModelSpec ernie45_moe(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec exaone4(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec gemma2(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec gemma3(const formats::HfConfig& config, int64_t max_positions);
+ModelSpec gemma4(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec glm(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec glm4(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec glm4_moe(const formats::HfConfig& config, int64_t max_positions);
@@ -60,9 +61,9 @@ void for_each_layer(ModelSpec& spec, F&& f) {
 // The gate that hidden_act names. Throws LoadError naming the key for any other.
 ops::Gate gate_of(const formats::HfConfig& config);
 
-// The config's rope facts as the op wants them.
+// The config's rope facts as the op wants them, for heads of head_dim dimensions (0: the config's).
 ops::RopeParams rope_params(const formats::HfConfig& config, const formats::RopeConfig& rope,
-                            int64_t max_positions);
+                            int64_t max_positions, int64_t head_dim = 0);
 
 // Windows and ropes of layers by their types, for families that mix sliding_attention and
 // full_attention. Where the config lists no types, every so manieth layer is full.
@@ -72,6 +73,19 @@ struct LayerTypes {
 };
 void use_layer_types(const formats::HfConfig& config, ModelSpec& spec, const LayerTypes& types,
                      int64_t max_positions);
+
+// The types of layers that there are.
+inline constexpr const char* kSlidingAttention = "sliding_attention";
+inline constexpr const char* kFullAttention = "full_attention";
+
+// Heads of a layer's own.
+struct HeadShape {
+  int64_t head_dim = 0, kv_heads = 0;
+};
+// Of each layer: the config's, `full` where layer_types says full_attention, or what
+// per_layer_config says, which transformers 5 writes in place of other keys. Throws LoadError
+// naming a key there that is about something else than heads.
+std::vector<HeadShape> head_shapes_of(const formats::HfConfig& config, const HeadShape& full);
 
 // Norms of what each part of a layer makes, and none (or also one) of what it is given, by the
 // names that OLMo's and Gemma's checkpoints have.
@@ -88,8 +102,9 @@ bool states_key(const formats::HfConfig& config, std::string_view key);
 float softcap_of(const formats::HfConfig& config, std::string_view key, double fallback);
 // The dimensions of a head that rotate, by a share that the config states, or by `fallback`.
 int64_t rotary_dim_of(const formats::HfConfig& config, double fallback);
-// A text model skips the vision part of the wrapper that it comes in.
+// A text model skips the vision and audio parts of the wrapper that it comes in.
 void ignore_vision(ModelSpec& spec);
+void ignore_audio(ModelSpec& spec);
 
 // Replaces the MLP of layers from `first` on by make(prefix), the prefix as above.
 template <class F>

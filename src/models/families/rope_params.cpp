@@ -7,11 +7,11 @@ namespace quire::models {
 // would make a cached prefix depend on what follows it; like vLLM, one set is fixed at load time,
 // by how far sequences may reach.
 ops::RopeParams rope_params(const formats::HfConfig& config, const formats::RopeConfig& rope,
-                            int64_t max_positions) {
+                            int64_t max_positions, int64_t head_dim) {
   using Scaling = ops::RopeParams::Scaling;
+  if (head_dim == 0) head_dim = config.head_dim;
   ops::RopeParams p;
-  p.rotary_dim =
-      static_cast<int64_t>(static_cast<double>(config.head_dim) * rope.partial_rotary_factor);
+  p.rotary_dim = static_cast<int64_t>(static_cast<double>(head_dim) * rope.partial_rotary_factor);
   p.theta = rope.theta;
   p.factor = rope.factor;
   p.original_max_position_embeddings = static_cast<double>(rope.original_max_position_embeddings);
@@ -27,6 +27,11 @@ ops::RopeParams rope_params(const formats::HfConfig& config, const formats::Rope
     p.scaling = Scaling::kDefault;
   } else if (rope.type == "linear") {
     p.scaling = Scaling::kLinear;
+  } else if (rope.type == "proportional") {  // frequencies are those of a whole head
+    p.scaling = Scaling::kLinear;
+    p.turning_pairs =
+        static_cast<int64_t>(static_cast<double>(head_dim) * rope.partial_rotary_factor / 2);
+    p.rotary_dim = head_dim;
   } else if (rope.type == "llama3") {
     p.scaling = Scaling::kLlama3;
   } else if (rope.type == "yarn") {
@@ -40,7 +45,8 @@ ops::RopeParams rope_params(const formats::HfConfig& config, const formats::Rope
   } else {
     throw LoadError(
         config.file + ": rope type \"" + rope.type +
-        "\" is not supported; supported are default, linear, llama3, yarn and longrope");
+        "\" is not supported; supported are default, linear, llama3, yarn, longrope and "
+        "proportional");
   }
   return p;
 }

@@ -1,0 +1,87 @@
+#include <cmath>
+
+#include "models/families/families.h"
+
+namespace quire::models {
+namespace {
+
+// What dense_decoder reads, with the defaults of transformers' Gemma4TextConfig.
+formats::HfConfig known_keys(const formats::HfConfig& config) {
+  formats::HfConfig known = config;
+  known.hidden_act = config.get_string("hidden_activation", "gelu_pytorch_tanh");
+  known.tie_word_embeddings = config.get_bool("tie_word_embeddings", true);
+  for (int64_t i = 0; config.layer_types.empty() && i < config.num_hidden_layers; ++i)
+    known.layer_types.emplace_back((i + 1) % 6 == 0 ? kFullAttention : kSlidingAttention);
+  known.layer_types.back() = kFullAttention;  // whatever the file says
+  return known;
+}
+
+// "vision" is about the tokens of images, which a text model never sees.
+void check_causal(const formats::HfConfig& config) {
+  const std::string kind = config.get_string("use_bidirectional_attention", "vision");
+  if (kind != "vision")
+    config.reader().fail("use_bidirectional_attention",
+                         "is \"" + kind + "\"; only causal models are supported");
+}
+
+// Layers without a window have heads of their own, whose keys may be their values too.
+std::vector<HeadShape> head_shapes(const formats::HfConfig& config) {
+  HeadShape global = {.head_dim = config.get_int("global_head_dim", 512, {.min = 8, .max = 1024}),
+                      .kv_heads = config.num_key_value_heads};
+  if (config.get_bool("attention_k_eq_v", false))
+    global.kv_heads = config.get_int("num_global_key_value_heads", global.kv_heads, {.min = 1});
+  return head_shapes_of(config, global);
+}
+
+void set_attention(const formats::HfConfig& config, const std::string& prefix, bool is_global,
+                   const HeadShape& shape, AttentionSpec& attention) {
+  attention.head_dim = shape.head_dim;
+  attention.kv_heads = shape.kv_heads;
+  attention.scale = 1.0f;
+  attention.q_norm = NormSpec{prefix + "self_attn.q_norm.weight"};
+  attention.k_norm = NormSpec{prefix + "self_attn.k_norm.weight"};
+  attention.v_norm = NormSpec{};
+  if (config.attention_bias) add_attention_biases(prefix, attention, /*output=*/true);
+  if (!is_global || !config.get_bool("attention_k_eq_v", false)) return;
+  attention.qkv_weights[2] = attention.qkv_weights[1];
+  if (config.attention_bias) attention.qkv_biases[2] = attention.qkv_biases[1];
+}
+
+// What the frame does not have yet.
+void check_plain(const formats::HfConfig& config) {
+  const formats::ConfigReader reader = config.reader();
+  if (config.get_int("num_kv_shared_layers", 0) != 0)
+    reader.fail("num_kv_shared_layers", "is not 0; layers that share are not supported");
+  if (config.get_int("hidden_size_per_layer_input", 256) != 0)
+    reader.fail("hidden_size_per_layer_input",
+                "is not 0; embeddings of single layers are not supported");
+  if (config.get_bool("enable_moe_block", false))
+    reader.fail("enable_moe_block", "is true; experts beside an MLP are not supported");
+}
+
+}  // namespace
+
+// Gemma 4 (model cards of google/gemma-4-*), the language model alone or inside its wrapper with
+// vision and audio.
+ModelSpec gemma4(const formats::HfConfig& config, int64_t max_positions) {
+  check_causal(config);
+  check_plain(config);
+  const formats::HfConfig known = known_keys(config);
+  const std::vector<HeadShape> shapes = head_shapes(known);
+  ModelSpec spec = dense_decoder(known, max_positions);
+  spec.embed_multiplier = std::sqrt(static_cast<float>(config.hidden_size));
+  spec.logits_softcap = softcap_of(config, "final_logit_softcapping", 0);
+  for_each_layer(spec,
+                 [&](size_t i, const std::string& prefix, AttentionSpec& attention, MlpSpec&) {
+                   const bool is_global = known.layer_types[i] == kFullAttention;
+                   set_attention(known, prefix, is_global, shapes[i], attention);
+                   norm_inputs_and_outputs(prefix, spec.layers[i]);
+                   spec.layers[i].output_scale = prefix + "layer_scalar";
+                 });
+  use_layer_types(known, spec, {.window = 512}, max_positions);
+  ignore_vision(spec);
+  ignore_audio(spec);
+  return spec;
+}
+
+}  // namespace quire::models
