@@ -56,6 +56,7 @@ void check(const mx::array& q, const PagedKv& kv, const BatchLayout& layout,
   }
   for (const int64_t window : {params.window_left, params.window_right})
     if (window < -1) refuse("a window must be -1 (no limit) or a number of keys");
+  if (params.window_step < 0) refuse("window_step must be 0 (none) or a number of positions");
 }
 
 // The kernel needs the rows of a sequence to be its next positions, ascending: so the engine
@@ -239,6 +240,8 @@ std::vector<mx::array> launch(const Context& context, const mx::array& q, const 
   std::vector<mx::array> inputs = {q};
   for (const mx::array& pool : kv.arrays()) inputs.push_back(pool);
   const bool codes = is_quantised(kernel.kv_type), has_values = !kernel.values_in_keys;
+  if (params.window_step > 0)
+    throw std::runtime_error(std::string(kOp) + ": no kernel for window_step");
   if (context.device->cuda()) check_cuda(kv);
   if (params.sinks) inputs.push_back(*params.sinks);
   if (params.alibi_slopes) inputs.push_back(*params.alibi_slopes);

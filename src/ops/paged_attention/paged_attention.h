@@ -11,6 +11,9 @@ struct AttentionParams {
   float scale = 1.0f;  // on q.k, usually D^-1/2
   // A query at position i sees the keys at [i - window_left, i + window_right]; -1: no limit.
   int64_t window_left = -1, window_right = -1;
+  // > 0: nor does it see keys before the last multiple of so many positions, its own position
+  // included: chunked attention (Llama 4).
+  int64_t window_step = 0;
   bool causal = true;    // as window_right = 0, whatever that is
   float softcap = 0.0f;  // > 0: scores become softcap * tanh(score / softcap) before masking
   // [H] float32: an extra logit per head that takes part in the softmax sum only.

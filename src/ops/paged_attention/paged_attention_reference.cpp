@@ -52,6 +52,10 @@ mx::array visible(const BatchLayout& layout, int64_t sequence, const AttentionPa
   if (limited(right)) mask = key <= query + mx::array(static_cast<int>(right));
   if (limited(params.window_left))
     mask = mx::logical_and(mask, key >= query - mx::array(static_cast<int>(params.window_left)));
+  if (params.window_step > 0 && params.window_step < context) {
+    const mx::array step(static_cast<int>(params.window_step));
+    mask = mx::logical_and(mask, key >= mx::floor_divide(query, step) * step);
+  }
   return mask;
 }
 
