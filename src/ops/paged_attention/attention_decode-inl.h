@@ -114,8 +114,7 @@ class DecodeItem {
   };
   // Those that an item of one token sees.
   Columns visible(const AttentionItem& of, int64_t chunk) const {
-    const int64_t start = chunk * kChunk, at = of.position - p.window_left;
-    const int64_t lo = p.window_left < 0 || at < 0 ? 0 : at;
+    const int64_t start = chunk * kChunk, lo = p.first_key(of.position);
     const int64_t right = of.position + p.window_right + 1;
     const int64_t hi = p.window_right < 0 || right > of.context ? of.context : right;
     return {lo > start ? lo - start : 0, hi < start + kChunk ? hi - start : kChunk};

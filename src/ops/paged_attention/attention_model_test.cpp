@@ -84,8 +84,10 @@ struct Model {
     const float inverse_cap =
         capped ? static_cast<float>(double{params.scale} / double{params.softcap}) : 0.0f;
     const int kv_head = head / (heads.heads / heads.kv_heads);
+    const int step = static_cast<int>(params.window_step);
     const int first =
-        params.window_left < 0 ? 0 : std::max(0, position - static_cast<int>(params.window_left));
+        std::max({0, step > 0 ? position - position % step : 0,
+                  params.window_left < 0 ? 0 : position - static_cast<int>(params.window_left)});
     float peak = -std::numeric_limits<float>::infinity(), total = 0;
     if (params.sinks) peak = to_floats(*params.sinks)[head] * kLog2E, total = 1;
     std::vector<float> out(heads.value_dim, 0.0f);
@@ -142,6 +144,7 @@ TEST(PagedAttentionBits, AreThoseOfTheScalarModel) {
       for (const AttentionParams& params :
            {AttentionParams{.scale = 0.158f}, AttentionParams{.scale = 0.3f, .window_left = 290},
             AttentionParams{.scale = 0.2f, .causal = false},
+            AttentionParams{.scale = 0.25f, .window_step = 290},
             AttentionParams{.scale = 0.2f,
                             .window_left = 70,
                             .window_right = 33,

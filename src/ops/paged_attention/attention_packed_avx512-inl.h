@@ -293,8 +293,7 @@ class PackedAttention {
 
   // The keys that token i of the item sees, as columns of the chunk at `start`.
   int64_t begin_of(int64_t i, int64_t start) const {
-    if (p.window_left < 0) return 0;
-    return clamp(item.position + i - p.window_left - start, 0, kChunk);
+    return clamp(p.first_key(item.position + i) - start, 0, kChunk);
   }
   int64_t end_of(int64_t i, int64_t start) const {
     const int64_t end = item.position + i + p.window_right + 1;

@@ -175,8 +175,7 @@ class Planner {
                          .context = layout_.seq_lens[s],
                          .kv_heads = params_.kv_heads,
                          .on_unit = on_unit(s)};
-    const int64_t begin =
-        params_.window_left < 0 ? 0 : std::max<int64_t>(0, result.position - params_.window_left);
+    const int64_t begin = params_.first_key(result.position);
     const int64_t end = params_.window_right < 0
                             ? result.context
                             : std::min(result.position + n + params_.window_right, result.context);

@@ -168,7 +168,7 @@ void attend_on_unit(const AttentionKernelParams&, const AttentionItem&, float*, 
 
 // What a plan depends on beside the layout.
 struct PlanKey {
-  int64_t heads, kv_heads, key_dim, value_dim, window_left, window_right, parts;
+  int64_t heads, kv_heads, key_dim, value_dim, window_left, window_right, window_step, parts;
   AttentionUnit unit;
   int threads;
   bool operator==(const PlanKey&) const = default;
@@ -185,6 +185,7 @@ class StepPlans {
                       .value_dim = p.value_dim,
                       .window_left = p.window_left,
                       .window_right = p.window_right,
+                      .window_step = p.window_step,
                       .parts = rows_per_query(p),
                       .unit = p.unit,
                       .threads = threads};

@@ -69,8 +69,10 @@ void check_positions(const BatchLayout& layout) {
   }
 }
 
-// The kernels for NVIDIA GPUs read rows of values.
-void check_cuda(const PagedKv& kv) {
+// The kernels for NVIDIA GPUs read rows of values, and know no chunks.
+void check_cuda(const PagedKv& kv, const AttentionParams& params) {
+  if (params.window_step > 0)
+    throw std::runtime_error(std::string(kOp) + ": no kernel for window_step on cuda");
   if (kv.values_in_keys > 0 || kv.k.shape(3) > kMaxCudaHeadDim || kv.v.shape(3) > kMaxCudaHeadDim)
     throw std::runtime_error(std::string(kOp) +
                              ": no kernel for values in keys, or heads of more than " +
@@ -112,7 +114,8 @@ AttentionKernelParams kernel_params(const mx::array& q, const PagedKv& kv,
           .values_in_keys = kv.values_in_keys > 0,
           .block_size = layout.block_size,
           .window_left = std::min(params.window_left, kNoLimit),
-          .window_right = params.causal ? 0 : std::min(params.window_right, kNoLimit)};
+          .window_right = params.causal ? 0 : std::min(params.window_right, kNoLimit),
+          .window_step = std::min(params.window_step, kNoLimit)};
 }
 
 // Each sequence's keys and values once, queries in and rows out.
@@ -240,9 +243,7 @@ std::vector<mx::array> launch(const Context& context, const mx::array& q, const 
   std::vector<mx::array> inputs = {q};
   for (const mx::array& pool : kv.arrays()) inputs.push_back(pool);
   const bool codes = is_quantised(kernel.kv_type), has_values = !kernel.values_in_keys;
-  if (params.window_step > 0)
-    throw std::runtime_error(std::string(kOp) + ": no kernel for window_step");
-  if (context.device->cuda()) check_cuda(kv);
+  if (context.device->cuda()) check_cuda(kv, params);
   if (params.sinks) inputs.push_back(*params.sinks);
   if (params.alibi_slopes) inputs.push_back(*params.alibi_slopes);
   auto run = [=, pool = context.pool, has_sinks = params.sinks.has_value(),

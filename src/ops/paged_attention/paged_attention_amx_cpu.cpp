@@ -61,10 +61,7 @@ class Prefill {
   static int64_t clamp(int64_t x, int64_t lo, int64_t hi) { return x < lo ? lo : x > hi ? hi : x; }
 
   // The keys that token i of the item sees.
-  int64_t key_begin(int64_t i) const {
-    const int64_t at = item.position + i - p.window_left;
-    return p.window_left < 0 || at < 0 ? 0 : at;
-  }
+  int64_t key_begin(int64_t i) const { return p.first_key(item.position + i); }
   int64_t key_end(int64_t i) const {
     const int64_t end = item.position + i + p.window_right + 1;
     return p.window_right < 0 || end > item.context ? item.context : end;

@@ -41,10 +41,7 @@ struct Worker {
   }
 
   // The keys that token i of the item sees.
-  int64_t key_begin(int64_t i) const {
-    const int64_t at = item.position + i - p.window_left;
-    return p.window_left < 0 || at < 0 ? 0 : at;
-  }
+  int64_t key_begin(int64_t i) const { return p.first_key(item.position + i); }
   int64_t key_end(int64_t i) const {
     const int64_t end = item.position + i + p.window_right + 1;
     return p.window_right < 0 || end > item.context ? item.context : end;
@@ -149,13 +146,12 @@ struct Worker {
   };
   static int64_t clamp(int64_t x, int64_t lo, int64_t hi) { return x < lo ? lo : x > hi ? hi : x; }
   Sight sight(int64_t start) const {
-    const int64_t n = item.tokens, window = p.window_left, at = item.position;
-    const int64_t right = p.window_right;
+    const int64_t n = item.tokens, at = item.position, right = p.window_right;
     Sight s;
     s.first = right < 0 ? 0 : clamp(start - right - at, 0, n);
     s.all_first = right < 0 ? 0 : clamp(start + kBlock - 1 - right - at, 0, n);
-    s.last = window < 0 ? n : clamp(start + kBlock + window - at, s.first, n);
-    s.all_last = window < 0 ? n : clamp(start + window - at + 1, 0, n);
+    s.last = clamp(p.end_of_sight(start + kBlock - 1) - at, s.first, n);
+    s.all_last = clamp(p.end_of_sight(start) - at, 0, n);
     if (start + kBlock > item.context) s.all_first = s.all_last = s.last;
     if (s.all_first > s.last) s.all_first = s.last;
     if (s.all_last < s.all_first) s.all_last = s.all_first;

@@ -17,6 +17,12 @@ inline constexpr int64_t kMaxHeadDim = 576;
 // 32-bit integers, which hold those of 512 elements.
 inline constexpr int64_t kMaxInt8UnitDim = 512;
 
+// Beyond any position, and far from overflow.
+inline constexpr int64_t kEndOfPositions = int64_t{1} << 40;
+
+// In every kernel's own code: a copy that the linker keeps might be of one instruction set.
+#define QUIRE_ATTENTION_INLINE __attribute__((always_inline)) inline
+
 // What attends the rows of a call: vector kernels for any instruction set, or kernels for one that
 // has a unit for dot products of bfloat16 or of integers.
 enum class AttentionUnit : uint8_t { kVectors, kAvx512Vnni, kAvx512Bf16, kAmx };
@@ -33,6 +39,7 @@ struct AttentionKernelParams {
   // A query at position i sees the keys [i - window_left, i + window_right] of its sequence; -1: no
   // limit on that side. Positions may be negative.
   int64_t window_left = -1, window_right = 0;
+  int64_t window_step = 0;  // > 0: nor keys before the last multiple of so many positions
   // Set by set_attention_scale: p = 2^((s - m) * exponent_scale), s = q.k, or softcap * tanh(q.k *
   // softcap_scale) if softcap > 0; with slopes then s = s * score_scale - slope * |distance|.
   float exponent_scale = 0, softcap = 0, softcap_scale = 0, score_scale = 1;
@@ -49,6 +56,25 @@ struct AttentionKernelParams {
 
   // Elements from one head's values to the next head's.
   int64_t value_pitch() const { return values_in_keys ? key_dim : value_dim; }
+
+  // The first key that a query at `position` sees. It never falls as positions rise.
+  QUIRE_ATTENTION_INLINE int64_t first_key(int64_t position) const {
+    int64_t first = window_left < 0 ? 0 : position - window_left;
+    if (window_step > 0) {
+      const int64_t begin = position / window_step * window_step;
+      first = begin > first ? begin : first;
+    }
+    return first < 0 ? 0 : first;
+  }
+  // The queries from this position on do not see the key any more.
+  QUIRE_ATTENTION_INLINE int64_t end_of_sight(int64_t key) const {
+    int64_t end = window_left < 0 ? kEndOfPositions : key + window_left + 1;
+    if (window_step > 0) {
+      const int64_t next = (key / window_step + 1) * window_step;
+      end = next < end ? next : end;
+    }
+    return end;
+  }
 };
 
 // One thread's share: some consecutive query tokens of one sequence, for some kv heads and the
