@@ -45,8 +45,9 @@ double read_factor(const ConfigReader& rope, const RopeConfig& out, const RopeCo
 void read_llama3(const ConfigReader& rope, RopeConfig& out) {
   out.low_freq_factor = rope.require_double("low_freq_factor", kPositive);
   out.high_freq_factor = rope.require_double("high_freq_factor", kPositive);
-  if (out.high_freq_factor <= out.low_freq_factor)
-    rope.fail("high_freq_factor", "must be greater than low_freq_factor");
+  // Equal in Llama 4 Scout: nothing is blended.
+  if (out.high_freq_factor < out.low_freq_factor)
+    rope.fail("high_freq_factor", "must not be less than low_freq_factor");
 }
 
 void read_yarn(const ConfigReader& rope, RopeConfig& out) {

@@ -54,7 +54,8 @@ float llama3(const RopeParams& p, float inv_freq) {
   // Torch divides a number by a tensor as number * (1 / tensor).
   const float wavelength = 1.0f / inv_freq * static_cast<float>(2 * std::numbers::pi);
   if (wavelength < high) return inv_freq;
-  if (wavelength > low) return inv_freq / factor;
+  // Between equal bounds there is nothing to blend.
+  if (wavelength > low || p.low_freq_factor == p.high_freq_factor) return inv_freq / factor;
   const float smooth =
       (1.0f / wavelength * static_cast<float>(context) - static_cast<float>(p.low_freq_factor)) /
       static_cast<float>(p.high_freq_factor - p.low_freq_factor);

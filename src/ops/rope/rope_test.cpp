@@ -224,6 +224,26 @@ TEST(Rope, OnlySomePairsTurn) {
   EXPECT_THROW(rope_frequencies(some), std::invalid_argument);
 }
 
+// Llama 4 Scout's bounds are equal: frequencies are kept or divided, and none is blended.
+TEST(Rope, Llama3OfEqualBoundsBlendsNothing) {
+  RopeParams p;
+  p.scaling = RopeParams::Scaling::kLlama3;
+  p.rotary_dim = 128;
+  p.theta = 5e5;
+  p.factor = 16;
+  p.low_freq_factor = p.high_freq_factor = 1;
+  p.original_max_position_embeddings = 8192;
+  const auto found = rope_frequencies(p).inv_freq;
+  for (int i = 0; i < 64; ++i) {
+    const double plain = std::pow(5e5, -i / 64.0);
+    const double expected = 2 * M_PI / plain < 8192 ? plain : plain / 16;
+    EXPECT_NEAR(found[i], expected, 1e-6 * expected) << i;
+  }
+  // A context as long as one of the waves, to the last bit.
+  p.original_max_position_embeddings = 1.0f / found[20] * static_cast<float>(2 * std::numbers::pi);
+  EXPECT_FLOAT_EQ(rope_frequencies(p).inv_freq[20], found[20] / 16);
+}
+
 TEST(Rope, RefusesParametersThatCannotBe) {
   using Scaling = RopeParams::Scaling;
   EXPECT_THROW(rope_frequencies({}), std::invalid_argument);
