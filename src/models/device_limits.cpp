@@ -38,6 +38,7 @@ void find_switches(const AttentionSpec& attention, std::set<std::string>& found)
   if (attention.norms_span_heads && (attention.q_norm || attention.k_norm))
     found.insert("norms of all heads of q or k together");
   if (attention.v_norm) found.insert("norms of values");
+  if (attention.window_step > 0) found.insert("chunked attention");
   if (attention.q_scale) found.insert("queries scaled by position");
 }
 

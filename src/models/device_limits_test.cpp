@@ -77,6 +77,7 @@ TEST(DeviceLimits, ASwitchThatNoGpuKernelKnowsIsRefusedByName) {
     attention(spec).norms_span_heads = true;
   });
   expect_refused("norms of values", [&](ModelSpec& spec) { attention(spec).v_norm = NormSpec{}; });
+  expect_refused("chunked attention", [&](ModelSpec& spec) { attention(spec).window_step = 8; });
   expect_refused("queries scaled by position",
                  [&](ModelSpec& spec) { attention(spec).q_scale = PositionScaleSpec{}; });
   expect_refused("an embedding multiplier", [](ModelSpec& spec) { spec.embed_multiplier = 8; });

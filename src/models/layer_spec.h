@@ -38,7 +38,9 @@ struct AttentionSpec {
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
   float scale = 0.0f;        // on q.k
   int64_t window_left = -1;  // keys further back than this are not seen; -1: no limit
-  float softcap = 0.0f;      // of scores; 0: none
+  // > 0: nor keys before the last multiple of so many positions (chunked attention).
+  int64_t window_step = 0;
+  float softcap = 0.0f;                                // of scores; 0: none
   std::optional<ops::RopeParams> rope = std::nullopt;  // none: nothing rotates
   bool rotates_neighbours = false;  // pairs (2i, 2i + 1) turn, not (i, i + rotary_dim / 2)
   std::optional<PositionScaleSpec> q_scale = std::nullopt;
@@ -110,7 +112,7 @@ struct MoeSpec {
 // every token, or a state of constant size.
 struct KvCacheSpec {
   int64_t kv_heads = 0, head_dim = 0;
-  int64_t window_left = -1;  // as AttentionSpec has it: older tokens need not be kept
+  int64_t window_left = -1;  // tokens further back than this need not be kept; -1: all are seen
 };
 using StateCacheSpec = ops::RecurrentStateShape;
 using CacheSpec = std::variant<KvCacheSpec, StateCacheSpec>;

@@ -13,10 +13,17 @@
 namespace quire::models {
 namespace {
 
+// A chunk is kept as a window of its length, which its last token needs whole.
+int64_t reach_of(const AttentionSpec& attention) {
+  const int64_t window = attention.window_left, step = attention.window_step;
+  if (step == 0) return window;
+  return window < 0 ? step - 1 : std::min(window, step - 1);
+}
+
 CacheSpec cache_of(const AttentionSpec& attention) {
   return KvCacheSpec{.kv_heads = attention.kv_heads,
                      .head_dim = attention.head_dim,
-                     .window_left = attention.window_left};
+                     .window_left = reach_of(attention)};
 }
 
 CacheSpec cache_of(const GdnSpec& gdn) {

@@ -58,6 +58,7 @@ mx::array AttentionBlock::forward(const ops::Context& context, const mx::array& 
   kv = rotated.kv;
   const ops::AttentionParams params{.scale = spec_.scale,
                                     .window_left = spec_.window_left,
+                                    .window_step = spec_.window_step,
                                     .softcap = spec_.softcap,
                                     .sinks = sinks_};
   const mx::array q = tables_.q_scale
