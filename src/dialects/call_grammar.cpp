@@ -3,161 +3,98 @@
 #include <algorithm>
 #include <set>
 
+#include "dialects/grammar_rules.h"
+#include "dialects/value_grammar.h"
+
 namespace quire::dialects {
 namespace {
-
-std::string quoted(std::string_view text) {
-  std::string out;
-  append_json_string(out, text);
-  return out;
-}
-
-std::string escaped(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '\n') {
-      out += "\\n";
-      continue;
-    }
-    if (std::string_view(R"(\/.*+?()[]{}|^$&~-)").find(c) != std::string_view::npos) out += '\\';
-    out += c;
-  }
-  return out;
-}
 
 const json::object* object_member(const json::object& object, std::string_view key) {
   const json::value* value = object.if_contains(key);
   return value == nullptr ? nullptr : value->if_object();
 }
 
-class Writer {
+bool is_name_of(const json::value* type, std::initializer_list<std::string_view> names) {
+  return type != nullptr && type->is_string() &&
+         std::ranges::find(names, std::string_view(type->get_string().data(),
+                                                   type->get_string().size())) != names.end();
+}
+
+// Writes the calls of one form.
+class FormWriter {
  public:
-  Writer(const Dialect& dialect, const SpecialToken& special) : form_(*dialect.forced) {
-    for (const std::string_view marker : marker_texts({&dialect, nullptr}))
-      if (const auto id = special(marker))
-        marks_.emplace_back(marker, "<[" + std::to_string(*id) + "]>");
+  FormWriter(const Dialect::Forced& form, GrammarRules& rules) : form_(form), rules_(rules) {
+    if (form.values != nullptr) values_.emplace(*form.values, rules);
   }
 
-  // A literal of the dialect: special tokens by their ids, `[ID]` and `[N]` as what they stand for.
-  std::string literal(std::string_view text) const;
-  std::string call(const ForcedTool& tool);
-  std::string schema(json::value schema, const std::string& path);
-  std::optional<CallGrammar> finish(std::string lark) const;
+  std::string call(const ForcedTool& tool) {
+    const bool is_readable = form_.values == nullptr ||
+                             tool.name.find_first_of(form_.values->not_in_names) == tool.name.npos;
+    if (!is_readable)
+      rules_.refuse("tools", "calls of this model's form cannot write the name " +
+                                 GrammarRules::quoted(tool.name));
+    return rules_.quoted(tool.name) + rules_.literal(form_.before_arguments) + arguments(tool) +
+           rules_.literal(form_.after_call);
+  }
 
  private:
   std::string arguments(const ForcedTool& tool);
-  void add_definitions(const json::object& root, json::object& to);
+  std::string tagged_arguments(const ForcedTool& tool);
   std::string value(const json::value& schema, const json::object& root, const std::string& path);
-  std::string raw_text();
+  std::string any_value(const json::object* schema, const json::object* root,
+                        const std::string& path);
+  std::string text(const json::object* schema, const std::string& path) {
+    return rules_.literal(form_.before_value) + rules_.text_until(form_.after_value, schema, path);
+  }
+  std::string json_value(json::object schema, const json::object* root, const std::string& path) {
+    const bool is_same = form_.before_json_value.empty();
+    return rules_.literal(is_same ? form_.before_value : form_.before_json_value) +
+           rules_.schema(std::move(schema), path, root) + rules_.literal(form_.after_value);
+  }
 
   const Dialect::Forced& form_;
-  // What stands in the form's texts for something else, with that.
-  std::vector<std::pair<std::string_view, std::string>> marks_ = {{"[ID]", "/[0-9a-zA-Z]{9}/"},
-                                                                  {"[N]", "/[0-9]{1,3}/"}};
-  json::array schemas_;
-  std::string rules_;
-  bool has_raw_text_ = false;
-  const json::object* root_ = nullptr;              // whose definitions have this size
-  size_t definition_bytes_ = 0, shared_bytes_ = 0;  // of `root_`, of all that were added
-  size_t num_values_ = 0;
+  GrammarRules& rules_;
+  std::optional<ValueGrammar> values_;
 };
 
-std::string Writer::literal(std::string_view text) const {
-  std::string out, plain;
-  const auto flush = [&] {
-    if (!plain.empty()) out += quoted(plain) + " ";
-    plain.clear();
-  };
-  while (!text.empty()) {
-    const auto found = std::ranges::find_if(
-        marks_, [text](const auto& mark) { return text.starts_with(mark.first); });
-    if (found == marks_.end()) {
-      plain += text.front();
-      text.remove_prefix(1);
-      continue;
-    }
-    flush();
-    out += found->second + " ";
-    text.remove_prefix(found->first.size());
-  }
-  flush();
-  return out;
+// A value that may be text: only a form that tells text from JSON can say that it is none.
+std::string FormWriter::any_value(const json::object* schema, const json::object* root,
+                                  const std::string& path) {
+  const json::value* type = schema == nullptr ? nullptr : schema->if_contains("type");
+  if (form_.before_json_value.empty() || is_name_of(type, {"string"})) return text(schema, path);
+  return "( " + text(schema, path) + "| " +
+         json_value(schema == nullptr ? json::object() : *schema, root, path) + ") ";
 }
 
-std::string Writer::schema(json::value schema, const std::string& path) {
-  const std::string reference = "\x01" + std::to_string(schemas_.size()) + "\x01";
-  schemas_.push_back({{"name", path}, {"schema", std::move(schema)}});
-  return reference + " ";
-}
-
-// Text up to what ends a value, with that.
-std::string Writer::raw_text() {
-  if (!std::exchange(has_raw_text_, true)) {
-    const std::string end = literal(form_.after_value);
-    if (end.starts_with("<[")) {  // a special token, which no text holds
-      rules_ += "raw_text: /(?s:.*)/ " + end + "\n";
-    } else {
-      rules_ += "raw_text[lazy]: /(?s:.*)" + escaped(form_.after_value) + "/\n";
-    }
-  }
-  return "raw_text ";
-}
-
-void Writer::add_definitions(const json::object& root, json::object& to) {
-  constexpr const char* kKeys[] = {"$defs", "definitions"};
-  if (std::exchange(root_, &root) != &root) {
-    definition_bytes_ = 0;
-    for (const char* key : kKeys)
-      if (const json::value* shared = root.if_contains(key))
-        definition_bytes_ += dump_json(*shared).size();
-  }
-  shared_bytes_ += definition_bytes_;
-  if (shared_bytes_ > kMaxSharedDefinitions) return;
-  for (const char* key : kKeys)
-    if (const json::value* shared = root.if_contains(key)) to.emplace(key, *shared);
-}
-
-// A value with what ends it. Strings are written as they are.
-std::string Writer::value(const json::value& schema, const json::object& root,
-                          const std::string& path) {
+// A value between its marks. Strings are written as they are.
+std::string FormWriter::value(const json::value& schema, const json::object& root,
+                              const std::string& path) {
   const json::object* object = schema.if_object();
-  const json::value* type = object == nullptr ? nullptr : object->if_contains("type");
   const json::value* choices = object == nullptr ? nullptr : object->if_contains("enum");
-  const std::string end = literal(form_.after_value);
   if (choices != nullptr && choices->is_array() && !choices->get_array().empty() &&
       std::ranges::all_of(choices->get_array(), [](const auto& one) { return one.is_string(); })) {
     std::string all;
     for (const json::value& one : choices->get_array()) {
       const json::string& text = one.get_string();
       if (!all.empty()) all += "| ";
-      all += text.empty() ? "\"\" " : quoted({text.data(), text.size()}) + " ";
+      all += rules_.quoted({text.data(), text.size()});
     }
-    return "( " + all + ") " + end;
+    return rules_.literal(form_.before_value) + "( " + all + ") " +
+           rules_.literal(form_.after_value);
   }
-  static constexpr std::string_view kJson[] = {"integer", "number", "boolean",
-                                               "object",  "array",  "null"};
-  const bool is_json =
-      type != nullptr && type->is_string() &&
-      std::ranges::find(kJson, std::string_view(type->get_string().data(),
-                                                type->get_string().size())) != std::end(kJson);
-  if (!is_json) return raw_text();
-  json::object own = *object;
-  add_definitions(root, own);
-  return this->schema(std::move(own), path) + end;
+  const json::value* type = object == nullptr ? nullptr : object->if_contains("type");
+  if (is_name_of(type, {"integer", "number", "boolean", "object", "array", "null"}))
+    return json_value(*object, &root, path);
+  return any_value(object, &root, path);
 }
 
-std::string Writer::arguments(const ForcedTool& tool) {
-  if (form_.before_key.empty()) {
-    json::object object = tool.schema == nullptr ? json::object() : *tool.schema;
-    object["type"] = "object";
-    return schema(std::move(object), tool.path);
-  }
+std::string FormWriter::tagged_arguments(const ForcedTool& tool) {
   const json::object* properties =
       tool.schema == nullptr ? nullptr : object_member(*tool.schema, "properties");
   if (properties == nullptr) {
     // Names that the values' parser can read.
-    return "( " + literal(form_.before_key) + "/[^<>\\n\"=]+/ " + literal(form_.before_value) +
-           raw_text() + ")* ";
+    return "( " + rules_.literal(form_.before_key) + "/[^<>\\n\"=]+/ " +
+           any_value(nullptr, nullptr, tool.path) + ")* ";
   }
   std::set<std::string_view> required;
   if (const json::value* names = tool.schema->if_contains("required");
@@ -167,111 +104,174 @@ std::string Writer::arguments(const ForcedTool& tool) {
   std::string first, then;
   for (const auto& [key, property] : *properties) {
     const std::string_view name(key.data(), key.size());
-    const std::string rule = "value_" + std::to_string(num_values_++);
     const std::string path = tool.path + ".properties." + std::string(name);
-    rules_ += rule + ": " + literal(form_.before_key) + quoted(name) + " " +
-              literal(form_.before_value) + value(property, *tool.schema, path) + "\n";
+    const std::string rule =
+        rules_.add("value", rules_.literal(form_.before_key) + rules_.quoted(name) +
+                                value(property, *tool.schema, path));
     const bool must = required.contains(name);
-    (must ? first : then) += rule + (must ? " " : "? ");
+    (must ? first : then) += must ? rule : "( " + rule + ")? ";
   }
   return first + then;
 }
 
-std::string Writer::call(const ForcedTool& tool) {
-  return quoted(tool.name) + " " + literal(form_.before_arguments) + arguments(tool) +
-         literal(form_.after_call);
+std::string FormWriter::arguments(const ForcedTool& tool) {
+  if (values_) return values_->arguments(tool.schema, tool.path);
+  if (!form_.before_key.empty()) return tagged_arguments(tool);
+  json::object object = tool.schema == nullptr ? json::object() : *tool.schema;
+  object["type"] = "object";
+  return rules_.schema(std::move(object), tool.path);
 }
 
-std::optional<CallGrammar> Writer::finish(std::string lark) const {
-  if (shared_bytes_ > kMaxSharedDefinitions) return std::nullopt;
-  CallGrammar grammar;
-  grammar.source =
-      dump_json(json::object{{"lark", std::move(lark) + rules_}, {"schemas", schemas_}});
-  return grammar;
-}
-
-// What a call begins with, and what follows that.
-struct Beginning {
-  std::vector<std::string> triggers;
-  std::string_view rest;
-};
-
-// `text` with other blanks between its parts. JSON begins with a brace, a key and a colon.
-std::vector<std::string> with_other_blanks(std::string_view text) {
+// `text` in parts between which models write other blanks. JSON begins with a brace, a key and a
+// colon.
+std::vector<std::string> parts_of(std::string_view text) {
   std::vector<std::string> parts(1);
   for (size_t i = 0; i < text.size(); ++i) {
     if (text[i] == ' ' || text[i] == '\n') {
       parts.emplace_back();
       continue;
     }
-    const bool after_brace = i > 0 && text[i - 1] == '{';
+    const bool after_brace = i > 0 && (text[i - 1] == '{' || text[i - 1] == '[');
     const bool colon = text[i] == ':' && i > 0 && text[i - 1] == '"';
     if ((after_brace || colon) && !parts.back().empty()) parts.emplace_back();
     parts.back() += text[i];
   }
+  return parts;
+}
+
+constexpr const char* kBlanks[] = {"", " ", "\n", "\n  "};
+constexpr std::string_view kBlanksRule = "( / |\\n(  )?/ )? ";
+
+std::vector<std::string> with_other_blanks(const std::vector<std::string>& parts) {
   std::vector<std::string> all = {parts.front()};
   for (size_t part = 1; part < parts.size(); ++part) {
     std::vector<std::string> longer;
     for (const std::string& begin : all)
-      for (const char* blanks : {"", " ", "\n", "\n  "})
-        longer.push_back(begin + blanks + parts[part]);
+      for (const char* blanks : kBlanks) longer.push_back(begin + blanks + parts[part]);
     all = std::move(longer);
   }
   return all;
 }
 
+// Makes the grammar of all forms.
+class CallGrammarMaker {
+ public:
+  CallGrammarMaker(const Dialect& dialect, const std::vector<ForcedTool>& tools, bool one_call,
+                   const SpecialToken& special)
+      : dialect_(dialect), tools_(tools), one_call_(one_call), rules_(dialect, special) {}
+
+  Result<CallGrammar, CallGrammarError> make(CallGrammar::Begin begin,
+                                             const ForcedTool* alternative);
+
+ private:
+  std::string named(const Dialect::Forced& form);
+  std::string after_trigger(const Dialect::Forced& form, const std::string& named,
+                            const std::string& calls);
+  std::string from_trigger(const Dialect::Forced& form, const std::string& named,
+                           const std::string& calls);
+  const Dialect::Block* marker_block(std::string_view text) const;
+
+  const Dialect& dialect_;
+  const std::vector<ForcedTool>& tools_;
+  const bool one_call_;
+  GrammarRules rules_;
+  CallGrammar grammar_;
+};
+
+// A tool's name, its arguments and the end of its call.
+std::string CallGrammarMaker::named(const Dialect::Forced& form) {
+  FormWriter writer(form, rules_);
+  std::string all;
+  for (const ForcedTool& tool : tools_) all += (all.empty() ? "" : "| ") + writer.call(tool);
+  return rules_.add("named", all);
+}
+
+const Dialect::Block* CallGrammarMaker::marker_block(std::string_view text) const {
+  for (const Dialect::Block& block : dialect_.blocks) {
+    const bool is_marker = block.opening.starts_with('<') || block.opening.starts_with('[');
+    if (is_marker && !block.bare && text.starts_with(block.opening)) return &block;
+  }
+  return nullptr;
+}
+
 // Parsers read a call whatever blanks it has, so the grammar must notice it whatever it has: by the
 // marker that begins it, or, where there is none, by the usual variants.
-Beginning beginning_of(const Dialect& dialect, std::string_view text) {
-  for (const Dialect::Block& block : dialect.blocks) {
-    const bool is_marker = block.opening.starts_with('<') || block.opening.starts_with('[');
-    if (!is_marker || block.bare || !text.starts_with(block.opening)) continue;
-    std::string_view rest = text.substr(block.opening.size());
-    while (rest.starts_with(' ') || rest.starts_with('\n')) rest.remove_prefix(1);
-    return {{std::string(block.opening)}, rest};
+std::string CallGrammarMaker::after_trigger(const Dialect::Forced& form, const std::string& named,
+                                            const std::string& calls) {
+  const std::string_view begin = form.open.empty() ? form.before_name : form.open;
+  const Dialect::Block* block = marker_block(begin);
+  if (block == nullptr) return from_trigger(form, named, calls);
+  grammar_.triggers.emplace_back(block->opening);
+  std::string_view rest = begin.substr(block->opening.size());
+  while (rest.starts_with(' ') || rest.starts_with('\n')) rest.remove_prefix(1);
+  const std::string blanks = "/[ \\n]{0,4}/ ";
+  return blanks + rules_.literal(rest) +
+         (form.open.empty() ? named : calls + rules_.literal(form.close));
+}
+
+std::string CallGrammarMaker::from_trigger(const Dialect::Forced& form, const std::string& named,
+                                           const std::string& calls) {
+  const std::string_view begin = form.open.empty() ? form.before_name : form.open;
+  const std::string rest = form.open.empty() ? named : calls + rules_.literal(form.close);
+  if (rules_.holds_special(begin)) {
+    for (std::string& trigger : with_other_blanks(parts_of(begin)))
+      grammar_.triggers.push_back(std::move(trigger));
+    return rest;
   }
-  return {with_other_blanks(text), {}};
+  // A bracket alone begins other text, too.
+  const bool is_telling = std::ranges::any_of(begin, [](char c) { return c >= 'a' && c <= 'z'; });
+  for (const ForcedTool& tool : tools_) {
+    const std::string text =
+        std::string(begin) +
+        (is_telling ? "" : std::string(tool.name) + std::string(form.before_arguments));
+    for (std::string& trigger : with_other_blanks(parts_of(text)))
+      grammar_.kept_triggers.push_back(std::move(trigger));
+    if (is_telling) break;
+  }
+  std::string start;
+  const std::vector<std::string> parts = parts_of(std::string(begin) + (is_telling ? "" : "x"));
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (i > 0) start += kBlanksRule;
+    const bool is_name = !is_telling && i + 1 == parts.size();
+    start += is_name ? "" : rules_.literal(parts[i]);
+  }
+  return start + rest;
+}
+
+Result<CallGrammar, CallGrammarError> CallGrammarMaker::make(CallGrammar::Begin begin,
+                                                             const ForcedTool* alternative) {
+  std::string start;
+  for (const Dialect::Forced& form : dialect_.forced) {
+    const std::string named = this->named(form);
+    const std::string call = rules_.literal(form.before_name) + named;
+    const bool one = one_call_ || form.one_call;
+    const std::string calls =
+        call + (one ? "" : "( " + rules_.literal(form.between) + call + ")* ");
+    start += start.empty() ? "start: " : "  | ";
+    start += begin == CallGrammar::Begin::kAtOnce
+                 ? rules_.literal(form.open) + calls + rules_.literal(form.close)
+                 : after_trigger(form, named, calls);
+    start += "\n";
+  }
+  if (alternative != nullptr) {
+    const json::object any{{"type", "object"}};
+    const json::object* schema = alternative->schema;
+    start += "  | " + rules_.schema(schema == nullptr ? any : *schema, alternative->path) + "\n";
+  }
+  auto source = rules_.finish(start);
+  if (!source) return Err{std::move(source).error()};
+  grammar_.source = std::move(*source);
+  return std::move(grammar_);
 }
 
 }  // namespace
 
-std::optional<CallGrammar> make_call_grammar(const Dialect& dialect,
-                                             const std::vector<ForcedTool>& tools,
-                                             CallGrammar::Begin begin, bool one_call,
-                                             const SpecialToken& special,
-                                             const ForcedTool* alternative) {
-  const Dialect::Forced& form = *dialect.forced;
-  Writer writer(dialect, special);
-  std::string named;
-  for (size_t i = 0; i < tools.size(); ++i)
-    named += (i == 0 ? "named: " : "  | ") + writer.call(tools[i]) + "\n";
-  const bool one = one_call || form.one_call;
-  const std::string call = writer.literal(form.before_name) + "named ";
-  const std::string more = one ? "" : "( " + writer.literal(form.between) + call + ")* ";
-  std::string start;
-  Beginning beginning;
-  if (begin == CallGrammar::Begin::kAtOnce) {
-    start = writer.literal(form.open) + call + more + writer.literal(form.close);
-  } else if (!form.open.empty()) {
-    beginning = beginning_of(dialect, form.open);
-    start = writer.literal(beginning.rest) + call + more + writer.literal(form.close);
-  } else {
-    beginning = beginning_of(dialect, form.before_name);
-    start = writer.literal(beginning.rest) + "named ";
-  }
-  if (!beginning.rest.empty()) start = "/[ \\n]{0,4}/ " + start;
-  std::string lark = "start: " + start + "\n";
-  if (alternative != nullptr) {
-    lark +=
-        "  | " +
-        writer.schema(alternative->schema == nullptr ? json::value(json::object{{"type", "object"}})
-                                                     : json::value(*alternative->schema),
-                      alternative->path) +
-        "\n";
-  }
-  auto grammar = writer.finish(lark + named);
-  if (grammar) grammar->triggers = std::move(beginning.triggers);
-  return grammar;
+Result<CallGrammar, CallGrammarError> make_call_grammar(const Dialect& dialect,
+                                                        const std::vector<ForcedTool>& tools,
+                                                        CallGrammar::Begin begin, bool one_call,
+                                                        const SpecialToken& special,
+                                                        const ForcedTool* alternative) {
+  return CallGrammarMaker(dialect, tools, one_call, special).make(begin, alternative);
 }
 
 }  // namespace quire::dialects

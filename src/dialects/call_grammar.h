@@ -31,19 +31,25 @@ struct CallGrammar {
   };
   // {"lark", "schemas"}: what text::GrammarSpec::Kind::kCalls wants.
   std::string source;
-  std::vector<std::string> triggers;
+  // The grammar begins after one of the first, or with one of the others.
+  std::vector<std::string> triggers, kept_triggers;
+};
+
+// Why there is none: a client's schema or name that calls of the dialect cannot have.
+struct CallGrammarError {
+  std::string param, message;
 };
 
 // Schemas of arguments that have a grammar each get the definitions that they share: no more of
 // these than this, in bytes of JSON.
 inline constexpr size_t kMaxSharedDefinitions = 256 << 10;
 
-// `dialect.forced` must be there. `alternative`: a schema that the text may follow instead of
-// calling a tool; null: none. Nothing if the tools' definitions are more than the limit above.
-std::optional<CallGrammar> make_call_grammar(const Dialect& dialect,
-                                             const std::vector<ForcedTool>& tools,
-                                             CallGrammar::Begin begin, bool one_call,
-                                             const SpecialToken& special,
-                                             const ForcedTool* alternative = nullptr);
+// `alternative`: a schema that the text may follow instead of calling a tool; null: none. Error:
+// the tools' definitions are more than the limit above, or a value has no form in this dialect.
+Result<CallGrammar, CallGrammarError> make_call_grammar(const Dialect& dialect,
+                                                        const std::vector<ForcedTool>& tools,
+                                                        CallGrammar::Begin begin, bool one_call,
+                                                        const SpecialToken& special,
+                                                        const ForcedTool* alternative = nullptr);
 
 }  // namespace quire::dialects

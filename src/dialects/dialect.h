@@ -36,6 +36,21 @@ struct Dialect {
     std::vector<std::string_view> none = {};
   };
 
+  // How values are written where they are neither JSON nor text between tags: like JSON, with these
+  // words and marks.
+  struct ValueSyntax {
+    std::string_view null_word = "null", true_word = "true", false_word = "false";
+    // On both sides of a string, which is as it is between them. Empty: strings are those of JSON.
+    std::string_view string_mark = {};
+    // Between the name and the value of an argument, and of an object's member.
+    std::string_view argument_colon = ":", colon = ":";
+    std::string_view comma = ",";
+    bool quotes_names = false;  // of members: they are JSON strings
+    bool sorts_names = false;   // as the template does, capitals like small letters
+    // What no name without quotes holds. Arguments' names have none.
+    std::string_view not_in_names = {};
+  };
+
   // How a call is written, for grammars that make a model write one. `[ID]` stands for an id of
   // nine characters, `[N]` for digits.
   struct Forced {
@@ -46,6 +61,10 @@ struct Dialect {
     // For arguments that are no JSON object: each one's name and value stand between these. Strings
     // are as they are, other values JSON.
     std::string_view before_key = {}, before_value = {}, after_value = {};
+    // In place of `before_value` where a value is JSON, if that is written otherwise.
+    std::string_view before_json_value = {};
+    // Or the arguments are the members of an object in this syntax.
+    const ValueSyntax* values = nullptr;
   };
 
   std::string_view name;
@@ -66,8 +85,8 @@ struct Dialect {
   std::vector<std::string_view> message_ends = {};
   // Other texts that the parsers look for and that a vocabulary may hold as one special token.
   std::vector<std::string_view> inner = {};
-  // Nothing: its values have a syntax for which there is no grammar yet.
-  std::optional<Forced> forced = {};
+  // In one of these forms.
+  std::vector<Forced> forced = {};
   // What stands around thoughts, for grammars, where that is not the first of `reasoning`.
   Reasoning thoughts = {};
   // What comes before content that has a form of its own, after the thoughts.

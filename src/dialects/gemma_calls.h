@@ -13,6 +13,9 @@ struct GemmaCalls {
   std::string_view closer;  // after the call
 };
 
+// What names of tools and arguments do not hold there.
+inline constexpr std::string_view kNotInGemmaNames = " \t\n\"'(),:<>[]{}";
+
 // From the opening marker on, which is read.
 Task<> gemma_call(Reader& in, const GemmaCalls& syntax);
 

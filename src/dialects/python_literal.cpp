@@ -235,17 +235,25 @@ Task<> literal(Reader& in, std::string_view type_of, int depth) {
 
 }  // namespace
 
-Task<std::string> python_name(Reader& in) {
+namespace {
+
+Task<std::string> name_of(Reader& in, bool of_tool) {
   std::string name;
   for (;;) {
     const int byte = co_await in.peek();
     const bool digit_first = name.empty() && ((byte >= '0' && byte <= '9') || byte == '.');
-    if (!is_name_byte(byte) || digit_first) co_return name;
+    const bool belongs = is_name_byte(byte) ? of_tool || !digit_first : of_tool && byte == '-';
+    if (!belongs) co_return name;
     if (name.size() == 256) co_await in.fail();
     name += static_cast<char>(byte);
     co_await in.next();
   }
 }
+
+}  // namespace
+
+Task<std::string> python_name(Reader& in) { return name_of(in, false); }
+Task<std::string> python_tool_name(Reader& in) { return name_of(in, true); }
 
 Task<> python_literal(Reader& in, std::string_view type_of) { return literal(in, type_of, 0); }
 

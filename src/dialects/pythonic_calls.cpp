@@ -19,7 +19,7 @@ Task<> keyword_arguments(Reader& in) {
       closed = co_await accept(in, ")");
     }
     if (closed) break;
-    const std::string key = co_await python_name(in);
+    const std::string key = co_await python_tool_name(in);
     if (key.empty()) co_await in.fail();
     co_await skip_space(in);
     co_await expect(in, "=");
@@ -33,7 +33,7 @@ Task<> keyword_arguments(Reader& in) {
 }
 
 Task<> call(Reader& in) {
-  const std::string name = co_await python_name(in);
+  const std::string name = co_await python_tool_name(in);
   if (name.empty()) co_await in.fail();
   co_await expect(in, "(");
   in.begin_call(name);
@@ -64,7 +64,7 @@ Task<> call_lines(Reader& in) {
     const size_t end = in.at();
     co_await accept_spaced(in, ",");
     co_await skip_space(in);
-    const std::string following = co_await python_name(in);
+    const std::string following = co_await python_tool_name(in);
     in.rewind(end);
     if (following.empty()) co_return;
     co_await accept_spaced(in, ",");
@@ -73,6 +73,23 @@ Task<> call_lines(Reader& in) {
 }
 
 }  // namespace
+
+Dialect::Forced python_list() {
+  static constexpr Dialect::ValueSyntax kValues{.null_word = "None",
+                                                .true_word = "True",
+                                                .false_word = "False",
+                                                .argument_colon = "=",
+                                                .colon = ": ",
+                                                .comma = ", ",
+                                                .quotes_names = true,
+                                                .not_in_names = kNotInPythonNames};
+  return {.open = "[",
+          .close = "]",
+          .before_arguments = "(",
+          .after_call = ")",
+          .between = ", ",
+          .values = &kValues};
+}
 
 Task<> pythonic_calls(Reader& in, const PythonicCalls& syntax) {
   co_await skip_space(in);

@@ -1,6 +1,7 @@
 #pragma once
 #include <string_view>
 
+#include "dialects/dialect.h"
 #include "dialects/reader.h"
 
 namespace quire::dialects {
@@ -15,6 +16,9 @@ struct PythonicCalls {
   Form form = Form::kList;
   std::string_view closer = {}, other_closer = {};
 };
+
+// How a list of calls is written, for grammars.
+Dialect::Forced python_list();
 
 // From the marker on, or (kList without one) from the bracket on, which is not read.
 Task<> pythonic_calls(Reader& in, const PythonicCalls& syntax);

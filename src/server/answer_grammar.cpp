@@ -115,10 +115,7 @@ Result<CallGrammar, ApiError> GrammarMaker::call_grammar(CallGrammar::Begin begi
   auto grammar = dialects::make_call_grammar(*choice_.calls, tools(only_strict), begin,
                                              !request_.parallel_tool_calls, special, alternative);
   if (grammar) return std::move(*grammar);
-  return Err{ApiError{400,
-                      "`tools` have more than " + std::to_string(dialects::kMaxSharedDefinitions) +
-                          " bytes of `$defs`, which count once for each argument",
-                      "tools"}};
+  return Err{ApiError{400, grammar.error().message, grammar.error().param}};
 }
 
 // Calls that must come, or that must be as their schemas say if they come.
@@ -129,19 +126,15 @@ Result<AnswerGrammar, ApiError> GrammarMaker::calls() const {
                            "this model's chat template shows no known form of tool calls; "
                            "--tool-call-parser names one")};
   }
-  if (!choice_.calls->forced) {
-    return Err{unsupported(
-        param, "there is no grammar for calls of the dialect " + std::string(choice_.calls->name))};
-  }
   json::object prelude = thinking();
   const auto begin =
       request_.requires_calls ? CallGrammar::Begin::kAtOnce : CallGrammar::Begin::kAfterTrigger;
   auto grammar = call_grammar(begin, nullptr);
   if (!grammar) return Err{std::move(grammar).error()};
   if (!request_.requires_calls) {
-    json::array triggers;
-    for (const std::string& trigger : grammar->triggers) triggers.emplace_back(trigger);
-    prelude["triggers"] = std::move(triggers);
+    prelude["triggers"] = json::array(grammar->triggers.begin(), grammar->triggers.end());
+    prelude["kept_triggers"] =
+        json::array(grammar->kept_triggers.begin(), grammar->kept_triggers.end());
     prelude["repeats"] = true;
   }
   return AnswerGrammar{Kind::kCalls, grammar->source, dump_json(prelude), param};
@@ -150,7 +143,7 @@ Result<AnswerGrammar, ApiError> GrammarMaker::calls() const {
 // JSON that the answer may be instead of a call.
 bool GrammarMaker::can_combine() const {
   const Kind kind = request_.constraint->kind;
-  return request_.parses_calls && choice_.calls != nullptr && choice_.calls->forced &&
+  return request_.parses_calls && choice_.calls != nullptr &&
          (kind == Kind::kJsonSchema || kind == Kind::kJsonObject);
 }
 

@@ -3,10 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <random>
-
-#include "dialects/call_grammar.h"
-#include "server/test_server.h"
+#include "server/test_grammar_walk.h"
 
 namespace quire::server {
 namespace {
@@ -19,72 +16,10 @@ constexpr const char* kSchema = R"({"type": "object", "additionalProperties": fa
                    "list": {"type": "array", "items": {"type": "boolean"}, "maxItems": 2}},
     "required": ["mode"]})";
 
-std::optional<int32_t> no_special_token(std::string_view) { return std::nullopt; }
-
-// A matcher for tokens of bytes: the test model's vocabulary has one for each.
-class Walk {
- public:
-  Walk(text::GrammarSpec::Kind kind, const std::string& source, const std::string& prelude)
-      : matcher_([&] {
-          text::GrammarSpec spec;
-          spec.kind = kind;
-          spec.source = source;
-          spec.prelude = prelude;
-          auto made = model_text().grammars->compile(spec);
-          EXPECT_TRUE(made.ok()) << (made.ok() ? "" : made.error()) << "\n" << source;
-          return std::move(*made);
-        }()) {}
-
-  std::vector<int32_t> allowed() {
-    const int32_t size = model_text().tokenizer->vocab_size();
-    std::vector<uint32_t> words((static_cast<size_t>(size) + 31) / 32);
-    EXPECT_TRUE(matcher_.fill_mask(words).ok());
-    std::vector<int32_t> ids;
-    for (int32_t id = 0; id < size; ++id)
-      if (words[static_cast<size_t>(id) / 32] >> (id % 32) & 1) ids.push_back(id);
-    return ids;
-  }
-  bool may_end() {
-    const auto ids = allowed();
-    return std::ranges::find(ids, 315) != ids.end();
-  }
-  // How much of the text the grammar takes.
-  size_t take(std::string_view text) {
-    size_t taken = 0;
-    for (const int32_t id : encode(text)) {
-      const auto ids = allowed();
-      const auto accepted = matcher_.accept(id);
-      EXPECT_TRUE(accepted.ok());
-      // The mask says the same as what is taken.
-      EXPECT_EQ(std::ranges::find(ids, id) != ids.end(), accepted.ok() && *accepted) << text;
-      if (!accepted.ok() || !*accepted) return taken;
-      taken += model_text().tokenizer->token_bytes(id).size();
-    }
-    return taken;
-  }
-  // Some text that the grammar allows as a whole.
-  std::string any(std::mt19937& random) {
-    std::string text;
-    for (int i = 0; i < 3000 && !matcher_.is_stopped(); ++i) {
-      const auto ids = allowed();
-      if (may_end() && random() % 4 == 0) break;
-      const int32_t id = ids.at(random() % ids.size());
-      if (id == 315 || id == 318) continue;
-      EXPECT_TRUE(*matcher_.accept(id));
-      text += model_text().tokenizer->token_bytes(id);
-    }
-    return text;
-  }
-
- private:
-  text::GrammarMatcher matcher_;
-};
-
 class CallGrammars : public testing::TestWithParam<const Dialect*> {};
 
 TEST_P(CallGrammars, AllowOnlyWhatTheParserReadsAsCalls) {
   const Dialect& dialect = *GetParam();
-  if (!dialect.forced) GTEST_SKIP() << "no grammar for its values";
   const json::object schema = parse_json(kSchema)->as_object();
   const std::vector<dialects::ForcedTool> tools = {{"set_mode", &schema, "a"},
                                                    {"other", &schema, "b"}};
@@ -152,14 +87,13 @@ TEST(CallGrammar, BeginsWhateverTheBlanks) {
       {"nemotron_nano_v2", {"<TOOLCALL>[{\"name\": \"", "<TOOLCALL> [{\"name\": \""}},
       {"hunyuan_a13b", {"<tool_calls>[{\"name\": \"", "<tool_calls>\n[{\"name\": \""}},
       {"command_r",
-       {"Action: ```json\n[{\"tool_name\": \"", "Action:\n```json\n[{\"tool_name\": \""}}};
+       {"Action: ```json\n[{\"tool_name\": \"", "Action:\n```json\n[{\"tool_name\": \""}},
+      {"llama4_pythonic", {"{\"name\": \"", "{ \"name\":\""}}};
   for (const auto& [name, texts] : beginnings) {
     const auto grammar =
         dialects::make_call_grammar(*dialects::find_dialect(name), {{"find", nullptr, "a"}},
                                     CallGrammar::Begin::kAfterTrigger, true, no_special_token);
-    json::array triggers;
-    for (const std::string& trigger : grammar->triggers) triggers.emplace_back(trigger);
-    const std::string prelude = dump_json(json::object{{"triggers", triggers}, {"repeats", true}});
+    const std::string prelude = prelude_of(*grammar);
     for (const std::string& text : texts) {
       for (const std::string before : {"", "Well. "}) {
         SCOPED_TRACE(std::string(name) + " " + before + text);
@@ -185,7 +119,9 @@ TEST(CallGrammar, SharedDefinitionsAreBounded) {
                                        no_special_token);
   };
   EXPECT_TRUE(grammar_of(2));
-  EXPECT_FALSE(grammar_of(3));
+  const auto refused = grammar_of(3);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().param, "tools");
 }
 
 TEST(CallGrammar, SpecialTokensAreTakenByTheirId) {

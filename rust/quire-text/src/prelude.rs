@@ -17,12 +17,18 @@ pub struct Thinking {
     budget: Option<usize>, // tokens
 }
 
+struct Trigger {
+    text: Vec<u8>,
+    /// The grammar begins with it.
+    is_kept: bool,
+}
+
 /// What comes before the grammar, and whether there is one at all.
 #[derive(Default)]
 pub struct Prelude {
     thinking: Option<Thinking>,
     /// The grammar begins after the first of these texts. None: at once.
-    triggers: Vec<Vec<u8>>,
+    triggers: Vec<Trigger>,
     /// What follows the grammar's text is free again, up to the next trigger.
     repeats: bool,
     /// The answer may not end before a trigger has come.
@@ -68,7 +74,7 @@ fn ids(json: &Json) -> TextResult<Vec<TokenId>> {
 
 impl Prelude {
     /// {"thinking": {"open": [ids], "close": [ids], "close_text", "starts_open", "budget"},
-    /// "triggers": [texts], "repeats", "free"}; an empty text: none.
+    /// "triggers": [texts], "kept_triggers": [texts], "repeats", "free"}; an empty text: none.
     pub fn parse(source: &str) -> TextResult<Prelude> {
         if source.is_empty() {
             return Ok(Prelude::default());
@@ -78,8 +84,11 @@ impl Prelude {
         let mut prelude = Prelude { repeats: flag(&json, "repeats"), ..Prelude::default() };
         prelude.free = flag(&json, "free");
         prelude.required = flag(&json, "required");
-        for text in json["triggers"].as_array().into_iter().flatten() {
-            prelude.triggers.push(text.as_str().unwrap_or_default().as_bytes().to_vec());
+        for (name, is_kept) in [("triggers", false), ("kept_triggers", true)] {
+            for text in json[name].as_array().into_iter().flatten() {
+                let text = text.as_str().unwrap_or_default().as_bytes().to_vec();
+                prelude.triggers.push(Trigger { text, is_kept });
+            }
         }
         if let Some(thinking) = json.get("thinking").filter(|thinking| thinking.is_object()) {
             let thinking = Thinking {
@@ -316,14 +325,16 @@ impl Place {
         match self.phase {
             Phase::Searching => {
                 self.window.extend_from_slice(bytes_of(trie, token));
-                for trigger in &self.prelude.triggers {
-                    if let Some(at) = find(&self.window, trigger) {
-                        let rest = self.window[at + trigger.len()..].to_vec();
+                for Trigger { text, is_kept } in &self.prelude.triggers {
+                    if let Some(at) = find(&self.window, text) {
+                        let begin = if *is_kept { at } else { at + text.len() };
+                        let rest = self.window[begin..].to_vec();
                         self.window.clear();
                         return Ok(Step::Begins(rest));
                     }
                 }
-                let keep = self.prelude.triggers.iter().map(Vec::len).max().unwrap_or(0);
+                let lengths = self.prelude.triggers.iter().map(|trigger| trigger.text.len());
+                let keep = lengths.max().unwrap_or(0);
                 if self.window.len() > keep {
                     self.window.drain(..self.window.len() - keep);
                 }

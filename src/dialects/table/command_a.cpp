@@ -19,12 +19,12 @@ const Dialect& command_a() {
       .frames = {"<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>"},
       .strays = {"<|END_ACTION|>"},
       .ends = {"<|END_OF_TURN_TOKEN|>"},
-      .forced = Dialect::Forced{.open = "<|START_ACTION|>[",
-                                .close = "]<|END_ACTION|>",
-                                .before_name = "{\"tool_call_id\": \"[N]\", \"tool_name\": \"",
-                                .before_arguments = "\", \"parameters\": ",
-                                .after_call = "}",
-                                .between = ", "},
+      .forced = {{.open = "<|START_ACTION|>[",
+                  .close = "]<|END_ACTION|>",
+                  .before_name = "{\"tool_call_id\": \"[N]\", \"tool_name\": \"",
+                  .before_arguments = "\", \"parameters\": ",
+                  .after_call = "}",
+                  .between = ", "}},
   };
   return dialect;
 }

@@ -25,12 +25,12 @@ const Dialect& command_r() {
       .frames = {"<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>"},
       .strays = {"<|END_ACTION|>"},
       .ends = {"<|END_OF_TURN_TOKEN|>"},
-      .forced = Dialect::Forced{.open = "Action: ```json\n[",
-                                .close = "]\n```",
-                                .before_name = "{\"tool_name\": \"",
-                                .before_arguments = "\", \"parameters\": ",
-                                .after_call = "}",
-                                .between = ", "},
+      .forced = {{.open = "Action: ```json\n[",
+                  .close = "]\n```",
+                  .before_name = "{\"tool_name\": \"",
+                  .before_arguments = "\", \"parameters\": ",
+                  .after_call = "}",
+                  .between = ", "}},
   };
   return dialect;
 }

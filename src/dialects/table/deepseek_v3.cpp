@@ -14,12 +14,12 @@ const Dialect& deepseek_v3() {
       .strays = {"<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"},
       .ends = {"<｜end▁of▁sentence｜>"},
       .inner = {"<｜tool▁sep｜>"},
-      .forced = Dialect::Forced{.open = "<｜tool▁calls▁begin｜>",
-                                .close = "<｜tool▁calls▁end｜>",
-                                .before_name = "<｜tool▁call▁begin｜>function<｜tool▁sep｜>",
-                                .before_arguments = "\n```json\n",
-                                .after_call = "\n```<｜tool▁call▁end｜>",
-                                .between = "\n"},
+      .forced = {{.open = "<｜tool▁calls▁begin｜>",
+                  .close = "<｜tool▁calls▁end｜>",
+                  .before_name = "<｜tool▁call▁begin｜>function<｜tool▁sep｜>",
+                  .before_arguments = "\n```json\n",
+                  .after_call = "\n```<｜tool▁call▁end｜>",
+                  .between = "\n"}},
   };
   return dialect;
 }

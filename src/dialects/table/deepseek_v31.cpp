@@ -14,11 +14,11 @@ const Dialect& deepseek_v31() {
       .strays = {"<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"},
       .ends = {"<｜end▁of▁sentence｜>"},
       .inner = {"<｜tool▁sep｜>"},
-      .forced = Dialect::Forced{.open = "<｜tool▁calls▁begin｜>",
-                                .close = "<｜tool▁calls▁end｜>",
-                                .before_name = "<｜tool▁call▁begin｜>",
-                                .before_arguments = "<｜tool▁sep｜>",
-                                .after_call = "<｜tool▁call▁end｜>"},
+      .forced = {{.open = "<｜tool▁calls▁begin｜>",
+                  .close = "<｜tool▁calls▁end｜>",
+                  .before_name = "<｜tool▁call▁begin｜>",
+                  .before_arguments = "<｜tool▁sep｜>",
+                  .after_call = "<｜tool▁call▁end｜>"}},
   };
   return dialect;
 }

@@ -16,6 +16,18 @@ constexpr XmlCalls kXml{
     .other_outer_close = "</｜DSML｜tool_calls>",
     .has_string_attribute = true,
 };
+constexpr Dialect::Forced in_section(std::string_view open, std::string_view close) {
+  return {.open = open,
+          .close = close,
+          .before_name = "<｜DSML｜invoke name=\"",
+          .before_arguments = "\">\n",
+          .after_call = "</｜DSML｜invoke>\n",
+          .before_key = "<｜DSML｜parameter name=\"",
+          .before_value = "\" string=\"true\">",
+          .after_value = "</｜DSML｜parameter>\n",
+          .before_json_value = "\" string=\"false\">"};
+}
+
 Task<> calls(Reader& in) { return xml_calls(in, kXml); }
 Task<> bare_call(Reader& in) { return xml_function(in, kXml); }
 
@@ -35,6 +47,8 @@ const Dialect& deepseek_v32() {
       .strays = {"</｜DSML｜function_calls>", "</｜DSML｜tool_calls>", "</｜DSML｜toolcalls>"},
       .ends = {"<｜end▁of▁sentence｜>"},
       .inner = {"｜DSML｜"},
+      .forced = {in_section("<｜DSML｜function_calls>\n", "</｜DSML｜function_calls>"),
+                 in_section("<｜DSML｜tool_calls>\n", "</｜DSML｜tool_calls>")},
   };
   return dialect;
 }

@@ -18,10 +18,10 @@ const Dialect& exaone4() {
       .blocks = {{"<tool_call>", calls}},
       .strays = {"</tool_call>"},
       .ends = {"[|endofturn|]"},
-      .forced = Dialect::Forced{.before_name = "<tool_call>{\"name\": \"",
-                                .before_arguments = "\", \"arguments\": ",
-                                .after_call = "}</tool_call>",
-                                .between = "\n"},
+      .forced = {{.before_name = "<tool_call>{\"name\": \"",
+                  .before_arguments = "\", \"arguments\": ",
+                  .after_call = "}</tool_call>",
+                  .between = "\n"}},
   };
   return dialect;
 }

@@ -6,6 +6,8 @@ namespace {
 
 constexpr GemmaCalls kGemma{.string = {R"(<escape>)", {}, {}, false},
                             .closer = "<end_function_call>"};
+constexpr Dialect::ValueSyntax kValues{
+    .string_mark = R"(<escape>)", .sorts_names = true, .not_in_names = kNotInGemmaNames};
 Task<> call(Reader& in) { return gemma_call(in, kGemma); }
 
 }  // namespace
@@ -18,6 +20,10 @@ const Dialect& functiongemma() {
       .strays = {"<end_function_call>"},
       .ends = {"<start_function_response>", "<end_of_turn>"},
       .inner = {"<escape>"},
+      .forced = {{.before_name = "<start_function_call>call:",
+                  .before_arguments = "{",
+                  .after_call = "}<end_function_call>",
+                  .values = &kValues}},
   };
   return dialect;
 }

@@ -31,10 +31,10 @@ const Dialect& gemma3_prompted() {
       // Gemma 3 was trained on no format: what its makers' prompts ask for.
       .blocks = {{"[", list, true}, {"{", json, true}, {"```", fenced, true}},
       .ends = {"<end_of_turn>", "<eos>"},
-      .forced = Dialect::Forced{.before_name = "{\"name\": \"",
-                                .before_arguments = "\", \"parameters\": ",
-                                .after_call = "}",
-                                .one_call = true},
+      .forced = {{.before_name = "{\"name\": \"",
+                  .before_arguments = "\", \"parameters\": ",
+                  .after_call = "}",
+                  .one_call = true}},
   };
   return dialect;
 }

@@ -5,6 +5,8 @@ namespace quire::dialects {
 namespace {
 
 constexpr GemmaCalls kGemma{.string = {R"(<|"|>)", {}, {}, false}, .closer = "<tool_call|>"};
+constexpr Dialect::ValueSyntax kValues{
+    .string_mark = R"(<|"|>)", .sorts_names = true, .not_in_names = kNotInGemmaNames};
 Task<> call(Reader& in) { return gemma_call(in, kGemma); }
 
 }  // namespace
@@ -18,6 +20,10 @@ const Dialect& gemma4() {
       .strays = {"<tool_call|>"},
       .ends = {"<|tool_response>", "<turn|>"},
       .inner = {R"(<|"|>)", "<|channel>"},
+      .forced = {{.before_name = "<|tool_call>call:",
+                  .before_arguments = "{",
+                  .after_call = "}<tool_call|>",
+                  .values = &kValues}},
   };
   return dialect;
 }

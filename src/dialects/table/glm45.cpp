@@ -13,13 +13,13 @@ const Dialect& glm45() {
       .strays = {"</tool_call>"},
       .ends = {"<|observation|>", "<|user|>", "<|endoftext|>"},
       .inner = {"<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"},
-      .forced = Dialect::Forced{.before_name = "<tool_call>",
-                                .before_arguments = "\n",
-                                .after_call = "</tool_call>",
-                                .between = "\n",
-                                .before_key = "<arg_key>",
-                                .before_value = "</arg_key>\n<arg_value>",
-                                .after_value = "</arg_value>\n"},
+      .forced = {{.before_name = "<tool_call>",
+                  .before_arguments = "\n",
+                  .after_call = "</tool_call>",
+                  .between = "\n",
+                  .before_key = "<arg_key>",
+                  .before_value = "</arg_key>\n<arg_value>",
+                  .after_value = "</arg_value>\n"}},
   };
   return dialect;
 }

@@ -13,11 +13,11 @@ const Dialect& glm47() {
       .strays = {"</tool_call>"},
       .ends = {"<|observation|>", "<|user|>", "<|endoftext|>"},
       .inner = {"<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"},
-      .forced = Dialect::Forced{.before_name = "<tool_call>",
-                                .after_call = "</tool_call>",
-                                .before_key = "<arg_key>",
-                                .before_value = "</arg_key><arg_value>",
-                                .after_value = "</arg_value>"},
+      .forced = {{.before_name = "<tool_call>",
+                  .after_call = "</tool_call>",
+                  .before_key = "<arg_key>",
+                  .before_value = "</arg_key><arg_value>",
+                  .after_value = "</arg_value>"}},
   };
   return dialect;
 }

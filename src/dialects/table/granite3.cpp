@@ -20,12 +20,12 @@ const Dialect& granite3() {
       .blocks = {{"<|tool_call|>", calls}, {"<tool_call>", calls}},
       .frames = {"<response>", "</response>"},
       .ends = {"<|end_of_text|>"},
-      .forced = Dialect::Forced{.open = "<|tool_call|>[",
-                                .close = "]",
-                                .before_name = "{\"name\": \"",
-                                .before_arguments = "\", \"arguments\": ",
-                                .after_call = "}",
-                                .between = ", "},
+      .forced = {{.open = "<|tool_call|>[",
+                  .close = "]",
+                  .before_name = "{\"name\": \"",
+                  .before_arguments = "\", \"arguments\": ",
+                  .after_call = "}",
+                  .between = ", "}},
   };
   return dialect;
 }

@@ -18,10 +18,10 @@ const Dialect& granite4() {
       .blocks = {{"<tool_call>", calls}},
       .strays = {"</tool_call>"},
       .ends = {"<|end_of_text|>", "<|im_end|>"},
-      .forced = Dialect::Forced{.before_name = "<tool_call>\n{\"name\": \"",
-                                .before_arguments = "\", \"arguments\": ",
-                                .after_call = "}\n</tool_call>",
-                                .between = "\n"},
+      .forced = {{.before_name = "<tool_call>\n{\"name\": \"",
+                  .before_arguments = "\", \"arguments\": ",
+                  .after_call = "}\n</tool_call>",
+                  .between = "\n"}},
   };
   return dialect;
 }

@@ -13,9 +13,9 @@ const Dialect& harmony() {
       .message = harmony_message,
       .message_ends = {"<|end|>", "<|return|>", "<|call|>"},
       .inner = {"<|start|>", "<|channel|>", "<|message|>", "<|constrain|>"},
-      .forced = Dialect::Forced{.before_name = "<|channel|>commentary to=functions.",
-                                .before_arguments = " <|constrain|>json<|message|>",
-                                .one_call = true},
+      .forced = {{.before_name = "<|channel|>commentary to=functions.",
+                  .before_arguments = " <|constrain|>json<|message|>",
+                  .one_call = true}},
       .thoughts = {"<|channel|>analysis<|message|>", "<|end|><|start|>assistant"},
       .before_content = "<|channel|>final<|message|>",
   };

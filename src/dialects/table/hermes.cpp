@@ -19,10 +19,10 @@ const Dialect& hermes() {
       .blocks = {{"<tool_call>", calls}},
       .strays = {"</tool_call>"},
       .ends = {"<|im_end|>", "<|endoftext|>"},
-      .forced = Dialect::Forced{.before_name = "<tool_call>\n{\"name\": \"",
-                                .before_arguments = "\", \"arguments\": ",
-                                .after_call = "}\n</tool_call>",
-                                .between = "\n"},
+      .forced = {{.before_name = "<tool_call>\n{\"name\": \"",
+                  .before_arguments = "\", \"arguments\": ",
+                  .after_call = "}\n</tool_call>",
+                  .between = "\n"}},
   };
   return dialect;
 }

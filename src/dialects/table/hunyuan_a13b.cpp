@@ -18,12 +18,12 @@ const Dialect& hunyuan_a13b() {
       .frames = {"<answer>", "</answer>"},
       .strays = {"</tool_calls>"},
       .ends = {"<|eos|>"},
-      .forced = Dialect::Forced{.open = "<tool_calls>[",
-                                .close = "]</tool_calls>",
-                                .before_name = "{\"name\": \"",
-                                .before_arguments = "\", \"arguments\": ",
-                                .after_call = "}",
-                                .between = ", "},
+      .forced = {{.open = "<tool_calls>[",
+                  .close = "]</tool_calls>",
+                  .before_name = "{\"name\": \"",
+                  .before_arguments = "\", \"arguments\": ",
+                  .after_call = "}",
+                  .between = ", "}},
   };
   return dialect;
 }

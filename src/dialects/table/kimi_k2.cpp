@@ -15,11 +15,11 @@ const Dialect& kimi_k2() {
       .strays = {"<|tool_call_end|>", "<|tool_calls_section_end|>", "<|tool_call_section_end|>"},
       .ends = {"<|im_end|>"},
       .inner = {"<|tool_call_argument_begin|>"},
-      .forced = Dialect::Forced{.open = "<|tool_calls_section_begin|>",
-                                .close = "<|tool_calls_section_end|>",
-                                .before_name = "<|tool_call_begin|>functions.",
-                                .before_arguments = ":[N]<|tool_call_argument_begin|>",
-                                .after_call = "<|tool_call_end|>"},
+      .forced = {{.open = "<|tool_calls_section_begin|>",
+                  .close = "<|tool_calls_section_end|>",
+                  .before_name = "<|tool_call_begin|>functions.",
+                  .before_arguments = ":[N]<|tool_call_argument_begin|>",
+                  .after_call = "<|tool_call_end|>"}},
   };
   return dialect;
 }

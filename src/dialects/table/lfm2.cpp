@@ -30,12 +30,12 @@ const Dialect& lfm2() {
       .blocks = {{"<|tool_call_start|>", calls}},
       .strays = {"<|tool_call_end|>"},
       .ends = {"<|im_end|>"},
-      .forced = Dialect::Forced{.open = "<|tool_call_start|>[",
-                                .close = "]<|tool_call_end|>",
-                                .before_name = "{\"name\": \"",
-                                .before_arguments = "\", \"arguments\": ",
-                                .after_call = "}",
-                                .between = ", "},
+      .forced = {{.open = "<|tool_call_start|>[",
+                  .close = "]<|tool_call_end|>",
+                  .before_name = "{\"name\": \"",
+                  .before_arguments = "\", \"arguments\": ",
+                  .after_call = "}",
+                  .between = ", "}},
   };
   return dialect;
 }

@@ -29,10 +29,10 @@ const Dialect& llama3_json() {
       // Llama 3.1 to 3.3.
       .blocks = {{"<|python_tag|>", tagged}, {"{", bare, true}, {"```", fenced, true}},
       .ends = {"<|eot_id|>", "<|eom_id|>", "<|end_of_text|>"},
-      .forced = Dialect::Forced{.before_name = "{\"name\": \"",
-                                .before_arguments = "\", \"parameters\": ",
-                                .after_call = "}",
-                                .between = "; "},
+      .forced = {{.before_name = "{\"name\": \"",
+                  .before_arguments = "\", \"parameters\": ",
+                  .after_call = "}",
+                  .between = "; "}},
   };
   return dialect;
 }

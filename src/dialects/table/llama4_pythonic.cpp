@@ -31,10 +31,11 @@ const Dialect& llama4_pythonic() {
       .blocks = {{"<|python_start|>", tagged}, {"[", list, true}, {"{", json, true}},
       .strays = {"<|python_end|>"},
       .ends = {"<|eot|>", "<|eom|>", "<|end_of_text|>"},
-      .forced = Dialect::Forced{.before_name = "{\"name\": \"",
-                                .before_arguments = "\", \"parameters\": ",
-                                .after_call = "}",
-                                .one_call = true},
+      .forced = {{.before_name = "{\"name\": \"",
+                  .before_arguments = "\", \"parameters\": ",
+                  .after_call = "}",
+                  .one_call = true},
+                 python_list()},
   };
   return dialect;
 }

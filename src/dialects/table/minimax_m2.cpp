@@ -27,14 +27,14 @@ const Dialect& minimax_m2() {
       .blocks = {{"<minimax:tool_call>", calls}, {"<invoke name=", bare_call}},
       .strays = {"</invoke>", "</minimax:tool_call>"},
       .ends = {"[e~["},
-      .forced = Dialect::Forced{.open = "<minimax:tool_call>\n",
-                                .close = "</minimax:tool_call>",
-                                .before_name = "<invoke name=\"",
-                                .before_arguments = "\">\n",
-                                .after_call = "</invoke>\n",
-                                .before_key = "<parameter name=\"",
-                                .before_value = "\">",
-                                .after_value = "</parameter>\n"},
+      .forced = {{.open = "<minimax:tool_call>\n",
+                  .close = "</minimax:tool_call>",
+                  .before_name = "<invoke name=\"",
+                  .before_arguments = "\">\n",
+                  .after_call = "</invoke>\n",
+                  .before_key = "<parameter name=\"",
+                  .before_value = "\">",
+                  .after_value = "</parameter>\n"}},
   };
   return dialect;
 }

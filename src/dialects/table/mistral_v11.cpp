@@ -14,8 +14,7 @@ const Dialect& mistral_v11() {
       .blocks = {{"[TOOL_CALLS]", mistral_calls}},
       .ends = {"</s>"},
       .inner = {"[CALL_ID]", "[ARGS]"},
-      .forced =
-          Dialect::Forced{.before_name = "[TOOL_CALLS]", .before_arguments = "[CALL_ID][ID][ARGS]"},
+      .forced = {{.before_name = "[TOOL_CALLS]", .before_arguments = "[CALL_ID][ID][ARGS]"}},
   };
   return dialect;
 }

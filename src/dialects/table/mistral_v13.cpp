@@ -14,7 +14,7 @@ const Dialect& mistral_v13() {
       .blocks = {{"[TOOL_CALLS]", mistral_calls}},
       .ends = {"</s>"},
       .inner = {"[CALL_ID]", "[ARGS]"},
-      .forced = Dialect::Forced{.before_name = "[TOOL_CALLS]", .before_arguments = "[ARGS]"},
+      .forced = {{.before_name = "[TOOL_CALLS]", .before_arguments = "[ARGS]"}},
   };
   return dialect;
 }

@@ -13,12 +13,12 @@ const Dialect& mistral_v3() {
       .blocks = {{"[TOOL_CALLS]", mistral_calls}},
       .ends = {"</s>"},
       .inner = {"[CALL_ID]", "[ARGS]"},
-      .forced = Dialect::Forced{.open = "[TOOL_CALLS][",
-                                .close = "]",
-                                .before_name = "{\"name\": \"",
-                                .before_arguments = "\", \"arguments\": ",
-                                .after_call = "}",
-                                .between = ", "},
+      .forced = {{.open = "[TOOL_CALLS][",
+                  .close = "]",
+                  .before_name = "{\"name\": \"",
+                  .before_arguments = "\", \"arguments\": ",
+                  .after_call = "}",
+                  .between = ", "}},
   };
   return dialect;
 }

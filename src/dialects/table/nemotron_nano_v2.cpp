@@ -17,12 +17,12 @@ const Dialect& nemotron_nano_v2() {
       .blocks = {{"<TOOLCALL>", calls}},
       .strays = {"</TOOLCALL>"},
       .ends = {"<SPECIAL_12>"},
-      .forced = Dialect::Forced{.open = "<TOOLCALL>[",
-                                .close = "]</TOOLCALL>",
-                                .before_name = "{\"name\": \"",
-                                .before_arguments = "\", \"arguments\": ",
-                                .after_call = "}",
-                                .between = ", "},
+      .forced = {{.open = "<TOOLCALL>[",
+                  .close = "]</TOOLCALL>",
+                  .before_name = "{\"name\": \"",
+                  .before_arguments = "\", \"arguments\": ",
+                  .after_call = "}",
+                  .between = ", "}},
   };
   return dialect;
 }

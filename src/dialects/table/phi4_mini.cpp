@@ -19,12 +19,12 @@ const Dialect& phi4_mini() {
       .blocks = {{"<|tool_call|>", calls}, {"functools", calls}},
       .strays = {"<|/tool_call|>"},
       .ends = {"<|end|>", "<|endoftext|>"},
-      .forced = Dialect::Forced{.open = "<|tool_call|>[",
-                                .close = "]<|/tool_call|>",
-                                .before_name = "{\"name\": \"",
-                                .before_arguments = "\", \"arguments\": ",
-                                .after_call = "}",
-                                .between = ", "},
+      .forced = {{.open = "<|tool_call|>[",
+                  .close = "]<|/tool_call|>",
+                  .before_name = "{\"name\": \"",
+                  .before_arguments = "\", \"arguments\": ",
+                  .after_call = "}",
+                  .between = ", "}},
   };
   return dialect;
 }

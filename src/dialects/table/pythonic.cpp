@@ -16,6 +16,7 @@ const Dialect& pythonic() {
       // Small Llama 3.2 models and others without a marker.
       .blocks = {{"[", list, true}, {"<|python_tag|>", list}, {"```", fenced, true}},
       .ends = {"<|eot_id|>", "<|eom_id|>", "<|end_of_text|>"},
+      .forced = {python_list()},
   };
   return dialect;
 }

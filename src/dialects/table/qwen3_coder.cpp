@@ -29,13 +29,13 @@ const Dialect& qwen3_coder() {
       .blocks = {{"<tool_call>", calls}, {"<function=", bare_call}},
       .strays = {"</function>", "</tool_call>"},
       .ends = {"<|im_end|>", "<|endoftext|>"},
-      .forced = Dialect::Forced{.before_name = "<tool_call>\n<function=",
-                                .before_arguments = ">\n",
-                                .after_call = "</function>\n</tool_call>",
-                                .between = "\n",
-                                .before_key = "<parameter=",
-                                .before_value = ">\n",
-                                .after_value = "\n</parameter>\n"},
+      .forced = {{.before_name = "<tool_call>\n<function=",
+                  .before_arguments = ">\n",
+                  .after_call = "</function>\n</tool_call>",
+                  .between = "\n",
+                  .before_key = "<parameter=",
+                  .before_value = ">\n",
+                  .after_value = "\n</parameter>\n"}},
   };
   return dialect;
 }

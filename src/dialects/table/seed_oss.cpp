@@ -28,13 +28,13 @@ const Dialect& seed_oss() {
       .blocks = {{"<seed:tool_call>", calls}, {"<function=", bare_call}},
       .strays = {"</function>", "</seed:tool_call>"},
       .ends = {"<seed:eos>"},
-      .forced = Dialect::Forced{.before_name = "<seed:tool_call>\n<function=",
-                                .before_arguments = ">\n",
-                                .after_call = "</function>\n</seed:tool_call>",
-                                .between = "\n",
-                                .before_key = "<parameter=",
-                                .before_value = ">",
-                                .after_value = "</parameter>\n"},
+      .forced = {{.before_name = "<seed:tool_call>\n<function=",
+                  .before_arguments = ">\n",
+                  .after_call = "</function>\n</seed:tool_call>",
+                  .between = "\n",
+                  .before_key = "<parameter=",
+                  .before_value = ">",
+                  .after_value = "</parameter>\n"}},
   };
   return dialect;
 }

@@ -21,10 +21,10 @@ const Dialect& smollm3() {
       .blocks = {{"<tool_call>", calls}, {"<code>", code}},
       .strays = {"</tool_call>"},
       .ends = {"<|im_end|>"},
-      .forced = Dialect::Forced{.before_name = "<tool_call>\n{\"name\": \"",
-                                .before_arguments = "\", \"arguments\": ",
-                                .after_call = "}\n</tool_call>",
-                                .between = "\n"},
+      .forced = {{.before_name = "<tool_call>\n{\"name\": \"",
+                  .before_arguments = "\", \"arguments\": ",
+                  .after_call = "}\n</tool_call>",
+                  .between = "\n"}},
   };
   return dialect;
 }
