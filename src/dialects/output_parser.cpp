@@ -119,7 +119,7 @@ bool OutputParser::scan(bool final, bool cut) {
     const auto& markers = in_reasoning_ ? reasoning_markers_ : content_markers_;
     const std::string_view rest = std::string_view(buffer_).substr(at);
     const Marker* found = nullptr;
-    bool maybe = false, closes = false;
+    bool maybe = false, closes = false, is_tag = false;
     for (const Marker& marker : markers) {
       if (rest.front() != marker.text.front() || !fits(marker)) continue;
       if (rest.starts_with(marker.text)) {
@@ -129,9 +129,14 @@ bool OutputParser::scan(bool final, bool cut) {
       if (!marker.text.starts_with(rest)) continue;
       maybe = true;
       closes = closes || marker.action == Action::kStray || marker.action == Action::kEnd;
+      is_tag = is_tag || begins_as_tag(marker, rest);
     }
-    // There was no room for the rest of what ends a call, which is no text.
-    if (found == nullptr && closes && final && cut && structured_ && fresh_) break;
+    // There was no room for the rest of what ends a call, or of another tag, which is no text.
+    const bool is_cut_off = is_tag || (closes && structured_ && fresh_);
+    if (found == nullptr && final && cut && is_cut_off) {
+      content_.trim_end = true;
+      break;
+    }
     if (found == nullptr && maybe && !final) {
       buffer_.erase(0, at);
       return false;
@@ -158,6 +163,12 @@ bool OutputParser::scan(bool final, bool cut) {
   }
   buffer_.clear();
   return false;
+}
+
+// One character is more often text.
+bool OutputParser::begins_as_tag(const Marker& marker, std::string_view text) {
+  const bool is_bare = marker.block != nullptr && marker.block->bare;
+  return !is_bare && text.size() > 1 && (text.front() == '<' || text.front() == '[');
 }
 
 bool OutputParser::fits(const Marker& marker) const {

@@ -60,6 +60,7 @@ class OutputParser {
   bool step_block(bool final, bool cut);
   bool scan(bool final, bool cut);
   bool fits(const Marker& marker) const;
+  static bool begins_as_tag(const Marker& marker, std::string_view text);
   bool handle(const Marker& marker);
   void begin_block(BlockParser parser, std::string opening);
   void end_block();

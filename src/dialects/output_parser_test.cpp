@@ -169,6 +169,35 @@ TEST_P(Cases, ACutInsideACloserLeavesNothingOfIt) {
   EXPECT_EQ(checked > 0, !dialect.strays.empty());
 }
 
+// Nor is what there was no room for of a tag that begins a call, or that stands around thoughts.
+TEST_P(Cases, ACutInsideATagLeavesNothingOfIt) {
+  const Dialect& dialect = *GetParam();
+  const auto is_tag = [](std::string_view text) {
+    return text.starts_with('<') || text.starts_with('[');
+  };
+  const auto check = [&](const std::string& before, std::string_view tag, bool reasons) {
+    if (!is_tag(tag)) return;
+    for (size_t size = 2; size < tag.size(); ++size) {
+      Input input{&dialect, before + std::string(tag.substr(0, size))};
+      input.starts_in_reasoning = reasons;
+      const Parsed stopped = parse(input, offered(), {});
+      EXPECT_EQ(reasons ? stopped.output.reasoning : stopped.output.content, input.text);
+      input.cut = true;
+      const Parsed parsed = parse(input, offered(), {});
+      const std::string rest(before.substr(0, before.find_last_not_of(' ') + 1));
+      EXPECT_EQ(parsed.output.content, reasons ? "" : rest) << input.text;
+      EXPECT_EQ(parsed.output.reasoning, reasons ? rest : "") << input.text;
+      expect_same_however_cut(input, parsed.text());
+    }
+  };
+  for (const Dialect::Block& block : dialect.blocks)
+    if (!block.bare) check("Well. ", block.opening, false);
+  for (const auto& [open, close] : dialect.reasoning) {
+    check("", open, false);
+    check("hm ", close, true);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Dialects, Cases, testing::ValuesIn(all_dialects()),
                          [](const auto& param) { return std::string(param.param->name); });
 
