@@ -1,5 +1,7 @@
 #include "server/chat_rendering.h"
 
+#include "server/call_ids.h"
+
 namespace quire::server {
 namespace {
 
@@ -39,6 +41,7 @@ class Attempts {
 // True: no other form needs to be tried.
 bool Attempts::take(json::array messages) {
   if (!forms_.roles.shows_developer) rename_developers(messages);
+  if (forms_.short_ids) shorten_call_ids(messages);
   const std::string text = dump_json(in_form(forms_.content, std::move(messages)));
   input_.messages = text;
   auto result = template_.render(input_);
@@ -80,7 +83,8 @@ Result<std::string, std::string> Attempts::render(const openai::ChatInput& chat)
 }  // namespace
 
 TemplateForms forms_of(const text::ChatTemplate& chat_template, WorkBudget* budget) {
-  return {content_form(chat_template, budget), role_form(chat_template, budget)};
+  return {content_form(chat_template, budget), role_form(chat_template, budget),
+          wants_short_ids(chat_template, budget)};
 }
 
 Result<std::string, std::string> render_chat(const text::ChatTemplate& chat_template,

@@ -13,6 +13,7 @@ namespace quire::server {
 struct TemplateForms {
   ContentForm content;
   RoleForm roles;
+  bool short_ids = false;  // of calls (call_ids.h)
 };
 TemplateForms forms_of(const text::ChatTemplate& chat_template, WorkBudget* budget);
 
