@@ -55,6 +55,8 @@ void find_switches(const MoeSpec& moe, std::set<std::string>& found) {
   if (route.sum_offset != 0 || route.least_sum != 0) found.insert("bounds of routing weights");
   if (moe.gate != ops::Gate{})
     found.insert(std::string(ops::gate_name(moe.gate.kind)) + " experts");
+  if (moe.shared && moe.shared->gate != ops::Gate{})
+    found.insert(std::string(ops::gate_name(moe.shared->gate.kind)) + " shared experts");
   if (moe.weigh_input) found.insert("weighed inputs of experts");
   if (moe.shared && moe.shared_gate.empty()) found.insert("shared experts without a gate");
 }

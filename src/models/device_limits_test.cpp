@@ -105,6 +105,10 @@ TEST(DeviceLimits, RoutersAndExpertsThatNoGpuKernelKnowsAreRefusedByName) {
   expect_refused("bounds of routing weights", [](MoeSpec& moe) { moe.route.least_sum = 1; });
   expect_refused("gelu_tanh experts",
                  [](MoeSpec& moe) { moe.gate.kind = ops::Gate::Kind::kGeluTanh; });
+  expect_refused("relu2 shared experts", [](MoeSpec& moe) {
+    moe.shared = MlpSpec{.gate = {.kind = ops::Gate::Kind::kRelu2}};
+    moe.shared_gate = "a";
+  });
   expect_refused("weighed inputs", [](MoeSpec& moe) { moe.weigh_input = true; });
   expect_refused("shared experts without a gate", [](MoeSpec& moe) { moe.shared = MlpSpec{}; });
 }

@@ -87,18 +87,22 @@ TEST(Families, SomeLayersDoNotRotate) {
 
 TEST(Families, ExpertsHaveTheConfigsGate) {
   const std::string keys = R"("hidden_act": "gelu", "num_experts": 4, "num_local_experts": 4,
-      "n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2, "first_k_dense_replace": 0,
-      "moe_intermediate_size": 32, "norm_topk_prob": true, "routed_scaling_factor": 1.0)";
+      "n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2,
+      "moe_intermediate_size": 32, "shared_expert_intermediate_size": 48,
+      "shared_intermediate_size": 48, "norm_topk_prob": true, "routed_scaling_factor": 1.0)";
+  const auto experts = [&](const char* architecture) {
+    return std::get<MoeSpec>(spec_of(architecture, keys).layers.at(3).ffn);
+  };
   for (const char* architecture :
-       {"Qwen2MoeForCausalLM", "Qwen3MoeForCausalLM", "Glm4MoeForCausalLM", "MixtralForCausalLM",
-        "OlmoeForCausalLM", "MiniMaxM2ForCausalLM", "GraniteMoeForCausalLM",
-        "Ernie4_5_MoeForCausalLM"}) {
-    const ModelSpec spec = spec_of(architecture, keys);
-    EXPECT_EQ(std::get<MoeSpec>(spec.layers.at(3).ffn).gate.kind, ops::Gate::Kind::kGelu)
+       {"Qwen2MoeForCausalLM", "Qwen3MoeForCausalLM", "Dots1ForCausalLM", "Glm4MoeForCausalLM",
+        "MixtralForCausalLM", "OlmoeForCausalLM", "MiniMaxM2ForCausalLM", "GraniteMoeForCausalLM",
+        "Ernie4_5_MoeForCausalLM"})
+    EXPECT_EQ(experts(architecture).gate.kind, ops::Gate::Kind::kGelu) << architecture;
+  EXPECT_EQ(experts("GptOssForCausalLM").gate.kind, ops::Gate::Kind::kClampedSwiglu);
+  for (const char* architecture : {"Qwen2MoeForCausalLM", "Dots1ForCausalLM", "Glm4MoeForCausalLM",
+                                   "GraniteMoeSharedForCausalLM", "Ernie4_5_MoeForCausalLM"})
+    EXPECT_EQ(experts(architecture).shared.value().gate.kind, ops::Gate::Kind::kGelu)
         << architecture;
-  }
-  EXPECT_EQ(std::get<MoeSpec>(spec_of("GptOssForCausalLM", keys).layers.at(0).ffn).gate.kind,
-            ops::Gate::Kind::kClampedSwiglu);
 }
 
 TEST(Families, NullIsNoCapAndAbsentIsTheDefault) {

@@ -97,7 +97,7 @@ struct MoeSpec {
   int64_t num_experts = 0;
   int64_t intermediate = 0;  // of one expert
   ops::MoeRouteOptions route = {};
-  ops::Gate gate = {};       // of the experts and of the shared one
+  ops::Gate gate = {};       // of the experts; the shared one has its own
   bool weigh_input = false;  // a weight multiplies what goes into an expert, not what comes out
   std::string router = {}, router_bias = {};       // [E, hidden], [E]
   std::string correction = {}, expert_scale = {};  // [E], as in ops::MoeRouteArrays

@@ -127,7 +127,13 @@ MOE_VARIANTS = [
     Variant("olmoe", "olmoe", OLMOE, "old", without={"norm_topk_prob": True}),
     Variant("minimax-m2", "minimax_m2", MINIMAX_M2, "old"),
     Variant("granitemoe", "granitemoe", GRANITE_MOE, "old", without={"residual_multiplier": 1.0}),
-    Variant("granitemoe-shared", "granitemoeshared", GRANITE_MOE_SHARED, "new"),
+    Variant(
+        "granitemoe-shared",
+        "granitemoeshared",
+        GRANITE_MOE_SHARED | {"hidden_act": "gelu"},
+        "new",
+        without={"hidden_act": "silu"},
+    ),
     Variant("ernie45-moe", "ernie4_5_moe", ERNIE45_MOE, "new", without={"moe_k": 2}),
     Variant("mixtral", "mixtral", MIXTRAL, "old", without={"sliding_window": None}),
 ]

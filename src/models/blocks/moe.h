@@ -19,8 +19,9 @@ class MoeBlock {
 
  private:
   struct Shared {
+    ops::Gate gate;  // of its two projections
     ops::LinearWeight gate_up, down;
-    std::optional<ops::LinearWeight> gate = std::nullopt;
+    std::optional<ops::LinearWeight> weigher = std::nullopt;  // [1, hidden], MoeSpec::shared_gate
   };
   ops::MoeExpertsOptions::Shared run_shared(const ops::Context& context, const mx::array& x) const;
 

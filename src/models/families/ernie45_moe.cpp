@@ -21,7 +21,7 @@ MoeSpec experts_of(const formats::HfConfig& config, const std::string& prefix) {
       .router = prefix + "gate.weight",
       .correction = prefix + "moe_statics.e_score_correction_bias",
       .layouts = expert_layouts(prefix)};
-  if (shared > 0) moe.shared = mlp_named(prefix + "shared_experts.", shared * width);
+  if (shared > 0) moe.shared = mlp_named(prefix + "shared_experts.", shared * width, moe.gate);
   return moe;
 }
 

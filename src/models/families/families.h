@@ -115,7 +115,7 @@ void set_experts(ModelSpec& spec, int64_t first, F&& make) {
 
 // Names behind a prefix ("model.layers.3.mlp."): an MLP as Llama's, experts as Qwen's and
 // DeepSeek's, or as Mixtral's; and those that mlx-lm makes of them.
-MlpSpec mlp_named(const std::string& prefix, int64_t intermediate);
+MlpSpec mlp_named(const std::string& prefix, int64_t intermediate, const ops::Gate& gate);
 std::vector<MoeSpec::Names> expert_layouts(const std::string& prefix);
 std::vector<MoeSpec::Names> mixtral_layouts(const std::string& prefix);
 

@@ -20,6 +20,7 @@ ModelSpec granite_moe(const formats::HfConfig& config, int64_t max_positions) {
     moe.router = prefix + "block_sparse_moe.router.layer.weight";
     if (shared > 0)
       moe.shared = MlpSpec{.intermediate = shared,
+                           .gate = moe.gate,
                            .gate_up_weights = {prefix + "shared_mlp.input_linear.weight"},
                            .down_weight = prefix + "shared_mlp.output_linear.weight"};
   }

@@ -32,8 +32,9 @@ ops::MoeRouteOptions deepseek_route(const formats::HfConfig& config, int64_t num
 
 }  // namespace
 
-MlpSpec mlp_named(const std::string& prefix, int64_t intermediate) {
+MlpSpec mlp_named(const std::string& prefix, int64_t intermediate, const ops::Gate& gate) {
   return {.intermediate = intermediate,
+          .gate = gate,
           .gate_up_weights = {prefix + "gate_proj.weight", prefix + "up_proj.weight"},
           .down_weight = prefix + "down_proj.weight"};
 }
@@ -86,7 +87,8 @@ void use_deepseek_experts(const formats::HfConfig& config, ModelSpec& spec) {
                    .router = prefix + "gate.weight",
                    .correction = prefix + "gate.e_score_correction_bias",
                    .layouts = expert_layouts(prefix)};
-    if (shared > 0) moe.shared = mlp_named(prefix + "shared_experts.", shared * intermediate);
+    if (shared > 0)
+      moe.shared = mlp_named(prefix + "shared_experts.", shared * intermediate, moe.gate);
     return moe;
   });
 }
@@ -114,7 +116,7 @@ void use_experts(const formats::HfConfig& config, ModelSpec& spec, const Experts
                    .router = prefix + "gate.weight",
                    .layouts = expert_layouts(prefix)};
     if (shared > 0) {
-      moe.shared = mlp_named(prefix + "shared_expert.", shared);
+      moe.shared = mlp_named(prefix + "shared_expert.", shared, moe.gate);
       moe.shared_gate = prefix + "shared_expert_gate.weight";
     }
     spec.layers[i].ffn = std::move(moe);
