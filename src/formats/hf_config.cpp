@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "formats/class_defaults.h"
 #include "formats/config_defaults.h"
 
 namespace quire::formats {
@@ -109,7 +110,9 @@ HfConfig parse_hf_config(json::value raw, const std::string& file) {
   const ConfigReader top(file, out.raw.get_object());
   top.find_object("text_config");  // refuses another type
   json::object& object = out.raw.get_object();
-  add_config_defaults(text_config(out.raw) ? object["text_config"].get_object() : object);
+  json::object& text = text_config(out.raw) ? object["text_config"].get_object() : object;
+  add_config_defaults(text);
+  add_class_defaults(text, object);
   const ConfigReader config = out.reader();
   read_names(top, config, out);
   read_sizes(config, out);

@@ -31,7 +31,6 @@ MoeSpec experts_of(const formats::HfConfig& config, const std::string& prefix) {
 // scores with a correction; experts in a range of layers.
 ModelSpec ernie45_moe(const formats::HfConfig& config, int64_t max_positions) {
   ModelSpec spec = dense_decoder(config, max_positions);
-  if (!states_key(config, "tie_word_embeddings")) spec.head_weight.clear();
   const int64_t last = config.get_int("moe_layer_end_index", -1);
   const int64_t first = config.get_int("moe_layer_start_index", 1, kCount);
   const int64_t step = config.get_int("moe_layer_interval", 1, {.min = 1, .max = kCount.max});

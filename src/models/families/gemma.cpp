@@ -10,7 +10,6 @@ namespace {
 ModelSpec gemma(const formats::HfConfig& config, const LayerTypes& types, int64_t max_positions) {
   formats::HfConfig known = config;
   known.hidden_act = config.get_string("hidden_activation", "gelu_pytorch_tanh");
-  known.tie_word_embeddings = config.get_bool("tie_word_embeddings", true);
   if (config.get_bool("use_bidirectional_attention", false))
     config.reader().fail("use_bidirectional_attention",
                          "is true; only causal models are supported");

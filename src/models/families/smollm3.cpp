@@ -14,9 +14,7 @@ bool rotates(const formats::HfConfig& config, const std::vector<int64_t>& listed
 
 // SmolLM3 (model card of HuggingFaceTB/SmolLM3-3B): Llama with layers that do not rotate.
 ModelSpec smollm3(const formats::HfConfig& config, int64_t max_positions) {
-  formats::HfConfig known = config;
-  known.tie_word_embeddings = config.get_bool("tie_word_embeddings", true);
-  ModelSpec spec = llama(known, max_positions);
+  ModelSpec spec = llama(config, max_positions);
   const std::vector<int64_t> listed = config.reader().get_ints("no_rope_layers");
   if (!listed.empty() && listed.size() != spec.layers.size())
     config.reader().fail("no_rope_layers", "must have one number for each layer");
