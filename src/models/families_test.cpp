@@ -3,30 +3,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/json.h"
 #include "formats/test_files.h"
-#include "models/registry.h"
+#include "models/test_configs.h"
 
 namespace quire::models {
 namespace {
 
 using formats::testing::load_error;
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
-
-formats::HfConfig config_of(const std::string& architecture, const std::string& keys) {
-  const std::string text = R"({"architectures": [")" + architecture +
-                           R"("], "hidden_size": 64, "intermediate_size": 96,
-      "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32,
-      "vocab_size": 320, "max_position_embeddings": 512)" +
-                           (keys.empty() ? "" : ", " + keys) + "}";
-  return formats::parse_hf_config(*parse_json(text), "config.json");
-}
-
-ModelSpec spec_of(const std::string& architecture, const std::string& keys) {
-  return make_model_spec(config_of(architecture, keys), 512);
-}
+using models::testing::config_of;
+using models::testing::spec_of;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 std::string refusal(const std::string& architecture, const std::string& keys) {
   return load_error([&] { spec_of(architecture, keys); });
@@ -58,6 +46,36 @@ TEST(Families, LayersWithoutTypesFollowTheFamilysPattern) {
   EXPECT_THAT(windows(spec_of("Olmo3ForCausalLM", "")), ElementsAre(4095, 4095, 4095, -1));
   EXPECT_THAT(windows(spec_of("MinistralForCausalLM", R"("sliding_window": 8)")),
               ElementsAre(7, 7, 7, 7));
+}
+
+TEST(Families, ExaonesPatternMayBeLetters) {
+  const auto of = [](const std::string& keys) {
+    return windows(spec_of("Exaone4ForCausalLM", keys));
+  };
+  EXPECT_THAT(of(R"("sliding_window": 8, "sliding_window_pattern": "LLLG")"),
+              ElementsAre(7, 7, 7, -1));
+  EXPECT_THAT(of(R"("sliding_window": 8, "sliding_window_pattern": "LG")"),
+              ElementsAre(7, -1, 7, -1));
+  EXPECT_THAT(of(R"("sliding_window": null, "sliding_window_pattern": "LLLG")"),
+              ElementsAre(-1, -1, -1, -1));
+  EXPECT_THAT(of(R"("sliding_window": 8, "sliding_window_pattern": "LLLG", "layer_types":
+                    ["full_attention", "full_attention", "sliding_attention", "full_attention"])"),
+              ElementsAre(-1, -1, 7, -1));
+  for (const char* wrong : {R"("LLXG")", R"("")", "0", "[3]"})
+    EXPECT_THAT(refusal("Exaone4ForCausalLM",
+                        std::string(R"("sliding_window": 8, "sliding_window_pattern": )") + wrong),
+                HasSubstr("sliding_window_pattern"));
+}
+
+TEST(Families, ANullWindowIsNone) {
+  const std::string null = R"("sliding_window": null)";
+  for (const char* architecture :
+       {"Gemma2ForCausalLM", "Gemma3ForCausalLM", "Olmo3ForCausalLM", "MinistralForCausalLM",
+        "MistralForCausalLM", "MixtralForCausalLM"}) {
+    const std::string experts = R"(, "num_local_experts": 4, "num_experts_per_tok": 2)";
+    EXPECT_THAT(windows(spec_of(architecture, null + experts)), ElementsAre(-1, -1, -1, -1))
+        << architecture;
+  }
 }
 
 TEST(Families, LayerTypesChooseTheRope) {
@@ -212,6 +230,27 @@ TEST(Families, PhiMoeRotatesBySetsOfFactorsAndTheirScales) {
             "lm_head.bias");
 }
 
+TEST(Families, GroupsThatDoNotFitTheExpertsAreRefusedByName) {
+  const auto with = [](const std::string& groups) {
+    return R"("n_routed_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 32, )" +
+           groups;
+  };
+  constexpr const char* kGlm = "Glm4MoeForCausalLM";
+  EXPECT_EQ(parts(spec_of(kGlm, with(R"("n_group": 4, "topk_group": 2)"))), "deee");
+  EXPECT_THAT(refusal(kGlm, with(R"("n_group": 3, "topk_group": 2)")), HasSubstr("n_group"));
+  EXPECT_THAT(refusal(kGlm, with(R"("n_group": 8, "topk_group": 4)")), HasSubstr("n_group"));
+  EXPECT_THAT(refusal(kGlm, with(R"("n_group": 4, "topk_group": 1)")), HasSubstr("topk_group"));
+}
+
+TEST(Families, HeadsThatNoKernelTakesAreRefusedByName) {
+  for (const char* dim : {"4", "20", "1024"})
+    EXPECT_THAT(refusal("LlamaForCausalLM", std::string(R"("head_dim": )") + dim),
+                HasSubstr("head_dim"));
+  EXPECT_THAT(refusal("MiniMaxM2ForCausalLM",
+                      R"("rotary_dim": 3, "num_local_experts": 4, "num_experts_per_tok": 2)"),
+              HasSubstr("rotary_dim"));
+}
+
 TEST(Families, ClippedQueriesOfOlmoeAreRefused) {
   const std::string experts = R"("num_experts": 8, "num_experts_per_tok": 2)";
   EXPECT_EQ(parts(spec_of("OlmoeForCausalLM", experts + R"(, "clip_qkv": null)")), "eeee");
@@ -290,7 +329,10 @@ TEST(Families, WhatTheFrameCannotExpressIsRefusedByName) {
                   "full_attention", "full_attention"])"),
               AllOf(HasSubstr("layer_types"), HasSubstr("mamba")));
   EXPECT_THAT(refusal("Gemma2ForCausalLM", R"("hidden_activation": "mish")"),
-              AllOf(HasSubstr("hidden_act"), HasSubstr("mish")));
+              AllOf(HasSubstr("hidden_activation"), HasSubstr("mish")));
+  EXPECT_THAT(refusal("Ernie4_5_MoeForCausalLM", R"("use_bias": true)"), HasSubstr("use_bias"));
+  EXPECT_THAT(refusal("LlamaForCausalLM", R"("rope_scaling": {"type": "dynamic", "factor": 2})"),
+              AllOf(HasSubstr("rope_type"), HasSubstr("dynamic")));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "models/families/families.h"
+#include "ops/paged_attention/paged_attention_cpu.h"
 
 namespace quire::models {
 namespace {
@@ -64,20 +65,47 @@ void check_rope(const formats::HfConfig& config, const AttentionSpec& attention)
   if (!attention.rope) return;
   const int64_t rotary = attention.rope->rotary_dim;
   if (rotary >= 2 && rotary % 2 == 0) return;
-  config.reader().fail("partial_rotary_factor",
+  config.reader().fail(states_key(config, "rotary_dim") ? "rotary_dim" : "partial_rotary_factor",
                        "rotates " + std::to_string(rotary) + " of a head's " +
                            std::to_string(attention.head_dim) +
                            " dimensions; supported are even numbers of them");
 }
 
+// What the kernels take.
+void check_head(const formats::HfConfig& config, const AttentionSpec& attention) {
+  const int64_t dim = attention.head_dim;
+  if (dim < 8 || dim > ops::kMaxHeadDim || dim % 8 != 0)
+    config.reader().fail("head_dim", "is " + std::to_string(dim) +
+                                         "; supported are multiples of 8 up to " +
+                                         std::to_string(ops::kMaxHeadDim));
+  check_rope(config, attention);
+}
+
+// Groups are equal, and those that a token chooses from hold the experts that it goes to.
+void check_groups(const formats::HfConfig& config, const MoeSpec& moe) {
+  const ops::MoeRouteOptions& route = moe.route;
+  if (route.groups == 1) return;
+  const int64_t each = moe.num_experts / route.groups;
+  if (moe.num_experts % route.groups != 0 || (route.groups_by_two && each < 2))
+    config.reader().fail("n_group", "is " + std::to_string(route.groups) +
+                                        ", which does not part " + std::to_string(moe.num_experts) +
+                                        " experts into equal groups of some");
+  if (route.chosen_groups * each < route.top_k)
+    config.reader().fail("topk_group", "is " + std::to_string(route.chosen_groups) +
+                                           ": groups of " + std::to_string(each) +
+                                           " have fewer than the " + std::to_string(route.top_k) +
+                                           " experts of a token");
+}
+
 // A family of experts only has no intermediate_size; any layer that is dense needs it.
-void check_widths(const formats::HfConfig& config, const ModelSpec& spec) {
+void check_layers(const formats::HfConfig& config, const ModelSpec& spec) {
   for (const LayerSpec& layer : spec.layers) {
     if (const auto* attention = std::get_if<AttentionSpec>(&layer.mixer))
-      check_rope(config, *attention);
+      check_head(config, *attention);
+    if (const auto* moe = std::get_if<MoeSpec>(&layer.ffn)) check_groups(config, *moe);
     const auto* mlp = std::get_if<MlpSpec>(&layer.ffn);
     if (mlp && mlp->intermediate == 0)
-      throw LoadError(config.file + ": intermediate_size is missing");
+      config.reader().fail("intermediate_size", "is missing; this kind of model needs it");
   }
 }
 
@@ -95,7 +123,7 @@ ModelSpec make_model_spec(const formats::HfConfig& config, int64_t max_positions
   for (const auto& [name, family] : kFamilies)
     if (architecture == name) {
       ModelSpec spec = family(config, max_positions);
-      check_widths(config, spec);
+      check_layers(config, spec);
       return spec;
     }
   std::string list;

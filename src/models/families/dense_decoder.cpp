@@ -39,13 +39,22 @@ void add_attention_biases(const std::string& prefix, AttentionSpec& attention, b
   if (output) attention.o_bias = prefix + "self_attn.o_proj.bias";
 }
 
+bool is_sliding_layer(const formats::HfConfig& config, size_t layer) {
+  const std::string& type = config.layer_types.at(layer);
+  if (type == "sliding_attention") return true;
+  if (type == "full_attention") return false;
+  config.reader().fail("layer_types", "has the type \"" + type +
+                                          "\"; supported are sliding_attention and full_attention");
+}
+
 int64_t window_of_layer(const formats::HfConfig& config, size_t layer) {
+  const bool listed = !config.layer_types.empty() && is_sliding_layer(config, layer);
   if (!config.sliding_window || !config.use_sliding_window.value_or(false)) return -1;
   constexpr int64_t kDefaultMaxWindowLayers = 28;  // transformers' Qwen2Config and Qwen3Config
   const bool slides = config.layer_types.empty()
                           ? static_cast<int64_t>(layer) >=
                                 config.max_window_layers.value_or(kDefaultMaxWindowLayers)
-                          : config.layer_types.at(layer) == "sliding_attention";
+                          : listed;
   return slides ? *config.sliding_window - 1 : -1;
 }
 

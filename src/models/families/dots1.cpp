@@ -9,8 +9,8 @@ ModelSpec dots1(const formats::HfConfig& config, int64_t max_positions) {
   // max_window_layers on.
   const int64_t first = config.max_window_layers.value_or(62);
   for_each_layer(spec, [&](size_t i, const std::string&, AttentionSpec& attention, MlpSpec&) {
-    const bool slides = config.layer_types.empty() ? static_cast<int64_t>(i) >= first
-                                                   : config.layer_types[i] == "sliding_attention";
+    const bool slides =
+        config.layer_types.empty() ? static_cast<int64_t>(i) >= first : is_sliding_layer(config, i);
     attention.window_left = slides && config.sliding_window ? *config.sliding_window - 1 : -1;
   });
   use_deepseek_experts(config, spec);

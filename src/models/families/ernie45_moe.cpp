@@ -11,16 +11,16 @@ MoeSpec experts_of(const formats::HfConfig& config, const std::string& prefix) {
   const int64_t count = config.get_int("moe_num_experts", 64, {.min = 1, .max = kCount.max});
   const int64_t width = config.get_int("moe_intermediate_size", 1536, {.min = 1, .max = 1 << 24});
   const int64_t shared = config.get_int("moe_num_shared_experts", 2, {.min = 0, .max = 64});
-  MoeSpec moe = {
-      .num_experts = count,
-      .intermediate = width,
-      .route = {.top_k = config.get_int("moe_k", 6, {.min = 1, .max = count}),
-                .normalise = true,
-                .least_sum = static_cast<float>(config.get_double("moe_norm_min", 1e-12))},
-      .gate = gate_of(config),
-      .router = prefix + "gate.weight",
-      .correction = prefix + "moe_statics.e_score_correction_bias",
-      .layouts = expert_layouts(prefix)};
+  MoeSpec moe = {.num_experts = count,
+                 .intermediate = width,
+                 .route = {.top_k = config.get_int("moe_k", 6, {.min = 1, .max = count}),
+                           .normalise = true,
+                           .least_sum = static_cast<float>(
+                               config.get_double("moe_norm_min", 1e-12, {.min = 0, .max = 1}))},
+                 .gate = gate_of(config),
+                 .router = prefix + "gate.weight",
+                 .correction = prefix + "moe_statics.e_score_correction_bias",
+                 .layouts = expert_layouts(prefix)};
   if (shared > 0) moe.shared = mlp_named(prefix + "shared_experts.", shared * width, moe.gate);
   return moe;
 }
@@ -31,15 +31,15 @@ MoeSpec experts_of(const formats::HfConfig& config, const std::string& prefix) {
 // scores with a correction; experts in a range of layers.
 ModelSpec ernie45_moe(const formats::HfConfig& config, int64_t max_positions) {
   ModelSpec spec = dense_decoder(config, max_positions);
-  const int64_t last = config.get_int("moe_layer_end_index", -1);
+  if (config.get_bool("use_bias", false))
+    config.reader().fail("use_bias", "is true; biases are not supported");
+  const int64_t last = config.get_int("moe_layer_end_index", -1, {.min = -1});
   const int64_t first = config.get_int("moe_layer_start_index", 1, kCount);
   const int64_t step = config.get_int("moe_layer_interval", 1, {.min = 1, .max = kCount.max});
   for_each_layer(spec,
                  [&](size_t i, const std::string& prefix, AttentionSpec& attention, MlpSpec&) {
                    const auto layer = static_cast<int64_t>(i);
                    attention.rotates_neighbours = true;
-                   if (config.get_bool("use_bias", false))
-                     add_attention_biases(prefix, attention, /*output=*/true);
                    if (layer < first || (last >= 0 && layer > last) || (layer + 1) % step != 0)
                      return;
                    spec.layers[i].ffn = experts_of(config, prefix + "mlp.");

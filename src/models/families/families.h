@@ -155,6 +155,10 @@ void for_each_gdn(ModelSpec& spec, F&& f) {
 // Adds Llama-style bias names for q, k and v, and for the output projection if `output`.
 void add_attention_biases(const std::string& prefix, AttentionSpec& attention, bool output);
 
+// Whether layer_types, which must not be empty, gives the layer a window. Throws LoadError naming
+// the key for any other type than full_attention.
+bool is_sliding_layer(const formats::HfConfig& config, size_t layer);
+
 // AttentionSpec::window_left of a Qwen layer: off unless use_sliding_window; then by layer_types,
 // or every layer from max_window_layers on.
 int64_t window_of_layer(const formats::HfConfig& config, size_t layer);

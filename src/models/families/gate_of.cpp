@@ -22,7 +22,9 @@ ops::Gate gate_of(const formats::HfConfig& config) {
     if (config.hidden_act == name) return {.kind = kind};
   std::string names;
   for (const auto& [name, kind] : kGates) names += std::string(names.empty() ? "" : ", ") + name;
-  config.reader().fail("hidden_act", "is \"" + config.hidden_act + "\"; supported are " + names);
+  const bool is_gemmas = config.get_string("hidden_activation", "-") == config.hidden_act;
+  config.reader().fail(is_gemmas ? "hidden_activation" : "hidden_act",
+                       "is \"" + config.hidden_act + "\"; supported are " + names);
 }
 
 }  // namespace quire::models

@@ -42,7 +42,7 @@ ModelSpec gpt_oss(const formats::HfConfig& config, int64_t max_positions) {
   set_experts(spec, 0, [&](const std::string& layer) {
     const std::string prefix = layer + "mlp.";
     return MoeSpec{.num_experts = count,
-                   .intermediate = config.intermediate_size,
+                   .intermediate = reader.require_int("intermediate_size", {.min = 1}),
                    .route = {.top_k = top_k, .normalise = true},
                    .gate = gate,
                    .router = prefix + "router.weight",

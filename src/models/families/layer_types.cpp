@@ -51,7 +51,8 @@ std::vector<HeadShape> head_shapes_of(const formats::HfConfig& config, const Hea
 
 void use_layer_types(const formats::HfConfig& config, ModelSpec& spec, const LayerTypes& types,
                      int64_t max_positions) {
-  const int64_t window = config.sliding_window.value_or(types.window);
+  const int64_t window = config.sliding_window.value_or(
+      states_key(config, "sliding_window") ? 0 : types.window);  // null is none
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     auto& attention = std::get<AttentionSpec>(spec.layers[i].mixer);
     const std::string type = type_of(config, types, i);

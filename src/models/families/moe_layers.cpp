@@ -16,6 +16,15 @@ MoeSpec::Names mlx_layout(const std::string& prefix) {
           .down = prefix + "switch_mlp.down_proj.weight"};
 }
 
+// By either of transformers' words.
+int64_t num_experts_of(const formats::ConfigReader& reader) {
+  auto count = reader.find_int("num_local_experts", kExperts);
+  if (!count) count = reader.find_int("num_experts", kExperts);
+  if (!count)
+    reader.fail("num_experts", "and num_local_experts are missing; this kind of model needs one");
+  return *count;
+}
+
 // noaux_tc as transformers has it.
 ops::MoeRouteOptions deepseek_route(const formats::HfConfig& config, int64_t num_experts) {
   const int64_t groups = config.get_int("n_group", 1, {.min = 1, .max = num_experts});
@@ -57,8 +66,7 @@ void use_plain_experts(const formats::HfConfig& config, ModelSpec& spec, const s
                        std::vector<MoeSpec::Names> (*layouts)(const std::string& prefix),
                        ops::MoeRouteOptions route) {
   const formats::ConfigReader reader = config.reader();
-  const auto local = reader.find_int("num_local_experts", kExperts);
-  const int64_t count = local ? *local : reader.require_int("num_experts", kExperts);
+  const int64_t count = num_experts_of(reader);
   route.top_k = reader.require_int("num_experts_per_tok", {.min = 1, .max = count});
   set_experts(spec, 0, [&](const std::string& layer) {
     return MoeSpec{.num_experts = count,
@@ -95,8 +103,7 @@ void use_deepseek_experts(const formats::HfConfig& config, ModelSpec& spec) {
 
 void use_experts(const formats::HfConfig& config, ModelSpec& spec, const ExpertsOptions& options) {
   const formats::ConfigReader reader = config.reader();
-  const auto count = reader.find_int("num_local_experts", kExperts);  // transformers 5's word
-  const int64_t num_experts = count ? *count : reader.require_int("num_experts", kExperts);
+  const int64_t num_experts = num_experts_of(reader);
   const int64_t top_k = reader.require_int("num_experts_per_tok", {.min = 1, .max = num_experts});
   const int64_t intermediate = reader.require_int("moe_intermediate_size", kWidth);
   const int64_t shared =

@@ -43,10 +43,9 @@ ops::RopeParams rope_params(const formats::HfConfig& config, const formats::Rope
     p.factor = static_cast<double>(config.max_position_embeddings) /
                static_cast<double>(rope.original_max_position_embeddings);
   } else {
-    throw LoadError(
-        config.file + ": rope type \"" + rope.type +
-        "\" is not supported; supported are default, linear, llama3, yarn, longrope and "
-        "proportional");
+    config.reader().fail("rope_type", "is \"" + rope.type +
+                                          "\"; supported are default, linear, llama3, yarn, "
+                                          "longrope and proportional");
   }
   return p;
 }

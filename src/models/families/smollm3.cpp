@@ -21,8 +21,7 @@ ModelSpec smollm3(const formats::HfConfig& config, int64_t max_positions) {
   const bool slides = config.use_sliding_window.value_or(false) && config.sliding_window;
   for_each_layer(spec, [&](size_t layer, const std::string&, AttentionSpec& attention, MlpSpec&) {
     const bool turns = rotates(config, listed, layer);
-    const bool sees_window =
-        config.layer_types.empty() ? !turns : config.layer_types.at(layer) == "sliding_attention";
+    const bool sees_window = config.layer_types.empty() ? !turns : is_sliding_layer(config, layer);
     if (slides && sees_window) attention.window_left = *config.sliding_window - 1;
     if (!turns) attention.rope.reset();
   });

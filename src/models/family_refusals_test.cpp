@@ -1,0 +1,209 @@
+// Keys of configs with values of the wrong type or out of range: each is an error that names the
+// key, whatever the family.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "formats/test_files.h"
+#include "models/test_configs.h"
+
+namespace quire::models {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+enum class Kind { kInt, kReal, kBool, kString, kInts, kStrings, kObject };
+
+// JSON values that are nothing for a key of this kind.
+std::vector<std::string> wrong_values(Kind kind) {
+  switch (kind) {
+    case Kind::kInt:
+      return {R"("4")", "true", "[4]", "{}", "1.5", "-7", "1e300", "-1e300"};
+    case Kind::kReal:
+      return {R"("4")", "true", "[4]", "{}", "-7", "-1e300"};
+    case Kind::kBool:
+      return {"1", "0.0", R"("true")", "[true]", "{}"};
+    case Kind::kString:
+      return {"1", "true", "[]", "{}", R"("nothing known")", R"("")"};
+    case Kind::kInts:
+      return {R"("4")", "true", R"(["4"])", "[1.5]", "{}", "[[1]]"};
+    case Kind::kStrings:
+      return {"1",
+              "true",
+              R"("full_attention")",
+              "[1]",
+              "{}",
+              R"(["full_attention"])",
+              R"(["mamba", "mamba", "mamba", "mamba"])",
+              R"(["", "", "", ""])"};
+    case Kind::kObject:
+      return {"1",
+              "true",
+              R"("yarn")",
+              "[]",
+              R"({"rope_type": "spiral"})",
+              R"({"rope_type": 1})",
+              R"({"rope_type": "linear", "factor": -1})",
+              R"({"rope_theta": "x"})"};
+  }
+  return {};
+}
+
+struct Key {
+  const char* name;
+  Kind kind;
+};
+
+struct FamilyKeys {
+  const char* architecture;
+  const char* config;  // what it needs
+  std::vector<Key> keys;
+};
+
+const std::vector<Key> kCommon = {
+    {"hidden_size", Kind::kInt},
+    {"num_hidden_layers", Kind::kInt},
+    {"num_attention_heads", Kind::kInt},
+    {"num_key_value_heads", Kind::kInt},
+    {"head_dim", Kind::kInt},
+    {"vocab_size", Kind::kInt},
+    {"max_position_embeddings", Kind::kInt},
+    {"rms_norm_eps", Kind::kReal},
+    {"rope_theta", Kind::kReal},
+    {"rope_scaling", Kind::kObject},
+    {"rope_parameters", Kind::kObject},
+    {"tie_word_embeddings", Kind::kBool},
+    {"eos_token_id", Kind::kInts},
+};
+const std::vector<Key> kWindows = {{"sliding_window", Kind::kInt}, {"layer_types", Kind::kStrings}};
+const Key kGate = {"hidden_act", Kind::kString};
+const Key kBias = {"attention_bias", Kind::kBool};
+
+std::vector<Key> joined(std::vector<Key> keys, const std::vector<Key>& more) {
+  keys.insert(keys.end(), more.begin(), more.end());
+  return keys;
+}
+
+constexpr const char* kPlainExperts = R"("num_local_experts": 8, "num_experts_per_tok": 2)";
+constexpr const char* kDeepseekExperts =
+    R"("n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32)";
+const std::vector<Key> kPlainExpertKeys = {{"num_local_experts", Kind::kInt},
+                                           {"num_experts_per_tok", Kind::kInt},
+                                           {"intermediate_size", Kind::kInt}};
+const std::vector<Key> kDeepseekKeys = {{"n_routed_experts", Kind::kInt},
+                                        {"n_shared_experts", Kind::kInt},
+                                        {"num_experts_per_tok", Kind::kInt},
+                                        {"moe_intermediate_size", Kind::kInt},
+                                        {"first_k_dense_replace", Kind::kInt},
+                                        {"routed_scaling_factor", Kind::kReal},
+                                        {"norm_topk_prob", Kind::kBool},
+                                        {"n_group", Kind::kInt},
+                                        {"topk_group", Kind::kInt},
+                                        kGate,
+                                        kBias};
+const std::vector<Key> kGraniteKeys = {{"embedding_multiplier", Kind::kReal},
+                                       {"residual_multiplier", Kind::kReal},
+                                       {"attention_multiplier", Kind::kReal},
+                                       {"logits_scaling", Kind::kReal},
+                                       kGate,
+                                       kBias};
+const std::vector<Key> kGemmaKeys = {
+    {"hidden_activation", Kind::kString},         {"query_pre_attn_scalar", Kind::kReal},
+    {"final_logit_softcapping", Kind::kReal},     {"attn_logit_softcapping", Kind::kReal},
+    {"use_bidirectional_attention", Kind::kBool}, kBias};
+const std::vector<Key> kGlmKeys = {{"partial_rotary_factor", Kind::kReal}, kGate, kBias};
+const std::vector<Key> kErnieKeys = {{"moe_num_experts", Kind::kInt},
+                                     {"moe_k", Kind::kInt},
+                                     {"moe_intermediate_size", Kind::kInt},
+                                     {"moe_num_shared_experts", Kind::kInt},
+                                     {"moe_norm_min", Kind::kReal},
+                                     {"moe_layer_start_index", Kind::kInt},
+                                     {"moe_layer_end_index", Kind::kInt},
+                                     {"moe_layer_interval", Kind::kInt},
+                                     {"use_bias", Kind::kBool},
+                                     kGate};
+
+const FamilyKeys kFamilies[] = {
+    {"Dots1ForCausalLM", kDeepseekExperts,
+     joined(joined(kDeepseekKeys, kWindows), {{"max_window_layers", Kind::kInt}})},
+    {"Ernie4_5_MoeForCausalLM", "", kErnieKeys},
+    {"Exaone4ForCausalLM", R"("sliding_window": 8)", joined(kWindows, {kGate})},
+    {"Gemma2ForCausalLM", "", joined(kGemmaKeys, kWindows)},
+    {"Gemma3ForCausalLM", "",
+     joined(joined(kGemmaKeys, kWindows),
+            {{"sliding_window_pattern", Kind::kInt}, {"rope_local_base_freq", Kind::kReal}})},
+    {"GlmForCausalLM", "", kGlmKeys},
+    {"Glm4ForCausalLM", "", kGlmKeys},
+    {"Glm4MoeForCausalLM", kDeepseekExperts,
+     joined(kDeepseekKeys, {{"use_qk_norm", Kind::kBool}, {"partial_rotary_factor", Kind::kReal}})},
+    {"GptOssForCausalLM", kPlainExperts,
+     joined(joined(kPlainExpertKeys, kWindows),
+            {{"swiglu_alpha", Kind::kReal}, {"swiglu_limit", Kind::kReal}, kBias})},
+    {"GraniteForCausalLM", "", joined(kGraniteKeys, {{"mlp_bias", Kind::kBool}})},
+    {"GraniteMoeForCausalLM", kPlainExperts, joined(kGraniteKeys, kPlainExpertKeys)},
+    {"GraniteMoeSharedForCausalLM", kPlainExperts,
+     joined(joined(kGraniteKeys, kPlainExpertKeys), {{"shared_intermediate_size", Kind::kInt}})},
+    {"HeliumForCausalLM", "", {kGate, kBias, {"mlp_bias", Kind::kBool}}},
+    {"MiniMaxM2ForCausalLM", kPlainExperts,
+     joined(kPlainExpertKeys, {{"rotary_dim", Kind::kInt}, kGate})},
+    {"MinistralForCausalLM", "", joined(kWindows, {kGate})},
+    {"MistralForCausalLM", "", {{"sliding_window", Kind::kInt}, kGate}},
+    {"MixtralForCausalLM", kPlainExperts,
+     joined(kPlainExpertKeys, {{"sliding_window", Kind::kInt}, kGate})},
+    {"Olmo2ForCausalLM", "", {kGate, kBias}},
+    {"Olmo3ForCausalLM", "", joined(kWindows, {kGate, kBias})},
+    {"OlmoeForCausalLM", kPlainExperts,
+     joined(kPlainExpertKeys,
+            {kGate, kBias, {"norm_topk_prob", Kind::kBool}, {"clip_qkv", Kind::kReal}})},
+    {"Qwen2ForCausalLM", R"("use_sliding_window": true)",
+     joined(kWindows, {{"max_window_layers", Kind::kInt}, kGate})},
+    {"Qwen3ForCausalLM", "", joined(kWindows, {{"use_sliding_window", Kind::kBool}, kGate, kBias})},
+    {"SeedOssForCausalLM",
+     "",
+     {kGate, kBias, {"attention_out_bias", Kind::kBool}, {"mlp_bias", Kind::kBool}}},
+    {"SmolLM3ForCausalLM", "",
+     joined(kWindows, {{"no_rope_layers", Kind::kInts},
+                       {"no_rope_layer_interval", Kind::kInt},
+                       {"use_sliding_window", Kind::kBool},
+                       kGate})},
+};
+
+// The family's config with a key set to a value, or an error's text.
+std::string error_of(const FamilyKeys& family, const Key& key, const std::string& value) {
+  std::string keys = family.config;
+  keys += std::string(keys.empty() ? "" : ", ") + "\"" + key.name + "\": " + value;
+  try {
+    testing::spec_of(family.architecture, keys);
+  } catch (const LoadError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(FamilyRefusals, AWrongValueIsAnErrorThatNamesItsKey) {
+  int tried = 0;
+  for (const FamilyKeys& family : kFamilies)
+    for (const Key& key : joined(kCommon, family.keys))
+      for (const std::string& value : wrong_values(key.kind)) {
+        ++tried;
+        EXPECT_THAT(error_of(family, key, value),
+                    AllOf(StartsWith("config.json: "), HasSubstr(key.name)))
+            << family.architecture << " " << key.name << ": " << value;
+      }
+  EXPECT_GT(tried, 2000);
+}
+
+// Neither crashes nor is refused for another reason.
+TEST(FamilyRefusals, NullIsAbsentOrAnErrorThatNamesItsKey) {
+  for (const FamilyKeys& family : kFamilies)
+    for (const Key& key : joined(kCommon, family.keys)) {
+      const std::string error = error_of(family, key, "null");
+      if (error.empty()) continue;
+      EXPECT_THAT(error, AllOf(StartsWith("config.json: "), HasSubstr(key.name)))
+          << family.architecture;
+    }
+}
+
+}  // namespace
+}  // namespace quire::models
