@@ -9,6 +9,7 @@ namespace {
 // transformers' configuration_*.py; tests/parity/config_defaults.json is what they make of configs
 // without these keys.
 constexpr std::pair<std::string_view, const char*> kDefaults[] = {
+    {"arcee", R"({"rms_norm_eps": 1e-5})"},
     {"dots1", R"({"num_key_value_heads": 32, "sliding_window": 4096, "first_k_dense_replace": 0,
                   "norm_topk_prob": false})"},
     {"ernie4_5_moe", R"({"num_key_value_heads": 4, "rms_norm_eps": 1e-5, "rope_theta": 500000.0,
@@ -32,6 +33,7 @@ constexpr std::pair<std::string_view, const char*> kDefaults[] = {
     {"olmo3", R"({"rms_norm_eps": 1e-5, "rope_theta": 500000.0})"},
     {"olmoe", R"({"rms_norm_eps": 1e-5})"},
     {"phi3", R"({"rms_norm_eps": 1e-5})"},
+    {"phimoe", R"({"num_key_value_heads": 8, "rms_norm_eps": 1e-5, "rope_theta": 1000000.0})"},
     {"qwen2", R"({"num_key_value_heads": 32})"},
     {"qwen2_moe", R"({"num_key_value_heads": 16})"},
     {"qwen3", R"({"num_key_value_heads": 32, "head_dim": 128})"},

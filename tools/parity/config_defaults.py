@@ -13,6 +13,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FAMILIES = {
+    "arcee": "ArceeForCausalLM",
     "dots1": "Dots1ForCausalLM",
     "ernie4_5_moe": "Ernie4_5_MoeForCausalLM",
     "exaone4": "Exaone4ForCausalLM",
@@ -24,6 +25,7 @@ FAMILIES = {
     "gpt_oss": "GptOssForCausalLM",
     "granite": "GraniteForCausalLM",
     "granitemoe": "GraniteMoeForCausalLM",
+    "granitemoehybrid": "GraniteMoeHybridForCausalLM",
     "granitemoeshared": "GraniteMoeSharedForCausalLM",
     "helium": "HeliumForCausalLM",
     "llama": "LlamaForCausalLM",
@@ -35,6 +37,7 @@ FAMILIES = {
     "olmo3": "Olmo3ForCausalLM",
     "olmoe": "OlmoeForCausalLM",
     "phi3": "Phi3ForCausalLM",
+    "phimoe": "PhimoeForCausalLM",
     "qwen2": "Qwen2ForCausalLM",
     "qwen2_moe": "Qwen2MoeForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
@@ -60,6 +63,9 @@ def stated_keys(family: str) -> dict:
             found[key] = value
     if family == "glm4_moe":
         found["head_dim"] = 128  # hidden_size / num_attention_heads is odd
+    if family == "granitemoehybrid":  # without mamba, and such models say that they rotate
+        found |= {"layer_types": ["full_attention"] * 8, "position_embedding_type": "rope"}
+        found |= {"shared_intermediate_size": 1024}
     if family == "dots1":
         found |= {"n_routed_experts": 128, "n_shared_experts": 2, "num_experts_per_tok": 6}
     return found

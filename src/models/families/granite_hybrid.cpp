@@ -13,6 +13,14 @@ void check_layer_types(const formats::HfConfig& config) {
           "layer_types", "has the type \"" + type + "\"; supported are models of attention alone");
 }
 
+bool heads_rotate(const formats::HfConfig& config) {
+  constexpr const char* kKey = "position_embedding_type";
+  const std::string type = config.get_string(kKey, "nope");
+  if (type != "rope" && type != "nope")
+    config.reader().fail(kKey, "is \"" + type + "\"; supported are rope and nope");
+  return type == "rope";
+}
+
 }  // namespace
 
 // Granite 4 without mamba layers (model card of ibm-granite/granite-4.0-micro): Granite whose MLP
@@ -24,7 +32,7 @@ ModelSpec granite_hybrid(const formats::HfConfig& config, int64_t max_positions)
       config.reader().require_int("shared_intermediate_size", {.min = 1, .max = 1 << 24});
   ModelSpec spec =
       experts > 0 ? granite_moe(config, max_positions) : granite(config, max_positions);
-  const bool rotates = config.get_string("position_embedding_type", "") == "rope";
+  const bool rotates = heads_rotate(config);
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     const std::string prefix = "model.layers." + std::to_string(i) + ".shared_mlp.";
     LayerSpec& layer = spec.layers[i];
