@@ -27,19 +27,20 @@ Result<CallGrammar, dialects::CallGrammarError> grammar_of(
 
 json::object schema_of(const std::string& text) { return parse_json(text)->as_object(); }
 
+bool is_of_type(const json::value& value, std::string_view type) {
+  return type == "null"      ? value.is_null()
+         : type == "boolean" ? value.is_bool()
+         : type == "integer" ? value.is_number() && value.to_number<double>() ==
+                                                        std::floor(value.to_number<double>())
+         : type == "number" ? value.is_number()
+         : type == "string" ? value.is_string()
+         : type == "array"  ? value.is_array()
+                            : value.is_object();
+}
+
 // A small validator of its own: what this file's schemas use.
 bool is_valid(const json::value& value, const json::value& schema_value, const json::object& root) {
   const json::object& schema = schema_value.get_object();
-  const auto of_type = [&](std::string_view type) {
-    return type == "null"      ? value.is_null()
-           : type == "boolean" ? value.is_bool()
-           : type == "integer" ? value.is_number() && value.to_number<double>() ==
-                                                          std::floor(value.to_number<double>())
-           : type == "number" ? value.is_number()
-           : type == "string" ? value.is_string()
-           : type == "array"  ? value.is_array()
-                              : value.is_object();
-  };
   if (schema.contains("$ref")) {
     const json::value whole(root);
     return is_valid(value, whole.at_pointer(schema.at("$ref").as_string().subview(1)), root);
@@ -52,9 +53,8 @@ bool is_valid(const json::value& value, const json::value& schema_value, const j
                                [&](const auto& one) { return is_valid(value, one, root); });
   if (const auto* type = schema.if_contains("type")) {
     const json::array types = type->is_array() ? type->get_array() : json::array{*type};
-    const bool fits = std::ranges::any_of(types, [&](const json::value& one) {
-      return of_type(std::string(one.as_string().c_str()));
-    });
+    const bool fits = std::ranges::any_of(
+        types, [&](const json::value& one) { return is_of_type(value, one.as_string()); });
     if (!fits) return false;
   }
   const auto bound = [&](const char* key, int64_t none) {
