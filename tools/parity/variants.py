@@ -35,6 +35,7 @@ BASE = {
     "rms_norm_eps": 1e-6,
 }
 PLAIN_ROPE = {"rope_type": "default", "rope_theta": 10000.0}
+UNTIED = BASE | {"tie_word_embeddings": False, "rope_parameters": PLAIN_ROPE}
 
 # heads * head_dim = 128, twice the hidden size.
 QWEN3 = BASE | {
@@ -90,12 +91,10 @@ LLAMA_LINEAR = BASE | {
     "rope_parameters": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0},
 }
 # head_dim is a multiple of 8 but not of 16, and heads * head_dim = 96.
-MISTRAL = BASE | {
+MISTRAL = UNTIED | {
     "head_dim": 24,
     "rms_norm_eps": 1e-5,
     "sliding_window": 24,
-    "tie_word_embeddings": False,
-    "rope_parameters": PLAIN_ROPE,
 }
 PHI3 = BASE | {
     "rms_norm_eps": 1e-5,
@@ -214,7 +213,7 @@ QWEN3_5_MOE = {
 }
 
 # Norms behind each part only, q and k normed as whole rows.
-OLMO2 = BASE | {"rms_norm_eps": 1e-5, "tie_word_embeddings": False, "rope_parameters": PLAIN_ROPE}
+OLMO2 = UNTIED | {"rms_norm_eps": 1e-5}
 # YaRN where there is no window, plain rotation where there is one.
 OLMO3 = OLMO2 | {
     "num_hidden_layers": 3,
@@ -231,14 +230,12 @@ OLMO3 = OLMO2 | {
     },
 }
 # Caps that bite, a scale of scores that is not that of the head's width.
-GEMMA2 = BASE | {
+GEMMA2 = UNTIED | {
     "head_dim": 24,
     "query_pre_attn_scalar": 16,
     "sliding_window": 24,
     "final_logit_softcapping": 12.0,
     "attn_logit_softcapping": 2.0,
-    "tie_word_embeddings": False,
-    "rope_parameters": PLAIN_ROPE,
 }
 GEMMA3 = BASE | {
     "num_hidden_layers": 3,
@@ -296,14 +293,12 @@ SMOLLM3 = BASE | {
     "tie_word_embeddings": True,
     "rope_parameters": {"rope_type": "default", "rope_theta": 50000.0},
 }
-EXAONE4 = BASE | {
+EXAONE4 = UNTIED | {
     "num_hidden_layers": 3,
     "head_dim": 24,
     "sliding_window": 20,
     "sliding_window_pattern": 4,
     "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
-    "tie_word_embeddings": False,
-    "rope_parameters": PLAIN_ROPE,
 }
 GRANITE = BASE | {
     "embedding_multiplier": 0.6,
@@ -345,18 +340,14 @@ MINISTRAL = MISTRAL | {
     "num_hidden_layers": 3,
     "layer_types": ["full_attention", "sliding_attention", "full_attention"],
 }
-SEED_OSS = BASE | {
+SEED_OSS = UNTIED | {
     "head_dim": 16,
     "attention_bias": True,
     "attention_out_bias": True,
     "mlp_bias": True,
-    "tie_word_embeddings": False,
-    "rope_parameters": PLAIN_ROPE,
 }
-HELIUM = BASE | {
+HELIUM = UNTIED | {
     "head_dim": 16,
-    "tie_word_embeddings": False,
-    "rope_parameters": PLAIN_ROPE,
 }
 
 VARIANTS = [

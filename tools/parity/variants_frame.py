@@ -1,16 +1,14 @@
 """The tiny checkpoints that are there for a switch of a layer's frame: norms that are layer norms,
 MLPs without a gate, attention and MLP side by side, windows of chunks, norms behind the rotation."""
 
-from variants import BASE, PHI3_LONGROPE, PLAIN_ROPE, Variant
+from variants import BASE, PHI3_LONGROPE, UNTIED, Variant
 from variants_moe import GRANITE_MOE_SHARED
 
 # An MLP without a gate, with biases.
-ARCEE = BASE | {
+ARCEE = UNTIED | {
     "head_dim": 24,
     "hidden_act": "relu2",
     "mlp_bias": True,
-    "tie_word_embeddings": False,
-    "rope_parameters": PLAIN_ROPE,
 }
 # Layer norms with biases, a bias on the head, two experts by a sparse mixer whose threshold counts,
 # a factor of rotated heads beside each set of longrope's.
@@ -28,7 +26,7 @@ PHIMOE = BASE | {
     | {"short_mscale": 1.1, "long_mscale": 1.25, "original_max_position_embeddings": 64},
 }
 # Layers of attention alone: the MLP is what others call a shared expert.
-GRANITE_HYBRID = BASE | {
+GRANITE_HYBRID = UNTIED | {
     "layer_types": ["full_attention"] * 2,
     "num_local_experts": 0,
     "shared_intermediate_size": 80,
@@ -37,8 +35,6 @@ GRANITE_HYBRID = BASE | {
     "residual_multiplier": 0.45,
     "attention_multiplier": 0.3,
     "logits_scaling": 0.25,
-    "tie_word_embeddings": False,
-    "rope_parameters": PLAIN_ROPE,
 }
 # The same with experts beside it, and no layer rotates.
 GRANITE_HYBRID_MOE = GRANITE_MOE_SHARED | {

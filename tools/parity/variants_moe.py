@@ -1,6 +1,6 @@
 """The tiny checkpoints that are mixtures of experts with routers of their own."""
 
-from variants import BASE, PLAIN_ROPE, Variant
+from variants import BASE, PLAIN_ROPE, UNTIED, Variant
 
 # Layer 0 is dense; a correction that only chooses, weights that are scaled, two shared experts; half
 # of each head rotates. A part that predicts several tokens is stored as layer 3.
@@ -23,7 +23,7 @@ GLM4_MOE = BASE | {
 MTP_LAYER = {"model.layers.3.eh_proj.weight": [64, 128], "model.layers.3.enorm.weight": [64]}
 # Two of four groups of three experts are chosen from; no expert is shared; weights are not
 # normalised; a window in layer 1.
-DOTS1 = BASE | {
+DOTS1 = UNTIED | {
     "num_hidden_layers": 3,
     "head_dim": 24,
     "n_routed_experts": 12,
@@ -37,15 +37,11 @@ DOTS1 = BASE | {
     "topk_group": 2,
     "sliding_window": 20,
     "layer_types": ["full_attention", "sliding_attention", "full_attention"],
-    "tie_word_embeddings": False,
-    "rope_parameters": PLAIN_ROPE,
 }
-MIXTRAL = BASE | {
+MIXTRAL = UNTIED | {
     "num_local_experts": 5,
     "num_experts_per_tok": 2,
     "sliding_window": 24,
-    "tie_word_embeddings": False,
-    "rope_parameters": PLAIN_ROPE,
 }
 # Sinks that matter, a gate whose clamp bites, YaRN whose ramp is not truncated.
 GPT_OSS = BASE | {
@@ -71,12 +67,10 @@ GPT_OSS = BASE | {
 }
 
 # q and k normed as whole rows.
-OLMOE = BASE | {
+OLMOE = UNTIED | {
     "num_experts": 7,
     "num_experts_per_tok": 3,
     "norm_topk_prob": False,
-    "tie_word_embeddings": False,
-    "rope_parameters": PLAIN_ROPE,
 }
 # The same; half of each head rotates, which published files call rotary_dim.
 MINIMAX_M2 = BASE | {
@@ -88,7 +82,7 @@ MINIMAX_M2 = BASE | {
     "rotary_dim": 16,
     "rope_parameters": PLAIN_ROPE | {"partial_rotary_factor": 0.5},
 }
-GRANITE_MOE = BASE | {
+GRANITE_MOE = UNTIED | {
     "intermediate_size": 48,
     "num_local_experts": 7,
     "num_experts_per_tok": 3,
@@ -96,8 +90,6 @@ GRANITE_MOE = BASE | {
     "residual_multiplier": 0.45,
     "attention_multiplier": 0.3,
     "logits_scaling": 0.25,
-    "tie_word_embeddings": False,
-    "rope_parameters": PLAIN_ROPE,
 }
 GRANITE_MOE_SHARED = GRANITE_MOE | {"shared_intermediate_size": 80}
 # Neighbouring dimensions rotate together; layer 0 is dense; a correction in a tensor of its own.
