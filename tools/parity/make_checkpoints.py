@@ -74,6 +74,12 @@ def random_weight(
     return torch.from_numpy((std * rng.standard_normal(shape)).astype(np.float32))
 
 
+def steadied(name: str, tensor: torch.Tensor) -> torch.Tensor:
+    """Corrections choose the experts, and sigmoids do not saturate, so weights still differ."""
+    factors = {"mlp.gate.weight": 0.4, "e_score_correction_bias": 20.0}
+    return tensor * next((f for end, f in factors.items() if name.endswith(end)), 1.0)
+
+
 def auto_class(family: str):
     """A language model inside a wrapper is the wrapper's."""
     wrapped = family in ("qwen3_5", "qwen3_5_moe", "gemma3", "gemma4", "mistral3")
@@ -106,13 +112,15 @@ def build(variant: Variant, **changes) -> transformers.PreTrainedModel:
     tied = config.tie_word_embeddings
     base = variant.name.removesuffix("-bf16")
     zero_centred = variant.family.startswith(("qwen3_5", "qwen3_next", "gemma2", "gemma3"))
+    finish = steadied if variant.steady else lambda name, tensor: tensor
     with torch.no_grad():
         for name, buffer in model.named_buffers():
             if name.endswith(("e_score_correction_bias", "layer_scalar")):
-                buffer.copy_(random_weight(base, name, buffer.shape))
+                buffer.copy_(finish(name, random_weight(base, name, buffer.shape)))
         for name, parameter in model.named_parameters():
             assert not (tied and name == "lm_head.weight")
-            parameter.copy_(random_weight(base, name, parameter.shape, zero_centred))
+            weight = random_weight(base, name, parameter.shape, zero_centred)
+            parameter.copy_(finish(name, weight))
             # Parameters only: Module.to would round the rotary tables as well.
             parameter.data = parameter.data.to(getattr(torch, variant.dtype))
     return model.eval()

@@ -22,6 +22,8 @@ class Variant:
     extra: dict[str, list[int]] | None = None
     # Turns one feature off; the goldens must change when it does, or they would not test it.
     without: dict[str, Any] | None = None
+    # Sigmoid routers whose choice no rounding changes, for bfloat16: see steadied().
+    steady: bool = False
 
 
 BASE = {
