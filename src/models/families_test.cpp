@@ -168,6 +168,16 @@ TEST(Families, WhichLayersHaveExperts) {
   EXPECT_EQ(parts(spec_of("Ernie4_5_MoeForCausalLM", R"("moe_layer_end_index": 2)")), "deed");
 }
 
+// mlx-lm's sanitize() of dots.llm1 has no switch_mlp.
+TEST(Families, StackedExpertsOfDotsHaveNamesOfTheirOwn) {
+  const ModelSpec spec = spec_of("Dots1ForCausalLM", R"("n_routed_experts": 8,
+      "num_experts_per_tok": 2, "moe_intermediate_size": 32, "n_shared_experts": 1)");
+  std::vector<std::string> downs;
+  for (const auto& names : std::get<MoeSpec>(spec.layers.at(3).ffn).layouts)
+    downs.push_back(names.down);
+  EXPECT_THAT(downs, ::testing::Contains("model.layers.3.mlp.experts.down_proj.weight"));
+}
+
 TEST(Families, HowManyDimensionsRotate) {
   const std::string experts = R"("num_local_experts": 8, "num_experts_per_tok": 2)";
   const auto rotary = [](const ModelSpec& spec) { return attention(spec, 0).rope->rotary_dim; };

@@ -40,6 +40,9 @@ class Quantized:
     hybrid: bool = False  # as mlx-lm stores the models of the Qwen3.5 family
     stacked: bool = False  # a layer's experts in one tensor, as mlx-lm stores them
     openai: bool = False  # experts alone in mxfp4, as OpenAI stores those of gpt-oss
+    split: bool = False  # experts as mlx-lm stores those of gpt-oss
+    plain: tuple[str, ...] = ()  # ends of names that mlx-lm does not quantise
+    dropped: tuple[str, ...] = ()  # beginnings of names that mlx-lm leaves out
 
 
 VARIANTS = [
@@ -119,6 +122,38 @@ VARIANTS = [
         stacked=True,
     ),
     Quantized("gpt-oss-mxfp4", "gpt-oss-bf16", torch.float16, {}, {}, openai=True),
+    # The same as mlx-lm stores it: gate and up apart, all that is no expert in 8 bits.
+    Quantized(
+        "gpt-oss-mlx",
+        "gpt-oss-bf16",
+        torch.float16,
+        {"group_size": 32, "bits": 4, "mode": "mxfp4"},
+        {
+            name: {"group_size": 64, "bits": 8}
+            for layer in range(3)
+            for name in (
+                *(f"model.layers.{layer}.self_attn.{part}_proj" for part in "qkvo"),
+                f"model.layers.{layer}.mlp.router",
+            )
+        }
+        | {name: {"group_size": 64, "bits": 8} for name in ("model.embed_tokens", "lm_head")},
+        split=True,
+    ),
+    # Norms around zero stay as they are; windows, a rope for each layer type.
+    Quantized("gemma3-4bit", "gemma3", torch.bfloat16, {"group_size": 32, "bits": 4}, {}),
+    # Norms behind each part, q and k normed as whole rows.
+    Quantized("olmo3-4bit", "olmo3-bf16", torch.bfloat16, {"group_size": 32, "bits": 4}, {}),
+    # A router that is not quantised, a correction in float32, no group divides the experts' columns.
+    Quantized(
+        "glm45-4bit",
+        "glm45-moe",
+        torch.float16,
+        {"group_size": 32, "bits": 4},
+        {},
+        stacked=True,
+        plain=("mlp.gate.weight",),
+        dropped=("model.layers.3.",),
+    ),
     # float16 scales, an untied quantised embedding, another format in the head.
     Quantized(
         "llama3-8bit",
@@ -232,14 +267,21 @@ def quantize_floats(w: np.ndarray, mode: str, group: int):
     return torch.from_numpy(packed), torch.from_numpy(scales), torch.from_numpy(dense)
 
 
+def is_quantised(variant: Quantized, name: str, tensor: torch.Tensor, form: dict) -> bool:
+    if tensor.dim() < 2 or name.endswith(("conv1d.weight", ".bias", *variant.plain)):
+        return False
+    return tensor.shape[-1] % form["group_size"] == 0
+
+
 def convert(variant: Quantized, tensors: dict[str, torch.Tensor]):
     """The checkpoint's tensors, and the float32 weights that they stand for."""
     stored, dense = {}, {}
     for name, tensor in tensors.items():
         layer = name.removesuffix(".weight")
         form = variant.layers.get(layer, variant.default)
-        if tensor.dim() < 2 or name.endswith("conv1d.weight") or form is False:
-            stored[name] = tensor.to(variant.dtype)
+        if form is False or not is_quantised(variant, name, tensor, form):
+            is_correction = name.endswith("e_score_correction_bias")
+            stored[name] = tensor if is_correction else tensor.to(variant.dtype)
             dense[name] = stored[name].float()
             continue
         rows = tensor.float().numpy().reshape(-1, tensor.shape[-1])
@@ -286,6 +328,41 @@ def stack_experts(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     for name, rows in experts.items():
         stacked[name] = torch.stack([rows[i] for i in range(len(rows))])
     return stacked
+
+
+def split_experts(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """gpt-oss as mlx-lm stores it: experts [E, n, k], rows of gate and up apart."""
+    split = {}
+    for name, tensor in tensors.items():
+        stem, _, kind = name.rpartition(".experts.")
+        if kind in ("gate_up_proj", "gate_up_proj_bias"):
+            rows = tensor.transpose(1, 2) if tensor.dim() == 3 else tensor
+            end = "bias" if kind.endswith("_bias") else "weight"
+            split[f"{stem}.experts.gate_proj.{end}"] = rows[:, ::2].contiguous()
+            split[f"{stem}.experts.up_proj.{end}"] = rows[:, 1::2].contiguous()
+        elif kind == "down_proj":
+            split[f"{stem}.experts.down_proj.weight"] = tensor.transpose(1, 2).contiguous()
+        elif kind == "down_proj_bias":
+            split[f"{stem}.experts.down_proj.bias"] = tensor
+        else:
+            split[name] = tensor
+    return split
+
+
+def join_experts(dense: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The inverse of split_experts."""
+    joined = dict(dense)
+    for name in dense:
+        if not name.endswith(".experts.down_proj.weight"):
+            continue
+        stem = name.removesuffix("down_proj.weight")
+        for end, key in (("weight", "gate_up_proj"), ("bias", "gate_up_proj_bias")):
+            pair = [dense[f"{stem}{part}_proj.{end}"] for part in ("gate", "up")]
+            rows = torch.stack(pair, 2).flatten(1, 2)
+            joined[stem + key] = rows.transpose(1, 2) if end == "weight" else rows
+        joined[stem + "down_proj"] = dense[name].transpose(1, 2)
+        joined[stem + "down_proj_bias"] = dense[stem + "down_proj.bias"]
+    return joined
 
 
 def fuse_experts(dense: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -349,10 +426,13 @@ def write(variant: Quantized) -> str:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     tensors = load_file(base / "model.safetensors")
+    tensors = {k: v for k, v in tensors.items() if not k.startswith(variant.dropped or ("-",))}
     tensors = to_mlx(tensors) if variant.hybrid else tensors
+    tensors = split_experts(tensors) if variant.split else tensors
     to_stored = convert_openai if variant.openai else convert
     stored, dense = to_stored(variant, stack_experts(tensors) if variant.stacked else tensors)
     dense = fuse_experts(from_mlx(dense) if variant.hybrid else dense)
+    dense = join_experts(dense) if variant.split else dense
     save_file(stored, folder / "model.safetensors", metadata={"format": "mlx"})
     config = json.loads((base / "config.json").read_text())
     if variant.openai:

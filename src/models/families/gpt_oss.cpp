@@ -3,7 +3,7 @@
 namespace quire::models {
 namespace {
 
-// transformers' dense layout, and OpenAI's own mxfp4.
+// transformers' dense layout, OpenAI's own mxfp4, and what mlx-lm makes of it.
 std::vector<MoeSpec::Names> layouts_of(const std::string& prefix) {
   const std::string experts = prefix + "experts.";
   MoeSpec::Names dense = {.gate_up = {experts + "gate_up_proj"},
@@ -16,7 +16,12 @@ std::vector<MoeSpec::Names> layouts_of(const std::string& prefix) {
   blocks.gate_up = {experts + "gate_up_proj_blocks"};
   blocks.down = experts + "down_proj_blocks";
   blocks.transposed = false;
-  return {blocks, dense};
+  const MoeSpec::Names mlx = {
+      .gate_up = {experts + "gate_proj.weight", experts + "up_proj.weight"},
+      .down = experts + "down_proj.weight",
+      .gate_up_biases = {experts + "gate_proj.bias", experts + "up_proj.bias"},
+      .down_bias = experts + "down_proj.bias"};
+  return {blocks, dense, mlx};
 }
 
 }  // namespace

@@ -10,10 +10,10 @@ constexpr formats::IntRange kExperts{.min = 1, .max = 1 << 16};
 constexpr formats::IntRange kWidth{.min = 1, .max = 1 << 24};
 constexpr formats::RealRange kFactor{.min = 0.0, .max = 1e6};
 
-// mlx-lm's, one tensor for each of gate, up and down.
-MoeSpec::Names mlx_layout(const std::string& prefix) {
-  return {.gate_up = {prefix + "switch_mlp.gate_proj.weight", prefix + "switch_mlp.up_proj.weight"},
-          .down = prefix + "switch_mlp.down_proj.weight"};
+// mlx-lm's, one tensor for each of gate, up and down; `part` is "switch_mlp." for most families.
+MoeSpec::Names mlx_layout(const std::string& part) {
+  return {.gate_up = {part + "gate_proj.weight", part + "up_proj.weight"},
+          .down = part + "down_proj.weight"};
 }
 
 // By either of transformers' words.
@@ -48,18 +48,20 @@ MlpSpec mlp_named(const std::string& prefix, int64_t intermediate, const ops::Ga
           .down_weight = prefix + "down_proj.weight"};
 }
 
-// One tensor a weight and expert; or all experts of a layer in one tensor, gate and up stacked.
+// One tensor a weight and expert; or all experts of a layer in one tensor, gate and up stacked; or
+// one of mlx-lm's, which is called otherwise for dots.llm1.
 std::vector<MoeSpec::Names> expert_layouts(const std::string& prefix) {
   return {{.gate_up = {prefix + "experts.*.gate_proj.weight", prefix + "experts.*.up_proj.weight"},
            .down = prefix + "experts.*.down_proj.weight"},
           {.gate_up = {prefix + "experts.gate_up_proj"}, .down = prefix + "experts.down_proj"},
-          mlx_layout(prefix)};
+          mlx_layout(prefix + "switch_mlp."),
+          mlx_layout(prefix + "experts.")};
 }
 
 std::vector<MoeSpec::Names> mixtral_layouts(const std::string& prefix) {
   return {{.gate_up = {prefix + "experts.*.w1.weight", prefix + "experts.*.w3.weight"},
            .down = prefix + "experts.*.w2.weight"},
-          mlx_layout(prefix)};
+          mlx_layout(prefix + "switch_mlp.")};
 }
 
 void use_plain_experts(const formats::HfConfig& config, ModelSpec& spec, const std::string& part,
