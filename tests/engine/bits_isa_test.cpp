@@ -1,5 +1,6 @@
 // The bits contract on every instruction set that this machine has, forced one by one, for
-// bfloat16, 8-bit and 4-bit weights; and what instruction sets owe each other.
+// bfloat16, 8-bit and 4-bit weights, windows, sinks and sigmoid routers; and what instruction sets
+// owe each other.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,8 +13,9 @@ namespace quire::engine {
 namespace {
 
 constexpr const char* kModels[] = {
-    "tests/parity/models/qwen3-bf16", "tests/parity/models/llama3-8bit",
-    "tests/parity/models/qwen3-4bit", "tests/parity/models/gemma3-wrapped-bf16"};
+    "tests/parity/models/qwen3-bf16",   "tests/parity/models/llama3-8bit",
+    "tests/parity/models/qwen3-4bit",   "tests/parity/models/gemma3-wrapped-bf16",
+    "tests/parity/models/gpt-oss-bf16", "tests/parity/models/glm45-moe-bf16"};
 
 // A sanitized build runs every 29th schedule: 29 shares no factor with the values on any axis.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -43,8 +45,10 @@ TEST_P(BitsOnIsa, SoloEqualsEverySchedule) {
   const auto jobs = jobs_for(checkpoint);
   const Arrangement base{.checkpoint = checkpoint, .max_model_len = 192};
   const auto solo = run_solo(base, jobs);
-  // The portable kernels are slow, and one text with the others.
-  const int64_t every = isa == "portable" ? std::max<int64_t>(kEvery, 7) : kEvery;
+  // The portable kernels are slow, and one text with the others; experts take time, too.
+  const bool has_experts =
+      open_checkpoint(checkpoint).config().raw.get_object().contains("num_experts_per_tok");
+  const int64_t every = isa == "portable" || has_experts ? std::max<int64_t>(kEvery, 7) : kEvery;
   int64_t preemptions = 0, cached = 0;
   for_each_schedule(base, [&](const Arrangement& setup, int64_t number) {
     if (number % every != 0 || HasFatalFailure()) return;
