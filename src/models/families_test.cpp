@@ -147,6 +147,19 @@ TEST(Families, AWrapperSaysWhichMistralIsInside) {
   EXPECT_THAT(refusal(kWrapper, wrapped("qwen2", "")), HasSubstr("model_type"));
 }
 
+// As mlx-vlm stores Gemma 3 inside its wrapper.
+TEST(Families, ATiedHeadThatAWrapperRepeatsIsSkipped) {
+  const auto ignored = [](const char* tied) {
+    return spec_of("Gemma3ForConditionalGeneration",
+                   std::string(R"("text_config": {"model_type": "gemma3_text"}, )") +
+                       R"("tie_word_embeddings": )" + tied)
+        .ignored;
+  };
+  EXPECT_THAT(ignored("true"), ::testing::Contains("language_model.lm_head.weight"));
+  EXPECT_THAT(ignored("false"),
+              ::testing::Not(::testing::Contains("language_model.lm_head.weight")));
+}
+
 // e: experts, d: a dense MLP.
 std::string parts(const ModelSpec& spec) {
   std::string found;

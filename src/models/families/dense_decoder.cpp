@@ -69,9 +69,11 @@ ModelSpec dense_decoder(const formats::HfConfig& config, int64_t max_positions) 
   spec.embed_weight = "model.embed_tokens.weight";
   spec.final_norm.weight = "model.norm.weight";
   if (!config.tie_word_embeddings) spec.head_weight = "lm_head.weight";
-  // Old exports store buffers that are derived from the config, and some repeat a tied head.
+  // Old exports store buffers that are derived from the config, and some repeat a tied head, as
+  // mlx-vlm does inside a wrapper.
   spec.ignored = {"model.rotary_emb.inv_freq"};
-  if (config.tie_word_embeddings) spec.ignored.emplace_back("lm_head.weight");
+  if (config.tie_word_embeddings)
+    spec.ignored.insert(spec.ignored.end(), {"lm_head.weight", "language_model.lm_head.weight"});
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
     const std::string prefix = "model.layers." + std::to_string(i) + ".";
     spec.layers.push_back(dense_layer(config, i, gate, max_positions));

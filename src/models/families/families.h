@@ -66,7 +66,7 @@ ops::RopeParams rope_params(const formats::HfConfig& config, const formats::Rope
                             int64_t max_positions, int64_t head_dim = 0);
 
 // Windows and ropes of layers by their types, for families that mix sliding_attention and
-// full_attention. Where the config lists no types, every so manieth layer is full.
+// full_attention. Where the config lists no types, every full_every-th layer is full.
 struct LayerTypes {
   int64_t window = 0;  // tokens, if the config does not say; 0: none
   int64_t full_every = 1;

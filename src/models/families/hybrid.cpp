@@ -52,7 +52,6 @@ void make_hybrid(const formats::HfConfig& config, ModelSpec& spec) {
   for (const char* name : {"mtp.*", "model.mtp.*", "language_model.mtp.*", "model.visual.*",
                            "visual.*", "vision_tower.*"})
     spec.ignored.emplace_back(name);
-  if (config.tie_word_embeddings) spec.ignored.emplace_back("language_model.lm_head.weight");
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
     const std::string prefix = "model.layers." + std::to_string(i) + ".";
     auto& mixer = spec.layers.at(static_cast<size_t>(i)).mixer;
