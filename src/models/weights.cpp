@@ -207,18 +207,22 @@ std::optional<ops::PackedMatrix> WeightLoader::pack_quantised(std::span<const Pa
   }
 }
 
+WeightLoader::Part WeightLoader::dequantised(Part part) {
+  const auto packed = pack_quantised({&part, 1}, /*interleave=*/false);
+  if (!packed) return part;
+  unpacked_.insert(part.tensors[0]->name);
+  const std::shared_ptr<const std::byte[]> rows = ops::dequantise_rows(context_, *packed);
+  return {.n = part.n,
+          .dense = {.data = rows.get(), .n = part.n, .k = packed->k, .dtype = dtype_},
+          .tensors = part.tensors,
+          .copy = rows};
+}
+
 ops::PackedMatrix WeightLoader::pack(std::vector<Part> parts, bool interleave) {
   if (auto packed = pack_quantised(parts, interleave)) return std::move(*packed);
   std::vector<ops::RowMatrix> dense;
-  std::vector<std::shared_ptr<const std::byte[]>> dequantised;
   for (Part& part : parts) {
-    if (const auto packed = pack_quantised({&part, 1}, /*interleave=*/false)) {
-      dequantised.push_back(ops::dequantise_rows(context_, *packed));
-      unpacked_.insert(part.tensors[0]->name);
-      part = {.n = part.n,
-              .dense = {
-                  .data = dequantised.back().get(), .n = part.n, .k = packed->k, .dtype = dtype_}};
-    }
+    part = dequantised(std::move(part));
     dense.push_back(part.dense);
   }
   return ops::pack_matrix(context_, dense, dtype_, interleave, staging(parts));
@@ -283,59 +287,6 @@ ops::LinearWeight WeightLoader::linear(const std::string& weight, const std::str
                                        int64_t n, int64_t k) {
   return linear(std::vector{weight}, bias.empty() ? std::vector<std::string>{} : std::vector{bias},
                 n, k);
-}
-
-WeightLoader::Part WeightLoader::part_of_rows(Part part, int64_t begin, int64_t count) {
-  const auto advance = [begin](const void*& data, int64_t row_bytes) {
-    data = static_cast<const std::byte*>(data) + begin * row_bytes;
-  };
-  if (part.affine) {
-    ops::AffineRows& rows = *part.affine;
-    const int64_t groups = rows.k / rows.format.group_size;
-    const auto scale_bytes = static_cast<int64_t>(rows.format.scale_dtype.size());
-    advance(rows.values, rows.k * rows.format.bits / 8);
-    advance(rows.scales, groups * scale_bytes);
-    advance(rows.biases, groups * scale_bytes);
-    rows.n = count;
-  } else if (part.block_float) {
-    ops::BlockFloatRows& rows = *part.block_float;
-    advance(rows.values, part.row_bytes());
-    advance(rows.scales, rows.k / ops::block_float_format(rows.format).group_size);
-    rows.n = count;
-  } else {
-    advance(part.dense.data, part.dense.k * static_cast<int64_t>(part.dense.dtype.size()));
-    part.dense.n = count;
-  }
-  part.n = count;
-  return part;
-}
-
-ops::LinearWeight WeightLoader::linear(const std::vector<WeightRows>& rows, int64_t k) {
-  std::map<std::string, int64_t> lengths;
-  for (const WeightRows& r : rows) lengths[r.weight] += r.count;
-  std::map<std::string, Part> tensors;
-  std::map<std::string, std::vector<float>> biases;
-  std::vector<Part> parts;
-  std::vector<float> bias;
-  for (const WeightRows& r : rows) {
-    const int64_t length = lengths.at(r.weight);
-    if (!tensors.contains(r.weight)) tensors[r.weight] = take_part(r.weight, length, k);
-    parts.push_back(part_of_rows(tensors.at(r.weight), r.begin, r.count));
-    if (r.bias.empty()) continue;
-    if (!biases.contains(r.bias)) {
-      const auto& tensor = take(r.bias);
-      expect_shape(tensor, {length});
-      biases[r.bias].resize(static_cast<size_t>(length));
-      widen(tensor, biases[r.bias].data());
-    }
-    const auto first = biases.at(r.bias).begin() + r.begin;
-    bias.insert(bias.end(), first, first + r.count);
-  }
-  ops::LinearWeight result{.weight = pack(parts, /*interleave=*/false), .bias = std::nullopt};
-  packed_bytes_ += result.weight.nbytes();
-  for (const auto& [name, part] : tensors) count_progress(part);
-  if (!bias.empty()) result.bias = floats(bias, {static_cast<int>(bias.size())});
-  return result;
 }
 
 mx::array WeightLoader::norm(const NormSpec& norm, int64_t n) {

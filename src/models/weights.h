@@ -21,7 +21,7 @@ namespace mx = mlx::core;
 
 // Some rows of a matrix (of its bias, if `bias` is not empty).
 struct WeightRows {
-  std::string weight;
+  std::string weight = "";
   int64_t begin = 0, count = 0;
   std::string bias = "";
 };
@@ -105,6 +105,13 @@ class WeightLoader {
     std::shared_ptr<const formats::StagedTensor> scales = nullptr, biases = nullptr;
     std::shared_ptr<const std::byte[]> copy = nullptr;  // of rows that were put in order
 
+    // An array with a row for each of the part's.
+    struct RowArray {
+      const void*& data;
+      int64_t row_bytes;
+    };
+    std::vector<RowArray> row_arrays();  // values, scales, biases
+    void set_rows(int64_t count);
     int64_t row_bytes() const;  // of `staged`
     // The bytes of some rows in `staged`.
     std::span<const std::byte> row_bytes(int64_t begin, int64_t count) const;
@@ -140,8 +147,9 @@ class WeightLoader {
                   int64_t stack);
   // A matrix of a stack, copied if its rows have to be put in order.
   Part in_order(const Part& part, const ExpertTensors& tensors) const;
-  // [n, k] of the stored [k, n] of dense values, and of OpenAI's mxfp4 whose rows take turns.
+  // [n, k] of the stored [k, n] of dense values.
   Part transposed(const Part& part, bool alternating) const;
+  // Of quantised rows that take turns, the ones and then the others.
   static Part halves_of(const Part& part);
   std::vector<ops::LinearWeight> numbered_experts(const ExpertTensors& tensors, int64_t count,
                                                   int64_t n, int64_t k, bool interleave);
@@ -149,6 +157,12 @@ class WeightLoader {
   std::vector<mx::array> expert_biases(const ExpertTensors& tensors, int64_t count, int64_t n);
   // `count` rows from `begin` on.
   static Part part_of_rows(Part part, int64_t begin, int64_t count);
+  // Rows of a part that is in memory, copied in this order.
+  static Part copied(const Part& part, std::span<const WeightRows> order);
+  // The same for rows that are still to be read.
+  Part gathered(const Part& part, std::span<const WeightRows> order) const;
+  // The rows of a part as dense values; quantised ones in the model's dtype.
+  Part dequantised(Part part);
   mx::array floats(const std::vector<float>& values, const mx::Shape& shape) const;
   std::shared_ptr<std::byte[]> read_to_device(const formats::RawTensor& tensor) const;
   mx::array vector_plus(const std::string& name, int64_t n, float offset);

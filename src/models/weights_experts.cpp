@@ -41,25 +41,8 @@ void copy_transposed(ThreadPool& pool, const Matrix& from, std::byte* to, const 
 }  // namespace
 
 WeightLoader::Part WeightLoader::part_of_stack(Part first, int64_t index) {
-  const auto advance = [index](const void*& data, int64_t bytes) {
-    data = static_cast<const std::byte*>(data) + index * bytes;
-  };
-  if (first.affine) {
-    ops::AffineRows& rows = *first.affine;
-    const int64_t groups = rows.n * (rows.k / rows.format.group_size);
-    const auto scale_bytes = static_cast<int64_t>(rows.format.scale_dtype.size());
-    advance(rows.values, rows.n * rows.k * rows.format.bits / 8);
-    advance(rows.scales, groups * scale_bytes);
-    advance(rows.biases, groups * scale_bytes);
-  } else if (first.block_float) {
-    ops::BlockFloatRows& rows = *first.block_float;
-    advance(rows.values, rows.n * first.row_bytes());
-    advance(rows.scales, rows.n * rows.k / ops::block_float_format(rows.format).group_size);
-  } else {
-    const ops::RowMatrix& rows = first.dense;
-    advance(first.dense.data, rows.n * rows.k * static_cast<int64_t>(rows.dtype.size()));
-  }
-  return first;
+  const int64_t n = first.n;
+  return part_of_rows(std::move(first), index * n, n);
 }
 
 WeightLoader::Part WeightLoader::take_blocks(const std::string& name, int64_t n, int64_t k,
@@ -127,26 +110,10 @@ WeightLoader::Part WeightLoader::transposed(const Part& part, bool alternating) 
 }
 
 WeightLoader::Part WeightLoader::halves_of(const Part& part) {
-  const ops::BlockFloatRows& from = *part.block_float;
-  const int64_t value_bytes = part.row_bytes();
-  const int64_t scale_bytes = from.k / ops::block_float_format(from.format).group_size;
-  const std::shared_ptr<std::byte[]> copy(
-      new std::byte[static_cast<size_t>(part.n * (value_bytes + scale_bytes))]);
-  std::byte* const scales = copy.get() + part.n * value_bytes;
-  const auto copy_row = [](const void* rows, int64_t row, std::byte* to, int64_t at, int64_t size) {
-    std::memcpy(to + at * size, static_cast<const std::byte*>(rows) + row * size,
-                static_cast<size_t>(size));
-  };
-  for (int64_t row = 0; row < part.n; ++row) {
-    const int64_t stored = alternating_row(row, part.n);
-    copy_row(from.values, stored, copy.get(), row, value_bytes);
-    copy_row(from.scales, stored, scales, row, scale_bytes);
-  }
-  Part result = part;
-  result.block_float->values = copy.get();
-  result.block_float->scales = scales;
-  result.copy = copy;
-  return result;
+  std::vector<WeightRows> order;
+  for (int64_t row = 0; row < part.n; ++row)
+    order.push_back({.begin = alternating_row(row, part.n), .count = 1});
+  return copied(part, order);
 }
 
 std::vector<mx::array> WeightLoader::expert_biases(const ExpertTensors& tensors, int64_t count,

@@ -1,0 +1,123 @@
+// The part of WeightLoader that takes tensors apart by rows, in any order.
+#include <algorithm>
+#include <cstring>
+#include <map>
+
+#include "models/tensor_checks.h"
+#include "models/weights.h"
+
+namespace quire::models {
+namespace {
+
+// Rows that packing handles together. Spans of fewer are put in order before, because it looks a
+// part up for each row and reads each part from the file on its own.
+constexpr int64_t kPanelRows = 16;
+
+bool is_scattered(std::span<const WeightRows> run) {
+  return run.size() > 1 &&
+         std::ranges::any_of(run, [](const WeightRows& r) { return r.count < kPanelRows; });
+}
+
+int64_t total_rows(std::span<const WeightRows> run) {
+  int64_t total = 0;
+  for (const WeightRows& rows : run) total += rows.count;
+  return total;
+}
+
+}  // namespace
+
+std::vector<WeightLoader::Part::RowArray> WeightLoader::Part::row_arrays() {
+  if (affine) {
+    const int64_t scales = affine->k / affine->format.group_size *
+                           static_cast<int64_t>(affine->format.scale_dtype.size());
+    return {{affine->values, row_bytes()}, {affine->scales, scales}, {affine->biases, scales}};
+  }
+  if (block_float) {
+    const int64_t group = ops::block_float_format(block_float->format).group_size;
+    return {{block_float->values, row_bytes()}, {block_float->scales, block_float->k / group}};
+  }
+  return {{dense.data, row_bytes()}};
+}
+
+void WeightLoader::Part::set_rows(int64_t count) {
+  n = count;
+  (affine ? affine->n : block_float ? block_float->n : dense.n) = count;
+}
+
+WeightLoader::Part WeightLoader::part_of_rows(Part part, int64_t begin, int64_t count) {
+  for (const auto& [data, row_bytes] : part.row_arrays())
+    data = static_cast<const std::byte*>(data) + begin * row_bytes;
+  part.set_rows(count);
+  return part;
+}
+
+WeightLoader::Part WeightLoader::copied(const Part& part, std::span<const WeightRows> order) {
+  Part result = part;
+  const int64_t total = total_rows(order);
+  int64_t bytes = 0;
+  for (const auto& [data, row_bytes] : result.row_arrays()) bytes += total * row_bytes;
+  const std::shared_ptr<std::byte[]> memory(new std::byte[static_cast<size_t>(bytes)]);
+  std::byte* to = memory.get();
+  for (const auto& [data, row_bytes] : result.row_arrays()) {
+    const auto* from = static_cast<const std::byte*>(data);
+    data = to;
+    for (const WeightRows& rows : order) {
+      std::memcpy(to, from + rows.begin * row_bytes, static_cast<size_t>(rows.count * row_bytes));
+      to += rows.count * row_bytes;
+    }
+  }
+  result.set_rows(total);
+  result.staged = nullptr;
+  result.copy = memory;
+  return result;
+}
+
+WeightLoader::Part WeightLoader::gathered(const Part& part,
+                                          std::span<const WeightRows> order) const {
+  int64_t begin = part.n, end = 0;
+  for (const WeightRows& rows : order) {
+    begin = std::min(begin, rows.begin);
+    end = std::max(end, rows.begin + rows.count);
+  }
+  const std::span<const std::byte> range = part.row_bytes(begin, end - begin);
+  part.staged->load(range, *context_.pool);
+  Part result = copied(part, order);
+  part.staged->release(range);
+  return result;
+}
+
+ops::LinearWeight WeightLoader::linear(const std::vector<WeightRows>& rows, int64_t k) {
+  std::map<std::string, int64_t> lengths;
+  for (const WeightRows& r : rows) lengths[r.weight] += r.count;
+  std::map<std::string, Part> tensors;
+  std::map<std::string, std::vector<float>> biases;
+  std::vector<Part> parts;
+  std::vector<float> bias;
+  for (auto first = rows.begin(); first != rows.end();) {
+    const std::string& name = first->weight;
+    const auto last =
+        std::find_if(first, rows.end(), [&](const WeightRows& r) { return r.weight != name; });
+    if (!tensors.contains(name)) tensors[name] = take_part(name, lengths.at(name), k);
+    const Part& tensor = tensors.at(name);
+    if (is_scattered({first, last})) {
+      parts.push_back(gathered(tensor, {first, last}));
+    } else {
+      for (auto r = first; r != last; ++r)
+        parts.push_back(part_of_rows(tensor, r->begin, r->count));
+    }
+    first = last;
+  }
+  for (const WeightRows& r : rows) {
+    if (r.bias.empty()) continue;
+    if (!biases.contains(r.bias)) biases[r.bias] = take_floats(r.bias, {lengths.at(r.weight)});
+    const auto from = biases.at(r.bias).begin() + r.begin;
+    bias.insert(bias.end(), from, from + r.count);
+  }
+  ops::LinearWeight result{.weight = pack(parts, /*interleave=*/false), .bias = std::nullopt};
+  packed_bytes_ += result.weight.nbytes();
+  for (const auto& [name, part] : tensors) count_progress(part);
+  if (!bias.empty()) result.bias = floats(bias, {static_cast<int>(bias.size())});
+  return result;
+}
+
+}  // namespace quire::models
