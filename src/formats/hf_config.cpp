@@ -52,7 +52,10 @@ void read_sizes(const ConfigReader& config, HfConfig& out) {
                                            ", which does not divide num_attention_heads (" +
                                            std::to_string(out.num_attention_heads) + ")");
   }
-  const auto head_dim = config.find_int("head_dim", {.min = 1, .max = 1 << 14});
+  constexpr IntRange kHeadDim{.min = 1, .max = 1 << 14};
+  auto head_dim = config.find_int("head_dim", kHeadDim);
+  // With latent attention heads have several widths, and transformers means the rotated one.
+  if (!head_dim) head_dim = config.find_int("qk_rope_head_dim", kHeadDim);
   if (!head_dim && out.hidden_size % out.num_attention_heads != 0) {
     config.fail("num_attention_heads", "is " + std::to_string(out.num_attention_heads) +
                                            ", which does not divide hidden_size (" +

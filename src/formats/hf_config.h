@@ -30,7 +30,7 @@ struct HfConfig {
   int64_t num_hidden_layers = 0;
   int64_t num_attention_heads = 0;
   int64_t num_key_value_heads = 0;  // divides num_attention_heads
-  int64_t head_dim = 0;             // hidden_size / num_attention_heads if not given
+  int64_t head_dim = 0;             // if not given qk_rope_head_dim, else hidden_size / heads
   int64_t vocab_size = 0;
   int64_t max_position_embeddings = 0;
 

@@ -40,6 +40,12 @@ TEST(HfConfig, FillsInDefaults) {
   EXPECT_TRUE(c.quantization.is_null());
 }
 
+// Latent attention: five heads do not divide 64, and need not.
+TEST(HfConfig, TheRotatedPartOfAHeadStandsForItsWidth) {
+  EXPECT_EQ(config_with(R"({"num_attention_heads":5,"qk_rope_head_dim":8})").head_dim, 8);
+  EXPECT_EQ(config_with(R"({"head_dim":24,"qk_rope_head_dim":8})").head_dim, 24);
+}
+
 TEST(HfConfig, ReadsEveryFact) {
   const HfConfig c = config_with(R"({"num_key_value_heads":2,"head_dim":32,"rms_norm_eps":1e-5,
       "tie_word_embeddings":true,"attention_bias":true,"mlp_bias":true,"hidden_act":"gelu",
