@@ -19,7 +19,8 @@ bool are_alike(const Layers& layers) {
   const auto* first = std::get_if<models::KvCacheSpec>(&layers.front());
   return first && std::ranges::all_of(layers, [&](const models::CacheSpec& layer) {
            const auto* kv = std::get_if<models::KvCacheSpec>(&layer);
-           return kv && kv->kv_heads == first->kv_heads && kv->head_dim == first->head_dim;
+           return kv && kv->kv_heads == first->kv_heads && kv->head_dim == first->head_dim &&
+                  kv->values_in_keys == first->values_in_keys;
          });
 }
 

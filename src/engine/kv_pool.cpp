@@ -10,6 +10,20 @@ namespace {
 
 constexpr int64_t kHugePage = int64_t{2} << 20;
 
+ops::PagedKv make_pool(const models::KvCacheSpec& kv, const CacheSize& size, mx::Dtype dtype,
+                       ops::Device& device) {
+  if (kv.values_in_keys > 0)
+    return ops::make_latent_kv(size.num_blocks, size.block_size, kv.head_dim, kv.values_in_keys,
+                               dtype, size.kv_storage, &device);
+  return ops::make_paged_kv(size.num_blocks, size.block_size, kv.kv_heads, kv.head_dim, dtype,
+                            size.kv_storage, /*value_dim=*/0, &device);
+}
+
+int64_t token_bytes(const models::KvCacheSpec& kv, mx::Dtype dtype, ops::KvStorage storage) {
+  if (kv.values_in_keys > 0) return ops::latent_kv_token_bytes(kv.head_dim, dtype, storage);
+  return ops::paged_kv_token_bytes(kv.kv_heads, kv.head_dim, dtype, storage);
+}
+
 }  // namespace
 
 KvPool::KvPool(const std::vector<models::CacheSpec>& layers, const CacheGroups& groups,
@@ -17,8 +31,7 @@ KvPool::KvPool(const std::vector<models::CacheSpec>& layers, const CacheGroups& 
     : num_blocks_(size.num_blocks), is_lazy_(device.host_memory() != nullptr) {
   std::vector<ops::PagedKv> pools;
   for (const models::KvCacheSpec& kv : groups.pools)
-    pools.push_back(ops::make_paged_kv(size.num_blocks, size.block_size, kv.kv_heads, kv.head_dim,
-                                       dtype, size.kv_storage, /*value_dim=*/0, &device));
+    pools.push_back(make_pool(kv, size, dtype, device));
   caches_.reserve(layers.size());
   for (size_t i = 0; i < layers.size(); ++i) {
     if (const auto* state = std::get_if<models::StateCacheSpec>(&layers[i])) {
@@ -81,10 +94,9 @@ void KvPool::copy_states(const ops::Context& context, const std::vector<StateCop
 
 int64_t KvPool::block_bytes(const CacheGroups& groups, int64_t block_size, mx::Dtype dtype,
                             ops::KvStorage storage) {
-  int64_t token_bytes = 0;
-  for (const models::KvCacheSpec& kv : groups.pools)
-    token_bytes += ops::paged_kv_token_bytes(kv.kv_heads, kv.head_dim, dtype, storage);
-  return block_size * token_bytes;
+  int64_t bytes = 0;
+  for (const models::KvCacheSpec& kv : groups.pools) bytes += token_bytes(kv, dtype, storage);
+  return block_size * bytes;
 }
 
 int64_t KvPool::state_bytes(const std::vector<models::CacheSpec>& layers, mx::Dtype dtype) {

@@ -22,12 +22,13 @@ bool has_shifted_norms(const ModelSpec& spec, const WeightLoader& weights) {
   return true;
 }
 
-std::variant<AttentionBlock, GdnBlock> load_mixer(const std::variant<AttentionSpec, GdnSpec>& mixer,
-                                                  const ModelSpec& spec, LayerTables& tables,
-                                                  WeightLoader& weights) {
-  if (const auto* gdn = std::get_if<GdnSpec>(&mixer))
+MixerBlock load_mixer(const LayerSpec& layer, const ModelSpec& spec, LayerTables& tables,
+                      WeightLoader& weights) {
+  if (const auto* gdn = std::get_if<GdnSpec>(&layer.mixer))
     return GdnBlock(*gdn, spec.hidden, spec.norm_eps, weights);
-  const auto& attention = std::get<AttentionSpec>(mixer);
+  if (const auto* mla = std::get_if<MlaSpec>(&layer.mixer))
+    return MlaBlock(*mla, spec.hidden, tables.of(mla->rope), weights);
+  const auto& attention = std::get<AttentionSpec>(layer.mixer);
   return AttentionBlock(attention, spec.hidden, spec.norm_eps, tables.of(attention), weights);
 }
 
@@ -74,7 +75,7 @@ void Decoder::load(const formats::Checkpoint& checkpoint, const LoadOptions& opt
                                    layer.residual_multiplier, spec_, weights),
          .ffn_frame = load_frame(layer.ffn_input_norm, layer.ffn_output_norm,
                                  layer.residual_multiplier, spec_, weights),
-         .mixer = load_mixer(layer.mixer, spec_, tables, weights),
+         .mixer = load_mixer(layer, spec_, tables, weights),
          .ffn = load_ffn(layer.ffn, spec_.hidden, weights),
          .output_scale = layer.output_scale.empty() ? 1.0f : weights.number(layer.output_scale)});
   }

@@ -5,12 +5,15 @@
 
 #include "models/blocks/attention.h"
 #include "models/blocks/gdn.h"
+#include "models/blocks/mla.h"
 #include "models/blocks/mlp.h"
 #include "models/blocks/moe.h"
 #include "models/model.h"
 #include "models/model_size.h"
 
 namespace quire::models {
+
+using MixerBlock = std::variant<AttentionBlock, GdnBlock, MlaBlock>;
 
 // Runs any ModelSpec: embedding, layers in their frames, final norm, head. The only layer
 // loop there is; a family that needs something else brings a new block for the variant in
@@ -38,7 +41,7 @@ class Decoder : public Model {
  private:
   struct Layer {
     Frame mixer_frame, ffn_frame;
-    std::variant<AttentionBlock, GdnBlock> mixer;
+    MixerBlock mixer;
     std::variant<MlpBlock, MoeBlock> ffn;
     float output_scale = 1.0f;
   };

@@ -81,6 +81,7 @@ void find_switches(const LayerSpec& layer, std::set<std::string>& found) {
   if (const auto* moe = std::get_if<MoeSpec>(&layer.ffn)) find_switches(*moe, found);
   if (const auto* attention = std::get_if<AttentionSpec>(&layer.mixer))
     find_switches(*attention, found);
+  if (std::holds_alternative<MlaSpec>(layer.mixer)) found.insert("latent attention");
 }
 
 std::set<std::string> switches(const ModelSpec& spec) {

@@ -80,6 +80,7 @@ TEST(DeviceLimits, ASwitchThatNoGpuKernelKnowsIsRefusedByName) {
   expect_refused("chunked attention", [&](ModelSpec& spec) { attention(spec).window_step = 8; });
   expect_refused("queries scaled by position",
                  [&](ModelSpec& spec) { attention(spec).q_scale = PositionScaleSpec{}; });
+  expect_refused("latent attention", [](ModelSpec& spec) { spec.layers[0].mixer = MlaSpec{}; });
   expect_refused("an embedding multiplier", [](ModelSpec& spec) { spec.embed_multiplier = 8; });
   expect_refused("a logits multiplier", [](ModelSpec& spec) { spec.logits_multiplier = 8; });
   expect_refused("capped logits", [](ModelSpec& spec) { spec.logits_softcap = 30; });

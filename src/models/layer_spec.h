@@ -57,6 +57,30 @@ struct AttentionSpec {
   bool has_output_gate = false;
 };
 
+// Multi-head latent attention (arXiv:2405.04434, section 2.1): keys and values of all heads are
+// made of one latent vector a token, and only that and a rotated part that heads share is kept.
+// W_UK and W_UV are absorbed, see MlaBlock.
+struct MlaSpec {
+  int64_t heads = 0;
+  int64_t latent = 0;     // elements of the latent vector
+  int64_t key_dim = 0;    // of a head's query and key beside the rotated part
+  int64_t value_dim = 0;  // of a head's value
+  int64_t q_rank = 0;     // of the queries' own latent vector; 0: queries are one projection
+  float scale = 0.0f;     // on q.k
+  ops::RopeParams rope = {};
+  bool rotates_neighbours = false;  // as AttentionSpec has it
+  float norm_eps = 0.0f;            // of the norms of latent vectors
+  // q_a and its norm only if q_rank > 0. Rows of q_b for each head are its key_dim, then its
+  // rotated part; of kv_a the latent, then the rotated part.
+  std::string q_a_weight = {}, q_a_bias = {}, q_a_norm = {}, q_b_weight = {};
+  std::string kv_a_weight = {}, kv_a_bias = {}, kv_a_norm = {};
+  // For each head the key_dim rows of W_UK and the value_dim rows of W_UV; or, if the checkpoint
+  // has them, the two apart: W_UK transposed [heads, latent, key_dim], W_UV [heads, value_dim,
+  // latent].
+  std::string kv_b_weight = {}, key_heads_weight = {}, value_heads_weight = {};
+  std::string o_weight = {}, o_bias = {};
+};
+
 // A gated delta net (arXiv:2412.06464): linear attention with a state per sequence.
 struct GdnSpec {
   int64_t k_heads = 0, v_heads = 0, k_dim = 0, v_dim = 0;
@@ -113,6 +137,8 @@ struct MoeSpec {
 struct KvCacheSpec {
   int64_t kv_heads = 0, head_dim = 0;
   int64_t window_left = -1;  // tokens further back than this need not be kept; -1: all are seen
+  // > 0: latent attention, whose rows of head_dim elements hold their values (ops::PagedKv).
+  int64_t values_in_keys = 0;
 };
 using StateCacheSpec = ops::RecurrentStateShape;
 using CacheSpec = std::variant<KvCacheSpec, StateCacheSpec>;
@@ -123,7 +149,7 @@ struct LayerSpec {
   std::optional<NormSpec> mixer_input_norm = std::nullopt, mixer_output_norm = std::nullopt;
   std::optional<NormSpec> ffn_input_norm = std::nullopt, ffn_output_norm = std::nullopt;
   float residual_multiplier = 1.0f;
-  std::variant<AttentionSpec, GdnSpec> mixer;
+  std::variant<AttentionSpec, GdnSpec, MlaSpec> mixer;
   std::variant<MlpSpec, MoeSpec> ffn;
   std::string output_scale = {};  // [1]: the stream is multiplied by it at the end of the layer
 };

@@ -19,18 +19,22 @@ std::shared_ptr<const std::vector<float>> make_scales(const PositionScaleSpec& s
 
 }  // namespace
 
-std::shared_ptr<const ops::RopeTable> LayerTables::rope_of(const AttentionSpec& attention) {
+std::shared_ptr<const ops::RopeTable> LayerTables::rope_of(
+    const std::optional<ops::RopeParams>& params, int64_t head_dim) {
   for (const Rope& rope : ropes_)
-    if (rope.params == attention.rope && (rope.params || rope.head_dim == attention.head_dim))
-      return rope.table;
-  auto table = attention.rope ? ops::make_rope_table(*attention.rope, max_positions_)
-                              : ops::make_still_rope_table(attention.head_dim, max_positions_);
-  ropes_.push_back({attention.rope, attention.head_dim, table});
+    if (rope.params == params && (rope.params || rope.head_dim == head_dim)) return rope.table;
+  auto table = params ? ops::make_rope_table(*params, max_positions_)
+                      : ops::make_still_rope_table(head_dim, max_positions_);
+  ropes_.push_back({params, head_dim, table});
   return table;
 }
 
+std::shared_ptr<const ops::RopeTable> LayerTables::of(const ops::RopeParams& rope) {
+  return rope_of(rope, rope.rotary_dim);
+}
+
 PositionTables LayerTables::of(const AttentionSpec& attention) {
-  PositionTables tables = {.rope = rope_of(attention), .q_scale = nullptr};
+  PositionTables tables = {.rope = rope_of(attention.rope, attention.head_dim), .q_scale = nullptr};
   if (!attention.q_scale) return tables;
   for (const auto& [spec, factors] : scales_)
     if (spec == *attention.q_scale) tables.q_scale = factors;
@@ -51,6 +55,10 @@ int64_t table_bytes(const ModelSpec& spec) {
     bytes += static_cast<int64_t>(size * sizeof(float));
   };
   for (const LayerSpec& layer : spec.layers) {
+    if (const auto* mla = std::get_if<MlaSpec>(&layer.mixer)) {
+      const auto rope = tables.of(mla->rope);
+      count(rope, rope->cos_sin.size());
+    }
     const auto* attention = std::get_if<AttentionSpec>(&layer.mixer);
     if (!attention) continue;
     const PositionTables of = tables.of(*attention);

@@ -16,6 +16,7 @@ class LayerTables {
   explicit LayerTables(int64_t max_positions) : max_positions_(max_positions) {}
 
   PositionTables of(const AttentionSpec& attention);
+  std::shared_ptr<const ops::RopeTable> of(const ops::RopeParams& rope);
 
  private:
   // Without params: of layers that do not rotate, whose heads have head_dim.
@@ -25,7 +26,8 @@ class LayerTables {
     std::shared_ptr<const ops::RopeTable> table;
   };
 
-  std::shared_ptr<const ops::RopeTable> rope_of(const AttentionSpec& attention);
+  std::shared_ptr<const ops::RopeTable> rope_of(const std::optional<ops::RopeParams>& params,
+                                                int64_t head_dim);
 
   int64_t max_positions_;
   std::vector<Rope> ropes_;

@@ -26,6 +26,11 @@ CacheSpec cache_of(const AttentionSpec& attention) {
                      .window_left = reach_of(attention)};
 }
 
+CacheSpec cache_of(const MlaSpec& mla) {
+  return KvCacheSpec{
+      .kv_heads = 1, .head_dim = mla.latent + mla.rope.rotary_dim, .values_in_keys = mla.latent};
+}
+
 CacheSpec cache_of(const GdnSpec& gdn) {
   return StateCacheSpec{.conv_dim = gdn.conv_dim(),
                         .conv_kernel = gdn.conv_kernel,
@@ -38,6 +43,10 @@ CacheSpec cache_of(const GdnSpec& gdn) {
 int64_t width_of(const AttentionSpec& attention) {
   const int64_t gates = attention.has_output_gate ? attention.heads : 0;
   return (attention.heads + 2 * attention.kv_heads + gates) * attention.head_dim;
+}
+
+int64_t width_of(const MlaSpec& mla) {
+  return mla.heads * std::max(mla.latent + mla.rope.rotary_dim, mla.key_dim + mla.rope.rotary_dim);
 }
 
 int64_t width_of(const GdnSpec& gdn) { return gdn.conv_dim() + gdn.v_heads * (gdn.v_dim + 2); }

@@ -26,6 +26,15 @@ struct WeightRows {
   std::string bias = "";
 };
 
+// For each head a matrix of `first` rows, then one of `second` rows.
+struct HeadRows {
+  int64_t heads = 0, first = 0, second = 0;
+};
+struct HeadPairs {
+  std::vector<ops::PackedMatrix> first_transposed;  // [k, first] each
+  std::vector<ops::PackedMatrix> second;            // [second, k] each
+};
+
 // Where the matrices [n, k] of all experts of a layer are, see MoeSpec::Names.
 struct ExpertTensors {
   std::vector<std::string> weights, biases = {};
@@ -65,6 +74,8 @@ class WeightLoader {
   // A linear of rows in any order, for tensors that mix what belongs to different heads. Either all
   // or none have a bias.
   ops::LinearWeight linear(const std::vector<WeightRows>& rows, int64_t k);
+  // A tensor [heads * (a + b), k] that has rows of two matrices for each head, taken apart.
+  HeadPairs head_pairs(const std::string& weight, const HeadRows& rows, int64_t k);
   // A vector [n] (or [1, n]) as float32.
   mx::array vector(const std::string& name, int64_t n);
   // The number in a tensor [1].
@@ -163,6 +174,7 @@ class WeightLoader {
   Part gathered(const Part& part, std::span<const WeightRows> order) const;
   // The rows of a part as dense values; quantised ones in the model's dtype.
   Part dequantised(Part part);
+  ops::PackedMatrix transposed_matrix(Part part);
   mx::array floats(const std::vector<float>& values, const mx::Shape& shape) const;
   std::shared_ptr<std::byte[]> read_to_device(const formats::RawTensor& tensor) const;
   mx::array vector_plus(const std::string& name, int64_t n, float offset);

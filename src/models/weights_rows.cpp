@@ -1,4 +1,4 @@
-// The part of WeightLoader that takes tensors apart by rows, in any order.
+// The part of WeightLoader that takes tensors apart by rows: in any order, or head by head.
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -118,6 +118,31 @@ ops::LinearWeight WeightLoader::linear(const std::vector<WeightRows>& rows, int6
   for (const auto& [name, part] : tensors) count_progress(part);
   if (!bias.empty()) result.bias = floats(bias, {static_cast<int>(bias.size())});
   return result;
+}
+
+ops::PackedMatrix WeightLoader::transposed_matrix(Part part) {
+  part = dequantised(std::move(part));
+  const std::shared_ptr<formats::StagedTensor> staged = part.staged;
+  if (staged) staged->load(part.row_bytes(0, part.n), *context_.pool);
+  Part turned = transposed(part, /*alternating=*/false);
+  if (staged) staged->release(part.row_bytes(0, part.n));
+  turned.staged = nullptr;
+  return pack({std::move(turned)}, /*interleave=*/false);
+}
+
+HeadPairs WeightLoader::head_pairs(const std::string& weight, const HeadRows& rows, int64_t k) {
+  const int64_t stride = rows.first + rows.second;
+  const Part all = take_part(weight, rows.heads * stride, k);
+  HeadPairs pairs;
+  for (int64_t head = 0; head < rows.heads; ++head) {
+    const int64_t begin = head * stride;
+    pairs.first_transposed.push_back(transposed_matrix(part_of_rows(all, begin, rows.first)));
+    pairs.second.push_back(pack({part_of_rows(all, begin + rows.first, rows.second)},
+                                /*interleave=*/false));
+    packed_bytes_ += pairs.first_transposed.back().nbytes() + pairs.second.back().nbytes();
+  }
+  count_progress(all);
+  return pairs;
 }
 
 }  // namespace quire::models

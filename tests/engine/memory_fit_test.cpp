@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/source_dir.h"
+#include "engine/kv_pool.h"
 #include "ops/runtime/test_device.h"
 
 namespace quire::engine {
@@ -82,6 +83,23 @@ TEST_F(MemoryFit, AnAbsurdLengthCostsNoMoreThanCanBeCached) {
   size_.max_positions = int64_t{1} << 40;
   size_.rope_bytes = 8;
   EXPECT_EQ(check(9 * kGiB), 9 * kGiB / kBlock * 16);
+}
+
+// Latent attention: one row a token, and of codes one scale.
+TEST_F(MemoryFit, CountsLatentRowsOnce) {
+  const models::KvCacheSpec latent{.kv_heads = 1, .head_dim = 576, .values_in_keys = 512};
+  const std::vector<models::CacheSpec> layers = {latent, latent};
+  const CacheGroups groups = one_table(layers);
+  for (const auto& [storage, row] : {std::pair{ops::KvStorage::kAuto, 576 * 2},
+                                     {ops::KvStorage::kInt8, 576 + 4},
+                                     {ops::KvStorage::kFp8, 576 + 4}}) {
+    EXPECT_EQ(KvPool::block_bytes(groups, 16, mx::bfloat16, storage), 2 * 16 * row);
+    const KvPool pool(layers, groups, {.num_blocks = 3, .block_size = 16, .kv_storage = storage},
+                      mx::bfloat16, *ops::make_cpu_device());
+    EXPECT_EQ(pool.bytes_per_block(), 2 * 16 * row);
+  }
+  size_.caches = layers;
+  expect_needs(8 * kGiB + kActivations + kRope + 2 * 16 * 576 * 2);
 }
 
 TEST_F(MemoryFit, CountsOneRecurrentState) {

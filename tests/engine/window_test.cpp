@@ -75,6 +75,9 @@ TEST(CacheGroups, WhatCannotBeGroupedKeepsOneTableAndAllBlocks) {
   auto unlike = mixed;
   std::get<models::KvCacheSpec>(unlike[5]).head_dim = 512;
   EXPECT_TRUE(has_one_table(group_layers(unlike, kLongest, true)));
+  auto latent = mixed;
+  std::get<models::KvCacheSpec>(latent[5]).values_in_keys = 192;
+  EXPECT_TRUE(has_one_table(group_layers(latent, kLongest, true)));
   auto hybrid = mixed;
   hybrid[0] = models::StateCacheSpec{};
   const CacheGroups groups = group_layers(hybrid, kLongest, true);

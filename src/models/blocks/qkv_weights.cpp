@@ -44,9 +44,7 @@ std::vector<WeightRows> sorted_rows(const AttentionSpec& spec) {
   std::vector<WeightRows> rows;
   for (const size_t i : {0, 1}) {
     for (int64_t h = 0; h < (i == 0 ? spec.heads : spec.kv_heads); ++h) {
-      for (const int64_t odd : {0, 1})
-        for (int64_t pair = 0; pair < rotary / 2; ++pair)
-          rows.push_back(part(i, h * dim + 2 * pair + odd, 1));
+      add_rotated_rows(part(i, h * dim, rotary), /*neighbours=*/true, rows);
       if (rotary < dim) rows.push_back(part(i, h * dim + rotary, dim - rotary));
     }
   }
@@ -55,6 +53,16 @@ std::vector<WeightRows> sorted_rows(const AttentionSpec& spec) {
 }
 
 }  // namespace
+
+void add_rotated_rows(const WeightRows& head, bool neighbours, std::vector<WeightRows>& rows) {
+  if (!neighbours) return rows.push_back(head);
+  for (const int64_t odd : {0, 1})
+    for (int64_t pair = 0; pair < head.count / 2; ++pair)
+      rows.push_back({.weight = head.weight,
+                      .begin = head.begin + 2 * pair + odd,
+                      .count = 1,
+                      .bias = head.bias});
+}
 
 ops::LinearWeight load_qkv(const AttentionSpec& spec, int64_t hidden, WeightLoader& weights) {
   if (spec.has_output_gate) return weights.linear(gated_rows(spec), hidden);

@@ -9,4 +9,8 @@ namespace quire::models {
 // (i, i + rotary_dim / 2), which is what ops::rope turns: scores are sums over all of them.
 ops::LinearWeight load_qkv(const AttentionSpec& spec, int64_t hidden, WeightLoader& weights);
 
+// Adds the rows of the rotated part of a head, `head`, in the order that ops::rope turns: sorted as
+// above if neighbours rotate.
+void add_rotated_rows(const WeightRows& head, bool neighbours, std::vector<WeightRows>& rows);
+
 }  // namespace quire::models

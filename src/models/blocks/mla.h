@@ -1,0 +1,49 @@
+#pragma once
+#include <memory>
+#include <optional>
+
+#include "models/blocks/frame.h"
+#include "models/layer_spec.h"
+#include "models/weights.h"
+#include "ops/head_linear/head_linear.h"
+#include "ops/layout/batch_layout.h"
+#include "ops/layout/recurrent_state.h"
+#include "ops/rope/rope.h"
+
+namespace quire::models {
+
+// Multi-head latent attention over a pool of latent rows [latent, rotated part], with W_UK and W_UV
+// absorbed: per head h
+//   q' = [W_UK_h^T q_h, rope(q_h's rotated part)]    scores are scale * q' . row
+//   y  = W_UV_h (sum of p * row's latent)
+// Prompts and decode rows take this one way, so that the bits of a token do not depend on how a
+// prompt was cut: linear(), rope(), head_linear(), paged_attention() and head_linear() again, each
+// with the order of sums that it documents. q', the sums over rows and y are rounded to the model's
+// dtype. The rotated part of a query's head stands before the rest, because rope() turns the
+// beginning of a head; the rows of q_b are put in that order when they are loaded.
+class MlaBlock {
+ public:
+  MlaBlock(const MlaSpec& spec, int64_t hidden, std::shared_ptr<const ops::RopeTable> rope,
+           WeightLoader& weights);
+
+  // h [T, hidden], the residual stream. Returns the stream after this block; `cache` becomes the
+  // handle that later steps must use.
+  mx::array forward(const ops::Context& context, const mx::array& h, const Frame& frame,
+                    const ops::BatchLayoutPtr& layout, ops::LayerCache& cache) const;
+
+ private:
+  void load_heads(WeightLoader& weights);
+  // [T, heads, rotated part + key_dim], not rotated yet.
+  mx::array queries(const ops::Context& context, const mx::array& h, const Frame& frame) const;
+
+  MlaSpec spec_;
+  std::shared_ptr<const ops::RopeTable> rope_;
+  std::optional<ops::LinearWeight> q_a_;
+  std::optional<ops::LinearOptions::Norm> q_norm_;
+  ops::LinearWeight q_b_, kv_a_;
+  mx::array kv_norm_;               // [latent] float32
+  ops::HeadWeights keys_, values_;  // [latent, key_dim] and [value_dim, latent] each
+  ops::LinearWeight out_;
+};
+
+}  // namespace quire::models
