@@ -45,4 +45,10 @@ mx::array gated_activation_reference(const mx::array& gate_up, const Gate& gate)
   return mx::astype(y, gate_up.dtype());
 }
 
+mx::array gated_activation_reference(const mx::array& x, const Columns& up, const Gate& gate) {
+  const auto first = static_cast<int>(up.first);
+  const mx::array columns = mx::slice(up.matrix, {0, first}, {x.shape(0), first + x.shape(1)});
+  return gated_activation_reference(mx::concatenate({x, columns}, 1), gate);
+}
+
 }  // namespace quire::ops
