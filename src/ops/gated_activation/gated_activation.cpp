@@ -48,4 +48,38 @@ mx::array gated_activation(const Context& context, const mx::array& gate_up, con
                        {rows, width}, gate_up.dtype(), {gate_up});
 }
 
+mx::array gated_activation(const Context& context, const mx::array& x, const Columns& up,
+                           const Gate& gate) {
+  const FloatType type = check_float(kOp, "x", x.dtype());
+  check_shape(kOp, "x", x, {-1, -1});
+  check_dtype(kOp, "up", up.matrix, x.dtype());
+  check_shape(kOp, "up", up.matrix, {x.shape(0), -1});
+  if (up.first < 0 || up.first + x.shape(1) > up.matrix.shape(1))
+    throw std::invalid_argument(std::string(kOp) + ": up has shape " + shape_string(up.matrix) +
+                                ", but " + std::to_string(x.shape(1)) + " columns begin at " +
+                                std::to_string(up.first));
+  if (context.use_reference) {
+    note_reference(context, kOp);
+    return gated_activation_reference(x, up, gate);
+  }
+  if (context.device->cuda())
+    throw std::runtime_error(std::string(kOp) + ": no kernel for a separate up on cuda");
+  const int rows = x.shape(0), width = x.shape(1), row = up.matrix.shape(1);
+  auto kernel = [type, gate, rows, width, row, first = up.first, pool = context.pool](
+                    const auto& in, auto& out) {
+    const auto* ups = in[1].template data<std::byte>();
+    const GatedActivationParams params = {.type = type,
+                                          .gate = gate,
+                                          .width = width,
+                                          .gate_up = in[0].template data<void>(),
+                                          .up = ups + first * float_type_bytes(type),
+                                          .up_row = row,
+                                          .y = out[0].template data<void>()};
+    parallel_blocks(*pool, rows, rows_per_block(width),
+                    [&](int64_t begin, int64_t end) { gated_activation_cpu(params, begin, end); });
+  };
+  return launch_kernel(context, {.op = kOp, .kernel = context.device->kernel_name(), .run = kernel},
+                       x.shape(), x.dtype(), {x, up.matrix});
+}
+
 }  // namespace quire::ops

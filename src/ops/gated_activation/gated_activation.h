@@ -2,6 +2,7 @@
 #include <mlx/mlx.h>
 
 #include "ops/gated_activation/gate.h"
+#include "ops/layout/columns.h"
 #include "ops/runtime/context.h"
 
 namespace quire::ops {
@@ -13,5 +14,13 @@ namespace mx = mlx::core;
 // Returns [T, I] in the same dtype. On an NVIDIA GPU there is silu only; others throw
 // std::runtime_error.
 mx::array gated_activation(const Context& context, const mx::array& gate_up, const Gate& gate = {});
+
+// The same with an up that is not beside the gate, bit for bit.
+//   x   [T, I], what the gate's function is of
+//   up  [T, W] in x's dtype, I columns of it
+// Throws std::invalid_argument if a shape or dtype does not fit, std::runtime_error on an NVIDIA
+// GPU, which has no kernel for it.
+mx::array gated_activation(const Context& context, const mx::array& x, const Columns& up,
+                           const Gate& gate);
 
 }  // namespace quire::ops

@@ -12,8 +12,8 @@ namespace quire::ops::HWY_NAMESPACE {
 template <class T>
 void rows(const GatedActivationParams& p, int64_t begin, int64_t end) {
   for (int64_t row = begin; row < end; ++row) {
-    const T* gate = static_cast<const T*>(p.gate_up) + row * 2 * p.width;
-    const T* up = gate + p.width;
+    const T* gate = static_cast<const T*>(p.gate_up) + row * (p.up ? 1 : 2) * p.width;
+    const T* up = p.up ? static_cast<const T*>(p.up) + row * p.up_row : gate + p.width;
     T* y = static_cast<T*>(p.y) + row * p.width;
     int64_t i = 0;
     for (; i + kLanes <= p.width; i += kLanes)

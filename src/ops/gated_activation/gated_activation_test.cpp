@@ -131,6 +131,41 @@ TEST(GatedActivation, RarerGatesHaveTheSameBitsEverywhereAndKeepWhatIsNotANumber
   }
 }
 
+// An up somewhere else gives the bits of the same one beside its gate.
+TEST(GatedActivation, UpsMayBeColumnsOfAnotherMatrix) {
+  if (on_cuda()) GTEST_SKIP() << "cuda has no kernel for it";
+  for (const auto& isa : isas_to_test()) {
+    const ForcedIsa forced(isa);
+    for (const mx::Dtype dtype : float_dtypes()) {
+      for (const int width : {1, 16, 35}) {
+        SCOPED_TRACE(isa + " " + dtype_name(dtype) + " width " + std::to_string(width));
+        Context context = make_context(2);
+        const Gate gate = {.kind = Gate::Kind::kGeluTanh};
+        const mx::array x = random_array({5, width}, dtype, 1, 4.0f);
+        const mx::array wide = random_array({5, 3 * width + 2}, dtype, 2, 4.0f);
+        const mx::array ups = mx::contiguous(mx::slice(wide, {0, width + 1}, {5, 2 * width + 1}));
+        const mx::array beside = mx::contiguous(mx::concatenate({x, ups}, 1));
+        const Columns columns = {.matrix = wide, .first = width + 1};
+        const mx::array y = gated_activation(context, x, columns, gate);
+        EXPECT_TRUE(same_bits(y, gated_activation(context, beside, gate)));
+        EXPECT_TRUE(kernel_ran(context, "gated_activation", 2));
+        context.use_reference = true;
+        EXPECT_TRUE(same_bits(gated_activation(context, x, columns, gate),
+                              gated_activation(context, beside, gate)));
+      }
+    }
+  }
+  const mx::array x = mx::zeros({2, 4}), up = mx::zeros({2, 6});
+  const auto refused = [&](const mx::array& matrix, int64_t first) {
+    EXPECT_THROW(gated_activation(make_context(1), x, {.matrix = matrix, .first = first}, {}),
+                 std::invalid_argument);
+  };
+  refused(up, 3);
+  refused(up, -1);
+  refused(mx::zeros({3, 6}), 0);
+  refused(mx::zeros({2, 6}, mx::float16), 0);
+}
+
 // Where e^-x overflows and underflows.
 TEST(GatedActivation, SiluHoldsAtTheEnds) {
   const std::vector<float> gates = {-1e30f, -200.0f, -104.0f, -88.8f, -87.0f, -0.0f,   0.0f,
