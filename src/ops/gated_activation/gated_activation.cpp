@@ -28,9 +28,6 @@ mx::array gated_activation(const Context& context, const mx::array& gate_up, con
     note_reference(context, kOp);
     return gated_activation_reference(gate_up, gate);
   }
-  if (context.device->cuda() && gate.kind != Gate::Kind::kSilu)
-    throw std::runtime_error(std::string(kOp) + ": no kernel for " + gate_name(gate.kind) +
-                             " on cuda");
   const int rows = gate_up.shape(0), width = gate_up.shape(1) / 2;
   auto kernel = [type, gate, rows, width, pool = context.pool, cuda = context.device->cuda()](
                     const auto& in, auto& out) {

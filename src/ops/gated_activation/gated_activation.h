@@ -11,8 +11,7 @@ namespace mx = mlx::core;
 
 // The gate's function of two halves, in float32, rounded once (Shazeer 2020, arXiv:2002.05202).
 //   gate_up  [T, 2 I]: gate in the first I columns, up in the last
-// Returns [T, I] in the same dtype. On an NVIDIA GPU there is silu only; others throw
-// std::runtime_error.
+// Returns [T, I] in the same dtype.
 mx::array gated_activation(const Context& context, const mx::array& gate_up, const Gate& gate = {});
 
 // The same with an up that is not beside the gate, bit for bit.

@@ -1,7 +1,7 @@
 #include "ops/gated_activation/gated_activation_cuda.h"
 
+#include "ops/cuda/gate.cuh"
 #include "ops/cuda/launch.cuh"
-#include "ops/cuda/reduce.cuh"
 
 namespace quire::ops {
 namespace {
@@ -21,7 +21,7 @@ __global__ void __launch_bounds__(kThreads)
   load_some8(gate, at, p.width, wide, v);
   load_some8(gate + p.width, at, p.width, wide, up);
 #pragma unroll
-  for (int i = 0; i < 8; ++i) v[i] = silu(v[i]) * up[i];
+  for (int i = 0; i < 8; ++i) v[i] = apply_gate(p.gate, v[i], up[i]);
   store_some8(static_cast<T*>(p.y) + row * p.width, at, p.width, wide, v);
 }
 

@@ -95,11 +95,9 @@ mx::array linear_on_cuda(const Context& context, const mx::array& x, const Linea
   const PackedMatrix& weight = w.weight;
   if (weight.affine && weight.affine->int8_activations)
     throw std::runtime_error("linear: no kernel for 8-bit activations on cuda");
-  if (options.gate && options.gate->kind != Gate::Kind::kSilu)
-    throw std::runtime_error(std::string("linear: no kernel for ") + gate_name(options.gate->kind) +
-                             " gates on cuda");
   LinearCudaParams params{.layout = {},
                           .out_type = check_float("linear", "y", y_dtype),
+                          .gate = options.gate.value_or(Gate{}),
                           .norm_eps = options.norm ? options.norm->eps : 0};
   if constexpr (kHasCuda) params.layout = cuda_layout(weight);
   Inputs inputs = inputs_of(x, w, options);

@@ -4,6 +4,7 @@
 
 #include "ops/cpu/half.h"
 #include "ops/cuda/cuda_stream.h"
+#include "ops/gated_activation/gate.h"
 
 namespace quire::ops {
 
@@ -93,6 +94,7 @@ struct LinearCudaTile {
 struct LinearCudaParams {
   CudaWeightLayout layout;
   FloatType out_type = FloatType::kF32;
+  Gate gate = {};  // of interleaved weights
   int64_t rows = 0;
   const void* x = nullptr;  // [rows, K] of layout.type
   const void* w = nullptr;  // packed

@@ -1,5 +1,6 @@
 #pragma once
 #include "ops/cuda/floats.cuh"
+#include "ops/cuda/gate.cuh"
 #include "ops/linear/linear_cuda.h"
 
 // What the kernels of linear() share: which rows and weight a block works on, and what becomes of
@@ -84,7 +85,7 @@ __device__ inline void finish_gated(const LinearCudaParams& p, const LinearTask&
     up += task.bias[half + column];
   }
   store_as(p.out_type, p.y, row * half + column,
-           silu(round_to(p.out_type, gate)) * round_to(p.out_type, up));
+           apply_gate(p.gate, round_to(p.out_type, gate), round_to(p.out_type, up)));
 }
 
 }  // namespace quire::ops
