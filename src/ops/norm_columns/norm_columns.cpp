@@ -3,7 +3,9 @@
 #include <stdexcept>
 
 #include "ops/cpu/parallel_blocks.h"
+#include "ops/cuda/cuda_device.h"
 #include "ops/norm_columns/norm_columns_cpu.h"
+#include "ops/norm_columns/norm_columns_cuda.h"
 #include "ops/norm_columns/norm_columns_reference.h"
 #include "ops/runtime/kernel_primitive.h"
 #include "ops/runtime/shape_check.h"
@@ -38,7 +40,6 @@ mx::array norm_columns(const Context& context, const mx::array& x,
     note_reference(context, kOp);
     return norm_columns_reference(x, norms, eps);
   }
-  if (context.device->cuda()) throw std::runtime_error(std::string(kOp) + ": no kernel on cuda");
   const NormColumnsParams params = {
       .type = check_float(kOp, "x", x.dtype()), .row = x.shape(1), .eps = eps};
   std::vector<NormColumnsParams::Part> parts;
@@ -47,13 +48,16 @@ mx::array norm_columns(const Context& context, const mx::array& x,
     parts.push_back({.first = norm.first, .width = norm.weight.shape(0), .count = norm.count});
     inputs.push_back(norm.weight);
   }
-  auto kernel = [params, parts, pool = context.pool](const auto& in, auto& out) mutable {
+  auto kernel = [params, parts, pool = context.pool, cuda = context.device->cuda()](
+                    const auto& in, auto& out) mutable {
     for (size_t i = 0; i < parts.size(); ++i) parts[i].weight = in[i + 1].template data<float>();
     NormColumnsParams p = params;
     p.x = in[0].template data<void>();
     p.y = out[0].template data<void>();
     p.parts = parts.data();
     p.num_parts = static_cast<int64_t>(parts.size());
+    if constexpr (kHasCuda)
+      if (cuda) return norm_columns_cuda(cuda->stream(), p, in[0].shape(0));
     parallel_blocks(*pool, in[0].shape(0), rows_per_block(p.row),
                     [&](int64_t begin, int64_t end) { norm_columns_cpu(p, begin, end); });
   };

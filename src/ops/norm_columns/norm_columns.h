@@ -20,8 +20,7 @@ struct ColumnNorm {
 //   x      [T, W] float32, float16 or bfloat16
 //   norms  in ascending order of their columns, which do not overlap
 // Returns [T, W] in x's dtype: in each group ops::rms_norm of it, bit for bit. Throws
-// std::invalid_argument if a shape or dtype does not fit, std::runtime_error on an NVIDIA GPU,
-// which has no kernel for it.
+// std::invalid_argument if a shape or dtype does not fit.
 mx::array norm_columns(const Context& context, const mx::array& x,
                        const std::vector<ColumnNorm>& norms, float eps);
 

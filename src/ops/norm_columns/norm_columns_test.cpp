@@ -10,19 +10,12 @@ using namespace quire::ops::testing;
 
 constexpr float kEps = 1e-5f;
 
-class NormColumns : public ::testing::Test {
- protected:
-  void SetUp() override {
-    if (on_cuda()) GTEST_SKIP() << "cuda has no kernel for it";
-  }
-};
-
 mx::array columns(const mx::array& x, int begin, int end) {
   return mx::contiguous(mx::slice(x, {0, begin}, {x.shape(0), end}));
 }
 
 // A group that begins late, three after one another, and columns that stay.
-TEST_F(NormColumns, EachGroupIsThatOfRmsNorm) {
+TEST(NormColumns, EachGroupIsThatOfRmsNorm) {
   for (const auto& isa : isas_to_test()) {
     const ForcedIsa forced(isa);
     for (const mx::Dtype dtype : float_dtypes()) {
@@ -52,7 +45,7 @@ TEST_F(NormColumns, EachGroupIsThatOfRmsNorm) {
   }
 }
 
-TEST_F(NormColumns, RefusesWhatDoesNotFit) {
+TEST(NormColumns, RefusesWhatDoesNotFit) {
   const Context context = make_context(1);
   const mx::array x = mx::zeros({2, 30}), w = mx::zeros({10});
   EXPECT_THROW(norm_columns(context, x, {{.first = 21, .weight = w}}, kEps), std::invalid_argument);

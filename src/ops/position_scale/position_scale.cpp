@@ -3,7 +3,9 @@
 #include <stdexcept>
 
 #include "ops/cpu/parallel_blocks.h"
+#include "ops/cuda/cuda_device.h"
 #include "ops/position_scale/position_scale_cpu.h"
+#include "ops/position_scale/position_scale_cuda.h"
 #include "ops/position_scale/position_scale_reference.h"
 #include "ops/runtime/kernel_primitive.h"
 #include "ops/runtime/shape_check.h"
@@ -42,13 +44,18 @@ mx::array position_scale(const Context& context, const mx::array& x, const Batch
     note_reference(context, kOp);
     return position_scale_reference(x, *layout, *factors);
   }
-  if (context.device->cuda()) throw std::runtime_error(std::string(kOp) + ": no kernel on cuda");
   // The closure owns what the params point into.
-  auto kernel = [params, layout, factors = std::move(factors), pool = context.pool](const auto& in,
-                                                                                    auto& out) {
+  auto kernel = [params, layout, factors = std::move(factors), pool = context.pool,
+                 cuda = context.device->cuda()](const auto& in, auto& out) {
     PositionScaleParams p = params;
     p.x = in[0].template data<void>();
     p.y = out[0].template data<void>();
+    if constexpr (kHasCuda)
+      if (cuda) {
+        p.positions = cuda->layout(layout).positions;
+        p.factors = cuda->resident(factors, *factors);
+        return position_scale_cuda(cuda->stream(), p, in[0].shape(0));
+      }
     parallel_blocks(*pool, in[0].shape(0), rows_per_block(p.width),
                     [&](int64_t begin, int64_t end) { position_scale_cpu(p, begin, end); });
   };

@@ -16,7 +16,7 @@ namespace mx = mlx::core;
 //   x        [T, ...] float32, float16 or bfloat16; computed in float32 and rounded once
 //   factors  one for each position that the layout may have
 // Returns x's shape and dtype. Throws std::invalid_argument if a shape, dtype or position does not
-// fit, std::runtime_error on an NVIDIA GPU, which has no kernel for it.
+// fit.
 mx::array position_scale(const Context& context, const mx::array& x, const BatchLayoutPtr& layout,
                          std::shared_ptr<const std::vector<float>> factors);
 

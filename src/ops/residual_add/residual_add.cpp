@@ -4,7 +4,9 @@
 #include <stdexcept>
 
 #include "ops/cpu/parallel_blocks.h"
+#include "ops/cuda/cuda_device.h"
 #include "ops/residual_add/residual_add_cpu.h"
+#include "ops/residual_add/residual_add_cuda.h"
 #include "ops/residual_add/residual_add_reference.h"
 #include "ops/runtime/kernel_primitive.h"
 #include "ops/runtime/shape_check.h"
@@ -38,13 +40,15 @@ mx::array residual_add(const Context& context, const mx::array& x, const mx::arr
     note_reference(context, kOp);
     return residual_add_reference(x, residual, options);
   }
-  if (context.device->cuda()) throw std::runtime_error(std::string(kOp) + ": no kernel on cuda");
-  auto kernel = [params, pool = context.pool](const auto& in, auto& out) {
+  auto kernel = [params, pool = context.pool, cuda = context.device->cuda()](const auto& in,
+                                                                             auto& out) {
     ResidualAddParams p = params;
     p.x = in[0].template data<void>();
     p.residual = in[1].template data<void>();
     if (in.size() > 2) p.norm_weight = in[2].template data<float>();
     p.y = out[0].template data<void>();
+    if constexpr (kHasCuda)
+      if (cuda) return residual_add_cuda(cuda->stream(), p, in[0].shape(0));
     parallel_blocks(*pool, in[0].shape(0), rows_per_block(p.width),
                     [&](int64_t begin, int64_t end) { residual_add_cpu(p, begin, end); });
   };

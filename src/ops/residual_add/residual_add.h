@@ -20,7 +20,7 @@ struct ResidualAddOptions {
 // x; in float32 and rounded once.
 //   x, residual  [T, D] of one dtype
 // Returns [T, D] in that dtype. Throws std::invalid_argument if a shape, dtype or number does not
-// fit, std::runtime_error on an NVIDIA GPU, which has no kernel for it.
+// fit.
 mx::array residual_add(const Context& context, const mx::array& x, const mx::array& residual,
                        const ResidualAddOptions& options);
 

@@ -4,9 +4,11 @@
 #include <stdexcept>
 
 #include "ops/cpu/parallel_blocks.h"
+#include "ops/cuda/cuda_device.h"
 #include "ops/runtime/kernel_primitive.h"
 #include "ops/runtime/shape_check.h"
 #include "ops/scale/scale_cpu.h"
+#include "ops/scale/scale_cuda.h"
 #include "ops/scale/scale_reference.h"
 
 namespace quire::ops {
@@ -22,13 +24,15 @@ mx::array scale(const Context& context, const mx::array& x, float multiplier, fl
     note_reference(context, kOp);
     return scale_reference(x, multiplier, softcap);
   }
-  if (context.device->cuda()) throw std::runtime_error(std::string(kOp) + ": no kernel on cuda");
-  auto kernel = [params, pool = context.pool](const auto& in, auto& out) {
+  auto kernel = [params, pool = context.pool, cuda = context.device->cuda()](const auto& in,
+                                                                             auto& out) {
     ScaleParams p = params;
     p.x = in[0].template data<void>();
     p.y = out[0].template data<void>();
-    // Whole vectors for all blocks but the last.
     const auto size = static_cast<int64_t>(in[0].size());
+    if constexpr (kHasCuda)
+      if (cuda) return scale_cuda(cuda->stream(), p, size);
+    // Whole vectors for all blocks but the last.
     parallel_blocks(*pool, (size + 63) / 64, rows_per_block(64), [&](int64_t begin, int64_t end) {
       scale_cpu(p, begin * 64, std::min(end * 64, size));
     });

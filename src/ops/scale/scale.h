@@ -11,7 +11,7 @@ namespace mx = mlx::core;
 // embeddings and logits that a model scales.
 //   x  [...] float32, float16 or bfloat16; computed in float32 and rounded once
 // Returns x's shape and dtype. Throws std::invalid_argument if a number is not finite or the cap is
-// negative, std::runtime_error on an NVIDIA GPU, which has no kernel for it.
+// negative.
 mx::array scale(const Context& context, const mx::array& x, float multiplier, float softcap = 0);
 
 }  // namespace quire::ops

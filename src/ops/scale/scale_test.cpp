@@ -7,14 +7,7 @@ namespace {
 
 using namespace quire::ops::testing;
 
-class Scale : public ::testing::Test {
- protected:
-  void SetUp() override {
-    if (on_cuda()) GTEST_SKIP() << "cuda has no kernel for it";
-  }
-};
-
-TEST_F(Scale, MatchesItsReference) {
+TEST(Scale, MatchesItsReference) {
   for (const auto& isa : isas_to_test()) {
     const ForcedIsa forced(isa);
     for (const mx::Dtype dtype : float_dtypes()) {
@@ -36,7 +29,7 @@ TEST_F(Scale, MatchesItsReference) {
 }
 
 // The formula in float64; a plain multiplier is one rounding, so exact.
-TEST_F(Scale, MatchesFloat64AndDoesNotDependOnTheInstructionSet) {
+TEST(Scale, MatchesFloat64AndDoesNotDependOnTheInstructionSet) {
   const mx::array x = random_array({2001}, mx::float32, 7, 50.0f);
   const auto values = to_floats(x);
   std::optional<mx::array> first;
@@ -58,7 +51,7 @@ TEST_F(Scale, MatchesFloat64AndDoesNotDependOnTheInstructionSet) {
   }
 }
 
-TEST_F(Scale, RefusesWhatDoesNotFit) {
+TEST(Scale, RefusesWhatDoesNotFit) {
   const Context context = make_context(1);
   EXPECT_THROW(scale(context, mx::zeros({2}, mx::int32), 1), std::invalid_argument);
   EXPECT_THROW(scale(context, mx::zeros({2}), NAN), std::invalid_argument);
