@@ -73,11 +73,6 @@ void run_on_cpu(ThreadPool& pool, const MoeRouteParams& params, int64_t rows) {
 
 }  // namespace
 
-bool moe_route_on_cuda(const MoeRouteOptions& options, bool has_arrays) {
-  return options.score == MoeScore::kSoftmax && options.sum_offset == 0 && options.least_sum == 0 &&
-         options.scale == 1 && options.softcap == 0 && options.groups == 1 && !has_arrays;
-}
-
 MoeRouting moe_route(const Context& context, const mx::array& logits,
                      const MoeRouteOptions& options, const MoeRouteArrays& arrays) {
   check_shape("moe_route", "logits", logits, {-1, -1});
@@ -89,9 +84,6 @@ MoeRouting moe_route(const Context& context, const mx::array& logits,
     note_reference(context, "moe_route");
     return moe_route_reference(logits, options, arrays);
   }
-  if (context.device->cuda() &&
-      !moe_route_on_cuda(options, arrays.correction || arrays.expert_scale))
-    throw std::runtime_error("moe_route: on a GPU there is no kernel for such a router");
   Inputs inputs = inputs_of(logits, arrays);
   auto kernel = [rows, experts, options, correction = inputs.correction,
                  expert_scale = inputs.expert_scale, pool = context.pool,

@@ -26,14 +26,10 @@ struct MoeRouteArrays {
 //   logits  [T, E] float32, the router's
 // Experts are chosen by score + correction; where there is no correction, by logit, which scores
 // follow. Of equal experts (and groups) the one with the lower index comes first. A row with a NaN
-// among its logits goes to its first k experts with weights that are NaN. On an NVIDIA GPU there is
-// softmax only, normalised or not; what else is asked for throws std::runtime_error.
+// among its logits goes to its first k experts with weights that are NaN.
 //
 // Bits: a row depends on itself alone.
 MoeRouting moe_route(const Context& context, const mx::array& logits,
                      const MoeRouteOptions& options, const MoeRouteArrays& arrays = {});
-
-// Whether there is a CUDA kernel for such a router.
-bool moe_route_on_cuda(const MoeRouteOptions& options, bool has_arrays);
 
 }  // namespace quire::ops

@@ -100,20 +100,10 @@ MoeRouteArrays arrays_of(const Kind& kind, int experts) {
   return arrays;
 }
 
-// The kinds that a GPU has kernels for, if the tests run on one.
-std::vector<Kind> kinds_here() {
-  std::vector<Kind> all = kinds();
-  if (on_cuda())
-    std::erase_if(all, [](const Kind& kind) {
-      return !moe_route_on_cuda(kind.options, kind.has_correction || kind.has_scale);
-    });
-  return all;
-}
-
 TEST(MoeRoute, EveryKindMatchesItsReference) {
   for (const auto& isa : isas_to_test()) {
     const ForcedIsa forced(isa);
-    for (const Kind& kind : kinds_here()) {
+    for (const Kind& kind : kinds()) {
       SCOPED_TRACE(isa + " " + kind.name);
       Context context = make_context(1);
       const mx::array logits = random_array({40, 60}, mx::float32, 5, 2.0f);
@@ -162,7 +152,6 @@ void expect_golden(const Context& context, const GoldenFile& golden, const std::
   if (golden.has(name, "correction")) arrays.correction = golden.array(name, "correction");
   if (golden.has(name, "expert_scale")) arrays.expert_scale = golden.array(name, "expert_scale");
   const MoeRouteOptions options = golden_options(golden, name);
-  if (on_cuda() && !moe_route_on_cuda(options, arrays.correction || arrays.expert_scale)) return;
   const mx::array logits = golden.array(name, "logits");
   const MoeRouting routing = moe_route(context, logits, options, arrays);
   const MoeRouting expected = {golden.array(name, "experts"), golden.array(name, "weights")};
@@ -191,7 +180,7 @@ TEST(MoeRoute, MatchesGoldenData) {
 }
 
 TEST(MoeRoute, VectorInstructionsAgreeBitForBit) {
-  for (const Kind& kind : kinds_here()) {
+  for (const Kind& kind : kinds()) {
     const mx::array logits = random_array({33, 54}, mx::float32, 6, 2.0f);
     std::optional<MoeRouting> first;
     for (const auto& isa : isas_to_test()) {
@@ -220,7 +209,6 @@ std::vector<int32_t> experts_of(const std::vector<float>& logits, const MoeRoute
 TEST(MoeRoute, OfEqualExpertsTheLowerIndexComesFirst) {
   using Experts = std::vector<int32_t>;
   EXPECT_EQ(experts_of({1, 3, 3, 0, 3, 1}, {.top_k = 4}), (Experts{1, 2, 4, 0}));
-  if (on_cuda()) return;
   const std::vector<float> tied = {1, 1, 0, 2, 2, 0, 2, 0};
   EXPECT_EQ(experts_of(tied, {.top_k = 3, .score = MoeScore::kSigmoid}), (Experts{3, 4, 6}));
   EXPECT_EQ(experts_of(tied, {.top_k = 2, .score = MoeScore::kSparseMixer}), (Experts{3, 4}));
@@ -231,7 +219,7 @@ TEST(MoeRoute, OfEqualExpertsTheLowerIndexComesFirst) {
 TEST(MoeRoute, ARowWithANanGoesToTheFirstExpertsWithoutWeights) {
   for (const auto& isa : isas_to_test()) {
     const ForcedIsa forced(isa);
-    for (const Kind& kind : kinds_here()) {
+    for (const Kind& kind : kinds()) {
       SCOPED_TRACE(isa + " " + kind.name);
       std::vector<float> values(3 * 54, 0.5f);
       values[54 + 40] = std::nanf("");
@@ -251,7 +239,7 @@ TEST(MoeRoute, ARowWithANanGoesToTheFirstExpertsWithoutWeights) {
 }
 
 TEST(MoeRoute, ARowDependsOnItselfAlone) {
-  for (const Kind& kind : kinds_here()) {
+  for (const Kind& kind : kinds()) {
     SCOPED_TRACE(kind.name);
     const Context context = make_context(2);
     const MoeRouteArrays arrays = arrays_of(kind, 126);
