@@ -150,11 +150,6 @@ void check_experts(const std::vector<Expert>& experts) {
       throw std::invalid_argument("moe_experts: experts with and without biases");
 }
 
-bool moe_experts_on_cuda(const MoeExpertsOptions& options) {
-  return options.gate.kind == Gate::Kind::kSilu && !options.weigh_input &&
-         (!options.shared || options.shared->logit);
-}
-
 mx::array moe_experts(const Context& context, const mx::array& x, const MoeRouting& routing,
                       const Experts& experts, const MoeExpertsOptions& options) {
   check_inputs(x, routing, experts, options);
@@ -169,8 +164,6 @@ mx::array moe_experts(const Context& context, const mx::array& x, const MoeRouti
     note_reference(context, "moe_experts");
     return moe_experts_reference(x, routing, experts, options);
   }
-  if (cuda && !moe_experts_on_cuda(options))
-    throw std::runtime_error("moe_experts: on a GPU there is no kernel for such experts");
   Inputs inputs = inputs_of(x, routing, options);
   auto run = [type = check_float("moe_experts", "x", x.dtype()), gate_up, down, experts, cuda,
               shared = inputs.shared, logit = inputs.logit, residual = inputs.residual,
@@ -178,7 +171,8 @@ mx::array moe_experts(const Context& context, const mx::array& x, const MoeRouti
               pool = context.pool](const auto& in, auto& out) {
     if constexpr (kHasCuda)
       if (cuda) {
-        MoeExpertsCudaParams p{.type = type, .gate_up = {}, .down = {}};
+        MoeExpertsCudaParams p{
+            .type = type, .gate_up = {}, .down = {}, .gate = gate, .weigh_input = weigh_input};
         set_arrays(p, in, out, shared, logit, residual);
         return run_on_cuda(*cuda, experts, p);
       }

@@ -41,17 +41,12 @@ struct MoeExpertsOptions {
 //   x        [T, hidden] in the weights' dtype
 //   routing  of T tokens; each expert in [0, E), those of one token distinct
 // Returns [T, hidden] in x's dtype: y_t = sum_i weight_ti * expert_ti(x_t), plus the shared expert,
-// plus the residual, rounded once. On an NVIDIA GPU there are silu experts only, whose
-// output is weighed, and shared ones with a logit; what else is asked for throws
-// std::runtime_error.
+// plus the residual, rounded once.
 //
 // A token's experts are added in ascending order of their index, in float32, so that a row's bits
 // depend on that row alone. The rows that go to one expert are multiplied together (linear()'s
 // kernels); an expert that no token goes to is not read.
 mx::array moe_experts(const Context& context, const mx::array& x, const MoeRouting& routing,
                       const Experts& experts, const MoeExpertsOptions& options = {});
-
-// Whether there is a CUDA kernel for such experts.
-bool moe_experts_on_cuda(const MoeExpertsOptions& options);
 
 }  // namespace quire::ops

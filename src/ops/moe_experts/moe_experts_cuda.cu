@@ -22,8 +22,9 @@ struct MoeScratch {
   int32_t* places;  // [pairs] where a pair went
   LinearCudaTile* tiles;
   int32_t* num_tiles;
-  void* gated;  // [pairs, I] of type
-  float* y;     // [pairs, hidden]
+  void* weighed;  // [pairs, hidden] of type, if inputs are weighed
+  void* gated;    // [pairs, I] of type
+  float* y;       // [pairs, hidden]
   size_t bytes;
 };
 
@@ -42,6 +43,7 @@ MoeScratch scratch_of(const MoeExpertsCudaParams& p) {
   s.tiles = static_cast<LinearCudaTile*>(
       take(most_tiles(p) * static_cast<int64_t>(sizeof(LinearCudaTile))));
   s.num_tiles = static_cast<int32_t*>(take(4));
+  s.weighed = take(p.weigh_input ? pairs * p.hidden * float_type_bytes(p.type) : 0);
   s.gated = take(pairs * p.intermediate * float_type_bytes(p.type));
   s.y = static_cast<float*>(take(pairs * p.hidden * 4));
   s.bytes = at;
@@ -90,6 +92,19 @@ __global__ void __launch_bounds__(kSortThreads)
   }
 }
 
+// A block for each pair: what goes into its expert.
+template <class T>
+__global__ void __launch_bounds__(kJoinThreads)
+    weigh(const MoeExpertsCudaParams p, const MoeScratch s) {
+  begin_dependent();
+  const int64_t pair = blockIdx.x;
+  const float weight = p.weights[pair];
+  const T* x = static_cast<const T*>(p.x) + pair / p.top_k * p.hidden;
+  T* y = static_cast<T*>(s.weighed) + s.places[pair] * p.hidden;
+  for (int64_t at = threadIdx.x; at < p.hidden; at += kJoinThreads)
+    y[at] = narrow<T>(weight * widen(x[at]));
+}
+
 // A block for a token: the sum over its experts, ascending, and what joins it.
 template <class T>
 __global__ void __launch_bounds__(kJoinThreads)
@@ -104,10 +119,10 @@ __global__ void __launch_bounds__(kJoinThreads)
     int rank = 0;
     for (int j = 0; j < choices; ++j) rank += experts[j] < experts[i] ? 1 : 0;
     places[rank] = s.places[token * choices + i];
-    weights[rank] = p.weights[token * choices + i];
+    weights[rank] = p.weigh_input ? 1.0f : p.weights[token * choices + i];
   }
   __syncthreads();
-  const float gate = p.shared != nullptr ? sigmoid(p.shared_logit[token]) : 0.0f;
+  const float gate = p.shared_logit != nullptr ? sigmoid(p.shared_logit[token]) : 1.0f;
   for (int64_t at = threadIdx.x; at < p.hidden; at += kJoinThreads) {
     float sum = 0;
     for (int i = 0; i < choices; ++i) sum = fmaf(weights[i], s.y[places[i] * p.hidden + at], sum);
@@ -128,14 +143,23 @@ void moe_experts_cuda(CudaStream stream, const MoeExpertsCudaParams& p) {
     throw std::runtime_error("moe_experts: more experts than the kernel has room for");
   const MoeScratch s = scratch_of(p);
   launch("moe_experts", stream, sort_pairs, dim3(1), kSortThreads, 0, p, s);
-  LinearCudaParams linear = {
-      .layout = p.gate_up, .out_type = p.type, .rows = p.rows * p.top_k, .x = p.x, .y = s.gated};
+  if (p.weigh_input)
+    with_float_type(p.type, [&](auto t) {
+      launch("moe_experts", stream, weigh<decltype(t)>,
+             dim3(static_cast<unsigned>(p.rows * p.top_k)), kJoinThreads, 0, p, s);
+    });
+  LinearCudaParams linear = {.layout = p.gate_up,
+                             .out_type = p.type,
+                             .gate = p.gate,
+                             .rows = p.rows * p.top_k,
+                             .x = p.weigh_input ? s.weighed : p.x,
+                             .y = s.gated};
   linear.tiles = s.tiles;
   linear.num_tiles = s.num_tiles;
   linear.max_tiles = most_tiles(p);
   linear.expert_weights = p.gate_up_weights;
   linear.expert_biases = p.gate_up_biases;
-  linear.x_rows = s.tokens;
+  linear.x_rows = p.weigh_input ? nullptr : s.tokens;
   linear_cuda(stream, linear);
   linear.layout = p.down;
   linear.out_type = FloatType::kF32;

@@ -17,14 +17,16 @@ struct MoeExpertsCudaParams {
   const void* const* down_weights = nullptr;     // [E]
   const float* const* gate_up_biases = nullptr;  // [E], or null
   const float* const* down_biases = nullptr;     // [E], or null
-  const void* x = nullptr;                       // [T, hidden]
-  const int32_t* experts = nullptr;              // [T, k]
-  const float* weights = nullptr;                // [T, k]
-  const void* shared = nullptr;                  // [T, hidden], or null
-  const float* shared_logit = nullptr;           // [T]
-  const void* residual = nullptr;                // [T, hidden], or null
-  void* y = nullptr;                             // [T, hidden]
-  void* scratch = nullptr;                       // moe_experts_cuda_scratch_bytes, aligned to 16
+  Gate gate = {};
+  bool weigh_input = false;             // as MoeExpertsOptions has it
+  const void* x = nullptr;              // [T, hidden]
+  const int32_t* experts = nullptr;     // [T, k]
+  const float* weights = nullptr;       // [T, k]
+  const void* shared = nullptr;         // [T, hidden], or null
+  const float* shared_logit = nullptr;  // [T], or null: 1 instead of its sigmoid
+  const void* residual = nullptr;       // [T, hidden], or null
+  void* y = nullptr;                    // [T, hidden]
+  void* scratch = nullptr;              // moe_experts_cuda_scratch_bytes, aligned to 16
 };
 
 size_t moe_experts_cuda_scratch_bytes(const MoeExpertsCudaParams& params);

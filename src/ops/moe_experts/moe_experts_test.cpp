@@ -64,21 +64,15 @@ struct Variant {
 };
 
 std::vector<Variant> variants() {
-  std::vector<Variant> all = {
-      {.name = "plain"},
-      {.name = "shared with a logit", .extras = true, .logit = true},
-      {.name = "biases", .biases = true},
-      {.name = "shared", .extras = true},
-      {.name = "weighed input", .options = {.weigh_input = true}, .extras = true},
-      {.name = "gelu", .options = {.gate = {.kind = Gate::Kind::kGeluTanh}}},
-      {.name = "clamped",
-       .options = {.gate = {.kind = Gate::Kind::kClampedSwiglu, .limit = 0.5f}},
-       .biases = true}};
-  if (on_cuda())
-    std::erase_if(all, [](const Variant& v) {
-      return !moe_experts_on_cuda(v.options) || (v.extras && !v.logit);
-    });
-  return all;
+  return {{.name = "plain"},
+          {.name = "shared with a logit", .extras = true, .logit = true},
+          {.name = "biases", .biases = true},
+          {.name = "shared", .extras = true},
+          {.name = "weighed input", .options = {.weigh_input = true}, .extras = true},
+          {.name = "gelu", .options = {.gate = {.kind = Gate::Kind::kGeluTanh}}},
+          {.name = "clamped",
+           .options = {.gate = {.kind = Gate::Kind::kClampedSwiglu, .limit = 0.5f}},
+           .biases = true}};
 }
 
 // Float32: the sums of two products of 48 and 40 terms and of the experts; 16 bits: the gated
@@ -153,7 +147,6 @@ mx::array row_by_parts(const Context& context, const Case& c, int row, const Exp
 }
 
 TEST(MoeExperts, IsItsPartsBitForBit) {
-  if (on_cuda()) return;  // its sums are stated in moe_experts_cuda.h
   for (const auto& isa : isas_to_test()) {
     const ForcedIsa forced(isa);
     for (const mx::Dtype dtype : float_dtypes()) {
