@@ -5,9 +5,12 @@
 #include <stdexcept>
 
 #include "ops/cpu/aligned_bytes.h"
+#include "ops/cuda/cuda_device.h"
+#include "ops/head_linear/head_linear_cuda.h"
 #include "ops/linear/linear_format.h"
 #include "ops/linear/linear_kernel.h"
 #include "ops/linear/linear_reference.h"
+#include "ops/linear/pack/cuda_matrix.h"
 #include "ops/runtime/kernel_primitive.h"
 #include "ops/runtime/shape_check.h"
 
@@ -110,6 +113,20 @@ void run_heads(ThreadPool& pool, const Rows& rows, const LinearKernel& kernel,
   });
 }
 
+void run_on_cuda(CudaDevice& cuda, const HeadWeights& weights, HeadLinearCudaParams p) {
+  std::vector<const void*> addresses;
+  const auto make = [&] {
+    for (const PackedMatrix& w : *weights) addresses.push_back(w.data.get());
+    return std::as_bytes(std::span(addresses));
+  };
+  p.layout = cuda_layout(weights->front());
+  p.heads = static_cast<int64_t>(weights->size());
+  p.weights = static_cast<const void* const*>(cuda.resident(weights, weights.get(), make));
+  const CudaScratch scratch(cuda, head_linear_cuda_scratch_bytes(p));
+  p.scratch = scratch.data();
+  head_linear_cuda(cuda.stream(), p);
+}
+
 KernelCost cost_of(const mx::array& x, const std::vector<PackedMatrix>& weights, int64_t y_bytes) {
   const PackedMatrix& first = weights.front();
   return {.bytes = static_cast<double>(weights.size() * first.nbytes() + x.nbytes()) +
@@ -138,15 +155,23 @@ mx::array head_linear(const Context& context, const mx::array& x, const HeadWeig
                       int64_t passed) {
   check(x, *weights, passed);
   const LinearParams params = linear_format(weights->front(), x.dtype());
+  CudaDevice* const cuda = context.device->cuda();
   const LinearKernel* kernel = find_linear_kernel(params);
-  if (context.use_reference || !kernel) {
+  if (context.use_reference || (!cuda && !kernel)) {
     note_reference(context, kOp);
     return head_linear_reference(x, *weights, passed);
   }
-  if (context.device->cuda()) throw std::runtime_error("head_linear: no kernel on cuda");
   const auto size = static_cast<int64_t>(mx::size_of(x.dtype()));
   const mx::Shape shape = {x.shape(0), x.shape(1), static_cast<int>(params.n + passed)};
   auto run = [=, pool = context.pool](const auto& in, auto& out) {
+    if constexpr (kHasCuda)
+      if (cuda)
+        return run_on_cuda(*cuda, weights,
+                           {.layout = {},
+                            .tokens = in[0].shape(0),
+                            .passed = passed,
+                            .x = in[0].template data<void>(),
+                            .y = out[0].template data<void>()});
     const Rows rows = {.heads = in[0].shape(1),
                        .k = params.k * size,
                        .n = params.n * size,
@@ -158,7 +183,7 @@ mx::array head_linear(const Context& context, const mx::array& x, const HeadWeig
   return launch_kernel(
       context,
       {.op = kOp,
-       .kernel = kernel->name(),
+       .kernel = cuda ? "cuda" : kernel->name(),
        .run = run,
        .cost = cost_of(x, *weights, int64_t{shape[0]} * shape[1] * shape[2] * size)},
       shape, x.dtype(), {x});

@@ -19,7 +19,7 @@ void check_head_weights(const std::vector<PackedMatrix>& weights);
 //   x       [T, H, passed + K] in the weights' dtype
 //   passed  not negative
 // Returns [T, H, N + passed] in x's dtype. Throws std::invalid_argument if a shape or dtype does
-// not fit, std::runtime_error on an NVIDIA GPU.
+// not fit.
 //
 // Bits: each product is linear()'s, so a row depends on nothing else in the call.
 mx::array head_linear(const Context& context, const mx::array& x, const HeadWeights& weights,

@@ -3,7 +3,9 @@
 #include <stdexcept>
 
 #include "ops/cpu/parallel_blocks.h"
+#include "ops/cuda/cuda_device.h"
 #include "ops/latent_kv_write/latent_kv_write_cpu.h"
+#include "ops/latent_kv_write/latent_kv_write_cuda.h"
 #include "ops/runtime/kernel_primitive.h"
 #include "ops/runtime/shape_check.h"
 
@@ -52,7 +54,6 @@ PagedKv latent_kv_write(const Context& context, const mx::array& x, const mx::ar
                         float eps, const BatchLayoutPtr& layout,
                         std::shared_ptr<const RopeTable> table, const PagedKv& kv) {
   LatentKvWriteParams params = checked_params(x, weight, eps, *layout, *table, kv);
-  if (context.device->cuda()) throw std::runtime_error("latent_kv_write: no kernel on cuda");
   std::vector<mx::array> inputs = kv.arrays();
   const size_t pools = inputs.size();
   std::vector<mx::Shape> shapes;
@@ -65,18 +66,26 @@ PagedKv latent_kv_write(const Context& context, const mx::array& x, const mx::ar
   }
   inputs.insert(inputs.end(), {x, weight});
   // The closure owns the layout and the table that the params point into.
-  auto run = [params, pools, layout, table = std::move(table), pool = context.pool](
-                 const auto& in, auto& out) mutable {
+  auto run = [params, pools, layout, table = std::move(table), pool = context.pool,
+              cuda = context.device->cuda()](const auto& in, auto& out) mutable {
     params.rows = out[0].template data<void>();
     if (pools == 2) params.scale = out[1].template data<float>();
     params.x = in[pools].template data<void>();
     params.weight = in[pools + 1].template data<float>();
+    if constexpr (kHasCuda)
+      if (cuda) {
+        const CudaLayout& on_device = cuda->layout(layout);
+        params.positions = on_device.positions;
+        params.slots = on_device.slot_mapping;
+        params.cos_sin = cuda->resident(table, table->cos_sin);
+        return latent_kv_write_cuda(cuda->stream(), params, layout->num_tokens);
+      }
     parallel_blocks(*pool, layout->num_tokens, rows_per_block(params.latent + params.rotary_dim),
                     [&](int64_t begin, int64_t end) { latent_kv_write_cpu(params, begin, end); });
   };
   const auto out = launch_kernel(context,
                                  {.op = kOp,
-                                  .kernel = cpu_kernel_name(),
+                                  .kernel = context.device->kernel_name(),
                                   .run = run,
                                   .alias = alias,
                                   .cost = {.bytes = 2.0 * static_cast<double>(x.nbytes())}},

@@ -18,8 +18,7 @@ namespace quire::ops {
 //           readers must take the handles that are returned
 //   table   rotates R dimensions (pairs i, i + R/2) and covers layout->positions
 //   layout->slot_mapping  [T] as in kv_write()
-// Throws std::invalid_argument if a shape, dtype, position or slot does not fit, std::runtime_error
-// on an NVIDIA GPU.
+// Throws std::invalid_argument if a shape, dtype, position or slot does not fit.
 PagedKv latent_kv_write(const Context& context, const mx::array& x, const mx::array& weight,
                         float eps, const BatchLayoutPtr& layout,
                         std::shared_ptr<const RopeTable> table, const PagedKv& kv);
