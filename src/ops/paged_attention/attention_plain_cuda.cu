@@ -8,7 +8,7 @@ namespace quire::ops {
 namespace {
 
 constexpr int kThreads = 128, kChunk = static_cast<int>(kAttentionChunk);
-constexpr int kMostColumns = static_cast<int>(kMaxHeadDim) / kThreads;
+constexpr int kMostColumns = (static_cast<int>(kMaxHeadDim) + kThreads - 1) / kThreads;
 
 struct Shared {
   float query[kMaxHeadDim], probabilities[kChunk], of_warps[kThreads / 32];
@@ -86,7 +86,7 @@ struct PlainRow {
       const int begin = max(0, row.first - first), end = min(kChunk, row.end - first);
       for (int i = begin; i < end; ++i) {
         const int64_t slot = shared.slots[i] * p.kv_heads + kv_head;
-        const float v = widen(static_cast<const Pool*>(p.v)[slot * p.value_dim + d]);
+        const float v = widen(static_cast<const Pool*>(p.v)[slot * value_pitch_of(p) + d]);
         values[j] = fmaf(shared.probabilities[i], v, values[j]);
       }
     }

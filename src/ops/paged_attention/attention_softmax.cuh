@@ -90,6 +90,11 @@ __device__ inline float attention_log_sum(const AttentionTotal& total) {
   return total.l == 0 ? -INFINITY : fmaf(total.m, 0.693147181f, logf(total.l));
 }
 
+// AttentionKernelParams::value_pitch.
+__device__ inline int64_t value_pitch_of(const AttentionKernelParams& p) {
+  return p.values_in_keys ? p.key_dim : p.value_dim;
+}
+
 // The slot of a sequence's key.
 __device__ inline int64_t key_slot(const int32_t* blocks, int64_t block_size, int64_t key) {
   return blocks[key / block_size] * block_size + key % block_size;

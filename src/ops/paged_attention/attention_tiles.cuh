@@ -158,7 +158,7 @@ struct AttentionTiles {
     const bool exists = found >= 0;
     const int64_t slot = int64_t{max(found, 0)} * p.kv_heads + kv_head;
     const Pool* k = static_cast<const Pool*>(p.k) + slot * key_dim();
-    const Pool* v = static_cast<const Pool*>(p.v) + slot * value_dim();
+    const Pool* v = static_cast<const Pool*>(p.v) + slot * (kDim > 0 ? kDim : value_pitch_of(p));
     T* to_k = keys(index) + key * key_pitch();
     V* to_v = values(index) + key * value_pitch();
 #pragma unroll 4

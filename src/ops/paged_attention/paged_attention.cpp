@@ -69,16 +69,6 @@ void check_positions(const BatchLayout& layout) {
   }
 }
 
-// The kernels for NVIDIA GPUs read rows of values, and know no chunks.
-void check_cuda(const PagedKv& kv, const AttentionParams& params) {
-  if (params.window_step > 0)
-    throw std::runtime_error(std::string(kOp) + ": no kernel for window_step on cuda");
-  if (kv.values_in_keys > 0 || kv.k.shape(3) > kMaxCudaHeadDim || kv.v.shape(3) > kMaxCudaHeadDim)
-    throw std::runtime_error(std::string(kOp) +
-                             ": no kernel for values in keys, or heads of more than " +
-                             std::to_string(kMaxCudaHeadDim) + " elements, on cuda");
-}
-
 AttentionUnit unit_for(mx::Dtype q, KvType kv_type, int64_t key_dim) {
   if (q != mx::bfloat16) return AttentionUnit::kVectors;
   if (kv_type == KvType::kInt8 && key_dim > kMaxInt8UnitDim) return AttentionUnit::kVectors;
@@ -243,7 +233,6 @@ std::vector<mx::array> launch(const Context& context, const mx::array& q, const 
   std::vector<mx::array> inputs = {q};
   for (const mx::array& pool : kv.arrays()) inputs.push_back(pool);
   const bool codes = is_quantised(kernel.kv_type), has_values = !kernel.values_in_keys;
-  if (context.device->cuda()) check_cuda(kv, params);
   if (params.sinks) inputs.push_back(*params.sinks);
   if (params.alibi_slopes) inputs.push_back(*params.alibi_slopes);
   auto run = [=, pool = context.pool, has_sinks = params.sinks.has_value(),

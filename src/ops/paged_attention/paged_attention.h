@@ -40,8 +40,7 @@ struct AttentionWithLse {
 //       kv.values_in_keys with K = 1: a token has one row, for all heads, whose first Dv elements
 //       are its value
 // Returns [T, H, Dv] in q's dtype; a row that sees no key is 0. Throws std::invalid_argument if a
-// shape, dtype or parameter does not fit (D and Dv multiples of 8 up to 576; scale >= 0);
-// std::runtime_error on an NVIDIA GPU for values in keys, a window_step, or D or Dv above 512.
+// shape, dtype or parameter does not fit (D and Dv multiples of 8 up to 576; scale >= 0).
 //
 // Bits (the arithmetic is the same for every query row, whatever else is in the call): scores as in
 // linear(); the keys are walked in chunks with edges at absolute multiples of 256 tokens; each

@@ -8,9 +8,6 @@
 
 namespace quire::ops {
 
-// Of keys, and of values, in the kernels for GPUs.
-inline constexpr int64_t kMaxCudaHeadDim = 512;
-
 // One block's share for each kv head: rows [row, row + rows) of a sequence's new rows, which are
 // (token, head of the group) in this order, over chunks [chunk, chunk + chunks) of
 // kAttentionChunk keys. partial < 0: these are all chunks of the rows, and the block writes `out`.
@@ -55,10 +52,11 @@ AttentionCudaSizes most_attention_items(const AttentionKernelParams& params,
                                         const BatchLayout& layout,
                                         const AttentionCudaLimits& limits = {});
 
-// bfloat16 queries over bfloat16 pools or codes. The others have a plain kernel that needs no
-// items.
+// bfloat16 queries over bfloat16 pools or codes, values of up to 512 elements. The others have a
+// plain kernel that needs no items.
 inline bool has_tensor_core_attention(const AttentionKernelParams& p) {
-  return p.q_type == FloatType::kBf16 && (p.kv_type == KvType::kBf16 || is_quantised(p.kv_type));
+  return p.q_type == FloatType::kBf16 && p.value_dim <= 512 &&
+         (p.kv_type == KvType::kBf16 || is_quantised(p.kv_type));
 }
 
 // A list in memory of the device, whose length is there too: a captured graph replays with others.

@@ -7,6 +7,10 @@ namespace {
 
 constexpr int64_t kFewRows = 16;
 
+// Whether a sequence's rows are items of up to kFewRows, which may share its context: also the
+// heads of one token, however many a group has (latent attention: all of them).
+bool has_few_rows(int64_t rows, int64_t group) { return rows <= std::max(kFewRows, group); }
+
 // The chunks that hold keys which some of the rows see.
 void set_chunks(const AttentionKernelParams& p, const BatchLayout& layout,
                 AttentionCudaItem& item) {
@@ -47,15 +51,15 @@ AttentionCudaSizes most_attention_items(const AttentionKernelParams& p, const Ba
   const int64_t group = p.heads / p.kv_heads;
   for (int64_t s = 0; s < layout.num_sequences; ++s) {
     const int64_t rows = (layout.cu_seqlens[s + 1] - layout.cu_seqlens[s]) * group;
-    if (rows <= kFewRows) {
-      ++most.few;
+    if (has_few_rows(rows, group)) {
+      most.few += (rows + kFewRows - 1) / kFewRows;
     } else {
       const int64_t tile = attention_cuda_many_rows(p);
       most.many += (rows + tile - 1) / tile;
     }
   }
   most.merges = most.few;
-  // split() cuts all chunks into pieces that are `fair` long, but for one rest a sequence.
+  // split() cuts all chunks into pieces that are `fair` long, but for one rest an item.
   if (most.few > 0) most.few += num_blocks(limits) / p.kv_heads + 1;
   return most;
 }
@@ -68,7 +72,7 @@ AttentionCudaPlan plan_attention_cuda(const AttentionKernelParams& p, const Batc
   int64_t chunks = 0;
   for (int64_t s = 0; s < layout.num_sequences; ++s) {
     const int64_t rows = (layout.cu_seqlens[s + 1] - layout.cu_seqlens[s]) * group;
-    const bool is_few = rows <= kFewRows;
+    const bool is_few = has_few_rows(rows, group);
     const int64_t tile = is_few ? kFewRows : attention_cuda_many_rows(p);
     for (int64_t row = 0; row < rows; row += tile) {
       AttentionCudaItem item = {.sequence = static_cast<int32_t>(s),
