@@ -3,8 +3,10 @@
 #include <stdexcept>
 
 #include "ops/activation/activation_cpu.h"
+#include "ops/activation/activation_cuda.h"
 #include "ops/activation/activation_reference.h"
 #include "ops/cpu/parallel_blocks.h"
+#include "ops/cuda/cuda_device.h"
 #include "ops/runtime/kernel_primitive.h"
 #include "ops/runtime/shape_check.h"
 
@@ -25,13 +27,15 @@ mx::array activation(const Context& context, const mx::array& x, const Gate& gat
     note_reference(context, kOp);
     return activation_reference(x, gate);
   }
-  if (context.device->cuda()) throw std::runtime_error(std::string(kOp) + ": no kernel on cuda");
-  auto kernel = [type, gate, pool = context.pool](const auto& in, auto& out) {
+  auto kernel = [type, gate, pool = context.pool, cuda = context.device->cuda()](const auto& in,
+                                                                                 auto& out) {
     const ActivationParams params = {.type = type,
                                      .gate = gate,
                                      .width = in[0].shape(1),
                                      .x = in[0].template data<void>(),
                                      .y = out[0].template data<void>()};
+    if constexpr (kHasCuda)
+      if (cuda) return activation_cuda(cuda->stream(), params, in[0].shape(0));
     parallel_blocks(*pool, in[0].shape(0), rows_per_block(params.width),
                     [&](int64_t begin, int64_t end) { activation_cpu(params, begin, end); });
   };

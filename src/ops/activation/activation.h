@@ -12,8 +12,7 @@ namespace mx = mlx::core;
 // float32, rounded once.
 //   x  [T, I] float32, float16 or bfloat16
 // Returns [T, I] in the same dtype. Throws std::invalid_argument if a shape or dtype does not fit,
-// or for kClampedSwiglu, which is of two values; std::runtime_error on an NVIDIA GPU, which has no
-// kernel for it.
+// or for kClampedSwiglu, which is of two values.
 mx::array activation(const Context& context, const mx::array& x, const Gate& gate);
 
 }  // namespace quire::ops

@@ -11,13 +11,6 @@ using Kind = Gate::Kind;
 
 constexpr Kind kKinds[] = {Kind::kSilu, Kind::kGeluTanh, Kind::kGelu, Kind::kRelu2};
 
-class Activation : public ::testing::Test {
- protected:
-  void SetUp() override {
-    if (on_cuda()) GTEST_SKIP() << "cuda has no kernel for it";
-  }
-};
-
 // As Gate documents them.
 double exact(Kind kind, double x) {
   switch (kind) {
@@ -36,7 +29,7 @@ double exact(Kind kind, double x) {
 }
 
 // The bound is that of gated_activation's functions, and one rounding to the dtype.
-TEST_F(Activation, MatchesFloat64) {
+TEST(Activation, MatchesFloat64) {
   for (const auto& isa : isas_to_test()) {
     const ForcedIsa forced(isa);
     for (const mx::Dtype dtype : float_dtypes()) {
@@ -59,7 +52,7 @@ TEST_F(Activation, MatchesFloat64) {
   }
 }
 
-TEST_F(Activation, IsTheGateOfAnUpOfOne) {
+TEST(Activation, IsTheGateOfAnUpOfOne) {
   for (const auto& isa : isas_to_test()) {
     const ForcedIsa forced(isa);
     for (const Kind kind : kKinds) {
@@ -76,7 +69,7 @@ TEST_F(Activation, IsTheGateOfAnUpOfOne) {
   }
 }
 
-TEST_F(Activation, RefusesWhatDoesNotFit) {
+TEST(Activation, RefusesWhatDoesNotFit) {
   const Context context = make_context(1);
   EXPECT_THROW(activation(context, mx::zeros({8}), {}), std::invalid_argument);
   EXPECT_THROW(activation(context, mx::zeros({2, 8}, mx::int32), {}), std::invalid_argument);

@@ -28,21 +28,26 @@ __device__ inline float clamped_swiglu(const Gate& gate, float x, float up) {
   return open * (u + 1.0f);
 }
 
-// Out of line: most models have silu, whose kernels stay short.
-__device__ __noinline__ inline float apply_rarer_gate(const Gate& gate, float x, float up) {
-  switch (gate.kind) {
+// The function itself, of gates that are of one value.
+__device__ inline float activate(Gate::Kind kind, float x) {
+  switch (kind) {
     case Gate::Kind::kGeluTanh:
-      return gelu_tanh(x) * up;
+      return gelu_tanh(x);
     case Gate::Kind::kGelu:
-      return gelu(x) * up;
+      return gelu(x);
     case Gate::Kind::kRelu2:
-      return relu2(x) * up;
-    case Gate::Kind::kClampedSwiglu:
-      return clamped_swiglu(gate, x, up);
+      return relu2(x);
     case Gate::Kind::kSilu:
+    case Gate::Kind::kClampedSwiglu:
       break;
   }
-  return silu(x) * up;
+  return silu(x);
+}
+
+// Out of line: most models have silu, whose kernels stay short.
+__device__ __noinline__ inline float apply_rarer_gate(const Gate& gate, float x, float up) {
+  return gate.kind == Gate::Kind::kClampedSwiglu ? clamped_swiglu(gate, x, up)
+                                                 : activate(gate.kind, x) * up;
 }
 
 // Not yet rounded.

@@ -44,24 +44,33 @@ __device__ inline float warp_inverse_rms(const T* row, int64_t width, bool wide,
   return inverse_rms(total, width, eps);
 }
 
-// By a block of kNormLanes threads. `load` reads the eight columns at an index.
-template <class Load>
-__device__ inline float block_inverse_rms(int64_t width, float eps, Load load) {
+// A sum over a row in that order, by a block of kNormLanes threads: add(at, sum) is the lane's sum
+// with the eight columns at an index. Once in a kernel for each type of `add`.
+template <class Add>
+__device__ inline float block_sum(int64_t width, Add add) {
   __shared__ float sums[kNormLanes / 32];
   float sum = 0;
-  for (int64_t at = threadIdx.x * 8; at < width; at += kNormLanes * 8) {
-    float v[8];
-    load(at, v);
-#pragma unroll
-    for (int i = 0; i < 8; ++i) sum = fmaf(v[i], v[i], sum);
-  }
+  for (int64_t at = threadIdx.x * 8; at < width; at += kNormLanes * 8) sum = add(at, sum);
   sum = warp_sum(sum);
   if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = sum;
   __syncthreads();
   float total = 0;
 #pragma unroll
   for (int i = 0; i < kNormLanes / 32; ++i) total += sums[i];
-  return inverse_rms(total, width, eps);
+  return total;
+}
+
+// By a block of kNormLanes threads. `load` reads the eight columns at an index.
+template <class Load>
+__device__ inline float block_inverse_rms(int64_t width, float eps, Load load) {
+  const auto add_squares = [&](int64_t at, float sum) {
+    float v[8];
+    load(at, v);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) sum = fmaf(v[i], v[i], sum);
+    return sum;
+  };
+  return inverse_rms(block_sum(width, add_squares), width, eps);
 }
 
 }  // namespace quire::ops

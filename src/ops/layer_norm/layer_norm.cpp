@@ -3,7 +3,9 @@
 #include <stdexcept>
 
 #include "ops/cpu/parallel_blocks.h"
+#include "ops/cuda/cuda_device.h"
 #include "ops/layer_norm/layer_norm_cpu.h"
+#include "ops/layer_norm/layer_norm_cuda.h"
 #include "ops/layer_norm/layer_norm_reference.h"
 #include "ops/runtime/kernel_primitive.h"
 #include "ops/runtime/shape_check.h"
@@ -35,14 +37,16 @@ mx::array layer_norm(const Context& context, const mx::array& x, const mx::array
     note_reference(context, kOp);
     return layer_norm_reference(x, weight, bias, eps);
   }
-  if (context.device->cuda()) throw std::runtime_error(std::string(kOp) + ": no kernel on cuda");
-  auto kernel = [params, pool = context.pool](const auto& in, auto& out) {
+  auto kernel = [params, pool = context.pool, cuda = context.device->cuda()](const auto& in,
+                                                                             auto& out) {
     LayerNormParams p = params;
     p.x = in[0].template data<void>();
     p.weight = in[1].template data<float>();
     if (in.size() > 2) p.bias = in[2].template data<float>();
     p.y = out[0].template data<void>();
     const int64_t rows = p.width == 0 ? 0 : static_cast<int64_t>(in[0].size()) / p.width;
+    if constexpr (kHasCuda)
+      if (cuda) return layer_norm_cuda(cuda->stream(), p, rows);
     parallel_blocks(*pool, rows, rows_per_block(p.width),
                     [&](int64_t begin, int64_t end) { layer_norm_cpu(p, begin, end); });
   };

@@ -16,7 +16,7 @@ namespace mx = mlx::core;
 //   weight, bias  [D] float32 (the checkpoint's values, widened); many models have no bias
 //   eps           added to the variance
 // Returns [..., D] in x's dtype, rounded once. Throws std::invalid_argument if a shape or dtype
-// does not fit, std::runtime_error on an NVIDIA GPU, which has no kernel for it.
+// does not fit.
 //
 // Bits: both sums are kept in 64 lanes (lane = column mod 64) that are folded in halves, as
 // rms_norm's; the second one is of squares of differences from the rounded mean.

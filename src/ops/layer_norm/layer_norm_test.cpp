@@ -11,13 +11,6 @@ constexpr float kEps = 1e-5f;
 const mx::Shape kShapes[] = {{1, 1},  {3, 7},  {1, 16},     {2, 63},
                              {2, 64}, {5, 65}, {2, 3, 128}, {40, 1000}};
 
-class LayerNorm : public ::testing::Test {
- protected:
-  void SetUp() override {
-    if (on_cuda()) GTEST_SKIP() << "cuda has no kernel for it";
-  }
-};
-
 std::optional<mx::array> bias_of(bool has_bias, int width) {
   return has_bias ? std::optional(random_array({width}, mx::float32, 3)) : std::nullopt;
 }
@@ -27,7 +20,7 @@ mx::array rows_of(const mx::Shape& shape, mx::Dtype dtype, float centre) {
   return mx::astype(random_array(shape, mx::float32, 1, 3.0f) + mx::array(centre), dtype);
 }
 
-TEST_F(LayerNorm, MatchesItsReference) {
+TEST(LayerNorm, MatchesItsReference) {
   for (const auto& isa : isas_to_test()) {
     const ForcedIsa forced(isa);
     for (const mx::Dtype dtype : float_dtypes()) {
@@ -55,7 +48,7 @@ TEST_F(LayerNorm, MatchesItsReference) {
 
 // Against float64, apart from kernel and reference. The error of the mean is that of a sum of 64
 // chains; it counts by what the row is wide.
-TEST_F(LayerNorm, MatchesFloat64) {
+TEST(LayerNorm, MatchesFloat64) {
   constexpr int kWidth = 777;
   for (const float centre : {0.0f, 100.0f}) {
     const mx::array x = rows_of({3, kWidth}, mx::float32, centre);
@@ -81,7 +74,7 @@ TEST_F(LayerNorm, MatchesFloat64) {
 }
 
 // The bits contract: a row's bits depend on the row alone, and vector lengths agree.
-TEST_F(LayerNorm, RowsDoNotDependOnTheBatchNorOnVectors) {
+TEST(LayerNorm, RowsDoNotDependOnTheBatchNorOnVectors) {
   for (const mx::Dtype dtype : float_dtypes()) {
     std::optional<mx::array> first;
     for (const auto& isa : isas_to_test()) {
@@ -106,13 +99,13 @@ TEST_F(LayerNorm, RowsDoNotDependOnTheBatchNorOnVectors) {
   }
 }
 
-TEST_F(LayerNorm, NoRowsGiveNoRows) {
+TEST(LayerNorm, NoRowsGiveNoRows) {
   const mx::array y =
       layer_norm(make_context(2), mx::zeros({0, 8}), mx::ones({8}), std::nullopt, kEps);
   EXPECT_EQ(to_floats(y).size(), 0u);
 }
 
-TEST_F(LayerNorm, RefusesWhatDoesNotFit) {
+TEST(LayerNorm, RefusesWhatDoesNotFit) {
   const Context context = make_context(1);
   const mx::array x = mx::zeros({2, 8}), weight = mx::ones({8});
   const auto refuses = [&](const mx::array& in, const mx::array& w,
