@@ -125,9 +125,10 @@ void print_weights(const models::Model& model) {
     std::fprintf(stderr, "skipped %s: not part of text generation\n", printable(skipped).c_str());
   if (const std::string unpacked = model.unpacked_weights(); !unpacked.empty())
     std::fprintf(stderr,
-                 "slower  %s: kept as dense %s, since q, k and v (or gate and up) are of formats "
+                 "slower  %s: kept as dense %s, since %sq, k and v (or gate and up) are of formats "
                  "that do not go together\n",
-                 printable(unpacked).c_str(), dtype_name(model.dtype()));
+                 printable(unpacked).c_str(), dtype_name(model.dtype()),
+                 is_gpu(model.context()) ? "a GPU has no kernels for small floats, or " : "");
 }
 
 }  // namespace
@@ -168,7 +169,7 @@ RunningModel start_engine(const ModelFlags& flags) {
   const engine::SchedulerOptions scheduler =
       scheduler_options(flags, is_gpu(context) ? kGpuStep : kCpuStep);
   load.most_positions = engine::check_fits(
-      flags.model, models::measure_model(checkpoint, load), scheduler, request,
+      flags.model, models::measure_model(checkpoint, load, is_gpu(context)), scheduler, request,
       engine::available_memory(*context.device) - request.kept_free, is_gpu(context));
   // A vocabulary of 151k tokens takes longer to read than the weights of a small model to pack.
   std::future<ModelText> text =

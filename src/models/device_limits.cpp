@@ -4,7 +4,6 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "formats/quantization.h"
 #include "models/model_size.h"
 #include "ops/moe_experts/moe_experts_cuda.h"
 #include "ops/sample/sample_cuda.h"
@@ -94,20 +93,6 @@ std::set<std::string> switches(const ModelSpec& spec) {
   return found;
 }
 
-// Of weights without kernels there, by MLX's names.
-std::set<std::string> small_floats(const formats::Checkpoint& checkpoint) {
-  std::set<std::string> names;
-  const auto quantization = formats::read_quantization_config(checkpoint.config());
-  if (!quantization) return names;
-  const auto consider = [&](const formats::QuantisedFormat& format) {
-    if (format.mode != formats::QuantMode::kAffine) names.insert(formats::mode_name(format.mode));
-  };
-  consider(quantization->defaults);
-  for (const auto& [layer, format] : quantization->layers)
-    if (format) consider(*format);
-  return names;
-}
-
 }  // namespace
 
 void check_device_limits(const ModelSpec& spec, const ops::Device& device) {
@@ -124,7 +109,6 @@ void check_device_limits(const ModelSpec& spec, const ops::Device& device) {
 std::vector<std::string> beyond_cuda(const formats::Checkpoint& checkpoint,
                                      const LoadOptions& options) {
   std::vector<std::string> names;
-  for (const std::string& name : small_floats(checkpoint)) names.push_back(name + " weights");
   const ModelSpec spec = model_spec_of(checkpoint, options);
   for (const auto& [count, most, what] : excesses(spec))
     names.push_back("kernels for " + std::to_string(count) + " " + what);

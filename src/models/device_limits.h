@@ -13,8 +13,8 @@ namespace quire::models {
 // CPU's run every model that a family accepts.
 void check_device_limits(const ModelSpec& spec, const ops::Device& device);
 
-// What of a checkpoint the kernels for NVIDIA GPUs cannot run, for people: "mxfp4 weights". Reads
-// no weights. Throws LoadError for what is not supported at all.
+// What of a checkpoint the kernels for NVIDIA GPUs cannot run, for people: "kernels for 5000
+// experts in a layer". Reads no weights. Throws LoadError for what is not supported at all.
 std::vector<std::string> beyond_cuda(const formats::Checkpoint& checkpoint,
                                      const LoadOptions& options);
 

@@ -72,25 +72,33 @@ bool is_float(formats::DType dtype) {
          dtype == formats::DType::kBF16;
 }
 
-// Bytes of quantised values once they are packed.
+// Bytes of quantised values once they are packed; small floats become as many bytes a value, unless
+// that is 0.
 int64_t packed_bytes(const formats::RawTensor& values,
-                     const std::optional<formats::QuantizationConfig>& quantization) {
+                     const std::optional<formats::QuantizationConfig>& quantization,
+                     int64_t float_bytes) {
   const auto stored = static_cast<int64_t>(values.size);
+  if (values.name.ends_with("_blocks"))  // OpenAI's mxfp4
+    return float_bytes > 0 ? stored * 2 * float_bytes : stored;
   if (values.dtype != formats::DType::kU32 || !quantization) return stored;
   const auto format = quantization->of_layer(layer_name(values.name));
-  const bool affine = format && format->mode == formats::QuantMode::kAffine;
-  return affine ? stored / format->bits * ops::packed_bits(format->bits) : stored;
+  if (!format) return stored;
+  if (format->mode == formats::QuantMode::kAffine)
+    return stored / format->bits * ops::packed_bits(format->bits);
+  return float_bytes > 0 ? stored * 8 / format->bits * float_bytes : stored;
 }
 
 void count_tensor(const formats::Checkpoint& checkpoint, const formats::RawTensor& tensor,
-                  const std::optional<formats::QuantizationConfig>& quantization, ModelSize& size) {
+                  const std::optional<formats::QuantizationConfig>& quantization,
+                  bool dense_small_floats, ModelSize& size) {
   const int64_t elements = tensor.num_elements();
   const bool quantised = !is_float(tensor.dtype) || weight_name(tensor.name) != tensor.name ||
                          checkpoint.find(scales_name(tensor.name)) != nullptr;
   const bool matrix = tensor.shape.size() >= 2;
+  const auto float_bytes = static_cast<int64_t>(size.dtype.size());
   const int64_t loaded =
-      quantised ? packed_bytes(tensor, quantization)
-                : elements * static_cast<int64_t>(matrix ? size.dtype.size() : sizeof(float));
+      quantised ? packed_bytes(tensor, quantization, dense_small_floats ? float_bytes : 0)
+                : elements * (matrix ? float_bytes : static_cast<int64_t>(sizeof(float)));
   size.weights += loaded;
   // 4 bits a value, and a scale and a bias of 16 bits each for 64 of them.
   size.weights_in_4_bits += matrix && !quantised ? elements * 9 / 16 : loaded;
@@ -130,7 +138,8 @@ mx::Dtype dtype_of(const formats::Checkpoint& checkpoint, const ModelSpec& spec,
   return activation_dtype(checkpoint, spec.embed_weight).value_or(mx::float32);
 }
 
-ModelSize measure_model(const formats::Checkpoint& checkpoint, const LoadOptions& options) {
+ModelSize measure_model(const formats::Checkpoint& checkpoint, const LoadOptions& options,
+                        bool dense_small_floats) {
   const ModelSpec spec = model_spec_of(checkpoint, options);
   ModelSize size = {.max_positions = spec.max_positions,
                     .rope_bytes = table_bytes(spec),
@@ -141,7 +150,7 @@ ModelSize measure_model(const formats::Checkpoint& checkpoint, const LoadOptions
   const auto quantization = formats::read_quantization_config(checkpoint.config());
   for (const std::string& name : checkpoint.names())
     if (!is_ignored(spec, name))
-      count_tensor(checkpoint, *checkpoint.find(name), quantization, size);
+      count_tensor(checkpoint, *checkpoint.find(name), quantization, dense_small_floats, size);
   return size;
 }
 

@@ -32,7 +32,9 @@ struct ModelSize {
   std::vector<CacheSpec> caches;
 };
 
-// Reads no weights. Throws LoadError as model_spec_of.
-ModelSize measure_model(const formats::Checkpoint& checkpoint, const LoadOptions& options);
+// Reads no weights. `dense_small_floats`: where the device has no kernels for small floats, which
+// become values of the model's dtype. Throws LoadError as model_spec_of.
+ModelSize measure_model(const formats::Checkpoint& checkpoint, const LoadOptions& options,
+                        bool dense_small_floats = false);
 
 }  // namespace quire::models

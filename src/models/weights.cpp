@@ -219,7 +219,10 @@ WeightLoader::Part WeightLoader::dequantised(Part part) {
 }
 
 ops::PackedMatrix WeightLoader::pack(std::vector<Part> parts, bool interleave) {
-  if (auto packed = pack_quantised(parts, interleave)) return std::move(*packed);
+  if (auto packed = pack_quantised(parts, interleave)) {
+    if (!packed->is_quantised()) unpacked_.insert(parts[0].tensors[0]->name);
+    return std::move(*packed);
+  }
   std::vector<ops::RowMatrix> dense;
   for (Part& part : parts) {
     part = dequantised(std::move(part));

@@ -98,7 +98,8 @@ class WeightLoader {
   // tensors)", or nothing.
   std::string finish(const std::vector<std::string>& ignored) const;
   // The quantised weights that became dense values, because they are stacked with others in a
-  // format that does not go with theirs, for people to read: "X.weight and 3 more"; or nothing.
+  // format that does not go with theirs, or because the device has no kernels for it, for people
+  // to read: "X.weight and 3 more"; or nothing.
   std::string unpacked() const;
   size_t packed_bytes() const { return packed_bytes_; }
 
@@ -141,7 +142,7 @@ class WeightLoader {
                           int64_t k, const formats::QuantisedFormat& format, Part& part);
   void take_float_scales(const formats::RawTensor& values, const std::vector<int64_t>& groups,
                          int64_t k, const formats::QuantisedFormat& format, Part& part);
-  // Throws LoadError where weights of small floats of such a mode have no kernel.
+  // Throws LoadError where weights of small floats of such a mode cannot be used.
   void check_small_floats(const formats::RawTensor& values, const std::string& mode) const;
   // The tensor of scales or biases that goes with the values.
   const formats::RawTensor& take_beside(const formats::RawTensor& values, const std::string& name,

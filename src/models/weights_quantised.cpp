@@ -139,11 +139,6 @@ void WeightLoader::check_small_floats(const formats::RawTensor& values,
   if (int8_activations_)
     throw LoadError(where(values) + " has mode " + mode +
                     ": 8-bit activations go with affine weights only; leave them out");
-  if (context_.device->cuda())
-    throw LoadError(
-        where(values) + " has mode " + mode +
-        ", for which there is no kernel on cuda: run it with --device cpu, or take an affine "
-        "checkpoint");
 }
 
 void WeightLoader::take_float_scales(const formats::RawTensor& values,

@@ -87,6 +87,18 @@ PackedMatrix describe(std::span<const BlockFloatRows> parts, mx::Dtype dtype, bo
   return result;
 }
 
+// A GPU's kernels know no small floats: there the matrix is of the values that they stand for.
+PackedMatrix pack_values(const Context& context, std::span<const BlockFloatRows> parts,
+                         mx::Dtype dtype, bool interleave, const PackProgress& progress) {
+  Context host = context;
+  host.device = make_cpu_device();
+  const PackedMatrix packed =
+      pack_block_float_matrix(host, parts, dtype, /*interleave=*/false, progress);
+  const std::shared_ptr<const std::byte[]> values = dequantise_rows(host, packed);
+  const RowMatrix rows = {.data = values.get(), .n = packed.n, .k = packed.k, .dtype = dtype};
+  return pack_matrix(context, {&rows, 1}, dtype, interleave);
+}
+
 }  // namespace
 
 PackedMatrix pack_block_float_matrix(const Context& context, std::span<const BlockFloatRows> parts,
@@ -94,7 +106,7 @@ PackedMatrix pack_block_float_matrix(const Context& context, std::span<const Blo
                                      const PackProgress& progress) {
   check_float("pack_block_float_matrix", "the packed matrix", dtype);
   PackedMatrix result = describe(parts, dtype, interleave);
-  if (context.device->cuda()) refuse(result.block_float, "no kernel on cuda");
+  if (context.device->cuda()) return pack_values(context, parts, dtype, interleave, progress);
   const QuantisedLayout layout = quantised_layout(result);
   const auto memory = allocate_aligned(static_cast<size_t>(layout.bytes()));
   PackJob job = {.row_bytes = result.k * layout.bits / 8, .interleaved = interleave};

@@ -15,9 +15,10 @@ struct BlockFloatRows {
 };
 
 // Packs the rows of `parts` stacked on each other, all of one format, for activations of `dtype`;
-// `interleave` and `progress` as in pack_matrix. Parallel. Groups must divide K. Throws
-// std::invalid_argument naming the format on a CUDA device, which has no kernel for it, and for
-// scales and codes that are no weights: NaN, and scales of 2^120 and more.
+// `interleave` and `progress` as in pack_matrix. Parallel. Groups must divide K. On a
+// CUDA device, whose kernels know no small floats, the result is dense: the same values, rounded to
+// `dtype`. Throws std::invalid_argument naming the format for scales and codes that are no weights:
+// NaN, and scales of 2^120 and more.
 PackedMatrix pack_block_float_matrix(const Context& context, std::span<const BlockFloatRows> parts,
                                      mx::Dtype dtype, bool interleave = false,
                                      const PackProgress& progress = {});
