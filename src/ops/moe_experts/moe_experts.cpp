@@ -37,6 +37,14 @@ void check_inputs(const mx::array& x, const MoeRouting& routing, const Experts& 
   }
 }
 
+// Kernels reach biases through the experts, so that nobody copies those of the host.
+void check_biases_on(const Device& device, const std::vector<Expert>& experts) {
+  for (const Expert& expert : experts)
+    for (const auto* bias : {&expert.gate_up.bias, &expert.down.bias})
+      if (*bias && !device.owns((*bias)->data<void>()))
+        throw std::invalid_argument("moe_experts: a bias is not the device's");
+}
+
 bool same_format(const PackedMatrix& a, const PackedMatrix& b) {
   const bool same_affine = a.affine.has_value() == b.affine.has_value() &&
                            (!a.affine || (a.affine->bits == b.affine->bits &&
@@ -63,6 +71,7 @@ void run_on_cuda(CudaDevice& cuda, const Experts& stack, MoeExpertsCudaParams p)
   const std::vector<Expert>& experts = *stack;
   std::vector<const void*> made;
   const auto make = [&] {
+    check_biases_on(cuda, experts);
     made = addresses_of(experts);
     return std::as_bytes(std::span(made));
   };

@@ -17,6 +17,12 @@ LinearWeight random_linear(const Context& context, int n, int k, mx::Dtype dtype
   return {.weight = pack_matrix(context, {&source, 1}, dtype, interleave)};
 }
 
+// On the context's device, as a loader puts it there.
+mx::array random_bias(const Context& context, int n, uint32_t seed) {
+  const mx::array values = random_array({n}, mx::float32, seed);
+  return context.device->make_array(values.data<void>(), {n}, mx::float32);
+}
+
 Experts random_experts(const Context& context, int count, mx::Dtype dtype, bool biases = false,
                        bool interleave = true) {
   std::vector<Expert> experts;
@@ -26,8 +32,8 @@ Experts random_experts(const Context& context, int count, mx::Dtype dtype, bool 
         {.gate_up = random_linear(context, 2 * kIntermediate, kHidden, dtype, seed, interleave),
          .down = random_linear(context, kHidden, kIntermediate, dtype, seed + 1, false)});
     if (!biases) continue;
-    experts.back().gate_up.bias = random_array({2 * kIntermediate}, mx::float32, seed + 100);
-    experts.back().down.bias = random_array({kHidden}, mx::float32, seed + 101);
+    experts.back().gate_up.bias = random_bias(context, 2 * kIntermediate, seed + 100);
+    experts.back().down.bias = random_bias(context, kHidden, seed + 101);
   }
   return std::make_shared<const std::vector<Expert>>(std::move(experts));
 }
