@@ -63,7 +63,7 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
   const CudaLayout& layout(const BatchLayoutPtr& layout);
   // What an op keeps for a step beside the layout, such as a work list: empty at first, and given
   // up when another layout is asked for. `key` tells an op's variants apart.
-  using StepKey = std::array<int64_t, 8>;
+  using StepKey = std::array<int64_t, 9>;
   std::shared_ptr<const void>& of_step(const BatchLayoutPtr& layout, const StepKey& key);
   // A copy of what never changes, such as a rope table: made once and kept as long as `owner` is.
   const void* resident(const std::shared_ptr<const void>& owner, const void* values, size_t bytes) {

@@ -63,7 +63,7 @@ class StepWriter {
 class CudaRecording {
  public:
   using Fill = std::function<void(const StepValues&, StepWriter&)>;
-  using StepKey = std::array<int64_t, 8>;
+  using StepKey = std::array<int64_t, 9>;
 
   // `memory`: of activations; as much as peak() says will be used.
   CudaRecording(const StepBlockRange& range, std::byte* memory, const BatchLayout& layout);

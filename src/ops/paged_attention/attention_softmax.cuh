@@ -15,7 +15,9 @@ struct AttentionRow {
 __device__ inline AttentionRow attention_row(const AttentionKernelParams& p, int64_t sequence,
                                              int64_t head, int64_t position, int64_t context) {
   AttentionRow row;
-  const int64_t first = p.window_left < 0 ? 0 : max(int64_t{0}, position - p.window_left);
+  // As AttentionKernelParams::first_key.
+  int64_t first = p.window_left < 0 ? 0 : max(int64_t{0}, position - p.window_left);
+  if (p.window_step > 0) first = max(first, position / p.window_step * p.window_step);
   row.position = static_cast<int>(position);
   row.first = static_cast<int>(min(first, context));
   row.end = static_cast<int>(

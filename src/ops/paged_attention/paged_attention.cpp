@@ -190,8 +190,8 @@ AttentionCudaLimits limits_of(const CudaDevice& cuda, const AttentionKernelParam
 const AttentionWork& work_of(CudaDevice& cuda, const AttentionKernelParams& p,
                              const BatchLayoutPtr& layout) {
   auto& kept = cuda.of_step(
-      layout, {p.window_left, p.window_right, p.heads, p.kv_heads, p.key_dim, p.value_dim,
-               static_cast<int64_t>(p.q_type), static_cast<int64_t>(p.kv_type)});
+      layout, {p.window_left, p.window_right, p.window_step, p.heads, p.kv_heads, p.key_dim,
+               p.value_dim, static_cast<int64_t>(p.q_type), static_cast<int64_t>(p.kv_type)});
   const AttentionCudaLimits limits = limits_of(cuda, p);
   if (!kept && !has_tensor_core_attention(p)) {
     kept = std::make_shared<const AttentionWork>();

@@ -67,7 +67,6 @@ void each_kernel(const Body& body) {
 // Within what 16 bits and codes lose; how exact the kernels are is other tests' business, and that
 // masks are right is seen in whole units.
 TEST(ChunkedAttention, KernelsMatchTheReferenceAndDoNotDependOnTheBatch) {
-  if (on_cuda()) GTEST_SKIP() << "cuda has no kernel for it";
   each_kernel([](const Sequences& sequences, const char* kernel) {
     for (const auto& [step, window] : {std::pair(24, -1), {100, 40}, {300, 299}}) {
       AttentionParams params = plain(sequences.heads());
@@ -90,7 +89,6 @@ TEST(ChunkedAttention, KernelsMatchTheReferenceAndDoNotDependOnTheBatch) {
 
 // Edges of the kernels' own chunks lie at multiples of 256 tokens, and so do those of these.
 TEST(ChunkedAttention, ChunksHaveTheBitsOfSequencesOfTheirOwn) {
-  if (on_cuda()) GTEST_SKIP() << "cuda has no kernel for it";
   for (const auto& isa : isas_to_test()) {
     const ForcedIsa forced(isa);
     for (const mx::Dtype dtype : float_dtypes()) {
@@ -107,7 +105,6 @@ TEST(ChunkedAttention, ChunksHaveTheBitsOfSequencesOfTheirOwn) {
 
 // Blocks before a chunk are given back: no kernel reads what is there then.
 TEST(ChunkedAttention, BlocksBeforeTheChunkAreNotRead) {
-  if (on_cuda()) GTEST_SKIP() << "cuda has no kernel for it";
   each_kernel([](const Sequences& sequences, const char*) {
     AttentionParams params = plain(sequences.heads());
     params.window_step = 100;

@@ -17,7 +17,7 @@ void set_chunks(const AttentionKernelParams& p, const BatchLayout& layout,
   const int64_t group = p.heads / p.kv_heads, first_token = layout.cu_seqlens[item.sequence];
   const int64_t first = layout.positions[first_token + item.row / group];
   const int64_t last = layout.positions[first_token + (item.row + item.rows - 1) / group];
-  int64_t begin = p.window_left < 0 ? 0 : std::max<int64_t>(0, first - p.window_left);
+  int64_t begin = p.first_key(first);
   int64_t end = layout.seq_lens[item.sequence];
   if (p.window_right >= 0) end = std::min(end, last + p.window_right + 1);
   begin /= kAttentionChunk;
