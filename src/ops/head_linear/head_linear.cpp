@@ -113,7 +113,9 @@ void run_heads(ThreadPool& pool, const Rows& rows, const LinearKernel& kernel,
   });
 }
 
-void run_on_cuda(CudaDevice& cuda, const HeadWeights& weights, HeadLinearCudaParams p) {
+// Nobody calls it in a build without the GPU kernels.
+[[maybe_unused]] void run_on_cuda(CudaDevice& cuda, const HeadWeights& weights,
+                                  HeadLinearCudaParams p) {
   std::vector<const void*> addresses;
   const auto make = [&] {
     for (const PackedMatrix& w : *weights) addresses.push_back(w.data.get());
