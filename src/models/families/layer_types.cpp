@@ -27,12 +27,22 @@ HeadShape changed_shape(const formats::ConfigReader& layer, const json::object& 
   return shape;
 }
 
+// Each key is the index of a layer.
+void check_indices(const formats::HfConfig& config, const json::object& layers) {
+  size_t known = 0;
+  for (int64_t i = 0; i < config.num_hidden_layers; ++i)
+    known += layers.contains(std::to_string(i));
+  if (known < layers.size())
+    config.reader().fail("per_layer_config", "has a key that is no layer's index");
+}
+
 }  // namespace
 
 std::vector<HeadShape> head_shapes_of(const formats::HfConfig& config, const HeadShape& full) {
   const HeadShape usual = {.head_dim = config.head_dim, .kv_heads = config.num_key_value_heads};
   const formats::ConfigReader reader = config.reader();
   const json::object* layers = reader.find_object("per_layer_config");
+  if (layers) check_indices(config, *layers);
   std::vector<HeadShape> shapes;
   for (size_t i = 0; i < static_cast<size_t>(config.num_hidden_layers); ++i) {
     const std::string index = std::to_string(i);
