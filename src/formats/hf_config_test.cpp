@@ -238,6 +238,18 @@ TEST(RopeConfig, BothStylesMeanTheSame) {
   }
 }
 
+// As transformers: people add rope_scaling to reach further.
+TEST(RopeConfig, ScalingCountsBeforeParameters) {
+  const std::string scaling = R"("rope_scaling":{"rope_type":"linear","factor":4})";
+  const HfConfig both =
+      config_with("{" + scaling + R"(,"rope_parameters":{"rope_theta":5e5},"rope_theta":1e6})");
+  EXPECT_EQ(both.rope.type, "linear");
+  EXPECT_EQ(both.rope.theta, 1e6);
+  const HfConfig nested = config_with("{" + scaling + R"(,"rope_parameters":{
+      "full_attention":{"rope_type":"default","rope_theta":5e5}}})");
+  EXPECT_EQ(nested.rope.type, "default");
+}
+
 TEST(RopeConfig, PerLayerType) {
   const HfConfig nested = config_with(R"({"rope_parameters":{
       "sliding_attention":{"rope_type":"default","rope_theta":1e4},

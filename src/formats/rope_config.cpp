@@ -138,7 +138,12 @@ RopeConfigs with_local_rope(const ConfigReader& config, RopeConfig rope) {
 
 RopeConfigs read_rope_configs(const ConfigReader& config, const RopeContext& context) {
   const json::object none;
-  for (const char* key : {"rope_parameters", "rope_scaling"}) {
+  // Where a file has both, as one does that its user has extended, rope_scaling counts; but layer
+  // types have their ropes in rope_parameters.
+  const json::object* parameters = config.find_object("rope_parameters");
+  std::array<const char*, 2> keys = {"rope_scaling", "rope_parameters"};
+  if (parameters && is_nested(*parameters)) std::swap(keys[0], keys[1]);
+  for (const char* key : keys) {
     const json::object* object = config.find_object(key);
     if (!object || object->empty()) continue;
     const ConfigReader rope = config.inside(key, *object);
