@@ -3,7 +3,10 @@
 Cases whose "template" is not a name in TEMPLATES are small templates that probe one construct each.
 """
 
-from text_chat_templates import TEMPLATES
+from text_chat_templates import TEMPLATES as STYLES
+from text_family_templates import FAMILY_TEMPLATES
+
+TEMPLATES = {**STYLES, **FAMILY_TEMPLATES}
 
 WEATHER = {
     "type": "function",
@@ -25,6 +28,17 @@ WEATHER = {
 }
 EMPTY_TOOL = {"type": "function", "function": {"name": "ping", "description": "", "parameters": {
     "type": "object", "properties": {}}}}
+
+# What Gemma's and OpenAI's templates look at.
+NULLABLE = {"type": "function", "function": {"name": "find", "description": "Finds.", "parameters": {
+    "type": "object", "properties": {
+        "b": {"type": ["string", "null"], "description": "either"}, "A": {"anyOf": [{"type": "string"}, {"type": "number"}]},
+        "list": {"type": "array", "items": {"type": ["integer", "null"], "minimum": 0}},
+        "mode": {"type": "string", "enum": ["a", "b"], "default": "a"}, "deep": {"type": "boolean", "default": False}},
+    "required": ["b", "mode"]}}}
+FAMILY_TALKS = ("one", "system", "multi", "thinking", "tool", "two_tools", "wrong_order", "odd_role", "parts")
+PART_TALK = [{"role": "system", "content": [{"type": "text", "text": "Sys."}]},
+             {"role": "user", "content": [{"type": "text", "text": "b "}, {"type": "text", "text": "a"}]}]
 
 CALL = {"id": "abcdefg12", "type": "function", "function": {
     "name": "get_weather", "arguments": {"city": "Zürich", "days": 2, "opts": {"a": [1, 2.5, None]}}}}
@@ -132,6 +146,9 @@ strftime_now('%a %b %e %j %p %I %y %A') ¦ strftime_now('%-d/%-m') ¦ strftime_n
 missing.attr ¦ missing['x'] ¦ missing() ¦ n.attr ¦ n.attr.more ¦ nil.attr ¦ 'a' + 1 ¦ 1 + 'a'
 l + 'a' ¦ d + d ¦ undefined_function(1) ¦ s.nope() ¦ s|nope ¦ n is nope ¦ raise_exception('boom')
 raise_exception('a ' ~ n) ¦ n / (n - 7) ¦ n // (n - 7) ¦ n // neg ¦ neg // 3.5 ¦ n % (n - 7) ¦ l.append(4) ¦ d.update({'a': 1}) ¦ d.pop('a')
+nil is iterable ¦ missing is iterable ¦ missing is sequence ¦ nil is sequence ¦ missing|length ¦ nil|length
+t|upper ¦ d|lower ¦ nil|upper ¦ missing|lower ¦ f|upper ¦ missing|list ¦ missing|join ¦ missing|first ¦ n|length
+missing|dictsort ¦ d|upper|length ¦ missing|sort ¦ missing|map('upper')|list ¦ nil|list ¦ missing|count
 loop ¦ ''.join(l) ¦ ' '.join(d) ¦ l.index(2) ¦ l.count(1) ¦ t.index('b') ¦ 'a\tb'
 "a\"b" ¦ 'é' ¦ '\u00e9' ¦ 1_000 ¦ 0x1F ¦ 1e3 ¦ 1.5e-3 ¦ d.a is sequence ¦ l is mapping
 """
@@ -198,11 +215,17 @@ def case(template, messages, **more):
 
 
 def conversations():
-    for template in TEMPLATES:
+    for template in STYLES:
         for talk in TALKS.values():
             yield case(template, talk)
             yield case(template, talk, add_generation_prompt=True)
             yield case(template, talk, tools=[WEATHER, EMPTY_TOOL], add_generation_prompt=True)
+    for template in FAMILY_TEMPLATES:
+        for talk in FAMILY_TALKS:
+            yield case(template, TALKS.get(talk, PART_TALK))
+            yield case(template, TALKS.get(talk, PART_TALK), tools=[WEATHER, NULLABLE], add_generation_prompt=True)
+        for kwargs in ({"enable_thinking": True}, {"enable_thinking": False, "reasoning_effort": "high"}):
+            yield case(template, TALKS["thinking"], add_generation_prompt=True, kwargs=kwargs)
     for flag in (True, False):
         for talk in ("one", "multi", "tool"):
             yield case("qwen3", TALKS[talk], add_generation_prompt=True,

@@ -69,17 +69,17 @@ fn register_wrapped(env: &mut Environment<'static>) {
     }
     builtin! {
         "abs" => filters::abs, "attr" => filters::attr, "bool" => filters::bool,
-        "count" => filters::length, "d" => filters::default, "default" => filters::default,
+        "count" => length, "d" => filters::default, "default" => filters::default,
         "dictsort" => dictsort,
-        "first" => filters::first, "groupby" => filters::groupby,
-        "last" => filters::last,
-        "length" => filters::length, "list" => filters::list, "lower" => filters::lower,
+        "first" => first, "groupby" => filters::groupby,
+        "last" => last,
+        "length" => length, "list" => list, "lower" => lower,
         "map" => filters::map, "max" => filters::max, "min" => filters::min,
         "reject" => filters::reject, "rejectattr" => filters::rejectattr,
         "reverse" => filters::reverse, "safe" => filters::safe,
         "select" => filters::select, "selectattr" => filters::selectattr, "sort" => filters::sort,
         "sum" => filters::sum, "unique" => filters::unique,
-        "upper" => filters::upper, "items" => items, "urlencode" => scalars::urlencode, "batch" => batch, "slice" => slice,
+        "upper" => upper, "items" => items, "urlencode" => scalars::urlencode, "batch" => batch, "slice" => slice,
     }
 }
 
@@ -106,7 +106,7 @@ fn register_tests(env: &mut Environment<'static>) {
         "filter" => tests::is_filter, "float" => tests::is_float, "ge" => tests::is_ge,
         ">=" => tests::is_ge, "gt" => tests::is_gt, "greaterthan" => tests::is_gt,
         ">" => tests::is_gt, "in" => tests::is_in, "integer" => tests::is_integer,
-        "iterable" => tests::is_iterable, "le" => tests::is_le, "<=" => tests::is_le,
+        "iterable" => is_iterable, "le" => tests::is_le, "<=" => tests::is_le,
         "lower" => tests::is_lower, "lt" => tests::is_lt, "lessthan" => tests::is_lt,
         "<" => tests::is_lt, "mapping" => tests::is_mapping, "ne" => tests::is_ne,
         "!=" => tests::is_ne, "none" => tests::is_none, "number" => tests::is_number,
@@ -120,9 +120,52 @@ fn is_callable(value: Value) -> bool {
     value.kind() == ValueKind::Plain
 }
 
-/// Jinja's test asks for len() and indexing, which strings and dicts have too.
+/// Jinja's test asks for len() and indexing, which strings, dicts and what is undefined have too.
 fn is_sequence(value: &Value) -> bool {
-    matches!(value.kind(), ValueKind::Seq | ValueKind::String | ValueKind::Map)
+    let kinds = [ValueKind::Seq, ValueKind::String, ValueKind::Map, ValueKind::Undefined];
+    kinds.contains(&value.kind())
+}
+
+/// What is undefined is an empty list, as Python's len() and iter() see it; None is not.
+fn is_iterable(value: &Value) -> bool {
+    !value.is_none() && tests::is_iterable(value)
+}
+
+fn length(value: &Value) -> Result<usize, Error> {
+    if value.is_undefined() {
+        return Ok(0);
+    }
+    filters::length(value)
+}
+
+fn first(value: Value) -> Result<Value, Error> {
+    if value.is_undefined() {
+        return Ok(value);
+    }
+    filters::first(&value)
+}
+
+fn last(value: Value) -> Result<Value, Error> {
+    if value.is_undefined() {
+        return Ok(value);
+    }
+    filters::last(value)
+}
+
+fn list(state: &State, value: Value) -> Result<Value, Error> {
+    if value.is_none() {
+        return Err(error("None is not iterable"));
+    }
+    filters::list(state, value)
+}
+
+/// Of anything's text, as Python writes it.
+fn upper(value: Value) -> Result<String, Error> {
+    Ok(str_of(&value)?.to_uppercase())
+}
+
+fn lower(value: Value) -> Result<String, Error> {
+    Ok(str_of(&value)?.to_lowercase())
 }
 
 fn join(values: Value, separator: Option<Value>, kwargs: Kwargs) -> Result<Value, Error> {
