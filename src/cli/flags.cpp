@@ -21,7 +21,7 @@ std::vector<std::string> kv_storage_names() {
 
 void add_model_flags(CLI::App& app, ModelFlags& flags) {
   app.add_option("model,--model", flags.model,
-                 "Model folder: config.json, tokenizer.json, *.safetensors")
+                 "Model folder: config.json, tokenizer.json (or tekken.json), *.safetensors")
       ->required()
       ->type_name("DIR");
   app.add_option("--chat-template", flags.chat_template,

@@ -185,7 +185,7 @@ RunningModel start_engine(const ModelFlags& flags) {
                                    .max_positions = request.max_model_len});
   std::tie(model.tokenizer, model.chat_template, model.grammars) = text.get();
   if (model.tokenizer->vocab_size() > decoder->vocab_size()) {
-    throw LoadError(flags.model + ": tokenizer.json has " +
+    throw LoadError(flags.model + ": the tokenizer has " +
                     std::to_string(model.tokenizer->vocab_size()) +
                     " tokens, but the model's vocabulary is " +
                     std::to_string(decoder->vocab_size()) + "; the tokenizer is of another model");

@@ -32,7 +32,9 @@ struct DecodeOptions {
 // Immutable after loading: every method may be called from any number of threads.
 class Tokenizer {
  public:
-  // Reads tokenizer.json, and tokenizer_config.json and special_tokens_map.json where they exist.
+  // Reads tokenizer.json, or Mistral's tekken.json where there is none, and tokenizer_config.json
+  // and special_tokens_map.json where they exist. Of a tekken.json the ids are those that
+  // mistral-common gives.
   // As in transformers 5, whether encode() adds bos and eos is what tokenizer.json's post-processor
   // says; add_bos_token in the config is for tokenizers without one. Truncation and padding set in
   // the file are ignored. Throws LoadError naming the file and the reason.

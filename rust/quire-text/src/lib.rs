@@ -29,6 +29,7 @@ mod schema_keywords;
 mod structural_tag;
 #[cfg(test)]
 mod structural_tag_test;
+mod tekken;
 mod template;
 mod tokenizer;
 mod tokenizer_limits;

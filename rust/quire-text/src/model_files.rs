@@ -1,6 +1,7 @@
 //! The text files of a model directory, read and checked.
 
 use crate::error::{fail, TextError, TextResult};
+use crate::tekken;
 use serde_json::Value as Json;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,7 +20,8 @@ pub fn read_optional(dir: &Path, name: &str) -> TextResult<Option<Vec<u8>>> {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return fail(format!("{}: {e}", path.display())),
     };
-    let limit = if name == "tokenizer.json" { MAX_TOKENIZER_BYTES } else { MAX_FILE_BYTES };
+    let is_tokenizer = matches!(name, "tokenizer.json" | "tekken.json");
+    let limit = if is_tokenizer { MAX_TOKENIZER_BYTES } else { MAX_FILE_BYTES };
     if size > limit {
         return fail(format!("{}: {size} bytes, the limit is {limit}", path.display()));
     }
@@ -37,6 +39,19 @@ pub fn read_json_object(dir: &Path, name: &str) -> TextResult<Json> {
         Ok(_) => fail(format!("{}: not a JSON object", path.display())),
         Err(e) => fail(format!("{}: {e}", path.display())),
     }
+}
+
+/// tokenizer_config.json, with what a tekken.json in place of a tokenizer.json leaves unsaid.
+pub fn read_tokenizer_config(dir: &Path) -> TextResult<Json> {
+    let mut config = read_json_object(dir, "tokenizer_config.json")?;
+    if !dir.join("tokenizer.json").is_file() && dir.join("tekken.json").is_file() {
+        for (name, text) in tekken::NAMES {
+            if config[name].is_null() {
+                config[name] = text.into();
+            }
+        }
+    }
+    Ok(config)
 }
 
 /// A special token in a config is either its text or an object with a `content`.

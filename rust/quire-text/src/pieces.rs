@@ -163,6 +163,19 @@ fn byte_level_bytes(token: &str) -> Vec<u8> {
         .unwrap_or_else(|| token.as_bytes().to_vec())
 }
 
+/// The text of bytes in that alphabet.
+pub fn byte_level_text(bytes: &[u8]) -> String {
+    static TABLE: OnceLock<[char; 256]> = OnceLock::new();
+    let table = TABLE.get_or_init(|| {
+        let mut table = ['\0'; 256];
+        for (&c, &byte) in byte_level_alphabet() {
+            table[byte as usize] = c;
+        }
+        table
+    });
+    bytes.iter().map(|&byte| table[byte as usize]).collect()
+}
+
 #[cfg(test)]
 #[path = "pieces_test.rs"]
 mod tests;

@@ -3,9 +3,9 @@
 use crate::budget::Budget;
 use crate::cuts::Cutter;
 use crate::error::{fail, utf8, TextError, TextResult};
-use crate::model_files::{read_json_object, read_optional, token_text, SpecialTokens};
+use crate::model_files::{read_optional, read_tokenizer_config, token_text, SpecialTokens};
 use crate::pieces::{DecoderPlan, JoinRule};
-use crate::tokenizer_limits;
+use crate::{tekken, tokenizer_limits};
 use serde_json::Value as Json;
 use std::collections::HashSet;
 use std::path::Path;
@@ -41,25 +41,50 @@ struct VocabEntry {
     special: bool,
 }
 
-pub fn load(dir: &Path) -> TextResult<TextTokenizer> {
-    let path = dir.join("tokenizer.json");
-    let bad = |reason: String| TextError(format!("{}: {reason}", path.display()));
-    let Some(bytes) = read_optional(dir, "tokenizer.json")? else {
-        return Err(bad("no such file (a tokenizer.json in the model directory is needed)".into()));
+/// A directory's tokenizer as its file has it, and how many bytes the normalizer may make of one.
+fn read_tokenizer(dir: &Path) -> TextResult<(Tokenizer, u64, &'static str)> {
+    let at =
+        |name: &str, reason: String| TextError(format!("{}: {reason}", dir.join(name).display()));
+    let own = "tokenizer.json";
+    let Some(bytes) = read_optional(dir, own)? else {
+        let theirs = "tekken.json";
+        let Some(bytes) = read_optional(dir, theirs)? else {
+            return Err(at(own, missing_tokenizer(dir)));
+        };
+        return Ok((tekken::parse(&bytes).map_err(|e| at(theirs, e.0))?, 1, theirs));
     };
     if bytes.is_empty() {
-        return Err(bad("the file is empty".into()));
+        return Err(at(own, "the file is empty".into()));
     }
-    let growth = tokenizer_limits::check(&bytes).map_err(bad)?;
-    let mut inner = Tokenizer::from_bytes(&bytes).map_err(|e| bad(e.to_string()))?;
-    // Tens of megabytes for a large vocabulary.
-    drop(bytes);
+    let growth = tokenizer_limits::check(&bytes).map_err(|reason| at(own, reason))?;
+    let mut inner = Tokenizer::from_bytes(&bytes).map_err(|e| at(own, e.to_string()))?;
     // Truncation and padding belong to training pipelines; serving must never cut a prompt.
-    inner.with_truncation(None).map_err(|e| bad(e.to_string()))?;
+    inner.with_truncation(None).map_err(|e| at(own, e.to_string()))?;
     inner.with_padding(None);
+    Ok((inner, growth, own))
+}
 
-    let config = read_json_object(dir, "tokenizer_config.json")?;
-    let special = SpecialTokens::read(dir, &config)?;
+fn missing_tokenizer(dir: &Path) -> String {
+    let needed = "no such file (a tokenizer.json or tekken.json in the model directory is needed";
+    if !dir.join("tokenizer.model").is_file() {
+        return format!("{needed})");
+    }
+    format!(
+        "{needed}; transformers makes one of tokenizer.model: \
+         AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR))"
+    )
+}
+
+pub fn load(dir: &Path) -> TextResult<TextTokenizer> {
+    let (mut inner, growth, file) = read_tokenizer(dir)?;
+    let bad = |reason: String| TextError(format!("{}: {reason}", dir.join(file).display()));
+    let config = read_tokenizer_config(dir)?;
+    let mut special = SpecialTokens::read(dir, &config)?;
+    if file == "tekken.json" {
+        let is_known =
+            |value: &Json| token_text(value).is_some_and(|t| inner.token_to_id(t).is_some());
+        special.named.retain(|(_, value)| is_known(value));
+    }
     add_tokens(&mut inner, &config, &special, growth)
         .map_err(|e| TextError(format!("{}: {e}", dir.join("tokenizer_config.json").display())))?;
     inner.set_encode_special_tokens(config["split_special_tokens"].as_bool().unwrap_or(false));

@@ -18,7 +18,7 @@ mod tree_check;
 use crate::big_stack::on_big_stack;
 use crate::budget::Budget;
 use crate::error::{fail, TextError, TextResult};
-use crate::model_files::{read_json_object, read_optional, token_text, SpecialTokens};
+use crate::model_files::{read_optional, read_tokenizer_config, token_text, SpecialTokens};
 use compile::{compile, Compiled};
 pub use meter::Limits;
 use minijinja::machinery::{make_string_output, Vm};
@@ -55,7 +55,7 @@ pub struct Input<'a> {
 /// The templates of a model directory: chat_template.jinja, or tokenizer_config.json's
 /// `chat_template` (one template or a list of named ones). None where there is neither.
 pub fn load(dir: &Path) -> TextResult<Option<ChatTemplates>> {
-    let config = read_json_object(dir, "tokenizer_config.json")?;
+    let config = read_tokenizer_config(dir)?;
     let mut sources: Vec<(String, String)> = vec![];
     let mut origin = dir.join("tokenizer_config.json");
     if let Some(bytes) = read_optional(dir, "chat_template.jinja")? {
