@@ -1,5 +1,6 @@
 #include "formats/class_defaults.h"
 
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -60,7 +61,7 @@ bool has_value(const json::object& config, std::string_view key) {
 void add_class_defaults(json::object& config, const json::object& top) {
   const json::value* type = config.if_contains("model_type");
   if (!type || !type->is_string()) return;
-  const std::string_view name = type->get_string();
+  const std::string name(type->get_string());  // adding keys moves the values
   for (const auto& [model_type, text] : kDefaults) {
     if (name != model_type) continue;
     const json::value defaults = *parse_json(text);

@@ -1,6 +1,6 @@
 #include "formats/config_defaults.h"
 
-#include <string_view>
+#include <string>
 
 namespace quire::formats {
 namespace {
@@ -43,7 +43,7 @@ void add_gemma4(json::object& config) {
 void add_config_defaults(json::object& config) {
   const json::value* type = config.if_contains("model_type");
   if (!type || !type->is_string()) return;
-  const std::string_view name = type->get_string();
+  const std::string name(type->get_string());  // adding keys moves the values
   if (name == "gemma3_text") add_gemma3(config);
   if (name == "gemma4_text") add_gemma4(config);
 }
