@@ -59,11 +59,9 @@ mx::array gated_activation(const Context& context, const mx::array& x, const Col
     note_reference(context, kOp);
     return gated_activation_reference(x, up, gate);
   }
-  if (context.device->cuda())
-    throw std::runtime_error(std::string(kOp) + ": no kernel for a separate up on cuda");
   const int rows = x.shape(0), width = x.shape(1), row = up.matrix.shape(1);
-  auto kernel = [type, gate, rows, width, row, first = up.first, pool = context.pool](
-                    const auto& in, auto& out) {
+  auto kernel = [type, gate, rows, width, row, first = up.first, pool = context.pool,
+                 cuda = context.device->cuda()](const auto& in, auto& out) {
     const auto* ups = in[1].template data<std::byte>();
     const GatedActivationParams params = {.type = type,
                                           .gate = gate,
@@ -72,6 +70,8 @@ mx::array gated_activation(const Context& context, const mx::array& x, const Col
                                           .up = ups + first * float_type_bytes(type),
                                           .up_row = row,
                                           .y = out[0].template data<void>()};
+    if constexpr (kHasCuda)
+      if (cuda) return gated_activation_cuda(cuda->stream(), params, rows);
     parallel_blocks(*pool, rows, rows_per_block(width),
                     [&](int64_t begin, int64_t end) { gated_activation_cpu(params, begin, end); });
   };

@@ -17,8 +17,7 @@ mx::array gated_activation(const Context& context, const mx::array& gate_up, con
 // The same with an up that is not beside the gate, bit for bit.
 //   x   [T, I], what the gate's function is of
 //   up  [T, W] in x's dtype, I columns of it
-// Throws std::invalid_argument if a shape or dtype does not fit, std::runtime_error on an NVIDIA
-// GPU, which has no kernel for it.
+// Throws std::invalid_argument if a shape or dtype does not fit.
 mx::array gated_activation(const Context& context, const mx::array& x, const Columns& up,
                            const Gate& gate);
 

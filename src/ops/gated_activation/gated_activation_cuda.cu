@@ -16,10 +16,12 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t per_row = (p.width + 7) / 8;
   if (index >= groups) return;
   const int64_t row = index / per_row, at = index % per_row * 8;
-  const T* gate = static_cast<const T*>(p.gate_up) + row * 2 * p.width;
+  const bool apart = p.up != nullptr;  // ups are another matrix's
+  const T* gate = static_cast<const T*>(p.gate_up) + row * (apart ? 1 : 2) * p.width;
+  const T* ups = apart ? static_cast<const T*>(p.up) + row * p.up_row : gate + p.width;
   float v[8], up[8];
   load_some8(gate, at, p.width, wide, v);
-  load_some8(gate + p.width, at, p.width, wide, up);
+  load_some8(ups, at, p.width, wide, up);
 #pragma unroll
   for (int i = 0; i < 8; ++i) v[i] = apply_gate(p.gate, v[i], up[i]);
   store_some8(static_cast<T*>(p.y) + row * p.width, at, p.width, wide, v);
@@ -29,7 +31,7 @@ __global__ void __launch_bounds__(kThreads)
 
 void gated_activation_cuda(CudaStream stream, const GatedActivationParams& p, int64_t rows) {
   const int64_t groups = rows * ((p.width + 7) / 8);
-  const bool wide = is_wide(p.gate_up, p.width) && is_wide(p.y, p.width);
+  const bool wide = is_wide(p.gate_up, p.width) && is_wide(p.up, p.up_row) && is_wide(p.y, p.width);
   with_float_type(p.type, [&](auto t) {
     launch("gated_activation", stream, multiply<decltype(t)>, dim3(blocks_for(groups, kThreads)),
            kThreads, 0, p, groups, wide);

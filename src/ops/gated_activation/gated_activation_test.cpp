@@ -130,7 +130,6 @@ TEST(GatedActivation, RarerGatesHaveTheSameBitsEverywhereAndKeepWhatIsNotANumber
 
 // An up somewhere else gives the bits of the same one beside its gate.
 TEST(GatedActivation, UpsMayBeColumnsOfAnotherMatrix) {
-  if (on_cuda()) GTEST_SKIP() << "cuda has no kernel for it";
   for (const auto& isa : isas_to_test()) {
     const ForcedIsa forced(isa);
     for (const mx::Dtype dtype : float_dtypes()) {
