@@ -79,8 +79,7 @@ struct LinearOptions {
 
 //   x      [T, K] in the weight's dtype
 //   w      [N, K]
-// Returns [T, N] ([T, N/2] with a gate) in options.out_dtype. On an NVIDIA GPU gates other than
-// silu throw std::runtime_error.
+// Returns [T, N] ([T, N/2] with a gate) in options.out_dtype.
 //
 // Bits: each output element is reduced over K in one fixed order whatever T is and however threads
 // split the work. Per 32 k an even-k chain and an odd-k chain of 16 fused multiply-adds start at 0;
