@@ -9,6 +9,33 @@
 #include "ops/runtime/shape_check.h"
 
 namespace quire::ops {
+namespace {
+
+// Of each token and head, with a scale for each row of codes.
+struct Rows {
+  mx::array rows;
+  std::optional<mx::array> scales = std::nullopt;
+};
+
+Rows make_rows(const std::vector<int64_t>& lengths, mx::Dtype dtype, KvStorage storage,
+               Device* device) {
+  check_float("make_paged_kv", "dtype", dtype);
+  mx::Shape shape;
+  for (const int64_t length : lengths) {
+    if (length < 1 || length > std::numeric_limits<mx::ShapeElem>::max())
+      throw std::invalid_argument("make_paged_kv: cannot have an axis of length " +
+                                  std::to_string(length));
+    shape.push_back(static_cast<mx::ShapeElem>(length));
+  }
+  const auto make = [device](const mx::Shape& axes, mx::Dtype type) {
+    return device ? device->make_pool(axes, type) : make_lazy_array(axes, type);
+  };
+  if (storage == KvStorage::kAuto) return {.rows = make(shape, dtype)};
+  return {.rows = make(shape, storage == KvStorage::kInt8 ? mx::int8 : mx::uint8),
+          .scales = make({shape[0], shape[1], shape[2]}, mx::float32)};
+}
+
+}  // namespace
 
 std::vector<mx::array> PagedKv::arrays() const {
   std::vector<mx::array> all = {k};
@@ -28,27 +55,11 @@ PagedKv PagedKv::from(const std::vector<mx::array>& arrays, size_t first) {
 
 PagedKv make_paged_kv(int64_t num_blocks, int64_t block_size, int64_t kv_heads, int64_t head_dim,
                       mx::Dtype dtype, KvStorage storage, int64_t value_dim, Device* device) {
-  check_float("make_paged_kv", "dtype", dtype);
-  if (value_dim == 0) value_dim = head_dim;
-  mx::Shape shape;
-  for (const int64_t length : {num_blocks, block_size, kv_heads, head_dim, value_dim}) {
-    if (length < 1 || length > std::numeric_limits<mx::ShapeElem>::max())
-      throw std::invalid_argument("make_paged_kv: cannot have an axis of length " +
-                                  std::to_string(length));
-    shape.push_back(static_cast<mx::ShapeElem>(length));
-  }
-  const mx::Shape scales = {shape[0], shape[1], shape[2]};
-  const mx::Shape keys = {shape[0], shape[1], shape[2], shape[3]};
-  const mx::Shape values = {shape[0], shape[1], shape[2], shape[4]};
-  const auto make = [device](const mx::Shape& lengths, mx::Dtype type) {
-    return device ? device->make_pool(lengths, type) : make_lazy_array(lengths, type);
+  const auto make = [&](int64_t dim) {
+    return make_rows({num_blocks, block_size, kv_heads, dim}, dtype, storage, device);
   };
-  if (storage == KvStorage::kAuto) return {.k = make(keys, dtype), .v = make(values, dtype)};
-  const mx::Dtype codes = storage == KvStorage::kInt8 ? mx::int8 : mx::uint8;
-  return {.k = make(keys, codes),
-          .v = make(values, codes),
-          .k_scale = make(scales, mx::float32),
-          .v_scale = make(scales, mx::float32)};
+  const Rows keys = make(head_dim), values = make(value_dim == 0 ? head_dim : value_dim);
+  return {.k = keys.rows, .v = values.rows, .k_scale = keys.scales, .v_scale = values.scales};
 }
 
 PagedKv latent_kv(mx::array rows, std::optional<mx::array> scale, int64_t value_dim) {
@@ -57,9 +68,11 @@ PagedKv latent_kv(mx::array rows, std::optional<mx::array> scale, int64_t value_
 
 PagedKv make_latent_kv(int64_t num_blocks, int64_t block_size, int64_t dim, int64_t value_dim,
                        mx::Dtype dtype, KvStorage storage, Device* device) {
-  // Arrays are lazy: the rows of values that make_paged_kv describes are never made.
-  PagedKv kv = make_paged_kv(num_blocks, block_size, 1, dim, dtype, storage, value_dim, device);
-  return latent_kv(std::move(kv.k), std::move(kv.k_scale), value_dim);
+  if (value_dim < 1 || value_dim > dim)
+    throw std::invalid_argument("make_latent_kv: no " + std::to_string(value_dim) +
+                                " elements of a row of " + std::to_string(dim));
+  Rows keys = make_rows({num_blocks, block_size, 1, dim}, dtype, storage, device);
+  return latent_kv(std::move(keys.rows), std::move(keys.scales), value_dim);
 }
 
 int64_t latent_kv_token_bytes(int64_t dim, mx::Dtype dtype, KvStorage storage) {
