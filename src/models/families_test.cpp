@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "formats/test_files.h"
 #include "models/test_configs.h"
 
@@ -189,6 +191,85 @@ TEST(Families, StackedExpertsOfDotsHaveNamesOfTheirOwn) {
   for (const auto& names : std::get<MoeSpec>(spec.layers.at(3).ffn).layouts)
     downs.push_back(names.down);
   EXPECT_THAT(downs, ::testing::Contains("model.layers.3.mlp.experts.down_proj.weight"));
+}
+
+// What a file of latent attention states, and more.
+std::string latent(const std::string& more = "") {
+  return R"("n_routed_experts": 16, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
+      "q_lora_rank": null, "kv_lora_rank": 32, "qk_nope_head_dim": 24, "qk_rope_head_dim": 8,
+      "v_head_dim": 16, "num_key_value_heads": 4)" +
+         (more.empty() ? "" : ", " + more);
+}
+
+TEST(Families, DenseLayersOfLatentAttentionsFamilies) {
+  EXPECT_EQ(parts(spec_of("DeepseekV2ForCausalLM", latent())), "eeee");
+  EXPECT_EQ(parts(spec_of("DeepseekV3ForCausalLM", latent())), "ddde");
+  EXPECT_EQ(parts(spec_of("Glm4MoeLiteForCausalLM", latent())), "deee");
+  EXPECT_EQ(parts(spec_of("Glm4MoeLiteForCausalLM", latent(R"("first_k_dense_replace": 2)"))),
+            "ddee");
+  constexpr const char* kTypes = R"("mlp_layer_types": ["sparse", "dense", "dense", "sparse"])";
+  EXPECT_EQ(parts(spec_of("Glm4MoeLiteForCausalLM", latent(kTypes))), "edde");
+}
+
+TEST(Families, RoutersOfDeepseek) {
+  const auto route = [](const std::string& architecture, const std::string& more) {
+    return std::get<MoeSpec>(spec_of(architecture, latent(more)).layers.at(3).ffn).route;
+  };
+  const ops::MoeRouteOptions v2 = route("DeepseekV2ForCausalLM", R"("n_group": 4)");
+  EXPECT_EQ(v2.score, ops::MoeScore::kSoftmax);
+  EXPECT_EQ(v2.groups, 1);  // greedy
+  EXPECT_FALSE(v2.normalise);
+  const ops::MoeRouteOptions groups =
+      route("DeepseekV2ForCausalLM",
+            R"("topk_method": "group_limited_greedy", "n_group": 4, "topk_group": 2)");
+  EXPECT_EQ(groups.groups, 4);
+  EXPECT_EQ(groups.chosen_groups, 2);
+  EXPECT_FALSE(groups.groups_by_two);
+  const ops::MoeRouteOptions v3 = route("DeepseekV3ForCausalLM", R"("n_group": 4)");
+  EXPECT_EQ(v3.score, ops::MoeScore::kSigmoid);
+  EXPECT_EQ(v3.chosen_groups, 4);
+  EXPECT_TRUE(v3.normalise && v3.groups_by_two);
+  EXPECT_FLOAT_EQ(v3.scale, 2.5f);
+}
+
+TEST(Families, YarnScalesTheScoresOfLatentAttention) {
+  const auto mla = [](const std::string& more) {
+    return std::get<MlaSpec>(spec_of("DeepseekV3ForCausalLM", latent(more)).layers.at(0).mixer);
+  };
+  EXPECT_FLOAT_EQ(mla("").scale, 1 / std::sqrt(32.0f));
+  const MlaSpec yarn = mla(R"("rope_scaling": {"type": "yarn", "factor": 40, "mscale": 1.0,
+      "mscale_all_dim": 1.0, "original_max_position_embeddings": 64})");
+  EXPECT_FLOAT_EQ(yarn.scale, 1.3688879f * 1.3688879f / std::sqrt(32.0f));
+  EXPECT_EQ(yarn.rope.rotary_dim, 8);
+  EXPECT_TRUE(yarn.rotates_neighbours);
+  EXPECT_FALSE(mla(R"("rope_interleave": false)").rotates_neighbours);
+}
+
+TEST(Families, WhatLatentAttentionCannotExpressIsRefusedByName) {
+  const auto expect = [](const char* architecture, const std::string& keys, const char* name) {
+    EXPECT_THAT(refusal(architecture, keys), AllOf(HasSubstr("config.json"), HasSubstr(name)));
+  };
+  constexpr const char *kV2 = "DeepseekV2ForCausalLM", *kV3 = "DeepseekV3ForCausalLM",
+                       *kGlm = "Glm4MoeLiteForCausalLM";
+  std::string silent = latent();
+  silent.replace(silent.find(R"("q_lora_rank": null, )"), 21, "");
+  expect(kV3, silent, "q_lora_rank");
+  expect(kV3, latent(R"("scoring_func": "softmax")"), "scoring_func");
+  expect(kV3, latent(R"("topk_method": "greedy")"), "topk_method");
+  expect(kV3, latent(R"("moe_layer_freq": 2)"), "moe_layer_freq");
+  expect(kV3, latent(R"("rope_scaling": {"rope_type": "linear", "factor": 2})"), "rope_type");
+  expect(kV3, latent(R"("partial_rotary_factor": 0.5)"), "partial_rotary_factor");
+  expect(kV3, latent(R"("num_key_value_heads": 2)"), "num_key_value_heads");
+  expect(kV3, latent(R"("kv_lora_rank": 576)"), "kv_lora_rank");
+  expect(kV3, latent(R"("kv_lora_rank": 36)"), "kv_lora_rank");
+  expect(kV2, latent(R"("scoring_func": "sigmoid")"), "scoring_func");
+  expect(kV2, latent(R"("topk_method": "noaux_tc")"), "topk_method");
+  expect(kV2, latent(R"("topk_method": "group_limited_greedy")"), "n_group");
+  expect(kV2, latent(R"("norm_topk_prob": true)"), "norm_topk_prob");
+  expect(kV2, latent(R"("mlp_bias": true)"), "mlp_bias");
+  expect(kV2, latent(R"("rope_interleave": false)"), "rope_interleave");
+  expect(kGlm, latent(R"("mlp_layer_types": ["dense"])"), "mlp_layer_types");
+  expect(kGlm, latent(R"("mlp_layer_types": ["dense", "sparse", "mamba", "dense"])"), "mamba");
 }
 
 TEST(Families, HowManyDimensionsRotate) {

@@ -14,6 +14,8 @@ using Family = ModelSpec (*)(const formats::HfConfig&, int64_t max_positions);
 // One line per Hugging Face architecture. Those that end with Model have no head.
 constexpr std::pair<const char*, Family> kFamilies[] = {
     {"ArceeForCausalLM", arcee},
+    {"DeepseekV2ForCausalLM", deepseek_v2},
+    {"DeepseekV3ForCausalLM", deepseek_v3},
     {"Dots1ForCausalLM", dots1},
     {"Ernie4_5_MoeForCausalLM", ernie45_moe},
     {"Exaone4ForCausalLM", exaone4},
@@ -24,6 +26,7 @@ constexpr std::pair<const char*, Family> kFamilies[] = {
     {"Gemma4ForConditionalGeneration", gemma4},
     {"Glm4ForCausalLM", glm4},
     {"Glm4MoeForCausalLM", glm4_moe},
+    {"Glm4MoeLiteForCausalLM", glm4_moe_lite},
     {"GlmForCausalLM", glm},
     {"GptOssForCausalLM", gpt_oss},
     {"GraniteForCausalLM", granite},

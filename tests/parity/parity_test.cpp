@@ -34,6 +34,10 @@ bool has_delta_nets(const Golden& golden) {
   return golden.family.starts_with("qwen3_5") || golden.family == "qwen3_next";
 }
 
+bool has_latent_attention(const Golden& golden) {
+  return golden.family.starts_with("deepseek_v") || golden.family == "glm4_moe_lite";
+}
+
 void expect_kernels(const ops::Context& context, const Golden& golden) {
   const auto runs = context.kernels->snapshot();
   for (const auto& [name, count] : runs) {
@@ -43,8 +47,12 @@ void expect_kernels(const ops::Context& context, const Golden& golden) {
                 kernel == "cpu_" + ops::cpu_isa_name())
         << name << " ran " << count << " times";
   }
-  std::vector<const char*> needed = {"linear",    "paged_attention", "qk_norm_rope_kv_write",
-                                     "embedding", "gather_rows",     "sample"};
+  std::vector<const char*> needed = {"linear", "paged_attention", "embedding", "gather_rows",
+                                     "sample"};
+  if (has_latent_attention(golden))
+    needed.insert(needed.end(), {"latent_kv_write", "rope", "head_linear"});
+  else
+    needed.push_back("qk_norm_rope_kv_write");
   if (has_delta_nets(golden))
     needed.insert(needed.end(),
                   {"causal_conv1d", "gated_delta_rule", "gated_rms_norm", "sigmoid_gate"});

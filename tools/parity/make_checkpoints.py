@@ -25,6 +25,7 @@ import golden
 import tiny_tokenizer
 from variants import VARIANTS, Variant, global_keys, old_keys
 from variants_frame import FRAME_VARIANTS
+from variants_mla import MLA_VARIANTS
 from variants_moe import MOE_VARIANTS
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -67,6 +68,10 @@ def random_weight(
         std = 0.3
     elif "q_proj" in name or "k_proj" in name or "qkv_proj" in name:
         std = 0.17
+    elif "q_b_proj" in name:
+        std = 0.4  # of what is already normed
+    elif "kv_b_proj" in name:
+        std = 0.2
     elif name.endswith(("mlp.gate.weight", "router.weight")):
         std = 0.6  # few close calls among experts: rounding must not send tokens elsewhere
     else:
@@ -238,7 +243,7 @@ def main() -> None:
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
-    for variant in VARIANTS + MOE_VARIANTS + FRAME_VARIANTS:
+    for variant in VARIANTS + MOE_VARIANTS + FRAME_VARIANTS + MLA_VARIANTS:
         if args.names and variant.name not in args.names:
             continue
         folder = args.out / variant.name

@@ -13,7 +13,6 @@ import dataclasses
 import json
 import os
 import pathlib
-import re
 import shutil
 from typing import Any
 
@@ -26,6 +25,7 @@ from safetensors.torch import load_file, save_file
 
 import golden
 from make_checkpoints import ROOT, load
+from mlx_layout import fuse_experts, join_latent, split_latent, stack_experts
 
 MODELS = ROOT / "tests/parity/models"
 
@@ -39,6 +39,7 @@ class Quantized:
     layers: dict[str, Any]  # overrides: a format, or False
     hybrid: bool = False  # as mlx-lm stores the models of the Qwen3.5 family
     stacked: bool = False  # a layer's experts in one tensor, as mlx-lm stores them
+    latent: bool = False  # latent attention's heads in two stacks, as mlx-lm stores them
     openai: bool = False  # experts alone in mxfp4, as OpenAI stores those of gpt-oss
     split: bool = False  # experts as mlx-lm stores those of gpt-oss
     plain: tuple[str, ...] = ()  # ends of names that mlx-lm does not quantise
@@ -205,6 +206,21 @@ VARIANTS = [
         hybrid=True,
         stacked=True,
     ),
+    # Heads of latent attention in two stacks, or in one matrix: then half of it must be turned.
+    Quantized(
+        "glm47-flash-mlx-4bit",
+        "glm47-flash",
+        torch.float16,
+        {"group_size": 32, "bits": 4},
+        {
+            "model.layers.0.mlp.gate": {"group_size": 32, "bits": 8},
+            "model.layers.0.self_attn.embed_q": {"group_size": 32, "bits": 8},
+            "model.layers.1.self_attn.kv_a_proj_with_mqa": {"group_size": 64, "bits": 8},
+            "model.layers.1.self_attn.q_b_proj": False,
+        },
+        stacked=True,
+        latent=True,
+    ),
 ]
 
 
@@ -315,21 +331,6 @@ def convert_openai(variant: Quantized, tensors: dict[str, torch.Tensor]):
     return stored, dense
 
 
-def stack_experts(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """experts.0.up_proj.weight and its like as switch_mlp.up_proj.weight [E, n, k]."""
-    stacked, experts = {}, {}
-    for name, tensor in tensors.items():
-        match = re.fullmatch(r"(.*\.mlp)\.experts\.(\d+)\.(\w+)\.weight", name)
-        if match is None:
-            stacked[name] = tensor
-            continue
-        key = f"{match[1]}.switch_mlp.{match[3]}.weight"
-        experts.setdefault(key, {})[int(match[2])] = tensor
-    for name, rows in experts.items():
-        stacked[name] = torch.stack([rows[i] for i in range(len(rows))])
-    return stacked
-
-
 def split_experts(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """gpt-oss as mlx-lm stores it: experts [E, n, k], rows of gate and up apart."""
     split = {}
@@ -363,19 +364,6 @@ def join_experts(dense: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         joined[stem + "down_proj"] = dense[name].transpose(1, 2)
         joined[stem + "down_proj_bias"] = dense[stem + "down_proj.bias"]
     return joined
-
-
-def fuse_experts(dense: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Stacked experts under the names that the parameters have in transformers."""
-    fused = dict(dense)
-    for name in dense:
-        if not name.endswith(".switch_mlp.down_proj.weight"):
-            continue
-        stem = name.removesuffix("switch_mlp.down_proj.weight")
-        gate, up = (dense[f"{stem}switch_mlp.{part}_proj.weight"] for part in ("gate", "up"))
-        fused[stem + "experts.gate_up_proj"] = torch.cat([gate, up], 1)
-        fused[stem + "experts.down_proj"] = dense[name]
-    return fused
 
 
 def is_shifted(name: str) -> bool:
@@ -418,6 +406,9 @@ def oracle(base: pathlib.Path, dense: dict[str, torch.Tensor], dtype: torch.dtyp
             if not name.startswith("model.visual."):
                 parameter.copy_(dense[name])
             parameter.data = parameter.data.to(dtype)
+        for name, buffer in model.named_buffers():
+            if name.endswith("e_score_correction_bias"):
+                buffer.copy_(dense[name])
     return model if dtype != torch.float64 else model.double()
 
 
@@ -427,14 +418,15 @@ def write(variant: Quantized) -> str:
     folder.mkdir()
     tensors = load_file(base / "model.safetensors")
     tensors = {k: v for k, v in tensors.items() if not k.startswith(variant.dropped or ("-",))}
+    config = json.loads((base / "config.json").read_text())
     tensors = to_mlx(tensors) if variant.hybrid else tensors
     tensors = split_experts(tensors) if variant.split else tensors
+    tensors = split_latent(tensors, config) if variant.latent else tensors
     to_stored = convert_openai if variant.openai else convert
     stored, dense = to_stored(variant, stack_experts(tensors) if variant.stacked else tensors)
-    dense = fuse_experts(from_mlx(dense) if variant.hybrid else dense)
+    dense = fuse_experts(join_latent(from_mlx(dense) if variant.hybrid else dense))
     dense = join_experts(dense) if variant.split else dense
     save_file(stored, folder / "model.safetensors", metadata={"format": "mlx"})
-    config = json.loads((base / "config.json").read_text())
     if variant.openai:
         config["quantization_config"] = {"quant_method": "mxfp4"}
     else:

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "models/families/families.h"
 
 namespace quire::models {
@@ -47,6 +49,25 @@ void use_layer_norms(ModelSpec& spec, bool biases) {
                        &layer.ffn_output_norm})
       if (*norm) change(**norm);
   change(spec.final_norm);
+}
+
+void ignore_mtp_layers(const formats::HfConfig& config, ModelSpec& spec) {
+  const int64_t count = config.get_int("num_nextn_predict_layers", 1, {.min = 0, .max = 64});
+  for (int64_t i = 0; i < std::max<int64_t>(1, count); ++i)
+    spec.ignored.push_back("model.layers." + std::to_string(config.num_hidden_layers + i) + ".*");
+}
+
+void require_only(const formats::HfConfig& config, std::string_view key, std::string_view value) {
+  const std::string stated = config.get_string(key, value);
+  if (stated != value)
+    config.reader().fail(key, "is \"" + stated + "\"; supported is " + std::string(value));
+}
+
+void require_only(const formats::HfConfig& config, std::string_view key, int64_t value) {
+  const int64_t stated = config.get_int(key, value);
+  if (stated != value)
+    config.reader().fail(
+        key, "is " + std::to_string(stated) + "; supported is " + std::to_string(value));
 }
 
 void ignore_vision(ModelSpec& spec) {

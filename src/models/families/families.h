@@ -7,6 +7,8 @@ namespace quire::models {
 // One function a family: config facts in, layers and weight names out. See registry.cpp for the
 // architectures.
 ModelSpec arcee(const formats::HfConfig& config, int64_t max_positions);
+ModelSpec deepseek_v2(const formats::HfConfig& config, int64_t max_positions);
+ModelSpec deepseek_v3(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec dots1(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec ernie45_moe(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec exaone4(const formats::HfConfig& config, int64_t max_positions);
@@ -16,6 +18,7 @@ ModelSpec gemma4(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec glm(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec glm4(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec glm4_moe(const formats::HfConfig& config, int64_t max_positions);
+ModelSpec glm4_moe_lite(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec gpt_oss(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec granite(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec granite_hybrid(const formats::HfConfig& config, int64_t max_positions);
@@ -134,9 +137,26 @@ void use_plain_experts(const formats::HfConfig& config, ModelSpec& spec, const s
                        std::vector<MoeSpec::Names> (*layouts)(const std::string& prefix),
                        ops::MoeRouteOptions route);
 
-// The experts of DeepSeek V3 and what copies them, behind the first dense layers: sigmoid scores
-// with a correction, chosen in groups, shared experts that count fully.
-void use_deepseek_experts(const formats::HfConfig& config, ModelSpec& spec);
+// The experts of DeepSeek V3 and what copies them: sigmoid scores with a correction, chosen in
+// groups, shared experts that count fully; in the layers that mlp_layer_types calls sparse, or
+// behind the first dense ones. What a file does not say is as in the family's config class.
+struct DeepseekDefaults {
+  int64_t first_dense = 1, shared = 1, groups = 1, chosen_groups = 1;
+  double scale = 1.0;
+};
+void use_deepseek_experts(const formats::HfConfig& config, ModelSpec& spec,
+                          const DeepseekDefaults& defaults = {});
+// Layers that predict further tokens are stored behind the others; a text model skips them.
+void ignore_mtp_layers(const formats::HfConfig& config, ModelSpec& spec);
+
+// Multi-head latent attention in every layer, by the names of DeepSeek's checkpoints and those that
+// mlx-lm makes of them.
+void use_latent_attention(const formats::HfConfig& config, ModelSpec& spec, int64_t max_positions);
+
+// Throws LoadError naming the key unless it is absent or has this value, the only one that the
+// family's code knows.
+void require_only(const formats::HfConfig& config, std::string_view key, std::string_view value);
+void require_only(const formats::HfConfig& config, std::string_view key, int64_t value);
 
 // What Qwen3-Next and the Qwen3.5 models share: layers of a gated delta net, and here and there one
 // of attention with an output gate and partial rotation; norms around zero; a vision part and

@@ -16,7 +16,7 @@ ModelSpec glm4_moe(const formats::HfConfig& config, int64_t max_positions) {
     attention.k_norm = NormSpec{prefix + "self_attn.k_norm.weight"};
   });
   use_deepseek_experts(config, spec);
-  spec.ignored.push_back("model.layers." + std::to_string(config.num_hidden_layers) + ".*");
+  ignore_mtp_layers(config, spec);
   return spec;
 }
 

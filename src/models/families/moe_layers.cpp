@@ -26,17 +26,41 @@ int64_t num_experts_of(const formats::ConfigReader& reader) {
 }
 
 // noaux_tc as transformers has it.
-ops::MoeRouteOptions deepseek_route(const formats::HfConfig& config, int64_t num_experts) {
-  const int64_t groups = config.get_int("n_group", 1, {.min = 1, .max = num_experts});
+ops::MoeRouteOptions deepseek_route(const formats::HfConfig& config, int64_t num_experts,
+                                    const DeepseekDefaults& defaults) {
+  const int64_t groups = config.get_int("n_group", defaults.groups, {.min = 1, .max = num_experts});
+  const int64_t chosen =
+      config.get_int("topk_group", defaults.chosen_groups, {.min = 1, .max = groups});
   return {
       .top_k = config.reader().require_int("num_experts_per_tok", {.min = 1, .max = num_experts}),
       .normalise = config.get_bool("norm_topk_prob", true),
       .score = ops::MoeScore::kSigmoid,
       .sum_offset = 1e-20f,
-      .scale = static_cast<float>(config.get_double("routed_scaling_factor", 1.0, kFactor)),
+      .scale =
+          static_cast<float>(config.get_double("routed_scaling_factor", defaults.scale, kFactor)),
       .groups = groups,
-      .chosen_groups = config.get_int("topk_group", 1, {.min = 1, .max = groups}),
+      .chosen_groups = chosen,
       .groups_by_two = groups > 1};
+}
+
+// Whether each layer has experts.
+std::vector<bool> sparse_layers(const formats::HfConfig& config, int64_t layers, int64_t first) {
+  const formats::ConfigReader reader = config.reader();
+  const std::vector<std::string> types = reader.get_strings("mlp_layer_types");
+  const int64_t dense = config.get_int("first_k_dense_replace", first, {.min = 0, .max = layers});
+  if (!types.empty() && static_cast<int64_t>(types.size()) != layers)
+    reader.fail("mlp_layer_types", "lists " + std::to_string(types.size()) +
+                                       " layers, but num_hidden_layers is " +
+                                       std::to_string(layers));
+  std::vector<bool> sparse;
+  for (int64_t i = 0; i < layers; ++i) {
+    const std::string type = types.empty() ? (i < dense ? "dense" : "sparse") : types[i];
+    if (type != "dense" && type != "sparse")
+      reader.fail("mlp_layer_types",
+                  "has the type \"" + type + "\"; supported are dense and sparse");
+    sparse.push_back(type == "sparse");
+  }
+  return sparse;
 }
 
 }  // namespace
@@ -80,16 +104,18 @@ void use_plain_experts(const formats::HfConfig& config, ModelSpec& spec, const s
   });
 }
 
-void use_deepseek_experts(const formats::HfConfig& config, ModelSpec& spec) {
+void use_deepseek_experts(const formats::HfConfig& config, ModelSpec& spec,
+                          const DeepseekDefaults& defaults) {
   const formats::ConfigReader reader = config.reader();
   const int64_t num_experts = reader.require_int("n_routed_experts", kExperts);
   const int64_t intermediate = reader.require_int("moe_intermediate_size", kWidth);
-  const int64_t shared = config.get_int("n_shared_experts", 1, {.min = 0, .max = 64});
-  const ops::MoeRouteOptions route = deepseek_route(config, num_experts);
+  const int64_t shared = config.get_int("n_shared_experts", defaults.shared, {.min = 0, .max = 64});
+  const ops::MoeRouteOptions route = deepseek_route(config, num_experts, defaults);
   const auto layers = static_cast<int64_t>(spec.layers.size());
-  const int64_t dense = config.get_int("first_k_dense_replace", 1, {.min = 0, .max = layers});
-  set_experts(spec, dense, [&](const std::string& layer) {
-    const std::string prefix = layer + "mlp.";
+  const std::vector<bool> sparse = sparse_layers(config, layers, defaults.first_dense);
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    if (!sparse[i]) continue;
+    const std::string prefix = "model.layers." + std::to_string(i) + ".mlp.";
     MoeSpec moe = {.num_experts = num_experts,
                    .intermediate = intermediate,
                    .route = route,
@@ -99,8 +125,8 @@ void use_deepseek_experts(const formats::HfConfig& config, ModelSpec& spec) {
                    .layouts = expert_layouts(prefix)};
     if (shared > 0)
       moe.shared = mlp_named(prefix + "shared_experts.", shared * intermediate, moe.gate);
-    return moe;
-  });
+    spec.layers[i].ffn = std::move(moe);
+  }
 }
 
 void use_experts(const formats::HfConfig& config, ModelSpec& spec, const ExpertsOptions& options) {
