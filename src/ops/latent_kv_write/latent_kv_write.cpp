@@ -6,6 +6,7 @@
 #include "ops/cuda/cuda_device.h"
 #include "ops/latent_kv_write/latent_kv_write_cpu.h"
 #include "ops/latent_kv_write/latent_kv_write_cuda.h"
+#include "ops/rope/rope_checks.h"
 #include "ops/runtime/kernel_primitive.h"
 #include "ops/runtime/shape_check.h"
 
@@ -33,10 +34,7 @@ LatentKvWriteParams checked_params(const mx::array& x, const mx::array& weight, 
   check_shape(kOp, "weight", weight, {latent});
   check_dtype(kOp, "weight", weight, mx::float32);
   check_slots(kOp, kv, layout);
-  for (const int32_t position : layout.positions)
-    if (position < 0 || position >= table.max_positions)
-      refuse("layout has position " + std::to_string(position) + ", but table ends at " +
-             std::to_string(table.max_positions));
+  check_positions(kOp, layout, table);
   return {.type = check_float(kOp, "x", x.dtype()),
           .kv_type = kv_type,
           .latent = latent,

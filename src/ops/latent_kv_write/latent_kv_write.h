@@ -14,8 +14,7 @@ namespace quire::ops {
 //           becomes codes with one scale
 //   weight  [L] float32, of the norm; L is kv.values_in_keys
 //   kv      make_latent_kv's, [N, P, 1, L + R], at most 1024 elements a row; written in place:
-//   later
-//           readers must take the handles that are returned
+//           later readers must take the handles that are returned
 //   table   rotates R dimensions (pairs i, i + R/2) and covers layout->positions
 //   layout->slot_mapping  [T] as in kv_write()
 // Throws std::invalid_argument if a shape, dtype, position or slot does not fit.

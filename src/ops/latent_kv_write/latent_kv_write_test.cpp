@@ -1,8 +1,7 @@
 #include "ops/latent_kv_write/latent_kv_write.h"
 
-#include <cstring>
-
 #include "ops/kv_write/kv_write.h"
+#include "ops/layout/kv_test_util.h"
 #include "ops/rms_norm/rms_norm.h"
 #include "ops/runtime/test_util.h"
 
@@ -13,27 +12,14 @@ using namespace quire::ops::testing;
 
 constexpr int kBlockSize = 8, kMaxPositions = 500;
 
-BatchLayoutPtr layout_of(int tokens) {
-  auto layout = std::make_shared<BatchLayout>();
-  layout->num_tokens = tokens;
-  layout->block_size = kBlockSize;
-  for (int t = 0; t < tokens; ++t) {
-    layout->positions.push_back((t * 37 + 3) % kMaxPositions);
-    layout->slot_mapping.push_back(t % 5 == 3 ? -1 : (t * 77 + 11) % 512);  // 77 is odd
-  }
-  return layout;
-}
+BatchLayoutPtr layout_of(int tokens) { return scattered_layout(tokens, kBlockSize, kMaxPositions); }
 
 std::shared_ptr<const RopeTable> table_of(int rotary) {
   return make_rope_table({.rotary_dim = rotary}, kMaxPositions);
 }
 
-// Pools of the same bytes, so that slots which nothing writes can be compared.
 PagedKv pool(int latent, int rotary, mx::Dtype dtype, KvStorage storage) {
-  PagedKv kv = make_latent_kv(64, kBlockSize, latent + rotary, latent, dtype, storage);
-  for (const mx::array& array : kv.arrays())
-    std::memset(const_cast<char*>(array.data<char>()), 0x55, array.nbytes());
-  return kv;
+  return filled(make_latent_kv(64, kBlockSize, latent + rotary, latent, dtype, storage));
 }
 
 // The separate ops on the same input; only the keys of the pools that they write are looked at.
@@ -50,9 +36,7 @@ PagedKv separate(const Context& context, const mx::array& x, const mx::array& we
   mx::array row = mx::contiguous(mx::reshape(
       mx::concatenate({normed, mx::reshape(turned, {tokens, rotary})}, 1), {tokens, 1, -1}));
   mx::eval(row);
-  PagedKv kv = make_paged_kv(64, kBlockSize, 1, latent + rotary, dtype, storage);
-  for (const mx::array& array : kv.arrays())
-    std::memset(const_cast<char*>(array.data<char>()), 0x55, array.nbytes());
+  const PagedKv kv = filled(make_paged_kv(64, kBlockSize, 1, latent + rotary, dtype, storage));
   return kv_write(context, row, row, kv, layout);
 }
 

@@ -9,6 +9,7 @@
 #include "ops/qk_norm_rope_kv_write/qk_norm_rope_kv_write_cpu.h"
 #include "ops/qk_norm_rope_kv_write/qk_norm_rope_kv_write_cuda.h"
 #include "ops/qk_norm_rope_kv_write/qk_norm_rope_kv_write_reference.h"
+#include "ops/rope/rope_checks.h"
 #include "ops/runtime/kernel_primitive.h"
 #include "ops/runtime/shape_check.h"
 
@@ -25,13 +26,6 @@ void check_norm(const char* name, const std::optional<mx::array>& weight, int64_
   if (!weight) return;
   check_dtype(kOp, name, *weight, mx::float32);
   check_shape(kOp, name, *weight, {dim});
-}
-
-void check_positions(const BatchLayout& layout, const RopeTable& table) {
-  for (const int32_t position : layout.positions)
-    if (position < 0 || position >= table.max_positions)
-      refuse("layout has position " + std::to_string(position) + ", but table ends at " +
-             std::to_string(table.max_positions));
 }
 
 QkNormRopeKvWriteParams checked_params(const mx::array& qkv, const HeadNorms& norms,
@@ -53,7 +47,7 @@ QkNormRopeKvWriteParams checked_params(const mx::array& qkv, const HeadNorms& no
            std::to_string(table.rotary_dim) + " (table's) to " + std::to_string(kMaxRotatedDim));
   check_norm("norms.q", norms.q, dim);
   check_norm("norms.k", norms.k, dim);
-  check_positions(layout, table);
+  check_positions(kOp, layout, table);
   return {.type = type,
           .kv_type = kv_type,
           .heads = qkv.shape(1) / dim - 2 * kv_heads - norms.gate_heads,

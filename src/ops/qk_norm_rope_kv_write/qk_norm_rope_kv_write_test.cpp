@@ -2,6 +2,7 @@
 
 #include <numeric>
 
+#include "ops/layout/kv_test_util.h"
 #include "ops/qk_norm_rope_kv_write/qk_norm_rope_kv_write_reference.h"
 #include "ops/runtime/test_util.h"
 
@@ -16,25 +17,11 @@ struct Shape {
   int heads = 4, kv_heads = 2, dim = 64, rotary = 64;
 };
 
-// Tokens at scattered positions; their slots are distinct, some are negative.
-BatchLayoutPtr layout_of(int tokens) {
-  auto layout = std::make_shared<BatchLayout>();
-  layout->num_tokens = tokens;
-  layout->block_size = kBlockSize;
-  for (int t = 0; t < tokens; ++t) {
-    layout->positions.push_back((t * 37 + 3) % kMaxPositions);
-    layout->slot_mapping.push_back(t % 5 == 3 ? -1 : (t * 77 + 11) % 512);  // 77 is odd
-  }
-  return layout;
-}
+BatchLayoutPtr layout_of(int tokens) { return scattered_layout(tokens, kBlockSize, kMaxPositions); }
 
 PagedKv pool(const Shape& s, mx::Dtype dtype, KvStorage storage = KvStorage::kAuto) {
-  if (storage != KvStorage::kAuto) {
-    const PagedKv kv = make_paged_kv(64, kBlockSize, s.kv_heads, s.dim, dtype, storage);
-    for (const mx::array& array : kv.arrays())
-      std::memset(const_cast<char*>(array.data<char>()), 0x55, array.nbytes());
-    return kv;
-  }
+  if (storage != KvStorage::kAuto)
+    return filled(make_paged_kv(64, kBlockSize, s.kv_heads, s.dim, dtype, storage));
   return {random_array({64, kBlockSize, s.kv_heads, s.dim}, dtype, 1),
           random_array({64, kBlockSize, s.kv_heads, s.dim}, dtype, 2)};
 }

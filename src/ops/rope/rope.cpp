@@ -4,6 +4,7 @@
 
 #include "ops/cpu/parallel_blocks.h"
 #include "ops/cuda/cuda_device.h"
+#include "ops/rope/rope_checks.h"
 #include "ops/rope/rope_cpu.h"
 #include "ops/rope/rope_cuda.h"
 #include "ops/rope/rope_reference.h"
@@ -20,10 +21,7 @@ RopeKernelParams checked_params(const mx::array& x, const BatchLayout& layout,
   if (x.shape(2) < table.rotary_dim)
     throw std::invalid_argument("rope: x has shape " + shape_string(x) + ", but table rotates " +
                                 std::to_string(table.rotary_dim) + " dimensions");
-  for (const int32_t position : layout.positions)
-    if (position < 0 || position >= table.max_positions)
-      throw std::invalid_argument("rope: layout has position " + std::to_string(position) +
-                                  ", but table ends at " + std::to_string(table.max_positions));
+  check_positions("rope", layout, table);
   return {.type = type,
           .heads = x.shape(1),
           .head_dim = x.shape(2),
@@ -33,6 +31,14 @@ RopeKernelParams checked_params(const mx::array& x, const BatchLayout& layout,
 }
 
 }  // namespace
+
+void check_positions(std::string_view op, const BatchLayout& layout, const RopeTable& table) {
+  for (const int32_t position : layout.positions)
+    if (position < 0 || position >= table.max_positions)
+      throw std::invalid_argument(std::string(op) + ": layout has position " +
+                                  std::to_string(position) + ", but table ends at " +
+                                  std::to_string(table.max_positions));
+}
 
 mx::array rope(const Context& context, const mx::array& x, const BatchLayoutPtr& layout,
                std::shared_ptr<const RopeTable> table) {
