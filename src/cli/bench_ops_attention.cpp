@@ -19,6 +19,9 @@ enum class BlockOrder { kAscending, kRandom, kSwapped };
 
 struct Heads {
   int query, kv, dim;
+  int values_in_keys = 0;  // as ops::PagedKv has it: latent attention
+
+  int value_dim() const { return values_in_keys > 0 ? values_in_keys : dim; }
 };
 
 struct AttentionCase {
@@ -31,7 +34,9 @@ struct AttentionCase {
 
   double token_bytes() const {
     return static_cast<double>(
-        ops::paged_kv_token_bytes(heads.kv, heads.dim, mx::bfloat16, storage));
+        heads.values_in_keys > 0
+            ? ops::latent_kv_token_bytes(heads.dim, mx::bfloat16, storage)
+            : ops::paged_kv_token_bytes(heads.kv, heads.dim, mx::bfloat16, storage));
   }
   int64_t pool_tokens() const {
     return static_cast<int64_t>(static_cast<double>(kPoolBytes) / token_bytes()) / 1024 * 1024;
@@ -43,6 +48,7 @@ struct AttentionCase {
                                        : "attention/decode";
     return (prefix.empty() ? kind : prefix) + "/H=" + std::to_string(heads.query) + "/" +
            std::to_string(heads.kv) + (heads.dim == 128 ? "" : "/D=" + std::to_string(heads.dim)) +
+           (heads.values_in_keys == 0 ? "" : "/latent=" + std::to_string(heads.values_in_keys)) +
            (prefill ? "/T=" + std::to_string(count) : "/B=" + std::to_string(batch)) +
            (prefill && !chunk ? "" : "/context=" + std::to_string(context)) +
            "/block=" + std::to_string(block_size) +
@@ -87,6 +93,13 @@ std::vector<ops::BatchLayoutPtr> make_layouts(const AttentionCase& c) {
   return layouts;
 }
 
+ops::PagedKv make_pool(const AttentionCase& c) {
+  if (c.heads.values_in_keys > 0)
+    return ops::make_latent_kv(c.pool_tokens(), 1, c.heads.dim, c.heads.values_in_keys,
+                               mx::bfloat16, c.storage);
+  return ops::make_paged_kv(c.pool_tokens(), 1, c.heads.kv, c.heads.dim, mx::bfloat16, c.storage);
+}
+
 class AttentionBench {
  public:
   explicit AttentionBench(OpBench& bench) : bench_(bench) {}
@@ -102,12 +115,12 @@ class AttentionBench {
     const mx::array q = random_bf16({c.batch * c.count, c.heads.query, c.heads.dim});
     const auto layouts = make_layouts(c);
     const double count = c.count, context = c.context;
-    const double rows = double(c.heads.query) * c.heads.dim;
+    const double widths = double(c.heads.query) * (c.heads.dim + c.heads.value_dim());
     const double pairs = c.batch * (count * (context - count) + count * (count + 1) / 2);
     bench_.measure(
         name,
-        {.bytes = c.batch * (context * c.token_bytes() + 4.0 * count * rows),
-         .flops = pairs * 4 * rows},
+        {.bytes = c.batch * (context * c.token_bytes() + 2.0 * count * widths),
+         .flops = pairs * 2 * widths},
         [&](int64_t run) -> std::vector<mx::array> {
           return {ops::paged_attention(bench_.context(), q, kv, layouts[run % layouts.size()],
                                        {.scale = 0.088f})};
@@ -119,10 +132,9 @@ class AttentionBench {
   // engine's. Random numbers, or codes but for FP8's NaN; small scales.
   ops::PagedKv pool_of(const AttentionCase& c) {
     if (!pool_ || storage_ != c.storage || pool_->k.shape(2) != c.heads.kv ||
-        pool_->k.shape(3) != c.heads.dim) {
+        pool_->k.shape(3) != c.heads.dim || pool_->values_in_keys != c.heads.values_in_keys) {
       pool_.reset();
-      pool_ =
-          ops::make_paged_kv(c.pool_tokens(), 1, c.heads.kv, c.heads.dim, mx::bfloat16, c.storage);
+      pool_ = make_pool(c);
       storage_ = c.storage;
       mx::array random = random_bf16({1 << 16});
       mx::eval(random);
@@ -147,7 +159,9 @@ class AttentionBench {
       arrays.push_back(mx::reshape(array, shape));
     }
     mx::eval(arrays);
-    return ops::PagedKv::from(arrays);
+    if (c.heads.values_in_keys == 0) return ops::PagedKv::from(arrays);
+    return ops::latent_kv(arrays[0], arrays.size() > 1 ? std::optional(arrays[1]) : std::nullopt,
+                          c.heads.values_in_keys);
   }
 
   OpBench& bench_;
@@ -188,6 +202,23 @@ void bench_chunks(AttentionBench& attention) {
     for (const int tokens : {13, 64, 256, 512}) attention.run({kUsual, 1, tokens, context, 16});
 }
 
+// Latent rows: the heads of DeepSeek-V2-Lite, GLM-4.7-Flash and DeepSeek-V3; and beside prompts of
+// GLM's the heads that its rows expand to.
+void bench_latent(AttentionBench& attention, bool full) {
+  constexpr Heads kLite{16, 1, 576, 512}, kFlash{20, 1, 576, 512}, kLarge{128, 1, 576, 512};
+  for (const Heads& heads : {kLite, kFlash, kLarge})
+    for (const int batch : {1, 8, 32})
+      for (const int context : {512, 4096, 32768})
+        if (full || heads.query == kFlash.query || (batch == 8 && context == 4096))
+          attention.run({heads, batch, 1, context, 16});
+  for (const ops::KvStorage storage : {ops::KvStorage::kInt8, ops::KvStorage::kFp8})
+    for (const int batch : {1, 8})
+      attention.run({kFlash, batch, 1, 4096, 16, BlockOrder::kAscending, storage});
+  for (const int tokens : {512, 2048})
+    for (const Heads& heads : {kFlash, Heads{20, 20, 256}})
+      attention.run({heads, 1, tokens, tokens, 16});
+}
+
 }  // namespace
 
 void bench_attention(OpBench& bench, bool full) {
@@ -198,6 +229,7 @@ void bench_attention(OpBench& bench, bool full) {
   bench_decode(attention, full);
   bench_contiguous_view(attention);
   bench_chunks(attention);
+  bench_latent(attention, full);
   for (const Heads& heads : {kUsual, kGroupsOf4, kWide})
     for (const int tokens : {512, 2048, 8192})
       if (full || heads.query == kUsual.query) prefill(heads, tokens, ops::KvStorage::kAuto);
