@@ -78,6 +78,35 @@ GEMMA3_1B = {
     "hidden_activation": "gelu_pytorch_tanh",
     "tie_word_embeddings": True,
 }
+# Latent attention, one dense layer, then experts with a shared one.
+GLM47_FLASH = {
+    "architectures": ["Glm4MoeLiteForCausalLM"],
+    "model_type": "glm4_moe_lite",
+    "hidden_size": 2048,
+    "intermediate_size": 10240,
+    "num_hidden_layers": 47,
+    "num_attention_heads": 20,
+    "num_key_value_heads": 20,
+    "q_lora_rank": 768,
+    "kv_lora_rank": 512,
+    "qk_nope_head_dim": 192,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 256,
+    "vocab_size": 154880,
+    "max_position_embeddings": 202752,
+    "rope_theta": 1000000,
+    "rms_norm_eps": 1e-5,
+    "n_routed_experts": 64,
+    "n_shared_experts": 1,
+    "num_experts_per_tok": 4,
+    "moe_intermediate_size": 1536,
+    "first_k_dense_replace": 1,
+    "routed_scaling_factor": 1.8,
+    "norm_topk_prob": True,
+    "n_group": 1,
+    "topk_group": 1,
+    "tie_word_embeddings": False,
+}
 # Experts as the published checkpoint has them: mxfp4, 32 values in 16 bytes and one scale.
 GPT_OSS_20B = {
     "architectures": ["GptOssForCausalLM"],
@@ -110,6 +139,7 @@ GPT_OSS_20B = {
 }
 SHAPES = {
     "gemma3-1b": GEMMA3_1B,
+    "glm-4.7-flash": GLM47_FLASH,
     "gpt-oss-20b": GPT_OSS_20B,
     "qwen3-0.6b": QWEN3 | {"hidden_size": 1024, "intermediate_size": 3072},
     "qwen3-1.7b": QWEN3 | {"hidden_size": 2048, "intermediate_size": 6144},
@@ -245,11 +275,44 @@ def delta_net_shapes(config: dict) -> dict[str, tuple[int, ...]]:
 
 def expert_shapes(config: dict) -> dict[str, tuple[int, ...]]:
     hidden, inner = config["hidden_size"], config["moe_intermediate_size"]
-    shapes = {"mlp.gate.weight": (config["num_experts"], hidden)}
-    for e in range(config["num_experts"]):
+    count = config.get("num_experts") or config["n_routed_experts"]
+    shapes = {"mlp.gate.weight": (count, hidden)}
+    for e in range(count):
         shapes |= {f"mlp.experts.{e}.{name}_proj.weight": (inner, hidden) for name in ("gate", "up")}
         shapes[f"mlp.experts.{e}.down_proj.weight"] = (hidden, inner)
     return shapes
+
+
+def mlp_shapes(part: str, hidden: int, inner: int) -> dict[str, tuple[int, ...]]:
+    return {
+        f"{part}.gate_proj.weight": (inner, hidden),
+        f"{part}.up_proj.weight": (inner, hidden),
+        f"{part}.down_proj.weight": (hidden, inner),
+    }
+
+
+def latent_attention_shapes(config: dict) -> dict[str, tuple[int, ...]]:
+    hidden, heads, latent = config["hidden_size"], config["num_attention_heads"], config["kv_lora_rank"]
+    rank, key, rotary = config["q_lora_rank"], config["qk_nope_head_dim"], config["qk_rope_head_dim"]
+    value = config["v_head_dim"]
+    shapes = {
+        "q_a_proj.weight": (rank, hidden),
+        "q_a_layernorm.weight": (rank,),
+        "q_b_proj.weight": (heads * (key + rotary), rank),
+        "kv_a_proj_with_mqa.weight": (latent + rotary, hidden),
+        "kv_a_layernorm.weight": (latent,),
+        "kv_b_proj.weight": (heads * (key + value), latent),
+        "o_proj.weight": (hidden, heads * value),
+    }
+    return {f"self_attn.{name}": shape for name, shape in shapes.items()}
+
+
+def shared_expert_shapes(config: dict) -> dict[str, tuple[int, ...]]:
+    """DeepSeek's experts, and what goes with them."""
+    inner = config["moe_intermediate_size"] * config["n_shared_experts"]
+    bias = {"mlp.gate.e_score_correction_bias": (config["n_routed_experts"],)}
+    shared = mlp_shapes("mlp.shared_experts", config["hidden_size"], inner)
+    return expert_shapes(config) | bias | shared
 
 
 def gpt_oss_shapes(config: dict) -> dict[str, tuple[int, ...]]:
@@ -276,7 +339,7 @@ def gpt_oss_shapes(config: dict) -> dict[str, tuple[int, ...]]:
 
 def layer_shapes(config: dict, i: int) -> dict[str, tuple[int, ...]]:
     """Of layer i, without the prefix of its names."""
-    hidden, inner, dim = config["hidden_size"], config["intermediate_size"], config["head_dim"]
+    hidden, inner, dim = config["hidden_size"], config["intermediate_size"], config.get("head_dim", 0)
     q, kv = config["num_attention_heads"] * dim, config["num_key_value_heads"] * dim
     kind = config["model_type"]
     hybrid = kind == "qwen3_5_text"  # whose queries bring a gate
@@ -287,11 +350,7 @@ def layer_shapes(config: dict, i: int) -> dict[str, tuple[int, ...]]:
         "self_attn.v_proj.weight": (kv, hidden),
         "self_attn.o_proj.weight": (hidden, q),
     }
-    ffn = {
-        "mlp.gate_proj.weight": (inner, hidden),
-        "mlp.up_proj.weight": (inner, hidden),
-        "mlp.down_proj.weight": (hidden, inner),
-    }
+    ffn = mlp_shapes("mlp", hidden, inner)
     if hybrid or kind.startswith(("qwen3", "gemma3")):
         mixer |= {"self_attn.q_norm.weight": (dim,), "self_attn.k_norm.weight": (dim,)}
     if kind == "gemma3_text":
@@ -300,6 +359,9 @@ def layer_shapes(config: dict, i: int) -> dict[str, tuple[int, ...]]:
         mixer = {f"linear_attn.{name}": shape for name, shape in delta_net_shapes(config).items()}
     if kind == "qwen3_moe":
         ffn = expert_shapes(config)
+    if kind == "glm4_moe_lite":
+        mixer = latent_attention_shapes(config)
+        ffn = shared_expert_shapes(config) if i >= config["first_k_dense_replace"] else ffn
     if kind == "gpt_oss":
         ffn = gpt_oss_shapes(config)
     return norms | mixer | ffn
