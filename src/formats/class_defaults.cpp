@@ -21,6 +21,7 @@ constexpr std::pair<std::string_view, const char*> kDefaults[] = {
     {"glm", R"({"num_key_value_heads": 2, "head_dim": 128, "rms_norm_eps": 1.5625e-7})"},
     {"glm4", R"({"num_key_value_heads": 2, "head_dim": 128, "rms_norm_eps": 1.5625e-7})"},
     {"glm4_moe", R"({"num_key_value_heads": 8, "rms_norm_eps": 1e-5})"},
+    {"glm4_moe_lite", R"({"rms_norm_eps": 1e-5})"},
     {"gpt_oss", R"({"num_key_value_heads": 8, "head_dim": 64, "rms_norm_eps": 1e-5,
                     "rope_theta": 150000.0})"},
     {"helium", R"({"num_key_value_heads": 20, "head_dim": 128, "rms_norm_eps": 1e-8,

@@ -38,13 +38,27 @@ void expect_attention(const json::object& expected, size_t i, const AttentionSpe
   EXPECT_EQ(is_yarn, expected.at("layers").at("scaling").at(i) == "yarn");
 }
 
+void expect_latent_attention(const json::object& expected, size_t i, const MlaSpec& mla) {
+  EXPECT_EQ(mla.heads, expected.at("num_key_value_heads").as_int64());
+  EXPECT_EQ(mla.rope.theta, of_layer<double>(expected, "theta", i));
+  EXPECT_EQ(mla.rope.rotary_dim, of_layer<int64_t>(expected, "rotary_dim", i));
+}
+
 void expect_experts(const json::object& expected, size_t i, const LayerSpec& layer) {
   const auto* moe = std::get_if<MoeSpec>(&layer.ffn);
   const json::value& first = expected.at("first_dense");
   const json::value& normalise = expected.at("normalise");
   EXPECT_TRUE(!first.is_int64() ||
               (moe != nullptr) == (static_cast<int64_t>(i) >= first.as_int64()));
-  EXPECT_TRUE(!moe || !normalise.is_bool() || moe->route.normalise == normalise.as_bool());
+  if (!moe) return;
+  EXPECT_TRUE(!normalise.is_bool() || moe->route.normalise == normalise.as_bool());
+  const auto expect_number = [&](const char* key, double actual) {
+    const json::value& value = expected.at(key);
+    EXPECT_TRUE(!value.is_number() || actual == value.to_number<float>()) << key << " " << actual;
+  };
+  expect_number("groups", static_cast<double>(moe->route.groups));
+  expect_number("chosen_groups", static_cast<double>(moe->route.chosen_groups));
+  expect_number("route_scale", moe->route.scale);
 }
 
 TEST(ConfigDefaults, AreThoseOfTransformers) {
@@ -62,6 +76,8 @@ TEST(ConfigDefaults, AreThoseOfTransformers) {
       SCOPED_TRACE("layer " + std::to_string(i));
       if (const auto* attention = std::get_if<AttentionSpec>(&spec.layers[i].mixer))
         expect_attention(expected, i, *attention);
+      if (const auto* mla = std::get_if<MlaSpec>(&spec.layers[i].mixer))
+        expect_latent_attention(expected, i, *mla);
       expect_experts(expected, i, spec.layers[i]);
     }
   }

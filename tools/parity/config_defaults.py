@@ -14,6 +14,8 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FAMILIES = {
     "arcee": "ArceeForCausalLM",
+    "deepseek_v2": "DeepseekV2ForCausalLM",
+    "deepseek_v3": "DeepseekV3ForCausalLM",
     "dots1": "Dots1ForCausalLM",
     "ernie4_5_moe": "Ernie4_5_MoeForCausalLM",
     "exaone4": "Exaone4ForCausalLM",
@@ -22,6 +24,7 @@ FAMILIES = {
     "glm": "GlmForCausalLM",
     "glm4": "Glm4ForCausalLM",
     "glm4_moe": "Glm4MoeForCausalLM",
+    "glm4_moe_lite": "Glm4MoeLiteForCausalLM",
     "gpt_oss": "GptOssForCausalLM",
     "granite": "GraniteForCausalLM",
     "granitemoe": "GraniteMoeForCausalLM",
@@ -51,7 +54,8 @@ FAMILIES = {
 # What Quire wants in every file; other keys only families without a default of their own.
 STATED = ("vocab_size", "hidden_size", "num_attention_heads", "intermediate_size")
 STATED += ("max_position_embeddings", "num_experts", "num_experts_per_tok", "num_local_experts")
-STATED += ("n_routed_experts", "n_shared_experts", "moe_intermediate_size")
+STATED += ("n_routed_experts", "n_shared_experts", "moe_intermediate_size", "q_lora_rank")
+STATED += ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
 
 
 def stated_keys(family: str) -> dict:
@@ -66,6 +70,8 @@ def stated_keys(family: str) -> dict:
     if family == "granitemoehybrid":  # without mamba, and such models say that they rotate
         found |= {"layer_types": ["full_attention"] * 8, "position_embedding_type": "rope"}
         found |= {"shared_intermediate_size": 1024}
+    if family == "deepseek_v2":
+        found["num_experts_per_tok"] = 6
     if family == "dots1":
         found |= {"n_routed_experts": 128, "n_shared_experts": 2, "num_experts_per_tok": 6}
     return found
@@ -97,6 +103,9 @@ def case_of(family: str, architecture: str) -> dict:
     config = CONFIG_MAPPING[family](**keys)
     heads = config.num_attention_heads
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
+    first_dense = getattr(config, "first_k_dense_replace", None)
+    if types := getattr(config, "mlp_layer_types", None):
+        first_dense = types.index("sparse")
     layers = [layer_of(config, head_dim, i) for i in range(config.num_hidden_layers)]
     return {
         "config": {"architectures": [architecture]} | keys,
@@ -104,8 +113,11 @@ def case_of(family: str, architecture: str) -> dict:
         "head_dim": head_dim,
         "rms_norm_eps": config.rms_norm_eps,
         "tie_word_embeddings": config.tie_word_embeddings,
-        "first_dense": getattr(config, "first_k_dense_replace", None),
+        "first_dense": first_dense,
         "normalise": getattr(config, "norm_topk_prob", None),
+        "groups": getattr(config, "n_group", None),
+        "chosen_groups": getattr(config, "topk_group", None),
+        "route_scale": getattr(config, "routed_scaling_factor", None),
         "layers": {key: [layer[key] for layer in layers] for key in layers[0]},
     }
 
