@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "formats/test_files.h"
+#include "models/model_size.h"
 #include "models/test_configs.h"
 
 namespace quire::models {
@@ -303,6 +304,46 @@ TEST(Families, GraniteFourIsOfAttentionAlone) {
   EXPECT_THAT(refusal(kHybrid,
                       R"("num_local_experts": 4, "num_experts_per_tok": 2, )" + types("attention")),
               HasSubstr("shared_intermediate_size"));
+}
+
+TEST(Families, LlamaFoursLayersSeeChunksOrScaleTheirQueries) {
+  constexpr const char* kLlama4 = "Llama4ForCausalLM";
+  const std::string experts = R"("num_local_experts": 4, "num_experts_per_tok": 1)";
+  const auto steps = [](const ModelSpec& spec) {
+    std::vector<int64_t> found;
+    for (size_t i = 0; i < spec.layers.size(); ++i) found.push_back(attention(spec, i).window_step);
+    return found;
+  };
+  const ModelSpec spec = spec_of(kLlama4, experts);
+  EXPECT_THAT(steps(spec), ElementsAre(8192, 8192, 8192, 0));
+  EXPECT_THAT(thetas(spec), ElementsAre(1e4, 1e4, 1e4, 0));
+  EXPECT_FALSE(attention(spec, 0).q_scale);
+  EXPECT_TRUE(attention(spec, 0).q_norm && !attention(spec, 3).q_norm);
+  EXPECT_EQ(attention(spec, 3).q_scale,
+            (PositionScaleSpec{.beta = 0.1, .length = 8192, .offset = 1}));
+  EXPECT_EQ(parts(spec), "eeee");
+  const ModelSpec other =
+      spec_of(kLlama4, experts + R"(, "no_rope_layers": [0, 1, 1, 0], "attention_chunk_size": 64,
+                   "attn_temperature_tuning": 0, "use_qk_norm": false,
+                   "interleave_moe_layer_step": 2)");
+  EXPECT_THAT(steps(other), ElementsAre(0, 64, 64, 0));
+  EXPECT_FALSE(attention(other, 0).q_scale);
+  EXPECT_FALSE(attention(other, 1).q_norm);
+  EXPECT_EQ(parts(other), "dede");
+  EXPECT_TRUE(
+      attention(spec_of(kLlama4, experts + R"(, "attn_temperature_tuning": 4)"), 3).q_scale);
+  EXPECT_EQ(parts(spec_of(kLlama4, experts + R"(, "moe_layers": [0, 3])")), "edde");
+  EXPECT_EQ(parts(spec_of(kLlama4, experts + R"(, "moe_layers": [])")), "dddd");
+  EXPECT_THAT(refusal(kLlama4, experts + R"(, "attention_chunk_size": null)"),
+              HasSubstr("attention_chunk_size"));
+  EXPECT_THAT(refusal(kLlama4, experts + R"(, "layer_types": ["chunked_attention",
+                  "sliding_attention", "full_attention", "full_attention"])"),
+              AllOf(HasSubstr("layer_types"), HasSubstr("sliding_attention")));
+  EXPECT_THAT(refusal(kLlama4, experts + R"(, "no_rope_layers": [1])"),
+              HasSubstr("no_rope_layers"));
+  // Kept as a window of the chunk's length.
+  EXPECT_EQ(std::get<KvCacheSpec>(cache_specs(other).at(1)).window_left, 63);
+  EXPECT_EQ(std::get<KvCacheSpec>(cache_specs(other).at(0)).window_left, -1);
 }
 
 TEST(Families, AnMlpWithoutAGateHasTheConfigsActivation) {

@@ -34,6 +34,8 @@ constexpr std::pair<const char*, Family> kFamilies[] = {
     {"GraniteMoeHybridForCausalLM", granite_hybrid},
     {"GraniteMoeSharedForCausalLM", granite_moe},
     {"HeliumForCausalLM", helium},
+    {"Llama4ForCausalLM", llama4},
+    {"Llama4ForConditionalGeneration", llama4},
     {"LlamaForCausalLM", llama},
     {"LlamaModel", llama},
     {"Ministral3ForCausalLM", ministral3},

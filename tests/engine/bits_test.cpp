@@ -189,7 +189,8 @@ INSTANTIATE_TEST_SUITE_P(
                     "tests/parity/models/qwen3-mxfp4", "tests/parity/models/qwen3-moe-nvfp4",
                     "tests/parity/models/glm45-moe", "tests/parity/models/gemma3-wrapped-bf16",
                     "tests/parity/models/olmo3-bf16", "tests/parity/models/gpt-oss-bf16",
-                    "tests/parity/models/deepseek-v2-lite-bf16"),
+                    "tests/parity/models/deepseek-v2-lite-bf16",
+                    "tests/parity/models/llama4-wrapped-bf16"),
     model_name);
 
 }  // namespace

@@ -87,7 +87,7 @@ def steadied(name: str, tensor: torch.Tensor) -> torch.Tensor:
 
 def auto_class(family: str):
     """A language model inside a wrapper is the wrapper's."""
-    wrapped = family in ("qwen3_5", "qwen3_5_moe", "gemma3", "gemma4", "mistral3")
+    wrapped = family in ("qwen3_5", "qwen3_5_moe", "gemma3", "gemma4", "mistral3", "llama4")
     return transformers.AutoModelForImageTextToText if wrapped else transformers.AutoModelForCausalLM
 
 

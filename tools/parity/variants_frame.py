@@ -46,6 +46,60 @@ GRANITE_HYBRID_MOE = GRANITE_MOE_SHARED | {
     "position_embedding_type": None,
 }
 
+# Layers 0 and 2 rotate neighbours, norm heads and see chunks of 24 tokens; layer 1 sees all, does
+# not rotate and has queries that grow every 40 positions. Experts of weighed inputs in layer 1, their
+# tensors transposed. As in Scout the bounds of Llama 3's rope are equal.
+LLAMA4 = BASE | {
+    "num_hidden_layers": 3,
+    "head_dim": 24,
+    "rms_norm_eps": 1e-5,
+    "intermediate_size": 40,
+    "intermediate_size_mlp": 96,
+    "num_local_experts": 5,
+    "num_experts_per_tok": 1,
+    "interleave_moe_layer_step": 2,
+    "no_rope_layers": [1, 0, 1],
+    "attention_chunk_size": 24,
+    "attn_temperature_tuning": True,
+    "floor_scale": 40,
+    "attn_scale": 0.3,
+    "use_qk_norm": True,
+    "tie_word_embeddings": False,
+    "rope_parameters": {
+        "rope_type": "llama3",
+        "rope_theta": 500000.0,
+        "factor": 16.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 1.0,
+        "original_max_position_embeddings": 64,
+    },
+}
+# As in Maverick heads are not normed; layer 0 is the one that sees all. Two experts a token.
+LLAMA4_WRAPPED = {
+    "text_config": LLAMA4
+    | {
+        "num_hidden_layers": 2,
+        "no_rope_layers": [0, 1],
+        "moe_layers": [1],
+        "num_local_experts": 4,
+        "num_experts_per_tok": 2,
+        "use_qk_norm": False,
+        "attention_bias": True,
+    },
+    "vision_config": {
+        "hidden_size": 16,
+        "intermediate_size": 64,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "image_size": 28,
+        "patch_size": 14,
+        "vision_output_dim": 16,
+        "projector_input_dim": 16,
+        "projector_output_dim": 16,
+    },
+    "tie_word_embeddings": False,
+}
+
 FRAME_VARIANTS = [
     Variant("arcee", "arcee", ARCEE, "old", without={"hidden_act": "silu"}),
     Variant("phimoe", "phimoe", PHIMOE, "new", without={"router_jitter_noise": 0.01}),
@@ -63,4 +117,6 @@ FRAME_VARIANTS = [
         "new",
         without={"position_embedding_type": "rope"},
     ),
+    Variant("llama4", "llama4_text", LLAMA4, "old", without={"attention_chunk_size": 512}),
+    Variant("llama4-wrapped-bf16", "llama4", LLAMA4_WRAPPED, "new", "bfloat16"),
 ]

@@ -10,6 +10,11 @@ bool states_key(const formats::HfConfig& config, std::string_view key) {
   return (text && text->is_object() && text->as_object().contains(key)) || top.contains(key);
 }
 
+bool is_on(const formats::HfConfig& config, std::string_view key, bool fallback) {
+  const json::value* value = config.reader().find(key);
+  return value && value->is_int64() ? value->get_int64() != 0 : config.get_bool(key, fallback);
+}
+
 float softcap_of(const formats::HfConfig& config, std::string_view key, double fallback) {
   if (states_key(config, key)) fallback = 0;
   return static_cast<float>(config.get_double(key, fallback, {.min = 0, .max = 1e9}));
@@ -72,7 +77,7 @@ void require_only(const formats::HfConfig& config, std::string_view key, int64_t
 
 void ignore_vision(ModelSpec& spec) {
   for (const char* name :
-       {"vision_tower.*", "model.vision_tower.*", "multi_modal_projector.*",
+       {"vision_tower.*", "model.vision_tower.*", "vision_model.*", "multi_modal_projector.*",
         "model.multi_modal_projector.*", "embed_vision.*", "model.embed_vision.*"})
     spec.ignored.emplace_back(name);
 }

@@ -25,6 +25,7 @@ ModelSpec granite_hybrid(const formats::HfConfig& config, int64_t max_positions)
 ModelSpec granite_moe(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec helium(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec llama(const formats::HfConfig& config, int64_t max_positions);
+ModelSpec llama4(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec minimax_m2(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec ministral(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec ministral3(const formats::HfConfig& config, int64_t max_positions);
@@ -90,6 +91,14 @@ struct HeadShape {
 // naming a key there that is about something else than heads.
 std::vector<HeadShape> head_shapes_of(const formats::HfConfig& config, const HeadShape& full);
 
+// One number a layer (no_rope_layers), 0 where nothing rotates; without them it is every so manieth
+// layer (no_rope_layer_interval, or 4).
+std::vector<bool> rotating_layers(const formats::HfConfig& config);
+
+// Layers of the type chunked_attention (those that rotate, if the config lists no types) see the
+// chunk of attention_chunk_size positions that they are in.
+void use_chunks(const formats::HfConfig& config, ModelSpec& spec, const std::vector<bool>& rotates);
+
 // Norms of what each part of a layer makes, and none (or also one) of what it is given, by the
 // names that OLMo's and Gemma's checkpoints have.
 void norm_outputs_only(const std::string& prefix, LayerSpec& layer);
@@ -101,6 +110,8 @@ void use_layer_norms(ModelSpec& spec, bool biases);
 
 // Whether the file has the key, if only to say null.
 bool states_key(const formats::HfConfig& config, std::string_view key);
+// A switch that some files state as a number.
+bool is_on(const formats::HfConfig& config, std::string_view key, bool fallback);
 // A cap on scores or logits; 0 (none) if the file says null.
 float softcap_of(const formats::HfConfig& config, std::string_view key, double fallback);
 // The dimensions of a head that rotate, by a share that the config states, or by `fallback`.
