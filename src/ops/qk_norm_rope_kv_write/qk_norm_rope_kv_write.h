@@ -13,7 +13,8 @@ namespace quire::ops {
 struct HeadNorms {
   std::optional<mx::array> q, k;  // [D] float32
   float eps = 0;
-  int64_t gate_heads = 0;  // heads after v in each row of qkv, which are not for this op
+  bool follow_rope = false;  // of what is rotated already (Hunyuan), not of what will be
+  int64_t gate_heads = 0;    // heads after v in each row of qkv, which are not for this op
 };
 
 struct RotatedQueries {
@@ -23,12 +24,14 @@ struct RotatedQueries {
 
 // All that happens between the qkv projection and attention, in one pass over its output: takes q,
 // k and v apart, normalises the heads of q and k, rotates them, and writes k and v into their slots
-// in place. Bit for bit slice_columns, rms_norm, rope and kv_write one after the other.
+// in place. Bit for bit slice_columns, rms_norm, rope (these two in the order that the norms ask
+// for) and kv_write one after the other.
 //   qkv    [T, (H + 2 K + G) * D] in the pool's dtype, or any float dtype if the pool is quantised:
 //          all heads of q, of k, of v, then G = gate_heads
 //   kv     pools [N, P, K, D], both of the same D, at most 1024
 //   table  covers layout->positions; layout->slot_mapping [T] as in kv_write()
-// Throws std::invalid_argument if a shape, dtype, position or slot does not fit.
+// Throws std::invalid_argument if a shape, dtype, position or slot does not fit, std::runtime_error
+// on an NVIDIA GPU for norms that follow the rotation.
 RotatedQueries qk_norm_rope_kv_write(const Context& context, const mx::array& qkv,
                                      const HeadNorms& norms, const BatchLayoutPtr& layout,
                                      std::shared_ptr<const RopeTable> table, const PagedKv& kv);

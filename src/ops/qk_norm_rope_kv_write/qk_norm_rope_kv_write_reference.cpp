@@ -17,10 +17,16 @@ RotatedQueries qk_norm_rope_kv_write_reference(const Context& context, const mx:
                        {tokens, count, dim});
   };
   mx::array q = heads_of(0, heads), k = heads_of(heads, kv_heads);
-  if (norms.q) q = rms_norm(context, q, *norms.q, norms.eps);
-  if (norms.k) k = rms_norm(context, k, *norms.k, norms.eps);
-  q = rope(context, q, layout, table);
-  k = rope(context, k, layout, table);
+  const auto normed = [&](const mx::array& x, const std::optional<mx::array>& weight) {
+    return weight ? rms_norm(context, x, *weight, norms.eps) : x;
+  };
+  if (norms.follow_rope) {
+    q = normed(rope(context, q, layout, table), norms.q);
+    k = normed(rope(context, k, layout, table), norms.k);
+  } else {
+    q = rope(context, normed(q, norms.q), layout, table);
+    k = rope(context, normed(k, norms.k), layout, table);
+  }
   return {q, kv_write(context, k, heads_of(heads + kv_heads, kv_heads), kv, layout)};
 }
 

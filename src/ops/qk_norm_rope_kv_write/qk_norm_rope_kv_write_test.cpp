@@ -94,6 +94,59 @@ TEST(QkNormRopeKvWrite, IsTheOpsOneAfterTheOther) {
   }
 }
 
+// One head of k by hand, in float64, for norms on either side of the rotation.
+std::vector<double> by_hand(const std::vector<float>& x, const std::vector<float>& weight,
+                            int position, bool follow_rope) {
+  const size_t half = x.size() / 2;
+  std::vector<double> y(x.begin(), x.end());
+  const auto norm = [&] {
+    double squares = 0;
+    for (const double v : y) squares += v * v;
+    const double scale = 1 / std::sqrt(squares / static_cast<double>(y.size()) + 1e-6);
+    for (size_t i = 0; i < y.size(); ++i) y[i] *= scale * weight[i];
+  };
+  if (!follow_rope) norm();
+  for (size_t i = 0; i < half; ++i) {
+    const double angle = position * std::pow(10000.0, -static_cast<double>(i) / half);
+    const double a = y[i], b = y[half + i];
+    y[i] = a * std::cos(angle) - b * std::sin(angle);
+    y[half + i] = b * std::cos(angle) + a * std::sin(angle);
+  }
+  if (follow_rope) norm();
+  return y;
+}
+
+void expect_heads_by_hand(const Context& context, bool follow_rope) {
+  const Shape s{2, 1, 32, 32};
+  constexpr int kTokens = 9;
+  HeadNorms norms = norms_of(s, true, true);
+  norms.follow_rope = follow_rope;
+  const mx::array qkv = projected(s, kTokens, mx::float32);
+  const auto layout = layout_of(kTokens);
+  const RotatedQueries out = qk_norm_rope_kv_write(
+      context, qkv, norms, layout, make_rope_table({.rotary_dim = 32}, kMaxPositions),
+      pool(s, mx::float32));
+  const auto x = to_floats(qkv), q = to_floats(out.q), k = to_floats(out.kv.k);
+  for (int t = 0; t < kTokens; ++t) {
+    for (int head = 0; head < 3; ++head) {
+      const float* from = &x[(t * 4 + head) * 32];
+      const int64_t slot = layout->slot_mapping[t];
+      if (head == 2 && slot < 0) continue;
+      const float* found = head < 2 ? &q[(t * 2 + head) * 32] : &k[slot * 32];
+      const auto expected = by_hand({from, from + 32}, to_floats(head < 2 ? *norms.q : *norms.k),
+                                    layout->positions[t], follow_rope);
+      for (int d = 0; d < 32; ++d)
+        ASSERT_NEAR(found[d], expected[d], 2e-4) << "token " << t << " head " << head << " d " << d;
+    }
+  }
+}
+
+TEST(QkNormRopeKvWrite, TheReferenceMatchesFloat64WithNormsOnEitherSide) {
+  Context context = make_context(1);
+  context.use_reference = true;
+  for (const bool follow_rope : {false, true}) expect_heads_by_hand(context, follow_rope);
+}
+
 // Gates behind v are left alone: with and without them the rest is the same.
 TEST(QkNormRopeKvWrite, LeavesGatesAlone) {
   const Shape s{4, 2, 64, 16};
