@@ -48,8 +48,9 @@ QkNormRopeKvWriteParams checked_params(const Context& context, const mx::array& 
   check_norm("norms.q", norms.q, dim);
   check_norm("norms.k", norms.k, dim);
   check_positions(kOp, layout, table);
-  if (norms.follow_rope && !context.use_reference)
-    throw std::runtime_error(std::string(kOp) + ": no kernel for norms that follow the rotation");
+  if (norms.follow_rope && !context.use_reference && context.device->cuda())
+    throw std::runtime_error(std::string(kOp) +
+                             ": no kernel for norms that follow the rotation on cuda");
   return {.type = type,
           .kv_type = kv_type,
           .heads = qkv.shape(1) / dim - 2 * kv_heads - norms.gate_heads,
@@ -58,6 +59,7 @@ QkNormRopeKvWriteParams checked_params(const Context& context, const mx::array& 
           .row = qkv.shape(1),
           .rotary_dim = table.rotary_dim,
           .eps = norms.eps,
+          .norms_follow = norms.follow_rope,
           .positions = layout.positions.data(),
           .slots = layout.slot_mapping.data(),
           .cos_sin = table.cos_sin.data()};

@@ -13,19 +13,32 @@
 HWY_BEFORE_NAMESPACE();
 namespace quire::ops::HWY_NAMESPACE {
 
-// Normalises (if there is a weight) and rotates n heads.
+template <class T>
+HWY_INLINE void turn_head(const QkNormRopeKvWriteParams& p, const float* cos, const T* x, T* y) {
+  rotate_head(x, cos, p.rotary_dim / 2, y);
+  for (int64_t i = p.rotary_dim; i < p.head_dim; ++i) y[i] = x[i];
+}
+
+template <class T>
+HWY_INLINE void norm_head(const QkNormRopeKvWriteParams& p, const float* weight, const T* x, T* y) {
+  scale_row(x, inverse_rms(x, p.head_dim, p.eps), weight, y, p.head_dim);
+}
+
+// Normalises (if there is a weight) and rotates n heads, or the other way round.
 template <class T>
 HWY_INLINE void turn_heads(const QkNormRopeKvWriteParams& p, const float* weight, const float* cos,
                            const T* x, T* y, int64_t n) {
-  T normal[kMaxRotatedDim];
+  T between[kMaxRotatedDim];
   for (int64_t h = 0; h < n; ++h, x += p.head_dim, y += p.head_dim) {
-    const T* from = x;
-    if (weight != nullptr) {
-      scale_row(x, inverse_rms(x, p.head_dim, p.eps), weight, normal, p.head_dim);
-      from = normal;
+    if (weight == nullptr) {
+      turn_head(p, cos, x, y);
+    } else if (p.norms_follow) {
+      turn_head(p, cos, x, between);
+      norm_head(p, weight, between, y);
+    } else {
+      norm_head(p, weight, x, between);
+      turn_head(p, cos, between, y);
     }
-    rotate_head(from, cos, p.rotary_dim / 2, y);
-    for (int64_t i = p.rotary_dim; i < p.head_dim; ++i) y[i] = from[i];
   }
 }
 

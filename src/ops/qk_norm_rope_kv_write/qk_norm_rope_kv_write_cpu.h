@@ -16,6 +16,7 @@ struct QkNormRopeKvWriteParams {
   int64_t row = 0;                   // length of a row of qkv, gates included
   int64_t rotary_dim = 0;
   float eps = 0;
+  bool norms_follow = false;           // the rotation
   const int32_t* positions = nullptr;  // [T]
   const int64_t* slots = nullptr;      // [T]; negative: do not write
   const float* cos_sin = nullptr;      // [max_positions][2][rotary_dim / 2]
@@ -36,8 +37,8 @@ void qk_norm_rope_kv_write_cpu(const QkNormRopeKvWriteParams& params, int64_t be
 // dimensions. `stream`: results go past the caches, which reads no lines to overwrite them: for
 // more than caches hold. Then q and the pools are aligned to 64 bytes.
 inline bool has_avx512_bf16_kernel(const QkNormRopeKvWriteParams& p) {
-  return p.type == FloatType::kBf16 && p.kv_type == KvType::kBf16 && p.head_dim % 32 == 0 &&
-         p.rotary_dim % 64 == 0 && p.head_dim <= kMaxRotatedDim;
+  return p.type == FloatType::kBf16 && p.kv_type == KvType::kBf16 && !p.norms_follow &&
+         p.head_dim % 32 == 0 && p.rotary_dim % 64 == 0 && p.head_dim <= kMaxRotatedDim;
 }
 void qk_norm_rope_kv_write_avx512_bf16(const QkNormRopeKvWriteParams& params, int64_t begin,
                                        int64_t end, bool stream);

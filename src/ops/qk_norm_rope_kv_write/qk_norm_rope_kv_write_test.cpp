@@ -147,6 +147,35 @@ TEST(QkNormRopeKvWrite, TheReferenceMatchesFloat64WithNormsOnEitherSide) {
   for (const bool follow_rope : {false, true}) expect_heads_by_hand(context, follow_rope);
 }
 
+// In the kernels, too, bit for bit the ops one after the other.
+TEST(QkNormRopeKvWrite, NormsMayFollowTheRotation) {
+  if (on_cuda()) GTEST_SKIP() << "cuda has no kernel for it";
+  for (const auto& isa : isas_to_test()) {
+    const ForcedIsa forced(isa);
+    SCOPED_TRACE(isa);
+    expect_heads_by_hand(make_context(2), true);
+    for (const mx::Dtype dtype : float_dtypes()) {
+      for (const KvStorage storage : {KvStorage::kAuto, KvStorage::kInt8, KvStorage::kFp8}) {
+        for (const Shape& s : {Shape{}, Shape{16, 8, 128, 128}, Shape{3, 1, 80, 32}}) {
+          for (const auto& [q, k] : {std::pair(true, true), {true, false}, {false, true}}) {
+            const Context context = make_context(2);
+            HeadNorms norms = norms_of(s, q, k);
+            norms.follow_rope = true;
+            const auto run = [&](const auto& op) {
+              return bytes_of(op(context, projected(s, 13, dtype), norms, layout_of(13),
+                                 make_rope_table({.rotary_dim = s.rotary}, kMaxPositions),
+                                 pool(s, dtype, storage)));
+            };
+            EXPECT_TRUE(run(qk_norm_rope_kv_write) == run(qk_norm_rope_kv_write_reference))
+                << dtype_name(dtype) << " D " << s.dim << " norms " << q << k;
+            EXPECT_TRUE(kernel_ran(context, "qk_norm_rope_kv_write", 1, cpu_kernel_name()));
+          }
+        }
+      }
+    }
+  }
+}
+
 // Gates behind v are left alone: with and without them the rest is the same.
 TEST(QkNormRopeKvWrite, LeavesGatesAlone) {
   const Shape s{4, 2, 64, 16};
