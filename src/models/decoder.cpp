@@ -69,22 +69,31 @@ void Decoder::load(const formats::Checkpoint& checkpoint, const LoadOptions& opt
   LayerTables tables(spec_.max_positions);
   layers_.reserve(spec_.layers.size());
   if (has_shifted_norms(spec_, weights)) weights.set_norm_offset(1.0f);
-  for (const LayerSpec& layer : spec_.layers) {
-    layers_.push_back(
-        {.mixer_frame = load_frame(layer.mixer_input_norm, layer.mixer_output_norm,
-                                   layer.residual_multiplier, spec_, weights),
-         .ffn_frame = load_frame(layer.ffn_input_norm, layer.ffn_output_norm,
-                                 layer.residual_multiplier, spec_, weights),
-         .mixer = load_mixer(layer, spec_, tables, weights),
-         .ffn = load_ffn(layer.ffn, spec_.hidden, weights),
-         .output_scale = layer.output_scale.empty() ? 1.0f : weights.number(layer.output_scale)});
-  }
+  for (const LayerSpec& layer : spec_.layers) layers_.push_back(load_layer(layer, tables, weights));
   final_norm_.emplace(spec_.final_norm, spec_.hidden, spec_.norm_eps, weights);
   load_ends(weights, checkpoint, options.head_optional);
   skipped_tensors_ = weights.finish(spec_.ignored);
   unpacked_weights_ = weights.unpacked();
   weight_bytes_ = weights.packed_bytes();
   checkpoint.check_unchanged();
+}
+
+Decoder::Layer Decoder::load_layer(const LayerSpec& layer, LayerTables& tables,
+                                   WeightLoader& weights) const {
+  // One norm of both parts is no part's own.
+  const bool share_norm = layer.is_parallel && !layer.ffn_input_norm && layer.mixer_input_norm;
+  const auto mixer_norm = share_norm ? std::nullopt : layer.mixer_input_norm;
+  Layer loaded = {.mixer_frame = load_frame(mixer_norm, layer.mixer_output_norm,
+                                            layer.residual_multiplier, spec_, weights),
+                  .ffn_frame = load_frame(layer.ffn_input_norm, layer.ffn_output_norm,
+                                          layer.residual_multiplier, spec_, weights),
+                  .mixer = load_mixer(layer, spec_, tables, weights),
+                  .ffn = load_ffn(layer.ffn, spec_.hidden, weights),
+                  .is_parallel = layer.is_parallel};
+  if (share_norm)
+    loaded.norm_of_both.emplace(*layer.mixer_input_norm, spec_.hidden, spec_.norm_eps, weights);
+  if (!layer.output_scale.empty()) loaded.output_scale = weights.number(layer.output_scale);
+  return loaded;
 }
 
 // Head and embedding.
@@ -119,19 +128,27 @@ mx::array Decoder::embed(const mx::array& ids) const {
   return ops::scale(context_, h, rounded(spec_.embed_multiplier, dtype_));
 }
 
+mx::array Decoder::run_layer(const Layer& layer, const mx::array& h,
+                             const ops::BatchLayoutPtr& layout, ops::LayerCache& cache) const {
+  const auto mix = [&](const mx::array& x, const Frame& frame) {
+    return std::visit(
+        [&](const auto& mixer) { return mixer.forward(context_, x, frame, layout, cache); },
+        layer.mixer);
+  };
+  const auto feed = [&](const mx::array& x, const Frame& frame) {
+    return std::visit([&](const auto& ffn) { return ffn.forward(context_, x, frame); }, layer.ffn);
+  };
+  if (!layer.is_parallel) return feed(mix(h, layer.mixer_frame), layer.ffn_frame);
+  const mx::array x = layer.norm_of_both ? layer.norm_of_both->apply(context_, h) : h;
+  return feed(x, layer.ffn_frame.beside(mix(x, layer.mixer_frame.beside(h))));
+}
+
 StepOutput Decoder::forward(const mx::array& ids, const ops::BatchLayoutPtr& layout,
                             std::vector<ops::LayerCache>& caches) const {
   mx::array h = embed(ids);  // the residual stream
   for (size_t i = 0; i < layers_.size(); ++i) {
     const Layer& layer = layers_[i];
-    h = std::visit(
-        [&](const auto& mixer) {
-          return mixer.forward(context_, h, layer.mixer_frame, ops::layout_of_layer(layout, i),
-                               caches[i]);
-        },
-        layer.mixer);
-    h = std::visit([&](const auto& ffn) { return ffn.forward(context_, h, layer.ffn_frame); },
-                   layer.ffn);
+    h = run_layer(layer, h, ops::layout_of_layer(layout, i), caches[i]);
     if (layer.output_scale != 1) h = ops::scale(context_, h, layer.output_scale);
     if (ablation_.eval_per_layer) mx::eval(h);
   }

@@ -8,6 +8,7 @@
 #include "models/blocks/mla.h"
 #include "models/blocks/mlp.h"
 #include "models/blocks/moe.h"
+#include "models/layer_tables.h"
 #include "models/model.h"
 #include "models/model_size.h"
 
@@ -44,7 +45,12 @@ class Decoder : public Model {
     MixerBlock mixer;
     std::variant<MlpBlock, MoeBlock> ffn;
     float output_scale = 1.0f;
+    bool is_parallel = false;
+    std::optional<Norm> norm_of_both = std::nullopt;  // of its parts, if they are parallel
   };
+  Layer load_layer(const LayerSpec& layer, LayerTables& tables, WeightLoader& weights) const;
+  mx::array run_layer(const Layer& layer, const mx::array& h, const ops::BatchLayoutPtr& layout,
+                      ops::LayerCache& cache) const;
   mx::array look_up(const mx::array& ids) const;  // in the embedding
   mx::array embed(const mx::array& ids) const;
   mx::array project(const mx::array& h) const;

@@ -38,6 +38,18 @@ TEST(DeviceLimits, WhatAGpuCannotRunIsRefusedByName) {
               ThrowsMessage<LoadError>(HasSubstr("257 experts for a token")));
 }
 
+TEST(DeviceLimits, WhatNoGpuKernelKnowsIsRefusedByName) {
+  const ops::testing::TestDevice gpu("cuda");
+  ModelSpec spec = spec_of(1000, 8, 2);
+  auto& attention = std::get<AttentionSpec>(spec.layers[0].mixer);
+  attention.k_norm = NormSpec{"a"};
+  check_device_limits(spec, gpu);
+  attention.norms_follow_rope = true;
+  EXPECT_THAT([&] { check_device_limits(spec, gpu); },
+              ThrowsMessage<LoadError>(HasSubstr("norms of heads that follow the rotation")));
+  check_device_limits(spec, *ops::make_cpu_device());
+}
+
 TEST(DeviceLimits, TheCpuHasNone) {
   check_device_limits(spec_of(1 << 22, 10'000, 1000), *ops::make_cpu_device());
 }

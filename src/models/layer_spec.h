@@ -48,9 +48,10 @@ struct AttentionSpec {
   // tensor of k again for v: keys before their norm and rotation are the values before theirs.
   std::vector<std::string> qkv_weights, qkv_biases;
   std::string o_weight, o_bias;
-  // Of each head before the rotation; q and k of all heads as one row if norms_span_heads.
+  // Of each head before the rotation, or behind it if norms_follow_rope; q and k of all heads as
+  // one row if norms_span_heads.
   std::optional<NormSpec> q_norm = std::nullopt, k_norm = std::nullopt, v_norm = std::nullopt;
-  bool norms_span_heads = false;
+  bool norms_span_heads = false, norms_follow_rope = false;
   std::string sinks;  // [heads]: a logit beside a head's scores that no value goes with
   // The tensor of q has, for each head, the rows of its query and then of a gate: what the head
   // brings is multiplied by the gate's sigmoid. Then q, k and v are three tensors.
@@ -149,6 +150,9 @@ struct LayerSpec {
   std::optional<NormSpec> mixer_input_norm = std::nullopt, mixer_output_norm = std::nullopt;
   std::optional<NormSpec> ffn_input_norm = std::nullopt, ffn_output_norm = std::nullopt;
   float residual_multiplier = 1.0f;
+  // Both parts are given the stream as it is before the layer. Without an ffn_input_norm the
+  // mixer's is that of both.
+  bool is_parallel = false;
   std::variant<AttentionSpec, GdnSpec, MlaSpec> mixer;
   std::variant<MlpSpec, MoeSpec> ffn;
   std::string output_scale = {};  // [1]: the stream is multiplied by it at the end of the layer

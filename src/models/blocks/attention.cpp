@@ -52,6 +52,7 @@ mx::array AttentionBlock::forward(const ops::Context& context, const mx::array& 
   const ops::HeadNorms norms{.q = q_norm_,
                              .k = k_norm_,
                              .eps = norm_eps_,
+                             .follow_rope = spec_.norms_follow_rope,
                              .gate_heads = spec_.has_output_gate ? spec_.heads : 0};
   const ops::RotatedQueries rotated =
       ops::qk_norm_rope_kv_write(context, qkv, norms, layout, tables_.rope, kv);

@@ -4,6 +4,12 @@
 
 namespace quire::models {
 
+Frame Frame::beside(const mx::array& stream) const {
+  Frame frame = *this;
+  frame.onto = stream;
+  return frame;
+}
+
 mx::array Frame::input(const ops::Context& context, const mx::array& h) const {
   return input_norm ? input_norm->apply(context, h) : h;
 }
@@ -16,17 +22,17 @@ mx::array Frame::input_linear(const ops::Context& context, const mx::array& h,
 
 mx::array Frame::add(const ops::Context& context, const mx::array& h, const mx::array& y) const {
   ops::ResidualAddOptions options = {.multiplier = multiplier};
-  if (!output_norm) return ops::residual_add(context, y, h, options);
+  if (!output_norm) return ops::residual_add(context, y, target(h), options);
   const auto rms = output_norm->as_rms();
-  if (!rms) return ops::residual_add(context, output_norm->apply(context, y), h, options);
+  if (!rms) return ops::residual_add(context, output_norm->apply(context, y), target(h), options);
   options.norm_weight = rms->weight;
   options.eps = rms->eps;
-  return ops::residual_add(context, y, h, options);
+  return ops::residual_add(context, y, target(h), options);
 }
 
 mx::array Frame::add_linear(const ops::Context& context, const mx::array& h, const mx::array& x,
                             const ops::LinearWeight& weight) const {
-  if (is_plain_sum()) return ops::linear(context, x, weight, {.residual = h});
+  if (is_plain_sum()) return ops::linear(context, x, weight, {.residual = target(h)});
   return add(context, h, ops::linear(context, x, weight));
 }
 

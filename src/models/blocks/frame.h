@@ -12,6 +12,8 @@ namespace quire::models {
 struct Frame {
   std::optional<Norm> input_norm = std::nullopt, output_norm = std::nullopt;
   float multiplier = 1.0f;
+  // Of a part beside another one: what it is added to. Else that is what it is given.
+  std::optional<mx::array> onto = std::nullopt;
 
   // Nothing but a sum is left to do with what the part makes.
   bool is_plain_sum() const { return !output_norm && multiplier == 1.0f; }
@@ -20,7 +22,11 @@ struct Frame {
   // The same for a part that begins with a projection: one node if linear() has the norm.
   mx::array input_linear(const ops::Context& context, const mx::array& h,
                          const ops::LinearWeight& weight, ops::LinearOptions options = {}) const;
-  // The stream after a part that has made y.
+  // This frame of a part that is added to another stream than it is given.
+  Frame beside(const mx::array& stream) const;
+  // What the part is added to, if it is given h.
+  const mx::array& target(const mx::array& h) const { return onto ? *onto : h; }
+  // The stream after a part that has made y of h.
   mx::array add(const ops::Context& context, const mx::array& h, const mx::array& y) const;
   // The same for a part that ends with a projection of x: one node if the sum is plain.
   mx::array add_linear(const ops::Context& context, const mx::array& h, const mx::array& x,

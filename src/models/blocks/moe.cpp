@@ -79,7 +79,7 @@ mx::array MoeBlock::forward(const ops::Context& context, const mx::array& h,
   const mx::array x = frame.input(context, h);
   const mx::array logits = ops::linear(context, x, router_, {.out_dtype = mx::float32});
   ops::MoeExpertsOptions options = {.gate = gate_, .weigh_input = weigh_input_};
-  if (frame.is_plain_sum()) options.residual = h;
+  if (frame.is_plain_sum()) options.residual = frame.target(h);
   if (shared_) options.shared = run_shared(context, x);
   const ops::MoeRouting routing = ops::moe_route(context, logits, route_, route_arrays_);
   const mx::array y = ops::moe_experts(context, x, routing, experts_, options);
