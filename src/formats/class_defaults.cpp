@@ -11,6 +11,8 @@ namespace {
 // without these keys.
 constexpr std::pair<std::string_view, const char*> kDefaults[] = {
     {"arcee", R"({"rms_norm_eps": 1e-5})"},
+    {"cohere", R"({"tie_word_embeddings": true, "rope_theta": 500000.0})"},
+    {"cohere2", R"({"tie_word_embeddings": true})"},
     {"dots1", R"({"num_key_value_heads": 32, "sliding_window": 4096, "first_k_dense_replace": 0,
                   "norm_topk_prob": false})"},
     {"ernie4_5_moe", R"({"num_key_value_heads": 4, "rms_norm_eps": 1e-5, "rope_theta": 500000.0,
@@ -26,6 +28,10 @@ constexpr std::pair<std::string_view, const char*> kDefaults[] = {
                     "rope_theta": 150000.0})"},
     {"helium", R"({"num_key_value_heads": 20, "head_dim": 128, "rms_norm_eps": 1e-8,
                    "rope_theta": 100000.0})"},
+    {"hunyuan_v1_dense", R"({"rms_norm_eps": 1e-5})"},
+    {"hunyuan_v1_moe", R"({"rms_norm_eps": 1e-5})"},
+    {"llama4_text", R"({"num_key_value_heads": 8, "head_dim": 128, "rms_norm_eps": 1e-5,
+                        "rope_theta": 500000.0})"},
     {"minimax_m2", R"({"num_key_value_heads": 8, "head_dim": 128, "rope_theta": 5000000.0})"},
     {"ministral", R"({"num_key_value_heads": 8})"},
     {"ministral3", R"({"num_key_value_heads": 8, "head_dim": 128, "rms_norm_eps": 1e-5})"},

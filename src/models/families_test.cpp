@@ -346,6 +346,40 @@ TEST(Families, LlamaFoursLayersSeeChunksOrScaleTheirQueries) {
   EXPECT_EQ(std::get<KvCacheSpec>(cache_specs(other).at(0)).window_left, -1);
 }
 
+TEST(Families, CommandRsPartsStandSideBySide) {
+  const ModelSpec spec =
+      spec_of("CohereForCausalLM", R"("layer_norm_eps": 0.25, "logit_scale": 2)");
+  EXPECT_TRUE(spec.layers.at(1).is_parallel && !spec.layers.at(1).ffn_input_norm);
+  EXPECT_EQ(spec.layers.at(1).mixer_input_norm->kind, NormSpec::Kind::kLayer);
+  EXPECT_EQ(spec.final_norm.bias, "");
+  EXPECT_EQ(spec.norm_eps, 0.25f);
+  EXPECT_EQ(spec.logits_multiplier, 2);
+  EXPECT_THAT(refusal("CohereForCausalLM", R"("use_qk_norm": true)"), HasSubstr("use_qk_norm"));
+  const ModelSpec windows_too = spec_of("Cohere2ForCausalLM", "");
+  EXPECT_THAT(windows(windows_too), ElementsAre(4095, 4095, 4095, -1));
+  EXPECT_THAT(thetas(windows_too), ElementsAre(1e4, 1e4, 1e4, 0));
+}
+
+TEST(Families, HunyuansRotationHasALongerBaseByAnAlpha) {
+  const auto rope = [](const std::string& keys) {
+    return R"("rope_scaling": {"type": "dynamic", "factor": 1.0)" + keys + "}";
+  };
+  constexpr const char* kDense = "HunYuanDenseV1ForCausalLM";
+  EXPECT_NEAR(thetas(spec_of(kDense, rope(R"(, "alpha": 3.0)")))[0], 1e4 * std::pow(3.0, 32.0 / 30),
+              1e-6);
+  EXPECT_THAT(refusal(kDense, rope("")), HasSubstr("rope_scaling.alpha"));
+  EXPECT_THAT(refusal(kDense, R"("use_cla": true)"), HasSubstr("use_cla"));
+  constexpr const char* kMoe = "HunYuanMoEV1ForCausalLM";
+  const auto top_k = [](const ModelSpec& spec, size_t layer) {
+    return std::get<MoeSpec>(spec.layers.at(layer).ffn).route.top_k;
+  };
+  const ModelSpec listed = spec_of(kMoe, R"("num_experts": 4, "moe_topk": [1, 2, 3, 4])");
+  EXPECT_EQ(top_k(listed, 2), 3);
+  EXPECT_EQ(top_k(spec_of(kMoe, R"("num_experts": 4, "moe_topk": 2)"), 3), 2);
+  EXPECT_THAT(refusal(kMoe, R"("num_experts": 4, "moe_topk": [1, 2])"), HasSubstr("moe_topk"));
+  EXPECT_THAT(refusal(kMoe, R"("num_experts": 4, "moe_topk": 5)"), HasSubstr("moe_topk"));
+}
+
 TEST(Families, AnMlpWithoutAGateHasTheConfigsActivation) {
   const auto mlp = [](const std::string& keys) {
     return std::get<MlpSpec>(spec_of("ArceeForCausalLM", keys).layers.at(0).ffn);

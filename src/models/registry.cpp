@@ -14,6 +14,8 @@ using Family = ModelSpec (*)(const formats::HfConfig&, int64_t max_positions);
 // One line per Hugging Face architecture. Those that end with Model have no head.
 constexpr std::pair<const char*, Family> kFamilies[] = {
     {"ArceeForCausalLM", arcee},
+    {"Cohere2ForCausalLM", cohere2},
+    {"CohereForCausalLM", cohere},
     {"DeepseekV2ForCausalLM", deepseek_v2},
     {"DeepseekV3ForCausalLM", deepseek_v3},
     {"Dots1ForCausalLM", dots1},
@@ -34,6 +36,8 @@ constexpr std::pair<const char*, Family> kFamilies[] = {
     {"GraniteMoeHybridForCausalLM", granite_hybrid},
     {"GraniteMoeSharedForCausalLM", granite_moe},
     {"HeliumForCausalLM", helium},
+    {"HunYuanDenseV1ForCausalLM", hunyuan},
+    {"HunYuanMoEV1ForCausalLM", hunyuan_moe},
     {"Llama4ForCausalLM", llama4},
     {"Llama4ForConditionalGeneration", llama4},
     {"LlamaForCausalLM", llama},

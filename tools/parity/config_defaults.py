@@ -14,6 +14,8 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FAMILIES = {
     "arcee": "ArceeForCausalLM",
+    "cohere": "CohereForCausalLM",
+    "cohere2": "Cohere2ForCausalLM",
     "deepseek_v2": "DeepseekV2ForCausalLM",
     "deepseek_v3": "DeepseekV3ForCausalLM",
     "dots1": "Dots1ForCausalLM",
@@ -31,7 +33,10 @@ FAMILIES = {
     "granitemoehybrid": "GraniteMoeHybridForCausalLM",
     "granitemoeshared": "GraniteMoeSharedForCausalLM",
     "helium": "HeliumForCausalLM",
+    "hunyuan_v1_dense": "HunYuanDenseV1ForCausalLM",
+    "hunyuan_v1_moe": "HunYuanMoEV1ForCausalLM",
     "llama": "LlamaForCausalLM",
+    "llama4_text": "Llama4ForCausalLM",
     "minimax_m2": "MiniMaxM2ForCausalLM",
     "ministral": "MinistralForCausalLM",
     "mistral": "MistralForCausalLM",
@@ -78,9 +83,9 @@ def stated_keys(family: str) -> dict:
 
 
 def rotates(config, layer: int) -> bool:
-    if config.model_type == "smollm3":
+    if config.model_type in ("smollm3", "llama4_text"):
         return bool(config.no_rope_layers[layer])
-    return config.model_type != "exaone4" or config.layer_types[layer] == "sliding_attention"
+    return config.model_type not in ("exaone4", "cohere2") or config.layer_types[layer] == "sliding_attention"
 
 
 def layer_of(config, head_dim: int, layer: int) -> dict:
@@ -111,7 +116,7 @@ def case_of(family: str, architecture: str) -> dict:
         "config": {"architectures": [architecture]} | keys,
         "num_key_value_heads": config.num_key_value_heads,
         "head_dim": head_dim,
-        "rms_norm_eps": config.rms_norm_eps,
+        "rms_norm_eps": getattr(config, "rms_norm_eps", None) or config.layer_norm_eps,
         "tie_word_embeddings": config.tie_word_embeddings,
         "first_dense": first_dense,
         "normalise": getattr(config, "norm_topk_prob", None),

@@ -72,7 +72,7 @@ def random_weight(
         std = 0.4  # of what is already normed
     elif "kv_b_proj" in name:
         std = 0.2
-    elif name.endswith(("mlp.gate.weight", "router.weight")):
+    elif name.endswith(("mlp.gate.weight", "router.weight", "gate.wg.weight")):
         std = 0.6  # few close calls among experts: rounding must not send tokens elsewhere
     else:
         std = 0.13

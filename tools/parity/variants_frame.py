@@ -100,6 +100,42 @@ LLAMA4_WRAPPED = {
     "tie_word_embeddings": False,
 }
 
+# Attention and MLP side by side behind a layer norm whose eps counts, scaled logits, biases.
+COHERE = {key: value for key, value in BASE.items() if key != "rms_norm_eps"} | {
+    "layer_norm_eps": 0.01,
+    "logit_scale": 0.8,
+    "attention_bias": True,
+    "tie_word_embeddings": False,
+    "rope_parameters": PLAIN_ROPE,
+}
+# The same with windows of 20 in two layers; the third does not rotate.
+COHERE2 = COHERE | {
+    "num_hidden_layers": 3,
+    "attention_bias": False,
+    "sliding_window": 20,
+    "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+}
+# Norms of heads behind the rotation, whose base an alpha makes longer.
+HUNYUAN = BASE | {
+    "head_dim": 24,
+    "rms_norm_eps": 1e-5,
+    "tie_word_embeddings": True,
+    "rope_parameters": {
+        "rope_type": "dynamic",
+        "rope_theta": 10000.0,
+        "alpha": 50.0,
+        "factor": 1.0,
+    },
+}
+HUNYUAN_MOE = BASE | {
+    "head_dim": 16,
+    "intermediate_size": 32,
+    "num_experts": 5,
+    "moe_topk": [2, 3],
+    "tie_word_embeddings": False,
+    "rope_parameters": PLAIN_ROPE,
+}
+
 FRAME_VARIANTS = [
     Variant("arcee", "arcee", ARCEE, "old", without={"hidden_act": "silu"}),
     Variant("phimoe", "phimoe", PHIMOE, "new", without={"router_jitter_noise": 0.01}),
@@ -117,6 +153,10 @@ FRAME_VARIANTS = [
         "new",
         without={"position_embedding_type": "rope"},
     ),
+    Variant("cohere", "cohere", COHERE, "old", without={"layer_norm_eps": 1e-5}),
+    Variant("cohere2-bf16", "cohere2", COHERE2, "new", "bfloat16", without={"sliding_window": 512}),
+    Variant("hunyuan", "hunyuan_v1_dense", HUNYUAN, "old", without={"rope_parameters": PLAIN_ROPE}),
+    Variant("hunyuan-moe", "hunyuan_v1_moe", HUNYUAN_MOE, "new", without={"moe_topk": 1}),
     Variant("llama4", "llama4_text", LLAMA4, "old", without={"attention_chunk_size": 512}),
     Variant("llama4-wrapped-bf16", "llama4", LLAMA4_WRAPPED, "new", "bfloat16"),
 ]

@@ -7,6 +7,8 @@ namespace quire::models {
 // One function a family: config facts in, layers and weight names out. See registry.cpp for the
 // architectures.
 ModelSpec arcee(const formats::HfConfig& config, int64_t max_positions);
+ModelSpec cohere(const formats::HfConfig& config, int64_t max_positions);
+ModelSpec cohere2(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec deepseek_v2(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec deepseek_v3(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec dots1(const formats::HfConfig& config, int64_t max_positions);
@@ -24,6 +26,8 @@ ModelSpec granite(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec granite_hybrid(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec granite_moe(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec helium(const formats::HfConfig& config, int64_t max_positions);
+ModelSpec hunyuan(const formats::HfConfig& config, int64_t max_positions);
+ModelSpec hunyuan_moe(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec llama(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec llama4(const formats::HfConfig& config, int64_t max_positions);
 ModelSpec minimax_m2(const formats::HfConfig& config, int64_t max_positions);
@@ -142,11 +146,11 @@ struct ExpertsOptions {
 void use_experts(const formats::HfConfig& config, ModelSpec& spec, const ExpertsOptions& options);
 
 // Experts in every layer, as wide as intermediate_size, of num_local_experts or num_experts
-// num_experts_per_tok for a token; `layouts` gives their names behind the layer's prefix and
-// `part`, where the router is "gate.weight".
+// num_experts_per_tok for a token (unless top_k has it for each layer); `layouts` gives their names
+// behind the layer's prefix and `part`, where the router is "gate.weight".
 void use_plain_experts(const formats::HfConfig& config, ModelSpec& spec, const std::string& part,
                        std::vector<MoeSpec::Names> (*layouts)(const std::string& prefix),
-                       ops::MoeRouteOptions route);
+                       ops::MoeRouteOptions route, const std::vector<int64_t>& top_k = {});
 
 // The experts of DeepSeek V3 and what copies them: sigmoid scores with a correction, chosen in
 // groups, shared experts that count fully; in the layers that mlp_layer_types calls sparse, or

@@ -90,10 +90,11 @@ std::vector<MoeSpec::Names> mixtral_layouts(const std::string& prefix) {
 
 void use_plain_experts(const formats::HfConfig& config, ModelSpec& spec, const std::string& part,
                        std::vector<MoeSpec::Names> (*layouts)(const std::string& prefix),
-                       ops::MoeRouteOptions route) {
+                       ops::MoeRouteOptions route, const std::vector<int64_t>& top_k) {
   const formats::ConfigReader reader = config.reader();
   const int64_t count = num_experts_of(reader);
-  route.top_k = reader.require_int("num_experts_per_tok", {.min = 1, .max = count});
+  if (top_k.empty())
+    route.top_k = reader.require_int("num_experts_per_tok", {.min = 1, .max = count});
   set_experts(spec, 0, [&](const std::string& layer) {
     return MoeSpec{.num_experts = count,
                    .intermediate = reader.require_int("intermediate_size", kWidth),
@@ -102,6 +103,8 @@ void use_plain_experts(const formats::HfConfig& config, ModelSpec& spec, const s
                    .router = layer + part + "gate.weight",
                    .layouts = layouts(layer + part)};
   });
+  for (size_t i = 0; i < top_k.size(); ++i)
+    std::get<MoeSpec>(spec.layers.at(i).ffn).route.top_k = top_k[i];
 }
 
 void use_deepseek_experts(const formats::HfConfig& config, ModelSpec& spec,
