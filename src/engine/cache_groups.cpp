@@ -18,6 +18,7 @@ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 bool are_alike(const Layers& layers) {
   const auto* first = std::get_if<models::KvCacheSpec>(&layers.front());
   return first && std::ranges::all_of(layers, [&](const models::CacheSpec& layer) {
+           if (std::holds_alternative<models::SharedKvSpec>(layer)) return true;
            const auto* kv = std::get_if<models::KvCacheSpec>(&layer);
            return kv && kv->kv_heads == first->kv_heads && kv->head_dim == first->head_dim &&
                   kv->values_in_keys == first->values_in_keys;
@@ -28,6 +29,7 @@ bool are_alike(const Layers& layers) {
 Classes classes_of(const Layers& layers, int64_t longest) {
   Classes classes;
   for (size_t i = 0; i < layers.size(); ++i) {
+    if (std::holds_alternative<models::SharedKvSpec>(layers[i])) continue;
     const auto* kv = std::get_if<models::KvCacheSpec>(&layers[i]);
     if (!kv) return {};
     const bool sees_all = kv->window_left < 0 || kv->window_left >= longest;
@@ -64,6 +66,16 @@ int64_t choose_group_size(const Classes& classes, int64_t longest) {
       .layers;
 }
 
+// Layers that share keys and values find them where the others do.
+void point_to_others(const Layers& layers, CacheGroups& groups) {
+  for (size_t i = 0; i < layers.size(); ++i)
+    if (const auto* shared = std::get_if<models::SharedKvSpec>(&layers[i])) {
+      const auto other = static_cast<size_t>(shared->layer);
+      groups.table_of_layer[i] = groups.table_of_layer.at(other);
+      groups.pool_of_layer[i] = groups.pool_of_layer.at(other);
+    }
+}
+
 }  // namespace
 
 CacheGroups one_table(const Layers& layers) {
@@ -74,6 +86,7 @@ CacheGroups one_table(const Layers& layers) {
     groups.pool_of_layer.push_back(kv ? static_cast<int32_t>(groups.pools.size()) : -1);
     if (kv) groups.pools.push_back(*kv);
   }
+  point_to_others(layers, groups);
   return groups;
 }
 
@@ -93,6 +106,7 @@ CacheGroups group_layers(const Layers& layers, int64_t longest, bool several_tab
       groups.table_of_layer[members[i]] = static_cast<int32_t>(groups.windows.size()) - 1;
       groups.pool_of_layer[members[i]] = pool;
     }
+  point_to_others(layers, groups);
   return groups;
 }
 

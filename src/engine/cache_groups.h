@@ -22,7 +22,8 @@ namespace quire::engine {
 //   pool 3    layer 23   layer 3    layer 8             -
 //             see all    see the window alone
 //
-// Without windows there is one table, and a pool for each layer.
+// Without windows there is one table, and a pool for each layer. Layers that read the keys and
+// values of another one count for nothing: theirs are its table and its pool.
 struct CacheGroups {
   std::vector<int64_t> windows = {-1};       // of each table, as BlockDemand wants them
   std::vector<models::KvCacheSpec> pools;    // a block holds the tokens of a layer of each

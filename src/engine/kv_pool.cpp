@@ -34,6 +34,7 @@ KvPool::KvPool(const std::vector<models::CacheSpec>& layers, const CacheGroups& 
     pools.push_back(make_pool(kv, size, dtype, device));
   caches_.reserve(layers.size());
   for (size_t i = 0; i < layers.size(); ++i) {
+    is_used_.push_back(!std::holds_alternative<models::SharedKvSpec>(layers[i]));
     if (const auto* state = std::get_if<models::StateCacheSpec>(&layers[i])) {
       caches_.emplace_back(ops::make_recurrent_state(size.num_state_slots, *state, dtype, &device));
     } else {
@@ -72,7 +73,9 @@ bool KvPool::commit_some(int64_t num_blocks) {
 
 std::vector<mx::array> KvPool::arrays() const {
   std::vector<mx::array> arrays;
-  for (const auto& cache : caches_) {
+  for (size_t i = 0; i < caches_.size(); ++i) {
+    if (!is_used_[i]) continue;
+    const ops::LayerCache& cache = caches_[i];
     if (const auto* kv = std::get_if<ops::PagedKv>(&cache)) {
       for (const mx::array& pool : kv->arrays()) arrays.push_back(pool);
     } else {

@@ -28,7 +28,8 @@ class KvPool {
 
   // The handles that the next step must read and replace: one of each layer. Those of layers that
   // share a pool are of the same memory and follow each other in no order: no block is of two
-  // tables, and a step's layers run one after another.
+  // tables, and a step's layers run one after another. A layer that reads the keys and values of
+  // another has one, too, which nobody uses.
   std::vector<ops::LayerCache>& caches() { return caches_; }
   // Back to the handles of the pools as they were allocated: the same memory, and evaluated. For
   // when a step that used the others was launched and orders what follows by itself.
@@ -57,6 +58,7 @@ class KvPool {
 
  private:
   std::vector<ops::LayerCache> caches_, first_;
+  std::vector<bool> is_used_;         // of each handle
   std::vector<mx::array> kv_arrays_;  // of the KV pools: [N, ...]
   std::shared_ptr<const std::vector<int32_t>> table_of_layer_;
   int64_t bytes_per_block_ = 0, committed_blocks_ = 0, num_blocks_;

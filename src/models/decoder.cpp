@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "models/device_limits.h"
 #include "models/layer_tables.h"
@@ -38,19 +39,26 @@ std::variant<MlpBlock, MoeBlock> load_ffn(const std::variant<MlpSpec, MoeSpec>& 
   return MlpBlock(std::get<MlpSpec>(spec), hidden, weights);
 }
 
-Frame load_frame(const std::optional<NormSpec>& input, const std::optional<NormSpec>& output,
-                 float multiplier, const ModelSpec& spec, WeightLoader& weights) {
-  const auto load = [&](const std::optional<NormSpec>& norm) {
-    std::optional<Norm> loaded;
-    if (norm) loaded.emplace(*norm, spec.hidden, spec.norm_eps, weights);
-    return loaded;
-  };
-  return {.input_norm = load(input), .output_norm = load(output), .multiplier = multiplier};
+// The layer whose keys and values, or state, a layer has.
+int64_t cache_of_layer(const LayerSpec& layer, int64_t index) {
+  const auto* attention = std::get_if<AttentionSpec>(&layer.mixer);
+  return attention ? attention->kv_of_layer.value_or(index) : index;
 }
 
-// As a tensor of the dtype holds it.
-float rounded(float value, mx::Dtype dtype) {
-  return mx::astype(mx::astype(mx::array(value), dtype), mx::float32).item<float>();
+// A layer reads what an earlier one keeps for itself, and no further back than it is kept.
+void check_shared_kv(const ModelSpec& spec) {
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    const auto* reader = std::get_if<AttentionSpec>(&spec.layers[i].mixer);
+    if (!reader || !reader->kv_of_layer) continue;
+    QUIRE_CHECK(*reader->kv_of_layer >= 0 && *reader->kv_of_layer < static_cast<int64_t>(i));
+    const auto& kv = spec.layers[static_cast<size_t>(*reader->kv_of_layer)].mixer;
+    const auto* writer = std::get_if<AttentionSpec>(&kv);
+    QUIRE_CHECK(writer && !writer->kv_of_layer && writer->kv_heads == reader->kv_heads &&
+                writer->head_dim == reader->head_dim &&
+                writer->window_left == reader->window_left &&
+                writer->window_step == reader->window_step && !reader->norms_follow_rope)
+        << "layer " << i;
+  }
 }
 
 }  // namespace
@@ -68,7 +76,9 @@ void Decoder::load(const formats::Checkpoint& checkpoint, const LoadOptions& opt
   WeightLoader weights(context_, checkpoint, dtype_, options.progress, options.int8_activations);
   LayerTables tables(spec_.max_positions);
   layers_.reserve(spec_.layers.size());
+  check_shared_kv(spec_);
   if (has_shifted_norms(spec_, weights)) weights.set_norm_offset(1.0f);
+  if (spec_.layer_inputs) layer_inputs_.emplace(*spec_.layer_inputs, spec_, dtype_, weights);
   for (const LayerSpec& layer : spec_.layers) layers_.push_back(load_layer(layer, tables, weights));
   final_norm_.emplace(spec_.final_norm, spec_.hidden, spec_.norm_eps, weights);
   load_ends(weights, checkpoint, options.head_optional);
@@ -80,6 +90,7 @@ void Decoder::load(const formats::Checkpoint& checkpoint, const LoadOptions& opt
 
 Decoder::Layer Decoder::load_layer(const LayerSpec& layer, LayerTables& tables,
                                    WeightLoader& weights) const {
+  const auto index = static_cast<int64_t>(layers_.size());
   // One norm of both parts is no part's own.
   const bool share_norm = layer.is_parallel && !layer.ffn_input_norm && layer.mixer_input_norm;
   const auto mixer_norm = share_norm ? std::nullopt : layer.mixer_input_norm;
@@ -89,9 +100,11 @@ Decoder::Layer Decoder::load_layer(const LayerSpec& layer, LayerTables& tables,
                                           layer.residual_multiplier, spec_, weights),
                   .mixer = load_mixer(layer, spec_, tables, weights),
                   .ffn = load_ffn(layer.ffn, spec_.hidden, weights),
+                  .cache = static_cast<size_t>(cache_of_layer(layer, index)),
                   .is_parallel = layer.is_parallel};
   if (share_norm)
     loaded.norm_of_both.emplace(*layer.mixer_input_norm, spec_.hidden, spec_.norm_eps, weights);
+  if (layer.input) loaded.input.emplace(*layer.input, spec_, index, weights);
   if (!layer.output_scale.empty()) loaded.output_scale = weights.number(layer.output_scale);
   return loaded;
 }
@@ -108,24 +121,14 @@ void Decoder::load_ends(WeightLoader& weights, const formats::Checkpoint& checkp
   const bool tied = spec_.head_weight.empty() || !has_head_;
   head_ = weights.linear(tied ? spec_.embed_weight : spec_.head_weight,
                          has_head_ ? spec_.head_bias : "", spec_.vocab, spec_.hidden);
-  if (!tied && weights.is_quantised(spec_.embed_weight)) {
-    packed_embedding_ = weights.linear(spec_.embed_weight, "", spec_.vocab, spec_.hidden).weight;
-  } else if (!tied) {
-    embedding_ = weights.stored_matrix(spec_.embed_weight, spec_.vocab, spec_.hidden);
-  }
-}
-
-mx::array Decoder::look_up(const mx::array& ids) const {
-  if (packed_embedding_) return ops::embedding(context_, ids, *packed_embedding_);
-  if (embedding_.memory)
-    return ops::embedding(context_, ids, embedding_.rows, dtype_, embedding_.memory);
-  return ops::embedding(context_, ids, head_.weight);
+  if (!tied) embedding_.emplace(spec_.embed_weight, spec_.vocab, spec_.hidden, dtype_, weights);
 }
 
 mx::array Decoder::embed(const mx::array& ids) const {
-  const mx::array h = look_up(ids);
+  const mx::array h =
+      embedding_ ? embedding_->look_up(context_, ids) : ops::embedding(context_, ids, head_.weight);
   if (spec_.embed_multiplier == 1) return h;
-  return ops::scale(context_, h, rounded(spec_.embed_multiplier, dtype_));
+  return ops::scale(context_, h, rounded_to(dtype_, spec_.embed_multiplier));
 }
 
 mx::array Decoder::run_layer(const Layer& layer, const mx::array& h,
@@ -146,9 +149,12 @@ mx::array Decoder::run_layer(const Layer& layer, const mx::array& h,
 StepOutput Decoder::forward(const mx::array& ids, const ops::BatchLayoutPtr& layout,
                             std::vector<ops::LayerCache>& caches) const {
   mx::array h = embed(ids);  // the residual stream
+  std::optional<mx::array> inputs;
+  if (layer_inputs_) inputs = layer_inputs_->forward(context_, ids, h);
   for (size_t i = 0; i < layers_.size(); ++i) {
     const Layer& layer = layers_[i];
-    h = run_layer(layer, h, ops::layout_of_layer(layout, i), caches[i]);
+    h = run_layer(layer, h, ops::layout_of_layer(layout, layer.cache), caches[layer.cache]);
+    if (layer.input) h = layer.input->forward(context_, h, *inputs);
     if (layer.output_scale != 1) h = ops::scale(context_, h, layer.output_scale);
     if (ablation_.eval_per_layer) mx::eval(h);
   }

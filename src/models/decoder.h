@@ -4,7 +4,9 @@
 #include <vector>
 
 #include "models/blocks/attention.h"
+#include "models/blocks/embedding_table.h"
 #include "models/blocks/gdn.h"
+#include "models/blocks/layer_input.h"
 #include "models/blocks/mla.h"
 #include "models/blocks/mlp.h"
 #include "models/blocks/moe.h"
@@ -44,6 +46,8 @@ class Decoder : public Model {
     Frame mixer_frame, ffn_frame;
     MixerBlock mixer;
     std::variant<MlpBlock, MoeBlock> ffn;
+    std::optional<LayerInputBlock> input = std::nullopt;
+    size_t cache = 0;  // the layer whose keys and values, or state, it has: mostly itself
     float output_scale = 1.0f;
     bool is_parallel = false;
     std::optional<Norm> norm_of_both = std::nullopt;  // of its parts, if they are parallel
@@ -51,7 +55,6 @@ class Decoder : public Model {
   Layer load_layer(const LayerSpec& layer, LayerTables& tables, WeightLoader& weights) const;
   mx::array run_layer(const Layer& layer, const mx::array& h, const ops::BatchLayoutPtr& layout,
                       ops::LayerCache& cache) const;
-  mx::array look_up(const mx::array& ids) const;  // in the embedding
   mx::array embed(const mx::array& ids) const;
   mx::array project(const mx::array& h) const;
   void load_ends(WeightLoader& weights, const formats::Checkpoint& checkpoint, bool head_optional);
@@ -64,8 +67,8 @@ class Decoder : public Model {
   // [V, hidden]; also the embedding if tied, and alone the embedding if there is no head
   ops::LinearWeight head_;
   bool has_head_ = true;
-  StoredMatrix embedding_;                             // [V, hidden] as stored, if untied
-  std::optional<ops::PackedMatrix> packed_embedding_;  // or here, if it is quantised
+  std::optional<EmbeddingTable> embedding_;  // [V, hidden], if untied
+  std::optional<LayerInputs> layer_inputs_;
   std::optional<Norm> final_norm_;
   AblationOptions ablation_;
   size_t weight_bytes_ = 0;

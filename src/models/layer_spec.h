@@ -48,6 +48,9 @@ struct AttentionSpec {
   // tensor of k again for v: keys before their norm and rotation are the values before theirs.
   std::vector<std::string> qkv_weights, qkv_biases;
   std::string o_weight, o_bias;
+  // Keys and values are those that an earlier layer, of the same kv_heads, head_dim and window, has
+  // written. This one has queries alone: one tensor of weights, and of norms q_norm at most.
+  std::optional<int64_t> kv_of_layer = std::nullopt;
   // Of each head before the rotation, or behind it if norms_follow_rope; q and k of all heads as
   // one row if norms_span_heads.
   std::optional<NormSpec> q_norm = std::nullopt, k_norm = std::nullopt, v_norm = std::nullopt;
@@ -134,7 +137,7 @@ struct MoeSpec {
 };
 
 // What a layer must keep between steps, for the memory budget and the pools: keys and values of
-// every token, or a state of constant size.
+// every token, a state of constant size, or nothing.
 struct KvCacheSpec {
   int64_t kv_heads = 0, head_dim = 0;
   int64_t window_left = -1;  // tokens further back than this need not be kept; -1: all are seen
@@ -142,7 +145,30 @@ struct KvCacheSpec {
   int64_t values_in_keys = 0;
 };
 using StateCacheSpec = ops::RecurrentStateShape;
-using CacheSpec = std::variant<KvCacheSpec, StateCacheSpec>;
+struct SharedKvSpec {
+  int64_t layer = 0;  // an earlier one, whose keys and values this one reads; it keeps none itself
+};
+using CacheSpec = std::variant<KvCacheSpec, StateCacheSpec, SharedKvSpec>;
+
+// What a layer does with an input of its own (Gemma 4's per-layer embeddings), after its other
+// parts: h + output_norm(projection(gate(gate_weight h, input))).
+struct LayerInputSpec {
+  ops::Gate gate = {};
+  std::string gate_weight = {}, projection = {};  // [width, hidden], [hidden, width]
+  std::optional<NormSpec> output_norm = std::nullopt;
+};
+
+// Where the inputs of all layers come from, those of one token side by side:
+//   multiplier * (norm(projection_multiplier * projection e) + embed_multiplier * embedding row)
+// e is what the first layer is given; each layer's numbers are normed on their own.
+struct LayerInputsSpec {
+  int64_t width = 0;                               // of one layer
+  int64_t vocab = 0;                               // at least the model's
+  std::string embed_weight = {}, projection = {};  // [vocab, layers * width], [.., hidden]
+  NormSpec norm = {};                              // [width]
+  float embed_multiplier = 1.0f;                   // rounded to the model's dtype
+  float projection_multiplier = 1.0f, multiplier = 1.0f;
+};
 
 // The frame around a layer's two parts, first the mixer, then the ffn. A part adds to the residual
 // stream: h + residual_multiplier * output_norm(part(input_norm(h))).
@@ -155,6 +181,7 @@ struct LayerSpec {
   bool is_parallel = false;
   std::variant<AttentionSpec, GdnSpec, MlaSpec> mixer;
   std::variant<MlpSpec, MoeSpec> ffn;
+  std::optional<LayerInputSpec> input = std::nullopt;  // if ModelSpec::layer_inputs makes one
   std::string output_scale = {};  // [1]: the stream is multiplied by it at the end of the layer
 };
 
@@ -166,6 +193,7 @@ struct ModelSpec {
   std::vector<LayerSpec> layers;
   std::string embed_weight;
   NormSpec final_norm = {};
+  std::optional<LayerInputsSpec> layer_inputs = std::nullopt;
   float embed_multiplier = 1.0f;  // rounded to the model's dtype, as a tensor of it would be
   // Logits are multiplied, then capped: cap * tanh(logit / cap); 0: no cap.
   float logits_multiplier = 1.0f, logits_softcap = 0.0f;

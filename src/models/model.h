@@ -50,7 +50,7 @@ class Model {
   // What the layout asks for; builds the graph and evaluates nothing (but see AblationOptions).
   //   ids     [T] int32, each in [0, vocab)
   //   caches  one pool per layer, as cache_specs() says; replaced by the handles that later steps
-  //   must use
+  //   must use. What stands for a layer of SharedKvSpec is neither read nor replaced
   virtual StepOutput forward(const mx::array& ids, const ops::BatchLayoutPtr& layout,
                              std::vector<ops::LayerCache>& caches) const = 0;
 

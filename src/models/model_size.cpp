@@ -21,6 +21,7 @@ int64_t reach_of(const AttentionSpec& attention) {
 }
 
 CacheSpec cache_of(const AttentionSpec& attention) {
+  if (attention.kv_of_layer) return SharedKvSpec{*attention.kv_of_layer};
   return KvCacheSpec{.kv_heads = attention.kv_heads,
                      .head_dim = attention.head_dim,
                      .window_left = reach_of(attention)};
@@ -115,6 +116,8 @@ std::vector<CacheSpec> cache_specs(const ModelSpec& spec) {
 
 int64_t widest_activation(const ModelSpec& spec) {
   int64_t widest = spec.hidden;
+  if (spec.layer_inputs)
+    widest = std::max(widest, static_cast<int64_t>(spec.layers.size()) * spec.layer_inputs->width);
   for (const LayerSpec& layer : spec.layers) {
     const int64_t mixer = std::visit([](const auto& m) { return width_of(m); }, layer.mixer);
     widest = std::max({widest, mixer, ffn_width(layer.ffn, spec.hidden)});

@@ -375,7 +375,8 @@ std::string WeightLoader::finish(const std::vector<std::string>& ignored) const 
     if (name.ends_with('*')) {
       skipped[name.substr(0, name.size() - 1)] = 0;
     } else {
-      skip.insert(name);
+      const formats::RawTensor* stored = find(name);  // a wrapper prefixes it
+      skip.insert(stored ? stored->name : name);
     }
   }
   const auto has_ignored_prefix = [&](const std::string& name) {

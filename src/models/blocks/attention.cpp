@@ -6,6 +6,7 @@
 #include "ops/paged_attention/paged_attention.h"
 #include "ops/position_scale/position_scale.h"
 #include "ops/qk_norm_rope_kv_write/qk_norm_rope_kv_write.h"
+#include "ops/rms_norm/rms_norm.h"
 #include "ops/sigmoid_gate/sigmoid_gate.h"
 
 namespace quire::models {
@@ -41,14 +42,8 @@ void AttentionBlock::load_norms(WeightLoader& weights) {
   add_columns(spec_.v_norm, q_width + kv_width, spec_.kv_heads, dim);
 }
 
-mx::array AttentionBlock::forward(const ops::Context& context, const mx::array& h,
-                                  const Frame& frame, const ops::BatchLayoutPtr& layout,
-                                  ops::LayerCache& cache) const {
-  auto& kv = std::get<ops::PagedKv>(cache);
-  const int tokens = h.shape(0);
-  const int64_t q_width = spec_.heads * spec_.head_dim;
-  mx::array qkv = frame.input_linear(context, h, qkv_);
-  if (!column_norms_.empty()) qkv = ops::norm_columns(context, qkv, column_norms_, norm_eps_);
+mx::array AttentionBlock::write_kv(const ops::Context& context, const mx::array& qkv,
+                                   const ops::BatchLayoutPtr& layout, ops::PagedKv& kv) const {
   const ops::HeadNorms norms{.q = q_norm_,
                              .k = k_norm_,
                              .eps = norm_eps_,
@@ -57,14 +52,34 @@ mx::array AttentionBlock::forward(const ops::Context& context, const mx::array& 
   const ops::RotatedQueries rotated =
       ops::qk_norm_rope_kv_write(context, qkv, norms, layout, tables_.rope, kv);
   kv = rotated.kv;
+  return rotated.q;
+}
+
+mx::array AttentionBlock::turn(const ops::Context& context, const mx::array& q,
+                               const ops::BatchLayoutPtr& layout) const {
+  const mx::array heads =
+      mx::reshape(q, {q.shape(0), static_cast<int>(spec_.heads), static_cast<int>(spec_.head_dim)});
+  const mx::array normed = q_norm_ ? ops::rms_norm(context, heads, *q_norm_, norm_eps_) : heads;
+  return ops::rope(context, normed, layout, tables_.rope);
+}
+
+mx::array AttentionBlock::forward(const ops::Context& context, const mx::array& h,
+                                  const Frame& frame, const ops::BatchLayoutPtr& layout,
+                                  ops::LayerCache& cache) const {
+  auto& kv = std::get<ops::PagedKv>(cache);
+  const int tokens = h.shape(0);
+  const int64_t q_width = spec_.heads * spec_.head_dim;
+  mx::array qkv = frame.input_linear(context, h, qkv_);
+  if (!column_norms_.empty()) qkv = ops::norm_columns(context, qkv, column_norms_, norm_eps_);
+  const mx::array turned =
+      spec_.kv_of_layer ? turn(context, qkv, layout) : write_kv(context, qkv, layout, kv);
   const ops::AttentionParams params{.scale = spec_.scale,
                                     .window_left = spec_.window_left,
                                     .window_step = spec_.window_step,
                                     .softcap = spec_.softcap,
                                     .sinks = sinks_};
-  const mx::array q = tables_.q_scale
-                          ? ops::position_scale(context, rotated.q, layout, tables_.q_scale)
-                          : rotated.q;
+  const mx::array q =
+      tables_.q_scale ? ops::position_scale(context, turned, layout, tables_.q_scale) : turned;
   mx::array attended = mx::reshape(ops::paged_attention(context, q, kv, layout, params),
                                    {tokens, static_cast<int>(q_width)});
   if (spec_.has_output_gate) {

@@ -36,4 +36,14 @@ mx::array Frame::add_linear(const ops::Context& context, const mx::array& h, con
   return add(context, h, ops::linear(context, x, weight));
 }
 
+Frame load_frame(const std::optional<NormSpec>& input, const std::optional<NormSpec>& output,
+                 float multiplier, const ModelSpec& spec, WeightLoader& weights) {
+  const auto load = [&](const std::optional<NormSpec>& norm) {
+    std::optional<Norm> loaded;
+    if (norm) loaded.emplace(*norm, spec.hidden, spec.norm_eps, weights);
+    return loaded;
+  };
+  return {.input_norm = load(input), .output_norm = load(output), .multiplier = multiplier};
+}
+
 }  // namespace quire::models

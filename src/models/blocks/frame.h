@@ -33,4 +33,8 @@ struct Frame {
                        const ops::LinearWeight& weight) const;
 };
 
+// A frame with its norms' weights; without a spec there is no norm.
+Frame load_frame(const std::optional<NormSpec>& input, const std::optional<NormSpec>& output,
+                 float multiplier, const ModelSpec& spec, WeightLoader& weights);
+
 }  // namespace quire::models

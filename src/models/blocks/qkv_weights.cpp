@@ -65,6 +65,11 @@ void add_rotated_rows(const WeightRows& head, bool neighbours, std::vector<Weigh
 }
 
 ops::LinearWeight load_qkv(const AttentionSpec& spec, int64_t hidden, WeightLoader& weights) {
+  if (spec.kv_of_layer) {
+    // No model has both: rows of keys and values would have to be left out below.
+    QUIRE_CHECK(!spec.has_output_gate && !spec.rotates_neighbours);
+    return weights.linear(spec.qkv_weights, spec.qkv_biases, spec.heads * spec.head_dim, hidden);
+  }
   if (spec.has_output_gate) return weights.linear(gated_rows(spec), hidden);
   if (!spec.rope || !spec.rotates_neighbours)
     return weights.linear(spec.qkv_weights, spec.qkv_biases,
