@@ -33,10 +33,14 @@ MixerBlock load_mixer(const LayerSpec& layer, const ModelSpec& spec, LayerTables
   return AttentionBlock(attention, spec.hidden, spec.norm_eps, tables.of(attention), weights);
 }
 
-std::variant<MlpBlock, MoeBlock> load_ffn(const std::variant<MlpSpec, MoeSpec>& spec,
-                                          int64_t hidden, WeightLoader& weights) {
-  if (const auto* moe = std::get_if<MoeSpec>(&spec)) return MoeBlock(*moe, hidden, weights);
-  return MlpBlock(std::get<MlpSpec>(spec), hidden, weights);
+using Ffn = std::variant<MlpBlock, MoeBlock, MlpAndMoeBlock>;
+
+Ffn load_ffn(const LayerSpec& layer, const ModelSpec& spec, WeightLoader& weights) {
+  if (const auto* both = std::get_if<MlpAndMoeSpec>(&layer.ffn))
+    return MlpAndMoeBlock(*both, spec, weights);
+  if (const auto* moe = std::get_if<MoeSpec>(&layer.ffn))
+    return MoeBlock(*moe, spec.hidden, spec.norm_eps, weights);
+  return MlpBlock(std::get<MlpSpec>(layer.ffn), spec.hidden, weights);
 }
 
 // The layer whose keys and values, or state, a layer has.
@@ -99,7 +103,7 @@ Decoder::Layer Decoder::load_layer(const LayerSpec& layer, LayerTables& tables,
                   .ffn_frame = load_frame(layer.ffn_input_norm, layer.ffn_output_norm,
                                           layer.residual_multiplier, spec_, weights),
                   .mixer = load_mixer(layer, spec_, tables, weights),
-                  .ffn = load_ffn(layer.ffn, spec_.hidden, weights),
+                  .ffn = load_ffn(layer, spec_, weights),
                   .cache = static_cast<size_t>(cache_of_layer(layer, index)),
                   .is_parallel = layer.is_parallel};
   if (share_norm)

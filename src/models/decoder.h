@@ -9,6 +9,7 @@
 #include "models/blocks/layer_input.h"
 #include "models/blocks/mla.h"
 #include "models/blocks/mlp.h"
+#include "models/blocks/mlp_and_moe.h"
 #include "models/blocks/moe.h"
 #include "models/layer_tables.h"
 #include "models/model.h"
@@ -45,7 +46,7 @@ class Decoder : public Model {
   struct Layer {
     Frame mixer_frame, ffn_frame;
     MixerBlock mixer;
-    std::variant<MlpBlock, MoeBlock> ffn;
+    std::variant<MlpBlock, MoeBlock, MlpAndMoeBlock> ffn;
     std::optional<LayerInputBlock> input = std::nullopt;
     size_t cache = 0;  // the layer whose keys and values, or state, it has: mostly itself
     float output_scale = 1.0f;

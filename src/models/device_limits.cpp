@@ -23,7 +23,7 @@ std::vector<Excess> excesses(const ModelSpec& spec) {
   };
   consider(spec.vocab, ops::kMaxSampleCudaVocab, "tokens in its vocabulary");
   for (const LayerSpec& layer : spec.layers) {
-    const auto* moe = std::get_if<MoeSpec>(&layer.ffn);
+    const MoeSpec* moe = experts_of(layer);
     if (!moe || !found.empty()) continue;
     consider(moe->num_experts, ops::kMaxMoeCudaExperts, "experts in a layer");
     consider(moe->route.top_k, ops::kMaxMoeCudaChoices, "experts for a token");

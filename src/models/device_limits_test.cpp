@@ -65,6 +65,7 @@ TEST(DeviceLimits, ACheckpointSaysWhatOfItNoGpuRuns) {
   EXPECT_THAT(beyond("mixtral"), IsEmpty());
   EXPECT_THAT(beyond("dots1"), IsEmpty());
   EXPECT_THAT(beyond("gemma3"), IsEmpty());
+  EXPECT_THAT(beyond("gemma4-31b"), IsEmpty());
 }
 
 }  // namespace

@@ -16,12 +16,13 @@ namespace quire::models {
 // decoder runs any of them. Weight fields hold names in the checkpoint; an empty name or list means
 // that the layer has no such weight.
 
-// A norm of rows. Without a name it has no weight.
+// A norm of rows. Without a name its weights are ones.
 struct NormSpec {
   enum class Kind : uint8_t { kRms, kLayer };  // ops::rms_norm, ops::layer_norm
   std::string weight = {};
   Kind kind = Kind::kRms;
-  std::string bias = {};  // of kLayer, or none
+  std::string bias = {};    // of kLayer, or none
+  float multiplier = 1.0f;  // of the weights
 };
 
 // Queries are multiplied by 1 + beta * ln(1 + floor((position + offset) / length)): the attention
@@ -127,13 +128,24 @@ struct MoeSpec {
   ops::MoeRouteOptions route = {};
   ops::Gate gate = {};       // of the experts; the shared one has its own
   bool weigh_input = false;  // a weight multiplies what goes into an expert, not what comes out
-  std::string router = {}, router_bias = {};       // [E, hidden], [E]
+  std::string router = {}, router_bias = {};  // [E, hidden], [E]
+  // The router reads the stream through a norm of its own, not what goes into the experts.
+  std::optional<NormSpec> router_norm = std::nullopt;
   std::string correction = {}, expert_scale = {};  // [E], as in ops::MoeRouteArrays
   std::vector<Names> layouts = {};  // that checkpoints come in; the first one found is taken
   // Several shared experts are one that is as wide as all of them.
   std::optional<MlpSpec> shared = std::nullopt;
   // Weighs the shared expert: sigmoid of [1, hidden] . h; without a name it counts fully.
   std::string shared_gate = {};
+};
+
+// An MLP and experts beside each other, each between norms of its own; their sum is what the part
+// makes. The MLP's input norm is that of the frame.
+struct MlpAndMoeSpec {
+  MlpSpec mlp = {};
+  MoeSpec moe = {};
+  std::optional<NormSpec> mlp_output_norm = std::nullopt;
+  std::optional<NormSpec> moe_input_norm = std::nullopt, moe_output_norm = std::nullopt;
 };
 
 // What a layer must keep between steps, for the memory budget and the pools: keys and values of
@@ -180,7 +192,7 @@ struct LayerSpec {
   // mixer's is that of both.
   bool is_parallel = false;
   std::variant<AttentionSpec, GdnSpec, MlaSpec> mixer;
-  std::variant<MlpSpec, MoeSpec> ffn;
+  std::variant<MlpSpec, MoeSpec, MlpAndMoeSpec> ffn;
   std::optional<LayerInputSpec> input = std::nullopt;  // if ModelSpec::layer_inputs makes one
   std::string output_scale = {};  // [1]: the stream is multiplied by it at the end of the layer
 };
@@ -206,5 +218,16 @@ struct ModelSpec {
   // other is an error.
   std::vector<std::string> ignored;
 };
+
+// The experts of a layer, or null.
+inline const MoeSpec* experts_of(const LayerSpec& layer) {
+  if (const auto* both = std::get_if<MlpAndMoeSpec>(&layer.ffn)) return &both->moe;
+  return std::get_if<MoeSpec>(&layer.ffn);
+}
+// Its dense part, or null.
+inline const MlpSpec* mlp_of(const LayerSpec& layer) {
+  if (const auto* both = std::get_if<MlpAndMoeSpec>(&layer.ffn)) return &both->mlp;
+  return std::get_if<MlpSpec>(&layer.ffn);
+}
 
 }  // namespace quire::models

@@ -54,11 +54,13 @@ int64_t width_of(const GdnSpec& gdn) { return gdn.conv_dim() + gdn.v_heads * (gd
 
 // Elements per token of the widest array inside; a mixture of experts holds float32 sums and one
 // expert's rows besides.
-int64_t ffn_width(const std::variant<MlpSpec, MoeSpec>& spec, int64_t hidden) {
-  if (const auto* mlp = std::get_if<MlpSpec>(&spec)) return 2 * mlp->intermediate;
-  const auto& moe = std::get<MoeSpec>(spec);
-  const int64_t shared = moe.shared ? moe.shared->intermediate : 0;
-  return 2 * std::max(moe.intermediate, shared) + 6 * hidden;
+int64_t ffn_width(const LayerSpec& layer, int64_t hidden) {
+  const MlpSpec* mlp = mlp_of(layer);
+  const MoeSpec* moe = experts_of(layer);
+  const int64_t dense = mlp ? 2 * mlp->intermediate : 0;
+  if (!moe) return dense;
+  const int64_t shared = moe->shared ? moe->shared->intermediate : 0;
+  return std::max(dense, 2 * std::max(moe->intermediate, shared) + 6 * hidden);
 }
 
 bool is_ignored(const ModelSpec& spec, const std::string& name) {
@@ -120,7 +122,7 @@ int64_t widest_activation(const ModelSpec& spec) {
     widest = std::max(widest, static_cast<int64_t>(spec.layers.size()) * spec.layer_inputs->width);
   for (const LayerSpec& layer : spec.layers) {
     const int64_t mixer = std::visit([](const auto& m) { return width_of(m); }, layer.mixer);
-    widest = std::max({widest, mixer, ffn_width(layer.ffn, spec.hidden)});
+    widest = std::max({widest, mixer, ffn_width(layer, spec.hidden)});
   }
   return widest;
 }

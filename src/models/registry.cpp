@@ -111,8 +111,8 @@ void check_layers(const formats::HfConfig& config, const ModelSpec& spec) {
   for (const LayerSpec& layer : spec.layers) {
     if (const auto* attention = std::get_if<AttentionSpec>(&layer.mixer))
       check_head(config, *attention);
-    if (const auto* moe = std::get_if<MoeSpec>(&layer.ffn)) check_groups(config, *moe);
-    const auto* mlp = std::get_if<MlpSpec>(&layer.ffn);
+    if (const MoeSpec* moe = experts_of(layer)) check_groups(config, *moe);
+    const MlpSpec* mlp = mlp_of(layer);
     if (mlp && mlp->intermediate == 0)
       config.reader().fail("intermediate_size", "is missing; this kind of model needs it");
   }

@@ -294,8 +294,9 @@ ops::LinearWeight WeightLoader::linear(const std::string& weight, const std::str
 
 mx::array WeightLoader::norm(const NormSpec& norm, int64_t n) {
   if (norm.weight.empty())
-    return floats(std::vector<float>(static_cast<size_t>(n), 1.0f), {static_cast<int>(n)});
-  return vector_plus(norm.weight, n, norm_offset_);
+    return floats(std::vector<float>(static_cast<size_t>(n), norm.multiplier),
+                  {static_cast<int>(n)});
+  return scaled_vector(norm.weight, n, norm_offset_, norm.multiplier);
 }
 
 bool WeightLoader::is_mlx_convolution(const std::string& name, int64_t kernel) const {
@@ -318,17 +319,18 @@ mx::array WeightLoader::taps(const std::string& name, int64_t channels, int64_t 
 }
 
 mx::array WeightLoader::vector(const std::string& name, int64_t n) {
-  return vector_plus(name, n, 0.0f);
+  return scaled_vector(name, n, 0.0f, 1.0f);
 }
 
 float WeightLoader::number(const std::string& name) { return take_floats(name, {1}).front(); }
 
-mx::array WeightLoader::vector_plus(const std::string& name, int64_t n, float offset) {
+mx::array WeightLoader::scaled_vector(const std::string& name, int64_t n, float offset,
+                                      float multiplier) {
   const auto& tensor = take(name);
   if (!has_shape(tensor, {1, n})) expect_shape(tensor, {n});
   std::vector<float> values(static_cast<size_t>(n));
   widen(tensor, values.data());
-  for (float& value : values) value += offset;
+  for (float& value : values) value = (value + offset) * multiplier;
   packed_bytes_ += values.size() * sizeof(float);
   count_progress(tensor);
   return floats(values, {static_cast<int>(n)});

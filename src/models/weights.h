@@ -80,7 +80,8 @@ class WeightLoader {
   mx::array vector(const std::string& name, int64_t n);
   // The number in a tensor [1].
   float number(const std::string& name);
-  // The weight [n] of an RMS norm, float32: the stored values plus the norm offset, or ones.
+  // The weight [n] of an RMS norm, float32: the stored values plus the norm offset, or ones, times
+  // the norm's multiplier.
   mx::array norm(const NormSpec& norm, int64_t n);
   // 1 where a checkpoint stores its norms around zero.
   void set_norm_offset(float offset) { norm_offset_ = offset; }
@@ -178,7 +179,8 @@ class WeightLoader {
   ops::PackedMatrix transposed_matrix(Part part);
   mx::array floats(const std::vector<float>& values, const mx::Shape& shape) const;
   std::shared_ptr<std::byte[]> read_to_device(const formats::RawTensor& tensor) const;
-  mx::array vector_plus(const std::string& name, int64_t n, float offset);
+  // (stored + offset) * multiplier.
+  mx::array scaled_vector(const std::string& name, int64_t n, float offset, float multiplier);
   // Reads the rows of staged parts as they are packed. Views the parts.
   ops::PackProgress staging(std::span<const Part> parts) const;
   ops::PackedMatrix pack(std::vector<Part> parts, bool interleave);

@@ -13,12 +13,19 @@ MlpBlock::MlpBlock(const MlpSpec& spec, int64_t hidden, WeightLoader& weights)
                               /*interleave=*/spec.has_gate)),
       down_(weights.linear(spec.down_weight, spec.down_bias, hidden, spec.intermediate)) {}
 
+mx::array MlpBlock::inner(const ops::Context& context, const mx::array& h,
+                          const Frame& frame) const {
+  if (has_gate_) return frame.input_linear(context, h, gate_up_, {.gate = gate_});
+  return ops::activation(context, frame.input_linear(context, h, gate_up_), gate_);
+}
+
 mx::array MlpBlock::forward(const ops::Context& context, const mx::array& h,
                             const Frame& frame) const {
-  const mx::array inner =
-      has_gate_ ? frame.input_linear(context, h, gate_up_, {.gate = gate_})
-                : ops::activation(context, frame.input_linear(context, h, gate_up_), gate_);
-  return frame.add_linear(context, h, inner, down_);
+  return frame.add_linear(context, h, inner(context, h, frame), down_);
+}
+
+mx::array MlpBlock::run(const ops::Context& context, const mx::array& h, const Frame& frame) const {
+  return ops::linear(context, inner(context, h, frame), down_);
 }
 
 }  // namespace quire::models

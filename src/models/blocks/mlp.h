@@ -13,8 +13,12 @@ class MlpBlock {
 
   // h [T, hidden], the residual stream. Returns the stream after this block.
   mx::array forward(const ops::Context& context, const mx::array& h, const Frame& frame) const;
+  // What it makes of the stream, before that joins it.
+  mx::array run(const ops::Context& context, const mx::array& h, const Frame& frame) const;
 
  private:
+  mx::array inner(const ops::Context& context, const mx::array& h, const Frame& frame) const;
+
   ops::Gate gate_;
   bool has_gate_;
   ops::LinearWeight gate_up_, down_;

@@ -46,12 +46,13 @@ ops::Experts load_experts(const MoeSpec& spec, int64_t hidden, WeightLoader& wei
 
 }  // namespace
 
-MoeBlock::MoeBlock(const MoeSpec& spec, int64_t hidden, WeightLoader& weights)
+MoeBlock::MoeBlock(const MoeSpec& spec, int64_t hidden, float norm_eps, WeightLoader& weights)
     : route_(spec.route),
       router_(weights.linear(spec.router, spec.router_bias, spec.num_experts, hidden)),
       gate_(spec.gate),
       weigh_input_(spec.weigh_input),
       experts_(load_experts(spec, hidden, weights)) {
+  if (spec.router_norm) router_norm_.emplace(*spec.router_norm, hidden, norm_eps, weights);
   if (!spec.correction.empty())
     route_arrays_.correction = weights.vector(spec.correction, spec.num_experts);
   if (!spec.expert_scale.empty())
@@ -74,16 +75,27 @@ ops::MoeExpertsOptions::Shared MoeBlock::run_shared(const ops::Context& context,
   return result;
 }
 
-mx::array MoeBlock::forward(const ops::Context& context, const mx::array& h,
-                            const Frame& frame) const {
+mx::array MoeBlock::run(const ops::Context& context, const mx::array& h, const Frame& frame,
+                        const std::optional<mx::array>& residual) const {
   const mx::array x = frame.input(context, h);
-  const mx::array logits = ops::linear(context, x, router_, {.out_dtype = mx::float32});
-  ops::MoeExpertsOptions options = {.gate = gate_, .weigh_input = weigh_input_};
-  if (frame.is_plain_sum()) options.residual = frame.target(h);
+  const ops::LinearOptions as_floats = {.out_dtype = mx::float32};
+  const mx::array logits = router_norm_ ? router_norm_->apply_linear(context, h, router_, as_floats)
+                                        : ops::linear(context, x, router_, as_floats);
+  ops::MoeExpertsOptions options = {
+      .gate = gate_, .weigh_input = weigh_input_, .residual = residual};
   if (shared_) options.shared = run_shared(context, x);
   const ops::MoeRouting routing = ops::moe_route(context, logits, route_, route_arrays_);
-  const mx::array y = ops::moe_experts(context, x, routing, experts_, options);
-  return frame.is_plain_sum() ? y : frame.add(context, h, y);
+  return ops::moe_experts(context, x, routing, experts_, options);
+}
+
+mx::array MoeBlock::run(const ops::Context& context, const mx::array& h, const Frame& frame) const {
+  return run(context, h, frame, std::nullopt);
+}
+
+mx::array MoeBlock::forward(const ops::Context& context, const mx::array& h,
+                            const Frame& frame) const {
+  if (frame.is_plain_sum()) return run(context, h, frame, frame.target(h));
+  return frame.add(context, h, run(context, h, frame));
 }
 
 }  // namespace quire::models

@@ -12,10 +12,11 @@ namespace quire::models {
 // expert.
 class MoeBlock {
  public:
-  MoeBlock(const MoeSpec& spec, int64_t hidden, WeightLoader& weights);
+  MoeBlock(const MoeSpec& spec, int64_t hidden, float norm_eps, WeightLoader& weights);
 
-  // As MlpBlock::forward.
+  // As those of MlpBlock.
   mx::array forward(const ops::Context& context, const mx::array& h, const Frame& frame) const;
+  mx::array run(const ops::Context& context, const mx::array& h, const Frame& frame) const;
 
  private:
   struct Shared {
@@ -23,11 +24,15 @@ class MoeBlock {
     ops::LinearWeight gate_up, down;
     std::optional<ops::LinearWeight> weigher = std::nullopt;  // [1, hidden], MoeSpec::shared_gate
   };
+  // `residual`: what is added to the sum, if that is all there is to do with it.
+  mx::array run(const ops::Context& context, const mx::array& h, const Frame& frame,
+                const std::optional<mx::array>& residual) const;
   ops::MoeExpertsOptions::Shared run_shared(const ops::Context& context, const mx::array& x) const;
 
   ops::MoeRouteOptions route_;
   ops::MoeRouteArrays route_arrays_;
   ops::LinearWeight router_;
+  std::optional<Norm> router_norm_;
   ops::Gate gate_;
   bool weigh_input_;
   ops::Experts experts_;
