@@ -487,6 +487,46 @@ TEST(Families, TheLastLayerOfGemma4SeesAll) {
               ElementsAre(7, 7, 7, -1));
 }
 
+// -1: a layer's own.
+std::vector<int64_t> kv_layers(const ModelSpec& spec) {
+  std::vector<int64_t> found;
+  for (size_t i = 0; i < spec.layers.size(); ++i)
+    found.push_back(attention(spec, i).kv_of_layer.value_or(-1));
+  return found;
+}
+
+TEST(Families, TheLastLayersOfGemma4ShareKeysAndValues) {
+  EXPECT_THAT(kv_layers(spec_of(kGemma4, gemma4(""))), ElementsAre(-1, -1, -1, -1));
+  const ModelSpec spec = spec_of(kGemma4, gemma4(R"("num_kv_shared_layers": 2,
+      "attention_bias": true, "use_double_wide_mlp": true)"));
+  EXPECT_THAT(kv_layers(spec), ElementsAre(-1, -1, 0, 1));
+  const std::string prefix = "model.layers.2.self_attn.";
+  EXPECT_THAT(attention(spec, 2).qkv_weights, ElementsAre(prefix + "q_proj.weight"));
+  EXPECT_THAT(attention(spec, 2).qkv_biases, ElementsAre(prefix + "q_proj.bias"));
+  EXPECT_FALSE(attention(spec, 2).k_norm || attention(spec, 2).v_norm);
+  EXPECT_TRUE(attention(spec, 2).q_norm);
+  for (const char* name : {"k_proj.weight", "v_proj.weight", "k_proj.bias", "k_norm.weight"})
+    EXPECT_THAT(spec.ignored, ::testing::Contains(prefix + name));
+  EXPECT_EQ(std::get<MlpSpec>(spec.layers[1].ffn).intermediate, 96);
+  EXPECT_EQ(std::get<MlpSpec>(spec.layers[2].ffn).intermediate, 192);
+  EXPECT_THAT(refusal(kGemma4, gemma4(R"("num_kv_shared_layers": 3)")),
+              AllOf(HasSubstr("num_kv_shared_layers"), HasSubstr("full_attention")));
+  EXPECT_THAT(refusal(kGemma4, gemma4(R"("num_kv_shared_layers": 2,
+                  "per_layer_config": {"2": {"head_dim": 16}})")),
+              AllOf(HasSubstr("num_kv_shared_layers"), HasSubstr("differ")));
+}
+
+TEST(Families, LayersOfGemma4HaveInputsUnlessTheConfigSaysOtherwise) {
+  EXPECT_FALSE(spec_of(kGemma4, gemma4("")).layer_inputs);
+  const ModelSpec spec = spec_of(kGemma4, "");  // transformers' defaults
+  ASSERT_TRUE(spec.layer_inputs);
+  EXPECT_EQ(spec.layer_inputs->width, 256);
+  EXPECT_EQ(spec.layer_inputs->vocab, 262144);
+  EXPECT_TRUE(spec.layers[3].input);
+  EXPECT_THAT(refusal(kGemma4, R"("vocab_size_per_layer_input": 319)"),
+              HasSubstr("vocab_size_per_layer_input"));
+}
+
 TEST(Families, KeysOfGemma4ThatAreRefused) {
   const auto refused = [](const std::string& keys) { return refusal(kGemma4, gemma4(keys)); };
   EXPECT_THAT(refused(R"("use_bidirectional_attention": "all")"),
@@ -497,6 +537,9 @@ TEST(Families, KeysOfGemma4ThatAreRefused) {
   EXPECT_THAT(refused(R"("per_layer_config": {"1": {"num_key_value_heads": 3}})"),
               HasSubstr("num_attention_heads"));
   EXPECT_THAT(refused(R"("hidden_activation": "mish")"), HasSubstr("hidden_act"));
+  EXPECT_THAT(refused(R"("enable_moe_block": true)"), HasSubstr("num_experts"));
+  EXPECT_THAT(refused(R"("enable_moe_block": true, "num_experts": 4, "top_k_experts": 5)"),
+              HasSubstr("top_k_experts"));
 }
 
 TEST(Families, WhatTheFrameCannotExpressIsRefusedByName) {

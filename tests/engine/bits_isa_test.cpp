@@ -12,11 +12,14 @@
 namespace quire::engine {
 namespace {
 
-constexpr const char* kModels[] = {
-    "tests/parity/models/qwen3-bf16",           "tests/parity/models/llama3-8bit",
-    "tests/parity/models/qwen3-4bit",           "tests/parity/models/gemma3-wrapped-bf16",
-    "tests/parity/models/gpt-oss-bf16",         "tests/parity/models/glm45-moe-bf16",
-    "tests/parity/models/deepseek-v2-lite-bf16"};
+constexpr const char* kModels[] = {"tests/parity/models/qwen3-bf16",
+                                   "tests/parity/models/llama3-8bit",
+                                   "tests/parity/models/qwen3-4bit",
+                                   "tests/parity/models/gemma3-wrapped-bf16",
+                                   "tests/parity/models/gpt-oss-bf16",
+                                   "tests/parity/models/glm45-moe-bf16",
+                                   "tests/parity/models/deepseek-v2-lite-bf16",
+                                   "tests/parity/models/gemma4-e2b-wrapped-bf16"};
 
 // A sanitized build runs every 29th schedule: 29 shares no factor with the values on any axis.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

@@ -190,7 +190,8 @@ INSTANTIATE_TEST_SUITE_P(
                     "tests/parity/models/glm45-moe", "tests/parity/models/gemma3-wrapped-bf16",
                     "tests/parity/models/olmo3-bf16", "tests/parity/models/gpt-oss-bf16",
                     "tests/parity/models/deepseek-v2-lite-bf16",
-                    "tests/parity/models/llama4-wrapped-bf16"),
+                    "tests/parity/models/llama4-wrapped-bf16",
+                    "tests/parity/models/gemma4-e2b-wrapped-bf16"),
     model_name);
 
 }  // namespace

@@ -112,6 +112,35 @@ int64_t most_bytes(const CacheGroups& groups, int64_t prompt, int64_t chunk) {
   return most * bytes;
 }
 
+// Layers that share keys and values need nothing of their own: the groups are those of the others.
+TEST(CacheGroups, LayersThatShareHaveTableAndPoolOfTheOther) {
+  const auto own = windowed(10, 5, 512);
+  auto layers = own;
+  for (const int64_t other : {8, 8, 9, 8, 9}) layers.push_back(models::SharedKvSpec{other});
+  const CacheGroups groups = group_layers(layers, kLongest, true);
+  const CacheGroups without = group_layers(own, kLongest, true);
+  EXPECT_EQ(groups.windows, without.windows);
+  EXPECT_GT(groups.windows.size(), 1u);
+  EXPECT_EQ(KvPool::block_bytes(groups, 16, mx::bfloat16, ops::KvStorage::kAuto),
+            KvPool::block_bytes(without, 16, mx::bfloat16, ops::KvStorage::kAuto));
+  EXPECT_EQ(most_bytes(groups, 4096, 512), most_bytes(without, 4096, 512));
+  const CacheGroups single = one_table(layers);
+  EXPECT_EQ(single.pools.size(), 10u);
+  for (const CacheGroups* g : {&groups, &single})
+    for (size_t i = 10; i < layers.size(); ++i) {
+      const auto other = static_cast<size_t>(std::get<models::SharedKvSpec>(layers[i]).layer);
+      EXPECT_EQ(g->table_of_layer[i], g->table_of_layer[other]);
+      EXPECT_EQ(g->pool_of_layer[i], g->pool_of_layer[other]);
+    }
+  // Handles to wait for are those of layers that write.
+  const CacheSize size = {.num_blocks = 2, .block_size = 4};
+  const auto count = [&](const std::vector<models::CacheSpec>& specs, const CacheGroups& g) {
+    return KvPool(specs, g, size, mx::float32, *ops::make_cpu_device()).arrays().size();
+  };
+  EXPECT_EQ(count(layers, groups), count(own, without));
+  EXPECT_EQ(count(layers, single), 20u);
+}
+
 // Gemma 3: five of six layers have a window.
 TEST(CacheGroups, GemmaNeedsLessThanAThirdAt32kTokens) {
   struct Model {
@@ -271,7 +300,8 @@ INSTANTIATE_TEST_SUITE_P(
     Models, Windows,
     testing::Values("tests/parity/models/mistral-bf16", "tests/parity/models/qwen2-sliding-bf16",
                     "tests/parity/models/qwen2-sliding", "tests/parity/models/gemma2",
-                    "tests/parity/models/gemma3-wrapped-bf16", "tests/parity/models/ministral"),
+                    "tests/parity/models/gemma3-wrapped-bf16", "tests/parity/models/ministral",
+                    "tests/parity/models/gemma4-e2b"),
     model_name);
 
 }  // namespace

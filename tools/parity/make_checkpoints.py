@@ -23,8 +23,9 @@ from safetensors.torch import load_file, save_file
 
 import golden
 import tiny_tokenizer
-from variants import VARIANTS, Variant, global_keys, old_keys
+from variants import VARIANTS, Variant, old_keys
 from variants_frame import FRAME_VARIANTS
+from variants_gemma4 import GEMMA4_VARIANTS, global_keys
 from variants_mla import MLA_VARIANTS
 from variants_moe import MOE_VARIANTS
 
@@ -72,7 +73,7 @@ def random_weight(
         std = 0.4  # of what is already normed
     elif "kv_b_proj" in name:
         std = 0.2
-    elif name.endswith(("mlp.gate.weight", "router.weight", "gate.wg.weight")):
+    elif name.endswith(("mlp.gate.weight", "router.weight", "router.proj.weight", "gate.wg.weight")):
         std = 0.6  # few close calls among experts: rounding must not send tokens elsewhere
     else:
         std = 0.13
@@ -122,6 +123,8 @@ def build(variant: Variant, **changes) -> transformers.PreTrainedModel:
         for name, buffer in model.named_buffers():
             if name.endswith(("e_score_correction_bias", "layer_scalar")):
                 buffer.copy_(finish(name, random_weight(base, name, buffer.shape)))
+            if name.endswith("layer_scalar"):
+                buffer.data = buffer.data.to(getattr(torch, variant.dtype))
         for name, parameter in model.named_parameters():
             assert not (tied and name == "lm_head.weight")
             weight = random_weight(base, name, parameter.shape, zero_centred)
@@ -243,7 +246,7 @@ def main() -> None:
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
-    for variant in VARIANTS + MOE_VARIANTS + FRAME_VARIANTS + MLA_VARIANTS:
+    for variant in VARIANTS + GEMMA4_VARIANTS + MOE_VARIANTS + FRAME_VARIANTS + MLA_VARIANTS:
         if args.names and variant.name not in args.names:
             continue
         folder = args.out / variant.name

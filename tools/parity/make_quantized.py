@@ -26,6 +26,7 @@ from safetensors.torch import load_file, save_file
 import golden
 from make_checkpoints import ROOT, load
 from mlx_layout import fuse_experts, join_latent, split_latent, stack_experts
+from mlx_names import from_mlx, from_mlx_gemma, to_mlx, to_mlx_gemma
 
 MODELS = ROOT / "tests/parity/models"
 
@@ -40,6 +41,7 @@ class Quantized:
     hybrid: bool = False  # as mlx-lm stores the models of the Qwen3.5 family
     stacked: bool = False  # a layer's experts in one tensor, as mlx-lm stores them
     latent: bool = False  # latent attention's heads in two stacks, as mlx-lm stores them
+    gemma: bool = False  # as mlx-lm stores Gemma 4
     openai: bool = False  # experts alone in mxfp4, as OpenAI stores those of gpt-oss
     split: bool = False  # experts as mlx-lm stores those of gpt-oss
     plain: tuple[str, ...] = ()  # ends of names that mlx-lm does not quantise
@@ -221,6 +223,32 @@ VARIANTS = [
         stacked=True,
         latent=True,
     ),
+    # Gemma 4 taken out of its wrapper, with the embedding of all layers' inputs.
+    Quantized(
+        "gemma4-mlx-4bit",
+        "gemma4-e2b-wrapped-bf16",
+        torch.float16,
+        {"group_size": 32, "bits": 4},
+        {
+            "language_model.model.embed_tokens_per_layer": {"group_size": 64, "bits": 8},
+            "language_model.model.layers.0.self_attn.v_proj": {"group_size": 64, "bits": 8},
+        }
+        | {  # no group divides their columns
+            f"language_model.model.layers.{layer}.per_layer_projection": False
+            for layer in range(4)
+        },
+        gemma=True,
+    ),
+    # Experts beside an MLP.
+    Quantized(
+        "gemma4-moe-mlx-4bit",
+        "gemma4-26b-a4b",
+        torch.float16,
+        {"group_size": 32, "bits": 4},
+        {f"model.layers.{layer}.mlp.down_proj": False for layer in range(2)}
+        | {"model.layers.1.router.proj": {"group_size": 64, "bits": 8}},
+        gemma=True,
+    ),
 ]
 
 
@@ -366,49 +394,20 @@ def join_experts(dense: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return joined
 
 
-def is_shifted(name: str) -> bool:
-    """Whether a norm is stored around zero by transformers and around one by mlx-lm."""
-    kinds = ("layernorm.weight", "q_norm.weight", "k_norm.weight", "model.norm.weight")
-    return name.endswith((*kinds, "language_model.norm.weight"))
-
-
-def to_mlx(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """As mlx-lm converts a hybrid model."""
-    converted = {}
-    for name, tensor in tensors.items():
-        if name.startswith(("model.visual.", "mtp.")):
-            continue
-        if name.endswith("conv1d.weight"):
-            tensor = tensor.transpose(1, 2).contiguous()
-        if is_shifted(name):
-            tensor = (tensor.float() + 1.0).to(tensor.dtype)
-        if name.startswith("model.language_model."):
-            name = "language_model.model." + name.removeprefix("model.language_model.")
-        converted[name] = tensor
-    return converted
-
-
-def from_mlx(dense: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    restored = {}
-    for name, tensor in dense.items():
-        if name.startswith("language_model.model."):
-            name = "model.language_model." + name.removeprefix("language_model.model.")
-        if name.endswith("conv1d.weight"):
-            tensor = tensor.transpose(1, 2)
-        restored[name] = tensor - 1.0 if is_shifted(name) else tensor
-    return restored
 
 
 def oracle(base: pathlib.Path, dense: dict[str, torch.Tensor], dtype: torch.dtype):
     model = load(base, torch.float32)
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if not name.startswith("model.visual."):
-                parameter.copy_(dense[name])
-            parameter.data = parameter.data.to(dtype)
         for name, buffer in model.named_buffers():
-            if name.endswith("e_score_correction_bias"):
+            if name in dense:
                 buffer.copy_(dense[name])
+        for name, parameter in model.named_parameters():
+            if name in dense:
+                parameter.copy_(dense[name])
+            else:
+                assert re.match(r"model\.(visual|vision|audio|embed_(vision|audio))", name), name
+            parameter.data = parameter.data.to(dtype)
     return model if dtype != torch.float64 else model.double()
 
 
@@ -422,8 +421,10 @@ def write(variant: Quantized) -> str:
     tensors = to_mlx(tensors) if variant.hybrid else tensors
     tensors = split_experts(tensors) if variant.split else tensors
     tensors = split_latent(tensors, config) if variant.latent else tensors
+    tensors = to_mlx_gemma(tensors) if variant.gemma else tensors
     to_stored = convert_openai if variant.openai else convert
     stored, dense = to_stored(variant, stack_experts(tensors) if variant.stacked else tensors)
+    dense = from_mlx_gemma(dense) if variant.gemma else dense
     dense = fuse_experts(join_latent(from_mlx(dense) if variant.hybrid else dense))
     dense = join_experts(dense) if variant.split else dense
     save_file(stored, folder / "model.safetensors", metadata={"format": "mlx"})

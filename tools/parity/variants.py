@@ -266,29 +266,6 @@ GEMMA3_WRAPPED = {
     "mm_tokens_per_image": 4,
     "tie_word_embeddings": False,
 }
-# As the 31B model: layers without a window have fewer and wider heads, whose keys are their values
-# too; a quarter of them rotates.
-GEMMA4 = BASE | {
-    "num_hidden_layers": 3,
-    "head_dim": 16,
-    "global_head_dim": 32,
-    "num_global_key_value_heads": 1,
-    "attention_k_eq_v": True,
-    "hidden_size_per_layer_input": 0,
-    "sliding_window": 20,
-    "final_logit_softcapping": 12.0,
-    "use_bidirectional_attention": "vision",
-    "layer_types": ["sliding_attention", "full_attention", "full_attention"],
-    "tie_word_embeddings": True,
-    "rope_parameters": {
-        "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
-        "full_attention": {
-            "rope_type": "proportional",
-            "rope_theta": 1000000.0,
-            "partial_rotary_factor": 0.25,
-        },
-    },
-}
 SMOLLM3 = BASE | {
     "num_hidden_layers": 3,
     "no_rope_layers": [1, 0, 1],
@@ -401,13 +378,6 @@ VARIANTS = [
     Variant("gemma2", "gemma2", GEMMA2, "old", without={"final_logit_softcapping": None}),
     Variant("gemma3", "gemma3_text", GEMMA3, "old", without={"sliding_window": 512}),
     Variant("gemma3-wrapped-bf16", "gemma3", GEMMA3_WRAPPED, "new", "bfloat16"),
-    Variant(
-        "gemma4-31b",
-        "gemma4_text",
-        GEMMA4,
-        "global",
-        without={"rope_parameters": GEMMA4["rope_parameters"] | {"full_attention": PLAIN_ROPE}},
-    ),
     Variant("glm", "glm", GLM, "old", without={"rope_parameters": PLAIN_ROPE | {"partial_rotary_factor": 1.0}}),
     Variant("glm4", "glm4", GLM, "new"),
     Variant("granite", "granite", GRANITE, "old", without={"residual_multiplier": 1.0}),
@@ -477,16 +447,3 @@ def old_keys(config: dict[str, Any]) -> dict[str, Any]:
     if config.get("head_dim") == derived and config["model_type"] != "gpt_oss":
         del config["head_dim"]  # older files leave it to the reader
     return config
-
-
-def global_keys(config: dict[str, Any], variant: Variant) -> dict[str, Any]:
-    """Gemma 4 as Google's files state it."""
-    config = dict(config)
-    stated = variant.config.get("text_config", variant.config)
-    inside = "text_config" in config
-    text = dict(config["text_config"] if inside else config)
-    for layer in text.pop("per_layer_config").values():
-        assert layer["head_dim"] == stated["global_head_dim"]
-    text["global_head_dim"] = stated["global_head_dim"]
-    text["num_global_key_value_heads"] = stated.get("num_global_key_value_heads")
-    return config | {"text_config": text} if inside else text

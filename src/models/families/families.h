@@ -102,6 +102,14 @@ std::vector<bool> rotating_layers(const formats::HfConfig& config);
 // Layers of the type chunked_attention (those that rotate, if the config lists no types) see the
 // chunk of attention_chunk_size positions that they are in.
 void use_chunks(const formats::HfConfig& config, ModelSpec& spec, const std::vector<bool>& rotates);
+// The last `count` layers have queries alone, and the keys and values of the last layer of their
+// type before them all. `key` says how many, for the error if there is no such layer.
+void share_kv_of_last_layers(const formats::HfConfig& config, ModelSpec& spec, int64_t count,
+                             std::string_view key);
+
+// Inputs of layers' own, by the keys and names that Gemma 3n and 4 have; none if
+// hidden_size_per_layer_input is 0. The gate is that of a layer's MLP.
+void use_layer_inputs(const formats::HfConfig& config, ModelSpec& spec);
 
 // Norms of what each part of a layer makes, and none (or also one) of what it is given, by the
 // names that OLMo's and Gemma's checkpoints have.

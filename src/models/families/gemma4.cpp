@@ -47,16 +47,31 @@ void set_attention(const formats::HfConfig& config, const std::string& prefix, b
   if (config.attention_bias) attention.qkv_biases[2] = attention.qkv_biases[1];
 }
 
-// What the frame does not have yet.
-void check_plain(const formats::HfConfig& config) {
+// Experts beside every MLP; the router reads the stream itself.
+void add_experts(const formats::HfConfig& config, ModelSpec& spec) {
   const formats::ConfigReader reader = config.reader();
-  if (config.get_int("num_kv_shared_layers", 0) != 0)
-    reader.fail("num_kv_shared_layers", "is not 0; layers that share are not supported");
-  if (config.get_int("hidden_size_per_layer_input", 256) != 0)
-    reader.fail("hidden_size_per_layer_input",
-                "is not 0; embeddings of single layers are not supported");
-  if (config.get_bool("enable_moe_block", false))
-    reader.fail("enable_moe_block", "is true; experts beside an MLP are not supported");
+  const int64_t count = reader.require_int("num_experts", {.min = 1, .max = 1 << 16});
+  const int64_t top_k = reader.require_int("top_k_experts", {.min = 1, .max = count});
+  const int64_t intermediate =
+      reader.require_int("moe_intermediate_size", {.min = 1, .max = 1 << 24});
+  const float root = 1 / std::sqrt(static_cast<float>(spec.hidden));
+  for_each_layer(spec, [&](size_t i, const std::string& prefix, AttentionSpec&, MlpSpec& mlp) {
+    const std::string norm = prefix + "post_feedforward_layernorm_";
+    MlpAndMoeSpec both = {
+        .mlp = mlp,
+        .moe = {.num_experts = count,
+                .intermediate = intermediate,
+                .route = {.top_k = top_k, .normalise = true},
+                .gate = mlp.gate,
+                .router = prefix + "router.proj.weight",
+                .router_norm = NormSpec{.weight = prefix + "router.scale", .multiplier = root},
+                .expert_scale = prefix + "router.per_expert_scale",
+                .layouts = expert_layouts(prefix)},
+        .mlp_output_norm = NormSpec{norm + "1.weight"},
+        .moe_input_norm = NormSpec{prefix + "pre_feedforward_layernorm_2.weight"},
+        .moe_output_norm = NormSpec{norm + "2.weight"}};
+    spec.layers[i].ffn = std::move(both);
+  });
 }
 
 }  // namespace
@@ -65,7 +80,6 @@ void check_plain(const formats::HfConfig& config) {
 // vision and audio.
 ModelSpec gemma4(const formats::HfConfig& config, int64_t max_positions) {
   check_causal(config);
-  check_plain(config);
   const formats::HfConfig known = known_keys(config);
   const std::vector<HeadShape> shapes = head_shapes(known);
   ModelSpec spec = dense_decoder(known, max_positions);
@@ -79,6 +93,15 @@ ModelSpec gemma4(const formats::HfConfig& config, int64_t max_positions) {
                    spec.layers[i].output_scale = prefix + "layer_scalar";
                  });
   use_layer_types(known, spec, {.window = 512}, max_positions);
+  const int64_t shared =
+      config.get_int("num_kv_shared_layers", 0, {.min = 0, .max = config.num_hidden_layers});
+  share_kv_of_last_layers(known, spec, shared, "num_kv_shared_layers");
+  if (config.get_bool("use_double_wide_mlp", false))
+    for_each_layer(spec, [](size_t, const std::string&, AttentionSpec& attention, MlpSpec& mlp) {
+      if (attention.kv_of_layer) mlp.intermediate *= 2;  // in place of keys and values
+    });
+  use_layer_inputs(known, spec);
+  if (config.get_bool("enable_moe_block", false)) add_experts(known, spec);
   ignore_vision(spec);
   ignore_audio(spec);
   return spec;

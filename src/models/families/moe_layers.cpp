@@ -79,7 +79,8 @@ std::vector<MoeSpec::Names> expert_layouts(const std::string& prefix) {
            .down = prefix + "experts.*.down_proj.weight"},
           {.gate_up = {prefix + "experts.gate_up_proj"}, .down = prefix + "experts.down_proj"},
           mlx_layout(prefix + "switch_mlp."),
-          mlx_layout(prefix + "experts.")};
+          mlx_layout(prefix + "experts."),
+          mlx_layout(prefix + "experts.switch_glu.")};
 }
 
 std::vector<MoeSpec::Names> mixtral_layouts(const std::string& prefix) {
