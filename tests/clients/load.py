@@ -1,9 +1,9 @@
 """The same load from aiperf and from `quire bench serve`, in turns against one server; prints what each measured and the ratios.
 
-    build/venv/bin/python tests/clients/load.py [--model DIR] [--requests N] [--concurrency N] [--rounds N]
+    build/venv/bin/python tests/clients/load.py [--model DIR] [--requests N] [--concurrency N] [--rounds N] [--threads N]
 
 tests/clients/run.sh makes aiperf's environment. A ratio says something on a quiet machine only: the clients compute beside the server,
-so with a small model much of what is measured is theirs."""
+so with a small model much of what is measured is theirs: take one of 0.6B parameters or more, and fewer --threads than there are cores."""
 import argparse
 import json
 import os
@@ -51,7 +51,8 @@ def run(command, folder):
 def measure(load):
     """{tool: [(figures, requests, tokens) of each round]}"""
     found = {aiperf: [], bench_serve: []}
-    with start_server("--disable-access-log", model=load.model) as server:
+    threads = ["--threads", str(load.threads)] if load.threads else []
+    with start_server("--disable-access-log", *threads, model=load.model) as server:
         for number in range(load.rounds):
             load.seed = number + 1  # so no round finds another's prompts in the cache
             for tool in found:
@@ -71,7 +72,7 @@ def report(found):
 def arguments(given=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default=str(ROOT / "models" / MODEL))
-    for name, value in (("requests", 200), ("concurrency", 4), ("rounds", 3), ("input", 128), ("output", 64)):
+    for name, value in (("requests", 200), ("concurrency", 4), ("rounds", 3), ("input", 128), ("output", 64), ("threads", 0)):
         parser.add_argument(f"--{name}", type=int, default=value)
     return parser.parse_args(given)
 
