@@ -1,7 +1,7 @@
 """The tiny checkpoints that are there for a switch of a layer's frame: norms that are layer norms,
 MLPs without a gate, attention and MLP side by side, windows of chunks, norms behind the rotation."""
 
-from variants import BASE, PHI3_LONGROPE, UNTIED, Variant
+from variants import BASE, PHI3_LONGROPE, PLAIN_ROPE, UNTIED, Variant
 from variants_moe import GRANITE_MOE_SHARED
 
 # An MLP without a gate, with biases.

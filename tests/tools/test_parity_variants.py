@@ -1,0 +1,33 @@
+"""tools/parity: the tables of tiny checkpoints load without torch, and say what the folders hold."""
+import importlib
+import json
+import pathlib
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+MODELS = ROOT / "tests/parity/models"
+TABLES = {"variants": "VARIANTS", "variants_frame": "FRAME_VARIANTS", "variants_gemma4": "GEMMA4_VARIANTS",
+          "variants_mla": "MLA_VARIANTS", "variants_moe": "MOE_VARIANTS"}
+
+
+@pytest.fixture(autouse=True)
+def scripts(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "tools/parity")
+    yield
+    for name in TABLES:
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_a_table_is_what_the_folders_hold(table):
+    found = getattr(importlib.import_module(table), TABLES[table])
+    assert found
+    for variant in found:
+        golden = json.loads((MODELS / variant.name / "golden.json").read_text())
+        assert (golden["family"], golden["weights_dtype"]) == (variant.family, variant.dtype), variant.name
+
+
+def test_every_table_is_tested():
+    assert set(TABLES) == {path.stem for path in (ROOT / "tools/parity").glob("variants*.py")}
