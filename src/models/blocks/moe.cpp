@@ -58,18 +58,13 @@ MoeBlock::MoeBlock(const MoeSpec& spec, int64_t hidden, float norm_eps, WeightLo
   if (!spec.expert_scale.empty())
     route_arrays_.expert_scale = weights.vector(spec.expert_scale, spec.num_experts);
   if (!spec.shared) return;
-  const MlpSpec& mlp = *spec.shared;
-  shared_ = {.gate = mlp.gate,
-             .gate_up = weights.linear(mlp.gate_up_weights, mlp.gate_up_biases,
-                                       2 * mlp.intermediate, hidden, /*interleave=*/true),
-             .down = weights.linear(mlp.down_weight, mlp.down_bias, hidden, mlp.intermediate)};
+  shared_ = {.mlp = MlpBlock(*spec.shared, hidden, weights)};
   if (!spec.shared_gate.empty()) shared_->weigher = weights.linear(spec.shared_gate, "", 1, hidden);
 }
 
 ops::MoeExpertsOptions::Shared MoeBlock::run_shared(const ops::Context& context,
                                                     const mx::array& x) const {
-  const mx::array gated = ops::linear(context, x, shared_->gate_up, {.gate = shared_->gate});
-  ops::MoeExpertsOptions::Shared result = {.y = ops::linear(context, gated, shared_->down)};
+  ops::MoeExpertsOptions::Shared result = {.y = shared_->mlp.run(context, x, Frame{})};
   if (shared_->weigher)
     result.logit = ops::linear(context, x, *shared_->weigher, {.out_dtype = mx::float32});
   return result;

@@ -20,8 +20,7 @@ class MoeBlock {
 
  private:
   struct Shared {
-    ops::Gate gate;  // of its two projections
-    ops::LinearWeight gate_up, down;
+    MlpBlock mlp;
     std::optional<ops::LinearWeight> weigher = std::nullopt;  // [1, hidden], MoeSpec::shared_gate
   };
   // `residual`: what is added to the sum, if that is all there is to do with it.
