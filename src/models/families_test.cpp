@@ -389,6 +389,12 @@ TEST(Families, PhiMoeRotatesBySetsOfFactorsAndTheirScales) {
   EXPECT_EQ(attention(make_model_spec(config, 64), 0).rope->attention_factor, 1.1);
   EXPECT_EQ(attention(make_model_spec(config, 65), 0).rope->attention_factor, 1.2);
   EXPECT_THAT(refusal("PhimoeForCausalLM", longrope("")), HasSubstr("rope_scaling.long_mscale"));
+  // Its scales would count with these types, too, and its router chooses two.
+  EXPECT_THAT(refusal("PhimoeForCausalLM",
+                      experts + R"(, "rope_scaling": {"rope_type": "linear", "factor": 2})"),
+              AllOf(HasSubstr("rope_type"), HasSubstr("linear")));
+  EXPECT_THAT(refusal("PhimoeForCausalLM", R"("num_local_experts": 4, "num_experts_per_tok": 1)"),
+              HasSubstr("num_experts_per_tok"));
   const ModelSpec plain = spec_of("PhimoeForCausalLM", experts);
   EXPECT_EQ(attention(plain, 0).rope->attention_factor, 0);
   EXPECT_EQ(plain.head_bias, "");

@@ -20,6 +20,11 @@ double mscale_of(const formats::HfConfig& config, int64_t max_positions) {
 // Phi-3.5-MoE (arXiv:2404.14219) and Phi-mini-MoE: layer norms, biases, two experts chosen one
 // after the other by a sparse mixer.
 ModelSpec phimoe(const formats::HfConfig& config, int64_t max_positions) {
+  if (config.rope.type != "default" && config.rope.type != "longrope")
+    config.reader().fail(
+        "rope_type",
+        "is \"" + config.rope.type + "\"; supported with Phi-3.5-MoE are default and longrope");
+  require_only(config, "num_experts_per_tok", 2);
   ModelSpec spec = dense_decoder(config, max_positions);
   for_each_layer(spec, [&](size_t, const std::string& prefix, AttentionSpec& attention, MlpSpec&) {
     if (config.sliding_window) attention.window_left = *config.sliding_window - 1;
