@@ -307,6 +307,11 @@ TEST(Families, LlamaFoursLayersSeeChunksOrScaleTheirQueries) {
   EXPECT_THAT(thetas(spec), ElementsAre(1e4, 1e4, 1e4, 0));
   EXPECT_FALSE(attention(spec, 0).q_scale);
   EXPECT_TRUE(attention(spec, 0).q_norm && !attention(spec, 3).q_norm);
+  EXPECT_FALSE(attention(spec, 0).norms_follow_rope);
+  EXPECT_TRUE(attention(spec_of(kLlama4, experts + R"(, "rope_scaling": {"rope_type": "yarn",
+                                    "factor": 4.0})"),
+                        0)
+                  .norms_follow_rope);
   EXPECT_EQ(attention(spec, 3).q_scale,
             (PositionScaleSpec{.beta = 0.1, .length = 8192, .offset = 1}));
   EXPECT_EQ(parts(spec), "eeee");

@@ -37,8 +37,11 @@ ModelSpec llama4(const formats::HfConfig& config, int64_t max_positions) {
     attention.rotates_neighbours = true;
     if (!rotates[i]) attention.rope.reset();
     if (!rotates[i] && tunes) attention.q_scale = q_scale;
-    if (rotates[i] && config.get_bool("use_qk_norm", true))
+    if (rotates[i] && config.get_bool("use_qk_norm", true)) {
       attention.q_norm = attention.k_norm = NormSpec{};
+      // Behind the rotation, which changes no norm unless the rope has a factor of its own.
+      attention.norms_follow_rope = config.rope.type == "yarn" || config.rope.type == "longrope";
+    }
     auto& moe = std::get<MoeSpec>(spec.layers[i].ffn);
     const std::string part = "model.layers." + std::to_string(i) + ".feed_forward.";
     moe.weigh_input = true;
