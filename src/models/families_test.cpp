@@ -369,6 +369,7 @@ TEST(Families, HunyuansRotationHasALongerBaseByAnAlpha) {
   const ModelSpec listed = spec_of(kMoe, R"("num_experts": 4, "moe_topk": [1, 2, 3, 4])");
   EXPECT_EQ(top_k(listed, 2), 3);
   EXPECT_EQ(top_k(spec_of(kMoe, R"("num_experts": 4, "moe_topk": 2)"), 3), 2);
+  EXPECT_EQ(top_k(spec_of(kMoe, R"("num_experts": 4)"), 3), 1);
   EXPECT_THAT(refusal(kMoe, R"("num_experts": 4, "moe_topk": [1, 2])"), HasSubstr("moe_topk"));
   EXPECT_THAT(refusal(kMoe, R"("num_experts": 4, "moe_topk": 5)"), HasSubstr("moe_topk"));
 }

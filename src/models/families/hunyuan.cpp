@@ -23,13 +23,14 @@ formats::HfConfig with_longer_base(const formats::HfConfig& config) {
   return known;
 }
 
-// A number, or one for each layer.
+// A number, or one for each layer; one expert if the file does not say.
 std::vector<int64_t> experts_per_token(const formats::HfConfig& config) {
   const int64_t most = config.get_int("num_experts", 1, {.min = 1, .max = 1 << 16});
   std::vector<int64_t> top_k = config.reader().get_ints("moe_topk", {.min = 1, .max = most});
   const auto layers = static_cast<size_t>(config.num_hidden_layers);
+  if (top_k.empty()) top_k = {1};
   if (top_k.size() == 1) top_k.resize(layers, top_k[0]);
-  if (!top_k.empty() && top_k.size() != layers)
+  if (top_k.size() != layers)
     config.reader().fail("moe_topk", "must be a number, or one for each layer");
   return top_k;
 }
