@@ -193,6 +193,8 @@ std::string latent(const std::string& more = "") {
 TEST(Families, DenseLayersOfLatentAttentionsFamilies) {
   EXPECT_EQ(parts(spec_of("DeepseekV2ForCausalLM", latent())), "eeee");
   EXPECT_EQ(parts(spec_of("DeepseekV3ForCausalLM", latent())), "ddde");
+  EXPECT_EQ(parts(spec_of("DeepseekV3ForCausalLM", latent(R"("first_k_dense_replace": 7)"))),
+            "dddd");
   EXPECT_EQ(parts(spec_of("Glm4MoeLiteForCausalLM", latent())), "deee");
   EXPECT_EQ(parts(spec_of("Glm4MoeLiteForCausalLM", latent(R"("first_k_dense_replace": 2)"))),
             "ddee");

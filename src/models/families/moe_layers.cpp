@@ -47,7 +47,7 @@ ops::MoeRouteOptions deepseek_route(const formats::HfConfig& config, int64_t num
 std::vector<bool> sparse_layers(const formats::HfConfig& config, int64_t layers, int64_t first) {
   const formats::ConfigReader reader = config.reader();
   const std::vector<std::string> types = reader.get_strings("mlp_layer_types");
-  const int64_t dense = config.get_int("first_k_dense_replace", first, {.min = 0, .max = layers});
+  const int64_t dense = config.get_int("first_k_dense_replace", first, {.min = 0});
   if (!types.empty() && static_cast<int64_t>(types.size()) != layers)
     reader.fail("mlp_layer_types", "lists " + std::to_string(types.size()) +
                                        " layers, but num_hidden_layers is " +
