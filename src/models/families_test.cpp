@@ -421,6 +421,8 @@ TEST(Families, GroupsThatDoNotFitTheExpertsAreRefusedByName) {
   EXPECT_THAT(refusal(kGlm, with(R"("n_group": 3, "topk_group": 2)")), HasSubstr("n_group"));
   EXPECT_THAT(refusal(kGlm, with(R"("n_group": 8, "topk_group": 4)")), HasSubstr("n_group"));
   EXPECT_THAT(refusal(kGlm, with(R"("n_group": 4, "topk_group": 1)")), HasSubstr("topk_group"));
+  // DeepSeek-V3's default is four.
+  EXPECT_THAT(refusal("DeepseekV3ForCausalLM", latent(R"("n_group": 1)")), HasSubstr("topk_group"));
 }
 
 TEST(Families, HeadsThatNoKernelTakesAreRefusedByName) {

@@ -93,6 +93,9 @@ void check_head(const formats::HfConfig& config, const AttentionSpec& attention)
 // Groups are equal, and those that a token chooses from hold the experts that it goes to.
 void check_groups(const formats::HfConfig& config, const MoeSpec& moe) {
   const ops::MoeRouteOptions& route = moe.route;
+  if (route.chosen_groups > route.groups)
+    config.reader().fail("topk_group", "is " + std::to_string(route.chosen_groups) + " of " +
+                                           std::to_string(route.groups) + " groups");
   if (route.groups == 1) return;
   const int64_t each = moe.num_experts / route.groups;
   if (moe.num_experts % route.groups != 0 || (route.groups_by_two && each < 2))
