@@ -202,6 +202,12 @@ TEST(Families, DenseLayersOfLatentAttentionsFamilies) {
   EXPECT_EQ(parts(spec_of("Glm4MoeLiteForCausalLM", latent(kTypes))), "edde");
 }
 
+// What memory of a step is counted for: values of heads may be wider than all else.
+TEST(Families, TheWidestOfLatentAttentionMayBeItsValues) {
+  const ModelSpec spec = spec_of("DeepseekV3ForCausalLM", latent(R"("v_head_dim": 2048)"));
+  EXPECT_EQ(widest_activation(spec), 4 * 2048);
+}
+
 TEST(Families, RoutersOfDeepseek) {
   const auto route = [](const std::string& architecture, const std::string& more) {
     return std::get<MoeSpec>(spec_of(architecture, latent(more)).layers.at(3).ffn).route;

@@ -47,7 +47,8 @@ int64_t width_of(const AttentionSpec& attention) {
 }
 
 int64_t width_of(const MlaSpec& mla) {
-  return mla.heads * std::max(mla.latent + mla.rope.rotary_dim, mla.key_dim + mla.rope.rotary_dim);
+  return mla.heads *
+         std::max(std::max(mla.latent, mla.key_dim) + mla.rope.rotary_dim, mla.value_dim);
 }
 
 int64_t width_of(const GdnSpec& gdn) { return gdn.conv_dim() + gdn.v_heads * (gdn.v_dim + 2); }
