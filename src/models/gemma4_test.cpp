@@ -106,6 +106,15 @@ TEST(Gemma4, LayersOfGemma4HaveInputsUnlessTheConfigSaysOtherwise) {
               HasSubstr("vocab_size_per_layer_input"));
 }
 
+TEST(Gemma4, AWrappersOwnKeySaysWhetherTheHeadIsTied) {
+  EXPECT_EQ(spec_of(kGemma4, gemma4("")).head_weight, "");
+  const std::string untied = R"("tie_word_embeddings": false)";
+  EXPECT_EQ(spec_of(kGemma4, gemma4(untied)).head_weight, "lm_head.weight");
+  const std::string text = R"("text_config": {)" + gemma4(untied) + "}";
+  EXPECT_EQ(spec_of(kGemma4, text).head_weight, "lm_head.weight");
+  EXPECT_EQ(spec_of(kGemma4, text + R"(, "tie_word_embeddings": true)").head_weight, "");
+}
+
 TEST(Gemma4, KeysOfGemma4ThatAreRefused) {
   const auto refused = [](const std::string& keys) { return refusal(kGemma4, gemma4(keys)); };
   EXPECT_THAT(refused(R"("use_bidirectional_attention": "all")"),

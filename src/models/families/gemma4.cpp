@@ -9,7 +9,7 @@ namespace {
 formats::HfConfig known_keys(const formats::HfConfig& config) {
   formats::HfConfig known = config;
   known.hidden_act = config.get_string("hidden_activation", "gelu_pytorch_tanh");
-  known.tie_word_embeddings = config.get_bool("tie_word_embeddings", true);
+  known.tie_word_embeddings |= !states_key(config, "tie_word_embeddings");
   for (int64_t i = 0; config.layer_types.empty() && i < config.num_hidden_layers; ++i)
     known.layer_types.emplace_back((i + 1) % 6 == 0 ? kFullAttention : kSlidingAttention);
   known.layer_types.back() = kFullAttention;  // whatever the file says
