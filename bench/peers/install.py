@@ -18,6 +18,7 @@ SHAPES = {
     "qwen3-0.6b": ("bf16", "8-bit", "4-bit"),
     "qwen3.5-0.8b": ("bf16", "8-bit", "4-bit"),
     "gemma3-1b": ("bf16", "8-bit", "4-bit"),
+    "glm-4.7-flash": ("bf16", "8-bit", "4-bit"),
     "gpt-oss-20b": ("mxfp4",),
 }
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes a bfloat16 GGUF of a Qwen3, Qwen3.5, Gemma 3 or gpt-oss checkpoint: make_gguf.py CHECKPOINT OUT.gguf
+"""Writes a GGUF of a Qwen3, Qwen3.5, Gemma 3, gpt-oss or GLM-4.7-Flash checkpoint of bfloat16 or float32:
+make_gguf.py CHECKPOINT OUT.gguf
 
 llama.cpp's own converter knows tokenizers by a hash of what they produce and refuses that of a random
 model, so the file is written here with the `gguf` package; llama-quantize makes q8_0 and q4_0 from it.
@@ -54,6 +55,19 @@ GPT_OSS = INNER | {
     "mlp.router": "ffn_gate_inp",
 }
 
+GLM_LITE = INNER | {
+    "self_attn.q_a_proj": "attn_q_a",
+    "self_attn.q_a_layernorm": "attn_q_a_norm",
+    "self_attn.q_b_proj": "attn_q_b",
+    "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa",
+    "self_attn.kv_a_layernorm": "attn_kv_a_norm",
+    "mlp.gate": "ffn_gate_inp",
+    "mlp.gate.e_score_correction_bias": "exp_probs_b.bias",
+    "mlp.shared_experts.gate_proj": "ffn_gate_shexp",
+    "mlp.shared_experts.up_proj": "ffn_up_shexp",
+    "mlp.shared_experts.down_proj": "ffn_down_shexp",
+}
+
 
 def gguf_name(name: str, inner: dict[str, str] = INNER) -> str:
     """model.layers.3.mlp.up_proj.weight -> blk.3.ffn_up.weight"""
@@ -89,8 +103,32 @@ def mxfp4(blocks: np.ndarray, scales: np.ndarray) -> np.ndarray:
     return np.concatenate([scales[..., None], halves], axis=-1).reshape(*scales.shape[:-1], -1)
 
 
-def add_experts(writer: gguf.GGUFWriter, layer: int, of: dict[str, np.ndarray]) -> None:
-    """gpt-oss's, of which rows of gate and of up take turns."""
+def add_tensor(writer: gguf.GGUFWriter, name: str, values: np.ndarray) -> None:
+    """As the checkpoint has it; what is no matrix, and routers, in float32."""
+    if values.dtype == np.float32 or values.ndim == 1 or "ffn_gate_inp" in name:
+        writer.add_tensor(name, np.ascontiguousarray(values, np.float32))
+    else:
+        packed = np.ascontiguousarray(values).view(np.uint8)
+        writer.add_tensor(name, packed, raw_dtype=gguf.GGMLQuantizationType.BF16)
+
+
+def add_heads(writer: gguf.GGUFWriter, layer: str, kv_b: np.ndarray, config: dict) -> None:
+    """kv_b_proj taken apart, [heads, latent, key] and [heads, value, latent]: llama.cpp absorbs it, too."""
+    key, heads = config["qk_nope_head_dim"], config["num_attention_heads"]
+    both = np.asarray(kv_b).reshape(heads, key + config["v_head_dim"], -1)
+    add_tensor(writer, f"blk.{layer}.attn_k_b.weight", both[:, :key].transpose(0, 2, 1))
+    add_tensor(writer, f"blk.{layer}.attn_v_b.weight", both[:, key:])
+
+
+def add_stacked_experts(writer: gguf.GGUFWriter, layer: int, of: dict[str, np.ndarray]) -> None:
+    """Of matrices called 7.up_proj.weight."""
+    for part in ("gate", "up", "down"):
+        one_by_one = [of[f"{i}.{part}_proj.weight"] for i in range(len(of) // 3)]
+        add_tensor(writer, f"blk.{layer}.ffn_{part}_exps.weight", np.stack(one_by_one))
+
+
+def add_gpt_oss_experts(writer: gguf.GGUFWriter, layer: int, of: dict[str, np.ndarray]) -> None:
+    """Packed ones, of which rows of gate and of up take turns."""
     both = mxfp4(of["gate_up_proj_blocks"], of["gate_up_proj_scales"])
     biases = of["gate_up_proj_bias"].astype(np.float32)
     parts = {
@@ -105,18 +143,21 @@ def add_experts(writer: gguf.GGUFWriter, layer: int, of: dict[str, np.ndarray]) 
         writer.add_tensor(f"{name}.bias", np.ascontiguousarray(bias))
 
 
+DTYPES = {"BF16": ml_dtypes.bfloat16, "F32": np.float32, "U8": np.uint8}
+
+
 def tensors(path: pathlib.Path):
-    """(name, values) of every tensor, mapped: bfloat16, or bytes of mxfp4."""
+    """(name, values) of every tensor, mapped: bfloat16, float32, or bytes of mxfp4."""
     with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(size))
     for name, info in header.items():
         if name == "__metadata__":
             continue
-        if info["dtype"] not in ("BF16", "U8"):
-            sys.exit(f"{path}: {name} is {info['dtype']}; a bfloat16 checkpoint is needed")
-        dtype = ml_dtypes.bfloat16 if info["dtype"] == "BF16" else np.uint8
-        yield name, np.memmap(path, dtype, "r", 8 + size + info["data_offsets"][0], tuple(info["shape"]))
+        if info["dtype"] not in DTYPES:
+            sys.exit(f"{path}: {name} is {info['dtype']}; a checkpoint of bfloat16 or float32 is needed")
+        offset, shape = 8 + size + info["data_offsets"][0], tuple(info["shape"])
+        yield name, np.memmap(path, DTYPES[info["dtype"]], "r", offset, shape)
 
 
 def add_config(writer: gguf.GGUFWriter, config: dict) -> None:
@@ -125,9 +166,13 @@ def add_config(writer: gguf.GGUFWriter, config: dict) -> None:
     writer.add_embedding_length(config["hidden_size"])
     writer.add_feed_forward_length(config["intermediate_size"])
     writer.add_head_count(config["num_attention_heads"])
-    writer.add_head_count_kv(config["num_key_value_heads"])
-    writer.add_key_length(config["head_dim"])
-    writer.add_value_length(config["head_dim"])
+    if config["model_type"] == "glm4_moe_lite":
+        add_latent_attention(writer, config)
+        add_deepseek_experts(writer, config)
+    else:
+        writer.add_head_count_kv(config["num_key_value_heads"])
+        writer.add_key_length(config["head_dim"])
+        writer.add_value_length(config["head_dim"])
     writer.add_rope_freq_base(config["rope_theta"])
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     writer.add_vocab_size(config["vocab_size"])
@@ -137,7 +182,8 @@ def add_config(writer: gguf.GGUFWriter, config: dict) -> None:
         writer.add_sliding_window(config["sliding_window"])
     if config["model_type"] == "gpt_oss":
         add_gpt_oss(writer, config)
-    writer.add_file_type(gguf.LlamaFileType.MOSTLY_BF16)
+    bfloat16 = config["torch_dtype"] == "bfloat16"
+    writer.add_file_type(gguf.LlamaFileType.MOSTLY_BF16 if bfloat16 else gguf.LlamaFileType.ALL_F32)
 
 
 def add_delta_nets(writer: gguf.GGUFWriter, config: dict) -> None:
@@ -164,6 +210,30 @@ def add_gpt_oss(writer: gguf.GGUFWriter, config: dict) -> None:
     writer.add_rope_scaling_orig_ctx_len(yarn["original_max_position_embeddings"])
 
 
+def add_latent_attention(writer: gguf.GGUFWriter, config: dict) -> None:
+    """One head of keys, whose first part is the values; *_mla is what a head has before it is absorbed."""
+    latent, rotary = config["kv_lora_rank"], config["qk_rope_head_dim"]
+    writer.add_head_count_kv(1)
+    writer.add_key_length(latent + rotary)
+    writer.add_value_length(latent)
+    writer.add_key_length_mla(config["qk_nope_head_dim"] + rotary)
+    writer.add_value_length_mla(config["v_head_dim"])
+    writer.add_q_lora_rank(config["q_lora_rank"])
+    writer.add_kv_lora_rank(latent)
+    writer.add_rope_dimension_count(rotary)
+
+
+def add_deepseek_experts(writer: gguf.GGUFWriter, config: dict) -> None:
+    writer.add_leading_dense_block_count(config["first_k_dense_replace"])
+    writer.add_expert_count(config["n_routed_experts"])
+    writer.add_expert_used_count(config["num_experts_per_tok"])
+    writer.add_expert_shared_count(config["n_shared_experts"])
+    writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
+    writer.add_expert_weights_scale(config["routed_scaling_factor"])
+    writer.add_expert_weights_norm(config["norm_topk_prob"])
+    writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+
+
 def add_tokenizer(writer: gguf.GGUFWriter, folder: pathlib.Path, config: dict) -> None:
     content = json.loads((folder / "tokenizer.json").read_text())
     words = [f"[unused{i}]" for i in range(config["vocab_size"])]
@@ -188,7 +258,11 @@ KINDS = {
     "qwen3_5_text": ("qwen35", HYBRID, hybrid_values),
     "gemma3_text": ("gemma3", GEMMA, gemma_values),
     "gpt_oss": ("gpt-oss", GPT_OSS, lambda name, values: values),
+    "glm4_moe_lite": ("deepseek2", GLM_LITE, lambda name, values: values),
 }
+
+
+EXPERTS = {"gpt_oss": add_gpt_oss_experts, "glm4_moe_lite": add_stacked_experts}
 
 
 def main() -> None:
@@ -207,17 +281,12 @@ def main() -> None:
             layer, _, part = name.removeprefix("model.layers.").partition(".mlp.experts.")
             experts.setdefault(int(layer), {})[part] = values
             continue
-        values = change(name, values)
-        if values.ndim == 1 or values.dtype == np.float32 or "ffn_gate_inp" in gguf_name(name, names):
-            writer.add_tensor(gguf_name(name, names), values.astype(np.float32))
-        else:
-            writer.add_tensor(
-                gguf_name(name, names),
-                np.asarray(values).view(np.uint8),
-                raw_dtype=gguf.GGMLQuantizationType.BF16,
-            )
+        if name.endswith(".kv_b_proj.weight"):
+            add_heads(writer, name.split(".")[2], values, config)
+            continue
+        add_tensor(writer, gguf_name(name, names), change(name, values))
     for layer, parts in experts.items():
-        add_experts(writer, layer, parts)
+        EXPERTS[config["model_type"]](writer, layer, parts)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -5,6 +5,7 @@ import importlib
 import json
 import pathlib
 import sys
+import types
 
 import pytest
 
@@ -114,3 +115,54 @@ def test_a_replay_is_told_turn_by_turn():
     assert "all first tokens 2.0 s" in lines[3] and "90.0% of 200" in lines[4]
     assert lines[5] == "llama.cpp / Quire: 2.00 of all, 2.50 without the first"
     assert lines[6] == "Quire: 0 of 2 turns differ from a cold run"
+
+
+@pytest.fixture
+def make_gguf(monkeypatch):
+    """The module, whose packages only the peers' own environment has, with a writer that keeps what it gets."""
+    numpy = pytest.importorskip("numpy")
+    kinds = types.SimpleNamespace(BF16="bf16", MXFP4="mxfp4")
+    gguf = types.SimpleNamespace(GGMLQuantizationType=kinds, GGUFWriter=None)
+    monkeypatch.setitem(sys.modules, "gguf", gguf)
+    monkeypatch.setitem(sys.modules, "ml_dtypes", types.SimpleNamespace(bfloat16=numpy.uint16))
+    monkeypatch.delitem(sys.modules, "make_gguf", raising=False)
+    yield importlib.import_module("make_gguf")
+    sys.modules.pop("make_gguf")
+
+
+class Written(dict):
+    def add_tensor(self, name, values, raw_dtype=None):
+        self[name] = values
+
+
+def test_a_gguf_of_latent_attention_scores_and_answers_as_kv_b_proj_does(make_gguf):
+    np = make_gguf.np
+    rng = np.random.default_rng(0)
+    heads, key, value, latent = 3, 4, 5, 6
+    config = {"num_attention_heads": heads, "qk_nope_head_dim": key, "v_head_dim": value}
+    kv_b = rng.standard_normal((heads * (key + value), latent), dtype=np.float32)
+    writer = Written()
+    make_gguf.add_heads(writer, "7", kv_b, config)
+    q, row = rng.standard_normal((heads, key)), rng.standard_normal(latent)
+    for h, both in enumerate((kv_b @ row).reshape(heads, key + value)):
+        absorbed = writer["blk.7.attn_k_b.weight"][h] @ q[h]  # llama.cpp's product, over the last dimension
+        assert absorbed @ row == pytest.approx(q[h] @ both[:key])
+        assert writer["blk.7.attn_v_b.weight"][h] @ row == pytest.approx(both[key:])
+
+
+def test_experts_are_stacked_by_their_numbers(make_gguf):
+    np = make_gguf.np
+    names = [f"{i}.{part}_proj.weight" for i in range(11) for part in ("gate", "up", "down")]
+    of = {name: np.full((2, 3), i, np.float32) for i, name in enumerate(names)}
+    writer = Written()
+    make_gguf.add_stacked_experts(writer, 4, dict(sorted(of.items())))
+    for part in ("gate", "up", "down"):
+        stack = writer[f"blk.4.ffn_{part}_exps.weight"]
+        assert stack.shape == (11, 2, 3)
+        assert all((stack[i] == of[f"{i}.{part}_proj.weight"]).all() for i in range(11))
+
+
+def test_agreement_is_of_what_both_name():
+    agree = importlib.import_module("agree")
+    assert agree.compare({1: -1.0, 2: -2.0, 3: -3.0}, {2: -2.5, 1: -1.25, 9: -3.0}) == (2, 0.5)
+    assert agree.compare({1: -1.0}, {2: -1.0}) == (0, float("inf"))
