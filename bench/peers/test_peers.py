@@ -162,7 +162,10 @@ def test_experts_are_stacked_by_their_numbers(make_gguf):
         assert all((stack[i] == of[f"{i}.{part}_proj.weight"]).all() for i in range(11))
 
 
-def test_agreement_is_of_what_both_name():
+def test_agreement_is_of_what_both_name_and_of_most_prompts():
     agree = importlib.import_module("agree")
     assert agree.compare({1: -1.0, 2: -2.0, 3: -3.0}, {2: -2.5, 1: -1.25, 9: -3.0}) == (2, 0.5)
     assert agree.compare({1: -1.0}, {2: -1.0}) == (0, float("inf"))
+    assert agree.agree([(20, 0.01), (20, 0.02), (14, 0.3)], 0.1)
+    assert not agree.agree([(20, 0.01), (20, 0.2), (14, 0.3)], 0.1)
+    assert not agree.agree([(20, 0.01), (4, 0.01), (4, 0.01)], 0.1)
