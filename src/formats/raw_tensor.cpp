@@ -13,20 +13,42 @@ namespace {
 
 struct DTypeRow {
   DType dtype;
-  int bits;
+  DTypeBlock block;
   std::string_view name;
+  bool in_safetensors = true;
 };
 
 constexpr std::array kDTypes = {
-    DTypeRow{DType::kBool, 8, "BOOL"},      DTypeRow{DType::kU8, 8, "U8"},
-    DTypeRow{DType::kI8, 8, "I8"},          DTypeRow{DType::kU16, 16, "U16"},
-    DTypeRow{DType::kI16, 16, "I16"},       DTypeRow{DType::kU32, 32, "U32"},
-    DTypeRow{DType::kI32, 32, "I32"},       DTypeRow{DType::kU64, 64, "U64"},
-    DTypeRow{DType::kI64, 64, "I64"},       DTypeRow{DType::kF4, 4, "F4"},
-    DTypeRow{DType::kF8E4M3, 8, "F8_E4M3"}, DTypeRow{DType::kF8E5M2, 8, "F8_E5M2"},
-    DTypeRow{DType::kF8E8M0, 8, "F8_E8M0"}, DTypeRow{DType::kF16, 16, "F16"},
-    DTypeRow{DType::kBF16, 16, "BF16"},     DTypeRow{DType::kF32, 32, "F32"},
-    DTypeRow{DType::kF64, 64, "F64"},
+    DTypeRow{DType::kBool, {1, 1}, "BOOL"},
+    DTypeRow{DType::kU8, {1, 1}, "U8"},
+    DTypeRow{DType::kI8, {1, 1}, "I8"},
+    DTypeRow{DType::kU16, {1, 2}, "U16"},
+    DTypeRow{DType::kI16, {1, 2}, "I16"},
+    DTypeRow{DType::kU32, {1, 4}, "U32"},
+    DTypeRow{DType::kI32, {1, 4}, "I32"},
+    DTypeRow{DType::kU64, {1, 8}, "U64"},
+    DTypeRow{DType::kI64, {1, 8}, "I64"},
+    DTypeRow{DType::kF4, {2, 1}, "F4"},
+    DTypeRow{DType::kF8E4M3, {1, 1}, "F8_E4M3"},
+    DTypeRow{DType::kF8E5M2, {1, 1}, "F8_E5M2"},
+    DTypeRow{DType::kF8E8M0, {1, 1}, "F8_E8M0"},
+    DTypeRow{DType::kF16, {1, 2}, "F16"},
+    DTypeRow{DType::kBF16, {1, 2}, "BF16"},
+    DTypeRow{DType::kF32, {1, 4}, "F32"},
+    DTypeRow{DType::kF64, {1, 8}, "F64"},
+    DTypeRow{DType::kQ4_0, {32, 18}, "Q4_0", false},
+    DTypeRow{DType::kQ4_1, {32, 20}, "Q4_1", false},
+    DTypeRow{DType::kQ5_0, {32, 22}, "Q5_0", false},
+    DTypeRow{DType::kQ5_1, {32, 24}, "Q5_1", false},
+    DTypeRow{DType::kQ8_0, {32, 34}, "Q8_0", false},
+    DTypeRow{DType::kQ2K, {256, 84}, "Q2_K", false},
+    DTypeRow{DType::kQ3K, {256, 110}, "Q3_K", false},
+    DTypeRow{DType::kQ4K, {256, 144}, "Q4_K", false},
+    DTypeRow{DType::kQ5K, {256, 176}, "Q5_K", false},
+    DTypeRow{DType::kQ6K, {256, 210}, "Q6_K", false},
+    DTypeRow{DType::kIq4Nl, {32, 18}, "IQ4_NL", false},
+    DTypeRow{DType::kIq4Xs, {256, 136}, "IQ4_XS", false},
+    DTypeRow{DType::kMxfp4, {32, 17}, "MXFP4", false},
 };
 
 const DTypeRow& row(DType dtype) {
@@ -38,19 +60,27 @@ const DTypeRow& row(DType dtype) {
 
 }  // namespace
 
-int dtype_bits(DType dtype) { return row(dtype).bits; }
+DTypeBlock dtype_block(DType dtype) { return row(dtype).block; }
+
+bool is_blocks(DType dtype) { return !row(dtype).in_safetensors; }
+
+int dtype_bits(DType dtype) {
+  const DTypeRow& r = row(dtype);
+  QUIRE_CHECK(r.in_safetensors) << r.name << " has blocks, and no whole number of bits per element";
+  return static_cast<int>(r.block.bytes * 8 / r.block.elements);
+}
 
 int dtype_size(DType dtype) {
   const DTypeRow& r = row(dtype);
-  QUIRE_CHECK(r.bits % 8 == 0) << r.name << " has no whole number of bytes per element";
-  return r.bits / 8;
+  QUIRE_CHECK(r.block.elements == 1) << r.name << " has no whole number of bytes per element";
+  return static_cast<int>(r.block.bytes);
 }
 
 std::string_view dtype_name(DType dtype) { return row(dtype).name; }
 
 std::optional<DType> dtype_from_name(std::string_view safetensors_name) {
   for (const DTypeRow& r : kDTypes)
-    if (r.name == safetensors_name) return r.dtype;
+    if (r.in_safetensors && r.name == safetensors_name) return r.dtype;
   return std::nullopt;
 }
 

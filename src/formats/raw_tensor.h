@@ -15,6 +15,7 @@
 namespace quire::formats {
 
 // Element types of stored tensors. The float8 types and F4 are the OCP ones, as in safetensors.
+// Those from kQ4_0 on are GGUF's: blocks of neighbours in a row, which have scales of their own.
 enum class DType : uint8_t {
   kBool,
   kU8,
@@ -33,18 +34,40 @@ enum class DType : uint8_t {
   kBF16,
   kF32,
   kF64,
+  kQ4_0,
+  kQ4_1,
+  kQ5_0,
+  kQ5_1,
+  kQ8_0,
+  kQ2K,
+  kQ3K,
+  kQ4K,
+  kQ5K,
+  kQ6K,
+  kIq4Nl,
+  kIq4Xs,
+  kMxfp4,
 };
 
-// Bits per element: 4 for kF4, else a multiple of 8.
+// What is stored together: one element, two of kF4, or a block of a row.
+struct DTypeBlock {
+  int64_t elements = 1, bytes = 1;
+};
+DTypeBlock dtype_block(DType dtype);
+
+// Whether elements lie in GGUF's blocks.
+bool is_blocks(DType dtype);
+
+// Bits per element: 4 for kF4, else a multiple of 8. Blocks have none: asking for it is a bug.
 int dtype_bits(DType dtype);
 
 // Bytes per element. kF4 has none (two elements share a byte): asking for it is a bug.
 int dtype_size(DType dtype);
 
-// The safetensors name ("BF16", "F8_E4M3").
+// The name in safetensors or GGUF ("BF16", "F8_E4M3", "Q4_K").
 std::string_view dtype_name(DType dtype);
 
-// The other way round; nothing for a name that this program does not know.
+// The dtype of a safetensors name; nothing for a name that this program does not know.
 std::optional<DType> dtype_from_name(std::string_view safetensors_name);
 
 // A tensor as it lies in a file: C order, little-endian. Every dim is in [0, kMaxDim], and `size`
