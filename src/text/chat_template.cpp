@@ -27,9 +27,12 @@ ChatTemplate::ChatTemplate(std::unique_ptr<const Impl> impl) : impl_(std::move(i
 ChatTemplate::~ChatTemplate() = default;
 
 std::shared_ptr<const ChatTemplate> ChatTemplate::load(const std::filesystem::path& model_dir) {
-  const std::string dir = model_dir.string();
+  return load(formats::ModelFiles{.origin = model_dir.string()});
+}
+
+std::shared_ptr<const ChatTemplate> ChatTemplate::load(const formats::ModelFiles& files) {
   try {
-    auto found = rs::find_templates(as_bytes(dir));
+    auto found = rs::find_templates(bridge_files(files));
     if (!rs::has_templates(*found)) return nullptr;
     auto impl = std::make_unique<Impl>(Impl{rs::take_templates(std::move(found))});
     return std::shared_ptr<const ChatTemplate>(new ChatTemplate(std::move(impl)));

@@ -8,6 +8,7 @@
 
 #include "base/result.h"
 #include "base/work_budget.h"
+#include "formats/model_files.h"
 
 namespace quire::text {
 
@@ -52,6 +53,8 @@ class ChatTemplate {
   // tokens of the model are visible under their names (bos_token, ...). nullptr: the model has
   // none. Throws LoadError naming the file and the reason.
   static std::shared_ptr<const ChatTemplate> load(const std::filesystem::path& model_dir);
+  // The same from the files that a model's checkpoint names.
+  static std::shared_ptr<const ChatTemplate> load(const formats::ModelFiles& files);
 
   // From template text. `special_tokens` is a JSON object of names and texts, or empty.
   static Result<std::shared_ptr<const ChatTemplate>, std::string> parse(

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/result.h"
+#include "formats/model_files.h"
 #include "quire-text/src/lib.rs.h"
 #include "rust/cxx.h"
 
@@ -13,6 +14,13 @@ namespace quire::text {
 
 inline rust::Slice<const uint8_t> as_bytes(std::string_view text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
+}
+
+inline rs::ModelFiles bridge_files(const formats::ModelFiles& files) {
+  return {.origin = as_bytes(files.origin),
+          .are_made = files.are_made,
+          .tokenizer_json = as_bytes(files.tokenizer_json),
+          .tokenizer_config_json = as_bytes(files.tokenizer_config_json)};
 }
 
 inline std::string to_string(const rust::Vec<uint8_t>& bytes) {

@@ -10,12 +10,13 @@ StringTable make_table(const rust::Vec<uint8_t>& bytes, const rust::Vec<uint64_t
   return {to_string(bytes), {ends.begin(), ends.end()}};
 }
 
-std::unique_ptr<const Tokenizer::Impl> load_impl(const std::filesystem::path& model_dir) {
-  const std::string dir = model_dir.string();
-  auto tokenizer = rs::load_tokenizer(as_bytes(dir));
+std::unique_ptr<const Tokenizer::Impl> load_impl(const formats::ModelFiles& files) {
+  auto tokenizer = rs::load_tokenizer(bridge_files(files));
   const auto decoded = bridged([&] { return rs::tables(*tokenizer); });
   // A decoder that panics does so when its tokens are decoded for the first time: here.
-  if (!decoded) throw LoadError((model_dir / "tokenizer.json").string() + ": " + decoded.error());
+  if (!decoded)
+    throw LoadError(files.origin + (files.are_made ? ": " : "/") +
+                    "tokenizer.json: " + decoded.error());
   const rs::VocabTables& tables = *decoded;
   auto impl = std::make_unique<Tokenizer::Impl>(Tokenizer::Impl{
       .rust = std::move(tokenizer),
@@ -40,8 +41,12 @@ Tokenizer::Tokenizer(std::unique_ptr<const Impl> impl) : impl_(std::move(impl)) 
 Tokenizer::~Tokenizer() = default;
 
 std::shared_ptr<const Tokenizer> Tokenizer::load(const std::filesystem::path& model_dir) {
+  return load(formats::ModelFiles{.origin = model_dir.string()});
+}
+
+std::shared_ptr<const Tokenizer> Tokenizer::load(const formats::ModelFiles& files) {
   try {
-    return std::shared_ptr<const Tokenizer>(new Tokenizer(load_impl(model_dir)));
+    return std::shared_ptr<const Tokenizer>(new Tokenizer(load_impl(files)));
   } catch (const rust::Error& e) {
     throw LoadError(e.what());
   }

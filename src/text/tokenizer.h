@@ -10,6 +10,7 @@
 
 #include "base/result.h"
 #include "base/work_budget.h"
+#include "formats/model_files.h"
 
 namespace quire::text {
 
@@ -39,6 +40,8 @@ class Tokenizer {
   // says; add_bos_token in the config is for tokenizers without one. Truncation and padding set in
   // the file are ignored. Throws LoadError naming the file and the reason.
   static std::shared_ptr<const Tokenizer> load(const std::filesystem::path& model_dir);
+  // The same from the files that a model's checkpoint names.
+  static std::shared_ptr<const Tokenizer> load(const formats::ModelFiles& files);
 
   ~Tokenizer();
   Tokenizer(const Tokenizer&) = delete;

@@ -38,6 +38,7 @@ use budget::{Budget, Cancellation};
 use error::{guard, utf8, TextError, TextResult};
 use grammar::{Factory, GrammarState};
 use grammar_source::Whitespace;
+use model_files::ModelFiles;
 use std::path::Path;
 use template::{ChatTemplates, Input, Limits, Now};
 use tokenizer::{Keep, TextTokenizer};
@@ -72,6 +73,14 @@ mod ffi {
         second: i32,
     }
 
+    /// A folder's name; or, if `are_made`, the name of the file that the two texts were made of.
+    struct ModelFiles<'a> {
+        origin: &'a [u8],
+        are_made: bool,
+        tokenizer_json: &'a [u8],
+        tokenizer_config_json: &'a [u8],
+    }
+
     /// `budget` is the address of a `quire::WorkBudget`, or 0.
     struct EncodeOptions {
         add_special: bool,
@@ -98,7 +107,7 @@ mod ffi {
 
     extern "Rust" {
         type TextTokenizer;
-        fn load_tokenizer(dir: &[u8]) -> Result<Box<TextTokenizer>>;
+        fn load_tokenizer(files: &ModelFiles) -> Result<Box<TextTokenizer>>;
         fn tables(tokenizer: &TextTokenizer) -> Result<VocabTables>;
         unsafe fn encode(t: &TextTokenizer, text: &[u8], o: EncodeOptions) -> Result<Vec<i32>>;
         fn decode(tokenizer: &TextTokenizer, ids: &[i32], skip_special: bool) -> Result<String>;
@@ -107,7 +116,7 @@ mod ffi {
 
         type ChatTemplates;
         type FoundTemplates;
-        fn find_templates(dir: &[u8]) -> Result<Box<FoundTemplates>>;
+        fn find_templates(files: &ModelFiles) -> Result<Box<FoundTemplates>>;
         fn has_templates(found: &FoundTemplates) -> bool;
         fn take_templates(found: Box<FoundTemplates>) -> Result<Box<ChatTemplates>>;
         fn template_from_source(source: &[u8], tokens: &[u8]) -> Result<Box<ChatTemplates>>;
@@ -141,15 +150,27 @@ mod ffi {
     }
 }
 
-fn dir_path(dir: &[u8]) -> TextResult<&Path> {
-    utf8(dir, "the model directory's name").map(Path::new)
+/// Calls `load` with the files in this library's words.
+fn with_files<T>(
+    files: &ffi::ModelFiles,
+    load: impl FnOnce(ModelFiles) -> TextResult<T>,
+) -> TextResult<T> {
+    let origin = utf8(files.origin, "the model's name")?;
+    if !files.are_made {
+        return load(ModelFiles::Folder(Path::new(origin)));
+    }
+    let texts = [
+        ("tokenizer.json", files.tokenizer_json),
+        ("tokenizer_config.json", files.tokenizer_config_json),
+    ];
+    load(ModelFiles::Made { origin, files: &texts })
 }
 
-fn load_tokenizer(dir: &[u8]) -> TextResult<Box<TextTokenizer>> {
-    let dir = dir_path(dir)?;
-    // The crate panics on some broken files; the guard's message then names this one.
-    let path = dir.join("tokenizer.json");
-    guard(&path.to_string_lossy(), || tokenizer::load(dir)).map(Box::new)
+fn load_tokenizer(files: &ffi::ModelFiles) -> TextResult<Box<TextTokenizer>> {
+    with_files(files, |from| {
+        // The crate panics on some broken files; the guard's message then names this one.
+        guard(&from.name("tokenizer.json"), || tokenizer::load(from)).map(Box::new)
+    })
 }
 
 const FLAG_PRESENT: u8 = 1;
@@ -230,9 +251,10 @@ fn special_token(tokenizer: &TextTokenizer, name: &[u8]) -> TextResult<String> {
 /// What a model directory has; the bridge knows no Option.
 pub struct FoundTemplates(Option<ChatTemplates>);
 
-fn find_templates(dir: &[u8]) -> TextResult<Box<FoundTemplates>> {
-    let dir = dir_path(dir)?;
-    guard("chat template", || template::load(dir)).map(|found| Box::new(FoundTemplates(found)))
+fn find_templates(files: &ffi::ModelFiles) -> TextResult<Box<FoundTemplates>> {
+    with_files(files, |from| {
+        guard("chat template", || template::load(from)).map(|found| Box::new(FoundTemplates(found)))
+    })
 }
 
 fn has_templates(found: &FoundTemplates) -> bool {

@@ -1,18 +1,60 @@
-//! The text files of a model directory, read and checked.
+//! The text files of a model, read and checked.
 
 use crate::error::{fail, TextError, TextResult};
 use crate::tekken;
 use serde_json::Value as Json;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// No known tokenizer.json exceeds 40 MB; a larger file is a mistake or an attack.
 const MAX_TOKENIZER_BYTES: u64 = 128 << 20;
 /// The other files stay below 2 MB, and their values take many times as much memory.
 const MAX_FILE_BYTES: u64 = 16 << 20;
 
-/// Contents of `dir/name`, or None where there is no such file.
-pub fn read_optional(dir: &Path, name: &str) -> TextResult<Option<Vec<u8>>> {
+/// Where the files come from.
+#[derive(Clone, Copy)]
+pub enum ModelFiles<'a> {
+    Folder(&'a Path),
+    /// Texts that were made of what another file says; `origin` is its name.
+    Made {
+        origin: &'a str,
+        files: &'a [(&'a str, &'a [u8])],
+    },
+}
+
+impl ModelFiles<'_> {
+    /// A file's name for messages.
+    pub fn name(&self, file: &str) -> String {
+        match self {
+            ModelFiles::Folder(dir) => dir.join(file).display().to_string(),
+            ModelFiles::Made { origin, .. } => format!("{origin}: {file}"),
+        }
+    }
+
+    pub fn has(&self, file: &str) -> bool {
+        match self {
+            ModelFiles::Folder(dir) => dir.join(file).is_file(),
+            ModelFiles::Made { files, .. } => files.iter().any(|(name, _)| *name == file),
+        }
+    }
+}
+
+/// Contents of a file, or None where there is no such file.
+pub fn read_optional(from: ModelFiles, name: &str) -> TextResult<Option<Vec<u8>>> {
+    let is_tokenizer = matches!(name, "tokenizer.json" | "tekken.json");
+    let limit = if is_tokenizer { MAX_TOKENIZER_BYTES } else { MAX_FILE_BYTES };
+    let too_long =
+        |size: u64| fail(format!("{}: {size} bytes, the limit is {limit}", from.name(name)));
+    let dir = match from {
+        ModelFiles::Folder(dir) => dir,
+        ModelFiles::Made { files, .. } => {
+            let found = files.iter().find(|(known, _)| *known == name);
+            return match found {
+                Some((_, text)) if text.len() as u64 > limit => too_long(text.len() as u64),
+                other => Ok(other.map(|(_, text)| text.to_vec())),
+            };
+        }
+    };
     let path = dir.join(name);
     let size = match fs::metadata(&path) {
         Ok(meta) if meta.is_file() => meta.len(),
@@ -20,31 +62,28 @@ pub fn read_optional(dir: &Path, name: &str) -> TextResult<Option<Vec<u8>>> {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return fail(format!("{}: {e}", path.display())),
     };
-    let is_tokenizer = matches!(name, "tokenizer.json" | "tekken.json");
-    let limit = if is_tokenizer { MAX_TOKENIZER_BYTES } else { MAX_FILE_BYTES };
     if size > limit {
-        return fail(format!("{}: {size} bytes, the limit is {limit}", path.display()));
+        return too_long(size);
     }
     fs::read(&path).map(Some).map_err(|e| TextError(format!("{}: {e}", path.display())))
 }
 
-/// `dir/name` as a JSON object; an absent file is an empty object.
-pub fn read_json_object(dir: &Path, name: &str) -> TextResult<Json> {
-    let Some(bytes) = read_optional(dir, name)? else {
+/// A file as a JSON object; an absent one is an empty object.
+pub fn read_json_object(from: ModelFiles, name: &str) -> TextResult<Json> {
+    let Some(bytes) = read_optional(from, name)? else {
         return Ok(Json::Object(Default::default()));
     };
-    let path: PathBuf = dir.join(name);
     match serde_json::from_slice::<Json>(&bytes) {
         Ok(value @ Json::Object(_)) => Ok(value),
-        Ok(_) => fail(format!("{}: not a JSON object", path.display())),
-        Err(e) => fail(format!("{}: {e}", path.display())),
+        Ok(_) => fail(format!("{}: not a JSON object", from.name(name))),
+        Err(e) => fail(format!("{}: {e}", from.name(name))),
     }
 }
 
 /// tokenizer_config.json, with what a tekken.json in place of a tokenizer.json leaves unsaid.
-pub fn read_tokenizer_config(dir: &Path) -> TextResult<Json> {
-    let mut config = read_json_object(dir, "tokenizer_config.json")?;
-    if !dir.join("tokenizer.json").is_file() && dir.join("tekken.json").is_file() {
+pub fn read_tokenizer_config(from: ModelFiles) -> TextResult<Json> {
+    let mut config = read_json_object(from, "tokenizer_config.json")?;
+    if !from.has("tokenizer.json") && from.has("tekken.json") {
         for (name, text) in tekken::NAMES {
             if config[name].is_null() {
                 config[name] = text.into();
@@ -72,11 +111,11 @@ pub struct SpecialTokens {
 }
 
 impl SpecialTokens {
-    pub fn read(dir: &Path, config: &Json) -> TextResult<Self> {
+    pub fn read(from: ModelFiles, config: &Json) -> TextResult<Self> {
         let mut merged = config.clone();
         // With added_tokens_decoder in the config, transformers ignores the older map file.
         if config.get("added_tokens_decoder").is_none() {
-            if let Json::Object(map) = read_json_object(dir, "special_tokens_map.json")? {
+            if let Json::Object(map) = read_json_object(from, "special_tokens_map.json")? {
                 for (key, value) in map {
                     merged[key] = value;
                 }

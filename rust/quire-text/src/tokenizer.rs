@@ -1,14 +1,15 @@
-//! A model directory's tokenizer, loaded as transformers loads it.
+//! A model's tokenizer, loaded as transformers loads it.
 
 use crate::budget::Budget;
 use crate::cuts::Cutter;
 use crate::error::{fail, utf8, TextError, TextResult};
-use crate::model_files::{read_optional, read_tokenizer_config, token_text, SpecialTokens};
+use crate::model_files::{
+    read_optional, read_tokenizer_config, token_text, ModelFiles, SpecialTokens,
+};
 use crate::pieces::{DecoderPlan, JoinRule};
 use crate::{tekken, tokenizer_limits};
 use serde_json::Value as Json;
 use std::collections::HashSet;
-use std::path::Path;
 use tokenizers::{AddedToken, Encoding, Token, Tokenizer};
 
 /// Ids at or above this are refused: a table of that length would be an attack on memory.
@@ -41,15 +42,14 @@ struct VocabEntry {
     special: bool,
 }
 
-/// A directory's tokenizer as its file has it, and how many bytes the normalizer may make of one.
-fn read_tokenizer(dir: &Path) -> TextResult<(Tokenizer, u64, &'static str)> {
-    let at =
-        |name: &str, reason: String| TextError(format!("{}: {reason}", dir.join(name).display()));
+/// A model's tokenizer as its file has it, and how many bytes the normalizer may make of one.
+fn read_tokenizer(from: ModelFiles) -> TextResult<(Tokenizer, u64, &'static str)> {
+    let at = |name: &str, reason: String| TextError(format!("{}: {reason}", from.name(name)));
     let own = "tokenizer.json";
-    let Some(bytes) = read_optional(dir, own)? else {
+    let Some(bytes) = read_optional(from, own)? else {
         let theirs = "tekken.json";
-        let Some(bytes) = read_optional(dir, theirs)? else {
-            return Err(at(own, missing_tokenizer(dir)));
+        let Some(bytes) = read_optional(from, theirs)? else {
+            return Err(at(own, missing_tokenizer(from)));
         };
         return Ok((tekken::parse(&bytes).map_err(|e| at(theirs, e.0))?, 1, theirs));
     };
@@ -64,9 +64,9 @@ fn read_tokenizer(dir: &Path) -> TextResult<(Tokenizer, u64, &'static str)> {
     Ok((inner, growth, own))
 }
 
-fn missing_tokenizer(dir: &Path) -> String {
+fn missing_tokenizer(from: ModelFiles) -> String {
     let needed = "no such file (a tokenizer.json or tekken.json in the model directory is needed";
-    if !dir.join("tokenizer.model").is_file() {
+    if !from.has("tokenizer.model") {
         return format!("{needed})");
     }
     format!(
@@ -75,18 +75,18 @@ fn missing_tokenizer(dir: &Path) -> String {
     )
 }
 
-pub fn load(dir: &Path) -> TextResult<TextTokenizer> {
-    let (mut inner, growth, file) = read_tokenizer(dir)?;
-    let bad = |reason: String| TextError(format!("{}: {reason}", dir.join(file).display()));
-    let config = read_tokenizer_config(dir)?;
-    let mut special = SpecialTokens::read(dir, &config)?;
+pub fn load(from: ModelFiles) -> TextResult<TextTokenizer> {
+    let (mut inner, growth, file) = read_tokenizer(from)?;
+    let bad = |reason: String| TextError(format!("{}: {reason}", from.name(file)));
+    let config = read_tokenizer_config(from)?;
+    let mut special = SpecialTokens::read(from, &config)?;
     if file == "tekken.json" {
         let is_known =
             |value: &Json| token_text(value).is_some_and(|t| inner.token_to_id(t).is_some());
         special.named.retain(|(_, value)| is_known(value));
     }
     add_tokens(&mut inner, &config, &special, growth)
-        .map_err(|e| TextError(format!("{}: {e}", dir.join("tokenizer_config.json").display())))?;
+        .map_err(|e| TextError(format!("{}: {e}", from.name("tokenizer_config.json"))))?;
     inner.set_encode_special_tokens(config["split_special_tokens"].as_bool().unwrap_or(false));
 
     let vocab = collect_vocab(&inner).map_err(bad)?;

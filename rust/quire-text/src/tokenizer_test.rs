@@ -17,7 +17,7 @@ impl ModelDir {
         ModelDir(dir)
     }
     fn load(&self) -> Result<TextTokenizer, String> {
-        load(&self.0).map_err(|e| e.0)
+        load(ModelFiles::Folder(&self.0)).map_err(|e| e.0)
     }
 }
 

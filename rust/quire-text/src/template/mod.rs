@@ -18,14 +18,15 @@ mod tree_check;
 use crate::big_stack::on_big_stack;
 use crate::budget::Budget;
 use crate::error::{fail, TextError, TextResult};
-use crate::model_files::{read_optional, read_tokenizer_config, token_text, SpecialTokens};
+use crate::model_files::{
+    read_optional, read_tokenizer_config, token_text, ModelFiles, SpecialTokens,
+};
 use compile::{compile, Compiled};
 pub use meter::Limits;
 use minijinja::machinery::{make_string_output, Vm};
 use minijinja::{AutoEscape, Environment, Value};
 use serde_json::{Map, Value as Json};
 use std::collections::HashSet;
-use std::path::Path;
 pub use strftime::Now;
 
 pub struct ChatTemplates {
@@ -52,21 +53,21 @@ pub struct Input<'a> {
     pub budget: Budget,
 }
 
-/// The templates of a model directory: chat_template.jinja, or tokenizer_config.json's
+/// A model's templates: chat_template.jinja, or tokenizer_config.json's
 /// `chat_template` (one template or a list of named ones). None where there is neither.
-pub fn load(dir: &Path) -> TextResult<Option<ChatTemplates>> {
-    let config = read_tokenizer_config(dir)?;
+pub fn load(from: ModelFiles) -> TextResult<Option<ChatTemplates>> {
+    let config = read_tokenizer_config(from)?;
     let mut sources: Vec<(String, String)> = vec![];
-    let mut origin = dir.join("tokenizer_config.json");
-    if let Some(bytes) = read_optional(dir, "chat_template.jinja")? {
-        origin = dir.join("chat_template.jinja");
+    let mut origin = "tokenizer_config.json";
+    if let Some(bytes) = read_optional(from, "chat_template.jinja")? {
+        origin = "chat_template.jinja";
         let text = String::from_utf8(bytes)
-            .map_err(|_| TextError(format!("{}: not UTF-8", origin.display())))?;
+            .map_err(|_| TextError(format!("{}: not UTF-8", from.name(origin))))?;
         sources.push(("default".into(), text));
-    } else if let Some(bytes) = read_optional(dir, "chat_template.json")? {
-        origin = dir.join("chat_template.json");
+    } else if let Some(bytes) = read_optional(from, "chat_template.json")? {
+        origin = "chat_template.json";
         let json: Json = serde_json::from_slice(&bytes)
-            .map_err(|e| TextError(format!("{}: {e}", origin.display())))?;
+            .map_err(|e| TextError(format!("{}: {e}", from.name(origin))))?;
         sources = named_sources(&json["chat_template"]);
     } else {
         sources.extend(named_sources(&config["chat_template"]));
@@ -74,7 +75,7 @@ pub fn load(dir: &Path) -> TextResult<Option<ChatTemplates>> {
     if sources.is_empty() {
         return Ok(None);
     }
-    let special = SpecialTokens::read(dir, &config)?;
+    let special = SpecialTokens::read(from, &config)?;
     let mut seen = HashSet::new();
     let special_tokens = special
         .named
@@ -86,7 +87,7 @@ pub fn load(dir: &Path) -> TextResult<Option<ChatTemplates>> {
         .into_iter()
         .map(|(name, source)| match build(source) {
             Ok(template) => Ok((name, template)),
-            Err(e) => fail(format!("{}: chat template: {e}", origin.display())),
+            Err(e) => fail(format!("{}: chat template: {e}", from.name(origin))),
         })
         .collect::<TextResult<_>>()?;
     Ok(Some(ChatTemplates { templates, special_tokens }))
