@@ -21,9 +21,10 @@ std::vector<std::string> kv_storage_names() {
 
 void add_model_flags(CLI::App& app, ModelFlags& flags) {
   app.add_option("model,--model", flags.model,
-                 "Model folder: config.json, tokenizer.json (or tekken.json), *.safetensors")
+                 "Model folder: config.json, tokenizer.json (or tekken.json), *.safetensors; or a "
+                 "GGUF file")
       ->required()
-      ->type_name("DIR");
+      ->type_name("DIR|FILE");
   app.add_option("--chat-template", flags.chat_template,
                  "Jinja template instead of the model's: a file, or the text itself")
       ->type_name("FILE|TEXT");

@@ -54,11 +54,12 @@ using ModelText =
     std::tuple<std::shared_ptr<const text::Tokenizer>, std::shared_ptr<const text::ChatTemplate>,
                std::shared_ptr<const text::GrammarFactory>>;
 
-ModelText load_text(const ModelFlags& flags, const std::vector<int32_t>& eos_token_ids) {
-  auto tokenizer = text::Tokenizer::load(flags.model);
+ModelText load_text(const ModelFlags& flags, const formats::ModelFiles& files,
+                    const std::vector<int32_t>& eos_token_ids) {
+  auto tokenizer = text::Tokenizer::load(files);
   auto chat_template =
       flags.chat_template.empty()
-          ? text::ChatTemplate::load(flags.model)
+          ? text::ChatTemplate::load(files)
           : parse_template_flag("--chat-template", flags.chat_template, *tokenizer);
   std::shared_ptr<const text::GrammarFactory> grammars;
   const auto whitespace = flags.json_whitespace == "flexible" ? text::JsonWhitespace::kFlexible
@@ -119,6 +120,12 @@ engine::EngineOptions engine_options(const ModelFlags& flags, const engine::Memo
   return options;
 }
 
+// The folder's name, or the file's without its ending.
+std::string name_of_model(const std::string& path) {
+  const std::filesystem::path name = std::filesystem::weakly_canonical(path).filename();
+  return name.extension() == ".gguf" ? name.stem().string() : name.string();
+}
+
 // What became of a checkpoint's tensors that nobody would expect.
 void print_weights(const models::Model& model) {
   if (const std::string skipped = model.skipped_tensors(); !skipped.empty())
@@ -172,9 +179,10 @@ RunningModel start_engine(const ModelFlags& flags) {
       flags.model, models::measure_model(checkpoint, load, is_gpu(context)), scheduler, request,
       engine::available_memory(*context.device) - request.kept_free, is_gpu(context));
   // A vocabulary of 151k tokens takes longer to read than the weights of a small model to pack.
-  std::future<ModelText> text =
-      std::async(std::launch::async, [&] { return load_text(flags, model.eos_token_ids); });
-  model.name = std::filesystem::weakly_canonical(flags.model).filename().string();
+  std::future<ModelText> text = std::async(std::launch::async, [&] {
+    return load_text(flags, checkpoint.text_files(), model.eos_token_ids);
+  });
+  model.name = name_of_model(flags.model);
 
   auto decoder = models::load_model(context, checkpoint, load);
   model.fingerprint = fingerprint({.checkpoint = checkpoint,

@@ -20,7 +20,7 @@ struct RunningModel {
   std::shared_ptr<const text::GrammarFactory> grammars;     // null if the model names no eos token
   std::vector<int32_t> eos_token_ids;
   bool has_head = true;                   // see Model::has_head
-  std::string name;                       // the model folder's own name
+  std::string name;                       // the model folder's own name, or the file's
   std::string fingerprint;                // see fingerprint.h
   std::shared_ptr<ops::Profile> profile;  // null unless the flags ask for one
   std::unique_ptr<engine::Engine> engine;

@@ -12,7 +12,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kExpected =
-    "expected a Hugging Face model folder with config.json and *.safetensors";
+    "expected a Hugging Face model folder with config.json and *.safetensors, or a GGUF file";
 
 bool exists(const std::string& path) {
   std::error_code ignored;
@@ -51,6 +51,25 @@ WeightMap read_weight_map(const std::string& index_path) {
   return out;
 }
 
+// The GGUF file that a folder without config.json holds: the only one, or the first part of the
+// only one. Files beside it that are of a model's vision tower (mmproj) do not count. Nothing if
+// there is none; throws LoadError if there are several.
+std::optional<std::string> find_gguf(const std::string& dir) {
+  std::vector<std::string> found;
+  for (const auto& entry : fs::directory_iterator(dir)) {
+    const std::string name = entry.path().filename().string();
+    const size_t part = name.rfind("-of-");
+    const bool is_later_part = part != std::string::npos && part >= 6 &&
+                               name.substr(part - 6, 6) != "-00001" && name[part - 6] == '-';
+    if (name.ends_with(".gguf") && !is_later_part && name.find("mmproj") == std::string::npos)
+      found.push_back(entry.path().string());
+  }
+  if (found.size() > 1)
+    throw LoadError(dir + ": has " + std::to_string(found.size()) +
+                    " models in GGUF; give the file that is meant");
+  return found.empty() ? std::nullopt : std::optional(found.front());
+}
+
 }  // namespace
 
 void Checkpoint::add_shard(const std::string& path) {
@@ -85,15 +104,19 @@ void Checkpoint::add_indexed_shards(const std::string& index_path) {
   }
 }
 
-Checkpoint Checkpoint::open(const std::string& dir) {
+Checkpoint Checkpoint::open(const std::string& path) {
   std::error_code ignored;
+  const std::string& dir = path;
+  if (is_gguf_file(path)) return open_gguf(path);
   if (!fs::is_directory(dir, ignored))
     throw LoadError(dir + (exists(dir) ? ": not a folder; " : ": does not exist; ") + kExpected);
   Checkpoint out;
   out.dir_ = dir;
   while (out.dir_.size() > 1 && out.dir_.back() == '/') out.dir_.pop_back();
-  if (!exists(out.dir_ + "/config.json"))
+  if (!exists(out.dir_ + "/config.json")) {
+    if (const auto gguf = find_gguf(out.dir_)) return open_gguf(*gguf);
     throw LoadError(dir + ": has no config.json; " + kExpected);
+  }
   out.config_ = read_hf_config(out.dir_ + "/config.json");
   out.generation_config_ = read_generation_config(out.dir_ + "/generation_config.json");
   const std::string single = out.dir_ + "/model.safetensors";
@@ -117,19 +140,22 @@ std::vector<int64_t> Checkpoint::eos_token_ids() const {
 
 void Checkpoint::check_unchanged() const {
   for (const SafetensorsFile& file : files_) file.check_unchanged();
+  if (!gguf_) return;
+  for (const auto& file : gguf_->files()) file->check_unchanged();
 }
 
 void Checkpoint::record_contents() {
   for (SafetensorsFile& file : files_) file.record_contents();
+  for (RawTensor& tensor : translated_)
+    tensor.digest = std::make_shared<ContentDigest>(tensor.size);
 }
 
 std::string Checkpoint::contents_digest() const {
   std::string all;
   for (const auto& [name, tensor] : tensors_) {
     if (!tensor->digest || !tensor->digest->is_begun()) continue;
-    tensor->digest->complete([&](uint64_t offset, std::span<std::byte> out) {
-      tensor->source->read(tensor->begin + offset, out);
-    });
+    tensor->digest->complete(
+        [&](uint64_t offset, std::span<std::byte> out) { tensor->fetch(offset, out); });
     all += quote_name(name) + " " + std::string(dtype_name(tensor->dtype));
     for (const int64_t dim : tensor->shape) all += " " + std::to_string(dim);
     all += " " + hex_digest(tensor->digest->blocks()) + "\n";

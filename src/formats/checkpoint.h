@@ -1,24 +1,31 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "formats/gguf/gguf.h"
 #include "formats/hf_config.h"
+#include "formats/model_files.h"
 #include "formats/raw_tensor.h"
 #include "formats/safetensors.h"
 
 namespace quire::formats {
 
-// A Hugging Face model folder: its configs and its tensors, all files open and their headers
-// checked. Tensors come from model.safetensors, or from the shards that
+// A model's configs and its tensors, all files open and their headers checked: of a Hugging Face
+// model folder, or of a GGUF file, whose contents are said in a folder's words (configs, names of
+// tensors, order of rows). A folder's tensors come from model.safetensors, or from the shards that
 // model.safetensors.index.json lists.
 class Checkpoint {
  public:
-  // Throws LoadError naming the file, the tensor or key, and the remedy.
-  static Checkpoint open(const std::string& dir);
+  // `path` is a folder or a GGUF file (of several the first). A folder without config.json whose
+  // only model is in GGUF stands for that. Throws LoadError naming the file, the tensor or key, and
+  // the remedy.
+  static Checkpoint open(const std::string& path);
 
+  // The folder, or the GGUF file.
   const std::string& dir() const { return dir_; }
   const HfConfig& config() const { return config_; }
   const GenerationConfig& generation_config() const { return generation_config_; }
@@ -40,9 +47,14 @@ class Checkpoint {
   // does not depend on folder, files or the order of reading. Reads the few blocks that were read
   // in parts. Throws LoadError.
   std::string contents_digest() const;
+  // Whether norms that count around zero (ModelSpec::has_zero_centred_norms) are stored plus one.
+  bool norms_are_complete() const { return norms_are_complete_; }
+  // The files that tokenizer and chat template are made of.
+  ModelFiles text_files() const;
 
  private:
   Checkpoint() = default;
+  static Checkpoint open_gguf(const std::string& path);
   void add_shard(const std::string& path);
   void add_indexed_shards(const std::string& index_path);
 
@@ -50,6 +62,9 @@ class Checkpoint {
   HfConfig config_;
   GenerationConfig generation_config_;
   std::vector<SafetensorsFile> files_;
+  std::optional<GgufModel> gguf_;      // none for a folder
+  std::vector<RawTensor> translated_;  // of the GGUF file, under a folder's names
+  bool norms_are_complete_ = false;
   std::map<std::string, const RawTensor*, std::less<>> tensors_;
   uint64_t total_bytes_ = 0;
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <exception>
 #include <mutex>
 
@@ -90,9 +91,32 @@ int64_t RawTensor::num_elements() const {
   return n;
 }
 
-void RawTensor::read(uint64_t offset, std::span<std::byte> out) const {
+// Whole runs are read, and their rows put in order.
+void RawTensor::fetch_ordered(uint64_t offset, std::span<std::byte> out) const {
+  const auto rows = static_cast<uint64_t>(alternating_rows);
+  const uint64_t row_bytes = size / static_cast<uint64_t>(shape.front());
+  std::vector<std::byte> run(rows * row_bytes);
+  uint64_t have = UINT64_MAX;
+  while (!out.empty()) {
+    const uint64_t row = offset / row_bytes, inside = offset % row_bytes;
+    const uint64_t index = row / rows, i = row % rows;
+    if (have != index) source->read(begin + index * run.size(), run);
+    have = index;
+    const uint64_t stored = i < rows / 2 ? 2 * i : 2 * (i - rows / 2) + 1;
+    const size_t bytes = std::min<size_t>(out.size(), row_bytes - inside);
+    std::memcpy(out.data(), run.data() + stored * row_bytes + inside, bytes);
+    out = out.subspan(bytes);
+    offset += bytes;
+  }
+}
+
+void RawTensor::fetch(uint64_t offset, std::span<std::byte> out) const {
   QUIRE_CHECK(offset <= size && out.size() <= size - offset) << name << ": read beyond its end";
-  source->read(begin + offset, out);
+  alternating_rows > 0 ? fetch_ordered(offset, out) : source->read(begin + offset, out);
+}
+
+void RawTensor::read(uint64_t offset, std::span<std::byte> out) const {
+  fetch(offset, out);
   if (digest) digest->add(offset, out);
 }
 

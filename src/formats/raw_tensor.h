@@ -70,8 +70,8 @@ std::string_view dtype_name(DType dtype);
 // The dtype of a safetensors name; nothing for a name that this program does not know.
 std::optional<DType> dtype_from_name(std::string_view safetensors_name);
 
-// A tensor as it lies in a file: C order, little-endian. Every dim is in [0, kMaxDim], and `size`
-// is exactly what the shape and dtype need.
+// A tensor as it lies in a file: C order (but see alternating_rows), little-endian. Every dim is in
+// [0, kMaxDim], and `size` is exactly what the shape and dtype need.
 struct RawTensor {
   std::string name;
   DType dtype = DType::kF32;
@@ -81,6 +81,9 @@ struct RawTensor {
   uint64_t size = 0;   // in bytes
   // Counts what is read, if it is there; see Checkpoint::record_contents.
   std::shared_ptr<ContentDigest> digest = nullptr;
+  // > 0: in the file each run of so many rows (of the outermost dim) has them in another order, the
+  // first of one half, the first of the other and so on. They are read in their own order.
+  int64_t alternating_rows = 0;
 
   const std::string& file() const { return source->path(); }
   // Product of the dims; cannot overflow in a RawTensor that a reader made.
@@ -91,6 +94,11 @@ struct RawTensor {
   void read(uint64_t offset, std::span<std::byte> out, ThreadPool& pool) const;
   // All bytes of a small tensor. Throws LoadError.
   std::vector<std::byte> read_all() const;
+  // As read, but does not count.
+  void fetch(uint64_t offset, std::span<std::byte> out) const;
+
+ private:
+  void fetch_ordered(uint64_t offset, std::span<std::byte> out) const;
 };
 
 // Arrays count a dim in 32 bits further down, so a larger one is refused where it is read.

@@ -15,8 +15,9 @@ namespace quire::models {
 namespace {
 
 // Whether the checkpoint stores weights around zero where the norms want them around one.
-bool has_shifted_norms(const ModelSpec& spec, const WeightLoader& weights) {
-  if (!spec.has_zero_centred_norms) return false;
+bool has_shifted_norms(const ModelSpec& spec, const formats::Checkpoint& checkpoint,
+                       const WeightLoader& weights) {
+  if (!spec.has_zero_centred_norms || checkpoint.norms_are_complete()) return false;
   for (const LayerSpec& layer : spec.layers)
     if (const auto* gdn = std::get_if<GdnSpec>(&layer.mixer))
       return !weights.is_mlx_convolution(gdn->conv_weight, gdn->conv_kernel);
@@ -81,7 +82,7 @@ void Decoder::load(const formats::Checkpoint& checkpoint, const LoadOptions& opt
   LayerTables tables(spec_.max_positions);
   layers_.reserve(spec_.layers.size());
   check_shared_kv(spec_);
-  if (has_shifted_norms(spec_, weights)) weights.set_norm_offset(1.0f);
+  if (has_shifted_norms(spec_, checkpoint, weights)) weights.set_norm_offset(1.0f);
   if (spec_.layer_inputs) layer_inputs_.emplace(*spec_.layer_inputs, spec_, dtype_, weights);
   for (const LayerSpec& layer : spec_.layers) layers_.push_back(load_layer(layer, tables, weights));
   final_norm_.emplace(spec_.final_norm, spec_.hidden, spec_.norm_eps, weights);

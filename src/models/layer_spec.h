@@ -211,8 +211,9 @@ struct ModelSpec {
   float logits_multiplier = 1.0f, logits_softcap = 0.0f;
   std::string head_weight;  // empty: tied to the embedding
   std::string head_bias = {};
-  // Norms multiply by 1 + the stored weight (but not those of GdnSpec), unless mlx-lm has converted
-  // the checkpoint: it adds the 1, which shows in how it stores convolutions.
+  // Norms multiply by 1 + the stored weight (but not those of GdnSpec), unless the checkpoint is in
+  // GGUF (Checkpoint::norms_are_complete) or mlx-lm has converted it: these add the 1, which
+  // mlx-lm's way to store convolutions shows.
   bool has_zero_centred_norms = false;
   // Tensors that a checkpoint may hold and this model does not use (exact names or "prefix*"); any
   // other is an error.

@@ -1,0 +1,53 @@
+// The part of Checkpoint that opens GGUF files.
+#include <utility>
+
+#include "base/error.h"
+#include "formats/checkpoint.h"
+#include "formats/gguf/architectures.h"
+#include "formats/gguf/text_files.h"
+#include "formats/gguf/translator.h"
+
+namespace quire::formats {
+namespace {
+
+// Samplings that files recommend, in generation_config.json's words.
+GenerationConfig read_sampling(const GgufMetadata& metadata) {
+  const std::string prefix = "general.sampling.";
+  GenerationConfig out;
+  out.temperature = metadata.find_double(prefix + "temp", {.min = 0});
+  out.top_k = metadata.find_int(prefix + "top_k", {.min = -1, .max = INT32_MAX});
+  out.top_p = metadata.find_double(prefix + "top_p", {.min = 0, .max = 1});
+  out.min_p = metadata.find_double(prefix + "min_p", {.min = 0, .max = 1});
+  return out;
+}
+
+}  // namespace
+
+Checkpoint Checkpoint::open_gguf(const std::string& path) {
+  Checkpoint out;
+  out.dir_ = path;
+  out.gguf_ = GgufModel::open(path);
+  const GgufMetadata metadata(path, out.gguf_->metadata());
+  GgufTranslator translator(metadata, out.gguf_->tensors());
+  translate_architecture(translator);
+  json::array end_tokens;
+  for (const int64_t id : find_end_tokens(metadata)) end_tokens.push_back(id);
+  translator.config["eos_token_id"] = std::move(end_tokens);
+  out.translated_ = translator.finish();
+  out.norms_are_complete_ = translator.norms_are_complete;
+  out.config_ = parse_hf_config(std::move(translator.config), path);
+  out.generation_config_ = read_sampling(metadata);
+  for (const RawTensor& tensor : out.translated_) {
+    if (!out.tensors_.emplace(tensor.name, &tensor).second)
+      throw LoadError(path + ": two tensors stand for " + quote_name(tensor.name));
+    out.total_bytes_ += tensor.size;
+  }
+  return out;
+}
+
+ModelFiles Checkpoint::text_files() const {
+  if (!gguf_) return {.origin = dir_};
+  return make_text_files(GgufMetadata(dir_, gguf_->metadata()));
+}
+
+}  // namespace quire::formats

@@ -1,0 +1,149 @@
+#include "formats/gguf/text_files.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "formats/gguf/test_gguf.h"
+#include "formats/test_files.h"
+
+namespace quire::formats {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using testing::GgufBytes;
+using ::testing::HasSubstr;
+using testing::load_error;
+
+struct Texts {
+  json::object tokenizer, config;
+};
+
+// From the metadata of a file. Errors are thrown.
+Texts make(const GgufBytes& file) {
+  const std::string bytes = file.bytes();
+  const auto header = parse_gguf_header(bytes, bytes.size());
+  if (!header) throw std::runtime_error(header.error().text);
+  const ModelFiles files = make_text_files(GgufMetadata("m.gguf", header->metadata));
+  EXPECT_TRUE(files.are_made);
+  return {parse_json(files.tokenizer_json)->as_object(),
+          parse_json(files.tokenizer_config_json)->as_object()};
+}
+
+GgufBytes sentencepiece() {
+  GgufBytes file;
+  file.text("tokenizer.ggml.model", "llama");
+  file.texts("tokenizer.ggml.tokens", {"<unk>", "<s>", "<0x41>", "a", "b", "ab", "ba", "bab"});
+  file.i32s("tokenizer.ggml.token_type", {2, 3, 6, 1, 1, 1, 1, 1});
+  file.f32s("tokenizer.ggml.scores", {0, 0, 0, -3, -4, -1, -2, -1});
+  file.u32("tokenizer.ggml.bos_token_id", 1).u32("tokenizer.ggml.unknown_token_id", 0);
+  return file;
+}
+
+GgufBytes byte_level(const std::string& pre) {
+  GgufBytes file;
+  file.text("tokenizer.ggml.model", "gpt2").text("tokenizer.ggml.pre", pre);
+  file.texts("tokenizer.ggml.tokens", {"a", "b", "ab", "<|x|>", "[PAD4]", "<y>"});
+  file.i32s("tokenizer.ggml.token_type", {1, 1, 1, 3, 5, 4});
+  file.texts("tokenizer.ggml.merges", {"a b"});
+  return file;
+}
+
+std::vector<std::string> merges_of(const Texts& texts) {
+  std::vector<std::string> out;
+  for (const auto& pair : texts.tokenizer.at("model").at("merges").as_array())
+    out.push_back(std::string(pair.at(0).as_string()) + "+" + std::string(pair.at(1).as_string()));
+  return out;
+}
+
+// Highest score first; of one score the longer left side, then the longer right one.
+TEST(GgufTextFiles, MergesFollowScores) {
+  const Texts texts = make(sentencepiece());
+  EXPECT_THAT(merges_of(texts), ElementsAre("ba+b", "b+ab", "a+b", "b+a"));
+  EXPECT_EQ(texts.tokenizer.at("model").at("byte_fallback"), true);
+  EXPECT_EQ(texts.tokenizer.at("model").at("unk_token"), "<unk>");
+  EXPECT_EQ(texts.tokenizer.at("model").at("vocab").at("bab"), 7);
+  EXPECT_EQ(texts.config.at("bos_token"), "<s>");
+  EXPECT_FALSE(texts.config.contains("eos_token"));
+}
+
+TEST(GgufTextFiles, SpacesInFrontAreTheFilesChoice) {
+  EXPECT_EQ(make(sentencepiece()).tokenizer.at("normalizer").at("type"), "Sequence");
+  const Texts without = make(sentencepiece().flag("tokenizer.ggml.add_space_prefix", false));
+  EXPECT_EQ(without.tokenizer.at("normalizer").at("type"), "Replace");
+}
+
+TEST(GgufTextFiles, SpecialTokensAreControlAndUserTokens) {
+  const Texts texts = make(byte_level("qwen2"));
+  std::vector<std::string> special, plain;
+  for (const auto& token : texts.tokenizer.at("added_tokens").as_array())
+    (token.at("special") == true ? special : plain)
+        .emplace_back(std::string(token.at("content").as_string()));
+  EXPECT_THAT(special, ElementsAre("<|x|>"));
+  EXPECT_THAT(plain, ElementsAre("<y>"));
+  EXPECT_FALSE(texts.tokenizer.at("model").at("vocab").as_object().contains("[PAD4]"));
+  EXPECT_THAT(merges_of(texts), ElementsAre("a+b"));
+  EXPECT_EQ(texts.tokenizer.at("normalizer").at("type"), "NFC");
+}
+
+TEST(GgufTextFiles, BosIsWhatTheFileSaysOrItsPreTokenizer) {
+  const auto singles = [](GgufBytes file) {
+    file.u32("tokenizer.ggml.bos_token_id", 3).u32("tokenizer.ggml.eos_token_id", 5);
+    return make(file).tokenizer.at("post_processor").at("single").as_array().size();
+  };
+  EXPECT_EQ(singles(byte_level("qwen2")), 1u);
+  EXPECT_EQ(singles(byte_level("llama-bpe")), 2u);
+  EXPECT_EQ(singles(byte_level("llama-bpe").flag("tokenizer.ggml.add_bos_token", false)), 1u);
+  EXPECT_EQ(singles(byte_level("qwen2").flag("tokenizer.ggml.add_bos_token", true)), 2u);
+  EXPECT_EQ(singles(byte_level("llama-bpe").flag("tokenizer.ggml.add_eos_token", true)), 3u);
+}
+
+TEST(GgufTextFiles, TakesChatTemplatesAndTheirVariants) {
+  GgufBytes file = byte_level("gpt-2");
+  EXPECT_FALSE(make(file).config.contains("chat_template"));
+  file.text("tokenizer.chat_template", "{{ 1 }}");
+  EXPECT_EQ(make(file).config.at("chat_template"), "{{ 1 }}");
+  file.text("tokenizer.chat_template.tool_use", "{{ 2 }}");
+  const json::array all = make(file).config.at("chat_template").as_array();
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(all[0].at("name"), "default");
+  EXPECT_EQ(all[1].at("name"), "tool_use");
+  EXPECT_EQ(all[1].at("template"), "{{ 2 }}");
+}
+
+TEST(GgufTextFiles, NothingIsGuessed) {
+  struct Bad {
+    GgufBytes file;
+    std::vector<std::string> message;
+  };
+  GgufBytes no_pre, no_merges;
+  no_pre.text("tokenizer.ggml.model", "gpt2").texts("tokenizer.ggml.tokens", {"a"});
+  no_merges.text("tokenizer.ggml.model", "gpt2").text("tokenizer.ggml.pre", "gpt-2");
+  no_merges.texts("tokenizer.ggml.tokens", {"a"});
+  GgufBytes other;
+  other.text("tokenizer.ggml.model", "bert").texts("tokenizer.ggml.tokens", {"a"});
+  GgufBytes short_types = no_pre;
+  short_types.i32s("tokenizer.ggml.token_type", {1, 1});
+  const Bad cases[] = {
+      {GgufBytes(), {"\"tokenizer.ggml.tokens\" is missing"}},
+      {no_pre, {"\"tokenizer.ggml.pre\" is missing"}},
+      {byte_level("of-tomorrow"), {"\"tokenizer.ggml.pre\" is \"of-tomorrow\"", "qwen2"}},
+      {other, {"\"tokenizer.ggml.model\" is \"bert\"", "gpt2, llama"}},
+      {no_merges, {"\"tokenizer.ggml.merges\" and tokenizer.ggml.scores are missing"}},
+      {short_types, {"\"tokenizer.ggml.token_type\" has 2 elements, but there are 1 tokens"}},
+      {byte_level("gpt-2").flag("tokenizer.ggml.add_bos_token", true),
+       {"\"tokenizer.ggml.bos_token_id\" is missing"}},
+      {byte_level("gpt-2").u32("tokenizer.ggml.eos_token_id", 6),
+       {"\"tokenizer.ggml.eos_token_id\" is 6, but there are 6 tokens"}},
+      {sentencepiece().flag("tokenizer.ggml.remove_extra_whitespaces", true),
+       {"remove_extra_whitespaces"}},
+  };
+  for (const Bad& bad : cases) {
+    const std::string error = load_error([&] { make(bad.file); });
+    for (const std::string& part : bad.message) EXPECT_THAT(error, HasSubstr(part));
+  }
+}
+
+}  // namespace
+}  // namespace quire::formats

@@ -1,0 +1,345 @@
+#include "formats/gguf/translator.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "base/error.h"
+
+namespace quire::formats {
+namespace {
+
+constexpr IntRange kWidth{.min = 1, .max = 1 << 24};
+constexpr IntRange kHeads{.min = 1, .max = 1 << 16};
+constexpr IntRange kHeadDim{.min = 1, .max = 1 << 14};
+constexpr RealRange kPositive{.min = 0.0, .min_inclusive = false};
+
+// Keys under an architecture's name that say nothing that is not said by tensors, too, or that do
+// not matter to what the model computes.
+constexpr std::array<std::string_view, 4> kHarmless = {"vocab_size", "rope.scaling.finetuned",
+                                                       "tensor_data_layout", "pooling_type"};
+
+// The names that most architectures share.
+constexpr std::pair<const char*, const char*> kNames[] = {
+    {"attn_norm", "input_layernorm"},
+    {"attn_q", "self_attn.q_proj"},
+    {"attn_k", "self_attn.k_proj"},
+    {"attn_v", "self_attn.v_proj"},
+    {"attn_qkv", "self_attn.qkv_proj"},
+    {"attn_output", "self_attn.o_proj"},
+    {"attn_q_norm", "self_attn.q_norm"},
+    {"attn_k_norm", "self_attn.k_norm"},
+    {"ffn_norm", "post_attention_layernorm"},
+    {"ffn_gate", "mlp.gate_proj"},
+    {"ffn_up", "mlp.up_proj"},
+    {"ffn_down", "mlp.down_proj"},
+    {"ffn_gate_inp", "mlp.gate"},
+    {"ffn_gate_exps", "mlp.experts.gate_proj"},
+    {"ffn_up_exps", "mlp.experts.up_proj"},
+    {"ffn_down_exps", "mlp.experts.down_proj"},
+};
+
+constexpr std::pair<std::string_view, std::string_view> kEnds[] = {
+    {"token_embd.weight", "model.embed_tokens.weight"},
+    {"output_norm.weight", "model.norm.weight"},
+    {"output_norm.bias", "model.norm.bias"},
+    {"output.weight", "lm_head.weight"},
+    {"output.bias", "lm_head.bias"},
+};
+
+// "blk.3.attn_q.weight" in parts.
+struct BlockName {
+  std::string_view layer, part, ending;
+};
+std::optional<BlockName> block_name(std::string_view name) {
+  constexpr std::string_view kBlock = "blk.";
+  if (!name.starts_with(kBlock)) return std::nullopt;
+  name.remove_prefix(kBlock.size());
+  const size_t first = name.find('.'), last = name.rfind('.');
+  if (first == std::string_view::npos || first == last) return std::nullopt;
+  return BlockName{.layer = name.substr(0, first),
+                   .part = name.substr(first + 1, last - first - 1),
+                   .ending = name.substr(last)};
+}
+
+// The share of a head that rotates, so that the product with its width is `rotary` at least.
+double share_of(int64_t rotary, int64_t head_dim) {
+  const double share = static_cast<double>(rotary) / static_cast<double>(head_dim);
+  const bool fits = static_cast<int64_t>(static_cast<double>(head_dim) * share) == rotary;
+  return fits ? share : std::nextafter(share, 2.0);
+}
+
+json::array list_of(const std::vector<double>& values) {
+  json::array out;
+  for (const double x : values) out.push_back(x);
+  return out;
+}
+
+}  // namespace
+
+GgufTranslator::GgufTranslator(const GgufMetadata& metadata, const std::vector<RawTensor>& tensors)
+    : metadata_(metadata), architecture_(metadata.require_string("general.architecture")) {
+  for (const RawTensor& tensor : tensors) tensors_.emplace(tensor.name, tensor);
+  for (const auto& [gguf, hugging_face] : kNames) names_[gguf] = {.name = hugging_face};
+}
+
+std::optional<int64_t> GgufTranslator::find_int(std::string_view name, IntRange range) const {
+  return metadata_.find_int(key(name), range);
+}
+std::optional<double> GgufTranslator::find_double(std::string_view name, RealRange range) const {
+  return metadata_.find_double(key(name), range);
+}
+std::optional<bool> GgufTranslator::find_bool(std::string_view name) const {
+  return metadata_.find_bool(key(name));
+}
+int64_t GgufTranslator::require_int(std::string_view name, IntRange range) const {
+  return metadata_.require_int(key(name), range);
+}
+void GgufTranslator::fail(std::string_view name, const std::string& why) const {
+  metadata_.fail(key(name), why);
+}
+
+std::optional<std::vector<double>> GgufTranslator::take_floats(const std::string& name) {
+  const auto found = tensors_.find(name);
+  if (found == tensors_.end()) return std::nullopt;
+  const RawTensor& tensor = found->second;
+  if (tensor.dtype != DType::kF32 || tensor.shape.size() != 1)
+    throw LoadError(tensor.file() + ": tensor " + quote_name(name) + " must be a vector of F32");
+  const std::vector<std::byte> bytes = tensor.read_all();
+  std::vector<double> out;
+  for (size_t i = 0; i < bytes.size(); i += sizeof(float)) {
+    float x;
+    std::memcpy(&x, bytes.data() + i, sizeof x);
+    out.push_back(x);
+  }
+  tensors_.erase(found);
+  return out;
+}
+
+void GgufTranslator::add_sizes() {
+  // Layers that predict further tokens are the last ones; families ignore what is behind theirs.
+  const int64_t further = find_int("nextn_predict_layers", {.min = 0, .max = 999}).value_or(0);
+  layers_ = require_int("block_count", {.min = 1, .max = 9999}) - further;
+  config["num_nextn_predict_layers"] = further;
+  config["num_hidden_layers"] = layers_;
+  config["hidden_size"] = require_int("embedding_length", kWidth);
+  config["num_attention_heads"] = heads_ = require_int("attention.head_count", kHeads);
+  config["max_position_embeddings"] = require_int("context_length", {.min = 1, .max = INT32_MAX});
+  const auto intermediate = find_int("feed_forward_length", {.min = 0, .max = kWidth.max});
+  if (intermediate.value_or(0) > 0) config["intermediate_size"] = *intermediate;
+  if (const auto eps = find_double("attention.layer_norm_rms_epsilon"))
+    config["rms_norm_eps"] = *eps;
+}
+
+void GgufTranslator::add_heads() {
+  const int64_t hidden = config.at("hidden_size").as_int64();
+  head_dim_ = find_int("attention.key_length", kHeadDim).value_or(hidden / heads_);
+  if (find_int("attention.value_length", kHeadDim).value_or(head_dim_) != head_dim_)
+    fail("attention.value_length", "differs from attention.key_length, which is not supported");
+  config["num_key_value_heads"] = find_int("attention.head_count_kv", kHeads).value_or(heads_);
+  config["head_dim"] = head_dim_;
+}
+
+// Files of today have the lengths of absorbed heads under the usual keys, and those of the heads
+// themselves under others; older ones have the latter under the usual keys.
+void GgufTranslator::add_latent_heads() {
+  head_dim_ = require_int("rope.dimension_count", kHeadDim);  // what rotates
+  const auto key = find_int("attention.key_length_mla", kHeadDim);
+  const auto value = find_int("attention.value_length_mla", kHeadDim);
+  const auto stored_key = find_int("attention.key_length", kHeadDim);
+  const auto stored_value = find_int("attention.value_length", kHeadDim);
+  if (!(key ? key : stored_key) || !(value ? value : stored_value))
+    fail("attention.key_length_mla", "and attention.value_length_mla must be there");
+  const int64_t key_dim = (key ? *key : *stored_key) - head_dim_;
+  if (key_dim < 1) fail("attention.key_length_mla", "is not more than rope.dimension_count");
+  find_int("attention.head_count_kv");  // of absorbed heads
+  config["num_key_value_heads"] = heads_;
+  config["qk_nope_head_dim"] = key_dim;
+  config["qk_rope_head_dim"] = head_dim_;
+  config["v_head_dim"] = value ? *value : *stored_value;
+  config["kv_lora_rank"] = require_int("attention.kv_lora_rank", kHeadDim);
+  const auto q_rank = find_int("attention.q_lora_rank", kHeadDim);
+  config["q_lora_rank"] = q_rank ? json::value(*q_rank) : json::value();
+}
+
+void GgufTranslator::add_decoder(const char* architecture) {
+  config["architectures"] = json::array{architecture};
+  add_sizes();
+  add_heads();
+  add_rest();
+}
+
+void GgufTranslator::add_latent_decoder(const char* architecture) {
+  config["architectures"] = json::array{architecture};
+  add_sizes();
+  add_latent_heads();
+  add_rest();
+}
+
+void GgufTranslator::add_rest() {
+  const auto embedding = tensors_.find("token_embd.weight");
+  if (embedding == tensors_.end() || embedding->second.shape.size() != 2)
+    throw LoadError(metadata_.file() +
+                    ": there is no matrix token_embd.weight; this file holds no language model");
+  config["vocab_size"] = embedding->second.shape[0];
+  config["tie_word_embeddings"] = !has_tensor("output.weight");
+  config["attention_bias"] =
+      has_tensor("blk.0.attn_q.bias") || has_tensor("blk.0.attn_kv_a_mqa.bias");
+  config["mlp_bias"] = has_tensor("blk.0.ffn_up.bias");
+  config["hidden_act"] = "silu";
+  if (!find_bool("attention.causal").value_or(true))
+    fail("attention.causal", "is false; only causal models are supported");
+  add_rope();
+}
+
+// Factors of the frequencies. Those of Llama 3 are one list for all lengths: then nothing else is
+// scaled. Two lists are longrope's.
+bool GgufTranslator::add_factors(json::object& rope) {
+  const auto factors = take_floats("rope_freqs.weight");
+  auto long_factors = take_floats("rope_factors_long.weight");
+  auto short_factors = take_floats("rope_factors_short.weight");
+  if (factors && (long_factors || short_factors))
+    throw LoadError(metadata_.file() + ": there are both rope_freqs.weight and rope_factors_*");
+  if (long_factors.has_value() != short_factors.has_value())
+    throw LoadError(metadata_.file() + ": of rope_factors_long.weight and " +
+                    "rope_factors_short.weight there is only one");
+  if (!factors && !long_factors) return false;
+  rope["rope_type"] = "longrope";
+  rope["short_factor"] = list_of(factors ? *factors : *short_factors);
+  rope["long_factor"] = list_of(factors ? *factors : *long_factors);
+  rope["attention_factor"] = find_double("rope.scaling.attn_factor", {.min = 0.0}).value_or(1.0);
+  return true;
+}
+
+void GgufTranslator::add_scaling(json::object& rope) {
+  if (const auto original = find_int("rope.scaling.original_context_length", {.min = 1}))
+    rope["original_max_position_embeddings"] = *original;
+  auto factor = find_double("rope.scaling.factor", {.min = 0.0});
+  if (!factor) factor = find_double("rope.scale_linear", {.min = 0.0});
+  // Without a type a factor is linear; 0 stands for none.
+  const bool is_scaled = factor && *factor > 0 && *factor != 1;
+  const std::string type =
+      metadata_.find_string(key("rope.scaling.type")).value_or(is_scaled ? "linear" : "none");
+  if (add_factors(rope)) {
+    if (is_scaled) fail("rope.scaling.factor", "stands beside factors of each frequency");
+    return;
+  }
+  if (type == "none") return;
+  if (type == "longrope")
+    fail("rope.scaling.type", "is longrope, but there is no rope_factors_long.weight");
+  if (type != "linear" && type != "yarn")
+    fail("rope.scaling.type",
+         "is " + quote_name(type) + "; supported are none, linear, yarn and longrope");
+  if (!is_scaled) return;
+  rope["rope_type"] = type;
+  rope["factor"] = *factor;
+  if (type == "linear") return;
+  if (find_double("rope.scaling.yarn_ext_factor").value_or(1.0) != 1)
+    fail("rope.scaling.yarn_ext_factor", "is not 1, which is not supported");
+  const std::pair<const char*, const char*> kKeys[] = {
+      {"rope.scaling.yarn_attn_factor", "attention_factor"},
+      {"rope.scaling.yarn_beta_fast", "beta_fast"},
+      {"rope.scaling.yarn_beta_slow", "beta_slow"}};
+  for (const auto& [gguf, hugging_face] : kKeys)
+    if (const auto number = find_double(gguf, kPositive)) rope[hugging_face] = *number;
+}
+
+void GgufTranslator::add_rope() {
+  json::object rope{{"rope_type", "default"}};
+  rope["rope_theta"] = find_double("rope.freq_base", kPositive).value_or(10000.0);
+  const int64_t rotary = find_int("rope.dimension_count", kHeadDim).value_or(head_dim_);
+  if (rotary > head_dim_)
+    fail("rope.dimension_count", "is " + std::to_string(rotary) + ", but heads have " +
+                                     std::to_string(head_dim_) + " dimensions");
+  rope["partial_rotary_factor"] = share_of(rotary, head_dim_);
+  add_scaling(rope);
+  config["rope_parameters"] = std::move(rope);
+}
+
+void GgufTranslator::add_layer_types(int64_t full_every) {
+  const std::string name = key("attention.sliding_window_pattern");
+  const std::vector<int64_t>* listed = nullptr;
+  if (const GgufValue* value = metadata_.find(name)) {
+    if (std::holds_alternative<int64_t>(value->value))
+      full_every = *metadata_.find_int(name, {.min = 1, .max = 9999});
+    else
+      listed = metadata_.find_ints(name);
+  }
+  if (listed && static_cast<int64_t>(listed->size()) < layers_)
+    metadata_.fail(
+        name, "lists " + std::to_string(listed->size()) + " layers of " + std::to_string(layers_));
+  json::array types;
+  for (int64_t i = 0; i < layers_; ++i) {
+    const bool slides = listed ? (*listed)[static_cast<size_t>(i)] != 0 : (i + 1) % full_every != 0;
+    types.push_back(slides ? "sliding_attention" : "full_attention");
+  }
+  config["layer_types"] = std::move(types);
+}
+
+void GgufTranslator::add_plain_rope_of_windows(double base) {
+  const json::object full = config["rope_parameters"].as_object();
+  json::object plain{{"rope_type", "default"}};
+  plain["rope_theta"] = find_double("rope.freq_base_swa", kPositive).value_or(base);
+  plain["partial_rotary_factor"] = full.at("partial_rotary_factor");
+  config["rope_parameters"] =
+      json::object{{"full_attention", full}, {"sliding_attention", std::move(plain)}};
+}
+
+bool GgufTranslator::is_further_layer(std::string_view layer) const {
+  int64_t index = 0;
+  const auto [end, error] = std::from_chars(layer.data(), layer.data() + layer.size(), index);
+  return error == std::errc() && end == layer.data() + layer.size() && index >= layers_;
+}
+
+std::string GgufTranslator::new_name(const std::string& name) const {
+  for (const auto& [gguf, hugging_face] : kEnds)
+    if (name == gguf) return std::string(hugging_face);
+  const auto block = block_name(name);
+  const auto part = block ? names_.find(block->part) : names_.end();
+  if (part == names_.end()) {
+    // A layer that predicts further tokens has parts of its own; families ignore it by its number.
+    if (block && is_further_layer(block->layer))
+      return "model.layers." + std::string(block->layer) + "." + std::string(block->part) +
+             std::string(block->ending);
+    // Kept, so that the message about a tensor that no layer uses names what is in the file.
+    return name;
+  }
+  const std::string stem = "model.layers." + std::string(block->layer) + "." + part->second.name;
+  return part->second.is_whole ? stem : stem + std::string(block->ending);
+}
+
+void GgufTranslator::order_rows(RawTensor& tensor, std::string_view part) const {
+  if (!has_alternating_heads_ || (part != "attn_q" && part != "attn_k")) return;
+  const int64_t rows = tensor.shape.front();
+  if (rows % head_dim_ != 0 || head_dim_ % 2 != 0)
+    throw LoadError(tensor.file() + ": tensor " + quote_name(tensor.name) + " has " +
+                    std::to_string(rows) + " rows, not whole heads of " +
+                    std::to_string(head_dim_));
+  tensor.alternating_rows = head_dim_;
+}
+
+std::vector<RawTensor> GgufTranslator::finish() {
+  for (const std::string& key : metadata_.unread(architecture_ + ".")) {
+    const std::string_view name = std::string_view(key).substr(architecture_.size() + 1);
+    if (std::ranges::find(kHarmless, name) != kHarmless.end()) continue;
+    metadata_.fail(key, "is not understood for " + architecture_ +
+                            " models, and may change what they compute; take a file without it, "
+                            "or the model's folder in Hugging Face's format");
+  }
+  std::vector<RawTensor> out;
+  for (auto& [name, tensor] : tensors_) {
+    if (const auto block = block_name(name)) order_rows(tensor, block->part);
+    RawTensor renamed = tensor;
+    renamed.name = new_name(name);
+    // A matrix of one row, which files store as a vector.
+    if (name.ends_with(".ffn_gate_inp_shexp.weight") && tensor.shape.size() == 1)
+      renamed.shape.insert(renamed.shape.begin(), 1);
+    out.push_back(std::move(renamed));
+  }
+  return out;
+}
+
+}  // namespace quire::formats

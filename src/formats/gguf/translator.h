@@ -1,0 +1,96 @@
+#pragma once
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "formats/gguf/metadata.h"
+#include "formats/raw_tensor.h"
+
+namespace quire::formats {
+
+// A GGUF model in Hugging Face's words: what config.json would say, and the tensors under the names
+// that checkpoints have. An architecture (architectures.h) fills it in; it starts from
+// add_decoder(), which is a Llama, and changes what differs.
+class GgufTranslator {
+ public:
+  // Views the metadata. `tensors` have GGUF's names.
+  GgufTranslator(const GgufMetadata& metadata, const std::vector<RawTensor>& tensors);
+
+  json::object config;
+  // Norms that count around zero are stored plus one.
+  bool norms_are_complete = false;
+
+  // The metadata key "NAME" of the architecture: "llama.NAME".
+  std::string key(std::string_view name) const { return architecture_ + "." + std::string(name); }
+  std::optional<int64_t> find_int(std::string_view name, IntRange range = {}) const;
+  std::optional<double> find_double(std::string_view name, RealRange range = {}) const;
+  std::optional<bool> find_bool(std::string_view name) const;
+  int64_t require_int(std::string_view name, IntRange range = {}) const;
+  const GgufMetadata& metadata() const { return metadata_; }
+  [[noreturn]] void fail(std::string_view name, const std::string& why) const;
+
+  bool has_tensor(const std::string& name) const { return tensors_.contains(name); }
+  // A tensor with a number for each place, which then counts as used; nothing if there is none.
+  // Throws LoadError if it is not of F32.
+  std::optional<std::vector<double>> take_floats(const std::string& name);
+
+  // What every decoder has: sizes, norms, rope, whether the head is tied, whether there are biases.
+  // `architecture` is Hugging Face's.
+  void add_decoder(const char* architecture);
+  // The same with latent attention: heads have a part that rotates and one that does not.
+  void add_latent_decoder(const char* architecture);
+  // Sizes that add_decoder found.
+  int64_t head_dim() const { return head_dim_; }
+  int64_t layers() const { return layers_; }
+  // A list with one of the two types for each layer: is_sliding(layer) by the file's own pattern if
+  // it has one, else every layer but each `full_every`-th has a window.
+  void add_layer_types(int64_t full_every);
+  // The rope of layers without a window goes under their type, and beside it one that is not
+  // scaled, with the base of rope.freq_base_swa or this one.
+  void add_plain_rope_of_windows(double base);
+
+  // A part of a name, between "blk.N." and ".weight", in Hugging Face's words.
+  void rename(const std::string& gguf, std::string hugging_face) {
+    names_[gguf] = {.name = std::move(hugging_face)};
+  }
+  // The same where Hugging Face's name has no ".weight" or ".bias".
+  void rename_whole(const std::string& gguf, std::string hugging_face) {
+    names_[gguf] = {.name = std::move(hugging_face), .is_whole = true};
+  }
+  // Rows of q and k are stored so that neighbours rotate: each head's halves take turns.
+  void use_alternating_heads() { has_alternating_heads_ = true; }
+
+  // All tensors under their new names. Throws LoadError for metadata of the architecture that
+  // nothing has asked for: it may change what the model computes.
+  std::vector<RawTensor> finish();
+
+ private:
+  void add_sizes();
+  void add_heads();
+  void add_latent_heads();
+  void add_rest();
+  void add_rope();
+  void add_scaling(json::object& rope);
+  bool add_factors(json::object& rope);
+  // Whether a layer of this number is behind the model's own.
+  bool is_further_layer(std::string_view layer) const;
+  std::string new_name(const std::string& name) const;
+  void order_rows(RawTensor& tensor, std::string_view part) const;
+
+  const GgufMetadata& metadata_;
+  std::string architecture_;
+  std::map<std::string, RawTensor> tensors_;
+  struct NewName {
+    std::string name;
+    bool is_whole = false;
+  };
+  std::map<std::string, NewName, std::less<>> names_;
+  bool has_alternating_heads_ = false;
+  int64_t head_dim_ = 0, layers_ = 0, heads_ = 0;
+};
+
+}  // namespace quire::formats
