@@ -11,7 +11,7 @@ install(TARGETS quire_options quire_base quire_formats quire_text quire_ops quir
         EXPORT quireTargets ARCHIVE DESTINATION lib)
 install(FILES ${QUIRE_RUST_LIB} DESTINATION lib/quire/rust)  # of the same name as the room's own library
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/src/ DESTINATION include/quire FILES_MATCHING PATTERN "*.h"
-        PATTERN "server" EXCLUDE PATTERN "cli" EXCLUDE)
+        PATTERN "server" EXCLUDE PATTERN "bench" EXCLUDE PATTERN "cli" EXCLUDE)
 if(QUIRE_CUDA)
   install(FILES ${QUIRE_CUDA_ROOT}/lib64/libcudart_static.a DESTINATION lib/quire/cuda)
 endif()

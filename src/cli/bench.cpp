@@ -17,7 +17,7 @@ void add_bench(CLI::App& app, int& status) {
   add_bench_ablations(*bench, status);
 }
 
-void add_dataset_flags(CLI::App& app, DatasetOptions& options) {
+void add_dataset_flags(CLI::App& app, bench::DatasetOptions& options) {
   app.add_option("--dataset-name,--dataset", options.name,
                  "random, prefix_repetition, or sharegpt (needs --dataset-path)")
       ->check(CLI::IsMember({"random", "prefix_repetition", "sharegpt"}))

@@ -1,7 +1,7 @@
 #pragma once
 #include <CLI/CLI.hpp>
 
-#include "cli/bench_dataset.h"
+#include "bench/dataset.h"
 
 namespace quire::cli {
 
@@ -13,7 +13,7 @@ void add_bench_serve(CLI::App& bench, int& status);
 void add_bench_ablations(CLI::App& bench, int& status);
 
 // --dataset-name, --num-prompts and what belongs to each data set, as vLLM spells them.
-void add_dataset_flags(CLI::App& app, DatasetOptions& options);
+void add_dataset_flags(CLI::App& app, bench::DatasetOptions& options);
 
 // Writes a line of text to a file. Throws LoadError naming `flag`.
 void write_text(const std::string& path, const std::string& text, const char* flag);

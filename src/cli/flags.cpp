@@ -105,6 +105,12 @@ void add_model_flags(CLI::App& app, ModelFlags& flags) {
   group_flags(app);
 }
 
+void add_profile_flag(CLI::App& app, bool& profile) {
+  app.add_flag("--profile", profile,
+               "Print where the time of a step goes: kernels, scheduling, building, sampling, "
+               "waiting");
+}
+
 void add_queue_flags(CLI::App& app, ModelFlags& flags) {
   app.add_option(
          "--max-step-time", flags.max_step_time,

@@ -45,6 +45,8 @@ struct ModelFlags {
 void add_model_flags(CLI::App& app, ModelFlags& flags);
 // Of commands that have several requests at work.
 void add_queue_flags(CLI::App& app, ModelFlags& flags);
+// --profile, with one meaning for every command that runs a model.
+void add_profile_flag(CLI::App& app, bool& profile);
 
 // "4GiB", "512M", "2g" or plain bytes. K, M, G are powers of 1000 in lower case and of 1024
 // otherwise, as vLLM reads

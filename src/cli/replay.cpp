@@ -1,16 +1,12 @@
 // quire replay: a recorded session against a running server.
 #include <fstream>
-#include <future>
-#include <map>
 #include <random>
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "bench/serve/replay_run.h"
 #include "cli/bench.h"
-#include "cli/bench_client.h"
 #include "cli/commands.h"
-#include "cli/replay_report.h"
-#include "cli/replay_session.h"
 
 namespace quire::cli {
 namespace {
@@ -21,48 +17,6 @@ struct ReplayFlags {
   bool parallel = false, check = false;
 };
 
-std::vector<LoadRequest> requests_of(const Turns& turns, ReplayChange change,
-                                     const std::string& salt = "") {
-  std::vector<LoadRequest> requests;
-  for (size_t i = 0; i < turns.size(); ++i) {
-    if (!salt.empty()) change.cache_salt = salt + "-" + std::to_string(i);
-    requests.push_back({.body = replayed_body(turns[i], change), .path = turns[i].path});
-  }
-  return requests;
-}
-
-// One after the other, as they were recorded.
-std::vector<LoadRecord> run_in_order(const LoadOptions& load, const Turns& turns,
-                                     const std::vector<LoadRequest>& requests, bool prints) {
-  std::vector<LoadRecord> records;
-  for (size_t i = 0; i < requests.size(); ++i) {
-    records.push_back(run_load(load, {requests[i]}).front());
-    if (prints) print_turn(i, turns[i], records.back());
-  }
-  return records;
-}
-
-// All agents at once; of each, one request after the other.
-std::vector<LoadRecord> run_agents(LoadOptions load, const Turns& turns,
-                                   const std::vector<LoadRequest>& requests) {
-  load.max_concurrency = 1;
-  std::map<std::string, std::vector<size_t>> agents;
-  for (size_t i = 0; i < turns.size(); ++i) agents[turns[i].agent].push_back(i);
-  std::vector<LoadRecord> records(turns.size());
-  std::vector<std::future<void>> running;
-  for (const auto& [agent, indices] : agents) {
-    running.push_back(std::async(std::launch::async, [&, own = indices] {
-      std::vector<LoadRequest> mine;
-      for (const size_t i : own) mine.push_back(requests[i]);
-      std::vector<LoadRecord> answers = run_load(load, mine);
-      for (size_t k = 0; k < own.size(); ++k) records[own[k]] = std::move(answers[k]);
-    }));
-  }
-  for (auto& agent : running) agent.get();
-  for (size_t i = 0; i < turns.size(); ++i) print_turn(i, turns[i], records[i]);
-  return records;
-}
-
 // Another one for each run.
 std::string new_salt() {
   std::random_device random;
@@ -72,28 +26,29 @@ std::string new_salt() {
 int replay(const ReplayFlags& flags) {
   std::ifstream file(flags.file);
   if (!file) throw LoadError(flags.file + ": cannot be read");
-  const Turns turns = read_session(file, flags.file);
-  const LoadOptions load{.server = parse_base_url(flags.base_url),
-                         .path = {},
-                         .authorization = flags.api_key.empty() ? "" : "Bearer " + flags.api_key,
-                         .max_concurrency = 0,
-                         .takes_empty_answers = true};
-  ReplayChange change{.model = flags.model.empty() ? served_model(load) : flags.model,
-                      .max_tokens = {},
-                      .comparable = flags.check || !flags.cold_url.empty(),
-                      .cache_salt = {}};
+  const bench::Turns turns = bench::read_session(file, flags.file);
+  const bench::LoadOptions load{
+      .server = bench::parse_base_url(flags.base_url),
+      .path = {},
+      .authorization = flags.api_key.empty() ? "" : "Bearer " + flags.api_key,
+      .max_concurrency = 0,
+      .takes_empty_answers = true};
+  bench::ReplayChange change{.model = flags.model.empty() ? served_model(load) : flags.model,
+                             .max_tokens = {},
+                             .comparable = flags.check || !flags.cold_url.empty(),
+                             .cache_salt = {}};
   if (flags.max_tokens > 0) change.max_tokens = flags.max_tokens;
-  print_turn_head();
+  bench::print_turn_head();
   const TimePoint start = Clock::now();
   const auto requests = requests_of(turns, change);
   const auto records = flags.parallel ? run_agents(load, turns, requests)
                                       : run_in_order(load, turns, requests, /*prints=*/true);
   json::object figures = summarise(records, seconds_since(start));
-  print_summary(figures);
+  bench::print_summary(figures);
   bool good = figures.at("failed").as_int64() == 0;
   if (change.comparable) {
-    LoadOptions cold = load;
-    if (!flags.cold_url.empty()) cold.server = parse_base_url(flags.cold_url);
+    bench::LoadOptions cold = load;
+    if (!flags.cold_url.empty()) cold.server = bench::parse_base_url(flags.cold_url);
     const std::string salt = flags.cold_url.empty() ? new_salt() : "";
     const int64_t different = compare_runs(
         turns, records, run_in_order(cold, turns, requests_of(turns, change, salt), false));

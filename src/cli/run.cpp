@@ -9,13 +9,13 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/printable.h"
+#include "bench/engine/profile_report.h"
 #include "cli/commands.h"
 #include "cli/flag_groups.h"
-#include "cli/profile_report.h"
 #include "cli/serve_loop.h"
 #include "cli/start_engine.h"
 #include "cli/terminal_text.h"
-#include "cli/token_queue.h"
+#include "engine/token_queue.h"
 #include "text/detokenizer.h"
 
 namespace quire::cli {
@@ -56,7 +56,7 @@ class Chat {
     request.sampling.temperature = static_cast<float>(flags_.temperature);
     request.sampling.top_p = static_cast<float>(flags_.top_p);
     request.sampling.max_tokens = flags_.max_tokens;
-    TokenQueue queue;
+    engine::TokenQueue queue;
     request.sink = queue.sink();
     const auto id = model_.engine->submit(std::move(request));
     if (!id) throw LoadError(id.error().message);
@@ -66,7 +66,7 @@ class Chat {
   }
 
  private:
-  std::string stream(TokenQueue& queue, engine::RequestId id, bool& failed) {
+  std::string stream(engine::TokenQueue& queue, engine::RequestId id, bool& failed) {
     text::Detokenizer detokenizer(model_.tokenizer);
     std::string answer;
     const bool to_terminal = isatty(STDOUT_FILENO) != 0;
@@ -134,7 +134,7 @@ int run(const RunFlags& flags) {
   Chat chat(flags, model);
   if (!flags.prompt.empty()) {
     const bool answered = chat.answer(flags.prompt);
-    if (model.profile) print_profile(stderr, model.profile->take());
+    if (model.profile) bench::print_profile(stderr, model.profile->take());
     return exit_status(answered, model);
   }
   std::signal(SIGINT, on_interrupt);
@@ -144,7 +144,7 @@ int run(const RunFlags& flags) {
        status != kEngineFailed && std::fprintf(stderr, "> ") > 0 && std::getline(std::cin, line);)
     if (!line.empty()) status = exit_status(chat.answer(line), model);
   std::fputs("\n", stderr);
-  if (model.profile) print_profile(stderr, model.profile->take());
+  if (model.profile) bench::print_profile(stderr, model.profile->take());
   return status == kEngineFailed ? status : 0;
 }
 

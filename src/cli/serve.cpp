@@ -8,9 +8,9 @@
 
 #include "base/error.h"
 #include "base/printable.h"
+#include "bench/engine/profile_report.h"
 #include "cli/commands.h"
 #include "cli/flag_groups.h"
-#include "cli/profile_report.h"
 #include "cli/serve_loop.h"
 #include "cli/signals.h"
 #include "cli/start_engine.h"
@@ -210,7 +210,7 @@ int serve(ServeFlags flags) {
       serve_until_stopped(signals, server, *client, std::chrono::seconds(flags.shutdown_timeout),
                           [&] { reload_api_keys(flags, server); });
   model.engine->shutdown(std::chrono::seconds(0));
-  if (model.profile) print_profile(stderr, model.profile->take());
+  if (model.profile) bench::print_profile(stderr, model.profile->take());
   spdlog::info("stopped");
   return status;
 }

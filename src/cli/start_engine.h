@@ -2,6 +2,7 @@
 #include <memory>
 #include <string>
 
+#include "bench/engine/offline.h"
 #include "cli/flags.h"
 #include "engine/engine.h"
 #include "formats/checkpoint.h"
@@ -24,6 +25,8 @@ struct RunningModel {
   std::string fingerprint;                // see fingerprint.h
   std::shared_ptr<ops::Profile> profile;  // null unless the flags ask for one
   std::unique_ptr<engine::Engine> engine;
+
+  bench::BenchEngine measured() const { return {*engine, profile.get()}; }
 };
 
 // The template that a flag gives, as a file's name or as its text, with the model's special tokens

@@ -8,14 +8,14 @@
 #include <vector>
 
 #include "base/check.h"
-#include "cli/bench_stream.h"
+#include "bench/serve/stream.h"
 
 namespace {
 
-using quire::cli::parse_chunk;
-using quire::cli::SseReader;
-using quire::cli::StreamChunk;
-using quire::cli::StreamedAnswer;
+using quire::bench::parse_chunk;
+using quire::bench::SseReader;
+using quire::bench::StreamChunk;
+using quire::bench::StreamedAnswer;
 
 using Payloads = std::vector<std::string>;
 

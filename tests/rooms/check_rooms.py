@@ -20,7 +20,8 @@ ROOMS = {
     "models": ["base", "formats", "ops"],
     "engine": ["base", "text", "ops", "models"],
     "server": ["base", "text", "dialects", "engine"],
-    "cli": ["base", "formats", "text", "dialects", "ops", "models", "engine", "server"],
+    "bench": ["base", "formats", "text", "ops", "models", "engine"],
+    "cli": ["base", "formats", "text", "dialects", "ops", "models", "engine", "server", "bench"],
 }
 # Rooms that must stay free of MLX: they are tested in milliseconds, under every sanitizer. The same holds for the
 # sources of HOST_LIBRARY, for DOOR, and for whatever headers they include, directly or not.

@@ -1,0 +1,84 @@
+#include "bench/ops/run_ops.h"
+
+#include <cstdio>
+#include <fstream>
+
+#include "base/cores.h"
+#include "base/error.h"
+#include "ops/cpu/cpu_isa.h"
+#include "ops/runtime/profile.h"
+
+namespace quire::bench {
+namespace {
+
+constexpr int64_t kReadBuffer = int64_t{2} << 30;
+
+std::string cpu_model() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
+  return "unknown CPU";
+}
+
+void print_roofline(const ops::Roofline& r) {
+  const auto line = [](const char* name, double rate, const char* unit, const std::string& note) {
+    if (rate > 0)
+      std::printf("  %-26s %10.2f %s%s\n", name, rate, unit, note.c_str());
+    else
+      std::printf("  %-26s %10s\n", name, "absent");
+  };
+  std::printf("roofline of this machine\n");
+  line("memory read", r.read_bytes_per_second / 1e9, "GB/s", "  (" + r.read_way + ")");
+  line("L2 read", r.l2_read_bytes_per_second / 1e9, "GB/s", "");
+  line("float32 multiply-add", r.float_flops_per_second / 1e12, "TFLOP/s", "");
+  line("vdpbf16ps", r.bf16_flops_per_second / 1e12, "TFLOP/s", "");
+  line("vpdpbusd (int8)", r.int8_ops_per_second / 1e12, "TOP/s", "");
+  line("AMX bfloat16", r.amx_bf16_flops_per_second / 1e12, "TFLOP/s", "  (random data from L1)");
+  line("AMX int8", r.amx_int8_ops_per_second / 1e12, "TOP/s", "  (random data from L1)");
+}
+
+json::object roofline_json(const ops::Roofline& r) {
+  return {{"read_bytes_per_second", r.read_bytes_per_second},
+          {"read_way", r.read_way},
+          {"l2_read_bytes_per_second", r.l2_read_bytes_per_second},
+          {"float_flops_per_second", r.float_flops_per_second},
+          {"vdpbf16ps_flops_per_second", r.bf16_flops_per_second},
+          {"vpdpbusd_ops_per_second", r.int8_ops_per_second},
+          {"amx_bf16_flops_per_second", r.amx_bf16_flops_per_second},
+          {"amx_int8_ops_per_second", r.amx_int8_ops_per_second}};
+}
+
+}  // namespace
+
+json::object run_ops(const RunOpsOptions& options) {
+  mx::set_default_device(mx::Device::cpu);
+  mx::set_cache_limit(size_t{256} << 20);  // as the engine does
+  ops::Context context =
+      ops::make_context(options.threads > 0 ? options.threads : usable_physical_cores());
+  context.require_kernels = true;
+  context.profile = std::make_shared<ops::Profile>();
+  const int threads = context.pool->num_threads();
+  std::printf("%s, %s kernels, %d threads\n\n", cpu_model().c_str(), ops::cpu_isa_name().c_str(),
+              threads);
+  const ops::Roofline roofline =
+      ops::measure_roofline(*context.pool, {.buffer_bytes = kReadBuffer, .seconds_per_probe = 0.2});
+  print_roofline(roofline);
+  std::printf("\n%-44s %10s %10s %8s %8s %6s %7s  %s\n", "kernel", "median us", "best us", "GB/s",
+              "TFLOP/s", "bound", "share", "ran");
+  const ThreadPool::Busy busy(*context.pool);  // as while the engine has work
+  OpBench bench(options.bench, context, roofline);
+  bench_linear(bench);
+  bench_attention(bench, options.full);
+  bench_moe(bench);
+  bench_gdn(bench);
+  bench_rows(bench);
+  json::array results = bench.take_results();
+  if (results.empty()) throw LoadError("--filter " + options.bench.filter + ": no case matches");
+  return {{"cpu", cpu_model()},
+          {"isa", ops::cpu_isa_name()},
+          {"threads", threads},
+          {"roofline", roofline_json(roofline)},
+          {"kernels", std::move(results)}};
+}
+
+}  // namespace quire::bench

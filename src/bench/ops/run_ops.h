@@ -1,0 +1,17 @@
+#pragma once
+#include "base/json.h"
+#include "bench/ops/op_bench.h"
+
+namespace quire::bench {
+
+struct RunOpsOptions {
+  OpBenchOptions bench;
+  int threads = 0;    // 0: one per physical core
+  bool full = false;  // attention over every combination of heads, block size and order
+};
+
+// Measures this machine's roofline and every case that the filter lets pass, prints a line for each
+// and returns the figures. Throws LoadError if no case passes.
+json::object run_ops(const RunOpsOptions& options);
+
+}  // namespace quire::bench
