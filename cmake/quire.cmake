@@ -108,13 +108,3 @@ function(quire_test name)
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 120 WORKING_DIRECTORY ${CMAKE_SOURCE_DIR}
                        PROPERTIES TIMEOUT 1800 LABELS "${ARG_LABELS}" ENVIRONMENT "${QUIRE_TEST_ENVIRONMENT}")
 endfunction()
-
-# quire_bench(NAME SOURCES... DEPENDS libs...): a google-benchmark binary; never a timed test.
-function(quire_bench name)
-  if(NOT QUIRE_TESTS OR QUIRE_SANITIZE)
-    return()
-  endif()
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
-  add_executable(${name} ${ARG_SOURCES})
-  target_link_libraries(${name} PRIVATE ${ARG_DEPENDS} benchmark::benchmark)
-endfunction()

@@ -15,6 +15,7 @@ void add_bench(CLI::App& app, int& status) {
   add_bench_latency(*bench, status);
   add_bench_serve(*bench, status);
   add_bench_ablations(*bench, status);
+  add_bench_scheduler(*bench, status);
 }
 
 void add_dataset_flags(CLI::App& app, bench::DatasetOptions& options) {
