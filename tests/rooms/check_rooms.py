@@ -38,8 +38,13 @@ def includes(text):
             yield number, match.group(1), line.strip()
 
 
+def room_of(path):
+    """A file's room is its folder, but an op's bench cases, which lie beside the op, are the bench's."""
+    return "bench" if path.endswith("_bench.cpp") else path.split("/")[0]
+
+
 def violations(path, text):
-    room = path.split("/")[0]
+    room = room_of(path)
     for number, included, line in includes(text):
         target = included.split("/")[0]
         if target in ROOMS and target != room and target not in ROOMS[room]:
@@ -73,6 +78,9 @@ def host_violations(sources, read):
 def self_test():
     assert list(violations("ops/x.cpp", '#include "engine/engine.h"\n'))
     assert list(violations("server/x.cpp", "#include <mlx/mlx.h>\n"))
+    assert list(violations("ops/x/x.cpp", '#include "bench/ops/op_bench.h"\n'))
+    assert not list(violations("ops/x/x_bench.cpp", '#include "bench/ops/op_bench.h"\n#include "ops/x/x.h"\n'))
+    assert list(violations("ops/x/x_bench.cpp", '#include "cli/flags.h"\n'))
     assert not list(violations("engine/engine.cpp", '#include "models/model.h"\n#include <mlx/mlx.h>\n'))
     cmake = "quire_room(engine_host\n  SOURCES scheduler.cpp scheduler_plan.cpp\n          sequence.cpp\n  DEPENDS x)\n"
     assert library_sources(cmake, "engine_host") == ["scheduler.cpp", "scheduler_plan.cpp", "sequence.cpp"]
