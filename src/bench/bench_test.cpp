@@ -71,9 +71,9 @@ TEST(DecodeRate, IsNoneForARunTooShortToTell) {
 }
 
 // Mean and variance of a gamma distribution of scale 1 are its shape.
-TEST(BenchRandom, GammaHasItsMoments) {
+TEST(Random, GammaHasItsMoments) {
   for (const double shape : {0.5, 1.0, 4.0}) {
-    BenchRandom random(7, 0);
+    Random random(7, 0);
     std::vector<double> values(40000);
     for (double& value : values) value = random.gamma(shape);
     // Five standard errors of the mean; the variance's is wider.
@@ -89,8 +89,8 @@ class Dataset : public ::testing::Test {
       text::Tokenizer::load(source_dir() + "/models/quire-demo");
 
   // Every prompt reads back as the ids it claims.
-  void check(const std::vector<BenchPrompt>& prompts) {
-    for (const BenchPrompt& prompt : prompts)
+  void check(const std::vector<Prompt>& prompts) {
+    for (const Prompt& prompt : prompts)
       EXPECT_EQ(*tokenizer->encode(prompt.text, false), prompt.ids);
   }
 };
@@ -101,7 +101,7 @@ TEST_F(Dataset, RandomPromptsHaveTheLengthAskedFor) {
   ASSERT_EQ(prompts.size(), 40u);
   check(prompts);
   std::set<std::string> texts;
-  for (const BenchPrompt& prompt : prompts) {
+  for (const Prompt& prompt : prompts) {
     EXPECT_EQ(prompt.ids.size(), 57u);
     EXPECT_EQ(prompt.output_len, 9);
     texts.insert(prompt.text.substr(0, 20));
@@ -126,7 +126,7 @@ TEST_F(Dataset, LengthsVaryByTheRatio) {
                                                  .random_range_ratio = 0.5});
   check(prompts);
   std::set<size_t> lengths;
-  for (const BenchPrompt& prompt : prompts) {
+  for (const Prompt& prompt : prompts) {
     EXPECT_GE(prompt.ids.size(), 25u);
     EXPECT_LE(prompt.ids.size(), 65u);
     EXPECT_TRUE(std::equal(prompt.ids.begin(), prompt.ids.begin() + 4, prompts[0].ids.begin()));
@@ -143,7 +143,7 @@ TEST_F(Dataset, PrefixesRepeat) {
                                                  .num_prefixes = 3});
   check(prompts);
   std::map<std::vector<int32_t>, int> prefixes;
-  for (const BenchPrompt& prompt : prompts) {
+  for (const Prompt& prompt : prompts) {
     EXPECT_EQ(prompt.ids.size(), 40u);
     ++prefixes[{prompt.ids.begin(), prompt.ids.begin() + 31}];
   }

@@ -14,7 +14,7 @@ using Ids = std::vector<int32_t>;
 
 constexpr size_t kMostFileBytes = size_t{4} << 30;
 
-std::string random_words(BenchRandom& random, int64_t count) {
+std::string random_words(Random& random, int64_t count) {
   static constexpr std::string_view kConsonants = "bcdfghklmnprst", kVowels = "aeiou";
   std::string text;
   for (int64_t i = 0; i < count; ++i) {
@@ -37,7 +37,7 @@ class Writer {
     return std::move(*ids);
   }
 
-  Ids random_ids(BenchRandom& random, int64_t count) const {
+  Ids random_ids(Random& random, int64_t count) const {
     Ids ids;
     while (static_cast<int64_t>(ids.size()) < count) {
       const Ids more = encode(random_words(random, count - static_cast<int64_t>(ids.size())));
@@ -50,10 +50,10 @@ class Writer {
 
   // A text of ids.size() tokens that begins like `ids`. Where ids are cut or joined their text may
   // be tokenised otherwise: then the end is cut again, or words are added.
-  BenchPrompt prompt(Ids ids, BenchRandom& random, int64_t output_len) const {
+  Prompt prompt(Ids ids, Random& random, int64_t output_len) const {
     constexpr int kTries = 64;
     const size_t length = ids.size();
-    BenchPrompt result{.text = decode(ids), .ids = {}, .output_len = output_len};
+    Prompt result{.text = decode(ids), .ids = {}, .output_len = output_len};
     for (int i = 0; i < kTries; ++i) {
       result.ids = encode(result.text);
       if (result.ids.size() == length) return result;
@@ -78,18 +78,18 @@ class Writer {
   const text::Tokenizer& tokenizer_;
 };
 
-int64_t varied(int64_t length, double ratio, BenchRandom& random) {
+int64_t varied(int64_t length, double ratio, Random& random) {
   const auto spread = static_cast<int64_t>(static_cast<double>(length) * ratio);
   const auto step = static_cast<int64_t>(random.below(static_cast<uint64_t>(2 * spread + 1)));
   return std::max<int64_t>(1, length - spread + step);
 }
 
-std::vector<BenchPrompt> random_dataset(const Writer& writer, const DatasetOptions& options) {
-  BenchRandom prefix_random(options.seed, 0);
+std::vector<Prompt> random_dataset(const Writer& writer, const DatasetOptions& options) {
+  Random prefix_random(options.seed, 0);
   const Ids prefix = writer.random_ids(prefix_random, options.random_prefix_len);
-  std::vector<BenchPrompt> prompts;
+  std::vector<Prompt> prompts;
   for (int64_t i = 0; i < options.num_prompts; ++i) {
-    BenchRandom random(options.seed, static_cast<uint64_t>(i) + 1);
+    Random random(options.seed, static_cast<uint64_t>(i) + 1);
     const int64_t own = varied(options.random_input_len, options.random_range_ratio, random);
     const int64_t output = varied(options.random_output_len, options.random_range_ratio, random);
     Ids ids = prefix;
@@ -100,23 +100,23 @@ std::vector<BenchPrompt> random_dataset(const Writer& writer, const DatasetOptio
   return prompts;
 }
 
-std::vector<BenchPrompt> prefix_dataset(const Writer& writer, const DatasetOptions& options) {
+std::vector<Prompt> prefix_dataset(const Writer& writer, const DatasetOptions& options) {
   if (options.num_prefixes > options.num_prompts)
     throw LoadError("--prefix-repetition-num-prefixes is over --num-prompts");
   std::vector<Ids> prefixes;
   for (int64_t p = 0; p < options.num_prefixes; ++p) {
-    BenchRandom random(options.seed ^ 0x70726566ull, static_cast<uint64_t>(p));
+    Random random(options.seed ^ 0x70726566ull, static_cast<uint64_t>(p));
     prefixes.push_back(writer.random_ids(random, options.prefix_len));
   }
-  std::vector<BenchPrompt> prompts;
+  std::vector<Prompt> prompts;
   for (int64_t i = 0; i < options.num_prompts; ++i) {
-    BenchRandom random(options.seed, static_cast<uint64_t>(i) + 1);
+    Random random(options.seed, static_cast<uint64_t>(i) + 1);
     Ids ids = prefixes[static_cast<size_t>(i * options.num_prefixes / options.num_prompts)];
     const Ids suffix = writer.random_ids(random, options.suffix_len);
     ids.insert(ids.end(), suffix.begin(), suffix.end());
     prompts.push_back(writer.prompt(std::move(ids), random, options.prefix_output_len));
   }
-  BenchRandom order(options.seed, 0);
+  Random order(options.seed, 0);
   order.shuffle(prompts);
   return prompts;
 }
@@ -131,7 +131,7 @@ const json::string* turn_text(const json::value& entry, size_t index) {
   return value ? value->if_string() : nullptr;
 }
 
-std::vector<BenchPrompt> sharegpt_dataset(const Writer& writer, const DatasetOptions& options) {
+std::vector<Prompt> sharegpt_dataset(const Writer& writer, const DatasetOptions& options) {
   if (options.path.empty()) throw LoadError("--dataset-name sharegpt needs --dataset-path FILE");
   auto parsed = parse_json(formats::read_text_file(options.path, kMostFileBytes),
                            {.max_bytes = kMostFileBytes});
@@ -141,12 +141,12 @@ std::vector<BenchPrompt> sharegpt_dataset(const Writer& writer, const DatasetOpt
   std::vector<const json::value*> entries;
   for (const json::value& entry : parsed->get_array())
     if (turn_text(entry, 0) && turn_text(entry, 1)) entries.push_back(&entry);
-  BenchRandom order(options.seed, 0);
+  Random order(options.seed, 0);
   order.shuffle(entries);
-  std::vector<BenchPrompt> prompts;
+  std::vector<Prompt> prompts;
   for (const json::value* entry : entries) {
     if (static_cast<int64_t>(prompts.size()) == options.num_prompts) break;
-    BenchPrompt prompt{.text = std::string(*turn_text(*entry, 0)), .ids = {}};
+    Prompt prompt{.text = std::string(*turn_text(*entry, 0)), .ids = {}};
     prompt.ids = writer.encode(prompt.text);
     const auto input = static_cast<int64_t>(prompt.ids.size());
     const auto answer =
@@ -164,8 +164,7 @@ std::vector<BenchPrompt> sharegpt_dataset(const Writer& writer, const DatasetOpt
 
 }  // namespace
 
-std::vector<BenchPrompt> make_dataset(const text::Tokenizer& tokenizer,
-                                      const DatasetOptions& options) {
+std::vector<Prompt> make_dataset(const text::Tokenizer& tokenizer, const DatasetOptions& options) {
   const Writer writer(tokenizer);
   if (options.name == "random") return random_dataset(writer, options);
   if (options.name == "prefix_repetition") return prefix_dataset(writer, options);

@@ -8,7 +8,7 @@
 namespace quire::bench {
 
 // One request of a benchmark. `ids` is the text as the tokenizer reads it, without special tokens.
-struct BenchPrompt {
+struct Prompt {
   std::string text;
   std::vector<int32_t> ids;
   int64_t output_len = 0;
@@ -40,7 +40,6 @@ struct DatasetOptions {
 //                      or more than 1,024 tokens, or 2,048 with the answer, are left out, as vLLM
 //                      does
 // Throws LoadError naming the flag or the file.
-std::vector<BenchPrompt> make_dataset(const text::Tokenizer& tokenizer,
-                                      const DatasetOptions& options);
+std::vector<Prompt> make_dataset(const text::Tokenizer& tokenizer, const DatasetOptions& options);
 
 }  // namespace quire::bench

@@ -8,9 +8,9 @@ namespace quire::bench {
 
 // Random numbers that are the same with every compiler and library (std's distributions are not):
 // splitmix64 (Steele et al. 2014). Streams of one seed are independent.
-class BenchRandom {
+class Random {
  public:
-  BenchRandom(uint64_t seed, uint64_t stream) : state_(mix(seed ^ mix(stream))) {}
+  Random(uint64_t seed, uint64_t stream) : state_(mix(seed ^ mix(stream))) {}
 
   uint64_t next() { return mix(state_ += 0x9E3779B97F4A7C15ull); }
   uint64_t below(uint64_t count) { return next() % count; }  // count is small: no bias that matters

@@ -72,7 +72,7 @@ std::string rate_text(std::optional<double> rate) {
 std::vector<OfflineRequest> random_requests(int64_t count, int64_t input_len, int64_t output_len,
                                             int64_t vocab_size, uint64_t seed) {
   std::vector<OfflineRequest> requests(static_cast<size_t>(count));
-  BenchRandom random(seed, 0);
+  Random random(seed, 0);
   for (OfflineRequest& request : requests) {
     request.output_len = output_len;
     for (int64_t i = 0; i < input_len; ++i)

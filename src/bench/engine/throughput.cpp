@@ -84,10 +84,10 @@ json::value sweep_concurrency(const BenchEngine& model, const SweepOptions& opti
   return rows;
 }
 
-json::value run_dataset(const BenchEngine& model, std::vector<BenchPrompt> prompts,
+json::value run_dataset(const BenchEngine& model, std::vector<Prompt> prompts,
                         uint64_t warmup_seed) {
   std::vector<OfflineRequest> requests;
-  for (BenchPrompt& prompt : prompts)
+  for (Prompt& prompt : prompts)
     requests.push_back({.prompt = std::move(prompt.ids), .output_len = prompt.output_len});
   check_lengths(model.engine, requests);
   run_offline(model.engine,  // warm-up: memory is touched, threads run

@@ -18,7 +18,7 @@ struct SweepOptions {
 json::value sweep_concurrency(const BenchEngine& model, const SweepOptions& options);
 
 // All prompts of a data set at once; vLLM's lines and JSON keys.
-json::value run_dataset(const BenchEngine& model, std::vector<BenchPrompt> prompts,
+json::value run_dataset(const BenchEngine& model, std::vector<Prompt> prompts,
                         uint64_t warmup_seed);
 
 }  // namespace quire::bench

@@ -96,7 +96,7 @@ void OpBench::print(const std::string& name, const std::string& kernels, const O
 mx::array random_bf16(const mx::Shape& shape) {
   static const std::vector<uint16_t> tile = [] {
     std::vector<uint16_t> values(1 << 16);
-    BenchRandom random(1, 0);
+    Random random(1, 0);
     for (uint16_t& value : values) {
       const auto number = static_cast<float>(2 * random.uniform() - 1);
       uint32_t bits;

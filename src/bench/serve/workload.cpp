@@ -9,7 +9,7 @@
 namespace quire::bench {
 namespace {
 
-std::string body_of(const Workload& workload, const BenchPrompt& prompt) {
+std::string body_of(const Workload& workload, const Prompt& prompt) {
   json::object body{{"model", workload.model},
                     {"max_tokens", prompt.output_len},
                     {"temperature", workload.temperature},
@@ -35,7 +35,7 @@ std::string body_of(const Workload& workload, const BenchPrompt& prompt) {
 std::vector<double> arrivals(const Workload& workload, size_t count) {
   std::vector<double> times(count, 0.0);
   if (std::isinf(workload.request_rate)) return times;
-  BenchRandom random(workload.dataset.seed, 0x61727269);
+  Random random(workload.dataset.seed, 0x61727269);
   double time = 0;
   for (double& t : times) {
     time += random.gamma(workload.burstiness);
@@ -51,7 +51,7 @@ std::vector<double> arrivals(const Workload& workload, size_t count) {
 bool is_chat(const Workload& workload) { return workload.endpoint.ends_with("/chat/completions"); }
 
 std::vector<LoadRequest> make_requests(const Workload& workload,
-                                       const std::vector<BenchPrompt>& prompts) {
+                                       const std::vector<Prompt>& prompts) {
   const std::vector<double> times = arrivals(workload, prompts.size());
   std::vector<LoadRequest> requests;
   for (size_t i = 0; i < prompts.size(); ++i)

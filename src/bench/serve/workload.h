@@ -24,7 +24,7 @@ bool is_chat(const Workload& workload);
 
 // Throws LoadError for an extra_body that is no object, as the next.
 std::vector<LoadRequest> make_requests(const Workload& workload,
-                                       const std::vector<BenchPrompt>& prompts);
+                                       const std::vector<Prompt>& prompts);
 
 // Sends the warm-ups: prompts of their own, so that the measured ones find no cache of theirs.
 // Throws LoadError if one fails.

@@ -84,7 +84,7 @@ std::vector<ops::BatchLayoutPtr> make_layouts(const AttentionCase& c) {
   const int64_t each = int64_t{c.batch} * ((c.context + c.block_size - 1) / c.block_size);
   std::vector<int32_t> order(static_cast<size_t>(all));
   for (int64_t b = 0; b < all; ++b) order[b] = static_cast<int32_t>(b);
-  if (c.order == BlockOrder::kRandom) BenchRandom(2, 0).shuffle(order);
+  if (c.order == BlockOrder::kRandom) Random(2, 0).shuffle(order);
   if (c.order == BlockOrder::kSwapped)
     for (int64_t b = 0; b + 1 < all; b += 2) std::swap(order[b], order[b + 1]);
   std::vector<ops::BatchLayoutPtr> layouts;

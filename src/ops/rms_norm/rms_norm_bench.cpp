@@ -97,7 +97,7 @@ void bench_sampler(OpBench& bench, int rows) {
     const std::string name = std::string("sample/") + c.name + "/R=" + std::to_string(rows);
     if (!bench.wants(name)) continue;
     if (!logits) {
-      BenchRandom random(3, 0);
+      Random random(3, 0);
       std::vector<float> values(static_cast<size_t>(rows) * kVocab);
       for (float& value : values) value = static_cast<float>(3 * random.normal());
       logits = mx::array(values.data(), {rows, kVocab}, mx::float32);
