@@ -34,7 +34,7 @@ void add_bench_ops(CLI::App& bench, int& status) {
   command->add_option("--min-time", flags->run.bench.min_time, "Seconds for each case, at least")
       ->check(CLI::Range(0.0, 60.0))
       ->capture_default_str();
-  command->add_flag("--full", flags->run.full,
+  command->add_flag("--full", flags->run.bench.full,
                     "Every combination of heads, batch, context, block size and order");
   command->add_option("--output-json", flags->output_json, "Also write the figures to this file");
   command->callback([flags, &status] { status = bench_ops(*flags); });

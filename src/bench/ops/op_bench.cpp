@@ -5,16 +5,22 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <limits>
 #include <set>
 
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "bench/random.h"
 #include "bench/stats.h"
+#include "ops/cpu/parallel_blocks.h"
+#include "ops/runtime/array_memory.h"
 #include "ops/runtime/profile.h"
 
 namespace quire::bench {
 namespace {
+
+constexpr int kInPlaceFloats = 1 << 28;  // 1 GiB: no cache holds it
 
 // An empty filter matches everything.
 std::shared_ptr<const regex_t> parse_filter(const std::string& text) {
@@ -40,11 +46,40 @@ OpBench::OpBench(const OpBenchOptions& options, ops::Context context, const ops:
       context_(std::move(context)),
       roofline_(roofline) {}
 
-bool OpBench::wants(const std::string& name) const {
+bool OpBench::wants(const std::string& name) {
+  names_.push_back(name);
   return regexec(filter_.get(), name.c_str(), 0, nullptr, 0) == 0;
 }
 
-void OpBench::measure(const std::string& name, const OpWork& work, const Step& step) {
+void OpBench::run(const OpCases& cases) {
+  op_ = cases.op;
+  cases.run(*this);
+}
+
+double OpBench::in_place_rate() {
+  if (in_place_rate_ > 0) return in_place_rate_;
+  using Four = float __attribute__((vector_size(16)));
+  // In parts, each cold when its turn comes: a neighbour disturbs few of many short runs.
+  constexpr int kRuns = 3, kParts = 32;
+  mx::array memory = ops::make_lazy_array({kInPlaceFloats}, mx::float32);  // as states lie
+  std::memset(memory.data<char>(), 0, memory.nbytes());
+  auto* data = reinterpret_cast<Four*>(memory.data<float>());
+  double best = std::numeric_limits<double>::infinity();
+  constexpr int64_t kSize = kInPlaceFloats / 4 / kParts;
+  for (int run = 0; run < kRuns * kParts; ++run) {
+    Four* part = data + run % kParts * kSize;
+    const TimePoint start = Clock::now();
+    ops::parallel_blocks(*context_.pool, kSize, int64_t{1} << 14, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) part[i] *= 0.99f;
+    });
+    best = std::min(best, seconds_since(start));
+  }
+  in_place_rate_ = 2.0 * sizeof(Four) * kSize / best;
+  std::printf("  memory scaled in place: %.1f GB/s, read and written\n", in_place_rate_ / 1e9);
+  return in_place_rate_;
+}
+
+void OpBench::measure_step(const std::string& name, const OpWork& work, const Step& step) {
   constexpr int kFewestRuns = 3, kMostRuns = 10000;
   std::vector<double> seconds;
   std::set<std::string> kernels;
@@ -62,6 +97,8 @@ void OpBench::measure(const std::string& name, const OpWork& work, const Step& s
     if (run >= kFewestRuns && seconds_since(begin) > options_.min_time) break;
   }
   std::string names;
+  for (const std::string& kernel : kernels)
+    QUIRE_CHECK(kernel.starts_with(std::string(op_) + "/")) << name << " ran " << kernel;
   for (const std::string& kernel : kernels) names += (names.empty() ? "" : " ") + kernel;
   print(name, names, work, std::move(seconds));
 }

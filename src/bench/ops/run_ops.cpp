@@ -5,6 +5,7 @@
 
 #include "base/cores.h"
 #include "base/error.h"
+#include "bench/ops/cases.h"
 #include "ops/cpu/cpu_isa.h"
 #include "ops/runtime/profile.h"
 
@@ -67,11 +68,7 @@ json::object run_ops(const RunOpsOptions& options) {
               "TFLOP/s", "bound", "share", "ran");
   const ThreadPool::Busy busy(*context.pool);  // as while the engine has work
   OpBench bench(options.bench, context, roofline);
-  bench_linear(bench);
-  bench_attention(bench, options.full);
-  bench_moe(bench);
-  bench_gdn(bench);
-  bench_rows(bench);
+  for (const OpCases& cases : op_cases()) bench.run(cases);
   json::array results = bench.take_results();
   if (results.empty()) throw LoadError("--filter " + options.bench.filter + ": no case matches");
   return {{"cpu", cpu_model()},

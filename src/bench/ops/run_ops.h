@@ -6,8 +6,7 @@ namespace quire::bench {
 
 struct RunOpsOptions {
   OpBenchOptions bench;
-  int threads = 0;    // 0: one per physical core
-  bool full = false;  // attention over every combination of heads, block size and order
+  int threads = 0;  // 0: one per physical core
 };
 
 // Measures this machine's roofline and every case that the filter lets pass, prints a line for each

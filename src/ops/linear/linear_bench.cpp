@@ -1,7 +1,8 @@
 #include "ops/linear/linear.h"
-#include "bench/ops/op_bench.h"
-#include "ops/linear/pack/affine_matrix.h"
-#include "ops/linear/pack/block_float_matrix.h"
+
+#include "bench/ops/cases.h"
+#include "bench/ops/shapes.h"
+#include "bench/ops/weight_formats.h"
 
 namespace quire::bench {
 namespace {
@@ -9,107 +10,78 @@ namespace {
 // Weights are read cold, as in a model: copies, taken in turn, exceed every cache.
 constexpr size_t kWeightBytes = size_t{512} << 20;
 
+// What a model has the product do besides: the norm before it, the residual stream behind it, the
+// gate of an MLP, logits in float32.
+enum class Use { kNormed, kAdded, kNormedAndGated, kLogits };
+
 struct Matrix {
   const char* name;
   int n, k;
+  Use use;
+
+  bool has_norm() const { return use != Use::kAdded; }
+  int out_columns() const { return use == Use::kNormedAndGated ? n / 2 : n; }
 };
-constexpr Matrix kMatrices[] = {{"qkv", 4096, 1024},
-                                {"o", 1024, 2048},
-                                {"gate_up", 6144, 1024},
-                                {"down", 1024, 3072},
-                                {"head", 151936, 1024}};
+constexpr int kQueries = kHeads * kHeadDim;
+constexpr Matrix kMatrices[] = {{"qkv", kQueries + 2 * kKvHeads* kHeadDim, kHidden, Use::kNormed},
+                                {"o", kHidden, kQueries, Use::kAdded},
+                                {"gate_up", 2 * kIntermediate, kHidden, Use::kNormedAndGated},
+                                {"down", kHidden, kIntermediate, Use::kAdded},
+                                {"head", kVocab, kHidden, Use::kLogits}};
 constexpr int kRows[] = {1, 8, 32, 512, 2048};
 constexpr int kMostHeadRows = 32;  // only sampled rows meet the head
 
-// How weights are stored. A further format is one more line.
-struct WeightFormat {
-  const char* name;
-  ops::LinearWeight (*make)(const ops::Context& context, const mx::array& rows);
-};
-
-ops::LinearWeight make_bf16(const ops::Context& context, const mx::array& rows) {
-  const ops::RowMatrix source = {
-      .data = rows.data<void>(), .n = rows.shape(0), .k = rows.shape(1), .dtype = mx::bfloat16};
-  return {.weight = ops::pack_matrix(context, {&source, 1}, mx::bfloat16)};
+std::vector<ops::LinearWeight> make_copies(const ops::Context& context, const WeightFormat& format,
+                                           const Matrix& matrix) {
+  const mx::array source = random_bf16({matrix.n, matrix.k});
+  std::vector<ops::LinearWeight> copies;
+  for (size_t bytes = 0; bytes < kWeightBytes;) {
+    copies.push_back(format.make(context, source, matrix.use == Use::kNormedAndGated));
+    bytes += copies.back().weight.nbytes();
+  }
+  return copies;
 }
 
-// Any bits are integers: those of the rows. Scales and biases (groups of 64) are like a model's:
-// the biases are what the smallest integers mean, about half the range below zero.
-template <int kBits, bool kInt8Activations = false>
-ops::LinearWeight make_affine(const ops::Context& context, const mx::array& rows) {
-  const int n = rows.shape(0), groups = rows.shape(1) / 64;
-  const mx::array scales = mx::contiguous(mx::abs(mx::slice(rows, {0, 0}, {n, groups})) +
-                                          mx::array(0.125f, mx::bfloat16));
-  const mx::array biases = scales * mx::array(-static_cast<float>(1 << (kBits - 1)), mx::bfloat16);
-  mx::eval(scales, biases);
-  const ops::AffineRows source = {.values = rows.data<void>(),
-                                  .scales = scales.data<void>(),
-                                  .biases = biases.data<void>(),
-                                  .n = rows.shape(0),
-                                  .k = rows.shape(1),
-                                  .format = {.bits = kBits,
-                                             .group_size = 64,
-                                             .scale_dtype = mx::bfloat16,
-                                             .int8_activations = kInt8Activations}};
-  return {.weight = ops::pack_affine_matrix(context, {&source, 1}, mx::bfloat16)};
+ops::LinearOptions options_of(const Matrix& matrix, int rows) {
+  ops::LinearOptions options;
+  if (matrix.has_norm()) {
+    options.norm = ops::LinearOptions::Norm{.weight = mx::ones({matrix.k}), .eps = 1e-6f};
+    mx::eval(options.norm->weight);
+  } else {
+    options.residual = random_bf16({rows, matrix.n});
+  }
+  if (matrix.use == Use::kNormedAndGated) options.gate = ops::Gate{};
+  if (matrix.use == Use::kLogits) options.out_dtype = mx::float32;
+  return options;
 }
 
-// Any bits but those of NaN are codes: the rows' without the last of an exponent. Scales are
-// near 1.
-template <ops::BlockFloat kFormat>
-ops::LinearWeight make_block_float(const ops::Context& context, const mx::array& rows) {
-  const ops::BlockFloatFormat format = ops::block_float_format(kFormat);
-  std::vector<uint8_t> codes(rows.size() * static_cast<size_t>(format.bits) / 8);
-  const auto* bits = static_cast<const uint8_t*>(rows.data<void>());
-  for (size_t i = 0; i < codes.size(); ++i) codes[i] = bits[i] & 0xF7;
-  constexpr uint8_t kScale = kFormat == ops::BlockFloat::kNvfp4 ? 0x38 : 127;
-  const std::vector<uint8_t> scales(rows.size() / static_cast<size_t>(format.group_size), kScale);
-  const ops::BlockFloatRows source = {.values = codes.data(),
-                                      .scales = scales.data(),
-                                      .n = rows.shape(0),
-                                      .k = rows.shape(1),
-                                      .format = kFormat};
-  return {.weight = ops::pack_block_float_matrix(context, {&source, 1}, mx::bfloat16)};
+OpWork work_of(const Matrix& matrix, const ops::PackedMatrix& weight, int rows) {
+  double row_bytes = 2.0 * matrix.k;
+  row_bytes += (matrix.use == Use::kLogits ? 4.0 : 2.0) * matrix.out_columns();
+  if (matrix.use == Use::kAdded) row_bytes += 2.0 * matrix.n;
+  return {.bytes = static_cast<double>(weight.nbytes()) + rows * row_bytes,
+          .flops = 2.0 * rows * matrix.n * matrix.k};
 }
-
-constexpr WeightFormat kFormats[] = {{"bf16", make_bf16},
-                                     {"affine8", make_affine<8>},
-                                     {"affine4", make_affine<4>},
-                                     {"affine8_int8", make_affine<8, true>},
-                                     {"affine4_int8", make_affine<4, true>},
-                                     {"mxfp4", make_block_float<ops::BlockFloat::kMxfp4>},
-                                     {"mxfp8", make_block_float<ops::BlockFloat::kMxfp8>},
-                                     {"nvfp4", make_block_float<ops::BlockFloat::kNvfp4>}};
 
 void bench_matrix(OpBench& bench, const WeightFormat& format, const Matrix& matrix) {
   std::vector<ops::LinearWeight> copies;
   for (const int rows : kRows) {
     const std::string name =
         std::string("linear/") + format.name + "/" + matrix.name + "/M=" + std::to_string(rows);
-    if (!bench.wants(name) || (matrix.n > 100000 && rows > kMostHeadRows)) continue;
-    if (copies.empty()) {
-      const mx::array source = random_bf16({matrix.n, matrix.k});
-      size_t bytes = 0;
-      while (bytes < kWeightBytes) {
-        copies.push_back(format.make(bench.context(), source));
-        bytes += copies.back().weight.nbytes();
-      }
-    }
+    if (!bench.wants(name) || (matrix.use == Use::kLogits && rows > kMostHeadRows)) continue;
+    if (copies.empty()) copies = make_copies(bench.context(), format, matrix);
     const mx::array x = random_bf16({rows, matrix.k});
-    const double weight_bytes = static_cast<double>(copies[0].weight.nbytes());
-    const double row_bytes = 2.0 * (matrix.k + matrix.n);
-    bench.measure(
-        name, {.bytes = weight_bytes + rows * row_bytes, .flops = 2.0 * rows * matrix.n * matrix.k},
-        [&](int64_t run) -> std::vector<mx::array> {
-          return {ops::linear(bench.context(), x, copies[run % copies.size()])};
-        });
+    const ops::LinearOptions options = options_of(matrix, rows);
+    bench.measure(name, work_of(matrix, copies.front().weight, rows), [&](int64_t run) {
+      return ops::linear(bench.context(), x, copies[run % copies.size()], options);
+    });
   }
 }
 
 }  // namespace
 
 void bench_linear(OpBench& bench) {
-  for (const WeightFormat& format : kFormats)
+  for (const WeightFormat& format : weight_formats())
     for (const Matrix& matrix : kMatrices) bench_matrix(bench, format, matrix);
 }
 

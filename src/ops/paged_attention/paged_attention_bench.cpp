@@ -3,7 +3,7 @@
 #include <optional>
 #include <utility>
 
-#include "bench/ops/op_bench.h"
+#include "bench/ops/cases.h"
 #include "bench/random.h"
 #include "ops/paged_attention/paged_attention.h"
 
@@ -43,9 +43,9 @@ struct AttentionCase {
   }
   std::string name() const {
     const bool prefill = count > 1, chunk = prefill && count < context;
-    const std::string kind = chunk     ? "attention/chunk"
-                             : prefill ? "attention/prefill"
-                                       : "attention/decode";
+    const std::string kind = chunk     ? "paged_attention/chunk"
+                             : prefill ? "paged_attention/prefill"
+                                       : "paged_attention/decode";
     return (prefix.empty() ? kind : prefix) + "/H=" + std::to_string(heads.query) + "/" +
            std::to_string(heads.kv) + (heads.dim == 128 ? "" : "/D=" + std::to_string(heads.dim)) +
            (heads.values_in_keys == 0 ? "" : "/latent=" + std::to_string(heads.values_in_keys)) +
@@ -117,14 +117,13 @@ class AttentionBench {
     const double count = c.count, context = c.context;
     const double widths = double(c.heads.query) * (c.heads.dim + c.heads.value_dim());
     const double pairs = c.batch * (count * (context - count) + count * (count + 1) / 2);
-    bench_.measure(
-        name,
-        {.bytes = c.batch * (context * c.token_bytes() + 2.0 * count * widths),
-         .flops = pairs * 2 * widths},
-        [&](int64_t run) -> std::vector<mx::array> {
-          return {ops::paged_attention(bench_.context(), q, kv, layouts[run % layouts.size()],
-                                       {.scale = 0.088f})};
-        });
+    bench_.measure(name,
+                   {.bytes = c.batch * (context * c.token_bytes() + 2.0 * count * widths),
+                    .flops = pairs * 2 * widths},
+                   [&](int64_t run) {
+                     return ops::paged_attention(bench_.context(), q, kv,
+                                                 layouts[run % layouts.size()], {.scale = 0.088f});
+                   });
   }
 
  private:
@@ -193,7 +192,7 @@ void bench_contiguous_view(AttentionBench& attention) {
     for (const bool on : {true, false})
       attention.run({kUsual, 8, 1, 4096, block_size,
                      on ? BlockOrder::kAscending : BlockOrder::kSwapped, ops::KvStorage::kAuto,
-                     std::string("attention/contiguous_view=") + (on ? "on" : "off")});
+                     std::string("paged_attention/contiguous_view=") + (on ? "on" : "off")});
 }
 
 // Parts of a long prompt, as they are fed beside chats.
@@ -221,7 +220,8 @@ void bench_latent(AttentionBench& attention, bool full) {
 
 }  // namespace
 
-void bench_attention(OpBench& bench, bool full) {
+void bench_paged_attention(OpBench& bench) {
+  const bool full = bench.full();
   AttentionBench attention(bench);
   const auto prefill = [&](const Heads& heads, int tokens, ops::KvStorage storage) {
     attention.run({heads, 1, tokens, tokens, 16, BlockOrder::kAscending, storage});

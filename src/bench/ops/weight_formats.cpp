@@ -1,0 +1,70 @@
+#include "bench/ops/weight_formats.h"
+
+#include <vector>
+
+#include "ops/linear/pack/affine_matrix.h"
+#include "ops/linear/pack/block_float_matrix.h"
+
+namespace quire::bench {
+namespace {
+
+// Any bits are integers: those of the rows. Scales and biases (groups of 64) are like a model's:
+// the biases are what the smallest integers mean, about half the range below zero.
+template <int kBits, bool kInt8Activations = false>
+ops::LinearWeight make_affine(const ops::Context& context, const mx::array& rows, bool interleave) {
+  const int n = rows.shape(0), groups = rows.shape(1) / 64;
+  const mx::array scales = mx::contiguous(mx::abs(mx::slice(rows, {0, 0}, {n, groups})) +
+                                          mx::array(0.125f, mx::bfloat16));
+  const mx::array biases = scales * mx::array(-static_cast<float>(1 << (kBits - 1)), mx::bfloat16);
+  mx::eval(scales, biases);
+  const ops::AffineRows source = {.values = rows.data<void>(),
+                                  .scales = scales.data<void>(),
+                                  .biases = biases.data<void>(),
+                                  .n = rows.shape(0),
+                                  .k = rows.shape(1),
+                                  .format = {.bits = kBits,
+                                             .group_size = 64,
+                                             .scale_dtype = mx::bfloat16,
+                                             .int8_activations = kInt8Activations}};
+  return {.weight = ops::pack_affine_matrix(context, {&source, 1}, mx::bfloat16, interleave)};
+}
+
+// Any bits but those of NaN are codes: the rows' without the last of an exponent. Scales are
+// near 1.
+template <ops::BlockFloat kFormat>
+ops::LinearWeight make_block_float(const ops::Context& context, const mx::array& rows,
+                                   bool interleave) {
+  const ops::BlockFloatFormat format = ops::block_float_format(kFormat);
+  std::vector<uint8_t> codes(rows.size() * static_cast<size_t>(format.bits) / 8);
+  const auto* bits = static_cast<const uint8_t*>(rows.data<void>());
+  for (size_t i = 0; i < codes.size(); ++i) codes[i] = bits[i] & 0xF7;
+  constexpr uint8_t kScale = kFormat == ops::BlockFloat::kNvfp4 ? 0x38 : 127;
+  const std::vector<uint8_t> scales(rows.size() / static_cast<size_t>(format.group_size), kScale);
+  const ops::BlockFloatRows source = {.values = codes.data(),
+                                      .scales = scales.data(),
+                                      .n = rows.shape(0),
+                                      .k = rows.shape(1),
+                                      .format = kFormat};
+  return {.weight = ops::pack_block_float_matrix(context, {&source, 1}, mx::bfloat16, interleave)};
+}
+
+constexpr WeightFormat kFormats[] = {{"bf16", make_bf16},
+                                     {"affine8", make_affine<8>},
+                                     {"affine4", make_affine<4>},
+                                     {"affine8_int8", make_affine<8, true>},
+                                     {"affine4_int8", make_affine<4, true>},
+                                     {"mxfp4", make_block_float<ops::BlockFloat::kMxfp4>},
+                                     {"mxfp8", make_block_float<ops::BlockFloat::kMxfp8>},
+                                     {"nvfp4", make_block_float<ops::BlockFloat::kNvfp4>}};
+
+}  // namespace
+
+ops::LinearWeight make_bf16(const ops::Context& context, const mx::array& rows, bool interleave) {
+  const ops::RowMatrix source = {
+      .data = rows.data<void>(), .n = rows.shape(0), .k = rows.shape(1), .dtype = mx::bfloat16};
+  return {.weight = ops::pack_matrix(context, {&source, 1}, mx::bfloat16, interleave)};
+}
+
+std::span<const WeightFormat> weight_formats() { return kFormats; }
+
+}  // namespace quire::bench
