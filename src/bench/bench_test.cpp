@@ -71,6 +71,25 @@ TEST(DecodeRate, IsNoneForARunTooShortToTell) {
 }
 
 // Mean and variance of a gamma distribution of scale 1 are its shape.
+TEST(TurnOrder, NoWayIsAlwaysFirstOrBehindTheSameOther) {
+  EXPECT_EQ(turn_order(2, 0), (std::vector<size_t>{0, 1}));
+  for (const size_t count : {2, 3, 6}) {
+    std::vector<int> first(count);
+    std::set<std::pair<size_t, size_t>> followed;
+    for (int64_t round = 0; round < 2 * static_cast<int64_t>(count); ++round) {
+      const std::vector<size_t> order = turn_order(count, round);
+      EXPECT_EQ(std::set<size_t>(order.begin(), order.end()).size(), count);
+      EXPECT_EQ(order.size(), count);
+      ++first[order.front()];
+      for (size_t i = 1; i < count; ++i) followed.insert({order[i - 1], order[i]});
+    }
+    for (const int times : first) EXPECT_EQ(times, 2) << count;
+    for (size_t way = 0; way < count; ++way)  // behind both of its neighbours
+      EXPECT_TRUE(followed.contains({way, (way + 1) % count}) &&
+                  followed.contains({(way + 1) % count, way}));
+  }
+}
+
 TEST(Random, GammaHasItsMoments) {
   for (const double shape : {0.5, 1.0, 4.0}) {
     Random random(7, 0);

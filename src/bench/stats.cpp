@@ -46,4 +46,11 @@ std::optional<double> decode_rate(std::span<const std::vector<double>> times) {
   return rate;
 }
 
+std::vector<size_t> turn_order(size_t count, int64_t round) {
+  std::vector<size_t> order(count);
+  for (size_t i = 0; i < count; ++i) order[i] = (static_cast<size_t>(round / 2) + i) % count;
+  if (round % 2 != 0) std::reverse(order.begin(), order.end());
+  return order;
+}
+
 }  // namespace quire::bench

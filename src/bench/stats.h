@@ -1,4 +1,6 @@
 #pragma once
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <vector>
@@ -20,5 +22,9 @@ inline constexpr size_t kFewestGaps = 8;
 // it does not matter in which order a step's tokens arrive. None if a stream has fewer than
 // kFewestGaps gaps in between.
 std::optional<double> decode_rate(std::span<const std::vector<double>> times);
+
+// The order in which `count` ways take turns in a round, so that none is always first or always
+// behind the same other: forwards and backwards from the first, then from the second, and so on.
+std::vector<size_t> turn_order(size_t count, int64_t round);
 
 }  // namespace quire::bench

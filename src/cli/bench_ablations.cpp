@@ -1,6 +1,8 @@
+#include "base/error.h"
 #include "bench/engine/ablations.h"
-
+#include "bench/ops/comparisons.h"
 #include "cli/bench.h"
+#include "cli/compute_context.h"
 #include "cli/start_engine.h"
 
 namespace quire::cli {
@@ -9,6 +11,7 @@ namespace {
 struct AblationFlags {
   ModelFlags model;
   bench::AblationOptions measure;
+  bool kernels = true;
   std::string output_json;
 };
 
@@ -36,7 +39,7 @@ constexpr Variant kVariants[] = {
      [](ModelFlags& flags) { flags.ablation.project_all_rows = true; }},
 };
 
-int ablations(AblationFlags flags) {
+json::array compare_engines(AblationFlags flags) {
   flags.model.least_num_seqs = flags.measure.concurrency;
   flags.measure.seed = flags.model.seed;
   // All variants are in memory at once, so that they can take turns.
@@ -52,8 +55,20 @@ int ablations(AblationFlags flags) {
     models.push_back(start_engine(model));
     variants.push_back({variant.name, variant.meaning, *models.back().engine});
   }
-  const json::array rows = run_ablations(variants, flags.measure);
-  if (!flags.output_json.empty()) write_text(flags.output_json, dump_json(rows), "--output-json");
+  return run_ablations(variants, flags.measure);
+}
+
+int ablations(const AblationFlags& flags) {
+  json::object figures;
+  if (flags.kernels) {
+    limit_instruction_set();
+    figures["kernels"] =
+        bench::compare_ways({.threads = flags.model.threads, .rounds = flags.measure.rounds});
+  }
+  if (!flags.model.model.empty()) figures["engine"] = compare_engines(flags);
+  if (figures.empty()) throw LoadError("--no-kernels: without a model there is nothing to compare");
+  if (!flags.output_json.empty())
+    write_text(flags.output_json, dump_json(figures), "--output-json");
   return 0;
 }
 
@@ -64,10 +79,13 @@ void add_bench_ablations(CLI::App& bench, int& status) {
   flags->model.prefix_caching = false;
   CLI::App* command = bench.add_subcommand(
       "ablations",
-      "What single design decisions gain: the engine with one of them switched off beside the "
-      "usual engine, in turns. The tokens stay the same. Loads the model several times");
+      "What single design decisions gain. First the CPU's kernels, called otherwise; then, if a "
+      "model is given, the engine with one decision switched off beside the usual engine, in "
+      "turns. The tokens stay the same. Loads the model several times");
   add_model_flags(*command, flags->model);
   add_queue_flags(*command, flags->model);
+  command->get_option("model")->required(false);
+  command->add_flag("!--no-kernels", flags->kernels, "The engine alone");
   const auto count = [&](const char* name, int64_t& value, int low, const char* help) {
     command->add_option(name, value, help)->check(CLI::Range(low, 1 << 20))->capture_default_str();
   };

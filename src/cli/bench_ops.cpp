@@ -1,8 +1,6 @@
-#include <cstdlib>
-
 #include "bench/ops/run_ops.h"
 #include "cli/bench.h"
-#include "ops/cpu/cpu_isa.h"
+#include "cli/compute_context.h"
 
 namespace quire::cli {
 namespace {
@@ -13,7 +11,7 @@ struct OpsFlags {
 };
 
 int bench_ops(const OpsFlags& flags) {
-  if (const char* isa = std::getenv("QUIRE_CPU_ISA")) ops::force_cpu_isa(isa);
+  limit_instruction_set();
   const json::object figures = run_ops(flags.run);
   if (!flags.output_json.empty())
     write_text(flags.output_json, dump_json(figures), "--output-json");

@@ -54,10 +54,14 @@ std::shared_ptr<ops::Device> open_device(const ModelFlags& flags,
 
 }  // namespace
 
+void limit_instruction_set() {
+  if (const char* isa = std::getenv("QUIRE_CPU_ISA")) ops::force_cpu_isa(isa);
+}
+
 ops::Context make_compute_context(const ModelFlags& flags,
                                   const std::vector<std::string>& beyond_gpus) {
   // The debugging switches; CONTRIBUTING.md lists them.
-  if (const char* isa = std::getenv("QUIRE_CPU_ISA")) ops::force_cpu_isa(isa);
+  limit_instruction_set();
   ops::Context context = ops::make_context(
       flags.threads > 0 ? flags.threads : usable_physical_cores(), open_device(flags, beyond_gpus));
   context.require_kernels = is_set("QUIRE_REQUIRE_KERNELS");

@@ -7,6 +7,10 @@
 
 namespace quire::cli {
 
+// Takes the instruction set that QUIRE_CPU_ISA names, if it is set. Throws LoadError if this CPU
+// lacks it.
+void limit_instruction_set();
+
 // What the flags and the debugging switches ask for: device, threads, profile. Says on stderr why a
 // GPU that is there is not used; `beyond_gpus`, what of the model no GPU runs, makes --device auto
 // take the CPU. Throws LoadError, with the reason, if a device cannot be had or cannot do what was

@@ -150,3 +150,24 @@ def test_ops_measures_the_roofline_and_a_kernel(tmp_path):
         assert re.fullmatch(rf"{kernel['name'].split('/')[0]}/cpu_\w+", kernel["ran"])
     assert "--filter" in bench("ops", "--filter", "(", status=1)
     assert "no case matches" in bench("ops", "--filter", "nothing", "--threads", 1, status=1)
+
+
+def test_scheduler_needs_no_model(tmp_path):
+    file = tmp_path / "s.json"
+    bench("scheduler", "--min-time", 0, "--output-json", file)
+    rows = json.loads(file.read_text())
+    assert len(rows) == 14 and all(0 < row["best_us"] <= row["median_us"] for row in rows)
+
+
+def test_ablations_of_kernels_and_of_the_engine(tmp_path):
+    file = tmp_path / "a.json"
+    text = bench("ablations", DEMO, "--rounds", 2, "--input-len", 16, "--output-len", 24, "--concurrency", 2, "--threads", 1,
+                 "--device", "cpu", "--output-json", file)
+    assert "too short" not in text, text
+    result = json.loads(file.read_text())
+    assert [row["way"] for row in result["kernels"]] == [
+        "in place", "a functional update", "one call for all", "a call for each, awaited"]
+    assert [row["variant"] for row in result["engine"]] == [
+        "usual", "node by node", "eval per layer", "no lookahead", "project all rows"]
+    assert all(row["decode_many_tokens_per_second"] > 0 for row in result["engine"])
+    assert "nothing to compare" in bench("ablations", "--no-kernels", status=1)

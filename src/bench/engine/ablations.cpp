@@ -89,9 +89,9 @@ json::array run_ablations(const std::vector<AblationVariant>& variants,
   for (Measured& one : all)
     measure(options, one.variant.engine, ~options.seed);  // memory is touched
   for (int64_t r = 0; r < options.rounds; ++r)
-    for (Measured& one : all)
-      one.rounds.push_back(
-          measure(options, one.variant.engine, options.seed + 2 * static_cast<uint64_t>(r)));
+    for (const size_t turn : turn_order(all.size(), r))
+      all[turn].rounds.push_back(
+          measure(options, all[turn].variant.engine, options.seed + 2 * static_cast<uint64_t>(r)));
   return report(options, all);
 }
 
