@@ -1,11 +1,11 @@
 #include "bench/ops/run_ops.h"
 
 #include <cstdio>
-#include <fstream>
 
 #include "base/cores.h"
 #include "base/error.h"
 #include "bench/ops/cases.h"
+#include "bench/ops/machine.h"
 #include "ops/cpu/cpu_isa.h"
 #include "ops/runtime/profile.h"
 
@@ -13,13 +13,6 @@ namespace quire::bench {
 namespace {
 
 constexpr int64_t kReadBuffer = int64_t{2} << 30;
-
-std::string cpu_model() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
-  return "unknown CPU";
-}
 
 void print_roofline(const ops::Roofline& r) {
   const auto line = [](const char* name, double rate, const char* unit, const std::string& note) {
@@ -49,21 +42,41 @@ json::object roofline_json(const ops::Roofline& r) {
           {"amx_int8_ops_per_second", r.amx_int8_ops_per_second}};
 }
 
-}  // namespace
-
-json::object run_ops(const RunOpsOptions& options) {
+ops::Context make_cpu_context(int threads) {
   mx::set_default_device(mx::Device::cpu);
   mx::set_cache_limit(size_t{256} << 20);  // as the engine does
-  ops::Context context =
-      ops::make_context(options.threads > 0 ? options.threads : usable_physical_cores());
+  ops::Context context = ops::make_context(threads > 0 ? threads : usable_physical_cores());
   context.require_kernels = true;
   context.profile = std::make_shared<ops::Profile>();
-  const int threads = context.pool->num_threads();
+  return context;
+}
+
+ops::Roofline measure_and_print(const ops::Context& context) {
   std::printf("%s, %s kernels, %d threads\n\n", cpu_model().c_str(), ops::cpu_isa_name().c_str(),
-              threads);
+              context.pool->num_threads());
   const ops::Roofline roofline =
       ops::measure_roofline(*context.pool, {.buffer_bytes = kReadBuffer, .seconds_per_probe = 0.2});
   print_roofline(roofline);
+  return roofline;
+}
+
+json::object figures_of(const ops::Context& context, const ops::Roofline& roofline) {
+  return {{"cpu", cpu_model()},
+          {"isa", ops::cpu_isa_name()},
+          {"threads", context.pool->num_threads()},
+          {"roofline", roofline_json(roofline)}};
+}
+
+}  // namespace
+
+json::object run_roofline(int threads) {
+  const ops::Context context = make_cpu_context(threads);
+  return figures_of(context, measure_and_print(context));
+}
+
+json::object run_ops(const RunOpsOptions& options) {
+  const ops::Context context = make_cpu_context(options.threads);
+  const ops::Roofline roofline = measure_and_print(context);
   std::printf("\n%-44s %10s %10s %8s %8s %6s %7s  %s\n", "kernel", "median us", "best us", "GB/s",
               "TFLOP/s", "bound", "share", "ran");
   const ThreadPool::Busy busy(*context.pool);  // as while the engine has work
@@ -71,11 +84,9 @@ json::object run_ops(const RunOpsOptions& options) {
   for (const OpCases& cases : op_cases()) bench.run(cases);
   json::array results = bench.take_results();
   if (results.empty()) throw LoadError("--filter " + options.bench.filter + ": no case matches");
-  return {{"cpu", cpu_model()},
-          {"isa", ops::cpu_isa_name()},
-          {"threads", threads},
-          {"roofline", roofline_json(roofline)},
-          {"kernels", std::move(results)}};
+  json::object figures = figures_of(context, roofline);
+  figures["kernels"] = std::move(results);
+  return figures;
 }
 
 }  // namespace quire::bench

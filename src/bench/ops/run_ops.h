@@ -13,4 +13,7 @@ struct RunOpsOptions {
 // and returns the figures. Throws LoadError if no case passes.
 json::object run_ops(const RunOpsOptions& options);
 
+// The roofline alone; threads as above.
+json::object run_roofline(int threads);
+
 }  // namespace quire::bench
