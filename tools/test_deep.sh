@@ -75,6 +75,7 @@ part_timed() {
   export QUIRE_DEEP_TESTS=1
   run_tests release --jobs 1 --only 'BadWords\.Lookups|GrammarLimits|Neighbour|AStoppedText|DecodingStops|EventsOfOneRequest'
   run_pytest timed tests/api/test_stopping.py tests/api/test_bench.py
+  build/release/bin/quire bench guard
 }
 
 # Other people's programs against a server.

@@ -15,6 +15,7 @@ void add_bench(CLI::App& app, int& status) {
   add_bench_latency(*bench, status);
   add_bench_serve(*bench, status);
   add_bench_ablations(*bench, status);
+  add_bench_guard(*bench, status);
   add_bench_roofline(*bench, status);
   add_bench_scheduler(*bench, status);
 }

@@ -11,6 +11,7 @@ void add_bench_throughput(CLI::App& bench, int& status);
 void add_bench_latency(CLI::App& bench, int& status);
 void add_bench_serve(CLI::App& bench, int& status);
 void add_bench_ablations(CLI::App& bench, int& status);
+void add_bench_guard(CLI::App& bench, int& status);
 void add_bench_roofline(CLI::App& bench, int& status);
 void add_bench_scheduler(CLI::App& bench, int& status);
 

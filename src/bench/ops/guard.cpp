@@ -1,0 +1,201 @@
+#include "bench/ops/guard.h"
+
+#include <cctype>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+
+#include "base/clock.h"
+#include "base/cores.h"
+#include "base/error.h"
+#include "bench/ops/machine.h"
+#include "bench/ops/run_ops.h"
+#include "bench/ops/shapes.h"
+#include "bench/ops/weight_formats.h"
+#include "ops/cpu/cpu_isa.h"
+#include "ops/runtime/profile.h"
+
+namespace quire::bench {
+namespace {
+
+constexpr const char* kTables[] = {"shares", "times_bf16"};
+
+// A few of each kind: bound by memory and by arithmetic, few rows and many.
+constexpr const char* kCases =
+    "^(linear/(bf16|affine8|affine4|affine4_int8)/gate_up/M=(1|32|512)|"
+    "paged_attention/(decode/H=16/8/B=(1|8)/context=4096|prefill/H=16/8/T=2048)/block=16(/int8)?|"
+    "moe_experts/(bf16|affine4)/E=64,k=8/M=(1|32)|"
+    "gated_delta_rule/H=16/D=128/(B=8|T=512)|causal_conv1d/H=16/D=128/T=512|"
+    "head_linear/keys/M=32|qk_norm_rope_kv_write/bf16/T=2048|rms_norm/T=2048|"
+    "sample/(greedy|top_p=0.9)/R=32)$";
+
+constexpr size_t kWeightBytes = size_t{512} << 20;  // beyond every cache
+constexpr int kRounds = 3;
+
+// One row through a matrix, with weights that are read from memory.
+class OneRow {
+ public:
+  OneRow(const ops::Context& context, const WeightFormat& format)
+      : context_(context), x_(random_bf16({1, kHidden})) {
+    const mx::array rows = random_bf16({2 * kIntermediate, kHidden});
+    for (size_t bytes = 0; bytes < kWeightBytes; bytes += weights_.back().weight.nbytes())
+      weights_.push_back(format.make(context, rows, /*interleave=*/false));
+  }
+
+  // Seconds of the fastest run, on the instruction set in force.
+  double best_seconds(double min_time) {
+    double best = std::numeric_limits<double>::infinity();
+    const TimePoint begin = Clock::now();
+    do {
+      const mx::array y = ops::linear(context_, x_, weights_[next_++ % weights_.size()]);
+      mx::eval(y);
+      double seconds = 0;  // of the kernel alone
+      for (const auto& [kind, profile] : context_.profile->take())
+        seconds += profile.kernel_seconds();
+      best = std::min(best, seconds);
+    } while (seconds_since(begin) < min_time);
+    return best;
+  }
+
+ private:
+  const ops::Context& context_;
+  mx::array x_;
+  std::vector<ops::LinearWeight> weights_;
+  size_t next_ = 0;
+};
+
+// Runs of the formats take turns on each instruction set, so that all meet the same neighbours.
+json::object measure_formats(const GuardOptions& options) {
+  ops::Context context =
+      ops::make_context(options.threads > 0 ? options.threads : usable_physical_cores());
+  context.require_kernels = true;
+  context.profile = std::make_shared<ops::Profile>();
+  const ThreadPool::Busy busy(*context.pool);
+  OneRow dense(context, weight_formats().front());
+  const std::string usual = ops::cpu_isa_name();
+  json::object ratios;
+  std::printf("\none row of a %d x %d matrix, times as fast as in bfloat16\n", 2 * kIntermediate,
+              kHidden);
+  for (const WeightFormat& format : weight_formats().subspan(1)) {
+    OneRow quantised(context, format);
+    for (const std::string& isa : ops::available_cpu_isas()) {
+      ops::force_cpu_isa(isa);
+      double bf16 = std::numeric_limits<double>::infinity(), own = bf16;
+      for (int round = 0; round < kRounds; ++round) {
+        bf16 = std::min(bf16, dense.best_seconds(options.min_time / kRounds));
+        own = std::min(own, quantised.best_seconds(options.min_time / kRounds));
+      }
+      const std::string name = isa + "/" + format.name;
+      std::printf("  %-28s %6.2f\n", name.c_str(), bf16 / own);
+      std::fflush(stdout);
+      ratios[name] = bf16 / own;
+    }
+  }
+  ops::force_cpu_isa(usual);
+  return ratios;
+}
+
+const json::object& table_of(const json::object& figures, const char* name) {
+  const json::value* table = figures.if_contains(name);
+  if (!table || !table->is_object())
+    throw LoadError(std::string("the baseline has no table \"") + name + "\"");
+  return table->get_object();
+}
+
+double number_of(const json::value& value, std::string_view name) {
+  if (!value.is_number())
+    throw LoadError("the baseline's \"" + std::string(name) + "\" is no number");
+  return value.to_number<double>();
+}
+
+void check_same_kind(const json::object& baseline, const json::object& now) {
+  for (const char* key : {"cpu", "isa", "threads"}) {
+    const json::value* value = baseline.if_contains(key);
+    // Through text: a number that was read is signed, one that was written may not be.
+    if (!value || json::serialize(*value) != json::serialize(now.at(key)))
+      throw LoadError(std::string("the baseline is of another ") + key + ": " +
+                      (value ? json::serialize(*value) : "none") + ", here " +
+                      json::serialize(now.at(key)));
+  }
+}
+
+}  // namespace
+
+json::object measure_guard(const GuardOptions& options) {
+  json::object run = run_ops(
+      {.bench = {.filter = kCases, .min_time = options.min_time}, .threads = options.threads});
+  json::object shares;
+  for (const json::value& row : run.at("kernels").as_array())
+    shares[row.at("name").as_string()] = row.at("share_of_roofline");
+  return {{"cpu", cpu_kind()},
+          {"isa", run.at("isa")},
+          {"threads", run.at("threads")},
+          {"shares", std::move(shares)},
+          {"times_bf16", measure_formats(options)}};
+}
+
+std::string guard_text(const json::object& figures) {
+  std::string text = "{";
+  for (const char* key : {"cpu", "isa", "threads"})
+    text += "\"" + std::string(key) + "\": " + json::serialize(figures.at(key)) + ",\n ";
+  for (const char* table : kTables) {
+    text += "\"" + std::string(table) + "\": {";
+    const char* between = "\n";
+    for (const auto& [key, value] : table_of(figures, table)) {
+      char number[32];
+      std::snprintf(number, sizeof number, "%.3f", number_of(value, key));
+      text += between + ("  " + json::serialize(json::string(key))) + ": " + number;
+      between = ",\n";
+    }
+    text += table == kTables[0] ? "},\n " : "}}";
+  }
+  return text;
+}
+
+std::string guard_file_name(const json::object& figures) {
+  std::string name = std::string(figures.at("cpu").as_string()) + " " +
+                     std::string(figures.at("isa").as_string()) + " " +
+                     json::serialize(figures.at("threads")) + " threads";
+  std::string slug;
+  for (const char c : name) {
+    const bool keep = std::isalnum(static_cast<unsigned char>(c)) || c == '_';
+    if (keep)
+      slug += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    else if (!slug.empty() && slug.back() != '-')
+      slug += '-';
+  }
+  return slug + ".json";
+}
+
+GuardComparison compare_guard(const json::object& baseline, const json::object& now,
+                              double tolerance) {
+  check_same_kind(baseline, now);
+  GuardComparison result;
+  for (const char* table : kTables) {
+    const json::object& before = table_of(baseline, table);
+    const json::object& after = table_of(now, table);
+    for (const auto& [key, value] : before) {
+      const std::string name(key);
+      const json::value* own = after.if_contains(key);
+      if (!own) {
+        result.only_before.push_back(name);
+        continue;
+      }
+      const GuardChange change{name, number_of(value, key), number_of(*own, key)};
+      if (std::abs(change.now - change.before) > tolerance * change.before)
+        result.moved.push_back(change);
+    }
+    for (const auto& entry : after)
+      if (!before.contains(entry.key())) result.only_now.emplace_back(entry.key());
+  }
+  return result;
+}
+
+std::vector<std::string> slower_than_bf16(const json::object& figures, double least) {
+  std::vector<std::string> names;
+  for (const auto& [key, value] : table_of(figures, "times_bf16"))
+    if (number_of(value, key) < least) names.emplace_back(key);
+  return names;
+}
+
+}  // namespace quire::bench
