@@ -88,13 +88,27 @@ def server(port: int, *command):
                 process.wait()
 
 
-def load(installed: Installation, port: int, *flags) -> dict:
-    """What load.py reports about the server on `port`."""
+def load(installed: Installation, port: int, output: int, *flags) -> dict:
+    """What `quire bench serve` reports about the server on `port`, whosever it is: prompts of token ids, no two alike, and
+    answers of `output` tokens. An answer that is shorter fails, as one that does not come."""
     with tempfile.TemporaryDirectory() as folder:
-        report = pathlib.Path(folder) / "load.json"
-        url = f"http://127.0.0.1:{port}"
-        run(installed.python, HERE / "load.py", "--base-url", url, "--json", report, *flags)
-        return json.loads(report.read_text())
+        run(
+            *(installed.binary, "bench", "serve", "--base-url", f"http://127.0.0.1:{port}", "--model", "default"),
+            *("--tokenizer", installed.checkpoint, "--prompt-token-ids", "--ignore-eos", "--output-len", output, *flags),
+            *("--save-result", "--result-dir", folder, "--result-filename", "load.json"),
+        )
+        result = json.loads((pathlib.Path(folder) / "load.json").read_text())
+    if result["total_output_tokens"] != result["completed"] * output:
+        raise MeasurementError(f"{result['total_output_tokens']} tokens came in {result['completed']} answers of {output}")
+    return result
+
+
+def read_rate(installed: Installation, threads: int) -> float:
+    """GB/s at which this machine reads memory now, as Quire's roofline has it: one probe for all engines."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = pathlib.Path(folder) / "roofline.json"
+        run(installed.binary, "bench", "roofline", "--threads", threads, "--output-json", report)
+        return json.loads(report.read_text())["roofline"]["read_bytes_per_second"] / 1e9
 
 
 class Engine:
@@ -116,16 +130,16 @@ class Engine:
         if cell.kind != "server":
             return {"rate": self.offline_rate(format, cell)}
         limits = ("--num-prompts", cell.requests, "--max-concurrency", cell.streams)
-        lengths = ("--input-len", cell.input, "--output-len", cell.output, "--num-warmups", 1)
-        result = self.serve(format, cell.streams, cell.input + cell.output, *limits, *lengths)
+        lengths = ("--input-len", cell.input, "--num-warmups", 1)
+        result = self.serve(format, cell.streams, (cell.input, cell.output), *limits, *lengths)
         return {"rate": result["output_throughput"], "ttft_ms": result["mean_ttft_ms"]}
 
-    def serve(self, format: str, streams: int, length: int, *flags) -> dict:
-        """Starts the server for `streams` sequences of `length` tokens and loads it: load.py's flags."""
+    def serve(self, format: str, streams: int, lengths: tuple[int, int], *flags) -> dict:
+        """Starts the server for `streams` sequences of so many tokens, in and out, and loads it: flags of `bench serve`."""
         port = free_port()
-        with server(port, *self.server_command(format, port, streams, length)):
+        with server(port, *self.server_command(format, port, streams, sum(lengths))):
             time.sleep(SETTLE)
-            return load(self.installed, port, *flags)
+            return load(self.installed, port, lengths[1], *flags)
 
     def offline_rate(self, format: str, cell: Cell) -> float:
         raise NotImplementedError
@@ -141,18 +155,12 @@ class Quire(Engine):
     name = "Quire"
     kinds = ("prefill", "decode", "server")
 
-    def __init__(self, installed: Installation, threads: int, binary: pathlib.Path):
-        super().__init__(installed, threads)
-        self.binary = binary
-
     def prepare(self, formats):
-        if not self.binary.exists():
-            raise MeasurementError(f"{self.binary} is missing: make build")
         for bits in (8, 4):
             if f"{bits}-bit" in formats:
                 self.installed.make(
                     self.model(f"{bits}-bit"),
-                    lambda part, bits=bits: self.installed.quire(self.binary, bits, part),
+                    lambda part, bits=bits: self.installed.quire(bits, part),
                 )
 
     def versions(self):
@@ -168,7 +176,7 @@ class Quire(Engine):
     def server_command(self, format, port, streams, length):
         flags = ("--port", port, "--threads", self.threads, "--max-num-seqs", streams)
         quiet = ("--served-model-name", "default", "--disable-access-log")
-        return (self.binary, "serve", self.model(format), *flags, *quiet)
+        return (self.installed.binary, "serve", self.model(format), *flags, *quiet)
 
     def offline_rate(self, format, cell):
         with tempfile.TemporaryDirectory() as folder:
@@ -176,7 +184,7 @@ class Quire(Engine):
             # One step takes all prompts, so that the streams of a decode start, and end, together.
             budget = max(2048, cell.streams * cell.input)
             run(
-                *(self.binary, "bench", "throughput", self.model(format), "--threads", self.threads),
+                *(self.installed.binary, "bench", "throughput", self.model(format), "--threads", self.threads),
                 *("--input-len", cell.input, "--output-len", max(cell.output, 2)),
                 *("--concurrency", cell.streams, "--max-num-batched-tokens", budget),
                 *("--output-json", report),

@@ -26,15 +26,17 @@ SHAPES = {
 class Installation:
     """Paths of what was installed under `work`; the properties of the same name as a step make it."""
 
-    def __init__(self, work: pathlib.Path, jobs: int, shape: str = "qwen3-0.6b", layers: int | None = None):
-        """`layers`: fewer than the shape has, for machines that the whole model does not fit."""
+    def __init__(self, work: pathlib.Path, binary: pathlib.Path, jobs: int, shape: str = "qwen3-0.6b",
+                 layers: int | None = None):
+        """`binary`: Quire's, which is also what probes memory and loads every server. `layers`: fewer than the shape has,
+        for machines that the whole model does not fit."""
         self.work, self.jobs, self.shape, self.layers = work.resolve(), jobs, shape, layers
+        self.binary = binary.resolve()
         self.formats = SHAPES[shape]
         self.python = self.work / "venv/bin/python"
         self.models = self.work / "models" / (f"{shape}-{layers}-layers" if layers else shape)
         self.checkpoint = self.models / "checkpoint"
         self.llama = self.work / "llama.cpp/bin"
-        self.probe = self.work / "read_bandwidth"
         self.models.mkdir(parents=True, exist_ok=True)
 
     def run(self, *command, **more) -> None:
@@ -110,19 +112,15 @@ class Installation:
         script = HERE / "make_openvino.py"
         self.run(self.python, script, self.checkpoint, part, kind, env=os.environ | path)
 
-    def quire(self, binary: pathlib.Path, bits: int, part: pathlib.Path) -> None:
+    def quire(self, bits: int, part: pathlib.Path) -> None:
         self.run(
-            *(binary, "quantize", self.checkpoint, part, "--bits", bits, "--group-size", 64),
+            *(self.binary, "quantize", self.checkpoint, part, "--bits", bits, "--group-size", 64),
         )
 
-    def compile_probe(self, part: pathlib.Path) -> None:
-        source = HERE / "read_bandwidth.cpp"
-        flags = ("-O3", "-march=native", "-std=c++20", "-pthread")
-        self.run(os.environ.get("CXX", "g++"), *flags, source, "-o", part)
-
     def common(self) -> None:
+        if not self.binary.exists():
+            raise RuntimeError(f"{self.binary} is missing: make build")
         self.packages()
-        self.make(self.probe, self.compile_probe)
         self.make(self.checkpoint, self.random_model)
 
 

@@ -98,7 +98,7 @@ def report(rounds: list[dict]):
 def main() -> None:
     args = arguments()
     args.quire = args.quire.resolve()
-    installed = Installation(args.work, args.threads, args.shape)
+    installed = Installation(args.work, args.quire, args.threads, args.shape)
     installed.packages()
     installed.make(installed.llama, installed.build_llama)
     models = make_models(installed)

@@ -100,7 +100,7 @@ class Comparison:
         self.args, self.installed = args, installed
         options = (installed, args.threads)
         self.engines = [
-            catalogue.Quire(*options, args.quire.resolve()),
+            catalogue.Quire(*options),
             catalogue.LlamaCpp(*options),
             catalogue.OpenVino(*options),
             catalogue.Transformers(*options),
@@ -197,7 +197,7 @@ class Comparison:
         if not todo:
             return
         with locked(self.args.lock):
-            probe = float(catalogue.run(self.installed.probe, self.args.threads))
+            probe = catalogue.read_rate(self.installed, self.args.threads)
         for engine in todo:
             self.measure_once(engine, format, cell, round_, probe)
 
@@ -233,7 +233,7 @@ def arguments() -> argparse.Namespace:
 
 def main() -> int:
     args = arguments()
-    comparison = Comparison(args, Installation(args.work, args.jobs, args.shape, args.layers))
+    comparison = Comparison(args, Installation(args.work, args.quire, args.jobs, args.shape, args.layers))
     comparison.prepare()
     if args.prepare:
         return 1 if comparison.broken else 0

@@ -4,8 +4,8 @@ requests a second, 5 warm-ups, at most 8 and then 32 at once.
 
     python3 bench/peers/serving.py --work DIR [--engine quire|llama.cpp] [--format bf16|8-bit|4-bit]
 
-Uses what run.py installed under DIR. One report per concurrency, as load.py prints it, goes to
-DIR/serving.jsonl too.
+Uses what run.py installed under DIR. One report per concurrency, the figures of `quire bench serve`, goes
+to DIR/serving.jsonl too.
 """
 
 import argparse
@@ -35,23 +35,18 @@ def arguments() -> argparse.Namespace:
 
 def main() -> int:
     args = arguments()
-    installed = Installation(args.work, args.threads)
+    installed = Installation(args.work, args.quire, args.threads)
     installed.common()
-    quire = args.engine == "quire"
-    engine = (
-        Quire(installed, args.threads, args.quire.resolve())
-        if quire
-        else LlamaCpp(installed, args.threads)
-    )
+    engine = (Quire if args.engine == "quire" else LlamaCpp)(installed, args.threads)
     engine.prepare([args.format])
     failed = 0
     for concurrency in (int(text) for text in args.max_concurrency.split(",")):
-        names = ("num_prompts", "input_len", "output_len", "request_rate", "num_warmups")
+        names = ("num_prompts", "input_len", "request_rate", "num_warmups")
         flags = [part for name in names for part in (f"--{name}".replace("_", "-"), getattr(args, name))]
         with locked(args.lock):
-            length = args.input_len + args.output_len
+            lengths = (args.input_len, args.output_len)
             result = engine.serve(
-                args.format, concurrency, length, *flags, "--max-concurrency", concurrency
+                args.format, concurrency, lengths, *flags, "--max-concurrency", concurrency
             )
         failed += result["failed"]
         facts = {"engine": engine.name, "format": args.format, "max_concurrency": concurrency}

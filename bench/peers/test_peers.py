@@ -76,16 +76,19 @@ def test_openvino_gets_other_prompts_for_each_run():
     assert [ids.shape for ids in seen] == [(2, 8), (2, 8)] and (seen[0] != seen[1]).any()
 
 
-def test_load_counts_only_good_answers():
-    load = importlib.import_module("load")
-    good, bad = load.Answer(), load.Answer()
-    good.ttft, good.latency, good.tokens, good.gaps = 0.5, 2.0, 4, [0.5, 0.5, 0.5]
-    bad.error = "HTTP 500"
-    found = load.summary(argparse.Namespace(input_len=10), [good, bad], 2.0)
-    assert (found["completed"], found["failed"], found["errors"]) == (1, 1, ["HTTP 500"])
-    assert found["output_throughput"] == 2.0 and found["total_token_throughput"] == 7.0
-    assert found["mean_ttft_ms"] == 500 and found["mean_tpot_ms"] == 500
-    assert load.percentile([1.0, 2.0, 3.0, 5.0], 0.5) == 2.5
+def test_a_short_answer_fails_the_measurement(tmp_path):
+    engines = importlib.import_module("engines")
+    binary = tmp_path / "quire"  # says that two answers came, with so many tokens
+    binary.write_text("""#!/bin/sh
+while [ "$1" != --result-dir ]; do shift; done
+echo '{"completed": 2, "total_output_tokens": 7, "output_throughput": 3.5}' >"$2/load.json"
+""")
+    binary.chmod(0o755)
+    installed = argparse.Namespace(binary=binary, checkpoint=tmp_path)
+    with pytest.raises(engines.MeasurementError, match="7 tokens came in 2 answers of 4"):
+        engines.load(installed, 1, 4)
+    binary.write_text(binary.read_text().replace(": 7", ": 8"))
+    assert engines.load(installed, 1, 4)["output_throughput"] == 3.5
 
 
 def test_redo_forgets_only_what_is_named(tmp_path):
