@@ -14,6 +14,7 @@ from source_files import source_files  # noqa: E402
 ROOMS = {
     "base": [],
     "formats": ["base"],
+    "hub": ["base", "formats"],
     "text": ["base", "formats"],
     "dialects": ["base"],
     "ops": ["base"],
@@ -21,11 +22,11 @@ ROOMS = {
     "engine": ["base", "text", "ops", "models"],
     "server": ["base", "text", "dialects", "engine"],
     "bench": ["base", "formats", "text", "ops", "models", "engine"],
-    "cli": ["base", "formats", "text", "dialects", "ops", "models", "engine", "server", "bench"],
+    "cli": ["base", "formats", "hub", "text", "dialects", "ops", "models", "engine", "server", "bench"],
 }
 # Rooms that must stay free of MLX: they are tested in milliseconds, under every sanitizer. The same holds for the
 # sources of HOST_LIBRARY, for DOOR, and for whatever headers they include, directly or not.
-NO_MLX_ROOMS = ["base", "formats", "text", "dialects", "server"]
+NO_MLX_ROOMS = ["base", "formats", "hub", "text", "dialects", "server"]
 HOST_LIBRARY = ("src/engine/CMakeLists.txt", "engine_host")
 DOOR = "server/engine_client.h"  # what the server sees of the engine
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')

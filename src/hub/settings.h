@@ -1,0 +1,32 @@
+#pragma once
+#include <chrono>
+#include <functional>
+#include <string>
+
+namespace quire::hub {
+
+// What the environment says about hubs, read from the variables that huggingface_hub reads.
+struct Settings {
+  std::string endpoint;      // HF_ENDPOINT: a URL without a slash at its end
+  std::string token;         // empty: none
+  std::string token_from;    // the variable or file that it is from
+  std::string cache;         // HF_HUB_CACHE: the folder with models--ORG--NAME
+  bool offline = false;      // HF_HUB_OFFLINE: what is not in the cache is an error
+  std::string certificates;  // SSL_CERT_FILE or CURL_CA_BUNDLE; empty: the system's
+  std::string user_agent;
+  // HF_HUB_DOWNLOAD_TIMEOUT: a connection that brings nothing for so long counts as cut.
+  std::chrono::seconds stall{30};
+};
+
+using GetEnv = std::function<const char*(const char*)>;
+
+// Throws LoadError naming the variable if its value cannot be used.
+//   cache  HF_HUB_CACHE, HUGGINGFACE_HUB_CACHE, $HF_HOME/hub, $XDG_CACHE_HOME/huggingface/hub or
+//          ~/.cache/huggingface/hub, the first that is set
+//   token  HF_TOKEN, HUGGING_FACE_HUB_TOKEN, or the file HF_TOKEN_PATH or $HF_HOME/token; none if
+//          HF_HUB_DISABLE_IMPLICIT_TOKEN is true
+Settings read_settings(const GetEnv& get_env, const std::string& user_agent);
+// Of this process.
+Settings read_settings(const std::string& user_agent);
+
+}  // namespace quire::hub
