@@ -36,7 +36,7 @@ stage build build release
 if passed; then
   stage unit run_tests release --jobs "$jobs"
   stage installed-tree installed_tree
-  stage clients run_pytest clients tests/api tests/soak tests/tools bench/peers
+  stage clients run_pytest clients tests/api tests/hub tests/soak tests/tools bench/peers
 else
   for name in unit installed-tree clients; do not_run "$name" "the build failed"; done
 fi

@@ -40,6 +40,7 @@ constexpr Variant kVariants[] = {
 };
 
 json::array compare_engines(AblationFlags flags) {
+  find_model_folder(flags.model);
   flags.model.least_num_seqs = flags.measure.concurrency;
   flags.measure.seed = flags.model.seed;
   // All variants are in memory at once, so that they can take turns.

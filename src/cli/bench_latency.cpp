@@ -12,6 +12,7 @@ struct LatencyFlags {
 };
 
 int latency(LatencyFlags flags) {
+  find_model_folder(flags.model);
   flags.model.least_num_seqs = flags.measure.batch_size;
   flags.measure.seed = flags.model.seed;
   const RunningModel model = start_engine(flags.model);

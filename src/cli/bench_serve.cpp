@@ -9,6 +9,7 @@
 #include "bench/serve/report.h"
 #include "bench/serve/workload.h"
 #include "cli/bench.h"
+#include "cli/model_name.h"
 
 namespace quire::cli {
 namespace {
@@ -28,12 +29,16 @@ struct ServeBenchFlags {
 
 std::shared_ptr<const text::Tokenizer> load_tokenizer(const ServeBenchFlags& flags) {
   std::error_code ignored;
-  const std::string& folder = flags.tokenizer.empty() ? flags.model : flags.tokenizer;
+  const std::string& given = flags.tokenizer.empty() ? flags.model : flags.tokenizer;
+  const std::string folder =
+      given.empty() ? given : find_model(given, ModelParts::kTokenizer).folder;
   if (!folder.empty() && std::filesystem::is_directory(folder, ignored))
     return text::Tokenizer::load(folder);
-  throw LoadError(flags.tokenizer.empty()
-                      ? "give --tokenizer DIR, the model's folder: prompts are cut to exact lengths"
-                      : "--tokenizer: there is no folder " + flags.tokenizer);
+  throw LoadError(
+      flags.tokenizer.empty()
+          ? "give --tokenizer, the model's folder or its name on a hub: prompts are cut to "
+            "exact lengths"
+          : "--tokenizer: there is no folder " + flags.tokenizer);
 }
 
 void save(const ServeBenchFlags& flags, const std::vector<bench::LoadRecord>& records,
@@ -174,7 +179,8 @@ void add_bench_serve(CLI::App& bench, int& status) {
       ->capture_default_str();
   command->add_option("--model", flags->model, "Name to ask for; default: the server's first");
   command->add_option("--tokenizer", flags->tokenizer,
-                      "The model's folder, for prompts of exact lengths; default: --model");
+                      "The model's folder, or its name on a hub, for prompts of exact lengths; "
+                      "default: --model");
   command->add_flag("--prompt-token-ids", flags->workload.token_ids,
                     "Send prompts as token ids (completions only)");
   command->add_option("--api-key", flags->api_key, "Sent as a bearer token")

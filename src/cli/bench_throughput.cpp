@@ -34,6 +34,7 @@ int throughput(ThroughputFlags flags) {
     flags.model.least_num_seqs =
         *std::max_element(flags.sweep.concurrency.begin(), flags.sweep.concurrency.end());
   }
+  find_model_folder(flags.model);
   const RunningModel model = start_engine(flags.model);
   const json::value figures = measure(flags, model);
   if (!flags.output_json.empty())

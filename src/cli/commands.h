@@ -6,6 +6,7 @@ namespace quire::cli {
 // Each adds its subcommand to the app; the callback runs it and leaves the exit status in `status`.
 void add_serve(CLI::App& app, int& status);
 void add_run(CLI::App& app, int& status);
+void add_pull(CLI::App& app, int& status);
 void add_bench(CLI::App& app, int& status);
 void add_quantize(CLI::App& app, int& status);
 void add_replay(CLI::App& app, int& status);

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "cli/flag_groups.h"
+#include "cli/model_name.h"
 #include "engine/kv_storage_names.h"
 
 namespace quire::cli {
@@ -21,10 +22,10 @@ std::vector<std::string> kv_storage_names() {
 
 void add_model_flags(CLI::App& app, ModelFlags& flags) {
   app.add_option("model,--model", flags.model,
-                 "Model folder: config.json, tokenizer.json (or tekken.json), *.safetensors; or a "
-                 "GGUF file")
+                 "Model folder (config.json, tokenizer.json or tekken.json, *.safetensors), a GGUF "
+                 "file, or ORG/NAME[@REV] of a hub")
       ->required()
-      ->type_name("DIR|FILE");
+      ->type_name("DIR|FILE|NAME");
   app.add_option("--chat-template", flags.chat_template,
                  "Jinja template instead of the model's: a file, or the text itself")
       ->type_name("FILE|TEXT");
@@ -136,6 +137,12 @@ void add_queue_flags(CLI::App& app, ModelFlags& flags) {
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
       ->capture_default_str();
   group_flags(app);
+}
+
+void find_model_folder(ModelFlags& flags) {
+  ModelPlace place = find_model(flags.model);
+  flags.model = std::move(place.folder);
+  flags.name = std::move(place.name);
 }
 
 int64_t parse_size(const std::string& text, const std::string& flag) {

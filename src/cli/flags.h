@@ -11,7 +11,8 @@ namespace quire::cli {
 
 // What the flags of every command that loads a model say. Spelled as vLLM's where vLLM has them.
 struct ModelFlags {
-  std::string model;
+  std::string model;          // a folder, or a hub's name until find_model_folder()
+  std::string name;           // ORG/NAME if that was given, else empty
   std::string chat_template;  // a file, or the template itself; empty: the model's own
   std::string json_whitespace = "bounded";
   std::string device = "auto";
@@ -42,6 +43,8 @@ struct ModelFlags {
   bool replay_decodes = true;
 };
 
+// Fetches the model if a hub's name was given: `model` is a folder from then on. Throws LoadError.
+void find_model_folder(ModelFlags& flags);
 void add_model_flags(CLI::App& app, ModelFlags& flags);
 // Of commands that have several requests at work.
 void add_queue_flags(CLI::App& app, ModelFlags& flags);

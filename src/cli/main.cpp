@@ -13,6 +13,20 @@
 
 namespace {
 
+constexpr const char* kDescription =
+    "Quire serves large language models from paged memory.\n"
+    "\n"
+    "  quire serve MODEL                an OpenAI-compatible server on http://127.0.0.1:8000\n"
+    "  quire run MODEL [PROMPT]         a chat in the terminal, or one answer\n"
+    "  quire pull ORG/NAME              fetch a model from a hub\n"
+    "  quire bench throughput MODEL     how fast this machine is\n"
+    "  quire replay FILE                a recorded session against a running server\n"
+    "  quire quantize SRC DST           4- or 8-bit weights of a model, in the format of MLX\n"
+    "  quire parse-output DIALECT       a model's raw text as content, reasoning and tool calls\n"
+    "\n"
+    "MODEL is a Hugging Face model folder, or the name ORG/NAME[@REV] of one on a hub. Each "
+    "command has its own --help.";
+
 // The commands that take what vLLM's and llama.cpp's servers take.
 bool loads_a_model(const std::vector<std::string>& arguments) {
   return !arguments.empty() && (arguments[0] == "serve" || arguments[0] == "run");
@@ -21,24 +35,14 @@ bool loads_a_model(const std::vector<std::string>& arguments) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app(
-      "Quire serves large language models from paged memory.\n"
-      "\n"
-      "  quire serve MODEL_DIR            an OpenAI-compatible server on http://127.0.0.1:8000\n"
-      "  quire run MODEL_DIR [PROMPT]     a chat in the terminal, or one answer\n"
-      "  quire bench throughput MODEL_DIR how fast this machine is\n"
-      "  quire replay FILE                a recorded session against a running server\n"
-      "  quire quantize SRC DST           4- or 8-bit weights of a model, in the format of MLX\n"
-      "  quire parse-output DIALECT       a model's raw text as content, reasoning and tool calls\n"
-      "\n"
-      "MODEL_DIR is a Hugging Face model folder. Each command has its own --help.",
-      "quire");
+  CLI::App app(kDescription, "quire");
   app.set_version_flag("--version", "quire " QUIRE_VERSION);
   app.require_subcommand(1);
   constexpr size_t kMostBytes = 4000;  // of an error: it may quote a file
   int status = 0;
   quire::cli::add_serve(app, status);
   quire::cli::add_run(app, status);
+  quire::cli::add_pull(app, status);
   quire::cli::add_bench(app, status);
   quire::cli::add_quantize(app, status);
   quire::cli::add_replay(app, status);

@@ -10,6 +10,7 @@
 #include "base/printable.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/model_name.h"
 #include "formats/quantize_checkpoint.h"
 
 namespace quire::cli {
@@ -65,6 +66,7 @@ void print_lost(const formats::QuantizeReport& report, const std::string& mode) 
 }
 
 int quantize(const QuantizeFlags& flags) {
+  const std::string source = find_model(flags.source).folder;
   take_stop_signals();
   ThreadPool pool(flags.threads > 0 ? flags.threads : usable_physical_cores());
   formats::QuantizeOptions options;
@@ -77,7 +79,7 @@ int quantize(const QuantizeFlags& flags) {
     };
   formats::QuantizeReport report;
   try {
-    report = formats::quantize_checkpoint(flags.source, flags.target, options, pool);
+    report = formats::quantize_checkpoint(source, flags.target, options, pool);
   } catch (const LoadError&) {
     if (g_stopped_by == 0) throw;
     std::fprintf(stderr, "%squire: stopped; nothing was written\n", terminal ? "\n" : "");
@@ -103,7 +105,10 @@ void add_quantize(CLI::App& app, int& status) {
   auto flags = std::make_shared<QuantizeFlags>();
   CLI::App* command = app.add_subcommand(
       "quantize", "Write a model with weights of 2 to 8 bits, in the format of MLX");
-  command->add_option("source", flags->source, "Model folder: bfloat16, float16 or float32 weights")
+  command
+      ->add_option("source", flags->source,
+                   "Model folder, or ORG/NAME[@REV] of a hub: bfloat16, float16 or float32 "
+                   "weights")
       ->required()
       ->type_name("SRC");
   command->add_option("target", flags->target, "Folder to write; must not exist or be empty")

@@ -166,7 +166,10 @@ void add_run(CLI::App& app, int& status) {
       ->capture_default_str();
   command->add_option("--max-tokens", flags->max_tokens, "Longest answer")->capture_default_str();
   group_flags(*command);
-  command->callback([flags, &status] { status = run(*flags); });
+  command->callback([flags, &status] {
+    find_model_folder(flags->model);
+    status = run(*flags);
+  });
 }
 
 }  // namespace quire::cli

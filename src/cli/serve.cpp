@@ -165,7 +165,6 @@ void prepare(ServeFlags& flags) {
   flags.server.api_keys = collect_api_keys(flags);
   check_priorities(flags);
   (void)parser_choice(flags);
-  (void)pooling_defaults(flags);
   flags.server.http.ping_interval =
       std::chrono::milliseconds(static_cast<int64_t>(flags.ping_seconds * 1000));
   flags.server.runner = flags.runner == "pooling"    ? server::Runner::kPooling
@@ -180,6 +179,8 @@ void prepare(ServeFlags& flags) {
         "ANYBODY WHO REACHES {} MAY USE THIS SERVER: --host is not this machine alone, "
         "and there is no --api-key",
         printable(http.host));
+  find_model_folder(flags.model);
+  (void)pooling_defaults(flags);
 }
 
 int serve(ServeFlags flags) {

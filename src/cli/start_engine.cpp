@@ -182,7 +182,7 @@ RunningModel start_engine(const ModelFlags& flags) {
   std::future<ModelText> text = std::async(std::launch::async, [&] {
     return load_text(flags, checkpoint.text_files(), model.eos_token_ids);
   });
-  model.name = name_of_model(flags.model);
+  model.name = flags.name.empty() ? name_of_model(flags.model) : flags.name;
 
   auto decoder = models::load_model(context, checkpoint, load);
   model.fingerprint = fingerprint({.checkpoint = checkpoint,

@@ -20,9 +20,9 @@ struct RunningModel {
   std::shared_ptr<const text::ChatTemplate> chat_template;  // null if the model has none
   std::shared_ptr<const text::GrammarFactory> grammars;     // null if the model names no eos token
   std::vector<int32_t> eos_token_ids;
-  bool has_head = true;                   // see Model::has_head
-  std::string name;                       // the model folder's own name, or the file's
-  std::string fingerprint;                // see fingerprint.h
+  bool has_head = true;     // see Model::has_head
+  std::string name;         // the hub's ORG/NAME, or the model folder's own name, or the file's
+  std::string fingerprint;  // see fingerprint.h
   std::shared_ptr<ops::Profile> profile;  // null unless the flags ask for one
   std::unique_ptr<engine::Engine> engine;
 

@@ -1,0 +1,65 @@
+#include "cli/model_name.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/printable.h"
+#include "formats/hf_config.h"
+#include "formats/quantization.h"
+#include "hub/pull.h"
+#include "models/registry.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace quire::cli {
+namespace {
+
+hub::PullOptions pull_options(ModelParts parts) {
+  hub::PullOptions options;
+  options.weights = parts == ModelParts::kAll;
+  options.check = check_readable;
+  options.output = STDERR_FILENO;
+  return options;
+}
+
+std::string pull(const hub::ModelId& id, const hub::PullOptions& options) {
+  return hub::pull(id, hub::read_settings("quire/" QUIRE_VERSION), options);
+}
+
+}  // namespace
+
+void check_readable(const std::string& folder) {
+  const formats::HfConfig config = formats::read_hf_config(folder + "/config.json");
+  (void)models::make_model_spec(config, config.max_position_embeddings);
+  (void)formats::read_quantization_config(config);
+  (void)text::Tokenizer::load(folder);
+  (void)text::ChatTemplate::load(folder);
+}
+
+ModelPlace find_model(const std::string& text, ModelParts parts) {
+  std::error_code ignored;
+  if (std::filesystem::exists(text, ignored)) return {.folder = text, .name = {}};
+  const auto id = hub::parse_model_id(text);
+  if (!id) return {.folder = text, .name = {}};  // whoever opens it says what is expected
+  hub::PullOptions options = pull_options(parts);
+  options.cache_will_do = true;
+  try {
+    return {.folder = pull(*id, options), .name = id->repo()};
+  } catch (const LoadError& error) {
+    throw LoadError(std::string(error.what()) + " (there is no folder " + printable(text) +
+                    " either)");
+  }
+}
+
+std::string pull_model(const std::string& text) {
+  const auto id = hub::parse_model_id(text);
+  if (!id)
+    throw LoadError("'" + printable(text) +
+                    "' is no model's name; write ORG/NAME, or ORG/NAME@REV for a branch, tag or "
+                    "commit");
+  return pull(*id, pull_options(ModelParts::kAll));
+}
+
+}  // namespace quire::cli

@@ -1,0 +1,24 @@
+#pragma once
+#include <string>
+
+namespace quire::cli {
+
+struct ModelPlace {
+  std::string folder;
+  std::string name;  // ORG/NAME; empty if a folder was named
+};
+
+enum class ModelParts { kAll, kTokenizer };
+
+// What a command line calls a model: a folder, or ORG/NAME[@REV] of a hub, which is fetched if the
+// cache does not have it. A folder of that name comes first. Throws LoadError.
+ModelPlace find_model(const std::string& text, ModelParts parts = ModelParts::kAll);
+
+// Fetches ORG/NAME[@REV] and returns its folder, asking the hub in any case. Throws LoadError.
+std::string pull_model(const std::string& text);
+
+// Throws LoadError if the model in this folder, which may have no weights yet, is one that cannot
+// be served: by its architecture, its quantisation or its tokenizer.
+void check_readable(const std::string& folder);
+
+}  // namespace quire::cli
