@@ -7,6 +7,9 @@ namespace quire::cli {
 void add_serve(CLI::App& app, int& status);
 void add_run(CLI::App& app, int& status);
 void add_pull(CLI::App& app, int& status);
+void add_show(CLI::App& app, int& status);
+void add_list(CLI::App& app, int& status);
+void add_rm(CLI::App& app, int& status);
 void add_bench(CLI::App& app, int& status);
 void add_quantize(CLI::App& app, int& status);
 void add_replay(CLI::App& app, int& status);

@@ -19,6 +19,7 @@ constexpr const char* kDescription =
     "  quire serve MODEL                an OpenAI-compatible server on http://127.0.0.1:8000\n"
     "  quire run MODEL [PROMPT]         a chat in the terminal, or one answer\n"
     "  quire pull ORG/NAME              fetch a model from a hub\n"
+    "  quire list, show, rm             the models that were fetched\n"
     "  quire bench throughput MODEL     how fast this machine is\n"
     "  quire replay FILE                a recorded session against a running server\n"
     "  quire quantize SRC DST           4- or 8-bit weights of a model, in the format of MLX\n"
@@ -43,6 +44,9 @@ int main(int argc, char** argv) {
   quire::cli::add_serve(app, status);
   quire::cli::add_run(app, status);
   quire::cli::add_pull(app, status);
+  quire::cli::add_show(app, status);
+  quire::cli::add_list(app, status);
+  quire::cli::add_rm(app, status);
   quire::cli::add_bench(app, status);
   quire::cli::add_quantize(app, status);
   quire::cli::add_replay(app, status);

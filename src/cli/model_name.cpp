@@ -53,6 +53,18 @@ ModelPlace find_model(const std::string& text, ModelParts parts) {
   }
 }
 
+ModelPreview preview_model(const std::string& text) {
+  std::error_code ignored;
+  const auto id = hub::parse_model_id(text);
+  if (std::filesystem::exists(text, ignored) || !id) return {.folder = text, .name = {}};
+  const hub::Preview preview =
+      hub::preview(*id, hub::read_settings("quire/" QUIRE_VERSION), STDERR_FILENO);
+  return {.folder = preview.folder,
+          .name = id->text(),
+          .is_whole = preview.is_whole,
+          .weight_bytes = preview.weight_bytes};
+}
+
 std::string pull_model(const std::string& text) {
   const auto id = hub::parse_model_id(text);
   if (!id)

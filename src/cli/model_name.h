@@ -1,4 +1,5 @@
 #pragma once
+#include <cstdint>
 #include <string>
 
 namespace quire::cli {
@@ -16,6 +17,17 @@ ModelPlace find_model(const std::string& text, ModelParts parts = ModelParts::kA
 
 // Fetches ORG/NAME[@REV] and returns its folder, asking the hub in any case. Throws LoadError.
 std::string pull_model(const std::string& text);
+
+// What `quire show` looks at.
+struct ModelPreview {
+  std::string folder, name;   // as ModelPlace
+  bool is_whole = true;       // the weights are there
+  uint64_t weight_bytes = 0;  // else so many would be fetched
+};
+
+// A folder, or a model of a hub, of which all but the weights is fetched if the cache does not have
+// it. Throws LoadError.
+ModelPreview preview_model(const std::string& text);
 
 // Throws LoadError if the model in this folder, which may have no weights yet, is one that cannot
 // be served: by its architecture, its quantisation or its tokenizer.

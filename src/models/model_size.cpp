@@ -92,6 +92,17 @@ int64_t packed_bytes(const formats::RawTensor& values,
   return float_bytes > 0 ? stored * 8 / format->bits * float_bytes : stored;
 }
 
+// Values of the model that a tensor holds; scales and biases of quantised values hold none.
+int64_t parameters_in(const formats::RawTensor& tensor,
+                      const std::optional<formats::QuantizationConfig>& quantization) {
+  const auto stored = static_cast<int64_t>(tensor.size);
+  if (tensor.name.ends_with("_blocks")) return 2 * stored;
+  if (tensor.name.ends_with("_scales") || weight_name(tensor.name) != tensor.name) return 0;
+  if (tensor.dtype != formats::DType::kU32 || !quantization) return tensor.num_elements();
+  const auto format = quantization->of_layer(layer_name(tensor.name));
+  return format ? stored * 8 / format->bits : tensor.num_elements();
+}
+
 void count_tensor(const formats::Checkpoint& checkpoint, const formats::RawTensor& tensor,
                   const std::optional<formats::QuantizationConfig>& quantization,
                   bool dense_small_floats, ModelSize& size) {
@@ -104,6 +115,7 @@ void count_tensor(const formats::Checkpoint& checkpoint, const formats::RawTenso
       quantised ? packed_bytes(tensor, quantization, dense_small_floats ? float_bytes : 0)
                 : elements * (matrix ? float_bytes : static_cast<int64_t>(sizeof(float)));
   size.weights += loaded;
+  size.parameters += parameters_in(tensor, quantization);
   // 4 bits a value, and a scale and a bias of 16 bits each for 64 of them.
   size.weights_in_4_bits += matrix && !quantised ? elements * 9 / 16 : loaded;
 }

@@ -23,6 +23,7 @@ mx::Dtype dtype_of(const formats::Checkpoint& checkpoint, const ModelSpec& spec,
 // are about right: padding is not counted.
 struct ModelSize {
   int64_t weights = 0;            // bytes
+  int64_t parameters = 0;         // of the language model; a quantised value is one
   int64_t weights_in_4_bits = 0;  // bytes, if `quire quantize` made them; as `weights` if it did
   int64_t max_positions = 0;
   int64_t rope_bytes = 0;  // of the table, for each position

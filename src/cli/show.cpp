@@ -1,0 +1,149 @@
+#include <cstdio>
+#include <ctime>
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/printable.h"
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "cli/model_name.h"
+#include "dialects/dialect.h"
+#include "engine/block_demand.h"
+#include "engine/cache_groups.h"
+#include "engine/kv_pool.h"
+#include "engine/memory_fit.h"
+#include "formats/checkpoint.h"
+#include "formats/quantization.h"
+#include "hub/explain.h"
+#include "models/model_size.h"
+#include "text/chat_template.h"
+
+namespace quire::cli {
+namespace {
+
+void row(const char* title, const std::string& text) {
+  std::printf("%-13s %s\n", title, printable(text, 2000).c_str());
+}
+
+std::string gib(int64_t bytes) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f GiB", static_cast<double>(bytes) / (1 << 30));
+  return text;
+}
+
+// "751 M", "30.5 B".
+std::string count_text(int64_t count) {
+  const double value = static_cast<double>(count);
+  char text[32];
+  if (value < 1e6)
+    std::snprintf(text, sizeof text, "%.0f K", value / 1e3);
+  else if (value < 1e9)
+    std::snprintf(text, sizeof text, "%.0f M", value / 1e6);
+  else
+    std::snprintf(text, sizeof text, "%.1f B", value / 1e9);
+  return text;
+}
+
+// How the weights are stored: "bfloat16", "4-bit affine in groups of 64".
+std::string storage_text(const formats::Checkpoint& checkpoint) {
+  if (const auto quantization = formats::read_quantization_config(checkpoint.config())) {
+    const formats::QuantisedFormat& format = quantization->defaults;
+    return std::to_string(format.bits) + "-bit " + formats::mode_name(format.mode) +
+           " in groups of " + std::to_string(format.group_size);
+  }
+  for (const std::string& name : checkpoint.names()) {
+    const formats::RawTensor& tensor = *checkpoint.find(name);
+    if (name.ends_with("_blocks")) return "4-bit mxfp4 in groups of 32";
+    if (tensor.shape.size() >= 2) return std::string(formats::dtype_name(tensor.dtype));
+  }
+  return "none";
+}
+
+void show_config(const formats::HfConfig& config) {
+  row("architecture", (config.architectures.empty() ? "none" : config.architectures.front()) +
+                          ", " + std::to_string(config.num_hidden_layers) +
+                          " layers, hidden size " + std::to_string(config.hidden_size));
+  row("context", std::to_string(config.max_position_embeddings) + " tokens");
+}
+
+void show_chat(const std::string& folder) {
+  const auto chat_template = text::ChatTemplate::load(folder);
+  if (!chat_template) return row("chat", "no template: it continues texts");
+  const dialects::DialectChoice choice = dialects::detect_dialect(chat_template->source());
+  const auto name = [](const dialects::Dialect* dialect) {
+    return dialect ? std::string(dialect->name) : "none";
+  };
+  row("chat",
+      "a template; tool calls: " + name(choice.calls) + ", reasoning: " + name(choice.reasoning));
+}
+
+// What serving takes with the flags' defaults, on the CPU.
+void show_memory(const models::ModelSize& size) {
+  const engine::SchedulerOptions options = scheduler_options(ModelFlags(), kCpuStep);
+  const engine::CacheGroups groups = engine::group_layers(size.caches, size.max_positions, true);
+  const engine::BlockDemand demand(options.block_size, groups.windows);
+  const int64_t block =
+      engine::KvPool::block_bytes(groups, options.block_size, size.dtype, ops::KvStorage::kAuto);
+  const int64_t cache =
+      demand.most_blocks(0, size.max_positions, options.max_num_batched_tokens) * block +
+      engine::KvPool::state_bytes(size.caches, size.dtype);
+  const int64_t step =
+      engine::activation_bytes(size.widest_activation, size.vocab, size.dtype, options, false);
+  row("memory", "weights " + gib(size.weights) + ", a step " + gib(step) + ", cache " + gib(cache) +
+                    " for a sequence of " + std::to_string(size.max_positions) + " tokens; " +
+                    gib(engine::available_memory()) + " are free");
+}
+
+// Whether it can be served; says what there is to say of a model whose weights are there.
+void show_weights(const std::string& folder, const std::string& shown) {
+  const formats::Checkpoint checkpoint = formats::Checkpoint::open(folder);
+  const models::ModelSize size = models::measure_model(checkpoint, {});
+  row("parameters", count_text(size.parameters));
+  row("weights", storage_text(checkpoint) + ", " +
+                     hub::bytes_text(static_cast<double>(checkpoint.total_bytes())));
+  show_memory(size);
+  show_chat(folder);
+  check_readable(folder);
+  engine::check_fits(shown, size, scheduler_options(ModelFlags(), kCpuStep),
+                     memory_request(ModelFlags()), engine::available_memory());
+}
+
+int show(const std::string& name) {
+  const ModelPreview model = preview_model(name);
+  row("model",
+      model.name.empty() ? std::filesystem::path(model.folder).filename().string() : model.name);
+  row("folder", model.folder);
+  try {
+    show_config(formats::read_hf_config(model.folder + "/config.json"));
+    if (model.is_whole) {
+      show_weights(model.folder, name);
+    } else {
+      row("weights", hub::bytes_text(static_cast<double>(model.weight_bytes)) +
+                         ", not fetched: `quire pull` does");
+      show_chat(model.folder);
+      check_readable(model.folder);
+    }
+  } catch (const LoadError& error) {
+    row("supported", std::string("no: ") + error.what());
+    return 1;
+  }
+  row("supported", "yes");
+  return 0;
+}
+
+}  // namespace
+
+void add_show(CLI::App& app, int& status) {
+  auto name = std::make_shared<std::string>();
+  CLI::App* command = app.add_subcommand(
+      "show", "Say what a model is, what it needs, and whether it can be served");
+  command
+      ->add_option("model", *name,
+                   "A folder, or ORG/NAME[@REV] of a hub: nothing but its "
+                   "configs and tokenizer is fetched")
+      ->required()
+      ->type_name("DIR|NAME");
+  command->callback([name, &status] { status = show(*name); });
+}
+
+}  // namespace quire::cli
