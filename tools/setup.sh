@@ -46,7 +46,7 @@ install_packages() {
   local wanted missing=() name
   # Boost.JSON appeared in 1.75; Debian 12's default is 1.74, so a versioned package is named.
   wanted=(g++ make cmake ninja-build ccache unzip ca-certificates python3 python3-pip python3-venv
-    libcli11-dev libspdlog-dev prometheus-cpp-dev libhwy-dev libxxhash-dev libcurl4-openssl-dev libssl-dev
+    libcli11-dev libspdlog-dev prometheus-cpp-dev libhwy-dev libxxhash-dev libcurl4-openssl-dev libssl-dev libedit-dev
     libgtest-dev libgmock-dev librapidcheck-dev)
   for name in "${wanted[@]}"; do installed "$name" || missing+=("$name"); done
   if ! ls /usr/lib/*/cmake/boost_json-1.*/ >/dev/null 2>&1; then
@@ -135,7 +135,7 @@ install_arm64() {
   local boost
   boost=$(dpkg-query -W -f='${Package} ${Status}\n' 'libboost-json*-dev' | awk '/ok installed/ { print $1; exit }')
   thrice "${apt[@]}" install -y --no-install-recommends --download-only "$boost" "${boost/-json/}" libc6-dev libstdc++6 libcli11-dev \
-    libspdlog-dev prometheus-cpp-dev libhwy-dev libxxhash-dev libcurl4-openssl-dev libssl-dev libgtest-dev libgmock-dev librapidcheck-dev
+    libspdlog-dev prometheus-cpp-dev libhwy-dev libxxhash-dev libcurl4-openssl-dev libssl-dev libedit-dev libgtest-dev libgmock-dev librapidcheck-dev
   for name in $dir/apt/cache/archives/*.deb; do dpkg-deb -x "$name" $dir/root; done
   rm -rf $dir/apt
   touch $dir/.complete

@@ -11,6 +11,7 @@
 #include "bench/engine/profile_report.h"
 #include "cli/commands.h"
 #include "cli/flag_groups.h"
+#include "cli/sampling_defaults.h"
 #include "cli/serve_loop.h"
 #include "cli/signals.h"
 #include "cli/start_engine.h"
@@ -46,20 +47,6 @@ constexpr const char* kKeyVariable = "VLLM_API_KEY";
 constexpr size_t kMaxKeyFileBytes = size_t{1} << 20;
 // For the log to be read before the process is ended by force.
 constexpr std::chrono::milliseconds kLastWordsTime{200};
-
-// What the model's generation_config.json recommends. Its do_sample is a switch of transformers; as
-// in vLLM only the numbers count here.
-server::SamplingDefaults sampling_defaults(const formats::GenerationConfig& config) {
-  server::SamplingDefaults defaults;
-  if (config.temperature) defaults.temperature = static_cast<float>(*config.temperature);
-  if (config.top_p) defaults.top_p = static_cast<float>(*config.top_p);
-  if (config.min_p) defaults.min_p = static_cast<float>(*config.min_p);
-  if (config.repetition_penalty)
-    defaults.repetition_penalty = static_cast<float>(*config.repetition_penalty);
-  if (config.top_k) defaults.top_k = static_cast<int32_t>(std::max<int64_t>(0, *config.top_k));
-  defaults.max_new_tokens = config.max_new_tokens;
-  return defaults;
-}
 
 // The keys of --api-key and of every --api-key-file. Throws LoadError if one cannot be one.
 std::vector<std::string> collect_api_keys(const ServeFlags& flags) {
