@@ -451,6 +451,10 @@ inline QueryParts query_parts(__m512 q, const CodeScale& scale) {
   const __m512i high = _mm512_srai_epi32(_mm512_add_epi32(code, _mm512_set1_epi32(128)), 8);
   return {high, _mm512_sub_epi32(code, _mm512_slli_epi32(high, 8))};
 }
+// high * 256 + low, parts below 2^24, rounded once: also where 32 bits would not hold it.
+__attribute__((always_inline)) inline __m512 sum_of_parts(__m512i high, __m512i low) {
+  return _mm512_fmadd_ps(_mm512_cvtepi32_ps(high), _mm512_set1_ps(256.0f), _mm512_cvtepi32_ps(low));
+}
 // Of a row of bfloat16.
 inline CodeScale query_scale(const uint16_t* q, int64_t n) {
   __m512i peak = _mm512_setzero_si512();

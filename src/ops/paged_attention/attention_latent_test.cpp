@@ -29,11 +29,6 @@ Step copied(Step step, int value_dim) {
   return step;
 }
 
-const char* kernel_of(mx::Dtype dtype, KvStorage storage, int dim) {
-  return !on_cuda() && storage == KvStorage::kInt8 && dim > 512 ? cpu_kernel_name()
-                                                                : attention_kernel(dtype, storage);
-}
-
 template <class Body>
 void each_isa(const Body& body) {
   for (const auto& isa : isas_to_test(/*with_vnni=*/true)) {
@@ -52,8 +47,8 @@ void expect_equals_separate(const Heads& heads, KvStorage storage) {
     const auto b = attend_with_lse(context, copied(step, heads.value_dim), plain(heads));
     EXPECT_TRUE(same_bits(a.out, b.out));
     EXPECT_TRUE(same_bits(a.lse, b.lse));
-    EXPECT_TRUE(
-        kernel_ran(context, "paged_attention", 2, kernel_of(mx::bfloat16, storage, heads.dim)));
+    EXPECT_TRUE(kernel_ran(context, "paged_attention", 2,
+                           attention_kernel(mx::bfloat16, storage, heads.dim)));
   });
 }
 

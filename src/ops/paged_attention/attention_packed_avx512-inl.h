@@ -18,8 +18,9 @@ struct Bf16Pool {
 #endif
 // Pools of int8 codes, which become 16-bit integers, as queries and probabilities are ones of 16
 // bits. They are multiplied by `vpdpwssd`, whose sums of 32 bits are exact: 32639 * 127 * 512 and
-// 65535 * 127 * 256 are below 2^31. A probability p from 0 to 65535 is stored as p - 32768, which
-// has a sign as the unit wants it; the values' sums times 32768 are added afterwards.
+// 65535 * 127 * 256 are below 2^31; what keys have beyond 512 is a sum of its own. A probability p
+// from 0 to 65535 is stored as p - 32768, which has a sign as the unit wants it; the values' sums
+// times 32768 are added afterwards.
 struct Int8Pool {
   static constexpr bool kCodes = true;
   using Element = int8_t;
@@ -33,6 +34,7 @@ struct Buffers {
   uint16_t* values;      // [ceil32(Dv) / 32][kChunk / 2][32][2]
   float *total, *m, *l;  // [rows][ceil32(Dv)], columns as unpacking leaves them; [rows]
   float* scores;         // [kMaxTileRows][kTileStride]; a row's probabilities take their place
+  int32_t* more_scores;  // the same of codes beyond kMaxInt8SumDim, if there are any
   float* sums;           // [kMaxTileRows][32]
   int64_t *slots, *later_slots;  // [kChunk]
   // Of codes: [rows]; [kChunk] twice; the values' sums times 32768, [kChunk / 32][ceil32(Dv)].
@@ -56,6 +58,7 @@ struct Buffers {
     key_scales = scratch.take<float>(kChunk);
     value_scales = scratch.take<float>(kChunk);
     value_sums = scratch.take<int32_t>(kChunk / kBlock * width);
+    if (dim > kMaxInt8SumDim) more_scores = scratch.take<int32_t>(kMaxTileRows * kTileStride);
     return scratch.used;
   }
 };
@@ -151,14 +154,23 @@ inline float query_integers(const uint16_t* q, int64_t n, uint16_t* to) {
   return scale.scale;
 }
 
-// Integer scores of a row become what they stand for.
-inline void scale_integers(const float* key_scales, float query_scale, float* scores, int64_t first,
-                           int64_t last) {
+// The sum of two integers of 32 bits, rounded once, whether 32 bits hold it or not.
+__attribute__((always_inline)) inline __m512 long_sum(__m512i a, __m512i b) {
+  const __m512i byte = _mm512_set1_epi32(255);
+  return sum_of_parts(_mm512_add_epi32(_mm512_srai_epi32(a, 8), _mm512_srai_epi32(b, 8)),
+                      _mm512_add_epi32(_mm512_and_si512(a, byte), _mm512_and_si512(b, byte)));
+}
+
+// Integer scores of a row, and `more` if it is not null, become what they stand for.
+inline void scale_integers(const float* key_scales, float query_scale, const int32_t* more,
+                           float* scores, int64_t first, int64_t last) {
   const __m512 factor = _mm512_set1_ps(query_scale);
   for (int64_t t = first; t < last; t += 16) {
     const __m512 scale = _mm512_mul_ps(_mm512_load_ps(key_scales + t), factor);
-    _mm512_store_ps(scores + t,
-                    _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_load_si512(scores + t)), scale));
+    const __m512i codes = _mm512_load_si512(scores + t);
+    const __m512 sum =
+        more == nullptr ? _mm512_cvtepi32_ps(codes) : long_sum(codes, load_bits(more + t));
+    _mm512_store_ps(scores + t, _mm512_mul_ps(sum, scale));
   }
 }
 
@@ -358,14 +370,15 @@ class PackedAttention {
     const int64_t first = begin[0] / kBlock * kBlock;
     const int64_t last = least(round_up(end[of.rows - 1], kBlock), chunk.last);
     for (int64_t t = first; t < last; t += kBlock) {
-      Products::kScores[of.rows - 1](buffers.queries + of.row * dim, buffers.keys + t * dim,
-                                     dim / 2, buffers.scores + t);
+      score_block(of, t);
       later.step();
     }
     for (int64_t r = 0; r < of.rows; ++r) {
       float* scores = buffers.scores + r * kTileStride;
       if constexpr (Pool::kCodes)
-        scale_integers(buffers.key_scales, buffers.query_scales[of.row + r], scores, first, last);
+        scale_integers(buffers.key_scales, buffers.query_scales[of.row + r],
+                       dim > kMaxInt8SumDim ? buffers.more_scores + r * kTileStride : nullptr,
+                       scores, first, last);
       m[r] = find_peak(of.row + r, chunk.start, scores, begin[r], end[r]);
     }
     for (int64_t r = 0; r < of.rows; ++r) {
@@ -395,6 +408,17 @@ class PackedAttention {
       maxima[of.row + r] = m[r];
       maxima[rows + of.row + r] = l[r];
     }
+  }
+
+  // Scores of the tile's rows and 32 tokens, of codes in two parts if one sum does not hold them.
+  void score_block(const Tile& of, int64_t t) {
+    const auto score = Products::kScores[of.rows - 1];
+    const uint16_t *q = buffers.queries + of.row * dim, *keys = buffers.keys + t * dim;
+    if (!Pool::kCodes || dim <= kMaxInt8SumDim) return score(q, keys, dim / 2, buffers.scores + t);
+    constexpr int64_t kDim = kMaxInt8SumDim;
+    score(q, keys, kDim / 2, buffers.scores + t);
+    score(q + kDim * of.rows, keys + kDim * kColumns, (dim - kDim) / 2,
+          reinterpret_cast<float*>(buffers.more_scores) + t);
   }
 
   // The largest score of a row, capped and biased.

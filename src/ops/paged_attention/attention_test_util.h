@@ -271,11 +271,13 @@ inline mx::array slopes_of(int heads) {
   return mx::array(slopes.begin(), {heads});
 }
 
-// The kernel that serves queries and pools of this dtype under the instruction set in force.
-inline const char* attention_kernel(mx::Dtype dtype, KvStorage storage = KvStorage::kAuto) {
+// The kernel that serves queries and pools of this dtype under the instruction set in force. AMX
+// has none for codes of keys longer than 512.
+inline const char* attention_kernel(mx::Dtype dtype, KvStorage storage = KvStorage::kAuto,
+                                    int dim = 0) {
   if (on_cuda()) return "cuda";
   if (dtype != mx::bfloat16) return cpu_kernel_name();
-  if (use_amx()) return "cpu_amx";
+  if (use_amx() && (storage != KvStorage::kInt8 || dim <= 512)) return "cpu_amx";
   if (use_avx512_vnni() && storage == KvStorage::kInt8) return "cpu_avx512_vnni";
   return use_avx512_bf16() && storage == KvStorage::kAuto ? "cpu_avx512_bf16" : cpu_kernel_name();
 }

@@ -71,9 +71,9 @@ void check_positions(const BatchLayout& layout) {
 
 AttentionUnit unit_for(mx::Dtype q, KvType kv_type, int64_t key_dim) {
   if (q != mx::bfloat16) return AttentionUnit::kVectors;
-  if (kv_type == KvType::kInt8 && key_dim > kMaxInt8UnitDim) return AttentionUnit::kVectors;
   const bool bfloat16 = kv_type == KvType::kBf16;
-  if (use_amx() && (bfloat16 || is_quantised(kv_type))) return AttentionUnit::kAmx;
+  const bool long_codes = kv_type == KvType::kInt8 && key_dim > kMaxInt8SumDim;
+  if (use_amx() && (bfloat16 || is_quantised(kv_type)) && !long_codes) return AttentionUnit::kAmx;
   if (use_avx512_vnni() && kv_type == KvType::kInt8) return AttentionUnit::kAvx512Vnni;
   return use_avx512_bf16() && bfloat16 ? AttentionUnit::kAvx512Bf16 : AttentionUnit::kVectors;
 }

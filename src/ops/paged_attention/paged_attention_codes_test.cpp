@@ -39,8 +39,8 @@ void expect_matches(const Sequences& sequences, KvStorage storage,
   Context context = make_context(2);
   const Step step = sequences.step(segments, paging);
   const AttentionWithLse result = attend_with_lse(context, step, params);
-  EXPECT_TRUE(
-      kernel_ran(context, "paged_attention", 1, attention_kernel(sequences.dtype(), storage)));
+  EXPECT_TRUE(kernel_ran(context, "paged_attention", 1,
+                         attention_kernel(sequences.dtype(), storage, sequences.heads().dim)));
   context.use_reference = true;
   const AttentionWithLse expected = attend_with_lse(context, step, params);
   EXPECT_TRUE(near(result.out, expected.out, bound(sequences.dtype(), storage)));
@@ -52,7 +52,7 @@ TEST(PagedAttentionCodes, MatchTheReferenceForEveryDtypeAndHeadDim) {
     const ForcedIsa forced(isa);
     for (const KvStorage storage : kStorages) {
       for (const mx::Dtype dtype : float_dtypes()) {
-        for (const int dim : {8, 40, 64, 112, 128, 256, 512}) {
+        for (const int dim : {8, 40, 64, 112, 128, 256, 512, 520, 576}) {
           SCOPED_TRACE(isa + " " + kNames[static_cast<int>(storage)] + " " + dtype_name(dtype) +
                        " D " + std::to_string(dim));
           const Heads heads{
@@ -85,9 +85,9 @@ TEST(PagedAttentionCodes, MatchTheReferenceForWindowsCapsSinksAndBiases) {
 }
 
 // Every query, key, value and probability has the largest integer, of one sign or the other: sums
-// of 32 bits just hold that. All keys are alike, so the result is the value.
-TEST(PagedAttentionCodes, LargestSumsDoNotOverflow) {
-  const Heads heads{.heads = 4, .kv_heads = 2, .dim = 512, .value_dim = 512};
+// of 32 bits just hold that of 512 elements. All keys are alike, so the result is the value; and a
+// row's logarithm of its sum of exponents tells the score.
+void expect_largest_sums(const Heads& heads) {
   for (const auto& isa : isas_to_test(/*with_vnni=*/true)) {
     const ForcedIsa forced(isa);
     for (const float key : {1.0f, -1.0f}) {
@@ -98,14 +98,25 @@ TEST(PagedAttentionCodes, LargestSumsDoNotOverflow) {
         std::fill(sequences.values(0).begin(), sequences.values(0).end(), value);
         for (const Segment& segment : {Segment{0, 599, 1}, Segment{0, 560, 40}}) {
           const Context context = make_context(1);
-          const mx::array out = attend(context, sequences.step({segment}), scaled(heads));
+          const auto result =
+              attend_with_lse(context, sequences.step({segment}), {.scale = 1.0f / 512});
           EXPECT_TRUE(kernel_ran(context, "paged_attention", 1,
-                                 attention_kernel(mx::bfloat16, KvStorage::kInt8)));
-          for (const float x : to_floats(out)) ASSERT_EQ(x, value) << isa << " key " << key;
+                                 attention_kernel(mx::bfloat16, KvStorage::kInt8, heads.dim)));
+          for (const float x : to_floats(result.out)) ASSERT_EQ(x, value) << isa << " key " << key;
+          const float score = key * static_cast<float>(heads.dim) / 512;
+          for (int i = 0; i < segment.count; ++i)
+            ASSERT_NEAR(to_floats(result.lse)[i],
+                        score + std::log(static_cast<float>(segment.first + i + 1)), 1e-4)
+                << isa << " key " << key;
         }
       }
     }
   }
+}
+TEST(PagedAttentionCodes, LargestSumsDoNotOverflow) {
+  for (const int dim : {512, 576})
+    for (const int group : {2, 20})  // kernels for a few heads' and for many heads' decode
+      expect_largest_sums({.heads = 2 * group, .kv_heads = 2, .dim = dim, .value_dim = 512});
 }
 
 // What codes cost: relative RMS of the result against the same keys and values in float32. Uniform
@@ -190,7 +201,7 @@ TEST(PagedAttentionCodes, AnyBatchPagingThreadsAndPoison) {
 TEST(PagedAttentionCodes, InstructionSetsAgree) {
   const auto available = available_cpu_isas();
   for (const KvStorage storage : kStorages) {
-    for (const int dim : {8, 40, 64, 128, 512}) {
+    for (const int dim : {8, 40, 64, 128, 512, 576}) {
       const Heads heads{.heads = 6, .kv_heads = 2, .dim = dim, .value_dim = dim == 64 ? 96 : dim};
       const Sequences sequences(heads, mx::bfloat16, {300, 700, 20}, 7, storage);
       const Step step = sequences.step({{0, 299, 1}, {2, 19, 1}, {1, 250, 450}, {2, 0, 20}},
@@ -202,8 +213,8 @@ TEST(PagedAttentionCodes, InstructionSetsAgree) {
           const ForcedIsa forced(isa);
           const Context context = make_context(3);
           const mx::array out = attend(context, step, params);
-          EXPECT_TRUE(
-              kernel_ran(context, "paged_attention", 1, attention_kernel(mx::bfloat16, storage)));
+          EXPECT_TRUE(kernel_ran(context, "paged_attention", 1,
+                                 attention_kernel(mx::bfloat16, storage, dim)));
           if (first) {
             EXPECT_TRUE(same_bits(*first, out))
                 << isa << " D " << dim << kNames[static_cast<int>(storage)];

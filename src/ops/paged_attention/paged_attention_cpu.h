@@ -13,9 +13,9 @@ inline constexpr int64_t kAttentionChunk = 256;
 // Values are summed, and keys packed, per this many tokens; part of the bits contract.
 inline constexpr int64_t kAttentionBlock = 32;
 inline constexpr int64_t kMaxHeadDim = 576;
-// int8 pools have longer keys on kVectors only: elsewhere sums of products and of their parts are
-// 32-bit integers, which hold those of 512 elements.
-inline constexpr int64_t kMaxInt8UnitDim = 512;
+// So many elements of a query and a key of an int8 pool have a sum that 32 bits hold: 32639 * 127 *
+// 512 < 2^31. Longer keys' sums are made of two, or of their parts; AMX's kernels have no such.
+inline constexpr int64_t kMaxInt8SumDim = 512;
 
 // Beyond any position, and far from overflow.
 inline constexpr int64_t kEndOfPositions = int64_t{1} << 40;

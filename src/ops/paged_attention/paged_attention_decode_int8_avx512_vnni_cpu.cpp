@@ -97,10 +97,9 @@ __attribute__((noinline)) void score_few(const HeadRows& keys, const ScoreRun& r
     const __m512 scales = _mm512_load_ps(run.key_scales + t);
 #pragma GCC unroll 4
     for (int r = 0; r < R; ++r) {
-      const __m512i both = _mm512_add_epi32(_mm512_slli_epi32(sum[r][0], 8), sum[r][1]);
       const __m512 scale = _mm512_mul_ps(scales, _mm512_set1_ps(run.query_scales[r]));
       _mm512_store_ps(run.scores + r * kScoreStride + t,
-                      _mm512_mul_ps(_mm512_cvtepi32_ps(both), scale));
+                      _mm512_mul_ps(sum_of_parts(sum[r][0], sum[r][1]), scale));
     }
   }
 }
