@@ -10,8 +10,8 @@ using namespace quire::ops::testing;
 
 // DeepSeek's row of 512 latent and 64 rotated elements, and one that is no multiple of a tile.
 constexpr std::pair<int, int> kRows[] = {{576, 512}, {40, 24}};
-// Heads that one tile holds, that take two, and those of DeepSeek-V3.
-constexpr int kGroups[] = {4, 16, 20, 128};
+// Heads that one tile holds, that take two and three, and those of DeepSeek-V3.
+constexpr int kGroups[] = {4, 16, 20, 29, 128};
 
 Step latent(Step step, int value_dim) {
   step.kv = latent_kv(step.kv.k, step.kv.k_scale, value_dim);
@@ -68,10 +68,10 @@ TEST(LatentAttention, AnyCutIsTheSame) {
   each_isa([] {
     for (const mx::Dtype dtype : {mx::float32, mx::bfloat16})
       for (const auto storage : {KvStorage::kAuto, KvStorage::kInt8}) {
-        const Heads heads{.heads = 20, .kv_heads = 1, .dim = 96, .value_dim = 64};
+        const Heads heads{.heads = 29, .kv_heads = 1, .dim = 96, .value_dim = 64};
         const Sequences sequences(heads, dtype, {620}, 7, storage);
         AttentionParams params = plain(heads);
-        params.sinks = mx::full({20}, 1.5f);
+        params.sinks = mx::full({29}, 1.5f);
         const auto rows = [&](int threads, int first, int count) {
           const Step step = latent(sequences.step({{0, first, count}}, {.order = 5}), 64);
           return attend(make_context(threads), step, params);

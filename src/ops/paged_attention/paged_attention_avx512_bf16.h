@@ -13,9 +13,9 @@ int64_t attention_avx512_bf16_scratch(const AttentionKernelParams& params, int64
 void paged_attention_avx512_bf16(const AttentionKernelParams& params, const AttentionItem& item,
                                  void* scratch, float* partials);
 
-// The same for items of one token and groups of up to so many heads, whose keys and values are used
-// in registers as they come from the pool.
-inline constexpr int64_t kMaxDecodeGroupBf16 = 8;
+// The same for items of one token and groups of up to so many heads, whose values are used in
+// registers as they come from the pool, and keys, too, or 16 tokens at a time.
+inline constexpr int64_t kMaxDecodeGroupBf16 = 32;
 int64_t attention_decode_avx512_bf16_scratch(const AttentionKernelParams& params, int64_t rows);
 void paged_attention_decode_avx512_bf16(const AttentionKernelParams& params,
                                         const AttentionItem& item, void* scratch, float* partials,
