@@ -21,6 +21,14 @@ namespace quire::models {
 // with the order of sums that it documents. q', the sums over rows and y are rounded to the model's
 // dtype. The rotated part of a query's head stands before the rest, because rope() turns the
 // beginning of a head; the rows of q_b are put in that order when they are loaded.
+//
+// Why prompts do not expand rows to each head's keys and values: these would be rounded, and sums
+// would have another order, so decode rows would have to expand as well, all of the context in
+// every step. It would not be much faster either. A query and key cost 2 * heads * (latent +
+// rotated part + latent) operations instead of 2 * heads * (key_dim + rotated part + value_dim), in
+// GLM-4.7-Flash 43,520 instead of 20,480; expanding a row costs what W_UK and W_UV cost a
+// query, 9.2 million, once more for every chunk of a prompt that reads it. docs/benchmarks.md has
+// the times.
 class MlaBlock {
  public:
   MlaBlock(const MlaSpec& spec, int64_t hidden, std::shared_ptr<const ops::RopeTable> rope,
