@@ -8,10 +8,14 @@
 namespace quire::engine {
 namespace {
 
-// A block table's part of a layout.
+// A block table's part of a layout, as some layers see it.
 struct Places {
+  TableView view;
   std::vector<int64_t> slot_mapping, block_offsets = {0};
   std::vector<int32_t> blocks;
+
+  // That of the scheduler's block.
+  int32_t block(int32_t id) const { return id < 0 ? id : id * view.parts + view.part; }
 
   void move_to(ops::BatchLayout& layout) {
     layout.slot_mapping = std::move(slot_mapping);
@@ -48,6 +52,10 @@ struct Builder {
     rows.reserve(sequences);
   }
 
+  static const BlockTable& table_of(const Sequence& sequence, const Places& places) {
+    return sequence.tables[static_cast<size_t>(places.view.table)];
+  }
+
   void append_token(const Sequence& sequence, int64_t position) {
     const auto known = static_cast<int64_t>(sequence.tokens.size());
     int32_t id = -1, row = -1;
@@ -65,18 +73,19 @@ struct Builder {
     layout.positions.push_back(static_cast<int32_t>(position));
     const int64_t block = position / options.block_size;
     QUIRE_CHECK(block < sequence.table_len());
-    for (size_t t = 0; t < tables.size(); ++t) {
-      const int64_t slot =
-          sequence.tables[t].blocks[block] * options.block_size + position % options.block_size;
+    for (Places& places : tables) {
+      const int64_t id = places.block(table_of(sequence, places).blocks[block]);
+      const int64_t slot = id * options.block_size + position % options.block_size;
       // Shared: already there.
-      tables[t].slot_mapping.push_back(position < sequence.shared_len ? -1 : slot);
+      places.slot_mapping.push_back(position < sequence.shared_len ? -1 : slot);
     }
   }
 
   // The blocks of an item's tokens. What none of them sees may have been given back.
-  void append_blocks(const StepItem& item, size_t t) {
-    const BlockTable& own = item.sequence->tables[t];
-    const int64_t window = options.windows[t], end = item.start + item.num_tokens;
+  void append_blocks(const StepItem& item, Places& places) const {
+    const BlockTable& own = table_of(*item.sequence, places);
+    const int64_t window = options.windows[static_cast<size_t>(places.view.table)];
+    const int64_t end = item.start + item.num_tokens;
     const int64_t num_blocks = (end + options.block_size - 1) / options.block_size;
     QUIRE_CHECK(num_blocks <= static_cast<int64_t>(own.blocks.size()));
     QUIRE_CHECK(own.given_back == 0 ||
@@ -87,9 +96,9 @@ struct Builder {
     for (const int32_t block : table.subspan(static_cast<size_t>(own.given_back)))
       highest = std::max(highest, static_cast<uint32_t>(block));
     QUIRE_CHECK(highest < options.num_blocks) << "block " << static_cast<int32_t>(highest);
-    std::vector<int32_t>& blocks = tables[t].blocks;
-    blocks.insert(blocks.end(), table.begin(), table.end());
-    tables[t].block_offsets.push_back(static_cast<int64_t>(blocks.size()));
+    std::vector<int32_t>& blocks = places.blocks;
+    for (const int32_t block : table) blocks.push_back(places.block(block));
+    places.block_offsets.push_back(static_cast<int64_t>(blocks.size()));
   }
 
   void append_state_slot(const Sequence& sequence) {
@@ -142,7 +151,7 @@ struct Builder {
     const Sequence& sequence = *item.sequence;
     const auto first_row = static_cast<int64_t>(ids.size());
     for (int64_t j = 0; j < item.num_tokens; ++j) append_token(sequence, item.start + j);
-    for (size_t t = 0; t < tables.size(); ++t) append_blocks(item, t);
+    for (Places& places : tables) append_blocks(item, places);
     append_state_slot(sequence);
     layout.seq_lens.push_back(static_cast<int32_t>(item.start + item.num_tokens));
     layout.cu_seqlens.push_back(static_cast<int32_t>(ids.size()));
@@ -165,7 +174,7 @@ struct Builder {
   }
 
   // With the first table, and layouts of the other ones beside it.
-  void move_tables(std::shared_ptr<const std::vector<int32_t>> table_of_layer) {
+  void move_tables(std::shared_ptr<const std::vector<int32_t>> of_layer) {
     for (size_t t = 1; t < tables.size(); ++t) {
       auto other = std::make_shared<ops::BatchLayout>();
       other->num_tokens = layout.num_tokens;
@@ -178,7 +187,7 @@ struct Builder {
       layout.other_tables.push_back(std::move(other));
     }
     tables[0].move_to(layout);
-    layout.table_of_layer = std::move(table_of_layer);
+    layout.table_of_layer = std::move(of_layer);
   }
 };
 
@@ -198,16 +207,17 @@ void TokenHistory::update(const std::vector<int32_t>& tokens, int64_t prompt_len
 }
 
 Batch build_batch(const StepPlan& plan, const SchedulerOptions& options, int64_t vocab_size,
-                  int64_t pad_to, std::shared_ptr<const std::vector<int32_t>> table_of_layer) {
+                  int64_t pad_to, const TableViews& tables) {
   Builder builder{.options = options,
                   .vocab_size = vocab_size,
-                  .tables = std::vector<Places>(options.windows.size()),
+                  .tables = {},
                   .ids = {},
                   .from = {},
                   .layout = {},
                   .rows = {},
                   .states = {},
                   .state_rows = {}};
+  for (const TableView& view : tables.views) builder.tables.emplace_back().view = view;
   builder.reserve(plan, pad_to);
   builder.layout.cu_seqlens.push_back(0);
   for (size_t i = 0; i < plan.items.size(); ++i) builder.append(plan, i);
@@ -217,7 +227,7 @@ Batch build_batch(const StepPlan& plan, const SchedulerOptions& options, int64_t
   layout.num_tokens = static_cast<int64_t>(builder.ids.size());
   layout.num_sequences = static_cast<int64_t>(layout.seq_lens.size());
   layout.block_size = options.block_size;
-  builder.move_tables(std::move(table_of_layer));
+  builder.move_tables(tables.of_layer);
   if (!builder.state_rows.empty()) {
     auto pooled = std::make_shared<ops::BatchLayout>();
     pooled->num_tokens = layout.num_tokens;

@@ -4,6 +4,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/cache_groups.h"
 #include "engine/scheduler.h"
 #include "ops/layout/batch_layout.h"
 #include "ops/sample/sample.h"
@@ -54,13 +55,12 @@ struct Batch {
 // position, slot, block or token id out of range: kernels trust the layout. Reads, then replaces,
 // each sampling sequence's pending_row.
 //
-// `table_of_layer`: of a model whose layers have several block tables, see BatchLayout.
+// `tables`: how layers see the block tables, of which each sequence has options.windows.size().
 // `pad_to`: at least so many sequences, the rest of them padding, as a recorded step needs it
 // (ops/runtime/recorded_step.h): one token each, written nowhere, that sees no key, and a row to
 // project that no RowInfo speaks of. For steps of one token and row a sequence.
 Batch build_batch(const StepPlan& plan, const SchedulerOptions& options, int64_t vocab_size,
-                  int64_t pad_to = 0,
-                  std::shared_ptr<const std::vector<int32_t>> table_of_layer = nullptr);
+                  int64_t pad_to = 0, const TableViews& tables = {});
 
 // A step that is all padding: `tokens` of them in sequences of up to `length`, and so many rows.
 ops::BatchLayoutPtr padding_layout(int64_t tokens, int64_t length, int64_t rows,

@@ -10,13 +10,30 @@ namespace {
 
 constexpr int64_t kHugePage = int64_t{2} << 20;
 
-ops::PagedKv make_pool(const models::KvCacheSpec& kv, const CacheSize& size, mx::Dtype dtype,
-                       ops::Device& device) {
+// A pool, and its memory as layers with other heads see it.
+struct Pool {
+  ops::PagedKv kv;
+  std::vector<ops::PagedKv> narrow = {};
+};
+
+Pool make_pool(const models::KvCacheSpec& kv, const CacheGroups& groups, const CacheSize& size,
+               mx::Dtype dtype, ops::Device& device) {
   if (kv.values_in_keys > 0)
-    return ops::make_latent_kv(size.num_blocks, size.block_size, kv.head_dim, kv.values_in_keys,
-                               dtype, size.kv_storage, &device);
-  return ops::make_paged_kv(size.num_blocks, size.block_size, kv.kv_heads, kv.head_dim, dtype,
-                            size.kv_storage, /*value_dim=*/0, &device);
+    return {ops::make_latent_kv(size.num_blocks, size.block_size, kv.head_dim, kv.values_in_keys,
+                                dtype, size.kv_storage, &device)};
+  Pool pool = {ops::make_paged_kv(size.num_blocks, size.block_size, kv.kv_heads, kv.head_dim, dtype,
+                                  size.kv_storage, /*value_dim=*/0, &device)};
+  for (const CacheGroups::Narrow& narrow : groups.narrow)
+    pool.narrow.push_back(ops::narrow_kv(pool.kv, narrow.kv.kv_heads, narrow.kv.head_dim));
+  return pool;
+}
+
+// What a layer sees of its pool.
+const ops::PagedKv& handle(const Pool& pool, const models::KvCacheSpec* layer) {
+  for (const ops::PagedKv& view : pool.narrow)
+    if (layer && view.k.shape(2) == layer->kv_heads && view.k.shape(3) == layer->head_dim)
+      return view;
+  return pool.kv;
 }
 
 int64_t token_bytes(const models::KvCacheSpec& kv, mx::Dtype dtype, ops::KvStorage storage) {
@@ -29,23 +46,28 @@ int64_t token_bytes(const models::KvCacheSpec& kv, mx::Dtype dtype, ops::KvStora
 KvPool::KvPool(const std::vector<models::CacheSpec>& layers, const CacheGroups& groups,
                const CacheSize& size, mx::Dtype dtype, ops::Device& device)
     : num_blocks_(size.num_blocks), is_lazy_(device.host_memory() != nullptr) {
-  std::vector<ops::PagedKv> pools;
+  std::vector<Pool> pools;
   for (const models::KvCacheSpec& kv : groups.pools)
-    pools.push_back(make_pool(kv, size, dtype, device));
+    pools.push_back(make_pool(kv, groups, size, dtype, device));
   caches_.reserve(layers.size());
   for (size_t i = 0; i < layers.size(); ++i) {
     is_used_.push_back(!std::holds_alternative<models::SharedKvSpec>(layers[i]));
     if (const auto* state = std::get_if<models::StateCacheSpec>(&layers[i])) {
       caches_.emplace_back(ops::make_recurrent_state(size.num_state_slots, *state, dtype, &device));
     } else {
-      caches_.emplace_back(pools.at(static_cast<size_t>(groups.pool_of_layer.at(i))));
+      const Pool& pool = pools.at(static_cast<size_t>(groups.pool_of_layer.at(i)));
+      caches_.emplace_back(handle(pool, std::get_if<models::KvCacheSpec>(&layers[i])));
     }
   }
   first_ = caches_;
-  if (groups.windows.size() > 1)
-    table_of_layer_ = std::make_shared<const std::vector<int32_t>>(groups.table_of_layer);
-  for (const ops::PagedKv& kv : pools)
-    for (const mx::array& pool : kv.arrays()) kv_arrays_.push_back(pool);
+  views_ = {.views = groups.views, .of_layer = nullptr};
+  if (groups.views.size() > 1)
+    views_.of_layer = std::make_shared<const std::vector<int32_t>>(groups.view_of_layer);
+  for (const Pool& pool : pools) {
+    for (const mx::array& array : pool.kv.arrays()) kv_arrays_.push_back(array);
+    for (const ops::PagedKv& view : pool.narrow)
+      if (view.k_scale) kv_arrays_.insert(kv_arrays_.end(), {*view.k_scale, *view.v_scale});
+  }
   for (const mx::array& pool : kv_arrays_)
     bytes_per_block_ += static_cast<int64_t>(pool.nbytes()) / num_blocks_;
 }
@@ -98,7 +120,11 @@ void KvPool::copy_states(const ops::Context& context, const std::vector<StateCop
 int64_t KvPool::block_bytes(const CacheGroups& groups, int64_t block_size, mx::Dtype dtype,
                             ops::KvStorage storage) {
   int64_t bytes = 0;
-  for (const models::KvCacheSpec& kv : groups.pools) bytes += token_bytes(kv, dtype, storage);
+  for (const models::KvCacheSpec& kv : groups.pools) {
+    bytes += token_bytes(kv, dtype, storage);
+    for (const CacheGroups::Narrow& narrow : groups.narrow)
+      bytes += narrow.parts * ops::kv_scale_bytes(narrow.kv.kv_heads, storage);
+  }
   return block_size * bytes;
 }
 

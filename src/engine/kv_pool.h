@@ -42,10 +42,8 @@ class KvPool {
   bool commit_some(int64_t num_blocks);
   int64_t committed_blocks() const { return committed_blocks_; }  // in every layer
   int64_t bytes_per_block() const { return bytes_per_block_; }    // of all pools
-  // For BatchLayout; null: one table.
-  const std::shared_ptr<const std::vector<int32_t>>& table_of_layer() const {
-    return table_of_layer_;
-  }
+  // For build_batch.
+  const TableViews& table_views() const { return views_; }
 
   // Copies recurrent states between slots, in every layer that has one; lazily, as a model's step.
   void copy_states(const ops::Context& context, const std::vector<StateCopy>& copies);
@@ -60,7 +58,7 @@ class KvPool {
   std::vector<ops::LayerCache> caches_, first_;
   std::vector<bool> is_used_;         // of each handle
   std::vector<mx::array> kv_arrays_;  // of the KV pools: [N, ...]
-  std::shared_ptr<const std::vector<int32_t>> table_of_layer_;
+  TableViews views_;
   int64_t bytes_per_block_ = 0, committed_blocks_ = 0, num_blocks_;
   size_t next_to_commit_ = 0;  // of kv_arrays_
   bool is_lazy_;               // the host's: pages cost memory once they are written

@@ -175,7 +175,7 @@ StepRunner::InFlight StepRunner::launch(StepPlan plan) {
   step_tokens_.observe(plan.num_tokens);
   const int64_t bucket = replay_ ? replay_->bucket_of(plan) : 0;
   Batch batch =
-      build_batch(plan, options_.scheduler, model_.vocab_size(), bucket, pool_->table_of_layer());
+      build_batch(plan, options_.scheduler, model_.vocab_size(), bucket, pool_->table_views());
   timer_.lap(ops::Phase::kBatch);
   std::optional<mx::array> previous;
   if (in_flight_ && in_flight_->output) previous = in_flight_->output->tokens;

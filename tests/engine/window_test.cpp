@@ -38,7 +38,7 @@ TEST(CacheGroups, LayersWithoutWindowsHaveOneTable) {
   EXPECT_THAT(groups.windows, ElementsAre(-1));
   EXPECT_EQ(groups.pools.size(), 4u);
   EXPECT_THAT(groups.pool_of_layer, ElementsAre(0, 1, 2, 3));
-  EXPECT_THAT(groups.table_of_layer, Each(0));
+  EXPECT_THAT(groups.view_of_layer, Each(0));
 }
 
 TEST(CacheGroups, EqualWindowsNeedNoOtherTable) {
@@ -52,13 +52,13 @@ TEST(CacheGroups, LayersOfOneWindowAreGroupedToOneSize) {
   const CacheGroups groups = group_layers(windowed(26, 6, 512), kLongest, true);
   EXPECT_THAT(groups.windows, ElementsAre(-1, 511, 511, 511, 511, 511, 511));
   EXPECT_EQ(groups.pools.size(), 4u);
-  EXPECT_EQ(groups.table_of_layer[5], 0);
+  EXPECT_EQ(groups.table_of_layer(5), 0);
   EXPECT_EQ(groups.pool_of_layer[11], 1);
-  EXPECT_EQ(groups.table_of_layer[25], 6);
+  EXPECT_EQ(groups.table_of_layer(25), 6);
   // No two layers have the same part of the same blocks.
   std::set<std::pair<int32_t, int32_t>> places;
   for (size_t i = 0; i < 26; ++i)
-    EXPECT_TRUE(places.emplace(groups.table_of_layer[i], groups.pool_of_layer[i]).second);
+    EXPECT_TRUE(places.emplace(groups.table_of_layer(i), groups.pool_of_layer[i]).second);
   // 27B: 62 layers, of which 10 see all. gpt-oss: half of 24. OLMo 3: a quarter of 32.
   EXPECT_EQ(group_layers(windowed(62, 6, 1024), kLongest, true).pools.size(), 10u);
   EXPECT_THAT(group_layers(windowed(24, 2, 128), kLongest, true).windows, ElementsAre(-1, 127));
@@ -73,7 +73,7 @@ TEST(CacheGroups, WhatCannotBeGroupedKeepsOneTableAndAllBlocks) {
   EXPECT_TRUE(has_one_table(group_layers(mixed, kLongest, /*several_tables=*/false)));
   EXPECT_TRUE(has_one_table(group_layers(mixed, 511, true))) << "no sequence leaves the window";
   auto unlike = mixed;
-  std::get<models::KvCacheSpec>(unlike[5]).head_dim = 512;
+  std::get<models::KvCacheSpec>(unlike[5]).head_dim = 384;  // no whole part of the others
   EXPECT_TRUE(has_one_table(group_layers(unlike, kLongest, true)));
   auto latent = mixed;
   std::get<models::KvCacheSpec>(latent[5]).values_in_keys = 192;
@@ -129,7 +129,7 @@ TEST(CacheGroups, LayersThatShareHaveTableAndPoolOfTheOther) {
   for (const CacheGroups* g : {&groups, &single})
     for (size_t i = 10; i < layers.size(); ++i) {
       const auto other = static_cast<size_t>(std::get<models::SharedKvSpec>(layers[i]).layer);
-      EXPECT_EQ(g->table_of_layer[i], g->table_of_layer[other]);
+      EXPECT_EQ(g->view_of_layer[i], g->view_of_layer[other]);
       EXPECT_EQ(g->pool_of_layer[i], g->pool_of_layer[other]);
     }
   // Handles to wait for are those of layers that write.
@@ -157,6 +157,78 @@ TEST(CacheGroups, GemmaNeedsLessThanAThirdAt32kTokens) {
     printf("Gemma 3 %s at 32,768 tokens: %.0f MiB of %.0f MiB, %.1f %%\n", model.name,
            with / 1048576, without / 1048576, 100 * with / without);
     EXPECT_LT(with, 0.30 * without) << model.name;
+  }
+}
+
+// A model whose layers that see all, every `period`-th, have heads of their own.
+struct TwoShapes {
+  const char* name;
+  int layers, period;
+  int64_t window, kv_heads, head_dim, all_kv_heads, all_head_dim;
+  double most;  // of what would be needed without windows, at 32k tokens
+
+  std::vector<models::CacheSpec> specs() const {
+    auto specs = windowed(layers, period, window, kv_heads, head_dim);
+    for (models::CacheSpec& spec : specs) {
+      auto& kv = std::get<models::KvCacheSpec>(spec);
+      if (kv.window_left < 0) kv = {.kv_heads = all_kv_heads, .head_dim = all_head_dim};
+    }
+    return specs;
+  }
+};
+// Gemma 4: 31B and 26B-A4B, whose layers that see all are half as wide as the others, and E2B's
+// layers that keep something, where they are twice as wide: a third of all that is kept.
+constexpr TwoShapes kGemma4[] = {{"31B", 60, 6, 1024, 16, 256, 4, 512, 0.20},
+                                 {"26B-A4B", 30, 6, 1024, 8, 256, 2, 512, 0.25},
+                                 {"E2B", 15, 5, 512, 1, 256, 1, 512, 0.40}};
+
+TEST(CacheGroups, NarrowLayersShareAPlace) {
+  for (const TwoShapes& model : kGemma4) {
+    const auto layers = model.specs();
+    const CacheGroups groups = group_layers(layers, kLongest, true);
+    EXPECT_GT(groups.windows.size(), 1u) << model.name;
+    // Each layer has elements of its own in a block of a table.
+    std::set<std::tuple<int32_t, int32_t, int64_t>> elements;
+    for (size_t i = 0; i < layers.size(); ++i) {
+      const auto& kv = std::get<models::KvCacheSpec>(layers[i]);
+      const TableView& view = groups.views[static_cast<size_t>(groups.view_of_layer[i])];
+      const auto& pool = groups.pools[static_cast<size_t>(groups.pool_of_layer[i])];
+      const int64_t width = kv.kv_heads * kv.head_dim;
+      EXPECT_LE((view.part + 1) * width, pool.kv_heads * pool.head_dim) << model.name;
+      EXPECT_EQ(view.parts * width, pool.kv_heads * pool.head_dim) << model.name;
+      EXPECT_EQ(groups.windows[static_cast<size_t>(view.table)], kv.window_left) << model.name;
+      for (int64_t d = view.part * width; d < (view.part + 1) * width; d += 256)
+        EXPECT_TRUE(elements.emplace(view.table, groups.pool_of_layer[i], d).second) << model.name;
+    }
+  }
+}
+
+TEST(CacheGroups, Gemma4NeedsAFractionAt32kTokens) {
+  for (const TwoShapes& model : kGemma4) {
+    const auto layers = model.specs();
+    const CacheGroups groups = group_layers(layers, kLongest, true);
+    const auto with = static_cast<double>(most_bytes(groups, 32768, 2048));
+    const auto without = static_cast<double>(most_bytes(one_table(layers), 32768, 2048));
+    printf("Gemma 4 %s at 32,768 tokens: %.0f MiB of %.0f MiB, %.1f %%\n", model.name,
+           with / 1048576, without / 1048576, 100 * with / without);
+    EXPECT_LT(with, model.most * without) << model.name;
+  }
+}
+
+// The memory is that of the pools and, for codes, of the scales of narrow heads.
+TEST(CacheGroups, NarrowLayersSeeThePoolsMemory) {
+  const auto layers = kGemma4[0].specs();
+  const CacheGroups groups = group_layers(layers, kLongest, true);
+  for (const auto storage : {ops::KvStorage::kAuto, ops::KvStorage::kInt8}) {
+    const CacheSize size = {.num_blocks = 6, .block_size = 4, .kv_storage = storage};
+    KvPool pool(layers, groups, size, mx::bfloat16, *ops::make_cpu_device());
+    EXPECT_EQ(pool.bytes_per_block(), KvPool::block_bytes(groups, 4, mx::bfloat16, storage));
+    const auto keys = [&](size_t layer) { return std::get<ops::PagedKv>(pool.caches()[layer]).k; };
+    size_t wide = 0;  // the layer that sees a window in the pool of layer 5, which sees all
+    while (groups.pool_of_layer[wide] != groups.pool_of_layer[5]) ++wide;
+    EXPECT_EQ(keys(5).shape(), (mx::Shape{12, 4, 4, 512}));
+    EXPECT_EQ(keys(wide).shape(), (mx::Shape{6, 4, 16, 256}));
+    EXPECT_EQ(keys(5).data<void>(), keys(wide).data<void>());
   }
 }
 
@@ -217,7 +289,7 @@ class Steps {
       for (const BlockTable& table : item.sequence->tables) given_back_ += table.given_back;
     if (poisons_) poison();
     const Batch batch =
-        build_batch(plan, scheduler_.options(), model_.vocab_size(), 0, pool_.table_of_layer());
+        build_batch(plan, scheduler_.options(), model_.vocab_size(), 0, pool_.table_views());
     const mx::array ids(batch.ids->begin(), {static_cast<int>(batch.ids->size())}, mx::int32);
     mx::array logits = model_.forward(ids, batch.layout, pool_.caches()).logits;
     mx::eval(logits);
@@ -301,7 +373,8 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values("tests/parity/models/mistral-bf16", "tests/parity/models/qwen2-sliding-bf16",
                     "tests/parity/models/qwen2-sliding", "tests/parity/models/gemma2",
                     "tests/parity/models/gemma3-wrapped-bf16", "tests/parity/models/ministral",
-                    "tests/parity/models/gemma4-e2b"),
+                    "tests/parity/models/gemma4-e2b", "tests/parity/models/gemma4-31b",
+                    "tests/parity/models/gemma4-26b-a4b"),
     model_name);
 
 }  // namespace

@@ -98,7 +98,7 @@ GEMMA4_VARIANTS = [
     Variant(
         "gemma4-31b",
         "gemma4_text",
-        GEMMA4,
+        GEMMA4 | {"num_key_value_heads": 4},  # twice as wide as those of layers without a window
         "global",
         without={"rope_parameters": GEMMA4["rope_parameters"] | {"full_attention": PLAIN_ROPE}},
     ),

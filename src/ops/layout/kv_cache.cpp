@@ -62,6 +62,26 @@ PagedKv make_paged_kv(int64_t num_blocks, int64_t block_size, int64_t kv_heads, 
   return {.k = keys.rows, .v = values.rows, .k_scale = keys.scales, .v_scale = values.scales};
 }
 
+PagedKv narrow_kv(const PagedKv& pool, int64_t kv_heads, int64_t head_dim) {
+  const int64_t width = int64_t{pool.k.shape(2)} * pool.k.shape(3), narrow = kv_heads * head_dim;
+  if (pool.values_in_keys > 0 || pool.v.shape() != pool.k.shape() || narrow < 1 ||
+      width % narrow != 0)
+    throw std::invalid_argument("narrow_kv: no " + std::to_string(kv_heads) + " heads of " +
+                                std::to_string(head_dim) + " in a pool of other rows");
+  const int64_t blocks = pool.k.shape(0) * (width / narrow);
+  if (blocks > std::numeric_limits<mx::ShapeElem>::max())
+    throw std::invalid_argument("narrow_kv: cannot have " + std::to_string(blocks) + " blocks");
+  const mx::Shape shape = {static_cast<int>(blocks), pool.k.shape(1), static_cast<int>(kv_heads),
+                           static_cast<int>(head_dim)};
+  PagedKv view = {.k = mx::reshape(pool.k, shape), .v = mx::reshape(pool.v, shape)};
+  mx::eval(view.k, view.v);
+  if (!pool.k_scale) return view;
+  const auto scales = [&] { return make_lazy_array({shape[0], shape[1], shape[2]}, mx::float32); };
+  view.k_scale = scales();
+  view.v_scale = scales();
+  return view;
+}
+
 PagedKv latent_kv(mx::array rows, std::optional<mx::array> scale, int64_t value_dim) {
   return {.k = rows, .v = rows, .k_scale = scale, .v_scale = scale, .values_in_keys = value_dim};
 }
@@ -78,6 +98,10 @@ PagedKv make_latent_kv(int64_t num_blocks, int64_t block_size, int64_t dim, int6
 int64_t latent_kv_token_bytes(int64_t dim, mx::Dtype dtype, KvStorage storage) {
   if (storage != KvStorage::kAuto) return dim + static_cast<int64_t>(sizeof(float));
   return dim * static_cast<int64_t>(mx::size_of(dtype));
+}
+
+int64_t kv_scale_bytes(int64_t kv_heads, KvStorage storage) {
+  return storage == KvStorage::kAuto ? 0 : 2 * kv_heads * static_cast<int64_t>(sizeof(float));
 }
 
 int64_t paged_kv_token_bytes(int64_t kv_heads, int64_t head_dim, mx::Dtype dtype,

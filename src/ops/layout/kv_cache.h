@@ -43,6 +43,11 @@ PagedKv make_paged_kv(int64_t num_blocks, int64_t block_size, int64_t kv_heads, 
                       mx::Dtype dtype, KvStorage storage = KvStorage::kAuto, int64_t value_dim = 0,
                       Device* device = nullptr);
 
+// A pool of the host as one of narrower keys and values of the same bytes in all, in `parts` times
+// as many blocks: block b of the pool is blocks b * parts and on. The memory is the same, but for
+// scales, which are new. Throws std::invalid_argument unless heads * dim fit parts times.
+PagedKv narrow_kv(const PagedKv& pool, int64_t kv_heads, int64_t head_dim);
+
 // A pool of one head whose values are the first value_dim elements of its keys.
 PagedKv make_latent_kv(int64_t num_blocks, int64_t block_size, int64_t dim, int64_t value_dim,
                        mx::Dtype dtype, KvStorage storage = KvStorage::kAuto,
@@ -54,6 +59,7 @@ PagedKv latent_kv(mx::array rows, std::optional<mx::array> scale, int64_t value_
 // make_latent_kv.
 int64_t paged_kv_token_bytes(int64_t kv_heads, int64_t head_dim, mx::Dtype dtype,
                              KvStorage storage);
+int64_t kv_scale_bytes(int64_t kv_heads, KvStorage storage);  // of these, what scales take
 int64_t latent_kv_token_bytes(int64_t dim, mx::Dtype dtype, KvStorage storage);
 
 // Throws std::invalid_argument, naming kv.k and so on, unless shapes and dtypes fit together.
