@@ -137,6 +137,7 @@ LinearParams linear_format(const PackedMatrix& w, mx::Dtype out_dtype) {
     p.bits = block_float_format(w.block_float).bits;
     p.group_size = block_float_format(w.block_float).group_size;
   }
+  if (w.parts) p.num_parts = static_cast<int64_t>(w.parts->size());
   return p;
 }
 

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "ops/gated_activation/gate.h"
 #include "ops/linear/block_float/block_float.h"
@@ -40,7 +41,10 @@ struct PackedMatrix {
   // The first N/2 rows (gate) and the last (up) are packed in turn, a panel of each, so that one
   // task has both for the gate. Each half is padded to whole panels.
   bool interleaved = false;
-  bool is_quantised() const { return affine || block_float != BlockFloat::kNone; }
+  // Matrices of formats that differ, stacked on each other (stack_matrices); interleaved: gate, up.
+  // Then all of the above but n, k and dtype is theirs, and `data` keeps them.
+  const std::vector<PackedMatrix>* parts = nullptr;
+  bool is_quantised() const;
   size_t nbytes() const;
 };
 

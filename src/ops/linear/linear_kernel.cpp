@@ -8,6 +8,7 @@
 #include "ops/linear/dense/linear_avx512_bf16.h"
 #include "ops/linear/dense/linear_cpu.h"
 #include "ops/linear/dense/quantised_amx.h"
+#include "ops/linear/linear_parts.h"
 #include "ops/rms_norm/rms_norm_cpu.h"
 
 namespace quire::ops {
@@ -15,6 +16,7 @@ namespace {
 
 // Best first.
 constexpr const LinearKernel* kKernels[] = {
+    &kPartsLinear,
 #if defined(__x86_64__)
     &kAmxInt8Linear,     &kAvx512VnniInt8Linear, &kAvx2VnniInt8Linear,
 #endif

@@ -17,6 +17,9 @@ struct LinearParams {
   BlockFloat block_float = BlockFloat::kNone;  // none: the weight is affine
   FloatType scale_type = FloatType::kF32;      // of affine weights
   bool int8_activations = false;
+  // Matrices of formats that differ, stacked: w is [num_parts] LinearParams of their formats, each
+  // with its n, k and w. With a gate they are two, gate and up.
+  int64_t num_parts = 0;
 
   FloatType out_type = FloatType::kF32;
   int64_t rows = 0, n = 0, k = 0;

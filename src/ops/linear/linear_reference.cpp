@@ -1,5 +1,7 @@
 #include "ops/linear/linear_reference.h"
 
+#include <vector>
+
 #include "ops/linear/affine/affine_reference.h"
 #include "ops/linear/block_float/block_float_reference.h"
 #include "ops/linear/linear_kernel.h"
@@ -7,6 +9,11 @@
 namespace quire::ops {
 
 mx::array unpack_matrix(const PackedMatrix& matrix) {
+  if (matrix.parts) {
+    std::vector<mx::array> parts;
+    for (const PackedMatrix& part : *matrix.parts) parts.push_back(unpack_matrix(part));
+    return mx::concatenate(parts, 0);
+  }
   if (matrix.affine) return unpack_affine(matrix);
   if (matrix.is_quantised()) return unpack_block_float(matrix);
   const int n = static_cast<int>(matrix.n), k = static_cast<int>(matrix.k);

@@ -105,17 +105,35 @@ void quantised_row_cpu(const QuantisedLayout& layout, const void* data, int64_t 
                                           : block_float_row_cpu(layout, data, row, type, out);
 }
 
+namespace {
+
+void dequantise_into(const Context& context, const PackedMatrix& matrix, std::byte* to) {
+  const QuantisedLayout layout = quantised_layout(matrix);
+  const FloatType type = check_float("dequantise_rows", "the matrix", matrix.dtype);
+  const int64_t row_bytes = matrix.k * float_type_bytes(type);
+  context.pool->parallel_for(matrix.n, [&](int64_t row) {
+    quantised_row_cpu(layout, matrix.data.get(), row, type, to + row * row_bytes);
+  });
+}
+
+}  // namespace
+
 std::shared_ptr<const std::byte[]> dequantise_rows(const Context& context,
                                                    const PackedMatrix& matrix) {
   if constexpr (kHasCuda)
     if (CudaDevice* cuda = context.device->cuda()) return dequantise_on_cuda(*cuda, matrix);
-  const QuantisedLayout layout = quantised_layout(matrix);
-  const FloatType type = check_float("dequantise_rows", "the matrix", matrix.dtype);
-  const int64_t row_bytes = matrix.k * float_type_bytes(type);
+  const int64_t row_bytes = matrix.k * static_cast<int64_t>(matrix.dtype.size());
   const auto memory = allocate_aligned(static_cast<size_t>(matrix.n * row_bytes));
-  context.pool->parallel_for(matrix.n, [&](int64_t row) {
-    quantised_row_cpu(layout, matrix.data.get(), row, type, memory.get() + row * row_bytes);
-  });
+  if (!matrix.parts) {
+    dequantise_into(context, matrix, memory.get());
+    return memory;
+  }
+  std::byte* to = memory.get();
+  for (const PackedMatrix& part : *matrix.parts) {
+    if (!part.is_quantised()) throw std::invalid_argument("dequantise_rows: a part is dense");
+    dequantise_into(context, part, to);
+    to += part.n * row_bytes;
+  }
   return memory;
 }
 

@@ -69,7 +69,16 @@ void pack_panel(std::span<const RowMatrix> parts, const PackedMatrix& matrix, in
 
 }  // namespace
 
+bool PackedMatrix::is_quantised() const {
+  return affine || block_float != BlockFloat::kNone || parts;
+}
+
 size_t PackedMatrix::nbytes() const {
+  if (parts) {
+    size_t bytes = 0;
+    for (const PackedMatrix& part : *parts) bytes += part.nbytes();
+    return bytes;
+  }
   if (is_quantised()) return static_cast<size_t>(quantised_layout(*this).bytes());
   return linear_panels(n, interleaved) * kPanel * linear_chunks(k) * kChunk * dtype.size();
 }
