@@ -148,7 +148,7 @@ void check_head_weights(const std::vector<PackedMatrix>& weights) {
                                             w.affine->group_size == first.affine->group_size &&
                                             w.affine->scale_dtype == first.affine->scale_dtype));
     if (w.n != first.n || w.k != first.k || w.dtype != first.dtype || w.interleaved ||
-        w.block_float != first.block_float || w.parts || !same_affine)
+        w.block_float != first.block_float || w.gguf != first.gguf || w.parts || !same_affine)
       throw std::invalid_argument("head_linear: the heads' weights differ in shape or format");
   }
 }

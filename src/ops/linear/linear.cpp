@@ -5,6 +5,7 @@
 
 #include "ops/cuda/cuda_device.h"
 #include "ops/gated_activation/gated_activation_reference.h"
+#include "ops/linear/gguf/gguf_layout.h"
 #include "ops/linear/linear_cuda.h"
 #include "ops/linear/linear_format.h"
 #include "ops/linear/linear_reference.h"
@@ -138,6 +139,11 @@ LinearParams linear_format(const PackedMatrix& w, mx::Dtype out_dtype) {
     p.group_size = block_float_format(w.block_float).group_size;
   }
   if (w.parts) p.num_parts = static_cast<int64_t>(w.parts->size());
+  if (w.gguf != GgufFormat::kNone) {
+    p.gguf = w.gguf;
+    p.bits = gguf_layout(w.gguf).bits;
+    p.group_size = gguf_layout(w.gguf).group;
+  }
   return p;
 }
 

@@ -8,6 +8,7 @@
 
 #include "ops/gated_activation/gate.h"
 #include "ops/linear/block_float/block_float.h"
+#include "ops/linear/gguf/gguf_format.h"
 #include "ops/runtime/context.h"
 
 namespace quire::ops {
@@ -38,6 +39,9 @@ struct PackedMatrix {
   std::optional<AffineFormat> affine = std::nullopt;
   // Quantised to small floats, in the same layout.
   BlockFloat block_float = BlockFloat::kNone;
+  // In a block format of GGUF files: its scales and codes, in the same layout. Values are those of
+  // gguf_reference.h, rounded once to dtype.
+  GgufFormat gguf = GgufFormat::kNone;
   // The first N/2 rows (gate) and the last (up) are packed in turn, a panel of each, so that one
   // task has both for the gate. Each half is padded to whole panels.
   bool interleaved = false;

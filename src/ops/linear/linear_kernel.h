@@ -5,6 +5,7 @@
 #include "ops/cpu/half.h"
 #include "ops/gated_activation/gate.h"
 #include "ops/linear/block_float/block_float.h"
+#include "ops/linear/gguf/gguf_format.h"
 
 namespace quire::ops {
 
@@ -14,8 +15,9 @@ struct LinearParams {
   // A quantised weight, laid out as quantised_layout.h says. bits = 0: w holds values of `type`.
   int bits = 0;
   int64_t group_size = 0;
-  BlockFloat block_float = BlockFloat::kNone;  // none: the weight is affine
-  FloatType scale_type = FloatType::kF32;      // of affine weights
+  BlockFloat block_float = BlockFloat::kNone;
+  GgufFormat gguf = GgufFormat::kNone;     // neither of them: the weight is affine
+  FloatType scale_type = FloatType::kF32;  // of affine weights
   bool int8_activations = false;
   // Matrices of formats that differ, stacked: w is [num_parts] LinearParams of their formats, each
   // with its n, k and w. With a gate they are two, gate and up.

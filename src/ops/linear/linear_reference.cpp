@@ -4,6 +4,7 @@
 
 #include "ops/linear/affine/affine_reference.h"
 #include "ops/linear/block_float/block_float_reference.h"
+#include "ops/linear/gguf/gguf_unpack.h"
 #include "ops/linear/linear_kernel.h"
 
 namespace quire::ops {
@@ -15,6 +16,7 @@ mx::array unpack_matrix(const PackedMatrix& matrix) {
     return mx::concatenate(parts, 0);
   }
   if (matrix.affine) return unpack_affine(matrix);
+  if (matrix.gguf != GgufFormat::kNone) return unpack_gguf(matrix);
   if (matrix.is_quantised()) return unpack_block_float(matrix);
   const int n = static_cast<int>(matrix.n), k = static_cast<int>(matrix.k);
   const int panels = static_cast<int>(linear_panels(matrix.n, matrix.interleaved));

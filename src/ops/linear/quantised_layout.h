@@ -3,6 +3,7 @@
 
 #include "ops/cpu/half.h"
 #include "ops/linear/block_float/block_float.h"
+#include "ops/linear/gguf/gguf_layout.h"
 #include "ops/linear/linear_kernel.h"
 
 namespace quire::ops {
@@ -17,6 +18,7 @@ namespace quire::ops {
 //     scales   affine: [128 / group][16 rows] of (scale << 16 | bias) if they are 16-bit floats,
 //              else [128 / group][2][16 rows] float32, scales then biases;
 //              block floats: [128 / group][16 rows] bytes (block_float.h)
+//              formats of GGUF: gguf_layout.h, which also says where codes of other than 4 bits are
 //     4 bits   [16 rows][32 words of 16 bits]; nibble j of word i is k = 32 j + i: one shift of a
 //              row's 64 bytes brings 32 neighbouring k into place
 //     8 bits   [2][16 rows][64 bytes]: k = 0..63, then 64..127
@@ -29,6 +31,7 @@ struct QuantisedLayout {
   FloatType scale_type = FloatType::kF32;  // of affine weights
   bool interleaved = false;                // PackedMatrix::interleaved
   BlockFloat block_float = BlockFloat::kNone;
+  GgufFormat gguf = GgufFormat::kNone;
 
   int64_t panels() const { return linear_panels(n, interleaved); }
   // The row of the matrix that lies at `row` of the panels, or -1: padding.
@@ -40,6 +43,7 @@ struct QuantisedLayout {
   int64_t blocks() const { return (k + kBlock - 1) / kBlock; }
   int64_t groups() const { return kBlock / group_size; }  // of one row in one block
   int64_t scale_bytes() const {
+    if (gguf != GgufFormat::kNone) return gguf_layout(gguf).scale_bytes;
     const int64_t affine_bytes = scale_type == FloatType::kF32 ? 8 : 4;
     return groups() * kPanel * (block_float == BlockFloat::kNone ? affine_bytes : 1);
   }
@@ -57,6 +61,7 @@ struct QuantisedLayout {
   // One code of a block, k in [0, 128).
   uint8_t code(const uint8_t* block, int64_t row, int64_t at) const {
     const uint8_t* codes = block + scale_bytes();
+    if (gguf != GgufFormat::kNone && bits != 4) return gguf_plane_code(bits, codes, row, at);
     if (bits == 8) return codes[(at / 64 * kPanel + row) * 64 + at % 64];
     // Nibbles 0 and 1 of a word are in its first byte.
     const int64_t nibble = at / 32;
@@ -71,7 +76,8 @@ inline QuantisedLayout quantised_layout(const LinearParams& p) {
           .group_size = p.group_size,
           .scale_type = p.scale_type,
           .interleaved = p.gated,
-          .block_float = p.block_float};
+          .block_float = p.block_float,
+          .gguf = p.gguf};
 }
 
 }  // namespace quire::ops

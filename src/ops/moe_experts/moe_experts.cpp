@@ -53,7 +53,8 @@ bool same_format(const PackedMatrix& a, const PackedMatrix& b) {
                                           a.affine->group_size == b.affine->group_size &&
                                           a.affine->scale_dtype == b.affine->scale_dtype));
   return a.n == b.n && a.k == b.k && a.dtype == b.dtype && a.interleaved == b.interleaved &&
-         a.block_float == b.block_float && parts_of(a) == parts_of(b) && same_affine;
+         a.block_float == b.block_float && a.gguf == b.gguf && parts_of(a) == parts_of(b) &&
+         same_affine;
 }
 
 // Addresses on the device, [4][E]: weights of gate_up and down, biases of both (null: none).

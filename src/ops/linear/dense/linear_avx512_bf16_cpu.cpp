@@ -11,6 +11,7 @@
 #include "ops/cpu/highway.h"
 #include "ops/linear/affine/affine_source_avx512_bf16-inl.h"
 #include "ops/linear/block_float/block_float_source_avx512_bf16-inl.h"
+#include "ops/linear/gguf/gguf_source_avx512_bf16-inl.h"
 #include "ops/linear/linear_epilogue-inl.h"
 
 namespace quire::ops {
@@ -298,6 +299,41 @@ void multiply_affine(const Bf16RowBatch& batch, const Bf16Block& block, uint16_t
   }
 }
 
+void multiply_gguf(const Bf16RowBatch& batch, const Bf16Block& block, uint16_t* buffer,
+                   float* sums) {
+  const auto multiply = [&]<GgufFormat kFormat>() {
+    multiply_quantised<typename GgufSourceOf<kFormat>::Type>(batch, block, buffer, sums);
+  };
+  switch (batch.params.gguf) {
+    case GgufFormat::kQ4_0:
+      return multiply.template operator()<GgufFormat::kQ4_0>();
+    case GgufFormat::kQ5_0:
+      return multiply.template operator()<GgufFormat::kQ5_0>();
+    case GgufFormat::kQ5_1:
+      return multiply.template operator()<GgufFormat::kQ5_1>();
+    case GgufFormat::kQ8_0:
+      return multiply.template operator()<GgufFormat::kQ8_0>();
+    case GgufFormat::kQ2_K:
+      return multiply.template operator()<GgufFormat::kQ2_K>();
+    case GgufFormat::kQ3_K:
+      return multiply.template operator()<GgufFormat::kQ3_K>();
+    case GgufFormat::kQ4_K:
+      return multiply.template operator()<GgufFormat::kQ4_K>();
+    case GgufFormat::kQ5_K:
+      return multiply.template operator()<GgufFormat::kQ5_K>();
+    case GgufFormat::kQ6_K:
+      return multiply.template operator()<GgufFormat::kQ6_K>();
+    case GgufFormat::kIq4Nl:
+      return multiply.template operator()<GgufFormat::kIq4Nl>();
+    case GgufFormat::kIq4Xs:
+      return multiply.template operator()<GgufFormat::kIq4Xs>();
+    case GgufFormat::kNone:
+    case GgufFormat::kQ4_1:   // affine
+    case GgufFormat::kMxfp4:  // a block float
+      break;
+  }
+}
+
 }  // namespace
 
 void linear_avx512_bf16_pack_rows(const Bf16RowBatch& batch, int64_t begin, int64_t end,
@@ -320,6 +356,7 @@ void linear_avx512_bf16_pack_rows(const Bf16RowBatch& batch, int64_t begin, int6
 void linear_avx512_bf16_block(const Bf16RowBatch& batch, const Bf16Block& block, void* scratch) {
   auto* buffer = static_cast<uint16_t*>(scratch);
   auto* sums = reinterpret_cast<float*>(buffer + kBf16BufferBytes / 2);
+  if (batch.params.gguf != GgufFormat::kNone) return multiply_gguf(batch, block, buffer, sums);
   switch (batch.params.block_float) {
     case BlockFloat::kMxfp4:
       return multiply_quantised<FourBitSource<Float4Tables<false>>>(batch, block, buffer, sums);

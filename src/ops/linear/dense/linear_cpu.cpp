@@ -9,6 +9,7 @@
 #include "ops/linear/affine/affine_source-inl.h"
 #include "ops/linear/block_float/float4_source-inl.h"
 #include "ops/linear/block_float/float8_source-inl.h"
+#include "ops/linear/gguf/gguf_source-inl.h"
 #include "ops/linear/linear_epilogue-inl.h"
 #include "ops/linear/load_pair-inl.h"
 
@@ -311,8 +312,23 @@ void multiply_affine(const LinearRowBatch& batch, const LinearBlock& block) {
       : multiply<QuantisedWeights<T, AffineSource<kBits, false>>>(batch, block);
 }
 
+template <class T, GgufForm kForm, int kGroups>
+void multiply_gguf_form(const LinearRowBatch& batch, const LinearBlock& block) {
+  multiply<QuantisedWeights<T, GgufSource<kForm, kGroups>>>(batch, block);
+}
+
+template <class T>
+void multiply_gguf(const LinearRowBatch& batch, const LinearBlock& block) {
+  const GgufLayout format = gguf_layout(batch.params.gguf);
+  if (format.from_table) return multiply_gguf_form<T, GgufForm::kTable, 4>(batch, block);
+  if (format.bits == 4) return multiply_gguf_form<T, GgufForm::kFour, 4>(batch, block);
+  format.group == 16 ? multiply_gguf_form<T, GgufForm::kPlanes, 8>(batch, block)
+                     : multiply_gguf_form<T, GgufForm::kPlanes, 4>(batch, block);
+}
+
 template <class T>
 void multiply_format(const LinearRowBatch& batch, const LinearBlock& block) {
+  if (batch.params.gguf != GgufFormat::kNone) return multiply_gguf<T>(batch, block);
   switch (batch.params.block_float) {
     case BlockFloat::kMxfp4:
       return multiply<QuantisedWeights<T, Float4Source<false>>>(batch, block);

@@ -52,7 +52,7 @@ void run(ThreadPool& pool, const LinearParams& params) {
 
 const char* name() { return "cpu_amx"; }
 bool serves(const LinearParams& p) {
-  return use_amx() && p.type == FloatType::kBf16 && p.bits != 0 &&
+  return use_amx() && p.type == FloatType::kBf16 && p.bits != 0 && p.gguf == GgufFormat::kNone &&
          (p.block_float != BlockFloat::kNone || p.scale_type != FloatType::kF32);
 }
 

@@ -7,6 +7,7 @@
 #include "ops/cuda/has_cuda.h"
 #include "ops/linear/affine/affine_cpu.h"
 #include "ops/linear/block_float/block_float_cpu.h"
+#include "ops/linear/gguf/gguf_cpu.h"
 #include "ops/linear/pack/affine_pack_cpu.h"
 #include "ops/linear/pack/cuda_matrix.h"
 #include "ops/runtime/shape_check.h"
@@ -48,6 +49,15 @@ AffineFormat common_format(std::span<const AffineRows> parts) {
 }
 
 QuantisedLayout quantised_layout(const PackedMatrix& matrix) {
+  if (matrix.gguf != GgufFormat::kNone) {
+    const GgufLayout format = gguf_layout(matrix.gguf);
+    return {.n = matrix.n,
+            .k = matrix.k,
+            .bits = format.bits,
+            .group_size = format.group,
+            .interleaved = matrix.interleaved,
+            .gguf = matrix.gguf};
+  }
   if (!matrix.affine) {
     const BlockFloatFormat format = block_float_format(matrix.block_float);
     return {.n = matrix.n,
@@ -101,6 +111,7 @@ PackedMatrix pack_affine_matrix(const Context& context, std::span<const AffineRo
 
 void quantised_row_cpu(const QuantisedLayout& layout, const void* data, int64_t row, FloatType type,
                        void* out) {
+  if (layout.gguf != GgufFormat::kNone) return gguf_row_cpu(layout, data, row, type, out);
   layout.block_float == BlockFloat::kNone ? affine_row_cpu(layout, data, row, type, out)
                                           : block_float_row_cpu(layout, data, row, type, out);
 }

@@ -70,7 +70,7 @@ void pack_panel(std::span<const RowMatrix> parts, const PackedMatrix& matrix, in
 }  // namespace
 
 bool PackedMatrix::is_quantised() const {
-  return affine || block_float != BlockFloat::kNone || parts;
+  return affine || block_float != BlockFloat::kNone || gguf != GgufFormat::kNone || parts;
 }
 
 size_t PackedMatrix::nbytes() const {

@@ -1,0 +1,106 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+
+#include "ops/linear/gguf/gguf_format.h"
+
+namespace quire::ops {
+
+// How a block of quantised_layout.h (128 k of 16 rows) holds a GGUF format: its scales as the file
+// has them, float16 and small integers, but with the rows beside each other; then its codes. d and
+// dmin of 256 k stand in both of their blocks. A code c means `scale * c + bias` or, of iq4,
+// `scale * table[c]`.
+//
+//   q4_0 q5_0 q8_0 iq4_nl  d [4 groups][16 rows] float16
+//   q5_1                   d [4][16], m [4][16] float16
+//   q2_k                   d [16], dmin [16] float16; [8 groups][16] bytes: min << 4 | scale
+//   q3_k                   d [16] float16; [16] 32-bit words: nibble g is the low half of the scale
+//                          of group g; [16] 16-bit words: two bits for each g, the high ones
+//   q4_k q5_k              d [16], dmin [16] float16; [16] 32-bit words: byte g is the scale of
+//                          group g and above it the high two bits of the min; [16] 16-bit words:
+//                          nibble g is the rest of the min
+//   q6_k                   d [16] float16; [8 groups][16] signed bytes
+//   iq4_xs                 d [16] float16; [16] 16-bit words: nibble g is the low half of the scale
+//                          of group g; [16] bytes: two bits for each g, the high ones
+//
+// Codes of 4 bits are as in quantised_layout.h. Others are planes of 8, 4, 2 or 1 bits, the wider
+// first (5 = 4 + 1, 6 = 4 + 2, 3 = 2 + 1); a plane's part of a code lies above those before. The
+// bytes of a plane are [8, 4, 2 or 1 blocks of k][16 rows][8 neighbouring k]:
+//
+//   8 bits   byte i of [m] is k = 8 m + i, m < 16
+//   4 bits   byte i of [p] holds k = 16 p + i and, above, 8 k further; p < 8
+//   2 bits   byte i of [c] holds k = 32 c + i and, above, 8, 16 and 24 k further; c < 4
+//   1 bit    byte i of [h] holds k = 64 h + i and, above, 8, 16, ... 56 k further; h < 2
+struct GgufLayout {
+  int bits = 0;             // of a code
+  int64_t group = 0;        // k that share a scale
+  int64_t scale_bytes = 0;  // of a block
+  int zero = 0;             // the code that means 0
+  bool has_min = false;     // then there is a bias, and zero is 0
+  bool from_table = false;  // kIq4Values
+};
+
+consteval GgufLayout make_gguf_layout(GgufFormat format) {
+  switch (format) {
+    case GgufFormat::kQ4_0:
+      return {.bits = 4, .group = 32, .scale_bytes = 128, .zero = 8};
+    case GgufFormat::kQ5_0:
+      return {.bits = 5, .group = 32, .scale_bytes = 128, .zero = 16};
+    case GgufFormat::kQ5_1:
+      return {.bits = 5, .group = 32, .scale_bytes = 256, .has_min = true};
+    case GgufFormat::kQ8_0:
+      return {.bits = 8, .group = 32, .scale_bytes = 128, .zero = 128};
+    case GgufFormat::kQ2_K:
+      return {.bits = 2, .group = 16, .scale_bytes = 192, .has_min = true};
+    case GgufFormat::kQ3_K:
+      return {.bits = 3, .group = 16, .scale_bytes = 128, .zero = 4};
+    case GgufFormat::kQ4_K:
+      return {.bits = 4, .group = 32, .scale_bytes = 160, .has_min = true};
+    case GgufFormat::kQ5_K:
+      return {.bits = 5, .group = 32, .scale_bytes = 160, .has_min = true};
+    case GgufFormat::kQ6_K:
+      return {.bits = 6, .group = 16, .scale_bytes = 160, .zero = 32};
+    case GgufFormat::kIq4Nl:
+      return {.bits = 4, .group = 32, .scale_bytes = 128, .from_table = true};
+    case GgufFormat::kIq4Xs:
+      return {.bits = 4, .group = 32, .scale_bytes = 80, .from_table = true};
+    case GgufFormat::kNone:
+    case GgufFormat::kQ4_1:   // packed as affine weights
+    case GgufFormat::kMxfp4:  // packed as block floats
+      break;
+  }
+  return {};
+}
+
+// A table, so that kernel files need not call a function, which the linker could take from another.
+struct GgufLayouts {
+  GgufLayout at[static_cast<size_t>(GgufFormat::kMxfp4) + 1];
+  consteval GgufLayouts() : at() {
+    for (size_t i = 0; i < std::size(at); ++i) at[i] = make_gguf_layout(static_cast<GgufFormat>(i));
+  }
+};
+inline constexpr GgufLayouts kGgufLayouts;
+constexpr const GgufLayout& gguf_layout(GgufFormat format) {
+  return kGgufLayouts.at[static_cast<size_t>(format)];
+}
+
+// What the codes of iq4_nl and iq4_xs stand for.
+inline constexpr int kIq4Values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                       1,    13,   25,  38,  53,  69,  89,  113};
+
+// A code of 2, 3, 5, 6 or 8 bits, k in [0, 128).
+inline uint8_t gguf_plane_code(int bits, const uint8_t* planes, int64_t row, int64_t k) {
+  int code = 0, at = 0;
+  for (int plane = 8; plane > 0; plane /= 2) {
+    if (!(bits & plane)) continue;
+    const int64_t k_block = 64 / plane;  // k that share 8 bytes
+    const int byte = planes[(k / k_block * 16 + row) * 8 + k % 8];
+    code |= (byte >> (k % k_block / 8 * plane) & ((1 << plane) - 1)) << at;
+    at += plane;
+    planes += 256 * plane;
+  }
+  return static_cast<uint8_t>(code);
+}
+
+}  // namespace quire::ops

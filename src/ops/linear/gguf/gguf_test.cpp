@@ -1,0 +1,250 @@
+#include <cmath>
+
+#include "ops/embedding/embedding.h"
+#include "ops/linear/affine/affine_test_util.h"
+#include "ops/linear/gguf/gguf_test_util.h"
+#include "ops/linear/linear_reference.h"
+#include "ops/linear/linear_test_util.h"
+
+namespace quire::ops {
+namespace {
+
+using namespace quire::ops::testing;
+
+const char* kernel_for(const std::string& isa, mx::Dtype dtype, GgufFormat format) {
+  const bool as_mlx = format == GgufFormat::kQ4_1 || format == GgufFormat::kMxfp4;
+  if (dtype != mx::bfloat16) return cpu_kernel_name();
+  if (isa == "amx" && as_mlx) return "cpu_amx";
+  return isa == "avx512_bf16" ? "cpu_avx512_bf16" : cpu_kernel_name();
+}
+
+std::string text(const std::string& isa, mx::Dtype dtype, GgufFormat format) {
+  return isa + " " + dtype_name(dtype) + ", " + gguf_block(format).name;
+}
+
+PackedMatrix pack(const Context& context, const GgufSource& s, mx::Dtype dtype,
+                  bool interleave = false) {
+  return pack_gguf_matrix(context, {&s.rows, 1}, dtype, interleave);
+}
+
+class GgufLinear : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (on_cuda()) GTEST_SKIP() << "dense there: AGpuHasTheirValues";
+  }
+};
+
+// The one promise: the bits of the dense weight of the reference's values, for every number of
+// rows, on every instruction set.
+TEST_F(GgufLinear, EqualsTheDenseLinearOfTheDequantisedWeight) {
+  std::vector<int> row_counts = {63, 64, 65, 191, 192, 193};
+  for (int rows = 1; rows <= 33; ++rows) row_counts.push_back(rows);
+  for (const auto& isa : isas_to_test()) {
+    const ForcedIsa forced(isa);
+    for (const mx::Dtype dtype : float_dtypes()) {
+      for (const GgufFormat format : kGgufFormats) {
+        for (const auto& [n, k] : {std::pair(70, 256), {33, 416}, {112, 768}, {24, 2048}}) {
+          if (k % gguf_block(format).weights != 0) continue;
+          SCOPED_TRACE(text(isa, dtype, format) + ", " + std::to_string(n) + " x " +
+                       std::to_string(k));
+          const Context context = make_context(2), dense_context = make_context(2);
+          const auto s = gguf_source(n, k, format, 7);
+          LinearWeight w = {.weight = pack(context, *s, dtype)};
+          LinearWeight dense = {.weight = pack_dense(context, s->dense(dtype))};
+          w.bias = dense.bias = random_array({n}, mx::float32, 3);
+          for (const int rows : row_counts) {
+            const mx::array x = random_array({rows, k}, dtype, 1);
+            ASSERT_TRUE(same_bits(linear(context, x, w, {.out_dtype = mx::float32}),
+                                  linear(dense_context, x, dense, {.out_dtype = mx::float32})))
+                << rows << " rows";
+          }
+          EXPECT_TRUE(kernel_ran(context, "linear", static_cast<int>(row_counts.size()),
+                                 kernel_for(isa, dtype, format)));
+        }
+      }
+    }
+  }
+}
+
+// The same for what linear() computes on the way, with gates and ups interleaved.
+TEST_F(GgufLinear, NormResidualAndGateAreThoseOfTheDenseLinear) {
+  const int n = 2 * 40, k = 256;
+  for (const auto& isa : isas_to_test()) {
+    const ForcedIsa forced(isa);
+    for (const mx::Dtype dtype : float_dtypes()) {
+      for (const GgufFormat format : kGgufFormats) {
+        const Context context = make_context(2);
+        const auto s = gguf_source(n, k, format, 7);
+        const mx::array values = s->dense(dtype);
+        const RowMatrix rows = {.data = values.data<void>(), .n = n, .k = k, .dtype = dtype};
+        const LinearWeight gated = {.weight = pack(context, *s, dtype, true)};
+        const LinearWeight gated_dense = {.weight = pack_matrix(context, {&rows, 1}, dtype, true)};
+        const LinearWeight plain = {.weight = pack(context, *s, dtype)};
+        const LinearWeight plain_dense = {.weight = pack_dense(context, values)};
+        const mx::array norm = random_array({k}, mx::float32, 3);
+        for (const int rows_of_x : {1, 5, 16, 20, 32, 50}) {
+          SCOPED_TRACE(text(isa, dtype, format) + ", " + std::to_string(rows_of_x) + " rows");
+          const mx::array x = random_array({rows_of_x, k}, dtype, 1);
+          const mx::array residual = random_array({rows_of_x, n}, dtype, 2);
+          const LinearOptions silu = {.norm = LinearOptions::Norm{norm, 1e-6f}, .gate = Gate{}};
+          const LinearOptions add = {.residual = residual};
+          ASSERT_TRUE(
+              same_bits(linear(context, x, gated, silu), linear(context, x, gated_dense, silu)));
+          ASSERT_TRUE(
+              same_bits(linear(context, x, plain, add), linear(context, x, plain_dense, add)));
+        }
+      }
+    }
+  }
+}
+
+// Against float64 with the reference's float32 values, which are exact but for the subtraction of a
+// minimum: what remains is the rounding of the weights to the model's dtype, at most u |w| each
+// (and half of float16's smallest denormal), and the sums' own error, bounded as for dense weights.
+TEST_F(GgufLinear, IsWithinItsErrorBoundOfFloat64) {
+  const int n = 48, k = 512, rows = 5;
+  for (const auto& isa : isas_to_test()) {
+    const ForcedIsa forced(isa);
+    for (const GgufFormat format : kGgufFormats) {
+      for (const mx::Dtype dtype : float_dtypes()) {
+        SCOPED_TRACE(text(isa, dtype, format));
+        const Context context = make_context(2);
+        const auto s = gguf_source(n, k, format, 9);
+        const LinearWeight w = {.weight = pack(context, *s, dtype)};
+        const mx::array x = random_array({rows, k}, dtype, 1);
+        const auto y = to_floats(linear(context, x, w, {.out_dtype = mx::float32}));
+        const auto a = to_floats(x);
+        const double u = unit_roundoff(mx::float32),
+                     u_w = dtype == mx::float32 ? 0 : unit_roundoff(dtype);
+        // One chain over all k is the longest order of sums that there is.
+        const int num_sums = k + 3;
+        const double least = dtype == mx::float16 ? 0x1p-25 : 0;
+        for (int t = 0; t < rows; ++t) {
+          for (int j = 0; j < n; ++j) {
+            double exact = 0, magnitude = 0, inputs = 0;
+            for (int i = 0; i < k; ++i) {
+              const double product = static_cast<double>(a[t * k + i]) * s->values[j * k + i];
+              exact += product;
+              magnitude += std::abs(product);
+              inputs += std::abs(a[t * k + i]);
+            }
+            const double bound = (u_w + 1.01 * u * num_sums) * magnitude + least * inputs + 1e-30;
+            ASSERT_LE(std::abs(y[t * n + j] - exact), bound) << t << ", " << j;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_F(GgufLinear, TheLayoutHoldsTheFilesValues) {
+  for (const GgufFormat format : kGgufFormats) {
+    for (const mx::Dtype dtype : float_dtypes()) {
+      for (const bool interleave : {false, true}) {
+        SCOPED_TRACE(text("", dtype, format));
+        const Context context = make_context(2);
+        const auto s = gguf_source(74, 512, format, 5);
+        const PackedMatrix packed = pack(context, *s, dtype, interleave);
+        EXPECT_TRUE(mx::array_equal(unpack_matrix(packed), s->dense(dtype)).item<bool>());
+        if (interleave) continue;
+        const std::shared_ptr<const std::byte[]> rows = dequantise_rows(context, packed);
+        const mx::array again(const_cast<std::byte*>(rows.get()), {74, 512}, dtype, [](void*) {});
+        EXPECT_TRUE(mx::array_equal(again, s->dense(dtype)).item<bool>());
+      }
+    }
+  }
+}
+
+// Memory against the file's: at most 5 % more, for rows that fill panels and blocks.
+TEST_F(GgufLinear, KeepsTheFilesBits) {
+  for (const GgufFormat format : kGgufFormats) {
+    const Context context = make_context(2);
+    const auto s = gguf_source(64, 512, format, 5);
+    const auto bytes = static_cast<double>(pack(context, *s, mx::bfloat16).nbytes());
+    EXPECT_LE(bytes, 1.05 * static_cast<double>(s->bytes.size())) << gguf_block(format).name;
+  }
+}
+
+TEST_F(GgufLinear, EmbeddingsAreReadFromThePackedTable) {
+  const std::vector<int32_t> ids = {0, 36, 15, 16, 17, 0, 31, 32};
+  const mx::array at(ids.data(), {8}, mx::int32);
+  for (const auto& isa : isas_to_test()) {
+    const ForcedIsa forced(isa);
+    for (const GgufFormat format : kGgufFormats) {
+      for (const mx::Dtype dtype : float_dtypes()) {
+        SCOPED_TRACE(text(isa, dtype, format));
+        Context context = make_context(2);
+        const auto s = gguf_source(37, 512, format, 5);
+        const PackedMatrix table = pack(context, *s, dtype);
+        const mx::array expected = mx::take(s->dense(dtype), at, 0);
+        EXPECT_TRUE(mx::array_equal(embedding(context, at, table), expected).item<bool>());
+        EXPECT_TRUE(kernel_ran(context, "embedding", 1));
+        context.use_reference = true;
+        EXPECT_TRUE(mx::array_equal(embedding(context, at, table), expected).item<bool>());
+      }
+    }
+  }
+}
+
+// Parts of one format become one matrix; memory at any alignment.
+TEST_F(GgufLinear, PartsAreStacked) {
+  for (const GgufFormat format : kGgufFormats) {
+    const Context context = make_context(2);
+    const auto a = gguf_source(24, 256, format, 1), b = gguf_source(40, 256, format, 2);
+    std::vector<uint8_t> odd(b->bytes.size() + 1);
+    std::memcpy(odd.data() + 1, b->bytes.data(), b->bytes.size());
+    const GgufRows parts[] = {a->rows,
+                              {.data = odd.data() + 1, .n = 40, .k = 256, .format = format}};
+    const PackedMatrix packed = pack_gguf_matrix(context, parts, mx::bfloat16);
+    const mx::array dense = mx::concatenate({a->dense(mx::bfloat16), b->dense(mx::bfloat16)}, 0);
+    EXPECT_TRUE(mx::array_equal(unpack_matrix(packed), dense).item<bool>());
+  }
+}
+
+// What is no weight is refused by the format's name.
+TEST_F(GgufLinear, RefusesWhatItCannotHold) {
+  const Context context = make_context(1);
+  const auto refused = [&](const std::vector<GgufRows>& parts, const std::string& what) {
+    try {
+      pack_gguf_matrix(context, parts, mx::bfloat16);
+      ADD_FAILURE() << "packed";
+    } catch (const std::invalid_argument& error) {
+      EXPECT_NE(std::string(error.what()).find(what), std::string::npos) << error.what();
+    }
+  };
+  for (const GgufFormat format : kGgufFormats) {
+    SCOPED_TRACE(gguf_block(format).name);
+    const auto s = gguf_source(32, 256, format, 5);
+    for (const int64_t place : gguf_half_places(format)) {
+      for (const uint16_t half : {0x7C00, 0xFC00, 0x7E01}) {
+        std::vector<uint8_t> bytes = s->bytes;
+        const auto last = bytes.size() - static_cast<size_t>(gguf_block(format).bytes - place);
+        std::memcpy(&bytes[last], &half, sizeof(half));
+        refused({{.data = bytes.data(), .n = 32, .k = 256, .format = format}},
+                gguf_block(format).name);
+      }
+    }
+  }
+  const auto q4 = gguf_source(16, 256, GgufFormat::kQ4_K, 5),
+             wide = gguf_source(16, 512, GgufFormat::kQ4_K, 5);
+  refused({{.data = q4->bytes.data(), .n = 16, .k = 128, .format = GgufFormat::kQ4_K}}, "q4_k");
+  refused({q4->rows, wide->rows}, "q4_k");
+  refused({{.data = q4->bytes.data(), .n = 16, .k = 256}}, "none");
+}
+
+TEST(GgufLinearOnCuda, AGpuHasTheirValues) {
+  if (!on_cuda()) GTEST_SKIP() << "needs a GPU";
+  const Context context = make_context(1);
+  for (const GgufFormat format : kGgufFormats) {
+    if (format == GgufFormat::kQ4_1) continue;  // affine there, too
+    const auto s = gguf_source(48, 512, format, 7);
+    const PackedMatrix packed = pack(context, *s, mx::bfloat16);
+    EXPECT_FALSE(packed.is_quantised());
+    const mx::array x = random_array({3, 512}, mx::bfloat16, 1);
+    const LinearWeight dense = {.weight = pack_dense(context, s->dense(mx::bfloat16))};
+    EXPECT_TRUE(same_bits(linear(context, x, {.weight = packed}), linear(context, x, dense)));
+  }
+}
+
+}  // namespace
+}  // namespace quire::ops

@@ -1,0 +1,100 @@
+#include "ops/linear/pack/gguf_as_mlx.h"
+
+#include <atomic>
+#include <cstring>
+#include <stdexcept>
+#include <vector>
+
+#include "ops/linear/pack/affine_matrix.h"
+#include "ops/linear/pack/block_float_matrix.h"
+
+namespace quire::ops {
+namespace {
+
+constexpr int64_t kGroup = 32, kCodeBytes = kGroup / 2;
+
+// A part as MLX would store it.
+struct MlxPart {
+  std::vector<uint8_t> values, scales, biases;
+};
+
+// 32 nibbles: those of the low halves come first in a file, neighbours share a byte in MLX.
+void reorder_nibbles(const uint8_t* qs, uint8_t* out) {
+  for (int i = 0; i < 8; ++i) {
+    out[i] = static_cast<uint8_t>((qs[2 * i] & 15) | qs[2 * i + 1] << 4);
+    out[8 + i] = static_cast<uint8_t>(qs[2 * i] >> 4 | (qs[2 * i + 1] & 0xF0));
+  }
+}
+
+bool is_finite(const uint8_t* half) { return (half[1] & 0x7C) != 0x7C; }
+
+// Block `i` of a part. Returns false for a scale that is no finite number.
+bool convert_block(GgufFormat format, const uint8_t* block, int64_t i, MlxPart& to) {
+  if (format == GgufFormat::kMxfp4) {
+    to.scales[static_cast<size_t>(i)] = block[0];  // checked where block floats are packed
+    reorder_nibbles(block + 1, &to.values[static_cast<size_t>(i * kCodeBytes)]);
+    return true;
+  }
+  std::memcpy(&to.scales[static_cast<size_t>(2 * i)], block, 2);
+  std::memcpy(&to.biases[static_cast<size_t>(2 * i)], block + 2, 2);
+  reorder_nibbles(block + 4, &to.values[static_cast<size_t>(i * kCodeBytes)]);
+  return is_finite(block) && is_finite(block + 2);
+}
+
+MlxPart convert(const Context& context, const GgufRows& rows) {
+  const int64_t blocks = rows.k / kGroup, block_bytes = gguf_block(rows.format).bytes;
+  const auto count = static_cast<size_t>(rows.n * blocks);
+  const bool affine = rows.format == GgufFormat::kQ4_1;
+  MlxPart part = {.values = std::vector<uint8_t>(count * kCodeBytes),
+                  .scales = std::vector<uint8_t>(count * (affine ? 2 : 1)),
+                  .biases = std::vector<uint8_t>(affine ? count * 2 : 0)};
+  std::atomic<bool> good = true;
+  const auto* from = static_cast<const uint8_t*>(rows.data);
+  context.pool->parallel_for(rows.n, [&](int64_t row) {
+    for (int64_t i = row * blocks; i < (row + 1) * blocks; ++i)
+      if (!convert_block(rows.format, from + i * block_bytes, i, part)) good = false;
+  });
+  if (!good)
+    throw std::invalid_argument(std::string("pack_gguf_matrix: ") + gguf_block(rows.format).name +
+                                ": a scale is no finite number");
+  return part;
+}
+
+AffineRows affine_rows(const GgufRows& rows, const MlxPart& part) {
+  return {.values = part.values.data(),
+          .scales = part.scales.data(),
+          .biases = part.biases.data(),
+          .n = rows.n,
+          .k = rows.k,
+          .format = {.bits = 4, .group_size = kGroup, .scale_dtype = mx::float16}};
+}
+BlockFloatRows block_float_rows(const GgufRows& rows, const MlxPart& part) {
+  return {.values = part.values.data(),
+          .scales = part.scales.data(),
+          .n = rows.n,
+          .k = rows.k,
+          .format = BlockFloat::kMxfp4};
+}
+
+}  // namespace
+
+PackedMatrix pack_gguf_as_mlx(const Context& context, std::span<const GgufRows> parts,
+                              mx::Dtype dtype, bool interleave, const PackProgress& progress) {
+  std::vector<MlxPart> converted;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (progress.needs) progress.needs(i, 0, parts[i].n);
+    converted.push_back(convert(context, parts[i]));
+    if (progress.has_read) progress.has_read(i, 0, parts[i].n);
+  }
+  if (parts[0].format == GgufFormat::kQ4_1) {
+    std::vector<AffineRows> rows;
+    for (size_t i = 0; i < parts.size(); ++i) rows.push_back(affine_rows(parts[i], converted[i]));
+    return pack_affine_matrix(context, rows, dtype, interleave);
+  }
+  std::vector<BlockFloatRows> rows;
+  for (size_t i = 0; i < parts.size(); ++i)
+    rows.push_back(block_float_rows(parts[i], converted[i]));
+  return pack_block_float_matrix(context, rows, dtype, interleave);
+}
+
+}  // namespace quire::ops

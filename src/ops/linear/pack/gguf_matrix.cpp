@@ -1,0 +1,134 @@
+#include "ops/linear/pack/gguf_matrix.h"
+
+#include <algorithm>
+#include <atomic>
+#include <stdexcept>
+#include <string>
+
+#include "ops/cpu/aligned_bytes.h"
+#include "ops/linear/pack/affine_matrix.h"
+#include "ops/linear/pack/gguf_as_mlx.h"
+#include "ops/linear/pack/gguf_pack_cpu.h"
+#include "ops/linear/pack/pack_codes.h"
+#include "ops/runtime/shape_check.h"
+
+namespace quire::ops {
+namespace {
+
+constexpr int64_t kPanel = QuantisedLayout::kPanel, kBlock = QuantisedLayout::kBlock;
+
+[[noreturn]] void refuse(GgufFormat format, const std::string& what) {
+  throw std::invalid_argument(std::string("pack_gguf_matrix: ") + gguf_block(format).name + ": " +
+                              what);
+}
+
+// Writes one panel of the matrix at `data`. Returns false if it holds what is no weight.
+bool pack_panel(const QuantisedLayout& layout, std::span<const GgufRows> parts, int64_t panel,
+                uint8_t* data) {
+  const int64_t row_bytes = gguf_row_bytes(layout.gguf, layout.k);
+  const uint8_t* rows[kPanel] = {};
+  bool whole = true;
+  for (int64_t i = 0; i < kPanel; ++i) {
+    const int64_t row = layout.source_row(panel * kPanel + i);
+    if (row < 0) {
+      whole = false;
+      continue;
+    }
+    const auto from = find_row(parts.data(), static_cast<int64_t>(parts.size()), row);
+    rows[i] = static_cast<const uint8_t*>(from.part->data) + from.row * row_bytes;
+  }
+  bool good = true;
+  for (int64_t block = 0; block < layout.blocks(); ++block) {
+    uint8_t* out = data + layout.offset(panel, block);
+    if (!whole || (block + 1) * kBlock > layout.k)
+      std::memset(out, 0, static_cast<size_t>(layout.block_bytes()));
+    for (int64_t i = 0; i < kPanel; ++i)
+      if (rows[i]) good &= gguf_pack_row_cpu(layout, rows[i], block * kBlock, i, out);
+  }
+  return good;
+}
+
+// Checks the parts and says what they become.
+PackedMatrix describe(std::span<const GgufRows> parts, mx::Dtype dtype, bool interleave) {
+  if (parts.empty()) refuse(GgufFormat::kNone, "no parts");
+  PackedMatrix result;
+  result.dtype = dtype;
+  result.interleaved = interleave;
+  result.gguf = parts[0].format;
+  result.k = parts[0].k;
+  for (const GgufRows& part : parts) {
+    if (part.k != result.k) refuse(part.format, "parts of different numbers of columns");
+    result.n += part.n;
+  }
+  const int64_t weights = gguf_block(result.gguf).weights;
+  if (weights == 0) refuse(result.gguf, "no block format");
+  if (result.k % weights != 0)
+    refuse(result.gguf, "blocks of " + std::to_string(weights) + " do not divide " +
+                            std::to_string(result.k) + " columns");
+  if (interleave && result.n % 2 != 0)
+    refuse(result.gguf, "an odd number of rows cannot be interleaved");
+  return result;
+}
+
+// A GPU's kernels know no such formats: there the matrix is of the values that they stand for.
+PackedMatrix pack_values(const Context& context, std::span<const GgufRows> parts, mx::Dtype dtype,
+                         bool interleave, const PackProgress& progress) {
+  Context host = context;
+  host.device = make_cpu_device();
+  const PackedMatrix packed = pack_gguf_matrix(host, parts, dtype, /*interleave=*/false, progress);
+  const std::shared_ptr<const std::byte[]> values = dequantise_rows(host, packed);
+  const RowMatrix rows = {.data = values.get(), .n = packed.n, .k = packed.k, .dtype = dtype};
+  return pack_matrix(context, {&rows, 1}, dtype, interleave);
+}
+
+// Parts of one format.
+PackedMatrix pack_uniform(const Context& context, std::span<const GgufRows> parts, mx::Dtype dtype,
+                          bool interleave, const PackProgress& progress) {
+  PackedMatrix result = describe(parts, dtype, interleave);
+  if (gguf_layout(result.gguf).bits == 0)
+    return pack_gguf_as_mlx(context, parts, dtype, interleave, progress);
+  if (context.device->cuda()) return pack_values(context, parts, dtype, interleave, progress);
+  const QuantisedLayout layout = quantised_layout(result);
+  const auto memory = allocate_aligned(static_cast<size_t>(layout.bytes()));
+  PackJob job = {.row_bytes = gguf_row_bytes(result.gguf, result.k), .interleaved = interleave};
+  for (const GgufRows& part : parts) job.rows.push_back(part.n);
+  std::atomic<bool> good = true;
+  pack_in_slices(*context.pool, job, progress, [&](int64_t panel) {
+    if (!pack_panel(layout, parts, panel, reinterpret_cast<uint8_t*>(memory.get()))) good = false;
+  });
+  if (!good) refuse(result.gguf, "a scale is no finite number");
+  result.data = memory;
+  return result;
+}
+
+// Progress of the parts from `first` on.
+PackProgress progress_from(size_t first, const PackProgress& progress) {
+  const auto moved = [first](const PackProgress::Rows& tell) -> PackProgress::Rows {
+    if (!tell) return {};
+    return [first, tell](size_t part, int64_t begin, int64_t count) {
+      tell(first + part, begin, count);
+    };
+  };
+  return {.needs = moved(progress.needs), .has_read = moved(progress.has_read)};
+}
+
+}  // namespace
+
+PackedMatrix pack_gguf_matrix(const Context& context, std::span<const GgufRows> parts,
+                              mx::Dtype dtype, bool interleave, const PackProgress& progress) {
+  check_float("pack_gguf_matrix", "the packed matrix", dtype);
+  const bool uniform = std::all_of(parts.begin(), parts.end(), [&](const GgufRows& part) {
+    return part.format == parts[0].format;
+  });
+  if (uniform) return pack_uniform(context, parts, dtype, interleave, progress);
+  if (context.device->cuda()) return pack_values(context, parts, dtype, interleave, progress);
+  std::vector<PackedMatrix> matrices;
+  for (size_t begin = 0, end = 0; begin < parts.size(); begin = end) {
+    while (end < parts.size() && parts[end].format == parts[begin].format) ++end;
+    matrices.push_back(pack_uniform(context, parts.subspan(begin, end - begin), dtype,
+                                    /*interleave=*/false, progress_from(begin, progress)));
+  }
+  return stack_matrices(context, std::move(matrices), interleave);
+}
+
+}  // namespace quire::ops
