@@ -7,6 +7,7 @@
 #include "ops/linear/dense/linear_amx.h"
 #include "ops/linear/dense/linear_avx512_bf16.h"
 #include "ops/linear/dense/linear_cpu.h"
+#include "ops/linear/dense/planes_amx.h"
 #include "ops/linear/dense/quantised_amx.h"
 #include "ops/linear/linear_parts.h"
 #include "ops/rms_norm/rms_norm_cpu.h"
@@ -22,7 +23,7 @@ constexpr const LinearKernel* kKernels[] = {
 #endif
     &kHighwayInt8Linear,
 #if defined(__x86_64__)
-    &kAmxLinear,         &kAmxQuantisedLinear,   &kAvx512Bf16Linear,
+    &kAmxLinear,         &kAmxQuantisedLinear,   &kAmxPlanesLinear,    &kAvx512Bf16Linear,
 #endif
     &kHighwayLinear,
 };

@@ -52,8 +52,9 @@ void run(ThreadPool& pool, const LinearParams& params) {
 
 const char* name() { return "cpu_amx"; }
 bool serves(const LinearParams& p) {
-  return use_amx() && p.type == FloatType::kBf16 && p.bits != 0 && p.gguf == GgufFormat::kNone &&
-         (p.block_float != BlockFloat::kNone || p.scale_type != FloatType::kF32);
+  if (!use_amx() || p.type != FloatType::kBf16 || p.bits == 0) return false;
+  if (p.gguf != GgufFormat::kNone) return p.bits == 4;  // planes of other bits: the Highway kernel
+  return (p.block_float != BlockFloat::kNone || p.scale_type != FloatType::kF32);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "ops/linear/affine/affine_source_amx-inl.h"
 #include "ops/linear/block_float/block_float_source_amx-inl.h"
 #include "ops/linear/dense/quantised_prefetcher-inl.h"
+#include "ops/linear/gguf/gguf_source_amx-inl.h"
 #include "ops/linear/linear_epilogue-inl.h"
 
 namespace quire::ops {
@@ -244,7 +245,22 @@ void stream_affine(const QuantisedAmxRowBatch& batch, int64_t begin, int64_t end
   }
 }
 
+// Those of 4 bits; no others come here.
+void stream_gguf(const QuantisedAmxRowBatch& batch, int64_t begin, int64_t end) {
+  switch (batch.params.gguf) {
+    case GgufFormat::kQ4_0:
+      return stream_panels<GgufFourTiles<GgufFormat::kQ4_0>, 4>(batch, begin, end);
+    case GgufFormat::kQ4_K:
+      return stream_panels<GgufFourTiles<GgufFormat::kQ4_K>, 4>(batch, begin, end);
+    case GgufFormat::kIq4Nl:
+      return stream_panels<GgufFourTiles<GgufFormat::kIq4Nl>, 4>(batch, begin, end);
+    default:
+      return stream_panels<GgufFourTiles<GgufFormat::kIq4Xs>, 4>(batch, begin, end);
+  }
+}
+
 void stream_format(const QuantisedAmxRowBatch& batch, int64_t begin, int64_t end) {
+  if (batch.params.gguf != GgufFormat::kNone) return stream_gguf(batch, begin, end);
   switch (batch.params.block_float) {
     case BlockFloat::kMxfp4:
       return stream_panels<Float4Tiles<false>, 4>(batch, begin, end);

@@ -8,6 +8,7 @@
 #include "ops/linear/affine/affine_source_amx-inl.h"
 #include "ops/linear/block_float/block_float_source_amx-inl.h"
 #include "ops/linear/dense/linear_amx_blocks-inl.h"
+#include "ops/linear/gguf/gguf_source_amx-inl.h"
 
 namespace quire::ops {
 namespace {
@@ -191,8 +192,24 @@ void multiply(const AmxRowBatch& batch, const AmxBlock& block, uint16_t* ring, u
   blocks.multiply_all();
 }
 
+// Those of 4 bits; no others come here.
+void multiply_gguf(const AmxRowBatch& batch, const AmxBlock& block, uint16_t* ring, uint16_t* lines,
+                   float* sums) {
+  switch (batch.params.gguf) {
+    case GgufFormat::kQ4_0:
+      return multiply<GgufFourTiles<GgufFormat::kQ4_0>>(batch, block, ring, lines, sums);
+    case GgufFormat::kQ4_K:
+      return multiply<GgufFourTiles<GgufFormat::kQ4_K>>(batch, block, ring, lines, sums);
+    case GgufFormat::kIq4Nl:
+      return multiply<GgufFourTiles<GgufFormat::kIq4Nl>>(batch, block, ring, lines, sums);
+    default:
+      return multiply<GgufFourTiles<GgufFormat::kIq4Xs>>(batch, block, ring, lines, sums);
+  }
+}
+
 void multiply_format(const AmxRowBatch& batch, const AmxBlock& block, uint16_t* ring,
                      uint16_t* lines, float* sums) {
+  if (batch.params.gguf != GgufFormat::kNone) return multiply_gguf(batch, block, ring, lines, sums);
   switch (batch.params.block_float) {
     case BlockFloat::kMxfp4:
       return multiply<Float4Tiles<false>>(batch, block, ring, lines, sums);
