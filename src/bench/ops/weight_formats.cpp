@@ -4,6 +4,7 @@
 
 #include "ops/linear/pack/affine_matrix.h"
 #include "ops/linear/pack/block_float_matrix.h"
+#include "ops/linear/pack/gguf_matrix.h"
 
 namespace quire::bench {
 namespace {
@@ -48,6 +49,17 @@ ops::LinearWeight make_block_float(const ops::Context& context, const mx::array&
   return {.weight = ops::pack_block_float_matrix(context, {&source, 1}, mx::bfloat16, interleave)};
 }
 
+// Any bits are codes and scales, but that those of an infinite float16 lack one.
+template <ops::GgufFormat kFormat>
+ops::LinearWeight make_gguf(const ops::Context& context, const mx::array& rows) {
+  const int n = rows.shape(0), k = rows.shape(1);
+  std::vector<uint8_t> blocks(static_cast<size_t>(n * ops::gguf_row_bytes(kFormat, k)));
+  const auto* bits = static_cast<const uint8_t*>(rows.data<void>());
+  for (size_t i = 0; i < blocks.size(); ++i) blocks[i] = bits[i] & 0xBF;
+  const ops::GgufRows source = {.data = blocks.data(), .n = n, .k = k, .format = kFormat};
+  return {.weight = ops::pack_gguf_matrix(context, {&source, 1}, mx::bfloat16)};
+}
+
 constexpr WeightFormat kFormats[] = {{"bf16", make_bf16},
                                      {"affine8", make_affine<8>},
                                      {"affine4", make_affine<4>},
@@ -55,7 +67,16 @@ constexpr WeightFormat kFormats[] = {{"bf16", make_bf16},
                                      {"affine4_int8", make_affine<4, true>},
                                      {"mxfp4", make_block_float<ops::BlockFloat::kMxfp4>},
                                      {"mxfp8", make_block_float<ops::BlockFloat::kMxfp8>},
-                                     {"nvfp4", make_block_float<ops::BlockFloat::kNvfp4>}};
+                                     {"nvfp4", make_block_float<ops::BlockFloat::kNvfp4>},
+                                     {"q4_0", make_gguf<ops::GgufFormat::kQ4_0>},
+                                     {"q5_0", make_gguf<ops::GgufFormat::kQ5_0>},
+                                     {"q8_0", make_gguf<ops::GgufFormat::kQ8_0>},
+                                     {"q2_k", make_gguf<ops::GgufFormat::kQ2_K>},
+                                     {"q3_k", make_gguf<ops::GgufFormat::kQ3_K>},
+                                     {"q4_k", make_gguf<ops::GgufFormat::kQ4_K>},
+                                     {"q5_k", make_gguf<ops::GgufFormat::kQ5_K>},
+                                     {"q6_k", make_gguf<ops::GgufFormat::kQ6_K>},
+                                     {"iq4_xs", make_gguf<ops::GgufFormat::kIq4Xs>}};
 
 }  // namespace
 
