@@ -7,12 +7,14 @@
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/model_name.h"
+#include "cli/show_gguf.h"
 #include "dialects/dialect.h"
 #include "engine/block_demand.h"
 #include "engine/cache_groups.h"
 #include "engine/kv_pool.h"
 #include "engine/memory_fit.h"
 #include "formats/checkpoint.h"
+#include "formats/gguf/gguf.h"
 #include "formats/quantization.h"
 #include "hub/explain.h"
 #include "models/model_size.h"
@@ -110,6 +112,7 @@ void show_weights(const std::string& folder, const std::string& shown) {
 
 int show(const std::string& name) {
   const ModelPreview model = preview_model(name);
+  if (formats::is_gguf_file(model.folder)) return show_gguf(model.folder) ? 0 : 1;
   row("model",
       model.name.empty() ? std::filesystem::path(model.folder).filename().string() : model.name);
   row("folder", model.folder);
@@ -139,10 +142,10 @@ void add_show(CLI::App& app, int& status) {
       "show", "Say what a model is, what it needs, and whether it can be served");
   command
       ->add_option("model", *name,
-                   "A folder, or ORG/NAME[@REV] of a hub: nothing but its "
+                   "A folder, a GGUF file, or ORG/NAME[@REV] of a hub: nothing but its "
                    "configs and tokenizer is fetched")
       ->required()
-      ->type_name("DIR|NAME");
+      ->type_name("DIR|FILE|NAME");
   command->callback([name, &status] { status = show(*name); });
 }
 
