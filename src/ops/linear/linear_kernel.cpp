@@ -53,6 +53,12 @@ const LinearKernel* find_linear_kernel(const LinearParams& params) {
   return nullptr;
 }
 
+void run_linears(ThreadPool& pool, const LinearKernel& kernel,
+                 std::span<const LinearParams> products) {
+  if (kernel.run_all) return kernel.run_all(pool, products);
+  for (const LinearParams& product : products) kernel.run(pool, product);
+}
+
 const void* linear_row(const LinearParams& params, int64_t row, void* buffer) {
   const void* x =
       static_cast<const std::byte*>(params.x) + row * params.k * float_type_bytes(params.type);

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <span>
 
 #include "base/parallel.h"
 #include "ops/cpu/half.h"
@@ -52,6 +53,9 @@ struct LinearKernel {
   bool (*serves)(const LinearParams& params);
   // Computes all rows, on the pool's threads. Called on MLX's stream thread, one call at a time.
   void (*run)(ThreadPool& pool, const LinearParams& params);
+  // Likewise several products of one format and size: their tasks are one pool of work, so that
+  // small matrices keep all threads busy. Null: run() one after the other.
+  void (*run_all)(ThreadPool& pool, std::span<const LinearParams> products) = nullptr;
 };
 
 // The best kernel for the format, or null: then the op runs its reference.
@@ -66,6 +70,10 @@ inline int64_t linear_panels(int64_t n, bool interleaved) {
   return interleaved ? 2 * linear_panels(n / 2) : linear_panels(n);
 }
 inline int64_t LinearParams::panels() const { return linear_panels(n, gated); }
+
+// Several products of one format and size, none of which reads what another one writes.
+void run_linears(ThreadPool& pool, const LinearKernel& kernel,
+                 std::span<const LinearParams> products);
 
 // Row `row` of x, RMS-normed if the params say so: then in `buffer` (K elements). Inside a loop of
 // the pool, or where denormals are zero as there.

@@ -38,7 +38,25 @@ SortedRows sort_by_expert(const MoeExpertsParams& p, int64_t num_experts) {
   return sorted;
 }
 
-// Memory for the rows of one expert at a time, and for all sums.
+// Neighbouring experts whose products are one pool of work.
+struct ExpertGroup {
+  int64_t begin = 0, end = 0, rows = 0;
+};
+
+// Experts [begin, end) with at most kRows rows, or a single one with more.
+ExpertGroup next_group(const SortedRows& sorted, int64_t begin, int64_t num_experts) {
+  constexpr int64_t kRows = 256;
+  ExpertGroup group = {.begin = begin, .end = begin};
+  while (group.end < num_experts) {
+    const int64_t rows = sorted.begins[group.end + 1] - sorted.begins[group.begin];
+    if (group.rows > 0 && rows > kRows) break;
+    group.rows = rows;
+    ++group.end;
+  }
+  return group;
+}
+
+// Memory for the rows of one group at a time, and for all sums.
 struct Scratch {
   std::byte* x;      // [most rows, hidden] of type
   std::byte* gated;  // [most rows, I] of type
@@ -77,9 +95,9 @@ void gather(ThreadPool& pool, const MoeExpertsParams& p, const int32_t* tokens, 
   });
 }
 
-// The rows of an expert as it gets them.
-const void* input_rows(ThreadPool& pool, const MoeExpertsParams& p, const SortedRows& sorted,
-                       int64_t first, int64_t rows, std::byte* room) {
+// The rows of a group as its experts get them; null if each gets x as it is.
+const std::byte* input_rows(ThreadPool& pool, const MoeExpertsParams& p, const SortedRows& sorted,
+                            int64_t first, int64_t rows, std::byte* room) {
   if (p.weigh_input) {
     const MoeWeighParams weigh = {.type = p.type,
                                   .width = p.hidden,
@@ -91,18 +109,63 @@ const void* input_rows(ThreadPool& pool, const MoeExpertsParams& p, const Sorted
                     [&](int64_t begin, int64_t end) { moe_weigh_cpu(weigh, begin, end); });
     return room;
   }
-  // The rows of one token, or of all, are x as it is.
-  if (rows == p.rows) return p.x;
+  if (p.rows == 1) return nullptr;
   gather(pool, p, &sorted.tokens[first], rows, room);
   return room;
 }
 
-void run_linear(ThreadPool& pool, const LinearKernel& kernel, LinearParams p, int64_t rows,
-                const void* x, void* y) {
-  p.rows = rows;
-  p.x = x;
-  p.y = y;
-  kernel.run(pool, p);
+// The products of one group with its gates and ups, or with its downs.
+class Products {
+ public:
+  void add(LinearParams p, int64_t rows, const void* x, void* y) {
+    p.rows = rows;
+    p.x = x;
+    p.y = y;
+    products_.push_back(p);
+  }
+  void run(ThreadPool& pool, const LinearKernel& kernel) const {
+    run_linears(pool, kernel, products_);
+  }
+
+ private:
+  std::vector<LinearParams> products_;
+};
+
+void run_group(ThreadPool& pool, const std::vector<Expert>& experts, const MoeExpertsParams& p,
+               const SortedRows& sorted, const ExpertGroup& group, const Scratch& scratch) {
+  const mx::Dtype dtype = experts.front().gate_up.weight.dtype;
+  const int64_t size = float_type_bytes(p.type), intermediate = experts.front().down.weight.k;
+  const int64_t first = sorted.begins[group.begin];
+  const std::byte* x = input_rows(pool, p, sorted, first, group.rows, scratch.x);
+  Products gate_up, down;
+  for (int64_t e = group.begin; e < group.end; ++e) {
+    const int64_t at = sorted.begins[e] - first, rows = sorted.begins[e + 1] - sorted.begins[e];
+    if (rows == 0) continue;
+    std::byte* gated = scratch.gated + at * intermediate * size;
+    gate_up.add(expert_linear_params(experts[e].gate_up, dtype, &p.gate), rows,
+                x ? x + at * p.hidden * size : p.x, gated);
+    down.add(expert_linear_params(experts[e].down, mx::float32, nullptr), rows, gated,
+             scratch.y + at * p.hidden);
+  }
+  gate_up.run(pool, *p.gate_up);
+  down.run(pool, *p.down);
+}
+
+// Adds a group's outputs to the sums, expert by expert: the order is the promise of moe_experts.h.
+void scatter_group(ThreadPool& pool, const MoeExpertsParams& p, const SortedRows& sorted,
+                   const ExpertGroup& group, const Scratch& scratch, const float* ones) {
+  const int64_t first = sorted.begins[group.begin];
+  for (int64_t e = group.begin; e < group.end; ++e) {
+    const int64_t begin = sorted.begins[e], rows = sorted.begins[e + 1] - begin;
+    if (rows == 0) continue;
+    const MoeScatterParams scatter = {.width = p.hidden,
+                                      .tokens = &sorted.tokens[begin],
+                                      .weights = ones ? ones : &sorted.weights[begin],
+                                      .y = scratch.y + (begin - first) * p.hidden,
+                                      .sum = scratch.sum};
+    parallel_blocks(pool, rows, rows_per_block(p.hidden),
+                    [&](int64_t b, int64_t end) { moe_scatter_cpu(scatter, b, end); });
+  }
 }
 
 }  // namespace
@@ -120,30 +183,19 @@ void run_moe_experts(ThreadPool& pool, const std::vector<Expert>& experts,
                      const MoeExpertsParams& p) {
   const auto num_experts = static_cast<int64_t>(experts.size());
   const SortedRows sorted = sort_by_expert(p, num_experts);
+  std::vector<ExpertGroup> groups;
   int64_t most_rows = 0;
-  for (int64_t e = 0; e < num_experts; ++e)
-    most_rows = std::max(most_rows, sorted.begins[e + 1] - sorted.begins[e]);
-  const mx::Dtype dtype = experts.front().gate_up.weight.dtype;
+  for (int64_t e = 0; e < num_experts; e = groups.back().end) {
+    groups.push_back(next_group(sorted, e, num_experts));
+    most_rows = std::max(most_rows, groups.back().rows);
+  }
   const Scratch scratch = take_scratch(p, most_rows, experts.front().down.weight.k);
   const std::vector<float> ones(p.weigh_input ? static_cast<size_t>(most_rows) : 0, 1.0f);
   std::memset(scratch.sum, 0, static_cast<size_t>(p.rows * p.hidden) * sizeof(float));
-  for (int64_t e = 0; e < num_experts; ++e) {
-    const int64_t begin = sorted.begins[e], rows = sorted.begins[e + 1] - begin;
-    if (rows == 0) continue;
-    const void* x = input_rows(pool, p, sorted, begin, rows, scratch.x);
-    const Expert& expert = experts[e];
-    run_linear(pool, *p.gate_up, expert_linear_params(expert.gate_up, dtype, &p.gate), rows, x,
-               scratch.gated);
-    run_linear(pool, *p.down, expert_linear_params(expert.down, mx::float32, nullptr), rows,
-               scratch.gated, scratch.y);
-    const MoeScatterParams scatter = {
-        .width = p.hidden,
-        .tokens = &sorted.tokens[begin],
-        .weights = p.weigh_input ? ones.data() : &sorted.weights[begin],
-        .y = scratch.y,
-        .sum = scratch.sum};
-    parallel_blocks(pool, rows, rows_per_block(p.hidden),
-                    [&](int64_t b, int64_t end) { moe_scatter_cpu(scatter, b, end); });
+  for (const ExpertGroup& group : groups) {
+    if (group.rows == 0) continue;
+    run_group(pool, experts, p, sorted, group, scratch);
+    scatter_group(pool, p, sorted, group, scratch, p.weigh_input ? ones.data() : nullptr);
   }
   const MoeFinishParams finish = {.type = p.type,
                                   .width = p.hidden,

@@ -2,6 +2,7 @@
 
 #include "ops/gated_activation/gated_activation.h"
 #include "ops/linear/linear_test_util.h"
+#include "ops/linear/pack/block_float_matrix.h"
 
 namespace quire::ops {
 namespace {
@@ -198,6 +199,71 @@ TEST(MoeExperts, ARowDependsOnItselfAlone) {
               same_bits(moe_experts(context, row(c.x), routing, weights, options), row(all)));
         }
       }
+    }
+  }
+}
+
+// Rows of mxfp4 and what MLX dequantises them to, each packed as an expert's weight.
+struct TwoForms {
+  LinearWeight codes, dense;
+};
+TwoForms random_mxfp4(const Context& context, int n, int k, mx::Dtype dtype, uint32_t seed,
+                      bool interleave) {
+  std::mt19937 generator(seed);
+  std::vector<uint32_t> codes(static_cast<size_t>(n) * k / 8);
+  for (uint32_t& word : codes) word = static_cast<uint32_t>(generator());
+  std::vector<uint8_t> scales(static_cast<size_t>(n) * k / 32);
+  for (uint8_t& scale : scales) scale = static_cast<uint8_t>(121 + generator() % 5);
+  const mx::array values(codes.data(), {n, k / 8}, mx::uint32);
+  const mx::array bytes(scales.data(), {n, k / 32}, mx::uint8);
+  mx::array dense = mx::astype(
+      mx::dequantize(values, bytes, std::nullopt, 32, 4, "mxfp4", std::nullopt, mx::float32),
+      dtype);
+  mx::eval(dense);
+  const BlockFloatRows rows = {.values = codes.data(),
+                               .scales = scales.data(),
+                               .n = n,
+                               .k = k,
+                               .format = BlockFloat::kMxfp4};
+  const RowMatrix source = {.data = dense.data<void>(), .n = n, .k = k, .dtype = dtype};
+  return {.codes = {.weight = pack_block_float_matrix(context, {&rows, 1}, dtype, interleave)},
+          .dense = {.weight = pack_matrix(context, {&source, 1}, dtype, interleave)}};
+}
+
+// The products of several experts are one pool of work, with one row each or hundreds: the bits are
+// those of dense experts, and of tokens one by one.
+TEST(MoeExperts, QuantisedExpertsHaveTheBitsOfDenseOnes) {
+  constexpr int kWidth = 64, kInner = 96, kCount = 8, kTopK = 3;
+  if (on_cuda()) GTEST_SKIP() << "dense there";
+  for (const auto& isa : isas_to_test()) {
+    const ForcedIsa forced(isa);
+    for (const mx::Dtype dtype : float_dtypes()) {
+      const Context context = make_context(2);
+      std::vector<Expert> codes, dense;
+      for (uint32_t e = 0; e < kCount; ++e) {
+        const TwoForms gate_up = random_mxfp4(context, 2 * kInner, kWidth, dtype, 20 + e, true);
+        const TwoForms down = random_mxfp4(context, kWidth, kInner, dtype, 40 + e, false);
+        codes.push_back({.gate_up = gate_up.codes, .down = down.codes});
+        dense.push_back({.gate_up = gate_up.dense, .down = down.dense});
+      }
+      const auto coded = std::make_shared<const std::vector<Expert>>(std::move(codes));
+      const auto plain = std::make_shared<const std::vector<Expert>>(std::move(dense));
+      for (const int rows : {1, 2, 9, 150, 400}) {
+        SCOPED_TRACE(isa + " " + dtype_name(dtype) + ", " + std::to_string(rows) + " rows");
+        const mx::array x = random_array({rows, kWidth}, dtype, 4);
+        const MoeRouting routing =
+            moe_route(context, random_array({rows, kCount}, mx::float32, 3, 2.0f),
+                      {.top_k = kTopK, .normalise = true});
+        const mx::array y = moe_experts(context, x, routing, coded);
+        ASSERT_TRUE(same_bits(y, moe_experts(context, x, routing, plain)));
+        const int last = rows - 1;
+        ASSERT_TRUE(
+            same_bits(matrix_rows(y, last, 1), moe_experts(context, matrix_rows(x, last, 1),
+                                                           {matrix_rows(routing.experts, last, 1),
+                                                            matrix_rows(routing.weights, last, 1)},
+                                                           coded)));
+      }
+      EXPECT_TRUE(kernel_ran(context, "moe_experts", 15, dense_kernel(dtype)));
     }
   }
 }

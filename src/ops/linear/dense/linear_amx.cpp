@@ -2,6 +2,7 @@
 
 #if defined(__x86_64__)
 #include <algorithm>
+#include <vector>
 
 #include "ops/cpu/cpu_isa.h"
 #include "ops/linear/panel_queue.h"
@@ -16,12 +17,25 @@ constexpr int64_t kChunkRows = 256;
 // Fewer rows are packed on the calling thread: that is cheaper than a second loop.
 constexpr int64_t kPackAlone = 8;
 
-void run_stream(ThreadPool& pool, const AmxRowBatch& batch) {
-  const LinearParams& p = batch.params;
-  const int64_t panels = p.panels(), panel_bytes = linear_chunks(p.k) * 1024;
+// Products of few rows.
+void run_streams(ThreadPool& pool, std::span<const LinearParams> products) {
+  const LinearParams& first = products.front();
+  const int64_t panels = first.panels(), panel_bytes = linear_chunks(first.k) * 1024;
   const int64_t per_task = std::max<int64_t>(2, kStreamTaskBytes / panel_bytes / 2 * 2);
-  for_each_in_streams(pool, (panels + per_task - 1) / per_task, [&](int64_t i) {
-    linear_amx_stream(batch, i * per_task, std::min(panels, (i + 1) * per_task));
+  const int64_t tasks = (panels + per_task - 1) / per_task;
+  const int64_t row = linear_chunks(first.k) * 32;
+  int64_t rows = 0;
+  for (const LinearParams& p : products) rows += p.rows;
+  auto* packed = static_cast<uint16_t*>(linear_scratch(rows * row * 2));
+  std::vector<AmxRowBatch> batches;
+  for (const LinearParams& p : products) {
+    batches.push_back({.params = p, .packed_x = packed});
+    packed += p.rows * row;
+    linear_amx_pack(pool, batches.back());
+  }
+  for_each_in_streams(pool, static_cast<int64_t>(batches.size()) * tasks, [&](int64_t i) {
+    const int64_t task = i % tasks;
+    linear_amx_stream(batches[i / tasks], task * per_task, std::min(panels, (task + 1) * per_task));
   });
 }
 
@@ -39,15 +53,20 @@ void run_blocks(ThreadPool& pool, const AmxRowBatch& batch) {
 
 void run(ThreadPool& pool, const LinearParams& params) {
   if (params.rows == 0) return;
-  const int64_t rows = params.rows <= kAmxStreamRows ? params.rows : (params.rows + 31) / 32 * 32;
+  if (params.rows <= kAmxStreamRows) return run_streams(pool, {&params, 1});
+  const int64_t rows = (params.rows + 31) / 32 * 32;
   AmxRowBatch batch = {.params = params};
   batch.packed_x = static_cast<uint16_t*>(linear_scratch(rows * linear_chunks(params.k) * 32 * 2));
   linear_amx_pack(pool, batch);
-  if (params.rows <= kAmxStreamRows) {
-    run_stream(pool, batch);
-  } else {
-    run_blocks(pool, batch);
-  }
+  run_blocks(pool, batch);
+}
+
+void run_all(ThreadPool& pool, std::span<const LinearParams> products) {
+  const bool few = std::all_of(products.begin(), products.end(), [](const LinearParams& p) {
+    return p.rows > 0 && p.rows <= kAmxStreamRows;
+  });
+  if (few) return run_streams(pool, products);
+  for (const LinearParams& p : products) run(pool, p);
 }
 
 const char* name() { return "cpu_amx"; }
@@ -90,7 +109,7 @@ void linear_amx_pack(ThreadPool& pool, const AmxRowBatch& batch) {
   }
 }
 
-const LinearKernel kAmxLinear = {.name = name, .serves = serves, .run = run};
+const LinearKernel kAmxLinear = {.name = name, .serves = serves, .run = run, .run_all = run_all};
 
 }  // namespace quire::ops
 #endif

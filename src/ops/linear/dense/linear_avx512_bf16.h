@@ -23,6 +23,8 @@ inline int64_t bf16_row_stride(const LinearParams& p) {
   return p.bits == 0 ? linear_chunks(p.k) * 32
                      : quantised_layout(p).blocks() * QuantisedLayout::kBlock;
 }
+// Panels that a row's kernel takes together, at most.
+constexpr int64_t kBf16RowPanels = 8;
 // Scratch for so many rows: dequantised weights, and the sums of two panels, or of four for few.
 constexpr int64_t kBf16BufferBytes = 16 << 10;
 constexpr int64_t bf16_scratch_bytes(int64_t rows) { return kBf16BufferBytes + rows * 64 * 4; }

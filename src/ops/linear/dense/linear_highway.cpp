@@ -1,7 +1,9 @@
 #include <algorithm>
+#include <vector>
 
 #include "ops/cpu/cpu_isa.h"
 #include "ops/linear/dense/linear_cpu.h"
+#include "ops/linear/product_tasks.h"
 
 namespace quire::ops {
 namespace {
@@ -22,7 +24,7 @@ struct Split {
   int64_t panel_blocks() const { return (panels + panels_per_task - 1) / panels_per_task; }
 };
 
-Split split_batch(const LinearParams& p, int threads) {
+Split split_batch(const LinearParams& p, int threads, int64_t products) {
   Split split = {.tiles = linear_tiles_cpu(p.rows),
                  .panels = p.panels(),
                  .tiles_per_task = 1,
@@ -33,31 +35,57 @@ Split split_batch(const LinearParams& p, int threads) {
   split.tiles_per_task = (split.tiles + blocks - 1) / blocks;
   // Some tasks for each thread, so that a late one does not hold up the others for long.
   const int64_t panel_bytes = row_bytes / 4 * 16 * float_type_bytes(p.type);
-  const int64_t per_thread = split.panels * split.row_blocks() / (4 * threads);
+  const int64_t per_thread = products * split.panels * split.row_blocks() / (4 * threads);
   const int64_t wanted = std::min(kTaskBytes / std::max<int64_t>(1, panel_bytes), per_thread);
   split.panels_per_task = std::max<int64_t>(2, wanted / 2 * 2);  // kernels like pairs of panels
   return split;
 }
 
-void run_batch(ThreadPool& pool, const LinearRowBatch& batch) {
-  const Split split = split_batch(batch.params, pool.num_threads());
-  const auto pack = [&](int64_t begin, int64_t end) {
-    linear_pack_rows_cpu(batch, begin, end, linear_task_scratch(batch.params.k * 4));
-  };
-  if (batch.params.rows < kPackAlone) {
-    const DenormalsAreZero denormals;  // as in a loop: the norm's bits must not depend on it
-    pack(0, split.tiles);
-  } else {
-    pool.parallel_for(split.tiles, [&](int64_t i) { pack(i, i + 1); });
+void pack(ThreadPool& pool, std::span<const LinearRowBatch> batches) {
+  ProductTasks tiles;
+  int64_t rows = 0;
+  for (const LinearRowBatch& batch : batches) {
+    tiles.add(linear_tiles_cpu(batch.params.rows));
+    rows += batch.params.rows;
   }
-  pool.parallel_for(split.row_blocks() * split.panel_blocks(), [&](int64_t task) {
-    const int64_t tile = task / split.panel_blocks() * split.tiles_per_task;
-    const int64_t panel = task % split.panel_blocks() * split.panels_per_task;
+  const auto tile = [&](int64_t i) {
+    const auto [product, index] = tiles.at(i);
+    const LinearRowBatch& batch = batches[product];
+    linear_pack_rows_cpu(batch, index, index + 1, linear_task_scratch(batch.params.k * 4));
+  };
+  if (rows < kPackAlone) {
+    const DenormalsAreZero denormals;  // as in a loop: the norm's bits must not depend on it
+    for (int64_t i = 0; i < tiles.count(); ++i) tile(i);
+  } else {
+    pool.parallel_for(tiles.count(), tile);
+  }
+}
+
+// Products of at most kLinearBatchRows rows.
+void run_batches(ThreadPool& pool, std::span<const LinearParams> products) {
+  int64_t floats = 0;
+  for (const LinearParams& p : products) floats += linear_packed_floats(p.rows, p.k);
+  auto* packed = static_cast<float*>(linear_scratch(floats * static_cast<int64_t>(sizeof(float))));
+  std::vector<LinearRowBatch> batches;
+  std::vector<Split> splits;
+  ProductTasks tasks;
+  for (const LinearParams& p : products) {
+    batches.push_back({.params = p, .packed_x = packed});
+    packed += linear_packed_floats(p.rows, p.k);
+    splits.push_back(split_batch(p, pool.num_threads(), static_cast<int64_t>(products.size())));
+    tasks.add(splits.back().row_blocks() * splits.back().panel_blocks());
+  }
+  pack(pool, batches);
+  pool.parallel_for(tasks.count(), [&](int64_t task) {
+    const auto [product, index] = tasks.at(task);
+    const Split& split = splits[product];
+    const int64_t tile = index / split.panel_blocks() * split.tiles_per_task;
+    const int64_t panel = index % split.panel_blocks() * split.panels_per_task;
     const LinearBlock block = {.tile_begin = tile,
                                .tile_end = std::min(split.tiles, tile + split.tiles_per_task),
                                .panel_begin = panel,
                                .panel_end = std::min(split.panels, panel + split.panels_per_task)};
-    linear_cpu(batch, block);
+    linear_cpu(batches[product], block);
   });
 }
 
@@ -65,22 +93,27 @@ void run(ThreadPool& pool, const LinearParams& params) {
   const int64_t x_row_bytes = params.k * float_type_bytes(params.type);
   const int64_t y_row_bytes = params.y_columns() * float_type_bytes(params.out_type);
   for (int64_t row = 0; row < params.rows; row += kLinearBatchRows) {
-    LinearRowBatch batch = {.params = params};
-    LinearParams& p = batch.params;
+    LinearParams p = params;
     p.rows = std::min(kLinearBatchRows, params.rows - row);
     p.x = static_cast<const std::byte*>(params.x) + row * x_row_bytes;
     p.y = static_cast<std::byte*>(params.y) + row * y_row_bytes;
     if (p.residual) p.residual = static_cast<const std::byte*>(params.residual) + row * y_row_bytes;
-    batch.packed_x = static_cast<float*>(
-        linear_scratch(linear_packed_floats(p.rows, p.k) * static_cast<int64_t>(sizeof(float))));
-    run_batch(pool, batch);
+    run_batches(pool, {&p, 1});
   }
+}
+
+void run_all(ThreadPool& pool, std::span<const LinearParams> products) {
+  int64_t rows = 0;
+  for (const LinearParams& p : products) rows += p.rows;
+  if (rows <= kLinearBatchRows) return run_batches(pool, products);
+  for (const LinearParams& p : products) run(pool, p);
 }
 
 bool serves(const LinearParams&) { return true; }
 
 }  // namespace
 
-const LinearKernel kHighwayLinear = {.name = cpu_kernel_name, .serves = serves, .run = run};
+const LinearKernel kHighwayLinear = {
+    .name = cpu_kernel_name, .serves = serves, .run = run, .run_all = run_all};
 
 }  // namespace quire::ops

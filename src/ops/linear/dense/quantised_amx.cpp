@@ -2,6 +2,7 @@
 
 #if defined(__x86_64__)
 #include <algorithm>
+#include <vector>
 
 #include "ops/cpu/cpu_isa.h"
 #include "ops/linear/dense/linear_amx.h"
@@ -10,21 +11,28 @@
 namespace quire::ops {
 namespace {
 
-void run_stream(ThreadPool& pool, const LinearParams& params) {
-  QuantisedAmxRowBatch batch = {.params = params};
-  batch.packed_x = static_cast<uint16_t*>(
-      linear_scratch(quantised_amx_packed_elements(params.rows, params.k) * 2));
-  {
+// Products of few rows.
+void run_streams(ThreadPool& pool, std::span<const LinearParams> products) {
+  int64_t elements = 0;
+  for (const LinearParams& p : products) elements += quantised_amx_packed_elements(p.rows, p.k);
+  auto* packed = static_cast<uint16_t*>(linear_scratch(elements * 2));
+  std::vector<QuantisedAmxRowBatch> batches;
+  for (const LinearParams& p : products) {
     const DenormalsAreZero denormals;  // as in a loop: the norm's bits must not depend on it
-    quantised_amx_pack_rows(batch, linear_task_scratch(16 * params.k * 2));
+    batches.push_back({.params = p, .packed_x = packed});
+    packed += quantised_amx_packed_elements(p.rows, p.k);
+    quantised_amx_pack_rows(batches.back(), linear_task_scratch(16 * p.k * 2));
   }
   // A task long enough to stream, and some for each thread.
   constexpr int64_t kTaskBytes = 64 << 10;
-  const QuantisedLayout layout = quantised_layout(params);
+  const QuantisedLayout layout = quantised_layout(products.front());
   const int64_t panels = layout.panels();
   const int64_t per_task = std::max<int64_t>(1, kTaskBytes / layout.panel_bytes() / 2) * 2;
-  for_each_in_streams(pool, (panels + per_task - 1) / per_task, [&](int64_t i) {
-    quantised_amx_stream(batch, i * per_task, std::min(panels, (i + 1) * per_task));
+  const int64_t tasks = (panels + per_task - 1) / per_task;
+  for_each_in_streams(pool, static_cast<int64_t>(batches.size()) * tasks, [&](int64_t i) {
+    const int64_t task = i % tasks;
+    quantised_amx_stream(batches[i / tasks], task * per_task,
+                         std::min(panels, (task + 1) * per_task));
   });
 }
 
@@ -47,7 +55,15 @@ void run_blocks(ThreadPool& pool, const LinearParams& params) {
 
 void run(ThreadPool& pool, const LinearParams& params) {
   if (params.rows == 0) return;
-  params.rows <= kQuantisedStreamRows ? run_stream(pool, params) : run_blocks(pool, params);
+  params.rows <= kQuantisedStreamRows ? run_streams(pool, {&params, 1}) : run_blocks(pool, params);
+}
+
+void run_all(ThreadPool& pool, std::span<const LinearParams> products) {
+  const bool few = std::all_of(products.begin(), products.end(), [](const LinearParams& p) {
+    return p.rows > 0 && p.rows <= kQuantisedStreamRows;
+  });
+  if (few) return run_streams(pool, products);
+  for (const LinearParams& p : products) run(pool, p);
 }
 
 const char* name() { return "cpu_amx"; }
@@ -59,7 +75,8 @@ bool serves(const LinearParams& p) {
 
 }  // namespace
 
-const LinearKernel kAmxQuantisedLinear = {.name = name, .serves = serves, .run = run};
+const LinearKernel kAmxQuantisedLinear = {
+    .name = name, .serves = serves, .run = run, .run_all = run_all};
 
 }  // namespace quire::ops
 #endif
