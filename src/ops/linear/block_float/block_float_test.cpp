@@ -171,6 +171,44 @@ TEST_F(BlockFloatLinear, AnyScaleGivesTheBitsOfTheDenseWeight) {
   }
 }
 
+// A sum that falls below the smallest normal number is a zero with a sign, and a zero weight, which
+// has a sign too, leaves it so or does not.
+TEST_F(BlockFloatLinear, ZerosKeepTheirSigns) {
+  const int n = 96, k = 128;
+  for (const auto& isa : isas_to_test()) {
+    const ForcedIsa forced(isa);
+    for (const BlockFloat format : kFormats) {
+      const BlockFloatFormat f = block_float_format(format);
+      // Minus the least value, then minus zeros; of odd rows plus and minus zeros by turns.
+      const uint8_t minus = f.bits == 4 ? 8 : 0x80;
+      std::vector<uint8_t> codes(static_cast<size_t>(n) * k * f.bits / 8);
+      const size_t row_bytes = codes.size() / n;
+      for (size_t i = 0; i < codes.size(); ++i) {
+        const bool odd_row = i / row_bytes % 2 != 0;
+        const uint8_t code = i % row_bytes == 0 ? minus | 1 : odd_row && i % 3 ? 0 : minus;
+        codes[i] = f.bits == 4 ? static_cast<uint8_t>(code | minus << 4) : code;
+      }
+      const std::vector<uint8_t> scales(static_cast<size_t>(n) * k / f.group_size,
+                                        format == BlockFloat::kNvfp4 ? 1 : 97);
+      const Context context = make_context(2), dense_context = make_context(2);
+      const Source s =
+          make_source(mx::array(reinterpret_cast<const uint32_t*>(codes.data()),
+                                {n, k * f.bits / 32}, mx::uint32),
+                      mx::array(scales.data(), {n, k / static_cast<int>(f.group_size)}, mx::uint8),
+                      n, k, format, mx::bfloat16);
+      const LinearWeight w = {.weight =
+                                  pack_block_float_matrix(context, {&s.rows, 1}, mx::bfloat16)};
+      const LinearWeight dense = {.weight = pack_dense(context, s.dense)};
+      for (const int rows : {1, 3, 40}) {
+        const mx::array x = mx::full({rows, k}, 0x1p-120f, mx::bfloat16);
+        const mx::array y = linear(context, x, w, {.out_dtype = mx::float32});
+        ASSERT_TRUE(same_bits(y, linear(dense_context, x, dense, {.out_dtype = mx::float32})))
+            << text(isa, mx::bfloat16, format) << ", " << rows << " rows";
+      }
+    }
+  }
+}
+
 TEST_F(BlockFloatLinear, RowsAndEmbeddingsAreWhatMlxDequantises) {
   const std::vector<int32_t> ids = {0, 36, 15, 16, 17, 0, 31, 32};
   const mx::array at(ids.data(), {8}, mx::int32);

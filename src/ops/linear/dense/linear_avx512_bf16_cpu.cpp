@@ -10,6 +10,7 @@
 #define HWY_TARGET_INCLUDE "ops/linear/dense/linear_avx512_bf16_cpu.cpp"
 #include "ops/cpu/highway.h"
 #include "ops/linear/affine/affine_source_avx512_bf16-inl.h"
+#include "ops/linear/block_float/block_float_codes_avx512_bf16-inl.h"
 #include "ops/linear/block_float/block_float_source_avx512_bf16-inl.h"
 #include "ops/linear/gguf/gguf_source_avx512_bf16-inl.h"
 #include "ops/linear/linear_epilogue-inl.h"
@@ -130,9 +131,9 @@ struct QuantisedBlocks {
     return data + layout.offset(panel, block);
   }
   // While groups of `group` panels are read block by block.
-  BlockPrefetcher prefetcher(int64_t panel, int64_t block, int64_t group) const {
-    constexpr int64_t kAhead = 2;
-    const int64_t blocks = layout.blocks(), ahead = block + kAhead;
+  BlockPrefetcher prefetcher(int64_t panel, int64_t block, int64_t group,
+                             int64_t blocks_ahead = 2) const {
+    const int64_t blocks = layout.blocks(), ahead = block + blocks_ahead;
     const uint8_t* from =
         ahead < blocks ? at(panel, ahead) : at(panel + group, HWY_MIN(ahead - blocks, blocks - 1));
     return BlockPrefetcher(from, layout.block_bytes());
@@ -276,6 +277,139 @@ void multiply_row(const Bf16RowBatch& batch, const Bf16Block& block, uint16_t* r
   sums.finish(p, block.row_begin, block.panel_begin + (end - 1 - block.panel_begin) / 4 * 4, end);
 }
 
+// One row by weights whose codes become bfloat16 in a few steps of 16-bit integers with the outputs
+// as lanes, so that nothing is dequantised into memory. What Codes has to offer is said in
+// block_float_codes_avx512_bf16-inl.h.
+//
+// 64 bytes of each of 16 rows, as 16 vectors of words with the rows as lanes.
+HWY_INLINE void turn_rows(const uint8_t* q, uint32_t (*out)[16]) {
+  __m512i r[16];
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) r[i] = _mm512_loadu_si512(q + 64 * i);
+  transpose(r);
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) _mm512_store_si512(out[i], r[i]);
+}
+
+// Each output has one chain, which waits for itself: kPanels together keep the unit busy. Where a
+// sum is a zero, its sign may be that of a zero weight, which most codes lose: then Source computes
+// the panels.
+template <class Codes, class Source, int kPanels>
+class RowOfCodes {
+ public:
+  RowOfCodes(const Bf16RowBatch& batch, const Bf16Block& block, void* scratch)
+      : batch_(batch),
+        block_(block),
+        blocks_{static_cast<const uint8_t*>(batch.params.w), quantised_layout(batch.params)},
+        scratch_(scratch) {
+    static_assert(kPanels * sizeof(Words) <= kBf16BufferBytes);
+  }
+
+  void multiply() {
+    const LinearParams& p = batch_.params;
+    const uint16_t* x = batch_.packed_x + block_.row_begin * bf16_row_stride(p);
+    const int64_t end = block_.panel_end;
+    for (int64_t panel = block_.panel_begin; panel < end; panel += kPanels) {
+      for (__m512& sum : sums_) sum = _mm512_setzero_ps();
+      for (int64_t k_block = 0; k_block < blocks_.layout.blocks(); ++k_block)
+        multiply_block(panel, k_block, x + k_block * QuantisedLayout::kBlock);
+      if (!Codes::kExactZeros && has_zero(panel)) {
+        const Bf16Block group = {.row_begin = block_.row_begin,
+                                 .row_end = block_.row_end,
+                                 .panel_begin = panel,
+                                 .panel_end = HWY_MIN(end, panel + kPanels)};
+        multiply_row<Source>(batch_, group, static_cast<uint16_t*>(scratch_));
+        continue;
+      }
+      alignas(64) float out[16 * kPanels];
+      for (int i = 0; i < kPanels; ++i) _mm512_store_ps(out + 16 * i, sums_[i]);
+      for (int64_t i = 0; i < kPanels && panel + i < end; i += 2)
+        hw::finish_outputs(p, out + 16 * i, 32, block_.row_begin, 1, panel + i,
+                           HWY_MIN(2, end - panel - i));
+    }
+  }
+
+ private:
+  using Words = uint32_t[16][16];
+  static constexpr bool kWide = Codes::kBits == 8;
+  static_assert(kPanels % 4 == 0);
+
+  bool has_zero(int64_t panel) const {
+    const LinearParams& p = batch_.params;
+    bool found = false;
+    for (int64_t i = panel; i < HWY_MIN(panel + kPanels, block_.panel_end); ++i) {
+      const int64_t columns = p.gated ? p.n / 2 - i / 2 * 16 : p.n - i * 16;
+      const auto exist = static_cast<__mmask16>(columns >= 16 ? 0xFFFF : (1 << columns) - 1);
+      found |= _mm512_mask_cmp_ps_mask(exist, sums_[i - panel], _mm512_setzero_ps(), _CMP_EQ_OQ);
+    }
+    return found;
+  }
+
+  HWY_INLINE void multiply_block(int64_t panel, int64_t k_block, const uint16_t* x) {
+    const uint8_t* from[kPanels];
+    for (int i = 0; i < kPanels; ++i) {
+      const int64_t of = HWY_MIN(panel + i, block_.panel_end - 1);  // the last one again
+      from[i] = blocks_.at(of, k_block);
+      ahead_[i] = blocks_.prefetcher(of, k_block, kPanels, 8 / kPanels);
+      Codes::load_side(from[i], sides_[i]);
+      turn_rows(from[i] + blocks_.layout.scale_bytes(), words()[i]);
+    }
+    if constexpr (kWide) {
+      multiply_chunk<0, 0>(x);
+      multiply_chunk<1, 0>(x + 32);
+      for (int i = 0; i < kPanels; ++i)
+        turn_rows(from[i] + blocks_.layout.scale_bytes() + 1024, words()[i]);
+      multiply_chunk<0, 1>(x + 64);
+      multiply_chunk<1, 1>(x + 96);
+    } else {
+      multiply_chunk<0, 0>(x);
+      multiply_chunk<1, 0>(x + 32);
+      multiply_chunk<2, 0>(x + 64);
+      multiply_chunk<3, 0>(x + 96);
+    }
+  }
+
+  template <int kChunk, int kHalf>
+  HWY_NOINLINE void multiply_chunk(const uint16_t* x) {
+    multiply_panels_of<kChunk, kHalf>(x, std::make_integer_sequence<int, kPanels>());
+  }
+  template <int kChunk, int kHalf, int... I>
+  HWY_INLINE void multiply_panels_of(const uint16_t* x, std::integer_sequence<int, I...>) {
+    using Chunk = typename Codes::template Chunk<kChunk>;
+    const Chunk chunks[] = {Chunk(side_of<kHalf>(sides_[I]))...};
+    __m512 sums[] = {sums_[I]...};
+    const Words* const w = words();
+    // Each chunk of a block asks for what follows on a quarter of the panels.
+    constexpr int kQuarter = kPanels / 4, kFirst = (kChunk + 2 * kHalf) * kQuarter;
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) {
+      const __m512bh a = broadcast_pair(x + 2 * i);
+      ((sums[I] = _mm512_dpbf16_ps(sums[I], a, chunks[I].pair(w[I], i))), ...);
+      for (int step = 0; step < kQuarter; ++step)
+        ahead_[kFirst + i * kQuarter / 16].template step<Codes::kBits>();
+    }
+    ((sums_[I] = sums[I]), ...);
+  }
+  template <int kHalf>
+  static HWY_INLINE decltype(auto) side_of(const typename Codes::Side& side) {
+    if constexpr (kWide) {
+      return side.offset + 2 * kHalf;
+    } else {
+      return (side);
+    }
+  }
+
+  const Bf16RowBatch& batch_;
+  const Bf16Block& block_;
+  Words* words() const { return static_cast<Words*>(scratch_); }
+
+  QuantisedBlocks blocks_;
+  void* scratch_;
+  BlockPrefetcher ahead_[kPanels];
+  typename Codes::Side sides_[kPanels];
+  __m512 sums_[kPanels];
+};
+
 template <class Source>
 void multiply_quantised(const Bf16RowBatch& batch, const Bf16Block& block, uint16_t* buffer,
                         float* sums) {
@@ -284,6 +418,16 @@ void multiply_quantised(const Bf16RowBatch& batch, const Bf16Block& block, uint1
   QuantisedWeights<Source> weights(batch, buffer);
   rows <= kTileRows<4> ? multiply_panels<4>(batch, block, weights, sums)
                        : multiply_panels<2>(batch, block, weights, sums);
+}
+
+template <class Codes, class Source>
+void multiply_block_float(const Bf16RowBatch& batch, const Bf16Block& block, uint16_t* buffer,
+                          float* sums) {
+  if (block.row_end - block.row_begin > 1)
+    return multiply_quantised<Source>(batch, block, buffer, sums);
+  block.panel_end - block.panel_begin > 4
+      ? RowOfCodes<Codes, Source, kBf16RowPanels>(batch, block, buffer).multiply()
+      : RowOfCodes<Codes, Source, 4>(batch, block, buffer).multiply();
 }
 
 template <template <int, bool> class Source>
@@ -359,11 +503,14 @@ void linear_avx512_bf16_block(const Bf16RowBatch& batch, const Bf16Block& block,
   if (batch.params.gguf != GgufFormat::kNone) return multiply_gguf(batch, block, buffer, sums);
   switch (batch.params.block_float) {
     case BlockFloat::kMxfp4:
-      return multiply_quantised<FourBitSource<Float4Tables<false>>>(batch, block, buffer, sums);
+      return multiply_block_float<Mxfp4Codes, FourBitSource<Float4Tables<false>>>(batch, block,
+                                                                                  buffer, sums);
     case BlockFloat::kNvfp4:
-      return multiply_quantised<FourBitSource<Float4Tables<true>>>(batch, block, buffer, sums);
+      return multiply_block_float<Nvfp4Codes, FourBitSource<Float4Tables<true>>>(batch, block,
+                                                                                 buffer, sums);
     case BlockFloat::kMxfp8:
-      return multiply_quantised<EightBitSource<Float8Bytes>>(batch, block, buffer, sums);
+      return multiply_block_float<Mxfp8Codes, EightBitSource<Float8Bytes>>(batch, block, buffer,
+                                                                           sums);
     case BlockFloat::kNone:
       break;
   }

@@ -32,6 +32,14 @@ bool pack_scale(BlockFloat format, uint8_t stored, uint8_t& packed) {
   return stored <= kMostScaleByte;
 }
 
+// Half of 2^-127, the least value, is no bfloat16 and too little for kernels that add to exponents:
+// it counts as zero, and is packed as one of its sign.
+void drop_least_values(uint8_t scale, uint8_t* codes, int64_t count) {
+  if (scale != kMxfp4ExponentOffset) return;
+  for (int64_t i = 0; i < count; ++i)
+    if ((codes[i] & 7) == 1) codes[i] &= 8;
+}
+
 bool has_nan(BlockFloat format, const uint8_t* codes) {
   if (format != BlockFloat::kMxfp8) return false;
   for (int64_t i = 0; i < kBlock; ++i)
@@ -61,6 +69,9 @@ bool pack_panel(const QuantisedLayout& layout, std::span<const BlockFloatRows> p
       unpack_codes(values + from.row * layout.k * layout.bits / 8, layout.bits, begin, count,
                    codes);
       good &= !has_nan(layout.block_float, codes);
+      if (layout.block_float == BlockFloat::kMxfp4)
+        for (int64_t k = 0; k < count; k += layout.group_size)
+          drop_least_values(out[k / layout.group_size * kPanel + i], codes + k, layout.group_size);
       store_codes(layout, codes, i, out + layout.scale_bytes());
     }
   }
