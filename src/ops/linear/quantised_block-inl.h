@@ -10,6 +10,7 @@
 //                                          fills scales, biases if it has some, and in_range
 //   static void load_codes(layout, codes, QuantisedBlock&);     only if codes lie in another way
 //                                          than quantised_layout.h has them: fills words
+//   static void prepare(QuantisedBlock&);  if it is there: once the words are
 //   static void pair(block, chunk, j, lane, even, odd);
 //                                          the formula's values of pair j of 32 k, in float32
 //   template <class T, bool kInRange> static FloatVec rounded(FloatVec);    these as T
@@ -30,6 +31,7 @@ namespace {
 // A word of 32 bits holds a pair of k of each 32 k (4 bits) or four neighbouring k (8 bits).
 struct QuantisedBlock {
   HWY_ALIGN uint32_t words[32][16];
+  HWY_ALIGN uint16_t halves[64][32];  // float16 of each pair of k: kLanes even ones, as many odd
   HWY_ALIGN float scales[8][16], biases[8][16];  // of each 32 k, or of each 16
   bool in_range = false;                         // the values may be rounded by round_in_range
 };
@@ -69,6 +71,7 @@ HWY_INLINE void transpose_block(const QuantisedLayout& layout, const uint8_t* bl
   for (int64_t half = 0; half < Source::kBits / 4; ++half)
     for (int64_t i = 0; i < 4; ++i)
       transpose_words(q + half * 1024 + 16 * i, out.words[16 * half + 4 * i]);
+  if constexpr (requires { Source::prepare(out); }) Source::prepare(out);
 }
 
 // The codes of pair j of 32 k, in the low bits of each lane.

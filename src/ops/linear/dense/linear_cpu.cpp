@@ -7,8 +7,7 @@
 #include "ops/cpu/highway.h"
 // After it, because their code is per target too.
 #include "ops/linear/affine/affine_source-inl.h"
-#include "ops/linear/block_float/float4_source-inl.h"
-#include "ops/linear/block_float/float8_source-inl.h"
+#include "ops/linear/block_float/block_float_source-inl.h"
 #include "ops/linear/gguf/gguf_source-inl.h"
 #include "ops/linear/linear_epilogue-inl.h"
 #include "ops/linear/load_pair-inl.h"
@@ -331,11 +330,11 @@ void multiply_format(const LinearRowBatch& batch, const LinearBlock& block) {
   if (batch.params.gguf != GgufFormat::kNone) return multiply_gguf<T>(batch, block);
   switch (batch.params.block_float) {
     case BlockFloat::kMxfp4:
-      return multiply<QuantisedWeights<T, Float4Source<false>>>(batch, block);
+      return multiply<QuantisedWeights<T, BlockFloatSource<BlockFloat::kMxfp4>>>(batch, block);
     case BlockFloat::kNvfp4:
-      return multiply<QuantisedWeights<T, Float4Source<true>>>(batch, block);
+      return multiply<QuantisedWeights<T, BlockFloatSource<BlockFloat::kNvfp4>>>(batch, block);
     case BlockFloat::kMxfp8:
-      return multiply<QuantisedWeights<T, Float8Source>>(batch, block);
+      return multiply<QuantisedWeights<T, BlockFloatSource<BlockFloat::kMxfp8>>>(batch, block);
     case BlockFloat::kNone:
       break;
   }

@@ -1,0 +1,212 @@
+// Per target, like ops/cpu/highway.h, which comes first; no #pragma once. The source of block
+// floats for quantised_block-inl.h.
+//
+// Codes become float16 by looking bytes up or moving them: as the packed scales need them
+// (block_float.h), all are exact there, also those that a float32 would hold as denormals, and the
+// high byte of one is enough for 4 bits. AVX-512 finds floats of 4-bit codes at once.
+#include "ops/linear/quantised_block-inl.h"
+
+#if defined(QUIRE_OPS_BLOCK_FLOAT_SOURCE_TARGET_) == defined(HWY_TARGET_TOGGLE)
+#ifdef QUIRE_OPS_BLOCK_FLOAT_SOURCE_TARGET_
+#undef QUIRE_OPS_BLOCK_FLOAT_SOURCE_TARGET_
+#else
+#define QUIRE_OPS_BLOCK_FLOAT_SOURCE_TARGET_
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace quire::ops::HWY_NAMESPACE {
+namespace {
+
+// kLanes bytes, a lane each.
+HWY_INLINE hn::Vec<UintTag> load_scale_bytes(const uint8_t* from) {
+  const hn::Rebind<uint8_t, FloatTag> bytes;
+  return hn::PromoteTo(UintTag(), hn::LoadU(bytes, from));
+}
+
+// The float32 of an exponent.
+HWY_INLINE FloatVec exponent_value(hn::Vec<UintTag> byte) {
+  return hn::BitCast(kFloats, hn::ShiftLeft<23>(byte));
+}
+
+// e4m3 in the low bytes, times 2^-8. Its bits become those of a float v, whose hidden 1 is wrong
+// where the exponent is zero: there 2 v - 2^-14 is right, and smaller than v; elsewhere it is not
+// smaller. (A denormal float32 would count as zero.)
+HWY_INLINE FloatVec float8_value(hn::Vec<UintTag> byte) {
+  const UintTag du;
+  const auto size = hn::ShiftLeft<20>(hn::And(byte, hn::Set(du, 0x7Fu)));
+  const auto sign = hn::ShiftLeft<24>(hn::And(byte, hn::Set(du, 0x80u)));
+  const FloatVec v = hn::BitCast(kFloats, hn::Or(size, hn::Set(du, 112u << 23)));
+  const FloatVec least = hn::Min(v, hn::Sub(hn::Add(v, v), hn::Set(kFloats, 0x1p-14f)));
+  return hn::BitCast(kFloats, hn::Or(hn::BitCast(du, least), sign));
+}
+
+#if HWY_TARGET != HWY_SCALAR
+// Bytes kEven and kOdd of each word become the high bytes of kLanes and kLanes words of 16 bits.
+template <int kEven, int kOdd>
+HWY_INLINE hn::Vec<hn::Repartition<uint8_t, UintTag>> high_bytes(hn::Vec<UintTag> words) {
+  const hn::Repartition<uint8_t, UintTag> bytes;
+  constexpr uint8_t kNone = 0x80, e = kEven, o = kOdd;
+  HWY_ALIGN static constexpr uint8_t kOrder[16] = {kNone, e,      kNone, e + 4, kNone, e + 8,
+                                                   kNone, e + 12, kNone, o,     kNone, o + 4,
+                                                   kNone, o + 8,  kNone, o + 12};
+  const auto order = hn::LoadDup128(bytes, kOrder);
+  const auto v = hn::TableLookupBytesOr0(hn::BitCast(bytes, words), order);
+  if constexpr (kLanes == 4) {
+    return v;
+  } else {
+    // Even halves of all blocks, then odd ones.
+    const hn::Repartition<uint64_t, UintTag> halves;
+    HWY_ALIGN static constexpr uint64_t kEight[8] = {0, 2, 4, 6, 1, 3, 5, 7};
+    HWY_ALIGN static constexpr uint64_t kFour[4] = {0, 2, 1, 3};
+    const auto places = hn::SetTableIndices(halves, kLanes == 16 ? kEight : kFour);
+    return hn::BitCast(bytes, hn::TableLookupLanes(hn::BitCast(halves, v), places));
+  }
+}
+#endif
+
+template <BlockFloat kFormat>
+struct BlockFloatSource {
+  static constexpr int kBits = kFormat == BlockFloat::kMxfp8 ? 8 : 4;
+  static constexpr bool kFused = true;
+
+  static HWY_INLINE void load_scales(const QuantisedLayout&, const uint8_t* block,
+                                     QuantisedBlock& out) {
+    for (int64_t group = 0; group < (kNvfp4 ? 8 : 4); ++group)
+      for (int64_t lane = 0; lane < 16; lane += kLanes) {
+        const auto bytes = load_scale_bytes(block + group * 16 + lane);
+        hn::Store(kNvfp4 ? float8_value(bytes) : exponent_value(bytes), kFloats,
+                  out.scales[group] + lane);
+      }
+    out.in_range = true;
+  }
+
+  // Fills out.halves from out.words.
+  static HWY_INLINE void prepare(QuantisedBlock& out) {
+    if constexpr (kLanes == 1) {
+      prepare_each(out);
+    } else if constexpr (!kFloatTable) {
+      for (int64_t lane = 0; lane < 16; lane += kLanes) {
+        if constexpr (kBits == 4) {
+          prepare_four_bits(out, lane);
+        } else {
+          prepare_eight_bits(out, lane);
+        }
+      }
+    }
+  }
+
+  static HWY_INLINE void pair(const QuantisedBlock& block, int64_t chunk, int j, int64_t lane,
+                              FloatVec& even, FloatVec& odd) {
+    const int64_t group = kNvfp4 ? 2 * chunk + j / 8 : chunk;
+    const FloatVec scale = hn::Load(kFloats, block.scales[group] + lane);
+    if constexpr (kFloatTable) {
+      const UintTag du;
+      const auto words = hn::Load(du, block.words[j] + lane);
+      const int shift = static_cast<int>(4 * chunk);
+      even = hn::Mul(float_of_code(hn::ShiftRightSame(words, shift)), scale);
+      odd = hn::Mul(float_of_code(hn::ShiftRightSame(words, shift + 16)), scale);
+    } else {
+      const uint16_t* halves = block.halves[16 * chunk + j] + 2 * lane;
+      even = hn::Mul(load_half(halves), scale);
+      odd = hn::Mul(load_half(halves + kLanes), scale);
+    }
+  }
+
+  // code * scale as T: only float16 does not hold it exactly.
+  template <class T, bool kInRange>
+  static HWY_INLINE FloatVec rounded(FloatVec v) {
+    if constexpr (hwy::IsSame<T, F16>()) return round_in_range<F16>(v);
+    return v;
+  }
+
+ private:
+  static constexpr bool kNvfp4 = kFormat == BlockFloat::kNvfp4;
+  static constexpr bool kFloatTable = kBits == 4 && kLanes == 16;
+
+  static HWY_INLINE FloatVec load_half(const uint16_t* bits) {
+    return load_floats(reinterpret_cast<const F16*>(bits));
+  }
+
+  // High bytes of the float16 of a 4-bit code, halved for mxfp4 and 2^8 times as large for nvfp4.
+  static constexpr uint8_t kAdd = kNvfp4 ? 36 : 0;
+  HWY_ALIGN static constexpr uint8_t kHigh[16] = {
+      0,           0x34 + kAdd, 0x38 + kAdd, 0x3A + kAdd, 0x3C + kAdd, 0x3E + kAdd,
+      0x40 + kAdd, 0x42 + kAdd, 0x80,        0xB4 + kAdd, 0xB8 + kAdd, 0xBA + kAdd,
+      0xBC + kAdd, 0xBE + kAdd, 0xC0 + kAdd, 0xC2 + kAdd};
+
+  // The same as floats; the code is in the low bits of each lane.
+  static HWY_INLINE FloatVec float_of_code(hn::Vec<UintTag> code) {
+    constexpr float s = kNvfp4 ? 256.0f : 0.5f;
+    HWY_ALIGN static constexpr float kValues[16] = {
+        0,     0.5f * s,  s,  1.5f * s,  2 * s,  3 * s,  4 * s,  6 * s,
+        -0.0f, -0.5f * s, -s, -1.5f * s, -2 * s, -3 * s, -4 * s, -6 * s};
+    const auto index = hn::And(code, hn::Set(UintTag(), 15u));
+    return hn::TableLookupLanes(hn::Load(kFloats, kValues), hn::IndicesFromVec(kFloats, index));
+  }
+
+  // Of one lane, from the codes that load_code_pair() finds.
+  static HWY_INLINE void prepare_each(QuantisedBlock& out) {
+    for (int64_t pair = 0; pair < 64; ++pair)
+      for (int64_t lane = 0; lane < 16; ++lane)
+        for (int i = 0; i < 2; ++i) {
+          const int64_t chunk = pair / 16, j = pair % 16;
+          uint16_t half;
+          if constexpr (kBits == 4) {
+            const uint32_t code = out.words[j][lane] >> (16 * i + 4 * chunk) & 15;
+            half = static_cast<uint16_t>(kHigh[code] << 8);
+          } else {
+            const uint32_t code = out.words[8 * chunk + j / 2][lane] >> (j % 2 * 16 + 8 * i) & 255;
+            half = static_cast<uint16_t>((code & 128) << 8 | (code & 127) << 7);
+          }
+          out.halves[pair][2 * lane + i] = half;
+        }
+  }
+
+#if HWY_TARGET != HWY_SCALAR
+  template <class V>
+  static HWY_INLINE void store_halves(V bytes, uint16_t* to) {
+    const hn::Repartition<uint16_t, UintTag> d;
+    hn::Store(hn::BitCast(d, bytes), d, to);
+  }
+  static HWY_INLINE void prepare_four_bits(QuantisedBlock& out, int64_t lane) {
+    const UintTag du;
+    const hn::Repartition<uint8_t, UintTag> bytes;
+    const auto table = hn::LoadDup128(bytes, kHigh);
+    const auto low = hn::Set(du, 0x0F0F0F0Fu);
+    for (int j = 0; j < 16; ++j) {
+      const auto words = hn::Load(du, out.words[j] + lane);
+      // Of each word: byte 0 is an even k of chunk c, 1 of c + 2, then 2 and 3 the odd ones.
+      for (int c = 0; c < 2; ++c) {
+        const auto codes = hn::And(c == 0 ? words : hn::ShiftRight<4>(words), low);
+        const auto high = hn::BitCast(du, hn::TableLookupBytes(table, hn::BitCast(bytes, codes)));
+        store_halves(high_bytes<0, 2>(high), out.halves[16 * c + j] + 2 * lane);
+        store_halves(high_bytes<1, 3>(high), out.halves[16 * (c + 2) + j] + 2 * lane);
+      }
+    }
+  }
+  // e4m3 times 2^-8: one bit of exponent more, below the sign.
+  static HWY_INLINE void prepare_eight_bits(QuantisedBlock& out, int64_t lane) {
+    const UintTag du;
+    for (int i = 0; i < 32; ++i) {
+      const auto words = hn::Load(du, out.words[i] + lane);
+      store_halves(float8_halves(high_bytes<0, 1>(words)), out.halves[2 * i] + 2 * lane);
+      store_halves(float8_halves(high_bytes<2, 3>(words)), out.halves[2 * i + 1] + 2 * lane);
+    }
+  }
+  template <class V>
+  static HWY_INLINE V float8_halves(V high) {
+    const hn::Repartition<int16_t, UintTag> di;
+    const auto wide = hn::ShiftRight<1>(hn::BitCast(di, high));
+    const hn::Repartition<uint8_t, UintTag> bytes;
+    return hn::BitCast(bytes, hn::And(wide, hn::Set(di, static_cast<int16_t>(0xBFFF))));
+  }
+#else
+  static void prepare_four_bits(QuantisedBlock&, int64_t) {}
+  static void prepare_eight_bits(QuantisedBlock&, int64_t) {}
+#endif
+};
+
+}  // namespace
+}  // namespace quire::ops::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif  // per target
