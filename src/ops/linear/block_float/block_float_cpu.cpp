@@ -1,73 +1,105 @@
 #include "ops/linear/block_float/block_float_cpu.h"
 
-namespace quire::ops {
+#include <cstring>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/linear/block_float/block_float_cpu.cpp"
+#include "ops/cpu/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace quire::ops::HWY_NAMESPACE {
 namespace {
 
 constexpr int64_t kPanel = QuantisedLayout::kPanel, kBlock = QuantisedLayout::kBlock;
 
-constexpr float kFloat4[16] = {0,     0.5f,  1,  1.5f,  2,  3,  4,  6,
-                               -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
-
-// e4m3, any byte but NaN.
+// What packed scales multiply (block_float.h).
+constexpr float kMxfp4[16] = {0,     0.25f,  0.5f,  0.75f,  1,  1.5f,  2,  3,
+                              -0.0f, -0.25f, -0.5f, -0.75f, -1, -1.5f, -2, -3};
+constexpr float kNvfp4[16] = {0,     0.5f,  1,  1.5f,  2,  3,  4,  6,
+                              -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+// e4m3 times a power of two, any byte but NaN.
 struct Float8Table {
   float at[256] = {};
-  constexpr Float8Table() {
+  constexpr explicit Float8Table(float least) {
     for (int byte = 0; byte < 256; ++byte) {
       const int exponent = byte >> 3 & 15, mantissa = byte & 7;
-      // In units of 2^-9, the smallest denormal.
-      float size = static_cast<float>(exponent ? 8 + mantissa : mantissa) / 512;
+      float size = static_cast<float>(exponent ? 8 + mantissa : mantissa) * least;
       for (int i = 1; i < exponent; ++i) size *= 2;
       at[byte] = byte & 0x80 ? -size : size;
     }
   }
 };
-constexpr Float8Table kFloat8;
+constexpr Float8Table kFloat8(0x1p-9f), kMxfp8(0x1p-17f);
 
-// A packed scale (block_float.h).
+const float* table_of(BlockFloat format) {
+  return format == BlockFloat::kMxfp4 ? kMxfp4 : format == BlockFloat::kMxfp8 ? kMxfp8.at : kNvfp4;
+}
+
 float scale_of(BlockFloat format, uint8_t byte) {
   return format == BlockFloat::kNvfp4 ? kFloat8.at[byte]
                                       : bits_to_float(static_cast<uint32_t>(byte) << 23);
 }
 
-float value_of(BlockFloat format, float scale, uint8_t code) {
-  switch (format) {
-    case BlockFloat::kMxfp4:
-      return scale * (0.5f * kFloat4[code]);
-    case BlockFloat::kMxfp8:
-      return scale * (0x1p-8f * kFloat8.at[code]);
-    default:
-      return scale * kFloat4[code];
+// kLanes codes of one row of a block, from k on.
+HWY_INLINE hn::Vec<IntTag> load_codes(const QuantisedLayout& layout, const uint8_t* codes,
+                                      int64_t row, int64_t k) {
+  const UintTag du;
+  if (layout.bits == 8) {
+    const hn::Rebind<uint8_t, FloatTag> bytes;
+    const uint8_t* from = codes + (k / 64 * kPanel + row) * 64 + k % 64;
+    return hn::BitCast(IntTag(), hn::PromoteTo(du, hn::LoadU(bytes, from)));
   }
+  const auto* words = reinterpret_cast<const uint16_t*>(codes + row * 64) + k % 32;
+  const auto wide = hn::PromoteTo(du, hn::LoadU(HalfBitsTag(), words));
+  const auto shifted = hn::ShiftRightSame(wide, static_cast<int>(k / 32 * 4));
+  return hn::BitCast(IntTag(), hn::And(shifted, hn::Set(du, 15u)));
 }
 
 template <class T>
 void row_as(const QuantisedLayout& layout, const uint8_t* data, int64_t row, uint8_t* out) {
+  HWY_ALIGN T values[kBlock];
+  const float* table = table_of(layout.block_float);
   const int64_t in_panel = row % kPanel;
-  for (int64_t k = 0; k < layout.k; ++k, out += sizeof(T)) {
-    const uint8_t* block = data + layout.offset(row / kPanel, k / kBlock);
-    const int64_t at = k % kBlock;
-    const uint8_t byte = block[at / layout.group_size * kPanel + in_panel];
-    const float scale = scale_of(layout.block_float, byte);
-    const uint8_t code = layout.code(block, in_panel, at);
-    const T value = from_float<T>(value_of(layout.block_float, scale, code));
-    std::memcpy(out, &value, sizeof(T));
+  for (int64_t i = 0; i < layout.blocks(); ++i, out += sizeof(values)) {
+    const uint8_t* block = data + layout.offset(row / kPanel, i);
+    const uint8_t* codes = block + layout.scale_bytes();
+    for (int64_t group = 0; group < layout.groups(); ++group) {
+      const uint8_t byte = block[group * kPanel + in_panel];
+      const FloatVec scale = hn::Set(kFloats, scale_of(layout.block_float, byte));
+      const int64_t begin = group * layout.group_size;
+      for (int64_t k = begin; k < begin + layout.group_size; k += kLanes) {
+        const auto index = load_codes(layout, codes, in_panel, k);
+        store_floats(hn::Mul(hn::GatherIndex(kFloats, table, index), scale), values + k);
+      }
+    }
+    std::memcpy(out, values, HWY_MIN(kBlock, layout.k - i * kBlock) * sizeof(T));
   }
 }
 
 }  // namespace
 
-void block_float_row_cpu(const QuantisedLayout& layout, const void* data, int64_t row,
-                         FloatType type, void* out) {
-  const auto* from = static_cast<const uint8_t*>(data);
-  auto* to = static_cast<uint8_t*>(out);
+void BlockFloatRow(const QuantisedLayout& layout, const uint8_t* data, int64_t row, FloatType type,
+                   uint8_t* out) {
   switch (type) {
     case FloatType::kF32:
-      return row_as<float>(layout, from, row, to);
+      return row_as<float>(layout, data, row, out);
     case FloatType::kF16:
-      return row_as<F16>(layout, from, row, to);
+      return row_as<F16>(layout, data, row, out);
     case FloatType::kBf16:
-      return row_as<Bf16>(layout, from, row, to);
+      return row_as<Bf16>(layout, data, row, out);
   }
 }
 
+}  // namespace quire::ops::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace quire::ops {
+HWY_EXPORT(BlockFloatRow);
+void block_float_row_cpu(const QuantisedLayout& layout, const void* data, int64_t row,
+                         FloatType type, void* out) {
+  HWY_DYNAMIC_DISPATCH(BlockFloatRow)
+  (layout, static_cast<const uint8_t*>(data), row, type, static_cast<uint8_t*>(out));
+}
 }  // namespace quire::ops
+#endif
