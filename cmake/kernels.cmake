@@ -32,5 +32,11 @@ function(quire_kernel_flags)
     quire_flags_of("_avx512_vnni_cpu" ${vnni_flags})
     quire_flags_of("_avx512_bf16_cpu" ${bf16_flags})
     quire_flags_of("_amx_cpu" ${bf16_flags} -mamx-tile -mamx-bf16 -mamx-int8)
+    if(QUIRE_EMULATE_AMX)  # in front of the intrinsics, whose names it takes
+      set(amx ${kernels})
+      list(FILTER amx INCLUDE REGEX "_amx_cpu\\.cpp$")
+      set_property(SOURCE ${amx} APPEND PROPERTY COMPILE_OPTIONS
+                   -include ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/../src/ops/cpu/amx_emulation-inl.h)
+    endif()
   endif()
 endfunction()

@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
 # shellcheck source=tools/stages.sh
 source tools/stages.sh
-parts=(sources clones neon arm64 cuda asan tsan fuzz torch timed clients neighbour chaos soak)
+parts=(sources clones neon amx arm64 cuda asan tsan fuzz torch timed clients neighbour chaos soak)
 [ $# -eq 0 ] || parts=("$@")
 
 # Format, clippy, unit tests of Rust, clang-tidy. The build is there for clang-tidy, which reads its commands.
@@ -21,6 +21,14 @@ part_sources() {
 part_clones() { tools/test_clones.sh; }
 
 part_neon() { tools/check_neon.sh; }
+
+# Kernels for AMX, on a tile unit in software.
+part_amx() {
+  if grep -qw amx_bf16 /proc/cpuinfo; then echo "this machine has AMX: make test is the test"; return 77; fi
+  grep -qw avx512_bf16 /proc/cpuinfo || { echo "AVX512-BF16 is needed beside the tile unit"; return 77; }
+  build emulated-amx --target ops_tests
+  run_tests emulated-amx --jobs "$jobs" --programs ops_tests --only '^(AffineLinear|Int8Linear|BlockFloat|Linear|HeadLinear|MoeExperts|PagedAttention|LatentAttention|ChunkedAttention|Mixed)'
+}
 
 # 64-bit ARM, linked here and run in an emulator.
 part_arm64() {

@@ -62,7 +62,7 @@ bool has_avx512_vnni() { return Cpuid(7, 0).ecx >> 11 & 1; }
 bool has_avx2_vnni() { return Cpuid(7, 1).eax >> 4 & 1; }
 
 // The tile state is large, so Linux gives it to a process on request only; threads inherit it.
-bool request_tiles() {
+[[maybe_unused]] bool request_tiles() {
 #if defined(__linux__)
   constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM
   static const bool granted = syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
@@ -73,9 +73,13 @@ bool request_tiles() {
 }
 
 bool has_amx() {
+#if defined(QUIRE_EMULATE_AMX)
+  return has_avx512_bf16();  // the rest is ops/cpu/amx_emulation-inl.h
+#else
   const Cpuid leaf7(7, 0);
   const bool bf16 = leaf7.edx >> 22 & 1, tile = leaf7.edx >> 24 & 1, int8 = leaf7.edx >> 25 & 1;
   return bf16 && tile && int8 && has_avx512_bf16() && request_tiles();
+#endif
 }
 #endif
 
