@@ -22,6 +22,8 @@ constexpr int64_t kFewRows = 16;
 constexpr int64_t kItemsPerThread = 4;
 // How much longer reading takes if the heads are cut in two: rows of half the length, more items.
 constexpr double kCutCost = 0.05;
+// Rows of a merge: enough work for a thread to be woken for.
+constexpr int64_t kMergeRows = 8;
 // Partial results are not worth more memory than this.
 constexpr int64_t kMaxPartials = int64_t{1} << 24;
 
@@ -214,7 +216,9 @@ class Planner {
       piece.partials += from * chunk_result_size(params_, rows);
       plan_.items.push_back(piece);
     }
-    for (int64_t h = 0; h < whole.kv_heads; ++h) plan_.merges.push_back({whole, h});
+    const int64_t each = std::max(group_, std::min(kMergeRows, whole.tokens * group_));
+    for (int64_t row = 0; row < rows; row += each)
+      plan_.merges.push_back({whole, row, std::min(each, rows - row)});
   }
 
   const AttentionKernelParams& params_;

@@ -9,10 +9,10 @@ namespace quire::ops {
 // How a step's attention is shared among threads. The plan changes which thread computes what,
 // never a bit of it.
 struct AttentionPlan {
-  // One kv head, counted from the item's first, of an item that was split by chunks.
+  // Some rows of an item that was split by chunks.
   struct Merge {
     AttentionItem item;  // whole
-    int64_t kv_head = 0;
+    int64_t row = 0, rows = 0;
   };
   std::vector<AttentionItem> items;  // long ones first
   std::vector<Merge> merges;

@@ -101,7 +101,12 @@ TEST(AttentionPlan, CutsAShortChunkAtDepthOnlyForMoreThreadsThanHeads) {
     EXPECT_EQ(plan(8).items.size(), 8u);
     EXPECT_TRUE(plan(8).merges.empty());
     EXPECT_GE(plan(16).items.size(), 32u);
-    ASSERT_EQ(plan(16).merges.size(), 8u);
+    std::map<std::pair<int64_t, int64_t>, int> merged;
+    for (const auto& [item, row, rows] : plan(16).merges)
+      for (int64_t r = row; r < row + rows; ++r) ++merged[{item.kv_head, r}];
+    EXPECT_EQ(merged.size(), 8 * 16 * 2u);
+    for (const auto& [place, times] : merged) EXPECT_EQ(times, 1);
+    EXPECT_GE(plan(16).merges.size(), 16u);
     int64_t chunks = 0;
     for (const AttentionItem& item : plan(16).items) chunks += item.chunks;
     EXPECT_EQ(chunks, 8 * 64);

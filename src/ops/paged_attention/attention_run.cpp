@@ -228,8 +228,9 @@ void run_plan(ThreadPool& pool, const AttentionKernelParams& params, const Atten
     }
   });
   pool.parallel_for(static_cast<int64_t>(plan.merges.size()), [&](int64_t i) {
-    const auto& [item, kv_head] = plan.merges[static_cast<size_t>(i)];
-    paged_attention_merge_cpu(params, item, kv_head, own_scratch(params, plan.max_rows, partials));
+    const auto& [item, row, rows] = plan.merges[static_cast<size_t>(i)];
+    paged_attention_merge_cpu(params, item, row, rows,
+                              own_scratch(params, plan.max_rows, partials));
   });
 }
 

@@ -417,14 +417,13 @@ struct Worker {
     if (whole) finish(total, 0, rows);
   }
 
-  void merge_head(int64_t head) const {
-    const int64_t size = chunk_result_size(p, rows), first = head * head_rows;
+  void merge_rows(int64_t first, int64_t n) const {
+    const int64_t size = chunk_result_size(p, rows);
     const Result total(scratch.total, rows, width);
-    start(total, first, head_rows);
+    start(total, first, n);
     for (int64_t c = 0; c < item.chunks; ++c)
-      merge(total, Result(scratch.partials + item.partials + c * size, rows, width), first,
-            head_rows);
-    finish(total, first, head_rows);
+      merge(total, Result(scratch.partials + item.partials + c * size, rows, width), first, n);
+    finish(total, first, n);
   }
 
   const AttentionKernelParams& p;
@@ -450,8 +449,8 @@ void PagedAttention(const AttentionKernelParams& params, const AttentionItem& it
 }
 
 void PagedAttentionMerge(const AttentionKernelParams& params, const AttentionItem& item,
-                         int64_t kv_head, const AttentionScratch& scratch) {
-  Worker<float>(params, item, scratch).merge_head(kv_head);
+                         int64_t row, int64_t rows, const AttentionScratch& scratch) {
+  Worker<float>(params, item, scratch).merge_rows(row, rows);
 }
 
 }  // namespace quire::ops::HWY_NAMESPACE
@@ -466,8 +465,8 @@ void paged_attention_cpu(const AttentionKernelParams& params, const AttentionIte
 }
 HWY_EXPORT(PagedAttentionMerge);
 void paged_attention_merge_cpu(const AttentionKernelParams& params, const AttentionItem& item,
-                               int64_t kv_head, const AttentionScratch& scratch) {
-  HWY_DYNAMIC_DISPATCH(PagedAttentionMerge)(params, item, kv_head, scratch);
+                               int64_t row, int64_t rows, const AttentionScratch& scratch) {
+  HWY_DYNAMIC_DISPATCH(PagedAttentionMerge)(params, item, row, rows, scratch);
 }
 }  // namespace quire::ops
 #endif

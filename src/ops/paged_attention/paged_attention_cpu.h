@@ -151,10 +151,10 @@ struct FollowingItem {
 // Attends the item's rows.
 void paged_attention_cpu(const AttentionKernelParams& params, const AttentionItem& item,
                          const AttentionScratch& scratch);
-// Merges the chunks [0, chunks) at item.partials, in ascending order, and writes `out`, for one kv
-// head of the item: kv_head is counted from the item's first. `item` has the fields of the items it
-// was split into, but for the chunks, which are all of them.
+// Merges the chunks [0, chunks) at item.partials, in ascending order, and writes `out`, for the
+// item's rows [row, row + rows). `item` has the fields of the items it was split into, but for the
+// chunks, which are all of them.
 void paged_attention_merge_cpu(const AttentionKernelParams& params, const AttentionItem& item,
-                               int64_t kv_head, const AttentionScratch& scratch);
+                               int64_t row, int64_t rows, const AttentionScratch& scratch);
 
 }  // namespace quire::ops
