@@ -368,6 +368,24 @@ TEST_P(Windows, TheEngineAnswersAsIfNothingWereGivenBack) {
   }
 }
 
+// Scales of narrow heads lie in arrays of their own.
+TEST(WindowsOfTwoShapes, CodesAnswerAsIfNothingWereGivenBack) {
+  const char* const checkpoint = "tests/parity/models/gemma4-31b";
+  const auto jobs = random_jobs(8, open_checkpoint(checkpoint).config().vocab_size, 31, 180, 60);
+  for (const ops::KvStorage storage : {ops::KvStorage::kInt8, ops::KvStorage::kFp8}) {
+    Arrangement setup{.checkpoint = checkpoint,
+                      .max_model_len = 256,
+                      .give_back_blocks = false,
+                      .kv_storage = storage};
+    const auto expected = run_solo(setup, jobs);
+    setup.give_back_blocks = setup.prefix_caching = setup.lookahead = true;
+    setup.threads = 2;
+    setup.block_size = 4;
+    setup.num_blocks = 256 / 4 + 1;
+    expect_same(expected, run_jobs(setup, jobs, 3), setup.text());
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Models, Windows,
     testing::Values("tests/parity/models/mistral-bf16", "tests/parity/models/qwen2-sliding-bf16",
