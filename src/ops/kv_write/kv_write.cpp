@@ -67,11 +67,11 @@ PagedKv write_codes(const Context& context, const mx::array& k, const mx::array&
                     rows_per_block(params.kv_heads * (params.key_dim + params.value_dim)),
                     [&](int64_t begin, int64_t end) { kv_quantise_cpu(params, begin, end); });
   };
-  const mx::Shape scales = kv.k_scale->shape();
+  PagedKv::Outputs outputs = kv.outputs();
   return PagedKv::from(launch_kernel(
-      context, {.op = kOp, .kernel = cpu_kernel_name(), .run = run, .alias = {0, 1, 2, 3}},
-      {kv.k.shape(), kv.v.shape(), scales, scales},
-      {kv.k.dtype(), kv.v.dtype(), mx::float32, mx::float32},
+      context,
+      {.op = kOp, .kernel = cpu_kernel_name(), .run = run, .alias = std::move(outputs.alias)},
+      std::move(outputs.shapes), std::move(outputs.dtypes),
       {kv.k, kv.v, *kv.k_scale, *kv.v_scale, k, v}));
 }
 
@@ -86,14 +86,7 @@ PagedKv write_on_cuda(const Context& context, const mx::array& k, const mx::arra
                            .value_dim = v.shape(2)};
   std::vector<mx::array> inputs = kv.arrays();
   const size_t pools = inputs.size();
-  std::vector<mx::Shape> shapes;
-  std::vector<mx::Dtype> dtypes;
-  std::vector<int> alias;
-  for (const mx::array& pool : inputs) {
-    alias.push_back(static_cast<int>(shapes.size()));
-    shapes.push_back(pool.shape());
-    dtypes.push_back(pool.dtype());
-  }
+  PagedKv::Outputs outputs = kv.outputs();
   inputs.insert(inputs.end(), {k, v});
   auto run = [params, pools, layout, cuda = context.device->cuda()](const auto& in,
                                                                     auto& out) mutable {
@@ -110,9 +103,9 @@ PagedKv write_on_cuda(const Context& context, const mx::array& k, const mx::arra
       kv_write_cuda(cuda->stream(), params);
     }
   };
-  return PagedKv::from(launch_kernel(context,
-                                     {.op = kOp, .kernel = "cuda", .run = run, .alias = alias},
-                                     shapes, dtypes, std::move(inputs)));
+  return PagedKv::from(launch_kernel(
+      context, {.op = kOp, .kernel = "cuda", .run = run, .alias = std::move(outputs.alias)},
+      std::move(outputs.shapes), std::move(outputs.dtypes), std::move(inputs)));
 }
 
 }  // namespace

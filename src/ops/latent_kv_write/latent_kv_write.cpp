@@ -54,14 +54,7 @@ PagedKv latent_kv_write(const Context& context, const mx::array& x, const mx::ar
   LatentKvWriteParams params = checked_params(x, weight, eps, *layout, *table, kv);
   std::vector<mx::array> inputs = kv.arrays();
   const size_t pools = inputs.size();
-  std::vector<mx::Shape> shapes;
-  std::vector<mx::Dtype> dtypes;
-  std::vector<int> alias;
-  for (const mx::array& pool : inputs) {
-    alias.push_back(static_cast<int>(shapes.size()));
-    shapes.push_back(pool.shape());
-    dtypes.push_back(pool.dtype());
-  }
+  PagedKv::Outputs outputs = kv.outputs();
   inputs.insert(inputs.end(), {x, weight});
   // The closure owns the layout and the table that the params point into.
   auto run = [params, pools, layout, table = std::move(table), pool = context.pool,
@@ -81,13 +74,14 @@ PagedKv latent_kv_write(const Context& context, const mx::array& x, const mx::ar
     parallel_blocks(*pool, layout->num_tokens, rows_per_block(params.latent + params.rotary_dim),
                     [&](int64_t begin, int64_t end) { latent_kv_write_cpu(params, begin, end); });
   };
-  const auto out = launch_kernel(context,
-                                 {.op = kOp,
-                                  .kernel = context.device->kernel_name(),
-                                  .run = run,
-                                  .alias = alias,
-                                  .cost = {.bytes = 2.0 * static_cast<double>(x.nbytes())}},
-                                 shapes, dtypes, std::move(inputs));
+  const auto out =
+      launch_kernel(context,
+                    {.op = kOp,
+                     .kernel = context.device->kernel_name(),
+                     .run = run,
+                     .alias = std::move(outputs.alias),
+                     .cost = {.bytes = 2.0 * static_cast<double>(x.nbytes())}},
+                    std::move(outputs.shapes), std::move(outputs.dtypes), std::move(inputs));
   return latent_kv(out[0], pools == 2 ? std::optional(out[1]) : std::nullopt, kv.values_in_keys);
 }
 

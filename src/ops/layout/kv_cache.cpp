@@ -45,6 +45,16 @@ std::vector<mx::array> PagedKv::arrays() const {
   return all;
 }
 
+PagedKv::Outputs PagedKv::outputs() const {
+  Outputs all;
+  for (const mx::array& pool : arrays()) {
+    all.alias.push_back(static_cast<int>(all.shapes.size()));
+    all.shapes.push_back(pool.shape());
+    all.dtypes.push_back(pool.dtype());
+  }
+  return all;
+}
+
 PagedKv PagedKv::from(const std::vector<mx::array>& arrays, size_t first) {
   PagedKv kv = {arrays[first], arrays[first + 1]};
   if (kv.k.dtype() != mx::int8 && kv.k.dtype() != mx::uint8) return kv;

@@ -32,8 +32,14 @@ struct PagedKv {
   int64_t value_dim() const { return values_in_keys > 0 ? values_in_keys : v.shape(3); }
   // All of them, for the inputs and outputs of graph nodes.
   std::vector<mx::array> arrays() const;
-  // The same from new handles, of pools with rows of values: outputs [first, first +
-  // arrays().size()).
+  // What a node gives that writes all of them in place and has them as its first inputs.
+  struct Outputs {
+    std::vector<mx::Shape> shapes;
+    std::vector<mx::Dtype> dtypes;
+    std::vector<int> alias;  // as KernelSpec has it
+  };
+  Outputs outputs() const;
+  // A pool with rows of values from new handles: those at [first, first + arrays().size()).
   static PagedKv from(const std::vector<mx::array>& arrays, size_t first = 0);
 };
 

@@ -132,26 +132,20 @@ RotatedQueries qk_norm_rope_kv_write(const Context& context, const mx::array& qk
   };
   const mx::Shape q_shape = {qkv.shape(0), static_cast<int>(params.heads),
                              static_cast<int>(params.head_dim)};
-  std::vector<mx::Shape> shapes;
-  std::vector<mx::Dtype> dtypes;
-  std::vector<int> alias;
-  for (size_t i = 0; i < pools; ++i) {
-    shapes.push_back(inputs[i].shape());
-    dtypes.push_back(inputs[i].dtype());
-    alias.push_back(static_cast<int>(i));
-  }
-  shapes.push_back(q_shape);
-  dtypes.push_back(qkv.dtype());
-  alias.push_back(-1);
-  const auto out = launch_kernel(context,
-                                 {.op = kOp,
-                                  .kernel = context.device->host_memory() && use_special(params)
-                                                ? "cpu_avx512_bf16"
-                                                : context.device->kernel_name(),
-                                  .run = run,
-                                  .alias = alias,
-                                  .cost = {.bytes = 2.0 * static_cast<double>(qkv.nbytes())}},
-                                 shapes, dtypes, std::move(inputs));
+  PagedKv::Outputs outputs = kv.outputs();
+  outputs.shapes.push_back(q_shape);
+  outputs.dtypes.push_back(qkv.dtype());
+  outputs.alias.push_back(-1);
+  const auto out =
+      launch_kernel(context,
+                    {.op = kOp,
+                     .kernel = context.device->host_memory() && use_special(params)
+                                   ? "cpu_avx512_bf16"
+                                   : context.device->kernel_name(),
+                     .run = run,
+                     .alias = std::move(outputs.alias),
+                     .cost = {.bytes = 2.0 * static_cast<double>(qkv.nbytes())}},
+                    std::move(outputs.shapes), std::move(outputs.dtypes), std::move(inputs));
   return {.q = out[pools], .kv = PagedKv::from(out)};
 }
 
