@@ -15,7 +15,7 @@ namespace {
 constexpr const char* kOp = "kv_write";
 
 KvType check(const mx::array& k, const mx::array& v, const PagedKv& kv, const BatchLayout& layout) {
-  const KvType type = check_paged_kv(kOp, kv, layout.block_size);
+  const KvType type = check_kv_with_values(kOp, kv, layout.block_size);
   if (is_quantised(type)) {
     check_float(kOp, "k", k.dtype());
     check_dtype(kOp, "v", v, k.dtype());

@@ -300,6 +300,15 @@ TEST(KvWrite, RefusesSlotsBeyondThePool) {
   EXPECT_THROW(kv_write(make_context(1), k, v, pool, layout), std::invalid_argument);
 }
 
+// Rows of values would be written over the keys.
+TEST(KvWrite, RefusesAPoolOfLatentRows) {
+  const mx::array k = mx::zeros({2, 1, 24});
+  for (const auto storage : {KvStorage::kAuto, KvStorage::kInt8})
+    EXPECT_THROW(kv_write(make_context(1), k, k, make_latent_kv(6, 8, 24, 16, mx::float32, storage),
+                          layout_of({0, 1}, 8)),
+                 std::invalid_argument);
+}
+
 TEST(KvCache, RefusesWhatCannotBe) {
   EXPECT_THROW(make_paged_kv(0, 16, 2, 64, mx::float32), std::invalid_argument);
   EXPECT_THROW(make_paged_kv(int64_t{1} << 31, 16, 2, 64, mx::float32), std::invalid_argument);

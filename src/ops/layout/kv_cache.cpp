@@ -143,6 +143,12 @@ KvType check_paged_kv(std::string_view op, const PagedKv& kv, int64_t block_size
   return type;
 }
 
+KvType check_kv_with_values(std::string_view op, const PagedKv& kv, int64_t block_size) {
+  if (kv.values_in_keys > 0)
+    throw std::invalid_argument(std::string(op) + ": kv has values in keys, expected rows of them");
+  return check_paged_kv(op, kv, block_size);
+}
+
 void check_slots(std::string_view op, const PagedKv& kv, const BatchLayout& layout) {
   const auto refuse = [&](const std::string& what) {
     throw std::invalid_argument(std::string(op) + ": layout has " + what);

@@ -70,6 +70,8 @@ int64_t latent_kv_token_bytes(int64_t dim, mx::Dtype dtype, KvStorage storage);
 
 // Throws std::invalid_argument, naming kv.k and so on, unless shapes and dtypes fit together.
 KvType check_paged_kv(std::string_view op, const PagedKv& kv, int64_t block_size);
+// The same for what writes rows of values: throws for a pool that has none, too.
+KvType check_kv_with_values(std::string_view op, const PagedKv& kv, int64_t block_size);
 // Throws std::invalid_argument unless there is a slot for each token, negative or within the pool.
 void check_slots(std::string_view op, const PagedKv& kv, const BatchLayout& layout);
 

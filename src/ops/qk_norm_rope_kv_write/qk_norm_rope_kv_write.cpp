@@ -31,7 +31,7 @@ void check_norm(const char* name, const std::optional<mx::array>& weight, int64_
 QkNormRopeKvWriteParams checked_params(const Context& context, const mx::array& qkv,
                                        const HeadNorms& norms, const BatchLayout& layout,
                                        const RopeTable& table, const PagedKv& kv) {
-  const KvType kv_type = check_paged_kv(kOp, kv, layout.block_size);
+  const KvType kv_type = check_kv_with_values(kOp, kv, layout.block_size);
   if (!is_quantised(kv_type)) check_dtype(kOp, "qkv", qkv, kv.k.dtype());
   const FloatType type = check_float(kOp, "qkv", qkv.dtype());
   check_slots(kOp, kv, layout);
