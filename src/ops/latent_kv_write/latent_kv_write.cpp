@@ -6,6 +6,7 @@
 #include "ops/cuda/cuda_device.h"
 #include "ops/latent_kv_write/latent_kv_write_cpu.h"
 #include "ops/latent_kv_write/latent_kv_write_cuda.h"
+#include "ops/latent_kv_write/latent_kv_write_reference.h"
 #include "ops/rope/rope_checks.h"
 #include "ops/runtime/kernel_primitive.h"
 #include "ops/runtime/shape_check.h"
@@ -47,11 +48,14 @@ LatentKvWriteParams checked_params(const mx::array& x, const mx::array& weight, 
 
 }  // namespace
 
-// Its reference is the ops that it stands for; the write itself is a copy, as kv_write's.
 PagedKv latent_kv_write(const Context& context, const mx::array& x, const mx::array& weight,
                         float eps, const BatchLayoutPtr& layout,
                         std::shared_ptr<const RopeTable> table, const PagedKv& kv) {
   LatentKvWriteParams params = checked_params(x, weight, eps, *layout, *table, kv);
+  if (context.use_reference) {
+    note_reference(context, kOp);
+    return latent_kv_write_reference(context, x, weight, eps, layout, table, kv);
+  }
   std::vector<mx::array> inputs = kv.arrays();
   const size_t pools = inputs.size();
   PagedKv::Outputs outputs = kv.outputs();

@@ -67,6 +67,30 @@ TEST(LatentKvWrite, EqualsTheSeparateOps) {
   }
 }
 
+TEST(LatentKvWrite, AgreesWithItsReference) {
+  Context context = make_context(1);
+  const auto layout = layout_of(40);
+  const mx::array x = random_array({40, 34}, mx::float32, 5, 3.0f);
+  const mx::array weight = random_array({24}, mx::float32, 3);
+  for (const auto storage : {KvStorage::kAuto, KvStorage::kInt8}) {
+    const auto write = [&] {
+      return latent_kv_write(context, x, weight, 1e-6f, layout, table_of(10),
+                             pool(24, 10, mx::float32, storage));
+    };
+    context.use_reference = false;
+    const PagedKv kernel = write();
+    context.use_reference = true;
+    const PagedKv reference = write();
+    EXPECT_EQ(reference.values_in_keys, 24);
+    if (storage == KvStorage::kAuto) {
+      EXPECT_TRUE(near(kernel.k, reference.k, {.abs = 1e-5f, .rel = 1e-5f}));
+    } else {
+      EXPECT_TRUE(near(*kernel.k_scale, *reference.k_scale, {.rel = 1e-5f}));
+    }
+  }
+  EXPECT_EQ(context.kernels->count("latent_kv_write", "reference"), 2);
+}
+
 TEST(LatentKvWrite, NamesWhatDoesNotFit) {
   const Context context = make_context(1);
   const auto layout = layout_of(4);
