@@ -2,11 +2,11 @@
 
 #include <stdexcept>
 
-#include "ops/activation/activation_cpu.h"
-#include "ops/activation/activation_cuda.h"
 #include "ops/activation/activation_reference.h"
 #include "ops/cpu/parallel_blocks.h"
 #include "ops/cuda/cuda_device.h"
+#include "ops/gated_activation/gated_activation_cpu.h"
+#include "ops/gated_activation/gated_activation_cuda.h"
 #include "ops/runtime/kernel_primitive.h"
 #include "ops/runtime/shape_check.h"
 
@@ -29,15 +29,16 @@ mx::array activation(const Context& context, const mx::array& x, const Gate& gat
   }
   auto kernel = [type, gate, pool = context.pool, cuda = context.device->cuda()](const auto& in,
                                                                                  auto& out) {
-    const ActivationParams params = {.type = type,
-                                     .gate = gate,
-                                     .width = in[0].shape(1),
-                                     .x = in[0].template data<void>(),
-                                     .y = out[0].template data<void>()};
+    const GatedActivationParams params = {.type = type,
+                                          .gate = gate,
+                                          .ups = GatedActivationParams::Up::kOne,
+                                          .width = in[0].shape(1),
+                                          .gate_up = in[0].template data<void>(),
+                                          .y = out[0].template data<void>()};
     if constexpr (kHasCuda)
-      if (cuda) return activation_cuda(cuda->stream(), params, in[0].shape(0));
+      if (cuda) return gated_activation_cuda(cuda->stream(), params, in[0].shape(0));
     parallel_blocks(*pool, in[0].shape(0), rows_per_block(params.width),
-                    [&](int64_t begin, int64_t end) { activation_cpu(params, begin, end); });
+                    [&](int64_t begin, int64_t end) { gated_activation_cpu(params, begin, end); });
   };
   return launch_kernel(context, {.op = kOp, .kernel = context.device->kernel_name(), .run = kernel},
                        x.shape(), x.dtype(), {x});

@@ -65,6 +65,7 @@ mx::array gated_activation(const Context& context, const mx::array& x, const Col
     const auto* ups = in[1].template data<std::byte>();
     const GatedActivationParams params = {.type = type,
                                           .gate = gate,
+                                          .ups = GatedActivationParams::Up::kApart,
                                           .width = width,
                                           .gate_up = in[0].template data<void>(),
                                           .up = ups + first * float_type_bytes(type),

@@ -9,17 +9,39 @@
 HWY_BEFORE_NAMESPACE();
 namespace quire::ops::HWY_NAMESPACE {
 
+using Up = GatedActivationParams::Up;
+
+template <class T>
+void activated_row(const GatedActivationParams& p, const T* gate, T* y) {
+  const FloatVec one = hn::Set(kFloats, 1.0f);
+  int64_t i = 0;
+  for (; i + kLanes <= p.width; i += kLanes)
+    store_floats(apply_gate(p.gate, load_floats(gate + i), one), y + i);
+  if (const int64_t n = p.width - i; n > 0)
+    store_floats(apply_gate(p.gate, load_floats(gate + i, n), one), y + i, n);
+}
+
+template <class T>
+void gated_row(const GatedActivationParams& p, const T* gate, const T* up, T* y) {
+  int64_t i = 0;
+  for (; i + kLanes <= p.width; i += kLanes)
+    store_floats(apply_gate(p.gate, load_floats(gate + i), load_floats(up + i)), y + i);
+  if (const int64_t n = p.width - i; n > 0)
+    store_floats(apply_gate(p.gate, load_floats(gate + i, n), load_floats(up + i, n)), y + i, n);
+}
+
 template <class T>
 void rows(const GatedActivationParams& p, int64_t begin, int64_t end) {
   for (int64_t row = begin; row < end; ++row) {
-    const T* gate = static_cast<const T*>(p.gate_up) + row * (p.up ? 1 : 2) * p.width;
-    const T* up = p.up ? static_cast<const T*>(p.up) + row * p.up_row : gate + p.width;
+    const T* gate = static_cast<const T*>(p.gate_up) + row * p.gate_row();
     T* y = static_cast<T*>(p.y) + row * p.width;
-    int64_t i = 0;
-    for (; i + kLanes <= p.width; i += kLanes)
-      store_floats(apply_gate(p.gate, load_floats(gate + i), load_floats(up + i)), y + i);
-    if (const int64_t n = p.width - i; n > 0)
-      store_floats(apply_gate(p.gate, load_floats(gate + i, n), load_floats(up + i, n)), y + i, n);
+    if (p.ups == Up::kOne) {
+      activated_row(p, gate, y);
+    } else if (p.ups == Up::kApart) {
+      gated_row(p, gate, static_cast<const T*>(p.up) + row * p.up_row, y);
+    } else {
+      gated_row(p, gate, gate + p.width, y);
+    }
   }
 }
 

@@ -6,6 +6,7 @@
 namespace quire::ops {
 namespace {
 
+using Up = GatedActivationParams::Up;
 constexpr int kThreads = 256;
 
 template <class T>
@@ -16,12 +17,13 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t per_row = (p.width + 7) / 8;
   if (index >= groups) return;
   const int64_t row = index / per_row, at = index % per_row * 8;
-  const bool apart = p.up != nullptr;  // ups are another matrix's
-  const T* gate = static_cast<const T*>(p.gate_up) + row * (apart ? 1 : 2) * p.width;
-  const T* ups = apart ? static_cast<const T*>(p.up) + row * p.up_row : gate + p.width;
-  float v[8], up[8];
+  const T* gate = static_cast<const T*>(p.gate_up) + row * p.gate_row();
+  float v[8], up[8] = {1, 1, 1, 1, 1, 1, 1, 1};
   load_some8(gate, at, p.width, wide, v);
-  load_some8(ups, at, p.width, wide, up);
+  if (p.ups == Up::kApart)
+    load_some8(static_cast<const T*>(p.up) + row * p.up_row, at, p.width, wide, up);
+  else if (p.ups == Up::kBeside)
+    load_some8(gate + p.width, at, p.width, wide, up);
 #pragma unroll
   for (int i = 0; i < 8; ++i) v[i] = apply_gate(p.gate, v[i], up[i]);
   store_some8(static_cast<T*>(p.y) + row * p.width, at, p.width, wide, v);
