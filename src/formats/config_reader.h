@@ -32,6 +32,7 @@ class ConfigReader {
   ConfigReader(std::string file, const json::object& object, const json::object* fallback = nullptr,
                std::string path = {});
 
+  const json::object& object() const { return *object_; }
   const json::value* find(std::string_view key) const;
   // The object under `key`, or null if absent.
   const json::object* find_object(std::string_view key) const;

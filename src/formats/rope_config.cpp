@@ -109,9 +109,9 @@ bool is_nested(const json::object& rope) {
 }
 
 RopeConfigs read_nested(const ConfigReader& config, const ConfigReader& rope,
-                        const json::object& layers, const RopeContext& context) {
+                        const RopeContext& context) {
   RopeConfigs out;
-  for (const auto& entry : layers) {
+  for (const auto& entry : rope.object()) {
     if (entry.value().is_null()) continue;
     const std::string layer_type(entry.key().data(), entry.key().size());
     out.by_layer_type[layer_type] =
@@ -136,21 +136,22 @@ RopeConfigs with_local_rope(const ConfigReader& config, RopeConfig rope) {
 
 }  // namespace
 
-RopeConfigs read_rope_configs(const ConfigReader& config, const RopeContext& context) {
-  const json::object none;
-  // Where a file has both, as one does that its user has extended, rope_scaling counts; but layer
-  // types have their ropes in rope_parameters.
+ConfigReader rope_reader(const ConfigReader& config) {
+  static const json::object none;
   const json::object* parameters = config.find_object("rope_parameters");
   std::array<const char*, 2> keys = {"rope_scaling", "rope_parameters"};
   if (parameters && is_nested(*parameters)) std::swap(keys[0], keys[1]);
   for (const char* key : keys) {
     const json::object* object = config.find_object(key);
-    if (!object || object->empty()) continue;
-    const ConfigReader rope = config.inside(key, *object);
-    if (is_nested(*object)) return read_nested(config, rope, *object, context);
-    return with_local_rope(config, read_one(config, rope, context));
+    if (object && !object->empty()) return config.inside(key, *object);
   }
-  return with_local_rope(config, read_one(config, config.inside("rope_scaling", none), context));
+  return config.inside("rope_scaling", none);
+}
+
+RopeConfigs read_rope_configs(const ConfigReader& config, const RopeContext& context) {
+  const ConfigReader rope = rope_reader(config);
+  if (is_nested(rope.object())) return read_nested(config, rope, context);
+  return with_local_rope(config, read_one(config, rope, context));
 }
 
 }  // namespace quire::formats

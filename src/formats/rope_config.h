@@ -47,6 +47,11 @@ struct RopeConfigs {
   std::map<std::string, RopeConfig> by_layer_type;  // empty if all layers share one
 };
 
+// The object whose keys of the rope count, for those that only a family knows: rope_scaling where a
+// file has both, as one does that its user has extended; but layer types have their ropes in
+// rope_parameters. An empty one if there is none.
+ConfigReader rope_reader(const ConfigReader& config);
+
 // Throws LoadError naming the file and the key.
 RopeConfigs read_rope_configs(const ConfigReader& config, const RopeContext& context);
 

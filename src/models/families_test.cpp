@@ -368,6 +368,12 @@ TEST(Families, HunyuansRotationHasALongerBaseByAnAlpha) {
   constexpr const char* kDense = "HunYuanDenseV1ForCausalLM";
   EXPECT_NEAR(thetas(spec_of(kDense, rope(R"(, "alpha": 3.0)")))[0], 1e4 * std::pow(3.0, 32.0 / 30),
               1e-6);
+  // A file that its user has extended may have both: rope_scaling counts.
+  EXPECT_NEAR(
+      thetas(spec_of(kDense, rope(R"(, "alpha": 3.0)") +
+                                 R"(, "rope_parameters": {"rope_type": "dynamic", "factor": 1.0,
+                                                          "alpha": 5.0})"))[0],
+      1e4 * std::pow(3.0, 32.0 / 30), 1e-6);
   EXPECT_THAT(refusal(kDense, rope("")), HasSubstr("rope_scaling.alpha"));
   EXPECT_THAT(refusal(kDense, R"("use_cla": true)"), HasSubstr("use_cla"));
   constexpr const char* kMoe = "HunYuanMoEV1ForCausalLM";
@@ -402,6 +408,9 @@ TEST(Families, PhiMoeRotatesBySetsOfFactorsAndTheirScales) {
       config_of("PhimoeForCausalLM", longrope(R"("short_mscale": 1.1, "long_mscale": 1.2, )"));
   EXPECT_EQ(attention(make_model_spec(config, 64), 0).rope->attention_factor, 1.1);
   EXPECT_EQ(attention(make_model_spec(config, 65), 0).rope->attention_factor, 1.2);
+  const std::string both = longrope(R"("short_mscale": 1.1, "long_mscale": 1.2, )") +
+                           R"(, "rope_parameters": {"rope_type": "default", "long_mscale": 1.5})";
+  EXPECT_EQ(attention(spec_of("PhimoeForCausalLM", both), 0).rope->attention_factor, 1.2);
   EXPECT_THAT(refusal("PhimoeForCausalLM", longrope("")), HasSubstr("rope_scaling.long_mscale"));
   // Its scales would count with these types, too, and its router chooses two.
   EXPECT_THAT(refusal("PhimoeForCausalLM",

@@ -22,10 +22,8 @@ float softcap_of(const formats::HfConfig& config, std::string_view key, double f
 
 int64_t rotary_dim_of(const formats::HfConfig& config, double fallback) {
   const formats::ConfigReader reader = config.reader();
-  bool is_given = reader.find_double("partial_rotary_factor").has_value();
-  for (const char* key : {"rope_parameters", "rope_scaling"})
-    if (const auto* rope = reader.find_object(key))
-      is_given = is_given || rope->if_contains("partial_rotary_factor");
+  const bool is_given = reader.find("partial_rotary_factor") ||
+                        formats::rope_reader(reader).find("partial_rotary_factor");
   const double share = is_given ? config.rope.partial_rotary_factor : fallback;
   return static_cast<int64_t>(static_cast<double>(config.head_dim) * share);
 }

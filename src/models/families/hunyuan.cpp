@@ -9,17 +9,11 @@ namespace {
 formats::HfConfig with_longer_base(const formats::HfConfig& config) {
   formats::HfConfig known = config;
   if (config.rope.type != "dynamic") return known;
-  for (const char* key : {"rope_parameters", "rope_scaling"}) {
-    const auto* rope = config.reader().find_object(key);
-    if (!rope) continue;
-    const double alpha =
-        config.reader()
-            .inside(key, *rope)
-            .require_double("alpha", {.min = 0, .max = 1e9, .min_inclusive = false});
-    const auto dim = static_cast<double>(config.head_dim);
-    known.rope.theta *= std::pow(alpha, dim / (dim - 2));
-    known.rope.type = "default";
-  }
+  const double alpha = formats::rope_reader(config.reader())
+                           .require_double("alpha", {.min = 0, .max = 1e9, .min_inclusive = false});
+  const auto dim = static_cast<double>(config.head_dim);
+  known.rope.theta *= std::pow(alpha, dim / (dim - 2));
+  known.rope.type = "default";
   return known;
 }
 

@@ -7,12 +7,8 @@ namespace {
 // the set is that of rope_params().
 double mscale_of(const formats::HfConfig& config, int64_t max_positions) {
   const bool is_long = max_positions > config.rope.original_max_position_embeddings;
-  const formats::ConfigReader reader = config.reader();
-  for (const char* key : {"rope_parameters", "rope_scaling"})
-    if (const auto* rope = reader.find_object(key))
-      return reader.inside(key, *rope)
-          .require_double(is_long ? "long_mscale" : "short_mscale", {.min = 1e-6, .max = 1e6});
-  return 1;
+  return formats::rope_reader(config.reader())
+      .require_double(is_long ? "long_mscale" : "short_mscale", {.min = 1e-6, .max = 1e6});
 }
 
 }  // namespace
