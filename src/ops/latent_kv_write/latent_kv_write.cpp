@@ -31,7 +31,10 @@ LatentKvWriteParams checked_params(const mx::array& x, const mx::array& weight, 
     refuse("kv has rows of " + std::to_string(width) + " elements, expected at most " +
            std::to_string(kMaxLatentRow));
   check_shape(kOp, "kv.k", kv.k, {-1, layout.block_size, 1, width});
-  check_shape(kOp, "x", x, {layout.num_tokens, width});
+  check_shape(kOp, "x", x, {layout.num_tokens, -1});
+  if (x.shape(1) < width)
+    refuse("x has rows of " + std::to_string(x.shape(1)) + " elements, expected at least " +
+           std::to_string(width));
   check_shape(kOp, "weight", weight, {latent});
   check_dtype(kOp, "weight", weight, mx::float32);
   check_slots(kOp, kv, layout);
@@ -43,7 +46,8 @@ LatentKvWriteParams checked_params(const mx::array& x, const mx::array& weight, 
           .eps = eps,
           .positions = layout.positions.data(),
           .slots = layout.slot_mapping.data(),
-          .cos_sin = table.cos_sin.data()};
+          .cos_sin = table.cos_sin.data(),
+          .x_row = x.shape(1)};
 }
 
 }  // namespace
@@ -56,6 +60,9 @@ PagedKv latent_kv_write(const Context& context, const mx::array& x, const mx::ar
     note_reference(context, kOp);
     return latent_kv_write_reference(context, x, weight, eps, layout, table, kv);
   }
+  const double bytes = 2.0 * static_cast<double>(layout->num_tokens) *
+                       static_cast<double>(params.latent + params.rotary_dim) *
+                       static_cast<double>(x.itemsize());
   std::vector<mx::array> inputs = kv.arrays();
   const size_t pools = inputs.size();
   PagedKv::Outputs outputs = kv.outputs();
@@ -84,7 +91,7 @@ PagedKv latent_kv_write(const Context& context, const mx::array& x, const mx::ar
                      .kernel = context.device->kernel_name(),
                      .run = run,
                      .alias = std::move(outputs.alias),
-                     .cost = {.bytes = 2.0 * static_cast<double>(x.nbytes())}},
+                     .cost = {.bytes = bytes}},
                     std::move(outputs.shapes), std::move(outputs.dtypes), std::move(inputs));
   return latent_kv(out[0], pools == 2 ? std::optional(out[1]) : std::nullopt, kv.values_in_keys);
 }

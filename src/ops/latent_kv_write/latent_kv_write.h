@@ -10,8 +10,9 @@ namespace quire::ops {
 
 // What latent attention keeps of a token: its latent, RMS-normed, and one rotated key part for all
 // heads. Bit for bit rms_norm, rope, and kv_write of both in one row.
-//   x       [T, L + R] in the pool's dtype, or any float dtype if the pool is quantised: then a row
-//           becomes codes with one scale
+//   x       [T, W] in the pool's dtype, or any float dtype if the pool is quantised: then a row
+//           becomes codes with one scale. The first L + R columns count, L latent and R rotated
+//           ones
 //   weight  [L] float32, of the norm; L is kv.values_in_keys
 //   kv      make_latent_kv's, [N, P, 1, L + R], at most 1024 elements a row; written in place:
 //           later readers must take the handles that are returned

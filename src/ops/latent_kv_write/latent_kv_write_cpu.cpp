@@ -13,7 +13,7 @@ namespace quire::ops::HWY_NAMESPACE {
 
 template <class T>
 HWY_INLINE void make_row(const LatentKvWriteParams& p, int64_t t, T* row) {
-  const T* x = static_cast<const T*>(p.x) + t * (p.latent + p.rotary_dim);
+  const T* x = static_cast<const T*>(p.x) + t * p.x_row;
   scale_row(x, inverse_rms(x, p.latent, p.eps), p.weight, row, p.latent);
   rotate_head(x + p.latent, p.cos_sin + p.positions[t] * p.rotary_dim, p.rotary_dim / 2,
               row + p.latent);

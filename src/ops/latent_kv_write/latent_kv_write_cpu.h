@@ -17,9 +17,10 @@ struct LatentKvWriteParams {
   const int64_t* slots = nullptr;      // [T]; negative: do not write
   const float* cos_sin = nullptr;      // [max_positions][2][R / 2]
   const float* weight = nullptr;       // [L]
-  const void* x = nullptr;             // [T, L + R]
-  void* rows = nullptr;                // [N, P, L + R]
-  float* scale = nullptr;              // [N, P], of codes
+  const void* x = nullptr;             // [T, x_row], whose first L + R columns count
+  int64_t x_row = 0;
+  void* rows = nullptr;    // [N, P, L + R]
+  float* scale = nullptr;  // [N, P], of codes
 };
 
 // Tokens [begin, end).

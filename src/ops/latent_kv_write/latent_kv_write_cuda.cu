@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(kWarps * 32)
   const int64_t slot = p.slots[token], size = p.latent + p.rotary_dim;
   if (slot < 0) return;
   float* row = rows + threadIdx.x / 32 * size;
-  const T* x = static_cast<const T*>(p.x) + token * size;
+  const T* x = static_cast<const T*>(p.x) + token * p.x_row;
   stage_row(x, p.weight, p.latent, p.eps, wide, row);
   stage_row(x + p.latent, nullptr, p.rotary_dim, p.eps, wide, row + p.latent);
   turn_row<T>(p.cos_sin + p.positions[token] * p.rotary_dim, p.rotary_dim / 2, row + p.latent);
@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(kWarps * 32)
 void latent_kv_write_cuda(CudaStream stream, const LatentKvWriteParams& p, int64_t tokens) {
   const int64_t size = p.latent + p.rotary_dim;
   const bool wide =
-      is_wide(p.x, size) && is_wide(p.rows, size) && p.latent % 8 == 0 && p.rotary_dim % 8 == 0;
+      is_wide(p.x, p.x_row) && is_wide(p.rows, size) && p.latent % 8 == 0 && p.rotary_dim % 8 == 0;
   with_float_type(p.type, [&](auto t) {
     using T = decltype(t);
     auto kernel = write_rows<T, T>;

@@ -67,6 +67,30 @@ TEST(LatentKvWrite, EqualsTheSeparateOps) {
   }
 }
 
+TEST(LatentKvWrite, FurtherColumnsDoNotCount) {
+  for (const auto& isa : isas_to_test()) {
+    const ForcedIsa forced(isa);
+    for (const mx::Dtype dtype : float_dtypes())
+      for (const auto storage : {KvStorage::kAuto, KvStorage::kFp8}) {
+        Context context = make_context(2);
+        const auto layout = layout_of(40);
+        const mx::array x = random_array({40, 40}, dtype, 5, 3.0f);
+        const mx::array more = random_array({40, 21}, dtype, 6, 3.0f);
+        const mx::array wide = mx::contiguous(mx::concatenate({x, more}, 1));
+        mx::eval(wide);
+        const mx::array weight = random_array({32}, mx::float32, 3);
+        const auto written = [&](const mx::array& in) {
+          return latent_kv_write(context, in, weight, 1e-6f, layout, table_of(8),
+                                 pool(32, 8, dtype, storage));
+        };
+        const PagedKv expected = written(x);
+        EXPECT_TRUE(same_bits(written(wide).k, expected.k)) << isa << " " << dtype_name(dtype);
+        context.use_reference = true;
+        EXPECT_TRUE(same_bits(written(wide).k, written(x).k));
+      }
+  }
+}
+
 TEST(LatentKvWrite, AgreesWithItsReference) {
   Context context = make_context(1);
   const auto layout = layout_of(40);
@@ -101,6 +125,7 @@ TEST(LatentKvWrite, NamesWhatDoesNotFit) {
     return latent_kv_write(context, in, w, 1e-6f, layout, table_of(rotary), to);
   };
   EXPECT_THROW(write(x, weight, 16, kv), std::invalid_argument);
+  EXPECT_THROW(write(random_array({4, 39}, mx::float32, 5), weight, 8, kv), std::invalid_argument);
   EXPECT_THROW(write(mx::astype(x, mx::bfloat16), weight, 8, kv), std::invalid_argument);
   EXPECT_THROW(write(x, random_array({40}, mx::float32, 3), 8, kv), std::invalid_argument);
   EXPECT_THROW(write(x, weight, 8, make_paged_kv(64, kBlockSize, 1, 40, mx::float32)),
