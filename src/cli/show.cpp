@@ -19,6 +19,7 @@
 #include "hub/explain.h"
 #include "models/model_size.h"
 #include "text/chat_template.h"
+#include "text/tokenizer.h"
 
 namespace quire::cli {
 namespace {
@@ -68,8 +69,8 @@ void show_config(const formats::HfConfig& config) {
   row("context", std::to_string(config.max_position_embeddings) + " tokens");
 }
 
-void show_chat(const std::string& folder) {
-  const auto chat_template = text::ChatTemplate::load(folder);
+void show_chat(const formats::ModelFiles& files) {
+  const auto chat_template = text::ChatTemplate::load(files);
   if (!chat_template) return row("chat", "no template: it continues texts");
   const dialects::DialectChoice choice = dialects::detect_dialect(chat_template->source());
   const auto name = [](const dialects::Dialect* dialect) {
@@ -97,15 +98,16 @@ void show_memory(const models::ModelSize& size) {
 }
 
 // Whether it can be served; says what there is to say of a model whose weights are there.
-void show_weights(const std::string& folder, const std::string& shown) {
-  const formats::Checkpoint checkpoint = formats::Checkpoint::open(folder);
+void show_weights(const std::string& place, const std::string& shown) {
+  const formats::Checkpoint checkpoint = formats::Checkpoint::open(place);
+  show_config(checkpoint.config());
   const models::ModelSize size = models::measure_model(checkpoint, {});
   row("parameters", count_text(size.parameters));
   row("weights", storage_text(checkpoint) + ", " +
                      hub::bytes_text(static_cast<double>(checkpoint.total_bytes())));
   show_memory(size);
-  show_chat(folder);
-  check_readable(folder);
+  show_chat(checkpoint.text_files());
+  (void)text::Tokenizer::load(checkpoint.text_files());
   engine::check_fits(shown, size, scheduler_options(ModelFlags(), kCpuStep),
                      memory_request(ModelFlags()), engine::available_memory());
 }
@@ -115,15 +117,15 @@ int show(const std::string& name) {
   if (formats::is_gguf_file(model.folder)) return show_gguf(model.folder) ? 0 : 1;
   row("model",
       model.name.empty() ? std::filesystem::path(model.folder).filename().string() : model.name);
-  row("folder", model.folder);
+  row("place", model.folder);
   try {
-    show_config(formats::read_hf_config(model.folder + "/config.json"));
     if (model.is_whole) {
       show_weights(model.folder, name);
     } else {
+      show_config(formats::read_hf_config(model.folder + "/config.json"));
       row("weights", hub::bytes_text(static_cast<double>(model.weight_bytes)) +
                          ", not fetched: `quire pull` does");
-      show_chat(model.folder);
+      show_chat({.origin = model.folder});
       check_readable(model.folder);
     }
   } catch (const LoadError& error) {

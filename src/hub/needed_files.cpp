@@ -37,8 +37,9 @@ bool any_ends(const std::vector<std::string>& names, std::string_view suffix) {
                     "one model of both");
   if (any_ends(names, ".gguf"))
     throw LoadError(begin +
-                    "its weights are GGUF files; take the repository that they were made "
-                    "from, whose weights are *.safetensors, and `quire quantize` it");
+                    "its weights are GGUF files, which are not fetched by name: fetch one of "
+                    "them and give the file, or take the repository that they were made from and "
+                    "`quire quantize` it");
   const bool are_pickles = std::ranges::any_of(
       names, [](const std::string& name) { return name.starts_with("pytorch_model"); });
   if (!are_pickles && (any_ends(names, "consolidated.safetensors") || any_ends(names, ".pth")))

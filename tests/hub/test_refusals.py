@@ -31,7 +31,7 @@ def nothing_of_the_weights(quire, hub):
     ({"tokenizer.json": None}, ("has no tokenizer.json",)),
     ({"config.json": None}, ("has no config.json",)),
     ({"model.safetensors": None}, ("PyTorch pickles", "spaces/safetensors/convert")),
-    ({"model.safetensors": None, "model.Q4_K_M.gguf": b"GGUF"}, ("GGUF", "quire quantize")),
+    ({"model.safetensors": None, "model.Q4_K_M.gguf": b"GGUF"}, ("GGUF", "give the file", "quire quantize")),
     ({"model.safetensors": None, "adapter_config.json": b"{}"}, ("adapter", "merge_and_unload")),
 ])
 def test_refused_before_a_byte_of_weights(quire, hub, files, told):
