@@ -203,9 +203,12 @@ TEST(Families, DenseLayersOfLatentAttentionsFamilies) {
 }
 
 // What memory of a step is counted for: values of heads may be wider than all else.
-TEST(Families, TheWidestOfLatentAttentionMayBeItsValues) {
+TEST(Families, TheWidestOfLatentAttention) {
   const ModelSpec spec = spec_of("DeepseekV3ForCausalLM", latent(R"("v_head_dim": 2048)"));
   EXPECT_EQ(widest_activation(spec), 4 * 2048);
+  // Queries and the latent row are one product.
+  const ModelSpec queries = spec_of("DeepseekV3ForCausalLM", latent(R"("qk_nope_head_dim": 512)"));
+  EXPECT_EQ(widest_activation(queries), 4 * 520 + 40);
 }
 
 TEST(Families, RoutersOfDeepseek) {

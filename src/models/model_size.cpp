@@ -47,8 +47,9 @@ int64_t width_of(const AttentionSpec& attention) {
 }
 
 int64_t width_of(const MlaSpec& mla) {
-  return mla.heads *
-         std::max(std::max(mla.latent, mla.key_dim) + mla.rope.rotary_dim, mla.value_dim);
+  const int64_t rotary = mla.rope.rotary_dim, query = mla.heads * (mla.key_dim + rotary);
+  const int64_t row = (mla.q_rank > 0 ? mla.q_rank : query) + mla.latent + rotary;
+  return std::max({row, query, mla.heads * (mla.latent + rotary), mla.heads * mla.value_dim});
 }
 
 int64_t width_of(const GdnSpec& gdn) { return gdn.conv_dim() + gdn.v_heads * (gdn.v_dim + 2); }

@@ -71,8 +71,8 @@ class WeightLoader {
                                                 int64_t n, int64_t k, bool interleave = false);
   // Whether the checkpoint holds the tensor.
   bool has(const std::string& name) const { return find(name) != nullptr; }
-  // A linear of rows in any order, for tensors that mix what belongs to different heads. Either all
-  // or none have a bias.
+  // A linear of rows in any order, for tensors that mix what belongs to different heads. Rows
+  // without a bias have one of 0 beside others with one.
   ops::LinearWeight linear(const std::vector<WeightRows>& rows, int64_t k);
   // A tensor [heads * (a + b), k] that has rows of two matrices for each head, taken apart.
   HeadPairs head_pairs(const std::string& weight, const HeadRows& rows, int64_t k);
@@ -91,6 +91,8 @@ class WeightLoader {
   // Whether a depthwise convolution is stored as MLX does: then mlx-lm wrote the checkpoint.
   bool is_mlx_convolution(const std::string& name, int64_t kernel) const;
   bool is_quantised(const std::string& weight) const;
+  // Whether two matrices are quantised alike, or neither is.
+  bool have_one_format(const std::string& weight, const std::string& other) const;
   // A matrix [n, k] as the checkpoint stores it, row by row; not quantised.
   StoredMatrix stored_matrix(const std::string& name, int64_t n, int64_t k);
 

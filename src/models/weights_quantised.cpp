@@ -74,6 +74,15 @@ bool WeightLoader::is_quantised(const std::string& weight) const {
   return true;
 }
 
+bool WeightLoader::have_one_format(const std::string& weight, const std::string& other) const {
+  const bool quantised = is_quantised(weight);
+  if (quantised != is_quantised(other)) return false;
+  const auto format = [&](const std::string& name) {
+    return quantization_->of_layer(layer_name(find(name)->name));
+  };
+  return !quantised || format(weight) == format(other);
+}
+
 WeightLoader::Part WeightLoader::take_quantised(const std::string& weight, int64_t n, int64_t k,
                                                 int64_t stack) {
   const formats::RawTensor& values = take_any(weight);

@@ -107,8 +107,13 @@ ops::LinearWeight WeightLoader::linear(const std::vector<WeightRows>& rows, int6
     }
     first = last;
   }
+  const bool has_bias = std::ranges::any_of(rows, [](const auto& r) { return !r.bias.empty(); });
   for (const WeightRows& r : rows) {
-    if (r.bias.empty()) continue;
+    if (!has_bias) break;
+    if (r.bias.empty()) {
+      bias.resize(bias.size() + static_cast<size_t>(r.count));
+      continue;
+    }
     if (!biases.contains(r.bias)) biases[r.bias] = take_floats(r.bias, {lengths.at(r.weight)});
     const auto from = biases.at(r.bias).begin() + r.begin;
     bias.insert(bias.end(), from, from + r.count);

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "models/blocks/qkv_weights.h"
+#include "ops/gather_rows/gather_rows.h"
 #include "ops/latent_kv_write/latent_kv_write.h"
 #include "ops/linear/linear.h"
 #include "ops/paged_attention/paged_attention.h"
@@ -49,14 +50,25 @@ MlaBlock::MlaBlock(const MlaSpec& spec, int64_t hidden, std::shared_ptr<const op
                    WeightLoader& weights)
     : spec_(spec),
       rope_(std::move(rope)),
-      q_b_(weights.linear(query_rows(spec), spec.q_rank > 0 ? spec.q_rank : hidden)),
-      kv_a_(weights.linear(latent_rows(spec), hidden)),
       kv_norm_(weights.norm({spec.kv_a_norm}, spec.latent)),
       out_(weights.linear(spec.o_weight, spec.o_bias, hidden, spec.heads * spec.value_dim)) {
+  load_inputs(hidden, weights);
   load_heads(weights);
-  if (spec.q_rank == 0) return;
-  q_a_ = weights.linear(spec.q_a_weight, spec.q_a_bias, spec.q_rank, hidden);
-  q_norm_ = {weights.norm({spec.q_a_norm}, spec.q_rank), spec.norm_eps};
+}
+
+void MlaBlock::load_inputs(int64_t hidden, WeightLoader& weights) {
+  std::vector<WeightRows> queries = query_rows(spec_), rows = latent_rows(spec_);
+  if (spec_.q_rank > 0) {
+    q_b_ = weights.linear(queries, spec_.q_rank);
+    q_norm_ = {weights.norm({spec_.q_a_norm}, spec_.q_rank), spec_.norm_eps};
+    queries = {{.weight = spec_.q_a_weight, .count = spec_.q_rank, .bias = spec_.q_a_bias}};
+  }
+  if (weights.have_one_format(spec_.kv_a_weight, queries.front().weight)) {
+    rows.insert(rows.end(), queries.begin(), queries.end());
+  } else {
+    q_in_ = weights.linear(queries, hidden);
+  }
+  in_ = weights.linear(rows, hidden);
 }
 
 void MlaBlock::load_heads(WeightLoader& weights) {
@@ -78,19 +90,21 @@ void MlaBlock::load_heads(WeightLoader& weights) {
   values_ = stack(spec_.value_heads_weight, spec_.value_dim, spec_.latent);
 }
 
-mx::array MlaBlock::queries(const ops::Context& context, const mx::array& h,
+mx::array MlaBlock::queries(const ops::Context& context, const mx::array& h, const mx::array& row,
                             const Frame& frame) const {
-  const mx::array first = frame.input_linear(context, h, q_a_ ? *q_a_ : q_b_);
-  const mx::array q = q_a_ ? ops::linear(context, first, q_b_, {.norm = q_norm_}) : first;
+  const int64_t first = spec_.latent + spec_.rope.rotary_dim;
+  mx::array q = q_in_ ? frame.input_linear(context, h, *q_in_)
+                      : ops::slice_columns(context, row, first, row.shape(1) - first);
+  if (q_b_) q = ops::linear(context, q, *q_b_, {.norm = q_norm_});
   return mx::reshape(q, {h.shape(0), static_cast<int>(spec_.heads), -1});
 }
 
 mx::array MlaBlock::forward(const ops::Context& context, const mx::array& h, const Frame& frame,
                             const ops::BatchLayoutPtr& layout, ops::LayerCache& cache) const {
   auto& kv = std::get<ops::PagedKv>(cache);
-  const mx::array row = frame.input_linear(context, h, kv_a_);
+  const mx::array row = frame.input_linear(context, h, in_);
   kv = ops::latent_kv_write(context, row, kv_norm_, spec_.norm_eps, layout, rope_, kv);
-  const mx::array turned = ops::rope(context, queries(context, h, frame), layout, rope_);
+  const mx::array turned = ops::rope(context, queries(context, h, row, frame), layout, rope_);
   const mx::array q = ops::head_linear(context, turned, keys_, spec_.rope.rotary_dim);
   const mx::array latents = ops::paged_attention(context, q, kv, layout, {.scale = spec_.scale});
   const mx::array values = ops::head_linear(context, latents, values_);

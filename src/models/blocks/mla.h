@@ -17,10 +17,11 @@ namespace quire::models {
 //   q' = [W_UK_h^T q_h, rope(q_h's rotated part)]    scores are scale * q' . row
 //   y  = W_UV_h (sum of p * row's latent)
 // Prompts and decode rows take this one way, so that the bits of a token do not depend on how a
-// prompt was cut: linear(), rope(), head_linear(), paged_attention() and head_linear() again, each
-// with the order of sums that it documents. q', the sums over rows and y are rounded to the model's
-// dtype. The rotated part of a query's head stands before the rest, because rope() turns the
-// beginning of a head; the rows of q_b are put in that order when they are loaded.
+// prompt was cut: linear() (one product for what reads the stream), rope(), head_linear(),
+// paged_attention() and head_linear() again, each with the order of sums that it documents. q', the
+// sums over rows and y are rounded to the model's dtype. The rotated part of a query's head stands
+// before the rest, because rope() turns the beginning of a head; the rows of q_b are put in that
+// order when they are loaded.
 //
 // Why prompts do not expand rows to each head's keys and values: these would be rounded, and sums
 // would have another order, so decode rows would have to expand as well, all of the context in
@@ -40,15 +41,18 @@ class MlaBlock {
                     const ops::BatchLayoutPtr& layout, ops::LayerCache& cache) const;
 
  private:
+  void load_inputs(int64_t hidden, WeightLoader& weights);
   void load_heads(WeightLoader& weights);
-  // [T, heads, rotated part + key_dim], not rotated yet.
-  mx::array queries(const ops::Context& context, const mx::array& h, const Frame& frame) const;
+  // [T, heads, rotated part + key_dim], not rotated yet, of the stream and what in_ makes of it.
+  mx::array queries(const ops::Context& context, const mx::array& h, const mx::array& row,
+                    const Frame& frame) const;
 
   MlaSpec spec_;
   std::shared_ptr<const ops::RopeTable> rope_;
-  std::optional<ops::LinearWeight> q_a_;
+  ops::LinearWeight in_;  // kv_a; behind it what queries begin with, unless its format is another
+  std::optional<ops::LinearWeight> q_in_;  // then this
+  std::optional<ops::LinearWeight> q_b_;   // of queries with a latent vector
   std::optional<ops::LinearOptions::Norm> q_norm_;
-  ops::LinearWeight q_b_, kv_a_;
   mx::array kv_norm_;               // [latent] float32
   ops::HeadWeights keys_, values_;  // [latent, key_dim] and [value_dim, latent] each
   ops::LinearWeight out_;
