@@ -94,10 +94,10 @@ void admit_cached(Scheduler& scheduler, int64_t length) {
   scheduler.recycle(std::move(plan));
 }
 
-// Microseconds of one call: of hundred in a row, so that the clock does not count.
+// Microseconds of one call: of many in a row, so that the clock does not count.
 void measure(const std::string& name, double seconds, json::array& rows,
              const std::function<void()>& call) {
-  constexpr int kCalls = 100;
+  constexpr int kCalls = 20;
   std::vector<double> times;
   const TimePoint begin = Clock::now();
   do {
