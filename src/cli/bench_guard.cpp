@@ -14,8 +14,6 @@ namespace quire::cli {
 namespace {
 
 constexpr double kTolerance = 0.15;
-// Quantised weights are never slower than bfloat16; what is left is for two clocks that differ.
-constexpr double kLeastTimes = 0.95;
 
 struct GuardFlags {
   bench::GuardOptions measure;
@@ -47,18 +45,14 @@ std::optional<json::object> read_baseline(const std::string& path) {
   return baseline->get_object();
 }
 
-// Returns whether none is slower than bfloat16 that was not in the baseline.
-bool print_slower(const json::object& figures, const std::optional<json::object>& baseline) {
-  std::vector<std::string> known;
-  if (baseline) known = bench::slower_than_bf16(*baseline, kLeastTimes);
-  bool good = true;
-  for (const std::string& name : bench::slower_than_bf16(figures, kLeastTimes)) {
-    const bool is_known = std::ranges::find(known, name) != known.end();
-    std::printf("%s is slower than bfloat16%s\n", name.c_str(),
-                is_known ? ", as in the baseline" : "");
-    good = good && is_known;
+// Returns whether none is slower than it was.
+bool print_slower(const json::object& figures, const json::object* baseline) {
+  const auto newly = bench::newly_slower_than_bf16(figures, baseline, kTolerance);
+  for (const std::string& name : bench::slower_than_bf16(figures)) {
+    const bool is_new = std::ranges::find(newly, name) != newly.end();
+    std::printf("%s is slower than bfloat16%s\n", name.c_str(), is_new ? ": this is new" : "");
   }
-  return good;
+  return newly.empty();
 }
 
 int guard(const GuardFlags& flags) {
@@ -66,7 +60,7 @@ int guard(const GuardFlags& flags) {
   const json::object figures = measure_guard(flags.measure);
   if (!flags.write.empty()) {
     write_text(flags.write, bench::guard_text(figures), "--write");
-    print_slower(figures, std::nullopt);
+    print_slower(figures, nullptr);
     return 0;
   }
   const std::string path =
@@ -78,7 +72,7 @@ int guard(const GuardFlags& flags) {
                 comparison.moved.size(), 100 * kTolerance);
     print(comparison);
   }
-  return print_slower(figures, baseline) ? 0 : 1;
+  return print_slower(figures, baseline ? &*baseline : nullptr) ? 0 : 1;
 }
 
 }  // namespace

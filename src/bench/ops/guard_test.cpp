@@ -52,8 +52,14 @@ TEST(Guard, RefusesABaselineOfAnotherKind) {
 
 TEST(Guard, FindsQuantisedWeightsThatAreSlower) {
   json::object now = baseline();
-  now["times_bf16"] = json::object{{"avx2/affine4", 0.94}, {"avx2/affine8", 0.96}};
-  EXPECT_THAT(slower_than_bf16(now, 0.95), testing::ElementsAre("avx2/affine4"));
+  now["times_bf16"] =
+      json::object{{"avx512_bf16/mxfp4", 0.9}, {"avx2/affine4", 0.94}, {"avx2/affine8", 0.96}};
+  EXPECT_THAT(slower_than_bf16(now), testing::ElementsAre("avx512_bf16/mxfp4", "avx2/affine4"));
+  EXPECT_THAT(newly_slower_than_bf16(now, nullptr, 0.15),
+              testing::ElementsAre("avx512_bf16/mxfp4"));
+  json::object before = baseline();
+  before["times_bf16"] = json::object{{"avx512_bf16/mxfp4", 1.0}, {"avx2/affine4", 1.2}};
+  EXPECT_THAT(newly_slower_than_bf16(now, &before, 0.15), testing::ElementsAre("avx2/affine4"));
 }
 
 TEST(Guard, ReadsWhatItWrote) {
