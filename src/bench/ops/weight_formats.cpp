@@ -51,13 +51,13 @@ ops::LinearWeight make_block_float(const ops::Context& context, const mx::array&
 
 // Any bits are codes and scales, but that those of an infinite float16 lack one.
 template <ops::GgufFormat kFormat>
-ops::LinearWeight make_gguf(const ops::Context& context, const mx::array& rows) {
+ops::LinearWeight make_gguf(const ops::Context& context, const mx::array& rows, bool interleave) {
   const int n = rows.shape(0), k = rows.shape(1);
   std::vector<uint8_t> blocks(static_cast<size_t>(n * ops::gguf_row_bytes(kFormat, k)));
   const auto* bits = static_cast<const uint8_t*>(rows.data<void>());
   for (size_t i = 0; i < blocks.size(); ++i) blocks[i] = bits[i] & 0xBF;
   const ops::GgufRows source = {.data = blocks.data(), .n = n, .k = k, .format = kFormat};
-  return {.weight = ops::pack_gguf_matrix(context, {&source, 1}, mx::bfloat16)};
+  return {.weight = ops::pack_gguf_matrix(context, {&source, 1}, mx::bfloat16, interleave)};
 }
 
 constexpr WeightFormat kFormats[] = {{"bf16", make_bf16},
