@@ -93,6 +93,7 @@ void run_gated(ThreadPool& pool, const LinearParams& whole, const LinearParams* 
   }
   const GatedActivationParams gate = {.type = whole.out_type,
                                       .gate = whole.gate,
+                                      .ups = GatedActivationParams::Up::kApart,
                                       .width = width,
                                       .gate_up = scratch,
                                       .up = scratch + bytes,
