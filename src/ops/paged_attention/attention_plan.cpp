@@ -18,6 +18,10 @@ constexpr int64_t kMaxVectorBytes = int64_t{1} << 19;
 constexpr int64_t kMinUnitRows = 128;
 // Below this many rows of a kv head an item is bound by reading its keys and values.
 constexpr int64_t kFewRows = 16;
+// With AMX up to so many are still short of arithmetic. Their items have several heads, whose rows
+// lie side by side: as many as have so many bytes in a chunk, for which L2 has room.
+constexpr int64_t kShortRows = 128;
+constexpr int64_t kShortBytes = int64_t{1} << 19;
 // Items for each thread, so that uneven ones even out.
 constexpr int64_t kItemsPerThread = 4;
 // How much longer reading takes if the heads are cut in two: rows of half the length, more items.
@@ -25,7 +29,7 @@ constexpr double kCutCost = 0.05;
 // Rows of a merge: enough work for a thread to be woken for.
 constexpr int64_t kMergeRows = 8;
 // Partial results are not worth more memory than this.
-constexpr int64_t kMaxPartials = int64_t{1} << 24;
+constexpr int64_t kMaxPartials = int64_t{1} << 25;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -36,8 +40,11 @@ struct Cut {
 
 class Planner {
  public:
-  Planner(const AttentionKernelParams& params, const BatchLayout& layout)
-      : params_(params), layout_(layout), group_(params.heads / params.kv_heads) {
+  Planner(const AttentionKernelParams& params, const BatchLayout& layout, int num_threads)
+      : params_(params),
+        layout_(layout),
+        threads_(num_threads),
+        group_(params.heads / params.kv_heads) {
     const bool amx = params.unit == AttentionUnit::kAmx;
     const int64_t parts = amx ? rows_per_query(params) : 1;
     const int64_t row_bytes = parts * (2 * params.key_dim + 4 * params.value_dim);
@@ -45,7 +52,8 @@ class Planner {
     unit_rows_ = std::clamp(bytes / row_bytes / 32 * 32, kMinUnitRows, kMaxUnitRows);
   }
 
-  AttentionPlan plan(int num_threads) {
+  AttentionPlan plan() {
+    const int num_threads = threads_;
     int64_t items = 0;
     for (int64_t s = 0; s < layout_.num_sequences; ++s) items += count(s, largest(s));
     const int64_t wanted = kItemsPerThread * num_threads;
@@ -64,31 +72,54 @@ class Planner {
  private:
   int64_t tokens(int64_t s) const { return layout_.cu_seqlens[s + 1] - layout_.cu_seqlens[s]; }
 
-  // So few rows that reading the keys and values is what takes time.
-  bool few(int64_t s) const { return tokens(s) * group_ <= kFewRows; }
+  // So few rows that reading the keys and values is what takes time. With AMX, those of the kernel
+  // for one token.
+  bool few(int64_t s) const {
+    if (params_.unit == AttentionUnit::kAmx)
+      return tokens(s) == 0 || (tokens(s) == 1 && group_ <= max_decode_group(params_));
+    return tokens(s) * group_ <= kFewRows;
+  }
+  // More than few, but so few that reading takes as long as the arithmetic of the kernels for AMX,
+  // and that a result of each chunk is not too much to keep.
+  bool is_short(int64_t s) const {
+    if (params_.unit != AttentionUnit::kAmx || few(s)) return false;
+    return tokens(s) * group_ <= kShortRows && results(s) <= kMaxPartials;
+  }
+  // Whether those are cut by chunks: if heads do not go round.
+  bool cuts_short() const { return threads_ > params_.kv_heads; }
+  int64_t short_heads() const {
+    if (!cuts_short()) return std::max<int64_t>(1, params_.kv_heads / (2 * threads_));
+    const int64_t element = is_quantised(params_.kv_type) ? 1 : 2;
+    const int64_t value_dim = params_.values_in_keys ? 0 : params_.value_dim;
+    return std::max<int64_t>(
+        1, kShortBytes / (kAttentionChunk * (params_.key_dim + value_dim) * element));
+  }
+  // Floats of the results of all chunks and heads.
+  int64_t results(int64_t s) const {
+    return item(s, 0, tokens(s)).chunks * chunk_result_size(params_, tokens(s) * params_.heads);
+  }
   // Many rows, for which a unit's kernel packs keys and values.
   bool packs(int64_t s) const { return params_.unit != AttentionUnit::kVectors && !few(s); }
-  bool on_unit(int64_t s) const {
+  bool on_unit() const {
     switch (params_.unit) {
       case AttentionUnit::kVectors:
         return false;
       case AttentionUnit::kAvx512Vnni:
       case AttentionUnit::kAvx512Bf16:
-        return true;
       case AttentionUnit::kAmx:
-        return !few(s) || (tokens(s) == 1 && group_ <= max_decode_group(params_));
+        return true;
     }
     return false;
   }
 
   // Sets how many chunks and heads an item of few rows has: an equal share of all such sequences'
   // chunks, and only if there are too few of them to go round, of their heads (whose rows are then
-  // shorter runs of memory).
+  // shorter runs of memory). Short ones that are cut by chunks get the same share.
   void share_few_rows(int num_threads) {
     int64_t chunks = 0;
     bool all = true;
     for (int64_t s = 0; s < layout_.num_sequences; ++s) {
-      if (few(s)) chunks += item(s, 0, tokens(s)).chunks;
+      if (few(s) || (is_short(s) && cuts_short())) chunks += item(s, 0, tokens(s)).chunks;
       all &= few(s);
     }
     const int64_t wanted = kItemsPerThread * num_threads;
@@ -109,7 +140,7 @@ class Planner {
   void share_many_rows(int64_t pieces, int num_threads) {
     int64_t items = 0;
     for (int64_t s = 0; s < layout_.num_sequences; ++s)
-      if (!few(s)) items += count(s, finer(s, largest(s), pieces));
+      if (!few(s) && !is_short(s)) items += count(s, finer(s, largest(s), pieces));
     if (items > 0 && items < num_threads)
       many_parts_ = ceil_div(kItemsPerThread * num_threads, items);
   }
@@ -135,6 +166,7 @@ class Planner {
   }
 
   Cut largest(int64_t s) const {
+    if (is_short(s)) return {.tokens = tokens(s), .kv_heads = short_heads(), .parts = 1};
     if (packs(s))
       return {.tokens = std::clamp<int64_t>(unit_rows_ / group_, 1, tokens(s)),
               .kv_heads = 1,
@@ -149,11 +181,14 @@ class Planner {
   // share_few_rows has it; many rows into about `pieces` times as many items, by heads, then by
   // tokens and then by chunks, as share_many_rows has it.
   Cut finer(int64_t s, Cut cut, int64_t pieces) const {
-    const AttentionItem whole = item(s, 0, tokens(s));
-    const int64_t results = whole.chunks * chunk_result_size(params_, tokens(s) * params_.heads);
+    const int64_t chunks = item(s, 0, tokens(s)).chunks;
+    const bool keeps = results(s) <= kMaxPartials;
+    if (is_short(s)) {
+      if (chunks_each_ > 0 && cuts_short()) cut.parts = ceil_div(chunks, chunks_each_);
+      return cut;
+    }
     if (few(s)) {
-      if (chunks_each_ > 0 && results <= kMaxPartials)
-        cut.parts = ceil_div(whole.chunks, chunks_each_);
+      if (chunks_each_ > 0 && keeps) cut.parts = ceil_div(chunks, chunks_each_);
       cut.kv_heads = std::min(cut.kv_heads, ceil_div(params_.kv_heads, head_cuts_));
       return cut;
     }
@@ -162,7 +197,7 @@ class Planner {
     const int64_t least = packs(s) ? kMinUnitRows : kFewRows;
     for (; pieces > 1 && cut.tokens * group_ > least; pieces = ceil_div(pieces, 2))
       cut.tokens = ceil_div(cut.tokens, 2);
-    if (results <= kMaxPartials) cut.parts = many_parts_;
+    if (keeps) cut.parts = many_parts_;
     return cut;
   }
 
@@ -176,7 +211,7 @@ class Planner {
                          .position = n > 0 ? layout_.positions[token] : 0,
                          .context = layout_.seq_lens[s],
                          .kv_heads = params_.kv_heads,
-                         .on_unit = on_unit(s)};
+                         .on_unit = on_unit()};
     const int64_t begin = params_.first_key(result.position);
     const int64_t end = params_.window_right < 0
                             ? result.context
@@ -223,6 +258,7 @@ class Planner {
 
   const AttentionKernelParams& params_;
   const BatchLayout& layout_;
+  const int threads_;
   const int64_t group_;
   int64_t unit_rows_;
   int64_t chunks_each_ = 0;  // of an item of few rows; 0: all
@@ -235,7 +271,7 @@ class Planner {
 
 AttentionPlan plan_attention(const AttentionKernelParams& params, const BatchLayout& layout,
                              int num_threads) {
-  return Planner(params, layout).plan(num_threads);
+  return Planner(params, layout, num_threads).plan();
 }
 
 }  // namespace quire::ops

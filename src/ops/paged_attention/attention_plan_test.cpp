@@ -90,8 +90,8 @@ BatchLayout chunk_layout(int32_t tokens, int32_t context) {
   return layout;
 }
 
-// A short chunk of a prompt has an item for each kv head: with more threads than those, each is cut
-// by chunks, so that no thread is without work.
+// A short chunk of a prompt at depth is cut by chunks for more threads than there are kv heads, so
+// that no thread is without work.
 TEST(AttentionPlan, CutsAShortChunkAtDepthOnlyForMoreThreadsThanHeads) {
   for (const AttentionUnit unit : {AttentionUnit::kAvx512Bf16, AttentionUnit::kAmx}) {
     const BatchLayout layout = chunk_layout(16, 16384);
@@ -108,8 +108,44 @@ TEST(AttentionPlan, CutsAShortChunkAtDepthOnlyForMoreThreadsThanHeads) {
     for (const auto& [place, times] : merged) EXPECT_EQ(times, 1);
     EXPECT_GE(plan(16).merges.size(), 16u);
     int64_t chunks = 0;
-    for (const AttentionItem& item : plan(16).items) chunks += item.chunks;
+    for (const AttentionItem& item : plan(16).items) chunks += item.chunks * item.kv_heads;
     EXPECT_EQ(chunks, 8 * 64);
+  }
+}
+
+// With AMX such items have several heads, whose rows are longer runs of memory, and share the
+// threads with decoding; what heads alone can share among threads keeps no results of chunks.
+TEST(AttentionPlan, GivesShortChunksSeveralHeadsWithAmx) {
+  const AttentionKernelParams params = make_params(AttentionUnit::kAmx);
+  for (const int32_t tokens : {2, 12, 64}) {
+    BatchLayout layout = chunk_layout(tokens, 16384);
+    const auto heads = [&](int threads) {
+      return plan_attention(params, layout, threads).items[0].kv_heads;
+    };
+    EXPECT_EQ(heads(2), 2);
+    EXPECT_EQ(heads(4), 1);
+    EXPECT_EQ(heads(16), 4);
+    EXPECT_TRUE(plan_attention(params, layout, 2).merges.empty());
+    for (const int64_t context : {3000, 500}) {
+      layout.cu_seqlens.push_back(layout.cu_seqlens.back() + 1);
+      layout.positions.push_back(static_cast<int32_t>(context - 1));
+      layout.seq_lens.push_back(static_cast<int32_t>(context));
+      layout.block_offsets.push_back(layout.block_offsets.back() + (context + 15) / 16);
+      ++layout.num_sequences;
+      ++layout.num_tokens;
+    }
+    layout.blocks.resize(static_cast<size_t>(layout.block_offsets.back()));
+    constexpr int kMany = 16;
+    const AttentionPlan plan = plan_attention(params, layout, kMany);
+    int64_t busy[kMany] = {}, total = 0;
+    for (const AttentionItem& item : plan.items) {
+      EXPECT_TRUE(item.on_unit);
+      *std::min_element(busy, busy + kMany) += work(item);
+      total += work(item);
+    }
+    EXPECT_EQ(total, 8 * (16384 + 3000 + 500));
+    EXPECT_LT(static_cast<double>(*std::max_element(busy, busy + kMany)),
+              1.3 * static_cast<double>(total) / kMany);
   }
 }
 

@@ -117,7 +117,7 @@ void attend_amx(const AttentionKernelParams& params, const AttentionItem& item, 
   const int64_t group = params.heads / params.kv_heads;
   const bool decode = item.tokens == 1 && group <= max_decode_group(params);
   const int64_t bytes = decode ? attention_decode_amx_scratch(params, item.rows(params))
-                               : attention_amx_scratch(params, item.tokens * group);
+                               : attention_amx_scratch(params, item.tokens * group, item.kv_heads);
   float* scratch = own_buffer().reserve(bytes / 4);
   if (decode) return paged_attention_decode_amx(params, item, scratch, partials, following);
   paged_attention_amx(params, item, scratch, partials);

@@ -6,9 +6,9 @@ namespace quire::ops {
 // The kernels for AMX (use_amx() in ops/cpu/cpu_isa.h), of bfloat16 queries and pools of bfloat16
 // or codes: bit for bit paged_attention_cpu. Each call loads its own tile configuration.
 
-// For items of many rows. Bytes of a thread's buffers for items of up to `rows` rows of one kv
-// head; 64-byte aligned.
-int64_t attention_amx_scratch(const AttentionKernelParams& params, int64_t rows);
+// For items of many rows. Bytes of a thread's buffers for items of up to `rows` rows of each of so
+// many kv heads; 64-byte aligned.
+int64_t attention_amx_scratch(const AttentionKernelParams& params, int64_t rows, int64_t heads);
 
 // Attends the item's rows over its chunks; `partials` as in AttentionScratch.
 void paged_attention_amx(const AttentionKernelParams& params, const AttentionItem& item,

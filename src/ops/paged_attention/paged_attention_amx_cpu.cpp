@@ -1,12 +1,14 @@
 #include "ops/paged_attention/paged_attention_amx.h"
 
 #if defined(__AMX_BF16__)
-#include "ops/paged_attention/attention_prefill-inl.h"
+#include "ops/paged_attention/attention_in_place-inl.h"
 
 // Attention with many query rows for each key: rows, keys and values are packed into tiles once per
 // chunk and used for all rows of the item. Rows go in tiles of 32 (the heads of a group are
 // neighbours); while the softmax of one tile runs, the matrix unit computes the scores of the next
-// and the sums over values of the one before.
+// and the sums over values of the one before. Of items of few tiles, as a dozen tokens of a prompt
+// beside other sequences are, keys of bfloat16 are not packed but multiplied where they lie; their
+// items have several kv heads, which share what is fetched with each key.
 namespace quire::ops {
 namespace {
 
@@ -38,21 +40,31 @@ class Prefill {
     tiles = (rows + kTileRows - 1) / kTileRows;
     dim = round_up(p.key_dim, 32 * kPacked) / kPacked;
     width = round_up(p.value_dim, 32 * kPacked);
-    buffers.place(static_cast<char*>(scratch), dim, width, tiles * kTileRows);
+    in_place = kType == KvType::kBf16 && tiles <= kFewTiles && p.key_dim % 32 == 0 &&
+               p.block_size % kRunTokens == 0;
+    all.place(static_cast<char*>(scratch), dim, width, tiles * kTileRows, item.kv_heads);
   }
 
   void run() {
     TileConfig config;
     load_tile_config(config);
-    for (head = 0; head < item.kv_heads; ++head) {
+    for (int64_t h = 0; h < item.kv_heads; ++h) {
+      use_head(h);
       pack_queries();
       if (item.chunks == 0) see_nothing();
-      for (int64_t c = 0; c < item.chunks; ++c) {
-        pack_chunk(item.chunk + c);
+    }
+    for (int64_t c = 0; c < item.chunks; ++c) {
+      find_slots(item.chunk + c);
+      for (int64_t h = 0; h < item.kv_heads; ++h) {
+        use_head(h);
+        pack_chunk();
         attend_chunk(item.partials < 0 ? c : 0);
         if (item.partials >= 0) keep_partial(c);
       }
-      if (item.partials < 0) finish();
+    }
+    for (int64_t h = 0; h < item.kv_heads && item.partials < 0; ++h) {
+      use_head(h);
+      finish();
     }
     _tile_release();
   }
@@ -68,6 +80,11 @@ class Prefill {
   }
   // Of row g among those of a token.
   int64_t query_head(int64_t g) const { return (item.kv_head + head) * group + g / kPair; }
+
+  void use_head(int64_t h) {
+    head = h;
+    buffers = all.of_head(h, dim, width, tiles * kTileRows);
+  }
 
   // ---- packing ----
 
@@ -96,6 +113,20 @@ class Prefill {
       }
   }
 
+  void turn_queries() {
+    for (int64_t first = 0; first < tiles * kTileRows; first += 16) {
+      const uint16_t* row[16] = {};
+      const int64_t n = clamp(rows - first, 0, 16);
+      for (int64_t i = 0; i < n; ++i) {
+        const int64_t r = first + i, token = item.token + r / span;
+        row[i] = static_cast<const uint16_t*>(p.q) +
+                 (token * p.heads + query_head(r % span)) * p.key_dim;
+      }
+      pack_turned(row, n, dim, first / 16 % 2,
+                  buffers.queries + first / kTileRows * kTileRows * dim);
+    }
+  }
+
   void pack_queries() {
     const auto* q = static_cast<const uint16_t*>(p.q);
     if constexpr (kPair == 2) {
@@ -106,6 +137,7 @@ class Prefill {
       }
       return;
     }
+    if (in_place) return turn_queries();
     for (int64_t r = 0; r < tiles * kTileRows; ++r) {
       const int64_t token = item.token + r / span, at = token * p.heads + query_head(r % span);
       uint16_t* to = buffers.queries + r / 16 * 16 * dim + r % 16 * 32;
@@ -116,22 +148,28 @@ class Prefill {
     }
   }
 
-  // Packs the columns of the chunk that some row sees; those around them up to a multiple of 32 get
-  // the keys of a neighbour (their scores are not used) and values of 0.
-  void pack_chunk(int64_t chunk) {
+  // The columns [begin, end) of a chunk that some row sees, and the slots of their tokens; columns
+  // around them, up to whole units, get a neighbour's.
+  void find_slots(int64_t chunk) {
     start = chunk * kChunk;
-    const int64_t lo = key_begin(0), hi = key_end(item.tokens - 1);
-    const int64_t begin = clamp(lo - start, 0, kChunk), end = clamp(hi - start, 0, kChunk);
-    int64_t* slots = buffers.slots;
+    begin = clamp(key_begin(0) - start, 0, kChunk);
+    end = clamp(key_end(item.tokens - 1) - start, 0, kChunk);
+    int64_t* slots = all.slots;
     for (int64_t t = begin; t < end;) {
       const int64_t block = (start + t) / p.block_size, offset = (start + t) % p.block_size;
       const int64_t stop = t + p.block_size - offset < end ? t + p.block_size - offset : end;
       const int64_t slot = item.block_table[block] * p.block_size + offset - t;
       for (; t < stop; ++t) slots[t] = slot + t;
     }
-    const int64_t first = begin / kUnit * kUnit;
-    for (int64_t t = first; t < begin; ++t) slots[t] = slots[begin];
+    for (int64_t t = begin / kUnit * kUnit; t < begin; ++t) slots[t] = slots[begin];
     for (int64_t t = end; t % kUnit != 0; ++t) slots[t] = slots[end - 1];
+  }
+
+  // Packs those columns; the others up to whole units have any finite scores, which are not used,
+  // and values of 0.
+  void pack_chunk() {
+    const int64_t first = begin / kUnit * kUnit;
+    const int64_t* slots = buffers.slots;
     for (int64_t t = first; kCodes && t < round_up(end, kUnit); ++t) {
       buffers.key_scales[t] = p.k_scale[slots[t] * p.kv_heads + item.kv_head + head];
       buffers.value_scales[t] = p.v_scale[slots[t] * p.kv_heads + item.kv_head + head];
@@ -144,21 +182,21 @@ class Prefill {
         ask_for(p.k, p.key_dim, t + kBlock, t + kBlock + 16);
       else if (!p.values_in_keys)
         ask_for(p.v, p.value_dim, first + t % kBlock, first + t % kBlock + 16);
-      pack_keys(t);
+      if (!in_place) pack_keys(t);
     }
     for (int64_t t = first; t < end; t += kUnit) {
       if (t + kUnit < end && !p.values_in_keys) ask_for(p.v, p.value_dim, t + kUnit, t + 2 * kUnit);
       if constexpr (kInt8)
         pack_byte_values(t);
       else
-        pack_values(t, begin, end);
+        pack_values(t);
     }
   }
 
-  void ask_for(const void* pool, int64_t length, int64_t begin, int64_t end) const {
+  void ask_for(const void* pool, int64_t length, int64_t from, int64_t to) const {
     const int64_t bytes = length * kBytes;
     const char* base = static_cast<const char*>(pool) + (item.kv_head + head) * bytes;
-    for (int64_t t = begin; t < end; ++t)
+    for (int64_t t = from; t < to; ++t)
       for (int64_t at = 0; at < bytes; at += 64)
         ask_for_line(base + buffers.slots[t] * p.kv_heads * bytes + at);
   }
@@ -194,7 +232,7 @@ class Prefill {
     for (int64_t t = block; t < block + kUnit; t += kBlock) finite[t / kBlock] = true;
   }
 
-  void pack_values(int64_t block, int64_t begin, int64_t end) {
+  void pack_values(int64_t block) {
     const int64_t pitch = p.value_pitch(), first = (item.kv_head + head) * pitch;
     const int64_t stride = p.kv_heads * pitch;
     __m512i largest = _mm512_setzero_si512();
@@ -274,6 +312,25 @@ class Prefill {
             .out_next = kBlock * kTileSpread,
             .depth = depth,
             .steps = depth * ((t.last - t.first) / kBlock)};
+  }
+
+  // The 16 keys from the chunk's column t on, or those at `other` if nobody sees one of them.
+  const uint16_t* keys_at(int64_t t, int64_t other) const {
+    if (t >= end || t + kRunTokens <= begin) t = other;
+    const int64_t seen = t < begin ? begin : t;
+    return static_cast<const uint16_t*>(p.k) + (item.kv_head + head) * p.key_dim +
+           (buffers.slots[seen] - (seen - t)) * p.kv_heads * p.key_dim;
+  }
+  // The same with keys in the pool. Vectors take tiles apart a block after these were stored.
+  void score_in_place(const Tile& t) const {
+    TurnedScores turned[2];
+    const int64_t stride = p.kv_heads * p.key_dim * 2;
+    for (int64_t at = t.first; at <= t.last; at += kBlock) {
+      if (at < t.last)
+        score_turned(t.queries, keys_at(at, at + kRunTokens), keys_at(at + kRunTokens, at), stride,
+                     dim, turned[at / kBlock % 2]);
+      if (at > t.first) turned[(at / kBlock + 1) % 2].turn(t.scores + (at - kBlock) * kTileSpread);
+    }
   }
 
   // Sums over values: 32 columns of V at a time, 32 tokens a step (64 of bytes).
@@ -385,40 +442,8 @@ class Prefill {
     t.m[r] = sees ? t.m[r] * p.exponent_scale : kNegativeInfinity;
   }
 
-  // The sums over values without tiles, of visible tokens only.
-  void add_values_by_hand(const Tile& t) const {
-    for (int64_t r = 0; r < kTileRows; ++r) {
-      for (int64_t d = 0; d < width; d += 16) {
-        __m512 sum = _mm512_setzero_ps();
-        for (int64_t block = t.first; block < t.last; block += kBlock) {
-          const uint16_t* v = buffers.values + (d / 16 * kBlocks + block / kBlock) * kTileHalves;
-          __m512 even = _mm512_setzero_ps(), odd = even;
-          for (int64_t i = 0; i < kBlock; i += 2, v += 32) {
-            const __m512i pair = _mm512_load_si512(v);
-            const uint16_t* w =
-                reinterpret_cast<const uint16_t*>(t.row(r)) + block * kProbabilitySpread + i;
-            const auto sees = [&](int64_t token) __attribute__((always_inline)) {
-              return t.begin[r] <= token && token < t.end[r];
-            };
-            const auto probability = [&](int64_t j) __attribute__((always_inline)) {
-              return _mm512_castsi512_ps(_mm512_set1_epi32(static_cast<int>(uint32_t{w[j]} << 16)));
-            };
-            if (sees(block + i)) even = _mm512_fmadd_ps(even_halves(pair), probability(0), even);
-            if (sees(block + i + 1)) odd = _mm512_fmadd_ps(odd_halves(pair), probability(1), odd);
-          }
-          sum = _mm512_add_ps(sum, _mm512_add_ps(even, odd));
-        }
-        _mm512_store_ps(sums_of(r, d), sum);
-      }
-    }
-  }
-
   // ---- merging ----
 
-  // How the tile's rows and their totals weigh in the new totals.
-  struct alignas(64) Weights {
-    float keep[kTileRows], add[kTileRows];
-  };
   // The tile whose sums are being added to the totals.
   struct Merge {
     const Tile* tile = nullptr;
@@ -426,36 +451,12 @@ class Prefill {
     int64_t group = 0, row = 0;  // the next 32 columns, of the next row
     Weights weights;
   };
-  void begin_merge(const Tile& t, Weights& w) const {
-    float* m = buffers.m + t.index * kTileRows;
-    float* l = buffers.l + t.index * kTileRows;
-    for (int64_t r = 0; r < kTileRows; r += 16) {
-      const __m512 before = _mm512_load_ps(m + r), now = _mm512_load_ps(t.m + r);
-      const __m512 chunk_l = _mm512_load_ps(t.l + r), total_l = _mm512_load_ps(l + r);
-      const __mmask16 sees = _mm512_cmp_ps_mask(chunk_l, _mm512_setzero_ps(), _CMP_NEQ_UQ);
-      const __mmask16 old = _mm512_cmp_ps_mask(before, now, _CMP_GT_OQ);
-      const __m512 peak = _mm512_mask_blend_ps(old, now, before);
-      const __m512 keeps = exp2_nonpositive(_mm512_sub_ps(before, peak));
-      const __m512 adds = exp2_nonpositive(_mm512_sub_ps(now, peak));
-      const __m512 sum = _mm512_fmadd_ps(chunk_l, adds, _mm512_mul_ps(total_l, keeps));
-      _mm512_store_ps(w.keep + r, keeps);
-      _mm512_store_ps(w.add + r, adds);
-      _mm512_mask_store_ps(m + r, sees, peak);
-      _mm512_mask_store_ps(l + r, sees, sum);
-    }
-  }
-
-  // 16 of a row's sums.
-  __attribute__((always_inline)) float* sums_of(int64_t r, int64_t d) const {
-    return buffers.sums + d / 32 * 32 * kTileRows + r / 16 * 512 + d % 32 * 16 + r % 16 * 16;
-  }
-
   // Adds 32 columns of a row's sums to its total; the first chunk finds no total yet.
   __attribute__((always_inline)) void merge_columns(const Merge& merge, int64_t r,
                                                     int64_t column) const {
     const Tile& t = *merge.tile;
     float* to = buffers.total + (t.index * kTileRows + r) * width + column;
-    const float* from = sums_of(r, column);
+    const float* from = buffers.sums_of(r, column);
     const __m512 keeps = _mm512_set1_ps(merge.weights.keep[r]);
     const __m512 adds = _mm512_set1_ps(merge.weights.add[r]);
     const auto sum_at = [&](int64_t d) __attribute__((always_inline)) {
@@ -531,19 +532,20 @@ class Prefill {
     for (; from < to && opened(from).last == opened(from).first; ++from) skip(from, c);
     for (; to > from && opened(to - 1).last == opened(to - 1).first; --to) skip(to - 1, c);
     if (from == to) return;
-    scores_of(opened(from)).run();
+    in_place ? score_in_place(opened(from)) : scores_of(opened(from)).run();
     for (int64_t i = from; i <= to; ++i) {
       Tile* now = i < to ? &tile[i % 3] : nullptr;
       Tile* next = i + 1 < to ? &opened(i + 1) : nullptr;
       Feed<kInt8> feed;
       Merge merge;
       if (i > from) begin_close(tile[(i - 1) % 3], c, feed, merge);
-      if (next)
+      if (next && !in_place)
         feed.scores = scores_of(*next);  // in the place of the probabilities of the one before
       if (now) softmax_either(*now, feed, merge);
       feed.values.run();
       merge_some(merge, feed.values, kTileRows * width);
       feed.scores.run();
+      if (next && in_place) score_in_place(*next);
     }
   }
 
@@ -618,12 +620,12 @@ class Prefill {
   void begin_close(const Tile& t, int64_t c, Feed<kInt8>& feed, Merge& merge) const {
     merge.tile = &t;
     merge.is_first = c == 0;
-    begin_merge(t, merge.weights);
+    begin_merge(t, buffers, merge.weights);
     if (!t.by_hand) {
       feed.values = values_of(t);
       return;
     }
-    add_values_by_hand(t);
+    add_values_by_hand(t, buffers, width);
     feed.values.groups_done = width / 32;  // all are done
   }
 
@@ -642,18 +644,20 @@ class Prefill {
   const AttentionKernelParams& p;
   const AttentionItem& item;
   float* partials;
-  Buffers buffers;
+  Buffers all, buffers;                          // of the item, and of `head`
+  bool in_place;                                 // keys are not packed
   int64_t group, span, rows, tiles, dim, width;  // span: rows of a token
   int64_t head = 0;                              // of the item's kv heads
+  int64_t begin = 0, end = 0;                    // the chunk's columns that some row sees
   int64_t start = 0;                             // position of the chunk's first column
   bool finite[kBlocks];                          // all values of these 32 tokens
 };
 
 }  // namespace
 
-int64_t attention_amx_scratch(const AttentionKernelParams& params, int64_t rows) {
+int64_t attention_amx_scratch(const AttentionKernelParams& params, int64_t rows, int64_t heads) {
   return Buffers().place(nullptr, round_up(params.key_dim, 64), round_up(params.value_dim, 64),
-                         round_up(rows * rows_per_query(params), kTileRows));
+                         round_up(rows * rows_per_query(params), kTileRows), heads);
 }
 
 void paged_attention_amx(const AttentionKernelParams& params, const AttentionItem& item,

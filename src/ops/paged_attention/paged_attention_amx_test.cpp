@@ -136,6 +136,26 @@ TEST_F(PagedAttentionAmx, ALongSequenceSplitByChunks) {
       expect_same(sequences.step({{0, 2999, 1}}, {.order = 4}), params, threads);
 }
 
+// Few tokens at the end of long contexts, between sequences that decode: items of several kv heads
+// and of some chunks each, which ask for one another's keys and values.
+TEST_F(PagedAttentionAmx, ShortChunksAtDepth) {
+  for (const KvStorage storage : {KvStorage::kAuto, KvStorage::kInt8, KvStorage::kFp8}) {
+    for (const int group : {2, 7}) {
+      const Heads heads{.heads = 6 * group, .kv_heads = 6, .dim = 40, .value_dim = 48};
+      const Sequences sequences(heads, mx::bfloat16, {1500, 700, 900, 1024}, 7, storage);
+      AttentionParams capped = plain(heads);
+      capped.window_left = 800;
+      capped.softcap = 2.0f;
+      for (const AttentionParams& params : {plain(heads), capped})
+        for (const auto& [count, threads] : {std::pair(2, 16), {5, 2}, {18, 16}})
+          expect_same(
+              sequences.step({{0, 1500 - count, count}, {1, 699, 1}, {2, 880, count}, {3, 1023, 1}},
+                             {.order = 3}),
+              params, threads);
+    }
+  }
+}
+
 // Infinite or NaN values that some rows of a tile see and others do not; scores far apart.
 TEST_F(PagedAttentionAmx, ValuesThatAreNotFinite) {
   const Heads heads{.heads = 4, .kv_heads = 2, .dim = 64, .value_dim = 64};

@@ -91,8 +91,8 @@ struct AttentionItem {
   // -1: the item has all chunks of its rows and writes `out`. Otherwise where its chunks' results
   // go in AttentionScratch::partials, to be merged when all items are done.
   int64_t partials = -1;
-  // For the kernels of params.unit: all items with kAvx512Vnni and kAvx512Bf16, those of one token
-  // or many rows with kAmx.
+  // For the kernels of params.unit, which have all items if there is one
+  // (that is: if it is not kVectors).
   bool on_unit = false;
 
   int64_t rows(const AttentionKernelParams& p) const {
