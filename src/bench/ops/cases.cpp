@@ -29,6 +29,7 @@ std::span<const OpCases> op_cases() {
       {"sample", bench_sample},
       {"scale", bench_scale},
       {"sigmoid_gate", bench_sigmoid_gate},
+      {"slice_columns", bench_slice_columns},
   };
   return kCases;
 }

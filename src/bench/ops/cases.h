@@ -36,5 +36,6 @@ void bench_rope(OpBench& bench);
 void bench_sample(OpBench& bench);
 void bench_scale(OpBench& bench);
 void bench_sigmoid_gate(OpBench& bench);
+void bench_slice_columns(OpBench& bench);
 
 }  // namespace quire::bench

@@ -20,6 +20,18 @@ void bench_gather_rows(OpBench& bench) {
   }
 }
 
+// The query's share of what GLM-4.7-Flash's latent attention projects a token to.
+void bench_slice_columns(OpBench& bench) {
+  constexpr int kQuery = 768, kLatent = 576;
+  for (const int rows : kRowCounts) {
+    const std::string name = with_rows("slice_columns", rows);
+    if (!bench.wants(name)) continue;
+    const mx::array x = random_bf16({rows, kQuery + kLatent});
+    bench.measure(name, activation_work(4.0 * rows * kQuery),
+                  [&](int64_t) { return ops::slice_columns(bench.context(), x, 0, kQuery); });
+  }
+}
+
 // The ids of a step, those of its decode rows from the tokens that are still on the device.
 void bench_resolve_tokens(OpBench& bench) {
   for (const int rows : kRowCounts) {
