@@ -79,6 +79,8 @@ std::optional<mx::Dtype> activation_dtype(const formats::Checkpoint& checkpoint,
   if (!tensor) return std::nullopt;
   const formats::RawTensor* scales = checkpoint.find(scales_name(tensor->name));
   // Scales of one byte say nothing of it; the norm before the head is as the model was.
+  // Blocks of a GGUF file say nothing of it, either, and norms are float32 there.
+  if (formats::is_blocks(tensor->dtype)) return mx::bfloat16;
   if (scales && scales->dtype == formats::DType::kU8) {
     scales = find_tensor(checkpoint, "model.norm.weight");
     if (!scales) return std::nullopt;
@@ -152,7 +154,10 @@ std::shared_ptr<const formats::StagedTensor> WeightLoader::load_staged(
 }
 
 std::span<const std::byte> WeightLoader::Part::row_bytes(int64_t begin, int64_t count) const {
-  const void* data = affine ? affine->values : block_float ? block_float->values : dense.data;
+  const void* data = affine        ? affine->values
+                     : block_float ? block_float->values
+                     : gguf        ? gguf->data
+                                   : dense.data;
   return {static_cast<const std::byte*>(data) + begin * row_bytes(),
           static_cast<size_t>(count * row_bytes())};
 }
@@ -160,11 +165,14 @@ std::span<const std::byte> WeightLoader::Part::row_bytes(int64_t begin, int64_t 
 int64_t WeightLoader::Part::row_bytes() const {
   if (affine) return affine->k * affine->format.bits / 8;
   if (block_float) return block_float->k * ops::block_float_format(block_float->format).bits / 8;
+  if (gguf) return ops::gguf_row_bytes(gguf->format, gguf->k);
   return dense.k * static_cast<int64_t>(dense.dtype.size());
 }
 
 WeightLoader::Part WeightLoader::take_part(const std::string& weight, int64_t n, int64_t k,
                                            int64_t stack) {
+  if (const auto* stored = find(weight); stored && formats::is_blocks(stored->dtype))
+    return take_gguf_blocks(weight, n, k, stack);
   if (is_quantised(weight)) return take_quantised(weight, n, k, stack);
   const formats::RawTensor& tensor = take(weight);
   stack ? expect_shape(tensor, {stack, n, k}) : expect_shape(tensor, {n, k});
@@ -191,16 +199,21 @@ std::optional<ops::PackedMatrix> WeightLoader::pack_quantised(std::span<const Pa
                                                               bool interleave) const {
   std::vector<ops::AffineRows> affine;
   std::vector<ops::BlockFloatRows> block_floats;
+  std::vector<ops::GgufRows> blocks;
   for (const Part& part : parts) {
     if (part.affine) affine.push_back(*part.affine);
+    if (part.gguf) blocks.push_back(*part.gguf);
     if (part.block_float && parts[0].block_float &&
         part.block_float->format == parts[0].block_float->format)
       block_floats.push_back(*part.block_float);
   }
   if (affine.size() == parts.size())
     return ops::pack_affine_matrix(context_, affine, dtype_, interleave, staging(parts));
-  if (block_floats.size() != parts.size()) return std::nullopt;
+  const bool all_blocks = blocks.size() == parts.size();
+  if (block_floats.size() != parts.size() && !all_blocks) return std::nullopt;
   try {
+    if (all_blocks)
+      return ops::pack_gguf_matrix(context_, blocks, dtype_, interleave, staging(parts));
     return ops::pack_block_float_matrix(context_, block_floats, dtype_, interleave, staging(parts));
   } catch (const std::invalid_argument& error) {
     refuse_content(parts, error);
@@ -223,6 +236,7 @@ ops::PackedMatrix WeightLoader::pack(std::vector<Part> parts, bool interleave) {
     if (!packed->is_quantised()) unpacked_.insert(parts[0].tensors[0]->name);
     return std::move(*packed);
   }
+  if (auto packed = pack_mixed(parts, interleave)) return std::move(*packed);
   std::vector<ops::RowMatrix> dense;
   for (Part& part : parts) {
     part = dequantised(std::move(part));

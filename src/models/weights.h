@@ -13,6 +13,7 @@
 #include "ops/linear/linear.h"
 #include "ops/linear/pack/affine_matrix.h"
 #include "ops/linear/pack/block_float_matrix.h"
+#include "ops/linear/pack/gguf_matrix.h"
 #include "ops/runtime/context.h"
 
 namespace quire::models {
@@ -113,6 +114,7 @@ class WeightLoader {
     ops::RowMatrix dense = {};
     std::optional<ops::AffineRows> affine = std::nullopt;
     std::optional<ops::BlockFloatRows> block_float = std::nullopt;
+    std::optional<ops::GgufRows> gguf = std::nullopt;
     std::vector<const formats::RawTensor*> tensors = {};
     // Where dense rows or quantised values lie: loaded while they are packed, so that a large
     // matrix is in memory a slice at a time. Null if they are in memory. Scales and biases are.
@@ -145,6 +147,7 @@ class WeightLoader {
                           int64_t k, const formats::QuantisedFormat& format, Part& part);
   void take_float_scales(const formats::RawTensor& values, const std::vector<int64_t>& groups,
                          int64_t k, const formats::QuantisedFormat& format, Part& part);
+  Part take_gguf_blocks(const std::string& weight, int64_t n, int64_t k, int64_t stack);
   // Throws LoadError where weights of small floats of such a mode cannot be used.
   void check_small_floats(const formats::RawTensor& values, const std::string& mode) const;
   // The tensor of scales or biases that goes with the values.
@@ -189,6 +192,8 @@ class WeightLoader {
   // All quantised, in formats that go together; nothing otherwise.
   std::optional<ops::PackedMatrix> pack_quantised(std::span<const Part> parts,
                                                   bool interleave) const;
+  // Some in GGUF's blocks and others not; nothing otherwise.
+  std::optional<ops::PackedMatrix> pack_mixed(const std::vector<Part>& parts, bool interleave);
   // A small float tensor of this shape.
   std::vector<float> take_floats(const std::string& name, const std::vector<int64_t>& shape);
   mx::array stack_biases(const std::vector<std::string>& biases, const std::vector<Part>& parts,

@@ -51,6 +51,7 @@ ops::BlockFloat block_float_of(formats::QuantMode mode) {
 
 bool WeightLoader::is_quantised(const std::string& weight) const {
   const formats::RawTensor* tensor = find(weight);
+  if (tensor && formats::is_blocks(tensor->dtype)) return true;
   const bool scales = tensor && checkpoint_.find(scales_name(tensor->name)) != nullptr;
   const bool integers = tensor && tensor->dtype == formats::DType::kU32;
   if (!tensor || (!scales && !integers)) {

@@ -36,12 +36,13 @@ std::vector<WeightLoader::Part::RowArray> WeightLoader::Part::row_arrays() {
     const int64_t group = ops::block_float_format(block_float->format).group_size;
     return {{block_float->values, row_bytes()}, {block_float->scales, block_float->k / group}};
   }
+  if (gguf) return {{gguf->data, row_bytes()}};
   return {{dense.data, row_bytes()}};
 }
 
 void WeightLoader::Part::set_rows(int64_t count) {
   n = count;
-  (affine ? affine->n : block_float ? block_float->n : dense.n) = count;
+  (affine ? affine->n : block_float ? block_float->n : gguf ? gguf->n : dense.n) = count;
 }
 
 WeightLoader::Part WeightLoader::part_of_rows(Part part, int64_t begin, int64_t count) {
