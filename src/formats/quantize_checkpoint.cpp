@@ -27,6 +27,9 @@ bool is_float(DType dtype) {
 }
 
 void check_source(const Checkpoint& source) {
+  if (!fs::is_directory(source.dir()))
+    throw LoadError(source.dir() +
+                    ": is a GGUF file; `quire quantize` takes a Hugging Face model folder");
   if (!source.config().quantization.is_null()) {
     throw LoadError(source.dir() +
                     ": the model is quantised already; start from the unquantised checkpoint");

@@ -7,6 +7,7 @@
 
 #include "formats/checkpoint.h"
 #include "formats/gguf/test_gguf.h"
+#include "formats/quantize_checkpoint.h"
 #include "formats/test_files.h"
 
 namespace quire::formats {
@@ -201,6 +202,14 @@ TEST_F(GgufCheckpoint, OfAFolderIsTheOnlyOneThere) {
   dir_.write("other.gguf", file_.bytes());
   EXPECT_THAT(load_error([&] { Checkpoint::open(dir_.path()); }),
               HasSubstr("has 2 models in GGUF"));
+}
+
+TEST_F(GgufCheckpoint, IsNotWhatQuantiseStartsFrom) {
+  begin("llama");
+  const std::string path = dir_.write("m.gguf", file_.bytes());
+  ThreadPool pool(1);
+  EXPECT_THAT(load_error([&] { quantize_checkpoint(path, dir_.path() + "/out", {}, pool); }),
+              HasSubstr("m.gguf: is a GGUF file"));
 }
 
 // Everything that may change an answer and is not understood is named.
