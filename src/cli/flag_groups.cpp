@@ -6,7 +6,8 @@ namespace quire::cli {
 namespace {
 
 constexpr FlagGroup kGroups[] = {
-    {"Model", "--model --chat-template --dtype --max-model-len --quant-activations --seed"},
+    {"Model",
+     "--config --model --chat-template --dtype --max-model-len --quant-activations --seed"},
     {"Memory",
      "--gpu-memory-utilization --kv-cache-memory --kv-cache-dtype --block-size "
      "--num-gpu-blocks-override "

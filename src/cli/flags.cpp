@@ -112,6 +112,14 @@ void add_profile_flag(CLI::App& app, bool& profile) {
                "waiting");
 }
 
+void add_config_flag(CLI::App& app) {
+  app.add_option("--config",
+                 "File with flags, a line each: max-model-len: 4096. Variables "
+                 "QUIRE_MAX_MODEL_LEN come before it, the command line before both")
+      ->type_name("FILE");
+  group_flags(app);
+}
+
 void add_queue_flags(CLI::App& app, ModelFlags& flags) {
   app.add_option(
          "--max-step-time", flags.max_step_time,

@@ -46,6 +46,8 @@ struct ModelFlags {
 // Fetches the model if a hub's name was given: `model` is a folder from then on. Throws LoadError.
 void find_model_folder(ModelFlags& flags);
 void add_model_flags(CLI::App& app, ModelFlags& flags);
+// --config, whose file main() has read by then (config_file.h).
+void add_config_flag(CLI::App& app);
 // Of commands that have several requests at work.
 void add_queue_flags(CLI::App& app, ModelFlags& flags);
 // --profile, with one meaning for every command that runs a model.

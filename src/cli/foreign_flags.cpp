@@ -78,7 +78,6 @@ constexpr ForeignFlag kFlags[] = {
     {"--hf-overrides --rope-scaling --rope-theta", true, "", kInConfig},
     {"--tokenizer --revision --code-revision --tokenizer-revision --hf-config-path", true, "",
      kLocal},
-    {"--config", true, "", "not supported: give flags on the command line"},
     {"--uds", true, "", "not supported: --host and --port say where to listen"},
     {"--ssl-keyfile --ssl-certfile --ssl-ca-certs --ssl-cert-reqs", true, "", kNoTls},
     {"--enable-ssl-refresh", false, "", kNoTls},

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/printable.h"
 #include "cli/commands.h"
+#include "cli/config_file.h"
 #include "cli/foreign_flags.h"
 #include "cli/usage.h"
 
@@ -28,7 +29,7 @@ constexpr const char* kDescription =
     "MODEL is a Hugging Face model folder, or the name ORG/NAME[@REV] of one on a hub. Each "
     "command has its own --help.";
 
-// The commands that take what vLLM's and llama.cpp's servers take.
+// The commands that take what vLLM's and llama.cpp's servers take, and files of flags.
 bool loads_a_model(const std::vector<std::string>& arguments) {
   return !arguments.empty() && (arguments[0] == "serve" || arguments[0] == "run");
 }
@@ -69,6 +70,10 @@ int main(int argc, char** argv) {
     arguments = std::move(screened->arguments);
   }
   try {
+    if (loads_a_model(arguments))
+      for (const std::string& notice : quire::cli::use_variables(
+               *app.get_subcommand(arguments[0]), quire::cli::config_argument(arguments)))
+        std::fprintf(stderr, "quire: %s\n", notice.c_str());
     // CLI11 takes them from the back.
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
   } catch (const CLI::ParseError& error) {

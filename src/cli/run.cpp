@@ -251,6 +251,7 @@ void add_run(CLI::App& app, int& status) {
   auto flags = std::make_shared<RunFlags>();
   CLI::App* command =
       app.add_subcommand("run", "Chat with a model in the terminal, or answer one prompt");
+  add_config_flag(*command);
   add_model_flags(*command, flags->model);
   add_profile_flag(*command, flags->model.profile);
   command->add_option("prompt", flags->prompt,

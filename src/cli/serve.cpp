@@ -334,6 +334,7 @@ void add_serve(CLI::App& app, int& status) {
   auto flags = std::make_shared<ServeFlags>();
   CLI::App* command =
       app.add_subcommand("serve", "Serve a model through OpenAI's and Anthropic's APIs");
+  add_config_flag(*command);
   add_model_flags(*command, flags->model);
   add_queue_flags(*command, flags->model);
   add_profile_flag(*command, flags->model.profile);
