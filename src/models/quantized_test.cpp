@@ -264,6 +264,19 @@ TEST_F(QuantizedModel, DamagedSmallFloatsAreNamed) {
   }
 }
 
+// MLX can give nvfp4 a second scale, of the whole tensor.
+TEST_F(QuantizedModel, AGlobalScaleIsNamed) {
+  quantize(parity_model("qwen3-bf16"),
+           {.format = formats::usual_format(formats::QuantMode::kNvfp4)});
+  const std::string layer = "model.layers.1.self_attn.o_proj.";
+  change_tensors([&](std::vector<formats::TensorPlan>& plans, std::vector<std::string>& bytes) {
+    plans.push_back({layer + "global_scale", formats::DType::kF32, {1}});
+    bytes.emplace_back(4, '\x3F');
+  });
+  EXPECT_THAT(load_refusal(), AllOf(HasSubstr(layer + "weight"), HasSubstr(layer + "global_scale"),
+                                    HasSubstr("whole tensor")));
+}
+
 TEST_F(QuantizedModel, WeightsThatAreNotFiniteAreNotQuantised) {
   const std::string source = copy_of(parity_model("qwen3-bf16"), "source");
   const std::string name = "model.layers.1.mlp.up_proj.weight";

@@ -160,6 +160,10 @@ void WeightLoader::take_float_scales(const formats::RawTensor& values,
     throw LoadError(where(scales) + " has dtype " + std::string(formats::dtype_name(scales.dtype)) +
                     ", but scales of mode " + mode + " are U8" + kOtherConfig);
   check_small_floats(values, mode);
+  const std::string global = layer_name(values.name) + ".global_scale";
+  if (checkpoint_.find(global))
+    throw LoadError(where(values) + " goes with " + global + ": a scale of the whole tensor is " +
+                    "not supported; convert the model without one");
   part.tensors.push_back(&scales);
   part.scales = load_staged(scales);
   part.block_float = ops::BlockFloatRows{.values = part.staged->data(),
