@@ -50,6 +50,10 @@ TEST(WeightRows, AreOfOneFormat) {
   EXPECT_FALSE(alike("0.self_attn.q_proj", "0.self_attn.v_proj"));  // 8 bits and 4
   EXPECT_FALSE(alike("0.self_attn.k_proj", "0.self_attn.v_proj"));  // groups of 64 and 32
   EXPECT_FALSE(alike("1.mlp.up_proj", "1.mlp.gate_proj"));          // one is dense
+  const auto blocks = open("qwen3-moe-gguf-q5");
+  const WeightLoader gguf(context, blocks, mx::float32, {});
+  EXPECT_TRUE(gguf.have_one_format(part + "q_proj.weight", part + "o_proj.weight"));
+  EXPECT_FALSE(gguf.have_one_format(part + "q_proj.weight", part + "k_proj.weight"));
 }
 
 }  // namespace

@@ -78,10 +78,10 @@ bool WeightLoader::is_quantised(const std::string& weight) const {
 bool WeightLoader::have_one_format(const std::string& weight, const std::string& other) const {
   const bool quantised = is_quantised(weight);
   if (quantised != is_quantised(other)) return false;
-  const auto format = [&](const std::string& name) {
-    return quantization_->of_layer(layer_name(find(name)->name));
-  };
-  return !quantised || format(weight) == format(other);
+  if (!quantised) return true;
+  const formats::RawTensor &a = *find(weight), &b = *find(other);
+  if (formats::is_blocks(a.dtype) || formats::is_blocks(b.dtype)) return a.dtype == b.dtype;
+  return quantization_->of_layer(layer_name(a.name)) == quantization_->of_layer(layer_name(b.name));
 }
 
 WeightLoader::Part WeightLoader::take_quantised(const std::string& weight, int64_t n, int64_t k,

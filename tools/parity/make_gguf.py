@@ -23,7 +23,8 @@ import torch
 import transformers
 
 import make_checkpoints
-from variants import GEMMA3, GLM, GRANITE, LLAMA3, OLMO3, PHI3_LONGROPE, QWEN2, QWEN3, QWEN3_MOE, SMOLLM3, Variant
+from variants import GEMMA3, GLM, GRANITE, LLAMA3, OLMO3, PHI3_LONGROPE, PLAIN_ROPE, QWEN2, QWEN3, QWEN3_MOE, SMOLLM3, Variant
+from variants_mla import DEEPSEEK_V2_LITE
 from variants_moe import GPT_OSS
 
 
@@ -67,6 +68,14 @@ GGUF_SMOLLM3 = SMOLLM3 | {"num_hidden_layers": 4, "no_rope_layers": [1, 1, 1, 0]
 GGUF_QWEN3_MOE = QWEN3_MOE | {"num_hidden_layers": 1, "mlp_only_layers": []}
 # Rows of 256, which K-quants need.
 WIDE = QWEN3 | {"hidden_size": 256, "intermediate_size": 256, "num_hidden_layers": 1}
+# One dense layer, whose matrices have rows of whole blocks.
+GGUF_DEEPSEEK_V2 = DEEPSEEK_V2_LITE | {
+    "num_hidden_layers": 1,
+    "q_lora_rank": 32,
+    "qk_nope_head_dim": 32,
+    "v_head_dim": 32,
+    "rope_parameters": PLAIN_ROPE,
+}
 
 VARIANTS = [
     variant("llama3-gguf-bf16", "llama", LLAMA3, "bf16"),
@@ -85,6 +94,7 @@ VARIANTS = [
             "ffn_up_exps=q5_1", "--tensor-type", "attn_v=q4_1", "Q5_0"),
     variant("qwen3-gguf-k", "qwen3", WIDE, "f32", "--tensor-type", "attn_k=q5_k", "--tensor-type", "ffn_up=q3_k",
             "--tensor-type", "ffn_down=q2_k", "--pure", "Q4_K"),
+    variant("deepseek-v2-gguf-q8", "deepseek_v2", GGUF_DEEPSEEK_V2, "f32", "Q8_0"),
 ]
 
 
@@ -126,7 +136,8 @@ def put_back(folder: pathlib.Path, values: dict[str, np.ndarray], config: dict) 
     import gguf
     from safetensors.torch import load_file, save_file
 
-    arch = {"qwen3": gguf.MODEL_ARCH.QWEN3, "qwen3_moe": gguf.MODEL_ARCH.QWEN3MOE}[config["model_type"]]
+    archs = {"qwen3": "QWEN3", "qwen3_moe": "QWEN3MOE", "deepseek_v2": "DEEPSEEK2"}
+    arch = gguf.MODEL_ARCH[archs[config["model_type"]]]
     names = gguf.get_tensor_name_map(arch, config["num_hidden_layers"])
     path = folder / "model.safetensors"
     tensors = load_file(path)
@@ -138,6 +149,9 @@ def put_back(folder: pathlib.Path, values: dict[str, np.ndarray], config: dict) 
             before, after = name.split(".experts.")
             index, part = after.split(".", 1)
             value = values[names.get_name(f"{before}.experts.{part}", (".weight",))][int(index)]
+        elif name.endswith("kv_b_proj.weight"):  # stored as two, the keys' part transposed
+            keys, heads = (values[names.get_name(name.replace("kv_b", part), (".weight",))] for part in ("k_b", "v_b"))
+            value = np.concatenate([keys.transpose(0, 2, 1), heads], axis=1).reshape(tensor.shape)
         else:
             found = names.get_name(name, (".weight", ".bias"))
             value = values[found if found in values else found + ".weight"]
