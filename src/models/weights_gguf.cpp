@@ -1,48 +1,14 @@
 // The part of WeightLoader that takes tensors in GGUF's block formats.
 #include <algorithm>
 
+#include "base/check.h"
 #include "base/error.h"
+#include "formats/gguf/gguf.h"
 #include "models/tensor_checks.h"
 #include "models/weights.h"
 #include "ops/linear/pack/stack_matrices.h"
 
 namespace quire::models {
-namespace {
-
-ops::GgufFormat format_of(formats::DType dtype) {
-  switch (dtype) {
-    case formats::DType::kQ4_0:
-      return ops::GgufFormat::kQ4_0;
-    case formats::DType::kQ4_1:
-      return ops::GgufFormat::kQ4_1;
-    case formats::DType::kQ5_0:
-      return ops::GgufFormat::kQ5_0;
-    case formats::DType::kQ5_1:
-      return ops::GgufFormat::kQ5_1;
-    case formats::DType::kQ8_0:
-      return ops::GgufFormat::kQ8_0;
-    case formats::DType::kQ2K:
-      return ops::GgufFormat::kQ2_K;
-    case formats::DType::kQ3K:
-      return ops::GgufFormat::kQ3_K;
-    case formats::DType::kQ4K:
-      return ops::GgufFormat::kQ4_K;
-    case formats::DType::kQ5K:
-      return ops::GgufFormat::kQ5_K;
-    case formats::DType::kQ6K:
-      return ops::GgufFormat::kQ6_K;
-    case formats::DType::kIq4Nl:
-      return ops::GgufFormat::kIq4Nl;
-    case formats::DType::kIq4Xs:
-      return ops::GgufFormat::kIq4Xs;
-    case formats::DType::kMxfp4:
-      return ops::GgufFormat::kMxfp4;
-    default:
-      return ops::GgufFormat::kNone;
-  }
-}
-
-}  // namespace
 
 WeightLoader::Part WeightLoader::take_gguf_blocks(const std::string& weight, int64_t n, int64_t k,
                                                   int64_t stack) {
@@ -51,11 +17,12 @@ WeightLoader::Part WeightLoader::take_gguf_blocks(const std::string& weight, int
   if (int8_activations_)
     throw LoadError(where(tensor) + " is " + std::string(formats::dtype_name(tensor.dtype)) +
                     ": 8-bit activations go with affine weights only; leave them out");
+  const auto format = ops::find_gguf_format(formats::gguf_type(tensor.dtype));
+  QUIRE_CHECK(format.has_value()) << formats::dtype_name(tensor.dtype) << " is not packed";
   Part part{.n = tensor.shape[stack ? 1 : 0],
             .tensors = {&tensor},
             .staged = std::make_shared<formats::StagedTensor>(tensor)};
-  part.gguf = ops::GgufRows{
-      .data = part.staged->data(), .n = part.n, .k = k, .format = format_of(tensor.dtype)};
+  part.gguf = ops::GgufRows{.data = part.staged->data(), .n = part.n, .k = k, .format = *format};
   return part;
 }
 

@@ -74,6 +74,9 @@ Result<GgufHeader, GgufProblem> parse_gguf_header(std::string_view file_prefix, 
 // Far above any file: the vocabulary is most of a header, and the largest takes 30 MB.
 inline constexpr uint64_t kMaxGgufHeader = uint64_t{1} << 28;
 
+// The number that files have for a tensor's type. Only of types that a GGUF file may have.
+uint32_t gguf_type(DType dtype);
+
 // Whether the file begins as GGUF files do. False if it cannot be read.
 bool is_gguf_file(const std::string& path);
 

@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/check.h"
 #include "formats/gguf/gguf.h"
 
 namespace quire::formats {
@@ -388,6 +389,12 @@ bool read_header(Cursor& in, uint64_t file_size, GgufHeader& out) {
 }
 
 }  // namespace
+
+uint32_t gguf_type(DType dtype) {
+  const auto* row = std::ranges::find(kTensorTypes, std::optional(dtype), &TypeRow::dtype);
+  QUIRE_CHECK(row != kTensorTypes.end()) << dtype_name(dtype) << " is no type of GGUF's";
+  return row->id;
+}
 
 Result<GgufHeader, GgufProblem> parse_gguf_header(std::string_view file_prefix,
                                                   uint64_t file_size) {
