@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/printable.h"
+#include "base/trimmed.h"
 #include "cli/foreign_flags.h"
 #include "formats/data_file.h"
 
@@ -16,12 +17,6 @@ namespace {
 
 constexpr size_t kMaxConfigBytes = size_t{1} << 20;
 constexpr std::string_view kPrefix = "QUIRE_";
-
-std::string_view trim(std::string_view text) {
-  const size_t begin = text.find_first_not_of(" \t\r");
-  if (begin == std::string_view::npos) return "";
-  return text.substr(begin, text.find_last_not_of(" \t\r") - begin + 1);
-}
 
 // Without a comment, which a "#" at the beginning or behind white space starts, outside quotes.
 std::string_view without_comment(std::string_view line) {
@@ -101,20 +96,20 @@ std::vector<ConfigEntry> parse_config(const std::string& text, const std::string
     const size_t end = std::min(text.find('\n', begin), text.size());
     const std::string_view raw(text.data() + begin, end - begin);
     begin = end + 1;
-    const std::string_view line = without_comment(raw), content = trim(line);
+    const std::string_view line = without_comment(raw), content = trimmed(line);
     if (content.empty() || content == "---") continue;
     const auto fail = [&](const char* why) {
       throw LoadError(file + ":" + std::to_string(number) + ": " + why);
     };
     if (line.front() == ' ' || line.front() == '\t') fail("indented; each flag has a line");
     const size_t colon = content.find_first_of(":=");
-    if (colon == std::string_view::npos || trim(content.substr(0, colon)).empty())
+    if (colon == std::string_view::npos || trimmed(content.substr(0, colon)).empty())
       fail("write name: value");
-    const std::string_view value = trim(content.substr(colon + 1));
+    const std::string_view value = trimmed(content.substr(colon + 1));
     if (value.empty()) fail("a value is missing");
     if (value.front() == '[' || value.front() == '{' || value.front() == '|')
       fail("a value is one text; lists are separated by commas");
-    entries.push_back({std::string(trim(content.substr(0, colon))), unquoted(value), number});
+    entries.push_back({std::string(trimmed(content.substr(0, colon))), unquoted(value), number});
   }
   return entries;
 }

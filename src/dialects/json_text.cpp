@@ -31,12 +31,6 @@ bool is_finite(std::string_view number) {
 
 bool is_space(int byte) { return byte == ' ' || byte == '\n' || byte == '\t' || byte == '\r'; }
 
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
-  while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
-  return text;
-}
-
 JsonScanner::Status JsonScanner::feed(char byte) {
   if (in_string_) return in_string(byte);
   if (!word_.empty()) return in_word(byte);

@@ -3,6 +3,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/trimmed.h"
 #include "dialects/tools.h"
 
 namespace quire::dialects {
@@ -49,7 +50,6 @@ std::optional<std::string> decode_json_string(std::string_view literal);
 // stay what they are: a character may come in pieces.
 void append_escaped(std::string& out, std::string_view bytes);
 std::string json_string(std::string_view text);
-std::string_view trimmed(std::string_view text);
 bool is_space(int byte);
 
 // Raw text as a JSON value of one of the types: the first that fits of null, integer, number,

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/printable.h"
+#include "base/trimmed.h"
 #include "hub/addresses.h"
 
 namespace quire::hub {
@@ -24,12 +25,6 @@ void start_curl() {
   std::call_once(once, [] {
     QUIRE_CHECK(curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK) << "libcurl does not start";
   });
-}
-
-std::string_view trim(std::string_view text) {
-  const size_t begin = text.find_first_not_of(" \t\r\n");
-  if (begin == std::string_view::npos) return "";
-  return text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1);
 }
 
 // The first byte that "bytes 100-199/200" is about.
@@ -103,7 +98,7 @@ size_t on_header(char* data, size_t, size_t size, void* user) {
   if (colon == std::string_view::npos || headers.size() >= kMaxHeaders) return size;
   std::string name(line.substr(0, colon));
   std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
-  headers[name] = trim(line.substr(colon + 1));
+  headers[name] = trimmed(line.substr(colon + 1));
   return size;
 }
 
@@ -127,7 +122,7 @@ std::string failure_text(CURLcode code, const char* details, const Settings& set
   if (code == CURLE_OPERATION_TIMEDOUT)
     return "nothing came for " + std::to_string(settings.stall.count()) + " s";
   const std::string text = details[0] != 0 ? details : curl_easy_strerror(code);
-  return printable(trim(text));
+  return printable(trimmed(text));
 }
 
 }  // namespace

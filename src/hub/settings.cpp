@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/printable.h"
+#include "base/trimmed.h"
 #include "formats/data_file.h"
 
 namespace quire::hub {
@@ -66,11 +67,10 @@ class Environment {
   const GetEnv& get_env_;
 };
 
-std::string trimmed(std::string text) {
+// A token in one line, however it was pasted.
+std::string token_of(std::string text) {
   std::erase_if(text, [](char c) { return c == '\r' || c == '\n'; });
-  const size_t begin = text.find_first_not_of(" \t");
-  if (begin == std::string::npos) return "";
-  return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
+  return std::string(trimmed(text));
 }
 
 std::string home_folder(const Environment& env) {
@@ -88,7 +88,7 @@ std::string cache_folder(const Environment& env) {
 void read_token(const Environment& env, Settings& settings) {
   if (env.is_true("HF_HUB_DISABLE_IMPLICIT_TOKEN")) return;
   for (const char* name : {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"}) {
-    settings.token = trimmed(env.get(name));
+    settings.token = token_of(env.get(name));
     settings.token_from = name;
     if (!settings.token.empty()) break;
   }
@@ -97,7 +97,7 @@ void read_token(const Environment& env, Settings& settings) {
     if (file.empty()) file = home_folder(env) + "/token";
     std::error_code ignored;
     if (!std::filesystem::exists(file, ignored)) return;
-    settings.token = trimmed(formats::read_text_file(file, kMaxTokenFile));
+    settings.token = token_of(formats::read_text_file(file, kMaxTokenFile));
     settings.token_from = file;
   }
   // It becomes a line of a request.

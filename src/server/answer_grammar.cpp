@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/trimmed.h"
 #include "dialects/call_grammar.h"
 #include "dialects/json_text.h"
 #include "server/openai/fields.h"
@@ -49,7 +50,7 @@ std::optional<Dialect::Reasoning> GrammarMaker::thoughts() const {
   const Dialect* dialect = choice_.reasoning;
   if (dialect == nullptr) return std::nullopt;
   if (!dialect->thoughts.open.empty()) return dialect->thoughts;
-  const std::string_view prompt = dialects::trimmed(prompt_);
+  const std::string_view prompt = trimmed(prompt_);
   for (const auto& pair : dialect->reasoning) {
     if (prompt.ends_with(pair.open)) return pair;
     if (prompt.ends_with(pair.close)) return std::nullopt;

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/trimmed.h"
 #include "server/auth.h"
 
 namespace quire::server {
@@ -16,13 +17,6 @@ uint64_t new_tenant() {
   std::random_device random;
   const uint64_t high = random();
   return high << 32 | random() | 1;
-}
-
-std::string_view trimmed(std::string_view line) {
-  constexpr std::string_view kBlanks = " \t\r";
-  const size_t begin = line.find_first_not_of(kBlanks);
-  if (begin == std::string_view::npos) return {};
-  return line.substr(begin, line.find_last_not_of(kBlanks) - begin + 1);
 }
 
 }  // namespace
