@@ -13,7 +13,7 @@
 #include <fstream>
 
 #include "base/error.h"
-#include "base/printable.h"
+#include "base/trimmed.h"
 #include "formats/data_file.h"
 
 namespace quire::hub {
@@ -45,6 +45,15 @@ void write_small(const fs::path& path, const std::string& text) {
 
 }  // namespace
 
+std::optional<std::string> read_ref(const std::string& path) {
+  constexpr size_t kMostBytes = 64;  // a commit and what an editor may have added
+  std::error_code error;
+  if (!fs::is_regular_file(path, error) || fs::file_size(path, error) > kMostBytes || error)
+    return std::nullopt;
+  std::string commit(trimmed(formats::read_text_file(path, kMostBytes)));
+  return is_commit(commit) ? std::optional(std::move(commit)) : std::nullopt;
+}
+
 ModelCache::ModelCache(std::string cache, ModelId id)
     : cache_(std::move(cache)), root_(cache_ + "/" + id.folder()), id_(std::move(id)) {}
 
@@ -54,14 +63,7 @@ std::string ModelCache::lock(const std::string& etag) const {
 
 std::optional<std::string> ModelCache::cached_commit() const {
   if (is_commit(id_.revision)) return id_.revision;
-  const std::string ref = root_ + "/refs/" + id_.revision;
-  std::error_code ignored;
-  if (!fs::is_regular_file(ref, ignored)) return std::nullopt;
-  std::string commit = formats::read_text_file(ref, 4096);
-  while (!commit.empty() && std::isspace(static_cast<unsigned char>(commit.back())))
-    commit.pop_back();
-  if (!is_commit(commit)) return std::nullopt;
-  return commit;
+  return read_ref(root_ + "/refs/" + id_.revision);
 }
 
 void ModelCache::make_folders(const std::string& commit) const {

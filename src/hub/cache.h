@@ -8,6 +8,9 @@
 
 namespace quire::hub {
 
+// The commit that a file in refs/ names; nothing if there is none or it names no commit.
+std::optional<std::string> read_ref(const std::string& path);
+
 // A model's folder in the cache that huggingface_hub keeps, too:
 //   CACHE/models--ORG--NAME/blobs/ETAG          a file's bytes
 //                          /blobs/ETAG.incomplete  what has come of them

@@ -8,7 +8,6 @@
 #include <set>
 
 #include "base/error.h"
-#include "formats/data_file.h"
 #include "hub/cache.h"
 #include "hub/needed_files.h"
 
@@ -16,11 +15,6 @@ namespace quire::hub {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string trimmed(std::string text) {
-  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back()))) text.pop_back();
-  return text;
-}
 
 // Everything in a folder, or nothing if there is none.
 std::vector<fs::directory_entry> entries_of(const fs::path& folder) {
@@ -78,7 +72,7 @@ CachedModel describe(const fs::path& root, ModelId id) {
                             .missing = missing_of(entry.path().string()),
                             .fetched = changed_at(entry.path())};
     for (const fs::path& ref : files_below(root / "refs"))
-      if (file_bytes(ref) <= 64 && trimmed(formats::read_text_file(ref.string(), 64)) == commit)
+      if (read_ref(ref) == commit)
         revision.refs.push_back(ref.lexically_relative(root / "refs").string());
     model.revisions.push_back(std::move(revision));
   }
@@ -125,8 +119,7 @@ Removed remove_snapshot(const std::string& root, const std::string& commit) {
     for (const fs::path& file : files_below(entry.path()))
       (entry.path().filename() == commit ? own : others).insert(blob_of(file));
   for (const fs::path& ref : files_below(root + "/refs"))
-    if (file_bytes(ref) <= 64 && trimmed(formats::read_text_file(ref.string(), 64)) == commit)
-      remove_file(ref);
+    if (read_ref(ref) == commit) remove_file(ref);
   remove_file(root + "/snapshots/" + commit);
   for (const std::string& blob : own)
     if (!blob.empty() && !others.contains(blob)) remove_blob(root + "/blobs/" + blob, removed);
