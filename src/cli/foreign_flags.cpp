@@ -10,7 +10,7 @@ constexpr const char* kNoEager = "steps are launched in one way only";
 constexpr const char* kNotYet = "not supported yet";
 constexpr const char* kNoTls = "not supported: put a proxy that speaks TLS in front";
 constexpr const char* kInConfig = "not supported: edit the model's config.json";
-constexpr const char* kLocal = "not supported: MODEL is a local folder";
+constexpr const char* kOwnFiles = "not supported: a model is read with its own files";
 
 constexpr ForeignFlag kFlags[] = {
     // vLLM's, most often typed first.
@@ -51,7 +51,7 @@ constexpr ForeignFlag kFlags[] = {
     {"--exclude-tools-when-tool-choice-none", false, "*", "that is how it is done"},
     {"--enable-force-include-usage", false, "",
      "not supported: requests ask for it with stream_options.include_usage"},
-    {"--load-format", true, "auto safetensors", "weights are read from safetensors files"},
+    {"--load-format", true, "auto safetensors gguf", "the files say what they are"},
     {"--tokenizer-mode", true, "auto hf", "tokenizer.json is read"},
     {"--guided-decoding-backend", true, "auto guidance llguidance", "llguidance is what is used"},
     {"--generation-config", true, "auto", "the model folder's generation_config.json is read"},
@@ -63,7 +63,7 @@ constexpr ForeignFlag kFlags[] = {
     {"--response-role", true, "assistant", "the role of answers"},
     {"--limit-mm-per-prompt", true, "*", "models read text only"},
     {"--allowed-media-domains", true, "*", "models read text only"},
-    {"--download-dir", true, "*", "nothing is downloaded"},
+    {"--download-dir", true, "", "not supported: HF_HUB_CACHE names the folder for models"},
     {"--enable-auto-tool-choice", false, "*", "tool calls are parsed anyway"},
     {"--tool-parser-plugin --tool-server", true, "", kNotYet},
     {"--speculative-config --speculative-model --num-speculative-tokens", true, "", kNotYet},
@@ -76,8 +76,8 @@ constexpr ForeignFlag kFlags[] = {
     {"--override-generation-config", true, "",
      "not supported: edit the model's generation_config.json"},
     {"--hf-overrides --rope-scaling --rope-theta", true, "", kInConfig},
-    {"--tokenizer --revision --code-revision --tokenizer-revision --hf-config-path", true, "",
-     kLocal},
+    {"--revision", true, "", "not supported: write ORG/NAME@REV"},
+    {"--tokenizer --code-revision --tokenizer-revision --hf-config-path", true, "", kOwnFiles},
     {"--uds", true, "", "not supported: --host and --port say where to listen"},
     {"--ssl-keyfile --ssl-certfile --ssl-ca-certs --ssl-cert-reqs", true, "", kNoTls},
     {"--enable-ssl-refresh", false, "", kNoTls},
@@ -89,7 +89,7 @@ constexpr ForeignFlag kFlags[] = {
     {"--otlp-traces-endpoint", true, "", "not supported: /metrics has the figures"},
 
     // llama.cpp's: all refused, with Quire's own.
-    {"-m", true, "", "is llama.cpp's; give the model folder as MODEL or --model DIR"},
+    {"-m", true, "", "is llama.cpp's; give the GGUF file or model folder as MODEL"},
     {"-c --ctx-size", true, "", "is llama.cpp's; use --max-model-len"},
     {"-t", true, "", "is llama.cpp's; use --threads"},
     {"-tb --threads-batch", true, "", "is llama.cpp's; use --threads, for prompts too"},
@@ -105,7 +105,7 @@ constexpr ForeignFlag kFlags[] = {
     {"-a --alias", true, "", "is llama.cpp's; use --served-model-name"},
     {"-n --predict --n-predict", true, "",
      "is llama.cpp's; requests bring max_tokens, `quire run` has --max-tokens"},
-    {"-hf -hfr --hf-repo", true, "", "is llama.cpp's; MODEL is a local Hugging Face folder"},
+    {"-hf -hfr --hf-repo", true, "", "is llama.cpp's; give ORG/NAME as MODEL"},
     {"-p --prompt", true, "", "is llama.cpp's; `quire run MODEL PROMPT` answers a prompt"},
     {"-sys --system-prompt", true, "", "is llama.cpp's; use --system"},
     {"--temp", true, "", "is llama.cpp's; use --temperature"},
