@@ -32,6 +32,55 @@ inline mx::array matrix_rows(const mx::array& x, int begin, int count) {
   return rows;
 }
 
+// Quantised weights and the dense ones of their values, as `context` and another one pack them:
+// with a bias their outputs have the same bits, for 1 to 33 rows and numbers around those that
+// kernels work on together; `kernel` ran for the quantised ones.
+inline void expect_bits_of_dense(const Context& context, LinearWeight quantised, LinearWeight dense,
+                                 const char* kernel) {
+  std::vector<int> row_counts = {63, 64, 65, 191, 192, 193};
+  for (int rows = 1; rows <= 33; ++rows) row_counts.push_back(rows);
+  const Context other = make_context(context.pool->num_threads());
+  const int n = static_cast<int>(dense.weight.n), k = static_cast<int>(dense.weight.k);
+  quantised.bias = dense.bias = random_array({n}, mx::float32, 3);
+  for (const int rows : row_counts) {
+    const mx::array x = random_array({rows, k}, dense.weight.dtype, 1);
+    ASSERT_TRUE(same_bits(linear(context, x, quantised, {.out_dtype = mx::float32}),
+                          linear(other, x, dense, {.out_dtype = mx::float32})))
+        << rows << " rows";
+  }
+  EXPECT_TRUE(kernel_ran(context, "linear", static_cast<int>(row_counts.size()), kernel));
+}
+
+// The same of a matrix and of its gates and ups interleaved.
+struct BothOrders {
+  LinearWeight plain, gated;
+};
+// ... for what linear() computes on the way: norm and gate, and a residual.
+inline void expect_fused_bits_of_dense(const Context& context, const BothOrders& quantised,
+                                       const BothOrders& dense) {
+  const int n = static_cast<int>(dense.plain.weight.n), k = static_cast<int>(dense.plain.weight.k);
+  const mx::Dtype dtype = dense.plain.weight.dtype;
+  const mx::array norm = random_array({k}, mx::float32, 3);
+  for (const int rows : {1, 5, 16, 20, 32, 50}) {
+    const mx::array x = random_array({rows, k}, dtype, 1);
+    const mx::array residual = random_array({rows, n}, dtype, 2);
+    const LinearOptions silu = {.norm = LinearOptions::Norm{norm, 1e-6f}, .gate = Gate{}};
+    const LinearOptions add = {.residual = residual};
+    ASSERT_TRUE(
+        same_bits(linear(context, x, quantised.gated, silu), linear(context, x, dense.gated, silu)))
+        << rows << " rows";
+    ASSERT_TRUE(
+        same_bits(linear(context, x, quantised.plain, add), linear(context, x, dense.plain, add)))
+        << rows << " rows";
+  }
+}
+inline BothOrders pack_both_orders(const Context& context, const mx::array& rows) {
+  const RowMatrix source = {
+      .data = rows.data<void>(), .n = rows.shape(0), .k = rows.shape(1), .dtype = rows.dtype()};
+  return {.plain = {.weight = pack_matrix(context, {&source, 1}, rows.dtype())},
+          .gated = {.weight = pack_matrix(context, {&source, 1}, rows.dtype(), true)}};
+}
+
 // The kernel that must serve dense weights of this dtype on the instruction set in force.
 inline const char* dense_kernel(mx::Dtype dtype) {
   if (on_cuda()) return "cuda";

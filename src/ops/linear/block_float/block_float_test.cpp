@@ -81,8 +81,6 @@ class BlockFloatLinear : public ::testing::Test {
 // The one promise: the bits of the dense weight that MLX dequantises it to, for every number of
 // rows, on every instruction set.
 TEST_F(BlockFloatLinear, EqualsTheDenseLinearOfTheDequantisedWeight) {
-  std::vector<int> row_counts = {63, 64, 65, 191, 192, 193};
-  for (int rows = 1; rows <= 33; ++rows) row_counts.push_back(rows);
   for (const auto& isa : isas_to_test()) {
     const ForcedIsa forced(isa);
     for (const mx::Dtype dtype : float_dtypes()) {
@@ -92,19 +90,11 @@ TEST_F(BlockFloatLinear, EqualsTheDenseLinearOfTheDequantisedWeight) {
           if (k % block_float_format(format).group_size != 0) continue;
           SCOPED_TRACE(text(isa, dtype, format) + ", " + std::to_string(n) + " x " +
                        std::to_string(k));
-          const Context context = make_context(2), dense_context = make_context(2);
+          const Context context = make_context(2);
           const Source s = usual_source(n, k, format, dtype);
-          LinearWeight w = {.weight = pack_block_float_matrix(context, {&s.rows, 1}, dtype)};
-          LinearWeight dense = {.weight = pack_dense(context, s.dense)};
-          w.bias = dense.bias = random_array({n}, mx::float32, 3);
-          for (const int rows : row_counts) {
-            const mx::array x = random_array({rows, k}, dtype, 1);
-            ASSERT_TRUE(same_bits(linear(context, x, w, {.out_dtype = mx::float32}),
-                                  linear(dense_context, x, dense, {.out_dtype = mx::float32})))
-                << rows << " rows";
-          }
-          EXPECT_TRUE(kernel_ran(context, "linear", static_cast<int>(row_counts.size()),
-                                 kernel_for(isa, dtype)));
+          ASSERT_NO_FATAL_FAILURE(expect_bits_of_dense(
+              context, {.weight = pack_block_float_matrix(context, {&s.rows, 1}, dtype)},
+              {.weight = pack_dense(context, s.dense)}, kernel_for(isa, dtype)));
         }
       }
     }
@@ -113,34 +103,21 @@ TEST_F(BlockFloatLinear, EqualsTheDenseLinearOfTheDequantisedWeight) {
 
 // The same for what linear() computes on the way, with gates and ups interleaved.
 TEST_F(BlockFloatLinear, NormResidualAndSiluAreThoseOfTheDenseLinear) {
-  const int n = 2 * 40, k = 224;
   for (const auto& isa : isas_to_test()) {
     const ForcedIsa forced(isa);
     for (const mx::Dtype dtype : float_dtypes()) {
       for (const BlockFloat format : kFormats) {
+        SCOPED_TRACE(text(isa, dtype, format));
         const Context context = make_context(2);
-        const Source s = usual_source(n, k, format, dtype);
-        const RowMatrix rows = {.data = s.dense.data<void>(), .n = n, .k = k, .dtype = dtype};
+        const Source s = usual_source(2 * 40, 224, format, dtype);
         const auto pack = [&](bool interleave) {
           return LinearWeight{
               .weight = pack_block_float_matrix(context, {&s.rows, 1}, dtype, interleave)};
         };
-        const auto dense = [&](bool interleave) {
-          return LinearWeight{.weight = pack_matrix(context, {&rows, 1}, dtype, interleave)};
-        };
         EXPECT_TRUE(same_bits(unpack_matrix(pack(true).weight), s.dense));
-        const mx::array norm = random_array({k}, mx::float32, 3);
-        for (const int rows_of_x : {1, 5, 20, 50}) {
-          SCOPED_TRACE(text(isa, dtype, format) + ", " + std::to_string(rows_of_x) + " rows");
-          const mx::array x = random_array({rows_of_x, k}, dtype, 1);
-          const mx::array residual = random_array({rows_of_x, n}, dtype, 2);
-          const LinearOptions silu = {.norm = LinearOptions::Norm{norm, 1e-6f}, .gate = Gate{}};
-          const LinearOptions add = {.residual = residual};
-          ASSERT_TRUE(same_bits(linear(context, x, pack(true), silu),
-                                linear(context, x, dense(true), silu)));
-          ASSERT_TRUE(same_bits(linear(context, x, pack(false), add),
-                                linear(context, x, dense(false), add)));
-        }
+        ASSERT_NO_FATAL_FAILURE(
+            expect_fused_bits_of_dense(context, {.plain = pack(false), .gated = pack(true)},
+                                       pack_both_orders(context, s.dense)));
       }
     }
   }

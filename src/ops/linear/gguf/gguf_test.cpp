@@ -35,8 +35,6 @@ class GgufLinear : public ::testing::Test {
 // The one promise: the bits of the dense weight of the reference's values, for every number of
 // rows, on every instruction set.
 TEST_F(GgufLinear, EqualsTheDenseLinearOfTheDequantisedWeight) {
-  std::vector<int> row_counts = {63, 64, 65, 191, 192, 193};
-  for (int rows = 1; rows <= 33; ++rows) row_counts.push_back(rows);
   for (const auto& isa : isas_to_test()) {
     const ForcedIsa forced(isa);
     for (const mx::Dtype dtype : float_dtypes()) {
@@ -45,19 +43,11 @@ TEST_F(GgufLinear, EqualsTheDenseLinearOfTheDequantisedWeight) {
           if (k % gguf_block(format).weights != 0) continue;
           SCOPED_TRACE(text(isa, dtype, format) + ", " + std::to_string(n) + " x " +
                        std::to_string(k));
-          const Context context = make_context(2), dense_context = make_context(2);
+          const Context context = make_context(2);
           const auto s = gguf_source(n, k, format, 7);
-          LinearWeight w = {.weight = pack(context, *s, dtype)};
-          LinearWeight dense = {.weight = pack_dense(context, s->dense(dtype))};
-          w.bias = dense.bias = random_array({n}, mx::float32, 3);
-          for (const int rows : row_counts) {
-            const mx::array x = random_array({rows, k}, dtype, 1);
-            ASSERT_TRUE(same_bits(linear(context, x, w, {.out_dtype = mx::float32}),
-                                  linear(dense_context, x, dense, {.out_dtype = mx::float32})))
-                << rows << " rows";
-          }
-          EXPECT_TRUE(kernel_ran(context, "linear", static_cast<int>(row_counts.size()),
-                                 kernel_for(isa, dtype)));
+          ASSERT_NO_FATAL_FAILURE(expect_bits_of_dense(
+              context, {.weight = pack(context, *s, dtype)},
+              {.weight = pack_dense(context, s->dense(dtype))}, kernel_for(isa, dtype)));
         }
       }
     }
@@ -66,31 +56,18 @@ TEST_F(GgufLinear, EqualsTheDenseLinearOfTheDequantisedWeight) {
 
 // The same for what linear() computes on the way, with gates and ups interleaved.
 TEST_F(GgufLinear, NormResidualAndGateAreThoseOfTheDenseLinear) {
-  const int n = 2 * 40, k = 256;
   for (const auto& isa : isas_to_test()) {
     const ForcedIsa forced(isa);
     for (const mx::Dtype dtype : float_dtypes()) {
       for (const GgufFormat format : kGgufFormats) {
+        SCOPED_TRACE(text(isa, dtype, format));
         const Context context = make_context(2);
-        const auto s = gguf_source(n, k, format, 7);
-        const mx::array values = s->dense(dtype);
-        const RowMatrix rows = {.data = values.data<void>(), .n = n, .k = k, .dtype = dtype};
-        const LinearWeight gated = {.weight = pack(context, *s, dtype, true)};
-        const LinearWeight gated_dense = {.weight = pack_matrix(context, {&rows, 1}, dtype, true)};
-        const LinearWeight plain = {.weight = pack(context, *s, dtype)};
-        const LinearWeight plain_dense = {.weight = pack_dense(context, values)};
-        const mx::array norm = random_array({k}, mx::float32, 3);
-        for (const int rows_of_x : {1, 5, 16, 20, 32, 50}) {
-          SCOPED_TRACE(text(isa, dtype, format) + ", " + std::to_string(rows_of_x) + " rows");
-          const mx::array x = random_array({rows_of_x, k}, dtype, 1);
-          const mx::array residual = random_array({rows_of_x, n}, dtype, 2);
-          const LinearOptions silu = {.norm = LinearOptions::Norm{norm, 1e-6f}, .gate = Gate{}};
-          const LinearOptions add = {.residual = residual};
-          ASSERT_TRUE(
-              same_bits(linear(context, x, gated, silu), linear(context, x, gated_dense, silu)));
-          ASSERT_TRUE(
-              same_bits(linear(context, x, plain, add), linear(context, x, plain_dense, add)));
-        }
+        const auto s = gguf_source(2 * 40, 256, format, 7);
+        ASSERT_NO_FATAL_FAILURE(
+            expect_fused_bits_of_dense(context,
+                                       {.plain = {.weight = pack(context, *s, dtype)},
+                                        .gated = {.weight = pack(context, *s, dtype, true)}},
+                                       pack_both_orders(context, s->dense(dtype))));
       }
     }
   }
