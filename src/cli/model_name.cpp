@@ -19,7 +19,7 @@ namespace {
 hub::PullOptions pull_options(ModelParts parts) {
   hub::PullOptions options;
   options.weights = parts == ModelParts::kAll;
-  options.check = check_readable;
+  options.check = check_readable_folder;
   options.output = STDERR_FILENO;
   return options;
 }
@@ -30,12 +30,15 @@ std::string pull(const hub::ModelId& id, const hub::PullOptions& options) {
 
 }  // namespace
 
-void check_readable(const std::string& folder) {
-  const formats::HfConfig config = formats::read_hf_config(folder + "/config.json");
+void check_readable(const formats::HfConfig& config, const formats::ModelFiles& files) {
   (void)models::make_model_spec(config, config.max_position_embeddings);
   (void)formats::read_quantization_config(config);
-  (void)text::Tokenizer::load(folder);
-  (void)text::ChatTemplate::load(folder);
+  (void)text::Tokenizer::load(files);
+  (void)text::ChatTemplate::load(files);
+}
+
+void check_readable_folder(const std::string& folder) {
+  check_readable(formats::read_hf_config(folder + "/config.json"), {.origin = folder});
 }
 
 ModelPlace find_model(const std::string& text, ModelParts parts) {

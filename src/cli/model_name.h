@@ -2,6 +2,9 @@
 #include <cstdint>
 #include <string>
 
+#include "formats/hf_config.h"
+#include "formats/model_files.h"
+
 namespace quire::cli {
 
 struct ModelPlace {
@@ -29,8 +32,10 @@ struct ModelPreview {
 // it. Throws LoadError.
 ModelPreview preview_model(const std::string& text);
 
-// Throws LoadError if the model in this folder, which may have no weights yet, is one that cannot
-// be served: by its architecture, its quantisation or its tokenizer.
-void check_readable(const std::string& folder);
+// Throws LoadError if a model is one that cannot be served: by its architecture, its quantisation
+// or its tokenizer.
+void check_readable(const formats::HfConfig& config, const formats::ModelFiles& files);
+// The same of a folder, which may have no weights yet.
+void check_readable_folder(const std::string& folder);
 
 }  // namespace quire::cli

@@ -126,7 +126,7 @@ int show(const std::string& name) {
       row("weights", hub::bytes_text(static_cast<double>(model.weight_bytes)) +
                          ", not fetched: `quire pull` does");
       show_chat({.origin = model.folder});
-      check_readable(model.folder);
+      check_readable_folder(model.folder);
     }
   } catch (const LoadError& error) {
     row("supported", std::string("no: ") + error.what());

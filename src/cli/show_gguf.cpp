@@ -7,14 +7,12 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/printable.h"
+#include "cli/model_name.h"
 #include "cli/terminal_text.h"
 #include "formats/checkpoint.h"
 #include "formats/gguf/gguf.h"
 #include "formats/gguf/metadata.h"
 #include "formats/gguf/text_files.h"
-#include "models/registry.h"
-#include "text/chat_template.h"
-#include "text/tokenizer.h"
 
 namespace quire::cli {
 namespace {
@@ -81,10 +79,7 @@ void show_templates(const GgufMetadata& metadata) {
 bool show_model(const std::string& path) {
   try {
     const auto checkpoint = formats::Checkpoint::open(path);
-    const formats::ModelFiles files = checkpoint.text_files();
-    (void)models::make_model_spec(checkpoint.config(), checkpoint.config().max_position_embeddings);
-    (void)text::Tokenizer::load(files);
-    (void)text::ChatTemplate::load(files);
+    check_readable(checkpoint.config(), checkpoint.text_files());
     row("architecture", checkpoint.config().architectures.front());
     row("config", dump_json(checkpoint.config().raw));
     return true;
