@@ -1,5 +1,6 @@
 #pragma once
 #include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <span>
@@ -194,6 +195,9 @@ class WeightLoader {
                                                   bool interleave) const;
   // Some in GGUF's blocks and others not; nothing otherwise.
   std::optional<ops::PackedMatrix> pack_mixed(const std::vector<Part>& parts, bool interleave);
+  // The biases of such rows, 0 for those without; `lengths`: rows of each weight.
+  mx::array row_biases(const std::vector<WeightRows>& rows,
+                       const std::map<std::string, int64_t>& lengths);
   // A small float tensor of this shape.
   std::vector<float> take_floats(const std::string& name, const std::vector<int64_t>& shape);
   mx::array stack_biases(const std::vector<std::string>& biases, const std::vector<Part>& parts,

@@ -91,9 +91,7 @@ ops::LinearWeight WeightLoader::linear(const std::vector<WeightRows>& rows, int6
   std::map<std::string, int64_t> lengths;
   for (const WeightRows& r : rows) lengths[r.weight] += r.count;
   std::map<std::string, Part> tensors;
-  std::map<std::string, std::vector<float>> biases;
   std::vector<Part> parts;
-  std::vector<float> bias;
   for (auto first = rows.begin(); first != rows.end();) {
     const std::string& name = first->weight;
     const auto last =
@@ -108,22 +106,28 @@ ops::LinearWeight WeightLoader::linear(const std::vector<WeightRows>& rows, int6
     }
     first = last;
   }
-  const bool has_bias = std::ranges::any_of(rows, [](const auto& r) { return !r.bias.empty(); });
+  ops::LinearWeight result{.weight = pack(parts, /*interleave=*/false), .bias = std::nullopt};
+  packed_bytes_ += result.weight.nbytes();
+  for (const auto& [name, part] : tensors) count_progress(part);
+  if (std::ranges::any_of(rows, [](const WeightRows& r) { return !r.bias.empty(); }))
+    result.bias = row_biases(rows, lengths);
+  return result;
+}
+
+mx::array WeightLoader::row_biases(const std::vector<WeightRows>& rows,
+                                   const std::map<std::string, int64_t>& lengths) {
+  std::map<std::string, std::vector<float>> biases;
+  std::vector<float> all;
   for (const WeightRows& r : rows) {
-    if (!has_bias) break;
     if (r.bias.empty()) {
-      bias.resize(bias.size() + static_cast<size_t>(r.count));
+      all.resize(all.size() + static_cast<size_t>(r.count));
       continue;
     }
     if (!biases.contains(r.bias)) biases[r.bias] = take_floats(r.bias, {lengths.at(r.weight)});
     const auto from = biases.at(r.bias).begin() + r.begin;
-    bias.insert(bias.end(), from, from + r.count);
+    all.insert(all.end(), from, from + r.count);
   }
-  ops::LinearWeight result{.weight = pack(parts, /*interleave=*/false), .bias = std::nullopt};
-  packed_bytes_ += result.weight.nbytes();
-  for (const auto& [name, part] : tensors) count_progress(part);
-  if (!bias.empty()) result.bias = floats(bias, {static_cast<int>(bias.size())});
-  return result;
+  return floats(all, {static_cast<int>(all.size())});
 }
 
 ops::PackedMatrix WeightLoader::transposed_matrix(Part part) {
