@@ -37,7 +37,7 @@ void check_source(const Checkpoint& source) {
   for (const std::string& name : source.names()) {
     const RawTensor& tensor = *source.find(name);
     if (is_float(tensor.dtype) && !name.ends_with(".scales")) continue;
-    if (tensor.shape.size() < 2) continue;
+    if (tensor.shape.size() < 2 && tensor.dtype != DType::kF4) continue;
     throw LoadError(tensor.file() + ": tensor " + quote_name(name) + " is " +
                     std::string(dtype_name(tensor.dtype)) +
                     "; weights to quantise are BF16, F16 or F32: start from such a checkpoint");
@@ -72,18 +72,18 @@ class SliceReader {
  public:
   SliceReader(ThreadPool& pool, const std::function<bool()>& stop) : pool_(pool), stop_(stop) {}
 
-  // Calls use(first, bytes) for consecutive slices of the block. Throws LoadError, also if the work
-  // is to stop.
+  // Calls use(first, bytes) for consecutive slices of the matrix. Throws LoadError, also if the
+  // work is to stop.
   template <class Use>
-  void read(const RowBlock& block, const Use& use) {
+  void read(const MatrixView& matrix, const Use& use) {
     constexpr uint64_t kSliceBytes = uint64_t{16} << 20;
-    if (block.bytes() == 0) return;
-    const auto most = static_cast<int64_t>(std::max<uint64_t>(1, kSliceBytes / block.row_bytes()));
-    for (int64_t first = 0; first < block.count; first += most) {
+    if (matrix.bytes() == 0) return;
+    const auto most = static_cast<int64_t>(std::max<uint64_t>(1, kSliceBytes / matrix.row_bytes()));
+    for (int64_t first = 0; first < matrix.count; first += most) {
       if (stop_ && stop_()) throw LoadError("stopped");
-      const int64_t count = std::min(most, block.count - first);
-      slice_.resize(static_cast<uint64_t>(count) * block.row_bytes());
-      block.read(first, slice_, pool_);
+      const int64_t count = std::min(most, matrix.count - first);
+      slice_.resize(static_cast<uint64_t>(count) * matrix.row_bytes());
+      matrix.read(first, slice_, pool_);
       use(first, std::span<const std::byte>(slice_));
     }
   }
@@ -105,20 +105,20 @@ int64_t write_quantised(SafetensorsWriter& writer, const QuantizeItem& item, Sli
                         ThreadPool& pool) {
   // Of each row of the target: values, scales, and biases if there are some.
   int64_t n = 0;
-  for (const RowBlock& block : item.blocks) n += block.count;
+  for (const MatrixView& matrix : item.matrices) n += matrix.count;
   std::vector<std::vector<std::byte>> parts;
   for (const TensorPlan& plan : item.plans) parts.emplace_back(plan.bytes());
   const auto row_of = [n](std::vector<std::byte>& part, int64_t row) {
     return part.data() + row * (static_cast<int64_t>(part.size()) / n);
   };
   constexpr int64_t kRows = 16;
-  int64_t begin = 0;  // of the block, in the target
+  int64_t begin = 0;  // of the matrix, in the target
   std::atomic<int64_t> lost = 0;
   std::atomic<bool> finite = true;
-  for (const RowBlock& block : item.blocks) {
-    const DType dtype = block.tensor->dtype;
-    const int64_t k = block.tensor->shape.back(), row_bytes = k * dtype_size(dtype);
-    reader.read(block, [&](int64_t first, std::span<const std::byte> slice) {
+  for (const MatrixView& matrix : item.matrices) {
+    const DType dtype = matrix.tensor->dtype;
+    const int64_t k = matrix.columns, row_bytes = k * dtype_size(dtype);
+    reader.read(matrix, [&](int64_t first, std::span<const std::byte> slice) {
       const int64_t count = static_cast<int64_t>(slice.size()) / row_bytes;
       pool.parallel_for((count + kRows - 1) / kRows, [&](int64_t task) {
         const int64_t end = std::min(count, (task + 1) * kRows);
@@ -136,9 +136,9 @@ int64_t write_quantised(SafetensorsWriter& writer, const QuantizeItem& item, Sli
       });
     });
     if (!finite)
-      throw LoadError(block.tensor->file() + ": tensor " + quote_name(block.tensor->name) +
+      throw LoadError(matrix.tensor->file() + ": tensor " + quote_name(matrix.tensor->name) +
                       " has a weight that is NaN or infinite: take an intact checkpoint");
-    begin += block.count;
+    begin += matrix.count;
   }
   for (const auto& part : parts) writer.append(part);
   return lost;
@@ -220,8 +220,9 @@ QuantizeReport quantize_checkpoint(const std::string& source_dir, const std::str
         if (const int64_t lost = write_quantised(writer, item, reader, pool))
           report.lost.push_back({item.layer, lost, item.groups()});
       } else {
-        reader.read(item.blocks.front(),
-                    [&](int64_t, std::span<const std::byte> slice) { writer.append(slice); });
+        for (const MatrixView& matrix : item.matrices)
+          reader.read(matrix,
+                      [&](int64_t, std::span<const std::byte> slice) { writer.append(slice); });
       }
       done += item.source_bytes();
       if (options.progress)

@@ -49,7 +49,9 @@ GoldenCase read_case(const json::object& from) {
 
 }  // namespace
 
-std::string checkpoint_dir(const std::string& name) { return models_dir() + "/" + name; }
+std::string checkpoint_dir(const std::string& name) {
+  return (std::filesystem::path(models_dir()) / name).string();
+}
 
 std::vector<std::string> checkpoint_names() {
   std::vector<std::string> names;

@@ -29,7 +29,7 @@ struct PooledCase {
   std::vector<float> last, mean;
 };
 
-// Folders of the tiny checkpoints, by name.
+// Folders of the tiny checkpoints, by name; an absolute path stays as it is.
 std::string checkpoint_dir(const std::string& name);
 std::vector<std::string> checkpoint_names();
 

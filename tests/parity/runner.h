@@ -11,7 +11,7 @@ namespace quire::parity {
 // How the engine is set up. The answers must not depend on anything but dtype and, for longrope,
 // max_model_len.
 struct EngineSetup {
-  std::string checkpoint;
+  std::string checkpoint;  // a name, or an absolute path
   mlx::core::Dtype dtype = mlx::core::float32;
   int threads = 2;
   int64_t max_model_len = 512;
