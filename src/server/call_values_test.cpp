@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
-#include <regex>
 
 #include "server/answer_grammar.h"
 #include "server/test_grammar_walk.h"
@@ -23,6 +23,19 @@ Result<CallGrammar, dialects::CallGrammarError> grammar_of(
     const dialects::SpecialToken& special = no_special_token) {
   return dialects::make_call_grammar(dialect_of(dialect), {{"set_mode", &schema, "p"}}, begin,
                                      false, special);
+}
+
+// "1e999", "2E+123": an exponent of three digits.
+bool has_huge_number(std::string_view text) {
+  const auto digit = [&](size_t i) {
+    return i < text.size() && std::isdigit(static_cast<unsigned char>(text[i])) != 0;
+  };
+  for (size_t i = 1; i < text.size(); ++i) {
+    if ((text[i] != 'e' && text[i] != 'E') || !digit(i - 1)) continue;
+    const size_t at = i + 1 + (i + 1 < text.size() && text[i + 1] == '+' ? 1 : 0);
+    if (digit(at) && digit(at + 1) && digit(at + 2)) return true;
+  }
+  return false;
 }
 
 json::object schema_of(const std::string& text) { return parse_json(text)->as_object(); }
@@ -133,9 +146,8 @@ TEST_P(CallValues, FollowTheSchema) {
     for (int i = 0; i < 5; ++i) {
       Walk walk(text::GrammarSpec::Kind::kCalls, grammar->source, "");
       const std::string said = walk.any(random);
-      if (said.size() > 2000) continue;  // it found no end
-      static const std::regex kHuge("[0-9][eE][+]?[0-9]{3}");
-      if (std::regex_search(said, kHuge)) continue;  // no number for JSON's readers
+      if (said.size() > 2000) continue;     // it found no end
+      if (has_huge_number(said)) continue;  // none for JSON's readers
       SCOPED_TRACE(said);
       dialects::OutputParser parser({&dialect_of(GetParam()), nullptr, false}, offered);
       dialects::Events events;
