@@ -132,6 +132,7 @@ LinearParams linear_format(const PackedMatrix& w, mx::Dtype out_dtype) {
     p.group_size = w.affine->group_size;
     p.scale_type = check_float("linear", "scales", w.affine->scale_dtype);
     p.int8_activations = w.affine->int8_activations;
+    p.turned = w.turned;
   }
   if (w.block_float != BlockFloat::kNone) {
     p.block_float = w.block_float;

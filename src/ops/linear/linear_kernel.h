@@ -20,6 +20,7 @@ struct LinearParams {
   GgufFormat gguf = GgufFormat::kNone;     // neither of them: the weight is affine
   FloatType scale_type = FloatType::kF32;  // of affine weights
   bool int8_activations = false;
+  bool turned = false;  // the codes of affine weights: quantised_layout.h
   // Matrices of formats that differ, stacked: w is [num_parts] LinearParams of their formats, each
   // with its n, k and w. With a gate they are two, gate and up.
   int64_t num_parts = 0;

@@ -22,6 +22,10 @@ namespace quire::ops {
 //     4 bits   [16 rows][32 words of 16 bits]; nibble j of word i is k = 32 j + i: one shift of a
 //              row's 64 bytes brings 32 neighbouring k into place
 //     8 bits   [2][16 rows][64 bytes]: k = 0..63, then 64..127
+//
+// Turned codes (affine weights, for kernels that have the rows as lanes) are bytes
+// [units / 4][4][4 units][4 rows], so that 16 bytes are four neighbours of four rows. A unit is one
+// k with 8 bits, and a pair of k with 4 bits, the even one in the low nibble.
 struct QuantisedLayout {
   static constexpr int64_t kPanel = 16, kBlock = 128;
 
@@ -30,6 +34,7 @@ struct QuantisedLayout {
   int64_t group_size = 0;
   FloatType scale_type = FloatType::kF32;  // of affine weights
   bool interleaved = false;                // PackedMatrix::interleaved
+  bool turned = false;                     // PackedMatrix::turned
   BlockFloat block_float = BlockFloat::kNone;
   GgufFormat gguf = GgufFormat::kNone;
 
@@ -58,10 +63,18 @@ struct QuantisedLayout {
   int64_t stride(int64_t panel) const {
     return (panel ^ 1) < panels() ? 2 * block_bytes() : block_bytes();
   }
+  // Of a unit of turned codes.
+  static int64_t turned_byte(int64_t row, int64_t unit) {
+    return unit / 4 * 64 + row / 4 * 16 + unit % 4 * 4 + row % 4;
+  }
   // One code of a block, k in [0, 128).
   uint8_t code(const uint8_t* block, int64_t row, int64_t at) const {
     const uint8_t* codes = block + scale_bytes();
     if (gguf != GgufFormat::kNone && bits != 4) return gguf_plane_code(bits, codes, row, at);
+    if (turned) {
+      const uint8_t byte = codes[turned_byte(row, bits == 8 ? at : at / 2)];
+      return bits == 8 ? byte : byte >> (at % 2 * 4) & 15;
+    }
     if (bits == 8) return codes[(at / 64 * kPanel + row) * 64 + at % 64];
     // Nibbles 0 and 1 of a word are in its first byte.
     const int64_t nibble = at / 32;
@@ -76,6 +89,7 @@ inline QuantisedLayout quantised_layout(const LinearParams& p) {
           .group_size = p.group_size,
           .scale_type = p.scale_type,
           .interleaved = p.gated,
+          .turned = p.turned,
           .block_float = p.block_float,
           .gguf = p.gguf};
 }

@@ -19,13 +19,16 @@ template <class T>
 HWY_INLINE void row_of_block(const QuantisedLayout& layout, const uint8_t* block, int64_t row,
                              T* HWY_RESTRICT out) {
   const uint8_t* values = block + layout.scale_bytes();
+  HWY_ALIGN uint8_t codes[kBlock];
+  if (layout.turned) copy_turned_row(layout.bits, values, row, codes);
   for (int64_t group = 0; group < layout.groups(); ++group) {
     float scale, bias;
     load_scale(layout, block, group, row, scale, bias);
     const FloatVec s = hn::Set(kFloats, scale), b = hn::Set(kFloats, bias);
     const int64_t begin = group * layout.group_size;
     for (int64_t k = begin; k < begin + layout.group_size; k += kLanes) {
-      const FloatVec q = load_integers(layout.bits, values, row, k);
+      const FloatVec q =
+          layout.turned ? load_bytes(codes + k) : load_integers(layout.bits, values, row, k);
       store_floats(hn::Add(hn::Mul(s, q), b), out + k);
     }
   }

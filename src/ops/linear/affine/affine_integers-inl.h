@@ -34,6 +34,11 @@ HWY_INLINE void load_scale(const QuantisedLayout& layout, const uint8_t* block, 
   }
 }
 
+HWY_INLINE FloatVec load_bytes(const uint8_t* from) {
+  const hn::Rebind<uint8_t, FloatTag> bytes;
+  return hn::ConvertTo(kFloats, hn::PromoteTo(IntTag(), hn::LoadU(bytes, from)));
+}
+
 // kLanes integers from k on, of one row's part of a block.
 HWY_INLINE FloatVec load_integers(int bits, const uint8_t* values, int64_t row, int64_t k) {
   const IntTag di;
@@ -44,9 +49,25 @@ HWY_INLINE FloatVec load_integers(int bits, const uint8_t* values, int64_t row, 
         hn::And(hn::ShiftRightSame(wide, static_cast<int>(k / 32 * 4)), hn::Set(UintTag(), 15u));
     return hn::ConvertTo(kFloats, hn::BitCast(di, nibble));
   }
-  const hn::Rebind<uint8_t, FloatTag> bytes;
-  const uint8_t* from = values + (k / 64 * QuantisedLayout::kPanel + row) * 64 + k % 64;
-  return hn::ConvertTo(kFloats, hn::PromoteTo(di, hn::LoadU(bytes, from)));
+  return load_bytes(values + (k / 64 * QuantisedLayout::kPanel + row) * 64 + k % 64);
+}
+
+// The codes of one row of a block of turned codes, one to a byte.
+HWY_INLINE void copy_turned_row(int bits, const uint8_t* values, int64_t row,
+                                uint8_t* HWY_RESTRICT out) {
+  const uint8_t* from = values + QuantisedLayout::turned_byte(row, 0);
+  const int64_t units = QuantisedLayout::kBlock * bits / 8;
+  for (int64_t unit = 0; unit < units; unit += 4, from += 64) {
+    for (int64_t i = 0; i < 4; ++i) {
+      const uint8_t byte = from[4 * i];
+      if (bits == 8) {
+        out[unit + i] = byte;
+      } else {
+        out[2 * (unit + i)] = byte & 15;
+        out[2 * (unit + i) + 1] = byte >> 4;
+      }
+    }
+  }
 }
 
 }  // namespace quire::ops::HWY_NAMESPACE

@@ -32,6 +32,11 @@ Affine scale_at(const QuantisedLayout& layout, const std::byte* block, int64_t g
 
 unsigned integer_at(const QuantisedLayout& layout, const std::byte* block, int64_t row, int64_t k) {
   const std::byte* values = block + layout.scale_bytes();
+  if (layout.turned) {
+    const int64_t unit = layout.bits == 8 ? k : k / 2;
+    const auto byte = read<uint8_t>(values + unit / 4 * 64 + row / 4 * 16 + unit % 4 * 4 + row % 4);
+    return layout.bits == 8 ? byte : k % 2 == 0 ? byte & 15u : byte >> 4;
+  }
   if (layout.bits == 8) return read<uint8_t>(values + (k / 64 * 16 + row) * 64 + k % 64);
   return read<uint16_t>(values + row * 64 + k % 32 * 2) >> (k / 32 * 4) & 15u;
 }

@@ -4,6 +4,8 @@
 #include "ops/linear/affine/affine_test_util.h"
 #include "ops/linear/linear_reference.h"
 #include "ops/linear/linear_test_util.h"
+#include "ops/linear/pack/affine_pack_cpu.h"
+#include "ops/runtime/shape_check.h"
 
 namespace quire::ops {
 namespace {
@@ -143,6 +145,33 @@ TEST(AffineLinear, AnyScaleAndBiasGiveTheBitsOfTheDenseWeight) {
         }
       }
     }
+  }
+}
+
+// Turned codes are the same rows, whichever instruction set wants them.
+TEST(AffineLinear, TurnedCodesHoldWhatMlxDequantises) {
+  if (on_cuda()) GTEST_SKIP() << "a layout of the CPU's kernels";
+  for (const AffineFormat& format : formats()) {
+    SCOPED_TRACE(format_name(format));
+    const Context context = make_context(2);
+    const AffineSource s = affine_source(37, 384, format, mx::bfloat16, 5);
+    PackedMatrix packed = pack_affine_matrix(context, {&s.rows, 1}, mx::bfloat16);
+    packed.turned = true;
+    const QuantisedLayout layout = quantised_layout(packed);
+    const auto memory = std::make_shared<std::byte[]>(static_cast<size_t>(layout.bytes()));
+    const AffinePart part = {.values = static_cast<const uint8_t*>(s.rows.values),
+                             .scales = static_cast<const uint8_t*>(s.rows.scales),
+                             .biases = static_cast<const uint8_t*>(s.rows.biases),
+                             .n = s.rows.n,
+                             .bits = format.bits,
+                             .group_size = format.group_size,
+                             .scale_type = check_float("test", "scales", format.scale_dtype)};
+    for (int64_t panel = 0; panel < layout.panels(); ++panel)
+      affine_pack_panel_cpu(layout, &part, 1, panel, reinterpret_cast<uint8_t*>(memory.get()));
+    packed.data = memory;
+    EXPECT_TRUE(same_bits(unpack_matrix(packed), s.dense));
+    const auto rows = dequantise_rows(context, packed);
+    EXPECT_EQ(std::memcmp(rows.get(), s.dense.data<void>(), s.dense.nbytes()), 0);
   }
 }
 

@@ -72,7 +72,8 @@ QuantisedLayout quantised_layout(const PackedMatrix& matrix) {
           .bits = matrix.affine->bits,
           .group_size = matrix.affine->group_size,
           .scale_type = check_float("affine", "scales", matrix.affine->scale_dtype),
-          .interleaved = matrix.interleaved};
+          .interleaved = matrix.interleaved,
+          .turned = matrix.turned};
 }
 
 PackedMatrix pack_affine_matrix(const Context& context, std::span<const AffineRows> parts,

@@ -42,6 +42,13 @@ inline void unpack_codes(const uint8_t* row, int bits, int64_t begin, int64_t co
 // A row's codes of one block, as the layout wants them.
 inline void store_codes(const QuantisedLayout& layout, const uint8_t* q, int64_t row,
                         uint8_t* values) {
+  if (layout.turned) {
+    const bool wide = layout.bits == 8;
+    for (int64_t unit = 0; unit < QuantisedLayout::kBlock / (wide ? 1 : 2); ++unit)
+      values[QuantisedLayout::turned_byte(row, unit)] =
+          wide ? q[unit] : static_cast<uint8_t>(q[2 * unit] | q[2 * unit + 1] << 4);
+    return;
+  }
   if (layout.bits == 8) {
     std::memcpy(values + row * 64, q, 64);
     std::memcpy(values + (QuantisedLayout::kPanel + row) * 64, q + 64, 64);
