@@ -49,8 +49,13 @@ struct Scratch {
 
 const LinearKernel* find_linear_kernel(const LinearParams& params) {
   for (const LinearKernel* kernel : kKernels)
-    if (kernel->serves(params)) return kernel;
+    if (kernel->serves(params) && (!params.turned || kernel->reads_turned)) return kernel;
   return nullptr;
+}
+
+bool packs_turned(LinearParams params) {
+  params.turned = false;
+  return find_linear_kernel(params) == nullptr;
 }
 
 void run_linears(ThreadPool& pool, const LinearKernel& kernel,

@@ -57,10 +57,15 @@ struct LinearKernel {
   // Likewise several products of one format and size: their tasks are one pool of work, so that
   // small matrices keep all threads busy. Null: run() one after the other.
   void (*run_all)(ThreadPool& pool, std::span<const LinearParams> products) = nullptr;
+  bool reads_turned = false;  // turned codes, if it serves them
 };
 
 // The best kernel for the format, or null: then the op runs its reference.
 const LinearKernel* find_linear_kernel(const LinearParams& params);
+
+// Whether affine weights of this format are packed with turned codes, for the kernel that serves
+// them on the instruction set in force.
+bool packs_turned(LinearParams params);
 
 // Of the packed layout: chunks of 32 k, panels of 16 outputs.
 inline int64_t linear_chunks(int64_t k) { return (k + 31) / 32; }

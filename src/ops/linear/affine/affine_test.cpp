@@ -115,35 +115,85 @@ TEST(AffineLinear, InfinitiesStayInTheirCall) {
 // Kernels may use shortcuts where a bias is not far from its scale: none may show.
 TEST(AffineLinear, AnyScaleAndBiasGiveTheBitsOfTheDenseWeight) {
   const int n = 64, k = 256, groups = 4;
-  const AffineFormat eight = {8, 64, mx::bfloat16}, four = {4, 64, mx::float16};
-  for (const float scale : {0.01f, -0.3f, 0.0f, 0x1p-13f, 0x1.8p-70f}) {
-    for (const float ratio :
-         {0.0f, -0.0f, 0x1p-9f, -0.7f, 7.9f, -8.0f, 127.5f, 16384.0f, 16500.0f, -1e6f, 0x1p30f}) {
-      for (const AffineFormat& format : {eight, four}) {
-        for (const bool mixed : {false, true}) {
-          SCOPED_TRACE(format_name(format) + ", scale " + std::to_string(scale) + ", bias " +
-                       std::to_string(ratio) + (mixed ? " times, some rows" : " times"));
-          const Context context = make_context(2), dense_context = make_context(2);
-          AffineSource s = affine_source(n, k, format, mx::bfloat16, 7);
-          const mx::array rows = mx::reshape(mx::arange(n), {n, 1});
-          const mx::array chosen = mixed ? mx::equal(rows, mx::array(21)) : rows >= mx::array(0);
-          const auto all = [&](float value) { return mx::full({n, groups}, value, mx::float32); };
-          const float bias = scale == 0.0f ? ratio : scale * ratio;
-          s.scales = mx::contiguous(
-              mx::astype(mx::where(chosen, all(scale), s.scales), format.scale_dtype));
-          s.biases = mx::contiguous(
-              mx::astype(mx::where(chosen, all(bias), s.biases), format.scale_dtype));
-          finish_source(s, n, k, format, mx::bfloat16);
-          const LinearWeight affine = {.weight =
-                                           pack_affine_matrix(context, {&s.rows, 1}, mx::bfloat16)};
-          const LinearWeight dense = {.weight = pack_dense(context, s.dense)};
-          for (const int t : {1, 20, 40}) {
-            const mx::array x = random_array({t, k}, mx::bfloat16, 1);
-            ASSERT_TRUE(same_bits(linear(context, x, affine, {.out_dtype = mx::float32}),
-                                  linear(dense_context, x, dense, {.out_dtype = mx::float32})));
+  const AffineFormat formats[] = {
+      {8, 64, mx::bfloat16}, {4, 64, mx::bfloat16}, {4, 64, mx::float16}};
+  for (const auto& isa : isas_to_test()) {
+    const ForcedIsa forced(isa);
+    for (const float scale : {0.01f, -0.3f, 0.0f, 0x1p-13f, 0x1.8p-70f}) {
+      for (const float ratio : {0.0f, -0.0f, 0x1p-9f, -0.7f, 0.99f, -1.0f, 7.9f, -8.0f, 127.5f,
+                                2040.0f, -2049.0f, 16384.0f, 16500.0f, -1e6f, 0x1p30f}) {
+        for (const AffineFormat& format : formats) {
+          for (const bool mixed : {false, true}) {
+            SCOPED_TRACE(isa + ", " + format_name(format) + ", scale " + std::to_string(scale) +
+                         ", bias " + std::to_string(ratio) +
+                         (mixed ? " times, some rows" : " times"));
+            const Context context = make_context(2), dense_context = make_context(2);
+            AffineSource s = affine_source(n, k, format, mx::bfloat16, 7);
+            const mx::array rows = mx::reshape(mx::arange(n), {n, 1});
+            const mx::array chosen = mixed ? mx::equal(rows, mx::array(21)) : rows >= mx::array(0);
+            const auto all = [&](float value) { return mx::full({n, groups}, value, mx::float32); };
+            const float bias = scale == 0.0f ? ratio : scale * ratio;
+            s.scales = mx::contiguous(
+                mx::astype(mx::where(chosen, all(scale), s.scales), format.scale_dtype));
+            s.biases = mx::contiguous(
+                mx::astype(mx::where(chosen, all(bias), s.biases), format.scale_dtype));
+            finish_source(s, n, k, format, mx::bfloat16);
+            const LinearWeight affine = {
+                .weight = pack_affine_matrix(context, {&s.rows, 1}, mx::bfloat16)};
+            const LinearWeight dense = {.weight = pack_dense(context, s.dense)};
+            for (const int t : {1, 20, 40}) {
+              const mx::array x = random_array({t, k}, mx::bfloat16, 1);
+              ASSERT_TRUE(same_bits(linear(context, x, affine, {.out_dtype = mx::float32}),
+                                    linear(dense_context, x, dense, {.out_dtype = mx::float32})));
+            }
           }
         }
       }
+    }
+  }
+}
+
+// Scales and biases as far from each other as a shortcut takes them, and every code: each value is
+// seen alone, as the product with a row of the identity.
+TEST(AffineLinear, EveryCodeOfManyScalesHasTheDenseValue) {
+  constexpr int kRows = 512, kColumns = 256;
+  std::mt19937 generator(5);
+  std::vector<float> scales(kRows), biases(kRows);
+  for (int i = 0; i < kRows; ++i) {
+    // A scale of each mantissa, a bias of any within 2^12 times of it.
+    const float sign = generator() % 2 ? 1.0f : -1.0f;
+    scales[i] = sign * std::ldexp(128.0f + static_cast<float>(i % 128), -14);
+    biases[i] = -scales[i] * std::ldexp(1.0f + static_cast<float>(generator() % 128) / 128.0f,
+                                        static_cast<int>(generator() % 14) - 1);
+  }
+  const auto floats = [](const std::vector<float>& values) {
+    return mx::repeat(mx::reshape(mx::array(values.data(), {kRows}, mx::float32), {kRows, 1}),
+                      kColumns / 128, 1);
+  };
+  for (const auto& isa : isas_to_test()) {
+    const ForcedIsa forced(isa);
+    for (const int bits : {4, 8}) {
+      const AffineFormat format = {bits, 128, mx::bfloat16};
+      const Context context = make_context(2);
+      AffineSource s = affine_source(kRows, kColumns, format, mx::bfloat16, 7);
+      // Codes in ascending order: 256 of 8 bits, each of 4 bits 16 times.
+      std::vector<uint32_t> words(static_cast<size_t>(kRows) * kColumns * bits / 32);
+      for (size_t i = 0; i < words.size(); ++i)
+        for (int j = 0; j < 32 / bits; ++j)
+          words[i] |= static_cast<uint32_t>((i * (32 / bits) + j) % (1 << bits)) << (j * bits);
+      s.values = mx::array(words.data(), {kRows, kColumns * bits / 32}, mx::uint32);
+      s.scales = mx::contiguous(mx::astype(floats(scales), mx::bfloat16));
+      s.biases = mx::contiguous(mx::astype(floats(biases), mx::bfloat16));
+      finish_source(s, kRows, kColumns, format, mx::bfloat16);
+      const LinearWeight w = {.weight = pack_affine_matrix(context, {&s.rows, 1}, mx::bfloat16)};
+      const mx::array identity = mx::eye(kColumns, kColumns, 0, mx::bfloat16);
+      const mx::array dense = mx::contiguous(mx::transpose(s.dense));
+      ASSERT_TRUE(mx::array_equal(linear(context, identity, w), dense).item<bool>()) << isa;
+      for (const int k : {0, 31, 100, 255})
+        ASSERT_TRUE(mx::array_equal(linear(context, matrix_rows(identity, k, 1), w),
+                                    matrix_rows(dense, k, 1))
+                        .item<bool>())
+            << isa << ", " << bits << " bits, column " << k;
     }
   }
 }

@@ -7,6 +7,7 @@
 #include "ops/cpu/highway.h"
 // After it, because their code is per target too.
 #include "ops/linear/affine/affine_source-inl.h"
+#include "ops/linear/affine/affine_turned-inl.h"
 #include "ops/linear/block_float/block_float_source-inl.h"
 #include "ops/linear/gguf/gguf_source-inl.h"
 #include "ops/linear/linear_epilogue-inl.h"
@@ -102,9 +103,8 @@ struct CodePart {
 // acc [R][V * kLanes] += a [chunks][R][32] times the weights of V vectors of outputs. The order of
 // additions is the promise of linear.h; nothing here may depend on R, V or the chunks of one call.
 template <class Part, int R, int V>
-HWY_NOINLINE void multiply_tile(const float* HWY_RESTRICT a, const Part& part, int64_t chunks,
-                                float* HWY_RESTRICT acc, int64_t acc_stride) {
-  const Part w = part;
+HWY_INLINE void multiply_pairs(const float* HWY_RESTRICT a, const Part& w, int64_t chunks,
+                               float* HWY_RESTRICT acc, int64_t acc_stride) {
   for (int64_t chunk = 0; chunk < chunks; ++chunk, a += R * kChunk) {
     FloatVec even[R][V], odd[R][V];
 #pragma GCC unroll 16
@@ -134,6 +134,17 @@ HWY_NOINLINE void multiply_tile(const float* HWY_RESTRICT a, const Part& part, i
         hn::StoreU(hn::Add(hn::LoadU(kFloats, to), hn::Add(even[r][v], odd[r][v])), kFloats, to);
       }
   }
+}
+
+// By the part's own loop, if it has one: then pairs are not read one by one.
+template <class Part, int R, int V>
+HWY_NOINLINE void multiply_tile(const float* HWY_RESTRICT a, const Part& part, int64_t chunks,
+                                float* HWY_RESTRICT acc, int64_t acc_stride) {
+  const Part w = part;
+  if constexpr (requires { w.template multiply<R, V>(a, chunks, acc, acc_stride); })
+    w.template multiply<R, V>(a, chunks, acc, acc_stride);
+  else
+    multiply_pairs<Part, R, V>(a, w, chunks, acc, acc_stride);
 }
 
 template <class Part>
@@ -190,7 +201,7 @@ template <class T>
 class DenseWeights {
  public:
   static constexpr int64_t kDepth = kDepthChunks, kStreamPanels = 1, kGroupPanels = kBlockPanels;
-  static constexpr int kFusedRows = 0;
+  static constexpr int kFusedRows = 0, kFusedVecs = 1;
   explicit DenseWeights(const LinearParams& p)
       : w_(static_cast<const T*>(p.w)), panel_stride_(linear_chunks(p.k) * kChunk * kPanel) {}
   DensePart<T> slice(int64_t panel, int64_t, int64_t chunk, int64_t) const {
@@ -208,6 +219,7 @@ class QuantisedWeights {
  public:
   static constexpr int64_t kDepth = 4, kStreamPanels = kPair, kGroupPanels = kPair;
   static constexpr int kFusedRows = !Source::kFused || kLanes == 1 ? 0 : HWY_MIN(kStream.rows, 8);
+  static constexpr int kFusedVecs = kStream.vecs;
   explicit QuantisedWeights(const LinearParams& p)
       : layout_(quantised_layout(p)), data_(static_cast<const uint8_t*>(p.w)) {}
 
@@ -244,6 +256,58 @@ class QuantisedWeights {
   const uint8_t* data_;
 };
 
+#if HWY_TARGET != HWY_SCALAR
+// The same with turned codes. Values are right for most blocks: affine_turned-inl.h.
+template <class T, class Values, int kBits>
+class TurnedWeights {
+ public:
+  static constexpr int64_t kDepth = 4, kStreamPanels = kPair, kGroupPanels = kPair;
+  // Two chains for each row would wait for each other: at least four.
+  static constexpr int kFusedVecs = kLanes == 16 ? 2 : 16 / kLanes;
+  static constexpr int kFusedRows = kLanes == 16 ? 6 : 2;
+  static_assert(kFusedRows <= kStream.rows);
+  explicit TurnedWeights(const LinearParams& p)
+      : layout_(quantised_layout(p)), data_(static_cast<const uint8_t*>(p.w)) {}
+
+  // Whether fused() may be used instead of slice().
+  bool turn(int64_t panel, int64_t panels, int64_t chunk) {
+    right_ = load<Values>(panel, panels, chunk);
+    return right_ && panels * kPanel % (kFusedVecs * kLanes) == 0;
+  }
+  TurnedPart<Values, kBits> fused() const { return {blocks_}; }
+  WidePart slice(int64_t panel, int64_t panels, int64_t chunk, int64_t depth) {
+    turn(panel, panels, chunk);
+    if (right_) return wide<Values>(panels, depth);
+    load<AnyTurned<T, false>>(panel, panels, chunk);
+    return wide<AnyTurned<T, false>>(panels, depth);
+  }
+
+ private:
+  template <class Any>
+  bool load(int64_t panel, int64_t panels, int64_t chunk) {
+    bool right = true;
+    for (int64_t i = 0; i < panels; ++i)
+      right &=
+          load_turned<Any>(layout_, data_ + layout_.offset(panel + i, chunk / kDepth), blocks_[i]);
+    return right;
+  }
+  template <class Any>
+  WidePart wide(int64_t panels, int64_t depth) {
+    for (int64_t i = 0; i < panels; ++i)
+      for (int64_t chunk = 0; chunk < depth; ++chunk)
+        dequantise_turned<Any, kBits>(
+            blocks_[i], chunk, wide_ + i * WidePart::kPanelFloats + chunk * WidePart::kChunkFloats);
+    return {wide_};
+  }
+
+  HWY_ALIGN float wide_[kPair * WidePart::kPanelFloats];
+  TurnedBlock blocks_[kPair];
+  QuantisedLayout layout_;
+  const uint8_t* data_;
+  bool right_ = false;
+};
+#endif
+
 // The sums of `panels` panels += `depth` chunks of all tiles of the block.
 template <int kRows, int V, class Part>
 HWY_INLINE void multiply_slice(const LinearRowBatch& batch, const LinearBlock& block,
@@ -273,8 +337,8 @@ void multiply_group(const LinearRowBatch& batch, const LinearBlock& block, Weigh
     const int64_t depth = HWY_MIN(Weights::kDepth, chunks - chunk);
     if constexpr (Weights::kFusedRows > 0) {
       if (rows <= Weights::kFusedRows && weights.turn(panel, panels, chunk)) {
-        multiply_slice<Weights::kFusedRows, kStream.vecs>(batch, block, weights.fused(), panels,
-                                                          chunk, depth, acc);
+        multiply_slice<Weights::kFusedRows, Weights::kFusedVecs>(batch, block, weights.fused(),
+                                                                 panels, chunk, depth, acc);
         continue;
       }
     }
@@ -306,9 +370,16 @@ void multiply(const LinearRowBatch& batch, const LinearBlock& block) {
 
 template <class T, int kBits>
 void multiply_affine(const LinearRowBatch& batch, const LinearBlock& block) {
+#if HWY_TARGET == HWY_SCALAR
   batch.params.scale_type == FloatType::kF32
       ? multiply<QuantisedWeights<T, AffineSource<kBits, true>>>(batch, block)
       : multiply<QuantisedWeights<T, AffineSource<kBits, false>>>(batch, block);
+#else
+  if constexpr (hwy::IsSame<T, Bf16>())
+    if (batch.params.scale_type == FloatType::kBf16)
+      return multiply<TurnedWeights<T, ExactTurned, kBits>>(batch, block);
+  multiply<TurnedWeights<T, AnyTurned<T, true>, kBits>>(batch, block);
+#endif
 }
 
 template <class T, GgufForm kForm, int kGroups>

@@ -109,11 +109,21 @@ void run_all(ThreadPool& pool, std::span<const LinearParams> products) {
   for (const LinearParams& p : products) run(pool, p);
 }
 
-bool serves(const LinearParams&) { return true; }
+bool is_affine(const LinearParams& p) {
+  return p.bits != 0 && p.block_float == BlockFloat::kNone && p.gguf == GgufFormat::kNone;
+}
+
+// Affine weights have turned codes, but for the portable kernel, which has one lane.
+bool serves(const LinearParams& p) {
+  return p.turned == (is_affine(p) && cpu_isa() != CpuIsa::kPortable);
+}
 
 }  // namespace
 
-const LinearKernel kHighwayLinear = {
-    .name = cpu_kernel_name, .serves = serves, .run = run, .run_all = run_all};
+const LinearKernel kHighwayLinear = {.name = cpu_kernel_name,
+                                     .serves = serves,
+                                     .run = run,
+                                     .run_all = run_all,
+                                     .reads_turned = true};
 
 }  // namespace quire::ops

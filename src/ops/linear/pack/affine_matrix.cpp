@@ -8,6 +8,7 @@
 #include "ops/linear/affine/affine_cpu.h"
 #include "ops/linear/block_float/block_float_cpu.h"
 #include "ops/linear/gguf/gguf_cpu.h"
+#include "ops/linear/linear_format.h"
 #include "ops/linear/pack/affine_pack_cpu.h"
 #include "ops/linear/pack/cuda_matrix.h"
 #include "ops/runtime/shape_check.h"
@@ -98,6 +99,7 @@ PackedMatrix pack_affine_matrix(const Context& context, std::span<const AffineRo
       pack_affine_on_cuda(*cuda, parts, progress, result);
       return result;
     }
+  result.turned = packs_turned(linear_format(result, dtype));
   const QuantisedLayout layout = quantised_layout(result);
   const auto memory = allocate_aligned(static_cast<size_t>(layout.bytes()));
   PackJob job = {.row_bytes = result.k * result.affine->bits / 8, .interleaved = interleave};

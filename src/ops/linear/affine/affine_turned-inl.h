@@ -1,0 +1,208 @@
+// Per target, like ops/cpu/highway.h, which comes first; no #pragma once. Affine weights with
+// turned codes (quantised_layout.h), for float32 arithmetic with the rows as lanes.
+#include "ops/linear/affine/affine_scales-inl.h"
+#include "ops/linear/quantised_block-inl.h"
+
+#if defined(QUIRE_OPS_AFFINE_TURNED_TARGET_) == defined(HWY_TARGET_TOGGLE)
+#ifdef QUIRE_OPS_AFFINE_TURNED_TARGET_
+#undef QUIRE_OPS_AFFINE_TURNED_TARGET_
+#else
+#define QUIRE_OPS_AFFINE_TURNED_TARGET_
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace quire::ops::HWY_NAMESPACE {
+namespace {
+
+// Bytes of weights to fetch ahead.
+constexpr int64_t kTurnedAhead = 8192;
+
+// One block of one panel.
+struct TurnedBlock {
+  const uint8_t* codes = nullptr;
+  HWY_ALIGN float scales[4][16], shifts[4][16];  // of each 32 k, as a kind of values wants them
+};
+
+// A code c comes as the float 2^15 + c (kHigh: 2^15 + 16 c, the high nibble of a byte): its byte is
+// put under the exponent of 2^15, which takes no conversion. What follows makes its value of that.
+
+// Values of bfloat16 with scales of bfloat16, in two steps after the multiply-add.
+//
+// p = 2^16 v, where v = scale * c + bias has at most 23 bits, so that p is exact and its last bit
+// zero. p + v, rounded to 24 bits, keeps the 8 bits of v that bfloat16 has: it is that many times
+// as large. So it rounds as bfloat16 does, to the even one of two neighbours, too; p is even. Then
+// p is taken away again, exactly. The shift is 2^16 (bias - 2^15 scale); multiply-adds that are not
+// fused do the same, because each product here is exact but that which rounds.
+struct ExactTurned {
+  // Fills the scales and shifts of 32 k. Returns the lanes for which all of this is true.
+  static HWY_INLINE auto prepare(FloatVec scale, FloatVec bias, float* scales, float* shifts) {
+    const FloatVec up = hn::Set(kFloats, 65536.0f), most = hn::Set(kFloats, 0x1p90f);
+    const FloatVec zero = hn::Zero(kFloats);
+    hn::Store(hn::Mul(scale, up), kFloats, scales);
+    hn::Store(hn::Mul(hn::MulAdd(scale, hn::Set(kFloats, -32768.0f), bias), up), kFloats, shifts);
+    // |bias| from |scale| to 2^11 |scale|: their bits lie within 24 of each other.
+    const FloatVec s = hn::Abs(scale), b = hn::Abs(bias);
+    const auto near = hn::And(hn::Ge(b, s), hn::Le(b, hn::Mul(s, hn::Set(kFloats, 2048.0f))));
+    const auto either_is_zero = hn::Or(hn::Eq(s, zero), hn::Eq(b, zero));
+    return hn::And(hn::Or(near, either_is_zero), hn::And(hn::Lt(s, most), hn::Lt(b, most)));
+  }
+  static HWY_INLINE void load(const float* scales, const float* shifts, FloatVec (&scale)[2],
+                              FloatVec (&shift)[2]) {
+    scale[0] = hn::Load(kFloats, scales);
+    shift[0] = hn::Load(kFloats, shifts);
+    scale[1] = hn::Mul(scale[0], hn::Set(kFloats, 0.0625f));
+    shift[1] = hn::MulAdd(scale[0], hn::Set(kFloats, 32768.0f - 2048.0f), shift[0]);
+  }
+  template <bool kHigh>
+  static HWY_INLINE FloatVec value(FloatVec code, FloatVec scale, FloatVec shift) {
+    const FloatVec p = hn::MulAdd(code, scale, shift);
+    return hn::Sub(hn::Mul(p, hn::Set(kFloats, 1.0f + 0x1p-16f)), p);
+  }
+};
+
+// All values, rounded to T. The product is exact with 16-bit scales, and rounded with those of
+// float32, as linear.h says. kInRange: all are below 2^100.
+template <class T, bool kInRange>
+struct AnyTurned {
+  static HWY_INLINE auto prepare(FloatVec scale, FloatVec bias, float* scales, float* shifts) {
+    const FloatVec most = hn::Set(kFloats, 0x1p90f);
+    hn::Store(scale, kFloats, scales);
+    hn::Store(bias, kFloats, shifts);
+    return hn::And(hn::Lt(hn::Abs(scale), most), hn::Lt(hn::Abs(bias), most));
+  }
+  static HWY_INLINE void load(const float* scales, const float* shifts, FloatVec (&scale)[2],
+                              FloatVec (&shift)[2]) {
+    scale[0] = scale[1] = hn::Load(kFloats, scales);
+    shift[0] = shift[1] = hn::Load(kFloats, shifts);
+  }
+  template <bool kHigh>
+  static HWY_INLINE FloatVec value(FloatVec code, FloatVec scale, FloatVec bias) {
+    FloatVec c = hn::Sub(code, hn::Set(kFloats, 32768.0f));
+    if constexpr (kHigh) c = hn::Mul(c, hn::Set(kFloats, 0.0625f));
+    const FloatVec v = hn::Add(hn::Mul(scale, c), bias);
+    if constexpr (kInRange) return round_in_range<T>(v);
+    return round_floats<T>(v);
+  }
+};
+
+// Fills the scales of a block. Returns whether the values are right for all of it.
+template <class Values>
+HWY_INLINE bool load_turned(const QuantisedLayout& layout, const uint8_t* block, TurnedBlock& out) {
+  const int64_t bytes = layout.scale_bytes();
+  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(block + i + kTurnedAhead);
+  out.codes = block + bytes;
+  const int64_t groups = layout.groups(), chunks = 4 / groups;
+  auto right = hn::Eq(hn::Zero(kFloats), hn::Zero(kFloats));
+  for (int64_t group = 0; group < groups; ++group) {
+    for (int64_t lane = 0; lane < 16; lane += kLanes) {
+      FloatVec scale, bias;
+      load_group_scales(layout, block, group, lane, scale, bias);
+      for (int64_t chunk = group * chunks; chunk < (group + 1) * chunks; ++chunk)
+        right = hn::And(right, Values::prepare(scale, bias, out.scales[chunk] + lane,
+                                               out.shifts[chunk] + lane));
+    }
+  }
+  return hn::AllTrue(kFloats, right);
+}
+
+#if HWY_TARGET != HWY_SCALAR
+// The values of four units of kLanes rows meet use(k, value), k from 0 on.
+template <class Values, int kBits, class Use>
+HWY_INLINE void for_turned_values(const uint8_t* from, const FloatVec (&scale)[2],
+                                  const FloatVec (&shift)[2], const Use& use) {
+  const UintTag words;
+  const hn::Repartition<uint16_t, UintTag> halves;
+  const hn::Repartition<uint8_t, UintTag> bytes;
+  const auto exponent = hn::Set(halves, 0x4700);  // of 2^15
+  const auto codes = hn::LoadU(bytes, from);
+  const auto first = hn::BitCast(halves, hn::InterleaveLower(bytes, hn::Zero(bytes), codes));
+  const auto last = hn::BitCast(halves, hn::InterleaveUpper(bytes, hn::Zero(bytes), codes));
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    const auto half = i < 2 ? first : last;
+    const auto word = hn::BitCast(words, i % 2 == 0 ? hn::InterleaveLower(halves, half, exponent)
+                                                    : hn::InterleaveUpper(halves, half, exponent));
+    if constexpr (kBits == 8) {
+      use(i, Values::template value<false>(hn::BitCast(kFloats, word), scale[0], shift[0]));
+    } else {
+      const auto low = hn::BitCast(kFloats, hn::And(word, hn::Set(words, 0xFFFF0FFFu)));
+      const auto high = hn::BitCast(kFloats, hn::And(word, hn::Set(words, 0xFFFFF0FFu)));
+      use(2 * i, Values::template value<false>(low, scale[0], shift[0]));
+      use(2 * i + 1, Values::template value<true>(high, scale[1], shift[1]));
+    }
+  }
+}
+
+// Dequantised where they are used: for a single tile of rows. See multiply_tile.
+template <class Values, int kBits>
+struct TurnedPart {
+  const TurnedBlock* blocks;
+  TurnedPart at(int64_t column) const { return {blocks + column / 16}; }
+
+  template <int R, int V>
+  HWY_INLINE void multiply(const float* HWY_RESTRICT a, int64_t chunks, float* HWY_RESTRICT acc,
+                           int64_t acc_stride) const {
+    static_assert(V * kLanes % 16 == 0);
+    for (int64_t chunk = 0; chunk < chunks; ++chunk, a += R * 32) {
+      FloatVec scale[V][2], shift[V][2], sums[2][R][V];
+      const uint8_t* from[V];
+#pragma GCC unroll 4
+      for (int v = 0; v < V; ++v) {
+        const TurnedBlock& block = blocks[v * kLanes / 16];
+        const int64_t lane = v * kLanes % 16;
+        from[v] = block.codes + chunk * 64 * kBits + lane * 4;
+        Values::load(block.scales[chunk] + lane, block.shifts[chunk] + lane, scale[v], shift[v]);
+#pragma GCC unroll 16
+        for (int r = 0; r < R; ++r) sums[0][r][v] = sums[1][r][v] = hn::Zero(kFloats);
+      }
+#pragma GCC unroll 2
+      for (int64_t step = 0; step < kBits; ++step) {
+        const float* x = a + step * (32 / kBits);
+        // One vector after the other: then all sums stay in registers.
+#pragma GCC unroll 4
+        for (int v = 0; v < V; ++v) {
+          if (v * kLanes % 16 == 0) __builtin_prefetch(from[v] + step * 64 + kTurnedAhead);
+          for_turned_values<Values, kBits>(
+              from[v] + step * 64, scale[v], shift[v], [&](int k, FloatVec w) {
+#pragma GCC unroll 16
+                for (int r = 0; r < R; ++r)
+                  sums[k % 2][r][v] =
+                      hn::MulAdd(hn::Set(kFloats, x[r * 32 + k]), w, sums[k % 2][r][v]);
+              });
+        }
+      }
+#pragma GCC unroll 16
+      for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+        for (int v = 0; v < V; ++v) {
+          float* to = acc + r * acc_stride + v * kLanes;
+          hn::StoreU(hn::Add(hn::LoadU(kFloats, to), hn::Add(sums[0][r][v], sums[1][r][v])),
+                     kFloats, to);
+        }
+    }
+  }
+};
+
+// 32 k of a block: out [16 pairs][16 / kLanes][even, odd][kLanes].
+template <class Values, int kBits>
+HWY_INLINE void dequantise_turned(const TurnedBlock& block, int64_t chunk,
+                                  float* HWY_RESTRICT out) {
+  for (int64_t lane = 0; lane < 16; lane += kLanes) {
+    FloatVec scale[2], shift[2];
+    Values::load(block.scales[chunk] + lane, block.shifts[chunk] + lane, scale, shift);
+    const uint8_t* from = block.codes + chunk * 64 * kBits + lane * 4;
+    float* to = out + 2 * lane;
+    for (int step = 0; step < kBits; ++step, from += 64, to += 32 / kBits * 16) {
+      if (lane == 0) __builtin_prefetch(from + kTurnedAhead);
+      for_turned_values<Values, kBits>(from, scale, shift, [&](int k, FloatVec w) {
+        hn::Store(w, kFloats, to + k / 2 * 32 + k % 2 * kLanes);
+      });
+    }
+  }
+}
+#endif
+
+}  // namespace
+}  // namespace quire::ops::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif  // per target
