@@ -334,21 +334,32 @@ uint64_t aligned(uint64_t at, uint64_t alignment) {
   return (at + alignment - 1) / alignment * alignment;  // at is far below 2^64
 }
 
+// A tensor must lie in the data, wherever the others are.
+bool check_place(Cursor& in, uint64_t data_size, uint32_t alignment, const GgufTensor& tensor) {
+  if (tensor.begin > data_size || tensor.size > data_size - tensor.begin)
+    return in.fail("its " + std::to_string(tensor.size) + " bytes from byte " +
+                   std::to_string(tensor.begin) + " on end behind the " +
+                   std::to_string(data_size) + " bytes of data");
+  if (tensor.begin % alignment != 0)
+    return in.fail("it begins at byte " + std::to_string(tensor.begin) +
+                   ", which the alignment of " + std::to_string(alignment) + " does not divide");
+  return true;
+}
+
 // The sorted tensors must follow each other up to the end of the file.
 bool check_places(Cursor& in, uint64_t data_size, const GgufHeader& header) {
+  const auto set_about = [&](const GgufTensor& tensor) {
+    in.set_about("tensor " + quote_name(tensor.name) + ": ");
+  };
+  for (const GgufTensor& tensor : header.tensors) {
+    set_about(tensor);
+    if (!check_place(in, data_size, header.alignment, tensor)) return false;
+  }
   uint64_t end = 0;
   const GgufTensor* previous = nullptr;
   for (const GgufTensor& tensor : header.tensors) {
-    in.set_about("tensor " + quote_name(tensor.name) + ": ");
+    set_about(tensor);
     const uint64_t expected = aligned(end, header.alignment);
-    if (tensor.begin > data_size || tensor.size > data_size - tensor.begin)
-      return in.fail("its " + std::to_string(tensor.size) + " bytes from byte " +
-                     std::to_string(tensor.begin) + " on end behind the " +
-                     std::to_string(data_size) + " bytes of data");
-    if (tensor.begin % header.alignment != 0)
-      return in.fail("it begins at byte " + std::to_string(tensor.begin) +
-                     ", which the alignment of " + std::to_string(header.alignment) +
-                     " does not divide");
     if (tensor.begin < expected)
       return in.fail("its data overlaps that of tensor " + quote_name(previous->name));
     if (tensor.begin > expected)

@@ -38,6 +38,11 @@ Vocabulary read_vocabulary(const GgufMetadata& metadata) {
     metadata.fail(kPrefix + "token_type", "has " + std::to_string(out.types->size()) +
                                               " elements, but there are " +
                                               std::to_string(out.tokens->size()) + " tokens");
+  for (size_t id = 0; out.types && id < out.types->size(); ++id)
+    if (out.type(id) < TokenType::kNormal || out.type(id) > TokenType::kByte)
+      metadata.fail(kPrefix + "token_type", "has " + std::to_string((*out.types)[id]) +
+                                                " for token " + std::to_string(id) +
+                                                "; types are 1 to 6");
   return out;
 }
 

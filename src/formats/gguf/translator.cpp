@@ -15,6 +15,7 @@ namespace {
 constexpr IntRange kWidth{.min = 1, .max = 1 << 24};
 constexpr IntRange kHeads{.min = 1, .max = 1 << 16};
 constexpr IntRange kHeadDim{.min = 1, .max = 1 << 14};
+constexpr RealRange kEpsilon{.min = 0.0, .max = 1.0};
 constexpr RealRange kPositive{.min = 0.0, .min_inclusive = false};
 
 // Keys under an architecture's name that say nothing that is not said by tensors, too, or that do
@@ -130,7 +131,7 @@ void GgufTranslator::add_sizes() {
   config["max_position_embeddings"] = require_int("context_length", {.min = 1, .max = INT32_MAX});
   const auto intermediate = find_int("feed_forward_length", {.min = 0, .max = kWidth.max});
   if (intermediate.value_or(0) > 0) config["intermediate_size"] = *intermediate;
-  if (const auto eps = find_double("attention.layer_norm_rms_epsilon"))
+  if (const auto eps = find_double("attention.layer_norm_rms_epsilon", kEpsilon))
     config["rms_norm_eps"] = *eps;
 }
 
