@@ -24,7 +24,7 @@ constexpr FlagGroup kGroups[] = {
      "--host --port --root-path --served-model-name --http-threads --shutdown-timeout "
      "--sse-ping-interval"},
     {"Access and limits",
-     "--api-key --api-key-file --max-concurrent-requests-per-key "
+     "--api-key --api-key-file --allowed-origins --max-concurrent-requests-per-key "
      "--max-generations-per-key --min-priority --trust-request-chat-template --keep-billing-header "
      "--max-logprobs "
      "--max-body-size"},

@@ -23,6 +23,7 @@
 #include "server/http/bind.h"
 #include "server/http/ledger.h"
 #include "server/log.h"
+#include "server/origin_policy.h"
 #include "server/server.h"
 #include "server/web_origin.h"
 
@@ -33,6 +34,7 @@ struct ServeFlags {
   ModelFlags model;
   server::ServerOptions server;
   std::vector<std::string> api_keys, api_key_files;
+  std::vector<std::string> allowed_origins;
   std::string max_body, max_buffered;
   std::string tool_call_parser, reasoning_parser;  // empty: what the chat template shows
   std::string runner = "auto";
@@ -150,6 +152,7 @@ void prepare(ServeFlags& flags) {
   const char* variable = std::getenv(kKeyVariable);
   if (flags.api_keys.empty() && variable != nullptr) server::check_api_key(variable, kKeyVariable);
   flags.server.api_keys = collect_api_keys(flags);
+  flags.server.allowed_origins = server::parse_allowed_origins(flags.allowed_origins);
   check_priorities(flags);
   (void)parser_choice(flags);
   flags.server.http.ping_interval =
@@ -215,6 +218,12 @@ void add_key_flags(CLI::App& command, ServeFlags& flags) {
                   "File with one key a line, # for comments; read again at SIGHUP")
       ->allow_extra_args(false)
       ->type_name("FILE");
+  command
+      .add_option("--allowed-origins", flags.allowed_origins,
+                  "Origins whose web pages may use the server and read its answers (CORS): "
+                  "https://chat.example, or * for all; no page of another origin may otherwise")
+      ->allow_extra_args(false)  // several times, or a JSON list as in vLLM
+      ->type_name("ORIGIN");
   command.add_flag("--share-prefix-cache", options.share_prefix_cache,
                    "Let API keys reuse each other's cached prompts. A key can then find out what "
                    "another one sent");

@@ -18,10 +18,6 @@ namespace {
 const ApiError kNoKey{401, "A valid API key is required", ""};
 constexpr const char* kOtherRunner =
     "This server was started with a --runner that does not do this";
-const ApiError kForeignPage{403,
-                            "Web pages from other machines may not use a server on loopback that "
-                            "has no --api-key",
-                            ""};
 
 int64_t num_prompts(const openai::CompletionRequest& request) {
   return static_cast<int64_t>(request.prompts.size());
@@ -101,6 +97,7 @@ Api::Api(EngineClient& engine, const ModelText& text, const ServerOptions& optio
                      options.keep_billing_header},
       planner_(text_, engine, options.served_model_names.front(), options.fingerprint),
       keys_(options.api_keys),
+      origins_(options.allowed_origins, options.api_keys.empty() && on_loopback_),
       started_(std::time(nullptr)),
       metrics_(options.served_model_names.front(), engine.max_model_len()) {}
 
@@ -131,10 +128,10 @@ bool Api::is_left_to_others(const Route& route) const {
 
 std::optional<http::Response> Api::check(const http::RequestHead& head) {
   const std::string_view path = local_path(head);
+  if (auto answer = origins_.answer_preflight(head)) return answer;
   if (path != "/health" && !keys_.empty() && !keys_.find(given_key(head)))
     return server::error_response(kNoKey, head);
-  if (keys_.empty() && on_loopback_ && is_foreign_page(head.header("origin")))
-    return server::error_response(kForeignPage, head);
+  if (const auto reason = origins_.why_refused(head)) return server::error_response(*reason, head);
   const Route* route = find_route(head);
   if (route != nullptr && is_left_to_others(*route))
     return server::error_response({404, kOtherRunner, "", "unknown_url"}, head);

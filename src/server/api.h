@@ -9,6 +9,7 @@
 #include "server/cache_doctor.h"
 #include "server/generation.h"
 #include "server/openai/parse.h"
+#include "server/origin_policy.h"
 #include "server/planner.h"
 
 namespace quire::server {
@@ -24,6 +25,10 @@ class Api : public http::HttpHandler {
   http::Response error_response(int status, const std::string& message) override;
   http::Response error_for(const http::RequestHead& head, int status,
                            const std::string& message) override;
+  std::vector<std::pair<std::string, std::string>> headers_for(
+      const http::RequestHead& head) override {
+    return origins_.headers_for(head);
+  }
   void finished(const http::Request& request, const Outcome& outcome) override;
 
   // From now on generations are refused.
@@ -121,6 +126,7 @@ class Api : public http::HttpHandler {
   const openai::ParseContext parse_context_;
   const Planner planner_;
   ApiKeys keys_;
+  const OriginPolicy origins_;
   const std::shared_ptr<AdmissionControl> admissions_ = std::make_shared<AdmissionControl>();
   const int64_t started_;  // seconds since 1970
   Metrics metrics_;

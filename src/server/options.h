@@ -50,6 +50,7 @@ struct ServerOptions {
   RequestLimits limits;
   ClientLimits client_limits;
   std::vector<std::string> api_keys;            // empty: open to everybody
+  std::vector<std::string> allowed_origins;     // of parse_allowed_origins()
   bool share_prefix_cache = false;              // between the keys
   std::vector<std::string> served_model_names;  // the first is the one in answers
   std::string fingerprint;                      // `system_fingerprint` of answers; empty: null

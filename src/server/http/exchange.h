@@ -84,6 +84,11 @@ class HttpHandler {
     return error_response(status, message);
   }
 
+  // What every answer to the request has among its headers.
+  virtual std::vector<std::pair<std::string, std::string>> headers_for(const RequestHead&) {
+    return {};
+  }
+
   struct Outcome {
     int status = 0;  // 0: the client went away before an answer
     double seconds = 0;
