@@ -3,13 +3,15 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "formats/folder_quantization.h"
 
 namespace quire::formats {
 namespace {
 
 constexpr const char* kRemedy =
     "; supported are MLX's affine 2, 3, 4, 5, 6 and 8 bits in groups of 32, 64 or 128, and its "
-    "mxfp4, mxfp8 and nvfp4: take the model's unquantised checkpoint, or make one with `quire "
+    "mxfp4, mxfp8 and nvfp4, AWQ, GPTQ, compressed-tensors and fp8: take the model's unquantised "
+    "checkpoint, or make one with `quire "
     "quantize`";
 
 [[noreturn]] void refuse(const HfConfig& config, const std::string& what) {
@@ -95,6 +97,7 @@ std::optional<QuantizationConfig> read_quantization_config(const HfConfig& confi
   const auto method = reader.find_string("quant_method");
   // OpenAI's own: nothing to know of tensors whose names say it (gpt-oss).
   if (method == "mxfp4") return std::nullopt;
+  if (read_folder_quantization(config)) return std::nullopt;
   if (method) refuse(config, "the weights are quantised by " + quote_name(*method));
   const QuantMode mode = read_mode(config, reader, "\"quantization\"");
   if (mode == QuantMode::kAffine && (!reader.find("bits") || !reader.find("group_size")))

@@ -46,9 +46,9 @@ struct QuantizationConfig {
   bool demands(const std::string& layer) const;
 };
 
-// Nothing if config.json does not mention quantisation. Throws LoadError naming the file, the key
-// and the remedy if it does in a way that Quire cannot read: GPTQ, AWQ, bitsandbytes,
-// compressed-tensors, other modes, bits or group sizes.
+// Nothing if config.json does not mention quantisation, or in words that folder_quantization.h
+// reads. Throws LoadError naming the file, the key and the remedy if it does in a way that Quire
+// cannot read: bitsandbytes, other modes, bits or group sizes.
 std::optional<QuantizationConfig> read_quantization_config(const HfConfig& config);
 
 }  // namespace quire::formats

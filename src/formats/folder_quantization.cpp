@@ -1,0 +1,306 @@
+#include "formats/folder_quantization.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "base/error.h"
+#include "formats/raw_tensor.h"
+
+namespace quire::formats {
+namespace {
+
+constexpr std::string_view kPattern = "re:";
+
+bool is_one_of(int64_t value, std::initializer_list<int64_t> allowed) {
+  return std::find(allowed.begin(), allowed.end(), value) != allowed.end();
+}
+
+[[noreturn]] void fail_value(const ConfigReader& config, std::string_view key,
+                             const std::string& value, const std::string& supported) {
+  config.fail(key, "is " + value + ", which is not supported; supported: " + supported);
+}
+
+// A key that would change values and is not understood must be absent, null or empty.
+void expect_nothing(const ConfigReader& config, std::string_view key) {
+  const json::value* value = config.find(key);
+  if (!value) return;
+  const bool nothing = (value->is_object() && value->get_object().empty()) ||
+                       (value->is_array() && value->get_array().empty()) ||
+                       (value->is_bool() && !value->get_bool());
+  if (!nothing) config.fail(key, "is set, which is not supported");
+}
+
+void expect_string(const ConfigReader& config, std::string_view key, std::string_view only) {
+  const auto value = config.find_string(key);
+  if (value && *value != only) fail_value(config, key, quote_name(*value), quote_name(only));
+}
+
+void read_bits(const ConfigReader& config, std::string_view key, std::initializer_list<int64_t> of,
+               FolderScheme& scheme) {
+  const int64_t bits = config.require_int(key);
+  std::string supported;
+  for (const int64_t one : of) supported += (supported.empty() ? "" : ", ") + std::to_string(one);
+  if (!is_one_of(bits, of)) fail_value(config, key, std::to_string(bits), supported);
+  scheme.bits = static_cast<int>(bits);
+}
+
+// Groups that the kernels have, or are made of such.
+void set_group(const ConfigReader& config, std::string_view key, int64_t size,
+               FolderScheme& scheme) {
+  if (size != -1 && (size < 32 || size % 32 != 0 || (size > 128 && size % 128 != 0) || size == 96))
+    fail_value(config, key, std::to_string(size), "-1, 32, 64, 128 and multiples of 128");
+  scheme.group_size = size == -1 ? 0 : size;
+}
+
+std::vector<std::string> read_names(const ConfigReader& config, std::string_view key) {
+  std::vector<std::string> names = config.get_strings(key);
+  for (const std::string& name : names) {
+    if (!name.starts_with(kPattern)) continue;
+    try {
+      (void)NamePattern(std::string_view(name).substr(kPattern.size()));
+    } catch (const std::invalid_argument& error) {
+      config.fail(key, "has the pattern " + quote_name(name) +
+                           ", which is not understood: " + error.what());
+    }
+  }
+  return names;
+}
+
+void read_awq(const ConfigReader& config, FolderQuantization& out) {
+  FolderScheme scheme = {.format = FolderFormat::kAwq};
+  read_bits(config, config.find("w_bit") ? "w_bit" : "bits", {4}, scheme);
+  const char* group = config.find("q_group_size") ? "q_group_size" : "group_size";
+  set_group(config, group, config.require_int(group), scheme);
+  if (const auto version = config.find_string("version")) {
+    std::string lower = *version;
+    for (char& c : lower)
+      if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+    if (lower != "gemm") fail_value(config, "version", quote_name(*version), "\"gemm\"");
+  }
+  if (!config.find_bool("zero_point").value_or(true))
+    fail_value(config, "zero_point", "false", "true");
+  out.groups = {{.scheme = scheme, .targets = {}}};
+  out.excluded = read_names(config, "modules_to_not_convert");
+}
+
+void read_gptq(const ConfigReader& config, FolderQuantization& out) {
+  FolderScheme scheme = {.format = FolderFormat::kGptq};
+  read_bits(config, "bits", {2, 3, 4, 8}, scheme);
+  set_group(config, "group_size", config.require_int("group_size"), scheme);
+  const std::string version = config.find_string("checkpoint_format").value_or("gptq");
+  if (version != "gptq" && version != "gptq_v2")
+    fail_value(config, "checkpoint_format", quote_name(version), "\"gptq\", \"gptq_v2\"");
+  scheme.zeros_less_one = version == "gptq";
+  scheme.symmetric = config.find_bool("sym").value_or(false);
+  scheme.any_order = config.find_bool("desc_act").value_or(false);
+  expect_string(config, "pack_dtype", "int32");
+  // `rotation` needs a transform of activations; other layers than the first have formats of their
+  // own in `dynamic`.
+  for (const char* key : {"is_marlin_format", "dynamic", "rotation", "adapter"})
+    expect_nothing(config, key);
+  out.groups = {{.scheme = scheme, .targets = {}}};
+  out.excluded = read_names(config, "modules_to_not_convert");
+}
+
+// weights of a group of compressed-tensors in "pack-quantized".
+FolderScheme read_packed(const ConfigReader& weights) {
+  FolderScheme scheme = {.format = FolderFormat::kPacked};
+  read_bits(weights, "num_bits", {4, 8}, scheme);
+  expect_string(weights, "type", "int");
+  const auto size = weights.find_int("group_size");
+  const std::string strategy =
+      weights.find_string("strategy").value_or(size && *size > 0 ? "group" : "channel");
+  if (strategy != "group" && strategy != "channel")
+    fail_value(weights, "strategy", quote_name(strategy), "\"group\", \"channel\"");
+  if (strategy == "group" && !size) weights.fail("group_size", "is missing");
+  set_group(weights, "group_size", strategy == "group" ? *size : -1, scheme);
+  scheme.symmetric = weights.find_bool("symmetric").value_or(true);
+  // Other orders than "group" sort no columns of the stored matrix.
+  const json::value* order = weights.find("actorder");
+  if (order && order->is_bool())
+    scheme.any_order = order->get_bool();
+  else
+    scheme.any_order = weights.find_string("actorder") == "group";
+  if (weights.find_bool("dynamic").value_or(false)) fail_value(weights, "dynamic", "true", "false");
+  return scheme;
+}
+
+// MXFP4: MLX's mxfp4 under other names.
+FolderScheme read_mxfp4(const ConfigReader& weights) {
+  FolderScheme scheme = {.format = FolderFormat::kMxfp4, .group_size = 32};
+  read_bits(weights, "num_bits", {4}, scheme);
+  expect_string(weights, "type", "float");
+  const int64_t size = weights.find_int("group_size").value_or(32);
+  if (size != 32) fail_value(weights, "group_size", std::to_string(size), "32");
+  return scheme;
+}
+
+void set_block(const ConfigReader& config, std::string_view key, FolderScheme& scheme) {
+  const std::vector<int64_t> block = config.get_ints(key, {.min = 1, .max = 1 << 20});
+  if (block.size() != 2) config.fail(key, "is no pair of numbers, outputs and columns");
+  scheme.block_rows = block[0];
+  scheme.block_columns = block[1];
+}
+
+// Values of 8 bits with scales by rows, blocks or one for all.
+FolderScheme read_floats(const ConfigReader& weights) {
+  FolderScheme scheme = {.format = FolderFormat::kFp8};
+  read_bits(weights, "num_bits", {8}, scheme);
+  expect_string(weights, "type", "float");
+  const std::string strategy = weights.find_string("strategy").value_or("missing");
+  if (strategy == "block") {
+    set_block(weights, "block_structure", scheme);
+  } else if (strategy != "tensor" && strategy != "channel") {
+    fail_value(weights, "strategy", quote_name(strategy), "\"tensor\", \"channel\", \"block\"");
+  }
+  if (!weights.find_bool("symmetric").value_or(true))
+    fail_value(weights, "symmetric", "false", "true");
+  if (weights.find_bool("dynamic").value_or(false)) fail_value(weights, "dynamic", "true", "false");
+  return scheme;
+}
+
+constexpr const char* kFloatActivations =
+    "activations stay as they are, where the config asks for rounding them to 8-bit floats";
+
+// Activations that are rounded where they are used: leaving that out is more exact. Scales of their
+// own would be lost.
+void read_float_activations(const ConfigReader& group, FolderQuantization& out) {
+  const json::object* object = group.find_object("input_activations");
+  if (!object) return;
+  const ConfigReader activations = group.inside("input_activations", *object);
+  const int64_t bits = activations.find_int("num_bits").value_or(8);
+  if (bits != 8) fail_value(activations, "num_bits", std::to_string(bits), "8");
+  expect_string(activations, "type", "float");
+  if (!activations.find_bool("dynamic").value_or(false))
+    fail_value(activations, "dynamic", "false: scales that are stored", "true");
+  out.note = kFloatActivations;
+}
+
+void read_fp8(const ConfigReader& config, FolderQuantization& out) {
+  FolderScheme scheme = {.format = FolderFormat::kFp8, .bits = 8};
+  expect_string(config, "fmt", "e4m3");
+  if (config.find("weight_block_size")) set_block(config, "weight_block_size", scheme);
+  const std::string activations = config.find_string("activation_scheme").value_or("dynamic");
+  if (activations != "dynamic")
+    fail_value(config, "activation_scheme", quote_name(activations), "\"dynamic\"");
+  out.note = kFloatActivations;
+  out.groups = {{.scheme = scheme, .targets = {}}};
+  out.excluded = read_names(config, "modules_to_not_convert");
+  for (std::string& name : read_names(config, "ignored_layers"))
+    out.excluded.push_back(std::move(name));
+}
+
+void expect_no_activations(const ConfigReader& group, std::string_view key) {
+  const json::object* activations = group.find_object(key);
+  if (!activations) return;
+  const ConfigReader reader = group.inside(key, *activations);
+  group.fail(key, "asks for activations of " +
+                      std::to_string(reader.find_int("num_bits").value_or(8)) +
+                      " bits, which is not supported with this format");
+}
+
+FolderScheme read_group_scheme(const ConfigReader& config, const ConfigReader& group,
+                               FolderQuantization& out) {
+  const bool own = group.find("format") != nullptr;
+  const ConfigReader& from = own ? group : config;
+  const std::string format = from.find_string("format").value_or("missing");
+  if (format != "pack-quantized" && format != "float-quantized" && format != "mxfp4-pack-quantized")
+    fail_value(from, "format", quote_name(format),
+               "\"pack-quantized\", \"float-quantized\", \"mxfp4-pack-quantized\"");
+  const json::object* object = group.find_object("weights");
+  if (!object) group.fail("weights", "is missing");
+  const ConfigReader weights = group.inside("weights", *object);
+  expect_no_activations(group, "output_activations");
+  if (format == "float-quantized") {
+    read_float_activations(group, out);
+    return read_floats(weights);
+  }
+  expect_no_activations(group, "input_activations");
+  return format == "pack-quantized" ? read_packed(weights) : read_mxfp4(weights);
+}
+
+void read_compressed(const ConfigReader& config, FolderQuantization& out) {
+  for (const char* key : {"kv_cache_scheme", "transform_config"}) expect_nothing(config, key);
+  if (const json::object* sparsity = config.find_object("sparsity_config"))
+    if (!sparsity->empty())
+      expect_string(config.inside("sparsity_config", *sparsity), "format", "dense");
+  expect_string(config, "quantization_status", "compressed");
+  const json::object* groups = config.find_object("config_groups");
+  if (!groups || groups->empty()) config.fail("config_groups", "is missing or empty");
+  const ConfigReader all = config.inside("config_groups", *groups);
+  for (const auto& entry : *groups) {
+    const std::string_view name(entry.key().data(), entry.key().size());
+    const json::object* object = all.find_object(name);
+    if (!object) all.fail(name, "is null");
+    const ConfigReader group = all.inside(name, *object);
+    out.groups.push_back(
+        {.scheme = read_group_scheme(config, group, out), .targets = read_names(group, "targets")});
+  }
+  out.excluded = read_names(config, "ignore");
+}
+
+// The parts of a name that dots part, in a row anywhere in it.
+bool contains_parts(const std::string& layer, const std::string& parts) {
+  return ("." + layer + ".").find("." + parts + ".") != std::string::npos;
+}
+
+}  // namespace
+
+const FolderScheme* FolderQuantization::of_layer(const std::string& layer) const {
+  const auto matches = [&](const std::string& name) {
+    if (!name.starts_with(kPattern)) return contains_parts(layer, name);
+    try {
+      return NamePattern(std::string_view(name).substr(kPattern.size())).begins(layer);
+    } catch (const std::invalid_argument& error) {
+      throw LoadError(file + ": the pattern " + quote_name(name) +
+                      " in quantization_config: " + error.what());
+    }
+  };
+  if (std::ranges::any_of(excluded, matches)) return nullptr;
+  const Group* of_class = nullptr;
+  for (const Group& group : groups) {
+    if (group.targets.empty()) return &group.scheme;
+    if (std::ranges::any_of(group.targets, matches)) return &group.scheme;
+    if (std::ranges::find(group.targets, "Linear") != group.targets.end() && !of_class)
+      of_class = &group;
+  }
+  return of_class ? &of_class->scheme : nullptr;
+}
+
+std::string FolderQuantization::title() const {
+  const FolderScheme& scheme = groups.front().scheme;
+  const std::string bits = std::to_string(scheme.bits) + "-bit ";
+  if (scheme.format == FolderFormat::kFp8)
+    return bits + "floats (" + method + ")" +
+           (scheme.block_rows ? " in blocks of " + std::to_string(scheme.block_rows) + " x " +
+                                    std::to_string(scheme.block_columns)
+                              : "");
+  return bits + (scheme.format == FolderFormat::kMxfp4 ? "mxfp4 (" + method + ")" : method) +
+         (scheme.group_size ? " in groups of " + std::to_string(scheme.group_size)
+                            : std::string(" by rows"));
+}
+
+std::optional<FolderQuantization> read_folder_quantization(const HfConfig& config) {
+  if (config.quantization.is_null()) return std::nullopt;
+  const ConfigReader reader(config.file, config.quantization.get_object(), nullptr,
+                            "quantization_config.");
+  const auto method = reader.find_string("quant_method");
+  if (!method) return std::nullopt;
+  FolderQuantization out;
+  out.method = *method;
+  out.file = config.file;
+  if (*method == "awq") {
+    read_awq(reader, out);
+  } else if (*method == "gptq") {
+    read_gptq(reader, out);
+  } else if (*method == "compressed-tensors") {
+    read_compressed(reader, out);
+  } else if (*method == "fp8") {
+    read_fp8(reader, out);
+  } else {
+    return std::nullopt;
+  }
+  return out;
+}
+
+}  // namespace quire::formats

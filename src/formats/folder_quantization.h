@@ -1,0 +1,62 @@
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "formats/hf_config.h"
+#include "formats/name_pattern.h"
+
+namespace quire::formats {
+
+// Formats of quantised weights in folders that were made for GPUs.
+enum class FolderFormat {
+  kAwq,     // 4 bits; `qweight` [K, N / 8], packed along N
+  kGptq,    // 2, 3, 4 or 8 bits; `qweight` [K * bits / 32, N], a stream down each column
+  kPacked,  // 4 or 8 bits; `weight_packed` [N, K * bits / 32], a stream along each row
+  kMxfp4,   // MLX's mxfp4 in bytes: `weight_packed` [N, K / 2], `weight_scale` [N, K / 32]
+  kFp8,     // 8-bit floats, e4m3: `weight` [N, K]
+};
+
+// How one layer's weight is quantised. Whole numbers: w = (q - z) * s with one scale and zero point
+// for each group of neighbouring k. Floats: w = q * s.
+struct FolderScheme {
+  FolderFormat format = FolderFormat::kAwq;
+  int bits = 0;
+  int64_t group_size = 0;       // 0: a whole row
+  bool symmetric = false;       // z = 2^(bits - 1), and not stored (but in GPTQ)
+  bool zeros_less_one = false;  // GPTQ's first version stores z - 1
+  bool any_order = false;       // a group's k may be no neighbours: `g_idx` says
+  // Of kFp8: outputs and columns that share a scale; 0: all of them.
+  int64_t block_rows = 0, block_columns = 0;
+};
+
+// What config.json says of a folder's quantised weights in the words of AutoAWQ, GPTQ's programs or
+// compressed-tensors. Which tensors are quantised shows in the file (`X.qweight` in place of
+// `X.weight`); a config that says otherwise is an error.
+struct FolderQuantization {
+  std::string method;  // "awq", "gptq", "compressed-tensors"
+  struct Group {
+    FolderScheme scheme;
+    std::vector<std::string> targets;  // empty: all layers
+  };
+  std::vector<Group> groups;          // not empty
+  std::vector<std::string> excluded;  // layers that stay as they are; "re:..." is a pattern
+
+  // The scheme of a quantised layer ("model.layers.0.mlp.up_proj"), or null if the config says that
+  // it is not quantised. Throws LoadError for a pattern that takes too long.
+  const FolderScheme* of_layer(const std::string& layer) const;
+  // "4-bit awq in groups of 128", for people; of the first group.
+  std::string title() const;
+
+  std::string file;  // path of config.json, for messages
+  // What the config asks for beside the weights and is not done, for people; or nothing.
+  std::string note;
+};
+
+// Nothing if config.json names none of these methods. Throws LoadError naming the file and the key
+// if it asks for what is not supported: other versions, bits or groups, quantised activations,
+// rotations, sparsity.
+std::optional<FolderQuantization> read_folder_quantization(const HfConfig& config);
+
+}  // namespace quire::formats

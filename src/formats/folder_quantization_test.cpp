@@ -1,0 +1,249 @@
+#include "formats/folder_quantization.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "formats/name_pattern.h"
+#include "formats/quantization.h"
+#include "formats/test_files.h"
+
+namespace quire::formats {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::load_error;
+
+HfConfig config_with(const std::string& quantization) {
+  const std::string text =
+      R"({"architectures":["LlamaForCausalLM"],"hidden_size":64,"num_hidden_layers":1,
+          "num_attention_heads":4,"vocab_size":8,"max_position_embeddings":8,
+          "quantization_config":)" +
+      quantization + "}";
+  return parse_hf_config(parse_json(text).value(), "dir/config.json");
+}
+
+FolderQuantization read(const std::string& quantization) {
+  return read_folder_quantization(config_with(quantization)).value();
+}
+
+const std::string kAwq =
+    R"({"quant_method":"awq","bits":4,"group_size":128,"zero_point":true,"version":"gemm",
+        "modules_to_not_convert":["mlp.gate","lm_head"]})";
+const std::string kGptq = R"({"quant_method":"gptq","bits":4,"group_size":128,"desc_act":true})";
+
+std::string packed(const std::string& weights, const std::string& group = "",
+                   const std::string& more = "") {
+  return R"({"quant_method":"compressed-tensors","format":"pack-quantized","config_groups":{
+             "group_0":{"targets":["Linear"],"weights":{)" +
+         weights + "}" + group + R"(}},"ignore":["lm_head","re:.*mlp\\.gate$"])" + more + "}";
+}
+const std::string kWeights =
+    R"("num_bits":4,"type":"int","strategy":"group","group_size":128,"symmetric":false)";
+
+TEST(FolderQuantization, ReadsAwq) {
+  const FolderQuantization q = read(kAwq);
+  EXPECT_EQ(q.title(), "4-bit awq in groups of 128");
+  EXPECT_EQ(q.of_layer("lm_head"), nullptr);
+  EXPECT_EQ(q.of_layer("model.layers.0.mlp.gate"), nullptr);
+  ASSERT_NE(q.of_layer("model.layers.0.mlp.gate_proj"), nullptr);
+  EXPECT_EQ(q.of_layer("model.layers.0.mlp.gate_proj")->bits, 4);
+  EXPECT_FALSE(read_quantization_config(config_with(kAwq)).has_value());
+}
+
+TEST(FolderQuantization, ReadsBothVersionsOfGptq) {
+  EXPECT_TRUE(read(kGptq).of_layer("x")->zeros_less_one);
+  const FolderQuantization second = read(
+      R"({"quant_method":"gptq","bits":8,"group_size":-1,"checkpoint_format":"gptq_v2",
+          "dynamic":{}})");
+  EXPECT_FALSE(second.of_layer("x")->zeros_less_one);
+  EXPECT_EQ(second.of_layer("x")->group_size, 0);
+}
+
+TEST(FolderQuantization, ReadsGroupsOfCompressedTensors) {
+  const FolderQuantization q = read(packed(kWeights));
+  EXPECT_EQ(q.of_layer("model.layers.3.mlp.gate"), nullptr);
+  ASSERT_NE(q.of_layer("model.layers.3.mlp.gate_proj"), nullptr);
+  EXPECT_FALSE(q.of_layer("model.layers.3.mlp.gate_proj")->symmetric);
+  // A layer's own name or pattern counts more than its class.
+  const FolderQuantization two = read(
+      R"({"quant_method":"compressed-tensors","format":"pack-quantized","config_groups":{
+          "a":{"targets":["Linear"],"weights":{"num_bits":4,"group_size":32}},
+          "b":{"targets":["re:.*down_proj"],"weights":{"num_bits":8,"strategy":"channel"}}}})");
+  EXPECT_EQ(two.of_layer("model.layers.0.mlp.down_proj")->bits, 8);
+  EXPECT_EQ(two.of_layer("model.layers.0.mlp.up_proj")->bits, 4);
+}
+
+// Damaged configs: each error names the file and the key.
+struct Refused {
+  std::string config;
+  const char* key;
+};
+
+void expect_refused(const std::vector<Refused>& cases) {
+  for (const Refused& one : cases)
+    EXPECT_THAT(load_error([&] { read_quantization_config(config_with(one.config)); }),
+                AllOf(HasSubstr("dir/config.json"), HasSubstr(one.key)))
+        << one.config;
+}
+
+TEST(FolderQuantization, RefusesAwqByKey) {
+  const auto awq = [](const std::string& member) {
+    return R"({"quant_method":"awq","bits":4,"group_size":128,)" + member + "}";
+  };
+  expect_refused({
+      {R"({"quant_method":7})", "quant_method"},
+      {R"({"quant_method":"awq","group_size":128})", "bits"},
+      {R"({"quant_method":"awq","bits":3,"group_size":128})", "bits"},
+      {R"({"quant_method":"awq","bits":"4","group_size":128})", "bits"},
+      {R"({"quant_method":"awq","bits":4.5,"group_size":128})", "bits"},
+      {R"({"quant_method":"awq","w_bit":8,"q_group_size":128})", "w_bit"},
+      {R"({"quant_method":"awq","bits":4})", "group_size"},
+      {R"({"quant_method":"awq","bits":4,"group_size":0})", "group_size"},
+      {R"({"quant_method":"awq","bits":4,"group_size":-2})", "group_size"},
+      {R"({"quant_method":"awq","bits":4,"group_size":100})", "group_size"},
+      {R"({"quant_method":"awq","bits":4,"group_size":96})", "group_size"},
+      {R"({"quant_method":"awq","w_bit":4,"q_group_size":16})", "q_group_size"},
+      {awq(R"("version":"gemv")"), "version"},
+      {awq(R"("version":"marlin")"), "version"},
+      {awq(R"("version":1)"), "version"},
+      {awq(R"("zero_point":false)"), "zero_point"},
+      {awq(R"("zero_point":"yes")"), "zero_point"},
+      {awq(R"("modules_to_not_convert":"lm_head")"), "modules_to_not_convert"},
+      {awq(R"("modules_to_not_convert":[1])"), "modules_to_not_convert"},
+      {awq(R"("modules_to_not_convert":["re:("])"), "modules_to_not_convert"},
+  });
+}
+
+TEST(FolderQuantization, RefusesGptqByKey) {
+  const auto gptq = [](const std::string& member) {
+    return R"({"quant_method":"gptq","bits":4,"group_size":128,)" + member + "}";
+  };
+  expect_refused({
+      {R"({"quant_method":"gptq","group_size":128})", "bits"},
+      {R"({"quant_method":"gptq","bits":5,"group_size":128})", "bits"},
+      {R"({"quant_method":"gptq","bits":4})", "group_size"},
+      {R"({"quant_method":"gptq","bits":4,"group_size":"128"})", "group_size"},
+      {gptq(R"("checkpoint_format":"marlin")"), "checkpoint_format"},
+      {gptq(R"("checkpoint_format":2)"), "checkpoint_format"},
+      {gptq(R"("sym":1)"), "sym"},
+      {gptq(R"("desc_act":"true")"), "desc_act"},
+      {gptq(R"("pack_dtype":"int8")"), "pack_dtype"},
+      {gptq(R"("is_marlin_format":true)"), "is_marlin_format"},
+      {gptq(R"("dynamic":{"+:.*down_proj":{"bits":8}})"), "dynamic"},
+      {gptq(R"("rotation":"hadamard")"), "rotation"},
+      {gptq(R"("adapter":{"name":"lora"})"), "adapter"},
+  });
+}
+
+TEST(FolderQuantization, RefusesGroupsByKey) {
+  const auto groups = [](const std::string& value) {
+    return R"({"quant_method":"compressed-tensors","format":"pack-quantized","config_groups":)" +
+           value + "}";
+  };
+  expect_refused({
+      {groups("{}"), "config_groups"},
+      {groups("null"), "config_groups"},
+      {groups("[]"), "config_groups"},
+      {groups(R"({"a":null})"), "config_groups.a"},
+      {groups(R"({"a":{"targets":["Linear"]}})"), "config_groups.a.weights"},
+      {groups(R"({"a":{"targets":"Linear","weights":{"num_bits":4,"group_size":32}}})"), "targets"},
+      {groups(R"({"a":{"targets":["re:[z-a]"],"weights":{"num_bits":4,"group_size":32}}})"),
+       "targets"},
+  });
+}
+
+TEST(FolderQuantization, RefusesPackedWeightsByKey) {
+  const auto weights = [](const std::string& members) { return packed(members); };
+  const auto group = [](const std::string& member) { return packed(kWeights, "," + member); };
+  const auto top = [](const std::string& member) { return packed(kWeights, "", "," + member); };
+  expect_refused({
+      {weights(R"("type":"int")"), "config_groups.group_0.weights.num_bits"},
+      {weights(R"("num_bits":6,"group_size":32)"), "num_bits"},
+      {weights(R"("num_bits":4,"type":"float","group_size":32)"), "type"},
+      {weights(R"("num_bits":4,"strategy":"group")"), "group_size"},
+      {weights(R"("num_bits":4,"strategy":"tensor")"), "strategy"},
+      {weights(R"("num_bits":4,"strategy":"block","group_size":128)"), "strategy"},
+      {weights(R"("num_bits":4,"group_size":32,"dynamic":true)"), "dynamic"},
+      {weights(R"("num_bits":4,"group_size":32,"symmetric":0)"), "symmetric"},
+      {group(R"("input_activations":{"num_bits":8,"type":"int","dynamic":true})"),
+       "input_activations"},
+      {group(R"("output_activations":{"num_bits":8})"), "output_activations"},
+      {group(R"("format":"int-quantized")"), "group_0.format"},
+      {top(R"("kv_cache_scheme":{"num_bits":8})"), "kv_cache_scheme"},
+      {top(R"("transform_config":{"config_groups":{"a":1}})"), "transform_config"},
+      {top(R"("sparsity_config":{"format":"sparse-24-bitmask"})"), "sparsity_config.format"},
+      {top(R"("quantization_status":"frozen")"), "quantization_status"},
+  });
+}
+
+TEST(FolderQuantization, RefusesFloatsByKey) {
+  const auto fp8 = [](const std::string& member) {
+    return R"({"quant_method":"fp8",)" + member + "}";
+  };
+  const auto floats = [](const std::string& weights, const std::string& group = "") {
+    return R"({"quant_method":"compressed-tensors","format":"float-quantized","config_groups":{
+               "g":{"targets":["Linear"],"weights":{)" +
+           weights + "}" + group + "}}}";
+  };
+  const auto mxfp4 = [](const std::string& weights) {
+    return R"({"quant_method":"compressed-tensors","format":"mxfp4-pack-quantized",
+               "config_groups":{"g":{"weights":{)" +
+           weights + "}}}}";
+  };
+  const std::string channel = R"("num_bits":8,"type":"float","strategy":"channel")";
+  expect_refused({
+      {fp8(R"("activation_scheme":"static")"), "activation_scheme"},
+      {fp8(R"("fmt":"e5m2")"), "fmt"},
+      {fp8(R"("weight_block_size":[128])"), "weight_block_size"},
+      {fp8(R"("weight_block_size":[128,0])"), "weight_block_size"},
+      {fp8(R"("weight_block_size":"128x128")"), "weight_block_size"},
+      {fp8(R"("modules_to_not_convert":{})"), "modules_to_not_convert"},
+      {floats(R"("num_bits":4,"type":"float","strategy":"channel")"), "g.weights.num_bits"},
+      {floats(R"("num_bits":8,"type":"int","strategy":"channel")"), "g.weights.type"},
+      {floats(R"("num_bits":8,"type":"float","strategy":"group")"), "g.weights.strategy"},
+      {floats(R"("num_bits":8,"type":"float","strategy":"block")"), "g.weights.block_structure"},
+      {floats(channel + R"(,"dynamic":true)"), "g.weights.dynamic"},
+      {floats(channel + R"(,"symmetric":false)"), "g.weights.symmetric"},
+      {floats(channel, R"(,"input_activations":{"num_bits":8,"type":"float","dynamic":false})"),
+       "g.input_activations.dynamic"},
+      {floats(channel, R"(,"input_activations":{"num_bits":8,"type":"int","dynamic":true})"),
+       "g.input_activations.type"},
+      {mxfp4(R"("num_bits":8,"type":"float")"), "g.weights.num_bits"},
+      {mxfp4(R"("num_bits":4,"type":"float","group_size":16)"), "g.weights.group_size"},
+  });
+}
+
+TEST(FolderQuantization, ReadsFloats) {
+  const FolderQuantization blocks = read(
+      R"({"quant_method":"fp8","fmt":"e4m3","activation_scheme":"dynamic",
+          "weight_block_size":[128,64],"modules_to_not_convert":["lm_head"]})");
+  EXPECT_EQ(blocks.title(), "8-bit floats (fp8) in blocks of 128 x 64");
+  EXPECT_THAT(blocks.note, HasSubstr("activations stay as they are"));
+  EXPECT_EQ(blocks.of_layer("lm_head"), nullptr);
+  EXPECT_EQ(blocks.of_layer("x")->block_columns, 64);
+}
+
+TEST(NamePattern, MatchesAsPythonDoes) {
+  const auto begins = [](const char* pattern, const char* name) {
+    return NamePattern(pattern).begins(name);
+  };
+  EXPECT_TRUE(begins(".*mlp\\.gate$", "model.layers.0.mlp.gate"));
+  EXPECT_FALSE(begins(".*mlp\\.gate$", "model.layers.0.mlp.gate_proj"));
+  EXPECT_TRUE(begins("model", "model.layers"));
+  EXPECT_FALSE(begins("layers", "model.layers"));
+  EXPECT_TRUE(begins("model\\.layers\\.(1|2[0-9])\\.", "model.layers.25.mlp"));
+  EXPECT_FALSE(begins("model\\.layers\\.(1|2[0-9])\\.", "model.layers.3.mlp"));
+  EXPECT_TRUE(begins("^(?!.*experts).*_proj", "layers.0.up_proj"));
+  EXPECT_FALSE(begins("^(?!.*experts).*_proj", "layers.0.experts.1.up_proj"));
+  EXPECT_TRUE(begins("a{2,3}$", "aaa"));
+  EXPECT_FALSE(begins("a{2,3}$", "aaaa"));
+  EXPECT_TRUE(begins("[^.]+\\.\\d+$", "ab.12"));
+  // Takes exponential time where places are tried one after the other.
+  EXPECT_FALSE(begins("(a*)*(a*)*b", std::string(200, 'a').c_str()));
+  for (const char* bad : {"(", ")", "[a", "*", "a**", "\\", "(?<x>a)", "a{3,2}", "[z-a]", "\\b"})
+    EXPECT_THROW(NamePattern{bad}, std::invalid_argument) << bad;
+}
+
+}  // namespace
+}  // namespace quire::formats
