@@ -14,6 +14,7 @@
 #include "engine/kv_pool.h"
 #include "engine/memory_fit.h"
 #include "formats/checkpoint.h"
+#include "formats/folder_quantization.h"
 #include "formats/gguf/gguf.h"
 #include "formats/quantization.h"
 #include "hub/explain.h"
@@ -54,6 +55,8 @@ std::string storage_text(const formats::Checkpoint& checkpoint) {
     return std::to_string(format.bits) + "-bit " + formats::mode_name(format.mode) +
            " in groups of " + std::to_string(format.group_size);
   }
+  if (const auto folder = formats::read_folder_quantization(checkpoint.config()))
+    return folder->title();
   for (const std::string& name : checkpoint.names()) {
     const formats::RawTensor& tensor = *checkpoint.find(name);
     if (name.ends_with("_blocks")) return "4-bit mxfp4 in groups of 32";

@@ -16,6 +16,7 @@
 #include "cli/fingerprint.h"
 #include "engine/memory_fit.h"
 #include "formats/data_file.h"
+#include "formats/folder_quantization.h"
 #include "models/device_limits.h"
 
 #ifdef __GLIBC__
@@ -127,13 +128,17 @@ std::string name_of_model(const std::string& path) {
 }
 
 // What became of a checkpoint's tensors that nobody would expect.
-void print_weights(const models::Model& model) {
+void print_weights(const formats::HfConfig& config, const models::Model& model) {
+  const auto folder = formats::read_folder_quantization(config);
+  if (folder && !folder->note.empty())
+    std::fprintf(stderr, "weights %s: %s\n", folder->title().c_str(), folder->note.c_str());
   if (const std::string skipped = model.skipped_tensors(); !skipped.empty())
     std::fprintf(stderr, "skipped %s: not part of text generation\n", printable(skipped).c_str());
   if (const std::string unpacked = model.unpacked_weights(); !unpacked.empty())
     std::fprintf(stderr,
                  "slower  %s: kept as dense %s, since %sq, k and v (or gate and up) are of formats "
-                 "that do not go together\n",
+                 "that do not go together, columns are out of order (GPTQ's desc_act), or values "
+                 "are 8-bit floats with scales of their own\n",
                  printable(unpacked).c_str(), dtype_name(model.dtype()),
                  is_gpu(model.context()) ? "a GPU has no kernels for small floats, or " : "");
 }
@@ -206,7 +211,7 @@ RunningModel start_engine(const ModelFlags& flags) {
   std::fprintf(stderr, "model   %s (%s, %s), loaded in %.2f s%s\n", printable(model.name).c_str(),
                printable(checkpoint.config().architectures.front()).c_str(),
                dtype_name(decoder->dtype()), seconds_since(started), peak_memory().c_str());
-  print_weights(*decoder);
+  print_weights(checkpoint.config(), *decoder);
   print_device(context);
   std::fprintf(stderr, "bits    %s\n", model.fingerprint.c_str());
   std::fprintf(stderr, "memory  %s\n", budget.summary().c_str());

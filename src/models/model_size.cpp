@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "formats/folder_quantization.h"
 #include "formats/quantization.h"
 #include "models/layer_tables.h"
 #include "models/registry.h"
@@ -77,10 +78,34 @@ bool is_float(formats::DType dtype) {
          dtype == formats::DType::kBF16;
 }
 
+// What config.json says of quantised values.
+struct Quantisation {
+  std::optional<formats::QuantizationConfig> mlx;
+  std::optional<formats::FolderQuantization> folder;
+  int float_bits = 0;  // of the model's dtype
+
+  // Of a tensor's whole numbers, in a folder that was made for GPUs; or null.
+  const formats::FolderScheme* scheme_of(const formats::RawTensor& values) const {
+    if (!folder || !is_folder_values(values)) return nullptr;
+    return folder->of_layer(layer_name(values.name));
+  }
+  // Whether the tensor holds no values of the model, but scales and the like of others.
+  bool is_beside_values(const std::string& name) const {
+    constexpr const char* kBeside[] = {
+        ".scales",       ".qzeros",       ".g_idx",           ".weight_scale", ".weight_zero_point",
+        ".weight_g_idx", ".weight_shape", ".weight_scale_inv"};
+    return folder && std::ranges::any_of(kBeside, [&](const char* s) { return name.ends_with(s); });
+  }
+};
+
+// Whether there is no kernel for it: see WeightLoader::take_folder.
+bool is_dense(const formats::FolderScheme& scheme) {
+  return scheme.any_order || scheme.format == formats::FolderFormat::kFp8;
+}
+
 // Bytes of quantised values once they are packed; small floats become as many bytes a value, unless
 // that is 0.
-int64_t packed_bytes(const formats::RawTensor& values,
-                     const std::optional<formats::QuantizationConfig>& quantization,
+int64_t packed_bytes(const formats::RawTensor& values, const Quantisation& quantization,
                      int64_t float_bytes) {
   const auto stored = static_cast<int64_t>(values.size);
   if (values.name.ends_with("_blocks"))  // OpenAI's mxfp4
@@ -88,8 +113,11 @@ int64_t packed_bytes(const formats::RawTensor& values,
   // Scales of large blocks stand twice, which is 4.8 % of the smallest.
   if (formats::is_blocks(values.dtype))
     return float_bytes > 0 ? values.num_elements() * float_bytes : stored + stored / 20;
-  if (values.dtype != formats::DType::kU32 || !quantization) return stored;
-  const auto format = quantization->of_layer(layer_name(values.name));
+  if (const formats::FolderScheme* scheme = quantization.scheme_of(values))
+    return stored / scheme->bits *
+           (is_dense(*scheme) ? quantization.float_bits : ops::packed_bits(scheme->bits));
+  if (values.dtype != formats::DType::kU32 || !quantization.mlx) return stored;
+  const auto format = quantization.mlx->of_layer(layer_name(values.name));
   if (!format) return stored;
   if (format->mode == formats::QuantMode::kAffine)
     return stored / format->bits * ops::packed_bits(format->bits);
@@ -97,21 +125,23 @@ int64_t packed_bytes(const formats::RawTensor& values,
 }
 
 // Values of the model that a tensor holds; scales and biases of quantised values hold none.
-int64_t parameters_in(const formats::RawTensor& tensor,
-                      const std::optional<formats::QuantizationConfig>& quantization) {
+int64_t parameters_in(const formats::RawTensor& tensor, const Quantisation& quantization) {
   const auto stored = static_cast<int64_t>(tensor.size);
   if (tensor.name.ends_with("_blocks")) return 2 * stored;
   if (tensor.name.ends_with("_scales") || weight_name(tensor.name) != tensor.name) return 0;
-  if (tensor.dtype != formats::DType::kU32 || !quantization) return tensor.num_elements();
-  const auto format = quantization->of_layer(layer_name(tensor.name));
+  if (const formats::FolderScheme* scheme = quantization.scheme_of(tensor))
+    return stored * 8 / scheme->bits;
+  if (quantization.is_beside_values(tensor.name)) return 0;
+  if (tensor.dtype != formats::DType::kU32 || !quantization.mlx) return tensor.num_elements();
+  const auto format = quantization.mlx->of_layer(layer_name(tensor.name));
   return format ? stored * 8 / format->bits : tensor.num_elements();
 }
 
 void count_tensor(const formats::Checkpoint& checkpoint, const formats::RawTensor& tensor,
-                  const std::optional<formats::QuantizationConfig>& quantization,
-                  bool dense_small_floats, ModelSize& size) {
+                  const Quantisation& quantization, bool dense_small_floats, ModelSize& size) {
   const int64_t elements = tensor.num_elements();
   const bool quantised = !is_float(tensor.dtype) || weight_name(tensor.name) != tensor.name ||
+                         quantization.is_beside_values(tensor.name) ||
                          checkpoint.find(scales_name(tensor.name)) != nullptr;
   const bool matrix = tensor.shape.size() >= 2;
   const auto float_bytes = static_cast<int64_t>(size.dtype.size());
@@ -169,7 +199,10 @@ ModelSize measure_model(const formats::Checkpoint& checkpoint, const LoadOptions
                     .widest_activation = widest_activation(spec),
                     .dtype = dtype_of(checkpoint, spec, options),
                     .caches = cache_specs(spec)};
-  const auto quantization = formats::read_quantization_config(checkpoint.config());
+  const Quantisation quantization = {
+      .mlx = formats::read_quantization_config(checkpoint.config()),
+      .folder = formats::read_folder_quantization(checkpoint.config()),
+      .float_bits = static_cast<int>(8 * size.dtype.size())};
   for (const std::string& name : checkpoint.names())
     if (!is_ignored(spec, name))
       count_tensor(checkpoint, *checkpoint.find(name), quantization, dense_small_floats, size);

@@ -30,8 +30,16 @@ void expect_shape(const formats::RawTensor& tensor, const std::vector<int64_t>& 
                   "; the config and the weights are not of one model");
 }
 
+bool is_folder_values(const formats::RawTensor& tensor) {
+  if (tensor.dtype == formats::DType::kF8E4M3 && tensor.name.ends_with(".weight")) return true;
+  return std::ranges::any_of(kFolderSuffixes,
+                             [&](const char* suffix) { return tensor.name.ends_with(suffix); });
+}
+
 std::string layer_name(const std::string& weight) {
-  return weight.ends_with(".weight") ? weight.substr(0, weight.size() - 7) : weight;
+  for (const std::string suffix : {".weight", kFolderSuffixes[0], kFolderSuffixes[1]})
+    if (weight.ends_with(suffix)) return weight.substr(0, weight.size() - suffix.size());
+  return weight;
 }
 
 std::string scales_name(const std::string& weight) { return layer_name(weight) + ".scales"; }

@@ -22,6 +22,10 @@ void expect_shape(const formats::RawTensor& tensor, const std::vector<int64_t>& 
 std::string scales_name(const std::string& weight);
 std::string biases_name(const std::string& weight);
 std::string layer_name(const std::string& weight);
+// How names of quantised values end in folders that were made for GPUs, in place of ".weight";
+// and whether a tensor holds such values (also 8-bit floats).
+inline constexpr const char* kFolderSuffixes[] = {".qweight", ".weight_packed"};
+bool is_folder_values(const formats::RawTensor& tensor);
 // "X.weight" of "X.scales" and "X.biases"; any other name as it is.
 std::string weight_name(const std::string& name);
 

@@ -41,6 +41,15 @@ void widen(const formats::RawTensor& tensor, float* out) {
   }
 }
 
+const formats::RawTensor* find_stored(const formats::Checkpoint& checkpoint,
+                                      const std::string& name) {
+  if (const auto* tensor = checkpoint.find(name)) return tensor;
+  if (layer_name(name) == name) return nullptr;
+  for (const char* suffix : kFolderSuffixes)
+    if (const auto* tensor = checkpoint.find(layer_name(name) + suffix)) return tensor;
+  return nullptr;
+}
+
 // What the config says of quantisation. If that is refused, the error also names a tensor that it
 // is about: people look there first.
 std::optional<formats::QuantizationConfig> read_quantization(
@@ -90,13 +99,13 @@ std::optional<mx::Dtype> activation_dtype(const formats::Checkpoint& checkpoint,
 
 const formats::RawTensor* find_tensor(const formats::Checkpoint& checkpoint,
                                       const std::string& name) {
-  if (const auto* tensor = checkpoint.find(name)) return tensor;
-  if (const auto* tensor = checkpoint.find("language_model." + name)) return tensor;
+  if (const auto* tensor = find_stored(checkpoint, name)) return tensor;
+  if (const auto* tensor = find_stored(checkpoint, "language_model." + name)) return tensor;
   constexpr std::string_view kModel = "model.";
   if (!name.starts_with(kModel)) return nullptr;
   const std::string rest = name.substr(kModel.size());
-  if (const auto* tensor = checkpoint.find("model.language_model." + rest)) return tensor;
-  return checkpoint.find(rest);
+  if (const auto* tensor = find_stored(checkpoint, "model.language_model." + rest)) return tensor;
+  return find_stored(checkpoint, rest);
 }
 
 WeightLoader::WeightLoader(const ops::Context& context, const formats::Checkpoint& checkpoint,
@@ -106,8 +115,13 @@ WeightLoader::WeightLoader(const ops::Context& context, const formats::Checkpoin
       checkpoint_(checkpoint),
       dtype_(dtype),
       quantization_(read_quantization(checkpoint)),
+      folder_quantization_(formats::read_folder_quantization(checkpoint.config())),
       progress_(std::move(progress)),
       int8_activations_(int8_activations) {
+  if (int8_activations && folder_quantization_) {
+    throw LoadError(checkpoint.dir() + ": 8-bit activations do not go with weights in " +
+                    folder_quantization_->title() + "; leave them out");
+  }
   if (int8_activations && !quantization_) {
     throw LoadError(checkpoint.dir() +
                     ": 8-bit activations go with quantised weights, and this model has none; make "
@@ -173,6 +187,8 @@ WeightLoader::Part WeightLoader::take_part(const std::string& weight, int64_t n,
                                            int64_t stack) {
   if (const auto* stored = find(weight); stored && formats::is_blocks(stored->dtype))
     return take_gguf_blocks(weight, n, k, stack);
+  if (const auto* stored = find(weight); stored && is_folder_values(*stored))
+    return take_folder(*stored, n, k, stack);
   if (is_quantised(weight)) return take_quantised(weight, n, k, stack);
   const formats::RawTensor& tensor = take(weight);
   stack ? expect_shape(tensor, {stack, n, k}) : expect_shape(tensor, {n, k});
@@ -282,6 +298,10 @@ std::vector<WeightLoader::Part> WeightLoader::take_parts(const std::vector<std::
   }
   if (rows != n) {
     const formats::RawTensor& last = *parts.back().tensors.front();
+    if (is_folder_values(last))
+      throw LoadError(where(last) + " has " + std::to_string(parts.back().n) +
+                      " outputs, but config.json asks for " +
+                      std::to_string(parts.back().n + n - rows));
     std::vector<int64_t> expected = last.shape;
     expected[expected.size() - 2] = parts.back().n + n - rows;
     expect_shape(last, expected);

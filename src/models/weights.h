@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "formats/checkpoint.h"
+#include "formats/folder_codes.h"
+#include "formats/folder_quantization.h"
 #include "formats/quantization.h"
 #include "formats/staged_tensor.h"
 #include "models/layer_spec.h"
@@ -149,6 +151,22 @@ class WeightLoader {
   void take_float_scales(const formats::RawTensor& values, const std::vector<int64_t>& groups,
                          int64_t k, const formats::QuantisedFormat& format, Part& part);
   Part take_gguf_blocks(const std::string& weight, int64_t n, int64_t k, int64_t stack);
+  // A matrix in a format of folders that were made for GPUs (formats::FolderFormat), in memory.
+  Part take_folder(const formats::RawTensor& values, int64_t n, int64_t k, int64_t stack);
+  // 8-bit floats, as dense values.
+  Part take_float8(const formats::RawTensor& values, const formats::FolderScheme& scheme, int64_t n,
+                   int64_t k);
+  // MLX's mxfp4 in bytes.
+  Part take_mxfp4_bytes(const formats::RawTensor& values, int64_t n, int64_t k);
+  // The whole numbers of such a matrix, and the tensors that they are in.
+  formats::IntegerMatrix take_integers(const formats::RawTensor& values,
+                                       const formats::FolderScheme& scheme, int64_t n, int64_t k,
+                                       Part& part);
+  // Which group each k belongs to, if that is not their order.
+  std::vector<int32_t> take_group_order(const std::string& name, int64_t k, int64_t groups,
+                                        Part& part);
+  Part affine_part(Part part, const formats::IntegerMatrix& matrix, mx::Dtype scale_dtype) const;
+  Part dense_part(Part part, const formats::IntegerMatrix& matrix, mx::Dtype scale_dtype);
   // Throws LoadError where weights of small floats of such a mode cannot be used.
   void check_small_floats(const formats::RawTensor& values, const std::string& mode) const;
   // The tensor of scales or biases that goes with the values.
@@ -211,6 +229,7 @@ class WeightLoader {
   const formats::Checkpoint& checkpoint_;
   mx::Dtype dtype_;
   std::optional<formats::QuantizationConfig> quantization_;
+  std::optional<formats::FolderQuantization> folder_quantization_;
   std::function<void(double)> progress_;
   bool int8_activations_;
   std::set<std::string> taken_, unpacked_;
@@ -219,7 +238,8 @@ class WeightLoader {
   size_t packed_bytes_ = 0;
 };
 
-// The tensor of this name, also where a wrapper prefixes it (see WeightLoader::find).
+// The tensor of this name, also where a wrapper prefixes it (see WeightLoader::find), or where its
+// values have a name of their own ("X.qweight" for "X.weight": is_folder_values).
 const formats::RawTensor* find_tensor(const formats::Checkpoint& checkpoint,
                                       const std::string& name);
 

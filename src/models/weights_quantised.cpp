@@ -51,7 +51,7 @@ ops::BlockFloat block_float_of(formats::QuantMode mode) {
 
 bool WeightLoader::is_quantised(const std::string& weight) const {
   const formats::RawTensor* tensor = find(weight);
-  if (tensor && formats::is_blocks(tensor->dtype)) return true;
+  if (tensor && (formats::is_blocks(tensor->dtype) || is_folder_values(*tensor))) return true;
   const bool scales = tensor && checkpoint_.find(scales_name(tensor->name)) != nullptr;
   const bool integers = tensor && tensor->dtype == formats::DType::kU32;
   if (!tensor || (!scales && !integers)) {
@@ -81,6 +81,7 @@ bool WeightLoader::have_one_format(const std::string& weight, const std::string&
   if (!quantised) return true;
   const formats::RawTensor &a = *find(weight), &b = *find(other);
   if (formats::is_blocks(a.dtype) || formats::is_blocks(b.dtype)) return a.dtype == b.dtype;
+  if (is_folder_values(a) || is_folder_values(b)) return a.dtype == b.dtype;
   return quantization_->of_layer(layer_name(a.name)) == quantization_->of_layer(layer_name(b.name));
 }
 

@@ -80,6 +80,7 @@ WeightLoader::Part WeightLoader::gathered(const Part& part,
     begin = std::min(begin, rows.begin);
     end = std::max(end, rows.begin + rows.count);
   }
+  if (!part.staged) return copied(part, order);
   const std::span<const std::byte> range = part.row_bytes(begin, end - begin);
   part.staged->load(range, *context_.pool);
   Part result = copied(part, order);

@@ -1,0 +1,99 @@
+// Folders that were quantised for GPUs: what becomes of their weights, and what is said where
+// config and weights do not fit.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "base/source_dir.h"
+#include "formats/checkpoint.h"
+#include "formats/test_files.h"
+#include "models/model.h"
+#include "models/model_size.h"
+#include "ops/runtime/context.h"
+
+namespace quire::models {
+namespace {
+
+using formats::testing::load_error;
+using formats::testing::TempDir;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+std::string folder_of(const std::string& name) {
+  return source_dir() + "/tests/parity/models/" + name;
+}
+
+std::unique_ptr<Model> load(const std::string& folder, const LoadOptions& options = {}) {
+  return load_model(ops::make_context(1), formats::Checkpoint::open(folder), options);
+}
+
+// Loads a copy of the checkpoint in whose config.json `from` is `to`.
+std::string error_of(const std::string& name, const std::string& from, const std::string& to) {
+  const TempDir dir;
+  std::ifstream file(folder_of(name) + "/config.json");
+  std::stringstream stream;
+  stream << file.rdbuf();
+  std::string text = stream.str();
+  const size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  text.replace(at, from.size(), to);
+  dir.write("config.json", text);
+  std::filesystem::copy_file(folder_of(name) + "/model.safetensors",
+                             dir.path() + "/model.safetensors");
+  return load_error([&] { load(dir.path()); });
+}
+
+TEST(FolderWeights, OnlyWhatHasNoKernelBecomesDense) {
+  EXPECT_EQ(load(folder_of("qwen3-moe-awq"))->unpacked_weights(), "");
+  // Of layer 1, k and v are stacked with q, whose columns are out of order.
+  EXPECT_EQ(load(folder_of("llama3-gptq"))->unpacked_weights(),
+            "model.layers.0.mlp.down_proj.qweight and 3 more");
+  EXPECT_EQ(load(folder_of("qwen3-packed-bf16"))->unpacked_weights(), "");
+  EXPECT_THAT(load(folder_of("qwen3-fp8-bf16"))->unpacked_weights(), HasSubstr("and 12 more"));
+}
+
+TEST(FolderWeights, CountAsParametersWhateverHoldsThem) {
+  const auto parameters = [](const char* name) {
+    return measure_model(formats::Checkpoint::open(folder_of(name)), {}).parameters;
+  };
+  EXPECT_EQ(parameters("qwen3-moe-awq"), parameters("qwen3-moe-bf16"));
+  // With the biases of zeros that GPTQ's programs store, one for each output of a quantised layer.
+  constexpr int64_t kZeros = 2 * (64 + 16 + 16 + 64 + 96 + 96 + 64);
+  EXPECT_EQ(parameters("llama3-gptq"), parameters("llama3") + kZeros);
+  EXPECT_EQ(parameters("qwen3-packed-bf16"), parameters("qwen3-bf16"));
+  EXPECT_EQ(parameters("qwen3-fp8-bf16"), parameters("qwen3-bf16"));
+  EXPECT_EQ(parameters("qwen3-mixed-bf16"), parameters("qwen3-bf16"));
+}
+
+TEST(FolderWeights, RefusesConfigsOfOtherWeights) {
+  EXPECT_THAT(error_of("qwen3-moe-awq", "\"mlp.gate\"", "\"self_attn\""),
+              AllOf(HasSubstr("self_attn"), HasSubstr("says that it is not")));
+  EXPECT_THAT(error_of("qwen3-moe-awq", "\"group_size\": 32", "\"group_size\": 64"),
+              AllOf(HasSubstr(".scales has shape"), HasSubstr("quantization_config")));
+  EXPECT_THAT(error_of("qwen3-moe-awq", "\"quantization_config\"", "\"other\""),
+              AllOf(HasSubstr("qweight"), HasSubstr("no \"quantization_config\"")));
+  EXPECT_THAT(error_of("llama3-gptq", "\"bits\": 4", "\"bits\": 8"),
+              AllOf(HasSubstr("qweight has shape"), HasSubstr("config.json asks for")));
+  EXPECT_THAT(error_of("llama3-gptq", "\"sym\": false", "\"sym\": true"),
+              HasSubstr("that symmetric weights do not have"));
+  EXPECT_THAT(error_of("qwen3-packed-bf16", "\"symmetric\": false", "\"symmetric\": true"),
+              HasSubstr("weight_zero_point"));
+  EXPECT_THAT(error_of("qwen3-fp8-bf16", "24,", "32,"),
+              AllOf(HasSubstr("weight_scale_inv has shape"), HasSubstr("blocks of 32 x 48")));
+  EXPECT_THAT(error_of("qwen3-mixed-bf16", "\"mxfp4-pack-quantized\"", "\"pack-quantized\""),
+              HasSubstr("type"));
+}
+
+TEST(FolderWeights, DoNotGoWithActivationsOf8Bits) {
+  EXPECT_THAT(load_error([] {
+                load(folder_of("qwen3-moe-awq"),
+                     {.dtype = {}, .progress = {}, .int8_activations = true});
+              }),
+              HasSubstr("4-bit awq"));
+}
+
+}  // namespace
+}  // namespace quire::models

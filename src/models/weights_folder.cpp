@@ -1,0 +1,361 @@
+// The part of WeightLoader that takes quantised weights in the formats of AutoAWQ, GPTQ,
+// compressed-tensors and 8-bit floats.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+
+#include "base/error.h"
+#include "models/tensor_checks.h"
+#include "models/weights.h"
+#include "ops/cpu/half.h"
+
+namespace quire::models {
+namespace {
+
+using formats::FolderFormat;
+using formats::FolderScheme;
+using formats::IntegerMatrix;
+using formats::RawTensor;
+
+constexpr const char* kOtherConfig =
+    "; \"quantization_config\" in config.json does not fit the weights: take the config.json that "
+    "came with them";
+
+float to_float(uint16_t bits, mx::Dtype dtype) {
+  return dtype == mx::float16 ? ops::to_float(ops::F16{bits}) : ops::to_float(ops::Bf16{bits});
+}
+
+void expect(const RawTensor& tensor, std::initializer_list<formats::DType> dtypes,
+            const std::vector<int64_t>& shape) {
+  if (std::find(dtypes.begin(), dtypes.end(), tensor.dtype) == dtypes.end())
+    throw LoadError(where(tensor) + " has dtype " + std::string(formats::dtype_name(tensor.dtype)) +
+                    ", but this format asks for " +
+                    std::string(formats::dtype_name(*dtypes.begin())) + kOtherConfig);
+  if (!has_shape(tensor, shape))
+    throw LoadError(where(tensor) + " has shape " + shape_text(tensor.shape) +
+                    ", but config.json asks for " + shape_text(shape) + kOtherConfig);
+}
+
+bool is_zero(const RawTensor& tensor) {
+  return std::ranges::all_of(tensor.read_all(), [](std::byte b) { return b == std::byte{0}; });
+}
+
+// Columns with one scale and bias in the packed matrix: those of a group, or a part of them.
+int64_t packed_group(int64_t k, int64_t groups) {
+  const int64_t stored = k / groups;
+  for (const int64_t size : {128, 64, 32})
+    if (stored % size == 0) return size;
+  return 0;
+}
+
+// -zero * scale in the scales' 16 bits, if these hold it exactly.
+std::optional<uint16_t> exact_bias(uint16_t zero, uint16_t scale, mx::Dtype dtype) {
+  const float bias = -static_cast<float>(zero) * to_float(scale, dtype);
+  const uint16_t bits = dtype == mx::float16 ? ops::from_float<ops::F16>(bias).bits
+                                             : ops::from_float<ops::Bf16>(bias).bits;
+  if (to_float(bits, dtype) != bias) return std::nullopt;
+  return bits;
+}
+
+// Scales and biases [n, k / group] of MLX's affine formula, scale * q + bias, which is exactly
+// (q - zero) * scale: products of 16-bit floats with small integers are exact in float32.
+struct Scales {
+  mx::Dtype dtype;
+  std::vector<std::byte> scales, biases;
+};
+
+template <class T>
+void put(std::vector<std::byte>& to, int64_t at, T value) {
+  std::memcpy(to.data() + at * static_cast<int64_t>(sizeof(T)), &value, sizeof(T));
+}
+
+// 16 bits hold the biases of symmetric weights, whose zero points are powers of two. Whether others
+// fit depends on their values, but all experts of a layer must have one format, so these are wide.
+std::vector<uint16_t> narrow_biases(const IntegerMatrix& m, mx::Dtype dtype,
+                                    const RawTensor& values) {
+  std::vector<uint16_t> biases;
+  for (size_t i = 0; i < m.scales.size(); ++i) {
+    const auto bias = exact_bias(m.zeros[i], m.scales[i], dtype);
+    if (!bias)
+      throw LoadError(where(values) + " has a scale or zero point that symmetric weights do not " +
+                      "have" + kOtherConfig);
+    biases.push_back(*bias);
+  }
+  return biases;
+}
+
+// `biases`: those of narrow_biases, or empty.
+Scales affine_scales(const IntegerMatrix& m, int64_t group, mx::Dtype dtype,
+                     const std::vector<uint16_t>& biases) {
+  const bool wide = biases.empty();
+  const int64_t columns = m.k / group, repeat = columns / m.groups;
+  const auto bytes = static_cast<size_t>(m.n * columns * (wide ? 4 : 2));
+  Scales out{.dtype = wide ? mx::float32 : dtype,
+             .scales = std::vector<std::byte>(bytes),
+             .biases = std::vector<std::byte>(bytes)};
+  for (int64_t at = 0; at < m.n * columns; ++at) {
+    const auto from = static_cast<size_t>(at / repeat);
+    if (wide) {
+      const float scale = to_float(m.scales[from], dtype);
+      put(out.scales, at, scale);
+      put(out.biases, at, -static_cast<float>(m.zeros[from]) * scale);
+    } else {
+      put(out.scales, at, m.scales[from]);
+      put(out.biases, at, biases[from]);
+    }
+  }
+  return out;
+}
+
+// Where the scale of row r and column c of an 8-bit float matrix is: r / rows * stride + c /
+// columns.
+struct Float8Scales {
+  int64_t n, k, rows, columns, stride;
+};
+
+Float8Scales scales_for(const RawTensor& scales, const FolderScheme& scheme, int64_t n, int64_t k) {
+  if (scheme.block_rows > 0) {
+    const int64_t columns = (k + scheme.block_columns - 1) / scheme.block_columns;
+    const int64_t rows = (n + scheme.block_rows - 1) / scheme.block_rows;
+    if (!has_shape(scales, {rows, columns}))
+      throw LoadError(where(scales) + " has shape " + shape_text(scales.shape) + ", but " +
+                      shape_text({rows, columns}) + " go with blocks of " +
+                      std::to_string(scheme.block_rows) + " x " +
+                      std::to_string(scheme.block_columns) + kOtherConfig);
+    return {n, k, scheme.block_rows, scheme.block_columns, columns};
+  }
+  if (scales.num_elements() == 1) return {n, k, n, k, 1};
+  if (!has_shape(scales, {n, 1}) && !has_shape(scales, {n}))
+    throw LoadError(where(scales) + " has shape " + shape_text(scales.shape) +
+                    ", but scales are one for all, or " + shape_text({n, 1}) + kOtherConfig);
+  return {n, k, 1, k, 1};
+}
+
+// e4m3; NaN for the two codes that are none.
+std::array<float, 256> float8_table() {
+  std::array<float, 256> table;
+  for (int code = 0; code < 256; ++code) {
+    const int exponent = code >> 3 & 15, mantissa = code & 7;
+    const float size = exponent ? std::ldexp(static_cast<float>(8 + mantissa), exponent - 10)
+                                : std::ldexp(static_cast<float>(mantissa), -9);
+    table[static_cast<size_t>(code)] = (code & 127) == 127 ? NAN : code & 128 ? -size : size;
+  }
+  return table;
+}
+
+// [n, k] float32: code * scale, rounded once.
+std::shared_ptr<std::byte[]> float8_values(const RawTensor& values, const Float8Scales& at,
+                                           const std::vector<float>& scales, ThreadPool& pool) {
+  static const std::array<float, 256> kTable = float8_table();
+  std::vector<std::byte> codes(values.size);
+  values.read(0, codes, pool);
+  if (std::ranges::any_of(codes,
+                          [](std::byte code) { return (code | std::byte{128}) == std::byte{255}; }))
+    throw LoadError(where(values) + " holds a value that is no number; download the model again");
+  const std::shared_ptr<std::byte[]> memory(new std::byte[codes.size() * sizeof(float)]);
+  auto* out = reinterpret_cast<float*>(memory.get());
+  pool.parallel_for(at.n, [&](int64_t row) {
+    const float* of_row = scales.data() + row / at.rows * at.stride;
+    for (int64_t k = 0; k < at.k; ++k)
+      out[row * at.k + k] =
+          kTable[static_cast<size_t>(codes[static_cast<size_t>(row * at.k + k)])] *
+          of_row[k / at.columns];
+  });
+  return memory;
+}
+
+}  // namespace
+
+WeightLoader::Part WeightLoader::take_folder(const RawTensor& values, int64_t n, int64_t k,
+                                             int64_t stack) {
+  taken_.insert(values.name);
+  if (!folder_quantization_)
+    throw LoadError(where(values) +
+                    " is quantised, but config.json has no \"quantization_config\" " +
+                    "that says how; take the config.json that came with the weights");
+  if (stack)
+    throw LoadError(where(values) + " holds all experts of a layer, which is not supported in " +
+                    folder_quantization_->title());
+  const FolderScheme* scheme = folder_quantization_->of_layer(layer_name(values.name));
+  if (!scheme)
+    throw LoadError(where(values) + " is quantised, but \"quantization_config\" in config.json " +
+                    "says that it is not; the config and the weights are not of one model");
+  if ((scheme->format == FolderFormat::kFp8) != (values.dtype == formats::DType::kF8E4M3))
+    throw LoadError(where(values) + " has dtype " + std::string(formats::dtype_name(values.dtype)) +
+                    ", which is not " + folder_quantization_->title() + kOtherConfig);
+  if (scheme->format == FolderFormat::kFp8) return take_float8(values, *scheme, n, k);
+  const bool by_rows =
+      scheme->format != FolderFormat::kAwq && scheme->format != FolderFormat::kGptq;
+  if (by_rows != values.name.ends_with(".weight_packed"))
+    throw LoadError(where(values) + " is no tensor of " + folder_quantization_->title() +
+                    kOtherConfig);
+  if (scheme->format == FolderFormat::kMxfp4) return take_mxfp4_bytes(values, n, k);
+  Part part{.tensors = {&values}};
+  const IntegerMatrix matrix = take_integers(values, *scheme, n, k, part);
+  const mx::Dtype dtype = float_dtype(*part.tensors[1]);
+  part.n = matrix.n;
+  // GPTQ's programs store biases of zeros for families without biases.
+  const RawTensor* bias = checkpoint_.find(layer_name(values.name) + ".bias");
+  if (bias && is_zero(*bias)) taken_.insert(bias->name);
+  return matrix.group_of.empty() ? affine_part(std::move(part), matrix, dtype)
+                                 : dense_part(std::move(part), matrix, dtype);
+}
+
+WeightLoader::Part WeightLoader::take_float8(const RawTensor& values, const FolderScheme& scheme,
+                                             int64_t n, int64_t k) {
+  unpacked_.insert(values.name);
+  if (n < 0 && values.shape.size() == 2) n = values.shape[0];
+  expect(values, {formats::DType::kF8E4M3}, {n, k});
+  const std::string stem = layer_name(values.name);
+  const bool inverse = checkpoint_.find(stem + ".weight_scale_inv") != nullptr;
+  const RawTensor& stored = take_any(stem + (inverse ? ".weight_scale_inv" : ".weight_scale"));
+  const Float8Scales scales = scales_for(stored, scheme, n, k);
+  const std::vector<float> factors = take_floats(stored.name, stored.shape);
+  const auto memory = float8_values(values, scales, factors, *context_.pool);
+  return {.n = n,
+          .dense = {.data = memory.get(), .n = n, .k = k, .dtype = mx::float32},
+          .tensors = {&values},
+          .copy = memory};
+}
+
+WeightLoader::Part WeightLoader::take_mxfp4_bytes(const RawTensor& values, int64_t n, int64_t k) {
+  if (k % 32 != 0)
+    throw LoadError(where(values) + " has " + std::to_string(k) +
+                    " columns, which groups of 32 do not divide");
+  expect(values, {formats::DType::kU8}, {n, k / 2});
+  const RawTensor& scales = take_any(layer_name(values.name) + ".weight_scale");
+  expect(scales, {formats::DType::kU8, formats::DType::kF8E8M0}, {values.shape[0], k / 32});
+  Part part{.n = values.shape[0],
+            .tensors = {&values, &scales},
+            .staged = std::make_shared<formats::StagedTensor>(values),
+            .scales = load_staged(scales)};
+  part.block_float = ops::BlockFloatRows{.values = part.staged->data(),
+                                         .scales = part.scales->data(),
+                                         .n = part.n,
+                                         .k = k,
+                                         .format = ops::BlockFloat::kMxfp4};
+  return part;
+}
+
+IntegerMatrix WeightLoader::take_integers(const RawTensor& values, const FolderScheme& scheme,
+                                          int64_t n, int64_t k, Part& part) {
+  using formats::DType;
+  const std::string stem = layer_name(values.name);
+  const bool packed = scheme.format == FolderFormat::kPacked;
+  const bool awq = scheme.format == FolderFormat::kAwq;
+  const int64_t size = scheme.group_size ? scheme.group_size : k, bits = scheme.bits;
+  if (k % size != 0 || k % 32 != 0)
+    throw LoadError(where(values) + " has " + std::to_string(k) + " columns, which groups of " +
+                    std::to_string(scheme.group_size ? size : 32) + " do not divide");
+  if (n < 0 && values.shape.size() == 2)
+    n = packed ? values.shape[0] : awq ? values.shape[1] * 8 : values.shape[1];
+  if (!packed && n > 0 && n * bits % 32 != 0)
+    throw LoadError(where(values) + " has " + std::to_string(n) + " outputs, which do not fill " +
+                    "words of " + std::to_string(bits) + " bits");
+  expect(values, {DType::kI32, DType::kU32},
+         packed ? std::vector<int64_t>{n, k * bits / 32}
+         : awq  ? std::vector<int64_t>{k, n / 8}
+                : std::vector<int64_t>{k * bits / 32, n});
+  IntegerMatrix out{.n = n, .k = k, .groups = k / size, .bits = scheme.bits};
+  const RawTensor& scales = take_any(stem + (packed ? ".weight_scale" : ".scales"));
+  expect(scales, {DType::kF16, DType::kBF16},
+         packed ? std::vector<int64_t>{n, out.groups} : std::vector<int64_t>{out.groups, n});
+  part.tensors.push_back(&scales);
+  std::vector<std::byte> zeros;
+  if (!packed || !scheme.symmetric) {
+    const RawTensor& stored = take_any(stem + (packed ? ".weight_zero_point" : ".qzeros"));
+    expect(stored, {DType::kI32, DType::kU32},
+           packed ? std::vector<int64_t>{(n * bits + 31) / 32, out.groups}
+                  : std::vector<int64_t>{out.groups, n * bits / 32});
+    part.tensors.push_back(&stored);
+    zeros = stored.read_all();
+  }
+  if (packed && checkpoint_.find(stem + ".weight_shape")) {
+    const RawTensor& shape = take_any(stem + ".weight_shape");
+    expect(shape, {DType::kI64, DType::kI32}, {2});
+    part.tensors.push_back(&shape);
+  }
+  std::vector<std::byte> codes(values.size);
+  values.read(0, codes, *context_.pool);
+  const std::vector<std::byte> scale_bytes = scales.read_all();
+  if (packed) {
+    formats::unpack_packed(codes, zeros, scale_bytes, out);
+  } else if (awq) {
+    formats::unpack_awq(codes, zeros, scale_bytes, *context_.pool, out);
+  } else {
+    formats::unpack_gptq(codes, zeros, scale_bytes, scheme.zeros_less_one ? 1 : 0, *context_.pool,
+                         out);
+  }
+  out.group_of =
+      take_group_order(stem + (packed ? ".weight_g_idx" : ".g_idx"), k, out.groups, part);
+  return out;
+}
+
+std::vector<int32_t> WeightLoader::take_group_order(const std::string& name, int64_t k,
+                                                    int64_t groups, Part& part) {
+  if (!checkpoint_.find(name)) return {};
+  const RawTensor& tensor = take_any(name);
+  expect(tensor, {formats::DType::kI32}, {k});
+  part.tensors.push_back(&tensor);
+  std::vector<int32_t> order(static_cast<size_t>(k));
+  std::memcpy(order.data(), tensor.read_all().data(), tensor.size);
+  bool in_order = true;
+  for (int64_t i = 0; i < k; ++i) {
+    const int64_t group = order[static_cast<size_t>(i)];
+    if (group < 0 || group >= groups)
+      throw LoadError(where(tensor) + " has group " + std::to_string(group) + ", but there are " +
+                      std::to_string(groups) + kOtherConfig);
+    in_order = in_order && group == i * groups / k;
+  }
+  if (in_order) order.clear();
+  return order;
+}
+
+WeightLoader::Part WeightLoader::affine_part(Part part, const IntegerMatrix& matrix,
+                                             mx::Dtype scale_dtype) const {
+  const int64_t group = packed_group(matrix.k, matrix.groups);
+  const RawTensor& values = *part.tensors[0];
+  std::vector<uint16_t> biases;
+  if (folder_quantization_->of_layer(layer_name(values.name))->symmetric)
+    biases = narrow_biases(matrix, scale_dtype, values);
+  const Scales made = affine_scales(matrix, group, scale_dtype, biases);
+  const auto codes = static_cast<size_t>(matrix.n * matrix.k * matrix.bits / 8);
+  const std::shared_ptr<std::byte[]> memory(
+      new std::byte[codes + made.scales.size() + made.biases.size()]);
+  std::byte* scales = memory.get() + codes;
+  std::memcpy(memory.get(), matrix.codes.get(), codes);
+  std::memcpy(scales, made.scales.data(), made.scales.size());
+  std::memcpy(scales + made.scales.size(), made.biases.data(), made.biases.size());
+  part.affine = ops::AffineRows{
+      .values = memory.get(),
+      .scales = scales,
+      .biases = scales + made.scales.size(),
+      .n = matrix.n,
+      .k = matrix.k,
+      .format = {.bits = matrix.bits, .group_size = group, .scale_dtype = made.dtype}};
+  part.copy = memory;
+  return part;
+}
+
+// Columns of a group that are no neighbours become dense values: (q - zero) * scale, which float32
+// holds exactly.
+WeightLoader::Part WeightLoader::dense_part(Part part, const IntegerMatrix& matrix,
+                                            mx::Dtype scale_dtype) {
+  unpacked_.insert(part.tensors[0]->name);
+  const auto count = static_cast<size_t>(matrix.n * matrix.k);
+  const std::shared_ptr<std::byte[]> memory(new std::byte[count * sizeof(float)]);
+  auto* out = reinterpret_cast<float*>(memory.get());
+  context_.pool->parallel_for(matrix.n, [&](int64_t row) {
+    for (int64_t k = 0; k < matrix.k; ++k) {
+      const auto at = static_cast<size_t>(row * matrix.groups + matrix.group(k));
+      const int q = static_cast<int>(matrix.code(row, k)) - matrix.zeros[at];
+      out[row * matrix.k + k] = static_cast<float>(q) * to_float(matrix.scales[at], scale_dtype);
+    }
+  });
+  part.dense = {.data = memory.get(), .n = matrix.n, .k = matrix.k, .dtype = mx::float32};
+  part.copy = memory;
+  return part;
+}
+
+}  // namespace quire::models

@@ -1,0 +1,294 @@
+#!/usr/bin/env python3
+"""Writes the checkpoints of tests/parity/models in formats that were made for GPUs, with goldens.
+
+    make_folders.py [NAME ...]
+
+AutoAWQ's, GPTQ's and compressed-tensors' layouts, written from their descriptions and read by Quire;
+what Quire unpacks is compared with these libraries' own values in src/formats/folder_codes_test.cpp.
+The oracle is transformers on the dequantised weights, (q - zero) * scale, in float32.
+"""
+
+import argparse
+import dataclasses
+import json
+import shutil
+
+import numpy as np
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+import golden
+from make_quantized import MODELS, oracle, quantize_floats
+
+
+@dataclasses.dataclass(frozen=True)
+class Folder:
+    name: str
+    base: str
+    dtype: torch.dtype  # of scales and of what is not quantised
+    config: dict  # quantization_config
+    plain: tuple[str, ...]  # ends of the names of layers that are not quantised
+    wide: tuple[str, ...] = ()  # ends of the names of layers with 8 bits by rows
+    shuffled: tuple[str, ...] = ()  # ends of the names of layers whose groups are no neighbours
+
+
+GROUP = 32
+PACKED_4 = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": GROUP, "symmetric": False}
+PACKED_8 = {"num_bits": 8, "type": "int", "strategy": "channel", "symmetric": True}
+BLOCK = [24, 48]
+
+
+def float8_group(target: str, strategy: str) -> dict:
+    activations = {"num_bits": 8, "type": "float", "strategy": "token", "dynamic": True}
+    weights = {"num_bits": 8, "type": "float", "strategy": strategy, "symmetric": True}
+    return {"targets": [target], "format": "float-quantized", "weights": weights, "input_activations": activations}
+
+
+VARIANTS = [
+    Folder(
+        "qwen3-moe-awq",
+        "qwen3-moe-bf16",
+        torch.float16,
+        {
+            "quant_method": "awq",
+            "bits": 4,
+            "group_size": GROUP,
+            "zero_point": True,
+            "version": "gemm",
+            "modules_to_not_convert": ["mlp.gate"],
+        },
+        ("mlp.gate", "layers.0.self_attn.o_proj"),
+    ),
+    # One layer's columns in the order of their activations: its groups are no neighbours.
+    Folder(
+        "llama3-gptq",
+        "llama3",
+        torch.float16,
+        {"quant_method": "gptq", "bits": 4, "group_size": GROUP, "desc_act": True, "sym": False},
+        ("lm_head",),
+        shuffled=("layers.1.self_attn.q_proj", "layers.0.mlp.down_proj"),
+    ),
+    Folder(
+        "qwen3-packed-bf16",
+        "qwen3-bf16",
+        torch.bfloat16,
+        {
+            "quant_method": "compressed-tensors",
+            "format": "pack-quantized",
+            "quantization_status": "compressed",
+            "config_groups": {
+                "group_0": {"targets": ["Linear"], "weights": PACKED_4, "input_activations": None},
+                "group_1": {"targets": ["re:.*down_proj"], "weights": PACKED_8},
+            },
+            "ignore": ["lm_head", "re:.*layers\\.1\\.self_attn\\.o_proj"],
+        },
+        ("layers.1.self_attn.o_proj",),
+        wide=("down_proj",),
+    ),
+    # Blocks that do not divide the matrices.
+    Folder(
+        "qwen3-fp8-bf16",
+        "qwen3-bf16",
+        torch.bfloat16,
+        {
+            "quant_method": "fp8",
+            "fmt": "e4m3",
+            "activation_scheme": "dynamic",
+            "weight_block_size": BLOCK,
+            "modules_to_not_convert": ["model.layers.0.self_attn.k_proj"],
+        },
+        ("layers.0.self_attn.k_proj",),
+    ),
+    # Three formats: 8-bit floats with scales by rows, or one for all, and mxfp4.
+    Folder(
+        "qwen3-mixed-bf16",
+        "qwen3-bf16",
+        torch.bfloat16,
+        {
+            "quant_method": "compressed-tensors",
+            "format": "mixed-precision",
+            "config_groups": {
+                "rows": float8_group("re:.*self_attn", "channel"),
+                "all": float8_group("re:.*down_proj", "tensor"),
+                "mx": {
+                    "targets": ["re:.*(gate|up)_proj"],
+                    "format": "mxfp4-pack-quantized",
+                    "weights": {"num_bits": 4, "type": "float", "strategy": "group", "group_size": 32},
+                },
+            },
+            "ignore": ["lm_head"],
+        },
+        (),
+    ),
+]
+
+
+def words_of(codes: np.ndarray, bits: int) -> np.ndarray:
+    """The stream of each row, lowest bits first, as int32; the last word is filled up with zeros."""
+    stream = (codes[..., None].astype(np.uint32) >> np.arange(bits, dtype=np.uint32)) & 1
+    rows = stream.reshape(len(codes), -1).astype(np.uint8)
+    rows = np.pad(rows, ((0, 0), (0, -rows.shape[1] % 32)))
+    return np.packbits(rows, axis=-1, bitorder="little").view(np.int32)
+
+
+def awq_words(codes: np.ndarray) -> np.ndarray:
+    """8 neighbours of a row in a word, in AutoAWQ's order."""
+    eight = codes.reshape(len(codes), -1, 8)[..., [0, 2, 4, 6, 1, 3, 5, 7]].astype(np.uint32)
+    words = (eight << (4 * np.arange(8, dtype=np.uint32))).sum(-1, dtype=np.uint32)
+    return words.view(np.int32)
+
+
+def quantize(w: np.ndarray, bits: int, group_of: np.ndarray, symmetric: bool, dtype: torch.dtype):
+    """q [n, k], zeros [n, groups], scales [n, groups] and the dequantised matrix, float32."""
+    groups, top = int(group_of.max()) + 1, 2**bits - 1
+    q = np.zeros(w.shape, np.int64)
+    zeros = np.zeros((len(w), groups), np.int64)
+    scales = torch.zeros((len(w), groups), dtype=dtype)
+    for g in range(groups):
+        part = w[:, group_of == g].astype(np.float64)
+        low, high = np.minimum(part.min(-1), 0), np.maximum(part.max(-1), 0)
+        if symmetric:
+            low, high = -np.maximum(-low, high), np.maximum(-low, high)
+        scales[:, g] = torch.from_numpy(np.maximum(high - low, 1e-4) / top).to(dtype)
+        s = scales[:, g].double().numpy()
+        zeros[:, g] = (top + 1) // 2 if symmetric else np.clip(np.rint(-low / s), 1, top)
+        q[:, group_of == g] = np.clip(np.rint(part / s[:, None]) + zeros[:, g, None], 0, top)
+    values = (q - zeros[:, group_of]).astype(np.float32) * scales.float().numpy()[:, group_of]
+    return q, zeros, scales, values
+
+
+def float8(w: np.ndarray, rows: int, columns: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """e4m3 values [n, k], float32 scales of blocks, and the dequantised matrix."""
+    n, k = w.shape
+    at = np.arange(n)[:, None] // rows, np.arange(k)[None] // columns
+    largest = np.zeros((int(at[0].max()) + 1, int(at[1].max()) + 1), np.float32)
+    np.maximum.at(largest, np.broadcast_arrays(*at), np.abs(w))
+    scales = torch.from_numpy(largest / 448)
+    values = (torch.from_numpy(w) / scales[at]).to(torch.float8_e4m3fn)
+    return values, scales, values.float() * scales[at]
+
+
+def store_floats(variant: Folder, layer: str, w: np.ndarray) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+    n, k = w.shape
+    if variant.config["quant_method"] == "fp8":
+        values, scales, dense = float8(w, *BLOCK)
+        return {layer + ".weight": values, layer + ".weight_scale_inv": scales}, dense
+    if layer.endswith(("gate_proj", "up_proj")):
+        packed, scales, dense = quantize_floats(w, "mxfp4", 32)
+        return {layer + ".weight_packed": packed.view(torch.uint8), layer + ".weight_scale": scales}, dense
+    if layer.endswith("down_proj"):
+        values, scales, dense = float8(w, n, k)
+        return {layer + ".weight": values, layer + ".weight_scale": scales.reshape(1)}, dense
+    values, scales, dense = float8(w, 1, k)
+    return {layer + ".weight": values, layer + ".weight_scale": scales}, dense
+
+
+def store(variant: Folder, layer: str, w: np.ndarray) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+    n, k = w.shape
+    method, wide = variant.config["quant_method"], layer.endswith(variant.wide or ("-",))
+    bits = 8 if wide else 4
+    group_of = np.zeros(k, np.int64) if wide else np.arange(k) // GROUP
+    if layer.endswith(variant.shuffled or ("-",)):
+        group_of = np.random.default_rng(k).permutation(group_of)
+    q, zeros, scales, values = quantize(w, bits, group_of, wide, variant.dtype)
+    if method == "awq":
+        parts = {"qweight": awq_words(q.T), "qzeros": awq_words(zeros.T), "scales": scales.T}
+    elif method == "gptq":
+        parts = {
+            "qweight": words_of(q, bits).T,
+            "qzeros": words_of(zeros.T - 1, bits),
+            "scales": scales.T,
+            "g_idx": group_of.astype(np.int32),
+            "bias": torch.zeros(n, dtype=variant.dtype),  # of a family that has none
+        }
+    else:
+        parts = {
+            "weight_packed": words_of(q, bits),
+            "weight_scale": scales,
+            "weight_shape": np.array([n, k], np.int64),
+        }
+        if not wide:
+            parts["weight_zero_point"] = words_of(zeros.T, bits).T
+    stored = {f"{layer}.{key}": torch.as_tensor(x).contiguous() for key, x in parts.items()}
+    return stored, torch.from_numpy(values)
+
+
+def convert(variant: Folder, tensors: dict[str, torch.Tensor]):
+    stored, dense = {}, {}
+    for name, tensor in tensors.items():
+        layer = name.removesuffix(".weight")
+        if tensor.dim() != 2 or "embed" in name or layer.endswith(variant.plain or ("-",)):
+            stored[name] = tensor.to(variant.dtype)
+            dense[name] = stored[name].float()
+            continue
+        floats = variant.config["quant_method"] == "fp8" or "mx" in variant.config.get("config_groups", {})
+        parts, dense[name] = (store_floats if floats else store)(variant, layer, tensor.float().numpy())
+        stored |= parts
+    return stored, dense
+
+
+def fuse_numbered(dense: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Experts as transformers' module has them: gate and up of all in one, and down."""
+    fused = {name: tensor for name, tensor in dense.items() if ".experts." not in name}
+    stems = sorted({name.split(".experts.")[0] for name in dense if ".experts." in name})
+    for stem in stems:
+        count = sum(name.startswith(stem + ".experts.") for name in dense) // 3
+        of = lambda e, part: dense[f"{stem}.experts.{e}.{part}_proj.weight"]
+        pairs = [torch.cat([of(e, "gate"), of(e, "up")]) for e in range(count)]
+        fused[stem + ".experts.gate_up_proj"] = torch.stack(pairs)
+        fused[stem + ".experts.down_proj"] = torch.stack([of(e, "down") for e in range(count)])
+    return fused
+
+
+def write(variant: Folder) -> str:
+    base, folder = MODELS / variant.base, MODELS / variant.name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    stored, dense = convert(variant, load_file(base / "model.safetensors"))
+    dense = fuse_numbered(dense)
+    save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((base / "config.json").read_text())
+    config["quantization_config"] = variant.config
+    key = "torch_dtype" if "torch_dtype" in config else "dtype"
+    config[key] = str(variant.dtype).removeprefix("torch.")
+    (folder / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+    for name in ("generation_config.json", "tokenizer.json", "tokenizer_config.json"):
+        shutil.copyfile(base / name, folder / name)
+    model = oracle(base, dense, torch.float32)
+    cases = [golden.case(variant.name, model, length) for length in golden.PROMPT_LENGTHS]
+    rounding = {"float64": round(golden.difference(oracle(base, dense, torch.float64), cases), 7)}
+    if variant.dtype == torch.bfloat16:
+        rounding["bfloat16"] = round(golden.difference(oracle(base, dense, torch.bfloat16), cases), 4)
+    content = {
+        "checkpoint": variant.name,
+        "family": config["model_type"],
+        "config_keys": "old" if "torch_dtype" in config else "new",
+        "weights_dtype": config[key],
+        "compute_dtype": "float32",
+        "transformers": transformers.__version__,
+        "rounding": rounding,
+        "feature_effect": None,
+        "cases": cases,
+    }
+    text = json.dumps(content, separators=(",", ":")).replace('{"prompt"', '\n{"prompt"')
+    for name in ('"tokens"', '"logprobs"', '"top"', '"prompt_logprobs"'):
+        text = text.replace(name + ":", "\n  " + name + ":")
+    (folder / "golden.json").write_text(text + "\n")
+    return f"margin {min(one['min_margin'] for one in cases):.4f}  rounding {rounding}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help="only these")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    transformers.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    for variant in VARIANTS:
+        if not args.names or variant.name in args.names:
+            print(f"{variant.name:22} {write(variant)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
