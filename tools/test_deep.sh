@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
 # shellcheck source=tools/stages.sh
 source tools/stages.sh
-parts=(sources clones neon amx arm64 cuda asan tsan fuzz torch timed clients neighbour chaos soak)
+parts=(sources clones neon amx arm64 cuda asan tsan fuzz torch timed clients page neighbour chaos soak)
 [ $# -eq 0 ] || parts=("$@")
 
 # Format, clippy, unit tests of Rust, clang-tidy. The build is there for clang-tidy, which reads its commands.
@@ -90,6 +90,12 @@ part_timed() {
 part_clients() {
   build release --target quire
   tests/clients/run.sh
+}
+
+# The chat page in a browser.
+part_page() {
+  build release --target quire
+  tests/page/run.sh
 }
 
 part_neighbour() {

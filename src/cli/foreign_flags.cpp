@@ -89,6 +89,7 @@ constexpr ForeignFlag kFlags[] = {
     {"--otlp-traces-endpoint", true, "", "not supported: /metrics has the figures"},
 
     // llama.cpp's: all refused, with Quire's own.
+    {"--no-webui", false, "", "is llama.cpp's; Quire has --no-page"},
     {"-m", true, "", "is llama.cpp's; give the GGUF file or model folder as MODEL"},
     {"-c --ctx-size", true, "", "is llama.cpp's; use --max-model-len"},
     {"-t", true, "", "is llama.cpp's; use --threads"},

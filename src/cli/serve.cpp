@@ -210,7 +210,7 @@ void add_key_flags(CLI::App& command, ServeFlags& flags) {
   server::ServerOptions& options = flags.server;
   command
       .add_option("--api-key", flags.api_keys,
-                  "Keys, one of which every request but /health must bring")
+                  "Keys, one of which every request but /health and the page must bring")
       ->allow_extra_args(false)  // one a flag: the next word may be the model
       ->envname(kKeyVariable);
   command
@@ -254,6 +254,7 @@ void add_server_flags(CLI::App& command, ServeFlags& flags) {
   command.add_option("--port", options.http.port, "0: any free one")->capture_default_str();
   command.add_option("--served-model-name", options.served_model_names,
                      "Names to answer to; default: the folder's. The first is the one in answers");
+  command.add_flag("--no-page{false}", options.page, "No chat page at GET /");
   command.add_option("--root-path", options.root_path,
                      "In front of every path, for a proxy: /quire");
   command

@@ -56,6 +56,7 @@ std::string tenant_name(uint64_t tenant) { return fmt::format("{:016x}", tenant)
 // The one table of what the server offers. GET routes also answer HEAD.
 const std::vector<Api::Route>& Api::routes() {
   static const std::vector<Route> table = {
+      {"GET", "/", &Api::page, 0, Runner::kGenerate},
       {"GET", "/health", &Api::health},
       {"GET", "/ping", &Api::ping},
       {"POST", "/ping", &Api::ping},
@@ -112,13 +113,18 @@ std::string_view Api::local_path(const http::RequestHead& head) const {
 const Api::Route* Api::find_route(const http::RequestHead& head) const {
   const std::string_view path = local_path(head);
   const std::string_view method = head.method == "HEAD" ? "GET" : std::string_view(head.method);
+  if (path == "/" && !options_.page) return nullptr;
   for (const Route& route : routes()) {
-    const bool is_prefix = route.path.ends_with('/');
+    const bool is_prefix = route.path.size() > 1 && route.path.ends_with('/');
     const bool fits = is_prefix ? path.starts_with(route.path) && path.size() > route.path.size()
                                 : path == route.path;
     if (fits && method == route.method) return &route;
   }
   return nullptr;
+}
+
+bool Api::needs_key(std::string_view path) const {
+  return path != "/health" && !(path == "/" && options_.page);
 }
 
 bool Api::is_left_to_others(const Route& route) const {
@@ -129,7 +135,7 @@ bool Api::is_left_to_others(const Route& route) const {
 std::optional<http::Response> Api::check(const http::RequestHead& head) {
   const std::string_view path = local_path(head);
   if (auto answer = origins_.answer_preflight(head)) return answer;
-  if (path != "/health" && !keys_.empty() && !keys_.find(given_key(head)))
+  if (needs_key(path) && !keys_.empty() && !keys_.find(given_key(head)))
     return server::error_response(kNoKey, head);
   if (const auto reason = origins_.why_refused(head)) return server::error_response(*reason, head);
   const Route* route = find_route(head);

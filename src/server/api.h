@@ -51,11 +51,13 @@ class Api : public http::HttpHandler {
   };
   static const std::vector<Route>& routes();
   std::string_view local_path(const http::RequestHead& head) const;
+  bool needs_key(std::string_view path) const;
   bool is_left_to_others(const Route& route) const;
   const Route* find_route(const http::RequestHead& head) const;
   std::optional<http::Response> check_get(const http::RequestHead& head) const;
   std::optional<http::Response> check_post(const http::RequestHead& head) const;
 
+  void page(http::ExchangePtr exchange);
   void health(http::ExchangePtr exchange);
   void ping(http::ExchangePtr exchange);
   void version(http::ExchangePtr exchange);

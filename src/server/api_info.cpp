@@ -2,6 +2,7 @@
 #include "server/anthropic/parse.h"
 #include "server/api.h"
 #include "server/openapi.h"
+#include "server/page.h"
 
 namespace quire::server {
 namespace {
@@ -55,6 +56,8 @@ void Api::health(http::ExchangePtr exchange) {
   exchange->respond(json_response(json::object{{"status", "ok"}}));
 }
 
+void Api::page(http::ExchangePtr exchange) { exchange->respond(page_response()); }
+
 void Api::ping(http::ExchangePtr exchange) { health(std::move(exchange)); }
 
 void Api::version(http::ExchangePtr exchange) {
@@ -89,7 +92,8 @@ json::object Api::model_card(const std::string& name) const {
 void Api::openapi(http::ExchangePtr exchange) {
   std::vector<DescribedRoute> described;
   for (const Route& route : routes())
-    if (!is_left_to_others(route)) described.push_back({route.method, route.path, route.fields});
+    if (route.path != "/" && !is_left_to_others(route))
+      described.push_back({route.method, route.path, route.fields});
   json::value document = openapi_document(described, QUIRE_VERSION);
   if (!options_.root_path.empty())
     document.get_object()["servers"] = json::array{json::object{{"url", options_.root_path}}};

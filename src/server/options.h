@@ -59,6 +59,7 @@ struct ServerOptions {
   bool trust_request_chat_template = false;  // whether requests may bring a chat_template
   bool keep_billing_header = false;          // see anthropic/parse.h
   bool cache_doctor = true;                  // see cache_doctor.h
+  bool page = true;                          // whether GET / is the chat page
   bool access_log = true;
   std::vector<std::string> silent_paths;  // without lines in the access log: "/health"
 };
