@@ -1,9 +1,11 @@
 #include "formats/hf_config.h"
 
+#include <filesystem>
 #include <utility>
 
 #include "formats/class_defaults.h"
 #include "formats/config_defaults.h"
+#include "formats/raw_tensor.h"
 
 namespace quire::formats {
 namespace {
@@ -104,6 +106,23 @@ void read_quantization(const ConfigReader& config, HfConfig& out) {
   }
 }
 
+// Older folders of NVIDIA's modelopt say in a file beside config.json, and nowhere else, that their
+// weights are quantised.
+void refuse_modelopt(const std::string& config_file) {
+  const auto file = std::filesystem::path(config_file).replace_filename("hf_quant_config.json");
+  if (!std::filesystem::exists(file)) return;
+  const json::value raw = read_json_object(file.string());
+  const ConfigReader top(file.string(), raw.get_object());
+  const json::object* object = top.find_object("quantization");
+  if (!object) return;
+  const ConfigReader quantization = top.inside("quantization", *object);
+  const auto algorithm = quantization.find_string("quant_algo");
+  if (!algorithm) return;
+  quantization.fail("quant_algo", "is " + quote_name(*algorithm) +
+                                      ", which is not supported: take the model's unquantised "
+                                      "checkpoint; if its weights are that, remove this file");
+}
+
 }  // namespace
 
 HfConfig parse_hf_config(json::value raw, const std::string& file) {
@@ -134,7 +153,9 @@ HfConfig parse_hf_config(json::value raw, const std::string& file) {
 }
 
 HfConfig read_hf_config(const std::string& file) {
-  return parse_hf_config(read_json_object(file), file);
+  HfConfig out = parse_hf_config(read_json_object(file), file);
+  if (out.quantization.is_null()) refuse_modelopt(file);
+  return out;
 }
 
 ConfigReader HfConfig::reader() const {
