@@ -38,8 +38,11 @@ void mistral3(Translator& t) {
   t.use_alternating_heads();
   t.config["sliding_window"] = nullptr;
   json::object& rope = t.config["rope_parameters"].as_object();
-  if (const auto factor = t.find_double("rope.scaling.yarn_log_multiplier", {.min = 0}))
-    rope["mscale"] = rope["mscale_all_dim"] = *factor;
+  // Files have one of two factors: the other is 1.
+  if (const auto factor = t.find_double("rope.scaling.yarn_log_multiplier", {.min = 0})) {
+    rope["mscale"] = 1.0;
+    rope["mscale_all_dim"] = *factor;
+  }
   if (beta) rope["llama_4_scaling_beta"] = *beta;
 }
 
@@ -83,7 +86,8 @@ void add_cap(Translator& t, const char* gguf, const char* hugging_face) {
 void gemma2(Translator& t) {
   t.add_decoder("Gemma2ForCausalLM");
   add_gemma(t, 46);
-  add_window(t);
+  t.config["sliding_window"] =
+      t.find_int("attention.sliding_window", {.min = 1, .max = INT32_MAX}).value_or(4096);
   t.add_layer_types(2);
   t.config["attn_logit_softcapping"] =
       t.find_double("attn_logit_softcapping", {.min = 0}).value_or(50);
@@ -95,7 +99,8 @@ void gemma3(Translator& t) {
   t.add_decoder("Gemma3ForCausalLM");
   add_gemma(t, 62);
   add_window(t);
-  t.add_layer_types(6);
+  // Without windows all layers rotate alike.
+  t.add_layer_types(t.config.at("sliding_window") == 0 ? 1 : 6);
   t.add_plain_rope_of_windows(10000);
   add_cap(t, "final_logit_softcapping", "final_logit_softcapping");
 }
@@ -157,9 +162,10 @@ void exaone4(Translator& t) {
 
 void add_cohere(Translator& t, const char* architecture) {
   t.add_decoder(architecture);
-  if (const auto eps = t.find_double("attention.layer_norm_epsilon", {.min = 0}))
-    t.config["layer_norm_eps"] = *eps;
-  if (const auto scale = t.find_double("logit_scale")) t.config["logit_scale"] = *scale;
+  const auto eps = t.find_double("attention.layer_norm_epsilon", {.min = 0, .max = 1});
+  if (!eps) t.fail("attention.layer_norm_epsilon", "is missing");
+  t.config["layer_norm_eps"] = *eps;
+  t.config["logit_scale"] = t.find_double("logit_scale").value_or(1);
   t.config["use_qk_norm"] = t.has_tensor("blk.0.attn_q_norm.weight");
 }
 void command_r(Translator& t) { add_cohere(t, "CohereForCausalLM"); }

@@ -25,7 +25,8 @@ void add_deepseek_experts(Translator& t) {
   config["moe_intermediate_size"] = expert_width(t);
   config["n_shared_experts"] = t.find_int("expert_shared_count", kCount).value_or(0);
   config["first_k_dense_replace"] = t.find_int("leading_dense_block_count", kCount).value_or(0);
-  config["routed_scaling_factor"] = t.find_double("expert_weights_scale").value_or(1);
+  const double scale = t.find_double("expert_weights_scale", {.min = 0}).value_or(0);
+  config["routed_scaling_factor"] = scale == 0 ? 1 : scale;  // 0 stands for none
   config["norm_topk_prob"] = t.find_bool("expert_weights_norm").value_or(false);
   config["n_group"] = t.find_int("expert_group_count", kCount).value_or(1);
   config["topk_group"] = t.find_int("expert_group_used_count", kCount).value_or(1);

@@ -194,6 +194,39 @@ TEST_F(GgufCheckpoint, WindowsFollowTheFilesPattern) {
   EXPECT_TRUE(checkpoint.norms_are_complete());
 }
 
+// What llama.cpp's loaders (src/models/*.cpp) take where files say nothing.
+TEST_F(GgufCheckpoint, WhatFilesLeaveOutIsAsInLlamaCpp) {
+  begin("gemma2");
+  EXPECT_EQ(open().config().sliding_window, 4096);
+  file_ = {};
+  begin("gemma3");  // without windows no layer has a base of its own
+  EXPECT_THAT(open().config().layer_types, ElementsAre("full_attention"));
+  file_ = {};
+  begin("command-r");
+  EXPECT_THAT(error(), HasSubstr("\"command-r.attention.layer_norm_epsilon\" is missing"));
+  f32("attention.layer_norm_epsilon", 0.125f);
+  EXPECT_EQ(open().config().get_double("layer_norm_eps", 0), 0.125);
+  EXPECT_EQ(open().config().get_double("logit_scale", 0), 1);
+  file_ = {};
+  begin("glm4moe");
+  u32("expert_count", 4);
+  u32("expert_used_count", 2);
+  f32("expert_weights_scale", 0);
+  EXPECT_EQ(open().config().get_double("routed_scaling_factor", 0), 1);
+}
+
+// Of YaRN's two factors of attention one is in the file; the other is 1.
+TEST_F(GgufCheckpoint, FactorsOfYarn) {
+  begin("mistral3");
+  file_.text("mistral3.rope.scaling.type", "yarn");
+  f32("rope.scaling.factor", 4);
+  u32("rope.scaling.original_context_length", 32);
+  f32("rope.scaling.yarn_log_multiplier", 0.5f);
+  const HfConfig config = open().config();
+  EXPECT_EQ(config.rope.mscale, 1);
+  EXPECT_EQ(config.rope.mscale_all_dim, 0.5);
+}
+
 TEST_F(GgufCheckpoint, OfAFolderIsTheOnlyOneThere) {
   begin("llama");
   const std::string path = dir_.write("m-00001-of-00001.gguf", file_.bytes());
@@ -259,6 +292,7 @@ TEST_F(GgufCheckpoint, NeedsWhatEveryModelHas) {
   for (const char* key :
        {"block_count", "attention.head_count", "embedding_length", "context_length"})
     u32(key, 8);
+  f32("attention.layer_norm_rms_epsilon", 0.25f);
   EXPECT_THAT(error(), HasSubstr("no matrix token_embd.weight"));
 }
 
@@ -273,6 +307,7 @@ TEST_F(GgufCheckpoint, IsCheckedAsAConfigIs) {
   u32("attention.head_count_kv", 2);
   u32("embedding_length", 12);
   u32("context_length", 8);
+  f32("attention.layer_norm_rms_epsilon", 0.25f);
   file_.texts("tokenizer.ggml.tokens", {"a"});
   matrix("token_embd.weight", 1, 12);
   EXPECT_THAT(error(), HasSubstr("\"num_key_value_heads\" is 2, which does not divide"));

@@ -185,10 +185,10 @@ TEST_F(DamagedGguf, RealNumbersOfTheWrongKindOrRange) {
 }
 
 TEST_F(DamagedGguf, KeysThatAreMissing) {
-  for (const char* key :
-       {"general.architecture", "llama.block_count", "llama.context_length",
-        "llama.embedding_length", "llama.attention.head_count", "tokenizer.ggml.model",
-        "tokenizer.ggml.pre", "tokenizer.ggml.tokens", "tokenizer.ggml.merges"})
+  for (const char* key : {"general.architecture", "llama.block_count", "llama.context_length",
+                          "llama.embedding_length", "llama.attention.head_count",
+                          "llama.attention.layer_norm_rms_epsilon", "tokenizer.ggml.model",
+                          "tokenizer.ggml.pre", "tokenizer.ggml.tokens", "tokenizer.ggml.merges"})
     refuse_missing(key);
 }
 

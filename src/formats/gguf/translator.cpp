@@ -131,8 +131,11 @@ void GgufTranslator::add_sizes() {
   config["max_position_embeddings"] = require_int("context_length", {.min = 1, .max = INT32_MAX});
   const auto intermediate = find_int("feed_forward_length", {.min = 0, .max = kWidth.max});
   if (intermediate.value_or(0) > 0) config["intermediate_size"] = *intermediate;
+  // Files whose norms have a mean say so by the other key, which their architecture asks for.
   if (const auto eps = find_double("attention.layer_norm_rms_epsilon", kEpsilon))
     config["rms_norm_eps"] = *eps;
+  else if (!metadata_.has(key("attention.layer_norm_epsilon")))
+    fail("attention.layer_norm_rms_epsilon", "is missing");
 }
 
 void GgufTranslator::add_heads() {
