@@ -158,6 +158,39 @@ TEST_P(GgufTokenizer, HasItsTemplateAndNamedTokens) {
   EXPECT_EQ(*text, tokenizer_->special_token("bos_token").value_or("") + "hi");
 }
 
+// A token for each byte, under the letter that GPT-2 gives it.
+std::vector<std::string> byte_tokens() {
+  std::vector<std::string> out;
+  int others = 0;
+  for (int byte = 0; byte < 256; ++byte) {
+    const bool is_own = (byte > 32 && byte < 127) || (byte > 160 && byte != 173);
+    const int letter = is_own ? byte : 256 + others++;
+    out.emplace_back();
+    if (letter >= 0x80) out.back() += static_cast<char>(0xc0 | letter >> 6);
+    out.back() += static_cast<char>(letter < 0x80 ? letter : 0x80 | (letter & 0x3f));
+  }
+  return out;
+}
+
+// Every pattern compiles, and what it splits is the whole text.
+TEST(PreTokenizers, AllOfTheTableWork) {
+  const std::string text = "It's  12345 d\u00e9j\u00e0 \u4f60\u597d\n\n \t\u1f5f\u2128 \u20ac!? ";
+  for (const std::string& name : formats::pre_tokenizer_names()) {
+    formats::testing::GgufBytes file;
+    file.text("tokenizer.ggml.model", "gpt2").text("tokenizer.ggml.pre", name);
+    file.texts("tokenizer.ggml.tokens", byte_tokens()).texts("tokenizer.ggml.merges", {});
+    file.u32("tokenizer.ggml.bos_token_id", 0);
+    const std::string bytes = file.bytes();
+    const auto header = formats::parse_gguf_header(bytes, bytes.size());
+    const auto tokenizer = Tokenizer::load(
+        formats::make_text_files(formats::GgufMetadata("m.gguf", header->metadata)));
+    const auto ids = tokenizer->encode(text, false);
+    ASSERT_TRUE(ids.ok()) << name;
+    EXPECT_EQ(ids->size(), text.size()) << name;
+    EXPECT_EQ(*tokenizer->decode(*ids, false), text) << name;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Styles, GgufTokenizer,
                          testing::Values(Style{"llama3", "llama-bpe"}, Style{"qwen", "qwen2"},
                                          Style{"llama2", nullptr, true},
