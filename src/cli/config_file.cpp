@@ -18,13 +18,16 @@ namespace {
 constexpr size_t kMaxConfigBytes = size_t{1} << 20;
 constexpr std::string_view kPrefix = "QUIRE_";
 
-// Without a comment, which a "#" at the beginning or behind white space starts, outside quotes.
+// Without a comment, which a "#" at the beginning or behind white space starts, outside a value in
+// quotes. Quotes inside a value are letters: an apostrophe is one.
 std::string_view without_comment(std::string_view line) {
-  char quote = 0;
+  char quote = 0, before = 0;  // the last letter that is no white space
   for (size_t i = 0; i < line.size(); ++i) {
+    const bool begins = before == ':' || before == '=';
+    if (line[i] != ' ' && line[i] != '\t') before = line[i];
     if (quote != 0) {
       if (line[i] == quote) quote = 0;
-    } else if (line[i] == '"' || line[i] == '\'') {
+    } else if (begins && (line[i] == '"' || line[i] == '\'')) {
       quote = line[i];
     } else if (line[i] == '#' && (i == 0 || line[i - 1] == ' ' || line[i - 1] == '\t')) {
       return line.substr(0, i);

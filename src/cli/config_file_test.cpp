@@ -20,6 +20,13 @@ std::string error_of(const std::function<void()>& call) {
   return "";
 }
 
+TEST(ConfigFile, AnApostropheIsALetter) {
+  const auto entries = parse_config("name: it's # a comment\nother: 'it # is'  # one\n", "f");
+  ASSERT_EQ(entries.size(), 2u);
+  EXPECT_EQ(entries[0].value, "it's");
+  EXPECT_EQ(entries[1].value, "it # is");
+}
+
 TEST(ConfigFile, HasALineForEachFlag) {
   const auto entries = parse_config(
       "# a server\n---\nport: 8001\nmax_model_len = 4096  # tokens\n\n"
