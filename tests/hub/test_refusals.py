@@ -26,7 +26,8 @@ def nothing_of_the_weights(quire, hub):
 
 @pytest.mark.parametrize("files, told", [
     ({"config.json": config(architectures=["GPT2LMHeadModel"])}, ("architecture GPT2LMHeadModel is not supported",)),
-    ({"config.json": config(quantization_config={"quant_method": "gptq", "bits": 4})}, ("gptq",)),
+    ({"config.json": config(quantization_config={"quant_method": "bitsandbytes", "load_in_4bit": True})},
+         ("bitsandbytes",)),
     ({"tokenizer.json": b"{"}, ("tokenizer.json",)),
     ({"tokenizer.json": None}, ("has no tokenizer.json",)),
     ({"config.json": None}, ("has no config.json",)),
