@@ -21,13 +21,6 @@ uint8_t float8(float x) {
   return static_cast<uint8_t>(sign | (static_cast<int>(steps) + 8 * (exponent + 6)));
 }
 
-float from_float8(uint8_t byte) {
-  const int exponent = byte >> 3 & 15, mantissa = byte & 7;
-  const float size = exponent ? std::ldexp(8.0f + static_cast<float>(mantissa), exponent - 10)
-                              : std::ldexp(static_cast<float>(mantissa), -9);
-  return byte & 0x80 ? -size : size;
-}
-
 // The nearest of 0, 0.5, 1, 1.5, 2, 3, 4 and 6; of two the smaller one; the sign of no zero.
 uint8_t float4(float x) {
   constexpr float kEdges[] = {0.25f, 0.75f, 1.25f, 1.75f, 2.5f, 3.5f, 5.0f};
@@ -49,7 +42,7 @@ Scale choose(float largest, DType dtype, const QuantisedFormat& format) {
   if (dtype == DType::kF16) scale = static_cast<float>(static_cast<Float16>(scale));
   if (format.mode == QuantMode::kNvfp4) {
     const uint8_t byte = float8(scale);
-    return {byte, from_float8(byte)};
+    return {byte, float8_value(byte)};
   }
   if (scale == 0) return {127, 1.0f};
   int exponent = 0;
@@ -70,6 +63,13 @@ void write_group(const float* w, const Scale& scale, const QuantisedFormat& form
 }
 
 }  // namespace
+
+float float8_value(uint8_t byte) {
+  const int exponent = byte >> 3 & 15, mantissa = byte & 7;
+  const float size = exponent ? std::ldexp(8.0f + static_cast<float>(mantissa), exponent - 10)
+                              : std::ldexp(static_cast<float>(mantissa), -9);
+  return byte & 0x80 ? -size : size;
+}
 
 int64_t quantize_block_float_row(const std::byte* row, DType dtype, int64_t k,
                                  const QuantisedFormat& format, const BlockFloatRowOut& out) {

@@ -10,6 +10,9 @@ struct BlockFloatRowOut {
   std::byte* scales = nullptr;
 };
 
+// The value of an 8-bit float, e4m3 (OCP's). 0x7F and 0xFF, which are NaN, are the caller's matter.
+float float8_value(uint8_t byte);
+
 // Quantises one row of k finite floats (kF32, kF16 or kBF16; may be unaligned) to mxfp4, mxfp8 or
 // nvfp4 as mx.quantize does, bit for bit. k is a multiple of the group. Returns how many groups are
 // lost: all their weights became 0, since nvfp4 has no scale that is small enough for them.

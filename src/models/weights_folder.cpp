@@ -2,10 +2,10 @@
 // compressed-tensors and 8-bit floats.
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstring>
 
 #include "base/error.h"
+#include "formats/block_float_quantize.h"
 #include "models/tensor_checks.h"
 #include "models/weights.h"
 #include "ops/cpu/half.h"
@@ -132,15 +132,10 @@ Float8Scales scales_for(const RawTensor& scales, const FolderScheme& scheme, int
   return {n, k, 1, k, 1};
 }
 
-// e4m3; NaN for the two codes that are none.
 std::array<float, 256> float8_table() {
   std::array<float, 256> table;
-  for (int code = 0; code < 256; ++code) {
-    const int exponent = code >> 3 & 15, mantissa = code & 7;
-    const float size = exponent ? std::ldexp(static_cast<float>(8 + mantissa), exponent - 10)
-                                : std::ldexp(static_cast<float>(mantissa), -9);
-    table[static_cast<size_t>(code)] = (code & 127) == 127 ? NAN : code & 128 ? -size : size;
-  }
+  for (size_t code = 0; code < table.size(); ++code)
+    table[code] = formats::float8_value(static_cast<uint8_t>(code));
   return table;
 }
 
