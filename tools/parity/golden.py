@@ -3,11 +3,14 @@
 Every step runs the whole sequence again without a cache, so that no cache code takes part.
 """
 
+import json
+import pathlib
 import zlib
 from typing import Any
 
 import numpy as np
 import torch
+import transformers
 
 import tiny_tokenizer
 
@@ -85,3 +88,20 @@ def difference(model: torch.nn.Module, cases: list[dict[str, Any]]) -> float:
         golden = torch.tensor(one["logprobs"], dtype=torch.float64)
         worst = max(worst, float((values[-NEW_TOKENS:] - golden).abs().max()))
     return worst
+
+
+def write(folder: pathlib.Path, head: dict[str, Any], rounding: dict[str, float], cases: list[dict], effect: Any = None) -> str:
+    """golden.json, a line for each prompt and each list of its answer. `head`: checkpoint, family, config_keys,
+    weights_dtype. Returns a line for people."""
+    content = head | {
+        "compute_dtype": "float32",
+        "transformers": transformers.__version__,
+        "rounding": rounding,
+        "feature_effect": effect,
+        "cases": cases,
+    }
+    lines = json.dumps(content, separators=(",", ":")).replace('{"prompt"', '\n{"prompt"')
+    for key in ('"tokens"', '"logprobs"', '"top"', '"prompt_logprobs"'):
+        lines = lines.replace(key + ":", "\n  " + key + ":")
+    (folder / "golden.json").write_text(lines + "\n")
+    return f"margin {min(one['min_margin'] for one in cases):.4f}  rounding {rounding}"

@@ -219,23 +219,13 @@ def write_golden(variant: Variant, folder: pathlib.Path) -> str:
         ablated = build(variant, **variant.without).to(torch.float32)
         effect = round(golden.difference(ablated, cases), 4)
         assert effect > 0.1, f"{variant.name}: the feature hardly matters, {effect}"
-    content = {
+    head = {
         "checkpoint": variant.name,
         "family": variant.family,
         "config_keys": variant.keys,
         "weights_dtype": variant.dtype,
-        "compute_dtype": "float32",
-        "transformers": transformers.__version__,
-        "rounding": rounding,
-        "feature_effect": effect,
-        "cases": cases,
     }
-    lines = json.dumps(content, separators=(",", ":")).replace('{"prompt"', '\n{"prompt"')
-    for key in ('"tokens"', '"logprobs"', '"top"', '"prompt_logprobs"'):
-        lines = lines.replace(key + ":", "\n  " + key + ":")
-    (folder / "golden.json").write_text(lines + "\n")
-    margin = min(one["min_margin"] for one in cases)
-    return f"margin {margin:.4f}  rounding {rounding}  feature effect {effect}"
+    return golden.write(folder, head, rounding, cases, effect) + f"  feature effect {effect}"
 
 
 def main() -> None:

@@ -260,22 +260,13 @@ def write(variant: Folder) -> str:
     rounding = {"float64": round(golden.difference(oracle(base, dense, torch.float64), cases), 7)}
     if variant.dtype == torch.bfloat16:
         rounding["bfloat16"] = round(golden.difference(oracle(base, dense, torch.bfloat16), cases), 4)
-    content = {
+    head = {
         "checkpoint": variant.name,
         "family": config["model_type"],
         "config_keys": "old" if "torch_dtype" in config else "new",
         "weights_dtype": config[key],
-        "compute_dtype": "float32",
-        "transformers": transformers.__version__,
-        "rounding": rounding,
-        "feature_effect": None,
-        "cases": cases,
     }
-    text = json.dumps(content, separators=(",", ":")).replace('{"prompt"', '\n{"prompt"')
-    for name in ('"tokens"', '"logprobs"', '"top"', '"prompt_logprobs"'):
-        text = text.replace(name + ":", "\n  " + name + ":")
-    (folder / "golden.json").write_text(text + "\n")
-    return f"margin {min(one['min_margin'] for one in cases):.4f}  rounding {rounding}"
+    return golden.write(folder, head, rounding, cases)
 
 
 def main() -> None:

@@ -445,22 +445,13 @@ def write(variant: Quantized) -> str:
     if is_bfloat16:
         half = oracle(base, dense, torch.bfloat16)
         rounding["bfloat16"] = round(golden.difference(half, cases), 4)
-    content = {
+    head = {
         "checkpoint": variant.name,
         "family": config["model_type"],
         "config_keys": "old" if "torch_dtype" in config else "new",
         "weights_dtype": str(variant.dtype).removeprefix("torch."),
-        "compute_dtype": "float32",
-        "transformers": transformers.__version__,
-        "rounding": rounding,
-        "feature_effect": None,
-        "cases": cases,
     }
-    text = json.dumps(content, separators=(",", ":")).replace('{"prompt"', '\n{"prompt"')
-    for key in ('"tokens"', '"logprobs"', '"top"', '"prompt_logprobs"'):
-        text = text.replace(key + ":", "\n  " + key + ":")
-    (folder / "golden.json").write_text(text + "\n")
-    return f"margin {min(one['min_margin'] for one in cases):.4f}  rounding {rounding}"
+    return golden.write(folder, head, rounding, cases)
 
 
 def main() -> None:
