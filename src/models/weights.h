@@ -165,7 +165,8 @@ class WeightLoader {
   // Which group each k belongs to, if that is not their order.
   std::vector<int32_t> take_group_order(const std::string& name, int64_t k, int64_t groups,
                                         Part& part);
-  Part affine_part(Part part, const formats::IntegerMatrix& matrix, mx::Dtype scale_dtype) const;
+  static Part affine_part(Part part, const formats::IntegerMatrix& matrix, bool symmetric,
+                          mx::Dtype scale_dtype);
   Part dense_part(Part part, const formats::IntegerMatrix& matrix, mx::Dtype scale_dtype);
   // Throws LoadError where weights of small floats of such a mode cannot be used.
   void check_small_floats(const formats::RawTensor& values, const std::string& mode) const;

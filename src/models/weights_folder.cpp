@@ -193,8 +193,8 @@ WeightLoader::Part WeightLoader::take_folder(const RawTensor& values, int64_t n,
   // GPTQ's programs store biases of zeros for families without biases.
   const RawTensor* bias = checkpoint_.find(layer_name(values.name) + ".bias");
   if (bias && is_zero(*bias)) taken_.insert(bias->name);
-  return matrix.group_of.empty() ? affine_part(std::move(part), matrix, dtype)
-                                 : dense_part(std::move(part), matrix, dtype);
+  if (!matrix.group_of.empty()) return dense_part(std::move(part), matrix, dtype);
+  return affine_part(std::move(part), matrix, scheme->symmetric, dtype);
 }
 
 WeightLoader::Part WeightLoader::take_float8(const RawTensor& values, const FolderScheme& scheme,
@@ -307,13 +307,11 @@ std::vector<int32_t> WeightLoader::take_group_order(const std::string& name, int
   return order;
 }
 
-WeightLoader::Part WeightLoader::affine_part(Part part, const IntegerMatrix& matrix,
-                                             mx::Dtype scale_dtype) const {
+WeightLoader::Part WeightLoader::affine_part(Part part, const IntegerMatrix& matrix, bool symmetric,
+                                             mx::Dtype scale_dtype) {
   const int64_t group = packed_group(matrix.k, matrix.groups);
-  const RawTensor& values = *part.tensors[0];
   std::vector<uint16_t> biases;
-  if (folder_quantization_->of_layer(layer_name(values.name))->symmetric)
-    biases = narrow_biases(matrix, scale_dtype, values);
+  if (symmetric) biases = narrow_biases(matrix, scale_dtype, *part.tensors[0]);
   const Scales made = affine_scales(matrix, group, scale_dtype, biases);
   const auto codes = static_cast<size_t>(matrix.n * matrix.k * matrix.bits / 8);
   const std::shared_ptr<std::byte[]> memory(
