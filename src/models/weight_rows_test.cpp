@@ -54,6 +54,12 @@ TEST(WeightRows, AreOfOneFormat) {
   const WeightLoader gguf(context, blocks, mx::float32, {});
   EXPECT_TRUE(gguf.have_one_format(part + "q_proj.weight", part + "o_proj.weight"));
   EXPECT_FALSE(gguf.have_one_format(part + "q_proj.weight", part + "k_proj.weight"));
+  const auto floats = open("qwen3-mixed-bf16");
+  const WeightLoader folder(context, floats, mx::float32, {});
+  EXPECT_TRUE(folder.have_one_format(part + "q_proj.weight", part + "o_proj.weight"));
+  // Scales by rows, and one for all, of 8-bit floats.
+  const std::string down = "model.layers.0.mlp.down_proj.weight";
+  EXPECT_FALSE(folder.have_one_format(part + "q_proj.weight", down));
 }
 
 }  // namespace

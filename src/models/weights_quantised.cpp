@@ -81,7 +81,10 @@ bool WeightLoader::have_one_format(const std::string& weight, const std::string&
   if (!quantised) return true;
   const formats::RawTensor &a = *find(weight), &b = *find(other);
   if (formats::is_blocks(a.dtype) || formats::is_blocks(b.dtype)) return a.dtype == b.dtype;
-  if (is_folder_values(a) || is_folder_values(b)) return a.dtype == b.dtype;
+  if (is_folder_values(a) != is_folder_values(b)) return false;
+  if (is_folder_values(a))
+    return folder_quantization_ && folder_quantization_->of_layer(layer_name(a.name)) ==
+                                       folder_quantization_->of_layer(layer_name(b.name));
   return quantization_->of_layer(layer_name(a.name)) == quantization_->of_layer(layer_name(b.name));
 }
 
