@@ -21,7 +21,6 @@ bool Scheduler::is_row(const Sequence& sequence) const {
 }
 
 void Scheduler::plan_decodes(StepPlan& plan) {
-  share_rows();
   for (size_t i = 0; i < running_.size(); ++i) {
     const SequencePtr sequence = running_[i];
     if (!is_row(*sequence) || sequence->put_off_in_plan == num_plans_) continue;

@@ -20,8 +20,16 @@ StepPlan Scheduler::plan() {
   plan.items.reserve(options_.max_num_seqs);
   plan.saves.reserve(checkpoints_.num_slots() > 0 ? options_.max_num_seqs : 0);
 
+  share_rows();
   plan_decodes(plan);
   plan_prompts(plan);
+  // The rows whose turn it is may lack blocks, which the first in order would get had it not been
+  // put off.
+  if (plan.items.empty() && chunks_.empty() && has_work()) {
+    ++num_plans_;  // so that nobody counts as put off, settled or closed
+    plan_decodes(plan);
+    plan_prompts(plan);
+  }
 
   for (const size_t pass : {0, 1})  // chunks of one token stand among the decode rows
     for (StepItem& chunk : chunks_)

@@ -130,7 +130,8 @@ class Traffic {
   }
 
   void step(bool lookahead) {
-    if (!lookahead) commit();
+    const bool may_look_ahead = scheduler_.options().max_model_len % 5 != 0;
+    if (!lookahead || !may_look_ahead) commit();
     StepPlan plan = scheduler_.plan();
     scheduler_.check_integrity();
     if (plan.empty()) {
