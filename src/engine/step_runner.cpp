@@ -1,6 +1,7 @@
 #include "engine/step_runner.h"
 
 #include <algorithm>
+#include <sstream>
 #include <stdexcept>
 
 #include "base/check.h"
@@ -14,6 +15,15 @@ namespace {
 
 constexpr int kMaxMaskWorkers = 8;
 constexpr int kLightMaskWorkers = 1;
+
+// For a bug that nobody knows: who is there, and what it could have had.
+std::string describe_standstill(const Scheduler& scheduler) {
+  std::ostringstream text;
+  text << "nothing can be scheduled (" << scheduler.num_running() << " requests run, "
+       << scheduler.num_waiting() << " wait, " << scheduler.blocks().num_available() << " of "
+       << scheduler.blocks().num_blocks() << " blocks are available)";
+  return text.str();
+}
 
 // Whether a row's own request leaves no token to sample.
 bool excludes_all(const ops::SampleRow& row, int32_t last_token) {
@@ -147,7 +157,7 @@ void StepRunner::run_step() {
   StepPlan plan = scheduler_.plan();
   if (plan.empty()) {
     const bool can_go_on = in_flight_ || !postponed_.empty() || !scheduler_.has_work();
-    QUIRE_CHECK(can_go_on) << "nothing can be scheduled";
+    if (!can_go_on) throw std::logic_error(describe_standstill(scheduler_));
     finish_in_flight();
     return wait_for_postponed_rows();
   }
@@ -427,8 +437,8 @@ void StepRunner::end_without_token(RequestId id, const ops::SampleRow& sample) {
 }
 
 // A step failed: what it wrote cannot be trusted, nor what its rows would have become. Its requests
-// end with the error; waiting ones go on with fresh pools. A device that is lost runs nothing more:
-// then the exception escapes.
+// end with the error; waiting ones go on with fresh pools, unless there was nothing else: then they
+// are what failed. A device that is lost runs nothing more: then the exception escapes.
 void StepRunner::recover(const std::string& reason) {
   in_flight_.reset();
   if (model_.context().device->is_lost())
@@ -438,6 +448,8 @@ void StepRunner::recover(const std::string& reason) {
     if (generation.sequence->state != Sequence::State::kWaiting ||
         generation.sequence->num_pending > 0)
       lost.push_back(id);
+  if (lost.empty())
+    for (const auto& [id, generation] : generations_) lost.push_back(id);
   for (const RequestId id : lost) end(id, FinishReason::kError, "a step failed: " + reason);
   scheduler_.drop_prefix_cache();
   make_pool();
