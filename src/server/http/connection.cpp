@@ -96,10 +96,12 @@ void Connection::check(TimePoint now, bool look_closer) {
   });
 }
 
-void Connection::close_if_idle() {
-  asio::post(socket_.get_executor(), [self = shared_from_this()] {
-    boost::system::error_code ignored;
-    if (self->idle_) self->socket_.cancel(ignored);
+void Connection::close_if_idle(Unused unused) {
+  asio::post(socket_.get_executor(), [self = shared_from_this(), unused] {
+    if (!self->idle_ || (self->first_ && unused == Unused::kStays)) return;
+    boost::system::error_code failed;
+    if (self->socket_.available(failed) > 0 && !failed) return;  // a request has come
+    self->socket_.cancel(failed);
   });
 }
 

@@ -26,7 +26,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // Ends what has taken too long. With `look_closer` also sends pings and closes connections whose
   // exchange was given up; that costs a task on the strand.
   void check(TimePoint now, bool look_closer);
-  void close_if_idle();
+  // Unless a request has come. A connection that has not been used yet stays if it shall: its
+  // client has just come, and its first request is answered.
+  enum class Unused { kStays, kGoes };
+  void close_if_idle(Unused unused);
   void abort();  // closes
   // See client_of().
   const std::string& client() const { return client_; }

@@ -245,7 +245,8 @@ size_t HttpServer::Impl::num_connections() const {
 
 void HttpServer::Impl::drain() {
   context_->draining = true;
-  for (const auto& connection : connections()) connection->close_if_idle();
+  for (const auto& connection : connections())
+    connection->close_if_idle(Connection::Unused::kStays);
 }
 
 bool HttpServer::Impl::wait_until_none(TimePoint until) const {
@@ -270,6 +271,7 @@ void HttpServer::Impl::stop(std::chrono::milliseconds timeout) {
   if (!std::exchange(started_, false)) return;
   close_acceptor();
   drain();
+  for (const auto& connection : connections()) connection->close_if_idle(Connection::Unused::kGoes);
   if (!wait_until_none(Clock::now() + timeout)) {
     for (const auto& connection : connections()) connection->abort();
     context_->turns.open();

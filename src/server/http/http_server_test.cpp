@@ -197,6 +197,18 @@ TEST_F(HttpServerTest, StopLetsAnswersReachTheirClients) {
   EXPECT_LT(seconds_since(start), 120.0);
 }
 
+// It may have sent its request already, or be about to: closing would look like a fault.
+TEST_F(HttpServerTest, DrainAnswersAConnectionThatHasJustBeenMade) {
+  start();
+  TestClient fresh(port_);
+  ASSERT_TRUE(eventually([&] { return server_->num_connections() == 1; }));
+  server_->drain();
+  std::this_thread::sleep_for(milliseconds(50));
+  auto answer = fresh.get("/x");
+  EXPECT_EQ(answer.status, 200);
+  EXPECT_EQ(answer.headers["connection"], "close");
+}
+
 TEST_F(HttpServerTest, StopEndsWhatNeverEnds) {
   start();
   TestClient client(port_);
