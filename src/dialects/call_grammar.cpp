@@ -153,7 +153,7 @@ std::vector<std::string> with_other_blanks(const std::vector<std::string>& parts
   return all;
 }
 
-// Makes the grammar of all forms.
+// Makes the grammar of all forms but those that cannot write the tools where others can.
 class CallGrammarMaker {
  public:
   CallGrammarMaker(const Dialect& dialect, const std::vector<ForcedTool>& tools, bool one_call,
@@ -165,6 +165,7 @@ class CallGrammarMaker {
 
  private:
   std::string named(const Dialect::Forced& form);
+  std::string calls_in(const Dialect::Forced& form, CallGrammar::Begin begin);
   std::string after_trigger(const Dialect::Forced& form, const std::string& named,
                             const std::string& calls);
   std::string from_trigger(const Dialect::Forced& form, const std::string& named,
@@ -201,7 +202,8 @@ std::string CallGrammarMaker::after_trigger(const Dialect::Forced& form, const s
   const std::string_view begin = form.open.empty() ? form.before_name : form.open;
   const Dialect::Block* block = marker_block(begin);
   if (block == nullptr) return from_trigger(form, named, calls);
-  grammar_.triggers.emplace_back(block->opening);
+  if (std::ranges::find(grammar_.triggers, block->opening) == grammar_.triggers.end())
+    grammar_.triggers.emplace_back(block->opening);
   std::string_view rest = begin.substr(block->opening.size());
   while (rest.starts_with(' ') || rest.starts_with('\n')) rest.remove_prefix(1);
   const std::string blanks = "/[ \\n]{0,4}/ ";
@@ -238,21 +240,33 @@ std::string CallGrammarMaker::from_trigger(const Dialect::Forced& form, const st
   return start + rest;
 }
 
+std::string CallGrammarMaker::calls_in(const Dialect::Forced& form, CallGrammar::Begin begin) {
+  const std::string named = this->named(form);
+  const std::string call = rules_.literal(form.before_name) + named;
+  const bool one = one_call_ || form.one_call;
+  const std::string calls = call + (one ? "" : "( " + rules_.literal(form.between) + call + ")* ");
+  return begin == CallGrammar::Begin::kAtOnce
+             ? rules_.literal(form.open) + calls + rules_.literal(form.close)
+             : after_trigger(form, named, calls);
+}
+
 Result<CallGrammar, CallGrammarError> CallGrammarMaker::make(CallGrammar::Begin begin,
                                                              const ForcedTool* alternative) {
   std::string start;
+  std::optional<GrammarRules> refused;  // of the first form that cannot write the tools
   for (const Dialect::Forced& form : dialect_.forced) {
-    const std::string named = this->named(form);
-    const std::string call = rules_.literal(form.before_name) + named;
-    const bool one = one_call_ || form.one_call;
-    const std::string calls =
-        call + (one ? "" : "( " + rules_.literal(form.between) + call + ")* ");
-    start += start.empty() ? "start: " : "  | ";
-    start += begin == CallGrammar::Begin::kAtOnce
-                 ? rules_.literal(form.open) + calls + rules_.literal(form.close)
-                 : after_trigger(form, named, calls);
-    start += "\n";
+    GrammarRules rules = rules_;
+    CallGrammar grammar = grammar_;
+    const std::string calls = calls_in(form, begin);
+    if (!rules_.is_refused()) {
+      start += (start.empty() ? "start: " : "  | ") + calls + "\n";
+      continue;
+    }
+    if (!refused) refused = std::move(rules_);
+    rules_ = std::move(rules);
+    grammar_ = std::move(grammar);
   }
+  if (start.empty() && refused) rules_ = std::move(*refused);
   if (alternative != nullptr) {
     const json::object any{{"type", "object"}};
     const json::object* schema = alternative->schema;

@@ -37,6 +37,7 @@ class GrammarRules {
 
   // There is no grammar. What was refused first counts.
   void refuse(const std::string& path, const std::string& reason);
+  bool is_refused() const { return refusal_.has_value(); }
   // `start` and other rules, before those that were added.
   Result<std::string, CallGrammarError> finish(const std::string& start) const;
 

@@ -107,6 +107,35 @@ TEST(CallGrammar, BeginsWhateverTheBlanks) {
   }
 }
 
+// In the model's own form, or in its other one where that has no place for a name.
+TEST(CallGrammar, AFormThatCannotWriteANameIsLeftOut) {
+  const std::string mark = "<|tool_call_start|>[", end = "]<|tool_call_end|>";
+  const std::string as_list = mark + R"(find(city="Rome", n=2), find(city="Bonn"))" + end;
+  const auto as_json = [&](const std::string& name) {
+    return mark + R"({"name": "find", "arguments": {")" + name + R"(": "Rome"}})" + end;
+  };
+  const auto taken = [](const std::string& name, const std::string& text) {
+    const json::object schema{
+        {"type", "object"},
+        {"properties", {{name, {{"type", "string"}}}, {"n", {{"type", "integer"}}}}},
+        {"required", json::array{json::string(name)}}};
+    const CallGrammar grammar =
+        *dialects::make_call_grammar(*dialects::find_dialect("lfm2"), {{"find", &schema, "a"}},
+                                     CallGrammar::Begin::kAtOnce, false, no_special_token);
+    return Walk(text::GrammarSpec::Kind::kCalls, grammar.source, "").take(text) == text.size();
+  };
+  EXPECT_TRUE(taken("city", as_list));
+  EXPECT_TRUE(taken("city", as_json("city")));
+  EXPECT_TRUE(taken("$city", as_json("$city")));
+  EXPECT_FALSE(taken("$city", as_list));
+  const json::object schema{{"properties", {{"$city", {{"type", "string"}}}}}};
+  const auto refused =
+      dialects::make_call_grammar(*dialects::find_dialect("pythonic"), {{"find", &schema, "a"}},
+                                  CallGrammar::Begin::kAtOnce, false, no_special_token);
+  ASSERT_FALSE(refused.ok()) << "it has no other form";
+  EXPECT_EQ(refused.error().param, "a.properties.$city");
+}
+
 // They stand beside each argument that is no text.
 TEST(CallGrammar, SharedDefinitionsAreBounded) {
   const auto grammar_of = [](int arguments) {

@@ -7,6 +7,14 @@ namespace {
 
 constexpr PythonicCalls kList{.closer = "<|tool_call_end|>"};
 constexpr JsonCalls kJson{.closer = "<|tool_call_end|>"};
+
+Dialect::Forced marked_list() {
+  Dialect::Forced list = python_list();
+  list.open = "<|tool_call_start|>[";
+  list.close = "]<|tool_call_end|>";
+  return list;
+}
+
 // Asked for JSON by their system prompt, the models write that.
 Task<> calls(Reader& in) {
   const bool object = co_await follows(in, "{");
@@ -30,7 +38,9 @@ const Dialect& lfm2() {
       .blocks = {{"<|tool_call_start|>", calls}},
       .strays = {"<|tool_call_end|>"},
       .ends = {"<|im_end|>"},
-      .forced = {{.open = "<|tool_call_start|>[",
+      // JSON, too, for names that a list cannot hold.
+      .forced = {marked_list(),
+                 {.open = "<|tool_call_start|>[",
                   .close = "]<|tool_call_end|>",
                   .before_name = "{\"name\": \"",
                   .before_arguments = "\", \"arguments\": ",
