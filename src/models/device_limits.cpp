@@ -31,16 +31,6 @@ std::vector<Excess> excesses(const ModelSpec& spec) {
   return found;
 }
 
-// What no kernel there knows.
-std::vector<std::string> unknown_there(const ModelSpec& spec) {
-  for (const LayerSpec& layer : spec.layers) {
-    const auto* attention = std::get_if<AttentionSpec>(&layer.mixer);
-    if (attention && attention->norms_follow_rope && (attention->q_norm || attention->k_norm))
-      return {"norms of heads that follow the rotation"};
-  }
-  return {};
-}
-
 }  // namespace
 
 void check_device_limits(const ModelSpec& spec, const ops::Device& device) {
@@ -49,9 +39,6 @@ void check_device_limits(const ModelSpec& spec, const ops::Device& device) {
     throw LoadError("the model has " + std::to_string(count) + " " + what +
                     ", but the kernels for NVIDIA GPUs take " + std::to_string(most) +
                     "; --device cpu runs it");
-  for (const std::string& name : unknown_there(spec))
-    throw LoadError("the model has " + name +
-                    ", which the kernels for NVIDIA GPUs do not know; --device cpu runs it");
 }
 
 std::vector<std::string> beyond_cuda(const formats::Checkpoint& checkpoint,
@@ -60,7 +47,6 @@ std::vector<std::string> beyond_cuda(const formats::Checkpoint& checkpoint,
   const ModelSpec spec = model_spec_of(checkpoint, options);
   for (const auto& [count, most, what] : excesses(spec))
     names.push_back("kernels for " + std::to_string(count) + " " + what);
-  for (const std::string& name : unknown_there(spec)) names.push_back(name);
   return names;
 }
 

@@ -23,6 +23,15 @@ __device__ inline void stage_row(const T* x, const float* norm, int64_t size, fl
   __syncwarp();
 }
 
+// The same of a row that is staged already: what a norm behind the rotation does.
+template <class T>
+__device__ inline void norm_row(const float* norm, int64_t size, float eps, float* row) {
+  const float scale = warp_inverse_rms(row, size, false, eps);
+  for (int64_t i = threadIdx.x % 32; i < size; i += 32)
+    row[i] = rounded<T>(row[i] * scale * norm[i]);
+  __syncwarp();
+}
+
 // Rotates the first 2 half elements by the position's row of the table; they are rounded.
 template <class T>
 __device__ inline void turn_row(const float* cos_sin, int64_t half, float* row) {

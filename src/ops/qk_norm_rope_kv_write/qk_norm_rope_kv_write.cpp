@@ -28,9 +28,9 @@ void check_norm(const char* name, const std::optional<mx::array>& weight, int64_
   check_shape(kOp, name, *weight, {dim});
 }
 
-QkNormRopeKvWriteParams checked_params(const Context& context, const mx::array& qkv,
-                                       const HeadNorms& norms, const BatchLayout& layout,
-                                       const RopeTable& table, const PagedKv& kv) {
+QkNormRopeKvWriteParams checked_params(const mx::array& qkv, const HeadNorms& norms,
+                                       const BatchLayout& layout, const RopeTable& table,
+                                       const PagedKv& kv) {
   const KvType kv_type = check_kv_with_values(kOp, kv, layout.block_size);
   if (!is_quantised(kv_type)) check_dtype(kOp, "qkv", qkv, kv.k.dtype());
   const FloatType type = check_float(kOp, "qkv", qkv.dtype());
@@ -48,9 +48,6 @@ QkNormRopeKvWriteParams checked_params(const Context& context, const mx::array& 
   check_norm("norms.q", norms.q, dim);
   check_norm("norms.k", norms.k, dim);
   check_positions(kOp, layout, table);
-  if (norms.follow_rope && !context.use_reference && context.device->cuda())
-    throw std::runtime_error(std::string(kOp) +
-                             ": no kernel for norms that follow the rotation on cuda");
   return {.type = type,
           .kv_type = kv_type,
           .heads = qkv.shape(1) / dim - 2 * kv_heads - norms.gate_heads,
@@ -95,7 +92,7 @@ void run_rows(ThreadPool& pool, const QkNormRopeKvWriteParams& p, int64_t tokens
 RotatedQueries qk_norm_rope_kv_write(const Context& context, const mx::array& qkv,
                                      const HeadNorms& norms, const BatchLayoutPtr& layout,
                                      std::shared_ptr<const RopeTable> table, const PagedKv& kv) {
-  QkNormRopeKvWriteParams params = checked_params(context, qkv, norms, *layout, *table, kv);
+  QkNormRopeKvWriteParams params = checked_params(qkv, norms, *layout, *table, kv);
   if (context.use_reference) {
     note_reference(context, kOp);
     return qk_norm_rope_kv_write_reference(context, qkv, norms, layout, table, kv);

@@ -30,8 +30,7 @@ struct RotatedQueries {
 //          all heads of q, of k, of v, then G = gate_heads
 //   kv     pools [N, P, K, D], both of the same D, at most 1024
 //   table  covers layout->positions; layout->slot_mapping [T] as in kv_write()
-// Throws std::invalid_argument if a shape, dtype, position or slot does not fit, std::runtime_error
-// on an NVIDIA GPU for norms that follow the rotation.
+// Throws std::invalid_argument if a shape, dtype, position or slot does not fit.
 RotatedQueries qk_norm_rope_kv_write(const Context& context, const mx::array& qkv,
                                      const HeadNorms& norms, const BatchLayoutPtr& layout,
                                      std::shared_ptr<const RopeTable> table, const PagedKv& kv);

@@ -39,9 +39,10 @@ __global__ void __launch_bounds__(kWarps * 32)
   float* row = rows + threadIdx.x / 32 * p.head_dim;
   const T* x = static_cast<const T*>(p.qkv) + head.token * p.row + head.index * p.head_dim;
   const float* norm = head.is_query ? p.q_norm : (head.is_key ? p.k_norm : nullptr);
-  stage_row(x, norm, p.head_dim, p.eps, wide, row);
+  stage_row(x, p.norms_follow ? nullptr : norm, p.head_dim, p.eps, wide, row);
   if (head.is_query || head.is_key)
     turn_row<T>(p.cos_sin + p.positions[head.token] * p.rotary_dim, p.rotary_dim / 2, row);
+  if (p.norms_follow && norm != nullptr) norm_row<T>(norm, p.head_dim, p.eps, row);
   if (head.is_query) {
     const int64_t to = (head.token * p.heads + head.index) * p.head_dim;
     return store_row(row, p.head_dim, wide, static_cast<T*>(p.q) + to);

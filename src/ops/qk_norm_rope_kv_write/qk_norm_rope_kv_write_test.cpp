@@ -149,7 +149,6 @@ TEST(QkNormRopeKvWrite, TheReferenceMatchesFloat64WithNormsOnEitherSide) {
 
 // In the kernels, too, bit for bit the ops one after the other.
 TEST(QkNormRopeKvWrite, NormsMayFollowTheRotation) {
-  if (on_cuda()) GTEST_SKIP() << "cuda has no kernel for it";
   for (const auto& isa : isas_to_test()) {
     const ForcedIsa forced(isa);
     SCOPED_TRACE(isa);
@@ -168,7 +167,8 @@ TEST(QkNormRopeKvWrite, NormsMayFollowTheRotation) {
             };
             EXPECT_TRUE(run(qk_norm_rope_kv_write) == run(qk_norm_rope_kv_write_reference))
                 << dtype_name(dtype) << " D " << s.dim << " norms " << q << k;
-            EXPECT_TRUE(kernel_ran(context, "qk_norm_rope_kv_write", 1, cpu_kernel_name()));
+            EXPECT_TRUE(kernel_ran(context, "qk_norm_rope_kv_write", 1,
+                                   on_cuda() ? "cuda" : cpu_kernel_name()));
           }
         }
       }
