@@ -168,7 +168,7 @@ std::shared_ptr<void> CudaDevice::take_pinned(size_t bytes) {
           }};
 }
 
-std::shared_ptr<CUevent_st> CudaDevice::record_event() {
+std::shared_ptr<CUevent_st> CudaDevice::record_event(CudaStream stream) {
   CUevent_st* event = nullptr;
   {
     const std::lock_guard lock(pinned_mutex_);
@@ -182,7 +182,7 @@ std::shared_ptr<CUevent_st> CudaDevice::record_event() {
     const std::lock_guard lock(self->pinned_mutex_);
     self->events_.push_back(e);
   });
-  check_cuda(cudaEventRecord(event, stream_), "recording an event");
+  check_cuda(cudaEventRecord(event, stream), "recording an event");
   return result;
 }
 

@@ -96,10 +96,15 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
     CudaDevice& device_;
   };
   CudaStepMemory& step_memory();
+  // For tests, which must notice: while it is on, recorded steps fetch the tokens of a recorded
+  // step before them without waiting for it.
+  void break_step_order(bool on) { breaks_step_order_ = on; }
+  bool breaks_step_order() const { return breaks_step_order_; }
   void plan_memory(const std::function<void()>& largest_step) override;
   void time(const std::function<void()>& hand_over, std::function<void(double)> tell) override;
   // An event behind what was enqueued so far.
-  std::shared_ptr<CUevent_st> record_event();
+  std::shared_ptr<CUevent_st> record_event() { return record_event(stream_); }
+  std::shared_ptr<CUevent_st> record_event(CudaStream stream);
   // Numbers what is handed over: a recorded step, or copies to the host after other kernels.
   int64_t next_step() { return ++last_step_; }
   // A recorded step ran from `began` to `ended`, in ns of the device's clock.
@@ -135,6 +140,7 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
   std::atomic<int64_t> last_step_{0};
   CudaRecording* recording_ = nullptr;  // of the thread that hands kernels over
   std::atomic<int64_t> waits_{0};
+  std::atomic<bool> breaks_step_order_{false};
 
   mutable std::mutex pinned_mutex_;                        // of what follows
   std::unordered_map<size_t, std::vector<void*>> pinned_;  // by rounded size

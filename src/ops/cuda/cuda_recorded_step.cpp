@@ -82,6 +82,7 @@ CudaStepMemory::CudaStepMemory(CudaDevice& device)
 CudaStepMemory::~CudaStepMemory() {
   for (std::byte* host : hosts_) cudaFreeHost(host);
   for (CUevent_st* event : read_) cudaEventDestroy(event);
+  if (beside_) cudaStreamDestroy(beside_);
 }
 
 std::byte* CudaStepMemory::next_host() {
@@ -92,6 +93,18 @@ std::byte* CudaStepMemory::next_host() {
 void CudaStepMemory::host_is_read() {
   check_cuda(cudaEventRecord(read_[host_], device_.stream()), "recording an event");
   host_ = (host_ + 1) % kHosts;
+}
+
+// Only what lies where the step before will write its tokens: there are those of an earlier one.
+void CudaStepMemory::fetch_too_early(BeginStepCudaParams& step) {
+  if (!step.previous || step.previous != static_cast<void*>(pieces_[kRead].get())) return;
+  if (!beside_) check_cuda(cudaStreamCreateWithFlags(&beside_, cudaStreamNonBlocking), "a stream");
+  begin_step_cuda(beside_, {.previous = step.previous,
+                            .to = step.to,
+                            .num_previous = std::exchange(step.num_previous, 0),
+                            .began = step.began});
+  const auto fetched = device_.record_event(beside_);
+  check_cuda(cudaStreamWaitEvent(device_.stream(), fetched.get(), 0), "waiting for an event");
 }
 
 const CudaStepMemory::Memory& CudaStepMemory::at_least(Piece piece, size_t bytes) {
@@ -188,16 +201,18 @@ std::optional<LaunchedStep> CudaRecordedStep::launch(const StepValues& values,
   StepWriter writer(host, memory.range());
   for (const auto& fill : fills_) fill(values, writer);
   if (!writer.fits()) return std::nullopt;
-  begin_step_cuda(device_->stream(),
-                  {.host = host,
-                   .block = memory.range().device,
-                   .fixed = static_cast<int64_t>(fixed_bytes_),
-                   .tail = static_cast<int64_t>(CudaStepMemory::kTail),
-                   .tail_bytes = static_cast<int64_t>(round_up(writer.tail_bytes(), 16)),
-                   .previous = previous ? previous->data<int32_t>() : nullptr,
-                   .to = recording_.previous.data<int32_t>(),
-                   .num_previous = previous ? static_cast<int64_t>(previous->size()) : 0,
-                   .began = memory.began()});
+  BeginStepCudaParams begin = {
+      .host = host,
+      .block = memory.range().device,
+      .fixed = static_cast<int64_t>(fixed_bytes_),
+      .tail = static_cast<int64_t>(CudaStepMemory::kTail),
+      .tail_bytes = static_cast<int64_t>(round_up(writer.tail_bytes(), 16)),
+      .previous = previous ? previous->data<int32_t>() : nullptr,
+      .to = recording_.previous.data<int32_t>(),
+      .num_previous = previous ? static_cast<int64_t>(previous->size()) : 0,
+      .began = memory.began()};
+  if (device_->breaks_step_order()) memory.fetch_too_early(begin);
+  begin_step_cuda(device_->stream(), begin);
   memory.host_is_read();
   check_cuda(cudaGraphLaunch(graph_, device_->stream()), "running a recorded step");
   recording_.count();

@@ -5,6 +5,7 @@
 
 #include "ops/cuda/cuda_device.h"
 #include "ops/cuda/cuda_recording.h"
+#include "ops/cuda/step_block_cuda.h"
 #include "ops/runtime/recorded_step.h"
 
 struct CUgraphExec_st;
@@ -40,6 +41,10 @@ class CudaStepMemory {
   const Memory& at_least(Piece piece, size_t bytes);
   size_t size(Piece piece) const { return sizes_[piece]; }
 
+  // Fetches a step's tokens beside what runs, if a recorded step gives them: see
+  // CudaDevice::break_step_order().
+  void fetch_too_early(BeginStepCudaParams& step);
+
  private:
   static constexpr int kHosts = 3;
 
@@ -48,6 +53,7 @@ class CudaStepMemory {
   std::byte* hosts_[kHosts] = {};
   CUevent_st* read_[kHosts] = {};
   int host_ = 0;
+  CudaStream beside_ = nullptr;  // of fetch_too_early()
   Memory pieces_[3];
   size_t sizes_[3] = {};
 };
