@@ -17,6 +17,14 @@ struct Places {
   // That of the scheduler's block.
   int32_t block(int32_t id) const { return id < 0 ? id : id * view.parts + view.part; }
 
+  // The scheduler's blocks, as a whole: in a step of many sequences there are ten thousands.
+  void append(std::span<const int32_t> ids) {
+    const size_t first = blocks.size();
+    blocks.insert(blocks.end(), ids.begin(), ids.end());
+    if (view.parts == 1 && view.part == 0) return;
+    for (int32_t& id : std::span(blocks).subspan(first)) id = block(id);
+  }
+
   void move_to(ops::BatchLayout& layout) {
     layout.slot_mapping = std::move(slot_mapping);
     layout.block_offsets = std::move(block_offsets);
@@ -96,9 +104,8 @@ struct Builder {
     for (const int32_t block : table.subspan(static_cast<size_t>(own.given_back)))
       highest = std::max(highest, static_cast<uint32_t>(block));
     QUIRE_CHECK(highest < options.num_blocks) << "block " << static_cast<int32_t>(highest);
-    std::vector<int32_t>& blocks = places.blocks;
-    for (const int32_t block : table) blocks.push_back(places.block(block));
-    places.block_offsets.push_back(static_cast<int64_t>(blocks.size()));
+    places.append(table);
+    places.block_offsets.push_back(static_cast<int64_t>(places.blocks.size()));
   }
 
   void append_state_slot(const Sequence& sequence) {
