@@ -79,6 +79,7 @@ struct TokenEvent {
   std::optional<int32_t> stop_token;  // the stop_token_ids member that ended it; absent for eos
   std::string error;                  // with FinishReason::kError, kRefused and kOverloaded
   RequestStats stats;
+  TimePoint known;  // when the host had the tokens of the step that it comes from
 };
 
 // Called on the engine thread for each event of a request; must return at once and must not throw.

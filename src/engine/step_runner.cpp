@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <sstream>
 #include <stdexcept>
+#include <utility>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -169,9 +170,12 @@ void StepRunner::run_step() {
   if (!next.output && !next.batch.rows.empty()) launch_late_sampler(next);
   in_flight_ = std::move(next);
   if (!options_.lookahead) finish_in_flight();
-  if (!in_flight_ || !in_flight_->is_replay) return;
-  ++replay_time_.steps;
-  replay_time_.host += seconds_since(start) - (replay_time_.waited - waited);
+  const bool is_replay = in_flight_ && in_flight_->is_replay;
+  replay_time_.steps += is_replay;
+  if (std::exchange(replay_time_.was_last, is_replay) && is_replay) {
+    ++replay_time_.steady;
+    replay_time_.host += seconds_since(start) - (replay_time_.waited - waited);
+  }
 }
 
 StepRunner::InFlight StepRunner::launch(StepPlan plan) {
@@ -398,6 +402,7 @@ void StepRunner::tell(Generation& generation, TokenEvent event) {
   generation.told = true;
   if (event.finish) sequence.stats.finished = Clock::now();
   event.stats = sequence.stats;
+  event.known = last_done_;
   if (sequence.request.sink) sequence.request.sink(std::move(event));
 }
 
@@ -485,6 +490,7 @@ void StepRunner::fill(EngineStats& stats) const {
   stats.generation_tokens = generation_tokens_;
   stats.postponed_rows = postponed_rows_;
   stats.replayed_steps = replay_time_.steps;
+  stats.steady_replays = replay_time_.steady;
   stats.replay_host_seconds = replay_time_.host;
 }
 

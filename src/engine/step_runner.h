@@ -79,11 +79,13 @@ class StepRunner {
     std::vector<mx::array> yields() const;
     void take(std::span<const mx::array> arrays);
   };
-  // What the thread does for replayed steps.
+  // What the thread does for replayed steps. The first one behind other steps is launched while
+  // the driver still takes their kernels: it says nothing.
   struct ReplayTime {
-    int64_t steps = 0;
-    double host = 0;    // seconds in them, without those in which it waited
-    double waited = 0;  // in all steps
+    int64_t steps = 0, steady = 0;  // all, and those behind another one
+    double host = 0;                // seconds in the steady ones, without those in which it waited
+    double waited = 0;              // in all steps
+    bool was_last = false;          // the last step was one
   };
   // A row whose mask was not there when its step was sampled: it sits out until it is.
   struct PostponedRow {

@@ -36,7 +36,7 @@ OfflineResult run_offline(engine::Engine& engine, const std::vector<OfflineReque
     // This thread is woken for ends alone: waking it for every token would be most of what the
     // engine's thread does in a step of many rows.
     request.sink = [&own = times[i], start, pass_on = queue.sink()](engine::TokenEvent&& event) {
-      own.insert(own.end(), event.tokens.size(), seconds_since(start));
+      own.insert(own.end(), event.tokens.size(), seconds_between(start, event.known));
       if (event.finish) pass_on(std::move(event));
     };
     result.prompt_tokens += static_cast<int64_t>(requests[i].prompt.size());

@@ -27,7 +27,8 @@ void report_replays(const engine::EngineStats& before, const engine::EngineStats
   if (steps == 0) return;
   const double busy = each(now.busy_seconds - then.busy_seconds, now.replays - then.replays);
   const double idle = each(now.idle_seconds - then.idle_seconds, now.successors - then.successors);
-  const double host = each(after.replay_host_seconds - before.replay_host_seconds, steps);
+  const double host = each(after.replay_host_seconds - before.replay_host_seconds,
+                           after.steady_replays - before.steady_replays);
   const int64_t allocations = now.allocations - then.allocations;
   std::printf(
       "%11s %lld recorded steps, us each: device %.1f, idle before it %.1f, host %.1f; "
