@@ -143,5 +143,6 @@ void check_experts(CudaStream stream);
 void check_large_pools(CudaStream stream);
 void bench_linear(CudaStream stream);
 void bench_attention(CudaStream stream);
+void bench_designs(CudaStream stream);
 
 }  // namespace quire::ops::cuda_test

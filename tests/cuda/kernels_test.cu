@@ -51,6 +51,7 @@ int main(int argc, char** argv) {
         {"attention", check_attention},
         {"bench_linear", bench_linear},
         {"bench_attention", bench_attention},
+        {"bench_designs", bench_designs},
         {"state", check_state},
         {"sample", check_sample},
         {"experts", check_experts},
