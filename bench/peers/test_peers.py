@@ -10,6 +10,7 @@ import types
 import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import gpu
 import report
 from install import keep_tile_config
 
@@ -172,3 +173,24 @@ def test_agreement_is_of_what_both_name_and_of_most_prompts():
     assert agree.agree([(20, 0.01), (20, 0.02), (14, 0.3)], 0.1)
     assert not agree.agree([(20, 0.01), (20, 0.2), (14, 0.3)], 0.1)
     assert not agree.agree([(20, 0.01), (4, 0.01), (4, 0.01)], 0.1)
+
+
+def test_ids_on_a_gpu_are_those_that_quire_draws():
+    # bench::Random(1008, 0).below(151936), six times
+    assert gpu.quire_ids(1008, 2, 3, 151936) == [[71224, 115755, 119371], [64207, 116258, 64223]]
+
+
+def test_a_rate_on_a_gpu_is_that_of_all_streams_together():
+    steady = [i / 10 for i in range(11)]
+    late = [0.5 + i / 20 for i in range(11)]
+    assert gpu.decode_rate([steady, late]) == pytest.approx(10 + 20)
+
+
+def test_the_table_of_a_gpu_has_medians_and_the_best_peer():
+    def rates(value):
+        return dict.fromkeys(gpu.CELLS, value)
+
+    rounds = [{"Quire": rates(value), "A": rates(50.0), "B": rates(100.0)} for value in (100.0, 300.0, 200.0)]
+    text = gpu.report(rounds)
+    assert "| Quire | 200 | 200 | 200 | 200 |" in text
+    assert "| Quire to the best peer | 2.00 | 2.00 | 2.00 | 2.00 |" in text
