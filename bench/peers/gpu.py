@@ -59,7 +59,7 @@ def llama(args) -> dict[str, float]:
     out = command_output(args.llama / "llama-batched-bench", *usual, "-fa", "on", *decode, "--output-format", "jsonl")
     rows = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
     rates = {f"decode-{row['pl']}": row["speed_tg"] for row in rows}
-    prefill = ("-fa", 1, "-p", PREFILL, "-n", 0, "-r", 3, "-o", "json")
+    prefill = ("-fa", "on", "-p", PREFILL, "-n", 0, "-r", 3, "-o", "json")
     rates[f"prefill-{PREFILL}"] = json.loads(command_output(args.llama / "llama-bench", *usual, *prefill))[0]["avg_ts"]
     return rates
 
