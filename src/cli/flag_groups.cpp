@@ -21,7 +21,8 @@ constexpr FlagGroup kGroups[] = {
     {"Embeddings and reranking", "--runner --pooling --rerank-template --rerank-tokens"},
     {"Tools and reasoning", "--tool-call-parser --reasoning-parser --structured-output-whitespace"},
     {"Server",
-     "--host --port --no-page --root-path --served-model-name --http-threads --shutdown-timeout "
+     "--host --port --ssl-certfile --ssl-keyfile --no-page --root-path --served-model-name "
+     "--http-threads --shutdown-timeout "
      "--sse-ping-interval"},
     {"Access and limits",
      "--api-key --api-key-file --allowed-origins --max-concurrent-requests-per-key "

@@ -8,7 +8,6 @@ namespace {
 constexpr const char* kOneProcess = "Quire runs one process on one machine";
 constexpr const char* kNoEager = "steps are launched in one way only";
 constexpr const char* kNotYet = "not supported yet";
-constexpr const char* kNoTls = "not supported: put a proxy that speaks TLS in front";
 constexpr const char* kInConfig = "not supported: edit the model's config.json";
 constexpr const char* kOwnFiles = "not supported: a model is read with its own files";
 
@@ -79,8 +78,9 @@ constexpr ForeignFlag kFlags[] = {
     {"--revision", true, "", "not supported: write ORG/NAME@REV"},
     {"--tokenizer --code-revision --tokenizer-revision --hf-config-path", true, "", kOwnFiles},
     {"--uds", true, "", "not supported: --host and --port say where to listen"},
-    {"--ssl-keyfile --ssl-certfile --ssl-ca-certs --ssl-cert-reqs", true, "", kNoTls},
-    {"--enable-ssl-refresh", false, "", kNoTls},
+    {"--ssl-ca-certs --ssl-cert-reqs", true, "",
+     "not supported: clients show keys (--api-key), no certificates"},
+    {"--enable-ssl-refresh", false, "", "not supported: SIGHUP reads the certificate again"},
     {"--allowed-methods --allowed-headers", true, "",
      "not supported: pages of --allowed-origins may send every method and header there is"},
     {"--allow-credentials", false, "", "not supported: there are no cookies; pages send the key"},

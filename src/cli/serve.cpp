@@ -11,6 +11,7 @@
 #include "bench/engine/profile_report.h"
 #include "cli/commands.h"
 #include "cli/flag_groups.h"
+#include "cli/listen_flags.h"
 #include "cli/sampling_defaults.h"
 #include "cli/serve_loop.h"
 #include "cli/signals.h"
@@ -20,7 +21,6 @@
 #include "formats/pooling_config.h"
 #include "server/api_keys.h"
 #include "server/engine_adapter.h"
-#include "server/http/bind.h"
 #include "server/http/ledger.h"
 #include "server/log.h"
 #include "server/origin_policy.h"
@@ -33,6 +33,7 @@ namespace {
 struct ServeFlags {
   ModelFlags model;
   server::ServerOptions server;
+  ListenFlags listen;
   std::vector<std::string> api_keys, api_key_files;
   std::vector<std::string> allowed_origins;
   std::string max_body, max_buffered;
@@ -64,7 +65,7 @@ std::vector<std::string> collect_api_keys(const ServeFlags& flags) {
 
 // A broken file changes nothing: those who had a key keep it.
 void reload_api_keys(const ServeFlags& flags, server::Server& server) {
-  if (flags.api_key_files.empty()) return spdlog::info("SIGHUP: there is no file to read again");
+  if (flags.api_key_files.empty()) return;
   try {
     const auto keys = collect_api_keys(flags);
     server.replace_api_keys(keys);
@@ -72,19 +73,6 @@ void reload_api_keys(const ServeFlags& flags, server::Server& server) {
   } catch (const LoadError& error) {
     spdlog::error("SIGHUP: the API keys stay what they were: {}", error.what());
   }
-}
-
-std::string invitation(const ServeFlags& flags, uint16_t port, const std::string& model) {
-  const std::string& host = flags.server.http.host;
-  const bool any = host == "0.0.0.0" || host == "::";
-  const std::string shown = any                                   ? "127.0.0.1"
-                            : host.find(':') == std::string::npos ? host
-                                                                  : "[" + host + "]";
-  const std::string url = "http://" + shown + ":" + std::to_string(port) + flags.server.root_path;
-  return "listening on " + url + "\n\n  curl " + url +
-         "/v1/chat/completions -H 'Content-Type: application/json' \\\n    -d '{\"model\": \"" +
-         printable(model) +
-         "\", \"messages\": [{\"role\": \"user\", \"content\": \"What is 123 + 456?\"}]}'\n\n";
 }
 
 void check_priorities(const ServeFlags& flags) {
@@ -111,6 +99,25 @@ void size_body(ServeFlags& flags) {
                     " bytes is of no use: --max-buffered-bytes of " +
                     std::to_string(http.max_buffered_bytes) + " lets one client have bodies of " +
                     std::to_string(most));
+}
+
+// Connections that are there keep what they began with.
+void reload_certificate(const ServeFlags& flags, server::Server& server) {
+  if (flags.listen.certificate_file.empty()) return;
+  try {
+    server.replace_tls(read_certificate(flags.listen));
+    spdlog::info("SIGHUP: new connections get the certificate in {}",
+                 printable(flags.listen.certificate_file));
+  } catch (const LoadError& error) {
+    spdlog::error("SIGHUP: the certificate stays what it was: {}", error.what());
+  }
+}
+
+void reload(const ServeFlags& flags, server::Server& server) {
+  if (flags.api_key_files.empty() && flags.listen.certificate_file.empty())
+    return spdlog::info("SIGHUP: there is no file to read again");
+  reload_api_keys(flags, server);
+  reload_certificate(flags, server);
 }
 
 std::optional<const dialects::Dialect*> find_parser(const std::string& flag,
@@ -163,7 +170,7 @@ void prepare(ServeFlags& flags) {
   flags.model.head_optional = flags.server.runner == server::Runner::kPooling;
   server::http::HttpOptions& http = flags.server.http;
   size_body(flags);
-  http.bound_socket = server::http::bind_address(http.host, http.port);
+  open_listener(flags.listen, http);
   if (flags.server.api_keys.empty() && !server::is_loopback(http.host))
     spdlog::warn(
         "ANYBODY WHO REACHES {} MAY USE THIS SERVER: --host is not this machine alone, "
@@ -196,10 +203,11 @@ int serve(ServeFlags flags) {
                          .rerank = rerank_options(flags, model)},
                         flags.server);
   const uint16_t port = server.start();
-  log.print(invitation(flags, port, flags.server.served_model_names.front()));
+  log.print(invitation(flags.server.http, port, flags.server.root_path,
+                       flags.server.served_model_names.front()));
   const ExitStatus status =
       serve_until_stopped(signals, server, *client, std::chrono::seconds(flags.shutdown_timeout),
-                          [&] { reload_api_keys(flags, server); });
+                          [&] { reload(flags, server); });
   model.engine->shutdown(std::chrono::seconds(0));
   if (model.profile) bench::print_profile(stderr, model.profile->take());
   spdlog::info("stopped");
@@ -249,9 +257,7 @@ void add_key_flags(CLI::App& command, ServeFlags& flags) {
 
 void add_server_flags(CLI::App& command, ServeFlags& flags) {
   server::ServerOptions& options = flags.server;
-  command.add_option("--host", options.http.host, "Address to bind; 0.0.0.0 for all")
-      ->capture_default_str();
-  command.add_option("--port", options.http.port, "0: any free one")->capture_default_str();
+  add_listen_flags(command, flags.listen, options.http);
   command.add_option("--served-model-name", options.served_model_names,
                      "Names to answer to; default: the folder's. The first is the one in answers");
   command.add_flag("--no-page{false}", options.page, "No chat page at GET /");

@@ -40,6 +40,7 @@ class Server::Impl {
     http_.stop(kFlushTime);
   }
 
+  void replace_tls(http::TlsContext tls) { http_.replace_tls(std::move(tls)); }
   void replace_api_keys(const std::vector<std::string>& keys) { api_.replace_api_keys(keys); }
 
  private:
@@ -68,6 +69,7 @@ Server::~Server() { impl_->stop(std::chrono::milliseconds(0)); }
 void Server::replace_api_keys(const std::vector<std::string>& keys) {
   impl_->replace_api_keys(keys);
 }
+void Server::replace_tls(http::TlsContext tls) { impl_->replace_tls(std::move(tls)); }
 uint16_t Server::start() { return impl_->start(); }
 void Server::stop(std::chrono::milliseconds timeout) { impl_->stop(timeout); }
 

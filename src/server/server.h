@@ -24,6 +24,8 @@ class Server {
   // Any thread: from now on these keys are taken, with the tenants of those that stay. The server
   // must have been made with keys, and the list must not be empty.
   void replace_api_keys(const std::vector<std::string>& keys);
+  // Any thread: new connections get this certificate. The server must have been made with one.
+  void replace_tls(http::TlsContext tls);
   // Refuses new generations (503) at once and lets requests at work finish until `timeout`. What is
   // not finished then is aborted, and its client told: a 503, or an error event in a stream.
   // Returns when every thread has ended; a worker or an engine that is stuck can hold it up. The

@@ -113,7 +113,7 @@ def start_server(*flags, model=MODEL):
     log = []
     for line in process.stdout:
         log.append(line)
-        if found := re.search(r"listening on (http://\S+)", line):
+        if found := re.search(r"listening on (https?://\S+)", line):
             break
     else:
         raise RuntimeError("the server did not start:\n" + "".join(log))

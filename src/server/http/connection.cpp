@@ -5,11 +5,11 @@
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/experimental/awaitable_operators.hpp>
+#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <tuple>
 
-#include "server/http/client_address.h"
 #include "server/http/request_id.h"
 
 namespace quire::server::http {
@@ -33,38 +33,28 @@ constexpr size_t kLingerBytes = 64u << 20;
 // So many connections at a time are read then; more would keep the threads from everybody else.
 constexpr int kMaxReadWhileLingering = 4;
 
-std::string peer_of(const Connection::Socket& socket) {
-  boost::system::error_code code;
-  const auto endpoint = socket.remote_endpoint(code);
-  return code ? "?" : endpoint.address().to_string() + ":" + std::to_string(endpoint.port());
-}
-
-std::string client_at(const Connection::Socket& socket) {
-  boost::system::error_code code;
-  const auto endpoint = socket.remote_endpoint(code);
-  return code ? "?" : client_of(endpoint.address());
-}
-
 }  // namespace
 
 Connection::Connection(Socket socket, std::shared_ptr<ConnectionContext> context)
     : context_(std::move(context)),
-      socket_(std::move(socket)),
-      peer_(peer_of(socket_)),
-      client_(client_at(socket_)),
+      stream_(std::move(socket)),
+      peer_(stream_.peer_name()),
+      client_(stream_.client_name()),
       account_(std::make_shared<Account>(context_->ledger, client_)),
       waits_since_(Clock::now()),
-      turn_comes_(socket_.get_executor(), TimePoint::max()) {
+      turn_comes_(strand(), TimePoint::max()) {
   boost::system::error_code ignored;
-  socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
-  socket_.non_blocking(true, ignored);
+  stream_.socket().set_option(asio::ip::tcp::no_delay(true), ignored);
+  stream_.socket().non_blocking(true, ignored);
 }
 
 Connection::~Connection() { end_turn(); }
 
 awaitable<void> Connection::run() {
   const auto self = shared_from_this();
-  for (Next next = Next::kServe; next == Next::kServe;) {
+  const TlsContext tls = context_->tls();
+  const bool agreed = tls == nullptr || co_await agree_on_tls(tls);
+  for (Next next = agreed ? Next::kServe : Next::kClose; next == Next::kServe;) {
     {
       RequestParser parser({context_->options.max_header_bytes, context_->options.max_body_bytes});
       next = co_await read_request(parser);
@@ -73,8 +63,9 @@ awaitable<void> Connection::run() {
     end_turn();
     if (next == Next::kCloseGently) co_await close_gently();
   }
-  boost::system::error_code ignored;
-  socket_.close(ignored);
+  end_turn();
+  if (whole_) stream_.say_goodbye();
+  stream_.close();
 }
 
 void Connection::set_deadline(std::chrono::milliseconds timeout) {
@@ -84,24 +75,23 @@ void Connection::set_deadline(std::chrono::milliseconds timeout) {
 void Connection::check(TimePoint now, bool look_closer) {
   const bool late = now >= deadline_.load();
   if (!late && !look_closer) return;
-  asio::post(socket_.get_executor(), [self = shared_from_this(), now, late] {
+  asio::post(strand(), [self = shared_from_this(), now, late] {
     if (self->exchange_) self->exchange_->ping_if_silent(now);
     const bool cut = self->exchange_ && self->exchange_->closed();
     // Looked at again: the bytes may have come in between.
     if (!cut && (!late || now < self->deadline_.load())) return;
     self->timed_out_ = true;
     self->clear_deadline();
-    boost::system::error_code ignored;
-    self->socket_.cancel(ignored);
+    self->stream_.cancel();
   });
 }
 
 void Connection::close_if_idle(Unused unused) {
-  asio::post(socket_.get_executor(), [self = shared_from_this(), unused] {
+  asio::post(strand(), [self = shared_from_this(), unused] {
     if (!self->idle_ || (self->first_ && unused == Unused::kStays)) return;
     boost::system::error_code failed;
-    if (self->socket_.available(failed) > 0 && !failed) return;  // a request has come
-    self->socket_.cancel(failed);
+    if (self->stream_.socket().available(failed) > 0 && !failed) return;  // a request has come
+    self->stream_.cancel();
   });
 }
 
@@ -117,10 +107,33 @@ void Connection::make_room() {
 }
 
 void Connection::abort() {
-  asio::post(socket_.get_executor(), [self = shared_from_this()] {
-    boost::system::error_code ignored;
-    self->socket_.close(ignored);
-  });
+  asio::post(strand(), [self = shared_from_this()] { self->stream_.close(); });
+}
+
+// False: the client is gone, took too long, or speaks another TLS. One that speaks no TLS gets a
+// readable answer. The work of a handshake takes turns like that of requests.
+awaitable<bool> Connection::agree_on_tls(const TlsContext& tls) {
+  set_deadline(context_->options.header_timeout);
+  const auto [gone, is_tls] = co_await stream_.begins_with_tls();
+  if (gone || timed_out_) co_return false;
+  idle_ = false;
+  if (!is_tls) {
+    refusal_ = context_->handler.error_response(400, "This port speaks TLS: its URLs are https://");
+    co_return true;
+  }
+  stream_.start_tls(tls);
+  for (;;) {
+    co_await take_turn();
+    const auto error = stream_.handshake();
+    end_turn();
+    if (!error) co_return true;
+    if (error != asio::error::would_block) {
+      if (error != asio::error::eof) spdlog::info("{} TLS: {}", peer_, stream_.failure());
+      co_return false;
+    }
+    const auto [cut] = co_await stream_.wait_for_handshake();
+    if (cut || timed_out_) co_return false;
+  }
 }
 
 // Reads once into the buffer. False: the client is gone, or the time is up (timed_out_).
@@ -128,7 +141,7 @@ awaitable<bool> Connection::read_more() {
   end_turn();
   if (client_ended_) co_return false;  // nothing would wake a second read
   const auto space = buffer_.prepare(kReadSize);
-  const auto [code, n] = co_await socket_.async_read_some(space, kReturnError);
+  const auto [code, n] = co_await stream_.read_some(space);
   buffer_.commit(n);
   co_return !code && !timed_out_;
 }
@@ -137,8 +150,7 @@ awaitable<bool> Connection::read_more() {
 awaitable<void> Connection::take_turn() {
   if (turn_ != Turn::kNone) co_return;
   // The connection may be gone when its turn comes.
-  auto grant = [strand = socket_.get_executor(), context = context_,
-                connection = weak_from_this()] {
+  auto grant = [strand = strand(), context = context_, connection = weak_from_this()] {
     asio::post(strand, [context, connection] {
       const auto self = connection.lock();
       if (!self) return context->turns.give_back();
@@ -187,7 +199,7 @@ awaitable<Connection::Next> Connection::read_request(RequestParser& parser) {
   body_charge_ = Charge(account_, Held::kBodies);
   for (bool head_accepted = false; !refusal_;) {
     if (buffer_.size() > 0) co_await take_turn();
-    if (!socket_.is_open()) co_return Next::kClose;  // meanwhile
+    if (!stream_.socket().is_open()) co_return Next::kClose;  // meanwhile
     use_buffer(parser);
     if (parser.has_head() && !parser.error() && !head_accepted) {
       if (!co_await judge(parser)) co_return Next::kClose;
@@ -258,8 +270,8 @@ Request Connection::take_request(RequestParser& parser) {
 awaitable<Connection::Next> Connection::serve(RequestParser& parser) {
   const TimePoint start = Clock::now();
   const bool read_whole = parser.done();
-  const auto exchange = std::make_shared<ConnectionExchange>(socket_.get_executor(), context_,
-                                                             account_, take_request(parser));
+  const auto exchange =
+      std::make_shared<ConnectionExchange>(strand(), context_, account_, take_request(parser));
   exchange->set_body_charge(std::move(body_charge_));
   exchange_ = exchange;
   try {
@@ -277,7 +289,8 @@ awaitable<Connection::Next> Connection::serve(RequestParser& parser) {
   finish_exchange(start, complete);
   waits_since_ = Clock::now();
   first_ = false;
-  if (!complete || timed_out_) co_return Next::kClose;
+  whole_ = complete && !timed_out_;
+  if (!whole_) co_return Next::kClose;
   if (!read_whole) co_return Next::kCloseGently;
   co_return exchange->request().head.keep_alive && !context_->draining ? Next::kServe
                                                                        : Next::kClose;
@@ -318,7 +331,7 @@ awaitable<void> Connection::watch_client() {
   bool has_room = ahead.try_add(buffer_.size());
   while (!client_ended_ && has_room && buffer_.size() < kMaxReadAhead) {
     const auto space = buffer_.prepare(kReadSize);
-    const auto [code, n] = co_await socket_.async_read_some(space, kReturnError);
+    const auto [code, n] = co_await stream_.read_some(space);
     buffer_.commit(n);
     client_ended_ = code == asio::error::eof;
     if (code && !client_ended_) co_return;
@@ -327,7 +340,7 @@ awaitable<void> Connection::watch_client() {
   // The end of its sending would not be seen behind what is left in the socket.
   const bool is_there =
       client_ended_ ? exchange_->client_ended_sending() : exchange_->client_sent_too_far_ahead();
-  if (is_there) co_await socket_.async_wait(asio::socket_base::wait_error, kReturnError);
+  if (is_there) co_await stream_.socket().async_wait(asio::socket_base::wait_error, kReturnError);
 }
 
 awaitable<bool> Connection::write_all(std::string data) {
@@ -336,10 +349,10 @@ awaitable<bool> Connection::write_all(std::string data) {
   for (size_t done = 0, in_time = 0; done < data.size();) {
     const auto rest = asio::buffer(data.data() + done, data.size() - done);
     boost::system::error_code code;
-    size_t n = socket_.write_some(rest, code);
+    size_t n = stream_.write_some(rest, code);
     if (code == asio::error::would_block) {
       end_turn();
-      std::tie(code, n) = co_await socket_.async_write_some(rest, kReturnError);
+      std::tie(code, n) = co_await stream_.async_write_some(rest);
     }
     if (exchange) exchange->sent(n);
     done += n;
@@ -354,8 +367,7 @@ awaitable<bool> Connection::write_all(std::string data) {
 }
 
 awaitable<void> Connection::close_gently() {
-  boost::system::error_code ignored;
-  socket_.shutdown(asio::socket_base::shutdown_send, ignored);
+  stream_.end_sending();
   set_deadline(kLingerTime);
   if (context_->lingering.fetch_add(1) < kMaxReadWhileLingering) {
     for (size_t dropped = 0; dropped < kLingerBytes;) {
@@ -364,7 +376,7 @@ awaitable<void> Connection::close_gently() {
       dropped += buffer_.size();
     }
   } else {
-    co_await socket_.async_wait(asio::socket_base::wait_error, kReturnError);
+    co_await stream_.socket().async_wait(asio::socket_base::wait_error, kReturnError);
   }
   context_->lingering.fetch_sub(1);
 }

@@ -1,10 +1,9 @@
 #pragma once
 #include <boost/asio/awaitable.hpp>
-#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/strand.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 
+#include "server/http/client_stream.h"
 #include "server/http/connection_exchange.h"
 #include "server/http/request_parser.h"
 
@@ -15,8 +14,8 @@ namespace quire::server::http {
 // it is looked at. Everything runs on one strand.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  using Strand = boost::asio::strand<boost::asio::io_context::executor_type>;
-  using Socket = boost::asio::basic_stream_socket<boost::asio::ip::tcp, Strand>;
+  using Strand = ClientStream::Strand;
+  using Socket = ClientStream::Socket;
 
   Connection(Socket socket, std::shared_ptr<ConnectionContext> context);
   ~Connection();
@@ -33,7 +32,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void abort();  // closes
   // See client_of().
   const std::string& client() const { return client_; }
-  Strand strand() { return socket_.get_executor(); }
+  Strand strand() { return stream_.socket().get_executor(); }
   // How long the server has waited for a request, or for the rest of one; nothing while it works
   // on an answer.
   std::optional<Clock::duration> waits(TimePoint now) const;
@@ -44,6 +43,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
  private:
   enum class Next { kClose, kCloseGently, kServe };
 
+  boost::asio::awaitable<bool> agree_on_tls(const TlsContext& tls);
   boost::asio::awaitable<Next> read_request(RequestParser& parser);
   boost::asio::awaitable<bool> read_more();
   boost::asio::awaitable<void> take_turn();
@@ -64,7 +64,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void finish_exchange(TimePoint start, bool complete);
 
   std::shared_ptr<ConnectionContext> context_;
-  Socket socket_;
+  ClientStream stream_;
   boost::beast::flat_buffer buffer_;
   const std::string peer_, client_;
   const std::shared_ptr<Account> account_;
@@ -83,6 +83,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool client_ended_ = false;  // its sending; it may still wait for answers
   bool idle_ = true;           // between requests, without a byte of the next
   bool first_ = true;          // no request has been answered yet
+  bool whole_ = true;          // no answer was cut
 };
 
 }  // namespace quire::server::http

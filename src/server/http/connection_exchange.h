@@ -5,6 +5,7 @@
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <mutex>
 
 #include "base/clock.h"
 #include "server/http/exchange.h"
@@ -22,7 +23,18 @@ struct ConnectionContext {
         handler(handler),
         ledger(std::make_shared<Ledger>(options.max_buffered_bytes, options.max_connections)),
         turns(2 * static_cast<size_t>(std::max(1, options.io_threads))),
-        workers(options.worker_threads, {options.max_waiting_jobs, options.max_job_wait}) {}
+        workers(options.worker_threads, {options.max_waiting_jobs, options.max_job_wait}),
+        tls_(options.tls) {}
+
+  // What a new connection speaks; null: no TLS. Thread-safe.
+  TlsContext tls() const {
+    const std::scoped_lock lock(tls_mutex_);
+    return tls_;
+  }
+  void replace_tls(TlsContext tls) {
+    const std::scoped_lock lock(tls_mutex_);
+    tls_ = std::move(tls);
+  }
 
   const HttpOptions options;
   HttpHandler& handler;  // used only while the server runs
@@ -34,6 +46,10 @@ struct ConnectionContext {
   std::atomic<bool> stopped{false};  // posted tasks are dropped
   std::atomic<int64_t> active_exchanges{0};
   std::atomic<int> lingering{0};  // connections that are about to be closed
+
+ private:
+  mutable std::mutex tls_mutex_;
+  TlsContext tls_;
 };
 
 // The Exchange of a real connection: collects output for the connection's writer.

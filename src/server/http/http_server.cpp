@@ -1,12 +1,14 @@
 #include "server/http/http_server.h"
 
 #include <malloc.h>
+#include <netinet/in.h>
 #include <spdlog/spdlog.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <boost/asio/as_tuple.hpp>
+#include <boost/asio/basic_socket_acceptor.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/post.hpp>
@@ -24,7 +26,6 @@ namespace quire::server::http {
 
 namespace asio = boost::asio;
 using asio::awaitable;
-using asio::ip::tcp;
 
 namespace {
 
@@ -53,6 +54,14 @@ void raise_file_limit() {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+uint16_t port_of(const sockaddr_storage& address) {
+  if (address.ss_family == AF_INET6)
+    return ntohs(reinterpret_cast<const sockaddr_in6&>(address).sin6_port);
+  if (address.ss_family == AF_INET)
+    return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
+  return 0;
+}
+
 }  // namespace
 
 class HttpServer::Impl {
@@ -66,7 +75,7 @@ class HttpServer::Impl {
   void drain();
   void stop(std::chrono::milliseconds timeout);
   size_t num_connections() const;
-  const ConnectionContext& context() const { return *context_; }
+  ConnectionContext& context() { return *context_; }
 
  private:
   using ConnectionPtr = std::shared_ptr<Connection>;
@@ -86,7 +95,9 @@ class HttpServer::Impl {
 
   std::shared_ptr<ConnectionContext> context_;
   asio::strand<asio::io_context::executor_type> listen_strand_;
-  tcp::acceptor acceptor_;
+  // Of TCP, or of a Unix socket.
+  asio::basic_socket_acceptor<asio::generic::stream_protocol> acceptor_;
+  uint16_t port_ = 0;
   std::vector<std::thread> threads_;
   mutable std::mutex mutex_;
   std::vector<ConnectionPtr> connections_;
@@ -101,14 +112,15 @@ void HttpServer::Impl::listen() {
   sockaddr_storage address{};
   socklen_t size = sizeof address;
   ::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size);
-  acceptor_.assign(address.ss_family == AF_INET6 ? tcp::v6() : tcp::v4(), socket);
+  port_ = port_of(address);
+  acceptor_.assign({address.ss_family, 0}, socket);
   try {
-    acceptor_.set_option(tcp::acceptor::reuse_address(true));  // see bind_address
+    acceptor_.set_option(asio::socket_base::reuse_address(true));  // see bind_address
     acceptor_.listen(asio::socket_base::max_listen_connections);
     acceptor_.non_blocking(true);
   } catch (const boost::system::system_error& error) {  // bound by two, and the other one listens
-    throw LoadError("cannot listen on port " + std::to_string(acceptor_.local_endpoint().port()) +
-                    ": " + error.code().message());
+    throw LoadError("cannot listen on port " + std::to_string(port_) + ": " +
+                    error.code().message());
   }
 }
 
@@ -121,7 +133,7 @@ uint16_t HttpServer::Impl::start() {
   asio::co_spawn(listen_strand_, tick_loop(), asio::detached);
   for (int i = 0; i < std::max(1, options.io_threads); ++i)
     threads_.emplace_back([context = context_.get()] { context->io.run(); });
-  return acceptor_.local_endpoint().port();
+  return port_;
 }
 
 awaitable<void> HttpServer::Impl::accept_loop() {
@@ -296,6 +308,7 @@ HttpServer::~HttpServer() { impl_->stop(std::chrono::milliseconds(0)); }
 uint16_t HttpServer::start() { return impl_->start(); }
 void HttpServer::drain() { impl_->drain(); }
 void HttpServer::stop(std::chrono::milliseconds timeout) { impl_->stop(timeout); }
+void HttpServer::replace_tls(TlsContext tls) { impl_->context().replace_tls(std::move(tls)); }
 size_t HttpServer::num_connections() const { return impl_->num_connections(); }
 const Ledger& HttpServer::ledger() const { return *impl_->context().ledger; }
 size_t HttpServer::num_waiting_jobs() const { return impl_->context().workers.num_waiting(); }

@@ -7,7 +7,8 @@
 
 namespace quire::server::http {
 
-// Accepts connections and has their requests answered by a handler. HTTP/1.0 and 1.1, no TLS.
+// Accepts connections and has their requests answered by a handler. HTTP/1.0 and 1.1, bare or
+// inside TLS.
 class HttpServer {
  public:
   HttpServer(const HttpOptions& options, HttpHandler& handler);
@@ -17,6 +18,8 @@ class HttpServer {
 
   // Binds, starts the threads and returns the port. Throws LoadError if the address cannot be used.
   uint16_t start();
+  // Any thread: new connections use it. The server must have been made with TLS.
+  void replace_tls(TlsContext tls);
   // From now on every answer closes its connection, and idle connections are closed. New ones are
   // still accepted: that the server is going away is for the handler to say.
   void drain();

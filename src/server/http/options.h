@@ -4,13 +4,18 @@
 #include <cstdint>
 #include <string>
 
+#include "server/http/tls.h"
+
 namespace quire::server::http {
 
 struct HttpOptions {
   std::string host = "127.0.0.1";
   uint16_t port = 8000;  // 0: any free one
-  // A socket of bind_address(), which the server takes over; -1: it binds host and port itself.
+  // A socket of bind_address() or bind_unix(), which the server takes over; -1: it binds host and
+  // port itself.
   int bound_socket = -1;
+
+  TlsContext tls;  // null: no TLS
 
   int io_threads = 2;  // sockets, and the small work per produced token
   // Parsing, templates, tokenising. Half of them, rounded down, takes the large bodies.

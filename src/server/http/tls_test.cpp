@@ -1,0 +1,112 @@
+// Limits of connections that are about to speak TLS. tests/api/test_tls.py has real clients.
+#include "server/http/tls.h"
+
+#include <gtest/gtest.h>
+#include <openssl/evp.h>
+#include <openssl/pem.h>
+#include <openssl/x509.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+
+#include "server/http/test_http_server.h"
+#include "server/test_client.h"
+#include "server/test_eventually.h"
+
+namespace quire::server::http {
+namespace {
+
+using std::chrono::milliseconds;
+
+// A file with a key and a certificate for it.
+class PemFile {
+ public:
+  PemFile() {
+    const std::unique_ptr<EVP_PKEY, void (*)(EVP_PKEY*)> key(EVP_EC_gen("P-256"), EVP_PKEY_free);
+    const std::unique_ptr<X509, void (*)(X509*)> certificate(X509_new(), X509_free);
+    ASN1_INTEGER_set(X509_get_serialNumber(certificate.get()), 1);
+    X509_gmtime_adj(X509_getm_notBefore(certificate.get()), 0);
+    X509_gmtime_adj(X509_getm_notAfter(certificate.get()), 3600);
+    X509_set_pubkey(certificate.get(), key.get());
+    X509_sign(certificate.get(), key.get(), EVP_sha256());
+    std::FILE* file = std::fopen(path_.c_str(), "w");
+    PEM_write_PrivateKey(file, key.get(), nullptr, nullptr, 0, nullptr, nullptr);
+    PEM_write_X509(file, certificate.get());
+    std::fclose(file);
+  }
+  ~PemFile() { std::filesystem::remove(path_); }
+  TlsContext load() const { return load_tls(path_, path_); }
+
+ private:
+  const std::string path_ =
+      std::filesystem::temp_directory_path() / ("quire-tls-" + std::to_string(::getpid()));
+};
+
+// What a client that is about to speak TLS begins with, but for most of it.
+const std::string kBeginning("\x16\x03\x01\x02\x00", 5);
+
+class TlsTest : public HttpServerTest {
+ protected:
+  void SetUp() override { std::signal(SIGPIPE, SIG_IGN); }
+  void start_tls(const std::function<void(HttpOptions&)>& change = {}) {
+    start([&](HttpOptions& options) {
+      options.tls = PemFile().load();
+      if (change) change(options);
+    });
+  }
+};
+
+TEST_F(TlsTest, HandshakesHaveATimeLimit) {
+  start_tls([](HttpOptions& options) { options.header_timeout = milliseconds(200); });
+  TestClient silent(port_), slow(port_);
+  slow.send(kBeginning);
+  EXPECT_TRUE(silent.closed_by_server());
+  EXPECT_TRUE(slow.closed_by_server());
+  TestClient dripping(port_);  // each byte in time, the whole is not
+  dripping.send(kBeginning);
+  for (int i = 0; i < 10'000 && !dripping.has_input(); ++i) {
+    dripping.try_send("x");
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  EXPECT_TRUE(dripping.closed_by_server());
+  EXPECT_TRUE(eventually([&] { return server_->num_connections() == 0; }));
+}
+
+TEST_F(TlsTest, HandshakesGiveRoom) {
+  start_tls([](HttpOptions& options) { options.max_connections = 8; });
+  std::vector<std::unique_ptr<TestClient>> held;
+  for (int i = 0; i < 8; ++i) {
+    held.push_back(std::make_unique<TestClient>(port_));
+    if (i % 2 == 0) held.back()->send(kBeginning);
+  }
+  EXPECT_TRUE(eventually([&] { return server_->num_connections() == 8; }));
+  TestClient other(port_, "127.0.0.2");
+  EXPECT_TRUE(held.front()->closed_by_server());
+  other.send(get_text("/"));
+  EXPECT_EQ(other.receive().status, 400);  // no TLS: it was let in
+}
+
+TEST_F(TlsTest, WhoSpeaksNoTlsIsToldSo) {
+  start_tls();
+  TestClient client(port_);
+  client.send(TestClient::post_text("/echo", std::string(100'000, 'x')));
+  const auto answer = client.receive();
+  EXPECT_EQ(answer.status, 400);
+  EXPECT_NE(answer.body.find("https://"), std::string::npos);
+  EXPECT_TRUE(client.closed_by_server());
+}
+
+TEST_F(TlsTest, UnfinishedHandshakesEndWithTheServer) {
+  start_tls();
+  TestClient silent(port_), slow(port_);
+  slow.send(kBeginning);
+  EXPECT_TRUE(eventually([&] { return server_->num_connections() == 2; }));
+  server_->stop(milliseconds(50));
+  EXPECT_TRUE(silent.closed_by_server());
+  EXPECT_TRUE(slow.closed_by_server());
+}
+
+}  // namespace
+}  // namespace quire::server::http
