@@ -21,7 +21,8 @@ constexpr FlagGroup kGroups[] = {
     {"Embeddings and reranking", "--runner --pooling --rerank-template --rerank-tokens"},
     {"Tools and reasoning", "--tool-call-parser --reasoning-parser --structured-output-whitespace"},
     {"Server",
-     "--host --port --ssl-certfile --ssl-keyfile --no-page --root-path --served-model-name "
+     "--host --port --ssl-certfile --ssl-keyfile --uds --uds-mode --no-page --root-path "
+     "--served-model-name "
      "--http-threads --shutdown-timeout "
      "--sse-ping-interval"},
     {"Access and limits",

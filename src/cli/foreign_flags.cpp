@@ -77,7 +77,6 @@ constexpr ForeignFlag kFlags[] = {
     {"--hf-overrides --rope-scaling --rope-theta", true, "", kInConfig},
     {"--revision", true, "", "not supported: write ORG/NAME@REV"},
     {"--tokenizer --code-revision --tokenizer-revision --hf-config-path", true, "", kOwnFiles},
-    {"--uds", true, "", "not supported: --host and --port say where to listen"},
     {"--ssl-ca-certs --ssl-cert-reqs", true, "",
      "not supported: clients show keys (--api-key), no certificates"},
     {"--enable-ssl-refresh", false, "", "not supported: SIGHUP reads the certificate again"},

@@ -1,10 +1,24 @@
 #include "cli/listen_flags.h"
 
+#include <charconv>
+
 #include "base/error.h"
 #include "base/printable.h"
 #include "server/http/bind.h"
 
 namespace quire::cli {
+namespace {
+
+mode_t parse_mode(const std::string& text) {
+  mode_t mode = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, mode, 8);
+  if (error != std::errc() || stop != end || mode > 0777)
+    throw LoadError("--uds-mode " + printable(text) + " is no octal number like 660");
+  return mode;
+}
+
+}  // namespace
 
 void add_listen_flags(CLI::App& command, ListenFlags& flags, server::http::HttpOptions& http) {
   command.add_option("--host", http.host, "Address to bind; 0.0.0.0 for all")
@@ -19,6 +33,14 @@ void add_listen_flags(CLI::App& command, ListenFlags& flags, server::http::HttpO
       .add_option("--ssl-keyfile", flags.key_file,
                   "Its key, PEM, not encrypted; default: in the certificate's file")
       ->type_name("FILE");
+  command
+      .add_option("--uds", flags.unix_path,
+                  "Listen on a Unix socket at this path, and not on --host and --port")
+      ->type_name("PATH");
+  command
+      .add_option("--uds-mode", flags.unix_mode,
+                  "Its permissions, octal: whose programs may connect")
+      ->capture_default_str();
 }
 
 server::http::TlsContext read_certificate(const ListenFlags& flags) {
@@ -27,25 +49,33 @@ server::http::TlsContext read_certificate(const ListenFlags& flags) {
                                 flags.key_file.empty() ? flags.certificate_file : flags.key_file);
 }
 
-void open_listener(const ListenFlags& flags, server::http::HttpOptions& http) {
+void open_listener(const ListenFlags& flags, server::http::HttpOptions& http,
+                   server::http::UnixPath& unix_path) {
   if (flags.certificate_file.empty() && !flags.key_file.empty())
     throw LoadError("--ssl-keyfile does nothing without --ssl-certfile");
   http.tls = read_certificate(flags);
-  http.bound_socket = server::http::bind_address(http.host, http.port);
+  const mode_t mode = parse_mode(flags.unix_mode);
+  http.unix_path = flags.unix_path;
+  http.bound_socket = http.unix_path.empty() ? server::http::bind_address(http.host, http.port)
+                                             : unix_path.bind(http.unix_path, mode);
 }
 
 std::string invitation(const server::http::HttpOptions& http, uint16_t port,
                        const std::string& root_path, const std::string& model) {
+  const std::string request =
+      "/v1/chat/completions -H 'Content-Type: application/json' \\\n    -d '{\"model\": \"" +
+      printable(model) +
+      "\", \"messages\": [{\"role\": \"user\", \"content\": \"What is 123 + 456?\"}]}'\n\n";
+  const std::string scheme = http.tls != nullptr ? "https://" : "http://";
+  if (!http.unix_path.empty())
+    return "listening on unix:" + printable(http.unix_path) + "\n\n  curl --unix-socket '" +
+           printable(http.unix_path) + "' " + scheme + "localhost" + root_path + request;
   const bool any = http.host == "0.0.0.0" || http.host == "::";
   const std::string shown = any                                        ? "127.0.0.1"
                             : http.host.find(':') == std::string::npos ? http.host
                                                                        : "[" + http.host + "]";
-  const std::string url = (http.tls != nullptr ? "https://" : "http://") + shown + ":" +
-                          std::to_string(port) + root_path;
-  return "listening on " + url + "\n\n  curl " + url +
-         "/v1/chat/completions -H 'Content-Type: application/json' \\\n    -d '{\"model\": \"" +
-         printable(model) +
-         "\", \"messages\": [{\"role\": \"user\", \"content\": \"What is 123 + 456?\"}]}'\n\n";
+  const std::string url = scheme + shown + ":" + std::to_string(port) + root_path;
+  return "listening on " + url + "\n\n  curl " + url + request;
 }
 
 }  // namespace quire::cli

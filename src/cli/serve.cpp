@@ -154,7 +154,7 @@ server::RerankOptions rerank_options(const ServeFlags& flags, const RunningModel
 }
 
 // What can be found wrong before a weight is read.
-void prepare(ServeFlags& flags) {
+void prepare(ServeFlags& flags, server::http::UnixPath& unix_path) {
   // CLI11 takes a variable that is set and empty for one that is not set.
   const char* variable = std::getenv(kKeyVariable);
   if (flags.api_keys.empty() && variable != nullptr) server::check_api_key(variable, kKeyVariable);
@@ -170,8 +170,8 @@ void prepare(ServeFlags& flags) {
   flags.model.head_optional = flags.server.runner == server::Runner::kPooling;
   server::http::HttpOptions& http = flags.server.http;
   size_body(flags);
-  open_listener(flags.listen, http);
-  if (flags.server.api_keys.empty() && !server::is_loopback(http.host))
+  open_listener(flags.listen, http, unix_path);
+  if (flags.server.api_keys.empty() && http.unix_path.empty() && !server::is_loopback(http.host))
     spdlog::warn(
         "ANYBODY WHO REACHES {} MAY USE THIS SERVER: --host is not this machine alone, "
         "and there is no --api-key",
@@ -183,11 +183,13 @@ void prepare(ServeFlags& flags) {
 int serve(ServeFlags flags) {
   std::signal(SIGPIPE, SIG_IGN);
   server::Log log(STDERR_FILENO);
-  Signals signals([&log](const char* reason) {
+  server::http::UnixPath unix_path;
+  Signals signals([&log, &unix_path](const char* reason) {
     spdlog::warn("{}", reason);
+    unix_path.remove();
     log.flush(kLastWordsTime);
   });
-  prepare(flags);
+  prepare(flags, unix_path);
   RunningModel model = start_engine(flags.model);
   if (flags.server.served_model_names.empty()) flags.server.served_model_names = {model.name};
   flags.server.fingerprint = model.fingerprint;

@@ -88,7 +88,7 @@ Api::Api(EngineClient& engine, const ModelText& text, const ServerOptions& optio
     : engine_(engine),
       text_(text),
       options_(options),
-      on_loopback_(is_loopback(options.http.host)),
+      on_loopback_(!options.http.unix_path.empty() || is_loopback(options.http.host)),
       parse_context_{options.limits,
                      text.defaults,
                      options.trust_request_chat_template,
@@ -98,7 +98,9 @@ Api::Api(EngineClient& engine, const ModelText& text, const ServerOptions& optio
                      options.keep_billing_header},
       planner_(text_, engine, options.served_model_names.front(), options.fingerprint),
       keys_(options.api_keys),
-      origins_(options.allowed_origins, options.api_keys.empty() && on_loopback_),
+      // No page can reach a Unix socket.
+      origins_(options.allowed_origins,
+               options.api_keys.empty() && on_loopback_ && options.http.unix_path.empty()),
       started_(std::time(nullptr)),
       metrics_(options.served_model_names.front(), engine.max_model_len()) {}
 

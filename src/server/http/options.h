@@ -11,7 +11,10 @@ namespace quire::server::http {
 struct HttpOptions {
   std::string host = "127.0.0.1";
   uint16_t port = 8000;  // 0: any free one
-  // A socket of bind_address() or bind_unix(), which the server takes over; -1: it binds host and
+  // Where a Unix socket lies that is bound_socket; empty: a TCP socket. Host and port say nothing
+  // then.
+  std::string unix_path;
+  // A socket of bind_address() or UnixPath, which the server takes over; -1: it binds host and
   // port itself.
   int bound_socket = -1;
 
