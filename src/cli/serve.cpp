@@ -180,6 +180,12 @@ void prepare(ServeFlags& flags, server::http::UnixPath& unix_path) {
   (void)pooling_defaults(flags);
 }
 
+// The server listens before it has an engine, so it is made first; it must not outlive its work.
+struct StoppedFirst {
+  server::Server& server;
+  ~StoppedFirst() { server.stop(std::chrono::milliseconds(0)); }
+};
+
 int serve(ServeFlags flags) {
   std::signal(SIGPIPE, SIG_IGN);
   server::Log log(STDERR_FILENO);
@@ -190,21 +196,23 @@ int serve(ServeFlags flags) {
     log.flush(kLastWordsTime);
   });
   prepare(flags, unix_path);
+  server::Server server(flags.server.http);
+  const uint16_t port = server.start();
   RunningModel model = start_engine(flags.model);
   if (flags.server.served_model_names.empty()) flags.server.served_model_names = {model.name};
   flags.server.fingerprint = model.fingerprint;
   const auto client = server::make_engine_client(*model.engine);
-  server::Server server(*client,
-                        {.tokenizer = model.tokenizer,
-                         .chat_template = model.chat_template,
-                         .grammars = model.grammars,
-                         .eos_token_ids = model.eos_token_ids,
-                         .defaults = sampling_defaults(model.generation_config),
-                         .parsers = parser_choice(flags),
-                         .pooling = pooling_defaults(flags),
-                         .rerank = rerank_options(flags, model)},
-                        flags.server);
-  const uint16_t port = server.start();
+  const StoppedFirst stopped_first{server};
+  server.open(*client,
+              {.tokenizer = model.tokenizer,
+               .chat_template = model.chat_template,
+               .grammars = model.grammars,
+               .eos_token_ids = model.eos_token_ids,
+               .defaults = sampling_defaults(model.generation_config),
+               .parsers = parser_choice(flags),
+               .pooling = pooling_defaults(flags),
+               .rerank = rerank_options(flags, model)},
+              flags.server);
   log.print(invitation(flags.server.http, port, flags.server.root_path,
                        flags.server.served_model_names.front()));
   const ExitStatus status =

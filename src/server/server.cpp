@@ -2,6 +2,10 @@
 
 #include <spdlog/spdlog.h>
 
+#include <atomic>
+#include <optional>
+#include <utility>
+
 #include "base/check.h"
 #include "server/api.h"
 #include "server/http/http_server.h"
@@ -14,56 +18,112 @@ namespace {
 constexpr auto kAbortTime = std::chrono::milliseconds(1000);
 // For clients to take the last bytes of their answers.
 constexpr auto kFlushTime = std::chrono::milliseconds(1500);
+const ApiError kLoading{503, "The model is being loaded", ""};
+
+// Answers while there is no model yet, and passes everything on once there is.
+class Switch final : public http::HttpHandler {
+ public:
+  void set(HttpHandler& handler) { handler_ = &handler; }
+
+  std::optional<http::Response> check(const http::RequestHead& head) override {
+    if (HttpHandler* handler = handler_) return handler->check(head);
+    return server::error_response(kLoading, head);
+  }
+  std::string owner(const http::RequestHead& head) override {
+    HttpHandler* handler = handler_;
+    return handler != nullptr ? handler->owner(head) : std::string();
+  }
+  // Only what check() let pass, so there is one.
+  void handle(http::ExchangePtr exchange) override {
+    HttpHandler* handler = handler_;
+    QUIRE_CHECK(handler != nullptr);
+    handler->handle(std::move(exchange));
+  }
+  http::Response error_response(int status, const std::string& message) override {
+    if (HttpHandler* handler = handler_) return handler->error_response(status, message);
+    return server::error_response({status, message, ""}, {});
+  }
+  http::Response error_for(const http::RequestHead& head, int status,
+                           const std::string& message) override {
+    if (HttpHandler* handler = handler_) return handler->error_for(head, status, message);
+    return server::error_response({status, message, ""}, head);
+  }
+  std::vector<std::pair<std::string, std::string>> headers_for(
+      const http::RequestHead& head) override {
+    if (HttpHandler* handler = handler_) return handler->headers_for(head);
+    return {};
+  }
+  void finished(const http::Request& request, const Outcome& outcome) override {
+    if (HttpHandler* handler = handler_) handler->finished(request, outcome);
+  }
+
+ private:
+  std::atomic<HttpHandler*> handler_{nullptr};
+};
 
 }  // namespace
 
 class Server::Impl {
  public:
-  Impl(EngineClient& engine, const ModelText& text, const ServerOptions& options)
-      : api_(engine, text, options), http_(options.http, api_) {
-    api_.set_http_state([this] {
+  explicit Impl(const http::HttpOptions& options) : http_(options, switch_) {}
+
+  void open(EngineClient& engine, const ModelText& text, const ServerOptions& options) {
+    QUIRE_CHECK(api_ == nullptr);
+    QUIRE_CHECK(!options.served_model_names.empty());
+    QUIRE_CHECK(text.tokenizer != nullptr);
+    api_ = std::make_unique<Api>(engine, text, options);
+    api_->set_http_state([this] {
       Metrics::HttpState state{http_.num_connections(), http_.num_waiting_jobs(), {}};
       for (size_t i = 0; i < http::kHeldKinds; ++i)
         state.held_bytes[i] = http_.ledger().held(static_cast<http::Held>(i));
       return state;
     });
+    switch_.set(*api_);
   }
 
   uint16_t start() { return http_.start(); }
 
   void stop(std::chrono::milliseconds timeout) {
-    api_.begin_shutdown();
+    if (std::exchange(stopped_, true)) return;
+    if (api_ != nullptr) api_->begin_shutdown();
     http_.drain();
-    if (!api_.admissions().wait_until_none(timeout)) cut_answers();
-    api_.generations().close();
-    api_.generations().wait_until_empty(kAbortTime);
+    if (api_ != nullptr) {
+      if (!api_->admissions().wait_until_none(timeout)) cut_answers();
+      api_->generations().close();
+      api_->generations().wait_until_empty(kAbortTime);
+    }
     http_.stop(kFlushTime);
   }
 
   void replace_tls(http::TlsContext tls) { http_.replace_tls(std::move(tls)); }
-  void replace_api_keys(const std::vector<std::string>& keys) { api_.replace_api_keys(keys); }
+  void replace_api_keys(const std::vector<std::string>& keys) { api_->replace_api_keys(keys); }
 
  private:
   // Nobody gets an answer that looks complete and is not.
   void cut_answers() {
     const ApiError reason{503, "The server is shutting down", ""};
-    const auto generations = api_.generations().close();
+    const auto generations = api_->generations().close();
     for (const auto& generation : generations) generation->give_up(reason);
     // Those that are not generations yet.
-    const auto exchanges = api_.admissions().exchanges();
+    const auto exchanges = api_->admissions().exchanges();
     for (const http::ExchangePtr& exchange : exchanges)
       exchange->post([exchange, reason] { respond_with(*exchange, reason); });
     spdlog::info("{} requests were cut short", exchanges.size());
   }
 
-  Api api_;
+  Switch switch_;
+  std::unique_ptr<Api> api_;  // null: no model yet
   http::HttpServer http_;
+  bool stopped_ = false;
 };
 
-Server::Server(EngineClient& engine, const ModelText& text, const ServerOptions& options) {
-  QUIRE_CHECK(!options.served_model_names.empty());
-  QUIRE_CHECK(text.tokenizer != nullptr);
-  impl_ = std::make_unique<Impl>(engine, text, options);
+Server::Server(const http::HttpOptions& options) : impl_(std::make_unique<Impl>(options)) {}
+Server::Server(EngineClient& engine, const ModelText& text, const ServerOptions& options)
+    : Server(options.http) {
+  open(engine, text, options);
+}
+void Server::open(EngineClient& engine, const ModelText& text, const ServerOptions& options) {
+  impl_->open(engine, text, options);
 }
 Server::~Server() { impl_->stop(std::chrono::milliseconds(0)); }
 void Server::replace_api_keys(const std::vector<std::string>& keys) {

@@ -124,6 +124,46 @@ TEST_F(ServerTest, SaysThatTheEngineIsDead) {
   EXPECT_EQ(complete(R"("max_tokens": 1)").status, 503);
 }
 
+TEST_F(ServerTest, SaysThatTheModelIsBeingLoaded) {
+  ServerOptions options;
+  options.http.port = 0;
+  options.served_model_names = {"tiny"};
+  options.api_keys = {"key"};
+  server_ = std::make_unique<Server>(options.http);
+  port_ = server_->start();
+  TestClient client(port_);
+  for (const char* path : {"/health", "/health?ready", "/", "/v1/models", "/nothing"}) {
+    const auto answer = client.get(path);
+    EXPECT_EQ(answer.status, 503) << path;
+    EXPECT_TRUE(answer.headers.contains("retry-after")) << path;
+    EXPECT_NE(answer.body.find("being loaded"), std::string::npos) << path;
+  }
+  EXPECT_EQ(complete(R"("max_tokens": 1)").status, 503);
+  TestClient half(port_);  // whose request is half there when the model comes
+  half.send("GET /health?ready HTTP/1.1\r\n");
+
+  engine_ = std::make_unique<FakeEngine>(FakeEngine::Script());
+  ModelText text;
+  text.tokenizer = text::Tokenizer::load(kModelDir);
+  server_->open(*engine_, text, options);
+  half.send("Host: h\r\n\r\n");
+  EXPECT_EQ(half.receive().status, 200);
+  EXPECT_EQ(client.get("/health?ready").status, 200);
+  EXPECT_EQ(client.get("/v1/models").status, 401);
+  EXPECT_EQ(client.get("/v1/models", "X-Api-Key: key\r\n").status, 200);
+}
+
+TEST_F(ServerTest, EndsWithoutAModel) {
+  http::HttpOptions options;
+  options.port = 0;
+  server_ = std::make_unique<Server>(options);
+  port_ = server_->start();
+  TestClient client(port_);
+  EXPECT_EQ(client.get("/health").status, 503);
+  server_->stop(milliseconds(0));
+  EXPECT_TRUE(client.closed_by_server());
+}
+
 TEST_F(ServerTest, GuardsEverythingButHealth) {
   start(
       [](FakeEngine::Script&, ServerOptions& options) { options.api_keys = {"first", "second"}; });

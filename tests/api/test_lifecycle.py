@@ -2,12 +2,14 @@
 import json
 import os
 import signal
+import socket
+import subprocess
 import threading
 
 import openai
 import pytest
 
-from conftest import MODEL, ROOT, start_server
+from conftest import BIN, MODEL, ROOT, Server, start_server
 from test_http import LONG, read_until, request_bytes
 
 DEMO = str(ROOT / "models/quire-demo")
@@ -110,3 +112,27 @@ def test_model_name_is_the_folders():
     with start_server() as server:
         assert server.get("/v1/models").json()["data"][0]["id"] == os.path.basename(MODEL)
         assert json.loads(server.get("/version").body)["version"]
+
+
+def test_answers_while_the_model_is_loaded():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with subprocess.Popen([BIN, "serve", DEMO, "--device", "cpu", "--port", str(port), "--disable-access-log"],
+                          stderr=subprocess.DEVNULL) as process:
+        server, seen = Server(f"http://127.0.0.1:{port}", process), []
+        try:
+            while 200 not in seen:
+                assert process.poll() is None
+                try:
+                    answer = server.get("/health?ready")
+                except ConnectionRefusedError:
+                    assert not seen  # once it is open, it answers
+                    continue
+                seen.append(answer.status)
+                if answer.status == 503:
+                    assert "being loaded" in answer.error()["message"] and "Retry-After" in answer.headers
+            assert set(seen) == {503, 200}, seen
+            assert server.completion(max_tokens=1).status == 200
+        finally:
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == 0
