@@ -193,8 +193,62 @@ test("a key is asked for, and a wrong one is said", async () => {
     assert.match(await answered(page), /2/);
     await page.reload();
     await ready(page);
+    const other = await page.context().newPage(); // a key goes no further than its tab,
+    await other.goto(closed.url);
+    await other.waitForFunction(() => document.getElementById("state").textContent.includes("API key"));
+    assert.ok(!(await page.evaluate(() => JSON.stringify(localStorage))).includes("secret"));
+    await page.click("#open-settings");
+    await page.check("#keep_key"); // unless it shall
+    await page.click("#close-settings");
+    await ready(other);
+    await other.close();
+    await page.click("#open-settings");
+    await page.uncheck("#keep_key");
+    await page.click("#close-settings");
+    assert.ok(!(await page.evaluate(() => JSON.stringify(localStorage))).includes("secret"));
   });
   await closed.stop();
+});
+
+test("two tabs keep each other's conversations", async () => {
+  await visit(quire.url, {}, async (page) => {
+    const other = await page.context().newPage();
+    await other.goto(quire.url);
+    const titles = async (tab, count) => {
+      await tab.waitForFunction((n) => document.querySelectorAll("#list .open").length === n, count);
+      return (await tab.locator("#list .open").allInnerTexts()).sort();
+    };
+    await ready(page);
+    await ready(other);
+    await send(page, "What is 1 + 1?");
+    await answered(page);
+    await send(other, "What is 2 + 2?");
+    await answered(other);
+    const both = ["What is 1 + 1?", "What is 2 + 2?"];
+    assert.deepEqual(await titles(page, 2), both);
+    await other.reload();
+    assert.deepEqual(await titles(other, 2), both);
+    other.on("dialog", (dialog) => dialog.accept());
+    await other.getByRole("button", { name: "Delete What is 1 + 1?" }).click();
+    assert.deepEqual(await titles(page, 1), both.slice(1)); // it was open here
+    assert.match(await page.locator("#log").innerText(), /2 \+ 2/);
+    await page.reload();
+    assert.deepEqual(await titles(page, 1), both.slice(1));
+    await other.close();
+  });
+});
+
+test("an answer that a reload cuts off is kept as far as it came", async () => {
+  const door = await startDoor(quire.url, [{ content: "The beginning" }, ...Array(400).fill({ content: " and more" })], 50);
+  await visit(door.url, {}, async (page) => {
+    await ready(page);
+    await send(page, "Go on");
+    await page.waitForFunction(() => document.querySelector("#log").innerText.includes("more and more"));
+    await page.reload();
+    assert.match(await answered(page), /^The beginning and more and more/);
+    assert.match(await page.locator(".stats").innerText(), /stopped/);
+  });
+  door.stop();
 });
 
 test("the server goes and comes back", async () => {

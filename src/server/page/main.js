@@ -1,6 +1,6 @@
 // The page: which conversation is open, what is being answered, and what the buttons do.
 import { by, element } from "./dom.js";
-import { settings, chats, saveSettings, saveChats, newChat, removeChat } from "./store.js";
+import { settings, chats, saveSettings, saveChat, newChat, removeChat, followOtherTabs } from "./store.js";
 import { models, stream } from "./api.js";
 import { messageNode, answerMessage, updateAnswer } from "./messages.js";
 
@@ -14,8 +14,8 @@ function say(text) {
   by("state").textContent = text;
 }
 
-function keep() {
-  if (!saveChats()) say("This browser keeps no more: export, then delete conversations.");
+function keep(chat) {
+  if (!saveChat(chat)) say("This browser keeps no more: export, then delete conversations.");
 }
 
 const actions = {
@@ -36,7 +36,7 @@ const actions = {
     current.messages.push({ role: "tool", callId: call.id, content: text });
     const asked = current.messages.flatMap((message) => message.calls || []);
     const open = asked.some((one) => !current.messages.some((message) => message.callId === one.id));
-    keep();
+    keep(current);
     if (open) draw();
     else answer();
   },
@@ -86,8 +86,19 @@ function drop(chat) {
   if (running && running.chat === chat) running.abort.abort();
   removeChat(chat);
   if (chat === current) current = chats[0] || newChat();
-  keep();
   draw();
+}
+
+// A conversation that another tab has changed or deleted, or null: its settings.
+function takeOver(chat, isThere) {
+  if (chat === null) {
+    theme();
+    watchServer();
+  } else if (chat === current && !isThere) {
+    current = chats[0] || newChat();
+  }
+  if (chat !== null && (chat === current || !isThere)) draw();
+  else drawList();
 }
 
 // Asks for an answer to the open conversation and shows it as it comes.
@@ -97,7 +108,7 @@ async function answer() {
   chat.messages.push(message);
   const job = { chat, message, abort: new AbortController(), node: null };
   running = job;
-  keep();
+  keep(chat);
   draw();
   const log = by("log");
   let asked = false;
@@ -124,7 +135,7 @@ async function answer() {
     }
   }
   if (running === job) running = null;
-  keep();
+  if (chats.includes(chat)) keep(chat);
   draw();
 }
 
@@ -181,6 +192,7 @@ function theme() {
 
 function openSettings() {
   for (const name of FIELDS) by(name).value = settings[name] === undefined ? "" : settings[name];
+  by("keep_key").checked = Boolean(settings.keep_key);
   by("settings-error").textContent = "";
   by("settings").showModal();
 }
@@ -199,6 +211,7 @@ function closeSettings(event) {
 
 function takeSettings() {
   for (const name of FIELDS) settings[name] = by(name).value.trim();
+  settings.keep_key = by("keep_key").checked;
   saveSettings();
   watchServer();
 }
@@ -234,6 +247,13 @@ by("veil").addEventListener("click", () => showMenu(false));
 by("open-settings").addEventListener("click", openSettings);
 by("close-settings").addEventListener("click", closeSettings);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", theme);
+// What an answer has come to is not lost with the page.
+addEventListener("pagehide", () => {
+  if (!running) return;
+  running.message.finish = "stopped";
+  keep(running.chat);
+});
+followOtherTabs((chat) => running !== null && running.chat === chat, takeOver);
 
 theme();
 draw();
