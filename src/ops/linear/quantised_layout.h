@@ -17,7 +17,7 @@ namespace quire::ops {
 //   [ceil(panels / 2)][ceil(K / 128)][2] blocks of
 //     scales   affine: [128 / group][16 rows] of (scale << 16 | bias) if they are 16-bit floats,
 //              else [128 / group][2][16 rows] float32, scales then biases;
-//              block floats: [128 / group][16 rows] bytes (block_float.h)
+//              block floats: [128 / group][16 rows] bytes, or float32 (block_float.h)
 //              formats of GGUF: gguf_layout.h, which also says where codes of other than 4 bits are
 //     4 bits   [16 rows][32 words of 16 bits]; nibble j of word i is k = 32 j + i: one shift of a
 //              row's 64 bytes brings 32 neighbouring k into place
@@ -50,7 +50,9 @@ struct QuantisedLayout {
   int64_t scale_bytes() const {
     if (gguf != GgufFormat::kNone) return gguf_layout(gguf).scale_bytes;
     const int64_t affine_bytes = scale_type == FloatType::kF32 ? 8 : 4;
-    return groups() * kPanel * (block_float == BlockFloat::kNone ? affine_bytes : 1);
+    return groups() * kPanel *
+           (block_float == BlockFloat::kNone ? affine_bytes
+                                             : block_float_format(block_float).scale_bytes);
   }
   int64_t block_bytes() const { return scale_bytes() + kPanel * kBlock * bits / 8; }
   int64_t panel_bytes() const { return blocks() * block_bytes(); }

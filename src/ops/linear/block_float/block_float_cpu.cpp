@@ -32,12 +32,19 @@ struct Float8Table {
 constexpr Float8Table kFloat8(0x1p-9f), kMxfp8(0x1p-17f);
 
 const float* table_of(BlockFloat format) {
-  return format == BlockFloat::kMxfp4 ? kMxfp4 : format == BlockFloat::kMxfp8 ? kMxfp8.at : kNvfp4;
+  if (format == BlockFloat::kMxfp4) return kMxfp4;
+  return format == BlockFloat::kNvfp4 ? kNvfp4 : kMxfp8.at;
 }
 
-float scale_of(BlockFloat format, uint8_t byte) {
-  return format == BlockFloat::kNvfp4 ? kFloat8.at[byte]
-                                      : bits_to_float(static_cast<uint32_t>(byte) << 23);
+// Scale `index` of a block.
+float scale_of(BlockFloat format, const uint8_t* block, int64_t index) {
+  if (format == BlockFloat::kFloat8) {
+    float scale;
+    std::memcpy(&scale, block + 4 * index, sizeof(scale));
+    return scale;
+  }
+  return format == BlockFloat::kNvfp4 ? kFloat8.at[block[index]]
+                                      : bits_to_float(static_cast<uint32_t>(block[index]) << 23);
 }
 
 // kLanes codes of one row of a block, from k on.
@@ -64,8 +71,8 @@ void row_as(const QuantisedLayout& layout, const uint8_t* data, int64_t row, uin
     const uint8_t* block = data + layout.offset(row / kPanel, i);
     const uint8_t* codes = block + layout.scale_bytes();
     for (int64_t group = 0; group < layout.groups(); ++group) {
-      const uint8_t byte = block[group * kPanel + in_panel];
-      const FloatVec scale = hn::Set(kFloats, scale_of(layout.block_float, byte));
+      const float of_row = scale_of(layout.block_float, block, group * kPanel + in_panel);
+      const FloatVec scale = hn::Set(kFloats, of_row);
       const int64_t begin = group * layout.group_size;
       for (int64_t k = begin; k < begin + layout.group_size; k += kLanes) {
         const auto index = load_codes(layout, codes, in_panel, k);

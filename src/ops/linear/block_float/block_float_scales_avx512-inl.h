@@ -22,7 +22,10 @@ HWY_INLINE __m512 float8_values(__m512i words) {
   return _mm512_range_ps(value, lower, kSmallerSize);
 }
 
-// The scales of one group of 16 outputs.
+// The scales of one group of 16 outputs, of float8.
+HWY_INLINE __m512 load_wide_scales(const uint8_t* from) { return _mm512_loadu_ps(from); }
+
+// The same of MLX's formats.
 template <bool kNvfp4>
 HWY_INLINE __m512 load_float_scales(const uint8_t* from) {
   const __m512i bytes =

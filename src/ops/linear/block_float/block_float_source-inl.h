@@ -66,13 +66,19 @@ HWY_INLINE hn::Vec<hn::Repartition<uint8_t, UintTag>> high_bytes(hn::Vec<UintTag
 
 template <BlockFloat kFormat>
 struct BlockFloatSource {
-  static constexpr int kBits = kFormat == BlockFloat::kMxfp8 ? 8 : 4;
+  static constexpr bool kFloatScales = kFormat == BlockFloat::kFloat8;
+  static constexpr int kBits = kFloatScales || kFormat == BlockFloat::kMxfp8 ? 8 : 4;
   static constexpr bool kFused = true;
 
   static HWY_INLINE void load_scales(const QuantisedLayout&, const uint8_t* block,
                                      QuantisedBlock& out) {
     for (int64_t group = 0; group < (kNvfp4 ? 8 : 4); ++group)
       for (int64_t lane = 0; lane < 16; lane += kLanes) {
+        if constexpr (kFloatScales) {  // one for all of them
+          const auto* scales = reinterpret_cast<const float*>(block);
+          hn::Store(hn::LoadU(kFloats, scales + lane), kFloats, out.scales[group] + lane);
+          continue;
+        }
         const auto bytes = load_scale_bytes(block + group * 16 + lane);
         hn::Store(kNvfp4 ? float8_value(bytes) : exponent_value(bytes), kFloats,
                   out.scales[group] + lane);
@@ -112,9 +118,12 @@ struct BlockFloatSource {
     }
   }
 
-  // code * scale as T: only float16 does not hold it exactly.
+  // code * scale as T: of scales of one byte, only float16 does not hold it exactly. A zero keeps
+  // its sign, which rounding in range does not care for.
   template <class T, bool kInRange>
   static HWY_INLINE FloatVec rounded(FloatVec v) {
+    if constexpr (kFloatScales && hwy::IsSame<T, Bf16>())
+      return hn::CopySign(round_in_range<Bf16>(v), v);
     if constexpr (hwy::IsSame<T, F16>()) return round_in_range<F16>(v);
     return v;
   }

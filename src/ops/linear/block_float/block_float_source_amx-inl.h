@@ -26,15 +26,17 @@ class Float4Tiles {
   alignas(64) float scale_[kNvfp4 ? 8 : 4][16];
 };
 
-// mxfp8. By way of float16, whose exponent has one bit more: the value is 2^-8 times that of e4m3,
-// denormals too (they are converted whatever the MXCSR says).
+// mxfp8, or float8. By way of float16, whose exponent has one bit more: the value is 2^-8 times
+// that of e4m3, denormals too (they are converted whatever the MXCSR says).
+template <bool kWideScales>
 class Float8Tiles {
  public:
-  static constexpr int kBits = 8, kGroupBytes = 16;
+  static constexpr int kBits = 8, kGroupBytes = kWideScales ? 64 : 16;
 
   HWY_INLINE void load(const QuantisedLayout&, int64_t groups, const uint8_t* block) {
     for (int64_t g = 0; g < groups; ++g)
-      _mm512_store_ps(scale_[g], load_float_scales<false>(block + 16 * g));
+      _mm512_store_ps(scale_[g], kWideScales ? load_wide_scales(block + 64 * g)
+                                             : load_float_scales<false>(block + 16 * g));
   }
   template <int kPart>
   HWY_INLINE void step(const uint8_t* q, int64_t g, uint16_t* out) const {
@@ -61,7 +63,7 @@ class Float8Tiles {
     return (__m512i)_mm512_cvtne2ps_pbh(_mm512_mul_ps(high, scale), _mm512_mul_ps(low, scale));
   }
 
-  alignas(64) float scale_[4][16];
+  alignas(64) float scale_[kWideScales ? 1 : 4][16];
 };
 
 }  // namespace

@@ -25,15 +25,17 @@ class Float4Tables {
   alignas(64) float scale_[16];
 };
 
-// mxfp8.
+// mxfp8, or float8.
+template <bool kWideScales>
 class Float8Bytes {
  public:
-  static constexpr int kGroups = 4, kByte = 3;
+  static constexpr int kGroups = kWideScales ? 1 : 4, kByte = 3;
 
   HWY_INLINE void load(const QuantisedLayout&, const uint8_t* block) {
 #pragma GCC unroll 4
     for (int g = 0; g < kGroups; ++g) {
-      const __m512 scale = load_float_scales<false>(block + g * 16);
+      const __m512 scale =
+          kWideScales ? load_wide_scales(block) : load_float_scales<false>(block + g * 16);
       scale_[g][0] = doubled_rows(scale, 0);
       scale_[g][1] = doubled_rows(scale, 1);
     }

@@ -509,8 +509,10 @@ void linear_avx512_bf16_block(const Bf16RowBatch& batch, const Bf16Block& block,
       return multiply_block_float<Nvfp4Codes, FourBitSource<Float4Tables<true>>>(batch, block,
                                                                                  buffer, sums);
     case BlockFloat::kMxfp8:
-      return multiply_block_float<Mxfp8Codes, EightBitSource<Float8Bytes>>(batch, block, buffer,
-                                                                           sums);
+      return multiply_block_float<Mxfp8Codes, EightBitSource<Float8Bytes<false>>>(batch, block,
+                                                                                  buffer, sums);
+    case BlockFloat::kFloat8:
+      return multiply_quantised<EightBitSource<Float8Bytes<true>>>(batch, block, buffer, sums);
     case BlockFloat::kNone:
       break;
   }

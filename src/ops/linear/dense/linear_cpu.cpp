@@ -406,6 +406,8 @@ void multiply_format(const LinearRowBatch& batch, const LinearBlock& block) {
       return multiply<QuantisedWeights<T, BlockFloatSource<BlockFloat::kNvfp4>>>(batch, block);
     case BlockFloat::kMxfp8:
       return multiply<QuantisedWeights<T, BlockFloatSource<BlockFloat::kMxfp8>>>(batch, block);
+    case BlockFloat::kFloat8:
+      return multiply<QuantisedWeights<T, BlockFloatSource<BlockFloat::kFloat8>>>(batch, block);
     case BlockFloat::kNone:
       break;
   }

@@ -267,7 +267,9 @@ void stream_format(const QuantisedAmxRowBatch& batch, int64_t begin, int64_t end
     case BlockFloat::kNvfp4:
       return stream_panels<Float4Tiles<true>, 8>(batch, begin, end);
     case BlockFloat::kMxfp8:
-      return stream_panels<Float8Tiles, 4>(batch, begin, end);
+      return stream_panels<Float8Tiles<false>, 4>(batch, begin, end);
+    case BlockFloat::kFloat8:
+      return stream_panels<Float8Tiles<true>, 1>(batch, begin, end);
     case BlockFloat::kNone:
       return batch.params.bits == 4 ? stream_affine<AffineFourTiles>(batch, begin, end)
                                     : stream_affine<AffineEightTiles>(batch, begin, end);

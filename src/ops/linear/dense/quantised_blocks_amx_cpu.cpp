@@ -216,7 +216,9 @@ void multiply_format(const AmxRowBatch& batch, const AmxBlock& block, uint16_t* 
     case BlockFloat::kNvfp4:
       return multiply<Float4Tiles<true>>(batch, block, ring, lines, sums);
     case BlockFloat::kMxfp8:
-      return multiply<Float8Tiles>(batch, block, ring, lines, sums);
+      return multiply<Float8Tiles<false>>(batch, block, ring, lines, sums);
+    case BlockFloat::kFloat8:
+      return multiply<Float8Tiles<true>>(batch, block, ring, lines, sums);
     case BlockFloat::kNone:
       return batch.params.bits == 4 ? multiply<AffineFourTiles>(batch, block, ring, lines, sums)
                                     : multiply<AffineEightTiles>(batch, block, ring, lines, sums);

@@ -1,6 +1,8 @@
 #include "ops/linear/pack/block_float_matrix.h"
 
 #include <atomic>
+#include <cmath>
+#include <cstring>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -32,6 +34,28 @@ bool pack_scale(BlockFloat format, uint8_t stored, uint8_t& packed) {
   return stored <= kMostScaleByte;
 }
 
+bool pack_float_scale(const uint8_t* stored, uint8_t* packed) {
+  float scale;
+  std::memcpy(&scale, stored, sizeof(scale));
+  const float size = std::fabs(scale), wide = scale * kFloat8ScaleFactor;
+  std::memcpy(packed, &wide, sizeof(wide));
+  return size == 0.0f || (size >= kLeastFloat8Scale && size <= kMostFloat8Scale);
+}
+
+// Those of row i of a panel, in a block with `count` groups.
+bool pack_scales(const QuantisedLayout& layout, const uint8_t* stored, int64_t count, int64_t i,
+                 uint8_t* out) {
+  bool good = true;
+  for (int64_t group = 0; group < count; ++group) {
+    if (layout.block_float == BlockFloat::kFloat8) {
+      good &= pack_float_scale(stored + 4 * group, out + 4 * (group * kPanel + i));
+    } else {
+      good &= pack_scale(layout.block_float, stored[group], out[group * kPanel + i]);
+    }
+  }
+  return good;
+}
+
 // Half of 2^-127, the least value, is no bfloat16 and too little for kernels that add to exponents:
 // it counts as zero, and is packed as one of its sign.
 void drop_least_values(uint8_t scale, uint8_t* codes, int64_t count) {
@@ -41,7 +65,7 @@ void drop_least_values(uint8_t scale, uint8_t* codes, int64_t count) {
 }
 
 bool has_nan(BlockFloat format, const uint8_t* codes) {
-  if (format != BlockFloat::kMxfp8) return false;
+  if (format != BlockFloat::kMxfp8 && format != BlockFloat::kFloat8) return false;
   for (int64_t i = 0; i < kBlock; ++i)
     if ((codes[i] & 0x7F) == kFloat8Nan) return true;
   return false;
@@ -50,7 +74,8 @@ bool has_nan(BlockFloat format, const uint8_t* codes) {
 // Writes one panel of the matrix at `data`. Returns false if it holds what is no weight.
 bool pack_panel(const QuantisedLayout& layout, std::span<const BlockFloatRows> parts, int64_t panel,
                 uint8_t* data) {
-  const int64_t groups = layout.k / layout.group_size;
+  const int64_t size = layout.group_size, groups = (layout.k + size - 1) / size;
+  const int64_t scale_bytes = block_float_format(layout.block_float).scale_bytes;
   uint8_t codes[kBlock];
   bool good = true;
   for (int64_t block = 0; block < layout.blocks(); ++block) {
@@ -61,17 +86,16 @@ bool pack_panel(const QuantisedLayout& layout, std::span<const BlockFloatRows> p
       const int64_t row = layout.source_row(panel * kPanel + i);
       if (row < 0) continue;
       const auto from = find_row(parts.data(), static_cast<int64_t>(parts.size()), row);
-      const auto* scales = static_cast<const uint8_t*>(from.part->scales) + from.row * groups;
-      for (int64_t k = 0; k < count; k += layout.group_size)
-        good &= pack_scale(layout.block_float, scales[(begin + k) / layout.group_size],
-                           out[k / layout.group_size * kPanel + i]);
+      const auto* scales = static_cast<const uint8_t*>(from.part->scales) +
+                           (from.row * groups + begin / size) * scale_bytes;
+      good &= pack_scales(layout, scales, (count + size - 1) / size, i, out);
       const auto* values = static_cast<const uint8_t*>(from.part->values);
       unpack_codes(values + from.row * layout.k * layout.bits / 8, layout.bits, begin, count,
                    codes);
       good &= !has_nan(layout.block_float, codes);
       if (layout.block_float == BlockFloat::kMxfp4)
-        for (int64_t k = 0; k < count; k += layout.group_size)
-          drop_least_values(out[k / layout.group_size * kPanel + i], codes + k, layout.group_size);
+        for (int64_t k = 0; k < count; k += size)
+          drop_least_values(out[k / size * kPanel + i], codes + k, size);
       store_codes(layout, codes, i, out + layout.scale_bytes());
     }
   }
@@ -91,7 +115,8 @@ PackedMatrix describe(std::span<const BlockFloatRows> parts, mx::Dtype dtype, bo
     result.n += part.n;
   }
   if (result.block_float == BlockFloat::kNone) refuse(BlockFloat::kNone, "no parts");
-  if (result.k % block_float_format(result.block_float).group_size != 0)
+  if (result.block_float != BlockFloat::kFloat8 &&
+      result.k % block_float_format(result.block_float).group_size != 0)
     refuse(result.block_float, "groups do not divide " + std::to_string(result.k) + " columns");
   if (interleave && result.n % 2 != 0)
     refuse(result.block_float, "an odd number of rows cannot be interleaved");
@@ -127,7 +152,8 @@ PackedMatrix pack_block_float_matrix(const Context& context, std::span<const Blo
     if (!pack_panel(layout, parts, panel, reinterpret_cast<uint8_t*>(memory.get()))) good = false;
   });
   if (!good)
-    refuse(result.block_float, "a scale or a weight is NaN, or a scale is negative or too large");
+    refuse(result.block_float,
+           "a scale or a weight is NaN, or a scale is negative, too large or too small");
   result.data = memory;
   return result;
 }
