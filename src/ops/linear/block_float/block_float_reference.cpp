@@ -1,6 +1,7 @@
 #include "ops/linear/block_float/block_float_reference.h"
 
 #include <cmath>
+#include <cstring>
 #include <vector>
 
 #include "ops/linear/pack/affine_matrix.h"
@@ -18,15 +19,20 @@ double small_float(unsigned code, int e, int m) {
   return code >> (e + m) & 1u ? -size : size;
 }
 
-double value_of(BlockFloat format, unsigned scale, unsigned code) {
-  const auto byte = static_cast<int>(scale);
+double value_of(BlockFloat format, const uint8_t* scales, int64_t index, unsigned code) {
+  if (format == BlockFloat::kFloat8) {
+    float wide;
+    std::memcpy(&wide, scales + 4 * index, sizeof(wide));
+    return static_cast<double>(wide / kFloat8ScaleFactor) * small_float(code, 4, 3);
+  }
+  const auto byte = static_cast<int>(scales[index]);
   switch (format) {
     case BlockFloat::kMxfp4:
       return std::ldexp(small_float(code, 2, 1), byte - kMxfp4ExponentOffset - 127);
     case BlockFloat::kMxfp8:
       return std::ldexp(small_float(code, 4, 3), byte - kMxfp8ExponentOffset - 127);
     default:
-      return small_float(scale, 4, 3) * small_float(code, 2, 1);
+      return small_float(scales[index], 4, 3) * small_float(code, 2, 1);
   }
 }
 
@@ -41,10 +47,10 @@ mx::array unpack_block_float(const PackedMatrix& matrix) {
     if (source < 0) continue;
     for (int64_t k = 0; k < layout.k; ++k) {
       const uint8_t* block = data + layout.offset(row / 16, k / 128);
-      const unsigned scale = block[k % 128 / layout.group_size * 16 + row % 16];
+      const int64_t scale = k % 128 / layout.group_size * 16 + row % 16;
       const unsigned code = layout.code(block, row % 16, k % 128);
       values[static_cast<size_t>(source * layout.k + k)] =
-          static_cast<float>(value_of(layout.block_float, scale, code));
+          static_cast<float>(value_of(layout.block_float, block, scale, code));
     }
   }
   const mx::Shape shape = {static_cast<int>(layout.n), static_cast<int>(layout.k)};
