@@ -52,7 +52,10 @@ TEST(FolderWeights, OnlyWhatHasNoKernelBecomesDense) {
   EXPECT_EQ(load(folder_of("llama3-gptq"))->unpacked_weights(),
             "model.layers.0.mlp.down_proj.qweight and 3 more");
   EXPECT_EQ(load(folder_of("qwen3-packed-bf16"))->unpacked_weights(), "");
+  // Scales of 48 columns are not those of whole groups.
   EXPECT_THAT(load(folder_of("qwen3-fp8-bf16"))->unpacked_weights(), HasSubstr("and 12 more"));
+  EXPECT_EQ(load(folder_of("qwen3-fp8-blocks-bf16"))->unpacked_weights(), "");
+  EXPECT_EQ(load(folder_of("qwen3-mixed-bf16"))->unpacked_weights(), "");
 }
 
 TEST(FolderWeights, CountAsParametersWhateverHoldsThem) {
@@ -65,6 +68,7 @@ TEST(FolderWeights, CountAsParametersWhateverHoldsThem) {
   EXPECT_EQ(parameters("llama3-gptq"), parameters("llama3") + kZeros);
   EXPECT_EQ(parameters("qwen3-packed-bf16"), parameters("qwen3-bf16"));
   EXPECT_EQ(parameters("qwen3-fp8-bf16"), parameters("qwen3-bf16"));
+  EXPECT_EQ(parameters("qwen3-fp8-blocks-bf16"), parameters("qwen3-bf16"));
   EXPECT_EQ(parameters("qwen3-mixed-bf16"), parameters("qwen3-bf16"));
 }
 

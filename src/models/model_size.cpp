@@ -98,9 +98,16 @@ struct Quantisation {
   }
 };
 
-// Whether there is no kernel for it: see WeightLoader::take_folder.
-bool is_dense(const formats::FolderScheme& scheme) {
-  return scheme.any_order || scheme.format == formats::FolderFormat::kFp8;
+// Bytes of values of a folder that was made for GPUs, as WeightLoader::take_folder has them.
+int64_t packed_folder_bytes(const formats::RawTensor& values, const formats::FolderScheme& scheme,
+                            int64_t dense_bits, bool dense_small_floats) {
+  const auto stored = static_cast<int64_t>(values.size);
+  const int64_t dense = stored / scheme.bits * dense_bits;
+  if (scheme.format == formats::FolderFormat::kMxfp4) return dense_small_floats ? dense : stored;
+  if (scheme.format != formats::FolderFormat::kFp8)
+    return scheme.any_order ? dense : stored / scheme.bits * ops::packed_bits(scheme.bits);
+  if (dense_small_floats || !is_packed_float8(scheme, values.shape.back())) return dense;
+  return stored + stored / 32;  // four bytes for the scale of 128 values
 }
 
 // Bytes of quantised values once they are packed; small floats become as many bytes a value, unless
@@ -114,8 +121,7 @@ int64_t packed_bytes(const formats::RawTensor& values, const Quantisation& quant
   if (formats::is_blocks(values.dtype))
     return float_bytes > 0 ? values.num_elements() * float_bytes : stored + stored / 20;
   if (const formats::FolderScheme* scheme = quantization.scheme_of(values))
-    return stored / scheme->bits *
-           (is_dense(*scheme) ? quantization.float_bits : ops::packed_bits(scheme->bits));
+    return packed_folder_bytes(values, *scheme, quantization.float_bits, float_bytes > 0);
   if (values.dtype != formats::DType::kU32 || !quantization.mlx) return stored;
   const auto format = quantization.mlx->of_layer(layer_name(values.name));
   if (!format) return stored;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "ops/linear/block_float/block_float.h"
 
 namespace quire::models {
 
@@ -34,6 +35,11 @@ bool is_folder_values(const formats::RawTensor& tensor) {
   if (tensor.dtype == formats::DType::kF8E4M3 && tensor.name.ends_with(".weight")) return true;
   return std::ranges::any_of(kFolderSuffixes,
                              [&](const char* suffix) { return tensor.name.ends_with(suffix); });
+}
+
+bool is_packed_float8(const formats::FolderScheme& scheme, int64_t k) {
+  const int64_t group = ops::block_float_format(ops::BlockFloat::kFloat8).group_size;
+  return scheme.block_rows == 0 || scheme.block_columns % group == 0 || scheme.block_columns >= k;
 }
 
 std::string layer_name(const std::string& weight) {

@@ -2,6 +2,7 @@
 #include <string>
 #include <vector>
 
+#include "formats/folder_quantization.h"
 #include "formats/raw_tensor.h"
 
 namespace quire::models {
@@ -26,6 +27,9 @@ std::string layer_name(const std::string& weight);
 // and whether a tensor holds such values (also 8-bit floats).
 inline constexpr const char* kFolderSuffixes[] = {".qweight", ".weight_packed"};
 bool is_folder_values(const formats::RawTensor& tensor);
+// Whether a matrix of kFp8 with k columns can stay in 8 bits: scales are of whole groups of
+// columns.
+bool is_packed_float8(const formats::FolderScheme& scheme, int64_t k);
 // "X.weight" of "X.scales" and "X.biases"; any other name as it is.
 std::string weight_name(const std::string& name);
 

@@ -153,7 +153,7 @@ class WeightLoader {
   Part take_gguf_blocks(const std::string& weight, int64_t n, int64_t k, int64_t stack);
   // A matrix in a format of folders that were made for GPUs (formats::FolderFormat), in memory.
   Part take_folder(const formats::RawTensor& values, int64_t n, int64_t k, int64_t stack);
-  // 8-bit floats, as dense values.
+  // 8-bit floats; as dense values where a scale is of columns that groups of 128 do not divide.
   Part take_float8(const formats::RawTensor& values, const formats::FolderScheme& scheme, int64_t n,
                    int64_t k);
   // MLX's mxfp4 in bytes.

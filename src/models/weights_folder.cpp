@@ -132,6 +132,21 @@ Float8Scales scales_for(const RawTensor& scales, const FolderScheme& scheme, int
   return {n, k, 1, k, 1};
 }
 
+// As the kernels have them: [n, ceil(k / 128)] float32.
+std::shared_ptr<std::byte[]> scales_of_groups(const Float8Scales& at,
+                                              const std::vector<float>& scales) {
+  const int64_t group = ops::block_float_format(ops::BlockFloat::kFloat8).group_size;
+  const int64_t groups = (at.k + group - 1) / group;
+  const std::shared_ptr<std::byte[]> memory(
+      new std::byte[static_cast<size_t>(at.n * groups) * sizeof(float)]);
+  auto* out = reinterpret_cast<float*>(memory.get());
+  for (int64_t row = 0; row < at.n; ++row)
+    for (int64_t g = 0; g < groups; ++g)
+      out[row * groups + g] =
+          scales[static_cast<size_t>(row / at.rows * at.stride + g * group / at.columns)];
+  return memory;
+}
+
 std::array<float, 256> float8_table() {
   std::array<float, 256> table;
   for (size_t code = 0; code < table.size(); ++code)
@@ -199,7 +214,6 @@ WeightLoader::Part WeightLoader::take_folder(const RawTensor& values, int64_t n,
 
 WeightLoader::Part WeightLoader::take_float8(const RawTensor& values, const FolderScheme& scheme,
                                              int64_t n, int64_t k) {
-  unpacked_.insert(values.name);
   if (n < 0 && values.shape.size() == 2) n = values.shape[0];
   expect(values, {formats::DType::kF8E4M3}, {n, k});
   const std::string stem = layer_name(values.name);
@@ -207,11 +221,21 @@ WeightLoader::Part WeightLoader::take_float8(const RawTensor& values, const Fold
   const RawTensor& stored = take_any(stem + (inverse ? ".weight_scale_inv" : ".weight_scale"));
   const Float8Scales scales = scales_for(stored, scheme, n, k);
   const std::vector<float> factors = take_floats(stored.name, stored.shape);
-  const auto memory = float8_values(values, scales, factors, *context_.pool);
-  return {.n = n,
-          .dense = {.data = memory.get(), .n = n, .k = k, .dtype = mx::float32},
-          .tensors = {&values},
-          .copy = memory};
+  Part part{.n = n, .tensors = {&values}};
+  if (!is_packed_float8(scheme, k)) {
+    unpacked_.insert(values.name);
+    part.copy = float8_values(values, scales, factors, *context_.pool);
+    part.dense = {.data = part.copy.get(), .n = n, .k = k, .dtype = mx::float32};
+    return part;
+  }
+  part.staged = std::make_shared<formats::StagedTensor>(values);
+  part.copy = scales_of_groups(scales, factors);
+  part.block_float = ops::BlockFloatRows{.values = part.staged->data(),
+                                         .scales = part.copy.get(),
+                                         .n = n,
+                                         .k = k,
+                                         .format = ops::BlockFloat::kFloat8};
+  return part;
 }
 
 WeightLoader::Part WeightLoader::take_mxfp4_bytes(const RawTensor& values, int64_t n, int64_t k) {

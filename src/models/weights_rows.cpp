@@ -33,8 +33,9 @@ std::vector<WeightLoader::Part::RowArray> WeightLoader::Part::row_arrays() {
     return {{affine->values, row_bytes()}, {affine->scales, scales}, {affine->biases, scales}};
   }
   if (block_float) {
-    const int64_t group = ops::block_float_format(block_float->format).group_size;
-    return {{block_float->values, row_bytes()}, {block_float->scales, block_float->k / group}};
+    const ops::BlockFloatFormat format = ops::block_float_format(block_float->format);
+    const int64_t groups = (block_float->k + format.group_size - 1) / format.group_size;
+    return {{block_float->values, row_bytes()}, {block_float->scales, groups * format.scale_bytes}};
   }
   if (gguf) return {{gguf->data, row_bytes()}};
   return {{dense.data, row_bytes()}};

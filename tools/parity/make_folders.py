@@ -100,6 +100,14 @@ VARIANTS = [
         },
         ("layers.0.self_attn.k_proj",),
     ),
+    # Blocks of whole groups of 128 columns, which stay in 8 bits; 24 rows do not divide the matrices.
+    Folder(
+        "qwen3-fp8-blocks-bf16",
+        "qwen3-bf16",
+        torch.bfloat16,
+        {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [24, 128]},
+        (),
+    ),
     # Three formats: 8-bit floats with scales by rows, or one for all, and mxfp4.
     Folder(
         "qwen3-mixed-bf16",
@@ -172,7 +180,7 @@ def float8(w: np.ndarray, rows: int, columns: int) -> tuple[torch.Tensor, torch.
 def store_floats(variant: Folder, layer: str, w: np.ndarray) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
     n, k = w.shape
     if variant.config["quant_method"] == "fp8":
-        values, scales, dense = float8(w, *BLOCK)
+        values, scales, dense = float8(w, *variant.config["weight_block_size"])
         return {layer + ".weight": values, layer + ".weight_scale_inv": scales}, dense
     if layer.endswith(("gate_proj", "up_proj")):
         packed, scales, dense = quantize_floats(w, "mxfp4", 32)
