@@ -37,14 +37,13 @@ struct ExactTurned {
   // Fills the scales and shifts of 32 k. Returns the lanes for which all of this is true.
   static HWY_INLINE auto prepare(FloatVec scale, FloatVec bias, float* scales, float* shifts) {
     const FloatVec up = hn::Set(kFloats, 65536.0f), most = hn::Set(kFloats, 0x1p90f);
-    const FloatVec zero = hn::Zero(kFloats);
     hn::Store(hn::Mul(scale, up), kFloats, scales);
     hn::Store(hn::Mul(hn::MulAdd(scale, hn::Set(kFloats, -32768.0f), bias), up), kFloats, shifts);
-    // |bias| from |scale| to 2^11 |scale|: their bits lie within 24 of each other.
+    // |bias| from |scale| to 2^11 |scale|, so that their bits lie within 24 of each other, or zero.
     const FloatVec s = hn::Abs(scale), b = hn::Abs(bias);
-    const auto near = hn::And(hn::Ge(b, s), hn::Le(b, hn::Mul(s, hn::Set(kFloats, 2048.0f))));
-    const auto either_is_zero = hn::Or(hn::Eq(s, zero), hn::Eq(b, zero));
-    return hn::And(hn::Or(near, either_is_zero), hn::And(hn::Lt(s, most), hn::Lt(b, most)));
+    const auto above = hn::Or(hn::Ge(b, s), hn::Eq(b, hn::Zero(kFloats)));
+    const FloatVec limit = hn::Min(hn::Mul(s, hn::Set(kFloats, 2048.0f)), most);
+    return hn::And(above, hn::And(hn::Le(b, limit), hn::Le(s, most)));
   }
   static HWY_INLINE void load(const float* scales, const float* shifts, FloatVec (&scale)[2],
                               FloatVec (&shift)[2]) {
@@ -155,12 +154,13 @@ struct TurnedPart {
 #pragma GCC unroll 16
         for (int r = 0; r < R; ++r) sums[0][r][v] = sums[1][r][v] = hn::Zero(kFloats);
       }
-#pragma GCC unroll 2
-      for (int64_t step = 0; step < kBits; ++step) {
-        const float* x = a + step * (32 / kBits);
-        // One vector after the other: then all sums stay in registers.
+      // One vector after the other: with all at once gcc keeps values of x in registers and the
+      // sums in memory. A chain waits for itself; the next vector's fills the time.
 #pragma GCC unroll 4
-        for (int v = 0; v < V; ++v) {
+      for (int v = 0; v < V; ++v) {
+        const float* x = a;
+#pragma GCC unroll 2
+        for (int64_t step = 0; step < kBits; ++step, x += 32 / kBits) {
           if (v * kLanes % 16 == 0) __builtin_prefetch(from[v] + step * 64 + kTurnedAhead);
           for_turned_values<Values, kBits>(
               from[v] + step * 64, scale[v], shift[v], [&](int k, FloatVec w) {

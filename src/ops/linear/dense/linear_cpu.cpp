@@ -264,8 +264,8 @@ class TurnedWeights {
   static constexpr int64_t kDepth = 4, kStreamPanels = kPair, kGroupPanels = kPair;
   // Two chains for each row would wait for each other: at least four.
   static constexpr int kFusedVecs = kLanes == 16 ? 2 : 16 / kLanes;
-  static constexpr int kFusedRows = kLanes == 16 ? 6 : 2;
-  static_assert(kFusedRows <= kStream.rows);
+  static constexpr int kFusedRows = kLanes == 16 ? 8 : 4;
+  static_assert(kFusedRows <= HWY_MAX(kStream.rows, kBlock.rows));  // one tile
   explicit TurnedWeights(const LinearParams& p)
       : layout_(quantised_layout(p)), data_(static_cast<const uint8_t*>(p.w)) {}
 
@@ -327,6 +327,18 @@ HWY_INLINE void multiply_slice(const LinearRowBatch& batch, const LinearBlock& b
   }
 }
 
+// The same of few rows, which are one tile.
+template <class Weights, class Part>
+HWY_INLINE void multiply_fused(const LinearRowBatch& batch, const Part& part, int64_t panels,
+                               int64_t chunk, int64_t depth, float* acc) {
+  constexpr int kVecs = Weights::kFusedVecs;
+  using Table = TileTable<Part, kVecs, std::make_integer_sequence<int, Weights::kFusedRows>>;
+  const int64_t rows = batch.params.rows;
+  for (int64_t column = 0; column < panels * kPanel; column += kVecs * kLanes)
+    Table::kKernels[rows - 1](batch.packed_x + chunk * rows * kChunk, part.at(column), depth,
+                              acc + column, kAccStride);
+}
+
 // The sums of some panels for all tiles of the block.
 template <class Weights>
 void multiply_group(const LinearRowBatch& batch, const LinearBlock& block, Weights& weights,
@@ -337,8 +349,7 @@ void multiply_group(const LinearRowBatch& batch, const LinearBlock& block, Weigh
     const int64_t depth = HWY_MIN(Weights::kDepth, chunks - chunk);
     if constexpr (Weights::kFusedRows > 0) {
       if (rows <= Weights::kFusedRows && weights.turn(panel, panels, chunk)) {
-        multiply_slice<Weights::kFusedRows, Weights::kFusedVecs>(batch, block, weights.fused(),
-                                                                 panels, chunk, depth, acc);
+        multiply_fused<Weights>(batch, weights.fused(), panels, chunk, depth, acc);
         continue;
       }
     }
