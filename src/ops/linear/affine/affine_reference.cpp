@@ -30,17 +30,6 @@ Affine scale_at(const QuantisedLayout& layout, const std::byte* block, int64_t g
   return {to_float(Bf16{high}), to_float(Bf16{low})};
 }
 
-unsigned integer_at(const QuantisedLayout& layout, const std::byte* block, int64_t row, int64_t k) {
-  const std::byte* values = block + layout.scale_bytes();
-  if (layout.turned) {
-    const int64_t unit = layout.bits == 8 ? k : k / 2;
-    const auto byte = read<uint8_t>(values + unit / 4 * 64 + row / 4 * 16 + unit % 4 * 4 + row % 4);
-    return layout.bits == 8 ? byte : k % 2 == 0 ? byte & 15u : byte >> 4;
-  }
-  if (layout.bits == 8) return read<uint8_t>(values + (k / 64 * 16 + row) * 64 + k % 64);
-  return read<uint16_t>(values + row * 64 + k % 32 * 2) >> (k / 32 * 4) & 15u;
-}
-
 }  // namespace
 
 mx::array unpack_affine(const PackedMatrix& matrix) {
@@ -54,8 +43,9 @@ mx::array unpack_affine(const PackedMatrix& matrix) {
   for (const int64_t n : place) {
     for (int64_t k = 0; k < layout.k; ++k) {
       const std::byte* block = matrix.data.get() + layout.offset(n / 16, k / 128);
+      const auto* bytes = reinterpret_cast<const uint8_t*>(block);
       const Affine affine = scale_at(layout, block, k % 128 / layout.group_size, n % 16);
-      q.push_back(static_cast<float>(integer_at(layout, block, n % 16, k % 128)));
+      q.push_back(static_cast<float>(layout.code(bytes, n % 16, k % 128)));
       scales.push_back(affine.scale);
       biases.push_back(affine.bias);
     }
