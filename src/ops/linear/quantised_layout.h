@@ -23,9 +23,12 @@ namespace quire::ops {
 //              row's 64 bytes brings 32 neighbouring k into place
 //     8 bits   [2][16 rows][64 bytes]: k = 0..63, then 64..127
 //
-// Turned codes (affine weights, for kernels that have the rows as lanes) are bytes
-// [units / 4][4][4 units][4 rows], so that 16 bytes are four neighbours of four rows. A unit is one
-// k with 8 bits, and a pair of k with 4 bits, the even one in the low nibble.
+// Turned codes (affine weights, for kernels that have the rows as lanes) are of four rows in each
+// 16 bytes, and their halves are the even and the odd k, or bytes or nibbles that a shift brings
+// there:
+//
+//     8 bits   [32][4][k 0, 2, 1 and 3][4 rows] bytes
+//     4 bits   [16][4][2][4 rows] words of 16 bits, of four k: from the low nibble on 1, 3, 0 and 2
 struct QuantisedLayout {
   static constexpr int64_t kPanel = 16, kBlock = 128;
 
@@ -65,17 +68,24 @@ struct QuantisedLayout {
   int64_t stride(int64_t panel) const {
     return (panel ^ 1) < panels() ? 2 * block_bytes() : block_bytes();
   }
-  // Of a unit of turned codes.
-  static int64_t turned_byte(int64_t row, int64_t unit) {
-    return unit / 4 * 64 + row / 4 * 16 + unit % 4 * 4 + row % 4;
+  // Of a turned code of a block: its byte, and the bits below it there.
+  struct TurnedPlace {
+    int64_t byte;
+    int shift;
+  };
+  static TurnedPlace turned_place(int bits, int64_t row, int64_t at) {
+    const int64_t odd = at % 2, second = at / 2 % 2;
+    if (bits == 8) return {at / 4 * 64 + row / 4 * 16 + (2 * odd + second) * 4 + row % 4, 0};
+    return {at / 8 * 64 + row / 4 * 16 + at / 4 % 2 * 8 + row % 4 * 2 + 1 - odd,
+            static_cast<int>(4 * second)};
   }
   // One code of a block, k in [0, 128).
   uint8_t code(const uint8_t* block, int64_t row, int64_t at) const {
     const uint8_t* codes = block + scale_bytes();
     if (gguf != GgufFormat::kNone && bits != 4) return gguf_plane_code(bits, codes, row, at);
     if (turned) {
-      const uint8_t byte = codes[turned_byte(row, bits == 8 ? at : at / 2)];
-      return bits == 8 ? byte : byte >> (at % 2 * 4) & 15;
+      const TurnedPlace place = turned_place(bits, row, at);
+      return bits == 8 ? codes[place.byte] : codes[place.byte] >> place.shift & 15;
     }
     if (bits == 8) return codes[(at / 64 * kPanel + row) * 64 + at % 64];
     // Nibbles 0 and 1 of a word are in its first byte.

@@ -55,17 +55,16 @@ HWY_INLINE FloatVec load_integers(int bits, const uint8_t* values, int64_t row, 
 // The codes of one row of a block of turned codes, one to a byte.
 HWY_INLINE void copy_turned_row(int bits, const uint8_t* values, int64_t row,
                                 uint8_t* HWY_RESTRICT out) {
-  const uint8_t* from = values + QuantisedLayout::turned_byte(row, 0);
-  const int64_t units = QuantisedLayout::kBlock * bits / 8;
-  for (int64_t unit = 0; unit < units; unit += 4, from += 64) {
-    for (int64_t i = 0; i < 4; ++i) {
-      const uint8_t byte = from[4 * i];
-      if (bits == 8) {
-        out[unit + i] = byte;
-      } else {
-        out[2 * (unit + i)] = byte & 15;
-        out[2 * (unit + i) + 1] = byte >> 4;
-      }
+  const uint8_t* from = values + row / 4 * 16 + row % 4 * (bits == 8 ? 1 : 2);
+  if (bits == 8) {
+    for (int64_t k = 0; k < QuantisedLayout::kBlock; k += 4, from += 64)
+      for (int64_t i = 0; i < 4; ++i) out[k + i] = from[i % 2 * 8 + i / 2 * 4];
+    return;
+  }
+  for (int64_t k = 0; k < QuantisedLayout::kBlock; k += 8, from += 64) {
+    for (int64_t i = 0; i < 8; ++i) {
+      const uint8_t byte = from[i / 4 * 8 + 1 - i % 2];
+      out[k + i] = i / 2 % 2 ? byte >> 4 : byte & 15;
     }
   }
 }

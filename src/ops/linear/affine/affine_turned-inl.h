@@ -20,7 +20,8 @@ constexpr int64_t kTurnedAhead = 8192;
 // One block of one panel.
 struct TurnedBlock {
   const uint8_t* codes = nullptr;
-  HWY_ALIGN float scales[4][16], shifts[4][16];  // of each 32 k, as a kind of values wants them
+  HWY_ALIGN float scales[4][16], shifts[4][16];  // of each group, as a kind of values wants them
+  int chunks_log2 = 0;                           // of 32 k in a group
 };
 
 // A code c comes as the float 2^15 + c (kHigh: 2^15 + 16 c, the high nibble of a byte): its byte is
@@ -87,47 +88,52 @@ struct AnyTurned {
 // Fills the scales of a block. Returns whether the values are right for all of it.
 template <class Values>
 HWY_INLINE bool load_turned(const QuantisedLayout& layout, const uint8_t* block, TurnedBlock& out) {
-  const int64_t bytes = layout.scale_bytes();
+  const int64_t bytes = layout.scale_bytes(), groups = layout.groups();
   for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(block + i + kTurnedAhead);
   out.codes = block + bytes;
-  const int64_t groups = layout.groups(), chunks = 4 / groups;
+  out.chunks_log2 = groups == 4 ? 0 : groups == 2 ? 1 : 2;
   auto right = hn::Eq(hn::Zero(kFloats), hn::Zero(kFloats));
   for (int64_t group = 0; group < groups; ++group) {
     for (int64_t lane = 0; lane < 16; lane += kLanes) {
       FloatVec scale, bias;
       load_group_scales(layout, block, group, lane, scale, bias);
-      for (int64_t chunk = group * chunks; chunk < (group + 1) * chunks; ++chunk)
-        right = hn::And(right, Values::prepare(scale, bias, out.scales[chunk] + lane,
-                                               out.shifts[chunk] + lane));
+      right = hn::And(
+          right, Values::prepare(scale, bias, out.scales[group] + lane, out.shifts[group] + lane));
     }
   }
   return hn::AllTrue(kFloats, right);
 }
 
 #if HWY_TARGET != HWY_SCALAR
-// The values of four units of kLanes rows meet use(k, value), k from 0 on.
-template <class Values, int kBits, class Use>
-HWY_INLINE void for_turned_values(const uint8_t* from, const FloatVec (&scale)[2],
-                                  const FloatVec (&shift)[2], const Use& use) {
+// Of the 32 / kBits neighbouring k of kLanes rows at `from`, the values of the even or the odd ones
+// meet use(k, value), in ascending order.
+template <class Values, int kBits, int kOdd, class Use>
+HWY_INLINE void for_turned_half(const uint8_t* from, const FloatVec (&scale)[2],
+                                const FloatVec (&shift)[2], const Use& use) {
   const UintTag words;
   const hn::Repartition<uint16_t, UintTag> halves;
   const hn::Repartition<uint8_t, UintTag> bytes;
   const auto exponent = hn::Set(halves, 0x4700);  // of 2^15
-  const auto codes = hn::LoadU(bytes, from);
-  const auto first = hn::BitCast(halves, hn::InterleaveLower(bytes, hn::Zero(bytes), codes));
-  const auto last = hn::BitCast(halves, hn::InterleaveUpper(bytes, hn::Zero(bytes), codes));
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {
-    const auto half = i < 2 ? first : last;
-    const auto word = hn::BitCast(words, i % 2 == 0 ? hn::InterleaveLower(halves, half, exponent)
-                                                    : hn::InterleaveUpper(halves, half, exponent));
+  const auto codes = hn::LoadU(bytes, from), zero = hn::Zero(bytes);
+  auto half = hn::BitCast(halves, codes);
+  if constexpr (kBits == 8) {
+    half = hn::BitCast(halves, kOdd ? hn::InterleaveUpper(bytes, zero, codes)
+                                    : hn::InterleaveLower(bytes, zero, codes));
+  } else if constexpr (kOdd) {
+    half = hn::ShiftLeft<8>(half);
+  }
+#pragma GCC unroll 2
+  for (int i = 0; i < 2; ++i) {
+    const auto word = hn::BitCast(words, i == 0 ? hn::InterleaveLower(halves, half, exponent)
+                                                : hn::InterleaveUpper(halves, half, exponent));
     if constexpr (kBits == 8) {
-      use(i, Values::template value<false>(hn::BitCast(kFloats, word), scale[0], shift[0]));
+      use(2 * i + kOdd,
+          Values::template value<false>(hn::BitCast(kFloats, word), scale[0], shift[0]));
     } else {
-      const auto low = hn::BitCast(kFloats, hn::And(word, hn::Set(words, 0xFFFF0FFFu)));
-      const auto high = hn::BitCast(kFloats, hn::And(word, hn::Set(words, 0xFFFFF0FFu)));
-      use(2 * i, Values::template value<false>(low, scale[0], shift[0]));
-      use(2 * i + 1, Values::template value<true>(high, scale[1], shift[1]));
+      const auto low = hn::BitCast(kFloats, hn::And(word, hn::Set(words, 0xFFFF0F00u)));
+      const auto high = hn::BitCast(kFloats, hn::And(word, hn::Set(words, 0xFFFFF000u)));
+      use(4 * i + kOdd, Values::template value<false>(low, scale[0], shift[0]));
+      use(4 * i + 2 + kOdd, Values::template value<true>(high, scale[1], shift[1]));
     }
   }
 }
@@ -138,47 +144,57 @@ struct TurnedPart {
   const TurnedBlock* blocks;
   TurnedPart at(int64_t column) const { return {blocks + column / 16}; }
 
+  // One vector of outputs after the other, and for more than four rows the even k of all steps
+  // before the odd ones: then 16 registers hold the sums.
   template <int R, int V>
   HWY_INLINE void multiply(const float* HWY_RESTRICT a, int64_t chunks, float* HWY_RESTRICT acc,
                            int64_t acc_stride) const {
+    constexpr bool kApart = kLanes == 8 && R > 4;
     static_assert(V * kLanes % 16 == 0);
     for (int64_t chunk = 0; chunk < chunks; ++chunk, a += R * 32) {
-      FloatVec scale[V][2], shift[V][2], sums[2][R][V];
-      const uint8_t* from[V];
 #pragma GCC unroll 4
       for (int v = 0; v < V; ++v) {
         const TurnedBlock& block = blocks[v * kLanes / 16];
-        const int64_t lane = v * kLanes % 16;
-        from[v] = block.codes + chunk * 64 * kBits + lane * 4;
-        Values::load(block.scales[chunk] + lane, block.shifts[chunk] + lane, scale[v], shift[v]);
+        const int64_t lane = v * kLanes % 16, group = chunk >> block.chunks_log2;
+        const uint8_t* from = block.codes + chunk * 64 * kBits + lane * 4;
+        FloatVec scale[2], shift[2], even[R], odd[R];
+        Values::load(block.scales[group] + lane, block.shifts[group] + lane, scale, shift);
 #pragma GCC unroll 16
-        for (int r = 0; r < R; ++r) sums[0][r][v] = sums[1][r][v] = hn::Zero(kFloats);
-      }
-      // One vector after the other: with all at once gcc keeps values of x in registers and the
-      // sums in memory. A chain waits for itself; the next vector's fills the time.
-#pragma GCC unroll 4
-      for (int v = 0; v < V; ++v) {
-        const float* x = a;
-#pragma GCC unroll 2
-        for (int64_t step = 0; step < kBits; ++step, x += 32 / kBits) {
-          if (v * kLanes % 16 == 0) __builtin_prefetch(from[v] + step * 64 + kTurnedAhead);
-          for_turned_values<Values, kBits>(
-              from[v] + step * 64, scale[v], shift[v], [&](int k, FloatVec w) {
-#pragma GCC unroll 16
-                for (int r = 0; r < R; ++r)
-                  sums[k % 2][r][v] =
-                      hn::MulAdd(hn::Set(kFloats, x[r * 32 + k]), w, sums[k % 2][r][v]);
-              });
+        for (int r = 0; r < R; ++r) even[r] = odd[r] = hn::Zero(kFloats);
+        if constexpr (kApart) {
+          add_steps<R, true, false>(a, from, scale, shift, even, odd, lane == 0);
+          add_steps<R, false, true>(a, from, scale, shift, even, odd, false);
+        } else {
+          add_steps<R, true, true>(a, from, scale, shift, even, odd, lane == 0);
         }
-      }
 #pragma GCC unroll 16
-      for (int r = 0; r < R; ++r)
-#pragma GCC unroll 4
-        for (int v = 0; v < V; ++v) {
+        for (int r = 0; r < R; ++r) {
           float* to = acc + r * acc_stride + v * kLanes;
-          hn::StoreU(hn::Add(hn::LoadU(kFloats, to), hn::Add(sums[0][r][v], sums[1][r][v])),
-                     kFloats, to);
+          hn::StoreU(hn::Add(hn::LoadU(kFloats, to), hn::Add(even[r], odd[r])), kFloats, to);
         }
+      }
+    }
+  }
+
+ private:
+  template <int R, bool kEven, bool kOdd>
+  static HWY_INLINE void add_steps(const float* HWY_RESTRICT x, const uint8_t* from,
+                                   const FloatVec (&scale)[2], const FloatVec (&shift)[2],
+                                   FloatVec (&even)[R], FloatVec (&odd)[R], bool ask_ahead) {
+#pragma GCC unroll 2
+    for (int64_t step = 0; step < kBits; ++step, x += 32 / kBits, from += 64) {
+      if (ask_ahead) __builtin_prefetch(from + kTurnedAhead);
+      const auto add = [&](FloatVec(&sums)[R], int k, FloatVec w) {
+#pragma GCC unroll 16
+        for (int r = 0; r < R; ++r)
+          sums[r] = hn::MulAdd(hn::Set(kFloats, x[r * 32 + k]), w, sums[r]);
+      };
+      if constexpr (kEven)
+        for_turned_half<Values, kBits, 0>(from, scale, shift,
+                                          [&](int k, FloatVec w) { add(even, k, w); });
+      if constexpr (kOdd)
+        for_turned_half<Values, kBits, 1>(from, scale, shift,
+                                          [&](int k, FloatVec w) { add(odd, k, w); });
     }
   }
 };
@@ -187,16 +203,19 @@ struct TurnedPart {
 template <class Values, int kBits>
 HWY_INLINE void dequantise_turned(const TurnedBlock& block, int64_t chunk,
                                   float* HWY_RESTRICT out) {
+  const int64_t group = chunk >> block.chunks_log2;
   for (int64_t lane = 0; lane < 16; lane += kLanes) {
     FloatVec scale[2], shift[2];
-    Values::load(block.scales[chunk] + lane, block.shifts[chunk] + lane, scale, shift);
+    Values::load(block.scales[group] + lane, block.shifts[group] + lane, scale, shift);
     const uint8_t* from = block.codes + chunk * 64 * kBits + lane * 4;
     float* to = out + 2 * lane;
     for (int step = 0; step < kBits; ++step, from += 64, to += 32 / kBits * 16) {
       if (lane == 0) __builtin_prefetch(from + kTurnedAhead);
-      for_turned_values<Values, kBits>(from, scale, shift, [&](int k, FloatVec w) {
+      const auto store = [&](int k, FloatVec w) {
         hn::Store(w, kFloats, to + k / 2 * 32 + k % 2 * kLanes);
-      });
+      };
+      for_turned_half<Values, kBits, 0>(from, scale, shift, store);
+      for_turned_half<Values, kBits, 1>(from, scale, shift, store);
     }
   }
 }

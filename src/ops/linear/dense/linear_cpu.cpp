@@ -158,21 +158,25 @@ struct TileTable<Part, V, std::integer_sequence<int, R...>> {
   static constexpr TileKernel<Part> kKernels[] = {multiply_tile<Part, R + 1, V>...};
 };
 
-// `rows` rows in as few tiles as possible, of heights that differ by one at most.
+// So many rows and no more are one tile with turned codes, which are dequantised once for it.
+constexpr int64_t kTurnedRows = 8;
+
+// The rows in as few tiles as possible, of heights that differ by one at most.
 struct Tiling {
   int64_t rows, tiles;
   int64_t begin(int64_t tile) const { return tile * rows / tiles; }
 };
-HWY_INLINE Tiling tiling(int64_t rows) {
-  const int64_t height = rows <= kStream.rows ? kStream.rows : kBlock.rows;
-  return {rows, (rows + height - 1) / height};
+HWY_INLINE Tiling tiling(const LinearParams& p) {
+  if (p.turned && p.rows <= kTurnedRows) return {p.rows, 1};
+  const int64_t height = p.rows <= kStream.rows ? kStream.rows : kBlock.rows;
+  return {p.rows, (p.rows + height - 1) / height};
 }
 
 template <class T>
 void pack_rows(const LinearRowBatch& batch, int64_t tile_begin, int64_t tile_end,
                void* row_buffer) {
   const LinearParams& p = batch.params;
-  const Tiling tiles = tiling(p.rows);
+  const Tiling tiles = tiling(p);
   const int64_t chunks = linear_chunks(p.k);
   for (int64_t tile = tile_begin; tile < tile_end; ++tile) {
     const int64_t first = tiles.begin(tile), rows = tiles.begin(tile + 1) - first;
@@ -264,8 +268,7 @@ class TurnedWeights {
   static constexpr int64_t kDepth = 4, kStreamPanels = kPair, kGroupPanels = kPair;
   // Two chains for each row would wait for each other: at least four.
   static constexpr int kFusedVecs = kLanes == 16 ? 2 : 16 / kLanes;
-  static constexpr int kFusedRows = kLanes == 16 ? 8 : 4;
-  static_assert(kFusedRows <= HWY_MAX(kStream.rows, kBlock.rows));  // one tile
+  static constexpr int kFusedRows = kTurnedRows;
   explicit TurnedWeights(const LinearParams& p)
       : layout_(quantised_layout(p)), data_(static_cast<const uint8_t*>(p.w)) {}
 
@@ -314,7 +317,7 @@ HWY_INLINE void multiply_slice(const LinearRowBatch& batch, const LinearBlock& b
                                const Part& part, int64_t panels, int64_t chunk, int64_t depth,
                                float* acc) {
   using Table = TileTable<Part, V, std::make_integer_sequence<int, kRows>>;
-  const Tiling tiles = tiling(batch.params.rows);
+  const Tiling tiles = tiling(batch.params);
   const int64_t chunks = linear_chunks(batch.params.k), first_row = tiles.begin(block.tile_begin);
   for (int64_t column = 0; column < panels * kPanel; column += V * kLanes) {
     const Part columns = part.at(column);
@@ -345,6 +348,7 @@ void multiply_group(const LinearRowBatch& batch, const LinearBlock& block, Weigh
                     int64_t panel, int64_t panels, float* acc) {
   const int64_t rows = batch.params.rows, chunks = linear_chunks(batch.params.k);
   const bool blocks = rows > kStream.rows && panels % kBlockPanels == 0;
+  constexpr int kMostRows = HWY_MAX(kBlock.rows, Weights::kFusedRows);
   for (int64_t chunk = 0; chunk < chunks; chunk += Weights::kDepth) {
     const int64_t depth = HWY_MIN(Weights::kDepth, chunks - chunk);
     if constexpr (Weights::kFusedRows > 0) {
@@ -355,7 +359,7 @@ void multiply_group(const LinearRowBatch& batch, const LinearBlock& block, Weigh
     }
     const auto part = weights.slice(panel, panels, chunk, depth);
     blocks
-        ? multiply_slice<kBlock.rows, kBlock.vecs>(batch, block, part, panels, chunk, depth, acc)
+        ? multiply_slice<kMostRows, kBlock.vecs>(batch, block, part, panels, chunk, depth, acc)
         : multiply_slice<kStream.rows, kStream.vecs>(batch, block, part, panels, chunk, depth, acc);
   }
 }
@@ -364,7 +368,7 @@ template <class Weights>
 void multiply(const LinearRowBatch& batch, const LinearBlock& block) {
   HWY_ALIGN float acc[kLinearBatchRows * kAccStride];
   Weights weights(batch.params);
-  const Tiling tiles = tiling(batch.params.rows);
+  const Tiling tiles = tiling(batch.params);
   const int64_t first_row = tiles.begin(block.tile_begin);
   const int64_t rows = tiles.begin(block.tile_end) - first_row;
   const int64_t group =
@@ -432,7 +436,7 @@ void multiply_format(const LinearRowBatch& batch, const LinearBlock& block) {
   }
 }
 
-int64_t LinearTiles(int64_t rows) { return tiling(rows).tiles; }
+int64_t LinearTiles(const LinearParams& p) { return tiling(p).tiles; }
 
 void LinearPackRows(const LinearRowBatch& batch, int64_t begin, int64_t end, void* row_buffer) {
   switch (batch.params.type) {
@@ -464,7 +468,7 @@ namespace quire::ops {
 HWY_EXPORT(LinearTiles);
 HWY_EXPORT(LinearPackRows);
 HWY_EXPORT(Linear);
-int64_t linear_tiles_cpu(int64_t rows) { return HWY_DYNAMIC_DISPATCH(LinearTiles)(rows); }
+int64_t linear_tiles_cpu(const LinearParams& p) { return HWY_DYNAMIC_DISPATCH(LinearTiles)(p); }
 void linear_pack_rows_cpu(const LinearRowBatch& batch, int64_t begin, int64_t end,
                           void* row_buffer) {
   HWY_DYNAMIC_DISPATCH(LinearPackRows)(batch, begin, end, row_buffer);

@@ -22,8 +22,8 @@ inline int64_t linear_packed_floats(int64_t rows, int64_t k) {
   return rows * linear_chunks(k) * 32;
 }
 
-// Row tiles that the kernel in force makes of `rows` rows.
-int64_t linear_tiles_cpu(int64_t rows);
+// Tiles that the kernel in force makes of the rows.
+int64_t linear_tiles_cpu(const LinearParams& params);
 // Converts tiles [begin, end) of x, normed if asked for, to float in the order in which the kernel
 // reads them. `row_buffer` holds K elements of x. Inside a loop of the pool.
 void linear_pack_rows_cpu(const LinearRowBatch& batch, int64_t begin, int64_t end,

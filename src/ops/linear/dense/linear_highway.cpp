@@ -25,7 +25,7 @@ struct Split {
 };
 
 Split split_batch(const LinearParams& p, int threads, int64_t products) {
-  Split split = {.tiles = linear_tiles_cpu(p.rows),
+  Split split = {.tiles = linear_tiles_cpu(p),
                  .panels = p.panels(),
                  .tiles_per_task = 1,
                  .panels_per_task = 2};
@@ -45,7 +45,7 @@ void pack(ThreadPool& pool, std::span<const LinearRowBatch> batches) {
   ProductTasks tiles;
   int64_t rows = 0;
   for (const LinearRowBatch& batch : batches) {
-    tiles.add(linear_tiles_cpu(batch.params.rows));
+    tiles.add(linear_tiles_cpu(batch.params));
     rows += batch.params.rows;
   }
   const auto tile = [&](int64_t i) {

@@ -43,10 +43,10 @@ inline void unpack_codes(const uint8_t* row, int bits, int64_t begin, int64_t co
 inline void store_codes(const QuantisedLayout& layout, const uint8_t* q, int64_t row,
                         uint8_t* values) {
   if (layout.turned) {
-    const bool wide = layout.bits == 8;
-    for (int64_t unit = 0; unit < QuantisedLayout::kBlock / (wide ? 1 : 2); ++unit)
-      values[QuantisedLayout::turned_byte(row, unit)] =
-          wide ? q[unit] : static_cast<uint8_t>(q[2 * unit] | q[2 * unit + 1] << 4);
+    for (int64_t k = 0; k < QuantisedLayout::kBlock; ++k) {
+      const auto [byte, shift] = QuantisedLayout::turned_place(layout.bits, row, k);
+      values[byte] = static_cast<uint8_t>(shift == 0 ? q[k] : values[byte] | q[k] << shift);
+    }
     return;
   }
   if (layout.bits == 8) {
