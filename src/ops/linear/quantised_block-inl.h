@@ -34,6 +34,7 @@ struct QuantisedBlock {
   HWY_ALIGN uint16_t halves[64][32];  // float16 of each pair of k: kLanes even ones, as many odd
   HWY_ALIGN float scales[8][16], biases[8][16];  // of each 32 k, or of each 16
   bool in_range = false;                         // the values may be rounded by round_in_range
+  bool exact = false;                            // or in fewer steps: gguf_exact-inl.h
 };
 
 // What follows may round v to T in fewer steps than round_floats, if |v| < 2^100 and no NaN.
@@ -104,6 +105,40 @@ HWY_INLINE void dequantise_chunk(const QuantisedBlock& block, int64_t chunk,
                   out + j * 32 + 2 * lane + i * kLanes);
     }
   }
+}
+
+// acc [R][V * kLanes] += a [chunks][R][32] times weights that are dequantised where they are used:
+// add(chunk, column, x, even, odd) adds the products of the 32 k of a chunk and of kLanes outputs.
+// One vector of outputs after the other: with all at once gcc keeps values of x in registers and
+// the sums in memory. A chain waits for itself; the next vector's fills the time.
+template <int R, int V, class Add>
+HWY_INLINE void multiply_chunks(const float* HWY_RESTRICT a, int64_t chunks,
+                                float* HWY_RESTRICT acc, int64_t acc_stride, const Add& add) {
+  for (int64_t chunk = 0; chunk < chunks; ++chunk, a += R * 32) {
+#pragma GCC unroll 4
+    for (int v = 0; v < V; ++v) {
+      FloatVec even[R], odd[R];
+#pragma GCC unroll 16
+      for (int r = 0; r < R; ++r) even[r] = odd[r] = hn::Zero(kFloats);
+      add(chunk, v * kLanes, a, even, odd);
+#pragma GCC unroll 16
+      for (int r = 0; r < R; ++r) {
+        float* to = acc + r * acc_stride + v * kLanes;
+        hn::StoreU(hn::Add(hn::LoadU(kFloats, to), hn::Add(even[r], odd[r])), kFloats, to);
+      }
+    }
+  }
+}
+// Whether the even k of a chunk come before its odd ones: then 16 registers hold the sums.
+template <int R>
+constexpr bool kParitiesApart = kLanes == 8 && R > 4;
+
+// sums += x[r][k] w
+template <int R>
+HWY_INLINE void add_products(const float* HWY_RESTRICT x, int64_t k, FloatVec w,
+                             FloatVec (&sums)[R]) {
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r) sums[r] = hn::MulAdd(hn::Set(kFloats, x[r * 32 + k]), w, sums[r]);
 }
 
 }  // namespace

@@ -144,36 +144,26 @@ struct TurnedPart {
   const TurnedBlock* blocks;
   TurnedPart at(int64_t column) const { return {blocks + column / 16}; }
 
-  // One vector of outputs after the other, and for more than four rows the even k of all steps
-  // before the odd ones: then 16 registers hold the sums.
   template <int R, int V>
   HWY_INLINE void multiply(const float* HWY_RESTRICT a, int64_t chunks, float* HWY_RESTRICT acc,
                            int64_t acc_stride) const {
-    constexpr bool kApart = kLanes == 8 && R > 4;
     static_assert(V * kLanes % 16 == 0);
-    for (int64_t chunk = 0; chunk < chunks; ++chunk, a += R * 32) {
-#pragma GCC unroll 4
-      for (int v = 0; v < V; ++v) {
-        const TurnedBlock& block = blocks[v * kLanes / 16];
-        const int64_t lane = v * kLanes % 16, group = chunk >> block.chunks_log2;
-        const uint8_t* from = block.codes + chunk * 64 * kBits + lane * 4;
-        FloatVec scale[2], shift[2], even[R], odd[R];
-        Values::load(block.scales[group] + lane, block.shifts[group] + lane, scale, shift);
-#pragma GCC unroll 16
-        for (int r = 0; r < R; ++r) even[r] = odd[r] = hn::Zero(kFloats);
-        if constexpr (kApart) {
-          add_steps<R, true, false>(a, from, scale, shift, even, odd, lane == 0);
-          add_steps<R, false, true>(a, from, scale, shift, even, odd, false);
-        } else {
-          add_steps<R, true, true>(a, from, scale, shift, even, odd, lane == 0);
-        }
-#pragma GCC unroll 16
-        for (int r = 0; r < R; ++r) {
-          float* to = acc + r * acc_stride + v * kLanes;
-          hn::StoreU(hn::Add(hn::LoadU(kFloats, to), hn::Add(even[r], odd[r])), kFloats, to);
-        }
-      }
-    }
+    multiply_chunks<R, V>(
+        a, chunks, acc, acc_stride,
+        [&](int64_t chunk, int64_t column, const float* HWY_RESTRICT x, FloatVec(&even)[R],
+            FloatVec(&odd)[R]) HWY_ATTR {
+          const TurnedBlock& block = blocks[column / 16];
+          const int64_t lane = column % 16, group = chunk >> block.chunks_log2;
+          const uint8_t* from = block.codes + chunk * 64 * kBits + lane * 4;
+          FloatVec scale[2], shift[2];
+          Values::load(block.scales[group] + lane, block.shifts[group] + lane, scale, shift);
+          if constexpr (kParitiesApart<R>) {
+            add_steps<R, true, false>(x, from, scale, shift, even, odd, lane == 0);
+            add_steps<R, false, true>(x, from, scale, shift, even, odd, false);
+          } else {
+            add_steps<R, true, true>(x, from, scale, shift, even, odd, lane == 0);
+          }
+        });
   }
 
  private:
@@ -184,17 +174,12 @@ struct TurnedPart {
 #pragma GCC unroll 2
     for (int64_t step = 0; step < kBits; ++step, x += 32 / kBits, from += 64) {
       if (ask_ahead) __builtin_prefetch(from + kTurnedAhead);
-      const auto add = [&](FloatVec(&sums)[R], int k, FloatVec w) {
-#pragma GCC unroll 16
-        for (int r = 0; r < R; ++r)
-          sums[r] = hn::MulAdd(hn::Set(kFloats, x[r * 32 + k]), w, sums[r]);
-      };
       if constexpr (kEven)
         for_turned_half<Values, kBits, 0>(from, scale, shift,
-                                          [&](int k, FloatVec w) { add(even, k, w); });
+                                          [&](int k, FloatVec w) { add_products(x, k, w, even); });
       if constexpr (kOdd)
         for_turned_half<Values, kBits, 1>(from, scale, shift,
-                                          [&](int k, FloatVec w) { add(odd, k, w); });
+                                          [&](int k, FloatVec w) { add_products(x, k, w, odd); });
     }
   }
 };

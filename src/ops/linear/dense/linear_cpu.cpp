@@ -9,6 +9,7 @@
 #include "ops/linear/affine/affine_source-inl.h"
 #include "ops/linear/affine/affine_turned-inl.h"
 #include "ops/linear/block_float/block_float_source-inl.h"
+#include "ops/linear/gguf/gguf_exact-inl.h"
 #include "ops/linear/gguf/gguf_source-inl.h"
 #include "ops/linear/linear_epilogue-inl.h"
 #include "ops/linear/load_pair-inl.h"
@@ -158,8 +159,12 @@ struct TileTable<Part, V, std::integer_sequence<int, R...>> {
   static constexpr TileKernel<Part> kKernels[] = {multiply_tile<Part, R + 1, V>...};
 };
 
-// So many rows and no more are one tile with turned codes, which are dequantised once for it.
-constexpr int64_t kTurnedRows = 8;
+// Kernels that dequantise weights where they use them, in few steps, have one tile of so many rows.
+constexpr int64_t kFusedTile = 8;
+HWY_INLINE bool has_fused_tile(const LinearParams& p) {
+  const bool exact = p.gguf != GgufFormat::kNone && p.type == FloatType::kBf16;
+  return p.rows <= kFusedTile && kLanes > 1 && (p.turned || exact);
+}
 
 // The rows in as few tiles as possible, of heights that differ by one at most.
 struct Tiling {
@@ -167,7 +172,7 @@ struct Tiling {
   int64_t begin(int64_t tile) const { return tile * rows / tiles; }
 };
 HWY_INLINE Tiling tiling(const LinearParams& p) {
-  if (p.turned && p.rows <= kTurnedRows) return {p.rows, 1};
+  if (has_fused_tile(p)) return {p.rows, 1};
   const int64_t height = p.rows <= kStream.rows ? kStream.rows : kBlock.rows;
   return {p.rows, (p.rows + height - 1) / height};
 }
@@ -268,7 +273,7 @@ class TurnedWeights {
   static constexpr int64_t kDepth = 4, kStreamPanels = kPair, kGroupPanels = kPair;
   // Two chains for each row would wait for each other: at least four.
   static constexpr int kFusedVecs = kLanes == 16 ? 2 : 16 / kLanes;
-  static constexpr int kFusedRows = kTurnedRows;
+  static constexpr int kFusedRows = kFusedTile;
   explicit TurnedWeights(const LinearParams& p)
       : layout_(quantised_layout(p)), data_(static_cast<const uint8_t*>(p.w)) {}
 
@@ -308,6 +313,45 @@ class TurnedWeights {
   QuantisedLayout layout_;
   const uint8_t* data_;
   bool right_ = false;
+};
+
+// Formats of GGUF as bfloat16. Most blocks are exact: gguf_exact-inl.h.
+template <class Source>
+class ExactWeights {
+ public:
+  static constexpr int64_t kDepth = 4, kStreamPanels = kPair, kGroupPanels = kPair;
+  static constexpr int kFusedVecs = kLanes == 16 ? 2 : 16 / kLanes, kFusedRows = kFusedTile;
+  explicit ExactWeights(const LinearParams& p)
+      : layout_(quantised_layout(p)), data_(static_cast<const uint8_t*>(p.w)) {}
+
+  // Whether fused() may be used instead of slice().
+  bool turn(int64_t panel, int64_t panels, int64_t chunk) {
+    bool exact = true;
+    for (int64_t i = 0; i < panels; ++i) {
+      transpose_block<Source>(layout_, data_ + layout_.offset(panel + i, chunk / kDepth),
+                              blocks_[i]);
+      exact &= blocks_[i].exact;
+    }
+    return exact && panels * kPanel % (kFusedVecs * kLanes) == 0;
+  }
+  ExactPart<Source> fused() const { return {blocks_}; }
+  WidePart slice(int64_t panel, int64_t panels, int64_t chunk, int64_t depth) {
+    turn(panel, panels, chunk);
+    for (int64_t i = 0; i < panels; ++i) {
+      float* to = wide_ + i * WidePart::kPanelFloats;
+      for (chunk = 0; chunk < depth; ++chunk, to += WidePart::kChunkFloats) {
+        blocks_[i].exact ? dequantise_exact<Source>(blocks_[i], chunk, to)
+                         : dequantise_chunk<Bf16, Source, true>(blocks_[i], chunk, to);
+      }
+    }
+    return {wide_};
+  }
+
+ private:
+  HWY_ALIGN float wide_[kPair * WidePart::kPanelFloats];
+  QuantisedBlock blocks_[kPair];
+  QuantisedLayout layout_;
+  const uint8_t* data_;
 };
 #endif
 
@@ -399,6 +443,10 @@ void multiply_affine(const LinearRowBatch& batch, const LinearBlock& block) {
 
 template <class T, GgufForm kForm, int kGroups>
 void multiply_gguf_form(const LinearRowBatch& batch, const LinearBlock& block) {
+#if HWY_TARGET != HWY_SCALAR
+  if constexpr (hwy::IsSame<T, Bf16>())
+    return multiply<ExactWeights<GgufExactSource<kForm, kGroups>>>(batch, block);
+#endif
   multiply<QuantisedWeights<T, GgufSource<kForm, kGroups>>>(batch, block);
 }
 

@@ -112,6 +112,40 @@ TEST_F(GgufLinear, IsWithinItsErrorBoundOfFloat64) {
   }
 }
 
+// A shortcut is taken where the exponents of d and of a minimum's dmin are near each other: values
+// on both sides of its limits, seen alone and before any rounding of sums, as products with rows of
+// the identity. Rows of a pair of panels have exponents alike, since they take it together.
+TEST_F(GgufLinear, ScalesOfAnyDistanceGiveTheValuesOfTheFormula) {
+  const int differences = 24, k = 256;
+  const auto half_of = [](int64_t row, size_t i, std::mt19937& generator) {
+    const auto random = static_cast<uint16_t>(generator());
+    const auto exponent = static_cast<uint16_t>(i == 0 ? 12 : 12 + row / 32 - 9);
+    const auto mantissa = static_cast<uint16_t>(random % 4 == 0 ? 0x3FF : random >> 3 & 0x3FF);
+    return static_cast<uint16_t>((random & 0x8000) | exponent << 10 | mantissa);
+  };
+  for (const GgufFormat format : kGgufFormats) {
+    const auto s = gguf_source(32 * differences, k, format, 3, half_of);
+    const mx::array identity = mx::eye(k, k, 0, mx::bfloat16);
+    const mx::array values =
+        mx::contiguous(mx::astype(mx::transpose(s->dense(mx::bfloat16)), mx::float32));
+    for (const auto& isa : isas_to_test()) {
+      const ForcedIsa forced(isa);
+      SCOPED_TRACE(text(isa, mx::bfloat16, format));
+      const Context context = make_context(2);
+      const LinearWeight w = {.weight = pack(context, *s, mx::bfloat16)};
+      const auto product = [&](const mx::array& x) {
+        return linear(context, x, w, {.out_dtype = mx::float32});
+      };
+      ASSERT_TRUE(mx::array_equal(product(identity), values).item<bool>());
+      for (int row = 0; row < k; row += 5)
+        ASSERT_TRUE(
+            mx::array_equal(product(matrix_rows(identity, row, 1)), matrix_rows(values, row, 1))
+                .item<bool>())
+            << "k " << row;
+    }
+  }
+}
+
 TEST_F(GgufLinear, TheLayoutHoldsTheFilesValues) {
   for (const GgufFormat format : kGgufFormats) {
     for (const mx::Dtype dtype : float_dtypes()) {

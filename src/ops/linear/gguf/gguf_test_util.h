@@ -1,5 +1,6 @@
 #pragma once
 #include <cstring>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -59,9 +60,13 @@ inline uint16_t random_half(std::mt19937& generator) {
   return static_cast<uint16_t>((bits & 0x83FF) | exponent << 10);
 }
 
+// Scale `i` of a block of row `row`.
+using HalfOfRow = std::function<uint16_t(int64_t row, size_t i, std::mt19937&)>;
+
 // Not copyable: rows lead into bytes.
-inline std::shared_ptr<const GgufSource> gguf_source(int n, int k, GgufFormat format,
-                                                     uint32_t seed) {
+inline std::shared_ptr<const GgufSource> gguf_source(
+    int n, int k, GgufFormat format, uint32_t seed,
+    const HalfOfRow& half_of = [](int64_t, size_t, std::mt19937& g) { return random_half(g); }) {
   std::mt19937 generator(seed);
   const GgufBlock block = gguf_block(format);
   auto source = std::make_shared<GgufSource>();
@@ -70,9 +75,11 @@ inline std::shared_ptr<const GgufSource> gguf_source(int n, int k, GgufFormat fo
   for (size_t at = 0; at < source->bytes.size(); at += static_cast<size_t>(block.bytes)) {
     if (format == GgufFormat::kMxfp4)
       source->bytes[at] = static_cast<uint8_t>(112 + generator() % 16);
-    for (const int64_t place : gguf_half_places(format)) {
-      const uint16_t half = random_half(generator);
-      std::memcpy(&source->bytes[at + static_cast<size_t>(place)], &half, sizeof(half));
+    const std::vector<int64_t> places = gguf_half_places(format);
+    for (size_t i = 0; i < places.size(); ++i) {
+      const int64_t row = static_cast<int64_t>(at) / gguf_row_bytes(format, k);
+      const uint16_t half = half_of(row, i, generator);
+      std::memcpy(&source->bytes[at + static_cast<size_t>(places[i])], &half, sizeof(half));
     }
   }
   source->values.resize(static_cast<size_t>(n) * k);
