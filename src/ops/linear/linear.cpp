@@ -144,6 +144,7 @@ LinearParams linear_format(const PackedMatrix& w, mx::Dtype out_dtype) {
     p.gguf = w.gguf;
     p.bits = gguf_layout(w.gguf).bits;
     p.group_size = gguf_layout(w.gguf).group;
+    p.turned = w.turned;
   }
   return p;
 }

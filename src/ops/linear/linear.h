@@ -45,7 +45,7 @@ struct PackedMatrix {
   // The first N/2 rows (gate) and the last (up) are packed in turn, a panel of each, so that one
   // task has both for the gate. Each half is padded to whole panels.
   bool interleaved = false;
-  // Affine: the codes lie as the kernel for the instruction set in force reads them best
+  // Affine or of GGUF: the codes lie as the kernel for the instruction set in force reads them best
   // (quantised_layout.h). After force_cpu_isa() there may be no kernel that reads them.
   bool turned = false;
   // Matrices of formats that differ, stacked on each other (stack_matrices); interleaved: gate, up.

@@ -20,7 +20,7 @@ struct LinearParams {
   GgufFormat gguf = GgufFormat::kNone;     // neither of them: the weight is affine
   FloatType scale_type = FloatType::kF32;  // of affine weights
   bool int8_activations = false;
-  bool turned = false;  // the codes of affine weights: quantised_layout.h
+  bool turned = false;  // quantised codes: quantised_layout.h
   // Matrices of formats that differ, stacked: w is [num_parts] LinearParams of their formats, each
   // with its n, k and w. With a gate they are two, gate and up.
   int64_t num_parts = 0;
@@ -63,8 +63,8 @@ struct LinearKernel {
 // The best kernel for the format, or null: then the op runs its reference.
 const LinearKernel* find_linear_kernel(const LinearParams& params);
 
-// Whether affine weights of this format are packed with turned codes, for the kernel that serves
-// them on the instruction set in force.
+// Whether weights of this format are packed with turned codes, for the kernel that serves them on
+// the instruction set in force.
 bool packs_turned(LinearParams params);
 
 // Of the packed layout: chunks of 32 k, panels of 16 outputs.

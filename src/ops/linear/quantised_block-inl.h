@@ -31,6 +31,7 @@ namespace {
 // A word of 32 bits holds a pair of k of each 32 k (4 bits) or four neighbouring k (8 bits).
 struct QuantisedBlock {
   HWY_ALIGN uint32_t words[32][16];
+  const uint8_t* packed = nullptr;    // where these words are: `words`, or a block of turned codes
   HWY_ALIGN uint16_t halves[64][32];  // float16 of each pair of k: kLanes even ones, as many odd
   HWY_ALIGN float scales[8][16], biases[8][16];  // of each 32 k, or of each 16
   bool in_range = false;                         // the values may be rounded by round_in_range
@@ -58,21 +59,44 @@ HWY_INLINE FloatVec round_in_range(FloatVec v) {
   }
 }
 
-// Fills `out`, and asks for the weights that follow.
+// Bytes of weights to fetch ahead.
+constexpr int64_t kBlocksAhead = 8192;
+
+// Fills `out`, and asks for the weights that follow. A source with kAsksForTurned has turned codes
+// asked for where they are used: then not all at once.
 template <class Source>
 HWY_INLINE void transpose_block(const QuantisedLayout& layout, const uint8_t* block,
                                 QuantisedBlock& out) {
-  constexpr int64_t kAhead = 8192;
-  const int64_t bytes = layout.block_bytes();
-  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(block + i + kAhead);
+  constexpr bool kAsksLater = requires { Source::kAsksForTurned; };
+  const int64_t bytes = kAsksLater && layout.turned ? layout.scale_bytes() : layout.block_bytes();
+  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(block + i + kBlocksAhead);
   Source::load_scales(layout, block, out);
   const uint8_t* q = block + layout.scale_bytes();
-  if constexpr (requires { Source::load_codes(layout, q, out); })
-    return Source::load_codes(layout, q, out);
-  for (int64_t half = 0; half < Source::kBits / 4; ++half)
-    for (int64_t i = 0; i < 4; ++i)
-      transpose_words(q + half * 1024 + 16 * i, out.words[16 * half + 4 * i]);
+  out.packed = layout.turned ? q : reinterpret_cast<const uint8_t*>(out.words);
+  if constexpr (requires { Source::load_codes(layout, q, out); }) {
+    if (!layout.turned) Source::load_codes(layout, q, out);
+  } else if (!layout.turned) {
+    for (int64_t half = 0; half < Source::kBits / 4; ++half)
+      for (int64_t i = 0; i < 4; ++i)
+        transpose_words(q + half * 1024 + 16 * i, out.words[16 * half + 4 * i]);
+  }
   if constexpr (requires { Source::prepare(out); }) Source::prepare(out);
+}
+
+// Asks for what follows a quarter of a block of turned codes.
+template <class Source>
+HWY_INLINE void ask_for_turned(const QuantisedBlock& block, int64_t quarter) {
+  if constexpr (requires { Source::kAsksForTurned; }) {
+    if (block.packed == reinterpret_cast<const uint8_t*>(block.words)) return;
+    const uint8_t* from = block.packed + quarter * 64 * Source::kBits + kBlocksAhead;
+#pragma GCC unroll 8
+    for (int i = 0; i < Source::kBits; ++i) __builtin_prefetch(from + 64 * i);
+  }
+}
+
+// Words `word` of kLanes rows.
+HWY_INLINE hn::Vec<UintTag> load_words(const QuantisedBlock& block, int64_t word, int64_t lane) {
+  return hn::LoadU(UintTag(), reinterpret_cast<const uint32_t*>(block.packed) + 16 * word + lane);
 }
 
 // The codes of pair j of 32 k, in the low bits of each lane.
@@ -81,11 +105,11 @@ HWY_INLINE void load_code_pair(const QuantisedBlock& block, int64_t chunk, int j
                                hn::Vec<UintTag>& even, hn::Vec<UintTag>& odd) {
   const UintTag du;
   if constexpr (kBits == 4) {
-    const auto words = hn::ShiftRightSame(hn::Load(du, block.words[j] + lane), 4 * chunk);
+    const auto words = hn::ShiftRightSame(load_words(block, j, lane), 4 * chunk);
     even = hn::And(words, hn::Set(du, 15u));
     odd = hn::And(hn::ShiftRight<16>(words), hn::Set(du, 15u));
   } else {
-    const auto words = hn::Load(du, block.words[8 * chunk + j / 2] + lane);
+    const auto words = load_words(block, 8 * chunk + j / 2, lane);
     const auto byte = hn::Set(du, 0xFFu);
     even = hn::And(j % 2 ? hn::ShiftRight<16>(words) : words, byte);
     odd = j % 2 ? hn::ShiftRight<24>(words) : hn::And(hn::ShiftRight<8>(words), byte);

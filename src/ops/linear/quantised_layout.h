@@ -29,6 +29,12 @@ namespace quire::ops {
 //
 //     8 bits   [32][4][k 0, 2, 1 and 3][4 rows] bytes
 //     4 bits   [16][4][2][4 rows] words of 16 bits, of four k: from the low nibble on 1, 3, 0 and 2
+//
+// Turned codes of GGUF's formats are words of 32 bits with the rows beside each other; planes never
+// are turned:
+//
+//     8 bits   [32][16 rows] words of four neighbouring k
+//     4 bits   [16][16 rows] words; nibble 4 i + j of word w is k = 32 j + 2 w + i
 struct QuantisedLayout {
   static constexpr int64_t kPanel = 16, kBlock = 128;
 
@@ -73,7 +79,11 @@ struct QuantisedLayout {
     int64_t byte;
     int shift;
   };
-  static TurnedPlace turned_place(int bits, int64_t row, int64_t at) {
+  TurnedPlace turned_place(int64_t row, int64_t at) const {
+    if (gguf != GgufFormat::kNone) {
+      if (bits == 8) return {at / 4 * 64 + row * 4 + at % 4, 0};
+      return {at % 32 / 2 * 64 + row * 4 + at % 2 * 2 + at / 64, static_cast<int>(at / 32 % 2 * 4)};
+    }
     const int64_t odd = at % 2, second = at / 2 % 2;
     if (bits == 8) return {at / 4 * 64 + row / 4 * 16 + (2 * odd + second) * 4 + row % 4, 0};
     return {at / 8 * 64 + row / 4 * 16 + at / 4 % 2 * 8 + row % 4 * 2 + 1 - odd,
@@ -82,11 +92,11 @@ struct QuantisedLayout {
   // One code of a block, k in [0, 128).
   uint8_t code(const uint8_t* block, int64_t row, int64_t at) const {
     const uint8_t* codes = block + scale_bytes();
-    if (gguf != GgufFormat::kNone && bits != 4) return gguf_plane_code(bits, codes, row, at);
     if (turned) {
-      const TurnedPlace place = turned_place(bits, row, at);
+      const TurnedPlace place = turned_place(row, at);
       return bits == 8 ? codes[place.byte] : codes[place.byte] >> place.shift & 15;
     }
+    if (gguf != GgufFormat::kNone && bits != 4) return gguf_plane_code(bits, codes, row, at);
     if (bits == 8) return codes[(at / 64 * kPanel + row) * 64 + at % 64];
     // Nibbles 0 and 1 of a word are in its first byte.
     const int64_t nibble = at / 32;

@@ -162,8 +162,8 @@ struct TileTable<Part, V, std::integer_sequence<int, R...>> {
 // Kernels that dequantise weights where they use them, in few steps, have one tile of so many rows.
 constexpr int64_t kFusedTile = 8;
 HWY_INLINE bool has_fused_tile(const LinearParams& p) {
-  const bool exact = p.gguf != GgufFormat::kNone && p.type == FloatType::kBf16;
-  return p.rows <= kFusedTile && kLanes > 1 && (p.turned || exact);
+  if (kLanes == 1 || p.rows > kFusedTile) return false;
+  return p.gguf == GgufFormat::kNone ? p.turned : p.type == FloatType::kBf16;
 }
 
 // The rows in as few tiles as possible, of heights that differ by one at most.

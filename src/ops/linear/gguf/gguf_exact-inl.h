@@ -78,7 +78,7 @@ HWY_INLINE void look_up_iq4(QuantisedBlock& block) {
   const auto nibbles = hn::Set(du, 0x0F0F0F0Fu);
   for (int j = 0; j < 16; ++j)
     for (int64_t lane = 0; lane < 16; lane += kLanes) {
-      const auto words = hn::Load(du, block.words[j] + lane);
+      const auto words = load_words(block, j, lane);
       const auto low = hn::And(words, nibbles), high = hn::And(hn::ShiftRight<4>(words), nibbles);
       const auto value = [&](GgufWords codes) HWY_ATTR {
         return hn::BitCast(du, hn::TableLookupBytes(table, hn::BitCast(bytes, codes)));
@@ -86,13 +86,19 @@ HWY_INLINE void look_up_iq4(QuantisedBlock& block) {
       hn::Store(value(low), du, block.words[j] + lane);
       hn::Store(value(high), du, block.words[16 + j] + lane);
     }
+  block.packed = reinterpret_cast<const uint8_t*>(block.words);
 }
+
+template <GgufForm kForm, int kGroups>
+struct GgufBf16Source : GgufSource<kForm, kGroups> {
+  static constexpr bool kAsksForTurned = true;
+};
+template <int kGroups>  // asks at once: its codes are looked up at once
+struct GgufBf16Source<GgufForm::kTable, kGroups> : GgufSource<GgufForm::kTable, kGroups> {};
 
 // The same source, with scales 2^16 times as large where `exact` is set.
 template <GgufForm kForm, int kGroups>
-struct GgufExactSource : GgufSource<kForm, kGroups> {
-  using Base = GgufSource<kForm, kGroups>;
-
+struct GgufExactSource : GgufBf16Source<kForm, kGroups> {
   static HWY_INLINE void load_scales(const QuantisedLayout& layout, const uint8_t* block,
                                      QuantisedBlock& out) {
     out.exact = gguf_is_exact(layout.gguf, block);
@@ -129,10 +135,9 @@ struct GgufExactSource : GgufSource<kForm, kGroups> {
         const FloatVec bias = hn::Load(kFloats, block.biases[group] + lane);
         const FloatVec second = hn::Mul(scale, hn::Set(kFloats, 0x1p-8f));
         const FloatVec third = hn::Mul(scale, hn::Set(kFloats, 0x1p-16f));
-        const uint32_t* words = block.words[8 * chunk + part * kWords] + lane;
 #pragma GCC unroll 2
         for (int64_t i = 0; i < kWords; ++i) {
-          const auto w = hn::Load(UintTag(), words + 16 * i);
+          const auto w = load_words(block, 8 * chunk + part * kWords + i, lane);
           const int64_t k = 4 * (part * kWords + i);
           if constexpr (kEven) {
             use(k, value(hn::And(w, hn::Set(UintTag(), 0xFFu)), scale, bias));
@@ -162,12 +167,12 @@ struct GgufExactSource : GgufSource<kForm, kGroups> {
     const auto even_mask = hn::Set(UintTag(), mask), odd_mask = hn::Set(UintTag(), mask << 16);
     const FloatVec scale = hn::Load(kFloats, block.scales[chunk] + lane);
     const FloatVec bias = hn::Load(kFloats, block.biases[chunk] + lane);
-    const FloatVec even = hn::Mul(scale, hn::Set(kFloats, 1.0f / static_cast<float>(1 << at)));
+    const auto down = hn::BitCast(kFloats, hn::Set(IntTag(), (127 - at) << 23));  // 2^-at
+    const FloatVec even = hn::Mul(scale, down);
     const FloatVec odd = kTop ? scale : hn::Mul(even, hn::Set(kFloats, 0x1p-16f));
-    const uint32_t* words = block.words[kTable ? chunk % 2 * 16 : 0] + lane;
 #pragma GCC unroll 4
     for (int64_t j = 0; j < 16; ++j) {
-      const auto w = hn::Load(UintTag(), words + 16 * j);
+      const auto w = load_words(block, kTable ? chunk % 2 * 16 + j : j, lane);
       if constexpr (kEven) use(2 * j, value(hn::And(w, even_mask), even, bias));
       if constexpr (kOdd) {
         const auto code = kTop ? hn::ShiftRight<kTable ? 24 : 28>(w) : hn::And(w, odd_mask);
@@ -197,6 +202,7 @@ struct ExactPart {
         [&](int64_t chunk, int64_t column, const float* HWY_RESTRICT x, FloatVec(&even)[R],
             FloatVec(&odd)[R]) HWY_ATTR {
           const QuantisedBlock& block = blocks[column / 16];
+          if (column % 16 == 0) ask_for_turned<Source>(block, chunk);
           const auto add_even = [&](int64_t k, FloatVec w) { add_products(x, k, w, even); };
           const auto add_odd = [&](int64_t k, FloatVec w) { add_products(x, k, w, odd); };
           const auto add = [&](int64_t k, FloatVec w) { k % 2 ? add_odd(k, w) : add_even(k, w); };
@@ -214,6 +220,7 @@ struct ExactPart {
 template <class Source>
 HWY_INLINE void dequantise_exact(const QuantisedBlock& block, int64_t chunk,
                                  float* HWY_RESTRICT out) {
+  ask_for_turned<Source>(block, chunk);
   for (int64_t lane = 0; lane < 16; lane += kLanes)
     Source::template for_values<true, true>(block, chunk, lane, [&](int64_t k, FloatVec w) {
       hn::Store(w, kFloats, out + 2 * lane + k / 2 * 32 + k % 2 * kLanes);

@@ -57,6 +57,7 @@ QuantisedLayout quantised_layout(const PackedMatrix& matrix) {
             .bits = format.bits,
             .group_size = format.group,
             .interleaved = matrix.interleaved,
+            .turned = matrix.turned,
             .gguf = matrix.gguf};
   }
   if (!matrix.affine) {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "ops/cpu/aligned_bytes.h"
+#include "ops/linear/linear_format.h"
 #include "ops/linear/pack/affine_matrix.h"
 #include "ops/linear/pack/gguf_as_mlx.h"
 #include "ops/linear/pack/gguf_pack_cpu.h"
@@ -88,6 +89,7 @@ PackedMatrix pack_uniform(const Context& context, std::span<const GgufRows> part
   if (gguf_layout(result.gguf).bits == 0)
     return pack_gguf_as_mlx(context, parts, dtype, interleave, progress);
   if (context.device->cuda()) return pack_values(context, parts, dtype, interleave, progress);
+  result.turned = packs_turned(linear_format(result, dtype));
   const QuantisedLayout layout = quantised_layout(result);
   const auto memory = allocate_aligned(static_cast<size_t>(layout.bytes()));
   PackJob job = {.row_bytes = gguf_row_bytes(result.gguf, result.k), .interleaved = interleave};

@@ -29,7 +29,7 @@ void store_plane(const uint8_t* codes, int bits, int at, int64_t lane, uint8_t* 
 }
 
 void store_planes(const QuantisedLayout& layout, const uint8_t* codes, int64_t lane, uint8_t* to) {
-  if (layout.bits == 4) return store_codes(layout, codes, lane, to);
+  if (layout.bits == 4 || layout.turned) return store_codes(layout, codes, lane, to);
   int at = 0;
   for (int bits = 8; bits > 0; bits /= 2) {
     if (!(layout.bits & bits)) continue;
@@ -187,13 +187,15 @@ bool scales_of_128(GgufFormat format, const uint8_t* b, int64_t h, int64_t lane,
 }
 
 // The commonest format, and its codes need no unpacking: bytes of 64 k and of the next 64 in turn
-// are the layout's words.
-bool pack_q4_k(const uint8_t* b, int64_t h, int64_t lane, uint8_t* block) {
+// are the layout's words. Turned ones are farther from each other.
+bool pack_q4_k(const QuantisedLayout& layout, const uint8_t* b, int64_t h, int64_t lane,
+               uint8_t* block) {
   const uint8_t* qs = b + 16 + 64 * h;
-  uint8_t* to = block + gguf_layout(GgufFormat::kQ4_K).scale_bytes + lane * 64;
-  for (int i = 0; i < 32; ++i) {
-    to[2 * i] = qs[i];
-    to[2 * i + 1] = qs[32 + i];
+  uint8_t* to = block + layout.scale_bytes() + lane * (layout.turned ? 4 : 64);
+  const int64_t stride = layout.turned ? 64 : 4;
+  for (int i = 0; i < 32; i += 2, to += stride) {
+    const uint8_t word[] = {qs[i], qs[32 + i], qs[i + 1], qs[33 + i]};
+    std::memcpy(to, word, sizeof(word));
   }
   return scales_of_128(GgufFormat::kQ4_K, b, h, lane, block);
 }
@@ -205,7 +207,7 @@ bool gguf_pack_row_cpu(const QuantisedLayout& layout, const uint8_t* from, int64
   const GgufFormat format = layout.gguf;
   const GgufBlock file = gguf_block(format);
   const uint8_t* b = from + begin / file.weights * file.bytes;
-  if (format == GgufFormat::kQ4_K) return pack_q4_k(b, begin / kBlock % 2, lane, block);
+  if (format == GgufFormat::kQ4_K) return pack_q4_k(layout, b, begin / kBlock % 2, lane, block);
   uint8_t codes[kBlock] = {};
   bool finite = true;
   if (file.weights == kBlock * 2) {

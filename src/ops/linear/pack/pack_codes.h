@@ -44,7 +44,7 @@ inline void store_codes(const QuantisedLayout& layout, const uint8_t* q, int64_t
                         uint8_t* values) {
   if (layout.turned) {
     for (int64_t k = 0; k < QuantisedLayout::kBlock; ++k) {
-      const auto [byte, shift] = QuantisedLayout::turned_place(layout.bits, row, k);
+      const auto [byte, shift] = layout.turned_place(row, k);
       values[byte] = static_cast<uint8_t>(shift == 0 ? q[k] : values[byte] | q[k] << shift);
     }
     return;
