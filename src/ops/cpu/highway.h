@@ -20,6 +20,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "ops/cpu/four_lanes.h"
 #include "ops/cpu/half.h"
 
 #if defined(QUIRE_OPS_HIGHWAY_TARGET_) == defined(HWY_TARGET_TOGGLE)
@@ -31,14 +32,26 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace quire::ops::HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
 
-// Vectors of up to 16 floats: 16 on AVX-512, 8 on AVX2, 4 on NEON, 1 on the scalar baseline.
+// QUIRE_ONE_LANE: Highway's scalar baseline as it is. A kernel file that defines QUIRE_FOUR_LANES
+// before all else has four lanes there, too.
+#undef QUIRE_ONE_LANE
+#if HWY_TARGET == HWY_SCALAR && defined(QUIRE_FOUR_LANES)
+#define QUIRE_ONE_LANE 0
+namespace hn = four_lanes;
+#else
+#define QUIRE_ONE_LANE (HWY_TARGET == HWY_SCALAR)
+namespace hn = hwy::HWY_NAMESPACE;
+#endif
+
+// Vectors of up to 16 floats: 16 on AVX-512, 8 on AVX2, 4 on NEON, 1 on the scalar baseline (or 4).
 using FloatTag = hn::CappedTag<float, 16>;
 using FloatVec = hn::Vec<FloatTag>;
 inline constexpr FloatTag kFloats{};
 inline constexpr int64_t kLanes = hn::MaxLanes(FloatTag());
 static_assert(16 % kLanes == 0);
+// Of AVX2 and the baseline of x86; others have 32.
+inline constexpr bool kSixteenRegisters = kLanes == 8 || HWY_TARGET == HWY_SCALAR;
 using IntTag = hn::Rebind<int32_t, FloatTag>;
 using UintTag = hn::Rebind<uint32_t, FloatTag>;
 using HalfBitsTag = hn::Rebind<uint16_t, FloatTag>;
@@ -50,7 +63,21 @@ HWY_INLINE FloatVec load_floats(const Bf16* p) {
   return hn::BitCast(kFloats, hn::ShiftLeft<16>(bits));
 }
 HWY_INLINE FloatVec load_floats(const F16* p) {
-#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128  // theirs flush or truncate
+#if HWY_TARGET == HWY_SCALAR && !QUIRE_ONE_LANE
+  // By integers, so that denormals survive.
+  const UintTag du;
+  const auto bits = hn::PromoteTo(du, hn::LoadU(HalfBitsTag(), &p->bits));
+  const auto sign = hn::ShiftLeft<16>(hn::And(bits, hn::Set(du, 0x8000u)));
+  const auto size = hn::BitCast(IntTag(), hn::And(bits, hn::Set(du, 0x7FFFu)));
+  const auto rebias = hn::Set(IntTag(), 112 << 23), zero = hn::Zero(IntTag());
+  const auto not_finite = hn::Gt(size, hn::Set(IntTag(), 0x7BFF));
+  const auto wide =
+      hn::Add(hn::Add(hn::ShiftLeft<13>(size), rebias), hn::IfThenElse(not_finite, rebias, zero));
+  const FloatVec denormal = hn::Mul(hn::ConvertTo(kFloats, size), hn::Set(kFloats, 0x1p-24f));
+  const auto is_denormal = hn::RebindMask(kFloats, hn::Lt(size, hn::Set(IntTag(), 0x400)));
+  const FloatVec value = hn::IfThenElse(is_denormal, denormal, hn::BitCast(kFloats, wide));
+  return hn::BitCast(kFloats, hn::Or(hn::BitCast(du, value), sign));
+#elif HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128  // theirs flush or truncate
   HWY_ALIGN float lanes[kLanes];
   for (int64_t i = 0; i < kLanes; ++i) lanes[i] = to_float(p[i]);
   return hn::Load(kFloats, lanes);

@@ -155,7 +155,7 @@ HWY_INLINE void multiply_chunks(const float* HWY_RESTRICT a, int64_t chunks,
 }
 // Whether the even k of a chunk come before its odd ones: then 16 registers hold the sums.
 template <int R>
-constexpr bool kParitiesApart = kLanes == 8 && R > 4;
+constexpr bool kParitiesApart = kSixteenRegisters && R > 4;
 
 // sums += x[r][k] w
 template <int R>

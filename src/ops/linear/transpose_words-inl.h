@@ -12,7 +12,12 @@ namespace quire::ops::HWY_NAMESPACE {
 namespace {
 
 // 16 bytes of rows 64 bytes apart: as many, four rows apart, as a vector has blocks.
-#if HWY_TARGET != HWY_SCALAR
+#if HWY_TARGET == HWY_SCALAR
+template <class D>  // of four lanes
+HWY_INLINE hn::Vec<D> load_every_fourth(D d, const uint8_t* q) {
+  return hn::LoadU(d, reinterpret_cast<const uint32_t*>(q));
+}
+#else
 template <class D>
 HWY_INLINE hn::Vec<D> load_every_fourth(D d, const uint8_t* q) {
   if constexpr (hn::MaxLanes(D()) == 4) {
@@ -27,7 +32,7 @@ HWY_INLINE hn::Vec<D> load_every_fourth(D d, const uint8_t* q) {
 
 // 4 words of each of 16 rows, 64 bytes apart, to out [4][16].
 HWY_INLINE void transpose_words(const uint8_t* HWY_RESTRICT q, uint32_t* HWY_RESTRICT out) {
-#if HWY_TARGET == HWY_SCALAR
+#if QUIRE_ONE_LANE
   for (int row = 0; row < 16; ++row)
     for (int i = 0; i < 4; ++i)
       __builtin_memcpy(out + 16 * i + row, q + 64 * row + 4 * i, sizeof(uint32_t));

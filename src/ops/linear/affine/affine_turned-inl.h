@@ -104,7 +104,6 @@ HWY_INLINE bool load_turned(const QuantisedLayout& layout, const uint8_t* block,
   return hn::AllTrue(kFloats, right);
 }
 
-#if HWY_TARGET != HWY_SCALAR
 // Of the 32 / kBits neighbouring k of kLanes rows at `from`, the values of the even or the odd ones
 // meet use(k, value), in ascending order.
 template <class Values, int kBits, int kOdd, class Use>
@@ -204,8 +203,6 @@ HWY_INLINE void dequantise_turned(const TurnedBlock& block, int64_t chunk,
     }
   }
 }
-#endif
-
 }  // namespace
 }  // namespace quire::ops::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

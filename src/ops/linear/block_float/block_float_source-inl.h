@@ -3,7 +3,7 @@
 //
 // Codes become float16 by looking bytes up or moving them: as the packed scales need them
 // (block_float.h), all are exact there, also those that a float32 would hold as denormals, and the
-// high byte of one is enough for 4 bits. AVX-512 finds floats of 4-bit codes at once.
+// high byte of one is enough for 4 bits. AVX-512 and the portable kernel find floats at once.
 #include "ops/linear/quantised_block-inl.h"
 
 #if defined(QUIRE_OPS_BLOCK_FLOAT_SOURCE_TARGET_) == defined(HWY_TARGET_TOGGLE)
@@ -88,9 +88,7 @@ struct BlockFloatSource {
 
   // Fills out.halves from out.words.
   static HWY_INLINE void prepare(QuantisedBlock& out) {
-    if constexpr (kLanes == 1) {
-      prepare_each(out);
-    } else if constexpr (!kFloatTable) {
+    if constexpr (!kFloatTable && !kFromCodes) {
       for (int64_t lane = 0; lane < 16; lane += kLanes) {
         if constexpr (kBits == 4) {
           prepare_four_bits(out, lane);
@@ -111,6 +109,11 @@ struct BlockFloatSource {
       const int shift = static_cast<int>(4 * chunk);
       even = hn::Mul(float_of_code(hn::ShiftRightSame(words, shift)), scale);
       odd = hn::Mul(float_of_code(hn::ShiftRightSame(words, shift + 16)), scale);
+    } else if constexpr (kFromCodes) {
+      hn::Vec<UintTag> q[2];
+      load_code_pair<kBits>(block, chunk, j, lane, q[0], q[1]);
+      even = hn::Mul(float8_value(q[0]), scale);
+      odd = hn::Mul(float8_value(q[1]), scale);
     } else {
       const uint16_t* halves = block.halves[16 * chunk + j] + 2 * lane;
       even = hn::Mul(load_half(halves), scale);
@@ -130,7 +133,10 @@ struct BlockFloatSource {
 
  private:
   static constexpr bool kNvfp4 = kFormat == BlockFloat::kNvfp4;
-  static constexpr bool kFloatTable = kBits == 4 && kLanes == 16;
+  // The portable kernel has no shuffles of bytes.
+  static constexpr bool kPortable = HWY_TARGET == HWY_SCALAR;
+  static constexpr bool kFloatTable = kBits == 4 && (kLanes == 16 || kPortable);
+  static constexpr bool kFromCodes = kBits == 8 && kPortable;
 
   static HWY_INLINE FloatVec load_half(const uint16_t* bits) {
     return load_floats(reinterpret_cast<const F16*>(bits));
@@ -150,25 +156,15 @@ struct BlockFloatSource {
         0,     0.5f * s,  s,  1.5f * s,  2 * s,  3 * s,  4 * s,  6 * s,
         -0.0f, -0.5f * s, -s, -1.5f * s, -2 * s, -3 * s, -4 * s, -6 * s};
     const auto index = hn::And(code, hn::Set(UintTag(), 15u));
+#if HWY_TARGET == HWY_SCALAR
+    HWY_ALIGN uint32_t at[kLanes];
+    HWY_ALIGN float found[kLanes];
+    hn::Store(index, UintTag(), at);
+    for (int64_t i = 0; i < kLanes; ++i) found[i] = kValues[at[i]];
+    return hn::Load(kFloats, found);
+#else
     return hn::TableLookupLanes(hn::Load(kFloats, kValues), hn::IndicesFromVec(kFloats, index));
-  }
-
-  // Of one lane, from the codes that load_code_pair() finds.
-  static HWY_INLINE void prepare_each(QuantisedBlock& out) {
-    for (int64_t pair = 0; pair < 64; ++pair)
-      for (int64_t lane = 0; lane < 16; ++lane)
-        for (int i = 0; i < 2; ++i) {
-          const int64_t chunk = pair / 16, j = pair % 16;
-          uint16_t half;
-          if constexpr (kBits == 4) {
-            const uint32_t code = out.words[j][lane] >> (16 * i + 4 * chunk) & 15;
-            half = static_cast<uint16_t>(kHigh[code] << 8);
-          } else {
-            const uint32_t code = out.words[8 * chunk + j / 2][lane] >> (j % 2 * 16 + 8 * i) & 255;
-            half = static_cast<uint16_t>((code & 128) << 8 | (code & 127) << 7);
-          }
-          out.halves[pair][2 * lane + i] = half;
-        }
+#endif
   }
 
 #if HWY_TARGET != HWY_SCALAR

@@ -2,11 +2,11 @@
 
 #include <utility>
 
+#define QUIRE_FOUR_LANES
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/linear/dense/linear_cpu.cpp"
 #include "ops/cpu/highway.h"
 // After it, because their code is per target too.
-#include "ops/linear/affine/affine_source-inl.h"
 #include "ops/linear/affine/affine_turned-inl.h"
 #include "ops/linear/block_float/block_float_source-inl.h"
 #include "ops/linear/gguf/gguf_exact-inl.h"
@@ -24,18 +24,16 @@ constexpr int64_t kChunk = 32;  // k of one pair of chains
 // take one panel after the other, so that a thread's weights are one stream from memory: decode
 // runs at its speed. Many rows take tiles with more outputs, which need fewer loads of x for each
 // multiply-add. The limits are the registers: 32 on AVX-512 and NEON (24 chains, the weights and
-// x), 16 on AVX2 (12 chains, or 8 with two vectors of weights). Measured on AMD Zen 5.
+// x), 16 on AVX2 and SSE2 (12 chains, or 8 with two vectors of weights). Measured on AMD Zen 5.
 struct TileShape {
   int rows, vecs;
 };
-constexpr TileShape kStream = kLanes == 16  ? TileShape{12, 1}
-                              : kLanes == 8 ? TileShape{2, 2}
-                              : kLanes == 4 ? TileShape{2, 4}
-                                            : TileShape{4, 1};
-constexpr TileShape kBlock = kLanes == 16  ? TileShape{6, 2}
-                             : kLanes == 8 ? TileShape{6, 1}
-                             : kLanes == 4 ? TileShape{6, 2}
-                                           : TileShape{4, 1};
+constexpr TileShape kStream = kLanes == 16        ? TileShape{12, 1}
+                              : kSixteenRegisters ? TileShape{2, 2}
+                                                  : TileShape{2, 4};
+constexpr TileShape kBlock = kLanes == 16        ? TileShape{6, 2}
+                             : kSixteenRegisters ? TileShape{6, 1}
+                                                 : TileShape{6, 2};
 // A pass over the tiles covers kBlockPanels panels, and stops every kDepthChunks chunks so that
 // their weights (16 KiB of bfloat16) stay in the L1 cache while all tiles use them.
 constexpr int64_t kBlockPanels = HWY_MAX(1, kBlock.vecs* kLanes / kPanel);
@@ -162,7 +160,7 @@ struct TileTable<Part, V, std::integer_sequence<int, R...>> {
 // Kernels that dequantise weights where they use them, in few steps, have one tile of so many rows.
 constexpr int64_t kFusedTile = 8;
 HWY_INLINE bool has_fused_tile(const LinearParams& p) {
-  if (kLanes == 1 || p.rows > kFusedTile) return false;
+  if (p.rows > kFusedTile) return false;
   return p.gguf == GgufFormat::kNone ? p.turned : p.type == FloatType::kBf16;
 }
 
@@ -227,7 +225,7 @@ template <class T, class Source>
 class QuantisedWeights {
  public:
   static constexpr int64_t kDepth = 4, kStreamPanels = kPair, kGroupPanels = kPair;
-  static constexpr int kFusedRows = !Source::kFused || kLanes == 1 ? 0 : HWY_MIN(kStream.rows, 8);
+  static constexpr int kFusedRows = !Source::kFused ? 0 : HWY_MIN(kStream.rows, 8);
   static constexpr int kFusedVecs = kStream.vecs;
   explicit QuantisedWeights(const LinearParams& p)
       : layout_(quantised_layout(p)), data_(static_cast<const uint8_t*>(p.w)) {}
@@ -265,7 +263,6 @@ class QuantisedWeights {
   const uint8_t* data_;
 };
 
-#if HWY_TARGET != HWY_SCALAR
 // The same with turned codes. Values are right for most blocks: affine_turned-inl.h.
 template <class T, class Values, int kBits>
 class TurnedWeights {
@@ -353,7 +350,6 @@ class ExactWeights {
   QuantisedLayout layout_;
   const uint8_t* data_;
 };
-#endif
 
 // The sums of `panels` panels += `depth` chunks of all tiles of the block.
 template <int kRows, int V, class Part>
@@ -429,25 +425,19 @@ void multiply(const LinearRowBatch& batch, const LinearBlock& block) {
 
 template <class T, int kBits>
 void multiply_affine(const LinearRowBatch& batch, const LinearBlock& block) {
-#if HWY_TARGET == HWY_SCALAR
-  batch.params.scale_type == FloatType::kF32
-      ? multiply<QuantisedWeights<T, AffineSource<kBits, true>>>(batch, block)
-      : multiply<QuantisedWeights<T, AffineSource<kBits, false>>>(batch, block);
-#else
   if constexpr (hwy::IsSame<T, Bf16>())
     if (batch.params.scale_type == FloatType::kBf16)
       return multiply<TurnedWeights<T, ExactTurned, kBits>>(batch, block);
   multiply<TurnedWeights<T, AnyTurned<T, true>, kBits>>(batch, block);
-#endif
 }
 
 template <class T, GgufForm kForm, int kGroups>
 void multiply_gguf_form(const LinearRowBatch& batch, const LinearBlock& block) {
-#if HWY_TARGET != HWY_SCALAR
-  if constexpr (hwy::IsSame<T, Bf16>())
-    return multiply<ExactWeights<GgufExactSource<kForm, kGroups>>>(batch, block);
-#endif
-  multiply<QuantisedWeights<T, GgufSource<kForm, kGroups>>>(batch, block);
+  if constexpr (hwy::IsSame<T, Bf16>()) {
+    multiply<ExactWeights<GgufExactSource<kForm, kGroups>>>(batch, block);
+  } else {
+    multiply<QuantisedWeights<T, GgufSource<kForm, kGroups>>>(batch, block);
+  }
 }
 
 template <class T>

@@ -14,8 +14,6 @@ HWY_BEFORE_NAMESPACE();
 namespace quire::ops::HWY_NAMESPACE {
 namespace {
 
-#if HWY_TARGET != HWY_SCALAR
-
 // A value v of at most 23 bits becomes bfloat16 as p (1 + 2^-16) - p, where p = 2^16 v: see
 // ExactTurned. All values without a minimum are like that: d has 11 bits, a second scale of six
 // bits five besides its sign, one of eight bits (q6_k) seven, and what they are multiplied by eight
@@ -226,8 +224,6 @@ HWY_INLINE void dequantise_exact(const QuantisedBlock& block, int64_t chunk,
       hn::Store(w, kFloats, out + 2 * lane + k / 2 * 32 + k % 2 * kLanes);
     });
 }
-#endif
-
 }  // namespace
 }  // namespace quire::ops::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -24,27 +24,18 @@ struct Iq4Bytes {
 constexpr Iq4Bytes kIq4Bytes;
 
 HWY_INLINE FloatVec iq4_values(GgufWords codes) {
-#if HWY_TARGET == HWY_SCALAR
-  return hn::Set(kFloats, static_cast<float>(kIq4Values[hn::GetLane(codes)]));
-#else
   const UintTag du;
   const hn::Repartition<uint8_t, UintTag> bytes;
   const auto table = hn::LoadDup128(bytes, kIq4Bytes.at);
   const auto index = hn::BitCast(bytes, hn::Or(codes, hn::Set(du, 0x80808000u)));
   const auto value = hn::BitCast(IntTag(), hn::TableLookupBytesOr0(table, index));
   return hn::ConvertTo(kFloats, hn::Sub(value, hn::Set(IntTag(), 128)));
-#endif
 }
 
 // Eight bytes of each of kLanes rows, as words: the first four and the last four.
 HWY_INLINE void load_eight(const uint8_t* from, GgufWords& first, GgufWords& last) {
   const auto* words = reinterpret_cast<const uint32_t*>(from);
-#if HWY_TARGET == HWY_SCALAR
-  first = hn::LoadU(UintTag(), words);
-  last = hn::LoadU(UintTag(), words + 1);
-#else
   hn::LoadInterleaved2(UintTag(), words, first, last);
-#endif
 }
 
 // A plane of kBits bits (gguf_layout.h) goes to bits kAt and above of each byte of the block's
