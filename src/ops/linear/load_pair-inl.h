@@ -36,12 +36,7 @@ HWY_INLINE void load_pair(const F16* w, FloatVec& even, FloatVec& odd) {
 #endif
 }
 HWY_INLINE void load_pair(const float* w, FloatVec& even, FloatVec& odd) {
-#if QUIRE_ONE_LANE
-  even = hn::LoadU(kFloats, w);
-  odd = hn::LoadU(kFloats, w + 1);
-#else
   hn::LoadInterleaved2(kFloats, w, even, odd);
-#endif
 }
 
 }  // namespace

@@ -32,11 +32,6 @@ HWY_INLINE hn::Vec<D> load_every_fourth(D d, const uint8_t* q) {
 
 // 4 words of each of 16 rows, 64 bytes apart, to out [4][16].
 HWY_INLINE void transpose_words(const uint8_t* HWY_RESTRICT q, uint32_t* HWY_RESTRICT out) {
-#if QUIRE_ONE_LANE
-  for (int row = 0; row < 16; ++row)
-    for (int i = 0; i < 4; ++i)
-      __builtin_memcpy(out + 16 * i + row, q + 64 * row + 4 * i, sizeof(uint32_t));
-#else
   const UintTag d;
   const hn::Repartition<uint64_t, UintTag> wide;
   for (int row = 0; row < 16; row += kLanes, q += kLanes * 64) {
@@ -51,7 +46,6 @@ HWY_INLINE void transpose_words(const uint8_t* HWY_RESTRICT q, uint32_t* HWY_RES
     hn::Store(hn::BitCast(d, hn::InterleaveLower(wide, b, e)), d, out + 32 + row);
     hn::Store(hn::BitCast(d, hn::InterleaveUpper(wide, b, e)), d, out + 48 + row);
   }
-#endif
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include "ops/linear/affine_int8/int8_rows_cpu.h"
 
+#define QUIRE_FOUR_LANES
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/linear/affine_int8/affine_int8_cpu.cpp"
 #include "ops/cpu/highway.h"

@@ -1,6 +1,5 @@
 // Per target, like ops/cpu/highway.h, which comes first; no #pragma once. Affine weights times int8
 // activations (affine_int8.h): integer dot products with 16 outputs in the lanes.
-#include "ops/linear/affine/affine_integers-inl.h"
 #include "ops/linear/affine/affine_scales-inl.h"
 #include "ops/linear/affine_int8/affine_int8_cpu.h"
 #include "ops/linear/linear_epilogue-inl.h"
@@ -21,43 +20,6 @@ namespace int8_panels {
 constexpr int64_t kPanel = QuantisedLayout::kPanel, kBlock = QuantisedLayout::kBlock;
 constexpr int64_t kChunk = 32;  // k
 
-#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
-// One output and row at a time.
-float add_group(const QuantisedLayout& layout, const uint8_t* block, int64_t group, int64_t n,
-                const int8_t* x, float x_scale, float x_sum, float acc) {
-  const bool four = layout.bits == 4;
-  int32_t sum = 0;
-  for (int64_t i = 0; i < layout.group_size; ++i) {
-    const int64_t at = i % kChunk, word = at / 4 * 2;
-    const int64_t k = four ? i - at + word + at % 4 / 2 + at % 2 * 16 : i;
-    HWY_ALIGN float q[kLanes];
-    hn::Store(
-        load_integers(layout.bits, block + layout.scale_bytes(), n, group * layout.group_size + k),
-        kFloats, q);
-    sum += static_cast<int32_t>(q[0]) * x[i];
-  }
-  float scale, bias;
-  load_scale(layout, block, group, n, scale, bias);
-  const float added = static_cast<float>(sum) * x_scale * scale + acc;
-  return x_sum * bias + added;
-}
-
-void run(const Int8RowBatch& s, int64_t panel, int64_t panels, float* acc) {
-  const LinearParams& p = s.params;
-  const QuantisedLayout layout = quantised_layout(p);
-  const auto* data = static_cast<const uint8_t*>(p.w);
-  const int64_t groups = p.k / p.group_size;
-  for (int64_t i = 0; i < p.rows * 2 * kPanel; ++i) {
-    const int64_t row = i / (2 * kPanel), n = i % kPanel, which = panel + i / kPanel % 2;
-    acc[i] = 0;
-    for (int64_t g = 0; g < groups && which < panel + panels; ++g)
-      acc[i] = add_group(layout, data + layout.offset(which, g / layout.groups()),
-                         g % layout.groups(), n, s.x + row * p.k + g * p.group_size,
-                         s.scale[row * groups + g], s.sum[row * groups + g], acc[i]);
-  }
-  finish_outputs(p, acc, 2 * kPanel, 0, p.rows, panel, panels);
-}
-#else
 constexpr int64_t kChunks = kBlock / kChunk;
 constexpr int64_t kWords = kChunk / 4;       // of 4 k
 constexpr int64_t kPlane = kBlock * kPanel;  // bytes
@@ -362,8 +324,6 @@ void panels(const Int8RowBatch& s, int64_t panel, int64_t panels, float* acc) {
 void run(const Int8RowBatch& s, int64_t panel, int64_t count, float* acc) {
   s.params.bits == 4 ? panels<4>(s, panel, count, acc) : panels<8>(s, panel, count, acc);
 }
-
-#endif
 
 }  // namespace int8_panels
 }  // namespace
