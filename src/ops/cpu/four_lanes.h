@@ -263,12 +263,17 @@ QUIRE_LANES void LoadInterleaved2(Tag<T, 4> d, const T* from, Vector<T, 4>& firs
 // Byte by byte: SSE2 has no such instruction. Indices are below 16.
 QUIRE_LANES Vector<uint8_t, 16> TableLookupBytes(Vector<uint8_t, 16> table,
                                                  Vector<uint8_t, 16> index) {
-  alignas(16) uint8_t of[16], at[16], out[16];
+  alignas(16) uint8_t of[16], at[16];
   const Tag<uint8_t, 16> d;
-  Store(table, d, of);
-  Store(index, d, at);
-  for (int i = 0; i < 16; ++i) out[i] = of[at[i] & 15];
-  return Load(d, out);
+  StoreU(table, d, of);
+  StoreU(index, d, at);
+  uint64_t first = 0, last = 0;  // not by memory, which would wait for 16 stores
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) {
+    first |= static_cast<uint64_t>(of[at[i] & 15]) << (8 * i);
+    last |= static_cast<uint64_t>(of[at[8 + i] & 15]) << (8 * i);
+  }
+  return BitCast(d, Vector<uint64_t, 2>{Vector<uint64_t, 2>::Raw{first, last}});
 }
 // The same, or 0 where the index's highest bit is set.
 QUIRE_LANES Vector<uint8_t, 16> TableLookupBytesOr0(Vector<uint8_t, 16> table,
