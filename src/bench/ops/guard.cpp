@@ -29,7 +29,7 @@ constexpr const char* kTables[] = {"shares", "times_bf16"};
 constexpr const char* kCases =
     "^(linear/(bf16|affine8|affine4|affine4_int8)/gate_up/M=(1|32|512)|"
     "paged_attention/(decode/H=16/8/B=(1|8)/context=4096|prefill/H=16/8/T=2048)/block=16(/int8)?|"
-    "moe_experts/(bf16|affine4)/E=64,k=8/M=(1|32)|"
+    "moe_experts/(bf16|affine4|mxfp4)/E=64,k=8/M=(1|32)|"
     "gated_delta_rule/H=16/D=128/(B=8|T=512)|causal_conv1d/H=16/D=128/T=512|"
     "head_linear/keys/M=32)$";
 

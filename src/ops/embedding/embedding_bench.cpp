@@ -19,26 +19,41 @@ mx::array some_ids(int rows, int64_t run) {
 
 }  // namespace
 
-// From the head's packed weights (a tied model), and from rows as the file has them.
+// From rows as the file has them, and from the head's packed weights (a tied model), of whose lines
+// few bytes are of one row.
 void bench_embedding(OpBench& bench) {
   std::optional<mx::array> rows_of_table;
-  std::optional<ops::LinearWeight> packed;
-  for (const bool tied : {true, false}) {
+  const auto need_rows = [&] {
+    if (!rows_of_table) rows_of_table = random_bf16({kVocab, kHidden});
+  };
+  const auto measure = [&](const std::string& table, const auto& prepare, const auto& embed) {
     for (const int rows : kRowCounts) {
-      const std::string name = with_rows(tied ? "embedding/tied" : "embedding/own", rows);
+      const std::string name = with_rows(table.c_str(), rows);
       if (!bench.wants(name)) continue;
-      if (!rows_of_table) rows_of_table = random_bf16({kVocab, kHidden});
-      if (tied && !packed) packed = make_bf16(bench.context(), *rows_of_table, false);
-      const ops::RowMatrix table = {
-          .data = rows_of_table->data<void>(), .n = kVocab, .k = kHidden, .dtype = mx::bfloat16};
-      const double bytes = 4.0 * rows * kHidden;
-      bench.measure(name, {.bytes = bytes}, [&](int64_t run) {
-        const mx::array ids = some_ids(rows, run);
-        return tied ? ops::embedding(bench.context(), ids, packed->weight)
-                    : ops::embedding(bench.context(), ids, table, mx::bfloat16, nullptr);
-      });
+      need_rows();
+      prepare();
+      bench.measure(name, {.bytes = 4.0 * rows * kHidden},
+                    [&](int64_t run) { return embed(some_ids(rows, run)); });
     }
+  };
+  for (const WeightFormat& format : weight_formats()) {
+    const std::string_view which = format.name;
+    if (which != "bf16" && which != "affine4" && which != "affine8" && which != "q6_k") continue;
+    std::optional<ops::LinearWeight> head;
+    const auto pack = [&] {
+      if (!head) head = format.make(bench.context(), *rows_of_table, false);
+    };
+    measure(std::string("embedding/tied/") + format.name, pack, [&](const mx::array& ids) {
+      return ops::embedding(bench.context(), ids, head->weight);
+    });
   }
+  measure(
+      "embedding/own", [] {},
+      [&](const mx::array& ids) {
+        const ops::RowMatrix table = {
+            .data = rows_of_table->data<void>(), .n = kVocab, .k = kHidden, .dtype = mx::bfloat16};
+        return ops::embedding(bench.context(), ids, table, mx::bfloat16, nullptr);
+      });
 }
 
 }  // namespace quire::bench
