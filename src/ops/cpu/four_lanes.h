@@ -199,6 +199,10 @@ template <class T, size_t N>
 QUIRE_LANES Vector<T, N> ShiftRightSame(Vector<T, N> v, int bits) {
   return {v.raw >> static_cast<T>(bits)};
 }
+template <class T, size_t N>
+QUIRE_LANES Vector<T, N> ShiftLeftSame(Vector<T, N> v, int bits) {
+  return {v.raw << static_cast<T>(bits)};
+}
 
 // int32 and float.
 QUIRE_LANES Vector<float, 4> ConvertTo(Tag<float, 4>, Vector<int32_t, 4> v) {

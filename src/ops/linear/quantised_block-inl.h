@@ -68,14 +68,15 @@ template <class Source>
 HWY_INLINE void transpose_block(const QuantisedLayout& layout, const uint8_t* block,
                                 QuantisedBlock& out) {
   constexpr bool kAsksLater = requires { Source::kAsksForTurned; };
-  const int64_t bytes = kAsksLater && layout.turned ? layout.scale_bytes() : layout.block_bytes();
+  const bool in_place = layout.turned && (layout.bits == 4 || layout.bits == 8);
+  const int64_t bytes = kAsksLater && in_place ? layout.scale_bytes() : layout.block_bytes();
   for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(block + i + kBlocksAhead);
   Source::load_scales(layout, block, out);
   const uint8_t* q = block + layout.scale_bytes();
-  out.packed = layout.turned ? q : reinterpret_cast<const uint8_t*>(out.words);
+  out.packed = in_place ? q : reinterpret_cast<const uint8_t*>(out.words);
   if constexpr (requires { Source::load_codes(layout, q, out); }) {
-    if (!layout.turned) Source::load_codes(layout, q, out);
-  } else if (!layout.turned) {
+    if (!in_place) Source::load_codes(layout, q, out);
+  } else if (!in_place) {
     for (int64_t half = 0; half < Source::kBits / 4; ++half)
       for (int64_t i = 0; i < 4; ++i)
         transpose_words(q + half * 1024 + 16 * i, out.words[16 * half + 4 * i]);

@@ -30,8 +30,8 @@ namespace quire::ops {
 //     8 bits   [32][4][k 0, 2, 1 and 3][4 rows] bytes
 //     4 bits   [16][4][2][4 rows] words of 16 bits, of four k: from the low nibble on 1, 3, 0 and 2
 //
-// Turned codes of GGUF's formats are words of 32 bits with the rows beside each other; planes never
-// are turned:
+// Turned codes of GGUF's formats are words of 32 bits with the rows beside each other (planes:
+// gguf_layout.h):
 //
 //     8 bits   [32][16 rows] words of four neighbouring k
 //     4 bits   [16][16 rows] words; nibble 4 i + j of word w is k = 32 j + 2 w + i
@@ -74,16 +74,14 @@ struct QuantisedLayout {
   int64_t stride(int64_t panel) const {
     return (panel ^ 1) < panels() ? 2 * block_bytes() : block_bytes();
   }
-  // Of a turned code of a block: its byte, and the bits below it there.
+  // Of a turned code of a block, not of a plane: its byte, and the bits below it there.
   struct TurnedPlace {
     int64_t byte;
     int shift;
   };
   TurnedPlace turned_place(int64_t row, int64_t at) const {
-    if (gguf != GgufFormat::kNone) {
-      if (bits == 8) return {at / 4 * 64 + row * 4 + at % 4, 0};
+    if (gguf != GgufFormat::kNone)
       return {at % 32 / 2 * 64 + row * 4 + at % 2 * 2 + at / 64, static_cast<int>(at / 32 % 2 * 4)};
-    }
     const int64_t odd = at % 2, second = at / 2 % 2;
     if (bits == 8) return {at / 4 * 64 + row / 4 * 16 + (2 * odd + second) * 4 + row % 4, 0};
     return {at / 8 * 64 + row / 4 * 16 + at / 4 % 2 * 8 + row % 4 * 2 + 1 - odd,
@@ -92,11 +90,12 @@ struct QuantisedLayout {
   // One code of a block, k in [0, 128).
   uint8_t code(const uint8_t* block, int64_t row, int64_t at) const {
     const uint8_t* codes = block + scale_bytes();
+    if (gguf != GgufFormat::kNone && bits != 4)
+      return gguf_plane_code(bits, turned, codes, row, at);
     if (turned) {
       const TurnedPlace place = turned_place(row, at);
       return bits == 8 ? codes[place.byte] : codes[place.byte] >> place.shift & 15;
     }
-    if (gguf != GgufFormat::kNone && bits != 4) return gguf_plane_code(bits, codes, row, at);
     if (bits == 8) return codes[(at / 64 * kPanel + row) * 64 + at % 64];
     // Nibbles 0 and 1 of a word are in its first byte.
     const int64_t nibble = at / 32;

@@ -109,13 +109,10 @@ void run_all(ThreadPool& pool, std::span<const LinearParams> products) {
   for (const LinearParams& p : products) run(pool, p);
 }
 
-// Affine weights have turned codes, and so have GGUF's formats without planes.
-bool wants_turned(const LinearParams& p) {
-  if (p.gguf != GgufFormat::kNone) return p.bits == 4 || p.bits == 8;
-  return p.bits != 0 && p.block_float == BlockFloat::kNone;
+// Affine weights and GGUF's have turned codes.
+bool serves(const LinearParams& p) {
+  return p.turned == (p.bits != 0 && p.block_float == BlockFloat::kNone);
 }
-
-bool serves(const LinearParams& p) { return p.turned == wants_turned(p); }
 
 }  // namespace
 

@@ -32,6 +32,8 @@ namespace quire::ops {
 //   4 bits   byte i of [p] holds k = 16 p + i and, above, 8 k further; p < 8
 //   2 bits   byte i of [c] holds k = 32 c + i and, above, 8, 16 and 24 k further; c < 4
 //   1 bit    byte i of [h] holds k = 64 h + i and, above, 8, 16, ... 56 k further; h < 2
+//
+// Turned planes (quantised_layout.h) are words: [8, 4, 2 or 1 blocks of k][2][16 rows][4 k].
 struct GgufLayout {
   int bits = 0;             // of a code
   int64_t group = 0;        // k that share a scale
@@ -90,12 +92,14 @@ inline constexpr int kIq4Values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                        1,    13,   25,  38,  53,  69,  89,  113};
 
 // A code of 2, 3, 5, 6 or 8 bits, k in [0, 128).
-inline uint8_t gguf_plane_code(int bits, const uint8_t* planes, int64_t row, int64_t k) {
+inline uint8_t gguf_plane_code(int bits, bool turned, const uint8_t* planes, int64_t row,
+                               int64_t k) {
   int code = 0, at = 0;
   for (int plane = 8; plane > 0; plane /= 2) {
     if (!(bits & plane)) continue;
     const int64_t k_block = 64 / plane;  // k that share 8 bytes
-    const int byte = planes[(k / k_block * 16 + row) * 8 + k % 8];
+    const int64_t place = turned ? k % 8 / 4 * 64 + row * 4 + k % 4 : row * 8 + k % 8;
+    const int byte = planes[k / k_block * 128 + place];
     code |= (byte >> (k % k_block / 8 * plane) & ((1 << plane) - 1)) << at;
     at += plane;
     planes += 256 * plane;

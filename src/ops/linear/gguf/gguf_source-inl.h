@@ -32,33 +32,42 @@ HWY_INLINE FloatVec iq4_values(GgufWords codes) {
   return hn::ConvertTo(kFloats, hn::Sub(value, hn::Set(IntTag(), 128)));
 }
 
-// Eight bytes of each of kLanes rows, as words: the first four and the last four.
-HWY_INLINE void load_eight(const uint8_t* from, GgufWords& first, GgufWords& last) {
-  const auto* words = reinterpret_cast<const uint32_t*>(from);
-  hn::LoadInterleaved2(UintTag(), words, first, last);
+// The words of a plane of kBits bits (turned, gguf_layout.h) that hold k from 8 m on, or from
+// 8 m + 4 if `half` is 1; and where the bits of these k begin in each byte.
+template <int kBits>
+HWY_INLINE GgufWords plane_words(const uint8_t* plane, int m, int half, int64_t lane) {
+  const uint8_t* from = plane + m * kBits / 8 * 128 + half * 64;
+  return hn::LoadU(UintTag(), reinterpret_cast<const uint32_t*>(from) + lane);
 }
+template <int kBits>
+constexpr int plane_shift(int m) {
+  return m % (8 / kBits) * kBits;
+}
+constexpr uint32_t every_byte(uint32_t byte) { return 0x01010101u * byte; }
 
-// A plane of kBits bits (gguf_layout.h) goes to bits kAt and above of each byte of the block's
-// words. Returns where the next plane begins.
-template <int kBits, int kAt>
-HWY_INLINE const uint8_t* add_plane(const uint8_t* plane, QuantisedBlock& out) {
-  constexpr int kPerByte = 8 / kBits;
-  const auto mask = hn::Set(UintTag(), 0x01010101u * ((1u << kBits) - 1));
-  const auto add = [&](GgufWords part, uint32_t* to) {
-    part = hn::ShiftLeft<kAt>(hn::And(part, mask));
-    if constexpr (kAt > 0) part = hn::Or(part, hn::Load(UintTag(), to));
-    hn::Store(part, UintTag(), to);
-  };
-  for (int64_t m = 0; m < 16; m += kPerByte, plane += 128)
-    for (int64_t lane = 0; lane < 16; lane += kLanes) {
-      GgufWords first, last;
-      load_eight(plane + 8 * lane, first, last);
-      for (int i = 0; i < kPerByte; ++i) {
-        add(hn::ShiftRightSame(first, i * kBits), out.words[2 * (m + i)] + lane);
-        add(hn::ShiftRightSame(last, i * kBits), out.words[2 * (m + i) + 1] + lane);
+// Codes of a plane of kWide bits, and of one of kNarrow above it if that is not 0, become bytes.
+template <int kWide, int kNarrow>
+HWY_INLINE void join_planes(const uint8_t* wide, QuantisedBlock& out) {
+  const uint8_t* narrow = wide + 256 * kWide;
+  const auto low = hn::Set(UintTag(), every_byte((1u << kWide) - 1));
+#pragma GCC unroll 16
+  for (int m = 0; m < 16; ++m) {
+    for (int i = 0; i < 2 * 16 / kLanes; ++i) {
+      const int half = static_cast<int>(i * kLanes / 16);
+      const int64_t lane = i * kLanes % 16;
+      auto code = hn::And(
+          hn::ShiftRightSame(plane_words<kWide>(wide, m, half, lane), plane_shift<kWide>(m)), low);
+      if constexpr (kNarrow > 0) {
+        const auto high = hn::Set(UintTag(), every_byte(((1u << kNarrow) - 1) << kWide));
+        const auto words = plane_words<kNarrow>(narrow, m, half, lane);
+        const int up = kWide - plane_shift<kNarrow>(m);
+        code = hn::Or(
+            code,
+            hn::And(up > 0 ? hn::ShiftLeftSame(words, up) : hn::ShiftRightSame(words, -up), high));
       }
+      hn::Store(code, UintTag(), out.words[2 * m + half] + lane);
     }
-  return plane;
+  }
 }
 
 // kForm: codes of 4 bits (kFour), of 4 bits for iq4's table, or planes, whose codes become bytes.
@@ -87,19 +96,15 @@ struct GgufSource {
   {
     switch (layout.bits) {
       case 2:
-        add_plane<2, 0>(q, out);
-        return;
+        return join_planes<2, 0>(q, out);
       case 3:
-        add_plane<1, 2>(add_plane<2, 0>(q, out), out);
-        return;
+        return join_planes<2, 1>(q, out);
       case 5:
-        add_plane<1, 4>(add_plane<4, 0>(q, out), out);
-        return;
+        return join_planes<4, 1>(q, out);
       case 6:
-        add_plane<2, 4>(add_plane<4, 0>(q, out), out);
+        return join_planes<4, 2>(q, out);
+      default:  // codes of 8 bits are read where they are
         return;
-      default:
-        add_plane<8, 0>(q, out);
     }
   }
 

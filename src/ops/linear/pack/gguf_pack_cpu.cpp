@@ -17,23 +17,27 @@ uint64_t eight_bytes(const uint8_t* p) {
 }
 
 // One plane of a row's codes: `bits` bits of each, from bit `at` on, as gguf_layout.h has them.
-void store_plane(const uint8_t* codes, int bits, int at, int64_t lane, uint8_t* plane) {
+void store_plane(const uint8_t* codes, int bits, int at, bool turned, int64_t lane,
+                 uint8_t* plane) {
   const int64_t per_byte = 8 / bits;
   const uint64_t mask = kOnes * ((1u << bits) - 1);
   for (int64_t i = 0; i < kBlock / 8 / per_byte; ++i) {
     uint64_t bytes = 0;
     for (int64_t j = 0; j < per_byte; ++j)
       bytes |= (eight_bytes(codes + (i * per_byte + j) * 8) >> at & mask) << (j * bits);
-    std::memcpy(plane + (i * kPanel + lane) * 8, &bytes, sizeof(bytes));
+    uint8_t* to = plane + i * kPanel * 8 + lane * (turned ? 4 : 8);
+    const auto first = static_cast<uint32_t>(bytes), last = static_cast<uint32_t>(bytes >> 32);
+    std::memcpy(to, &first, sizeof(first));
+    std::memcpy(to + (turned ? kPanel * 4 : 4), &last, sizeof(last));
   }
 }
 
 void store_planes(const QuantisedLayout& layout, const uint8_t* codes, int64_t lane, uint8_t* to) {
-  if (layout.bits == 4 || layout.turned) return store_codes(layout, codes, lane, to);
+  if (layout.bits == 4) return store_codes(layout, codes, lane, to);
   int at = 0;
   for (int bits = 8; bits > 0; bits /= 2) {
     if (!(layout.bits & bits)) continue;
-    store_plane(codes, bits, at, lane, to);
+    store_plane(codes, bits, at, layout.turned, lane, to);
     at += bits;
     to += 256 * bits;
   }
