@@ -23,14 +23,14 @@ namespace quire::ops {
 //              row's 64 bytes brings 32 neighbouring k into place
 //     8 bits   [2][16 rows][64 bytes]: k = 0..63, then 64..127
 //
-// Turned codes (affine weights, for kernels that have the rows as lanes) are of four rows in each
-// 16 bytes, and their halves are the even and the odd k, or bytes or nibbles that a shift brings
-// there:
+// Turned codes are for kernels that have the rows as lanes. Those of affine weights are of four
+// rows in each 16 bytes, and their halves are the even and the odd k, or bytes or nibbles that a
+// shift brings there:
 //
 //     8 bits   [32][4][k 0, 2, 1 and 3][4 rows] bytes
 //     4 bits   [16][4][2][4 rows] words of 16 bits, of four k: from the low nibble on 1, 3, 0 and 2
 //
-// Turned codes of GGUF's formats are words of 32 bits with the rows beside each other (planes:
+// Those of GGUF's formats are words of 32 bits with the rows beside each other (planes:
 // gguf_layout.h):
 //
 //     8 bits   [32][16 rows] words of four neighbouring k
