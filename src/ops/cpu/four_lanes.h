@@ -187,6 +187,11 @@ QUIRE_LANES Vector<float, 4> Abs(Vector<float, 4> v) {
   const auto size = And(BitCast(Tag(), v), Set(Tag(), 0x7FFFFFFFu));
   return BitCast(four_lanes::Tag<float, 4>(), size);
 }
+QUIRE_LANES Vector<float, 4> CopySign(Vector<float, 4> magnitude, Vector<float, 4> sign) {
+  using Tag = Tag<uint32_t, 4>;
+  const auto bit = And(BitCast(Tag(), sign), Set(Tag(), 0x80000000u));
+  return BitCast(four_lanes::Tag<float, 4>(), Or(BitCast(Tag(), Abs(magnitude)), bit));
+}
 template <int kBits, class T, size_t N>
 QUIRE_LANES Vector<T, N> ShiftLeft(Vector<T, N> v) {
   return {v.raw << kBits};
