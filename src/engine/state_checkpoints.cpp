@@ -1,5 +1,7 @@
 #include "engine/state_checkpoints.h"
 
+#include <algorithm>
+#include <iterator>
 #include <limits>
 
 #include "base/check.h"
@@ -20,9 +22,11 @@ StateCheckpoints::StateCheckpoints(int64_t num_slots, int64_t first_slot, int64_
 
 int32_t StateCheckpoints::take() {
   int32_t id = -1;
-  if (!free_.empty()) {
-    id = free_.back();
-    free_.pop_back();
+  const auto free = std::find_if(free_.rbegin(), free_.rend(),
+                                 [this](int32_t one) { return slot(one).saved_by != plan_; });
+  if (free != free_.rend()) {
+    id = *free;
+    free_.erase(std::next(free).base());
   } else {
     const int32_t oldest = slots_.back().next;
     if (oldest == num_slots() || slots_[oldest].saved_by == plan_) return -1;

@@ -51,6 +51,20 @@ TEST_F(StateCheckpointsTest, TakesTheLeastRecentlyUsed) {
   EXPECT_EQ(save(5), 10);
 }
 
+// A sequence gives up the last checkpoint of its answer for a newer one. If another has meanwhile
+// saved its state at the same block, in this very plan, that slot becomes free and must wait.
+TEST_F(StateCheckpointsTest, ASlotFreedInItsPlanWaitsForTheNext) {
+  checkpoints_.begin_plan();
+  checkpoints_.attach(checkpoints_.take(), 0);
+  checkpoints_.drop(0);
+  EXPECT_EQ(checkpoints_.take(), 11);
+  EXPECT_EQ(checkpoints_.take(), 12);
+  EXPECT_EQ(checkpoints_.take(), -1);
+  checkpoints_.begin_plan();
+  EXPECT_EQ(checkpoints_.take(), 10);
+  for (const int32_t slot : {10, 11, 12}) checkpoints_.give_back(slot);
+}
+
 TEST_F(StateCheckpointsTest, OnePlanNeverSavesTwiceToASlot) {
   checkpoints_.begin_plan();
   for (int32_t block = 0; block < 3; ++block) checkpoints_.attach(checkpoints_.take(), block);
