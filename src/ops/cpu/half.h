@@ -61,8 +61,10 @@ inline Bf16 from_float<Bf16>(float x) {
   return {static_cast<uint16_t>((bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16)};
 }
 
+// Part of its callers: files for one instruction set leave no symbol that others might be linked
+// to.
 template <>
-inline F16 from_float<F16>(float x) {
+__attribute__((always_inline)) inline F16 from_float<F16>(float x) {
   const uint32_t bits = float_to_bits(x);
   const uint32_t sign = bits >> 16 & 0x8000u;
   const uint32_t magnitude = bits & 0x7FFFFFFFu;

@@ -66,8 +66,9 @@ struct QuantisedLayout {
   int64_t block_bytes() const { return scale_bytes() + kPanel * kBlock * bits / 8; }
   int64_t panel_bytes() const { return blocks() * block_bytes(); }
   int64_t bytes() const { return panels() * panel_bytes(); }
-  // Of a block, from the start of the matrix; and from one block of a panel to the next.
-  int64_t offset(int64_t panel, int64_t block) const {
+  // Of a block, from the start of the matrix; and from one block of a panel to the next. (Part of
+  // its callers: files for one instruction set leave no symbol that others might be linked to.)
+  __attribute__((always_inline)) int64_t offset(int64_t panel, int64_t block) const {
     return (panel & ~int64_t{1}) * panel_bytes() + block * stride(panel) +
            (panel & 1) * block_bytes();
   }
