@@ -148,6 +148,8 @@ class Run:
 
     def report(self, program, outcome, again=False):
         with self.lock:
+            if Process.closed:  # a signal stops the run, which has the last word
+                return
             self.outcomes[program.name, outcome.case] = outcome
             note = " (alone, for the second time)" if again else ""
             print(f"{outcome.result:8}{outcome.seconds:8.2f} s  {program.name}  {outcome.case}{note}", flush=True)
