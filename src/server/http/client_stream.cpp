@@ -144,6 +144,7 @@ awaitable<ClientStream::Transferred> ClientStream::read_some(asio::mutable_buffe
 // Waits before it reads, like a bare socket: a client that always has more to send would keep the
 // thread otherwise. Only what OpenSSL has decrypted already is there without waiting.
 awaitable<ClientStream::Transferred> ClientStream::read_tls(asio::mutable_buffer into) {
+  const uint64_t cancels = cancels_;
   auto waits_for = Socket::wait_read;
   for (bool must_wait = SSL_pending(ssl_.get()) == 0;; must_wait = true) {
     if (must_wait) {
@@ -157,6 +158,7 @@ awaitable<ClientStream::Transferred> ClientStream::read_tls(asio::mutable_buffer
     if (n > 0) co_return Transferred(Error(), n);
     const Error error = error_of(n);
     if (error != asio::error::would_block) co_return Transferred(error, 0);
+    if (cancels != cancels_) co_return Transferred(asio::error::operation_aborted, 0);
     waits_for = waits_for_;
   }
 }
@@ -175,6 +177,7 @@ awaitable<ClientStream::Transferred> ClientStream::async_write_some(asio::const_
 }
 
 awaitable<ClientStream::Transferred> ClientStream::write_tls(asio::const_buffer data) {
+  const uint64_t cancels = cancels_;
   for (;;) {
     const auto [waited] = co_await socket_.async_wait(waits_for_, kReturnError);
     if (waited) co_return Transferred(waited, 0);
@@ -182,6 +185,7 @@ awaitable<ClientStream::Transferred> ClientStream::write_tls(asio::const_buffer 
     Error error;
     const size_t n = write_some(data, error);
     if (error != asio::error::would_block) co_return Transferred(error, n);
+    if (cancels != cancels_) co_return Transferred(asio::error::operation_aborted, 0);
   }
 }
 
@@ -200,6 +204,7 @@ void ClientStream::end_sending() {
 }
 
 void ClientStream::cancel() {
+  ++cancels_;
   Error ignored;
   socket_.cancel(ignored);
 }

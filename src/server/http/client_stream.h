@@ -4,6 +4,7 @@
 #include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/strand.hpp>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <tuple>
@@ -69,6 +70,8 @@ class ClientStream {
   std::unique_ptr<ssl_st, void (*)(ssl_st*)> ssl_;
   Socket::wait_type waits_for_ = Socket::wait_read;  // of the last call that would have blocked
   bool is_sound_ = false;                            // TLS: agreed on, and nothing has failed since
+  // A wait that is over when it is cancelled does not tell, and must not be followed by another.
+  uint64_t cancels_ = 0;
   std::string failure_;
 };
 
