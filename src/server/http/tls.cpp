@@ -53,7 +53,7 @@ void use_certificate(SSL_CTX* context, const std::string& file) {
 
 // OpenSSL would ask at the terminal.
 int refuse_to_ask(char*, int, int, void* asked) {
-  *static_cast<bool*>(asked) = true;
+  if (asked != nullptr) *static_cast<bool*>(asked) = true;
   return -1;
 }
 
@@ -73,7 +73,6 @@ int choose_protocol(SSL*, const unsigned char** chosen, unsigned char* size,
 void use_key(SSL_CTX* context, const std::string& file, const std::string& certificate_file) {
   bool is_encrypted = false;
   ERR_clear_error();
-  SSL_CTX_set_default_passwd_cb(context, refuse_to_ask);
   SSL_CTX_set_default_passwd_cb_userdata(context, &is_encrypted);
   const bool is_read = SSL_CTX_use_PrivateKey_file(context, file.c_str(), SSL_FILETYPE_PEM) == 1;
   SSL_CTX_set_default_passwd_cb_userdata(context, nullptr);
@@ -117,6 +116,7 @@ TlsContext load_tls(const std::string& certificate_file, const std::string& key_
   const TlsContext context(SSL_CTX_new(TLS_server_method()), SSL_CTX_free);
   if (context == nullptr) throw LoadError("TLS cannot be set up: " + first_reason());
   set_rules(context.get());
+  SSL_CTX_set_default_passwd_cb(context.get(), refuse_to_ask);
   use_certificate(context.get(), certificate_file);
   use_key(context.get(), key_file, certificate_file);
   warn_of_its_time(context.get(), certificate_file);
