@@ -41,8 +41,9 @@ int take_lock(const std::string& path) {
     const int lock = ::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (lock < 0) fail(path, std::strerror(errno));
     if (::flock(lock, LOCK_EX | LOCK_NB) != 0) {
+      const int error = errno;
       ::close(lock);
-      fail(path, "another server has it");
+      fail(path, error == EWOULDBLOCK ? "another server has it" : std::strerror(error));
     }
     struct stat ours{}, there{};
     if (::fstat(lock, &ours) == 0 && ::stat(name.c_str(), &there) == 0 &&
@@ -82,14 +83,15 @@ int UnixPath::bind(const std::string& path, mode_t mode) {
   path_ = path;
   remove_stale(path);
   const int socket = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (socket < 0 ||
-      ::bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
-      ::chmod(path.c_str(), mode) != 0) {
+  if (socket < 0) fail(path, std::strerror(errno));
+  const bool is_bound =
+      ::bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+  if (is_bound) inode_ = inode_at(path);  // from here on remove() removes it
+  if (!is_bound || ::chmod(path.c_str(), mode) != 0) {
     const int error = errno;
     ::close(socket);
     fail(path, std::strerror(error));
   }
-  inode_ = inode_at(path);
   return socket;
 }
 
