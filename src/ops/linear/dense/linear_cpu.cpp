@@ -335,10 +335,10 @@ class ExactWeights {
   WidePart slice(int64_t panel, int64_t panels, int64_t chunk, int64_t depth) {
     turn(panel, panels, chunk);
     for (int64_t i = 0; i < panels; ++i) {
-      float* to = wide_ + i * WidePart::kPanelFloats;
-      for (chunk = 0; chunk < depth; ++chunk, to += WidePart::kChunkFloats) {
-        blocks_[i].exact ? dequantise_exact<Source>(blocks_[i], chunk, to)
-                         : dequantise_chunk<Bf16, Source, true>(blocks_[i], chunk, to);
+      for (int64_t c = 0; c < depth; ++c) {
+        float* to = wide_ + i * WidePart::kPanelFloats + c * WidePart::kChunkFloats;
+        blocks_[i].exact ? dequantise_exact<Source>(blocks_[i], c, to)
+                         : dequantise_chunk<Bf16, Source, true>(blocks_[i], c, to);
       }
     }
     return {wide_};
