@@ -295,12 +295,15 @@ void bench_linear(CudaStream stream) {
                                {1024, 3072},  {6144, 4096},  {4096, 4096},
                                {24576, 4096}, {4096, 12288}, {151936, 1024}};
   for (const auto& [n, k] : shapes)
-    for (const int64_t m : {1, 8, 16, 64, 256, 2048})
+    for (const int64_t m : {1, 8, 16, 32, 64, 128, 256, 2048})
       if (n < 100000 || m <= 64)
         bench_one(stream, "bf16",
                   {.type = bf16, .n = n, .k = k, .m = m, .gated = n == 6144 || n == 24576});
+  for (const auto& [n, k] : shapes)
+    for (const int64_t m : {1, 8})
+      bench_one(stream, "normed, bf16", {.type = bf16, .n = n, .k = k, .m = m, .norm = true});
   for (const int bits : {4, 8})
-    for (const int64_t m : {1, 8, 64, 2048})
+    for (const int64_t m : {1, 8, 16, 64, 256, 2048})
       bench_one(stream, bits == 4 ? "affine 4 bits" : "affine 8 bits",
                 {.type = bf16, .bits = bits, .group = 64, .n = 24576, .k = 4096, .m = m});
 }

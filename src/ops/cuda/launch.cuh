@@ -23,17 +23,22 @@ __device__ inline void begin_dependent() {
   throw std::runtime_error(std::string(op) + ": " + cudaGetErrorString(error));
 }
 
-// Whether this thread's device starts a kernel before the one before it ends.
-inline bool has_dependent_launch() {
-  static const bool has = [] {
+// The first number of the device's compute capability: 8 Ampere, 9 Hopper; 0 if there is none.
+inline int device_generation() {
+  static const int generation = [] {
     int device = 0, major = 0;
-    return cudaGetDevice(&device) == cudaSuccess &&
-           cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) ==
-               cudaSuccess &&
-           major >= 9;
+    const bool known =
+        cudaGetDevice(&device) == cudaSuccess &&
+        cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess;
+    return known ? major : 0;
   }();
-  return has;
+  return generation;
 }
+
+// Whether the device starts a kernel before the one before it ends.
+inline bool has_dependent_launch() { return device_generation() >= 9; }
+// Whether the device runs *_sm90_cuda.cu.
+inline bool is_hopper() { return device_generation() == 9; }
 
 template <class... Params, class... Args>
 void launch(const char* op, CudaStream stream, void (*kernel)(Params...), dim3 grid, int threads,

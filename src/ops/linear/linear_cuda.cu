@@ -50,11 +50,19 @@ void run_plain(CudaStream stream, const LinearCudaParams& p) {
 
 namespace {
 
+// Hopper's kernel is the faster one but for few rows of narrow matrices, for which it has too few
+// blocks. The bits are the same.
+bool uses_wgmma(const LinearCudaParams& p) {
+  return has_wgmma(p) && (p.rows > 8 || p.layout.panels() >= 4 * 64);
+}
+
 // Whether the blocks norm their rows themselves: a kernel less, but each repeats it, which pays
-// while all run at once, two on a multiprocessor. The bits are the same.
+// while all run at once, two on a multiprocessor. Hopper's kernel reads weights while another one
+// norms. The bits are the same.
 bool norms_in_blocks(const LinearCudaParams& p) {
   constexpr int64_t kMostBlocks = 132 * 4;
-  if (p.layout.type == FloatType::kF32 || p.tiles != nullptr || p.rows > 8) return false;
+  if (p.layout.type == FloatType::kF32 || p.tiles != nullptr || p.rows > 8 || uses_wgmma(p))
+    return false;
   return p.layout.panels() / few_rows_plan(p, 1).panels() <= kMostBlocks;
 }
 
@@ -82,6 +90,7 @@ void linear_cuda(CudaStream stream, const LinearCudaParams& params) {
     p.norm_weight = nullptr;
   }
   if (p.layout.type == FloatType::kF32) return run_plain(stream, p);
+  if (uses_wgmma(p)) return run_wgmma(stream, p);
   if (p.tiles == nullptr && has_many_rows(p)) return run_many_rows(stream, p);
   p.layout.type == FloatType::kBf16 ? run_few_rows<DeviceBf16>(stream, p)
                                     : run_few_rows<DeviceF16>(stream, p);

@@ -88,4 +88,75 @@ __device__ inline void finish_gated(const LinearCudaParams& p, const LinearTask&
            apply_gate(p.gate, round_to(p.out_type, gate), round_to(p.out_type, up)));
 }
 
+// Eight neighbouring outputs of a row from their sums, where 16 bytes can be read and written at
+// once in one step.
+__device__ inline bool finishes_wide(const LinearCudaParams& p, int64_t width, int64_t column) {
+  return width % 8 == 0 && column < width && reinterpret_cast<uintptr_t>(p.y) % 16 == 0 &&
+         reinterpret_cast<uintptr_t>(p.residual) % 16 == 0;
+}
+template <class T>
+__device__ inline void finish_wide(const LinearCudaParams& p, const LinearTask& task, int64_t row,
+                                   int64_t column, const float* sums) {
+  const int64_t at = row * p.layout.n + column;
+  float v[8], residual[8];
+  load8(sums, v);
+  if (p.residual != nullptr) load8(static_cast<const T*>(p.residual) + at, residual);
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    if (task.bias != nullptr) v[i] += task.bias[column + i];
+    if (p.residual != nullptr) v[i] = rounded<T>(v[i]) + residual[i];
+  }
+  store8(static_cast<T*>(p.y) + at, v);
+}
+template <class T>
+__device__ inline void finish_gated_wide(const LinearCudaParams& p, const LinearTask& task,
+                                         int64_t row, int64_t column, const float* gates,
+                                         const float* ups) {
+  const int64_t half = p.layout.n / 2;
+  float gate[8], up[8];
+  load8(gates, gate);
+  load8(ups, up);
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    if (task.bias != nullptr) {
+      gate[i] += task.bias[column + i];
+      up[i] += task.bias[half + column + i];
+    }
+    gate[i] = apply_gate(p.gate, rounded<T>(gate[i]), rounded<T>(up[i]));
+  }
+  store8(static_cast<T*>(p.y) + row * half + column, gate);
+}
+
+// `sums` is aligned to 16 bytes.
+__device__ inline void finish8(const LinearCudaParams& p, const LinearTask& task, int64_t row,
+                               int64_t column, const float* sums) {
+  if (!finishes_wide(p, p.layout.n, column)) {
+    for (int i = 0; i < 8; ++i) finish(p, task, row, column + i, sums[i]);
+    return;
+  }
+  switch (p.out_type) {
+    case FloatType::kF16:
+      return finish_wide<DeviceF16>(p, task, row, column, sums);
+    case FloatType::kBf16:
+      return finish_wide<DeviceBf16>(p, task, row, column, sums);
+    case FloatType::kF32:
+      return finish_wide<float>(p, task, row, column, sums);
+  }
+}
+__device__ inline void finish_gated8(const LinearCudaParams& p, const LinearTask& task, int64_t row,
+                                     int64_t column, const float* gates, const float* ups) {
+  if (!finishes_wide(p, p.layout.n / 2, column)) {
+    for (int i = 0; i < 8; ++i) finish_gated(p, task, row, column + i, gates[i], ups[i]);
+    return;
+  }
+  switch (p.out_type) {
+    case FloatType::kF16:
+      return finish_gated_wide<DeviceF16>(p, task, row, column, gates, ups);
+    case FloatType::kBf16:
+      return finish_gated_wide<DeviceBf16>(p, task, row, column, gates, ups);
+    case FloatType::kF32:
+      return finish_gated_wide<float>(p, task, row, column, gates, ups);
+  }
+}
+
 }  // namespace quire::ops
