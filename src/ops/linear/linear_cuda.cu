@@ -50,26 +50,30 @@ void run_plain(CudaStream stream, const LinearCudaParams& p) {
 
 namespace {
 
-// Hopper's kernel is the faster one but for few rows of narrow matrices, for which it has too few
-// blocks. The bits are the same.
-bool uses_wgmma(const LinearCudaParams& p) {
-  return has_wgmma(p) && (p.rows > 8 || p.layout.panels() >= 4 * 64);
-}
+// Which kernels take the weight; the bits are the same.
+struct LinearRoute {
+  bool wgmma = false;
+  bool norms_in_blocks = false;  // by the blocks that need the rows, else by a kernel before
+};
 
-// Whether the blocks norm their rows themselves: a kernel less, but each repeats it, which pays
-// while all run at once, two on a multiprocessor. Hopper's kernel reads weights while another one
-// norms. The bits are the same.
-bool norms_in_blocks(const LinearCudaParams& p) {
-  constexpr int64_t kMostBlocks = 132 * 4;
-  if (p.layout.type == FloatType::kF32 || p.tiles != nullptr || p.rows > 8 || uses_wgmma(p))
-    return false;
-  return p.layout.panels() / few_rows_plan(p, 1).panels() <= kMostBlocks;
+LinearRoute linear_route(const LinearCudaParams& p) {
+  constexpr int64_t kMostBlocks = 132 * 4;  // that repeat a norm and run at once
+  if (p.layout.type == FloatType::kF32) return {};
+  const bool wgmma = has_wgmma(p);
+  if (p.rows > 8) return {.wgmma = wgmma};
+  const bool can_norm = p.norm_weight != nullptr && p.tiles == nullptr &&
+                        p.layout.panels() / few_rows_plan(p, 1).panels() <= kMostBlocks;
+  // A kernel less is worth more than a faster one where rows are short. Few rows of narrow matrices
+  // have too few blocks for the fast one.
+  const bool is_short = can_norm && p.rows <= 2 && p.layout.k <= 2048;
+  if (wgmma && !is_short && p.layout.panels() >= 4 * 64) return {.wgmma = true};
+  return {.norms_in_blocks = can_norm};
 }
 
 }  // namespace
 
 size_t linear_cuda_scratch_bytes(const LinearCudaParams& p) {
-  return p.norm_weight != nullptr && !norms_in_blocks(p)
+  return p.norm_weight != nullptr && !linear_route(p).norms_in_blocks
              ? static_cast<size_t>(p.rows * p.layout.k * float_type_bytes(p.layout.type))
              : 0;
 }
@@ -77,7 +81,8 @@ size_t linear_cuda_scratch_bytes(const LinearCudaParams& p) {
 void linear_cuda(CudaStream stream, const LinearCudaParams& params) {
   LinearCudaParams p = params;
   if (p.rows == 0 || p.layout.n == 0) return;
-  if (p.norm_weight != nullptr && !norms_in_blocks(p)) {
+  const LinearRoute route = linear_route(p);
+  if (p.norm_weight != nullptr && !route.norms_in_blocks) {
     rms_norm_cuda(stream,
                   {.type = p.layout.type,
                    .width = p.layout.k,
@@ -90,7 +95,7 @@ void linear_cuda(CudaStream stream, const LinearCudaParams& params) {
     p.norm_weight = nullptr;
   }
   if (p.layout.type == FloatType::kF32) return run_plain(stream, p);
-  if (uses_wgmma(p)) return run_wgmma(stream, p);
+  if (route.wgmma) return run_wgmma(stream, p);
   if (p.tiles == nullptr && has_many_rows(p)) return run_many_rows(stream, p);
   p.layout.type == FloatType::kBf16 ? run_few_rows<DeviceBf16>(stream, p)
                                     : run_few_rows<DeviceF16>(stream, p);
