@@ -3,8 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <limits>
+#include <map>
 #include <sstream>
 
 #include "base/source_dir.h"
@@ -44,6 +49,45 @@ std::string error_of(const std::string& name, const std::string& from, const std
   std::filesystem::copy_file(folder_of(name) + "/model.safetensors",
                              dir.path() + "/model.safetensors");
   return load_error([&] { load(dir.path()); });
+}
+
+struct Stored {
+  std::string dtype;
+  std::vector<int64_t> shape;
+  std::string bytes;
+
+  void set_float(float value) { std::memcpy(bytes.data(), &value, sizeof value); }
+};
+using Tensors = std::map<std::string, Stored>;
+
+// Measures and loads a copy of the checkpoint whose tensors `change` has changed.
+std::string error_of_tensors(const std::string& name, const std::function<void(Tensors&)>& change) {
+  const formats::Checkpoint good = formats::Checkpoint::open(folder_of(name));
+  Tensors tensors;
+  for (const std::string& one : good.names()) {
+    const formats::RawTensor& raw = *good.find(one);
+    tensors[one] = {std::string(formats::dtype_name(raw.dtype)), raw.shape,
+                    formats::testing::bytes_of(raw)};
+  }
+  change(tensors);
+  std::string header, data;
+  for (const auto& [one, tensor] : tensors) {
+    std::string shape;
+    for (const int64_t length : tensor.shape)
+      shape += (shape.empty() ? "" : ",") + std::to_string(length);
+    const size_t begin = data.size();
+    data += tensor.bytes;
+    header += (header.empty() ? "{\"" : ",\"") + one + R"(":{"dtype":")" + tensor.dtype +
+              R"(","shape":[)" + shape + R"(],"data_offsets":[)" + std::to_string(begin) + "," +
+              std::to_string(data.size()) + "]}";
+  }
+  const TempDir dir;
+  dir.write("model.safetensors", formats::testing::safetensors_bytes(header + "}", 0) + data);
+  std::filesystem::copy_file(folder_of(name) + "/config.json", dir.path() + "/config.json");
+  return load_error([&] {
+    (void)measure_model(formats::Checkpoint::open(dir.path()), {});
+    load(dir.path());
+  });
 }
 
 TEST(FolderWeights, OnlyWhatHasNoKernelBecomesDense) {
@@ -89,6 +133,42 @@ TEST(FolderWeights, RefusesConfigsOfOtherWeights) {
               AllOf(HasSubstr("weight_scale_inv has shape"), HasSubstr("blocks of 32 x 48")));
   EXPECT_THAT(error_of("qwen3-mixed-bf16", "\"mxfp4-pack-quantized\"", "\"pack-quantized\""),
               HasSubstr("type"));
+}
+
+// Packed (blocks of whole rows), and as dense values (blocks of 48 columns).
+TEST(FolderWeights, DamagedFloatsOf8BitsAreRefusedByTensor) {
+  const std::string name = "model.layers.0.self_attn.q_proj.weight", scales = name + "_scale_inv";
+  const auto scale = [&](float value) {
+    return [&scales, value](Tensors& t) { t.at(scales).set_float(value); };
+  };
+  struct Case {
+    std::function<void(Tensors&)> change;
+    std::string says;
+  };
+  const std::vector<Case> cases = {
+      {[&](Tensors& t) { t.at(name).bytes[5] = '\x7f'; }, name},
+      {[&](Tensors& t) { t.at(name).bytes[5] = '\xff'; }, name},
+      {scale(std::nanf("")), name},
+      {scale(std::numeric_limits<float>::infinity()), name},
+      {scale(-std::numeric_limits<float>::infinity()), name},
+      {[&](Tensors& t) { t.erase(scales); }, "weight_scale is missing"},
+      {[&](Tensors& t) { t[name + "_scale"] = t.at(scales); }, name + "_scale;"},
+      {[&](Tensors& t) { std::ranges::reverse(t.at(scales).shape); }, scales + " has shape"},
+      {[&](Tensors& t) { t.at(scales).shape.push_back(1); }, scales + " has shape"},
+      {[&](Tensors& t) {
+         t.at(scales) = {"F8_E8M0", t.at(scales).shape,
+                         std::string(t.at(scales).bytes.size() / 4, 'x')};
+       },
+       scales + " has dtype F8_E8M0"},
+      {[&](Tensors& t) { t.at(name) = {"F8_E4M3", {}, "x"}; }, name + " has shape []"},
+      {[&](Tensors& t) { t["more.weight"] = {"F8_E4M3", {}, "x"}; }, "more.weight"},
+      {[&](Tensors& t) { t.at(name).shape = {128 * 64}; }, name + " has shape [8192]"},
+      {[&](Tensors& t) { t.at(name).dtype = "F8_E5M2"; }, name + " has dtype F8_E5M2"},
+  };
+  for (const char* folder : {"qwen3-fp8-blocks-bf16", "qwen3-fp8-bf16"})
+    for (size_t i = 0; i < cases.size(); ++i)
+      EXPECT_THAT(error_of_tensors(folder, cases[i].change), HasSubstr(cases[i].says))
+          << folder << " " << i;
 }
 
 TEST(FolderWeights, DoNotGoWithActivationsOf8Bits) {

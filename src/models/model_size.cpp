@@ -106,7 +106,9 @@ int64_t packed_folder_bytes(const formats::RawTensor& values, const formats::Fol
   if (scheme.format == formats::FolderFormat::kMxfp4) return dense_small_floats ? dense : stored;
   if (scheme.format != formats::FolderFormat::kFp8)
     return scheme.any_order ? dense : stored / scheme.bits * ops::packed_bits(scheme.bits);
-  if (dense_small_floats || !is_packed_float8(scheme, values.shape.back())) return dense;
+  // One number is no matrix, which loading will say.
+  const int64_t columns = values.shape.empty() ? 1 : values.shape.back();
+  if (dense_small_floats || !is_packed_float8(scheme, columns)) return dense;
   return stored + stored / 32;  // four bytes for the scale of 128 values
 }
 

@@ -2,6 +2,7 @@
 // compressed-tensors and 8-bit floats.
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 
 #include "base/error.h"
@@ -161,8 +162,10 @@ std::shared_ptr<std::byte[]> float8_values(const RawTensor& values, const Float8
   std::vector<std::byte> codes(values.size);
   values.read(0, codes, pool);
   if (std::ranges::any_of(codes,
-                          [](std::byte code) { return (code | std::byte{128}) == std::byte{255}; }))
-    throw LoadError(where(values) + " holds a value that is no number; download the model again");
+                          [](std::byte c) { return (c | std::byte{128}) == std::byte{255}; }) ||
+      !std::ranges::all_of(scales, [](float scale) { return std::isfinite(scale); }))
+    throw LoadError(where(values) +
+                    " holds a value, or has a scale, that is no number; download the model again");
   const std::shared_ptr<std::byte[]> memory(new std::byte[codes.size() * sizeof(float)]);
   auto* out = reinterpret_cast<float*>(memory.get());
   pool.parallel_for(at.n, [&](int64_t row) {
