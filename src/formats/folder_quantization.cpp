@@ -179,6 +179,7 @@ void read_float_activations(const ConfigReader& group, FolderQuantization& out) 
 void read_fp8(const ConfigReader& config, FolderQuantization& out) {
   FolderScheme scheme = {.format = FolderFormat::kFp8, .bits = 8};
   expect_string(config, "fmt", "e4m3");
+  expect_nothing(config, "kv_cache_scheme");
   if (config.find("weight_block_size")) set_block(config, "weight_block_size", scheme);
   const std::string activations = config.find_string("activation_scheme").value_or("dynamic");
   if (activations != "dynamic")

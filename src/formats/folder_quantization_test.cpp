@@ -195,6 +195,7 @@ TEST(FolderQuantization, RefusesFloatsByKey) {
   expect_refused({
       {fp8(R"("activation_scheme":"static")"), "activation_scheme"},
       {fp8(R"("fmt":"e5m2")"), "fmt"},
+      {fp8(R"("kv_cache_scheme":"static")"), "kv_cache_scheme"},
       {fp8(R"("weight_block_size":[128])"), "weight_block_size"},
       {fp8(R"("weight_block_size":[128,0])"), "weight_block_size"},
       {fp8(R"("weight_block_size":"128x128")"), "weight_block_size"},
