@@ -150,6 +150,23 @@ test("what a model writes never is markup", async () => {
   door.stop();
 });
 
+// Levels upon levels, and lines in which an expression could look for its end again and again.
+const ENDLESS = [">".repeat(20000) + " quote", Array.from({ length: 400 }, (_, i) => " ".repeat(2 * i) + "- item").join("\n"),
+  "# a" + " ".repeat(20000) + "b", "[".repeat(10000), "last words"].join("\n\n");
+
+test("an answer of a thousand levels", async () => {
+  const door = await startDoor(quire.url, [{ content: ENDLESS }], 2);
+  await visit(door.url, {}, async (page) => {
+    await ready(page);
+    await send(page, "Nest");
+    assert.match(await answered(page), /quote[^]*item[^]*last words/);
+    await page.reload();  // kept, and shown again
+    await ready(page);
+    assert.match(await answered(page), /last words/);
+  });
+  door.stop();
+});
+
 const MARKDOWN = "## A plan\n\nSome **bold**, *soft* and `code` words with a [link](https://ok.example).\n\n1. first\n   - inner\n2. second\n\n" +
   "```python\ndef add(a, b):\n    return a + b\n```\n\n> A quote.\n\n| name | value |\n|---|---|\n| a | 1 |\n| b | 2 |\n";
 

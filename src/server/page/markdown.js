@@ -2,7 +2,7 @@
 import { element, copyText } from "./dom.js";
 
 const FENCE = /^\s{0,3}(```+|~~~+)\s*([\w+#.-]*)/;
-const HEADING = /^(#{1,6})\s+(.*?)\s*#*$/;
+const HEADING = /^(#{1,6})\s+(.*)$/;
 const RULE = /^\s{0,3}([-*_])(\s*\1){2,}\s*$/;
 const ITEM = /^(\s*)([-*+]|\d{1,9}[.)])\s+(.*)$/;
 const ROW = /^\s*\|.*\|\s*$/;
@@ -26,7 +26,7 @@ export function blocksOf(text) {
       blocks.push({ kind: "code", language: fence[2], text: body.join("\n") });
     } else if (HEADING.test(line)) {
       const [, marks, title] = HEADING.exec(line);
-      blocks.push({ kind: "heading", level: Math.min(marks.length, 4), text: title });
+      blocks.push({ kind: "heading", level: Math.min(marks.length, 4), text: withoutMarks(title) });
       i++;
     } else if (RULE.test(line)) {
       blocks.push({ kind: "rule" });
@@ -53,6 +53,14 @@ export function blocksOf(text) {
   return blocks;
 }
 
+// A title without the marks that may stand behind it. No expression: one that looks for an end takes the square of a long line's time.
+function withoutMarks(title) {
+  const whole = title.trimEnd();
+  let end = whole.length;
+  while (end > 0 && whole[end - 1] === "#") end--;
+  return end === 0 || !whole[end - 1].trim() ? whole.slice(0, end).trimEnd() : whole;  // "C#" has none
+}
+
 // Whether an empty line stands inside a list.
 function continues(lines, i) {
   return !lines[i].trim() && i + 1 < lines.length && (ITEM.test(lines[i + 1]) || /^\s{2,}\S/.test(lines[i + 1]));
@@ -63,7 +71,7 @@ export function safeLink(target) {
   return /^(https?:\/\/|mailto:)[^\s\u0000-\u001f]+$/i.test(target) ? target : null;
 }
 
-const INLINE = /(`+)([\s\S]*?[^`])\1(?!`)|\*\*(?=\S)([\s\S]*?\S)\*\*|\*(?=[^\s*])([^*]*?[^\s*])\*(?!\*)|~~(?=\S)([\s\S]*?\S)~~|\[([^\]\n]*)\]\(([^()\s]*(?:\([^()\s]*\)[^()\s]*)*)\)|(https?:\/\/[^\s<>"')\]]*[^\s<>"')\].,;:!?])/;
+const INLINE = /(`+)([\s\S]*?[^`])\1(?!`)|\*\*(?=\S)([\s\S]*?\S)\*\*|\*(?=[^\s*])([^*]*?[^\s*])\*(?!\*)|~~(?=\S)([\s\S]*?\S)~~|\[([^[\]\n]*)\]\(([^()\s]*(?:\([^()\s]*\)[^()\s]*)*)\)|(https?:\/\/[^\s<>"')\]]*[^\s<>"')\].,;:!?])/;
 
 // The nodes of one line or paragraph.
 export function inline(text, depth = 0) {
@@ -86,7 +94,10 @@ export function inline(text, depth = 0) {
   return nodes.filter((node) => node !== "");
 }
 
-function listOf(lines) {
+// What is deeper in quotes and lists stays text: a model may write a thousand levels, and each costs all that is inside.
+const MOST_LEVELS = 12;
+
+function listOf(lines, level) {
   const first = ITEM.exec(lines[0]);
   const depth = first[1].length;
   const ordered = /\d/.test(first[2]);
@@ -100,7 +111,7 @@ function listOf(lines) {
       if (next && next[1].length <= depth) break;
       inner.push(lines[i].slice(Math.min(depth + 2, lines[i].length - lines[i].trimStart().length)));
     }
-    list.append(element("li", null, ...inline(own), ...blocksOf(inner.join("\n")).map(nodeOf)));
+    list.append(element("li", null, ...inline(own), ...nodesOf(inner.join("\n"), level + 1)));
   }
   return list;
 }
@@ -116,13 +127,18 @@ function codeBlock(block) {
     element("pre", { tabindex: "0" }, element("code", null, block.text)));
 }
 
-function nodeOf(block) {
+function nodesOf(text, level) {
+  if (level > MOST_LEVELS) return text.trim() ? [element("p", null, text)] : [];
+  return blocksOf(text).map((block) => nodeOf(block, level));
+}
+
+function nodeOf(block, level) {
   switch (block.kind) {
     case "code": return codeBlock(block);
     case "heading": return element("h" + block.level, null, ...inline(block.text));
     case "rule": return element("hr");
-    case "quote": return element("blockquote", null, ...blocksOf(block.text).map(nodeOf));
-    case "list": return listOf(block.lines);
+    case "quote": return element("blockquote", null, ...nodesOf(block.text, level + 1));
+    case "list": return listOf(block.lines, level);
     case "table": return element("div", { class: "table" }, element("table", null, ...block.rows.map((row, i) =>
       element("tr", null, ...cells(row).map((cell) => element(i ? "td" : "th", null, ...inline(cell)))))));
     default: return element("p", null, ...inline(block.text));
@@ -137,6 +153,6 @@ export function showMarkdown(target, text) {
   let same = 0;
   while (same < keys.length && keys[same] === before[same]) same++;
   while (target.childNodes.length > same) target.lastChild.remove();
-  target.append(...blocks.slice(same).map(nodeOf));
+  target.append(...blocks.slice(same).map((block) => nodeOf(block, 0)));
   target.blockKeys = keys;
 }
