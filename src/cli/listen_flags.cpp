@@ -4,10 +4,13 @@
 
 #include "base/error.h"
 #include "base/printable.h"
+#include "formats/data_file.h"
 #include "server/http/bind.h"
 
 namespace quire::cli {
 namespace {
+
+constexpr size_t kMaxPemBytes = size_t{1} << 20;
 
 mode_t parse_mode(const std::string& text) {
   mode_t mode = 0;
@@ -16,6 +19,15 @@ mode_t parse_mode(const std::string& text) {
   if (error != std::errc() || stop != end || mode > 0777)
     throw LoadError("--uds-mode " + printable(text) + " is no octal number like 660");
   return mode;
+}
+
+// Never waits, as for who writes into a pipe: SIGHUP must not hold the server up.
+server::http::PemFile read_pem(const std::string& flag, const std::string& file) {
+  try {
+    return {file, formats::read_text_file(file, kMaxPemBytes)};
+  } catch (const LoadError& error) {
+    throw LoadError(flag + " " + printable(error.what()));
+  }
 }
 
 }  // namespace
@@ -45,8 +57,9 @@ void add_listen_flags(CLI::App& command, ListenFlags& flags, server::http::HttpO
 
 server::http::TlsContext read_certificate(const ListenFlags& flags) {
   if (flags.certificate_file.empty()) return nullptr;
-  return server::http::load_tls(flags.certificate_file,
-                                flags.key_file.empty() ? flags.certificate_file : flags.key_file);
+  const auto certificate = read_pem("--ssl-certfile", flags.certificate_file);
+  if (flags.key_file.empty()) return server::http::load_tls(certificate, certificate);
+  return server::http::load_tls(certificate, read_pem("--ssl-keyfile", flags.key_file));
 }
 
 void open_listener(const ListenFlags& flags, server::http::HttpOptions& http,

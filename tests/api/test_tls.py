@@ -272,6 +272,12 @@ def test_sighup_takes_a_new_certificate(tmp_path):
                 reload("stays what it was")
                 certificate.write_bytes(kept)
                 assert second.get("/health")[0] == 200
+            kept = certificate.read_bytes()
+            certificate.unlink()
+            os.mkfifo(certificate)  # nobody is waited for who would write into it
+            reload("not a regular file")
+            certificate.unlink()
+            certificate.write_bytes(kept)
             while b"[DONE]" not in received[-100:]:  # begun under the old one
                 more = old.recv(65536)
                 assert more
@@ -299,12 +305,18 @@ def test_a_bad_pair_ends_the_start(tmp_path, pair):
     encrypted = make_pair(tmp_path, "encrypted", "rsa:2048", "-passout", "pass:secret")
     empty = tmp_path / "empty"
     empty.write_text("")
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    broken_chain = tmp_path / "chain.pem"
+    broken_chain.write_text(certificate.read_text() + "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n")
     cases = {("--ssl-keyfile", key): "without --ssl-certfile",
              ("--ssl-certfile", certificate): "holds no PEM key",
              ("--ssl-certfile", certificate, "--ssl-keyfile", other_key): "is not the key of the certificate",
              ("--ssl-certfile", certificate, "--ssl-keyfile", rsa_key): "is not the key of the certificate",
              ("--ssl-certfile", tmp_path / "none", "--ssl-keyfile", key): "No such file",
-             ("--ssl-certfile", tmp_path, "--ssl-keyfile", key): "is no file",
+             ("--ssl-certfile", tmp_path, "--ssl-keyfile", key): "not a regular file",
+             ("--ssl-certfile", certificate, "--ssl-keyfile", pipe): "not a regular file",
+             ("--ssl-certfile", broken_chain, "--ssl-keyfile", key): "behind the first is broken",
              ("--ssl-certfile", empty, "--ssl-keyfile", key): "holds no PEM certificate",
              ("--ssl-certfile", key, "--ssl-keyfile", key): "holds no PEM certificate",
              ("--ssl-certfile", encrypted[0], "--ssl-keyfile", encrypted[1]): "the key is encrypted"}

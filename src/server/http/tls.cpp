@@ -1,13 +1,13 @@
 #include "server/http/tls.h"
 
 #include <openssl/err.h>
+#include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
 #include <spdlog/spdlog.h>
-#include <sys/stat.h>
 
-#include <cerrno>
-#include <cstring>
+#include <memory>
+#include <new>
 #include <string_view>
 
 #include "base/error.h"
@@ -23,32 +23,13 @@ std::string first_reason() {
   return reason != nullptr ? reason : "error " + std::to_string(code);
 }
 
-// OpenSSL's own words for a file that is missing, or is none, say little.
-void check_file(const std::string& flag, const std::string& file) {
-  struct stat info{};
-  if (::stat(file.c_str(), &info) != 0)
-    throw LoadError(flag + " " + printable(file) + ": " + std::strerror(errno));
-  if (!S_ISREG(info.st_mode) && !S_ISFIFO(info.st_mode))
-    throw LoadError(flag + " " + printable(file) + " is no file");
-}
-
-[[noreturn]] void fail(const std::string& flag, const std::string& file, std::string reason) {
+[[noreturn]] void fail(const std::string& flag, const PemFile& file, std::string reason) {
   ERR_clear_error();
-  throw LoadError(flag + " " + printable(file) + ": " + reason);
+  throw LoadError(flag + " " + printable(file.name) + ": " + reason);
 }
 
 std::string nothing_in(const std::string& what) {
   return "it holds no PEM " + what + " that can be read (" + first_reason() + ")";
-}
-
-void use_certificate(SSL_CTX* context, const std::string& file) {
-  ERR_clear_error();
-  if (SSL_CTX_use_certificate_chain_file(context, file.c_str()) == 1) return;
-  // A certificate that can be read may be refused, such as for a key that is too short.
-  const bool is_read = SSL_CTX_get0_certificate(context) != nullptr ||
-                       (ERR_GET_LIB(ERR_peek_error()) == ERR_LIB_SSL &&
-                        ERR_GET_REASON(ERR_peek_error()) != ERR_R_PEM_LIB);
-  fail("--ssl-certfile", file, is_read ? first_reason() : nothing_in("certificate"));
 }
 
 // OpenSSL would ask at the terminal.
@@ -70,21 +51,50 @@ int choose_protocol(SSL*, const unsigned char** chosen, unsigned char* size,
   return found == OPENSSL_NPN_NEGOTIATED ? SSL_TLSEXT_ERR_OK : SSL_TLSEXT_ERR_ALERT_FATAL;
 }
 
-void use_key(SSL_CTX* context, const std::string& file, const std::string& certificate_file) {
-  bool is_encrypted = false;
+using Bio = std::unique_ptr<BIO, int (*)(BIO*)>;
+using Certificate = std::unique_ptr<X509, void (*)(X509*)>;
+using Key = std::unique_ptr<EVP_PKEY, void (*)(EVP_PKEY*)>;
+
+Bio reader_of(const PemFile& file) {
   ERR_clear_error();
-  SSL_CTX_set_default_passwd_cb_userdata(context, &is_encrypted);
-  const bool is_read = SSL_CTX_use_PrivateKey_file(context, file.c_str(), SSL_FILETYPE_PEM) == 1;
-  SSL_CTX_set_default_passwd_cb_userdata(context, nullptr);
+  Bio bio(BIO_new_mem_buf(file.text.data(), static_cast<int>(file.text.size())), BIO_free);
+  if (bio == nullptr) throw std::bad_alloc();
+  return bio;
+}
+
+// A certificate that can be read may be refused, such as for a key that is too short.
+void use_certificate(SSL_CTX* context, const PemFile& file) {
+  const Bio bio = reader_of(file);
+  const Certificate own(PEM_read_bio_X509_AUX(bio.get(), nullptr, refuse_to_ask, nullptr),
+                        X509_free);
+  if (own == nullptr) fail("--ssl-certfile", file, nothing_in("certificate"));
+  if (SSL_CTX_use_certificate(context, own.get()) != 1)
+    fail("--ssl-certfile", file, first_reason());
+  for (;;) {
+    Certificate next(PEM_read_bio_X509(bio.get(), nullptr, refuse_to_ask, nullptr), X509_free);
+    if (next == nullptr) break;
+    if (SSL_CTX_add0_chain_cert(context, next.get()) != 1)
+      fail("--ssl-certfile", file, first_reason());
+    (void)next.release();  // the context's now
+  }
+  const unsigned long end = ERR_peek_last_error();
+  if (ERR_GET_LIB(end) != ERR_LIB_PEM || ERR_GET_REASON(end) != PEM_R_NO_START_LINE)
+    fail("--ssl-certfile", file, "a certificate behind the first is broken: " + first_reason());
+  ERR_clear_error();
+}
+
+void use_key(SSL_CTX* context, const PemFile& file, const PemFile& certificate) {
+  const Bio bio = reader_of(file);
+  bool is_encrypted = false;
+  const Key key(PEM_read_bio_PrivateKey(bio.get(), nullptr, refuse_to_ask, &is_encrypted),
+                EVP_PKEY_free);
   if (is_encrypted)
     fail("--ssl-keyfile", file, "the key is encrypted, and nobody is asked for its password");
+  if (key == nullptr) fail("--ssl-keyfile", file, nothing_in("key"));
   // A key of the certificate's kind is compared when it is taken, one of another kind is not.
-  const bool is_another =
-      !is_read && ERR_GET_REASON(ERR_peek_last_error()) == X509_R_KEY_VALUES_MISMATCH;
-  if (is_another || (is_read && SSL_CTX_check_private_key(context) != 1))
+  if (SSL_CTX_use_PrivateKey(context, key.get()) != 1 || SSL_CTX_check_private_key(context) != 1)
     fail("--ssl-keyfile", file,
-         "it is not the key of the certificate in " + printable(certificate_file));
-  if (!is_read) fail("--ssl-keyfile", file, nothing_in("key"));
+         "it is not the key of the certificate in " + printable(certificate.name));
 }
 
 void set_rules(SSL_CTX* context) {
@@ -100,26 +110,23 @@ void set_rules(SSL_CTX* context) {
   SSL_CTX_set_alpn_select_cb(context, choose_protocol, nullptr);
 }
 
-void warn_of_its_time(const SSL_CTX* context, const std::string& file) {
+void warn_of_its_time(const SSL_CTX* context, const PemFile& file) {
   const X509* certificate = SSL_CTX_get0_certificate(context);
   if (X509_cmp_current_time(X509_get0_notAfter(certificate)) < 0)
-    spdlog::warn("--ssl-certfile {}: the certificate has expired", printable(file));
+    spdlog::warn("--ssl-certfile {}: the certificate has expired", printable(file.name));
   if (X509_cmp_current_time(X509_get0_notBefore(certificate)) > 0)
-    spdlog::warn("--ssl-certfile {}: the certificate is not valid yet", printable(file));
+    spdlog::warn("--ssl-certfile {}: the certificate is not valid yet", printable(file.name));
 }
 
 }  // namespace
 
-TlsContext load_tls(const std::string& certificate_file, const std::string& key_file) {
-  check_file("--ssl-certfile", certificate_file);
-  check_file("--ssl-keyfile", key_file);
+TlsContext load_tls(const PemFile& certificate, const PemFile& key) {
   const TlsContext context(SSL_CTX_new(TLS_server_method()), SSL_CTX_free);
   if (context == nullptr) throw LoadError("TLS cannot be set up: " + first_reason());
   set_rules(context.get());
-  SSL_CTX_set_default_passwd_cb(context.get(), refuse_to_ask);
-  use_certificate(context.get(), certificate_file);
-  use_key(context.get(), key_file, certificate_file);
-  warn_of_its_time(context.get(), certificate_file);
+  use_certificate(context.get(), certificate);
+  use_key(context.get(), key, certificate);
+  warn_of_its_time(context.get(), certificate);
   return context;
 }
 

@@ -11,9 +11,14 @@ namespace quire::server::http {
 // null: no TLS.
 using TlsContext = std::shared_ptr<ssl_ctx_st>;
 
-// Reads PEM files: the server's certificate with those that lead to its root behind it, and its
-// key. A key that is encrypted is refused: nobody is there to be asked. Throws LoadError that names
-// the flag and the file. Logs a certificate whose time is not now.
-TlsContext load_tls(const std::string& certificate_file, const std::string& key_file);
+// What a file of PEM holds; `name` is the file's, for messages.
+struct PemFile {
+  std::string name, text;
+};
+
+// The server's certificate with those that lead to its root behind it, and its key. A key that is
+// encrypted is refused: nobody is there to be asked. Throws LoadError that names the flag and the
+// file. Logs a certificate whose time is not now.
+TlsContext load_tls(const PemFile& certificate, const PemFile& key);
 
 }  // namespace quire::server::http

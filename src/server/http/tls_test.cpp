@@ -5,11 +5,9 @@
 #include <openssl/evp.h>
 #include <openssl/pem.h>
 #include <openssl/x509.h>
-#include <unistd.h>
 
 #include <csignal>
-#include <cstdio>
-#include <filesystem>
+#include <memory>
 
 #include "server/http/test_http_server.h"
 #include "server/test_client.h"
@@ -20,29 +18,26 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// A file with a key and a certificate for it.
-class PemFile {
- public:
-  PemFile() {
-    const std::unique_ptr<EVP_PKEY, void (*)(EVP_PKEY*)> key(EVP_EC_gen("P-256"), EVP_PKEY_free);
-    const std::unique_ptr<X509, void (*)(X509*)> certificate(X509_new(), X509_free);
-    ASN1_INTEGER_set(X509_get_serialNumber(certificate.get()), 1);
-    X509_gmtime_adj(X509_getm_notBefore(certificate.get()), 0);
-    X509_gmtime_adj(X509_getm_notAfter(certificate.get()), 3600);
-    X509_set_pubkey(certificate.get(), key.get());
-    X509_sign(certificate.get(), key.get(), EVP_sha256());
-    std::FILE* file = std::fopen(path_.c_str(), "w");
-    PEM_write_PrivateKey(file, key.get(), nullptr, nullptr, 0, nullptr, nullptr);
-    PEM_write_X509(file, certificate.get());
-    std::fclose(file);
-  }
-  ~PemFile() { std::filesystem::remove(path_); }
-  TlsContext load() const { return load_tls(path_, path_); }
+std::string text_of(BIO* bio) {
+  char* data = nullptr;
+  const long size = BIO_get_mem_data(bio, &data);
+  return {data, static_cast<size_t>(size)};
+}
 
- private:
-  const std::string path_ =
-      std::filesystem::temp_directory_path() / ("quire-tls-" + std::to_string(::getpid()));
-};
+// A key and a certificate for it.
+PemFile make_pem() {
+  const std::unique_ptr<EVP_PKEY, void (*)(EVP_PKEY*)> key(EVP_EC_gen("P-256"), EVP_PKEY_free);
+  const std::unique_ptr<X509, void (*)(X509*)> certificate(X509_new(), X509_free);
+  ASN1_INTEGER_set(X509_get_serialNumber(certificate.get()), 1);
+  X509_gmtime_adj(X509_getm_notBefore(certificate.get()), 0);
+  X509_gmtime_adj(X509_getm_notAfter(certificate.get()), 3600);
+  X509_set_pubkey(certificate.get(), key.get());
+  X509_sign(certificate.get(), key.get(), EVP_sha256());
+  const std::unique_ptr<BIO, int (*)(BIO*)> bio(BIO_new(BIO_s_mem()), BIO_free);
+  PEM_write_bio_PrivateKey(bio.get(), key.get(), nullptr, nullptr, 0, nullptr, nullptr);
+  PEM_write_bio_X509(bio.get(), certificate.get());
+  return {"pem", text_of(bio.get())};
+}
 
 // What a client that is about to speak TLS begins with, but for most of it.
 const std::string kBeginning("\x16\x03\x01\x02\x00", 5);
@@ -52,7 +47,8 @@ class TlsTest : public HttpServerTest {
   void SetUp() override { std::signal(SIGPIPE, SIG_IGN); }
   void start_tls(const std::function<void(HttpOptions&)>& change = {}) {
     start([&](HttpOptions& options) {
-      options.tls = PemFile().load();
+      const PemFile pem = make_pem();
+      options.tls = load_tls(pem, pem);
       if (change) change(options);
     });
   }
