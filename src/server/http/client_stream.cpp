@@ -145,22 +145,20 @@ awaitable<ClientStream::Transferred> ClientStream::read_some(asio::mutable_buffe
 // thread otherwise. Only what OpenSSL has decrypted already is there without waiting.
 awaitable<ClientStream::Transferred> ClientStream::read_tls(asio::mutable_buffer into) {
   const uint64_t cancels = cancels_;
-  auto waits_for = Socket::wait_read;
-  for (bool must_wait = SSL_pending(ssl_.get()) == 0;; must_wait = true) {
-    if (must_wait) {
-      const auto [waited] = co_await socket_.async_wait(waits_for, kReturnError);
-      if (waited) co_return Transferred(waited, 0);
-    }
-    if (!is_inside_tls()) co_return Transferred(asio::error::bad_descriptor, 0);
-    ERR_clear_error();
-    errno = 0;
-    const int n = SSL_read(ssl_.get(), into.data(), static_cast<int>(into.size()));
-    if (n > 0) co_return Transferred(Error(), n);
-    const Error error = error_of(n);
-    if (error != asio::error::would_block) co_return Transferred(error, 0);
-    if (cancels != cancels_) co_return Transferred(asio::error::operation_aborted, 0);
-    waits_for = waits_for_;
+  if (SSL_pending(ssl_.get()) == 0) {
+    const auto [waited] = co_await socket_.async_wait(read_waits_for_, kReturnError);
+    if (waited) co_return Transferred(waited, 0);
   }
+  if (!is_inside_tls()) co_return Transferred(asio::error::bad_descriptor, 0);
+  read_waits_for_ = Socket::wait_read;
+  ERR_clear_error();
+  errno = 0;
+  const int n = SSL_read(ssl_.get(), into.data(), static_cast<int>(into.size()));
+  if (n > 0) co_return Transferred(Error(), n);
+  const Error error = error_of(n);
+  if (error != asio::error::would_block) co_return Transferred(error, 0);
+  read_waits_for_ = waits_for_;
+  co_return Transferred(cancels == cancels_ ? error : asio::error::operation_aborted, 0);
 }
 
 size_t ClientStream::write_some(asio::const_buffer data, Error& error) {

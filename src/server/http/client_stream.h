@@ -25,7 +25,8 @@ class ClientStream {
   using Error = boost::system::error_code;
   using Strand = boost::asio::strand<boost::asio::io_context::executor_type>;
   using Socket = boost::asio::basic_stream_socket<boost::asio::generic::stream_protocol, Strand>;
-  // What was read or written; without an error it is a byte at least.
+  // What was read or written; without an error it is a byte at least. would_block of a read: inside
+  // TLS something has come, but not a whole record yet; to be read again.
   using Transferred = std::tuple<Error, size_t>;
 
   explicit ClientStream(Socket socket);  // which must not block
@@ -69,7 +70,8 @@ class ClientStream {
   Socket socket_;
   std::unique_ptr<ssl_st, void (*)(ssl_st*)> ssl_;
   Socket::wait_type waits_for_ = Socket::wait_read;  // of the last call that would have blocked
-  bool is_sound_ = false;                            // TLS: agreed on, and nothing has failed since
+  Socket::wait_type read_waits_for_ = Socket::wait_read;
+  bool is_sound_ = false;  // TLS: agreed on, and nothing has failed since
   // A wait that is over when it is cancelled does not tell, and must not be followed by another.
   uint64_t cancels_ = 0;
   std::string failure_;

@@ -141,9 +141,13 @@ awaitable<bool> Connection::read_more() {
   end_turn();
   if (client_ended_) co_return false;  // nothing would wake a second read
   const auto space = buffer_.prepare(kReadSize);
-  const auto [code, n] = co_await stream_.read_some(space);
-  buffer_.commit(n);
-  co_return !code && !timed_out_;
+  for (;;) {
+    const auto [code, n] = co_await stream_.read_some(space);
+    buffer_.commit(n);
+    if (timed_out_ || code != asio::error::would_block) co_return !code && !timed_out_;
+    // A part of a record is the beginning of a request, too.
+    if (std::exchange(idle_, false)) set_deadline(context_->options.header_timeout);
+  }
 }
 
 // The client's clock stands still while it waits for others.
@@ -332,6 +336,7 @@ awaitable<void> Connection::watch_client() {
   while (!client_ended_ && has_room && buffer_.size() < kMaxReadAhead) {
     const auto space = buffer_.prepare(kReadSize);
     const auto [code, n] = co_await stream_.read_some(space);
+    if (code == asio::error::would_block) continue;
     buffer_.commit(n);
     client_ended_ = code == asio::error::eof;
     if (code && !client_ended_) co_return;

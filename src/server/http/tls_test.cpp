@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 #include <openssl/evp.h>
 #include <openssl/pem.h>
+#include <openssl/ssl.h>
 #include <openssl/x509.h>
 
 #include <csignal>
 #include <memory>
+#include <utility>
 
 #include "server/http/test_http_server.h"
 #include "server/test_client.h"
@@ -68,6 +70,73 @@ TEST_F(TlsTest, HandshakesHaveATimeLimit) {
   }
   EXPECT_TRUE(dripping.closed_by_server());
   EXPECT_TRUE(eventually([&] { return server_->num_connections() == 0; }));
+}
+
+// A client inside TLS whose records the test sends as it likes.
+class TlsClient {
+ public:
+  explicit TlsClient(uint16_t port)
+      : bare(port),
+        context_(SSL_CTX_new(TLS_client_method()), SSL_CTX_free),
+        ssl_(SSL_new(context_.get()), SSL_free) {
+    SSL_set_bio(ssl_.get(), BIO_new(BIO_s_mem()), BIO_new(BIO_s_mem()));
+    SSL_set_connect_state(ssl_.get());
+    while (SSL_do_handshake(ssl_.get()) != 1) {
+      bare.send(take_output());
+      if (!take_input()) throw std::runtime_error("no handshake");
+    }
+    bare.send(take_output());
+  }
+
+  // A record that holds `text`.
+  std::string record_of(const std::string& text) {
+    SSL_write(ssl_.get(), text.data(), static_cast<int>(text.size()));
+    return take_output();
+  }
+  // All that is sent until the connection ends, or there is `text` in it.
+  std::string receive(const std::string& text = "") {
+    std::string all;
+    for (;;) {
+      char piece[4096];
+      const int n = SSL_read(ssl_.get(), piece, sizeof piece);
+      if (n > 0) all.append(piece, static_cast<size_t>(n));
+      if (!text.empty() && all.find(text) != std::string::npos) return all;
+      if (n <= 0 && !take_input()) return all;
+    }
+  }
+
+  TestClient bare;
+
+ private:
+  std::string take_output() {
+    const std::string out = text_of(SSL_get_wbio(ssl_.get()));
+    (void)BIO_reset(SSL_get_wbio(ssl_.get()));
+    return out;
+  }
+  bool take_input() {
+    if (!bare.read_some()) return false;
+    const std::string in = std::exchange(bare.received(), {});
+    BIO_write(SSL_get_rbio(ssl_.get()), in.data(), static_cast<int>(in.size()));
+    return true;
+  }
+
+  const std::unique_ptr<SSL_CTX, void (*)(SSL_CTX*)> context_;
+  const std::unique_ptr<SSL, void (*)(SSL*)> ssl_;
+};
+
+// A record that does not come to its end is a request that does not: between requests a client may
+// be silent for longer.
+TEST_F(TlsTest, RecordsHaveTheTimeLimitOfHeads) {
+  start_tls([](HttpOptions& options) { options.header_timeout = milliseconds(300); });
+  TlsClient silent(port_), dripping(port_);
+  const std::string record = dripping.record_of(std::string(16'000, 'x'));
+  for (size_t i = 0; i < record.size() - 1 && !dripping.bare.has_input(); ++i) {
+    dripping.bare.try_send(record.substr(i, 1));
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  EXPECT_EQ(dripping.receive().substr(0, 13), "HTTP/1.1 408 ");
+  silent.bare.send(silent.record_of(get_text("/still")));
+  EXPECT_EQ(silent.receive("/still").substr(0, 13), "HTTP/1.1 200 ");
 }
 
 TEST_F(TlsTest, HandshakesGiveRoom) {
