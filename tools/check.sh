@@ -59,7 +59,7 @@ tidy() {
 }
 
 if have clang-format-19 "format of C++"; then
-  names=$(tools/source_files.py '*.h' '*.cpp' '*.cu' '*.cuh')
+  names=$(tools/source_files.py '*.h' '*.cpp' '*.cu' '*.cuh' '*.metal')
   mapfile -t sources <<<"$names"
   check "format of C++" clang-format-19 --dry-run -Werror "${sources[@]}"
 fi

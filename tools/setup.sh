@@ -3,11 +3,12 @@
 # if there is none; where there is an NVIDIA driver, the CUDA compiler, too. Uses apt, pip and cargo as they are configured
 # (proxies, mirrors), and tries a download three times. Says what it does; a second run does nothing.
 # Exits with 77 if this machine cannot have what was asked for.
-#   tools/setup.sh [--tests] [--deep] [--cuda] [--arm64] [--clients]
+#   tools/setup.sh [--tests] [--deep] [--cuda] [--arm64] [--metal] [--clients]
 #     --tests  also build/venv with the packages of the tests that are written in Python, and clang-format
 #     --deep   also what tools/test_deep.sh needs: torch and transformers, linters, the fuzzers' compiler (it names what is missing)
 #     --cuda   also the CUDA compiler (QUIRE_CUDA=ON does the same, QUIRE_CUDA=OFF leaves it out)
 #     --arm64  also what the preset arm64 needs
+#     --metal  also what tests/metal/run.sh needs: MLX's kernels for Macs
 #     --clients  also Node.js and npm, for tests/clients/run.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -164,6 +165,24 @@ install_cuda() {
   touch "$dir/.complete"
 }
 
+# MLX's headers for Macs, with the text of its kernels.
+install_metal() {
+  local version dir package platform sha wheel
+  version=$(awk '$1 == "mlx-cpu" { print $2 }' cmake/mlx.lock)
+  dir=build/deps/mlx-metal-$version
+  [ "$dir/.complete" -nt cmake/metal.lock ] && return
+  read -r package platform sha < <(grep '^mlx-metal ' cmake/metal.lock)
+  say "pip download $package==$version"
+  rm -rf "$dir" build/deps/metal-wheel
+  mkdir -p "$dir"
+  thrice python3 -m pip download -q --no-deps --only-binary=:all: --platform "$platform" -d build/deps/metal-wheel "$package==$version"
+  wheel=$(ls build/deps/metal-wheel/*.whl)
+  echo "$sha  $wheel" | sha256sum -c --quiet - || fail "$wheel is not the pinned one (cmake/metal.lock)"
+  unzip -q "$wheel" 'mlx/include/*' -d "$dir"
+  rm -rf build/deps/metal-wheel
+  touch "$dir/.complete"
+}
+
 pip_install() { thrice build/venv/bin/python -m pip install -q --disable-pip-version-check "$@"; }
 
 install_python() {
@@ -238,7 +257,7 @@ asked() { [[ " $arguments " = *" $1 "* ]]; }
 arguments="$*"
 for argument in "$@"; do
   case $argument in
-    --tests | --deep | --cuda | --arm64 | --clients) ;;
+    --tests | --deep | --cuda | --arm64 | --metal | --clients) ;;
     *) fail "unknown argument $argument" ;;
   esac
 done
@@ -261,4 +280,5 @@ if asked --deep; then
   install_rust_linters
 fi
 if asked --arm64; then install_arm64; fi
+if asked --metal; then install_metal; fi
 if asked --clients; then install_node; fi

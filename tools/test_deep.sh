@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
 # shellcheck source=tools/stages.sh
 source tools/stages.sh
-parts=(sources clones neon amx arm64 cuda asan tsan fuzz torch timed clients page neighbour chaos soak)
+parts=(sources clones neon amx arm64 cuda metal asan tsan fuzz torch timed clients page neighbour chaos soak)
 [ $# -eq 0 ] || parts=("$@")
 
 # Format, clippy, unit tests of Rust, clang-tidy. The build is there for clang-tidy, which reads its commands.
@@ -48,6 +48,12 @@ part_cuda() {
   [ -e /proc/driver/nvidia/version ] || return 0
   cmake --build build/cuda -j "$jobs" --target parity_tests engine_tests -- --quiet
   tools/test_cuda.sh build/cuda/bin
+}
+
+# Metal's kernels on an emulator, and the emulator on MLX's.
+part_metal() {
+  tools/setup.sh --metal
+  tests/metal/run.sh
 }
 
 part_asan() {

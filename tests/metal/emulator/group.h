@@ -1,0 +1,80 @@
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "emulator.h"
+#include "fiber.h"
+#include "threads.h"
+
+namespace quire::metal {
+
+// The threads of a threadgroup; one object runs all groups of a launch, one after the other.
+class Group {
+ public:
+  Group(const Launch& launch, const std::function<void(const Arguments&)>& call, Order order,
+        std::mt19937& random);
+  ~Group();
+
+  void run(Size3 place);
+
+  // Of the thread that runs:
+  const Position& position() const { return threads_[current_].position; }
+  void meet_group(const char* operation, const Place& at);
+  Lanes meet_lanes(const char* operation, const void* bytes, size_t count, const Place& at);
+  void declare(void* memory, size_t bytes, const Place& at);
+  const Buffer* threadgroup_memory(int index) const;
+
+  static Group& current();
+
+ private:
+  struct Meeting {
+    const char* operation = nullptr;
+    Place at;
+    uint32_t arrived = 0;
+  };
+  struct Thread {
+    Position position;
+    bool done = false, waiting = false;
+    std::function<void()> body;
+  };
+  struct Simdgroup {
+    Meeting meeting;
+    uint32_t present = 0;  // lanes that have not returned
+    uint32_t met = 0;      // those of the last meeting
+    uint32_t turn = 0;     // which of the two sets of slots is written
+    alignas(16) char slots[2][kLanes * kSlotBytes];
+  };
+
+  void start_threads(Size3 place);
+  void order_threads();
+  void finished(uint32_t thread);
+  void arrive(Meeting& meeting, const char* operation, const Place& at);
+  void release(uint32_t first, uint32_t end);
+  void wait();
+  void poison(void* memory, size_t bytes);
+  std::string waiting_places() const;
+
+  const Launch& launch_;
+  const std::function<void(const Arguments&)>& call_;
+  Order order_;
+  std::mt19937& random_;
+  std::deque<Fiber> fibers_;
+  std::vector<Thread> threads_;
+  std::vector<uint32_t> sequence_;  // the order of threads
+  std::vector<Simdgroup> simdgroups_;
+  Meeting meeting_;
+  uint32_t current_ = 0, alive_ = 0;
+  std::vector<void*> declared_;
+  size_t declared_bytes_ = 0;
+  std::deque<std::vector<char>> memory_;  // that the launch gives
+  std::map<int, Buffer> memory_buffers_;
+  std::optional<std::string> fault_;
+};
+
+}  // namespace quire::metal

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Builds the emulator of Metal with clang and runs all that it proves: that it finds seeded mistakes, that MLX's own kernels
+# run on it and agree with float64, and our kernels. Exits with 77 where there is no clang with AddressSanitizer.
+#   tests/metal/run.sh [GTEST_FILTER]
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+compiler=$(command -v clang++-19 || find /usr/bin -name 'clang++-[0-9]*' | sort -V | tail -n 1)
+[ -n "$compiler" ] || { echo "there is no clang to build the emulator with (apt install clang-19)"; exit 77; }
+echo 'int main() {}' | "$compiler" -fsanitize=address,undefined -x c++ - -o /dev/null ||
+  { echo "$compiler has no AddressSanitizer (apt install libclang-rt-19-dev)"; exit 77; }
+mlx=build/deps/mlx-metal-$(awk '$1 == "mlx-cpu" { print $2 }' cmake/mlx.lock)
+[ -f "$mlx/.complete" ] || { echo "MLX's kernels are not there: tools/setup.sh --metal"; exit 1; }
+cmake -S tests/metal -B build/metal -G Ninja -DCMAKE_CXX_COMPILER="$compiler" -DQUIRE_MLX_METAL="$PWD/$mlx"
+cmake --build build/metal -j "${JOBS:-$(nproc)}" -- --quiet
+for program in build/metal/bin/*_test; do "$program" --gtest_brief=1 --gtest_filter="${1:-*}"; done
