@@ -293,6 +293,22 @@ const Case kCases[] = {
      16,
      {{1, 1500}, {40, 900}, {130, 130}, {3, 515}}},
     {"bf16 6/2 D64", bf16, KvType::kBf16, 6, 2, 64, 64, 16, {{1, 300}, {20, 600}}},
+    {"bf16 8/2 D128 P8", bf16, KvType::kBf16, 8, 2, 128, 128, 8, {{200, 500}, {130, 133}}},
+    {"bf16 4/4 D128 P64", bf16, KvType::kBf16, 4, 4, 128, 128, 64, {{300, 1100}, {33, 290}}},
+    {"bf16 4/1 D64 P32", bf16, KvType::kBf16, 4, 1, 64, 64, 32, {{64, 64}, {150, 650}, {1, 70}}},
+    {"bf16 8/1 D64 P128", bf16, KvType::kBf16, 8, 1, 64, 64, 128, {{300, 300}, {17, 400}}},
+    {"bf16 4/2 D128 P24", bf16, KvType::kBf16, 4, 2, 128, 128, 24, {{200, 500}}},
+    {"bf16 4/2 D128 window",
+     bf16,
+     KvType::kBf16,
+     4,
+     2,
+     128,
+     128,
+     16,
+     {{600, 1500}, {90, 90}},
+     200,
+     0},
     {"bf16 4/4 D80 P8", bf16, KvType::kBf16, 4, 4, 80, 80, 8, {{1, 300}, {33, 290}}},
     {"bf16 8/2 D256", bf16, KvType::kBf16, 8, 2, 256, 256, 32, {{1, 520}, {19, 300}}},
     {"bf16 2/1 D512", bf16, KvType::kBf16, 2, 1, 512, 512, 16, {{1, 300}, {12, 280}}},
@@ -407,27 +423,32 @@ void bench_decode(CudaStream stream) {
       }
 }
 
+void bench_prefill_of(CudaStream stream, int tokens, int64_t dim, int64_t block_size) {
+  Case c = {"", bf16, KvType::kBf16, 32, 8, dim, dim, block_size, {{tokens, tokens}}};
+  const Step s = make_step(c, 1);
+  const AttentionCudaPlan plan = plan_attention_cuda(s.p, s.layout);
+  const Uploaded up(s, plan);
+  const DeviceBytes q(encode(s.q, bf16)), k(s.k_bytes), v(s.v_bytes), out(s.q.size() * 2);
+  const double us = time_us(
+      stream,
+      [&](CudaStream st) {
+        AttentionKernelParams p = s.p;
+        p.q = q.get();
+        p.k = k.get();
+        p.v = v.get();
+        p.out = out.get();
+        paged_attention_cuda(st, p, up.batch);
+      },
+      3);
+  std::printf("prefill 32/8 D%ld P%ld %d tokens  %8.1f us  %6.1f TFLOP/s (half counted)\n", dim,
+              block_size, tokens, us,
+              2.0 * 32 * static_cast<double>(dim) * tokens * tokens / us * 1e-6);
+}
+
 void bench_prefill(CudaStream stream) {
-  for (const int tokens : {512, 2048, 8192}) {
-    Case c = {"", bf16, KvType::kBf16, 32, 8, 128, 128, 16, {{tokens, tokens}}};
-    const Step s = make_step(c, 1);
-    const AttentionCudaPlan plan = plan_attention_cuda(s.p, s.layout);
-    const Uploaded up(s, plan);
-    const DeviceBytes q(encode(s.q, bf16)), k(s.k_bytes), v(s.v_bytes), out(s.q.size() * 2);
-    const double us = time_us(
-        stream,
-        [&](CudaStream st) {
-          AttentionKernelParams p = s.p;
-          p.q = q.get();
-          p.k = k.get();
-          p.v = v.get();
-          p.out = out.get();
-          paged_attention_cuda(st, p, up.batch);
-        },
-        3);
-    std::printf("prefill 32/8 %d tokens  %8.1f us  %6.1f TFLOP/s (half counted)\n", tokens, us,
-                2.0 * 32 * 128 * tokens * tokens / us * 1e-6);
-  }
+  for (const int tokens : {512, 2048, 8192}) bench_prefill_of(stream, tokens, 128, 16);
+  bench_prefill_of(stream, 8192, 128, 64);
+  bench_prefill_of(stream, 8192, 64, 16);
 }
 
 }  // namespace

@@ -82,8 +82,38 @@ __device__ inline void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount));
 }
 
-// Before a warpgroup's first product and after its registers were written otherwise.
-__device__ inline void begin_group_products() {
+// The same with columns for rows: rows of 64 elements, each 64 columns of B's 128 or fewer in
+// `kPitch` bytes from the last; 16 rows further is + 128.
+template <int kPitch>
+__device__ inline uint64_t swizzled_columns(const void* rows) {
+  constexpr uint64_t kEightRows = 1024 >> 4, kNextColumns = kPitch >> 4, kSwizzle128 = 1;
+  return (shared_address(rows) & 0x3FFFF) >> 4 | kNextColumns << 16 | kEightRows << 32 |
+         kSwizzle128 << 62;
+}
+
+// Whether `holds` in all of `threads` threads, each of which comes to the barrier.
+template <int kIndex>
+__device__ inline bool sync_threads_and(int threads, bool holds) {
+  uint32_t all;
+  asm volatile(
+      "{ .reg .pred in, out; setp.ne.u32 in, %2, 0; bar.red.and.pred out, %3, %1, in; "
+      "selp.u32 %0, 1, 0, out; }"
+      : "=r"(all)
+      : "r"(threads), "r"(static_cast<uint32_t>(holds)), "n"(kIndex)
+      : "memory");
+  return all != 0;
+}
+
+// Sums are in registers here: code neither reads nor writes them across this.
+template <int kCount>
+__device__ inline void fence_sums(float (&c)[kCount]) {
+#pragma unroll
+  for (float& sum : c) asm volatile("" : "+f"(sum)::"memory");
+}
+// Before products that add to `c`: what was written to it and to other registers counts.
+template <int kCount>
+__device__ inline void begin_group_products(float (&c)[kCount]) {
+  fence_sums(c);
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
 __device__ inline void commit_group_products() {
@@ -93,10 +123,7 @@ __device__ inline void commit_group_products() {
 template <int kLeft, int kCount>
 __device__ inline void wait_group_products(float (&c)[kCount]) {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kLeft) : "memory");
-  if constexpr (kLeft == 0) {
-#pragma unroll
-    for (float& sum : c) asm volatile("" : "+f"(sum)::"memory");
-  }
+  if constexpr (kLeft == 0) fence_sums(c);
 }
 
 #define QUIRE_SUMS4(c, i) "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3])
@@ -114,25 +141,27 @@ __device__ inline void wait_group_products(float (&c)[kCount]) {
   "%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
 // c = a x^T, or c += where `add`, of 64 rows of `a` (16 a warp, as mma() has them) and as many
 // tokens as `c` has floats times two. c is laid out as mma()'s, tile after tile of 8 tokens.
-#define QUIRE_GROUP_PRODUCT(T, type, count, tokens, names, inputs, adds, ...)                   \
-  __device__ inline void group_product(float(&c)[count], const uint4& a, uint64_t x, bool add,  \
-                                       T) {                                                     \
+// group_product_columns: c += a x, `x` being swizzled_columns.
+#define QUIRE_GROUP_PRODUCT(name, columns, T, type, count, tokens, names, inputs, adds, ...)    \
+  __device__ inline void name(float(&c)[count], const uint4& a, uint64_t x, bool add, T) {      \
     asm volatile("{ .reg .pred adds; setp.ne.b32 adds, " adds                                   \
                  ", 0; wgmma.mma_async.sync.aligned.m64n" tokens "k16.f32." type "." type       \
-                 " {" names "}, " inputs ", adds, 1, 1, 0; }"                                   \
+                 " {" names "}, " inputs ", adds, 1, 1, " columns "; }"                         \
                  : __VA_ARGS__                                                                  \
                  : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "l"(x), "r"(static_cast<int>(add))); \
   }
-#define QUIRE_GROUP_PRODUCTS(T, type)                                                              \
-  QUIRE_GROUP_PRODUCT(T, type, 4, "8", QUIRE_NAMES4, "{%4,%5,%6,%7}, %8", "%9", QUIRE_SUMS4(c, 0)) \
-  QUIRE_GROUP_PRODUCT(T, type, 16, "32", QUIRE_NAMES16, "{%16,%17,%18,%19}, %20", "%21",           \
-                      QUIRE_SUMS16(c, 0))                                                          \
-  QUIRE_GROUP_PRODUCT(T, type, 32, "64", QUIRE_NAMES32, "{%32,%33,%34,%35}, %36", "%37",           \
-                      QUIRE_SUMS32(c, 0))                                                          \
-  QUIRE_GROUP_PRODUCT(T, type, 64, "128", QUIRE_NAMES64, "{%64,%65,%66,%67}, %68", "%69",          \
-                      QUIRE_SUMS64(c, 0))
-QUIRE_GROUP_PRODUCTS(DeviceBf16, "bf16")
-QUIRE_GROUP_PRODUCTS(DeviceF16, "f16")
+#define QUIRE_GROUP_PRODUCTS(name, columns, T, type)                                              \
+  QUIRE_GROUP_PRODUCT(name, columns, T, type, 4, "8", QUIRE_NAMES4, "{%4,%5,%6,%7}, %8", "%9",    \
+                      QUIRE_SUMS4(c, 0))                                                          \
+  QUIRE_GROUP_PRODUCT(name, columns, T, type, 16, "32", QUIRE_NAMES16, "{%16,%17,%18,%19}, %20",  \
+                      "%21", QUIRE_SUMS16(c, 0))                                                  \
+  QUIRE_GROUP_PRODUCT(name, columns, T, type, 32, "64", QUIRE_NAMES32, "{%32,%33,%34,%35}, %36",  \
+                      "%37", QUIRE_SUMS32(c, 0))                                                  \
+  QUIRE_GROUP_PRODUCT(name, columns, T, type, 64, "128", QUIRE_NAMES64, "{%64,%65,%66,%67}, %68", \
+                      "%69", QUIRE_SUMS64(c, 0))
+QUIRE_GROUP_PRODUCTS(group_product, "0", DeviceBf16, "bf16")
+QUIRE_GROUP_PRODUCTS(group_product, "0", DeviceF16, "f16")
+QUIRE_GROUP_PRODUCTS(group_product_columns, "1", DeviceBf16, "bf16")
 #undef QUIRE_GROUP_PRODUCTS
 #undef QUIRE_GROUP_PRODUCT
 #undef QUIRE_NAMES64

@@ -135,7 +135,7 @@ struct Wgmma {
         if (first + i >= stages) break;
         arrived[(first + i) % kStages].wait(round_of(first + i));
         load_weights(first + i, a[i % 2]);
-        begin_group_products();
+        begin_group_products(c);
         const uint64_t x = swizzled_matrix(stage(first + i));
 #pragma unroll
         for (int step = 0; step < kStageSteps; ++step)

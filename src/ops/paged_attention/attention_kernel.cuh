@@ -1,4 +1,5 @@
 #pragma once
+#include "ops/paged_attention/attention_launch.cuh"
 #include "ops/paged_attention/attention_prefill.cuh"
 
 namespace quire::ops {
@@ -320,6 +321,8 @@ void run_attention_tiles(CudaStream stream, const AttentionKernelParams& p,
     if (!launched) launch_attention<T, Pool, 1, 2>(stream, p, b, b.few);
     if constexpr (sizeof(Pool) == 1)
       launch_attention<T, Pool, 4, 2>(stream, p, b, b.many);
+    else if (has_wgmma_prefill(p))
+      run_wgmma_prefill(stream, p, b);
     else if (attention_cuda_many_rows(p) == kPrefillRows)
       p.value_dim <= 64 ? launch_prefill<T, 8>(stream, p, b) : launch_prefill<T, 16>(stream, p, b);
     else

@@ -9,6 +9,12 @@ void run_attention_bf16(CudaStream stream, const AttentionKernelParams& p,
 void run_attention_codes(CudaStream stream, const AttentionKernelParams& p,
                          const AttentionCudaBatch& batch);
 
+// The items of many rows on Hopper (attention_prefill_sm90_cuda.cu): heads of 64 or 128 and pages
+// that tiles of 64 keys consist of, or the other way round.
+bool has_wgmma_prefill(const AttentionKernelParams& p);
+void run_wgmma_prefill(CudaStream stream, const AttentionKernelParams& p,
+                       const AttentionCudaBatch& batch);
+
 // Any dtypes.
 void run_plain_attention(CudaStream stream, const AttentionKernelParams& p,
                          const AttentionCudaBatch& batch);

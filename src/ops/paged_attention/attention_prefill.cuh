@@ -55,26 +55,34 @@ struct PrefillWalk : AttentionTiles<T, T, kPrefillRows / 16, kValueTiles> {
     }
   }
 
-  // Scores where the row sees the key, else -infinity; the maximum grows and sums shrink.
+  // Scores where the row sees the key, else -infinity; the maximum grows and sums shrink. kPlain:
+  // there is neither a soft cap nor a slope.
+  template <bool kPlain>
   __device__ void grow(int index, float (&s)[kKeyTiles][4]) {
     const int tile = this->first_key() + index * kTileKeys, first = tile + lane() % 4 * 2;
-    const bool plain = p.softcap <= 0 && p.alibi == nullptr;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const AttentionRow row = this->rows()[row_of(h)];
+      if constexpr (!kPlain) {
+#pragma unroll
+        for (int n = 0; n < kKeyTiles; ++n)
+#pragma unroll
+          for (int j = 0; j < 2; ++j)
+            s[n][2 * h + j] = attention_score(p, row, first + n * 8 + j, s[n][2 * h + j]);
+      }
       const bool sees_all = row.first <= tile && row.end >= tile + kTileKeys;
-      const bool masked = __any_sync(kWholeWarp, !sees_all) != 0;
+      if (__any_sync(kWholeWarp, !sees_all) != 0) {
+#pragma unroll
+        for (int n = 0; n < kKeyTiles; ++n)
+#pragma unroll
+          for (int j = 0; j < 2; ++j) {
+            const int key = first + n * 8 + j;
+            if (key < row.first || key >= row.end) s[n][2 * h + j] = -INFINITY;
+          }
+      }
       float peak = -INFINITY;
 #pragma unroll
-      for (int n = 0; n < kKeyTiles; ++n)
-#pragma unroll
-        for (int j = 0; j < 2; ++j) {
-          const int key = first + n * 8 + j;
-          float& score = s[n][2 * h + j];
-          if (!plain) score = attention_score(p, row, key, score);
-          if (masked && (key < row.first || key >= row.end)) score = -INFINITY;
-          peak = fmaxf(peak, score);
-        }
+      for (int n = 0; n < kKeyTiles; ++n) peak = fmaxf(peak, fmaxf(s[n][2 * h], s[n][2 * h + 1]));
       peak = fmaxf(peak, __shfl_xor_sync(kWholeWarp, peak, 1));
       peak = fmaxf(peak, __shfl_xor_sync(kWholeWarp, peak, 2));
       peak = fmaxf(peak, m[h]);
@@ -132,9 +140,8 @@ struct PrefillWalk : AttentionTiles<T, T, kPrefillRows / 16, kValueTiles> {
     }
   }
 
-  // By probabilities in shared memory, where a thread finds those of all keys.
-  __device__ void add_all_not_finite(int index, const float (&s)[kKeyTiles][4]) {
-    const int tiles = static_cast<int>(p.value_dim) / 8;
+  // Probabilities into shared memory, where a thread finds those of all keys.
+  __device__ void leave_probabilities(const float (&s)[kKeyTiles][4]) const {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       T* probability =
@@ -145,6 +152,10 @@ struct PrefillWalk : AttentionTiles<T, T, kPrefillRows / 16, kValueTiles> {
             pack2(s[n][2 * h], s[n][2 * h + 1], T());
     }
     __syncwarp();
+  }
+  __device__ void add_all_not_finite(int index, const float (&s)[kKeyTiles][4]) {
+    const int tiles = static_cast<int>(p.value_dim) / 8;
+    leave_probabilities(s);
 #pragma unroll
     for (int n = 0; n < kValueTiles; ++n)
       if (n < tiles) this->add_not_finite(index, warp() * 16, n * 8, c[n]);
@@ -184,7 +195,7 @@ struct PrefillWalk : AttentionTiles<T, T, kPrefillRows / 16, kValueTiles> {
   __device__ void walk_tile(int index, bool all_finite) {
     float s[kKeyTiles][4];
     multiply_all_keys(index, s);
-    grow(index, s);
+    p.softcap <= 0 && p.alibi == nullptr ? grow<true>(index, s) : grow<false>(index, s);
     raise(s);
     if (!all_finite) {
       add_all_not_finite(index, s);

@@ -18,8 +18,10 @@ struct AttentionShapes {
   int rows, key_pitch, value_pitch, scale_bytes, buffers;
 
   __host__ __device__ static constexpr int kProbabilityPitch() { return kTileKeys + 8; }
-  __host__ __device__ int tile_bytes() const { return kTileKeys * (key_pitch + value_pitch) * 2; }
-  __host__ __device__ int bytes() const {
+  __host__ __device__ constexpr int tile_bytes() const {
+    return kTileKeys * (key_pitch + value_pitch) * 2;
+  }
+  __host__ __device__ constexpr int bytes() const {
     return rows * (key_pitch + kProbabilityPitch()) * 2 + buffers * (tile_bytes() + scale_bytes) +
            rows * (64 + static_cast<int>(sizeof(AttentionRow))) + kSlotBytes;
   }
@@ -216,11 +218,11 @@ struct AttentionTiles {
     const int tile = first_key() + index * kTileKeys;
     return tile < first || min(tile + kTileKeys, item.context) > end;
   }
-  // The sum of p v of 16 rows from `row` on and 8 columns from `column` on, over the keys which a
-  // row sees and whose v is no finite number.
-  __device__ void add_not_finite(int index, int row, int column, float (&c)[4]) const {
+  // The sum of p v of 16 rows from `row` on and the lane's two columns, over the keys which a row
+  // sees and whose v is no finite number. values_at(key): the two values.
+  template <class ValuesAt>
+  __device__ void add_not_finite(int index, int row, ValuesAt values_at, float (&c)[4]) const {
     const int lane = static_cast<int>(threadIdx.x) % 32, tile = first_key() + index * kTileKeys;
-    const V* value = values(index) + column + lane % 4 * 2;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const int r = row + lane / 4 + 8 * h;
@@ -230,9 +232,14 @@ struct AttentionTiles {
       for (int key = max(rows()[r].first - tile, 0); key < end; ++key)
 #pragma unroll
         for (int j = 0; j < 2; ++j)
-          if (const float v = widen(value[key * value_pitch() + j]); !isfinite(v))
+          if (const float v = widen(values_at(key)[j]); !isfinite(v))
             c[2 * h + j] = fmaf(widen(probability[key]), v, c[2 * h + j]);
     }
+  }
+  // The same of eight columns from `column` on.
+  __device__ void add_not_finite(int index, int row, int column, float (&c)[4]) const {
+    const V* value = values(index) + column + threadIdx.x % 4 * 2;
+    add_not_finite(index, row, [&](int key) { return value + key * value_pitch(); }, c);
   }
 
   // Whether all values of tile `index` are finite numbers; all threads of the block ask.
