@@ -2,6 +2,7 @@
 import contextlib
 import http.client
 import os
+import pathlib
 import re
 import shutil
 import signal
@@ -239,6 +240,35 @@ def test_garbage_ends_its_connection_alone(tls):
                         pass
         victim.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
         assert read_until(victim, b"}").startswith(b"HTTP/1.1 200")
+
+
+def test_memory_of_many_connections_comes_back(pair):
+    """1,000 clients in the middle of a record: 45 KiB each, that the allocator would keep when they have gone."""
+    def resident(server):
+        status = pathlib.Path(f"/proc/{server.process.pid}/status").read_text()
+        return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) / 1024  # MiB
+
+    with start_server("--ssl-certfile", pair[0], "--ssl-keyfile", pair[1]) as server:
+        tls = TlsServer(server, pair[0])
+        assert tls.get("/health")[0] == 200
+        before = resident(server)
+        held = []
+        for _ in range(1000):
+            incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+            inside = tls.trust.wrap_bio(incoming, outgoing, server_hostname="localhost")
+            held.append(tls.bare())
+            while inside.version() is None:
+                with contextlib.suppress(ssl.SSLWantReadError):
+                    inside.do_handshake()
+                    break
+                held[-1].sendall(outgoing.read())
+                incoming.write(held[-1].recv(65536))
+            inside.write(b"x" * 16000)
+            held[-1].sendall(outgoing.read()[:-1])
+        server.wait_until(lambda: resident(server) > before + 30)
+        for connection in held:
+            connection.close()
+        server.wait_until(lambda: resident(server) < before + 15)
 
 
 def test_sighup_takes_a_new_certificate(tmp_path):

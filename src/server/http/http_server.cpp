@@ -45,6 +45,8 @@ constexpr auto kMemoryPause = std::chrono::seconds(1);
 // The same for small pieces: they are used again, but over hours each arena would keep its largest.
 constexpr size_t kAllReleasedBytes = 4u << 20;
 constexpr auto kLongMemoryPause = std::chrono::minutes(1);
+// The same after so many connections have ended: inside TLS each takes up to 45 KiB.
+constexpr size_t kManyEnded = 256;
 
 // Every connection needs a file descriptor, and the usual soft limit of 1024 is a historical one.
 void raise_file_limit() {
@@ -89,6 +91,7 @@ class HttpServer::Impl {
   bool has_room(const std::string& client);
   static ConnectionPtr choose(const std::vector<ConnectionPtr>& all,
                               const std::function<bool(const Connection&)>& may_be);
+  bool many_ended();
   void give_memory_back(TimePoint now);
   std::vector<ConnectionPtr> connections() const;
   bool wait_until_none(TimePoint until) const;
@@ -101,6 +104,7 @@ class HttpServer::Impl {
   std::vector<std::thread> threads_;
   mutable std::mutex mutex_;
   std::vector<ConnectionPtr> connections_;
+  size_t num_ended_ = 0;  // connections
   TimePoint memory_given_back_;
   bool started_ = false;
 };
@@ -177,6 +181,7 @@ void HttpServer::Impl::adopt(const ConnectionPtr& connection) {
                    }
                    const std::scoped_lock lock(mutex_);
                    std::erase(connections_, connection);
+                   ++num_ended_;
                  });
 }
 
@@ -220,12 +225,20 @@ HttpServer::Impl::ConnectionPtr HttpServer::Impl::choose(
   return chosen;
 }
 
+// Whether many connections have ended since this was last true.
+bool HttpServer::Impl::many_ended() {
+  const std::scoped_lock lock(mutex_);
+  if (num_ended_ < kManyEnded) return false;
+  num_ended_ = 0;
+  return true;
+}
+
 // glibc keeps what is freed: after large requests that would be most of the process.
 void HttpServer::Impl::give_memory_back(TimePoint now) {
   if (now - memory_given_back_ < kMemoryPause) return;
   Ledger& ledger = *context_->ledger;
   const bool is_long_ago = now - memory_given_back_ >= kLongMemoryPause;
-  if (ledger.take_released(kReleasedBytes) == 0 &&
+  if (!many_ended() && ledger.take_released(kReleasedBytes) == 0 &&
       (!is_long_ago || ledger.take_all_released(kAllReleasedBytes) == 0))
     return;
   memory_given_back_ = now;
