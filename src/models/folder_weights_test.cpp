@@ -12,11 +12,14 @@
 #include <map>
 #include <sstream>
 
+#include "base/json.h"
 #include "base/source_dir.h"
 #include "formats/checkpoint.h"
 #include "formats/test_files.h"
+#include "models/float_vectors.h"
 #include "models/model.h"
 #include "models/model_size.h"
+#include "models/weights.h"
 #include "ops/runtime/context.h"
 
 namespace quire::models {
@@ -25,6 +28,7 @@ namespace {
 using formats::testing::load_error;
 using formats::testing::TempDir;
 using ::testing::AllOf;
+using testing::FloatVector;
 using ::testing::HasSubstr;
 
 std::string folder_of(const std::string& name) {
@@ -35,13 +39,17 @@ std::unique_ptr<Model> load(const std::string& folder, const LoadOptions& option
   return load_model(ops::make_context(1), formats::Checkpoint::open(folder), options);
 }
 
+std::string text_of(const std::string& path) {
+  std::ifstream file(path);
+  std::stringstream stream;
+  stream << file.rdbuf();
+  return stream.str();
+}
+
 // Loads a copy of the checkpoint in whose config.json `from` is `to`.
 std::string error_of(const std::string& name, const std::string& from, const std::string& to) {
   const TempDir dir;
-  std::ifstream file(folder_of(name) + "/config.json");
-  std::stringstream stream;
-  stream << file.rdbuf();
-  std::string text = stream.str();
+  std::string text = text_of(folder_of(name) + "/config.json");
   const size_t at = text.find(from);
   EXPECT_NE(at, std::string::npos) << from;
   text.replace(at, from.size(), to);
@@ -60,6 +68,21 @@ struct Stored {
 };
 using Tensors = std::map<std::string, Stored>;
 
+std::string safetensors_of(const Tensors& tensors) {
+  std::string header, data;
+  for (const auto& [name, tensor] : tensors) {
+    std::string shape;
+    for (const int64_t length : tensor.shape)
+      shape += (shape.empty() ? "" : ",") + std::to_string(length);
+    const size_t begin = data.size();
+    data += tensor.bytes;
+    header += (header.empty() ? "{\"" : ",\"") + name + R"(":{"dtype":")" + tensor.dtype +
+              R"(","shape":[)" + shape + R"(],"data_offsets":[)" + std::to_string(begin) + "," +
+              std::to_string(data.size()) + "]}";
+  }
+  return formats::testing::safetensors_bytes(header + "}", 0) + data;
+}
+
 // Measures and loads a copy of the checkpoint whose tensors `change` has changed.
 std::string error_of_tensors(const std::string& name, const std::function<void(Tensors&)>& change) {
   const formats::Checkpoint good = formats::Checkpoint::open(folder_of(name));
@@ -70,24 +93,53 @@ std::string error_of_tensors(const std::string& name, const std::function<void(T
                     formats::testing::bytes_of(raw)};
   }
   change(tensors);
-  std::string header, data;
-  for (const auto& [one, tensor] : tensors) {
-    std::string shape;
-    for (const int64_t length : tensor.shape)
-      shape += (shape.empty() ? "" : ",") + std::to_string(length);
-    const size_t begin = data.size();
-    data += tensor.bytes;
-    header += (header.empty() ? "{\"" : ",\"") + one + R"(":{"dtype":")" + tensor.dtype +
-              R"(","shape":[)" + shape + R"(],"data_offsets":[)" + std::to_string(begin) + "," +
-              std::to_string(data.size()) + "]}";
-  }
   const TempDir dir;
-  dir.write("model.safetensors", formats::testing::safetensors_bytes(header + "}", 0) + data);
+  dir.write("model.safetensors", safetensors_of(tensors));
   std::filesystem::copy_file(folder_of(name) + "/config.json", dir.path() + "/config.json");
   return load_error([&] {
     (void)measure_model(formats::Checkpoint::open(dir.path()), {});
     load(dir.path());
   });
+}
+
+std::string bytes_of_digits(std::string_view digits) {
+  std::string out;
+  for (size_t i = 0; i < digits.size(); i += 2)
+    out += static_cast<char>(std::stoi(std::string(digits.substr(i, 2)), nullptr, 16));
+  return out;
+}
+
+// The weight [k, n] of a linear, as its products with the unit matrix.
+mx::array transposed_weight(const FloatVector& v) {
+  const auto stored = [](const testing::StoredDigits& d) {
+    return Stored{d.dtype, d.shape, bytes_of_digits(d.digits)};
+  };
+  json::object config =
+      json::parse(text_of(folder_of("qwen3-fp8-bf16") + "/config.json")).as_object();
+  config["quantization_config"] = json::parse(v.quantization_config);
+  const TempDir dir;
+  dir.write("config.json", json::serialize(config));
+  dir.write("model.safetensors",
+            safetensors_of({{std::string("x.") + v.values.name, stored(v.values)},
+                            {std::string("x.") + v.scales.name, stored(v.scales)}}));
+  const auto checkpoint = formats::Checkpoint::open(dir.path());
+  const ops::Context context = ops::make_context(1);
+  WeightLoader loader(context, checkpoint, mx::float32, {});
+  const mx::array y = ops::linear(context, mx::eye(v.k), loader.linear("x.weight", "", v.n, v.k));
+  mx::eval(y);
+  return y;
+}
+
+TEST(FolderWeights, FloatsAreWhatTheLibraryDequantises) {
+  for (const FloatVector& v : testing::kFloatVectors) {
+    SCOPED_TRACE(v.quantization_config);
+    const std::string bytes = bytes_of_digits(v.dequantised);
+    std::vector<float> values(bytes.size() / 4);
+    ASSERT_EQ(static_cast<int>(values.size()), v.n * v.k);
+    std::memcpy(values.data(), bytes.data(), bytes.size());
+    const mx::array expected = mx::transpose(mx::array(values.data(), {v.n, v.k}, mx::float32));
+    EXPECT_TRUE(mx::array_equal(transposed_weight(v), expected).item<bool>());
+  }
 }
 
 TEST(FolderWeights, OnlyWhatHasNoKernelBecomesDense) {
