@@ -50,6 +50,12 @@ const formats::RawTensor* find_stored(const formats::Checkpoint& checkpoint,
   return nullptr;
 }
 
+bool has_blocks(const formats::Checkpoint& checkpoint) {
+  return std::ranges::any_of(checkpoint.names(), [&](const std::string& name) {
+    return formats::is_blocks(checkpoint.find(name)->dtype);
+  });
+}
+
 // What the config says of quantisation. If that is refused, the error also names a tensor that it
 // is about: people look there first.
 std::optional<formats::QuantizationConfig> read_quantization(
@@ -122,7 +128,8 @@ WeightLoader::WeightLoader(const ops::Context& context, const formats::Checkpoin
     throw LoadError(checkpoint.dir() + ": 8-bit activations do not go with weights in " +
                     folder_quantization_->title() + "; leave them out");
   }
-  if (int8_activations && !quantization_) {
+  // GGUF's blocks are refused where they are taken, by tensor.
+  if (int8_activations && !quantization_ && !has_blocks(checkpoint)) {
     throw LoadError(checkpoint.dir() +
                     ": 8-bit activations go with quantised weights, and this model has none; make "
                     "one that has with `quire quantize`");
