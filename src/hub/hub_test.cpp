@@ -91,6 +91,19 @@ TEST(Settings, ReadsTheTokenFile) {
   EXPECT_EQ(settings_of({{"HF_TOKEN_PATH", home.path() + "/token"}}).token, "hf_file");
 }
 
+TEST(Settings, FindsTheSystemsCertificates) {
+  const TempDir dir;
+  const std::string first = dir.path() + "/first", second = dir.path() + "/second";
+  EXPECT_EQ(find_certificates({first, second}), "");
+  dir.write("second", "-----BEGIN CERTIFICATE-----\n");
+  EXPECT_EQ(find_certificates({first, second}), second);
+  std::filesystem::create_directory(first);  // no file
+  EXPECT_EQ(find_certificates({first, second}), second);
+  std::filesystem::remove(first);
+  dir.write("first", "-----BEGIN CERTIFICATE-----\n");
+  EXPECT_EQ(find_certificates({first, second}), first);
+}
+
 TEST(Settings, RefusesWhatCannotBeMeant) {
   for (const char* endpoint :
        {"huggingface.co", "ftp://x", "https://", "https://a@b", "https://a b", "https://a?b"})

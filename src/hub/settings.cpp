@@ -142,8 +142,17 @@ Settings read_settings(const GetEnv& get_env, const std::string& user_agent) {
   return settings;
 }
 
+std::string find_certificates(const std::vector<std::string>& places) {
+  std::error_code error;
+  for (const std::string& place : places)
+    if (std::filesystem::is_regular_file(place, error)) return place;
+  return "";
+}
+
 Settings read_settings(const std::string& user_agent) {
-  return read_settings([](const char* name) { return std::getenv(name); }, user_agent);
+  Settings settings = read_settings([](const char* name) { return std::getenv(name); }, user_agent);
+  if (settings.certificates.empty()) settings.certificates = find_certificates();
+  return settings;
 }
 
 }  // namespace quire::hub
