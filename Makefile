@@ -7,7 +7,7 @@ MODEL ?= models/quire-demo
 # Kernels for NVIDIA GPUs: ON, OFF; else where there is a driver. tools/setup.sh reads it, too.
 CUDA_OPTION = $(if $(QUIRE_CUDA),-DQUIRE_CUDA=$(QUIRE_CUDA))
 
-.PHONY: run test test-deep test-cuda setup build build-dev install bench format tidy clean
+.PHONY: run test test-deep test-cuda setup build build-dev install package bench format tidy clean
 
 run: build
 	$(QUIRE) serve $(MODEL) --port $(PORT)
@@ -36,6 +36,11 @@ test-cuda:
 
 install: build
 	cmake --install build/release --prefix $(PREFIX)
+
+# Packages for x86-64 Linux, in build/packages; package/README.md says what they hold.
+package: build
+	tools/setup.sh --packages
+	python3 package/package.py
 
 bench: setup
 	cmake --preset release $(CUDA_OPTION) >/dev/null

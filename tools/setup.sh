@@ -3,13 +3,14 @@
 # if there is none; where there is an NVIDIA driver, the CUDA compiler, too. Uses apt, pip and cargo as they are configured
 # (proxies, mirrors), and tries a download three times. Says what it does; a second run does nothing.
 # Exits with 77 if this machine cannot have what was asked for.
-#   tools/setup.sh [--tests] [--deep] [--cuda] [--arm64] [--metal] [--clients]
+#   tools/setup.sh [--tests] [--deep] [--cuda] [--arm64] [--metal] [--clients] [--packages]
 #     --tests  also build/venv with the packages of the tests that are written in Python, and clang-format
 #     --deep   also what tools/test_deep.sh needs: torch and transformers, linters, the fuzzers' compiler (it names what is missing)
 #     --cuda   also the CUDA compiler (QUIRE_CUDA=ON does the same, QUIRE_CUDA=OFF leaves it out)
 #     --arm64  also what the preset arm64 needs
 #     --metal  also what tests/metal/run.sh needs: MLX's kernels for Macs
 #     --clients  also Node.js and npm, for tests/clients/run.sh
+#     --packages  also what `make package` needs, and debootstrap for tests/packages
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -91,7 +92,7 @@ install_mlx() {
     *) fail "the pinned MLX wheels are for Linux on x86-64 and 64-bit ARM, this is $1" ;;
   esac
   dir=$2/$package-$version
-  [ -f "$dir/.complete" ] && return
+  [ -f "$dir/.complete" ] && [ -f "$dir/LICENSE" ] && return
   say "pip download $package==$version for $1"
   rm -rf "$dir" "$2/wheel"
   mkdir -p "$dir"
@@ -103,6 +104,7 @@ install_mlx() {
   say "unpacking it into $dir"
   # The library finds its BLAS by $ORIGIN/../../mlx_cpu.libs, so both folders stay side by side.
   unzip -q "$wheel" 'mlx/*' 'mlx_cpu.libs/*' -d "$dir"
+  unzip -q -j "$wheel" '*.dist-info/licenses/LICENSE' -d "$dir"
   rm -rf "$2/wheel"
   touch "$dir/.complete"
 }
@@ -253,11 +255,19 @@ install_node() {
   apt_install nodejs npm
 }
 
+install_package_tools() {
+  local name missing=()
+  for name in patchelf xz-utils debootstrap; do installed "$name" || missing+=("$name"); done
+  [ ${#missing[@]} = 0 ] && return
+  apt_update
+  apt_install "${missing[@]}"
+}
+
 asked() { [[ " $arguments " = *" $1 "* ]]; }
 arguments="$*"
 for argument in "$@"; do
   case $argument in
-    --tests | --deep | --cuda | --arm64 | --metal | --clients) ;;
+    --tests | --deep | --cuda | --arm64 | --metal | --clients | --packages) ;;
     *) fail "unknown argument $argument" ;;
   esac
 done
@@ -282,3 +292,4 @@ fi
 if asked --arm64; then install_arm64; fi
 if asked --metal; then install_metal; fi
 if asked --clients; then install_node; fi
+if asked --packages; then install_package_tools; fi

@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
 # shellcheck source=tools/stages.sh
 source tools/stages.sh
-parts=(sources clones neon amx arm64 cuda metal asan tsan fuzz torch timed clients page neighbour chaos soak)
+parts=(sources clones neon amx arm64 cuda metal asan tsan fuzz torch timed clients page packages neighbour chaos soak)
 [ $# -eq 0 ] || parts=("$@")
 
 # Format, clippy, unit tests of Rust, clang-tidy. The build is there for clang-tidy, which reads its commands.
@@ -102,6 +102,16 @@ part_clients() {
 part_page() {
   build release --target quire
   tests/page/run.sh
+}
+
+# Packages, on other systems than this one.
+part_packages() {
+  [ "$(uname -m)" = x86_64 ] || { echo "packages are for x86-64"; return 77; }
+  tools/setup.sh --packages
+  build release --target quire
+  python3 package/package.py
+  python3 tests/packages/make_roots.py
+  run_pytest packages tests/packages
 }
 
 part_neighbour() {
