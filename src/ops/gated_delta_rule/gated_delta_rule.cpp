@@ -93,6 +93,7 @@ DeltaRuleResult gated_delta_rule(const Context& context, const mx::array& qkv,
     note_reference(context, kOp);
     return gated_delta_rule_reference(qkv, gates, state, *layout);
   }
+  if (gates.heads_take_turns) refuse("value heads that take turns need the reference");
   CudaDevice* const cuda = context.device->cuda();
   auto kernel = [params, cuda, layout = cuda ? layout : nullptr,
                  tasks = cuda ? std::vector<GatedDeltaRuleTask>()

@@ -13,6 +13,8 @@ struct DeltaGates {
   mx::array projected;                 // [T, W] in qkv's dtype
   int64_t a_column = 0, b_column = 0;  // a and b: H columns each, from here
   mx::array a_log, dt_bias;            // [H] float32
+  // Value head h goes with key head h % K, not with h / (H / K): the order of GGUF files.
+  bool heads_take_turns = false;
 };
 
 struct DeltaRuleResult {
@@ -26,8 +28,7 @@ struct DeltaRuleResult {
 //   decay = exp(-exp(a_log) softplus(a + dt_bias)) and beta = sigmoid(b).
 //
 //   qkv    [T, 2 K Dk + H Dv] float32, float16 or bfloat16: all heads of q, of k, of v; value head
-//   h
-//          goes with key head h / (H / K). Dk is a multiple of 4 and at most 256
+//          h goes with key head h / (H / K), or h % K. Dk is a multiple of 4 and at most 256
 //   state  [slots, H, Dv, Dk] float32, written in place; what a slot held does not count where its
 //          sequence begins. Inside a head: blocks of 64 rows of Dv (the last may be shorter), each
 //          stored [Dk][rows], so that 64 rows advance side by side in vector lanes

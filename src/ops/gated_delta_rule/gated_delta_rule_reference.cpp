@@ -17,8 +17,9 @@ mx::array unit(const mx::array& x) {
 }
 
 // [tokens, K, Dk] -> [tokens, H, 1, Dk], each key head for its value heads.
-mx::array spread(const mx::array& x, int v_heads) {
-  return mx::expand_dims(mx::repeat(x, v_heads / x.shape(1), 1), 2);
+mx::array spread(const mx::array& x, int v_heads, bool take_turns) {
+  const int times = v_heads / x.shape(1);
+  return mx::expand_dims(take_turns ? mx::tile(x, {1, times, 1}) : mx::repeat(x, times, 1), 2);
 }
 
 struct Sequence {
@@ -41,8 +42,8 @@ Sequence inputs_of(const mx::array& qkv, const DeltaGates& gates, const mx::arra
   const mx::array x = gate_columns(gates.a_column) + gates.dt_bias;
   const mx::array softplus = mx::logaddexp(x, mx::array(0.0f));
   const mx::array scale = mx::array(1.0f / std::sqrt(static_cast<float>(dim)));
-  return {.q = spread(q, heads) * scale,
-          .k = spread(k, heads),
+  return {.q = spread(q, heads, gates.heads_take_turns) * scale,
+          .k = spread(k, heads, gates.heads_take_turns),
           .v = mx::reshape(v, {n, heads, v_dim, 1}),
           .decay = mx::reshape(mx::exp(mx::negative(mx::exp(gates.a_log) * softplus)), gate),
           .beta = mx::reshape(mx::sigmoid(gate_columns(gates.b_column)), gate)};
