@@ -55,6 +55,7 @@ GatedDeltaRuleParams checked_params(const mx::array& qkv, const DeltaGates& gate
           .v_heads = heads,
           .k_dim = k_dim,
           .v_dim = v_dim,
+          .heads_take_turns = gates.heads_take_turns,
           .gates_row = gates.projected.shape(1),
           .a_column = gates.a_column,
           .b_column = gates.b_column};
@@ -76,7 +77,8 @@ std::vector<GatedDeltaRuleTask> make_tasks(const std::vector<StateSegment>& segm
                          .end = s.end,
                          .slot = s.slot,
                          .is_fresh = s.is_fresh,
-                         .head = (k_head * group + first) / per_head,
+                         .head = p.heads_take_turns ? k_head + first / per_head * p.k_heads
+                                                    : (k_head * group + first) / per_head,
                          .first_row = first % per_head * kDeltaRows,
                          .num_blocks = std::min(size, group - first)});
   return tasks;
@@ -93,7 +95,6 @@ DeltaRuleResult gated_delta_rule(const Context& context, const mx::array& qkv,
     note_reference(context, kOp);
     return gated_delta_rule_reference(qkv, gates, state, *layout);
   }
-  if (gates.heads_take_turns) refuse("value heads that take turns need the reference");
   CudaDevice* const cuda = context.device->cuda();
   auto kernel = [params, cuda, layout = cuda ? layout : nullptr,
                  tasks = cuda ? std::vector<GatedDeltaRuleTask>()

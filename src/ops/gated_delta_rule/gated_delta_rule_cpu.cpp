@@ -246,7 +246,7 @@ void run_block(const GatedDeltaRuleParams& p, int64_t head, int64_t first_row, i
 
 template <class T>
 void run_task(const GatedDeltaRuleParams& p, const GatedDeltaRuleTask& task) {
-  const int64_t k_head = task.head / (p.v_heads / p.k_heads);
+  const int64_t k_head = delta_key_head(p, task.head), step = delta_head_step(p);
   Block b;
   for (int64_t t = task.begin; t < task.end; t += kTokens) {
     const int64_t n = task.end - t < kTokens ? task.end - t : kTokens;
@@ -263,7 +263,9 @@ void run_task(const GatedDeltaRuleParams& p, const GatedDeltaRuleTask& task) {
       run_block<T>(p, head, first_row, t, n, state, b);
       state += rows * p.k_dim;
       first_row += rows;
-      if (first_row == p.v_dim) ++head, first_row = 0;
+      if (first_row < p.v_dim) continue;
+      head += step, first_row = 0;
+      state += (step - 1) * p.v_dim * p.k_dim;
     }
   }
 }

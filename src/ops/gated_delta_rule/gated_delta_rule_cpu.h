@@ -13,6 +13,7 @@ struct GatedDeltaRuleParams {
   FloatType type = FloatType::kF32;  // of qkv, gates and y
   int64_t k_heads = 0, v_heads = 0;  // K, H
   int64_t k_dim = 0, v_dim = 0;      // Dk, Dv
+  bool heads_take_turns = false;     // as DeltaGates has it
   int64_t gates_row = 0;             // W
   int64_t a_column = 0, b_column = 0;
   const void* qkv = nullptr;       // [T, 2 K Dk + H Dv]
@@ -23,15 +24,23 @@ struct GatedDeltaRuleParams {
   void* y = nullptr;               // [T, H, Dv]
 };
 
-// Neighbouring blocks of rows of one sequence whose value heads share a key head, so that q and k
-// are prepared once for all of them; tasks of a step touch disjoint memory.
+// The key head of a value head, and how far apart value heads with the same one are.
+constexpr int64_t delta_key_head(const GatedDeltaRuleParams& p, int64_t head) {
+  return p.heads_take_turns ? head % p.k_heads : head / (p.v_heads / p.k_heads);
+}
+constexpr int64_t delta_head_step(const GatedDeltaRuleParams& p) {
+  return p.heads_take_turns ? p.k_heads : 1;
+}
+
+// Blocks of rows of one sequence whose value heads share a key head, so that q and k are prepared
+// once for all of them; tasks of a step touch disjoint memory.
 struct GatedDeltaRuleTask {
   int64_t begin = 0, end = 0;  // token rows
   int64_t slot = 0;
   bool is_fresh = false;   // starts from zeros
   int64_t head = 0;        // value head of the first block
   int64_t first_row = 0;   // of Dv, a multiple of kDeltaRows
-  int64_t num_blocks = 1;  // in the order of memory: rows of a head, then the next head
+  int64_t num_blocks = 1;  // rows of a head in the order of memory, then the next head
 };
 
 // Where the task's part of the pool begins, in floats. Pools have more than 2^31.

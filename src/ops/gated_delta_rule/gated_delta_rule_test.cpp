@@ -101,6 +101,60 @@ TEST(GatedDeltaRule, MatchesItsReference) {
   }
 }
 
+// x [.., H * width] with the value heads in the other order: those of all key heads in turn.
+mx::array in_turns(const mx::array& x, const Shape& s, int axis, int first, int width) {
+  std::vector<int32_t> order(static_cast<size_t>(x.shape(axis)));
+  for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int32_t>(i);
+  const int group = s.v_heads / s.k_heads;
+  for (int head = 0; head < s.v_heads; ++head)
+    for (int i = 0; i < width; ++i)
+      order[static_cast<size_t>(first + head * width + i)] =
+          first + (head % s.k_heads * group + head / s.k_heads) * width + i;
+  mx::array result =
+      mx::contiguous(mx::take(x, mx::array(order.data(), {x.shape(axis)}, mx::int32), axis));
+  mx::eval(result);
+  return result;
+}
+
+// The value heads of all inputs in the other order.
+Inputs in_turns(const Inputs& in, const Shape& s) {
+  Inputs turned = in;
+  turned.gates.heads_take_turns = true;
+  turned.qkv = in_turns(in.qkv, s, 1, 2 * s.k_heads * s.k_dim, s.v_dim);
+  for (const auto column : {in.gates.a_column, in.gates.b_column})
+    turned.gates.projected = in_turns(turned.gates.projected, s, 1, static_cast<int>(column), 1);
+  turned.gates.a_log = in_turns(in.gates.a_log, s, 0, 0, 1);
+  turned.gates.dt_bias = in_turns(in.gates.dt_bias, s, 0, 0, 1);
+  return turned;
+}
+
+void expect_same_heads(const Shape& s, bool use_reference) {
+  SCOPED_TRACE("Dk " + std::to_string(s.k_dim) + " Dv " + std::to_string(s.v_dim));
+  const auto layout = layout_of_chunks({{1, 9, 3}, {35, 0, 1}, {3, 30, 2}});
+  Context context = make_context(2);
+  context.use_reference = use_reference;
+  const Inputs in = inputs_of(s, 39, mx::float32);
+  const mx::array pool = random_array(pool_shape(s), mx::float32, 9, 0.3f);
+  const auto expected = run(context, in, pool_for(context, pool), layout);
+  const auto actual =
+      run(context, in_turns(in, s), pool_for(context, in_turns(pool, s, 1, 0, 1)), layout);
+  EXPECT_TRUE(same_bits(actual.y, in_turns(expected.y, s, 1, 0, 1)));
+  EXPECT_TRUE(same_bits(actual.state, in_turns(expected.state, s, 1, 0, 1)));
+  if (!use_reference) {
+    EXPECT_TRUE(kernel_ran(context, "gated_delta_rule", 2));
+  }
+}
+
+// They are the same heads in another order, bit for bit.
+TEST(GatedDeltaRule, HeadsThatTakeTurns) {
+  for (const auto& isa : isas_to_test()) {
+    const ForcedIsa forced(isa);
+    SCOPED_TRACE(isa);
+    for (const Shape& s : kShapes) expect_same_heads(s, /*use_reference=*/false);
+  }
+  for (const Shape& s : kShapes) expect_same_heads(s, /*use_reference=*/true);
+}
+
 Inputs golden_inputs(const GoldenFile& golden, const std::string& name) {
   const auto flat = [&](const char* part) {
     const mx::array x = golden.array(name, part);
