@@ -92,9 +92,13 @@ struct GdnSpec {
   int64_t conv_kernel = 0;
   // Either a tensor for each projection (Qwen3.5), or two (Qwen3-Next) whose rows are sorted by key
   // head: its q, its k, then v of its value heads, then their z; and b of its value heads, then a.
+  // With both names for the first ones, the checkpoint decides.
   std::string qkv_weight, z_weight, b_weight, a_weight;
   std::string qkvz_weight, ba_weight;
   std::string conv_weight, a_log, dt_bias, norm, out_weight;
+  std::string negated_rate;  // -exp(a_log), which GGUF files have in its place
+  // Value head h goes with key head h % k_heads, not with h / (v_heads / k_heads).
+  bool heads_take_turns = false;
 
   // Of the convolution: q, k and v of all heads.
   int64_t conv_dim() const { return 2 * k_heads * k_dim + v_heads * v_dim; }

@@ -1,6 +1,7 @@
 #include "models/weights.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <map>
 
@@ -337,7 +338,9 @@ mx::array WeightLoader::norm(const NormSpec& norm, int64_t n) {
   if (norm.weight.empty())
     return floats(std::vector<float>(static_cast<size_t>(n), norm.multiplier),
                   {static_cast<int>(n)});
-  return scaled_vector(norm.weight, n, norm_offset_, norm.multiplier);
+  std::vector<float> values = take_vector(norm.weight, n);
+  for (float& x : values) x = (x + norm_offset_) * norm.multiplier;
+  return floats(values, {static_cast<int>(n)});
 }
 
 bool WeightLoader::is_mlx_convolution(const std::string& name, int64_t kernel) const {
@@ -360,21 +363,28 @@ mx::array WeightLoader::taps(const std::string& name, int64_t channels, int64_t 
 }
 
 mx::array WeightLoader::vector(const std::string& name, int64_t n) {
-  return scaled_vector(name, n, 0.0f, 1.0f);
+  return floats(take_vector(name, n), {static_cast<int>(n)});
+}
+
+mx::array WeightLoader::logs_of_negated(const std::string& name, int64_t n) {
+  std::vector<float> values = take_vector(name, n);
+  for (float& x : values) {
+    if (!(x < 0)) throw LoadError(where(*find(name)) + " has a number that is not below 0");
+    x = std::log(-x);
+  }
+  return floats(values, {static_cast<int>(n)});
 }
 
 float WeightLoader::number(const std::string& name) { return take_floats(name, {1}).front(); }
 
-mx::array WeightLoader::scaled_vector(const std::string& name, int64_t n, float offset,
-                                      float multiplier) {
+std::vector<float> WeightLoader::take_vector(const std::string& name, int64_t n) {
   const auto& tensor = take(name);
   if (!has_shape(tensor, {1, n})) expect_shape(tensor, {n});
   std::vector<float> values(static_cast<size_t>(n));
   widen(tensor, values.data());
-  for (float& value : values) value = (value + offset) * multiplier;
   packed_bytes_ += values.size() * sizeof(float);
   count_progress(tensor);
-  return floats(values, {static_cast<int>(n)});
+  return values;
 }
 
 // A whole tensor in memory of the device.

@@ -82,6 +82,8 @@ class WeightLoader {
   HeadPairs head_pairs(const std::string& weight, const HeadRows& rows, int64_t k);
   // A vector [n] (or [1, n]) as float32.
   mx::array vector(const std::string& name, int64_t n);
+  // ln(-x) of each number in one. Throws LoadError for a number that is not below 0.
+  mx::array logs_of_negated(const std::string& name, int64_t n);
   // The number in a tensor [1].
   float number(const std::string& name);
   // The weight [n] of an RMS norm, float32: the stored values plus the norm offset, or ones, times
@@ -204,8 +206,7 @@ class WeightLoader {
   ops::PackedMatrix transposed_matrix(Part part);
   mx::array floats(const std::vector<float>& values, const mx::Shape& shape) const;
   std::shared_ptr<std::byte[]> read_to_device(const formats::RawTensor& tensor) const;
-  // (stored + offset) * multiplier.
-  mx::array scaled_vector(const std::string& name, int64_t n, float offset, float multiplier);
+  std::vector<float> take_vector(const std::string& name, int64_t n);
   // Reads the rows of staged parts as they are packed. Views the parts.
   ops::PackProgress staging(std::span<const Part> parts) const;
   ops::PackedMatrix pack(std::vector<Part> parts, bool interleave);

@@ -26,6 +26,8 @@ GdnSpec gdn_of(const formats::HfConfig& config, const std::string& prefix) {
   }
   gdn.conv_weight = prefix + "conv1d.weight";
   gdn.a_log = prefix + "A_log";
+  gdn.negated_rate = prefix + "A";
+  gdn.heads_take_turns = config.get_bool("linear_heads_take_turns", false);
   gdn.dt_bias = prefix + "dt_bias";
   gdn.norm = prefix + "norm.weight";
   gdn.out_weight = prefix + "out_proj.weight";
@@ -49,6 +51,7 @@ bool is_linear_attention(const formats::HfConfig& config, int64_t layer) {
 
 void make_hybrid(const formats::HfConfig& config, ModelSpec& spec) {
   spec.has_zero_centred_norms = true;
+  ignore_mtp_layers(config, spec);  // GGUF files have them as layers
   for (const char* name : {"mtp.*", "model.mtp.*", "language_model.mtp.*", "model.visual.*",
                            "visual.*", "vision_tower.*"})
     spec.ignored.emplace_back(name);
