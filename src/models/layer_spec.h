@@ -111,6 +111,8 @@ struct MlpSpec {
   bool has_gate = true;  // else down(act(up)), act the function of `gate`
   // Gate then up, or one tensor that holds both; without a gate up alone.
   std::vector<std::string> gate_up_weights = {}, gate_up_biases = {};
+  // Gate and up where a checkpoint has two tensors in place of the one above.
+  std::vector<std::string> gate_up_apart = {};
   std::string down_weight = {}, down_bias = {};
 };
 

@@ -22,6 +22,8 @@ ModelSpec granite_moe(const formats::HfConfig& config, int64_t max_positions) {
       moe.shared = MlpSpec{.intermediate = shared,
                            .gate = moe.gate,
                            .gate_up_weights = {prefix + "shared_mlp.input_linear.weight"},
+                           .gate_up_apart = {prefix + "shared_mlp.gate_proj.weight",
+                                             prefix + "shared_mlp.up_proj.weight"},
                            .down_weight = prefix + "shared_mlp.output_linear.weight"};
   }
   return spec;
