@@ -3,62 +3,21 @@
 #include <algorithm>
 #include <array>
 #include <functional>
-#include <set>
 #include <string>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
 
 #include "base/error.h"
+#include "formats/gguf/vocabulary.h"
 
 namespace quire::formats {
 namespace {
 
-const std::string kPrefix = "tokenizer.ggml.";
-
-// tokenizer.ggml.token_type
-enum class TokenType : int64_t { kNormal = 1, kUnknown, kControl, kUser, kUnused, kByte };
-
-struct Vocabulary {
-  const std::vector<std::string>* tokens = nullptr;
-  const std::vector<int64_t>* types = nullptr;  // null: all are normal
-
-  TokenType type(size_t id) const {
-    return types ? static_cast<TokenType>((*types)[id]) : TokenType::kNormal;
-  }
-};
-
-Vocabulary read_vocabulary(const GgufMetadata& metadata) {
-  constexpr size_t kMostTokens = size_t{1} << 22;
-  Vocabulary out{.tokens = metadata.find_strings(kPrefix + "tokens"),
-                 .types = metadata.find_ints(kPrefix + "token_type")};
-  if (!out.tokens || out.tokens->empty()) metadata.fail(kPrefix + "tokens", "is missing or empty");
-  if (out.tokens->size() > kMostTokens) metadata.fail(kPrefix + "tokens", "has too many tokens");
-  if (out.types && out.types->size() != out.tokens->size())
-    metadata.fail(kPrefix + "token_type", "has " + std::to_string(out.types->size()) +
-                                              " elements, but there are " +
-                                              std::to_string(out.tokens->size()) + " tokens");
-  for (size_t id = 0; out.types && id < out.types->size(); ++id)
-    if (out.type(id) < TokenType::kNormal || out.type(id) > TokenType::kByte)
-      metadata.fail(kPrefix + "token_type", "has " + std::to_string((*out.types)[id]) +
-                                                " for token " + std::to_string(id) +
-                                                "; types are 1 to 6");
-  return out;
-}
-
-std::optional<int64_t> find_id(const GgufMetadata& metadata, const Vocabulary& vocabulary,
-                               const std::string& name) {
-  const std::string key = kPrefix + name;
-  const auto id = metadata.find_int(key, {.min = -1, .max = UINT32_MAX});
-  if (!id || *id == -1 || *id == UINT32_MAX) return std::nullopt;  // two ways to say none
-  if (*id >= static_cast<int64_t>(vocabulary.tokens->size()))
-    metadata.fail(key, "is " + std::to_string(*id) + ", but there are " +
-                           std::to_string(vocabulary.tokens->size()) + " tokens");
-  return id;
-}
+const std::string kPrefix = kTokenizerPrefix;
 
 // A place that no token has, filled up by the converter: "[PAD151936]".
-bool is_filler(const Vocabulary& vocabulary, size_t id) {
+bool is_filler(const GgufVocabulary& vocabulary, size_t id) {
   return vocabulary.type(id) == TokenType::kUnused &&
          (*vocabulary.tokens)[id] == "[PAD" + std::to_string(id) + "]";
 }
@@ -137,7 +96,7 @@ struct Merge {
   static bool is_inside_character(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
 };
 
-std::vector<Merge> merges_of_scores(const Vocabulary& vocabulary,
+std::vector<Merge> merges_of_scores(const GgufVocabulary& vocabulary,
                                     const std::vector<double>& scores) {
   const std::vector<std::string>& tokens = *vocabulary.tokens;
   std::unordered_map<std::string_view, size_t> ids;
@@ -173,7 +132,8 @@ void append_pair(std::string& out, std::string_view left, std::string_view right
   out += ']';
 }
 
-void append_merges(const GgufMetadata& metadata, const Vocabulary& vocabulary, std::string& out) {
+void append_merges(const GgufMetadata& metadata, const GgufVocabulary& vocabulary,
+                   std::string& out) {
   if (const auto* merges = metadata.find_strings(kPrefix + "merges")) {
     for (const std::string& merge : *merges) {
       const size_t space = merge.find(' ', 1);  // a token may be a space, but does not end with it
@@ -195,11 +155,11 @@ void append_merges(const GgufMetadata& metadata, const Vocabulary& vocabulary, s
 }
 
 // The model's part of a tokenizer.json, written out: a tree of so many values would be large.
-std::string model_text(const GgufMetadata& metadata, const Vocabulary& vocabulary,
+std::string model_text(const GgufMetadata& metadata, const GgufVocabulary& vocabulary,
                        const Parts& parts) {
   std::string out = R"({"type":"BPE","dropout":null,"continuing_subword_prefix":null,)"
                     R"("end_of_word_suffix":null,"fuse_unk":true,"unk_token":)";
-  const auto unknown = find_id(metadata, vocabulary, "unknown_token_id");
+  const auto unknown = find_token_id(metadata, vocabulary, "unknown_token_id");
   if (unknown && parts.byte_fallback)
     append_json_string(out, (*vocabulary.tokens)[static_cast<size_t>(*unknown)]);
   else
@@ -219,7 +179,7 @@ std::string model_text(const GgufMetadata& metadata, const Vocabulary& vocabular
 }
 
 // Tokens that a text's spelling alone makes.
-json::array added_tokens(const Vocabulary& vocabulary, bool strips_right) {
+json::array added_tokens(const GgufVocabulary& vocabulary, bool strips_right) {
   json::array out;
   for (size_t id = 0; id < vocabulary.tokens->size(); ++id) {
     const TokenType type = vocabulary.type(id);
@@ -240,13 +200,13 @@ json::array added_tokens(const Vocabulary& vocabulary, bool strips_right) {
 }
 
 // Puts bos before a text and eos behind it.
-json::value post_processor(const GgufMetadata& metadata, const Vocabulary& vocabulary,
+json::value post_processor(const GgufMetadata& metadata, const GgufVocabulary& vocabulary,
                            bool adds_bos) {
   json::array single, pair;
   json::object special;
   const auto add = [&](const char* name, const char* id_name, bool fallback, int64_t type_id) {
     if (!metadata.find_bool(kPrefix + "add_" + name + "_token").value_or(fallback)) return;
-    const auto id = find_id(metadata, vocabulary, id_name);
+    const auto id = find_token_id(metadata, vocabulary, id_name);
     if (!id) metadata.fail(kPrefix + id_name, "is missing, but texts are to have that token");
     const std::string& text = (*vocabulary.tokens)[static_cast<size_t>(*id)];
     json::object token{{"SpecialToken", json::object{{"id", text}, {"type_id", type_id}}}};
@@ -284,7 +244,7 @@ Parts read_parts(const GgufMetadata& metadata) {
 }
 
 std::string tokenizer_json(const GgufMetadata& metadata) {
-  const Vocabulary vocabulary = read_vocabulary(metadata);
+  const GgufVocabulary vocabulary = read_gguf_vocabulary(metadata);
   const Parts parts = read_parts(metadata);
   // Files do not say which tokens take the spaces behind them: those of Phi-3 do.
   const bool strips = metadata.find_string("general.architecture") == "phi3" &&
@@ -316,39 +276,19 @@ json::value chat_templates(const GgufMetadata& metadata) {
 }
 
 std::string tokenizer_config_json(const GgufMetadata& metadata) {
-  const Vocabulary vocabulary = read_vocabulary(metadata);
+  const GgufVocabulary vocabulary = read_gguf_vocabulary(metadata);
   json::object config;
   const std::pair<const char*, const char*> kNames[] = {{"bos_token", "bos_token_id"},
                                                         {"eos_token", "eos_token_id"},
                                                         {"unk_token", "unknown_token_id"},
                                                         {"pad_token", "padding_token_id"}};
   for (const auto& [name, key] : kNames)
-    if (const auto id = find_id(metadata, vocabulary, key))
+    if (const auto id = find_token_id(metadata, vocabulary, key))
       config[name] = (*vocabulary.tokens)[static_cast<size_t>(*id)];
   if (json::value templates = chat_templates(metadata); !templates.is_null())
     config["chat_template"] = std::move(templates);
   return dump_json(config);
 }
-
-// Texts of tokens that end an answer, where they are tokens of their own. As llama.cpp has them
-// (src/llama-vocab.cpp).
-constexpr std::array<std::string_view, 17> kEndTexts = {"<|eot_id|>",
-                                                        "<|im_end|>",
-                                                        "<|end|>",
-                                                        "<|return|>",
-                                                        "<|call|>",
-                                                        "<end_of_turn>",
-                                                        "<|endoftext|>",
-                                                        "<|eom_id|>",
-                                                        "<EOT>",
-                                                        "_<EOT>",
-                                                        "[EOT]",
-                                                        "[EOS]",
-                                                        "<|end_of_text|>",
-                                                        "<eos>",
-                                                        "<turn|>",
-                                                        "<｜end▁of▁sentence｜>",
-                                                        "[e~["};
 
 }  // namespace
 
@@ -357,27 +297,6 @@ ModelFiles make_text_files(const GgufMetadata& metadata) {
           .are_made = true,
           .tokenizer_json = tokenizer_json(metadata),
           .tokenizer_config_json = tokenizer_config_json(metadata)};
-}
-
-std::vector<int64_t> find_end_tokens(const GgufMetadata& metadata) {
-  const Vocabulary vocabulary = read_vocabulary(metadata);
-  std::set<int64_t> ids;
-  for (const char* name : {"eos_token_id", "eot_token_id", "eom_token_id"})
-    if (const auto id = find_id(metadata, vocabulary, name)) ids.insert(*id);
-  std::set<std::string_view> texts;
-  for (size_t id = 0; id < vocabulary.tokens->size(); ++id) {
-    const std::string_view text = (*vocabulary.tokens)[id];
-    const TokenType type = vocabulary.type(id);
-    if (type != TokenType::kControl && type != TokenType::kUser) continue;
-    if (std::ranges::find(kEndTexts, text) == kEndTexts.end()) continue;
-    ids.insert(static_cast<int64_t>(id));
-    texts.insert(text);
-  }
-  // gpt-oss: the end of a message, after which others follow.
-  if (texts.contains("<|return|>") && texts.contains("<|call|>"))
-    for (auto id = ids.begin(); id != ids.end();)
-      id = (*vocabulary.tokens)[static_cast<size_t>(*id)] == "<|end|>" ? ids.erase(id) : ++id;
-  return {ids.begin(), ids.end()};
 }
 
 }  // namespace quire::formats

@@ -28,8 +28,8 @@ struct PreTokenizer {
 std::optional<PreTokenizer> find_pre_tokenizer(std::string_view name);
 std::vector<std::string> pre_tokenizer_names();
 
-// The ids that end an answer: those that the metadata names, and the tokens that end turns, which
-// it does not, by their texts.
+// The ids that end an answer: those that the metadata names, and the tokens that end turns or
+// filled in code, which it does not, by their texts.
 std::vector<int64_t> find_end_tokens(const GgufMetadata& metadata);
 
 }  // namespace quire::formats

@@ -112,6 +112,38 @@ TEST(GgufTextFiles, TakesChatTemplatesAndTheirVariants) {
   EXPECT_EQ(all[1].at("template"), "{{ 2 }}");
 }
 
+std::vector<int64_t> ends_of(const GgufBytes& file) {
+  const std::string bytes = file.bytes();
+  const auto header = parse_gguf_header(bytes, bytes.size());
+  if (!header) throw std::runtime_error(header.error().text);
+  return find_end_tokens(GgufMetadata("m.gguf", header->metadata));
+}
+
+GgufBytes with_tokens(const std::vector<std::string>& tokens) {
+  GgufBytes file;
+  return file.texts("tokenizer.ggml.tokens", tokens);
+}
+
+// As llama.cpp stops (src/llama-vocab.cpp), whatever type the tokens have.
+TEST(GgufTextFiles, AnswersEndWhereLlamaCppStops) {
+  EXPECT_THAT(ends_of(with_tokens({"a", "<|im_end|>", "</s>", "<|endoftext|>", "<s>"})),
+              ElementsAre(1, 2, 3));
+  EXPECT_THAT(ends_of(with_tokens({"a", "b", "<|eot_id|>"})
+                          .u32("tokenizer.ggml.eos_token_id", 0)
+                          .u32("tokenizer.ggml.eom_token_id", 1)),
+              ElementsAre(0, 1, 2));
+  // Code that is filled in: the token that the file names, or the first text.
+  const std::vector<std::string> fill = {"<PAD>", "<|fim_pad|>", "<|file_sep|>", "<|repo_name|>"};
+  EXPECT_THAT(ends_of(with_tokens(fill)), ElementsAre(1, 2, 3));
+  EXPECT_THAT(ends_of(with_tokens(fill).u32("tokenizer.ggml.fim_pad_token_id", 0)),
+              ElementsAre(0, 2, 3));
+  // What ends an answer elsewhere and goes on here.
+  EXPECT_THAT(ends_of(with_tokens({"<|end|>", "<|call|>"})), ElementsAre(0, 1));
+  EXPECT_THAT(ends_of(with_tokens({"<|end|>", "<|call|>", "<|return|>"})), ElementsAre(1, 2));
+  EXPECT_THAT(ends_of(with_tokens({"<|end|>", "<|calls|>", "<|flush|>"})), ElementsAre(1, 2));
+  EXPECT_THAT(ends_of(with_tokens({"</s>", "<turn|>", "<|tool_response>"})), ElementsAre(1, 2));
+}
+
 TEST(GgufTextFiles, NothingIsGuessed) {
   struct Bad {
     GgufBytes file;
