@@ -10,7 +10,6 @@ the values that the gguf package makes of it.
 """
 
 import argparse
-import dataclasses
 import json
 import logging
 import pathlib
@@ -23,79 +22,7 @@ import torch
 import transformers
 
 import make_checkpoints
-from variants import GEMMA3, GLM, GRANITE, LLAMA3, OLMO3, PHI3_LONGROPE, PLAIN_ROPE, QWEN2, QWEN3, QWEN3_MOE, SMOLLM3, Variant
-from variants_mla import DEEPSEEK_V2_LITE
-from variants_moe import GPT_OSS
-
-
-@dataclasses.dataclass(frozen=True)
-class GgufVariant:
-    checkpoint: Variant
-    outtype: str  # "f32", "f16", "bf16"
-    quantize: tuple[str, ...] = ()  # arguments of llama-quantize
-
-    @property
-    def name(self) -> str:
-        return self.checkpoint.name
-
-
-def variant(name: str, family: str, config: dict, outtype: str, *quantize: str, **more) -> GgufVariant:
-    dtype = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}[outtype]
-    checkpoint = Variant(name, family, config, "new", "float32" if quantize else dtype, **more)
-    return GgufVariant(checkpoint, outtype, quantize)
-
-
-# What a file does not say is as llama.cpp takes it for granted: one window in two layers or five in
-# six, a scale of scores that follows from the head's width, which layers rotate, how a gate is clamped.
-SIX = ["sliding_attention"] * 5 + ["full_attention"]
-GGUF_GEMMA3 = GEMMA3 | {
-    "num_hidden_layers": 6,
-    "intermediate_size": 32,
-    "head_dim": 16,
-    "query_pre_attn_scalar": 16,
-    "sliding_window_pattern": 6,
-    "layer_types": SIX,
-    "tie_word_embeddings": True,
-}
-GGUF_GPT_OSS = GPT_OSS | {
-    "num_hidden_layers": 2,
-    "num_local_experts": 4,
-    "layer_types": ["sliding_attention", "full_attention"],
-    "swiglu_limit": 7.0,
-    "swiglu_alpha": 1.702,
-}
-GGUF_SMOLLM3 = SMOLLM3 | {"num_hidden_layers": 4, "no_rope_layers": [1, 1, 1, 0]}
-GGUF_QWEN3_MOE = QWEN3_MOE | {"num_hidden_layers": 1, "mlp_only_layers": []}
-# Rows of 256, which K-quants need.
-WIDE = QWEN3 | {"hidden_size": 256, "intermediate_size": 256, "num_hidden_layers": 1}
-# One dense layer, whose matrices have rows of whole blocks.
-GGUF_DEEPSEEK_V2 = DEEPSEEK_V2_LITE | {
-    "num_hidden_layers": 1,
-    "q_lora_rank": 32,
-    "qk_nope_head_dim": 32,
-    "v_head_dim": 32,
-    "rope_parameters": PLAIN_ROPE,
-}
-
-VARIANTS = [
-    variant("llama3-gguf-bf16", "llama", LLAMA3, "bf16"),
-    variant("qwen2-gguf-f16", "qwen2", QWEN2, "f16"),
-    variant("qwen3-gguf", "qwen3", QWEN3 | {"num_hidden_layers": 1}, "f32"),
-    variant("gemma3-gguf-bf16", "gemma3_text", GGUF_GEMMA3, "bf16"),
-    variant("phi3-longrope-gguf-bf16", "phi3", PHI3_LONGROPE, "bf16"),
-    variant("gpt-oss-gguf-bf16", "gpt_oss", GGUF_GPT_OSS, "bf16"),
-    variant("smollm3-gguf-bf16", "smollm3", GGUF_SMOLLM3, "bf16"),
-    variant("granite-gguf-bf16", "granite", GRANITE, "bf16"),
-    variant("glm4-gguf-bf16", "glm4", GLM, "bf16"),
-    variant("olmo3-gguf-bf16", "olmo3", OLMO3, "bf16"),
-    variant("qwen3-moe-gguf-bf16", "qwen3_moe", GGUF_QWEN3_MOE, "bf16"),
-    variant("qwen3-gguf-q8", "qwen3", QWEN3, "f32", "Q8_0"),
-    variant("qwen3-moe-gguf-q5", "qwen3_moe", GGUF_QWEN3_MOE, "f32", "--tensor-type", "attn_k=q4_0", "--tensor-type",
-            "ffn_up_exps=q5_1", "--tensor-type", "attn_v=q4_1", "Q5_0"),
-    variant("qwen3-gguf-k", "qwen3", WIDE, "f32", "--tensor-type", "attn_k=q5_k", "--tensor-type", "ffn_up=q3_k",
-            "--tensor-type", "ffn_down=q2_k", "--pure", "Q4_K"),
-    variant("deepseek-v2-gguf-q8", "deepseek_v2", GGUF_DEEPSEEK_V2, "f32", "Q8_0"),
-]
+from variants_gguf import CONVERTER_NAMES, GGUF_VARIANTS, GgufVariant
 
 
 def load_converter(source: pathlib.Path):
@@ -106,14 +33,20 @@ def load_converter(source: pathlib.Path):
     import conversion.base
 
     conversion.base.TextModel.get_vocab_base_pre = lambda self, tokenizer: "gpt-2"
+    # Some families have a class of their own, which adds tokens.
+    transformers.AutoTokenizer.from_pretrained = transformers.PreTrainedTokenizerFast.from_pretrained
     return conversion
 
 
 def convert(conversion, folder: pathlib.Path, outtype: str, target: pathlib.Path) -> None:
     import gguf
 
-    architecture = json.loads((folder / "config.json").read_text())["architectures"][0]
-    model_class = conversion.get_model_class(architecture)
+    config = json.loads((folder / "config.json").read_text())
+    architecture = config["architectures"][0]
+    if architecture == "GraniteMoeHybridForCausalLM":  # the published word, which the converter knows
+        config["layer_types"] = ["attention"] * len(config["layer_types"])
+        (folder / "config.json").write_text(json.dumps(config))
+    model_class = conversion.get_model_class(CONVERTER_NAMES.get(architecture, architecture))
     model_class.set_vocab = conversion.base.TextModel._set_vocab_gpt2
     kind = {"f32": "ALL_F32", "f16": "MOSTLY_F16", "bf16": "MOSTLY_BF16"}[outtype]
     with torch.inference_mode():
@@ -197,7 +130,7 @@ def main() -> None:
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     conversion = load_converter(args.llama_cpp)
-    for one in VARIANTS:
+    for one in GGUF_VARIANTS:
         if args.names and one.name not in args.names:
             continue
         if one.quantize and not args.quantize:

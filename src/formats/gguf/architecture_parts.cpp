@@ -1,5 +1,8 @@
 #include "formats/gguf/architecture_parts.h"
 
+#include <string>
+#include <variant>
+
 namespace quire::formats {
 namespace {
 
@@ -13,6 +16,11 @@ const char* name_of(Gating gating) { return gating == Gating::kSoftmax ? "softma
 void add_window(GgufTranslator& t) {
   const auto window = t.find_int("attention.sliding_window", {.min = 0, .max = INT32_MAX});
   t.config["sliding_window"] = window.value_or(0);
+}
+
+void add_cap(GgufTranslator& t, const char* gguf, const char* hugging_face) {
+  const auto cap = t.find_double(gguf, {.min = 0});
+  t.config[hugging_face] = cap ? json::value(*cap) : json::value();
 }
 
 void rename_outer_norms(GgufTranslator& t, const char* mixer_output, const char* ffn_input,
@@ -59,9 +67,12 @@ void expect_gating(const GgufTranslator& t, Gating gating) {
 }
 
 void expect_number(const GgufTranslator& t, const char* name, double wanted) {
-  const auto found = t.find_double(name);
-  if (found && *found != wanted)
-    t.fail(name, "is " + std::to_string(*found) + "; supported is " + std::to_string(wanted));
+  const GgufValue* value = t.metadata().find(t.key(name));
+  if (!value) return;
+  const bool is_whole = std::holds_alternative<int64_t>(value->value);
+  const double found = is_whole ? static_cast<double>(*t.find_int(name)) : *t.find_double(name);
+  if (found != wanted)
+    t.fail(name, "is " + std::to_string(found) + "; supported is " + std::to_string(wanted));
 }
 
 }  // namespace quire::formats

@@ -9,6 +9,8 @@ namespace quire::formats {
 
 // The file's window, or none.
 void add_window(GgufTranslator& t);
+// A cap on scores or logits, under these keys; null if there is none.
+void add_cap(GgufTranslator& t, const char* gguf, const char* hugging_face);
 // Norms behind attention, before the MLP and behind it, in the family's words.
 void rename_outer_norms(GgufTranslator& t, const char* mixer_output, const char* ffn_input,
                         const char* ffn_output);
@@ -35,10 +37,18 @@ void ernie45_moe(GgufTranslator& t);
 void glm4_moe(GgufTranslator& t);
 void granite_moe(GgufTranslator& t);
 void hunyuan_moe(GgufTranslator& t);
+void llama4(GgufTranslator& t);
 void minimax_m2(GgufTranslator& t);
 void olmoe(GgufTranslator& t);
+void phimoe(GgufTranslator& t);
 void qwen2_moe(GgufTranslator& t);
 void qwen3_moe(GgufTranslator& t);
+// architectures_hybrid.cpp
+void qwen3_next(GgufTranslator& t);
+void qwen35(GgufTranslator& t);
+void qwen35_moe(GgufTranslator& t);
+// architectures_gemma4.cpp
+void gemma4(GgufTranslator& t);
 // architectures.cpp, with the parts that a mixture shares
 void add_granite(GgufTranslator& t, const char* architecture);
 void add_hunyuan(GgufTranslator& t, const char* architecture);

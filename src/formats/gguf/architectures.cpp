@@ -1,8 +1,11 @@
 #include "formats/gguf/architectures.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <utility>
+#include <variant>
+#include <vector>
 
 #include "base/error.h"
 #include "formats/gguf/architecture_parts.h"
@@ -52,7 +55,19 @@ void arcee(Translator& t) {
   t.use_alternating_heads();
 }
 
-void granite(Translator& t) { add_granite(t, "GraniteForCausalLM"); }
+// Granite 4's dense models, too, whose MLP may be as wide as what others have as a shared expert.
+void granite(Translator& t) {
+  add_granite(t, "GraniteForCausalLM");
+  expect_number(t, "expert_count", 0);
+  t.find_int("expert_used_count");
+  const auto shared = t.find_int("expert_shared_feed_forward_length", {.min = 0, .max = 1 << 24});
+  if (shared.value_or(0) > 0) t.config["intermediate_size"] = *shared;
+}
+// Granite 4's dense models may be called so, too.
+void granite_mixture(Translator& t) {
+  const bool is_mixture = t.find_int("expert_count", {.min = 0}).value_or(0) > 0;
+  is_mixture ? granite_moe(t) : granite(t);
+}
 void hunyuan_dense(Translator& t) { add_hunyuan(t, "HunYuanDenseV1ForCausalLM"); }
 
 // Which layers rotate is not in the file: three of four do.
@@ -76,11 +91,6 @@ void add_gemma(Translator& t, int64_t largest_layers) {
   t.norms_are_complete = true;
   rename_outer_norms(t, "post_attention_layernorm", "pre_feedforward_layernorm",
                      "post_feedforward_layernorm");
-}
-
-void add_cap(Translator& t, const char* gguf, const char* hugging_face) {
-  const auto cap = t.find_double(gguf, {.min = 0});
-  t.config[hugging_face] = cap ? json::value(*cap) : json::value();
 }
 
 void gemma2(Translator& t) {
@@ -109,6 +119,13 @@ void gemma3(Translator& t) {
 void phi3(Translator& t) {
   t.add_decoder("Phi3ForCausalLM");
   add_window(t);
+  t.rename("attn_qkv", "self_attn.qkv_proj");
+  t.rename("ffn_up", "mlp.gate_up_proj");
+}
+
+// GLM-4-9B, also of the files of before it was called so.
+void chatglm(Translator& t) {
+  t.add_decoder("GlmForCausalLM");
   t.rename("ffn_up", "mlp.gate_up_proj");
 }
 
@@ -144,6 +161,8 @@ void gpt_oss(Translator& t) {
   t.rename("post_attention_norm", "post_attention_layernorm");
   t.rename_whole("attn_sinks", "self_attn.sinks");
   t.rename("ffn_gate_inp", "mlp.router");
+  t.rename("ffn_gate_up_exps",
+           "ffn_gate_up_exps");  // no such file: rows of the family's take turns
 }
 
 void seed_oss(Translator& t) {
@@ -181,6 +200,7 @@ struct Row {
 };
 constexpr Row kArchitectures[] = {
     {"arcee", arcee},
+    {"chatglm", chatglm},
     {"cohere2", cohere2},
     {"command-r", command_r},
     {"deepseek2", deepseek2},
@@ -189,23 +209,30 @@ constexpr Row kArchitectures[] = {
     {"exaone4", exaone4},
     {"gemma2", gemma2},
     {"gemma3", gemma3},
+    {"gemma4", gemma4},
     {"glm4", glm4},
     {"glm4moe", glm4_moe},
     {"gpt-oss", gpt_oss},
     {"granite", granite},
-    {"granitemoe", granite_moe},
+    {"granitehybrid", granite_mixture},
+    {"granitemoe", granite_mixture},
     {"hunyuan-dense", hunyuan_dense},
     {"hunyuan-moe", hunyuan_moe},
     {"llama", llama},
+    {"llama4", llama4},
     {"minimax-m2", minimax_m2},
     {"mistral3", mistral3},
     {"olmo2", olmo2},
     {"olmoe", olmoe},
     {"phi3", phi3},
+    {"phimoe", phimoe},
     {"qwen2", qwen2},
     {"qwen2moe", qwen2_moe},
     {"qwen3", qwen3},
+    {"qwen35", qwen35},
+    {"qwen35moe", qwen35_moe},
     {"qwen3moe", qwen3_moe},
+    {"qwen3next", qwen3_next},
     {"seed_oss", seed_oss},
     {"smollm3", smollm3},
 };
@@ -213,6 +240,15 @@ constexpr Row kArchitectures[] = {
 }  // namespace
 
 void add_granite(GgufTranslator& t, const char* architecture) {
+  // Granite 4's files say how large mamba layers are even where no layer is one.
+  const std::string kv_heads = t.key("attention.head_count_kv");
+  const GgufValue* value = t.metadata().find(kv_heads);
+  if (value && std::holds_alternative<std::vector<int64_t>>(value->value) &&
+      std::ranges::count(*t.metadata().find_ints(kv_heads), 0) > 0)
+    t.fail("attention.head_count_kv", "is 0 in some layers: mamba layers are not supported");
+  for (const char* name : {"ssm.conv_kernel", "ssm.state_size", "ssm.group_count", "ssm.inner_size",
+                           "ssm.time_step_rank"})
+    t.find_int(name);
   t.add_decoder(architecture);
   t.use_alternating_heads();
   const std::pair<const char*, const char*> kScales[] = {

@@ -34,6 +34,9 @@ void add_deepseek_experts(Translator& t) {
   t.rename_whole("exp_probs_b", "mlp.gate.e_score_correction_bias");
 }
 
+// Llama 4's chunks and the growth of its queries are not in the file, nor which layers rotate.
+constexpr int64_t kLlama4Chunk = 8192;
+
 // Whether the first layer with experts has a correction of its router.
 bool has_correction(const Translator& t) {
   const int64_t first = t.find_int("leading_dense_block_count", kCount).value_or(0);
@@ -59,6 +62,30 @@ void qwen3_moe(Translator& t) {
   t.config["norm_topk_prob"] = true;
 }
 
+// Heads are normed but in the model of 128 experts.
+void llama4(Translator& t) {
+  t.add_decoder("Llama4ForCausalLM");
+  add_experts(t, "num_local_experts");
+  expect_gating(t, Gating::kSigmoid);
+  expect_number(t, "attention.sliding_window", kLlama4Chunk);
+  json::object& config = t.config;
+  config["intermediate_size_mlp"] = t.require_int("feed_forward_length", kWidth);
+  config["intermediate_size"] = t.require_int("expert_feed_forward_length", kWidth);
+  config["interleave_moe_layer_step"] =
+      t.require_int("interleave_moe_layer_step", {.min = 1, .max = 999});
+  config["use_qk_norm"] = config.at("num_local_experts") != 128;
+  config["attention_chunk_size"] = config["floor_scale"] = kLlama4Chunk;
+  config["attn_scale"] = 0.1;
+  config["attn_temperature_tuning"] = true;
+  config["no_rope_layer_interval"] = 4;
+  t.rename("ffn_gate_inp", "feed_forward.router");
+  for (const std::string matrix : {"gate", "up", "down"}) {
+    t.rename("ffn_" + matrix, "feed_forward." + matrix + "_proj");
+    t.rename("ffn_" + matrix + "_exps", "feed_forward.experts." + matrix + "_proj");
+  }
+  rename_shared_expert(t, "feed_forward.shared_expert.");
+}
+
 void olmoe(Translator& t) {
   t.add_decoder("OlmoeForCausalLM");
   add_experts(t, "num_experts");
@@ -71,10 +98,27 @@ void granite_moe(Translator& t) {
   add_granite(t, "GraniteMoeForCausalLM");
   add_experts(t, "num_local_experts");
   expect_gating(t, Gating::kSoftmax);
-  if (t.find_int("expert_shared_feed_forward_length").value_or(0) > 0)
-    t.fail("expert_shared_feed_forward_length",
-           "is there: a shared expert, in two tensors, is not supported here");
+  t.config["shared_intermediate_size"] =
+      t.find_int("expert_shared_feed_forward_length", {.min = 0, .max = kWidth.max}).value_or(0);
   t.rename("ffn_gate_inp", "block_sparse_moe.router.layer");
+  rename_stacked_experts(t, "block_sparse_moe.");
+  rename_shared_expert(t, "shared_mlp.");
+  t.rename("ffn_down_shexp", "shared_mlp.output_linear");
+  t.rename("ffn_gate_up_exps", "block_sparse_moe.input_linear");
+}
+
+// The factor of rotated heads is the file's, whichever set of longrope's factors is taken.
+void phimoe(Translator& t) {
+  t.add_decoder("PhimoeForCausalLM");
+  add_window(t);
+  add_experts(t, "num_local_experts");
+  expect_gating(t, Gating::kSoftmax);
+  t.config["intermediate_size"] = expert_width(t);
+  t.config["lm_head_bias"] = t.has_tensor("output.bias");
+  json::object& rope = t.config["rope_parameters"].as_object();
+  if (rope.at("rope_type").as_string() == "longrope")
+    rope["short_mscale"] = rope["long_mscale"] = rope.at("attention_factor");
+  t.rename("ffn_gate_inp", "block_sparse_moe.gate");
   rename_stacked_experts(t, "block_sparse_moe.");
 }
 

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <utility>
+#include <variant>
 
 #include "base/error.h"
 
@@ -29,7 +30,6 @@ constexpr std::pair<const char*, const char*> kNames[] = {
     {"attn_q", "self_attn.q_proj"},
     {"attn_k", "self_attn.k_proj"},
     {"attn_v", "self_attn.v_proj"},
-    {"attn_qkv", "self_attn.qkv_proj"},
     {"attn_output", "self_attn.o_proj"},
     {"attn_q_norm", "self_attn.q_norm"},
     {"attn_k_norm", "self_attn.k_norm"},
@@ -49,28 +49,26 @@ constexpr std::pair<std::string_view, std::string_view> kEnds[] = {
     {"output_norm.bias", "model.norm.bias"},
     {"output.weight", "lm_head.weight"},
     {"output.bias", "lm_head.bias"},
+    {"per_layer_token_embd.weight", "model.embed_tokens_per_layer.weight"},
+    {"per_layer_model_proj.weight", "model.per_layer_model_projection.weight"},
+    {"per_layer_proj_norm.weight", "model.per_layer_projection_norm.weight"},
 };
 
-// "blk.3.attn_q.weight" in parts.
+// "blk.3.attn_q.weight" in parts; "blk.3.ssm_a" has no ending.
 struct BlockName {
-  std::string_view layer, part, ending;
+  std::string_view layer, part, ending = {};
 };
 std::optional<BlockName> block_name(std::string_view name) {
   constexpr std::string_view kBlock = "blk.";
   if (!name.starts_with(kBlock)) return std::nullopt;
   name.remove_prefix(kBlock.size());
   const size_t first = name.find('.'), last = name.rfind('.');
-  if (first == std::string_view::npos || first == last) return std::nullopt;
+  if (first == std::string_view::npos) return std::nullopt;
+  if (first == last)
+    return BlockName{.layer = name.substr(0, first), .part = name.substr(first + 1)};
   return BlockName{.layer = name.substr(0, first),
                    .part = name.substr(first + 1, last - first - 1),
                    .ending = name.substr(last)};
-}
-
-// The share of a head that rotates, so that the product with its width is `rotary` at least.
-double share_of(int64_t rotary, int64_t head_dim) {
-  const double share = static_cast<double>(rotary) / static_cast<double>(head_dim);
-  const bool fits = static_cast<int64_t>(static_cast<double>(head_dim) * share) == rotary;
-  return fits ? share : std::nextafter(share, 2.0);
 }
 
 json::array list_of(const std::vector<double>& values) {
@@ -85,6 +83,7 @@ GgufTranslator::GgufTranslator(const GgufMetadata& metadata, const std::vector<R
     : metadata_(metadata), architecture_(metadata.require_string("general.architecture")) {
   for (const RawTensor& tensor : tensors) tensors_.emplace(tensor.name, tensor);
   for (const auto& [gguf, hugging_face] : kNames) names_[gguf] = {.name = hugging_face};
+  rename_whole("ffn_gate_up_exps", "mlp.experts.gate_up_proj");
 }
 
 std::optional<int64_t> GgufTranslator::find_int(std::string_view name, IntRange range) const {
@@ -120,6 +119,36 @@ std::optional<std::vector<double>> GgufTranslator::take_floats(const std::string
   return out;
 }
 
+double GgufTranslator::share_of(int64_t rotary, int64_t head_dim) {
+  const double share = static_cast<double>(rotary) / static_cast<double>(head_dim);
+  const bool fits = static_cast<int64_t>(static_cast<double>(head_dim) * share) == rotary;
+  return fits ? share : std::nextafter(share, 2.0);
+}
+
+const RawTensor* GgufTranslator::find_tensor(const std::string& name) const {
+  const auto found = tensors_.find(name);
+  return found == tensors_.end() ? nullptr : &found->second;
+}
+
+std::vector<int64_t> GgufTranslator::ints_by_layer(std::string_view name, IntRange range) const {
+  const GgufValue* value = metadata_.find(key(name));
+  if (!value) fail(name, "is missing");
+  if (!std::holds_alternative<std::vector<int64_t>>(value->value))
+    return std::vector<int64_t>(static_cast<size_t>(layers_), require_int(name, range));
+  const std::vector<int64_t>& all = *metadata_.find_ints(key(name));
+  if (static_cast<int64_t>(all.size()) != layers_)
+    fail(name, "lists " + std::to_string(all.size()) + " layers of " + std::to_string(layers_));
+  for (const int64_t x : all)
+    if (x < range.min || x > range.max) fail(name, "has " + std::to_string(x) + " for a layer");
+  return all;
+}
+
+std::optional<int64_t> GgufTranslator::find_first_int(std::string_view name, IntRange range) const {
+  const GgufValue* value = metadata_.find(key(name));
+  if (!value || !by_layer_.contains(name)) return find_int(name, range);
+  return ints_by_layer(name, range).front();
+}
+
 void GgufTranslator::add_sizes() {
   // Layers that predict further tokens are the last ones; families ignore what is behind theirs.
   const int64_t further = find_int("nextn_predict_layers", {.min = 0, .max = 999}).value_or(0);
@@ -129,7 +158,7 @@ void GgufTranslator::add_sizes() {
   config["hidden_size"] = require_int("embedding_length", kWidth);
   config["num_attention_heads"] = heads_ = require_int("attention.head_count", kHeads);
   config["max_position_embeddings"] = require_int("context_length", {.min = 1, .max = INT32_MAX});
-  const auto intermediate = find_int("feed_forward_length", {.min = 0, .max = kWidth.max});
+  const auto intermediate = find_first_int("feed_forward_length", {.min = 0, .max = kWidth.max});
   if (intermediate.value_or(0) > 0) config["intermediate_size"] = *intermediate;
   // Files whose norms have a mean say so by the other key, which their architecture asks for.
   if (const auto eps = find_double("attention.layer_norm_rms_epsilon", kEpsilon))
@@ -143,7 +172,8 @@ void GgufTranslator::add_heads() {
   head_dim_ = find_int("attention.key_length", kHeadDim).value_or(hidden / heads_);
   if (find_int("attention.value_length", kHeadDim).value_or(head_dim_) != head_dim_)
     fail("attention.value_length", "differs from attention.key_length, which is not supported");
-  config["num_key_value_heads"] = find_int("attention.head_count_kv", kHeads).value_or(heads_);
+  kv_heads_ = find_first_int("attention.head_count_kv", kHeads).value_or(heads_);
+  config["num_key_value_heads"] = kv_heads_;
   config["head_dim"] = head_dim_;
 }
 
@@ -190,8 +220,8 @@ void GgufTranslator::add_rest() {
                     ": there is no matrix token_embd.weight; this file holds no language model");
   config["vocab_size"] = embedding->second.shape[0];
   config["tie_word_embeddings"] = !has_tensor("output.weight");
-  config["attention_bias"] =
-      has_tensor("blk.0.attn_q.bias") || has_tensor("blk.0.attn_kv_a_mqa.bias");
+  config["attention_bias"] = has_tensor("blk.0.attn_q.bias") || has_tensor("blk.0.attn_qkv.bias") ||
+                             has_tensor("blk.0.attn_kv_a_mqa.bias");
   config["mlp_bias"] = has_tensor("blk.0.ffn_up.bias");
   config["hidden_act"] = "silu";
   if (!find_bool("attention.causal").value_or(true))
@@ -302,7 +332,9 @@ std::string GgufTranslator::new_name(const std::string& name) const {
   for (const auto& [gguf, hugging_face] : kEnds)
     if (name == gguf) return std::string(hugging_face);
   const auto block = block_name(name);
-  const auto part = block ? names_.find(block->part) : names_.end();
+  auto part = names_.end();
+  if (block) part = names_.find(std::string(block->part) + std::string(block->ending));
+  if (block && part == names_.end()) part = names_.find(block->part);
   if (part == names_.end()) {
     // A layer that predicts further tokens has parts of its own; families ignore it by its number.
     if (block && is_further_layer(block->layer))
@@ -313,6 +345,42 @@ std::string GgufTranslator::new_name(const std::string& name) const {
   }
   const std::string stem = "model.layers." + std::string(block->layer) + "." + part->second.name;
   return part->second.is_whole ? stem : stem + std::string(block->ending);
+}
+
+// Views of the rows: each a tensor of its own, where it lies in the file.
+void GgufTranslator::cut_qkv() {
+  if (names_.contains("attn_qkv")) return;
+  const std::array<std::pair<std::string_view, int64_t>, 3> kParts = {
+      {{"attn_q", heads_ * head_dim_},
+       {"attn_k", kv_heads_ * head_dim_},
+       {"attn_v", kv_heads_ * head_dim_}}};
+  std::vector<RawTensor> fused;
+  for (const auto& [name, tensor] : tensors_)
+    if (const auto block = block_name(name); block && block->part == "attn_qkv")
+      fused.push_back(tensor);
+  for (const RawTensor& tensor : fused) {
+    const int64_t rows = tensor.shape.empty() ? 0 : tensor.shape.front();
+    if (rows != (heads_ + 2 * kv_heads_) * head_dim_)
+      throw LoadError(tensor.file() + ": tensor " + quote_name(tensor.name) + " has " +
+                      std::to_string(rows) + " rows, not those of " + std::to_string(heads_) +
+                      " heads of queries and " + std::to_string(kv_heads_) + " of keys and values");
+    const auto block = block_name(tensor.name);
+    const uint64_t row_bytes = tensor.size / static_cast<uint64_t>(rows);
+    uint64_t at = tensor.begin;
+    for (const auto& [part, count] : kParts) {
+      RawTensor piece = tensor;
+      piece.name =
+          "blk." + std::string(block->layer) + "." + std::string(part) + std::string(block->ending);
+      piece.shape.front() = count;
+      piece.begin = at;
+      piece.size = row_bytes * static_cast<uint64_t>(count);
+      at += piece.size;
+      if (!tensors_.emplace(piece.name, piece).second)
+        throw LoadError(tensor.file() + ": there are both " + quote_name(tensor.name) + " and " +
+                        quote_name(piece.name));
+    }
+    tensors_.erase(tensor.name);
+  }
 }
 
 void GgufTranslator::order_rows(RawTensor& tensor, std::string_view part) const {
@@ -333,14 +401,17 @@ std::vector<RawTensor> GgufTranslator::finish() {
                             " models, and may change what they compute; take a file without it, "
                             "or the model's folder in Hugging Face's format");
   }
+  cut_qkv();
   std::vector<RawTensor> out;
   for (auto& [name, tensor] : tensors_) {
     if (const auto block = block_name(name)) order_rows(tensor, block->part);
     RawTensor renamed = tensor;
     renamed.name = new_name(name);
-    // A matrix of one row, which files store as a vector.
+    // A matrix of one row, and taps of a convolution, which files store without their dim of 1.
     if (name.ends_with(".ffn_gate_inp_shexp.weight") && tensor.shape.size() == 1)
       renamed.shape.insert(renamed.shape.begin(), 1);
+    if (name.ends_with(".ssm_conv1d.weight") && tensor.shape.size() == 2)
+      renamed.shape.insert(renamed.shape.begin() + 1, 1);
     out.push_back(std::move(renamed));
   }
   return out;

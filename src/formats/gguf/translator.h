@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,15 +35,23 @@ class GgufTranslator {
   [[noreturn]] void fail(std::string_view name, const std::string& why) const;
 
   bool has_tensor(const std::string& name) const { return tensors_.contains(name); }
+  const RawTensor* find_tensor(const std::string& name) const;
   // A tensor with a number for each place, which then counts as used; nothing if there is none.
   // Throws LoadError if it is not of F32.
   std::optional<std::vector<double>> take_floats(const std::string& name);
+
+  // The key may differ between layers: add_decoder() then takes that of the first one.
+  void allow_by_layer(std::string_view name) { by_layer_.emplace(name); }
+  // A key that is one number, or one for each layer. Throws LoadError if it is missing.
+  std::vector<int64_t> ints_by_layer(std::string_view name, IntRange range) const;
 
   // What every decoder has: sizes, norms, rope, whether the head is tied, whether there are biases.
   // `architecture` is Hugging Face's.
   void add_decoder(const char* architecture);
   // The same with latent attention: heads have a part that rotates and one that does not.
   void add_latent_decoder(const char* architecture);
+  // The share of a head that rotates, so that its product with the width is `rotary` at least.
+  static double share_of(int64_t rotary, int64_t head_dim);
   // Sizes that add_decoder found.
   int64_t head_dim() const { return head_dim_; }
   int64_t layers() const { return layers_; }
@@ -53,7 +62,8 @@ class GgufTranslator {
   // scaled, with the base of rope.freq_base_swa or this one.
   void add_plain_rope_of_windows(double base);
 
-  // A part of a name, between "blk.N." and ".weight", in Hugging Face's words.
+  // A part of a name, between "blk.N." and ".weight", in Hugging Face's words; with an ending other
+  // than ".weight" and ".bias" the part and the ending.
   void rename(const std::string& gguf, std::string hugging_face) {
     names_[gguf] = {.name = std::move(hugging_face)};
   }
@@ -61,6 +71,7 @@ class GgufTranslator {
   void rename_whole(const std::string& gguf, std::string hugging_face) {
     names_[gguf] = {.name = std::move(hugging_face), .is_whole = true};
   }
+  // A layer's q, k and v in one tensor, "attn_qkv", are cut apart unless they are renamed.
   // Rows of q and k are stored so that neighbours rotate: each head's halves take turns.
   void use_alternating_heads() { has_alternating_heads_ = true; }
 
@@ -69,6 +80,8 @@ class GgufTranslator {
   std::vector<RawTensor> finish();
 
  private:
+  // One number for all layers, or that of the first one where that is allowed.
+  std::optional<int64_t> find_first_int(std::string_view name, IntRange range) const;
   void add_sizes();
   void add_heads();
   void add_latent_heads();
@@ -79,6 +92,7 @@ class GgufTranslator {
   // Whether a layer of this number is behind the model's own.
   bool is_further_layer(std::string_view layer) const;
   std::string new_name(const std::string& name) const;
+  void cut_qkv();
   void order_rows(RawTensor& tensor, std::string_view part) const;
 
   const GgufMetadata& metadata_;
@@ -89,8 +103,9 @@ class GgufTranslator {
     bool is_whole = false;
   };
   std::map<std::string, NewName, std::less<>> names_;
+  std::set<std::string, std::less<>> by_layer_;
   bool has_alternating_heads_ = false;
-  int64_t head_dim_ = 0, layers_ = 0, heads_ = 0;
+  int64_t head_dim_ = 0, layers_ = 0, heads_ = 0, kv_heads_ = 0;
 };
 
 }  // namespace quire::formats
