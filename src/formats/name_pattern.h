@@ -8,7 +8,8 @@ namespace quire::formats {
 // A pattern that names of modules are compared with, in the part of Python's regular expressions
 // that configs use: literals, ., classes, \d \w \s, groups, |, * + ? {m,n}, ^ $, lookaheads.
 // Matching takes steps in proportion to pattern and name, not to their combinations: both come from
-// files.
+// files. No library does that here: RE2 has no lookaheads, which configs use to say what stays as
+// it is; std::regex tries combinations, and its depth of calls grows with the name.
 class NamePattern {
  public:
   struct Node;
