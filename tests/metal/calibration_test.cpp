@@ -6,7 +6,7 @@
 // MLX's own kernels, as its wheel for Macs has them, run on the emulator and agree with float64. So
 // what they use (simd sums and shuffles, barriers, matrices, function constants, attributes,
 // bfloat) means here what it means where they are in use.
-namespace quire::metal::testing {
+namespace quire::emulator::testing {
 namespace {
 
 struct Sdpa {
@@ -287,4 +287,4 @@ TEST(Calibration, SteelAttention) {
 }
 
 }  // namespace
-}  // namespace quire::metal::testing
+}  // namespace quire::emulator::testing

@@ -5,7 +5,7 @@
 #include "harness.h"
 
 // The emulator finds mistakes: each kernel of faults.metal with one mistake is caught.
-namespace quire::metal::testing {
+namespace quire::emulator::testing {
 namespace {
 
 using ::testing::HasSubstr;
@@ -190,4 +190,4 @@ TEST(MetalEmulator, HasVectorsAndPlacesInThreeDimensions) {
 }
 
 }  // namespace
-}  // namespace quire::metal::testing
+}  // namespace quire::emulator::testing

@@ -12,7 +12,7 @@
 #include "ops/cpu/half.h"
 
 // For tests of Metal kernels: values of a kernel's float types, and comparisons with float64.
-namespace quire::metal::testing {
+namespace quire::emulator::testing {
 
 using ops::FloatType;
 
@@ -83,4 +83,4 @@ inline void expect_near(const std::vector<float>& got, const std::vector<double>
   EXPECT_LE(worst, bound) << "element " << where << " is " << got[where] << ", not " << want[where];
 }
 
-}  // namespace quire::metal::testing
+}  // namespace quire::emulator::testing

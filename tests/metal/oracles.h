@@ -5,7 +5,7 @@
 #include <vector>
 
 // What kernels must compute, in float64.
-namespace quire::metal::testing {
+namespace quire::emulator::testing {
 
 struct AttentionRow {
   const float* q = nullptr;
@@ -69,4 +69,4 @@ inline std::vector<double> delta_step(std::vector<double>& state, int k_dim, int
   return out;
 }
 
-}  // namespace quire::metal::testing
+}  // namespace quire::emulator::testing

@@ -9,7 +9,7 @@
 #include "group.h"
 #include "threads.h"
 
-namespace quire::metal {
+namespace quire::emulator {
 namespace {
 
 struct DeclaredConstant {
@@ -149,4 +149,4 @@ void* Argument::address(size_t alignment, size_t bytes) const {
   return buffer->data;
 }
 
-}  // namespace quire::metal
+}  // namespace quire::emulator

@@ -14,7 +14,7 @@
 //
 // What it cannot show: time, whether Apple's compiler takes the text, and the order of the sums in
 // simd_sum() and in products of matrices, which Apple does not state.
-namespace quire::metal {
+namespace quire::emulator {
 
 struct Size3 {
   uint32_t x = 1, y = 1, z = 1;
@@ -81,4 +81,4 @@ void run_in_all_orders(const Launch& launch);
 
 std::vector<std::string> kernel_names();
 
-}  // namespace quire::metal
+}  // namespace quire::emulator

@@ -17,7 +17,7 @@ extern "C" const char* __asan_default_options() { return "detect_stack_use_after
 #endif
 #endif
 
-namespace quire::metal {
+namespace quire::emulator {
 namespace {
 
 constexpr size_t kPage = 4096;
@@ -195,4 +195,4 @@ void Fiber::yield() {
 
 #endif
 
-}  // namespace quire::metal
+}  // namespace quire::emulator

@@ -2,7 +2,7 @@
 #include <cstddef>
 #include <functional>
 
-namespace quire::metal {
+namespace quire::emulator {
 
 // A call that can stop in the middle, on a stack of its own. AddressSanitizer is told of every
 // switch. A fiber belongs to the thread that made it.
@@ -38,4 +38,4 @@ class Fiber {
   size_t caller_stack_bytes_ = 0;
 };
 
-}  // namespace quire::metal
+}  // namespace quire::emulator

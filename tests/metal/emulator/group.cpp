@@ -4,7 +4,7 @@
 #include <cstring>
 #include <map>
 
-namespace quire::metal {
+namespace quire::emulator {
 namespace {
 
 constexpr size_t kThreadgroupMemory = 32 << 10;  // what every Apple GPU has
@@ -30,7 +30,7 @@ Group::Group(const Launch& launch, const std::function<void(const Arguments&)>& 
   const auto count = static_cast<uint32_t>(launch.threads.count());
   for (uint32_t i = 0; i < count; ++i) fibers_.emplace_back();
   threads_.resize(count);
-  simdgroups_.resize((count + kLanes - 1) / kLanes);
+  simdgroups_.resize((count + kSimdWidth - 1) / kSimdWidth);
   for (uint32_t i = 0; i < count; ++i) {
     threads_[i].body = [this] {
       try {
@@ -72,7 +72,7 @@ void Group::start_threads(Size3 place) {
                             {i % size.x, i / size.x % size.y, i / size.x / size.y},
                             {size.x, size.y, size.z}};
     threads_[i].done = threads_[i].waiting = false;
-    simdgroups_[i / kLanes].present |= 1u << i % kLanes;
+    simdgroups_[i / kSimdWidth].present |= 1u << i % kSimdWidth;
     fibers_[i].start(&threads_[i].body);
   }
 }
@@ -106,14 +106,14 @@ void Group::finished(uint32_t thread) {
     fault_ = "not all threads come to " + text_of(meeting_.operation, meeting_.at);
     return;
   }
-  Simdgroup& simdgroup = simdgroups_[thread / kLanes];
-  simdgroup.present &= ~(1u << thread % kLanes);
+  Simdgroup& simdgroup = simdgroups_[thread / kSimdWidth];
+  simdgroup.present &= ~(1u << thread % kSimdWidth);
   if (simdgroup.meeting.arrived > 0 &&
       simdgroup.meeting.arrived == static_cast<uint32_t>(__builtin_popcount(simdgroup.present))) {
     simdgroup.met = simdgroup.present;
     simdgroup.turn ^= 1;
     simdgroup.meeting = {};
-    release(thread / kLanes * kLanes, thread / kLanes * kLanes + kLanes);
+    release(thread / kSimdWidth * kSimdWidth, thread / kSimdWidth * kSimdWidth + kSimdWidth);
   }
 }
 
@@ -147,8 +147,8 @@ void Group::meet_group(const char* operation, const Place& at) {
 }
 
 Lanes Group::meet_lanes(const char* operation, const void* bytes, size_t count, const Place& at) {
-  const uint32_t lane = current_ % kLanes, first = current_ - lane;
-  Simdgroup& simdgroup = simdgroups_[current_ / kLanes];
+  const uint32_t lane = current_ % kSimdWidth, first = current_ - lane;
+  Simdgroup& simdgroup = simdgroups_[current_ / kSimdWidth];
   arrive(simdgroup.meeting, operation, at);
   const uint32_t turn = simdgroup.turn;
   if (count > 0) std::memcpy(simdgroup.slots[turn] + lane * kSlotBytes, bytes, count);
@@ -157,7 +157,7 @@ Lanes Group::meet_lanes(const char* operation, const void* bytes, size_t count, 
     simdgroup.met = simdgroup.present;
     simdgroup.turn ^= 1;
     simdgroup.meeting = {};
-    release(first, first + kLanes);
+    release(first, first + kSimdWidth);
   }
   wait();
   return {simdgroup.slots[turn], simdgroup.met, lane, at};
@@ -225,4 +225,4 @@ Argument Arguments::threadgroup(int index) const {
   return {Group::current().threadgroup_memory(index), index};
 }
 
-}  // namespace quire::metal
+}  // namespace quire::emulator

@@ -12,7 +12,7 @@
 #include "fiber.h"
 #include "threads.h"
 
-namespace quire::metal {
+namespace quire::emulator {
 
 // The threads of a threadgroup; one object runs all groups of a launch, one after the other.
 class Group {
@@ -48,7 +48,7 @@ class Group {
     uint32_t present = 0;  // lanes that have not returned
     uint32_t met = 0;      // those of the last meeting
     uint32_t turn = 0;     // which of the two sets of slots is written
-    alignas(16) char slots[2][kLanes * kSlotBytes];
+    alignas(16) char slots[2][kSimdWidth * kSlotBytes];
   };
 
   void start_threads(Size3 place);
@@ -77,4 +77,4 @@ class Group {
   std::optional<std::string> fault_;
 };
 
-}  // namespace quire::metal
+}  // namespace quire::emulator

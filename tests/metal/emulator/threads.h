@@ -8,14 +8,14 @@
 
 // What the kernels' side of the emulator needs: the thread that runs, its meeting points, and the
 // registry of kernels. Kernels include it through <metal_stdlib>.
-namespace quire::metal {
+namespace quire::emulator {
 
 struct Launch;
 struct Buffer;
 
 using Place = std::source_location;
 
-inline constexpr uint32_t kLanes = 32;
+inline constexpr uint32_t kSimdWidth = 32;
 inline constexpr size_t kSlotBytes = 64;  // the most that a lane gives to the others at once
 
 // Where a thread is.
@@ -37,7 +37,7 @@ class Lanes {
  public:
   Lanes(const char* slots, uint32_t present, uint32_t own, Place at)
       : slots_(slots), present_(present), own_(own), at_(at) {}
-  bool has(uint32_t lane) const { return lane < kLanes && (present_ >> lane & 1) != 0; }
+  bool has(uint32_t lane) const { return lane < kSimdWidth && (present_ >> lane & 1) != 0; }
   uint32_t own() const { return own_; }
   // Fault if that lane is not there.
   const char* slot(uint32_t lane) const {
@@ -94,4 +94,4 @@ struct DeclareKernel {
                 std::function<void(const Arguments&)> call);
 };
 
-}  // namespace quire::metal
+}  // namespace quire::emulator

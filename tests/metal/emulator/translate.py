@@ -32,7 +32,7 @@ SPACES = re.compile(r"\b(?:device|constant|thread|threadgroup)\b(?!\s*\()")
 VECTOR = re.compile(
     r"\b((?:metal::)?(?:(?:char|uchar|short|ushort|int|uint|long|ulong|half|bfloat|float)[234]|vec<[^<>;(){}]*>))\s*(?=\()")
 CONSTANT = re.compile(
-    r"\bconstant\s+(?:const\s+)?(\w+)\s+(\w+)\s*\[\[\s*function_constant\(\s*(\d+)\s*\)\s*\]\]\s*;")
+    r"\bconstant\s+(?:const\s+)?(\w+)\s+(\w+)\s*\[\[\s*function_constant\(\s*(\w+)\s*\)\s*\]\]\s*;")
 KERNEL = re.compile(r"(?:\[\[\s*kernel\b[^\]]*\]\]|\bkernel\b)\s*void\s+(\w+)\s*\(")
 INSTANCE = re.compile(
     r'\btemplate\s*\[\[\s*host_name\(\s*((?:"[^"]*"\s*)+)\)\s*\]\]\s*\[\[\s*kernel\s*\]\]\s*decltype\((.*?)\)\s*(\w+)[^;]*;',
@@ -80,14 +80,14 @@ def argument(kernel, text, buffers):
         if switch := re.fullmatch(r"function_constant\(\s*(\w+)\s*\)", name):
             present = switch[1]
     for name in names:
-        if buffer := re.fullmatch(r"buffer\(\s*(\d+)\s*\)", name):
+        if buffer := re.fullmatch(r"buffer\(\s*(\w+)\s*\)", name):
             buffers.append(buffer[1])
             how = "reference" if "&" in declaration else "buffer"
             return f"quire_arguments.{how}({buffer[1]}, {present})"
-        if memory := re.fullmatch(r"threadgroup\(\s*(\d+)\s*\)", name):
+        if memory := re.fullmatch(r"threadgroup\(\s*(\w+)\s*\)", name):
             return f"quire_arguments.threadgroup({memory[1]})"
         if name in POSITIONS:
-            return f"::quire::metal::Where::{name}()"
+            return f"::quire::emulator::Where::{name}()"
     raise SystemExit(f"{kernel}: unknown attribute in {text.strip()}")
 
 
@@ -111,8 +111,8 @@ def registration(kernels, file, host_name, call, number):
     if name not in kernels.parameters:
         raise SystemExit(f"{host_name}: there is no kernel {name}")
     arguments, buffers = kernels.parameters[name]
-    return (f'static const ::quire::metal::DeclareKernel quire_kernel_{number}({file}, {host_name}, {{{", ".join(buffers)}}}, '
-            f'[](const ::quire::metal::Arguments& quire_arguments) {{ (void)quire_arguments; decltype({call})* quire_function = {call}; quire_function({", ".join(arguments)}); }});')
+    return (f'static const ::quire::emulator::DeclareKernel quire_kernel_{number}({file}, {host_name}, {{{", ".join(buffers)}}}, '
+            f'[](const ::quire::emulator::Arguments& quire_arguments) {{ (void)quire_arguments; decltype({call})* quire_function = {call}; quire_function({", ".join(arguments)}); }});')
 
 
 def instantiation(call):
@@ -135,7 +135,7 @@ def threadgroup_memory(text, types):
         if re.search(r"[*&=(){}]", re.sub(r"<[^<>]*>", "", declarators)):
             continue
         names = re.findall(r"(\w+)\s*\0*\s*(?=,|$)", re.sub(r"<[^<>]*>", "", declarators))
-        calls = " ".join(f"::quire::metal::declare_threadgroup_memory(&{name}, sizeof({name}));" for name in names)
+        calls = " ".join(f"::quire::emulator::declare_threadgroup_memory(&{name}, sizeof({name}));" for name in names)
         out.append(text[last:match.start()] + (f"static threadgroup {statement.strip()};" if types else f"static {statement.strip()}; {calls}"))
         last = end + 1
     return "".join(out) + text[last:]
@@ -146,7 +146,7 @@ def translate(text, file, kernels, instances, types):
         kind, name, index = match.groups()
         if types:
             return f"extern constant {kind} {name};"
-        return (f"static {kind} {name}; static const ::quire::metal::DeclareConstant quire_constant_{name}"
+        return (f"static {kind} {name}; static const ::quire::emulator::DeclareConstant quire_constant_{name}"
                 f'({file}, {index}, &{name}, sizeof({name}), "{name}");')
 
     def instance(match):
@@ -158,7 +158,7 @@ def translate(text, file, kernels, instances, types):
     text = CONSTANT.sub(constant, text)
     text = INSTANCE.sub(instance, text)
     text = threadgroup_memory(text, types)
-    text = VECTOR.sub(r"::quire::metal::make_vector<\1>", text)
+    text = VECTOR.sub(r"::quire::emulator::make_vector<\1>", text)
     text = SPACES.sub(lambda match: (TYPED_SPACE if types else SPACE)[match[0]], text)
     return re.sub(r"\bkernel\s+(?=void\b)", "", text)
 

@@ -7,9 +7,9 @@
 
 namespace metal {
 
-using quire::metal::kLanes;
-using quire::metal::Lanes;
-using quire::metal::Place;
+using quire::emulator::kSimdWidth;
+using quire::emulator::Lanes;
+using quire::emulator::Place;
 
 enum class mem_flags { mem_none = 0, mem_device = 1, mem_threadgroup = 2, mem_texture = 4 };
 constexpr mem_flags operator|(mem_flags a, mem_flags b) {
@@ -17,18 +17,18 @@ constexpr mem_flags operator|(mem_flags a, mem_flags b) {
 }
 
 inline void threadgroup_barrier(mem_flags, Place at = Place::current()) {
-  quire::metal::meet_group("threadgroup_barrier", at);
+  quire::emulator::meet_group("threadgroup_barrier", at);
 }
 inline void simdgroup_barrier(mem_flags, Place at = Place::current()) {
-  quire::metal::meet_lanes("simdgroup_barrier", nullptr, 0, at);
+  quire::emulator::meet_lanes("simdgroup_barrier", nullptr, 0, at);
 }
 
 // The values of all lanes.
 template <class T>
 struct LaneValues {
   LaneValues(const char* operation, T own, Place at)
-      : lanes(quire::metal::meet_lanes(operation, &own, sizeof own, at)) {
-    static_assert(sizeof(T) <= quire::metal::kSlotBytes);
+      : lanes(quire::emulator::meet_lanes(operation, &own, sizeof own, at)) {
+    static_assert(sizeof(T) <= quire::emulator::kSlotBytes);
   }
   T operator[](uint32_t lane) const {
     T value;
@@ -42,12 +42,12 @@ struct LaneValues {
 // A tree over all lanes; lanes that take no part are left out.
 template <class T, class Combine>
 T reduce_lanes(const LaneValues<T>& values, Combine combine) {
-  T tree[kLanes];
-  bool there[kLanes];
-  for (uint32_t i = 0; i < kLanes; ++i)
+  T tree[kSimdWidth];
+  bool there[kSimdWidth];
+  for (uint32_t i = 0; i < kSimdWidth; ++i)
     if ((there[i] = values.lanes.has(i))) tree[i] = values[i];
-  for (uint32_t step = 1; step < kLanes; step *= 2)
-    for (uint32_t i = 0; i + step < kLanes; i += 2 * step) {
+  for (uint32_t step = 1; step < kSimdWidth; step *= 2)
+    for (uint32_t i = 0; i + step < kSimdWidth; i += 2 * step) {
       if (!there[i + step]) continue;
       tree[i] = there[i] ? static_cast<T>(combine(tree[i], tree[i + step])) : tree[i + step];
       there[i] = true;
@@ -121,7 +121,7 @@ T simd_shuffle_xor(T x, ushort mask, Place at = Place::current()) {
 template <class T>
 T simd_shuffle_down(T x, ushort delta, Place at = Place::current()) {
   const LaneValues<T> values("simd_shuffle_down", x, at);
-  return values.own() + delta < kLanes ? values[values.own() + delta] : x;
+  return values.own() + delta < kSimdWidth ? values[values.own() + delta] : x;
 }
 template <class T>
 T simd_shuffle_up(T x, ushort delta, Place at = Place::current()) {
@@ -131,15 +131,15 @@ T simd_shuffle_up(T x, ushort delta, Place at = Place::current()) {
 template <class T>
 T simd_shuffle_rotate_down(T x, ushort delta, Place at = Place::current()) {
   const LaneValues<T> values("simd_shuffle_rotate_down", x, at);
-  return values[(values.own() + delta) % kLanes];
+  return values[(values.own() + delta) % kSimdWidth];
 }
 template <class T>
 T simd_shuffle_rotate_up(T x, ushort delta, Place at = Place::current()) {
   const LaneValues<T> values("simd_shuffle_rotate_up", x, at);
-  return values[(values.own() + kLanes - delta % kLanes) % kLanes];
+  return values[(values.own() + kSimdWidth - delta % kSimdWidth) % kSimdWidth];
 }
 template <class T>
-T simd_shuffle_and_fill_up(T x, T filling, ushort delta, ushort modulo = kLanes,
+T simd_shuffle_and_fill_up(T x, T filling, ushort delta, ushort modulo = kSimdWidth,
                            Place at = Place::current()) {
   const LaneValues<T> values("simd_shuffle_and_fill_up", x, at);
   const LaneValues<T> fill("simd_shuffle_and_fill_up", filling, at);
@@ -147,7 +147,7 @@ T simd_shuffle_and_fill_up(T x, T filling, ushort delta, ushort modulo = kLanes,
   return in_part >= delta ? values[values.own() - delta] : fill[first + modulo - delta + in_part];
 }
 template <class T>
-T simd_shuffle_and_fill_down(T x, T filling, ushort delta, ushort modulo = kLanes,
+T simd_shuffle_and_fill_down(T x, T filling, ushort delta, ushort modulo = kSimdWidth,
                              Place at = Place::current()) {
   const LaneValues<T> values("simd_shuffle_and_fill_down", x, at);
   const LaneValues<T> fill("simd_shuffle_and_fill_down", filling, at);
@@ -165,7 +165,7 @@ struct simd_vote {
 inline simd_vote simd_ballot(bool x, Place at = Place::current()) {
   const LaneValues<bool> values("simd_ballot", x, at);
   uint64_t votes = 0;
-  for (uint32_t i = 0; i < kLanes; ++i)
+  for (uint32_t i = 0; i < kSimdWidth; ++i)
     if (values.lanes.has(i) && values[i]) votes |= uint64_t{1} << i;
   return simd_vote(votes);
 }
@@ -190,9 +190,9 @@ T quad_sum(T x, Place at = Place::current()) {
 
 }  // namespace metal
 
-inline ushort __metal_get_simdgroup_size(ushort) { return quire::metal::kLanes; }
+inline ushort __metal_get_simdgroup_size(ushort) { return quire::emulator::kSimdWidth; }
 inline ushort __metal_get_thread_index_in_simdgroup(ushort) {
-  return static_cast<ushort>(quire::metal::position().index() % quire::metal::kLanes);
+  return static_cast<ushort>(quire::emulator::position().index() % quire::emulator::kSimdWidth);
 }
 // The compiler's own names, which MLX's overloads for bfloat call.
 #define QUIRE_BUILTIN(name)     \

@@ -130,7 +130,7 @@ QUIRE_PACKED(uint)
 QUIRE_PACKED(uchar)
 #undef QUIRE_PACKED
 
-namespace quire::metal {
+namespace quire::emulator {
 template <class T>
 inline constexpr int kElements = 1;
 template <class T, int N>
@@ -156,7 +156,7 @@ constexpr V make_vector(Args... args) {
   }
   return result;
 }
-}  // namespace quire::metal
+}  // namespace quire::emulator
 
 template <class To, class From>
 constexpr To as_type(From from) {

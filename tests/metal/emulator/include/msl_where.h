@@ -3,7 +3,7 @@
 #include "msl_types.h"
 #include "threads.h"
 
-namespace quire::metal {
+namespace quire::emulator {
 
 // Takes the type of the parameter: a number is the first coordinate.
 struct PlaceArgument {
@@ -49,15 +49,17 @@ struct Where {
     return {p.groups[0] * p.threads[0], p.groups[1] * p.threads[1], p.groups[2] * p.threads[2]};
   }
   static IndexArgument thread_index_in_threadgroup() { return {position().index()}; }
-  static IndexArgument thread_index_in_simdgroup() { return {position().index() % kLanes}; }
-  static IndexArgument simdgroup_index_in_threadgroup() { return {position().index() / kLanes}; }
+  static IndexArgument thread_index_in_simdgroup() { return {position().index() % kSimdWidth}; }
+  static IndexArgument simdgroup_index_in_threadgroup() {
+    return {position().index() / kSimdWidth};
+  }
   static IndexArgument quadgroup_index_in_threadgroup() { return {position().index() / 4}; }
   static IndexArgument thread_index_in_quadgroup() { return {position().index() % 4}; }
-  static IndexArgument threads_per_simdgroup() { return {kLanes}; }
+  static IndexArgument threads_per_simdgroup() { return {kSimdWidth}; }
   static IndexArgument simdgroups_per_threadgroup() {
     const Position& p = position();
-    return {(p.threads[0] * p.threads[1] * p.threads[2] + kLanes - 1) / kLanes};
+    return {(p.threads[0] * p.threads[1] * p.threads[2] + kSimdWidth - 1) / kSimdWidth};
   }
 };
 
-}  // namespace quire::metal
+}  // namespace quire::emulator
