@@ -1,0 +1,36 @@
+#pragma once
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+namespace quire::ops {
+
+// The value of a function constant; those of a kernel are in its pipeline's key.
+struct MetalConstant {
+  int index = 0;
+  uint8_t bytes[4] = {};
+  uint8_t size = 0;
+};
+template <class T>  // bool, int32_t or float
+MetalConstant metal_constant(int index, T value) {
+  MetalConstant constant = {.index = index, .size = sizeof value};
+  static_assert(sizeof value <= sizeof constant.bytes);
+  std::memcpy(constant.bytes, &value, sizeof value);
+  return constant;
+}
+
+struct MetalSize {
+  uint32_t x = 1, y = 1, z = 1;
+};
+
+// A dispatch of a kernel, but for its buffers: what an encoder must be told.
+struct MetalCall {
+  std::string kernel;  // the host name
+  std::vector<MetalConstant> constants = {};
+  uint32_t threadgroup_bytes = 0;  // of threadgroup memory 0, a multiple of 16; 0: there is none
+  MetalSize groups = {};           // threadgroups; none if an axis is 0
+  MetalSize threads = {};          // of each
+};
+
+}  // namespace quire::ops
