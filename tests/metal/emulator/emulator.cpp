@@ -95,7 +95,7 @@ void run_in_all_orders(const Launch& launch) {
   for (const auto& [order, name] : orders) {
     size_t i = 0;
     for (const auto& [index, buffer] : launch.buffers)
-      std::memcpy(buffer.data, before[i++].data(), buffer.bytes);
+      std::copy_n(before[i++].begin(), buffer.bytes, static_cast<uint8_t*>(buffer.data));
     run(launch, order, seed++);
     const auto after = contents();
     if (expected.empty()) expected = after;

@@ -30,7 +30,7 @@ TYPED_SPACE = {"device": "__attribute__((address_space(1)))", "constant": "const
 MARKER = re.compile(r'^# (\d+) "((?:[^"\\]|\\.)*)"(.*)$')
 SPACES = re.compile(r"\b(?:device|constant|thread|threadgroup)\b(?!\s*\()")
 VECTOR = re.compile(
-    r"\b((?:metal::)?(?:(?:char|uchar|short|ushort|int|uint|long|ulong|half|bfloat|float)[234]|vec<[^<>;(){}]*>))\s*(?=\()")
+    r"\b((?:metal::)?(?:(?:char|uchar|short|ushort|int|uint|long|ulong|half|bfloat|float)[234]|vec<[^<>;(){}]*>))\s*(?=\((?!\s*[&*]))")
 CONSTANT = re.compile(
     r"\bconstant\s+(?:const\s+)?(\w+)\s+(\w+)\s*\[\[\s*function_constant\(\s*(\w+)\s*\)\s*\]\]\s*;")
 KERNEL = re.compile(r"(?:\[\[\s*kernel\b[^\]]*\]\]|\bkernel\b)\s*void\s+(\w+)\s*\(")
