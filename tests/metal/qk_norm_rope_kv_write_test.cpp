@@ -46,19 +46,24 @@ struct Oracle {
   }
 };
 
+// [kPositions][2][rotary_dim / 2]: cosines, then sines.
+std::vector<float> rope_table(int rotary_dim) {
+  std::vector<float> table;
+  for (int position = 0; position < kPositions; ++position)
+    for (const bool is_sine : {false, true})
+      for (int i = 0; i < rotary_dim / 2; ++i) {
+        const double angle = position * std::pow(10000.0, -2.0 * i / rotary_dim);
+        table.push_back(static_cast<float>(is_sine ? std::sin(angle) : std::cos(angle)));
+      }
+  return table;
+}
+
 void check(const Case& c) {
   const int row = (c.heads + 2 * c.kv_heads + c.gates) * c.dim;
   const auto qkv = random_floats(size_t(kTokens) * row, c.type, 1);
   auto q_norm = random_floats(c.dim, FloatType::kF32, 2);
   auto k_norm = random_floats(c.dim, FloatType::kF32, 3);
-  std::vector<float> cos_sin(size_t(kPositions) * c.rotary_dim);
-  for (int p = 0; p < kPositions; ++p)
-    for (int i = 0; i < c.rotary_dim / 2; ++i) {
-      const double angle = p * std::pow(10000.0, -2.0 * i / c.rotary_dim);
-      cos_sin[size_t(p) * c.rotary_dim + i] = static_cast<float>(std::cos(angle));
-      cos_sin[size_t(p) * c.rotary_dim + c.rotary_dim / 2 + i] =
-          static_cast<float>(std::sin(angle));
-    }
+  std::vector<float> cos_sin = rope_table(c.rotary_dim);
   std::vector<int32_t> positions = {3, 49, 0, 17, 18, 30};
   std::vector<int64_t> slots = {7, 0, -1, 39, 20, 21};
   QkNormRopeKvWriteParams params = {.type = c.type,
