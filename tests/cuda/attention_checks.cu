@@ -117,14 +117,16 @@ struct Uploaded {
         counts(std::vector<int32_t>{static_cast<int32_t>(plan.few.size()),
                                     static_cast<int32_t>(plan.many.size()),
                                     static_cast<int32_t>(plan.merges.size())}),
-        partials(attention_cuda_partials_bytes(s.p, plan.partial_rows)) {
+        partials(attention_cuda_partials_bytes(s.p, plan.partial_rows)),
+        counters(std::vector<int32_t>(plan.merges.size() * s.p.kv_heads)) {
     batch = {.num_tokens = s.layout.num_tokens,
              .num_sequences = s.layout.num_sequences,
              .positions = positions.as<int32_t>(),
              .cu_seqlens = cu_seqlens.as<int32_t>(),
              .seq_lens = seq_lens.as<int32_t>(),
              .block_offsets = block_offsets.as<int64_t>(),
-             .blocks = blocks.as<int32_t>()};
+             .blocks = blocks.as<int32_t>(),
+             .has_old_keys = true};
     const auto list = [&](const DeviceBytes& items, int i) {
       return AttentionCudaItems{items.as<AttentionCudaItem>(), counts.as<int32_t>() + i,
                                 static_cast<int64_t>(items.size() / sizeof(AttentionCudaItem))};
@@ -133,9 +135,10 @@ struct Uploaded {
     batch.many = list(many, 1);
     batch.merges = list(merges, 2);
     batch.partials = partials.as<float>();
+    batch.counters = counters.as<int32_t>();
   }
   DeviceBytes positions, cu_seqlens, seq_lens, block_offsets, blocks, few, many, merges, counts,
-      partials;
+      partials, counters;
   AttentionCudaBatch batch;
 };
 

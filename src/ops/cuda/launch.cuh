@@ -8,15 +8,25 @@
 
 // Launches of kernels that follow each other on one stream. Every kernel calls
 // begin_dependent() before it reads or writes what other kernels write or read; before that it may
-// read weights, which no kernel of a step writes.
+// read what no kernel of a step writes: weights, and the step's layout, which is there before its
+// first kernel.
 namespace quire::ops {
 
-// Lets the next kernel start, and waits for the kernels before this one.
-__device__ inline void begin_dependent() {
+// Lets the next kernel start.
+__device__ inline void allow_dependent() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+// Waits for the kernels before this one.
+__device__ inline void wait_for_kernels_before() {
+#if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
+}
+__device__ inline void begin_dependent() {
+  allow_dependent();
+  wait_for_kernels_before();
 }
 
 [[noreturn]] inline void throw_cuda(const char* op, cudaError_t error) {

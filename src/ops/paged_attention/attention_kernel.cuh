@@ -1,5 +1,6 @@
 #pragma once
 #include "ops/paged_attention/attention_launch.cuh"
+#include "ops/paged_attention/attention_merge.cuh"
 #include "ops/paged_attention/attention_prefill.cuh"
 
 namespace quire::ops {
@@ -216,17 +217,31 @@ struct AttentionWalk : AttentionTiles<T, Pool, kRowTiles, kColumnTiles, kDim> {
           p.lse[this->head(r) * p.lse_stride + this->token(r)] = attention_log_sum(total[i][h]);
   }
 
-  // Tiles wait in `buffers` places; the slots of a chunk's keys are there a chunk ahead.
-  __device__ void run() {
-    const int buffers = this->buffers(), count = this->tile_count();
+  // Tiles wait in `buffers` places; the slots of a chunk's keys are there a chunk ahead. Asks for
+  // the first tiles whose keys are older than the item's rows, if it may: their number.
+  __device__ int prepare(bool may_load) {
+    const int count = this->tile_count();
     __syncthreads();  // the item before is done
     this->slots(0)[threadIdx.x] = count > 0 ? this->find_slot(0) : -1;
-    this->load_queries();
     __syncthreads();
+    const int most = may_load ? min(min(count, kTilesPerChunk), this->buffers() - 1) : 0;
+    int loaded = 0;
+    for (; loaded < most; ++loaded) {
+      if (this->first_key() + (loaded + 1) * kTileKeys > item.position) break;
+      this->load_tile(loaded);
+    }
+    return loaded;
+  }
+
+  // With the first tiles `loaded`.
+  __device__ void run(int loaded) {
+    const int buffers = this->buffers(), count = this->tile_count();
+    this->load_queries();
     for (int index = 0; index + 1 < buffers; ++index) {
-      if (index < min(count, kTilesPerChunk)) this->load_tile(index);
+      if (index >= loaded && index < min(count, kTilesPerChunk)) this->load_tile(index);
       commit_copies();
     }
+    __syncthreads();
     begin();
     int see_first, see_end;
     this->seen_by_all(see_first, see_end);
@@ -268,7 +283,7 @@ struct AttentionWalk : AttentionTiles<T, Pool, kRowTiles, kColumnTiles, kDim> {
         leave_chunk(item.partial + chunk * item.rows);
     }
     wait_copies<0>();
-    if (item.partial < 0) write();
+    item.partial < 0 ? write() : merge_if_last<T>(p, batch, item, kv_head);
   }
 };
 
@@ -277,14 +292,19 @@ __global__ void __launch_bounds__(kAttentionThreads, kRowTiles == 1 && kColumnTi
     attend(const AttentionKernelParams p, const AttentionCudaBatch batch,
            const AttentionCudaItems items, const AttentionShapes shapes) {
   extern __shared__ __align__(128) char shared[];
-  begin_dependent();
+  allow_dependent();
+  bool waits = true;
   const int64_t count = *items.count * p.kv_heads;
   for (int64_t i = blockIdx.x; i < count; i += gridDim.x) {
     using Walk = AttentionWalk<T, Pool, kRowTiles, kColumnTiles, kDim>;
     Walk walk{
         {p, batch, shapes, shared, items.items[i / p.kv_heads], static_cast<int>(i % p.kv_heads)}};
-    walk.run();
+    const int loaded = walk.prepare(!waits || batch.has_old_keys);
+    if (waits) wait_for_kernels_before();
+    waits = false;
+    walk.run(loaded);
   }
+  if (waits) wait_for_kernels_before();
 }
 
 inline constexpr int kWholeShared = 226 * 1024, kHalfShared = 113 * 1024;

@@ -3,7 +3,7 @@
 
 namespace quire::ops {
 
-// By tensor cores; merges are still to do.
+// By tensor cores.
 void run_attention_bf16(CudaStream stream, const AttentionKernelParams& p,
                         const AttentionCudaBatch& batch);
 void run_attention_codes(CudaStream stream, const AttentionKernelParams& p,

@@ -121,25 +121,27 @@ KernelCost cost_of(const mx::array& q, const PagedKv& kv, const BatchLayout& lay
 // Work lists on the GPU, made for the first layer of a step; `partials` are each call's own.
 struct AttentionWork {
   AttentionCudaItems few, many, merges;
+  int32_t* counters = nullptr;
   int64_t partial_rows = 0;
   std::shared_ptr<const void> memory;
 };
 
 // Those of this step.
 struct CopiedWork {
-  CopiedWork(CudaDevice& cuda, const AttentionCudaPlan& plan)
+  CopiedWork(CudaDevice& cuda, const AttentionCudaPlan& plan, int64_t kv_heads)
       : few(cuda, plan.few),
         many(cuda, plan.many),
         merges(cuda, plan.merges),
         counts(cuda, std::vector<int32_t>{static_cast<int32_t>(plan.few.size()),
                                           static_cast<int32_t>(plan.many.size()),
-                                          static_cast<int32_t>(plan.merges.size())}) {}
-  CudaValues few, many, merges, counts;
+                                          static_cast<int32_t>(plan.merges.size())}),
+        counters(cuda, std::vector<int32_t>(plan.merges.size() * static_cast<size_t>(kv_heads))) {}
+  CudaValues few, many, merges, counts, counters;
 };
 
-AttentionWork copy_work(CudaDevice& cuda, const AttentionCudaPlan& plan,
-                        const AttentionCudaLimits& limits) {
-  const auto copied = std::make_shared<const CopiedWork>(cuda, plan);
+AttentionWork copy_work(CudaDevice& cuda, const AttentionKernelParams& p,
+                        const AttentionCudaPlan& plan, const AttentionCudaLimits& limits) {
+  const auto copied = std::make_shared<const CopiedWork>(cuda, plan, p.kv_heads);
   const auto items = [&](const CudaValues& list, int number, size_t size) {
     return AttentionCudaItems{.items = list.as<const AttentionCudaItem>(),
                               .count = copied->counts.as<const int32_t>() + number,
@@ -148,6 +150,7 @@ AttentionWork copy_work(CudaDevice& cuda, const AttentionCudaPlan& plan,
   return {.few = items(copied->few, 0, plan.few.size()),
           .many = items(copied->many, 1, plan.many.size()),
           .merges = items(copied->merges, 2, plan.merges.size()),
+          .counters = copied->counters.as<int32_t>(),
           .partial_rows = limits.max_partial_rows,
           .memory = copied};
 }
@@ -162,11 +165,13 @@ AttentionWork record_work(CudaRecording& recording, const AttentionKernelParams&
                               .count = counts + number,
                               .max_count = size};
   };
-  const AttentionWork work = {.few = items(0, most.few),
-                              .many = items(1, most.many),
-                              .merges = items(2, most.merges),
-                              .partial_rows = limits.max_partial_rows,
-                              .memory = nullptr};
+  const AttentionWork work = {
+      .few = items(0, most.few),
+      .many = items(1, most.many),
+      .merges = items(2, most.merges),
+      .counters = recording.add<int32_t>(static_cast<size_t>(most.merges * p.kv_heads)),
+      .partial_rows = limits.max_partial_rows,
+      .memory = nullptr};
   recording.fill([=](const StepValues& values, StepWriter& writer) {
     const AttentionCudaPlan plan = plan_attention_cuda(p, *values.layout, limits);
     const auto write = [&](const AttentionCudaItems& there, const auto& list) {
@@ -177,6 +182,8 @@ AttentionWork record_work(CudaRecording& recording, const AttentionKernelParams&
     write(work.few, plan.few);
     write(work.many, plan.many);
     write(work.merges, plan.merges);
+    writer.copy(work.counters,
+                std::vector<int32_t>(plan.merges.size() * static_cast<size_t>(p.kv_heads)));
   });
   return work;
 }
@@ -200,7 +207,7 @@ const AttentionWork& work_of(CudaDevice& cuda, const AttentionKernelParams& p,
         std::make_shared<const AttentionWork>(record_work(*cuda.recording(), p, *layout, limits));
   } else if (!kept) {
     kept = std::make_shared<const AttentionWork>(
-        copy_work(cuda, plan_attention_cuda(p, *layout, limits), limits));
+        copy_work(cuda, p, plan_attention_cuda(p, *layout, limits), limits));
   }
   return *static_cast<const AttentionWork*>(kept.get());
 }
@@ -221,7 +228,9 @@ void attend_on_cuda(CudaDevice& cuda, const AttentionKernelParams& p,
                         .few = work.few,
                         .many = work.many,
                         .merges = work.merges,
-                        .partials = static_cast<float*>(partials.data())});
+                        .partials = static_cast<float*>(partials.data()),
+                        .has_old_keys = cuda.recording() != nullptr,
+                        .counters = work.counters});
 }
 
 // One output, or two with `lse`.

@@ -11,9 +11,11 @@ namespace quire::ops {
 // One block's share for each kv head: rows [row, row + rows) of a sequence's new rows, which are
 // (token, head of the group) in this order, over chunks [chunk, chunk + chunks) of
 // kAttentionChunk keys. partial < 0: these are all chunks of the rows, and the block writes `out`.
-// Else chunk i of them leaves its result at slots partial + i * rows + r.
+// Else chunk i of them leaves its result at slots partial + i * rows + r, and the last of the
+// `parts` of item `merge` joins them.
 struct AttentionCudaItem {
   int32_t sequence = 0, row = 0, rows = 0, chunk = 0, chunks = 0, partial = -1;
+  int32_t merge = 0, parts = 0;
   int32_t token = 0, position = 0;  // of the sequence's first new token
   int32_t context = 0;              // keys of the sequence
   int32_t blocks = 0;               // where its table begins
@@ -76,6 +78,10 @@ struct AttentionCudaBatch {
   const int32_t* blocks = nullptr;
   AttentionCudaItems few, many, merges;
   float* partials = nullptr;  // attention_cuda_partials_bytes
+  // Whether no kernel of this step writes keys and values that are older than a sequence's new
+  // ones.
+  bool has_old_keys = false;
+  int32_t* counters = nullptr;  // [merges][kv heads] zeros, and left as zeros
 };
 
 inline size_t attention_cuda_partials_bytes(const AttentionKernelParams& p, int64_t partial_rows) {

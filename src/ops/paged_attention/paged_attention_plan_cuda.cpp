@@ -29,6 +29,8 @@ void set_chunks(const AttentionKernelParams& p, const BatchLayout& layout,
 // Splits an item into some of `chunks` chunks each; their results are merged.
 void split(AttentionCudaItem item, int64_t chunks, AttentionCudaPlan& plan) {
   item.partial = static_cast<int32_t>(plan.partial_rows);
+  item.merge = static_cast<int32_t>(plan.merges.size());
+  item.parts = static_cast<int32_t>((item.chunks + chunks - 1) / chunks);
   plan.partial_rows += int64_t{item.rows} * item.chunks;
   plan.merges.push_back(item);
   for (int32_t i = 0; i < item.chunks; i += static_cast<int32_t>(chunks)) {
