@@ -83,8 +83,10 @@ std::string safetensors_of(const Tensors& tensors) {
   return formats::testing::safetensors_bytes(header + "}", 0) + data;
 }
 
-// Measures and loads a copy of the checkpoint whose tensors `change` has changed.
-std::string error_of_tensors(const std::string& name, const std::function<void(Tensors&)>& change) {
+// Measures and loads a copy of the checkpoint whose tensors `change` has changed, with this
+// quantization_config if it is not empty.
+void load_changed(const std::string& name, const std::function<void(Tensors&)>& change,
+                  const std::string& quantization = "") {
   const formats::Checkpoint good = formats::Checkpoint::open(folder_of(name));
   Tensors tensors;
   for (const std::string& one : good.names()) {
@@ -95,11 +97,11 @@ std::string error_of_tensors(const std::string& name, const std::function<void(T
   change(tensors);
   const TempDir dir;
   dir.write("model.safetensors", safetensors_of(tensors));
-  std::filesystem::copy_file(folder_of(name) + "/config.json", dir.path() + "/config.json");
-  return load_error([&] {
-    (void)measure_model(formats::Checkpoint::open(dir.path()), {});
-    load(dir.path());
-  });
+  json::object config = json::parse(text_of(folder_of(name) + "/config.json")).as_object();
+  if (!quantization.empty()) config["quantization_config"] = json::parse(quantization);
+  dir.write("config.json", json::serialize(config));
+  (void)measure_model(formats::Checkpoint::open(dir.path()), {});
+  load(dir.path());
 }
 
 std::string bytes_of_digits(std::string_view digits) {
@@ -219,8 +221,32 @@ TEST(FolderWeights, DamagedFloatsOf8BitsAreRefusedByTensor) {
   };
   for (const char* folder : {"qwen3-fp8-blocks-bf16", "qwen3-fp8-bf16"})
     for (size_t i = 0; i < cases.size(); ++i)
-      EXPECT_THAT(error_of_tensors(folder, cases[i].change), HasSubstr(cases[i].says))
+      EXPECT_THAT(load_error([&] { load_changed(folder, cases[i].change); }),
+                  HasSubstr(cases[i].says))
           << folder << " " << i;
+}
+
+// Such as a head that is the embedding, or keys of layers that take those of others. What stands
+// beside their values is not missed, either.
+TEST(FolderWeights, WeightsThatNobodyNeedsMayBeQuantised) {
+  const auto quantise = [](Tensors& tensors, const std::string& layer) {
+    Stored& values = tensors.at(layer + ".weight");
+    values = {"F8_E4M3", values.shape, std::string(values.bytes.size() / 2, '8')};
+    tensors[layer + ".weight_scale"] = {"F32", {1}, std::string(4, '\0')};
+  };
+  load_changed(
+      "gemma4-e2b-wrapped-bf16",
+      [&](Tensors& t) {
+        for (const char* name : {"2.self_attn.k_proj", "3.self_attn.v_proj"})
+          quantise(t, std::string("model.language_model.layers.") + name);
+      },
+      R"({"quant_method":"fp8"})");
+  load_changed("qwen3-packed-bf16", [&](Tensors& t) {
+    t["lm_head.weight_packed"] = {"I32", {320, 8}, std::string(320 * 32, 'x')};
+    t["lm_head.weight_scale"] = {"BF16", {320, 2}, std::string(320 * 4, '8')};
+    t["lm_head.weight_zero_point"] = {"I32", {40, 2}, std::string(40 * 8, 'x')};
+    t["lm_head.weight_shape"] = {"I64", {2}, std::string(16, '\0')};
+  });
 }
 
 TEST(FolderWeights, DoNotGoWithActivationsOf8Bits) {

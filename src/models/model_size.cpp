@@ -69,7 +69,8 @@ int64_t ffn_width(const LayerSpec& layer, int64_t hidden) {
 bool is_ignored(const ModelSpec& spec, const std::string& name) {
   return std::ranges::any_of(spec.ignored, [&](const std::string& pattern) {
     if (pattern.ends_with('*')) return name.starts_with(pattern.substr(0, pattern.size() - 1));
-    return name == pattern || weight_name(name) == pattern;
+    return name == pattern ||
+           (pattern.ends_with(".weight") && is_of_layer(name, {layer_name(pattern)}));
   });
 }
 

@@ -57,6 +57,12 @@ std::string weight_name(const std::string& name) {
   return name;
 }
 
+bool is_of_layer(const std::string& name, const std::set<std::string>& layers) {
+  for (size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1))
+    if (layers.contains(name.substr(0, dot))) return true;
+  return false;
+}
+
 std::string expert_name(const std::string& pattern, int64_t expert) {
   const size_t star = pattern.find('*');
   if (star == std::string::npos) return pattern;

@@ -1,4 +1,5 @@
 #pragma once
+#include <set>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,8 @@ bool is_folder_values(const formats::RawTensor& tensor);
 bool is_packed_float8(const formats::FolderScheme& scheme, int64_t k);
 // "X.weight" of "X.scales" and "X.biases"; any other name as it is.
 std::string weight_name(const std::string& name);
+// Whether "X" is among the layers for a tensor "X.weight", "X.weight_scale", "X.qzeros", ...
+bool is_of_layer(const std::string& name, const std::set<std::string>& layers);
 
 // "experts.3.down_proj.weight" of "experts.*.down_proj.weight"; a name without * as it is.
 std::string expert_name(const std::string& pattern, int64_t expert);

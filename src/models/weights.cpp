@@ -422,7 +422,7 @@ std::string WeightLoader::unpacked() const {
 }
 
 std::string WeightLoader::finish(const std::vector<std::string>& ignored) const {
-  std::set<std::string> skip;
+  std::set<std::string> skip, skip_layers;
   std::map<std::string, int> skipped;  // by prefix
   for (const auto& name : ignored) {
     if (name.ends_with('*')) {
@@ -430,6 +430,8 @@ std::string WeightLoader::finish(const std::vector<std::string>& ignored) const 
     } else {
       const formats::RawTensor* stored = find(name);  // a wrapper prefixes it
       skip.insert(stored ? stored->name : name);
+      // With a weight goes what stands beside its values.
+      if (name.ends_with(".weight")) skip_layers.insert(layer_name(stored ? stored->name : name));
     }
   }
   const auto has_ignored_prefix = [&](const std::string& name) {
@@ -440,7 +442,7 @@ std::string WeightLoader::finish(const std::vector<std::string>& ignored) const 
   std::string names;
   int count = 0;
   for (const auto& name : checkpoint_.names()) {
-    if (taken_.contains(name) || skip.contains(name) || skip.contains(weight_name(name))) continue;
+    if (taken_.contains(name) || skip.contains(name) || is_of_layer(name, skip_layers)) continue;
     if (has_ignored_prefix(name)) continue;
     if (++count <= 8) names += (names.empty() ? "" : ", ") + name;
   }
