@@ -45,7 +45,8 @@ constexpr auto kMemoryPause = std::chrono::seconds(1);
 // The same for small pieces: they are used again, but over hours each arena would keep its largest.
 constexpr size_t kAllReleasedBytes = 4u << 20;
 constexpr auto kLongMemoryPause = std::chrono::minutes(1);
-// The same after so many connections have ended: inside TLS each takes up to 45 KiB.
+// The same when there are so many connections fewer than there were: inside TLS each takes up to
+// 45 KiB. Not when one comes after the other: what they leave is used again.
 constexpr size_t kManyEnded = 256;
 
 // Every connection needs a file descriptor, and the usual soft limit of 1024 is a historical one.
@@ -104,7 +105,7 @@ class HttpServer::Impl {
   std::vector<std::thread> threads_;
   mutable std::mutex mutex_;
   std::vector<ConnectionPtr> connections_;
-  size_t num_ended_ = 0;  // connections
+  size_t most_connections_ = 0;  // at a time, since many_ended()
   TimePoint memory_given_back_;
   bool started_ = false;
 };
@@ -171,6 +172,7 @@ void HttpServer::Impl::adopt(const ConnectionPtr& connection) {
   {
     const std::scoped_lock lock(mutex_);
     connections_.push_back(connection);
+    most_connections_ = std::max(most_connections_, connections_.size());
   }
   asio::co_spawn(connection->strand(), connection->run(),
                  [this, connection](std::exception_ptr error) {
@@ -181,7 +183,6 @@ void HttpServer::Impl::adopt(const ConnectionPtr& connection) {
                    }
                    const std::scoped_lock lock(mutex_);
                    std::erase(connections_, connection);
-                   ++num_ended_;
                  });
 }
 
@@ -225,11 +226,11 @@ HttpServer::Impl::ConnectionPtr HttpServer::Impl::choose(
   return chosen;
 }
 
-// Whether many connections have ended since this was last true.
+// Whether there are many connections fewer than there were when this was last true.
 bool HttpServer::Impl::many_ended() {
   const std::scoped_lock lock(mutex_);
-  if (num_ended_ < kManyEnded) return false;
-  num_ended_ = 0;
+  if (connections_.size() + kManyEnded > most_connections_) return false;
+  most_connections_ = connections_.size();
   return true;
 }
 
