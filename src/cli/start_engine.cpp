@@ -2,12 +2,15 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <future>
 #include <tuple>
+#include <utility>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -71,6 +74,29 @@ ModelText load_text(const ModelFlags& flags, const formats::ModelFiles& files,
   malloc_trim(0);  // parsing a large vocabulary leaves tens of MB of free memory
 #endif
   return {std::move(tokenizer), std::move(chat_template), std::move(grammars)};
+}
+
+// The weights, and the text files beside them: a vocabulary of 151k tokens takes longer to read
+// than the weights of a small model to pack. If it cannot be used, that is said before the weights
+// of a large model have all been read.
+std::pair<std::unique_ptr<models::Model>, ModelText> load_both(
+    const ops::Context& context, const formats::Checkpoint& checkpoint, models::LoadOptions load,
+    const std::function<ModelText()>& load_text) {
+  std::atomic<bool> text_failed = false;
+  std::future<ModelText> text = std::async(std::launch::async, [&] {
+    try {
+      return load_text();
+    } catch (...) {
+      text_failed = true;
+      throw;
+    }
+  });
+  load.progress = [&text, &text_failed, print = std::move(load.progress)](double fraction) {
+    if (text_failed) text.get();  // throws
+    if (print) print(fraction);
+  };
+  auto weights = models::load_model(context, checkpoint, load);
+  return {std::move(weights), text.get()};
 }
 
 // ", at most 402 MiB in memory": the process's peak so far, where the system tells it.
@@ -183,20 +209,18 @@ RunningModel start_engine(const ModelFlags& flags) {
   load.most_positions = engine::check_fits(
       flags.model, models::measure_model(checkpoint, load, is_gpu(context)), scheduler, request,
       engine::available_memory(*context.device) - request.kept_free, is_gpu(context));
-  // A vocabulary of 151k tokens takes longer to read than the weights of a small model to pack.
-  std::future<ModelText> text = std::async(std::launch::async, [&] {
-    return load_text(flags, checkpoint.text_files(), model.eos_token_ids);
-  });
   model.name = flags.name.empty() ? name_of_model(flags.model) : flags.name;
 
-  auto decoder = models::load_model(context, checkpoint, load);
+  auto [decoder, text] = load_both(context, checkpoint, load, [&] {
+    return load_text(flags, checkpoint.text_files(), model.eos_token_ids);
+  });
   model.fingerprint = fingerprint({.checkpoint = checkpoint,
                                    .context = context,
                                    .dtype = dtype_name(decoder->dtype()),
                                    .activations = flags.quant_activations,
                                    .kv_storage = request.kv_storage,
                                    .max_positions = request.max_model_len});
-  std::tie(model.tokenizer, model.chat_template, model.grammars) = text.get();
+  std::tie(model.tokenizer, model.chat_template, model.grammars) = std::move(text);
   if (model.tokenizer->vocab_size() > decoder->vocab_size()) {
     throw LoadError(flags.model + ": the tokenizer has " +
                     std::to_string(model.tokenizer->vocab_size()) +

@@ -293,6 +293,24 @@ def test_a_model_that_does_not_fit_is_refused_unread(tmp_path):
     assert size < needs < 1.2 * size and 0.25 * size < fours < 0.5 * size
 
 
+def test_a_bad_tokenizer_is_said_before_all_weights_are_read(tmp_path):
+    """Both are read at the same time. Seen by the memory: a large model's weights never are in it."""
+    config = {**CONFIG, "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16, "num_attention_heads": 16}
+    folder = write_model(tmp_path / "model", config)
+    size = (folder / "model.safetensors").stat().st_size
+    (folder / "tokenizer.json").write_text("{")
+    for _ in range(5):
+        process = subprocess.Popen([BIN, "run", folder, *RUN], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        log = process.stderr.read()
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        process.stderr.close()
+        assert process.returncode == 1 and "tokenizer.json" in log.splitlines()[-1], log
+        if usage.ru_maxrss * 1024 < size / 2:  # else a busy machine was late
+            return
+    pytest.fail(f"{usage.ru_maxrss} KiB in memory")
+
+
 def test_absurd_numbers_in_the_config_end_in_a_sentence(pristine, tmp_path):
     for key in ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads",
                 "head_dim", "vocab_size", "max_position_embeddings"):
