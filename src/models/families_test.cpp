@@ -120,6 +120,17 @@ TEST(Families, NullIsNoCapAndAbsentIsTheDefault) {
   EXPECT_EQ(spec_of("Gemma2ForCausalLM", R"("final_logit_softcapping": null)").logits_softcap, 0);
 }
 
+// transformers' GemmaConfig makes the one of the other.
+TEST(Families, GeluOfTheFirstGemmaIsItsApproximation) {
+  const auto gate_of = [](const char* keys) {
+    return mlp_of(spec_of("GemmaForCausalLM", keys).layers[0])->gate;
+  };
+  const ops::Gate tanh = gate_of(R"("hidden_act": "gelu_pytorch_tanh")");
+  EXPECT_EQ(gate_of(R"("hidden_act": "gelu")"), tanh);
+  EXPECT_EQ(gate_of(""), tanh);
+  EXPECT_NE(gate_of(R"("hidden_act": "silu")"), tanh);
+}
+
 TEST(Families, HalfOfAHeadRotatesInGlmUnlessTheConfigSaysOtherwise) {
   EXPECT_EQ(attention(spec_of("GlmForCausalLM", ""), 0).rope->rotary_dim, 16);
   EXPECT_EQ(
@@ -468,6 +479,8 @@ TEST(Families, WhatTheFrameCannotExpressIsRefusedByName) {
               AllOf(HasSubstr("layer_types"), HasSubstr("mamba")));
   EXPECT_THAT(refusal("Gemma2ForCausalLM", R"("hidden_activation": "mish")"),
               AllOf(HasSubstr("hidden_activation"), HasSubstr("mish")));
+  EXPECT_THAT(refusal("GemmaForCausalLM", R"("use_bidirectional_attention": true)"),
+              HasSubstr("use_bidirectional_attention"));
   EXPECT_THAT(refusal("Ernie4_5_MoeForCausalLM", R"("use_bias": true)"), HasSubstr("use_bias"));
   EXPECT_THAT(refusal("LlamaForCausalLM", R"("rope_scaling": {"type": "dynamic", "factor": 2})"),
               AllOf(HasSubstr("rope_type"), HasSubstr("dynamic")));

@@ -53,6 +53,9 @@ def random_weight(
         return torch.from_numpy(rng.uniform(least, most, shape).astype(np.float32))
     if base.startswith("gemma") and "embed_tokens" in name:
         return torch.from_numpy((0.2 * rng.standard_normal(shape)).astype(np.float32))
+    # Gemma's first models have no norm behind a part.
+    if base.startswith("gemma-") and name.endswith(("o_proj.weight", "down_proj.weight")):
+        return torch.from_numpy((0.8 * rng.standard_normal(shape)).astype(np.float32))
     if zero_centred and "norm" in name and "linear_attn.norm" not in name:
         return torch.from_numpy(rng.uniform(-0.5, 0.6, shape).astype(np.float32))
     if "norm" in name and not name.endswith("bias"):
@@ -117,7 +120,7 @@ def build(variant: Variant, **changes) -> transformers.PreTrainedModel:
     )
     tied = config.tie_word_embeddings
     base = variant.name.removesuffix("-bf16")
-    zero_centred = variant.family.startswith(("qwen3_5", "qwen3_next", "gemma2", "gemma3"))
+    zero_centred = variant.family.startswith(("qwen3_5", "qwen3_next", "gemma2", "gemma3")) or variant.family == "gemma"
     finish = steadied if variant.steady else lambda name, tensor: tensor
     with torch.no_grad():
         for name, buffer in model.named_buffers():

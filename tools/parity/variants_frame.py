@@ -136,7 +136,26 @@ HUNYUAN_MOE = BASE | {
     "rope_parameters": PLAIN_ROPE,
 }
 
+# Norms around zero, scaled embeddings, a tied head.
+GEMMA = BASE | {
+    "head_dim": 24,
+    "intermediate_size": 64,
+    "tie_word_embeddings": True,
+    "rope_parameters": PLAIN_ROPE,
+}
+# Neighbours rotate; biases everywhere.
+ERNIE45 = BASE | {
+    "head_dim": 24,
+    "intermediate_size": 64,
+    "rms_norm_eps": 1e-5,
+    "use_bias": True,
+    "tie_word_embeddings": True,
+    "rope_parameters": PLAIN_ROPE | {"rope_theta": 500000.0},
+}
+
 FRAME_VARIANTS = [
+    Variant("gemma-bf16", "gemma", GEMMA, "old", "bfloat16", without={"hidden_act": "relu"}),
+    Variant("ernie45-bf16", "ernie4_5", ERNIE45, "old", "bfloat16"),
     Variant("arcee", "arcee", ARCEE, "old", without={"hidden_act": "silu"}),
     Variant("phimoe", "phimoe", PHIMOE, "new", without={"router_jitter_noise": 0.01}),
     Variant(

@@ -5,7 +5,7 @@ import math
 
 from variants import (GEMMA3, GLM, GRANITE, LLAMA3, OLMO3, PHI3_LONGROPE, PLAIN_ROPE, QWEN2, QWEN3, QWEN3_5, QWEN3_MOE,
                       QWEN3_NEXT, SMOLLM3, Variant)
-from variants_frame import GRANITE_HYBRID, LLAMA4, PHIMOE
+from variants_frame import ERNIE45, GEMMA, GRANITE_HYBRID, LLAMA4, PHIMOE
 from variants_gemma4 import GEMMA4_E2B, GEMMA4_MOE
 from variants_mla import DEEPSEEK_V2_LITE
 from variants_moe import GPT_OSS, GRANITE_MOE_SHARED
@@ -152,4 +152,6 @@ GGUF_VARIANTS = [
     variant("qwen3-next-gguf-bf16", "qwen3_next", GGUF_QWEN3_NEXT, "bf16", extra=MTP),
     variant("qwen35-gguf-bf16", "qwen3_5_text", GGUF_QWEN35, "bf16", extra=MTP),
     variant("qwen35-moe-gguf-bf16", "qwen3_5_moe_text", GGUF_QWEN35_MOE, "bf16", extra=MTP),
+    variant("gemma-gguf-bf16", "gemma", GEMMA, "bf16"),
+    variant("ernie45-gguf-bf16", "ernie4_5", ERNIE45 | {"use_bias": False}, "bf16"),
 ]

@@ -80,6 +80,13 @@ void smollm3(Translator& t) {
 void qwen2(Translator& t) { t.add_decoder("Qwen2ForCausalLM"); }
 void qwen3(Translator& t) { t.add_decoder("Qwen3ForCausalLM"); }
 
+// A head is the embedding's always.
+void gemma(Translator& t) {
+  t.add_decoder("GemmaForCausalLM");
+  t.config["hidden_act"] = "gelu_pytorch_tanh";
+  t.norms_are_complete = true;
+}
+
 // The scale of scores is not in the file: that of a head's width, but for the largest model.
 void add_gemma(Translator& t, int64_t largest_layers) {
   const json::object& config = t.config;
@@ -113,6 +120,11 @@ void gemma3(Translator& t) {
   t.add_layer_types(t.config.at("sliding_window") == 0 ? 1 : 6);
   t.add_plain_rope_of_windows(10000);
   add_cap(t, "final_logit_softcapping", "final_logit_softcapping");
+}
+
+void ernie45(Translator& t) {
+  t.add_decoder("Ernie4_5ForCausalLM");
+  t.config["use_bias"] = t.config.at("attention_bias");
 }
 
 // The file's window is that of no layer in llama.cpp; here it is, as in transformers.
@@ -205,8 +217,10 @@ constexpr Row kArchitectures[] = {
     {"command-r", command_r},
     {"deepseek2", deepseek2},
     {"dots1", dots1},
+    {"ernie4_5", ernie45},
     {"ernie4_5-moe", ernie45_moe},
     {"exaone4", exaone4},
+    {"gemma", gemma},
     {"gemma2", gemma2},
     {"gemma3", gemma3},
     {"gemma4", gemma4},

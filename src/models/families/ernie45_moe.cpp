@@ -27,6 +27,17 @@ MoeSpec experts_of(const formats::HfConfig& config, const std::string& prefix) {
 
 }  // namespace
 
+// ERNIE 4.5 0.3B: Llama whose neighbours rotate.
+ModelSpec ernie45(const formats::HfConfig& config, int64_t max_positions) {
+  formats::HfConfig known = config;
+  known.attention_bias = known.mlp_bias = config.get_bool("use_bias", false);
+  ModelSpec spec = llama(known, max_positions);
+  for_each_layer(spec, [](size_t, const std::string&, AttentionSpec& attention, MlpSpec&) {
+    attention.rotates_neighbours = true;
+  });
+  return spec;
+}
+
 // ERNIE 4.5 21B-A3B and 300B-A47B (ERNIE 4.5 technical report, 2025): neighbours rotate; softmax
 // scores with a correction; experts in a range of layers.
 ModelSpec ernie45_moe(const formats::HfConfig& config, int64_t max_positions) {

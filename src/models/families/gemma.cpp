@@ -5,14 +5,18 @@
 namespace quire::models {
 namespace {
 
+void check_causal(const formats::HfConfig& config) {
+  if (config.get_bool("use_bidirectional_attention", false))
+    config.reader().fail("use_bidirectional_attention",
+                         "is true; only causal models are supported");
+}
+
 // What Gemma 2 and 3 share: norms around zero on both sides of each part, gelu, embeddings times
 // the root of their width, scores scaled by a number of the config, alternating windows.
 ModelSpec gemma(const formats::HfConfig& config, const LayerTypes& types, int64_t max_positions) {
   formats::HfConfig known = config;
   known.hidden_act = config.get_string("hidden_activation", "gelu_pytorch_tanh");
-  if (config.get_bool("use_bidirectional_attention", false))
-    config.reader().fail("use_bidirectional_attention",
-                         "is true; only causal models are supported");
+  check_causal(config);
   ModelSpec spec = dense_decoder(known, max_positions);
   spec.has_zero_centred_norms = true;
   spec.embed_multiplier = std::sqrt(static_cast<float>(config.hidden_size));
@@ -28,7 +32,28 @@ ModelSpec gemma(const formats::HfConfig& config, const LayerTypes& types, int64_
   return spec;
 }
 
+// "gelu" in the first published files is the approximation, too.
+formats::HfConfig known_keys(const formats::HfConfig& config) {
+  formats::HfConfig known = config;
+  known.hidden_act = config.get_string("hidden_act", "gelu");
+  if (known.hidden_act == "gelu") known.hidden_act = "gelu_pytorch_tanh";
+  return known;
+}
+
 }  // namespace
+
+// Gemma (arXiv:2403.08295) and CodeGemma: norms around zero, gelu, embeddings times the root of
+// their width.
+ModelSpec gemma1(const formats::HfConfig& config, int64_t max_positions) {
+  check_causal(config);
+  ModelSpec spec = dense_decoder(known_keys(config), max_positions);
+  spec.has_zero_centred_norms = true;
+  spec.embed_multiplier = std::sqrt(static_cast<float>(config.hidden_size));
+  for_each_layer(spec, [&](size_t, const std::string& prefix, AttentionSpec& attention, MlpSpec&) {
+    if (config.attention_bias) add_attention_biases(prefix, attention, /*output=*/true);
+  });
+  return spec;
+}
 
 // Gemma 2 (arXiv:2408.00118): scores and logits are capped.
 ModelSpec gemma2(const formats::HfConfig& config, int64_t max_positions) {
