@@ -108,7 +108,7 @@ TEST_F(GgufArchitectures, QueriesKeysAndValuesInOneTensorAreCutApart) {
   EXPECT_THAT(error(), AllOf(HasSubstr("there are both"), HasSubstr("blk.0.attn_v.weight")));
   begin("llama", 1);
   tensor("blk.0.attn_qkv.weight", {32, 16});  // 2 heads of k and v, too
-  EXPECT_THAT(error(), HasSubstr("has 32 rows, not those of 2 heads of queries and 2"));
+  EXPECT_THAT(error(), HasSubstr("has 32 rows, not 16 of queries and twice 16 of keys"));
 }
 
 TEST_F(GgufArchitectures, Llama4TakesItsChunksForGranted) {
@@ -206,6 +206,8 @@ TEST_F(DeltaNets, SizesAndTensorsHaveOtherNames) {
   tensor("blk.0.ssm_dt.bias", {4});
   tensor("blk.0.ssm_conv1d.weight", {80, 4});
   tensor("blk.4.nextn.eh_proj.weight", {16, 32});
+  tensor("blk.0.attn_qkv.weight", {80, 16});
+  tensor("blk.3.attn_qkv.weight", {64, 16});  // heads of 8: 2 of q and gate, 2 of k, 2 of v
   const Checkpoint checkpoint = open();
   const HfConfig& config = checkpoint.config();
   EXPECT_EQ(config.get_int("linear_value_head_dim", 0), 12);
@@ -218,6 +220,10 @@ TEST_F(DeltaNets, SizesAndTensorsHaveOtherNames) {
   EXPECT_TRUE(checkpoint.find(prefix + "dt_bias"));
   EXPECT_THAT(checkpoint.find(prefix + "conv1d.weight")->shape, ElementsAre(80, 1, 4));
   EXPECT_TRUE(checkpoint.find("model.layers.4.nextn.eh_proj.weight"));
+  EXPECT_TRUE(checkpoint.find(prefix + "in_proj_qkv.weight"));
+  EXPECT_THAT(first_column(*checkpoint.find("model.layers.3.self_attn.k_proj.weight")),
+              ElementsAre(32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47));
+  begin_qwen35();
   i32s("attention.recurrent_layers", {0, 1, 0, 1, 0});
   EXPECT_THAT(open().config().layer_types, ElementsAre("full_attention", "linear_attention",
                                                        "full_attention", "linear_attention"));

@@ -348,38 +348,38 @@ std::string GgufTranslator::new_name(const std::string& name) const {
 }
 
 // Views of the rows: each a tensor of its own, where it lies in the file.
-void GgufTranslator::cut_qkv() {
-  if (names_.contains("attn_qkv")) return;
-  const std::array<std::pair<std::string_view, int64_t>, 3> kParts = {
-      {{"attn_q", heads_ * head_dim_},
-       {"attn_k", kv_heads_ * head_dim_},
-       {"attn_v", kv_heads_ * head_dim_}}};
-  std::vector<RawTensor> fused;
-  for (const auto& [name, tensor] : tensors_)
-    if (const auto block = block_name(name); block && block->part == "attn_qkv")
-      fused.push_back(tensor);
-  for (const RawTensor& tensor : fused) {
-    const int64_t rows = tensor.shape.empty() ? 0 : tensor.shape.front();
-    if (rows != (heads_ + 2 * kv_heads_) * head_dim_)
-      throw LoadError(tensor.file() + ": tensor " + quote_name(tensor.name) + " has " +
-                      std::to_string(rows) + " rows, not those of " + std::to_string(heads_) +
-                      " heads of queries and " + std::to_string(kv_heads_) + " of keys and values");
-    const auto block = block_name(tensor.name);
-    const uint64_t row_bytes = tensor.size / static_cast<uint64_t>(rows);
-    uint64_t at = tensor.begin;
-    for (const auto& [part, count] : kParts) {
-      RawTensor piece = tensor;
-      piece.name =
-          "blk." + std::string(block->layer) + "." + std::string(part) + std::string(block->ending);
-      piece.shape.front() = count;
-      piece.begin = at;
-      piece.size = row_bytes * static_cast<uint64_t>(count);
-      at += piece.size;
-      if (!tensors_.emplace(piece.name, piece).second)
-        throw LoadError(tensor.file() + ": there are both " + quote_name(tensor.name) + " and " +
-                        quote_name(piece.name));
-    }
-    tensors_.erase(tensor.name);
+void GgufTranslator::cut_qkv(const RawTensor& tensor, int64_t q_rows) {
+  const auto block = block_name(tensor.name);
+  const int64_t kv_rows = kv_heads_ * head_dim_;
+  const std::pair<std::string_view, int64_t> kParts[] = {
+      {"attn_q", q_rows}, {"attn_k", kv_rows}, {"attn_v", kv_rows}};
+  const int64_t rows = tensor.shape.empty() ? 0 : tensor.shape.front();
+  if (rows != q_rows + 2 * kv_rows)
+    throw LoadError(tensor.file() + ": tensor " + quote_name(tensor.name) + " has " +
+                    std::to_string(rows) + " rows, not " + std::to_string(q_rows) +
+                    " of queries and twice " + std::to_string(kv_rows) + " of keys and values");
+  const uint64_t row_bytes = tensor.size / static_cast<uint64_t>(rows);
+  uint64_t at = tensor.begin;
+  for (const auto& [part, count] : kParts) {
+    RawTensor piece = tensor;
+    piece.name =
+        "blk." + std::string(block->layer) + "." + std::string(part) + std::string(block->ending);
+    piece.shape.front() = count;
+    piece.begin = at;
+    piece.size = row_bytes * static_cast<uint64_t>(count);
+    at += piece.size;
+    if (!tensors_.emplace(piece.name, piece).second)
+      throw LoadError(tensor.file() + ": there are both " + quote_name(tensor.name) + " and " +
+                      quote_name(piece.name));
+  }
+}
+
+void GgufTranslator::cut_qkv(int64_t layer, int64_t q_rows) {
+  for (const char* ending : {".weight", ".bias"}) {
+    const auto fused = tensors_.find("blk." + std::to_string(layer) + ".attn_qkv" + ending);
+    if (fused == tensors_.end()) continue;
+    cut_qkv(fused->second, q_rows);
+    tensors_.erase(fused);
   }
 }
 
@@ -401,7 +401,8 @@ std::vector<RawTensor> GgufTranslator::finish() {
                             " models, and may change what they compute; take a file without it, "
                             "or the model's folder in Hugging Face's format");
   }
-  cut_qkv();
+  for (int64_t i = 0; i < layers_ && !names_.contains("attn_qkv"); ++i)
+    cut_qkv(i, heads_ * head_dim_);
   std::vector<RawTensor> out;
   for (auto& [name, tensor] : tensors_) {
     if (const auto block = block_name(name)) order_rows(tensor, block->part);

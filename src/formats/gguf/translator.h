@@ -71,7 +71,9 @@ class GgufTranslator {
   void rename_whole(const std::string& gguf, std::string hugging_face) {
     names_[gguf] = {.name = std::move(hugging_face), .is_whole = true};
   }
-  // A layer's q, k and v in one tensor, "attn_qkv", are cut apart unless they are renamed.
+  // Cuts a layer's q, k and v apart if they are in one tensor, "attn_qkv"; finish() does that for
+  // all layers unless this part of a name was renamed. Throws LoadError if there are other rows.
+  void cut_qkv(int64_t layer, int64_t q_rows);
   // Rows of q and k are stored so that neighbours rotate: each head's halves take turns.
   void use_alternating_heads() { has_alternating_heads_ = true; }
 
@@ -92,7 +94,7 @@ class GgufTranslator {
   // Whether a layer of this number is behind the model's own.
   bool is_further_layer(std::string_view layer) const;
   std::string new_name(const std::string& name) const;
-  void cut_qkv();
+  void cut_qkv(const RawTensor& tensor, int64_t q_rows);
   void order_rows(RawTensor& tensor, std::string_view part) const;
 
   const GgufMetadata& metadata_;
