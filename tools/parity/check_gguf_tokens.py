@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Compares the token ids of GGUF files' tokenizers with llama.cpp's.
 
-    check_gguf_tokens.py --llama-cpp DIR --quire PROGRAM [--llama-server PROGRAM] [NAME ...]
+    check_gguf_tokens.py --llama-cpp DIR --quire PROGRAM [--llama-server PROGRAM] [--pre PRE] [NAME ...]
 
 DIR is llama.cpp's source, whose folder `models` holds vocabularies of real models (ggml-vocab-NAME.gguf)
 and, for most, texts with the ids that its own tests expect of them. Each vocabulary becomes a model of
 one small layer, which `quire serve` loads; ids come from POST /tokenize. With llama-server, which serves
 the same file, further texts are compared: text_corpus.py's, and random strings from a fixed seed.
+With --pre the vocabularies also take other pre-tokenizers in turn, by their names: "all" are those that
+both programs know. Then the names that llama.cpp alone knows are printed.
 Prints a line for each vocabulary and returns 1 if any ids differ. llama.cpp leaves out the normalisation to
 form C of Qwen's and others' tokenizer.json, which is done here: of texts that it changes, differences are
 counted apart. Wants numpy.
@@ -17,6 +19,7 @@ import contextlib
 import json
 import pathlib
 import random
+import re
 import socket
 import subprocess
 import sys
@@ -44,8 +47,8 @@ def random_texts(count: int) -> list[str]:
     return ["".join(source.choice(PIECES) for _ in range(source.randint(1, 24))) for _ in range(count)]
 
 
-def write_model(gguf, vocabulary: pathlib.Path, path: pathlib.Path) -> None:
-    """A llama of one layer that has the vocabulary's tokenizer."""
+def write_model(gguf, vocabulary: pathlib.Path, path: pathlib.Path, pre: str | None = None) -> None:
+    """A llama of one layer that has the vocabulary's tokenizer, or that with another pre-tokenizer."""
     width = 32
     reader = gguf.GGUFReader(vocabulary)
     writer = gguf.GGUFWriter(path, "llama")
@@ -54,7 +57,8 @@ def write_model(gguf, vocabulary: pathlib.Path, path: pathlib.Path) -> None:
             continue
         kind = field.types[0]
         sub_type = field.types[-1] if kind == gguf.GGUFValueType.ARRAY else None
-        writer.add_key_value(name, field.contents(), kind, sub_type=sub_type)
+        value = pre if pre and name == "tokenizer.ggml.pre" else field.contents()
+        writer.add_key_value(name, value, kind, sub_type=sub_type)
     for key, value in [("block_count", 1), ("context_length", 4096), ("embedding_length", width),
                        ("feed_forward_length", width), ("attention.head_count", 1)]:
         writer.add_uint32("llama." + key, value)
@@ -115,15 +119,25 @@ def expected_cases(vocabulary: pathlib.Path) -> list[tuple[str, list[int]]]:
     return [(text, [int(x) for x in line.split()]) for text, line in zip(parts, lines, strict=True)]
 
 
-def normalises(gguf, vocabulary: pathlib.Path) -> bool:
+def names_of_both(llama_cpp: pathlib.Path) -> tuple[list[str], list[str]]:
+    """The names of pre-tokenizers that both know, and those that only llama.cpp knows."""
+    here = pathlib.Path(__file__).resolve().parents[2] / "src/formats/gguf/pre_tokenizers.cpp"
+    ours = set(re.findall(r'(?:\.name = |named\()"([^"]+)"', here.read_text()))
+    theirs = set(re.findall(r'tokenizer_pre == +"([^"]+)"', (llama_cpp / "src/llama-vocab.cpp").read_text()))
+    return sorted(ours & theirs), sorted(theirs - ours)
+
+
+def normalises(gguf, vocabulary: pathlib.Path, pre: str | None) -> bool:
+    if pre:
+        return pre in NORMALISING
     field = gguf.GGUFReader(vocabulary).fields.get("tokenizer.ggml.pre")
     return field is not None and field.contents() in NORMALISING
 
 
-def check(args: argparse.Namespace, gguf, vocabulary: pathlib.Path) -> tuple[str, bool]:
+def check(args: argparse.Namespace, gguf, vocabulary: pathlib.Path, pre: str | None = None) -> tuple[str, bool]:
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         model = pathlib.Path(folder) / "model.gguf"
-        write_model(gguf, vocabulary, model)
+        write_model(gguf, vocabulary, model, pre)
         port = free_port()
         try:
             stack.enter_context(served([args.quire, "serve", str(model), "--max-model-len", "4096"], port))
@@ -133,7 +147,7 @@ def check(args: argparse.Namespace, gguf, vocabulary: pathlib.Path) -> tuple[str
         def ids_here(text: str, special: bool) -> list[int]:
             return post(port, {"prompt": text, "add_special_tokens": special})["tokens"]
 
-        cases = [(text, False, ids) for text, ids in expected_cases(vocabulary)]
+        cases = [] if pre else [(text, False, ids) for text, ids in expected_cases(vocabulary)]
         if args.llama_server:
             other = free_port()
             stack.enter_context(served([args.llama_server, "-m", str(model), "-c", "512", "-np", "1", "--no-warmup"], other))
@@ -142,7 +156,7 @@ def check(args: argparse.Namespace, gguf, vocabulary: pathlib.Path) -> tuple[str
                     body = {"content": text, "add_special": special, "parse_special": True}
                     cases.append((text, special, post(other, body)["tokens"]))
         wrong, apart = 0, 0
-        forgiving = normalises(gguf, vocabulary)
+        forgiving = normalises(gguf, vocabulary, pre)
         for text, special, ids in cases:
             found = ids_here(text, special)
             if found == ids:
@@ -164,12 +178,18 @@ def main() -> int:
     parser.add_argument("--llama-server")
     parser.add_argument("--random", type=int, default=300, help="how many random strings")
     parser.add_argument("--show", type=int, default=5, help="how many differences are printed for each")
+    parser.add_argument("--pre", help='names of pre-tokenizers with commas between, or "all"')
     parser.add_argument("names", nargs="*", help="only these, such as qwen2")
     args = parser.parse_args()
     sys.path.insert(0, str(args.llama_cpp / "gguf-py"))
     import gguf
 
     good = True
+    others = []
+    if args.pre:
+        both, only_there = names_of_both(args.llama_cpp)
+        print("llama.cpp alone knows " + ", ".join(only_there), flush=True)
+        others = both if args.pre == "all" else args.pre.split(",")
     for vocabulary in sorted((args.llama_cpp / "models").glob("ggml-vocab-*.gguf")):
         name = vocabulary.stem.removeprefix("ggml-vocab-")
         if args.names and name not in args.names:
@@ -177,6 +197,10 @@ def main() -> int:
         text, equal = check(args, gguf, vocabulary)
         good &= equal
         print(f"{name:20} {text}", flush=True)
+        for pre in others:
+            text, equal = check(args, gguf, vocabulary, pre)
+            good &= equal
+            print(f"{name + ' ' + pre:40} {text}", flush=True)
     return 0 if good else 1
 
 

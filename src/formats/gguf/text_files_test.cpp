@@ -50,6 +50,23 @@ GgufBytes byte_level(const std::string& pre) {
   return file;
 }
 
+// As llama.cpp has it (src/llama-vocab.cpp); check_gguf_tokens.py compares the ids.
+TEST(GgufTextFiles, NamesOfOnePreTokenizer) {
+  const std::pair<const char*, const char*> kSame[] = {
+      {"kormo", "hunyuan"},         {"midm-2.0", "llama-bpe"},    {"a.x-4.0", "gpt-2"},
+      {"trillion", "gpt-2"},        {"llada-moe", "bailingmoe"},  {"glm5", "glm4"},
+      {"kanana2", "gpt-4o"},        {"joyai-llm", "deepseek-v3"}, {"minerva-7b", "smollm"},
+      {"bailingmoe2", "bailingmoe"}};
+  for (const auto& [name, same] : kSame) {
+    const PreTokenizer a = *find_pre_tokenizer(name), b = *find_pre_tokenizer(same);
+    EXPECT_EQ(a.steps, b.steps) << name;
+    EXPECT_EQ(a.byte_level_splits, b.byte_level_splits) << name;
+    EXPECT_EQ(a.ignores_merges, b.ignores_merges) << name;
+    EXPECT_EQ(a.adds_bos, b.adds_bos) << name;
+    EXPECT_FALSE(a.normalises) << name;
+  }
+}
+
 std::vector<std::string> merges_of(const Texts& texts) {
   std::vector<std::string> out;
   for (const auto& pair : texts.tokenizer.at("model").at("merges").as_array())
