@@ -213,6 +213,7 @@ class WeightLoader {
   // All quantised, in formats that go together; nothing otherwise.
   std::optional<ops::PackedMatrix> pack_quantised(std::span<const Part> parts,
                                                   bool interleave) const;
+  static bool is_alike(const Part& a, const Part& b);
   // Some in GGUF's blocks and others not; nothing otherwise.
   std::optional<ops::PackedMatrix> pack_mixed(const std::vector<Part>& parts, bool interleave);
   // The biases of such rows, 0 for those without; `lengths`: rows of each weight.

@@ -26,14 +26,25 @@ WeightLoader::Part WeightLoader::take_gguf_blocks(const std::string& weight, int
   return part;
 }
 
-// Parts that are not all in blocks stay apart inside one matrix, each as it is.
+// Whether two parts are in blocks of one format, or in none.
+bool WeightLoader::is_alike(const Part& a, const Part& b) {
+  if (!a.gguf || !b.gguf) return a.gguf.has_value() == b.gguf.has_value();
+  return a.gguf->format == b.gguf->format;
+}
+
+// Parts that are not all in blocks stay apart inside one matrix, each as it is; neighbours that are
+// alike, such as rows of single heads, are one.
 std::optional<ops::PackedMatrix> WeightLoader::pack_mixed(const std::vector<Part>& parts,
                                                           bool interleave) {
   const bool any =
       std::ranges::any_of(parts, [](const Part& part) { return part.gguf.has_value(); });
   if (!any || !context_.device->host_memory()) return std::nullopt;
   std::vector<ops::PackedMatrix> packed;
-  for (const Part& part : parts) packed.push_back(pack({part}, /*interleave=*/false));
+  for (auto begin = parts.begin(), end = begin; begin != parts.end(); begin = end) {
+    const auto is_other = [&](const Part& part) { return interleave || !is_alike(part, *begin); };
+    end = std::find_if(begin + 1, parts.end(), is_other);
+    packed.push_back(pack({begin, end}, /*interleave=*/false));
+  }
   return ops::stack_matrices(context_, std::move(packed), interleave);
 }
 
