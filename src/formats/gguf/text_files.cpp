@@ -26,6 +26,7 @@ bool is_filler(const GgufVocabulary& vocabulary, size_t id) {
 struct Parts {
   json::value normalizer, pre_tokenizer, decoder;
   bool byte_fallback = false, ignores_merges = false, adds_bos = false;
+  bool always_adds_bos = false;  // whatever the file says
 };
 
 json::value replace(const char* from, const char* to) {
@@ -201,11 +202,12 @@ json::array added_tokens(const GgufVocabulary& vocabulary, bool strips_right) {
 
 // Puts bos before a text and eos behind it.
 json::value post_processor(const GgufMetadata& metadata, const GgufVocabulary& vocabulary,
-                           bool adds_bos) {
+                           const Parts& parts) {
   json::array single, pair;
   json::object special;
   const auto add = [&](const char* name, const char* id_name, bool fallback, int64_t type_id) {
-    if (!metadata.find_bool(kPrefix + "add_" + name + "_token").value_or(fallback)) return;
+    const bool is_asked = metadata.find_bool(kPrefix + "add_" + name + "_token").value_or(fallback);
+    if (!is_asked && !(fallback && parts.always_adds_bos)) return;
     const auto id = find_token_id(metadata, vocabulary, id_name);
     if (!id) metadata.fail(kPrefix + id_name, "is missing, but texts are to have that token");
     const std::string& text = (*vocabulary.tokens)[static_cast<size_t>(*id)];
@@ -219,7 +221,7 @@ json::value post_processor(const GgufMetadata& metadata, const GgufVocabulary& v
     return json::object{{"Sequence", json::object{{"id", name}, {"type_id", type_id}}}};
   };
   for (const int64_t type_id : {0, 1}) {
-    add("bos", "bos_token_id", adds_bos, type_id);
+    add("bos", "bos_token_id", parts.adds_bos, type_id);
     if (type_id == 0) single.push_back(text("A", 0));
     pair.push_back(text(type_id == 0 ? "A" : "B", type_id));
     add("eos", "eos_token_id", false, type_id);
@@ -238,12 +240,24 @@ Parts read_parts(const GgufMetadata& metadata) {
     metadata.fail(kPrefix + "remove_extra_whitespaces", "is true, which is not supported");
   if (model == "llama")
     return sentencepiece_parts(metadata.find_bool(kPrefix + "add_space_prefix").value_or(true));
-  if (model == "gemma4") return sentencepiece_parts(/*adds_space=*/false);
+  if (model == "gemma4") {
+    // The first files of Gemma 4 say that there is none.
+    Parts parts = sentencepiece_parts(/*adds_space=*/false);
+    parts.always_adds_bos = true;
+    return parts;
+  }
   metadata.fail(kPrefix + "model",
                 "is " + quote_name(model) + "; supported are gpt2, llama and gemma4");
 }
 
+void refuse_suppressed_tokens(const GgufMetadata& metadata) {
+  const std::string key = kPrefix + "suppress_tokens";
+  if (const auto* ids = metadata.find_ints(key); ids && !ids->empty())
+    metadata.fail(key, "lists tokens that are never to be produced, which is not supported");
+}
+
 std::string tokenizer_json(const GgufMetadata& metadata) {
+  refuse_suppressed_tokens(metadata);
   const GgufVocabulary vocabulary = read_gguf_vocabulary(metadata);
   const Parts parts = read_parts(metadata);
   // Files do not say which tokens take the spaces behind them: those of Phi-3 do.
@@ -255,7 +269,7 @@ std::string tokenizer_json(const GgufMetadata& metadata) {
                     {"added_tokens", added_tokens(vocabulary, strips)},
                     {"normalizer", parts.normalizer},
                     {"pre_tokenizer", parts.pre_tokenizer},
-                    {"post_processor", post_processor(metadata, vocabulary, parts.adds_bos)},
+                    {"post_processor", post_processor(metadata, vocabulary, parts)},
                     {"decoder", parts.decoder}};
   std::string out = dump_json(rest);
   out.back() = ',';  // the object's bracket

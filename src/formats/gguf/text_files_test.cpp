@@ -116,6 +116,19 @@ TEST(GgufTextFiles, BosIsWhatTheFileSaysOrItsPreTokenizer) {
   EXPECT_EQ(singles(byte_level("llama-bpe").flag("tokenizer.ggml.add_eos_token", true)), 3u);
 }
 
+// llama.cpp takes it for a mistake of the file (src/llama-vocab.cpp).
+TEST(GgufTextFiles, Gemma4AlwaysHasABos) {
+  const auto singles = [](const std::string& model) {
+    GgufBytes file;
+    file.text("tokenizer.ggml.model", model).texts("tokenizer.ggml.tokens", {"<s>", "a"});
+    file.f32s("tokenizer.ggml.scores", {0, 0}).u32("tokenizer.ggml.bos_token_id", 0);
+    file.flag("tokenizer.ggml.add_bos_token", false);
+    return make(file).tokenizer.at("post_processor").at("single").as_array().size();
+  };
+  EXPECT_EQ(singles("llama"), 1u);
+  EXPECT_EQ(singles("gemma4"), 2u);
+}
+
 TEST(GgufTextFiles, TakesChatTemplatesAndTheirVariants) {
   GgufBytes file = byte_level("gpt-2");
   EXPECT_FALSE(make(file).config.contains("chat_template"));
@@ -185,6 +198,8 @@ TEST(GgufTextFiles, NothingIsGuessed) {
        {"\"tokenizer.ggml.bos_token_id\" is missing"}},
       {byte_level("gpt-2").u32("tokenizer.ggml.eos_token_id", 6),
        {"\"tokenizer.ggml.eos_token_id\" is 6, but there are 6 tokens"}},
+      {sentencepiece().i32s("tokenizer.ggml.suppress_tokens", {3}),
+       {"\"tokenizer.ggml.suppress_tokens\" lists tokens that are never"}},
       {sentencepiece().flag("tokenizer.ggml.remove_extra_whitespaces", true),
        {"remove_extra_whitespaces"}},
   };
