@@ -38,7 +38,7 @@ def load_converter(source: pathlib.Path):
     return conversion
 
 
-def convert(conversion, folder: pathlib.Path, outtype: str, target: pathlib.Path) -> None:
+def convert(conversion, folder: pathlib.Path, outtype: str, target: pathlib.Path, has_mtp: bool) -> None:
     import gguf
 
     config = json.loads((folder / "config.json").read_text())
@@ -48,28 +48,43 @@ def convert(conversion, folder: pathlib.Path, outtype: str, target: pathlib.Path
         (folder / "config.json").write_text(json.dumps(config))
     model_class = conversion.get_model_class(CONVERTER_NAMES.get(architecture, architecture))
     model_class.set_vocab = conversion.base.TextModel._set_vocab_gpt2
+    model_class.no_mtp = not has_mtp  # of the families that may have such a part
     kind = {"f32": "ALL_F32", "f16": "MOSTLY_F16", "bf16": "MOSTLY_BF16"}[outtype]
     with torch.inference_mode():
         model_class(folder, getattr(gguf.LlamaFileType, kind), target, model_name="tiny").write()
 
 
 def quantised_values(path: pathlib.Path) -> dict[str, np.ndarray]:
+    """What is in other types than float32, which is as it was."""
     import gguf
 
     values = {}
     for tensor in gguf.GGUFReader(path).tensors:
+        if tensor.tensor_type == gguf.GGMLQuantizationType.F32:
+            continue
         shape = [int(n) for n in reversed(tensor.shape)]
         floats = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
         values[tensor.name] = floats.astype(np.float32).reshape(shape)
     return values
 
 
+def grouped_heads(name: str, value: np.ndarray, config: dict) -> np.ndarray:
+    """Value heads that take turns, in the order of their key heads again."""
+    keys, heads = config["linear_num_key_heads"], config["linear_num_value_heads"]
+    width = config["linear_value_head_dim"]
+    if name.endswith("out_proj.weight"):
+        return value.reshape(-1, heads // keys, keys, width).transpose(0, 2, 1, 3).reshape(value.shape)
+    first = 2 * keys * config["linear_key_head_dim"] if "qkv" in name else 0  # rows of q and k
+    turned = value[first:].reshape(heads // keys, keys, -1, value.shape[1]).transpose(1, 0, 2, 3)
+    return np.concatenate([value[:first], turned.reshape(-1, value.shape[1])])
+
+
 def put_back(folder: pathlib.Path, values: dict[str, np.ndarray], config: dict) -> None:
-    """The values under the checkpoint's names. No family here has its rows in another order."""
+    """The values under the checkpoint's names, in its order."""
     import gguf
     from safetensors.torch import load_file, save_file
 
-    archs = {"qwen3": "QWEN3", "qwen3_moe": "QWEN3MOE", "deepseek_v2": "DEEPSEEK2"}
+    archs = {"qwen3": "QWEN3", "qwen3_moe": "QWEN3MOE", "deepseek_v2": "DEEPSEEK2", "qwen3_5_text": "QWEN35"}
     arch = gguf.MODEL_ARCH[archs[config["model_type"]]]
     names = gguf.get_tensor_name_map(arch, config["num_hidden_layers"])
     path = folder / "model.safetensors"
@@ -86,8 +101,12 @@ def put_back(folder: pathlib.Path, values: dict[str, np.ndarray], config: dict) 
             keys, heads = (values[names.get_name(name.replace("kv_b", part), (".weight",))] for part in ("k_b", "v_b"))
             value = np.concatenate([keys.transpose(0, 2, 1), heads], axis=1).reshape(tensor.shape)
         else:
-            found = names.get_name(name, (".weight", ".bias"))
-            value = values[found if found in values else found + ".weight"]
+            found = names.get_name(name, (".weight", ".bias")) or ""
+            value = values.get(found, values.get(found + ".weight"))
+            if value is None:
+                continue
+            if ".linear_attn." in name:
+                value = grouped_heads(name, value, config)
         assert list(value.shape) == list(tensor.shape), name
         tensors[name] = torch.from_numpy(value.copy())
     save_file(tensors, path, {"format": "pt"})
@@ -101,7 +120,7 @@ def write(one: GgufVariant, out: pathlib.Path, conversion, quantize: str | None)
         make_checkpoints.write_checkpoint(one.checkpoint, folder)
         config = json.loads((folder / "config.json").read_text())
         converted = pathlib.Path(name) / "model.gguf"
-        convert(conversion, folder, one.outtype, converted)
+        convert(conversion, folder, one.outtype, converted, has_mtp=one.checkpoint.extra is not None)
         if one.quantize:
             *options, kind = one.quantize
             arguments = [quantize, *options, str(converted), str(target / "model.gguf"), kind]

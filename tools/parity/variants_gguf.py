@@ -154,4 +154,7 @@ GGUF_VARIANTS = [
     variant("qwen35-moe-gguf-bf16", "qwen3_5_moe_text", GGUF_QWEN35_MOE, "bf16", extra=MTP),
     variant("gemma-gguf-bf16", "gemma", GEMMA, "bf16"),
     variant("ernie45-gguf-bf16", "ernie4_5", ERNIE45 | {"use_bias": False}, "bf16"),
+    # Blocks of 32 columns hold two heads; values that are no blocks beside others in one projection.
+    variant("qwen35-gguf-q5", "qwen3_5_text", QWEN3_5 | TWO_LAYERS | {"tie_word_embeddings": True}, "f32", "--tensor-type",
+            "attn_qkv=q5_0", "--tensor-type", "attn_k=f16", "--tensor-type", "ssm_alpha=f16", "Q8_0"),
 ]
