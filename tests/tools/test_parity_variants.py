@@ -16,7 +16,7 @@ TABLES = {"variants": "VARIANTS", "variants_frame": "FRAME_VARIANTS", "variants_
 def scripts(monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "tools/parity")
     yield
-    for name in TABLES:
+    for name in (*TABLES, "variants_gguf"):
         sys.modules.pop(name, None)
 
 
@@ -29,5 +29,14 @@ def test_a_table_is_what_the_folders_hold(table):
         assert (golden["family"], golden["weights_dtype"]) == (variant.family, variant.dtype), variant.name
 
 
+# Its other checkpoints are compared where they are made, and not kept.
+def test_files_in_gguf_are_of_their_table():
+    table = {variant.name: variant.checkpoint.family for variant in importlib.import_module("variants_gguf").GGUF_VARIANTS}
+    goldens = {path.parent.name: json.loads(path.read_text()) for path in MODELS.glob("*/golden.json")}
+    kept = {name: golden["family"] for name, golden in goldens.items() if golden["weights_dtype"] == "gguf"}
+    assert len(kept) > 5
+    assert kept.items() <= table.items()
+
+
 def test_every_table_is_tested():
-    assert set(TABLES) == {path.stem for path in (ROOT / "tools/parity").glob("variants*.py")}
+    assert {*TABLES, "variants_gguf"} == {path.stem for path in (ROOT / "tools/parity").glob("variants*.py")}
