@@ -42,6 +42,15 @@ constexpr const char* kO200kDigitsAlone =
     QUIRE_CASES("(?i:'s|'t|'re|'ve|'m|'ll|'d)?") R"(\p{N})" QUIRE_CASES_REST;
 constexpr const char* kTekken = QUIRE_CASES("") R"(\p{N})" QUIRE_CASES_REST;
 
+// Chinese characters are pieces of their own (tokenization_kimi.py).
+#define QUIRE_NOT_HAN(letters) "[" letters R"(&&[^\p{Han}]])"
+#define QUIRE_KIMI_UPPER QUIRE_NOT_HAN(R"(\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M})")
+#define QUIRE_KIMI_LOWER QUIRE_NOT_HAN(R"(\p{Ll}\p{Lm}\p{Lo}\p{M})")
+#define QUIRE_CONTRACTION "(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
+constexpr const char* kKimi = R"([\p{Han}]+|)" QUIRE_FIRST QUIRE_KIMI_UPPER "*" QUIRE_KIMI_LOWER
+                              "+" QUIRE_CONTRACTION QUIRE_FIRST QUIRE_KIMI_UPPER
+                              "+" QUIRE_KIMI_LOWER "*" QUIRE_CONTRACTION R"(\p{N}{1,3})" QUIRE_REST;
+
 constexpr const char* kDeepseek3 =
     R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|)"
     R"( ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
@@ -124,6 +133,7 @@ constexpr Row kRows[] = {
     {.name = "granite-embed-multi-97m", .patterns = {kO200k}, .ignores_merges = true},
     {.name = "tiny_aya", .patterns = {kThousands, kO200k}},
     {.name = "cohere2moe", .patterns = {kThousands, kO200k}},
+    {.name = "kimi-k2", .patterns = {kKimi}},
     {.name = "youtu", .patterns = {kYoutuScripts, kO200kDigitsAlone}, .ignores_merges = true},
     {.name = "tekken", .patterns = {kTekken}, .ignores_merges = true, .adds_bos = true},
     named("deepseek-v3", kDeepseekV3),
@@ -165,6 +175,7 @@ constexpr Row kRows[] = {
     named("granite-docling", kGpt2),
     named("modern-bert", kGpt2),
     {.name = "falcon", .patterns = {R"([\p{P}\$\+<=>\^~\|`]+)", kGpt2Words, "[0-9][0-9][0-9]"}},
+    {.name = "superbpe", .patterns = {R"(\p{N}+)", R"(\d{1,3}(?=(?:\d{3})*(?!\d)))"}},
     {.name = "poro-chat", .patterns = {kBloom}},
     {.name = "bloom", .patterns = {kBloom}},
     {.name = "gpt3-finnish", .patterns = {kBloom}},
