@@ -52,7 +52,11 @@ void add_heads_of_layers(Translator& t, int64_t window_head_dim) {
   json::object others;
   for (int64_t i = 0; i < t.layers(); ++i) {
     const int64_t heads = kv_heads[static_cast<size_t>(i)];
-    if (t.config.at("layer_types").at(static_cast<size_t>(i)) != "sliding_attention")
+    const bool has_window =
+        t.config.at("layer_types").at(static_cast<size_t>(i)) == "sliding_attention";
+    const int64_t dim = has_window ? window_head_dim : t.head_dim();
+    t.cut_qkv(i, t.heads() * dim, heads * dim);
+    if (!has_window)
       others[std::to_string(i)] =
           json::object{{"head_dim", t.head_dim()}, {"num_key_value_heads", heads}};
     else if (t.config.contains("num_key_value_heads") &&
@@ -88,8 +92,7 @@ bool keys_are_values(const Translator& t) {
   const int64_t own = t.layers() - t.config.at("num_kv_shared_layers").as_int64();
   for (int64_t i = 0; i < own; ++i)
     if (t.config.at("layer_types").at(static_cast<size_t>(i)) != "sliding_attention")
-      return !t.has_tensor("blk." + std::to_string(i) + ".attn_v.weight") &&
-             !t.has_tensor("blk." + std::to_string(i) + ".attn_qkv.weight");
+      return !t.has_tensor("blk." + std::to_string(i) + ".attn_v.weight");
   return false;
 }
 

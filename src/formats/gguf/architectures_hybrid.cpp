@@ -29,8 +29,7 @@ void add_mixer_types(Translator& t) {
         recurrent ? (*recurrent)[static_cast<size_t>(i)] != 0 : (i + 1) % every != 0;
     types.push_back(is_delta_net ? "linear_attention" : "full_attention");
     // A head of q has the rows of its gate, too.
-    const int64_t heads = t.config.at("num_attention_heads").as_int64();
-    if (!is_delta_net) t.cut_qkv(i, 2 * heads * t.head_dim());
+    if (!is_delta_net) t.cut_qkv(i, 2 * t.heads() * t.head_dim(), t.kv_heads() * t.head_dim());
   }
   t.config["layer_types"] = std::move(types);
 }

@@ -169,6 +169,21 @@ TEST_F(Gemma4, SaysHowLayersDiffer) {
   EXPECT_EQ(config.rope_for("sliding_attention").theta, 10000);
 }
 
+TEST_F(Gemma4, QueriesKeysAndValuesAreCutByLayer) {
+  begin_gemma4({});
+  tensor("blk.0.attn_qkv.weight", {48, 16});  // heads of 8: 2 of q, 2 of k, 2 of v
+  tensor("blk.1.attn_qkv.weight", {64, 16});  // heads of 16: 2 of q, 1 of k, 1 of v
+  const Checkpoint checkpoint = open();
+  EXPECT_FALSE(checkpoint.config().get_bool("attention_k_eq_v", true));
+  const auto rows_of = [&](const std::string& name) {
+    return checkpoint.find("model.layers." + name + "_proj.weight")->shape.front();
+  };
+  EXPECT_EQ(rows_of("0.self_attn.q"), 16);
+  EXPECT_EQ(rows_of("0.self_attn.v"), 16);
+  EXPECT_EQ(rows_of("1.self_attn.q"), 32);
+  EXPECT_EQ(rows_of("1.self_attn.k"), 16);
+}
+
 TEST_F(Gemma4, RefusesOtherDifferences) {
   const std::pair<const char*, Sizes> cases[] = {
       {"rope_freqs.weight is not half a head's factors", {.factors = {1, 2, 1, 1, 1, 1, 1, 1}}},

@@ -348,9 +348,8 @@ std::string GgufTranslator::new_name(const std::string& name) const {
 }
 
 // Views of the rows: each a tensor of its own, where it lies in the file.
-void GgufTranslator::cut_qkv(const RawTensor& tensor, int64_t q_rows) {
+void GgufTranslator::cut_qkv(const RawTensor& tensor, int64_t q_rows, int64_t kv_rows) {
   const auto block = block_name(tensor.name);
-  const int64_t kv_rows = kv_heads_ * head_dim_;
   const std::pair<std::string_view, int64_t> kParts[] = {
       {"attn_q", q_rows}, {"attn_k", kv_rows}, {"attn_v", kv_rows}};
   const int64_t rows = tensor.shape.empty() ? 0 : tensor.shape.front();
@@ -374,11 +373,11 @@ void GgufTranslator::cut_qkv(const RawTensor& tensor, int64_t q_rows) {
   }
 }
 
-void GgufTranslator::cut_qkv(int64_t layer, int64_t q_rows) {
+void GgufTranslator::cut_qkv(int64_t layer, int64_t q_rows, int64_t kv_rows) {
   for (const char* ending : {".weight", ".bias"}) {
     const auto fused = tensors_.find("blk." + std::to_string(layer) + ".attn_qkv" + ending);
     if (fused == tensors_.end()) continue;
-    cut_qkv(fused->second, q_rows);
+    cut_qkv(fused->second, q_rows, kv_rows);
     tensors_.erase(fused);
   }
 }
@@ -402,7 +401,7 @@ std::vector<RawTensor> GgufTranslator::finish() {
                             "or the model's folder in Hugging Face's format");
   }
   for (int64_t i = 0; i < layers_ && !names_.contains("attn_qkv"); ++i)
-    cut_qkv(i, heads_ * head_dim_);
+    cut_qkv(i, heads_ * head_dim_, kv_heads_ * head_dim_);
   std::vector<RawTensor> out;
   for (auto& [name, tensor] : tensors_) {
     if (const auto block = block_name(name)) order_rows(tensor, block->part);

@@ -55,6 +55,8 @@ class GgufTranslator {
   // Sizes that add_decoder found.
   int64_t head_dim() const { return head_dim_; }
   int64_t layers() const { return layers_; }
+  int64_t heads() const { return heads_; }
+  int64_t kv_heads() const { return kv_heads_; }
   // A list with one of the two types for each layer: is_sliding(layer) by the file's own pattern if
   // it has one, else every layer but each `full_every`-th has a window.
   void add_layer_types(int64_t full_every);
@@ -73,7 +75,7 @@ class GgufTranslator {
   }
   // Cuts a layer's q, k and v apart if they are in one tensor, "attn_qkv"; finish() does that for
   // all layers unless this part of a name was renamed. Throws LoadError if there are other rows.
-  void cut_qkv(int64_t layer, int64_t q_rows);
+  void cut_qkv(int64_t layer, int64_t q_rows, int64_t kv_rows);
   // Rows of q and k are stored so that neighbours rotate: each head's halves take turns.
   void use_alternating_heads() { has_alternating_heads_ = true; }
 
@@ -94,7 +96,7 @@ class GgufTranslator {
   // Whether a layer of this number is behind the model's own.
   bool is_further_layer(std::string_view layer) const;
   std::string new_name(const std::string& name) const;
-  void cut_qkv(const RawTensor& tensor, int64_t q_rows);
+  void cut_qkv(const RawTensor& tensor, int64_t q_rows, int64_t kv_rows);
   void order_rows(RawTensor& tensor, std::string_view part) const;
 
   const GgufMetadata& metadata_;
