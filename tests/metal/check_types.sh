@@ -12,7 +12,7 @@ includes=(-isystem "$here/emulator/include" -isystem "$here/emulator" "-I$root/s
 "$compiler" -E -x c++ -std=c++20 -DQUIRE_METAL_TYPES "${includes[@]}" -MD -MF "$out.d" -MT "$out.ok" -o "$out.ii" "$source"
 python3 "$here/emulator/translate.py" --types "$out.ii" "$out.cpp" "$root/"
 flags=(-std=c++20 -fsyntax-only -Wall -Wextra -Werror -Wno-unknown-attributes -Wno-duplicate-decl-specifier -Wno-unused-const-variable -Wno-unused-function
-  -Wno-undefined-internal -Wno-for-loop-analysis -Wdouble-promotion -Wimplicit-float-conversion)
+  -Wno-undefined-internal -Wno-for-loop-analysis -Wno-null-dereference -Wdouble-promotion -Wimplicit-float-conversion)
 if [ -z "$refused" ]; then
   "$compiler" "${flags[@]}" "$out.cpp"
 elif "$compiler" "${flags[@]}" "$out.cpp" >"$out.log" 2>&1; then

@@ -7,11 +7,8 @@ namespace quire::ops {
 
 KvWriteMetal kv_write_metal(int64_t tokens, int64_t key_bytes, int64_t value_bytes,
                             int64_t alignment) {
-  int64_t unit = 16;
-  while (unit > 2 && (alignment % unit != 0 || key_bytes % unit != 0 || value_bytes % unit != 0))
-    unit /= 2;
-  if (alignment % unit != 0 || key_bytes % unit != 0 || value_bytes % unit != 0)
-    throw std::invalid_argument("kv_write: rows of an odd number of bytes");
+  const int64_t unit = metal_unit({key_bytes, value_bytes, alignment});
+  if (unit < 2) throw std::invalid_argument("kv_write: rows of an odd number of bytes");
   KvWriteMetal launch = {{key_bytes / unit, value_bytes / unit},
                          {.kernel = "kv_write_" + std::to_string(unit)}};
   const int64_t most = std::max(launch.params.key_units, launch.params.value_units);

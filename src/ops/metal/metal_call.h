@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <cstring>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,15 @@ MetalConstant metal_constant(int index, T value) {
   static_assert(sizeof value <= sizeof constant.bytes);
   std::memcpy(constant.bytes, &value, sizeof value);
   return constant;
+}
+
+// The largest unit, of 16, 8, 4 or 2 bytes, that all of these numbers of bytes are made of; 1:
+// none.
+inline int64_t metal_unit(std::initializer_list<int64_t> bytes) {
+  int64_t unit = 16;
+  for (const int64_t count : bytes)
+    while (count % unit != 0) unit /= 2;
+  return unit;
 }
 
 struct MetalSize {

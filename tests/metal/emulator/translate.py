@@ -119,6 +119,17 @@ def instantiation(call):
     return f"template decltype({call}) {call};" if "<" in call else ""
 
 
+def typed_memory(statement):
+    """References of the types that are declared: a variable would need a constructor for its address space."""
+    base, out = None, []
+    for declarator in split(statement):
+        kind, name, dimensions = re.fullmatch(r"\s*(.*?)\s*(\w+)\s*((?:\[.*)?)", declarator, re.S).groups()
+        base = base or kind
+        out.append(f"typedef {base} quire_{name}{dimensions}; "
+                   f"threadgroup quire_{name}& {name} = *(threadgroup quire_{name}*)nullptr;")
+    return " ".join(out)
+
+
 def threadgroup_memory(text, types):
     """Statements that begin with `threadgroup` and declare neither pointers nor references."""
     out, last = [], 0
@@ -136,7 +147,7 @@ def threadgroup_memory(text, types):
             continue
         names = re.findall(r"(\w+)\s*\0*\s*(?=,|$)", re.sub(r"<[^<>]*>", "", declarators))
         calls = " ".join(f"::quire::emulator::declare_threadgroup_memory(&{name}, sizeof({name}));" for name in names)
-        out.append(text[last:match.start()] + (f"static threadgroup {statement.strip()};" if types else f"static {statement.strip()}; {calls}"))
+        out.append(text[last:match.start()] + (typed_memory(statement) if types else f"static {statement.strip()}; {calls}"))
         last = end + 1
     return "".join(out) + text[last:]
 
