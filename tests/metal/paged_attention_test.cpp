@@ -110,38 +110,37 @@ struct Result {
   std::vector<float> lse;
 };
 
-// As the op will do it: rows by the decode kernel, then the merge.
+// As the op will do it: both kernels, then the merge.
 Result attend_on_emulator(Step& step, bool all_orders = true) {
   const Case& c = step.c;
   Result result = {unwritten(size_t(step.layout.num_tokens) * c.heads * c.value_dim, c.type),
                    std::vector<float>(size_t(step.layout.num_tokens) * c.heads, NAN)};
   step.params.lse = result.lse.data();
-  AttentionMetalPlan plan = plan_decode_metal(step.params, step.layout);
-  AttentionMetal launch = attention_metal(step.params, step.layout, plan);
-  EXPECT_EQ(launch.decode.kernel.find(std::string("paged_attention_decode_") + name(c.type)), 0u);
+  AttentionMetalPlan plan = plan_attention_metal(step.params, step.layout);
+  AttentionMetal attention = attention_metal(step.params, step.layout, plan);
+  EXPECT_EQ(attention.few.kernel.find(std::string("paged_attention_") + name(c.type)), 0u);
   auto q = encode(step.q, c.type), k = encode(step.k, c.type), v = encode(step.v, c.type);
-  std::vector<float> partials(size_t(plan.partials) * c.heads * (c.value_dim + 2), NAN);
-  Launch decode = launch_of(launch.decode, {{kAttentionParams, buffer_of(launch.params)},
-                                            {kAttentionItems, buffer_of(plan.items)},
-                                            {kAttentionBlocks, buffer_of(step.layout.blocks)},
-                                            {kAttentionQ, buffer_of(q)},
-                                            {kAttentionK, buffer_of(k)},
-                                            {kAttentionV, buffer_of(v)},
-                                            {kAttentionPartials, buffer_of(partials)},
-                                            {kAttentionOut, buffer_of(result.out)},
-                                            {kAttentionLse, buffer_of(result.lse)}});
-  Launch merge = launch_of(launch.merge, {{kAttentionParams, buffer_of(launch.params)},
-                                          {kAttentionItems, buffer_of(plan.merges)},
-                                          {kAttentionPartials, buffer_of(partials)},
-                                          {kAttentionOut, buffer_of(result.out)},
-                                          {kAttentionLse, buffer_of(result.lse)}});
-  if (c.sinks)
-    decode.buffers[kAttentionSinks] = merge.buffers[kAttentionSinks] = buffer_of(step.sinks);
-  if (c.alibi) decode.buffers[kAttentionAlibi] = buffer_of(step.slopes);
-  for (const Launch* l : {&decode, &merge}) {
-    if (l->groups.count() == 0) continue;
-    all_orders ? run_in_all_orders(*l) : run(*l, Order::kShuffled);
-  }
+  std::vector<float> partials(size_t(plan.partials) * c.kv_heads * (c.value_dim + 2), NAN);
+  const auto launch = [&](const MetalCall& call, Buffer items, bool is_merge) {
+    if (call.groups.x == 0) return;
+    Launch l = launch_of(call, {{kAttentionParams, buffer_of(attention.params)},
+                                {kAttentionItems, items},
+                                {kAttentionPartials, buffer_of(partials)},
+                                {kAttentionOut, buffer_of(result.out)},
+                                {kAttentionLse, buffer_of(result.lse)}});
+    if (c.sinks) l.buffers[kAttentionSinks] = buffer_of(step.sinks);
+    if (!is_merge) {
+      l.buffers.insert({{kAttentionBlocks, buffer_of(step.layout.blocks)},
+                        {kAttentionQ, buffer_of(q)},
+                        {kAttentionK, buffer_of(k)},
+                        {kAttentionV, buffer_of(v)}});
+      if (c.alibi) l.buffers[kAttentionAlibi] = buffer_of(step.slopes);
+    }
+    all_orders ? run_in_all_orders(l) : run(l, Order::kShuffled);
+  };
+  launch(attention.few, buffer_of(plan.few), false);
+  launch(attention.many, buffer_of(plan.many), false);
+  launch(attention.merge, buffer_of(plan.merges), true);
   return result;
 }
 
@@ -200,12 +199,33 @@ TEST(MetalPagedAttention, HeadDimensionsAndTypes) {
   check({.key_dim = 256, .value_dim = 8, .sequences = {{1, 33}}});
 }
 
+TEST(MetalPagedAttention, Prompts) {
+  for (const FloatType type : kTypes)
+    for (const int dim : {64, 128, 256})
+      check({.type = type, .key_dim = dim, .value_dim = dim, .sequences = {{21, 70}}});
+  check({.heads = 6,
+         .kv_heads = 2,
+         .key_dim = 72,
+         .value_dim = 40,
+         .sequences = {{40, 290}, {1, 9}}});
+  check({.heads = 2, .kv_heads = 1, .sequences = {{300, 300}}, .window_left = 100});
+  check({.heads = 2,
+         .kv_heads = 1,
+         .block_size = 7,
+         .sequences = {{30, 600}},
+         .window_left = 20,
+         .softcap = 3.0f,
+         .sinks = true,
+         .alibi = true});
+}
+
 TEST(MetalPagedAttention, GroupsOfHeads) {
   const std::vector<Sequence> sequences = {{1, 270}};
   check({.heads = 1, .kv_heads = 1, .sequences = sequences});
   check({.heads = 6, .kv_heads = 2, .sequences = sequences});
   check({.heads = 8, .kv_heads = 1, .sequences = sequences});
-  check({.heads = 20, .kv_heads = 2, .sequences = {{1, 30}}});  // ten: two threadgroups
+  check(
+      {.heads = 20, .kv_heads = 2, .sequences = {{1, 30}}});  // ten: items of eight and of two rows
 }
 
 TEST(MetalPagedAttention, ContextsOnBothSidesOfEdges) {
@@ -227,7 +247,7 @@ TEST(MetalPagedAttention, WindowsAndChunksOfTheContext) {
 
 // Where the triangle begins: rows before all keys, rows that see all, keys after the row.
 TEST(MetalPagedAttention, Triangles) {
-  check({.heads = 2, .kv_heads = 1, .sequences = {{9, 9}, {5, 260}}});
+  check({.heads = 2, .kv_heads = 1, .sequences = {{9, 9}, {5, 260}, {12, 520}}});
   check({.heads = 2, .kv_heads = 1, .sequences = {{6, 6}}, .shift = -3});
   check({.heads = 2, .kv_heads = 1, .sequences = {{3, 300}}, .window_right = -1});
   check({.heads = 2,
@@ -252,23 +272,27 @@ TEST(MetalPagedAttention, SinksSoftcapsAndSlopes) {
   check({.sequences = {{3, 3}}, .sinks = true, .shift = -2});  // rows that see the sink alone
 }
 
-// Rows have the bits that they have alone, whatever else is in the step and whatever it is split.
+// Rows have the bits that they have alone, whatever else is in the step, however a prompt is cut,
+// and whichever of the two kernels has them: of 60 tokens 32 rows at a time, of one 2.
 TEST(MetalPagedAttention, RowsHaveTheirBitsAlone) {
-  const std::vector<Sequence> sequences = {{1, 300}, {3, 20}, {2, 513}};
-  Step all({.sequences = sequences});
-  const Result together = attend_on_emulator(all, false);
-  for (int t = 0; t < 6; ++t) {
-    Step one = all;
-    one.layout = all.layout;
-    const int s = t < 1 ? 0 : (t < 4 ? 1 : 2);
-    one.layout.num_tokens = one.layout.num_sequences = 1;
-    one.layout.positions = {all.layout.positions[t]};
-    one.layout.cu_seqlens = {0, 1};
-    one.layout.seq_lens = {all.layout.seq_lens[s]};
-    one.layout.block_offsets = {all.layout.block_offsets[s], all.layout.block_offsets[s + 1]};
-    one.q.assign(all.q.begin() + t * 256, all.q.begin() + (t + 1) * 256);
-    const Result alone = attend_on_emulator(one, false);
-    EXPECT_EQ(std::memcmp(alone.out.data(), &together.out[t * 256 * 4], alone.out.size()), 0) << t;
+  for (const FloatType type : {FloatType::kF32, FloatType::kBf16}) {
+    const std::vector<Sequence> sequences = {{1, 300}, {60, 280}, {3, 20}, {2, 513}};
+    Step all({.type = type, .sequences = sequences, .sinks = true});
+    const Result together = attend_on_emulator(all, false);
+    const size_t row = size_t(all.c.heads) * all.c.value_dim * float_type_bytes(type);
+    for (const int t : {0, 1, 2, 30, 36, 37, 60, 61, 63, 64, 65}) {
+      Step one = all;
+      const int s = t < 1 ? 0 : (t < 61 ? 1 : (t < 64 ? 2 : 3));
+      one.layout.num_tokens = one.layout.num_sequences = 1;
+      one.layout.positions = {all.layout.positions[t]};
+      one.layout.cu_seqlens = {0, 1};
+      one.layout.seq_lens = {all.layout.seq_lens[s]};
+      one.layout.block_offsets = {all.layout.block_offsets[s], all.layout.block_offsets[s + 1]};
+      one.q.assign(all.q.begin() + t * 256, all.q.begin() + (t + 1) * 256);
+      one.params.sinks = one.sinks.data();
+      const Result alone = attend_on_emulator(one, false);
+      EXPECT_EQ(std::memcmp(alone.out.data(), &together.out[t * row], row), 0) << t;
+    }
   }
 }
 

@@ -8,7 +8,7 @@
 namespace quire::ops {
 namespace {
 
-constexpr uint32_t kGroupHeads = 8;  // of one threadgroup
+constexpr int64_t kFewRows = 8, kFewSequenceRows = 16;
 
 [[noreturn]] void refuse(const std::string& what) {
   throw std::invalid_argument("paged_attention: no Metal kernel for " + what);
@@ -21,44 +21,88 @@ void check(const AttentionKernelParams& p) {
   if (p.key_dim % 8 != 0 || p.value_dim % 8 != 0) refuse("heads that are no multiple of 8");
 }
 
-// The keys that a row sees.
+// The keys that any of some neighbouring tokens sees.
 struct Sight {
   int64_t first, end;
 };
-Sight sight_of(const AttentionKernelParams& p, int64_t position, int64_t context) {
+Sight sight_of(const AttentionKernelParams& p, int64_t position, int64_t last, int64_t context) {
   const int64_t end =
-      p.window_right < 0 ? context : std::clamp<int64_t>(position + p.window_right + 1, 0, context);
+      p.window_right < 0 ? context : std::clamp<int64_t>(last + p.window_right + 1, 0, context);
   return {std::min(p.first_key(position), end), end};
+}
+
+// One sequence's rows, shared out.
+class SequencePlanner {
+ public:
+  SequencePlanner(const AttentionKernelParams& p, const BatchLayout& layout, int64_t sequence,
+                  AttentionMetalPlan& plan)
+      : p_(p), plan_(plan), group_(p.heads / p.kv_heads), context_(layout.seq_lens[sequence]) {
+    const int32_t token = layout.cu_seqlens[sequence];
+    rows_ = (layout.cu_seqlens[sequence + 1] - token) * group_;
+    if (rows_ == 0) return;
+    base_.blocks = layout.block_offsets[sequence];
+    base_.sequence = static_cast<int32_t>(sequence);
+    base_.token = token;
+    base_.position = layout.positions[token];
+    base_.partial = -1;
+  }
+
+  void plan() {
+    const bool few = rows_ <= kFewSequenceRows;
+    const int64_t step = few ? kFewRows : attention_metal_rows(p_);
+    for (int64_t row = 0; row < rows_; row += step) {
+      AttentionMetalItem item = base_;
+      item.row = static_cast<int32_t>(row);
+      item.rows = static_cast<int32_t>(std::min(step, rows_ - row));
+      const Sight sight = sight_of(p_, base_.position + row / group_,
+                                   base_.position + (row + item.rows - 1) / group_, context_);
+      item.first = static_cast<int32_t>(sight.first);
+      item.end = static_cast<int32_t>(sight.end);
+      few ? split(item) : plan_.many.push_back(item);
+    }
+  }
+
+ private:
+  // By chunks, if it has several.
+  void split(AttentionMetalItem item) {
+    const int64_t first = item.first, end = item.end, begin = first / kAttentionChunk;
+    const int64_t chunks = (end + kAttentionChunk - 1) / kAttentionChunk - begin;
+    if (first >= end || chunks == 1) return plan_.few.push_back(item);
+    for (int32_t r = 0; r < item.rows; ++r)
+      plan_.merges.push_back({static_cast<int32_t>(base_.token + (item.row + r) / group_),
+                              static_cast<int32_t>((item.row + r) % group_),
+                              static_cast<int32_t>(plan_.partials + r), item.rows,
+                              static_cast<int32_t>(chunks)});
+    for (int64_t c = begin; c < begin + chunks; ++c) {
+      item.first = static_cast<int32_t>(std::max(first, c * kAttentionChunk));
+      item.end = static_cast<int32_t>(std::min(end, (c + 1) * kAttentionChunk));
+      item.partial = static_cast<int32_t>(plan_.partials);
+      plan_.partials += item.rows;
+      plan_.few.push_back(item);
+    }
+  }
+
+  const AttentionKernelParams& p_;
+  AttentionMetalPlan& plan_;
+  int64_t group_, context_, rows_ = 0;
+  AttentionMetalItem base_ = {};
+};
+
+int64_t width_of(const AttentionKernelParams& p) {
+  const int64_t widest = std::max(p.key_dim, p.value_dim);
+  return widest <= 64 ? 64 : (widest <= 128 ? 128 : 256);
 }
 
 }  // namespace
 
-AttentionMetalPlan plan_decode_metal(const AttentionKernelParams& p, const BatchLayout& layout) {
+// The queries lie in threadgroup memory.
+int64_t attention_metal_rows(const AttentionKernelParams& p) {
+  return p.q_type == FloatType::kF32 && width_of(p) == 256 ? 16 : 32;
+}
+
+AttentionMetalPlan plan_attention_metal(const AttentionKernelParams& p, const BatchLayout& layout) {
   AttentionMetalPlan plan;
-  for (int64_t s = 0; s < layout.num_sequences; ++s)
-    for (int32_t t = layout.cu_seqlens[s]; t < layout.cu_seqlens[s + 1]; ++t) {
-      const Sight sight = sight_of(p, layout.positions[t], layout.seq_lens[s]);
-      AttentionMetalItem item = {.token = t,
-                                 .sequence = static_cast<int32_t>(s),
-                                 .position = layout.positions[t],
-                                 .first = static_cast<int32_t>(sight.first),
-                                 .end = static_cast<int32_t>(sight.end),
-                                 .partial = -1,
-                                 .blocks = layout.block_offsets[s]};
-      const int64_t begin = sight.first / kAttentionChunk;
-      const int64_t chunks = (sight.end + kAttentionChunk - 1) / kAttentionChunk - begin;
-      if (sight.first >= sight.end || chunks == 1) {
-        plan.items.push_back(item);
-        continue;
-      }
-      plan.merges.push_back({t, static_cast<int32_t>(plan.partials), static_cast<int32_t>(chunks)});
-      for (int64_t c = begin; c < begin + chunks; ++c) {
-        item.first = static_cast<int32_t>(std::max(sight.first, c * kAttentionChunk));
-        item.end = static_cast<int32_t>(std::min(sight.end, (c + 1) * kAttentionChunk));
-        item.partial = static_cast<int32_t>(plan.partials++);
-        plan.items.push_back(item);
-      }
-    }
+  for (int64_t s = 0; s < layout.num_sequences; ++s) SequencePlanner(p, layout, s, plan).plan();
   return plan;
 }
 
@@ -66,35 +110,38 @@ AttentionMetal attention_metal(const AttentionKernelParams& p, const BatchLayout
                                const AttentionMetalPlan& plan) {
   check(p);
   AttentionMetal launch = {.params = {.tokens = layout.num_tokens,
+                                      .alibi_stride = p.alibi_stride,
                                       .heads = static_cast<int32_t>(p.heads),
                                       .kv_heads = static_cast<int32_t>(p.kv_heads),
-                                      .alibi_stride = p.alibi_stride,
+                                      .window_left = static_cast<int32_t>(p.window_left),
+                                      .window_right = static_cast<int32_t>(p.window_right),
+                                      .window_step = static_cast<int32_t>(p.window_step),
                                       .exponent_scale = p.exponent_scale,
                                       .softcap = p.softcap,
                                       .softcap_scale = p.softcap_scale,
                                       .score_scale = p.score_scale},
-                           .decode = {},
+                           .few = {},
+                           .many = {},
                            .merge = {}};
   const std::string type = metal_type_name(p.q_type);
-  const int64_t widest = std::max(p.key_dim, p.value_dim);
-  launch.decode.kernel = "paged_attention_decode_" + type + "_" +
-                         (widest <= 64 ? "64" : (widest <= 128 ? "128" : "256"));
+  const std::string name = "paged_attention_" + type + "_" + std::to_string(width_of(p)) + "_";
+  launch.few.kernel = name + "1";
+  launch.many.kernel = name + std::to_string(attention_metal_rows(p) / 8);
   launch.merge.kernel = "paged_attention_merge_" + type;
-  launch.decode.constants = {
+  launch.few.constants = launch.many.constants = launch.merge.constants = {
       metal_constant(kAttentionKeyDim, static_cast<int32_t>(p.key_dim)),
       metal_constant(kAttentionValueDim, static_cast<int32_t>(p.value_dim)),
       metal_constant(kAttentionBlockSize, static_cast<int32_t>(p.block_size)),
       metal_constant(kAttentionHasSinks, p.sinks != nullptr),
       metal_constant(kAttentionHasAlibi, p.alibi != nullptr),
       metal_constant(kAttentionHasLse, p.lse != nullptr)};
-  launch.merge.constants = launch.decode.constants;
-  const auto group = static_cast<uint32_t>(p.heads / p.kv_heads);
-  const uint32_t slices = (group + kGroupHeads - 1) / kGroupHeads;
-  launch.decode.groups = {static_cast<uint32_t>(plan.items.size()),
-                          static_cast<uint32_t>(p.kv_heads), slices};
-  launch.decode.threads = {256, 1, 1};
-  launch.merge.groups = {static_cast<uint32_t>(plan.merges.size()), static_cast<uint32_t>(p.heads),
-                         1};
+  const auto grid = [&](const auto& list) {
+    return MetalSize{static_cast<uint32_t>(list.size()), static_cast<uint32_t>(p.kv_heads), 1};
+  };
+  launch.few.groups = grid(plan.few);
+  launch.many.groups = grid(plan.many);
+  launch.merge.groups = grid(plan.merges);
+  launch.few.threads = launch.many.threads = {256, 1, 1};
   launch.merge.threads = {static_cast<uint32_t>((p.value_dim + 31) / 32 * 32), 1, 1};
   return launch;
 }

@@ -10,25 +10,28 @@
 
 namespace quire::ops {
 
-// Rows of one token over some keys within a chunk of kAttentionChunk, for each kv head.
+// A threadgroup's share for each kv head: rows [row, row + rows) of a sequence's new rows, which
+// are (token, head of the group) in this order, over the keys [first, end).
 struct AttentionMetalItem {
-  int32_t token;       // row of q
-  int32_t sequence;    // whose slopes count
-  int32_t position;    // of the query
-  int32_t first, end;  // the keys that it sees, all in one chunk; none if first >= end
-  int32_t partial;     // the result's place; -1: it is all there is, and goes to `out`
-  int64_t blocks;      // where the sequence's table begins
+  int64_t blocks;           // where the sequence's table begins
+  int32_t sequence;         // whose slopes count
+  int32_t token, position;  // of the sequence's first new token
+  int32_t row, rows;
+  int32_t first, end;  // all keys that any of the rows sees; of one chunk, if partial >= 0
+  int32_t partial;     // slot of the first row's result; -1: it is all there is, and goes to `out`
 };
 
-// A token whose keys are in several chunks; their results lie one after another.
+// A row whose chunks were apart; chunk i of it is at slot partial + i * stride.
 struct AttentionMetalMerge {
-  int32_t token, partial, partials;
+  int32_t token, head;  // row of q, head of the group
+  int32_t partial, stride, partials;
 };
 
 struct AttentionMetalParams {
-  int64_t tokens;  // T
-  int32_t heads, kv_heads;
+  int64_t tokens;        // T
   int64_t alibi_stride;  // between sequences
+  int32_t heads, kv_heads;
+  int32_t window_left, window_right, window_step;  // as AttentionKernelParams has them
   float exponent_scale, softcap, softcap_scale, score_scale;
 };
 
@@ -42,7 +45,7 @@ enum AttentionMetalBuffer {
   kAttentionV,         // [N, P, K, Dv]
   kAttentionSinks,     // [H] float32, if there are any
   kAttentionAlibi,     // slopes, float32, if there are any
-  kAttentionPartials,  // [slots, H, Dv + 2] float32: sums of p v, then their maximum and sum of p
+  kAttentionPartials,  // [slots, K, Dv + 2] float32: sums of p v, then maximum (log2) and sum of p
   kAttentionOut,       // [T, H, Dv]
   kAttentionLse,       // [H, T] float32, if it is asked for
 };
@@ -57,31 +60,36 @@ enum AttentionMetalConstant {
 
 #ifndef __METAL_VERSION__
 struct AttentionMetalPlan {
-  std::vector<AttentionMetalItem> items;
-  std::vector<AttentionMetalMerge> merges;
-  int64_t partials = 0;  // slots
+  std::vector<AttentionMetalItem> few;      // up to 8 rows over one chunk
+  std::vector<AttentionMetalItem> many;     // up to attention_metal_rows, over all their chunks
+  std::vector<AttentionMetalMerge> merges;  // of few
+  int64_t partials = 0;                     // slots
 };
 
-// Shares out rows one by one, each over the chunks that it sees. For decode rows: a row's keys are
-// read once for all heads of a group (for eight at a time), but anew for each row.
-AttentionMetalPlan plan_decode_metal(const AttentionKernelParams& params,
-                                     const BatchLayout& layout);
+// The most rows of an item of many rows.
+int64_t attention_metal_rows(const AttentionKernelParams& params);
+
+// Shares a step among threadgroups. Sequences of up to 16 new rows (a decode token's heads of a
+// group, say) go to `few`, where a kv head's keys are read once for eight rows and long contexts
+// are shared out by chunks; who computes what changes no bit.
+AttentionMetalPlan plan_attention_metal(const AttentionKernelParams& params,
+                                        const BatchLayout& layout);
 
 struct AttentionMetal {
   AttentionMetalParams params;
-  MetalCall decode;  // over plan.items
-  MetalCall merge;   // over plan.merges; no groups: there are none
+  MetalCall few, many;  // over the plan's lists; no groups: the list is empty
+  MetalCall merge;      // when `few` is done
 };
 
-// Attention of the plan's rows. Of `params` the shapes and scales count, and which arrays are null.
-// Throws std::invalid_argument for what there is no kernel for: pools of codes or of another type
-// than q, values in keys, heads of more than 256 elements.
+// Of `params` the shapes, windows and scales count, and which arrays are null. Throws
+// std::invalid_argument for what there is no kernel for: pools of codes or of another type than q,
+// values in keys, heads of more than 256 elements.
 //
-// Bits: a score is 8 sums, element d in number d / 8 mod 8, each one chain over ascending d; they
-// are added by a tree. Chunks have edges at absolute multiples of 256 keys and each its own
-// maximum; p = 2^((s - m) * c) in float32, its sum is 32 chains, key mod 32, added as simd_sum
-// does; p v is 8 chains (16 if Dv <= 64), key mod 8, added in ascending order. Chunks merge in
-// ascending order. So a row's bits depend on the row alone.
+// Bits: scores and p v are chains of steps of 8 elements (in the order that score_keys has) or 8
+// keys, each step as the GPU's matrix product sums it, in float32. Keys are walked in chunks with
+// edges at absolute multiples of 256, each from nothing: in tiles of 64 the maximum grows, and what
+// was summed shrinks by 2^((old - new) * c); the sum of p in a tile is 8 chains, key mod 8, added
+// by a tree. Chunks merge in ascending order. So a row's bits depend on the row alone.
 AttentionMetal attention_metal(const AttentionKernelParams& params, const BatchLayout& layout,
                                const AttentionMetalPlan& plan);
 #endif

@@ -1,4 +1,4 @@
-#include "ops/metal/kernel.metal.h"
+#include "ops/metal/matrix.metal.h"
 // first
 #include "ops/paged_attention/paged_attention_metal.h"
 
@@ -13,13 +13,39 @@ constant bool has_sinks [[function_constant(kAttentionHasSinks)]];
 constant bool has_alibi [[function_constant(kAttentionHasAlibi)]];
 constant bool has_lse [[function_constant(kAttentionHasLse)]];
 
-constant constexpr int kChunk = 256;     // kAttentionChunk
-constant constexpr int kHeads = 8;       // of a group, that a threadgroup has
-constant constexpr int kSimdgroups = 8;  // of it
-constant constexpr int kThreads = kSimdgroups * kLanes;
+constant constexpr int kChunk = 256;  // kAttentionChunk
+constant constexpr int kTile = 64;    // keys between two looks at the maximum
+constant constexpr int kSimdgroups = 8, kThreads = kSimdgroups * kLanes;
+constant constexpr int kRowLanes = 8;  // of a row of scores
+
+// A row of an item: a head of a query, and the keys that it sees.
+struct Row {
+  int first, end, position, head, token;
+  float slope;
+  float factor;      // what was summed so far shrinks by this
+  float old, added;  // what was joined shrinks by `old`, the chunk by `added`
+  float sum;         // in the end
+};
 
 inline int64_t slot_of(const device int* blocks, int key) {
   return int64_t(blocks[key / block_size]) * block_size + key % block_size;
+}
+
+// Of the item's row r, or an empty one.
+inline void find_row(constant AttentionMetalParams& p, const device AttentionMetalItem& item,
+                     const device float* alibi, int kv_head, int r, threadgroup Row& row) {
+  const int of_group = p.heads / p.kv_heads, index = item.row + r;
+  const int position = item.position + index / of_group;
+  row.position = position;
+  row.token = item.token + index / of_group;
+  row.head = kv_head * of_group + index % of_group;
+  int first = p.window_left < 0 ? 0 : position - p.window_left;
+  if (p.window_step > 0) first = max(first, position / p.window_step * p.window_step);
+  row.first = max(first, item.first);
+  row.end = p.window_right < 0 ? item.end : min(item.end, position + p.window_right + 1);
+  row.slope = 0.0f;
+  if (has_alibi && r < item.rows) row.slope = alibi[item.sequence * p.alibi_stride + row.head];
+  if (r >= item.rows) row.first = row.end = 0;
 }
 
 // A score from q.k, in the units of which p = 2^((s - m) * exponent_scale).
@@ -44,112 +70,125 @@ inline Total begin_total(const device float* sinks, int head) {
   if (has_sinks) return {sinks[head] * kLog2E, 1.0f};
   return {-INFINITY, 0.0f};
 }
-// The new value, of one that was joined so far and that of a chunk with this maximum and sum.
-inline float join(thread Total& total, float value, float added, float peak, float sum) {
+// Joins a chunk; its values times the second factor are added to the others times the first.
+inline float2 join(thread Total& total, float peak, float sum) {
   const float highest = max(total.peak, peak);
-  const float old = shrink(total.peak, highest), factor = shrink(peak, highest);
-  total = {highest, fma(sum, factor, total.sum * old)};
-  return fma(added, factor, value * old);
+  const float old = shrink(total.peak, highest), added = shrink(peak, highest);
+  total = {highest, fma(sum, added, total.sum * old)};
+  return float2{old, added};
 }
 inline float divided(float value, float sum) { return sum == 0 ? 0.0f : value / sum; }
 inline float log_sum(Total total) {
   return total.sum == 0 ? -INFINITY : fma(total.peak, kLn2, precise::log(total.sum));
 }
 
-// The group's queries in float32, zeros behind them.
-template <typename T, int kWidth>
-inline void load_queries(threadgroup float* queries, const device T* q, int heads,
-                         int thread_index) {
-  for (int i = thread_index; i < kHeads * kWidth; i += kThreads) {
-    const int head = i / kWidth, d = i % kWidth;
-    queries[i] = head < heads && d < key_dim ? float(q[int64_t(head) * key_dim + d]) : 0.0f;
-  }
-}
-
-// Scores of the item's keys for all heads; a key's row is read once, by eight lanes.
-template <typename T, int kWidth>
+// The scores of 8 keys of the tile, by one simdgroup for all rows: a product of keys by queries in
+// steps of 8 elements. A lane reads 8 neighbouring elements of a key at once: elements 8 i + 2 s
+// and the next of each 32 are the pair i of step s.
+template <typename T, int kRowTiles, int kWidth>
 inline void score_keys(constant AttentionMetalParams& p, const device AttentionMetalItem& item,
-                       const device int* blocks, const device T* k, const device float* slopes,
-                       threadgroup const float* queries, threadgroup float* scores, int heads,
-                       int thread_index) {
-  constexpr int kVectors = kWidth / 64;  // of 8 elements, in a lane
-  const int part = thread_index % 8, base = item.first / kChunk * kChunk;
-  for (int key = base + thread_index / 8; key < base + kChunk; key += kThreads / 8) {
-    const bool sees = key >= item.first && key < item.end;
-    float4 row[2 * kVectors];
-    for (int n = 0; n < kVectors; ++n) {
-      const int d = (part + 8 * n) * 8;
-      row[2 * n] = row[2 * n + 1] = float4(0.0f);
-      if (!sees || d >= key_dim) continue;
-      const device vec<T, 4>* from =
-          (const device vec<T, 4>*)(k + slot_of(blocks, key) * p.kv_heads * key_dim + d);
-      for (int i = 0; i < 4; ++i) {
-        row[2 * n][i] = float(from[0][i]);
-        row[2 * n + 1][i] = float(from[1][i]);
+                       const device int* blocks, const device T* k, int tile, int simdgroup,
+                       int lane, threadgroup const T* queries, threadgroup const Row* rows,
+                       threadgroup float* scores) {
+  const int row = row_of_lane(lane), pair = pair_of_lane(lane), in_tile = simdgroup * 8 + row;
+  const int key = tile + in_tile;
+  const bool exists = key >= item.first && key < item.end;
+  const device T* from =
+      exists ? k + slot_of(blocks, key) * p.kv_heads * key_dim : (const device T*)nullptr;
+  simdgroup_float8x8 sums[kRowTiles];
+  for (int r = 0; r < kRowTiles; ++r) sums[r] = make_filled_simdgroup_matrix<float, 8>(0.0f);
+  for (int d = 0; d < key_dim; d += 32) {
+    const bool loads = exists && d + 8 * pair < key_dim;
+    const float4 low = load_four<T>(from + (loads ? d + 8 * pair : 0), loads);
+    const float4 high = load_four<T>(from + (loads ? d + 8 * pair + 4 : 0), loads);
+    for (int step = 0; step < 4; ++step) {
+      simdgroup_float8x8 keys, asks;
+      const float4 four = step < 2 ? low : high;
+      keys.thread_elements()[0] = four[2 * step % 4];
+      keys.thread_elements()[1] = four[2 * step % 4 + 1];
+      const int element = d + row / 2 * 8 + 2 * step + row % 2;
+      for (int r = 0; r < kRowTiles; ++r) {
+        threadgroup const T* query = queries + (8 * r + 2 * pair) * kWidth + element;
+        asks.thread_elements()[0] = float(query[0]);
+        asks.thread_elements()[1] = float(query[kWidth]);
+        simdgroup_multiply_accumulate(sums[r], keys, asks, sums[r]);
       }
-    }
-    for (int head = 0; head < heads; ++head) {
-      float sum = 0;
-      for (int n = 0; n < kVectors; ++n) {
-        threadgroup const float* query = queries + head * kWidth + (part + 8 * n) * 8;
-        for (int i = 0; i < 4; ++i) sum = fma(query[i], row[2 * n][i], sum);
-        for (int i = 0; i < 4; ++i) sum = fma(query[4 + i], row[2 * n + 1][i], sum);
-      }
-      sum += simd_shuffle_xor(sum, ushort(1));
-      sum += simd_shuffle_xor(sum, ushort(2));
-      sum += simd_shuffle_xor(sum, ushort(4));
-      if (part != 0) continue;
-      const float slope = has_alibi ? slopes[head] : 0.0f;
-      const float score = score_of(p, sum, slope, abs(item.position - key));
-      scores[head * kChunk + key - base] = sees ? score : -INFINITY;
     }
   }
+  for (int r = 0; r < kRowTiles; ++r)
+    for (int i = 0; i < 2; ++i) {
+      const int index = 8 * r + 2 * pair + i;
+      threadgroup const Row& of = rows[index];
+      const bool sees = key >= of.first && key < of.end;
+      const float s = score_of(p, sums[r].thread_elements()[i], of.slope, abs(of.position - key));
+      scores[index * kTile + in_tile] = sees ? s : -INFINITY;
+    }
 }
 
-// A head's scores become probabilities, by one simdgroup; the maximum (log2) and the sum.
-inline float2 raise(threadgroup float* scores, float exponent_scale, int lane) {
-  float peak = -INFINITY;
-  for (int i = lane; i < kChunk; i += kLanes) peak = max(peak, scores[i]);
-  peak = simd_max(peak);
-  float sum = 0;
-  for (int i = lane; i < kChunk; i += kLanes) {
-    const float s = scores[i];
+// What eight lanes keep of a row, all alike: maximum and sum of the chunk.
+struct Chunk {
+  float peak, sum;
+};
+
+// A row's scores of the tile become probabilities; the maximum grows, and the sum with it.
+inline float raise(thread Chunk& chunk, threadgroup float* scores, float exponent_scale, int part) {
+  float peak = chunk.peak, sum = 0;
+  for (int i = 0; i < kTile / kRowLanes; ++i) peak = max(peak, scores[i * kRowLanes + part]);
+  for (ushort mask = 1; mask < kRowLanes; mask *= 2) peak = max(peak, simd_shuffle_xor(peak, mask));
+  for (int i = 0; i < kTile / kRowLanes; ++i) {
+    const float s = scores[i * kRowLanes + part];
     // No key is seen, or there are NaNs alone, which must stay.
-    const float p =
+    const float probability =
         peak == -INFINITY ? (isnan(s) ? s : 0.0f) : precise::exp2((s - peak) * exponent_scale);
-    scores[i] = p;
-    sum += p;
+    scores[i * kRowLanes + part] = probability;
+    sum += probability;
   }
-  return float2{peak == -INFINITY ? peak : peak * exponent_scale, simd_sum(sum)};
+  for (ushort mask = 1; mask < kRowLanes; mask *= 2) sum += simd_shuffle_xor(sum, mask);
+  const float factor = shrink(chunk.peak * exponent_scale, peak * exponent_scale);
+  chunk = {peak, fma(chunk.sum, factor, sum)};
+  return factor;
 }
 
-// The sums of p v for all heads; a value's row is read once, by kRowLanes lanes. `sums` are this
-// thread's share: elements (lane + n * kRowLanes) * 4 and on.
-template <typename T, int kRowLanes, int kVectors>
-inline void sum_values(const device AttentionMetalItem& item, const device int* blocks,
-                       const device T* v, int kv_heads, threadgroup const float* probabilities,
-                       thread float4 (&sums)[kHeads][kVectors], int heads, int thread_index) {
-  for (int head = 0; head < kHeads; ++head)
-    for (int n = 0; n < kVectors; ++n) sums[head][n] = float4(0.0f);
-  const int lane = thread_index % kRowLanes, base = item.first / kChunk * kChunk;
-  for (int key = base + thread_index / kRowLanes; key < item.end; key += kThreads / kRowLanes) {
-    if (key < item.first) continue;
-    const device T* row = v + slot_of(blocks, key) * kv_heads * value_dim;
-    for (int n = 0; n < kVectors; ++n) {
-      const int d = (lane + n * kRowLanes) * 4;
-      if (d >= value_dim) continue;
-      const vec<T, 4> value = *(const device vec<T, 4>*)(row + d);
-      for (int head = 0; head < heads; ++head) {
-        const float p = probabilities[head * kChunk + key - base];
-        for (int i = 0; i < 4; ++i) sums[head][n][i] = fma(p, float(value[i]), sums[head][n][i]);
+// Adds p v of the tile, by one simdgroup for its share of the values' elements and all rows: a
+// product in steps of 8 keys. A lane reads 2 * kColumnTiles neighbouring elements of a value.
+template <typename T, int kRowTiles, int kColumnTiles>
+inline void add_values(const device AttentionMetalItem& item, const device int* blocks,
+                       const device T* v, int kv_heads, int tile, int first_column, int lane,
+                       threadgroup const float* probabilities, threadgroup const Row* rows,
+                       thread simdgroup_float8x8 (&sums)[kRowTiles][kColumnTiles]) {
+  const int row = row_of_lane(lane), pair = pair_of_lane(lane);
+  for (int r = 0; r < kRowTiles; ++r)
+    for (int n = 0; n < kColumnTiles; ++n) {
+      sums[r][n].thread_elements()[0] *= rows[8 * r + row].factor;
+      sums[r][n].thread_elements()[1] *= rows[8 * r + row].factor;
+    }
+  if (first_column >= value_dim) return;
+  const int column = first_column + pair * 2 * kColumnTiles;
+  for (int step = 0; step < kTile; step += 8) {
+    if (tile + step >= item.end || tile + step + 8 <= item.first) continue;
+    const int key = tile + step + row;
+    const bool exists = key >= item.first && key < item.end && column < value_dim;
+    float elements[2 * kColumnTiles];
+    const device T* from = v;
+    if (exists) from += slot_of(blocks, key) * kv_heads * value_dim + column;
+    for (int i = 0; i < 2 * kColumnTiles; ++i) elements[i] = exists ? float(from[i]) : 0.0f;
+    for (int r = 0; r < kRowTiles; ++r) {
+      simdgroup_float8x8 weights, values;
+      threadgroup const float* p = probabilities + (8 * r + row) * kTile + step + 2 * pair;
+      weights.thread_elements()[0] = p[0];
+      weights.thread_elements()[1] = p[1];
+      for (int n = 0; n < kColumnTiles; ++n) {
+        values.thread_elements()[0] = elements[2 * n];
+        values.thread_elements()[1] = elements[2 * n + 1];
+        simdgroup_multiply_accumulate(sums[r][n], weights, values, sums[r][n]);
       }
     }
   }
 }
 
-// A threadgroup for an item, a kv head, and up to eight heads of its group.
-template <typename T, int kWidth>
-[[kernel]] void paged_attention_decode(
+// A threadgroup for an item and a kv head.
+template <typename T, int kRowTiles, int kWidth>
+[[kernel]] void paged_attention(
     constant AttentionMetalParams& p [[buffer(kAttentionParams)]],
     const device AttentionMetalItem* items [[buffer(kAttentionItems)]],
     const device int* tables [[buffer(kAttentionBlocks)]],
@@ -161,66 +200,106 @@ template <typename T, int kWidth>
     device float* lse [[buffer(kAttentionLse), function_constant(has_lse)]],
     uint3 group [[threadgroup_position_in_grid]],
     uint thread_in_group [[thread_index_in_threadgroup]],
-    uint simdgroup [[simdgroup_index_in_threadgroup]],
+    uint simdgroup_index [[simdgroup_index_in_threadgroup]],
     uint lane_index [[thread_index_in_simdgroup]]) {
-  constexpr int kRowLanes = kWidth == 64 ? 16 : 32, kVectors = kWidth / (4 * kRowLanes);
-  constexpr int kParts = kThreads / kRowLanes;
-  threadgroup float queries[kHeads * kWidth];
-  threadgroup float scores[kHeads * kChunk];
-  threadgroup float parts[kParts * kWidth];
-  threadgroup float2 totals[kHeads];
+  constexpr int kRows = 8 * kRowTiles, kColumnTiles = kWidth / 64;
+  threadgroup T queries[kRows * kWidth];
+  threadgroup float scores[kRows * kTile];
+  threadgroup Row rows[kRows];
   const device AttentionMetalItem& item = items[group.x];
-  const int of_group = p.heads / p.kv_heads, kv_head = int(group.y);
-  const int first_head = kv_head * of_group + int(group.z) * kHeads;
-  const int heads = min(kHeads, of_group - int(group.z) * kHeads);
-  const int thread_index = int(thread_in_group);
+  const int kv_head = int(group.y), thread_index = int(thread_in_group), lane = int(lane_index);
+  const int simdgroup = int(simdgroup_index), part = thread_index % kRowLanes;
   const device int* blocks = tables + item.blocks;
-
-  load_queries<T, kWidth>(queries, q + (int64_t(item.token) * p.heads + first_head) * key_dim,
-                          heads, thread_index);
+  if (thread_index < kRows) find_row(p, item, alibi, kv_head, thread_index, rows[thread_index]);
   threadgroup_barrier(mem_flags::mem_threadgroup);
-  const device float* slopes =
-      has_alibi ? alibi + item.sequence * p.alibi_stride + first_head : nullptr;
-  score_keys<T, kWidth>(p, item, blocks, k + int64_t(kv_head) * key_dim, slopes, queries, scores,
-                        heads, thread_index);
-  threadgroup_barrier(mem_flags::mem_threadgroup);
-  if (int(simdgroup) < heads) {
-    const float2 total = raise(scores + int(simdgroup) * kChunk, p.exponent_scale, int(lane_index));
-    if (lane_index == 0) totals[simdgroup] = total;
+  for (int i = thread_index; i < kRows * kWidth; i += kThreads) {
+    const int r = i / kWidth, d = i % kWidth;
+    const bool exists = r < item.rows && d < key_dim;
+    queries[i] =
+        exists ? q[(int64_t(rows[r].token) * p.heads + rows[r].head) * key_dim + d] : T(0.0f);
   }
-  threadgroup_barrier(mem_flags::mem_threadgroup);
-  float4 sums[kHeads][kVectors];
-  sum_values<T, kRowLanes, kVectors>(item, blocks, v + int64_t(kv_head) * value_dim, p.kv_heads,
-                                     scores, sums, heads, thread_index);
+  // Eight lanes for each row, all in the first simdgroups.
+  const bool has_row = thread_index < kRows * kRowLanes;
+  threadgroup Row& row = rows[has_row ? thread_index / kRowLanes : 0];
+  Total total = {-INFINITY, 0.0f};
+  if (has_row && item.partial < 0) total = begin_total(sinks, row.head);
+  simdgroup_float8x8 sums[kRowTiles][kColumnTiles], totals[kRowTiles][kColumnTiles];
+  for (int r = 0; r < kRowTiles; ++r)
+    for (int n = 0; n < kColumnTiles; ++n)
+      totals[r][n] = make_filled_simdgroup_matrix<float, 8>(0.0f);
+  const int first_column = simdgroup * (kWidth / kSimdgroups);
 
-  for (int head = 0; head < heads; ++head) {
-    threadgroup float* part = parts + thread_index / kRowLanes * kWidth;
-    for (int n = 0; n < kVectors; ++n)
-      for (int i = 0; i < 4; ++i)
-        part[(thread_index % kRowLanes + n * kRowLanes) * 4 + i] = sums[head][n][i];
-    threadgroup_barrier(mem_flags::mem_threadgroup);
-    if (thread_index < value_dim) {
-      float value = 0;
-      for (int i = 0; i < kParts; ++i) value += parts[i * kWidth + thread_index];
-      const int64_t row = int64_t(item.partial) * p.heads + first_head + head;
-      if (item.partial >= 0) {
-        device float* to = partials + row * (value_dim + 2);
-        to[thread_index] = value;
-        if (thread_index < 2) to[value_dim + thread_index] = totals[head][thread_index];
-      } else {
-        Total total = begin_total(sinks, first_head + head);
-        value = join(total, 0.0f, value, totals[head].x, totals[head].y);
-        out[(int64_t(item.token) * p.heads + first_head + head) * value_dim + thread_index] =
-            T(divided(value, total.sum));
-        if (has_lse && thread_index == 0)
-          lse[(first_head + head) * p.tokens + item.token] = log_sum(total);
+  for (int begin = item.first / kChunk * kChunk; begin < item.end; begin += kChunk) {
+    Chunk chunk = {-INFINITY, 0.0f};
+    for (int r = 0; r < kRowTiles; ++r)
+      for (int n = 0; n < kColumnTiles; ++n)
+        sums[r][n] = make_filled_simdgroup_matrix<float, 8>(0.0f);
+    for (int tile = begin; tile < min(begin + kChunk, item.end); tile += kTile) {
+      if (tile + kTile <= item.first) continue;
+      threadgroup_barrier(mem_flags::mem_threadgroup);
+      score_keys<T, kRowTiles, kWidth>(p, item, blocks, k + int64_t(kv_head) * key_dim, tile,
+                                       simdgroup, lane, queries, rows, scores);
+      threadgroup_barrier(mem_flags::mem_threadgroup);
+      if (has_row) {
+        const float factor =
+            raise(chunk, scores + thread_index / kRowLanes * kTile, p.exponent_scale, part);
+        if (part == 0) row.factor = factor;
+      }
+      threadgroup_barrier(mem_flags::mem_threadgroup);
+      add_values<T, kRowTiles, kColumnTiles>(item, blocks, v + int64_t(kv_head) * value_dim,
+                                             p.kv_heads, tile, first_column, lane, scores, rows,
+                                             sums);
+    }
+    if (has_row) {
+      const float2 factors = join(
+          total, chunk.peak == -INFINITY ? chunk.peak : chunk.peak * p.exponent_scale, chunk.sum);
+      if (part == 0) {
+        row.old = factors.x;
+        row.added = factors.y;
       }
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
+    for (int r = 0; r < kRowTiles; ++r)
+      for (int n = 0; n < kColumnTiles; ++n)
+        for (int i = 0; i < 2; ++i) {
+          threadgroup const Row& of = rows[8 * r + row_of_lane(lane)];
+          const float added = sums[r][n].thread_elements()[i] * of.added;
+          totals[r][n].thread_elements()[i] = fma(totals[r][n].thread_elements()[i], of.old, added);
+        }
+  }
+
+  const int index = thread_index / kRowLanes;
+  if (has_row && part == 0) {
+    row.sum = total.sum;
+    if (item.partial >= 0 && index < item.rows) {
+      device float* to =
+          partials + (int64_t(item.partial + index) * p.kv_heads + kv_head) * (value_dim + 2);
+      to[value_dim] = total.peak;
+      to[value_dim + 1] = total.sum;
+    } else if (has_lse && index < item.rows) {
+      lse[row.head * p.tokens + row.token] = log_sum(total);
+    }
+  }
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  for (int r = 0; r < kRowTiles; ++r) {
+    const int of_item = 8 * r + row_of_lane(lane);
+    if (of_item >= item.rows) continue;
+    threadgroup const Row& of = rows[of_item];
+    for (int n = 0; n < kColumnTiles; ++n)
+      for (int i = 0; i < 2; ++i) {
+        const int d = first_column + pair_of_lane(lane) * 2 * kColumnTiles + 2 * n + i;
+        if (d >= value_dim) continue;
+        const float value = totals[r][n].thread_elements()[i];
+        if (item.partial >= 0)
+          partials[(int64_t(item.partial + of_item) * p.kv_heads + kv_head) * (value_dim + 2) + d] =
+              value;
+        else
+          out[(int64_t(of.token) * p.heads + of.head) * value_dim + d] = T(divided(value, of.sum));
+      }
   }
 }
 
-// A threadgroup for a token that has several results, and a head.
+// A threadgroup for a row that has several results, and a kv head.
 template <typename T>
 [[kernel]] void paged_attention_merge(constant AttentionMetalParams& p [[buffer(kAttentionParams)]],
                                       const device AttentionMetalMerge* merges
@@ -234,26 +313,32 @@ template <typename T>
                                       uint3 group [[threadgroup_position_in_grid]],
                                       uint thread_in_group [[thread_index_in_threadgroup]]) {
   const device AttentionMetalMerge& merge = merges[group.x];
-  const int head = int(group.y), d = int(thread_in_group);
+  const int of_group = p.heads / p.kv_heads, kv_head = int(group.y), d = int(thread_in_group);
+  const int head = kv_head * of_group + merge.head;
   if (d >= value_dim) return;
   Total total = begin_total(sinks, head);
   float value = 0;
   for (int i = 0; i < merge.partials; ++i) {
-    const device float* from =
-        partials + (int64_t(merge.partial + i) * p.heads + head) * (value_dim + 2);
-    value = join(total, value, from[d], from[value_dim], from[value_dim + 1]);
+    const int64_t slot = merge.partial + i * merge.stride;
+    const device float* from = partials + (slot * p.kv_heads + kv_head) * (value_dim + 2);
+    const float2 factors = join(total, from[value_dim], from[value_dim + 1]);
+    value = fma(value, factors.x, from[d] * factors.y);
   }
   out[(int64_t(merge.token) * p.heads + head) * value_dim + d] = T(divided(value, total.sum));
   if (has_lse && d == 0) lse[head * p.tokens + merge.token] = log_sum(total);
 }
 
-#define QUIRE_DECODE(type, width) \
-  QUIRE_KERNEL("paged_attention_decode_" #type "_" #width, paged_attention_decode, type, width)
-#define QUIRE_ATTENTION(type) \
-  QUIRE_DECODE(type, 64)      \
-  QUIRE_DECODE(type, 128)     \
-  QUIRE_DECODE(type, 256)     \
+// Rows of many tiles need threadgroup memory: 32, but 16 of wide float32.
+#define QUIRE_ROWS(type, width, tiles) \
+  QUIRE_KERNEL("paged_attention_" #type "_" #width "_" #tiles, paged_attention, type, tiles, width)
+#define QUIRE_ATTENTION(type, wide) \
+  QUIRE_ROWS(type, 64, 1)           \
+  QUIRE_ROWS(type, 64, 4)           \
+  QUIRE_ROWS(type, 128, 1)          \
+  QUIRE_ROWS(type, 128, 4)          \
+  QUIRE_ROWS(type, 256, 1)          \
+  QUIRE_ROWS(type, 256, wide)       \
   QUIRE_KERNEL("paged_attention_merge_" #type, paged_attention_merge, type)
-QUIRE_ATTENTION(float)
-QUIRE_ATTENTION(half)
-QUIRE_ATTENTION(bfloat)
+QUIRE_ATTENTION(float, 2)
+QUIRE_ATTENTION(half, 4)
+QUIRE_ATTENTION(bfloat, 4)
