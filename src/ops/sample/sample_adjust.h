@@ -1,5 +1,5 @@
 #pragma once
-#include "ops/sample/sample.h"
+#include "ops/sample/sample_params.h"
 
 namespace quire::ops {
 

@@ -1,7 +1,8 @@
 #pragma once
+#include <cstdint>
 #include <span>
 
-#include "ops/sample/sample.h"
+#include "ops/sample/sample_params.h"
 
 namespace quire::ops {
 
