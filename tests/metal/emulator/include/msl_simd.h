@@ -23,9 +23,10 @@ inline void simdgroup_barrier(mem_flags, Place at = Place::current()) {
   quire::emulator::meet_lanes("simdgroup_barrier", nullptr, 0, at);
 }
 
-// The values of all lanes.
+// The values of all lanes. Simd operations take numbers of up to 32 bits, and vectors of those.
 template <class T>
 struct LaneValues {
+  static_assert(sizeof(T) / quire::emulator::kElements<T> <= 4 || std::is_class_v<T>);
   LaneValues(const char* operation, T own, Place at)
       : lanes(quire::emulator::meet_lanes(operation, &own, sizeof own, at)) {
     static_assert(sizeof(T) <= quire::emulator::kSlotBytes);

@@ -1,5 +1,6 @@
 #pragma once
 // Metal's scalar and vector types as clang has them.
+#include <cfloat>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
