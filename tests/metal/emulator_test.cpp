@@ -25,7 +25,8 @@ enum Mistake {
   kPartedLanes,
   kMisaligned,
   kUninitialisedOwn,
-  kOverflow
+  kOverflow,
+  kWrongFlags
 };
 
 struct Reverse {
@@ -82,7 +83,7 @@ TEST(MetalEmulator, GroupsThatWriteTheSamePlaceChangeBits) {
 
 TEST(MetalEmulator, ALaneBeyondTheSimdgroupIsNamed) {
   EXPECT_THAT(Reverse(kLaneOff).fault(),
-              HasSubstr("is read and takes no part at tests/metal/faults/faults.metal:40"));
+              HasSubstr("is read and takes no part at tests/metal/faults/faults.metal:42"));
 }
 
 TEST(MetalEmulator, ALaneThatHasReturnedIsNotRead) {
@@ -94,6 +95,11 @@ TEST(MetalEmulator, ABarrierThatSomeThreadsDoNotReachNamesTheLine) {
               HasSubstr("50 at threadgroup_barrier at tests/metal/faults/faults.metal:24"));
   EXPECT_THAT(Reverse(kReturnsEarly).fault(),
               HasSubstr("not all threads come to threadgroup_barrier"));
+}
+
+TEST(MetalEmulator, ABarrierMustOrderWhatWasWritten) {
+  EXPECT_THAT(Reverse(kWrongFlags).fault(),
+              HasSubstr("written before a barrier that does not order it"));
 }
 
 TEST(MetalEmulator, TwoBarriersAreNotOne) {

@@ -70,6 +70,7 @@ enum class Order { kForward, kBackward, kShuffled };
 // this order, groups follow one another in it. Throws Fault if
 //   - the kernel is unknown, a buffer or constant is missing, misaligned or of the wrong size
 //   - threads of a group meet at different barriers, or some never come
+//   - threadgroup memory is written before a barrier whose flags leave it out
 //   - lanes of a simdgroup meet at different operations, or a lane is read that does not take part
 //   - threadgroup memory exceeds 32 KiB
 // Threadgroup memory is filled before each group, with other bytes for each order and seed.

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
+#include <string_view>
 
 namespace quire::emulator {
 namespace {
@@ -13,6 +13,10 @@ Group* running = nullptr;
 
 std::string text_of(const char* operation, const Place& at) {
   return std::string(operation) + " at " + at.file_name() + ":" + std::to_string(at.line());
+}
+
+size_t contents_of(const void* memory, size_t bytes) {
+  return std::hash<std::string_view>()({static_cast<const char*>(memory), bytes});
 }
 
 bool same_place(const Place& a, const Place& b) {
@@ -55,10 +59,7 @@ void Group::start_threads(Size3 place) {
   meeting_ = {};
   declared_.clear();
   declared_bytes_ = 0;
-  for (auto& memory : memory_) {
-    poison(memory.data(), memory.size());
-    declared_bytes_ += memory.size();
-  }
+  for (auto& memory : memory_) add_memory(memory.data(), memory.size());
   if (declared_bytes_ > kThreadgroupMemory)
     throw Fault(launch_.kernel + ": threadgroup memory of " + std::to_string(declared_bytes_) +
                 " bytes");
@@ -135,11 +136,12 @@ void Group::release(uint32_t first, uint32_t end) {
 
 void Group::wait() { fibers_[current_].yield(); }
 
-void Group::meet_group(const char* operation, const Place& at) {
+void Group::meet_group(const char* operation, bool orders_threadgroup_memory, const Place& at) {
   arrive(meeting_, operation, at);
   if (alive_ < threads_.size()) throw Fault("not all threads come to " + text_of(operation, at));
   threads_[current_].waiting = true;
   if (meeting_.arrived == threads_.size()) {
+    order_memory(orders_threadgroup_memory, at);
     meeting_ = {};
     release(0, static_cast<uint32_t>(threads_.size()));
   }
@@ -164,13 +166,29 @@ Lanes Group::meet_lanes(const char* operation, const void* bytes, size_t count, 
 }
 
 void Group::declare(void* memory, size_t bytes, const Place& at) {
-  if (std::find(declared_.begin(), declared_.end(), memory) != declared_.end()) return;
-  declared_.push_back(memory);
-  declared_bytes_ += bytes;
+  for (const Memory& declared : declared_)
+    if (declared.data == memory) return;
+  add_memory(memory, bytes);
   if (declared_bytes_ > kThreadgroupMemory)
     throw Fault("threadgroup memory of " + std::to_string(declared_bytes_) + " bytes at " +
                 at.file_name() + ":" + std::to_string(at.line()));
+}
+
+void Group::add_memory(void* memory, size_t bytes) {
   poison(memory, bytes);
+  declared_.push_back({static_cast<char*>(memory), bytes, 0});
+  declared_.back().contents = contents_of(memory, bytes);
+  declared_bytes_ += bytes;
+}
+
+void Group::order_memory(bool orders, const Place& at) {
+  for (Memory& memory : declared_) {
+    const size_t contents = contents_of(memory.data, memory.bytes);
+    if (!orders && contents != memory.contents)
+      throw Fault("threadgroup memory was written before a barrier that does not order it, at " +
+                  std::string(at.file_name()) + ":" + std::to_string(at.line()));
+    memory.contents = contents;
+  }
 }
 
 // What a kernel finds in memory that it has not written: NaNs, another number, anything.
@@ -209,8 +227,8 @@ void fail(const std::string& what, const Place& at) {
   throw Fault(what + " at " + at.file_name() + ":" + std::to_string(at.line()));
 }
 
-void meet_group(const char* operation, const Place& at) {
-  Group::current().meet_group(operation, at);
+void meet_group(const char* operation, bool orders_threadgroup_memory, const Place& at) {
+  Group::current().meet_group(operation, orders_threadgroup_memory, at);
 }
 
 Lanes meet_lanes(const char* operation, const void* bytes, size_t count, const Place& at) {

@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <random>
@@ -25,7 +26,7 @@ class Group {
 
   // Of the thread that runs:
   const Position& position() const { return threads_[current_].position; }
-  void meet_group(const char* operation, const Place& at);
+  void meet_group(const char* operation, bool orders_threadgroup_memory, const Place& at);
   Lanes meet_lanes(const char* operation, const void* bytes, size_t count, const Place& at);
   void declare(void* memory, size_t bytes, const Place& at);
   const Buffer* threadgroup_memory(int index) const;
@@ -37,6 +38,11 @@ class Group {
     const char* operation = nullptr;
     Place at;
     uint32_t arrived = 0;
+  };
+  // Threadgroup memory, and its contents when a barrier ordered it last.
+  struct Memory {
+    char* data;
+    size_t bytes, contents;
   };
   struct Thread {
     Position position;
@@ -57,6 +63,8 @@ class Group {
   void arrive(Meeting& meeting, const char* operation, const Place& at);
   void release(uint32_t first, uint32_t end);
   void wait();
+  void add_memory(void* memory, size_t bytes);
+  void order_memory(bool orders, const Place& at);
   void poison(void* memory, size_t bytes);
   std::string waiting_places() const;
 
@@ -70,7 +78,7 @@ class Group {
   std::vector<Simdgroup> simdgroups_;
   Meeting meeting_;
   uint32_t current_ = 0, alive_ = 0;
-  std::vector<void*> declared_;
+  std::vector<Memory> declared_;
   size_t declared_bytes_ = 0;
   std::deque<std::vector<char>> memory_;  // that the launch gives
   std::map<int, Buffer> memory_buffers_;

@@ -29,8 +29,9 @@ const Position& position();
 // Throws Fault, with the place.
 [[noreturn]] void fail(const std::string& what, const Place& at);
 
-// All threads of the group come here, or it is a Fault.
-void meet_group(const char* operation, const Place& at);
+// All threads of the group come here, or it is a Fault; so it is if threadgroup memory was written
+// since it was ordered last, and this does not order it.
+void meet_group(const char* operation, bool orders_threadgroup_memory, const Place& at);
 
 // What the lanes of a simdgroup gave. Valid until this lane's next meeting but one.
 class Lanes {

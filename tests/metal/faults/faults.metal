@@ -6,7 +6,7 @@ constant int fault [[function_constant(0)]];
 constant int kNone = 0, kNoBarrier = 1, kUninitialised = 2, kLaneOff = 3, kSomeBarriers = 4,
              kReturnsEarly = 5, kTwoBarriers = 6, kBeyondGroup = 7, kBeyondBuffer = 8,
              kInactiveLane = 9, kRace = 10, kPartedLanes = 11, kMisaligned = 12,
-             kUninitialisedOwn = 13, kOverflow = 14;
+             kUninitialisedOwn = 13, kOverflow = 14, kWrongFlags = 15;
 
 // out[g * 64 + i] = in[g * 64 + 63 - i] + the sum of the simdgroup's reversed values
 [[kernel]] void reverse(const device float* in [[buffer(0)]], device float* out [[buffer(1)]],
@@ -24,6 +24,8 @@ constant int kNone = 0, kNoBarrier = 1, kUninitialised = 2, kLaneOff = 3, kSomeB
     if (i < 50) threadgroup_barrier(mem_flags::mem_threadgroup);
   } else if (fault == kTwoBarriers && i < 32) {
     threadgroup_barrier(mem_flags::mem_threadgroup);
+  } else if (fault == kWrongFlags) {
+    threadgroup_barrier(mem_flags::mem_device);
   } else if (fault != kNoBarrier) {
     threadgroup_barrier(mem_flags::mem_threadgroup);
   }

@@ -16,8 +16,9 @@ constexpr mem_flags operator|(mem_flags a, mem_flags b) {
   return static_cast<mem_flags>(static_cast<int>(a) | static_cast<int>(b));
 }
 
-inline void threadgroup_barrier(mem_flags, Place at = Place::current()) {
-  quire::emulator::meet_group("threadgroup_barrier", at);
+inline void threadgroup_barrier(mem_flags flags, Place at = Place::current()) {
+  const bool orders = (static_cast<int>(flags) & static_cast<int>(mem_flags::mem_threadgroup)) != 0;
+  quire::emulator::meet_group("threadgroup_barrier", orders, at);
 }
 inline void simdgroup_barrier(mem_flags, Place at = Place::current()) {
   quire::emulator::meet_lanes("simdgroup_barrier", nullptr, 0, at);
