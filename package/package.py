@@ -11,6 +11,7 @@ import re
 import subprocess
 import tarfile
 
+from deb import make_deb
 from tree import make_tree
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -62,8 +63,9 @@ def main():
     time = last_change()
     archive = tree.with_name(tree.name + ".tar.xz")
     make_archive(tree, archive, time)
-    for file in (archive,):
-        print(f"{file.relative_to(arguments.output.parents[1])}  {file.stat().st_size:,} bytes")
+    deb = make_deb(tree, arguments.output, version(), time)
+    for file in (archive, deb):
+        print(f"{file.relative_to(ROOT) if file.is_relative_to(ROOT) else file}  {file.stat().st_size:,} bytes")
 
 
 if __name__ == "__main__":

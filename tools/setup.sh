@@ -10,7 +10,7 @@
 #     --arm64  also what the preset arm64 needs
 #     --metal  also what tests/metal/run.sh needs: MLX's kernels for Macs
 #     --clients  also Node.js and npm, for tests/clients/run.sh
-#     --packages  also what `make package` needs, and debootstrap for tests/packages
+#     --packages  also what `make package` and tests/packages need
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -257,7 +257,7 @@ install_node() {
 
 install_package_tools() {
   local name missing=()
-  for name in patchelf xz-utils debootstrap; do installed "$name" || missing+=("$name"); done
+  for name in patchelf xz-utils debootstrap strace; do installed "$name" || missing+=("$name"); done
   [ ${#missing[@]} = 0 ] && return
   apt_update
   apt_install "${missing[@]}"

@@ -33,10 +33,10 @@ class System:
         self.name, self.root = name, ROOTS / name
         assert self.root.is_dir(), f"{self.root} is not there: run tests/packages/make_roots.py"
 
-    def start(self, *command, user=NOBODY, **environment):
+    def start(self, *command, user=NOBODY, tracer=(), **environment):
         """The process is the command's own. /proc is the machine's, so that its processes can be looked at from here."""
         inside = 'mount -t proc proc "$0/proc" && mount --rbind /dev "$0/dev" && exec chroot --userspec="$1" "$0" "${@:2}"'
-        return subprocess.Popen(["unshare", "--mount", "bash", "-c", inside, self.root, user, *command], stdout=subprocess.PIPE,
+        return subprocess.Popen([*tracer, "unshare", "--mount", "bash", "-c", inside, self.root, user, *command], stdout=subprocess.PIPE,
                                 stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True,
                                 env={"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C", **environment})
 
