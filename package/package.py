@@ -13,6 +13,7 @@ import tarfile
 
 from deb import make_deb
 from tree import make_tree
+from wheel import make_wheel
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 MAX_ARCHIVE = 40_000_000  # bytes
@@ -64,7 +65,8 @@ def main():
     archive = tree.with_name(tree.name + ".tar.xz")
     make_archive(tree, archive, time)
     deb = make_deb(tree, arguments.output, version(), time)
-    for file in (archive, deb):
+    wheel = make_wheel(tree, arguments.output, version(), time)
+    for file in (archive, deb, wheel):
         print(f"{file.relative_to(ROOT) if file.is_relative_to(ROOT) else file}  {file.stat().st_size:,} bytes")
 
 

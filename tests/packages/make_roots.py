@@ -15,7 +15,7 @@ import subprocess
 import sys
 
 ROOTS = pathlib.Path(__file__).resolve().parents[2] / "build/package-roots"
-SYSTEMS = {"bullseye": ("bullseye", []), "bookworm": ("bookworm", []), "trixie": ("trixie", []), "python": ("bullseye", ["python3-venv"])}
+SYSTEMS = {"bullseye": ("bullseye", []), "bookworm": ("bookworm", []), "trixie": ("trixie", []), "python": ("bullseye", ["python3-pip", "python3-venv"])}
 
 
 def lacking(reason):
