@@ -3,7 +3,7 @@
 # if there is none; where there is an NVIDIA driver, the CUDA compiler, too. Uses apt, pip and cargo as they are configured
 # (proxies, mirrors), and tries a download three times. Says what it does; a second run does nothing.
 # Exits with 77 if this machine cannot have what was asked for.
-#   tools/setup.sh [--tests] [--deep] [--cuda] [--arm64] [--metal] [--clients] [--packages]
+#   tools/setup.sh [--tests] [--deep] [--cuda] [--arm64] [--metal] [--clients] [--packages] [--proxies]
 #     --tests  also build/venv with the packages of the tests that are written in Python, and clang-format
 #     --deep   also what tools/test_deep.sh needs: torch and transformers, linters, the fuzzers' compiler (it names what is missing)
 #     --cuda   also the CUDA compiler (QUIRE_CUDA=ON does the same, QUIRE_CUDA=OFF leaves it out)
@@ -11,6 +11,7 @@
 #     --metal  also what tests/metal/run.sh needs: MLX's kernels for Macs
 #     --clients  also Node.js and npm, for tests/clients/run.sh
 #     --packages  also what `make package` and tests/packages need
+#     --proxies  also nginx and Caddy, unpacked below build/deps, for tests/proxies
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -263,11 +264,26 @@ install_package_tools() {
   apt_install "${missing[@]}"
 }
 
+# Unpacked, not installed: nothing is to listen on this machine.
+install_proxies() {
+  local dir=$PWD/build/deps/proxies name
+  [ -f "$dir/.complete" ] && return
+  apt_update
+  for name in nginx caddy; do known $name || lacking "apt knows no $name"; done
+  say "nginx and caddy, into $dir"
+  rm -rf "$dir"
+  mkdir -p "$dir"
+  (cd "$dir" && thrice apt-get download -qq -o APT::Sandbox::User=root nginx caddy)
+  for name in "$dir"/*.deb; do dpkg-deb -x "$name" "$dir"; done
+  rm "$dir"/*.deb
+  touch "$dir/.complete"
+}
+
 asked() { [[ " $arguments " = *" $1 "* ]]; }
 arguments="$*"
 for argument in "$@"; do
   case $argument in
-    --tests | --deep | --cuda | --arm64 | --metal | --clients | --packages) ;;
+    --tests | --deep | --cuda | --arm64 | --metal | --clients | --packages | --proxies) ;;
     *) fail "unknown argument $argument" ;;
   esac
 done
@@ -293,3 +309,4 @@ if asked --arm64; then install_arm64; fi
 if asked --metal; then install_metal; fi
 if asked --clients; then install_node; fi
 if asked --packages; then install_package_tools; fi
+if asked --proxies; then install_proxies; fi

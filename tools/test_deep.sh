@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
 # shellcheck source=tools/stages.sh
 source tools/stages.sh
-parts=(sources clones neon amx arm64 cuda metal asan tsan fuzz torch timed clients page packages neighbour chaos soak)
+parts=(sources clones neon amx arm64 cuda metal asan tsan fuzz torch timed clients page packages proxies neighbour chaos soak)
 [ $# -eq 0 ] || parts=("$@")
 
 # Format, clippy, unit tests of Rust, clang-tidy. The build is there for clang-tidy, which reads its commands.
@@ -112,6 +112,13 @@ part_packages() {
   python3 package/package.py
   python3 tests/packages/make_roots.py
   run_pytest packages tests/packages
+}
+
+# The guide's configurations for nginx and Caddy.
+part_proxies() {
+  tools/setup.sh --proxies
+  build release --target quire
+  run_pytest proxies tests/proxies
 }
 
 part_neighbour() {
