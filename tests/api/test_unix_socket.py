@@ -105,6 +105,27 @@ def test_what_is_no_socket_stays(tmp_path):
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["file", "link"]
 
 
+def test_somebodys_file_with_the_locks_name_stays(tmp_path):
+    path, lock = tmp_path / "s", tmp_path / "s.lock"
+    for text in ("precious", "The lock", "The lock of a server's Unix socket (quire serve --uds)\n and more"):
+        lock.write_text(text)
+        assert f"{lock} is a file of somebody's" in start_fails(path)
+        assert lock.read_text() == text and not path.exists()
+    lock.unlink()
+    lock.mkdir()
+    assert f"{lock}: Is a directory" in start_fails(path) and lock.is_dir()
+    lock.rmdir()
+    lock.symlink_to(tmp_path / "elsewhere")
+    assert f"{lock}: Too many levels of symbolic links" in start_fails(path) and lock.is_symlink()
+    lock.unlink()
+    lock.touch()  # an earlier release's
+    with serving(path):
+        assert lock.read_text().startswith("The lock of")
+        lock.unlink()
+        lock.write_text("precious")
+    assert lock.read_text() == "precious" and not path.exists()
+
+
 def test_another_servers_socket_stays(tmp_path):
     path = tmp_path / "s"
     with serving(path):

@@ -9,6 +9,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 #include "base/error.h"
@@ -33,22 +34,50 @@ sockaddr_un address_of(const std::string& path) {
   return address;
 }
 
+// What stands in the file of a lock, so that somebody else's file of that name is known from it.
+constexpr std::string_view kLockText = "The lock of a server's Unix socket (quire serve --uds)\n";
+
+int open_lock(const std::string& path) {
+  const int lock = ::open(lock_name(path).c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (lock < 0) fail(path, lock_name(path) + ": " + std::strerror(errno));
+  if (::flock(lock, LOCK_EX | LOCK_NB) == 0) return lock;
+  const int error = errno;
+  ::close(lock);
+  fail(path, error == EWOULDBLOCK ? "another server has it"
+                                  : lock_name(path) + " cannot be locked: " + std::strerror(error));
+}
+
+// An empty file is one that we have just made, or that an earlier release or a server that was
+// ended just there has left.
+void mark_lock(const std::string& path, int lock) {
+  std::string text(kLockText.size() + 1, '\0');
+  const ssize_t length = ::pread(lock, text.data(), text.size(), 0);
+  if (length >= 0) text.resize(static_cast<size_t>(length));
+  if (length < 0 || (!text.empty() && text != kLockText))
+    fail(path, lock_name(path) + " is a file of somebody's, and the lock needs that name");
+  if (text.empty() && ::pwrite(lock, kLockText.data(), kLockText.size(), 0) !=
+                          static_cast<ssize_t>(kLockText.size()))
+    fail(path, lock_name(path) + ": " + std::strerror(errno));
+}
+
 // The file of a lock may be removed by who held it between our opening and locking it: then the
 // lock is on no file's, and it is tried again.
 int take_lock(const std::string& path) {
-  const std::string name = lock_name(path);
   for (;;) {
-    const int lock = ::open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (lock < 0) fail(path, std::strerror(errno));
-    if (::flock(lock, LOCK_EX | LOCK_NB) != 0) {
-      const int error = errno;
-      ::close(lock);
-      fail(path, error == EWOULDBLOCK ? "another server has it" : std::strerror(error));
-    }
+    const int lock = open_lock(path);
     struct stat ours{}, there{};
-    if (::fstat(lock, &ours) == 0 && ::stat(name.c_str(), &there) == 0 &&
-        ours.st_ino == there.st_ino)
-      return lock;
+    const bool is_there = ::fstat(lock, &ours) == 0 &&
+                          ::stat(lock_name(path).c_str(), &there) == 0 &&
+                          ours.st_ino == there.st_ino;
+    try {
+      if (is_there) {
+        mark_lock(path, lock);
+        return lock;
+      }
+    } catch (const LoadError&) {
+      ::close(lock);
+      throw;
+    }
     ::close(lock);
   }
 }
@@ -99,7 +128,9 @@ void UnixPath::remove() {
   const std::scoped_lock lock(mutex_);
   if (path_.empty()) return;
   if (inode_ != 0 && inode_at(path_) == inode_) ::unlink(path_.c_str());
-  ::unlink(lock_name(path_).c_str());
+  struct stat ours{};
+  if (::fstat(lock_, &ours) == 0 && inode_at(lock_name(path_)) == ours.st_ino)
+    ::unlink(lock_name(path_).c_str());
   ::close(lock_);
   path_.clear();
   inode_ = 0;

@@ -16,10 +16,10 @@ class UnixPath {
 
   // Returns a socket bound to `path`, with these permissions, which does not listen yet. What an
   // earlier server left there is removed; a path that another server has, or that is no socket,
-  // is not. Two servers are told apart by a lock on the file PATH.lock. Throws LoadError.
+  // is not. Two servers are told apart by a lock on the file PATH.lock; somebody else's file of
+  // that name is left alone. Throws LoadError.
   int bind(const std::string& path, mode_t mode);
-  // Removes the socket, unless it is another one by now, and gives the place up. The file of the
-  // lock goes, too.
+  // Removes the socket and the lock's file, unless they are others by now, and gives the place up.
   void remove();
 
  private:
