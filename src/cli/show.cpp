@@ -5,14 +5,10 @@
 #include "base/error.h"
 #include "base/printable.h"
 #include "cli/commands.h"
-#include "cli/flags.h"
+#include "cli/model_facts.h"
 #include "cli/model_name.h"
 #include "cli/show_gguf.h"
 #include "dialects/dialect.h"
-#include "engine/block_demand.h"
-#include "engine/cache_groups.h"
-#include "engine/kv_pool.h"
-#include "engine/memory_fit.h"
 #include "formats/checkpoint.h"
 #include "formats/folder_quantization.h"
 #include "formats/gguf/gguf.h"
@@ -27,25 +23,6 @@ namespace {
 
 void row(const char* title, const std::string& text) {
   std::printf("%-13s %s\n", title, printable(text, 2000).c_str());
-}
-
-std::string gib(int64_t bytes) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f GiB", static_cast<double>(bytes) / (1 << 30));
-  return text;
-}
-
-// "751 M", "30.5 B".
-std::string count_text(int64_t count) {
-  const double value = static_cast<double>(count);
-  char text[32];
-  if (value < 1e6)
-    std::snprintf(text, sizeof text, "%.0f K", value / 1e3);
-  else if (value < 1e9)
-    std::snprintf(text, sizeof text, "%.0f M", value / 1e6);
-  else
-    std::snprintf(text, sizeof text, "%.1f B", value / 1e9);
-  return text;
 }
 
 // How the weights are stored: "bfloat16", "4-bit affine in groups of 64".
@@ -83,23 +60,6 @@ void show_chat(const formats::ModelFiles& files) {
       "a template; tool calls: " + name(choice.calls) + ", reasoning: " + name(choice.reasoning));
 }
 
-// What serving takes with the flags' defaults, on the CPU.
-void show_memory(const models::ModelSize& size) {
-  const engine::SchedulerOptions options = scheduler_options(ModelFlags(), kCpuStep);
-  const engine::CacheGroups groups = engine::group_layers(size.caches, size.max_positions, true);
-  const engine::BlockDemand demand(options.block_size, groups.windows);
-  const int64_t block =
-      engine::KvPool::block_bytes(groups, options.block_size, size.dtype, ops::KvStorage::kAuto);
-  const int64_t cache =
-      demand.most_blocks(0, size.max_positions, options.max_num_batched_tokens) * block +
-      engine::KvPool::state_bytes(size.caches, size.dtype);
-  const int64_t step =
-      engine::activation_bytes(size.widest_activation, size.vocab, size.dtype, options, false);
-  row("memory", "weights " + gib(size.weights) + ", a step " + gib(step) + ", cache " + gib(cache) +
-                    " for a sequence of " + std::to_string(size.max_positions) + " tokens; " +
-                    gib(engine::available_memory()) + " are free");
-}
-
 // Whether it can be served; says what there is to say of a model whose weights are there.
 void show_weights(const std::string& place, const std::string& shown) {
   const formats::Checkpoint checkpoint = formats::Checkpoint::open(place);
@@ -108,11 +68,10 @@ void show_weights(const std::string& place, const std::string& shown) {
   row("parameters", count_text(size.parameters));
   row("weights", storage_text(checkpoint) + ", " +
                      hub::bytes_text(static_cast<double>(checkpoint.total_bytes())));
-  show_memory(size);
+  row("memory", memory_text(size));
   show_chat(checkpoint.text_files());
   (void)text::Tokenizer::load(checkpoint.text_files());
-  engine::check_fits(shown, size, scheduler_options(ModelFlags(), kCpuStep),
-                     memory_request(ModelFlags()), engine::available_memory());
+  check_fits_here(shown, size);
 }
 
 int show(const std::string& name) {

@@ -7,12 +7,14 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/printable.h"
+#include "cli/model_facts.h"
 #include "cli/model_name.h"
 #include "cli/terminal_text.h"
 #include "formats/checkpoint.h"
 #include "formats/gguf/gguf.h"
 #include "formats/gguf/metadata.h"
 #include "formats/gguf/text_files.h"
+#include "models/model_size.h"
 
 namespace quire::cli {
 namespace {
@@ -82,6 +84,11 @@ bool show_model(const std::string& path) {
     check_readable(checkpoint.config(), checkpoint.text_files());
     row("architecture", checkpoint.config().architectures.front());
     row("config", dump_json(checkpoint.config().raw));
+    const models::ModelSize size = models::measure_model(checkpoint, {});
+    row("parameters", count_text(size.parameters));
+    row("memory", memory_text(size));
+    check_fits_here(path, size);
+    row("supported", "yes");
     return true;
   } catch (const LoadError& error) {
     row("supported", std::string("no: ") + error.what());
