@@ -200,6 +200,18 @@ TEST(MetalSample, PenaltiesBiasMaskAndBans) {
   check(rows, logits, 1, {12, 5});
 }
 
+// The token that is still on the device: one more copy of it in the history, or a new entry.
+TEST(MetalSample, APendingTokenCountsOnce) {
+  constexpr int kVocab = 64;
+  std::vector<SampleRow> rows(2, SampleRow{.presence_penalty = 1.0f, .pending_row = 0});
+  rows[0].history = {{12, 1, false}};
+  std::vector<float> logits(rows.size() * kVocab, -100.0f);
+  logits[12] = 10, logits[13] = 8.5f;                    // 9 is left of it, not 8
+  logits[kVocab + 12] = 10, logits[kVocab + 13] = 9.5f;  // 9 is left of it
+  check(rows, logits, 1, {12});
+  EXPECT_EQ(run_sample(rows, logits, 1, {12}, false).tokens, (std::vector<int32_t>{12, 13}));
+}
+
 TEST(MetalSample, Logprobs) {
   std::vector<SampleRow> rows = {
       {.num_top_logprobs = 0},
