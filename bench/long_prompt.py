@@ -5,11 +5,13 @@
 
 Starts `quire serve` with its default flags (more after `--`) and, for each prompt length, measures
   - the prompt alone: its time to the first token;
-  - the inter-token latency of `--streams` running answers, for `--before` seconds;
+  - the inter-token latency of `--streams` chats, for `--before` seconds: each asks again as soon as it has an
+    answer of `--answer` tokens, so that their contexts are as long at any time;
   - the same while the prompt is fed, and the time to the first token of a short prompt that comes
     a second after it;
-  - the same again for `--before` seconds afterwards: the answers' own contexts have grown meanwhile, so that
-    a token of theirs takes longer than before with or without the prompt.
+  - the same again for `--before` seconds afterwards.
+With `--answer 8192` an answer lasts: its own context grows meanwhile, and a token of it takes longer than before with
+or without the prompt.
 Prints p50 and p99, and what the prompt's feeding takes alone and in company. Prompts are random token ids, all
 different, so that no cached prefix helps. A model of the shape that is meant comes from
 tools/bench/make_random_model.py. Two cores and 0.6 B parameters take some minutes a length.
@@ -39,7 +41,7 @@ def arguments() -> argparse.Namespace:
     add("--quire", type=pathlib.Path, default=ROOT / "build/release/bin/quire")
     add("--prompts", default="8000,16000,32000", help="lengths in tokens")
     add("--streams", type=int, default=16)
-    add("--answer", type=int, default=8192, help="tokens of a stream's answer: more than it gets to")
+    add("--answer", type=int, default=256, help="tokens of a chat's answers")
     add("--before", type=float, default=15, help="seconds of measuring before the prompt comes")
     add("--most", type=float, default=600, help="seconds after which a prompt is given up")
     add("--vocabulary", type=int, default=4000, help="token ids are below this")
@@ -85,10 +87,34 @@ class Stream(threading.Thread):
         self.join(5)
 
 
-def gaps(streams: list[Stream], begin: float, end: float) -> list[float]:
+class Chat(threading.Thread):
+    """Asks again and again; `streams` are its answers so far."""
+
+    def __init__(self, port: int, prompt: list[int], first_tokens: int, max_tokens: int):
+        super().__init__(daemon=True)
+        self.port, self.prompt, self.max_tokens = port, prompt, max_tokens
+        self.streams = [Stream(port, prompt, first_tokens)]
+        self.stopped = False
+        self.start()
+
+    def run(self):
+        while not self.stopped:
+            self.streams[-1].join()
+            if self.streams[-1].error or not self.streams[-1].times:
+                return
+            self.streams.append(Stream(self.port, self.prompt, self.max_tokens))
+
+    def stop(self):
+        self.stopped = True
+        self.streams[-1].stop()
+        self.join(5)
+        self.streams[-1].stop()
+
+
+def gaps(chats: list[Chat], begin: float, end: float) -> list[float]:
     """Inter-token latencies in seconds, ascending, of the tokens that came in the interval."""
     found = []
-    for stream in streams:
+    for stream in [stream for chat in chats for stream in chat.streams]:
         times = list(stream.times)
         found += [b - a for a, b in zip(times, times[1:]) if begin < b <= end]
     return sorted(found)
@@ -104,26 +130,28 @@ def measure(args: argparse.Namespace, port: int, length: int, rng: random.Random
 
     alone = Stream(port, prompt(length), 1).first_token(args.most)
     short_alone = Stream(port, prompt(SHORT_PROMPT), 1).first_token(args.most)
-    streams = [Stream(port, prompt(SHORT_PROMPT), args.answer) for _ in range(args.streams)]
-    for stream in streams:
-        if stream.first_token(args.most) == float("inf"):
-            sys.exit("a stream did not begin: " + stream.error)
+    # Their first answers end at different times.
+    chats = [Chat(port, prompt(SHORT_PROMPT), max(2, args.answer * (i + 1) // args.streams), args.answer)
+             for i in range(args.streams)]
+    for chat in chats:
+        if chat.streams[0].first_token(args.most) == float("inf"):
+            sys.exit("a chat did not begin: " + chat.streams[0].error)
     time.sleep(2)
     begin = time.monotonic()
     time.sleep(args.before)
     arrived = time.monotonic()
-    before = gaps(streams, begin, arrived)
+    before = gaps(chats, begin, arrived)
     long = Stream(port, prompt(length), 1)
     time.sleep(1)
     short = Stream(port, prompt(SHORT_PROMPT), 1)
     short_beside = short.first_token(args.most)
     company = long.first_token(args.most)
     fed = arrived + min(company, args.most)
-    during = gaps(streams, arrived, fed)
+    during = gaps(chats, arrived, fed)
     time.sleep(1 + args.before)
-    after = gaps(streams, fed + 1, fed + 1 + args.before)
-    for stream in [*streams, long, short]:
-        stream.stop()
+    after = gaps(chats, fed + 1, fed + 1 + args.before)
+    for each in [*chats, long, short]:
+        each.stop()
     result = {"prompt_tokens": length, "alone_s": alone, "company_s": company,
               "alone_tokens_per_s": length / alone, "company_tokens_per_s": length / company,
               "short_ttft_alone_s": short_alone, "short_ttft_s": short_beside}
