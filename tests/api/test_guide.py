@@ -153,6 +153,17 @@ def test_agents_are_told_this_server():
         assert url == "http://127.0.0.1:8000/v1"
 
 
+def test_the_dashboard_asks_for_what_there_is(server):
+    assert server.chat(max_tokens=3).status == 200
+    there = set(re.findall(r"^([a-z_]+(?::\w+)?)[{ ]", server.get("/metrics").body.decode(), re.M))
+    board = json.loads((ROOT / "docs/grafana.json").read_text())
+    asked = {name for panel in board["panels"] for target in panel.get("targets", [])
+             for name in re.findall(r"\b((?:vllm|quire):\w+|process_\w+|http_\w+)", target["expr"])}
+    assert len(asked) > 10 and asked <= there, asked - there
+    # So does the guide.
+    assert set(re.findall(r"\b((?:vllm|quire):\w+|http_\w+_total)", GUIDE)) <= there
+
+
 def test_links_lead_somewhere():
     for link in re.findall(r"\]\(([^)#]+)", GUIDE):
         assert (ROOT / "docs" / link).exists(), link
