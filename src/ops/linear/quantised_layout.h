@@ -35,6 +35,9 @@ namespace quire::ops {
 //
 //     8 bits   [32][16 rows] words of four neighbouring k
 //     4 bits   [16][16 rows] words; nibble 4 i + j of word w is k = 32 j + 2 w + i
+//
+// What is always_inline is part of its callers, so that files for one instruction set leave no
+// symbol that others might be linked to.
 struct QuantisedLayout {
   static constexpr int64_t kPanel = 16, kBlock = 128;
 
@@ -56,23 +59,24 @@ struct QuantisedLayout {
   }
   int64_t blocks() const { return (k + kBlock - 1) / kBlock; }
   int64_t groups() const { return kBlock / group_size; }  // of one row in one block
-  int64_t scale_bytes() const {
+  __attribute__((always_inline)) int64_t scale_bytes() const {
     if (gguf != GgufFormat::kNone) return gguf_layout(gguf).scale_bytes;
     const int64_t affine_bytes = scale_type == FloatType::kF32 ? 8 : 4;
     return groups() * kPanel *
            (block_float == BlockFloat::kNone ? affine_bytes
                                              : block_float_format(block_float).scale_bytes);
   }
-  int64_t block_bytes() const { return scale_bytes() + kPanel * kBlock * bits / 8; }
-  int64_t panel_bytes() const { return blocks() * block_bytes(); }
-  int64_t bytes() const { return panels() * panel_bytes(); }
-  // Of a block, from the start of the matrix; and from one block of a panel to the next. (Part of
-  // its callers: files for one instruction set leave no symbol that others might be linked to.)
+  __attribute__((always_inline)) int64_t block_bytes() const {
+    return scale_bytes() + kPanel * kBlock * bits / 8;
+  }
+  __attribute__((always_inline)) int64_t panel_bytes() const { return blocks() * block_bytes(); }
+  __attribute__((always_inline)) int64_t bytes() const { return panels() * panel_bytes(); }
+  // Of a block, from the start of the matrix; and from one block of a panel to the next.
   __attribute__((always_inline)) int64_t offset(int64_t panel, int64_t block) const {
     return (panel & ~int64_t{1}) * panel_bytes() + block * stride(panel) +
            (panel & 1) * block_bytes();
   }
-  int64_t stride(int64_t panel) const {
+  __attribute__((always_inline)) int64_t stride(int64_t panel) const {
     return (panel ^ 1) < panels() ? 2 * block_bytes() : block_bytes();
   }
   // Of a turned code of a block, not of a plane: its byte, and the bits below it there.
@@ -104,7 +108,7 @@ struct QuantisedLayout {
   }
 };
 
-inline QuantisedLayout quantised_layout(const LinearParams& p) {
+__attribute__((always_inline)) inline QuantisedLayout quantised_layout(const LinearParams& p) {
   return {.n = p.n,
           .k = p.k,
           .bits = p.bits,

@@ -21,7 +21,7 @@ struct BlockFloatFormat {
   int64_t group_size;
   int64_t scale_bytes;
 };
-inline BlockFloatFormat block_float_format(BlockFloat format) {
+__attribute__((always_inline)) inline BlockFloatFormat block_float_format(BlockFloat format) {
   constexpr BlockFloatFormat kFormats[] = {{"none", 0, 0, 0},
                                            {"mxfp4", 4, 32, 1},
                                            {"mxfp8", 8, 32, 1},

@@ -19,7 +19,7 @@ struct Bf16Block {
 };
 
 // Affine weights come in whole blocks, padded with zeros.
-inline int64_t bf16_row_stride(const LinearParams& p) {
+__attribute__((always_inline)) inline int64_t bf16_row_stride(const LinearParams& p) {
   return p.bits == 0 ? linear_chunks(p.k) * 32
                      : quantised_layout(p).blocks() * QuantisedLayout::kBlock;
 }
