@@ -84,12 +84,10 @@ mx::array embedding(const Context& context, const mx::array& ids, const PackedMa
           context, ids, table.dtype,
           {.layout = cuda_layout(table), .packed = table.data.get(), .k = table.k}, table.data);
   if (table.is_quantised()) {
-    return gather(
-        context, ids, table.k, table.dtype,
-        [data = table.data, layout = quantised_layout(table),
-         type = check_float("embedding", "table", table.dtype)](int64_t id, std::byte* to) {
-          quantised_row_cpu(layout, data.get(), id, type, to);
-        });
+    return gather(context, ids, table.k, table.dtype,
+                  [table, layout = quantised_layout(table)](int64_t id, std::byte* to) {
+                    dequantise_row(table, layout, id, to);
+                  });
   }
   const bool wide = table.dtype.size() == 4;
   return gather(context, ids, table.k, table.dtype,

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ops/gated_activation/gate.h"
+#include "ops/linear/affine/zero_points.h"
 #include "ops/linear/block_float/block_float.h"
 #include "ops/linear/gguf/gguf_format.h"
 #include "ops/runtime/context.h"
@@ -17,13 +18,17 @@ namespace mx = mlx::core;
 
 // Values quantised in groups of `group_size` neighbouring k of one output row:
 // w = round_to_dtype(float(scale) * q + float(bias)), q in [0, 2^bits), in the PackedMatrix's
-// dtype.
+// dtype. With zero points z, whole numbers up to 256, bias is -z * float(scale): float32 holds that
+// exactly, and `scale_dtype` is one of 16 bits.
 struct AffineFormat {
   int bits = 0;
   int64_t group_size = 0;
   mx::Dtype scale_dtype = mx::float32;  // of scales and biases
+  ZeroPoints zeros = ZeroPoints::kNone;
+  int least_zero = 0;  // the least zero point: zero_points.h
   // linear() quantises x to 8 bits by the same groups, see affine_int8.h: less exact.
   bool int8_activations = false;
+  bool operator==(const AffineFormat&) const = default;
 };
 
 // A weight matrix [N, K] in the CPU kernels' layout: panels of 16 output rows, K in pairs,
@@ -48,6 +53,9 @@ struct PackedMatrix {
   // Affine or of GGUF: the codes lie as the kernel for the instruction set in force reads them best
   // (quantised_layout.h). After force_cpu_isa() there may be no kernel that reads them.
   bool turned = false;
+  // Affine: the packed columns are those of W in this order, [K], so that those of a group are
+  // neighbours; null: in W's own.
+  std::shared_ptr<const int32_t[]> columns = nullptr;
   // Matrices of formats that differ, stacked on each other (stack_matrices); interleaved: gate, up.
   // Then all of the above but n, k and dtype is theirs, and `data` keeps them.
   const std::vector<PackedMatrix>* parts = nullptr;
@@ -96,10 +104,10 @@ struct LinearOptions {
 // split the work. Per 32 k an even-k chain and an odd-k chain of 16 fused multiply-adds start at 0;
 // then acc += even + odd, with denormals as zero; the bias comes last, then one rounding. That is
 // the order of the AMX bfloat16 unit, so matrix and vector kernels can agree. AVX2 and AVX-512 do,
-// bit for bit; the portable kernel keeps the order but has no fused multiply-add. A quantised
-// weight gives the bits of the dense weight of its dequantised values, unless it asks for
-// int8_activations: that has its own order (affine_int8.h), just as fixed and the same on every
-// instruction set.
+// bit for bit; the portable kernel keeps the order but has no fused multiply-add. Of a weight with
+// PackedMatrix::columns, K is walked in their order. A quantised weight gives the bits of the dense
+// weight of its dequantised values, unless it asks for int8_activations: that has its own order
+// (affine_int8.h), just as fixed and the same on every instruction set.
 mx::array linear(const Context& context, const mx::array& x, const LinearWeight& w,
                  const LinearOptions& options = {});
 

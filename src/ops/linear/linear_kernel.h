@@ -5,6 +5,7 @@
 #include "base/parallel.h"
 #include "ops/cpu/half.h"
 #include "ops/gated_activation/gate.h"
+#include "ops/linear/affine/zero_points.h"
 #include "ops/linear/block_float/block_float.h"
 #include "ops/linear/gguf/gguf_format.h"
 
@@ -19,6 +20,8 @@ struct LinearParams {
   BlockFloat block_float = BlockFloat::kNone;
   GgufFormat gguf = GgufFormat::kNone;     // neither of them: the weight is affine
   FloatType scale_type = FloatType::kF32;  // of affine weights
+  ZeroPoints zeros = ZeroPoints::kNone;
+  int least_zero = 0;
   bool int8_activations = false;
   bool turned = false;  // quantised codes: quantised_layout.h
   // Matrices of formats that differ, stacked: w is [num_parts] LinearParams of their formats, each
@@ -30,7 +33,8 @@ struct LinearParams {
   const void* x = nullptr;      // [rows, K]
   const void* w = nullptr;      // packed
   const float* bias = nullptr;  // [N], or null
-  // x is RMS-normed first, as ops::rms_norm does it.
+  // x is RMS-normed first, as ops::rms_norm does it; then its columns are put in the packed order.
+  const int32_t* columns = nullptr;    // [K]: PackedMatrix::columns, or null
   const float* norm_weight = nullptr;  // [K], or null
   float norm_eps = 0;
   const void* residual = nullptr;  // [rows, N] of out_type, added to the rounded result; or null
@@ -81,8 +85,8 @@ inline int64_t LinearParams::panels() const { return linear_panels(n, gated); }
 void run_linears(ThreadPool& pool, const LinearKernel& kernel,
                  std::span<const LinearParams> products);
 
-// Row `row` of x, RMS-normed if the params say so: then in `buffer` (K elements). Inside a loop of
-// the pool, or where denormals are zero as there.
+// Row `row` of x, RMS-normed and with its columns in the weight's order if the params say so: then
+// in `buffer` (K elements). Inside a loop of the pool, or where denormals are zero as there.
 const void* linear_row(const LinearParams& params, int64_t row, void* buffer);
 
 // 64-byte aligned scratch of the calling thread, grown to the largest size it was asked for. What

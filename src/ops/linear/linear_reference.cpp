@@ -9,13 +9,25 @@
 
 namespace quire::ops {
 
+namespace {
+
+// Packed columns, back where they are in W.
+mx::array in_own_order(const PackedMatrix& matrix, const mx::array& packed) {
+  if (!matrix.columns) return packed;
+  std::vector<int32_t> from(static_cast<size_t>(matrix.k));
+  for (int32_t j = 0; j < matrix.k; ++j) from[static_cast<size_t>(matrix.columns[j])] = j;
+  return mx::take(packed, mx::array(from.data(), {static_cast<int>(matrix.k)}, mx::int32), 1);
+}
+
+}  // namespace
+
 mx::array unpack_matrix(const PackedMatrix& matrix) {
   if (matrix.parts) {
     std::vector<mx::array> parts;
     for (const PackedMatrix& part : *matrix.parts) parts.push_back(unpack_matrix(part));
     return mx::concatenate(parts, 0);
   }
-  if (matrix.affine) return unpack_affine(matrix);
+  if (matrix.affine) return in_own_order(matrix, unpack_affine(matrix));
   if (matrix.gguf != GgufFormat::kNone) return unpack_gguf(matrix);
   if (matrix.is_quantised()) return unpack_block_float(matrix);
   const int n = static_cast<int>(matrix.n), k = static_cast<int>(matrix.k);

@@ -16,7 +16,9 @@ namespace quire::ops {
 //
 //   [ceil(panels / 2)][ceil(K / 128)][2] blocks of
 //     scales   affine: [128 / group][16 rows] of (scale << 16 | bias) if they are 16-bit floats,
-//              else [128 / group][2][16 rows] float32, scales then biases;
+//              else [128 / group][2][16 rows] float32, scales then biases; with zero points (whose
+//              scales are 16-bit floats) [128 / group][16 rows] scales, then as many bytes if there
+//              are any (zero_points.h);
 //              block floats: [128 / group][16 rows] bytes, or float32 (block_float.h)
 //              formats of GGUF: gguf_layout.h, which also says where codes of other than 4 bits are
 //     4 bits   [16 rows][32 words of 16 bits]; nibble j of word i is k = 32 j + i: one shift of a
@@ -45,8 +47,10 @@ struct QuantisedLayout {
   int bits = 0;
   int64_t group_size = 0;
   FloatType scale_type = FloatType::kF32;  // of affine weights
-  bool interleaved = false;                // PackedMatrix::interleaved
-  bool turned = false;                     // PackedMatrix::turned
+  ZeroPoints zeros = ZeroPoints::kNone;
+  int least_zero = 0;
+  bool interleaved = false;  // PackedMatrix::interleaved
+  bool turned = false;       // PackedMatrix::turned
   BlockFloat block_float = BlockFloat::kNone;
   GgufFormat gguf = GgufFormat::kNone;
 
@@ -61,11 +65,16 @@ struct QuantisedLayout {
   int64_t groups() const { return kBlock / group_size; }  // of one row in one block
   __attribute__((always_inline)) int64_t scale_bytes() const {
     if (gguf != GgufFormat::kNone) return gguf_layout(gguf).scale_bytes;
-    const int64_t affine_bytes = scale_type == FloatType::kF32 ? 8 : 4;
-    return groups() * kPanel *
-           (block_float == BlockFloat::kNone ? affine_bytes
-                                             : block_float_format(block_float).scale_bytes);
+    if (block_float == BlockFloat::kNone) return groups() * kPanel * affine_bytes();
+    return groups() * kPanel * block_float_format(block_float).scale_bytes;
   }
+  // Of a scale of affine weights and what is beside it.
+  __attribute__((always_inline)) int64_t affine_bytes() const {
+    if (zeros != ZeroPoints::kNone) return zeros == ZeroPoints::kSame ? 2 : 3;
+    return scale_type == FloatType::kF32 ? 8 : 4;
+  }
+  // Where the bytes of kBytes are in a block.
+  int64_t zero_bytes_at() const { return groups() * kPanel * 2; }
   __attribute__((always_inline)) int64_t block_bytes() const {
     return scale_bytes() + kPanel * kBlock * bits / 8;
   }
@@ -114,6 +123,8 @@ __attribute__((always_inline)) inline QuantisedLayout quantised_layout(const Lin
           .bits = p.bits,
           .group_size = p.group_size,
           .scale_type = p.scale_type,
+          .zeros = p.zeros,
+          .least_zero = p.least_zero,
           .interleaved = p.gated,
           .turned = p.turned,
           .block_float = p.block_float,

@@ -24,6 +24,15 @@ Affine scale_at(const QuantisedLayout& layout, const std::byte* block, int64_t g
     const std::byte* at = block + (group * 32 + row) * 4;
     return {read<float>(at), read<float>(at + 64)};
   }
+  if (layout.zeros != ZeroPoints::kNone) {
+    const auto bits = read<uint16_t>(block + (group * 16 + row) * 2);
+    const float scale =
+        layout.scale_type == FloatType::kF16 ? to_float(F16{bits}) : to_float(Bf16{bits});
+    int zero = layout.least_zero;
+    if (layout.zeros == ZeroPoints::kBytes)
+      zero += read<uint8_t>(block + layout.groups() * 32 + group * 16 + row);
+    return {scale, -scale * static_cast<float>(zero)};
+  }
   const auto both = read<uint32_t>(block + (group * 16 + row) * 4);
   const auto high = static_cast<uint16_t>(both >> 16), low = static_cast<uint16_t>(both);
   if (layout.scale_type == FloatType::kF16) return {to_float(F16{high}), to_float(F16{low})};

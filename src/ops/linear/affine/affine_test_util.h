@@ -58,7 +58,10 @@ inline std::vector<AffineFormat> affine_formats(bool int8_activations) {
   for (const int bits : {2, 3, 4, 5, 6, 8})
     for (const int64_t group : {32, 64, 128})
       for (const mx::Dtype dtype : float_dtypes())
-        all.push_back({bits, group, dtype, int8_activations});
+        all.push_back({.bits = bits,
+                       .group_size = group,
+                       .scale_dtype = dtype,
+                       .int8_activations = int8_activations});
   return all;
 }
 

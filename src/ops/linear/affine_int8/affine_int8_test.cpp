@@ -159,7 +159,8 @@ TEST(Int8Linear, ZerosStayZeroAndNonFiniteRowsStayAlone) {
     const ForcedIsa forced(isa);
     SCOPED_TRACE(isa);
     const Context context = make_context(1);
-    const AffineFormat format = {8, 64, mx::bfloat16, true};
+    const AffineFormat format = {
+        .bits = 8, .group_size = 64, .scale_dtype = mx::bfloat16, .int8_activations = true};
     const LinearWeight w = random_weight(context, 32, 128, format, mx::bfloat16, false);
     std::vector<float> values(3 * 128, 0.0f);
     values[128 + 5] = INFINITY;

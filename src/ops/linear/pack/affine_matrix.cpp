@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <utility>
+#include <vector>
 
 #include "ops/cpu/aligned_bytes.h"
 #include "ops/cuda/has_cuda.h"
@@ -27,13 +29,18 @@ AffinePart part_of(const AffineRows& rows) {
                                 " bits in groups of " + std::to_string(f.group_size) + " of " +
                                 std::to_string(rows.k) + " columns");
   }
+  if (f.zeros != ZeroPoints::kNone && (f.scale_dtype == mx::float32 || f.int8_activations))
+    throw std::invalid_argument(
+        "pack_affine_matrix: zero points go with scales of 16 bits and whole activations");
   return {.values = static_cast<const uint8_t*>(rows.values),
           .scales = static_cast<const uint8_t*>(rows.scales),
           .biases = static_cast<const uint8_t*>(rows.biases),
           .n = rows.n,
           .bits = f.bits,
           .group_size = f.group_size,
-          .scale_type = check_float("pack_affine_matrix", "scales", f.scale_dtype)};
+          .scale_type = check_float("pack_affine_matrix", "scales", f.scale_dtype),
+          .zeros = f.zeros,
+          .least_zero = f.least_zero};
 }
 
 }  // namespace
@@ -41,10 +48,18 @@ AffinePart part_of(const AffineRows& rows) {
 AffineFormat common_format(std::span<const AffineRows> parts) {
   AffineFormat common = parts.empty() ? AffineFormat{} : parts[0].format;
   common.bits = packed_bits(common.bits);
+  bool wide = false;
   for (const AffineRows& part : parts) {
     common.bits = std::max(common.bits, packed_bits(part.format.bits));
     common.group_size = std::min(common.group_size, part.format.group_size);
-    if (part.format.scale_dtype != common.scale_dtype) common.scale_dtype = mx::float32;
+    if (part.format.scale_dtype != common.scale_dtype || part.format.zeros != common.zeros ||
+        part.format.least_zero != common.least_zero)
+      wide = true;
+  }
+  if (wide) {
+    common.scale_dtype = mx::float32;
+    common.zeros = ZeroPoints::kNone;
+    common.least_zero = 0;
   }
   return common;
 }
@@ -74,9 +89,62 @@ QuantisedLayout quantised_layout(const PackedMatrix& matrix) {
           .bits = matrix.affine->bits,
           .group_size = matrix.affine->group_size,
           .scale_type = check_float("affine", "scales", matrix.affine->scale_dtype),
+          .zeros = matrix.affine->zeros,
+          .least_zero = matrix.affine->least_zero,
           .interleaved = matrix.interleaved,
           .turned = matrix.turned};
 }
+
+namespace {
+
+// Parts with float32 scales and biases in place of zero points, and the memory of these.
+struct WithBiases {
+  std::vector<AffineRows> parts;
+  std::vector<std::vector<float>> memory;
+};
+
+WithBiases with_biases(std::span<const AffineRows> parts) {
+  WithBiases out{.parts = {parts.begin(), parts.end()}, .memory = {}};
+  for (AffineRows& part : out.parts) {
+    if (part.format.zeros == ZeroPoints::kNone) continue;
+    const AffinePart from = part_of(part);
+    const auto count = static_cast<size_t>(part.n * part.k / part.format.group_size);
+    std::vector<float> scales(count), biases(count);
+    for (size_t i = 0; i < count; ++i) {
+      const WideScale wide = wide_scale(from, static_cast<int64_t>(i));
+      scales[i] = wide.scale;
+      biases[i] = wide.bias;
+    }
+    part.scales = scales.data();
+    part.biases = biases.data();
+    part.format.scale_dtype = mx::float32;
+    part.format.zeros = ZeroPoints::kNone;
+    part.format.least_zero = 0;
+    out.memory.push_back(std::move(scales));
+    out.memory.push_back(std::move(biases));
+  }
+  return out;
+}
+
+}  // namespace
+
+bool share_columns(std::span<const AffineRows> parts) {
+  return std::ranges::all_of(parts, [&](const AffineRows& part) {
+    const int32_t *a = part.columns, *b = parts.front().columns;
+    return a == b || (a && b && part.k == parts.front().k && std::equal(a, a + part.k, b));
+  });
+}
+
+namespace {
+
+// Throws unless kernels can take the columns in the parts' order.
+void check_columns(const Context& context, std::span<const AffineRows> parts) {
+  if (parts.empty() || (share_columns(parts) && !parts.front().columns)) return;
+  if (!share_columns(parts) || context.device->cuda() || common_format(parts).int8_activations)
+    throw std::invalid_argument("pack_affine_matrix: no kernel for this order of columns");
+}
+
+}  // namespace
 
 PackedMatrix pack_affine_matrix(const Context& context, std::span<const AffineRows> parts,
                                 mx::Dtype dtype, bool interleave, const PackProgress& progress) {
@@ -93,13 +161,21 @@ PackedMatrix pack_affine_matrix(const Context& context, std::span<const AffineRo
       throw std::invalid_argument("pack_affine_matrix: parts have different numbers of columns");
     result.n += part.n;
   }
+  check_columns(context, parts);
   if (interleave && result.n % 2 != 0)
     throw std::invalid_argument("pack_affine_matrix: an odd number of rows cannot be interleaved");
   if constexpr (kHasCuda)
     if (CudaDevice* cuda = context.device->cuda()) {
-      pack_affine_on_cuda(*cuda, parts, progress, result);
+      const WithBiases wide = with_biases(parts);
+      result.affine = common_format(wide.parts);
+      pack_affine_on_cuda(*cuda, wide.parts, progress, result);
       return result;
     }
+  if (!parts.empty() && parts[0].columns) {
+    const std::shared_ptr<int32_t[]> columns(new int32_t[static_cast<size_t>(result.k)]);
+    std::copy_n(parts[0].columns, result.k, columns.get());
+    result.columns = columns;
+  }
   result.turned = packs_turned(linear_format(result, dtype));
   const QuantisedLayout layout = quantised_layout(result);
   const auto memory = allocate_aligned(static_cast<size_t>(layout.bytes()));
@@ -113,22 +189,36 @@ PackedMatrix pack_affine_matrix(const Context& context, std::span<const AffineRo
   return result;
 }
 
-void quantised_row_cpu(const QuantisedLayout& layout, const void* data, int64_t row, FloatType type,
-                       void* out) {
+namespace {
+
+void packed_row(const QuantisedLayout& layout, const void* data, int64_t row, FloatType type,
+                void* out) {
   if (layout.gguf != GgufFormat::kNone) return gguf_row_cpu(layout, data, row, type, out);
   layout.block_float == BlockFloat::kNone ? affine_row_cpu(layout, data, row, type, out)
                                           : block_float_row_cpu(layout, data, row, type, out);
+}
+
+}  // namespace
+
+void dequantise_row(const PackedMatrix& matrix, const QuantisedLayout& layout, int64_t row,
+                    void* out) {
+  const FloatType type = check_float("dequantise_row", "the matrix", matrix.dtype);
+  if (!matrix.columns) return packed_row(layout, matrix.data.get(), row, type, out);
+  const int64_t size = float_type_bytes(type);
+  std::vector<std::byte> packed(static_cast<size_t>(matrix.k * size));
+  packed_row(layout, matrix.data.get(), row, type, packed.data());
+  for (int64_t j = 0; j < matrix.k; ++j)
+    std::copy_n(packed.data() + j * size, size,
+                static_cast<std::byte*>(out) + matrix.columns[j] * size);
 }
 
 namespace {
 
 void dequantise_into(const Context& context, const PackedMatrix& matrix, std::byte* to) {
   const QuantisedLayout layout = quantised_layout(matrix);
-  const FloatType type = check_float("dequantise_rows", "the matrix", matrix.dtype);
-  const int64_t row_bytes = matrix.k * float_type_bytes(type);
-  context.pool->parallel_for(matrix.n, [&](int64_t row) {
-    quantised_row_cpu(layout, matrix.data.get(), row, type, to + row * row_bytes);
-  });
+  const int64_t row_bytes = matrix.k * static_cast<int64_t>(matrix.dtype.size());
+  context.pool->parallel_for(
+      matrix.n, [&](int64_t row) { dequantise_row(matrix, layout, row, to + row * row_bytes); });
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ float read_float(const uint8_t* from, FloatType type, int64_t index) {
   return type == FloatType::kBf16 ? to_float(Bf16{bits}) : to_float(F16{bits});
 }
 
-// The scale and bias of `group` of the layout, or zeros beyond the row's end.
+// The scale of `group` of the layout and what is beside it, or zeros beyond the row's end.
 void store_scale(const QuantisedLayout& layout, const Source& source, int64_t block, int64_t group,
                  int64_t lane, uint8_t* out) {
   const AffinePart& part = *source.part;
@@ -30,23 +30,34 @@ void store_scale(const QuantisedLayout& layout, const Source& source, int64_t bl
   const bool inside = k < layout.k;
   const int64_t at = source.row * (layout.k / part.group_size) + k / part.group_size;
   if (layout.scale_type == FloatType::kF32) {
-    const float scale = inside ? read_float(part.scales, part.scale_type, at) : 0.0f;
-    const float bias = inside ? read_float(part.biases, part.scale_type, at) : 0.0f;
+    const WideScale wide = inside ? wide_scale(part, at) : WideScale{};
     uint8_t* to = out + (group * 2 * kPanel + lane) * 4;
-    std::memcpy(to, &scale, sizeof(scale));
-    std::memcpy(to + kPanel * 4, &bias, sizeof(bias));
+    std::memcpy(to, &wide.scale, sizeof(wide.scale));
+    std::memcpy(to + kPanel * 4, &wide.bias, sizeof(wide.bias));
     return;
   }
   uint16_t scale = 0, bias = 0;
-  if (inside) {
-    std::memcpy(&scale, part.scales + 2 * at, sizeof(scale));
-    std::memcpy(&bias, part.biases + 2 * at, sizeof(bias));
+  if (inside) std::memcpy(&scale, part.scales + 2 * at, sizeof(scale));
+  if (layout.zeros != ZeroPoints::kNone) {
+    const int64_t index = group * kPanel + lane;
+    std::memcpy(out + 2 * index, &scale, sizeof(scale));
+    if (inside && layout.zeros == ZeroPoints::kBytes)
+      out[layout.zero_bytes_at() + index] = part.biases[at];
+    return;
   }
+  if (inside) std::memcpy(&bias, part.biases + 2 * at, sizeof(bias));
   const uint32_t both = static_cast<uint32_t>(scale) << 16 | bias;
   std::memcpy(out + (group * kPanel + lane) * 4, &both, sizeof(both));
 }
 
 }  // namespace
+
+WideScale wide_scale(const AffinePart& part, int64_t at) {
+  const float scale = read_float(part.scales, part.scale_type, at);
+  if (part.zeros == ZeroPoints::kNone) return {scale, read_float(part.biases, part.scale_type, at)};
+  const int zero = part.least_zero + (part.zeros == ZeroPoints::kBytes ? part.biases[at] : 0);
+  return {scale, -static_cast<float>(zero) * scale};
+}
 
 void affine_pack_panel_cpu(const QuantisedLayout& layout, const AffinePart* parts,
                            int64_t num_parts, int64_t panel, uint8_t* data) {
