@@ -143,12 +143,9 @@ void check_head_weights(const std::vector<PackedMatrix>& weights) {
   if (weights.empty()) throw std::invalid_argument("head_linear: there are no weights");
   const PackedMatrix& first = weights.front();
   for (const PackedMatrix& w : weights) {
-    const bool same_affine = w.affine.has_value() == first.affine.has_value() &&
-                             (!w.affine || (w.affine->bits == first.affine->bits &&
-                                            w.affine->group_size == first.affine->group_size &&
-                                            w.affine->scale_dtype == first.affine->scale_dtype));
     if (w.n != first.n || w.k != first.k || w.dtype != first.dtype || w.interleaved ||
-        w.block_float != first.block_float || w.gguf != first.gguf || w.parts || !same_affine)
+        w.block_float != first.block_float || w.gguf != first.gguf || w.parts || w.columns ||
+        w.affine != first.affine)
       throw std::invalid_argument("head_linear: the heads' weights differ in shape or format");
   }
 }

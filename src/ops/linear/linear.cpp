@@ -131,6 +131,9 @@ LinearParams linear_format(const PackedMatrix& w, mx::Dtype out_dtype) {
     p.bits = w.affine->bits;
     p.group_size = w.affine->group_size;
     p.scale_type = check_float("linear", "scales", w.affine->scale_dtype);
+    p.columns = w.columns.get();
+    p.zeros = w.affine->zeros;
+    p.least_zero = w.affine->least_zero;
     p.int8_activations = w.affine->int8_activations;
     p.turned = w.turned;
   }
@@ -165,7 +168,8 @@ mx::array linear(const Context& context, const mx::array& x, const LinearWeight&
 
   Inputs inputs = inputs_of(x, w, options);
   auto run = [params, kernel, bias = inputs.bias, norm = inputs.norm, residual = inputs.residual,
-              data = weight.data, pool = context.pool](const auto& in, auto& out) {
+              data = weight.data, columns = weight.columns,
+              pool = context.pool](const auto& in, auto& out) {
     LinearParams p = params;
     set_inputs(p, in, bias, norm, residual);
     p.w = data.get();

@@ -45,6 +45,12 @@ struct Scratch {
   }
 };
 
+template <class T>
+void gather(const LinearParams& params, const void* x, void* out) {
+  for (int64_t j = 0; j < params.k; ++j)
+    static_cast<T*>(out)[j] = static_cast<const T*>(x)[params.columns[j]];
+}
+
 }  // namespace
 
 const LinearKernel* find_linear_kernel(const LinearParams& params) {
@@ -65,16 +71,23 @@ void run_linears(ThreadPool& pool, const LinearKernel& kernel,
 }
 
 const void* linear_row(const LinearParams& params, int64_t row, void* buffer) {
-  const void* x =
-      static_cast<const std::byte*>(params.x) + row * params.k * float_type_bytes(params.type);
-  if (!params.norm_weight) return x;
-  rms_norm_cpu({.type = params.type,
-                .width = params.k,
-                .eps = params.norm_eps,
-                .x = x,
-                .weight = params.norm_weight,
-                .y = buffer},
-               0, 1);
+  thread_local Scratch scratch;
+  const int64_t bytes = params.k * float_type_bytes(params.type);
+  const void* x = static_cast<const std::byte*>(params.x) + row * bytes;
+  if (params.norm_weight) {
+    void* normed = params.columns ? scratch.of(bytes) : buffer;
+    rms_norm_cpu({.type = params.type,
+                  .width = params.k,
+                  .eps = params.norm_eps,
+                  .x = x,
+                  .weight = params.norm_weight,
+                  .y = normed},
+                 0, 1);
+    x = normed;
+  }
+  if (!params.columns) return x;
+  params.type == FloatType::kF32 ? gather<uint32_t>(params, x, buffer)
+                                 : gather<uint16_t>(params, x, buffer);
   return buffer;
 }
 

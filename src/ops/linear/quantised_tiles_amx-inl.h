@@ -4,7 +4,7 @@
 //
 // What the codes mean is told by a source, one for each format:
 //
-//   static constexpr int kBits, kGroupBytes;      of a code; of a group's scales for 16 outputs
+//   static constexpr int kBits;                   of a code
 //   void load(layout, groups, block);             a block's scales
 // Of 4 bits:
 //   static constexpr bool kGroupsOf16;            two groups in a tile, otherwise at most one

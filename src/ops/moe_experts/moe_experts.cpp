@@ -48,13 +48,9 @@ void check_biases_on(const Device& device, const std::vector<Expert>& experts) {
 size_t parts_of(const PackedMatrix& m) { return m.parts ? m.parts->size() : 0; }
 
 bool same_format(const PackedMatrix& a, const PackedMatrix& b) {
-  const bool same_affine = a.affine.has_value() == b.affine.has_value() &&
-                           (!a.affine || (a.affine->bits == b.affine->bits &&
-                                          a.affine->group_size == b.affine->group_size &&
-                                          a.affine->scale_dtype == b.affine->scale_dtype));
   return a.n == b.n && a.k == b.k && a.dtype == b.dtype && a.interleaved == b.interleaved &&
          a.block_float == b.block_float && a.gguf == b.gguf && parts_of(a) == parts_of(b) &&
-         same_affine;
+         a.affine == b.affine;
 }
 
 // Addresses on the device, [4][E]: weights of gate_up and down, biases of both (null: none).

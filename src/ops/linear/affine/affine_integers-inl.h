@@ -17,6 +17,16 @@ namespace quire::ops::HWY_NAMESPACE {
 // The scale and bias of one group of one row.
 HWY_INLINE void load_scale(const QuantisedLayout& layout, const uint8_t* block, int64_t group,
                            int64_t row, float& scale, float& bias) {
+  if (layout.zeros != ZeroPoints::kNone) {
+    const int64_t index = group * QuantisedLayout::kPanel + row;
+    uint16_t bits;
+    std::memcpy(&bits, block + index * sizeof(bits), sizeof(bits));
+    scale = layout.scale_type == FloatType::kBf16 ? to_float(Bf16{bits}) : to_float(F16{bits});
+    int zero = layout.least_zero;
+    if (layout.zeros == ZeroPoints::kBytes) zero += block[layout.zero_bytes_at() + index];
+    bias = -static_cast<float>(zero) * scale;
+    return;
+  }
   if (layout.scale_type == FloatType::kF32) {
     const uint8_t* at = block + (group * 2 * QuantisedLayout::kPanel + row) * sizeof(float);
     std::memcpy(&scale, at, sizeof(float));

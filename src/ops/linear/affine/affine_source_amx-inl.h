@@ -15,7 +15,7 @@ struct AffineScales {
   HWY_INLINE void load(const QuantisedLayout& layout, int64_t groups, const uint8_t* block) {
     for (int64_t g = 0; g < groups; ++g) {
       __m512 s, b;
-      split_scales(layout.scale_type, block + 64 * g, s, b);
+      load_group(layout, block, g, s, b);
       _mm512_store_ps(scale[g], s);
       _mm512_store_ps(bias[g], b);
     }
@@ -24,7 +24,7 @@ struct AffineScales {
 
 class AffineFourTiles {
  public:
-  static constexpr int kBits = 4, kGroupBytes = 64;
+  static constexpr int kBits = 4;
   static constexpr bool kGroupsOf16 = false;
 
   HWY_INLINE void load(const QuantisedLayout& layout, int64_t groups, const uint8_t* block) {
@@ -88,13 +88,16 @@ HWY_NOINLINE void convert_step(const uint8_t* q, const float* scales, const floa
 // exact. It is if 8 |scale| <= |bias| <= 2^14 |scale|: a scale's and a bias's 11 bits then lie
 // within the 24 bits of a float. So it is for weights whose range holds zero or lies not too far
 // from it (a bias is about half the range, or the whole); then the biases become the folded ones.
+// With zero points the folded bias is -(2^15 + z) * scale: 16 bits times the 8 of a bfloat16, or
+// those of 2^15 + 128, which is the zero point of symmetric weights, times any scale.
 class AffineEightTiles {
  public:
-  static constexpr int kBits = 8, kGroupBytes = 64;
+  static constexpr int kBits = 8;
 
   HWY_INLINE void load(const QuantisedLayout& layout, int64_t groups, const uint8_t* block) {
     s_.load(layout, groups, block);
-    fold_biases(groups);
+    folded_ = false;
+    if (may_fold(layout)) fold_biases(groups);
   }
 
   template <int kPart>
@@ -125,6 +128,10 @@ class AffineEightTiles {
   }
 
  private:
+  static HWY_INLINE bool may_fold(const QuantisedLayout& layout) {
+    return layout.zeros == ZeroPoints::kNone || layout.scale_type == FloatType::kBf16 ||
+           (layout.zeros == ZeroPoints::kSame && layout.least_zero == 128);
+  }
   HWY_INLINE void fold_biases(int64_t groups) {
     __m512 folded[4];
     __mmask16 exact = 0xFFFF;

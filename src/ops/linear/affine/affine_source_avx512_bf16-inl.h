@@ -23,7 +23,7 @@ class AffineTables {
 
   HWY_INLINE void load(const QuantisedLayout& layout, const uint8_t* block, int64_t k) {
     __m512 scale, bias;
-    load_group(layout.scale_type, block, k / kGroup * layout.groups() / kGroups, scale, bias);
+    load_group(layout, block, k / kGroup * layout.groups() / kGroups, scale, bias);
     _mm512_store_ps(scale_, scale);
     _mm512_store_ps(bias_, bias);
   }
@@ -46,7 +46,7 @@ class AffineBytes {
 #pragma GCC unroll 4
     for (int g = 0; g < kGroups; ++g) {
       __m512 scale, bias;
-      load_group(layout.scale_type, block, g * layout.groups() / kGroups, scale, bias);
+      load_group(layout, block, g * layout.groups() / kGroups, scale, bias);
 #pragma GCC unroll 2
       for (int h = 0; h < 2; ++h) {
         scale_[g][h] = doubled_rows(scale, h);

@@ -11,7 +11,7 @@ namespace {
 template <bool kNvfp4>
 class Float4Tiles {
  public:
-  static constexpr int kBits = 4, kGroupBytes = 16;
+  static constexpr int kBits = 4;
   static constexpr bool kGroupsOf16 = kNvfp4;
 
   HWY_INLINE void load(const QuantisedLayout&, int64_t groups, const uint8_t* block) {
@@ -31,7 +31,7 @@ class Float4Tiles {
 template <bool kWideScales>
 class Float8Tiles {
  public:
-  static constexpr int kBits = 8, kGroupBytes = kWideScales ? 64 : 16;
+  static constexpr int kBits = 8;
 
   HWY_INLINE void load(const QuantisedLayout&, int64_t groups, const uint8_t* block) {
     for (int64_t g = 0; g < groups; ++g)

@@ -119,7 +119,8 @@ void linear_amx_pack_rows(const AmxRowBatch& batch, int64_t begin, int64_t end, 
     return batch.packed_x + (stream ? row * 32 : row / 32 * chunks * 2 * kTile + row % 32 * 32);
   };
   const int64_t step = stream ? p.rows * 32 : 2 * kTile;
-  if (!stream && end - begin == 16 && begin % 16 == 0 && p.k % 32 == 0 && !p.norm_weight) {
+  if (!stream && end - begin == 16 && begin % 16 == 0 && p.k % 32 == 0 && !p.norm_weight &&
+      !p.columns) {
     pack_tiles(static_cast<const uint16_t*>(linear_row(p, begin, row_buffer)), p.k, at(begin));
     return;
   }

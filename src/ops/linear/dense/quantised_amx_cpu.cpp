@@ -67,7 +67,7 @@ struct alignas(4096) Stream {
   Source sources[2];
   const uint8_t* block = nullptr;  // of the first panel
   Prefetcher prefetcher;
-  int64_t stride = 0, next_panel = 0;
+  int64_t stride = 0, next_panel = 0, scale_bytes = 0;
   const uint16_t* x = nullptr;
   int64_t x_step = 0, x_row_bytes = 0;
 };
@@ -127,7 +127,7 @@ void stream_4(Stream<Source>& s, const QuantisedLayout& layout, int64_t chunks) 
     s.prefetcher.seek(s.block);
     s.prefetcher.next();
     QUIRE_FENCE();
-    const uint8_t* q = s.block + kGroups * Source::kGroupBytes;
+    const uint8_t* q = s.block + s.scale_bytes;
     half_block_4<0, kGroups, kPanels, kWide>(s, q, HWY_MIN(2, left), behind);
     if (left > 2) half_block_4<1, kGroups, kPanels, kWide>(s, q, HWY_MIN(2, left - 2), behind);
   }
@@ -159,7 +159,7 @@ void stream_8(Stream<Source>& s, const QuantisedLayout& layout, int64_t chunks) 
     if (kPanels == 2) s.sources[1].load(layout, kGroups, s.block + s.next_panel);
     s.prefetcher.next();
     QUIRE_FENCE();
-    const uint8_t* q = s.block + kGroups * Source::kGroupBytes;
+    const uint8_t* q = s.block + s.scale_bytes;
     step_8<0, kGroups, kPanels, kWide>(s, q, before);
     if (left > 1) step_8<1, kGroups, kPanels, kWide>(s, q, before);
     if (left > 2) step_8<2, kGroups, kPanels, kWide>(s, q, before);
@@ -206,6 +206,7 @@ void stream_panels(const QuantisedAmxRowBatch& batch, int64_t begin, int64_t end
     s.block = static_cast<const uint8_t*>(p.w) + layout.offset(panel, 0);
     s.stride = layout.stride(panel);
     s.next_panel = layout.block_bytes();
+    s.scale_bytes = layout.scale_bytes();
     s.x = batch.packed_x;
     s.x_step = 32 * (wide ? 32 : p.rows);
     s.x_row_bytes = 4 * (wide ? 16 : p.rows);

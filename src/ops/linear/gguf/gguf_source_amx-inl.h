@@ -11,7 +11,7 @@ template <GgufFormat kFormat>
 class GgufFourTiles {
  public:
   static constexpr GgufLayout kLayout = gguf_layout(kFormat);
-  static constexpr int kBits = 4, kGroupBytes = static_cast<int>(kLayout.scale_bytes / 4);
+  static constexpr int kBits = 4;
   static constexpr bool kGroupsOf16 = false;
 
   HWY_INLINE void load(const QuantisedLayout&, int64_t groups, const uint8_t* block) {
