@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "models/tensor_checks.h"
+#include "ops/linear/pack/stack_matrices.h"
 
 namespace quire::models {
 namespace {
@@ -253,6 +254,34 @@ WeightLoader::Part WeightLoader::dequantised(Part part) {
           .dense = {.data = rows.get(), .n = part.n, .k = packed->k, .dtype = dtype_},
           .tensors = part.tensors,
           .copy = rows};
+}
+
+// Whether two neighbours can be packed together wherever they begin.
+bool WeightLoader::is_alike(const Part& a, const Part& b) {
+  if (a.affine && b.affine) return true;
+  if (a.block_float && b.block_float) return a.block_float->format == b.block_float->format;
+  if (a.gguf && b.gguf) return a.gguf->format == b.gguf->format;
+  const auto is_dense = [](const Part& part) {
+    return !part.affine && !part.block_float && !part.gguf;
+  };
+  return is_dense(a) && is_dense(b);
+}
+
+// Quantised parts that do not go together stay apart inside one matrix, each as it is; neighbours
+// that are alike, such as rows of single heads, are one.
+std::optional<ops::PackedMatrix> WeightLoader::pack_mixed(const std::vector<Part>& parts,
+                                                          bool interleave) {
+  const bool any = std::ranges::any_of(
+      parts, [](const Part& part) { return part.affine || part.block_float || part.gguf; });
+  const bool two_halves = parts.size() == 2 && parts[0].n == parts[1].n;
+  if (!any || (interleave && !two_halves) || !context_.device->host_memory()) return std::nullopt;
+  std::vector<ops::PackedMatrix> packed;
+  for (auto begin = parts.begin(), end = begin; begin != parts.end(); begin = end) {
+    const auto is_other = [&](const Part& part) { return interleave || !is_alike(part, *begin); };
+    end = std::find_if(begin + 1, parts.end(), is_other);
+    packed.push_back(pack({begin, end}, /*interleave=*/false));
+  }
+  return ops::stack_matrices(context_, std::move(packed), interleave);
 }
 
 ops::PackedMatrix WeightLoader::pack(std::vector<Part> parts, bool interleave) {

@@ -63,7 +63,7 @@ class WeightLoader {
   // Rows of `weights` stacked: [n, k] in all, packed in the model's dtype. `biases` likewise, or
   // empty. A quantised weight ("X.weight" with "X.scales", affine ones with "X.biases") stays
   // quantised; parts of different affine formats are stacked in one that holds all exactly, other
-  // mixtures as dense values.
+  // mixtures stay apart inside the matrix, or are dense values on a GPU.
   // `interleave`: gate and up, for ops::LinearOptions::gate.
   ops::LinearWeight linear(const std::vector<std::string>& weights,
                            const std::vector<std::string>& biases, int64_t n, int64_t k,
@@ -214,7 +214,8 @@ class WeightLoader {
   std::optional<ops::PackedMatrix> pack_quantised(std::span<const Part> parts,
                                                   bool interleave) const;
   static bool is_alike(const Part& a, const Part& b);
-  // Some in GGUF's blocks and others not; nothing otherwise.
+  // Some quantised, in formats that do not go together, on a device that has kernels for such;
+  // nothing otherwise.
   std::optional<ops::PackedMatrix> pack_mixed(const std::vector<Part>& parts, bool interleave);
   // The biases of such rows, 0 for those without; `lengths`: rows of each weight.
   mx::array row_biases(const std::vector<WeightRows>& rows,
