@@ -64,6 +64,28 @@ uint32_t IntegerMatrix::code(int64_t row, int64_t column) const {
   return stream_value(bits, column, [&](int64_t w) { return word_at(stream, w); });
 }
 
+void sort_columns(std::span<const int32_t> columns, ThreadPool& pool, IntegerMatrix& matrix) {
+  const std::shared_ptr<std::byte[]> sorted = allocate_codes(matrix);
+  const int64_t words = matrix.k * matrix.bits / 32;
+  pool.parallel_for(matrix.n, [&](int64_t row) {
+    std::byte* out = sorted.get() + 4 * row * words;
+    uint64_t pending = 0;  // the lowest bits are the oldest
+    int count = 0;
+    for (const int32_t column : columns) {
+      pending |= static_cast<uint64_t>(matrix.code(row, column)) << count;
+      count += matrix.bits;
+      if (count < 32) continue;
+      const auto word = static_cast<uint32_t>(pending);
+      std::memcpy(out, &word, sizeof(word));
+      out += sizeof(word);
+      pending >>= 32;
+      count -= 32;
+    }
+  });
+  matrix.codes = sorted;
+  matrix.group_of.clear();
+}
+
 void unpack_awq(std::span<const std::byte> codes, std::span<const std::byte> zeros,
                 std::span<const std::byte> scales, ThreadPool& pool, IntegerMatrix& out) {
   out.codes = allocate_codes(out);

@@ -26,6 +26,10 @@ struct IntegerMatrix {
   }
 };
 
+// Puts the columns of a matrix whose groups are no neighbours in another order, in which they are:
+// column j becomes that of columns[j]. `matrix.group_of` becomes empty.
+void sort_columns(std::span<const int32_t> columns, ThreadPool& pool, IntegerMatrix& matrix);
+
 // What is common to the formats below; its codes, scales and zeros are filled in. The caller has
 // checked that the spans have the sizes that n, k, groups and bits ask for.
 

@@ -106,7 +106,9 @@ int64_t packed_folder_bytes(const formats::RawTensor& values, const formats::Fol
   const int64_t dense = stored / scheme.bits * dense_bits;
   if (scheme.format == formats::FolderFormat::kMxfp4) return dense_small_floats ? dense : stored;
   if (scheme.format != formats::FolderFormat::kFp8)
-    return scheme.any_order ? dense : stored / scheme.bits * ops::packed_bits(scheme.bits);
+    return scheme.any_order && dense_small_floats
+               ? dense
+               : stored / scheme.bits * ops::packed_bits(scheme.bits);
   // One number is no matrix, which loading will say.
   const int64_t columns = values.shape.empty() ? 1 : values.shape.back();
   if (dense_small_floats || !is_packed_float8(scheme, columns)) return dense;

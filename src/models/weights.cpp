@@ -232,7 +232,7 @@ std::optional<ops::PackedMatrix> WeightLoader::pack_quantised(std::span<const Pa
         part.block_float->format == parts[0].block_float->format)
       block_floats.push_back(*part.block_float);
   }
-  if (affine.size() == parts.size())
+  if (affine.size() == parts.size() && ops::share_columns(affine))
     return ops::pack_affine_matrix(context_, affine, dtype_, interleave, staging(parts));
   const bool all_blocks = blocks.size() == parts.size();
   if (block_floats.size() != parts.size() && !all_blocks) return std::nullopt;
@@ -258,7 +258,10 @@ WeightLoader::Part WeightLoader::dequantised(Part part) {
 
 // Whether two neighbours can be packed together wherever they begin.
 bool WeightLoader::is_alike(const Part& a, const Part& b) {
-  if (a.affine && b.affine) return true;
+  if (a.affine && b.affine) {
+    const ops::AffineRows both[] = {*a.affine, *b.affine};
+    return ops::share_columns(both);
+  }
   if (a.block_float && b.block_float) return a.block_float->format == b.block_float->format;
   if (a.gguf && b.gguf) return a.gguf->format == b.gguf->format;
   const auto is_dense = [](const Part& part) {

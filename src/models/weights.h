@@ -132,7 +132,7 @@ class WeightLoader {
       const void*& data;
       int64_t row_bytes;
     };
-    std::vector<RowArray> row_arrays();  // values, scales, biases
+    std::vector<RowArray> row_arrays();  // values, scales and what is beside them
     void set_rows(int64_t count);
     int64_t row_bytes() const;  // of `staged`
     // The bytes of some rows in `staged`.
@@ -167,7 +167,9 @@ class WeightLoader {
   // Which group each k belongs to, if that is not their order.
   std::vector<int32_t> take_group_order(const std::string& name, int64_t k, int64_t groups,
                                         Part& part);
-  static Part affine_part(Part part, const formats::IntegerMatrix& matrix, bool symmetric,
+  // `columns`: where those of the matrix are in W, or empty.
+  static Part affine_part(Part part, const formats::IntegerMatrix& matrix,
+                          const std::vector<int32_t>& columns, const formats::FolderScheme& scheme,
                           mx::Dtype scale_dtype);
   Part dense_part(Part part, const formats::IntegerMatrix& matrix, mx::Dtype scale_dtype);
   // Throws LoadError where weights of small floats of such a mode cannot be used.

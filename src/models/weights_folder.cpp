@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "base/error.h"
 #include "formats/block_float_quantize.h"
@@ -50,63 +51,43 @@ int64_t packed_group(int64_t k, int64_t groups) {
   return 0;
 }
 
-// -zero * scale in the scales' 16 bits, if these hold it exactly.
-std::optional<uint16_t> exact_bias(uint16_t zero, uint16_t scale, mx::Dtype dtype) {
-  const float bias = -static_cast<float>(zero) * to_float(scale, dtype);
-  const uint16_t bits = dtype == mx::float16 ? ops::from_float<ops::F16>(bias).bits
-                                             : ops::from_float<ops::Bf16>(bias).bits;
-  if (to_float(bits, dtype) != bias) return std::nullopt;
-  return bits;
-}
-
-// Scales and biases [n, k / group] of MLX's affine formula, scale * q + bias, which is exactly
-// (q - zero) * scale: products of 16-bit floats with small integers are exact in float32.
-struct Scales {
-  mx::Dtype dtype;
-  std::vector<std::byte> scales, biases;
+// A byte of each group, [n, groups], and the number that has to be added to each. Most zero points
+// are bytes; those of 8 bits that are stored less one may be 256.
+struct ZeroBytes {
+  ops::ZeroPoints kind = ops::ZeroPoints::kBytes;
+  int least = 0;
+  std::vector<std::byte> bytes = {};
 };
 
-template <class T>
-void put(std::vector<std::byte>& to, int64_t at, T value) {
-  std::memcpy(to.data() + at * static_cast<int64_t>(sizeof(T)), &value, sizeof(T));
-}
-
-// 16 bits hold the biases of symmetric weights, whose zero points are powers of two. Whether others
-// fit depends on their values, but all experts of a layer must have one format, so these are wide.
-std::vector<uint16_t> narrow_biases(const IntegerMatrix& m, mx::Dtype dtype,
-                                    const RawTensor& values) {
-  std::vector<uint16_t> biases;
-  for (size_t i = 0; i < m.scales.size(); ++i) {
-    const auto bias = exact_bias(m.zeros[i], m.scales[i], dtype);
-    if (!bias)
-      throw LoadError(where(values) + " has a scale or zero point that symmetric weights do not " +
-                      "have" + kOtherConfig);
-    biases.push_back(*bias);
+ZeroBytes zero_bytes(const IntegerMatrix& m, const FolderScheme& scheme, const RawTensor& values) {
+  if (scheme.symmetric) {
+    const int middle = 1 << (scheme.bits - 1);
+    if (std::ranges::any_of(m.zeros, [&](uint16_t zero) { return zero != middle; }))
+      throw LoadError(where(values) + " has a zero point that symmetric weights do not have" +
+                      kOtherConfig);
+    return {.kind = ops::ZeroPoints::kSame, .least = middle};
   }
-  return biases;
-}
-
-// `biases`: those of narrow_biases, or empty.
-Scales affine_scales(const IntegerMatrix& m, int64_t group, mx::Dtype dtype,
-                     const std::vector<uint16_t>& biases) {
-  const bool wide = biases.empty();
-  const int64_t columns = m.k / group, repeat = columns / m.groups;
-  const auto bytes = static_cast<size_t>(m.n * columns * (wide ? 4 : 2));
-  Scales out{.dtype = wide ? mx::float32 : dtype,
-             .scales = std::vector<std::byte>(bytes),
-             .biases = std::vector<std::byte>(bytes)};
-  for (int64_t at = 0; at < m.n * columns; ++at) {
-    const auto from = static_cast<size_t>(at / repeat);
-    if (wide) {
-      const float scale = to_float(m.scales[from], dtype);
-      put(out.scales, at, scale);
-      put(out.biases, at, -static_cast<float>(m.zeros[from]) * scale);
-    } else {
-      put(out.scales, at, m.scales[from]);
-      put(out.biases, at, biases[from]);
-    }
-  }
+  ZeroBytes out{.least = scheme.bits == 8 && scheme.zeros_less_one ? 1 : 0};
+  out.bytes.reserve(m.zeros.size());
+  for (const uint16_t zero : m.zeros) out.bytes.push_back(static_cast<std::byte>(zero - out.least));
   return out;
+}
+
+// Each element [n, groups] as often as a group has columns of the packed ones.
+template <class T>
+void repeat(const std::vector<T>& values, int64_t times, std::byte* out) {
+  for (const T& value : values)
+    for (int64_t i = 0; i < times; ++i, out += sizeof(T)) std::memcpy(out, &value, sizeof(T));
+}
+
+// The columns in the order of their groups, if groups have equally many; or nothing.
+std::vector<int32_t> grouped_columns(const IntegerMatrix& m) {
+  std::vector<int32_t> order(static_cast<size_t>(m.k));
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, {}, [&](int32_t column) { return m.group(column); });
+  for (int64_t j = 0; j < m.k; ++j)
+    if (m.group(order[static_cast<size_t>(j)]) != j * m.groups / m.k) return {};
+  return order;
 }
 
 // Where the scale of row r and column c of an 8-bit float matrix is: r / rows * stride + c /
@@ -205,14 +186,20 @@ WeightLoader::Part WeightLoader::take_folder(const RawTensor& values, int64_t n,
                     kOtherConfig);
   if (scheme->format == FolderFormat::kMxfp4) return take_mxfp4_bytes(values, n, k);
   Part part{.tensors = {&values}};
-  const IntegerMatrix matrix = take_integers(values, *scheme, n, k, part);
+  IntegerMatrix matrix = take_integers(values, *scheme, n, k, part);
   const mx::Dtype dtype = float_dtype(*part.tensors[1]);
   part.n = matrix.n;
   // GPTQ's programs store biases of zeros for families without biases.
   const RawTensor* bias = checkpoint_.find(layer_name(values.name) + ".bias");
   if (bias && is_zero(*bias)) taken_.insert(bias->name);
-  if (!matrix.group_of.empty()) return dense_part(std::move(part), matrix, dtype);
-  return affine_part(std::move(part), matrix, scheme->symmetric, dtype);
+  std::vector<int32_t> columns;
+  if (!matrix.group_of.empty()) {
+    columns = grouped_columns(matrix);
+    if (columns.empty() || !context_.device->host_memory())
+      return dense_part(std::move(part), matrix, dtype);
+    formats::sort_columns(columns, *context_.pool, matrix);
+  }
+  return affine_part(std::move(part), matrix, columns, *scheme, dtype);
 }
 
 WeightLoader::Part WeightLoader::take_float8(const RawTensor& values, const FolderScheme& scheme,
@@ -334,32 +321,41 @@ std::vector<int32_t> WeightLoader::take_group_order(const std::string& name, int
   return order;
 }
 
-WeightLoader::Part WeightLoader::affine_part(Part part, const IntegerMatrix& matrix, bool symmetric,
-                                             mx::Dtype scale_dtype) {
+WeightLoader::Part WeightLoader::affine_part(Part part, const IntegerMatrix& matrix,
+                                             const std::vector<int32_t>& columns,
+                                             const FolderScheme& scheme, mx::Dtype scale_dtype) {
   const int64_t group = packed_group(matrix.k, matrix.groups);
-  std::vector<uint16_t> biases;
-  if (symmetric) biases = narrow_biases(matrix, scale_dtype, *part.tensors[0]);
-  const Scales made = affine_scales(matrix, group, scale_dtype, biases);
+  const int64_t repeats = matrix.k / group / matrix.groups;
+  const ZeroBytes zeros = zero_bytes(matrix, scheme, *part.tensors[0]);
   const auto codes = static_cast<size_t>(matrix.n * matrix.k * matrix.bits / 8);
+  const size_t scale_bytes = matrix.scales.size() * static_cast<size_t>(repeats) * 2;
+  const size_t order_bytes = columns.size() * sizeof(int32_t);
   const std::shared_ptr<std::byte[]> memory(
-      new std::byte[codes + made.scales.size() + made.biases.size()]);
-  std::byte* scales = memory.get() + codes;
-  std::memcpy(memory.get(), matrix.codes.get(), codes);
-  std::memcpy(scales, made.scales.data(), made.scales.size());
-  std::memcpy(scales + made.scales.size(), made.biases.data(), made.biases.size());
+      new std::byte[order_bytes + codes + scale_bytes +
+                    zeros.bytes.size() * static_cast<size_t>(repeats)]);
+  std::byte* values = memory.get() + order_bytes;
+  if (!columns.empty()) std::memcpy(memory.get(), columns.data(), order_bytes);
+  std::memcpy(values, matrix.codes.get(), codes);
+  repeat(matrix.scales, repeats, values + codes);
+  repeat(zeros.bytes, repeats, values + codes + scale_bytes);
   part.affine = ops::AffineRows{
-      .values = memory.get(),
-      .scales = scales,
-      .biases = scales + made.scales.size(),
+      .values = values,
+      .scales = values + codes,
+      .biases = zeros.bytes.empty() ? nullptr : values + codes + scale_bytes,
       .n = matrix.n,
       .k = matrix.k,
-      .format = {.bits = matrix.bits, .group_size = group, .scale_dtype = made.dtype}};
+      .format = {.bits = matrix.bits,
+                 .group_size = group,
+                 .scale_dtype = scale_dtype,
+                 .zeros = zeros.kind,
+                 .least_zero = zeros.least},
+      .columns = columns.empty() ? nullptr : reinterpret_cast<const int32_t*>(memory.get())};
   part.copy = memory;
   return part;
 }
 
-// Columns of a group that are no neighbours become dense values: (q - zero) * scale, which float32
-// holds exactly.
+// Groups of columns that are no neighbours, where no kernel takes them in their order: as dense
+// values (q - zero) * scale, which float32 holds exactly.
 WeightLoader::Part WeightLoader::dense_part(Part part, const IntegerMatrix& matrix,
                                             mx::Dtype scale_dtype) {
   unpacked_.insert(part.tensors[0]->name);

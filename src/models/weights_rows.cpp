@@ -30,7 +30,11 @@ std::vector<WeightLoader::Part::RowArray> WeightLoader::Part::row_arrays() {
   if (affine) {
     const int64_t scales = affine->k / affine->format.group_size *
                            static_cast<int64_t>(affine->format.scale_dtype.size());
-    return {{affine->values, row_bytes()}, {affine->scales, scales}, {affine->biases, scales}};
+    std::vector<RowArray> arrays = {{affine->values, row_bytes()}, {affine->scales, scales}};
+    if (affine->format.zeros == ops::ZeroPoints::kNone) arrays.push_back({affine->biases, scales});
+    if (affine->format.zeros == ops::ZeroPoints::kBytes)
+      arrays.push_back({affine->biases, affine->k / affine->format.group_size});
+    return arrays;
   }
   if (block_float) {
     const ops::BlockFloatFormat format = ops::block_float_format(block_float->format);
@@ -70,7 +74,10 @@ WeightLoader::Part WeightLoader::copied(const Part& part, std::span<const Weight
   }
   result.set_rows(total);
   result.staged = nullptr;
-  result.copy = memory;
+  // An order of columns may lie in the old one.
+  using Memory = std::shared_ptr<const std::byte[]>;
+  const auto both = std::make_shared<std::pair<Memory, Memory>>(part.copy, memory);
+  result.copy = Memory(both, memory.get());
   return result;
 }
 
@@ -144,7 +151,9 @@ ops::PackedMatrix WeightLoader::transposed_matrix(Part part) {
 
 HeadPairs WeightLoader::head_pairs(const std::string& weight, const HeadRows& rows, int64_t k) {
   const int64_t stride = rows.first + rows.second;
-  const Part all = take_part(weight, rows.heads * stride, k);
+  Part all = take_part(weight, rows.heads * stride, k);
+  // Products of heads know no order of columns.
+  if (all.affine && all.affine->columns) all = dequantised(std::move(all));
   HeadPairs pairs;
   for (int64_t head = 0; head < rows.heads; ++head) {
     const int64_t begin = head * stride;
