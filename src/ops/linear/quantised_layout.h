@@ -19,7 +19,8 @@ namespace quire::ops {
 //              else [128 / group][2][16 rows] float32, scales then biases; with zero points (whose
 //              scales are 16-bit floats) [128 / group][16 rows] scales, then as many bytes if there
 //              are any (zero_points.h);
-//              block floats: [128 / group][16 rows] bytes, or float32 (block_float.h)
+//              block floats: [128 / group][16 rows] bytes, or float32; behind the bytes of
+//              kScaledNvfp4 and kNestedNf4 what block_float.h says
 //              formats of GGUF: gguf_layout.h, which also says where codes of other than 4 bits are
 //     4 bits   [16 rows][32 words of 16 bits]; nibble j of word i is k = 32 j + i: one shift of a
 //              row's 64 bytes brings 32 neighbouring k into place
@@ -53,6 +54,7 @@ struct QuantisedLayout {
   bool turned = false;       // PackedMatrix::turned
   BlockFloat block_float = BlockFloat::kNone;
   GgufFormat gguf = GgufFormat::kNone;
+  const float* nested = nullptr;  // of kNestedNf4: what is behind the panels (block_float.h)
 
   int64_t panels() const { return linear_panels(n, interleaved); }
   // The row of the matrix that lies at `row` of the panels, or -1: padding.
@@ -66,7 +68,8 @@ struct QuantisedLayout {
   __attribute__((always_inline)) int64_t scale_bytes() const {
     if (gguf != GgufFormat::kNone) return gguf_layout(gguf).scale_bytes;
     if (block_float == BlockFloat::kNone) return groups() * kPanel * affine_bytes();
-    return groups() * kPanel * block_float_format(block_float).scale_bytes;
+    const BlockFloatFormat format = block_float_format(block_float);
+    return groups() * kPanel * format.scale_bytes + format.tail_bytes;
   }
   // Of a scale of affine weights and what is beside it.
   __attribute__((always_inline)) int64_t affine_bytes() const {
@@ -117,18 +120,28 @@ struct QuantisedLayout {
   }
 };
 
+// Of a matrix at `data`.
+__attribute__((always_inline)) inline QuantisedLayout with_nested(QuantisedLayout layout,
+                                                                  const void* data) {
+  if (layout.block_float == BlockFloat::kNestedNf4)
+    layout.nested =
+        reinterpret_cast<const float*>(static_cast<const uint8_t*>(data) + layout.bytes());
+  return layout;
+}
+
 __attribute__((always_inline)) inline QuantisedLayout quantised_layout(const LinearParams& p) {
-  return {.n = p.n,
-          .k = p.k,
-          .bits = p.bits,
-          .group_size = p.group_size,
-          .scale_type = p.scale_type,
-          .zeros = p.zeros,
-          .least_zero = p.least_zero,
-          .interleaved = p.gated,
-          .turned = p.turned,
-          .block_float = p.block_float,
-          .gguf = p.gguf};
+  return with_nested({.n = p.n,
+                      .k = p.k,
+                      .bits = p.bits,
+                      .group_size = p.group_size,
+                      .scale_type = p.scale_type,
+                      .zeros = p.zeros,
+                      .least_zero = p.least_zero,
+                      .interleaved = p.gated,
+                      .turned = p.turned,
+                      .block_float = p.block_float,
+                      .gguf = p.gguf},
+                     p.w);
 }
 
 }  // namespace quire::ops

@@ -32,19 +32,33 @@ struct Float8Table {
 constexpr Float8Table kFloat8(0x1p-9f), kMxfp8(0x1p-17f);
 
 const float* table_of(BlockFloat format) {
+  if (is_nf4(format)) return kNf4Values;
   if (format == BlockFloat::kMxfp4) return kMxfp4;
-  return format == BlockFloat::kNvfp4 ? kNvfp4 : kMxfp8.at;
+  return is_nvfp4(format) ? kNvfp4 : kMxfp8.at;
+}
+
+float nested_scale(const float* nested, const uint8_t* block, int64_t index) {
+  uint16_t pair;
+  std::memcpy(&pair, block + kNestedTailAt + index % kPanel * sizeof(pair), sizeof(pair));
+  const float* of_row = nested + kNestedMap + 2 * static_cast<int64_t>(pair);
+  return nested[block[index]] * of_row[0] + of_row[1];
 }
 
 // Scale `index` of a block.
-float scale_of(BlockFloat format, const uint8_t* block, int64_t index) {
-  if (format == BlockFloat::kFloat8) {
+float scale_of(const QuantisedLayout& layout, const uint8_t* block, int64_t index) {
+  const BlockFloat format = layout.block_float;
+  if (format == BlockFloat::kNestedNf4) return nested_scale(layout.nested, block, index);
+  if (format == BlockFloat::kFloat8 || format == BlockFloat::kNf4) {
     float scale;
     std::memcpy(&scale, block + 4 * index, sizeof(scale));
     return scale;
   }
-  return format == BlockFloat::kNvfp4 ? kFloat8.at[block[index]]
-                                      : bits_to_float(static_cast<uint32_t>(block[index]) << 23);
+  if (!is_nvfp4(format)) return bits_to_float(static_cast<uint32_t>(block[index]) << 23);
+  const float scale = kFloat8.at[block[index]];
+  if (format == BlockFloat::kNvfp4) return scale;
+  float of_tensor[2];
+  std::memcpy(of_tensor, block + kNvfp4TailAt, sizeof(of_tensor));
+  return scale * of_tensor[0] / of_tensor[1];
 }
 
 // kLanes codes of one row of a block, from k on.
@@ -71,7 +85,7 @@ void row_as(const QuantisedLayout& layout, const uint8_t* data, int64_t row, uin
     const uint8_t* block = data + layout.offset(row / kPanel, i);
     const uint8_t* codes = block + layout.scale_bytes();
     for (int64_t group = 0; group < layout.groups(); ++group) {
-      const float of_row = scale_of(layout.block_float, block, group * kPanel + in_panel);
+      const float of_row = scale_of(layout, block, group * kPanel + in_panel);
       const FloatVec scale = hn::Set(kFloats, of_row);
       const int64_t begin = group * layout.group_size;
       for (int64_t k = begin; k < begin + layout.group_size; k += kLanes) {

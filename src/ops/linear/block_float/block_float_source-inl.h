@@ -66,12 +66,15 @@ HWY_INLINE hn::Vec<hn::Repartition<uint8_t, UintTag>> high_bytes(hn::Vec<UintTag
 
 template <BlockFloat kFormat>
 struct BlockFloatSource {
-  static constexpr bool kFloatScales = kFormat == BlockFloat::kFloat8;
-  static constexpr int kBits = kFloatScales || kFormat == BlockFloat::kMxfp8 ? 8 : 4;
+  static constexpr int kBits =
+      kFormat == BlockFloat::kFloat8 || kFormat == BlockFloat::kMxfp8 ? 8 : 4;
   static constexpr bool kFused = true;
 
-  static HWY_INLINE void load_scales(const QuantisedLayout&, const uint8_t* block,
+  static HWY_INLINE void load_scales(const QuantisedLayout& layout, const uint8_t* block,
                                      QuantisedBlock& out) {
+    if constexpr (kFormat == BlockFloat::kScaledNvfp4) return load_scaled(block, out);
+    if constexpr (kNf4) return load_of_64(layout, block, out);
+    constexpr bool kFloatScales = kFormat == BlockFloat::kFloat8;
     for (int64_t group = 0; group < (kNvfp4 ? 8 : 4); ++group)
       for (int64_t lane = 0; lane < 16; lane += kLanes) {
         if constexpr (kFloatScales) {  // one for all of them
@@ -125,18 +128,58 @@ struct BlockFloatSource {
   // its sign, which rounding in range does not care for.
   template <class T, bool kInRange>
   static HWY_INLINE FloatVec rounded(FloatVec v) {
-    if constexpr (kFloatScales && hwy::IsSame<T, Bf16>())
+    constexpr bool kOfOneByte = kFormat == BlockFloat::kMxfp4 || kFormat == BlockFloat::kMxfp8 ||
+                                kFormat == BlockFloat::kNvfp4;
+    if constexpr (!kOfOneByte && hwy::IsSame<T, Bf16>())
       return hn::CopySign(round_in_range<Bf16>(v), v);
     if constexpr (hwy::IsSame<T, F16>()) return round_in_range<F16>(v);
     return v;
   }
 
  private:
-  static constexpr bool kNvfp4 = kFormat == BlockFloat::kNvfp4;
+  static constexpr bool kNvfp4 = is_nvfp4(kFormat);
   // The portable kernel has no shuffles of bytes.
   static constexpr bool kPortable = HWY_TARGET == HWY_SCALAR;
-  static constexpr bool kFloatTable = kBits == 4 && (kLanes == 16 || kPortable);
+  static constexpr bool kNf4 = is_nf4(kFormat);
+  static constexpr bool kFloatTable = kBits == 4 && (kLanes == 16 || kPortable || kNf4);
   static constexpr bool kFromCodes = kBits == 8 && kPortable;
+
+  static HWY_INLINE void load_scaled(const uint8_t* block, QuantisedBlock& out) {
+    const auto* of_tensor = reinterpret_cast<const float*>(block + kNvfp4TailAt);
+    const FloatVec multiplier = hn::Set(kFloats, of_tensor[0]);
+    const FloatVec divisor = hn::Set(kFloats, of_tensor[1]);
+    for (int64_t group = 0; group < 8; ++group)
+      for (int64_t lane = 0; lane < 16; lane += kLanes) {
+        const FloatVec scale = float8_value(load_scale_bytes(block + group * 16 + lane));
+        hn::Store(hn::Div(hn::Mul(scale, multiplier), divisor), kFloats, out.scales[group] + lane);
+      }
+    out.in_range = true;
+  }
+
+  // Of 64 k each, two of 32 k.
+  static HWY_INLINE void load_of_64(const QuantisedLayout& layout, const uint8_t* block,
+                                    QuantisedBlock& out) {
+    for (int64_t group = 0; group < 2; ++group)
+      for (int64_t lane = 0; lane < 16; lane += kLanes) {
+        const FloatVec scale = scale_of_64(layout, block, group * 16, lane);
+        hn::Store(scale, kFloats, out.scales[2 * group] + lane);
+        hn::Store(scale, kFloats, out.scales[2 * group + 1] + lane);
+      }
+    out.in_range = true;
+  }
+  static HWY_INLINE FloatVec scale_of_64(const QuantisedLayout& layout, const uint8_t* block,
+                                         int64_t first, int64_t lane) {
+    if constexpr (kFormat == BlockFloat::kNf4) {
+      return hn::LoadU(kFloats, reinterpret_cast<const float*>(block) + first + lane);
+    } else {
+      const auto byte = load_scale_bytes(block + first + lane);
+      const auto* of_rows = reinterpret_cast<const uint16_t*>(block + kNestedTailAt) + lane;
+      const auto pair =
+          hn::ShiftLeft<1>(hn::PromoteTo(UintTag(), hn::LoadU(HalfBitsTag(), of_rows)));
+      const float* pairs = layout.nested + kNestedMap;
+      return hn::Add(hn::Mul(take(layout.nested, byte), take(pairs, pair)), take(pairs + 1, pair));
+    }
+  }
 
   static HWY_INLINE FloatVec load_half(const uint16_t* bits) {
     return load_floats(reinterpret_cast<const F16*>(bits));
@@ -149,23 +192,53 @@ struct BlockFloatSource {
       0x40 + kAdd, 0x42 + kAdd, 0x80,        0xB4 + kAdd, 0xB8 + kAdd, 0xBA + kAdd,
       0xBC + kAdd, 0xBE + kAdd, 0xC0 + kAdd, 0xC2 + kAdd};
 
-  // The same as floats; the code is in the low bits of each lane.
+  // The values of the 16 codes; those of nf4 as they are, others as above.
+  static constexpr float kScale = kNvfp4 ? 256.0f : 0.5f;
+  HWY_ALIGN static constexpr float kFour[16] = {
+      0,           0.5f * kScale, kScale,      1.5f * kScale,  2 * kScale, 3 * kScale,
+      4 * kScale,  6 * kScale,    -0.0f,       -0.5f * kScale, -kScale,    -1.5f * kScale,
+      -2 * kScale, -3 * kScale,   -4 * kScale, -6 * kScale};
+  // That of the code in the low bits of each lane.
   static HWY_INLINE FloatVec float_of_code(hn::Vec<UintTag> code) {
-    constexpr float s = kNvfp4 ? 256.0f : 0.5f;
-    HWY_ALIGN static constexpr float kValues[16] = {
-        0,     0.5f * s,  s,  1.5f * s,  2 * s,  3 * s,  4 * s,  6 * s,
-        -0.0f, -0.5f * s, -s, -1.5f * s, -2 * s, -3 * s, -4 * s, -6 * s};
+    const float* values = kNf4 ? kNf4Values : kFour;
     const auto index = hn::And(code, hn::Set(UintTag(), 15u));
+#if HWY_TARGET == HWY_SCALAR
+    return take(values, index);
+#else
+    const auto in_part =
+        hn::IndicesFromVec(kFloats, hn::And(index, hn::Set(UintTag(), kLanes - 1)));
+    return look_up<16>(values, in_part, index);
+#endif
+  }
+
+  // table[index] of each lane.
+  static HWY_INLINE FloatVec take(const float* table, hn::Vec<UintTag> index) {
 #if HWY_TARGET == HWY_SCALAR
     HWY_ALIGN uint32_t at[kLanes];
     HWY_ALIGN float found[kLanes];
     hn::Store(index, UintTag(), at);
-    for (int64_t i = 0; i < kLanes; ++i) found[i] = kValues[at[i]];
+    for (int64_t i = 0; i < kLanes; ++i) found[i] = table[at[i]];
     return hn::Load(kFloats, found);
 #else
-    return hn::TableLookupLanes(hn::Load(kFloats, kValues), hn::IndicesFromVec(kFloats, index));
+    return hn::GatherIndex(kFloats, table, hn::BitCast(IntTag(), index));
 #endif
   }
+
+#if HWY_TARGET != HWY_SCALAR
+  // Of a table of kSize values; in_part: indices into a vector of them.
+  template <int kSize, class Indices>
+  static HWY_INLINE FloatVec look_up(const float* values, Indices in_part, hn::Vec<UintTag> index) {
+    if constexpr (kSize <= kLanes) {
+      return hn::TableLookupLanes(hn::LoadU(kFloats, values), in_part);
+    } else {
+      const UintTag du;
+      const auto upper = hn::Ne(hn::And(index, hn::Set(du, kSize / 2u)), hn::Zero(du));
+      return hn::IfThenElse(hn::RebindMask(kFloats, upper),
+                            look_up<kSize / 2>(values + kSize / 2, in_part, index),
+                            look_up<kSize / 2>(values, in_part, index));
+    }
+  }
+#endif
 
 #if HWY_TARGET != HWY_SCALAR
   template <class V>

@@ -7,36 +7,35 @@
 namespace quire::ops {
 namespace {
 
-// mxfp4 and nvfp4.
-template <bool kNvfp4>
+// mxfp4, nvfp4 and nf4.
+template <BlockFloat kFormat>
 class Float4Tiles {
  public:
   static constexpr int kBits = 4;
-  static constexpr bool kGroupsOf16 = kNvfp4;
+  static constexpr bool kGroupsOf16 = is_nvfp4(kFormat);
 
-  HWY_INLINE void load(const QuantisedLayout&, int64_t groups, const uint8_t* block) {
+  HWY_INLINE void load(const QuantisedLayout& layout, int64_t groups, const uint8_t* block) {
     for (int64_t g = 0; g < groups; ++g)
-      _mm512_store_ps(scale_[g], load_float_scales<kNvfp4>(block + 16 * g));
+      _mm512_store_ps(scale_[g], load_float_scales<kFormat>(layout, block, g));
   }
   HWY_INLINE __m512 table(int64_t g, int64_t n) const {
-    return _mm512_mul_ps(float4_values<kNvfp4>(), _mm512_set1_ps(scale_[g][n]));
+    return _mm512_mul_ps(float4_values<kFormat>(), _mm512_set1_ps(scale_[g][n]));
   }
 
  private:
-  alignas(64) float scale_[kNvfp4 ? 8 : 4][16];
+  alignas(64) float scale_[is_nvfp4(kFormat) ? 8 : 4][16];
 };
 
 // mxfp8, or float8. By way of float16, whose exponent has one bit more: the value is 2^-8 times
 // that of e4m3, denormals too (they are converted whatever the MXCSR says).
-template <bool kWideScales>
+template <BlockFloat kFormat>
 class Float8Tiles {
  public:
   static constexpr int kBits = 8;
 
-  HWY_INLINE void load(const QuantisedLayout&, int64_t groups, const uint8_t* block) {
+  HWY_INLINE void load(const QuantisedLayout& layout, int64_t groups, const uint8_t* block) {
     for (int64_t g = 0; g < groups; ++g)
-      _mm512_store_ps(scale_[g], kWideScales ? load_wide_scales(block + 64 * g)
-                                             : load_float_scales<false>(block + 16 * g));
+      _mm512_store_ps(scale_[g], load_float_scales<kFormat>(layout, block, g));
   }
   template <int kPart>
   HWY_INLINE void step(const uint8_t* q, int64_t g, uint16_t* out) const {
@@ -63,7 +62,7 @@ class Float8Tiles {
     return (__m512i)_mm512_cvtne2ps_pbh(_mm512_mul_ps(high, scale), _mm512_mul_ps(low, scale));
   }
 
-  alignas(64) float scale_[kWideScales ? 1 : 4][16];
+  alignas(64) float scale_[kFormat == BlockFloat::kFloat8 ? 1 : 4][16];
 };
 
 }  // namespace

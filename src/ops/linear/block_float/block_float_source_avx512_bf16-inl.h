@@ -8,17 +8,17 @@
 namespace quire::ops {
 namespace {
 
-// mxfp4 and nvfp4.
-template <bool kNvfp4>
+// mxfp4, nvfp4 and nf4.
+template <BlockFloat kFormat>
 class Float4Tables {
  public:
-  static constexpr int kGroup = kNvfp4 ? 16 : 32;
+  static constexpr int kGroup = is_nf4(kFormat) ? 64 : is_nvfp4(kFormat) ? 16 : 32;
 
-  HWY_INLINE void load(const QuantisedLayout&, const uint8_t* block, int64_t k) {
-    _mm512_store_ps(scale_, load_float_scales<kNvfp4>(block + k / kGroup * 16));
+  HWY_INLINE void load(const QuantisedLayout& layout, const uint8_t* block, int64_t k) {
+    _mm512_store_ps(scale_, load_float_scales<kFormat>(layout, block, k / kGroup));
   }
   HWY_INLINE __m512 table(int row) const {
-    return _mm512_mul_ps(float4_values<kNvfp4>(), _mm512_set1_ps(scale_[row]));
+    return _mm512_mul_ps(float4_values<kFormat>(), _mm512_set1_ps(scale_[row]));
   }
 
  private:
@@ -26,16 +26,15 @@ class Float4Tables {
 };
 
 // mxfp8, or float8.
-template <bool kWideScales>
+template <BlockFloat kFormat>
 class Float8Bytes {
  public:
-  static constexpr int kGroups = kWideScales ? 1 : 4, kByte = 3;
+  static constexpr int kGroups = kFormat == BlockFloat::kFloat8 ? 1 : 4, kByte = 3;
 
-  HWY_INLINE void load(const QuantisedLayout&, const uint8_t* block) {
+  HWY_INLINE void load(const QuantisedLayout& layout, const uint8_t* block) {
 #pragma GCC unroll 4
     for (int g = 0; g < kGroups; ++g) {
-      const __m512 scale =
-          kWideScales ? load_wide_scales(block) : load_float_scales<false>(block + g * 16);
+      const __m512 scale = load_float_scales<kFormat>(layout, block, g);
       scale_[g][0] = doubled_rows(scale, 0);
       scale_[g][1] = doubled_rows(scale, 1);
     }

@@ -118,7 +118,7 @@ TEST_F(Float8Linear, EveryScaleAndZeroGivesTheBitsOfTheDenseWeight) {
   for (const auto& isa : isas_to_test()) {
     const ForcedIsa forced(isa);
     for (const mx::Dtype dtype : float_dtypes()) {
-      for (const float scale : {kLeastFloat8Scale, 0.0f, -0.0f, 1.0f, kMostFloat8Scale}) {
+      for (const float scale : {kLeastFloatScale, 0.0f, -0.0f, 1.0f, kMostFloatScale}) {
         Source s = make_source(96, 128, dtype, scale, scale);
         for (size_t row = 1; row < 96; row += 2)
           std::memset(s.codes.data() + row * 128, row % 4 == 1 ? 0x80 : 0, 128);
@@ -179,7 +179,7 @@ TEST(Float8Pack, RefusesWhatIsNoWeight) {
   const Context context = make_context(1);
   Source s = make_source(16, 128, mx::bfloat16, 0.5f, 1.0f);
   EXPECT_NO_THROW(pack(context, s, mx::bfloat16));
-  for (const float bad : {NAN, INFINITY, 2 * kMostFloat8Scale, kLeastFloat8Scale / 2}) {
+  for (const float bad : {NAN, INFINITY, 2 * kMostFloatScale, kLeastFloatScale / 2}) {
     Source other = s;
     other.scales[3] = bad;
     EXPECT_THROW(pack(context, other, mx::bfloat16), std::invalid_argument) << bad;

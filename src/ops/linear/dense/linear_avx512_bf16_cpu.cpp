@@ -503,16 +503,26 @@ void linear_avx512_bf16_block(const Bf16RowBatch& batch, const Bf16Block& block,
   if (batch.params.gguf != GgufFormat::kNone) return multiply_gguf(batch, block, buffer, sums);
   switch (batch.params.block_float) {
     case BlockFloat::kMxfp4:
-      return multiply_block_float<Mxfp4Codes, FourBitSource<Float4Tables<false>>>(batch, block,
-                                                                                  buffer, sums);
+      return multiply_block_float<Mxfp4Codes, FourBitSource<Float4Tables<BlockFloat::kMxfp4>>>(
+          batch, block, buffer, sums);
     case BlockFloat::kNvfp4:
-      return multiply_block_float<Nvfp4Codes, FourBitSource<Float4Tables<true>>>(batch, block,
-                                                                                 buffer, sums);
+      return multiply_block_float<Nvfp4Codes, FourBitSource<Float4Tables<BlockFloat::kNvfp4>>>(
+          batch, block, buffer, sums);
     case BlockFloat::kMxfp8:
-      return multiply_block_float<Mxfp8Codes, EightBitSource<Float8Bytes<false>>>(batch, block,
-                                                                                  buffer, sums);
+      return multiply_block_float<Mxfp8Codes, EightBitSource<Float8Bytes<BlockFloat::kMxfp8>>>(
+          batch, block, buffer, sums);
+    case BlockFloat::kScaledNvfp4:
+      return multiply_quantised<FourBitSource<Float4Tables<BlockFloat::kScaledNvfp4>>>(
+          batch, block, buffer, sums);
     case BlockFloat::kFloat8:
-      return multiply_quantised<EightBitSource<Float8Bytes<true>>>(batch, block, buffer, sums);
+      return multiply_quantised<EightBitSource<Float8Bytes<BlockFloat::kFloat8>>>(batch, block,
+                                                                                  buffer, sums);
+    case BlockFloat::kNf4:
+      return multiply_quantised<FourBitSource<Float4Tables<BlockFloat::kNf4>>>(batch, block, buffer,
+                                                                               sums);
+    case BlockFloat::kNestedNf4:
+      return multiply_quantised<FourBitSource<Float4Tables<BlockFloat::kNestedNf4>>>(batch, block,
+                                                                                     buffer, sums);
     case BlockFloat::kNone:
       break;
   }

@@ -459,8 +459,15 @@ void multiply_format(const LinearRowBatch& batch, const LinearBlock& block) {
       return multiply<QuantisedWeights<T, BlockFloatSource<BlockFloat::kNvfp4>>>(batch, block);
     case BlockFloat::kMxfp8:
       return multiply<QuantisedWeights<T, BlockFloatSource<BlockFloat::kMxfp8>>>(batch, block);
+    case BlockFloat::kScaledNvfp4:
+      return multiply<QuantisedWeights<T, BlockFloatSource<BlockFloat::kScaledNvfp4>>>(batch,
+                                                                                       block);
     case BlockFloat::kFloat8:
       return multiply<QuantisedWeights<T, BlockFloatSource<BlockFloat::kFloat8>>>(batch, block);
+    case BlockFloat::kNf4:
+      return multiply<QuantisedWeights<T, BlockFloatSource<BlockFloat::kNf4>>>(batch, block);
+    case BlockFloat::kNestedNf4:
+      return multiply<QuantisedWeights<T, BlockFloatSource<BlockFloat::kNestedNf4>>>(batch, block);
     case BlockFloat::kNone:
       break;
   }

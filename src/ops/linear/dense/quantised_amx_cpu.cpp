@@ -264,13 +264,19 @@ void stream_format(const QuantisedAmxRowBatch& batch, int64_t begin, int64_t end
   if (batch.params.gguf != GgufFormat::kNone) return stream_gguf(batch, begin, end);
   switch (batch.params.block_float) {
     case BlockFloat::kMxfp4:
-      return stream_panels<Float4Tiles<false>, 4>(batch, begin, end);
+      return stream_panels<Float4Tiles<BlockFloat::kMxfp4>, 4>(batch, begin, end);
     case BlockFloat::kNvfp4:
-      return stream_panels<Float4Tiles<true>, 8>(batch, begin, end);
+      return stream_panels<Float4Tiles<BlockFloat::kNvfp4>, 8>(batch, begin, end);
     case BlockFloat::kMxfp8:
-      return stream_panels<Float8Tiles<false>, 4>(batch, begin, end);
+      return stream_panels<Float8Tiles<BlockFloat::kMxfp8>, 4>(batch, begin, end);
+    case BlockFloat::kScaledNvfp4:
+      return stream_panels<Float4Tiles<BlockFloat::kScaledNvfp4>, 8>(batch, begin, end);
     case BlockFloat::kFloat8:
-      return stream_panels<Float8Tiles<true>, 1>(batch, begin, end);
+      return stream_panels<Float8Tiles<BlockFloat::kFloat8>, 1>(batch, begin, end);
+    case BlockFloat::kNf4:
+      return stream_panels<Float4Tiles<BlockFloat::kNf4>, 2>(batch, begin, end);
+    case BlockFloat::kNestedNf4:
+      return stream_panels<Float4Tiles<BlockFloat::kNestedNf4>, 2>(batch, begin, end);
     case BlockFloat::kNone:
       return batch.params.bits == 4 ? stream_affine<AffineFourTiles>(batch, begin, end)
                                     : stream_affine<AffineEightTiles>(batch, begin, end);

@@ -212,13 +212,19 @@ void multiply_format(const AmxRowBatch& batch, const AmxBlock& block, uint16_t* 
   if (batch.params.gguf != GgufFormat::kNone) return multiply_gguf(batch, block, ring, lines, sums);
   switch (batch.params.block_float) {
     case BlockFloat::kMxfp4:
-      return multiply<Float4Tiles<false>>(batch, block, ring, lines, sums);
+      return multiply<Float4Tiles<BlockFloat::kMxfp4>>(batch, block, ring, lines, sums);
     case BlockFloat::kNvfp4:
-      return multiply<Float4Tiles<true>>(batch, block, ring, lines, sums);
+      return multiply<Float4Tiles<BlockFloat::kNvfp4>>(batch, block, ring, lines, sums);
     case BlockFloat::kMxfp8:
-      return multiply<Float8Tiles<false>>(batch, block, ring, lines, sums);
+      return multiply<Float8Tiles<BlockFloat::kMxfp8>>(batch, block, ring, lines, sums);
+    case BlockFloat::kScaledNvfp4:
+      return multiply<Float4Tiles<BlockFloat::kScaledNvfp4>>(batch, block, ring, lines, sums);
     case BlockFloat::kFloat8:
-      return multiply<Float8Tiles<true>>(batch, block, ring, lines, sums);
+      return multiply<Float8Tiles<BlockFloat::kFloat8>>(batch, block, ring, lines, sums);
+    case BlockFloat::kNf4:
+      return multiply<Float4Tiles<BlockFloat::kNf4>>(batch, block, ring, lines, sums);
+    case BlockFloat::kNestedNf4:
+      return multiply<Float4Tiles<BlockFloat::kNestedNf4>>(batch, block, ring, lines, sums);
     case BlockFloat::kNone:
       return batch.params.bits == 4 ? multiply<AffineFourTiles>(batch, block, ring, lines, sums)
                                     : multiply<AffineEightTiles>(batch, block, ring, lines, sums);

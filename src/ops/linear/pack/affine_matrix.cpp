@@ -77,12 +77,13 @@ QuantisedLayout quantised_layout(const PackedMatrix& matrix) {
   }
   if (!matrix.affine) {
     const BlockFloatFormat format = block_float_format(matrix.block_float);
-    return {.n = matrix.n,
-            .k = matrix.k,
-            .bits = format.bits,
-            .group_size = format.group_size,
-            .interleaved = matrix.interleaved,
-            .block_float = matrix.block_float};
+    return with_nested({.n = matrix.n,
+                        .k = matrix.k,
+                        .bits = format.bits,
+                        .group_size = format.group_size,
+                        .interleaved = matrix.interleaved,
+                        .block_float = matrix.block_float},
+                       matrix.data.get());
   }
   return {.n = matrix.n,
           .k = matrix.k,

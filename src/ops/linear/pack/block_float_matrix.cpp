@@ -39,7 +39,7 @@ bool pack_float_scale(const uint8_t* stored, uint8_t* packed) {
   std::memcpy(&scale, stored, sizeof(scale));
   const float size = std::fabs(scale), wide = scale * kFloat8ScaleFactor;
   std::memcpy(packed, &wide, sizeof(wide));
-  return size == 0.0f || (size >= kLeastFloat8Scale && size <= kMostFloat8Scale);
+  return size == 0.0f || (size >= kLeastFloatScale && size <= kMostFloatScale);
 }
 
 // Those of row i of a panel, in a block with `count` groups.
