@@ -235,7 +235,9 @@ std::optional<ops::PackedMatrix> WeightLoader::pack_quantised(std::span<const Pa
   if (affine.size() == parts.size() && ops::share_columns(affine))
     return ops::pack_affine_matrix(context_, affine, dtype_, interleave, staging(parts));
   const bool all_blocks = blocks.size() == parts.size();
-  if (block_floats.size() != parts.size() && !all_blocks) return std::nullopt;
+  const bool all_floats =
+      block_floats.size() == parts.size() && ops::go_together(block_floats, interleave);
+  if (!all_floats && !all_blocks) return std::nullopt;
   try {
     if (all_blocks)
       return ops::pack_gguf_matrix(context_, blocks, dtype_, interleave, staging(parts));
@@ -262,7 +264,11 @@ bool WeightLoader::is_alike(const Part& a, const Part& b) {
     const ops::AffineRows both[] = {*a.affine, *b.affine};
     return ops::share_columns(both);
   }
-  if (a.block_float && b.block_float) return a.block_float->format == b.block_float->format;
+  if (a.block_float && b.block_float) {
+    const ops::BlockFloatRows &x = *a.block_float, &y = *b.block_float;
+    return x.format == y.format && x.multiplier == y.multiplier && x.divisor == y.divisor &&
+           x.nested == y.nested;
+  }
   if (a.gguf && b.gguf) return a.gguf->format == b.gguf->format;
   const auto is_dense = [](const Part& part) {
     return !part.affine && !part.block_float && !part.gguf;

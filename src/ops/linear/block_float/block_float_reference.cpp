@@ -19,7 +19,25 @@ double small_float(unsigned code, int e, int m) {
   return code >> (e + m) & 1u ? -size : size;
 }
 
-double value_of(BlockFloat format, const uint8_t* scales, int64_t index, unsigned code) {
+// Scale `index` of kNestedNf4, in float32 as its formula is.
+float nested_scale(const float* nested, const uint8_t* scales, int64_t index) {
+  uint16_t pair;
+  std::memcpy(&pair, scales + kNestedTailAt + 2 * (index % 16), sizeof(pair));
+  const float* of_row = nested + kNestedMap + 2 * static_cast<int64_t>(pair);
+  const float product = nested[scales[index]] * of_row[0];
+  return product + of_row[1];
+}
+
+double value_of(const QuantisedLayout& layout, const uint8_t* scales, int64_t index,
+                unsigned code) {
+  const BlockFloat format = layout.block_float;
+  if (format == BlockFloat::kNf4) {
+    float wide;
+    std::memcpy(&wide, scales + 4 * index, sizeof(wide));
+    return static_cast<double>(wide) * kNf4Values[code];
+  }
+  if (format == BlockFloat::kNestedNf4)
+    return static_cast<double>(nested_scale(layout.nested, scales, index)) * kNf4Values[code];
   if (format == BlockFloat::kFloat8) {
     float wide;
     std::memcpy(&wide, scales + 4 * index, sizeof(wide));
@@ -31,6 +49,12 @@ double value_of(BlockFloat format, const uint8_t* scales, int64_t index, unsigne
       return std::ldexp(small_float(code, 2, 1), byte - kMxfp4ExponentOffset - 127);
     case BlockFloat::kMxfp8:
       return std::ldexp(small_float(code, 4, 3), byte - kMxfp8ExponentOffset - 127);
+    case BlockFloat::kScaledNvfp4: {
+      float of_tensor[2];
+      std::memcpy(of_tensor, scales + kNvfp4TailAt, sizeof(of_tensor));
+      const float scale = static_cast<float>(small_float(scales[index], 4, 3)) * of_tensor[0];
+      return static_cast<double>(scale / of_tensor[1]) * small_float(code, 2, 1);
+    }
     default:
       return small_float(scales[index], 4, 3) * small_float(code, 2, 1);
   }
@@ -50,7 +74,7 @@ mx::array unpack_block_float(const PackedMatrix& matrix) {
       const int64_t scale = k % 128 / layout.group_size * 16 + row % 16;
       const unsigned code = layout.code(block, row % 16, k % 128);
       values[static_cast<size_t>(source * layout.k + k)] =
-          static_cast<float>(value_of(layout.block_float, block, scale, code));
+          static_cast<float>(value_of(layout, block, scale, code));
     }
   }
   const mx::Shape shape = {static_cast<int>(layout.n), static_cast<int>(layout.k)};

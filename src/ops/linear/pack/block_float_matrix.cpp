@@ -1,5 +1,6 @@
 #include "ops/linear/pack/block_float_matrix.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstring>
@@ -25,7 +26,7 @@ constexpr uint8_t kFloat8Nan = 0x7F;
 
 // A stored scale as it is packed; false if it is none.
 bool pack_scale(BlockFloat format, uint8_t stored, uint8_t& packed) {
-  if (format == BlockFloat::kNvfp4) {
+  if (is_nvfp4(format)) {
     packed = stored;
     return stored < kFloat8Nan;  // no sign either
   }
@@ -34,12 +35,16 @@ bool pack_scale(BlockFloat format, uint8_t stored, uint8_t& packed) {
   return stored <= kMostScaleByte;
 }
 
-bool pack_float_scale(const uint8_t* stored, uint8_t* packed) {
+bool has_room(float size) { return size >= kLeastFloatScale && size <= kMostFloatScale; }
+
+bool is_scale(float scale) { return scale == 0.0f || has_room(std::fabs(scale)); }
+
+bool pack_float_scale(BlockFloat format, const uint8_t* stored, uint8_t* packed) {
   float scale;
   std::memcpy(&scale, stored, sizeof(scale));
-  const float size = std::fabs(scale), wide = scale * kFloat8ScaleFactor;
+  const float wide = format == BlockFloat::kFloat8 ? scale * kFloat8ScaleFactor : scale;
   std::memcpy(packed, &wide, sizeof(wide));
-  return size == 0.0f || (size >= kLeastFloatScale && size <= kMostFloatScale);
+  return is_scale(scale);
 }
 
 // Those of row i of a panel, in a block with `count` groups.
@@ -47,13 +52,71 @@ bool pack_scales(const QuantisedLayout& layout, const uint8_t* stored, int64_t c
                  uint8_t* out) {
   bool good = true;
   for (int64_t group = 0; group < count; ++group) {
-    if (layout.block_float == BlockFloat::kFloat8) {
-      good &= pack_float_scale(stored + 4 * group, out + 4 * (group * kPanel + i));
+    const int64_t at = group * kPanel + i;
+    if (layout.block_float == BlockFloat::kFloat8 || layout.block_float == BlockFloat::kNf4) {
+      good &= pack_float_scale(layout.block_float, stored + 4 * group, out + 4 * at);
+    } else if (layout.block_float == BlockFloat::kNestedNf4) {
+      out[at] = stored[group];  // pack_pair() sees what comes of it
     } else {
-      good &= pack_scale(layout.block_float, stored[group], out[group * kPanel + i]);
+      good &= pack_scale(layout.block_float, stored[group], out[at]);
     }
   }
   return good;
+}
+
+// What all rows of a panel share; false if it is no scale.
+bool pack_tail(const BlockFloatRows& part, uint8_t* tail) {
+  const float of_tensor[2] = {part.multiplier, part.divisor};
+  std::memcpy(tail, of_tensor, sizeof(of_tensor));
+  return has_room(part.multiplier) && has_room(part.divisor);
+}
+
+// Which pair row i of a panel has in a block; false if no scale comes of it. `first`: those of the
+// parts before.
+bool pack_pair(const BlockFloatRows& part, int64_t first, const uint8_t* stored, int64_t i,
+               uint8_t* out) {
+  uint16_t pair;
+  std::memcpy(&pair, stored, sizeof(pair));
+  const float* nested = part.nested->data();
+  const float* of_row = nested + kNestedMap + 2 * static_cast<int64_t>(pair);
+  bool good = true;
+  for (int64_t group = 0; group < 2; ++group)
+    good &= is_scale(nested[out[group * kPanel + i]] * of_row[0] + of_row[1]);
+  const auto packed = static_cast<uint16_t>(first + pair);
+  std::memcpy(out + kNestedTailAt + i * static_cast<int64_t>(sizeof(packed)), &packed,
+              sizeof(packed));
+  return good;
+}
+
+int64_t num_pairs(const std::vector<float>& nested) {
+  return (static_cast<int64_t>(nested.size()) - kNestedMap) / 2;
+}
+
+// The maps and pairs of all parts, each once: rows of one tensor share them.
+std::vector<const std::vector<float>*> distinct_nested(std::span<const BlockFloatRows> parts) {
+  std::vector<const std::vector<float>*> all;
+  for (const BlockFloatRows& part : parts)
+    if (std::ranges::find(all, part.nested.get()) == all.end()) all.push_back(part.nested.get());
+  return all;
+}
+
+// The pairs before those of `nested`; of all if it is null.
+int64_t first_pair(std::span<const BlockFloatRows> parts, const std::vector<float>* nested) {
+  int64_t first = 0;
+  for (const std::vector<float>* one : distinct_nested(parts)) {
+    if (one == nested) break;
+    first += num_pairs(*one);
+  }
+  return first;
+}
+
+// What all rows have behind the panels, in float32.
+std::vector<float> nested_of(std::span<const BlockFloatRows> parts) {
+  if (parts.front().format != BlockFloat::kNestedNf4) return {};
+  std::vector<float> all(parts.front().nested->begin(), parts.front().nested->begin() + kNestedMap);
+  for (const std::vector<float>* one : distinct_nested(parts))
+    all.insert(all.end(), one->begin() + kNestedMap, one->end());
+  return all;
 }
 
 // Half of 2^-127, the least value, is no bfloat16 and too little for kernels that add to exponents:
@@ -77,6 +140,10 @@ bool pack_panel(const QuantisedLayout& layout, std::span<const BlockFloatRows> p
   const int64_t size = layout.group_size, groups = (layout.k + size - 1) / size;
   const int64_t scale_bytes = block_float_format(layout.block_float).scale_bytes;
   uint8_t codes[kBlock];
+  std::vector<int64_t> first_pairs;
+  if (layout.block_float == BlockFloat::kNestedNf4)
+    for (const BlockFloatRows& part : parts)
+      first_pairs.push_back(first_pair(parts, part.nested.get()));
   bool good = true;
   for (int64_t block = 0; block < layout.blocks(); ++block) {
     uint8_t* out = data + layout.offset(panel, block);
@@ -89,6 +156,13 @@ bool pack_panel(const QuantisedLayout& layout, std::span<const BlockFloatRows> p
       const auto* scales = static_cast<const uint8_t*>(from.part->scales) +
                            (from.row * groups + begin / size) * scale_bytes;
       good &= pack_scales(layout, scales, (count + size - 1) / size, i, out);
+      if (layout.block_float == BlockFloat::kScaledNvfp4)
+        good &= pack_tail(*from.part, out + kNvfp4TailAt);
+      if (layout.block_float == BlockFloat::kNestedNf4)
+        good &= pack_pair(*from.part, first_pairs[static_cast<size_t>(from.part - parts.data())],
+                          static_cast<const uint8_t*>(from.part->pairs) +
+                              2 * (from.row * layout.blocks() + block),
+                          i, out);
       const auto* values = static_cast<const uint8_t*>(from.part->values);
       unpack_codes(values + from.row * layout.k * layout.bits / 8, layout.bits, begin, count,
                    codes);
@@ -118,6 +192,9 @@ PackedMatrix describe(std::span<const BlockFloatRows> parts, mx::Dtype dtype, bo
   if (result.block_float != BlockFloat::kFloat8 &&
       result.k % block_float_format(result.block_float).group_size != 0)
     refuse(result.block_float, "groups do not divide " + std::to_string(result.k) + " columns");
+  if (result.block_float == BlockFloat::kNestedNf4 && result.k % kBlock != 0)
+    refuse(result.block_float, "128 do not divide " + std::to_string(result.k) + " columns");
+  if (!go_together(parts, interleave)) refuse(result.block_float, "parts do not go together");
   if (interleave && result.n % 2 != 0)
     refuse(result.block_float, "an odd number of rows cannot be interleaved");
   return result;
@@ -137,6 +214,27 @@ PackedMatrix pack_values(const Context& context, std::span<const BlockFloatRows>
 
 }  // namespace
 
+bool go_together(std::span<const BlockFloatRows> parts, bool interleave) {
+  if (parts.empty()) return true;
+  if (parts.front().format == BlockFloat::kNestedNf4) {
+    const auto same_map = [&](const BlockFloatRows& part) {
+      return std::equal(part.nested->begin(), part.nested->begin() + kNestedMap,
+                        parts.front().nested->begin());
+    };
+    return std::ranges::all_of(parts, same_map) && first_pair(parts, nullptr) <= kMostNestedPairs;
+  }
+  int64_t n = 0;
+  for (const BlockFloatRows& part : parts) n += part.n;
+  int64_t row = 0;
+  for (size_t i = 0; i + 1 < parts.size(); ++i) {
+    row += parts[i].n;
+    const BlockFloatRows &a = parts[i], &b = parts[i + 1];
+    const bool edge = interleave ? row == n / 2 : row % kPanel == 0;
+    if (!edge && (a.multiplier != b.multiplier || a.divisor != b.divisor)) return false;
+  }
+  return true;
+}
+
 PackedMatrix pack_block_float_matrix(const Context& context, std::span<const BlockFloatRows> parts,
                                      mx::Dtype dtype, bool interleave,
                                      const PackProgress& progress) {
@@ -144,7 +242,10 @@ PackedMatrix pack_block_float_matrix(const Context& context, std::span<const Blo
   PackedMatrix result = describe(parts, dtype, interleave);
   if (context.device->cuda()) return pack_values(context, parts, dtype, interleave, progress);
   const QuantisedLayout layout = quantised_layout(result);
-  const auto memory = allocate_aligned(static_cast<size_t>(layout.bytes()));
+  const std::vector<float> nested = nested_of(parts);
+  const auto memory =
+      allocate_aligned(static_cast<size_t>(layout.bytes()) + nested.size() * sizeof(float));
+  std::ranges::copy(std::as_bytes(std::span(nested)), memory.get() + layout.bytes());
   PackJob job = {.row_bytes = result.k * layout.bits / 8, .interleaved = interleave};
   for (const BlockFloatRows& part : parts) job.rows.push_back(part.n);
   std::atomic<bool> good = true;
