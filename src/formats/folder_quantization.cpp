@@ -159,21 +159,44 @@ FolderScheme read_floats(const ConfigReader& weights) {
   return scheme;
 }
 
-constexpr const char* kFloatActivations =
-    "activations stay as they are, where the config asks for rounding them to 8-bit floats";
+// NVFP4, with a number for the whole matrix.
+FolderScheme read_nvfp4(const ConfigReader& weights, FolderFormat format) {
+  FolderScheme scheme = {.format = format, .group_size = 16};
+  read_bits(weights, "num_bits", {4}, scheme);
+  expect_string(weights, "type", "float");
+  expect_string(weights, "strategy", "tensor_group");
+  const int64_t size = weights.find_int("group_size").value_or(16);
+  if (size != 16) fail_value(weights, "group_size", std::to_string(size), "16");
+  if (!weights.find_bool("symmetric").value_or(true))
+    fail_value(weights, "symmetric", "false", "true");
+  if (weights.find_bool("dynamic").value_or(false)) fail_value(weights, "dynamic", "true", "false");
+  return scheme;
+}
+
+std::string float_activations(int64_t bits) {
+  return "activations stay as they are, where the config asks for rounding them to " +
+         std::to_string(bits) + "-bit floats";
+}
 
 // Activations that are rounded where they are used: leaving that out is more exact. Scales of their
-// own would be lost.
-void read_float_activations(const ConfigReader& group, FolderQuantization& out) {
+// own would be lost. (Those of NVFP4 are found where they are used, too: what is stored is a number
+// for the whole tensor that only says how these scales are rounded.)
+void read_float_activations(const ConfigReader& group, int64_t only_bits, FolderQuantization& out) {
   const json::object* object = group.find_object("input_activations");
   if (!object) return;
   const ConfigReader activations = group.inside("input_activations", *object);
   const int64_t bits = activations.find_int("num_bits").value_or(8);
-  if (bits != 8) fail_value(activations, "num_bits", std::to_string(bits), "8");
+  if (bits != only_bits)
+    fail_value(activations, "num_bits", std::to_string(bits), std::to_string(only_bits));
   expect_string(activations, "type", "float");
-  if (!activations.find_bool("dynamic").value_or(false))
-    fail_value(activations, "dynamic", "false: scales that are stored", "true");
-  out.note = kFloatActivations;
+  out.note = float_activations(bits);
+  if (out.method == "modelopt") return;  // says "dynamic": false of such a number
+  const json::value* dynamic = activations.find("dynamic");
+  const bool local = only_bits == 4 && dynamic && dynamic->is_string() &&
+                     activations.find_string("dynamic") == "local";
+  if (!local && !activations.find_bool("dynamic").value_or(false))
+    fail_value(activations, "dynamic", "false: scales that are stored",
+               only_bits == 4 ? "\"local\", true" : "true");
 }
 
 void read_fp8(const ConfigReader& config, FolderQuantization& out) {
@@ -184,7 +207,7 @@ void read_fp8(const ConfigReader& config, FolderQuantization& out) {
   const std::string activations = config.find_string("activation_scheme").value_or("dynamic");
   if (activations != "dynamic")
     fail_value(config, "activation_scheme", quote_name(activations), "\"dynamic\"");
-  out.note = kFloatActivations;
+  out.note = float_activations(8);
   out.groups = {{.scheme = scheme, .targets = {}}};
   out.excluded = read_names(config, "modules_to_not_convert");
   for (std::string& name : read_names(config, "ignored_layers"))
@@ -205,16 +228,22 @@ FolderScheme read_group_scheme(const ConfigReader& config, const ConfigReader& g
   const bool own = group.find("format") != nullptr;
   const ConfigReader& from = own ? group : config;
   const std::string format = from.find_string("format").value_or("missing");
-  if (format != "pack-quantized" && format != "float-quantized" && format != "mxfp4-pack-quantized")
+  if (format != "pack-quantized" && format != "float-quantized" &&
+      format != "mxfp4-pack-quantized" && format != "nvfp4-pack-quantized")
     fail_value(from, "format", quote_name(format),
-               "\"pack-quantized\", \"float-quantized\", \"mxfp4-pack-quantized\"");
+               "\"pack-quantized\", \"float-quantized\", \"mxfp4-pack-quantized\", "
+               "\"nvfp4-pack-quantized\"");
   const json::object* object = group.find_object("weights");
   if (!object) group.fail("weights", "is missing");
   const ConfigReader weights = group.inside("weights", *object);
   expect_no_activations(group, "output_activations");
   if (format == "float-quantized") {
-    read_float_activations(group, out);
+    read_float_activations(group, 8, out);
     return read_floats(weights);
+  }
+  if (format == "nvfp4-pack-quantized") {
+    read_float_activations(group, 4, out);
+    return read_nvfp4(weights, FolderFormat::kNvfp4);
   }
   expect_no_activations(group, "input_activations");
   return format == "pack-quantized" ? read_packed(weights) : read_mxfp4(weights);
@@ -238,6 +267,71 @@ void read_compressed(const ConfigReader& config, FolderQuantization& out) {
         {.scheme = read_group_scheme(config, group, out), .targets = read_names(group, "targets")});
   }
   out.excluded = read_names(config, "ignore");
+}
+
+// Names of modelopt may have "*" for any letters.
+std::vector<std::string> read_wild_names(const ConfigReader& config, std::string_view key) {
+  std::vector<std::string> names = config.get_strings(key);
+  for (std::string& name : names) {
+    if (name.find('*') == std::string::npos) continue;
+    std::string pattern(kPattern);
+    for (const char c : name) {
+      const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                         (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '.' || c == '*';
+      if (!plain)
+        config.fail(key, "has the pattern " + quote_name(name) + ", which is not understood");
+      pattern += c == '*' ? ".*" : c == '.' ? "\\." : std::string(1, c);
+    }
+    name = pattern + "$";
+  }
+  return names;
+}
+
+// What hf_quant_config.json says, or the same in config.json, or there in the words of
+// compressed-tensors.
+void read_modelopt(const ConfigReader& top, FolderQuantization& out) {
+  const json::object* inner = top.find_object("quantization");
+  const ConfigReader config = inner ? top.inside("quantization", *inner) : top;
+  const std::string algorithm = config.find_string("quant_algo").value_or("missing");
+  if (algorithm != "NVFP4")
+    fail_value(config, "quant_algo", quote_name(algorithm),
+               "\"NVFP4\"; take the model's unquantised checkpoint");
+  for (const char* key : {"kv_cache_quant_algo", "kv_cache_scheme"})
+    if (config.find(key)) config.fail(key, "is set, which is not supported");
+  FolderScheme scheme = {.format = FolderFormat::kModeloptNvfp4, .bits = 4, .group_size = 16};
+  out.note = float_activations(4);
+  const int64_t size = config.find_int("group_size").value_or(16);
+  if (size != 16) fail_value(config, "group_size", std::to_string(size), "16");
+  if (const json::object* groups = config.find_object("config_groups")) {
+    const ConfigReader all = config.inside("config_groups", *groups);
+    for (const auto& entry : *groups) {
+      const std::string_view name(entry.key().data(), entry.key().size());
+      const json::object* object = all.find_object(name);
+      if (!object) all.fail(name, "is null");
+      const ConfigReader group = all.inside(name, *object);
+      const json::object* weights = group.find_object("weights");
+      if (!weights) group.fail("weights", "is missing");
+      read_float_activations(group, 4, out);
+      scheme = read_nvfp4(group.inside("weights", *weights), scheme.format);
+    }
+  }
+  out.groups = {{.scheme = scheme, .targets = {}}};
+  out.excluded = read_wild_names(config, "exclude_modules");
+  for (std::string& name : read_wild_names(config, "ignore"))
+    out.excluded.push_back(std::move(name));
+}
+
+void read_bitsandbytes(const ConfigReader& config, FolderQuantization& out) {
+  if (config.find_bool("load_in_8bit").value_or(false))
+    fail_value(config, "load_in_8bit", "true", "false");
+  if (!config.find_bool("load_in_4bit").value_or(false))
+    fail_value(config, "load_in_4bit", "false", "true");
+  const std::string type = config.find_string("bnb_4bit_quant_type").value_or("fp4");
+  if (type != "nf4") fail_value(config, "bnb_4bit_quant_type", quote_name(type), "\"nf4\"");
+  expect_string(config, "bnb_4bit_quant_storage", "uint8");
+  out.groups = {
+      {.scheme = {.format = FolderFormat::kNf4, .bits = 4, .group_size = 64}, .targets = {}}};
+  out.excluded = read_names(config, "llm_int8_skip_modules");
 }
 
 // The parts of a name that dots part, in a row anywhere in it.
@@ -276,20 +370,27 @@ std::string FolderQuantization::title() const {
            (scheme.block_rows ? " in blocks of " + std::to_string(scheme.block_rows) + " x " +
                                     std::to_string(scheme.block_columns)
                               : "");
-  return bits + (scheme.format == FolderFormat::kMxfp4 ? "mxfp4 (" + method + ")" : method) +
+  const char* kind = scheme.format == FolderFormat::kMxfp4           ? "mxfp4"
+                     : scheme.format == FolderFormat::kNvfp4         ? "nvfp4"
+                     : scheme.format == FolderFormat::kModeloptNvfp4 ? "nvfp4"
+                     : scheme.format == FolderFormat::kNf4           ? "nf4"
+                                                                     : nullptr;
+  return bits + (kind ? kind + (" (" + method) + ")" : method) +
          (scheme.group_size ? " in groups of " + std::to_string(scheme.group_size)
                             : std::string(" by rows"));
 }
 
 std::optional<FolderQuantization> read_folder_quantization(const HfConfig& config) {
   if (config.quantization.is_null()) return std::nullopt;
-  const ConfigReader reader(config.file, config.quantization.get_object(), nullptr,
-                            "quantization_config.");
+  const bool beside = !config.quantization_file.empty();
+  const std::string& file = beside ? config.quantization_file : config.file;
+  const ConfigReader reader(file, config.quantization.get_object(), nullptr,
+                            beside ? "quantization." : "quantization_config.");
   const auto method = reader.find_string("quant_method");
   if (!method) return std::nullopt;
   FolderQuantization out;
   out.method = *method;
-  out.file = config.file;
+  out.file = file;
   if (*method == "awq") {
     read_awq(reader, out);
   } else if (*method == "gptq") {
@@ -298,6 +399,10 @@ std::optional<FolderQuantization> read_folder_quantization(const HfConfig& confi
     read_compressed(reader, out);
   } else if (*method == "fp8") {
     read_fp8(reader, out);
+  } else if (*method == "modelopt") {
+    read_modelopt(reader, out);
+  } else if (*method == "bitsandbytes") {
+    read_bitsandbytes(reader, out);
   } else {
     return std::nullopt;
   }

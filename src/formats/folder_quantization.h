@@ -16,6 +16,13 @@ enum class FolderFormat {
   kPacked,  // 4 or 8 bits; `weight_packed` [N, K * bits / 32], a stream along each row
   kMxfp4,   // MLX's mxfp4 in bytes: `weight_packed` [N, K / 2], `weight_scale` [N, K / 32]
   kFp8,     // 8-bit floats, e4m3: `weight` [N, K]
+  // MLX's nvfp4 in bytes, with a number for the whole matrix: `weight_packed` [N, K / 2],
+  // `weight_scale` e4m3 [N, K / 16], which `weight_global_scale` divides
+  kNvfp4,
+  kModeloptNvfp4,  // the same under other names: `weight`, and `weight_scale_2` multiplies
+  // 4 bits, `weight` [N * K / 2, 1] bytes, the high nibble first; a scale `weight.absmax` for 64 of
+  // all of them, float32, or a byte that stands for one
+  kNf4,
 };
 
 // How one layer's weight is quantised. Whole numbers: w = (q - z) * s with one scale and zero point
@@ -31,11 +38,11 @@ struct FolderScheme {
   int64_t block_rows = 0, block_columns = 0;
 };
 
-// What config.json says of a folder's quantised weights in the words of AutoAWQ, GPTQ's programs or
-// compressed-tensors. Which tensors are quantised shows in the file (`X.qweight` in place of
-// `X.weight`); a config that says otherwise is an error.
+// What config.json says of a folder's quantised weights in the words of AutoAWQ, GPTQ's programs,
+// compressed-tensors, modelopt or bitsandbytes. Which tensors are quantised shows in the file
+// (`X.qweight` in place of `X.weight`); a config that says otherwise is an error.
 struct FolderQuantization {
-  std::string method;  // "awq", "gptq", "compressed-tensors"
+  std::string method;  // "awq", "gptq", "compressed-tensors", "fp8", "modelopt", "bitsandbytes"
   struct Group {
     FolderScheme scheme;
     std::vector<std::string> targets;  // empty: all layers
@@ -49,7 +56,7 @@ struct FolderQuantization {
   // "4-bit awq in groups of 128", for people; of the first group.
   std::string title() const;
 
-  std::string file;  // path of config.json, for messages
+  std::string file;  // path of config.json or hf_quant_config.json, for messages
   // What the config asks for beside the weights and is not done, for people; or nothing.
   std::string note;
 };

@@ -225,6 +225,81 @@ TEST(FolderQuantization, ReadsFloats) {
   EXPECT_EQ(blocks.of_layer("x")->block_columns, 64);
 }
 
+TEST(FolderQuantization, RefusesFourBitFloatsByKey) {
+  const auto nvfp4 = [](const std::string& weights, const std::string& group = "") {
+    return R"({"quant_method":"compressed-tensors","format":"nvfp4-pack-quantized",
+               "config_groups":{"g":{"weights":{)" +
+           weights + "}" + group + "}}}";
+  };
+  const std::string usual = R"("num_bits":4,"type":"float","strategy":"tensor_group")";
+  const auto inputs = [&](const std::string& members) {
+    return nvfp4(usual, R"(,"input_activations":{)" + members + "}");
+  };
+  const auto modelopt = [](const std::string& members) {
+    return R"({"quant_method":"modelopt","quant_algo":"NVFP4",)" + members + "}";
+  };
+  const auto bnb = [](const std::string& members) {
+    return R"({"quant_method":"bitsandbytes",)" + members + "}";
+  };
+  const std::string nf4 = R"("load_in_4bit":true,"bnb_4bit_quant_type":"nf4")";
+  expect_refused({
+      {nvfp4(R"("num_bits":8,"type":"float")"), "g.weights.num_bits"},
+      {nvfp4(R"("num_bits":4,"type":"int")"), "g.weights.type"},
+      {nvfp4(R"("num_bits":4,"type":"float","group_size":32)"), "g.weights.group_size"},
+      {nvfp4(R"("num_bits":4,"type":"float","strategy":"channel")"), "g.weights.strategy"},
+      {nvfp4(usual + R"(,"symmetric":false)"), "g.weights.symmetric"},
+      {nvfp4(usual + R"(,"dynamic":true)"), "g.weights.dynamic"},
+      {inputs(R"("num_bits":8,"type":"float","dynamic":"local")"), "g.input_activations.num_bits"},
+      {inputs(R"("num_bits":4,"type":"int","dynamic":"local")"), "g.input_activations.type"},
+      {inputs(R"("num_bits":4,"type":"float","dynamic":false)"), "g.input_activations.dynamic"},
+      {inputs(R"("num_bits":4,"type":"float","dynamic":"global")"), "g.input_activations.dynamic"},
+      {R"({"quant_method":"modelopt"})", "quant_algo"},
+      {R"({"quant_method":"modelopt","quant_algo":"FP8"})", "quant_algo"},
+      {R"({"quant_method":"modelopt","quantization":{"quant_algo":"W4A8_AWQ"}})",
+       "quantization.quant_algo"},
+      {modelopt(R"("group_size":32)"), "group_size"},
+      {modelopt(R"("kv_cache_quant_algo":"INT8")"), "kv_cache_quant_algo"},
+      {modelopt(R"("config_groups":{"a":null})"), "config_groups.a"},
+      {modelopt(R"("config_groups":{"a":{"weights":{"num_bits":8,"type":"float"}}})"),
+       "config_groups.a.weights.num_bits"},
+      {modelopt(R"("config_groups":{"a":{"targets":["Linear"]}})"), "config_groups.a.weights"},
+      {modelopt(R"("exclude_modules":"lm_head")"), "exclude_modules"},
+      {modelopt(R"("ignore":["layers.[0-3]*"])"), "ignore"},
+      {bnb(R"("load_in_8bit":true)"), "load_in_8bit"},
+      {bnb(R"("load_in_4bit":false)"), "load_in_4bit"},
+      {bnb(R"("load_in_4bit":true)"), "bnb_4bit_quant_type"},
+      {bnb(R"("load_in_4bit":true,"bnb_4bit_quant_type":"fp4")"), "bnb_4bit_quant_type"},
+      {bnb(nf4 + R"(,"bnb_4bit_quant_storage":"bfloat16")"), "bnb_4bit_quant_storage"},
+      {bnb(nf4 + R"(,"llm_int8_skip_modules":"lm_head")"), "llm_int8_skip_modules"},
+  });
+}
+
+TEST(FolderQuantization, ReadsFourBitFloats) {
+  const FolderQuantization modelopt = read(
+      R"({"quant_method":"modelopt","quant_algo":"NVFP4","kv_cache_scheme":null,
+          "config_groups":{"group_0":{"targets":["Linear"],
+            "input_activations":{"dynamic":false,"num_bits":4,"type":"float","group_size":16},
+            "weights":{"dynamic":false,"num_bits":4,"type":"float","group_size":16}}},
+          "ignore":["lm_head","model.layers.1.self_attn*","*.mlp.gate"]})");
+  EXPECT_EQ(modelopt.title(), "4-bit nvfp4 (modelopt) in groups of 16");
+  EXPECT_THAT(modelopt.note, HasSubstr("4-bit floats"));
+  EXPECT_EQ(modelopt.of_layer("lm_head"), nullptr);
+  EXPECT_EQ(modelopt.of_layer("model.layers.1.self_attn.q_proj"), nullptr);
+  EXPECT_EQ(modelopt.of_layer("model.layers.3.mlp.gate"), nullptr);
+  EXPECT_NE(modelopt.of_layer("model.layers.3.mlp.gate_proj"), nullptr);
+  EXPECT_NE(modelopt.of_layer("model.layers.10.self_attn.q_proj"), nullptr);
+  const FolderQuantization nf4 = read(
+      R"({"quant_method":"bitsandbytes","load_in_4bit":true,"bnb_4bit_quant_type":"nf4",
+          "llm_int8_skip_modules":["lm_head"]})");
+  EXPECT_EQ(nf4.title(), "4-bit nf4 (bitsandbytes) in groups of 64");
+  EXPECT_EQ(nf4.note, "");
+  EXPECT_EQ(nf4.of_layer("lm_head"), nullptr);
+  EXPECT_EQ(read(R"({"quant_method":"compressed-tensors","format":"nvfp4-pack-quantized",
+                     "config_groups":{"g":{"weights":{"num_bits":4,"type":"float"}}}})")
+                .note,
+            "");
+}
+
 TEST(NamePattern, MatchesAsPythonDoes) {
   const auto begins = [](const char* pattern, const char* name) {
     return NamePattern(pattern).begins(name);

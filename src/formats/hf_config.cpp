@@ -108,19 +108,18 @@ void read_quantization(const ConfigReader& config, HfConfig& out) {
 
 // Older folders of NVIDIA's modelopt say in a file beside config.json, and nowhere else, that their
 // weights are quantised.
-void refuse_modelopt(const std::string& config_file) {
-  const auto file = std::filesystem::path(config_file).replace_filename("hf_quant_config.json");
+void read_modelopt(HfConfig& out) {
+  const std::string file =
+      std::filesystem::path(out.file).replace_filename("hf_quant_config.json").string();
   if (!std::filesystem::exists(file)) return;
-  const json::value raw = read_json_object(file.string());
-  const ConfigReader top(file.string(), raw.get_object());
+  const json::value raw = read_json_object(file);
+  const ConfigReader top(file, raw.get_object());
   const json::object* object = top.find_object("quantization");
-  if (!object) return;
-  const ConfigReader quantization = top.inside("quantization", *object);
-  const auto algorithm = quantization.find_string("quant_algo");
-  if (!algorithm) return;
-  quantization.fail("quant_algo", "is " + quote_name(*algorithm) +
-                                      ", which is not supported: take the model's unquantised "
-                                      "checkpoint; if its weights are that, remove this file");
+  if (!object || !top.inside("quantization", *object).find_string("quant_algo")) return;
+  json::object quantization = *object;
+  quantization["quant_method"] = "modelopt";
+  out.quantization = std::move(quantization);
+  out.quantization_file = file;
 }
 
 }  // namespace
@@ -154,7 +153,7 @@ HfConfig parse_hf_config(json::value raw, const std::string& file) {
 
 HfConfig read_hf_config(const std::string& file) {
   HfConfig out = parse_hf_config(read_json_object(file), file);
-  if (out.quantization.is_null()) refuse_modelopt(file);
+  if (out.quantization.is_null()) read_modelopt(out);
   return out;
 }
 

@@ -55,6 +55,8 @@ struct HfConfig {
   std::map<std::string, RopeConfig> rope_by_layer_type;  // empty if all layers share `rope`
 
   json::value quantization;  // the object `quantization` or `quantization_config`, or null
+  // The file that it is in, if that is not config.json (modelopt's hf_quant_config.json).
+  std::string quantization_file;
 
   // The rope of layers of this type (an entry of layer_types).
   const RopeConfig& rope_for(const std::string& layer_type) const;

@@ -269,26 +269,27 @@ TEST(RopeConfig, PerLayerType) {
   EXPECT_EQ(nulls.rope.theta, 5.0);
 }
 
-// It is where the weights are, so it is found before any of them is read.
-TEST(HfConfig, RefusesWhatModeloptSaysBesideIt) {
+TEST(HfConfig, ReadsWhatModeloptSaysBesideIt) {
   TempDir dir;
   const std::string rest = R"("architectures":["LlamaForCausalLM"],"hidden_size":64,
       "num_hidden_layers":2,"num_attention_heads":4,"vocab_size":320,
       "max_position_embeddings":512})";
   const std::string file = dir.write("config.json", "{" + rest);
-  EXPECT_NO_THROW(read_hf_config(file));
+  EXPECT_TRUE(read_hf_config(file).quantization.is_null());
   const std::string beside = dir.write("hf_quant_config.json", R"({"quantization":{
       "quant_algo":"NVFP4","group_size":16,"exclude_modules":["lm_head"]}})");
-  const std::string error = load_error([&] { read_hf_config(file); });
-  EXPECT_THAT(error, HasSubstr(beside + ": "));
-  EXPECT_THAT(error, HasSubstr("quantization.quant_algo"));
-  EXPECT_THAT(error, HasSubstr("NVFP4"));
+  const HfConfig config = read_hf_config(file);
+  EXPECT_EQ(config.quantization_file, beside);
+  EXPECT_EQ(config.quantization.at("quant_method"), "modelopt");
+  EXPECT_EQ(config.quantization.at("quant_algo"), "NVFP4");
   // What config.json itself says counts, and a file that names no format says nothing.
-  EXPECT_NO_THROW(read_hf_config(
-      dir.write("config.json", R"({"quantization":{"bits":4,"group_size":64},)" + rest)));
+  EXPECT_EQ(read_hf_config(
+                dir.write("config.json", R"({"quantization":{"bits":4,"group_size":64},)" + rest))
+                .quantization_file,
+            "");
   dir.write("config.json", "{" + rest);
   dir.write("hf_quant_config.json", R"({"quantization":{"quant_algo":null}})");
-  EXPECT_NO_THROW(read_hf_config(file));
+  EXPECT_TRUE(read_hf_config(file).quantization.is_null());
   dir.write("hf_quant_config.json", R"({"quantization":{"quant_algo":8}})");
   EXPECT_THAT(load_error([&] { read_hf_config(file); }), HasSubstr("quantization.quant_algo"));
 }

@@ -48,7 +48,7 @@ struct QuantizationConfig {
 
 // Nothing if config.json does not mention quantisation, or in words that folder_quantization.h
 // reads. Throws LoadError naming the file, the key and the remedy if it does in a way that Quire
-// cannot read: bitsandbytes, other modes, bits or group sizes.
+// cannot read: other methods, modes, bits or group sizes.
 std::optional<QuantizationConfig> read_quantization_config(const HfConfig& config);
 
 }  // namespace quire::formats

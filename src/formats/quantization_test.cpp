@@ -69,7 +69,7 @@ TEST(Quantization, TheOtherKeyIsReadToo) {
 }
 
 TEST(Quantization, RefusesOtherFormatsWithARemedy) {
-  for (const char* method : {"bitsandbytes", "modelopt", "hqq"}) {
+  for (const char* method : {"aqlm", "eetq", "hqq"}) {
     EXPECT_THAT(
         error_of(R"({"bits":4,"group_size":128,"quant_method":")" + std::string(method) + "\"}"),
         AllOf(HasSubstr("dir/config.json"), HasSubstr(method), HasSubstr("quire quantize")));

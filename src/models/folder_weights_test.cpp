@@ -40,22 +40,23 @@ std::unique_ptr<Model> load(const std::string& folder, const LoadOptions& option
 }
 
 std::string text_of(const std::string& path) {
-  std::ifstream file(path);
+  std::ifstream file(path, std::ios::binary);
   std::stringstream stream;
   stream << file.rdbuf();
   return stream.str();
 }
 
-// Loads a copy of the checkpoint in whose config.json `from` is `to`.
-std::string error_of(const std::string& name, const std::string& from, const std::string& to) {
+// Loads a copy of the checkpoint in one of whose files `from` is `to`.
+std::string error_of(const std::string& name, const std::string& from, const std::string& to,
+                     const std::string& changed = "config.json") {
   const TempDir dir;
-  std::string text = text_of(folder_of(name) + "/config.json");
+  for (const auto& entry : std::filesystem::directory_iterator(folder_of(name)))
+    std::filesystem::copy_file(entry.path(), dir.path() + "/" + entry.path().filename().string());
+  std::string text = text_of(folder_of(name) + "/" + changed);
   const size_t at = text.find(from);
   EXPECT_NE(at, std::string::npos) << from;
   text.replace(at, from.size(), to);
-  dir.write("config.json", text);
-  std::filesystem::copy_file(folder_of(name) + "/model.safetensors",
-                             dir.path() + "/model.safetensors");
+  dir.write(changed, text);
   return load_error([&] { load(dir.path()); });
 }
 
@@ -152,6 +153,11 @@ TEST(FolderWeights, OnlyWhatHasNoKernelBecomesDense) {
   EXPECT_THAT(load(folder_of("qwen3-fp8-bf16"))->unpacked_weights(), HasSubstr("and 12 more"));
   EXPECT_EQ(load(folder_of("qwen3-fp8-blocks-bf16"))->unpacked_weights(), "");
   EXPECT_EQ(load(folder_of("qwen3-mixed-bf16"))->unpacked_weights(), "");
+  EXPECT_EQ(load(folder_of("qwen3-nvfp4-bf16"))->unpacked_weights(), "");
+  EXPECT_EQ(load(folder_of("qwen3-modelopt-bf16"))->unpacked_weights(), "");
+  // Rows of 96 columns do not begin with a block.
+  EXPECT_EQ(load(folder_of("qwen3-nf4-bf16"))->unpacked_weights(),
+            "model.layers.0.mlp.down_proj.weight and 1 more");
 }
 
 TEST(FolderWeights, CountAsParametersWhateverHoldsThem) {
@@ -166,6 +172,9 @@ TEST(FolderWeights, CountAsParametersWhateverHoldsThem) {
   EXPECT_EQ(parameters("qwen3-fp8-bf16"), parameters("qwen3-bf16"));
   EXPECT_EQ(parameters("qwen3-fp8-blocks-bf16"), parameters("qwen3-bf16"));
   EXPECT_EQ(parameters("qwen3-mixed-bf16"), parameters("qwen3-bf16"));
+  EXPECT_EQ(parameters("qwen3-nvfp4-bf16"), parameters("qwen3-bf16"));
+  EXPECT_EQ(parameters("qwen3-modelopt-bf16"), parameters("qwen3-bf16"));
+  EXPECT_EQ(parameters("qwen3-nf4-bf16"), parameters("qwen3-bf16"));
 }
 
 TEST(FolderWeights, RefusesConfigsOfOtherWeights) {
@@ -245,6 +254,33 @@ TEST(FolderWeights, WeightsThatNobodyNeedsMayBeQuantised) {
     t["lm_head.weight_zero_point"] = {"I32", {40, 2}, std::string(40 * 8, 'x')};
     t["lm_head.weight_shape"] = {"I64", {2}, std::string(16, '\0')};
   });
+}
+
+TEST(FolderWeights, RefusesFourBitFloatsThatDoNotFit) {
+  EXPECT_THAT(error_of("qwen3-modelopt-bf16", "NVFP4", "FP8", "hf_quant_config.json"),
+              AllOf(HasSubstr("hf_quant_config.json"), HasSubstr("quantization.quant_algo")));
+  EXPECT_THAT(
+      error_of("qwen3-modelopt-bf16", "1.self_attn*", "0.self_attn*", "hf_quant_config.json"),
+      AllOf(HasSubstr("layers.0.self_attn"), HasSubstr("says that it is not")));
+  EXPECT_THAT(error_of("qwen3-nvfp4-bf16", "nvfp4-pack", "mxfp4-pack"),
+              HasSubstr("input_activations"));
+  EXPECT_THAT(error_of("qwen3-nf4-bf16", "0.self_attn.k_proj", "0.self_attn"),
+              AllOf(HasSubstr("q_proj.weight"), HasSubstr("says that it is not")));
+  // The JSON text that lies beside a weight, changed to one of the same length.
+  const auto state = [](const char* from, const char* to) {
+    return error_of("qwen3-nf4-bf16", from, to, "model.safetensors");
+  };
+  EXPECT_THAT(state("\"blocksize\": 64", "\"blocksize\": 32"),
+              AllOf(HasSubstr("quant_state.bitsandbytes__nf4: \"blocksize\""), HasSubstr("32")));
+  EXPECT_THAT(state("\"quant_type\": \"nf4\"", "\"quant_type\": \"fp4\""), HasSubstr("quant_type"));
+  EXPECT_THAT(state("\"shape\": [64, 128]", "\"shape\": [128, 64]"),
+              AllOf(HasSubstr("says [128, 64]"), HasSubstr("asks for [64, 128]")));
+  EXPECT_THAT(state("\"shape\": [64, 128]", "\"shape\": [64, -28]"), HasSubstr("shape"));
+  EXPECT_THAT(state("\"nested_blocksize\": 32", "\"nested_blocksize\": 16"),
+              HasSubstr("nested_absmax has shape"));
+  EXPECT_THAT(state("\"nested_blocksize\": 32", "\"nested_blocksize\": {}"),
+              HasSubstr("nested_blocksize"));
+  EXPECT_THAT(state("{\"quant_type\"", "[\"quant_type\""), HasSubstr("is no JSON object"));
 }
 
 TEST(FolderWeights, DoNotGoWithActivationsOf8Bits) {

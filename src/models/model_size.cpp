@@ -92,9 +92,23 @@ struct Quantisation {
   }
   // Whether the tensor holds no values of the model, but scales and the like of others.
   bool is_beside_values(const std::string& name) const {
-    constexpr const char* kBeside[] = {
-        ".scales",       ".qzeros",       ".g_idx",           ".weight_scale", ".weight_zero_point",
-        ".weight_g_idx", ".weight_shape", ".weight_scale_inv"};
+    constexpr const char* kBeside[] = {".scales",
+                                       ".qzeros",
+                                       ".g_idx",
+                                       ".weight_scale",
+                                       ".weight_zero_point",
+                                       ".weight_g_idx",
+                                       ".weight_shape",
+                                       ".weight_scale_inv",
+                                       ".weight_scale_2",
+                                       ".input_scale",
+                                       ".weight_global_scale",
+                                       ".input_global_scale",
+                                       ".absmax",
+                                       ".quant_map",
+                                       ".nested_absmax",
+                                       ".nested_quant_map",
+                                       ".bitsandbytes__nf4"};
     return folder && std::ranges::any_of(kBeside, [&](const char* s) { return name.ends_with(s); });
   }
 };
@@ -104,15 +118,28 @@ int64_t packed_folder_bytes(const formats::RawTensor& values, const formats::Fol
                             int64_t dense_bits, bool dense_small_floats) {
   const auto stored = static_cast<int64_t>(values.size);
   const int64_t dense = stored / scheme.bits * dense_bits;
-  if (scheme.format == formats::FolderFormat::kMxfp4) return dense_small_floats ? dense : stored;
-  if (scheme.format != formats::FolderFormat::kFp8)
-    return scheme.any_order && dense_small_floats
-               ? dense
-               : stored / scheme.bits * ops::packed_bits(scheme.bits);
-  // One number is no matrix, which loading will say.
-  const int64_t columns = values.shape.empty() ? 1 : values.shape.back();
-  if (dense_small_floats || !is_packed_float8(scheme, columns)) return dense;
-  return stored + stored / 32;  // four bytes for the scale of 128 values
+  switch (scheme.format) {
+    case formats::FolderFormat::kAwq:
+    case formats::FolderFormat::kGptq:
+    case formats::FolderFormat::kPacked:
+      return scheme.any_order && dense_small_floats
+                 ? dense
+                 : stored / scheme.bits * ops::packed_bits(scheme.bits);
+    case formats::FolderFormat::kFp8: {
+      // One number is no matrix, which loading will say.
+      const int64_t columns = values.shape.empty() ? 1 : values.shape.back();
+      if (dense_small_floats || !is_packed_float8(scheme, columns)) return dense;
+      return stored + stored / 32;  // four bytes for the scale of 128 values
+    }
+    case formats::FolderFormat::kNf4:
+      return dense_small_floats ? dense : stored + stored / 32;  // two bytes beside 128 values
+    case formats::FolderFormat::kMxfp4:
+    case formats::FolderFormat::kNvfp4:
+    case formats::FolderFormat::kModeloptNvfp4:
+      break;
+  }
+  // Beside 2048 values of NVFP4 are the numbers of their matrix.
+  return dense_small_floats ? dense : stored + stored / 64;
 }
 
 // Bytes of quantised values once they are packed; small floats become as many bytes a value, unless

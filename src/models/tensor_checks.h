@@ -25,7 +25,7 @@ std::string scales_name(const std::string& weight);
 std::string biases_name(const std::string& weight);
 std::string layer_name(const std::string& weight);
 // How names of quantised values end in folders that were made for GPUs, in place of ".weight";
-// and whether a tensor holds such values (also 8-bit floats).
+// and whether a tensor holds such values (also a weight of bytes or 8-bit floats).
 inline constexpr const char* kFolderSuffixes[] = {".qweight", ".weight_packed"};
 bool is_folder_values(const formats::RawTensor& tensor);
 // Whether a matrix of kFp8 with k columns can stay in 8 bits: scales are of whole groups of

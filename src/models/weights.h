@@ -160,6 +160,11 @@ class WeightLoader {
                    int64_t k);
   // MLX's mxfp4 in bytes.
   Part take_mxfp4_bytes(const formats::RawTensor& values, int64_t n, int64_t k);
+  // NVFP4 as compressed-tensors and modelopt have it.
+  Part take_nvfp4_bytes(const formats::RawTensor& values, const formats::FolderScheme& scheme,
+                        int64_t n, int64_t k);
+  // The nf4 of bitsandbytes; as dense values where rows do not begin with a block.
+  Part take_nf4(const formats::RawTensor& values, int64_t n, int64_t k);
   // The whole numbers of such a matrix, and the tensors that they are in.
   formats::IntegerMatrix take_integers(const formats::RawTensor& values,
                                        const formats::FolderScheme& scheme, int64_t n, int64_t k,

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "formats/block_float_quantize.h"
+#include "models/folder_tensors.h"
 #include "models/tensor_checks.h"
 #include "models/weights.h"
 #include "ops/cpu/half.h"
@@ -20,23 +21,26 @@ using formats::FolderScheme;
 using formats::IntegerMatrix;
 using formats::RawTensor;
 
-constexpr const char* kOtherConfig =
-    "; \"quantization_config\" in config.json does not fit the weights: take the config.json that "
-    "came with them";
-
 float to_float(uint16_t bits, mx::Dtype dtype) {
   return dtype == mx::float16 ? ops::to_float(ops::F16{bits}) : ops::to_float(ops::Bf16{bits});
 }
 
-void expect(const RawTensor& tensor, std::initializer_list<formats::DType> dtypes,
-            const std::vector<int64_t>& shape) {
-  if (std::find(dtypes.begin(), dtypes.end(), tensor.dtype) == dtypes.end())
-    throw LoadError(where(tensor) + " has dtype " + std::string(formats::dtype_name(tensor.dtype)) +
-                    ", but this format asks for " +
-                    std::string(formats::dtype_name(*dtypes.begin())) + kOtherConfig);
-  if (!has_shape(tensor, shape))
-    throw LoadError(where(tensor) + " has shape " + shape_text(tensor.shape) +
-                    ", but config.json asks for " + shape_text(shape) + kOtherConfig);
+// How the names of quantised values end.
+const char* values_suffix(FolderFormat format) {
+  switch (format) {
+    case FolderFormat::kAwq:
+    case FolderFormat::kGptq:
+      return ".qweight";
+    case FolderFormat::kPacked:
+    case FolderFormat::kMxfp4:
+    case FolderFormat::kNvfp4:
+      return ".weight_packed";
+    case FolderFormat::kFp8:
+    case FolderFormat::kModeloptNvfp4:
+    case FolderFormat::kNf4:
+      break;
+  }
+  return ".weight";
 }
 
 bool is_zero(const RawTensor& tensor) {
@@ -179,12 +183,13 @@ WeightLoader::Part WeightLoader::take_folder(const RawTensor& values, int64_t n,
     throw LoadError(where(values) + " has dtype " + std::string(formats::dtype_name(values.dtype)) +
                     ", which is not " + folder_quantization_->title() + kOtherConfig);
   if (scheme->format == FolderFormat::kFp8) return take_float8(values, *scheme, n, k);
-  const bool by_rows =
-      scheme->format != FolderFormat::kAwq && scheme->format != FolderFormat::kGptq;
-  if (by_rows != values.name.ends_with(".weight_packed"))
+  if (!values.name.ends_with(values_suffix(scheme->format)))
     throw LoadError(where(values) + " is no tensor of " + folder_quantization_->title() +
                     kOtherConfig);
+  if (scheme->format == FolderFormat::kNf4) return take_nf4(values, n, k);
   if (scheme->format == FolderFormat::kMxfp4) return take_mxfp4_bytes(values, n, k);
+  if (scheme->format == FolderFormat::kNvfp4 || scheme->format == FolderFormat::kModeloptNvfp4)
+    return take_nvfp4_bytes(values, *scheme, n, k);
   Part part{.tensors = {&values}};
   IntegerMatrix matrix = take_integers(values, *scheme, n, k, part);
   const mx::Dtype dtype = float_dtype(*part.tensors[1]);
@@ -205,7 +210,7 @@ WeightLoader::Part WeightLoader::take_folder(const RawTensor& values, int64_t n,
 WeightLoader::Part WeightLoader::take_float8(const RawTensor& values, const FolderScheme& scheme,
                                              int64_t n, int64_t k) {
   if (n < 0 && values.shape.size() == 2) n = values.shape[0];
-  expect(values, {formats::DType::kF8E4M3}, {n, k});
+  expect_tensor(values, {formats::DType::kF8E4M3}, {n, k});
   const std::string stem = layer_name(values.name);
   const bool inverse = checkpoint_.find(stem + ".weight_scale_inv") != nullptr;
   const RawTensor& stored = take_any(stem + (inverse ? ".weight_scale_inv" : ".weight_scale"));
@@ -228,25 +233,6 @@ WeightLoader::Part WeightLoader::take_float8(const RawTensor& values, const Fold
   return part;
 }
 
-WeightLoader::Part WeightLoader::take_mxfp4_bytes(const RawTensor& values, int64_t n, int64_t k) {
-  if (k % 32 != 0)
-    throw LoadError(where(values) + " has " + std::to_string(k) +
-                    " columns, which groups of 32 do not divide");
-  expect(values, {formats::DType::kU8}, {n, k / 2});
-  const RawTensor& scales = take_any(layer_name(values.name) + ".weight_scale");
-  expect(scales, {formats::DType::kU8, formats::DType::kF8E8M0}, {values.shape[0], k / 32});
-  Part part{.n = values.shape[0],
-            .tensors = {&values, &scales},
-            .staged = std::make_shared<formats::StagedTensor>(values),
-            .scales = load_staged(scales)};
-  part.block_float = ops::BlockFloatRows{.values = part.staged->data(),
-                                         .scales = part.scales->data(),
-                                         .n = part.n,
-                                         .k = k,
-                                         .format = ops::BlockFloat::kMxfp4};
-  return part;
-}
-
 IntegerMatrix WeightLoader::take_integers(const RawTensor& values, const FolderScheme& scheme,
                                           int64_t n, int64_t k, Part& part) {
   using formats::DType;
@@ -262,27 +248,27 @@ IntegerMatrix WeightLoader::take_integers(const RawTensor& values, const FolderS
   if (!packed && n > 0 && n * bits % 32 != 0)
     throw LoadError(where(values) + " has " + std::to_string(n) + " outputs, which do not fill " +
                     "words of " + std::to_string(bits) + " bits");
-  expect(values, {DType::kI32, DType::kU32},
-         packed ? std::vector<int64_t>{n, k * bits / 32}
-         : awq  ? std::vector<int64_t>{k, n / 8}
-                : std::vector<int64_t>{k * bits / 32, n});
+  expect_tensor(values, {DType::kI32, DType::kU32},
+                packed ? std::vector<int64_t>{n, k * bits / 32}
+                : awq  ? std::vector<int64_t>{k, n / 8}
+                       : std::vector<int64_t>{k * bits / 32, n});
   IntegerMatrix out{.n = n, .k = k, .groups = k / size, .bits = scheme.bits};
   const RawTensor& scales = take_any(stem + (packed ? ".weight_scale" : ".scales"));
-  expect(scales, {DType::kF16, DType::kBF16},
-         packed ? std::vector<int64_t>{n, out.groups} : std::vector<int64_t>{out.groups, n});
+  expect_tensor(scales, {DType::kF16, DType::kBF16},
+                packed ? std::vector<int64_t>{n, out.groups} : std::vector<int64_t>{out.groups, n});
   part.tensors.push_back(&scales);
   std::vector<std::byte> zeros;
   if (!packed || !scheme.symmetric) {
     const RawTensor& stored = take_any(stem + (packed ? ".weight_zero_point" : ".qzeros"));
-    expect(stored, {DType::kI32, DType::kU32},
-           packed ? std::vector<int64_t>{(n * bits + 31) / 32, out.groups}
-                  : std::vector<int64_t>{out.groups, n * bits / 32});
+    expect_tensor(stored, {DType::kI32, DType::kU32},
+                  packed ? std::vector<int64_t>{(n * bits + 31) / 32, out.groups}
+                         : std::vector<int64_t>{out.groups, n * bits / 32});
     part.tensors.push_back(&stored);
     zeros = stored.read_all();
   }
   if (packed && checkpoint_.find(stem + ".weight_shape")) {
     const RawTensor& shape = take_any(stem + ".weight_shape");
-    expect(shape, {DType::kI64, DType::kI32}, {2});
+    expect_tensor(shape, {DType::kI64, DType::kI32}, {2});
     part.tensors.push_back(&shape);
   }
   std::vector<std::byte> codes(values.size);
@@ -305,7 +291,7 @@ std::vector<int32_t> WeightLoader::take_group_order(const std::string& name, int
                                                     int64_t groups, Part& part) {
   if (!checkpoint_.find(name)) return {};
   const RawTensor& tensor = take_any(name);
-  expect(tensor, {formats::DType::kI32}, {k});
+  expect_tensor(tensor, {formats::DType::kI32}, {k});
   part.tensors.push_back(&tensor);
   std::vector<int32_t> order(static_cast<size_t>(k));
   std::memcpy(order.data(), tensor.read_all().data(), tensor.size);

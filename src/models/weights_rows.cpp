@@ -39,7 +39,11 @@ std::vector<WeightLoader::Part::RowArray> WeightLoader::Part::row_arrays() {
   if (block_float) {
     const ops::BlockFloatFormat format = ops::block_float_format(block_float->format);
     const int64_t groups = (block_float->k + format.group_size - 1) / format.group_size;
-    return {{block_float->values, row_bytes()}, {block_float->scales, groups * format.scale_bytes}};
+    std::vector<RowArray> arrays = {{block_float->values, row_bytes()},
+                                    {block_float->scales, groups * format.scale_bytes}};
+    if (block_float->format == ops::BlockFloat::kNestedNf4)
+      arrays.push_back({block_float->pairs, block_float->k / 128 * 2});
+    return arrays;
   }
   if (gguf) return {{gguf->data, row_bytes()}};
   return {{dense.data, row_bytes()}};

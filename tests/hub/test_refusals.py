@@ -26,8 +26,8 @@ def nothing_of_the_weights(quire, hub):
 
 @pytest.mark.parametrize("files, told", [
     ({"config.json": config(architectures=["GPT2LMHeadModel"])}, ("architecture GPT2LMHeadModel is not supported",)),
-    ({"config.json": config(quantization_config={"quant_method": "bitsandbytes", "load_in_4bit": True})},
-         ("bitsandbytes",)),
+    ({"config.json": config(quantization_config={"quant_method": "bitsandbytes", "load_in_8bit": True})},
+         ("load_in_8bit",)),
     ({"tokenizer.json": b"{"}, ("tokenizer.json",)),
     ({"tokenizer.json": None}, ("has no tokenizer.json",)),
     ({"config.json": None}, ("has no config.json",)),

@@ -3,7 +3,7 @@
 
     make_folders.py [NAME ...]
 
-AutoAWQ's, GPTQ's and compressed-tensors' layouts, written from their descriptions and read by Quire;
+AutoAWQ's, GPTQ's, compressed-tensors', modelopt's and bitsandbytes' layouts, written from their descriptions and read by Quire;
 what Quire unpacks is compared with these libraries' own values in src/formats/folder_codes_test.cpp.
 The oracle is transformers on the dequantised weights, (q - zero) * scale, in float32.
 """
@@ -19,7 +19,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 import golden
-from make_quantized import MODELS, oracle, quantize_floats
+from make_quantized import FLOAT4, FLOAT8, MODELS, decode, nearest, oracle, quantize_floats
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Folder:
     name: str
     base: str
     dtype: torch.dtype  # of scales and of what is not quantised
-    config: dict  # quantization_config
+    config: dict  # quantization_config, or what hf_quant_config.json says
     plain: tuple[str, ...]  # ends of the names of layers that are not quantised
     wide: tuple[str, ...] = ()  # ends of the names of layers with 8 bits by rows
     shuffled: tuple[str, ...] = ()  # ends of the names of layers whose groups are no neighbours
@@ -44,6 +44,12 @@ def float8_group(target: str, strategy: str) -> dict:
     weights = {"num_bits": 8, "type": "float", "strategy": strategy, "symmetric": True}
     return {"targets": [target], "format": "float-quantized", "weights": weights, "input_activations": activations}
 
+
+NF4 = np.array(
+    [-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635, -0.18477343022823334,
+     -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
+     0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0], np.float32)  # fmt: skip
+NVFP4_VALUES = {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16}
 
 VARIANTS = [
     Folder(
@@ -129,6 +135,56 @@ VARIANTS = [
         },
         (),
     ),
+    # Scales of 16 columns in 8 bits, and a number for each matrix that divides them.
+    Folder(
+        "qwen3-nvfp4-bf16",
+        "qwen3-bf16",
+        torch.bfloat16,
+        {
+            "quant_method": "compressed-tensors",
+            "format": "nvfp4-pack-quantized",
+            "quantization_status": "compressed",
+            "config_groups": {
+                "group_0": {
+                    "targets": ["Linear"],
+                    "weights": NVFP4_VALUES | {"symmetric": True, "dynamic": False},
+                    "input_activations": NVFP4_VALUES | {"symmetric": True, "dynamic": "local"},
+                }
+            },
+            "ignore": ["lm_head"],
+        },
+        (),
+    ),
+    # The same with a number that multiplies, announced in a file beside config.json.
+    Folder(
+        "qwen3-modelopt-bf16",
+        "qwen3-bf16",
+        torch.bfloat16,
+        {
+            "quant_algo": "NVFP4",
+            "kv_cache_quant_algo": None,
+            "group_size": 16,
+            "exclude_modules": ["lm_head", "model.layers.1.self_attn*"],
+        },
+        tuple(f"layers.1.self_attn.{x}_proj" for x in "qkvo"),
+    ),
+    # Scales of 64 values in float32, or in bytes (the second layer's); rows of 96 columns begin within a block.
+    Folder(
+        "qwen3-nf4-bf16",
+        "qwen3-bf16",
+        torch.bfloat16,
+        {
+            "quant_method": "bitsandbytes",
+            "load_in_4bit": True,
+            "load_in_8bit": False,
+            "bnb_4bit_quant_type": "nf4",
+            "bnb_4bit_use_double_quant": True,
+            "bnb_4bit_compute_dtype": "bfloat16",
+            "bnb_4bit_quant_storage": "uint8",
+            "llm_int8_skip_modules": ["lm_head", "model.layers.0.self_attn.k_proj"],
+        },
+        ("layers.0.self_attn.k_proj",),
+    ),
 ]
 
 
@@ -179,6 +235,10 @@ def float8(w: np.ndarray, rows: int, columns: int) -> tuple[torch.Tensor, torch.
 
 def store_floats(variant: Folder, layer: str, w: np.ndarray) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
     n, k = w.shape
+    if "nvfp4" in variant.config.get("format", "") or "quant_algo" in variant.config:
+        return store_nvfp4(layer, w, divides="format" in variant.config)
+    if variant.config["quant_method"] == "bitsandbytes":
+        return store_nf4(layer, w, nested="layers.1." in layer)
     if variant.config["quant_method"] == "fp8":
         values, scales, dense = float8(w, *variant.config["weight_block_size"])
         return {layer + ".weight": values, layer + ".weight_scale_inv": scales}, dense
@@ -190,6 +250,52 @@ def store_floats(variant: Folder, layer: str, w: np.ndarray) -> tuple[dict[str, 
         return {layer + ".weight": values, layer + ".weight_scale": scales.reshape(1)}, dense
     values, scales, dense = float8(w, 1, k)
     return {layer + ".weight": values, layer + ".weight_scale": scales}, dense
+
+
+def store_nvfp4(layer: str, w: np.ndarray, divides: bool) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+    groups = w.reshape(len(w), -1, 16)
+    largest = np.float32(np.abs(w).max() / (FLOAT8[-1] * FLOAT4[-1]))  # so that the largest scale is that of 8 bits
+    of_matrix = np.float32(1) / largest if divides else largest
+    wide = lambda scale: scale / of_matrix if divides else scale * of_matrix
+    codes = nearest(np.abs(groups).max(-1) / FLOAT4[-1] / largest, FLOAT8)
+    scales = wide(decode(codes, FLOAT8)).astype(np.float32)
+    q = nearest(groups / np.where(scales > 0, scales, 1)[..., None], FLOAT4)
+    dense = (decode(q, FLOAT4) * scales[..., None]).astype(np.float32).reshape(w.shape)
+    q = q.reshape(w.shape).astype(np.uint8)
+    packed = torch.from_numpy(np.ascontiguousarray(q[:, ::2] | q[:, 1::2] << 4))
+    stored = {layer + ".weight_scale": torch.from_numpy(codes.astype(np.uint8)).view(torch.float8_e4m3fn)}
+    if divides:
+        stored |= {layer + ".weight_packed": packed, layer + ".weight_global_scale": torch.tensor([of_matrix])}
+        stored[layer + ".input_global_scale"] = torch.tensor([130.0])
+    else:
+        stored |= {layer + ".weight": packed, layer + ".weight_scale_2": torch.tensor(of_matrix)}
+        stored[layer + ".input_scale"] = torch.tensor(0.01)
+    return stored, torch.from_numpy(dense)
+
+
+def store_nf4(layer: str, w: np.ndarray, nested: bool) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+    flat = w.reshape(-1, 64)
+    scales = np.abs(flat).max(-1).astype(np.float32)
+    state = {"quant_type": "nf4", "blocksize": 64, "dtype": "bfloat16", "shape": list(w.shape)}
+    stored = {".quant_map": torch.from_numpy(NF4.copy())}
+    if nested:  # what a scale differs from their mean by, of 32 scales each: published ones have 256
+        block, offset = 32, np.float32(scales.mean())
+        table = np.sort(np.concatenate([-np.geomspace(1, 1e-3, 127), [0], np.geomspace(1e-3, 1, 128)])).astype(np.float32)
+        rest = (scales - offset).reshape(-1, block)
+        factors = np.abs(rest).max(-1).astype(np.float32)
+        codes = np.abs(rest[..., None] / factors[:, None, None] - table).argmin(-1).astype(np.uint8)
+        scales = (table[codes] * factors[:, None]).astype(np.float32).reshape(-1) + offset
+        state |= {"nested_blocksize": block, "nested_dtype": "float32", "nested_offset": float(offset)}
+        stored |= {".absmax": torch.from_numpy(codes.reshape(-1)), ".nested_absmax": torch.from_numpy(factors)}
+        stored[".nested_quant_map"] = torch.from_numpy(table)
+    else:
+        stored[".absmax"] = torch.from_numpy(scales)
+    codes = np.abs(flat[..., None] / scales[:, None, None] - NF4).argmin(-1).astype(np.uint8)
+    dense = (NF4[codes] * scales[:, None]).astype(np.float32).reshape(w.shape)
+    codes = codes.reshape(-1)
+    stored[""] = torch.from_numpy(codes[::2] << 4 | codes[1::2]).reshape(-1, 1)
+    stored[".quant_state.bitsandbytes__nf4"] = torch.tensor(list(json.dumps(state).encode()), dtype=torch.uint8)
+    return {layer + ".weight" + name: tensor for name, tensor in stored.items()}, torch.from_numpy(dense)
 
 
 def store(variant: Folder, layer: str, w: np.ndarray) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
@@ -230,7 +336,9 @@ def convert(variant: Folder, tensors: dict[str, torch.Tensor]):
             stored[name] = tensor.to(variant.dtype)
             dense[name] = stored[name].float()
             continue
-        floats = variant.config["quant_method"] == "fp8" or "mx" in variant.config.get("config_groups", {})
+        method = variant.config.get("quant_method")
+        groups = variant.config.get("config_groups", {}).values()
+        floats = method not in ("awq", "gptq") and not any(g["weights"]["type"] == "int" for g in groups)
         parts, dense[name] = (store_floats if floats else store)(variant, layer, tensor.float().numpy())
         stored |= parts
     return stored, dense
@@ -257,7 +365,11 @@ def write(variant: Folder) -> str:
     dense = fuse_numbered(dense)
     save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})
     config = json.loads((base / "config.json").read_text())
-    config["quantization_config"] = variant.config
+    if "quant_algo" in variant.config:
+        beside = {"producer": {"name": "modelopt"}, "quantization": variant.config}
+        (folder / "hf_quant_config.json").write_text(json.dumps(beside, indent=2, sort_keys=True) + "\n")
+    else:
+        config["quantization_config"] = variant.config
     key = "torch_dtype" if "torch_dtype" in config else "dtype"
     config[key] = str(variant.dtype).removeprefix("torch.")
     (folder / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
