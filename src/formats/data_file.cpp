@@ -17,6 +17,15 @@ namespace {
                   "; check that the file is complete and readable");
 }
 
+// POSIX's names are not those of macOS.
+#ifdef __APPLE__
+timespec modified(const struct stat& info) { return info.st_mtimespec; }
+timespec changed(const struct stat& info) { return info.st_ctimespec; }
+#else
+timespec modified(const struct stat& info) { return info.st_mtim; }
+timespec changed(const struct stat& info) { return info.st_ctim; }
+#endif
+
 int64_t nanoseconds(const timespec& time) {
   return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
 }
@@ -42,8 +51,8 @@ DataFile::State DataFile::state() const {
   if (::fstat(fd_, &info) != 0) fail(path_, "read the size of the file", errno);
   if (!S_ISREG(info.st_mode)) throw LoadError(path_ + ": not a regular file");
   return {.size = static_cast<uint64_t>(info.st_size),
-          .modified_ns = nanoseconds(info.st_mtim),
-          .changed_ns = nanoseconds(info.st_ctim)};
+          .modified_ns = nanoseconds(modified(info)),
+          .changed_ns = nanoseconds(changed(info))};
 }
 
 void DataFile::read(uint64_t begin, std::span<std::byte> out) const {

@@ -80,7 +80,10 @@ void Probes::memory(Roofline& roofline) const {
 
 // Half a cache for each thread, so that the rest of the program does not push it out.
 double Probes::l2() const {
-  const long size = sysconf(_SC_LEVEL2_CACHE_SIZE);
+  long size = 0;
+#ifdef _SC_LEVEL2_CACHE_SIZE  // not on macOS
+  size = sysconf(_SC_LEVEL2_CACHE_SIZE);
+#endif
   const int64_t bytes = std::clamp<int64_t>(size / 2, 128 << 10, 1 << 20) >> 12 << 12;
   const int threads = pool_.num_threads();
   const auto memory = allocate_aligned(static_cast<size_t>(threads * bytes));
