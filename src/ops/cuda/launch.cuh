@@ -45,9 +45,8 @@ inline int device_generation() {
   return generation;
 }
 
-// Whether the device starts a kernel before the one before it ends.
-inline bool has_dependent_launch() { return device_generation() >= 9; }
-// Whether the device runs *_sm90_cuda.cu.
+// Whether the device runs machine code for Hopper: *_sm90_cuda.cu, and kernels that start before
+// the one before them ends. The PTX that later devices compile is of Ampere and cannot wait for it.
 inline bool is_hopper() { return device_generation() == 9; }
 
 template <class... Params, class... Args>
@@ -69,7 +68,7 @@ void launch(const char* op, CudaStream stream, void (*kernel)(Params...), dim3 g
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
   config.attrs = &attribute;
-  config.numAttrs = has_dependent_launch() ? 1 : 0;
+  config.numAttrs = is_hopper() ? 1 : 0;
   const cudaError_t error = cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...);
   if (error != cudaSuccess) throw_cuda(op, error);
 }
