@@ -282,6 +282,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 template <int kDim>
 void launch_prefill_of(CudaStream stream, const AttentionKernelParams& p,
                        const AttentionCudaBatch& batch) {
+  if (batch.many.max_count == 0) return;  // pools need no description then
   PoolSources from;
   from.page = static_cast<int>(p.block_size < kTileKeys ? p.block_size : kTileKeys);
   const auto pool = [&](const void* data) {
