@@ -71,6 +71,15 @@ __device__ inline uint64_t swizzled_matrix(const void* rows) {
          kSwizzle128 << 62;
 }
 
+// The same with columns for rows: rows of 64 elements, each 64 columns of B's 128 or fewer in
+// `kPitch` bytes from the last; 16 rows further is + 128.
+template <int kPitch>
+__device__ inline uint64_t swizzled_columns(const void* rows) {
+  constexpr uint64_t kEightRows = 1024 >> 4, kNextColumns = kPitch >> 4, kSwizzle128 = 1;
+  return (shared_address(rows) & 0x3FFFF) >> 4 | kNextColumns << 16 | kEightRows << 32 |
+         kSwizzle128 << 62;
+}
+
 // A warpgroup's registers a thread, multiples of 8: fewer than it was launched with, or more, once
 // others have given theirs. All of its threads.
 template <int kCount>
@@ -80,15 +89,6 @@ __device__ inline void give_registers() {
 template <int kCount>
 __device__ inline void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount));
-}
-
-// The same with columns for rows: rows of 64 elements, each 64 columns of B's 128 or fewer in
-// `kPitch` bytes from the last; 16 rows further is + 128.
-template <int kPitch>
-__device__ inline uint64_t swizzled_columns(const void* rows) {
-  constexpr uint64_t kEightRows = 1024 >> 4, kNextColumns = kPitch >> 4, kSwizzle128 = 1;
-  return (shared_address(rows) & 0x3FFFF) >> 4 | kNextColumns << 16 | kEightRows << 32 |
-         kSwizzle128 << 62;
 }
 
 // Whether `holds` in all of `threads` threads, each of which comes to the barrier.

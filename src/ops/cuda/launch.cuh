@@ -6,10 +6,10 @@
 
 #include "ops/cuda/cuda_stream.h"
 
-// Launches of kernels that follow each other on one stream. Every kernel calls
-// begin_dependent() before it reads or writes what other kernels write or read; before that it may
-// read what no kernel of a step writes: weights, and the step's layout, which is there before its
-// first kernel.
+// Launches of kernels that follow each other on one stream. Every kernel calls begin_dependent(),
+// or its two parts, before it reads or writes what other kernels write or read; before that it may
+// read what no kernel of a step writes: weights, the step's layout, which is there before its first
+// kernel, and keys and values of earlier steps (AttentionCudaBatch::has_old_keys).
 namespace quire::ops {
 
 // Lets the next kernel start.
