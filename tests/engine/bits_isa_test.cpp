@@ -1,6 +1,6 @@
 // The bits contract on every instruction set that this machine has, forced one by one, for
-// bfloat16, 8-bit and 4-bit weights, windows, sinks and sigmoid routers; and what instruction sets
-// owe each other.
+// bfloat16, 8-bit and 4-bit weights, formats of files and folders, windows, sinks and sigmoid
+// routers; and what instruction sets owe each other.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,7 +19,10 @@ constexpr const char* kModels[] = {"tests/parity/models/qwen3-bf16",
                                    "tests/parity/models/gpt-oss-bf16",
                                    "tests/parity/models/glm45-moe-bf16",
                                    "tests/parity/models/deepseek-v2-lite-bf16",
-                                   "tests/parity/models/gemma4-e2b-wrapped-bf16"};
+                                   "tests/parity/models/gemma4-e2b-wrapped-bf16",
+                                   "tests/parity/models/qwen3-gguf-k",
+                                   "tests/parity/models/llama3-gptq",
+                                   "tests/parity/models/qwen3-fp8-blocks-bf16"};
 
 // A sanitized build runs every 29th schedule: 29 shares no factor with the values on any axis.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
