@@ -1,7 +1,6 @@
 #include <numeric>
 
-#include "harness.h"
-#include "ops/paged_attention/paged_attention_cuda.h"
+#include "attention_step.h"
 
 namespace quire::ops::cuda_test {
 namespace {
@@ -103,43 +102,11 @@ Step make_step(const Case& c, uint32_t seed) {
   return s;
 }
 
-// The step's lists on the device.
-struct Uploaded {
-  explicit Uploaded(const Step& s, const AttentionCudaPlan& plan)
-      : positions(s.layout.positions),
-        cu_seqlens(s.layout.cu_seqlens),
-        seq_lens(s.layout.seq_lens),
-        block_offsets(s.layout.block_offsets),
-        blocks(s.layout.blocks),
-        few(plan.few),
-        many(plan.many),
-        merges(plan.merges),
-        counts(std::vector<int32_t>{static_cast<int32_t>(plan.few.size()),
-                                    static_cast<int32_t>(plan.many.size()),
-                                    static_cast<int32_t>(plan.merges.size())}),
-        partials(attention_cuda_partials_bytes(s.p, plan.partial_rows)),
-        counters(std::vector<int32_t>(plan.merges.size() * s.p.kv_heads)) {
-    batch = {.num_tokens = s.layout.num_tokens,
-             .num_sequences = s.layout.num_sequences,
-             .positions = positions.as<int32_t>(),
-             .cu_seqlens = cu_seqlens.as<int32_t>(),
-             .seq_lens = seq_lens.as<int32_t>(),
-             .block_offsets = block_offsets.as<int64_t>(),
-             .blocks = blocks.as<int32_t>(),
-             .has_old_keys = true};
-    const auto list = [&](const DeviceBytes& items, int i) {
-      return AttentionCudaItems{items.as<AttentionCudaItem>(), counts.as<int32_t>() + i,
-                                static_cast<int64_t>(items.size() / sizeof(AttentionCudaItem))};
-    };
-    batch.few = list(few, 0);
-    batch.many = list(many, 1);
-    batch.merges = list(merges, 2);
-    batch.partials = partials.as<float>();
-    batch.counters = counters.as<int32_t>();
+// Its keys are there before the step.
+struct Uploaded : UploadedStep {
+  Uploaded(const Step& s, const AttentionCudaPlan& plan) : UploadedStep(s.layout, s.p, plan) {
+    batch.has_old_keys = true;
   }
-  DeviceBytes positions, cu_seqlens, seq_lens, block_offsets, blocks, few, many, merges, counts,
-      partials, counters;
-  AttentionCudaBatch batch;
 };
 
 struct Result {
@@ -170,6 +137,7 @@ Result run(CudaStream stream, const Step& s, const AttentionCudaLimits& limits) 
   p.lse = lse.as<float>();
   p.lse_stride = s.layout.num_tokens;
   paged_attention_cuda(stream, p, up.batch);
+  if (!up.counters_are_zero()) report(false, "counters of merges are left as zeros", 1, 0);
   return {out.read<uint8_t>(), lse.read<float>()};
 }
 

@@ -5,10 +5,9 @@
 #include <memory>
 #include <numeric>
 
-#include "harness.h"
+#include "attention_step.h"
 #include "ops/cuda/launch.cuh"
 #include "ops/gated_delta_rule/gated_delta_rule_cuda.h"
-#include "ops/paged_attention/paged_attention_cuda.h"
 
 namespace quire::ops::cuda_test {
 namespace {
@@ -99,23 +98,10 @@ class PagingBench {
   }
   double attention(const std::shared_ptr<DeviceBytes>& blocks, bool gathers) {
     const AttentionCudaPlan plan = plan_attention_cuda(step_.params, step_.layout);
-    const DeviceBytes positions(step_.layout.positions), few(plan.few), merges(plan.merges);
-    const DeviceBytes counts(std::vector<int32_t>{static_cast<int32_t>(plan.few.size()), 0,
-                                                  static_cast<int32_t>(plan.merges.size())});
-    const DeviceBytes partials(attention_cuda_partials_bytes(step_.params, plan.partial_rows));
-    const auto in_order = table(step_.layout.blocks);
-    const auto list = [&](const DeviceBytes& items, int i, size_t size) {
-      return AttentionCudaItems{items.as<AttentionCudaItem>(), counts.as<int32_t>() + i,
-                                static_cast<int64_t>(size)};
-    };
-    AttentionCudaBatch batch = {.num_tokens = step_.layout.num_tokens,
-                                .num_sequences = step_.layout.num_sequences,
-                                .positions = positions.as<int32_t>(),
-                                .blocks = (gathers ? in_order : blocks)->as<int32_t>(),
-                                .few = list(few, 0, plan.few.size()),
-                                .many = list(few, 1, 0),
-                                .merges = list(merges, 2, plan.merges.size()),
-                                .partials = partials.as<float>()};
+    const UploadedStep step(step_.layout, step_.params, plan);
+    AttentionCudaBatch batch = step.batch;
+    batch.has_old_keys = !gathers;
+    if (!gathers) batch.blocks = blocks->as<int32_t>();
     return time_us(stream_, [&](CudaStream stream) {
       AttentionKernelParams p = step_.params;
       p.q = q_.get();

@@ -2,10 +2,9 @@
 // write into the last blocks, and read from there, gives the bits that it gives in a small pool.
 #include <memory>
 
-#include "harness.h"
+#include "attention_step.h"
 #include "ops/copy_slots/copy_slots_cuda.h"
 #include "ops/kv_write/kv_write_cuda.h"
-#include "ops/paged_attention/paged_attention_cuda.h"
 #include "ops/qk_norm_rope_kv_write/qk_norm_rope_kv_write_cuda.h"
 
 namespace quire::ops::cuda_test {
@@ -120,28 +119,7 @@ std::vector<uint8_t> attend(CudaStream stream, const Types& t, const Pools& pool
                              .block_size = kBlockSize};
   p.exponent_scale = static_cast<float>(1.4426950408889634 / std::sqrt(double{kDim}));
   const AttentionCudaPlan plan = plan_attention_cuda(p, layout);
-  const DeviceBytes positions(layout.positions), cu_seqlens(layout.cu_seqlens),
-      seq_lens(layout.seq_lens), offsets(layout.block_offsets), blocks(layout.blocks);
-  const DeviceBytes few(plan.few), many(plan.many), merges(plan.merges);
-  const DeviceBytes counts(std::vector<int32_t>{static_cast<int32_t>(plan.few.size()),
-                                                static_cast<int32_t>(plan.many.size()),
-                                                static_cast<int32_t>(plan.merges.size())});
-  const DeviceBytes partials(attention_cuda_partials_bytes(p, plan.partial_rows));
-  const auto list = [&](const DeviceBytes& items, int i) {
-    return AttentionCudaItems{items.as<AttentionCudaItem>(), counts.as<int32_t>() + i,
-                              static_cast<int64_t>(items.size() / sizeof(AttentionCudaItem))};
-  };
-  AttentionCudaBatch batch = {.num_tokens = rows,
-                              .num_sequences = 1,
-                              .positions = positions.as<int32_t>(),
-                              .cu_seqlens = cu_seqlens.as<int32_t>(),
-                              .seq_lens = seq_lens.as<int32_t>(),
-                              .block_offsets = offsets.as<int64_t>(),
-                              .blocks = blocks.as<int32_t>()};
-  batch.few = list(few, 0);
-  batch.many = list(many, 1);
-  batch.merges = list(merges, 2);
-  batch.partials = partials.as<float>();
+  const UploadedStep step(layout, p, plan);
   const DeviceBytes q = upload(rows * kHeads * kDim, t.type, 5);
   const DeviceBytes out(static_cast<size_t>(rows * kHeads * kDim * float_type_bytes(t.type)));
   p.q = q.get();
@@ -152,7 +130,7 @@ std::vector<uint8_t> attend(CudaStream stream, const Types& t, const Pools& pool
     p.v_scale = pools.v_scale.as<float>();
   }
   p.out = out.get();
-  paged_attention_cuda(stream, p, batch);
+  paged_attention_cuda(stream, p, step.batch);
   return out.read<uint8_t>();
 }
 
