@@ -20,8 +20,7 @@ class UploadedStep {
         many_(plan.many),
         merges_(plan.merges),
         counts_(std::vector<int32_t>{static_cast<int32_t>(plan.few.size()),
-                                     static_cast<int32_t>(plan.many.size()),
-                                     static_cast<int32_t>(plan.merges.size())}),
+                                     static_cast<int32_t>(plan.many.size())}),
         partials_(attention_cuda_partials_bytes(p, plan.partial_rows)),
         counters_(std::vector<int32_t>(plan.merges.size() * static_cast<size_t>(p.kv_heads))) {
     const auto list = [&](const DeviceBytes& items, int i, size_t size) {
@@ -37,7 +36,7 @@ class UploadedStep {
              .blocks = blocks_.as<int32_t>(),
              .few = list(few_, 0, plan.few.size()),
              .many = list(many_, 1, plan.many.size()),
-             .merges = list(merges_, 2, plan.merges.size()),
+             .merges = merges_.as<AttentionCudaItem>(),
              .partials = partials_.as<float>(),
              .counters = counters_.as<int32_t>()};
   }

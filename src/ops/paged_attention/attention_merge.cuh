@@ -62,7 +62,7 @@ __device__ void merge_if_last(const AttentionKernelParams& p, const AttentionCud
   __syncthreads();
   if (!is_last) return;
   __threadfence();
-  const AttentionCudaItem item = b.merges.items[part.merge];
+  const AttentionCudaItem item = b.merges[part.merge];
   const int slices = (static_cast<int>(p.value_dim) + 31) / 32;
   const int warps = static_cast<int>(blockDim.x) / 32;
   for (int w = static_cast<int>(threadIdx.x) / 32; w < item.rows * slices; w += warps)

@@ -120,7 +120,8 @@ KernelCost cost_of(const mx::array& q, const PagedKv& kv, const BatchLayout& lay
 
 // Work lists on the GPU, made for the first layer of a step; `partials` are each call's own.
 struct AttentionWork {
-  AttentionCudaItems few, many, merges;
+  AttentionCudaItems few, many;
+  const AttentionCudaItem* merges = nullptr;
   int32_t* counters = nullptr;
   int64_t partial_rows = 0;
   std::shared_ptr<const void> memory;
@@ -133,8 +134,7 @@ struct CopiedWork {
         many(cuda, plan.many),
         merges(cuda, plan.merges),
         counts(cuda, std::vector<int32_t>{static_cast<int32_t>(plan.few.size()),
-                                          static_cast<int32_t>(plan.many.size()),
-                                          static_cast<int32_t>(plan.merges.size())}),
+                                          static_cast<int32_t>(plan.many.size())}),
         counters(cuda, std::vector<int32_t>(plan.merges.size() * static_cast<size_t>(kv_heads))) {}
   CudaValues few, many, merges, counts, counters;
 };
@@ -149,7 +149,7 @@ AttentionWork copy_work(CudaDevice& cuda, const AttentionKernelParams& p,
   };
   return {.few = items(copied->few, 0, plan.few.size()),
           .many = items(copied->many, 1, plan.many.size()),
-          .merges = items(copied->merges, 2, plan.merges.size()),
+          .merges = copied->merges.as<const AttentionCudaItem>(),
           .counters = copied->counters.as<int32_t>(),
           .partial_rows = limits.max_partial_rows,
           .memory = copied};
@@ -159,7 +159,7 @@ AttentionWork copy_work(CudaDevice& cuda, const AttentionKernelParams& p,
 AttentionWork record_work(CudaRecording& recording, const AttentionKernelParams& p,
                           const BatchLayout& layout, const AttentionCudaLimits& limits) {
   const AttentionCudaSizes most = most_attention_items(p, layout, limits);
-  int32_t* counts = recording.add<int32_t>(3);
+  int32_t* counts = recording.add<int32_t>(2);
   const auto items = [&](int number, int64_t size) {
     return AttentionCudaItems{.items = recording.add<AttentionCudaItem>(static_cast<size_t>(size)),
                               .count = counts + number,
@@ -168,7 +168,7 @@ AttentionWork record_work(CudaRecording& recording, const AttentionKernelParams&
   const AttentionWork work = {
       .few = items(0, most.few),
       .many = items(1, most.many),
-      .merges = items(2, most.merges),
+      .merges = recording.add<AttentionCudaItem>(static_cast<size_t>(most.merges)),
       .counters = recording.add<int32_t>(static_cast<size_t>(most.merges * p.kv_heads)),
       .partial_rows = limits.max_partial_rows,
       .memory = nullptr};
@@ -181,9 +181,9 @@ AttentionWork record_work(CudaRecording& recording, const AttentionKernelParams&
     };
     write(work.few, plan.few);
     write(work.many, plan.many);
-    write(work.merges, plan.merges);
-    writer.copy(work.counters,
-                std::vector<int32_t>(plan.merges.size() * static_cast<size_t>(p.kv_heads)));
+    QUIRE_CHECK(static_cast<int64_t>(plan.merges.size()) <= most.merges) << plan.merges.size();
+    writer.copy(work.merges, plan.merges);
+    std::fill_n(writer.at(work.counters), plan.merges.size() * static_cast<size_t>(p.kv_heads), 0);
   });
   return work;
 }

@@ -76,8 +76,9 @@ struct AttentionCudaBatch {
   const int32_t* seq_lens = nullptr;       // [S], likewise
   const int64_t* block_offsets = nullptr;  // [S + 1], likewise
   const int32_t* blocks = nullptr;
-  AttentionCudaItems few, many, merges;
-  float* partials = nullptr;  // attention_cuda_partials_bytes
+  AttentionCudaItems few, many;
+  const AttentionCudaItem* merges = nullptr;  // by AttentionCudaItem::merge
+  float* partials = nullptr;                  // attention_cuda_partials_bytes
   // Whether no kernel of this step writes keys and values that are older than a sequence's new
   // ones.
   bool has_old_keys = false;
