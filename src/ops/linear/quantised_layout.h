@@ -68,7 +68,7 @@ struct QuantisedLayout {
   __attribute__((always_inline)) int64_t scale_bytes() const {
     if (gguf != GgufFormat::kNone) return gguf_layout(gguf).scale_bytes;
     if (block_float == BlockFloat::kNone) return groups() * kPanel * affine_bytes();
-    const BlockFloatFormat format = block_float_format(block_float);
+    const BlockFloatFormat& format = block_float_format(block_float);
     return groups() * kPanel * format.scale_bytes + format.tail_bytes;
   }
   // Of a scale of affine weights and what is beside it.

@@ -62,16 +62,18 @@ struct BlockFloatFormat {
   int64_t scale_bytes;
   int64_t tail_bytes = 0;  // behind the scales of a block
 };
-__attribute__((always_inline)) inline BlockFloatFormat block_float_format(BlockFloat format) {
-  constexpr BlockFloatFormat kFormats[] = {{"none", 0, 0, 0},
-                                           {"mxfp4", 4, 32, 1},
-                                           {"mxfp8", 8, 32, 1},
-                                           {"nvfp4", 4, 16, 1},
-                                           {"nvfp4", 4, 16, 1, kNvfp4Tail},
-                                           {"float8", 8, 128, 4},
-                                           {"nf4", 4, 64, 4},
-                                           {"nf4", 4, 64, 1, kNestedTail}};
-  return kFormats[static_cast<int>(format)];
+// Not in the function: there, each call would copy the table.
+constexpr BlockFloatFormat kBlockFloatFormats[] = {{"none", 0, 0, 0},
+                                                   {"mxfp4", 4, 32, 1},
+                                                   {"mxfp8", 8, 32, 1},
+                                                   {"nvfp4", 4, 16, 1},
+                                                   {"nvfp4", 4, 16, 1, kNvfp4Tail},
+                                                   {"float8", 8, 128, 4},
+                                                   {"nf4", 4, 64, 4},
+                                                   {"nf4", 4, 64, 1, kNestedTail}};
+__attribute__((always_inline)) inline const BlockFloatFormat& block_float_format(
+    BlockFloat format) {
+  return kBlockFloatFormats[static_cast<int>(format)];
 }
 
 // Scales as they are packed, so that a kernel needs no exception. Of mxfp4 and mxfp8: the exponent
