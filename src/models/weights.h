@@ -235,6 +235,9 @@ class WeightLoader {
   void count_progress(const Part& part);
   // A copy of a tensor that is loaded already.
   std::shared_ptr<const formats::StagedTensor> load_staged(const formats::RawTensor& tensor) const;
+  // `rows` with the values of one tensor, staged, and the scales of another, loaded.
+  Part block_float_part(const formats::RawTensor& values, const formats::RawTensor& scales,
+                        ops::BlockFloatRows rows) const;
 
   const ops::Context& context_;
   const formats::Checkpoint& checkpoint_;

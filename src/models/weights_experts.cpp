@@ -62,16 +62,7 @@ WeightLoader::Part WeightLoader::take_blocks(const std::string& name, int64_t n,
                       std::string(formats::dtype_name(tensor->dtype)) + ", but " + kMxfp4 +
                       " is U8");
   check_small_floats(values, kMxfp4);
-  Part part{.n = n,
-            .tensors = {&values, &scales},
-            .staged = std::make_shared<formats::StagedTensor>(values),
-            .scales = load_staged(scales)};
-  part.block_float = ops::BlockFloatRows{.values = part.staged->data(),
-                                         .scales = part.scales->data(),
-                                         .n = n,
-                                         .k = k,
-                                         .format = ops::BlockFloat::kMxfp4};
-  return part;
+  return block_float_part(values, scales, {.n = n, .k = k, .format = ops::BlockFloat::kMxfp4});
 }
 
 WeightLoader::Part WeightLoader::take_stack(const std::string& name, const ExpertTensors& tensors,

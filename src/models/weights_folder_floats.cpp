@@ -42,16 +42,8 @@ WeightLoader::Part WeightLoader::take_mxfp4_bytes(const RawTensor& values, int64
   expect_tensor(values, {DType::kU8}, {n, k / 2});
   const RawTensor& scales = take_any(layer_name(values.name) + ".weight_scale");
   expect_tensor(scales, {DType::kU8, DType::kF8E8M0}, {values.shape[0], k / 32});
-  Part part{.n = values.shape[0],
-            .tensors = {&values, &scales},
-            .staged = std::make_shared<formats::StagedTensor>(values),
-            .scales = load_staged(scales)};
-  part.block_float = ops::BlockFloatRows{.values = part.staged->data(),
-                                         .scales = part.scales->data(),
-                                         .n = part.n,
-                                         .k = k,
-                                         .format = ops::BlockFloat::kMxfp4};
-  return part;
+  return block_float_part(values, scales,
+                          {.n = values.shape[0], .k = k, .format = ops::BlockFloat::kMxfp4});
 }
 
 // The number that belongs to all of a matrix says how its scales were rounded to 8 bits.
@@ -70,18 +62,12 @@ WeightLoader::Part WeightLoader::take_nvfp4_bytes(const RawTensor& values,
   const RawTensor& stored = take_any(stem + (divides ? ".weight_global_scale" : ".weight_scale_2"));
   if (!stored.shape.empty()) expect_tensor(stored, {DType::kF32}, {1});
   const float of_matrix = take_floats(stored.name, stored.shape).front();
-  Part part{.n = values.shape[0],
-            .tensors = {&values, &scales},
-            .staged = std::make_shared<formats::StagedTensor>(values),
-            .scales = load_staged(scales)};
-  part.block_float = ops::BlockFloatRows{.values = part.staged->data(),
-                                         .scales = part.scales->data(),
-                                         .n = part.n,
-                                         .k = k,
-                                         .format = ops::BlockFloat::kScaledNvfp4,
-                                         .multiplier = divides ? 1.0f : of_matrix,
-                                         .divisor = divides ? of_matrix : 1.0f};
-  return part;
+  return block_float_part(values, scales,
+                          {.n = values.shape[0],
+                           .k = k,
+                           .format = ops::BlockFloat::kScaledNvfp4,
+                           .multiplier = divides ? 1.0f : of_matrix,
+                           .divisor = divides ? of_matrix : 1.0f});
 }
 
 namespace {

@@ -148,6 +148,19 @@ void WeightLoader::take_affine_scales(const formats::RawTensor& values,
                                            .int8_activations = int8_activations_}};
 }
 
+WeightLoader::Part WeightLoader::block_float_part(const formats::RawTensor& values,
+                                                  const formats::RawTensor& scales,
+                                                  ops::BlockFloatRows rows) const {
+  Part part{.n = rows.n,
+            .tensors = {&values, &scales},
+            .staged = std::make_shared<formats::StagedTensor>(values),
+            .scales = load_staged(scales)};
+  rows.values = part.staged->data();
+  rows.scales = part.scales->data();
+  part.block_float = std::move(rows);
+  return part;
+}
+
 void WeightLoader::check_small_floats(const formats::RawTensor& values,
                                       const std::string& mode) const {
   if (int8_activations_)
