@@ -7,6 +7,7 @@
 
 #include "ops/cuda/cuda_recording.h"
 #include "ops/runtime/recorded_step.h"
+#include "ops/sample/sample_lists.h"
 
 namespace quire::ops {
 namespace {
@@ -25,47 +26,6 @@ struct Lists {
   void assign(const std::vector<SampleRow>& sample_rows);
 };
 
-template <class T>
-int32_t length(const std::vector<T>& list) {
-  return static_cast<int32_t>(list.size());
-}
-
-SampleCudaRow scalars(const SampleRow& row) {
-  return {.temperature = row.temperature,
-          .top_p = row.top_p,
-          .min_p = row.min_p,
-          .top_k = row.top_k,
-          .repetition_penalty = row.repetition_penalty,
-          .presence_penalty = row.presence_penalty,
-          .frequency_penalty = row.frequency_penalty,
-          .pending_row = row.pending_row,
-          .seed = row.seed,
-          .position = row.position,
-          .forced_token = row.forced_token,
-          .num_top_logprobs = row.num_top_logprobs};
-}
-
-void append(Lists& lists, const SampleRow& row) {
-  SampleCudaRow& to = lists.rows.emplace_back(scalars(row));
-  to.history_begin = length(lists.history);
-  for (const TokenCount& count : row.history)
-    lists.history.push_back({count.token, count.in_output, count.in_prompt ? 1 : 0});
-  to.history_end = length(lists.history);
-  to.bias_begin = length(lists.bias);
-  for (const auto& [token, value] : row.logit_bias) lists.bias.push_back({token, value});
-  to.bias_end = length(lists.bias);
-  to.banned_begin = length(lists.banned);
-  lists.banned.insert(lists.banned.end(), row.banned.begin(), row.banned.end());
-  to.banned_end = length(lists.banned);
-  to.after_begin = length(lists.banned_after);
-  for (const auto& [before, token] : row.banned_after)
-    lists.banned_after.push_back({before, token});
-  to.after_end = length(lists.banned_after);
-  if (!row.mask) return;
-  to.mask = static_cast<int64_t>(lists.masks.size());
-  lists.masks.insert(lists.masks.end(), row.mask->begin(), row.mask->end());
-}
-
 void Lists::assign(const std::vector<SampleRow>& sample_rows) {
   rows.clear();
   history.clear();
@@ -73,7 +33,12 @@ void Lists::assign(const std::vector<SampleRow>& sample_rows) {
   banned.clear();
   banned_after.clear();
   masks.clear();
-  for (const SampleRow& row : sample_rows) append(*this, row);
+  for (const SampleRow& row : sample_rows) {
+    SampleCudaRow& to = rows.emplace_back();
+    append_sample_row(row, to, *this);
+    to.seed = row.seed;
+    to.position = row.position;
+  }
 }
 
 // Counts from where the lists begin to where they lie among others.
