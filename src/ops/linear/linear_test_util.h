@@ -81,6 +81,20 @@ inline BothOrders pack_both_orders(const Context& context, const mx::array& rows
           .gated = {.weight = pack_matrix(context, {&source, 1}, rows.dtype(), true)}};
 }
 
+// Rows among others, in other places of a tile, have the bits that they have in one call with all.
+inline void expect_same_rows_in_any_batch(const Context& context, const LinearWeight& w) {
+  constexpr int kMost = 512;
+  const mx::array x = random_array({kMost, static_cast<int>(w.weight.k)}, w.weight.dtype, 1);
+  const LinearOptions options = {.out_dtype = mx::float32};
+  const mx::array whole = linear(context, x, w, options);
+  for (const int m : kRowCounts) {
+    const int begin = (kMost - m) / 2;
+    ASSERT_TRUE(same_bits(linear(context, matrix_rows(x, begin, m), w, options),
+                          matrix_rows(whole, begin, m)))
+        << m << " rows";
+  }
+}
+
 // The kernel that must serve dense weights of this dtype on the instruction set in force.
 inline const char* dense_kernel(mx::Dtype dtype) {
   if (on_cuda()) return "cuda";
