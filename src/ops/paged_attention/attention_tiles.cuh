@@ -124,7 +124,8 @@ struct AttentionTiles {
     }
   }
 
-  // Eight elements of a pool's row into shared memory; zeros if they do not exist.
+  // Eight elements of a pool's row into shared memory; zeros if they do not exist. Around the first
+  // cache, which might keep what was there before a kernel wrote the step's own keys.
   template <class To>
   __device__ static void load_piece(const Pool* from, bool exists, To* to) {
     if constexpr (!kCodes) {
@@ -134,7 +135,7 @@ struct AttentionTiles {
         uint2 bits;
         Pool codes[8];
       };
-      bits = exists ? *reinterpret_cast<const uint2*>(from) : make_uint2(0, 0);
+      bits = exists ? __ldcg(reinterpret_cast<const uint2*>(from)) : make_uint2(0, 0);
       float v[8];
 #pragma unroll
       for (int i = 0; i < 8; ++i) v[i] = exists ? widen(codes[i]) : 0.0f;
@@ -171,8 +172,8 @@ struct AttentionTiles {
 #pragma unroll 4
     for (int i = part; i < value_pieces; i += 4) load_piece(v + i * 8, exists, to_v + i * 8);
     if (kCodes && part == 0) {
-      scales(index)[key] = exists ? p.k_scale[slot] : 0.0f;
-      scales(index)[kTileKeys + key] = exists ? p.v_scale[slot] : 0.0f;
+      scales(index)[key] = exists ? __ldcg(p.k_scale + slot) : 0.0f;
+      scales(index)[kTileKeys + key] = exists ? __ldcg(p.v_scale + slot) : 0.0f;
     }
   }
 
