@@ -137,6 +137,7 @@ double time_us(CudaStream stream, const std::function<void(CudaStream)>& run, in
 void check_elementwise(CudaStream stream);
 void check_linear(CudaStream stream);
 void check_attention(CudaStream stream);
+void check_new_keys(CudaStream stream);
 void check_state(CudaStream stream);
 void check_sample(CudaStream stream);
 void check_experts(CudaStream stream);

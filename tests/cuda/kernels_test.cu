@@ -49,6 +49,7 @@ int main(int argc, char** argv) {
         {"elementwise", check_elementwise},
         {"linear", check_linear},
         {"attention", check_attention},
+        {"new_keys", check_new_keys},
         {"bench_linear", bench_linear},
         {"bench_attention", bench_attention},
         {"bench_designs", bench_designs},
