@@ -4,13 +4,15 @@
 
 Decoding reads its keys from pages. torch has no paged attention, so it is timed twice: with the gather of the pages into dense
 keys, as a server with a paged cache would need it, and without. Prompts are dense for both. Each figure is the best of several
-runs, taken in turns; a ratio over 1 says that these kernels are faster.
+runs, taken in turns; a ratio over 1 says that these kernels are faster. The first lines are one sequence of 50 keys, where the call
+itself counts, and what it takes beyond the kernel: the medians of call and kernel, taken in turns.
 """
 
 import argparse
 import os
 import time
 
+import call_cost
 import torch
 
 import quire_kernels as qk
@@ -58,6 +60,23 @@ def decode(dtype, batch, context, seconds):
     )
 
 
+def call(dtype, seconds):
+    pages, context = 64, 50
+    k_cache, v_cache = torch.randn(2, pages, PAGE, KV_HEADS, DIM).to(dtype)
+    table = torch.randperm(pages)[:4].to(torch.int32)[None]
+    q = torch.randn(1, 1, HEADS, DIM).to(dtype)
+    k, v = torch.randn(2, 1, 1, KV_HEADS, DIM).to(dtype)
+    lens = torch.tensor([context - 1], dtype=torch.int32)
+    gather = lambda cache: cache[table].view(1, -1, KV_HEADS, DIM)[:, :context]  # noqa: E731
+    ours = lambda: qk.flash_attn_with_kvcache(q, k_cache, v_cache, k, v, cache_seqlens=lens, block_table=table, causal=True)  # noqa: E731
+    theirs = lambda: sdpa(q, gather(k_cache), gather(v_cache), False)  # noqa: E731
+    mine, kernel, gathered = call_cost.medians([ours, call_cost.kernel_of(ours), theirs], seconds)
+    print(
+        f"call    {str(dtype)[6:]:9} batch   1 context     50: {mine * 1e6:8.1f} us, {(mine - kernel) * 1e6:.1f} us beyond the kernel; "
+        f"sdpa with gather {gathered / mine:5.2f}x"
+    )
+
+
 def prompt(dtype, length, seconds):
     q, k, v = (torch.randn(1, length, h, DIM).to(dtype) for h in (HEADS, KV_HEADS, KV_HEADS))
     mine, theirs = best_of([lambda: qk.flash_attn_func(q, k, v, causal=True), lambda: sdpa(q, k, v, True)], seconds)
@@ -79,6 +98,7 @@ def main():
     print(f"quire_kernels {qk.isa_name()}, torch {torch.__version__} {torch.backends.cpu.get_cpu_capability()}, "
           f"{arguments.threads} threads of {os.cpu_count()}; {HEADS} heads, {KV_HEADS} kv heads, {DIM} dimensions, pages of {PAGE}")  # fmt: skip
     for dtype in (torch.bfloat16, torch.float16, torch.float32):
+        call(dtype, arguments.seconds)
         for batch, context in ((1, 1024), (1, 8192), (16, 1024)):
             decode(dtype, batch, context, arguments.seconds)
         for length in (512, 2048):

@@ -11,23 +11,24 @@ namespace quire_kernels {
 using quire::ops::GatedDeltaRuleTask;
 
 void check_sequences(const DeltaSequences& s, int64_t tokens, int64_t num_slots) {
-  const int64_t count = std::ssize(s.slots);
-  require(std::ssize(s.cu_seqlens) == count + 1 && std::ssize(s.fresh) == count,
+  const int64_t count = s.slots.size();
+  require(s.cu_seqlens.size() == count + 1 && std::ssize(s.fresh) == count,
           "cu_seqlens, slots and fresh are of different batches");
   require(s.cu_seqlens[0] == 0 && s.cu_seqlens[count] == tokens, "cu_seqlens does not fit qkv");
   std::vector<bool> taken(static_cast<size_t>(num_slots));
   for (int64_t i = 0; i < count; ++i) {
     require(s.cu_seqlens[i] <= s.cu_seqlens[i + 1], "cu_seqlens must ascend");
     require(s.slots[i] >= 0 && s.slots[i] < num_slots, "a slot is outside the state");
-    require(!taken[s.slots[i]], "two sequences share a slot");
-    taken[s.slots[i]] = true;
+    const auto slot = static_cast<size_t>(s.slots[i]);
+    require(!taken[slot], "two sequences share a slot");
+    taken[slot] = true;
   }
 }
 
 void run_delta_rule(quire::ThreadPool& pool, const quire::ops::GatedDeltaRuleParams& params,
                     const DeltaSequences& s) {
   constexpr int64_t kRows = quire::ops::kDeltaRows;
-  const int64_t count = std::ssize(s.slots), per_head = (params.v_dim + kRows - 1) / kRows;
+  const int64_t count = s.slots.size(), per_head = (params.v_dim + kRows - 1) / kRows;
   const int64_t group = params.v_heads / params.k_heads * per_head;  // blocks that share q and k
   // Smaller tasks if there were too few for the threads to end together.
   const int64_t blocks = count * params.k_heads * group;

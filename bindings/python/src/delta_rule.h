@@ -3,15 +3,16 @@
 #include <span>
 
 #include "base/parallel.h"
+#include "ints.h"
 #include "ops/gated_delta_rule/gated_delta_rule_cpu.h"
 
 namespace quire_kernels {
 
 // Sequences of tokens that each advance one slot of a pool of states.
 struct DeltaSequences {
-  std::span<const int64_t> cu_seqlens;  // [S + 1] first token of each
-  std::span<const int64_t> slots;       // [S], each once
-  std::span<const uint8_t> fresh;       // [S] 1: the slot's old contents do not count
+  Ints cu_seqlens;                 // [S + 1] first token of each
+  Ints slots;                      // [S], each once
+  std::span<const uint8_t> fresh;  // [S] 1: the slot's old contents do not count
 };
 
 // Throws std::invalid_argument if the sequences do not fit `tokens` rows and a pool of `num_slots`.

@@ -1,5 +1,8 @@
 """The same functions with torch tensors: no copies, torch's own arithmetic as the yardstick, no silent loss of gradients."""
 
+import pathlib
+import sys
+
 import numpy as np
 import pytest
 
@@ -8,6 +11,9 @@ from kvcache_case import Problem, draw
 from reference import assert_as_good
 
 torch = pytest.importorskip("torch", reason="torch is not installed (pip install torch): the torch half of the tests is left out")
+
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "bench"))
 
 
 def to_torch(x):
@@ -118,3 +124,21 @@ def test_kinds_are_not_mixed():
         qk.flash_attn_func(x.numpy(), x, x.numpy())
     with pytest.raises(ValueError, match="q must be on the CPU"):
         qk.flash_attn_func(x.to("meta"), x, x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_a_call_costs_little_beyond_its_kernel(dtype, threads):
+    """One sequence with 16 heads, 8 key heads of 128 and 50 keys in pages of 16. A neighbour may slow one attempt, not all."""
+    import call_cost
+
+    threads(1)
+    k_cache, v_cache = torch.randn(2, 8, 16, 8, 128).to(dtype)
+    q, k, v = (torch.randn(1, 1, heads, 128).to(dtype) for heads in (16, 8, 8))
+    where = {"cache_seqlens": torch.tensor([49]), "block_table": torch.tensor([[5, 2, 7, 0]], dtype=torch.int32)}
+    call = lambda: qk.flash_attn_with_kvcache(q, k_cache, v_cache, k, v, causal=True, **where)  # noqa: E731
+    kernel = call_cost.kernel_of(call)
+    for _ in range(20):
+        whole, alone = call_cost.medians([call, kernel], 0.05)
+        if whole - alone <= 30e-6:
+            return
+    pytest.fail(f"a call takes {whole * 1e6:.0f} us, its kernel {alone * 1e6:.0f} us: at most 30 us between them are wanted")

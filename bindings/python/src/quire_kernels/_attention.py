@@ -1,20 +1,20 @@
-"""What the three functions share: checks of their common arguments, places of keys, and the call of the kernel."""
+"""What the functions of attention share: checks of their common arguments, pools of tokens, and the call of the kernel."""
 
 import math
 import operator
 
 import numpy as np
 
-from . import _core
+from ._arrays import dtype_name, to_float32, to_numpy
 
-_TYPES = {"float32": 0, "float16": 1, "bfloat16": 2}
 _MAX_HEAD_DIM = 512
 
 
 def windows(causal, window_size):
     """(left, right), -1 for no limit; causal is a right limit of 0."""
     try:
-        left, right = (operator.index(w) for w in window_size)
+        left, right = window_size
+        left, right = operator.index(left), operator.index(right)
     except (TypeError, ValueError):
         raise ValueError(f"window_size must be a pair of integers, not {window_size!r}") from None
     return max(left, -1), 0 if causal else max(right, -1)
@@ -28,148 +28,122 @@ def _not_negative(name, x):
 
 
 class Pool:
-    """Keys and values as tokens [N, K, D] and [N, K, Dv], without a copy where their rows or blocks lie at equal steps.
+    """Keys [rows, length, K, D] and values [rows, length, K, Dv] whose rows or blocks lie at equal steps; copied if they do not.
 
     step: tokens from one row (or block) to the next.
     """
 
     def __init__(self, arrays, names, k, v, in_place):
-        flat_k, flat_v = self._flat(arrays, k), self._flat(arrays, v)
-        if flat_k is not None and flat_v is not None and flat_k[1] == flat_v[1]:
-            (self.k, self.step), (self.v, _) = flat_k, flat_v
-        elif in_place:
-            name = names[0] if flat_k is None else names[1]
-            raise ValueError(
-                f"{name} must be contiguous in its last three dimensions, with the strides of {names[0]}: "
-                "it is used where it lies"
-            )
-        else:
-            (self.k, self.step), (self.v, _) = (self._flat(arrays, arrays.contiguous(x)) for x in (k, v))
+        step, v_step = _step(arrays, k), _step(arrays, v)
+        if step is None or step != v_step:
+            if in_place:
+                name = names[0] if step is None else names[1]
+                raise ValueError(
+                    f"{name} must be contiguous in its last three dimensions, with the strides of {names[0]}: "
+                    "it is used where it lies"
+                )
+            k, v = arrays.contiguous(k), arrays.contiguous(v)
+            step = k.shape[1]
+        self.arrays, self.k, self.v, self.step = arrays, k, v, step
+        self.rows, self.length, self.kv_heads, self.key_dim = k.shape
+        self.value_dim = v.shape[-1]
 
-    @staticmethod
-    def _flat(arrays, x):
-        """([tokens, K, D], step) of x [rows, length, K, D], or None if x cannot be seen so."""
-        rows, length, heads, dim = x.shape
-        token = heads * dim
-        if x.shape[0] * x.shape[1] == 0:
-            return x.reshape(0, heads, dim), length
-        strides = arrays.strides(x)
-        if strides[1:] != [token, dim, 1]:
-            return None
-        step = length if rows == 1 else strides[0] // token
-        if step * token != strides[0] and rows > 1 or step < length:
-            return None
-        return arrays.as_strided(x, ((rows - 1) * step + length, heads, dim), (token, dim, 1)), step
+    def describe(self):
+        """k and v for the extension: every token from the first row's first to the last row's last."""
+        tokens = (self.rows - 1) * self.step + self.length if self.rows else 0
+        k = self.arrays.address(self.k), tokens, self.kv_heads, self.key_dim
+        return k, (self.arrays.address(self.v), tokens, self.kv_heads, self.value_dim)
 
+    def blocks(self):
+        return self.length, self.step, self.rows
 
-class Runs:
-    """Where each sequence's keys lie in a pool, as the kernel takes it: blocks of `block_size` tokens.
-
-    offsets [B + 1]: first entry in `blocks` of each sequence; lens [B]: keys of each.
-    """
-
-    def __init__(self, lens, block_size, counts, blocks):
-        self.lens = np.ascontiguousarray(lens, dtype=np.int32)
-        self.block_size = int(block_size)
-        self.offsets = np.zeros(len(lens) + 1, dtype=np.int64)
-        np.cumsum(counts, out=self.offsets[1:])
-        if len(blocks) and blocks.max() > np.iinfo(np.int32).max:
-            raise ValueError("the cache has more blocks than 32 bits can number")
-        self.blocks = np.ascontiguousarray(blocks, dtype=np.int32)
-
-    @classmethod
-    def contiguous(cls, starts, lens):
-        """Sequence b has the tokens starts[b] .. starts[b] + lens[b]: blocks as long as the starts allow."""
-        starts, lens = np.asarray(starts, dtype=np.int64), np.asarray(lens, dtype=np.int64)
-        size = int(np.gcd.reduce(starts, initial=0)) or max(1, int(lens.max(initial=1)))
-        counts = -(-lens // size)
-        first = np.cumsum(counts) - counts
-        blocks = np.repeat(starts // size - first, counts) + np.arange(counts.sum())
-        return cls(lens, size, counts, blocks)
-
-    @classmethod
-    def paged(cls, table, lens, page, step, num_blocks):
-        """Sequence b has the pages table[b, : ceil(lens[b] / page)], `step` tokens from page to page of the pool."""
-        lens = np.asarray(lens, dtype=np.int64)
-        counts = -(-lens // page) if page else np.zeros_like(lens)
-        over = counts > table.shape[1]
-        if over.any():
-            b = int(over.argmax())
-            raise ValueError(f"block_table has {table.shape[1]} blocks of {page} for sequence {b}, which has {lens[b]} keys")
-        used = np.arange(table.shape[1]) < counts[:, None]
-        check_blocks(table, used, num_blocks)
-        blocks = table[used].astype(np.int64)
-        size = math.gcd(page, step) or 1
-        if size != step:
-            parts = page // size
-            blocks = (blocks[:, None] * (step // size) + np.arange(parts)).reshape(-1)
-            counts = counts * parts
-        return cls(lens, size, counts, blocks)
+    def padded(self):
+        """With head dimensions that are multiples of 8: this pool, or a wider copy."""
+        widths = _multiple_of_8(self.key_dim), _multiple_of_8(self.value_dim)
+        if widths == (self.key_dim, self.value_dim):
+            return self
+        k, v = (self.arrays.contiguous(self.arrays.pad_last(x, w)) for x, w in zip((self.k, self.v), widths))
+        return Pool(self.arrays, ("k", "v"), k, v, in_place=False)
 
 
-def check_blocks(table, used, num_blocks):
-    """Refuses a used entry of block_table that is no block of the cache."""
-    bad = used & ((table < 0) | (table >= num_blocks))
-    if bad.any():
-        b, i = np.argwhere(bad)[0]
-        raise ValueError(f"block_table has block {table[b, i]} for sequence {b}, which is not in [0, {num_blocks})")
+def _multiple_of_8(dim):
+    return -(-dim // 8) * 8
+
+
+def _step(arrays, x):
+    """Tokens from one row of x [rows, length, K, D] to the next; None if x is not contiguous within its rows."""
+    rows, length, heads, dim = x.shape
+    if arrays.is_contiguous(x):
+        return length
+    strides, token = arrays.strides(x), heads * dim
+    for axis in (3, 2, 1):  # strides of dimensions of size 1 mean nothing
+        if x.shape[axis] == 1:
+            strides[axis] = strides[axis + 1] * x.shape[axis + 1] if axis < 3 else 1
+    if strides[1:] != [token, dim, 1]:
+        return None
+    if rows == 1:
+        return length
+    step = strides[0] // token
+    return step if step >= length and step * token == strides[0] else None
 
 
 class Call:
-    """One attention: its arguments checked, then run."""
+    """One attention: its arguments checked, then run by one of the extension's functions."""
 
     def __init__(self, arrays, q, k, v, names, batch, scale, causal, window_size, softcap, alibi_slopes, s_aux=None):
         """q [.., H, D], k [.., K, D], v [.., K, Dv]; names: of k and v."""
         self.arrays = arrays
-        dtype = arrays.dtype_name(q)
-        if dtype not in _TYPES:
-            raise TypeError(f"q must be float32, float16 or bfloat16, not {dtype}")
-        self.type = _TYPES[dtype]
-        for name, x in zip(names, (k, v)):
+        self.kind = arrays.float_kind("q", q)
+        for name, x in ((names[0], k), (names[1], v)):
             if x.dtype != q.dtype:
-                raise TypeError(f"{name} is {arrays.dtype_name(x)}, but q is {dtype}")
-        (heads, dim), (kv_heads, self.value_dim) = q.shape[-2:], v.shape[-2:]
+                raise TypeError(f"{name} is {dtype_name(x.dtype)}, but q is {dtype_name(q.dtype)}")
+        k_shape, v_shape = k.shape, v.shape
+        (heads, dim), (kv_heads, self.value_dim) = q.shape[-2:], v_shape[-2:]
         for name, d in (("q", dim), (names[1], self.value_dim)):
             if not 1 <= d <= _MAX_HEAD_DIM:
                 raise ValueError(f"{name} has a head dimension of {d}, which is not from 1 to {_MAX_HEAD_DIM}")
-        if k.shape[-1] != dim:
-            raise ValueError(f"{names[0]} has a head dimension of {k.shape[-1]}, but q has {dim}")
-        if k.shape[:-1] != v.shape[:-1]:
-            raise ValueError(f"{names[1]} has shape {tuple(v.shape)}, which does not fit {names[0]}'s {tuple(k.shape)}")
+        if k_shape[-1] != dim:
+            raise ValueError(f"{names[0]} has a head dimension of {k_shape[-1]}, but q has {dim}")
+        if k_shape[:-1] != v_shape[:-1]:
+            raise ValueError(f"{names[1]} has shape {tuple(v_shape)}, which does not fit {names[0]}'s {tuple(k_shape)}")
         if kv_heads < 1 or heads % kv_heads != 0:
             raise ValueError(f"q has {heads} heads, which is no multiple of {names[0]}'s {kv_heads}")
-        self.scale = dim**-0.5 if scale is None else _not_negative("softmax_scale", scale)
-        self.softcap = _not_negative("softcap", softcap)
-        self.window_left, self.window_right = windows(causal, window_size)
-        self.slopes = None
-        if alibi_slopes is not None:
-            slopes = arrays.to_numpy("alibi_slopes", alibi_slopes, np.float32)
-            if slopes.shape not in ((heads,), (batch, heads)):
-                raise ValueError(f"alibi_slopes must have shape ({heads},) or ({batch}, {heads}), not {slopes.shape}")
-            self.slopes = np.ascontiguousarray(np.broadcast_to(slopes, (batch, heads)))
-        self.sinks = None
-        if s_aux is not None:
-            self.sinks = arrays.to_float32("s_aux", s_aux)
-            if self.sinks.shape != (heads,):
-                raise ValueError(f"s_aux must have shape ({heads},), not {self.sinks.shape}")
+        scale = dim**-0.5 if scale is None else _not_negative("softmax_scale", scale)
+        self.scores = scale, _not_negative("softcap", softcap), *windows(causal, window_size)
+        self.slopes = None if alibi_slopes is None else _slopes(alibi_slopes, batch, heads)
+        self.sinks = None if s_aux is None else _sinks(s_aux, heads)
 
-    def run(self, q, pool, cu_seqlens, runs, want_lse):
-        """q [T, H, D] -> (out [T, H, Dv], lse [H, T] or None).
+    def run(self, function, q, pool, want_lse, *where):
+        """function(arrays, scores, slopes, sinks, *where) of q [.., H, D] -> (out [.., H, Dv], lse [H, T] or None).
 
-        The kernel takes head dimensions that are multiples of 8: others are copied into wider arrays, the pool too.
+        The kernel takes head dimensions that are multiples of 8: others are copied into wider arrays. `pool` is padded.
         """
         arrays = self.arrays
-        key_dim, value_dim = (-(-d // 8) * 8 for d in (q.shape[-1], self.value_dim))
-        q, k = (arrays.contiguous(arrays.pad_last(x, key_dim)) for x in (q, pool.k))
-        v = arrays.contiguous(arrays.pad_last(pool.v, value_dim))
-        out = arrays.empty((*q.shape[:-1], value_dim), q)
-        lse = arrays.empty_float32((q.shape[1], q.shape[0])) if want_lse else None
-        _core.attend(
-            arrays.raw(q), arrays.raw(k), arrays.raw(v), arrays.raw(out), lse if lse is None else arrays.raw(lse), self.type,
-            np.ascontiguousarray(cu_seqlens, dtype=np.int32), runs.lens, runs.offsets, runs.blocks, runs.block_size,
-            self.scale, self.window_left, self.window_right, self.softcap, self.slopes, self.sinks,
+        q = arrays.contiguous(arrays.pad_last(q, pool.key_dim))
+        *lead, heads, dim = q.shape
+        rows = math.prod(lead)
+        out = arrays.empty((*lead, heads, pool.value_dim), q)
+        lse = arrays.empty_float32((heads, rows)) if want_lse else None
+        described = (
+            (arrays.address(q), rows, heads, dim), *pool.describe(), (arrays.address(out), rows, heads, pool.value_dim),
+            0 if lse is None else arrays.address(lse), self.kind,
         )  # fmt: skip
-        return (out if value_dim == self.value_dim else out[..., : self.value_dim]), lse
+        function(described, self.scores, self.slopes, self.sinks, *where)
+        return (out if pool.value_dim == self.value_dim else out[..., : self.value_dim]), lse
+
+
+def _slopes(slopes, batch, heads):
+    slopes = to_numpy("alibi_slopes", slopes, np.float32)
+    if slopes.shape not in ((heads,), (batch, heads)):
+        raise ValueError(f"alibi_slopes must have shape ({heads},) or ({batch}, {heads}), not {slopes.shape}")
+    return np.ascontiguousarray(np.broadcast_to(slopes, (batch, heads)))
+
+
+def _sinks(sinks, heads):
+    sinks = to_float32("s_aux", sinks)
+    if sinks.shape != (heads,):
+        raise ValueError(f"s_aux must have shape ({heads},), not {sinks.shape}")
+    return sinks
 
 
 def lse_by_sequence(lse, batch, seqlen_q):

@@ -8,8 +8,9 @@ step one; a mask of any other shape still works, with a segment for each query.
 import numpy as np
 import torch
 
-from ._arrays import Arrays
-from ._attention import Call, Pool, Runs
+from . import _core
+from ._arrays import arrays_of, describe_ints
+from ._attention import Call, Pool
 
 
 def _of_four_dimensions(mask, batch, q_len, k_len):
@@ -43,7 +44,8 @@ def _of_existing_keys(mask, batch, q_len, k_len, window):
 class Segments:
     """A mask's segments over the keys that any query sees, packed one sequence after the other.
 
-    used [B, Sk]; cu_seqlens [segments + 1] first query of each segment; runs: where its keys lie among the packed ones.
+    used [B, Sk]; cu_seqlens [segments + 1] first query of each segment; lens [segments] keys of each, which lie among the packed
+    ones from starts [segments] on, or are named one by one in `tokens`.
     """
 
     def __init__(self, seen):
@@ -56,18 +58,18 @@ class Segments:
         bits = seen.to(torch.uint8)
         first, last = (rank.gather(1, at) for at in (bits.argmax(2), seen.shape[2] - 1 - bits.flip(2).argmax(2)))
         if (last - first + 1 != count)[count > 0].any():
-            keys = (base + rank)[:, None].expand_as(seen)[seen].numpy()
-            lens = count.reshape(-1).numpy()
-            self.window, self.cu_seqlens, self.runs = (-1, 0), np.arange(len(lens) + 1), Runs(lens, 1, lens, keys)
+            self.tokens = (base + rank)[:, None].expand_as(seen)[seen].numpy()
+            self.lens, self.starts = count.reshape(-1).numpy(), None
+            self.window, self.cu_seqlens = (-1, 0), np.arange(len(self.lens) + 1)
             return
         begins, widest = self._begins(first, last, count).reshape(-1), int(count.max())
         ends = begins.roll(-1)
         starts = (base + first).reshape(-1)[begins]
         lens = (base + last + 1).reshape(-1)[ends] - starts
-        starts, lens = (torch.where(count.reshape(-1)[ends] > 0, x, 0).numpy() for x in (starts, lens))
-        self.window = (widest - 1 if lens.max() > widest else -1, 0)
+        self.starts, self.lens = (torch.where(count.reshape(-1)[ends] > 0, x, 0).numpy() for x in (starts, lens))
+        self.tokens = None
+        self.window = (widest - 1 if self.lens.max() > widest else -1, 0)
         self.cu_seqlens = np.append(begins.nonzero()[:, 0].numpy(), batch * q_len)
-        self.runs = Runs.contiguous(starts, lens)
 
     @staticmethod
     def _begins(first, last, count):
@@ -103,14 +105,14 @@ def masked_attention(q, k, v, mask, softmax_scale, causal, window_size, softcap,
     mask  [B, 1, Sq, Sk], true (or 0, if it is a float) for what a query sees: causal and window_size then say nothing; or [B, n], true
           for the keys that exist, beside causal and window_size
     """
-    arrays = Arrays(q)
-    q, k, v = (arrays.check(name, x, 4) for name, x in (("q", q), ("k", k), ("v", v)))
-    batch, q_len, heads, dim = q.shape
+    arrays = arrays_of("q", q)
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        arrays.check(name, x, 4)
     window = (window_size[0], 0 if causal else window_size[1])
-    segments = _segments(mask, batch, q_len, k.shape[1], window)
+    segments = _segments(mask, q.shape[0], q.shape[1], k.shape[1], window)
     k, v = k[segments.used], v[segments.used]
-    count = len(segments.cu_seqlens) - 1
+    count = len(segments.lens)
     call = Call(arrays, q, k, v, ("k", "v"), count, softmax_scale, True, segments.window, softcap, None, s_aux)
-    pool = Pool(arrays, ("k", "v"), k[None], v[None], in_place=False)
-    out, _ = call.run(q.reshape(-1, heads, dim), pool, segments.cu_seqlens, segments.runs, False)
-    return out.reshape(batch, q_len, heads, call.value_dim)
+    pool = Pool(arrays, ("k", "v"), k[None], v[None], in_place=False).padded()
+    where = (segments.cu_seqlens, segments.lens, segments.starts, segments.tokens)
+    return call.run(_core.attend_segments, q, pool, False, *(describe_ints(x) for x in where))[0]

@@ -7,9 +7,8 @@ dimensions of a head.
 import numpy as np
 
 from . import _core
-from ._arrays import Arrays, refuse_gradients
+from ._arrays import arrays_of, describe_ints, dtype_name, refuse_gradients, to_numpy
 
-_TYPES = {"float32": 0, "float16": 1, "bfloat16": 2}
 _BLOCK = 64  # rows of Dv that a slot keeps side by side
 _MAX_KEY_DIM = 256
 
@@ -30,18 +29,15 @@ def _swap_blocks(arrays, x, rows_first):
 
 def state_of_matrices(matrices):
     """Matrices [.., H, Dv, Dk] float32 in the order in which gated_delta_rule keeps them in its state, as a new array."""
-    return _swap_blocks(Arrays(matrices), matrices, rows_first=True)
+    return _swap_blocks(arrays_of("matrices", matrices), matrices, rows_first=True)
 
 
 def matrices_of_state(state):
     """The matrices [.., H, Dv, Dk] of a state of that shape, as a new array."""
-    return _swap_blocks(Arrays(state), state, rows_first=False)
+    return _swap_blocks(arrays_of("state", state), state, rows_first=False)
 
 
 def _check(arrays, qkv, a, b, a_log, dt_bias, state):
-    dtype = arrays.dtype_name(qkv)
-    if dtype not in _TYPES:
-        raise TypeError(f"qkv must be float32, float16 or bfloat16, not {dtype}")
     slots, heads, v_dim, k_dim = state.shape
     if k_dim < 4 or k_dim % 4 != 0 or k_dim > _MAX_KEY_DIM or v_dim < 1 or heads < 1:
         raise ValueError(f"state has shape {tuple(state.shape)}: Dk must be a multiple of 4 up to {_MAX_KEY_DIM}")
@@ -52,27 +48,25 @@ def _check(arrays, qkv, a, b, a_log, dt_bias, state):
         if tuple(x.shape) != (qkv.shape[0], heads):
             raise ValueError(f"{name} must have shape {(qkv.shape[0], heads)}, not {tuple(x.shape)}")
         if x.dtype != qkv.dtype:
-            raise TypeError(f"{name} is {arrays.dtype_name(x)}, but qkv is {dtype}")
+            raise TypeError(f"{name} is {dtype_name(x.dtype)}, but qkv is {dtype_name(qkv.dtype)}")
     for name, x in (("a_log", a_log), ("dt_bias", dt_bias), ("state", state)):
-        if arrays.dtype_name(x) != "float32":
-            raise TypeError(f"{name} must be float32, not {arrays.dtype_name(x)}")
+        if dtype_name(x.dtype) != "float32":
+            raise TypeError(f"{name} must be float32, not {dtype_name(x.dtype)}")
         if name != "state" and tuple(x.shape) != (heads,):
             raise ValueError(f"{name} must have shape ({heads},), not {tuple(x.shape)}")
     if not arrays.is_contiguous(state) or not arrays.writable(state):
         raise ValueError("state must be contiguous and writable: it is advanced where it lies")
 
 
-def _check_sequences(arrays, cu_seqlens, slots, fresh, tokens, num_slots):
-    cu = arrays.to_numpy("cu_seqlens", cu_seqlens, np.int64, (None,))
+def _check_sequences(cu_seqlens, slots, fresh, tokens, num_slots):
+    cu = to_numpy("cu_seqlens", cu_seqlens, np.int64, (None,))
     if len(cu) < 1 or cu[0] != 0 or cu[-1] != tokens or (np.diff(cu) < 0).any():
         raise ValueError(f"cu_seqlens must ascend from 0 to qkv's {tokens} tokens")
     batch = len(cu) - 1
-    if slots is None:
-        slots = np.arange(batch)
-    slots = arrays.to_numpy("slots", slots, np.int64, (batch,))
+    slots = np.arange(batch) if slots is None else to_numpy("slots", slots, np.int64, (batch,))
     if (slots < 0).any() or (slots >= num_slots).any() or len(np.unique(slots)) != batch:
         raise ValueError(f"slots must be different ones of state's {num_slots}, one for each of {batch} sequences")
-    fresh = np.full(batch, fresh) if isinstance(fresh, bool) else arrays.to_numpy("fresh", fresh, np.bool_, (batch,))
+    fresh = np.full(batch, fresh) if isinstance(fresh, bool) else to_numpy("fresh", fresh, np.bool_, (batch,))
     return cu, slots, np.ascontiguousarray(fresh, dtype=np.uint8)
 
 
@@ -94,16 +88,19 @@ def gated_delta_rule(qkv, a, b, a_log, dt_bias, state, cu_seqlens, slots=None, f
     Returns y [T, H, Dv] in qkv's dtype. Bits do not depend on the cuts into calls, the neighbours or the threads.
     """
     refuse_gradients(qkv=qkv, a=a, b=b, a_log=a_log, dt_bias=dt_bias, state=state)
-    arrays = Arrays(qkv)
-    qkv = arrays.check("qkv", qkv, 2)
-    a, b = arrays.check("a", a, 2), arrays.check("b", b, 2)
-    a_log, dt_bias = arrays.check("a_log", a_log, 1), arrays.check("dt_bias", dt_bias, 1)
-    state = arrays.check("state", state, 4)
+    arrays = arrays_of("qkv", qkv)
+    for name, x, ndim in (("qkv", qkv, 2), ("a", a, 2), ("b", b, 2), ("a_log", a_log, 1), ("dt_bias", dt_bias, 1), ("state", state, 4)):
+        arrays.check(name, x, ndim)
+    kind = arrays.float_kind("qkv", qkv)
     _check(arrays, qkv, a, b, a_log, dt_bias, state)
-    cu, slots, fresh = _check_sequences(arrays, cu_seqlens, slots, fresh, qkv.shape[0], state.shape[0])
-    gates = arrays.empty((qkv.shape[0], 2 * state.shape[1]), qkv)
-    gates[:, : state.shape[1]], gates[:, state.shape[1] :] = a, b
-    y = arrays.empty((qkv.shape[0], *state.shape[1:3]), qkv)
-    raw = [arrays.raw(arrays.contiguous(x)) for x in (qkv, gates, a_log, dt_bias)]
-    _core.delta_rule(*raw, arrays.raw(state), arrays.raw(y), _TYPES[arrays.dtype_name(qkv)], cu, slots, fresh)
+    tokens, (num_slots, heads, v_dim, k_dim) = qkv.shape[0], state.shape
+    cu, slots, fresh = _check_sequences(cu_seqlens, slots, fresh, tokens, num_slots)
+    gates = arrays.empty((tokens, 2 * heads), qkv)
+    gates[:, :heads], gates[:, heads:] = a, b
+    y = arrays.empty((tokens, heads, v_dim), qkv)
+    given = [arrays.contiguous(x) for x in (qkv, gates, a_log, dt_bias)]
+    k_heads = (qkv.shape[1] - heads * v_dim) // (2 * k_dim)
+    addresses = [arrays.address(x) for x in (*given, state, y)]
+    shape = (tokens, num_slots, k_heads, heads, k_dim, v_dim)
+    _core.delta_rule(addresses, kind, shape, describe_ints(cu), describe_ints(slots), fresh)
     return y

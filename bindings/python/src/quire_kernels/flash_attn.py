@@ -8,10 +8,9 @@ a log-sum-exp of minus infinity. Results do not depend on the batch, the layout 
 Errors name the argument: TypeError for a wrong kind or dtype, ValueError for a wrong shape or value.
 """
 
-import numpy as np
-
-from ._arrays import Arrays, refuse_gradients
-from ._attention import Call, Pool, Runs, lse_by_sequence
+from . import _core
+from ._arrays import arrays_of, describe_ints, ints, refuse_gradients
+from ._attention import Call, Pool, lse_by_sequence
 
 
 def check_dropout(dropout_p):
@@ -37,26 +36,17 @@ def flash_attn_func(
     """
     check_dropout(dropout_p)
     refuse_gradients(q=q, k=k, v=v, alibi_slopes=alibi_slopes, s_aux=s_aux)
-    arrays = Arrays(q)
-    q, k, v = (arrays.check(name, x, 4) for name, x in (("q", q), ("k", k), ("v", v)))
-    batch, seqlen_q, heads, dim = q.shape
+    arrays = arrays_of("q", q)
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        arrays.check(name, x, 4)
+    batch, seqlen_q = q.shape[:2]
     if k.shape[0] != batch:
         raise ValueError(f"k has {k.shape[0]} sequences, but q has {batch}")
     call = Call(arrays, q, k, v, ("k", "v"), batch, softmax_scale, causal, window_size, softcap, alibi_slopes, s_aux)
-    pool = Pool(arrays, ("k", "v"), k, v, in_place=False)
-    runs = Runs.contiguous(np.arange(batch) * pool.step, np.full(batch, k.shape[1]))
-    out, lse = call.run(q.reshape(-1, heads, dim), pool, np.arange(batch + 1) * seqlen_q, runs, return_attn_probs)
-    out = out.reshape(batch, seqlen_q, heads, call.value_dim)
+    pool = Pool(arrays, ("k", "v"), k, v, in_place=False).padded()
+    places = batch, pool.length, None, None, pool.blocks()
+    out, lse = call.run(_core.attend_cache, q, pool, return_attn_probs, places, 0, seqlen_q)
     return (out, lse_by_sequence(lse, batch, seqlen_q), None) if return_attn_probs else out
-
-
-def _check_cu_seqlens(arrays, name, cu, longest_name, longest):
-    cu = arrays.to_numpy(name, cu, np.int64, (None,))
-    if len(cu) < 1 or cu[0] != 0 or (np.diff(cu) < 0).any():
-        raise ValueError(f"{name} must ascend from 0")
-    if longest is not None and len(cu) > 1 and np.diff(cu).max() > int(longest):
-        raise ValueError(f"{longest_name} is {int(longest)}, but {name} has a sequence of {np.diff(cu).max()}")
-    return cu
 
 
 def flash_attn_varlen_func(
@@ -75,25 +65,19 @@ def flash_attn_varlen_func(
     """
     check_dropout(dropout_p)
     refuse_gradients(q=q, k=k, v=v, alibi_slopes=alibi_slopes, s_aux=s_aux)
-    arrays = Arrays(q)
+    arrays = arrays_of("q", q)
     kv_dims = 3 if block_table is None else 4
-    q, k, v = (arrays.check(name, x, n) for name, x, n in (("q", q, 3), ("k", k, kv_dims), ("v", v, kv_dims)))
-    cu_q = _check_cu_seqlens(arrays, "cu_seqlens_q", cu_seqlens_q, "max_seqlen_q", max_seqlen_q)
-    cu_k = _check_cu_seqlens(arrays, "cu_seqlens_k", cu_seqlens_k, "max_seqlen_k", max_seqlen_k)
-    batch, lens = len(cu_q) - 1, np.diff(cu_k)
-    if len(cu_k) != batch + 1:
-        raise ValueError(f"cu_seqlens_k has {len(cu_k)} entries, but cu_seqlens_q has {batch + 1}")
-    if cu_q[-1] != q.shape[0]:
-        raise ValueError(f"cu_seqlens_q ends at {cu_q[-1]}, but q has {q.shape[0]} rows")
+    for name, x, ndim in (("q", q, 3), ("k", k, kv_dims), ("v", v, kv_dims)):
+        arrays.check(name, x, ndim)
+    cu_q, cu_k = ints("cu_seqlens_q", cu_seqlens_q, (None,)), ints("cu_seqlens_k", cu_seqlens_k, (None,))
+    batch = len(cu_q) - 1
     call = Call(arrays, q, k, v, ("k", "v"), batch, softmax_scale, causal, window_size, softcap, alibi_slopes, s_aux)
     if block_table is None:
-        if cu_k[-1] > k.shape[0]:
-            raise ValueError(f"cu_seqlens_k ends at {cu_k[-1]}, but k has {k.shape[0]} rows")
-        pool = Pool(arrays, ("k", "v"), k[None], v[None], in_place=False)
-        runs = Runs.contiguous(cu_k[:-1], lens)
+        k, v = k[None], v[None]
     else:
-        table = arrays.to_numpy("block_table", block_table, np.int64, (batch, None))
-        pool = Pool(arrays, ("k", "v"), k, v, in_place=False)
-        runs = Runs.paged(table, lens, k.shape[1], pool.step, k.shape[0])
-    out, lse = call.run(q, pool, cu_q, runs, return_attn_probs)
+        block_table = ints("block_table", block_table, (batch, None))
+    pool = Pool(arrays, ("k", "v"), k, v, in_place=False).padded()
+    longest = (-1 if x is None else int(x) for x in (max_seqlen_q, max_seqlen_k))
+    where = describe_ints(cu_q), describe_ints(cu_k), *longest, describe_ints(block_table), pool.blocks()
+    out, lse = call.run(_core.attend_packed, q, pool, return_attn_probs, *where)
     return (out, lse, None) if return_attn_probs else out

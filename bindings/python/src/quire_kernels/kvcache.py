@@ -5,134 +5,124 @@ import numbers
 import numpy as np
 
 from . import _core
-from ._arrays import Arrays, refuse_gradients
-from ._attention import Call, Pool, Runs, check_blocks, lse_by_sequence, windows
+from ._arrays import arrays_of, describe_ints, dtype_name, ints, refuse_gradients, to_numpy
+from ._attention import Call, Pool, lse_by_sequence, windows
+
+_NAMES = ("k_cache", "v_cache")
 
 
-class _Cache:
-    """Where the tokens of each sequence lie in k_cache and v_cache, before and after the new ones."""
+class _Places:
+    """Where the tokens of each sequence lie in a pool, before new ones: what the extension calls CachePlaces.
 
-    def __init__(self, arrays, k_cache, step, batch, cache_seqlens, cache_batch_idx, cache_leftpad, block_table, num_new):
-        self.arrays, self.batch, self.step = arrays, batch, step
-        self.num_blocks, self.length = k_cache.shape[:2]
-        self.table = None
-        self.capacity = self.length
+    lens: an int or [B]; table [B, W] or None; starts [B], the first token of each, or None.
+    """
+
+    def __init__(self, pool, batch, cache_seqlens, cache_batch_idx, cache_leftpad, block_table, num_new):
+        self.pool, self.batch = pool, batch
+        self.table = self.starts = None
         if block_table is not None:
             for name, x in (("cache_batch_idx", cache_batch_idx), ("cache_leftpad", cache_leftpad)):
                 if x is not None:
                     raise ValueError(f"{name} cannot be combined with block_table")
-            self.table = arrays.to_numpy("block_table", block_table, np.int64, (batch, None))
-            self.capacity = self.table.shape[1] * self.length
-        self.rows = self._rows(cache_batch_idx) if self.table is None else None
-        self.old_lens = self._lens(cache_seqlens)
-        self.lens = self.old_lens + num_new
-        if self.lens.max(initial=0) > self.capacity:
-            raise ValueError(
-                f"cache_seqlens is {self.old_lens.max()}: with {num_new} new tokens that is over the cache's {self.capacity}"
-            )
-        self.leftpad = np.zeros(batch, dtype=np.int64)
-        if cache_leftpad is not None:
-            self.leftpad = arrays.to_numpy("cache_leftpad", cache_leftpad, np.int64, (batch,))
-            if (self.leftpad < 0).any() or (self.leftpad > self.lens).any():
-                raise ValueError("cache_leftpad must lie between 0 and the sequence's length")
-
-    def _lens(self, cache_seqlens):
+            self.table = ints("block_table", block_table, (batch, None))
+        elif cache_batch_idx is None and pool.rows < batch:
+            raise ValueError(f"k_cache has {pool.rows} sequences, but q has {batch}")
+        capacity = pool.length if self.table is None else self.table.shape[1] * pool.length
         if cache_seqlens is None:
-            return np.full(self.batch, self.capacity, dtype=np.int64)
-        if isinstance(cache_seqlens, numbers.Integral):
-            cache_seqlens = np.full(self.batch, int(cache_seqlens), dtype=np.int64)
-        lens = self.arrays.to_numpy("cache_seqlens", cache_seqlens, np.int64, (self.batch,))
+            self.lens = capacity
+        elif isinstance(cache_seqlens, numbers.Integral):
+            self.lens = int(cache_seqlens)
+        else:
+            self.lens = ints("cache_seqlens", cache_seqlens, (batch,))
+        self.old_lens = self.lens
+        if cache_batch_idx is not None or cache_leftpad is not None:
+            self._move_starts(cache_batch_idx, cache_leftpad, num_new)
+
+    def _move_starts(self, cache_batch_idx, cache_leftpad, num_new):
+        rows, lens, capacity = np.arange(self.batch), self.positions([0])[:, 0], self.pool.length
+        if lens.max(initial=0) > capacity - num_new:
+            raise ValueError(f"cache_seqlens is {lens.max()}: with {num_new} new tokens that is over the cache's {capacity}")
+        if cache_batch_idx is not None:
+            rows = to_numpy("cache_batch_idx", cache_batch_idx, np.int64, (self.batch,))
+            if (rows < 0).any() or (rows >= self.pool.rows).any():
+                raise ValueError(f"cache_batch_idx must lie in [0, {self.pool.rows})")
+        self.starts = rows * self.pool.step
+        if cache_leftpad is not None:
+            leftpad = to_numpy("cache_leftpad", cache_leftpad, np.int64, (self.batch,))
+            if (leftpad < 0).any() or (leftpad > lens + num_new).any():
+                raise ValueError("cache_leftpad must lie between 0 and the sequence's length")
+            self.starts, self.lens = self.starts + leftpad, lens - leftpad
+
+    def positions(self, steps):
+        """[B, n]: places in the sequences, `steps` [n] behind the tokens that are there."""
+        if isinstance(self.old_lens, int):
+            lens = np.full(self.batch, self.old_lens, dtype=np.int64)
+        else:
+            lens = to_numpy("cache_seqlens", self.old_lens, np.int64)
         if (lens < 0).any():
             raise ValueError("cache_seqlens must not be negative")
-        return lens
+        return lens[:, None] + np.asarray(steps)
 
-    def _rows(self, cache_batch_idx):
-        if cache_batch_idx is None:
-            if self.num_blocks < self.batch:
-                raise ValueError(f"k_cache has {self.num_blocks} sequences, but q has {self.batch}")
-            return np.arange(self.batch)
-        rows = self.arrays.to_numpy("cache_batch_idx", cache_batch_idx, np.int64, (self.batch,))
-        if (rows < 0).any() or (rows >= self.num_blocks).any():
-            raise ValueError(f"cache_batch_idx must lie in [0, {self.num_blocks})")
-        return rows
-
-    def new_positions(self, num_new):
-        """[B, num_new]: places of the new tokens in their sequences."""
-        return self.old_lens[:, None] + np.arange(num_new)
-
-    def slots(self, positions):
-        """Tokens of the pool that hold `positions` [B, n] of the sequences, one after the other."""
-        if self.table is None:
-            return (self.rows[:, None] * self.step + positions).reshape(-1)
-        column = positions // self.length
-        used = np.zeros(self.table.shape, dtype=bool)
-        np.put_along_axis(used, column, True, axis=1)
-        check_blocks(self.table, used, self.num_blocks)
-        blocks = np.take_along_axis(self.table, column, axis=1).astype(np.int64)
-        return (blocks * self.step + positions % self.length).reshape(-1)
-
-    def runs(self):
-        if self.table is not None:
-            return Runs.paged(self.table, self.lens, self.length, self.step, self.num_blocks)
-        return Runs.contiguous(self.rows * self.step + self.leftpad, self.lens - self.leftpad)
+    def describe(self):
+        lens = self.lens if isinstance(self.lens, int) else describe_ints(self.lens)
+        return self.batch, lens, describe_ints(self.table), describe_ints(self.starts), self.pool.blocks()
 
 
 class _Rotary:
     """Rotation of the first R dimensions of heads by rotary_cos and rotary_sin [S, R / 2], in float32, rounded once."""
 
-    def __init__(self, arrays, cos, sin, q, longest, interleaved, type_):
-        cos, sin = arrays.check("rotary_cos", cos, 2), arrays.check("rotary_sin", sin, 2)
+    def __init__(self, arrays, cos, sin, q, longest, interleaved, kind):
+        arrays.check("rotary_cos", cos, 2)
+        arrays.check("rotary_sin", sin, 2)
         if tuple(cos.shape) != tuple(sin.shape):
             raise ValueError(f"rotary_sin has shape {tuple(sin.shape)}, but rotary_cos has {tuple(cos.shape)}")
         for name, x in (("rotary_cos", cos), ("rotary_sin", sin)):
             if x.dtype != q.dtype:
-                raise TypeError(f"{name} is {arrays.dtype_name(x)}, but q is {arrays.dtype_name(q)}")
+                raise TypeError(f"{name} is {dtype_name(x.dtype)}, but q is {dtype_name(q.dtype)}")
         width = 2 * cos.shape[1]
         if width > q.shape[-1] or width % 16 != 0:
             raise ValueError(f"rotary_cos rotates {width} dimensions: a multiple of 16 up to q's {q.shape[-1]} is needed")
         if cos.shape[0] < longest:
             raise ValueError(f"rotary_cos has {cos.shape[0]} positions, but {longest} are needed")
-        self.arrays, self.interleaved, self.type = arrays, bool(interleaved), type_
+        self.arrays, self.interleaved, self.kind = arrays, bool(interleaved), kind
         self.cos, self.sin = arrays.contiguous(cos), arrays.contiguous(sin)
 
     def rotate(self, x, positions):
         """x [B, S, H, D] rotated at positions [B, S], as a new array."""
-        raw, shape = self.arrays.raw, x.shape
-        x = self.arrays.contiguous(x).reshape(-1, *shape[2:])
+        address, x = self.arrays.address, self.arrays.contiguous(x)
         out = self.arrays.empty(x.shape, x)
-        positions = np.ascontiguousarray(positions, dtype=np.int64).reshape(-1)
-        _core.rotate(raw(x), raw(out), self.type, positions, raw(self.cos), raw(self.sin), self.interleaved)
-        return out.reshape(shape)
+        batch, seqlen, heads, dim = x.shape
+        positions = np.ascontiguousarray(positions, dtype=np.int64)
+        tables = address(self.cos), address(self.sin), *self.cos.shape
+        rows = address(x), batch * seqlen, heads, dim
+        _core.rotate(rows, address(out), self.kind, describe_ints(positions), tables, self.interleaved)
+        return out
 
 
-def _check_new(arrays, q, k, v, k_cache, v_cache):
-    """The new keys and values, or (None, None)."""
-    if k is None:
-        if v is not None:
-            raise ValueError("v needs k")
-        return None, None
-    if v is None:
-        raise ValueError("k needs v")
-    k, v = arrays.check("k", k, 4), arrays.check("v", v, 4)
-    for name, x, cache in (("k", k, k_cache), ("v", v, v_cache)):
-        wanted = (q.shape[0], k.shape[1], *cache.shape[2:])
-        if tuple(x.shape) != wanted:
+def _check_new(arrays, names, k, v, caches, batch, dtype, dtype_of):
+    """Refuses new keys and values that are not [B, Snew, K, D] and [B, Snew, K, Dv] in `dtype`, that of the array `dtype_of`."""
+    arrays.check(names[0], k, 4)
+    for name, x, cache in zip(names, (k, v), caches):
+        arrays.check(name, x, 4)
+        wanted = (batch, k.shape[1], *cache.shape[2:])
+        if x.shape != wanted:
             raise ValueError(f"{name} must have shape {wanted}, not {tuple(x.shape)}")
-        if x.dtype != q.dtype:
-            raise TypeError(f"{name} is {arrays.dtype_name(x)}, but q is {arrays.dtype_name(q)}")
-    _check_writable(arrays, k_cache, v_cache)
-    return k, v
+        if x.dtype != dtype:
+            raise TypeError(f"{name} is {dtype_name(x.dtype)}, but {dtype_of} is {dtype_name(dtype)}")
 
 
-def _check_writable(arrays, k_cache, v_cache):
-    for name, x in (("k_cache", k_cache), ("v_cache", v_cache)):
+def _check_writable(arrays, names, caches):
+    for name, x in zip(names, caches):
         if not arrays.writable(x):
             raise ValueError(f"{name} is read-only, but new tokens are to be written into it")
 
 
-def _write(arrays, x, tokens, slots):
-    x = arrays.contiguous(x)
-    _core.write(arrays.raw(x), arrays.raw(tokens), np.ascontiguousarray(slots, dtype=np.int64))
+def _append(arrays, k, v, pool, places):
+    """Writes k and v [B, Snew, K, D] behind the tokens that the sequences have; nothing if one of the places is wrong."""
+    k, v = arrays.contiguous(k), arrays.contiguous(v)
+    batch, num_new, heads, dim = k.shape
+    rows = (arrays.address(k), batch * num_new, heads, dim), (arrays.address(v), batch * num_new, heads, v.shape[-1])
+    _core.append(*rows, *pool.describe(), k.itemsize, places, num_new)
 
 
 def flash_attn_with_kvcache(
@@ -158,38 +148,37 @@ def flash_attn_with_kvcache(
     refuse_gradients(q=q, k_cache=k_cache, v_cache=v_cache, k=k, v=v, alibi_slopes=alibi_slopes, s_aux=s_aux)
     if num_splits < 0:
         raise ValueError(f"num_splits must not be negative, not {num_splits}")
-    arrays = Arrays(q)
-    q = arrays.check("q", q, 4)
-    k_cache, v_cache = arrays.check("k_cache", k_cache, 4), arrays.check("v_cache", v_cache, 4)
-    names = ("k_cache", "v_cache")
-    batch, seqlen_q, heads, dim = q.shape
-    call = Call(arrays, q, k_cache, v_cache, names, batch, softmax_scale, causal, window_size, softcap, alibi_slopes, s_aux)
-    k, v = _check_new(arrays, q, k, v, k_cache, v_cache)
-    if k is not None and cache_seqlens is None:
-        raise ValueError("k needs cache_seqlens")
-    num_new = 0 if k is None else k.shape[1]
-    pool = Pool(arrays, names, k_cache, v_cache, in_place=True)
-    cache = _Cache(
-        arrays, k_cache, pool.step, batch, cache_seqlens, cache_batch_idx, cache_leftpad, block_table, num_new
-    )
-    runs = cache.runs()
+    arrays = arrays_of("q", q)
+    for name, x in (("q", q), ("k_cache", k_cache), ("v_cache", v_cache)):
+        arrays.check(name, x, 4)
+    batch, seqlen_q = q.shape[:2]
+    call = Call(arrays, q, k_cache, v_cache, _NAMES, batch, softmax_scale, causal, window_size, softcap, alibi_slopes, s_aux)
+    num_new = 0
+    if k is not None or v is not None:
+        if k is None or v is None:
+            raise ValueError("v needs k" if k is None else "k needs v")
+        if cache_seqlens is None:
+            raise ValueError("k needs cache_seqlens")
+        _check_new(arrays, ("k", "v"), k, v, (k_cache, v_cache), batch, q.dtype, "q")
+        _check_writable(arrays, _NAMES, (k_cache, v_cache))
+        num_new = k.shape[1]
+    pool = Pool(arrays, _NAMES, k_cache, v_cache, in_place=True)
+    places = _Places(pool, batch, cache_seqlens, cache_batch_idx, cache_leftpad, block_table, num_new)
     if rotary_cos is not None or rotary_sin is not None:
         if rotary_cos is None or rotary_sin is None:
             raise ValueError(f"{'rotary_cos' if rotary_cos is None else 'rotary_sin'} is missing: both are needed")
         if k is None:
             raise ValueError("rotary_cos needs k: only new keys are rotated")
-        steps = np.arange(seqlen_q) if max(windows(causal, window_size)) >= 0 else np.zeros(seqlen_q, dtype=np.int64)
-        q_positions = cache.old_lens[:, None] + steps
-        longest = max(q_positions.max(initial=-1) + 1, cache.lens.max(initial=0))
-        rotary = _Rotary(arrays, rotary_cos, rotary_sin, q, longest, rotary_interleaved, call.type)
-        q = rotary.rotate(q, q_positions)
-        k = rotary.rotate(k, cache.new_positions(num_new))
+        moves = max(windows(causal, window_size)) >= 0
+        q_positions = places.positions(np.arange(seqlen_q) if moves else np.zeros(seqlen_q, dtype=np.int64))
+        k_positions = places.positions(np.arange(num_new))
+        longest = max(x.max(initial=-1) + 1 for x in (q_positions, k_positions))
+        rotary = _Rotary(arrays, rotary_cos, rotary_sin, q, longest, rotary_interleaved, call.kind)
+        q, k = rotary.rotate(q, q_positions), rotary.rotate(k, k_positions)
+    where = places.describe()
     if num_new:
-        slots = cache.slots(cache.new_positions(num_new))
-        for x, tokens in ((k, pool.k), (v, pool.v)):
-            _write(arrays, x.reshape(-1, *x.shape[2:]), tokens, slots)
-    out, lse = call.run(q.reshape(-1, heads, dim), pool, np.arange(batch + 1) * seqlen_q, runs, return_softmax_lse)
-    out = out.reshape(batch, seqlen_q, heads, call.value_dim)
+        _append(arrays, k, v, pool, where)
+    out, lse = call.run(_core.attend_cache, q, pool.padded(), return_softmax_lse, where, num_new, seqlen_q)
     return (out, lse_by_sequence(lse, batch, seqlen_q)) if return_softmax_lse else out
 
 
@@ -199,23 +188,20 @@ def reshape_and_cache(k, v, k_cache, v_cache, slot_mapping):
     Token t goes to slot slot_mapping[t] = block * P + offset; a negative slot is not written. Bytes are copied as they are.
     """
     refuse_gradients(k=k, v=v, k_cache=k_cache, v_cache=v_cache)
-    arrays = Arrays(k)
-    k, v = arrays.check("k", k, 3), arrays.check("v", v, 3)
-    k_cache, v_cache = arrays.check("k_cache", k_cache, 4), arrays.check("v_cache", v_cache, 4)
+    arrays = arrays_of("k", k)
+    for name, x, ndim in (("k", k, 3), ("v", v, 3), ("k_cache", k_cache, 4), ("v_cache", v_cache, 4)):
+        arrays.check(name, x, ndim)
     for name, x, cache in (("k", k, k_cache), ("v", v, v_cache)):
         wanted = (k.shape[0], *cache.shape[2:])
         if tuple(x.shape) != wanted:
             raise ValueError(f"{name} must have shape {wanted}, not {tuple(x.shape)}")
         if x.dtype != cache.dtype:
-            raise TypeError(f"{name} is {arrays.dtype_name(x)}, but {name}_cache is {arrays.dtype_name(cache)}")
+            raise TypeError(f"{name} is {dtype_name(x.dtype)}, but {name}_cache is {dtype_name(cache.dtype)}")
     if k_cache.shape[:2] != v_cache.shape[:2]:
         raise ValueError(f"v_cache has shape {tuple(v_cache.shape)}, which does not fit k_cache's {tuple(k_cache.shape)}")
-    _check_writable(arrays, k_cache, v_cache)
-    slots = arrays.to_numpy("slot_mapping", slot_mapping, np.int64, (k.shape[0],))
-    num_blocks, page = k_cache.shape[:2]
-    if (slots >= num_blocks * page).any():
-        raise ValueError(f"slot_mapping has slot {slots.max()}, but k_cache has {num_blocks * page}")
-    pool = Pool(arrays, ("k_cache", "v_cache"), k_cache, v_cache, in_place=True)
-    places = np.where(slots < 0, -1, slots // max(page, 1) * pool.step + slots % max(page, 1))
-    for x, tokens in ((k, pool.k), (v, pool.v)):
-        _write(arrays, x, tokens, places)
+    _check_writable(arrays, _NAMES, (k_cache, v_cache))
+    slots = ints("slot_mapping", slot_mapping, (k.shape[0],))
+    pool = Pool(arrays, _NAMES, k_cache, v_cache, in_place=True)
+    k, v = arrays.contiguous(k), arrays.contiguous(v)
+    rows = (arrays.address(k), *k.shape), (arrays.address(v), *v.shape)
+    _core.write_slots(*rows, *pool.describe(), k.itemsize, describe_ints(slots), pool.blocks())
