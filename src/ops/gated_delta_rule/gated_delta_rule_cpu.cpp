@@ -95,6 +95,12 @@ HWY_INLINE void open_gates(float a_log, float dt_bias, Block& b, int64_t n) {
   }
 }
 
+// The same where b.decay holds the logarithm of the decay, and b.beta beta itself.
+HWY_INLINE void open_given_gates(Block& b, int64_t n) {
+  for (int64_t i = 0; i < n; i += kLanes)
+    hn::Store(hn::Exp(kFloats, hn::Load(kFloats, b.decay + i)), kFloats, b.decay + i);
+}
+
 // q and k of n tokens, widened and divided by their norms.
 template <class T>
 void read_keys(const GatedDeltaRuleParams& p, int64_t k_head, int64_t first, int64_t n, Block& b) {
@@ -107,6 +113,25 @@ void read_keys(const GatedDeltaRuleParams& p, int64_t k_head, int64_t first, int
   }
 }
 
+// decay and beta of a value head.
+template <class T>
+void read_gates(const GatedDeltaRuleParams& p, int64_t head, int64_t first, int64_t n, Block& b) {
+  for (int64_t i = n; i < kTokens; ++i) b.decay[i] = b.beta[i] = 0.0f;
+  if (p.log_decay != nullptr) {
+    for (int64_t i = 0; i < n; ++i) {
+      b.decay[i] = p.log_decay[(first + i) * p.v_heads + head];
+      b.beta[i] = p.beta[(first + i) * p.v_heads + head];
+    }
+    return open_given_gates(b, n);
+  }
+  for (int64_t i = 0; i < n; ++i) {
+    const T* gates = static_cast<const T*>(p.gates) + (first + i) * p.gates_row + head;
+    b.decay[i] = to_float(gates[p.a_column]);
+    b.beta[i] = to_float(gates[p.b_column]);
+  }
+  open_gates(p.a_log[head], p.dt_bias[head], b, n);
+}
+
 // Rows [first_row, first_row + width) of v, and the gates, of a value head.
 template <class T>
 void read_values(const GatedDeltaRuleParams& p, int64_t head, int64_t first_row, int64_t width,
@@ -115,12 +140,8 @@ void read_values(const GatedDeltaRuleParams& p, int64_t head, int64_t first_row,
   for (int64_t i = 0; i < n; ++i) {
     const T* x = static_cast<const T*>(p.qkv) + (first + i) * row;
     widen(x + 2 * key_width + head * p.v_dim + first_row, b.v + i * width, width);
-    const T* gates = static_cast<const T*>(p.gates) + (first + i) * p.gates_row + head;
-    b.decay[i] = to_float(gates[p.a_column]);
-    b.beta[i] = to_float(gates[p.b_column]);
   }
-  for (int64_t i = n; i < kTokens; ++i) b.decay[i] = b.beta[i] = 0.0f;
-  open_gates(p.a_log[head], p.dt_bias[head], b, n);
+  read_gates<T>(p, head, first, n, b);
 }
 
 // Column i of the state for all rows: s = s decay + delta k, and its share of the two sums. `next`
@@ -179,16 +200,17 @@ HWY_INLINE void read_state(D d, const float* state, int64_t stride, int64_t dim,
   for (int64_t v = 0; v < kVecs; ++v) seen[v] = hn::Add(seen[v], odd[v]);
 }
 
-// The rows [first, first + kVecs vectors) of a block of `stride` rows, over n tokens.
+// The rows [first, first + kVecs vectors) of a block of `width` rows, over n tokens. `stride`: from
+// a column of the state to the next.
 template <class D, int64_t kVecs>
-HWY_INLINE void walk_rows(D d, float* state, int64_t stride, int64_t dim, Block& b, int64_t first,
-                          int64_t n) {
+HWY_INLINE void walk_rows(D d, float* state, int64_t stride, int64_t width, int64_t dim, Block& b,
+                          int64_t first, int64_t n) {
   const int64_t lanes = hn::MaxLanes(d);
   hn::Vec<D> seen[kVecs], delta[kVecs], y[kVecs];
   read_state<D, kVecs>(d, state + first, stride, dim, b.k, seen);
   for (int64_t t = 0; t < n; ++t) {
     const auto decay = hn::Set(d, b.decay[t]), beta = hn::Set(d, b.beta[t]);
-    const float* v_row = b.v + t * stride + first;
+    const float* v_row = b.v + t * width + first;
     for (int64_t v = 0; v < kVecs; ++v) {
       const auto value = hn::LoadU(d, v_row + v * lanes);
       delta[v] = hn::Mul(hn::NegMulAdd(seen[v], decay, value), beta);
@@ -200,21 +222,23 @@ HWY_INLINE void walk_rows(D d, float* state, int64_t stride, int64_t dim, Block&
     } else {
       advance<false, D, kVecs>(d, state + first, stride, dim, q, k, decay, delta, y, seen);
     }
-    for (int64_t v = 0; v < kVecs; ++v) hn::StoreU(y[v], d, b.y + t * stride + first + v * lanes);
+    for (int64_t v = 0; v < kVecs; ++v) hn::StoreU(y[v], d, b.y + t * width + first + v * lanes);
   }
 }
 
 // All rows of a block: as many vectors as the registers hold sums for, then one, then single rows.
 // Each row's arithmetic is its own, so that this changes no bits.
-HWY_INLINE void walk_block(float* state, int64_t width, int64_t dim, Block& b, int64_t n) {
+HWY_INLINE void walk_block(float* state, int64_t stride, int64_t width, int64_t dim, Block& b,
+                           int64_t n) {
   constexpr int64_t kVecs = kLanes == 8 ? 2 : 4;
   int64_t first = 0;
   for (; first + kVecs * kLanes <= width; first += kVecs * kLanes)
-    walk_rows<FloatTag, kVecs>(kFloats, state, width, dim, b, first, n);
+    walk_rows<FloatTag, kVecs>(kFloats, state, stride, width, dim, b, first, n);
   for (; first + kLanes <= width; first += kLanes)
-    walk_rows<FloatTag, 1>(kFloats, state, width, dim, b, first, n);
+    walk_rows<FloatTag, 1>(kFloats, state, stride, width, dim, b, first, n);
   using OneTag = hn::CappedTag<float, 1>;
-  for (; first < width; ++first) walk_rows<OneTag, 1>(OneTag(), state, width, dim, b, first, n);
+  for (; first < width; ++first)
+    walk_rows<OneTag, 1>(OneTag(), state, stride, width, dim, b, first, n);
 }
 
 // What the block will need of the tokens from `first` on; q and k only if `with_keys`.
@@ -237,11 +261,20 @@ void run_block(const GatedDeltaRuleParams& p, int64_t head, int64_t first_row, i
                int64_t n, float* state, Block& b) {
   const int64_t left = p.v_dim - first_row, width = left < kDeltaRows ? left : kDeltaRows;
   read_values<T>(p, head, first_row, width, first, n, b);
-  walk_block(state, width, p.k_dim, b, n);
+  walk_block(state, p.plain_state ? p.v_dim : width, width, p.k_dim, b, n);
   for (int64_t i = 0; i < n; ++i) {
     T* y = static_cast<T*>(p.y) + ((first + i) * p.v_heads + head) * p.v_dim + first_row;
     narrow(b.y + i * width, y, width);
   }
+}
+
+void clear_state(const GatedDeltaRuleParams& p, float* state, int64_t rows) {
+  if (!p.plain_state) {
+    std::memset(state, 0, static_cast<size_t>(rows * p.k_dim) * sizeof(float));
+    return;
+  }
+  for (int64_t i = 0; i < p.k_dim; ++i)
+    std::memset(state + i * p.v_dim, 0, static_cast<size_t>(rows) * sizeof(float));
 }
 
 template <class T>
@@ -251,21 +284,18 @@ void run_task(const GatedDeltaRuleParams& p, const GatedDeltaRuleTask& task) {
   for (int64_t t = task.begin; t < task.end; t += kTokens) {
     const int64_t n = task.end - t < kTokens ? task.end - t : kTokens;
     int64_t head = task.head, first_row = task.first_row;
-    float* state = p.state + delta_state_offset(p, task);
-    hwy::Prefetch(state);  // memory answers while q and k are prepared
+    // Memory answers while q and k are prepared.
+    hwy::Prefetch(p.state + delta_state_offset(p, task.slot, head, first_row));
     read_keys<T>(p, k_head, t, n, b);
     for (int64_t block = 0; block < task.num_blocks; ++block) {
       const int64_t left = p.v_dim - first_row, rows = left < kDeltaRows ? left : kDeltaRows;
-      if (task.is_fresh && t == task.begin)
-        std::memset(state, 0, static_cast<size_t>(rows * p.k_dim) * sizeof(float));
+      float* state = p.state + delta_state_offset(p, task.slot, head, first_row);
+      if (task.is_fresh && t == task.begin) clear_state(p, state, rows);
       b.ahead =
           t + n < task.end ? look_ahead<T>(p, k_head, head, first_row, t + n, block == 0) : Ahead();
       run_block<T>(p, head, first_row, t, n, state, b);
-      state += rows * p.k_dim;
       first_row += rows;
-      if (first_row < p.v_dim) continue;
-      head += step, first_row = 0;
-      state += (step - 1) * p.v_dim * p.k_dim;
+      if (first_row == p.v_dim) head += step, first_row = 0;
     }
   }
 }

@@ -22,6 +22,11 @@ struct GatedDeltaRuleParams {
   const float* dt_bias = nullptr;  // [H]
   float* state = nullptr;          // [slots, H, Dv * Dk]
   void* y = nullptr;               // [T, H, Dv]
+  // Of the CPU kernel alone, for bindings/python. Where the caller has computed what gates, a_log
+  // and dt_bias make, it comes in their place.
+  const float* log_decay = nullptr;  // [T, H], at most 0; null: from the gates
+  const float* beta = nullptr;       // [T, H]
+  bool plain_state = false;          // the state is [slots, H, Dk, Dv], not in blocks of rows
 };
 
 // The key head of a value head, and how far apart value heads with the same one are.
@@ -43,9 +48,10 @@ struct GatedDeltaRuleTask {
   int64_t num_blocks = 1;  // rows of a head in the order of memory, then the next head
 };
 
-// Where the task's part of the pool begins, in floats. Pools have more than 2^31.
-constexpr int64_t delta_state_offset(const GatedDeltaRuleParams& p, const GatedDeltaRuleTask& t) {
-  return ((t.slot * p.v_heads + t.head) * p.v_dim + t.first_row) * p.k_dim;
+// Where a block of rows begins in the pool, in floats. Pools have more than 2^31.
+constexpr int64_t delta_state_offset(const GatedDeltaRuleParams& p, int64_t slot, int64_t head,
+                                     int64_t first_row) {
+  return (slot * p.v_heads + head) * p.v_dim * p.k_dim + first_row * (p.plain_state ? 1 : p.k_dim);
 }
 
 void gated_delta_rule_cpu(const GatedDeltaRuleParams& params, const GatedDeltaRuleTask& task);

@@ -308,8 +308,7 @@ TEST(GatedDeltaRule, SlotsBeyondTwoToThe31Elements) {
       slots, {.conv_dim = 8, .conv_kernel = 4, .v_heads = 4, .v_dim = 128, .k_dim = 128},
       mx::float32);
   const GatedDeltaRuleParams params{.v_heads = 4, .k_dim = 128, .v_dim = 128};
-  EXPECT_EQ(delta_state_offset(params, {.slot = last, .head = 3, .first_row = 64}),
-            ((int64_t{last} * 4 + 3) * 128 + 64) * 128);
+  EXPECT_EQ(delta_state_offset(params, last, 3, 64), ((int64_t{last} * 4 + 3) * 128 + 64) * 128);
   const Inputs in = inputs_of(s, 6, mx::float32);
   const auto expected =
       run(make_context(1), in, mx::zeros(pool_shape(s)), layout_of_chunks({{6, 0, 1}}));
