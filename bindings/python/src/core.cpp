@@ -279,8 +279,9 @@ void write_both(const Rows& k, const Rows& v, const Rows& k_pool, const Rows& v_
 
 void append(const Rows::Description& k, const Rows::Description& v, const Rows::Description& k_pool,
             const Rows::Description& v_pool, int64_t bytes, const PlacesDescription& places,
-            int64_t num_new) {
-  const auto where = places_of(places, num_new);
+            int64_t num_new, const char* lens_name) {
+  auto where = places_of(places, num_new);
+  where.lens_name = lens_name;
   quire_kernels::cache_layout(where, 0);  // refuses before anything is written
   write_both(k, v, k_pool, v_pool, bytes, quire_kernels::new_slots(where));
 }

@@ -123,9 +123,9 @@ std::vector<int64_t> new_lens(const CachePlaces& p) {
   lens.reserve(static_cast<size_t>(p.sequences));
   for (int64_t b = 0; b < p.sequences; ++b) {
     const int64_t len = p.old_len(b);
-    require(len >= 0, "cache_seqlens must not be negative");
+    if (len < 0) refuse(p.lens_name, " must not be negative");
     if (len > capacity - p.num_new)
-      refuse("cache_seqlens is ", len, ": with ", p.num_new,
+      refuse(p.lens_name, " is ", len, ": with ", p.num_new,
              " new tokens that is over the cache's ", capacity);
     lens.push_back(len + p.num_new);
   }

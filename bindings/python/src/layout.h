@@ -30,6 +30,7 @@ struct CachePlaces {
   std::optional<Ints> table;         // [B, W] blocks; without: a sequence's tokens lie in one piece
   std::optional<Ints> starts;        // [B] first token of the piece; without: block b
   Blocks blocks;
+  const char* lens_name = "cache_seqlens";  // in errors
 
   int64_t old_len(int64_t sequence) const;
   int64_t table_width() const { return sequences > 0 ? table->size() / sequences : 0; }

@@ -117,12 +117,12 @@ def _check_writable(arrays, names, caches):
             raise ValueError(f"{name} is read-only, but new tokens are to be written into it")
 
 
-def _append(arrays, k, v, pool, places):
+def _append(arrays, k, v, pool, places, lens_name="cache_seqlens"):
     """Writes k and v [B, Snew, K, D] behind the tokens that the sequences have; nothing if one of the places is wrong."""
     k, v = arrays.contiguous(k), arrays.contiguous(v)
     batch, num_new, heads, dim = k.shape
     rows = (arrays.address(k), batch * num_new, heads, dim), (arrays.address(v), batch * num_new, heads, v.shape[-1])
-    _core.append(*rows, *pool.describe(), k.itemsize, places, num_new)
+    _core.append(*rows, *pool.describe(), k.itemsize, places, num_new, lens_name)
 
 
 def flash_attn_with_kvcache(
@@ -205,3 +205,33 @@ def reshape_and_cache(k, v, k_cache, v_cache, slot_mapping):
     k, v = arrays.contiguous(k), arrays.contiguous(v)
     rows = (arrays.address(k), *k.shape), (arrays.address(v), *v.shape)
     _core.write_slots(*rows, *pool.describe(), k.itemsize, describe_ints(slots), pool.blocks())
+
+
+def kv_paged_write(key, value, key_cache, value_cache, block_table, seq_lens):
+    """Writes new keys and values of all sequences into pages in place, behind the tokens that the sequences have. Bytes are copied.
+
+      key, value    [B, Snew, K, D] and [B, Snew, K, Dv]: of sequence b at positions seq_lens[b] .. seq_lens[b] + Snew
+      key_cache     [N, P, K, D], a pool of blocks of any size P, in key's dtype; value_cache the same with Dv
+      block_table   [B, max_blocks] the blocks of each sequence; those that its tokens, the new ones included, lie in are checked
+      seq_lens      int or [B]: tokens in the cache before this call
+    """
+    refuse_gradients(key=key, value=value, key_cache=key_cache, value_cache=value_cache)
+    names, caches = ("key_cache", "value_cache"), (key_cache, value_cache)
+    arrays = arrays_of("key", key)
+    arrays.check("key", key, 4)
+    for name, x in zip(names, caches):
+        arrays.check(name, x, 4)
+    if key_cache.shape[:3] != value_cache.shape[:3] or key_cache.dtype != value_cache.dtype:
+        raise ValueError(
+            f"value_cache is {dtype_name(value_cache.dtype)} of shape {tuple(value_cache.shape)}, which does not fit key_cache's "
+            f"{dtype_name(key_cache.dtype)} and {tuple(key_cache.shape)}"
+        )
+    batch = key.shape[0]
+    _check_new(arrays, ("key", "value"), key, value, caches, batch, key_cache.dtype, "key_cache")
+    _check_writable(arrays, names, caches)
+    table = ints("block_table", block_table, (batch, None))
+    if not isinstance(seq_lens, numbers.Integral):
+        seq_lens = ints("seq_lens", seq_lens, (batch,))
+    lens = int(seq_lens) if isinstance(seq_lens, numbers.Integral) else describe_ints(seq_lens)
+    pool = Pool(arrays, names, key_cache, value_cache, in_place=True)
+    _append(arrays, key, value, pool, (batch, lens, describe_ints(table), None, pool.blocks()), "seq_lens")
