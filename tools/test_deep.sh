@@ -74,10 +74,10 @@ part_tsan() {
 
 part_fuzz() { tests/fuzz/run.sh "${FUZZ_SECONDS:-20}"; }
 
-# The Python package against torch and transformers; without them pytest would leave these tests out.
+# The Python package against torch, transformers and kernels; without them pytest would leave these tests out.
 part_torch() {
   [ -e build/venv/.torch ] || { echo "torch and transformers could not be installed (build/test/setup.log)"; return 77; }
-  build/venv/bin/python -c 'import torch, transformers'
+  build/venv/bin/python -c 'import torch, transformers, kernels'
   build_wheel
   run_pytest torch bindings/python/tests
 }

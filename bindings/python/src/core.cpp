@@ -317,9 +317,9 @@ void rotate(const Rows::Description& x_rows, uintptr_t out, int type,
                              x.dim, rotation);
 }
 
-// arrays: addresses of qkv, the gates, a_log, dt_bias, state and y. shape: tokens, slots, K, H, Dk
-// and Dv.
-void delta_rule(const std::array<uintptr_t, 6>& arrays, int type,
+// arrays: addresses of qkv, the gates, a_log, dt_bias, state, y, log_decay and beta: the gates and
+// what belongs to them, or log_decay and beta, are 0. shape: tokens, slots, K, H, Dk and Dv.
+void delta_rule(const std::array<uintptr_t, 8>& arrays, int type, bool plain_state,
                 const std::array<int64_t, 6>& shape, const IntsDescription& cu_seqlens,
                 const IntsDescription& slots, const Vector<uint8_t>& fresh) {
   const auto [tokens, num_slots, k_heads, v_heads, k_dim, v_dim] = shape;
@@ -337,6 +337,9 @@ void delta_rule(const std::array<uintptr_t, 6>& arrays, int type,
   p.dt_bias = reinterpret_cast<const float*>(arrays[3]);
   p.state = reinterpret_cast<float*>(arrays[4]);
   p.y = reinterpret_cast<void*>(arrays[5]);
+  p.log_decay = reinterpret_cast<const float*>(arrays[6]);
+  p.beta = reinterpret_cast<const float*>(arrays[7]);
+  p.plain_state = plain_state;
   const quire_kernels::DeltaSequences sequences{
       .cu_seqlens = Ints(cu_seqlens), .slots = Ints(slots), .fresh = span_of(fresh)};
   quire_kernels::check_sequences(sequences, tokens, num_slots);

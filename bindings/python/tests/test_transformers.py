@@ -7,7 +7,7 @@ import pytest
 
 reason = "transformers and torch are not installed (pip install torch transformers): the example is left out"
 torch = pytest.importorskip("torch", reason=reason)
-transformers = pytest.importorskip("transformers", minversion="5.23", reason=reason)
+transformers = pytest.importorskip("transformers", minversion="5.22.2", reason=reason)
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "examples"))
 

@@ -100,7 +100,7 @@ def gated_delta_rule(qkv, a, b, a_log, dt_bias, state, cu_seqlens, slots=None, f
     y = arrays.empty((tokens, heads, v_dim), qkv)
     given = [arrays.contiguous(x) for x in (qkv, gates, a_log, dt_bias)]
     k_heads = (qkv.shape[1] - heads * v_dim) // (2 * k_dim)
-    addresses = [arrays.address(x) for x in (*given, state, y)]
+    addresses = [arrays.address(x) for x in (*given, state, y)] + [0, 0]
     shape = (tokens, num_slots, k_heads, heads, k_dim, v_dim)
-    _core.delta_rule(addresses, kind, shape, describe_ints(cu), describe_ints(slots), fresh)
+    _core.delta_rule(addresses, kind, False, shape, describe_ints(cu), describe_ints(slots), fresh)
     return y

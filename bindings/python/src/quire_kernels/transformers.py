@@ -9,12 +9,14 @@ name and that transformers finds itself; register_for_continuous_batching() make
 """
 
 import functools
+import inspect
 
 import torch
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import sdpa_mask
 
 from ._masks import masked_attention
+from ._no_backward import without_backward
 from .flash_attn import flash_attn_func, flash_attn_varlen_func
 from .kvcache import flash_attn_with_kvcache
 
@@ -48,18 +50,6 @@ def _by_position(q, k, v, position_ids, arguments):
     return flash_attn_varlen_func(q[0], k[0], v[0], cu_seqlens, cu_seqlens, None, None, **arguments)[None]
 
 
-class _NoBackward(torch.autograd.Function):
-    """Marks a result as one that gradients cannot pass, so that training fails instead of leaving attention out."""
-
-    @staticmethod
-    def forward(ctx, out, *inputs):
-        return out.view_as(out)
-
-    @staticmethod
-    def backward(ctx, *grads):
-        raise RuntimeError("attention by quire_kernels has no backward pass: train with another attn_implementation")
-
-
 @torch.compiler.disable
 def attention(
     module, query, key, value, attention_mask, scaling=None, dropout=0.0, is_causal=None, sliding_window=None, softcap=None,
@@ -70,8 +60,7 @@ def attention(
         out = _attend(
             module, query, key, value, attention_mask, scaling, dropout, is_causal, sliding_window, softcap, s_aux, cache, **kwargs
         )
-    inputs = [x for x in (query, key, value, s_aux) if x is not None and x.requires_grad]
-    return (_NoBackward.apply(out, *inputs) if inputs and torch.is_grad_enabled() else out), None
+    return without_backward("attention", out, (query, key, value, s_aux)), None
 
 
 def _attend(
@@ -126,16 +115,15 @@ def register(name="quire"):
 def register_for_continuous_batching(name="quire_flash"):
     """The same under a name with "flash" in it, for generate_batch too: prompts attend to gathered keys, steps of decoding to pages.
 
-    Two functions of transformers 5.23 are wrapped, for this name alone: the one that looks for FlashAttention's modules (installed,
-    or on the hub), and the one that hands block tables only to CUDA and XPU.
+    Two functions of transformers 5.22 and 5.23 are wrapped: for this name the one that looks for FlashAttention's modules (installed, or
+    on the hub), and the one that use_pages() wraps.
     """
     from transformers import modeling_flash_attention_utils as flash
-    from transformers.generation.continuous_batching import initialization
 
     if "flash" not in name:
         raise ValueError(f"name must have 'flash' in it for continuous batching, not {name!r}")
     register(name)
-    import_functions, ensure_block_tables = flash._lazy_imports, initialization.ensure_decode_fast_path_is_available
+    import_functions = flash._lazy_imports
 
     @functools.wraps(import_functions)
     def imports(implementation, *args, **kwargs):
@@ -144,12 +132,31 @@ def register_for_continuous_batching(name="quire_flash"):
         functions = (flash_attn_func, flash_attn_varlen_func, flash_attn_with_kvcache)
         return (*functions, flash._pad_input, flash._unpad_input)
 
+    flash._lazy_imports = imports
+    use_pages()
+
+
+@functools.cache
+def use_pages():
+    """Has continuous batching hand block tables to these kernels on the CPU, under whatever name transformers has loaded them.
+
+    One function of transformers 5.22 and 5.23 is wrapped, which hands block tables only to CUDA and XPU.
+    """
+    from transformers.generation.continuous_batching import initialization
+    from transformers.modeling_flash_attention_utils import lazy_import_flash_attention
+    from transformers.utils.generic import is_flash_attention_requested
+
+    ensure_block_tables = initialization.ensure_decode_fast_path_is_available
+    own = inspect.unwrap(flash_attn_with_kvcache)
+
     @functools.wraps(ensure_block_tables)
     def ensure(config, cb_config, user_requested):
         kinds = initialization.group_layers_by_attn_type(config)
         pages = all(initialization.ATTN_TYPE_TO_ALLOCATOR[kind].supports_block_table for kind in kinds)
-        if config._attn_implementation != name or not pages:
-            ensure_block_tables(config, cb_config, user_requested)
+        if pages and is_flash_attention_requested(config):
+            loaded = lazy_import_flash_attention(config._attn_implementation)[0][2]
+            if loaded is not None and inspect.unwrap(loaded) is own:
+                return
+        ensure_block_tables(config, cb_config, user_requested)
 
-    flash._lazy_imports = imports
     initialization.ensure_decode_fast_path_is_available = ensure
