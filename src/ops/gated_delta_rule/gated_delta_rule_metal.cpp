@@ -21,7 +21,8 @@ GatedDeltaRuleMetal gated_delta_rule_metal(const GatedDeltaRuleParams& p, int64_
                                            .k_dim = static_cast<int32_t>(p.k_dim),
                                            .v_dim = static_cast<int32_t>(p.v_dim),
                                            .a_column = static_cast<int32_t>(p.a_column),
-                                           .b_column = static_cast<int32_t>(p.b_column)},
+                                           .b_column = static_cast<int32_t>(p.b_column),
+                                           .heads_take_turns = p.heads_take_turns ? 1 : 0},
                                 .call = {}};
   launch.call.kernel = std::string("gated_delta_rule_") + metal_type_name(p.type) +
                        (p.k_dim <= 64 ? "_64" : (p.k_dim <= 128 ? "_128" : "_256"));

@@ -10,6 +10,7 @@ namespace quire::ops {
 struct GatedDeltaRuleMetalParams {
   int64_t gates_row;  // W
   int32_t k_heads, v_heads, k_dim, v_dim, a_column, b_column;
+  int32_t heads_take_turns;  // as DeltaGates has it
 };
 
 enum GatedDeltaRuleMetalBuffer {

@@ -95,7 +95,7 @@ template <typename T, int kWidth>
   const int64_t slot = state_slots[group.z];
   if (begin == end || slot < 0) return;
   const int v_row = int(group.x) * kRows + thread_index / kRowLanes;
-  const int key_head = head / (p.v_heads / p.k_heads);
+  const int key_head = p.heads_take_turns != 0 ? head % p.k_heads : head / (p.v_heads / p.k_heads);
   const bool exists = v_row < p.v_dim, is_fresh = positions[begin] == 0;
   const int64_t row_size = 2 * int64_t(p.k_heads) * p.k_dim + int64_t(p.v_heads) * p.v_dim;
   const device T* values = qkv + 2 * p.k_heads * p.k_dim + head * p.v_dim + v_row;
