@@ -9,6 +9,8 @@ namespace quire::ops {
 namespace {
 
 constexpr int64_t kFewRows = 8, kFewSequenceRows = 16;
+// As good as no limit: more than any position, and half of what 32 bits hold.
+constexpr int64_t kWidestWindow = int64_t{1} << 30;
 
 [[noreturn]] void refuse(const std::string& what) {
   throw std::invalid_argument("paged_attention: no Metal kernel for " + what);
@@ -88,6 +90,8 @@ class SequencePlanner {
   AttentionMetalItem base_ = {};
 };
 
+int32_t window(int64_t keys) { return static_cast<int32_t>(std::min(keys, kWidestWindow)); }
+
 int64_t width_of(const AttentionKernelParams& p) {
   const int64_t widest = std::max(p.key_dim, p.value_dim);
   return widest <= 64 ? 64 : (widest <= 128 ? 128 : 256);
@@ -113,9 +117,9 @@ AttentionMetal attention_metal(const AttentionKernelParams& p, const BatchLayout
                                       .alibi_stride = p.alibi_stride,
                                       .heads = static_cast<int32_t>(p.heads),
                                       .kv_heads = static_cast<int32_t>(p.kv_heads),
-                                      .window_left = static_cast<int32_t>(p.window_left),
-                                      .window_right = static_cast<int32_t>(p.window_right),
-                                      .window_step = static_cast<int32_t>(p.window_step),
+                                      .window_left = window(p.window_left),
+                                      .window_right = window(p.window_right),
+                                      .window_step = window(p.window_step),
                                       .exponent_scale = p.exponent_scale,
                                       .softcap = p.softcap,
                                       .softcap_scale = p.softcap_scale,
