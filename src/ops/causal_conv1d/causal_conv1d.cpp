@@ -1,12 +1,15 @@
 #include "ops/causal_conv1d/causal_conv1d.h"
 
 #include <algorithm>
+#include <array>
 #include <stdexcept>
 
 #include "ops/causal_conv1d/causal_conv1d_cpu.h"
+#include "ops/causal_conv1d/causal_conv1d_metal.h"
 #include "ops/causal_conv1d/causal_conv1d_reference.h"
 #include "ops/cuda/state_batch.h"
 #include "ops/layout/recurrent_layout.h"
+#include "ops/metal/launch_metal.h"
 #include "ops/runtime/kernel_primitive.h"
 #include "ops/runtime/shape_check.h"
 
@@ -56,6 +59,29 @@ std::vector<CausalConv1dTask> make_tasks(const std::vector<StateSegment>& segmen
   return tasks;
 }
 
+ConvResult convolve_on_metal(const Context& context, const CausalConv1dParams& params,
+                             const mx::array& x, const mx::array& weight, const mx::array& state,
+                             const BatchLayoutPtr& layout) {
+  int64_t longest = 0;
+  for (int64_t s = 0; s < layout->num_sequences; ++s)
+    longest = std::max<int64_t>(longest, layout->cu_seqlens[s + 1] - layout->cu_seqlens[s]);
+  auto encode = [conv = causal_conv1d_metal(params, layout->num_sequences, longest)](
+                    MetalEncoder& encoder, const auto& in, auto& out) {
+    encoder.dispatch(
+        conv.call, std::array{metal_numbers(kConvParams, conv.params), metal_read(kConvX, in[1]),
+                              metal_read(kConvWeight, in[2]), metal_read(kConvCuSeqlens, in[3]),
+                              metal_read(kConvPositions, in[4]), metal_read(kConvStateSlots, in[5]),
+                              metal_write(kConvState, out[0]), metal_write(kConvY, out[1])});
+  };
+  MetalDevice& metal = *context.device->metal();
+  const auto out = launch_metal(
+      context, {.op = kOp, .encode = encode, .alias = {0, -1}},
+      {state.shape(), {x.shape(0), static_cast<int>(params.channels)}}, {state.dtype(), x.dtype()},
+      {state, x, weight, metal.values_of(layout, layout->cu_seqlens),
+       metal.values_of(layout, layout->positions), metal.values_of(layout, layout->state_slots)});
+  return {.y = out[1], .state = out[0]};
+}
+
 }  // namespace
 
 ConvResult causal_conv1d(const Context& context, const mx::array& x, const mx::array& weight,
@@ -66,6 +92,7 @@ ConvResult causal_conv1d(const Context& context, const mx::array& x, const mx::a
     note_reference(context, kOp);
     return causal_conv1d_reference(x, weight, state, *layout);
   }
+  if (context.device->metal()) return convolve_on_metal(context, params, x, weight, state, layout);
   CudaDevice* const cuda = context.device->cuda();
   auto kernel = [params, cuda, layout = cuda ? layout : nullptr,
                  tasks =

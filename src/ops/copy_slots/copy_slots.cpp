@@ -1,13 +1,16 @@
 #include "ops/copy_slots/copy_slots.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <stdexcept>
 #include <string>
 
 #include "ops/copy_slots/copy_slots_cuda.h"
+#include "ops/copy_slots/copy_slots_metal.h"
 #include "ops/cpu/parallel_blocks.h"
 #include "ops/cuda/cuda_device.h"
+#include "ops/metal/launch_metal.h"
 #include "ops/runtime/kernel_primitive.h"
 #include "ops/runtime/shape_check.h"
 
@@ -68,12 +71,33 @@ void copy_on_cuda(CudaDevice& cuda, const std::vector<SlotCopy>& copies, Arrays&
                                   .conv_bytes = slot_bytes(1)});
 }
 
+RecurrentState copy_on_metal(const Context& context, const RecurrentState& state,
+                             const SlotCopies& copies) {
+  auto encode = [count = static_cast<int64_t>(copies->size())](MetalEncoder& encoder,
+                                                               const auto& in, auto& out) {
+    for (mx::array& pool : out) {
+      const CopySlotsMetal copy = copy_slots_metal(
+          count, static_cast<int64_t>(pool.nbytes()) / pool.shape(0), kMetalAlignment);
+      encoder.dispatch(copy.call, std::array{metal_numbers(kCopySlotsParams, copy.params),
+                                             metal_read(kCopySlotsPairs, in[2]),
+                                             metal_write(kCopySlotsPool, pool)});
+    }
+  };
+  const auto out = launch_metal(
+      context,
+      {.op = "copy_slots", .encode = encode, .alias = {0, 1}, .alignment = kMetalAlignment},
+      {state.recurrent.shape(), state.conv.shape()}, {state.recurrent.dtype(), state.conv.dtype()},
+      {state.recurrent, state.conv, context.device->metal()->make_values(*copies)});
+  return {.recurrent = out[0], .conv = out[1]};
+}
+
 }  // namespace
 
 // The reference of a copy is the copy; the tests' oracle is a loop over a copy of the pool.
 RecurrentState copy_slots(const Context& context, const RecurrentState& state,
                           const SlotCopies& copies) {
   check(state, *copies);
+  if (context.device->metal()) return copy_on_metal(context, state, copies);
   auto kernel = [copies, pool = context.pool, cuda = context.device->cuda()](const auto&,
                                                                              auto& out) {
     if constexpr (kHasCuda)

@@ -1,13 +1,16 @@
 #include "ops/gated_delta_rule/gated_delta_rule.h"
 
 #include <algorithm>
+#include <array>
 #include <stdexcept>
 
 #include "ops/cuda/state_batch.h"
 #include "ops/gated_delta_rule/gated_delta_rule_cpu.h"
 #include "ops/gated_delta_rule/gated_delta_rule_cuda.h"
+#include "ops/gated_delta_rule/gated_delta_rule_metal.h"
 #include "ops/gated_delta_rule/gated_delta_rule_reference.h"
 #include "ops/layout/recurrent_layout.h"
+#include "ops/metal/launch_metal.h"
 #include "ops/runtime/kernel_primitive.h"
 #include "ops/runtime/shape_check.h"
 
@@ -84,6 +87,29 @@ std::vector<GatedDeltaRuleTask> make_tasks(const std::vector<StateSegment>& segm
   return tasks;
 }
 
+DeltaRuleResult run_on_metal(const Context& context, const GatedDeltaRuleParams& params,
+                             const mx::array& qkv, const DeltaGates& gates, const mx::array& state,
+                             const BatchLayoutPtr& layout) {
+  auto encode = [rule = gated_delta_rule_metal(params, layout->num_sequences)](
+                    MetalEncoder& encoder, const auto& in, auto& out) {
+    encoder.dispatch(
+        rule.call,
+        std::array{metal_numbers(kDeltaParams, rule.params), metal_read(kDeltaQkv, in[1]),
+                   metal_read(kDeltaGates, in[2]), metal_read(kDeltaALog, in[3]),
+                   metal_read(kDeltaDtBias, in[4]), metal_read(kDeltaCuSeqlens, in[5]),
+                   metal_read(kDeltaPositions, in[6]), metal_read(kDeltaStateSlots, in[7]),
+                   metal_write(kDeltaState, out[0]), metal_write(kDeltaY, out[1])});
+  };
+  MetalDevice& metal = *context.device->metal();
+  const auto out = launch_metal(
+      context, {.op = kOp, .encode = encode, .alias = {0, -1}},
+      {state.shape(), {qkv.shape(0), state.shape(1), state.shape(2)}}, {mx::float32, qkv.dtype()},
+      {state, qkv, gates.projected, gates.a_log, gates.dt_bias,
+       metal.values_of(layout, layout->cu_seqlens), metal.values_of(layout, layout->positions),
+       metal.values_of(layout, layout->state_slots)});
+  return {.y = out[1], .state = out[0]};
+}
+
 }  // namespace
 
 DeltaRuleResult gated_delta_rule(const Context& context, const mx::array& qkv,
@@ -95,6 +121,7 @@ DeltaRuleResult gated_delta_rule(const Context& context, const mx::array& qkv,
     note_reference(context, kOp);
     return gated_delta_rule_reference(qkv, gates, state, *layout);
   }
+  if (context.device->metal()) return run_on_metal(context, params, qkv, gates, state, layout);
   CudaDevice* const cuda = context.device->cuda();
   auto kernel = [params, cuda, layout = cuda ? layout : nullptr,
                  tasks = cuda ? std::vector<GatedDeltaRuleTask>()

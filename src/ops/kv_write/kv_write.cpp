@@ -1,11 +1,14 @@
 #include "ops/kv_write/kv_write.h"
 
+#include <array>
 #include <cstring>
 
 #include "ops/cpu/parallel_blocks.h"
 #include "ops/cuda/cuda_device.h"
 #include "ops/kv_write/kv_write_cpu.h"
 #include "ops/kv_write/kv_write_cuda.h"
+#include "ops/kv_write/kv_write_metal.h"
+#include "ops/metal/launch_metal.h"
 #include "ops/runtime/kernel_primitive.h"
 #include "ops/runtime/shape_check.h"
 
@@ -108,6 +111,27 @@ PagedKv write_on_cuda(const Context& context, const mx::array& k, const mx::arra
       std::move(outputs.shapes), std::move(outputs.dtypes), std::move(inputs)));
 }
 
+PagedKv write_on_metal(const Context& context, const mx::array& k, const mx::array& v,
+                       const PagedKv& kv, const BatchLayoutPtr& layout) {
+  if (kv.k_scale) throw std::invalid_argument("kv_write: no Metal kernel for quantised pools");
+  const auto row_bytes = [](const mx::array& pool) {
+    return static_cast<int64_t>(pool.itemsize()) * pool.shape(2) * pool.shape(3);
+  };
+  const KvWriteMetal write =
+      kv_write_metal(layout->num_tokens, row_bytes(kv.k), row_bytes(kv.v), kMetalAlignment);
+  auto encode = [write](MetalEncoder& encoder, const auto& in, auto& out) {
+    encoder.dispatch(
+        write.call,
+        std::array{metal_numbers(kKvWriteParams, write.params), metal_read(kKvWriteSlots, in[4]),
+                   metal_read(kKvWriteKeys, in[2]), metal_read(kKvWriteValues, in[3]),
+                   metal_write(kKvWriteKeyPool, out[0]), metal_write(kKvWriteValuePool, out[1])});
+  };
+  const mx::array slots = context.device->metal()->values_of(layout, layout->slot_mapping);
+  return PagedKv::from(launch_metal(
+      context, {.op = kOp, .encode = encode, .alias = {0, 1}, .alignment = kMetalAlignment},
+      {kv.k.shape(), kv.v.shape()}, {kv.k.dtype(), kv.v.dtype()}, {kv.k, kv.v, k, v, slots}));
+}
+
 }  // namespace
 
 // The reference of a copy is the copy; MLX's scatter would not be in place. The tests' oracle is a
@@ -116,6 +140,7 @@ PagedKv kv_write(const Context& context, const mx::array& k, const mx::array& v,
                  const BatchLayoutPtr& layout) {
   const KvType type = check(k, v, kv, *layout);
   if (context.device->cuda()) return write_on_cuda(context, k, v, kv, layout, type);
+  if (context.device->metal()) return write_on_metal(context, k, v, kv, layout);
   if (is_quantised(type)) return write_codes(context, k, v, kv, layout, type);
   auto kernel = [layout, pool = context.pool](const auto& in, auto& out) {
     copy_rows(*pool, *layout, in[2], out[0]);

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <initializer_list>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace quire::ops {
@@ -12,11 +13,18 @@ struct MetalConstant {
   int index = 0;
   uint8_t bytes[4] = {};
   uint8_t size = 0;
+
+  bool is_bool() const { return size == 1; }
+  int32_t value() const {
+    int32_t value = bytes[0];
+    if (!is_bool()) std::memcpy(&value, bytes, sizeof value);
+    return value;
+  }
 };
-template <class T>  // bool, int32_t or float
+template <class T>
 MetalConstant metal_constant(int index, T value) {
+  static_assert(std::is_same_v<T, bool> || std::is_same_v<T, int32_t>);
   MetalConstant constant = {.index = index, .size = sizeof value};
-  static_assert(sizeof value <= sizeof constant.bytes);
   std::memcpy(constant.bytes, &value, sizeof value);
   return constant;
 }

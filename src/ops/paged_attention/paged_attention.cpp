@@ -10,6 +10,7 @@
 #include "ops/paged_attention/attention_run.h"
 #include "ops/paged_attention/attention_scratch.h"
 #include "ops/paged_attention/paged_attention_cuda.h"
+#include "ops/paged_attention/paged_attention_on_metal.h"
 #include "ops/paged_attention/paged_attention_reference.h"
 #include "ops/runtime/kernel_primitive.h"
 #include "ops/runtime/recorded_step.h"
@@ -238,6 +239,7 @@ std::vector<mx::array> launch(const Context& context, const mx::array& q, const 
                               const BatchLayoutPtr& layout, const AttentionParams& params,
                               bool lse) {
   const AttentionKernelParams kernel = kernel_params(q, kv, *layout, params);
+  if (context.device->metal()) return attend_on_metal(context, kernel, q, kv, layout, params, lse);
   const double scale = params.scale, softcap = params.softcap;
   std::vector<mx::array> inputs = {q};
   for (const mx::array& pool : kv.arrays()) inputs.push_back(pool);

@@ -6,8 +6,10 @@
 #include "ops/cpu/cpu_isa.h"
 #include "ops/cpu/parallel_blocks.h"
 #include "ops/cuda/cuda_device.h"
+#include "ops/metal/launch_metal.h"
 #include "ops/qk_norm_rope_kv_write/qk_norm_rope_kv_write_cpu.h"
 #include "ops/qk_norm_rope_kv_write/qk_norm_rope_kv_write_cuda.h"
+#include "ops/qk_norm_rope_kv_write/qk_norm_rope_kv_write_metal.h"
 #include "ops/qk_norm_rope_kv_write/qk_norm_rope_kv_write_reference.h"
 #include "ops/rope/rope_checks.h"
 #include "ops/runtime/kernel_primitive.h"
@@ -87,6 +89,39 @@ void run_rows(ThreadPool& pool, const QkNormRopeKvWriteParams& p, int64_t tokens
                   [&](int64_t begin, int64_t end) { qk_norm_rope_kv_write_cpu(p, begin, end); });
 }
 
+RotatedQueries write_on_metal(const Context& context, QkNormRopeKvWriteParams params,
+                              const mx::array& qkv, const HeadNorms& norms,
+                              const BatchLayoutPtr& layout,
+                              const std::shared_ptr<const RopeTable>& table, const PagedKv& kv) {
+  MetalDevice& metal = *context.device->metal();
+  const mx::array none = mx::array(0.0f);  // in place of a norm that is not there
+  // Whether there is a norm is all that the launch asks.
+  params.q_norm = norms.q ? &params.eps : nullptr;
+  params.k_norm = norms.k ? &params.eps : nullptr;
+  auto encode = [write = qk_norm_rope_kv_write_metal(params, layout->num_tokens),
+                 has_q = norms.q.has_value(),
+                 has_k = norms.k.has_value()](MetalEncoder& encoder, const auto& in, auto& out) {
+    std::vector<MetalArgument> arguments = {
+        metal_numbers(kQkRopeParams, write.params), metal_read(kQkRopeQkv, in[2]),
+        metal_read(kQkRopePositions, in[3]),        metal_read(kQkRopeSlots, in[4]),
+        metal_read(kQkRopeCosSin, in[5]),           metal_write(kQkRopeKeyPool, out[0]),
+        metal_write(kQkRopeValuePool, out[1]),      metal_write(kQkRopeQ, out[2])};
+    if (has_q) arguments.push_back(metal_read(kQkRopeQNorm, in[6]));
+    if (has_k) arguments.push_back(metal_read(kQkRopeKNorm, in[7]));
+    encoder.dispatch(write.call, arguments);
+  };
+  const auto out = launch_metal(
+      context, {.op = kOp, .encode = encode, .alias = {0, 1, -1}},
+      {kv.k.shape(),
+       kv.v.shape(),
+       {qkv.shape(0), static_cast<int>(params.heads), static_cast<int>(params.head_dim)}},
+      {kv.k.dtype(), kv.v.dtype(), qkv.dtype()},
+      {kv.k, kv.v, qkv, metal.values_of(layout, layout->positions),
+       metal.values_of(layout, layout->slot_mapping), metal.values_of(table, table->cos_sin),
+       norms.q.value_or(none), norms.k.value_or(none)});
+  return {.q = out[2], .kv = PagedKv::from(out)};
+}
+
 }  // namespace
 
 RotatedQueries qk_norm_rope_kv_write(const Context& context, const mx::array& qkv,
@@ -97,6 +132,8 @@ RotatedQueries qk_norm_rope_kv_write(const Context& context, const mx::array& qk
     note_reference(context, kOp);
     return qk_norm_rope_kv_write_reference(context, qkv, norms, layout, table, kv);
   }
+  if (context.device->metal())
+    return write_on_metal(context, params, qkv, norms, layout, table, kv);
   std::vector<mx::array> inputs = kv.arrays();
   const size_t pools = inputs.size();
   inputs.push_back(qkv);

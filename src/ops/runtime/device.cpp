@@ -9,6 +9,8 @@
 #include "ops/cuda/cuda_device.h"
 #include "ops/cuda/cuda_probe.h"
 #include "ops/cuda/has_cuda.h"
+#include "ops/metal/apple_gpu.h"
+#include "ops/metal/has_metal.h"
 #include "ops/runtime/recorded_step.h"
 
 namespace quire::ops {
@@ -33,6 +35,11 @@ std::unique_ptr<RecordedStep> Device::record(StepRecording) {
 std::shared_ptr<Device> make_cuda_device() {
   if constexpr (kHasCuda) return std::make_shared<CudaDevice>();
   throw std::runtime_error("CUDA: this build has no kernels for NVIDIA GPUs");
+}
+
+std::shared_ptr<Device> make_metal_device() {
+  if constexpr (kHasMetal) return make_apple_gpu();
+  throw std::runtime_error("only builds on macOS run on Apple GPUs");
 }
 
 }  // namespace quire::ops

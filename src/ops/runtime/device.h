@@ -16,6 +16,7 @@ namespace mx = mlx::core;
 
 class ArrayMemory;
 class CudaDevice;
+class MetalDevice;
 class RecordedStep;
 struct StepRecording;
 
@@ -39,7 +40,7 @@ class Device {
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
-  virtual const char* name() const = 0;  // "cpu", "cuda"
+  virtual const char* name() const = 0;  // "cpu", "cuda", "metal"
   // What it is, for people and monitors: "NVIDIA H200", "amx kernels".
   virtual std::string description() const = 0;
   // How the KernelLog calls an op's usual kernel here.
@@ -48,6 +49,7 @@ class Device {
   // The host's arrays, if kernels work on those; null: the device has memory of its own.
   virtual ArrayMemory* host_memory() { return nullptr; }
   virtual CudaDevice* cuda() { return nullptr; }
+  virtual MetalDevice* metal() { return nullptr; }
 
   // Memory for what kernels write, uninitialised, at a multiple of 64 (on a GPU, of 256) bytes.
   // Throws if there is none. It may be given back once the last kernel that uses it was handed
@@ -102,5 +104,8 @@ std::shared_ptr<Device> make_cpu_device();
 // The first NVIDIA GPU that the process may see. Throws std::runtime_error, with the reason, if
 // this build or this machine has none that can run the kernels (cuda_support.h asks).
 std::shared_ptr<Device> make_cuda_device();
+// The GPU of a Mac, which becomes MLX's default device. Throws std::runtime_error, with the reason,
+// if this build or this machine has none.
+std::shared_ptr<Device> make_metal_device();
 
 }  // namespace quire::ops

@@ -5,8 +5,10 @@
 #include <string>
 
 #include "ops/cuda/cuda_device.h"
+#include "ops/metal/launch_metal.h"
 #include "ops/runtime/kernel_primitive.h"
 #include "ops/runtime/shape_check.h"
+#include "ops/sample/sample_metal.h"
 #include "ops/sample/sample_on_cuda.h"
 #include "ops/sample/sample_reference.h"
 #include "ops/sample/sample_row.h"
@@ -78,6 +80,38 @@ void run_row(int64_t r, const SampleRow& row, const KernelArray& logits, const i
   out.ranks[r] = sampled.rank;
 }
 
+SampleOutput sample_on_metal(const Context& context, const mx::array& logits,
+                             const SampleRows& rows, const std::optional<mx::array>& previous,
+                             int width) {
+  const int count = logits.shape(0), vocab = logits.shape(1);
+  const SampleMetal launch = sample_metal(*rows, vocab, width, previous.has_value());
+  MetalDevice& metal = *context.device->metal();
+  auto encode = [params = launch.params, call = launch.call, scratch = int64_t{count} * vocab](
+                    MetalEncoder& encoder, const auto& in, auto& out) {
+    const mx::array changed = encoder.scratch(scratch);
+    std::vector<MetalArgument> arguments = {metal_numbers(kSampleParams, params),
+                                            metal_write(kSampleScratch, changed)};
+    const int inputs[] = {kSampleLogits, kSampleRows,        kSampleHistory, kSampleBias,
+                          kSampleBanned, kSampleBannedAfter, kSampleMasks,   kSamplePrevious};
+    for (size_t i = 0; i < std::size(inputs); ++i)
+      arguments.push_back(metal_read(inputs[i], in[i]));
+    const int outputs[] = {kSampleTokens, kSampleLogprobs, kSampleRanks, kSampleTopIds,
+                           kSampleTopLogprobs};
+    for (size_t i = 0; i < std::size(outputs); ++i)
+      arguments.push_back(metal_write(outputs[i], out[i]));
+    encoder.dispatch(call, arguments);
+  };
+  const auto out =
+      launch_metal(context, {.op = "sample", .encode = encode},
+                   {{count}, {count}, {count}, {count, width}, {count, width}},
+                   {mx::int32, mx::float32, mx::int32, mx::int32, mx::float32},
+                   {logits, metal.make_values(launch.rows), metal.make_values(launch.history),
+                    metal.make_values(launch.bias), metal.make_values(launch.banned),
+                    metal.make_values(launch.banned_after), metal.make_values(launch.masks),
+                    previous ? *previous : metal.make_values(std::vector<int32_t>{})});
+  return SampleOutput::from(out);
+}
+
 }  // namespace
 
 SampleOutput sample(const Context& context, const mx::array& logits, const SampleRows& rows,
@@ -85,6 +119,8 @@ SampleOutput sample(const Context& context, const mx::array& logits, const Sampl
   const int width = check_arguments(logits, rows, previous);
   const int count = logits.shape(0);
   const bool reference = context.use_reference;
+  if (context.device->metal() && !reference)
+    return sample_on_metal(context, logits, rows, previous, width);
   auto kernel = [=, pool = context.pool, cuda = context.device->cuda()](const auto& in, auto& out) {
     const Outputs to{out[0].template data<int32_t>(), out[1].template data<float>(),
                      out[2].template data<int32_t>(), out[3].template data<int32_t>(),

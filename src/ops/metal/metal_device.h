@@ -1,0 +1,75 @@
+#pragma once
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "ops/layout/batch_layout.h"
+#include "ops/metal/metal_encoder.h"
+#include "ops/runtime/device.h"
+
+namespace quire::ops {
+
+// A device whose kernels are in Metal's language, and on which MLX runs everything else: its
+// default device is this one. A step is one lazy graph of MLX's operations and of nodes that
+// launch_metal() makes. Memory is the host's, too. What differs between an Apple GPU and the
+// emulator of the tests is virtual.
+class MetalDevice : public Device {
+ public:
+  const char* name() const override { return "metal"; }
+  const char* kernel_name() const override { return "metal"; }
+  MetalDevice* metal() override { return this; }
+
+  // Gives the kernels of one node to the encoder; outputs have their memory. `op` has the text.
+  // Called on the thread that evaluates the graph.
+  virtual void encode(mx::Stream stream, const char* op, const MetalKernel& kernel,
+                      const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) = 0;
+  // Uninitialised memory of an array.
+  virtual mx::allocator::Data allocate_array(size_t bytes) = 0;
+
+  void* take(size_t bytes) override;
+  void give_back(void* memory) noexcept override;
+  mx::array take_array(const mx::Shape& shape, mx::Dtype dtype) override;
+  std::shared_ptr<std::byte[]> allocate(size_t bytes) override;
+  mx::array make_pool(const mx::Shape& shape, mx::Dtype dtype) override;
+  mx::array make_array(const void* values, const mx::Shape& shape, mx::Dtype dtype) override;
+  void upload(void* to, const void* from, size_t bytes) override;
+  void download(void* to, const void* from, size_t bytes) override;
+  std::unique_ptr<HostCopies> copy_to_host(const std::vector<mx::array>& arrays) override;
+  void synchronize() override;
+  bool owns(const void*) const override { return true; }
+
+  // A copy of the host's values, never of size 0, which no buffer can have.
+  template <class T>
+  mx::array make_values(const std::vector<T>& values) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    return make_bytes(values.data(), values.size() * sizeof(T));
+  }
+  // The same, made once for a layout or what else owns the vector, and kept as long as that.
+  template <class T>
+  mx::array values_of(const std::shared_ptr<const void>& owner, const std::vector<T>& values) {
+    const std::shared_ptr<const void> kept =
+        keep(owner, {static_cast<int64_t>(reinterpret_cast<intptr_t>(&values))},
+             [&] { return std::make_shared<const mx::array>(make_values(values)); });
+    return *static_cast<const mx::array*>(kept.get());
+  }
+  // What an op keeps as long as `owner`, such as a layout's work list: make() gives it the first
+  // time. `key` tells several of one owner apart.
+  using Key = std::array<int64_t, 9>;
+  std::shared_ptr<const void> keep(const std::shared_ptr<const void>& owner, const Key& key,
+                                   const std::function<std::shared_ptr<const void>()>& make);
+
+ private:
+  mx::array make_bytes(const void* values, size_t bytes);
+
+  struct Kept {
+    std::weak_ptr<const void> owner;
+    std::map<Key, std::shared_ptr<const void>> values;
+  };
+  std::mutex mutex_;
+  std::map<const void*, Kept> kept_;  // by owner
+};
+
+}  // namespace quire::ops

@@ -1,0 +1,104 @@
+#include "ops/paged_attention/paged_attention_on_metal.h"
+
+#include "ops/metal/launch_metal.h"
+#include "ops/paged_attention/attention_run.h"
+#include "ops/paged_attention/paged_attention_metal.h"
+
+namespace quire::ops {
+namespace {
+
+// How a step is shared out, and the lists that the kernels read. Layers with the same shapes and
+// windows share it.
+struct SharedOut {
+  AttentionMetalPlan plan;
+  mx::array few, many, merges;
+};
+
+std::shared_ptr<const SharedOut> share_out(MetalDevice& metal, const AttentionKernelParams& p,
+                                           const BatchLayoutPtr& layout) {
+  const MetalDevice::Key key = {p.heads,        p.kv_heads,    p.key_dim,
+                                p.value_dim,    p.block_size,  p.window_left,
+                                p.window_right, p.window_step, static_cast<int64_t>(p.q_type)};
+  return std::static_pointer_cast<const SharedOut>(metal.keep(layout, key, [&] {
+    AttentionMetalPlan plan = plan_attention_metal(p, *layout);
+    const mx::array few = metal.make_values(plan.few), many = metal.make_values(plan.many),
+                    merges = metal.make_values(plan.merges);
+    return std::make_shared<const SharedOut>(SharedOut{std::move(plan), few, many, merges});
+  }));
+}
+
+// The node's inputs, in this order; sinks, then slopes, follow where there are any.
+enum Input { kQ, kK, kV, kFew, kMany, kMerges, kBlocks, kFirstOptional };
+
+struct Launch {
+  AttentionMetal kernels;
+  int64_t partial_floats;
+  bool has_sinks, has_alibi, has_lse;
+
+  void operator()(MetalEncoder& encoder, const std::vector<mx::array>& in,
+                  std::vector<mx::array>& out) const {
+    const mx::array partials = encoder.scratch(partial_floats);
+    std::vector<MetalArgument> common = {metal_numbers(kAttentionParams, kernels.params),
+                                         metal_write(kAttentionPartials, partials),
+                                         metal_write(kAttentionOut, out[0])};
+    if (has_sinks) common.push_back(metal_read(kAttentionSinks, in[kFirstOptional]));
+    if (has_lse) common.push_back(metal_write(kAttentionLse, out[1]));
+    const auto run = [&](const MetalCall& call, const mx::array& items,
+                         std::vector<MetalArgument> arguments) {
+      arguments.insert(arguments.end(), common.begin(), common.end());
+      arguments.push_back(metal_read(kAttentionItems, items));
+      encoder.dispatch(call, arguments);
+    };
+    std::vector<MetalArgument> of_scores = {
+        metal_read(kAttentionQ, in[kQ]), metal_read(kAttentionBlocks, in[kBlocks]),
+        metal_read_pool(kAttentionK, in[kK]), metal_read_pool(kAttentionV, in[kV])};
+    if (has_alibi) of_scores.push_back(metal_read(kAttentionAlibi, in.back()));
+    run(kernels.few, in[kFew], of_scores);
+    run(kernels.many, in[kMany], of_scores);
+    run(kernels.merge, in[kMerges], {});
+  }
+};
+
+}  // namespace
+
+std::vector<mx::array> attend_on_metal(const Context& context, AttentionKernelParams kernel,
+                                       const mx::array& q, const PagedKv& kv,
+                                       const BatchLayoutPtr& layout, const AttentionParams& params,
+                                       bool lse) {
+  MetalDevice& metal = *context.device->metal();
+  set_attention_scale(kernel, params.scale, params.softcap);
+  // Whether these are there is all that the launch asks.
+  const float there = 0;
+  float lse_there = 0;
+  kernel.sinks = params.sinks ? &there : nullptr;
+  kernel.alibi = params.alibi_slopes ? &there : nullptr;
+  kernel.lse = lse ? &lse_there : nullptr;
+  if (params.alibi_slopes) kernel.alibi_stride = params.alibi_slopes->ndim() == 2 ? q.shape(1) : 0;
+  const auto shared = share_out(metal, kernel, layout);
+  const Launch launch = {
+      .kernels = attention_metal(kernel, *layout, shared->plan),
+      .partial_floats = shared->plan.partials * kernel.kv_heads * (kernel.value_dim + 2),
+      .has_sinks = params.sinks.has_value(),
+      .has_alibi = params.alibi_slopes.has_value(),
+      .has_lse = lse};
+  std::vector<mx::array> inputs = {q,
+                                   kv.k,
+                                   kv.v,
+                                   shared->few,
+                                   shared->many,
+                                   shared->merges,
+                                   metal.values_of(layout, layout->blocks)};
+  if (params.sinks) inputs.push_back(*params.sinks);
+  if (params.alibi_slopes) inputs.push_back(*params.alibi_slopes);
+  std::vector<mx::Shape> shapes = {{q.shape(0), q.shape(1), static_cast<int>(kernel.value_dim)}};
+  std::vector<mx::Dtype> dtypes = {q.dtype()};
+  if (lse) {
+    shapes.push_back({q.shape(1), q.shape(0)});
+    dtypes.push_back(mx::float32);
+  }
+  return launch_metal(context,
+                      {.op = "paged_attention", .encode = launch, .alignment = kMetalAlignment},
+                      std::move(shapes), std::move(dtypes), std::move(inputs));
+}
+
+}  // namespace quire::ops
