@@ -16,6 +16,7 @@ struct Case {
   FloatType type = FloatType::kF32;
   int k_heads = 1, v_heads = 2, k_dim = 64, v_dim = 32;
   std::vector<Chunk> chunks = {};
+  bool heads_take_turns = false;
 
   int qkv_row() const { return 2 * k_heads * k_dim + v_heads * v_dim; }
   int gates_row() const { return 2 * v_heads + 3; }
@@ -45,6 +46,7 @@ Result walk(const Case& c, Data data) {
                                                       .v_heads = c.v_heads,
                                                       .k_dim = c.k_dim,
                                                       .v_dim = c.v_dim,
+                                                      .heads_take_turns = c.heads_take_turns,
                                                       .gates_row = c.gates_row(),
                                                       .a_column = 1,
                                                       .b_column = c.v_heads + 2},
@@ -90,7 +92,7 @@ void check(const Case& c) {
       if (c.chunks[s].context == 0) state.assign(size, 0.0);
       for (int t = step.cu_seqlens[s]; t < step.cu_seqlens[s + 1]; ++t) {
         const float* row = &data.qkv[size_t(t) * c.qkv_row()];
-        const int key_head = h / (c.v_heads / c.k_heads);
+        const int key_head = c.heads_take_turns ? h % c.k_heads : h / (c.v_heads / c.k_heads);
         const auto q = normed(row + key_head * c.k_dim, c.k_dim, 1 / std::sqrt(double(c.k_dim)));
         const auto k = normed(row + (c.k_heads + key_head) * c.k_dim, c.k_dim, 1);
         const float* gates = &data.gates[size_t(t) * c.gates_row()];
@@ -117,6 +119,7 @@ TEST(MetalGatedDeltaRule, AgreesWithFloat64) {
   const std::vector<Chunk> mixed = {{1, 9, 2}, {5, 0, 0}, {3, 4, 3}};
   for (const FloatType type : kTypes) check({.type = type, .chunks = mixed});
   check({.k_heads = 2, .v_heads = 4, .k_dim = 128, .v_dim = 128, .chunks = {{2, 3, 1}, {1, 0, 0}}});
+  check({.k_heads = 2, .v_heads = 6, .k_dim = 8, .chunks = mixed, .heads_take_turns = true});
   check({.k_dim = 256, .v_dim = 40, .chunks = mixed});
   check({.v_heads = 3, .k_dim = 36, .v_dim = 20, .chunks = mixed});
   check({.k_dim = 4, .v_dim = 8, .chunks = mixed});
