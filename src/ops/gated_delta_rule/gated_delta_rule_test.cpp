@@ -45,7 +45,7 @@ mx::Shape pool_shape(const Shape& s) { return {kSlots, s.v_heads, s.v_dim, s.k_d
 // A slot's matrices row by row, from the order that the context keeps them in. A GPU's is that
 // already; the reference has the CPU's everywhere.
 mx::array matrices_in(const Context& context, const mx::array& slot) {
-  return on_cuda() && !context.use_reference ? slot : matrices_of_slot(slot);
+  return on_gpu() && !context.use_reference ? slot : matrices_of_slot(slot);
 }
 // A pool in the CPU's order, in that of the context.
 mx::array pool_for(const Context& context, const mx::array& pool) {
@@ -53,7 +53,7 @@ mx::array pool_for(const Context& context, const mx::array& pool) {
   for (int i = 0; i < pool.shape(0); ++i) {
     const mx::array slot = mx::reshape(testing::rows_of(pool, i, i + 1),
                                        {pool.shape(1), pool.shape(2), pool.shape(3)});
-    const mx::array own = on_cuda() && !context.use_reference ? matrices_of_slot(slot) : slot;
+    const mx::array own = on_gpu() && !context.use_reference ? matrices_of_slot(slot) : slot;
     slots.push_back(mx::expand_dims(own, 0));
   }
   mx::array result = mx::contiguous(mx::concatenate(slots, 0));

@@ -276,6 +276,7 @@ inline mx::array slopes_of(int heads) {
 inline const char* attention_kernel(mx::Dtype dtype, KvStorage storage = KvStorage::kAuto,
                                     int dim = 0) {
   if (on_cuda()) return "cuda";
+  if (on_metal()) return "metal";
   if (dtype != mx::bfloat16) return cpu_kernel_name();
   if (use_amx() && (storage != KvStorage::kInt8 || dim <= 512)) return "cpu_amx";
   if (use_avx512_vnni() && storage == KvStorage::kInt8) return "cpu_avx512_vnni";

@@ -28,13 +28,23 @@ inline bool on_cuda() {
   return on;
 }
 
-// MLX stays on the CPU, and freed arrays go back to malloc at once so that ASan sees a late use.
+// The same for an Apple GPU, with QUIRE_TEST_METAL=1. tests/metal puts an emulator in its place.
+inline bool on_metal() {
+  static const bool on = std::getenv("QUIRE_TEST_METAL") != nullptr;
+  return on;
+}
+inline std::shared_ptr<Device> (*make_metal_for_tests)() = make_metal_device;
+inline bool on_gpu() { return on_cuda() || on_metal(); }
+
+// MLX stays on the CPU, but of an Apple GPU, and freed arrays go back to malloc at once so that
+// ASan sees a late use.
 class MlxEnvironment : public ::testing::Environment {
  public:
   void SetUp() override {
     mx::set_default_device(mx::Device::cpu);
     mx::set_cache_limit(0);
     if (on_cuda()) set_default_device(make_cuda_device());
+    if (on_metal()) set_default_device(make_metal_for_tests());
   }
   void TearDown() override { set_default_device(nullptr); }
 };
@@ -148,11 +158,11 @@ class GoldenFile {
   mx::SafetensorsLoad file_;
 };
 
-// Forces one instruction set while it lives. "cuda" is where such a process is anyway.
+// Forces one instruction set while it lives. "cuda" and "metal" are where such a process is anyway.
 class ForcedIsa {
  public:
   explicit ForcedIsa(std::string_view name) {
-    if (name != "cuda") force_cpu_isa(name);
+    if (name != "cuda" && name != "metal") force_cpu_isa(name);
   }
   ~ForcedIsa() { force_cpu_isa(""); }
   ForcedIsa(const ForcedIsa&) = delete;
@@ -164,6 +174,7 @@ class ForcedIsa {
 // fails.
 inline std::vector<std::string> isas_to_test(bool with_vnni = false) {
   if (on_cuda()) return {"cuda"};
+  if (on_metal()) return {"metal"};
   printf("left out: cuda, it has a run of its own\n");
   auto available = with_vnni ? available_cpu_isas() : available_float_isas();
 #if defined(__x86_64__)

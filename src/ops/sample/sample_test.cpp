@@ -159,7 +159,7 @@ TEST(Sample, EveryInstructionSetGivesTheSameBits) {
 }
 
 TEST(Sample, TheReferenceIsTakenIfAskedFor) {
-  if (on_cuda()) GTEST_SKIP() << "it runs on the host";
+  if (on_gpu()) GTEST_SKIP() << "it runs on the host";
   const Case c = random_case(10, 300, 3);
   Context context = make_context(2);
   context.use_reference = true;
