@@ -1,5 +1,8 @@
 // What a person does with the page, in a real browser.
 import assert from "node:assert/strict";
+import { mkdtempSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import path from "node:path";
 import { after, before, test } from "node:test";
 import { chromium } from "playwright-core";
 import { demoModel, startDoor, startQuire } from "./servers.mjs";
@@ -78,7 +81,8 @@ test("first visit, send, regenerate, edit, reload", async () => {
 });
 
 test("stop in the middle", async () => {
-  const door = await startDoor(quire.url, Array.from({ length: 400 }, (_, i) => ({ content: "word" + i + " " })));
+  const counts = (i) => ({ prompt_tokens: 9, completion_tokens: i + 1, prompt_tokens_details: { cached_tokens: 7 } });
+  const door = await startDoor(quire.url, Array.from({ length: 400 }, (_, i) => ({ content: "word" + i + " " })), 15, counts);
   await visit(door.url, {}, async (page) => {
     await ready(page);
     await send(page, "Count");
@@ -86,10 +90,75 @@ test("stop in the middle", async () => {
     await page.click("#stop");
     const text = await answered(page);
     assert.ok(text.includes("word5") && !text.includes("word399"), text);
-    assert.match(await page.locator(".stats").innerText(), /stopped/);
+    const [, rate, count] = /^([\d.]+) tokens\/s · (\d+) tokens · prompt 9 \(7 cached\) · stopped$/.exec(await page.locator(".stats").innerText());
+    assert.equal(Number(count), text.trim().split(/\s+/).length);
+    assert.ok(rate > 5 && rate < 70, rate); // 15 ms and more for each
     assert.ok(await page.locator("#send").isVisible());
   });
   door.stop();
+});
+
+test("Quire counts the tokens of an answer that is stopped", async () => {
+  await visit(quire.url, {}, async (page) => {
+    await ready(page);
+    // The page gets the first four events of what the server sends, then the button is pressed.
+    await page.evaluate(() => {
+      const ask = window.fetch;
+      window.fetch = async (path, options) => {
+        const answer = await ask(path, options);
+        if (!path.includes("chat")) return answer;
+        let held = "", events = 0;
+        const decoder = new TextDecoder(), encoder = new TextEncoder();
+        const cut = new TransformStream({ transform(bytes, controller) {
+          const parts = (held + decoder.decode(bytes, { stream: true })).split("\n\n");
+          held = parts.pop();
+          for (const part of parts) {
+            if (++events <= 4) controller.enqueue(encoder.encode(part + "\n\n"));
+            else if (events === 5) setTimeout(() => document.getElementById("stop").click(), 50);
+          }
+        } });
+        return new Response(answer.body.pipeThrough(cut), { status: answer.status });
+      };
+    });
+    await send(page, "Tell me a story about a fox.");
+    await answered(page);
+    assert.match(await page.locator(".stats").innerText(), /\d+ tokens · prompt \d+.* · stopped$/);
+  });
+});
+
+test("thinking is switched where the template knows how", async () => {
+  const template = path.join(mkdtempSync(path.join(tmpdir(), "quire-page-")), "template.jinja");
+  writeFileSync(template, "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}<|im_start|>assistant\n");
+  const plain = await startQuire(model, "--chat-template", template);
+  await visit(plain.url, {}, async (page) => {
+    const info = page.waitForResponse((response) => response.url().endsWith("/tokenizer_info"));
+    await ready(page);
+    await (await info).finished();
+    await page.waitForTimeout(100);
+    assert.equal(await page.locator("#thinking").isVisible(), false);
+    await send(page, "What is 1 + 1?");
+    assert.match(await answered(page), /2/);
+  });
+  await plain.stop();
+  await visit(quire.url, {}, async (page) => {
+    await ready(page);
+    await page.waitForSelector("#thinking:not([hidden])");
+    for (const [n, [choice, sent]] of [["", undefined], ["off", false], ["on", true]].entries()) {
+      await page.selectOption("#thinking", choice);
+      const asked = page.waitForRequest((request) => request.method() === "POST");
+      await send(page, "What is 1 + 1?");
+      assert.equal((await asked).postDataJSON().enable_thinking, sent);
+      await answered(page, n + 1);
+      assert.equal(await page.locator(".error").count(), 0);
+    }
+    await page.reload(); // kept
+    await page.waitForSelector("#thinking:not([hidden])");
+    assert.equal(await page.locator("#thinking").inputValue(), "on");
+    await page.screenshot({ path: SHOTS + "thinking.png" });
+    await page.setViewportSize({ width: 390, height: 780 });
+    assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= 390));
+    await page.screenshot({ path: SHOTS + "phone-thinking.png" });
+  });
 });
 
 test("thinking and tool calls are shown, a result goes on", async () => {

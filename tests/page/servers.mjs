@@ -34,8 +34,9 @@ export async function startQuire(model, ...flags) {
   return { url, port: new URL(url).port, stop: () => { child.kill("SIGTERM"); return ended; } };
 }
 
-// Passes everything on to `upstream`, except chats, which get `pieces` as the content of a stream, one every `pause` ms.
-export async function startDoor(upstream, pieces, pause = 15) {
+// Passes everything on to `upstream`, except chats, which get `pieces` as the deltas of a stream, one every `pause` ms. `usage` makes
+// the counts that come with piece i.
+export async function startDoor(upstream, pieces, pause = 15, usage = () => undefined) {
   const server = http.createServer(async (request, response) => {
     if (request.method !== "POST") {
       const answer = await fetch(upstream + request.url);
@@ -43,8 +44,8 @@ export async function startDoor(upstream, pieces, pause = 15) {
       return response.end(Buffer.from(await answer.arrayBuffer()));
     }
     response.writeHead(200, { "Content-Type": "text/event-stream" });
-    for (const delta of pieces) {
-      response.write("data: " + JSON.stringify({ choices: [{ index: 0, delta }] }) + "\n\n");
+    for (const [i, delta] of pieces.entries()) {
+      response.write("data: " + JSON.stringify({ choices: [{ index: 0, delta }], usage: usage(i) }) + "\n\n");
       await new Promise((resolve) => { setTimeout(resolve, pause); });
     }
     response.end('data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n');

@@ -33,8 +33,13 @@ export async function models() {
   return (await (await ask("v1/models")).json()).data;
 }
 
-// `answer` is the message that is about to be made.
-function bodyOf(chat, model, answer) {
+// Whether the chat template of the model has a switch for thinking.
+export async function hasThinkingSwitch() {
+  return /\benable_thinking\b/.test((await (await ask("tokenizer_info")).json()).chat_template || "");
+}
+
+// `answer` is the message that is about to be made; `thinking` is "on", "off" or "", which leaves it to the model.
+function bodyOf(chat, model, thinking, answer) {
   const messages = chat.messages.filter((message) => !message.failed && message !== answer).map((message) => {
     const sent = { role: message.role, content: message.content || "" };
     if (message.calls && message.calls.length) sent.tool_calls = message.calls;
@@ -42,7 +47,9 @@ function bodyOf(chat, model, answer) {
     return sent;
   });
   if (settings.system) messages.unshift({ role: "system", content: settings.system });
-  const body = { model, messages, stream: true, stream_options: { include_usage: true } };
+  // Counts come with every piece, so that an answer which is stopped has them, too.
+  const body = { model, messages, stream: true, stream_options: { include_usage: true, continuous_usage_stats: true } };
+  if (thinking) body.enable_thinking = thinking === "on";
   for (const name of NUMBERS) if (settings[name] !== undefined && settings[name] !== "") body[name] = Number(settings[name]);
   if (settings.tools) body.tools = JSON.parse(settings.tools);
   return body;
@@ -79,30 +86,27 @@ function addCalls(message, deltas) {
   }
 }
 
-// Streams the answer to `chat` into `message` and calls `changed` whenever it has grown.
-export async function stream(chat, model, message, signal, changed) {
-  const started = performance.now();
+// Streams the answer to `chat` into `message` and calls `changed` whenever it has grown. message.took: seconds from the first piece to
+// the latest.
+export async function stream(chat, model, thinking, message, signal, changed) {
   let first = 0;
-  const body = JSON.stringify(bodyOf(chat, model, message));
+  const body = JSON.stringify(bodyOf(chat, model, thinking, message));
   const answer = await ask("v1/chat/completions", { method: "POST", body, signal });
-  try {
-    await readEvents(answer, (event) => {
-      if (event.error) throw new ApiFailure(event.error.message, 500);
-      if (event.usage) message.usage = event.usage;
-      const choice = event.choices && event.choices[0];
-      if (!choice) return;
-      const delta = choice.delta || {};
-      const thought = delta.reasoning_content || delta.reasoning || "";
-      if (!first && (delta.content || thought || delta.tool_calls)) first = performance.now();
-      if (thought) message.reasoning = (message.reasoning || "") + thought;
-      if (delta.content) message.content += delta.content;
-      if (delta.tool_calls) addCalls(message, delta.tool_calls);
-      if (choice.finish_reason) message.finish = choice.finish_reason;
-      changed();
-    });
-  } finally {
-    const end = performance.now();
-    message.waited = ((first || end) - started) / 1000;
-    message.took = first ? (end - first) / 1000 : 0;
-  }
+  await readEvents(answer, (event) => {
+    if (event.error) throw new ApiFailure(event.error.message, 500);
+    if (event.usage) message.usage = event.usage;
+    const choice = event.choices && event.choices[0];
+    if (!choice) return;
+    const delta = choice.delta || {};
+    const thought = delta.reasoning_content || delta.reasoning || "";
+    if (delta.content || thought || delta.tool_calls) {
+      first = first || performance.now();
+      message.took = (performance.now() - first) / 1000;
+    }
+    if (thought) message.reasoning = (message.reasoning || "") + thought;
+    if (delta.content) message.content += delta.content;
+    if (delta.tool_calls) addCalls(message, delta.tool_calls);
+    if (choice.finish_reason) message.finish = choice.finish_reason;
+    changed();
+  });
 }

@@ -1,7 +1,7 @@
 // The page: which conversation is open, what is being answered, and what the buttons do.
 import { by, element } from "./dom.js";
 import { settings, chats, saveSettings, saveChat, newChat, removeChat, followOtherTabs } from "./store.js";
-import { models, stream } from "./api.js";
+import { models, hasThinkingSwitch, stream } from "./api.js";
 import { messageNode, answerMessage, updateAnswer } from "./messages.js";
 
 const FIELDS = ["key", "system", "temperature", "top_p", "top_k", "min_p", "max_tokens", "seed", "tools"];
@@ -124,7 +124,8 @@ async function answer() {
     });
   };
   try {
-    await stream(chat, by("model").value, message, job.abort.signal, changed);
+    const thinking = by("thinking").hidden ? "" : by("thinking").value;
+    await stream(chat, by("model").value, thinking, message, job.abort.signal, changed);
     say("");
   } catch (error) {
     if (error.name === "AbortError") {
@@ -167,6 +168,8 @@ async function watchServer() {
       const chosen = by("model").value || settings.model;
       by("model").replaceChildren(...served.map((model) => element("option", { value: model.id }, model.id)));
       if (served.some((model) => model.id === chosen)) by("model").value = chosen;
+      by("thinking").hidden = !(await hasThinkingSwitch().catch(() => false));
+      by("thinking").value = settings.thinking || "";
       say("");
       break;
     } catch (error) {
@@ -241,7 +244,8 @@ by("theme").addEventListener("click", () => {
   saveSettings();
   theme();
 });
-by("model").addEventListener("change", () => { settings.model = by("model").value; saveSettings(); });
+for (const name of ["model", "thinking"])
+  by(name).addEventListener("change", () => { settings[name] = by(name).value; saveSettings(); });
 by("menu").addEventListener("click", () => showMenu(!by("side").classList.contains("shown")));
 by("veil").addEventListener("click", () => showMenu(false));
 by("open-settings").addEventListener("click", openSettings);
