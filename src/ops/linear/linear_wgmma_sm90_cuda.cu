@@ -252,20 +252,17 @@ void launch_wgmma(CudaStream stream, const LinearCudaParams& p) {
          size_t{Kernel::kSharedBytes}, p, from);
 }
 
-// Whether all blocks run at once, with tiles of so many panels and tokens.
-bool is_one_wave(const LinearCudaParams& p, int64_t panels, int64_t tokens) {
-  const int64_t blocks =
-      (p.rows + tokens - 1) / tokens * ((p.layout.panels() + panels - 1) / panels);
-  return blocks <= 132 * (panels == 4 ? 2 : 1);
+// Whether all blocks of four panels and so many tokens run at once.
+bool is_one_wave(const LinearCudaParams& p, int64_t tokens) {
+  return (p.rows + tokens - 1) / tokens * ((p.layout.panels() + 3) / 4) <= 2 * 132;
 }
 
 // The smallest tiles of which all run at once, or large ones.
 template <class T, int kBits>
 void run_wgmma_of(CudaStream stream, const LinearCudaParams& p) {
   if (p.rows <= 8) return launch_wgmma<T, kBits, 1, 8>(stream, p);
-  if (p.rows <= 32 || is_one_wave(p, 4, 32)) return launch_wgmma<T, kBits, 1, 32>(stream, p);
-  if (p.rows <= 64 || is_one_wave(p, 4, 64)) return launch_wgmma<T, kBits, 1, 64>(stream, p);
-  if (is_one_wave(p, 8, 64)) return launch_wgmma<T, kBits, 2, 64>(stream, p);
+  if (p.rows <= 32 || is_one_wave(p, 32)) return launch_wgmma<T, kBits, 1, 32>(stream, p);
+  if (p.rows <= 64 || is_one_wave(p, 64)) return launch_wgmma<T, kBits, 1, 64>(stream, p);
   launch_wgmma<T, kBits, 2, 128>(stream, p);
 }
 
