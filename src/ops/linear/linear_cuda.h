@@ -2,66 +2,13 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "ops/cpu/half.h"
 #include "ops/cuda/cuda_stream.h"
 #include "ops/gated_activation/gate.h"
+#include "ops/linear/linear_cuda_layout.h"
 
 namespace quire::ops {
 
-// How the GPU stores a weight matrix [N, K]. Panels of 16 output rows, in order; `interleaved`:
-// panels of gate (the first N/2 rows) and up in turn, each half padded to whole panels. K is padded
-// to a multiple of 64 with zeros. A lane's 16 bytes below are its part of A of the tensor cores'
-// m16n8k16: rows r = lane / 4 and r + 8, columns 2 (lane % 4) and the next, and 8 further:
-// elements (r, c) (r, c+1) (r+8, c) (r+8, c+1) (r, c+8) (r, c+9) (r+8, c+8) (r+8, c+9).
-//
-//   16-bit floats  [panels][K / 16][32 lanes][16 B]
-//   float32        [panels][K][16 rows]
-//   affine 8 bits  [panels][K / 32][32 lanes][2 steps of 16 k][8 elements, one byte each]
-//   affine 4 bits  [panels][K / 64][32 lanes][4 steps of 16 k][8 elements, the lowest 4 bits first]
-//
-// Affine values are followed by [panels][K / group][16 rows] of (scale << 16 | bias) if scales are
-// 16-bit floats, else of two float32.
-struct CudaWeightLayout {
-  int64_t n = 0, k = 0;
-  FloatType type = FloatType::kF32;  // of x and of the (dequantised) values
-  bool interleaved = false;
-  int bits = 0;  // 4 or 8 for affine weights, else 0
-  int64_t group_size = 0;
-  FloatType scale_type = FloatType::kF32;
-
-  static constexpr int64_t kPanel = 16, kStep = 16;
-#ifdef __CUDACC__
-#define QUIRE_HOST_DEVICE __host__ __device__
-#else
-#define QUIRE_HOST_DEVICE
-#endif
-  QUIRE_HOST_DEVICE int64_t panels() const {
-    return interleaved ? 2 * ((n / 2 + 15) / 16) : (n + 15) / 16;
-  }
-  QUIRE_HOST_DEVICE int64_t padded_k() const { return (k + 63) / 64 * 64; }
-  QUIRE_HOST_DEVICE int64_t steps() const { return padded_k() / kStep; }
-  QUIRE_HOST_DEVICE int64_t panel_bytes() const {
-    const int64_t element_bits = bits != 0 ? bits : (type == FloatType::kF32 ? 32 : 16);
-    return kPanel * padded_k() * element_bits / 8;
-  }
-  QUIRE_HOST_DEVICE int64_t pair_bytes() const { return scale_type == FloatType::kF32 ? 8 : 4; }
-  QUIRE_HOST_DEVICE int64_t groups() const { return bits != 0 ? padded_k() / group_size : 0; }
-  QUIRE_HOST_DEVICE int64_t panel_scale_bytes() const { return groups() * kPanel * pair_bytes(); }
-  QUIRE_HOST_DEVICE int64_t scales_offset() const { return panels() * panel_bytes(); }
-  QUIRE_HOST_DEVICE int64_t bytes() const {
-    return scales_offset() + panels() * panel_scale_bytes();
-  }
-  // Where a row of the matrix lies: panel * 16 + row of the panel.
-  QUIRE_HOST_DEVICE int64_t packed_row(int64_t row) const {
-    if (!interleaved) return row;
-    const int64_t half = n / 2, in_half = row % half;
-    return (in_half / 16 * 2 + row / half) * 16 + in_half % 16;
-  }
-};
-
-// Groups of 128 need K in multiples of 128, which is what affine formats demand of K anyway.
-
-// Some rows of a matrix, contiguous in memory of the device.
+// Some rows of a dense or affine matrix with biases, contiguous in memory of the device.
 struct PackRowsCudaParams {
   CudaWeightLayout layout;
   int64_t first_row = 0, rows = 0;  // of the stacked matrix
@@ -103,7 +50,7 @@ struct LinearCudaParams {
   float norm_eps = 0;
   const void* residual = nullptr;  // [rows, N] of out_type
   void* y = nullptr;               // [rows, N], or [rows, N / 2] of interleaved weights
-  void* scratch = nullptr;         // linear_cuda_scratch_bytes
+  void* scratch = nullptr;  // linear_cuda_scratch_bytes
 
   // Experts: grid blocks take tiles of kLinearCudaTile rows; rows are those of the sorted pairs, at
   // most. Row i of x is x_rows[i], or i if that is null.
