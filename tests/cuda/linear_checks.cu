@@ -251,6 +251,7 @@ const Case kCases[] = {
 void check_linear(CudaStream stream) {
   uint32_t seed = 100;
   for (const Case& c : kCases) check(stream, c, seed += 10);
+  check_blocks(stream);
 }
 
 namespace {
@@ -306,6 +307,7 @@ void bench_linear(CudaStream stream) {
     for (const int64_t m : {1, 8, 16, 64, 256, 2048})
       bench_one(stream, bits == 4 ? "affine 4 bits" : "affine 8 bits",
                 {.type = bf16, .bits = bits, .group = 64, .n = 24576, .k = 4096, .m = m});
+  bench_blocks(stream);
 }
 
 }  // namespace quire::ops::cuda_test

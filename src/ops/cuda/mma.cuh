@@ -61,6 +61,25 @@ __device__ inline uint4 load_once_if(bool wanted, const uint4* p) {
   return v;
 }
 
+__device__ inline uint2 load_once_if(bool wanted, const uint2* p) {
+  uint2 v;
+  asm volatile(
+      "{ .reg .pred wanted; setp.ne.b32 wanted, %3, 0; mov.b32 %0, 0; mov.b32 %1, 0; "
+      "@wanted ld.global.nc.L1::no_allocate.v2.u32 {%0,%1}, [%2]; }"
+      : "=&r"(v.x), "=&r"(v.y)
+      : "l"(p), "r"(static_cast<int>(wanted)));
+  return v;
+}
+__device__ inline uint32_t load_once_if(bool wanted, const uint32_t* p) {
+  uint32_t v;
+  asm volatile(
+      "{ .reg .pred wanted; setp.ne.b32 wanted, %2, 0; mov.b32 %0, 0; "
+      "@wanted ld.global.nc.L1::no_allocate.u32 %0, [%1]; }"
+      : "=&r"(v)
+      : "l"(p), "r"(static_cast<int>(wanted)));
+  return v;
+}
+
 // 16 bytes from global to shared memory, of which `bytes` are read and the rest zeros.
 __device__ inline void copy_async(void* to, const void* from, int bytes = 16) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),

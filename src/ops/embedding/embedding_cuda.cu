@@ -9,7 +9,8 @@ namespace {
 constexpr int kThreads = 128;
 
 template <class T>
-__global__ void __launch_bounds__(kThreads) packed_rows(const EmbeddingCudaParams p) {
+__global__ void __launch_bounds__(kThreads)
+    packed_rows(const __grid_constant__ EmbeddingCudaParams p) {
   begin_dependent();
   const int64_t t = blockIdx.x, row = p.layout.packed_row(p.ids[t]);
   T* y = static_cast<T*>(p.y) + t * p.layout.k;

@@ -26,7 +26,7 @@ __device__ inline float plain_sum(const LinearCudaParams& p, const LinearTask& t
   return total;
 }
 
-__global__ void __launch_bounds__(256) plain_linear(const LinearCudaParams p) {
+__global__ void __launch_bounds__(256) plain_linear(const __grid_constant__ LinearCudaParams p) {
   begin_dependent();
   const LinearTask task = find_task(p, kPlainTokens);
   const int64_t t = threadIdx.x / 16;
@@ -81,6 +81,7 @@ size_t linear_cuda_scratch_bytes(const LinearCudaParams& p) {
 void linear_cuda(CudaStream stream, const LinearCudaParams& params) {
   LinearCudaParams p = params;
   if (p.rows == 0 || p.layout.n == 0) return;
+  if (p.y_pitch == 0) p.y_pitch = p.layout.interleaved ? p.layout.n / 2 : p.layout.n;
   const LinearRoute route = linear_route(p);
   if (p.norm_weight != nullptr && !route.norms_in_blocks) {
     rms_norm_cuda(stream,
@@ -96,6 +97,9 @@ void linear_cuda(CudaStream stream, const LinearCudaParams& params) {
   }
   if (p.layout.type == FloatType::kF32) return run_plain(stream, p);
   if (route.wgmma) return run_wgmma(stream, p);
+  if (is_in_blocks(p.layout.block_source))
+    return p.layout.type == FloatType::kBf16 ? run_block_rows<DeviceBf16>(stream, p)
+                                             : run_block_rows<DeviceF16>(stream, p);
   if (p.tiles == nullptr && has_many_rows(p)) return run_many_rows(stream, p);
   p.layout.type == FloatType::kBf16 ? run_few_rows<DeviceBf16>(stream, p)
                                     : run_few_rows<DeviceF16>(stream, p);

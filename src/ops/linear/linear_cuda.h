@@ -50,6 +50,8 @@ struct LinearCudaParams {
   float norm_eps = 0;
   const void* residual = nullptr;  // [rows, N] of out_type
   void* y = nullptr;               // [rows, N], or [rows, N / 2] of interleaved weights
+  // Elements from a row of y, and of the residual, to the next; 0: rows follow each other.
+  int64_t y_pitch = 0;
   void* scratch = nullptr;  // linear_cuda_scratch_bytes
 
   // Experts: grid blocks take tiles of kLinearCudaTile rows; rows are those of the sorted pairs, at

@@ -2,9 +2,9 @@
 #include <algorithm>
 
 #include "ops/cuda/reduce.cuh"
+#include "ops/linear/linear_block_units.cuh"
 #include "ops/linear/linear_few_rows_plan.cuh"
 #include "ops/linear/linear_kernels.cuh"
-#include "ops/linear/linear_units.cuh"
 
 // linear() for few rows: what counts is the rate at which weights arrive. A block has some panels
 // and up to 32 tokens; its 8 warps take the chunks of K in rounds, the sums of a round meet in
@@ -13,13 +13,14 @@ namespace quire::ops {
 
 inline constexpr int kFewRowsThreads = 256;
 
-template <class T, int kBits, int kTiles>
+template <class T, CudaSource kSource, int kTiles>
 struct FewRows {
   const LinearCudaParams& p;
   const FewRowsPlan& plan;
-  T* x;            // [x_buffers][kTiles * 8][pitch]
-  float* part;     // [2][panels][chunk_warps][kTiles][128]
-  char* pairs;     // [8 warps][1 KiB], of affine weights
+  T* x;          // [x_buffers][kTiles * 8][pitch]
+  float* part;   // [2][panels][chunk_warps][kTiles][128]
+  char* scales;  // [8 warps][kUnitScales], of quantised weights
+  const float* table;
   float* squares;  // [8 tokens][8 warps], where x is normed on its way
   LinearTask task;
   int first_panel, chunks;
@@ -107,22 +108,23 @@ struct FewRows {
     const int panel = panel_of(unit);
     const int chunk = (unit >> plan.panels_per_warp_log) * plan.chunk_warps() + chunk_warp();
     if (chunk >= chunks || panel >= p.layout.panels()) return {};
-    return unit_source<kBits>(p.layout, task.w, panel, chunk);
+    return unit_source<kSource>(p.layout, task.w, panel, chunk);
   }
   __device__ int panel_of(int unit) const {
     return first_panel + (panel_group() << plan.panels_per_warp_log) +
            (unit & (plan.panels_per_warp() - 1));
   }
 
-  __device__ void compute(int round, UnitWeights<kBits>& w) const {
+  __device__ void compute(int round, UnitWeights<kSource>& w) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const bool has_chunk = round * plan.chunk_warps() + chunk_warp() < chunks;
 #pragma unroll 1
     for (int i = 0; i < plan.panels_per_warp() && has_chunk; ++i) {
       const UnitSource next = source((round << plan.panels_per_warp_log) + i + 1);
       float c[kTiles][4];
-      run_unit<kBits, T, kTiles>(p.layout, w, next, x_buffer(round) + chunk_warp() * 256,
-                                 plan.pitch(), pairs + threadIdx.x / 32 * 1024, c);
+      run_unit<kSource, T, kTiles>(p.layout, w, next, x_buffer(round) + chunk_warp() * 256,
+                                   plan.pitch(), {scales + threadIdx.x / 32 * kUnitScales, table},
+                                   c);
       const int panel = (panel_group() << plan.panels_per_warp_log) + i;
       float* to =
           part_buffer(round) + (panel * plan.chunk_warps() + chunk_warp()) * kPanelSums + lane * 4;
@@ -174,32 +176,35 @@ struct FewRows {
   }
 };
 
-template <class T, int kBits, int kTiles>
+template <class T, CudaSource kSource, int kTiles>
 __global__ void __launch_bounds__(kFewRowsThreads, kTiles == 4 ? 1 : 2)
     few_rows(const LinearCudaParams p, const FewRowsPlan plan) {
   extern __shared__ __align__(128) char shared[];
   __shared__ float squares[kTiles == 1 ? 64 : 1];
-  using Kernel = FewRows<T, kBits, kTiles>;
+  __shared__ float table[kSource == CudaSource::kTable4 ? 16 : 1];
+  using Kernel = FewRows<T, kSource, kTiles>;
   T* x = reinterpret_cast<T*>(shared);
   float* part = reinterpret_cast<float*>(x + plan.x_buffers * kTiles * 8 * plan.pitch());
-  char* pairs =
+  char* scales =
       reinterpret_cast<char*>(part + 2 * plan.panels() * plan.chunk_warps() * Kernel::kPanelSums);
+  fill_table<kSource>(p.layout, table);
   if (p.tiles != nullptr) begin_dependent();
   const Kernel kernel = {p,
                          plan,
                          x,
                          part,
-                         pairs,
+                         scales,
+                         table,
                          squares,
                          find_task(p, kTiles * 8),
                          static_cast<int>(blockIdx.y) * plan.panels(),
                          static_cast<int>((p.layout.k + kLinearCudaChunk - 1) / kLinearCudaChunk)};
   if (kernel.task.count <= 0) return;
-  UnitWeights<kBits> w;
+  UnitWeights<kSource> w;
   const UnitSource first = kernel.source(0);
   ask_pairs(w, first);
 #pragma unroll
-  for (int i = 0; i < UnitWeights<kBits>::kLoads; ++i) ask_value(w, first, i);
+  for (int i = 0; i < UnitWeights<kSource>::kLoads; ++i) ask_value(w, first, i);
   if (p.tiles == nullptr) begin_dependent();
 
   float totals[Kernel::kMostTotals] = {};
@@ -223,7 +228,7 @@ __global__ void __launch_bounds__(kFewRowsThreads, kTiles == 4 ? 1 : 2)
   kernel.write(totals);
 }
 
-template <class T, int kBits, int kTiles>
+template <class T, CudaSource kSource, int kTiles>
 void launch_few_rows(CudaStream stream, const LinearCudaParams& p) {
   const FewRowsPlan plan = few_rows_plan(p, kTiles);
   const size_t x_bytes = size_t{2} * plan.x_buffers * kTiles * 8 * plan.pitch();
@@ -231,21 +236,22 @@ void launch_few_rows(CudaStream stream, const LinearCudaParams& p) {
   const auto tiles =
       p.tiles != nullptr ? static_cast<unsigned>(p.max_tiles) : blocks_for(p.rows, kTiles * 8);
   const dim3 grid(tiles, blocks_for(p.layout.panels(), plan.panels()));
-  launch("linear", stream, few_rows<T, kBits, kTiles>, grid, kFewRowsThreads,
-         x_bytes + part_bytes + (kBits != 0 ? 8192 : 0), p, plan);
+  launch("linear", stream, few_rows<T, kSource, kTiles>, grid, kFewRowsThreads,
+         x_bytes + part_bytes + (source_bits(kSource) != 0 ? 8 * kUnitScales : 0), p, plan);
 }
 
-template <class T, int kBits>
+template <class T, CudaSource kSource>
 void run_few_rows_of(CudaStream stream, const LinearCudaParams& p) {
-  if (p.tiles != nullptr || p.rows <= 8) return launch_few_rows<T, kBits, 1>(stream, p);
-  if (p.rows <= 16) return launch_few_rows<T, kBits, 2>(stream, p);
-  launch_few_rows<T, kBits, 4>(stream, p);
+  if (p.tiles != nullptr || p.rows <= 8) return launch_few_rows<T, kSource, 1>(stream, p);
+  if (p.rows <= 16) return launch_few_rows<T, kSource, 2>(stream, p);
+  launch_few_rows<T, kSource, 4>(stream, p);
 }
 
 template <class T>
 void run_few_rows(CudaStream stream, const LinearCudaParams& p) {
-  if (p.layout.bits == 0) return run_few_rows_of<T, 0>(stream, p);
-  p.layout.bits == 4 ? run_few_rows_of<T, 4>(stream, p) : run_few_rows_of<T, 8>(stream, p);
+  if (p.layout.bits == 0) return run_few_rows_of<T, CudaSource::kDense>(stream, p);
+  p.layout.bits == 4 ? run_few_rows_of<T, CudaSource::kAffine4>(stream, p)
+                     : run_few_rows_of<T, CudaSource::kAffine8>(stream, p);
 }
 
 }  // namespace quire::ops

@@ -18,8 +18,14 @@ void run_few_rows(CudaStream stream, const LinearCudaParams& params);
 // 16-bit x, any number of rows.
 void run_many_rows(CudaStream stream, const LinearCudaParams& params);
 
+// Both of these for matrices in blocks.
+template <class T>
+void run_block_rows(CudaStream stream, const LinearCudaParams& params);
+
 // The same on Hopper, of rows that begin at multiples of 16 bytes (linear_wgmma_sm90_cuda.cu).
 bool has_wgmma(const LinearCudaParams& params);
 void run_wgmma(CudaStream stream, const LinearCudaParams& params);
+template <class T>
+void run_block_wgmma(CudaStream stream, const LinearCudaParams& params);
 
 }  // namespace quire::ops

@@ -1,7 +1,7 @@
 #pragma once
 #include "ops/cuda/mma.cuh"
+#include "ops/linear/linear_block_units.cuh"
 #include "ops/linear/linear_kernels.cuh"
-#include "ops/linear/linear_units.cuh"
 
 // linear() for many rows: a block has a tile of 128 weights x kTokens tokens and walks K in stages
 // of 64 that wait in shared memory.
@@ -11,15 +11,17 @@ inline constexpr int kManyRowsThreads = 256;
 inline constexpr int kTilePanels = 8, kStageSteps = 4, kStages = 4;
 inline constexpr int kStagesPerChunk = static_cast<int>(kLinearCudaChunk) / 64;
 
-template <class T, int kBits, int kTokens>
+template <class T, CudaSource kSource, int kTokens>
 struct ManyRows {
+  static constexpr int kBits = source_bits(kSource);
+  static constexpr bool kInBlocks = is_in_blocks(kSource);
   static constexpr int kWeightBytes = kTilePanels * kStageSteps * 512;
   static constexpr int kStageBytes = kWeightBytes + kTokens * 128;
   static constexpr int kSumPitch = kTilePanels * 16 + 4;  // of the sums, when all is added up
   static constexpr int kSharedBytes = kStages * kStageBytes > kTokens* kSumPitch * 4
                                           ? kStages* kStageBytes
                                           : kTokens* kSumPitch * 4;
-  // A warp brings one panel: so many times 16 bytes a lane and stage.
+  // A warp brings one panel: so many times 16 bytes a lane and stage, unless it is in blocks.
   static constexpr int kLoads = kBits == 0 ? 4 : kBits / 4;
   static constexpr int kRowsOfX = kTokens / 32;  // of a thread, each 16 bytes a stage
   static constexpr int kTiles = kTokens / 16;    // of 8 tokens, of a warp
@@ -31,14 +33,17 @@ struct ManyRows {
   bool wide_x;
   const T* x_from[kRowsOfX];
   const uint4* w_from;
-  const char* pairs_from;  // scales and biases of row lane / 4 of the warp's panel
+  const char* pairs_from;  // scales and biases: of row lane / 4 of the warp's panel, or its blocks
   int group_shift;
+  const float* table;
 
   // A stage's integers of affine weights on their way, and their scales: of 32 k each, of rows
-  // lane / 4 and 8 further.
+  // lane / 4 and 8 further. Or a stage's words of a matrix in blocks, whose scales are read where
+  // they lie.
   struct Held {
-    uint4 values[kLoads];
+    uint4 values[kInBlocks ? 1 : kLoads];
     uint2 pairs[2][2];
+    uint32_t words[kInBlocks ? kBits : 1];
   };
 
   __device__ static int lane() { return static_cast<int>(threadIdx.x) % 32; }
@@ -56,9 +61,13 @@ struct ManyRows {
     const int64_t panel = min(int64_t{first_panel} + warp(), p.layout.panels() - 1);
     const char* base = static_cast<const char*>(task.w);
     w_from = reinterpret_cast<const uint4*>(base + panel * p.layout.panel_bytes()) + lane();
-    pairs_from = base + p.layout.scales_offset() + panel * p.layout.panel_scale_bytes() +
-                 lane() / 4 * p.layout.pair_bytes();
-    group_shift = 31 - __clz(static_cast<int>(p.layout.group_size));
+    pairs_from = base + p.layout.scales_offset() + panel * p.layout.panel_scale_bytes();
+    if constexpr (kInBlocks) {
+      w_from -= lane();
+    } else {
+      pairs_from += lane() / 4 * p.layout.pair_bytes();
+      group_shift = 31 - __clz(static_cast<int>(p.layout.group_size));
+    }
   }
 
   // A token's row of 128 bytes has its 16-byte pieces in another order, so that eight rows' pieces
@@ -83,8 +92,16 @@ struct ManyRows {
     for (int i = 0; i < kLoads; ++i) copy_async(to + i * 512, w_from + (index * kLoads + i) * 32);
   }
 
-  // Affine weights pass through registers.
+  // Quantised weights pass through registers.
   __device__ void ask_integers(int index, Held& held) const {
+    if constexpr (kInBlocks) {
+      const bool exists = index < stages;
+      load_stage(w_from + (exists ? index : 0) * kBits * 8, LoadOnceIf{exists}, held.words);
+    } else {
+      ask_affine(index, held);
+    }
+  }
+  __device__ void ask_affine(int index, Held& held) const {
     const bool exists = index < stages;
     const int at = exists ? index : 0, pair_bytes = static_cast<int>(p.layout.pair_bytes());
 #pragma unroll
@@ -105,6 +122,19 @@ struct ManyRows {
   }
   __device__ void store_weights(int index, const Held& held) const {
     char* to = stage(index) + warp() * kStageSteps * 512 + lane() * 16;
+    if constexpr (kInBlocks) {
+      uint4 a[kStageSteps];
+      dequantise_stage<kSource, T>(p.layout, held.words,
+                                   pairs_from + index / 2 * p.layout.block_scale_bytes, index % 2,
+                                   table, a);
+#pragma unroll
+      for (int step = 0; step < kStageSteps; ++step)
+        *reinterpret_cast<uint4*>(to + step * 512) = a[step];
+    } else {
+      store_affine(to, held);
+    }
+  }
+  __device__ void store_affine(char* to, const Held& held) const {
 #pragma unroll
     for (int step = 0; step < kStageSteps; ++step) {
       const ScaleAndBias s0 = split_pair(&held.pairs[step / 2][0], p.layout.scale_type);
@@ -188,11 +218,12 @@ struct ManyRows {
   }
 };
 
-template <class T, int kBits, int kTokens>
+template <class T, CudaSource kSource, int kTokens>
 __global__ void __launch_bounds__(kManyRowsThreads, kTokens == 64 ? 2 : 1)
     many_rows(const LinearCudaParams p, bool wide_x) {
   extern __shared__ __align__(128) char shared[];
-  using Kernel = ManyRows<T, kBits, kTokens>;
+  __shared__ float table[kSource == CudaSource::kTable4 ? 16 : 1];
+  using Kernel = ManyRows<T, kSource, kTokens>;
   begin_dependent();
   Kernel kernel = {p,
                    shared,
@@ -202,8 +233,13 @@ __global__ void __launch_bounds__(kManyRowsThreads, kTokens == 64 ? 2 : 1)
                    wide_x};
   if (kernel.task.count <= 0) return;
   kernel.find_sources();
+  kernel.table = table;
+  if constexpr (kSource == CudaSource::kTable4) {
+    fill_table<kSource>(p.layout, table);
+    __syncthreads();
+  }
   typename Kernel::Held held;
-  if constexpr (kBits != 0) kernel.ask_integers(0, held);
+  if constexpr (Kernel::kBits != 0) kernel.ask_integers(0, held);
   for (int i = 0; i < kStages - 1; ++i) kernel.bring(i, held);
   float c[2][Kernel::kTiles][4] = {}, totals[2][Kernel::kTiles][4] = {};
 #pragma unroll 1
@@ -228,26 +264,27 @@ __global__ void __launch_bounds__(kManyRowsThreads, kTokens == 64 ? 2 : 1)
   kernel.write(totals);
 }
 
-template <class T, int kBits, int kTokens>
+template <class T, CudaSource kSource, int kTokens>
 void launch_many_rows(CudaStream stream, const LinearCudaParams& p) {
   const bool wide_x = p.layout.k % 8 == 0 && reinterpret_cast<uintptr_t>(p.x) % 16 == 0;
   const dim3 grid(blocks_for(p.rows, kTokens), blocks_for(p.layout.panels(), kTilePanels));
-  launch("linear", stream, many_rows<T, kBits, kTokens>, grid, kManyRowsThreads,
-         size_t{ManyRows<T, kBits, kTokens>::kSharedBytes}, p, wide_x);
+  launch("linear", stream, many_rows<T, kSource, kTokens>, grid, kManyRowsThreads,
+         size_t{ManyRows<T, kSource, kTokens>::kSharedBytes}, p, wide_x);
 }
 
 // Large tiles where they keep all multiprocessors at work.
-template <class T, int kBits>
+template <class T, CudaSource kSource>
 void run_many_rows_of(CudaStream stream, const LinearCudaParams& p) {
   const int64_t blocks = (p.rows + 127) / 128 * ((p.layout.panels() + 7) / 8);
-  if (p.rows > 64 && blocks >= 132) return launch_many_rows<T, kBits, 128>(stream, p);
-  launch_many_rows<T, kBits, 64>(stream, p);
+  if (p.rows > 64 && blocks >= 132) return launch_many_rows<T, kSource, 128>(stream, p);
+  launch_many_rows<T, kSource, 64>(stream, p);
 }
 
 template <class T>
 void run_many_rows_as(CudaStream stream, const LinearCudaParams& p) {
-  if (p.layout.bits == 0) return run_many_rows_of<T, 0>(stream, p);
-  p.layout.bits == 4 ? run_many_rows_of<T, 4>(stream, p) : run_many_rows_of<T, 8>(stream, p);
+  if (p.layout.bits == 0) return run_many_rows_of<T, CudaSource::kDense>(stream, p);
+  p.layout.bits == 4 ? run_many_rows_of<T, CudaSource::kAffine4>(stream, p)
+                     : run_many_rows_of<T, CudaSource::kAffine8>(stream, p);
 }
 
 }  // namespace quire::ops

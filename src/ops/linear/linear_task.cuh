@@ -70,7 +70,7 @@ __device__ inline void store_as(FloatType type, void* p, int64_t at, float v) {
 __device__ inline void finish(const LinearCudaParams& p, const LinearTask& task, int64_t row,
                               int64_t column, float sum) {
   if (column >= p.layout.n) return;
-  const int64_t at = row * p.layout.n + column;
+  const int64_t at = row * p.y_pitch + column;
   if (task.bias != nullptr) sum += task.bias[column];
   if (p.residual != nullptr) sum = round_to(p.out_type, sum) + load_as(p.out_type, p.residual, at);
   store_as(p.out_type, p.y, at, sum);
@@ -84,20 +84,21 @@ __device__ inline void finish_gated(const LinearCudaParams& p, const LinearTask&
     gate += task.bias[column];
     up += task.bias[half + column];
   }
-  store_as(p.out_type, p.y, row * half + column,
+  store_as(p.out_type, p.y, row * p.y_pitch + column,
            apply_gate(p.gate, round_to(p.out_type, gate), round_to(p.out_type, up)));
 }
 
 // Eight neighbouring outputs of a row from their sums, where 16 bytes can be read and written at
 // once in one step.
 __device__ inline bool finishes_wide(const LinearCudaParams& p, int64_t width, int64_t column) {
-  return width % 8 == 0 && column < width && reinterpret_cast<uintptr_t>(p.y) % 16 == 0 &&
+  return width % 8 == 0 && p.y_pitch % 8 == 0 && column < width &&
+         reinterpret_cast<uintptr_t>(p.y) % 16 == 0 &&
          reinterpret_cast<uintptr_t>(p.residual) % 16 == 0;
 }
 template <class T>
 __device__ inline void finish_wide(const LinearCudaParams& p, const LinearTask& task, int64_t row,
                                    int64_t column, const float* sums) {
-  const int64_t at = row * p.layout.n + column;
+  const int64_t at = row * p.y_pitch + column;
   float v[8], residual[8];
   load8(sums, v);
   if (p.residual != nullptr) load8(static_cast<const T*>(p.residual) + at, residual);
@@ -124,7 +125,7 @@ __device__ inline void finish_gated_wide(const LinearCudaParams& p, const Linear
     }
     gate[i] = apply_gate(p.gate, rounded<T>(gate[i]), rounded<T>(up[i]));
   }
-  store8(static_cast<T*>(p.y) + row * half + column, gate);
+  store8(static_cast<T*>(p.y) + row * p.y_pitch + column, gate);
 }
 
 // `sums` is aligned to 16 bytes.

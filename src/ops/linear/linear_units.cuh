@@ -7,8 +7,9 @@ namespace quire::ops {
 
 // A unit's weights on their way through registers: 16 bytes a lane and load; the next unit's loads
 // take the place of those that are used.
-template <int kBits>
+template <CudaSource kSource>
 struct UnitWeights {
+  static constexpr int kBits = source_bits(kSource);
   static constexpr int kLoads = kBits == 0 ? 16 : kBits;  // of a lane, for 256 k
   static constexpr int kStepsPerLoad = 16 / kLoads;
   uint4 values[kLoads];
@@ -23,10 +24,11 @@ struct UnitSource {
   int pair_loads = 0;  // 16-byte pieces of scales and biases
 };
 
-template <int kBits>
+template <CudaSource kSource>
 __device__ inline UnitSource unit_source(const CudaWeightLayout& l, const void* packed, int panel,
                                          int chunk) {
-  constexpr int kLoads = UnitWeights<kBits>::kLoads;
+  constexpr int kBits = source_bits(kSource);
+  constexpr int kLoads = UnitWeights<kSource>::kLoads;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const char* base = static_cast<const char*>(packed);
   UnitSource s;
@@ -45,12 +47,13 @@ __device__ inline UnitSource unit_source(const CudaWeightLayout& l, const void* 
   return s;
 }
 
-template <int kBits>
-__device__ inline void ask_value(UnitWeights<kBits>& w, const UnitSource& s, int i) {
+template <CudaSource kSource>
+__device__ inline void ask_value(UnitWeights<kSource>& w, const UnitSource& s, int i) {
   w.values[i] = load_once_if(i < s.loads, s.values + i * 32);
 }
-template <int kBits>
-__device__ inline void ask_pairs(UnitWeights<kBits>& w, const UnitSource& s) {
+template <CudaSource kSource>
+__device__ inline void ask_pairs(UnitWeights<kSource>& w, const UnitSource& s) {
+  constexpr int kBits = source_bits(kSource);
   const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
   for (int i = 0; i < (kBits == 0 ? 0 : 2); ++i)
@@ -83,15 +86,23 @@ __device__ inline uint32_t word_of(const uint4& v, int i) {
   return i == 0 ? v.x : (i == 1 ? v.y : (i == 2 ? v.z : v.w));
 }
 
+// What units need in shared memory: the warp's own kUnitScales bytes, and the table of kTable4.
+inline constexpr int kUnitScales = 1024;
+struct UnitMemory {
+  char* scales;
+  const float* table;
+};
+
 // The unit's sums for kTiles x 8 tokens, c = 0 + w x in ascending steps of 16 k; asks for the next
-// unit's weights on the way. `x` is the chunk's first column of the first token in shared memory,
-// `pairs` the warp's own 1 KiB there.
-template <int kBits, class T, int kTiles>
-__device__ inline void run_unit(const CudaWeightLayout& l, UnitWeights<kBits>& w,
-                                const UnitSource& next, const T* x, int pitch, char* pairs,
-                                float (&c)[kTiles][4]) {
-  using W = UnitWeights<kBits>;
+// unit's weights on the way. `x` is the chunk's first column of the first token in shared memory.
+template <CudaSource kSource, class T, int kTiles>
+__device__ inline void run_unit(const CudaWeightLayout& l, UnitWeights<kSource>& w,
+                                const UnitSource& next, const T* x, int pitch,
+                                const UnitMemory& memory, float (&c)[kTiles][4]) {
+  using W = UnitWeights<kSource>;
+  constexpr int kBits = W::kBits;
   const int lane = static_cast<int>(threadIdx.x) % 32;
+  [[maybe_unused]] char* pairs = memory.scales;
   if constexpr (kBits != 0) {
     __syncwarp();
     reinterpret_cast<uint4*>(pairs)[lane] = w.pairs[0];

@@ -1,8 +1,9 @@
 #pragma once
 #include "ops/cuda/floats.cuh"
+#include "ops/linear/linear_blocks.h"
 #include "ops/linear/linear_cuda.h"
 
-// Where the elements of packed weights lie (CudaWeightLayout), and what affine ones stand for.
+// Where the elements of packed weights lie (CudaWeightLayout), and what they stand for.
 namespace quire::ops {
 
 // Element (row, k) of a lane's eight within a step of 16 k.
@@ -26,9 +27,6 @@ __host__ __device__ inline int64_t integer_index(int bits, int64_t row, int64_t 
          element_of(row, k);
 }
 
-struct ScaleAndBias {
-  float scale, bias;
-};
 __device__ inline ScaleAndBias split_pair(const void* p, FloatType type) {
   if (type == FloatType::kF32) {
     const float2 both = *static_cast<const float2*>(p);
@@ -46,6 +44,24 @@ __device__ inline float dequantised(const ScaleAndBias& s, float q) {
   return __fadd_rn(__fmul_rn(s.scale, q), s.bias);
 }
 
+// Element (packed row, k) of a matrix in blocks, in float32 before it is rounded. Slow.
+__device__ inline float block_weight(const CudaWeightLayout& l, const void* packed, int64_t row,
+                                     int64_t k) {
+  const auto* base = static_cast<const uint8_t*>(packed);
+  const uint8_t* stage = base + row / 16 * l.panel_bytes() + k / 64 * l.stage_bytes();
+  const uint8_t* scales =
+      base + l.scales_offset() + row / 16 * l.panel_scale_bytes() + k / 128 * l.block_scale_bytes;
+  const uint32_t code = stage_code(l.bits, reinterpret_cast<const uint32_t*>(stage),
+                                   static_cast<int>(row % 16), static_cast<int>(k % 64));
+  float value = 0;
+  with_block_source(l.block_source, [&](auto source) {
+    const ScaleAndBias s = block_scale<source()>(l, scales, static_cast<int>(k % 128 / 16 * 16),
+                                                 static_cast<int>(row % 16));
+    value = block_value<source()>(s, code_values<source()>(code, l.table).first);
+  });
+  return value;
+}
+
 // Element (packed row, k) of any packed matrix, in float32 as it counts: dequantised values are
 // rounded to T. Slow.
 template <class T>
@@ -53,6 +69,7 @@ __device__ inline float weight_value(const CudaWeightLayout& l, const void* pack
                                      int64_t k) {
   const char* panel = static_cast<const char*>(packed) + row / 16 * l.panel_bytes();
   if (l.bits == 0) return widen(reinterpret_cast<const T*>(panel)[packed_index<T>(row % 16, k)]);
+  if (is_in_blocks(l.block_source)) return rounded<T>(block_weight(l, packed, row, k));
   const int64_t at = integer_index(l.bits, row % 16, k);
   const auto byte = static_cast<uint8_t>(panel[l.bits == 8 ? at : at / 2]);
   const uint32_t q = l.bits == 8 ? byte : (byte >> (at % 2 * 4)) & 15u;

@@ -1,0 +1,16 @@
+#pragma once
+#include "ops/linear/linear_few_rows.cuh"
+#include "ops/linear/linear_many_rows.cuh"
+
+namespace quire::ops {
+
+// One shape of tiles for few rows and one for many, where Hopper's kernels do not take them.
+template <class T>
+void run_block_rows(CudaStream stream, const LinearCudaParams& p) {
+  with_block_source(p.layout.block_source, [&](auto source) {
+    p.tiles != nullptr || p.rows <= 8 ? launch_few_rows<T, source(), 1>(stream, p)
+                                      : launch_many_rows<T, source(), 64>(stream, p);
+  });
+}
+
+}  // namespace quire::ops

@@ -1,0 +1,7 @@
+#include "ops/linear/linear_block_rows.cuh"
+
+namespace quire::ops {
+
+template void run_block_rows<DeviceF16>(CudaStream stream, const LinearCudaParams& params);
+
+}  // namespace quire::ops

@@ -1,0 +1,7 @@
+#include "ops/linear/linear_block_wgmma.cuh"
+
+namespace quire::ops {
+
+template void run_block_wgmma<DeviceF16>(CudaStream stream, const LinearCudaParams& params);
+
+}  // namespace quire::ops
