@@ -115,51 +115,48 @@ struct Quantisation {
 
 // Bytes of values of a folder that was made for GPUs, as WeightLoader::take_folder has them.
 int64_t packed_folder_bytes(const formats::RawTensor& values, const formats::FolderScheme& scheme,
-                            int64_t dense_bits, bool dense_small_floats) {
+                            int64_t dense_bits, bool on_gpu) {
   const auto stored = static_cast<int64_t>(values.size);
   const int64_t dense = stored / scheme.bits * dense_bits;
   switch (scheme.format) {
     case formats::FolderFormat::kAwq:
     case formats::FolderFormat::kGptq:
     case formats::FolderFormat::kPacked:
-      return scheme.any_order && dense_small_floats
-                 ? dense
-                 : stored / scheme.bits * ops::packed_bits(scheme.bits);
+      return scheme.any_order && on_gpu ? dense
+                                        : stored / scheme.bits * ops::packed_bits(scheme.bits);
     case formats::FolderFormat::kFp8: {
       // One number is no matrix, which loading will say.
       const int64_t columns = values.shape.empty() ? 1 : values.shape.back();
-      if (dense_small_floats || !is_packed_float8(scheme, columns)) return dense;
+      if (!is_packed_float8(scheme, columns)) return dense;
       return stored + stored / 32;  // four bytes for the scale of 128 values
     }
     case formats::FolderFormat::kNf4:
-      return dense_small_floats ? dense : stored + stored / 32;  // two bytes beside 128 values
+      // Beside 128 values are two bytes, on a GPU two float32.
+      return stored + stored / (on_gpu ? 8 : 32);
     case formats::FolderFormat::kMxfp4:
     case formats::FolderFormat::kNvfp4:
     case formats::FolderFormat::kModeloptNvfp4:
       break;
   }
   // Beside 2048 values of NVFP4 are the numbers of their matrix.
-  return dense_small_floats ? dense : stored + stored / 64;
+  return stored + stored / 64;
 }
 
-// Bytes of quantised values once they are packed; small floats become as many bytes a value, unless
-// that is 0.
+// Bytes of quantised values once they are packed.
 int64_t packed_bytes(const formats::RawTensor& values, const Quantisation& quantization,
-                     int64_t float_bytes) {
+                     bool on_gpu) {
   const auto stored = static_cast<int64_t>(values.size);
-  if (values.name.ends_with("_blocks"))  // OpenAI's mxfp4
-    return float_bytes > 0 ? stored * 2 * float_bytes : stored;
+  if (values.name.ends_with("_blocks")) return stored;  // OpenAI's mxfp4
   // Scales of large blocks stand twice, which is 4.8 % of the smallest.
-  if (formats::is_blocks(values.dtype))
-    return float_bytes > 0 ? values.num_elements() * float_bytes : stored + stored / 20;
+  if (formats::is_blocks(values.dtype)) return stored + stored / 20;
   if (const formats::FolderScheme* scheme = quantization.scheme_of(values))
-    return packed_folder_bytes(values, *scheme, quantization.float_bits, float_bytes > 0);
+    return packed_folder_bytes(values, *scheme, quantization.float_bits, on_gpu);
   if (values.dtype != formats::DType::kU32 || !quantization.mlx) return stored;
   const auto format = quantization.mlx->of_layer(layer_name(values.name));
   if (!format) return stored;
   if (format->mode == formats::QuantMode::kAffine)
     return stored / format->bits * ops::packed_bits(format->bits);
-  return float_bytes > 0 ? stored * 8 / format->bits * float_bytes : stored;
+  return stored;
 }
 
 // Values of the model that a tensor holds; scales and biases of quantised values hold none.
@@ -176,7 +173,7 @@ int64_t parameters_in(const formats::RawTensor& tensor, const Quantisation& quan
 }
 
 void count_tensor(const formats::Checkpoint& checkpoint, const formats::RawTensor& tensor,
-                  const Quantisation& quantization, bool dense_small_floats, ModelSize& size) {
+                  const Quantisation& quantization, bool on_gpu, ModelSize& size) {
   const int64_t elements = tensor.num_elements();
   const bool quantised = !is_float(tensor.dtype) || weight_name(tensor.name) != tensor.name ||
                          quantization.is_beside_values(tensor.name) ||
@@ -184,7 +181,7 @@ void count_tensor(const formats::Checkpoint& checkpoint, const formats::RawTenso
   const bool matrix = tensor.shape.size() >= 2;
   const auto float_bytes = static_cast<int64_t>(size.dtype.size());
   const int64_t loaded =
-      quantised ? packed_bytes(tensor, quantization, dense_small_floats ? float_bytes : 0)
+      quantised ? packed_bytes(tensor, quantization, on_gpu)
                 : elements * (matrix ? float_bytes : static_cast<int64_t>(sizeof(float)));
   size.weights += loaded;
   size.parameters += parameters_in(tensor, quantization);
@@ -229,7 +226,7 @@ mx::Dtype dtype_of(const formats::Checkpoint& checkpoint, const ModelSpec& spec,
 }
 
 ModelSize measure_model(const formats::Checkpoint& checkpoint, const LoadOptions& options,
-                        bool dense_small_floats) {
+                        bool on_gpu) {
   const ModelSpec spec = model_spec_of(checkpoint, options);
   ModelSize size = {.max_positions = spec.max_positions,
                     .rope_bytes = table_bytes(spec),
@@ -243,7 +240,7 @@ ModelSize measure_model(const formats::Checkpoint& checkpoint, const LoadOptions
       .float_bits = static_cast<int>(8 * size.dtype.size())};
   for (const std::string& name : checkpoint.names())
     if (!is_ignored(spec, name))
-      count_tensor(checkpoint, *checkpoint.find(name), quantization, dense_small_floats, size);
+      count_tensor(checkpoint, *checkpoint.find(name), quantization, on_gpu, size);
   return size;
 }
 

@@ -33,9 +33,8 @@ struct ModelSize {
   std::vector<CacheSpec> caches;
 };
 
-// Reads no weights. `dense_small_floats`: where the device has no kernels for small floats, which
-// become values of the model's dtype. Throws LoadError as model_spec_of.
+// Reads no weights. `on_gpu`: as a GPU stores them. Throws LoadError as model_spec_of.
 ModelSize measure_model(const formats::Checkpoint& checkpoint, const LoadOptions& options,
-                        bool dense_small_floats = false);
+                        bool on_gpu = false);
 
 }  // namespace quire::models

@@ -277,13 +277,13 @@ bool WeightLoader::is_alike(const Part& a, const Part& b) {
 }
 
 // Quantised parts that do not go together stay apart inside one matrix, each as it is; neighbours
-// that are alike, such as rows of single heads, are one.
+// that are alike, such as rows of single heads, are one. On a GPU gate and up do not stay apart.
 std::optional<ops::PackedMatrix> WeightLoader::pack_mixed(const std::vector<Part>& parts,
                                                           bool interleave) {
   const bool any = std::ranges::any_of(
       parts, [](const Part& part) { return part.affine || part.block_float || part.gguf; });
   const bool two_halves = parts.size() == 2 && parts[0].n == parts[1].n;
-  if (!any || (interleave && !two_halves) || !context_.device->host_memory()) return std::nullopt;
+  if (!any || (interleave && !(two_halves && context_.device->host_memory()))) return std::nullopt;
   std::vector<ops::PackedMatrix> packed;
   for (auto begin = parts.begin(), end = begin; begin != parts.end(); begin = end) {
     const auto is_other = [&](const Part& part) { return interleave || !is_alike(part, *begin); };

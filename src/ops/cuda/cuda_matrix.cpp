@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <numeric>
+#include <stdexcept>
 #include <vector>
 
 #include "ops/cpu/aligned_bytes.h"
 #include "ops/cuda/cuda_device.h"
 #include "ops/embedding/embedding_cuda.h"
+#include "ops/linear/pack/cuda_blocks.h"
 #include "ops/runtime/shape_check.h"
 
 namespace quire::ops {
@@ -40,9 +42,18 @@ std::shared_ptr<std::byte[]> cleared(CudaDevice& cuda, const CudaWeightLayout& l
   return memory;
 }
 
+// Whether the GPU stores it in blocks: all quantised formats, unless they are affine with biases.
+bool is_in_blocks(const PackedMatrix& matrix) {
+  if (matrix.affine) return matrix.affine->zeros != ZeroPoints::kNone;
+  return matrix.block_float != BlockFloat::kNone || matrix.gguf != GgufFormat::kNone;
+}
+
 }  // namespace
 
 CudaWeightLayout cuda_layout(const PackedMatrix& matrix) {
+  if (matrix.parts) throw std::invalid_argument("cuda_layout: no kernel for a stack here");
+  if (is_in_blocks(matrix))
+    return cuda_block_layout(quantised_layout(matrix), check_float("linear", "w", matrix.dtype));
   CudaWeightLayout layout{.n = matrix.n,
                           .k = matrix.k,
                           .type = check_float("linear", "w", matrix.dtype),
@@ -52,6 +63,29 @@ CudaWeightLayout cuda_layout(const PackedMatrix& matrix) {
   layout.group_size = matrix.affine->group_size;
   layout.scale_type = check_float("linear", "scales", matrix.affine->scale_dtype);
   return layout;
+}
+
+void linear_on_cuda(CudaDevice& cuda, LinearCudaParams params) {
+  const CudaScratch scratch(cuda, linear_cuda_scratch_bytes(params));
+  params.scratch = scratch.data();
+  linear_cuda(cuda.stream(), params);
+}
+
+void linear_parts_on_cuda(CudaDevice& cuda, const LinearCudaParams& whole,
+                          const std::vector<PackedMatrix>& parts) {
+  const int64_t size = float_type_bytes(whole.out_type);
+  int64_t first = 0;  // row of the part, and column of y
+  LinearCudaParams p = whole;
+  for (const PackedMatrix& part : parts) p.y_pitch += part.n;
+  for (const PackedMatrix& part : parts) {
+    p.layout = cuda_layout(part);
+    p.w = part.data.get();
+    p.y = static_cast<std::byte*>(whole.y) + first * size;
+    if (whole.bias) p.bias = whole.bias + first;
+    if (whole.residual) p.residual = static_cast<const std::byte*>(whole.residual) + first * size;
+    linear_on_cuda(cuda, p);
+    first += part.n;
+  }
 }
 
 void pack_on_cuda(CudaDevice& cuda, std::span<const RowMatrix> parts, const PackProgress& progress,
@@ -106,8 +140,27 @@ void pack_affine_on_cuda(CudaDevice& cuda, std::span<const AffineRows> parts,
   matrix.data = memory;
 }
 
-std::shared_ptr<const std::byte[]> dequantise_on_cuda(CudaDevice& cuda,
-                                                      const PackedMatrix& matrix) {
+PackedMatrix blocks_on_cuda(CudaDevice& cuda, const Context& context, const PackedMatrix& packed) {
+  const QuantisedLayout from = quantised_layout(packed);
+  const CudaWeightLayout to = cuda_block_layout(from, check_float("linear", "w", packed.dtype));
+  const auto bytes = static_cast<size_t>(to.bytes());
+  const std::shared_ptr<std::byte[]> host = allocate_aligned(bytes);
+  context.pool->parallel_for(to.panels(), [&](int64_t panel) {
+    arrange_cuda_panel(from, packed.data.get(), to, panel, host.get());
+  });
+  const std::shared_ptr<std::byte[]> memory = cuda.allocate(bytes);
+  cuda.upload(memory.get(), host.get(), bytes);
+  PackedMatrix result = packed;
+  result.block_float = to.block_float;
+  result.turned = false;
+  result.data = memory;
+  return result;
+}
+
+namespace {
+
+// Rows of a matrix that is no stack, into memory of the host.
+void download_rows(CudaDevice& cuda, const PackedMatrix& matrix, std::byte* to) {
   std::vector<int32_t> ids(static_cast<size_t>(matrix.n));
   std::iota(ids.begin(), ids.end(), 0);
   const CudaValues all(cuda, ids);
@@ -121,8 +174,20 @@ std::shared_ptr<const std::byte[]> dequantise_on_cuda(CudaDevice& cuda,
                                  .k = matrix.k,
                                  .out_type = layout.type,
                                  .y = rows.data()});
-  const auto memory = allocate_aligned(bytes);
-  cuda.download(memory.get(), rows.data(), bytes);
+  cuda.download(to, rows.data(), bytes);
+}
+
+}  // namespace
+
+std::shared_ptr<const std::byte[]> dequantise_on_cuda(CudaDevice& cuda,
+                                                      const PackedMatrix& matrix) {
+  const int64_t row_bytes = matrix.k * static_cast<int64_t>(matrix.dtype.size());
+  const auto memory = allocate_aligned(static_cast<size_t>(matrix.n * row_bytes));
+  std::byte* to = memory.get();
+  for (const PackedMatrix& part : matrix.parts ? *matrix.parts : std::vector{matrix}) {
+    download_rows(cuda, part, to);
+    to += part.n * row_bytes;
+  }
   return memory;
 }
 

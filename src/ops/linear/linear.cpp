@@ -91,7 +91,7 @@ void set_inputs(Params& p, const In& in, int bias, int norm, int residual) {
   if (residual >= 0) p.residual = in[residual].template data<void>();
 }
 
-mx::array linear_on_cuda(const Context& context, const mx::array& x, const LinearWeight& w,
+mx::array launch_on_cuda(const Context& context, const mx::array& x, const LinearWeight& w,
                          const LinearOptions& options, mx::Dtype y_dtype) {
   const PackedMatrix& weight = w.weight;
   if (weight.affine && weight.affine->int8_activations)
@@ -100,19 +100,17 @@ mx::array linear_on_cuda(const Context& context, const mx::array& x, const Linea
                           .out_type = check_float("linear", "y", y_dtype),
                           .gate = options.gate.value_or(Gate{}),
                           .norm_eps = options.norm ? options.norm->eps : 0};
-  if constexpr (kHasCuda) params.layout = cuda_layout(weight);
+  if constexpr (kHasCuda)
+    if (!weight.parts) params.layout = cuda_layout(weight);
   Inputs inputs = inputs_of(x, w, options);
-  auto run = [params, data = weight.data, bias = inputs.bias, norm = inputs.norm,
-              residual = inputs.residual,
+  auto run = [params, data = weight.data, parts = weight.parts, bias = inputs.bias,
+              norm = inputs.norm, residual = inputs.residual,
               cuda = context.device->cuda()](const auto& in, auto& out) mutable {
     set_inputs(params, in, bias, norm, residual);
     params.w = data.get();
     params.y = out[0].template data<void>();
-    if constexpr (kHasCuda) {
-      const CudaScratch scratch(*cuda, linear_cuda_scratch_bytes(params));
-      params.scratch = scratch.data();
-      linear_cuda(cuda->stream(), params);
-    }
+    if constexpr (kHasCuda)
+      parts ? linear_parts_on_cuda(*cuda, params, *parts) : linear_on_cuda(*cuda, params);
   };
   const int64_t columns = options.gate ? weight.n / 2 : weight.n;
   return launch_kernel(
@@ -158,7 +156,7 @@ mx::array linear(const Context& context, const mx::array& x, const LinearWeight&
   const PackedMatrix& weight = w.weight;
   check_inputs(x, w, options, y_dtype);
   if (context.device->cuda() && !context.use_reference)
-    return linear_on_cuda(context, x, w, options, y_dtype);
+    return launch_on_cuda(context, x, w, options, y_dtype);
   LinearParams params = linear_format(weight, y_dtype);
   params.norm_eps = options.norm ? options.norm->eps : 0;
   params.gated = options.gate.has_value();

@@ -63,6 +63,7 @@ Source usual_source(int n, int k, BlockFloat format, mx::Dtype dtype, uint32_t s
 }
 
 const char* kernel_for(const std::string& isa, mx::Dtype dtype) {
+  if (isa == "cuda") return "cuda";
   if (dtype != mx::bfloat16) return cpu_kernel_name();
   return isa == "amx" ? "cpu_amx" : isa == "avx512_bf16" ? "cpu_avx512_bf16" : cpu_kernel_name();
 }
@@ -71,16 +72,9 @@ std::string text(const std::string& isa, mx::Dtype dtype, BlockFloat format) {
   return isa + " " + dtype_name(dtype) + ", " + block_float_format(format).name;
 }
 
-class BlockFloatLinear : public ::testing::Test {
- protected:
-  void SetUp() override {
-    if (on_cuda()) GTEST_SKIP() << "dense there: AGpuHasTheirValues";
-  }
-};
-
 // The one promise: the bits of the dense weight that MLX dequantises it to, for every number of
 // rows, on every instruction set.
-TEST_F(BlockFloatLinear, EqualsTheDenseLinearOfTheDequantisedWeight) {
+TEST(BlockFloatLinear, EqualsTheDenseLinearOfTheDequantisedWeight) {
   for (const auto& isa : isas_to_test()) {
     const ForcedIsa forced(isa);
     for (const mx::Dtype dtype : float_dtypes()) {
@@ -102,7 +96,7 @@ TEST_F(BlockFloatLinear, EqualsTheDenseLinearOfTheDequantisedWeight) {
 }
 
 // The same for what linear() computes on the way, with gates and ups interleaved.
-TEST_F(BlockFloatLinear, NormResidualAndSiluAreThoseOfTheDenseLinear) {
+TEST(BlockFloatLinear, NormResidualAndSiluAreThoseOfTheDenseLinear) {
   for (const auto& isa : isas_to_test()) {
     const ForcedIsa forced(isa);
     for (const mx::Dtype dtype : float_dtypes()) {
@@ -114,7 +108,9 @@ TEST_F(BlockFloatLinear, NormResidualAndSiluAreThoseOfTheDenseLinear) {
           return LinearWeight{
               .weight = pack_block_float_matrix(context, {&s.rows, 1}, dtype, interleave)};
         };
-        EXPECT_TRUE(same_bits(unpack_matrix(pack(true).weight), s.dense));
+        if (!on_cuda()) {
+          EXPECT_TRUE(same_bits(unpack_matrix(pack(true).weight), s.dense));
+        }
         ASSERT_NO_FATAL_FAILURE(
             expect_fused_bits_of_dense(context, {.plain = pack(false), .gated = pack(true)},
                                        pack_both_orders(context, s.dense)));
@@ -124,7 +120,7 @@ TEST_F(BlockFloatLinear, NormResidualAndSiluAreThoseOfTheDenseLinear) {
 }
 
 // Every scale that is one: also those whose products are denormals, which count as zero.
-TEST_F(BlockFloatLinear, AnyScaleGivesTheBitsOfTheDenseWeight) {
+TEST(BlockFloatLinear, AnyScaleGivesTheBitsOfTheDenseWeight) {
   const int n = 32, k = 128;
   for (const auto& isa : isas_to_test()) {
     const ForcedIsa forced(isa);
@@ -132,6 +128,7 @@ TEST_F(BlockFloatLinear, AnyScaleGivesTheBitsOfTheDenseWeight) {
       for (const BlockFloat format : kFormats) {
         const int most = format == BlockFloat::kNvfp4 ? 0x7E : kMostScaleByte;
         for (int scale = 0; scale <= most; scale += scale < 4 || scale > most - 4 ? 1 : 23) {
+          if (on_cuda() && scale < 16) continue;  // denormals, which are numbers there
           const Context context = make_context(2), dense_context = make_context(2);
           const Source s = random_source(n, k, format, dtype, 5, scale, scale);
           const LinearWeight w = {.weight = pack_block_float_matrix(context, {&s.rows, 1}, dtype)};
@@ -150,7 +147,7 @@ TEST_F(BlockFloatLinear, AnyScaleGivesTheBitsOfTheDenseWeight) {
 
 // A sum that falls below the smallest normal number is a zero with a sign, and a zero weight, which
 // has a sign too, leaves it so or does not.
-TEST_F(BlockFloatLinear, ZerosKeepTheirSigns) {
+TEST(BlockFloatLinear, ZerosKeepTheirSigns) {
   const int n = 96, k = 128;
   for (const auto& isa : isas_to_test()) {
     const ForcedIsa forced(isa);
@@ -186,7 +183,7 @@ TEST_F(BlockFloatLinear, ZerosKeepTheirSigns) {
   }
 }
 
-TEST_F(BlockFloatLinear, RowsAndEmbeddingsAreWhatMlxDequantises) {
+TEST(BlockFloatLinear, RowsAndEmbeddingsAreWhatMlxDequantises) {
   const std::vector<int32_t> ids = {0, 36, 15, 16, 17, 0, 31, 32};
   const mx::array at(ids.data(), {8}, mx::int32);
   for (const BlockFloat format : kFormats) {
@@ -195,11 +192,14 @@ TEST_F(BlockFloatLinear, RowsAndEmbeddingsAreWhatMlxDequantises) {
       Context context = make_context(2);
       const Source s = usual_source(37, 384, format, dtype);
       const PackedMatrix packed = pack_block_float_matrix(context, {&s.rows, 1}, dtype);
-      EXPECT_TRUE(same_bits(unpack_matrix(packed), s.dense));
+      if (!on_cuda()) {
+        EXPECT_TRUE(same_bits(unpack_matrix(packed), s.dense));
+      }
       const auto rows = dequantise_rows(context, packed);
       EXPECT_EQ(std::memcmp(rows.get(), s.dense.data<void>(), s.dense.nbytes()), 0);
       EXPECT_TRUE(same_bits(embedding(context, at, packed), mx::take(s.dense, at, 0)));
       EXPECT_TRUE(kernel_ran(context, "embedding", 1));
+      if (on_cuda()) continue;  // the reference reads the CPU's layout
       context.use_reference = true;
       EXPECT_TRUE(same_bits(embedding(context, at, packed), mx::take(s.dense, at, 0)));
     }
@@ -207,38 +207,19 @@ TEST_F(BlockFloatLinear, RowsAndEmbeddingsAreWhatMlxDequantises) {
 }
 
 // As many bytes as on disk: nothing is widened.
-TEST_F(BlockFloatLinear, PartsAreStackedAndNothingIsWidened) {
+TEST(BlockFloatLinear, PartsAreStackedAndNothingIsWidened) {
   for (const BlockFloat format : kFormats) {
     const Context context = make_context(2);
     const Source a = usual_source(24, 256, format, mx::bfloat16, 3);
     const Source b = usual_source(40, 256, format, mx::bfloat16, 4);
     const BlockFloatRows parts[] = {a.rows, b.rows};
     const PackedMatrix packed = pack_block_float_matrix(context, parts, mx::bfloat16);
-    EXPECT_TRUE(same_bits(unpack_matrix(packed), mx::concatenate({a.dense, b.dense}, 0)));
+    mx::array dense = mx::concatenate({a.dense, b.dense}, 0);
+    mx::eval(dense);
+    const auto rows = dequantise_rows(context, packed);
+    EXPECT_EQ(std::memcmp(rows.get(), dense.data<void>(), dense.nbytes()), 0);
     EXPECT_EQ(packed.nbytes(),
               a.values.nbytes() + a.scales.nbytes() + b.values.nbytes() + b.scales.nbytes());
-  }
-}
-
-TEST(BlockFloatPack, AGpuHasTheirValues) {
-  if (!on_cuda()) GTEST_SKIP() << "needs a GPU";
-  const Context context = make_context(2);
-  for (const mx::Dtype dtype : float_dtypes()) {
-    for (const BlockFloat format : kFormats) {
-      SCOPED_TRACE(text("cuda", dtype, format));
-      const Source a = usual_source(24, 160, format, dtype, 3);
-      const Source b = usual_source(40, 160, format, dtype, 4);
-      const BlockFloatRows parts[] = {a.rows, b.rows};
-      const mx::array dense = mx::concatenate({a.dense, b.dense}, 0);
-      const mx::array x = random_array({5, 160}, dtype, 1);
-      const PackedMatrix packed = pack_block_float_matrix(context, parts, dtype);
-      EXPECT_FALSE(packed.is_quantised());
-      EXPECT_TRUE(same_bits(linear(context, x, {.weight = packed}),
-                            linear(context, x, {.weight = pack_dense(context, dense)})));
-      const PackedMatrix gated = pack_block_float_matrix(context, parts, dtype, true);
-      EXPECT_EQ(linear(context, x, {.weight = gated}, {.gate = Gate{}}).shape(),
-                (mx::Shape{5, 32}));
-    }
   }
 }
 

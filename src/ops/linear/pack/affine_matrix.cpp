@@ -98,7 +98,8 @@ QuantisedLayout quantised_layout(const PackedMatrix& matrix) {
 
 namespace {
 
-// Parts with float32 scales and biases in place of zero points, and the memory of these.
+// Parts with float32 scales and biases in place of zero points, which differ, and the memory of
+// these.
 struct WithBiases {
   std::vector<AffineRows> parts;
   std::vector<std::vector<float>> memory;
@@ -167,6 +168,10 @@ PackedMatrix pack_affine_matrix(const Context& context, std::span<const AffineRo
     throw std::invalid_argument("pack_affine_matrix: an odd number of rows cannot be interleaved");
   if constexpr (kHasCuda)
     if (CudaDevice* cuda = context.device->cuda()) {
+      if (result.affine->zeros != ZeroPoints::kNone)
+        return blocks_on_cuda(
+            *cuda, context,
+            pack_affine_matrix(on_host(context), parts, dtype, interleave, progress));
       const WithBiases wide = with_biases(parts);
       result.affine = common_format(wide.parts);
       pack_affine_on_cuda(*cuda, wide.parts, progress, result);

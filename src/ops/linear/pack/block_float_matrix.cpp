@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "ops/cpu/aligned_bytes.h"
+#include "ops/cuda/has_cuda.h"
 #include "ops/linear/pack/affine_matrix.h"
+#include "ops/linear/pack/cuda_matrix.h"
 #include "ops/linear/pack/pack_codes.h"
 #include "ops/runtime/shape_check.h"
 
@@ -200,18 +202,6 @@ PackedMatrix describe(std::span<const BlockFloatRows> parts, mx::Dtype dtype, bo
   return result;
 }
 
-// A GPU's kernels know no small floats: there the matrix is of the values that they stand for.
-PackedMatrix pack_values(const Context& context, std::span<const BlockFloatRows> parts,
-                         mx::Dtype dtype, bool interleave, const PackProgress& progress) {
-  Context host = context;
-  host.device = make_cpu_device();
-  const PackedMatrix packed =
-      pack_block_float_matrix(host, parts, dtype, /*interleave=*/false, progress);
-  const std::shared_ptr<const std::byte[]> values = dequantise_rows(host, packed);
-  const RowMatrix rows = {.data = values.get(), .n = packed.n, .k = packed.k, .dtype = dtype};
-  return pack_matrix(context, {&rows, 1}, dtype, interleave);
-}
-
 }  // namespace
 
 bool go_together(std::span<const BlockFloatRows> parts, bool interleave) {
@@ -240,7 +230,11 @@ PackedMatrix pack_block_float_matrix(const Context& context, std::span<const Blo
                                      const PackProgress& progress) {
   check_float("pack_block_float_matrix", "the packed matrix", dtype);
   PackedMatrix result = describe(parts, dtype, interleave);
-  if (context.device->cuda()) return pack_values(context, parts, dtype, interleave, progress);
+  if constexpr (kHasCuda)
+    if (CudaDevice* cuda = context.device->cuda())
+      return blocks_on_cuda(
+          *cuda, context,
+          pack_block_float_matrix(on_host(context), parts, dtype, interleave, progress));
   const QuantisedLayout layout = quantised_layout(result);
   const std::vector<float> nested = nested_of(parts);
   const auto memory =

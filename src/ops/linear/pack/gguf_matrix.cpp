@@ -6,8 +6,10 @@
 #include <string>
 
 #include "ops/cpu/aligned_bytes.h"
+#include "ops/cuda/has_cuda.h"
 #include "ops/linear/linear_format.h"
 #include "ops/linear/pack/affine_matrix.h"
+#include "ops/linear/pack/cuda_matrix.h"
 #include "ops/linear/pack/gguf_as_mlx.h"
 #include "ops/linear/pack/gguf_pack_cpu.h"
 #include "ops/linear/pack/pack_codes.h"
@@ -71,15 +73,15 @@ PackedMatrix describe(std::span<const GgufRows> parts, mx::Dtype dtype, bool int
   return result;
 }
 
-// A GPU's kernels know no such formats: there the matrix is of the values that they stand for.
+// A GPU has no kernel for gates and ups of different formats: there the matrix is of the values
+// that they stand for.
 PackedMatrix pack_values(const Context& context, std::span<const GgufRows> parts, mx::Dtype dtype,
-                         bool interleave, const PackProgress& progress) {
-  Context host = context;
-  host.device = make_cpu_device();
+                         const PackProgress& progress) {
+  const Context host = on_host(context);
   const PackedMatrix packed = pack_gguf_matrix(host, parts, dtype, /*interleave=*/false, progress);
   const std::shared_ptr<const std::byte[]> values = dequantise_rows(host, packed);
   const RowMatrix rows = {.data = values.get(), .n = packed.n, .k = packed.k, .dtype = dtype};
-  return pack_matrix(context, {&rows, 1}, dtype, interleave);
+  return pack_matrix(context, {&rows, 1}, dtype, /*interleave=*/true);
 }
 
 // Parts of one format.
@@ -88,7 +90,10 @@ PackedMatrix pack_uniform(const Context& context, std::span<const GgufRows> part
   PackedMatrix result = describe(parts, dtype, interleave);
   if (gguf_layout(result.gguf).bits == 0)
     return pack_gguf_as_mlx(context, parts, dtype, interleave, progress);
-  if (context.device->cuda()) return pack_values(context, parts, dtype, interleave, progress);
+  if constexpr (kHasCuda)
+    if (CudaDevice* cuda = context.device->cuda())
+      return blocks_on_cuda(*cuda, context,
+                            pack_uniform(on_host(context), parts, dtype, interleave, progress));
   result.turned = packs_turned(linear_format(result, dtype));
   const QuantisedLayout layout = quantised_layout(result);
   const auto memory = allocate_aligned(static_cast<size_t>(layout.bytes()));
@@ -123,7 +128,7 @@ PackedMatrix pack_gguf_matrix(const Context& context, std::span<const GgufRows> 
     return part.format == parts[0].format;
   });
   if (uniform) return pack_uniform(context, parts, dtype, interleave, progress);
-  if (context.device->cuda()) return pack_values(context, parts, dtype, interleave, progress);
+  if (context.device->cuda() && interleave) return pack_values(context, parts, dtype, progress);
   std::vector<PackedMatrix> matrices;
   for (size_t begin = 0, end = 0; begin < parts.size(); begin = end) {
     while (end < parts.size() && parts[end].format == parts[begin].format) ++end;

@@ -17,11 +17,11 @@ struct GgufRows {
 // Packs the rows of `parts` stacked on each other, for activations of `dtype`; `interleave` and
 // `progress` as in pack_matrix. Parallel. Scales and codes are kept as they are, in another order
 // (gguf_layout.h): memory is that of the file, and up to 4.8 % more for formats with blocks of 256.
-// q4_1 becomes affine weights and mxfp4 block floats: the same values. On a CUDA device, whose
-// kernels know none of these formats, the result is dense: the same values, rounded to `dtype`.
-// Parts of different formats stay apart (stack_matrices); of those that are interleaved, gates are
-// of one format and ups are. Throws std::invalid_argument naming the format if blocks do not divide
-// K, if parts differ in K, or for a scale that is no finite number.
+// q4_1 becomes affine weights and mxfp4 block floats: the same values. Parts of different formats
+// stay apart (stack_matrices); of those that are interleaved, gates are of one format and ups are.
+// On a CUDA device gates and ups of different formats become a dense matrix: the same values,
+// rounded to `dtype`. Throws std::invalid_argument naming the format if blocks do not divide K, if
+// parts differ in K, or for a scale that is no finite number.
 PackedMatrix pack_gguf_matrix(const Context& context, std::span<const GgufRows> parts,
                               mx::Dtype dtype, bool interleave = false,
                               const PackProgress& progress = {});

@@ -17,8 +17,8 @@ struct Stack {
 
 PackedMatrix stack_matrices(const Context& context, std::vector<PackedMatrix> parts,
                             bool interleave) {
-  if (context.device->cuda())
-    throw std::invalid_argument("stack_matrices: no kernel for stacked formats on cuda");
+  if (context.device->cuda() && interleave)
+    throw std::invalid_argument("stack_matrices: no kernel for gates and ups apart on cuda");
   if (parts.empty() || (interleave && (parts.size() != 2 || parts[0].n != parts[1].n)))
     throw std::invalid_argument("stack_matrices: parts are missing, or gate and up differ in rows");
   const auto stack = std::make_shared<Stack>();
