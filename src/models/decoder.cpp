@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "models/adapters.h"
 #include "models/device_limits.h"
 #include "models/layer_tables.h"
 #include "models/registry.h"
@@ -79,6 +80,9 @@ Decoder::Decoder(ops::Context context, const formats::Checkpoint& checkpoint, Mo
 
 void Decoder::load(const formats::Checkpoint& checkpoint, const LoadOptions& options) {
   WeightLoader weights(context_, checkpoint, dtype_, options.progress, options.int8_activations);
+  AdapterLoader adapters(context_, options.adapters, dtype_);
+  num_adapters_ = static_cast<int64_t>(options.adapters.size());
+  if (num_adapters_ > 0) weights.set_adapters(adapters);
   LayerTables tables(spec_.max_positions);
   layers_.reserve(spec_.layers.size());
   check_shared_kv(spec_);
@@ -89,7 +93,8 @@ void Decoder::load(const formats::Checkpoint& checkpoint, const LoadOptions& opt
   load_ends(weights, checkpoint, options.head_optional);
   skipped_tensors_ = weights.finish(spec_.ignored);
   unpacked_weights_ = weights.unpacked();
-  weight_bytes_ = weights.packed_bytes();
+  adapters.finish(checkpoint);
+  weight_bytes_ = weights.packed_bytes() + adapters.packed_bytes();
   checkpoint.check_unchanged();
 }
 
@@ -137,14 +142,22 @@ mx::array Decoder::embed(const mx::array& ids) const {
 }
 
 mx::array Decoder::run_layer(const Layer& layer, const mx::array& h,
-                             const ops::BatchLayoutPtr& layout, ops::LayerCache& cache) const {
-  const auto mix = [&](const mx::array& x, const Frame& frame) {
+                             const ops::BatchLayoutPtr& layout, const ops::AdapterRowsPtr& adapters,
+                             ops::LayerCache& cache) const {
+  const auto mix_in = [&](const mx::array& x, const Frame& frame) {
     return std::visit(
         [&](const auto& mixer) { return mixer.forward(context_, x, frame, layout, cache); },
         layer.mixer);
   };
-  const auto feed = [&](const mx::array& x, const Frame& frame) {
+  const auto feed_in = [&](const mx::array& x, const Frame& frame) {
     return std::visit([&](const auto& ffn) { return ffn.forward(context_, x, frame); }, layer.ffn);
+  };
+  // Frames are copied in steps with adapters only.
+  const auto mix = [&](const mx::array& x, const Frame& frame) {
+    return adapters ? mix_in(x, frame.in_step(adapters)) : mix_in(x, frame);
+  };
+  const auto feed = [&](const mx::array& x, const Frame& frame) {
+    return adapters ? feed_in(x, frame.in_step(adapters)) : feed_in(x, frame);
   };
   if (!layer.is_parallel) return feed(mix(h, layer.mixer_frame), layer.ffn_frame);
   const mx::array x = layer.norm_of_both ? layer.norm_of_both->apply(context_, h) : h;
@@ -158,7 +171,8 @@ StepOutput Decoder::forward(const mx::array& ids, const ops::BatchLayoutPtr& lay
   if (layer_inputs_) inputs = layer_inputs_->forward(context_, ids, h);
   for (size_t i = 0; i < layers_.size(); ++i) {
     const Layer& layer = layers_[i];
-    h = run_layer(layer, h, ops::layout_of_layer(layout, layer.cache), caches[layer.cache]);
+    h = run_layer(layer, h, ops::layout_of_layer(layout, layer.cache), layout->adapters,
+                  caches[layer.cache]);
     if (layer.input) h = layer.input->forward(context_, h, *inputs);
     if (layer.output_scale != 1) h = ops::scale(context_, h, layer.output_scale);
     if (ablation_.eval_per_layer) mx::eval(h);

@@ -35,6 +35,7 @@ class Decoder : public Model {
   mx::Dtype dtype() const override { return dtype_; }
   int64_t vocab_size() const override { return spec_.vocab; }
   int64_t hidden_size() const override { return spec_.hidden; }
+  int64_t num_adapters() const override { return num_adapters_; }
   int64_t max_positions() const override { return spec_.max_positions; }
   bool has_head() const override { return has_head_; }
   size_t weight_bytes() const override { return weight_bytes_; }
@@ -54,8 +55,9 @@ class Decoder : public Model {
     std::optional<Norm> norm_of_both = std::nullopt;  // of its parts, if they are parallel
   };
   Layer load_layer(const LayerSpec& layer, LayerTables& tables, WeightLoader& weights) const;
+  // `adapters`: of the step.
   mx::array run_layer(const Layer& layer, const mx::array& h, const ops::BatchLayoutPtr& layout,
-                      ops::LayerCache& cache) const;
+                      const ops::AdapterRowsPtr& adapters, ops::LayerCache& cache) const;
   mx::array embed(const mx::array& ids) const;
   mx::array project(const mx::array& h) const;
   void load_ends(WeightLoader& weights, const formats::Checkpoint& checkpoint, bool head_optional);
@@ -72,6 +74,7 @@ class Decoder : public Model {
   std::optional<LayerInputs> layer_inputs_;
   std::optional<Norm> final_norm_;
   AblationOptions ablation_;
+  int64_t num_adapters_ = 0;
   size_t weight_bytes_ = 0;
   std::string skipped_tensors_, unpacked_weights_;
 };

@@ -4,10 +4,12 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "formats/checkpoint.h"
+#include "formats/lora_adapter.h"
 #include "models/layer_spec.h"
 #include "ops/layout/batch_layout.h"
 #include "ops/layout/recurrent_state.h"
@@ -34,6 +36,8 @@ struct LoadOptions {
   bool int8_activations = false;
   // A checkpoint may lack the head, as many of models for embeddings do; see Model::has_head.
   bool head_optional = false;
+  // Of which BatchLayout::adapters has the indices. They must outlive the loading.
+  std::span<const formats::LoraAdapter> adapters = {};
 };
 
 // What a step computes.
@@ -55,6 +59,7 @@ class Model {
                              std::vector<ops::LayerCache>& caches) const = 0;
 
   virtual const ops::Context& context() const = 0;
+  virtual int64_t num_adapters() const { return 0; }  // that its layouts may name
   virtual std::vector<CacheSpec> cache_specs() const = 0;
   virtual mx::Dtype dtype() const = 0;
   virtual int64_t vocab_size() const = 0;

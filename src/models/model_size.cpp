@@ -5,6 +5,7 @@
 
 #include "formats/folder_quantization.h"
 #include "formats/quantization.h"
+#include "models/adapters.h"
 #include "models/layer_tables.h"
 #include "models/registry.h"
 #include "models/tensor_checks.h"
@@ -241,6 +242,9 @@ ModelSize measure_model(const formats::Checkpoint& checkpoint, const LoadOptions
   for (const std::string& name : checkpoint.names())
     if (!is_ignored(spec, name))
       count_tensor(checkpoint, *checkpoint.find(name), quantization, on_gpu, size);
+  const int64_t adapters = adapter_bytes(options.adapters, size.dtype);
+  size.weights += adapters;
+  size.weights_in_4_bits += adapters;
   return size;
 }
 

@@ -13,6 +13,7 @@
 #include "formats/quantization.h"
 #include "formats/staged_tensor.h"
 #include "models/layer_spec.h"
+#include "models/projection.h"
 #include "ops/linear/linear.h"
 #include "ops/linear/pack/affine_matrix.h"
 #include "ops/linear/pack/block_float_matrix.h"
@@ -51,6 +52,8 @@ struct StoredMatrix {
   std::shared_ptr<const void> memory = nullptr;
 };
 
+class AdapterLoader;
+
 // Takes tensors out of a checkpoint by name, checks shape and dtype, and packs them for the
 // kernels. Remembers what was taken: finish() refuses a checkpoint with tensors that the model does
 // not use.
@@ -70,6 +73,13 @@ class WeightLoader {
                            bool interleave = false);
   ops::LinearWeight linear(const std::string& weight, const std::string& bias, int64_t n,
                            int64_t k);
+  // Linears that adapters may change, as linear() makes them.
+  Projection projection(const std::string& weight, const std::string& bias, int64_t n, int64_t k);
+  Projection projection(const std::vector<WeightRows>& rows, int64_t k);
+  // One that linear() has made of `rows`, in the order in which they are packed.
+  Projection projection(ops::LinearWeight weight, const std::vector<WeightRows>& rows, int64_t k);
+  // Whose adapters they are; must outlive the loading. Without it there are none.
+  void set_adapters(AdapterLoader& adapters) { adapters_ = &adapters; }
   // The same for each of `count` experts.
   std::vector<ops::LinearWeight> expert_linears(const ExpertTensors& tensors, int64_t count,
                                                 int64_t n, int64_t k, bool interleave = false);
@@ -246,6 +256,7 @@ class WeightLoader {
   std::optional<formats::FolderQuantization> folder_quantization_;
   std::function<void(double)> progress_;
   bool int8_activations_;
+  AdapterLoader* adapters_ = nullptr;
   std::set<std::string> taken_, unpacked_;
   float norm_offset_ = 0.0f;
   uint64_t bytes_read_ = 0;

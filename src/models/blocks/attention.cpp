@@ -17,7 +17,7 @@ AttentionBlock::AttentionBlock(const AttentionSpec& spec, int64_t hidden, float 
       norm_eps_(norm_eps),
       tables_(std::move(tables)),
       qkv_(load_qkv(spec, hidden, weights)),
-      out_(weights.linear(spec.o_weight, spec.o_bias, hidden, spec.heads * spec.head_dim)) {
+      out_(weights.projection(spec.o_weight, spec.o_bias, hidden, spec.heads * spec.head_dim)) {
   load_norms(weights);
   if (!spec.sinks.empty()) sinks_ = weights.vector(spec.sinks, spec.heads);
 }

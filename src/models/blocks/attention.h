@@ -45,7 +45,7 @@ class AttentionBlock {
   AttentionSpec spec_;
   float norm_eps_;
   PositionTables tables_;
-  ops::LinearWeight qkv_, out_;
+  Projection qkv_, out_;
   std::optional<mx::array> q_norm_, k_norm_;   // [D] float32, of each head
   std::vector<ops::ColumnNorm> column_norms_;  // of other spans of qkv
   std::optional<mx::array> sinks_;             // [heads] float32

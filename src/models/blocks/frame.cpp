@@ -10,14 +10,22 @@ Frame Frame::beside(const mx::array& stream) const {
   return frame;
 }
 
+Frame Frame::in_step(const ops::AdapterRowsPtr& rows) const {
+  Frame frame = *this;
+  frame.adapters = rows;
+  return frame;
+}
+
 mx::array Frame::input(const ops::Context& context, const mx::array& h) const {
   return input_norm ? input_norm->apply(context, h) : h;
 }
 
 mx::array Frame::input_linear(const ops::Context& context, const mx::array& h,
-                              const ops::LinearWeight& weight, ops::LinearOptions options) const {
-  return input_norm ? input_norm->apply_linear(context, h, weight, std::move(options))
-                    : ops::linear(context, h, weight, options);
+                              const Projection& projection, ops::LinearOptions options) const {
+  if (input_norm) options.norm = input_norm->as_rms();
+  const bool is_fused = !input_norm || options.norm;
+  return project(context, is_fused ? h : input_norm->apply(context, h), projection, options,
+                 adapters);
 }
 
 mx::array Frame::add(const ops::Context& context, const mx::array& h, const mx::array& y) const {
@@ -31,9 +39,9 @@ mx::array Frame::add(const ops::Context& context, const mx::array& h, const mx::
 }
 
 mx::array Frame::add_linear(const ops::Context& context, const mx::array& h, const mx::array& x,
-                            const ops::LinearWeight& weight) const {
-  if (is_plain_sum()) return ops::linear(context, x, weight, {.residual = target(h)});
-  return add(context, h, ops::linear(context, x, weight));
+                            const Projection& projection) const {
+  if (is_plain_sum()) return project(context, x, projection, {.residual = target(h)}, adapters);
+  return add(context, h, project(context, x, projection, {}, adapters));
 }
 
 Frame load_frame(const std::optional<NormSpec>& input, const std::optional<NormSpec>& output,

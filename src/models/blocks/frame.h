@@ -2,7 +2,9 @@
 #include <optional>
 
 #include "models/blocks/norm.h"
+#include "models/projection.h"
 #include "models/weights.h"
+#include "ops/layout/adapter_rows.h"
 #include "ops/linear/linear.h"
 
 namespace quire::models {
@@ -14,6 +16,8 @@ struct Frame {
   float multiplier = 1.0f;
   // Of a part beside another one: what it is added to. Else that is what it is given.
   std::optional<mx::array> onto = std::nullopt;
+  // Of the step that the part runs in.
+  ops::AdapterRowsPtr adapters = nullptr;
 
   // Nothing but a sum is left to do with what the part makes.
   bool is_plain_sum() const { return !output_norm && multiplier == 1.0f; }
@@ -21,7 +25,9 @@ struct Frame {
   mx::array input(const ops::Context& context, const mx::array& h) const;
   // The same for a part that begins with a projection: one node if linear() has the norm.
   mx::array input_linear(const ops::Context& context, const mx::array& h,
-                         const ops::LinearWeight& weight, ops::LinearOptions options = {}) const;
+                         const Projection& projection, ops::LinearOptions options = {}) const;
+  // This frame in a step with adapters.
+  Frame in_step(const ops::AdapterRowsPtr& rows) const;
   // This frame of a part that is added to another stream than it is given.
   Frame beside(const mx::array& stream) const;
   // What the part is added to, if it is given h.
@@ -30,7 +36,7 @@ struct Frame {
   mx::array add(const ops::Context& context, const mx::array& h, const mx::array& y) const;
   // The same for a part that ends with a projection of x: one node if the sum is plain.
   mx::array add_linear(const ops::Context& context, const mx::array& h, const mx::array& x,
-                       const ops::LinearWeight& weight) const;
+                       const Projection& projection) const;
 };
 
 // A frame with its norms' weights; without a spec there is no norm.

@@ -3,7 +3,6 @@
 #include "ops/causal_conv1d/causal_conv1d.h"
 #include "ops/gated_delta_rule/gated_delta_rule.h"
 #include "ops/gated_rms_norm/gated_rms_norm.h"
-#include "ops/linear/linear.h"
 
 namespace quire::models {
 namespace {
@@ -51,6 +50,20 @@ std::vector<WeightRows> projection_rows(const GdnSpec& spec, const WeightLoader&
   return rows;
 }
 
+// GGUF files have value heads in another order than the modules that adapters are of, so that those
+// do not fit.
+Projection load_in(const GdnSpec& spec, int64_t hidden, WeightLoader& weights) {
+  const std::vector<WeightRows> rows = projection_rows(spec, weights);
+  if (spec.heads_take_turns) return weights.linear(rows, hidden);
+  return weights.projection(rows, hidden);
+}
+
+Projection load_out(const GdnSpec& spec, int64_t hidden, WeightLoader& weights) {
+  const int64_t width = spec.v_heads * spec.v_dim;
+  if (spec.heads_take_turns) return weights.linear(spec.out_weight, "", hidden, width);
+  return weights.projection(spec.out_weight, "", hidden, width);
+}
+
 mx::array load_a_log(const GdnSpec& spec, WeightLoader& weights) {
   if (!weights.has(spec.negated_rate)) return weights.vector(spec.a_log, spec.v_heads);
   return weights.logs_of_negated(spec.negated_rate, spec.v_heads);
@@ -61,12 +74,12 @@ mx::array load_a_log(const GdnSpec& spec, WeightLoader& weights) {
 GdnBlock::GdnBlock(const GdnSpec& spec, int64_t hidden, float norm_eps, WeightLoader& weights)
     : spec_(spec),
       norm_eps_(norm_eps),
-      in_(weights.linear(projection_rows(spec, weights), hidden)),
+      in_(load_in(spec, hidden, weights)),
       taps_(weights.taps(spec.conv_weight, spec.conv_dim(), spec.conv_kernel)),
       a_log_(load_a_log(spec, weights)),
       dt_bias_(weights.vector(spec.dt_bias, spec.v_heads)),
       norm_(weights.vector(spec.norm, spec.v_dim)),
-      out_(weights.linear(spec.out_weight, "", hidden, spec.v_heads * spec.v_dim)) {}
+      out_(load_out(spec, hidden, weights)) {}
 
 mx::array GdnBlock::forward(const ops::Context& context, const mx::array& h, const Frame& frame,
                             const ops::BatchLayoutPtr& layout, ops::LayerCache& cache) const {

@@ -21,11 +21,11 @@ class GdnBlock {
  private:
   GdnSpec spec_;
   float norm_eps_;
-  ops::LinearWeight in_;       // rows: q, k, v, z of all heads, then b, then a
+  Projection in_;              // rows: q, k, v, z of all heads, then b, then a
   mx::array taps_;             // [kernel, conv_dim] float32
   mx::array a_log_, dt_bias_;  // [v_heads] float32
   mx::array norm_;             // [v_dim] float32
-  ops::LinearWeight out_;
+  Projection out_;
 };
 
 }  // namespace quire::models

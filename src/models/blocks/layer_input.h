@@ -36,7 +36,8 @@ class LayerInputBlock {
  private:
   ops::Gate kind_;
   int64_t first_;  // column
-  ops::LinearWeight gate_, projection_;
+  ops::LinearWeight gate_;
+  Projection projection_;
   Frame frame_;
 };
 

@@ -51,7 +51,7 @@ MlaBlock::MlaBlock(const MlaSpec& spec, int64_t hidden, std::shared_ptr<const op
     : spec_(spec),
       rope_(std::move(rope)),
       kv_norm_(weights.norm({spec.kv_a_norm}, spec.latent)),
-      out_(weights.linear(spec.o_weight, spec.o_bias, hidden, spec.heads * spec.value_dim)) {
+      out_(weights.projection(spec.o_weight, spec.o_bias, hidden, spec.heads * spec.value_dim)) {
   load_inputs(hidden, weights);
   load_heads(weights);
 }
@@ -59,16 +59,16 @@ MlaBlock::MlaBlock(const MlaSpec& spec, int64_t hidden, std::shared_ptr<const op
 void MlaBlock::load_inputs(int64_t hidden, WeightLoader& weights) {
   std::vector<WeightRows> queries = query_rows(spec_), rows = latent_rows(spec_);
   if (spec_.q_rank > 0) {
-    q_b_ = weights.linear(queries, spec_.q_rank);
+    q_b_ = weights.projection(queries, spec_.q_rank);
     q_norm_ = {weights.norm({spec_.q_a_norm}, spec_.q_rank), spec_.norm_eps};
     queries = {{.weight = spec_.q_a_weight, .count = spec_.q_rank, .bias = spec_.q_a_bias}};
   }
   if (weights.have_one_format(spec_.kv_a_weight, queries.front().weight)) {
     rows.insert(rows.end(), queries.begin(), queries.end());
   } else {
-    q_in_ = weights.linear(queries, hidden);
+    q_in_ = weights.projection(queries, hidden);
   }
-  in_ = weights.linear(rows, hidden);
+  in_ = weights.projection(rows, hidden);
 }
 
 void MlaBlock::load_heads(WeightLoader& weights) {
@@ -95,7 +95,7 @@ mx::array MlaBlock::queries(const ops::Context& context, const mx::array& h, con
   const int64_t first = spec_.latent + spec_.rope.rotary_dim;
   mx::array q = q_in_ ? frame.input_linear(context, h, *q_in_)
                       : ops::slice_columns(context, row, first, row.shape(1) - first);
-  if (q_b_) q = ops::linear(context, q, *q_b_, {.norm = q_norm_});
+  if (q_b_) q = project(context, q, *q_b_, {.norm = q_norm_}, frame.adapters);
   return mx::reshape(q, {h.shape(0), static_cast<int>(spec_.heads), -1});
 }
 

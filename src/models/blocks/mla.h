@@ -49,13 +49,13 @@ class MlaBlock {
 
   MlaSpec spec_;
   std::shared_ptr<const ops::RopeTable> rope_;
-  ops::LinearWeight in_;  // kv_a; behind it what queries begin with, unless its format is another
-  std::optional<ops::LinearWeight> q_in_;  // then this
-  std::optional<ops::LinearWeight> q_b_;   // of queries with a latent vector
+  Projection in_;  // kv_a; behind it what queries begin with, unless its format is another
+  std::optional<Projection> q_in_;  // then this
+  std::optional<Projection> q_b_;   // of queries with a latent vector
   std::optional<ops::LinearOptions::Norm> q_norm_;
   mx::array kv_norm_;               // [latent] float32
   ops::HeadWeights keys_, values_;  // [latent, key_dim] and [value_dim, latent] each
-  ops::LinearWeight out_;
+  Projection out_;
 };
 
 }  // namespace quire::models

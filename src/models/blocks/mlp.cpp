@@ -1,7 +1,6 @@
 #include "models/blocks/mlp.h"
 
 #include "ops/activation/activation.h"
-#include "ops/linear/linear.h"
 
 namespace quire::models {
 namespace {
@@ -11,15 +10,24 @@ const std::vector<std::string>& gate_up_of(const MlpSpec& spec, const WeightLoad
   return is_apart ? spec.gate_up_apart : spec.gate_up_weights;
 }
 
+Projection load_gate_up(const MlpSpec& spec, int64_t hidden, WeightLoader& weights) {
+  const std::vector<std::string>& names = gate_up_of(spec, weights);
+  const int64_t n = (spec.has_gate ? 2 : 1) * spec.intermediate;
+  std::vector<WeightRows> rows;
+  for (const std::string& name : names)
+    rows.push_back({.weight = name, .count = n / static_cast<int64_t>(names.size())});
+  return weights.projection(
+      weights.linear(names, spec.gate_up_biases, n, hidden, /*interleave=*/spec.has_gate), rows,
+      hidden);
+}
+
 }  // namespace
 
 MlpBlock::MlpBlock(const MlpSpec& spec, int64_t hidden, WeightLoader& weights)
     : gate_(spec.gate),
       has_gate_(spec.has_gate),
-      gate_up_(weights.linear(gate_up_of(spec, weights), spec.gate_up_biases,
-                              (spec.has_gate ? 2 : 1) * spec.intermediate, hidden,
-                              /*interleave=*/spec.has_gate)),
-      down_(weights.linear(spec.down_weight, spec.down_bias, hidden, spec.intermediate)) {}
+      gate_up_(load_gate_up(spec, hidden, weights)),
+      down_(weights.projection(spec.down_weight, spec.down_bias, hidden, spec.intermediate)) {}
 
 mx::array MlpBlock::inner(const ops::Context& context, const mx::array& h,
                           const Frame& frame) const {
@@ -33,7 +41,7 @@ mx::array MlpBlock::forward(const ops::Context& context, const mx::array& h,
 }
 
 mx::array MlpBlock::run(const ops::Context& context, const mx::array& h, const Frame& frame) const {
-  return ops::linear(context, inner(context, h, frame), down_);
+  return project(context, inner(context, h, frame), down_, {}, frame.adapters);
 }
 
 }  // namespace quire::models

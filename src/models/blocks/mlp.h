@@ -21,7 +21,7 @@ class MlpBlock {
 
   ops::Gate gate_;
   bool has_gate_;
-  ops::LinearWeight gate_up_, down_;
+  Projection gate_up_, down_;
 };
 
 }  // namespace quire::models

@@ -15,7 +15,8 @@ mx::array MlpAndMoeBlock::forward(const ops::Context& context, const mx::array& 
                                   const Frame& frame) const {
   const mx::array raw = mlp_.run(context, h, frame);
   const mx::array dense = mlp_output_norm_ ? mlp_output_norm_->apply(context, raw) : raw;
-  const mx::array both = moe_frame_.add(context, dense, moe_.run(context, h, moe_frame_));
+  const mx::array both =
+      moe_frame_.add(context, dense, moe_.run(context, h, moe_frame_.in_step(frame.adapters)));
   return frame.add(context, h, both);
 }
 

@@ -62,9 +62,10 @@ MoeBlock::MoeBlock(const MoeSpec& spec, int64_t hidden, float norm_eps, WeightLo
   if (!spec.shared_gate.empty()) shared_->weigher = weights.linear(spec.shared_gate, "", 1, hidden);
 }
 
-ops::MoeExpertsOptions::Shared MoeBlock::run_shared(const ops::Context& context,
-                                                    const mx::array& x) const {
-  ops::MoeExpertsOptions::Shared result = {.y = shared_->mlp.run(context, x, Frame{})};
+ops::MoeExpertsOptions::Shared MoeBlock::run_shared(const ops::Context& context, const mx::array& x,
+                                                    const ops::AdapterRowsPtr& adapters) const {
+  ops::MoeExpertsOptions::Shared result = {
+      .y = shared_->mlp.run(context, x, Frame{.adapters = adapters})};
   if (shared_->weigher)
     result.logit = ops::linear(context, x, *shared_->weigher, {.out_dtype = mx::float32});
   return result;
@@ -78,7 +79,7 @@ mx::array MoeBlock::run(const ops::Context& context, const mx::array& h, const F
                                         : ops::linear(context, x, router_, as_floats);
   ops::MoeExpertsOptions options = {
       .gate = gate_, .weigh_input = weigh_input_, .residual = residual};
-  if (shared_) options.shared = run_shared(context, x);
+  if (shared_) options.shared = run_shared(context, x, frame.adapters);
   const ops::MoeRouting routing = ops::moe_route(context, logits, route_, route_arrays_);
   return ops::moe_experts(context, x, routing, experts_, options);
 }

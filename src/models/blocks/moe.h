@@ -26,7 +26,8 @@ class MoeBlock {
   // `residual`: what is added to the sum, if that is all there is to do with it.
   mx::array run(const ops::Context& context, const mx::array& h, const Frame& frame,
                 const std::optional<mx::array>& residual) const;
-  ops::MoeExpertsOptions::Shared run_shared(const ops::Context& context, const mx::array& x) const;
+  ops::MoeExpertsOptions::Shared run_shared(const ops::Context& context, const mx::array& x,
+                                            const ops::AdapterRowsPtr& adapters) const;
 
   ops::MoeRouteOptions route_;
   ops::MoeRouteArrays route_arrays_;

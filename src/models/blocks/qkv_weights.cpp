@@ -64,20 +64,24 @@ void add_rotated_rows(const WeightRows& head, bool neighbours, std::vector<Weigh
                       .bias = head.bias});
 }
 
-ops::LinearWeight load_qkv(const AttentionSpec& spec, int64_t hidden, WeightLoader& weights) {
+Projection load_qkv(const AttentionSpec& spec, int64_t hidden, WeightLoader& weights) {
+  const QkvRows part(spec);
+  const int64_t q_width = spec.heads * spec.head_dim, kv_width = spec.kv_heads * spec.head_dim;
   if (spec.kv_of_layer) {
     // No model has both: rows of keys and values would have to be left out below.
     QUIRE_CHECK(!spec.has_output_gate && !spec.rotates_neighbours);
-    return weights.linear(spec.qkv_weights, spec.qkv_biases, spec.heads * spec.head_dim, hidden);
+    return weights.projection(weights.linear(spec.qkv_weights, spec.qkv_biases, q_width, hidden),
+                              {part(0, 0, q_width)}, hidden);
   }
-  if (spec.has_output_gate) return weights.linear(gated_rows(spec), hidden);
+  if (spec.has_output_gate) return weights.projection(gated_rows(spec), hidden);
   if (!spec.rope || !spec.rotates_neighbours)
-    return weights.linear(spec.qkv_weights, spec.qkv_biases,
-                          (spec.heads + 2 * spec.kv_heads) * spec.head_dim, hidden);
+    return weights.projection(
+        weights.linear(spec.qkv_weights, spec.qkv_biases, q_width + 2 * kv_width, hidden),
+        {part(0, 0, q_width), part(1, 0, kv_width), part(2, 0, kv_width)}, hidden);
   // A norm's weights would have to be sorted as well; no model has both.
   const auto has_weight = [](const auto& norm) { return norm && !norm->weight.empty(); };
   QUIRE_CHECK(!has_weight(spec.q_norm) && !has_weight(spec.k_norm));
-  return weights.linear(sorted_rows(spec), hidden);
+  return weights.projection(sorted_rows(spec), hidden);
 }
 
 }  // namespace quire::models

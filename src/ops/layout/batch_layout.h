@@ -3,6 +3,8 @@
 #include <memory>
 #include <vector>
 
+#include "ops/layout/adapter_rows.h"
+
 namespace quire::ops {
 
 // The state slot of a sequence that only pads a step: its rows of recurrent ops are left unwritten.
@@ -40,8 +42,12 @@ struct BatchLayout {
   // Null, or a layout of nothing but num_tokens and `rows`: those whose states are asked for.
   std::shared_ptr<const BatchLayout> pooled = nullptr;
 
+  // Tokens whose sequences have an adapter; null: none has.
+  AdapterRowsPtr adapters = nullptr;
+
   // Of a model whose layers have several block tables: the same tokens with table 1, 2 and so on
-  // (without state_slots, rows and pooled), and which one each layer has; null: all have this one.
+  // (without state_slots, rows, pooled and adapters), and which one each layer has; null: all have
+  // this one.
   std::vector<std::shared_ptr<const BatchLayout>> other_tables = {};
   std::shared_ptr<const std::vector<int32_t>> table_of_layer = nullptr;
 
