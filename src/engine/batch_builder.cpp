@@ -1,6 +1,7 @@
 #include "engine/batch_builder.h"
 
 #include <algorithm>
+#include <map>
 #include <span>
 
 #include "base/check.h"
@@ -42,6 +43,7 @@ struct Builder {
   std::vector<RowInfo> rows;
   std::vector<StateInfo> states;
   std::vector<int32_t> state_rows;
+  std::map<int32_t, std::vector<int32_t>> adapter_rows;
   bool feeds_pending = false;
 
   void reserve(const StepPlan& plan, int64_t pad_to) {
@@ -160,6 +162,9 @@ struct Builder {
     for (int64_t j = 0; j < item.num_tokens; ++j) append_token(sequence, item.start + j);
     for (Places& places : tables) append_blocks(item, places);
     append_state_slot(sequence);
+    if (const int32_t adapter = sequence.request.adapter; adapter >= 0)
+      for (int64_t j = 0; j < item.num_tokens; ++j)
+        adapter_rows[adapter].push_back(static_cast<int32_t>(first_row + j));
     layout.seq_lens.push_back(static_cast<int32_t>(item.start + item.num_tokens));
     layout.cu_seqlens.push_back(static_cast<int32_t>(ids.size()));
     if (sequence.request.pooling) return append_pooled(plan, index, first_row);
@@ -223,7 +228,8 @@ Batch build_batch(const StepPlan& plan, const SchedulerOptions& options, int64_t
                   .layout = {},
                   .rows = {},
                   .states = {},
-                  .state_rows = {}};
+                  .state_rows = {},
+                  .adapter_rows = {}};
   for (const TableView& view : tables.views) builder.tables.emplace_back().view = view;
   builder.reserve(plan, pad_to);
   builder.layout.cu_seqlens.push_back(0);
@@ -235,6 +241,12 @@ Batch build_batch(const StepPlan& plan, const SchedulerOptions& options, int64_t
   layout.num_sequences = static_cast<int64_t>(layout.seq_lens.size());
   layout.block_size = options.block_size;
   builder.move_tables(tables.of_layer);
+  if (!builder.adapter_rows.empty()) {
+    auto adapters = std::make_shared<ops::AdapterRows>();
+    for (auto& [adapter, rows] : builder.adapter_rows)
+      adapters->groups.push_back({.adapter = adapter, .rows = std::move(rows)});
+    layout.adapters = std::move(adapters);
+  }
   if (!builder.state_rows.empty()) {
     auto pooled = std::make_shared<ops::BatchLayout>();
     pooled->num_tokens = layout.num_tokens;

@@ -39,7 +39,9 @@ DecodeReplay::DecodeReplay(const models::Model& model, KvPool& pool,
 int64_t DecodeReplay::bucket_of(const StepPlan& plan) const {
   if (!plan.restores.empty() || !plan.saves.empty()) return 0;
   for (const StepItem& item : plan.items)
-    if (item.num_tokens != 1 || !item.samples || item.sequence->request.pooling) return 0;
+    if (item.num_tokens != 1 || !item.samples || item.sequence->request.pooling ||
+        item.sequence->request.adapter >= 0)
+      return 0;
   const auto size =
       std::lower_bound(buckets_.begin(), buckets_.end(), static_cast<int64_t>(plan.items.size()));
   return size == buckets_.end() ? 0 : *size;

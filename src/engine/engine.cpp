@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <variant>
 
+#include "base/check.h"
 #include "engine/step_runner.h"
 #include "engine/waiting_limit.h"
 
@@ -139,6 +140,7 @@ class Engine::Impl {
   std::optional<RequestError> check(const Request& request) const {
     const auto length = static_cast<int64_t>(request.prompt.size());
     if (length == 0) return invalid("the prompt is empty", "prompt");
+    QUIRE_CHECK(request.adapter < model_->num_adapters()) << "adapter " << request.adapter;
     if (length + (request.pooling ? 0 : 1) > options_.scheduler.max_model_len) {
       return RequestError{RequestError::Kind::kTooLong,
                           "the prompt has " + std::to_string(length) +

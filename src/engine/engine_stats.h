@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
+#include "engine/adapter_loads.h"
 #include "ops/runtime/device_counters.h"
 
 namespace quire::engine {
@@ -31,7 +33,8 @@ struct EngineStats {
   std::string failure;                             // why not
   std::string device = "cpu", device_description;  // as ops::Device has them
   int64_t running = 0, waiting = 0;
-  int64_t waiting_tokens = 0;  // of the waiting requests' prompts
+  int64_t waiting_tokens = 0;                // of the waiting requests' prompts
+  std::vector<AdapterLoads::Load> adapters;  // by index, as far as any was asked for
   int64_t total_blocks = 0, used_blocks = 0, cached_blocks = 0;
   int64_t preemptions = 0, prefix_queries = 0, prefix_hits = 0;
   int64_t prefix_evictions = 0;  // cached blocks that were given up for others

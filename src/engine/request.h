@@ -91,9 +91,10 @@ struct Request {
   SamplingParams sampling;
   std::unique_ptr<text::GrammarMatcher> grammar;  // null: unconstrained
   std::optional<Pooling> pooling;                 // then of `sampling` only max_tokens counts
-  std::string cache_salt;      // requests share cached prefixes only with the same salt
-  int32_t priority = 0;        // lower runs earlier among a tenant's, with the priority policy
-  uint64_t tenant = 0;         // takes turns with others: a key, an address or a connection
+  std::string cache_salt;  // requests share cached prefixes only with the same salt
+  int32_t adapter = -1;    // an index of models::LoadOptions::adapters; -1: the base model's own
+  int32_t priority = 0;    // lower runs earlier among a tenant's, with the priority policy
+  uint64_t tenant = 0;     // takes turns with others: a key, an address or a connection
   bool beside_others = false;  // there may be other tenants, to whom a part of the queue is left
   TokenSink sink;
 

@@ -72,6 +72,8 @@ void Scheduler::add(SequencePtr sequence) {
   if (!has_work()) decoded_at_.clear();  // nobody was there meanwhile
   sequence->arrival = ++last_arrival_;
   sequence->tables.resize(demand_.num_tables());
+  const Request& request = sequence->request;
+  sequence->cache_root = std::to_string(request.adapter) + ' ' + request.cache_salt;
   enqueue(std::move(sequence));
 }
 
@@ -79,6 +81,7 @@ void Scheduler::enqueue(SequencePtr sequence) {
   sequence->state = Sequence::State::kWaiting;
   ++num_waiting_;
   num_waiting_tokens_ += sequence->prompt_len;
+  adapter_loads_.add_waiting(sequence->request.adapter, 1);
   Tenant& tenant = tenants_[sequence->request.tenant];
   tenant.waiting_tokens += sequence->prompt_len;
   auto& waiting = tenant.waiting;
@@ -91,6 +94,7 @@ void Scheduler::enqueue(SequencePtr sequence) {
 void Scheduler::leave_waiting(const Sequence& sequence) {
   --num_waiting_;
   num_waiting_tokens_ -= sequence.prompt_len;
+  adapter_loads_.add_waiting(sequence.request.adapter, -1);
   Tenant& tenant = tenant_of(sequence);
   tenant.waiting_tokens -= sequence.prompt_len;
   if (tenant.refused_arrival == sequence.arrival) tenant.refused_arrival = 0;
@@ -104,6 +108,7 @@ void Scheduler::start_running(SequencePtr sequence) {
   sequence->started_in_plan = num_plans_;
   sequence->last_turn = ++num_turns_;
   ++tenant_of(*sequence).num_running;
+  adapter_loads_.add_running(sequence->request.adapter, 1);
   running_.push_back(std::move(sequence));
   order_running();
 }
@@ -142,6 +147,7 @@ void Scheduler::finish(Sequence& sequence) {
 
 void Scheduler::leave_running(const Sequence& sequence) {
   --tenant_of(sequence).num_running;
+  adapter_loads_.add_running(sequence.request.adapter, -1);
   const auto erased =
       std::erase_if(running_, [&](const SequencePtr& other) { return other.get() == &sequence; });
   QUIRE_CHECK(erased == 1) << "request " << sequence.id << " does not run";
@@ -239,8 +245,7 @@ void Scheduler::register_full_blocks(Sequence& sequence) {
   for (int64_t& i = sequence.registered_blocks; i < known; ++i) {
     for (size_t t = 0; t < offered_.size(); ++t) offered_[t] = sequence.tables[t].blocks[i];
     const auto tokens = std::span<const int32_t>(sequence.tokens).subspan(i * size, size);
-    const int32_t node =
-        cache_.insert(sequence.request.cache_salt, sequence.cache_node, tokens, offered_);
+    const int32_t node = cache_.insert(sequence.cache_root, sequence.cache_node, tokens, offered_);
     if (node == PrefixCache::kNone) break;  // until there is room again
     sequence.cache_node = node;
     for (const int32_t block : offered_)

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/adapter_loads.h"
 #include "engine/block_demand.h"
 #include "engine/block_manager.h"
 #include "engine/prefix_cache.h"
@@ -41,6 +42,7 @@ struct SchedulerOptions {
   // Whether a step takes longer merely because it has chunks of prompts: see StepCost.
   bool chunks_have_base = false;
   int64_t max_num_seqs = 128;
+  int64_t max_adapters = 0;      // different ones among running requests; 0: no limit
   int64_t max_model_len = 2048;  // so that any sequence can run alone (BlockDemand::least_blocks)
   int64_t num_blocks = 0;
   int64_t block_size = 16;
@@ -109,8 +111,9 @@ struct CommittedToken {
 // every step.
 //
 // A waiting request may be passed by shorter ones of its tenant, but by none once it was refused
-// for lack of blocks. A tenant with nothing running whose request is refused is passed by at most
-// max_num_seqs requests of others; then nothing else starts until it fits. So every request starts.
+// for lack of blocks, or because enough other adapters run. A tenant with nothing running whose
+// request is refused is passed by at most max_num_seqs requests of others; then nothing else starts
+// until it fits. So every request starts.
 //
 // A tenant's share of slots and blocks is their number divided by that of the tenants with
 // requests. A request that stays within its tenant's share gets its place at the cost of tenants
@@ -164,6 +167,7 @@ class Scheduler {
   int64_t num_waiting_tokens() const { return num_waiting_tokens_; }  // of their prompts
   LoadByTenant waiting_by_tenant() const;
   int64_t num_running() const { return static_cast<int64_t>(running_.size()); }
+  const AdapterLoads& adapter_loads() const { return adapter_loads_; }
   bool has_work() const { return num_waiting() + num_running() > 0; }
   const SchedulerOptions& options() const { return options_; }
   const BlockManager& blocks() const { return blocks_; }
@@ -264,6 +268,7 @@ class Scheduler {
 
   bool admit(const SequencePtr& sequence, StepPlan& plan);
   bool fits(const Admission& admission) const;
+  bool has_adapter_place(const Sequence& sequence) const;
   bool has_slot() const { return num_running() < num_slots(); }
   int64_t num_slots() const;
   void refuse(const Sequence& sequence, const Admission& admission);
@@ -317,6 +322,7 @@ class Scheduler {
   StateCheckpoints checkpoints_;
   std::map<uint64_t, Tenant> tenants_;
   int64_t num_waiting_ = 0, num_waiting_tokens_ = 0;
+  AdapterLoads adapter_loads_;
   std::vector<SequencePtr> running_;  // in order
   StepCost cost_;
   double seconds_ = 0;                     // that steps have taken

@@ -27,6 +27,10 @@ bool Scheduler::admit(const SequencePtr& sequence, StepPlan& plan) {
   if (sequence->num_pending > 0 || !worth_a_look(*sequence, tenant)) return false;
   Admission admission = look_up(*sequence);
   if (admission.uses_cache && prefix_is_coming(*sequence, admission)) return false;
+  if (!has_adapter_place(*sequence)) {
+    refuse(*sequence, admission);
+    return false;
+  }
   if (!fits(admission) && take_blocks(*sequence, admission, plan)) admission = look_up(*sequence);
   if (!fits(admission)) {
     refuse(*sequence, admission);
@@ -45,6 +49,12 @@ bool Scheduler::admit(const SequencePtr& sequence, StepPlan& plan) {
 
 bool Scheduler::fits(const Admission& admission) const {
   return running_.empty() || admission.blocks_wanted + growth() <= blocks_.num_available();
+}
+
+bool Scheduler::has_adapter_place(const Sequence& sequence) const {
+  const int32_t adapter = sequence.request.adapter;
+  return adapter < 0 || options_.max_adapters == 0 || adapter_loads_.is_running(adapter) ||
+         adapter_loads_.num_running() < options_.max_adapters;
 }
 
 void Scheduler::refuse(const Sequence& sequence, const Admission& admission) {
@@ -99,7 +109,7 @@ Scheduler::Admission Scheduler::look_up(const Sequence& sequence) {
                          !sequence.request.reads_every_token();
   const auto length = static_cast<int64_t>(sequence.tokens.size());
   if (admission.uses_cache) {
-    cache_.lookup(sequence.request.cache_salt, sequence.tokens, hits_);
+    cache_.lookup(sequence.cache_root, sequence.tokens, hits_);
     cut_hits(length);
   }
   const auto num_hits = static_cast<int64_t>(hits_.size());
@@ -142,7 +152,7 @@ bool Scheduler::prefix_is_coming(const Sequence& sequence, const Admission& admi
       has_state() ? admission.kv_len : static_cast<int64_t>(hits_.size()) * options_.block_size;
   return std::any_of(chunks_.begin(), chunks_.end(), [&](const StepItem& chunk) {
     const Sequence& other = *chunk.sequence;
-    if (other.request.cache_salt != sequence.request.cache_salt) return false;
+    if (other.cache_root != sequence.cache_root) return false;
     const auto [end, ignored] = std::mismatch(sequence.tokens.begin(), sequence.tokens.end(),
                                               other.tokens.begin(), other.tokens.end());
     const int64_t common = end - sequence.tokens.begin();

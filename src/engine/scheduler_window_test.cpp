@@ -94,7 +94,7 @@ TEST_F(SchedulerWindowTest, WithoutItsWindowAPrefixEndsEarlier) {
   for (int32_t block = 0; block < 32; ++block) {
     if (!scheduler().blocks().is_registered(block)) continue;
     Tokens nodes;
-    scheduler().prefix_cache().lookup("", count_up(100, 12), nodes);
+    scheduler().prefix_cache().lookup("-1 ", count_up(100, 12), nodes);
     if (scheduler().prefix_cache().block(nodes[2], 1) != block) continue;
     Tokens taken;
     while (scheduler().blocks().is_registered(block))

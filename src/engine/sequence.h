@@ -63,12 +63,15 @@ struct Sequence {
   // computed from further back: then the tokens up to here are fed without writing.
   int64_t shared_len = 0;
   int64_t registered_blocks = 0;  // leading blocks already offered to the prefix cache
-  int32_t cache_node = -1;        // prefix cache position after registered_blocks, held
-  uint64_t arrival = 0;           // counts up; set by Scheduler::add
-  uint64_t started_in_plan = 0;   // the last plan that it began to run in
-  uint64_t settled_in_plan = 0;   // the last plan that can feed it no more tokens
-  uint64_t last_turn = 0;         // of its rows, or its start: counts up in the order of turns
-  uint64_t put_off_in_plan = 0;   // the last plan that left its row to a later one
+  // Of the prefix cache's tree: the adapter's number, a blank and the salt. Keys and values of a
+  // prompt differ with the adapter, and no salt can pass for another adapter's.
+  std::string cache_root;
+  int32_t cache_node = -1;       // prefix cache position after registered_blocks, held
+  uint64_t arrival = 0;          // counts up; set by Scheduler::add
+  uint64_t started_in_plan = 0;  // the last plan that it began to run in
+  uint64_t settled_in_plan = 0;  // the last plan that can feed it no more tokens
+  uint64_t last_turn = 0;        // of its rows, or its start: counts up in the order of turns
+  uint64_t put_off_in_plan = 0;  // the last plan that left its row to a later one
   uint64_t seed = 0;
   RequestStats stats;
 

@@ -466,6 +466,7 @@ void StepRunner::fill(EngineStats& stats) const {
   stats.running = scheduler_.num_running();
   stats.waiting = scheduler_.num_waiting();
   stats.waiting_tokens = scheduler_.num_waiting_tokens();
+  stats.adapters = scheduler_.adapter_loads().all();
   stats.preemptions = scheduler.preemptions;
   stats.prefix_queries = scheduler.prefix_queries;
   stats.prefix_hits = scheduler.prefix_hits;

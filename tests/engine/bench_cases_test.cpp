@@ -25,15 +25,19 @@ std::vector<Job> jobs_for(const std::string& checkpoint) {
   return jobs;
 }
 
-void add_ops_of(const std::string& checkpoint, std::set<std::string>& ops) {
+void add_ops_of(const std::string& checkpoint, std::set<std::string>& ops,
+                const std::string& adapter = "") {
   const auto profile = std::make_shared<ops::Profile>();
-  const auto engine = make_engine({.checkpoint = checkpoint,
-                                   .max_num_batched_tokens = 50,
-                                   .max_model_len = 256,
-                                   .prefix_caching = true,
-                                   .lookahead = true,
-                                   .profile = profile});
-  const std::vector<Job> jobs = jobs_for(checkpoint);
+  const auto engine =
+      make_engine({.checkpoint = checkpoint,
+                   .max_num_batched_tokens = 50,
+                   .max_model_len = 256,
+                   .prefix_caching = true,
+                   .lookahead = true,
+                   .adapters = adapter.empty() ? std::vector<std::string>() : std::vector{adapter},
+                   .profile = profile});
+  std::vector<Job> jobs = jobs_for(checkpoint);
+  if (!adapter.empty()) jobs.front().adapter = 0;
   run_jobs(*engine, jobs);
   run_jobs(*engine, jobs);  // finds prefixes, and the states saved with them
   for (const auto& [kind, step] : profile->take())
@@ -45,6 +49,7 @@ TEST(BenchCases, AreOfTheOpsThatModelsRun) {
   const std::string folder = "tests/parity/models";
   for (const auto& entry : std::filesystem::directory_iterator(source_dir() + "/" + folder))
     if (entry.is_directory()) add_ops_of(folder + "/" + entry.path().filename().string(), run);
+  add_ops_of(folder + "/qwen3", run, "tests/parity/adapters/qwen3/all");
   for (const bench::OpCases& cases : bench::op_cases()) timed.insert(cases.op);
   EXPECT_THAT(timed, testing::ContainerEq(run))
       << "an op that models run needs cases in src/ops/OP/OP_bench.cpp and a line in "

@@ -92,12 +92,16 @@ std::unique_ptr<models::Model> make_model(const Arrangement& setup) {
   ops::Context context = ops::make_context(setup.threads);
   context.profile = setup.profile;
   context.require_kernels = true;
+  std::vector<formats::LoraAdapter> adapters;
+  for (const std::string& dir : setup.adapters)
+    adapters.push_back(formats::LoraAdapter::open(source_dir() + "/" + dir));
   auto model = models::load_model(context, checkpoint,
                                   {.dtype = {},
                                    .max_positions = setup.max_model_len,
                                    .progress = {},
                                    .ablation = setup.ablation,
-                                   .int8_activations = setup.checkpoint.ends_with("+int8")});
+                                   .int8_activations = setup.checkpoint.ends_with("+int8"),
+                                   .adapters = adapters});
   if (setup.wrap) model = setup.wrap(std::move(model));
   return model;
 }
@@ -107,6 +111,7 @@ EngineOptions make_options(const Arrangement& setup) {
   options.scheduler = {.max_num_batched_tokens = setup.max_num_batched_tokens,
                        .max_step_seconds = setup.max_step_seconds,
                        .max_num_seqs = setup.max_num_seqs,
+                       .max_adapters = setup.max_adapters,
                        .max_model_len = setup.max_model_len,
                        .block_size = setup.block_size,
                        .num_state_slots = setup.num_state_slots,
@@ -164,6 +169,7 @@ std::vector<Answer> run_jobs(Engine& engine, const std::vector<Job>& jobs, uint6
     request.cache_salt = jobs[i].cache_salt;
     request.tenant = jobs[i].tenant;
     request.pooling = jobs[i].pooling;
+    request.adapter = jobs[i].adapter;
     if (jobs[i].grammar)
       request.grammar = std::make_unique<text::GrammarMatcher>(jobs[i].grammar->clone());
     request.sink = collector.sink(i);

@@ -35,6 +35,8 @@ struct Arrangement {
   double max_step_seconds = 0;
   int64_t max_waiting = 4096;
   ops::KvStorage kv_storage = ops::KvStorage::kAuto;
+  std::vector<std::string> adapters = {};  // folders of LoRA adapters
+  int64_t max_adapters = 0;
   models::AblationOptions ablation = {};
   std::shared_ptr<ops::Profile> profile = nullptr;
   // Puts another model around the loaded one (negative control).
@@ -57,6 +59,7 @@ class ModelAround : public models::Model {
   mlx::core::Dtype dtype() const override { return inner_->dtype(); }
   int64_t vocab_size() const override { return inner_->vocab_size(); }
   int64_t hidden_size() const override { return inner_->hidden_size(); }
+  int64_t num_adapters() const override { return inner_->num_adapters(); }
   int64_t max_positions() const override { return inner_->max_positions(); }
   size_t weight_bytes() const override { return inner_->weight_bytes(); }
   int64_t widest_activation() const override { return inner_->widest_activation(); }
@@ -73,6 +76,7 @@ struct Job {
   int abort_after = -1;  // tokens after which the client goes away; -1: never
   std::shared_ptr<const text::GrammarMatcher> grammar = nullptr;  // cloned for each run
   std::optional<Pooling> pooling = {};
+  int32_t adapter = -1;  // of Arrangement::adapters
 };
 
 struct Answer {

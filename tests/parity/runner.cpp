@@ -52,9 +52,13 @@ std::unique_ptr<engine::Engine> load(const EngineSetup& setup, const ops::Contex
   options.scheduler.enable_prefix_caching = setup.prefix_caching;
   options.lookahead = setup.lookahead;
   options.check_integrity = true;
-  auto model = models::load_model(
-      context, checkpoint,
-      {.dtype = setup.dtype, .max_positions = setup.max_model_len, .progress = {}});
+  std::vector<formats::LoraAdapter> adapters;
+  for (const std::string& dir : setup.adapters) adapters.push_back(formats::LoraAdapter::open(dir));
+  auto model = models::load_model(context, checkpoint,
+                                  {.dtype = setup.dtype,
+                                   .max_positions = setup.max_model_len,
+                                   .progress = {},
+                                   .adapters = adapters});
   return std::make_unique<engine::Engine>(std::move(model), std::move(options));
 }
 
@@ -73,6 +77,7 @@ std::vector<Answer> run_engine(const EngineSetup& setup, const std::vector<Job>&
     request.sampling.prompt_logprobs = jobs[i].prompt_logprobs;
     request.sampling.ignore_eos = true;
     request.pooling = jobs[i].pooling;
+    request.adapter = jobs[i].adapter;
     request.sink = collector.sink(i);
     if (const auto id = engine->submit(std::move(request)); !id)
       throw std::runtime_error(setup.checkpoint + ": " + id.error().message);

@@ -18,6 +18,7 @@ struct EngineSetup {
   int64_t max_num_seqs = 16;
   int64_t max_num_batched_tokens = 2048;
   bool prefix_caching = false, lookahead = false;
+  std::vector<std::string> adapters = {};  // folders
 };
 
 struct Job {
@@ -25,6 +26,7 @@ struct Job {
   int64_t max_tokens = 0;
   int32_t logprobs = -1, prompt_logprobs = -1;
   std::optional<engine::Pooling> pooling = {};
+  int32_t adapter = -1;  // of EngineSetup::adapters
 };
 
 struct Answer {

@@ -6,6 +6,7 @@ std::span<const OpCases> op_cases() {
   static constexpr OpCases kCases[] = {
       {"linear", bench_linear},
       {"paged_attention", bench_paged_attention},
+      {"lora_add", bench_lora_add},
       {"moe_experts", bench_moe_experts},
       {"activation", bench_activation},
       {"causal_conv1d", bench_causal_conv1d},

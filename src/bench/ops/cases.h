@@ -23,6 +23,7 @@ void bench_head_linear(OpBench& bench);
 void bench_latent_kv_write(OpBench& bench);
 void bench_layer_norm(OpBench& bench);
 void bench_linear(OpBench& bench);
+void bench_lora_add(OpBench& bench);
 void bench_moe_experts(OpBench& bench);
 void bench_moe_route(OpBench& bench);
 void bench_norm_columns(OpBench& bench);
