@@ -25,6 +25,10 @@ bool uses_long_factors(const formats::HfConfig& config, int64_t max_positions) {
   return config.rope.type == "longrope" && positions > config.rope.original_max_position_embeddings;
 }
 
+std::string named(const std::string& text) {
+  return "fp_" + formats::hex_digest(text).substr(0, 16);
+}
+
 }  // namespace
 
 std::string fingerprint(const BitsOrigin& origin) {
@@ -43,7 +47,11 @@ std::string fingerprint(const BitsOrigin& origin) {
   add("activations", origin.activations);
   add("kv", engine::kv_storage_name(origin.kv_storage));
   add("longrope", uses_long_factors(config, origin.max_positions) ? "long" : "short");
-  return "fp_" + formats::hex_digest(all).substr(0, 16);
+  return named(all);
+}
+
+std::string fingerprint(const std::string& model, const formats::LoraAdapter& adapter) {
+  return named("model=" + model + "\nadapter=" + adapter.digest() + "\n");
 }
 
 }  // namespace quire::cli

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "formats/checkpoint.h"
+#include "formats/lora_adapter.h"
 #include "ops/layout/kv_type.h"
 #include "ops/runtime/context.h"
 
@@ -23,5 +24,7 @@ struct BitsOrigin {
 // parameters; different ones need not mean different bits. Reads what is missing for the digest of
 // the weights, and throws LoadError if their files have changed.
 std::string fingerprint(const BitsOrigin& origin);
+// The same of answers with an adapter, of a model with that fingerprint. Reads the adapter's file.
+std::string fingerprint(const std::string& model, const formats::LoraAdapter& adapter);
 
 }  // namespace quire::cli

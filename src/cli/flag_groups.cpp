@@ -20,6 +20,7 @@ constexpr FlagGroup kGroups[] = {
     {"Answers", "--system --temperature --top-p --top-k --min-p --max-tokens"},
     {"Embeddings and reranking", "--runner --pooling --rerank-template --rerank-tokens"},
     {"Tools and reasoning", "--tool-call-parser --reasoning-parser --structured-output-whitespace"},
+    {"Adapters", "--lora-modules --max-loras --max-lora-rank"},
     {"Server",
      "--host --port --ssl-certfile --ssl-keyfile --uds --uds-mode --no-page --root-path "
      "--served-model-name "

@@ -194,6 +194,7 @@ engine::SchedulerOptions scheduler_options(const ModelFlags& flags, const StepSi
   options.least_step_seconds = usual.least_seconds;
   options.chunks_have_base = usual.chunks_have_base;
   options.min_chunk = usual.min_chunk;
+  options.max_adapters = flags.lora.max_loras;
   options.block_size = flags.block_size;
   options.enable_prefix_caching = flags.prefix_caching;
   options.state_checkpoint_interval = flags.state_checkpoint_interval;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 
+#include "cli/adapter_flags.h"
 #include "engine/engine.h"
 #include "engine/memory_budget.h"
 #include "models/model.h"
@@ -36,6 +37,8 @@ struct ModelFlags {
   int64_t max_waiting_tokens = 0;  // 0: no limit
   bool portable_bits = false;
   std::string quant_activations = "none";
+  AdapterFlags lora;
+  std::vector<NamedAdapter> adapters;     // of `lora`, once it is parsed
   bool head_optional = false;             // only embeddings are wanted
   bool profile = false;                   // time every step and kernel
   models::AblationOptions ablation = {};  // benchmarks only, as the next

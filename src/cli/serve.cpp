@@ -161,6 +161,7 @@ void prepare(ServeFlags& flags, server::http::UnixPath& unix_path) {
   flags.server.api_keys = collect_api_keys(flags);
   flags.server.allowed_origins = server::parse_allowed_origins(flags.allowed_origins);
   check_priorities(flags);
+  flags.model.adapters = parse_adapters(flags.model.lora);
   (void)parser_choice(flags);
   flags.server.http.ping_interval =
       std::chrono::milliseconds(static_cast<int64_t>(flags.ping_seconds * 1000));
@@ -178,6 +179,21 @@ void prepare(ServeFlags& flags, server::http::UnixPath& unix_path) {
         printable(http.host));
   find_model_folder(flags.model);
   (void)pooling_defaults(flags);
+}
+
+// A request's `model` names the model or one adapter.
+void name_models(ServeFlags& flags, const RunningModel& model) {
+  server::ServerOptions& options = flags.server;
+  if (options.served_model_names.empty()) options.served_model_names = {model.name};
+  options.fingerprint = model.fingerprint;
+  options.max_adapters = flags.model.lora.max_loras;
+  for (const RunningAdapter& adapter : model.adapters) {
+    if (std::ranges::find(options.served_model_names, adapter.name) !=
+        options.served_model_names.end())
+      throw LoadError("--lora-modules: " + printable(adapter.name) +
+                      " is the model's own name; give the adapter another one");
+    options.adapters.push_back({adapter.name, adapter.path, adapter.fingerprint});
+  }
 }
 
 // The server listens before it has an engine, so it is made first; it must not outlive its work.
@@ -199,8 +215,7 @@ int serve(ServeFlags flags) {
   server::Server server(flags.server.http);
   const uint16_t port = server.start();
   RunningModel model = start_engine(flags.model);
-  if (flags.server.served_model_names.empty()) flags.server.served_model_names = {model.name};
-  flags.server.fingerprint = model.fingerprint;
+  name_models(flags, model);
   const auto client = server::make_engine_client(*model.engine);
   const StoppedFirst stopped_first{server};
   server.open(*client,
@@ -363,6 +378,7 @@ void add_serve(CLI::App& app, int& status) {
   add_config_flag(*command);
   add_model_flags(*command, flags->model);
   add_queue_flags(*command, flags->model);
+  add_adapter_flags(*command, flags->model.lora);
   add_profile_flag(*command, flags->model.profile);
   add_key_flags(*command, *flags);
   add_server_flags(*command, *flags);

@@ -20,6 +20,7 @@
 #include "engine/memory_fit.h"
 #include "formats/data_file.h"
 #include "formats/folder_quantization.h"
+#include "formats/lora_adapter.h"
 #include "models/device_limits.h"
 
 #ifdef __GLIBC__
@@ -169,6 +170,40 @@ void print_weights(const formats::HfConfig& config, const models::Model& model) 
                  is_gpu(model.context()) ? "a GPU has no kernels for small floats, or " : "");
 }
 
+std::vector<formats::LoraAdapter> open_adapters(const ModelFlags& flags) {
+  std::vector<formats::LoraAdapter> adapters;
+  for (const NamedAdapter& adapter : flags.adapters)
+    adapters.push_back(formats::LoraAdapter::open(adapter.path, flags.lora.max_rank));
+  return adapters;
+}
+
+// PEFT's training scripts often leave these beside an adapter.
+bool has_text_files(const std::string& folder) {
+  std::error_code ignored;
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"})
+    if (std::filesystem::exists(folder + "/" + name, ignored)) return true;
+  return false;
+}
+
+std::vector<RunningAdapter> running_adapters(const ModelFlags& flags,
+                                             std::span<const formats::LoraAdapter> adapters,
+                                             const std::string& fingerprint_of_base) {
+  std::vector<RunningAdapter> running;
+  for (size_t i = 0; i < adapters.size(); ++i) {
+    const NamedAdapter& named = flags.adapters[i];
+    running.push_back({.name = named.name,
+                       .path = named.path,
+                       .fingerprint = fingerprint(fingerprint_of_base, adapters[i])});
+    std::fprintf(stderr, "adapter %s (%s): rank %lld, %zu layers\n", printable(named.name).c_str(),
+                 printable(named.path).c_str(), static_cast<long long>(adapters[i].rank()),
+                 adapters[i].modules().size());
+    if (has_text_files(named.path))
+      std::fprintf(stderr,
+                   "        its tokenizer and chat template are left out: the model's are used\n");
+  }
+  return running;
+}
+
 }  // namespace
 
 std::shared_ptr<const text::ChatTemplate> parse_template_flag(const std::string& flag,
@@ -197,6 +232,8 @@ RunningModel start_engine(const ModelFlags& flags) {
   engine::MemoryRequest request = memory_request(flags);
   check_length(checkpoint.config(), request);
   models::LoadOptions load = load_options(flags, request);
+  const std::vector<formats::LoraAdapter> adapters = open_adapters(flags);
+  load.adapters = adapters;
   const ops::Context context = make_compute_context(flags, models::beyond_cuda(checkpoint, load));
   model.profile = context.profile;
   mlx::core::set_default_device(mlx::core::Device::cpu);
@@ -238,6 +275,7 @@ RunningModel start_engine(const ModelFlags& flags) {
   print_weights(checkpoint.config(), *decoder);
   print_device(context);
   std::fprintf(stderr, "bits    %s\n", model.fingerprint.c_str());
+  model.adapters = running_adapters(flags, adapters, model.fingerprint);
   std::fprintf(stderr, "memory  %s\n", budget.summary().c_str());
   model.engine = std::make_unique<engine::Engine>(std::move(decoder), std::move(options));
   return model;

@@ -13,6 +13,11 @@
 
 namespace quire::cli {
 
+// An adapter that the engine has, by its index.
+struct RunningAdapter {
+  std::string name, path, fingerprint;  // as RunningModel's
+};
+
 // A model ready to answer, and the text tools that go with it.
 struct RunningModel {
   formats::GenerationConfig generation_config;
@@ -23,6 +28,7 @@ struct RunningModel {
   bool has_head = true;     // see Model::has_head
   std::string name;         // the hub's ORG/NAME, or the model folder's own name, or the file's
   std::string fingerprint;  // see fingerprint.h
+  std::vector<RunningAdapter> adapters;
   std::shared_ptr<ops::Profile> profile;  // null unless the flags ask for one
   std::unique_ptr<engine::Engine> engine;
 

@@ -96,13 +96,13 @@ Api::Api(EngineClient& engine, const ModelText& text, const ServerOptions& optio
                      engine.hidden_size(),
                      engine.honours_priority(),
                      options.keep_billing_header},
-      planner_(text_, engine, options.served_model_names.front(), options.fingerprint),
+      planner_(text_, engine, options),
       keys_(options.api_keys),
       // No page can reach a Unix socket.
       origins_(options.allowed_origins,
                options.api_keys.empty() && on_loopback_ && options.http.unix_path.empty()),
       started_(std::time(nullptr)),
-      metrics_(options.served_model_names.front(), engine.max_model_len()) {}
+      metrics_(options, engine.max_model_len()) {}
 
 std::string_view Api::local_path(const http::RequestHead& head) const {
   const std::string_view path = head.path;
@@ -226,7 +226,12 @@ std::optional<ApiError> Api::unavailable() const {
 bool Api::is_served(std::string_view name) const {
   for (const std::string& served : options_.served_model_names)
     if (name == served) return true;
-  return false;
+  return find_adapter(name) != nullptr;
+}
+
+const ServedAdapter* Api::find_adapter(std::string_view name) const {
+  const auto found = std::ranges::find(options_.adapters, name, &ServedAdapter::name);
+  return found == options_.adapters.end() ? nullptr : &*found;
 }
 
 Result<void, ApiError> Api::check_model(const std::string& name) const {

@@ -118,6 +118,7 @@ class Api : public http::HttpHandler {
   Result<void, ApiError> check_model(const std::string& name) const;
   std::optional<ApiError> unavailable() const;
   bool is_served(std::string_view name) const;
+  const ServedAdapter* find_adapter(std::string_view name) const;
   bool is_logged(const http::RequestHead& head) const;
   json::object model_card(const std::string& name) const;
 

@@ -79,13 +79,16 @@ void Api::load(http::ExchangePtr exchange) {
   exchange->respond(json_response(json::object{{"server_load", load}}));
 }
 
+// As vLLM has it: an adapter's root is its folder, its parent the model.
 json::object Api::model_card(const std::string& name) const {
+  const ServedAdapter* adapter = find_adapter(name);
+  const std::string& model = options_.served_model_names.front();
   return {{"id", name},
           {"object", "model"},
           {"created", started_},
           {"owned_by", "quire"},
-          {"root", options_.served_model_names.front()},
-          {"parent", nullptr},
+          {"root", adapter ? adapter->path : model},
+          {"parent", adapter ? json::value(model) : json::value()},
           {"max_model_len", engine_.max_model_len()}};
 }
 
@@ -118,6 +121,7 @@ void Api::tokenizer_info(http::ExchangePtr exchange) {
 void Api::list_models(http::ExchangePtr exchange) {
   json::array cards;
   for (const std::string& name : options_.served_model_names) cards.push_back(model_card(name));
+  for (const ServedAdapter& adapter : options_.adapters) cards.push_back(model_card(adapter.name));
   exchange->respond(json_response(json::object{{"object", "list"}, {"data", std::move(cards)}}));
 }
 

@@ -191,7 +191,8 @@ void Generation::give_up(ApiError error) {
 // For the access log.
 void Generation::note_usage() {
   const Usage usage = usage_of(0, plan_.sessions.size());
-  exchange_->set_note("prompt=" + std::to_string(usage.prompt_tokens) +
+  const std::string adapter = plan_.adapter.empty() ? "" : "adapter=" + plan_.adapter + " ";
+  exchange_->set_note(adapter + "prompt=" + std::to_string(usage.prompt_tokens) +
                       " cached=" + std::to_string(usage.cached_tokens) +
                       " output=" + std::to_string(usage.completion_tokens));
 }

@@ -22,6 +22,7 @@ struct GenerationPlan {
   std::vector<std::unique_ptr<Session>> sessions;
   std::unique_ptr<AnswerFormat> format;
   int64_t n = 1;
+  std::string adapter;           // its name; empty: none
   std::string constraint_param;  // the request's field with the grammar; empty: none
   bool stream = false;
   TimePoint arrived;

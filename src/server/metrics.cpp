@@ -2,6 +2,7 @@
 
 #include <prometheus/text_serializer.h>
 
+#include <ctime>
 #include <limits>
 
 #include "server/log.h"
@@ -135,6 +136,25 @@ void add_engine(Snapshot& out, const engine::EngineStats& engine) {
     out.counter("quire:kernel_runs_total", "Runs of each kernel.", runs, {{"kernel", kernel}});
 }
 
+// vLLM's figure: the labels say it all, the value is the time.
+void add_adapters(Snapshot& out, const std::vector<engine::AdapterLoads::Load>& loads,
+                  const std::vector<std::string>& names, int64_t most) {
+  std::string running, waiting;
+  const auto add = [](std::string& list, const std::string& name) {
+    list += (list.empty() ? "" : ",") + name;
+  };
+  for (size_t i = 0; i < loads.size(); ++i) {
+    if (loads[i].running > 0) add(running, names.at(i));
+    if (loads[i].waiting > 0) add(waiting, names.at(i));
+  }
+  const auto limit = most > 0 ? most : static_cast<int64_t>(names.size());
+  out.gauge("vllm:lora_requests_info", "The time; the labels say which adapters have requests.",
+            static_cast<double>(std::time(nullptr)),
+            {{"max_lora", std::to_string(limit)},
+             {"running_lora_adapters", running},
+             {"waiting_lora_adapters", waiting}});
+}
+
 // With the names and helps of Prometheus's clients, and without the model's labels.
 void add_process(Snapshot& out, const ProcessState& process) {
   out.unlabelled = true;
@@ -152,8 +172,9 @@ void add_process(Snapshot& out, const ProcessState& process) {
 
 }  // namespace
 
-Metrics::Metrics(const std::string& model_name, int64_t max_model_len)
-    : labels_{{"engine", "0"}, {"model_name", model_name}},
+Metrics::Metrics(const ServerOptions& options, int64_t max_model_len)
+    : labels_{{"engine", "0"}, {"model_name", options.served_model_names.front()}},
+      max_adapters_(options.max_adapters),
       time_to_first_token_(histogram("vllm:time_to_first_token_seconds",
                                      "From a request's arrival to its first token.",
                                      kFirstTokenBuckets)),
@@ -198,6 +219,7 @@ Metrics::Metrics(const std::string& model_name, int64_t max_model_len)
                                 .Labels(labels_)
                                 .Register(registry_)
                                 .Add({})) {
+  for (const ServedAdapter& adapter : options.adapters) adapters_.push_back(adapter.name);
   using R = engine::FinishReason;
   // A dashboard wants to see zeros, not nothing.
   for (const R reason : {R::kStop, R::kLength, R::kAbort, R::kError})
@@ -253,6 +275,7 @@ void Metrics::http_request(const std::string& method, const std::string& route, 
 std::string Metrics::render(const engine::EngineStats& engine, const HttpState& http) const {
   Snapshot snapshot(labels_);
   add_engine(snapshot, engine);
+  if (!adapters_.empty()) add_adapters(snapshot, engine.adapters, adapters_, max_adapters_);
   snapshot.gauge("quire:http_connections", "Open connections.",
                  static_cast<double>(http.connections));
   snapshot.gauge("quire:http_waiting_jobs", "Requests that wait for a thread to read their text.",

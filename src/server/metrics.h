@@ -10,6 +10,7 @@
 #include "engine/request.h"
 #include "server/engine_client.h"
 #include "server/http/ledger.h"
+#include "server/options.h"
 
 namespace quire::server {
 
@@ -17,7 +18,7 @@ namespace quire::server {
 // Thread-safe.
 class Metrics {
  public:
-  Metrics(const std::string& model_name, int64_t max_model_len);
+  Metrics(const ServerOptions& options, int64_t max_model_len);
 
   // All answers to a request: the longest one's tokens.
   void answers_finished(int64_t longest);
@@ -41,6 +42,8 @@ class Metrics {
                                    const std::vector<double>& buckets);
 
   prometheus::Labels labels_;
+  std::vector<std::string> adapters_;  // their names, by index
+  int64_t max_adapters_;
   mutable prometheus::Registry registry_;
   prometheus::Histogram &time_to_first_token_, &inter_token_, &time_per_output_token_, &e2e_,
       &queue_time_, &prefill_time_, &decode_time_, &inference_time_, &prompt_tokens_,

@@ -42,6 +42,13 @@ struct ClientLimits {
   int64_t max_generations = 0;  // prompts times n of all its requests; 0: no limit
 };
 
+// A name that requests may ask for beside the model's own: the model with an adapter (LoRA).
+struct ServedAdapter {
+  std::string name;
+  std::string path;         // as it was given; for clients
+  std::string fingerprint;  // `system_fingerprint` of its answers; empty: null
+};
+
 // What a server does with its model: all, or only what vLLM's --runner of that name does.
 enum class Runner { kAuto, kGenerate, kPooling };
 
@@ -54,6 +61,8 @@ struct ServerOptions {
   bool share_prefix_cache = false;              // between the keys
   std::vector<std::string> served_model_names;  // the first is the one in answers
   std::string fingerprint;                      // `system_fingerprint` of answers; empty: null
+  std::vector<ServedAdapter> adapters;          // by the engine's index
+  int64_t max_adapters = 0;                     // SchedulerOptions::max_adapters, for monitors
   Runner runner = Runner::kAuto;
   std::string root_path;                     // in front of every path: "/quire"
   bool trust_request_chat_template = false;  // whether requests may bring a chat_template

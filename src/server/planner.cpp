@@ -37,17 +37,31 @@ ApiError grammar_too_large(size_t bytes, size_t limit, const std::string& param)
 
 }  // namespace
 
-Planner::Planner(const ModelText& text, const EngineClient& engine, std::string model_name,
-                 std::string fingerprint)
+Planner::Planner(const ModelText& text, const EngineClient& engine, const ServerOptions& options)
     : text_(text),
       max_model_len_(engine.max_model_len()),
       vocab_size_(engine.vocab_size()),
       hidden_size_(engine.hidden_size()),
-      model_name_(std::move(model_name)),
-      fingerprint_(std::move(fingerprint)),
+      served_{{options.served_model_names.front(), options.fingerprint}},
       prompts_(text, max_model_len_),
       parsing_(text),
-      pair_prompt_(text) {}
+      pair_prompt_(text) {
+  for (const ServedAdapter& adapter : options.adapters)
+    served_.push_back(
+        {adapter.name, adapter.fingerprint, static_cast<int32_t>(served_.size()) - 1});
+}
+
+// The model has several names, and requests may leave it out.
+const Planner::Served& Planner::served(const openai::GenerationRequest& request) const {
+  const auto adapter =
+      std::ranges::find(served_.begin() + 1, served_.end(), request.model, &Served::name);
+  return adapter == served_.end() ? served_.front() : *adapter;
+}
+
+std::string Planner::adapter_name(const openai::GenerationRequest& request) const {
+  const Served& model = served(request);
+  return model.adapter < 0 ? std::string() : model.name;
+}
 
 Result<GenerationPlan, ApiError> Planner::plan(const openai::CompletionRequest& request,
                                                const std::string& id,
@@ -209,27 +223,28 @@ SessionOptions Planner::session_options(const openai::GenerationRequest& request
 
 std::unique_ptr<AnswerFormat> Planner::format(const openai::GenerationRequest& request,
                                               const Endpoint& endpoint, int64_t max_tokens) const {
+  const Served& model = served(request);
   if (request.api == openai::GenerationRequest::Api::kMessages) {
     return std::make_unique<anthropic::MessageFormat>(
         anthropic::MessageInfo{.id = endpoint.id,
                                .request_id = endpoint.request_id,
-                               .model = model_name_,
+                               .model = model.name,
                                .cut_by_context = request.max_tokens.value_or(0) > max_tokens});
   }
   if (request.api == openai::GenerationRequest::Api::kResponses) {
     return std::make_unique<responses::ResponseFormat>(
         responses::ResponseInfo{.id = endpoint.request_id,
-                                .model = model_name_,
+                                .model = model.name,
                                 .created = std::time(nullptr),
                                 .echo = request.responses,
-                                .fingerprint = fingerprint_});
+                                .fingerprint = model.fingerprint});
   }
   openai::AnswerInfo info;
   info.is_chat = endpoint.is_chat;
   info.id = endpoint.id;
   info.created = std::time(nullptr);
-  info.model = model_name_;
-  info.fingerprint = fingerprint_;
+  info.model = model.name;
+  info.fingerprint = model.fingerprint;
   info.role = endpoint.role;
   info.logprobs = request.sampling.logprobs >= 0;
   info.prompt_logprobs = request.sampling.prompt_logprobs >= 0;
@@ -289,6 +304,7 @@ Result<GenerationPlan, ApiError> Planner::assemble(const openai::GenerationReque
   const auto sampling = this->sampling(request, means.budget);
   if (!sampling) return Err{sampling.error()};
   plan.n = request.n;
+  plan.adapter = adapter_name(request);
   if (endpoint.grammar) plan.constraint_param = endpoint.grammar->param;
   plan.stream = request.stream;
   const SessionOptions common = session_options(request);  // all share its stop strings
@@ -315,6 +331,7 @@ Result<GenerationPlan, ApiError> Planner::assemble(const openai::GenerationReque
       if (one.sampling.seed) *one.sampling.seed += static_cast<uint64_t>(i);
       if (*matcher) one.grammar = std::make_unique<text::GrammarMatcher>((*matcher)->clone());
       one.cache_salt = request.cache_salt;
+      one.adapter = served(request).adapter;
       one.priority = request.priority;
       plan.requests.push_back(std::move(one));
       plan.sessions.push_back(std::make_unique<Session>(text_.tokenizer, prompt.ids, options));

@@ -17,9 +17,7 @@ namespace quire::server {
 // threads, since it tokenises, renders templates and compiles grammars.
 class Planner {
  public:
-  // `fingerprint`: of the answers (ServerOptions::fingerprint).
-  Planner(const ModelText& text, const EngineClient& engine, std::string model_name,
-          std::string fingerprint);
+  Planner(const ModelText& text, const EngineClient& engine, const ServerOptions& options);
 
   // `id`: the request's, without a prefix. The plan holds what it charges to the account.
   Result<GenerationPlan, ApiError> plan(const openai::CompletionRequest& request,
@@ -40,6 +38,14 @@ class Planner {
     std::vector<int32_t> ids;
     std::optional<std::string> echo_text;
   };
+  // What a request's `model` stands for: the model, or an adapter of it.
+  struct Served {
+    std::string name, fingerprint;  // of the answers
+    int32_t adapter = -1;           // engine::Request::adapter
+  };
+  const Served& served(const openai::GenerationRequest& request) const;
+  std::string adapter_name(const openai::GenerationRequest& request) const;  // empty: none
+
   // What depends on the endpoint.
   struct Endpoint {
     bool is_chat = false;
@@ -79,7 +85,7 @@ class Planner {
 
   const ModelText& text_;
   const int64_t max_model_len_, vocab_size_, hidden_size_;
-  const std::string model_name_, fingerprint_;
+  std::vector<Served> served_;  // the model first
   PromptBuilder prompts_;
   ParsingPlan parsing_;
   pooling::PairPrompt pair_prompt_;

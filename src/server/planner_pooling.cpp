@@ -26,7 +26,7 @@ Result<GenerationPlan, ApiError> Planner::plan(const pooling::EmbeddingRequest& 
     if (auto added = add_pooled(request, std::move(*ids), pooling, means, plan); !added)
       return Err{std::move(added).error()};
   }
-  const pooling::AnswerInfo info{"embd-" + id, model_name_, std::time(nullptr)};
+  const pooling::AnswerInfo info{"embd-" + id, served(request).name, std::time(nullptr)};
   const pooling::EmbeddingFormat::Shape shape{
       static_cast<size_t>(request.dimensions.value_or(hidden_size_)), request.normalises,
       request.as_base64};
@@ -53,8 +53,8 @@ Result<GenerationPlan, ApiError> Planner::plan(const pooling::ScoreRequest& requ
     if (auto added = add_pooled(request, std::move(*ids), pooling, means, plan); !added)
       return Err{std::move(added).error()};
   }
-  const pooling::AnswerInfo info{(request.is_rerank ? "rerank-" : "score-") + id, model_name_,
-                                 std::time(nullptr)};
+  const pooling::AnswerInfo info{(request.is_rerank ? "rerank-" : "score-") + id,
+                                 served(request).name, std::time(nullptr)};
   if (request.is_rerank) {
     size_t kept = 0;  // of the documents, until the answer is sent
     if (request.returns_documents)
@@ -77,6 +77,7 @@ Result<void, ApiError> Planner::add_pooled(const openai::GenerationRequest& requ
   if (plan.requests.empty()) {
     plan.held_prompts = http::Charge(means.account, http::Held::kPrompts);
     plan.held_answers = http::Charge(means.account, http::Held::kAnswers);
+    plan.adapter = adapter_name(request);
   }
   const size_t prompt_bytes = choice_bytes(request, ids.size(), 0);
   const size_t answer_bytes = pooled_bytes(pooling);
@@ -92,6 +93,7 @@ Result<void, ApiError> Planner::add_pooled(const openai::GenerationRequest& requ
   one.sampling.max_tokens = 0;
   one.pooling = pooling;
   one.cache_salt = request.cache_salt;
+  one.adapter = served(request).adapter;
   one.priority = request.priority;
   plan.requests.push_back(std::move(one));
   return {};

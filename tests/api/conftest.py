@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import threading
 import time
@@ -125,6 +126,21 @@ def start_server(*flags, model=MODEL):
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
         assert process.wait(120) == 0, "".join(log)
+
+
+def write_adapter(folder, module, outputs, inputs, rank=2):
+    """A LoRA adapter for one linear layer, as PEFT saves them; its numbers are small and differ."""
+    folder.mkdir(parents=True)
+    (folder / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": rank, "lora_alpha": rank}))
+    header, data = {}, b""
+    for name, shape in (("lora_A", [rank, inputs]), ("lora_B", [outputs, rank])):
+        count = shape[0] * shape[1]
+        values = struct.pack(f"<{count}f", *[(i * 37 % 101 - 50) / 2000 for i in range(count)])
+        header[f"base_model.model.{module}.{name}.weight"] = {
+            "dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + len(values)]}
+        data += values
+    text = json.dumps(header).encode()
+    (folder / "adapter_model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
 
 
 def greedy_demo_model(folder, context=2048, **generation):

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from conftest import BIN, MODEL, start_server
+from conftest import BIN, MODEL, ROOT, start_server
 
 DRIVER = pathlib.Path("/proc/driver/nvidia/version")
 # A driver that leaves word when it is loaded, and knows how old it is.
@@ -119,6 +119,8 @@ def test_what_only_the_cpu_has_is_refused_by_name_on_cuda():
     for flag in (("--portable-bits",), ("--quant-activations", "int8")):
         code, text = quire("run", MODEL, "Hello", "--device", "cuda", *flag)
         assert code == 1 and f"--device cuda: only the CPU has {flag[0]}" in text, text
+    code, text = quire("serve", MODEL, "--port", "0", "--device", "cuda", "--lora-modules", f"sql={ROOT}/tests/parity/adapters/qwen3/some")
+    assert code == 1 and "--device cuda: only the CPU has --lora-modules" in text, text
     code, text = run_on("cuda", QUIRE_USE_REFERENCE="1")
     assert code == 1 and "QUIRE_USE_REFERENCE" in text, text
 

@@ -11,7 +11,7 @@ import sys
 import tomllib
 
 import pytest
-from conftest import BIN, ROOT, greedy_demo_model
+from conftest import BIN, ROOT, greedy_demo_model, write_adapter
 
 sys.path.append(str(ROOT / "tests/hub"))
 from fake_hub import FakeHub, Repo  # noqa: E402
@@ -110,6 +110,7 @@ def reader(tmp_path):
     hub = FakeHub()
     hub.repos[MODEL] = Repo({path.name: path.read_bytes() for path in model.iterdir()})
     (tmp_path / "home").mkdir()
+    write_adapter(tmp_path / "home/adapters/sql", "model.layers.0.mlp.down_proj", 256, 768)
     typist = Reader(tmp_path / "home", hub)
     yield typist
     typist.stop()

@@ -199,7 +199,7 @@ constexpr KnownField kFields[] = {
     {"ebnf", kBoth, kUnsupported, "", "`structured_outputs.grammar` (Lark or GBNF)"},
     {"max_new_tokens", kBoth, kUnsupported, "", "`max_tokens`"},
     {"min_new_tokens", kBoth, kUnsupported, "[0]", "`min_tokens`"},
-    {"lora_path", kBoth, kUnsupported},
+    {"lora_path", kBoth, kUnsupported, "", "`model`, with --lora-modules"},
 
     // llama-server's.
     {"n_predict", kBoth, kUnsupported, "[-1]", "`max_tokens`"},
@@ -243,7 +243,7 @@ constexpr KnownField kFields[] = {
     {"timings_per_token", kBoth, kUnsupported, "[false]"},
     {"response_fields", kBoth, kUnsupported, "[[]]"},
     {"sse_ping_interval", kBoth, kUnsupported},
-    {"lora", kBoth, kUnsupported, "[[]]"},
+    {"lora", kBoth, kUnsupported, "[[]]", "`model`, with --lora-modules"},
     {"image_data", kBoth, kUnsupported, "[[]]"},
     {"system_prompt", kBoth, kUnsupported, "", "a message with the role `system`"},
     {"input_prefix", kBoth, kUnsupported, R"([""])"},
