@@ -178,7 +178,7 @@ struct FewRows {
 
 template <class T, CudaSource kSource, int kTiles>
 __global__ void __launch_bounds__(kFewRowsThreads, kTiles == 4 ? 1 : 2)
-    few_rows(const LinearCudaParams p, const FewRowsPlan plan) {
+    few_rows(const __grid_constant__ LinearCudaParams p, const __grid_constant__ FewRowsPlan plan) {
   extern __shared__ __align__(128) char shared[];
   __shared__ float squares[kTiles == 1 ? 64 : 1];
   __shared__ float table[kSource == CudaSource::kTable4 ? 16 : 1];

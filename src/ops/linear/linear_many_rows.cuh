@@ -220,7 +220,7 @@ struct ManyRows {
 
 template <class T, CudaSource kSource, int kTokens>
 __global__ void __launch_bounds__(kManyRowsThreads, kTokens == 64 ? 2 : 1)
-    many_rows(const LinearCudaParams p, bool wide_x) {
+    many_rows(const __grid_constant__ LinearCudaParams p, bool wide_x) {
   extern __shared__ __align__(128) char shared[];
   __shared__ float table[kSource == CudaSource::kTable4 ? 16 : 1];
   using Kernel = ManyRows<T, kSource, kTokens>;
