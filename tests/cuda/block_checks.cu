@@ -120,9 +120,10 @@ Weights make_weights(const Format& f, const Shape& shape, FloatType type) {
                .dense = {.n = shape.n, .k = shape.k, .type = type, .interleaved = shape.gated},
                .arranged = {},
                .values = {}};
+  const CudaBlockArrangement arrangement(layout, type);
   w.arranged.resize(static_cast<size_t>(w.blocks.bytes()));
   for (int64_t panel = 0; panel < layout.panels(); ++panel)
-    arrange_cuda_panel(layout, packed.data(), w.blocks, panel, w.arranged.data());
+    arrangement.arrange(packed.data(), panel, w.arranged.data());
   const int64_t row_bytes = shape.k * float_type_bytes(type);
   w.values.resize(static_cast<size_t>(shape.n * row_bytes));
   for (int64_t row = 0; row < shape.n; ++row) {

@@ -142,11 +142,12 @@ void pack_affine_on_cuda(CudaDevice& cuda, std::span<const AffineRows> parts,
 
 PackedMatrix blocks_on_cuda(CudaDevice& cuda, const Context& context, const PackedMatrix& packed) {
   const QuantisedLayout from = quantised_layout(packed);
-  const CudaWeightLayout to = cuda_block_layout(from, check_float("linear", "w", packed.dtype));
+  const CudaBlockArrangement arrangement(from, check_float("linear", "w", packed.dtype));
+  const CudaWeightLayout& to = arrangement.layout();
   const auto bytes = static_cast<size_t>(to.bytes());
   const std::shared_ptr<std::byte[]> host = allocate_aligned(bytes);
   context.pool->parallel_for(to.panels(), [&](int64_t panel) {
-    arrange_cuda_panel(from, packed.data.get(), to, panel, host.get());
+    arrangement.arrange(packed.data.get(), panel, host.get());
   });
   const std::shared_ptr<std::byte[]> memory = cuda.allocate(bytes);
   cuda.upload(memory.get(), host.get(), bytes);

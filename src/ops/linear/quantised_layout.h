@@ -91,12 +91,9 @@ struct QuantisedLayout {
   __attribute__((always_inline)) int64_t stride(int64_t panel) const {
     return (panel ^ 1) < panels() ? 2 * block_bytes() : block_bytes();
   }
-  // Of a turned code of a block, not of a plane: its byte, and the bits below it there.
-  struct TurnedPlace {
-    int64_t byte;
-    int shift;
-  };
-  TurnedPlace turned_place(int64_t row, int64_t at) const {
+  // Of a code of a block, not of a plane: its byte, from the first of the codes, and the bits below
+  // it there. Turned ones first.
+  CodePlace turned_place(int64_t row, int64_t at) const {
     if (gguf != GgufFormat::kNone)
       return {at % 32 / 2 * 64 + row * 4 + at % 2 * 2 + at / 64, static_cast<int>(at / 32 % 2 * 4)};
     const int64_t odd = at % 2, second = at / 2 % 2;
@@ -104,19 +101,19 @@ struct QuantisedLayout {
     return {at / 8 * 64 + row / 4 * 16 + at / 4 % 2 * 8 + row % 4 * 2 + 1 - odd,
             static_cast<int>(4 * second)};
   }
+  CodePlace code_place(int64_t row, int64_t at) const {
+    if (turned) return turned_place(row, at);
+    if (bits == 8) return {(at / 64 * kPanel + row) * 64 + at % 64, 0};
+    // Nibbles 0 and 1 of a word are in its first byte.
+    return {row * 64 + at % 32 * 2 + at / 64, static_cast<int>(at / 32 % 2 * 4)};
+  }
+  bool has_planes() const { return gguf != GgufFormat::kNone && bits != 4; }
   // One code of a block, k in [0, 128).
   uint8_t code(const uint8_t* block, int64_t row, int64_t at) const {
     const uint8_t* codes = block + scale_bytes();
-    if (gguf != GgufFormat::kNone && bits != 4)
-      return gguf_plane_code(bits, turned, codes, row, at);
-    if (turned) {
-      const TurnedPlace place = turned_place(row, at);
-      return bits == 8 ? codes[place.byte] : codes[place.byte] >> place.shift & 15;
-    }
-    if (bits == 8) return codes[(at / 64 * kPanel + row) * 64 + at % 64];
-    // Nibbles 0 and 1 of a word are in its first byte.
-    const int64_t nibble = at / 32;
-    return codes[row * 64 + at % 32 * 2 + nibble / 2] >> (nibble % 2 * 4) & 15;
+    if (has_planes()) return gguf_plane_code(bits, turned, codes, row, at);
+    const CodePlace place = code_place(row, at);
+    return bits == 8 ? codes[place.byte] : codes[place.byte] >> place.shift & 15;
   }
 };
 

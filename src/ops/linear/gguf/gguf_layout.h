@@ -91,16 +91,26 @@ constexpr const GgufLayout& gguf_layout(GgufFormat format) {
 inline constexpr int kIq4Values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                        1,    13,   25,  38,  53,  69,  89,  113};
 
+// Where a code, or a plane's part of one, is: its byte and the bits below it there.
+struct CodePlace {
+  int64_t byte;
+  int shift;
+};
+// k in [0, 128); the byte counts from the plane's first one.
+inline CodePlace gguf_plane_place(int plane, bool turned, int64_t row, int64_t k) {
+  const int64_t k_block = 64 / plane;  // k that share 8 bytes
+  const int64_t place = turned ? k % 8 / 4 * 64 + row * 4 + k % 4 : row * 8 + k % 8;
+  return {k / k_block * 128 + place, static_cast<int>(k % k_block / 8 * plane)};
+}
+
 // A code of 2, 3, 5, 6 or 8 bits, k in [0, 128).
 inline uint8_t gguf_plane_code(int bits, bool turned, const uint8_t* planes, int64_t row,
                                int64_t k) {
   int code = 0, at = 0;
   for (int plane = 8; plane > 0; plane /= 2) {
     if (!(bits & plane)) continue;
-    const int64_t k_block = 64 / plane;  // k that share 8 bytes
-    const int64_t place = turned ? k % 8 / 4 * 64 + row * 4 + k % 4 : row * 8 + k % 8;
-    const int byte = planes[k / k_block * 128 + place];
-    code |= (byte >> (k % k_block / 8 * plane) & ((1 << plane) - 1)) << at;
+    const CodePlace place = gguf_plane_place(plane, turned, row, k);
+    code |= (planes[place.byte] >> place.shift & ((1 << plane) - 1)) << at;
     at += plane;
     planes += 256 * plane;
   }

@@ -43,24 +43,6 @@ void copy_scales(const QuantisedLayout& from, const uint8_t* block, const CudaWe
   std::memcpy(out, block, static_cast<size_t>(to.block_scale_bytes));
 }
 
-// One row's codes of a stage, [64], into a stage of zeros.
-void store_row(int bits, const uint8_t* codes, int row, uint32_t* stage) {
-  for (int k = 0; k < kStage; ++k) {
-    const StagePlace place = stage_place(row, k);
-    uint32_t* plane_at = stage;
-    int code = codes[k];
-    for (int plane = 8; plane > 0; plane /= 2) {
-      if ((bits & plane) == 0) continue;
-      const int in_word = 16 / plane;  // pairs
-      const auto part = static_cast<uint32_t>(code & ((1 << plane) - 1));
-      const int shift = place.pair % in_word * plane + place.second * 16;
-      plane_at[plane_word(plane, place.lane, place.pair / in_word)] |= part << shift;
-      plane_at += plane * 32;
-      code >>= plane;
-    }
-  }
-}
-
 }  // namespace
 
 CudaWeightLayout cuda_block_layout(const QuantisedLayout& layout, FloatType type) {
@@ -88,24 +70,51 @@ CudaWeightLayout cuda_block_layout(const QuantisedLayout& layout, FloatType type
   return result;
 }
 
-void arrange_cuda_panel(const QuantisedLayout& from, const void* packed, const CudaWeightLayout& to,
-                        int64_t panel, void* out) {
+CudaBlockArrangement::CudaBlockArrangement(const QuantisedLayout& from, FloatType type)
+    : from_(from), to_(cuda_block_layout(from, type)) {
+  int from_byte = 0, first_word = 0;  // of the plane
+  for (int plane = 8; plane > 0; plane /= 2) {
+    if ((from.bits & plane) == 0) continue;
+    add_moves(plane, from_byte, first_word);
+    from_byte += 256 * plane;
+    first_word += 32 * plane;
+  }
+}
+
+// A plane of the CPU's block is a plane of the GPU's, in another order.
+void CudaBlockArrangement::add_moves(int plane, int from_byte, int first_word) {
+  const int in_word = 16 / plane;  // pairs
+  for (int k = 0; k < kBlock; ++k)
+    for (int row = 0; row < kPanel; ++row) {
+      const auto [byte, shift] = from_.has_planes() ? gguf_plane_place(plane, from_.turned, row, k)
+                                                    : from_.code_place(row, k);
+      const StagePlace to = stage_place(row, k % kStage);
+      const int word = first_word + plane_word(plane, to.lane, to.pair / in_word);
+      moves_[k / kStage].push_back(
+          {.byte = static_cast<uint16_t>(from_byte + byte),
+           .word = static_cast<uint16_t>(word),
+           .from_shift = static_cast<uint8_t>(shift),
+           .to_shift = static_cast<uint8_t>(to.pair % in_word * plane + to.second * 16),
+           .mask = static_cast<uint8_t>((1 << plane) - 1)});
+    }
+}
+
+void CudaBlockArrangement::arrange(const void* packed, int64_t panel, void* out) const {
   const auto* data = static_cast<const uint8_t*>(packed);
   auto* bytes = static_cast<uint8_t*>(out);
-  uint8_t* codes_to = bytes + panel * to.panel_bytes();
-  uint8_t* scales_to = bytes + to.scales_offset() + panel * to.panel_scale_bytes();
-  std::memset(codes_to, 0, static_cast<size_t>(to.panel_bytes()));
-  for (int64_t block = 0; block < from.blocks(); ++block) {
-    const uint8_t* at = data + from.offset(panel, block);
-    copy_scales(from, at, to, scales_to + block * to.block_scale_bytes);
-    for (int64_t k = block * kBlock; k < std::min(to.padded_k(), (block + 1) * kBlock);
-         k += kStage) {
-      auto* stage = reinterpret_cast<uint32_t*>(codes_to + k / kStage * to.stage_bytes());
-      for (int64_t row = 0; row < kPanel; ++row) {
-        uint8_t codes[kStage];
-        for (int64_t i = 0; i < kStage; ++i) codes[i] = from.code(at, row, k % kBlock + i);
-        store_row(to.bits, codes, static_cast<int>(row), stage);
-      }
+  uint8_t* codes_to = bytes + panel * to_.panel_bytes();
+  uint8_t* scales_to = bytes + to_.scales_offset() + panel * to_.panel_scale_bytes();
+  std::memset(codes_to, 0, static_cast<size_t>(to_.panel_bytes()));
+  const int64_t stages = to_.padded_k() / kStage;
+  for (int64_t block = 0; block < from_.blocks(); ++block) {
+    const uint8_t* at = data + from_.offset(panel, block);
+    copy_scales(from_, at, to_, scales_to + block * to_.block_scale_bytes);
+    const uint8_t* codes = at + from_.scale_bytes();
+    for (int64_t stage = 2 * block; stage < std::min(stages, 2 * block + 2); ++stage) {
+      auto* words = reinterpret_cast<uint32_t*>(codes_to + stage * to_.stage_bytes());
+      for (const Move& m : moves_[stage % 2])
+        words[m.word] |= static_cast<uint32_t>(codes[m.byte] >> m.from_shift & m.mask)
+                         << m.to_shift;
     }
   }
 }

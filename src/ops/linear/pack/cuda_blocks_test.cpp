@@ -31,10 +31,11 @@ struct Arranged {
 
   explicit Arranged(const PackedMatrix& packed) {
     const QuantisedLayout from = quantised_layout(packed);
-    layout = cuda_block_layout(from, type_of(packed.dtype));
+    const CudaBlockArrangement arrangement(from, type_of(packed.dtype));
+    layout = arrangement.layout();
     words.assign(static_cast<size_t>(layout.bytes() / 4), 0xFFFFFFFFu);
     for (int64_t panel = 0; panel < layout.panels(); ++panel)
-      arrange_cuda_panel(from, packed.data.get(), layout, panel, words.data());
+      arrangement.arrange(packed.data.get(), panel, words.data());
   }
   const uint32_t* stage(int64_t panel, int64_t k) const {
     return words.data() + (panel * layout.panel_bytes() + k / 64 * layout.stage_bytes()) / 4;
