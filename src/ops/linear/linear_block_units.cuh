@@ -1,4 +1,5 @@
 #pragma once
+#include "ops/cuda/reduce.cuh"
 #include "ops/linear/linear_blocks.h"
 #include "ops/linear/linear_units.cuh"
 
@@ -38,17 +39,41 @@ struct LoadShared {
   }
 };
 
-// A lane's part of A for a stage's four steps. `scales` are those of the stage's block.
+// The scales of a stage, of which the four lanes that share rows have a quarter each: lane v % 4
+// that of group v / 2 in row lane / 4 + v % 2 * 8.
+template <CudaSource kSource>
+struct QuadScales {
+  static constexpr int kGroups = 64 / least_group(kSource), kOwn = kGroups / 2;
+  ScaleAndBias own[kOwn];
+
+  // `scales` are those of the stage's block, of which it is half `half`.
+  __device__ QuadScales(const CudaWeightLayout& l, const void* scales, int half) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+      const int k = half * 64 + (2 * i + lane % 4 / 2) * least_group(kSource);
+      own[i] =
+          block_scale<kSource>(l, static_cast<const uint8_t*>(scales), k, lane / 4 + lane % 2 * 8);
+    }
+  }
+  __device__ ScaleAndBias operator()(int group, int second) const {
+    const int from = static_cast<int>(threadIdx.x) % 32 / 4 * 4 + group % 2 * 2 + second;
+    const ScaleAndBias& s = own[group / 2];
+    return {__shfl_sync(kWholeWarp, s.scale, from),
+            has_bias(kSource) ? __shfl_sync(kWholeWarp, s.bias, from) : 0};
+  }
+};
+
+// A lane's part of A for a stage's four steps; all lanes of the warp take part.
 template <CudaSource kSource, class T>
 __device__ inline void dequantise_stage(const CudaWeightLayout& l,
                                         const uint32_t (&words)[source_bits(kSource)],
                                         const void* scales, int half, const float* table,
                                         uint4 (&a)[4]) {
   constexpr FloatType kType = std::is_same_v<T, DeviceBf16> ? FloatType::kBf16 : FloatType::kF16;
-  const int row = static_cast<int>(threadIdx.x) % 32 / 4;
+  const QuadScales<kSource> quad(l, scales, half);
   uint32_t parts[4][4];
-  dequantise_stage<kSource, kType>(l, words, static_cast<const uint8_t*>(scales), half, row, table,
-                                   parts);
+  dequantise_stage<kSource, kType>(words, quad, table, parts);
 #pragma unroll
   for (int i = 0; i < 4; ++i) a[i] = make_uint4(parts[i][0], parts[i][1], parts[i][2], parts[i][3]);
 }

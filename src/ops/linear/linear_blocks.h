@@ -270,13 +270,17 @@ QUIRE_HOST_DEVICE inline ScaleAndBias block_scale(const CudaWeightLayout& l, con
   }
 }
 
+// Whether values have a bias beside their scale.
+constexpr bool has_bias(CudaSource source) {
+  return source != CudaSource::kFloat4 && source != CudaSource::kFloat8 &&
+         source != CudaSource::kTable4;
+}
+
 // One value in float32. Products with whole numbers are exact, so that this is one rounding at
 // most.
 template <CudaSource kSource>
 QUIRE_HOST_DEVICE inline float block_value(const ScaleAndBias& s, float code) {
-  constexpr bool kHasBias = kSource != CudaSource::kFloat4 && kSource != CudaSource::kFloat8 &&
-                            kSource != CudaSource::kTable4;
-  return kHasBias ? blocks::fused(s.scale, code, s.bias) : s.scale * code;
+  return has_bias(kSource) ? blocks::fused(s.scale, code, s.bias) : s.scale * code;
 }
 
 // k that share a scale in every format of the kind, 16 or more.
@@ -292,19 +296,19 @@ constexpr int least_group(CudaSource source) {
   }
 }
 
-// A lane's part of A for the four steps of a stage: `row` = lane / 4, `scales` those of the block
-// that the stage is in, as half `half`.
-template <CudaSource kSource, FloatType kType>
-QUIRE_HOST_DEVICE inline void dequantise_stage(const CudaWeightLayout& l,
-                                               const uint32_t (&words)[source_bits(kSource)],
-                                               const uint8_t* scales, int half, int row,
-                                               const float* table, uint32_t (&a)[4][4]) {
+// A lane's part of A for the four steps of a stage. scale(group, second) is that of one of the
+// stage's groups of least_group() k, in row lane / 4 or, `second`, 8 further.
+template <CudaSource kSource, FloatType kType, class Scale>
+QUIRE_HOST_DEVICE inline void dequantise_stage(const uint32_t (&words)[source_bits(kSource)],
+                                               const Scale& scale, const float* table,
+                                               uint32_t (&a)[4][4]) {
+  constexpr int kGroupSteps = least_group(kSource) / 16;
   ScaleAndBias s[2] = {};
   QUIRE_UNROLL
   for (int step = 0; step < 4; ++step) {
-    if (step * 16 % least_group(kSource) == 0) {
-      s[0] = block_scale<kSource>(l, scales, half * 64 + step * 16, row);
-      s[1] = block_scale<kSource>(l, scales, half * 64 + step * 16, row + 8);
+    if (step % kGroupSteps == 0) {
+      s[0] = scale(step / kGroupSteps, 0);
+      s[1] = scale(step / kGroupSteps, 1);
     }
     QUIRE_UNROLL
     for (int i = 0; i < 4; ++i) {

@@ -68,8 +68,12 @@ std::vector<uint16_t> values_of_lanes(const Arranged& w) {
       for (int lane = 0; lane < 32; ++lane) {
         uint32_t words[source_bits(kSource)], a[4][4];
         load_words(w.stage(panel, k), lane, words);
-        dequantise_stage<kSource, kType>(l, words, w.scales(panel, k), static_cast<int>(k / 64 % 2),
-                                         lane / 4, l.table, a);
+        const auto scale = [&](int group, int second) {
+          return block_scale<kSource>(l, w.scales(panel, k),
+                                      static_cast<int>(k % 128) + group * least_group(kSource),
+                                      lane / 4 + second * 8);
+        };
+        dequantise_stage<kSource, kType>(words, scale, l.table, a);
         for (int step = 0; step < 4; ++step)
           for (int i = 0; i < 8; ++i) {
             const int64_t row = panel * 16 + lane / 4 + i / 2 % 2 * 8;
