@@ -119,7 +119,7 @@ inline void score(const device SampleMetalRow& row, int token, thread const Logi
   Weights w = count_all();
   w.by_mass = true;
   const ulong total = sum_of(logits, w, 0, parts, thread_index);
-  const float log_total = is_empty(logits) ? 0.0f : precise::log(float(total)) - 40 * kLn2;
+  const float log_total = is_empty(logits) ? 0.0f : precise::log(float(total) * 0x1p-40f);
   if (token >= 0) {
     const float x = canonical(logits.x[token]);
     const uint key = max(kLowestFinite, key_of(x));
