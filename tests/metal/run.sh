@@ -10,7 +10,9 @@ echo 'int main() {}' | "$compiler" -fsanitize=address,undefined -x c++ - -o /dev
   { echo "$compiler has no AddressSanitizer (apt install libclang-rt-19-dev)"; exit 77; }
 mlx=build/deps/mlx-metal-$(awk '$1 == "mlx-cpu" { print $2 }' cmake/mlx.lock)
 [ -f "$mlx/.complete" ] || { echo "MLX's kernels are not there: tools/setup.sh --metal"; exit 1; }
+cmake --preset release >/dev/null
 cmake --build --preset release -j "${JOBS:-$(nproc)}" --target quire_ops -- --quiet
 cmake -S tests/metal -B build/metal -G Ninja -DCMAKE_CXX_COMPILER="$compiler" -DQUIRE_MLX_METAL="$PWD/$mlx" -DQUIRE_RELEASE="$PWD/build/release"
 cmake --build build/metal -j "${JOBS:-$(nproc)}" -- --quiet
+export QUIRE_SOURCE_DIR="$PWD"
 for program in build/metal/bin/*_test; do "$program" --gtest_brief=1 --gtest_filter="${1:-*}"; done
