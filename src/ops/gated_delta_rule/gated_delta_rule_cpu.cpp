@@ -139,7 +139,7 @@ void read_values(const GatedDeltaRuleParams& p, int64_t head, int64_t first_row,
   const int64_t key_width = p.k_heads * p.k_dim, row = 2 * key_width + p.v_heads * p.v_dim;
   for (int64_t i = 0; i < n; ++i) {
     const T* x = static_cast<const T*>(p.qkv) + (first + i) * row;
-    widen(x + 2 * key_width + head * p.v_dim + first_row, b.v + i * width, width);
+    widen(x + 2 * key_width + head * p.v_dim + first_row, b.v + i * kDeltaRows, width);
   }
   read_gates<T>(p, head, first, n, b);
 }
@@ -200,17 +200,17 @@ HWY_INLINE void read_state(D d, const float* state, int64_t stride, int64_t dim,
   for (int64_t v = 0; v < kVecs; ++v) seen[v] = hn::Add(seen[v], odd[v]);
 }
 
-// The rows [first, first + kVecs vectors) of a block of `width` rows, over n tokens. `stride`: from
-// a column of the state to the next.
+// The rows [first, first + kVecs vectors) of a block, over n tokens. `stride`: from a column of the
+// state to the next.
 template <class D, int64_t kVecs>
-HWY_INLINE void walk_rows(D d, float* state, int64_t stride, int64_t width, int64_t dim, Block& b,
-                          int64_t first, int64_t n) {
+HWY_INLINE void walk_rows(D d, float* state, int64_t stride, int64_t dim, Block& b, int64_t first,
+                          int64_t n) {
   const int64_t lanes = hn::MaxLanes(d);
   hn::Vec<D> seen[kVecs], delta[kVecs], y[kVecs];
   read_state<D, kVecs>(d, state + first, stride, dim, b.k, seen);
   for (int64_t t = 0; t < n; ++t) {
     const auto decay = hn::Set(d, b.decay[t]), beta = hn::Set(d, b.beta[t]);
-    const float* v_row = b.v + t * width + first;
+    const float* v_row = b.v + t * kDeltaRows + first;
     for (int64_t v = 0; v < kVecs; ++v) {
       const auto value = hn::LoadU(d, v_row + v * lanes);
       delta[v] = hn::Mul(hn::NegMulAdd(seen[v], decay, value), beta);
@@ -222,7 +222,8 @@ HWY_INLINE void walk_rows(D d, float* state, int64_t stride, int64_t width, int6
     } else {
       advance<false, D, kVecs>(d, state + first, stride, dim, q, k, decay, delta, y, seen);
     }
-    for (int64_t v = 0; v < kVecs; ++v) hn::StoreU(y[v], d, b.y + t * width + first + v * lanes);
+    for (int64_t v = 0; v < kVecs; ++v)
+      hn::StoreU(y[v], d, b.y + t * kDeltaRows + first + v * lanes);
   }
 }
 
@@ -233,12 +234,11 @@ HWY_INLINE void walk_block(float* state, int64_t stride, int64_t width, int64_t 
   constexpr int64_t kVecs = kLanes == 8 ? 2 : 4;
   int64_t first = 0;
   for (; first + kVecs * kLanes <= width; first += kVecs * kLanes)
-    walk_rows<FloatTag, kVecs>(kFloats, state, stride, width, dim, b, first, n);
+    walk_rows<FloatTag, kVecs>(kFloats, state, stride, dim, b, first, n);
   for (; first + kLanes <= width; first += kLanes)
-    walk_rows<FloatTag, 1>(kFloats, state, stride, width, dim, b, first, n);
+    walk_rows<FloatTag, 1>(kFloats, state, stride, dim, b, first, n);
   using OneTag = hn::CappedTag<float, 1>;
-  for (; first < width; ++first)
-    walk_rows<OneTag, 1>(OneTag(), state, stride, width, dim, b, first, n);
+  for (; first < width; ++first) walk_rows<OneTag, 1>(OneTag(), state, stride, dim, b, first, n);
 }
 
 // What the block will need of the tokens from `first` on; q and k only if `with_keys`.
@@ -264,7 +264,7 @@ void run_block(const GatedDeltaRuleParams& p, int64_t head, int64_t first_row, i
   walk_block(state, p.plain_state ? p.v_dim : width, width, p.k_dim, b, n);
   for (int64_t i = 0; i < n; ++i) {
     T* y = static_cast<T*>(p.y) + ((first + i) * p.v_heads + head) * p.v_dim + first_row;
-    narrow(b.y + i * width, y, width);
+    narrow(b.y + i * kDeltaRows, y, width);
   }
 }
 
