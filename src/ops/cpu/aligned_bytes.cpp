@@ -46,4 +46,15 @@ std::shared_ptr<std::byte[]> allocate_aligned(size_t bytes) {
   return {static_cast<std::byte*>(memory), [](std::byte* p) { std::free(p); }};
 }
 
+std::byte* ScratchMemory::reserve(int64_t bytes) {
+  if (capacity_ < bytes) {
+    capacity_ = 0;
+    memory_.reset();
+    const int64_t needed = std::max(bytes, least_);
+    memory_ = allocate_aligned(static_cast<size_t>(needed));
+    capacity_ = needed;
+  }
+  return memory_.get();
+}
+
 }  // namespace quire::ops

@@ -50,14 +50,8 @@ ThreadPool& own_pool() {
   return pool;
 }
 std::byte* own_scratch(int64_t bytes) {
-  thread_local std::shared_ptr<std::byte[]> memory;
-  thread_local int64_t capacity = 0;
-  if (capacity < bytes) {
-    memory.reset();
-    memory = allocate_aligned(static_cast<size_t>(bytes));
-    capacity = bytes;
-  }
-  return memory.get();
+  thread_local ScratchMemory memory;
+  return memory.reserve(bytes);
 }
 
 // The bytes of a call's rows. A head's part of a row of x is [passed, K], of y [N, passed].

@@ -1,7 +1,5 @@
 #include "ops/linear/linear_kernel.h"
 
-#include <memory>
-
 #include "ops/cpu/aligned_bytes.h"
 #include "ops/linear/affine_int8/affine_int8.h"
 #include "ops/linear/dense/linear_amx.h"
@@ -32,19 +30,6 @@ constexpr const LinearKernel* kKernels[] = {
 // not touched costs nothing.
 constexpr int64_t kScratchBytes = 8 << 20;
 
-struct Scratch {
-  std::shared_ptr<std::byte[]> memory;
-  int64_t capacity = 0;
-  void* of(int64_t bytes) {
-    if (capacity < bytes) {
-      memory.reset();
-      capacity = bytes > kScratchBytes ? bytes : kScratchBytes;
-      memory = allocate_aligned(static_cast<size_t>(capacity));
-    }
-    return memory.get();
-  }
-};
-
 template <class T>
 void gather(const LinearParams& params, const void* x, void* out) {
   for (int64_t j = 0; j < params.k; ++j)
@@ -71,11 +56,11 @@ void run_linears(ThreadPool& pool, const LinearKernel& kernel,
 }
 
 const void* linear_row(const LinearParams& params, int64_t row, void* buffer) {
-  thread_local Scratch scratch;
+  thread_local ScratchMemory scratch(kScratchBytes);
   const int64_t bytes = params.k * float_type_bytes(params.type);
   const void* x = static_cast<const std::byte*>(params.x) + row * bytes;
   if (params.norm_weight) {
-    void* normed = params.columns ? scratch.of(bytes) : buffer;
+    void* normed = params.columns ? scratch.reserve(bytes) : buffer;
     rms_norm_cpu({.type = params.type,
                   .width = params.k,
                   .eps = params.norm_eps,
@@ -92,13 +77,13 @@ const void* linear_row(const LinearParams& params, int64_t row, void* buffer) {
 }
 
 void* linear_scratch(int64_t bytes) {
-  thread_local Scratch scratch;
-  return scratch.of(bytes);
+  thread_local ScratchMemory scratch(kScratchBytes);
+  return scratch.reserve(bytes);
 }
 
 void* linear_task_scratch(int64_t bytes) {
-  thread_local Scratch scratch;
-  return scratch.of(bytes);
+  thread_local ScratchMemory scratch(kScratchBytes);
+  return scratch.reserve(bytes);
 }
 
 }  // namespace quire::ops

@@ -1,7 +1,6 @@
 #include "ops/linear/linear_parts.h"
 
 #include <cstring>
-#include <memory>
 
 #include "base/check.h"
 #include "ops/cpu/aligned_bytes.h"
@@ -13,14 +12,8 @@ namespace {
 
 // Of the stream thread, beside the scratch that the parts' kernels use.
 std::byte* parts_scratch(int64_t bytes) {
-  thread_local std::shared_ptr<std::byte[]> memory;  // grows to the largest step
-  thread_local int64_t capacity = 0;
-  if (capacity < bytes) {
-    memory.reset();
-    memory = allocate_aligned(static_cast<size_t>(bytes));
-    capacity = bytes;
-  }
-  return memory.get();
+  thread_local ScratchMemory memory;
+  return memory.reserve(bytes);
 }
 
 // A part's call: its weight, and what the whole call says.

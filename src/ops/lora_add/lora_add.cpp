@@ -46,14 +46,8 @@ struct Scratch {
 Scratch take_scratch(int64_t x, int64_t low, int64_t y) {
   const auto aligned = [](int64_t bytes) { return (bytes + 63) / 64 * 64; };
   const int64_t total = aligned(x) + aligned(low) + 2 * aligned(y);
-  thread_local std::shared_ptr<std::byte[]> memory;  // grows to the largest step
-  thread_local int64_t capacity = 0;
-  if (capacity < total) {
-    memory.reset();
-    memory = allocate_aligned(static_cast<size_t>(total));
-    capacity = total;
-  }
-  std::byte* const at = memory.get();
+  thread_local ScratchMemory memory;
+  std::byte* const at = memory.reserve(total);
   return {.x = at,
           .low = at + aligned(x),
           .before = at + aligned(x) + aligned(low),

@@ -71,14 +71,8 @@ Scratch take_scratch(const MoeExpertsParams& p, int64_t most_rows, int64_t inter
   const int64_t gated = aligned(most_rows * intermediate * size);
   const int64_t y = aligned(most_rows * p.hidden * floats);
   const int64_t total = x + gated + y + aligned(p.rows * p.hidden * floats);
-  thread_local std::shared_ptr<std::byte[]> memory;  // grows to the largest step
-  thread_local int64_t capacity = 0;
-  if (capacity < total) {
-    memory.reset();
-    memory = allocate_aligned(static_cast<size_t>(total));
-    capacity = total;
-  }
-  std::byte* at = memory.get();
+  thread_local ScratchMemory memory;
+  std::byte* at = memory.reserve(total);
   return {.x = at,
           .gated = at + x,
           .y = reinterpret_cast<float*>(at + x + gated),
