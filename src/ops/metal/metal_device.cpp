@@ -13,18 +13,6 @@ namespace {
 // Of the largest pages of Apple's systems: MLX makes a buffer over such memory without a copy.
 constexpr size_t kPage = 16384;
 
-class Evaluated final : public HostCopies {
- public:
-  explicit Evaluated(std::vector<mx::array> arrays) : arrays_(std::move(arrays)) {}
-  std::vector<mx::array> wait() override {
-    mx::eval(arrays_);
-    return arrays_;
-  }
-
- private:
-  std::vector<mx::array> arrays_;
-};
-
 }  // namespace
 
 void* MetalDevice::take(size_t bytes) {
@@ -71,7 +59,7 @@ void MetalDevice::download(void* to, const void* from, size_t bytes) {
 }
 
 std::unique_ptr<HostCopies> MetalDevice::copy_to_host(const std::vector<mx::array>& arrays) {
-  return std::make_unique<Evaluated>(arrays);
+  return wait_by_evaluating(arrays);
 }
 
 void MetalDevice::synchronize() { mx::synchronize(); }

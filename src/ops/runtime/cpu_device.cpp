@@ -11,19 +11,6 @@
 namespace quire::ops {
 namespace {
 
-// The host's arrays are where they should be, once they are evaluated.
-class Evaluated final : public HostCopies {
- public:
-  explicit Evaluated(std::vector<mx::array> arrays) : arrays_(std::move(arrays)) {}
-  std::vector<mx::array> wait() override {
-    mx::eval(arrays_);
-    return arrays_;
-  }
-
- private:
-  std::vector<mx::array> arrays_;
-};
-
 class CpuDevice final : public Device {
  public:
   const char* name() const override { return "cpu"; }
@@ -46,7 +33,7 @@ class CpuDevice final : public Device {
     return result;
   }
   std::unique_ptr<HostCopies> copy_to_host(const std::vector<mx::array>& arrays) override {
-    return std::make_unique<Evaluated>(arrays);
+    return wait_by_evaluating(arrays);
   }
   void upload(void* to, const void* from, size_t bytes) override { std::memcpy(to, from, bytes); }
   void download(void* to, const void* from, size_t bytes) override { std::memcpy(to, from, bytes); }

@@ -14,6 +14,25 @@
 #include "ops/runtime/recorded_step.h"
 
 namespace quire::ops {
+namespace {
+
+class Evaluated final : public HostCopies {
+ public:
+  explicit Evaluated(std::vector<mx::array> arrays) : arrays_(std::move(arrays)) {}
+  std::vector<mx::array> wait() override {
+    mx::eval(arrays_);
+    return arrays_;
+  }
+
+ private:
+  std::vector<mx::array> arrays_;
+};
+
+}  // namespace
+
+std::unique_ptr<HostCopies> wait_by_evaluating(std::vector<mx::array> arrays) {
+  return std::make_unique<Evaluated>(std::move(arrays));
+}
 
 CudaSupport find_cuda_support() {
   if constexpr (kHasCuda) return probe_cuda(0);

@@ -30,6 +30,9 @@ class HostCopies {
   virtual std::vector<mx::array> wait() = 0;
 };
 
+// Of arrays in memory that the host reads, too: they are there once they are evaluated.
+std::unique_ptr<HostCopies> wait_by_evaluating(std::vector<mx::array> arrays);
+
 // Where kernels run, and where what they read and write lies. A device runs the kernels it is given
 // one after another, in the order they were handed over; its memory may be out of the host's reach.
 // Any thread may call.
