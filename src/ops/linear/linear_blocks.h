@@ -29,9 +29,9 @@ struct TwoFloats {
   float first, second;
 };
 
-// Calls f with the source of a matrix in blocks as a type.
 template <CudaSource kSource>
 using SourceConstant = std::integral_constant<CudaSource, kSource>;
+// Calls f with the source of a matrix in blocks as a type.
 template <class F>
 QUIRE_HOST_DEVICE inline void with_block_source(CudaSource source, const F& f) {
   switch (source) {

@@ -5,11 +5,12 @@
 #include "ops/gated_activation/gated_activation.h"
 #include "ops/gather_rows/gather_rows.h"
 #include "ops/linear/linear_kernel.h"
+#include "ops/linear/quantised_layout.h"
 
 namespace quire::ops {
 namespace {
 
-constexpr int64_t kPanel = 16;
+constexpr int64_t kPanel = QuantisedLayout::kPanel;  // and that of dense weights
 
 }  // namespace
 
