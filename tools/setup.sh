@@ -8,7 +8,7 @@
 #     --deep   also what tools/test_deep.sh needs: torch and transformers, linters, the fuzzers' compiler (it names what is missing)
 #     --cuda   also the CUDA compiler (QUIRE_CUDA=ON does the same, QUIRE_CUDA=OFF leaves it out)
 #     --arm64  also what the preset arm64 needs
-#     --metal  also what tests/metal/run.sh needs: MLX's kernels for Macs
+#     --metal  also what tests/metal/run.sh needs: MLX's library and kernels for Macs, and a compiler for Macs
 #     --clients  also Node.js and npm, for tests/clients/run.sh
 #     --packages  also what `make package` and tests/packages need
 #     --proxies  also nginx and Caddy, unpacked below build/deps, for tests/proxies
@@ -181,8 +181,26 @@ install_metal() {
   thrice python3 -m pip download -q --no-deps --only-binary=:all: --platform "$platform" -d build/deps/metal-wheel "$package==$version"
   wheel=$(ls build/deps/metal-wheel/*.whl)
   echo "$sha  $wheel" | sha256sum -c --quiet - || fail "$wheel is not the pinned one (cmake/metal.lock)"
-  unzip -q "$wheel" 'mlx/include/*' -d "$dir"
+  unzip -q "$wheel" 'mlx/include/*' 'mlx/lib/libmlx.dylib' -d "$dir"
   rm -rf build/deps/metal-wheel
+  touch "$dir/.complete"
+}
+
+# zig's clang, which compiles for Macs on Linux.
+install_zig() {
+  [ "$(uname -m)" = x86_64 ] || return 0
+  local version dir package sha wheel
+  read -r package version sha < <(grep '^ziglang ' cmake/metal.lock)
+  dir=build/deps/zig-$version
+  [ "$dir/.complete" -nt cmake/metal.lock ] && return
+  say "pip download $package==$version"
+  rm -rf "$dir" build/deps/zig-wheel
+  thrice python3 -m pip download -q --no-deps --only-binary=:all: -d build/deps/zig-wheel "$package==$version"
+  wheel=$(ls build/deps/zig-wheel/*.whl)
+  echo "$sha  $wheel" | sha256sum -c --quiet - || fail "$wheel is not the pinned one (cmake/metal.lock)"
+  unzip -q "$wheel" 'ziglang/*' -d "$dir"
+  chmod u+x "$dir/ziglang/zig"
+  rm -rf build/deps/zig-wheel
   touch "$dir/.complete"
 }
 
@@ -306,7 +324,7 @@ if asked --deep; then
   install_rust_linters
 fi
 if asked --arm64; then install_arm64; fi
-if asked --metal; then install_metal; fi
+if asked --metal; then install_metal; install_zig; fi
 if asked --clients; then install_node; fi
 if asked --packages; then install_package_tools; fi
 if asked --proxies; then install_proxies; fi

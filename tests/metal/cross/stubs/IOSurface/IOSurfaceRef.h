@@ -1,0 +1,2 @@
+#pragma once
+extern "C" typedef struct __IOSurface* IOSurfaceRef;

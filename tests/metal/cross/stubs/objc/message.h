@@ -1,0 +1,3 @@
+#pragma once
+#include <objc/runtime.h>
+extern "C" void objc_msgSend(void);
