@@ -51,7 +51,7 @@ StepRunner::StepRunner(const models::Model& model, const EngineOptions& options)
       timer_(model.context().profile.get()) {}
 
 void StepRunner::start() {
-  mx::set_default_device(mx::Device::cpu);
+  if (!model_.context().device->metal()) mx::set_default_device(mx::Device::cpu);
   // Freed memory is kept for the next step, as that of kernels is; the sanitizer must see it go.
   mx::set_cache_limit(ops::ArrayMemory::kDefaultCacheLimit);
   const std::string caches = model_.context().device->host_memory()

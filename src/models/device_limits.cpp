@@ -6,6 +6,7 @@
 #include "models/model_size.h"
 #include "ops/moe_experts/moe_experts_cuda.h"
 #include "ops/sample/sample_cuda.h"
+#include "ops/sample/sample_metal.h"
 
 namespace quire::models {
 namespace {
@@ -31,9 +32,32 @@ std::vector<Excess> excesses(const ModelSpec& spec) {
   return found;
 }
 
+// What a layer has that no Metal kernel does; empty: nothing.
+std::string beyond_metal(const LayerSpec& layer) {
+  constexpr int64_t kWidestHead = 256;
+  if (experts_of(layer)) return "experts";
+  if (std::holds_alternative<MlaSpec>(layer.mixer)) return "latent attention";
+  const auto* attention = std::get_if<AttentionSpec>(&layer.mixer);
+  if (attention && attention->head_dim > kWidestHead)
+    return "heads of " + std::to_string(attention->head_dim) + " elements";
+  return {};
+}
+
+void check_metal_limits(const ModelSpec& spec) {
+  std::string what;
+  if (spec.vocab > ops::kMaxSampleMetalVocab)
+    what = std::to_string(spec.vocab) + " tokens in its vocabulary";
+  for (const LayerSpec& layer : spec.layers)
+    if (what.empty()) what = beyond_metal(layer);
+  if (!what.empty())
+    throw LoadError("the model has " + what +
+                    ", for which there are no kernels for Apple GPUs; --device cpu runs it");
+}
+
 }  // namespace
 
 void check_device_limits(const ModelSpec& spec, const ops::Device& device) {
+  if (std::string_view(device.name()) == "metal") return check_metal_limits(spec);
   if (std::string_view(device.name()) != "cuda") return;
   for (const auto& [count, most, what] : excesses(spec))
     throw LoadError("the model has " + std::to_string(count) + " " + what +

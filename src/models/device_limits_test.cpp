@@ -38,6 +38,32 @@ TEST(DeviceLimits, WhatAGpuCannotRunIsRefusedByName) {
               ThrowsMessage<LoadError>(HasSubstr("257 experts for a token")));
 }
 
+TEST(DeviceLimits, WhatAnAppleGpuCannotRunIsRefusedByName) {
+  const ops::testing::TestDevice gpu("metal");
+  ModelSpec spec;
+  spec.vocab = 1 << 20;
+  spec.layers.emplace_back();
+  const auto heads_of = [](int64_t dim) {
+    AttentionSpec attention;
+    attention.head_dim = dim;
+    return attention;
+  };
+  spec.layers[0].mixer = heads_of(256);
+  check_device_limits(spec, gpu);
+  const auto expect_refused = [&](const char* what) {
+    EXPECT_THAT([&] { check_device_limits(spec, gpu); }, ThrowsMessage<LoadError>(HasSubstr(what)));
+  };
+  spec.layers[0].mixer = heads_of(264);
+  expect_refused("heads of 264 elements");
+  spec.layers[0].mixer = MlaSpec{};
+  expect_refused("latent attention");
+  expect_refused("--device cpu runs it");
+  spec.vocab += 1;
+  expect_refused("1048577 tokens in its vocabulary");
+  spec = spec_of(1000, 8, 2);
+  expect_refused("experts");
+}
+
 TEST(DeviceLimits, TheCpuHasNone) {
   check_device_limits(spec_of(1 << 22, 10'000, 1000), *ops::make_cpu_device());
 }

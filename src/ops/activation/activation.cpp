@@ -23,10 +23,7 @@ mx::array activation(const Context& context, const mx::array& x, const Gate& gat
   if (gate.kind == Gate::Kind::kClampedSwiglu)
     throw std::invalid_argument(std::string(kOp) + ": " + gate_name(gate.kind) +
                                 " is of two values");
-  if (context.use_reference) {
-    note_reference(context, kOp);
-    return activation_reference(x, gate);
-  }
+  if (is_composed(context, kOp)) return activation_reference(x, gate);
   auto kernel = [type, gate, pool = context.pool, cuda = context.device->cuda()](const auto& in,
                                                                                  auto& out) {
     const GatedActivationParams params = {.type = type,

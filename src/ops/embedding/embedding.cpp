@@ -6,9 +6,11 @@
 #include "ops/cuda/cuda_device.h"
 #include "ops/embedding/embedding_cuda.h"
 #include "ops/embedding/embedding_reference.h"
+#include "ops/linear/mlx_matrix.h"
 #include "ops/linear/pack/affine_matrix.h"
 #include "ops/linear/pack/convert_cpu.h"
 #include "ops/linear/pack/cuda_matrix.h"
+#include "ops/metal/metal_device.h"
 #include "ops/runtime/kernel_primitive.h"
 #include "ops/runtime/shape_check.h"
 
@@ -70,14 +72,25 @@ mx::array gather_on_cuda(const Context& context, const mx::array& ids, mx::Dtype
                        {ids.shape(0), static_cast<int>(params.k)}, dtype, {ids});
 }
 
+// Rows of a table that MLX sees where it lies, if that is whole pages; else it has a copy, made
+// once.
+mx::array take_stored(MetalDevice& metal, const mx::array& ids, const RowMatrix& table,
+                      mx::Dtype dtype, const std::shared_ptr<const void>& owner) {
+  const auto address = static_cast<int64_t>(reinterpret_cast<intptr_t>(table.data));
+  const auto rows = metal.keep(owner, {address, table.n, table.k}, [&] {
+    return std::make_shared<const mx::array>(
+        const_cast<void*>(table.data),
+        mx::Shape{static_cast<int>(table.n), static_cast<int>(table.k)}, table.dtype, [](void*) {});
+  });
+  return mx::astype(mx::take(*static_cast<const mx::array*>(rows.get()), ids, 0), dtype);
+}
+
 }  // namespace
 
 mx::array embedding(const Context& context, const mx::array& ids, const PackedMatrix& table) {
   check_ids(ids);
-  if (context.use_reference) {
-    note_reference(context, "embedding");
-    return embedding_reference(ids, table);
-  }
+  if (is_composed(context, "embedding"))
+    return table.mlx ? mlx_rows(ids, *table.mlx, table.dtype) : embedding_reference(ids, table);
   if constexpr (kHasCuda)
     if (context.device->cuda())
       return gather_on_cuda(
@@ -102,10 +115,9 @@ mx::array embedding(const Context& context, const mx::array& ids, const RowMatri
   check_ids(ids);
   const FloatType from = check_float("embedding", "table", table.dtype);
   const FloatType to_type = check_float("embedding", "the result", dtype);
-  if (context.use_reference) {
-    note_reference(context, "embedding");
-    return embedding_reference(ids, table, dtype);
-  }
+  if (is_composed(context, "embedding"))
+    return context.use_reference ? embedding_reference(ids, table, dtype)
+                                 : take_stored(*context.device->metal(), ids, table, dtype, owner);
   if (context.device->cuda())
     return gather_on_cuda(context, ids, dtype,
                           {.layout = {}, .rows = table.data, .rows_type = from, .k = table.k},

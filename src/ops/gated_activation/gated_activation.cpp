@@ -24,10 +24,7 @@ mx::array gated_activation(const Context& context, const mx::array& gate_up, con
   if (gate_up.shape(1) % 2 != 0)
     throw std::invalid_argument(std::string(kOp) +
                                 ": gate_up has an odd width: " + shape_string(gate_up));
-  if (context.use_reference) {
-    note_reference(context, kOp);
-    return gated_activation_reference(gate_up, gate);
-  }
+  if (is_composed(context, kOp)) return gated_activation_reference(gate_up, gate);
   const int rows = gate_up.shape(0), width = gate_up.shape(1) / 2;
   auto kernel = [type, gate, rows, width, pool = context.pool, cuda = context.device->cuda()](
                     const auto& in, auto& out) {
@@ -55,10 +52,7 @@ mx::array gated_activation(const Context& context, const mx::array& x, const Col
     throw std::invalid_argument(std::string(kOp) + ": up has shape " + shape_string(up.matrix) +
                                 ", but " + std::to_string(x.shape(1)) + " columns begin at " +
                                 std::to_string(up.first));
-  if (context.use_reference) {
-    note_reference(context, kOp);
-    return gated_activation_reference(x, up, gate);
-  }
+  if (is_composed(context, kOp)) return gated_activation_reference(x, up, gate);
   const int rows = x.shape(0), width = x.shape(1), row = up.matrix.shape(1);
   auto kernel = [type, gate, rows, width, row, first = up.first, pool = context.pool,
                  cuda = context.device->cuda()](const auto& in, auto& out) {

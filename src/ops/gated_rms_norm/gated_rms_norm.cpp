@@ -42,10 +42,7 @@ GatedRmsNormParams checked_params(const mx::array& x, const Columns& z, const mx
 mx::array gated_rms_norm(const Context& context, const mx::array& x, const Columns& z,
                          const mx::array& weight, float eps) {
   const GatedRmsNormParams params = checked_params(x, z, weight, eps);
-  if (context.use_reference) {
-    note_reference(context, kOp);
-    return gated_rms_norm_reference(x, z, weight, eps);
-  }
+  if (is_composed(context, kOp)) return gated_rms_norm_reference(x, z, weight, eps);
   auto kernel = [params, pool = context.pool, cuda = context.device->cuda()](const auto& in,
                                                                              auto& out) {
     GatedRmsNormParams p = params;

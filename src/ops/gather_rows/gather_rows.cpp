@@ -40,10 +40,7 @@ void resolve_again(CudaRecording& recording, CudaDevice& cuda, ResolveTokensCuda
 
 mx::array gather_rows(const Context& context, const mx::array& x, const BatchLayoutPtr& layout) {
   check_shape("gather_rows", "x", x, {layout->num_tokens, -1});
-  if (context.use_reference) {
-    note_reference(context, "gather_rows");
-    return gather_rows_reference(x, *layout);
-  }
+  if (is_composed(context, "gather_rows")) return gather_rows_reference(x, *layout);
   const int count = static_cast<int>(layout->rows.size());
   const size_t row_bytes = x.shape(1) * x.itemsize();
   auto kernel = [layout, count, row_bytes, pool = context.pool, cuda = context.device->cuda()](
@@ -72,10 +69,7 @@ mx::array slice_columns(const Context& context, const mx::array& x, int64_t begi
   if (begin < 0 || width < 0 || begin + width > x.shape(1))
     throw std::invalid_argument("slice_columns: columns " + std::to_string(begin) + " to " +
                                 std::to_string(begin + width) + " of " + shape_string(x));
-  if (context.use_reference) {
-    note_reference(context, "slice_columns");
-    return slice_columns_reference(x, begin, width);
-  }
+  if (is_composed(context, "slice_columns")) return slice_columns_reference(x, begin, width);
   const int64_t rows = x.shape(0);
   const size_t row_bytes = x.shape(1) * x.itemsize();
   const size_t offset = begin * x.itemsize(), bytes = width * x.itemsize();
@@ -111,10 +105,8 @@ mx::array resolve_tokens(const Context& context, std::shared_ptr<const std::vect
     if (row >= previous.shape(0))
       throw std::invalid_argument("resolve_tokens: from has " + std::to_string(row) +
                                   ", previous has shape " + shape_string(previous));
-  if (context.use_reference) {
-    note_reference(context, "resolve_tokens");
+  if (is_composed(context, "resolve_tokens"))
     return resolve_tokens_reference(*ids, *from, previous);
-  }
   const int count = static_cast<int>(ids->size());
   auto kernel = [ids, from, cuda = context.device->cuda()](const auto& in, auto& out) {
     const int32_t* sampled = in[0].template data<int32_t>();

@@ -33,10 +33,7 @@ LayerNormParams checked_params(const mx::array& x, const mx::array& weight,
 mx::array layer_norm(const Context& context, const mx::array& x, const mx::array& weight,
                      const std::optional<mx::array>& bias, float eps) {
   const LayerNormParams params = checked_params(x, weight, bias, eps);
-  if (context.use_reference) {
-    note_reference(context, kOp);
-    return layer_norm_reference(x, weight, bias, eps);
-  }
+  if (is_composed(context, kOp)) return layer_norm_reference(x, weight, bias, eps);
   auto kernel = [params, pool = context.pool, cuda = context.device->cuda()](const auto& in,
                                                                              auto& out) {
     LayerNormParams p = params;

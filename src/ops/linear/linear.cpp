@@ -9,7 +9,9 @@
 #include "ops/linear/linear_cuda.h"
 #include "ops/linear/linear_format.h"
 #include "ops/linear/linear_reference.h"
+#include "ops/linear/mlx_matrix.h"
 #include "ops/linear/pack/cuda_matrix.h"
+#include "ops/rms_norm/rms_norm_mlx.h"
 #include "ops/rms_norm/rms_norm_reference.h"
 #include "ops/runtime/kernel_primitive.h"
 #include "ops/runtime/shape_check.h"
@@ -118,6 +120,19 @@ mx::array launch_on_cuda(const Context& context, const mx::array& x, const Linea
       {x.shape(0), static_cast<int>(columns)}, y_dtype, std::move(inputs.arrays));
 }
 
+// MLX's product, and its operations for the options. The product is rounded to x's dtype, also
+// where float32 is asked for.
+mx::array linear_on_mlx(const Context& context, const mx::array& x, const LinearWeight& w,
+                        const LinearOptions& options, mx::Dtype y_dtype) {
+  context.kernels->literal_counter("linear", "mlx").fetch_add(1, std::memory_order_relaxed);
+  const mx::array in = options.norm ? rms_norm_mlx(x, options.norm->weight, options.norm->eps) : x;
+  mx::array y = mlx_product(in, *w.weight.mlx);
+  if (w.bias) y = mx::astype(y, mx::float32) + *w.bias;
+  y = mx::astype(y, y_dtype);
+  if (options.residual) y = y + *options.residual;
+  return options.gate ? gated_activation_reference(y, *options.gate) : y;
+}
+
 }  // namespace
 
 LinearParams linear_format(const PackedMatrix& w, mx::Dtype out_dtype) {
@@ -155,6 +170,8 @@ mx::array linear(const Context& context, const mx::array& x, const LinearWeight&
   const mx::Dtype y_dtype = options.out_dtype.value_or(x.dtype());
   const PackedMatrix& weight = w.weight;
   check_inputs(x, w, options, y_dtype);
+  if (context.device->metal() && !context.use_reference)
+    return linear_on_mlx(context, x, w, options, y_dtype);
   if (context.device->cuda() && !context.use_reference)
     return launch_on_cuda(context, x, w, options, y_dtype);
   LinearParams params = linear_format(weight, y_dtype);

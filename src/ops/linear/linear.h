@@ -31,6 +31,8 @@ struct AffineFormat {
   bool operator==(const AffineFormat&) const = default;
 };
 
+struct MlxMatrix;
+
 // A weight matrix [N, K] in the CPU kernels' layout: panels of 16 output rows, K in pairs,
 // [ceil(N/16)][ceil32(K)/2][16][2], so that one vector load holds two neighbouring k of 16 outputs.
 // One layout for every M and every instruction set (AMX reads it as it is). Rows and columns of
@@ -59,6 +61,9 @@ struct PackedMatrix {
   // Matrices of formats that differ, stacked on each other (stack_matrices); interleaved: gate, up.
   // Then all of the above but n, k and dtype is theirs, and `data` keeps them.
   const std::vector<PackedMatrix>* parts = nullptr;
+  // On Metal: as MLX has it, in place of all of the above but n, k, dtype and interleaved (which
+  // says that gate and up are stacked).
+  std::shared_ptr<const MlxMatrix> mlx = nullptr;
   bool is_quantised() const;
   size_t nbytes() const;
 };

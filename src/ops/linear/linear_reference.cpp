@@ -6,6 +6,7 @@
 #include "ops/linear/block_float/block_float_reference.h"
 #include "ops/linear/gguf/gguf_unpack.h"
 #include "ops/linear/linear_kernel.h"
+#include "ops/linear/mlx_matrix.h"
 
 namespace quire::ops {
 
@@ -22,6 +23,7 @@ mx::array in_own_order(const PackedMatrix& matrix, const mx::array& packed) {
 }  // namespace
 
 mx::array unpack_matrix(const PackedMatrix& matrix) {
+  if (matrix.mlx) return mlx_dense(*matrix.mlx, matrix.dtype);
   if (matrix.parts) {
     std::vector<mx::array> parts;
     for (const PackedMatrix& part : *matrix.parts) parts.push_back(unpack_matrix(part));

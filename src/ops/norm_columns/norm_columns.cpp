@@ -36,10 +36,7 @@ void check(const mx::array& x, const std::vector<ColumnNorm>& norms) {
 mx::array norm_columns(const Context& context, const mx::array& x,
                        const std::vector<ColumnNorm>& norms, float eps) {
   check(x, norms);
-  if (context.use_reference) {
-    note_reference(context, kOp);
-    return norm_columns_reference(x, norms, eps);
-  }
+  if (is_composed(context, kOp)) return norm_columns_reference(x, norms, eps);
   const NormColumnsParams params = {
       .type = check_float(kOp, "x", x.dtype()), .row = x.shape(1), .eps = eps};
   std::vector<NormColumnsParams::Part> parts;

@@ -40,10 +40,7 @@ PositionScaleParams checked_params(const mx::array& x, const BatchLayout& layout
 mx::array position_scale(const Context& context, const mx::array& x, const BatchLayoutPtr& layout,
                          std::shared_ptr<const std::vector<float>> factors) {
   const PositionScaleParams params = checked_params(x, *layout, *factors);
-  if (context.use_reference) {
-    note_reference(context, kOp);
-    return position_scale_reference(x, *layout, *factors);
-  }
+  if (is_composed(context, kOp)) return position_scale_reference(x, *layout, *factors);
   // The closure owns what the params point into.
   auto kernel = [params, layout, factors = std::move(factors), pool = context.pool,
                  cuda = context.device->cuda()](const auto& in, auto& out) {

@@ -36,10 +36,7 @@ ResidualAddParams checked_params(const mx::array& x, const mx::array& residual,
 mx::array residual_add(const Context& context, const mx::array& x, const mx::array& residual,
                        const ResidualAddOptions& options) {
   const ResidualAddParams params = checked_params(x, residual, options);
-  if (context.use_reference) {
-    note_reference(context, kOp);
-    return residual_add_reference(x, residual, options);
-  }
+  if (is_composed(context, kOp)) return residual_add_reference(x, residual, options);
   auto kernel = [params, pool = context.pool, cuda = context.device->cuda()](const auto& in,
                                                                              auto& out) {
     ResidualAddParams p = params;

@@ -4,6 +4,7 @@
 #include "ops/cuda/cuda_device.h"
 #include "ops/rms_norm/rms_norm_cpu.h"
 #include "ops/rms_norm/rms_norm_cuda.h"
+#include "ops/rms_norm/rms_norm_mlx.h"
 #include "ops/rms_norm/rms_norm_reference.h"
 #include "ops/runtime/kernel_primitive.h"
 #include "ops/runtime/shape_check.h"
@@ -32,10 +33,9 @@ void run(ThreadPool& pool, CudaDevice* cuda, const RmsNormParams& params, int64_
 
 mx::array rms_norm(const Context& context, const mx::array& x, const mx::array& weight, float eps) {
   const RmsNormParams params = checked_params(x, weight, eps);
-  if (context.use_reference) {
-    note_reference(context, "rms_norm");
-    return rms_norm_reference(x, weight, eps);
-  }
+  if (is_composed(context, "rms_norm"))
+    return context.use_reference ? rms_norm_reference(x, weight, eps)
+                                 : rms_norm_mlx(x, weight, eps);
   auto kernel = [params, pool = context.pool, cuda = context.device->cuda()](const auto& in,
                                                                              auto& out) {
     RmsNormParams p = params;
@@ -55,11 +55,12 @@ std::pair<mx::array, mx::array> add_rms_norm(const Context& context, const mx::a
   const RmsNormParams params = checked_params(x, weight, eps);
   check_same_shape("rms_norm", "residual", residual, x);
   check_dtype("rms_norm", "residual", residual, x.dtype());
-  if (context.use_reference) {
-    note_reference(context, "add_rms_norm");
+  if (is_composed(context, "add_rms_norm")) {
     const mx::array sum =
         mx::astype(mx::astype(x, mx::float32) + mx::astype(residual, mx::float32), x.dtype());
-    return {rms_norm_reference(sum, weight, eps), sum};
+    return {context.use_reference ? rms_norm_reference(sum, weight, eps)
+                                  : rms_norm_mlx(sum, weight, eps),
+            sum};
   }
   auto kernel = [params, pool = context.pool, cuda = context.device->cuda()](const auto& in,
                                                                              auto& out) {

@@ -43,10 +43,7 @@ void check_positions(std::string_view op, const BatchLayout& layout, const RopeT
 mx::array rope(const Context& context, const mx::array& x, const BatchLayoutPtr& layout,
                std::shared_ptr<const RopeTable> table) {
   RopeKernelParams params = checked_params(x, *layout, *table);
-  if (context.use_reference) {
-    note_reference(context, "rope");
-    return rope_reference(x, *layout, *table);
-  }
+  if (is_composed(context, "rope")) return rope_reference(x, *layout, *table);
   // The closure owns the layout and the table that the params point into.
   auto kernel = [params, layout, table = std::move(table), pool = context.pool,
                  cuda = context.device->cuda()](const auto& in, auto& out) mutable {

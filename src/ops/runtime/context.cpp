@@ -71,4 +71,14 @@ void note_reference(const Context& context, const char* op) {
   context.kernels->counter(op, "reference").fetch_add(1, std::memory_order_relaxed);
 }
 
+bool is_composed(const Context& context, const char* op) {
+  if (context.use_reference) {
+    note_reference(context, op);
+    return true;
+  }
+  if (!context.device->metal()) return false;
+  context.kernels->literal_counter(op, "mlx").fetch_add(1, std::memory_order_relaxed);
+  return true;
+}
+
 }  // namespace quire::ops

@@ -55,5 +55,9 @@ void set_default_device(std::shared_ptr<Device> device);
 // Counts "op/reference". Every op calls it where it falls back to its reference; throws
 // std::runtime_error if kernels are required and the reference was not asked for.
 void note_reference(const Context& context, const char* op);
+// Whether an op without a kernel of ours on Metal is to be composed of MLX's operations: there, and
+// where its reference is asked for, which is the same composition. Counts "op/mlx" or
+// "op/reference".
+bool is_composed(const Context& context, const char* op);
 
 }  // namespace quire::ops

@@ -306,6 +306,7 @@ std::optional<KernelGraph> join_kernels(const Context& context,
                                         const std::vector<mx::array>& outputs,
                                         const std::vector<mx::array>& effects,
                                         const std::optional<mx::array>& after) {
+  if (context.device->metal()) return std::nullopt;  // MLX's graph is what runs there
   auto plan = std::make_shared<Plan>(context.device);
   auto output_values = plan_kernels(*plan, outputs, effects);
   if (!output_values) return std::nullopt;

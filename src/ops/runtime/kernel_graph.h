@@ -39,7 +39,7 @@ struct KernelGraph {
 //
 // Counted in the KernelLog as "kernel_graph/cpu" or "/cuda". Absent, with nothing changed, if the
 // graph is not made of kernels alone (and reshapes of their outputs): the references of ops are
-// other nodes.
+// other nodes, and so is all that runs on Metal.
 std::optional<KernelGraph> join_kernels(const Context& context,
                                         const std::vector<mx::array>& outputs,
                                         const std::vector<mx::array>& effects,

@@ -20,10 +20,7 @@ mx::array scale(const Context& context, const mx::array& x, float multiplier, fl
   if (!std::isfinite(multiplier) || !std::isfinite(softcap) || softcap < 0)
     throw std::invalid_argument(std::string(kOp) +
                                 ": multiplier and softcap must be finite, the cap not negative");
-  if (context.use_reference) {
-    note_reference(context, kOp);
-    return scale_reference(x, multiplier, softcap);
-  }
+  if (is_composed(context, kOp)) return scale_reference(x, multiplier, softcap);
   auto kernel = [params, pool = context.pool, cuda = context.device->cuda()](const auto& in,
                                                                              auto& out) {
     ScaleParams p = params;

@@ -23,10 +23,7 @@ mx::array sigmoid_gate(const Context& context, const mx::array& x, const Columns
                                 ", but " + std::to_string(x.shape(1)) + " columns begin at " +
                                 std::to_string(gate.first));
   }
-  if (context.use_reference) {
-    note_reference(context, kOp);
-    return sigmoid_gate_reference(x, gate);
-  }
+  if (is_composed(context, kOp)) return sigmoid_gate_reference(x, gate);
   const SigmoidGateParams params = {
       .type = type, .width = x.shape(1), .gate_row = gate.matrix.shape(1), .first = gate.first};
   auto kernel = [params, pool = context.pool, cuda = context.device->cuda()](const auto& in,

@@ -11,6 +11,7 @@
 #include "ops/linear/block_float/block_float_cpu.h"
 #include "ops/linear/gguf/gguf_cpu.h"
 #include "ops/linear/linear_format.h"
+#include "ops/linear/mlx_matrix.h"
 #include "ops/linear/pack/affine_pack_cpu.h"
 #include "ops/linear/pack/cuda_matrix.h"
 #include "ops/runtime/shape_check.h"
@@ -142,8 +143,27 @@ namespace {
 // Throws unless kernels can take the columns in the parts' order.
 void check_columns(const Context& context, std::span<const AffineRows> parts) {
   if (parts.empty() || (share_columns(parts) && !parts.front().columns)) return;
-  if (!share_columns(parts) || context.device->cuda() || common_format(parts).int8_activations)
+  if (!share_columns(parts) || !context.device->host_memory() ||
+      common_format(parts).int8_activations)
     throw std::invalid_argument("pack_affine_matrix: no kernel for this order of columns");
+}
+
+// As MLX has it, with biases in place of zero points. MLX has no matrix whose parts differ in
+// format: that becomes dense.
+PackedMatrix pack_on_metal(const Context& context, std::span<const AffineRows> parts,
+                           mx::Dtype dtype, bool interleave, const PackProgress& progress) {
+  const auto differs = [&](const AffineRows& part) { return part.format != parts[0].format; };
+  if (std::ranges::none_of(parts, differs)) {
+    const WithBiases wide = with_biases(parts);
+    return mlx_matrix(context, wide.parts, dtype, interleave, progress);
+  }
+  Context host = context;
+  host.device = make_cpu_device();
+  const PackedMatrix packed =
+      pack_affine_matrix(host, parts, dtype, /*interleave=*/false, progress);
+  const std::shared_ptr<const std::byte[]> values = dequantise_rows(host, packed);
+  const RowMatrix rows = {.data = values.get(), .n = packed.n, .k = packed.k, .dtype = dtype};
+  return pack_matrix(context, {&rows, 1}, dtype, interleave);
 }
 
 }  // namespace
@@ -166,6 +186,7 @@ PackedMatrix pack_affine_matrix(const Context& context, std::span<const AffineRo
   check_columns(context, parts);
   if (interleave && result.n % 2 != 0)
     throw std::invalid_argument("pack_affine_matrix: an odd number of rows cannot be interleaved");
+  if (context.device->metal()) return pack_on_metal(context, parts, dtype, interleave, progress);
   if constexpr (kHasCuda)
     if (CudaDevice* cuda = context.device->cuda()) {
       if (result.affine->zeros != ZeroPoints::kNone)
@@ -233,6 +254,12 @@ std::shared_ptr<const std::byte[]> dequantise_rows(const Context& context,
                                                    const PackedMatrix& matrix) {
   if constexpr (kHasCuda)
     if (CudaDevice* cuda = context.device->cuda()) return dequantise_on_cuda(*cuda, matrix);
+  if (matrix.mlx) {
+    const auto rows =
+        std::make_shared<mx::array>(mx::contiguous(mlx_dense(*matrix.mlx, matrix.dtype)));
+    mx::eval(*rows);
+    return {rows, rows->data<std::byte>()};
+  }
   const int64_t row_bytes = matrix.k * static_cast<int64_t>(matrix.dtype.size());
   const auto memory = allocate_aligned(static_cast<size_t>(matrix.n * row_bytes));
   if (!matrix.parts) {

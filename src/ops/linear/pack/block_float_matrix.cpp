@@ -10,6 +10,7 @@
 
 #include "ops/cpu/aligned_bytes.h"
 #include "ops/cuda/has_cuda.h"
+#include "ops/linear/mlx_matrix.h"
 #include "ops/linear/pack/affine_matrix.h"
 #include "ops/linear/pack/cuda_matrix.h"
 #include "ops/linear/pack/pack_codes.h"
@@ -202,6 +203,17 @@ PackedMatrix describe(std::span<const BlockFloatRows> parts, mx::Dtype dtype, bo
   return result;
 }
 
+// Where Metal has no kernel for the parts: a matrix of the values that they stand for.
+PackedMatrix pack_values(const Context& context, std::span<const BlockFloatRows> parts,
+                         mx::Dtype dtype, bool interleave, const PackProgress& progress) {
+  const Context host = on_host(context);
+  const PackedMatrix packed =
+      pack_block_float_matrix(host, parts, dtype, /*interleave=*/false, progress);
+  const std::shared_ptr<const std::byte[]> values = dequantise_rows(host, packed);
+  const RowMatrix rows = {.data = values.get(), .n = packed.n, .k = packed.k, .dtype = dtype};
+  return pack_matrix(context, {&rows, 1}, dtype, interleave);
+}
+
 }  // namespace
 
 bool go_together(std::span<const BlockFloatRows> parts, bool interleave) {
@@ -235,6 +247,10 @@ PackedMatrix pack_block_float_matrix(const Context& context, std::span<const Blo
       return blocks_on_cuda(
           *cuda, context,
           pack_block_float_matrix(on_host(context), parts, dtype, interleave, progress));
+  if (context.device->metal() && mlx_mode(result.block_float))
+    return mlx_matrix(context, parts, dtype, interleave, progress);
+  if (context.device->metal())
+    return pack_values(context, parts, dtype, interleave, progress);
   const QuantisedLayout layout = quantised_layout(result);
   const std::vector<float> nested = nested_of(parts);
   const auto memory =

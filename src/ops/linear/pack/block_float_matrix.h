@@ -29,9 +29,10 @@ bool go_together(std::span<const BlockFloatRows> parts, bool interleave);
 
 // Packs the rows of `parts` stacked on each other, all of one format, for activations of `dtype`;
 // `interleave` and `progress` as in pack_matrix. Parallel. Groups must divide K, but of kFloat8; of
-// kNestedNf4 128 must. On a CUDA device kNestedNf4 becomes kNf4 with the same values. Throws
-// std::invalid_argument naming the format for scales and codes that are no weights: NaN, scales of
-// 2^120 and more, and those that block_float.h leaves out of float32.
+// kNestedNf4 128 must. On a CUDA device kNestedNf4 becomes kNf4 with the same values. On Metal all
+// but MLX's own become dense: the same values, rounded to `dtype`. Throws std::invalid_argument
+// naming the format for scales and codes that are no weights: NaN, scales of 2^120 and more, and
+// those that block_float.h leaves out of float32.
 PackedMatrix pack_block_float_matrix(const Context& context, std::span<const BlockFloatRows> parts,
                                      mx::Dtype dtype, bool interleave = false,
                                      const PackProgress& progress = {});

@@ -73,15 +73,14 @@ PackedMatrix describe(std::span<const GgufRows> parts, mx::Dtype dtype, bool int
   return result;
 }
 
-// A GPU has no kernel for gates and ups of different formats: there the matrix is of the values
-// that they stand for.
+// Where a GPU has no kernel for the parts: a matrix of the values that they stand for.
 PackedMatrix pack_values(const Context& context, std::span<const GgufRows> parts, mx::Dtype dtype,
-                         const PackProgress& progress) {
+                         bool interleave, const PackProgress& progress) {
   const Context host = on_host(context);
   const PackedMatrix packed = pack_gguf_matrix(host, parts, dtype, /*interleave=*/false, progress);
   const std::shared_ptr<const std::byte[]> values = dequantise_rows(host, packed);
   const RowMatrix rows = {.data = values.get(), .n = packed.n, .k = packed.k, .dtype = dtype};
-  return pack_matrix(context, {&rows, 1}, dtype, /*interleave=*/true);
+  return pack_matrix(context, {&rows, 1}, dtype, interleave);
 }
 
 // Parts of one format.
@@ -94,6 +93,8 @@ PackedMatrix pack_uniform(const Context& context, std::span<const GgufRows> part
     if (CudaDevice* cuda = context.device->cuda())
       return blocks_on_cuda(*cuda, context,
                             pack_uniform(on_host(context), parts, dtype, interleave, progress));
+  if (context.device->metal())
+    return pack_values(context, parts, dtype, interleave, progress);
   result.turned = packs_turned(linear_format(result, dtype));
   const QuantisedLayout layout = quantised_layout(result);
   const auto memory = allocate_aligned(static_cast<size_t>(layout.bytes()));
@@ -128,7 +129,8 @@ PackedMatrix pack_gguf_matrix(const Context& context, std::span<const GgufRows> 
     return part.format == parts[0].format;
   });
   if (uniform) return pack_uniform(context, parts, dtype, interleave, progress);
-  if (context.device->cuda() && interleave) return pack_values(context, parts, dtype, progress);
+  if (context.device->metal() || (context.device->cuda() && interleave))
+    return pack_values(context, parts, dtype, interleave, progress);
   std::vector<PackedMatrix> matrices;
   for (size_t begin = 0, end = 0; begin < parts.size(); begin = end) {
     while (end < parts.size() && parts[end].format == parts[begin].format) ++end;

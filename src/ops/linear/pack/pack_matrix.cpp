@@ -5,6 +5,7 @@
 #include "ops/cuda/has_cuda.h"
 #include "ops/linear/dense/linear_cpu.h"
 #include "ops/linear/linear.h"
+#include "ops/linear/mlx_matrix.h"
 #include "ops/linear/pack/affine_matrix.h"
 #include "ops/linear/pack/convert_cpu.h"
 #include "ops/linear/pack/cuda_matrix.h"
@@ -70,10 +71,12 @@ void pack_panel(std::span<const RowMatrix> parts, const PackedMatrix& matrix, in
 }  // namespace
 
 bool PackedMatrix::is_quantised() const {
+  if (mlx) return mlx->scales.has_value();
   return affine || block_float != BlockFloat::kNone || gguf != GgufFormat::kNone || parts;
 }
 
 size_t PackedMatrix::nbytes() const {
+  if (mlx) return mlx->nbytes();
   if (parts) {
     size_t bytes = 0;
     for (const PackedMatrix& part : *parts) bytes += part.nbytes();
@@ -86,6 +89,7 @@ size_t PackedMatrix::nbytes() const {
 PackedMatrix pack_matrix(const Context& context, std::span<const RowMatrix> parts, mx::Dtype dtype,
                          bool interleave, const PackProgress& progress) {
   const FloatType type = check_float("pack_matrix", "the packed matrix", dtype);
+  if (context.device->metal()) return mlx_matrix(context, parts, dtype, interleave, progress);
   PackedMatrix result;
   result.k = parts.empty() ? 0 : parts[0].k;
   result.dtype = dtype;

@@ -1,0 +1,183 @@
+#include "ops/linear/mlx_matrix.h"
+
+#include <cstring>
+#include <stdexcept>
+
+#include "ops/linear/pack/convert_cpu.h"
+#include "ops/metal/metal_device.h"
+#include "ops/runtime/shape_check.h"
+
+namespace quire::ops {
+namespace {
+
+[[noreturn]] void refuse(const std::string& what) {
+  throw std::invalid_argument("MLX multiplies no " + what + " on Metal");
+}
+
+int axis(int64_t length) { return static_cast<int>(length); }
+
+// Calls copy(row of the part, row of the stack, part) for all rows, some MiB at a time.
+template <class Parts, class Copy>
+void copy_rows(const Context& context, const Parts& parts, int64_t row_bytes,
+               const PackProgress& progress, const Copy& copy) {
+  PackJob job = {.row_bytes = row_bytes};
+  for (const auto& part : parts) job.rows.push_back(part.n);
+  pack_in_slices(*context.pool, job, progress, [&](int64_t panel) {
+    tell_rows(job, panel * 16, std::min(job.total_rows(), (panel + 1) * 16),
+              [&](size_t part, int64_t begin, int64_t count) {
+                int64_t first = 0;
+                for (size_t i = 0; i < part; ++i) first += job.rows[i];
+                for (int64_t row = begin; row < begin + count; ++row) copy(part, row, first + row);
+              });
+  });
+}
+
+template <class Part>
+PackedMatrix empty_matrix(std::span<const Part> parts, mx::Dtype dtype, bool interleave) {
+  PackedMatrix result;
+  result.dtype = dtype;
+  result.interleaved = interleave;
+  result.k = parts.empty() ? 0 : parts[0].k;
+  for (const Part& part : parts) {
+    if (part.k != result.k)
+      throw std::invalid_argument("parts have " + std::to_string(result.k) + " and " +
+                                  std::to_string(part.k) + " columns");
+    result.n += part.n;
+  }
+  if (interleave && result.n % 2 != 0)
+    throw std::invalid_argument("an odd number of rows cannot be two halves");
+  return result;
+}
+
+// One of the arrays of a quantised matrix: [N, row_bytes / itemsize].
+mx::array quantised_array(MetalDevice& metal, int64_t n, int64_t row_bytes, mx::Dtype dtype) {
+  return metal.take_array({axis(n), axis(row_bytes / static_cast<int64_t>(dtype.size()))}, dtype);
+}
+
+void copy_row(mx::array& to, int64_t row, const void* from, int64_t from_row) {
+  const size_t bytes = to.nbytes() / static_cast<size_t>(to.shape(0));
+  std::memcpy(to.data<std::byte>() + static_cast<size_t>(row) * bytes,
+              static_cast<const std::byte*>(from) + static_cast<size_t>(from_row) * bytes, bytes);
+}
+
+}  // namespace
+
+const char* mlx_mode(BlockFloat format) {
+  switch (format) {
+    case BlockFloat::kMxfp4:
+      return "mxfp4";
+    case BlockFloat::kMxfp8:
+      return "mxfp8";
+    case BlockFloat::kNvfp4:
+      return "nvfp4";
+    default:
+      return nullptr;
+  }
+}
+
+size_t MlxMatrix::nbytes() const {
+  return w.nbytes() + (scales ? scales->nbytes() : 0) + (biases ? biases->nbytes() : 0);
+}
+
+PackedMatrix mlx_matrix(const Context& context, std::span<const RowMatrix> parts, mx::Dtype dtype,
+                        bool interleave, const PackProgress& progress) {
+  PackedMatrix result = empty_matrix(parts, dtype, interleave);
+  const FloatType type = check_float("pack_matrix", "the packed matrix", dtype);
+  mx::array w = context.device->take_array({axis(result.n), axis(result.k)}, dtype);
+  copy_rows(context, parts, result.k * static_cast<int64_t>(dtype.size()), progress,
+            [&](size_t i, int64_t from, int64_t to) {
+              const FloatType stored = check_float("pack_matrix", "a part", parts[i].dtype);
+              convert_cpu(static_cast<const std::byte*>(parts[i].data) +
+                              from * result.k * float_type_bytes(stored),
+                          stored, w.data<std::byte>() + to * result.k * float_type_bytes(type),
+                          type, result.k);
+            });
+  result.mlx = std::make_shared<const MlxMatrix>(MlxMatrix{.w = w});
+  return result;
+}
+
+PackedMatrix mlx_matrix(const Context& context, std::span<const AffineRows> parts, mx::Dtype dtype,
+                        bool interleave, const PackProgress& progress) {
+  PackedMatrix result = empty_matrix(parts, dtype, interleave);
+  if (parts.empty()) refuse("matrix without rows");
+  const AffineFormat& format = parts[0].format;
+  for (const AffineRows& part : parts) {
+    if (part.format.int8_activations) refuse("8-bit activations");
+    if (part.format.zeros != ZeroPoints::kNone || part.columns || part.format != format)
+      refuse("zero points, columns in another order, or parts in different formats");
+  }
+  MetalDevice& metal = *context.device->metal();
+  const int64_t row_bytes = result.k * format.bits / 8;
+  const int64_t scale_bytes =
+      result.k / format.group_size * static_cast<int64_t>(format.scale_dtype.size());
+  mx::array w = quantised_array(metal, result.n, row_bytes, mx::uint32);
+  mx::array scales = quantised_array(metal, result.n, scale_bytes, format.scale_dtype);
+  mx::array biases = quantised_array(metal, result.n, scale_bytes, format.scale_dtype);
+  copy_rows(context, parts, row_bytes, progress, [&](size_t i, int64_t from, int64_t to) {
+    copy_row(w, to, parts[i].values, from);
+    copy_row(scales, to, parts[i].scales, from);
+    copy_row(biases, to, parts[i].biases, from);
+  });
+  result.mlx =
+      std::make_shared<const MlxMatrix>(MlxMatrix{.w = w,
+                                                  .scales = scales,
+                                                  .biases = biases,
+                                                  .group_size = static_cast<int>(format.group_size),
+                                                  .bits = format.bits});
+  return result;
+}
+
+PackedMatrix mlx_matrix(const Context& context, std::span<const BlockFloatRows> parts,
+                        mx::Dtype dtype, bool interleave, const PackProgress& progress) {
+  PackedMatrix result = empty_matrix(parts, dtype, interleave);
+  if (parts.empty()) refuse("matrix without rows");
+  const char* mode = mlx_mode(parts[0].format);
+  if (!mode) refuse("small floats but MLX's own (mxfp4, mxfp8, nvfp4)");
+  for (const BlockFloatRows& part : parts)
+    if (part.format != parts[0].format) refuse("parts of a fused matrix in different formats");
+  const BlockFloatFormat format = block_float_format(parts[0].format);
+  MetalDevice& metal = *context.device->metal();
+  const int64_t row_bytes = result.k * format.bits / 8;
+  mx::array w = quantised_array(metal, result.n, row_bytes, mx::uint32);
+  mx::array scales = quantised_array(metal, result.n, result.k / format.group_size, mx::uint8);
+  copy_rows(context, parts, row_bytes, progress, [&](size_t i, int64_t from, int64_t to) {
+    copy_row(w, to, parts[i].values, from);
+    copy_row(scales, to, parts[i].scales, from);
+  });
+  result.mlx =
+      std::make_shared<const MlxMatrix>(MlxMatrix{.w = w,
+                                                  .scales = scales,
+                                                  .group_size = static_cast<int>(format.group_size),
+                                                  .bits = format.bits,
+                                                  .mode = mode});
+  return result;
+}
+
+mx::array mlx_product(const mx::array& x, const MlxMatrix& m) {
+  if (!m.scales) return mx::matmul(x, mx::transpose(m.w));
+  return mx::quantized_matmul(x, m.w, *m.scales, m.biases, /*transpose=*/true, m.group_size, m.bits,
+                              m.mode);
+}
+
+mx::array mlx_rows(const mx::array& ids, const MlxMatrix& m, mx::Dtype dtype) {
+  MlxMatrix rows = m;
+  rows.w = mx::take(m.w, ids, 0);
+  if (m.scales) rows.scales = mx::take(*m.scales, ids, 0);
+  if (m.biases) rows.biases = mx::take(*m.biases, ids, 0);
+  return mlx_dense(rows, dtype);
+}
+
+mx::array mlx_dense(const MlxMatrix& m, mx::Dtype dtype) {
+  if (!m.scales) return mx::astype(m.w, dtype);
+  if (!m.biases)
+    return mx::dequantize(m.w, *m.scales, std::nullopt, m.group_size, m.bits, m.mode, std::nullopt,
+                          dtype);
+  // In float32: MLX reads scales as numbers of the result's dtype.
+  const mx::array scales = mx::astype(*m.scales, mx::float32);
+  const mx::array biases = mx::astype(*m.biases, mx::float32);
+  return mx::astype(
+      mx::dequantize(m.w, scales, biases, m.group_size, m.bits, m.mode, std::nullopt, mx::float32),
+      dtype);
+}
+
+}  // namespace quire::ops

@@ -1,0 +1,44 @@
+#pragma once
+#include <mlx/mlx.h>
+
+#include <optional>
+#include <span>
+#include <string>
+
+#include "ops/linear/pack/affine_matrix.h"
+#include "ops/linear/pack/block_float_matrix.h"
+
+namespace quire::ops {
+
+// A weight matrix as MLX has it, where MLX multiplies (Metal). Rows that are interleaved elsewhere
+// are in their own order here: gate, then up.
+struct MlxMatrix {
+  mx::array w;  // [N, K] in PackedMatrix::dtype; quantised: [N, K * bits / 32] uint32
+  std::optional<mx::array> scales = std::nullopt, biases = std::nullopt;  // [N, K / group_size]
+  int group_size = 0, bits = 0;
+  std::string mode = "affine";  // as mx::quantized_matmul calls it
+
+  size_t nbytes() const;
+};
+
+// How MLX calls these small floats; null: it does not have them.
+const char* mlx_mode(BlockFloat format);
+
+// The rows of parts stacked on each other, copied into memory of the device: converted to `dtype`,
+// or quantised as they are. Throw std::invalid_argument for formats that MLX does not multiply, or
+// whose parts differ.
+PackedMatrix mlx_matrix(const Context& context, std::span<const RowMatrix> parts, mx::Dtype dtype,
+                        bool interleave, const PackProgress& progress);
+PackedMatrix mlx_matrix(const Context& context, std::span<const AffineRows> parts, mx::Dtype dtype,
+                        bool interleave, const PackProgress& progress);
+PackedMatrix mlx_matrix(const Context& context, std::span<const BlockFloatRows> parts,
+                        mx::Dtype dtype, bool interleave, const PackProgress& progress);
+
+// x W^T [T, N], in x's dtype as MLX rounds it.
+mx::array mlx_product(const mx::array& x, const MlxMatrix& matrix);
+// The rows with these ids [T], dequantised: [T, K] in `dtype`.
+mx::array mlx_rows(const mx::array& ids, const MlxMatrix& matrix, mx::Dtype dtype);
+// All rows, dequantised.
+mx::array mlx_dense(const MlxMatrix& matrix, mx::Dtype dtype);
+
+}  // namespace quire::ops
