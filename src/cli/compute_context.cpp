@@ -18,7 +18,7 @@ bool is_set(const char* variable) {
   return value && std::string_view(value) == "1";
 }
 
-// What was asked for that no GPU does.
+// What was asked for that no GPU does, or not an Apple one if that is asked for.
 std::vector<std::string> cpu_only(const ModelFlags& flags) {
   std::vector<std::string> names;
   if (flags.portable_bits) names.emplace_back("--portable-bits");
@@ -27,6 +27,10 @@ std::vector<std::string> cpu_only(const ModelFlags& flags) {
   if (flags.ablation.eval_per_layer) names.emplace_back("--eval-per-layer");
   if (is_set("QUIRE_USE_REFERENCE")) names.emplace_back("QUIRE_USE_REFERENCE");
   if (std::getenv("QUIRE_CPU_ISA")) names.emplace_back("QUIRE_CPU_ISA");
+  if (flags.device != "metal") return names;
+  if (flags.kv_cache_dtype == "int8" || flags.kv_cache_dtype == "fp8")
+    names.emplace_back("--kv-cache-dtype " + flags.kv_cache_dtype);
+  if (flags.profile) names.emplace_back("--profile");
   return names;
 }
 
@@ -37,6 +41,13 @@ std::shared_ptr<ops::Device> open_device(const ModelFlags& flags,
   if (flags.device == "auto") names.insert(names.end(), beyond_gpus.begin(), beyond_gpus.end());
   DeviceChoice choice = choose_device(flags.device, names, ops::find_cuda_support);
   std::shared_ptr<ops::Device> device;
+  if (choice.is_metal) {
+    try {
+      device = ops::make_metal_device();
+    } catch (const std::exception& error) {
+      throw LoadError(std::string("--device metal: ") + error.what() + "; take --device cpu");
+    }
+  }
   if (choice.is_cuda) {
     try {
       device = ops::make_cuda_device();

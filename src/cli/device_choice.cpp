@@ -16,17 +16,16 @@ std::string joined(const std::vector<std::string>& names) {
 DeviceChoice choose_device(const std::string& asked, const std::vector<std::string>& cpu_only,
                            const std::function<ops::CudaSupport()>& find_support) {
   if (asked == "cpu") return {};
-  if (asked == "cuda" && !cpu_only.empty())
-    throw LoadError("--device cuda: only the CPU has " + joined(cpu_only) +
+  if (asked != "auto" && !cpu_only.empty())
+    throw LoadError("--device " + asked + ": only the CPU has " + joined(cpu_only) +
                     "; leave that out, or take --device cpu");
+  if (asked == "metal") return {.is_metal = true, .notice = ""};
   const ops::CudaSupport support = find_support();
   if (asked == "cuda" && !support.is_usable) throw LoadError("--device cuda: " + support.reason);
   if (!support.is_usable)
-    return {.is_cuda = false,
-            .notice = support.is_there ? "the GPU is not used: " + support.reason : ""};
+    return {.notice = support.is_there ? "the GPU is not used: " + support.reason : ""};
   if (!cpu_only.empty())
-    return {.is_cuda = false,
-            .notice = "the GPU is not used: only the CPU has " + joined(cpu_only)};
+    return {.notice = "the GPU is not used: only the CPU has " + joined(cpu_only)};
   return {.is_cuda = true, .notice = ""};
 }
 

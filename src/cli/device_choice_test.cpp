@@ -53,6 +53,17 @@ TEST(DeviceChoice, CudaThatCannotBeHadIsAnErrorWithTheReason) {
                 ThrowsMessage<LoadError>(StrEq("--device cuda: " + support.reason)));
 }
 
+TEST(DeviceChoice, AnAppleGpuIsTakenIfAskedFor) {
+  const auto no_driver = []() -> ops::CudaSupport {
+    ADD_FAILURE() << "a driver was asked";
+    return {};
+  };
+  EXPECT_TRUE(choose_device("metal", {}, no_driver).is_metal);
+  EXPECT_FALSE(choose("auto", kNoDriver).is_metal);
+  EXPECT_THAT([&] { choose_device("metal", {"--profile"}, no_driver); },
+              ThrowsMessage<LoadError>(HasSubstr("--device metal: only the CPU has --profile")));
+}
+
 TEST(DeviceChoice, WhatOnlyTheCpuHasIsRefusedByNameOnCuda) {
   EXPECT_THAT([] { choose("cuda", kGpu, {"--portable-bits", "--quant-activations"}); },
               ThrowsMessage<LoadError>(HasSubstr("--portable-bits, --quant-activations")));

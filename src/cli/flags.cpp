@@ -30,8 +30,8 @@ void add_model_flags(CLI::App& app, ModelFlags& flags) {
                  "Jinja template instead of the model's: a file, or the text itself")
       ->type_name("FILE|TEXT");
   app.add_option("--device", flags.device,
-                 "Where to compute: auto (an NVIDIA GPU that can, else the CPU), cpu, cuda")
-      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+                 "Where to compute: auto (an NVIDIA GPU that can, else the CPU), cpu, cuda, metal")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda", "metal"}))
       ->capture_default_str();
   app.add_option("--dtype", flags.dtype,
                  "Weights and activations: auto (as stored), bfloat16, float16, float32")

@@ -236,7 +236,7 @@ RunningModel start_engine(const ModelFlags& flags) {
   load.adapters = adapters;
   const ops::Context context = make_compute_context(flags, models::beyond_cuda(checkpoint, load));
   model.profile = context.profile;
-  mlx::core::set_default_device(mlx::core::Device::cpu);
+  if (!context.device->metal()) mlx::core::set_default_device(mlx::core::Device::cpu);
   model.generation_config = checkpoint.generation_config();
   for (const int64_t id : checkpoint.eos_token_ids())
     model.eos_token_ids.push_back(static_cast<int32_t>(id));

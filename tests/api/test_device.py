@@ -115,6 +115,13 @@ def test_a_driver_without_a_gpu_is_named(driver):
     assert code == 1 and "--device cuda: " in text and "no GPU" in text, text
 
 
+def test_an_apple_gpu_is_refused_by_builds_for_other_systems():
+    code, text = run_on("metal")
+    assert code == 1 and "--device metal: only builds on macOS run on Apple GPUs; take --device cpu" in text, text
+    code, text = quire("run", MODEL, "Hello", "--device", "metal", "--kv-cache-dtype", "int8")
+    assert code == 1 and "--device metal: only the CPU has --kv-cache-dtype int8" in text, text
+
+
 def test_what_only_the_cpu_has_is_refused_by_name_on_cuda():
     for flag in (("--portable-bits",), ("--quant-activations", "int8")):
         code, text = quire("run", MODEL, "Hello", "--device", "cuda", *flag)
