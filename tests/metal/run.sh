@@ -11,7 +11,7 @@ echo 'int main() {}' | "$compiler" -fsanitize=address,undefined -x c++ - -o /dev
 mlx=build/deps/mlx-metal-$(awk '$1 == "mlx-cpu" { print $2 }' cmake/mlx.lock)
 [ -f "$mlx/.complete" ] || { echo "MLX's kernels are not there: tools/setup.sh --metal"; exit 1; }
 cmake --preset release >/dev/null
-cmake --build --preset release -j "${JOBS:-$(nproc)}" --target quire_ops -- --quiet
+cmake --build --preset release -j "${JOBS:-$(nproc)}" --target quire_engine -- --quiet
 cmake -S tests/metal -B build/metal -G Ninja -DCMAKE_CXX_COMPILER="$compiler" -DQUIRE_MLX_METAL="$PWD/$mlx" -DQUIRE_RELEASE="$PWD/build/release"
 cmake --build build/metal -j "${JOBS:-$(nproc)}" -- --quiet
 export QUIRE_SOURCE_DIR="$PWD"
