@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compiles ops, models and engine for Macs on Linux, and links the ops' tests with MLX's library for Macs.
 
-    build.py [--jobs N] [ROOM...]     default rooms: base formats ops models engine; objects: build/macos
+    build.py [--jobs N] [--tests REGEX] [ROOM...]     default rooms: base formats ops models engine; objects: build/macos
 
 The compiler is zig's clang with its libc++, the headers and libmlx.dylib are those of the pinned wheel mlx-metal
 (cmake/metal.lock, tools/setup.sh --metal). Of Apple's frameworks it needs what stubs/ declares, and of Highway, which
@@ -71,6 +71,8 @@ class Compiler:
         include = mlx() / "include"
         self.flags = ["-std=c++20", "-O1", "-g0", "-DQUIRE_METAL", "-DNDEBUG", "-Wall", "-Wextra",
                       "-ffp-contract=off", f"-I{ROOT}/src"]
+        # Behind <cmath> zig's <cfloat> has no limits.
+        self.flags += ["-include", "cfloat"]
         for folder in (include, include / "metal_cpp", HERE / "stubs", headers):
             self.flags += ["-isystem", str(folder)]
 
@@ -104,6 +106,7 @@ def compile_all(compiler, jobs, files, extra=()):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--tests", default="", help="only test files of ops whose names have this")
     parser.add_argument("rooms", nargs="*", default=ROOMS)
     arguments = parser.parse_args()
     compiler = Compiler()
@@ -116,8 +119,9 @@ def main():
     google = pathlib.Path("/usr/src/googletest")
     test_files = [google / "googletest/src/gtest-all.cc", google / "googlemock/src/gmock-all.cc",
                   google / "googlemock/src/gmock_main.cc"]
+    chosen = [f for f in sources(["ops"], tests=True) if re.search(arguments.tests, f.name)]
     own = [o for o in objects if any(f"/src/{room}/" in str(o) for room in ("base", "ops")) or "/made/" in str(o)]
-    tests, errors = compile_all(compiler, arguments.jobs, test_files + sources(["ops"], tests=True),
+    tests, errors = compile_all(compiler, arguments.jobs, test_files + chosen,
                                 ["-I/usr/src/googletest/googletest", "-I/usr/src/googletest/googlemock"])
     if errors:
         raise SystemExit(1)
