@@ -157,13 +157,9 @@ PackedMatrix pack_on_metal(const Context& context, std::span<const AffineRows> p
     const WithBiases wide = with_biases(parts);
     return mlx_matrix(context, wide.parts, dtype, interleave, progress);
   }
-  Context host = context;
-  host.device = make_cpu_device();
-  const PackedMatrix packed =
-      pack_affine_matrix(host, parts, dtype, /*interleave=*/false, progress);
-  const std::shared_ptr<const std::byte[]> values = dequantise_rows(host, packed);
-  const RowMatrix rows = {.data = values.get(), .n = packed.n, .k = packed.k, .dtype = dtype};
-  return pack_matrix(context, {&rows, 1}, dtype, interleave);
+  return pack_values(
+      context, pack_affine_matrix(on_host(context), parts, dtype, /*interleave=*/false, progress),
+      interleave);
 }
 
 }  // namespace

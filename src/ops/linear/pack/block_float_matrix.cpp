@@ -203,17 +203,6 @@ PackedMatrix describe(std::span<const BlockFloatRows> parts, mx::Dtype dtype, bo
   return result;
 }
 
-// Where Metal has no kernel for the parts: a matrix of the values that they stand for.
-PackedMatrix pack_values(const Context& context, std::span<const BlockFloatRows> parts,
-                         mx::Dtype dtype, bool interleave, const PackProgress& progress) {
-  const Context host = on_host(context);
-  const PackedMatrix packed =
-      pack_block_float_matrix(host, parts, dtype, /*interleave=*/false, progress);
-  const std::shared_ptr<const std::byte[]> values = dequantise_rows(host, packed);
-  const RowMatrix rows = {.data = values.get(), .n = packed.n, .k = packed.k, .dtype = dtype};
-  return pack_matrix(context, {&rows, 1}, dtype, interleave);
-}
-
 }  // namespace
 
 bool go_together(std::span<const BlockFloatRows> parts, bool interleave) {
@@ -250,7 +239,10 @@ PackedMatrix pack_block_float_matrix(const Context& context, std::span<const Blo
   if (context.device->metal() && mlx_mode(result.block_float))
     return mlx_matrix(context, parts, dtype, interleave, progress);
   if (context.device->metal())
-    return pack_values(context, parts, dtype, interleave, progress);
+    return pack_values(
+        context,
+        pack_block_float_matrix(on_host(context), parts, dtype, /*interleave=*/false, progress),
+        interleave);
   const QuantisedLayout layout = quantised_layout(result);
   const std::vector<float> nested = nested_of(parts);
   const auto memory =

@@ -5,6 +5,7 @@
 
 #include "ops/linear/linear_cuda.h"
 #include "ops/linear/pack/affine_matrix.h"
+#include "ops/linear/pack/on_host.h"
 #include "ops/linear/pack/pack_slices.h"
 
 namespace quire::ops {
@@ -23,12 +24,6 @@ void pack_on_cuda(CudaDevice& cuda, std::span<const RowMatrix> parts, const Pack
                   PackedMatrix& matrix);
 void pack_affine_on_cuda(CudaDevice& cuda, std::span<const AffineRows> parts,
                          const PackProgress& progress, PackedMatrix& matrix);
-
-// The context that packs for the CPU.
-inline Context on_host(Context context) {
-  context.device = make_cpu_device();
-  return context;
-}
 
 // A matrix in blocks of the CPU's layout, packed on the host, as the GPU stores it
 // (pack/cuda_blocks.h). It is rearranged on the host, on the context's threads, and copied.

@@ -73,14 +73,12 @@ PackedMatrix describe(std::span<const GgufRows> parts, mx::Dtype dtype, bool int
   return result;
 }
 
-// Where a GPU has no kernel for the parts: a matrix of the values that they stand for.
-PackedMatrix pack_values(const Context& context, std::span<const GgufRows> parts, mx::Dtype dtype,
-                         bool interleave, const PackProgress& progress) {
-  const Context host = on_host(context);
-  const PackedMatrix packed = pack_gguf_matrix(host, parts, dtype, /*interleave=*/false, progress);
-  const std::shared_ptr<const std::byte[]> values = dequantise_rows(host, packed);
-  const RowMatrix rows = {.data = values.get(), .n = packed.n, .k = packed.k, .dtype = dtype};
-  return pack_matrix(context, {&rows, 1}, dtype, interleave);
+// Where a GPU has no kernel for the parts.
+PackedMatrix pack_as_values(const Context& context, std::span<const GgufRows> parts,
+                            mx::Dtype dtype, bool interleave, const PackProgress& progress) {
+  return pack_values(
+      context, pack_gguf_matrix(on_host(context), parts, dtype, /*interleave=*/false, progress),
+      interleave);
 }
 
 // Parts of one format.
@@ -93,8 +91,7 @@ PackedMatrix pack_uniform(const Context& context, std::span<const GgufRows> part
     if (CudaDevice* cuda = context.device->cuda())
       return blocks_on_cuda(*cuda, context,
                             pack_uniform(on_host(context), parts, dtype, interleave, progress));
-  if (context.device->metal())
-    return pack_values(context, parts, dtype, interleave, progress);
+  if (context.device->metal()) return pack_as_values(context, parts, dtype, interleave, progress);
   result.turned = packs_turned(linear_format(result, dtype));
   const QuantisedLayout layout = quantised_layout(result);
   const auto memory = allocate_aligned(static_cast<size_t>(layout.bytes()));
@@ -130,7 +127,7 @@ PackedMatrix pack_gguf_matrix(const Context& context, std::span<const GgufRows> 
   });
   if (uniform) return pack_uniform(context, parts, dtype, interleave, progress);
   if (context.device->metal() || (context.device->cuda() && interleave))
-    return pack_values(context, parts, dtype, interleave, progress);
+    return pack_as_values(context, parts, dtype, interleave, progress);
   std::vector<PackedMatrix> matrices;
   for (size_t begin = 0, end = 0; begin < parts.size(); begin = end) {
     while (end < parts.size() && parts[end].format == parts[begin].format) ++end;
