@@ -10,6 +10,7 @@ import types
 import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import gguf_files
 import gpu
 import report
 from install import keep_tile_config
@@ -194,3 +195,25 @@ def test_the_table_of_a_gpu_has_medians_and_the_best_peer():
     text = gpu.report(rounds)
     assert "| Quire | 200 | 200 | 200 | 200 |" in text
     assert "| Quire to the best peer | 2.00 | 2.00 | 2.00 | 2.00 |" in text
+
+
+def test_gguf_files_compare_medians_of_one_type_and_instruction_set():
+    def run(engine, rate, isa="avx2"):
+        return {"type": "q8_0", "isa": isa, "engine": engine, "rates": dict.fromkeys(gguf_files.CELLS, rate)}
+
+    runs = [run("Quire", rate) for rate in (30, 10, 20)] + [run("llama.cpp", 16), run("Quire", 5, "avx512")]
+    lines = gguf_files.report(runs).splitlines()
+    assert lines[2].startswith("| q8_0 | avx2 | 20.0 (1.25) |")
+    assert lines[3].startswith("| q8_0 | avx512 | 5.0 (nan) |")
+
+
+def test_llamas_kernels_for_one_instruction_set_lie_alone(tmp_path):
+    built, work = tmp_path / "built", tmp_path / "work"
+    built.mkdir(), work.mkdir()
+    for name in ("llama-bench", "llama-batched-bench", "libllama.so.0", "libggml-cpu-haswell.so", "libggml-cpu-zen4.so", "notes"):
+        (built / name).touch()
+    args = argparse.Namespace(llama=built, work=work)
+    found = {file.name for file in gguf_files.llama_of(args, "avx2").iterdir()}
+    assert found == {"llama-bench", "llama-batched-bench", "libllama.so.0", "libggml-cpu-haswell.so"}
+    with pytest.raises(RuntimeError, match="libggml-cpu-skylakex.so"):
+        gguf_files.llama_of(args, "avx512")
