@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <limits>
 #include <string_view>
 
 #include "base/error.h"
@@ -76,9 +77,10 @@ struct Place {
   bool is_a = false;
 };
 std::optional<Place> place_of(std::string_view name) {
-  const bool is_a = name.ends_with(kA);
-  if (!name.starts_with(kPrefix) || (!is_a && !name.ends_with(kB))) return std::nullopt;
+  if (!name.starts_with(kPrefix)) return std::nullopt;
   name.remove_prefix(kPrefix.size());
+  const bool is_a = name.ends_with(kA);
+  if (!is_a && !name.ends_with(kB)) return std::nullopt;
   name.remove_suffix(kA.size());
   return Place{std::string(name), is_a};
 }
@@ -143,7 +145,10 @@ void LoraAdapter::read_config(int64_t max_rank) {
   const double alpha = config.require_double("lora_alpha");
   const auto rank = static_cast<double>(rank_);
   const bool by_root = config.find_bool("use_rslora").value_or(false);
-  scaling_ = static_cast<float>(alpha / (by_root ? std::sqrt(rank) : rank));
+  const double scaling = alpha / (by_root ? std::sqrt(rank) : rank);
+  if (!(std::abs(scaling) <= std::numeric_limits<float>::max()))
+    config.fail("lora_alpha", "is " + dump_json(alpha) + ", too large for a factor");
+  scaling_ = static_cast<float>(scaling);
 }
 
 void LoraAdapter::take_tensors() {

@@ -85,6 +85,7 @@ TEST(LoraAdapter, RefusesKeysThatChangeWhatItDoes) {
       {R"("peft_type": "IA3")", "\"peft_type\" is \"IA3\"; supported is LORA"},
       {R"("r": 0)", "\"r\""},
       {R"("lora_alpha": "8")", "\"lora_alpha\""},
+      {R"("lora_alpha": 1e308)", "\"lora_alpha\" is 1e+308, too large"},
   };
   for (const auto& [key, message] : cases) {
     const TempDir dir;
@@ -117,7 +118,8 @@ TEST(LoraAdapter, RefusesTensorsByName) {
   dir.write("adapter_config.json", config_text());
   const std::string magnitude = "base_model.model.model.layers.0.mlp.up_proj.lora_magnitude_vector";
   const std::string head = "base_model.model.lm_head.weight";
-  for (const std::string& name : {magnitude, head}) {
+  const std::string no_module = "base_model.model.lora_A.weight";
+  for (const std::string& name : {magnitude, head, no_module}) {
     write_tensors(dir, {entry(name, "[2, 3]", 0, 24)}, 24);
     EXPECT_THAT(open_error(dir), HasSubstr(name + "\" is no lora_A or lora_B"));
   }

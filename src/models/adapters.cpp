@@ -1,6 +1,8 @@
 #include "models/adapters.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <map>
 
 #include "base/error.h"
@@ -12,12 +14,31 @@
 namespace quire::models {
 namespace {
 
-// The values of a matrix, row by row.
-std::vector<float> read_floats(const formats::RawTensor& tensor) {
+// The least magnitude that becomes infinite in a dtype of floats.
+float overflow_of(mx::Dtype dtype) {
+  if (dtype == mx::float16) return 65520;
+  return dtype == mx::bfloat16 ? 0x1.FFp127f : std::numeric_limits<float>::infinity();
+}
+
+// The values of a matrix times `factor`, row by row. Throws LoadError for one that `dtype` does not
+// have.
+std::vector<float> read_floats(const formats::RawTensor& tensor, float factor, mx::Dtype dtype) {
   const std::vector<std::byte> stored = tensor.read_all();
   std::vector<float> values(static_cast<size_t>(tensor.num_elements()));
   ops::convert_cpu(stored.data(), ops::check_float("adapter", "a tensor", float_dtype(tensor)),
                    values.data(), ops::FloatType::kF32, tensor.num_elements());
+  const float overflow = overflow_of(dtype);
+  for (float& value : values) {
+    if (!std::isfinite(value))
+      throw LoadError(where(tensor) +
+                      " holds a value that is no number or infinite: the file is damaged, or its "
+                      "training failed");
+    value *= factor;
+    if (!(std::abs(value) < overflow))
+      throw LoadError(where(tensor) +
+                      " holds a value that is too large for this model's dtype; --dtype float32 "
+                      "has more room");
+  }
   return values;
 }
 
@@ -77,7 +98,7 @@ std::optional<ops::LoraPair> AdapterLoader::take_pair(size_t adapter,
   const float scaling = adapters_[adapter].scaling();
   struct Taken {
     int64_t first;         // of its columns in b
-    std::vector<float> b;  // [n, rank]
+    std::vector<float> b;  // [n, rank], with the adapter's factor
   };
   std::vector<float> a;  // [columns, k]
   std::map<std::string, Taken> modules;
@@ -87,8 +108,8 @@ std::optional<ops::LoraPair> AdapterLoader::take_pair(size_t adapter,
     expect_length(*module->a, 1, k, stored.weight);
     expect_length(*module->b, 0, stored.count, stored.weight);
     modules[stored.weight] = {.first = static_cast<int64_t>(modules.size()) * rank,
-                              .b = read_floats(*module->b)};
-    const std::vector<float> own = read_floats(*module->a);
+                              .b = read_floats(*module->b, scaling, dtype_)};
+    const std::vector<float> own = read_floats(*module->a, 1, dtype_);
     a.insert(a.end(), own.begin(), own.end());
   }
   if (modules.empty()) return std::nullopt;
@@ -102,7 +123,7 @@ std::optional<ops::LoraPair> AdapterLoader::take_pair(size_t adapter,
     for (int64_t row = 0; row < part.count; ++row)
       for (int64_t r = 0; r < rank; ++r)
         b[at + static_cast<size_t>(row * columns + module->second.first + r)] =
-            scaling * module->second.b[static_cast<size_t>((part.begin + row) * rank + r)];
+            module->second.b[static_cast<size_t>((part.begin + row) * rank + r)];
   }
   const ops::RowMatrix a_rows = as_matrix(a, columns, k);
   const ops::RowMatrix b_rows = as_matrix(b, static_cast<int64_t>(b.size()) / columns, columns);

@@ -3,6 +3,9 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
+#include <cstring>
+
 #include "base/source_dir.h"
 #include "formats/test_files.h"
 #include "models/model.h"
@@ -30,9 +33,9 @@ std::unique_ptr<Model> load(const std::string& checkpoint,
                     {.dtype = {}, .progress = {}, .adapters = adapters});
 }
 
-// Of rank 2, for one module, of zeros.
-formats::LoraAdapter adapter_of(const TempDir& dir, const std::string& module, int64_t n,
-                                int64_t k) {
+// Of rank 2, for one module, of zeros but for its last value, of b.
+formats::LoraAdapter adapter_of(const TempDir& dir, const std::string& module, int64_t n, int64_t k,
+                                float last = 0) {
   dir.write("adapter_config.json", R"({"peft_type": "LORA", "r": 2, "lora_alpha": 2})");
   const std::string name = "base_model.model." + module;
   const int64_t middle = 2 * k * 4, end = middle + n * 2 * 4;
@@ -42,10 +45,13 @@ formats::LoraAdapter adapter_of(const TempDir& dir, const std::string& module, i
            ", " + std::to_string(columns) + R"(], "data_offsets": [)" + std::to_string(from) +
            ", " + std::to_string(to) + "]}";
   };
+  std::string values(static_cast<size_t>(end), '\0');
+  std::memcpy(&values[values.size() - sizeof last], &last, sizeof last);
   dir.write("adapter_model.safetensors",
             safetensors_bytes("{" + entry(".lora_A.weight", 2, k, 0, middle) + ", " +
                                   entry(".lora_B.weight", n, 2, middle, end) + "}",
-                              static_cast<size_t>(end)));
+                              0) +
+                values);
   return formats::LoraAdapter::open(dir.path());
 }
 
@@ -111,6 +117,33 @@ TEST(Adapters, OfLayersThatTakeNoneAreRefused) {
                         "does not have"));
   EXPECT_THAT(error_for("qwen3-moe", "model.layers.0.mlp.experts.0.up_proj", 32, 64),
               HasSubstr("experts.0.up_proj.lora_A.weight is of a layer that"));
+}
+
+TEST(Adapters, WithValuesThatTheDtypeLacksAreRefused) {
+  const std::string module = "model.layers.0.self_attn.q_proj";
+  const auto error_of = [&](float last, mx::Dtype dtype) {
+    const TempDir dir;
+    std::vector<formats::LoraAdapter> adapters;
+    adapters.push_back(adapter_of(dir, module, 128, 64, last));
+    return load_error([&] {
+      load_model(ops::make_context(1), open("qwen3"),
+                 {.dtype = dtype, .progress = {}, .adapters = adapters});
+    });
+  };
+  for (const float last : {std::nanf(""), -HUGE_VALF})
+    EXPECT_THAT(error_of(last, mx::float32),
+                HasSubstr(module + ".lora_B.weight holds a value that is no number or infinite"));
+  // Halfway between the largest value and what would come next.
+  EXPECT_THAT(error_of(65520, mx::float16),
+              HasSubstr(module + ".lora_B.weight holds a value that is too large"));
+  EXPECT_THAT(error_of(0x1.FFp127f, mx::bfloat16), HasSubstr("too large"));
+  const TempDir dir;
+  std::vector<formats::LoraAdapter> adapters;
+  adapters.push_back(adapter_of(dir, module, 128, 64, std::nextafter(65520.0f, 0.0f)));
+  EXPECT_EQ(load_model(ops::make_context(1), open("qwen3"),
+                       {.dtype = mx::float16, .progress = {}, .adapters = adapters})
+                ->num_adapters(),
+            1);
 }
 
 // The files have value heads in another order than the modules.
