@@ -198,6 +198,20 @@ def advanced(kernel, monkeypatch):
 
 
 @pytest.mark.parametrize("family", ["qwen3_next", "qwen3_5"])
+def test_what_a_model_hands_to_all_layers_changes_no_bit(family, kernelize):
+    """transformers hands every argument of its own that forward() was given to the delta rule, too."""
+    model, ids = make_hybrid(family), torch.arange(3, 40)[None]
+    every = {"num_items_in_batch": torch.tensor(37), "output_hidden_states": True, "use_cache": False, "return_dict": True}
+    position = torch.arange(ids.shape[1])[None]
+    kernelize(model)
+    with torch.no_grad():
+        logits = model(ids).logits
+        assert torch.equal(model(ids, position_ids=position, **every).logits, logits)
+        with pytest.raises(TypeError, match="state_scale is no argument"):
+            model(ids, state_scale=2.0)
+
+
+@pytest.mark.parametrize("family", ["qwen3_next", "qwen3_5"])
 def test_gated_delta_nets_run_on_the_kernel(family, kernelize, advanced):
     """Greedy tokens alone, and of a padded batch, and logits, against transformers' own functions."""
     model, prompts = make_hybrid(family), generate.make_prompts((5, 17, 70))
@@ -289,6 +303,8 @@ def test_layers_refuse(kernel):
     for error, words, changed in (
         (ValueError, "use_qk_l2norm_in_kernel", {"use_qk_l2norm_in_kernel": False}),
         (ValueError, "seq_idx", {"seq_idx": torch.zeros(1)}),
+        (TypeError, "scale is no argument", {"scale": 1.0}),
+        (TypeError, "use_gate_in_kernel is no argument", {"use_gate_in_kernel": False}),
         (ValueError, "cu_seqlens needs a batch of 1", {"cu_seqlens": torch.tensor([0, 6])}),
         (ValueError, "key has shape", {"key": names["key"][:, :, :1]}),
         (ValueError, "value has shape", {"value": names["value"][:, :, :3]}),
@@ -300,6 +316,11 @@ def test_layers_refuse(kernel):
     ):
         with pytest.raises(error, match=words):
             layer(**{**good, **changed})
+    handed_on = {"position_ids": torch.arange(3)[None], "max_length_q": 3, "output_attentions": False, "scale": None}
+    for one in (layer, kernel.layers.recurrent_gated_delta_rule()):
+        assert torch.equal(one(**good, **handed_on)[0], layer(**good)[0])
+        with pytest.raises(TypeError, match="scale is no argument"):
+            one(**good, scale=0.5)
     leaf = names["query"].clone().requires_grad_()
     out, _ = layer(**{**good, "query": leaf})
     with pytest.raises(RuntimeError, match="no backward pass"):

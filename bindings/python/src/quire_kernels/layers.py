@@ -19,6 +19,13 @@ from ._no_backward import without_backward
 
 _MAX_KEY_DIM = 256
 
+# What transformers' models hand on to each of their layers, and that says nothing about this rule. The lengths of packed sequences are in
+# cu_seqlens.
+_FOR_OTHERS = frozenset((
+    "cu_seq_lens_k", "max_length_q", "max_length_k", "position_ids", "is_causal", "use_cache", "num_items_in_batch",
+    "output_hidden_states", "output_attentions", "output_router_logits", "return_dict",
+))  # fmt: skip
+
 
 def _check(arrays, query, key, value, g, beta):
     for name, x, ndim in (("query", query, 4), ("key", key, 4), ("value", value, 4), ("g", g, 3), ("beta", beta, 3)):
@@ -63,6 +70,9 @@ def _delta_rule(query, key, value, g, beta, initial_state, output_final_state, u
         raise ValueError("use_qk_l2norm_in_kernel must be true: the kernel divides queries and keys by their norms")
     if kwargs.get("seq_idx") is not None:
         raise ValueError("seq_idx is not supported: packed sequences are told apart by cu_seqlens")
+    for name, given in kwargs.items():
+        if given is not None and name != "cu_seqlens" and name not in _FOR_OTHERS:
+            raise TypeError(f"{name} is no argument of the gated delta rule here: it would change nothing, so leave it out or pass None")
     arrays = arrays_of("query", query)
     _check(arrays, query, key, value, g, beta)
     batch, seqlen, k_heads, k_dim = query.shape
@@ -87,7 +97,8 @@ class chunk_gated_delta_rule(nn.Module):  # noqa: N801, the name that transforme
     """forward(): query, key [B, S, K, Dk], value [B, S, H, Dv], g and beta [B, S, H]; initial_state [B, H, Dk, Dv] or None.
 
     Returns y [B, S, H, Dv] in query's dtype and, if output_final_state, the new state in float32, else None. cu_seqlens [N + 1]
-    tells sequences apart that are packed into a batch of 1; initial_state is [N, H, Dk, Dv] then. chunk_size changes nothing.
+    tells sequences apart that are packed into a batch of 1; initial_state is [N, H, Dk, Dv] then. chunk_size changes nothing, and
+    neither does what models hand to all their layers alike (position_ids, ...); any other argument is a TypeError.
     """
 
     can_torch_compile = False
