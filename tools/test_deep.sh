@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
 # shellcheck source=tools/stages.sh
 source tools/stages.sh
-parts=(sources clones neon amx arm64 cuda metal asan tsan fuzz torch timed clients page packages proxies neighbour chaos soak)
+parts=(sources clones neon amx arm64 cuda metal asan tsan fuzz torch timed clients page terminal packages proxies neighbour chaos soak)
 [ $# -eq 0 ] || parts=("$@")
 
 # Format, clippy, unit tests of Rust, clang-tidy. The build is there for clang-tidy, which reads its commands.
@@ -102,6 +102,13 @@ part_clients() {
 part_page() {
   build release --target quire
   tests/page/run.sh
+}
+
+# The chat in a terminal, as tmux shows it.
+part_terminal() {
+  command -v tmux >/dev/null || { echo "tmux is needed (apt install tmux)"; return 77; }
+  build release --target quire
+  run_pytest terminal tests/terminal
 }
 
 # Packages, on other systems than this one.

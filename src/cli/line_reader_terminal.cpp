@@ -37,6 +37,7 @@ class TerminalReader : public LineReader {
 
  private:
   static char* prompt_of(EditLine* editor);
+  static void draw_again(EditLine* editor);
   static int read_character(EditLine* editor, wchar_t* out);
 
   const std::string history_file_;
@@ -78,17 +79,26 @@ char* TerminalReader::prompt_of(EditLine* editor) {
   return static_cast<TerminalReader*>(self)->prompt_.data();
 }
 
+// After a change of the terminal's size. libedit draws as if the cursor stood where the prompt
+// begins, so it is put there: on a line that has left its first row the rows above stay.
+void TerminalReader::draw_again(EditLine* editor) {
+  g_resized = 0;
+  FILE* output = nullptr;
+  char* clear_below = nullptr;
+  el_get(editor, EL_GETFP, 1, &output);
+  el_get(editor, EL_GETTC, "cd", &clear_below);
+  std::fprintf(output, "\r%s", clear_below != nullptr ? clear_below : "\n");
+  el_resize(editor);
+  el_set(editor, EL_REFRESH);
+}
+
 int TerminalReader::read_character(EditLine* editor, wchar_t* out) {
   std::mbstate_t state{};
   for (;;) {
     pollfd input{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
     const int ready = ::poll(&input, 1, -1);
     if (g_interrupted != 0) return -1;
-    if (g_resized != 0) {
-      g_resized = 0;
-      el_resize(editor);
-      el_set(editor, EL_REFRESH);
-    }
+    if (g_resized != 0) draw_again(editor);
     if (ready <= 0) continue;
     char byte = 0;
     const ssize_t n = ::read(STDIN_FILENO, &byte, 1);
