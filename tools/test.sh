@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What every change must pass: an optimised build and its tests, the installed tree, the Python package, clients against a
-# running server. Sanitizers, fuzzers and whatever takes long are in tools/test_deep.sh.
+# running server, the cross-build for Macs. Sanitizers, fuzzers and whatever takes long are in tools/test_deep.sh.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
@@ -26,9 +26,15 @@ python_package() {
   run_pytest package bindings/python/tests
 }
 
+# ops, models and engine for a Mac, and the ops' tests linked with MLX's library for Macs. Nothing of it can run here.
+cross_build() {
+  tools/setup.sh --metal
+  python3 tests/metal/cross/build.py --jobs "$jobs"
+}
+
 stage setup tools/setup.sh --tests
 if ! passed; then
-  for name in format build unit installed-tree clients python-package; do not_run "$name" "the setup failed"; done
+  for name in format build unit installed-tree clients python-package macos; do not_run "$name" "the setup failed"; done
   finish
 fi
 stage format tools/check.sh --format
@@ -41,4 +47,9 @@ else
   for name in unit installed-tree clients; do not_run "$name" "the build failed"; done
 fi
 stage python-package python_package
+if [ "$(uname -sm)" = "Linux x86_64" ]; then
+  stage macos cross_build
+else
+  not_run macos "the pinned compiler for Macs runs on x86-64 Linux"
+fi
 finish

@@ -1,6 +1,7 @@
 #include "ops/rope/rope.h"
 
 #include <map>
+#include <numbers>
 #include <sstream>
 
 #include "base/source_dir.h"

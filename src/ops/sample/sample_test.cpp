@@ -120,7 +120,7 @@ TEST(Sample, WeightsAreWithinTwoUlp) {
     block_masses(x.data(), size, 10.0f, 0.99f, masses.data());
     for (size_t b = 0; b < masses.size(); ++b) {
       double sum = 0;
-      for (size_t i = b * kSampleBlock; i < std::min(x.size(), (b + 1) * kSampleBlock); ++i)
+      for (size_t i = b * kSampleBlock; i < std::min<size_t>(x.size(), (b + 1) * kSampleBlock); ++i)
         sum += weights[i];
       ASSERT_NEAR(masses[b], sum, 1e-14 * sum) << isa;
     }
