@@ -1,10 +1,13 @@
 #include "cli/adapter_flags.h"
 
 #include <algorithm>
+#include <ranges>
+#include <string_view>
 
 #include "base/error.h"
 #include "base/json.h"
 #include "base/printable.h"
+#include "base/trimmed.h"
 
 namespace quire::cli {
 namespace {
@@ -30,11 +33,20 @@ NamedAdapter parse_object(const std::string& text) {
   return {text_of(object, "name", text), text_of(object, "path", text)};
 }
 
-NamedAdapter parse_adapter(const std::string& text) {
-  if (text.starts_with('{')) return parse_object(text);
+NamedAdapter parse_pair(const std::string& text) {
   const size_t equals = text.find('=');
   if (equals == std::string::npos) refuse(text, "is not NAME=FOLDER");
   return {text.substr(0, equals), text.substr(equals + 1)};
+}
+
+// An object, or pairs with commas between them, as a file or a variable has them.
+std::vector<NamedAdapter> parse_text(const std::string& text) {
+  if (text.starts_with('{')) return {parse_object(text)};
+  if (text.empty()) refuse(text, "is empty");
+  std::vector<NamedAdapter> adapters;
+  for (const auto part : std::views::split(text, ','))
+    adapters.push_back(parse_pair(std::string(trimmed({part.begin(), part.end()}))));
+  return adapters;
 }
 
 }  // namespace
@@ -43,7 +55,8 @@ void add_adapter_flags(CLI::App& command, AdapterFlags& flags) {
   command
       .add_option("--lora-modules", flags.modules,
                   "Adapters (LoRA, as PEFT saves them), which requests choose by NAME as their "
-                  "`model`; also {\"name\": NAME, \"path\": DIR}. On the CPU only")
+                  "`model`; also NAME=DIR,NAME=DIR and {\"name\": NAME, \"path\": DIR}. On the CPU "
+                  "only")
       ->type_name("NAME=DIR");
   command
       .add_option("--max-loras", flags.max_loras,
@@ -59,13 +72,15 @@ void add_adapter_flags(CLI::App& command, AdapterFlags& flags) {
 
 std::vector<NamedAdapter> parse_adapters(const AdapterFlags& flags) {
   std::vector<NamedAdapter> adapters;
-  for (const std::string& text : flags.modules) {
-    NamedAdapter adapter = parse_adapter(text);
-    if (adapter.name.empty() || adapter.path.empty()) refuse(text, "lacks a name or a folder");
-    if (std::ranges::find(adapters, adapter.name, &NamedAdapter::name) != adapters.end())
-      refuse(text, "gives a name that another adapter has");
-    adapters.push_back(std::move(adapter));
-  }
+  for (const std::string& text : flags.modules)
+    for (NamedAdapter& adapter : parse_text(text)) {
+      if (adapter.name.empty() || adapter.path.empty()) refuse(text, "lacks a name or a folder");
+      if (printable(adapter.name) != adapter.name)
+        refuse(text, "gives a name with characters that no log can show");
+      if (std::ranges::find(adapters, adapter.name, &NamedAdapter::name) != adapters.end())
+        refuse(text, "gives a name that another adapter has");
+      adapters.push_back(std::move(adapter));
+    }
   if (adapters.empty() && (flags.max_loras > 0 || flags.max_rank > 0))
     throw LoadError("--max-loras and --max-lora-rank do nothing without --lora-modules");
   return adapters;

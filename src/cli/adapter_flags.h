@@ -21,8 +21,9 @@ struct AdapterFlags {
 
 void add_adapter_flags(CLI::App& command, AdapterFlags& flags);
 
-// Each is NAME=FOLDER, or vLLM's {"name": .., "path": ..}. Throws LoadError for anything else, for
-// a name that comes twice, and for limits without adapters.
+// Each is NAME=FOLDER, several of these with commas between them, or vLLM's {"name": .., "path":
+// ..}, which a folder with a comma in its name needs. Throws LoadError for anything else, for a
+// name that comes twice or is not printable, and for limits without adapters.
 std::vector<NamedAdapter> parse_adapters(const AdapterFlags& flags);
 
 }  // namespace quire::cli

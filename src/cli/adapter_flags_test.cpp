@@ -30,9 +30,21 @@ TEST(AdapterFlags, TakesNamesWithFoldersAndVllmsObjects) {
   EXPECT_EQ(adapters[1].path, "/c");
 }
 
+// As files and variables give them.
+TEST(AdapterFlags, TakesSeveralInOneText) {
+  const auto adapters =
+      parse_adapters({.modules = {"a=/a, b=/b,c=/c", R"({"name": "d", "path": "/d,e"})"}});
+  ASSERT_EQ(adapters.size(), 4u);
+  EXPECT_EQ(adapters[1].name, "b");
+  EXPECT_EQ(adapters[1].path, "/b");
+  EXPECT_EQ(adapters[2].path, "/c");
+  EXPECT_EQ(adapters[3].path, "/d,e");
+}
+
 TEST(AdapterFlags, RefusesAnythingElse) {
-  for (const char* text : {"/folder", "=/folder", "name=", "{\"name\": \"a\"}", "{\"name\": 1}",
-                           "{", R"({"name": "a", "path": "b", "rank": 3})"})
+  for (const char* text :
+       {"/folder", "=/folder", "name=", "{\"name\": \"a\"}", "{\"name\": 1}", "{", "a=/a,",
+        "a=/a,/b", "a\n=/a", "a\x1b=/a", "", R"({"name": "a", "path": "b", "rank": 3})"})
     EXPECT_THAT(error_of({.modules = {text}}), HasSubstr("--lora-modules: ")) << text;
   EXPECT_THAT(error_of({.modules = {"a=b", "a=c"}}), HasSubstr("a=c gives a name"));
   EXPECT_THAT(error_of({.modules = {}, .max_loras = 2}),

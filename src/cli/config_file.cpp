@@ -71,10 +71,24 @@ std::vector<std::string> flag_names(const CLI::App& command) {
   return names;
 }
 
-// What CLI11 is to see as the option's value: of switches, what the name with this value means
+// A list without the blanks around its parts.
+std::string joined_list(const std::string& value, char delimiter) {
+  std::string list;
+  size_t begin = 0;
+  for (size_t end = 0; end != std::string::npos; begin = end + 1) {
+    end = value.find(delimiter, begin);
+    if (begin > 0) list += delimiter;
+    list += trimmed(std::string_view(value).substr(begin, end - begin));
+  }
+  return list;
+}
+
+// What CLI11 is to see as the option's value: of lists, no blanks; of switches, what the name with
+// this value means
 // (--no-x true is x false).
 std::string value_for(CLI::Option& option, const std::string& flag, const std::string& value,
                       const std::string& where) {
+  if (option.get_delimiter() != 0) return joined_list(value, option.get_delimiter());
   if (option.get_expected_max() != 0) return value;
   if (value != "true" && value != "false")
     throw LoadError(where + ": " + flag + " is a switch: true or false");

@@ -89,7 +89,7 @@ class Flags : public testing::Test {
 };
 
 TEST_F(Flags, ComeFromTheFile) {
-  parse("model: org/name\nport = 1\nnames: a,b\ncaching: false\ndisable_log: true\n", {});
+  parse("model: org/name\nport = 1\nnames: a , b\ncaching: false\ndisable_log: true\n", {});
   EXPECT_EQ(model_, "org/name");
   EXPECT_EQ(port_, 1);
   EXPECT_EQ(names_, (std::vector<std::string>{"a", "b"}));

@@ -283,8 +283,11 @@ void add_key_flags(CLI::App& command, ServeFlags& flags) {
 void add_server_flags(CLI::App& command, ServeFlags& flags) {
   server::ServerOptions& options = flags.server;
   add_listen_flags(command, flags.listen, options.http);
-  command.add_option("--served-model-name", options.served_model_names,
-                     "Names to answer to; default: the folder's. The first is the one in answers");
+  command
+      .add_option("--served-model-name", options.served_model_names,
+                  "Names to answer to, also separated by commas; default: the folder's. The first "
+                  "is the one in answers")
+      ->delimiter(',');
   command.add_flag("--no-page{false}", options.page, "No chat page at GET /");
   command.add_option("--root-path", options.root_path,
                      "In front of every path, for a proxy: /quire");
