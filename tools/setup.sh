@@ -276,7 +276,7 @@ install_node() {
 
 install_package_tools() {
   local name missing=()
-  for name in patchelf xz-utils debootstrap strace; do installed "$name" || missing+=("$name"); done
+  for name in patchelf xz-utils debootstrap strace systemd-container; do installed "$name" || missing+=("$name"); done
   [ ${#missing[@]} = 0 ] && return
   apt_update
   apt_install "${missing[@]}"

@@ -6,6 +6,7 @@ archive that apt uses here. Exits with 77 if that cannot be done.
     bookworm  Debian 12: glibc 2.36
     trixie    Debian 13: glibc 2.41
     python    Debian 11 with Python and pip
+    service   Debian 12 with systemd
     bare      nothing at all: no C library, no shell
 """
 import os
@@ -15,7 +16,8 @@ import subprocess
 import sys
 
 ROOTS = pathlib.Path(__file__).resolve().parents[2] / "build/package-roots"
-SYSTEMS = {"bullseye": ("bullseye", []), "bookworm": ("bookworm", []), "trixie": ("trixie", []), "python": ("bullseye", ["python3-pip", "python3-venv"])}
+SYSTEMS = {"bullseye": ("bullseye", []), "bookworm": ("bookworm", []), "trixie": ("trixie", []), "python": ("bullseye", ["python3-pip", "python3-venv"]),
+           "service": ("bookworm", ["systemd", "systemd-sysv", "dbus"])}
 
 
 def lacking(reason):
