@@ -1,5 +1,6 @@
 #include "fiber.h"
 
+#include <pthread.h>
 #include <sys/mman.h>
 #include <ucontext.h>
 
@@ -7,15 +8,12 @@
 #include <cstdlib>
 #include <new>
 
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define QUIRE_FIBER_ASAN 1
+// The emulator itself is compiled without AddressSanitizer; what it runs, and is linked with, is
+// not.
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 // A stack of stand-ins for each of a thousand fibers would take gigabytes.
 extern "C" const char* __asan_default_options() { return "detect_stack_use_after_return=0"; }
-#endif
-#endif
 
 namespace quire::emulator {
 namespace {
@@ -23,27 +21,13 @@ namespace {
 constexpr size_t kPage = 4096;
 constexpr size_t kStack = 128 << 10;  // AddressSanitizer's frames are large
 
-void start_switch([[maybe_unused]] void** save, [[maybe_unused]] const void* bottom,
-                  [[maybe_unused]] size_t bytes) {
-#ifdef QUIRE_FIBER_ASAN
-  __sanitizer_start_switch_fiber(save, bottom, bytes);
-#endif
-}
-void finish_switch([[maybe_unused]] void* saved, [[maybe_unused]] const void** bottom,
-                   [[maybe_unused]] size_t* bytes) {
-#ifdef QUIRE_FIBER_ASAN
-  __sanitizer_finish_switch_fiber(saved, bottom, bytes);
-#endif
-}
-
 }  // namespace
 
 #if defined(__x86_64__)
 
 // swapcontext asks the kernel for the signal mask each time, which takes longer than all else.
 struct Fiber::Context {
-  void* own = nullptr;  // stack pointers
-  void* caller = nullptr;
+  void* stack_pointer = nullptr;
 };
 
 extern "C" void quire_switch_stack(void** save, void* to);
@@ -73,7 +57,7 @@ quire_switch_stack:
 #else
 
 struct Fiber::Context {
-  ucontext_t own, caller;
+  ucontext_t own;
 };
 
 #endif
@@ -87,25 +71,33 @@ Fiber::Fiber() : memory_bytes_(kPage + kStack), stack_bytes_(kStack), context_(n
   stack_ = memory_ + kPage;
 }
 
+Fiber::Fiber(OfThread) : context_(new Context()) {
+  pthread_attr_t attributes;
+  void* stack = nullptr;
+  if (pthread_getattr_np(pthread_self(), &attributes) != 0) std::abort();
+  pthread_attr_getstack(&attributes, &stack, &stack_bytes_);
+  pthread_attr_destroy(&attributes);
+  stack_ = static_cast<char*>(stack);
+}
+
 Fiber::~Fiber() {
-#ifdef QUIRE_FIBER_ASAN
-  __asan_unpoison_memory_region(stack_, stack_bytes_);
-#endif
-  munmap(memory_, memory_bytes_);
+  if (memory_) {
+    __asan_unpoison_memory_region(stack_, stack_bytes_);
+    munmap(memory_, memory_bytes_);
+  }
   delete context_;
 }
 
+Fiber& Fiber::of_thread() {
+  thread_local Fiber fiber{OfThread()};
+  return fiber;
+}
+
 void Fiber::enter(Fiber* fiber) {
-  finish_switch(nullptr, &fiber->caller_stack_, &fiber->caller_stack_bytes_);
+  __sanitizer_finish_switch_fiber(nullptr, nullptr, nullptr);
   (*fiber->function_)();
   fiber->done_ = true;
-  start_switch(nullptr, fiber->caller_stack_, fiber->caller_stack_bytes_);
-#if defined(__x86_64__)
-  void* unused;
-  quire_switch_stack(&unused, fiber->context_->caller);
-#else
-  setcontext(&fiber->context_->caller);
-#endif
+  fiber->switch_to(*fiber->then_);
   std::abort();
 }
 
@@ -125,13 +117,12 @@ quire_fiber_begins:
 .size quire_fiber_begins, .-quire_fiber_begins
 )");
 
-void Fiber::start(const std::function<void()>* function) {
-#ifdef QUIRE_FIBER_ASAN
+void Fiber::start(const std::function<void()>* function, Fiber* then) {
   if (!done_) __asan_unpoison_memory_region(stack_, stack_bytes_);
-#endif
   function_ = function;
+  then_ = then;
   done_ = false;
-  own_fake_stack_ = nullptr;
+  fake_stack_ = nullptr;
   auto* top = reinterpret_cast<uintptr_t*>(stack_ + stack_bytes_ - 16);
   *--top = reinterpret_cast<uintptr_t>(&quire_fiber_begins);
   *--top = 0;                                           // rbp
@@ -140,31 +131,23 @@ void Fiber::start(const std::function<void()>* function) {
   *--top = reinterpret_cast<uintptr_t>(&Fiber::enter);  // r13
   *--top = 0;                                           // r14
   *--top = 0;                                           // r15
-  context_->own = top;
+  context_->stack_pointer = top;
 }
 
-bool Fiber::resume() {
-  start_switch(&caller_fake_stack_, stack_, stack_bytes_);
-  quire_switch_stack(&context_->caller, context_->own);
-  finish_switch(caller_fake_stack_, nullptr, nullptr);
-  return done_;
-}
-
-void Fiber::yield() {
-  start_switch(&own_fake_stack_, caller_stack_, caller_stack_bytes_);
-  quire_switch_stack(&context_->own, context_->caller);
-  finish_switch(own_fake_stack_, &caller_stack_, &caller_stack_bytes_);
+void Fiber::switch_to(Fiber& other) {
+  __sanitizer_start_switch_fiber(&fake_stack_, other.stack_, other.stack_bytes_);
+  quire_switch_stack(&context_->stack_pointer, other.context_->stack_pointer);
+  __sanitizer_finish_switch_fiber(fake_stack_, nullptr, nullptr);
 }
 
 #else
 
-void Fiber::start(const std::function<void()>* function) {
-#ifdef QUIRE_FIBER_ASAN
+void Fiber::start(const std::function<void()>* function, Fiber* then) {
   if (!done_) __asan_unpoison_memory_region(stack_, stack_bytes_);
-#endif
   function_ = function;
+  then_ = then;
   done_ = false;
-  own_fake_stack_ = nullptr;
+  fake_stack_ = nullptr;
   getcontext(&context_->own);
   context_->own.uc_stack.ss_sp = stack_;
   context_->own.uc_stack.ss_size = stack_bytes_;
@@ -180,17 +163,10 @@ void Fiber::start(const std::function<void()>* function) {
               static_cast<unsigned>(self));
 }
 
-bool Fiber::resume() {
-  start_switch(&caller_fake_stack_, stack_, stack_bytes_);
-  swapcontext(&context_->caller, &context_->own);
-  finish_switch(caller_fake_stack_, nullptr, nullptr);
-  return done_;
-}
-
-void Fiber::yield() {
-  start_switch(&own_fake_stack_, caller_stack_, caller_stack_bytes_);
-  swapcontext(&context_->own, &context_->caller);
-  finish_switch(own_fake_stack_, &caller_stack_, &caller_stack_bytes_);
+void Fiber::switch_to(Fiber& other) {
+  __sanitizer_start_switch_fiber(&fake_stack_, other.stack_, other.stack_bytes_);
+  swapcontext(&context_->own, &other.context_->own);
+  __sanitizer_finish_switch_fiber(fake_stack_, nullptr, nullptr);
 }
 
 #endif

@@ -12,30 +12,32 @@ class Fiber {
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
   ~Fiber();
+  // What runs on this thread's own stack, for fibers to go back to.
+  static Fiber& of_thread();
 
-  // Begins anew with this function, which must not throw. What was left of an unfinished call is
-  // forgotten: nothing in it is destroyed.
-  void start(const std::function<void()>* function);
-  // Runs until the function yields or returns. True: it has returned.
-  bool resume();
-  // Called by the function: back to where resume() was called.
-  void yield();
+  // Begins anew with this function, which must not throw, when it is switched to; where the
+  // function returns, `then` goes on. What was left of an unfinished call is forgotten: nothing in
+  // it is destroyed.
+  void start(const std::function<void()>* function, Fiber* then);
+  // Called by what runs as this fiber: lets the other go on, and returns when somebody switches
+  // back.
+  void switch_to(Fiber& other);
 
  private:
   struct Context;
+  struct OfThread {};
+  explicit Fiber(OfThread);
   static void enter(Fiber* fiber);
 
-  char* memory_ = nullptr;  // a page that must not be touched, then the stack
+  char* memory_ = nullptr;  // a page that must not be touched, then the stack; null: a thread's
   size_t memory_bytes_ = 0;
   char* stack_ = nullptr;
   size_t stack_bytes_ = 0;
   Context* context_;  // what differs between processors
   const std::function<void()>* function_ = nullptr;
+  Fiber* then_ = nullptr;
   bool done_ = true;
-  void* own_fake_stack_ = nullptr;  // AddressSanitizer's
-  void* caller_fake_stack_ = nullptr;
-  const void* caller_stack_ = nullptr;
-  size_t caller_stack_bytes_ = 0;
+  void* fake_stack_ = nullptr;  // AddressSanitizer's
 };
 
 }  // namespace quire::emulator

@@ -1,8 +1,9 @@
 #include "group.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
-#include <string_view>
+#include <utility>
 
 namespace quire::emulator {
 namespace {
@@ -15,13 +16,18 @@ std::string text_of(const char* operation, const Place& at) {
   return std::string(operation) + " at " + at.file_name() + ":" + std::to_string(at.line());
 }
 
-size_t contents_of(const void* memory, size_t bytes) {
-  return std::hash<std::string_view>()({static_cast<const char*>(memory), bytes});
-}
-
+// Mostly the very same literals.
+bool same_text(const char* a, const char* b) { return a == b || std::strcmp(a, b) == 0; }
 bool same_place(const Place& a, const Place& b) {
   return a.line() == b.line() && a.column() == b.column() &&
-         std::strcmp(a.file_name(), b.file_name()) == 0;
+         same_text(a.file_name(), b.file_name());
+}
+
+// Fibers are kept: to map and to unmap a thousand stacks takes longer than most launches.
+std::deque<Fiber>& fibers_of_thread(size_t count) {
+  thread_local std::deque<Fiber> fibers;
+  while (fibers.size() < count) fibers.emplace_back();
+  return fibers;
 }
 
 }  // namespace
@@ -30,21 +36,23 @@ Group& Group::current() { return *running; }
 
 Group::Group(const Launch& launch, const std::function<void(const Arguments&)>& call, Order order,
              std::mt19937& random)
-    : launch_(launch), call_(call), order_(order), random_(random) {
+    : launch_(launch),
+      call_(call),
+      order_(order),
+      random_(random),
+      fibers_(fibers_of_thread(launch.threads.count())) {
   const auto count = static_cast<uint32_t>(launch.threads.count());
-  for (uint32_t i = 0; i < count; ++i) fibers_.emplace_back();
   threads_.resize(count);
   simdgroups_.resize((count + kSimdWidth - 1) / kSimdWidth);
-  for (uint32_t i = 0; i < count; ++i) {
-    threads_[i].body = [this] {
-      try {
-        call_(Arguments{&launch_});
-      } catch (const Fault& fault) {
-        if (!fault_) fault_ = fault.what();
-      }
-    };
+  for (uint32_t i = 0; i < count; ++i)
     sequence_.push_back(order == Order::kBackward ? count - 1 - i : i);
-  }
+  body_ = [this] {
+    try {
+      call_(Arguments{&launch_});
+    } catch (const Fault& fault) {
+      if (!fault_) fault_ = fault.what();
+    }
+  };
   for (const auto& [index, bytes] : launch.threadgroup_bytes) {
     memory_.emplace_back(bytes);
     memory_buffers_[index] = {memory_.back().data(), bytes};
@@ -74,55 +82,64 @@ void Group::start_threads(Size3 place) {
                             {size.x, size.y, size.z}};
     threads_[i].done = threads_[i].waiting = false;
     simdgroups_[i / kSimdWidth].present |= 1u << i % kSimdWidth;
-    fibers_[i].start(&threads_[i].body);
+    fibers_[i].start(&body_, &Fiber::of_thread());
   }
+  at_ = 0;
+  order_threads();
 }
 
 void Group::order_threads() {
   if (order_ == Order::kShuffled) std::shuffle(sequence_.begin(), sequence_.end(), random_);
 }
 
+// The next thread that can go on, in this round or, if there is none, in a new one.
+std::optional<uint32_t> Group::next_thread() {
+  for (int rounds = 0; rounds < 2; ++rounds) {
+    while (at_ < sequence_.size()) {
+      const uint32_t i = sequence_[at_++];
+      if (!threads_[i].done && !threads_[i].waiting) return i;
+    }
+    at_ = 0;
+    order_threads();
+  }
+  return std::nullopt;
+}
+
+// Threads switch to one another (wait()); they come back here where one has returned, or where none
+// can go on.
 void Group::run(Size3 place) {
   running = this;
   start_threads(place);
   while (alive_ > 0) {
-    order_threads();
-    bool moved = false;
-    for (const uint32_t i : sequence_) {
-      if (threads_[i].done || threads_[i].waiting) continue;
-      moved = true;
-      current_ = i;
-      if (fibers_[i].resume()) finished(i);
-      if (fault_) throw Fault(launch_.kernel + ": " + *fault_);
+    const auto next = next_thread();
+    if (next) {
+      current_ = *next;
+      Fiber::of_thread().switch_to(fibers_[current_]);
     }
-    if (!moved) throw Fault(launch_.kernel + ": threads wait for one another: " + waiting_places());
+    if (!fault_ && (!next || threads_[current_].waiting))
+      fault_ = "threads wait for one another: " + waiting_places();
+    if (!fault_) finished(current_);
+    if (fault_) throw Fault(launch_.kernel + ": " + *fault_);
   }
 }
 
 void Group::finished(uint32_t thread) {
   threads_[thread].done = true;
   --alive_;
-  if (fault_) return;
   if (meeting_.arrived > 0) {
     fault_ = "not all threads come to " + text_of(meeting_.operation, meeting_.at);
     return;
   }
   Simdgroup& simdgroup = simdgroups_[thread / kSimdWidth];
   simdgroup.present &= ~(1u << thread % kSimdWidth);
-  if (simdgroup.meeting.arrived > 0 &&
-      simdgroup.meeting.arrived == static_cast<uint32_t>(__builtin_popcount(simdgroup.present))) {
-    simdgroup.met = simdgroup.present;
-    simdgroup.turn ^= 1;
-    simdgroup.meeting = {};
-    release(thread / kSimdWidth * kSimdWidth, thread / kSimdWidth * kSimdWidth + kSimdWidth);
-  }
+  if (simdgroup.meeting.arrived > 0) end_if_all_are_there(thread / kSimdWidth);
 }
 
 void Group::arrive(Meeting& meeting, const char* operation, const Place& at) {
   if (meeting.arrived++ == 0) {
     meeting.operation = operation;
     meeting.at = at;
-  } else if (std::strcmp(meeting.operation, operation) != 0 || !same_place(meeting.at, at)) {
+  } else if (!same_text(meeting.operation, operation) || !same_place(meeting.at, at)) {
     throw Fault("threads part: some are at " + text_of(meeting.operation, meeting.at) +
                 ", others at " + text_of(operation, at));
   }
@@ -134,7 +151,14 @@ void Group::release(uint32_t first, uint32_t end) {
     threads_[i].waiting = false;
 }
 
-void Group::wait() { fibers_[current_].yield(); }
+// Lets the others go on until this thread's turn has come.
+void Group::wait() {
+  const uint32_t own = current_;
+  const auto next = next_thread();
+  if (next == own) return;
+  if (next) current_ = *next;
+  fibers_[own].switch_to(next ? fibers_[*next] : Fiber::of_thread());
+}
 
 void Group::meet_group(const char* operation, bool orders_threadgroup_memory, const Place& at) {
   arrive(meeting_, operation, at);
@@ -148,19 +172,27 @@ void Group::meet_group(const char* operation, bool orders_threadgroup_memory, co
   wait();
 }
 
-Lanes Group::meet_lanes(const char* operation, const void* bytes, size_t count, const Place& at) {
-  const uint32_t lane = current_ % kSimdWidth, first = current_ - lane;
+void Group::end_if_all_are_there(uint32_t index) {
+  Simdgroup& simdgroup = simdgroups_[index];
+  if (simdgroup.meeting.arrived != static_cast<uint32_t>(std::popcount(simdgroup.present))) return;
+  if (simdgroup.meeting.combine)
+    simdgroup.meeting.combine(simdgroup.slots[simdgroup.turn], simdgroup.present);
+  simdgroup.met = simdgroup.present;
+  simdgroup.turn ^= 1;
+  simdgroup.meeting = {};
+  release(index * kSimdWidth, (index + 1) * kSimdWidth);
+}
+
+Lanes Group::meet_lanes(const char* operation, const void* bytes, size_t count, const Place& at,
+                        CombineLanes combine) {
+  const uint32_t lane = current_ % kSimdWidth;
   Simdgroup& simdgroup = simdgroups_[current_ / kSimdWidth];
   arrive(simdgroup.meeting, operation, at);
+  simdgroup.meeting.combine = combine;
   const uint32_t turn = simdgroup.turn;
   if (count > 0) std::memcpy(simdgroup.slots[turn] + lane * kSlotBytes, bytes, count);
   threads_[current_].waiting = true;
-  if (simdgroup.meeting.arrived == static_cast<uint32_t>(__builtin_popcount(simdgroup.present))) {
-    simdgroup.met = simdgroup.present;
-    simdgroup.turn ^= 1;
-    simdgroup.meeting = {};
-    release(first, first + kSimdWidth);
-  }
+  end_if_all_are_there(current_ / kSimdWidth);
   wait();
   return {simdgroup.slots[turn], simdgroup.met, lane, at};
 }
@@ -176,18 +208,19 @@ void Group::declare(void* memory, size_t bytes, const Place& at) {
 
 void Group::add_memory(void* memory, size_t bytes) {
   poison(memory, bytes);
-  declared_.push_back({static_cast<char*>(memory), bytes, 0});
-  declared_.back().contents = contents_of(memory, bytes);
+  auto* data = static_cast<char*>(memory);
+  declared_.push_back({data, {data, data + bytes}});
   declared_bytes_ += bytes;
 }
 
 void Group::order_memory(bool orders, const Place& at) {
   for (Memory& memory : declared_) {
-    const size_t contents = contents_of(memory.data, memory.bytes);
-    if (!orders && contents != memory.contents)
+    const bool changed =
+        std::memcmp(memory.data, memory.contents.data(), memory.contents.size()) != 0;
+    if (changed && !orders)
       throw Fault("threadgroup memory was written before a barrier that does not order it, at " +
                   std::string(at.file_name()) + ":" + std::to_string(at.line()));
-    memory.contents = contents;
+    if (changed) std::memcpy(memory.contents.data(), memory.data, memory.contents.size());
   }
 }
 
@@ -223,6 +256,10 @@ std::string Group::waiting_places() const {
 
 const Position& position() { return Group::current().position(); }
 
+void Lanes::fail_without(uint32_t lane) const {
+  fail("lane " + std::to_string(lane) + " is read and takes no part", at_);
+}
+
 void fail(const std::string& what, const Place& at) {
   throw Fault(what + " at " + at.file_name() + ":" + std::to_string(at.line()));
 }
@@ -231,8 +268,9 @@ void meet_group(const char* operation, bool orders_threadgroup_memory, const Pla
   Group::current().meet_group(operation, orders_threadgroup_memory, at);
 }
 
-Lanes meet_lanes(const char* operation, const void* bytes, size_t count, const Place& at) {
-  return Group::current().meet_lanes(operation, bytes, count, at);
+Lanes meet_lanes(const char* operation, const void* bytes, size_t count, const Place& at,
+                 CombineLanes combine) {
+  return Group::current().meet_lanes(operation, bytes, count, at, combine);
 }
 
 void declare_threadgroup_memory(void* memory, size_t bytes, const Place& at) {

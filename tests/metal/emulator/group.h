@@ -27,7 +27,8 @@ class Group {
   // Of the thread that runs:
   const Position& position() const { return threads_[current_].position; }
   void meet_group(const char* operation, bool orders_threadgroup_memory, const Place& at);
-  Lanes meet_lanes(const char* operation, const void* bytes, size_t count, const Place& at);
+  Lanes meet_lanes(const char* operation, const void* bytes, size_t count, const Place& at,
+                   CombineLanes combine);
   void declare(void* memory, size_t bytes, const Place& at);
   const Buffer* threadgroup_memory(int index) const;
 
@@ -38,16 +39,16 @@ class Group {
     const char* operation = nullptr;
     Place at;
     uint32_t arrived = 0;
+    CombineLanes combine = nullptr;
   };
   // Threadgroup memory, and its contents when a barrier ordered it last.
   struct Memory {
     char* data;
-    size_t bytes, contents;
+    std::vector<char> contents;
   };
   struct Thread {
     Position position;
     bool done = false, waiting = false;
-    std::function<void()> body;
   };
   struct Simdgroup {
     Meeting meeting;
@@ -59,8 +60,10 @@ class Group {
 
   void start_threads(Size3 place);
   void order_threads();
+  std::optional<uint32_t> next_thread();
   void finished(uint32_t thread);
   void arrive(Meeting& meeting, const char* operation, const Place& at);
+  void end_if_all_are_there(uint32_t simdgroup);
   void release(uint32_t first, uint32_t end);
   void wait();
   void add_memory(void* memory, size_t bytes);
@@ -72,9 +75,11 @@ class Group {
   const std::function<void(const Arguments&)>& call_;
   Order order_;
   std::mt19937& random_;
-  std::deque<Fiber> fibers_;
+  std::deque<Fiber>& fibers_;   // at least one for each thread
+  std::function<void()> body_;  // of a fiber
   std::vector<Thread> threads_;
   std::vector<uint32_t> sequence_;  // the order of threads
+  size_t at_ = 0;                   // how much of it this round has passed
   std::vector<Simdgroup> simdgroups_;
   Meeting meeting_;
   uint32_t current_ = 0, alive_ = 0;

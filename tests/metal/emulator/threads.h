@@ -42,17 +42,24 @@ class Lanes {
   uint32_t own() const { return own_; }
   // Fault if that lane is not there.
   const char* slot(uint32_t lane) const {
-    if (!has(lane)) fail("lane " + std::to_string(lane) + " is read and takes no part", at_);
+    if (!has(lane)) fail_without(lane);
     return slots_ + lane * kSlotBytes;
   }
 
  private:
+  [[noreturn]] void fail_without(uint32_t lane) const;
+
   const char* slots_;
   uint32_t present_, own_;
   Place at_;
 };
-// All lanes of the simdgroup that have not returned come here, each with some bytes.
-Lanes meet_lanes(const char* operation, const void* bytes, size_t count, const Place& at);
+// Changes what the lanes of a simdgroup gave, all at once: slots of kSlotBytes, and which of them
+// are there.
+using CombineLanes = void (*)(char* slots, uint32_t present);
+// All lanes of the simdgroup that have not returned come here, each with some bytes. Where the last
+// one has come, `combine` is called once; null: the bytes stay as they are.
+Lanes meet_lanes(const char* operation, const void* bytes, size_t count, const Place& at,
+                 CombineLanes combine = nullptr);
 
 // Called where a kernel declares threadgroup memory: fills it once for each group.
 void declare_threadgroup_memory(void* memory, size_t bytes, const Place& at = Place::current());

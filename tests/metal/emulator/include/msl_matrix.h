@@ -1,7 +1,6 @@
 #pragma once
-// Matrices of 8 x 8 elements, two in each lane: those at columns c and c + 1 of row r, with
-// r = (lane / 4 & 4) + lane / 2 % 4 and c = (lane / 4 & 2) * 2 + lane % 2 * 2. Apple does not state
-// this map; MLX's kernels rely on it.
+// Matrices of 8 x 8 elements.
+#include "matrix.h"
 #include "msl_simd.h"
 
 namespace metal {
@@ -19,11 +18,8 @@ struct simdgroup_matrix {
   vec<T, 2>& thread_elements() { return elements; }
   const vec<T, 2>& thread_elements() const { return elements; }
 
-  static uint32_t row_of(uint32_t lane) { return (lane / 4 & 4) + lane / 2 % 4; }
-  static uint32_t column_of(uint32_t lane) { return (lane / 4 & 2) * 2 + lane % 2 * 2; }
-  static uint32_t lane_of(uint32_t row, uint32_t column) {
-    return (row & 4) * 4 + (column & 4) * 2 + row % 4 * 2 + column / 2 % 2;
-  }
+  static uint32_t row_of(uint32_t lane) { return quire::emulator::matrix_row_of(lane); }
+  static uint32_t column_of(uint32_t lane) { return quire::emulator::matrix_column_of(lane); }
 
   vec<T, 2> elements;
 };
@@ -63,28 +59,22 @@ void simdgroup_store(const simdgroup_matrix<T, 8, 8>& from, U* to, ulong element
   }
 }
 
-// d = a b + c; each sum begins with c's element and takes the products in ascending order.
+// d = a b + c
 template <class D, class A, class B, class C>
 void simdgroup_multiply_accumulate(simdgroup_matrix<D, 8, 8>& d, const simdgroup_matrix<A, 8, 8>& a,
                                    const simdgroup_matrix<B, 8, 8>& b,
                                    const simdgroup_matrix<C, 8, 8>& c,
                                    Place at = Place::current()) {
-  struct Pair {
-    vec<float, 2> a, b;
-  };
-  const Pair own = {{static_cast<float>(a.elements[0]), static_cast<float>(a.elements[1])},
-                    {static_cast<float>(b.elements[0]), static_cast<float>(b.elements[1])}};
-  const LaneValues<Pair> values("simdgroup_multiply_accumulate", own, at);
-  using M = simdgroup_matrix<D, 8, 8>;
-  const uint32_t row = M::row_of(values.own()), column = M::column_of(values.own());
-  float sums[2] = {static_cast<float>(c.elements[0]), static_cast<float>(c.elements[1])};
-  for (uint32_t k = 0; k < 8; ++k) {
-    const float left = values[M::lane_of(row, k)].a[k % 2];
-    const vec<float, 2> right = values[M::lane_of(k, column)].b;
-    sums[0] = __builtin_fmaf(left, right[0], sums[0]);
-    sums[1] = __builtin_fmaf(left, right[1], sums[1]);
-  }
-  d.elements = {static_cast<D>(sums[0]), static_cast<D>(sums[1])};
+  using quire::emulator::MatrixSlot;
+  const MatrixSlot own = {
+      .a = {static_cast<float>(a.elements[0]), static_cast<float>(a.elements[1])},
+      .b = {static_cast<float>(b.elements[0]), static_cast<float>(b.elements[1])},
+      .c = {static_cast<float>(c.elements[0]), static_cast<float>(c.elements[1])}};
+  const LaneValues<MatrixSlot> values("simdgroup_multiply_accumulate", own, at,
+                                      quire::emulator::multiply_matrices);
+  for (uint32_t lane = 0; lane < kSimdWidth; ++lane) values.lanes.slot(lane);  // all take part
+  const MatrixSlot sums = values[values.own()];
+  d.elements = {static_cast<D>(sums.c[0]), static_cast<D>(sums.c[1])};
 }
 template <class D, class A, class B>
 void simdgroup_multiply(simdgroup_matrix<D, 8, 8>& d, const simdgroup_matrix<A, 8, 8>& a,

@@ -7,7 +7,9 @@
 
 namespace metal {
 
+using quire::emulator::CombineLanes;
 using quire::emulator::kSimdWidth;
+using quire::emulator::kSlotBytes;
 using quire::emulator::Lanes;
 using quire::emulator::Place;
 
@@ -28,8 +30,8 @@ inline void simdgroup_barrier(mem_flags, Place at = Place::current()) {
 template <class T>
 struct LaneValues {
   static_assert(sizeof(T) / quire::emulator::kElements<T> <= 4 || std::is_class_v<T>);
-  LaneValues(const char* operation, T own, Place at)
-      : lanes(quire::emulator::meet_lanes(operation, &own, sizeof own, at)) {
+  LaneValues(const char* operation, T own, Place at, CombineLanes combine = nullptr)
+      : lanes(quire::emulator::meet_lanes(operation, &own, sizeof own, at, combine)) {
     static_assert(sizeof(T) <= quire::emulator::kSlotBytes);
   }
   T operator[](uint32_t lane) const {
@@ -41,25 +43,31 @@ struct LaneValues {
   Lanes lanes;
 };
 
-// A tree over all lanes; lanes that take no part are left out.
+// A tree over all lanes, whose result each of them gets; lanes that take no part are left out.
 template <class T, class Combine>
-T reduce_lanes(const LaneValues<T>& values, Combine combine) {
+void reduce_slots(char* slots, uint32_t present) {
   T tree[kSimdWidth];
-  bool there[kSimdWidth];
   for (uint32_t i = 0; i < kSimdWidth; ++i)
-    if ((there[i] = values.lanes.has(i))) tree[i] = values[i];
+    __builtin_memcpy(&tree[i], slots + i * kSlotBytes, sizeof(T));
   for (uint32_t step = 1; step < kSimdWidth; step *= 2)
     for (uint32_t i = 0; i + step < kSimdWidth; i += 2 * step) {
-      if (!there[i + step]) continue;
-      tree[i] = there[i] ? static_cast<T>(combine(tree[i], tree[i + step])) : tree[i + step];
-      there[i] = true;
+      if ((present >> (i + step) & 1) == 0) continue;
+      const bool both = (present >> i & 1) != 0;
+      tree[i] = both ? static_cast<T>(Combine()(tree[i], tree[i + step])) : tree[i + step];
+      present |= 1u << i;
     }
-  return tree[0];
+  for (uint32_t i = 0; i < kSimdWidth; ++i)
+    __builtin_memcpy(slots + i * kSlotBytes, &tree[0], sizeof(T));
 }
-#define QUIRE_REDUCTION(name, expression)                                                  \
-  template <class T>                                                                       \
-  T name(T x, Place at = Place::current()) {                                               \
-    return reduce_lanes(LaneValues<T>(#name, x, at), [](T a, T b) { return expression; }); \
+template <class T, class Combine>
+T reduce_lanes(const char* operation, T x, Place at, Combine) {
+  const LaneValues<T> values(operation, x, at, reduce_slots<T, Combine>);
+  return values[values.own()];
+}
+#define QUIRE_REDUCTION(name, expression)                                   \
+  template <class T>                                                        \
+  T name(T x, Place at = Place::current()) {                                \
+    return reduce_lanes(#name, x, at, [](T a, T b) { return expression; }); \
   }
 QUIRE_REDUCTION(simd_sum, a + b)
 QUIRE_REDUCTION(simd_product, a* b)
@@ -172,10 +180,10 @@ inline simd_vote simd_ballot(bool x, Place at = Place::current()) {
   return simd_vote(votes);
 }
 inline bool simd_any(bool x, Place at = Place::current()) {
-  return reduce_lanes(LaneValues<bool>("simd_any", x, at), [](bool a, bool b) { return a || b; });
+  return reduce_lanes("simd_any", x, at, [](bool a, bool b) { return a || b; });
 }
 inline bool simd_all(bool x, Place at = Place::current()) {
-  return reduce_lanes(LaneValues<bool>("simd_all", x, at), [](bool a, bool b) { return a && b; });
+  return reduce_lanes("simd_all", x, at, [](bool a, bool b) { return a && b; });
 }
 template <class T>
 T quad_shuffle_xor(T x, ushort mask, Place at = Place::current()) {
