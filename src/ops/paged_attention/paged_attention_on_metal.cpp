@@ -66,13 +66,13 @@ std::vector<mx::array> attend_on_metal(const Context& context, AttentionKernelPa
                                        const BatchLayoutPtr& layout, const AttentionParams& params,
                                        bool lse) {
   MetalDevice& metal = *context.device->metal();
-  set_attention_scale(kernel, params.scale, params.softcap);
   // Whether these are there is all that the launch asks.
   const float there = 0;
   float lse_there = 0;
   kernel.sinks = params.sinks ? &there : nullptr;
   kernel.alibi = params.alibi_slopes ? &there : nullptr;
   kernel.lse = lse ? &lse_there : nullptr;
+  set_attention_scale(kernel, params.scale, params.softcap);  // which asks for slopes
   if (params.alibi_slopes) kernel.alibi_stride = params.alibi_slopes->ndim() == 2 ? q.shape(1) : 0;
   const auto shared = share_out(metal, kernel, layout);
   const Launch launch = {
