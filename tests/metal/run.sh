@@ -17,8 +17,22 @@ cmake --build build/metal -j "${JOBS:-$(nproc)}" -- --quiet
 export QUIRE_SOURCE_DIR="$PWD"
 # Of the tiny models those that differ in what Metal runs: heads with norms, windows, caps, hybrids, bfloat16, quantised weights.
 models='*Float32/qwen3:*Float32/qwen35:*Float32/gemma2:*Float32/qwen2_sliding:*Float32/qwen3_4bit:*Float32/qwen3_mxfp4:*Float32/qwen3_gguf_q8:*Bfloat16*/qwen3_bf16'
+# Several processes share the tests of a program. All of them run; what one says comes in a piece, at its end.
+shards=${JOBS:-$(nproc)}
+failed=0
 for program in build/metal/bin/*_test; do
   filter='*'
   [ "$(basename "$program")" != metal_parity_test ] || filter=$models
-  "$program" --gtest_brief=1 --gtest_filter="${1:-$filter}"
+  pids=()
+  logs=$(mktemp -d)
+  for ((i = 0; i < shards; ++i)); do
+    GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$i "$program" --gtest_brief=1 --gtest_filter="${1:-$filter}" >"$logs/$i" 2>&1 &
+    pids+=($!)
+  done
+  for ((i = 0; i < shards; ++i)); do
+    wait "${pids[i]}" || failed=1
+    cat "$logs/$i"
+  done
+  rm -r "$logs"
 done
+exit "$failed"
