@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/freed_memory.h"
 #include "base/json.h"
 #include "base/printable.h"
 #include "cli/compute_context.h"
@@ -22,10 +23,6 @@
 #include "formats/folder_quantization.h"
 #include "formats/lora_adapter.h"
 #include "models/device_limits.h"
-
-#ifdef __GLIBC__
-#include <malloc.h>
-#endif
 
 namespace quire::cli {
 namespace {
@@ -71,9 +68,7 @@ ModelText load_text(const ModelFlags& flags, const formats::ModelFiles& files,
                                                               : text::JsonWhitespace::kBounded;
   if (!eos_token_ids.empty())
     grammars = text::GrammarFactory::create(tokenizer, eos_token_ids, whitespace);
-#ifdef __GLIBC__
-  malloc_trim(0);  // parsing a large vocabulary leaves tens of MB of free memory
-#endif
+  give_back_freed_memory();  // parsing a large vocabulary leaves tens of MB
   return {std::move(tokenizer), std::move(chat_template), std::move(grammars)};
 }
 

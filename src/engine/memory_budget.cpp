@@ -1,5 +1,9 @@
 #include "engine/memory_budget.h"
 
+#ifdef __APPLE__
+#include <mach/mach.h>
+#endif
+
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
@@ -38,13 +42,29 @@ std::optional<int64_t> read_entry(const std::string& path, std::string_view name
   return std::nullopt;
 }
 
-std::optional<int64_t> mem_available(const std::string& root) {
+[[maybe_unused]] std::optional<int64_t> mem_available(const std::string& root) {
   std::ifstream file(root + "/proc/meminfo");
   std::string key, unit;
   for (int64_t value = 0; file >> key >> value; std::getline(file, unit))
     if (key == "MemAvailable:") return value * 1024;
   return std::nullopt;
 }
+
+#ifdef __APPLE__
+// Pages that are free, or that hold only what is on disk, too.
+std::optional<int64_t> mac_available() {
+  vm_statistics64 pages{};
+  mach_msg_type_number_t words = HOST_VM_INFO64_COUNT;
+  vm_size_t page = 0;
+  if (host_page_size(mach_host_self(), &page) != KERN_SUCCESS ||
+      host_statistics64(mach_host_self(), HOST_VM_INFO64, reinterpret_cast<host_info64_t>(&pages),
+                        &words) != KERN_SUCCESS)
+    return std::nullopt;
+  const int64_t count =
+      int64_t{pages.free_count} + pages.external_page_count + pages.purgeable_count;
+  return count * static_cast<int64_t>(page);
+}
+#endif
 
 // What the process's own cgroup and its ancestors leave, by the files of v2 or v1.
 std::optional<int64_t> cgroup_available(const std::string& root) {
@@ -175,7 +195,12 @@ int64_t activation_bytes(int64_t widest_activation, int64_t vocab, mx::Dtype dty
 }
 
 int64_t available_memory(const std::string& root) {
-  const auto system = mem_available(root), cgroup = cgroup_available(root);
+#ifdef __APPLE__
+  const auto system = mac_available();
+#else
+  const auto system = mem_available(root);
+#endif
+  const auto cgroup = cgroup_available(root);
   const int64_t none = std::numeric_limits<int64_t>::max();
   return std::max<int64_t>(0, std::min(system.value_or(none), cgroup.value_or(none)));
 }

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/printable.h"
+#include "base/socket.h"
 #include "base/trimmed.h"
 #include "hub/addresses.h"
 
@@ -115,7 +116,7 @@ curl_socket_t on_socket(void* user, curlsocktype, curl_sockaddr* address) {
     return CURL_SOCKET_BAD;
   }
   exchange.to_public = is_open;
-  return ::socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+  return open_socket(address->family, address->socktype, address->protocol);
 }
 
 std::string failure_text(CURLcode code, const char* details, const Settings& settings) {

@@ -2,6 +2,10 @@
 
 #include <sys/resource.h>
 #include <unistd.h>
+#ifdef __APPLE__
+#include <mach/mach.h>
+#include <sys/sysctl.h>
+#endif
 
 #include <filesystem>
 #include <fstream>
@@ -12,10 +16,42 @@
 namespace quire::server {
 namespace {
 
-std::string read_all(const char* path) {
+[[maybe_unused]] std::string read_all(const char* path) {
   std::ifstream file(path);
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
+
+#ifdef __APPLE__
+
+constexpr const char* kOpenFiles = "/dev/fd";
+
+// Times, sizes and the start, as Mach and the BSD half of the system tell them.
+ProcessState read_usage() {
+  ProcessState state;
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+  };
+  rusage usage{};
+  if (getrusage(RUSAGE_SELF, &usage) == 0)
+    state.cpu_seconds = seconds(usage.ru_utime) + seconds(usage.ru_stime);
+  mach_task_basic_info task{};
+  mach_msg_type_number_t words = MACH_TASK_BASIC_INFO_COUNT;
+  if (task_info(mach_task_self(), MACH_TASK_BASIC_INFO, reinterpret_cast<task_info_t>(&task),
+                &words) == KERN_SUCCESS) {
+    state.virtual_bytes = static_cast<double>(task.virtual_size);
+    state.resident_bytes = static_cast<double>(task.resident_size);
+  }
+  int name[] = {CTL_KERN, KERN_PROC, KERN_PROC_PID, getpid()};
+  kinfo_proc process{};
+  size_t size = sizeof process;
+  if (sysctl(name, 4, &process, &size, nullptr, 0) == 0)
+    state.start_seconds = seconds(process.kp_proc.p_starttime);
+  return state;
+}
+
+#else
+
+constexpr const char* kOpenFiles = "/proc/self/fd";
 
 double boot_seconds() {
   std::istringstream stat(read_all("/proc/stat"));
@@ -26,9 +62,15 @@ double boot_seconds() {
   return 0;
 }
 
+ProcessState read_usage() {
+  return parse_process_stat(read_all("/proc/self/stat"), boot_seconds());
+}
+
+#endif
+
 double count_open_files() {
   std::error_code error;
-  std::filesystem::directory_iterator files("/proc/self/fd", error);
+  std::filesystem::directory_iterator files(kOpenFiles, error);
   if (error) return 0;
   return static_cast<double>(std::distance(begin(files), end(files)));
 }
@@ -56,7 +98,7 @@ ProcessState parse_process_stat(const std::string& stat, double boot_seconds) {
 }
 
 ProcessState read_process_state() {
-  ProcessState state = parse_process_stat(read_all("/proc/self/stat"), boot_seconds());
+  ProcessState state = read_usage();
   state.open_files = count_open_files();
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) == 0) state.max_files = static_cast<double>(limit.rlim_cur);

@@ -2,8 +2,12 @@
 // second, memory a bounded amount.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <malloc.h>
 #include <time.h>
+#ifdef __APPLE__
+#include <malloc/malloc.h>
+#else
+#include <malloc.h>
+#endif
 
 #include <algorithm>
 #include <chrono>
@@ -316,8 +320,14 @@ TEST_F(GrammarLimits, CompilingEndsWhenNobodyWaits) {
 // heaps of their own, which mallinfo2 does not see.)
 TEST_F(GrammarLimits, MemoryIsCounted) {
   const auto heap = [] {
+#ifdef __APPLE__
+    malloc_statistics_t info{};
+    malloc_zone_statistics(nullptr, &info);
+    return info.size_in_use;
+#else
     const struct mallinfo2 info = mallinfo2();
     return info.uordblks + info.hblkhd;
+#endif
   };
   const auto before_any = heap();
   const auto probe = std::make_unique<char[]>(1 << 20);

@@ -1,5 +1,9 @@
 #include "bench/ops/machine.h"
 
+#ifdef __APPLE__
+#include <sys/sysctl.h>
+#endif
+
 #include <fstream>
 
 namespace quire::bench {
@@ -20,7 +24,14 @@ std::string first_value(const std::string& key) {
 }  // namespace
 
 std::string cpu_model() {
+#ifdef __APPLE__
+  std::string name(256, '\0');
+  size_t size = name.size();
+  if (sysctlbyname("machdep.cpu.brand_string", name.data(), &size, nullptr, 0) != 0) size = 1;
+  name.resize(size - 1);  // without the zero behind it
+#else
   const std::string name = first_value("model name");
+#endif
   return name.empty() ? "unknown CPU" : name;
 }
 

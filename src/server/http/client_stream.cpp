@@ -4,6 +4,7 @@
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <boost/asio/as_tuple.hpp>
@@ -48,15 +49,27 @@ std::optional<IpEndpoint> ip_endpoint_of(const ClientStream::Socket& socket) {
   return IpEndpoint{asio::ip::address_v6(bytes, in.sin6_scope_id), ntohs(in.sin6_port)};
 }
 
-// Who is at the other end of a Unix socket.
-std::string unix_client_of(const ClientStream::Socket& socket) {
+// The user at the other end of a Unix socket.
+std::optional<uid_t> user_behind(int socket) {
+#ifdef __APPLE__
+  uid_t user = 0;
+  gid_t group = 0;
+  if (::getpeereid(socket, &user, &group) != 0) return std::nullopt;
+  return user;
+#else
   ucred who{};
   socklen_t size = sizeof who;
-  auto& handle = const_cast<ClientStream::Socket&>(socket);
-  if (::getsockopt(handle.native_handle(), SOL_SOCKET, SO_PEERCRED, &who, &size) != 0 ||
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &size) != 0 ||
       who.uid == static_cast<uid_t>(-1))  // another kind of socket
-    return "?";
-  return "unix:" + std::to_string(who.uid);
+    return std::nullopt;
+  return who.uid;
+#endif
+}
+
+std::string unix_client_of(const ClientStream::Socket& socket) {
+  auto& handle = const_cast<ClientStream::Socket&>(socket);
+  const auto user = user_behind(handle.native_handle());
+  return user ? "unix:" + std::to_string(*user) : "?";
 }
 
 }  // namespace

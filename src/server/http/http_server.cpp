@@ -1,6 +1,5 @@
 #include "server/http/http_server.h"
 
-#include <malloc.h>
 #include <netinet/in.h>
 #include <spdlog/spdlog.h>
 #include <sys/resource.h>
@@ -13,12 +12,14 @@
 #include <boost/asio/detached.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
+#include <climits>
 #include <future>
 #include <map>
 #include <mutex>
 #include <thread>
 
 #include "base/error.h"
+#include "base/freed_memory.h"
 #include "server/http/bind.h"
 #include "server/http/connection.h"
 
@@ -54,6 +55,9 @@ void raise_file_limit() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
   limit.rlim_cur = limit.rlim_max;
+#ifdef __APPLE__  // which refuses more, though it calls that the limit
+  limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, OPEN_MAX);
+#endif
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
@@ -243,7 +247,7 @@ void HttpServer::Impl::give_memory_back(TimePoint now) {
       (!is_long_ago || ledger.take_all_released(kAllReleasedBytes) == 0))
     return;
   memory_given_back_ = now;
-  context_->workers.post(WorkQueue::Size::kLarge, "", [] { ::malloc_trim(0); });
+  context_->workers.post(WorkQueue::Size::kLarge, "", give_back_freed_memory);
 }
 
 awaitable<void> HttpServer::Impl::tick_loop() {

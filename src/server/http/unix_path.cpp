@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/printable.h"
+#include "base/socket.h"
 
 namespace quire::server::http {
 namespace {
@@ -88,7 +89,8 @@ void remove_stale(const std::string& path) {
   if (::lstat(path.c_str(), &info) != 0) return;
   if (!S_ISSOCK(info.st_mode)) fail(path, "there is a file that is no socket");
   const sockaddr_un address = address_of(path);
-  const int probe = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  const int probe = open_socket(AF_UNIX, SOCK_STREAM, 0);
+  (void)::fcntl(probe, F_SETFL, O_NONBLOCK);
   const bool refused =
       ::connect(probe, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 &&
       errno == ECONNREFUSED;
@@ -111,7 +113,7 @@ int UnixPath::bind(const std::string& path, mode_t mode) {
   lock_ = take_lock(path);
   path_ = path;
   remove_stale(path);
-  const int socket = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int socket = open_socket(AF_UNIX, SOCK_STREAM, 0);
   if (socket < 0) fail(path, std::strerror(errno));
   const bool is_bound =
       ::bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;

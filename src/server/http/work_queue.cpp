@@ -1,5 +1,6 @@
 #include "server/http/work_queue.h"
 
+#include <pthread.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -12,6 +13,15 @@ namespace {
 // Of the threads for large jobs: small ones and the engine get ten times their processor time. And
 // of those for grammars: three times, since most take a millisecond and somebody waits.
 constexpr int kNiceness = 10, kGrammarNiceness = 5;
+
+// This thread alone. Where it fails the thread is merely not nicer.
+void make_nicer([[maybe_unused]] int niceness) {
+#if defined(__linux__)
+  (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), niceness);
+#elif defined(__APPLE__)  // where a priority belongs to a process
+  (void)::pthread_set_qos_class_self_np(QOS_CLASS_UTILITY, 0);
+#endif
+}
 
 }  // namespace
 
@@ -27,8 +37,7 @@ WorkQueue::WorkQueue(int threads, const Limits& limits) : limits_(limits) {
 void WorkQueue::start(Lane& lane, int threads, int niceness) {
   for (int i = 0; i < threads; ++i) {
     threads_.emplace_back([this, &lane, niceness] {
-      // On Linux this is the thread's own; where it fails the threads are merely not nicer.
-      if (niceness > 0) (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), niceness);
+      if (niceness > 0) make_nicer(niceness);
       run(lane);
     });
   }

@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 """Compiles ops, models and engine for Macs on Linux, and links the ops' tests with MLX's library for Macs.
 
-    build.py [--jobs N] [--tests REGEX] [--no-link] [ROOM...]    default rooms: base formats ops models engine; objects: build/macos
+    build.py [--jobs N] [--tests REGEX] [--files REGEX] [--no-link] [ROOM...]
+    default rooms: base formats ops models engine; objects: build/macos
+
+The other rooms compile with Debian's headers of the libraries that they use, as long as these know other systems than Linux.
 
 The compiler is zig's clang with its libc++, the headers and libmlx.dylib are those of the pinned wheel mlx-metal
 (cmake/metal.lock, tools/setup.sh --metal). Of Apple's frameworks it needs what stubs/ declares, and of Highway, which
@@ -23,7 +26,10 @@ ROOT = HERE.parents[2]
 OUT = pathlib.Path("build/macos")  # below ROOT, as all paths that the compiler sees: so clones share a compiler cache
 ROOMS = ["base", "formats", "ops", "models", "engine"]
 # Where Debian has them; only headers that know other systems than Linux.
-LIBRARIES = {"boost": "boost", "hwy": "hwy", "xxhash.h": "xxhash.h", "gtest": "gtest", "gmock": "gmock"}
+LIBRARIES = ["boost", "hwy", "xxhash.h", "gtest", "gmock", "curl", "openssl", "spdlog", "fmt", "prometheus", "CLI", "histedit.h"]
+DEFINITIONS = ["QUIRE_METAL", "NDEBUG", "BOOST_ASIO_SEPARATE_COMPILATION", "BOOST_BEAST_SEPARATE_COMPILATION", "SPDLOG_COMPILED_LIB",
+               "SPDLOG_FMT_EXTERNAL", 'QUIRE_VERSION="0"']
+BRIDGES = "build/rust/include"  # what the Rust crate generates for room text
 OTHER_TARGETS = re.compile(r"/ops/cuda/|_amx_cpu\.cpp$|_avx\w*_cpu\.cpp$")
 STUBS = HERE.relative_to(ROOT) / "stubs"
 GOOGLE = pathlib.Path("/usr/src/googletest")
@@ -79,15 +85,27 @@ def includes(file, header):
     return False
 
 
+def link_headers(folder, name):
+    """A library's headers, of which some may lie where those for this machine are."""
+    if not pathlib.Path("/usr/include", name).is_dir() and not list(pathlib.Path("/usr/include").glob(f"*-linux-gnu/{name}")):
+        (folder / name).unlink(missing_ok=True)
+        (folder / name).symlink_to(f"/usr/include/{name}")
+        return
+    (folder / name).mkdir(exist_ok=True)
+    for found in (pathlib.Path("/usr/include", name), *pathlib.Path("/usr/include").glob(f"*-linux-gnu/{name}")):
+        for part in found.iterdir() if found.exists() else ():
+            if not (folder / name / part.name).exists():
+                (folder / name / part.name).symlink_to(part)
+
+
 class Compiler:
     def __init__(self):
         self.mlx = unpacked(pathlib.Path(f"build/deps/mlx-metal-{pinned('mlx.lock', 'mlx-')}/mlx/lib/libmlx.dylib")).parents[1]
         zig = unpacked(pathlib.Path(f"build/deps/zig-{pinned('metal.lock', 'ziglang ')}/ziglang/zig"))
         headers = OUT / "headers"
         headers.mkdir(parents=True, exist_ok=True)
-        for name, where in LIBRARIES.items():
-            if not (headers / name).exists():
-                (headers / name).symlink_to(f"/usr/include/{where}")
+        for name in LIBRARIES:
+            link_headers(headers, name)
         # One program, as ccache wants it.
         self.program = OUT / "c++"
         self.program.write_text(f'#!/bin/sh\nexec {zig} c++ -target aarch64-macos.14.0 "$@"\n')
@@ -99,10 +117,10 @@ class Compiler:
             self.environment |= {"CCACHE_COMPILERTYPE": "clang", "CCACHE_NOHASHDIR": "1", "CCACHE_SLOPPINESS": "pch_defines,time_macros",
                                  "CCACHE_COMPILERCHECK": f"string:{zig}"}
         # What is not optimised has the same types and names, in half the time.
-        self.flags = ["-std=c++20", "-O0", "-g0", "-DQUIRE_METAL", "-DNDEBUG", "-Wall", "-Wextra", "-ffp-contract=off", "-Isrc"]
+        self.flags = ["-std=c++20", "-O0", "-g0", *[f"-D{name}" for name in DEFINITIONS], "-Wall", "-Wextra", "-ffp-contract=off", "-Isrc"]
         self.flags += [f"-I{STUBS}"]  # in front of zig's own
         include = self.mlx / "include"
-        for folder in (include, include / "metal_cpp", headers):
+        for folder in (include, include / "metal_cpp", headers, BRIDGES):
             self.flags += ["-isystem", str(folder)]
 
     def make(self, target, *arguments):
@@ -162,13 +180,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--tests", default="", help="only test files of ops whose names have this")
+    parser.add_argument("--files", default="", help="only files whose paths have this")
     parser.add_argument("--no-link", action="store_true")
     parser.add_argument("rooms", nargs="*", default=ROOMS)
     arguments = parser.parse_args()
     os.chdir(ROOT)
     compiler = Compiler()
     mlx = compiler.precompile("mlx", ["mlx/mlx.h"])
-    objects = compiler.compile_all(arguments.jobs, sources(arguments.rooms, tests=False) + made_sources(),
+    chosen = [f for f in sources(arguments.rooms, tests=False) + made_sources() if re.search(arguments.files, str(f))]
+    objects = compiler.compile_all(arguments.jobs, chosen,
                                    lambda file: mlx if includes(file, "mlx/mlx.h") else [])
     if arguments.no_link or "ops" not in arguments.rooms:
         return
