@@ -1,5 +1,5 @@
 # The two commands: `make run` serves the demo model, `make test` proves the build. Each sets up what it needs.
-JOBS ?= $(shell nproc)
+JOBS ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu)
 PORT ?= 8000
 PREFIX ?= /usr/local
 QUIRE = build/release/bin/quire

@@ -3,7 +3,10 @@
 include(GNUInstallDirs)
 
 install(TARGETS quire RUNTIME)
-install(DIRECTORY ${QUIRE_MLX_ROOT}/mlx ${QUIRE_MLX_ROOT}/mlx_cpu.libs DESTINATION lib/quire USE_SOURCE_PERMISSIONS)
+install(DIRECTORY ${QUIRE_MLX_ROOT}/mlx DESTINATION lib/quire USE_SOURCE_PERMISSIONS)
+if(NOT QUIRE_METAL)  # which takes its BLAS from macOS
+  install(DIRECTORY ${QUIRE_MLX_ROOT}/mlx_cpu.libs DESTINATION lib/quire USE_SOURCE_PERMISSIONS)
+endif()
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/models/quire-demo DESTINATION share/quire/models)
 
 # The library: everything up to the engine.

@@ -1,10 +1,17 @@
 # Helpers that every room's CMakeLists.txt uses.
 add_library(quire_options INTERFACE)
+set(quire_warnings -Wall -Wextra -Werror)
+if(APPLE)  # nobody has tried which warnings its compilers have
+  list(REMOVE_ITEM quire_warnings -Werror)
+endif()
 target_compile_options(quire_options INTERFACE
                        # CUDA files have options of their own (cuda.cmake)
-                       "$<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:-Wall;-Wextra;-Werror;-fno-math-errno>"
+                       "$<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:${quire_warnings};-fno-math-errno>"
                        # the bits contract: only explicit FMAs are FMAs
                        $<$<NOT:$<COMPILE_LANGUAGE:CUDA>>:-ffp-contract=off>)
+if(QUIRE_METAL)
+  target_compile_definitions(quire_options INTERFACE QUIRE_METAL)
+endif()
 if(CMAKE_SYSTEM_PROCESSOR STREQUAL "aarch64")  # MLX's headers make gcc tell of a change of the ABI in gcc 10
   target_compile_options(quire_options INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-psabi>)
 endif()

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what the build needs, once: Debian or Ubuntu packages, the pinned MLX wheel under build/deps, and a Rust tool chain
+# Installs what the build needs, once: Debian or Ubuntu packages (on macOS Homebrew's), the pinned MLX wheel under build/deps, and a Rust tool chain
 # if there is none; where there is an NVIDIA driver, the CUDA compiler, too. Uses apt, pip and cargo as they are configured
 # (proxies, mirrors), and tries a download three times. Says what it does; a second run does nothing.
 # Exits with 77 if this machine cannot have what was asked for.
@@ -15,6 +15,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+system=$(uname)
 say() { printf 'setup: %s\n' "$*"; }
 lacking() { printf 'setup: %s\n' "$*" >&2; exit 77; }  # what this machine cannot have
 fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
@@ -43,6 +44,19 @@ pick() {
   for name in "$@"; do if installed "$name"; then echo "$name"; return; fi; done
   for name in "$@"; do if known "$name"; then echo "$name"; return; fi; done
   fail "none of these packages is available: $*"
+}
+
+# macOS itself has curl, libedit and zlib; Homebrew has no RapidCheck, without which two property tests of the engine are left out.
+install_formulas() {
+  command -v brew >/dev/null || fail "Homebrew is needed: https://brew.sh"
+  local name missing=""
+  for name in cmake ninja ccache python3 boost cli11 spdlog prometheus-cpp highway xxhash openssl@3 googletest; do
+    brew list --versions "$name" >/dev/null 2>&1 || missing="$missing $name"
+  done
+  [ -n "$missing" ] || return 0
+  say "brew install$missing"
+  # shellcheck disable=SC2086  # a word each
+  thrice brew install -q $missing
 }
 
 install_packages() {
@@ -168,20 +182,25 @@ install_cuda() {
   touch "$dir/.complete"
 }
 
-# MLX's headers for Macs, with the text of its kernels.
+checked() { if command -v sha256sum >/dev/null; then sha256sum -c --quiet -; else shasum -a 256 -c -s -; fi; }
+
+# MLX for Macs: on a Mac all of it, elsewhere its headers, with the text of its kernels, and the library to link with.
 install_metal() {
   local version dir package platform sha wheel
   version=$(awk '$1 == "mlx-cpu" { print $2 }' cmake/mlx.lock)
   dir=build/deps/mlx-metal-$version
   [ "$dir/.complete" -nt cmake/metal.lock ] && return
+  local parts=('mlx/include/*' mlx/lib/libmlx.dylib)
+  [ "$system" != Darwin ] || parts=('mlx/*')
   read -r package platform sha < <(grep '^mlx-metal ' cmake/metal.lock)
   say "pip download $package==$version"
   rm -rf "$dir" build/deps/metal-wheel
   mkdir -p "$dir"
   thrice python3 -m pip download -q --no-deps --only-binary=:all: --platform "$platform" -d build/deps/metal-wheel "$package==$version"
   wheel=$(ls build/deps/metal-wheel/*.whl)
-  echo "$sha  $wheel" | sha256sum -c --quiet - || fail "$wheel is not the pinned one (cmake/metal.lock)"
-  unzip -q "$wheel" 'mlx/include/*' 'mlx/lib/libmlx.dylib' -d "$dir"
+  echo "$sha  $wheel" | checked || fail "$wheel is not the pinned one (cmake/metal.lock)"
+  unzip -q "$wheel" "${parts[@]}" -d "$dir"
+  unzip -q -j "$wheel" '*.dist-info/licenses/LICENSE' -d "$dir"
   rm -rf build/deps/metal-wheel
   touch "$dir/.complete"
 }
@@ -306,6 +325,18 @@ for argument in "$@"; do
   esac
 done
 
+if [ "$system" = Darwin ]; then
+  [ "$(uname -m)" = arm64 ] || fail "MLX has no wheel for Macs with Intel's processors"
+  case " $arguments " in
+    *" --deep "* | *" --cuda "* | *" --arm64 "* | *" --clients "* | *" --packages "* | *" --proxies "*)
+      lacking "of these only --tests and --metal are for macOS: $arguments" ;;
+  esac
+  install_formulas
+  rust_ok || fail "Rust 1.88 or newer is needed: https://rustup.rs"
+  install_metal
+  ! asked --tests || install_python
+  exit 0
+fi
 install_packages
 install_rust
 install_mlx "$(uname -m)" build/deps

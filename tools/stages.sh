@@ -54,8 +54,9 @@ stage() {
     771) stages_skipped=$((stages_skipped + 1)); result="skipped ($(tail -n 1 "$log"))" ;;
     *) result=FAILED; stages_failed+=("$name") ;;
   esac
-  stage_lines+=("$(printf '%-18s %5d s  %s' "$name" $((SECONDS - start)) "$result")")
-  printf '%s\n' "${stage_lines[-1]}"
+  result=$(printf '%-18s %5d s  %s' "$name" $((SECONDS - start)) "$result")
+  stage_lines+=("$result")
+  printf '%s\n' "$result"
   stage_rc=$rc
 }
 
@@ -67,16 +68,18 @@ not_run() {
   stage_lines+=("$(printf '%-18s %5s    not run: %s' "$1" '' "$2")")
 }
 
+cpu_name() { sysctl -n machdep.cpu.brand_string 2>/dev/null || sed -n 's/^model name[^:]*: //p' /proc/cpuinfo 2>/dev/null | head -n 1; }
+
 finish() {
   local name
-  printf '\n== %d min, by stage, on %s\n' $((SECONDS / 60)) "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo 2>/dev/null | head -n 1)"
+  printf '\n== %d min, by stage, on %s\n' $((SECONDS / 60)) "$(cpu_name)"
   printf '%s\n' "${stage_lines[@]}"
   grep -hE '^(NOT CHECKED|LEFT RUNNING)' "$stage_logs"/*.log || true
   if [ -s "$stage_logs/flaky" ]; then
     printf '\n== FLAKY: failed once, passed when run again alone; each is a defect to mend\n'
     cat "$stage_logs/flaky"
   fi
-  for name in "${stages_failed[@]}"; do
+  for name in ${stages_failed[@]+"${stages_failed[@]}"}; do  # bash 3.2 takes an empty list for an unset one
     printf '\n== FAILED: %s; %s has all of it\n' "$name" "$stage_logs/$name.log"
     # What tools/run_tests.py says of each failed test, or else the end.
     if grep -q '^FAILED: ' "$stage_logs/$name.log"; then

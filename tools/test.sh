@@ -3,7 +3,7 @@
 # running server, the cross-build for Macs. Sanitizers, fuzzers and whatever takes long are in tools/test_deep.sh.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-jobs=${JOBS:-$(nproc)}
+jobs=${JOBS:-$(nproc 2>/dev/null || sysctl -n hw.ncpu)}
 # shellcheck source=tools/stages.sh
 source tools/stages.sh
 
