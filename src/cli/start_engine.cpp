@@ -269,7 +269,8 @@ RunningModel start_engine(const ModelFlags& flags) {
                dtype_name(decoder->dtype()), seconds_since(started), peak_memory().c_str());
   print_weights(checkpoint.config(), *decoder);
   print_device(context);
-  std::fprintf(stderr, "bits    %s\n", model.fingerprint.c_str());
+  std::fprintf(stderr, "bits    %s%s\n", model.fingerprint.c_str(),
+               context.device->metal() ? "; on Metal they depend on what else is in a step" : "");
   model.adapters = running_adapters(flags, adapters, model.fingerprint);
   std::fprintf(stderr, "memory  %s\n", budget.summary().c_str());
   model.engine = std::make_unique<engine::Engine>(std::move(decoder), std::move(options));

@@ -279,13 +279,14 @@ std::string MemoryBudget::summary() const {
   if (is_lazy)
     std::snprintf(ready, sizeof ready, ", %.1f MiB made ready ahead",
                   static_cast<double>(ready_kv) / kMiB);
+  const int64_t left = std::max<int64_t>(0, available - kv_cache - state() - activations);
   std::snprintf(text, sizeof text,
                 "weights %.1f MiB, KV cache %.1f MiB (%lld blocks%s), %sactivations up to %.1f "
-                "MiB, of %.1f MiB available; longest sequence %lld tokens",
+                "MiB, of %.1f MiB available, %.1f MiB left; longest sequence %lld tokens",
                 static_cast<double>(weights) / kMiB, static_cast<double>(kv_cache) / kMiB,
                 static_cast<long long>(num_blocks), ready, states,
                 static_cast<double>(activations) / kMiB, static_cast<double>(available) / kMiB,
-                static_cast<long long>(max_model_len));
+                static_cast<double>(left) / kMiB, static_cast<long long>(max_model_len));
   return text;
 }
 

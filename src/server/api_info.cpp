@@ -64,7 +64,9 @@ void Api::version(http::ExchangePtr exchange) {
   const engine::EngineStats status = engine_.stats();
   exchange->respond(json_response(json::object{{"version", QUIRE_VERSION},
                                                {"device", status.device},
-                                               {"device_description", status.device_description}}));
+                                               {"device_description", status.device_description},
+                                               // whether an answer's bits depend on itself alone
+                                               {"batch_invariant", status.device != "metal"}}));
 }
 
 void Api::metrics(http::ExchangePtr exchange) {

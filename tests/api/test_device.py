@@ -141,5 +141,6 @@ def test_a_server_says_what_computes():
     with start_server("--device", "cpu") as server:
         told = server.get("/version").json()
         assert told["device"] == "cpu" and told["device_description"].endswith(" kernels")
+        assert told["batch_invariant"] is True
         assert server.metric("quire:device_info", 'device="cpu"') == 1
         assert any(line.startswith("cpu ") for line in server.log)
