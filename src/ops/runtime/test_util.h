@@ -34,7 +34,7 @@ inline bool on_metal() {
   return on;
 }
 inline std::shared_ptr<Device> (*make_metal_for_tests)() = make_metal_device;
-// Then large cases are left out or cut: it takes seconds for what a GPU does in milliseconds.
+// Whether it is the emulator: large cases are cut there, it takes seconds for a GPU's milliseconds.
 inline bool on_emulator() { return on_metal() && make_metal_for_tests != make_metal_device; }
 inline bool on_gpu() { return on_cuda() || on_metal(); }
 
