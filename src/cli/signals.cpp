@@ -2,6 +2,9 @@
 
 #include <pthread.h>
 #include <unistd.h>
+#ifdef __APPLE__
+#include <sys/event.h>
+#endif
 
 #include <algorithm>
 #include <utility>
@@ -13,13 +16,46 @@ namespace {
 constexpr timespec kTick{0, 50'000'000};
 // What sends a signal to a process and to its group sends it twice: that is one wish to stop.
 constexpr std::chrono::milliseconds kSameSignal{500};
+constexpr int kTaken[] = {SIGINT, SIGTERM, SIGHUP};
+
+#ifdef __APPLE__
+
+// Tells of signals that are blocked, too, from when it is first asked for.
+int signal_queue() {
+  static const int queue = [] {
+    const int made = ::kqueue();
+    for (const int signal : kTaken) {
+      struct kevent wanted{};
+      EV_SET(&wanted, signal, EVFILT_SIGNAL, EV_ADD, 0, 0, nullptr);
+      ::kevent(made, &wanted, 1, nullptr, 0, nullptr);
+    }
+    return made;
+  }();
+  return queue;
+}
+
+// There is no sigtimedwait().
+int wait_for_signal(const sigset_t& set) {
+  struct kevent came{};
+  if (::kevent(signal_queue(), nullptr, 0, &came, 1, &kTick) != 1) return -1;
+  int signal = -1;
+  return sigwait(&set, &signal) == 0 ? signal : -1;
+}
+
+#else
+
+int signal_queue() { return -1; }
+int wait_for_signal(const sigset_t& set) { return sigtimedwait(&set, nullptr, &kTick); }
+
+#endif
 
 }  // namespace
 
 Signals::Signals(LastWords last_words) : last_words_(std::move(last_words)) {
   sigemptyset(&set_);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&set_, signal);
+  for (const int signal : kTaken) sigaddset(&set_, signal);
   std::signal(SIGHUP, SIG_DFL);  // nohup has it ignored, and an ignored signal never arrives
+  (void)signal_queue();          // before a signal can come that is only pending
   pthread_sigmask(SIG_BLOCK, &set_, &mask_before_);
   thread_ = std::thread([this] { run(); });
 }
@@ -53,7 +89,7 @@ void Signals::end_within(std::chrono::milliseconds time, std::optional<int> stat
 
 void Signals::run() {
   for (;;) {
-    const int signal = sigtimedwait(&set_, nullptr, &kTick);
+    const int signal = wait_for_signal(set_);
     if (signal > 0) take(signal);
     std::unique_lock lock(mutex_);
     if (closed_) return;
