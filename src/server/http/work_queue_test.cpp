@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <future>
+#include <memory>
 
 #include "server/http/options.h"
 
@@ -12,7 +13,7 @@ namespace {
 
 using Size = WorkQueue::Size;
 
-// A job that waits until it is let go, and says when it has begun.
+// A job that waits until it is let go, and says when it has begun. It must outlive the queue.
 struct Gate {
   std::promise<void> begun, open;
   WorkQueue::Job job() {
@@ -23,52 +24,63 @@ struct Gate {
   }
 };
 
+// Told by a job, which may outlive who waits.
+struct Done {
+  std::shared_ptr<std::promise<void>> told = std::make_shared<std::promise<void>>();
+  WorkQueue::Job job() const {
+    return [told = told] { told->set_value(); };
+  }
+  bool comes() const {
+    return told->get_future().wait_for(std::chrono::seconds(120)) == std::future_status::ready;
+  }
+};
+
 TEST(WorkQueue, LargeJobsNeverStandBeforeSmallOnes) {
-  WorkQueue queue(2, {100});
   Gate gate;
+  WorkQueue queue(2, {100});
   queue.post(Size::kLarge, "a", gate.job());
   gate.begun.get_future().wait();
   for (int i = 0; i < 50; ++i) queue.post(Size::kLarge, "a", [] {});
-  std::promise<void> done;
-  queue.post(Size::kSmall, "a", [&] { done.set_value(); });
-  EXPECT_EQ(done.get_future().wait_for(std::chrono::seconds(120)), std::future_status::ready);
+  Done done;
+  queue.post(Size::kSmall, "a", done.job());
+  EXPECT_TRUE(done.comes());
   EXPECT_EQ(queue.num_waiting(), 50u);
   gate.open.set_value();
 }
 
 TEST(WorkQueue, OwnersTakeTurns) {
-  WorkQueue queue(1, {100});
   Gate gate;
+  WorkQueue queue(1, {100});
   queue.post(Size::kLarge, "first", gate.job());
   gate.begun.get_future().wait();
   std::string order;
-  std::promise<void> done;
+  Done done;
   for (int i = 0; i < 5; ++i) queue.post(Size::kLarge, "a", [&] { order += 'a'; });
   queue.post(Size::kLarge, "b", [&] { order += 'b'; });
   queue.post(Size::kLarge, "c", [&] { order += 'c'; });
   queue.post(Size::kLarge, "b", [&] { order += 'b'; });
-  queue.post(Size::kLarge, "a", [&] { done.set_value(); });
+  queue.post(Size::kLarge, "a", done.job());
   gate.open.set_value();
-  done.get_future().wait();
+  ASSERT_TRUE(done.comes());
   EXPECT_EQ(order, "abcabaaa");
 }
 
 // However many grammars one owner sends, another one's is not behind them.
 TEST(WorkQueue, AnOwnerCompilesOneGrammarAtATime) {
-  WorkQueue queue(2, {100});
   Gate gate;
+  WorkQueue queue(2, {100});
   queue.post(Size::kGrammar, "a", gate.job());
   gate.begun.get_future().wait();
   std::atomic<int> ran{0};
   for (int i = 0; i < 5; ++i) queue.post(Size::kGrammar, "a", [&] { ++ran; });
   for (int i = 0; i < 3; ++i) {
-    std::promise<void> done;
-    queue.post(Size::kGrammar, "b", [&] { done.set_value(); });
-    ASSERT_EQ(done.get_future().wait_for(std::chrono::seconds(120)), std::future_status::ready);
+    Done done;
+    queue.post(Size::kGrammar, "b", done.job());
+    ASSERT_TRUE(done.comes());
   }
-  std::promise<void> small;
-  queue.post(Size::kSmall, "a", [&] { small.set_value(); });
-  ASSERT_EQ(small.get_future().wait_for(std::chrono::seconds(120)), std::future_status::ready);
+  Done small;
+  queue.post(Size::kSmall, "a", small.job());
+  ASSERT_TRUE(small.comes());
   EXPECT_EQ(ran, 0);
   EXPECT_EQ(queue.num_waiting(), 5u);
   gate.open.set_value();
@@ -76,8 +88,8 @@ TEST(WorkQueue, AnOwnerCompilesOneGrammarAtATime) {
 }
 
 TEST(WorkQueue, IsBounded) {
-  WorkQueue queue(1, {3});
   Gate gate;
+  WorkQueue queue(1, {3});
   ASSERT_TRUE(queue.try_post(Size::kSmall, "a", gate.job(), [] {}));
   gate.begun.get_future().wait();
   std::atomic<int> ran{0};
@@ -91,8 +103,8 @@ TEST(WorkQueue, IsBounded) {
 }
 
 TEST(WorkQueue, AFullQueueMakesRoomAtTheCostOfWhoHasMost) {
-  WorkQueue queue(1, {4});
   Gate gate;
+  WorkQueue queue(1, {4});
   queue.post(Size::kLarge, "a", gate.job());
   gate.begun.get_future().wait();
   std::string ran, refused;
@@ -118,8 +130,8 @@ TEST(WorkQueue, AFullQueueMakesRoomAtTheCostOfWhoHasMost) {
 }
 
 TEST(WorkQueue, WhatMustBeDoneKeepsItsPlace) {
-  WorkQueue queue(1, {2});
   Gate gate;
+  WorkQueue queue(1, {2});
   queue.post(Size::kLarge, "a", gate.job());
   gate.begun.get_future().wait();
   std::atomic<int> ran{0};
@@ -132,8 +144,8 @@ TEST(WorkQueue, WhatMustBeDoneKeepsItsPlace) {
 }
 
 TEST(WorkQueue, RefusesWhatHasWaitedTooLong) {
-  WorkQueue queue(1, {.waiting = 10, .wait = std::chrono::hours(2)});
   Gate gate;
+  WorkQueue queue(1, {.waiting = 10, .wait = std::chrono::hours(2)});
   queue.post(Size::kLarge, "a", gate.job());
   gate.begun.get_future().wait();
   int refused = 0, ran = 0;
@@ -145,27 +157,27 @@ TEST(WorkQueue, RefusesWhatHasWaitedTooLong) {
   queue.refuse_late(Clock::now() + std::chrono::hours(3));
   EXPECT_EQ(refused, 5);
   EXPECT_EQ(queue.num_waiting(), 0u);
-  std::promise<void> done;
-  queue.post(Size::kLarge, "b", [&] { done.set_value(); });
+  Done done;
+  queue.post(Size::kLarge, "b", done.job());
   gate.open.set_value();
-  done.get_future().wait();
+  ASSERT_TRUE(done.comes());
   EXPECT_EQ(ran, 0);
 }
 
 TEST(WorkQueue, OneLargeJobLeavesAThreadToOthers) {
-  WorkQueue queue(HttpOptions().worker_threads, {});
   Gate gate;
+  WorkQueue queue(HttpOptions().worker_threads, {});
   queue.post(Size::kLarge, "a", gate.job());
   gate.begun.get_future().wait();
-  std::promise<void> done;
-  queue.post(Size::kLarge, "b", [&] { done.set_value(); });
-  EXPECT_EQ(done.get_future().wait_for(std::chrono::seconds(120)), std::future_status::ready);
+  Done done;
+  queue.post(Size::kLarge, "b", done.job());
+  EXPECT_TRUE(done.comes());
   gate.open.set_value();
 }
 
 TEST(WorkQueue, StoppingDropsWhatWaits) {
-  WorkQueue queue(1, {100});
   Gate gate;
+  WorkQueue queue(1, {100});
   queue.post(Size::kSmall, "a", gate.job());
   gate.begun.get_future().wait();
   std::atomic<int> ran{0};
