@@ -5,6 +5,7 @@
 #include "ops/linear/block_float/block_float.h"
 #include "ops/linear/gguf/gguf_layout.h"
 #include "ops/linear/linear_kernel.h"
+#include "ops/linear/narrow_codes.h"
 
 namespace quire::ops {
 
@@ -26,6 +27,8 @@ namespace quire::ops {
 //              row's 64 bytes brings 32 neighbouring k into place
 //     8 bits   [2][16 rows][64 bytes]: k = 0..63, then 64..127
 //
+// Affine codes of 2, 3, 5 and 6 bits are what narrow_codes.h says of these.
+//
 // Turned codes are for kernels that have the rows as lanes. Those of affine weights are of four
 // rows in each 16 bytes, and their halves are the even and the odd k, or bytes or nibbles that a
 // shift brings there:
@@ -45,7 +48,8 @@ struct QuantisedLayout {
   static constexpr int64_t kPanel = 16, kBlock = 128;
 
   int64_t n = 0, k = 0;
-  int bits = 0;
+  int bits = 0;         // of a code, as kernels have it
+  int narrow_bits = 0;  // of a code, as it is stored, if these are fewer: narrow_codes.h
   int64_t group_size = 0;
   FloatType scale_type = FloatType::kF32;  // of affine weights
   ZeroPoints zeros = ZeroPoints::kNone;
@@ -78,8 +82,11 @@ struct QuantisedLayout {
   }
   // Where the bytes of kBytes are in a block.
   int64_t zero_bytes_at() const { return groups() * kPanel * 2; }
+  __attribute__((always_inline)) int stored_bits() const {
+    return narrow_bits ? narrow_bits : bits;
+  }
   __attribute__((always_inline)) int64_t block_bytes() const {
-    return scale_bytes() + kPanel * kBlock * bits / 8;
+    return scale_bytes() + kPanel * kBlock * stored_bits() / 8;
   }
   __attribute__((always_inline)) int64_t panel_bytes() const { return blocks() * block_bytes(); }
   __attribute__((always_inline)) int64_t bytes() const { return panels() * panel_bytes(); }
@@ -113,7 +120,8 @@ struct QuantisedLayout {
     const uint8_t* codes = block + scale_bytes();
     if (has_planes()) return gguf_plane_code(bits, turned, codes, row, at);
     const CodePlace place = code_place(row, at);
-    return bits == 8 ? codes[place.byte] : codes[place.byte] >> place.shift & 15;
+    const int byte = narrow_bits ? wide_byte(narrow_bits, codes, place.byte) : codes[place.byte];
+    return static_cast<uint8_t>(bits == 8 ? byte : byte >> place.shift & 15);
   }
 };
 
@@ -130,6 +138,7 @@ __attribute__((always_inline)) inline QuantisedLayout quantised_layout(const Lin
   return with_nested({.n = p.n,
                       .k = p.k,
                       .bits = p.bits,
+                      .narrow_bits = p.narrow_bits,
                       .group_size = p.group_size,
                       .scale_type = p.scale_type,
                       .zeros = p.zeros,
