@@ -84,7 +84,8 @@ bool is_float(formats::DType dtype) {
 struct Quantisation {
   std::optional<formats::QuantizationConfig> mlx;
   std::optional<formats::FolderQuantization> folder;
-  int float_bits = 0;  // of the model's dtype
+  int float_bits = 0;           // of the model's dtype
+  bool in_4_or_8_bits = false;  // affine values: a GPU and activations of 8 bits want them so
 
   // Of a tensor's whole numbers, in a folder that was made for GPUs; or null.
   const formats::FolderScheme* scheme_of(const formats::RawTensor& values) const {
@@ -123,8 +124,8 @@ int64_t packed_folder_bytes(const formats::RawTensor& values, const formats::Fol
     case formats::FolderFormat::kAwq:
     case formats::FolderFormat::kGptq:
     case formats::FolderFormat::kPacked:
-      return scheme.any_order && on_gpu ? dense
-                                        : stored / scheme.bits * ops::packed_bits(scheme.bits);
+      if (!on_gpu) return stored;
+      return scheme.any_order ? dense : stored / scheme.bits * ops::packed_bits(scheme.bits);
     case formats::FolderFormat::kFp8: {
       // One number is no matrix, which loading will say.
       const int64_t columns = values.shape.empty() ? 1 : values.shape.back();
@@ -154,8 +155,7 @@ int64_t packed_bytes(const formats::RawTensor& values, const Quantisation& quant
     return packed_folder_bytes(values, *scheme, quantization.float_bits, on_gpu);
   if (values.dtype != formats::DType::kU32 || !quantization.mlx) return stored;
   const auto format = quantization.mlx->of_layer(layer_name(values.name));
-  if (!format) return stored;
-  if (format->mode == formats::QuantMode::kAffine)
+  if (format && format->mode == formats::QuantMode::kAffine && quantization.in_4_or_8_bits)
     return stored / format->bits * ops::packed_bits(format->bits);
   return stored;
 }
@@ -238,7 +238,8 @@ ModelSize measure_model(const formats::Checkpoint& checkpoint, const LoadOptions
   const Quantisation quantization = {
       .mlx = formats::read_quantization_config(checkpoint.config()),
       .folder = formats::read_folder_quantization(checkpoint.config()),
-      .float_bits = static_cast<int>(8 * size.dtype.size())};
+      .float_bits = static_cast<int>(8 * size.dtype.size()),
+      .in_4_or_8_bits = on_gpu || options.int8_activations};
   for (const std::string& name : checkpoint.names())
     if (!is_ignored(spec, name))
       count_tensor(checkpoint, *checkpoint.find(name), quantization, on_gpu, size);

@@ -153,6 +153,7 @@ PackedMatrix blocks_on_cuda(CudaDevice& cuda, const Context& context, const Pack
   cuda.upload(memory.get(), host.get(), bytes);
   PackedMatrix result = packed;
   result.block_float = to.block_float;
+  if (result.affine) result.affine->bits = to.bits;
   result.turned = false;
   result.data = memory;
   return result;

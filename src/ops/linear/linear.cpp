@@ -149,7 +149,8 @@ LinearParams linear_format(const PackedMatrix& w, mx::Dtype out_dtype) {
                     .n = w.n,
                     .k = w.k};
   if (w.affine) {
-    p.bits = w.affine->bits;
+    p.bits = packed_bits(w.affine->bits);
+    p.narrow_bits = narrow_bits(w.affine->bits);
     p.group_size = w.affine->group_size;
     p.scale_type = check_float("linear", "scales", w.affine->scale_dtype);
     p.columns = w.columns.get();

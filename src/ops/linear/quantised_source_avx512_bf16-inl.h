@@ -7,10 +7,20 @@
 // halves of 64 k, the first one first. After each four vectors it calls between(): what the caller
 // does there overlaps with the conversion.
 #include "ops/cpu/transpose_avx512-inl.h"
+#include "ops/linear/narrow_codes-inl.h"
 #include "ops/linear/quantised_layout.h"
 
 namespace quire::ops {
 namespace {
+
+// Line `line` of the codes as kernels have them (narrow_codes.h); kNarrow 0: they are stored so.
+template <int kNarrow>
+HWY_INLINE __m512i line_of_codes(const uint8_t* codes, int line) {
+  if constexpr (kNarrow == 0)
+    return _mm512_loadu_si512(codes + kNarrowLine * line);
+  else
+    return HWY_NAMESPACE::wide_line<kNarrow>(codes, line, 0).raw;
+}
 
 // 4-bit codes: the 16 values of a row's group are computed once and looked up. 16 bytes of rows u,
 // u + 4, u + 8 and u + 12 make a vector, whose words have their four tables in two registers; after
@@ -29,15 +39,9 @@ class FourBitSource {
     layout_ = &layout;
     block_ = block;
     const uint8_t* q = block + layout.scale_bytes();
-#pragma GCC unroll 4
-    for (int u = 0; u < 4; ++u) {
-      __m512i r[4];
-#pragma GCC unroll 4
-      for (int i = 0; i < 4; ++i) r[i] = _mm512_loadu_si512(q + (u + 4 * i) * 64);
-      transpose_quarters(r[0], r[1], r[2], r[3]);
-#pragma GCC unroll 4
-      for (int i = 0; i < 4; ++i) words_[i][u] = r[i];
-    }
+    if (layout.narrow_bits == 2) return load_words<2>(q);
+    if (layout.narrow_bits == 3) return load_words<3>(q);
+    load_words<0>(q);
   }
 
   template <int kHalf, class Between>
@@ -48,6 +52,18 @@ class FourBitSource {
   }
 
  private:
+  template <int kNarrow>
+  HWY_INLINE void load_words(const uint8_t* q) {
+#pragma GCC unroll 4
+    for (int u = 0; u < 4; ++u) {
+      __m512i r[4];
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i) r[i] = line_of_codes<kNarrow>(q, u + 4 * i);
+      transpose_quarters(r[0], r[1], r[2], r[3]);
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i) words_[i][u] = r[i];
+    }
+  }
   HWY_INLINE __m512i two_tables(int low, int high) const {
     return (__m512i)_mm512_cvtne2ps_pbh(scales_.table(high), scales_.table(low));
   }
@@ -119,14 +135,19 @@ class EightBitSource {
 
   HWY_INLINE void load(const QuantisedLayout& layout, const uint8_t* block) {
     values_ = block + layout.scale_bytes();
+    narrow_bits_ = layout.narrow_bits;
     scales_.load(layout, block);
   }
 
   template <int kHalf, class Between>
   HWY_INLINE void half(uint16_t* out, Between& between) {
     __m512i bytes[8][2];
-#pragma GCC unroll 2
-    for (int h = 0; h < 2; ++h) transpose_bytes(values_ + kHalf * 1024 + h * 512, h, bytes);
+    if (narrow_bits_ == 5)
+      load_half<5, kHalf>(bytes);
+    else if (narrow_bits_ == 6)
+      load_half<6, kHalf>(bytes);
+    else
+      load_half<0, kHalf>(bytes);
 #pragma GCC unroll 8
     for (int m = 0; m < 8; ++m) {
       const int g = (2 * kHalf + m / 4) * Scales::kGroups / 4;
@@ -144,13 +165,19 @@ class EightBitSource {
   }
 
  private:
-  // 64 bytes of 8 rows: bytes[m][h] becomes bytes 8 m .. 8 m + 7 of each.
-  HWY_INLINE void transpose_bytes(const uint8_t* q, int h, __m512i (&bytes)[8][2]) const {
+  template <int kNarrow, int kHalf>
+  HWY_INLINE void load_half(__m512i (&bytes)[8][2]) const {
+    transpose_bytes<kNarrow, 16 * kHalf>(0, bytes);
+    transpose_bytes<kNarrow, 16 * kHalf + 8>(1, bytes);
+  }
+  // 8 lines, 64 bytes of 8 rows: bytes[m][h] becomes bytes 8 m .. 8 m + 7 of each.
+  template <int kNarrow, int kFirst>
+  HWY_INLINE void transpose_bytes(int h, __m512i (&bytes)[8][2]) const {
     __m512i even[4], odd[4];
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) {
-      even[i] = _mm512_loadu_si512(q + 128 * i);
-      odd[i] = _mm512_loadu_si512(q + 128 * i + 64);
+      even[i] = line_of_codes<kNarrow>(values_, kFirst + 2 * i);
+      odd[i] = line_of_codes<kNarrow>(values_, kFirst + 2 * i + 1);
     }
     transpose_quarters(even[0], even[1], even[2], even[3]);
     transpose_quarters(odd[0], odd[1], odd[2], odd[3]);
@@ -163,6 +190,7 @@ class EightBitSource {
 
   Scales scales_;
   const uint8_t* values_ = nullptr;
+  int narrow_bits_ = 0;
 };
 
 // Puts each of 16 outputs' floats beside itself, outputs 8 h .. 8 h + 7: for neighbouring k.

@@ -2,11 +2,13 @@
 
 #include <cstring>
 
+#define QUIRE_FOUR_LANES
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/linear/affine/affine_cpu.cpp"
 #include "ops/cpu/highway.h"
 // After it, because its code is per target too.
 #include "ops/linear/affine/affine_integers-inl.h"
+#include "ops/linear/narrow_codes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace quire::ops::HWY_NAMESPACE {
@@ -19,7 +21,11 @@ template <class T>
 HWY_INLINE void row_of_block(const QuantisedLayout& layout, const uint8_t* block, int64_t row,
                              T* HWY_RESTRICT out) {
   const uint8_t* values = block + layout.scale_bytes();
-  HWY_ALIGN uint8_t codes[kBlock];
+  HWY_ALIGN uint8_t codes[kBlock], wide[kPanel * kBlock];
+  if (layout.narrow_bits) {
+    widen_codes(layout.narrow_bits, values, 0, wide);
+    values = wide;
+  }
   if (layout.turned) copy_turned_row(layout.bits, values, row, codes);
   for (int64_t group = 0; group < layout.groups(); ++group) {
     float scale, bias;

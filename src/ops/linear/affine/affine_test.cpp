@@ -62,7 +62,9 @@ TEST(AffineLinear, EveryNumberOfRowsAndEdgeGivesTheBitsOfTheDenseLinear) {
                         {33, 352, {8, 32, mx::bfloat16}},   {65, 320, {4, 64, mx::bfloat16}},
                         {80, 192, {8, 64, mx::float16}},    {48, 384, {4, 128, mx::bfloat16}},
                         {112, 640, {8, 128, mx::bfloat16}}, {40, 320, {4, 64, mx::float32}},
-                        {50, 160, {8, 32, mx::float32}}};
+                        {50, 160, {8, 32, mx::float32}},    {50, 160, {2, 32, mx::bfloat16}},
+                        {65, 320, {3, 64, mx::bfloat16}},   {33, 352, {5, 32, mx::bfloat16}},
+                        {48, 640, {6, 128, mx::float16}}};
   std::vector<int> row_counts = {191, 192, 193};
   for (int rows = 1; rows <= 33; ++rows) row_counts.push_back(rows);
   for (const auto& isa : isas_to_test()) {
@@ -173,15 +175,14 @@ TEST(AffineLinear, EveryCodeOfManyScalesHasTheDenseValue) {
   };
   for (const auto& isa : isas_to_test()) {
     const ForcedIsa forced(isa);
-    for (const int bits : {4, 8}) {
+    for (const int bits : {2, 3, 4, 5, 6, 8}) {
       const AffineFormat format = {bits, 128, mx::bfloat16};
       const Context context = make_context(2);
       AffineSource s = affine_source(kRows, kColumns, format, mx::bfloat16, 7);
-      // Codes in ascending order: 256 of 8 bits, each of 4 bits 16 times.
+      // Codes in ascending order, again and again.
       std::vector<uint32_t> words(static_cast<size_t>(kRows) * kColumns * bits / 32);
-      for (size_t i = 0; i < words.size(); ++i)
-        for (int j = 0; j < 32 / bits; ++j)
-          words[i] |= static_cast<uint32_t>((i * (32 / bits) + j) % (1 << bits)) << (j * bits);
+      for (size_t i = 0; i < words.size() * 32; ++i)
+        words[i / 32] |= static_cast<uint32_t>(i / bits >> i % bits & 1) << i % 32;
       s.values = mx::array(words.data(), {kRows, kColumns * bits / 32}, mx::uint32);
       s.scales = mx::contiguous(mx::astype(floats(scales), mx::bfloat16));
       s.biases = mx::contiguous(mx::astype(floats(biases), mx::bfloat16));
@@ -383,6 +384,27 @@ TEST(AffineLinear, EmbeddingsAreReadFromThePackedTable) {
         if (on_cuda()) continue;  // the reference reads the CPU's layout
         context.use_reference = true;
         EXPECT_TRUE(same_bits(embedding(context, at, table), mx::take(s.dense, at, 0)));
+      }
+    }
+  }
+}
+
+// As many bits as the file has, unless a kernel is for others.
+TEST(AffineLinear, NothingIsWidened) {
+  for (const auto& isa : isas_to_test()) {
+    const ForcedIsa forced(isa);
+    for (const bool int8 : {false, true}) {
+      if (int8 && on_cuda()) continue;
+      for (const AffineFormat& format : affine_formats(int8)) {
+        const bool wide = int8 || on_cuda();
+        const int bits = wide ? packed_bits(format.bits) : format.bits;
+        const Context context = make_context(2);
+        const AffineSource s = affine_source(64, 512, format, mx::bfloat16, 5);
+        const PackedMatrix packed = pack_affine_matrix(context, {&s.rows, 1}, mx::bfloat16);
+        EXPECT_EQ(packed.nbytes(), 64u * 512 * static_cast<size_t>(bits) / 8 +
+                                       64 * (512 / static_cast<size_t>(format.group_size)) * 2 *
+                                           format.scale_dtype.size())
+            << isa << ", " << format_name(format);
       }
     }
   }

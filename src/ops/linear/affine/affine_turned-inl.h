@@ -1,6 +1,7 @@
 // Per target, like ops/cpu/highway.h, which comes first; no #pragma once. Affine weights with
 // turned codes (quantised_layout.h), for float32 arithmetic with the rows as lanes.
 #include "ops/linear/affine/affine_scales-inl.h"
+#include "ops/linear/narrow_codes-inl.h"
 #include "ops/linear/quantised_block-inl.h"
 
 #if defined(QUIRE_OPS_AFFINE_TURNED_TARGET_) == defined(HWY_TARGET_TOGGLE)
@@ -20,8 +21,10 @@ constexpr int64_t kTurnedAhead = 8192;
 // One block of one panel.
 struct TurnedBlock {
   const uint8_t* codes = nullptr;
+  int64_t ahead = kTurnedAhead;                  // from a code to what is to be fetched with it
   HWY_ALIGN float scales[4][16], shifts[4][16];  // of each group, as a kind of values wants them
   int chunks_log2 = 0;                           // of 32 k in a group
+  HWY_ALIGN uint8_t wide[2048];                  // narrow codes, widened
 };
 
 // A code c comes as the float 2^15 + c (kHigh: 2^15 + 16 c, the high nibble of a byte): its byte is
@@ -91,6 +94,11 @@ HWY_INLINE bool load_turned(const QuantisedLayout& layout, const uint8_t* block,
   const int64_t bytes = layout.scale_bytes(), groups = layout.groups();
   for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(block + i + kTurnedAhead);
   out.codes = block + bytes;
+  if (layout.narrow_bits) {
+    widen_codes(layout.narrow_bits, out.codes, kTurnedAhead, out.wide);
+    out.codes = out.wide;
+    out.ahead = 0;
+  }
   out.chunks_log2 = groups == 4 ? 0 : groups == 2 ? 1 : 2;
   auto right = hn::Eq(hn::Zero(kFloats), hn::Zero(kFloats));
   for (int64_t group = 0; group < groups; ++group) {
@@ -147,32 +155,33 @@ struct TurnedPart {
   HWY_INLINE void multiply(const float* HWY_RESTRICT a, int64_t chunks, float* HWY_RESTRICT acc,
                            int64_t acc_stride) const {
     static_assert(V * kLanes % 16 == 0);
-    multiply_chunks<R, V>(
-        a, chunks, acc, acc_stride,
-        [&](int64_t chunk, int64_t column, const float* HWY_RESTRICT x, FloatVec(&even)[R],
-            FloatVec(&odd)[R]) HWY_ATTR {
-          const TurnedBlock& block = blocks[column / 16];
-          const int64_t lane = column % 16, group = chunk >> block.chunks_log2;
-          const uint8_t* from = block.codes + chunk * 64 * kBits + lane * 4;
-          FloatVec scale[2], shift[2];
-          Values::load(block.scales[group] + lane, block.shifts[group] + lane, scale, shift);
-          if constexpr (kParitiesApart<R>) {
-            add_steps<R, true, false>(x, from, scale, shift, even, odd, lane == 0);
-            add_steps<R, false, true>(x, from, scale, shift, even, odd, false);
-          } else {
-            add_steps<R, true, true>(x, from, scale, shift, even, odd, lane == 0);
-          }
-        });
+    multiply_chunks<R, V>(a, chunks, acc, acc_stride,
+                          [&](int64_t chunk, int64_t column, const float* HWY_RESTRICT x,
+                              FloatVec(&even)[R], FloatVec(&odd)[R]) HWY_ATTR {
+                            const TurnedBlock& block = blocks[column / 16];
+                            const int64_t lane = column % 16, group = chunk >> block.chunks_log2;
+                            const int64_t ahead = lane == 0 ? block.ahead : 0;
+                            const uint8_t* from = block.codes + chunk * 64 * kBits + lane * 4;
+                            FloatVec scale[2], shift[2];
+                            Values::load(block.scales[group] + lane, block.shifts[group] + lane,
+                                         scale, shift);
+                            if constexpr (kParitiesApart<R>) {
+                              add_steps<R, true, false>(x, from, scale, shift, even, odd, ahead);
+                              add_steps<R, false, true>(x, from, scale, shift, even, odd, 0);
+                            } else {
+                              add_steps<R, true, true>(x, from, scale, shift, even, odd, ahead);
+                            }
+                          });
   }
 
  private:
   template <int R, bool kEven, bool kOdd>
   static HWY_INLINE void add_steps(const float* HWY_RESTRICT x, const uint8_t* from,
                                    const FloatVec (&scale)[2], const FloatVec (&shift)[2],
-                                   FloatVec (&even)[R], FloatVec (&odd)[R], bool ask_ahead) {
+                                   FloatVec (&even)[R], FloatVec (&odd)[R], int64_t ahead) {
 #pragma GCC unroll 2
     for (int64_t step = 0; step < kBits; ++step, x += 32 / kBits, from += 64) {
-      if (ask_ahead) __builtin_prefetch(from + kTurnedAhead);
+      if (ahead) __builtin_prefetch(from + ahead);
       if constexpr (kEven)
         for_turned_half<Values, kBits, 0>(from, scale, shift,
                                           [&](int k, FloatVec w) { add_products(x, k, w, even); });
@@ -194,7 +203,7 @@ HWY_INLINE void dequantise_turned(const TurnedBlock& block, int64_t chunk,
     const uint8_t* from = block.codes + chunk * 64 * kBits + lane * 4;
     float* to = out + 2 * lane;
     for (int step = 0; step < kBits; ++step, from += 64, to += 32 / kBits * 16) {
-      if (lane == 0) __builtin_prefetch(from + kTurnedAhead);
+      if (lane == 0) __builtin_prefetch(from + block.ahead);
       const auto store = [&](int k, FloatVec w) {
         hn::Store(w, kFloats, to + k / 2 * 32 + k % 2 * kLanes);
       };

@@ -130,7 +130,13 @@ TEST(ZeroPoints, EveryNumberOfRowsAndEdgeGivesTheBitsOfTheDenseLinear) {
        .group_size = 32,
        .scale_dtype = mx::float16,
        .zeros = ZeroPoints::kSame,
-       .least_zero = 128}};
+       .least_zero = 128},
+      {.bits = 3, .group_size = 32, .scale_dtype = mx::float16, .zeros = ZeroPoints::kBytes},
+      {.bits = 2,
+       .group_size = 32,
+       .scale_dtype = mx::bfloat16,
+       .zeros = ZeroPoints::kSame,
+       .least_zero = 2}};
   for (const auto& isa : isas_to_test()) {
     const ForcedIsa forced(isa);
     for (const mx::Dtype dtype : float_dtypes())
@@ -203,7 +209,7 @@ TEST(ZeroPoints, RowsDoNotDependOnTheBatch) {
   for (const auto& isa : isas_to_test()) {
     const ForcedIsa forced(isa);
     for (const AffineFormat& format : formats()) {
-      if (format.scale_dtype != mx::float16 || format.bits < 4) continue;
+      if (format.scale_dtype != mx::float16) continue;
       SCOPED_TRACE(text(isa, mx::bfloat16, format));
       const Context context = make_context(3);
       ASSERT_NO_FATAL_FAILURE(expect_same_rows_in_any_batch(
@@ -275,10 +281,10 @@ TEST(ZeroPoints, PartsOfDifferentKindsAreStackedExactly) {
 TEST(ZeroPoints, NothingIsWidened) {
   const Context context = make_context(2);
   for (const AffineFormat& format : formats()) {
-    if (format.bits < 4) continue;
+    const int bits = on_cuda() ? packed_bits(format.bits) : format.bits;
     const auto groups = static_cast<size_t>(512 / format.group_size);
     EXPECT_EQ(pack(context, *make_source(64, 512, format), mx::bfloat16).weight.nbytes(),
-              64u * 512 * static_cast<size_t>(format.bits) / 8 +
+              64u * 512 * static_cast<size_t>(bits) / 8 +
                   64 * groups * (format.zeros == ZeroPoints::kSame ? 2 : 3));
   }
 }

@@ -10,12 +10,14 @@
 #include "ops/linear/dense/quantised_prefetcher-inl.h"
 #include "ops/linear/gguf/gguf_source_amx-inl.h"
 #include "ops/linear/linear_epilogue-inl.h"
+#include "ops/linear/narrow_codes-inl.h"
 
 namespace quire::ops {
 namespace {
 namespace hw = HWY_NAMESPACE;
 
 constexpr int64_t kTile = 512;  // elements of a tile: 16 outputs by 32 k
+constexpr int64_t kWideBytes = QuantisedLayout::kPanel * QuantisedLayout::kBlock;
 #define QUIRE_FENCE() asm volatile("" ::: "memory")
 
 // Tiles 0-3 are sums [16 outputs][rows], 4-5 weights, 6-7 x.
@@ -64,6 +66,7 @@ HWY_INLINE void half_of_4_bits(const uint8_t* q, const Source& s, uint16_t* out,
 template <class Source>
 struct alignas(4096) Stream {
   uint16_t ring[8][kTile];
+  uint8_t wide[2][kWideBytes];  // of both panels
   Source sources[2];
   const uint8_t* block = nullptr;  // of the first panel
   Prefetcher prefetcher;
@@ -71,6 +74,19 @@ struct alignas(4096) Stream {
   const uint16_t* x = nullptr;
   int64_t x_step = 0, x_row_bytes = 0;
 };
+
+// The codes of the first panel's block as kernels have them; the second's are codes_step() behind.
+template <int kPanels, class Source>
+HWY_INLINE const uint8_t* codes_of(Stream<Source>& s, const QuantisedLayout& layout) {
+  const uint8_t* q = s.block + s.scale_bytes;
+  if (layout.narrow_bits == 0) return q;
+  for (int64_t i = 0; i < kPanels; ++i)
+    hw::widen_codes(layout.narrow_bits, q + i * s.next_panel, 0, s.wide[i]);
+  return s.wide[0];
+}
+HWY_INLINE int64_t codes_step(const QuantisedLayout& layout) {
+  return layout.narrow_bits == 0 ? layout.block_bytes() : kWideBytes;
+}
 
 // Sums of both panels += weights at w0 and w1 times x of one step.
 template <int kPanels, bool kWide, class Source>
@@ -107,11 +123,11 @@ HWY_INLINE void multiply_half(const Stream<Source>& s, const Behind& half) {
 
 // The products of both panels come together: four at once wait less for the stores before them.
 template <int H, int kGroups, int kPanels, bool kWide, class Source>
-HWY_INLINE void half_block_4(Stream<Source>& s, const uint8_t* q, int64_t steps, Behind& behind) {
+HWY_INLINE void half_block_4(Stream<Source>& s, const uint8_t* q, int64_t next, int64_t steps,
+                             Behind& behind) {
   uint16_t* w = s.ring[4 * H];
   half_of_4_bits<H, kGroups>(q, s.sources[0], w, s.prefetcher);
-  if (kPanels == 2)
-    half_of_4_bits<H, kGroups>(q + s.next_panel, s.sources[1], w + 2 * kTile, s.prefetcher);
+  if (kPanels == 2) half_of_4_bits<H, kGroups>(q + next, s.sources[1], w + 2 * kTile, s.prefetcher);
   QUIRE_FENCE();
   multiply_half<kPanels, kWide>(s, behind);
   QUIRE_FENCE();
@@ -121,28 +137,30 @@ HWY_INLINE void half_block_4(Stream<Source>& s, const uint8_t* q, int64_t steps,
 template <int kGroups, int kPanels, bool kWide, class Source>
 void stream_4(Stream<Source>& s, const QuantisedLayout& layout, int64_t chunks) {
   Behind behind;
+  const int64_t next = codes_step(layout);
   for (int64_t left = chunks; left > 0; left -= 4, s.block += s.stride, s.x += 4 * s.x_step) {
     s.sources[0].load(layout, kGroups, s.block);
     if (kPanels == 2) s.sources[1].load(layout, kGroups, s.block + s.next_panel);
     s.prefetcher.seek(s.block);
     s.prefetcher.next();
     QUIRE_FENCE();
-    const uint8_t* q = s.block + s.scale_bytes;
-    half_block_4<0, kGroups, kPanels, kWide>(s, q, HWY_MIN(2, left), behind);
-    if (left > 2) half_block_4<1, kGroups, kPanels, kWide>(s, q, HWY_MIN(2, left - 2), behind);
+    const uint8_t* q = codes_of<kPanels>(s, layout);
+    half_block_4<0, kGroups, kPanels, kWide>(s, q, next, HWY_MIN(2, left), behind);
+    if (left > 2)
+      half_block_4<1, kGroups, kPanels, kWide>(s, q, next, HWY_MIN(2, left - 2), behind);
   }
   multiply_half<kPanels, kWide>(s, behind);
 }
 
 // One step of 8-bit weights of both panels; the tile unit runs one step behind.
 template <int J, int kGroups, int kPanels, bool kWide, class Source>
-HWY_INLINE void step_8(Stream<Source>& s, const uint8_t* q, const uint16_t*& before) {
+HWY_INLINE void step_8(Stream<Source>& s, const uint8_t* q, int64_t next, const uint16_t*& before) {
   constexpr int kSlot = J % 2 * 2, kOther = 2 - kSlot, kGroup = J * kGroups / 4;
   q += J / 2 * 1024;
 #pragma GCC unroll 2
   for (int panel = 0; panel < kPanels; ++panel) {
     s.prefetcher.next();
-    s.sources[panel].template step<J % 2>(q + panel * s.next_panel, kGroup, s.ring[kSlot + panel]);
+    s.sources[panel].template step<J % 2>(q + panel * next, kGroup, s.ring[kSlot + panel]);
   }
   QUIRE_FENCE();
   if (before) multiply_step<kPanels, kWide>(s, s.ring[kOther], s.ring[kOther + 1], before);
@@ -153,17 +171,18 @@ HWY_INLINE void step_8(Stream<Source>& s, const uint8_t* q, const uint16_t*& bef
 template <int kGroups, int kPanels, bool kWide, class Source>
 void stream_8(Stream<Source>& s, const QuantisedLayout& layout, int64_t chunks) {
   const uint16_t* before = nullptr;
+  const int64_t next = codes_step(layout);
   for (int64_t left = chunks; left > 0; left -= 4, s.block += s.stride, s.x += 4 * s.x_step) {
     s.prefetcher.seek(s.block);
     s.sources[0].load(layout, kGroups, s.block);
     if (kPanels == 2) s.sources[1].load(layout, kGroups, s.block + s.next_panel);
     s.prefetcher.next();
     QUIRE_FENCE();
-    const uint8_t* q = s.block + s.scale_bytes;
-    step_8<0, kGroups, kPanels, kWide>(s, q, before);
-    if (left > 1) step_8<1, kGroups, kPanels, kWide>(s, q, before);
-    if (left > 2) step_8<2, kGroups, kPanels, kWide>(s, q, before);
-    if (left > 3) step_8<3, kGroups, kPanels, kWide>(s, q, before);
+    const uint8_t* q = codes_of<kPanels>(s, layout);
+    step_8<0, kGroups, kPanels, kWide>(s, q, next, before);
+    if (left > 1) step_8<1, kGroups, kPanels, kWide>(s, q, next, before);
+    if (left > 2) step_8<2, kGroups, kPanels, kWide>(s, q, next, before);
+    if (left > 3) step_8<3, kGroups, kPanels, kWide>(s, q, next, before);
   }
   const uint16_t* last = (chunks - 1) % 2 == 0 ? s.ring[0] : s.ring[2];
   multiply_step<kPanels, kWide>(s, last, last + kTile, before);

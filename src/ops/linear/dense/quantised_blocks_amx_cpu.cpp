@@ -9,6 +9,7 @@
 #include "ops/linear/block_float/block_float_source_amx-inl.h"
 #include "ops/linear/dense/linear_amx_blocks-inl.h"
 #include "ops/linear/gguf/gguf_source_amx-inl.h"
+#include "ops/linear/narrow_codes-inl.h"
 
 namespace quire::ops {
 namespace {
@@ -55,6 +56,8 @@ class Dequantiser {
         prefetcher_(prefetcher) {
     if (panels > 0) next_block();
   }
+  Dequantiser(const Dequantiser&) = delete;  // codes_ may point into it
+  Dequantiser& operator=(const Dequantiser&) = delete;
 
   HWY_INLINE void step() {
     prefetcher_.step();
@@ -91,9 +94,14 @@ class Dequantiser {
       return;
     }
     tile_ = 0;
-    block_ = next_ + panel_ * layout_.block_bytes();
+    const uint8_t* block = next_ + panel_ * layout_.block_bytes();
     out_ = ring_ + panel_ * kSlot + chunk_ * kTile;
-    source_.load(layout_, layout_.groups(), block_);
+    source_.load(layout_, layout_.groups(), block);
+    codes_ = block + layout_.scale_bytes();
+    if (layout_.narrow_bits) {
+      HWY_NAMESPACE::widen_codes(layout_.narrow_bits, codes_, 0, wide_);
+      codes_ = wide_;
+    }
     if (++panel_ < panels_) return;
     panel_ = 0;
     next_ += stride_;
@@ -102,7 +110,7 @@ class Dequantiser {
 
   HWY_INLINE void put_rows(int64_t quad) {
     const int64_t row = 4 * quad, group = tile_ * layout_.groups() / kBlockTiles;
-    const uint8_t* q = block_ + layout_.scale_bytes() + row * 64;
+    const uint8_t* q = codes_ + row * 64;
     __m512i r[4];
     const int tile = static_cast<int>(tile_);
     if constexpr (Source::kBits == 4) {
@@ -125,9 +133,10 @@ class Dequantiser {
   }
 
   alignas(64) uint16_t turned_[4][4][32];
+  alignas(64) uint8_t wide_[QuantisedLayout::kPanel * QuantisedLayout::kBlock];
   Source source_;
   const QuantisedLayout& layout_;
-  const uint8_t *next_, *block_ = nullptr;
+  const uint8_t *next_, *codes_ = nullptr;
   int64_t panels_, stride_, chunks_;
   uint16_t *ring_, *out_ = nullptr;
   int64_t rate_, chunk_ = 0, panel_ = 0, tiles_ = 0, tile_ = 0, unit_ = 0;

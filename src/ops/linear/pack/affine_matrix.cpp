@@ -46,12 +46,11 @@ AffinePart part_of(const AffineRows& rows) {
 
 }  // namespace
 
-AffineFormat common_format(std::span<const AffineRows> parts) {
+AffineFormat common_format(std::span<const AffineRows> parts, bool narrow) {
   AffineFormat common = parts.empty() ? AffineFormat{} : parts[0].format;
-  common.bits = packed_bits(common.bits);
   bool wide = false;
   for (const AffineRows& part : parts) {
-    common.bits = std::max(common.bits, packed_bits(part.format.bits));
+    common.bits = std::max(common.bits, part.format.bits);
     common.group_size = std::min(common.group_size, part.format.group_size);
     if (part.format.scale_dtype != common.scale_dtype || part.format.zeros != common.zeros ||
         part.format.least_zero != common.least_zero)
@@ -62,6 +61,7 @@ AffineFormat common_format(std::span<const AffineRows> parts) {
     common.zeros = ZeroPoints::kNone;
     common.least_zero = 0;
   }
+  if (!narrow || common.int8_activations) common.bits = packed_bits(common.bits);
   return common;
 }
 
@@ -88,7 +88,8 @@ QuantisedLayout quantised_layout(const PackedMatrix& matrix) {
   }
   return {.n = matrix.n,
           .k = matrix.k,
-          .bits = matrix.affine->bits,
+          .bits = packed_bits(matrix.affine->bits),
+          .narrow_bits = narrow_bits(matrix.affine->bits),
           .group_size = matrix.affine->group_size,
           .scale_type = check_float("affine", "scales", matrix.affine->scale_dtype),
           .zeros = matrix.affine->zeros,
@@ -144,7 +145,7 @@ namespace {
 void check_columns(const Context& context, std::span<const AffineRows> parts) {
   if (parts.empty() || (share_columns(parts) && !parts.front().columns)) return;
   if (!share_columns(parts) || !context.device->host_memory() ||
-      common_format(parts).int8_activations)
+      parts.front().format.int8_activations)
     throw std::invalid_argument("pack_affine_matrix: no kernel for this order of columns");
 }
 
@@ -162,26 +163,61 @@ PackedMatrix pack_on_metal(const Context& context, std::span<const AffineRows> p
       interleave);
 }
 
-}  // namespace
+std::vector<AffinePart> parts_of(std::span<const AffineRows> rows) {
+  std::vector<AffinePart> parts;
+  for (const AffineRows& part : rows) parts.push_back(part_of(part));
+  return parts;
+}
 
-PackedMatrix pack_affine_matrix(const Context& context, std::span<const AffineRows> parts,
-                                mx::Dtype dtype, bool interleave, const PackProgress& progress) {
+// Checks the parts and says what they become.
+PackedMatrix describe(std::span<const AffineRows> parts, mx::Dtype dtype, bool interleave,
+                      bool narrow) {
   check_float("pack_affine_matrix", "the packed matrix", dtype);
+  parts_of(parts);
   PackedMatrix result;
   result.k = parts.empty() ? 0 : parts[0].k;
   result.dtype = dtype;
-  result.affine = common_format(parts);
+  result.affine = common_format(parts, narrow);
   result.interleaved = interleave;
-  std::vector<AffinePart> sources;
   for (const AffineRows& part : parts) {
-    sources.push_back(part_of(part));
     if (part.k != result.k)
       throw std::invalid_argument("pack_affine_matrix: parts have different numbers of columns");
     result.n += part.n;
   }
-  check_columns(context, parts);
   if (interleave && result.n % 2 != 0)
     throw std::invalid_argument("pack_affine_matrix: an odd number of rows cannot be interleaved");
+  return result;
+}
+
+// `result` says how.
+PackedMatrix pack_for_cpu(const Context& context, std::span<const AffineRows> parts,
+                          PackedMatrix result, const PackProgress& progress) {
+  if (!parts.empty() && parts[0].columns) {
+    const std::shared_ptr<int32_t[]> columns(new int32_t[static_cast<size_t>(result.k)]);
+    std::copy_n(parts[0].columns, result.k, columns.get());
+    result.columns = columns;
+  }
+  result.turned = packs_turned(linear_format(result, result.dtype));
+  const QuantisedLayout layout = quantised_layout(result);
+  const auto memory = allocate_aligned(static_cast<size_t>(layout.bytes()));
+  PackJob job = {.row_bytes = result.k * result.affine->bits / 8,
+                 .interleaved = result.interleaved};
+  for (const AffineRows& part : parts) job.rows.push_back(part.n);
+  const std::vector<AffinePart> sources = parts_of(parts);
+  pack_in_slices(*context.pool, job, progress, [&](int64_t panel) {
+    affine_pack_panel_cpu(layout, sources.data(), static_cast<int64_t>(sources.size()), panel,
+                          reinterpret_cast<uint8_t*>(memory.get()));
+  });
+  result.data = memory;
+  return result;
+}
+
+}  // namespace
+
+PackedMatrix pack_affine_matrix(const Context& context, std::span<const AffineRows> parts,
+                                mx::Dtype dtype, bool interleave, const PackProgress& progress) {
+  PackedMatrix result = describe(parts, dtype, interleave, context.device->host_memory());
+  check_columns(context, parts);
   if (context.device->metal()) return pack_on_metal(context, parts, dtype, interleave, progress);
   if constexpr (kHasCuda)
     if (CudaDevice* cuda = context.device->cuda()) {
@@ -190,26 +226,11 @@ PackedMatrix pack_affine_matrix(const Context& context, std::span<const AffineRo
             *cuda, context,
             pack_affine_matrix(on_host(context), parts, dtype, interleave, progress));
       const WithBiases wide = with_biases(parts);
-      result.affine = common_format(wide.parts);
+      result.affine = common_format(wide.parts, /*narrow=*/false);
       pack_affine_on_cuda(*cuda, wide.parts, progress, result);
       return result;
     }
-  if (!parts.empty() && parts[0].columns) {
-    const std::shared_ptr<int32_t[]> columns(new int32_t[static_cast<size_t>(result.k)]);
-    std::copy_n(parts[0].columns, result.k, columns.get());
-    result.columns = columns;
-  }
-  result.turned = packs_turned(linear_format(result, dtype));
-  const QuantisedLayout layout = quantised_layout(result);
-  const auto memory = allocate_aligned(static_cast<size_t>(layout.bytes()));
-  PackJob job = {.row_bytes = result.k * result.affine->bits / 8, .interleaved = interleave};
-  for (const AffineRows& part : parts) job.rows.push_back(part.n);
-  pack_in_slices(*context.pool, job, progress, [&](int64_t panel) {
-    affine_pack_panel_cpu(layout, sources.data(), static_cast<int64_t>(sources.size()), panel,
-                          reinterpret_cast<uint8_t*>(memory.get()));
-  });
-  result.data = memory;
-  return result;
+  return pack_for_cpu(context, parts, std::move(result), progress);
 }
 
 namespace {

@@ -17,13 +17,16 @@ struct AffineRows {
   const int32_t* columns = nullptr;  // [K]: PackedMatrix::columns, or null
 };
 
-// Bits of a packed value: 4 for 2 to 4, 8 for 5 to 8.
+// Bits of a code as kernels have it: 4 for 2 to 4, 8 for 5 to 8. A GPU and int8_activations store
+// them so, too.
 constexpr int packed_bits(int bits) { return bits <= 4 ? 4 : 8; }
+// QuantisedLayout::narrow_bits.
+constexpr int narrow_bits(int bits) { return bits == packed_bits(bits) ? 0 : bits; }
 
 // The packed format that holds all parts exactly: the most bits, the smallest groups, and float32
 // scales and biases if their dtypes or zero points differ in kind. (A 4-bit value is an 8-bit
-// value; a group's scale can be repeated.)
-AffineFormat common_format(std::span<const AffineRows> parts);
+// value; a group's scale can be repeated.) `narrow`: codes may have 2, 3, 5 or 6 bits.
+AffineFormat common_format(std::span<const AffineRows> parts, bool narrow);
 
 // Whether the columns of all parts are in one order.
 bool share_columns(std::span<const AffineRows> parts);

@@ -67,9 +67,12 @@ void affine_pack_panel_cpu(const QuantisedLayout& layout, const AffinePart* part
     if (row >= 0) rows[i] = find_row(parts, num_parts, row);
   }
   uint8_t q[kBlock];
+  uint8_t wide[kPanel * kBlock];
   for (int64_t block = 0; block < layout.blocks(); ++block) {
     uint8_t* out = data + layout.offset(panel, block);
     std::memset(out, 0, static_cast<size_t>(layout.block_bytes()));
+    uint8_t* codes = out + layout.scale_bytes();
+    if (layout.narrow_bits) std::memset(wide, 0, sizeof(wide));
     const int64_t begin = block * kBlock;
     const int64_t count = begin + kBlock <= layout.k ? kBlock : layout.k - begin;
     for (int64_t i = 0; i < kPanel; ++i) {
@@ -79,8 +82,9 @@ void affine_pack_panel_cpu(const QuantisedLayout& layout, const AffinePart* part
         store_scale(layout, rows[i], block, group, i, out);
       unpack_codes(part.values + rows[i].row * layout.k * part.bits / 8, part.bits, begin, count,
                    q);
-      store_codes(layout, q, i, out + layout.scale_bytes());
+      store_codes(layout, q, i, layout.narrow_bits ? wide : codes);
     }
+    if (layout.narrow_bits) store_narrow(layout.narrow_bits, wide, codes);
   }
 }
 

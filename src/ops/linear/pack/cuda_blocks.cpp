@@ -106,10 +106,16 @@ void CudaBlockArrangement::arrange(const void* packed, int64_t panel, void* out)
   uint8_t* scales_to = bytes + to_.scales_offset() + panel * to_.panel_scale_bytes();
   std::memset(codes_to, 0, static_cast<size_t>(to_.panel_bytes()));
   const int64_t stages = to_.padded_k() / kStage;
+  uint8_t wide[kPanel * kBlock];
   for (int64_t block = 0; block < from_.blocks(); ++block) {
     const uint8_t* at = data + from_.offset(panel, block);
     copy_scales(from_, at, to_, scales_to + block * to_.block_scale_bytes);
     const uint8_t* codes = at + from_.scale_bytes();
+    if (from_.narrow_bits) {
+      for (int64_t i = 0; i < kPanel * kBlock * from_.bits / 8; ++i)
+        wide[i] = wide_byte(from_.narrow_bits, codes, i);
+      codes = wide;
+    }
     for (int64_t stage = 2 * block; stage < std::min(stages, 2 * block + 2); ++stage) {
       auto* words = reinterpret_cast<uint32_t*>(codes_to + stage * to_.stage_bytes());
       for (const Move& m : moves_[stage % 2])
