@@ -4,6 +4,7 @@
 #include <stdexcept>
 
 #include "base/error.h"
+#include "formats/folder_keys.h"
 #include "formats/raw_tensor.h"
 
 namespace quire::formats {
@@ -20,14 +21,10 @@ bool is_one_of(int64_t value, std::initializer_list<int64_t> allowed) {
   config.fail(key, "is " + value + ", which is not supported; supported: " + supported);
 }
 
-// A key that would change values and is not understood must be absent, null or empty.
+// A key that would change values and is not understood must ask for nothing.
 void expect_nothing(const ConfigReader& config, std::string_view key) {
   const json::value* value = config.find(key);
-  if (!value) return;
-  const bool nothing = (value->is_object() && value->get_object().empty()) ||
-                       (value->is_array() && value->get_array().empty()) ||
-                       (value->is_bool() && !value->get_bool());
-  if (!nothing) config.fail(key, "is set, which is not supported");
+  if (value && !is_nothing(*value)) config.fail(key, "is set, which is not supported");
 }
 
 void expect_string(const ConfigReader& config, std::string_view key, std::string_view only) {
@@ -67,6 +64,7 @@ std::vector<std::string> read_names(const ConfigReader& config, std::string_view
 }
 
 void read_awq(const ConfigReader& config, FolderQuantization& out) {
+  expect_known_keys(config, FolderKeys::kAwq);
   FolderScheme scheme = {.format = FolderFormat::kAwq};
   read_bits(config, config.find("w_bit") ? "w_bit" : "bits", {4}, scheme);
   const char* group = config.find("q_group_size") ? "q_group_size" : "group_size";
@@ -84,6 +82,7 @@ void read_awq(const ConfigReader& config, FolderQuantization& out) {
 }
 
 void read_gptq(const ConfigReader& config, FolderQuantization& out) {
+  expect_known_keys(config, FolderKeys::kGptq);
   FolderScheme scheme = {.format = FolderFormat::kGptq};
   read_bits(config, "bits", {2, 3, 4, 8}, scheme);
   set_group(config, "group_size", config.require_int("group_size"), scheme);
@@ -94,6 +93,8 @@ void read_gptq(const ConfigReader& config, FolderQuantization& out) {
   scheme.symmetric = config.find_bool("sym").value_or(false);
   scheme.any_order = config.find_bool("desc_act").value_or(false);
   expect_string(config, "pack_dtype", "int32");
+  const int64_t activations = config.find_int("act_bits").value_or(16);
+  if (activations < 16) fail_value(config, "act_bits", std::to_string(activations), "16");
   // `rotation` needs a transform of activations; other layers than the first have formats of their
   // own in `dynamic`.
   for (const char* key : {"is_marlin_format", "dynamic", "rotation", "adapter"})
@@ -185,6 +186,7 @@ void read_float_activations(const ConfigReader& group, int64_t only_bits, Folder
   const json::object* object = group.find_object("input_activations");
   if (!object) return;
   const ConfigReader activations = group.inside("input_activations", *object);
+  expect_known_keys(activations, FolderKeys::kCompressedArguments);
   const int64_t bits = activations.find_int("num_bits").value_or(8);
   if (bits != only_bits)
     fail_value(activations, "num_bits", std::to_string(bits), std::to_string(only_bits));
@@ -200,6 +202,7 @@ void read_float_activations(const ConfigReader& group, int64_t only_bits, Folder
 }
 
 void read_fp8(const ConfigReader& config, FolderQuantization& out) {
+  expect_known_keys(config, FolderKeys::kFp8);
   FolderScheme scheme = {.format = FolderFormat::kFp8, .bits = 8};
   expect_string(config, "fmt", "e4m3");
   expect_nothing(config, "kv_cache_scheme");
@@ -236,6 +239,7 @@ FolderScheme read_group_scheme(const ConfigReader& config, const ConfigReader& g
   const json::object* object = group.find_object("weights");
   if (!object) group.fail("weights", "is missing");
   const ConfigReader weights = group.inside("weights", *object);
+  expect_known_keys(weights, FolderKeys::kCompressedArguments);
   expect_no_activations(group, "output_activations");
   if (format == "float-quantized") {
     read_float_activations(group, 8, out);
@@ -250,6 +254,7 @@ FolderScheme read_group_scheme(const ConfigReader& config, const ConfigReader& g
 }
 
 void read_compressed(const ConfigReader& config, FolderQuantization& out) {
+  expect_known_keys(config, FolderKeys::kCompressed);
   for (const char* key : {"kv_cache_scheme", "transform_config"}) expect_nothing(config, key);
   if (const json::object* sparsity = config.find_object("sparsity_config"))
     if (!sparsity->empty())
@@ -263,6 +268,7 @@ void read_compressed(const ConfigReader& config, FolderQuantization& out) {
     const json::object* object = all.find_object(name);
     if (!object) all.fail(name, "is null");
     const ConfigReader group = all.inside(name, *object);
+    expect_known_keys(group, FolderKeys::kCompressedGroup);
     out.groups.push_back(
         {.scheme = read_group_scheme(config, group, out), .targets = read_names(group, "targets")});
   }
@@ -292,6 +298,8 @@ std::vector<std::string> read_wild_names(const ConfigReader& config, std::string
 void read_modelopt(const ConfigReader& top, FolderQuantization& out) {
   const json::object* inner = top.find_object("quantization");
   const ConfigReader config = inner ? top.inside("quantization", *inner) : top;
+  expect_known_keys(top, FolderKeys::kModelopt);
+  if (inner) expect_known_keys(config, FolderKeys::kModeloptInner);
   const std::string algorithm = config.find_string("quant_algo").value_or("missing");
   if (algorithm != "NVFP4")
     fail_value(config, "quant_algo", quote_name(algorithm),
@@ -309,10 +317,13 @@ void read_modelopt(const ConfigReader& top, FolderQuantization& out) {
       const json::object* object = all.find_object(name);
       if (!object) all.fail(name, "is null");
       const ConfigReader group = all.inside(name, *object);
+      expect_known_keys(group, FolderKeys::kCompressedGroup);
       const json::object* weights = group.find_object("weights");
       if (!weights) group.fail("weights", "is missing");
       read_float_activations(group, 4, out);
-      scheme = read_nvfp4(group.inside("weights", *weights), scheme.format);
+      const ConfigReader arguments = group.inside("weights", *weights);
+      expect_known_keys(arguments, FolderKeys::kCompressedArguments);
+      scheme = read_nvfp4(arguments, scheme.format);
     }
   }
   out.groups = {{.scheme = scheme, .targets = {}}};
@@ -322,12 +333,16 @@ void read_modelopt(const ConfigReader& top, FolderQuantization& out) {
 }
 
 void read_bitsandbytes(const ConfigReader& config, FolderQuantization& out) {
+  expect_known_keys(config, FolderKeys::kBitsandbytes);
+  const std::string instead =
+      "; take the model's unquantised checkpoint, of which `quire quantize` makes 4 or 8 bits";
   if (config.find_bool("load_in_8bit").value_or(false))
-    fail_value(config, "load_in_8bit", "true", "false");
+    fail_value(config, "load_in_8bit", "true", "false" + instead);
   if (!config.find_bool("load_in_4bit").value_or(false))
-    fail_value(config, "load_in_4bit", "false", "true");
+    fail_value(config, "load_in_4bit", "false", "true" + instead);
   const std::string type = config.find_string("bnb_4bit_quant_type").value_or("fp4");
-  if (type != "nf4") fail_value(config, "bnb_4bit_quant_type", quote_name(type), "\"nf4\"");
+  if (type != "nf4")
+    fail_value(config, "bnb_4bit_quant_type", quote_name(type), "\"nf4\"" + instead);
   expect_string(config, "bnb_4bit_quant_storage", "uint8");
   out.groups = {
       {.scheme = {.format = FolderFormat::kNf4, .bits = 4, .group_size = 64}, .targets = {}}};

@@ -274,6 +274,35 @@ TEST(FolderQuantization, RefusesFourBitFloatsByKey) {
   });
 }
 
+// What is not known may mean other values.
+TEST(FolderQuantization, RefusesUnknownKeysByName) {
+  const auto with = [](const std::string& method, const std::string& member) {
+    return R"({"quant_method":")" + method + R"(",)" + member + "}";
+  };
+  const std::string fours = R"("load_in_4bit":true,"bnb_4bit_quant_type":"nf4",)";
+  const std::string algorithm = R"("quant_algo":"NVFP4",)";
+  expect_refused({
+      {with("awq", R"("bits":4,"group_size":128,"smooth":{"a":1})"), "quantization_config.smooth"},
+      {with("gptq", R"("bits":4,"group_size":128,"codebook":"e8p")"), "codebook"},
+      {with("gptq", R"("bits":4,"group_size":128,"act_bits":8)"), "act_bits"},
+      {packed(kWeights, "", R"(,"pivot":true)"), "pivot"},
+      {packed(kWeights + R"(,"codebook":[1])"), "group_0.weights.codebook"},
+      {packed(kWeights, R"(,"transform":"hadamard")"), "config_groups.group_0.transform"},
+      {with("fp8", R"("exponent_bias":8)"), "exponent_bias"},
+      {with("modelopt", algorithm + R"("has_zero_point":true)"), "has_zero_point"},
+      {with("modelopt", R"("quantization":{"quant_algo":"NVFP4","pre_quant_scale":true})"),
+       "quantization.pre_quant_scale"},
+      {with("modelopt", algorithm + R"("quantized_layers":{"a":{"quant_algo":"FP8"}})"),
+       "quantized_layers"},
+      {with("bitsandbytes", fours + R"("bnb_4bit_blocksize":128)"), "bnb_4bit_blocksize"},
+  });
+  // Off, or about how the weights were made.
+  EXPECT_EQ(read(with("awq", R"("bits":4,"group_size":128,"smooth":false)")).groups.size(), 1);
+  EXPECT_EQ(read(with("gptq", R"("bits":4,"group_size":128,"damp_percent":0.1,"codebook":null)"))
+                .groups.size(),
+            1);
+}
+
 TEST(FolderQuantization, ReadsFourBitFloats) {
   const FolderQuantization modelopt = read(
       R"({"quant_method":"modelopt","quant_algo":"NVFP4","kv_cache_scheme":null,

@@ -1,0 +1,120 @@
+#include "formats/folder_keys.h"
+
+#include <algorithm>
+#include <span>
+
+namespace quire::formats {
+namespace {
+
+using Keys = std::span<const std::string_view>;
+
+// What folder_quantization.cpp reads or refuses by value, then what changes nothing here: how the
+// weights were found, which kernels another program should take, names and versions of programs.
+constexpr std::string_view kAwqKeys[] = {
+    "quant_method", "bits", "w_bit", "group_size", "q_group_size", "version", "zero_point",
+    "modules_to_not_convert",
+    // Kernels.
+    "backend", "do_fuse", "exllama_config", "fuse_max_seq_len", "modules_to_fuse",
+    // Names.
+    "provider", "meta"};
+
+constexpr std::string_view kGptqKeys[] = {
+    "quant_method", "bits", "group_size", "checkpoint_format", "sym", "desc_act", "pack_dtype",
+    "is_marlin_format", "dynamic", "rotation", "adapter", "modules_to_not_convert", "act_bits",
+    "lm_head",
+    // How weights were found.
+    "damp_percent", "damp_auto_increment", "static_groups", "true_sequential", "dataset",
+    "tokenizer", "batch_size", "model_seqlen", "pad_token_id", "block_name_to_quantize",
+    "module_name_preceding_first_block", "modules_in_block_to_quantize", "cache_block_outputs",
+    "mse", "act_group_aware", "quantizer", "iters", "lr", "minmax_lr", "nsamples", "seqlen",
+    "gradient_accumulate_steps", "enable_minmax_tuning", "enable_quanted_input",
+    "low_gpu_mem_usage", "amp",
+    // Kernels.
+    "use_cuda_fp16", "use_exllama", "disable_exllama", "exllama_config", "max_input_length",
+    "backend",
+    // Names.
+    "model_name_or_path", "model_file_base_name", "autoround_version", "meta"};
+
+constexpr std::string_view kCompressedKeys[] = {"quant_method",
+                                                "format",
+                                                "config_groups",
+                                                "ignore",
+                                                "kv_cache_scheme",
+                                                "transform_config",
+                                                "sparsity_config",
+                                                "quantization_status",
+                                                "global_compression_ratio",
+                                                "run_compressed",
+                                                "version"};
+constexpr std::string_view kCompressedGroupKeys[] = {"targets", "weights", "input_activations",
+                                                     "output_activations", "format"};
+constexpr std::string_view kCompressedArgumentKeys[] = {
+    "num_bits", "type", "symmetric", "group_size", "strategy", "block_structure", "dynamic",
+    "actorder",
+    // How scales were found; their types are those of the tensors.
+    "observer", "observer_kwargs", "scale_dtype", "zp_dtype"};
+
+constexpr std::string_view kFp8Keys[] = {
+    "quant_method", "fmt", "activation_scheme", "weight_block_size", "modules_to_not_convert",
+    "ignored_layers", "kv_cache_scheme",
+    // How scales of activations are rounded, and what transformers makes of the weights.
+    "scale_fmt", "dequantize"};
+
+constexpr std::string_view kModeloptKeys[] = {
+    "quant_method",    "quantization", "quant_algo",    "kv_cache_quant_algo",
+    "kv_cache_scheme", "group_size",   "config_groups", "exclude_modules",
+    "ignore",          "producer"};
+constexpr std::string_view kModeloptInnerKeys[] = {
+    "quant_algo",    "kv_cache_quant_algo", "kv_cache_scheme", "group_size",
+    "config_groups", "exclude_modules",     "ignore"};
+
+constexpr std::string_view kBitsandbytesKeys[] = {
+    "quant_method", "load_in_4bit", "load_in_8bit", "bnb_4bit_quant_type", "bnb_4bit_quant_storage",
+    "llm_int8_skip_modules",
+    // Tensors say the first; the others are for 8 bits, or another program's arithmetic.
+    "bnb_4bit_use_double_quant", "bnb_4bit_compute_dtype", "_load_in_4bit", "_load_in_8bit",
+    "llm_int8_enable_fp32_cpu_offload", "llm_int8_has_fp16_weight", "llm_int8_threshold"};
+
+Keys keys_of(FolderKeys part) {
+  switch (part) {
+    case FolderKeys::kAwq:
+      return kAwqKeys;
+    case FolderKeys::kGptq:
+      return kGptqKeys;
+    case FolderKeys::kCompressed:
+      return kCompressedKeys;
+    case FolderKeys::kCompressedGroup:
+      return kCompressedGroupKeys;
+    case FolderKeys::kCompressedArguments:
+      return kCompressedArgumentKeys;
+    case FolderKeys::kFp8:
+      return kFp8Keys;
+    case FolderKeys::kModelopt:
+      return kModeloptKeys;
+    case FolderKeys::kModeloptInner:
+      return kModeloptInnerKeys;
+    case FolderKeys::kBitsandbytes:
+      return kBitsandbytesKeys;
+  }
+  return {};
+}
+
+}  // namespace
+
+bool is_nothing(const json::value& value) {
+  return value.is_null() || (value.is_object() && value.get_object().empty()) ||
+         (value.is_array() && value.get_array().empty()) || (value.is_bool() && !value.get_bool());
+}
+
+void expect_known_keys(const ConfigReader& config, FolderKeys part) {
+  const Keys known = keys_of(part);
+  for (const auto& entry : config.object()) {
+    const std::string_view key(entry.key().data(), entry.key().size());
+    if (is_nothing(entry.value()) || std::ranges::find(known, key) != known.end()) continue;
+    config.fail(key,
+                "is not known and may change what the weights mean; take it out of the file if it "
+                "does not");
+  }
+}
+
+}  // namespace quire::formats
