@@ -179,6 +179,10 @@ std::string float_activations(int64_t bits) {
          std::to_string(bits) + "-bit floats";
 }
 
+void add_note(FolderQuantization& out, const std::string& note) {
+  if (out.note.find(note) == std::string::npos) out.note += (out.note.empty() ? "" : "; ") + note;
+}
+
 // Activations that are rounded where they are used: leaving that out is more exact. Scales of their
 // own would be lost. (Those of NVFP4 are found where they are used, too: what is stored is a number
 // for the whole tensor that only says how these scales are rounded.)
@@ -191,7 +195,7 @@ void read_float_activations(const ConfigReader& group, int64_t only_bits, Folder
   if (bits != only_bits)
     fail_value(activations, "num_bits", std::to_string(bits), std::to_string(only_bits));
   expect_string(activations, "type", "float");
-  out.note = float_activations(bits);
+  add_note(out, float_activations(bits));
   if (out.method == "modelopt") return;  // says "dynamic": false of such a number
   const json::value* dynamic = activations.find("dynamic");
   const bool local = only_bits == 4 && dynamic && dynamic->is_string() &&
@@ -201,16 +205,39 @@ void read_float_activations(const ConfigReader& group, int64_t only_bits, Folder
                only_bits == 4 ? "\"local\", true" : "true");
 }
 
+// Keys and values as 8-bit floats: leaving that out is more exact, and a flag does it with scales
+// of its own. Those that are stored say how to round, not what keys and values are.
+void read_kv_cache(const ConfigReader& config, FolderQuantization& out) {
+  const auto algorithm = config.find_string("kv_cache_quant_algo");
+  const json::object* scheme = config.find_object("kv_cache_scheme");
+  if (algorithm && *algorithm != "FP8")
+    fail_value(config, "kv_cache_quant_algo", quote_name(*algorithm),
+               "\"FP8\", and null, with which --kv-cache-dtype may be int8");
+  if (scheme && !scheme->empty()) {
+    const ConfigReader inside = config.inside("kv_cache_scheme", *scheme);
+    expect_known_keys(inside, FolderKeys::kCompressedArguments);
+    const int64_t bits = inside.require_int("num_bits");
+    if (bits != 8) fail_value(inside, "num_bits", std::to_string(bits), "8");
+    expect_string(inside, "type", "float");
+    if (!inside.find("type")) inside.fail("type", "is missing");
+  }
+  out.kv_cache_floats = algorithm || (scheme && !scheme->empty());
+  if (out.kv_cache_floats)
+    add_note(out,
+             "keys and values stay as they are, where the config asks for 8-bit floats: "
+             "--kv-cache-dtype fp8 stores them so");
+}
+
 void read_fp8(const ConfigReader& config, FolderQuantization& out) {
   expect_known_keys(config, FolderKeys::kFp8);
   FolderScheme scheme = {.format = FolderFormat::kFp8, .bits = 8};
   expect_string(config, "fmt", "e4m3");
-  expect_nothing(config, "kv_cache_scheme");
+  read_kv_cache(config, out);
   if (config.find("weight_block_size")) set_block(config, "weight_block_size", scheme);
   const std::string activations = config.find_string("activation_scheme").value_or("dynamic");
   if (activations != "dynamic")
     fail_value(config, "activation_scheme", quote_name(activations), "\"dynamic\"");
-  out.note = float_activations(8);
+  add_note(out, float_activations(8));
   out.groups = {{.scheme = scheme, .targets = {}}};
   out.excluded = read_names(config, "modules_to_not_convert");
   for (std::string& name : read_names(config, "ignored_layers"))
@@ -255,7 +282,8 @@ FolderScheme read_group_scheme(const ConfigReader& config, const ConfigReader& g
 
 void read_compressed(const ConfigReader& config, FolderQuantization& out) {
   expect_known_keys(config, FolderKeys::kCompressed);
-  for (const char* key : {"kv_cache_scheme", "transform_config"}) expect_nothing(config, key);
+  read_kv_cache(config, out);
+  expect_nothing(config, "transform_config");
   if (const json::object* sparsity = config.find_object("sparsity_config"))
     if (!sparsity->empty())
       expect_string(config.inside("sparsity_config", *sparsity), "format", "dense");
@@ -304,10 +332,9 @@ void read_modelopt(const ConfigReader& top, FolderQuantization& out) {
   if (algorithm != "NVFP4")
     fail_value(config, "quant_algo", quote_name(algorithm),
                "\"NVFP4\"; take the model's unquantised checkpoint");
-  for (const char* key : {"kv_cache_quant_algo", "kv_cache_scheme"})
-    if (config.find(key)) config.fail(key, "is set, which is not supported");
+  read_kv_cache(config, out);
   FolderScheme scheme = {.format = FolderFormat::kModeloptNvfp4, .bits = 4, .group_size = 16};
-  out.note = float_activations(4);
+  add_note(out, float_activations(4));
   const int64_t size = config.find_int("group_size").value_or(16);
   if (size != 16) fail_value(config, "group_size", std::to_string(size), "16");
   if (const json::object* groups = config.find_object("config_groups")) {

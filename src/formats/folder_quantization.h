@@ -59,6 +59,9 @@ struct FolderQuantization {
   std::string file;  // path of config.json or hf_quant_config.json, for messages
   // What the config asks for beside the weights and is not done, for people; or nothing.
   std::string note;
+  // It asks for keys and values as 8-bit floats. Attention layers may have `k_scale` and `v_scale`,
+  // which say how these are rounded.
+  bool kv_cache_floats = false;
 };
 
 // Nothing if config.json names none of these methods. Throws LoadError naming the file and the key

@@ -170,7 +170,9 @@ TEST(FolderQuantization, RefusesPackedWeightsByKey) {
        "input_activations"},
       {group(R"("output_activations":{"num_bits":8})"), "output_activations"},
       {group(R"("format":"int-quantized")"), "group_0.format"},
-      {top(R"("kv_cache_scheme":{"num_bits":8})"), "kv_cache_scheme"},
+      {top(R"("kv_cache_scheme":{"num_bits":8})"), "kv_cache_scheme.type"},
+      {top(R"("kv_cache_scheme":{"num_bits":8,"type":"int"})"), "kv_cache_scheme.type"},
+      {top(R"("kv_cache_scheme":{"num_bits":4,"type":"float"})"), "kv_cache_scheme.num_bits"},
       {top(R"("transform_config":{"config_groups":{"a":1}})"), "transform_config"},
       {top(R"("sparsity_config":{"format":"sparse-24-bitmask"})"), "sparsity_config.format"},
       {top(R"("quantization_status":"frozen")"), "quantization_status"},
@@ -301,6 +303,19 @@ TEST(FolderQuantization, RefusesUnknownKeysByName) {
   EXPECT_EQ(read(with("gptq", R"("bits":4,"group_size":128,"damp_percent":0.1,"codebook":null)"))
                 .groups.size(),
             1);
+}
+
+TEST(FolderQuantization, SaysWhatBecomesOfKeysAndValues) {
+  for (const char* members :
+       {R"("kv_cache_quant_algo":"FP8")",
+        R"("kv_cache_scheme":{"num_bits":8,"type":"float","dynamic":false})",
+        R"("quantization":{"quant_algo":"NVFP4","kv_cache_quant_algo":"FP8"})"}) {
+    const FolderQuantization q =
+        read(R"({"quant_method":"modelopt","quant_algo":"NVFP4",)" + std::string(members) + "}");
+    EXPECT_TRUE(q.kv_cache_floats);
+    EXPECT_THAT(q.note, AllOf(HasSubstr("activations stay"), HasSubstr("--kv-cache-dtype fp8")));
+  }
+  EXPECT_FALSE(read(packed(kWeights, "", R"(,"kv_cache_scheme":{})")).kv_cache_floats);
 }
 
 TEST(FolderQuantization, ReadsFourBitFloats) {

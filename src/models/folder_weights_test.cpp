@@ -256,6 +256,24 @@ TEST(FolderWeights, WeightsThatNobodyNeedsMayBeQuantised) {
   });
 }
 
+// They say how keys and values would be rounded: where the config asks for that, and not else.
+TEST(FolderWeights, ScalesOfKeysAndValuesAreLeftOut) {
+  const auto load_with = [](const std::string& scheme) {
+    load_changed(
+        "qwen3-nvfp4-bf16",
+        [](Tensors& t) {
+          t["model.layers.0.self_attn.k_scale"] = {"F32", {1}, std::string(4, '8')};
+          t["model.layers.0.self_attn.v_proj.v_scale"] = {"F32", {}, std::string(4, '8')};
+        },
+        R"({"quant_method":"compressed-tensors","format":"nvfp4-pack-quantized","ignore":["lm_head"],
+            "config_groups":{"g":{"targets":["Linear"],"weights":{"num_bits":4,"type":"float"}}},
+            "kv_cache_scheme":)" +
+            scheme + "}");
+  };
+  load_with(R"({"num_bits":8,"type":"float","dynamic":false,"strategy":"tensor"})");
+  EXPECT_THAT(load_error([&] { load_with("null"); }), HasSubstr("self_attn.k_scale"));
+}
+
 TEST(FolderWeights, RefusesFourBitFloatsThatDoNotFit) {
   EXPECT_THAT(error_of("qwen3-modelopt-bf16", "NVFP4", "FP8", "hf_quant_config.json"),
               AllOf(HasSubstr("hf_quant_config.json"), HasSubstr("quantization.quant_algo")));

@@ -106,6 +106,8 @@ struct Quantisation {
                                        ".input_scale",
                                        ".weight_global_scale",
                                        ".input_global_scale",
+                                       ".k_scale",
+                                       ".v_scale",
                                        ".absmax",
                                        ".quant_map",
                                        ".nested_absmax",

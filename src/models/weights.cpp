@@ -481,7 +481,7 @@ std::string WeightLoader::finish(const std::vector<std::string>& ignored) const 
   int count = 0;
   for (const auto& name : checkpoint_.names()) {
     if (taken_.contains(name) || skip.contains(name) || is_of_layer(name, skip_layers)) continue;
-    if (has_ignored_prefix(name)) continue;
+    if (has_ignored_prefix(name) || is_kv_scale(name)) continue;
     if (++count <= 8) names += (names.empty() ? "" : ", ") + name;
   }
   if (count > 0) {

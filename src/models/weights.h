@@ -163,6 +163,9 @@ class WeightLoader {
   void take_float_scales(const formats::RawTensor& values, const std::vector<int64_t>& groups,
                          int64_t k, const formats::QuantisedFormat& format, Part& part);
   Part take_gguf_blocks(const std::string& weight, int64_t n, int64_t k, int64_t stack);
+  // Whether the tensor says how keys or values would be rounded
+  // (formats::FolderQuantization::kv_cache_floats).
+  bool is_kv_scale(const std::string& name) const;
   // A matrix in a format of folders that were made for GPUs (formats::FolderFormat), in memory.
   Part take_folder(const formats::RawTensor& values, int64_t n, int64_t k, int64_t stack);
   // 8-bit floats; as dense values where a scale is of columns that groups of 128 do not divide.

@@ -165,6 +165,11 @@ std::shared_ptr<std::byte[]> float8_values(const RawTensor& values, const Float8
 
 }  // namespace
 
+bool WeightLoader::is_kv_scale(const std::string& name) const {
+  return folder_quantization_ && folder_quantization_->kv_cache_floats &&
+         (name.ends_with(".k_scale") || name.ends_with(".v_scale"));
+}
+
 WeightLoader::Part WeightLoader::take_folder(const RawTensor& values, int64_t n, int64_t k,
                                              int64_t stack) {
   taken_.insert(values.name);
