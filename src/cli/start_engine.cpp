@@ -9,6 +9,7 @@
 #include <fstream>
 #include <functional>
 #include <future>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -22,6 +23,7 @@
 #include "formats/data_file.h"
 #include "formats/folder_quantization.h"
 #include "formats/lora_adapter.h"
+#include "formats/quantization.h"
 #include "models/device_limits.h"
 
 namespace quire::cli {
@@ -165,6 +167,35 @@ void print_weights(const formats::HfConfig& config, const models::Model& model) 
                  is_gpu(model.context()) ? "a GPU has no kernels for small floats, or " : "");
 }
 
+// The bits of whole numbers that are neither 4 nor 8, "2 and 3", or nothing.
+std::string other_bits(const formats::HfConfig& config) {
+  std::set<int> bits;
+  if (const auto mlx = formats::read_quantization_config(config)) {
+    const auto add = [&](const formats::QuantisedFormat& format) {
+      if (format.mode == formats::QuantMode::kAffine) bits.insert(format.bits);
+    };
+    add(mlx->defaults);
+    for (const auto& [layer, format] : mlx->layers)
+      if (format) add(*format);
+  }
+  if (const auto folder = formats::read_folder_quantization(config))
+    for (const auto& group : folder->groups) bits.insert(group.scheme.bits);
+  std::string text;
+  for (const int one : bits)
+    if (one != 4 && one != 8) text += (text.empty() ? "" : " and ") + std::to_string(one);
+  return text;
+}
+
+// Kernels of an NVIDIA GPU and of activations of 8 bits have 4 and 8 bits only.
+void print_wider_codes(const formats::HfConfig& config, const ModelFlags& flags,
+                       const ops::Context& context) {
+  if (!context.device->cuda() && flags.quant_activations != "int8") return;
+  if (const std::string bits = other_bits(config); !bits.empty())
+    std::fprintf(
+        stderr, "weights of %s bits take the memory of 4 or 8: %s has no kernels for fewer\n",
+        bits.c_str(), context.device->cuda() ? "an NVIDIA GPU" : "--quant-activations int8");
+}
+
 std::vector<formats::LoraAdapter> open_adapters(const ModelFlags& flags) {
   std::vector<formats::LoraAdapter> adapters;
   for (const NamedAdapter& adapter : flags.adapters)
@@ -268,6 +299,7 @@ RunningModel start_engine(const ModelFlags& flags) {
                printable(checkpoint.config().architectures.front()).c_str(),
                dtype_name(decoder->dtype()), seconds_since(started), peak_memory().c_str());
   print_weights(checkpoint.config(), *decoder);
+  print_wider_codes(checkpoint.config(), flags, context);
   print_device(context);
   std::fprintf(stderr, "bits    %s%s\n", model.fingerprint.c_str(),
                context.device->metal() ? "; on Metal they depend on what else is in a step" : "");
