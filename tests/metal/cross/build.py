@@ -142,7 +142,10 @@ class Compiler:
         text = "".join(f"#include <{header}>\n" for header in headers)
         if not source.exists() or source.read_text() != text:
             source.write_text(text)
+        # It holds the paths of what it was made of: the compiler cache must not give it to another folder.
+        self.environment["CCACHE_DISABLE"] = "1"
         error = self.make(target, "-x", "c++-header", "-Xclang", "-fno-pch-timestamp", source)
+        del self.environment["CCACHE_DISABLE"]
         if error:
             raise SystemExit(error)
         return ["-Xclang", "-fno-pch-timestamp", "-include-pch", target]
