@@ -128,26 +128,22 @@ constexpr BytePairs<kByte> kBytePairs;
 //   static constexpr int kGroups, kByte;            of a block; where in a word it takes a byte
 //   void load(layout, block);                       of the whole block
 //   __m512 values(words, g, h) const;               the formula's values, rows 8 h .. 8 h + 7
-template <class Scales>
+// kNarrow: the bits of a code as it is stored, 5 or 6; 0: 8.
+template <class Scales, int kNarrow = 0>
 class EightBitSource {
  public:
   static constexpr int kBits = 8;
 
   HWY_INLINE void load(const QuantisedLayout& layout, const uint8_t* block) {
     values_ = block + layout.scale_bytes();
-    narrow_bits_ = layout.narrow_bits;
     scales_.load(layout, block);
   }
 
   template <int kHalf, class Between>
   HWY_INLINE void half(uint16_t* out, Between& between) {
     __m512i bytes[8][2];
-    if (narrow_bits_ == 5)
-      load_half<5, kHalf>(bytes);
-    else if (narrow_bits_ == 6)
-      load_half<6, kHalf>(bytes);
-    else
-      load_half<0, kHalf>(bytes);
+    transpose_bytes<16 * kHalf>(0, bytes);
+    transpose_bytes<16 * kHalf + 8>(1, bytes);
 #pragma GCC unroll 8
     for (int m = 0; m < 8; ++m) {
       const int g = (2 * kHalf + m / 4) * Scales::kGroups / 4;
@@ -165,13 +161,8 @@ class EightBitSource {
   }
 
  private:
-  template <int kNarrow, int kHalf>
-  HWY_INLINE void load_half(__m512i (&bytes)[8][2]) const {
-    transpose_bytes<kNarrow, 16 * kHalf>(0, bytes);
-    transpose_bytes<kNarrow, 16 * kHalf + 8>(1, bytes);
-  }
   // 8 lines, 64 bytes of 8 rows: bytes[m][h] becomes bytes 8 m .. 8 m + 7 of each.
-  template <int kNarrow, int kFirst>
+  template <int kFirst>
   HWY_INLINE void transpose_bytes(int h, __m512i (&bytes)[8][2]) const {
     __m512i even[4], odd[4];
 #pragma GCC unroll 4
@@ -190,7 +181,6 @@ class EightBitSource {
 
   Scales scales_;
   const uint8_t* values_ = nullptr;
-  int narrow_bits_ = 0;
 };
 
 // Puts each of 16 outputs' floats beside itself, outputs 8 h .. 8 h + 7: for neighbouring k.

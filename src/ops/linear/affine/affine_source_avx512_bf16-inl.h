@@ -66,6 +66,10 @@ template <int kGroups, bool kFloatScales>
 using AffineFourBits = FourBitSource<AffineTables<kGroups, kFloatScales>>;
 template <int kGroups, bool kFloatScales>
 using AffineEightBits = EightBitSource<AffineBytes<kGroups, kFloatScales>>;
+template <int kGroups, bool kFloatScales>
+using AffineFiveBits = EightBitSource<AffineBytes<kGroups, kFloatScales>, 5>;
+template <int kGroups, bool kFloatScales>
+using AffineSixBits = EightBitSource<AffineBytes<kGroups, kFloatScales>, 6>;
 
 }  // namespace
 }  // namespace quire::ops

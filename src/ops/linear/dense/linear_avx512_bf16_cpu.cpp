@@ -534,6 +534,10 @@ void linear_avx512_bf16_block(const Bf16RowBatch& batch, const Bf16Block& block,
     case 4:
       return multiply_affine<AffineFourBits>(batch, block, buffer, sums);
     default:
+      if (batch.params.narrow_bits == 5)
+        return multiply_affine<AffineFiveBits>(batch, block, buffer, sums);
+      if (batch.params.narrow_bits == 6)
+        return multiply_affine<AffineSixBits>(batch, block, buffer, sums);
       return multiply_affine<AffineEightBits>(batch, block, buffer, sums);
   }
 }
