@@ -21,10 +21,10 @@ constexpr int64_t kTurnedAhead = 8192;
 // One block of one panel.
 struct TurnedBlock {
   const uint8_t* codes = nullptr;
-  int64_t ahead = kTurnedAhead;                  // from a code to what is to be fetched with it
+  bool is_widened = false;  // the codes are in `wide`, asked for as they were read
   HWY_ALIGN float scales[4][16], shifts[4][16];  // of each group, as a kind of values wants them
   int chunks_log2 = 0;                           // of 32 k in a group
-  HWY_ALIGN uint8_t wide[2048];                  // narrow codes, widened
+  HWY_ALIGN uint8_t wide[2048];
 };
 
 // A code c comes as the float 2^15 + c (kHigh: 2^15 + 16 c, the high nibble of a byte): its byte is
@@ -97,7 +97,7 @@ HWY_INLINE bool load_turned(const QuantisedLayout& layout, const uint8_t* block,
   if (layout.narrow_bits) {
     widen_codes(layout.narrow_bits, out.codes, kTurnedAhead, out.wide);
     out.codes = out.wide;
-    out.ahead = 0;
+    out.is_widened = true;
   }
   out.chunks_log2 = groups == 4 ? 0 : groups == 2 ? 1 : 2;
   auto right = hn::Eq(hn::Zero(kFloats), hn::Zero(kFloats));
@@ -155,33 +155,32 @@ struct TurnedPart {
   HWY_INLINE void multiply(const float* HWY_RESTRICT a, int64_t chunks, float* HWY_RESTRICT acc,
                            int64_t acc_stride) const {
     static_assert(V * kLanes % 16 == 0);
-    multiply_chunks<R, V>(a, chunks, acc, acc_stride,
-                          [&](int64_t chunk, int64_t column, const float* HWY_RESTRICT x,
-                              FloatVec(&even)[R], FloatVec(&odd)[R]) HWY_ATTR {
-                            const TurnedBlock& block = blocks[column / 16];
-                            const int64_t lane = column % 16, group = chunk >> block.chunks_log2;
-                            const int64_t ahead = lane == 0 ? block.ahead : 0;
-                            const uint8_t* from = block.codes + chunk * 64 * kBits + lane * 4;
-                            FloatVec scale[2], shift[2];
-                            Values::load(block.scales[group] + lane, block.shifts[group] + lane,
-                                         scale, shift);
-                            if constexpr (kParitiesApart<R>) {
-                              add_steps<R, true, false>(x, from, scale, shift, even, odd, ahead);
-                              add_steps<R, false, true>(x, from, scale, shift, even, odd, 0);
-                            } else {
-                              add_steps<R, true, true>(x, from, scale, shift, even, odd, ahead);
-                            }
-                          });
+    const auto add_chunk = [&](int64_t chunk, int64_t column, const float* HWY_RESTRICT x,
+                               FloatVec(&even)[R], FloatVec(&odd)[R]) HWY_ATTR {
+      const TurnedBlock& block = blocks[column / 16];
+      const int64_t lane = column % 16, group = chunk >> block.chunks_log2;
+      const bool ask_ahead = lane == 0 && !block.is_widened;
+      const uint8_t* from = block.codes + chunk * 64 * kBits + lane * 4;
+      FloatVec scale[2], shift[2];
+      Values::load(block.scales[group] + lane, block.shifts[group] + lane, scale, shift);
+      if constexpr (kParitiesApart<R>) {
+        add_steps<R, true, false>(x, from, scale, shift, even, odd, ask_ahead);
+        add_steps<R, false, true>(x, from, scale, shift, even, odd, false);
+      } else {
+        add_steps<R, true, true>(x, from, scale, shift, even, odd, ask_ahead);
+      }
+    };
+    multiply_chunks<R, V>(a, chunks, acc, acc_stride, add_chunk);
   }
 
  private:
   template <int R, bool kEven, bool kOdd>
   static HWY_INLINE void add_steps(const float* HWY_RESTRICT x, const uint8_t* from,
                                    const FloatVec (&scale)[2], const FloatVec (&shift)[2],
-                                   FloatVec (&even)[R], FloatVec (&odd)[R], int64_t ahead) {
+                                   FloatVec (&even)[R], FloatVec (&odd)[R], bool ask_ahead) {
 #pragma GCC unroll 2
     for (int64_t step = 0; step < kBits; ++step, x += 32 / kBits, from += 64) {
-      if (ahead) __builtin_prefetch(from + ahead);
+      if (ask_ahead) __builtin_prefetch(from + kTurnedAhead);
       if constexpr (kEven)
         for_turned_half<Values, kBits, 0>(from, scale, shift,
                                           [&](int k, FloatVec w) { add_products(x, k, w, even); });
@@ -203,7 +202,7 @@ HWY_INLINE void dequantise_turned(const TurnedBlock& block, int64_t chunk,
     const uint8_t* from = block.codes + chunk * 64 * kBits + lane * 4;
     float* to = out + 2 * lane;
     for (int step = 0; step < kBits; ++step, from += 64, to += 32 / kBits * 16) {
-      if (lane == 0) __builtin_prefetch(from + block.ahead);
+      if (lane == 0 && !block.is_widened) __builtin_prefetch(from + kTurnedAhead);
       const auto store = [&](int k, FloatVec w) {
         hn::Store(w, kFloats, to + k / 2 * 32 + k % 2 * kLanes);
       };
