@@ -31,13 +31,13 @@ HWY_INLINE NarrowVec plane_of_line(const uint8_t* plane, int64_t line, int64_t a
   return hn::And(hn::BitCast(NarrowTag(), bits), hn::Set(NarrowTag(), kPlaneOf.mask));
 }
 
-// Line `line` of the wide block, a constant, from its byte `at` on.
+// What both planes have of it, which is the line of the wide block.
 template <int kBits>
-HWY_INLINE NarrowVec wide_line(const uint8_t* narrow, int64_t line, int64_t at) {
-  constexpr NarrowFormat kFormat = narrow_format(kBits);
-  const NarrowVec first = plane_of_line<kBits, 0>(narrow, line, at);
-  if constexpr (kFormat.planes[1].mask == 0) return first;
-  return hn::Or(first, plane_of_line<kBits, 1>(narrow + kFormat.first_bytes, line, at));
+HWY_INLINE NarrowVec wide_line(const uint8_t* first, const uint8_t* second, int64_t line,
+                               int64_t at) {
+  const NarrowVec low = plane_of_line<kBits, 0>(first, line, at);
+  if constexpr (narrow_format(kBits).planes[1].mask == 0) return low;
+  return hn::Or(low, plane_of_line<kBits, 1>(second, line, at));
 }
 
 // The codes of a whole block. Asks for what is `ahead` bytes behind, if that is not 0.
@@ -52,12 +52,9 @@ HWY_INLINE void widen_block(const uint8_t* narrow, int64_t ahead, uint8_t* HWY_R
       __builtin_prefetch(narrow + ahead + group / kTogether * kStored + i);
 #pragma GCC unroll 8
     for (int64_t line = 0; line < kTogether; ++line) {
-      for (int64_t at = 0; at < kNarrowLine; at += hn::MaxLanes(NarrowTag())) {
-        NarrowVec bytes = plane_of_line<kBits, 0>(first, line, at);
-        if constexpr (kFormat.planes[1].mask != 0)
-          bytes = hn::Or(bytes, plane_of_line<kBits, 1>(second, line, at));
-        hn::Store(bytes, NarrowTag(), out + line * kNarrowLine + at);
-      }
+      for (int64_t at = 0; at < kNarrowLine; at += hn::MaxLanes(NarrowTag()))
+        hn::Store(wide_line<kBits>(first, second, line, at), NarrowTag(),
+                  out + line * kNarrowLine + at);
     }
     first += kTogether / kFormat.planes[0].lines * kNarrowLine;
     second += kTogether / kFormat.planes[1].lines * kNarrowLine;

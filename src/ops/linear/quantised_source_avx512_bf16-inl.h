@@ -19,7 +19,9 @@ HWY_INLINE __m512i line_of_codes(const uint8_t* codes, int line) {
   if constexpr (kNarrow == 0)
     return _mm512_loadu_si512(codes + kNarrowLine * line);
   else
-    return HWY_NAMESPACE::wide_line<kNarrow>(codes, line, 0).raw;
+    return HWY_NAMESPACE::wide_line<kNarrow>(codes, codes + narrow_format(kNarrow).first_bytes,
+                                             line, 0)
+        .raw;
 }
 
 // 4-bit codes: the 16 values of a row's group are computed once and looked up. 16 bytes of rows u,
