@@ -32,20 +32,14 @@ void copy_rows(const Context& context, const Parts& parts, int64_t row_bytes,
   });
 }
 
-template <class Part>
-PackedMatrix empty_matrix(std::span<const Part> parts, mx::Dtype dtype, bool interleave) {
+// `described` without what MLX has another form for.
+PackedMatrix with_mlx(const PackedMatrix& described, MlxMatrix mlx) {
   PackedMatrix result;
-  result.dtype = dtype;
-  result.interleaved = interleave;
-  result.k = parts.empty() ? 0 : parts[0].k;
-  for (const Part& part : parts) {
-    if (part.k != result.k)
-      throw std::invalid_argument("parts have " + std::to_string(result.k) + " and " +
-                                  std::to_string(part.k) + " columns");
-    result.n += part.n;
-  }
-  if (interleave && result.n % 2 != 0)
-    throw std::invalid_argument("an odd number of rows cannot be two halves");
+  result.n = described.n;
+  result.k = described.k;
+  result.dtype = described.dtype;
+  result.interleaved = described.interleaved;
+  result.mlx = std::make_shared<const MlxMatrix>(std::move(mlx));
   return result;
 }
 
@@ -79,26 +73,24 @@ size_t MlxMatrix::nbytes() const {
   return w.nbytes() + (scales ? scales->nbytes() : 0) + (biases ? biases->nbytes() : 0);
 }
 
-PackedMatrix mlx_matrix(const Context& context, std::span<const RowMatrix> parts, mx::Dtype dtype,
-                        bool interleave, const PackProgress& progress) {
-  PackedMatrix result = empty_matrix(parts, dtype, interleave);
+PackedMatrix mlx_matrix(const Context& context, std::span<const RowMatrix> parts,
+                        const PackedMatrix& described, const PackProgress& progress) {
+  const mx::Dtype dtype = described.dtype;
   const FloatType type = check_float("pack_matrix", "the packed matrix", dtype);
-  mx::array w = context.device->take_array({axis(result.n), axis(result.k)}, dtype);
-  copy_rows(context, parts, result.k * static_cast<int64_t>(dtype.size()), progress,
+  mx::array w = context.device->take_array({axis(described.n), axis(described.k)}, dtype);
+  copy_rows(context, parts, described.k * static_cast<int64_t>(dtype.size()), progress,
             [&](size_t i, int64_t from, int64_t to) {
               const FloatType stored = check_float("pack_matrix", "a part", parts[i].dtype);
               convert_cpu(static_cast<const std::byte*>(parts[i].data) +
-                              from * result.k * float_type_bytes(stored),
-                          stored, w.data<std::byte>() + to * result.k * float_type_bytes(type),
-                          type, result.k);
+                              from * described.k * float_type_bytes(stored),
+                          stored, w.data<std::byte>() + to * described.k * float_type_bytes(type),
+                          type, described.k);
             });
-  result.mlx = std::make_shared<const MlxMatrix>(MlxMatrix{.w = w});
-  return result;
+  return with_mlx(described, {.w = w});
 }
 
-PackedMatrix mlx_matrix(const Context& context, std::span<const AffineRows> parts, mx::Dtype dtype,
-                        bool interleave, const PackProgress& progress) {
-  PackedMatrix result = empty_matrix(parts, dtype, interleave);
+PackedMatrix mlx_matrix(const Context& context, std::span<const AffineRows> parts,
+                        const PackedMatrix& described, const PackProgress& progress) {
   if (parts.empty()) refuse("matrix without rows");
   const AffineFormat& format = parts[0].format;
   for (const AffineRows& part : parts) {
@@ -107,50 +99,43 @@ PackedMatrix mlx_matrix(const Context& context, std::span<const AffineRows> part
       refuse("zero points, columns in another order, or parts in different formats");
   }
   MetalDevice& metal = *context.device->metal();
-  const int64_t row_bytes = result.k * format.bits / 8;
+  const int64_t row_bytes = described.k * format.bits / 8;
   const int64_t scale_bytes =
-      result.k / format.group_size * static_cast<int64_t>(format.scale_dtype.size());
-  mx::array w = quantised_array(metal, result.n, row_bytes, mx::uint32);
-  mx::array scales = quantised_array(metal, result.n, scale_bytes, format.scale_dtype);
-  mx::array biases = quantised_array(metal, result.n, scale_bytes, format.scale_dtype);
+      described.k / format.group_size * static_cast<int64_t>(format.scale_dtype.size());
+  mx::array w = quantised_array(metal, described.n, row_bytes, mx::uint32);
+  mx::array scales = quantised_array(metal, described.n, scale_bytes, format.scale_dtype);
+  mx::array biases = quantised_array(metal, described.n, scale_bytes, format.scale_dtype);
   copy_rows(context, parts, row_bytes, progress, [&](size_t i, int64_t from, int64_t to) {
     copy_row(w, to, parts[i].values, from);
     copy_row(scales, to, parts[i].scales, from);
     copy_row(biases, to, parts[i].biases, from);
   });
-  result.mlx =
-      std::make_shared<const MlxMatrix>(MlxMatrix{.w = w,
-                                                  .scales = scales,
-                                                  .biases = biases,
-                                                  .group_size = static_cast<int>(format.group_size),
-                                                  .bits = format.bits});
-  return result;
+  return with_mlx(described, {.w = w,
+                              .scales = scales,
+                              .biases = biases,
+                              .group_size = static_cast<int>(format.group_size),
+                              .bits = format.bits});
 }
 
 PackedMatrix mlx_matrix(const Context& context, std::span<const BlockFloatRows> parts,
-                        mx::Dtype dtype, bool interleave, const PackProgress& progress) {
-  PackedMatrix result = empty_matrix(parts, dtype, interleave);
-  if (parts.empty()) refuse("matrix without rows");
-  const char* mode = mlx_mode(parts[0].format);
+                        const PackedMatrix& described, const PackProgress& progress) {
+  const char* mode = mlx_mode(described.block_float);
   if (!mode) refuse("small floats but MLX's own (mxfp4, mxfp8, nvfp4)");
-  for (const BlockFloatRows& part : parts)
-    if (part.format != parts[0].format) refuse("parts of a fused matrix in different formats");
-  const BlockFloatFormat format = block_float_format(parts[0].format);
+  const BlockFloatFormat format = block_float_format(described.block_float);
   MetalDevice& metal = *context.device->metal();
-  const int64_t row_bytes = result.k * format.bits / 8;
-  mx::array w = quantised_array(metal, result.n, row_bytes, mx::uint32);
-  mx::array scales = quantised_array(metal, result.n, result.k / format.group_size, mx::uint8);
+  const int64_t row_bytes = described.k * format.bits / 8;
+  mx::array w = quantised_array(metal, described.n, row_bytes, mx::uint32);
+  mx::array scales =
+      quantised_array(metal, described.n, described.k / format.group_size, mx::uint8);
   copy_rows(context, parts, row_bytes, progress, [&](size_t i, int64_t from, int64_t to) {
     copy_row(w, to, parts[i].values, from);
     copy_row(scales, to, parts[i].scales, from);
   });
-  result.mlx =
-      std::make_shared<const MlxMatrix>(MlxMatrix{.w = w,
-                                                  .scales = scales,
-                                                  .group_size = static_cast<int>(format.group_size),
-                                                  .bits = format.bits,
-                                                  .mode = mode});
-  return result;
+  return with_mlx(described, {.w = w,
+                              .scales = scales,
+                              .group_size = static_cast<int>(format.group_size),
+                              .bits = format.bits,
+                              .mode = mode});
 }
 
 mx::array mlx_product(const mx::array& x, const MlxMatrix& m) {

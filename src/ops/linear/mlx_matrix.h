@@ -24,15 +24,15 @@ struct MlxMatrix {
 // How MLX calls these small floats; null: it does not have them.
 const char* mlx_mode(BlockFloat format);
 
-// The rows of parts stacked on each other, copied into memory of the device: converted to `dtype`,
-// or quantised as they are. Throw std::invalid_argument for formats that MLX does not multiply, or
-// whose parts differ.
-PackedMatrix mlx_matrix(const Context& context, std::span<const RowMatrix> parts, mx::Dtype dtype,
-                        bool interleave, const PackProgress& progress);
-PackedMatrix mlx_matrix(const Context& context, std::span<const AffineRows> parts, mx::Dtype dtype,
-                        bool interleave, const PackProgress& progress);
+// The rows of parts stacked on each other, copied into memory of the device: converted to the
+// matrix's dtype, or quantised as they are. `described`: the matrix that they become, without its
+// data. Throw std::invalid_argument for formats that MLX does not multiply, or whose parts differ.
+PackedMatrix mlx_matrix(const Context& context, std::span<const RowMatrix> parts,
+                        const PackedMatrix& described, const PackProgress& progress);
+PackedMatrix mlx_matrix(const Context& context, std::span<const AffineRows> parts,
+                        const PackedMatrix& described, const PackProgress& progress);
 PackedMatrix mlx_matrix(const Context& context, std::span<const BlockFloatRows> parts,
-                        mx::Dtype dtype, bool interleave, const PackProgress& progress);
+                        const PackedMatrix& described, const PackProgress& progress);
 
 // x W^T [T, N], in x's dtype as MLX rounds it.
 mx::array mlx_product(const mx::array& x, const MlxMatrix& matrix);

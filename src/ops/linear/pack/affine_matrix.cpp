@@ -152,15 +152,16 @@ void check_columns(const Context& context, std::span<const AffineRows> parts) {
 // As MLX has it, with biases in place of zero points. MLX has no matrix whose parts differ in
 // format: that becomes dense.
 PackedMatrix pack_on_metal(const Context& context, std::span<const AffineRows> parts,
-                           mx::Dtype dtype, bool interleave, const PackProgress& progress) {
+                           const PackedMatrix& described, const PackProgress& progress) {
   const auto differs = [&](const AffineRows& part) { return part.format != parts[0].format; };
   if (std::ranges::none_of(parts, differs)) {
     const WithBiases wide = with_biases(parts);
-    return mlx_matrix(context, wide.parts, dtype, interleave, progress);
+    return mlx_matrix(context, wide.parts, described, progress);
   }
   return pack_values(
-      context, pack_affine_matrix(on_host(context), parts, dtype, /*interleave=*/false, progress),
-      interleave);
+      context,
+      pack_affine_matrix(on_host(context), parts, described.dtype, /*interleave=*/false, progress),
+      described.interleaved);
 }
 
 std::vector<AffinePart> parts_of(std::span<const AffineRows> rows) {
@@ -173,13 +174,13 @@ std::vector<AffinePart> parts_of(std::span<const AffineRows> rows) {
 PackedMatrix describe(std::span<const AffineRows> parts, mx::Dtype dtype, bool interleave,
                       bool narrow) {
   check_float("pack_affine_matrix", "the packed matrix", dtype);
-  parts_of(parts);
   PackedMatrix result;
   result.k = parts.empty() ? 0 : parts[0].k;
   result.dtype = dtype;
   result.affine = common_format(parts, narrow);
   result.interleaved = interleave;
   for (const AffineRows& part : parts) {
+    part_of(part);  // throws for formats without a kernel
     if (part.k != result.k)
       throw std::invalid_argument("pack_affine_matrix: parts have different numbers of columns");
     result.n += part.n;
@@ -218,7 +219,7 @@ PackedMatrix pack_affine_matrix(const Context& context, std::span<const AffineRo
                                 mx::Dtype dtype, bool interleave, const PackProgress& progress) {
   PackedMatrix result = describe(parts, dtype, interleave, context.device->host_memory());
   check_columns(context, parts);
-  if (context.device->metal()) return pack_on_metal(context, parts, dtype, interleave, progress);
+  if (context.device->metal()) return pack_on_metal(context, parts, result, progress);
   if constexpr (kHasCuda)
     if (CudaDevice* cuda = context.device->cuda()) {
       if (result.affine->zeros != ZeroPoints::kNone)

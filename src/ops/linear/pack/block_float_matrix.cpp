@@ -237,7 +237,7 @@ PackedMatrix pack_block_float_matrix(const Context& context, std::span<const Blo
           *cuda, context,
           pack_block_float_matrix(on_host(context), parts, dtype, interleave, progress));
   if (context.device->metal() && mlx_mode(result.block_float))
-    return mlx_matrix(context, parts, dtype, interleave, progress);
+    return mlx_matrix(context, parts, result, progress);
   if (context.device->metal())
     return pack_values(
         context,

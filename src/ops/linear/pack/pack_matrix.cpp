@@ -89,7 +89,6 @@ size_t PackedMatrix::nbytes() const {
 PackedMatrix pack_matrix(const Context& context, std::span<const RowMatrix> parts, mx::Dtype dtype,
                          bool interleave, const PackProgress& progress) {
   const FloatType type = check_float("pack_matrix", "the packed matrix", dtype);
-  if (context.device->metal()) return mlx_matrix(context, parts, dtype, interleave, progress);
   PackedMatrix result;
   result.k = parts.empty() ? 0 : parts[0].k;
   result.dtype = dtype;
@@ -103,6 +102,7 @@ PackedMatrix pack_matrix(const Context& context, std::span<const RowMatrix> part
   if (interleave && result.n % 2 != 0)
     throw std::invalid_argument("pack_matrix: an odd number of rows cannot be interleaved");
   result.interleaved = interleave;
+  if (context.device->metal()) return mlx_matrix(context, parts, result, progress);
   if constexpr (kHasCuda)
     if (CudaDevice* cuda = context.device->cuda()) {
       pack_on_cuda(*cuda, parts, progress, result);
