@@ -84,8 +84,7 @@ std::string joined_list(const std::string& value, char delimiter) {
 }
 
 // What CLI11 is to see as the option's value: of lists, no blanks; of switches, what the name with
-// this value means
-// (--no-x true is x false).
+// this value means (--no-x true is x false).
 std::string value_for(CLI::Option& option, const std::string& flag, const std::string& value,
                       const std::string& where) {
   if (option.get_delimiter() != 0) return joined_list(value, option.get_delimiter());

@@ -36,7 +36,10 @@ void StepRunner::plan_memory() {
     const auto output = ops::sample(context, logits, rows, std::nullopt).arrays();
     auto step = ops::launch_step(context, output, pool_->arrays());
     pool_->reset_handles();
-    step ? static_cast<void>(step->wait()) : mx::eval(output);
+    if (step)
+      step->wait();
+    else
+      mx::eval(output);
   });
   if (context.profile) context.profile->take();
 }

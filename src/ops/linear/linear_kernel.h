@@ -16,7 +16,7 @@ struct LinearParams {
   FloatType type = FloatType::kF32;  // of x, and of the weight's values (once dequantised)
   // A quantised weight, laid out as quantised_layout.h says. bits = 0: w holds values of `type`.
   int bits = 0;
-  int narrow_bits = 0;  // likewise
+  int narrow_bits = 0;  // of a stored code, if these are fewer: narrow_codes.h
   int64_t group_size = 0;
   BlockFloat block_float = BlockFloat::kNone;
   GgufFormat gguf = GgufFormat::kNone;     // neither of them: the weight is affine

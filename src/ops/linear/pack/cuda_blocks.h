@@ -7,7 +7,7 @@
 namespace quire::ops {
 
 // How a GPU stores what the CPU's kernels have in blocks (a format of GGUF, block floats, affine
-// values with zero points), for activations of `type`. Narrow codes become those of 4 bits.
+// values with zero points), for activations of `type`. Narrow codes become wide.
 // kNestedNf4 becomes kNf4: a float32 scale of the same value for each group.
 CudaWeightLayout cuda_block_layout(const QuantisedLayout& layout, FloatType type);
 
