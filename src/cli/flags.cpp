@@ -126,7 +126,7 @@ void add_queue_flags(CLI::App& app, ModelFlags& flags) {
          "Milliseconds that a step may take while answers are being written, and a second after "
          "others' answers: prompts get what fits; alone they get whole chunks. -1: 2.2 times as "
          "long as without prompts, "
-         "but 8 ms in any case, on a GPU 50; 0: no limit")
+         "but 6 ms in any case, on a GPU 50; 0: no limit")
       ->check(CLI::IsMember({-1.0}) | CLI::Range(0.0, 1e6))
       ->capture_default_str();
   app.add_option(

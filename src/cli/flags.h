@@ -70,7 +70,7 @@ struct StepSize {
   bool chunks_have_base;  // as SchedulerOptions', as the next
   int64_t min_chunk;
 };
-inline constexpr StepSize kCpuStep{128, 2048, 0.008, false, 4},
+inline constexpr StepSize kCpuStep{128, 2048, 0.006, false, 4},
     kGpuStep{256, 8192, 0.050, true, 128};
 
 // The scheduler's part of the flags; num_blocks and max_model_len are filled in by the memory

@@ -85,6 +85,7 @@ void Scheduler::enqueue(SequencePtr sequence) {
   Tenant& tenant = tenants_[sequence->request.tenant];
   tenant.waiting_tokens += sequence->prompt_len;
   auto& waiting = tenant.waiting;
+  if (waiting.empty()) tenant.fed = std::max(tenant.fed, least_fed_);
   const auto place =
       std::upper_bound(waiting.begin(), waiting.end(), sequence,
                        [this](const auto& a, const auto& b) { return before(*a, *b); });

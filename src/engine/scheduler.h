@@ -25,11 +25,12 @@ struct SchedulerOptions {
   // Of max_step_seconds: 2.2 times as long as the step's decode rows take alone, or
   // least_step_seconds: an answer of eight tokens has nine such steps within 0.1 s.
   static constexpr double kAutoStepTime = -1;
-  double least_step_seconds = 0.008;
+  double least_step_seconds = 0.006;
 
   int64_t max_num_batched_tokens = 2048;
   // Of prompts whose log-probabilities are asked for: each of these tokens is projected to the
-  // whole vocabulary, which takes the time of many others and 4 * vocabulary bytes.
+  // whole vocabulary, which takes the time of many others and 4 * vocabulary bytes. A quarter of
+  // it where the step's time is limited.
   int64_t max_prompt_logprob_rows = 256;
   // While anything decodes, or another tenant has within a second, a step gets as many prompt
   // tokens as it is expected to take so long with, in seconds, and a few in any case. One step in
@@ -37,7 +38,8 @@ struct SchedulerOptions {
   // decode rows that one tenant has beside others. 0: no limit.
   double max_step_seconds = 0;
   // Tokens: a smaller chunk is not worth reading its context for. A step gets one in any case, and
-  // tenants whose part of the time is shorter take turns from step to step.
+  // tenants whose part of the time is shorter take turns from step to step; a turn has 16 tokens
+  // where min_chunk is less and the step's time allows them.
   int64_t min_chunk = 4;
   // Whether a step takes longer merely because it has chunks of prompts: see StepCost.
   bool chunks_have_base = false;
@@ -210,12 +212,18 @@ class Scheduler {
     uint64_t refused_arrival = 0;
     int64_t refused_wanted = 0, refused_at = 0;
     int64_t num_blocks = 0;  // of its running sequences, after count_blocks()
+    int64_t fed = 0;         // prompt tokens that count for its turn: see take_turns()
   };
   // What prompts may still add to the step.
   struct Room {
     int64_t tokens = 0;
     double seconds = 0;
     int64_t logprob_rows = 0;  // of the step; parts have none of their own
+  };
+  // `end`: what `fed` of the tenant is after it.
+  struct Turn {
+    uint64_t tenant = 0;
+    int64_t end = 0;
   };
   // The decode rows that a tenant could have in the step.
   struct RowShare {
@@ -327,7 +335,7 @@ class Scheduler {
   StepCost cost_;
   double seconds_ = 0;                     // that steps have taken
   std::map<uint64_t, double> decoded_at_;  // by tenant: seconds_ at its last row, if lately
-  uint64_t next_turn_ = 0;                 // the tenant that goes first, or the one after it
+  int64_t least_fed_ = 0;                  // of the tenant whose turn it was last
   uint64_t last_arrival_ = 0;
   Stats stats_;
 
@@ -338,7 +346,7 @@ class Scheduler {
   std::vector<SequencePtr> prompts_;
   std::vector<Sequence*> rows_;       // by tenant, the one that goes first first
   std::vector<RowShare> row_shares_;  // by tenant
-  std::vector<uint64_t> turns_;
+  std::vector<Turn> turns_;
   const Tenant* overdue_ = nullptr;
   uint64_t num_plans_ = 0;
   int64_t mixed_plans_ = 0;         // with decode rows and chunks, since the last one of rows alone

@@ -16,6 +16,8 @@ constexpr double kAutoStepRatio = 2.2;
 // While prompts are fed beside decode rows, one step in so many has the rows alone: else what these
 // take by themselves, which the limit follows from, would be an old estimate after a long prompt.
 constexpr int64_t kRowsAloneEvery = 16;
+// Tokens of a tenant's turn, if the step's time allows them: a prompt of some words is fed at once.
+constexpr int64_t kTurn = 16;
 // Of a tenant's waiting requests, so many are looked at for the shortest.
 constexpr size_t kMostLooks = 64;
 
@@ -30,6 +32,7 @@ void Scheduler::plan_prompts(StepPlan& plan) {
   Room room{.tokens = options_.max_num_batched_tokens - plan.num_tokens,
             .seconds = seconds_for_chunks(plan),
             .logprob_rows = options_.max_prompt_logprob_rows};
+  if (room.seconds < kNoLimit) room.logprob_rows = (room.logprob_rows + 3) / 4;
   for (int64_t before = room.tokens + 1; 0 < room.tokens && room.tokens < before;) {
     before = room.tokens;
     take_turns(room, plan);
@@ -69,27 +72,33 @@ double Scheduler::seconds_for_chunks(const StepPlan& plan) const {
   return std::max(0.0, alone_in_step ? limit : limit - alone);
 }
 
-// One round of the tenants with prompts, each with an equal part of what is left. If that is too
-// little for all, the next plan begins with the first that got nothing.
+// One round of the tenants with prompts, each with an equal part of what is left. Those go first
+// who will have been fed least after their turn; whoever comes or comes back begins with as much as
+// the one of them who has least (as in start-time fair queueing, Goyal et al. 1996). So a short
+// prompt beside long ones does not wait for a turn of each.
 void Scheduler::take_turns(Room& room, StepPlan& plan) {
   turns_.clear();
   for (const auto& [id, tenant] : tenants_) {
     const bool feeds = std::any_of(prompts_.begin(), prompts_.end(), [&](const auto& prompt) {
       return prompt->request.tenant == id && wants_tokens(*prompt);
     });
-    if (feeds || may_start(tenant)) turns_.push_back(id);
+    if (!feeds && !may_start(tenant)) continue;
+    const SequencePtr shortest = shortest_prompt(id);
+    const int64_t next = shortest ? shortest->target_len() - shortest->kv_len : kTurn;
+    turns_.push_back({.tenant = id, .end = tenant.fed + std::min(next, kTurn)});
   }
-  std::rotate(turns_.begin(), std::lower_bound(turns_.begin(), turns_.end(), next_turn_),
-              turns_.end());
+  if (turns_.empty()) return;
+  std::ranges::sort(turns_, {}, [](const Turn& turn) { return std::tuple(turn.end, turn.tenant); });
+  least_fed_ = std::max(least_fed_, tenants_.at(turns_.front().tenant).fed);
   for (size_t i = 0; i < turns_.size() && room.tokens > 0; ++i) {
     const auto parties = static_cast<int64_t>(turns_.size() - i);
     const int64_t before = room.tokens;
     feed_tenant(
-        turns_[i],
+        turns_[i].tenant,
         {.tokens = std::min(room.tokens, std::max(options_.min_chunk, room.tokens / parties)),
          .seconds = room.seconds / static_cast<double>(parties)},
         room, plan);
-    if (room.tokens < before) next_turn_ = turns_[i] + 1;
+    tenants_.at(turns_[i].tenant).fed += before - room.tokens;
   }
 }
 
@@ -156,9 +165,9 @@ int64_t Scheduler::chunk_within(const Sequence& sequence, const Room& part,
   if (sequence.request.sampling.prompt_logprobs >= 0) wanted = std::min(wanted, room.logprob_rows);
   if (room.seconds == kNoLimit) return wanted;
   int64_t in_time = cost_.chunk_within(part.seconds, sequence.kv_len);
-  if (const int64_t least = options_.min_chunk; in_time < least)
-    in_time = chunks_.empty() ? least
-                              : std::min(least, cost_.chunk_within(room.seconds, sequence.kv_len));
+  if (const int64_t turn = std::max(options_.min_chunk, kTurn); in_time < turn)
+    in_time = std::min(turn, cost_.chunk_within(room.seconds, sequence.kv_len));
+  if (chunks_.empty()) in_time = std::max(in_time, options_.min_chunk);
   return std::min(wanted, in_time);
 }
 

@@ -146,6 +146,22 @@ TEST_F(Tenants, PromptsOfTenantsGetEqualParts) {
   }
 }
 
+TEST_F(Tenants, AShortPromptDoesNotWaitForATurnOfEachLongOne) {
+  options_.max_num_seqs = 32;
+  options_.num_blocks = 16384;
+  options_.max_step_seconds = SchedulerOptions::kAutoStepTime;
+  std::vector<SequencePtr> longs(20);
+  for (uint64_t tenant = 1; SequencePtr & prompt : longs)
+    prompt = add({.tenant = tenant++, .prompt = 2000, .max_tokens = 1});
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_LE(steps_to_first_token(*add({.tenant = 100, .prompt = 10, .max_tokens = 8})), 3) << i;
+    for (int rest = 0; rest < 20; ++rest) step();  // so that its share is more than it asks for
+  }
+  const auto [least, most] = std::ranges::minmax(longs, {}, &Sequence::kv_len);
+  EXPECT_TRUE(least->kv_len > 0 && most->kv_len < least->kv_len + 64)
+      << "and the long ones share what is left";
+}
+
 TEST_F(Tenants, MoreTenantsThanTokensTakeTurns) {
   options_.max_num_batched_tokens = 8;
   options_.max_num_seqs = 32;
@@ -367,7 +383,7 @@ TEST_F(Tenants, ATimeThatIsTooShortStillLeavesProgress) {
   const auto prompt = add({.tenant = 1, .prompt = 400, .max_tokens = 1});
   const auto other = add({.tenant = 2, .prompt = 400, .max_tokens = 1});
   EXPECT_LE(steps_to_first_token(*prompt), 201 * 16 / 15);
-  EXPECT_LE(steps_to_first_token(*other), 1);
+  EXPECT_LE(steps_to_first_token(*other), 5) << "16 tokens at most behind, in chunks of 4";
 }
 
 // -- decode rows ---------------------------------------------------------------------------------
