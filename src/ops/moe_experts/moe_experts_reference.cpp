@@ -20,6 +20,16 @@ mx::array weighed_expert(const mx::array& x, const Expert& expert, const mx::arr
 
 }  // namespace
 
+mx::array finished(mx::array sum, const MoeExpertsOptions& options, mx::Dtype dtype) {
+  if (options.shared) {
+    const mx::array share =
+        options.shared->logit ? mx::sigmoid(*options.shared->logit) : mx::array(1.0f);
+    sum = sum + share * mx::astype(options.shared->y, mx::float32);
+  }
+  if (options.residual) sum = sum + mx::astype(*options.residual, mx::float32);
+  return mx::astype(sum, dtype);
+}
+
 mx::array moe_experts_reference(const mx::array& x, const MoeRouting& routing,
                                 const Experts& experts, const MoeExpertsOptions& options) {
   mx::array sum = mx::zeros({x.shape(0), static_cast<int>(experts->front().down.weight.n)});
@@ -30,13 +40,7 @@ mx::array moe_experts_reference(const mx::array& x, const MoeRouting& routing,
     sum = sum + mx::where(mx::any(chosen, -1, /*keepdims=*/true),
                           weighed_expert(x, (*experts)[e], weight, options), mx::array(0.0f));
   }
-  if (options.shared) {
-    const mx::array share =
-        options.shared->logit ? mx::sigmoid(*options.shared->logit) : mx::array(1.0f);
-    sum = sum + share * mx::astype(options.shared->y, mx::float32);
-  }
-  if (options.residual) sum = sum + mx::astype(*options.residual, mx::float32);
-  return mx::astype(sum, x.dtype());
+  return finished(sum, options, x.dtype());
 }
 
 }  // namespace quire::ops

@@ -7,4 +7,7 @@ namespace quire::ops {
 mx::array moe_experts_reference(const mx::array& x, const MoeRouting& routing,
                                 const Experts& experts, const MoeExpertsOptions& options);
 
+// The sum [T, hidden] of the experts in float32, with what joins it, rounded to `dtype`.
+mx::array finished(mx::array sum, const MoeExpertsOptions& options, mx::Dtype dtype);
+
 }  // namespace quire::ops
