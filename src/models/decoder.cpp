@@ -37,11 +37,12 @@ MixerBlock load_mixer(const LayerSpec& layer, const ModelSpec& spec, LayerTables
 
 using Ffn = std::variant<MlpBlock, MoeBlock, MlpAndMoeBlock>;
 
-Ffn load_ffn(const LayerSpec& layer, const ModelSpec& spec, WeightLoader& weights) {
+Ffn load_ffn(const ops::Context& context, const LayerSpec& layer, const ModelSpec& spec,
+             WeightLoader& weights) {
   if (const auto* both = std::get_if<MlpAndMoeSpec>(&layer.ffn))
-    return MlpAndMoeBlock(*both, spec, weights);
+    return MlpAndMoeBlock(context, *both, spec, weights);
   if (const auto* moe = std::get_if<MoeSpec>(&layer.ffn))
-    return MoeBlock(*moe, spec.hidden, spec.norm_eps, weights);
+    return MoeBlock(context, *moe, spec.hidden, spec.norm_eps, weights);
   return MlpBlock(std::get<MlpSpec>(layer.ffn), spec.hidden, weights);
 }
 
@@ -109,7 +110,7 @@ Decoder::Layer Decoder::load_layer(const LayerSpec& layer, LayerTables& tables,
                   .ffn_frame = load_frame(layer.ffn_input_norm, layer.ffn_output_norm,
                                           layer.residual_multiplier, spec_, weights),
                   .mixer = load_mixer(layer, spec_, tables, weights),
-                  .ffn = load_ffn(layer, spec_, weights),
+                  .ffn = load_ffn(context_, layer, spec_, weights),
                   .cache = static_cast<size_t>(cache_of_layer(layer, index)),
                   .is_parallel = layer.is_parallel};
   if (share_norm)

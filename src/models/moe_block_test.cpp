@@ -22,10 +22,10 @@ TEST(MoeBlock, ASharedExpertMayHaveNoGate) {
   spec.shared->has_gate = false;
   spec.shared->gate = {.kind = ops::Gate::Kind::kRelu2};
   spec.shared->gate_up_weights.erase(spec.shared->gate_up_weights.begin());
-  const MoeBlock both(spec, model.hidden, model.norm_eps, weights);
+  const MoeBlock both(context, spec, model.hidden, model.norm_eps, weights);
   const MlpBlock shared(*spec.shared, model.hidden, weights);
   spec.shared.reset();
-  const MoeBlock experts(spec, model.hidden, model.norm_eps, weights);
+  const MoeBlock experts(context, spec, model.hidden, model.norm_eps, weights);
 
   const mx::array x = random_array({5, static_cast<int>(model.hidden)}, mx::float32, 3);
   const mx::array sum = experts.run(context, x, {}) + shared.run(context, x, {});

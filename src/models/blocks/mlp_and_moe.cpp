@@ -2,10 +2,10 @@
 
 namespace quire::models {
 
-MlpAndMoeBlock::MlpAndMoeBlock(const MlpAndMoeSpec& spec, const ModelSpec& model,
-                               WeightLoader& weights)
+MlpAndMoeBlock::MlpAndMoeBlock(const ops::Context& context, const MlpAndMoeSpec& spec,
+                               const ModelSpec& model, WeightLoader& weights)
     : mlp_(spec.mlp, model.hidden, weights),
-      moe_(spec.moe, model.hidden, model.norm_eps, weights),
+      moe_(context, spec.moe, model.hidden, model.norm_eps, weights),
       moe_frame_(load_frame(spec.moe_input_norm, spec.moe_output_norm, 1.0f, model, weights)) {
   if (spec.mlp_output_norm)
     mlp_output_norm_.emplace(*spec.mlp_output_norm, model.hidden, model.norm_eps, weights);

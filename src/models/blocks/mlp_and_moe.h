@@ -7,7 +7,8 @@ namespace quire::models {
 // An MLP and experts beside each other, as MlpAndMoeSpec says.
 class MlpAndMoeBlock {
  public:
-  MlpAndMoeBlock(const MlpAndMoeSpec& spec, const ModelSpec& model, WeightLoader& weights);
+  MlpAndMoeBlock(const ops::Context& context, const MlpAndMoeSpec& spec, const ModelSpec& model,
+                 WeightLoader& weights);
 
   // As MlpBlock::forward.
   mx::array forward(const ops::Context& context, const mx::array& h, const Frame& frame) const;

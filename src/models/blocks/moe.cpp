@@ -15,7 +15,8 @@ const MoeSpec::Names& find_layout(const MoeSpec& spec, const WeightLoader& weigh
   return spec.layouts.front();
 }
 
-ops::Experts load_experts(const MoeSpec& spec, int64_t hidden, WeightLoader& weights) {
+ops::Experts load_experts(const ops::Context& context, const MoeSpec& spec, int64_t hidden,
+                          WeightLoader& weights) {
   // Each on its own: where a group divides the columns of only one, only that one is quantised, and
   // quantised experts are stacked.
   const auto& outer =
@@ -36,22 +37,22 @@ ops::Experts load_experts(const MoeSpec& spec, int64_t hidden, WeightLoader& wei
   for (size_t e = 0; e < gate_up.size(); ++e)
     experts.push_back({.gate_up = std::move(gate_up[e]), .down = std::move(down[e])});
   try {
-    ops::check_experts(experts);
+    return ops::stack_experts(context, std::move(experts));
   } catch (const std::invalid_argument& error) {
     throw LoadError(outer.gate_up.front() + ", " + inner.down + ": " + error.what() +
                     "; convert the model anew, all experts of a layer alike");
   }
-  return std::make_shared<const std::vector<ops::Expert>>(std::move(experts));
 }
 
 }  // namespace
 
-MoeBlock::MoeBlock(const MoeSpec& spec, int64_t hidden, float norm_eps, WeightLoader& weights)
+MoeBlock::MoeBlock(const ops::Context& context, const MoeSpec& spec, int64_t hidden, float norm_eps,
+                   WeightLoader& weights)
     : route_(spec.route),
       router_(weights.linear(spec.router, spec.router_bias, spec.num_experts, hidden)),
       gate_(spec.gate),
       weigh_input_(spec.weigh_input),
-      experts_(load_experts(spec, hidden, weights)) {
+      experts_(load_experts(context, spec, hidden, weights)) {
   if (spec.router_norm) router_norm_.emplace(*spec.router_norm, hidden, norm_eps, weights);
   if (!spec.correction.empty())
     route_arrays_.correction = weights.vector(spec.correction, spec.num_experts);

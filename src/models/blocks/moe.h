@@ -12,7 +12,8 @@ namespace quire::models {
 // expert.
 class MoeBlock {
  public:
-  MoeBlock(const MoeSpec& spec, int64_t hidden, float norm_eps, WeightLoader& weights);
+  MoeBlock(const ops::Context& context, const MoeSpec& spec, int64_t hidden, float norm_eps,
+           WeightLoader& weights);
 
   // As those of MlpBlock.
   mx::array forward(const ops::Context& context, const mx::array& h, const Frame& frame) const;

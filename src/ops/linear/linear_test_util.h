@@ -98,9 +98,17 @@ inline void expect_same_rows_in_any_batch(const Context& context, const LinearWe
 // The kernel that must serve dense weights of this dtype on the instruction set in force.
 inline const char* dense_kernel(mx::Dtype dtype) {
   if (on_cuda()) return "cuda";
+  if (on_metal()) return "mlx";
   if (dtype == mx::bfloat16 && use_amx()) return "cpu_amx";
   if (dtype == mx::bfloat16 && use_avx512_bf16()) return "cpu_avx512_bf16";
   return cpu_kernel_name();
+}
+
+// `units` roundings of the largest element.
+inline Bound units_of_largest(float units, const mx::array& expected) {
+  float largest = 0;
+  for (const float x : to_floats(expected)) largest = std::max(largest, std::abs(x));
+  return {.abs = units * unit_roundoff(expected.dtype()) * largest};
 }
 
 }  // namespace quire::ops::testing

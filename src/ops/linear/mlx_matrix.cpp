@@ -54,6 +54,15 @@ void copy_row(mx::array& to, int64_t row, const void* from, int64_t from_row) {
               static_cast<const std::byte*>(from) + static_cast<size_t>(from_row) * bytes, bytes);
 }
 
+bool are_alike(const MlxMatrix& a, const MlxMatrix& b) {
+  const auto same = [](const std::optional<mx::array>& x, const std::optional<mx::array>& y) {
+    return x.has_value() == y.has_value() &&
+           (!x || (x->dtype() == y->dtype() && x->shape() == y->shape()));
+  };
+  return same(a.w, b.w) && same(a.scales, b.scales) && same(a.biases, b.biases) &&
+         a.group_size == b.group_size && a.bits == b.bits && a.mode == b.mode;
+}
+
 }  // namespace
 
 const char* mlx_mode(BlockFloat format) {
@@ -138,10 +147,50 @@ PackedMatrix mlx_matrix(const Context& context, std::span<const BlockFloatRows> 
                               .mode = mode});
 }
 
+std::shared_ptr<const MlxMatrix> mlx_stack(
+    const Context& context, std::span<const std::shared_ptr<const MlxMatrix>> matrices) {
+  for (const auto& matrix : matrices)
+    if (!matrix || !are_alike(*matrix, *matrices.front()))
+      throw std::invalid_argument("a stack of matrices of different shapes or formats");
+  const auto stacked = [&](const auto& array_of) {
+    const mx::array first = array_of(*matrices.front());
+    mx::Shape shape = first.shape();
+    shape.insert(shape.begin(), axis(static_cast<int64_t>(matrices.size())));
+    mx::array stack = context.device->take_array(shape, first.dtype());
+    context.pool->parallel_for(static_cast<int64_t>(matrices.size()), [&](int64_t i) {
+      copy_row(stack, i, array_of(*matrices[static_cast<size_t>(i)]).template data<void>(), 0);
+    });
+    return stack;
+  };
+  MlxMatrix stack = *matrices.front();
+  stack.w = stacked([](const MlxMatrix& m) { return m.w; });
+  if (stack.scales) stack.scales = stacked([](const MlxMatrix& m) { return *m.scales; });
+  if (stack.biases) stack.biases = stacked([](const MlxMatrix& m) { return *m.biases; });
+  return std::make_shared<const MlxMatrix>(std::move(stack));
+}
+
 mx::array mlx_product(const mx::array& x, const MlxMatrix& m) {
   if (!m.scales) return mx::matmul(x, mx::transpose(m.w));
   return mx::quantized_matmul(x, m.w, *m.scales, m.biases, /*transpose=*/true, m.group_size, m.bits,
                               m.mode);
+}
+
+mx::array mlx_gather_product(const mx::array& x, const MlxMatrix& m, const mx::array& ids,
+                             bool sorted) {
+  const mx::array rows = mx::expand_dims(x, 1);
+  if (m.scales)
+    return mx::squeeze(
+        mx::gather_qmm(rows, m.w, *m.scales, m.biases, std::nullopt, ids,
+                       /*transpose=*/true, m.group_size, m.bits, m.mode, std::nullopt, sorted),
+        1);
+  const auto product = [&](const mx::array& a, const mx::array& w) {
+    return mx::squeeze(mx::gather_mm(a, mx::swapaxes(w, -1, -2), std::nullopt, ids, sorted), 1);
+  };
+  if (mx::default_device() == mx::Device::gpu || x.dtype() == mx::float32)
+    return product(rows, m.w);
+  // Where MLX's operations for the CPU stand in for those of a GPU: they know float32 alone.
+  return mx::astype(product(mx::astype(rows, mx::float32), mx::astype(m.w, mx::float32)),
+                    x.dtype());
 }
 
 mx::array mlx_rows(const mx::array& ids, const MlxMatrix& m, mx::Dtype dtype) {

@@ -1,6 +1,7 @@
 #pragma once
 #include <mlx/mlx.h>
 
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -13,7 +14,9 @@ namespace quire::ops {
 // A weight matrix as MLX has it, where MLX multiplies (Metal). Rows that are interleaved elsewhere
 // are in their own order here: gate, then up.
 struct MlxMatrix {
-  mx::array w;  // [N, K] in PackedMatrix::dtype; quantised: [N, K * bits / 32] uint32
+  // [N, K] in PackedMatrix::dtype; quantised: [N, K * bits / 32] uint32. Of a stack, all arrays
+  // have the matrix as their first axis.
+  mx::array w;
   std::optional<mx::array> scales = std::nullopt, biases = std::nullopt;  // [N, K / group_size]
   int group_size = 0, bits = 0;
   std::string mode = "affine";  // as mx::quantized_matmul calls it
@@ -36,6 +39,13 @@ PackedMatrix mlx_matrix(const Context& context, std::span<const BlockFloatRows> 
 
 // x W^T [T, N], in x's dtype as MLX rounds it.
 mx::array mlx_product(const mx::array& x, const MlxMatrix& matrix);
+// Matrices of one shape and format as a stack. Throws std::invalid_argument if they are not.
+std::shared_ptr<const MlxMatrix> mlx_stack(
+    const Context& context, std::span<const std::shared_ptr<const MlxMatrix>> matrices);
+// Row i of x [P, K] by matrix ids[i] of a stack: [P, N], in x's dtype as MLX rounds it. `sorted`:
+// the ids ascend.
+mx::array mlx_gather_product(const mx::array& x, const MlxMatrix& stack, const mx::array& ids,
+                             bool sorted);
 // The rows with these ids [T], dequantised: [T, K] in `dtype`.
 mx::array mlx_rows(const mx::array& ids, const MlxMatrix& matrix, mx::Dtype dtype);
 // All rows, dequantised.

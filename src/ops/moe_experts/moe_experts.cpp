@@ -1,9 +1,11 @@
 #include "ops/moe_experts/moe_experts.h"
 #include <algorithm>
 #include <stdexcept>
+#include <utility>
 #include "ops/cuda/cuda_device.h"
 #include "ops/linear/pack/cuda_matrix.h"
 #include "ops/moe_experts/moe_experts_cuda.h"
+#include "ops/moe_experts/moe_experts_mlx.h"
 #include "ops/moe_experts/moe_experts_reference.h"
 #include "ops/moe_experts/moe_experts_run.h"
 #include "ops/runtime/kernel_primitive.h"
@@ -139,8 +141,8 @@ KernelCost cost_of(const mx::array& x, const MoeRouting& routing,
           .k = first.gate_up.weight.k};
 }
 
-}  // namespace
-
+// Throws std::invalid_argument unless all have the shapes and formats of the first, which fit each
+// other.
 void check_experts(const std::vector<Expert>& experts) {
   const Expert& first = experts.front();
   const int64_t hidden = first.down.weight.n;
@@ -158,11 +160,23 @@ void check_experts(const std::vector<Expert>& experts) {
       throw std::invalid_argument("moe_experts: experts with and without biases");
 }
 
+}  // namespace
+
+Experts stack_experts(const Context& context, std::vector<Expert> experts) {
+  if (experts.empty()) throw std::invalid_argument("moe_experts: no experts");
+  check_experts(experts);
+  if (context.device->metal()) experts = {stack_on_mlx(context, std::move(experts))};
+  return std::make_shared<const std::vector<Expert>>(std::move(experts));
+}
+
 mx::array moe_experts(const Context& context, const mx::array& x, const MoeRouting& routing,
                       const Experts& experts, const MoeExpertsOptions& options) {
   check_inputs(x, routing, experts, options);
-  check_experts(*experts);
   const Expert& first = experts->front();
+  if (context.device->metal() && !context.use_reference) {
+    context.kernels->literal_counter("moe_experts", "mlx").fetch_add(1, std::memory_order_relaxed);
+    return moe_experts_mlx(x, routing, first, options);
+  }
   CudaDevice* const cuda = context.device->cuda();
   const LinearKernel* gate_up =
       find_linear_kernel(expert_linear_params(first.gate_up, x.dtype(), &options.gate));

@@ -16,12 +16,13 @@ struct Expert {
   LinearWeight down;     // [hidden, I]
 };
 
-// The experts of a layer: of one shape and one weight format, all or none with biases.
+// The experts of a layer: of one shape and one weight format, all or none with biases. On Metal the
+// one entry stands for all of them, and its arrays have an axis [E] in front.
 using Experts = std::shared_ptr<const std::vector<Expert>>;
 
-// Throws std::invalid_argument unless all have the shapes and formats of the first, which fit each
-// other.
-void check_experts(const std::vector<Expert>& experts);
+// What moe_experts() takes. Throws std::invalid_argument unless all have the shapes and formats of
+// the first, which fit each other.
+Experts stack_experts(const Context& context, std::vector<Expert> experts);
 
 // How experts compute, and what joins the sum of a token's experts.
 struct MoeExpertsOptions {
@@ -40,12 +41,14 @@ struct MoeExpertsOptions {
 
 //   x        [T, hidden] in the weights' dtype
 //   routing  of T tokens; each expert in [0, E), those of one token distinct
+//   experts  as stack_experts() makes them
 // Returns [T, hidden] in x's dtype: y_t = sum_i weight_ti * expert_ti(x_t), plus the shared expert,
 // plus the residual, rounded once.
 //
 // A token's experts are added in ascending order of their index, in float32, so that a row's bits
 // depend on that row alone. The rows that go to one expert are multiplied together (linear()'s
-// kernels); an expert that no token goes to is not read.
+// kernels); an expert that no token goes to is not read. On Metal the products are MLX's gather
+// forms, rounded to x's dtype before they are weighed, and sums have MLX's order.
 mx::array moe_experts(const Context& context, const mx::array& x, const MoeRouting& routing,
                       const Experts& experts, const MoeExpertsOptions& options = {});
 

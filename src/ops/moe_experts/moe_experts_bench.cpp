@@ -17,7 +17,7 @@ ops::Experts make_experts(const ops::Context& context, const WeightFormat& forma
   for (int e = 0; e < kExperts; ++e)
     experts.push_back({.gate_up = format.make(context, gate_up, /*interleave=*/true),
                        .down = format.make(context, down, /*interleave=*/false)});
-  return std::make_shared<const std::vector<ops::Expert>>(std::move(experts));
+  return ops::stack_experts(context, std::move(experts));
 }
 
 void bench_format(OpBench& bench, const WeightFormat& format) {

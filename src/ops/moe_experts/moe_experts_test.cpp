@@ -24,8 +24,8 @@ mx::array random_bias(const Context& context, int n, uint32_t seed) {
   return context.device->make_array(values.data<void>(), {n}, mx::float32);
 }
 
-Experts random_experts(const Context& context, int count, mx::Dtype dtype, bool biases = false,
-                       bool interleave = true) {
+std::vector<Expert> separate_experts(const Context& context, int count, mx::Dtype dtype,
+                                     bool biases = false, bool interleave = true) {
   std::vector<Expert> experts;
   for (int e = 0; e < count; ++e) {
     const auto seed = static_cast<uint32_t>(10 + 2 * e);
@@ -36,7 +36,11 @@ Experts random_experts(const Context& context, int count, mx::Dtype dtype, bool 
     experts.back().gate_up.bias = random_bias(context, 2 * kIntermediate, seed + 100);
     experts.back().down.bias = random_bias(context, kHidden, seed + 101);
   }
-  return std::make_shared<const std::vector<Expert>>(std::move(experts));
+  return experts;
+}
+
+Experts random_experts(const Context& context, int count, mx::Dtype dtype, bool biases = false) {
+  return stack_experts(context, separate_experts(context, count, dtype, biases));
 }
 
 struct Case {
@@ -84,9 +88,10 @@ std::vector<Variant> variants() {
 
 // Float32: the sums of two products of 48 and 40 terms and of the experts; 16 bits: the gated
 // values and the result are rounded once each, and the gated values pass through weights of size
-// 0.2.
+// 0.2. On Metal there are five roundings instead of two: both products before their biases, too,
+// and the second one before it is weighed.
 Bound bound(mx::Dtype dtype) {
-  const float u = unit_roundoff(dtype);
+  const float u = (on_metal() ? 2.5f : 1.0f) * unit_roundoff(dtype);
   return dtype == mx::float32 ? Bound{.abs = 2e-5f, .rel = 2e-5f}
                               : Bound{.abs = 4 * u, .rel = 4 * u};
 }
@@ -117,10 +122,13 @@ TEST(MoeExperts, MatchesItsReference) {
   }
 }
 
+constexpr const char* kByRows = "MLX chooses its products' kernels by the number of rows";
+
 // What the ops that moe_experts() is made of give for one row: a linear without a gate and
 // gated_activation() for each expert.
-mx::array row_by_parts(const Context& context, const Case& c, int row, const Experts& experts,
-                       const MoeExpertsOptions& options, bool fused_multiply_add) {
+mx::array row_by_parts(const Context& context, const Case& c, int row,
+                       const std::vector<Expert>& experts, const MoeExpertsOptions& options,
+                       bool fused_multiply_add) {
   const auto multiply_add = [&](float a, float b, float sum) {
     return fused_multiply_add ? std::fma(a, b, sum) : a * b + sum;
   };
@@ -129,12 +137,12 @@ mx::array row_by_parts(const Context& context, const Case& c, int row, const Exp
   const auto weights = to_floats(matrix_rows(c.routing.weights, row, 1));
   const mx::array x = matrix_rows(c.x, row, 1);
   std::vector<float> sum(kHidden);
-  for (size_t e = 0; e < experts->size(); ++e) {
+  for (size_t e = 0; e < experts.size(); ++e) {
     for (int i = 0; i < k; ++i) {
       if (chosen[i] != static_cast<float>(e)) continue;
       const mx::array weighed =
           mx::astype(mx::astype(x, mx::float32) * mx::array(weights[i]), x.dtype());
-      const Expert& expert = (*experts)[e];
+      const Expert& expert = experts[e];
       const mx::array gate_up = linear(context, options.weigh_input ? weighed : x, expert.gate_up);
       const auto y = to_floats(linear(context, gated_activation(context, gate_up, options.gate),
                                       expert.down, {.out_dtype = mx::float32}));
@@ -154,6 +162,7 @@ mx::array row_by_parts(const Context& context, const Case& c, int row, const Exp
 }
 
 TEST(MoeExperts, IsItsPartsBitForBit) {
+  if (on_metal()) GTEST_SKIP() << kByRows;
   for (const auto& isa : isas_to_test()) {
     const ForcedIsa forced(isa);
     for (const mx::Dtype dtype : float_dtypes()) {
@@ -163,8 +172,8 @@ TEST(MoeExperts, IsItsPartsBitForBit) {
         if (variant.logit) continue;  // the sigmoid is no op of its own
         SCOPED_TRACE(isa + " " + dtype_name(dtype) + " " + variant.name);
         const Experts weights = random_experts(context, 5, dtype, variant.biases);
-        const Experts separate =
-            random_experts(context, 5, dtype, variant.biases, /*interleave=*/false);
+        const std::vector<Expert> separate =
+            separate_experts(context, 5, dtype, variant.biases, /*interleave=*/false);
         const MoeExpertsOptions options = variant.of(c);
         const mx::array y = moe_experts(context, c.x, c.routing, weights, options);
         for (const int t : {0, 7, 18})
@@ -176,6 +185,7 @@ TEST(MoeExperts, IsItsPartsBitForBit) {
 }
 
 TEST(MoeExperts, ARowDependsOnItselfAlone) {
+  if (on_metal()) GTEST_SKIP() << kByRows;
   for (const auto& isa : isas_to_test()) {
     const ForcedIsa forced(isa);
     for (const mx::Dtype dtype : float_dtypes()) {
@@ -246,8 +256,8 @@ TEST(MoeExperts, QuantisedExpertsHaveTheBitsOfDenseOnes) {
         codes.push_back({.gate_up = gate_up.codes, .down = down.codes});
         dense.push_back({.gate_up = gate_up.dense, .down = down.dense});
       }
-      const auto coded = std::make_shared<const std::vector<Expert>>(std::move(codes));
-      const auto plain = std::make_shared<const std::vector<Expert>>(std::move(dense));
+      const Experts coded = stack_experts(context, std::move(codes));
+      const Experts plain = stack_experts(context, std::move(dense));
       for (const int rows : {1, 2, 9, 150, 400}) {
         SCOPED_TRACE(isa + " " + dtype_name(dtype) + ", " + std::to_string(rows) + " rows");
         const mx::array x = random_array({rows, kWidth}, dtype, 4);
@@ -255,13 +265,17 @@ TEST(MoeExperts, QuantisedExpertsHaveTheBitsOfDenseOnes) {
             moe_route(context, random_array({rows, kCount}, mx::float32, 3, 2.0f),
                       {.top_k = kTopK, .normalise = true});
         const mx::array y = moe_experts(context, x, routing, coded);
-        ASSERT_TRUE(same_bits(y, moe_experts(context, x, routing, plain)));
+        const auto alike = [&](const mx::array& a, const mx::array& b) {
+          return on_metal() ? near(a, b, units_of_largest(dtype == mx::float32 ? 16 : 8, b))
+                            : same_bits(a, b);
+        };
+        ASSERT_TRUE(alike(y, moe_experts(context, x, routing, plain)));
         const int last = rows - 1;
         ASSERT_TRUE(
-            same_bits(matrix_rows(y, last, 1), moe_experts(context, matrix_rows(x, last, 1),
-                                                           {matrix_rows(routing.experts, last, 1),
-                                                            matrix_rows(routing.weights, last, 1)},
-                                                           coded)));
+            alike(matrix_rows(y, last, 1), moe_experts(context, matrix_rows(x, last, 1),
+                                                       {matrix_rows(routing.experts, last, 1),
+                                                        matrix_rows(routing.weights, last, 1)},
+                                                       coded)));
       }
       EXPECT_TRUE(kernel_ran(context, "moe_experts", 15, dense_kernel(dtype)));
     }
@@ -275,11 +289,16 @@ TEST(MoeExperts, RefusesWhatDoesNotFit) {
   EXPECT_THROW(moe_experts(context, mx::zeros({3, kHidden + 1}), c.routing, weights),
                std::invalid_argument);
   EXPECT_THROW(moe_experts(context, c.x, c.routing, nullptr), std::invalid_argument);
-  auto mixed = std::make_shared<std::vector<Expert>>(*weights);
-  mixed->back() = random_experts(context, 1, mx::bfloat16)->front();
-  EXPECT_THROW(moe_experts(context, c.x, c.routing, mixed), std::invalid_argument);
-  mixed->back() = random_experts(context, 1, mx::float32, /*biases=*/true)->front();
-  EXPECT_THROW(moe_experts(context, c.x, c.routing, mixed), std::invalid_argument);
+  EXPECT_THROW(stack_experts(context, {}), std::invalid_argument);
+  const auto refuses = [&](const std::vector<Expert>& other) {
+    std::vector<Expert> mixed = separate_experts(context, 4, mx::float32);
+    mixed.back() = other.front();
+    EXPECT_THROW(stack_experts(context, mixed), std::invalid_argument);
+  };
+  refuses(separate_experts(context, 1, mx::bfloat16));
+  refuses(separate_experts(context, 1, mx::float32, /*biases=*/true));
+  const TwoForms codes = random_mxfp4(context, 2 * kIntermediate, 64, mx::float32, 1, true);
+  refuses({{.gate_up = codes.codes, .down = codes.dense}});
 }
 
 }  // namespace

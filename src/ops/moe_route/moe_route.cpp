@@ -80,10 +80,7 @@ MoeRouting moe_route(const Context& context, const mx::array& logits,
   const int rows = logits.shape(0), experts = logits.shape(1);
   check_options(options, experts);
   check_arrays(arrays, options, experts);
-  if (context.use_reference) {
-    note_reference(context, "moe_route");
-    return moe_route_reference(logits, options, arrays);
-  }
+  if (is_composed(context, "moe_route")) return moe_route_reference(logits, options, arrays);
   Inputs inputs = inputs_of(logits, arrays);
   auto kernel = [rows, experts, options, correction = inputs.correction,
                  expert_scale = inputs.expert_scale, pool = context.pool,

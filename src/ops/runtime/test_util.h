@@ -200,12 +200,15 @@ inline std::vector<std::string> isas_to_test(bool with_vnni = false) {
   return available;
 }
 
-// That this kernel (by default the device's usual one: the Highway kernel of the ISA in force), and
-// not the reference, has run `times` times in this context.
+// That this kernel (by default the device's usual one: the Highway kernel of the ISA in force; on
+// Metal what is composed of MLX's operations counts, too), and not the reference, has run `times`
+// times in this context.
 inline ::testing::AssertionResult kernel_ran(const Context& context, const char* op, int64_t times,
                                              const char* kernel = nullptr) {
-  if (!kernel) kernel = context.device->kernel_name();
-  const int64_t count = context.kernels->count(op, kernel);
+  const bool is_usual = kernel == nullptr;
+  if (is_usual) kernel = context.device->kernel_name();
+  int64_t count = context.kernels->count(op, kernel);
+  if (is_usual && context.device->metal()) count += context.kernels->count(op, "mlx");
   if (count == times) return ::testing::AssertionSuccess();
   auto failure = ::testing::AssertionFailure() << op << "/" << kernel << " ran " << count
                                                << " times, expected " << times << "; ran:";

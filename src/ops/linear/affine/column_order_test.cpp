@@ -219,10 +219,10 @@ TEST_F(ColumnOrder, OfExpertsIsTheirOwn) {
     const MoeRouting routing = {.experts = mx::array(chosen.data(), {rows, 1}, mx::int32),
                                 .weights = mx::ones({rows, 1}, mx::float32)};
     const mx::array x = random_array({rows, hidden}, dtype, 1);
-    const auto y = to_floats(moe_experts(
-        context, x, routing, std::make_shared<const std::vector<Expert>>(std::move(ordered)), {}));
-    const auto expected = to_floats(moe_experts(
-        other, x, routing, std::make_shared<const std::vector<Expert>>(std::move(dense)), {}));
+    const auto y =
+        to_floats(moe_experts(context, x, routing, stack_experts(context, std::move(ordered))));
+    const auto expected =
+        to_floats(moe_experts(other, x, routing, stack_experts(other, std::move(dense))));
     double most = 0;
     for (const float v : expected) most = std::max(most, std::abs(static_cast<double>(v)));
     // Other orders of sums, then two roundings to bfloat16 that may fall the other way.
