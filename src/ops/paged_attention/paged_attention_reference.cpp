@@ -39,26 +39,6 @@ mx::array gather(const mx::array& pool, const std::optional<mx::array>& scale,
   return mx::where(mask, rows, mx::array(0.0f));
 }
 
-// [Tq, C]: which keys each query row of the sequence sees.
-mx::array visible(const BatchLayout& layout, int64_t sequence, const AttentionParams& params) {
-  const int first = layout.cu_seqlens[sequence], last = layout.cu_seqlens[sequence + 1];
-  const int context = layout.seq_lens[sequence];
-  const mx::array query(layout.positions.begin() + first, {last - first, 1});
-  const mx::array key = mx::reshape(mx::arange(context, mx::int32), {1, context});
-  mx::array mask = mx::full({last - first, context}, true);
-  // A longer window than any distance is none; int32 holds the others.
-  const auto limited = [](int64_t window) { return window >= 0 && window < (int64_t{1} << 30); };
-  const int64_t right = params.causal ? 0 : params.window_right;
-  if (limited(right)) mask = key <= query + mx::array(static_cast<int>(right));
-  if (limited(params.window_left))
-    mask = mx::logical_and(mask, key >= query - mx::array(static_cast<int>(params.window_left)));
-  if (params.window_step > 0 && params.window_step < context) {
-    const mx::array step(static_cast<int>(params.window_step));
-    mask = mx::logical_and(mask, key >= mx::floor_divide(query, step) * step);
-  }
-  return mask;
-}
-
 // [K, G, Tq, C] of ALiBi: -slope * |distance|.
 mx::array bias(const BatchLayout& layout, int64_t sequence, const mx::array& slopes, int kv_heads) {
   const int first = layout.cu_seqlens[sequence], last = layout.cu_seqlens[sequence + 1];
@@ -92,15 +72,44 @@ std::pair<mx::array, mx::array> softmax(const mx::array& scores, const Attention
 
 AttentionWithLse attend(const mx::array& q, const PagedKv& kv, const BatchLayout& layout,
                         int64_t sequence, const AttentionParams& params) {
-  const int rows = q.shape(0), heads = q.shape(1), dim = q.shape(2), kv_heads = kv.k.shape(2);
-  const int group = heads / kv_heads, value_dim = static_cast<int>(kv.value_dim());
+  const mx::array keys = gather(kv.k, kv.k_scale, layout, sequence);
+  const mx::array values =
+      kv.values_in_keys > 0
+          ? mx::slice(keys, {0, 0, 0},
+                      {keys.shape(0), keys.shape(1), static_cast<int>(kv.value_dim())})
+          : gather(kv.v, kv.v_scale, layout, sequence);
+  return attention_reference(q, keys, values, layout, sequence, params);
+}
+
+}  // namespace
+
+mx::array visible_keys(const BatchLayout& layout, int64_t sequence, const AttentionParams& params) {
+  const int first = layout.cu_seqlens[sequence], last = layout.cu_seqlens[sequence + 1];
+  const int context = layout.seq_lens[sequence];
+  const mx::array query(layout.positions.begin() + first, {last - first, 1});
+  const mx::array key = mx::reshape(mx::arange(context, mx::int32), {1, context});
+  mx::array mask = mx::full({last - first, context}, true);
+  // A longer window than any distance is none; int32 holds the others.
+  const auto limited = [](int64_t window) { return window >= 0 && window < (int64_t{1} << 30); };
+  const int64_t right = params.causal ? 0 : params.window_right;
+  if (limited(right)) mask = key <= query + mx::array(static_cast<int>(right));
+  if (limited(params.window_left))
+    mask = mx::logical_and(mask, key >= query - mx::array(static_cast<int>(params.window_left)));
+  if (params.window_step > 0 && params.window_step < context) {
+    const mx::array step(static_cast<int>(params.window_step));
+    mask = mx::logical_and(mask, key >= mx::floor_divide(query, step) * step);
+  }
+  return mask;
+}
+
+AttentionWithLse attention_reference(const mx::array& q, const mx::array& k, const mx::array& v,
+                                     const BatchLayout& layout, int64_t sequence,
+                                     const AttentionParams& params) {
+  const int rows = q.shape(0), heads = q.shape(1), dim = q.shape(2), kv_heads = k.shape(0);
+  const int group = heads / kv_heads;
   const mx::array queries = mx::transpose(
       mx::reshape(mx::astype(q, mx::float32), {rows, kv_heads, group, dim}), {1, 2, 0, 3});
-  const mx::array keys =
-      mx::expand_dims(gather(kv.k, kv.k_scale, layout, sequence), 1);  // [K, 1, C, D]
-  const mx::array values =
-      kv.values_in_keys > 0 ? mx::slice(keys, {0, 0, 0, 0}, {kv_heads, 1, keys.shape(2), value_dim})
-                            : mx::expand_dims(gather(kv.v, kv.v_scale, layout, sequence), 1);
+  const mx::array keys = mx::expand_dims(k, 1), values = mx::expand_dims(v, 1);  // [K, 1, C, D]
   mx::array scores =
       mx::matmul(queries, mx::swapaxes(keys, -1, -2)) * mx::array(params.scale);  // [K, G, Tq, C]
   if (params.softcap > 0) {
@@ -108,15 +117,13 @@ AttentionWithLse attend(const mx::array& q, const PagedKv& kv, const BatchLayout
     scores = mx::tanh(scores / cap) * cap;
   }
   if (params.alibi_slopes) scores = scores + bias(layout, sequence, *params.alibi_slopes, kv_heads);
-  scores = mx::where(visible(layout, sequence, params), scores,
+  scores = mx::where(visible_keys(layout, sequence, params), scores,
                      mx::array(-std::numeric_limits<float>::infinity()));
   const auto [p, lse] = softmax(scores, params);
   const mx::array out = mx::matmul(p, values);  // [K, G, Tq, Dv]
-  return {.out = mx::reshape(mx::transpose(out, {2, 0, 1, 3}), {rows, heads, value_dim}),
+  return {.out = mx::reshape(mx::transpose(out, {2, 0, 1, 3}), {rows, heads, v.shape(2)}),
           .lse = mx::reshape(lse, {heads, rows})};
 }
-
-}  // namespace
 
 AttentionWithLse paged_attention_reference(const mx::array& q, const PagedKv& kv,
                                            const BatchLayout& layout,
