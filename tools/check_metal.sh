@@ -76,7 +76,7 @@ grids() {
 }
 # No test at all would pass, too.
 parity() {
-  [ -n "$models" ] && gpu_tests parity_tests "$models" && "$bin/parity_tests" --gtest_list_tests --gtest_filter="$models" | grep -q '^  '
+  [ -n "$models" ] && gpu_tests parity_tests "$models" && "$bin/parity_tests" --gtest_list_tests --gtest_filter="$models" | grep '^  ' >/dev/null
 }
 
 answer() {
@@ -109,6 +109,7 @@ step "parity_tests $models" 20 parity
 step answer 20 answer
 step "decode, $model" 20 "$bin/quire" bench latency "$model" --device metal
 step "decode on the CPU, $model" 20 "$bin/quire" bench latency "$model" --device cpu
+step "ablations, $model" 30 "$bin/quire" bench ablations "$model" --device metal --no-kernels
 step "bench ops, the CPU's kernels" 60 "$bin/quire" bench ops
 say "== $((${#failed[@]})) steps failed"
 for name in ${failed[@]+"${failed[@]}"}; do say "failed: $name"; done

@@ -1,3 +1,5 @@
+#include <string_view>
+
 #include "base/error.h"
 #include "bench/engine/ablations.h"
 #include "bench/ops/comparisons.h"
@@ -15,28 +17,33 @@ struct AblationFlags {
   std::string output_json;
 };
 
-// One design decision switched off, and where it is one: on a GPU MLX launches nothing, and only a
-// GPU records steps.
-enum class On { kAll, kCpu, kGpu };
+// One design decision switched off, and on which devices it is one: on an NVIDIA GPU MLX launches
+// nothing, and only such a GPU records steps.
 struct Variant {
   const char* name;
   const char* meaning;
   void (*apply)(ModelFlags& flags);
-  On on = On::kAll;
+  std::string_view devices = "cpu cuda metal";
+
+  bool is_on(const std::string& device) const { return devices.find(device) != devices.npos; }
 };
 
 constexpr Variant kVariants[] = {
     {"usual", "nothing is switched off", [](ModelFlags&) {}},
     {"node by node", "MLX launches each kernel, not one node for all kernels of a step",
-     [](ModelFlags& flags) { flags.join_kernels = false; }, On::kCpu},
+     [](ModelFlags& flags) { flags.join_kernels = false; }, "cpu"},
     {"eval per layer", "each layer is waited for instead of one graph for the whole step",
-     [](ModelFlags& flags) { flags.ablation.eval_per_layer = true; }, On::kCpu},
+     [](ModelFlags& flags) { flags.ablation.eval_per_layer = true; }, "cpu metal"},
     {"kernel by kernel", "decode steps are launched anew, not replayed as they were recorded",
-     [](ModelFlags& flags) { flags.replay_decodes = false; }, On::kGpu},
+     [](ModelFlags& flags) { flags.replay_decodes = false; }, "cuda"},
     {"no lookahead", "a step is launched after the tokens of the one before were read",
      [](ModelFlags& flags) { flags.lookahead = false; }},
     {"project all rows", "every token meets the vocabulary, not only sampled ones",
      [](ModelFlags& flags) { flags.ablation.project_all_rows = true; }},
+    {"gathered pages", "MLX attends to keys and values copied from their pages, no paged kernel",
+     [](ModelFlags& flags) { flags.metal_ways.gathers_pages = true; }, "metal"},
+    {"delta rule in turn", "the gated delta rule takes a node for each request, not one for all",
+     [](ModelFlags& flags) { flags.metal_ways.delta_rule_in_turn = true; }, "metal"},
 };
 
 json::array compare_engines(AblationFlags flags) {
@@ -51,7 +58,7 @@ json::array compare_engines(AblationFlags flags) {
   for (const Variant& variant : kVariants) {
     ModelFlags model = flags.model;
     if (!models.empty()) model.device = models.front().engine->stats().device;  // all on the same
-    if (!models.empty() && variant.on == (model.device == "cpu" ? On::kGpu : On::kCpu)) continue;
+    if (!models.empty() && !variant.is_on(model.device)) continue;
     variant.apply(model);
     models.push_back(start_engine(model));
     variants.push_back({variant.name, variant.meaning, *models.back().engine});

@@ -43,7 +43,8 @@ int throughput(ThroughputFlags flags) {
 }
 
 // Each switches one design decision off, to measure what it gains. The tokens stay the same.
-void add_ablation_flags(CLI::App& command, models::AblationOptions& ablation) {
+void add_ablation_flags(CLI::App& command, ModelFlags& flags) {
+  models::AblationOptions& ablation = flags.ablation;
   const char* group = "Ablations (slower ways to the same tokens)";
   command
       .add_flag("--eval-per-layer", ablation.eval_per_layer,
@@ -52,6 +53,14 @@ void add_ablation_flags(CLI::App& command, models::AblationOptions& ablation) {
   command
       .add_flag("--project-all-rows", ablation.project_all_rows,
                 "Project every token to the vocabulary, not only sampled ones")
+      ->group(group);
+  command
+      .add_flag("--gather-pages", flags.metal_ways.gathers_pages,
+                "Metal: MLX's attention over keys and values gathered from their pages")
+      ->group(group);
+  command
+      .add_flag("--delta-rule-in-turn", flags.metal_ways.delta_rule_in_turn,
+                "Metal: the gated delta rule for one request after the other")
       ->group(group);
 }
 
@@ -82,7 +91,7 @@ void add_bench_throughput(CLI::App& bench, int& status) {
       ->excludes(num_prompts)
       ->capture_default_str();
   command->add_option("--output-json", flags->output_json, "Also write the figures to this file");
-  add_ablation_flags(*command, flags->model.ablation);
+  add_ablation_flags(*command, flags->model);
   command->callback([flags, command, &status] {
     flags->whole_dataset = command->count("--num-prompts") > 0;
     status = throughput(*flags);

@@ -24,14 +24,27 @@ std::vector<std::string> cpu_only(const ModelFlags& flags) {
   if (flags.portable_bits) names.emplace_back("--portable-bits");
   if (flags.quant_activations != "none") names.emplace_back("--quant-activations");
   if (!flags.adapters.empty()) names.emplace_back("--lora-modules");
-  if (flags.ablation.eval_per_layer) names.emplace_back("--eval-per-layer");
   if (is_set("QUIRE_USE_REFERENCE")) names.emplace_back("QUIRE_USE_REFERENCE");
   if (std::getenv("QUIRE_CPU_ISA")) names.emplace_back("QUIRE_CPU_ISA");
-  if (flags.device != "metal") return names;
+  if (flags.device != "metal") {
+    if (flags.ablation.eval_per_layer) names.emplace_back("--eval-per-layer");
+    return names;
+  }
   if (flags.kv_cache_dtype == "int8" || flags.kv_cache_dtype == "fp8")
     names.emplace_back("--kv-cache-dtype " + flags.kv_cache_dtype);
   if (flags.profile) names.emplace_back("--profile");
   return names;
+}
+
+// Hands over how Metal's kernels are to be called. Throws LoadError for other devices.
+void set_metal_ways(const ModelFlags& flags, ops::Device& device) {
+  const ops::MetalWays& ways = flags.metal_ways;
+  if (!ways.gathers_pages && !ways.delta_rule_in_turn) return;
+  if (!device.metal())
+    throw LoadError(std::string(ways.gathers_pages ? "--gather-pages" : "--delta-rule-in-turn") +
+                    " is about Metal's kernels, but " + device.name() +
+                    " computes; leave it out, or take --device metal");
+  device.metal()->set_ways(ways);
 }
 
 std::shared_ptr<ops::Device> open_device(const ModelFlags& flags,
@@ -76,6 +89,7 @@ ops::Context make_compute_context(const ModelFlags& flags,
   limit_instruction_set();
   ops::Context context = ops::make_context(
       flags.threads > 0 ? flags.threads : usable_physical_cores(), open_device(flags, beyond_gpus));
+  set_metal_ways(flags, *context.device);
   context.require_kernels = is_set("QUIRE_REQUIRE_KERNELS");
   ops::set_portable_bits(flags.portable_bits);
   if (flags.profile) context.profile = std::make_shared<ops::Profile>();

@@ -7,6 +7,7 @@
 #include "engine/engine.h"
 #include "engine/memory_budget.h"
 #include "models/model.h"
+#include "ops/metal/metal_device.h"
 
 namespace quire::cli {
 
@@ -42,6 +43,7 @@ struct ModelFlags {
   bool head_optional = false;             // only embeddings are wanted
   bool profile = false;                   // time every step and kernel
   models::AblationOptions ablation = {};  // benchmarks only, as the next
+  ops::MetalWays metal_ways = {};
   bool join_kernels = true;
   bool replay_decodes = true;
 };

@@ -122,6 +122,12 @@ def test_an_apple_gpu_is_refused_by_builds_for_other_systems():
     assert code == 1 and "--device metal: only the CPU has --kv-cache-dtype int8" in text, text
 
 
+@pytest.mark.parametrize("flag", ["--gather-pages", "--delta-rule-in-turn"])
+def test_ablations_of_metals_kernels_are_refused_elsewhere(flag):
+    code, text = quire("bench", "throughput", MODEL, "--device", "cpu", flag)
+    assert code == 1 and f"{flag} is about Metal's kernels, but cpu computes; leave it out, or take --device metal" in text, text
+
+
 def test_what_only_the_cpu_has_is_refused_by_name_on_cuda():
     for flag in (("--portable-bits",), ("--quant-activations", "int8")):
         code, text = quire("run", MODEL, "Hello", "--device", "cuda", *flag)

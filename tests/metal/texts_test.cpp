@@ -21,9 +21,9 @@ TEST(MetalTexts, HaveAllThatMetalNeeds) {
     EXPECT_THAT(entry.text, HasSubstr("_metal.metal\""))
         << entry.op << " says where lines are from";
   }
-  EXPECT_THAT(ops,
-              ::testing::ElementsAre("causal_conv1d", "copy_slots", "gated_delta_rule", "kv_write",
-                                     "paged_attention", "qk_norm_rope_kv_write", "sample"));
+  EXPECT_THAT(ops, ::testing::ElementsAre("causal_conv1d", "copy_slots", "gated_delta_rule",
+                                          "gather_pages", "kv_write", "paged_attention",
+                                          "qk_norm_rope_kv_write", "sample"));
 }
 
 // A kernel is looked for in its op's text.

@@ -58,6 +58,7 @@ std::unique_ptr<engine::Engine> load(const EngineSetup& setup, const ops::Contex
                                   {.dtype = setup.dtype,
                                    .max_positions = setup.max_model_len,
                                    .progress = {},
+                                   .ablation = setup.ablation,
                                    .adapters = adapters});
   return std::make_unique<engine::Engine>(std::move(model), std::move(options));
 }

@@ -19,6 +19,7 @@ struct EngineSetup {
   int64_t max_num_batched_tokens = 2048;
   bool prefix_caching = false, lookahead = false;
   std::vector<std::string> adapters = {};  // folders
+  models::AblationOptions ablation = {};
 };
 
 struct Job {

@@ -110,6 +110,32 @@ DeltaRuleResult run_on_metal(const Context& context, const GatedDeltaRuleParams&
   return {.y = out[1], .state = out[0]};
 }
 
+// The same with a node for each sequence, in the order of the step.
+DeltaRuleResult run_in_turn(const Context& context, const GatedDeltaRuleParams& params,
+                            const mx::array& qkv, const DeltaGates& gates, const mx::array& state,
+                            const BatchLayout& layout) {
+  DeltaRuleResult result = {.y = qkv, .state = state};
+  std::vector<mx::array> all;
+  for (int64_t s = 0; s < layout.num_sequences; ++s) {
+    const int32_t begin = layout.cu_seqlens[s], end = layout.cu_seqlens[s + 1];
+    if (begin == end) continue;
+    const auto rows = [&](const mx::array& x) {
+      return mx::contiguous(mx::slice(x, {begin, 0}, {end, x.shape(1)}));
+    };
+    auto one = std::make_shared<BatchLayout>();
+    one->num_tokens = end - begin;
+    one->num_sequences = 1;
+    one->positions.assign(layout.positions.begin() + begin, layout.positions.begin() + end);
+    one->cu_seqlens = {0, end - begin};
+    one->state_slots = {layout.state_slots[s]};
+    DeltaGates own = gates;
+    own.projected = rows(gates.projected);
+    result = run_on_metal(context, params, rows(qkv), own, result.state, one);
+    all.push_back(result.y);
+  }
+  return {.y = mx::concatenate(std::move(all), 0), .state = result.state};
+}
+
 }  // namespace
 
 DeltaRuleResult gated_delta_rule(const Context& context, const mx::array& qkv,
@@ -121,7 +147,10 @@ DeltaRuleResult gated_delta_rule(const Context& context, const mx::array& qkv,
     note_reference(context, kOp);
     return gated_delta_rule_reference(qkv, gates, state, *layout);
   }
-  if (context.device->metal()) return run_on_metal(context, params, qkv, gates, state, layout);
+  if (MetalDevice* metal = context.device->metal())
+    return metal->ways().delta_rule_in_turn
+               ? run_in_turn(context, params, qkv, gates, state, *layout)
+               : run_on_metal(context, params, qkv, gates, state, layout);
   CudaDevice* const cuda = context.device->cuda();
   auto kernel = [params, cuda, layout = cuda ? layout : nullptr,
                  tasks = cuda ? std::vector<GatedDeltaRuleTask>()

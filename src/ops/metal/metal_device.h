@@ -12,6 +12,12 @@
 
 namespace quire::ops {
 
+// Slower ways to the same tokens, to measure what the usual ones gain.
+struct MetalWays {
+  bool gathers_pages = false;       // attention is MLX's, over keys and values copied from pages
+  bool delta_rule_in_turn = false;  // the gated delta rule takes a node for each sequence
+};
+
 // A device whose kernels are in Metal's language, and on which MLX runs everything else: its
 // default device is this one. A step is one lazy graph of MLX's operations and of nodes that
 // launch_metal() makes. Memory is the host's, too. What differs between an Apple GPU and the
@@ -21,6 +27,10 @@ class MetalDevice : public Device {
   const char* name() const override { return "metal"; }
   const char* kernel_name() const override { return "metal"; }
   MetalDevice* metal() override { return this; }
+
+  // Set before the first step.
+  void set_ways(const MetalWays& ways) { ways_ = ways; }
+  const MetalWays& ways() const { return ways_; }
 
   // Gives the kernels of one node to the encoder; outputs have their memory. `op` has the text.
   // Called on the thread that evaluates the graph.
@@ -68,6 +78,7 @@ class MetalDevice : public Device {
     std::weak_ptr<const void> owner;
     std::map<Key, std::shared_ptr<const void>> values;
   };
+  MetalWays ways_;
   std::mutex mutex_;
   std::map<const void*, Kept> kept_;  // by owner
 };

@@ -7,9 +7,11 @@
 #include "base/check.h"
 #include "ops/cuda/cuda_device.h"
 #include "ops/cuda/cuda_recording.h"
+#include "ops/metal/metal_device.h"
 #include "ops/paged_attention/attention_run.h"
 #include "ops/paged_attention/attention_scratch.h"
 #include "ops/paged_attention/paged_attention_cuda.h"
+#include "ops/paged_attention/paged_attention_gathered.h"
 #include "ops/paged_attention/paged_attention_on_metal.h"
 #include "ops/paged_attention/paged_attention_reference.h"
 #include "ops/runtime/kernel_primitive.h"
@@ -291,6 +293,8 @@ mx::array paged_attention(const Context& context, const mx::array& q, const Page
                           const BatchLayoutPtr& layout, const AttentionParams& params) {
   check(q, kv, *layout, params);
   check_positions(*layout);
+  MetalDevice* const metal = context.device->metal();
+  if (metal && metal->ways().gathers_pages) return attend_gathered(context, q, kv, layout, params);
   if (!context.use_reference) return launch(context, q, kv, layout, params, /*lse=*/false)[0];
   note_reference(context, kOp);
   return paged_attention_reference(q, kv, *layout, params).out;
