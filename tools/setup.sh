@@ -247,7 +247,8 @@ install_torch() {
   touch $stamp
 }
 
-# Clang for the fuzzers, and clang-tidy: 19 if there is one, else the newest compiler. The compiler for 64-bit ARM.
+# Clang for the fuzzers, and clang-tidy: 19 if there is one, else the newest compiler. The compiler for 64-bit ARM. XFS, which
+# clones files.
 install_compilers() {
   local version missing=() name
   for version in 19 20 18 17 16 15 14; do
@@ -255,7 +256,7 @@ install_compilers() {
     apt_update
     if known "clang-$version" && known "libclang-rt-$version-dev"; then break; fi
   done
-  for name in "clang-$version" "libclang-rt-$version-dev" clang-tidy-19 g++-aarch64-linux-gnu; do
+  for name in "clang-$version" "libclang-rt-$version-dev" clang-tidy-19 g++-aarch64-linux-gnu xfsprogs; do
     installed "$name" || { apt_update; ! known "$name" || missing+=("$name"); }
   done
   [ ${#missing[@]} = 0 ] || apt_install "${missing[@]}" || say "not all of these can be installed here"

@@ -78,6 +78,12 @@ void DataFile::check_unchanged() const {
                   "writes to it any more");
 }
 
+FileSnapshot::Taken DataFile::snapshot() const {
+  auto taken = FileSnapshot::take(fd_, path_);
+  check_unchanged();  // until behind the moment of the clone
+  return taken;
+}
+
 std::string read_text_file(const std::string& path, size_t max_bytes) {
   const auto file = DataFile::open(path);
   if (file->size() > max_bytes) {

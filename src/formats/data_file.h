@@ -5,10 +5,13 @@
 #include <span>
 #include <string>
 
+#include "formats/file_snapshot.h"
+
 namespace quire::formats {
 
-// A large file that is read in pieces. It is never mapped: a mapped file that another process cuts
-// short ends this one (SIGBUS), and one that is written to changes under whoever reads it.
+// A large file that is read in pieces. It is never mapped itself: a mapped file that another
+// process cuts short ends this one (SIGBUS), and one that is written to changes under whoever reads
+// it.
 class DataFile {
  public:
   // Throws LoadError if `path` is not a regular file that can be opened.
@@ -26,6 +29,9 @@ class DataFile {
   // Throws LoadError if the file was written to, cut, replaced or removed since it was opened: what
   // was read before and after may not belong together.
   void check_unchanged() const;
+  // Maps the bytes that it had when it was opened, where the file system can clone it. Throws
+  // LoadError if it has changed since.
+  FileSnapshot::Taken snapshot() const;
 
  private:
   // What changes with a file. A change of contents, of links (a rename over it removes one) and of

@@ -59,6 +59,28 @@ const DTypeRow& row(DType dtype) {
   return kDTypes[0];
 }
 
+// Calls handle(begin, count) for pieces of [offset, offset + size) of a tensor, on all threads.
+// They are cut at fixed places of the tensor, as the blocks of its digest are.
+template <class Handle>
+void in_pieces(uint64_t offset, uint64_t size, ThreadPool& pool, const Handle& handle) {
+  constexpr uint64_t kPieceBytes = uint64_t{1} << 20;
+  std::exception_ptr failure;
+  std::mutex mutex;
+  const uint64_t end = offset + size, first_piece = offset / kPieceBytes;
+  const uint64_t pieces = (end + kPieceBytes - 1) / kPieceBytes - first_piece;
+  pool.parallel_for(static_cast<int64_t>(pieces), [&](int64_t i) {
+    const uint64_t piece = (first_piece + static_cast<uint64_t>(i)) * kPieceBytes;
+    const uint64_t from = std::max(offset, piece), to = std::min(end, piece + kPieceBytes);
+    try {
+      handle(from, to - from);
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      failure = std::current_exception();
+    }
+  });
+  if (failure) std::rethrow_exception(failure);
+}
+
 }  // namespace
 
 DTypeBlock dtype_block(DType dtype) { return row(dtype).block; }
@@ -121,23 +143,16 @@ void RawTensor::read(uint64_t offset, std::span<std::byte> out) const {
 }
 
 void RawTensor::read(uint64_t offset, std::span<std::byte> out, ThreadPool& pool) const {
-  constexpr uint64_t kPieceBytes = uint64_t{1} << 20;
-  std::exception_ptr failure;
-  std::mutex mutex;
-  // Cut at fixed places of the tensor, as the blocks of its digest are.
-  const uint64_t end = offset + out.size(), first_piece = offset / kPieceBytes;
-  const uint64_t pieces = (end + kPieceBytes - 1) / kPieceBytes - first_piece;
-  pool.parallel_for(static_cast<int64_t>(pieces), [&](int64_t i) {
-    const uint64_t piece = (first_piece + static_cast<uint64_t>(i)) * kPieceBytes;
-    const uint64_t from = std::max(offset, piece), to = std::min(end, piece + kPieceBytes);
-    try {
-      read(from, out.subspan(from - offset, to - from));
-    } catch (...) {
-      const std::lock_guard lock(mutex);
-      failure = std::current_exception();
-    }
+  in_pieces(offset, out.size(), pool, [&](uint64_t begin, uint64_t count) {
+    read(begin, out.subspan(begin - offset, count));
   });
-  if (failure) std::rethrow_exception(failure);
+}
+
+void RawTensor::count(uint64_t offset, std::span<const std::byte> bytes, ThreadPool& pool) const {
+  if (!digest) return;
+  in_pieces(offset, bytes.size(), pool, [&](uint64_t begin, uint64_t count) {
+    digest->add(begin, bytes.subspan(begin - offset, count));
+  });
 }
 
 std::vector<std::byte> RawTensor::read_all() const {

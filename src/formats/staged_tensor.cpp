@@ -3,6 +3,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <utility>
+
+#include "base/check.h"
 #include "base/error.h"
 
 namespace quire::formats {
@@ -18,20 +21,34 @@ StagedTensor::StagedTensor(const RawTensor& tensor) : tensor_(tensor) {
 #ifdef MADV_HUGEPAGE
   (void)::madvise(data, tensor.size, MADV_HUGEPAGE);
 #endif
-  bytes_ = {static_cast<std::byte*>(data), tensor.size};
+  copy_ = {static_cast<std::byte*>(data), tensor.size};
+}
+
+StagedTensor::StagedTensor(const RawTensor& tensor, std::shared_ptr<const FileSnapshot> snapshot)
+    : tensor_(tensor), snapshot_(std::move(snapshot)) {
+  const std::span<const std::byte> file = snapshot_->bytes();
+  QUIRE_CHECK(tensor.alternating_rows == 0 && tensor.begin <= file.size() &&
+              tensor.size <= file.size() - tensor.begin)
+      << tensor.name;
+  mapped_ = file.subspan(tensor.begin, tensor.size);
 }
 
 StagedTensor::~StagedTensor() {
-  if (!bytes_.empty()) ::munmap(bytes_.data(), bytes_.size());
+  if (!copy_.empty()) ::munmap(copy_.data(), copy_.size());
 }
 
 void StagedTensor::load(std::span<const std::byte> range, ThreadPool& pool) {
   if (range.empty()) return;
-  const auto first = static_cast<uint64_t>(range.data() - bytes_.data());
-  tensor_.read(first, bytes_.subspan(first, range.size()), pool);
+  const auto first = static_cast<uint64_t>(range.data() - data());
+  if (snapshot_) {
+    tensor_.count(first, range, pool);
+  } else {
+    tensor_.read(first, copy_.subspan(first, range.size()), pool);
+  }
 }
 
 void StagedTensor::release(std::span<const std::byte> range) {
+  if (snapshot_) return;
   const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
   const auto address = reinterpret_cast<uintptr_t>(range.data());
   const uintptr_t begin = (address + page - 1) / page * page;
