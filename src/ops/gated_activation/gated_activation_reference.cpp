@@ -37,12 +37,17 @@ mx::array activated(const mx::array& x, Gate::Kind kind) {
 
 }  // namespace
 
+mx::array gated_activation_reference(const mx::array& gate, const mx::array& up,
+                                     const Gate& options) {
+  const mx::array g = mx::astype(gate, mx::float32), u = mx::astype(up, mx::float32);
+  const mx::array y = options.kind == Gate::Kind::kClampedSwiglu ? clamped_swiglu(g, u, options)
+                                                                 : activated(g, options.kind) * u;
+  return mx::astype(y, gate.dtype());
+}
+
 mx::array gated_activation_reference(const mx::array& gate_up, const Gate& gate) {
-  const auto halves = mx::split(mx::astype(gate_up, mx::float32), 2, -1);
-  const mx::array y = gate.kind == Gate::Kind::kClampedSwiglu
-                          ? clamped_swiglu(halves[0], halves[1], gate)
-                          : activated(halves[0], gate.kind) * halves[1];
-  return mx::astype(y, gate_up.dtype());
+  const auto halves = mx::split(gate_up, 2, -1);
+  return gated_activation_reference(halves[0], halves[1], gate);
 }
 
 mx::array gated_activation_reference(const mx::array& x, const Columns& up, const Gate& gate) {
