@@ -100,6 +100,10 @@ class EmulatedGpu final : public ops::MetalDevice {
         });
   }
   mx::allocator::Data allocate_array(size_t bytes) override { return memory_.allocate(bytes); }
+  std::optional<mx::allocator::Data> wrap_pages(void* pages, size_t,
+                                                std::shared_ptr<const void> owner) override {
+    return ops::wrap_data(pages, [owner = std::move(owner)](void*) {});
+  }
 
  private:
   ops::ArrayMemory memory_;

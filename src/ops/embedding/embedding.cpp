@@ -72,15 +72,16 @@ mx::array gather_on_cuda(const Context& context, const mx::array& ids, mx::Dtype
                        {ids.shape(0), static_cast<int>(params.k)}, dtype, {ids});
 }
 
-// Rows of a table that MLX sees where it lies, if that is whole pages; else it has a copy, made
-// once.
+// Rows of a table that MLX sees where it lies, or else a copy, made once.
 mx::array take_stored(MetalDevice& metal, const mx::array& ids, const RowMatrix& table,
                       mx::Dtype dtype, const std::shared_ptr<const void>& owner) {
   const auto address = static_cast<int64_t>(reinterpret_cast<intptr_t>(table.data));
   const auto rows = metal.keep(owner, {address, table.n, table.k}, [&] {
+    const mx::Shape shape = {static_cast<int>(table.n), static_cast<int>(table.k)};
+    // What is kept with the owner must not keep it.
+    const auto view = metal.view(table.data, shape, table.dtype, /*owner=*/nullptr);
     return std::make_shared<const mx::array>(
-        const_cast<void*>(table.data),
-        mx::Shape{static_cast<int>(table.n), static_cast<int>(table.k)}, table.dtype, [](void*) {});
+        view ? *view : metal.make_array(table.data, shape, table.dtype));
   });
   return mx::astype(mx::take(*static_cast<const mx::array*>(rows.get()), ids, 0), dtype);
 }

@@ -120,12 +120,12 @@ mx::array launch_on_cuda(const Context& context, const mx::array& x, const Linea
       {x.shape(0), static_cast<int>(columns)}, y_dtype, std::move(inputs.arrays));
 }
 
-// Of parts that stay apart, because their formats differ: one behind the other.
-mx::array product_of_parts(const mx::array& x, const PackedMatrix& w) {
-  if (!w.parts) return mlx_product(x, *w.mlx);
+// One of each part that stays apart.
+std::vector<mx::array> products_of(const mx::array& x, const PackedMatrix& w) {
+  if (!w.parts) return {mlx_product(x, *w.mlx)};
   std::vector<mx::array> products;
   for (const PackedMatrix& part : *w.parts) products.push_back(mlx_product(x, *part.mlx));
-  return mx::concatenate(std::move(products), -1);
+  return products;
 }
 
 // MLX's product, and its operations for the options. The product is rounded to x's dtype, also
@@ -134,7 +134,11 @@ mx::array linear_on_mlx(const Context& context, const mx::array& x, const Linear
                         const LinearOptions& options, mx::Dtype y_dtype) {
   context.kernels->literal_counter("linear", "mlx").fetch_add(1, std::memory_order_relaxed);
   const mx::array in = options.norm ? rms_norm_mlx(x, options.norm->weight, options.norm->eps) : x;
-  mx::array y = product_of_parts(in, w.weight);
+  std::vector<mx::array> products = products_of(in, w.weight);
+  if (options.gate && products.size() == 2 && !w.bias)
+    return gated_activation_reference(mx::astype(products[0], y_dtype),
+                                      mx::astype(products[1], y_dtype), *options.gate);
+  mx::array y = products.size() == 1 ? products.front() : mx::concatenate(std::move(products), -1);
   if (w.bias) y = mx::astype(y, mx::float32) + *w.bias;
   y = mx::astype(y, y_dtype);
   if (options.residual) y = y + *options.residual;

@@ -58,7 +58,8 @@ struct PackedMatrix {
   // Affine: the packed columns are those of W in this order, [K], so that those of a group are
   // neighbours; null: in W's own.
   std::shared_ptr<const int32_t[]> columns = nullptr;
-  // Matrices of formats that differ, stacked on each other (stack_matrices); interleaved: gate, up.
+  // Matrices stacked on each other (stack_matrices), whose formats differ, or (on Metal) which lie
+  // in different places; interleaved: gate, up.
   // Then all of the above but n, k and dtype is theirs, and `data` keeps them.
   const std::vector<PackedMatrix>* parts = nullptr;
   // On Metal: as MLX has it, in place of all of the above but n, k, dtype and interleaved (which

@@ -1,9 +1,12 @@
 #include "ops/linear/mlx_matrix.h"
 
+#include <algorithm>
 #include <cstring>
 #include <stdexcept>
+#include <utility>
 
 #include "ops/linear/pack/convert_cpu.h"
+#include "ops/linear/pack/stack_matrices.h"
 #include "ops/metal/metal_device.h"
 #include "ops/runtime/shape_check.h"
 
@@ -63,6 +66,57 @@ bool are_alike(const MlxMatrix& a, const MlxMatrix& b) {
          a.group_size == b.group_size && a.bits == b.bits && a.mode == b.mode;
 }
 
+// A product for each part costs more than a copy of the weights saves.
+constexpr size_t kMostPlaces = 4;
+
+// Whether MLX is to have a matrix for each part, where it is.
+bool stay(const PackProgress& progress, size_t parts, bool interleaved) {
+  return parts > 0 && parts <= (interleaved ? 2 : kMostPlaces) && progress.owners.size() == parts &&
+         std::ranges::all_of(progress.owners, [](const auto& owner) { return owner != nullptr; });
+}
+
+// Makes the arrays of a part that stays.
+class Placer {
+ public:
+  Placer(MetalDevice& metal, std::shared_ptr<const void> owner)
+      : metal_(metal), owner_(std::move(owner)) {}
+
+  // [rows, row_bytes / itemsize] at `data`.
+  mx::array place(const void* data, int64_t rows, int64_t row_bytes, mx::Dtype dtype) {
+    const mx::Shape shape = {axis(rows), axis(row_bytes / static_cast<int64_t>(dtype.size()))};
+    if (const auto view = metal_.view(data, shape, dtype, owner_)) {
+      in_place_ += view->nbytes();
+      return *view;
+    }
+    return metal_.make_array(data, shape, dtype);
+  }
+  size_t in_place() const { return in_place_; }
+
+ private:
+  MetalDevice& metal_;
+  std::shared_ptr<const void> owner_;
+  size_t in_place_ = 0;
+};
+
+// A matrix for each part, stacked: place(part, placer) makes its arrays.
+template <class Parts, class Place>
+PackedMatrix place_parts(const Context& context, const Parts& parts, const PackedMatrix& described,
+                         const PackProgress& progress, const Place& place) {
+  std::vector<PackedMatrix> matrices;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (progress.needs) progress.needs(i, 0, parts[i].n);
+    Placer placer(*context.device->metal(), progress.owners[i]);
+    PackedMatrix matrix = described;
+    matrix.n = parts[i].n;
+    matrix.interleaved = described.interleaved && parts.size() == 1;
+    MlxMatrix mlx = place(parts[i], placer);
+    mlx.in_place = placer.in_place();
+    matrices.push_back(with_mlx(matrix, std::move(mlx)));
+  }
+  if (matrices.size() == 1) return std::move(matrices.front());
+  return stack_matrices(context, std::move(matrices), described.interleaved);
+}
+
 }  // namespace
 
 const char* mlx_mode(BlockFloat format) {
@@ -82,9 +136,24 @@ size_t MlxMatrix::nbytes() const {
   return w.nbytes() + (scales ? scales->nbytes() : 0) + (biases ? biases->nbytes() : 0);
 }
 
+size_t bytes_in_place(const PackedMatrix& matrix) {
+  if (matrix.mlx) return matrix.mlx->in_place;
+  size_t bytes = 0;
+  if (matrix.parts)
+    for (const PackedMatrix& part : *matrix.parts) bytes += bytes_in_place(part);
+  return bytes;
+}
+
 PackedMatrix mlx_matrix(const Context& context, std::span<const RowMatrix> parts,
                         const PackedMatrix& described, const PackProgress& progress) {
   const mx::Dtype dtype = described.dtype;
+  const auto same = [&](const RowMatrix& part) { return part.dtype == dtype; };
+  if (stay(progress, parts.size(), described.interleaved) && std::ranges::all_of(parts, same))
+    return place_parts(context, parts, described, progress,
+                       [&](const RowMatrix& part, Placer& placer) {
+                         const int64_t row = part.k * static_cast<int64_t>(dtype.size());
+                         return MlxMatrix{.w = placer.place(part.data, part.n, row, dtype)};
+                       });
   const FloatType type = check_float("pack_matrix", "the packed matrix", dtype);
   mx::array w = context.device->take_array({axis(described.n), axis(described.k)}, dtype);
   copy_rows(context, parts, described.k * static_cast<int64_t>(dtype.size()), progress,
@@ -111,6 +180,17 @@ PackedMatrix mlx_matrix(const Context& context, std::span<const AffineRows> part
   const int64_t row_bytes = described.k * format.bits / 8;
   const int64_t scale_bytes =
       described.k / format.group_size * static_cast<int64_t>(format.scale_dtype.size());
+  const int group_size = static_cast<int>(format.group_size);
+  if (stay(progress, parts.size(), described.interleaved))
+    return place_parts(
+        context, parts, described, progress, [&](const AffineRows& part, Placer& placer) {
+          return MlxMatrix{
+              .w = placer.place(part.values, part.n, row_bytes, mx::uint32),
+              .scales = placer.place(part.scales, part.n, scale_bytes, format.scale_dtype),
+              .biases = placer.place(part.biases, part.n, scale_bytes, format.scale_dtype),
+              .group_size = group_size,
+              .bits = format.bits};
+        });
   mx::array w = quantised_array(metal, described.n, row_bytes, mx::uint32);
   mx::array scales = quantised_array(metal, described.n, scale_bytes, format.scale_dtype);
   mx::array biases = quantised_array(metal, described.n, scale_bytes, format.scale_dtype);
@@ -119,11 +199,9 @@ PackedMatrix mlx_matrix(const Context& context, std::span<const AffineRows> part
     copy_row(scales, to, parts[i].scales, from);
     copy_row(biases, to, parts[i].biases, from);
   });
-  return with_mlx(described, {.w = w,
-                              .scales = scales,
-                              .biases = biases,
-                              .group_size = static_cast<int>(format.group_size),
-                              .bits = format.bits});
+  return with_mlx(
+      described,
+      {.w = w, .scales = scales, .biases = biases, .group_size = group_size, .bits = format.bits});
 }
 
 PackedMatrix mlx_matrix(const Context& context, std::span<const BlockFloatRows> parts,
@@ -133,18 +211,26 @@ PackedMatrix mlx_matrix(const Context& context, std::span<const BlockFloatRows> 
   const BlockFloatFormat format = block_float_format(described.block_float);
   MetalDevice& metal = *context.device->metal();
   const int64_t row_bytes = described.k * format.bits / 8;
+  const int64_t groups = described.k / format.group_size;
+  const int group_size = static_cast<int>(format.group_size);
+  if (stay(progress, parts.size(), described.interleaved))
+    return place_parts(
+        context, parts, described, progress, [&](const BlockFloatRows& part, Placer& placer) {
+          return MlxMatrix{.w = placer.place(part.values, part.n, row_bytes, mx::uint32),
+                           .scales = placer.place(part.scales, part.n, groups, mx::uint8),
+                           .group_size = group_size,
+                           .bits = format.bits,
+                           .mode = mode};
+        });
   mx::array w = quantised_array(metal, described.n, row_bytes, mx::uint32);
-  mx::array scales =
-      quantised_array(metal, described.n, described.k / format.group_size, mx::uint8);
+  mx::array scales = quantised_array(metal, described.n, groups, mx::uint8);
   copy_rows(context, parts, row_bytes, progress, [&](size_t i, int64_t from, int64_t to) {
     copy_row(w, to, parts[i].values, from);
     copy_row(scales, to, parts[i].scales, from);
   });
-  return with_mlx(described, {.w = w,
-                              .scales = scales,
-                              .group_size = static_cast<int>(format.group_size),
-                              .bits = format.bits,
-                              .mode = mode});
+  return with_mlx(
+      described,
+      {.w = w, .scales = scales, .group_size = group_size, .bits = format.bits, .mode = mode});
 }
 
 std::shared_ptr<const MlxMatrix> mlx_stack(

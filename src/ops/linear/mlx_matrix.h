@@ -20,6 +20,7 @@ struct MlxMatrix {
   std::optional<mx::array> scales = std::nullopt, biases = std::nullopt;  // [N, K / group_size]
   int group_size = 0, bits = 0;
   std::string mode = "affine";  // as mx::quantized_matmul calls it
+  size_t in_place = 0;          // bytes of these arrays that are the source's memory, not a copy
 
   size_t nbytes() const;
 };
@@ -27,9 +28,16 @@ struct MlxMatrix {
 // How MLX calls these small floats; null: it does not have them.
 const char* mlx_mode(BlockFloat format);
 
-// The rows of parts stacked on each other, copied into memory of the device: converted to the
-// matrix's dtype, or quantised as they are. `described`: the matrix that they become, without its
-// data. Throw std::invalid_argument for formats that MLX does not multiply, or whose parts differ.
+// Bytes of a matrix that are not a copy, but the memory that its parts came from; 0 unless MLX
+// multiplies with it.
+size_t bytes_in_place(const PackedMatrix& matrix);
+
+// The rows of parts stacked on each other: converted to the matrix's dtype, or quantised as they
+// are. Of parts that stay (PackProgress::owners) and need no conversion the arrays are views, a
+// matrix for each part (PackedMatrix::parts), unless they are many; only what does not begin at a
+// multiple of its elements' size is copied. All else is copied into one matrix, in memory of the
+// device. `described`: the matrix that they become, without its data. Throw std::invalid_argument
+// for formats that MLX does not multiply, or whose parts differ.
 PackedMatrix mlx_matrix(const Context& context, std::span<const RowMatrix> parts,
                         const PackedMatrix& described, const PackProgress& progress);
 PackedMatrix mlx_matrix(const Context& context, std::span<const AffineRows> parts,

@@ -4,9 +4,11 @@
 #include <mlx/backend/metal/metal.h>
 
 #include <algorithm>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 
 #include "ops/metal/metal_device.h"
@@ -103,6 +105,13 @@ class AppleGpu final : public MetalDevice {
     kernel(encoder, inputs, outputs);
   }
   mx::allocator::Data allocate_array(size_t bytes) override { return mx::allocator::malloc(bytes); }
+  std::optional<mx::allocator::Data> wrap_pages(void* pages, size_t bytes,
+                                                std::shared_ptr<const void> owner) override {
+    const mx::allocator::Buffer buffer = mx::allocator::make_buffer(pages, bytes);
+    if (!buffer.ptr()) return std::nullopt;
+    return mx::allocator::Data(
+        buffer, [owner = std::move(owner)](mx::allocator::Buffer b) { mx::allocator::release(b); });
+  }
 
   // What Metal recommends to use at most; more makes the system slow.
   std::optional<size_t> total_bytes() const override {

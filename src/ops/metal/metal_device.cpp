@@ -1,9 +1,12 @@
 #include "ops/metal/metal_device.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include "ops/runtime/array_memory.h"
 
@@ -14,6 +17,24 @@ namespace {
 constexpr size_t kPage = 16384;
 
 }  // namespace
+
+std::optional<mx::array> MetalDevice::view(const void* data, const mx::Shape& shape,
+                                           mx::Dtype dtype,
+                                           const std::shared_ptr<const void>& owner) {
+  const auto address = reinterpret_cast<uintptr_t>(data);
+  const size_t bytes = array_bytes(shape, dtype);
+  if (bytes == 0 || address % dtype.size() != 0) return std::nullopt;
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const uintptr_t begin = address / page * page, end = (address + bytes + page - 1) / page * page;
+  auto pages = wrap_pages(reinterpret_cast<void*>(begin), end - begin, owner);
+  if (!pages) return std::nullopt;
+  // MLX's arrays begin anywhere in their buffers, as slices do.
+  const mx::array at_begin(std::move(*pages), shape, dtype);
+  mx::array result(mx::allocator::Data(mx::allocator::Buffer(nullptr), {}), shape, dtype);
+  result.copy_shared_buffer(at_begin, at_begin.strides(), at_begin.flags(), at_begin.data_size(),
+                            static_cast<int64_t>((address - begin) / dtype.size()));
+  return result;
+}
 
 void* MetalDevice::take(size_t bytes) {
   const size_t size = std::max<size_t>(1, (bytes + kPage - 1) / kPage) * kPage;

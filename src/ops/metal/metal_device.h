@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "ops/layout/batch_layout.h"
@@ -38,6 +39,16 @@ class MetalDevice : public Device {
                       const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) = 0;
   // Uninitialised memory of an array.
   virtual mx::allocator::Data allocate_array(size_t bytes) = 0;
+  // What an array takes for its memory over whole pages of the host, which `owner` keeps; nothing
+  // if there is no buffer of them.
+  virtual std::optional<mx::allocator::Data> wrap_pages(void* pages, size_t bytes,
+                                                        std::shared_ptr<const void> owner) = 0;
+
+  // An array over memory of the host that stays as it is while `owner` lives, without a copy; all
+  // of the pages that it touches must be readable. Nothing if it does not begin at a multiple of
+  // its elements' size, or if Metal makes no buffer of these pages.
+  std::optional<mx::array> view(const void* data, const mx::Shape& shape, mx::Dtype dtype,
+                                const std::shared_ptr<const void>& owner);
 
   void* take(size_t bytes) override;
   void give_back(void* memory) noexcept override;

@@ -231,12 +231,15 @@ void commit_memory(const mx::array& lazy, size_t begin, size_t end) noexcept {
 #endif
 }
 
+mx::allocator::Data wrap_data(void* memory, std::function<void(void*)> free) {
+  return mx::allocator::Data(
+      mx::allocator::Buffer(static_cast<std::byte*>(memory) - buffer_offset()),
+      [memory, free = std::move(free)](mx::allocator::Buffer) { free(memory); });
+}
+
 mx::array wrap_memory(void* memory, const mx::Shape& shape, mx::Dtype dtype,
                       std::function<void(void*)> free) {
-  return mx::array(mx::allocator::Data(
-                       mx::allocator::Buffer(static_cast<std::byte*>(memory) - buffer_offset()),
-                       [memory, free = std::move(free)](mx::allocator::Buffer) { free(memory); }),
-                   shape, dtype);
+  return mx::array(wrap_data(memory, std::move(free)), shape, dtype);
 }
 
 }  // namespace quire::ops

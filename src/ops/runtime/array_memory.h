@@ -67,6 +67,9 @@ mx::array make_lazy_array(const mx::Shape& shape, mx::Dtype dtype);
 // Has the system give a lazy array memory for the bytes [begin, end), whose contents stay. A hint.
 void commit_memory(const mx::array& lazy, size_t begin, size_t end) noexcept;
 
+// What an array of MLX's CPU has as its memory, over memory that is not MLX's. `free` is called
+// with the last handle.
+mx::allocator::Data wrap_data(void* memory, std::function<void(void*)> free);
 // An array over memory that is not MLX's, and perhaps out of the host's reach: then only kernels
 // may be given it. `free` is called with the last handle.
 mx::array wrap_memory(void* memory, const mx::Shape& shape, mx::Dtype dtype,

@@ -156,7 +156,9 @@ PackedMatrix pack_on_metal(const Context& context, std::span<const AffineRows> p
   const auto differs = [&](const AffineRows& part) { return part.format != parts[0].format; };
   if (std::ranges::none_of(parts, differs)) {
     const WithBiases wide = with_biases(parts);
-    return mlx_matrix(context, wide.parts, described, progress);
+    PackProgress of_wide = progress;
+    if (!wide.memory.empty()) of_wide.owners.clear();  // not all of it is the source's
+    return mlx_matrix(context, wide.parts, described, of_wide);
   }
   return pack_values(
       context,

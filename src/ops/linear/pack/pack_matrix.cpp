@@ -72,7 +72,10 @@ void pack_panel(std::span<const RowMatrix> parts, const PackedMatrix& matrix, in
 
 bool PackedMatrix::is_quantised() const {
   if (mlx) return mlx->scales.has_value();
-  return affine || block_float != BlockFloat::kNone || gguf != GgufFormat::kNone || parts;
+  if (parts)
+    return std::ranges::any_of(*parts,
+                               [](const PackedMatrix& part) { return part.is_quantised(); });
+  return affine || block_float != BlockFloat::kNone || gguf != GgufFormat::kNone;
 }
 
 size_t PackedMatrix::nbytes() const {

@@ -1,6 +1,7 @@
 #pragma once
 #include <algorithm>
 #include <functional>
+#include <memory>
 #include <numeric>
 #include <span>
 #include <vector>
@@ -17,6 +18,9 @@ struct PackProgress {
   using Rows = std::function<void(size_t part, int64_t begin, int64_t count)>;
   Rows needs = {};     // these rows of a part are read next
   Rows has_read = {};  // these rows are not read again
+  // What keeps the source of each part where it is, all of it unchanged, in memory whose pages can
+  // be read as a whole: a device may use it there. Null or none: it goes.
+  std::vector<std::shared_ptr<const void>> owners = {};
 
   bool empty() const { return !needs && !has_read; }
 };
