@@ -49,7 +49,7 @@ machine() {
 build() {
   tools/setup.sh || return
   cmake --preset release || return
-  cmake --build --preset release -j "$jobs" --target quire ops_tests parity_tests
+  cmake --build --preset release -j "$jobs" --target quire formats_tests models_tests ops_tests parity_tests
 }
 
 # One text, as MLX has it compiled when the program runs: without fast arithmetic. All kernels that it names must come of it.
@@ -61,6 +61,12 @@ compile() {  # OP TEXT
   awk -v op="$1" '$1 == op { print $2 }' build/metal/variants.txt | while read -r kernel; do
     grep -aq "$kernel" "$out/$1.metallib" || { echo "$kernel is not in $1.metallib"; exit 1; }
   done
+}
+
+# Clones of files, which APFS must make, and arrays over them.
+mapped() {
+  env QUIRE_TEST_CLONE_DIR="${TMPDIR:-/tmp}" "$bin/formats_tests" --gtest_filter='FileSnapshot.*' &&
+    env QUIRE_SOURCE_DIR="$PWD" MTL_DEBUG_LAYER=1 "$bin/models_tests" --gtest_filter='MappedFiles.*'
 }
 
 gpu_tests() { env QUIRE_TEST_METAL=1 QUIRE_SOURCE_DIR="$PWD" MTL_DEBUG_LAYER=1 "$bin/$1" --gtest_brief=1 --gtest_filter="$2"; }
@@ -105,6 +111,7 @@ for text in build/metal/texts/*.metal; do
   step "compile $op" 40 compile "$op" "$text"
 done
 grids
+step mapped 20 mapped
 step "parity_tests $models" 20 parity
 step answer 20 answer
 step "decode, $model" 20 "$bin/quire" bench latency "$model" --device metal

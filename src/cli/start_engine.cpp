@@ -151,11 +151,25 @@ std::string name_of_model(const std::string& path) {
   return name.extension() == ".gguf" ? name.stem().string() : name.string();
 }
 
+// Whether weights are used where their files are mapped.
+void print_mapped(const models::MappedWeights& mapped, size_t weights) {
+  constexpr double kMiB = 1 << 20;
+  if (mapped.reason.empty()) {
+    std::fprintf(stderr, "files   mapped: %.1f MiB of the weights' %.1f MiB are used there\n",
+                 static_cast<double>(mapped.bytes) / kMiB, static_cast<double>(weights) / kMiB);
+  } else {
+    std::fprintf(stderr, "files   read: the weights are a copy%s. %s\n",
+                 mapped.bytes > 0 ? ", but for those of other files" : "",
+                 printable(mapped.reason).c_str());
+  }
+}
+
 // What became of a checkpoint's tensors that nobody would expect.
 void print_weights(const formats::HfConfig& config, const models::Model& model) {
   const auto folder = formats::read_folder_quantization(config);
   if (folder && !folder->note.empty())
     std::fprintf(stderr, "weights %s: %s\n", folder->title().c_str(), folder->note.c_str());
+  if (const auto mapped = model.mapped_weights()) print_mapped(*mapped, model.weight_bytes());
   if (const std::string skipped = model.skipped_tensors(); !skipped.empty())
     std::fprintf(stderr, "skipped %s: not part of text generation\n", printable(skipped).c_str());
   if (const std::string unpacked = model.unpacked_weights(); !unpacked.empty())

@@ -81,6 +81,9 @@ Decoder::Decoder(ops::Context context, const formats::Checkpoint& checkpoint, Mo
 
 void Decoder::load(const formats::Checkpoint& checkpoint, const LoadOptions& options) {
   WeightLoader weights(context_, checkpoint, dtype_, options.progress, options.int8_activations);
+  if (context_.device->metal())
+    weights.map_files(options.snapshot ? options.snapshot
+                                       : MappedFiles::Take(&formats::DataFile::snapshot));
   AdapterLoader adapters(context_, options.adapters, dtype_);
   num_adapters_ = static_cast<int64_t>(options.adapters.size());
   if (num_adapters_ > 0) weights.set_adapters(adapters);
@@ -96,6 +99,7 @@ void Decoder::load(const formats::Checkpoint& checkpoint, const LoadOptions& opt
   unpacked_weights_ = weights.unpacked();
   adapters.finish(checkpoint);
   weight_bytes_ = weights.packed_bytes() + adapters.packed_bytes();
+  mapped_weights_ = weights.mapped_weights();
   checkpoint.check_unchanged();
 }
 

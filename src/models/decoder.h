@@ -39,6 +39,7 @@ class Decoder : public Model {
   int64_t max_positions() const override { return spec_.max_positions; }
   bool has_head() const override { return has_head_; }
   size_t weight_bytes() const override { return weight_bytes_; }
+  std::optional<MappedWeights> mapped_weights() const override { return mapped_weights_; }
   std::string skipped_tensors() const override { return skipped_tensors_; }
   std::string unpacked_weights() const override { return unpacked_weights_; }
   int64_t widest_activation() const override { return models::widest_activation(spec_); }
@@ -76,6 +77,7 @@ class Decoder : public Model {
   AblationOptions ablation_;
   int64_t num_adapters_ = 0;
   size_t weight_bytes_ = 0;
+  std::optional<MappedWeights> mapped_weights_;
   std::string skipped_tensors_, unpacked_weights_;
 };
 

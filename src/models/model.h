@@ -11,6 +11,7 @@
 #include "formats/checkpoint.h"
 #include "formats/lora_adapter.h"
 #include "models/layer_spec.h"
+#include "models/mapped_files.h"
 #include "ops/layout/batch_layout.h"
 #include "ops/layout/recurrent_state.h"
 #include "ops/runtime/context.h"
@@ -38,6 +39,9 @@ struct LoadOptions {
   bool head_optional = false;
   // Of which BatchLayout::adapters has the indices. They must outlive the loading.
   std::span<const formats::LoraAdapter> adapters = {};
+  // How a file is mapped, where the device uses weights in place (Metal). Empty: as
+  // DataFile::snapshot.
+  MappedFiles::Take snapshot = {};
 };
 
 // What a step computes.
@@ -68,6 +72,8 @@ class Model {
   // Whether its logits mean anything. A model without a head only gives states.
   virtual bool has_head() const { return true; }
   virtual size_t weight_bytes() const = 0;
+  // Nothing where no device uses weights in place.
+  virtual std::optional<MappedWeights> mapped_weights() const { return std::nullopt; }
   // What the checkpoint holds beside the language model, skipped on purpose, for people to read:
   // "model.visual.* (153 tensors)"; empty if nothing.
   virtual std::string skipped_tensors() const { return {}; }
@@ -76,10 +82,10 @@ class Model {
   virtual int64_t widest_activation() const = 0;  // elements per token, for the memory budget
 };
 
-// Loads a checkpoint of any registered architecture; the model keeps copies and needs the files no
-// more. Throws LoadError naming the file, the tensor and the remedy if it is of another
-// architecture, if a tensor is missing, left over, or of another shape or dtype than the config
-// says, or if a file changes meanwhile.
+// Loads a checkpoint of any registered architecture; the model keeps copies, or snapshots of files,
+// and needs the files no more. Throws LoadError naming the file, the tensor and the remedy if it is
+// of another architecture, if a tensor is missing, left over, or of another shape or dtype than the
+// config says, or if a file changes meanwhile.
 std::unique_ptr<Model> load_model(ops::Context context, const formats::Checkpoint& checkpoint,
                                   const LoadOptions& options = {});
 

@@ -169,13 +169,6 @@ void WeightLoader::count_progress(const Part& part) {
   for (const formats::RawTensor* tensor : part.tensors) count_progress(*tensor);
 }
 
-std::shared_ptr<const formats::StagedTensor> WeightLoader::load_staged(
-    const formats::RawTensor& tensor) const {
-  auto staged = std::make_shared<formats::StagedTensor>(tensor);
-  staged->load_all(*context_.pool);
-  return staged;
-}
-
 std::span<const std::byte> WeightLoader::Part::row_bytes(int64_t begin, int64_t count) const {
   const void* data = affine        ? affine->values
                      : block_float ? block_float->values
@@ -201,14 +194,15 @@ WeightLoader::Part WeightLoader::take_part(const std::string& weight, int64_t n,
   if (is_quantised(weight)) return take_quantised(weight, n, k, stack);
   const formats::RawTensor& tensor = take(weight);
   stack ? expect_shape(tensor, {stack, n, k}) : expect_shape(tensor, {n, k});
-  Part part{.n = tensor.shape[stack ? 1 : 0],
-            .tensors = {&tensor},
-            .staged = std::make_shared<formats::StagedTensor>(tensor)};
+  Part part{.n = tensor.shape[stack ? 1 : 0], .tensors = {&tensor}, .staged = stage(tensor)};
   part.dense = {.data = part.staged->data(), .n = part.n, .k = k, .dtype = float_dtype(tensor)};
   return part;
 }
 
 ops::PackProgress WeightLoader::staging(std::span<const Part> parts) const {
+  std::vector<std::shared_ptr<const void>> owners;
+  if (stay_in_place_)
+    for (const Part& part : parts) owners.push_back(part.owner());
   return {.needs =
               [this, parts](size_t i, int64_t begin, int64_t count) {
                 if (parts[i].staged)
@@ -217,7 +211,8 @@ ops::PackProgress WeightLoader::staging(std::span<const Part> parts) const {
           .has_read =
               [parts](size_t i, int64_t begin, int64_t count) {
                 if (parts[i].staged) parts[i].staged->release(parts[i].row_bytes(begin, count));
-              }};
+              },
+          .owners = std::move(owners)};
 }
 
 std::optional<ops::PackedMatrix> WeightLoader::pack_quantised(std::span<const Part> parts,
@@ -288,7 +283,12 @@ std::optional<ops::PackedMatrix> WeightLoader::pack_mixed(const std::vector<Part
   for (auto begin = parts.begin(), end = begin; begin != parts.end(); begin = end) {
     const auto is_other = [&](const Part& part) { return interleave || !is_alike(part, *begin); };
     end = std::find_if(begin + 1, parts.end(), is_other);
-    packed.push_back(pack({begin, end}, /*interleave=*/false));
+    ops::PackedMatrix matrix = pack({begin, end}, /*interleave=*/false);
+    if (matrix.parts) {
+      packed.insert(packed.end(), matrix.parts->begin(), matrix.parts->end());
+    } else {
+      packed.push_back(std::move(matrix));
+    }
   }
   return ops::stack_matrices(context_, std::move(packed), interleave);
 }
@@ -360,7 +360,7 @@ ops::LinearWeight WeightLoader::linear(const std::vector<std::string>& weights,
                                        bool interleave) {
   const std::vector<Part> parts = take_parts(weights, n, k);
   ops::LinearWeight result{.weight = pack(parts, interleave), .bias = std::nullopt};
-  packed_bytes_ += result.weight.nbytes();
+  count_packed(result.weight);
   for (const Part& part : parts) count_progress(part);
   if (!biases.empty()) result.bias = stack_biases(biases, parts, n);
   return result;
@@ -423,33 +423,6 @@ std::vector<float> WeightLoader::take_vector(const std::string& name, int64_t n)
   packed_bytes_ += values.size() * sizeof(float);
   count_progress(tensor);
   return values;
-}
-
-// A whole tensor in memory of the device.
-std::shared_ptr<std::byte[]> WeightLoader::read_to_device(const formats::RawTensor& tensor) const {
-  const std::shared_ptr<std::byte[]> memory = context_.device->allocate(tensor.size);
-  if (context_.device->host_memory()) {
-    tensor.read(0, {memory.get(), tensor.size}, *context_.pool);
-    return memory;
-  }
-  constexpr size_t kPiece = size_t{16} << 20;
-  std::vector<std::byte> piece(std::min<size_t>(kPiece, tensor.size));
-  for (size_t begin = 0; begin < tensor.size; begin += kPiece) {
-    const size_t bytes = std::min<size_t>(kPiece, tensor.size - begin);
-    tensor.read(begin, {piece.data(), bytes}, *context_.pool);
-    context_.device->upload(memory.get() + begin, piece.data(), bytes);
-  }
-  return memory;
-}
-
-StoredMatrix WeightLoader::stored_matrix(const std::string& name, int64_t n, int64_t k) {
-  const auto& tensor = take(name);
-  expect_shape(tensor, {n, k});
-  const std::shared_ptr<std::byte[]> memory = read_to_device(tensor);
-  packed_bytes_ += tensor.size;
-  count_progress(tensor);
-  return {.rows = {.data = memory.get(), .n = n, .k = k, .dtype = float_dtype(tensor)},
-          .memory = memory};
 }
 
 std::string WeightLoader::unpacked() const {

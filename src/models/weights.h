@@ -13,6 +13,7 @@
 #include "formats/quantization.h"
 #include "formats/staged_tensor.h"
 #include "models/layer_spec.h"
+#include "models/mapped_files.h"
 #include "models/projection.h"
 #include "ops/linear/linear.h"
 #include "ops/linear/pack/affine_matrix.h"
@@ -78,6 +79,8 @@ class WeightLoader {
   Projection projection(const std::vector<WeightRows>& rows, int64_t k);
   // One that linear() has made of `rows`, in the order in which they are packed.
   Projection projection(ops::LinearWeight weight, const std::vector<WeightRows>& rows, int64_t k);
+  // Weights are used where their files are mapped, as far as they line up, on a device that can.
+  void map_files(MappedFiles::Take take) { mapped_files_.emplace(std::move(take)); }
   // Whose adapters they are; must outlive the loading. Without it there are none.
   void set_adapters(AdapterLoader& adapters) { adapters_ = &adapters; }
   // The same for each of `count` experts.
@@ -121,6 +124,8 @@ class WeightLoader {
   // to read: "X.weight and 3 more"; or nothing.
   std::string unpacked() const;
   size_t packed_bytes() const { return packed_bytes_; }
+  // How much of packed_bytes() is used where it is mapped; nothing without map_files().
+  std::optional<MappedWeights> mapped_weights() const;
 
  private:
   // A part of a linear: rows as stored, dense or quantised.
@@ -147,6 +152,9 @@ class WeightLoader {
     int64_t row_bytes() const;  // of `staged`
     // The bytes of some rows in `staged`.
     std::span<const std::byte> row_bytes(int64_t begin, int64_t count) const;
+    // What keeps all of its rows where they are, which are snapshots of files; null: some are
+    // copies.
+    std::shared_ptr<const void> owner() const;
   };
 
   // The tensor, or null. A language model inside a wrapper has its names prefixed: the stored name
@@ -213,6 +221,8 @@ class WeightLoader {
   static Part halves_of(const Part& part);
   std::vector<ops::LinearWeight> numbered_experts(const ExpertTensors& tensors, int64_t count,
                                                   int64_t n, int64_t k, bool interleave);
+  std::vector<ops::LinearWeight> stacked_experts(const ExpertTensors& tensors, int64_t count,
+                                                 int64_t n, int64_t k, bool interleave);
   // The biases of all experts, [n] each.
   std::vector<mx::array> expert_biases(const ExpertTensors& tensors, int64_t count, int64_t n);
   // `count` rows from `begin` on.
@@ -246,11 +256,14 @@ class WeightLoader {
                          int64_t n);
   void count_progress(const formats::RawTensor& tensor);
   void count_progress(const Part& part);
-  // A copy of a tensor that is loaded already.
-  std::shared_ptr<const formats::StagedTensor> load_staged(const formats::RawTensor& tensor) const;
+  void count_packed(const ops::PackedMatrix& matrix);
+  // A tensor where its file is mapped, or a copy that is to be filled.
+  std::shared_ptr<formats::StagedTensor> stage(const formats::RawTensor& tensor);
+  // The same, loaded already.
+  std::shared_ptr<const formats::StagedTensor> load_staged(const formats::RawTensor& tensor);
   // `rows` with the values of one tensor, staged, and the scales of another, loaded.
   Part block_float_part(const formats::RawTensor& values, const formats::RawTensor& scales,
-                        ops::BlockFloatRows rows) const;
+                        ops::BlockFloatRows rows);
 
   const ops::Context& context_;
   const formats::Checkpoint& checkpoint_;
@@ -263,7 +276,9 @@ class WeightLoader {
   std::set<std::string> taken_, unpacked_;
   float norm_offset_ = 0.0f;
   uint64_t bytes_read_ = 0;
-  size_t packed_bytes_ = 0;
+  size_t packed_bytes_ = 0, bytes_in_place_ = 0;
+  std::optional<MappedFiles> mapped_files_;
+  bool stay_in_place_ = true;  // false for experts: Metal copies them into one stack
 };
 
 // The tensor of this name, also where a wrapper prefixes it (see WeightLoader::find), or where its

@@ -139,8 +139,17 @@ std::vector<ops::LinearWeight> WeightLoader::numbered_experts(const ExpertTensor
 std::vector<ops::LinearWeight> WeightLoader::expert_linears(const ExpertTensors& tensors,
                                                             int64_t count, int64_t n, int64_t k,
                                                             bool interleave) {
-  if (tensors.weights.front().find('*') != std::string::npos)
-    return numbered_experts(tensors, count, n, k, interleave);
+  stay_in_place_ = false;
+  const bool is_stack = tensors.weights.front().find('*') == std::string::npos;
+  auto experts = is_stack ? stacked_experts(tensors, count, n, k, interleave)
+                          : numbered_experts(tensors, count, n, k, interleave);
+  stay_in_place_ = true;
+  return experts;
+}
+
+std::vector<ops::LinearWeight> WeightLoader::stacked_experts(const ExpertTensors& tensors,
+                                                             int64_t count, int64_t n, int64_t k,
+                                                             bool interleave) {
   const int64_t each = n / static_cast<int64_t>(tensors.weights.size());
   std::vector<Part> stacks;
   for (const std::string& name : tensors.weights)
@@ -150,7 +159,7 @@ std::vector<ops::LinearWeight> WeightLoader::expert_linears(const ExpertTensors&
     std::vector<Part> parts;
     for (const Part& stack : stacks) parts.push_back(in_order(part_of_stack(stack, e), tensors));
     experts.push_back({.weight = pack(parts, interleave), .bias = std::nullopt});
-    packed_bytes_ += experts.back().weight.nbytes();
+    count_packed(experts.back().weight);
   }
   for (const Part& stack : stacks) count_progress(stack);
   if (tensors.biases.empty()) return experts;

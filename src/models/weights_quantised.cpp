@@ -104,8 +104,7 @@ WeightLoader::Part WeightLoader::take_quantised(const std::string& weight, int64
   expect_values(values, stacked_shape(stack, n, k * format->bits / 32), k, *format);
   const int64_t rows = values.shape[stack ? 1 : 0];
   const auto groups = stacked_shape(stack, rows, k / format->group_size);
-  Part part{
-      .n = rows, .tensors = {&values}, .staged = std::make_shared<formats::StagedTensor>(values)};
+  Part part{.n = rows, .tensors = {&values}, .staged = stage(values)};
   format->mode == formats::QuantMode::kAffine ? take_affine_scales(values, groups, k, *format, part)
                                               : take_float_scales(values, groups, k, *format, part);
   return part;
@@ -150,10 +149,10 @@ void WeightLoader::take_affine_scales(const formats::RawTensor& values,
 
 WeightLoader::Part WeightLoader::block_float_part(const formats::RawTensor& values,
                                                   const formats::RawTensor& scales,
-                                                  ops::BlockFloatRows rows) const {
+                                                  ops::BlockFloatRows rows) {
   Part part{.n = rows.n,
             .tensors = {&values, &scales},
-            .staged = std::make_shared<formats::StagedTensor>(values),
+            .staged = stage(values),
             .scales = load_staged(scales)};
   rows.values = part.staged->data();
   rows.scales = part.scales->data();

@@ -120,7 +120,7 @@ ops::LinearWeight WeightLoader::linear(const std::vector<WeightRows>& rows, int6
     first = last;
   }
   ops::LinearWeight result{.weight = pack(parts, /*interleave=*/false), .bias = std::nullopt};
-  packed_bytes_ += result.weight.nbytes();
+  count_packed(result.weight);
   for (const auto& [name, part] : tensors) count_progress(part);
   if (std::ranges::any_of(rows, [](const WeightRows& r) { return !r.bias.empty(); }))
     result.bias = row_biases(rows, lengths);
@@ -164,7 +164,8 @@ HeadPairs WeightLoader::head_pairs(const std::string& weight, const HeadRows& ro
     pairs.first_transposed.push_back(transposed_matrix(part_of_rows(all, begin, rows.first)));
     pairs.second.push_back(pack({part_of_rows(all, begin + rows.first, rows.second)},
                                 /*interleave=*/false));
-    packed_bytes_ += pairs.first_transposed.back().nbytes() + pairs.second.back().nbytes();
+    count_packed(pairs.first_transposed.back());
+    count_packed(pairs.second.back());
   }
   count_progress(all);
   return pairs;

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 
 #include "compare.h"
+#include "formats/test_files.h"
 #include "golden.h"
 #include "models/device_limits.h"
 #include "ops/cpu/cpu_isa.h"
@@ -102,6 +105,24 @@ TEST_P(Parity, Float32) {
   EngineSetup within = setup;
   within.max_model_len = 64;
   expect_cases(golden_, "short", within);
+}
+
+// A file that is written to and cut once the model is loaded changes nothing.
+TEST(ParityOfFiles, AreThoseThatWereLoaded) {
+  for (const std::string name : {"qwen3", "qwen3-mxfp4"}) {
+    SCOPED_TRACE(name);
+    const formats::testing::TempDir dir(formats::testing::folder_for_clones());
+    std::filesystem::copy(checkpoint_dir(name), dir.path() + "/model");
+    const std::string file = dir.path() + "/model/model.safetensors";
+    EngineSetup setup{.checkpoint = dir.path() + "/model"};
+    setup.once_loaded = [&] {
+      const auto size = std::filesystem::file_size(file);
+      std::fstream(file, std::ios::in | std::ios::out | std::ios::binary)
+          << std::string(size / 2, 'x');
+      std::filesystem::resize_file(file, size / 4);
+    };
+    expect_cases(read_golden(name), "", setup);
+  }
 }
 
 // Calls body() with each instruction set that this CPU has.

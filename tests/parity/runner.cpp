@@ -4,7 +4,9 @@
 #include <mutex>
 #include <stdexcept>
 
+#include "formats/test_files.h"
 #include "golden.h"
+#include "ops/runtime/test_util.h"
 
 namespace quire::parity {
 namespace {
@@ -42,6 +44,13 @@ class Collector {
   size_t ended_ = 0;
 };
 
+// So that weights are used where they are mapped, on the emulator of Metal, too, whatever the file
+// system can.
+formats::FileSnapshot::Taken snapshot_or_copy(const formats::DataFile& file) {
+  auto taken = file.snapshot();
+  return taken || !ops::testing::on_emulator() ? taken : formats::testing::copied_snapshot(file);
+}
+
 std::unique_ptr<engine::Engine> load(const EngineSetup& setup, const ops::Context& context) {
   const auto checkpoint = formats::Checkpoint::open(checkpoint_dir(setup.checkpoint));
   engine::EngineOptions options;
@@ -59,7 +68,12 @@ std::unique_ptr<engine::Engine> load(const EngineSetup& setup, const ops::Contex
                                    .max_positions = setup.max_model_len,
                                    .progress = {},
                                    .ablation = setup.ablation,
-                                   .adapters = adapters});
+                                   .adapters = adapters,
+                                   .snapshot = snapshot_or_copy});
+  if (ops::testing::on_emulator()) {
+    EXPECT_EQ(model->mapped_weights()->reason, "") << setup.checkpoint;
+  }
+  if (setup.once_loaded) setup.once_loaded();
   return std::make_unique<engine::Engine>(std::move(model), std::move(options));
 }
 

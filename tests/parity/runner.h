@@ -1,4 +1,5 @@
 #pragma once
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,6 +21,7 @@ struct EngineSetup {
   bool prefix_caching = false, lookahead = false;
   std::vector<std::string> adapters = {};  // folders
   models::AblationOptions ablation = {};
+  std::function<void()> once_loaded = {};
 };
 
 struct Job {
