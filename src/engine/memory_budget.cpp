@@ -210,20 +210,29 @@ int64_t available_memory(ops::Device& device) {
   return own ? static_cast<int64_t>(*own) : available_memory();
 }
 
+namespace {
+
+// Of a device's memory that this process may have; nothing: all that is free.
+std::optional<double> share_of_device(const MemoryRequest& request) {
+  if (request.gpu_memory_utilization > 0) return request.gpu_memory_utilization;
+  const bool is_sized = request.kv_cache_bytes > 0 || request.num_blocks > 0;
+  return is_sized ? std::nullopt : std::optional(kGpuMemoryUtilization);
+}
+
+}  // namespace
+
 int64_t memory_for_others(ops::Device& device, const MemoryRequest& request) {
   const auto free = device.free_bytes(), total = device.total_bytes();
-  const bool is_sized = request.kv_cache_bytes > 0 || request.num_blocks > 0;
-  if (!free || !total || (is_sized && request.gpu_memory_utilization == 0)) return 0;
-  const double share =
-      request.gpu_memory_utilization > 0 ? request.gpu_memory_utilization : kGpuMemoryUtilization;
-  const auto ours = static_cast<int64_t>(share * static_cast<double>(*total));
+  const auto share = share_of_device(request);
+  if (!free || !total || !share) return 0;
+  const auto ours = static_cast<int64_t>(*share * static_cast<double>(*total));
   const int64_t others = static_cast<int64_t>(*free) - ours;
   if (others >= 0) return others;
   char text[256];
   std::snprintf(text, sizeof text,
                 "--gpu-memory-utilization %g asks for %.1f GiB of the GPU's %.1f GiB, but %.1f GiB "
                 "are free; lower --gpu-memory-utilization, or end what else uses the GPU",
-                share, static_cast<double>(ours) / kGiB, static_cast<double>(*total) / kGiB,
+                *share, static_cast<double>(ours) / kGiB, static_cast<double>(*total) / kGiB,
                 static_cast<double>(*free) / kGiB);
   throw LoadError(text);
 }
@@ -232,6 +241,9 @@ MemoryBudget plan_memory(const models::Model& model, const SchedulerOptions& opt
                          const MemoryRequest& request) {
   MemoryBudget budget;
   budget.available = available_memory(*model.context().device) - request.kept_free;
+  if (const auto total = model.context().device->total_bytes())
+    budget.limit =
+        static_cast<int64_t>(share_of_device(request).value_or(1) * static_cast<double>(*total));
   budget.is_lazy = model.context().device->host_memory() != nullptr;
   budget.weights = static_cast<int64_t>(model.weight_bytes());
   budget.activations = activation_bytes(model.widest_activation(), model.vocab_size(),
@@ -268,7 +280,7 @@ MemoryBudget plan_memory(const models::Model& model, const SchedulerOptions& opt
 }
 
 std::string MemoryBudget::summary() const {
-  char text[512], states[160] = "", ready[64] = "";
+  char text[512], states[160] = "", ready[64] = "", of_limit[64] = "";
   if (state_slot_bytes > 0) {
     std::snprintf(states, sizeof states,
                   "recurrent state %.1f MiB (%lld slots and %lld checkpoints of %.2f MiB), ",
@@ -279,14 +291,17 @@ std::string MemoryBudget::summary() const {
   if (is_lazy)
     std::snprintf(ready, sizeof ready, ", %.1f MiB made ready ahead",
                   static_cast<double>(ready_kv) / kMiB);
+  if (limit > 0)
+    std::snprintf(of_limit, sizeof of_limit, " (limit %.1f MiB)",
+                  static_cast<double>(limit) / kMiB);
   const int64_t left = std::max<int64_t>(0, available - kv_cache - state() - activations);
   std::snprintf(text, sizeof text,
                 "weights %.1f MiB, KV cache %.1f MiB (%lld blocks%s), %sactivations up to %.1f "
-                "MiB, of %.1f MiB available, %.1f MiB left; longest sequence %lld tokens",
+                "MiB, of %.1f MiB available%s, %.1f MiB left; longest sequence %lld tokens",
                 static_cast<double>(weights) / kMiB, static_cast<double>(kv_cache) / kMiB,
                 static_cast<long long>(num_blocks), ready, states,
                 static_cast<double>(activations) / kMiB, static_cast<double>(available) / kMiB,
-                static_cast<double>(left) / kMiB, static_cast<long long>(max_model_len));
+                of_limit, static_cast<double>(left) / kMiB, static_cast<long long>(max_model_len));
   return text;
 }
 

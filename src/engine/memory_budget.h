@@ -26,6 +26,7 @@ struct MemoryRequest {
 // What memory goes where, in bytes; printed at start-up.
 struct MemoryBudget {
   int64_t available = 0;  // free for this process after the weights were loaded
+  int64_t limit = 0;      // of a device's own memory, what this process may have; 0: the host's
   bool is_lazy = true;    // the host's: pools take memory as they are written
   int64_t weights = 0, kv_cache = 0, activations = 0;
   int64_t ready_kv = 0;  // of kv_cache: committed ahead of its use, at most

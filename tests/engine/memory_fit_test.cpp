@@ -212,6 +212,7 @@ TEST_F(GpuBudget, PoolsTakeAllThatIsLeft) {
   EXPECT_GT(taken, 248 * kMiB) << budget.summary();
   EXPECT_EQ(budget.ready_kv, 0) << "there is nothing to commit ahead";
   EXPECT_THAT(budget.summary(), Not(HasSubstr("made ready")));
+  EXPECT_THAT(budget.summary(), HasSubstr("(limit 256.0 MiB)"));
 }
 
 TEST_F(GpuBudget, AnAskedCacheThatDoesNotFitIsRefused) {
