@@ -7,84 +7,14 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <variant>
 
+#include "ops/metal/apple_encoder.h"
 #include "ops/metal/metal_device.h"
-#include "ops/metal/metal_texts.h"
 
 namespace quire::ops {
 namespace {
-
-std::string text_of(std::string_view op) {
-  for (const MetalText& entry : metal_texts())
-    if (entry.op == op) return entry.text;
-  throw std::logic_error("there are no kernels called " + std::string(op));
-}
-
-MTL::Size size_of(const MetalSize& size) { return MTL::Size(size.x, size.y, size.z); }
-
-class AppleEncoder final : public MetalEncoder {
- public:
-  AppleEncoder(mx::Stream stream, const char* op)
-      : device_(mx::metal::device(stream.device)),
-        encoder_(mx::metal::get_command_encoder(stream)),
-        op_(op) {}
-
-  void dispatch(const MetalCall& call, std::span<const MetalArgument> arguments) override {
-    if (call.groups.x == 0 || call.groups.y == 0 || call.groups.z == 0) return;
-    MTL::ComputePipelineState* pipeline = pipeline_of(call);
-    encoder_.set_compute_pipeline_state(pipeline);
-    for (const MetalArgument& argument : arguments) set(argument);
-    if (call.threadgroup_bytes > 0)
-      encoder_.set_threadgroup_memory_length(call.threadgroup_bytes, 0);
-    encoder_.dispatch_threadgroups(size_of(call.groups), size_of(call.threads));
-  }
-
-  mx::array scratch(int64_t floats) override {
-    const size_t bytes = static_cast<size_t>(std::max<int64_t>(1, floats)) * sizeof(float);
-    mx::array memory(mx::allocator::malloc(bytes), {static_cast<int>(std::max<int64_t>(1, floats))},
-                     mx::float32);
-    encoder_.add_temporary(memory);
-    return memory;
-  }
-
- private:
-  // Compiles the op's text when the first of its kernels is asked for.
-  MTL::ComputePipelineState* pipeline_of(const MetalCall& call) {
-    MTL::Library* library =
-        device_.get_library("quire_" + std::string(op_), [this] { return text_of(op_); });
-    mx::metal::MTLFCList constants;
-    std::string key = call.kernel;
-    for (const MetalConstant& constant : call.constants) {
-      constants.emplace_back(constant.bytes,
-                             constant.is_bool() ? MTL::DataTypeBool : MTL::DataTypeInt,
-                             constant.index);
-      key += "_" + std::to_string(constant.value());
-    }
-    MTL::ComputePipelineState* pipeline = device_.get_kernel(call.kernel, library, key, constants);
-    const uint64_t threads = uint64_t{call.threads.x} * call.threads.y * call.threads.z;
-    if (threads > pipeline->maxTotalThreadsPerThreadgroup())
-      throw std::runtime_error(
-          "metal: this GPU runs " + std::to_string(pipeline->maxTotalThreadsPerThreadgroup()) +
-          " threads of " + call.kernel + " together, but " + std::to_string(threads) +
-          " are needed; --device cpu runs the model");
-    return pipeline;
-  }
-
-  void set(const MetalArgument& argument) {
-    if (argument.use == MetalArgument::Use::kNumbers)
-      return encoder_.set_bytes(static_cast<const char*>(argument.numbers),
-                                static_cast<int>(argument.bytes), argument.index);
-    encoder_.set_input_array(*argument.array, argument.index);
-    if (argument.use != MetalArgument::Use::kRead) encoder_.register_output_array(*argument.array);
-  }
-
-  mx::metal::Device& device_;
-  mx::metal::CommandEncoder& encoder_;
-  const char* op_;
-};
 
 template <class T>
 std::optional<T> info(const char* key) {
@@ -101,7 +31,8 @@ class AppleGpu final : public MetalDevice {
   }
   void encode(mx::Stream stream, const char* op, const MetalKernel& kernel,
               const std::vector<mx::array>& inputs, std::vector<mx::array>& outputs) override {
-    AppleEncoder encoder(stream, op);
+    AppleEncoder encoder(mx::metal::device(stream.device), mx::metal::get_command_encoder(stream),
+                         op);
     kernel(encoder, inputs, outputs);
   }
   mx::allocator::Data allocate_array(size_t bytes) override { return mx::allocator::malloc(bytes); }
