@@ -79,33 +79,34 @@ void run(const Launch& launch, Order order, uint32_t seed) {
 }
 
 void run_in_all_orders(const Launch& launch) {
+  std::vector<std::pair<int, Buffer>> written;
+  for (const auto& [index, buffer] : launch.buffers)
+    if (!buffer.is_read_only) written.emplace_back(index, buffer);
+  using Contents = std::vector<std::vector<uint8_t>>;
   const auto contents = [&] {
-    std::vector<std::vector<uint8_t>> all;
-    for (const auto& [index, buffer] : launch.buffers) {
+    Contents all;
+    for (const auto& [index, buffer] : written) {
       const auto* data = static_cast<const uint8_t*>(buffer.data);
       all.emplace_back(data, data + buffer.bytes);
     }
     return all;
   };
-  const auto before = contents();
-  std::vector<std::vector<uint8_t>> expected;
+  const Contents before = contents();
+  Contents expected;
   const std::pair<Order, const char*> orders[] = {
       {Order::kShuffled, "shuffled"}, {Order::kBackward, "backward"}, {Order::kForward, "forward"}};
   uint32_t seed = 1;
   for (const auto& [order, name] : orders) {
-    size_t i = 0;
-    for (const auto& [index, buffer] : launch.buffers)
-      std::copy_n(before[i++].begin(), buffer.bytes, static_cast<uint8_t*>(buffer.data));
+    for (size_t i = 0; i < written.size(); ++i)
+      std::copy_n(before[i].begin(), before[i].size(),
+                  static_cast<uint8_t*>(written[i].second.data));
     run(launch, order, seed++);
-    const auto after = contents();
+    const Contents after = contents();
     if (expected.empty()) expected = after;
-    i = 0;
-    for (const auto& [index, buffer] : launch.buffers) {
+    for (size_t i = 0; i < written.size(); ++i)
       if (after[i] != expected[i])
-        throw Fault(launch.kernel + ": buffer " + std::to_string(index) +
+        throw Fault(launch.kernel + ": buffer " + std::to_string(written[i].first) +
                     " has other bits with threads " + name);
-      ++i;
-    }
   }
 }
 

@@ -45,6 +45,7 @@ struct Constant {
 struct Buffer {
   void* data = nullptr;
   size_t bytes = 0;
+  bool is_read_only = false;  // run_in_all_orders() leaves it alone
 };
 template <class T>
 Buffer buffer_of(std::vector<T>& values) {
