@@ -1,5 +1,6 @@
 // Per target, like ops/cpu/highway.h, which comes first; no #pragma once. The sources of GGUF's
 // formats for quantised_block-inl.h.
+#include "ops/linear/gguf/gguf_planes-inl.h"
 #include "ops/linear/gguf/gguf_scales-inl.h"
 #include "ops/linear/quantised_block-inl.h"
 
@@ -14,15 +15,6 @@ HWY_BEFORE_NAMESPACE();
 namespace quire::ops::HWY_NAMESPACE {
 namespace {
 
-// What iq4's codes stand for, as bytes 128 higher.
-struct Iq4Bytes {
-  alignas(16) uint8_t at[16] = {};
-  constexpr Iq4Bytes() {
-    for (int i = 0; i < 16; ++i) at[i] = static_cast<uint8_t>(kIq4Values[i] + 128);
-  }
-};
-constexpr Iq4Bytes kIq4Bytes;
-
 HWY_INLINE FloatVec iq4_values(GgufWords codes) {
   const UintTag du;
   const hn::Repartition<uint8_t, UintTag> bytes;
@@ -30,44 +22,6 @@ HWY_INLINE FloatVec iq4_values(GgufWords codes) {
   const auto index = hn::BitCast(bytes, hn::Or(codes, hn::Set(du, 0x80808000u)));
   const auto value = hn::BitCast(IntTag(), hn::TableLookupBytesOr0(table, index));
   return hn::ConvertTo(kFloats, hn::Sub(value, hn::Set(IntTag(), 128)));
-}
-
-// The words of a plane of kBits bits (turned, gguf_layout.h) that hold k from 8 m on, or from
-// 8 m + 4 if `half` is 1; and where the bits of these k begin in each byte.
-template <int kBits>
-HWY_INLINE GgufWords plane_words(const uint8_t* plane, int m, int half, int64_t lane) {
-  const uint8_t* from = plane + m * kBits / 8 * 128 + half * 64;
-  return hn::LoadU(UintTag(), reinterpret_cast<const uint32_t*>(from) + lane);
-}
-template <int kBits>
-constexpr int plane_shift(int m) {
-  return m % (8 / kBits) * kBits;
-}
-constexpr uint32_t every_byte(uint32_t byte) { return 0x01010101u * byte; }
-
-// Codes of a plane of kWide bits, and of one of kNarrow above it if that is not 0, become bytes.
-template <int kWide, int kNarrow>
-HWY_INLINE void join_planes(const uint8_t* wide, QuantisedBlock& out) {
-  const uint8_t* narrow = wide + 256 * kWide;
-  const auto low = hn::Set(UintTag(), every_byte((1u << kWide) - 1));
-#pragma GCC unroll 16
-  for (int m = 0; m < 16; ++m) {
-    for (int i = 0; i < 2 * 16 / kLanes; ++i) {
-      const int half = static_cast<int>(i * kLanes / 16);
-      const int64_t lane = i * kLanes % 16;
-      auto code = hn::And(
-          hn::ShiftRightSame(plane_words<kWide>(wide, m, half, lane), plane_shift<kWide>(m)), low);
-      if constexpr (kNarrow > 0) {
-        const auto high = hn::Set(UintTag(), every_byte(((1u << kNarrow) - 1) << kWide));
-        const auto words = plane_words<kNarrow>(narrow, m, half, lane);
-        const int up = kWide - plane_shift<kNarrow>(m);
-        code = hn::Or(
-            code,
-            hn::And(up > 0 ? hn::ShiftLeftSame(words, up) : hn::ShiftRightSame(words, -up), high));
-      }
-      hn::Store(code, UintTag(), out.words[2 * m + half] + lane);
-    }
-  }
 }
 
 // kForm: codes of 4 bits (kFour), of 4 bits for iq4's table, or planes, whose codes become bytes.
@@ -94,18 +48,8 @@ struct GgufSource {
                                     QuantisedBlock& out)
     requires(kForm == GgufForm::kPlanes)
   {
-    switch (layout.bits) {
-      case 2:
-        return join_planes<2, 0>(q, out);
-      case 3:
-        return join_planes<2, 1>(q, out);
-      case 5:
-        return join_planes<4, 1>(q, out);
-      case 6:
-        return join_planes<4, 2>(q, out);
-      default:  // codes of 8 bits are read where they are
-        return;
-    }
+    // Codes of 8 bits are read where they are.
+    if (layout.bits != 8) join_planes(layout.bits, q, out.words);
   }
 
   static HWY_INLINE void pair(const QuantisedBlock& block, int64_t chunk, int j, int64_t lane,

@@ -1,0 +1,80 @@
+// Per target, like ops/cpu/highway.h, which comes first; no #pragma once. Bytes that the codes of
+// GGUF's formats are or stand for, with the rows of a panel beside each other.
+#include "ops/linear/gguf/gguf_layout.h"
+
+#if defined(QUIRE_OPS_GGUF_PLANES_TARGET_) == defined(HWY_TARGET_TOGGLE)
+#ifdef QUIRE_OPS_GGUF_PLANES_TARGET_
+#undef QUIRE_OPS_GGUF_PLANES_TARGET_
+#else
+#define QUIRE_OPS_GGUF_PLANES_TARGET_
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace quire::ops::HWY_NAMESPACE {
+namespace {
+
+// What iq4's codes stand for, as bytes 128 higher.
+struct Iq4Bytes {
+  alignas(16) uint8_t at[16] = {};
+  constexpr Iq4Bytes() {
+    for (int i = 0; i < 16; ++i) at[i] = static_cast<uint8_t>(kIq4Values[i] + 128);
+  }
+};
+constexpr Iq4Bytes kIq4Bytes;
+
+// The words of a plane of kBits bits (turned, gguf_layout.h) that hold k from 8 m on, or from
+// 8 m + 4 if `half` is 1; and where the bits of these k begin in each byte.
+template <int kBits>
+HWY_INLINE hn::Vec<UintTag> plane_words(const uint8_t* plane, int m, int half, int64_t lane) {
+  const uint8_t* from = plane + m * kBits / 8 * 128 + half * 64;
+  return hn::LoadU(UintTag(), reinterpret_cast<const uint32_t*>(from) + lane);
+}
+template <int kBits>
+constexpr int plane_shift(int m) {
+  return m % (8 / kBits) * kBits;
+}
+constexpr uint32_t every_byte(uint32_t byte) { return 0x01010101u * byte; }
+
+// Codes of a plane of kWide bits, and of one of kNarrow above it if that is not 0, become bytes.
+template <int kWide, int kNarrow>
+HWY_INLINE void join_planes(const uint8_t* wide, uint32_t (&out)[32][16]) {
+  const uint8_t* narrow = wide + 256 * kWide;
+  const auto low = hn::Set(UintTag(), every_byte((1u << kWide) - 1));
+#pragma GCC unroll 16
+  for (int m = 0; m < 16; ++m) {
+    for (int i = 0; i < 2 * 16 / kLanes; ++i) {
+      const int half = static_cast<int>(i * kLanes / 16);
+      const int64_t lane = i * kLanes % 16;
+      auto code = hn::And(
+          hn::ShiftRightSame(plane_words<kWide>(wide, m, half, lane), plane_shift<kWide>(m)), low);
+      if constexpr (kNarrow > 0) {
+        const auto high = hn::Set(UintTag(), every_byte(((1u << kNarrow) - 1) << kWide));
+        const auto words = plane_words<kNarrow>(narrow, m, half, lane);
+        const int up = kWide - plane_shift<kNarrow>(m);
+        code = hn::Or(
+            code,
+            hn::And(up > 0 ? hn::ShiftLeftSame(words, up) : hn::ShiftRightSame(words, -up), high));
+      }
+      hn::Store(code, UintTag(), out[2 * m + half] + lane);
+    }
+  }
+}
+
+// The bytes of codes of 2, 3, 5 or 6 bits, four neighbouring k in a word.
+HWY_INLINE void join_planes(int bits, const uint8_t* planes, uint32_t (&out)[32][16]) {
+  switch (bits) {
+    case 2:
+      return join_planes<2, 0>(planes, out);
+    case 3:
+      return join_planes<2, 1>(planes, out);
+    case 5:
+      return join_planes<4, 1>(planes, out);
+    default:
+      return join_planes<4, 2>(planes, out);
+  }
+}
+
+}  // namespace
+}  // namespace quire::ops::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif  // per target
