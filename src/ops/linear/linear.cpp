@@ -96,7 +96,7 @@ void set_inputs(Params& p, const In& in, int bias, int norm, int residual) {
 mx::array launch_on_cuda(const Context& context, const mx::array& x, const LinearWeight& w,
                          const LinearOptions& options, mx::Dtype y_dtype) {
   const PackedMatrix& weight = w.weight;
-  if (weight.affine && weight.affine->int8_activations)
+  if (weight.rounds_activations())
     throw std::runtime_error("linear: no kernel for 8-bit activations on cuda");
   LinearCudaParams params{.layout = {},
                           .out_type = check_float("linear", "y", y_dtype),
@@ -152,6 +152,7 @@ LinearParams linear_format(const PackedMatrix& w, mx::Dtype out_dtype) {
                     .out_type = check_float("linear", "y", out_dtype),
                     .n = w.n,
                     .k = w.k};
+  p.int8_activations = w.rounds_activations();
   if (w.affine) {
     p.bits = packed_bits(w.affine->bits);
     p.narrow_bits = narrow_bits(w.affine->bits);
@@ -160,7 +161,6 @@ LinearParams linear_format(const PackedMatrix& w, mx::Dtype out_dtype) {
     p.columns = w.columns.get();
     p.zeros = w.affine->zeros;
     p.least_zero = w.affine->least_zero;
-    p.int8_activations = w.affine->int8_activations;
     p.turned = w.turned;
   }
   if (w.block_float != BlockFloat::kNone) {

@@ -49,6 +49,7 @@ struct PackedMatrix {
   // In a block format of GGUF files: its scales and codes, in the same layout. Values are those of
   // gguf_reference.h, rounded once to dtype.
   GgufFormat gguf = GgufFormat::kNone;
+  bool int8_activations = false;  // of GGUF's formats: as AffineFormat::int8_activations
   // The first N/2 rows (gate) and the last (up) are packed in turn, a panel of each, so that one
   // task has both for the gate. Each half is padded to whole panels.
   bool interleaved = false;
@@ -66,6 +67,7 @@ struct PackedMatrix {
   // says that gate and up are stacked).
   std::shared_ptr<const MlxMatrix> mlx = nullptr;
   bool is_quantised() const;
+  bool rounds_activations() const;  // affine or GGUF's: by int8_activations
   size_t nbytes() const;
 };
 

@@ -7,6 +7,7 @@
 #include "ops/linear/gguf/gguf_unpack.h"
 #include "ops/linear/linear_kernel.h"
 #include "ops/linear/mlx_matrix.h"
+#include "ops/linear/pack/affine_matrix.h"
 
 namespace quire::ops {
 
@@ -65,8 +66,8 @@ mx::array rounded_to_int8(const mx::array& x, int64_t group_size) {
 mx::array linear_reference(const mx::array& x, const LinearWeight& w, mx::Dtype out_dtype) {
   PackedMatrix matrix = w.weight;
   mx::array in = mx::astype(x, mx::float32);
-  if (matrix.affine && matrix.affine->int8_activations) {
-    in = rounded_to_int8(x, matrix.affine->group_size);
+  if (matrix.rounds_activations()) {
+    in = rounded_to_int8(x, quantised_layout(matrix).group_size);
     matrix.dtype = mx::float32;  // the weights count exactly
   }
   const mx::array weight = mx::astype(unpack_matrix(matrix), mx::float32);

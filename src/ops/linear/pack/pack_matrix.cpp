@@ -78,6 +78,10 @@ bool PackedMatrix::is_quantised() const {
   return affine || block_float != BlockFloat::kNone || gguf != GgufFormat::kNone;
 }
 
+bool PackedMatrix::rounds_activations() const {
+  return affine ? affine->int8_activations : int8_activations;
+}
+
 size_t PackedMatrix::nbytes() const {
   if (mlx) return mlx->nbytes();
   if (parts) {
