@@ -40,7 +40,9 @@ void gather(const LinearParams& params, const void* x, void* out) {
 
 const LinearKernel* find_linear_kernel(const LinearParams& params) {
   for (const LinearKernel* kernel : kKernels)
-    if (kernel->serves(params) && (!params.turned || kernel->reads_turned)) return kernel;
+    if (kernel->int8_activations == params.int8_activations && kernel->serves(params) &&
+        (!params.turned || kernel->reads_turned))
+      return kernel;
   return nullptr;
 }
 

@@ -62,7 +62,8 @@ struct LinearKernel {
   // Likewise several products of one format and size: their tasks are one pool of work, so that
   // small matrices keep all threads busy. Null: run() one after the other.
   void (*run_all)(ThreadPool& pool, std::span<const LinearParams> products) = nullptr;
-  bool reads_turned = false;  // turned codes, if it serves them
+  bool reads_turned = false;      // turned codes, if it serves them
+  bool int8_activations = false;  // whether it is for LinearParams that ask for them, or for others
 };
 
 // The best kernel for the format, or null: then the op runs its reference.

@@ -77,12 +77,13 @@ void run(ThreadPool& pool, const LinearParams& params) {
 
 const char* name() { return "cpu_amx_int8"; }
 bool serves(const LinearParams& p) {
-  return use_amx() && p.int8_activations && p.bits != 0 && p.scale_type != FloatType::kF32;
+  return use_amx() && p.bits != 0 && p.gguf == GgufFormat::kNone && p.scale_type != FloatType::kF32;
 }
 
 }  // namespace
 
-const LinearKernel kAmxInt8Linear = {.name = name, .serves = serves, .run = run};
+const LinearKernel kAmxInt8Linear = {
+    .name = name, .serves = serves, .run = run, .int8_activations = true};
 
 }  // namespace quire::ops
 #endif

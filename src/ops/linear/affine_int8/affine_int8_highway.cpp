@@ -31,7 +31,8 @@ void run_batch(ThreadPool& pool, const LinearParams& p, Int8PanelsKernel* kernel
   const Int8RowBatch batch = {.params = p,
                               .x = reinterpret_cast<int8_t*>(scratch + 2 * side),
                               .scale = reinterpret_cast<float*>(scratch),
-                              .sum = reinterpret_cast<float*>(scratch + side)};
+                              .sum = reinterpret_cast<float*>(scratch + side),
+                              .start = reinterpret_cast<int32_t*>(scratch + side)};
   pack(pool, batch);
   const QuantisedLayout layout = quantised_layout(p);
   const int64_t panels = layout.panels();
@@ -57,7 +58,10 @@ void run_with(Int8PanelsKernel* kernel, ThreadPool& pool, const LinearParams& pa
   }
 }
 
-bool is_int8(const LinearParams& p) { return p.int8_activations && p.bits != 0; }
+// Codes of affine weights as they are, and turned ones of GGUF's formats.
+bool is_int8(const LinearParams& p) {
+  return p.int8_activations && p.bits != 0 && p.turned == (p.gguf != GgufFormat::kNone);
+}
 
 void run(ThreadPool& pool, const LinearParams& p) { run_with(int8_panels_cpu, pool, p); }
 
@@ -76,12 +80,22 @@ bool avx2_vnni_serves(const LinearParams& p) { return use_avx2_vnni() && is_int8
 
 }  // namespace
 
-const LinearKernel kHighwayInt8Linear = {.name = cpu_kernel_name, .serves = is_int8, .run = run};
+const LinearKernel kHighwayInt8Linear = {.name = cpu_kernel_name,
+                                         .serves = is_int8,
+                                         .run = run,
+                                         .reads_turned = true,
+                                         .int8_activations = true};
 #if defined(__x86_64__)
-const LinearKernel kAvx512VnniInt8Linear = {
-    .name = avx512_vnni_name, .serves = avx512_vnni_serves, .run = run_avx512_vnni};
-const LinearKernel kAvx2VnniInt8Linear = {
-    .name = avx2_vnni_name, .serves = avx2_vnni_serves, .run = run_avx2_vnni};
+const LinearKernel kAvx512VnniInt8Linear = {.name = avx512_vnni_name,
+                                            .serves = avx512_vnni_serves,
+                                            .run = run_avx512_vnni,
+                                            .reads_turned = true,
+                                            .int8_activations = true};
+const LinearKernel kAvx2VnniInt8Linear = {.name = avx2_vnni_name,
+                                          .serves = avx2_vnni_serves,
+                                          .run = run_avx2_vnni,
+                                          .reads_turned = true,
+                                          .int8_activations = true};
 #endif
 
 }  // namespace quire::ops

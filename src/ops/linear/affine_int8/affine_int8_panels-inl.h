@@ -1,9 +1,8 @@
-// Per target, like ops/cpu/highway.h, which comes first; no #pragma once. Affine weights times int8
-// activations (affine_int8.h): integer dot products with 16 outputs in the lanes.
-#include "ops/linear/affine/affine_scales-inl.h"
+// Per target, like ops/cpu/highway.h, which comes first; no #pragma once. Quantised weights times
+// int8 activations (affine_int8.h): integer dot products with 16 outputs in the lanes.
 #include "ops/linear/affine_int8/affine_int8_cpu.h"
+#include "ops/linear/affine_int8/int8_block-inl.h"
 #include "ops/linear/linear_epilogue-inl.h"
-#include "ops/linear/transpose_words-inl.h"
 
 #if defined(QUIRE_OPS_AFFINE_INT8_PANELS_TARGET_) == defined(HWY_TARGET_TOGGLE)
 #ifdef QUIRE_OPS_AFFINE_INT8_PANELS_TARGET_
@@ -17,31 +16,12 @@ namespace quire::ops::HWY_NAMESPACE {
 namespace {
 namespace int8_panels {
 
-constexpr int64_t kPanel = QuantisedLayout::kPanel, kBlock = QuantisedLayout::kBlock;
-constexpr int64_t kChunk = 32;  // k
-
-constexpr int64_t kChunks = kBlock / kChunk;
-constexpr int64_t kWords = kChunk / 4;       // of 4 k
-constexpr int64_t kPlane = kBlock * kPanel;  // bytes
-static_assert(kLanes >= 4 && kPanel % kLanes == 0);
-
 using ByteTag = hn::Repartition<uint8_t, FloatTag>;
 using ShortTag = hn::Repartition<int16_t, FloatTag>;
 using ByteVec = hn::Vec<ByteTag>;
 using ShortVec = hn::Vec<ShortTag>;
 using IntVec = hn::Vec<IntTag>;
 using UintVec = hn::Vec<UintTag>;
-
-// With VNNI one instruction adds four products of bytes to each lane. Otherwise bytes are split
-// into planes of 4 bits: products of 15 and 127 can be added up in 16 bits for 32 k (30,480).
-#if (defined(__AVX512VNNI__) && HWY_TARGET == HWY_AVX3) || \
-    (defined(__AVXVNNI__) && HWY_TARGET == HWY_AVX2)
-constexpr bool kHasDot = true;
-#else
-constexpr bool kHasDot = false;
-#endif
-template <int kBits>
-constexpr int kPlanes = kHasDot ? 1 : kBits / 4;
 
 HWY_INLINE IntVec add_dot(IntVec sum, [[maybe_unused]] ByteVec w, [[maybe_unused]] IntVec x) {
 #if defined(__AVX512VNNI__) && HWY_TARGET == HWY_AVX3
@@ -53,7 +33,7 @@ HWY_INLINE IntVec add_dot(IntVec sum, [[maybe_unused]] ByteVec w, [[maybe_unused
 #endif
 }
 
-// w0 x0 + w1 x1 for each pair of bytes; w is below 16.
+// w0 x0 + w1 x1 for each pair of bytes; w is below 64.
 HWY_INLINE ShortVec pair_products(ByteVec w, IntVec x) {
 #if HWY_TARGET == HWY_AVX3
   return ShortVec{_mm512_maddubs_epi16(w.raw, x.raw)};
@@ -86,126 +66,64 @@ HWY_INLINE IntVec add_pairs(ShortVec v) {
 #endif
 }
 
-// 16 rows of 64 bytes: out [16 words][16 rows].
-HWY_INLINE void transpose_rows(const uint8_t* rows, uint32_t* out) {
-  for (int64_t word = 0; word < 16; word += 4)
-    transpose_words(rows + word * 4, out + word * kPanel);
+// 16-bit sums of products of neighbours are added to sums [R][V], `shift` bits higher.
+template <int R, int V, int kShift>
+HWY_INLINE void add_short_sums(const ShortVec (&pairs)[R][V], IntVec (&sums)[R][V]) {
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 2
+    for (int v = 0; v < V; ++v)
+      sums[r][v] = hn::Add(sums[r][v], hn::ShiftLeft<kShift>(add_pairs(pairs[r][v])));
 }
 
-// A block of one or two panels, made ready for dot products.
-struct Block {
-  // [panel][plane][32 words of 4 k][16 outputs][4]
-  HWY_ALIGN uint8_t values[2][2][kPlane];
-  // [group][panel][16 outputs]
-  HWY_ALIGN float scales[kChunks][2 * kPanel];
-  HWY_ALIGN float biases[kChunks][2 * kPanel];
-};
-
-// Bytes of 8 bits: where there is no dot product, in two planes.
-HWY_INLINE void unpack_8_bits(const uint8_t* q, uint8_t* out) {
-  for (int64_t half = 0; half < 2; ++half)
-    transpose_rows(q + half * 1024, reinterpret_cast<uint32_t*>(out + half * 1024));
-  if constexpr (!kHasDot) {
-    const UintTag d;
-    auto* words = reinterpret_cast<uint32_t*>(out);
-    const auto nibbles = hn::Set(d, 0x0F0F0F0Fu);
-    for (int64_t i = 0; i < kPlane / 4; i += kLanes) {
-      const UintVec v = hn::Load(d, words + i);
-      hn::Store(hn::And(v, nibbles), d, words + i);
-      hn::Store(hn::And(hn::ShiftRight<4>(v), nibbles), d, words + kPlane / 4 + i);
-    }
-  }
-}
-
-// The nibbles J of words w and w + 8: k = 32 J + {2w, 2w + 16, 2w + 1, 2w + 17}.
-template <int J>
-HWY_INLINE void unpack_nibbles(const uint32_t* words, uint8_t* out) {
-  const UintTag d;
-  const auto low = hn::Set(d, 0x000F000Fu), high = hn::Set(d, 0x0F000F00u);
-  for (int64_t i = 0; i < kWords * kPanel; i += kLanes) {
-    const UintVec a = hn::ShiftRight<4 * J>(hn::Load(d, words + i));
-    const UintVec b = hn::Load(d, words + kWords * kPanel + i);
-    UintVec shifted = b;
-    if constexpr (J < 2) shifted = hn::ShiftLeft<8 - 4 * J>(b);
-    if constexpr (J == 3) shifted = hn::ShiftRight<4>(b);
-    hn::Store(hn::Or(hn::And(a, low), hn::And(shifted, high)), d,
-              reinterpret_cast<uint32_t*>(out + J * kChunk * kPanel) + i);
-  }
-}
-HWY_INLINE void unpack_4_bits(const uint8_t* q, uint8_t* out) {
-  HWY_ALIGN uint32_t words[16 * kPanel];
-  transpose_rows(q, words);
-  unpack_nibbles<0>(words, out);
-  unpack_nibbles<1>(words, out);
-  unpack_nibbles<2>(words, out);
-  unpack_nibbles<3>(words, out);
-}
-
-// One panel's block from `from` on.
-template <int kBits>
-HWY_INLINE void unpack_block(const QuantisedLayout& layout, const uint8_t* from, int64_t panel,
-                             Block& block) {
-  for (int64_t group = 0; group < layout.groups(); ++group) {
-    for (int64_t lane = 0; lane < kPanel; lane += kLanes) {
-      FloatVec scale, bias;
-      load_group_scales(layout, from, group, lane, scale, bias);
-      hn::Store(scale, kFloats, block.scales[group] + panel * kPanel + lane);
-      hn::Store(bias, kFloats, block.biases[group] + panel * kPanel + lane);
-    }
-  }
-  const uint8_t* q = from + layout.scale_bytes();
-  uint8_t* out = block.values[panel][0];
-  if constexpr (kBits == 4) {
-    unpack_4_bits(q, out);
-  } else {
-    unpack_8_bits(q, out);
-  }
-}
-
-// sums [R][V] += 32 k: w from the first vector of outputs on, x the rows' bytes.
-template <int R, int V, int P>
-HWY_INLINE void add_chunk(const uint8_t* const (&w)[V], const int8_t* x, int64_t x_stride,
+// sums [R][V] += F::kSumWords words of 4 k of plane kPlaneAt: w from the first vector of outputs
+// on, x the rows' bytes.
+template <class F, int R, int V, int kPlaneAt>
+HWY_INLINE void add_words(const uint8_t* const (&w)[V], const int8_t* x, int64_t x_stride,
                           IntVec (&sums)[R][V]) {
   const ByteTag db;
-#pragma GCC unroll 2
-  for (int plane = 0; plane < P; ++plane) {
-    ShortVec pairs[R][V];
-    if constexpr (!kHasDot) {
+  ShortVec pairs[R][V];
+  if constexpr (!kHasDot) {
 #pragma GCC unroll 8
-      for (auto& row : pairs)
+    for (auto& row : pairs)
 #pragma GCC unroll 2
-        for (auto& v : row) v = hn::Zero(ShortTag());
-    }
+      for (auto& v : row) v = hn::Zero(ShortTag());
+  }
 #pragma GCC unroll 8
-    for (int64_t word = 0; word < kWords; ++word) {
-      ByteVec weights[V];
+  for (int64_t word = 0; word < F::kSumWords; ++word) {
+    ByteVec weights[V];
 #pragma GCC unroll 2
-      for (int v = 0; v < V; ++v)
-        weights[v] = hn::Load(db, w[v] + plane * kPlane + word * 4 * kPanel);
+    for (int v = 0; v < V; ++v)
+      weights[v] = hn::LoadU(db, w[v] + kPlaneAt * kPlane + word * 4 * kPanel);
 #pragma GCC unroll 8
-      for (int r = 0; r < R; ++r) {
-        int32_t bytes;
-        __builtin_memcpy(&bytes, x + r * x_stride + 4 * word, sizeof(bytes));
-        const IntVec all = hn::Set(IntTag(), bytes);
+    for (int r = 0; r < R; ++r) {
+      int32_t bytes;
+      __builtin_memcpy(&bytes, x + r * x_stride + 4 * word, sizeof(bytes));
+      const IntVec all = hn::Set(IntTag(), bytes);
 #pragma GCC unroll 2
-        for (int v = 0; v < V; ++v) {
-          if constexpr (kHasDot) {
-            sums[r][v] = add_dot(sums[r][v], weights[v], all);
-          } else {
-            pairs[r][v] = hn::Add(pairs[r][v], pair_products(weights[v], all));
-          }
+      for (int v = 0; v < V; ++v) {
+        if constexpr (kHasDot) {
+          sums[r][v] = add_dot(sums[r][v], weights[v], all);
+        } else {
+          pairs[r][v] = hn::Add(pairs[r][v], pair_products(weights[v], all));
         }
       }
     }
-    if constexpr (!kHasDot) {
-#pragma GCC unroll 8
-      for (int r = 0; r < R; ++r)
+  }
+  if constexpr (!kHasDot) add_short_sums<R, V, 4 * kPlaneAt>(pairs, sums);
+}
+
+// sums [R][V] += the words that share a scale, or a part of them.
+template <class F, int R, int V>
+HWY_INLINE void add_chunk(const uint8_t* const (&w)[V], const int8_t* x, int64_t x_stride,
+                          IntVec (&sums)[R][V]) {
 #pragma GCC unroll 2
-        for (int v = 0; v < V; ++v) {
-          const IntVec added = add_pairs(pairs[r][v]);
-          sums[r][v] = hn::Add(sums[r][v], plane ? hn::ShiftLeft<4>(added) : added);
-        }
-    }
+  for (int64_t word = 0; word < F::kWords; word += F::kSumWords) {
+    const uint8_t* from[V];
+#pragma GCC unroll 2
+    for (int v = 0; v < V; ++v) from[v] = w[v] + word * 4 * kPanel;
+    add_words<F, R, V, 0>(from, x + 4 * word, x_stride, sums);
+    if constexpr (F::kPlanes == 2) add_words<F, R, V, 1>(from, x + 4 * word, x_stride, sums);
   }
 }
 
@@ -213,46 +131,52 @@ HWY_INLINE void add_chunk(const uint8_t* const (&w)[V], const int8_t* x, int64_t
 struct Rows {
   const int8_t* x;
   const float *scale, *sum;
+  const int32_t* start;
   int64_t x_stride, side_stride;
   float* acc;  // [rows][2 panels][16]
 };
 
 // acc += the block's groups for R rows and V vectors of outputs.
-template <int R, int V, int P>
+template <class F, int R, int V>
 HWY_NOINLINE void add_groups(const Rows& rows, const Block& block, int64_t vector, int64_t groups,
                              int64_t chunks_per_group) {
-  constexpr int64_t kVectors = kPanel / kLanes;
+  constexpr int64_t kVectors = kPanel / kLanes, kChunk = 4 * F::kWords;
   const uint8_t* w[V];
 #pragma GCC unroll 2
   for (int v = 0; v < V; ++v) {
     const int64_t at = vector + v;
-    w[v] = block.values[at / kVectors][0] + at % kVectors * kLanes * 4;
+    w[v] = block.packed[at / kVectors] + at % kVectors * kLanes * 4;
   }
   const int8_t* x = rows.x;
   for (int64_t group = 0; group < groups; ++group) {
     IntVec sums[R][V];
 #pragma GCC unroll 8
-    for (auto& row : sums)
+    for (int r = 0; r < R; ++r) {
+      const IntVec start = F::kBias ? hn::Zero(IntTag())
+                                    : hn::Set(IntTag(), rows.start[r * rows.side_stride + group]);
 #pragma GCC unroll 2
-      for (auto& sum : row) sum = hn::Zero(IntTag());
+      for (int v = 0; v < V; ++v) sums[r][v] = start;
+    }
     for (int64_t chunk = 0; chunk < chunks_per_group; ++chunk, x += kChunk) {
-      add_chunk<R, V, P>(w, x, rows.x_stride, sums);
+      add_chunk<F, R, V>(w, x, rows.x_stride, sums);
 #pragma GCC unroll 2
       for (int v = 0; v < V; ++v) w[v] += kChunk * kPanel;
     }
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
       const auto scale = hn::Set(kFloats, rows.scale[r * rows.side_stride + group]);
-      const auto sum = hn::Set(kFloats, rows.sum[r * rows.side_stride + group]);
 #pragma GCC unroll 2
       for (int v = 0; v < V; ++v) {
         const int64_t column = (vector + v) * kLanes;
         float* to = rows.acc + r * 2 * kPanel + column;
-        const auto added =
+        auto acc =
             hn::MulAdd(hn::Mul(hn::ConvertTo(kFloats, sums[r][v]), scale),
                        hn::Load(kFloats, block.scales[group] + column), hn::LoadU(kFloats, to));
-        hn::StoreU(hn::MulAdd(sum, hn::Load(kFloats, block.biases[group] + column), added), kFloats,
-                   to);
+        if constexpr (F::kBias) {
+          const auto sum = hn::Set(kFloats, rows.sum[r * rows.side_stride + group]);
+          acc = hn::MulAdd(sum, hn::Load(kFloats, block.biases[group] + column), acc);
+        }
+        hn::StoreU(acc, kFloats, to);
       }
     }
   }
@@ -260,26 +184,27 @@ HWY_NOINLINE void add_groups(const Rows& rows, const Block& block, int64_t vecto
 
 // Rows of a tile: as many as the registers hold (32 on AVX-512 and NEON, 16 on AVX2).
 constexpr int kTileRows = kLanes == 8 ? (kHasDot ? 4 : 2) : kLanes == 4 ? 4 : 8;
+constexpr int at_most_a_tile(int rows) { return rows < kTileRows ? rows : kTileRows; }
 using TileKernel = void (*)(const Rows&, const Block&, int64_t, int64_t, int64_t);
-template <int V, int P>
+template <class F, int V>
 TileKernel tile_kernel(int64_t rows) {
   switch (rows) {
     case 1:
-      return add_groups<1, V, P>;
+      return add_groups<F, 1, V>;
     case 2:
-      return add_groups<2, V, P>;
+      return add_groups<F, 2, V>;
     case 3:
-      return add_groups < kTileRows < 3 ? 2 : 3, V, P > ;
+      return add_groups<F, at_most_a_tile(3), V>;
     case 4:
-      return add_groups < kTileRows < 4 ? 2 : 4, V, P > ;
+      return add_groups<F, at_most_a_tile(4), V>;
     case 5:
-      return add_groups < kTileRows < 5 ? 2 : 5, V, P > ;
+      return add_groups<F, at_most_a_tile(5), V>;
     case 6:
-      return add_groups < kTileRows < 6 ? 2 : 6, V, P > ;
+      return add_groups<F, at_most_a_tile(6), V>;
     case 7:
-      return add_groups < kTileRows < 7 ? 2 : 7, V, P > ;
+      return add_groups<F, at_most_a_tile(7), V>;
     default:
-      return add_groups<kTileRows, V, P>;
+      return add_groups<F, kTileRows, V>;
   }
 }
 
@@ -289,40 +214,66 @@ HWY_INLINE void prefetch(const uint8_t* from, int64_t bytes) {
   for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(from + kAhead + i);
 }
 
-template <int kBits>
+template <class F>
 void panels(const Int8RowBatch& s, int64_t panel, int64_t panels, float* acc) {
   constexpr int64_t kVectors = kPanel / kLanes;
-  constexpr int P = kPlanes<kBits>;
   const LinearParams& p = s.params;
   const QuantisedLayout layout = quantised_layout(p);
   const auto* data = static_cast<const uint8_t*>(p.w) + layout.offset(panel, 0);
   const int64_t side = p.k / p.group_size, vectors = panels * kVectors;
-  const int64_t per_group = p.group_size / kChunk;
+  const int64_t per_group = p.group_size / (4 * F::kWords);
   Block block;
   for (int64_t i = 0; i < p.rows * 2 * kPanel; ++i) acc[i] = 0;
   for (int64_t k = 0; k < p.k; k += kBlock, data += layout.stride(panel)) {
     prefetch(data, layout.stride(panel));
     for (int64_t i = 0; i < panels; ++i)
-      unpack_block<kBits>(layout, data + i * layout.block_bytes(), i, block);
+      unpack_block<F>(layout, data + i * layout.block_bytes(), i, block);
     const int64_t groups = HWY_MIN(kBlock, p.k - k) / p.group_size;
     for (int64_t row = 0; row < p.rows; row += kTileRows) {
       const int64_t count = HWY_MIN(kTileRows, p.rows - row);
+      const int64_t at = row * side + k / p.group_size;
       const Rows rows = {.x = s.x + row * p.k + k,
-                         .scale = s.scale + row * side + k / p.group_size,
-                         .sum = s.sum + row * side + k / p.group_size,
+                         .scale = s.scale + at,
+                         .sum = s.sum + at,
+                         .start = s.start + at,
                          .x_stride = p.k,
                          .side_stride = side,
                          .acc = acc + row * 2 * kPanel};
       int64_t v = 0;
-      for (; v + 2 <= vectors; v += 2) tile_kernel<2, P>(count)(rows, block, v, groups, per_group);
-      if (v < vectors) tile_kernel<1, P>(count)(rows, block, v, groups, per_group);
+      for (; v + 2 <= vectors; v += 2) tile_kernel<F, 2>(count)(rows, block, v, groups, per_group);
+      if (v < vectors) tile_kernel<F, 1>(count)(rows, block, v, groups, per_group);
     }
   }
   finish_outputs(p, acc, 2 * kPanel, 0, p.rows, panel, panels);
 }
 
+// The loops for a format.
+Int8PanelsKernel* panels_for(const LinearParams& p) {
+  if (p.gguf == GgufFormat::kNone)
+    return p.bits == 4 ? panels<FormOf<4, 8, true>> : panels<FormOf<8, 8, true>>;
+  switch (p.gguf) {
+    case GgufFormat::kQ4_0:
+      return panels<FormOf<4, 8, false>>;
+    case GgufFormat::kQ5_0:
+      return panels<FormOf<5, 8, false>>;
+    case GgufFormat::kQ5_1:
+    case GgufFormat::kQ5_K:
+      return panels<FormOf<5, 8, true>>;
+    case GgufFormat::kQ4_K:
+      return panels<FormOf<4, 8, true>>;
+    case GgufFormat::kQ2_K:
+      return panels<FormOf<4, 4, true>>;
+    case GgufFormat::kQ3_K:
+      return panels<FormOf<4, 4, false>>;
+    case GgufFormat::kQ6_K:
+      return panels<FormOf<6, 4, false>>;
+    default:  // q8_0, iq4_nl and iq4_xs
+      return panels<FormOf<8, 8, false>>;
+  }
+}
+
 void run(const Int8RowBatch& s, int64_t panel, int64_t count, float* acc) {
-  s.params.bits == 4 ? panels<4>(s, panel, count, acc) : panels<8>(s, panel, count, acc);
+  panels_for(s.params)(s, panel, count, acc);
 }
 
 }  // namespace int8_panels

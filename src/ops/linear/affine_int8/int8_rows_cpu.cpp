@@ -36,7 +36,9 @@ void quantize_row(const T* x, int64_t k, int64_t group, const Int8Row& out) {
     }
     const float scale = !finite ? bits_to_float(0x7FC00000u) : inverse == 0 ? 0.0f : most / 127.0f;
     out.scale[g] = scale;
-    out.sum[g] = scale * static_cast<float>(hn::GetLane(hn::SumOfLanes(IntTag(), sum)));
+    const int32_t total = hn::GetLane(hn::SumOfLanes(IntTag(), sum));
+    if (out.sum) out.sum[g] = scale * static_cast<float>(total);
+    if (out.start) out.start[g] = -out.zero * total;
   }
 }
 

@@ -70,6 +70,10 @@ constexpr std::optional<GgufFormat> find_gguf_format(uint32_t type) {
   return format;
 }
 
+// Whether weights are whole numbers times scales, so that products with activations of 8 bits are
+// of whole numbers.
+constexpr bool has_integer_codes(GgufFormat format) { return format != GgufFormat::kMxfp4; }
+
 // Of a row of k weights; k is a multiple of the block's.
 constexpr int64_t gguf_row_bytes(GgufFormat format, int64_t k) {
   return k / gguf_block(format).weights * gguf_block(format).bytes;

@@ -66,7 +66,10 @@ AffineRows affine_rows(const GgufRows& rows, const MlxPart& part) {
           .biases = part.biases.data(),
           .n = rows.n,
           .k = rows.k,
-          .format = {.bits = 4, .group_size = kGroup, .scale_dtype = mx::float16}};
+          .format = {.bits = 4,
+                     .group_size = kGroup,
+                     .scale_dtype = mx::float16,
+                     .int8_activations = rows.int8_activations}};
 }
 BlockFloatRows block_float_rows(const GgufRows& rows, const MlxPart& part) {
   return {.values = part.values.data(),

@@ -58,9 +58,12 @@ PackedMatrix describe(std::span<const GgufRows> parts, mx::Dtype dtype, bool int
   result.dtype = dtype;
   result.interleaved = interleave;
   result.gguf = parts[0].format;
+  result.int8_activations = parts[0].int8_activations;
   result.k = parts[0].k;
   for (const GgufRows& part : parts) {
     if (part.k != result.k) refuse(part.format, "parts of different numbers of columns");
+    if (part.int8_activations != result.int8_activations)
+      refuse(part.format, "parts with and without 8-bit activations");
     result.n += part.n;
   }
   const int64_t weights = gguf_block(result.gguf).weights;
@@ -85,6 +88,9 @@ PackedMatrix pack_as_values(const Context& context, std::span<const GgufRows> pa
 PackedMatrix pack_uniform(const Context& context, std::span<const GgufRows> parts, mx::Dtype dtype,
                           bool interleave, const PackProgress& progress) {
   PackedMatrix result = describe(parts, dtype, interleave);
+  if (result.int8_activations &&
+      (!has_integer_codes(result.gguf) || !context.device->host_memory()))
+    refuse(result.gguf, "no kernel for 8-bit activations");
   if (gguf_layout(result.gguf).bits == 0)
     return pack_gguf_as_mlx(context, parts, dtype, interleave, progress);
   if constexpr (kHasCuda)

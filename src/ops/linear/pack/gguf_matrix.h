@@ -12,6 +12,7 @@ struct GgufRows {
   const void* data = nullptr;
   int64_t n = 0, k = 0;
   GgufFormat format = GgufFormat::kNone;
+  bool int8_activations = false;  // PackedMatrix's, of parts alike; not for mxfp4, or on a GPU
 };
 
 // Packs the rows of `parts` stacked on each other, for activations of `dtype`; `interleave` and

@@ -1,0 +1,163 @@
+// Per target, like ops/cpu/highway.h, which comes first; no #pragma once. Blocks of quantised
+// weights made ready for integer dot products with int8 activations (affine_int8.h): their codes as
+// bytes, four k of an output in a word, with 16 outputs beside each other.
+#include "ops/linear/affine/affine_scales-inl.h"
+#include "ops/linear/gguf/gguf_planes-inl.h"
+#include "ops/linear/gguf/gguf_scales-inl.h"
+#include "ops/linear/quantised_layout.h"
+#include "ops/linear/transpose_words-inl.h"
+
+#if defined(QUIRE_OPS_INT8_BLOCK_TARGET_) == defined(HWY_TARGET_TOGGLE)
+#ifdef QUIRE_OPS_INT8_BLOCK_TARGET_
+#undef QUIRE_OPS_INT8_BLOCK_TARGET_
+#else
+#define QUIRE_OPS_INT8_BLOCK_TARGET_
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace quire::ops::HWY_NAMESPACE {
+namespace {
+namespace int8_panels {
+
+constexpr int64_t kPanel = QuantisedLayout::kPanel, kBlock = QuantisedLayout::kBlock;
+constexpr int64_t kPlane = kBlock * kPanel;  // bytes
+
+// With VNNI one instruction adds four products of bytes to each lane. Otherwise products of two
+// bytes are added up in 16 bits: those of 15 and 127 for 32 k (30,480), those of 31 for 16 k
+// (31,496), those of 63 for 8 (32,004). Bytes of 8 bits are split into planes of 4.
+#if (defined(__AVX512VNNI__) && HWY_TARGET == HWY_AVX3) || \
+    (defined(__AVXVNNI__) && HWY_TARGET == HWY_AVX2)
+constexpr bool kHasDot = true;
+#else
+constexpr bool kHasDot = false;
+#endif
+
+// What a format is to the loops: how many bits its codes have (4 for fewer, and 8 where it does not
+// matter), the least number of words of four k that share a scale, and whether there are biases.
+// Without them a code means 0 (Int8RowBatch::start).
+template <int kBits, int kGroupWords, bool kHasBias>
+struct Form {
+  static constexpr int kWords = kGroupWords;
+  static constexpr bool kBias = kHasBias;
+  static constexpr int kPlanes = !kHasDot && kBits == 8 ? 2 : 1;
+  static constexpr int kSumWords = kBits == 5 ? 4 : kBits == 6 ? 2 : kWords;  // of 16-bit sums
+};
+template <int kBits, int kGroupWords, bool kHasBias>
+using FormOf = Form<kHasDot ? 8 : kBits, kGroupWords, kHasBias>;
+
+// A block of one or two panels, made ready for dot products.
+struct Block {
+  // [panel][plane][32 words of 4 k][16 outputs][4]
+  HWY_ALIGN uint8_t values[2][2][kPlane];
+  const uint8_t* packed[2];  // where these are: in `values`, or in the packed block
+  // [group][panel][16 outputs]
+  HWY_ALIGN float scales[8][2 * kPanel];
+  HWY_ALIGN float biases[8][2 * kPanel];
+};
+
+// 16 rows of 64 bytes: out [16 words][16 rows].
+HWY_INLINE void transpose_rows(const uint8_t* rows, uint32_t* out) {
+  for (int64_t word = 0; word < 16; word += 4)
+    transpose_words(rows + word * 4, out + word * kPanel);
+}
+
+// Bytes of 8 bits in two planes.
+HWY_INLINE void split_bytes(const uint8_t* bytes, uint8_t* out) {
+  const UintTag d;
+  const auto nibbles = hn::Set(d, 0x0F0F0F0Fu);
+  const auto* from = reinterpret_cast<const uint32_t*>(bytes);
+  auto* to = reinterpret_cast<uint32_t*>(out);
+  for (int64_t i = 0; i < kPlane / 4; i += kLanes) {
+    const auto v = hn::LoadU(d, from + i);
+    hn::Store(hn::And(v, nibbles), d, to + i);
+    hn::Store(hn::And(hn::ShiftRight<4>(v), nibbles), d, to + kPlane / 4 + i);
+  }
+}
+
+// Even bytes of one, odd ones of the other.
+HWY_INLINE hn::Vec<UintTag> mix_bytes(hn::Vec<UintTag> even, hn::Vec<UintTag> odd) {
+  const UintTag d;
+#if HWY_TARGET == HWY_AVX3
+  return {_mm512_ternarylogic_epi32(hn::Set(d, 0x00FF00FFu).raw, even.raw, odd.raw, 0xCA)};
+#else
+  return hn::Or(hn::And(even, hn::Set(d, 0x00FF00FFu)), hn::And(odd, hn::Set(d, 0xFF00FF00u)));
+#endif
+}
+
+// Words of 16 outputs' nibbles: nibble J of the halves of word w is k = 32 J + 2 w and the next
+// one. Words w and w + 8 become bytes of k = 32 J + {2w, 2w + 16, 2w + 1, 2w + 17}.
+HWY_INLINE void unpack_nibbles(const uint8_t* q, uint8_t* out) {
+  constexpr int64_t kQuarter = kBlock / 4 * kPanel;  // of the bytes
+  const UintTag d;
+  const auto nibbles = hn::Set(d, 0x0F0F0F0Fu);
+  const auto* words = reinterpret_cast<const uint32_t*>(q);
+  for (int64_t i = 0; i < kQuarter / 4; i += kLanes) {
+    const auto a = hn::LoadU(d, words + i), b = hn::LoadU(d, words + kQuarter / 4 + i);
+    const auto low = mix_bytes(a, hn::ShiftLeft<8>(b)), high = mix_bytes(hn::ShiftRight<8>(a), b);
+    auto* to = reinterpret_cast<uint32_t*>(out) + i;
+    hn::Store(hn::And(low, nibbles), d, to);
+    hn::Store(hn::And(hn::ShiftRight<4>(low), nibbles), d, to + kQuarter / 4);
+    hn::Store(hn::And(high, nibbles), d, to + kQuarter / 2);
+    hn::Store(hn::And(hn::ShiftRight<4>(high), nibbles), d, to + kQuarter / 4 * 3);
+  }
+}
+
+// Codes of iq4 become what they stand for, 128 higher; in place.
+HWY_INLINE void look_up_iq4(uint8_t* codes) {
+  const hn::Repartition<uint8_t, UintTag> d;
+  const auto table = hn::LoadDup128(d, kIq4Bytes.at);
+  for (int64_t i = 0; i < kPlane; i += 4 * kLanes)
+    hn::Store(hn::TableLookupBytes(table, hn::Load(d, codes + i)), d, codes + i);
+}
+
+// Codes of affine weights, or turned ones of GGUF's formats. Returns where their bytes are.
+template <class F>
+HWY_INLINE const uint8_t* unpack_codes(const QuantisedLayout& layout, const uint8_t* q,
+                                       uint8_t (&out)[2][kPlane]) {
+  const bool gguf = layout.gguf != GgufFormat::kNone;
+  auto& words = reinterpret_cast<uint32_t(&)[32][kPanel]>(out[0]);
+  const uint8_t* bytes = out[0];
+  if (layout.bits == 4) {
+    HWY_ALIGN uint32_t turned[16 * kPanel];
+    if (!gguf) transpose_rows(q, turned);
+    unpack_nibbles(gguf ? q : reinterpret_cast<const uint8_t*>(turned), out[0]);
+    if (gguf && gguf_layout(layout.gguf).from_table) look_up_iq4(out[0]);
+  } else if (!gguf) {
+    transpose_rows(q, words[0]);
+    transpose_rows(q + kPlane / 2, words[16]);
+  } else if (layout.bits == 8) {
+    bytes = q;
+  } else {
+    join_planes(layout.bits, q, words);
+  }
+  if constexpr (F::kPlanes == 2) {
+    split_bytes(bytes, out[0]);
+    bytes = out[0];
+  }
+  return bytes;
+}
+
+// One panel's block from `from` on.
+template <class F>
+HWY_INLINE void unpack_block(const QuantisedLayout& layout, const uint8_t* from, int64_t panel,
+                             Block& block) {
+  for (int64_t group = 0; group < layout.groups(); ++group) {
+    for (int64_t lane = 0; lane < kPanel; lane += kLanes) {
+      FloatVec scale, bias;
+      if (layout.gguf == GgufFormat::kNone) {
+        load_group_scales(layout, from, group, lane, scale, bias);
+      } else {
+        load_gguf_scales(layout.gguf, from, group, lane, scale, bias);
+      }
+      hn::Store(scale, kFloats, block.scales[group] + panel * kPanel + lane);
+      if constexpr (F::kBias) hn::Store(bias, kFloats, block.biases[group] + panel * kPanel + lane);
+    }
+  }
+  block.packed[panel] = unpack_codes<F>(layout, from + layout.scale_bytes(), block.values[panel]);
+}
+
+}  // namespace int8_panels
+}  // namespace
+}  // namespace quire::ops::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif  // per target
