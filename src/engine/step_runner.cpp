@@ -26,20 +26,6 @@ std::string describe_standstill(const Scheduler& scheduler) {
   return text.str();
 }
 
-// Whether a row's own request leaves no token to sample.
-bool excludes_all(const ops::SampleRow& row, int32_t last_token) {
-  if (!row.mask) return false;
-  std::vector<uint32_t> allowed = *row.mask;
-  const auto ban = [&allowed](int32_t id) {
-    if (id >= 0 && static_cast<size_t>(id / 32) < allowed.size())
-      allowed[id / 32] &= ~(uint32_t{1} << (id % 32));
-  };
-  for (const int32_t id : row.banned) ban(id);
-  for (const auto& [before, id] : row.banned_after)
-    if (before == last_token) ban(id);
-  return std::ranges::all_of(allowed, [](uint32_t word) { return word == 0; });
-}
-
 }  // namespace
 
 StepRunner::StepRunner(const models::Model& model, const EngineOptions& options)
@@ -122,9 +108,11 @@ void StepRunner::add(SequencePtr sequence) {
   const RequestId id = sequence->id;
   Generation& generation = generations_[id];
   generation.sequence = sequence;
-  if (sequence->request.grammar)
+  if (sequence->request.grammar) {
     generation.grammar =
         mask_workers_.add(std::move(sequence->request.grammar), sequence->request.tenant);
+    ++num_grammars_;
+  }
   if (sequence->request.pooling) generation.pooler.emplace(sequence->request.pooling->kind);
   scheduler_.add(std::move(sequence));
 }
@@ -155,6 +143,7 @@ void StepRunner::run_step() {
   timer_.start(!in_flight_);
   const TimePoint start = Clock::now();
   const double waited = replay_time_.waited;
+  scheduler_.prefetch_running();
   StepPlan plan = scheduler_.plan();
   if (plan.empty()) {
     const bool can_go_on = in_flight_ || !postponed_.empty() || !scheduler_.has_work();
@@ -334,14 +323,22 @@ void StepRunner::commit_rows(InFlight& step) {
   collect_scores(step);
   for (const size_t r : without_token)
     end_without_token(step.plan.items[step.batch.rows[r].item].sequence->id, (*step.samples)[r]);
-  for (const CommittedToken& token : scheduler_.commit(step.plan, sampled))
-    commit_token(token, step, row_of_item[token.item]);
+  const std::vector<CommittedToken>& committed = scheduler_.commit(step.plan, sampled);
+  // Found all at once: what is in no cache is then waited for together.
+  std::vector<Generation*> generations;
+  generations.reserve(committed.size());
+  for (const CommittedToken& token : committed) {
+    const auto it = generations_.find(token.sequence->id);
+    generations.push_back(it == generations_.end() ? nullptr : &it->second);
+  }
+  for (size_t i = 0; i < committed.size(); ++i)
+    if (generations[i])
+      commit_token(committed[i], *generations[i], step, row_of_item[committed[i].item]);
 }
 
-void StepRunner::commit_token(const CommittedToken& token, const InFlight& step, size_t row) {
+void StepRunner::commit_token(const CommittedToken& token, Generation& generation,
+                              const InFlight& step, size_t row) {
   Sequence& sequence = *token.sequence;
-  const auto it = generations_.find(sequence.id);
-  if (it == generations_.end()) return;
   TokenEvent event;
   if (token.token >= 0) {
     event.tokens.push_back(token.token);
@@ -350,15 +347,15 @@ void StepRunner::commit_token(const CommittedToken& token, const InFlight& step,
     const int32_t wanted = sequence.request.sampling.logprobs;
     if (wanted >= 0) event.logprobs.push_back(logprob_of_row(step, row, wanted));
   }
-  if (!it->second.told) {
+  if (!generation.told) {
     prompt_tokens_ += sequence.prompt_len;
     sequence.stats.first_token = Clock::now();
   }
   event.finish = token.finish;
   event.stop_token = token.stop_token;
-  if (it->second.pooler) give_pooled(*it->second.pooler, event);
-  if (!token.finish && it->second.grammar) mask_workers_.request(it->second.grammar, token.token);
-  tell(it->second, std::move(event));
+  if (generation.pooler) give_pooled(*generation.pooler, event);
+  if (!token.finish && generation.grammar) mask_workers_.request(generation.grammar, token.token);
+  tell(generation, std::move(event));
   if (token.finish) forget(sequence.id);
 }
 
@@ -419,26 +416,12 @@ void StepRunner::end(RequestId id, FinishReason reason, std::string error) {
 
 void StepRunner::forget(RequestId id) {
   const auto it = generations_.find(id);
-  if (it->second.grammar) mask_workers_.drop(it->second.grammar);
+  if (it->second.grammar) {
+    mask_workers_.drop(it->second.grammar);
+    --num_grammars_;
+  }
   generations_.erase(it);
   std::erase_if(postponed_, [id](const PostponedRow& row) { return row.item.sequence->id == id; });
-}
-
-void StepRunner::end_without_token(RequestId id, const ops::SampleRow& sample) {
-  const auto it = generations_.find(id);
-  if (it == generations_.end()) return;
-  TokenMask failure = std::move(it->second.failure);
-  if (failure.error.empty() && excludes_all(sample, it->second.sequence->tokens.back())) {
-    failure.error =
-        "no token may follow: what the request excludes leaves none of those that it allows";
-    failure.client_is_to_blame = true;
-  } else if (failure.error.empty()) {
-    failure.error = "no token could be sampled: the logits are not finite";
-  }
-  FinishReason reason = FinishReason::kError;
-  if (failure.client_is_to_blame) reason = FinishReason::kRefused;
-  if (failure.lacks_memory) reason = FinishReason::kOverloaded;
-  end(id, reason, std::move(failure.error));
 }
 
 // A step failed: what it wrote cannot be trusted, nor what its rows would have become. Its requests

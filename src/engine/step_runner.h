@@ -120,7 +120,8 @@ class StepRunner {
   static void give_pooled(Pooler& pooler, TokenEvent& event);
   void commit_rows(InFlight& step);
   void commit_postponed(InFlight& step);
-  void commit_token(const CommittedToken& token, const InFlight& step, size_t row);
+  void commit_token(const CommittedToken& token, Generation& generation, const InFlight& step,
+                    size_t row);
   void collect_scores(const InFlight& step);
   TokenLogprob logprob_of_row(const InFlight& step, size_t row, int32_t num_top) const;
   void tell(Generation& generation, TokenEvent event);
@@ -140,6 +141,7 @@ class StepRunner {
   std::optional<CommitAhead> commit_ahead_;  // of the pool
   std::optional<DecodeReplay> replay_;       // of the pool; absent: every step is launched anew
   std::unordered_map<RequestId, Generation> generations_;
+  int64_t num_grammars_ = 0;  // of generations_: mostly 0, and then no row looks for its own
   std::optional<InFlight> in_flight_;
   std::vector<PostponedRow> postponed_;
   MaskWorkers mask_workers_;

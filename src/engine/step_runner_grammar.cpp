@@ -20,6 +20,7 @@ constexpr std::chrono::microseconds kIdleWait(1000);
 // The grammars of the rows that sample.
 std::vector<MaskWorkers::RowPtr> StepRunner::grammars_of(const InFlight& step) const {
   std::vector<MaskWorkers::RowPtr> grammars;
+  if (num_grammars_ == 0) return grammars;
   for (const RowInfo& row : step.batch.rows) {
     if (!row.samples) continue;
     const auto it = generations_.find(step.plan.items[row.item].sequence->id);
@@ -36,6 +37,7 @@ bool StepRunner::masks_are_missing(const InFlight& step) const {
 
 // Later ones are asked for when the token before them is known.
 void StepRunner::request_first_masks(const InFlight& step) {
+  if (num_grammars_ == 0) return;
   for (const RowInfo& row : step.batch.rows) {
     const Sequence& sequence = *step.plan.items[row.item].sequence;
     const auto it = generations_.find(sequence.id);
@@ -58,6 +60,7 @@ void StepRunner::wait_for_masks(const InFlight& step) {
 // The mask of a row, null if it has none. Without it, and where there is none to come, nothing is
 // allowed: the row yields no token.
 std::shared_ptr<const std::vector<uint32_t>> StepRunner::mask_of(InFlight& step, size_t row) {
+  if (num_grammars_ == 0) return nullptr;
   const RowInfo& info = step.batch.rows[row];
   const auto it = generations_.find(step.plan.items[info.item].sequence->id);
   if (!info.samples || it == generations_.end() || !it->second.grammar) return nullptr;

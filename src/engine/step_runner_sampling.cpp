@@ -1,7 +1,27 @@
-// How the rows of a step are sampled: as part of it, or once the masks of grammars are there.
+// How the rows of a step are sampled: as part of it, or once the masks of grammars are there; and
+// what becomes of a row that yields no token.
+#include <algorithm>
+
 #include "engine/step_runner.h"
 
 namespace quire::engine {
+namespace {
+
+// Whether a row's own request leaves no token to sample.
+bool excludes_all(const ops::SampleRow& row, int32_t last_token) {
+  if (!row.mask) return false;
+  std::vector<uint32_t> allowed = *row.mask;
+  const auto ban = [&allowed](int32_t id) {
+    if (id >= 0 && static_cast<size_t>(id / 32) < allowed.size())
+      allowed[id / 32] &= ~(uint32_t{1} << (id % 32));
+  };
+  for (const int32_t id : row.banned) ban(id);
+  for (const auto& [before, id] : row.banned_after)
+    if (before == last_token) ban(id);
+  return std::ranges::all_of(allowed, [](uint32_t word) { return word == 0; });
+}
+
+}  // namespace
 
 // Once the tokens that a grammar waits for are known.
 void StepRunner::launch_late_sampler(InFlight& step) {
@@ -36,11 +56,12 @@ ops::SampleRows StepRunner::sample_rows(InFlight& step) {
   for (size_t r = 0; r < batch.rows.size(); ++r) {
     const RowInfo& row = batch.rows[r];
     const Sequence& sequence = *step.plan.items[row.item].sequence;
-    const auto it = generations_.find(sequence.id);
     TokenHistory* history = nullptr;
-    if (it != generations_.end() && needs_history(sequence.request.sampling)) {
-      history = &it->second.history;
-      history->update(sequence.tokens, sequence.prompt_len);
+    if (needs_history(sequence.request.sampling)) {
+      if (const auto it = generations_.find(sequence.id); it != generations_.end()) {
+        history = &it->second.history;
+        history->update(sequence.tokens, sequence.prompt_len);
+      }
     }
     rows->push_back(
         sample_row(row, sequence, history, mask_of(step, r), options_.scheduler.eos_token_ids));
@@ -55,6 +76,23 @@ void StepRunner::add_sampler(InFlight& step, const std::optional<mx::array>& pre
   if (!step.samples) step.samples = sample_rows(step);
   step.output = ops::sample(model_.context(), *step.logits, step.samples, previous);
   timer_.lap(ops::Phase::kGraph);
+}
+
+void StepRunner::end_without_token(RequestId id, const ops::SampleRow& sample) {
+  const auto it = generations_.find(id);
+  if (it == generations_.end()) return;
+  TokenMask failure = std::move(it->second.failure);
+  if (failure.error.empty() && excludes_all(sample, it->second.sequence->tokens.back())) {
+    failure.error =
+        "no token may follow: what the request excludes leaves none of those that it allows";
+    failure.client_is_to_blame = true;
+  } else if (failure.error.empty()) {
+    failure.error = "no token could be sampled: the logits are not finite";
+  }
+  FinishReason reason = FinishReason::kError;
+  if (failure.client_is_to_blame) reason = FinishReason::kRefused;
+  if (failure.lacks_memory) reason = FinishReason::kOverloaded;
+  end(id, reason, std::move(failure.error));
 }
 
 }  // namespace quire::engine
