@@ -147,5 +147,6 @@ void bench_linear(CudaStream stream);
 void bench_blocks(CudaStream stream);
 void bench_attention(CudaStream stream);
 void bench_designs(CudaStream stream);
+void bench_step(CudaStream stream);
 
 }  // namespace quire::ops::cuda_test

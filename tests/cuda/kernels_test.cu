@@ -46,11 +46,17 @@ int main(int argc, char** argv) {
       return false;
     };
     const std::pair<const char*, void (*)(quire::ops::CudaStream)> parts[] = {
-        {"elementwise", check_elementwise}, {"linear", check_linear},
-        {"attention", check_attention},     {"new_keys", check_new_keys},
-        {"bench_linear", bench_linear},     {"bench_attention", bench_attention},
-        {"bench_designs", bench_designs},   {"state", check_state},
-        {"sample", check_sample},           {"experts", check_experts},
+        {"elementwise", check_elementwise},
+        {"linear", check_linear},
+        {"attention", check_attention},
+        {"new_keys", check_new_keys},
+        {"bench_linear", bench_linear},
+        {"bench_attention", bench_attention},
+        {"bench_designs", bench_designs},
+        {"bench_step", bench_step},
+        {"state", check_state},
+        {"sample", check_sample},
+        {"experts", check_experts},
         {"large_pools", check_large_pools},
     };
     for (const auto& [what, run] : parts)
