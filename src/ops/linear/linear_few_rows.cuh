@@ -22,6 +22,7 @@ struct FewRows {
   char* scales;  // [8 warps][kUnitScales], of quantised weights
   const float* table;
   float* squares;  // [8 tokens][8 warps], where x is normed on its way
+  float* norm;     // [8 * kFewRowsThreads], in the place of `part`, before that is used
   LinearTask task;
   int first_panel, chunks;
 
@@ -43,6 +44,40 @@ struct FewRows {
 
   // Whether this block norms the rows that it reads. Many blocks would repeat it for many rows.
   __device__ bool norms() const { return kTiles == 1 && p.norm_weight != nullptr; }
+
+  // Whether the block norms one row of which each thread has eight columns. Their weights are asked
+  // for before the row is there.
+  __device__ bool norms_one_row() const {
+    return norms() && task.count == 1 && p.layout.k <= plan.chunk_warps() * kLinearCudaChunk &&
+           plan.wide_norm;
+  }
+  __device__ void ask_norm() const {
+    const int64_t at = int64_t{threadIdx.x} * 8;
+    const bool exists = at < p.layout.k;
+#pragma unroll
+    for (int i = 0; i < 8; i += 4)
+      copy_async(norm + at + i, exists ? p.norm_weight + at + i : p.norm_weight, exists ? 16 : 0);
+    commit_copies();
+  }
+  __device__ void load_one_row() const {
+    const int64_t at = int64_t{threadIdx.x} * 8;
+    float v[8], weight[8];
+    load_some8(static_cast<const T*>(p.x) + task.first * p.layout.k, at, p.layout.k, plan.wide_x,
+               v);
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) sum = fmaf(v[i], v[i], sum);
+    sum = warp_sum(sum);
+    if (threadIdx.x % 32 == 0) squares[threadIdx.x / 32] = sum;
+    wait_copies<0>();
+    __syncthreads();
+    if (at >= plan.chunk_warps() * kLinearCudaChunk) return;
+    const float scale = norm_scale(0);
+    load8(norm + at, weight);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) v[i] = v[i] * scale * weight[i];
+    store8(x + at, v);
+  }
 
   // Sums of each token's squares, in the order of all norms (reduce.cuh).
   __device__ void add_squares() const {
@@ -115,6 +150,14 @@ struct FewRows {
            (unit & (plan.panels_per_warp() - 1));
   }
 
+  // The weights behind the warp's first, which take their place in registers once x is there.
+  __device__ void bring_second() const {
+    const UnitSource second = source(1);
+#pragma unroll
+    for (int i = 0; i < UnitWeights<kSource>::kLoads; ++i)
+      if (i < second.loads) bring_nearer(second.values + i * 32);
+  }
+
   __device__ void compute(int round, UnitWeights<kSource>& w) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const bool has_chunk = round * plan.chunk_warps() + chunk_warp() < chunks;
@@ -134,44 +177,71 @@ struct FewRows {
     }
   }
 
-  // Adds a round's sums to the thread's totals.
-  __device__ void fold(int round, float (&totals)[kMostTotals]) const {
-    const int count = min(plan.chunk_warps(), chunks - round * plan.chunk_warps());
-    const float* from = part_buffer(round);
-#pragma unroll
-    for (int i = 0; i < kMostTotals; ++i) {
-      const int at = static_cast<int>(threadIdx.x) + i * kFewRowsThreads;
-      if (at >= plan.panels() * kPanelSums) break;
-      const float* sums =
-          from + at / kPanelSums * plan.chunk_warps() * kPanelSums + at % kPanelSums;
-#pragma unroll 1
-      for (int c = 0; c < count; ++c) totals[i] += sums[c * kPanelSums];
-    }
+  // Output i of the thread: a column of the block (of a gated weight, of its halves) and a token.
+  struct Output {
+    int column, t;
+    bool exists;
+  };
+  __device__ Output output(int i) const {
+    const bool gated = p.layout.interleaved;
+    const int columns_log = plan.panels_log() + (gated ? 3 : 4);
+    const int at = static_cast<int>(threadIdx.x) + (gated ? i / 2 : i) * kFewRowsThreads;
+    const int t = at >> columns_log;
+    return {at & ((1 << columns_log) - 1), t, t < task.count};
   }
-
   // Where a panel's sum of (weight row, token) lies.
   __device__ static int sum_index(int row, int t) {
     return t / 8 * 128 + (row % 8 * 4 + t % 8 / 2) * 4 + row / 8 * 2 + t % 2;
   }
 
-  __device__ void write(const float (&totals)[kMostTotals]) const {
-    float* sums = reinterpret_cast<float*>(x);  // no longer in use
+  // Adds a round's sums to the thread's totals: of a gated weight, a gate's and its up's in turn.
+  __device__ void fold(int round, float (&totals)[kMostTotals]) const {
+    const int count = min(plan.chunk_warps(), chunks - round * plan.chunk_warps());
+    const bool gated = p.layout.interleaved;
 #pragma unroll
     for (int i = 0; i < kMostTotals; ++i) {
-      const int at = static_cast<int>(threadIdx.x) + i * kFewRowsThreads;
-      if (at < plan.panels() * kPanelSums) sums[at] = totals[i];
+      const Output out = output(i);
+      if (!out.exists) break;
+      const int panel = gated ? out.column / 16 * 2 + i % 2 : out.column / 16;
+      const float* sums = part_buffer(round) + panel * plan.chunk_warps() * kPanelSums +
+                          sum_index(out.column % 16, out.t);
+#pragma unroll
+      for (int first = 0; first < 8; first += 4) {
+        float some[4];
+#pragma unroll
+        for (int c = 0; c < 4; ++c)
+          if (first + c < count) some[c] = sums[(first + c) * kPanelSums];
+#pragma unroll
+        for (int c = 0; c < 4; ++c)
+          if (first + c < count) totals[i] += some[c];
+      }
     }
-    __syncthreads();
+  }
+
+  // The residual at the thread's first output, asked for before the sums are there.
+  __device__ float ask_residual() const {
+    const Output out = output(0);
+    const int64_t column = first_panel * 16 + out.column;
+    if (p.residual == nullptr || !out.exists || column >= p.layout.n) return 0;
+    return load_as(p.out_type, p.residual, (task.first + out.t) * p.y_pitch + column);
+  }
+
+  __device__ void write(const float (&totals)[kMostTotals], float residual) const {
     const bool gated = p.layout.interleaved;
-    const int columns = plan.panels() * (gated ? 8 : 16);
-    for (int i = static_cast<int>(threadIdx.x); i < columns * task.count; i += kFewRowsThreads) {
-      const int column = i % columns, t = i / columns, at = sum_index(column % 16, t);
-      const float* panel = sums + column / 16 * (gated ? 2 : 1) * kPanelSums;
-      if (gated)
-        finish_gated(p, task, task.first + t, first_panel * 8 + column, panel[at],
-                     panel[kPanelSums + at]);
-      else
-        finish(p, task, task.first + t, first_panel * 16 + column, panel[at]);
+#pragma unroll
+    for (int i = 0; i < kMostTotals; ++i) {
+      const Output out = output(i);
+      if (!out.exists) break;
+      const int64_t row = task.first + out.t;
+      if (!gated) {
+        const int64_t column = first_panel * 16 + out.column;
+        if (i == 0)
+          finish(p, task, row, column, totals[i], residual);
+        else
+          finish(p, task, row, column, totals[i]);
+      } else if (i % 2 == 0) {
+        finish_gated(p, task, row, first_panel * 8 + out.column, totals[i], totals[i + 1]);
+      }
     }
   }
 };
@@ -188,7 +258,8 @@ __global__ void __launch_bounds__(kFewRowsThreads, kTiles == 4 ? 1 : 2)
   char* scales =
       reinterpret_cast<char*>(part + 2 * plan.panels() * plan.chunk_warps() * Kernel::kPanelSums);
   fill_table<kSource>(p.layout, table);
-  if (p.tiles != nullptr) begin_dependent();
+  allow_dependent();
+  if (p.tiles != nullptr) wait_for_kernels_before();
   const Kernel kernel = {p,
                          plan,
                          x,
@@ -196,6 +267,7 @@ __global__ void __launch_bounds__(kFewRowsThreads, kTiles == 4 ? 1 : 2)
                          scales,
                          table,
                          squares,
+                         part,
                          find_task(p, kTiles * 8),
                          static_cast<int>(blockIdx.y) * plan.panels(),
                          static_cast<int>((p.layout.k + kLinearCudaChunk - 1) / kLinearCudaChunk)};
@@ -205,12 +277,19 @@ __global__ void __launch_bounds__(kFewRowsThreads, kTiles == 4 ? 1 : 2)
   ask_pairs(w, first);
 #pragma unroll
   for (int i = 0; i < UnitWeights<kSource>::kLoads; ++i) ask_value(w, first, i);
-  if (p.tiles == nullptr) begin_dependent();
+  kernel.bring_second();
+  const int rounds = (kernel.chunks + plan.chunk_warps() - 1) >> plan.chunk_warps_log;
+  if (kernel.norms_one_row()) kernel.ask_norm();
+  if (p.tiles == nullptr) wait_for_kernels_before();
 
   float totals[Kernel::kMostTotals] = {};
-  const int rounds = (kernel.chunks + plan.chunk_warps() - 1) >> plan.chunk_warps_log;
-  if (kernel.norms()) kernel.add_squares();
-  kernel.load_x(0);
+  const float residual = kernel.ask_residual();
+  if (kernel.norms_one_row()) {
+    kernel.load_one_row();
+  } else {
+    if (kernel.norms()) kernel.add_squares();
+    kernel.load_x(0);
+  }
 #pragma unroll 1
   for (int round = 0; round < rounds; ++round) {
     wait_copies<0>();
@@ -225,7 +304,7 @@ __global__ void __launch_bounds__(kFewRowsThreads, kTiles == 4 ? 1 : 2)
   }
   __syncthreads();
   kernel.fold(rounds - 1, totals);
-  kernel.write(totals);
+  kernel.write(totals, residual);
 }
 
 template <class T, CudaSource kSource, int kTiles>

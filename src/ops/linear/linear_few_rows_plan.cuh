@@ -13,7 +13,8 @@ struct FewRowsPlan {
 
   __host__ __device__ int chunk_warps() const { return 1 << chunk_warps_log; }
   __host__ __device__ int panels_per_warp() const { return 1 << panels_per_warp_log; }
-  __host__ __device__ int panels() const { return (8 >> chunk_warps_log) << panels_per_warp_log; }
+  __host__ __device__ int panels_log() const { return 3 - chunk_warps_log + panels_per_warp_log; }
+  __host__ __device__ int panels() const { return 1 << panels_log(); }
   __host__ __device__ int pitch() const { return chunk_warps() * 256 + 8; }
 };
 

@@ -66,14 +66,20 @@ __device__ inline void store_as(FloatType type, void* p, int64_t at, float v) {
   }
 }
 
-// Output `column` of row `row` from its sum.
+// Output `column` of row `row` from its sum, and the residual there if there is one.
+__device__ inline void finish(const LinearCudaParams& p, const LinearTask& task, int64_t row,
+                              int64_t column, float sum, float residual) {
+  if (column >= p.layout.n) return;
+  if (task.bias != nullptr) sum += task.bias[column];
+  if (p.residual != nullptr) sum = round_to(p.out_type, sum) + residual;
+  store_as(p.out_type, p.y, row * p.y_pitch + column, sum);
+}
 __device__ inline void finish(const LinearCudaParams& p, const LinearTask& task, int64_t row,
                               int64_t column, float sum) {
   if (column >= p.layout.n) return;
-  const int64_t at = row * p.y_pitch + column;
-  if (task.bias != nullptr) sum += task.bias[column];
-  if (p.residual != nullptr) sum = round_to(p.out_type, sum) + load_as(p.out_type, p.residual, at);
-  store_as(p.out_type, p.y, at, sum);
+  const bool has = p.residual != nullptr;
+  finish(p, task, row, column, sum,
+         has ? load_as(p.out_type, p.residual, row * p.y_pitch + column) : 0.0f);
 }
 // The same of an interleaved weight: `column` of N / 2.
 __device__ inline void finish_gated(const LinearCudaParams& p, const LinearTask& task, int64_t row,
