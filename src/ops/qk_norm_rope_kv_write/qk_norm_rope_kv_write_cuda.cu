@@ -8,6 +8,8 @@ namespace quire::ops {
 namespace {
 
 constexpr int kWarps = 4;
+// Blocks that all run at once: few rows, whose time is that of loads which wait for each other.
+constexpr int64_t kFewBlocks = 132 * 4;
 
 struct Head {
   int64_t token, index;  // index: in the row of qkv
@@ -25,23 +27,39 @@ __device__ inline Head find_head(const QkNormRopeKvWriteParams& p, int64_t item)
   return head;
 }
 
-// A warp for each head of q, k and v of each token.
+// A warp's copy of what no kernel of a step writes, or null.
+__device__ inline const float* keep_near(const float* from, int64_t size, float* to) {
+  if (from == nullptr) return nullptr;
+  for (int64_t i = threadIdx.x % 32; i < size; i += 32) to[i] = from[i];
+  return to;
+}
+
+// A warp for each head of q, k and v of each token. `ahead`: norms and angles are in shared memory
+// before the kernels before this one end.
 template <class T, class Pool>
 __global__ void __launch_bounds__(kWarps * 32)
-    write_heads(const QkNormRopeKvWriteParams p, int64_t items, bool wide) {
+    write_heads(const QkNormRopeKvWriteParams p, int64_t items, bool wide, bool ahead) {
   extern __shared__ float rows[];
-  begin_dependent();
+  allow_dependent();
   const int64_t item = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
-  if (item >= items) return;
-  const Head head = find_head(p, item);
+  const Head head = find_head(p, min(item, items - 1));
   const int64_t slot = p.slots[head.token];
-  if (!head.is_query && slot < 0) return;
-  float* row = rows + threadIdx.x / 32 * p.head_dim;
-  const T* x = static_cast<const T*>(p.qkv) + head.token * p.row + head.index * p.head_dim;
+  const bool turns = head.is_query || head.is_key;
   const float* norm = head.is_query ? p.q_norm : (head.is_key ? p.k_norm : nullptr);
+  const float* angles =
+      turns ? p.cos_sin + p.positions[head.token] * p.rotary_dim : nullptr;  // cosines, sines
+  float* row = rows + threadIdx.x / 32 * p.head_dim;
+  if (ahead) {
+    float* kept = rows + (kWarps + threadIdx.x / 32 * 2) * p.head_dim;
+    norm = keep_near(norm, p.head_dim, kept);
+    angles = keep_near(angles, p.rotary_dim, kept + p.head_dim);
+    __syncwarp();
+  }
+  wait_for_kernels_before();
+  if (item >= items || (!head.is_query && slot < 0)) return;
+  const T* x = static_cast<const T*>(p.qkv) + head.token * p.row + head.index * p.head_dim;
   stage_row(x, p.norms_follow ? nullptr : norm, p.head_dim, p.eps, wide, row);
-  if (head.is_query || head.is_key)
-    turn_row<T>(p.cos_sin + p.positions[head.token] * p.rotary_dim, p.rotary_dim / 2, row);
+  if (turns) turn_row<T>(angles, p.rotary_dim / 2, row);
   if (p.norms_follow && norm != nullptr) norm_row<T>(norm, p.head_dim, p.eps, row);
   if (head.is_query) {
     const int64_t to = (head.token * p.heads + head.index) * p.head_dim;
@@ -69,8 +87,11 @@ void qk_norm_rope_kv_write_cuda(CudaStream stream, const QkNormRopeKvWriteParams
     auto kernel = write_heads<T, T>;
     if (p.kv_type == KvType::kInt8) kernel = write_heads<T, I8>;
     if (p.kv_type == KvType::kFp8) kernel = write_heads<T, F8>;
-    launch("qk_norm_rope_kv_write", stream, kernel, dim3(blocks_for(items, kWarps)), kWarps * 32,
-           static_cast<size_t>(kWarps * p.head_dim) * sizeof(float), p, items, wide);
+    const unsigned blocks = blocks_for(items, kWarps);
+    const bool ahead = blocks <= kFewBlocks;
+    launch("qk_norm_rope_kv_write", stream, kernel, dim3(blocks), kWarps * 32,
+           static_cast<size_t>((ahead ? 3 : 1) * kWarps * p.head_dim) * sizeof(float), p, items,
+           wide, ahead);
   });
 }
 
