@@ -23,9 +23,10 @@ bool same_place(const Place& a, const Place& b) {
          same_text(a.file_name(), b.file_name());
 }
 
-// Fibers are kept: to map and to unmap a thousand stacks takes longer than most launches.
-std::deque<Fiber>& fibers_of_thread(size_t count) {
-  thread_local std::deque<Fiber> fibers;
+// Fibers are kept: to map and to unmap a thousand stacks takes longer than most launches. They are
+// the process's, whatever thread launches: every engine has a thread, and Linux counts maps.
+std::deque<Fiber>& fibers_of_process(size_t count) {
+  static std::deque<Fiber> fibers;
   while (fibers.size() < count) fibers.emplace_back();
   return fibers;
 }
@@ -40,7 +41,7 @@ Group::Group(const Launch& launch, const std::function<void(const Arguments&)>& 
       call_(call),
       order_(order),
       random_(random),
-      fibers_(fibers_of_thread(launch.threads.count())) {
+      fibers_(fibers_of_process(launch.threads.count())) {
   const auto count = static_cast<uint32_t>(launch.threads.count());
   threads_.resize(count);
   simdgroups_.resize((count + kSimdWidth - 1) / kSimdWidth);
