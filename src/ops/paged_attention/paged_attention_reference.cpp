@@ -4,14 +4,15 @@
 #include <limits>
 
 namespace quire::ops {
-namespace {
 
-// What each FP8 code stands for.
-mx::array fp8_values() {
-  std::vector<float> values;
+mx::array as_floats(const mx::array& rows) {
+  if (rows.dtype() != mx::uint8) return mx::astype(rows, mx::float32);
+  std::vector<float> values;  // what each FP8 code stands for
   for (int code = 0; code < 256; ++code) values.push_back(to_float(F8{static_cast<uint8_t>(code)}));
-  return mx::array(values.begin(), {256});
+  return mx::take(mx::array(values.begin(), {256}), rows);
 }
+
+namespace {
 
 // The keys or values of one sequence, [K, C, D] float32, C its context length; zeros where it has
 // no block.
@@ -33,7 +34,7 @@ mx::array gather(const mx::array& pool, const std::optional<mx::array>& scale,
     return mx::transpose(mx::squeeze(rows, {1, 2}), {1, 0, 2});
   };
   mx::array rows = rows_of(pool);
-  rows = pool.dtype() == mx::uint8 ? mx::take(fp8_values(), rows) : mx::astype(rows, mx::float32);
+  rows = as_floats(rows);
   if (scale) rows = rows * rows_of(mx::expand_dims(*scale, -1));
   const mx::array mask(exists.begin(), {1, context, 1}, mx::bool_);
   return mx::where(mask, rows, mx::array(0.0f));

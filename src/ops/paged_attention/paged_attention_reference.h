@@ -13,6 +13,8 @@ AttentionWithLse paged_attention_reference(const mx::array& q, const PagedKv& kv
 AttentionWithLse attention_reference(const mx::array& q, const mx::array& k, const mx::array& v,
                                      const BatchLayout& layout, int64_t sequence,
                                      const AttentionParams& params);
+// Elements of a pool in float32; those of codes without their scale.
+mx::array as_floats(const mx::array& rows);
 // [Tq, C]: which keys each query row of the sequence sees.
 mx::array visible_keys(const BatchLayout& layout, int64_t sequence, const AttentionParams& params);
 
