@@ -30,8 +30,6 @@ std::vector<std::string> cpu_only(const ModelFlags& flags) {
     if (flags.ablation.eval_per_layer) names.emplace_back("--eval-per-layer");
     return names;
   }
-  if (flags.kv_cache_dtype == "int8" || flags.kv_cache_dtype == "fp8")
-    names.emplace_back("--kv-cache-dtype " + flags.kv_cache_dtype);
   if (flags.profile) names.emplace_back("--profile");
   return names;
 }

@@ -48,13 +48,13 @@ TEST(DeviceLimits, WhatAnAppleGpuCannotRunIsRefusedByName) {
     attention.head_dim = dim;
     return attention;
   };
-  spec.layers[0].mixer = heads_of(256);
+  spec.layers[0].mixer = heads_of(576);
   check_device_limits(spec, gpu);
   const auto expect_refused = [&](const char* what) {
     EXPECT_THAT([&] { check_device_limits(spec, gpu); }, ThrowsMessage<LoadError>(HasSubstr(what)));
   };
-  spec.layers[0].mixer = heads_of(264);
-  expect_refused("heads of 264 elements");
+  spec.layers[0].mixer = heads_of(584);
+  expect_refused("heads of 584 elements");
   spec.layers[0].mixer = MlaSpec{};
   expect_refused("latent attention");
   expect_refused("--device cpu runs it");

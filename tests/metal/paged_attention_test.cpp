@@ -1,4 +1,5 @@
 #include <numeric>
+#include <optional>
 
 #include "harness.h"
 #include "launch.h"
@@ -22,6 +23,8 @@ struct Case {
   float softcap = 0;
   bool sinks = false, alibi = false;
   int shift = 0;  // added to positions
+  std::optional<KvType> codes = std::nullopt;
+  bool values_in_keys = false;
 };
 
 // A step in paged memory: blocks in any order, NaNs where nothing was written.
@@ -58,17 +61,19 @@ struct Step {
         std::copy_n(&values[t * value_row], value_row, &v[slot(s, t) * value_row]);
       }
     }
+    take_codes();
     give_up_blocks();
     sinks = random_floats(c.heads, FloatType::kF32, 5);
     for (size_t i = 0; i < c.sequences.size() * c.heads; ++i)
       slopes.push_back(i % 5 == 3 ? -0.01f : 0.03f * static_cast<float>(i % 7));
     const double scale = 1 / std::sqrt(static_cast<double>(c.key_dim));
     params = {.q_type = c.type,
-              .kv_type = kv_type_of(c.type),
+              .kv_type = c.codes.value_or(kv_type_of(c.type)),
               .heads = c.heads,
               .kv_heads = c.kv_heads,
               .key_dim = c.key_dim,
               .value_dim = c.value_dim,
+              .values_in_keys = c.values_in_keys,
               .block_size = c.block_size,
               .window_left = c.window_left,
               .window_right = c.window_right,
@@ -81,6 +86,34 @@ struct Step {
     if (c.sinks) params.sinks = sinks.data();
     if (c.alibi) params.alibi = slopes.data();
     params.alibi_stride = c.alibi ? c.heads : 0;
+  }
+
+  void take_codes() {
+    if (!c.codes) return;
+    k_codes = random_codes(k, c.key_dim, k_scale, 3);
+    v_codes = random_codes(v, c.value_dim, v_scale, 4);
+  }
+
+  // Codes and a scale in place of each row that was written, whose values the row becomes.
+  std::vector<uint8_t> random_codes(std::vector<float>& pool, int dim, std::vector<float>& scale,
+                                    uint32_t seed) const {
+    std::mt19937 random(seed);
+    std::vector<uint8_t> codes(pool.size(), c.codes == KvType::kFp8 ? 0x7F : 0x55);
+    scale.assign(pool.size() / dim, NAN);
+    for (size_t row = 0; row < scale.size(); ++row) {
+      if (std::isnan(pool[row * dim])) continue;
+      const float most = c.codes == KvType::kFp8 ? kMaxF8 : kMaxI8;
+      scale[row] = (1.0f + static_cast<float>(random() % 100) / 50) / most;
+      for (int i = 0; i < dim; ++i) {
+        uint8_t& code = codes[row * dim + i];
+        do code = static_cast<uint8_t>(random());
+        while (c.codes == KvType::kFp8 && (code & 0x7F) == 0x7F);
+        const float value =
+            c.codes == KvType::kFp8 ? to_float(F8{code}) : to_float(I8{static_cast<int8_t>(code)});
+        pool[row * dim + i] = value * scale[row];
+      }
+    }
+    return codes;
   }
 
   // Blocks before a sequence's windows are gone.
@@ -102,7 +135,8 @@ struct Step {
   Case c;
   BatchLayout layout;
   AttentionKernelParams params;
-  std::vector<float> q, k, v, sinks, slopes;
+  std::vector<float> q, k, v, sinks, slopes, k_scale, v_scale;
+  std::vector<uint8_t> k_codes, v_codes;
 };
 
 struct Result {
@@ -119,7 +153,9 @@ Result attend_on_emulator(Step& step, bool all_orders = true) {
   AttentionMetalPlan plan = plan_attention_metal(step.params, step.layout);
   AttentionMetal attention = attention_metal(step.params, step.layout, plan);
   EXPECT_EQ(attention.few.kernel.find(std::string("paged_attention_") + name(c.type)), 0u);
-  auto q = encode(step.q, c.type), k = encode(step.k, c.type), v = encode(step.v, c.type);
+  auto q = encode(step.q, c.type);
+  auto k = c.codes ? step.k_codes : encode(step.k, c.type);
+  auto v = c.codes ? step.v_codes : encode(step.v, c.type);
   std::vector<float> partials(size_t(plan.partials) * c.kv_heads * (c.value_dim + 2), NAN);
   const auto launch = [&](const MetalCall& call, Buffer items, bool is_merge) {
     if (call.groups.x == 0) return;
@@ -133,7 +169,11 @@ Result attend_on_emulator(Step& step, bool all_orders = true) {
       l.buffers.insert({{kAttentionBlocks, buffer_of(step.layout.blocks)},
                         {kAttentionQ, buffer_of(q)},
                         {kAttentionK, buffer_of(k)},
-                        {kAttentionV, buffer_of(v)}});
+                        {kAttentionV, buffer_of(c.values_in_keys ? k : v)}});
+      if (c.codes)
+        l.buffers.insert(
+            {{kAttentionKScale, buffer_of(step.k_scale)},
+             {kAttentionVScale, buffer_of(c.values_in_keys ? step.k_scale : step.v_scale)}});
       if (c.alibi) l.buffers[kAttentionAlibi] = buffer_of(step.slopes);
     }
     all_orders ? run_in_all_orders(l) : run(l, Order::kShuffled);
@@ -157,11 +197,13 @@ void check(const Case& c) {
             return &pool[(step.slot(s, j) * c.kv_heads + kv_head) * dim];
           };
         };
+        const auto values =
+            c.values_in_keys ? row_of(step.k, c.key_dim) : row_of(step.v, c.value_dim);
         AttentionRow row = {.q = &step.q[(size_t(t) * c.heads + h) * c.key_dim],
                             .dim = c.key_dim,
                             .value_dim = c.value_dim,
                             .key = row_of(step.k, c.key_dim),
-                            .value = row_of(step.v, c.value_dim),
+                            .value = values,
                             .sees =
                                 [&](int j) {
                                   if (c.window_left >= 0 && j < position - c.window_left)
@@ -296,6 +338,46 @@ TEST(MetalPagedAttention, RowsHaveTheirBitsAlone) {
   }
 }
 
+TEST(MetalPagedAttention, Codes) {
+  for (const KvType codes : {KvType::kInt8, KvType::kFp8})
+    for (const FloatType type : kTypes) {
+      check({.type = type, .sequences = {{1, 300}, {9, 40}}, .codes = codes});
+      check({.type = type,
+             .key_dim = 128,
+             .value_dim = 72,
+             .sequences = {{30, 290}},
+             .codes = codes});
+    }
+  check({.sequences = {{1, 290}, {20, 50}},
+         .window_left = 30,
+         .softcap = 2.0f,
+         .sinks = true,
+         .alibi = true,
+         .codes = KvType::kInt8});
+}
+
+// One token's many heads of a group are shared out by chunks, as few rows are.
+TEST(MetalPagedAttention, WideHeadsAndLatents) {
+  for (const FloatType type : kTypes) {
+    check({.type = type, .key_dim = 512, .value_dim = 512, .sequences = {{1, 40}, {5, 20}}});
+    check({.type = type,
+           .heads = 20,
+           .kv_heads = 1,
+           .key_dim = 576,
+           .value_dim = 512,
+           .sequences = {{1, 300}, {3, 20}},
+           .values_in_keys = true});
+  }
+  check({.key_dim = 576, .value_dim = 264, .sequences = {{1, 33}}});
+  check({.heads = 3,
+         .kv_heads = 1,
+         .key_dim = 40,
+         .value_dim = 24,
+         .sequences = {{1, 33}, {8, 8}},
+         .codes = KvType::kFp8,
+         .values_in_keys = true});
+}
+
 TEST(MetalPagedAttention, RefusesWhatItHasNoKernelFor) {
   const Step step({.sequences = {{1, 4}}});
   const auto refuses = [&](auto change) {
@@ -303,10 +385,8 @@ TEST(MetalPagedAttention, RefusesWhatItHasNoKernelFor) {
     change(params);
     EXPECT_THROW(attention_metal(params, step.layout, {}), std::invalid_argument);
   };
-  refuses([](auto& p) { p.kv_type = KvType::kInt8; });
   refuses([](auto& p) { p.kv_type = KvType::kBf16; });
-  refuses([](auto& p) { p.values_in_keys = true; });
-  refuses([](auto& p) { p.key_dim = 264; });
+  refuses([](auto& p) { p.key_dim = 584; });
   refuses([](auto& p) { p.value_dim = 60; });
 }
 

@@ -183,8 +183,73 @@ TEST(MetalQkNormRopeKvWrite, RowsHaveTheirBitsAlone) {
   }
 }
 
-TEST(MetalQkNormRopeKvWrite, RefusesPoolsOfCodes) {
-  EXPECT_THROW(qk_norm_rope_kv_write_metal({.kv_type = KvType::kInt8}, 1), std::invalid_argument);
+// Slots 0, 2 and 5 have codes of these values, of rows of 2 * 96, to half a code; others are as
+// they were.
+void expect_codes(const std::vector<float>& values, const std::vector<uint8_t>& bytes,
+                  const std::vector<float>& scale, KvType codes) {
+  for (size_t i = 0; i < values.size(); ++i) {
+    const size_t slot = i / (2 * 96);
+    if (slot != 0 && slot != 2 && slot != 5) {
+      EXPECT_EQ(bytes[i], 0x55);
+      EXPECT_EQ(scale[i / 96], -1.0f);
+      continue;
+    }
+    const float code = codes == KvType::kFp8 ? to_float(F8{bytes[i]})
+                                             : to_float(I8{static_cast<int8_t>(bytes[i])});
+    const float x = values[i] / scale[i / 96];
+    // Half a code: of FP8 a sixteenth of the value, or half of the least.
+    const float half = codes == KvType::kFp8 ? std::max(std::abs(x) / 16, 0x1p-10f) : 0.5f;
+    ASSERT_NEAR(code, x, half * 1.001f) << i;
+  }
+}
+
+// Keys and values as codes are those that stand for what the other pools get, to half a code.
+TEST(MetalQkNormRopeKvWrite, PoolsOfCodes) {
+  constexpr int kHeads = 2, kKvHeads = 2, kDim = 96, kCount = 4,
+                kRow = (kHeads + 2 * kKvHeads) * kDim;
+  for (const FloatType type : kTypes)
+    for (const KvType codes : {KvType::kInt8, KvType::kFp8}) {
+      auto qkv = encode(random_floats(size_t(kCount) * kRow, type, 1), type);
+      auto norm = random_floats(kDim, FloatType::kF32, 2);
+      auto cos_sin = rope_table(kDim);
+      std::vector<int32_t> positions = {3, 49, 0, 17};
+      std::vector<int64_t> slots = {5, 0, -1, 2};
+      QkNormRopeKvWriteParams params = {.type = type,
+                                        .kv_type = kv_type_of(type),
+                                        .heads = kHeads,
+                                        .kv_heads = kKvHeads,
+                                        .head_dim = kDim,
+                                        .row = kRow,
+                                        .rotary_dim = kDim,
+                                        .eps = 1e-6f,
+                                        .k_norm = norm.data()};
+      std::vector<float> k_scale(6 * kKvHeads, -1.0f), v_scale = k_scale;
+      const auto write = [&](std::vector<uint8_t>& k_pool, std::vector<uint8_t>& v_pool) {
+        QkNormRopeKvWriteMetal call = qk_norm_rope_kv_write_metal(params, kCount);
+        auto q = unwritten(size_t(kCount) * kHeads * kDim, type);
+        Launch launch = launch_of(call.call, {{kQkRopeParams, buffer_of(call.params)},
+                                              {kQkRopePositions, buffer_of(positions)},
+                                              {kQkRopeSlots, buffer_of(slots)},
+                                              {kQkRopeCosSin, buffer_of(cos_sin)},
+                                              {kQkRopeKNorm, buffer_of(norm)},
+                                              {kQkRopeQkv, buffer_of(qkv)},
+                                              {kQkRopeQ, buffer_of(q)},
+                                              {kQkRopeKeyPool, buffer_of(k_pool)},
+                                              {kQkRopeValuePool, buffer_of(v_pool)}});
+        if (is_quantised(params.kv_type))
+          launch.buffers.insert(
+              {{kQkRopeKeyScale, buffer_of(k_scale)}, {kQkRopeValueScale, buffer_of(v_scale)}});
+        run_in_all_orders(launch);
+        return q;
+      };
+      auto k_floats = unwritten(6 * kKvHeads * kDim, type), v_floats = k_floats;
+      const auto q = write(k_floats, v_floats);
+      params.kv_type = codes;
+      std::vector<uint8_t> k_codes(6 * kKvHeads * kDim, 0x55), v_codes = k_codes;
+      EXPECT_TRUE(write(k_codes, v_codes) == q);
+      expect_codes(decode(k_floats, type), k_codes, k_scale, codes);
+      expect_codes(decode(v_floats, type), v_codes, v_scale, codes);
+    }
 }
 
 }  // namespace

@@ -61,6 +61,7 @@ std::unique_ptr<engine::Engine> load(const EngineSetup& setup, const ops::Contex
   options.scheduler.enable_prefix_caching = setup.prefix_caching;
   options.lookahead = setup.lookahead;
   options.check_integrity = true;
+  options.kv_storage = setup.kv_storage;
   std::vector<formats::LoraAdapter> adapters;
   for (const std::string& dir : setup.adapters) adapters.push_back(formats::LoraAdapter::open(dir));
   auto model = models::load_model(context, checkpoint,

@@ -22,6 +22,7 @@ struct EngineSetup {
   std::vector<std::string> adapters = {};  // folders
   models::AblationOptions ablation = {};
   std::function<void()> once_loaded = {};
+  ops::KvStorage kv_storage = ops::KvStorage::kAuto;
 };
 
 struct Job {

@@ -111,9 +111,33 @@ PagedKv write_on_cuda(const Context& context, const mx::array& k, const mx::arra
       std::move(outputs.shapes), std::move(outputs.dtypes), std::move(inputs)));
 }
 
+PagedKv write_codes_on_metal(const Context& context, const mx::array& k, const mx::array& v,
+                             const PagedKv& kv, const BatchLayoutPtr& layout, KvType type) {
+  const KvQuantiseMetal write = kv_quantise_metal({.type = check_float(kOp, "k", k.dtype()),
+                                                   .kv_type = type,
+                                                   .kv_heads = k.shape(1),
+                                                   .key_dim = k.shape(2),
+                                                   .value_dim = v.shape(2)},
+                                                  layout->num_tokens);
+  auto encode = [write](MetalEncoder& encoder, const auto& in, auto& out) {
+    encoder.dispatch(
+        write.call,
+        std::array{metal_numbers(kKvWriteParams, write.params), metal_read(kKvWriteSlots, in[6]),
+                   metal_read(kKvWriteKeys, in[4]), metal_read(kKvWriteValues, in[5]),
+                   metal_write(kKvWriteKeyPool, out[0]), metal_write(kKvWriteValuePool, out[1]),
+                   metal_write(kKvWriteKeyScale, out[2]), metal_write(kKvWriteValueScale, out[3])});
+  };
+  const mx::array slots = context.device->metal()->values_of(layout, layout->slot_mapping);
+  PagedKv::Outputs outputs = kv.outputs();
+  return PagedKv::from(
+      launch_metal(context, {.op = kOp, .encode = encode, .alias = std::move(outputs.alias)},
+                   std::move(outputs.shapes), std::move(outputs.dtypes),
+                   {kv.k, kv.v, *kv.k_scale, *kv.v_scale, k, v, slots}));
+}
+
 PagedKv write_on_metal(const Context& context, const mx::array& k, const mx::array& v,
-                       const PagedKv& kv, const BatchLayoutPtr& layout) {
-  if (kv.k_scale) throw std::invalid_argument("kv_write: no Metal kernel for quantised pools");
+                       const PagedKv& kv, const BatchLayoutPtr& layout, KvType type) {
+  if (is_quantised(type)) return write_codes_on_metal(context, k, v, kv, layout, type);
   const auto row_bytes = [](const mx::array& pool) {
     return static_cast<int64_t>(pool.itemsize()) * pool.shape(2) * pool.shape(3);
   };
@@ -140,7 +164,7 @@ PagedKv kv_write(const Context& context, const mx::array& k, const mx::array& v,
                  const BatchLayoutPtr& layout) {
   const KvType type = check(k, v, kv, *layout);
   if (context.device->cuda()) return write_on_cuda(context, k, v, kv, layout, type);
-  if (context.device->metal()) return write_on_metal(context, k, v, kv, layout);
+  if (context.device->metal()) return write_on_metal(context, k, v, kv, layout, type);
   if (is_quantised(type)) return write_codes(context, k, v, kv, layout, type);
   auto kernel = [layout, pool = context.pool](const auto& in, auto& out) {
     copy_rows(*pool, *layout, in[2], out[0]);

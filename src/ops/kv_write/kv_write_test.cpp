@@ -251,7 +251,6 @@ void expect_coded(const mx::array& codes, const mx::array& scales, const mx::arr
 }
 
 TEST(KvWrite, QuantisesEachRowByItsLargestElement) {
-  if (on_metal()) GTEST_SKIP() << "Metal kernels write no quantised pools";
   for (const auto& isa : isas_to_test()) {
     const ForcedIsa forced(isa);
     for (const KvStorage storage : kStorages) {

@@ -53,6 +53,7 @@ TEST(PagedAttentionCodes, MatchTheReferenceForEveryDtypeAndHeadDim) {
     for (const KvStorage storage : kStorages) {
       for (const mx::Dtype dtype : float_dtypes()) {
         for (const int dim : {8, 40, 64, 112, 128, 256, 512, 520, 576}) {
+          if (on_emulator() && dtype == mx::float16 && dim != 64) continue;
           SCOPED_TRACE(isa + " " + kNames[static_cast<int>(storage)] + " " + dtype_name(dtype) +
                        " D " + std::to_string(dim));
           const Heads heads{
@@ -92,11 +93,13 @@ void expect_largest_sums(const Heads& heads) {
     const ForcedIsa forced(isa);
     for (const float key : {1.0f, -1.0f}) {
       for (const float value : {1.0f, -1.0f}) {
+        if (on_emulator() && key == value) continue;  // slow
         Sequences sequences(heads, mx::bfloat16, {600}, 7, KvStorage::kInt8);
         std::fill(sequences.queries(0).begin(), sequences.queries(0).end(), 1.0f);
         std::fill(sequences.keys(0).begin(), sequences.keys(0).end(), key);
         std::fill(sequences.values(0).begin(), sequences.values(0).end(), value);
         for (const Segment& segment : {Segment{0, 599, 1}, Segment{0, 560, 40}}) {
+          if (on_emulator() && segment.count > 1 && heads.dim == 576) continue;
           const Context context = make_context(1);
           const auto result =
               attend_with_lse(context, sequences.step({segment}), {.scale = 1.0f / 512});
@@ -153,7 +156,9 @@ TEST(PagedAttentionCodes, DecodeEqualsPrefillAtEveryPosition) {
           const Step all = sequences.step(sequences.whole());
           std::vector<mx::array> rows;
           const Context context = make_context(2);
-          for (int i = 0; i < 530; ++i) {
+          std::vector<mx::array> expected;
+          for (int i = 0; i < 530; i += on_emulator() ? 23 : 1) {
+            expected.push_back(rows_of(whole[0], i, i + 1));
             auto layout = std::make_shared<BatchLayout>(*all.layout);
             layout->num_tokens = 1;
             layout->positions = {i};
@@ -162,7 +167,7 @@ TEST(PagedAttentionCodes, DecodeEqualsPrefillAtEveryPosition) {
             rows.push_back(paged_attention(context, mx::contiguous(rows_of(all.q, i, i + 1)),
                                            all.kv, layout, params));
           }
-          EXPECT_TRUE(same_bits(mx::concatenate(rows, 0), whole[0]))
+          EXPECT_TRUE(same_bits(mx::concatenate(rows, 0), mx::concatenate(expected, 0)))
               << isa << kNames[static_cast<int>(storage)] << dtype_name(dtype);
         }
       }
@@ -178,7 +183,7 @@ TEST(PagedAttentionCodes, AnyBatchPagingThreadsAndPoison) {
     const ForcedIsa forced(isa);
     for (const KvStorage storage : kStorages) {
       for (const int group : {1, 3, 8, 12}) {
-        if (isa == "portable" && group != 3) continue;  // slow
+        if ((isa == "portable" || on_emulator()) && group != 3) continue;  // slow
         const Heads heads{.heads = 2 * group, .kv_heads = 2, .dim = 64, .value_dim = 32};
         const Sequences sequences(heads, mx::bfloat16, {1100, 40, 300, 513, 90, 257}, 7, storage);
         const AttentionParams params = variants(heads)[group % 3];
@@ -188,10 +193,12 @@ TEST(PagedAttentionCodes, AnyBatchPagingThreadsAndPoison) {
                                   {.block_size = 144, .unwritten = kInf},
                                   {.block_size = 32, .order = 2, .later_tokens = true}};
         for (const Paging& paging : pagings)
-          for (const int threads : {1, 2, 7})
+          for (const int threads : {1, 2, 7}) {
+            if (on_emulator() && threads > 1) continue;
             expect_solo_bits(
                 expected, segments,
                 attend(make_context(threads), sequences.step(segments, paging), params));
+          }
       }
     }
   }
@@ -199,6 +206,7 @@ TEST(PagedAttentionCodes, AnyBatchPagingThreadsAndPoison) {
 
 // The AMX and VNNI kernels and the fused multiply-add ones, and the latter of every vector length.
 TEST(PagedAttentionCodes, InstructionSetsAgree) {
+  if (on_metal()) GTEST_SKIP() << "they are the CPU's";
   const auto available = available_cpu_isas();
   for (const KvStorage storage : kStorages) {
     for (const int dim : {8, 40, 64, 128, 512, 576}) {

@@ -1,6 +1,5 @@
 #include "ops/paged_attention/paged_attention_gathered.h"
 
-#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -37,6 +36,16 @@ mx::array attend(const mx::array& q, const mx::array& k, const mx::array& v,
   return mx::transpose(mx::squeeze(out, 0), {1, 0, 2});
 }
 
+// Keys or values of all contexts, [C, K, D] in `dtype`.
+mx::array gather(const Context& context, const mx::array& pool,
+                 const std::optional<mx::array>& scale, mx::Dtype dtype,
+                 const BatchLayoutPtr& layout) {
+  const mx::array rows = gather_pages(context, pool, layout);
+  if (!scale) return rows;
+  const mx::array scales = mx::expand_dims(gather_pages(context, *scale, layout), -1);
+  return mx::astype(as_floats(rows) * scales, dtype);
+}
+
 mx::array rows_of(const mx::array& x, int64_t begin, int64_t end) {
   mx::Shape from(x.ndim(), 0), to = x.shape();
   from[0] = static_cast<int>(begin);
@@ -48,11 +57,13 @@ mx::array rows_of(const mx::array& x, int64_t begin, int64_t end) {
 
 mx::array attend_gathered(const Context& context, const mx::array& q, const PagedKv& kv,
                           const BatchLayoutPtr& layout, const AttentionParams& params) {
-  if (kv.k_scale || kv.values_in_keys > 0)
-    throw std::invalid_argument("paged_attention: pools of codes or of latents are not gathered");
   context.kernels->literal_counter("paged_attention", "mlx")
       .fetch_add(1, std::memory_order_relaxed);
-  const mx::array k = gather_pages(context, kv.k, layout), v = gather_pages(context, kv.v, layout);
+  const mx::array k = gather(context, kv.k, kv.k_scale, q.dtype(), layout);
+  const mx::array v =
+      kv.values_in_keys > 0
+          ? mx::slice(k, {0, 0, 0}, {k.shape(0), 1, static_cast<int>(kv.value_dim())})
+          : gather(context, kv.v, kv.v_scale, q.dtype(), layout);
   std::vector<mx::array> out;
   int64_t begin = 0;
   for (int64_t s = 0; s < layout->num_sequences; ++s) {

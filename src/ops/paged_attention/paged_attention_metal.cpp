@@ -9,6 +9,7 @@ namespace quire::ops {
 namespace {
 
 constexpr int64_t kFewRows = 8, kFewSequenceRows = 16;
+
 // As good as no limit: more than any position, and half of what 32 bits hold.
 constexpr int64_t kWidestWindow = int64_t{1} << 30;
 
@@ -17,9 +18,10 @@ constexpr int64_t kWidestWindow = int64_t{1} << 30;
 }
 
 void check(const AttentionKernelParams& p) {
-  if (kv_type_of(p.q_type) != p.kv_type) refuse("queries and pools of different types");
-  if (p.values_in_keys) refuse("values in keys");
-  if (p.key_dim > 256 || p.value_dim > 256) refuse("heads of more than 256 elements");
+  if (!is_quantised(p.kv_type) && kv_type_of(p.q_type) != p.kv_type)
+    refuse("queries and pools of different types");
+  if (p.key_dim > kMaxHeadDim || p.value_dim > kMaxHeadDim)
+    refuse("heads of more than " + std::to_string(kMaxHeadDim) + " elements");
   if (p.key_dim % 8 != 0 || p.value_dim % 8 != 0) refuse("heads that are no multiple of 8");
 }
 
@@ -40,7 +42,8 @@ class SequencePlanner {
                   AttentionMetalPlan& plan)
       : p_(p), plan_(plan), group_(p.heads / p.kv_heads), context_(layout.seq_lens[sequence]) {
     const int32_t token = layout.cu_seqlens[sequence];
-    rows_ = (layout.cu_seqlens[sequence + 1] - token) * group_;
+    tokens_ = layout.cu_seqlens[sequence + 1] - token;
+    rows_ = tokens_ * group_;
     if (rows_ == 0) return;
     base_.blocks = layout.block_offsets[sequence];
     base_.sequence = static_cast<int32_t>(sequence);
@@ -50,7 +53,7 @@ class SequencePlanner {
   }
 
   void plan() {
-    const bool few = rows_ <= kFewSequenceRows;
+    const bool few = tokens_ == 1 || rows_ <= kFewSequenceRows;
     const int64_t step = few ? kFewRows : attention_metal_rows(p_);
     for (int64_t row = 0; row < rows_; row += step) {
       AttentionMetalItem item = base_;
@@ -86,7 +89,7 @@ class SequencePlanner {
 
   const AttentionKernelParams& p_;
   AttentionMetalPlan& plan_;
-  int64_t group_, context_, rows_ = 0;
+  int64_t group_, context_, tokens_ = 0, rows_ = 0;
   AttentionMetalItem base_ = {};
 };
 
@@ -94,14 +97,17 @@ int32_t window(int64_t keys) { return static_cast<int32_t>(std::min(keys, kWides
 
 int64_t width_of(const AttentionKernelParams& p) {
   const int64_t widest = std::max(p.key_dim, p.value_dim);
-  return widest <= 64 ? 64 : (widest <= 128 ? 128 : 256);
+  for (const int64_t width : {64, 128, 256})
+    if (widest <= width) return width;
+  return kMaxHeadDim;
 }
 
 }  // namespace
 
 // The queries lie in threadgroup memory.
 int64_t attention_metal_rows(const AttentionKernelParams& p) {
-  return p.q_type == FloatType::kF32 && width_of(p) == 256 ? 16 : 32;
+  const int64_t width = width_of(p), most = p.q_type == FloatType::kF32 ? 16 : 32;
+  return width < 256 ? 32 : (width == 256 ? most : most / 2);
 }
 
 AttentionMetalPlan plan_attention_metal(const AttentionKernelParams& p, const BatchLayout& layout) {
@@ -113,20 +119,22 @@ AttentionMetalPlan plan_attention_metal(const AttentionKernelParams& p, const Ba
 AttentionMetal attention_metal(const AttentionKernelParams& p, const BatchLayout& layout,
                                const AttentionMetalPlan& plan) {
   check(p);
-  AttentionMetal launch = {.params = {.tokens = layout.num_tokens,
-                                      .alibi_stride = p.alibi_stride,
-                                      .heads = static_cast<int32_t>(p.heads),
-                                      .kv_heads = static_cast<int32_t>(p.kv_heads),
-                                      .window_left = window(p.window_left),
-                                      .window_right = window(p.window_right),
-                                      .window_step = window(p.window_step),
-                                      .exponent_scale = p.exponent_scale,
-                                      .softcap = p.softcap,
-                                      .softcap_scale = p.softcap_scale,
-                                      .score_scale = p.score_scale},
-                           .few = {},
-                           .many = {},
-                           .merge = {}};
+  AttentionMetal launch = {
+      .params = {.tokens = layout.num_tokens,
+                 .alibi_stride = p.alibi_stride,
+                 .heads = static_cast<int32_t>(p.heads),
+                 .kv_heads = static_cast<int32_t>(p.kv_heads),
+                 .value_row = static_cast<int32_t>(p.values_in_keys ? p.key_dim : p.value_dim),
+                 .window_left = window(p.window_left),
+                 .window_right = window(p.window_right),
+                 .window_step = window(p.window_step),
+                 .exponent_scale = p.exponent_scale,
+                 .softcap = p.softcap,
+                 .softcap_scale = p.softcap_scale,
+                 .score_scale = p.score_scale},
+      .few = {},
+      .many = {},
+      .merge = {}};
   const std::string type = metal_type_name(p.q_type);
   const std::string name = "paged_attention_" + type + "_" + std::to_string(width_of(p)) + "_";
   launch.few.kernel = name + "1";
@@ -138,7 +146,9 @@ AttentionMetal attention_metal(const AttentionKernelParams& p, const BatchLayout
       metal_constant(kAttentionBlockSize, static_cast<int32_t>(p.block_size)),
       metal_constant(kAttentionHasSinks, p.sinks != nullptr),
       metal_constant(kAttentionHasAlibi, p.alibi != nullptr),
-      metal_constant(kAttentionHasLse, p.lse != nullptr)};
+      metal_constant(kAttentionHasLse, p.lse != nullptr),
+      metal_constant(kAttentionHasCodes, is_quantised(p.kv_type)),
+      metal_constant(kAttentionIsFp8, p.kv_type == KvType::kFp8)};
   const auto grid = [&](const auto& list) {
     return MetalSize{static_cast<uint32_t>(list.size()), static_cast<uint32_t>(p.kv_heads), 1};
   };

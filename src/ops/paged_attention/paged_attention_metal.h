@@ -31,6 +31,7 @@ struct AttentionMetalParams {
   int64_t tokens;        // T
   int64_t alibi_stride;  // between sequences
   int32_t heads, kv_heads;
+  int32_t value_row;  // elements from one kv head's values to the next one's
   int32_t window_left, window_right, window_step;  // as AttentionKernelParams has them
   float exponent_scale, softcap, softcap_scale, score_scale;
 };
@@ -38,11 +39,13 @@ struct AttentionMetalParams {
 // Where the kernels find their arrays.
 enum AttentionMetalBuffer {
   kAttentionParams,
-  kAttentionItems,     // or merges
-  kAttentionBlocks,    // int32, all sequences' tables
-  kAttentionQ,         // [T, H, D]
-  kAttentionK,         // [N, P, K, D]
-  kAttentionV,         // [N, P, K, Dv]
+  kAttentionItems,   // or merges
+  kAttentionBlocks,  // int32, all sequences' tables
+  kAttentionQ,       // [T, H, D]
+  kAttentionK,       // [N, P, K, D]
+  kAttentionV,       // [N, P, K, Dv], or the keys
+  kAttentionKScale,  // [N, P, K] float32, of codes
+  kAttentionVScale,
   kAttentionSinks,     // [H] float32, if there are any
   kAttentionAlibi,     // slopes, float32, if there are any
   kAttentionPartials,  // [slots, K, Dv + 2] float32: sums of p v, then maximum (log2) and sum of p
@@ -56,6 +59,8 @@ enum AttentionMetalConstant {
   kAttentionHasSinks,
   kAttentionHasAlibi,
   kAttentionHasLse,
+  kAttentionHasCodes,
+  kAttentionIsFp8,  // of codes
 };
 
 #ifndef __METAL_VERSION__
@@ -69,9 +74,9 @@ struct AttentionMetalPlan {
 // The most rows of an item of many rows.
 int64_t attention_metal_rows(const AttentionKernelParams& params);
 
-// Shares a step among threadgroups. Sequences of up to 16 new rows (a decode token's heads of a
-// group, say) go to `few`, where a kv head's keys are read once for eight rows and long contexts
-// are shared out by chunks; who computes what changes no bit.
+// Shares a step among threadgroups. Sequences of one new token (its heads of a group are the rows)
+// or of up to 16 new rows go to `few`, where a kv head's keys are read once for eight rows and long
+// contexts are shared out by chunks; who computes what changes no bit.
 AttentionMetalPlan plan_attention_metal(const AttentionKernelParams& params,
                                         const BatchLayout& layout);
 
@@ -82,8 +87,11 @@ struct AttentionMetal {
 };
 
 // Of `params` the shapes, windows and scales count, and which arrays are null. Throws
-// std::invalid_argument for what there is no kernel for: pools of codes or of another type than q,
-// values in keys, heads of more than 256 elements.
+// std::invalid_argument for what there is no kernel for: pools of floats of another type than q,
+// heads of more than 576 elements.
+//
+// Codes become scores by a product with their values, which is then multiplied by the key's scale;
+// codes of values are multiplied by theirs first.
 //
 // Bits: scores and p v are chains of steps of 8 elements (in the order that score_keys has) or 8
 // keys, each step as the GPU's matrix product sums it, in float32. Keys are walked in chunks with

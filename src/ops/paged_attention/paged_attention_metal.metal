@@ -1,3 +1,4 @@
+#include "ops/metal/kv_codes.metal.h"
 #include "ops/metal/matrix.metal.h"
 // first
 #include "ops/paged_attention/paged_attention_metal.h"
@@ -12,6 +13,8 @@ constant int block_size [[function_constant(kAttentionBlockSize)]];
 constant bool has_sinks [[function_constant(kAttentionHasSinks)]];
 constant bool has_alibi [[function_constant(kAttentionHasAlibi)]];
 constant bool has_lse [[function_constant(kAttentionHasLse)]];
+constant bool has_codes [[function_constant(kAttentionHasCodes)]];
+constant bool is_fp8 [[function_constant(kAttentionIsFp8)]];
 
 constant constexpr int kChunk = 256;  // kAttentionChunk
 constant constexpr int kTile = 64;    // keys between two looks at the maximum
@@ -29,6 +32,20 @@ struct Row {
 
 inline int64_t slot_of(const device int* blocks, int key) {
   return int64_t(blocks[key / block_size]) * block_size + key % block_size;
+}
+
+// Elements of a pool of T, or of codes without their scale.
+template <typename T>
+inline float4 pool_four(const device uchar* pool, int64_t at, bool exists) {
+  if (!has_codes) return load_four<T>((const device T*)pool + (exists ? at : 0), exists);
+  if (!exists) return float4(0.0f);
+  const uchar4 four = *(const device uchar4*)(pool + at);
+  return float4{code_value(four[0], is_fp8), code_value(four[1], is_fp8),
+                code_value(four[2], is_fp8), code_value(four[3], is_fp8)};
+}
+template <typename T>
+inline float pool_element(const device uchar* pool, int64_t at) {
+  return has_codes ? code_value(pool[at], is_fp8) : float(((const device T*)pool)[at]);
 }
 
 // Of the item's row r, or an empty one.
@@ -87,20 +104,21 @@ inline float log_sum(Total total) {
 // and the next of each 32 are the pair i of step s.
 template <typename T, int kRowTiles, int kWidth>
 inline void score_keys(constant AttentionMetalParams& p, const device AttentionMetalItem& item,
-                       const device int* blocks, const device T* k, int tile, int simdgroup,
-                       int lane, threadgroup const T* queries, threadgroup const Row* rows,
-                       threadgroup float* scores) {
+                       const device int* blocks, const device uchar* k, const device float* scales,
+                       int kv_head, int tile, int simdgroup, int lane, threadgroup const T* queries,
+                       threadgroup const Row* rows, threadgroup float* scores) {
   const int row = row_of_lane(lane), pair = pair_of_lane(lane), in_tile = simdgroup * 8 + row;
   const int key = tile + in_tile;
   const bool exists = key >= item.first && key < item.end;
-  const device T* from =
-      exists ? k + slot_of(blocks, key) * p.kv_heads * key_dim : (const device T*)nullptr;
+  const int64_t at = exists ? slot_of(blocks, key) * p.kv_heads + kv_head : 0;
+  const int64_t from = at * key_dim;
+  const float scale = has_codes && exists ? scales[at] : 1.0f;
   simdgroup_float8x8 sums[kRowTiles];
   for (int r = 0; r < kRowTiles; ++r) sums[r] = make_filled_simdgroup_matrix<float, 8>(0.0f);
   for (int d = 0; d < key_dim; d += 32) {
     const bool loads = exists && d + 8 * pair < key_dim;
-    const float4 low = load_four<T>(from + (loads ? d + 8 * pair : 0), loads);
-    const float4 high = load_four<T>(from + (loads ? d + 8 * pair + 4 : 0), loads);
+    const float4 low = pool_four<T>(k, from + d + 8 * pair, loads);
+    const float4 high = pool_four<T>(k, from + d + 8 * pair + 4, loads);
     for (int step = 0; step < 4; ++step) {
       simdgroup_float8x8 keys, asks;
       const float4 four = step < 2 ? low : high;
@@ -120,7 +138,8 @@ inline void score_keys(constant AttentionMetalParams& p, const device AttentionM
       const int index = 8 * r + 2 * pair + i;
       threadgroup const Row& of = rows[index];
       const bool sees = key >= of.first && key < of.end;
-      const float s = score_of(p, sums[r].thread_elements()[i], of.slope, abs(of.position - key));
+      const float s =
+          score_of(p, sums[r].thread_elements()[i] * scale, of.slope, abs(of.position - key));
       scores[index * kTile + in_tile] = sees ? s : -INFINITY;
     }
 }
@@ -152,8 +171,9 @@ inline float raise(thread Chunk& chunk, threadgroup float* scores, float exponen
 // Adds p v of the tile, by one simdgroup for its share of the values' elements and all rows: a
 // product in steps of 8 keys. A lane reads 2 * kColumnTiles neighbouring elements of a value.
 template <typename T, int kRowTiles, int kColumnTiles>
-inline void add_values(const device AttentionMetalItem& item, const device int* blocks,
-                       const device T* v, int kv_heads, int tile, int first_column, int lane,
+inline void add_values(constant AttentionMetalParams& p, const device AttentionMetalItem& item,
+                       const device int* blocks, const device uchar* v, const device float* scales,
+                       int kv_head, int tile, int first_column, int lane,
                        threadgroup const float* probabilities, threadgroup const Row* rows,
                        thread simdgroup_float8x8 (&sums)[kRowTiles][kColumnTiles]) {
   const int row = row_of_lane(lane), pair = pair_of_lane(lane);
@@ -169,14 +189,17 @@ inline void add_values(const device AttentionMetalItem& item, const device int* 
     const int key = tile + step + row;
     const bool exists = key >= item.first && key < item.end && column < value_dim;
     float elements[2 * kColumnTiles];
-    const device T* from = v;
-    if (exists) from += slot_of(blocks, key) * kv_heads * value_dim + column;
-    for (int i = 0; i < 2 * kColumnTiles; ++i) elements[i] = exists ? float(from[i]) : 0.0f;
+    const int64_t at = exists ? slot_of(blocks, key) * p.kv_heads + kv_head : 0;
+    const float scale = has_codes && exists ? scales[at] : 1.0f;
+    for (int i = 0; i < 2 * kColumnTiles; ++i)
+      elements[i] = exists && column + i < value_dim
+                        ? pool_element<T>(v, at * p.value_row + column + i) * scale
+                        : 0.0f;
     for (int r = 0; r < kRowTiles; ++r) {
       simdgroup_float8x8 weights, values;
-      threadgroup const float* p = probabilities + (8 * r + row) * kTile + step + 2 * pair;
-      weights.thread_elements()[0] = p[0];
-      weights.thread_elements()[1] = p[1];
+      threadgroup const float* of_row = probabilities + (8 * r + row) * kTile + step + 2 * pair;
+      weights.thread_elements()[0] = of_row[0];
+      weights.thread_elements()[1] = of_row[1];
       for (int n = 0; n < kColumnTiles; ++n) {
         values.thread_elements()[0] = elements[2 * n];
         values.thread_elements()[1] = elements[2 * n + 1];
@@ -192,8 +215,10 @@ template <typename T, int kRowTiles, int kWidth>
     constant AttentionMetalParams& p [[buffer(kAttentionParams)]],
     const device AttentionMetalItem* items [[buffer(kAttentionItems)]],
     const device int* tables [[buffer(kAttentionBlocks)]],
-    const device T* q [[buffer(kAttentionQ)]], const device T* k [[buffer(kAttentionK)]],
-    const device T* v [[buffer(kAttentionV)]],
+    const device T* q [[buffer(kAttentionQ)]], const device uchar* k [[buffer(kAttentionK)]],
+    const device uchar* v [[buffer(kAttentionV)]],
+    const device float* k_scale [[buffer(kAttentionKScale), function_constant(has_codes)]],
+    const device float* v_scale [[buffer(kAttentionVScale), function_constant(has_codes)]],
     const device float* sinks [[buffer(kAttentionSinks), function_constant(has_sinks)]],
     const device float* alibi [[buffer(kAttentionAlibi), function_constant(has_alibi)]],
     device float* partials [[buffer(kAttentionPartials)]], device T* out [[buffer(kAttentionOut)]],
@@ -237,8 +262,8 @@ template <typename T, int kRowTiles, int kWidth>
     for (int tile = begin; tile < min(begin + kChunk, item.end); tile += kTile) {
       if (tile + kTile <= item.first) continue;
       threadgroup_barrier(mem_flags::mem_threadgroup);
-      score_keys<T, kRowTiles, kWidth>(p, item, blocks, k + int64_t(kv_head) * key_dim, tile,
-                                       simdgroup, lane, queries, rows, scores);
+      score_keys<T, kRowTiles, kWidth>(p, item, blocks, k, k_scale, kv_head, tile, simdgroup, lane,
+                                       queries, rows, scores);
       threadgroup_barrier(mem_flags::mem_threadgroup);
       if (has_row) {
         const float factor =
@@ -246,9 +271,8 @@ template <typename T, int kRowTiles, int kWidth>
         if (part == 0) row.factor = factor;
       }
       threadgroup_barrier(mem_flags::mem_threadgroup);
-      add_values<T, kRowTiles, kColumnTiles>(item, blocks, v + int64_t(kv_head) * value_dim,
-                                             p.kv_heads, tile, first_column, lane, scores, rows,
-                                             sums);
+      add_values<T, kRowTiles, kColumnTiles>(p, item, blocks, v, v_scale, kv_head, tile,
+                                             first_column, lane, scores, rows, sums);
     }
     if (has_row) {
       const float2 factors = join(
@@ -328,10 +352,12 @@ template <typename T>
   if (has_lse && d == 0) lse[head * p.tokens + merge.token] = log_sum(total);
 }
 
-// Rows of many tiles need threadgroup memory: 32, but 16 of wide float32.
+// Rows of many tiles need threadgroup memory: 32, but 16 of wide float32; of heads of more than 256
+// elements half of that.
 #define QUIRE_ROWS(type, width, tiles) \
   QUIRE_KERNEL("paged_attention_" #type "_" #width "_" #tiles, paged_attention, type, tiles, width)
 #define QUIRE_ATTENTION(type, wide) \
+  QUIRE_ROWS(type, 576, 1)          \
   QUIRE_ROWS(type, 64, 1)           \
   QUIRE_ROWS(type, 64, 4)           \
   QUIRE_ROWS(type, 128, 1)          \
@@ -342,3 +368,5 @@ template <typename T>
 QUIRE_ATTENTION(float, 2)
 QUIRE_ATTENTION(half, 4)
 QUIRE_ATTENTION(bfloat, 4)
+QUIRE_ROWS(half, 576, 2)
+QUIRE_ROWS(bfloat, 576, 2)

@@ -27,13 +27,19 @@ std::shared_ptr<const SharedOut> share_out(MetalDevice& metal, const AttentionKe
   }));
 }
 
-// The node's inputs, in this order; sinks, then slopes, follow where there are any.
-enum Input { kQ, kK, kV, kFew, kMany, kMerges, kBlocks, kFirstOptional };
+// The node's inputs, in this order; others follow where there are any.
+enum Input { kQ, kK, kV, kFew, kMany, kMerges, kBlocks };
+
+// Where the others are among the inputs; -1: nowhere.
+struct Others {
+  int sinks = -1, alibi = -1, k_scale = -1, v_scale = -1;
+};
 
 struct Launch {
   AttentionMetal kernels;
   int64_t partial_floats;
-  bool has_sinks, has_alibi, has_lse;
+  Others others;
+  bool has_lse;
 
   void operator()(MetalEncoder& encoder, const std::vector<mx::array>& in,
                   std::vector<mx::array>& out) const {
@@ -41,7 +47,10 @@ struct Launch {
     std::vector<MetalArgument> common = {metal_numbers(kAttentionParams, kernels.params),
                                          metal_write(kAttentionPartials, partials),
                                          metal_write(kAttentionOut, out[0])};
-    if (has_sinks) common.push_back(metal_read(kAttentionSinks, in[kFirstOptional]));
+    const auto input = [&](int index) -> const mx::array& {
+      return in[static_cast<size_t>(index)];
+    };
+    if (others.sinks >= 0) common.push_back(metal_read(kAttentionSinks, input(others.sinks)));
     if (has_lse) common.push_back(metal_write(kAttentionLse, out[1]));
     const auto run = [&](const MetalCall& call, const mx::array& items,
                          std::vector<MetalArgument> arguments) {
@@ -52,7 +61,11 @@ struct Launch {
     std::vector<MetalArgument> of_scores = {
         metal_read(kAttentionQ, in[kQ]), metal_read(kAttentionBlocks, in[kBlocks]),
         metal_read_pool(kAttentionK, in[kK]), metal_read_pool(kAttentionV, in[kV])};
-    if (has_alibi) of_scores.push_back(metal_read(kAttentionAlibi, in.back()));
+    if (others.alibi >= 0) of_scores.push_back(metal_read(kAttentionAlibi, input(others.alibi)));
+    if (others.k_scale >= 0) {
+      of_scores.push_back(metal_read_pool(kAttentionKScale, input(others.k_scale)));
+      of_scores.push_back(metal_read_pool(kAttentionVScale, input(others.v_scale)));
+    }
     run(kernels.few, in[kFew], of_scores);
     run(kernels.many, in[kMany], of_scores);
     run(kernels.merge, in[kMerges], {});
@@ -75,12 +88,6 @@ std::vector<mx::array> attend_on_metal(const Context& context, AttentionKernelPa
   set_attention_scale(kernel, params.scale, params.softcap);  // which asks for slopes
   if (params.alibi_slopes) kernel.alibi_stride = params.alibi_slopes->ndim() == 2 ? q.shape(1) : 0;
   const auto shared = share_out(metal, kernel, layout);
-  const Launch launch = {
-      .kernels = attention_metal(kernel, *layout, shared->plan),
-      .partial_floats = shared->plan.partials * kernel.kv_heads * (kernel.value_dim + 2),
-      .has_sinks = params.sinks.has_value(),
-      .has_alibi = params.alibi_slopes.has_value(),
-      .has_lse = lse};
   std::vector<mx::array> inputs = {q,
                                    kv.k,
                                    kv.v,
@@ -88,8 +95,20 @@ std::vector<mx::array> attend_on_metal(const Context& context, AttentionKernelPa
                                    shared->many,
                                    shared->merges,
                                    metal.values_of(layout, layout->blocks)};
-  if (params.sinks) inputs.push_back(*params.sinks);
-  if (params.alibi_slopes) inputs.push_back(*params.alibi_slopes);
+  const auto add = [&](const std::optional<mx::array>& array) {
+    if (!array) return -1;
+    inputs.push_back(*array);
+    return static_cast<int>(inputs.size()) - 1;
+  };
+  const Others others = {.sinks = add(params.sinks),
+                         .alibi = add(params.alibi_slopes),
+                         .k_scale = add(kv.k_scale),
+                         .v_scale = add(kv.v_scale)};
+  const Launch launch = {
+      .kernels = attention_metal(kernel, *layout, shared->plan),
+      .partial_floats = shared->plan.partials * kernel.kv_heads * (kernel.value_dim + 2),
+      .others = others,
+      .has_lse = lse};
   std::vector<mx::Shape> shapes = {{q.shape(0), q.shape(1), static_cast<int>(kernel.value_dim)}};
   std::vector<mx::Dtype> dtypes = {q.dtype()};
   if (lse) {

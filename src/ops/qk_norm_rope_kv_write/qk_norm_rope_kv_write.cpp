@@ -98,28 +98,37 @@ RotatedQueries write_on_metal(const Context& context, QkNormRopeKvWriteParams pa
   // Whether there is a norm is all that the launch asks.
   params.q_norm = norms.q ? &params.eps : nullptr;
   params.k_norm = norms.k ? &params.eps : nullptr;
-  auto encode = [write = qk_norm_rope_kv_write_metal(params, layout->num_tokens),
+  PagedKv::Outputs outputs = kv.outputs();
+  const size_t pools = outputs.shapes.size();
+  outputs.shapes.push_back(
+      {qkv.shape(0), static_cast<int>(params.heads), static_cast<int>(params.head_dim)});
+  outputs.dtypes.push_back(qkv.dtype());
+  outputs.alias.push_back(-1);
+  auto encode = [write = qk_norm_rope_kv_write_metal(params, layout->num_tokens), pools,
                  has_q = norms.q.has_value(),
                  has_k = norms.k.has_value()](MetalEncoder& encoder, const auto& in, auto& out) {
     std::vector<MetalArgument> arguments = {
-        metal_numbers(kQkRopeParams, write.params), metal_read(kQkRopeQkv, in[2]),
-        metal_read(kQkRopePositions, in[3]),        metal_read(kQkRopeSlots, in[4]),
-        metal_read(kQkRopeCosSin, in[5]),           metal_write(kQkRopeKeyPool, out[0]),
-        metal_write(kQkRopeValuePool, out[1]),      metal_write(kQkRopeQ, out[2])};
-    if (has_q) arguments.push_back(metal_read(kQkRopeQNorm, in[6]));
-    if (has_k) arguments.push_back(metal_read(kQkRopeKNorm, in[7]));
+        metal_numbers(kQkRopeParams, write.params),  metal_read(kQkRopeQkv, in[pools]),
+        metal_read(kQkRopePositions, in[pools + 1]), metal_read(kQkRopeSlots, in[pools + 2]),
+        metal_read(kQkRopeCosSin, in[pools + 3]),    metal_write(kQkRopeKeyPool, out[0]),
+        metal_write(kQkRopeValuePool, out[1]),       metal_write(kQkRopeQ, out[pools])};
+    if (has_q) arguments.push_back(metal_read(kQkRopeQNorm, in[pools + 4]));
+    if (has_k) arguments.push_back(metal_read(kQkRopeKNorm, in[pools + 5]));
+    if (pools == 4) {
+      arguments.push_back(metal_write(kQkRopeKeyScale, out[2]));
+      arguments.push_back(metal_write(kQkRopeValueScale, out[3]));
+    }
     encoder.dispatch(write.call, arguments);
   };
-  const auto out = launch_metal(
-      context, {.op = kOp, .encode = encode, .alias = {0, 1, -1}},
-      {kv.k.shape(),
-       kv.v.shape(),
-       {qkv.shape(0), static_cast<int>(params.heads), static_cast<int>(params.head_dim)}},
-      {kv.k.dtype(), kv.v.dtype(), qkv.dtype()},
-      {kv.k, kv.v, qkv, metal.values_of(layout, layout->positions),
-       metal.values_of(layout, layout->slot_mapping), metal.values_of(table, table->cos_sin),
-       norms.q.value_or(none), norms.k.value_or(none)});
-  return {.q = out[2], .kv = PagedKv::from(out)};
+  std::vector<mx::array> inputs = kv.arrays();
+  inputs.insert(inputs.end(), {qkv, metal.values_of(layout, layout->positions),
+                               metal.values_of(layout, layout->slot_mapping),
+                               metal.values_of(table, table->cos_sin), norms.q.value_or(none),
+                               norms.k.value_or(none)});
+  const auto out =
+      launch_metal(context, {.op = kOp, .encode = encode, .alias = std::move(outputs.alias)},
+                   std::move(outputs.shapes), std::move(outputs.dtypes), std::move(inputs));
+  return {.q = out[pools], .kv = PagedKv::from(out)};
 }
 
 }  // namespace

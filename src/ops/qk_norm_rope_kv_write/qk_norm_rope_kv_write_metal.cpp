@@ -1,7 +1,5 @@
 #include "ops/qk_norm_rope_kv_write/qk_norm_rope_kv_write_metal.h"
 
-#include <stdexcept>
-
 #include "ops/metal/metal_types.h"
 
 namespace quire::ops {
@@ -13,8 +11,6 @@ constexpr uint32_t kSimdgroups = 4;
 
 QkNormRopeKvWriteMetal qk_norm_rope_kv_write_metal(const QkNormRopeKvWriteParams& p,
                                                    int64_t tokens) {
-  if (is_quantised(p.kv_type))
-    throw std::invalid_argument("qk_norm_rope_kv_write: no Metal kernel for pools of codes");
   QkNormRopeKvWriteMetal launch = {
       .params = {.items = tokens * (p.heads + 2 * p.kv_heads),
                  .row = p.row,
@@ -26,7 +22,9 @@ QkNormRopeKvWriteMetal qk_norm_rope_kv_write_metal(const QkNormRopeKvWriteParams
       .call = {.kernel = std::string("qk_norm_rope_kv_write_") + metal_type_name(p.type)}};
   launch.call.constants = {metal_constant(kQkRopeHasQNorm, p.q_norm != nullptr),
                            metal_constant(kQkRopeHasKNorm, p.k_norm != nullptr),
-                           metal_constant(kQkRopeNormsFollow, p.norms_follow)};
+                           metal_constant(kQkRopeNormsFollow, p.norms_follow),
+                           metal_constant(kQkRopeHasCodes, is_quantised(p.kv_type)),
+                           metal_constant(kQkRopeIsFp8, p.kv_type == KvType::kFp8)};
   launch.call.threadgroup_bytes =
       kSimdgroups * static_cast<uint32_t>(p.head_dim) * static_cast<uint32_t>(sizeof(float));
   launch.call.groups = {

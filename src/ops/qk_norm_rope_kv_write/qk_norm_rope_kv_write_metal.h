@@ -26,17 +26,25 @@ enum QkNormRopeKvWriteMetalBuffer {
   kQkRopeQ,        // [T, H, D]
   kQkRopeKeyPool,  // [N, P, K, D]
   kQkRopeValuePool,
+  kQkRopeKeyScale,  // [N, P, K] float32, of pools of codes
+  kQkRopeValueScale,
 };
-enum QkNormRopeKvWriteMetalConstant { kQkRopeHasQNorm, kQkRopeHasKNorm, kQkRopeNormsFollow };
+enum QkNormRopeKvWriteMetalConstant {
+  kQkRopeHasQNorm,
+  kQkRopeHasKNorm,
+  kQkRopeNormsFollow,
+  kQkRopeHasCodes,
+  kQkRopeIsFp8,  // of codes
+};
 
 #ifndef __METAL_VERSION__
 struct QkNormRopeKvWriteMetal {
   QkNormRopeKvWriteMetalParams params;
   MetalCall call;
 };
-// All tokens, into pools of qkv's type. Of `params` the shapes count, and whether a norm is null.
-// A row's squares are summed in 32 chains, column mod 32, and these as simd_sum does; normed and
-// rotated values are rounded to the type, each once.
+// All tokens, into pools of qkv's type, or as kv_quantise_metal() writes them. Of `params` the
+// shapes count, and whether a norm is null. A row's squares are summed in 32 chains, column mod 32,
+// and these as simd_sum does; normed and rotated values are rounded to the type, each once.
 QkNormRopeKvWriteMetal qk_norm_rope_kv_write_metal(const QkNormRopeKvWriteParams& params,
                                                    int64_t tokens);
 #endif

@@ -1,4 +1,4 @@
-#include "ops/metal/kernel.metal.h"
+#include "ops/metal/kv_codes.metal.h"
 // first
 #include "ops/qk_norm_rope_kv_write/qk_norm_rope_kv_write_metal.h"
 
@@ -9,6 +9,8 @@ using namespace quire::ops;
 constant bool has_q_norm [[function_constant(kQkRopeHasQNorm)]];
 constant bool has_k_norm [[function_constant(kQkRopeHasKNorm)]];
 constant bool norms_follow [[function_constant(kQkRopeNormsFollow)]];
+constant bool has_codes [[function_constant(kQkRopeHasCodes)]];
+constant bool is_fp8 [[function_constant(kQkRopeIsFp8)]];
 
 // Norms a head that lies in threadgroup memory, by one simdgroup.
 template <typename T>
@@ -44,7 +46,10 @@ template <typename T>
     const device float* q_norm [[buffer(kQkRopeQNorm), function_constant(has_q_norm)]],
     const device float* k_norm [[buffer(kQkRopeKNorm), function_constant(has_k_norm)]],
     const device T* qkv [[buffer(kQkRopeQkv)]], device T* q [[buffer(kQkRopeQ)]],
-    device T* k_pool [[buffer(kQkRopeKeyPool)]], device T* v_pool [[buffer(kQkRopeValuePool)]],
+    device uchar* k_pool [[buffer(kQkRopeKeyPool)]],
+    device uchar* v_pool [[buffer(kQkRopeValuePool)]],
+    device float* k_scale [[buffer(kQkRopeKeyScale), function_constant(has_codes)]],
+    device float* v_scale [[buffer(kQkRopeValueScale), function_constant(has_codes)]],
     threadgroup float* rows [[threadgroup(0)]], uint3 group [[threadgroup_position_in_grid]],
     uint simdgroup [[simdgroup_index_in_threadgroup]],
     uint simdgroups [[simdgroups_per_threadgroup]], uint lane_index [[thread_index_in_simdgroup]]) {
@@ -71,7 +76,14 @@ template <typename T>
   device T* to = q + (token * p.heads + index) * dim;
   if (!is_query) {
     const int kv_head = index - p.heads - (is_key ? 0 : p.kv_heads);
-    to = (is_key ? k_pool : v_pool) + (slot * p.kv_heads + kv_head) * dim;
+    const int64_t row = slot * p.kv_heads + kv_head;
+    device uchar* pool = is_key ? k_pool : v_pool;
+    if (has_codes) {
+      const float scale = quantise_row(head, dim, is_fp8, pool + row * dim, lane);
+      if (lane == 0) (is_key ? k_scale : v_scale)[row] = scale;
+      return;
+    }
+    to = (device T*)pool + row * dim;
   }
   for (int i = lane; i < dim; i += kLanes) to[i] = T(head[i]);
 }
