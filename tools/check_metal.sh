@@ -95,7 +95,7 @@ answer() {
 # What is about the CPU or about CUDA, and what Metal has no kernels for.
 cpu_only=(
   'CpuIsa*' 'Int8Linear*' 'PackMatrix*' 'KernelGraphTest*' 'Profile*' 'AttentionPlan*' 'PagedAttentionAmx*' 'PagedAttentionAvx512Bf16*'
-  'CudaBlocks*' 'LatentAttention*' 'LatentKvWrite*' 'LoraAdd*' Linear.AddsInThePromisedOrder
+  'CudaBlocks*' 'LoraAdd*' Linear.AddsInThePromisedOrder
   Linear.MatchesItsReference LinearFused.TheReferenceComposesTheReferences PagedAttentionBits.AreThoseOfTheScalarModel
   KvWrite.PoolsMayHaveMoreThan32BitsOfElementsAndAreCommittedLazily
 )

@@ -25,12 +25,12 @@ bool has_shifted_norms(const ModelSpec& spec, const formats::Checkpoint& checkpo
   return true;
 }
 
-MixerBlock load_mixer(const LayerSpec& layer, const ModelSpec& spec, LayerTables& tables,
-                      WeightLoader& weights) {
+MixerBlock load_mixer(const ops::Context& context, const LayerSpec& layer, const ModelSpec& spec,
+                      LayerTables& tables, WeightLoader& weights) {
   if (const auto* gdn = std::get_if<GdnSpec>(&layer.mixer))
     return GdnBlock(*gdn, spec.hidden, spec.norm_eps, weights);
   if (const auto* mla = std::get_if<MlaSpec>(&layer.mixer))
-    return MlaBlock(*mla, spec.hidden, tables.of(mla->rope), weights);
+    return MlaBlock(context, *mla, spec.hidden, tables.of(mla->rope), weights);
   const auto& attention = std::get<AttentionSpec>(layer.mixer);
   return AttentionBlock(attention, spec.hidden, spec.norm_eps, tables.of(attention), weights);
 }
@@ -113,7 +113,7 @@ Decoder::Layer Decoder::load_layer(const LayerSpec& layer, LayerTables& tables,
                                             layer.residual_multiplier, spec_, weights),
                   .ffn_frame = load_frame(layer.ffn_input_norm, layer.ffn_output_norm,
                                           layer.residual_multiplier, spec_, weights),
-                  .mixer = load_mixer(layer, spec_, tables, weights),
+                  .mixer = load_mixer(context_, layer, spec_, tables, weights),
                   .ffn = load_ffn(context_, layer, spec_, weights),
                   .cache = static_cast<size_t>(cache_of_layer(layer, index)),
                   .is_parallel = layer.is_parallel};

@@ -35,7 +35,6 @@ std::vector<Excess> excesses(const ModelSpec& spec) {
 // What a layer has that no Metal kernel does; empty: nothing.
 std::string beyond_metal(const LayerSpec& layer) {
   constexpr int64_t kWidestHead = 576;
-  if (std::holds_alternative<MlaSpec>(layer.mixer)) return "latent attention";
   const auto* attention = std::get_if<AttentionSpec>(&layer.mixer);
   if (attention && attention->head_dim > kWidestHead)
     return "heads of " + std::to_string(attention->head_dim) + " elements";

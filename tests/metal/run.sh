@@ -28,7 +28,7 @@ else
   rm -r "$clones"
 fi
 # Of the tiny models those that differ in what Metal runs: heads with norms, windows, caps, hybrids, experts, bfloat16, quantised weights.
-models='*Float32/qwen3:*Float32/qwen35:*Float32/gemma2:*Float32/qwen2_sliding:*Float32/qwen3_4bit:*Float32/qwen3_mxfp4:*Float32/qwen3_gguf_q8:*Float32/qwen3_moe:*Float32/qwen3_moe_4bit:*Float32/qwen35_moe:*Float32/gpt_oss_mxfp4:*Bfloat16*/qwen3_bf16:*Bfloat16*/qwen3_moe_bf16:MetalAblations*:MetalCaches*:ParityOfFiles.*'
+models='*Float32/qwen3:*Float32/qwen35:*Float32/gemma2:*Float32/qwen2_sliding:*Float32/qwen3_4bit:*Float32/qwen3_mxfp4:*Float32/qwen3_gguf_q8:*Float32/qwen3_moe:*Float32/qwen3_moe_4bit:*Float32/qwen35_moe:*Float32/gpt_oss_mxfp4:*Bfloat16*/qwen3_bf16:*Bfloat16*/qwen3_moe_bf16:*Float32/deepseek_v2:*Float32/glm47_flash:MetalAblations*:MetalCaches*:ParityOfFiles.*'
 # Several processes share the tests of a program. All of them run; what one says comes in a piece, at its end.
 shards=${JOBS:-$(nproc)}
 failed=0

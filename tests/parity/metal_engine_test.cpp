@@ -66,7 +66,7 @@ TEST_F(MetalAblations, AnEvalPerLayerGivesTheTokens) {
 
 // Windows and sinks are a mask and an argument of MLX's attention; soft caps are not.
 TEST_F(MetalAblations, GatheredPagesGiveTheTokens) {
-  for (const char* checkpoint : {"qwen3", "gemma2", "gpt-oss", "qwen2-sliding"}) {
+  for (const char* checkpoint : {"qwen3", "gemma2", "gpt-oss", "qwen2-sliding", "deepseek-v2"}) {
     const auto ran = run(checkpoint, {.name = "gathered pages", .ways = {.gathers_pages = true}});
     EXPECT_EQ(ran.count("paged_attention/metal"), 0) << checkpoint;
     EXPECT_GT(ran.at("paged_attention/mlx"), 0) << checkpoint;
@@ -103,10 +103,10 @@ double loss(const Golden& golden, const EngineSetup& setup, const ops::Context& 
   return sum / static_cast<double>(count);
 }
 
-// Caches of 8 bits cost what they cost on the CPU, whatever
+// Caches of 8 bits, of keys and values and of latents, cost what they cost on the CPU, whatever
 // reads them.
 TEST_F(MetalCaches, CodesCostWhatTheyCostOnTheCpu) {
-  for (const char* checkpoint : {"qwen3", "gemma2"}) {
+  for (const char* checkpoint : {"qwen3", "gemma2", "deepseek-v2"}) {
     const Golden golden = read_golden(checkpoint);
     for (const auto storage : {ops::KvStorage::kInt8, ops::KvStorage::kFp8}) {
       const EngineSetup setup{

@@ -35,25 +35,25 @@ std::vector<WeightRows> latent_rows(const MlaSpec& spec) {
   return rows;
 }
 
-ops::HeadWeights checked(std::vector<ops::PackedMatrix> matrices, const std::string& name) {
+ops::HeadWeights stacked(const ops::Context& context, std::vector<ops::PackedMatrix> matrices,
+                         const std::string& name) {
   try {
-    ops::check_head_weights(matrices);
+    return ops::stack_heads(context, std::move(matrices));
   } catch (const std::invalid_argument& error) {
     throw LoadError(name + ": " + error.what());
   }
-  return std::make_shared<const std::vector<ops::PackedMatrix>>(std::move(matrices));
 }
 
 }  // namespace
 
-MlaBlock::MlaBlock(const MlaSpec& spec, int64_t hidden, std::shared_ptr<const ops::RopeTable> rope,
-                   WeightLoader& weights)
+MlaBlock::MlaBlock(const ops::Context& context, const MlaSpec& spec, int64_t hidden,
+                   std::shared_ptr<const ops::RopeTable> rope, WeightLoader& weights)
     : spec_(spec),
       rope_(std::move(rope)),
       kv_norm_(weights.norm({spec.kv_a_norm}, spec.latent)),
       out_(weights.projection(spec.o_weight, spec.o_bias, hidden, spec.heads * spec.value_dim)) {
   load_inputs(hidden, weights);
-  load_heads(weights);
+  load_heads(context, weights);
 }
 
 void MlaBlock::load_inputs(int64_t hidden, WeightLoader& weights) {
@@ -71,20 +71,20 @@ void MlaBlock::load_inputs(int64_t hidden, WeightLoader& weights) {
   in_ = weights.projection(rows, hidden);
 }
 
-void MlaBlock::load_heads(WeightLoader& weights) {
+void MlaBlock::load_heads(const ops::Context& context, WeightLoader& weights) {
   if (!weights.has(spec_.key_heads_weight)) {
     HeadPairs heads = weights.head_pairs(
         spec_.kv_b_weight,
         {.heads = spec_.heads, .first = spec_.key_dim, .second = spec_.value_dim}, spec_.latent);
-    keys_ = checked(std::move(heads.first_transposed), spec_.kv_b_weight);
-    values_ = checked(std::move(heads.second), spec_.kv_b_weight);
+    keys_ = stacked(context, std::move(heads.first_transposed), spec_.kv_b_weight);
+    values_ = stacked(context, std::move(heads.second), spec_.kv_b_weight);
     return;
   }
   const auto stack = [&](const std::string& name, int64_t n, int64_t k) {
     std::vector<ops::PackedMatrix> matrices;
     for (ops::LinearWeight& head : weights.expert_linears({.weights = {name}}, spec_.heads, n, k))
       matrices.push_back(std::move(head.weight));
-    return checked(std::move(matrices), name);
+    return stacked(context, std::move(matrices), name);
   };
   keys_ = stack(spec_.key_heads_weight, spec_.latent, spec_.key_dim);
   values_ = stack(spec_.value_heads_weight, spec_.value_dim, spec_.latent);

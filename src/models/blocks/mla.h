@@ -32,8 +32,8 @@ namespace quire::models {
 // the times.
 class MlaBlock {
  public:
-  MlaBlock(const MlaSpec& spec, int64_t hidden, std::shared_ptr<const ops::RopeTable> rope,
-           WeightLoader& weights);
+  MlaBlock(const ops::Context& context, const MlaSpec& spec, int64_t hidden,
+           std::shared_ptr<const ops::RopeTable> rope, WeightLoader& weights);
 
   // h [T, hidden], the residual stream. Returns the stream after this block; `cache` becomes the
   // handle that later steps must use.
@@ -42,7 +42,7 @@ class MlaBlock {
 
  private:
   void load_inputs(int64_t hidden, WeightLoader& weights);
-  void load_heads(WeightLoader& weights);
+  void load_heads(const ops::Context& context, WeightLoader& weights);
   // [T, heads, rotated part + key_dim], not rotated yet, of the stream and what in_ makes of it.
   mx::array queries(const ops::Context& context, const mx::array& h, const mx::array& row,
                     const Frame& frame) const;

@@ -10,6 +10,7 @@
 #include "ops/linear/linear_format.h"
 #include "ops/linear/linear_kernel.h"
 #include "ops/linear/linear_reference.h"
+#include "ops/linear/mlx_matrix.h"
 #include "ops/linear/pack/cuda_matrix.h"
 #include "ops/runtime/kernel_primitive.h"
 #include "ops/runtime/shape_check.h"
@@ -22,10 +23,10 @@ constexpr const char* kOp = "head_linear";
 constexpr int64_t kTaskRows = 256;
 
 void check(const mx::array& x, const std::vector<PackedMatrix>& weights, int64_t passed) {
-  check_head_weights(weights);
   if (passed < 0) throw std::invalid_argument("head_linear: passed must not be negative");
   const PackedMatrix& first = weights.front();
-  check_shape(kOp, "x", x, {-1, static_cast<int64_t>(weights.size()), passed + first.k});
+  const int64_t heads = first.mlx ? first.mlx->w.shape(0) : static_cast<int64_t>(weights.size());
+  check_shape(kOp, "x", x, {-1, heads, passed + first.k});
   check_dtype(kOp, "x", x, first.dtype);
 }
 
@@ -41,6 +42,23 @@ mx::array head_linear_reference(const mx::array& x, const std::vector<PackedMatr
     heads.push_back(mx::concatenate({product, mx::slice(row, {0, 0}, {tokens, first})}, 1));
   }
   return mx::stack(heads, 1);
+}
+
+mx::array head_linear_mlx(const mx::array& x, const MlxMatrix& stack, int64_t passed) {
+  const int tokens = x.shape(0), heads = x.shape(1), width = x.shape(2);
+  const int first = static_cast<int>(passed);
+  // The rows of a head are neighbours, [H, T, K].
+  const mx::array in =
+      mx::transpose(mx::slice(x, {0, 0, first}, {tokens, heads, width}), {1, 0, 2});
+  const mx::array product =
+      stack.scales
+          ? mx::reshape(mlx_gather_product(mx::reshape(in, {heads * tokens, width - first}), stack,
+                                           mx::repeat(mx::arange(heads), tokens), /*sorted=*/true),
+                        {heads, tokens, -1})
+          : mx::matmul(in, mx::swapaxes(stack.w, -1, -2));
+  const mx::array y = mx::astype(mx::transpose(product, {1, 0, 2}), x.dtype());
+  if (passed == 0) return mx::contiguous(y);
+  return mx::concatenate({y, mx::slice(x, {0, 0, 0}, {tokens, heads, first})}, 2);
 }
 
 // Of the thread that calls, as linear()'s kernels want them: a pool of its own, and memory that
@@ -131,8 +149,6 @@ KernelCost cost_of(const mx::array& x, const std::vector<PackedMatrix>& weights,
           .k = first.k};
 }
 
-}  // namespace
-
 void check_head_weights(const std::vector<PackedMatrix>& weights) {
   if (weights.empty()) throw std::invalid_argument("head_linear: there are no weights");
   const PackedMatrix& first = weights.front();
@@ -144,9 +160,26 @@ void check_head_weights(const std::vector<PackedMatrix>& weights) {
   }
 }
 
+}  // namespace
+
+HeadWeights stack_heads(const Context& context, std::vector<PackedMatrix> weights) {
+  check_head_weights(weights);
+  if (context.device->metal()) {
+    std::vector<std::shared_ptr<const MlxMatrix>> matrices;
+    for (const PackedMatrix& weight : weights) matrices.push_back(weight.mlx);
+    weights.resize(1);
+    weights.front().mlx = mlx_stack(context, matrices);
+  }
+  return std::make_shared<const std::vector<PackedMatrix>>(std::move(weights));
+}
+
 mx::array head_linear(const Context& context, const mx::array& x, const HeadWeights& weights,
                       int64_t passed) {
   check(x, *weights, passed);
+  if (context.device->metal() && !context.use_reference) {
+    context.kernels->literal_counter(kOp, "mlx").fetch_add(1, std::memory_order_relaxed);
+    return head_linear_mlx(x, *weights->front().mlx, passed);
+  }
   const LinearParams params = linear_format(weights->front(), x.dtype());
   CudaDevice* const cuda = context.device->cuda();
   const LinearKernel* kernel = find_linear_kernel(params);

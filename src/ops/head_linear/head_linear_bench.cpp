@@ -25,7 +25,7 @@ std::vector<ops::HeadWeights> make_layers(const ops::Context& context, const Pro
     for (int h = 0; h < kMlaHeads; ++h)
       heads.push_back(make_bf16(context, rows, /*interleave=*/false).weight);
     bytes += kMlaHeads * heads.front().nbytes();
-    layers.push_back(std::make_shared<const std::vector<ops::PackedMatrix>>(std::move(heads)));
+    layers.push_back(ops::stack_heads(context, std::move(heads)));
   }
   return layers;
 }

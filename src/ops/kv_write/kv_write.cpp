@@ -111,14 +111,20 @@ PagedKv write_on_cuda(const Context& context, const mx::array& k, const mx::arra
       std::move(outputs.shapes), std::move(outputs.dtypes), std::move(inputs)));
 }
 
+// A pool whose values are its keys (latent_kv_write) is written once.
+void write_once(const PagedKv& kv, MetalCall& call) {
+  if (kv.v.id() == kv.k.id()) call.groups.y = 1;
+}
+
 PagedKv write_codes_on_metal(const Context& context, const mx::array& k, const mx::array& v,
                              const PagedKv& kv, const BatchLayoutPtr& layout, KvType type) {
-  const KvQuantiseMetal write = kv_quantise_metal({.type = check_float(kOp, "k", k.dtype()),
-                                                   .kv_type = type,
-                                                   .kv_heads = k.shape(1),
-                                                   .key_dim = k.shape(2),
-                                                   .value_dim = v.shape(2)},
-                                                  layout->num_tokens);
+  KvQuantiseMetal write = kv_quantise_metal({.type = check_float(kOp, "k", k.dtype()),
+                                             .kv_type = type,
+                                             .kv_heads = k.shape(1),
+                                             .key_dim = k.shape(2),
+                                             .value_dim = v.shape(2)},
+                                            layout->num_tokens);
+  write_once(kv, write.call);
   auto encode = [write](MetalEncoder& encoder, const auto& in, auto& out) {
     encoder.dispatch(
         write.call,
@@ -141,8 +147,9 @@ PagedKv write_on_metal(const Context& context, const mx::array& k, const mx::arr
   const auto row_bytes = [](const mx::array& pool) {
     return static_cast<int64_t>(pool.itemsize()) * pool.shape(2) * pool.shape(3);
   };
-  const KvWriteMetal write =
+  KvWriteMetal write =
       kv_write_metal(layout->num_tokens, row_bytes(kv.k), row_bytes(kv.v), kMetalAlignment);
+  write_once(kv, write.call);
   auto encode = [write](MetalEncoder& encoder, const auto& in, auto& out) {
     encoder.dispatch(
         write.call,

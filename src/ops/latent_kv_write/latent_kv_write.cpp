@@ -56,10 +56,8 @@ PagedKv latent_kv_write(const Context& context, const mx::array& x, const mx::ar
                         float eps, const BatchLayoutPtr& layout,
                         std::shared_ptr<const RopeTable> table, const PagedKv& kv) {
   LatentKvWriteParams params = checked_params(x, weight, eps, *layout, *table, kv);
-  if (context.use_reference) {
-    note_reference(context, kOp);
+  if (is_composed(context, kOp))
     return latent_kv_write_reference(context, x, weight, eps, layout, table, kv);
-  }
   const double bytes = 2.0 * static_cast<double>(layout->num_tokens) *
                        static_cast<double>(params.latent + params.rotary_dim) *
                        static_cast<double>(x.itemsize());

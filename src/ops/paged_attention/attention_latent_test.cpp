@@ -56,6 +56,7 @@ TEST(LatentAttention, EqualsSeparateValuesBitForBit) {
   for (const auto& [dim, value_dim] : kRows)
     for (const int group : kGroups)
       for (const auto storage : {KvStorage::kAuto, KvStorage::kInt8, KvStorage::kFp8}) {
+        if (on_emulator() && group != 4 && group != 20) continue;  // slow
         if (group == 128 && (dim != 576 || storage != KvStorage::kAuto)) continue;
         SCOPED_TRACE(std::to_string(dim) + " group " + std::to_string(group));
         expect_equals_separate({.heads = group, .kv_heads = 1, .dim = dim, .value_dim = value_dim},

@@ -235,7 +235,7 @@ TEST_F(ColumnOrder, DoesNotGoWithHeadsOrActivationsOf8Bits) {
   const Context context = make_context(1);
   const auto w = make_ordered(16, 128, four_bits(), mx::bfloat16);
   const std::vector<PackedMatrix> heads = {pack(context, *w, mx::bfloat16).weight};
-  EXPECT_THROW(check_head_weights(heads), std::invalid_argument);
+  EXPECT_THROW(stack_heads(context, heads), std::invalid_argument);
   AffineRows rows = w->rows;
   rows.format.int8_activations = true;
   EXPECT_THROW(pack_affine_matrix(context, {&rows, 1}, mx::bfloat16), std::invalid_argument);
