@@ -25,6 +25,7 @@ TESTS = """if [ "$1" = --gtest_list_tests ]; then printf 'Running main()\\nKvWri
 echo "ran $*"
 case $* in *$FAILING*) exit 1 ;; esac
 """
+OF_FILES = """echo "ran $* with clones in $QUIRE_TEST_CLONE_DIR" """
 QUIRE = """case $* in run*) echo '123 + 456 = 579' ;; *) echo "measured $*" ;; esac"""
 
 
@@ -38,7 +39,7 @@ def program(path, text):
 def tree(tmp_path):
     for name, text in MAC.items():
         program(tmp_path / "mac" / name, text)
-    for name, text in {"ops_tests": TESTS, "parity_tests": TESTS, "quire": QUIRE}.items():
+    for name, text in {"formats_tests": OF_FILES, "models_tests": OF_FILES, "ops_tests": TESTS, "parity_tests": TESTS, "quire": QUIRE}.items():
         program(tmp_path / "build/release/bin" / name, text)
     program(tmp_path / "tools/setup.sh", "echo set up")
     for name in ("tools/check_metal.sh", "tools/metal_variants.py", "tests/metal/run.sh"):
@@ -69,7 +70,7 @@ def test_the_report_has_every_step(tree):
     assert status == 0, report
     for line in ("Chipset Model: Apple M9", "Apple metal version 32023", "== compile paged_attention", "== ops_tests KvWrite",
                  "== ops_tests Sample/Grid", "123 + 456 = 579", "measured bench latency models/quire-demo --device metal",
-                 "measured bench ops", "== 0 steps failed"):
+                 "measured bench ops", "ran --gtest_filter=FileSnapshot.* with clones in /", "ran --gtest_filter=MappedFiles.*", "== 0 steps failed"):
         assert line in report
     assert "--gtest_filter=*Float32/qwen3:" in report and "FAILED" not in report
 
