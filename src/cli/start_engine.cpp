@@ -179,6 +179,11 @@ void print_weights(const formats::HfConfig& config, const models::Model& model) 
                  "are 8-bit floats with scales of their own\n",
                  printable(unpacked).c_str(), dtype_name(model.dtype()),
                  is_gpu(model.context()) ? "a GPU has no kernels for small floats, or " : "");
+  if (const std::string whole = model.whole_activations(); !whole.empty())
+    std::fprintf(stderr,
+                 "activations stay %s where weights are no whole numbers, %s; elsewhere they are "
+                 "rounded to 8 bits\n",
+                 dtype_name(model.dtype()), whole.c_str());
 }
 
 // The bits of whole numbers that are neither 4 nor 8, "2 and 3", or nothing.

@@ -42,6 +42,7 @@ class Decoder : public Model {
   std::optional<MappedWeights> mapped_weights() const override { return mapped_weights_; }
   std::string skipped_tensors() const override { return skipped_tensors_; }
   std::string unpacked_weights() const override { return unpacked_weights_; }
+  std::string whole_activations() const override { return whole_activations_; }
   int64_t widest_activation() const override { return models::widest_activation(spec_); }
 
  private:
@@ -78,7 +79,7 @@ class Decoder : public Model {
   int64_t num_adapters_ = 0;
   size_t weight_bytes_ = 0;
   std::optional<MappedWeights> mapped_weights_;
-  std::string skipped_tensors_, unpacked_weights_;
+  std::string skipped_tensors_, unpacked_weights_, whole_activations_;
 };
 
 }  // namespace quire::models

@@ -79,6 +79,9 @@ class Model {
   virtual std::string skipped_tensors() const { return {}; }
   // Quantised weights that are kept as dense values, see WeightLoader::unpacked(); empty if none.
   virtual std::string unpacked_weights() const { return {}; }
+  // Formats of weights that LoadOptions::int8_activations does not reach, see
+  // WeightLoader::whole_activations(); empty if none.
+  virtual std::string whole_activations() const { return {}; }
   virtual int64_t widest_activation() const = 0;  // elements per token, for the memory budget
 };
 

@@ -130,7 +130,6 @@ WeightLoader::WeightLoader(const ops::Context& context, const formats::Checkpoin
     throw LoadError(checkpoint.dir() + ": 8-bit activations do not go with weights in " +
                     folder_quantization_->title() + "; leave them out");
   }
-  // GGUF's blocks are refused where they are taken, by tensor.
   if (int8_activations && !quantization_ && !has_blocks(checkpoint)) {
     throw LoadError(checkpoint.dir() +
                     ": 8-bit activations go with quantised weights, and this model has none; make "
@@ -283,7 +282,7 @@ std::optional<ops::PackedMatrix> WeightLoader::pack_mixed(const std::vector<Part
   for (auto begin = parts.begin(), end = begin; begin != parts.end(); begin = end) {
     const auto is_other = [&](const Part& part) { return interleave || !is_alike(part, *begin); };
     end = std::find_if(begin + 1, parts.end(), is_other);
-    ops::PackedMatrix matrix = pack({begin, end}, /*interleave=*/false);
+    ops::PackedMatrix matrix = pack_parts({begin, end}, /*interleave=*/false);
     if (matrix.parts) {
       packed.insert(packed.end(), matrix.parts->begin(), matrix.parts->end());
     } else {
@@ -293,7 +292,7 @@ std::optional<ops::PackedMatrix> WeightLoader::pack_mixed(const std::vector<Part
   return ops::stack_matrices(context_, std::move(packed), interleave);
 }
 
-ops::PackedMatrix WeightLoader::pack(std::vector<Part> parts, bool interleave) {
+ops::PackedMatrix WeightLoader::pack_parts(std::vector<Part> parts, bool interleave) {
   if (auto packed = pack_quantised(parts, interleave)) {
     if (!packed->is_quantised()) unpacked_.insert(parts[0].tensors[0]->name);
     return std::move(*packed);

@@ -60,7 +60,8 @@ class AdapterLoader;
 // not use.
 class WeightLoader {
  public:
-  // `int8_activations`: of quantised weights; throws LoadError if the checkpoint has none.
+  // `int8_activations`: of weights that are whole numbers times scales; throws LoadError if the
+  // checkpoint has none, here or in whole_activations().
   WeightLoader(const ops::Context& context, const formats::Checkpoint& checkpoint, mx::Dtype dtype,
                std::function<void(double)> progress, bool int8_activations = false);
 
@@ -123,6 +124,9 @@ class WeightLoader {
   // format that does not go with theirs, or because the device has no kernels for it, for people
   // to read: "X.weight and 3 more"; or nothing.
   std::string unpacked() const;
+  // With int8_activations: the formats of matrices that linear() multiplies with activations as
+  // they are, and how many there are, for people to read: "bfloat16 (3), mxfp4 (24)"; or nothing.
+  std::string whole_activations() const;
   size_t packed_bytes() const { return packed_bytes_; }
   // How much of packed_bytes() is used where it is mapped; nothing without map_files().
   std::optional<MappedWeights> mapped_weights() const;
@@ -240,6 +244,9 @@ class WeightLoader {
   // Reads the rows of staged parts as they are packed. Views the parts.
   ops::PackProgress staging(std::span<const Part> parts) const;
   ops::PackedMatrix pack(std::vector<Part> parts, bool interleave);
+  ops::PackedMatrix pack_parts(std::vector<Part> parts, bool interleave);
+  // Counts a matrix for whole_activations().
+  void note_activations(const ops::PackedMatrix& matrix);
   // All quantised, in formats that go together; nothing otherwise.
   std::optional<ops::PackedMatrix> pack_quantised(std::span<const Part> parts,
                                                   bool interleave) const;
@@ -274,6 +281,8 @@ class WeightLoader {
   bool int8_activations_;
   AdapterLoader* adapters_ = nullptr;
   std::set<std::string> taken_, unpacked_;
+  std::map<std::string, int64_t> whole_;  // see whole_activations()
+  int64_t rounded_ = 0;                   // matrices whose activations are rounded
   float norm_offset_ = 0.0f;
   uint64_t bytes_read_ = 0;
   size_t packed_bytes_ = 0, bytes_in_place_ = 0;

@@ -189,4 +189,36 @@ void WeightLoader::take_float_scales(const formats::RawTensor& values,
                                          .format = block_float_of(format.mode)};
 }
 
+ops::PackedMatrix WeightLoader::pack(std::vector<Part> parts, bool interleave) {
+  ops::PackedMatrix packed = pack_parts(std::move(parts), interleave);
+  if (int8_activations_) note_activations(packed);
+  return packed;
+}
+
+void WeightLoader::note_activations(const ops::PackedMatrix& matrix) {
+  if (matrix.parts) {
+    for (const ops::PackedMatrix& part : *matrix.parts) note_activations(part);
+  } else if (matrix.rounds_activations()) {
+    ++rounded_;
+  } else if (matrix.block_float != ops::BlockFloat::kNone) {
+    ++whole_[ops::block_float_format(matrix.block_float).name];
+  } else {
+    ++whole_[matrix.dtype == mx::float32    ? "float32"
+             : matrix.dtype == mx::bfloat16 ? "bfloat16"
+                                            : "float16"];
+  }
+}
+
+std::string WeightLoader::whole_activations() const {
+  std::string text;
+  for (const auto& [format, count] : whole_)
+    text += (text.empty() ? "" : ", ") + format + " (" + std::to_string(count) + ")";
+  if (int8_activations_ && rounded_ == 0)
+    throw LoadError(checkpoint_.dir() +
+                    ": 8-bit activations go with weights that are whole numbers times scales, and "
+                    "this model's are all " +
+                    text + "; leave them out");
+  return text;
+}
+
 }  // namespace quire::models

@@ -69,6 +69,7 @@ std::unique_ptr<engine::Engine> load(const EngineSetup& setup, const ops::Contex
                                    .max_positions = setup.max_model_len,
                                    .progress = {},
                                    .ablation = setup.ablation,
+                                   .int8_activations = setup.int8_activations,
                                    .adapters = adapters,
                                    .snapshot = snapshot_or_copy});
   if (ops::testing::on_emulator()) {
