@@ -11,7 +11,8 @@ library of their own there, and a run sees one of them alone. Quire is told by Q
 what goes down, 6 for values and the table of tokens, 8 for keys.
 
 Cells: prefill-512 is one prompt's tokens over the time to its first token; decode-N the tokens a second of N streams while
-all of them decode, after prompts of 128 tokens, 63 tokens each. The engines take turns in each round.
+all of them decode, after prompts of 128 tokens, 63 tokens each. The engines take turns in each round: Quire, Quire with
+--quant-activations int8, which rounds activations as llama.cpp does, and llama.cpp.
 """
 
 import argparse
@@ -32,6 +33,7 @@ VARIANTS = {"amx": "sapphirerapids", "avx512_bf16": "zen4", "avx512_vnni": "icel
 DYNAMIC = {"token_embd": "q6_k", "attn_v": "q6_k", "attn_k": "q8_0", "ffn_down": "q5_k"}
 TYPES = ("q4_k_m", "q6_k", "q8_0", "dynamic")
 TIMEOUT = 300  # seconds
+ACTIVATIONS = {"Quire": "none", "Quire, int8": "int8"}  # --quant-activations of each
 
 
 def command_output(*command, **environment) -> str:
@@ -72,11 +74,12 @@ def llama_of(args, isa: str) -> pathlib.Path:
     return folder
 
 
-def quire(args, isa: str, model: pathlib.Path, seed: int) -> dict[str, float]:
+def quire(args, isa: str, model: pathlib.Path, seed: int, activations: str) -> dict[str, float]:
     def rows(*flags):
         with tempfile.TemporaryDirectory() as folder:
             report = pathlib.Path(folder) / "bench.json"
             common = ("--device", "cpu", "--threads", args.threads, "--seed", seed, "--output-json", report)
+            common += ("--quant-activations", activations)
             command_output(args.quire, "bench", "throughput", model, *common, *flags, QUIRE_CPU_ISA=isa)
             return json.loads(report.read_text())
 
@@ -103,14 +106,15 @@ def llama(args, isa: str, model: pathlib.Path) -> dict[str, float]:
 
 def report(runs: list[dict]) -> str:
     """Markdown: for each type and instruction set the medians of Quire, and in brackets their ratios to llama.cpp's."""
-    lines = ["| file | instruction set | " + " | ".join(CELLS) + " |", "|---|---|" + "---|" * len(CELLS)]
+    lines = ["| file | instruction set | activations | " + " | ".join(CELLS) + " |", "|---|---|---|" + "---|" * len(CELLS)]
     for kind, isa in dict.fromkeys((run["type"], run["isa"]) for run in runs):
         def median(engine, cell):
             found = [run["rates"][cell] for run in runs if (run["type"], run["isa"], run["engine"]) == (kind, isa, engine)]
             return statistics.median(found) if found else float("nan")
 
-        cells = (f"{median('Quire', cell):,.1f} ({median('Quire', cell) / median('llama.cpp', cell):.2f})" for cell in CELLS)
-        lines.append(f"| {kind} | {isa} | " + " | ".join(cells) + " |")
+        for engine, activations in ACTIVATIONS.items():
+            cells = (f"{median(engine, cell):,.1f} ({median(engine, cell) / median('llama.cpp', cell):.2f})" for cell in CELLS)
+            lines.append(f"| {kind} | {isa} | {activations} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
@@ -131,11 +135,12 @@ def main() -> None:
     runs = []
     for kind, isa, round_ in itertools.product(args.types.split(","), args.isas.split(","), range(args.rounds)):
         model = quantised(args, kind)
-        for engine in ("Quire", "llama.cpp"):
-            rates = quire(args, isa, model, 1000 * round_) if engine == "Quire" else llama(args, isa, model)
+        for engine in (*ACTIVATIONS, "llama.cpp"):
+            own = engine in ACTIVATIONS
+            rates = quire(args, isa, model, 1000 * round_, ACTIVATIONS[engine]) if own else llama(args, isa, model)
             runs.append({"type": kind, "isa": isa, "engine": engine, "rates": rates})
             said = "  ".join(f"{cell} {rates[cell]:.1f}" for cell in CELLS)
-            print(f"{kind:8} {isa:12} {engine:10} {said}", flush=True)
+            print(f"{kind:8} {isa:12} {engine:11} {said}", flush=True)
             if args.json:
                 args.json.write_text(json.dumps(runs, indent=1) + "\n")
     print(report(runs))

@@ -202,9 +202,11 @@ def test_gguf_files_compare_medians_of_one_type_and_instruction_set():
         return {"type": "q8_0", "isa": isa, "engine": engine, "rates": dict.fromkeys(gguf_files.CELLS, rate)}
 
     runs = [run("Quire", rate) for rate in (30, 10, 20)] + [run("llama.cpp", 16), run("Quire", 5, "avx512")]
+    runs += [run("Quire, int8", 24)]
     lines = gguf_files.report(runs).splitlines()
-    assert lines[2].startswith("| q8_0 | avx2 | 20.0 (1.25) |")
-    assert lines[3].startswith("| q8_0 | avx512 | 5.0 (nan) |")
+    assert lines[2].startswith("| q8_0 | avx2 | none | 20.0 (1.25) |")
+    assert lines[3].startswith("| q8_0 | avx2 | int8 | 24.0 (1.50) |")
+    assert lines[4].startswith("| q8_0 | avx512 | none | 5.0 (nan) |")
 
 
 def test_llamas_kernels_for_one_instruction_set_lie_alone(tmp_path):

@@ -50,13 +50,17 @@ ops::LinearWeight make_block_float(const ops::Context& context, const mx::array&
 }
 
 // Any bits are codes and scales, but that those of an infinite float16 lack one.
-template <ops::GgufFormat kFormat>
+template <ops::GgufFormat kFormat, bool kInt8Activations = false>
 ops::LinearWeight make_gguf(const ops::Context& context, const mx::array& rows, bool interleave) {
   const int n = rows.shape(0), k = rows.shape(1);
   std::vector<uint8_t> blocks(static_cast<size_t>(n * ops::gguf_row_bytes(kFormat, k)));
   const auto* bits = static_cast<const uint8_t*>(rows.data<void>());
   for (size_t i = 0; i < blocks.size(); ++i) blocks[i] = bits[i] & 0xBF;
-  const ops::GgufRows source = {.data = blocks.data(), .n = n, .k = k, .format = kFormat};
+  const ops::GgufRows source = {.data = blocks.data(),
+                                .n = n,
+                                .k = k,
+                                .format = kFormat,
+                                .int8_activations = kInt8Activations};
   return {.weight = ops::pack_gguf_matrix(context, {&source, 1}, mx::bfloat16, interleave)};
 }
 
@@ -80,7 +84,10 @@ constexpr WeightFormat kFormats[] = {{"bf16", make_bf16},
                                      {"q4_k", make_gguf<ops::GgufFormat::kQ4_K>},
                                      {"q5_k", make_gguf<ops::GgufFormat::kQ5_K>},
                                      {"q6_k", make_gguf<ops::GgufFormat::kQ6_K>},
-                                     {"iq4_xs", make_gguf<ops::GgufFormat::kIq4Xs>}};
+                                     {"iq4_xs", make_gguf<ops::GgufFormat::kIq4Xs>},
+                                     {"q8_0_int8", make_gguf<ops::GgufFormat::kQ8_0, true>},
+                                     {"q4_k_int8", make_gguf<ops::GgufFormat::kQ4_K, true>},
+                                     {"q6_k_int8", make_gguf<ops::GgufFormat::kQ6_K, true>}};
 
 }  // namespace
 
