@@ -214,6 +214,31 @@ std::vector<uint8_t> tail_rows(const Step& s, const std::vector<uint8_t>& out, i
   return kept;
 }
 
+// The step's sequences several times over, so that other kernels take them: they share blocks.
+constexpr int kCrowd = 5;
+Step crowd(const Step& s) {
+  Step all = s;
+  all.layout.num_sequences *= kCrowd;
+  all.layout.num_tokens *= kCrowd;
+  const auto blocks = static_cast<int64_t>(s.layout.blocks.size());
+  const auto repeat = [](auto& to, const auto& from) {
+    to.insert(to.end(), from.begin(), from.end());
+  };
+  for (int i = 1; i < kCrowd; ++i) {
+    all.c.sequences.insert(all.c.sequences.end(), s.c.sequences.begin(), s.c.sequences.end());
+    repeat(all.q, s.q);
+    repeat(all.layout.positions, s.layout.positions);
+    repeat(all.layout.seq_lens, s.layout.seq_lens);
+    repeat(all.layout.blocks, s.layout.blocks);
+    for (int64_t n = 1; n <= s.layout.num_sequences; ++n) {
+      all.layout.cu_seqlens.push_back(
+          static_cast<int32_t>(i * s.layout.num_tokens + s.layout.cu_seqlens[n]));
+      all.layout.block_offsets.push_back(i * blocks + s.layout.block_offsets[n]);
+    }
+  }
+  return all;
+}
+
 void check(CudaStream stream, const Case& c, uint32_t seed) {
   const Step s = make_step(c, seed);
   const Result got = run(stream, s, {});
@@ -234,8 +259,13 @@ void check(CudaStream stream, const Case& c, uint32_t seed) {
   compare_bits(what + " unsplit", whole.out, got.out);
   compare_bits(what + " split", split.out, got.out);
   for (const int tokens : {1, 2, 5, 17}) {
-    compare_bits(what + " last " + std::to_string(tokens), run(stream, tail(s, tokens), {}).out,
-                 tail_rows(s, got.out, tokens));
+    const Step last = tail(s, tokens);
+    const std::vector<uint8_t> rows = tail_rows(s, got.out, tokens);
+    const std::string which = what + " last " + std::to_string(tokens);
+    compare_bits(which, run(stream, last, {}).out, rows);
+    std::vector<uint8_t> of_all;
+    for (int i = 0; i < kCrowd; ++i) of_all.insert(of_all.end(), rows.begin(), rows.end());
+    compare_bits(which + " among others", run(stream, crowd(last), {}).out, of_all);
   }
 }
 
