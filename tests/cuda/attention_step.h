@@ -22,7 +22,8 @@ class UploadedStep {
         counts_(std::vector<int32_t>{static_cast<int32_t>(plan.few.size()),
                                      static_cast<int32_t>(plan.many.size())}),
         partials_(attention_cuda_partials_bytes(p, plan.partial_rows)),
-        counters_(std::vector<int32_t>(plan.merges.size() * static_cast<size_t>(p.kv_heads))) {
+        counters_(std::vector<int32_t>(
+            attention_cuda_counters(p, static_cast<int64_t>(plan.merges.size())))) {
     const auto list = [&](const DeviceBytes& items, int i, size_t size) {
       return AttentionCudaItems{items.as<AttentionCudaItem>(), counts_.as<int32_t>() + i,
                                 static_cast<int64_t>(size)};

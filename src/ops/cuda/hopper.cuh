@@ -25,6 +25,14 @@ struct Barrier {
     asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(address()), "r"(bytes)
                  : "memory");
   }
+  // wait(), for what other blocks of the cluster have sent.
+  __device__ void wait_for_cluster(uint32_t phase) const {
+    asm volatile(
+        "{ .reg .pred done; again: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, "
+        "[%0], %1; @!done bra again; }" ::"r"(address()),
+        "r"(phase & 1)
+        : "memory");
+  }
   // Until phase `phase` (0, 1, ...), or the one after it, has ended.
   __device__ void wait(uint32_t phase) const {
     asm volatile(
@@ -52,6 +60,35 @@ __device__ inline void copy_tile(void* to, const CUtensorMap& matrix, int column
       "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], "
       "[%1, {%2, %3}], [%4];" ::"r"(shared_address(to)),
       "l"(reinterpret_cast<uint64_t>(&matrix)), "r"(column), "r"(row), "r"(barrier.address())
+      : "memory");
+}
+
+// Of the blocks of a cluster: which one this is, and a barrier in two halves, which says that all
+// of them run and have what was published before it; it orders nothing else. All threads come to
+// both.
+__device__ inline int rank_in_cluster() {
+  uint32_t rank;
+  asm("mov.u32 %0, %cluster_ctarank;" : "=r"(rank));
+  return static_cast<int>(rank);
+}
+__device__ inline void arrive_in_cluster() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
+__device__ inline void wait_for_cluster() {
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+// What `address` of this block's shared memory is in that of block `rank`. Two floats for there,
+// whose bytes `barrier`, there too, counts.
+__device__ inline uint32_t address_in_cluster(uint32_t address, int rank) {
+  uint32_t there;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
+  return there;
+}
+__device__ inline void send_in_cluster(uint32_t address, float a, float b, uint32_t barrier) {
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::
+          "r"(address),
+      "f"(a), "f"(b), "r"(barrier)
       : "memory");
 }
 

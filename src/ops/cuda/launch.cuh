@@ -9,7 +9,8 @@
 // Launches of kernels that follow each other on one stream. Every kernel calls begin_dependent(),
 // or its two parts, before it reads or writes what other kernels write or read; before that it may
 // read what no kernel of a step writes: weights, the step's layout, which is there before its first
-// kernel, and keys and values of earlier steps (AttentionCudaBatch::has_old_keys).
+// kernel, and keys and values of earlier steps (AttentionCudaBatch::has_old_keys). Blocks that find
+// nothing to do may end without it, but for one: a kernel ends after those before it.
 namespace quire::ops {
 
 // Lets the next kernel start.
@@ -49,9 +50,11 @@ inline int device_generation() {
 // the one before them ends. The PTX that later devices compile is of Ampere and cannot wait for it.
 inline bool is_hopper() { return device_generation() == 9; }
 
+// cluster > 1, on Hopper: so many neighbouring blocks run at once and reach each other's shared
+// memory; grid.x is a multiple of it.
 template <class... Params, class... Args>
-void launch(const char* op, CudaStream stream, void (*kernel)(Params...), dim3 grid, int threads,
-            size_t shared_bytes, Args... args) {
+void launch_clusters(const char* op, CudaStream stream, void (*kernel)(Params...), dim3 grid,
+                     unsigned cluster, int threads, size_t shared_bytes, Args... args) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
   if (shared_bytes > 48 * 1024) {
     const cudaError_t error = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
@@ -64,13 +67,21 @@ void launch(const char* op, CudaStream stream, void (*kernel)(Params...), dim3 g
   config.blockDim = dim3(static_cast<unsigned>(threads));
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
-  cudaLaunchAttribute attribute = {};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &attribute;
-  config.numAttrs = is_hopper() ? 1 : 0;
+  cudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim = {cluster, 1, 1};
+  config.attrs = attributes;
+  if (is_hopper()) config.numAttrs = cluster > 1 ? 2 : 1;
   const cudaError_t error = cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...);
   if (error != cudaSuccess) throw_cuda(op, error);
+}
+
+template <class... Params, class... Args>
+void launch(const char* op, CudaStream stream, void (*kernel)(Params...), dim3 grid, int threads,
+            size_t shared_bytes, Args... args) {
+  launch_clusters(op, stream, kernel, grid, 1, threads, shared_bytes, args...);
 }
 
 inline unsigned blocks_for(int64_t items, int64_t per_block) {

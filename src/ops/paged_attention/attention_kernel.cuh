@@ -222,6 +222,7 @@ struct AttentionWalk : AttentionTiles<T, Pool, kRowTiles, kColumnTiles, kDim> {
   __device__ int prepare(bool may_load) {
     const int count = this->tile_count();
     __syncthreads();  // the item before is done
+    this->set_rows();
     this->slots(0)[threadIdx.x] = count > 0 ? this->find_slot(0) : -1;
     __syncthreads();
     const int most = may_load ? min(min(count, kTilesPerChunk), this->buffers() - 1) : 0;
@@ -283,19 +284,19 @@ struct AttentionWalk : AttentionTiles<T, Pool, kRowTiles, kColumnTiles, kDim> {
         leave_chunk(item.partial + chunk * item.rows);
     }
     wait_copies<0>();
-    item.partial < 0 ? write() : merge_if_last<T>(p, batch, item, kv_head);
+    item.partial < 0 ? write() : merge_if_last<T>(p, batch, item, kv_head, {});
   }
 };
 
+// The items that a block has, each for a kv head: `first` and every `step`-th after it. The block
+// has waited for no kernel yet.
 template <class T, class Pool, int kRowTiles, int kColumnTiles, int kDim>
-__global__ void __launch_bounds__(kAttentionThreads, kRowTiles == 1 && kColumnTiles <= 2 ? 2 : 1)
-    attend(const AttentionKernelParams p, const AttentionCudaBatch batch,
-           const AttentionCudaItems items, const AttentionShapes shapes) {
-  extern __shared__ __align__(128) char shared[];
-  allow_dependent();
+__device__ void attend_items(const AttentionKernelParams& p, const AttentionCudaBatch& batch,
+                             const AttentionCudaItems& items, const AttentionShapes& shapes,
+                             char* shared, int64_t first, int64_t step) {
   bool waits = true;
   const int64_t count = *items.count * p.kv_heads;
-  for (int64_t i = blockIdx.x; i < count; i += gridDim.x) {
+  for (int64_t i = first; i < count; i += step) {
     using Walk = AttentionWalk<T, Pool, kRowTiles, kColumnTiles, kDim>;
     Walk walk{
         {p, batch, shapes, shared, items.items[i / p.kv_heads], static_cast<int>(i % p.kv_heads)}};
@@ -304,14 +305,28 @@ __global__ void __launch_bounds__(kAttentionThreads, kRowTiles == 1 && kColumnTi
     waits = false;
     walk.run(loaded);
   }
-  if (waits) wait_for_kernels_before();
+  // One block is enough, and the others leave room for the next kernel's.
+  if (waits && blockIdx.x == 0) wait_for_kernels_before();
+}
+
+// Steps with up to `others` items, times kv heads, are another kernel's.
+template <class T, class Pool, int kRowTiles, int kColumnTiles, int kDim>
+__global__ void __launch_bounds__(kAttentionThreads, kRowTiles == 1 && kColumnTiles <= 2 ? 2 : 1)
+    attend(const AttentionKernelParams p, const AttentionCudaBatch batch,
+           const AttentionCudaItems items, const AttentionShapes shapes, int64_t others) {
+  extern __shared__ __align__(128) char shared[];
+  allow_dependent();
+  const int64_t count = *items.count * p.kv_heads;
+  attend_items<T, Pool, kRowTiles, kColumnTiles, kDim>(
+      p, batch, items, shapes, shared, count <= others ? count : blockIdx.x, gridDim.x);
 }
 
 inline constexpr int kWholeShared = 226 * 1024, kHalfShared = 113 * 1024;
 
 template <class T, class Pool, int kRowTiles, int kColumnTiles, int kDim = 0>
 void launch_attention(CudaStream stream, const AttentionKernelParams& p,
-                      const AttentionCudaBatch& batch, const AttentionCudaItems& items) {
+                      const AttentionCudaBatch& batch, const AttentionCudaItems& items,
+                      int64_t others = 0) {
   AttentionShapes shapes = {.rows = kRowTiles * 16,
                             .key_pitch = static_cast<int>((p.key_dim + 15) / 16 * 16 + 8),
                             .value_pitch = static_cast<int>((p.value_dim + 15) / 16 * 16 + 8),
@@ -326,7 +341,7 @@ void launch_attention(CudaStream stream, const AttentionKernelParams& p,
   const int64_t blocks = items.max_count * p.kv_heads;
   launch("paged_attention", stream, attend<T, Pool, kRowTiles, kColumnTiles, kDim>,
          dim3(static_cast<unsigned>(blocks < kMostBlocks ? blocks : kMostBlocks)),
-         kAttentionThreads, static_cast<size_t>(shapes.bytes()), p, batch, items, shapes);
+         kAttentionThreads, static_cast<size_t>(shapes.bytes()), p, batch, items, shapes, others);
 }
 
 // Both lists of items.
@@ -335,10 +350,16 @@ void run_attention_tiles(CudaStream stream, const AttentionKernelParams& p,
                          const AttentionCudaBatch& b) {
   if (p.value_dim <= 128) {
     bool launched = false;
-    if constexpr (sizeof(Pool) > 1)
-      if (launched = p.key_dim == 128 && p.value_dim == 128; launched)
-        launch_attention<T, Pool, 1, 2, 128>(stream, p, b, b.few);
-    if (!launched) launch_attention<T, Pool, 1, 2>(stream, p, b, b.few);
+    int64_t shared = 0;
+    if constexpr (sizeof(Pool) > 1) {
+      if (has_shared_chunks(p, b)) shared = run_shared_chunks(stream, p, b);
+      launched = b.few.max_count * p.kv_heads <= shared;
+      if (!launched && p.key_dim == 128 && p.value_dim == 128) {
+        launched = true;
+        launch_attention<T, Pool, 1, 2, 128>(stream, p, b, b.few, shared);
+      }
+    }
+    if (!launched) launch_attention<T, Pool, 1, 2>(stream, p, b, b.few, shared);
     if constexpr (sizeof(Pool) == 1)
       launch_attention<T, Pool, 4, 2>(stream, p, b, b.many);
     else if (has_wgmma_prefill(p))

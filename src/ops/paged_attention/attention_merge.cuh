@@ -7,18 +7,20 @@ namespace quire::ops {
 
 inline constexpr int kMergeAhead = 8;
 
-// 32 columns of a row of an item that was split: a warp joins the chunks in ascending order. They
-// are read past the first cache, which may hold what was there before other blocks wrote.
+// Up to 32 columns, from `first` on and before `end`, of a row of an item that was split: a warp
+// joins the chunks in ascending order. They are read past the first cache, which may hold what was
+// there before other blocks wrote.
 template <class T>
 __device__ void merge_columns(const AttentionKernelParams& p, const AttentionCudaBatch& b,
-                              const AttentionCudaItem& item, int64_t kv_head, int r, int first) {
+                              const AttentionCudaItem& item, int64_t kv_head, int r, int first,
+                              int end) {
   const int lane = static_cast<int>(threadIdx.x) % 32, column = first + lane;
   const int64_t group = p.heads / p.kv_heads, size = p.value_dim + 2;
   const int64_t token = item.token + (item.row + r) / group;
   const int64_t head = kv_head * group + (item.row + r) % group;
   const float* results = b.partials + ((int64_t{item.partial} + r) * p.kv_heads + kv_head) * size;
   const int64_t pitch = int64_t{item.rows} * p.kv_heads * size;  // to the next chunk
-  const int readable = min(column, static_cast<int>(p.value_dim) - 1);
+  const int readable = min(column, end - 1);
   AttentionTotal total = attention_begin(p, head);
   float value = 0;
   for (int begin = 0; begin < item.chunks; begin += 32) {
@@ -41,32 +43,48 @@ __device__ void merge_columns(const AttentionKernelParams& p, const AttentionCud
     }
   }
   T* out = static_cast<T*>(p.out) + (token * p.heads + head) * p.value_dim;
-  if (column < p.value_dim) out[column] = narrow<T>(attention_divide(value, total.l));
+  if (column < end) out[column] = narrow<T>(attention_divide(value, total.l));
   if (p.lse != nullptr && column == 0)
     p.lse[head * p.lse_stride + token] = attention_log_sum(total);
 }
 
+// Adds one and returns what was there. What the block wrote before a barrier before it is there for
+// blocks that count later.
+__device__ inline int32_t count_up(int32_t* counter) {
+  int32_t before;
+  asm volatile("atom.add.acq_rel.gpu.global.s32 %0, [%1], 1;"
+               : "=r"(before)
+               : "l"(counter)
+               : "memory");
+  return before;
+}
+
+// Which columns of an item's values a block has: share `index` of `count`.
+struct ColumnShare {
+  int index = 0, count = 1;
+};
+
 // The parts of an item count themselves; the block that is the last joins them. All threads of the
-// block, which has left its part's results in batch.partials.
+// block, which has left its part's results, of its share of the columns, in batch.partials.
 template <class T>
 __device__ void merge_if_last(const AttentionKernelParams& p, const AttentionCudaBatch& b,
-                              const AttentionCudaItem& part, int64_t kv_head) {
+                              const AttentionCudaItem& part, int64_t kv_head, ColumnShare share) {
   __shared__ bool is_last;
-  __threadfence();
+  const AttentionCudaItem item = b.merges[part.merge];
   __syncthreads();
   if (threadIdx.x == 0) {
-    int32_t* counter = b.counters + part.merge * p.kv_heads + kv_head;
-    is_last = atomicAdd(counter, 1) == part.parts - 1;
+    int32_t* counter = b.counters + (part.merge * p.kv_heads + kv_head) * share.count + share.index;
+    is_last = count_up(counter) == part.parts - 1;
     if (is_last) *counter = 0;  // for the next layer
   }
   __syncthreads();
   if (!is_last) return;
-  __threadfence();
-  const AttentionCudaItem item = b.merges[part.merge];
-  const int slices = (static_cast<int>(p.value_dim) + 31) / 32;
-  const int warps = static_cast<int>(blockDim.x) / 32;
-  for (int w = static_cast<int>(threadIdx.x) / 32; w < item.rows * slices; w += warps)
-    merge_columns<T>(p, b, item, kv_head, w / slices, w % slices * 32);
+  const int columns = static_cast<int>(p.value_dim) / share.count;
+  const int slices = (columns + 31) / 32, warps = static_cast<int>(blockDim.x) / 32;
+  for (int w = static_cast<int>(threadIdx.x) / 32; w < item.rows * slices; w += warps) {
+    const int first = share.index * columns;
+    merge_columns<T>(p, b, item, kv_head, w / slices, first + w % slices * 32, first + columns);
+  }
 }
 
 }  // namespace quire::ops

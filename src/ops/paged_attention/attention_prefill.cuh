@@ -224,6 +224,7 @@ struct PrefillWalk : AttentionTiles<T, T, kPrefillRows / 16, kValueTiles> {
     const int count = this->tile_count();
     __syncthreads();
     this->slots(0)[threadIdx.x] = count > 0 ? this->find_slot(0) : -1;
+    this->set_rows();
     this->load_queries();
     __syncthreads();
     for (int index = 0; index < 2; ++index) {

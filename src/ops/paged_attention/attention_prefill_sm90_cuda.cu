@@ -180,6 +180,7 @@ struct GroupWalk : PrefillWalk<T, kDim / 8> {
   __device__ void run() {
     const int count = this->tile_count();
     sync_threads<1>(kWalkers);  // the item before is done
+    this->set_rows();
     this->load_queries();
     commit_copies();
     wait_copies<0>();

@@ -109,12 +109,15 @@ struct AttentionTiles {
     return kv_head * group() + (item.row + min(r, item.rows - 1)) % group();
   }
 
-  __device__ void load_queries() const {
+  // What the rows see: known before the kernels before this one end.
+  __device__ void set_rows() const {
     for (int r = static_cast<int>(threadIdx.x); r < kRows; r += kAttentionThreads) {
       rows()[r] = attention_row(p, item.sequence, head(r), item.position + token(r) - item.token,
                                 item.context);
       if (r >= item.rows) rows()[r].end = 0;
     }
+  }
+  __device__ void load_queries() const {
     const int pieces = key_pitch() / 8 - 1, dim = key_dim();
     for (int i = static_cast<int>(threadIdx.x); i < kRows * pieces; i += kAttentionThreads) {
       const int r = i / pieces, d = i % pieces * 8;
@@ -220,14 +223,16 @@ struct AttentionTiles {
     return tile < first || min(tile + kTileKeys, item.context) > end;
   }
   // The sum of p v of 16 rows from `row` on and the lane's two columns, over the keys which a row
-  // sees and whose v is no finite number. values_at(key): the two values.
-  template <class ValuesAt>
-  __device__ void add_not_finite(int index, int row, ValuesAt values_at, float (&c)[4]) const {
+  // sees and whose v is no finite number. probability_of(r): the row's, of the tile's keys;
+  // values_at(key): the two values.
+  template <class ProbabilityOf, class ValuesAt>
+  __device__ void add_not_finite(int index, int row, ProbabilityOf probability_of,
+                                 ValuesAt values_at, float (&c)[4]) const {
     const int lane = static_cast<int>(threadIdx.x) % 32, tile = first_key() + index * kTileKeys;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const int r = row + lane / 4 + 8 * h;
-      const V* probability = probabilities() + r * AttentionShapes::kProbabilityPitch();
+      const V* probability = probability_of(r);
       const int end = min(rows()[r].end - tile, kTileKeys);
 #pragma unroll 1
       for (int key = max(rows()[r].first - tile, 0); key < end; ++key)
@@ -236,6 +241,13 @@ struct AttentionTiles {
           if (const float v = widen(values_at(key)[j]); !isfinite(v))
             c[2 * h + j] = fmaf(widen(probability[key]), v, c[2 * h + j]);
     }
+  }
+  template <class ValuesAt>
+  __device__ void add_not_finite(int index, int row, ValuesAt values_at, float (&c)[4]) const {
+    const auto probability_of = [&](int r) {
+      return probabilities() + r * AttentionShapes::kProbabilityPitch();
+    };
+    add_not_finite(index, row, probability_of, values_at, c);
   }
   // The same of eight columns from `column` on.
   __device__ void add_not_finite(int index, int row, int column, float (&c)[4]) const {

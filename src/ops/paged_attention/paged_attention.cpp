@@ -132,19 +132,20 @@ struct AttentionWork {
 
 // Those of this step.
 struct CopiedWork {
-  CopiedWork(CudaDevice& cuda, const AttentionCudaPlan& plan, int64_t kv_heads)
+  CopiedWork(CudaDevice& cuda, const AttentionKernelParams& p, const AttentionCudaPlan& plan)
       : few(cuda, plan.few),
         many(cuda, plan.many),
         merges(cuda, plan.merges),
         counts(cuda, std::vector<int32_t>{static_cast<int32_t>(plan.few.size()),
                                           static_cast<int32_t>(plan.many.size())}),
-        counters(cuda, std::vector<int32_t>(plan.merges.size() * static_cast<size_t>(kv_heads))) {}
+        counters(cuda, std::vector<int32_t>(
+                           attention_cuda_counters(p, static_cast<int64_t>(plan.merges.size())))) {}
   CudaValues few, many, merges, counts, counters;
 };
 
 AttentionWork copy_work(CudaDevice& cuda, const AttentionKernelParams& p,
                         const AttentionCudaPlan& plan, const AttentionCudaLimits& limits) {
-  const auto copied = std::make_shared<const CopiedWork>(cuda, plan, p.kv_heads);
+  const auto copied = std::make_shared<const CopiedWork>(cuda, p, plan);
   const auto items = [&](const CudaValues& list, int number, size_t size) {
     return AttentionCudaItems{.items = list.as<const AttentionCudaItem>(),
                               .count = copied->counts.as<const int32_t>() + number,
@@ -172,7 +173,7 @@ AttentionWork record_work(CudaRecording& recording, const AttentionKernelParams&
       .few = items(0, most.few),
       .many = items(1, most.many),
       .merges = recording.add<AttentionCudaItem>(static_cast<size_t>(most.merges)),
-      .counters = recording.add<int32_t>(static_cast<size_t>(most.merges * p.kv_heads)),
+      .counters = recording.add<int32_t>(attention_cuda_counters(p, most.merges)),
       .partial_rows = limits.max_partial_rows,
       .memory = nullptr};
   recording.fill([=](const StepValues& values, StepWriter& writer) {
@@ -186,7 +187,8 @@ AttentionWork record_work(CudaRecording& recording, const AttentionKernelParams&
     write(work.many, plan.many);
     QUIRE_CHECK(static_cast<int64_t>(plan.merges.size()) <= most.merges) << plan.merges.size();
     writer.copy(work.merges, plan.merges);
-    std::fill_n(writer.at(work.counters), plan.merges.size() * static_cast<size_t>(p.kv_heads), 0);
+    std::fill_n(writer.at(work.counters),
+                attention_cuda_counters(p, static_cast<int64_t>(plan.merges.size())), 0);
   });
   return work;
 }

@@ -82,8 +82,14 @@ struct AttentionCudaBatch {
   // Whether no kernel of this step writes keys and values that are older than a sequence's new
   // ones.
   bool has_old_keys = false;
-  int32_t* counters = nullptr;  // [merges][kv heads] zeros, and left as zeros
+  int32_t* counters = nullptr;  // attention_cuda_counters zeros, and left as zeros
 };
+
+// Blocks that may share an item's columns, each with a counter of its own.
+inline constexpr int kAttentionShares = 4;
+inline size_t attention_cuda_counters(const AttentionKernelParams& p, int64_t merges) {
+  return static_cast<size_t>(merges * p.kv_heads * kAttentionShares);
+}
 
 inline size_t attention_cuda_partials_bytes(const AttentionKernelParams& p, int64_t partial_rows) {
   return static_cast<size_t>(partial_rows * p.kv_heads * (p.value_dim + 2)) * sizeof(float);
