@@ -144,7 +144,9 @@ class Player {
   void add(Random& random) {
     const auto longest = static_cast<uint64_t>(scenario_.max_model_len);
     const uint64_t shortest = std::min<uint64_t>(longest, 6);
-    Request request = make_request(random, 1 + random() % (random() % 2 == 0 ? longest : shortest));
+    const uint64_t length = random();  // compilers order calls in an expression as they like
+    const uint64_t most = random() % 2 == 0 ? longest : shortest;
+    Request request = make_request(random, 1 + length % most);
     if (random() % 8 == 0) request.sampling.max_tokens = 0;
     if (random() % 8 == 0) request.sampling.prompt_logprobs = 0;
     submit(std::move(request), random() % 4 == 0 ? "other" : "");
