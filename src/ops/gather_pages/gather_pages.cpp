@@ -40,8 +40,8 @@ mx::array gather_pages(const Context& context, const mx::array& pool,
   const int64_t rows = std::reduce(layout->seq_lens.begin(), layout->seq_lens.end(), int64_t{0});
   mx::Shape shape(pool.shape().begin() + 1, pool.shape().end());
   shape.front() = static_cast<int>(rows);
-  const auto row_bytes =
-      static_cast<int64_t>(pool.nbytes()) / std::max(1, pool.shape(0) * pool.shape(1));
+  const int64_t slots = int64_t{pool.shape(0)} * pool.shape(1);
+  const auto row_bytes = static_cast<int64_t>(pool.nbytes()) / std::max<int64_t>(1, slots);
   auto encode = [gather = gather_pages_metal(rows, row_bytes, kMetalAlignment)](
                     MetalEncoder& encoder, const auto& in, auto& out) {
     encoder.dispatch(gather.call, std::array{metal_numbers(kGatherPagesParams, gather.params),
