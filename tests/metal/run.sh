@@ -14,6 +14,7 @@ cmake --preset release >/dev/null
 cmake --build --preset release -j "${JOBS:-$(nproc)}" --target quire_engine formats_tests -- --quiet
 cmake -S tests/metal -B build/metal -G Ninja -DCMAKE_CXX_COMPILER="$compiler" -DQUIRE_MLX_METAL="$PWD/$mlx" -DQUIRE_RELEASE="$PWD/build/release"
 cmake --build build/metal -j "${JOBS:-$(nproc)}" -- --quiet
+python3 tools/metal_variants.py build/metal
 export QUIRE_SOURCE_DIR="$PWD"
 # Weights are mapped from clones of their files, on a file system that can make them where this machine lets us mount one.
 clones=$(mktemp -d)
