@@ -72,7 +72,7 @@ std::unique_ptr<engine::Engine> load(const EngineSetup& setup, const ops::Contex
                                    .int8_activations = setup.int8_activations,
                                    .adapters = adapters,
                                    .snapshot = snapshot_or_copy});
-  if (ops::testing::on_emulator()) {
+  if (ops::testing::on_emulator() && context.device->metal()) {
     EXPECT_EQ(model->mapped_weights()->reason, "") << setup.checkpoint;
   }
   if (setup.once_loaded) setup.once_loaded();
