@@ -1,8 +1,7 @@
 #include "ops/linear/affine_int8/affine_int8.h"
 
-#include <ranges>
-
 #include "ops/linear/affine/affine_test_util.h"
+#include "ops/linear/affine_int8/int8_test_util.h"
 #include "ops/linear/linear_test_util.h"
 
 namespace quire::ops {
@@ -13,9 +12,7 @@ using namespace quire::ops::testing;
 std::vector<AffineFormat> formats() { return affine_formats(/*int8_activations=*/true); }
 
 const char* kernel_for(const AffineFormat& format) {
-  if (use_amx() && format.scale_dtype != mx::float32) return "cpu_amx_int8";
-  if (use_avx512_vnni()) return "cpu_avx512_vnni";
-  return use_avx2_vnni() ? "cpu_avx2_vnni" : cpu_kernel_name();
+  return int8_kernel(format.scale_dtype != mx::float32);
 }
 
 LinearWeight random_weight(const Context& context, int n, int k, const AffineFormat& format,
@@ -51,44 +48,16 @@ TEST(Int8Linear, MatchesItsReference) {
   }
 }
 
-// Bits: of a row alone, of any number of rows, on every instruction set, with all that linear()
-// computes on the way, also where K fills no block.
+// Also where K fills no block.
 TEST(Int8Linear, ARowHasTheSameBitsInAnyBatchAndOnEveryInstructionSet) {
   const int n = 2 * 40, k = 448;
   for (const mx::Dtype dtype : float_dtypes()) {
     for (const AffineFormat& format : formats()) {
       if (k % format.group_size != 0) continue;
-      const mx::array x = random_array({512, k}, dtype, 1),
-                      norm = random_array({k}, mx::float32, 3);
-      const mx::array residual = random_array({512, n}, dtype, 2);
-      std::optional<mx::array> plain, gated;
-      for (const auto& isa : isas_to_test(/*with_vnni=*/true)) {
-        if (isa == "portable") continue;  // has no fused multiply-add
-        const ForcedIsa forced(isa);
-        const Context context = make_context(2);
-        const LinearWeight w = random_weight(context, n, k, format, dtype, false);
-        const LinearWeight interleaved = random_weight(context, n, k, format, dtype, true);
-        const auto run = [&](int rows, mx::array* silu) {
-          const mx::array some = matrix_rows(x, 0, rows);
-          *silu = linear(context, some, interleaved,
-                         {.norm = LinearOptions::Norm{norm, 1e-6f}, .gate = Gate{}});
-          return linear(context, some, w, {.residual = matrix_rows(residual, 0, rows)});
-        };
-        for (const int rows : std::views::reverse(kRowCounts)) {  // first the most
-          SCOPED_TRACE(isa + " " + dtype_name(dtype) + ", " + format_name(format) + ", " +
-                       std::to_string(rows) + " rows");
-          mx::array silu(0.0f);
-          const mx::array y = run(rows, &silu);
-          mx::eval(y, silu);
-          if (!plain) plain = y, gated = silu;
-          ASSERT_TRUE(same_bits(y, matrix_rows(*plain, 0, rows)));
-          ASSERT_TRUE(same_bits(silu, matrix_rows(*gated, 0, rows)));
-        }
-        // The last rows of a larger batch are others' neighbours.
-        const mx::array last = matrix_rows(x, 511, 1);
-        ASSERT_TRUE(same_bits(linear(context, last, w, {.residual = matrix_rows(residual, 511, 1)}),
-                              matrix_rows(*plain, 511, 1)));
-      }
+      ASSERT_NO_FATAL_FAILURE(expect_bits_of_rows(
+          n, k, dtype, format_name(format), [&](const Context& context, bool interleave) {
+            return random_weight(context, n, k, format, dtype, interleave);
+          }));
     }
   }
 }

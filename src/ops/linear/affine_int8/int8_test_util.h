@@ -1,8 +1,13 @@
 #pragma once
 #include <cmath>
+#include <functional>
+#include <optional>
+#include <ranges>
+#include <string>
 #include <vector>
 
 #include "ops/cpu/cpu_isa.h"
+#include "ops/linear/linear_test_util.h"
 
 // Shared by the tests of products with activations of 8 bits.
 namespace quire::ops::testing {
@@ -28,6 +33,39 @@ inline const char* int8_kernel(bool tiles) {
   if (use_amx() && tiles) return "cpu_amx_int8";
   if (use_avx512_vnni()) return "cpu_avx512_vnni";
   return use_avx2_vnni() ? "cpu_avx2_vnni" : cpu_kernel_name();
+}
+
+// Bits: of a row alone, of any number of rows, on every instruction set, with all that linear()
+// computes on the way. make_weight(context, interleave): a weight [n, k] for activations of
+// `dtype`.
+inline void expect_bits_of_rows(
+    int n, int k, mx::Dtype dtype, const std::string& format,
+    const std::function<LinearWeight(const Context&, bool)>& make_weight) {
+  const mx::array x = random_array({512, k}, dtype, 1), norm = random_array({k}, mx::float32, 3);
+  const mx::array residual = random_array({512, n}, dtype, 2);
+  std::optional<mx::array> plain, gated;
+  for (const auto& isa : isas_to_test(/*with_vnni=*/true)) {
+    if (isa == "portable") continue;  // has no fused multiply-add
+    const ForcedIsa forced(isa);
+    const Context context = make_context(2);
+    const LinearWeight w = make_weight(context, false), interleaved = make_weight(context, true);
+    for (const int rows : std::views::reverse(kRowCounts)) {  // first the most
+      SCOPED_TRACE(isa + " " + dtype_name(dtype) + ", " + format + ", " + std::to_string(rows) +
+                   " rows");
+      const mx::array some = matrix_rows(x, 0, rows);
+      const mx::array silu = linear(context, some, interleaved,
+                                    {.norm = LinearOptions::Norm{norm, 1e-6f}, .gate = Gate{}});
+      const mx::array y = linear(context, some, w, {.residual = matrix_rows(residual, 0, rows)});
+      mx::eval(y, silu);
+      if (!plain) plain = y, gated = silu;
+      ASSERT_TRUE(same_bits(y, matrix_rows(*plain, 0, rows)));
+      ASSERT_TRUE(same_bits(silu, matrix_rows(*gated, 0, rows)));
+    }
+    // The last rows of a larger batch are others' neighbours.
+    const mx::array last = matrix_rows(x, 511, 1);
+    ASSERT_TRUE(same_bits(linear(context, last, w, {.residual = matrix_rows(residual, 511, 1)}),
+                          matrix_rows(*plain, 511, 1)));
+  }
 }
 
 }  // namespace quire::ops::testing
