@@ -59,8 +59,8 @@ void run_with(Int8PanelsKernel* kernel, ThreadPool& pool, const LinearParams& pa
 }
 
 // Codes of affine weights as they are, and turned ones of GGUF's formats.
-bool is_int8(const LinearParams& p) {
-  return p.int8_activations && p.bits != 0 && p.turned == (p.gguf != GgufFormat::kNone);
+bool has_codes(const LinearParams& p) {
+  return p.bits != 0 && p.turned == (p.gguf != GgufFormat::kNone);
 }
 
 void run(ThreadPool& pool, const LinearParams& p) { run_with(int8_panels_cpu, pool, p); }
@@ -74,14 +74,14 @@ void run_avx2_vnni(ThreadPool& pool, const LinearParams& p) {
 }
 const char* avx512_vnni_name() { return "cpu_avx512_vnni"; }
 const char* avx2_vnni_name() { return "cpu_avx2_vnni"; }
-bool avx512_vnni_serves(const LinearParams& p) { return use_avx512_vnni() && is_int8(p); }
-bool avx2_vnni_serves(const LinearParams& p) { return use_avx2_vnni() && is_int8(p); }
+bool avx512_vnni_serves(const LinearParams& p) { return use_avx512_vnni() && has_codes(p); }
+bool avx2_vnni_serves(const LinearParams& p) { return use_avx2_vnni() && has_codes(p); }
 #endif
 
 }  // namespace
 
 const LinearKernel kHighwayInt8Linear = {.name = cpu_kernel_name,
-                                         .serves = is_int8,
+                                         .serves = has_codes,
                                          .run = run,
                                          .reads_turned = true,
                                          .int8_activations = true};

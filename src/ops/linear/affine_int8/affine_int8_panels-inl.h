@@ -66,7 +66,7 @@ HWY_INLINE IntVec add_pairs(ShortVec v) {
 #endif
 }
 
-// 16-bit sums of products of neighbours are added to sums [R][V], `shift` bits higher.
+// 16-bit sums of products of neighbours are added to sums [R][V], kShift bits higher.
 template <int R, int V, int kShift>
 HWY_INLINE void add_short_sums(const ShortVec (&pairs)[R][V], IntVec (&sums)[R][V]) {
 #pragma GCC unroll 8
