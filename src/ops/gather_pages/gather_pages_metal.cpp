@@ -1,6 +1,5 @@
 #include "ops/gather_pages/gather_pages_metal.h"
 
-#include <algorithm>
 #include <stdexcept>
 
 namespace quire::ops {
@@ -11,9 +10,7 @@ GatherPagesMetal gather_pages_metal(int64_t rows, int64_t row_bytes, int64_t ali
   GatherPagesMetal launch = {{row_bytes / unit},
                              {.kernel = "gather_pages_" + std::to_string(unit)}};
   launch.call.groups = {static_cast<uint32_t>(rows), 1, 1};
-  launch.call.threads = {
-      static_cast<uint32_t>(std::clamp<int64_t>((launch.params.row_units + 31) / 32 * 32, 32, 256)),
-      1, 1};
+  launch.call.threads = {metal_copy_threads(launch.params.row_units), 1, 1};
   return launch;
 }
 

@@ -15,7 +15,7 @@ template <typename Unit>
                              uint thread_index [[thread_index_in_threadgroup]],
                              uint3 threads [[threads_per_threadgroup]]) {
   const int64_t row = group.x, slot = slots[row];
-  const device Unit* from = pool + slot * p.row_units;
+  const device Unit* from = pool + max(slot, int64_t(0)) * p.row_units;
   device Unit* to = rows + row * p.row_units;
   for (int64_t i = thread_index; i < p.row_units; i += threads.x)
     to[i] = slot < 0 ? Unit(0) : from[i];

@@ -16,8 +16,7 @@ KvWriteMetal kv_write_metal(int64_t tokens, int64_t key_bytes, int64_t value_byt
   launch.call.constants = {metal_constant(kKvWriteIsFp8, false)};  // nothing to these kernels
   const int64_t most = std::max(launch.params.key_units, launch.params.value_units);
   launch.call.groups = {static_cast<uint32_t>(tokens), 2, 1};
-  launch.call.threads = {static_cast<uint32_t>(std::clamp<int64_t>((most + 31) / 32 * 32, 32, 256)),
-                         1, 1};
+  launch.call.threads = {metal_copy_threads(most), 1, 1};
   return launch;
 }
 

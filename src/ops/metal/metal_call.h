@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <initializer_list>
@@ -36,6 +37,11 @@ inline int64_t metal_unit(std::initializer_list<int64_t> bytes) {
   for (const int64_t count : bytes)
     while (count % unit != 0) unit /= 2;
   return unit;
+}
+
+// Threads of a threadgroup that copies a row of so many units.
+inline uint32_t metal_copy_threads(int64_t units) {
+  return static_cast<uint32_t>(std::clamp<int64_t>((units + 31) / 32 * 32, 32, 256));
 }
 
 struct MetalSize {
