@@ -97,6 +97,7 @@ void Decoder::load(const formats::Checkpoint& checkpoint, const LoadOptions& opt
   load_ends(weights, checkpoint, options.head_optional);
   skipped_tensors_ = weights.finish(spec_.ignored);
   unpacked_weights_ = weights.unpacked();
+  weights.check_activations();
   whole_activations_ = weights.whole_activations();
   adapters.finish(checkpoint);
   weight_bytes_ = weights.packed_bytes() + adapters.packed_bytes();

@@ -61,7 +61,7 @@ class AdapterLoader;
 class WeightLoader {
  public:
   // `int8_activations`: of weights that are whole numbers times scales; throws LoadError if the
-  // checkpoint has none, here or in whole_activations().
+  // checkpoint has none, here or in check_activations().
   WeightLoader(const ops::Context& context, const formats::Checkpoint& checkpoint, mx::Dtype dtype,
                std::function<void(double)> progress, bool int8_activations = false);
 
@@ -127,6 +127,8 @@ class WeightLoader {
   // With int8_activations: the formats of matrices that linear() multiplies with activations as
   // they are, and how many there are, for people to read: "bfloat16 (3), mxfp4 (24)"; or nothing.
   std::string whole_activations() const;
+  // Throws LoadError if int8_activations found no weights to go with, once all are packed.
+  void check_activations() const;
   size_t packed_bytes() const { return packed_bytes_; }
   // How much of packed_bytes() is used where it is mapped; nothing without map_files().
   std::optional<MappedWeights> mapped_weights() const;

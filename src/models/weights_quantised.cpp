@@ -213,12 +213,15 @@ std::string WeightLoader::whole_activations() const {
   std::string text;
   for (const auto& [format, count] : whole_)
     text += (text.empty() ? "" : ", ") + format + " (" + std::to_string(count) + ")";
-  if (int8_activations_ && rounded_ == 0)
-    throw LoadError(checkpoint_.dir() +
-                    ": 8-bit activations go with weights that are whole numbers times scales, and "
-                    "this model's are all " +
-                    text + "; leave them out");
   return text;
+}
+
+void WeightLoader::check_activations() const {
+  if (!int8_activations_ || rounded_ > 0) return;
+  throw LoadError(checkpoint_.dir() +
+                  ": 8-bit activations go with weights that are whole numbers times scales, and "
+                  "this model's are all " +
+                  whole_activations() + "; leave them out");
 }
 
 }  // namespace quire::models
