@@ -105,7 +105,7 @@ RotatedQueries write_on_metal(const Context& context, QkNormRopeKvWriteParams pa
   outputs.dtypes.push_back(qkv.dtype());
   outputs.alias.push_back(-1);
   auto encode = [write = qk_norm_rope_kv_write_metal(params, layout->num_tokens), pools,
-                 has_q = norms.q.has_value(),
+                 has_scales = kv.k_scale.has_value(), has_q = norms.q.has_value(),
                  has_k = norms.k.has_value()](MetalEncoder& encoder, const auto& in, auto& out) {
     std::vector<MetalArgument> arguments = {
         metal_numbers(kQkRopeParams, write.params),  metal_read(kQkRopeQkv, in[pools]),
@@ -114,7 +114,7 @@ RotatedQueries write_on_metal(const Context& context, QkNormRopeKvWriteParams pa
         metal_write(kQkRopeValuePool, out[1]),       metal_write(kQkRopeQ, out[pools])};
     if (has_q) arguments.push_back(metal_read(kQkRopeQNorm, in[pools + 4]));
     if (has_k) arguments.push_back(metal_read(kQkRopeKNorm, in[pools + 5]));
-    if (pools == 4) {
+    if (has_scales) {
       arguments.push_back(metal_write(kQkRopeKeyScale, out[2]));
       arguments.push_back(metal_write(kQkRopeValueScale, out[3]));
     }
