@@ -13,7 +13,7 @@ What activations cost is the difference between two rows of one width: weights c
 
 --products (needs numpy): the relative RMS error of a product against float64 on the exact weights, at true shapes,
 of what the kernels compute: weights rounded to bfloat16 as linear.h says, or activations rounded to 8 bits by groups
-as affine_int8.h says. Activations are normal, or have a few channels that are 30 times as large, as models do.
+as int8_linear.h says. Activations are normal, or have a few channels that are 30 times as large, as models do.
 """
 
 import argparse

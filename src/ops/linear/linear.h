@@ -26,7 +26,7 @@ struct AffineFormat {
   mx::Dtype scale_dtype = mx::float32;  // of scales and biases
   ZeroPoints zeros = ZeroPoints::kNone;
   int least_zero = 0;  // the least zero point: zero_points.h
-  // linear() quantises x to 8 bits by the same groups, see affine_int8.h: less exact.
+  // linear() quantises x to 8 bits by the same groups, see int8_linear.h: less exact.
   bool int8_activations = false;
   bool operator==(const AffineFormat&) const = default;
 };
@@ -115,7 +115,7 @@ struct LinearOptions {
 // bit for bit; the portable kernel keeps the order but has no fused multiply-add. Of a weight with
 // PackedMatrix::columns, K is walked in their order. A quantised weight gives the bits of the dense
 // weight of its dequantised values, unless it asks for int8_activations: that has its own order
-// (affine_int8.h), just as fixed and the same on every instruction set.
+// (int8_linear.h), just as fixed and the same on every instruction set.
 mx::array linear(const Context& context, const mx::array& x, const LinearWeight& w,
                  const LinearOptions& options = {});
 

@@ -1,12 +1,12 @@
 #include "ops/linear/linear_kernel.h"
 
 #include "ops/cpu/aligned_bytes.h"
-#include "ops/linear/affine_int8/affine_int8.h"
 #include "ops/linear/dense/linear_amx.h"
 #include "ops/linear/dense/linear_avx512_bf16.h"
 #include "ops/linear/dense/linear_cpu.h"
 #include "ops/linear/dense/planes_amx.h"
 #include "ops/linear/dense/quantised_amx.h"
+#include "ops/linear/int8/int8_linear.h"
 #include "ops/linear/linear_parts.h"
 #include "ops/rms_norm/rms_norm_cpu.h"
 

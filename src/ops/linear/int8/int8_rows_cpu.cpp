@@ -1,7 +1,7 @@
-#include "ops/linear/affine_int8/int8_rows_cpu.h"
+#include "ops/linear/int8/int8_rows_cpu.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "ops/linear/affine_int8/int8_rows_cpu.cpp"
+#define HWY_TARGET_INCLUDE "ops/linear/int8/int8_rows_cpu.cpp"
 #include "ops/cpu/highway.h"
 
 HWY_BEFORE_NAMESPACE();

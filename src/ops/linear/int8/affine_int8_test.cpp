@@ -1,7 +1,7 @@
-#include "ops/linear/affine_int8/affine_int8.h"
+#include "ops/linear/int8/int8_linear.h"
 
 #include "ops/linear/affine/affine_test_util.h"
-#include "ops/linear/affine_int8/int8_test_util.h"
+#include "ops/linear/int8/int8_test_util.h"
 #include "ops/linear/linear_test_util.h"
 
 namespace quire::ops {

@@ -1,8 +1,8 @@
 #include <algorithm>
 
 #include "ops/cpu/cpu_isa.h"
-#include "ops/linear/affine_int8/affine_int8.h"
-#include "ops/linear/affine_int8/affine_int8_cpu.h"
+#include "ops/linear/int8/int8_linear.h"
+#include "ops/linear/int8/int8_panels_cpu.h"
 #include "ops/linear/panel_queue.h"
 
 namespace quire::ops {

@@ -1,10 +1,10 @@
 #if defined(__x86_64__)
-#include "ops/linear/affine_int8/affine_int8.h"
-#include "ops/linear/affine_int8/int8_rows_cpu.h"
+#include "ops/linear/int8/int8_linear.h"
+#include "ops/linear/int8/int8_rows_cpu.h"
 
 #define HWY_COMPILE_ONLY_STATIC
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "ops/linear/affine_int8/affine_int8_amx_cpu.cpp"
+#define HWY_TARGET_INCLUDE "ops/linear/int8/int8_amx_cpu.cpp"
 #include "ops/cpu/highway.h"
 #include "ops/linear/affine/affine_source_amx-inl.h"
 #include "ops/linear/dense/quantised_prefetcher-inl.h"

@@ -1,4 +1,4 @@
-#include "ops/linear/affine_int8/affine_int8.h"
+#include "ops/linear/int8/int8_linear.h"
 
 #if defined(__x86_64__)
 #include <algorithm>

@@ -1,5 +1,5 @@
 // Per target, like ops/cpu/highway.h, which comes first; no #pragma once. Blocks of quantised
-// weights made ready for integer dot products with int8 activations (affine_int8.h): their codes as
+// weights made ready for integer dot products with int8 activations (int8_linear.h): their codes as
 // bytes, four k of an output in a word, with 16 outputs beside each other.
 #include "ops/linear/affine/affine_scales-inl.h"
 #include "ops/linear/gguf/gguf_planes-inl.h"

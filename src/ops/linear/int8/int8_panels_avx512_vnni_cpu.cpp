@@ -1,11 +1,11 @@
 #if defined(__x86_64__)
-#include "ops/linear/affine_int8/affine_int8_cpu.h"
+#include "ops/linear/int8/int8_panels_cpu.h"
 
 #define HWY_COMPILE_ONLY_STATIC
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "ops/linear/affine_int8/affine_int8_avx512_vnni_cpu.cpp"
+#define HWY_TARGET_INCLUDE "ops/linear/int8/int8_panels_avx512_vnni_cpu.cpp"
 #include "ops/cpu/highway.h"
-#include "ops/linear/affine_int8/affine_int8_panels-inl.h"
+#include "ops/linear/int8/int8_panels-inl.h"
 
 namespace quire::ops {
 

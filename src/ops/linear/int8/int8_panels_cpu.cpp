@@ -1,13 +1,13 @@
-#include "ops/linear/affine_int8/affine_int8_cpu.h"
+#include "ops/linear/int8/int8_panels_cpu.h"
 
-#include "ops/linear/affine_int8/int8_rows_cpu.h"
+#include "ops/linear/int8/int8_rows_cpu.h"
 
 #define QUIRE_FOUR_LANES
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "ops/linear/affine_int8/affine_int8_cpu.cpp"
+#define HWY_TARGET_INCLUDE "ops/linear/int8/int8_panels_cpu.cpp"
 #include "ops/cpu/highway.h"
 // After it, because its code is per target too.
-#include "ops/linear/affine_int8/affine_int8_panels-inl.h"
+#include "ops/linear/int8/int8_panels-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace quire::ops::HWY_NAMESPACE {

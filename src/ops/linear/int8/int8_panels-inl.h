@@ -1,14 +1,14 @@
 // Per target, like ops/cpu/highway.h, which comes first; no #pragma once. Quantised weights times
-// int8 activations (affine_int8.h): integer dot products with 16 outputs in the lanes.
-#include "ops/linear/affine_int8/affine_int8_cpu.h"
-#include "ops/linear/affine_int8/int8_block-inl.h"
+// int8 activations (int8_linear.h): integer dot products with 16 outputs in the lanes.
+#include "ops/linear/int8/int8_block-inl.h"
+#include "ops/linear/int8/int8_panels_cpu.h"
 #include "ops/linear/linear_epilogue-inl.h"
 
-#if defined(QUIRE_OPS_AFFINE_INT8_PANELS_TARGET_) == defined(HWY_TARGET_TOGGLE)
-#ifdef QUIRE_OPS_AFFINE_INT8_PANELS_TARGET_
-#undef QUIRE_OPS_AFFINE_INT8_PANELS_TARGET_
+#if defined(QUIRE_OPS_INT8_PANELS_TARGET_) == defined(HWY_TARGET_TOGGLE)
+#ifdef QUIRE_OPS_INT8_PANELS_TARGET_
+#undef QUIRE_OPS_INT8_PANELS_TARGET_
 #else
-#define QUIRE_OPS_AFFINE_INT8_PANELS_TARGET_
+#define QUIRE_OPS_INT8_PANELS_TARGET_
 #endif
 
 HWY_BEFORE_NAMESPACE();

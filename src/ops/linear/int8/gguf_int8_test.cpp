@@ -1,8 +1,8 @@
 // GGUF's formats times activations of 8 bits.
 #include <cmath>
 
-#include "ops/linear/affine_int8/int8_test_util.h"
 #include "ops/linear/gguf/gguf_test_util.h"
+#include "ops/linear/int8/int8_test_util.h"
 #include "ops/linear/linear_test_util.h"
 #include "ops/linear/pack/affine_matrix.h"
 
