@@ -1,5 +1,7 @@
 #pragma once
+#include <cstddef>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,6 +21,10 @@ bool has_shape(const formats::RawTensor& tensor, const std::vector<int64_t>& exp
 
 // Throws LoadError unless the tensor has this shape; -1 stands for any length.
 void expect_shape(const formats::RawTensor& tensor, const std::vector<int64_t>& expected);
+
+// Throws LoadError if one of these elements of a tensor of floats (F16, BF16 or F32) is infinite or
+// NaN.
+void expect_finite(const formats::RawTensor& tensor, std::span<const std::byte> elements);
 
 // "X.scales" and "X.biases" of the weight "X.weight"; its layer "X".
 std::string scales_name(const std::string& weight);

@@ -47,6 +47,23 @@ bool is_zero(const RawTensor& tensor) {
   return std::ranges::all_of(tensor.read_all(), [](std::byte b) { return b == std::byte{0}; });
 }
 
+// Throws LoadError unless a tensor of two whole numbers is these.
+void expect_says(const RawTensor& tensor, const std::array<int64_t, 2>& expected) {
+  const std::vector<std::byte> bytes = tensor.read_all();
+  std::array<int64_t, 2> said = {};
+  if (tensor.dtype == formats::DType::kI64) {
+    std::memcpy(said.data(), bytes.data(), bytes.size());
+  } else {
+    std::array<int32_t, 2> narrow;
+    std::memcpy(narrow.data(), bytes.data(), bytes.size());
+    std::ranges::copy(narrow, said.begin());
+  }
+  if (said != expected)
+    throw LoadError(where(tensor) + " says " + shape_text({said[0], said[1]}) +
+                    ", but config.json asks for " + shape_text({expected[0], expected[1]}) +
+                    kOtherConfig);
+}
+
 // Columns with one scale and bias in the packed matrix: those of a group, or a part of them.
 int64_t packed_group(int64_t k, int64_t groups) {
   const int64_t stored = k / groups;
@@ -274,11 +291,13 @@ IntegerMatrix WeightLoader::take_integers(const RawTensor& values, const FolderS
   if (packed && checkpoint_.find(stem + ".weight_shape")) {
     const RawTensor& shape = take_any(stem + ".weight_shape");
     expect_tensor(shape, {DType::kI64, DType::kI32}, {2});
+    expect_says(shape, {n, k});
     part.tensors.push_back(&shape);
   }
   std::vector<std::byte> codes(values.size);
   values.read(0, codes, *context_.pool);
   const std::vector<std::byte> scale_bytes = scales.read_all();
+  expect_finite(scales, scale_bytes);
   if (packed) {
     formats::unpack_packed(codes, zeros, scale_bytes, out);
   } else if (awq) {
@@ -287,8 +306,9 @@ IntegerMatrix WeightLoader::take_integers(const RawTensor& values, const FolderS
     formats::unpack_gptq(codes, zeros, scale_bytes, scheme.zeros_less_one ? 1 : 0, *context_.pool,
                          out);
   }
-  out.group_of =
-      take_group_order(stem + (packed ? ".weight_g_idx" : ".g_idx"), k, out.groups, part);
+  if (!awq)
+    out.group_of =
+        take_group_order(stem + (packed ? ".weight_g_idx" : ".g_idx"), k, out.groups, part);
   return out;
 }
 

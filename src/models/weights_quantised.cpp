@@ -136,6 +136,8 @@ void WeightLoader::take_affine_scales(const formats::RawTensor& values,
   part.tensors.insert(part.tensors.end(), {&scales, &biases});
   part.scales = load_staged(scales);
   part.biases = load_staged(biases);
+  expect_finite(scales, {part.scales->data(), scales.size});
+  expect_finite(biases, {part.biases->data(), biases.size});
   part.affine = ops::AffineRows{.values = part.staged->data(),
                                 .scales = part.scales->data(),
                                 .biases = part.biases->data(),
