@@ -143,20 +143,25 @@ void set_block(const ConfigReader& config, std::string_view key, FolderScheme& s
   scheme.block_columns = block[1];
 }
 
+// What is said of 8-bit floats beside what shares a scale.
+void read_float8_arguments(const ConfigReader& weights, FolderScheme& scheme) {
+  read_bits(weights, "num_bits", {8}, scheme);
+  expect_string(weights, "type", "float");
+  if (!weights.find_bool("symmetric").value_or(true))
+    fail_value(weights, "symmetric", "false", "true");
+  if (weights.find_bool("dynamic").value_or(false)) fail_value(weights, "dynamic", "true", "false");
+}
+
 // Values of 8 bits with scales by rows, blocks or one for all.
 FolderScheme read_floats(const ConfigReader& weights) {
   FolderScheme scheme = {.format = FolderFormat::kFp8};
-  read_bits(weights, "num_bits", {8}, scheme);
-  expect_string(weights, "type", "float");
+  read_float8_arguments(weights, scheme);
   const std::string strategy = weights.find_string("strategy").value_or("missing");
   if (strategy == "block") {
     set_block(weights, "block_structure", scheme);
   } else if (strategy != "tensor" && strategy != "channel") {
     fail_value(weights, "strategy", quote_name(strategy), "\"tensor\", \"channel\", \"block\"");
   }
-  if (!weights.find_bool("symmetric").value_or(true))
-    fail_value(weights, "symmetric", "false", "true");
-  if (weights.find_bool("dynamic").value_or(false)) fail_value(weights, "dynamic", "true", "false");
   return scheme;
 }
 
@@ -196,7 +201,8 @@ void read_float_activations(const ConfigReader& group, int64_t only_bits, Folder
     fail_value(activations, "num_bits", std::to_string(bits), std::to_string(only_bits));
   expect_string(activations, "type", "float");
   add_note(out, float_activations(bits));
-  if (out.method == "modelopt") return;  // says "dynamic": false of such a number
+  // modelopt says "dynamic": false of the number for a whole tensor.
+  if (out.method == "modelopt" && only_bits == 4) return;
   const json::value* dynamic = activations.find("dynamic");
   const bool local = only_bits == 4 && dynamic && dynamic->is_string() &&
                      activations.find_string("dynamic") == "local";
@@ -321,6 +327,45 @@ std::vector<std::string> read_wild_names(const ConfigReader& config, std::string
   return names;
 }
 
+// What becomes of weights and activations by one of modelopt's algorithms.
+FolderScheme read_algorithm(const ConfigReader& config) {
+  const std::string algorithm = config.find_string("quant_algo").value_or("missing");
+  FolderScheme scheme = {.format = FolderFormat::kFp8, .bits = 8};
+  if (algorithm == "FP8" || algorithm == "FP8_PER_CHANNEL_PER_TOKEN") return scheme;
+  if (algorithm == "FP8_PB_WO") {
+    scheme.block_rows = scheme.block_columns = 128;
+    return scheme;
+  }
+  if (algorithm != "NVFP4")
+    fail_value(config, "quant_algo", quote_name(algorithm),
+               "\"NVFP4\", \"FP8_PER_CHANNEL_PER_TOKEN\", \"FP8_PB_WO\", and \"FP8\" without "
+               "scales of activations; take the model's unquantised checkpoint");
+  return {.format = FolderFormat::kModeloptNvfp4, .bits = 4, .group_size = 16};
+}
+
+// Groups in the words of compressed-tensors, which say what quant_algo does, and more of
+// activations.
+void read_modelopt_groups(const ConfigReader& config, const json::object& groups,
+                          FolderScheme scheme, FolderQuantization& out) {
+  const ConfigReader all = config.inside("config_groups", groups);
+  for (const auto& entry : groups) {
+    const std::string_view name(entry.key().data(), entry.key().size());
+    const json::object* object = all.find_object(name);
+    if (!object) all.fail(name, "is null");
+    const ConfigReader group = all.inside(name, *object);
+    expect_known_keys(group, FolderKeys::kCompressedGroup);
+    const json::object* weights = group.find_object("weights");
+    if (!weights) group.fail("weights", "is missing");
+    read_float_activations(group, scheme.bits, out);
+    const ConfigReader arguments = group.inside("weights", *weights);
+    expect_known_keys(arguments, FolderKeys::kCompressedArguments);
+    if (scheme.format == FolderFormat::kModeloptNvfp4)
+      (void)read_nvfp4(arguments, scheme.format);
+    else
+      read_float8_arguments(arguments, scheme);
+  }
+}
+
 // What hf_quant_config.json says, or the same in config.json, or there in the words of
 // compressed-tensors.
 void read_modelopt(const ConfigReader& top, FolderQuantization& out) {
@@ -328,31 +373,22 @@ void read_modelopt(const ConfigReader& top, FolderQuantization& out) {
   const ConfigReader config = inner ? top.inside("quantization", *inner) : top;
   expect_known_keys(top, FolderKeys::kModelopt);
   if (inner) expect_known_keys(config, FolderKeys::kModeloptInner);
-  const std::string algorithm = config.find_string("quant_algo").value_or("missing");
-  if (algorithm != "NVFP4")
-    fail_value(config, "quant_algo", quote_name(algorithm),
-               "\"NVFP4\"; take the model's unquantised checkpoint");
+  const FolderScheme scheme = read_algorithm(config);
+  const std::string algorithm = *config.find_string("quant_algo");
   read_kv_cache(config, out);
-  FolderScheme scheme = {.format = FolderFormat::kModeloptNvfp4, .bits = 4, .group_size = 16};
-  add_note(out, float_activations(4));
-  const int64_t size = config.find_int("group_size").value_or(16);
-  if (size != 16) fail_value(config, "group_size", std::to_string(size), "16");
-  if (const json::object* groups = config.find_object("config_groups")) {
-    const ConfigReader all = config.inside("config_groups", *groups);
-    for (const auto& entry : *groups) {
-      const std::string_view name(entry.key().data(), entry.key().size());
-      const json::object* object = all.find_object(name);
-      if (!object) all.fail(name, "is null");
-      const ConfigReader group = all.inside(name, *object);
-      expect_known_keys(group, FolderKeys::kCompressedGroup);
-      const json::object* weights = group.find_object("weights");
-      if (!weights) group.fail("weights", "is missing");
-      read_float_activations(group, 4, out);
-      const ConfigReader arguments = group.inside("weights", *weights);
-      expect_known_keys(arguments, FolderKeys::kCompressedArguments);
-      scheme = read_nvfp4(arguments, scheme.format);
-    }
-  }
+  const int64_t usual = scheme.group_size ? scheme.group_size : scheme.block_columns;
+  const int64_t size = config.find_int("group_size").value_or(usual);
+  if (usual && size != usual)
+    fail_value(config, "group_size", std::to_string(size), std::to_string(usual));
+  const json::object* groups = config.find_object("config_groups");
+  if (groups) read_modelopt_groups(config, *groups, scheme, out);
+  if (algorithm == "FP8" && (!groups || groups->empty()))
+    config.fail(
+        "quant_algo",
+        "is \"FP8\", which rounds activations to 8-bit floats with scales that are stored "
+        "(\"input_scale\"); that is not supported; take the model's unquantised checkpoint");
+  if (algorithm == "NVFP4" || algorithm == "FP8_PER_CHANNEL_PER_TOKEN")
+    add_note(out, float_activations(scheme.bits));
   out.groups = {{.scheme = scheme, .targets = {}}};
   out.excluded = read_wild_names(config, "exclude_modules");
   for (std::string& name : read_wild_names(config, "ignore"))

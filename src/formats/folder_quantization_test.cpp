@@ -240,6 +240,10 @@ TEST(FolderQuantization, RefusesFourBitFloatsByKey) {
   const auto modelopt = [](const std::string& members) {
     return R"({"quant_method":"modelopt","quant_algo":"NVFP4",)" + members + "}";
   };
+  const auto float8 = [](const std::string& group) {
+    return R"({"quant_method":"modelopt","quant_algo":"FP8","config_groups":{"g":{)" + group +
+           "}}}";
+  };
   const auto bnb = [](const std::string& members) {
     return R"({"quant_method":"bitsandbytes",)" + members + "}";
   };
@@ -256,9 +260,17 @@ TEST(FolderQuantization, RefusesFourBitFloatsByKey) {
       {inputs(R"("num_bits":4,"type":"float","dynamic":false)"), "g.input_activations.dynamic"},
       {inputs(R"("num_bits":4,"type":"float","dynamic":"global")"), "g.input_activations.dynamic"},
       {R"({"quant_method":"modelopt"})", "quant_algo"},
-      {R"({"quant_method":"modelopt","quant_algo":"FP8"})", "quant_algo"},
+      {R"({"quant_method":"modelopt","quant_algo":"FP8"})",
+       "\"quantization_config.quant_algo\" is "
+       "\"FP8\", which rounds activations"},
       {R"({"quant_method":"modelopt","quantization":{"quant_algo":"W4A8_AWQ"}})",
        "quantization.quant_algo"},
+      {R"({"quant_method":"modelopt","quant_algo":"FP8_PB_WO","group_size":64})", "group_size"},
+      {float8(R"("weights":{"num_bits":8},"input_activations":{"num_bits":8,"dynamic":false})"),
+       "config_groups.g.input_activations.dynamic"},
+      {float8(R"("weights":{"num_bits":8},"input_activations":{"num_bits":8,"type":"int"})"),
+       "config_groups.g.input_activations.type"},
+      {float8(R"("weights":{"num_bits":4,"type":"float"})"), "config_groups.g.weights.num_bits"},
       {modelopt(R"("group_size":32)"), "group_size"},
       {modelopt(R"("kv_cache_quant_algo":"INT8")"), "kv_cache_quant_algo"},
       {modelopt(R"("config_groups":{"a":null})"), "config_groups.a"},
@@ -316,6 +328,25 @@ TEST(FolderQuantization, SaysWhatBecomesOfKeysAndValues) {
     EXPECT_THAT(q.note, AllOf(HasSubstr("activations stay"), HasSubstr("--kv-cache-dtype fp8")));
   }
   EXPECT_FALSE(read(packed(kWeights, "", R"(,"kv_cache_scheme":{})")).kv_cache_floats);
+}
+
+TEST(FolderQuantization, ReadsModeloptFloatsOf8Bits) {
+  const auto modelopt = [](const std::string& members) {
+    return read(R"({"quant_method":"modelopt",)" + members + "}");
+  };
+  const FolderQuantization rows = modelopt(R"("quant_algo":"FP8_PER_CHANNEL_PER_TOKEN")");
+  EXPECT_EQ(rows.title(), "8-bit floats (modelopt)");
+  EXPECT_THAT(rows.note, HasSubstr("activations stay as they are"));
+  const FolderQuantization blocks = modelopt(R"("quant_algo":"FP8_PB_WO","group_size":128)");
+  EXPECT_EQ(blocks.title(), "8-bit floats (modelopt) in blocks of 128 x 128");
+  EXPECT_EQ(blocks.note, "");
+  // Activations as they are, or with scales that are found where they are used.
+  EXPECT_EQ(modelopt(R"("quant_algo":"FP8","config_groups":{"g":{"weights":{"num_bits":8}}})").note,
+            "");
+  EXPECT_THAT(modelopt(R"("quant_algo":"FP8","config_groups":{"g":{"weights":{"num_bits":8},
+                           "input_activations":{"num_bits":8,"type":"float","dynamic":true}}})")
+                  .note,
+              HasSubstr("activations stay as they are"));
 }
 
 TEST(FolderQuantization, ReadsFourBitFloats) {

@@ -10,9 +10,8 @@ namespace {
 
 constexpr const char* kRemedy =
     "; supported are MLX's affine 2, 3, 4, 5, 6 and 8 bits in groups of 32, 64 or 128, and its "
-    "mxfp4, mxfp8 and nvfp4, AWQ, GPTQ, compressed-tensors and fp8: take the model's unquantised "
-    "checkpoint, or make one with `quire "
-    "quantize`";
+    "mxfp4, mxfp8 and nvfp4, AWQ, GPTQ, compressed-tensors, fp8, modelopt and bitsandbytes: take "
+    "the model's unquantised checkpoint, or make one with `quire quantize`";
 
 [[noreturn]] void refuse(const HfConfig& config, const std::string& what) {
   throw LoadError(config.file + ": " + what + kRemedy);

@@ -155,6 +155,7 @@ TEST(FolderWeights, OnlyWhatHasNoKernelBecomesDense) {
   EXPECT_EQ(load(folder_of("qwen3-mixed-bf16"))->unpacked_weights(), "");
   EXPECT_EQ(load(folder_of("qwen3-nvfp4-bf16"))->unpacked_weights(), "");
   EXPECT_EQ(load(folder_of("qwen3-modelopt-bf16"))->unpacked_weights(), "");
+  EXPECT_EQ(load(folder_of("qwen3-modelopt-fp8-bf16"))->unpacked_weights(), "");
   // Rows of 96 columns do not begin with a block.
   EXPECT_EQ(load(folder_of("qwen3-nf4-bf16"))->unpacked_weights(),
             "model.layers.0.mlp.down_proj.weight and 1 more");
@@ -174,6 +175,7 @@ TEST(FolderWeights, CountAsParametersWhateverHoldsThem) {
   EXPECT_EQ(parameters("qwen3-mixed-bf16"), parameters("qwen3-bf16"));
   EXPECT_EQ(parameters("qwen3-nvfp4-bf16"), parameters("qwen3-bf16"));
   EXPECT_EQ(parameters("qwen3-modelopt-bf16"), parameters("qwen3-bf16"));
+  EXPECT_EQ(parameters("qwen3-modelopt-fp8-bf16"), parameters("qwen3-bf16"));
   EXPECT_EQ(parameters("qwen3-nf4-bf16"), parameters("qwen3-bf16"));
 }
 
@@ -256,6 +258,29 @@ TEST(FolderWeights, WeightsThatNobodyNeedsMayBeQuantised) {
   });
 }
 
+// Scales of modelopt's blocks have an axis of one behind each of theirs.
+TEST(FolderWeights, BlocksOfModeloptHaveFourAxes) {
+  const auto load_with = [](const std::vector<int64_t>& shape) {
+    load_changed(
+        "qwen3-fp8-blocks-bf16",
+        [&](Tensors& t) {
+          Tensors changed;
+          for (auto& [name, tensor] : t) {
+            if (!name.ends_with("_scale_inv")) {
+              changed[name] = tensor;
+            } else {
+              changed[name.substr(0, name.size() - 4)] = {"F32", shape, tensor.bytes.substr(0, 4)};
+            }
+          }
+          t = changed;
+        },
+        R"({"quant_method":"modelopt","quant_algo":"FP8_PB_WO"})");
+  };
+  load_with({1, 1, 1, 1});
+  load_with({1, 1});
+  EXPECT_THAT(load_error([&] { load_with({1, 1, 1}); }), HasSubstr("weight_scale has shape"));
+}
+
 // They say how keys and values would be rounded: where the config asks for that, and not else.
 TEST(FolderWeights, ScalesOfKeysAndValuesAreLeftOut) {
   const auto load_with = [](const std::string& scheme) {
@@ -276,7 +301,8 @@ TEST(FolderWeights, ScalesOfKeysAndValuesAreLeftOut) {
 
 TEST(FolderWeights, RefusesFourBitFloatsThatDoNotFit) {
   EXPECT_THAT(error_of("qwen3-modelopt-bf16", "NVFP4", "FP8", "hf_quant_config.json"),
-              AllOf(HasSubstr("hf_quant_config.json"), HasSubstr("quantization.quant_algo")));
+              AllOf(HasSubstr("hf_quant_config.json"), HasSubstr("quantization.quant_algo"),
+                    HasSubstr("input_scale")));
   EXPECT_THAT(
       error_of("qwen3-modelopt-bf16", "1.self_attn*", "0.self_attn*", "hf_quant_config.json"),
       AllOf(HasSubstr("layers.0.self_attn"), HasSubstr("says that it is not")));

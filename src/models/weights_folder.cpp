@@ -121,7 +121,7 @@ Float8Scales scales_for(const RawTensor& scales, const FolderScheme& scheme, int
   if (scheme.block_rows > 0) {
     const int64_t columns = (k + scheme.block_columns - 1) / scheme.block_columns;
     const int64_t rows = (n + scheme.block_rows - 1) / scheme.block_rows;
-    if (!has_shape(scales, {rows, columns}))
+    if (!has_shape(scales, {rows, columns}) && !has_shape(scales, {rows, 1, columns, 1}))
       throw LoadError(where(scales) + " has shape " + shape_text(scales.shape) + ", but " +
                       shape_text({rows, columns}) + " go with blocks of " +
                       std::to_string(scheme.block_rows) + " x " +

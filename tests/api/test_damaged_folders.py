@@ -292,6 +292,18 @@ MODELOPT = [
     (Q + ".pre_quant_scale", added(Q + ".pre_quant_scale", "BF16", [64])),
     (Q + ".weight_scale has shape", shaped(Q + ".weight", [64, 32])),
 ]
+MODELOPT_FLOATS = [
+    ("hf_quant_config.json: .*quant_algo.*rounds activations", key("quant_algo", "FP8")),
+    ("weight_scale has shape", key("quant_algo", "FP8_PB_WO")),
+    ("has dtype F8_E4M3", key("quant_algo", "NVFP4")),
+    ("k_scale", key("kv_cache_quant_algo", None)),
+    ("hf_quant_config.json: .*exclude_modules", key("exclude_modules", "lm_head")),
+    (Q + ".input_scale", added(Q + ".input_scale", "F32", [])),
+    (Q + ".weight_scale", missing(Q + ".weight_scale")),
+    (Q + ".weight_scale has shape", shaped(Q + ".weight_scale", [64])),
+    (Q + ".weight_scale has dtype", typed(Q + ".weight_scale", "U8")),
+    (Q, bytes_at(Q + ".weight_scale", 8, NAN32)),
+]
 NF4 = [
     ("bnb_4bit_quant_type", key("bnb_4bit_quant_type", "fp4")),
     ("load_in_8bit", key("load_in_8bit", True)),
@@ -345,8 +357,8 @@ MLX = [
 ]
 
 FOLDERS = {"qwen3-moe-awq": AWQ, "llama3-gptq": GPTQ, "qwen3-packed-bf16": PACKED, "qwen3-fp8-blocks-bf16": FLOATS,
-           "qwen3-mixed-bf16": MIXED, "qwen3-nvfp4-bf16": NVFP4, "qwen3-modelopt-bf16": MODELOPT, "qwen3-nf4-bf16": NF4,
-           "gpt-oss-mxfp4": GPT_OSS, "qwen3-4bit": MLX}
+           "qwen3-mixed-bf16": MIXED, "qwen3-nvfp4-bf16": NVFP4, "qwen3-modelopt-bf16": MODELOPT,
+           "qwen3-modelopt-fp8-bf16": MODELOPT_FLOATS, "qwen3-nf4-bf16": NF4, "gpt-oss-mxfp4": GPT_OSS, "qwen3-4bit": MLX}
 
 
 def run_changed(name, changes, tmp_path):
@@ -375,4 +387,4 @@ def test_each_ends_with_an_error_that_names_file_key_or_tensor(name, tmp_path):
 
 
 def test_there_are_enough():
-    assert sum(map(len, FOLDERS.values())) > 150
+    assert sum(map(len, FOLDERS.values())) > 170

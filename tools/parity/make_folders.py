@@ -168,6 +168,18 @@ VARIANTS = [
         },
         tuple(f"layers.1.self_attn.{x}_proj" for x in "qkvo"),
     ),
+    # 8-bit floats with a scale for each row, and numbers for keys and values.
+    Folder(
+        "qwen3-modelopt-fp8-bf16",
+        "qwen3-bf16",
+        torch.bfloat16,
+        {
+            "quant_algo": "FP8_PER_CHANNEL_PER_TOKEN",
+            "kv_cache_quant_algo": "FP8",
+            "exclude_modules": ["lm_head", "model.layers.0.mlp*"],
+        },
+        tuple(f"layers.0.mlp.{x}_proj" for x in ("gate", "up", "down")),
+    ),
     # Scales of 64 values in float32, or in bytes (the second layer's); rows of 96 columns begin within a block.
     Folder(
         "qwen3-nf4-bf16",
@@ -235,8 +247,16 @@ def float8(w: np.ndarray, rows: int, columns: int) -> tuple[torch.Tensor, torch.
 
 def store_floats(variant: Folder, layer: str, w: np.ndarray) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
     n, k = w.shape
-    if "nvfp4" in variant.config.get("format", "") or "quant_algo" in variant.config:
+    algorithm = variant.config.get("quant_algo")
+    if "nvfp4" in variant.config.get("format", "") or algorithm == "NVFP4":
         return store_nvfp4(layer, w, divides="format" in variant.config)
+    if algorithm == "FP8_PER_CHANNEL_PER_TOKEN":
+        values, scales, dense = float8(w, 1, k)
+        stored = {layer + ".weight": values, layer + ".weight_scale": scales.reshape(n)}
+        for name in "kv":
+            if layer.endswith(name + "_proj"):
+                stored[f"{layer}.{name}_scale"] = torch.tensor(0.01)
+        return stored, dense
     if variant.config["quant_method"] == "bitsandbytes":
         return store_nf4(layer, w, nested="layers.1." in layer)
     if variant.config["quant_method"] == "fp8":
