@@ -1,6 +1,6 @@
 #pragma once
-// What the kernels for one token's queries share: which tokens a chunk shows, where they lie, and
-// how chunks join. Included by their *_cpu.cpp files only.
+// What the kernels for few rows share, which are one token's queries or those of some tokens: which
+// keys a chunk shows, where they lie, and how chunks join. Included by their *_cpu.cpp files only.
 #include "ops/paged_attention/attention_avx512-inl.h"
 
 namespace quire::ops {
@@ -83,8 +83,9 @@ struct PoolRows {
   }
 };
 
-// One token's queries of some KV heads. Buffers have scores [rows][kScoreStride], sums and total
-// [rows][width], m, l, total_m and total_l [rows], slots [kChunk].
+// The queries of an item, of few rows for each of its KV heads. Buffers have scores
+// [rows][kScoreStride], sums and total [rows][width], m, l, total_m and total_l [rows], slots
+// [kChunk].
 template <class Buffers>
 class DecodeItem {
  protected:
@@ -92,16 +93,25 @@ class DecodeItem {
              FollowingItem& next_one)
       : p(params), item(it), partials(partials_to), following(next_one) {
     group = p.heads / p.kv_heads;
-    rows = item.kv_heads * group;
+    span = item.tokens * group;
+    rows = item.kv_heads * span;
   }
 
-  // Query heads of the item are first_head() + row.
-  int64_t first_head() const { return item.kv_head * group; }
+  // Row r is one of (KV head, token, head of the group), in this order.
+  int64_t token_of(int64_t r) const { return r % span / group; }
+  int64_t query_head(int64_t r) const { return (item.kv_head + r / span) * group + r % group; }
+  // Its offset in q and out, in heads.
+  int64_t head_of_row(int64_t r) const {
+    return (item.token + token_of(r)) * p.heads + query_head(r);
+  }
+  const uint16_t* query(int64_t r) const {
+    return static_cast<const uint16_t*>(p.q) + head_of_row(r) * p.key_dim;
+  }
 
   // Before the first chunk: sinks are keys without a value.
   void start_totals() {
     for (int64_t r = 0; r < rows; ++r) {
-      buffers.total_m[r] = p.sinks ? p.sinks[first_head() + r] * kLog2E : kNegativeInfinity;
+      buffers.total_m[r] = p.sinks ? p.sinks[query_head(r)] * kLog2E : kNegativeInfinity;
       buffers.total_l[r] = p.sinks ? 1.0f : 0.0f;
       for (int64_t d = 0; d < width; d += 16)
         _mm512_store_ps(buffers.total + r * width + d, _mm512_setzero_ps());
@@ -112,19 +122,25 @@ class DecodeItem {
   struct Columns {
     int64_t begin, end;
   };
-  // Those that an item of one token sees.
+  // Those that the tokens from `first` to `last` of an item see, some or all of them.
+  Columns visible(const AttentionItem& of, int64_t chunk, int64_t first, int64_t last) const {
+    const int64_t start = chunk * kChunk, lo = p.first_key(of.position + first) - start;
+    const int64_t right = of.position + last + p.window_right + 1;
+    const int64_t hi = (p.window_right < 0 || right > of.context ? of.context : right) - start;
+    const int64_t columns_begin = lo < 0 ? 0 : least(lo, kChunk);
+    return {columns_begin, hi < columns_begin ? columns_begin : least(hi, kChunk)};
+  }
   Columns visible(const AttentionItem& of, int64_t chunk) const {
-    const int64_t start = chunk * kChunk, lo = p.first_key(of.position);
-    const int64_t right = of.position + p.window_right + 1;
-    const int64_t hi = p.window_right < 0 || right > of.context ? of.context : right;
-    return {lo > start ? lo - start : 0, hi < start + kChunk ? hi - start : kChunk};
+    return visible(of, chunk, 0, of.tokens - 1);
   }
 
-  // The chunk's visible columns [begin, end) and the slots of their tokens.
+  // The chunk's columns [begin, end) that some token sees and the slots of their tokens; and what
+  // each token sees.
   void find_slots(int64_t start) {
     const Columns columns = visible(item, start / kChunk);
     begin = columns.begin;
     end = columns.end;
+    for (int64_t i = 0; i < item.tokens; ++i) seen[i] = visible(item, start / kChunk, i, i);
     for (int64_t t = begin; t < end;) {
       const int64_t block = (start + t) / p.block_size, offset = (start + t) % p.block_size;
       const int64_t stop = t + p.block_size - offset < end ? t + p.block_size - offset : end;
@@ -166,11 +182,14 @@ class DecodeItem {
   void find_peaks(int64_t chunk) {
     for (int64_t r = 0; r < rows; ++r) {
       float* scores = buffers.scores + r * kScoreStride;
-      if (p.softcap > 0) cap_scores(p, scores, begin, end);
+      const int64_t token = token_of(r);
+      const Columns of = seen[token];
+      if (p.softcap > 0) cap_scores(p, scores, of.begin, of.end);
       if (p.alibi != nullptr)
-        bias_scores(p.alibi[item.sequence * p.alibi_stride + first_head() + r], p.score_scale,
-                    static_cast<float>(item.position - chunk * kChunk), scores, begin, end);
-      buffers.m[r] = max_visible(scores, begin, end);
+        bias_scores(p.alibi[item.sequence * p.alibi_stride + query_head(r)], p.score_scale,
+                    static_cast<float>(item.position + token - chunk * kChunk), scores, of.begin,
+                    of.end);
+      buffers.m[r] = max_visible(scores, of.begin, of.end);
     }
   }
 
@@ -189,7 +208,7 @@ class DecodeItem {
     next = 0;
     if (chunk + 1 < item.chunk + item.chunks) return find_keys(item, chunk + 1, tokens);
     const AttentionItem* after = following.take ? following.take(following.from) : nullptr;
-    if (after == nullptr || !after->on_unit || after->tokens != 1) return;
+    if (after == nullptr || !after->on_unit || after->tokens * group > max_few_rows(p)) return;
     find_keys(*after, after->chunk, tokens);
     following.asked = next > 0;
   }
@@ -267,12 +286,13 @@ class DecodeItem {
   }
   // Writes the rows' totals, of such columns too.
   void finish() const {
-    auto* out = static_cast<uint16_t*>(p.out) + (item.token * p.heads + first_head()) * p.value_dim;
     for (int64_t r = 0; r < rows; ++r) {
+      const float l = buffers.total_l[r];
       if (p.lse != nullptr)
-        p.lse[(first_head() + r) * p.lse_stride + item.token] =
-            attention_lse(buffers.total_m[r], buffers.total_l[r]);
-      finish_row(buffers.total + r * width, buffers.total_l[r], out + r * p.value_dim, p.value_dim);
+        p.lse[query_head(r) * p.lse_stride + item.token + token_of(r)] =
+            attention_lse(buffers.total_m[r], l);
+      finish_row(buffers.total + r * width, l,
+                 static_cast<uint16_t*>(p.out) + head_of_row(r) * p.value_dim, p.value_dim);
     }
   }
 
@@ -281,9 +301,10 @@ class DecodeItem {
   float* partials;
   FollowingItem& following;
   Buffers buffers;
-  int64_t group, rows, dim, width;
-  int64_t begin = 0, end = 0;          // of the chunk's visible columns
-  bool in_place[kChunk / kRunTokens];  // these 16 tokens' keys are read as tiles from the pool
+  int64_t group, span, rows, dim, width;  // heads, and rows, of a KV head; rows of the item
+  int64_t begin = 0, end = 0;             // of the chunk's visible columns
+  Columns seen[kMostFewRows];             // of them, by each token
+  bool in_place[kChunk / kRunTokens];     // these 16 tokens' keys are read as tiles from the pool
   // The keys that are read after the chunk's values.
   const AttentionItem* next_item;
   int64_t next_slots[Ahead::kRows];

@@ -1,5 +1,5 @@
 #pragma once
-// What the kernels for one token's queries over int8 keys and values share, beside
+// What the kernels for few rows over int8 keys and values share, beside
 // attention_decode-inl.h: scales, probabilities in two parts, and what integer sums stand for.
 // Included by their *_cpu.cpp files only.
 #include "ops/paged_attention/attention_decode-inl.h"
@@ -11,7 +11,7 @@ constexpr int64_t kProbabilityStride = kChunk + 64;  // bytes
 constexpr int64_t kQuads = 64;                       // tokens of a step of values: 16 times 4
 
 // Buffers have, beside those of DecodeItem, probabilities as bytes, [heads][2
-// group][kProbabilityStride]: high parts, then low ones; counts as int32, [heads][2 group][width],
+// span][kProbabilityStride]: high parts, then low ones; counts as int32, [heads][2 span][width],
 // columns as interleave_bytes leaves them; factors [rows]; key_scales and value_scales
 // [heads][kChunk].
 template <class Buffers>
@@ -19,8 +19,8 @@ class DecodeInt8Item : protected DecodeItem<Buffers> {
  protected:
   using Base = DecodeItem<Buffers>;
   using Base::Base;
-  using Base::begin, Base::buffers, Base::end, Base::first_head, Base::group, Base::item, Base::p;
-  using Base::partials, Base::rows, Base::width;
+  using Base::begin, Base::buffers, Base::end, Base::item, Base::p, Base::partials, Base::rows;
+  using Base::seen, Base::span, Base::token_of, Base::width;
 
   // Tokens up to multiples of 64 that are not visible have a neighbour's slots.
   void fill_slots() {
@@ -40,10 +40,11 @@ class DecodeInt8Item : protected DecodeItem<Buffers> {
   // The row's scores become probabilities in two parts.
   void softmax_row(int64_t r) {
     float* scores = buffers.scores + r * kScoreStride;
+    const int64_t token = token_of(r);
     WeightRow row{.scores = scores,
-                  .weights = buffers.value_scales + r / group * kChunk,
-                  .begin = begin,
-                  .end = end,
+                  .weights = buffers.value_scales + r / span * kChunk,
+                  .begin = seen[token].begin,
+                  .end = seen[token].end,
                   .peak = _mm512_set1_ps(buffers.m[r]),
                   .scale = _mm512_set1_ps(p.exponent_scale),
                   .sum = _mm512_setzero_ps(),
@@ -53,17 +54,16 @@ class DecodeInt8Item : protected DecodeItem<Buffers> {
     buffers.m[r] *= p.exponent_scale;
     const CodeScale scale = scale_of(largest(row.largest), kMaxProbability16);
     buffers.factors[r] = scale.scale;
-    uint8_t* high =
-        buffers.probabilities + (r / group * 2 * group + r % group) * kProbabilityStride;
-    uint8_t* low = high + group * kProbabilityStride;
+    uint8_t* high = buffers.probabilities + (r / span * 2 * span + r % span) * kProbabilityStride;
+    uint8_t* low = high + span * kProbabilityStride;
     for (int64_t t = first; t < last; t += kBlock)
       split_weights(scores + t, scale, high + t, low + t);
   }
 
   // The row's sums in float, columns in order.
   void join_sums(int64_t r) {
-    const int32_t* high = buffers.counts + (r / group * 2 * group + r % group) * width;
-    const int32_t* low = high + group * width;
+    const int32_t* high = buffers.counts + (r / span * 2 * span + r % span) * width;
+    const int32_t* low = high + span * width;
     const __m512 factor = _mm512_set1_ps(buffers.factors[r]);
     float* to = buffers.sums + r * width;
     for (int64_t d = 0; d < width; d += 64) {
@@ -92,11 +92,11 @@ class DecodeInt8Item : protected DecodeItem<Buffers> {
 
  private:
   void finish_one(int64_t r) const {
-    const int64_t query = first_head() + r;
     const float l = buffers.total_l[r];
     if (p.lse != nullptr)
-      p.lse[query * p.lse_stride + item.token] = attention_lse(buffers.total_m[r], l);
-    auto* out = static_cast<uint16_t*>(p.out) + (item.token * p.heads + query) * p.value_dim;
+      p.lse[this->query_head(r) * p.lse_stride + item.token + token_of(r)] =
+          attention_lse(buffers.total_m[r], l);
+    auto* out = static_cast<uint16_t*>(p.out) + this->head_of_row(r) * p.value_dim;
     finish_ordered_row(buffers.total + r * width, l, out, p.value_dim);
   }
 

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "ops/paged_attention/paged_attention_amx.h"
-
 namespace quire::ops {
 namespace {
 
@@ -72,12 +70,12 @@ class Planner {
  private:
   int64_t tokens(int64_t s) const { return layout_.cu_seqlens[s + 1] - layout_.cu_seqlens[s]; }
 
-  // So few rows that reading the keys and values is what takes time. With AMX, those of the kernel
-  // for one token.
+  // So few rows that reading the keys and values is what takes time: those of the units' kernels
+  // for few rows.
   bool few(int64_t s) const {
-    if (params_.unit == AttentionUnit::kAmx)
-      return tokens(s) == 0 || (tokens(s) == 1 && group_ <= max_decode_group(params_));
-    return tokens(s) * group_ <= kFewRows;
+    const bool products = params_.unit == AttentionUnit::kAvx512Bf16;
+    const bool own = products || params_.unit == AttentionUnit::kAmx;
+    return tokens(s) * group_ <= (own ? max_few_rows(params_) : kFewRows);
   }
   // More than few, but so few that reading takes as long as the arithmetic of the kernels for AMX,
   // and that a result of each chunk is not too much to keep.

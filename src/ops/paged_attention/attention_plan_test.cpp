@@ -94,7 +94,7 @@ BatchLayout chunk_layout(int32_t tokens, int32_t context) {
 // that no thread is without work.
 TEST(AttentionPlan, CutsAShortChunkAtDepthOnlyForMoreThreadsThanHeads) {
   for (const AttentionUnit unit : {AttentionUnit::kAvx512Bf16, AttentionUnit::kAmx}) {
-    const BatchLayout layout = chunk_layout(16, 16384);
+    const BatchLayout layout = chunk_layout(20, 16384);
     const auto plan = [&](int threads) {
       return plan_attention(make_params(unit), layout, threads);
     };
@@ -104,7 +104,7 @@ TEST(AttentionPlan, CutsAShortChunkAtDepthOnlyForMoreThreadsThanHeads) {
     std::map<std::pair<int64_t, int64_t>, int> merged;
     for (const auto& [item, row, rows] : plan(16).merges)
       for (int64_t r = row; r < row + rows; ++r) ++merged[{item.kv_head, r}];
-    EXPECT_EQ(merged.size(), 8 * 16 * 2u);
+    EXPECT_EQ(merged.size(), 8 * 20 * 2u);
     for (const auto& [place, times] : merged) EXPECT_EQ(times, 1);
     EXPECT_GE(plan(16).merges.size(), 16u);
     int64_t chunks = 0;
@@ -117,7 +117,7 @@ TEST(AttentionPlan, CutsAShortChunkAtDepthOnlyForMoreThreadsThanHeads) {
 // threads with decoding; what heads alone can share among threads keeps no results of chunks.
 TEST(AttentionPlan, GivesShortChunksSeveralHeadsWithAmx) {
   const AttentionKernelParams params = make_params(AttentionUnit::kAmx);
-  for (const int32_t tokens : {2, 12, 64}) {
+  for (const int32_t tokens : {17, 24, 64}) {
     BatchLayout layout = chunk_layout(tokens, 16384);
     const auto heads = [&](int threads) {
       return plan_attention(params, layout, threads).items[0].kv_heads;
@@ -147,6 +147,27 @@ TEST(AttentionPlan, GivesShortChunksSeveralHeadsWithAmx) {
     EXPECT_LT(static_cast<double>(*std::max_element(busy, busy + kMany)),
               1.3 * static_cast<double>(total) / kMany);
   }
+}
+
+// A chunk of few rows is cut as one token is: by chunks, with all heads in an item.
+TEST(AttentionPlan, CutsFewRowsAsDecoding) {
+  const std::pair<AttentionUnit, int32_t> most[] = {{AttentionUnit::kAmx, 16},
+                                                    {AttentionUnit::kAvx512Bf16, 16}};
+  for (const auto& [unit, tokens] : most)
+    for (const int threads : {2, 16}) {
+      const AttentionPlan few =
+          plan_attention(make_params(unit), chunk_layout(tokens, 16384), threads);
+      const AttentionPlan one = plan_attention(make_params(unit), decode_layout({16384}), threads);
+      ASSERT_EQ(few.items.size(), one.items.size());
+      for (size_t i = 0; i < few.items.size(); ++i) {
+        EXPECT_EQ(few.items[i].kv_heads, 8);
+        EXPECT_EQ(few.items[i].chunk, one.items[i].chunk);
+        EXPECT_EQ(few.items[i].chunks, one.items[i].chunks);
+      }
+      const AttentionPlan more =
+          plan_attention(make_params(unit), chunk_layout(tokens + 1, 16384), threads);
+      EXPECT_LT(more.items[0].kv_heads, 8);
+    }
 }
 
 // However long a batch's sequences are, threads that take items in order end about together, and no

@@ -112,36 +112,78 @@ struct Turns {
 };
 
 #if defined(__x86_64__)
+// Whether a token's values of a head, the row'th in the pool, are finite. Codes of int8 are.
+bool finite_values(const AttentionKernelParams& params, int64_t row) {
+  const int64_t at = row * params.value_pitch();
+  unsigned infinite = 0;
+  if (params.kv_type == KvType::kBf16) {
+    const auto* v = static_cast<const uint16_t*>(params.v) + at;
+    for (int64_t d = 0; d < params.value_dim; ++d) infinite |= (v[d] & 0x7F80u) == 0x7F80u;
+  } else if (params.kv_type == KvType::kFp8) {
+    const auto* v = static_cast<const uint8_t*>(params.v) + at;
+    for (int64_t d = 0; d < params.value_dim; ++d) infinite |= (v[d] & 0x7Fu) == 0x7Fu;
+  }
+  return infinite == 0;
+}
+
+// Whether values of a token that only some of the item's tokens see are infinite or NaN. Kernels
+// for few rows multiply such by 0, and must not get these.
+bool sees_unlike_infinities(const AttentionKernelParams& params, const AttentionItem& item) {
+  // Keys that some see and some do not: [begin of the first, begin of the last) and the same of
+  // ends.
+  const int64_t last = item.position + item.tokens - 1;
+  const int64_t ends =
+      params.window_right < 0 ? item.context : item.position + params.window_right + 1;
+  const std::pair<int64_t, int64_t> edges[] = {
+      {params.first_key(item.position), params.first_key(last)},
+      {ends, params.window_right < 0 ? ends : last + params.window_right + 1}};
+  const int64_t begin = item.chunk * kAttentionChunk,
+                end = std::min(item.context, begin + item.chunks * kAttentionChunk);
+  for (const auto& [from, to] : edges)
+    for (int64_t t = std::max(from, begin); t < std::min(to, end); ++t) {
+      const int64_t slot =
+          item.block_table[t / params.block_size] * params.block_size + t % params.block_size;
+      for (int64_t h = item.kv_head; h < item.kv_head + item.kv_heads; ++h)
+        if (!finite_values(params, slot * params.kv_heads + h)) return true;
+    }
+  return false;
+}
+
+bool has_few_rows(const AttentionKernelParams& params, const AttentionItem& item) {
+  if (item.rows(params) > item.kv_heads * max_few_rows(params)) return false;
+  return item.tokens == 1 || !sees_unlike_infinities(params, item);
+}
+
 void attend_amx(const AttentionKernelParams& params, const AttentionItem& item, float* partials,
                 FollowingItem& following) {
-  const int64_t group = params.heads / params.kv_heads;
-  const bool decode = item.tokens == 1 && group <= max_decode_group(params);
-  const int64_t bytes = decode ? attention_decode_amx_scratch(params, item.rows(params))
-                               : attention_amx_scratch(params, item.tokens * group, item.kv_heads);
+  const bool few = has_few_rows(params, item);
+  const int64_t rows = item.rows(params);
+  const int64_t bytes = few ? attention_decode_amx_scratch(params, rows)
+                            : attention_amx_scratch(params, rows / item.kv_heads, item.kv_heads);
   float* scratch = own_buffer().reserve(bytes / 4);
-  if (decode) return paged_attention_decode_amx(params, item, scratch, partials, following);
+  if (few) return paged_attention_decode_amx(params, item, scratch, partials, following);
   paged_attention_amx(params, item, scratch, partials);
 }
 
 void attend_avx512_bf16(const AttentionKernelParams& params, const AttentionItem& item,
                         float* partials, FollowingItem& following) {
-  const bool decode = item.tokens == 1 && params.heads / params.kv_heads <= kMaxDecodeGroupBf16;
+  const bool few = has_few_rows(params, item);
   const int64_t rows = item.rows(params);
-  float* scratch = own_buffer().reserve((decode ? attention_decode_avx512_bf16_scratch(params, rows)
-                                                : attention_avx512_bf16_scratch(params, rows)) /
-                                        4);
-  if (decode) return paged_attention_decode_avx512_bf16(params, item, scratch, partials, following);
+  const int64_t bytes = few ? attention_decode_avx512_bf16_scratch(params, rows)
+                            : attention_avx512_bf16_scratch(params, rows);
+  float* scratch = own_buffer().reserve(bytes / 4);
+  if (few) return paged_attention_decode_avx512_bf16(params, item, scratch, partials, following);
   paged_attention_avx512_bf16(params, item, scratch, partials);
 }
 
 void attend_avx512_vnni(const AttentionKernelParams& params, const AttentionItem& item,
                         float* partials, FollowingItem& following) {
-  const bool decode = item.tokens == 1 && params.heads / params.kv_heads <= kMaxDecodeGroupVnni;
+  const bool few = has_few_rows(params, item);
   const int64_t rows = item.rows(params);
-  const int64_t bytes = decode ? attention_decode_int8_avx512_vnni_scratch(params, rows)
-                               : attention_int8_avx512_vnni_scratch(params, rows);
+  const int64_t bytes = few ? attention_decode_int8_avx512_vnni_scratch(params, rows)
+                            : attention_int8_avx512_vnni_scratch(params, rows);
   float* scratch = own_buffer().reserve(bytes / 4);
-  if (decode)
+  if (few)
     return paged_attention_decode_int8_avx512_vnni(params, item, scratch, partials, following);
   paged_attention_int8_avx512_vnni(params, item, scratch, partials);
 }

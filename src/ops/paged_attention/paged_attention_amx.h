@@ -14,9 +14,8 @@ int64_t attention_amx_scratch(const AttentionKernelParams& params, int64_t rows,
 void paged_attention_amx(const AttentionKernelParams& params, const AttentionItem& item,
                          void* scratch, float* partials);
 
-// The same for items of one token and groups of up to max_decode_group heads (the queries of a
-// group, in their parts, are the columns of a tile); `rows` are those of the whole item.
-inline int64_t max_decode_group(const AttentionKernelParams& p) { return 16 / rows_per_query(p); }
+// The same for items of few rows (max_few_rows: in their parts they are the columns of a tile);
+// `rows` are those of the whole item.
 int64_t attention_decode_amx_scratch(const AttentionKernelParams& params, int64_t rows);
 void paged_attention_decode_amx(const AttentionKernelParams& params, const AttentionItem& item,
                                 void* scratch, float* partials, FollowingItem& following);

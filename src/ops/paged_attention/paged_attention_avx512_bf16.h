@@ -13,9 +13,8 @@ int64_t attention_avx512_bf16_scratch(const AttentionKernelParams& params, int64
 void paged_attention_avx512_bf16(const AttentionKernelParams& params, const AttentionItem& item,
                                  void* scratch, float* partials);
 
-// The same for items of one token and groups of up to so many heads, whose values are used in
-// registers as they come from the pool, and keys, too, or 16 tokens at a time.
-inline constexpr int64_t kMaxDecodeGroupBf16 = 32;
+// The same for items of few rows (max_few_rows), whose values are used in registers as they come
+// from the pool, and keys, too, or 16 tokens at a time.
 int64_t attention_decode_avx512_bf16_scratch(const AttentionKernelParams& params, int64_t rows);
 void paged_attention_decode_avx512_bf16(const AttentionKernelParams& params,
                                         const AttentionItem& item, void* scratch, float* partials,

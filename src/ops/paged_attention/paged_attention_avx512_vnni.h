@@ -12,9 +12,8 @@ int64_t attention_int8_avx512_vnni_scratch(const AttentionKernelParams& params, 
 void paged_attention_int8_avx512_vnni(const AttentionKernelParams& params,
                                       const AttentionItem& item, void* scratch, float* partials);
 
-// The same for items of one token and groups of up to so many heads, whose keys and values are used
-// in registers as they come from the pool.
-inline constexpr int64_t kMaxDecodeGroupVnni = 8;
+// The same for items of few rows (max_few_rows), whose keys and values are used in registers as
+// they come from the pool.
 int64_t attention_decode_int8_avx512_vnni_scratch(const AttentionKernelParams& params,
                                                   int64_t rows);
 void paged_attention_decode_int8_avx512_vnni(const AttentionKernelParams& params,

@@ -198,7 +198,8 @@ void bench_contiguous_view(AttentionBench& attention) {
 // Parts of a long prompt, as they are fed beside chats.
 void bench_chunks(AttentionBench& attention) {
   for (const int context : {2048, 8192, 16384})
-    for (const int tokens : {13, 64, 256, 512}) attention.run({kUsual, 1, tokens, context, 16});
+    for (const int tokens : {7, 13, 24, 64, 256, 512})
+      attention.run({kUsual, 1, tokens, context, 16});
 }
 
 // Latent rows: the heads of DeepSeek-V2-Lite, GLM-4.7-Flash and DeepSeek-V3; and beside prompts of

@@ -123,6 +123,24 @@ inline int64_t rows_per_query(const AttentionKernelParams& p) {
   return p.kv_type == KvType::kInt8 ? 2 : 1;
 }
 
+// Items with so few rows of each KV head are bound by reading keys and values, and have kernels of
+// their own on a unit; 0 without one. With AMX the rows are the columns of two tiles, or in their
+// parts those of one.
+inline constexpr int64_t kMostFewRows = 32;
+inline int64_t max_few_rows(const AttentionKernelParams& p) {
+  switch (p.unit) {
+    case AttentionUnit::kVectors:
+      return 0;
+    case AttentionUnit::kAvx512Vnni:
+      return 8;
+    case AttentionUnit::kAvx512Bf16:
+      return kMostFewRows;
+    case AttentionUnit::kAmx:
+      return p.kv_type == KvType::kInt8 ? 8 : kMostFewRows;
+  }
+  return 0;
+}
+
 // A thread's buffers, 64-byte aligned. `parts` is rows_per_query.
 struct AttentionScratch {
   float* queries = nullptr;   // [D / 32][rows][parts][32]

@@ -4,10 +4,10 @@
 #include "ops/cpu/amx-inl.h"
 #include "ops/paged_attention/attention_decode-inl.h"
 
-// Attention of one token's queries: bound by reading keys and values, so tokens are the outer loop
-// and heads the inner one (a token's heads are neighbours in the pool), and keys go to the matrix
-// unit from where they lie: 16 tokens are the rows of its left operand, the queries of a group the
-// columns of its right one.
+// Attention of few rows, one token's queries or those of some: bound by reading keys and values, so
+// tokens are the outer loop and heads the inner one (a token's heads are neighbours in the pool),
+// and keys go to the matrix unit from where they lie: 16 tokens are the rows of its left operand,
+// its queries the columns of its right one.
 //
 // 32 tokens of a head are a step. Tiles cannot be loaded from what was just stored, nor vectors
 // from stored tiles, without waiting for the stores: so a step's scores are taken apart, and its
@@ -16,12 +16,13 @@ namespace quire::ops {
 namespace {
 
 constexpr int64_t kProbabilityStride = 2 * kScoreStride;
-constexpr int64_t kTokens = kBlock * 16;  // floats of the scores of 32 tokens
+constexpr int64_t kColumns = 16;                // rows of a tile's queries
+constexpr int64_t kTokens = kBlock * kColumns;  // floats of the scores of 32 tokens
 
 struct Buffers {
-  uint16_t* queries;                 // [heads][D / 32][16 pairs][group][2]
+  uint16_t* queries;                 // [heads][D / 32][16 pairs][span][2]
   uint16_t* keys;                    // [2][32][D], of tokens that cannot be read in place
-  float* tokens;                     // [2][2][16 tokens][16]
+  float* tokens;                     // [2][2 kColumns of rows][2][16 tokens][16]
   float* scores;                     // [rows][kScoreStride]; a row's probabilities take their place
   uint16_t* values;                  // [2][Dv / 16][16 pairs][16 columns][2]
   float *sums, *total;               // [rows][Dv], columns as unpacking leaves them
@@ -33,7 +34,7 @@ struct Buffers {
     Scratch scratch = {.base = base};
     queries = scratch.take<uint16_t>(rows * dim);
     keys = scratch.take<uint16_t>(2 * kBlock * dim);
-    tokens = scratch.take<float>(2 * kTokens);
+    tokens = scratch.take<float>(4 * kTokens);
     scores = scratch.take<float>(rows * kScoreStride);
     values = scratch.take<uint16_t>(2 * kBlock * width);
     sums = scratch.take<float>(rows * width);
@@ -47,8 +48,9 @@ struct Buffers {
   }
 };
 
-// Of bfloat16 or FP8 pools.
-template <KvType kType>
+// Of bfloat16 or FP8 pools. A head's rows are the columns of so many tiles: the second has those
+// beyond the first kColumns.
+template <KvType kType, int kTiles>
 class Decode : DecodeItem<Buffers> {
   static constexpr bool kCodes = is_quantised(kType);
   static constexpr int64_t kBytes = kCodes ? 1 : 2;  // of an element of the pool
@@ -64,13 +66,8 @@ class Decode : DecodeItem<Buffers> {
   }
 
   void run() {
-    TileConfig config;
-    const int narrow[] = {0, 1, 6};  // scores, queries
-    for (const int tile : narrow) config.row_bytes[tile] = static_cast<uint16_t>(group * 4);
-    for (int tile = 2; tile < 4; ++tile)  // sums, probabilities
-      config.rows[tile] = static_cast<uint8_t>(group);
     ask_first(kBlock, kBytes);
-    load_tile_config(config);
+    load_tiles_for_scores();
     pack_queries();
     start_totals();
     for (int64_t c = 0; c < item.chunks; ++c) {
@@ -82,15 +79,32 @@ class Decode : DecodeItem<Buffers> {
   }
 
  private:
+  // Of the first tile of rows: scores are tiles 0 and 1, queries 6; sums 2, probabilities 3. Of the
+  // second: scores 2 and 3, queries 7; sums 0, probabilities 1, with a configuration of their own.
+  // Keys are 4 and 5, values 7.
+  void load_tiles_for_scores() const {
+    TileConfig config;
+    const auto bytes = static_cast<uint16_t>(4 * (kTiles == 1 ? span : span - kColumns));
+    constexpr int kNarrow[] = {kTiles == 1 ? 0 : 2, kTiles == 1 ? 1 : 3, kTiles == 1 ? 6 : 7};
+    for (const int tile : kNarrow) config.row_bytes[tile] = bytes;
+    if constexpr (kTiles == 1) config.rows[2] = config.rows[3] = static_cast<uint8_t>(span);
+    load_tile_config(config);
+  }
+  void load_tiles_for_sums() const {
+    TileConfig config;
+    config.rows[0] = config.rows[1] = static_cast<uint8_t>(span - kColumns);
+    load_tile_config(config);
+  }
+
   void pack_queries() {
-    const auto* q =
-        static_cast<const uint16_t*>(p.q) + (item.token * p.heads + first_head()) * p.key_dim;
-    for (int64_t h = 0; h < item.kv_heads; ++h, q += group * p.key_dim) {
-      uint16_t* to = buffers.queries + h * dim * group;
-      for (int64_t d = 0; d < dim && (group == 2 || group == 4); d += 32)
+    const bool quick = item.tokens == 1 && (group == 2 || group == 4);
+    for (int64_t h = 0; h < item.kv_heads; ++h) {
+      const uint16_t* q = query(h * span);
+      uint16_t* to = buffers.queries + h * dim * span;
+      for (int64_t d = 0; d < dim && quick; d += 32)
         group == 2 ? pack_two(q + d, p.key_dim - d, to + d * 2)
                    : pack_four(q + d, p.key_dim - d, to + d * 4);
-      if (group != 2 && group != 4) pack_group(q, to);
+      for (int64_t r = 0; r < span && !quick; ++r) pack_row(query(h * span + r), to + r * 2);
     }
   }
   // 32 columns of the usual groups' queries, 0 beyond n.
@@ -111,12 +125,9 @@ class Decode : DecodeItem<Buffers> {
 #pragma GCC unroll 4
     for (int64_t i = 0; i < 4; ++i) _mm512_store_si512(to + 32 * i, r[i]);
   }
-  void pack_group(const uint16_t* q, uint16_t* first_to) const {
-    for (int64_t r = 0; r < group; ++r, q += p.key_dim) {
-      uint16_t* to = first_to + r * 2;
-      for (int64_t d = 0; d < p.key_dim; d += 2, to += 2 * group) __builtin_memcpy(to, q + d, 4);
-      for (int64_t d = p.key_dim; d < dim; d += 2, to += 2 * group) __builtin_memset(to, 0, 4);
-    }
+  void pack_row(const uint16_t* q, uint16_t* to) const {
+    for (int64_t d = 0; d < p.key_dim; d += 2, to += 2 * span) __builtin_memcpy(to, q + d, 4);
+    for (int64_t d = p.key_dim; d < dim; d += 2, to += 2 * span) __builtin_memset(to, 0, 4);
   }
 
   // A pool's row from element d on: up to 32 as bfloat16, 0 beyond n.
@@ -152,19 +163,19 @@ class Decode : DecodeItem<Buffers> {
     score_chunk();
     if constexpr (kCodes)
       for (int64_t r = 0; r < rows; ++r)
-        scale_scores(buffers.key_scales + r / group * kChunk, buffers.scores + r * kScoreStride,
+        scale_scores(buffers.key_scales + r / span * kChunk, buffers.scores + r * kScoreStride,
                      begin, end);
     find_peaks(chunk);
     for (int64_t r = 0; r < rows; ++r) {
       float* scores = buffers.scores + r * kScoreStride;
       SoftmaxRow<kCodes> row{.scores = scores,
                              .probabilities = reinterpret_cast<uint16_t*>(scores),
-                             .begin = begin,
-                             .end = end,
+                             .begin = seen[token_of(r)].begin,
+                             .end = seen[token_of(r)].end,
                              .peak = _mm512_set1_ps(buffers.m[r]),
                              .scale = _mm512_set1_ps(p.exponent_scale),
                              .sum = _mm512_setzero_ps(),
-                             .weights = buffers.value_scales + r / group * kChunk};
+                             .weights = buffers.value_scales + r / span * kChunk};
       for (int64_t t = first; t < last; t += kBlock) row.columns(t);
       buffers.l[r] = fold(row.sum);
       buffers.m[r] *= p.exponent_scale;
@@ -185,6 +196,7 @@ class Decode : DecodeItem<Buffers> {
   }
 
   void score_chunk() {
+    if constexpr (kTiles > 1) load_tiles_for_scores();
     const int64_t parts = 2 * (dim / 32);
     Step before{-1, 0, 0}, now{first, 0, 0};
     pack_keys(now, 0, kBlock);
@@ -241,20 +253,27 @@ class Decode : DecodeItem<Buffers> {
         at[i] = buffers.keys + (s.parity * kBlock + i * kRunTokens) * dim;
       }
     }
-    const uint16_t* q = buffers.queries + s.h * dim * group;
+    const uint16_t* q = buffers.queries + s.h * dim * span;
     const int64_t depth = dim / 32;
     const bool packs =
         next.t < last && !(lies_in_place(run_of(next, 0)) && lies_in_place(run_of(next, 1)));
     int64_t packed = 0;
     _tile_zero(0);
     _tile_zero(1);
+    if constexpr (kTiles > 1) {
+      _tile_zero(2);
+      _tile_zero(3);
+    }
     for (int64_t d = 0; d < dim; d += 32) {
-      _tile_loadd(6, q + d * group, group * 4);
+      _tile_loadd(6, q + d * span, span * 4);
+      if constexpr (kTiles > 1) _tile_loadd(7, q + d * span + 2 * kColumns, span * 4);
       _tile_loadd(4, at[0] + d, strides[0] * 2);
       _tile_dpbf16ps(0, 4, 6);
+      if constexpr (kTiles > 1) _tile_dpbf16ps(2, 4, 7);
       ahead.step();
       _tile_loadd(5, at[1] + d, strides[1] * 2);
       _tile_dpbf16ps(1, 5, 6);
+      if constexpr (kTiles > 1) _tile_dpbf16ps(3, 5, 7);
       ahead.step();
       if (packs) {
         const int64_t to = (d / 32 + 1) * kBlock / depth;
@@ -262,24 +281,39 @@ class Decode : DecodeItem<Buffers> {
         packed = to;
       }
     }
-    float* tokens = buffers.tokens + s.parity * kTokens;
-    _tile_stored(0, tokens, column_stride(group));
-    _tile_stored(1, tokens + kTokens / 2, column_stride(group));
+    float* tokens = tokens_of(s, 0);
+    _tile_stored(0, tokens, column_stride(columns(0)));
+    _tile_stored(1, tokens + kTokens / 2, column_stride(columns(0)));
+    if constexpr (kTiles > 1) {
+      tokens = tokens_of(s, 1);
+      _tile_stored(2, tokens, column_stride(columns(1)));
+      _tile_stored(3, tokens + kTokens / 2, column_stride(columns(1)));
+    }
+  }
+  // Rows of a head in its i-th tile, and their scores.
+  int64_t columns(int64_t i) const {
+    return kTiles == 1 ? span : i == 0 ? kColumns : span - kColumns;
+  }
+  float* tokens_of(const Step& s, int64_t i) const {
+    return buffers.tokens + (s.parity * 2 + i) * kTokens;
   }
 
   // Takes a step's scores apart into rows.
   void store_scores(const Step& s) {
-    for (int64_t i = 0; i < 2; ++i) {
-      __m512i column[16];
-      load_columns(buffers.tokens + s.parity * kTokens + i * kTokens / 2, group, column);
-      float* to = buffers.scores + s.h * group * kScoreStride + s.t + i * kRunTokens;
-      for (int64_t g = 0; g < group; ++g) _mm512_store_si512(to + g * kScoreStride, column[g]);
-    }
+    for (int64_t tile = 0; tile < kTiles; ++tile)
+      for (int64_t i = 0; i < 2; ++i) {
+        const int64_t n = columns(tile), row = s.h * span + tile * kColumns;
+        __m512i column[16];
+        load_columns(tokens_of(s, tile) + i * kTokens / 2, n, column);
+        float* to = buffers.scores + row * kScoreStride + s.t + i * kRunTokens;
+        for (int64_t g = 0; g < n; ++g) _mm512_store_si512(to + g * kScoreStride, column[g]);
+      }
   }
 
   // ---- sums over values ----
 
   void sum_chunk() {
+    if constexpr (kTiles > 1) load_tiles_for_sums();
     Step before{-1, 0, 0}, now{first, 0, 0};
     while (now.t < last) {
       if (now.h == 0) aim_after_values(now.t, kBlock, kBytes, kBlock / 2 * item.kv_heads);
@@ -319,19 +353,27 @@ class Decode : DecodeItem<Buffers> {
 
   // Sums over a step's tokens of 16 columns from d on.
   __attribute__((always_inline)) void add_values(const Step& s, int64_t d) {
-    const auto* probabilities = reinterpret_cast<const uint16_t*>(buffers.scores);
-    if (d == 0)
-      _tile_loadd(3, probabilities + s.h * group * kProbabilityStride + s.t,
-                  kProbabilityStride * 2);
-    float* sums = buffers.sums + s.h * group * width + d;
+    const auto* probabilities =
+        reinterpret_cast<const uint16_t*>(buffers.scores) + s.h * span * kProbabilityStride + s.t;
+    constexpr int64_t kSecond = kColumns * kProbabilityStride;
+    if (d == 0) {
+      _tile_loadd(3, probabilities, kProbabilityStride * 2);
+      if constexpr (kTiles > 1) _tile_loadd(1, probabilities + kSecond, kProbabilityStride * 2);
+    }
+    float* sums = buffers.sums + s.h * span * width + d;
+    float* second = sums + kColumns * width;
     if (s.t == first) {
       _tile_zero(2);
+      if constexpr (kTiles > 1) _tile_zero(0);
     } else {
       _tile_loadd(2, sums, width * 4);
+      if constexpr (kTiles > 1) _tile_loadd(0, second, width * 4);
     }
     _tile_loadd(7, buffers.values + s.parity * kBlock * width + d * kBlock, 64);
     _tile_dpbf16ps(2, 3, 7);
+    if constexpr (kTiles > 1) _tile_dpbf16ps(0, 1, 7);
     _tile_stored(2, sums, width * 4);
+    if constexpr (kTiles > 1) _tile_stored(0, second, width * 4);
   }
 
   int64_t first = 0, last = 0;  // the visible columns in multiples of 32
@@ -349,9 +391,13 @@ void paged_attention_decode_amx(const AttentionKernelParams& params, const Atten
                                 void* scratch, float* partials, FollowingItem& following) {
   if (params.kv_type == KvType::kInt8)
     return paged_attention_decode_int8_amx(params, item, scratch, partials, following);
+  const bool more = item.rows(params) > item.kv_heads * kColumns;
+  const auto run = [&](auto decode) { decode.run(); };
   if (params.kv_type == KvType::kFp8)
-    return Decode<KvType::kFp8>(params, item, scratch, partials, following).run();
-  Decode<KvType::kBf16>(params, item, scratch, partials, following).run();
+    return more ? run(Decode<KvType::kFp8, 2>(params, item, scratch, partials, following))
+                : run(Decode<KvType::kFp8, 1>(params, item, scratch, partials, following));
+  more ? run(Decode<KvType::kBf16, 2>(params, item, scratch, partials, following))
+       : run(Decode<KvType::kBf16, 1>(params, item, scratch, partials, following));
 }
 
 }  // namespace quire::ops

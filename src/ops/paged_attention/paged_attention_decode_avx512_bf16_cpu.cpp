@@ -4,12 +4,12 @@
 #include "ops/paged_attention/attention_decode-inl.h"
 #include "ops/paged_attention/attention_tiles_avx512-inl.h"
 
-// Attention of one token's queries: bound by reading keys and values, so tokens are the outer loop
-// and heads the inner one (a token's heads are neighbours in the pool). 32 tokens of a head are a
-// step: its keys are transposed, and its values interleaved, in registers, for up to kFewRows rows
-// of the head at once. More rows (latent attention) share keys of 16 tokens that are transposed to
-// L1, and are so many at once as there are registers for chains. Meanwhile the rows of the next 32
-// tokens are asked for.
+// Attention of few rows, one token's queries or those of some: bound by reading keys and values, so
+// tokens are the outer loop and heads the inner one (a token's heads are neighbours in the pool).
+// 32 tokens of a head are a step: its keys are transposed, and its values interleaved, in
+// registers, for up to kFewRows rows of the head at once. More rows (latent attention) share keys
+// of 16 tokens that are transposed to L1, and are so many at once as there are registers for
+// chains. Meanwhile the rows of the next 32 tokens are asked for.
 namespace quire::ops {
 namespace {
 
@@ -224,20 +224,18 @@ class Decode : DecodeItem<Buffers> {
   struct Run {
     int64_t head, row, rows;
   };
-  int64_t runs_of(int64_t most) const { return (group + most - 1) / most; }
+  int64_t runs_of(int64_t most) const { return (span + most - 1) / most; }
   // The i-th of all heads.
   Run run(int64_t i, int64_t runs) const {
-    const int64_t h = i / runs, from = group * (i % runs) / runs,
-                  to = group * (i % runs + 1) / runs;
-    return {h, h * group + from, to - from};
+    const int64_t h = i / runs, from = span * (i % runs) / runs, to = span * (i % runs + 1) / runs;
+    return {h, h * span + from, to - from};
   }
 
   void pack_queries() {
-    const auto* q =
-        static_cast<const uint16_t*>(p.q) + (item.token * p.heads + first_head()) * p.key_dim;
     for (int64_t i = 0; i < item.kv_heads * score_runs; ++i) {
       const Run of = run(i, score_runs);
-      for (int64_t r = 0; r < of.rows; ++r, q += p.key_dim) {
+      for (int64_t r = 0; r < of.rows; ++r) {
+        const uint16_t* q = query(of.row + r);
         uint16_t* to = buffers.queries + of.row * dim + r * 2;
         for (int64_t d = 0; d < p.key_dim; d += 2) __builtin_memcpy(to + d * of.rows, q + d, 4);
         for (int64_t d = p.key_dim; d < dim; d += 2) __builtin_memset(to + d * of.rows, 0, 4);
@@ -256,8 +254,8 @@ class Decode : DecodeItem<Buffers> {
       float* scores = buffers.scores + r * kScoreStride;
       SoftmaxRow<false> row{.scores = scores,
                             .probabilities = reinterpret_cast<uint16_t*>(scores),
-                            .begin = begin,
-                            .end = end,
+                            .begin = seen[token_of(r)].begin,
+                            .end = seen[token_of(r)].end,
                             .peak = _mm512_set1_ps(buffers.m[r]),
                             .scale = _mm512_set1_ps(p.exponent_scale),
                             .sum = _mm512_setzero_ps()};
@@ -278,14 +276,14 @@ class Decode : DecodeItem<Buffers> {
     aim_after_keys(t, kBlock, kBlock, 2, item.kv_heads * (dim / 32) * 8);
     const bool whole = p.key_dim % 32 == 0;
     const auto few =
-        group > kFewRows ? nullptr : (whole ? Scores<true>::kFew : Scores<false>::kFew)[group - 1];
+        span > kFewRows ? nullptr : (whole ? Scores<true>::kFew : Scores<false>::kFew)[span - 1];
     for (int64_t h = 0; h < item.kv_heads; ++h) {
       const HeadRows keys = key_rows<uint16_t>(t, h);
       if (few == nullptr) {
         score_many_rows(keys, h, t);
         continue;
       }
-      few(keys, buffers.queries + h * group * dim, buffers.scores + h * group * kScoreStride + t,
+      few(keys, buffers.queries + h * span * dim, buffers.scores + h * span * kScoreStride + t,
           ahead);
     }
   }

@@ -5,7 +5,7 @@
 
 #include "ops/paged_attention/attention_decode_int8-inl.h"
 
-// Attention of one token's queries over int8 keys and values, by `vpdpbusd`: half the bytes of
+// Attention of few rows over int8 keys and values, by `vpdpbusd`: half the bytes of
 // bfloat16 and half the transposing. Queries and probabilities are 16-bit integers in a high and a
 // low part. Of a product one side has no sign: probabilities have none, and keys get 128 added,
 // which the sum of a query's part times 128 takes away again.
@@ -21,8 +21,8 @@ struct Buffers {
   int32_t* bases;          // [rows][part]: what sums of keys plus 128 start from
   float* query_scales;     // [rows]
   float* scores;           // [rows][kScoreStride]
-  uint8_t* probabilities;  // [heads][2 group][kProbabilityStride]: high parts, then low ones
-  int32_t* counts;         // [heads][2 group][ceil64(Dv)], columns as interleaving leaves them
+  uint8_t* probabilities;  // [heads][2 span][kProbabilityStride]: high parts, then low ones
+  int32_t* counts;         // [heads][2 span][ceil64(Dv)], columns as interleaving leaves them
   float *sums, *total;     // [rows][ceil64(Dv)]
   float *m, *l, *total_m, *total_l, *factors;  // [rows]
   float *key_scales, *value_scales;            // [heads][kChunk]
@@ -187,17 +187,16 @@ class DecodeInt8 : DecodeInt8Item<Buffers> {
   }
 
  private:
-  // Rows [from, from + n) of a head's group are a run.
-  int64_t run_rows(int64_t from) const { return least(group - from, kScoreRows); }
+  // Rows [from, from + n) of a head are a run.
+  int64_t run_rows(int64_t from) const { return least(span - from, kScoreRows); }
 
   void pack_queries() {
-    const auto* q =
-        static_cast<const uint16_t*>(p.q) + (item.token * p.heads + first_head()) * p.key_dim;
-    for (int64_t r = 0; r < rows; ++r, q += p.key_dim) {
+    for (int64_t r = 0; r < rows; ++r) {
+      const uint16_t* q = query(r);
       const CodeScale scale = query_scale(q, p.key_dim);
       buffers.query_scales[r] = scale.scale;
-      const int64_t from = r % group / kScoreRows * kScoreRows, n = run_rows(from);
-      int8_t* to = buffers.queries + (r / group * group + from) * 2 * dim + (r % group - from) * 8;
+      const int64_t from = r % span / kScoreRows * kScoreRows, n = run_rows(from);
+      int8_t* to = buffers.queries + (r / span * span + from) * 2 * dim + (r % span - from) * 8;
       __m512i high_sum = _mm512_setzero_si512(), low_sum = high_sum;
       for (int64_t d = 0; d < dim; d += 16, to += 4 * n * 8) {
         const __m512 x = d < p.key_dim ? float_row(q + d, p.key_dim - d) : _mm512_setzero_ps();
@@ -230,13 +229,13 @@ class DecodeInt8 : DecodeInt8Item<Buffers> {
 
   // Tokens that are not visible get any score.
   void score_tokens(int64_t t) {
-    const int64_t runs = (group + kScoreRows - 1) / kScoreRows;
+    const int64_t runs = (span + kScoreRows - 1) / kScoreRows;
     aim_after_keys(t, kKeyTokens, kQuads, 1,
                    item.kv_heads * runs * (dim / 64) * (kKeyTokens / 16) * 4);
     const auto* scores = p.key_dim % 64 == 0 ? Scores<true>::kScores : Scores<false>::kScores;
     for (int64_t h = 0; h < item.kv_heads; ++h)
-      for (int64_t from = 0; from < group; from += kScoreRows) {
-        const int64_t r = h * group + from;
+      for (int64_t from = 0; from < span; from += kScoreRows) {
+        const int64_t r = h * span + from;
         scores[run_rows(from) - 1](key_rows<uint8_t>(t, h),
                                    {.queries = buffers.queries + r * 2 * dim,
                                     .bases = buffers.bases + 2 * r,
@@ -249,17 +248,17 @@ class DecodeInt8 : DecodeInt8Item<Buffers> {
 
   // Sums over kQuads tokens from t on; tokens that are not visible have probabilities of 0.
   void add_values(int64_t t) {
-    const int64_t runs = (group + kValueRows - 1) / kValueRows;
+    const int64_t runs = (span + kValueRows - 1) / kValueRows;
     aim_after_values(t, kQuads, 1, item.kv_heads * runs * (width / 64) * (kQuads / 4));
     for (int64_t h = 0; h < item.kv_heads; ++h)
-      for (int64_t from = 0; from < group; from += kValueRows) {
-        const int64_t row = h * 2 * group + from;
-        (group - from == 1
+      for (int64_t from = 0; from < span; from += kValueRows) {
+        const int64_t row = h * 2 * span + from;
+        (span - from == 1
              ? value_few<1>
              : value_few<2>)(value_rows<uint8_t>(t, h),
                              {.probabilities = buffers.probabilities + row * kProbabilityStride + t,
                               .counts = buffers.counts + row * width,
-                              .part_rows = group,
+                              .part_rows = span,
                               .width = width,
                               .first = t == first},
                              ahead);
