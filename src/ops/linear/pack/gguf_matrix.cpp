@@ -45,8 +45,7 @@ bool pack_panel(const QuantisedLayout& layout, std::span<const GgufRows> parts, 
     uint8_t* out = data + layout.offset(panel, block);
     if (!whole || (block + 1) * kBlock > layout.k)
       std::memset(out, 0, static_cast<size_t>(layout.block_bytes()));
-    for (int64_t i = 0; i < kPanel; ++i)
-      if (rows[i]) good &= gguf_pack_row_cpu(layout, rows[i], block * kBlock, i, out);
+    good &= gguf_pack_block_cpu(layout, rows, block * kBlock, out);
   }
   return good;
 }

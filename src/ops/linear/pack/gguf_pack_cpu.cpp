@@ -1,8 +1,7 @@
 #include "ops/linear/pack/gguf_pack_cpu.h"
 
+#include <algorithm>
 #include <cstring>
-
-#include "ops/linear/pack/pack_codes.h"
 
 namespace quire::ops {
 namespace {
@@ -16,110 +15,117 @@ uint64_t eight_bytes(const uint8_t* p) {
   return bytes;
 }
 
-// One plane of a row's codes: `bits` bits of each, from bit `at` on, as gguf_layout.h has them.
-void store_plane(const uint8_t* codes, int bits, int at, bool turned, int64_t lane,
-                 uint8_t* plane) {
-  const int64_t per_byte = 8 / bits;
-  const uint64_t mask = kOnes * ((1u << bits) - 1);
-  for (int64_t i = 0; i < kBlock / 8 / per_byte; ++i) {
+// Two times eight bytes.
+using Pair = uint64_t __attribute__((vector_size(16)));
+
+Pair load_pair(const uint8_t* p) {
+  Pair pair;
+  std::memcpy(&pair, p, sizeof(pair));
+  return pair;
+}
+Pair firsts(Pair a, Pair b) { return __builtin_shufflevector(a, b, 0, 2); }
+Pair seconds(Pair a, Pair b) { return __builtin_shufflevector(a, b, 1, 3); }
+
+// A plane of a row's codes, as gguf_layout.h has them.
+template <bool kTurned>
+struct Plane {
+  uint8_t* to;
+  int64_t lane;
+
+  // The bytes of block `at` of k.
+  void store(int64_t at, uint64_t bytes) const {
+    uint8_t* out = to + at * kPanel * 8 + lane * (kTurned ? 4 : 8);
+    std::memcpy(out, &bytes, kTurned ? 4 : 8);
+    bytes >>= 32;
+    if (kTurned) std::memcpy(out + kPanel * 4, &bytes, 4);
+  }
+  void store(int64_t at, Pair both) const {
+    store(at, both[0]);
+    store(at + 1, both[1]);
+  }
+};
+
+// The nibbles of 32 bytes: the low ones are 32 neighbouring k from block `low` on, the high ones
+// from block `high` on.
+template <bool kTurned>
+void store_nibbles(const uint8_t* from, const Plane<kTurned>& plane, int64_t low, int64_t high) {
+  const Pair a = load_pair(from), b = load_pair(from + 16);
+  const Pair even = firsts(a, b), odd = seconds(a, b);
+  plane.store(low, (even & kOnes * 15) | (odd & kOnes * 15) << 4);
+  plane.store(high, (even >> 4 & kOnes * 15) | (odd & kOnes * 240));
+}
+
+// The pairs of bits of 32 bytes: pair c of each is of 32 neighbouring k.
+template <bool kTurned>
+void store_pairs(const uint8_t* from, const Plane<kTurned>& plane) {
+  const Pair a = load_pair(from), b = load_pair(from + 16);
+  const Pair even = firsts(a, b), odd = seconds(a, b);
+  Pair of[4];  // two times 16 k, in the low halves of the bytes
+  for (int c = 0; c < 4; ++c)
+    of[c] = (even >> (2 * c) & kOnes * 3) | (odd >> (2 * c) & kOnes * 3) << 2;
+  for (int c = 0; c < 4; c += 2)
+    plane.store(c, firsts(of[c], of[c + 1]) | seconds(of[c], of[c + 1]) << 4);
+}
+
+// Bits [first, first + 4) of 32 bytes: one bit of each is of 32 neighbouring k.
+template <bool kTurned>
+void store_bits(const uint8_t* from, int64_t first, const Plane<kTurned>& plane) {
+  for (int half = 0; half < 2; ++half) {
     uint64_t bytes = 0;
-    for (int64_t j = 0; j < per_byte; ++j)
-      bytes |= (eight_bytes(codes + (i * per_byte + j) * 8) >> at & mask) << (j * bits);
-    uint8_t* to = plane + i * kPanel * 8 + lane * (turned ? 4 : 8);
-    const auto first = static_cast<uint32_t>(bytes), last = static_cast<uint32_t>(bytes >> 32);
-    std::memcpy(to, &first, sizeof(first));
-    std::memcpy(to + (turned ? kPanel * 4 : 4), &last, sizeof(last));
+    for (int m = 0; m < 8; ++m)
+      bytes |= (eight_bytes(from + m % 4 * 8) >> (first + 2 * half + m / 4) & kOnes) << m;
+    plane.store(half, bytes);
   }
 }
 
-void store_planes(const QuantisedLayout& layout, const uint8_t* codes, int64_t lane, uint8_t* to) {
-  if (layout.bits == 4) return store_codes(layout, codes, lane, to);
-  int at = 0;
-  for (int bits = 8; bits > 0; bits /= 2) {
-    if (!(layout.bits & bits)) continue;
-    store_plane(codes, bits, at, layout.turned, lane, to);
-    at += bits;
-    to += 256 * bits;
-  }
+// Bit i of byte m becomes bit m of byte i.
+uint64_t transposed_bits(uint64_t x) {
+  uint64_t t = (x ^ x >> 7) & 0x00AA00AA00AA00AA;
+  x ^= t ^ t << 7;
+  t = (x ^ x >> 14) & 0x0000CCCC0000CCCC;
+  x ^= t ^ t << 14;
+  t = (x ^ x >> 28) & 0x00000000F0F0F0F0;
+  return x ^ t ^ t << 28;
 }
 
-// Nibbles of 32 codes: the low ones of 16 bytes, then the high ones.
-void split_nibbles(const uint8_t* qs, uint8_t* codes) {
-  for (int i = 0; i < 16; ++i) {
-    codes[i] = qs[i] & 15;
-    codes[16 + i] = qs[i] >> 4;
-  }
-}
-// Of 64 codes in 32 bytes.
-void split_nibbles_of_64(const uint8_t* qs, uint8_t* codes) {
-  for (int i = 0; i < 32; ++i) {
-    codes[i] = qs[i] & 15;
-    codes[32 + i] = qs[i] >> 4;
-  }
+// The nibbles of 16 bytes: the low ones are the first 16 of 32 neighbouring k from block `at` on.
+template <bool kTurned>
+void store_split_nibbles(const uint8_t* from, const Plane<kTurned>& plane, int64_t at) {
+  const uint64_t even = eight_bytes(from), odd = eight_bytes(from + 8);
+  plane.store(at, (even & kOnes * 15) | (odd & kOnes * 15) << 4);
+  plane.store(at + 1, (even >> 4 & kOnes * 15) | (odd & kOnes * 240));
 }
 
-// The fifth bits of 32 codes.
-void add_fifth_bits(const uint8_t* qh, uint8_t* codes) {
-  for (int i = 0; i < 32; ++i)
-    codes[i] = static_cast<uint8_t>(codes[i] | (qh[i / 8] >> (i % 8) & 1) << 4);
+// Sixteen bytes.
+using Bytes = uint8_t __attribute__((vector_size(16)));
+
+Bytes load_bytes(const uint8_t* p) {
+  Bytes bytes;
+  std::memcpy(&bytes, p, sizeof(bytes));
+  return bytes;
 }
 
-// Codes of one block of 32 of the file.
-void codes_of_32(GgufFormat format, const uint8_t* b, uint8_t* codes) {
-  switch (format) {
-    case GgufFormat::kQ5_0:
-      split_nibbles(b + 6, codes);
-      return add_fifth_bits(b + 2, codes);
-    case GgufFormat::kQ5_1:
-      split_nibbles(b + 8, codes);
-      return add_fifth_bits(b + 4, codes);
-    case GgufFormat::kQ8_0:
-      for (int i = 0; i < 32; ++i) codes[i] = b[2 + i] ^ 0x80;
-      return;
-    default:  // q4_0 and iq4_nl
-      return split_nibbles(b + 2, codes);
+// Words of 16 bits, each of four codes of 4 bits: word i is of k = 32 j + i, j < 4.
+struct Words {
+  uint8_t bytes[64];
+
+  // Words [first, first + 16), from their low bytes and their high ones.
+  void set(int first, Bytes low, Bytes high) {
+    const Bytes halves[] = {
+        __builtin_shufflevector(low, high, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23),
+        __builtin_shufflevector(low, high, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15,
+                                31)};
+    std::memcpy(bytes + 2 * first, halves, sizeof(halves));
   }
-}
-
-// Codes of half `h` of one block of 256 of the file.
-void codes_of_128(GgufFormat format, const uint8_t* b, int64_t h, uint8_t* codes) {
-  switch (format) {
-    case GgufFormat::kQ2_K:
-    case GgufFormat::kQ3_K: {
-      const bool third = format == GgufFormat::kQ3_K;
-      const uint8_t* qs = b + (third ? 32 : 16) + 32 * h;
-      for (int j = 0; j < 4; ++j)
-        for (int i = 0; i < 32; ++i) {
-          const int high = third ? b[i] >> (4 * h + j) & 1 : 0;
-          codes[32 * j + i] = static_cast<uint8_t>((qs[i] >> (2 * j) & 3) | high << 2);
-        }
+  // In a row; turned ones are apart.
+  void store(bool turned, int64_t lane, uint8_t* to) const {
+    if (!turned) {
+      std::memcpy(to + lane * 64, bytes, sizeof(bytes));
       return;
     }
-    case GgufFormat::kQ4_K:
-    case GgufFormat::kQ5_K: {
-      const bool fifth = format == GgufFormat::kQ5_K;
-      const uint8_t* qs = b + (fifth ? 48 : 16) + 64 * h;
-      split_nibbles_of_64(qs, codes);
-      split_nibbles_of_64(qs + 32, codes + 64);
-      if (fifth)
-        for (int j = 0; j < 4; ++j)
-          for (int i = 0; i < 32; ++i)
-            codes[32 * j + i] =
-                static_cast<uint8_t>(codes[32 * j + i] | (b[16 + i] >> (4 * h + j) & 1) << 4);
-      return;
-    }
-    case GgufFormat::kQ6_K: {
-      const uint8_t *low = b + 64 * h, *high = b + 128 + 32 * h;
-      for (int j = 0; j < 4; ++j)
-        for (int i = 0; i < 32; ++i)
-          codes[32 * j + i] = static_cast<uint8_t>((low[j % 2 * 32 + i] >> (j / 2 * 4) & 15) |
-                                                   (high[i] >> (2 * j) & 3) << 4);
-      return;
-    }
-    default:  // iq4_xs
-      for (int64_t j = 0; j < 4; ++j) split_nibbles(b + 8 + 64 * h + 16 * j, codes + 32 * j);
+    for (int i = 0; i < 16; ++i) std::memcpy(to + i * 64 + lane * 4, bytes + 4 * i, 4);
   }
-}
+};
 
 // Copies a float16 and says whether it is finite.
 bool copy_half(const uint8_t* from, uint8_t* halves, int64_t i) {
@@ -190,43 +196,150 @@ bool scales_of_128(GgufFormat format, const uint8_t* b, int64_t h, int64_t lane,
   }
 }
 
-// The commonest format, and its codes need no unpacking: bytes of 64 k and of the next 64 in turn
-// are the layout's words. Turned ones are farther from each other.
-bool pack_q4_k(const QuantisedLayout& layout, const uint8_t* b, int64_t h, int64_t lane,
-               uint8_t* block) {
-  const uint8_t* qs = b + 16 + 64 * h;
-  uint8_t* to = block + layout.scale_bytes() + lane * (layout.turned ? 4 : 64);
-  const int64_t stride = layout.turned ? 64 : 4;
-  for (int i = 0; i < 32; i += 2, to += stride) {
-    const uint8_t word[] = {qs[i], qs[32 + i], qs[i + 1], qs[33 + i]};
-    std::memcpy(to, word, sizeof(word));
+// Codes of half `h` of one block of 256 of the file whose codes are planes.
+template <bool kTurned>
+void planes_of_128(GgufFormat format, const uint8_t* b, int64_t h, const Plane<kTurned>& wide,
+                   const Plane<kTurned>& narrow) {
+  switch (format) {
+    case GgufFormat::kQ2_K:
+      return store_pairs(b + 16 + 32 * h, wide);
+    case GgufFormat::kQ3_K:
+      store_pairs(b + 32 + 32 * h, wide);
+      return store_bits(b, 4 * h, narrow);
+    case GgufFormat::kQ5_K:
+      store_nibbles(b + 48 + 64 * h, wide, 0, 2);
+      store_nibbles(b + 80 + 64 * h, wide, 4, 6);
+      return store_bits(b + 16, 4 * h, narrow);
+    default:  // q6_k
+      store_nibbles(b + 64 * h, wide, 0, 4);
+      store_nibbles(b + 64 * h + 32, wide, 2, 6);
+      return store_pairs(b + 128 + 32 * h, narrow);
   }
-  return scales_of_128(GgufFormat::kQ4_K, b, h, lane, block);
+}
+
+// Of 128 k in `count` blocks of 32 of the file, `step` bytes apart.
+template <bool kTurned>
+void planes_of_32s(GgufFormat format, const uint8_t* b, int64_t count, int64_t step,
+                   const Plane<kTurned>& wide, const Plane<kTurned>& narrow) {
+  if (format == GgufFormat::kQ8_0) {
+    for (int64_t g = 0; g < count; ++g)
+      for (int i = 0; i < 4; ++i)
+        wide.store(4 * g + i, eight_bytes(b + g * step + 2 + 8 * i) ^ kOnes * 0x80);
+    return;
+  }
+  const int64_t fifths = format == GgufFormat::kQ5_1 ? 4 : 2;  // and the nibbles behind them
+  uint64_t bits[2] = {};
+  for (int64_t g = 0; g < count; ++g) {
+    const uint8_t* block = b + g * step + fifths;
+    uint32_t fifth;
+    std::memcpy(&fifth, block, sizeof(fifth));
+    bits[g / 2] |= uint64_t{fifth} << (g % 2 * 32);
+    store_split_nibbles(block + 4, wide, 2 * g);
+  }
+  for (int64_t half = 0; half < 2; ++half) narrow.store(half, transposed_bits(bits[half]));
+}
+
+// Of 32 bytes and the next 32.
+Words words_of_q4_k(const uint8_t* qs) {
+  Words words;
+  for (int i = 0; i < 32; i += 16) words.set(i, load_bytes(qs + i), load_bytes(qs + 32 + i));
+  return words;
+}
+
+// Of up to four times 16 bytes, `step` apart: 32 k each, the low nibbles, then the high ones.
+Words words_of_16s(const uint8_t* qs, int64_t count, int64_t step) {
+  Bytes of[4] = {};
+  for (int64_t j = 0; j < count; ++j) of[j] = load_bytes(qs + j * step);
+  const auto low = [](Bytes a, Bytes b) { return (a & 15) | b << 4; };
+  const auto high = [](Bytes a, Bytes b) { return a >> 4 | (b & 240); };
+  Words words;
+  words.set(0, low(of[0], of[1]), low(of[2], of[3]));
+  words.set(16, high(of[0], of[1]), high(of[2], of[3]));
+  return words;
+}
+
+// k [begin, begin + 128) of one row, or as many as there are. Returns false for a scale that is no
+// finite number.
+template <GgufFormat kFormat, bool kTurned>
+bool pack_lane(const QuantisedLayout& layout, const uint8_t* row, int64_t begin, int64_t lane,
+               uint8_t* block) {
+  constexpr GgufBlock kFile = gguf_block(kFormat);
+  constexpr GgufLayout kOf = gguf_layout(kFormat);
+  constexpr bool kBy256 = kFile.weights == kBlock * 2;
+  const uint8_t* b = row + begin / kFile.weights * kFile.bytes;
+  const int64_t h = begin / kBlock % 2, count = std::min<int64_t>(4, (layout.k - begin) / 32);
+  uint8_t* codes = block + kOf.scale_bytes;
+  if constexpr (kOf.bits == 4) {
+    const Words words = kFormat == GgufFormat::kQ4_K ? words_of_q4_k(b + 16 + 64 * h)
+                        : kBy256 ? words_of_16s(b + 8 + 64 * h, 4, 16)       // iq4_xs
+                                 : words_of_16s(b + 2, count, kFile.bytes);  // q4_0, iq4_nl
+    words.store(kTurned, lane, codes);
+  } else {
+    // The wider plane comes first.
+    constexpr int64_t kWideBits = kOf.bits >= 8 ? 8 : kOf.bits >= 4 ? 4 : 2;
+    const Plane<kTurned> wide = {.to = codes, .lane = lane};
+    const Plane<kTurned> narrow = {.to = codes + 256 * kWideBits, .lane = lane};
+    kBy256 ? planes_of_128(kFormat, b, h, wide, narrow)
+           : planes_of_32s(kFormat, b, count, kFile.bytes, wide, narrow);
+  }
+  if constexpr (kBy256) return scales_of_128(kFormat, b, h, lane, block);
+  bool finite = true;
+  for (int64_t g = 0; g < count; ++g, b += kFile.bytes) {
+    finite &= copy_half(b, block, g * kPanel + lane);
+    if (kFormat == GgufFormat::kQ5_1) finite &= copy_half(b + 2, block + 128, g * kPanel + lane);
+  }
+  return finite;
+}
+
+template <GgufFormat kFormat, bool kTurned>
+bool pack_lanes(const QuantisedLayout& layout, const uint8_t* const (&rows)[kPanel], int64_t begin,
+                uint8_t* block) {
+  bool finite = true;
+  for (int64_t lane = 0; lane < kPanel; ++lane)
+    if (rows[lane]) finite &= pack_lane<kFormat, kTurned>(layout, rows[lane], begin, lane, block);
+  return finite;
+}
+
+template <bool kTurned>
+bool pack_block(const QuantisedLayout& layout, const uint8_t* const (&rows)[kPanel], int64_t begin,
+                uint8_t* block) {
+  switch (layout.gguf) {
+    case GgufFormat::kQ4_0:
+      return pack_lanes<GgufFormat::kQ4_0, kTurned>(layout, rows, begin, block);
+    case GgufFormat::kQ5_0:
+      return pack_lanes<GgufFormat::kQ5_0, kTurned>(layout, rows, begin, block);
+    case GgufFormat::kQ5_1:
+      return pack_lanes<GgufFormat::kQ5_1, kTurned>(layout, rows, begin, block);
+    case GgufFormat::kQ8_0:
+      return pack_lanes<GgufFormat::kQ8_0, kTurned>(layout, rows, begin, block);
+    case GgufFormat::kQ2_K:
+      return pack_lanes<GgufFormat::kQ2_K, kTurned>(layout, rows, begin, block);
+    case GgufFormat::kQ3_K:
+      return pack_lanes<GgufFormat::kQ3_K, kTurned>(layout, rows, begin, block);
+    case GgufFormat::kQ4_K:
+      return pack_lanes<GgufFormat::kQ4_K, kTurned>(layout, rows, begin, block);
+    case GgufFormat::kQ5_K:
+      return pack_lanes<GgufFormat::kQ5_K, kTurned>(layout, rows, begin, block);
+    case GgufFormat::kQ6_K:
+      return pack_lanes<GgufFormat::kQ6_K, kTurned>(layout, rows, begin, block);
+    case GgufFormat::kIq4Nl:
+      return pack_lanes<GgufFormat::kIq4Nl, kTurned>(layout, rows, begin, block);
+    case GgufFormat::kIq4Xs:
+      return pack_lanes<GgufFormat::kIq4Xs, kTurned>(layout, rows, begin, block);
+    case GgufFormat::kNone:
+    case GgufFormat::kQ4_1:
+    case GgufFormat::kMxfp4:
+      break;
+  }
+  return false;
 }
 
 }  // namespace
 
-bool gguf_pack_row_cpu(const QuantisedLayout& layout, const uint8_t* from, int64_t begin,
-                       int64_t lane, uint8_t* block) {
-  const GgufFormat format = layout.gguf;
-  const GgufBlock file = gguf_block(format);
-  const uint8_t* b = from + begin / file.weights * file.bytes;
-  if (format == GgufFormat::kQ4_K) return pack_q4_k(layout, b, begin / kBlock % 2, lane, block);
-  uint8_t codes[kBlock] = {};
-  bool finite = true;
-  if (file.weights == kBlock * 2) {
-    const int64_t h = begin / kBlock % 2;
-    codes_of_128(format, b, h, codes);
-    finite = scales_of_128(format, b, h, lane, block);
-  } else {
-    for (int64_t g = 0; g < 4 && begin + 32 * g < layout.k; ++g, b += file.bytes) {
-      codes_of_32(format, b, codes + 32 * g);
-      finite &= copy_half(b, block, g * kPanel + lane);
-      if (format == GgufFormat::kQ5_1) finite &= copy_half(b + 2, block + 128, g * kPanel + lane);
-    }
-  }
-  store_planes(layout, codes, lane, block + layout.scale_bytes());
-  return finite;
+bool gguf_pack_block_cpu(const QuantisedLayout& layout, const uint8_t* const (&rows)[kPanel],
+                         int64_t begin, uint8_t* block) {
+  return layout.turned ? pack_block<true>(layout, rows, begin, block)
+                       : pack_block<false>(layout, rows, begin, block);
 }
 
 }  // namespace quire::ops
