@@ -63,7 +63,7 @@ const DTypeRow& row(DType dtype) {
 // They are cut at fixed places of the tensor, as the blocks of its digest are.
 template <class Handle>
 void in_pieces(uint64_t offset, uint64_t size, ThreadPool& pool, const Handle& handle) {
-  constexpr uint64_t kPieceBytes = uint64_t{1} << 20;
+  constexpr uint64_t kPieceBytes = uint64_t{128} << 10;
   std::exception_ptr failure;
   std::mutex mutex;
   const uint64_t end = offset + size, first_piece = offset / kPieceBytes;

@@ -47,6 +47,11 @@ void StagedTensor::load(std::span<const std::byte> range, ThreadPool& pool) {
   }
 }
 
+void StagedTensor::read(std::span<const std::byte> range, std::span<std::byte> out,
+                        ThreadPool& pool) const {
+  tensor_.read(static_cast<uint64_t>(range.data() - data()), out, pool);
+}
+
 void StagedTensor::release(std::span<const std::byte> range) {
   if (snapshot_) return;
   const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));

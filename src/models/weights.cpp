@@ -208,9 +208,17 @@ ops::PackProgress WeightLoader::staging(std::span<const Part> parts) const {
                   parts[i].staged->load(parts[i].row_bytes(begin, count), *context_.pool);
               },
           .has_read =
-              [parts](size_t i, int64_t begin, int64_t count) {
+              [this, parts](size_t i, int64_t begin, int64_t count) {
                 if (parts[i].staged) parts[i].staged->release(parts[i].row_bytes(begin, count));
+                slice_->clear();
               },
+          .fetch = [this, parts](size_t i, int64_t begin, int64_t count) -> const void* {
+            const std::span<const std::byte> rows = parts[i].row_bytes(begin, count);
+            if (!parts[i].staged) return rows.data();
+            std::byte* room = slice_->take(rows.size());
+            parts[i].staged->read(rows, {room, rows.size()}, *context_.pool);
+            return room;
+          },
           .owners = std::move(owners)};
 }
 

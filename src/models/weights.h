@@ -15,6 +15,7 @@
 #include "models/layer_spec.h"
 #include "models/mapped_files.h"
 #include "models/projection.h"
+#include "models/slice_buffer.h"
 #include "ops/linear/linear.h"
 #include "ops/linear/pack/affine_matrix.h"
 #include "ops/linear/pack/block_float_matrix.h"
@@ -275,6 +276,7 @@ class WeightLoader {
                         ops::BlockFloatRows rows);
 
   const ops::Context& context_;
+  const std::unique_ptr<SliceBuffer> slice_ = std::make_unique<SliceBuffer>();
   const formats::Checkpoint& checkpoint_;
   mx::Dtype dtype_;
   std::optional<formats::QuantizationConfig> quantization_;

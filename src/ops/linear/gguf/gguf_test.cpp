@@ -192,6 +192,39 @@ TEST(GgufLinear, EmbeddingsAreReadFromThePackedTable) {
   }
 }
 
+// Rows that are fetched are packed as those in memory are, and not read once they may be gone.
+TEST(GgufLinear, RowsMayBeFetchedForAWhile) {
+  const Context context = make_context(2);
+  for (const GgufFormat second : {GgufFormat::kQ4_K, GgufFormat::kQ6_K}) {
+    // More than a slice. Gate and up of two formats have equally many rows.
+    const int n = second == GgufFormat::kQ4_K ? 600 : 550;
+    const auto a = gguf_source(n, 8192, GgufFormat::kQ4_K, 1),
+               b = gguf_source(1100 - n, 8192, second, 2);
+    for (const bool interleave : {false, true}) {
+      SCOPED_TRACE(interleave);
+      const GgufRows there[] = {a->rows, b->rows};
+      GgufRows away[] = {a->rows, b->rows};
+      away[0].data = away[1].data = nullptr;
+      std::vector<std::vector<uint8_t>> fetched;
+      int slices = 0;
+      const auto fetch = [&](size_t part, int64_t begin, int64_t count) -> const void* {
+        const int64_t row_bytes = gguf_row_bytes(there[part].format, 8192);
+        const auto* data = static_cast<const uint8_t*>(there[part].data) + begin * row_bytes;
+        return fetched.emplace_back(data, data + count * row_bytes).data();
+      };
+      const auto forget = [&](size_t, int64_t, int64_t) {
+        slices += !fetched.empty();
+        fetched.clear();
+      };
+      const PackedMatrix packed = pack_gguf_matrix(context, away, mx::bfloat16, interleave,
+                                                   {.has_read = forget, .fetch = fetch});
+      const PackedMatrix expected = pack_gguf_matrix(context, there, mx::bfloat16, interleave);
+      EXPECT_TRUE(mx::array_equal(unpack_matrix(packed), unpack_matrix(expected)).item<bool>());
+      EXPECT_GE(slices, 2);
+    }
+  }
+}
+
 // Parts of one format become one matrix; memory at any alignment.
 TEST(GgufLinear, PartsAreStacked) {
   for (const GgufFormat format : kGgufFormats) {

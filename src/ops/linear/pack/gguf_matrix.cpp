@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "base/check.h"
 #include "ops/cpu/aligned_bytes.h"
 #include "ops/cuda/has_cuda.h"
 #include "ops/linear/linear_format.h"
@@ -12,41 +13,93 @@
 #include "ops/linear/pack/cuda_matrix.h"
 #include "ops/linear/pack/gguf_as_mlx.h"
 #include "ops/linear/pack/gguf_pack_cpu.h"
-#include "ops/linear/pack/pack_codes.h"
+#include "ops/linear/pack/pack_slices.h"
 #include "ops/runtime/shape_check.h"
 
 namespace quire::ops {
 namespace {
 
 constexpr int64_t kPanel = QuantisedLayout::kPanel, kBlock = QuantisedLayout::kBlock;
+// What is fetched is packed out of the last cache.
+constexpr int64_t kFetchedBytes = int64_t{4} << 20;
 
 [[noreturn]] void refuse(GgufFormat format, const std::string& what) {
   throw std::invalid_argument(std::string("pack_gguf_matrix: ") + gguf_block(format).name + ": " +
                               what);
 }
 
+// Where rows of the stacked parts are.
+class Rows {
+ public:
+  // `count` rows from `first` on.
+  void add(int64_t first, int64_t count, const void* data) {
+    runs_.push_back({first, count, static_cast<const uint8_t*>(data)});
+  }
+  void clear() { runs_.clear(); }
+  const uint8_t* find(int64_t row, int64_t row_bytes) const {
+    for (const Run& run : runs_)
+      if (row >= run.first && row < run.first + run.count)
+        return run.data + (row - run.first) * row_bytes;
+    QUIRE_CHECK(false) << "row " << row << " is not there";
+    return nullptr;
+  }
+
+ private:
+  struct Run {
+    int64_t first, count;
+    const uint8_t* data;
+  };
+  std::vector<Run> runs_;
+};
+
 // Writes one panel of the matrix at `data`. Returns false if it holds what is no weight.
-bool pack_panel(const QuantisedLayout& layout, std::span<const GgufRows> parts, int64_t panel,
-                uint8_t* data) {
+bool pack_panel(const QuantisedLayout& layout, const Rows& rows, int64_t panel, uint8_t* data) {
   const int64_t row_bytes = gguf_row_bytes(layout.gguf, layout.k);
-  const uint8_t* rows[kPanel] = {};
+  const uint8_t* of_panel[kPanel] = {};
   bool whole = true;
   for (int64_t i = 0; i < kPanel; ++i) {
     const int64_t row = layout.source_row(panel * kPanel + i);
-    if (row < 0) {
-      whole = false;
-      continue;
-    }
-    const auto from = find_row(parts.data(), static_cast<int64_t>(parts.size()), row);
-    rows[i] = static_cast<const uint8_t*>(from.part->data) + from.row * row_bytes;
+    whole = whole && row >= 0;
+    if (row >= 0) of_panel[i] = rows.find(row, row_bytes);
   }
   bool good = true;
   for (int64_t block = 0; block < layout.blocks(); ++block) {
     uint8_t* out = data + layout.offset(panel, block);
     if (!whole || (block + 1) * kBlock > layout.k)
       std::memset(out, 0, static_cast<size_t>(layout.block_bytes()));
-    good &= gguf_pack_block_cpu(layout, rows, block * kBlock, out);
+    good &= gguf_pack_block_cpu(layout, of_panel, block * kBlock, out);
   }
+  return good;
+}
+
+// Packs all panels at `data`, some MiB of rows at a time where these are fetched. Returns false if
+// there is what is no weight.
+bool pack_panels(ThreadPool& pool, const QuantisedLayout& layout, std::span<const GgufRows> parts,
+                 const PackProgress& progress, uint8_t* data) {
+  const int64_t row_bytes = gguf_row_bytes(layout.gguf, layout.k);
+  PackJob job = {
+      .row_bytes = row_bytes, .interleaved = layout.interleaved, .slice_bytes = kFetchedBytes};
+  std::vector<int64_t> first;  // row of each part in the stack
+  Rows rows;
+  for (const GgufRows& part : parts) {
+    first.push_back(job.total_rows());
+    if (!progress.fetch) rows.add(first.back(), part.n, part.data);
+    job.rows.push_back(part.n);
+  }
+  PackProgress fetching = progress;
+  if (progress.fetch) {
+    fetching.needs = [&](size_t part, int64_t begin, int64_t count) {
+      rows.add(first[part] + begin, count, progress.fetch(part, begin, count));
+    };
+    fetching.has_read = [&](size_t part, int64_t begin, int64_t count) {
+      rows.clear();
+      if (progress.has_read) progress.has_read(part, begin, count);
+    };
+  }
+  std::atomic<bool> good = true;
+  pack_in_slices(pool, job, fetching, [&](int64_t panel) {
+    if (!pack_panel(layout, rows, panel, data)) good = false;
+  });
   return good;
 }
 
@@ -100,13 +153,9 @@ PackedMatrix pack_uniform(const Context& context, std::span<const GgufRows> part
   result.turned = packs_turned(linear_format(result, dtype));
   const QuantisedLayout layout = quantised_layout(result);
   const auto memory = allocate_aligned(static_cast<size_t>(layout.bytes()));
-  PackJob job = {.row_bytes = gguf_row_bytes(result.gguf, result.k), .interleaved = interleave};
-  for (const GgufRows& part : parts) job.rows.push_back(part.n);
-  std::atomic<bool> good = true;
-  pack_in_slices(*context.pool, job, progress, [&](int64_t panel) {
-    if (!pack_panel(layout, parts, panel, reinterpret_cast<uint8_t*>(memory.get()))) good = false;
-  });
-  if (!good) refuse(result.gguf, "a scale is no finite number");
+  if (!pack_panels(*context.pool, layout, parts, progress,
+                   reinterpret_cast<uint8_t*>(memory.get())))
+    refuse(result.gguf, "a scale is no finite number");
   result.data = memory;
   return result;
 }
@@ -119,7 +168,12 @@ PackProgress progress_from(size_t first, const PackProgress& progress) {
       tell(first + part, begin, count);
     };
   };
-  return {.needs = moved(progress.needs), .has_read = moved(progress.has_read)};
+  PackProgress of_part = {.needs = moved(progress.needs), .has_read = moved(progress.has_read)};
+  if (progress.fetch)
+    of_part.fetch = [first, fetch = progress.fetch](size_t part, int64_t begin, int64_t count) {
+      return fetch(first + part, begin, count);
+    };
+  return of_part;
 }
 
 }  // namespace

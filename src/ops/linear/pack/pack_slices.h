@@ -18,6 +18,9 @@ struct PackProgress {
   using Rows = std::function<void(size_t part, int64_t begin, int64_t count)>;
   Rows needs = {};     // these rows of a part are read next
   Rows has_read = {};  // these rows are not read again
+  // For packers that can take rows from anywhere, in place of `needs`: where these rows of a part
+  // are now, until has_read is told of rows. Null: where the part says.
+  std::function<const void*(size_t part, int64_t begin, int64_t count)> fetch = {};
   // What keeps the source of each part where it is, all of it unchanged, in memory whose pages can
   // be read as a whole: a device may use it there. Null or none: it goes.
   std::vector<std::shared_ptr<const void>> owners = {};
@@ -34,6 +37,7 @@ struct PackJob {
   std::vector<int64_t> rows = {};  // of each part; together N
   int64_t row_bytes = 0;           // of the source, about
   bool interleaved = false;
+  int64_t slice_bytes = int64_t{16} << 20;  // of the source, that `progress` is told of at once
   int64_t total_rows() const { return std::accumulate(rows.begin(), rows.end(), int64_t{0}); }
 };
 
@@ -66,9 +70,8 @@ inline void tell_panels(const PackJob& job, int64_t begin, int64_t end,
 template <class Pack>
 void pack_in_slices(ThreadPool& pool, const PackJob& job, const PackProgress& progress,
                     const Pack& pack) {
-  constexpr int64_t kSliceBytes = int64_t{16} << 20;
   const int64_t panels = linear_panels(job.total_rows(), job.interleaved);
-  const int64_t pairs = kSliceBytes / std::max<int64_t>(1, 32 * job.row_bytes);
+  const int64_t pairs = job.slice_bytes / std::max<int64_t>(1, 32 * job.row_bytes);
   const int64_t slice =
       progress.empty() ? std::max<int64_t>(1, panels) : 2 * std::max<int64_t>(1, pairs);
   for (int64_t begin = 0; begin < panels; begin += slice) {
