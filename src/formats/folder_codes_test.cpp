@@ -6,7 +6,7 @@
 #include <cstring>
 #include <string>
 
-#include "formats/folder_vectors.h"
+#include "formats/gptq_vectors.h"
 
 namespace quire::formats {
 namespace {
@@ -51,23 +51,26 @@ IntegerMatrix unpack(const FolderVector& v, ThreadPool& pool) {
 }
 
 // Float32 holds products of small integers and 16-bit scales, so the values are equal.
+void expect_values(const FolderVector& v, ThreadPool& pool) {
+  SCOPED_TRACE(v.name);
+  const IntegerMatrix m = unpack(v, pool);
+  const auto expected = bytes_of(v.values);
+  ASSERT_EQ(expected.size(), static_cast<size_t>(4 * v.n * v.k));
+  const bool is_half = !std::string_view(v.name).starts_with("compressed");
+  for (int64_t row = 0; row < m.n; ++row)
+    for (int64_t k = 0; k < m.k; ++k) {
+      const auto at = static_cast<size_t>(row * m.groups + m.group(k));
+      const int q = static_cast<int>(m.code(row, k)) - m.zeros[at];
+      float value;
+      std::memcpy(&value, expected.data() + 4 * (row * m.k + k), sizeof(value));
+      ASSERT_EQ(static_cast<float>(q) * widen(m.scales[at], is_half), value) << row << " " << k;
+    }
+}
+
 TEST(FolderCodes, AreWhatTheLibrariesDequantise) {
   ThreadPool pool(2);
-  for (const FolderVector& v : testing::kFolderVectors) {
-    SCOPED_TRACE(v.name);
-    const IntegerMatrix m = unpack(v, pool);
-    const auto expected = bytes_of(v.values);
-    ASSERT_EQ(expected.size(), static_cast<size_t>(4 * v.n * v.k));
-    const bool is_half = !std::string_view(v.name).starts_with("compressed");
-    for (int64_t row = 0; row < m.n; ++row)
-      for (int64_t k = 0; k < m.k; ++k) {
-        const auto at = static_cast<size_t>(row * m.groups + m.group(k));
-        const int q = static_cast<int>(m.code(row, k)) - m.zeros[at];
-        float value;
-        std::memcpy(&value, expected.data() + 4 * (row * m.k + k), sizeof(value));
-        ASSERT_EQ(static_cast<float>(q) * widen(m.scales[at], is_half), value) << row << " " << k;
-      }
-  }
+  for (const FolderVector& v : testing::kFolderVectors) expect_values(v, pool);
+  for (const FolderVector& v : testing::kGptqVectors) expect_values(v, pool);
 }
 
 }  // namespace
