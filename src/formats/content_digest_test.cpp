@@ -3,10 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include <cstring>
 #include <string>
 
 #include "formats/checkpoint.h"
+#include "formats/content_hash.h"
 #include "formats/test_files.h"
 
 namespace quire::formats {
@@ -50,6 +54,22 @@ TEST(ContentDigest, IsTheSameInPiecesOfAnySize) {
   EXPECT_EQ(blocks_in_pieces(bytes, 2 * kBlock + 1, &read_again), whole);
   EXPECT_EQ(read_again, 2 * kBlock);  // those that two pieces share
   EXPECT_EQ(blocks_in_pieces(bytes, 1000, &read_again), whole);
+}
+
+// Whatever instructions count a block.
+TEST(ContentDigest, BlocksAreHashesOfXxh3) {
+  for (const uint64_t size : {uint64_t{1}, uint64_t{300}, kBlock - 1, kBlock}) {
+    const std::string bytes = some_bytes(size);
+    uint64_t ignored = 0, expected = XXH3_64bits(bytes.data(), bytes.size());
+    EXPECT_EQ(blocks_in_pieces(bytes, size, &ignored),
+              std::string(reinterpret_cast<const char*>(&expected), sizeof(expected)))
+        << size;
+#ifdef __x86_64__
+    if (content_hash_avx2() && __builtin_cpu_supports("avx2")) {
+      EXPECT_EQ(content_hash_avx2()(bytes.data(), bytes.size()), expected) << size;
+    }
+#endif
+  }
 }
 
 TEST(ContentDigest, EveryByteCounts) {
