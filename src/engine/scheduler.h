@@ -34,8 +34,10 @@ struct SchedulerOptions {
   int64_t max_prompt_logprob_rows = 256;
   // While anything decodes, or another tenant has within a second, a step gets as many prompt
   // tokens as it is expected to take so long with, in seconds, and a few in any case. One step in
-  // 16 gets none: the estimate needs to see the decode rows alone. The same limit holds for the
-  // decode rows that one tenant has beside others. 0: no limit.
+  // 16 gets none: the estimate needs to see the decode rows alone. With kAutoStepTime every other
+  // one gets none where prompts are so deep that longer chunks in the steps between, of 2.7 times
+  // what rows take alone, feed more. The same limit holds for the decode rows that one tenant has
+  // beside others. 0: no limit.
   double max_step_seconds = 0;
   // Tokens: a smaller chunk is not worth reading its context for. A step gets one in any case, and
   // tenants whose part of the time is shorter take turns from step to step; a turn has 16 tokens
@@ -270,7 +272,10 @@ class Scheduler {
   int64_t chunk_within(const Sequence& sequence, const Room& part, const Room& room) const;
   bool others_decoded_lately() const;
   double step_limit(double alone) const;
-  double seconds_for_chunks(const StepPlan& plan) const;
+  double step_limit(double alone, double ratio) const;
+  double seconds_of_rows(const StepPlan& plan) const;
+  double seconds_for_chunks(const StepPlan& plan, double ratio) const;
+  bool leaves_its_time(const StepPlan& plan) const;
   bool rows_go_alone(const StepPlan& plan) const;
   bool wants_tokens(const Sequence& sequence) const;
   SequencePtr first_prompt(uint64_t id);
@@ -353,6 +358,7 @@ class Scheduler {
   const Tenant* overdue_ = nullptr;
   uint64_t num_plans_ = 0;
   int64_t mixed_plans_ = 0;         // with decode rows and chunks, since the last one of rows alone
+  bool time_was_left_ = false;      // by the last plan, to the chunks of this one
   uint64_t num_turns_ = 0;          // of decode rows
   int64_t plans_of_many_rows_ = 0;  // where one tenant could have more rows than another
   int64_t num_started_ = 0;         // resumed ones too

@@ -13,6 +13,10 @@ constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 // What kAutoStepTime means: a token takes at most about three times as long while others' prompts
 // are fed, estimates being what they are and the rows' own contexts growing meanwhile.
 constexpr double kAutoStepRatio = 2.2;
+// The same of a step that comes after one which left it its time for chunks.
+constexpr double kLongStepRatio = 2.7;
+// So many times as many tokens a second are worth it.
+constexpr double kWorthLeaving = 1.1;
 // While prompts are fed beside decode rows, one step in so many has the rows alone: else what these
 // take by themselves, which the limit follows from, would be an old estimate after a long prompt.
 constexpr int64_t kRowsAloneEvery = 16;
@@ -28,9 +32,12 @@ void Scheduler::plan_prompts(StepPlan& plan) {
     if (sequence->target_len() - sequence->kv_len > 1) prompts_.push_back(sequence);
   if (prompts_.empty() && num_waiting_ == 0) return;
   if (rows_go_alone(plan)) return prompts_.clear();
+  const bool is_long = time_was_left_;
+  time_was_left_ = !is_long && leaves_its_time(plan);
+  if (time_was_left_) return prompts_.clear();
   overdue_ = find_overdue();
   Room room{.tokens = options_.max_num_batched_tokens - plan.num_tokens,
-            .seconds = seconds_for_chunks(plan),
+            .seconds = seconds_for_chunks(plan, is_long ? kLongStepRatio : kAutoStepRatio),
             .logprob_rows = options_.max_prompt_logprob_rows};
   if (room.seconds < kNoLimit) room.logprob_rows = (room.logprob_rows + 3) / 4;
   for (int64_t before = room.tokens + 1; 0 < room.tokens && room.tokens < before;) {
@@ -53,23 +60,52 @@ bool Scheduler::others_decoded_lately() const {
   return std::ranges::any_of(tenants_, [&](const auto& tenant) { return tenant.first != one; });
 }
 
-// Of a step whose decode rows take so long by themselves.
-double Scheduler::step_limit(double alone) const {
+// Of a step whose decode rows take so long by themselves, and which may take `ratio` times as long
+// if it is up to us.
+double Scheduler::step_limit(double alone, double ratio) const {
   return options_.max_step_seconds == SchedulerOptions::kAutoStepTime
-             ? std::max(kAutoStepRatio * alone, options_.least_step_seconds)
+             ? std::max(ratio * alone, options_.least_step_seconds)
              : options_.max_step_seconds;
 }
+double Scheduler::step_limit(double alone) const { return step_limit(alone, kAutoStepRatio); }
 
-double Scheduler::seconds_for_chunks(const StepPlan& plan) const {
+double Scheduler::seconds_of_rows(const StepPlan& plan) const {
+  StepLoad rows;
+  for (const StepItem& item : plan.items) rows.add_row(item.start);
+  if (plan.items.empty()) rows.add_row(0);  // the limit is what a step with one row would have
+  return cost_.decode_seconds(rows);
+}
+
+double Scheduler::seconds_for_chunks(const StepPlan& plan, double ratio) const {
   const bool alone_in_step = plan.items.empty();
   if (options_.max_step_seconds == 0 || (alone_in_step && !others_decoded_lately()))
     return kNoLimit;
-  StepLoad rows;
-  for (const StepItem& item : plan.items) rows.add_row(item.start);
-  if (alone_in_step) rows.add_row(0);  // the limit is what a step with one row would have
-  const double alone = cost_.decode_seconds(rows);
-  const double limit = step_limit(alone) - cost_.chunk_base_seconds();
+  const double alone = seconds_of_rows(plan);
+  const double limit = step_limit(alone, ratio) - cost_.chunk_base_seconds();
   return std::max(0.0, alone_in_step ? limit : limit - alone);
+}
+
+// A deep prompt's chunk takes most of a step's time to read its context, however short it is. Two
+// steps, of which one has rows alone and the other a chunk that is long enough to be worth that
+// reading, may feed more than chunks in both; rows wait no longer on average.
+bool Scheduler::leaves_its_time(const StepPlan& plan) const {
+  if (plan.items.empty() || num_waiting_ > 0 ||
+      options_.max_step_seconds != SchedulerOptions::kAutoStepTime)
+    return false;
+  const auto shallowest = std::ranges::min_element(
+      prompts_, {}, [](const SequencePtr& prompt) { return prompt->kv_len; });
+  if (shallowest == prompts_.end()) return false;
+  const int64_t start = (*shallowest)->kv_len, rest = (*shallowest)->target_len() - start;
+  const double alone = seconds_of_rows(plan), base = cost_.chunk_base_seconds();
+  const auto tokens_within = [&](double seconds) {
+    return std::min(rest, std::max(options_.min_chunk, cost_.chunk_within(seconds, start)));
+  };
+  const int64_t each = tokens_within(seconds_for_chunks(plan, kAutoStepRatio));
+  const int64_t both = tokens_within(seconds_for_chunks(plan, kLongStepRatio));
+  const double time_of_each = alone + base + cost_.chunk_seconds(start, each);
+  const double time_of_both = 2 * alone + base + cost_.chunk_seconds(start, both);
+  return static_cast<double>(both) * time_of_each >
+         kWorthLeaving * static_cast<double>(each) * time_of_both;
 }
 
 // One round of the tenants with prompts, each with an equal part of what is left. Those go first

@@ -315,6 +315,53 @@ TEST_F(Tenants, AStepKeepsItsTimeForATenantThatComesBack) {
   EXPECT_GT(longest_step(2), 1.3 * limit) << "its own chunks are whole ones";
 }
 
+// To read the context of a deep prompt takes as long as the rows, whatever the chunk: every other
+// step then has a chunk, which is more than twice as long. A short prompt that comes ends that.
+TEST_F(Tenants, ADeepPromptIsFedInEveryOtherStep) {
+  options_.max_num_batched_tokens = 512;
+  options_.max_num_seqs = 32;
+  options_.max_model_len = 32768;
+  options_.num_blocks = 20000;
+  options_.max_step_seconds = SchedulerOptions::kAutoStepTime;
+  const double rows = 0.05 + 8 * 1e-3;
+  seconds_ = [](const StepLoad& load) {
+    const auto of = [](int64_t count) { return static_cast<double>(count); };
+    return (load.decode_rows == 0 ? 0 : 0.05 + 1e-3 * of(load.decode_rows)) +
+           1e-3 * of(load.prompt_tokens) + 3e-6 * of(load.chunk_context);
+  };
+  add_many(8, {.prompt = 16, .max_tokens = 30000});
+  for (int i = 0; i < 50; ++i) step();
+  const auto prompt = add({.prompt = 18000, .max_tokens = 1});
+  const auto feed = [&](int64_t to) {
+    double spent = 0, longest = 0;
+    int64_t mixed = 0, steps = 0;
+    const int64_t from = prompt->kv_len;
+    for (; prompt->kv_len < to && steps < 10000; ++steps) {
+      const StepPlan plan = step();
+      const double seconds = seconds_(plan.load);
+      mixed += plan.load.prompt_tokens > 0;
+      longest = std::max(longest, seconds);
+      spent += seconds;
+    }
+    struct Fed {
+      double mixed, longest, rate;
+    };
+    return Fed{static_cast<double>(mixed) / static_cast<double>(steps), longest,
+               static_cast<double>(prompt->kv_len - from) / spent};
+  };
+  const auto shallow = feed(2000);
+  EXPECT_GT(shallow.mixed, 0.9);
+  EXPECT_LT(shallow.longest, 1.1 * 2.2 * rows);
+  feed(15000);
+  const auto deep = feed(17000);
+  EXPECT_NEAR(deep.mixed, 0.5, 0.02);
+  EXPECT_LT(deep.longest, 1.1 * 2.7 * rows);
+  // Chunks in every step would have 1.2 times the rows' time less 48 ms for the reading.
+  EXPECT_GT(deep.rate, 1.3 * (1.2 * rows - 0.048) / 1e-3 / (2.2 * rows));
+  const auto short_one = add({.tenant = 1, .prompt = 64, .max_tokens = 1});
+  EXPECT_LE(steps_to_first_token(*short_one), 3);
+}
+
 // Chats with short rests of prompts taught it what a chunk takes; then a long prompt comes.
 TEST_F(Tenants, AStepKeepsAndUsesItsTimeWhereEveryChunkCostsTheSameMore) {
   options_.max_num_batched_tokens = 8192;
