@@ -26,7 +26,7 @@ struct Barrier {
                  : "memory");
   }
   // wait(), for what other blocks of the cluster have sent.
-  __device__ void wait_for_cluster(uint32_t phase) const {
+  __device__ void wait_for_cluster_data(uint32_t phase) const {
     asm volatile(
         "{ .reg .pred done; again: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, "
         "[%0], %1; @!done bra again; }" ::"r"(address()),

@@ -40,6 +40,11 @@ __device__ inline uint4 load_matrices_transposed(const void* p) {
   return v;
 }
 
+// Prefetches the cache line of `p` into the L2 cache.
+__device__ inline void prefetch_l2(const void* p) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+}
+
 // 16 bytes of weights, which are read once.
 __device__ inline uint4 load_once(const uint4* p) {
   uint4 v;
@@ -47,11 +52,6 @@ __device__ inline uint4 load_once(const uint4* p) {
                : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
                : "l"(p));
   return v;
-}
-
-// What will be read soon comes into the second cache.
-__device__ inline void bring_nearer(const void* p) {
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
 }
 
 // The same if `wanted`, else zeros.

@@ -150,12 +150,13 @@ struct FewRows {
            (unit & (plan.panels_per_warp() - 1));
   }
 
-  // The weights behind the warp's first, which take their place in registers once x is there.
-  __device__ void bring_second() const {
+  // Prefetches the weights behind the warp's first, which take their place in registers once x is
+  // there.
+  __device__ void prefetch_second() const {
     const UnitSource second = source(1);
 #pragma unroll
     for (int i = 0; i < UnitWeights<kSource>::kLoads; ++i)
-      if (i < second.loads) bring_nearer(second.values + i * 32);
+      if (i < second.loads) prefetch_l2(second.values + i * 32);
   }
 
   __device__ void compute(int round, UnitWeights<kSource>& w) const {
@@ -277,7 +278,7 @@ __global__ void __launch_bounds__(kFewRowsThreads, kTiles == 4 ? 1 : 2)
   ask_pairs(w, first);
 #pragma unroll
   for (int i = 0; i < UnitWeights<kSource>::kLoads; ++i) ask_value(w, first, i);
-  kernel.bring_second();
+  kernel.prefetch_second();
   const int rounds = (kernel.chunks + plan.chunk_warps() - 1) >> plan.chunk_warps_log;
   if (kernel.norms_one_row()) kernel.ask_norm();
   if (p.tiles == nullptr) wait_for_kernels_before();

@@ -21,7 +21,7 @@ struct ManyRows {
   static constexpr int kSharedBytes = kStages * kStageBytes > kTokens* kSumPitch * 4
                                           ? kStages* kStageBytes
                                           : kTokens* kSumPitch * 4;
-  // A warp brings one panel: so many times 16 bytes a lane and stage, unless it is in blocks.
+  // A warp copies one panel: so many times 16 bytes a lane and stage, unless it is in blocks.
   static constexpr int kLoads = kBits == 0 ? 4 : kBits / 4;
   static constexpr int kRowsOfX = kTokens / 32;  // of a thread, each 16 bytes a stage
   static constexpr int kTiles = kTokens / 16;    // of 8 tokens, of a warp
@@ -149,8 +149,8 @@ struct ManyRows {
     }
   }
 
-  // Brings a stage; affine: `held` has its integers, and gets the next stage's.
-  __device__ void bring(int index, Held& held) const {
+  // Copies a stage; affine: `held` has its integers, and gets the next stage's.
+  __device__ void copy_stage(int index, Held& held) const {
     if (index < stages) {
       load_x(index);
       if constexpr (kBits == 0) {
@@ -240,13 +240,13 @@ __global__ void __launch_bounds__(kManyRowsThreads, kTokens == 64 ? 2 : 1)
   }
   typename Kernel::Held held;
   if constexpr (Kernel::kBits != 0) kernel.ask_integers(0, held);
-  for (int i = 0; i < kStages - 1; ++i) kernel.bring(i, held);
+  for (int i = 0; i < kStages - 1; ++i) kernel.copy_stage(i, held);
   float c[2][Kernel::kTiles][4] = {}, totals[2][Kernel::kTiles][4] = {};
 #pragma unroll 1
   for (int i = 0; i < kernel.stages; ++i) {
     wait_copies<kStages - 2>();
     __syncthreads();
-    kernel.bring(i + kStages - 1, held);
+    kernel.copy_stage(i + kStages - 1, held);
     kernel.multiply(i, c);
     if (i % kStagesPerChunk != kStagesPerChunk - 1 && i + 1 < kernel.stages) continue;
 #pragma unroll

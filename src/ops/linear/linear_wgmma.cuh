@@ -61,7 +61,7 @@ struct Wgmma {
     return groups * 16 * static_cast<int>(p.layout.pair_bytes());
   }
 
-  __device__ void bring_weights(int index) const {
+  __device__ void copy_weights(int index) const {
     Barrier& barrier = arrived[index % kStages];
     char* to = stage(index) + kXBytes;
     barrier.expect_bytes(kXBytes + kPanels * (kPanelBytes + scale_bytes()));
@@ -77,15 +77,15 @@ struct Wgmma {
   }
 
   // The work of one thread; weights are asked for before the kernels before this one have ended.
-  __device__ void bring_first_weights() const {
-    for (int i = 0; i < min(kStages, stages); ++i) bring_weights(i);
+  __device__ void copy_first_weights() const {
+    for (int i = 0; i < min(kStages, stages); ++i) copy_weights(i);
   }
-  __device__ void bring() const {
+  __device__ void copy_stages() const {
 #pragma unroll 1
     for (int i = 0; i < stages; ++i) {
       if (i >= kStages) {
         used[i % kStages].wait(round_of(i) - 1);
-        bring_weights(i);
+        copy_weights(i);
       }
       copy_tile(stage(i), from.x, i * kStageK, static_cast<int>(task.first), arrived[i % kStages]);
     }
@@ -210,20 +210,20 @@ __global__ void __launch_bounds__(Wgmma<T, kSource, kGroups, kTokens>::kThreads,
                          static_cast<int>(blockIdx.y) * Kernel::kPanels,
                          static_cast<int>(p.layout.padded_k() / kStageK)};
   fill_table<kSource>(p.layout, table);
-  const bool brings = threadIdx.x == Kernel::kConsumers;
-  if (brings) {
+  const bool copies = threadIdx.x == Kernel::kConsumers;
+  if (copies) {
     for (int i = 0; i < Kernel::kStages; ++i) {
       arrived[i].init(1);
       used[i].init(kGroups * 4);
     }
     publish_barriers();
-    kernel.bring_first_weights();
+    kernel.copy_first_weights();
   }
   __syncthreads();
   begin_dependent();
   if (threadIdx.x >= Kernel::kConsumers) {
     give_registers<Kernel::kFewRegisters>();
-    if (brings) kernel.bring();
+    if (copies) kernel.copy_stages();
     return;
   }
   take_registers<Kernel::kManyRegisters>();

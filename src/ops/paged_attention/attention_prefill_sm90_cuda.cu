@@ -210,11 +210,11 @@ struct GroupWalk : PrefillWalk<T, kDim / 8> {
   }
 };
 
-// One warp brings the tiles of all items; pages that are beyond the context stay as they are.
+// One warp copies the tiles of all items; pages that are beyond the context stay as they are.
 template <int kDim>
-__device__ void bring(const AttentionKernelParams& p, const AttentionCudaBatch& batch,
-                      const PoolSources& from, const Stages<kDim>& stages,
-                      AttentionTiles<T, T, kPrefillRows / 16, kDim / 8>& tiles, int& before) {
+__device__ void copy_tiles(const AttentionKernelParams& p, const AttentionCudaBatch& batch,
+                           const PoolSources& from, const Stages<kDim>& stages,
+                           AttentionTiles<T, T, kPrefillRows / 16, kDim / 8>& tiles, int& before) {
   constexpr int kHalves = Shapes<kDim>::kHalves;
   const int lane = static_cast<int>(threadIdx.x) % 32, count = tiles.tile_count();
   const int size = static_cast<int>(p.block_size);
@@ -267,7 +267,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     for (int i = static_cast<int>(blockIdx.x); i < count; i += static_cast<int>(gridDim.x)) {
       AttentionTiles<T, T, kPrefillRows / 16, kDim / 8> tiles{
           p, batch, Shapes<kDim>::kRest, rest, items[i / kv_heads], i % kv_heads};
-      bring<kDim>(p, batch, from, stages, tiles, before);
+      copy_tiles<kDim>(p, batch, from, stages, tiles, before);
     }
     return;
   }

@@ -280,7 +280,7 @@ struct SharedWalk : AttentionTiles<T, T, 1, 2, kDim> {
     this->seen_by_all(see_first, see_end);
     wait_for_cluster();
     give_scores();
-    scores_are_there->wait_for_cluster(0);
+    scores_are_there->wait_for_cluster_data(0);
     const int tiles = this->tile_count();
     float2 s[kTilesPerChunk][2];
     take_scores(tiles, s);

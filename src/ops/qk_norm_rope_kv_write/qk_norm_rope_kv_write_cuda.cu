@@ -27,8 +27,8 @@ __device__ inline Head find_head(const QkNormRopeKvWriteParams& p, int64_t item)
   return head;
 }
 
-// A warp's copy of what no kernel of a step writes, or null.
-__device__ inline const float* keep_near(const float* from, int64_t size, float* to) {
+// A warp's copy in shared memory of what no kernel of a step writes, or null.
+__device__ inline const float* copy_to_shared(const float* from, int64_t size, float* to) {
   if (from == nullptr) return nullptr;
   for (int64_t i = threadIdx.x % 32; i < size; i += 32) to[i] = from[i];
   return to;
@@ -51,8 +51,8 @@ __global__ void __launch_bounds__(kWarps * 32)
   float* row = rows + threadIdx.x / 32 * p.head_dim;
   if (ahead) {
     float* kept = rows + (kWarps + threadIdx.x / 32 * 2) * p.head_dim;
-    norm = keep_near(norm, p.head_dim, kept);
-    angles = keep_near(angles, p.rotary_dim, kept + p.head_dim);
+    norm = copy_to_shared(norm, p.head_dim, kept);
+    angles = copy_to_shared(angles, p.rotary_dim, kept + p.head_dim);
     __syncwarp();
   }
   wait_for_kernels_before();
