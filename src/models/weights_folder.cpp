@@ -67,9 +67,7 @@ void expect_says(const RawTensor& tensor, const std::array<int64_t, 2>& expected
 // Columns with one scale and bias in the packed matrix: those of a group, or a part of them.
 int64_t packed_group(int64_t k, int64_t groups) {
   const int64_t stored = k / groups;
-  for (const int64_t size : {128, 64, 32})
-    if (stored % size == 0) return size;
-  return 0;
+  return stored % 128 == 0 ? 128 : stored % 64 == 0 ? 64 : 32;
 }
 
 // A byte of each group, [n, groups], and the number that has to be added to each. Most zero points

@@ -76,6 +76,7 @@ bool pack_panel(const QuantisedLayout& layout, const Rows& rows, int64_t panel, 
 // there is what is no weight.
 bool pack_panels(ThreadPool& pool, const QuantisedLayout& layout, std::span<const GgufRows> parts,
                  const PackProgress& progress, uint8_t* data) {
+  QUIRE_CHECK(gguf_block(layout.gguf).weights > 0) << "not a format of blocks";
   const int64_t row_bytes = gguf_row_bytes(layout.gguf, layout.k);
   PackJob job = {
       .row_bytes = row_bytes, .interleaved = layout.interleaved, .slice_bytes = kFetchedBytes};
@@ -168,12 +169,17 @@ PackProgress progress_from(size_t first, const PackProgress& progress) {
       tell(first + part, begin, count);
     };
   };
-  PackProgress of_part = {.needs = moved(progress.needs), .has_read = moved(progress.has_read)};
-  if (progress.fetch)
-    of_part.fetch = [first, fetch = progress.fetch](size_t part, int64_t begin, int64_t count) {
+  const auto moved_fetch = [first](const PackProgress::Fetch& fetch) -> PackProgress::Fetch {
+    if (!fetch) return {};
+    return [first, fetch](size_t part, int64_t begin, int64_t count) {
       return fetch(first + part, begin, count);
     };
-  return of_part;
+  };
+  PackProgress result;
+  result.needs = moved(progress.needs);
+  result.has_read = moved(progress.has_read);
+  result.fetch = moved_fetch(progress.fetch);
+  return result;
 }
 
 }  // namespace

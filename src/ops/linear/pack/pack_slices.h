@@ -16,11 +16,12 @@ namespace quire::ops {
 // in memory as a whole: a large head would be there twice. Each row is told of once.
 struct PackProgress {
   using Rows = std::function<void(size_t part, int64_t begin, int64_t count)>;
+  using Fetch = std::function<const void*(size_t part, int64_t begin, int64_t count)>;
   Rows needs = {};     // these rows of a part are read next
   Rows has_read = {};  // these rows are not read again
   // For packers that can take rows from anywhere, in place of `needs`: where these rows of a part
   // are now, until has_read is told of rows. Null: where the part says.
-  std::function<const void*(size_t part, int64_t begin, int64_t count)> fetch = {};
+  Fetch fetch = {};
   // What keeps the source of each part where it is, all of it unchanged, in memory whose pages can
   // be read as a whole: a device may use it there. Null or none: it goes.
   std::vector<std::shared_ptr<const void>> owners = {};
