@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+"""Writes a GGUF file of a published model's exact shape with random blocks of Q4_K and Q6_K, mixed as llama-quantize's
+Q4_K_M mixes them, to measure loading and speed where llama-quantize is not at hand.
+
+    make_random_gguf.py --shape qwen3-0.6b|qwen3-4b --out FILE.gguf
+
+Needs numpy. The tokenizer knows bytes, and names that stand for the rest of the vocabulary; what such a model writes is
+noise. Deterministic.
+"""
+
+import argparse
+import struct
+
+import numpy as np
+
+SHAPES = {
+    "qwen3-0.6b": {"hidden": 1024, "middle": 3072, "layers": 28, "heads": 16},
+    "qwen3-4b": {"hidden": 2560, "middle": 9728, "layers": 36, "heads": 32},
+}
+KV_HEADS, HEAD_DIM, VOCABULARY = 8, 128, 151936
+F32, Q4_K, Q6_K = 0, 12, 14
+# Of a block of 256 weights: its bytes, and where its float16 numbers are.
+BLOCKS = {Q4_K: (144, (0, 2)), Q6_K: (210, (208,))}
+U32, FLOAT, BOOL, STRING, ARRAY, I32 = 4, 6, 7, 8, 9, 5
+
+
+def string(text: str) -> bytes:
+    raw = text.encode()
+    return struct.pack("<Q", len(raw)) + raw
+
+
+def entry(key: str, kind: int, value) -> bytes:
+    if kind == STRING:
+        return string(key) + struct.pack("<I", STRING) + string(value)
+    return string(key) + struct.pack("<I" + {U32: "I", FLOAT: "f", BOOL: "?"}[kind], kind, value)
+
+
+def array(key: str, kind: int, values) -> bytes:
+    data = b"".join(map(string, values)) if kind == STRING else np.array(values, np.int32).tobytes()
+    return string(key) + struct.pack("<IIQ", ARRAY, kind, len(values)) + data
+
+
+def byte_letters() -> list[str]:
+    """What GPT-2's tokenizers write for each byte."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    rest = iter(range(256, 512))
+    return [chr(b) if b in plain else chr(next(rest)) for b in range(256)]
+
+
+def metadata(shape: dict) -> list[bytes]:
+    a, t = "qwen3.", "tokenizer.ggml."
+    tokens = byte_letters() + [f"[PAD{i}]" for i in range(256, VOCABULARY - 1)] + ["<|im_end|>"]
+    types = [1] * 256 + [5] * (VOCABULARY - 257) + [3]
+    return [
+        entry("general.architecture", STRING, "qwen3"),
+        entry("general.name", STRING, "random"),
+        entry(a + "block_count", U32, shape["layers"]),
+        entry(a + "context_length", U32, 40960),
+        entry(a + "embedding_length", U32, shape["hidden"]),
+        entry(a + "feed_forward_length", U32, shape["middle"]),
+        entry(a + "attention.head_count", U32, shape["heads"]),
+        entry(a + "attention.head_count_kv", U32, KV_HEADS),
+        entry(a + "attention.key_length", U32, HEAD_DIM),
+        entry(a + "attention.value_length", U32, HEAD_DIM),
+        entry(a + "attention.layer_norm_rms_epsilon", FLOAT, 1e-6),
+        entry(a + "rope.freq_base", FLOAT, 1e6),
+        entry(t + "model", STRING, "gpt2"),
+        entry(t + "pre", STRING, "qwen2"),
+        array(t + "tokens", STRING, tokens),
+        array(t + "token_type", I32, types),
+        array(t + "merges", STRING, []),
+        entry(t + "eos_token_id", U32, VOCABULARY - 1),
+        entry(t + "add_bos_token", BOOL, False),
+    ]
+
+
+def tensors(shape: dict):
+    """Name, dims (the innermost first) and type of every tensor."""
+    hidden, middle, layers = shape["hidden"], shape["middle"], shape["layers"]
+    q, kv = shape["heads"] * HEAD_DIM, KV_HEADS * HEAD_DIM
+    yield "token_embd.weight", (hidden, VOCABULARY), Q6_K
+    yield "output_norm.weight", (hidden,), F32
+    for i in range(layers):
+        # As llama-quantize's use_more_bits().
+        more = i < layers // 8 or i >= 7 * layers // 8 or (i - layers // 8) % 3 == 2
+        high = Q6_K if more else Q4_K
+        for norm, length in (("attn_norm", hidden), ("ffn_norm", hidden), ("attn_q_norm", HEAD_DIM), ("attn_k_norm", HEAD_DIM)):
+            yield f"blk.{i}.{norm}.weight", (length,), F32
+        yield f"blk.{i}.attn_q.weight", (hidden, q), Q4_K
+        yield f"blk.{i}.attn_k.weight", (hidden, kv), Q4_K
+        yield f"blk.{i}.attn_v.weight", (hidden, kv), high
+        yield f"blk.{i}.attn_output.weight", (q, hidden), Q4_K
+        yield f"blk.{i}.ffn_gate.weight", (hidden, middle), Q4_K
+        yield f"blk.{i}.ffn_up.weight", (hidden, middle), Q4_K
+        yield f"blk.{i}.ffn_down.weight", (middle, hidden), high
+
+
+def blocks(chance: np.random.Generator, kind: int, count: int) -> np.ndarray:
+    size, numbers = BLOCKS[kind]
+    data = chance.integers(0, 256, (count, size), np.uint8)
+    for at in numbers:
+        scale = chance.uniform(1e-5, 3e-5, count).astype(np.float16)
+        data[:, at : at + 2] = scale.view(np.uint8).reshape(count, 2)
+    return data
+
+
+def write(path: str, shape: dict) -> None:
+    chance = np.random.default_rng(7)
+    values, all_tensors = metadata(shape), list(tensors(shape))
+    header = b"GGUF" + struct.pack("<IQQ", 3, len(all_tensors), len(values)) + b"".join(values)
+    offset, sizes = 0, []
+    for name, dims, kind in all_tensors:
+        count = int(np.prod(dims))
+        sizes.append(4 * count if kind == F32 else count // 256 * BLOCKS[kind][0])
+        header += string(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, kind, offset)
+        offset += -(-sizes[-1] // 32) * 32
+    with open(path, "wb") as file:
+        file.write(header + bytes(-len(header) % 32))
+        for (_, dims, kind), size in zip(all_tensors, sizes):
+            count = int(np.prod(dims))
+            data = np.ones(count, np.float32) if kind == F32 else blocks(chance, kind, count // 256)
+            file.write(data.tobytes() + bytes(-size % 32))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--shape", choices=SHAPES, required=True)
+    parser.add_argument("--out", required=True)
+    args = parser.parse_args()
+    write(args.out, SHAPES[args.shape])
+
+
+if __name__ == "__main__":
+    main()
