@@ -239,14 +239,9 @@ void check_edges(CudaStream stream, int64_t vocab) {
          what + " edges", 0, 0);
 }
 
-}  // namespace
-
-void check_sample(CudaStream stream) {
-  for (const int64_t vocab : {40, 1000, 32000, 151936}) {
-    check(stream, vocab);
-    check_edges(stream, vocab);
-  }
-  const int64_t vocab = 151936, rows = 64;
+// How long `rows` rows take that are all sampled in the same way.
+void print_time(CudaStream stream, int64_t rows) {
+  const int64_t vocab = 151936;
   const auto logits = random_floats(static_cast<size_t>(rows * vocab), FloatType::kF32, 1, 3.0f);
   for (const SampleCudaRow& row : {SampleCudaRow{.temperature = 0}, SampleCudaRow{.temperature = 1},
                                    SampleCudaRow{.temperature = 1, .top_p = 0.95f, .top_k = 50},
@@ -261,9 +256,19 @@ void check_sample(CudaStream stream) {
     p.top_ids = d.as<int32_t>();
     p.top_logprobs = e.as<float>();
     const double us = time_us(stream, [&](CudaStream s) { sample_cuda(s, p); }, 3);
-    std::printf("sample 64 x 151936 temperature %.0f top_k %d top_p %.2f  %8.1f us\n",
-                row.temperature, row.top_k, row.top_p, us);
+    std::printf("sample %lld x 151936 temperature %.0f top_k %d top_p %.2f  %8.1f us\n",
+                static_cast<long long>(rows), row.temperature, row.top_k, row.top_p, us);
   }
+}
+
+}  // namespace
+
+void check_sample(CudaStream stream) {
+  for (const int64_t vocab : {40, 1000, 32000, 151936}) {
+    check(stream, vocab);
+    check_edges(stream, vocab);
+  }
+  for (const int64_t rows : {1, 8, 64}) print_time(stream, rows);
 }
 
 }  // namespace quire::ops::cuda_test
