@@ -1,6 +1,7 @@
 #pragma once
 #include <cuda.h>
 
+#include "ops/cuda/cluster.cuh"
 #include "ops/cuda/mma.cuh"
 
 // What only Hopper (sm_90a) has: products of a warpgroup (128 threads) that read shared memory by
@@ -63,20 +64,6 @@ __device__ inline void copy_tile(void* to, const CUtensorMap& matrix, int column
       : "memory");
 }
 
-// Of the blocks of a cluster: which one this is, and a barrier in two halves, which says that all
-// of them run and have what was published before it; it orders nothing else. All threads come to
-// both.
-__device__ inline int rank_in_cluster() {
-  uint32_t rank;
-  asm("mov.u32 %0, %cluster_ctarank;" : "=r"(rank));
-  return static_cast<int>(rank);
-}
-__device__ inline void arrive_in_cluster() {
-  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
-}
-__device__ inline void wait_for_cluster() {
-  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
 // What `address` of this block's shared memory is in that of block `rank`. Two floats for there,
 // whose bytes `barrier`, there too, counts.
 __device__ inline uint32_t address_in_cluster(uint32_t address, int rank) {

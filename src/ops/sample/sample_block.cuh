@@ -1,6 +1,7 @@
 #pragma once
 #include <cfloat>
 
+#include "ops/cuda/cluster.cuh"
 #include "ops/cuda/reduce.cuh"
 #include "ops/sample/sample_cuda.h"
 
@@ -10,6 +11,7 @@ namespace quire::ops {
 inline constexpr int kSampleThreads = 1024, kSampleWarps = kSampleThreads / 32;
 inline constexpr int kWalkTile = 1024;   // ids whose masses are summed together
 inline constexpr int kMostTiles = 1024;  // a vocabulary of 2^20
+inline constexpr int kMostRowBlocks = 8;
 
 // What a logit counts as: NaN is the least, infinity the greatest finite number; denormals are 0.
 __device__ inline float canonical(float x) {
@@ -40,7 +42,7 @@ inline constexpr int kMostCandidates = 2048;
 struct SampleShared {
   uint64_t of_warps[kSampleWarps];
   uint64_t tiles[kMostTiles];
-  uint64_t result;
+  uint64_t shares[kMostRowBlocks];  // of a row's blocks, the best of each
   int32_t chosen;
   uint32_t count;
   uint32_t keys[kMostCandidates];  // in no order
@@ -98,14 +100,30 @@ struct LogitRow {
   }
 
   // Finds the maximum, the lowest id of several.
-  __device__ void scan(SampleShared& s) {
+  __device__ void scan(SampleShared& s) { set_best(best_of(0, size, s)); }
+  // The same for the first block of a cluster: each of its blocks looks at a share of the row. All
+  // of them run.
+  __device__ void scan_in_cluster(int blocks, SampleShared& s) {
+    const int rank = rank_in_cluster();
+    const uint64_t share = best_of(size * rank / blocks, size * (rank + 1) / blocks, s);
+    if (threadIdx.x == 0) write_in_cluster(&s.shares[rank], 0, share);
+    sync_cluster();
+    if (rank > 0) return;
+    uint64_t best = share;
+    for (int i = 1; i < blocks; ++i) best = better(best, s.shares[i]);
+    set_best(best);
+  }
+
+  // The key and, inverted, the id of the greatest of the tokens [begin, end), the lowest id of
+  // several.
+  __device__ uint64_t best_of(int64_t begin, int64_t end, SampleShared& s) const {
     constexpr int kAhead = 16;
     float most = -INFINITY;
     int64_t where = -1;
-    for (int64_t first = threadIdx.x; first < size; first += kAhead * kSampleThreads) {
+    for (int64_t first = begin + threadIdx.x; first < end; first += kAhead * kSampleThreads) {
       float v[kAhead];
 #pragma unroll
-      for (int j = 0; j < kAhead; ++j) v[j] = x[min(first + j * kSampleThreads, size - 1)];
+      for (int j = 0; j < kAhead; ++j) v[j] = x[min(first + j * kSampleThreads, end - 1)];
       float peak = v[0];
 #pragma unroll
       for (int j = 1; j < kAhead; ++j) peak = fmaxf(peak, v[j]);
@@ -113,13 +131,16 @@ struct LogitRow {
 #pragma unroll
       for (int j = 0; j < kAhead; ++j) {
         const int64_t i = first + j * kSampleThreads;
-        if (!(v[j] > most) || i >= size || !(canonical(v[j]) > most)) continue;
+        if (!(v[j] > most) || i >= end || !(canonical(v[j]) > most)) continue;
         most = canonical(v[j]);
         where = i;
       }
     }
-    uint64_t best = static_cast<uint64_t>(key_of(most)) << 32 | ~static_cast<uint32_t>(where);
-    best = block_combine(best, s, [](uint64_t a, uint64_t b) { return a > b ? a : b; });
+    const uint64_t best = static_cast<uint64_t>(key_of(most)) << 32 | ~static_cast<uint32_t>(where);
+    return block_combine(best, s, better);
+  }
+  __device__ static uint64_t better(uint64_t a, uint64_t b) { return a > b ? a : b; }
+  __device__ void set_best(uint64_t best) {
     max = value_of(static_cast<uint32_t>(best >> 32));
     argmax = static_cast<int32_t>(~static_cast<uint32_t>(best));
   }

@@ -95,9 +95,8 @@ __device__ void list_best(const LogitRow& logits, int count, double log_total, S
 }
 
 // log softmax of the raw logits.
-__device__ void score(const SampleCudaParams& p, const SampleCudaRow& row, int32_t token,
+__device__ void score(const SampleCudaParams& p, int64_t r, const SampleCudaRow& row, int32_t token,
                       const LogitRow& logits, SampleShared& s) {
-  const int64_t r = blockIdx.x;
   const uint64_t total = logits.sum(s, logits.lightest(1.0f), [&](uint32_t key, int64_t) {
     return logits.mass(value_of(key), 1.0f);
   });
@@ -121,11 +120,21 @@ __device__ void score(const SampleCudaParams& p, const SampleCudaRow& row, int32
             p.top_logprobs + r * p.width);
 }
 
-__global__ void __launch_bounds__(kSampleThreads) sample_rows(const SampleCudaParams p) {
+// A cluster of `blocks` blocks a row. They look for the best token together, if the row takes the
+// logits as they are; the rest is the first one's.
+__global__ void __launch_bounds__(kSampleThreads)
+    sample_rows(const SampleCudaParams p, int blocks) {
   __shared__ SampleShared s;
+  arrive_in_cluster();
   begin_dependent();
-  const int64_t r = blockIdx.x;
+  const int64_t r = blockIdx.x / blocks;
+  const bool is_first = blockIdx.x % blocks == 0;
   const SampleCudaRow row = p.row[r];
+  const bool is_padding = row.forced_token >= 0 && row.num_top_logprobs < 0;
+  LogitRow raw = {p.logits + r * p.vocab, p.vocab};
+  wait_for_cluster();
+  if (!is_padding && !changes_logits(row)) raw.scan_in_cluster(blocks, s);
+  if (!is_first) return;
   for (int64_t i = threadIdx.x; i < p.width; i += kSampleThreads) {
     p.top_ids[r * p.width + i] = -1;
     p.top_logprobs[r * p.width + i] = 0;
@@ -135,20 +144,27 @@ __global__ void __launch_bounds__(kSampleThreads) sample_rows(const SampleCudaPa
     p.ranks[r] = 0;
     if (row.forced_token >= 0) p.tokens[r] = row.forced_token;
   }
-  if (row.forced_token >= 0 && row.num_top_logprobs < 0) return;  // padding
+  if (is_padding) return;
   __syncthreads();
-  LogitRow raw = {p.logits + r * p.vocab, p.vocab};
   LogitRow adjusted = raw;
-  adjusted.x = adjusted_logits(p, row, raw.x, p.scratch + r * p.vocab);
-  adjusted.scan(s);
+  if (changes_logits(row)) {
+    adjusted.x = adjusted_logits(p, row, raw.x, p.scratch + r * p.vocab);
+    adjusted.scan(s);
+  }
   const int32_t token = row.forced_token >= 0 ? row.forced_token : draw(row, adjusted, s);
   if (threadIdx.x == 0) p.tokens[r] = token;
   if (row.num_top_logprobs < 0) return;
-  if (adjusted.x == raw.x)
-    raw = adjusted;
-  else
-    raw.scan(s);
-  score(p, row, token, raw, s);
+  if (adjusted.x != raw.x) raw.scan(s);
+  score(p, r, row, token, raw, s);
+}
+
+// One block reads a row in some 30 us: as many as run at once share the rows that there are. The
+// best token is the same however it is found.
+int blocks_of_row(int64_t rows) {
+  constexpr int64_t kBlocksAtOnce = 132;
+  int blocks = is_hopper() ? kMostRowBlocks : 1;
+  while (blocks > 1 && rows * blocks > kBlocksAtOnce) blocks /= 2;
+  return blocks;
 }
 
 }  // namespace
@@ -156,7 +172,9 @@ __global__ void __launch_bounds__(kSampleThreads) sample_rows(const SampleCudaPa
 void sample_cuda(CudaStream stream, const SampleCudaParams& p) {
   if (p.width > kMaxSampleCudaTop || p.vocab > kMaxSampleCudaVocab)
     throw std::runtime_error("sample: more logprobs or tokens than the kernel has room for");
-  launch("sample", stream, sample_rows, dim3(static_cast<unsigned>(p.rows)), kSampleThreads, 0, p);
+  const int blocks = blocks_of_row(p.rows);
+  launch_clusters("sample", stream, sample_rows, dim3(static_cast<unsigned>(p.rows * blocks)),
+                  static_cast<unsigned>(blocks), kSampleThreads, 0, p, blocks);
 }
 
 }  // namespace quire::ops

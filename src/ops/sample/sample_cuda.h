@@ -62,8 +62,9 @@ struct SampleCudaParams {
   float* top_logprobs = nullptr;
 };
 
-// A block a row. Masses are integers, rounded e^z 2^40: their sums are exact in whatever order, and
-// a token below 2^-41 of the best is never sampled.
+// A block a row, or a few that look for its best token together. Masses are integers, rounded
+// e^z 2^40: their sums are exact in whatever order, and a token below 2^-41 of the best is never
+// sampled.
 void sample_cuda(CudaStream stream, const SampleCudaParams& params);
 
 }  // namespace quire::ops
