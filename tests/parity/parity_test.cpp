@@ -49,8 +49,7 @@ void expect_kernels(const ops::Context& context, const Golden& golden) {
                 (ops::testing::on_metal() && kernel == "mlx"))
         << name << " ran " << count << " times";
   }
-  std::vector<const char*> needed = {"linear", "paged_attention", "embedding", "gather_rows",
-                                     "sample"};
+  std::vector<const char*> needed = {"linear", "paged_attention", "embedding", "sample"};
   if (has_latent_attention(golden))
     needed.insert(needed.end(), {"latent_kv_write", "rope", "head_linear"});
   else

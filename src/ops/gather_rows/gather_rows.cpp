@@ -38,8 +38,16 @@ void resolve_again(CudaRecording& recording, CudaDevice& cuda, ResolveTokensCuda
 
 }  // namespace
 
+bool takes_all_rows(const BatchLayout& layout) {
+  if (static_cast<int64_t>(layout.rows.size()) != layout.num_tokens) return false;
+  for (int64_t i = 0; i < layout.num_tokens; ++i)
+    if (layout.rows[i] != i) return false;
+  return true;
+}
+
 mx::array gather_rows(const Context& context, const mx::array& x, const BatchLayoutPtr& layout) {
   check_shape("gather_rows", "x", x, {layout->num_tokens, -1});
+  if (takes_all_rows(*layout)) return x;
   if (is_composed(context, "gather_rows")) return gather_rows_reference(x, *layout);
   const int count = static_cast<int>(layout->rows.size());
   const size_t row_bytes = x.shape(1) * x.itemsize();

@@ -8,7 +8,11 @@ namespace quire::ops {
 
 namespace mx = mlx::core;
 
-// Rows layout->rows of x [T, H], in order: [R, H]. Only these are projected to the vocabulary.
+// Whether layout.rows are all of the T rows, in their order: a step of decode rows.
+bool takes_all_rows(const BatchLayout& layout);
+
+// Rows layout->rows of x [T, H], in order: [R, H]. Only these are projected to the vocabulary. x
+// itself, and no kernel, if these are all of its rows.
 mx::array gather_rows(const Context& context, const mx::array& x, const BatchLayoutPtr& layout);
 
 // Columns [begin, begin + width) of x [T, N] as [T, width]: takes q, k and v apart after a fused

@@ -32,6 +32,21 @@ TEST(GatherRows, CopiesTheRowsInOrder) {
   }
 }
 
+// Only all rows in their order need no kernel.
+TEST(GatherRows, AllRowsAreTheArrayItself) {
+  Context context = make_context(1);
+  const mx::array x = random_array({3, 8}, mx::float32, 1);
+  EXPECT_EQ(gather_rows(context, x, layout_of(3, {0, 1, 2})).id(), x.id());
+  EXPECT_EQ(context.kernels->count("gather_rows", context.device->name()), 0);
+  for (const auto& rows : {std::vector<int32_t>{0, 1}, {0, 2, 1}, {0, 0, 2}, {0, 1, 1}}) {
+    const mx::array y = gather_rows(context, x, layout_of(3, rows));
+    for (size_t i = 0; i < rows.size(); ++i)
+      EXPECT_TRUE(same_bits(mx::slice(y, {static_cast<int>(i), 0}, {static_cast<int>(i) + 1, 8}),
+                            mx::slice(x, {rows[i], 0}, {rows[i] + 1, 8})));
+  }
+  EXPECT_EQ(context.kernels->count("gather_rows", context.device->name()), 4);
+}
+
 TEST(SliceColumns, TakesThemFromEveryRow) {
   for (const mx::Dtype dtype : float_dtypes()) {
     for (const auto& [rows, begin, width] :

@@ -2,13 +2,15 @@
 
 #include <algorithm>
 
+#include "ops/gather_rows/gather_rows.h"
+
 namespace quire::ops {
 namespace {
 
 bool same_sizes(const BatchLayout& a, const BatchLayout& b) {
   return a.num_tokens == b.num_tokens && a.num_sequences == b.num_sequences &&
          a.block_size == b.block_size && a.state_slots.size() == b.state_slots.size() &&
-         a.rows.size() == b.rows.size();
+         a.rows.size() == b.rows.size() && takes_all_rows(a) == takes_all_rows(b);
 }
 
 int most_top_logprobs(const std::vector<SampleRow>& rows) {
