@@ -147,9 +147,6 @@ class Scheduler {
   // count on its K and V. It can be empty while there is work: every sequence then waits for its
   // last token to be committed.
   StepPlan plan();
-  // Asks the caches for what a step reads of each running sequence. After a step that took
-  // milliseconds it is in none, and one after another these misses are most of a host's step.
-  void prefetch_running() const;
 
   // In place of a token that a later call of commit makes known, for a plan of just that item. The
   // sequence is `postponed` meanwhile; if it is preempted, it forgets the row.

@@ -1,32 +1,10 @@
 #include <algorithm>
-#include <cstddef>
 #include <utility>
 
 #include "base/check.h"
 #include "engine/scheduler.h"
 
 namespace quire::engine {
-namespace {
-
-constexpr size_t kCacheLine = 64;
-
-void prefetch(const void* begin, size_t bytes) {
-  const auto* at = static_cast<const std::byte*>(begin);
-  for (size_t i = 0; i < bytes; i += kCacheLine) __builtin_prefetch(at + i);
-}
-
-}  // namespace
-
-void Scheduler::prefetch_running() const {
-  constexpr size_t kFewRows = 16;  // are no trouble
-  if (running_.size() < kFewRows) return;
-  for (const SequencePtr& sequence : running_) prefetch(sequence.get(), sizeof(Sequence));
-  for (const SequencePtr& sequence : running_) {
-    __builtin_prefetch(sequence->tokens.data() + sequence->tokens.size());
-    for (const BlockTable& table : sequence->tables)
-      prefetch(table.blocks.data(), table.blocks.size() * sizeof(int32_t));
-  }
-}
 
 StepPlan Scheduler::plan() {
   StepPlan plan;

@@ -31,6 +31,8 @@ struct BlockTable {
   int64_t num_held() const { return static_cast<int64_t>(blocks.size()) - given_back; }
 };
 
+struct Generation;  // in step_runner.h
+
 // One generation in progress, as the scheduler sees it. Lookahead is part of this state:
 //
 //   tokens       prompt and produced tokens whose values the host knows (tok_len = tokens.size())
@@ -74,6 +76,7 @@ struct Sequence {
   uint64_t put_off_in_plan = 0;  // the last plan that left its row to a later one
   uint64_t seed = 0;
   RequestStats stats;
+  Generation* generation = nullptr;  // what StepRunner keeps for it, until it has ended
 
   // Where the pending token lies in the last launched step's sampled tokens; -1: none.
   int32_t pending_row = -1;

@@ -21,6 +21,17 @@
 
 namespace quire::engine {
 
+// What a sequence needs beside the scheduler's view of it.
+struct Generation {
+  SequencePtr sequence;
+  TokenHistory history;
+  MaskWorkers::RowPtr grammar;  // null: unconstrained
+  std::vector<TokenLogprob> prompt_logprobs;
+  std::optional<Pooler> pooler;  // of a request that pools
+  bool told = false;             // whether an event was sent
+  TokenMask failure;             // why the next row yields no token, if it is known
+};
+
 // The engine thread's work: schedules, runs and commits steps, and tells requests about their
 // tokens. All methods but the constructor run on that thread, which owns the MLX stream.
 class StepRunner {
@@ -50,16 +61,6 @@ class StepRunner {
   LoadByTenant waiting_by_tenant() const { return scheduler_.waiting_by_tenant(); }
 
  private:
-  // What a sequence needs beside the scheduler's view of it.
-  struct Generation {
-    SequencePtr sequence;
-    TokenHistory history;
-    MaskWorkers::RowPtr grammar;  // null: unconstrained
-    std::vector<TokenLogprob> prompt_logprobs;
-    std::optional<Pooler> pooler;  // of a request that pools
-    bool told = false;             // whether an event was sent
-    TokenMask failure;             // why the next row yields no token, if it is known
-  };
   // A launched step whose tokens have not been read.
   struct InFlight {
     StepPlan plan;
@@ -118,6 +119,7 @@ class StepRunner {
   static void read_states_early(InFlight& step);
   void collect_states(const InFlight& step);
   static void give_pooled(Pooler& pooler, TokenEvent& event);
+  static void prefetch(const InFlight& step);
   void commit_rows(InFlight& step);
   void commit_postponed(InFlight& step);
   void commit_token(const CommittedToken& token, Generation& generation, const InFlight& step,

@@ -30,14 +30,18 @@ OfflineResult run_offline(engine::Engine& engine, const std::vector<OfflineReque
   std::vector<std::vector<double>> times(requests.size());  // of each request's tokens
   std::vector<engine::Request> submitted;
   const TimePoint start = Clock::now();
+  const auto listen = [start, pass_on = queue.sink()](engine::TokenEvent&& event,
+                                                      std::vector<double>& own) {
+    own.insert(own.end(), event.tokens.size(), seconds_between(start, event.known));
+    if (event.finish) pass_on(std::move(event));
+  };
   for (size_t i = 0; i < requests.size(); ++i) {
     times[i].reserve(static_cast<size_t>(requests[i].output_len));
     engine::Request& request = submitted.emplace_back(greedy(requests[i]));
     // This thread is woken for ends alone: waking it for every token would be most of what the
     // engine's thread does in a step of many rows.
-    request.sink = [&own = times[i], start, pass_on = queue.sink()](engine::TokenEvent&& event) {
-      own.insert(own.end(), event.tokens.size(), seconds_between(start, event.known));
-      if (event.finish) pass_on(std::move(event));
+    request.sink = [&listen, &own = times[i]](engine::TokenEvent&& event) {
+      listen(std::move(event), own);
     };
     result.prompt_tokens += static_cast<int64_t>(requests[i].prompt.size());
   }
