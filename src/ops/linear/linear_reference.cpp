@@ -50,10 +50,10 @@ mx::array unpack_matrix(const PackedMatrix& matrix) {
 
 namespace {
 
-// x as it is left by quantising it to 8 bits in groups (int8_rows_cpu.h).
+// float32 x as it is left by quantising it to 8 bits in groups (int8_rows_cpu.h).
 mx::array rounded_to_int8(const mx::array& x, int64_t group_size) {
   const int rows = x.shape(0), group = static_cast<int>(group_size);
-  const mx::array groups = mx::reshape(mx::astype(x, mx::float32), {rows, -1, group});
+  const mx::array groups = mx::reshape(x, {rows, -1, group});
   const mx::array most = mx::max(mx::abs(groups), -1, /*keepdims=*/true);
   const mx::array inverse =
       mx::where(most > mx::array(0x1p-100f), mx::array(127.0f) / most, mx::array(0.0f));
@@ -61,17 +61,29 @@ mx::array rounded_to_int8(const mx::array& x, int64_t group_size) {
   return mx::reshape(q * (most / mx::array(127.0f)), x.shape());
 }
 
+// x W^T in float32, of float32 x.
+mx::array product(const mx::array& x, PackedMatrix matrix) {
+  if (matrix.parts) {
+    std::vector<mx::array> parts;
+    for (const PackedMatrix& part : *matrix.parts) parts.push_back(product(x, part));
+    return mx::concatenate(parts, 1);
+  }
+  mx::array in = x;
+  if (matrix.rounds_activations()) {
+    // Groups are those of the packed columns.
+    if (matrix.columns)
+      in = mx::take(x, mx::array(matrix.columns.get(), {x.shape(1)}, mx::int32), 1);
+    matrix.columns = nullptr;
+    in = rounded_to_int8(in, quantised_layout(matrix).group_size);
+    matrix.dtype = mx::float32;  // the weights count exactly
+  }
+  return mx::matmul(in, mx::transpose(mx::astype(unpack_matrix(matrix), mx::float32)));
+}
+
 }  // namespace
 
 mx::array linear_reference(const mx::array& x, const LinearWeight& w, mx::Dtype out_dtype) {
-  PackedMatrix matrix = w.weight;
-  mx::array in = mx::astype(x, mx::float32);
-  if (matrix.rounds_activations()) {
-    in = rounded_to_int8(x, quantised_layout(matrix).group_size);
-    matrix.dtype = mx::float32;  // the weights count exactly
-  }
-  const mx::array weight = mx::astype(unpack_matrix(matrix), mx::float32);
-  mx::array y = mx::matmul(in, mx::transpose(weight));
+  mx::array y = product(mx::astype(x, mx::float32), w.weight);
   if (w.bias) y = y + *w.bias;
   return mx::astype(y, out_dtype);
 }

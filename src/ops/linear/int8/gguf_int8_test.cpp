@@ -146,22 +146,31 @@ TEST(Int8LinearGguf, ARowHasTheSameBitsInAnyBatchAndOnEveryInstructionSet) {
   }
 }
 
-// What QUIRE_USE_REFERENCE and parity tests compare with rounds x, too: the weights' own rounding
-// would be 2^-9 of each.
+// linear() is what its reference is, which QUIRE_USE_REFERENCE and parity tests compare with.
+void expect_reference(const LinearWeight& w) {
+  Context context = make_context(2);
+  const mx::array x = random_array({5, 512}, mx::bfloat16, 1);
+  const mx::array y = linear(context, x, w, {.out_dtype = mx::float32});
+  mx::eval(y);
+  context.use_reference = true;
+  const mx::array expected = linear(context, x, w, {.out_dtype = mx::float32});
+  const float most = mx::max(mx::abs(expected)).item<float>();
+  EXPECT_TRUE(near(y, expected, {.abs = 1e-5f * most, .rel = 1e-5f}));
+}
+
+// The weights' own rounding would be 2^-9 of each.
 TEST(Int8LinearGguf, TheReferenceRoundsActivationsToo) {
+  const Context context = make_context(2);
   for (const GgufFormat format : formats()) {
     SCOPED_TRACE(gguf_block(format).name);
-    Context context = make_context(2);
     const auto s = gguf_source(40, 512, format, 3);
-    const LinearWeight w = {.weight = pack(context, *s, mx::bfloat16)};
-    const mx::array x = random_array({5, 512}, mx::bfloat16, 1);
-    const mx::array y = linear(context, x, w, {.out_dtype = mx::float32});
-    mx::eval(y);
-    context.use_reference = true;
-    const mx::array expected = linear(context, x, w, {.out_dtype = mx::float32});
-    const float most = mx::max(mx::abs(expected)).item<float>();
-    EXPECT_TRUE(near(y, expected, {.abs = 1e-5f * most, .rel = 1e-5f}));
+    expect_reference({.weight = pack(context, *s, mx::bfloat16)});
   }
+  const auto a = gguf_source(40, 512, GgufFormat::kQ4_K, 3),
+             b = gguf_source(24, 512, GgufFormat::kQ6_K, 4);
+  GgufRows parts[] = {a->rows, b->rows};
+  for (GgufRows& part : parts) part.int8_activations = true;
+  expect_reference({.weight = pack_gguf_matrix(context, parts, mx::bfloat16)});
 }
 
 // Parts of two formats stay apart: each has the bits that it has alone.
