@@ -27,7 +27,7 @@ part_amx() {
   if grep -qw amx_bf16 /proc/cpuinfo; then echo "this machine has AMX: make test is the test"; return 77; fi
   grep -qw avx512_bf16 /proc/cpuinfo || { echo "AVX512-BF16 is needed beside the tile unit"; return 77; }
   build emulated-amx --target ops_tests
-  run_tests emulated-amx --jobs "$jobs" --programs ops_tests --only '^(AffineLinear|Int8Linear|BlockFloat|Linear|HeadLinear|GgufLinear|Float8|MoeExperts|PagedAttention|LatentAttention|ChunkedAttention|Mixed)'
+  run_tests emulated-amx --jobs "$jobs" --programs ops_tests --only '^(AffineLinear|Int8Linear|BlockFloat|Linear|HeadLinear|GgufLinear|Float8|MoeExperts|ZeroPoints|ColumnOrder|PagedAttention|LatentAttention|ChunkedAttention|Mixed)'
 }
 
 # 64-bit ARM, linked here and run in an emulator.

@@ -7,6 +7,7 @@
 #include "ops/embedding/embedding.h"
 #include "ops/head_linear/head_linear.h"
 #include "ops/linear/affine/affine_test_util.h"
+#include "ops/linear/int8/int8_test_util.h"
 #include "ops/linear/linear_reference.h"
 #include "ops/linear/linear_test_util.h"
 #include "ops/linear/pack/stack_matrices.h"
@@ -231,14 +232,47 @@ TEST_F(ColumnOrder, OfExpertsIsTheirOwn) {
   }
 }
 
-TEST_F(ColumnOrder, DoesNotGoWithHeadsOrActivationsOf8Bits) {
+TEST_F(ColumnOrder, DoesNotGoWithHeads) {
   const Context context = make_context(1);
   const auto w = make_ordered(16, 128, four_bits(), mx::bfloat16);
   const std::vector<PackedMatrix> heads = {pack(context, *w, mx::bfloat16).weight};
   EXPECT_THROW(stack_heads(context, heads), std::invalid_argument);
-  AffineRows rows = w->rows;
-  rows.format.int8_activations = true;
-  EXPECT_THROW(pack_affine_matrix(context, {&rows, 1}, mx::bfloat16), std::invalid_argument);
+}
+
+// Activations of 8 bits are rounded by the groups of the packed columns: the bits are those of the
+// packed matrix times x in its order.
+TEST_F(ColumnOrder, GoesWithActivationsOf8Bits) {
+  const int k = 384;
+  const mx::array norm = random_array({k}, mx::float32, 3);
+  for (const auto& isa : isas_to_test(/*with_vnni=*/true)) {
+    const ForcedIsa forced(isa);
+    for (AffineFormat format : {four_bits(), eight_bits()}) {
+      format.int8_activations = true;
+      Context context = make_context(2), other = make_context(2);
+      const auto w = make_ordered(70, k, format, mx::bfloat16);
+      const LinearWeight weight = pack(context, *w, mx::bfloat16);
+      const LinearWeight packed = {
+          .weight = pack_affine_matrix(other, {&w->packed.rows, 1}, mx::bfloat16)};
+      for (const int rows : kRowCounts) {
+        SCOPED_TRACE(isa + ", " + format_name(format) + ", " + std::to_string(rows) + " rows");
+        const mx::array x = random_array({rows, k}, mx::bfloat16, 1);
+        const mx::array y = linear(context, x, weight, {.out_dtype = mx::float32});
+        ASSERT_TRUE(
+            same_bits(y, linear(other, w->in_order(x), packed, {.out_dtype = mx::float32})));
+        ASSERT_TRUE(
+            same_bits(linear(context, x, weight, {.norm = LinearOptions::Norm{norm, 1e-6f}}),
+                      linear(other, w->in_order(rms_norm(other, x, norm, 1e-6f)), packed)));
+        if (rows > 40) continue;
+        context.use_reference = true;
+        // As Int8Linear.MatchesItsReference.
+        ASSERT_TRUE(near(y, linear(context, x, weight, {.out_dtype = mx::float32}),
+                         {.abs = 2e-4f, .rel = 1e-5f}));
+        context.use_reference = false;
+      }
+      EXPECT_TRUE(kernel_ran(context, "linear", 2 * static_cast<int>(std::size(kRowCounts)),
+                             int8_kernel()));
+    }
+  }
 }
 
 TEST(ColumnOrderOnCuda, AGpuHasNone) {

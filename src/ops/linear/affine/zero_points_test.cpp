@@ -1,9 +1,11 @@
 // Affine weights with zero points: w = (q - z) * scale.
 #include <array>
+#include <cmath>
 #include <cstring>
 
 #include "ops/embedding/embedding.h"
 #include "ops/linear/affine/affine_test_util.h"
+#include "ops/linear/int8/int8_test_util.h"
 #include "ops/linear/linear_reference.h"
 #include "ops/linear/linear_test_util.h"
 
@@ -18,6 +20,7 @@ struct Source {
   std::vector<uint16_t> scales;
   std::vector<uint8_t> zeros;
   std::vector<double> values;  // [N, K]
+  std::vector<double> biases;  // [N, groups]: what a code of 0 means
   AffineRows rows;
 
   mx::array dense(mx::Dtype dtype) const {  // rounded once: float32 holds the values
@@ -44,6 +47,7 @@ std::shared_ptr<const Source> make_source(int n, int k, const AffineFormat& form
     for (int i = 0; i < n * groups; ++i)
       s->zeros.push_back(static_cast<uint8_t>(generator() % (1u << format.bits)));
   const auto wide = to_floats(scales);
+  s->biases.resize(wide.size());
   for (int row = 0; row < n; ++row)
     for (int at = 0; at < k; ++at) {
       const size_t bit = (static_cast<size_t>(row) * k + at) * format.bits;
@@ -54,6 +58,7 @@ std::shared_ptr<const Source> make_source(int n, int k, const AffineFormat& form
       const auto group = static_cast<size_t>(row * groups + at / format.group_size);
       const int zero = format.least_zero + (s->zeros.empty() ? 0 : s->zeros[group]);
       s->values.push_back(static_cast<double>(q - zero) * wide[group]);
+      s->biases[group] = -static_cast<double>(zero) * wide[group];
     }
   s->rows = {.values = s->words.data(),
              .scales = s->scales.data(),
@@ -289,16 +294,78 @@ TEST(ZeroPoints, NothingIsWidened) {
   }
 }
 
-TEST(ZeroPoints, GoWithScalesOf16BitsAndWholeActivations) {
+// Outputs of rows x in 8 bits against float64: Int8LinearGguf's bound for codes and minima.
+void expect_near_float64(const Context& context, const Source& s, const mx::array& x) {
+  const int rows = x.shape(0), n = static_cast<int>(s.rows.n), k = static_cast<int>(s.rows.k);
+  const int group = static_cast<int>(s.rows.format.group_size);
+  const auto y =
+      to_floats(linear(context, x, pack(context, s, x.dtype()), {.out_dtype = mx::float32}));
+  const std::vector<double> a = rounded_to_int8(to_floats(x), group);
+  const double per_sum = unit_roundoff(mx::float32) * (4 * k / group + 4) * 1.01;
+  for (int t = 0; t < rows; ++t) {
+    for (int j = 0; j < n; ++j) {
+      double exact = 0, sizes = 0;
+      for (int i = 0; i < k; ++i) {
+        const double value = s.values[static_cast<size_t>(j * k + i)];
+        const double bias = s.biases[static_cast<size_t>(j * (k / group) + i / group)];
+        exact += a[t * k + i] * value;
+        sizes += std::abs(a[t * k + i]) * (std::abs(value - bias) + std::abs(bias));
+      }
+      ASSERT_LE(std::abs(y[t * n + j] - exact), per_sum * sizes + 1e-30) << t << ", " << j;
+    }
+  }
+}
+
+// Half of formats(): kernels of 8-bit activations read scales and zero points apart.
+std::vector<AffineFormat> int8_formats() {
+  std::vector<AffineFormat> all;
+  for (AffineFormat format : formats()) {
+    format.int8_activations = true;
+    if ((format.scale_dtype == mx::float16) == (format.zeros == ZeroPoints::kBytes))
+      all.push_back(format);
+  }
+  return all;
+}
+
+TEST(ZeroPoints, AreWithinTheErrorBoundOfActivationsOf8Bits) {
+  if (on_cuda()) GTEST_SKIP() << "the CPU's";
+  for (const auto& isa : isas_to_test(/*with_vnni=*/true)) {
+    const ForcedIsa forced(isa);
+    for (const AffineFormat& format : int8_formats()) {
+      const Context context = make_context(2);
+      const auto s = make_source(70, 384, format, 9);
+      for (const int rows : {1, 5, 17, 33}) {
+        SCOPED_TRACE(text(isa, mx::bfloat16, format) + ", " + std::to_string(rows) + " rows");
+        ASSERT_NO_FATAL_FAILURE(
+            expect_near_float64(context, *s, random_array({rows, 384}, mx::bfloat16, 1)));
+      }
+      ASSERT_TRUE(kernel_ran(context, "linear", 4, int8_kernel()));
+    }
+  }
+}
+
+// Also where K fills no block.
+TEST(ZeroPoints, RowsOf8BitsHaveTheSameBitsInAnyBatchAndOnEveryInstructionSet) {
+  if (on_cuda()) GTEST_SKIP() << "the CPU's";
+  const int n = 2 * 40, k = 448;
+  for (const AffineFormat& format : int8_formats()) {
+    if (k % format.group_size != 0) continue;
+    const auto s = make_source(n, k, format);
+    ASSERT_NO_FATAL_FAILURE(expect_bits_of_rows(n, k, mx::bfloat16, text("", mx::bfloat16, format),
+                                                [&](const Context& context, bool interleave) {
+                                                  return pack(context, *s, mx::bfloat16,
+                                                              interleave);
+                                                }));
+  }
+}
+
+TEST(ZeroPoints, GoWithScalesOf16Bits) {
   const Context context = make_context(1);
-  AffineFormat format = {
+  const AffineFormat format = {
       .bits = 4, .group_size = 64, .scale_dtype = mx::float16, .zeros = ZeroPoints::kBytes};
   const auto s = make_source(16, 128, format);
   AffineRows rows = s->rows;
   rows.format.scale_dtype = mx::float32;
-  EXPECT_THROW(pack_affine_matrix(context, {&rows, 1}, mx::bfloat16), std::invalid_argument);
-  rows.format = format;
-  rows.format.int8_activations = true;
   EXPECT_THROW(pack_affine_matrix(context, {&rows, 1}, mx::bfloat16), std::invalid_argument);
 }
 

@@ -72,6 +72,7 @@ struct Job {
   int64_t q_stride, scale_stride;
   int64_t groups;
   FloatType scale_type;
+  const QuantisedLayout* layout;
   const uint8_t* x;   // [groups * steps][subs][..]
   const float* side;  // [groups][subs][scale, sum][16]
   int64_t x_step, x_row_bytes;
@@ -85,7 +86,7 @@ struct alignas(4096) Buffers {
   int32_t sums[kTurns][2][2][256];    // [turn][panel][sub]
 };
 
-template <Weights kWeights, int kGroups, int kSubs, int kPanels, bool kOne>
+template <Weights kWeights, int kGroups, bool kZeros, int kSubs, int kPanels, bool kOne>
 struct Core {
   static constexpr int kSteps = kGroups == 1 ? 2 : 1;
   // So many groups lie between a sum's store and its use: the store comes at the end of the tile
@@ -178,9 +179,12 @@ struct Core {
 
   // Scales and biases of a panel's 16 outputs in one group.
   HWY_INLINE void load_scales(int panel, int64_t group, __m512& scale, __m512& bias) const {
-    split_scales(job.scale_type,
-                 job.scales[panel] + group / kGroups * job.scale_stride + group % kGroups * 64,
-                 scale, bias);
+    const uint8_t* block = job.scales[panel] + group / kGroups * job.scale_stride;
+    if constexpr (kZeros) {
+      load_zero_points(*job.layout, block, group % kGroups, scale, bias);
+    } else {
+      split_scales(job.scale_type, block + group % kGroups * 64, scale, bias);
+    }
   }
 
   // acc += the sums of one panel and one block of rows.
@@ -233,32 +237,37 @@ struct Core {
   }
 };
 
-template <Weights kWeights, int kGroups>
+template <Weights kWeights, int kGroups, bool kZeros>
 void run_core(const Job& job, Buffers& buffers, int64_t rows, int64_t panels) {
   Prefetcher prefetcher;
   if (rows > 16) {
-    panels == 2 ? Core<kWeights, kGroups, 2, 2, false>{job, buffers, prefetcher}.run()
-                : Core<kWeights, kGroups, 2, 1, false>{job, buffers, prefetcher}.run();
+    panels == 2 ? Core<kWeights, kGroups, kZeros, 2, 2, false>{job, buffers, prefetcher}.run()
+                : Core<kWeights, kGroups, kZeros, 2, 1, false>{job, buffers, prefetcher}.run();
   } else if (rows > 1) {
-    panels == 2 ? Core<kWeights, kGroups, 1, 2, false>{job, buffers, prefetcher}.run()
-                : Core<kWeights, kGroups, 1, 1, false>{job, buffers, prefetcher}.run();
+    panels == 2 ? Core<kWeights, kGroups, kZeros, 1, 2, false>{job, buffers, prefetcher}.run()
+                : Core<kWeights, kGroups, kZeros, 1, 1, false>{job, buffers, prefetcher}.run();
   } else {
-    panels == 2 ? Core<kWeights, kGroups, 1, 2, true>{job, buffers, prefetcher}.run()
-                : Core<kWeights, kGroups, 1, 1, true>{job, buffers, prefetcher}.run();
+    panels == 2 ? Core<kWeights, kGroups, kZeros, 1, 2, true>{job, buffers, prefetcher}.run()
+                : Core<kWeights, kGroups, kZeros, 1, 1, true>{job, buffers, prefetcher}.run();
+  }
+}
+
+template <Weights kWeights, bool kZeros>
+void run_core(const Job& job, Buffers& buffers, int64_t rows, int64_t panels) {
+  switch (job.layout->groups()) {
+    case 1:
+      return run_core<kWeights, 1, kZeros>(job, buffers, rows, panels);
+    case 2:
+      return run_core<kWeights, 2, kZeros>(job, buffers, rows, panels);
+    default:
+      return run_core<kWeights, 4, kZeros>(job, buffers, rows, panels);
   }
 }
 
 template <Weights kWeights>
-void run_core(const Job& job, Buffers& buffers, const QuantisedLayout& layout, int64_t rows,
-              int64_t panels) {
-  switch (layout.groups()) {
-    case 1:
-      return run_core<kWeights, 1>(job, buffers, rows, panels);
-    case 2:
-      return run_core<kWeights, 2>(job, buffers, rows, panels);
-    default:
-      return run_core<kWeights, 4>(job, buffers, rows, panels);
-  }
+void run_core(const Job& job, Buffers& buffers, int64_t rows, int64_t panels) {
+  job.layout->zeros == ZeroPoints::kNone ? run_core<kWeights, false>(job, buffers, rows, panels)
+                                         : run_core<kWeights, true>(job, buffers, rows, panels);
 }
 
 // x of one step of 16 rows from their bytes [16][stride], in the order of the weights.
@@ -343,6 +352,7 @@ void int8_amx_multiply(const Int8AmxRowBatch& batch, const Int8AmxBlock& block) 
              .scale_stride = weights.stride(block.panel),
              .groups = layout.groups(),
              .scale_type = weights.scale_type,
+             .layout = &weights,
              .x = nullptr,
              .side = nullptr,
              .x_step = layout.x_step(),
@@ -358,11 +368,11 @@ void int8_amx_multiply(const Int8AmxRowBatch& batch, const Int8AmxBlock& block) 
     job.side = batch.side + pair * layout.groups() * layout.subs() * 32;
     for (int i = 0; i < 4 * 256; i += 16) _mm512_store_ps(acc + i, _mm512_setzero_ps());
     if (block.expanded) {
-      run_core<Weights::kExpanded>(job, buffers, weights, p.rows, block.panels);
+      run_core<Weights::kExpanded>(job, buffers, p.rows, block.panels);
     } else if (weights.bits == 4) {
-      run_core<Weights::k4>(job, buffers, weights, p.rows, block.panels);
+      run_core<Weights::k4>(job, buffers, p.rows, block.panels);
     } else {
-      run_core<Weights::k8>(job, buffers, weights, p.rows, block.panels);
+      run_core<Weights::k8>(job, buffers, p.rows, block.panels);
     }
     const int64_t row = pair * 32, rows = HWY_MIN(32, p.rows - row);
     const float* sums = acc;

@@ -11,7 +11,9 @@ namespace quire::ops {
 // Formats whose bias is -zero * scale (GGUF's without a minimum) have whole numbers q_w - zero:
 //   acc = fma(float(sum_k (q_w - zero) q_x) * sx, scale_n, acc)
 // The integer sum is exact, so every kernel, whatever order it sums in, gives the same bits. Scales
-// and biases are float32: of GGUF's super-blocks the exact products of float16 and small integers.
+// and biases are float32: of GGUF's super-blocks the exact products of float16 and small integers,
+// of affine weights with zero points -zero * scale, exact too. Groups are those of the packed
+// columns (PackedMatrix::columns).
 //
 // Error: w.x with x off by sx / 2 at most in each element, as if x had been rounded to 8 bits; the
 // weights count exactly.

@@ -29,7 +29,7 @@ inline std::vector<double> rounded_to_int8(const std::vector<float>& x, int64_t 
 }
 
 // The kernel that must run, if `tiles` say whether that of AMX serves the format.
-inline const char* int8_kernel(bool tiles) {
+inline const char* int8_kernel(bool tiles = true) {
   if (use_amx() && tiles) return "cpu_amx_int8";
   if (use_avx512_vnni()) return "cpu_avx512_vnni";
   return use_avx2_vnni() ? "cpu_avx2_vnni" : cpu_kernel_name();

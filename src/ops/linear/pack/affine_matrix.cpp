@@ -30,9 +30,8 @@ AffinePart part_of(const AffineRows& rows) {
                                 " bits in groups of " + std::to_string(f.group_size) + " of " +
                                 std::to_string(rows.k) + " columns");
   }
-  if (f.zeros != ZeroPoints::kNone && (f.scale_dtype == mx::float32 || f.int8_activations))
-    throw std::invalid_argument(
-        "pack_affine_matrix: zero points go with scales of 16 bits and whole activations");
+  if (f.zeros != ZeroPoints::kNone && f.scale_dtype == mx::float32)
+    throw std::invalid_argument("pack_affine_matrix: zero points go with scales of 16 bits");
   return {.values = static_cast<const uint8_t*>(rows.values),
           .scales = static_cast<const uint8_t*>(rows.scales),
           .biases = static_cast<const uint8_t*>(rows.biases),
@@ -144,8 +143,7 @@ namespace {
 // Throws unless kernels can take the columns in the parts' order.
 void check_columns(const Context& context, std::span<const AffineRows> parts) {
   if (parts.empty() || (share_columns(parts) && !parts.front().columns)) return;
-  if (!share_columns(parts) || !context.device->host_memory() ||
-      parts.front().format.int8_activations)
+  if (!share_columns(parts) || !context.device->host_memory())
     throw std::invalid_argument("pack_affine_matrix: no kernel for this order of columns");
 }
 

@@ -33,9 +33,9 @@ bool share_columns(std::span<const AffineRows> parts);
 
 // Packs the rows of `parts` stacked on each other, in their common format, for activations of
 // `dtype`; `interleave` and `progress` as in pack_matrix. Parallel. Bits must be 2, 3, 4, 5, 6
-// or 8, groups 32, 64 or 128 and divide K. Zero points go with scales of 16 bits, not with
-// int8_activations; on Metal they become float32 biases. Parts have one order of columns, which is
-// W's own on a GPU and with int8_activations. On Metal parts of different formats become dense.
+// or 8, groups 32, 64 or 128 and divide K. Zero points go with scales of 16 bits; on Metal they
+// become float32 biases. Parts have one order of columns, which is W's own on a GPU. On Metal parts
+// of different formats become dense.
 PackedMatrix pack_affine_matrix(const Context& context, std::span<const AffineRows> parts,
                                 mx::Dtype dtype, bool interleave = false,
                                 const PackProgress& progress = {});
