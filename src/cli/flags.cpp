@@ -97,9 +97,10 @@ void add_model_flags(CLI::App& app, ModelFlags& flags) {
                "only on those with AVX512-BF16 and no AMX");
   app.add_option(
          "--quant-activations", flags.quant_activations,
-         "Models whose weights are whole numbers of 2 to 8 bits (MLX's affine ones, GGUF): int8 "
-         "also rounds what goes into each linear layer to 8 bits, by groups: less exact; how fast "
-         "it is depends on the CPU and on the number of rows, see docs/benchmarks.md")
+         "Models whose weights are whole numbers of 2 to 8 bits (MLX's affine ones, GGUF, AWQ, "
+         "GPTQ, pack-quantized): int8 also rounds what goes into each linear layer to 8 bits, by "
+         "groups: less exact; how fast it is depends on the CPU and on the number of rows, see "
+         "docs/benchmarks.md")
       ->check(CLI::IsMember({"none", "int8"}))
       ->capture_default_str();
   app.add_option("--seed", flags.seed, "Seed of requests that bring none")->capture_default_str();

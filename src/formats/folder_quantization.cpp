@@ -440,6 +440,14 @@ const FolderScheme* FolderQuantization::of_layer(const std::string& layer) const
   return of_class ? &of_class->scheme : nullptr;
 }
 
+bool FolderQuantization::has_integers() const {
+  return std::ranges::any_of(groups, [](const Group& group) {
+    const FolderFormat format = group.scheme.format;
+    return format == FolderFormat::kAwq || format == FolderFormat::kGptq ||
+           format == FolderFormat::kPacked;
+  });
+}
+
 std::string FolderQuantization::title() const {
   const FolderScheme& scheme = groups.front().scheme;
   const std::string bits = std::to_string(scheme.bits) + "-bit ";

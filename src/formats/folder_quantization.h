@@ -48,6 +48,7 @@ struct FolderQuantization {
     std::vector<std::string> targets;  // empty: all layers
   };
   std::vector<Group> groups;          // not empty
+  bool has_integers() const;          // whether weights of some are whole numbers times scales
   std::vector<std::string> excluded;  // layers that stay as they are; "re:..." is a pattern
 
   // The scheme of a quantised layer ("model.layers.0.mlp.up_proj"), or null if the config says that

@@ -327,12 +327,20 @@ TEST(FolderWeights, RefusesFourBitFloatsThatDoNotFit) {
   EXPECT_THAT(state("{\"quant_type\"", "[\"quant_type\""), HasSubstr("is no JSON object"));
 }
 
-TEST(FolderWeights, DoNotGoWithActivationsOf8Bits) {
-  EXPECT_THAT(load_error([] {
-                load(folder_of("qwen3-moe-awq"),
-                     {.dtype = {}, .progress = {}, .int8_activations = true});
-              }),
-              HasSubstr("4-bit awq"));
+TEST(FolderWeights, OfWholeNumbersGoWithActivationsOf8Bits) {
+  const LoadOptions options = {.dtype = {}, .progress = {}, .int8_activations = true};
+  const auto whole = [&](const char* name) {
+    return load(folder_of(name), options)->whole_activations();
+  };
+  // What the configs leave as it was: heads, routers, an output.
+  EXPECT_EQ(whole("qwen3-moe-awq"), "float16 (3)");
+  EXPECT_EQ(whole("llama3-gptq"), "float16 (1)");
+  EXPECT_EQ(whole("qwen3-packed-bf16"), "bfloat16 (2)");
+  for (const char* floats :
+       {"qwen3-fp8-bf16", "qwen3-nvfp4-bf16", "qwen3-nf4-bf16", "qwen3-mixed-bf16"})
+    EXPECT_THAT(load_error([&] { load(folder_of(floats), options); }),
+                AllOf(HasSubstr(floats), HasSubstr("8-bit activations do not go with weights in"),
+                      HasSubstr("leave them out")));
 }
 
 }  // namespace

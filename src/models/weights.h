@@ -201,9 +201,9 @@ class WeightLoader {
   std::vector<int32_t> take_group_order(const std::string& name, int64_t k, int64_t groups,
                                         Part& part);
   // `columns`: where those of the matrix are in W, or empty.
-  static Part affine_part(Part part, const formats::IntegerMatrix& matrix,
-                          const std::vector<int32_t>& columns, const formats::FolderScheme& scheme,
-                          mx::Dtype scale_dtype);
+  Part affine_part(Part part, const formats::IntegerMatrix& matrix,
+                   const std::vector<int32_t>& columns, const formats::FolderScheme& scheme,
+                   mx::Dtype scale_dtype);
   Part dense_part(Part part, const formats::IntegerMatrix& matrix, mx::Dtype scale_dtype);
   // Throws LoadError where weights of small floats of such a mode cannot be used.
   void check_small_floats(const formats::RawTensor& values, const std::string& mode) const;

@@ -357,7 +357,8 @@ WeightLoader::Part WeightLoader::affine_part(Part part, const IntegerMatrix& mat
                  .group_size = group,
                  .scale_dtype = scale_dtype,
                  .zeros = zeros.kind,
-                 .least_zero = zeros.least},
+                 .least_zero = zeros.least,
+                 .int8_activations = int8_activations_},
       .columns = columns.empty() ? nullptr : reinterpret_cast<const int32_t*>(memory.get())};
   part.copy = memory;
   return part;

@@ -193,7 +193,8 @@ INSTANTIATE_TEST_SUITE_P(
                     "tests/parity/models/llama4-wrapped-bf16",
                     "tests/parity/models/gemma4-e2b-wrapped-bf16",
                     "tests/parity/models/qwen3-gguf-k", "tests/parity/models/qwen3-gguf-k+int8",
-                    "tests/parity/models/qwen3-moe-awq", "tests/parity/models/llama3-gptq",
+                    "tests/parity/models/qwen3-moe-awq", "tests/parity/models/qwen3-moe-awq+int8",
+                    "tests/parity/models/llama3-gptq", "tests/parity/models/llama3-gptq+int8",
                     "tests/parity/models/qwen3-fp8-blocks-bf16",
                     "tests/parity/models/qwen3-nvfp4-bf16", "tests/parity/models/qwen3-nf4-bf16"),
     model_name);
