@@ -1,0 +1,84 @@
+// Weights of GGUF files in a loaded model.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "formats/checkpoint.h"
+#include "formats/gguf/test_gguf.h"
+#include "formats/test_files.h"
+#include "models/model.h"
+#include "ops/runtime/context.h"
+
+namespace quire::models {
+namespace {
+
+using formats::testing::GgufBytes;
+using formats::testing::load_error;
+using formats::testing::TempDir;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// Types of GGUF: their numbers and the bytes of 32 weights.
+struct BlockType {
+  uint32_t number = 0;
+  size_t bytes = 0;
+};
+constexpr BlockType kMxfp4{39, 17}, kQ8_0{8, 34};
+constexpr uint32_t kF32 = 0;
+constexpr int kHidden = 64, kHeadDim = 32, kInner = 96, kVocab = 6;
+
+void add_matrix(GgufBytes& file, const std::string& name, int rows, int width, BlockType type) {
+  file.tensor(name, {static_cast<uint64_t>(width), static_cast<uint64_t>(rows)}, type.number,
+              std::string(static_cast<size_t>(rows * width / 32) * type.bytes, '\x38'));
+}
+void add_norm(GgufBytes& file, const std::string& name, int length) {
+  file.tensor(name, {static_cast<uint64_t>(length)}, kF32,
+              std::string(static_cast<size_t>(length) * sizeof(float), '\x38'));
+}
+
+// A file of one layer whose matrices are of a type, but for its values.
+std::string one_layer(BlockType type, BlockType of_values) {
+  GgufBytes file;
+  file.text("general.architecture", "qwen3");
+  file.u32("qwen3.block_count", 1).u32("qwen3.context_length", 128);
+  file.u32("qwen3.embedding_length", kHidden).u32("qwen3.feed_forward_length", kInner);
+  file.u32("qwen3.attention.head_count", 2).u32("qwen3.attention.head_count_kv", 1);
+  file.u32("qwen3.attention.key_length", kHeadDim).u32("qwen3.attention.value_length", kHeadDim);
+  file.f32("qwen3.attention.layer_norm_rms_epsilon", 1e-6f);
+  file.text("tokenizer.ggml.model", "gpt2").text("tokenizer.ggml.pre", "gpt-2");
+  file.texts("tokenizer.ggml.tokens", {"a", "b", "ab", "<s>", "<|im_end|>", "<|other|>"});
+  file.i32s("tokenizer.ggml.token_type", {1, 1, 1, 3, 3, 3});
+  file.texts("tokenizer.ggml.merges", {"a b"});
+  file.u32("tokenizer.ggml.eos_token_id", 5);
+  add_matrix(file, "token_embd.weight", kVocab, kHidden, type);
+  add_matrix(file, "blk.0.attn_q.weight", 2 * kHeadDim, kHidden, type);
+  add_matrix(file, "blk.0.attn_k.weight", kHeadDim, kHidden, type);
+  add_matrix(file, "blk.0.attn_v.weight", kHeadDim, kHidden, of_values);
+  add_matrix(file, "blk.0.attn_output.weight", kHidden, 2 * kHeadDim, type);
+  add_matrix(file, "blk.0.ffn_gate.weight", kInner, kHidden, type);
+  add_matrix(file, "blk.0.ffn_up.weight", kInner, kHidden, type);
+  add_matrix(file, "blk.0.ffn_down.weight", kHidden, kInner, type);
+  for (const char* norm : {"blk.0.attn_norm", "blk.0.ffn_norm", "output_norm"})
+    add_norm(file, std::string(norm) + ".weight", kHidden);
+  for (const char* norm : {"blk.0.attn_q_norm", "blk.0.attn_k_norm"})
+    add_norm(file, std::string(norm) + ".weight", kHeadDim);
+  return file.bytes();
+}
+
+// MXFP4 is no whole number times a scale. One matrix that is one will do.
+TEST(GgufWeights, ActivationsOf8BitsWantWholeNumbers) {
+  const TempDir dir;
+  const auto load = [&](BlockType values, bool int8) {
+    const std::string path = dir.write("m.gguf", one_layer(kMxfp4, values));
+    return load_model(ops::make_context(1), formats::Checkpoint::open(path),
+                      {.dtype = {}, .progress = {}, .int8_activations = int8});
+  };
+  EXPECT_EQ(load(kMxfp4, false)->whole_activations(), "");
+  // The head and embedding, q with k and v, the output, gate with up, and down.
+  EXPECT_THAT(load_error([&] { load(kMxfp4, true); }),
+              AllOf(HasSubstr("m.gguf: 8-bit activations go with"), HasSubstr("mxfp4 (5)"),
+                    HasSubstr("leave them out")));
+  EXPECT_EQ(load(kQ8_0, true)->whole_activations(), "mxfp4 (5)");
+}
+
+}  // namespace
+}  // namespace quire::models
