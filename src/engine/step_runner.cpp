@@ -350,7 +350,8 @@ void StepRunner::commit_rows(InFlight& step) {
     end_without_token(step.plan.items[step.batch.rows[r].item].sequence->id, (*step.samples)[r]);
   const std::vector<CommittedToken>& committed = scheduler_.commit(step.plan, sampled);
   for (const CommittedToken& token : committed)
-    commit_token(token, *token.sequence->generation, step, row_of_item[token.item]);
+    if (Generation* generation = token.sequence->generation)  // else it has ended meanwhile
+      commit_token(token, *generation, step, row_of_item[token.item]);
 }
 
 void StepRunner::commit_token(const CommittedToken& token, Generation& generation,
