@@ -1,4 +1,5 @@
 """soak.py and chaos.py in a few seconds each, so that they go on working and find what is found at once."""
+import asyncio
 import os
 
 import pytest
@@ -24,6 +25,17 @@ def test_chaos(model, configurations):
 
 def test_there_are_enough_kinds_and_configurations():
     assert len(kinds.kinds()) >= 32 and len(chaos.CONFIGURATIONS) >= 10
+
+
+def test_a_slow_machine_warms_up_for_longer():
+    seconds = []
+
+    async def load(some_seconds):
+        seconds.append(some_seconds)
+        return soak.WARM_UP_ANSWERS // 3, 7
+
+    answers, kills = asyncio.run(soak.warm_up(load))
+    assert answers >= soak.WARM_UP_ANSWERS and kills == 7 * len(seconds) == 28
 
 
 def test_slope_is_least_squares():
