@@ -1,6 +1,8 @@
 #include "ops/moe_experts/moe_experts.h"
 
 #include "ops/gated_activation/gated_activation.h"
+#include "ops/linear/affine/affine_test_util.h"
+#include "ops/linear/int8/int8_test_util.h"
 #include "ops/linear/linear_test_util.h"
 #include "ops/linear/pack/block_float_matrix.h"
 
@@ -136,7 +138,8 @@ mx::array row_by_parts(const Context& context, const Case& c, int row,
   const auto chosen = to_floats(matrix_rows(c.routing.experts, row, 1));
   const auto weights = to_floats(matrix_rows(c.routing.weights, row, 1));
   const mx::array x = matrix_rows(c.x, row, 1);
-  std::vector<float> sum(kHidden);
+  const int hidden = c.x.shape(1);
+  std::vector<float> sum(static_cast<size_t>(hidden));
   for (size_t e = 0; e < experts.size(); ++e) {
     for (int i = 0; i < k; ++i) {
       if (chosen[i] != static_cast<float>(e)) continue;
@@ -146,19 +149,19 @@ mx::array row_by_parts(const Context& context, const Case& c, int row,
       const mx::array gate_up = linear(context, options.weigh_input ? weighed : x, expert.gate_up);
       const auto y = to_floats(linear(context, gated_activation(context, gate_up, options.gate),
                                       expert.down, {.out_dtype = mx::float32}));
-      for (int j = 0; j < kHidden; ++j)
+      for (int j = 0; j < hidden; ++j)
         sum[j] = multiply_add(options.weigh_input ? 1.0f : weights[i], y[j], sum[j]);
     }
   }
   if (options.shared) {
     const auto shared = to_floats(matrix_rows(options.shared->y, row, 1));
-    for (int j = 0; j < kHidden; ++j) sum[j] += shared[j];
+    for (int j = 0; j < hidden; ++j) sum[j] += shared[j];
   }
   if (options.residual) {
     const auto residual = to_floats(matrix_rows(*options.residual, row, 1));
-    for (int j = 0; j < kHidden; ++j) sum[j] += residual[j];
+    for (int j = 0; j < hidden; ++j) sum[j] += residual[j];
   }
-  return mx::astype(mx::array(sum.data(), {1, kHidden}, mx::float32), x.dtype());
+  return mx::astype(mx::array(sum.data(), {1, hidden}, mx::float32), x.dtype());
 }
 
 TEST(MoeExperts, IsItsPartsBitForBit) {
@@ -278,6 +281,43 @@ TEST(MoeExperts, QuantisedExpertsHaveTheBitsOfDenseOnes) {
                                                        coded)));
       }
       EXPECT_TRUE(kernel_ran(context, "moe_experts", 15, dense_kernel(dtype)));
+    }
+  }
+}
+
+// With activations of 8 bits, one row each or dozens: as linear() with each expert alone.
+TEST(MoeExperts, RoundActivationsAsTheirPartsDo) {
+  constexpr int kWidth = 128, kInner = 96, kCount = 8;
+  if (on_gpu()) GTEST_SKIP() << "the CPU's";
+  for (const auto& isa : isas_to_test(/*with_vnni=*/true)) {
+    const ForcedIsa forced(isa);
+    for (const int bits : {3, 4, 8}) {
+      const Context context = make_context(3);
+      const auto random = [&](int n, int k, uint32_t seed, bool interleave) -> LinearWeight {
+        const AffineSource source = affine_source(
+            n, k, {bits, 32, mx::bfloat16, ZeroPoints::kNone, 0, true}, mx::bfloat16, seed);
+        return {.weight = pack_affine_matrix(context, {&source.rows, 1}, mx::bfloat16, interleave)};
+      };
+      std::vector<Expert> together, separate;
+      for (uint32_t e = 0; e < kCount; ++e) {
+        const LinearWeight down = random(kWidth, kInner, 40 + e, false);
+        together.push_back({.gate_up = random(2 * kInner, kWidth, 20 + e, true), .down = down});
+        separate.push_back({.gate_up = random(2 * kInner, kWidth, 20 + e, false), .down = down});
+      }
+      const Experts experts = stack_experts(context, std::move(together));
+      for (const int rows : {1, 2, 9, 150}) {
+        SCOPED_TRACE(isa + ", " + std::to_string(bits) + " bits, " + std::to_string(rows) +
+                     " rows");
+        const mx::array logits = random_array({rows, kCount}, mx::float32, 3, 2.0f);
+        const Case c = {.x = random_array({rows, kWidth}, mx::bfloat16, 4),
+                        .routing = moe_route(context, logits, {.top_k = 3, .normalise = true}),
+                        .options = {}};
+        const mx::array y = moe_experts(context, c.x, c.routing, experts);
+        for (const int t : {0, rows / 2, rows - 1})
+          ASSERT_TRUE(same_bits(matrix_rows(y, t, 1),
+                                row_by_parts(context, c, t, separate, {}, isa != "portable")));
+      }
+      EXPECT_TRUE(kernel_ran(context, "moe_experts", 4, int8_kernel()));
     }
   }
 }
