@@ -66,10 +66,7 @@ LinearRoute linear_route(const LinearCudaParams& p) {
   // A kernel less is worth more than a faster one where rows are short. Few rows of narrow matrices
   // have too few blocks for the fast one.
   const bool is_short = can_norm && p.rows <= 2 && p.layout.k <= 2048;
-  // One long row arrives faster where a block's warps share it than where one walks it.
-  const bool is_long = p.rows == 1 && p.norm_weight == nullptr && p.layout.k >= 8192 &&
-                       p.layout.source() == CudaSource::kDense;
-  if (wgmma && !is_short && !is_long && p.layout.panels() >= 4 * 64) return {.wgmma = true};
+  if (wgmma && !is_short && p.layout.panels() >= 4 * 64) return {.wgmma = true};
   return {.norms_in_blocks = can_norm};
 }
 
