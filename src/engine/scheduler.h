@@ -271,8 +271,8 @@ class Scheduler {
   double step_limit(double alone) const;
   double step_limit(double alone, double ratio) const;
   double seconds_of_rows(const StepPlan& plan) const;
-  double seconds_for_chunks(const StepPlan& plan, double ratio) const;
-  bool leaves_its_time(const StepPlan& plan) const;
+  double seconds_for_chunks(const StepPlan& plan, double rows, double ratio) const;
+  bool leaves_its_time(const StepPlan& plan, double rows) const;
   bool rows_go_alone(const StepPlan& plan) const;
   bool wants_tokens(const Sequence& sequence) const;
   SequencePtr first_prompt(uint64_t id);

@@ -32,12 +32,13 @@ void Scheduler::plan_prompts(StepPlan& plan) {
     if (sequence->target_len() - sequence->kv_len > 1) prompts_.push_back(sequence);
   if (prompts_.empty() && num_waiting_ == 0) return;
   if (rows_go_alone(plan)) return prompts_.clear();
+  const double rows = seconds_of_rows(plan);
   const bool is_long = time_was_left_;
-  time_was_left_ = !is_long && leaves_its_time(plan);
+  time_was_left_ = !is_long && leaves_its_time(plan, rows);
   if (time_was_left_) return prompts_.clear();
   overdue_ = find_overdue();
   Room room{.tokens = options_.max_num_batched_tokens - plan.num_tokens,
-            .seconds = seconds_for_chunks(plan, is_long ? kLongStepRatio : kAutoStepRatio),
+            .seconds = seconds_for_chunks(plan, rows, is_long ? kLongStepRatio : kAutoStepRatio),
             .logprob_rows = options_.max_prompt_logprob_rows};
   if (room.seconds < kNoLimit) room.logprob_rows = (room.logprob_rows + 3) / 4;
   for (int64_t before = room.tokens + 1; 0 < room.tokens && room.tokens < before;) {
@@ -76,19 +77,19 @@ double Scheduler::seconds_of_rows(const StepPlan& plan) const {
   return cost_.decode_seconds(rows);
 }
 
-double Scheduler::seconds_for_chunks(const StepPlan& plan, double ratio) const {
+// `rows`: seconds_of_rows(plan).
+double Scheduler::seconds_for_chunks(const StepPlan& plan, double rows, double ratio) const {
   const bool alone_in_step = plan.items.empty();
   if (options_.max_step_seconds == 0 || (alone_in_step && !others_decoded_lately()))
     return kNoLimit;
-  const double alone = seconds_of_rows(plan);
-  const double limit = step_limit(alone, ratio) - cost_.chunk_base_seconds();
-  return std::max(0.0, alone_in_step ? limit : limit - alone);
+  const double limit = step_limit(rows, ratio) - cost_.chunk_base_seconds();
+  return std::max(0.0, alone_in_step ? limit : limit - rows);
 }
 
 // A deep prompt's chunk takes most of a step's time to read its context, however short it is. Two
 // steps, of which one has rows alone and the other a chunk that is long enough to be worth that
 // reading, may feed more than chunks in both; rows wait no longer on average.
-bool Scheduler::leaves_its_time(const StepPlan& plan) const {
+bool Scheduler::leaves_its_time(const StepPlan& plan, double rows) const {
   if (plan.items.empty() || num_waiting_ > 0 ||
       options_.max_step_seconds != SchedulerOptions::kAutoStepTime)
     return false;
@@ -96,14 +97,14 @@ bool Scheduler::leaves_its_time(const StepPlan& plan) const {
       prompts_, {}, [](const SequencePtr& prompt) { return prompt->kv_len; });
   if (shallowest == prompts_.end()) return false;
   const int64_t start = (*shallowest)->kv_len, rest = (*shallowest)->target_len() - start;
-  const double alone = seconds_of_rows(plan), base = cost_.chunk_base_seconds();
+  const double base = cost_.chunk_base_seconds();
   const auto tokens_within = [&](double seconds) {
     return std::min(rest, std::max(options_.min_chunk, cost_.chunk_within(seconds, start)));
   };
-  const int64_t each = tokens_within(seconds_for_chunks(plan, kAutoStepRatio));
-  const int64_t both = tokens_within(seconds_for_chunks(plan, kLongStepRatio));
-  const double time_of_each = alone + base + cost_.chunk_seconds(start, each);
-  const double time_of_both = 2 * alone + base + cost_.chunk_seconds(start, both);
+  const int64_t each = tokens_within(seconds_for_chunks(plan, rows, kAutoStepRatio));
+  const int64_t both = tokens_within(seconds_for_chunks(plan, rows, kLongStepRatio));
+  const double time_of_each = rows + base + cost_.chunk_seconds(start, each);
+  const double time_of_both = 2 * rows + base + cost_.chunk_seconds(start, both);
   return static_cast<double>(both) * time_of_each >
          kWorthLeaving * static_cast<double>(each) * time_of_both;
 }
