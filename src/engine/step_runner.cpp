@@ -396,17 +396,17 @@ void StepRunner::collect_scores(const InFlight& step) {
     const RowInfo& row = step.batch.rows[r];
     if (row.samples) continue;
     const Sequence& sequence = *step.plan.items[row.item].sequence;
-    const auto it = generations_.find(sequence.id);
-    if (it == generations_.end()) continue;
+    Generation* generation = sequence.generation;
+    if (!generation) continue;
     if (row.scored >= 0) {
-      it->second.pooler->add_score(step.output->logprobs.data<float>()[r]);
+      generation->pooler->add_score(step.output->logprobs.data<float>()[r]);
       continue;
     }
     // Position p is entry p - 1; a recomputed prompt (after preemption) says nothing new.
-    if (static_cast<int64_t>(it->second.prompt_logprobs.size()) != row.position - 1 ||
-        it->second.told)
+    if (static_cast<int64_t>(generation->prompt_logprobs.size()) != row.position - 1 ||
+        generation->told)
       continue;
-    it->second.prompt_logprobs.push_back(
+    generation->prompt_logprobs.push_back(
         logprob_of_row(step, r, sequence.request.sampling.prompt_logprobs));
   }
 }

@@ -23,8 +23,8 @@ std::vector<MaskWorkers::RowPtr> StepRunner::grammars_of(const InFlight& step) c
   if (num_grammars_ == 0) return grammars;
   for (const RowInfo& row : step.batch.rows) {
     if (!row.samples) continue;
-    const auto it = generations_.find(step.plan.items[row.item].sequence->id);
-    if (it != generations_.end() && it->second.grammar) grammars.push_back(it->second.grammar);
+    const Generation* generation = step.plan.items[row.item].sequence->generation;
+    if (generation && generation->grammar) grammars.push_back(generation->grammar);
   }
   return grammars;
 }
@@ -40,9 +40,8 @@ void StepRunner::request_first_masks(const InFlight& step) {
   if (num_grammars_ == 0) return;
   for (const RowInfo& row : step.batch.rows) {
     const Sequence& sequence = *step.plan.items[row.item].sequence;
-    const auto it = generations_.find(sequence.id);
-    if (!row.samples || row.position != sequence.prompt_len || it == generations_.end()) continue;
-    const MaskWorkers::RowPtr& grammar = it->second.grammar;
+    if (!row.samples || row.position != sequence.prompt_len || !sequence.generation) continue;
+    const MaskWorkers::RowPtr& grammar = sequence.generation->grammar;
     if (grammar && !mask_workers_.is_wanted(grammar)) mask_workers_.request(grammar, std::nullopt);
   }
 }
@@ -62,17 +61,16 @@ void StepRunner::wait_for_masks(const InFlight& step) {
 std::shared_ptr<const std::vector<uint32_t>> StepRunner::mask_of(InFlight& step, size_t row) {
   if (num_grammars_ == 0) return nullptr;
   const RowInfo& info = step.batch.rows[row];
-  const auto it = generations_.find(step.plan.items[info.item].sequence->id);
-  if (!info.samples || it == generations_.end() || !it->second.grammar) return nullptr;
-  Generation& generation = it->second;
-  QUIRE_CHECK(mask_workers_.is_wanted(generation.grammar)) << "nobody has asked for the mask";
-  if (mask_workers_.is_ready(generation.grammar)) {
-    generation.failure = mask_workers_.take(generation.grammar);
-    if (generation.failure.words) return std::move(generation.failure.words);
+  Generation* generation = step.plan.items[info.item].sequence->generation;
+  if (!info.samples || !generation || !generation->grammar) return nullptr;
+  QUIRE_CHECK(mask_workers_.is_wanted(generation->grammar)) << "nobody has asked for the mask";
+  if (mask_workers_.is_ready(generation->grammar)) {
+    generation->failure = mask_workers_.take(generation->grammar);
+    if (generation->failure.words) return std::move(generation->failure.words);
   } else {
     step.postponed.push_back(row);
     ++postponed_rows_;
-    generation.sequence->postponed = true;
+    generation->sequence->postponed = true;
   }
   return std::make_shared<const std::vector<uint32_t>>((model_.vocab_size() + 31) / 32);
 }
@@ -87,7 +85,7 @@ void StepRunner::keep_postponed_rows(InFlight& step) {
   for (const size_t r : step.postponed) {
     const RowInfo& row = step.batch.rows[r];
     const StepItem& item = step.plan.items[row.item];
-    if (!generations_.contains(item.sequence->id) || !item.sequence->postponed) continue;
+    if (!item.sequence->generation || !item.sequence->postponed) continue;
     const float* begin = logits + static_cast<int64_t>(r) * vocab;
     postponed_.push_back({.item = item, .row = row, .logits = {begin, begin + vocab}});
   }

@@ -25,12 +25,12 @@ void StepRunner::collect_states(const InFlight& step) {
   };
   for (size_t row = 0; row < step.batch.states.size(); ++row) {
     const StateInfo& info = step.batch.states[row];
-    const auto it = generations_.find(step.plan.items[info.item].sequence->id);
-    if (it == generations_.end()) continue;
+    Generation* generation = step.plan.items[info.item].sequence->generation;
+    if (!generation) continue;
     if (states.dtype() == mx::float32) read(states.data<float>(), row);
     if (states.dtype() == mx::float16) read(states.data<mx::float16_t>(), row);
     if (states.dtype() == mx::bfloat16) read(states.data<mx::bfloat16_t>(), row);
-    it->second.pooler->add_state(info.position, state);
+    generation->pooler->add_state(info.position, state);
   }
 }
 

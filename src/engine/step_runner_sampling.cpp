@@ -57,11 +57,9 @@ ops::SampleRows StepRunner::sample_rows(InFlight& step) {
     const RowInfo& row = batch.rows[r];
     const Sequence& sequence = *step.plan.items[row.item].sequence;
     TokenHistory* history = nullptr;
-    if (needs_history(sequence.request.sampling)) {
-      if (const auto it = generations_.find(sequence.id); it != generations_.end()) {
-        history = &it->second.history;
-        history->update(sequence.tokens, sequence.prompt_len);
-      }
+    if (sequence.generation && needs_history(sequence.request.sampling)) {
+      history = &sequence.generation->history;
+      history->update(sequence.tokens, sequence.prompt_len);
     }
     rows->push_back(
         sample_row(row, sequence, history, mask_of(step, r), options_.scheduler.eos_token_ids));
