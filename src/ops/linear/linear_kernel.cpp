@@ -1,5 +1,8 @@
 #include "ops/linear/linear_kernel.h"
 
+#include <algorithm>
+#include <cstddef>
+
 #include "ops/cpu/aligned_bytes.h"
 #include "ops/linear/dense/linear_amx.h"
 #include "ops/linear/dense/linear_avx512_bf16.h"
@@ -37,6 +40,17 @@ void gather(const LinearParams& params, const void* x, void* out) {
 }
 
 }  // namespace
+
+LinearParams LinearParams::row_range(int64_t first, int64_t count) const {
+  const int64_t x_row = k * float_type_bytes(type);
+  const int64_t y_row = y_columns() * float_type_bytes(out_type);
+  LinearParams range = *this;
+  range.rows = std::min(count, rows - first);
+  range.x = static_cast<const std::byte*>(x) + first * x_row;
+  range.y = static_cast<std::byte*>(y) + first * y_row;
+  if (residual) range.residual = static_cast<const std::byte*>(residual) + first * y_row;
+  return range;
+}
 
 const LinearKernel* find_linear_kernel(const LinearParams& params) {
   for (const LinearKernel* kernel : kKernels)

@@ -90,14 +90,8 @@ void run_batches(ThreadPool& pool, std::span<const LinearParams> products) {
 }
 
 void run(ThreadPool& pool, const LinearParams& params) {
-  const int64_t x_row_bytes = params.k * float_type_bytes(params.type);
-  const int64_t y_row_bytes = params.y_columns() * float_type_bytes(params.out_type);
   for (int64_t row = 0; row < params.rows; row += kLinearBatchRows) {
-    LinearParams p = params;
-    p.rows = std::min(kLinearBatchRows, params.rows - row);
-    p.x = static_cast<const std::byte*>(params.x) + row * x_row_bytes;
-    p.y = static_cast<std::byte*>(params.y) + row * y_row_bytes;
-    if (p.residual) p.residual = static_cast<const std::byte*>(params.residual) + row * y_row_bytes;
+    const LinearParams p = params.row_range(row, kLinearBatchRows);
     run_batches(pool, {&p, 1});
   }
 }

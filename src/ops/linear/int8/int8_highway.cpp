@@ -73,14 +73,8 @@ void run_batches(ThreadPool& pool, std::span<const LinearParams> products,
 
 template <Int8PanelsKernel* kKernel>
 void run(ThreadPool& pool, const LinearParams& params) {
-  const int64_t x_row = params.k * float_type_bytes(params.type);
-  const int64_t y_row = params.y_columns() * float_type_bytes(params.out_type);
   for (int64_t row = 0; row < params.rows; row += kBatchRows) {
-    LinearParams p = params;
-    p.rows = std::min(kBatchRows, params.rows - row);
-    p.x = static_cast<const std::byte*>(params.x) + row * x_row;
-    p.y = static_cast<std::byte*>(params.y) + row * y_row;
-    if (p.residual) p.residual = static_cast<const std::byte*>(params.residual) + row * y_row;
+    const LinearParams p = params.row_range(row, kBatchRows);
     run_batches(pool, {&p, 1}, kKernel);
   }
 }
