@@ -54,17 +54,20 @@ void run_batches(ThreadPool& pool, std::span<const LinearParams> products,
   for (const LinearParams& p : products) bytes += batch_bytes(p);
   auto* memory = static_cast<std::byte*>(linear_scratch(bytes));
   std::vector<Int8RowBatch> batches;
+  std::vector<int64_t> panels_each;  // of a task
   ProductTasks tasks;
   for (const LinearParams& p : products) {
     batches.push_back(batch_at(p, memory));
     memory += batch_bytes(p);
-    tasks.add((p.panels() + panels_per_task(p) - 1) / panels_per_task(p));
+    panels_each.push_back(panels_per_task(p));
+    tasks.add((p.panels() + panels_each.back() - 1) / panels_each.back());
   }
   pack(pool, batches);
   for_each_in_streams(pool, tasks.count(), [&](int64_t i) {
     const auto [product, task] = tasks.at(i);
     const LinearParams& p = batches[product].params;
-    const int64_t per_task = panels_per_task(p), end = std::min(p.panels(), (task + 1) * per_task);
+    const int64_t per_task = panels_each[product];
+    const int64_t end = std::min(p.panels(), (task + 1) * per_task);
     auto* acc = static_cast<float*>(linear_task_scratch(p.rows * 32 * int64_t{sizeof(float)}));
     for (int64_t panel = task * per_task; panel < end; panel += 2)
       kernel(batches[product], panel, std::min<int64_t>(2, end - panel), acc);
