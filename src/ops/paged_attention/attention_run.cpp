@@ -126,11 +126,11 @@ bool finite_values(const AttentionKernelParams& params, int64_t row) {
   return infinite == 0;
 }
 
-// Whether values of a token that only some of the item's tokens see are infinite or NaN. Kernels
-// for few rows multiply such by 0, and must not get these.
-bool sees_unlike_infinities(const AttentionKernelParams& params, const AttentionItem& item) {
-  // Keys that some see and some do not: [begin of the first, begin of the last) and the same of
-  // ends.
+// Whether values that only some of the item's tokens see are infinite or NaN. The kernels for few
+// rows multiply what a row does not see by 0, and must not get these.
+bool has_infinite_edges(const AttentionKernelParams& params, const AttentionItem& item) {
+  // Positions that some see and some do not: between the first keys of the first and the last
+  // token, and between the ends of what these see.
   const int64_t last = item.position + item.tokens - 1;
   const int64_t ends =
       params.window_right < 0 ? item.context : item.position + params.window_right + 1;
@@ -151,7 +151,7 @@ bool sees_unlike_infinities(const AttentionKernelParams& params, const Attention
 
 bool has_few_rows(const AttentionKernelParams& params, const AttentionItem& item) {
   if (item.rows(params) > item.kv_heads * max_few_rows(params)) return false;
-  return item.tokens == 1 || !sees_unlike_infinities(params, item);
+  return item.tokens == 1 || !has_infinite_edges(params, item);
 }
 
 void attend_amx(const AttentionKernelParams& params, const AttentionItem& item, float* partials,
