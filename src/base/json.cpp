@@ -162,15 +162,31 @@ bool has_larger_object(std::string_view text, size_t most, size_t max_depth) {
   return false;
 }
 
+// Where the piece that begins at `begin` ends: never inside a character or an escape. Boost.JSON
+// (1.81 at least) makes room for no more than is left of what it goes on with, and writes up to
+// three bytes beyond its buffer on the stack when a long text follows.
+size_t piece_end(std::string_view text, size_t begin) {
+  constexpr size_t kPiece = 64u << 10;
+  if (text.size() - begin <= kPiece) return text.size();
+  size_t end = begin + kPiece;
+  while ((static_cast<unsigned char>(text[end]) & 0xC0) == 0x80 && end > begin + kPiece - 3) --end;
+  const std::string_view piece = text.substr(begin, end - begin);
+  for (size_t at = piece.find('\\'); at < piece.size();) {
+    const size_t behind = at + (text[begin + at + 1] == 'u' ? 6 : 2);
+    if (behind > piece.size()) return begin + at;
+    at = piece.find('\\', behind);
+  }
+  return end;
+}
+
 // Hands the document over piece by piece, as long as the budget lasts.
 Result<void, std::string> feed(json::stream_parser& parser, std::string_view text,
                                WorkBudget* budget) {
-  constexpr size_t kPiece = 64u << 10;
   BudgetStage stage(budget);
   boost::system::error_code error;
   size_t consumed = 0;
   while (consumed < text.size() && !error) {
-    const std::string_view piece = text.substr(consumed, kPiece);
+    const std::string_view piece = text.substr(consumed, piece_end(text, consumed) - consumed);
     const size_t taken = parser.write_some(piece.data(), piece.size(), error);
     consumed += taken;
     if (!error && taken < piece.size()) error = json::error::extra_data;
