@@ -1,0 +1,47 @@
+// Long JSON documents are parsed in pieces: wherever a piece ends, the value is that of the same
+// document in one piece.
+#include <fuzzer/FuzzedDataProvider.h>
+
+#include <string>
+#include <string_view>
+
+#include "base/check.h"
+#include "base/json.h"
+
+namespace {
+
+constexpr size_t kPiece = 64u << 10;  // no document of this size or less is cut
+
+// What it stands for, or nothing if it is no JSON.
+std::string written_anew(const std::string& document) {
+  const auto value = quire::parse_json(document);
+  return value ? quire::dump_json(*value) : std::string();
+}
+
+// The first piece ends behind `split` bytes of the document.
+void check_document(const std::string& document, size_t split) {
+  const std::string cut = std::string(kPiece - split, ' ') + document;
+  QUIRE_CHECK(written_anew(cut) == written_anew(document)) << "cut behind byte " << split;
+}
+
+// The same inside a string, of which more follows than the parser collects in one go.
+void check_string(std::string_view inside, size_t split) {
+  const std::string rest = std::string(inside) + std::string(5000, 'y') + "\"]";
+  const size_t before = kPiece - 2 - split;
+  const std::string whole = written_anew("[\"" + rest);
+  std::string cut = written_anew("[\"" + std::string(before, 'x') + rest);
+  if (cut.size() > before) cut.erase(2, before);
+  QUIRE_CHECK(cut == whole) << "cut behind byte " << split;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
+  FuzzedDataProvider choices(bytes, size);
+  const size_t where = choices.ConsumeIntegral<uint16_t>();
+  const std::string document = choices.ConsumeRemainingBytesAsString();
+  const size_t split = where % (document.size() + 1);
+  check_document(document, split);
+  check_string(document, split);
+  return 0;
+}
