@@ -41,6 +41,18 @@ openai::UnknownFields unread_kwargs(const openai::ChatInput& chat, const ModelTe
   return unread;
 }
 
+// Of the text that a request's plan reads, if that may be far more than its body has: every pair
+// has the query.
+size_t multiplied_bytes(const openai::GenerationRequest&) { return 0; }
+size_t multiplied_bytes(const pooling::ScoreRequest& request) {
+  size_t bytes = request.documents.size() * request.instruction.size();
+  for (const std::string& query : request.queries) bytes += query.size();
+  if (request.queries.size() == 1)
+    bytes += (request.documents.size() - 1) * request.queries[0].size();
+  for (const std::string& document : request.documents) bytes += document.size();
+  return bytes;
+}
+
 void note_keys(const http::Request&, const openai::GenerationRequest&, const ModelText&) {}
 void note_keys(const http::Request& http_request, const openai::ChatRequest& request,
                const ModelText& text) {
@@ -386,10 +398,13 @@ void Api::generate(http::ExchangePtr exchange, bool renders, Parse parse) {
     const int64_t generations = num_prompts(*request) * request->n;
     if (auto granted = arrival->client.admission->add_generations(generations); !granted)
       return arrival->refuse(granted.error());
-    if (!request->needs_grammar) return begin(*arrival, *request);
-    exchange->run_beside_grammars([this, arrival,
-                                   request = std::make_shared<std::decay_t<decltype(*request)>>(
-                                       std::move(*request))] { begin(*arrival, *request); });
+    const bool is_long = multiplied_bytes(*request) >= options_.http.large_body_bytes;
+    if (!request->needs_grammar && !is_long) return begin(*arrival, *request);
+    auto task = [this, arrival,
+                 request = std::make_shared<std::decay_t<decltype(*request)>>(
+                     std::move(*request))] { begin(*arrival, *request); };
+    if (is_long) return exchange->run_beside_large(std::move(task));
+    exchange->run_beside_grammars(std::move(task));
   });
 }
 
