@@ -51,6 +51,35 @@ TEST(ForeignFlags, AreNamedOnceAndSayWhy) {
   }
 }
 
+// Of `vllm serve --help`, beside those above that people type most.
+TEST(ForeignFlags, HaveTheRareOnesToo) {
+  std::set<std::string> names;
+  for (const ForeignFlag& flag : foreign_flags()) {
+    const Words some = split(flag.names);
+    names.insert(some.begin(), some.end());
+  }
+  const Words rare = split(
+      "--disable-frontend-multiprocessing --log-config-file "
+      "--enable-tokenizer-info-endpoint --headless --data-parallel-start-rank "
+      "--disable-uvicorn-access-log --convert --logprobs-mode --disable-sliding-window "
+      "--disable-cascade-attn --skip-tokenizer-init --enable-prompt-embeds --config-format "
+      "--hf-token --logits-processor-pattern --enable-sleep-mode --model-impl "
+      "--model-loader-extra-config --ignore-patterns --use-tqdm-on-load "
+      "--pt-load-map-location --guided-decoding-disable-fallback "
+      "--guided-decoding-disable-any-whitespace --enable-eplb "
+      "--max-parallel-loading-workers --ray-workers-use-nsight --worker-cls "
+      "--prefix-caching-hash-algo --calculate-kv-scales --kv-sharing-fast-prefill "
+      "--mamba-cache-dtype --media-io-kwargs --mm-processor-kwargs --mm-processor-cache-gb "
+      "--disable-mm-preprocessor-cache --lora-extra-vocab-size "
+      "--show-hidden-metrics-for-version --collect-detailed-traces --cuda-graph-sizes "
+      "--num-lookahead-slots --scheduler-delay-factor --multi-step-stream-outputs "
+      "--disable-chunked-mm-input --scheduler-cls --disable-hybrid-kv-cache-manager "
+      "--kv-transfer-config --kv-events-config --additional-config "
+      "--h11-max-incomplete-event-size --h11-max-header-count --structured-outputs-config "
+      "--attention-backend --tokens-only --enable-offline-docs");
+  for (const std::string& name : rare) EXPECT_TRUE(names.contains(name)) << name;
+}
+
 TEST(ForeignFlags, HarmlessOnesAreTakenOutWithANotice) {
   for (const ForeignFlag& flag : foreign_flags()) {
     for (const std::string& name : split(flag.names)) {

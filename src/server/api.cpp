@@ -30,11 +30,38 @@ int64_t num_prompts(const pooling::ScoreRequest& request) {
   return static_cast<int64_t>(request.documents.size());
 }
 
-void note_keys(const http::Request&, const openai::GenerationRequest&) {}
-void note_keys(const http::Request& http_request, const openai::ChatRequest& request) {
-  if (request.chat.message_keys.total == 0) return;
-  spdlog::info("{} id={} has keys in messages that only the chat template may read: {}",
-               http_request.peer, http_request.id, request.chat.message_keys.text());
+// Of the request's own template nothing is known.
+openai::UnknownFields unread_kwargs(const openai::ChatInput& chat, const ModelText& text) {
+  openai::UnknownFields unread;
+  if (chat.chat_template || !text.chat_template) return unread;
+  for (const auto& entry : chat.template_kwargs) {
+    const std::string_view name(entry.key().data(), entry.key().size());
+    if (!text.chat_template->reads(name)) unread.add(name);
+  }
+  return unread;
+}
+
+// Of the text that a request's plan reads, if that may be far more than its body has: every pair
+// has the query.
+size_t multiplied_bytes(const openai::GenerationRequest&) { return 0; }
+size_t multiplied_bytes(const pooling::ScoreRequest& request) {
+  size_t bytes = request.documents.size() * request.instruction.size();
+  for (const std::string& query : request.queries) bytes += query.size();
+  if (request.queries.size() == 1)
+    bytes += (request.documents.size() - 1) * request.queries[0].size();
+  for (const std::string& document : request.documents) bytes += document.size();
+  return bytes;
+}
+
+void note_keys(const http::Request&, const openai::GenerationRequest&, const ModelText&) {}
+void note_keys(const http::Request& http_request, const openai::ChatRequest& request,
+               const ModelText& text) {
+  if (request.chat.message_keys.total > 0)
+    spdlog::info("{} id={} has keys in messages that only the chat template may read: {}",
+                 http_request.peer, http_request.id, request.chat.message_keys.text());
+  if (const auto unread = unread_kwargs(request.chat, text); unread.total > 0)
+    spdlog::info("{} id={} has `chat_template_kwargs` that the chat template does not read: {}",
+                 http_request.peer, http_request.id, unread.text());
 }
 
 // For the log, whose sink escapes control characters: what comes from anywhere cannot pass for the
@@ -367,14 +394,17 @@ void Api::generate(http::ExchangePtr exchange, bool renders, Parse parse) {
     if (!request) return arrival->refuse(std::move(request).error());
     if (auto known = check_model(request->model); !known) return arrival->refuse(known.error());
     note_left_out(exchange->request(), *request);
-    note_keys(exchange->request(), *request);
+    note_keys(exchange->request(), *request, text_);
     const int64_t generations = num_prompts(*request) * request->n;
     if (auto granted = arrival->client.admission->add_generations(generations); !granted)
       return arrival->refuse(granted.error());
-    if (!request->needs_grammar) return begin(*arrival, *request);
-    exchange->run_beside_grammars([this, arrival,
-                                   request = std::make_shared<std::decay_t<decltype(*request)>>(
-                                       std::move(*request))] { begin(*arrival, *request); });
+    const bool is_long = multiplied_bytes(*request) >= options_.http.large_body_bytes;
+    if (!request->needs_grammar && !is_long) return begin(*arrival, *request);
+    auto task = [this, arrival,
+                 request = std::make_shared<std::decay_t<decltype(*request)>>(
+                     std::move(*request))] { begin(*arrival, *request); };
+    if (is_long) return exchange->run_beside_large(std::move(task));
+    exchange->run_beside_grammars(std::move(task));
   });
 }
 

@@ -1,5 +1,9 @@
 #include "server/api_keys.h"
 
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <openssl/rand.h>
+
 #include <algorithm>
 #include <mutex>
 #include <random>
@@ -7,7 +11,6 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/trimmed.h"
-#include "server/auth.h"
 
 namespace quire::server {
 namespace {
@@ -19,44 +22,58 @@ uint64_t new_tenant() {
   return high << 32 | random() | 1;
 }
 
+std::array<unsigned char, 32> new_salt() {
+  std::array<unsigned char, 32> salt{};
+  QUIRE_CHECK(RAND_bytes(salt.data(), static_cast<int>(salt.size())) == 1);
+  return salt;
+}
+
 }  // namespace
 
-ApiKeys::ApiKeys(const std::vector<std::string>& keys) {
+ApiKeys::ApiKeys(const std::vector<std::string>& keys) : salt_(new_salt()) {
   for (const std::string& key : keys) check_api_key(key, "an API key");
-  entries_ = make_entries(keys);
+  tenants_ = tenants_of(keys);
 }
 
-std::vector<ApiKeys::Entry> ApiKeys::make_entries(const std::vector<std::string>& keys) const {
-  std::vector<Entry> entries;
+ApiKeys::Digest ApiKeys::digest_of(std::string_view key) const {
+  Digest digest{};
+  const auto* data = reinterpret_cast<const unsigned char*>(key.data());
+  const unsigned char* made = HMAC(EVP_sha256(), salt_.data(), static_cast<int>(salt_.size()), data,
+                                   key.size(), digest.data(), nullptr);
+  QUIRE_CHECK(made != nullptr);
+  return digest;
+}
+
+ApiKeys::Tenants ApiKeys::tenants_of(const std::vector<std::string>& keys) const {
+  Tenants tenants;
   for (const std::string& key : keys) {
-    const auto is_it = [&](const Entry& entry) { return entry.key == key; };
-    if (std::any_of(entries.begin(), entries.end(), is_it)) continue;  // given twice
-    const auto known = std::find_if(entries_.begin(), entries_.end(), is_it);
-    entries.push_back({key, known != entries_.end() ? known->tenant : new_tenant()});
+    const Digest digest = digest_of(key);
+    if (tenants.contains(digest)) continue;  // given twice
+    const auto known = tenants_.find(digest);
+    tenants.emplace(digest, known != tenants_.end() ? known->second : new_tenant());
   }
-  return entries;
+  return tenants;
 }
 
+// One thread at a time; only requests, which read, come beside it.
 void ApiKeys::replace(const std::vector<std::string>& keys) {
   QUIRE_CHECK(!keys.empty());
   for (const std::string& key : keys) check_api_key(key, "an API key");
+  Tenants tenants = tenants_of(keys);
   const std::scoped_lock lock(mutex_);
-  entries_ = make_entries(keys);
+  tenants_.swap(tenants);
 }
 
 size_t ApiKeys::size() const {
   const std::shared_lock lock(mutex_);
-  return entries_.size();
+  return tenants_.size();
 }
 
 std::optional<uint64_t> ApiKeys::find(std::string_view given) const {
+  const Digest digest = digest_of(given);
   const std::shared_lock lock(mutex_);
-  uint64_t tenant = 0;
-  for (const Entry& entry : entries_) {
-    const uint64_t mask = 0 - static_cast<uint64_t>(equal_in_constant_time(given, entry.key));
-    tenant |= mask & entry.tenant;
-  }
-  return tenant != 0 ? std::optional(tenant) : std::nullopt;
+  const auto found = tenants_.find(digest);
+  return found != tenants_.end() ? std::optional(found->second) : std::nullopt;
 }
 
 std::vector<std::string> parse_key_file(std::string_view text, const std::string& name) {

@@ -1,5 +1,7 @@
 #pragma once
+#include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <shared_mutex>
 #include <string>
@@ -20,19 +22,21 @@ class ApiKeys {
 
   bool empty() const { return size() == 0; }
   size_t size() const;
-  // The tenant of the key: a random number, never 0. Its time depends on the lengths of the keys
-  // only, whether and which key it is.
+  // The tenant of the key: a random number, never 0. How long this takes says nothing of the keys:
+  // they are looked up by a digest with a salt that nobody knows. It does not grow with their
+  // number, and neither does how long replace() keeps it waiting.
   std::optional<uint64_t> find(std::string_view given) const;
 
  private:
-  struct Entry {
-    std::string key;
-    uint64_t tenant;
-  };
-  std::vector<Entry> make_entries(const std::vector<std::string>& keys) const;
+  using Digest = std::array<unsigned char, 32>;
+  using Tenants = std::map<Digest, uint64_t>;
 
+  Digest digest_of(std::string_view key) const;
+  Tenants tenants_of(const std::vector<std::string>& keys) const;
+
+  const Digest salt_;
   mutable std::shared_mutex mutex_;
-  std::vector<Entry> entries_;
+  Tenants tenants_;
 };
 
 // The keys of a key file: one a line, without the blanks around it; empty lines and those that

@@ -2,8 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <ctime>
+
 #include "base/error.h"
-#include "server/auth.h"
 
 namespace quire::server {
 namespace {
@@ -37,6 +38,21 @@ TEST(ApiKeys, KeysThatStayKeepTheirTenant) {
   EXPECT_EQ(keys.find("stays"), tenant);
   EXPECT_FALSE(keys.find("goes"));
   EXPECT_NE(keys.find("new"), tenant);
+}
+
+// Requests wait while keys are replaced, and a stranger's wrong key must not cost more where there
+// are many. The limit is for what grows with the square of their number: minutes.
+TEST(ApiKeys, ManyOfThemAreReplacedAndLookedUpInNoTime) {
+  std::vector<std::string> many;
+  for (int i = 0; i < 200'000; ++i) many.push_back("key-of-some-length-" + std::to_string(i));
+  const std::clock_t start = std::clock();
+  ApiKeys keys(many);
+  const auto tenant = keys.find(many.back());
+  keys.replace(many);
+  EXPECT_EQ(keys.find(many.back()), tenant);
+  for (int i = 0; i < 10'000; ++i) EXPECT_FALSE(keys.find("key-of-some-length-1x" + many[i]));
+  EXPECT_EQ(keys.size(), many.size());
+  EXPECT_LT((std::clock() - start) / CLOCKS_PER_SEC, 60);
 }
 
 TEST(ApiKeys, NoKeyIsEmptyOrCannotBeSent) {

@@ -1,15 +1,6 @@
 #include "server/auth.h"
 
 namespace quire::server {
-
-bool equal_in_constant_time(std::string_view a, std::string_view b) {
-  if (a.size() != b.size()) return false;
-  volatile unsigned char difference = 0;
-  for (size_t i = 0; i < a.size(); ++i)
-    difference = difference | static_cast<unsigned char>(a[i] ^ b[i]);
-  return difference == 0;
-}
-
 namespace {
 
 // The token of "Bearer TOKEN"; empty for any other scheme. A scheme is read without regard to case

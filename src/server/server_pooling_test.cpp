@@ -6,6 +6,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "server/test_eventually.h"
 #include "server/test_server.h"
 
 namespace quire::server {
@@ -117,6 +118,29 @@ TEST_F(PoolingServer, RerankingSortsByHowLikelyYesIs) {
   const auto pooling = engine_->last_pooling();
   EXPECT_EQ(pooling->tokens, (std::vector<int32_t>{encode("n")[0], encode("y")[0]}));
   EXPECT_GT(body.at("usage").at("total_tokens").as_int64(), 0);
+}
+
+// 2,048 documents, each with the query: seconds of text from a small body.
+TEST_F(PoolingServer, ManyPairsDoNotStandBeforeSmallRequests) {
+  ModelText text = reranker();
+  text.rerank.chat_template =
+      text::ChatTemplate::parse("{% for i in range(100000) %}{% endfor %}{{ query }}", {}).value();
+  start(
+      [](FakeEngine::Script&, ServerOptions& options) {
+        options.http.worker_threads = 2;  // one for small requests
+        options.http.max_text_time = std::chrono::minutes(10);
+      },
+      std::move(text));
+  std::string documents = R"("a")";
+  for (int i = 1; i < 2048; ++i) documents += R"(,"a")";
+  TestClient many(port_);
+  many.send(TestClient::post_text("/v1/rerank",
+                                  R"({"query": "which of them has the answer to this question",
+                                      "documents": [)" +
+                                      documents + "]}"));
+  ASSERT_TRUE(eventually([&] { return held("documents") > 0; }));
+  EXPECT_EQ(complete(R"("max_tokens": 1)").status, 200);
+  EXPECT_FALSE(engine_->last_pooling()) << "the pairs were read first";
 }
 
 TEST_F(PoolingServer, RerankingHasOtherPathsAndOptions) {

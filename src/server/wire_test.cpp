@@ -197,6 +197,18 @@ TEST_F(WireTest, UnknownKeysOfMessagesAreLoggedInOneLine) {
   EXPECT_NE(refused.body.find("messages[0].images"), std::string::npos) << refused.body;
 }
 
+TEST_F(WireTest, VariablesThatTheTemplateDoesNotReadAreLogged) {
+  start();
+  const auto response = post("/v1/chat/completions",
+                             R"({"max_tokens": 1, "messages": [{"role": "user", "content": "x"}],
+                                 "chat_template_kwargs": {"no_such_switch": true}})",
+                             "X-Request-Id: typo\r\n");
+  EXPECT_EQ(response.status, 200);
+  const std::string line = line_with("chat_template_kwargs");
+  EXPECT_NE(line.find(R"(id=typo)"), std::string::npos) << line;
+  EXPECT_TRUE(line.ends_with(R"(: "no_such_switch")")) << line;
+}
+
 TEST_F(WireTest, ReadsMediaTypesWithoutRegardToCase) {
   start();
   const auto status = [&](const std::string& headers) {

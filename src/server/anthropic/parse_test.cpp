@@ -127,6 +127,13 @@ TEST(ParseMessages, ToolsAndTheirChoice) {
   EXPECT_TRUE(!request.chat.tools && !request.parses_calls);
 }
 
+TEST(ParseMessages, KeysOfToolsThatNobodyReadsAreNamed) {
+  const auto request = parsed(with(R"(, "tools": [
+      {"name": "a", "input_schema": {}, "cache_control": {}, "defer_loading": true},
+      {"name": "b", "input_schema": {}, "defer_loading": true, "input_examples": [{}]}])"));
+  EXPECT_EQ(request.unknown_fields.text(), R"("tools[].defer_loading", "tools[].input_examples")");
+}
+
 TEST(ParseMessages, Thinking) {
   auto request = parsed(with(""));
   EXPECT_FALSE(request.chat.reasoning.thinking);

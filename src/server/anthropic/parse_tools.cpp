@@ -32,6 +32,9 @@ std::optional<json::object> function_of(Fields& tool, openai::ChatRequest& out) 
     tool.fail("input_schema", "is required");
   }
   if (tool.flag("strict", false)) function["strict"] = out.has_strict_tools = true;
+  out.unknown_fields.add_others(
+      tool.all(), {"type", "name", "description", "input_schema", "strict", "cache_control"},
+      "tools[].");
   if (!tool.ok()) return std::nullopt;
   return function;
 }

@@ -137,6 +137,10 @@ void ConnectionExchange::run_in_background(std::function<void()> task) {
   run_in(size(), std::move(task));
 }
 
+void ConnectionExchange::run_beside_large(std::function<void()> task) {
+  run_in(WorkQueue::Size::kLarge, std::move(task));
+}
+
 void ConnectionExchange::run_beside_grammars(std::function<void()> task) {
   run_in(WorkQueue::Size::kGrammar, std::move(task));
 }

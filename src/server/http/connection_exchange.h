@@ -76,6 +76,7 @@ class ConnectionExchange final : public Exchange,
   void on_close(std::function<void()> callback) override;
   void post(std::function<void()> task) override;
   void run_in_background(std::function<void()> task) override;
+  void run_beside_large(std::function<void()> task) override;
   void run_beside_grammars(std::function<void()> task) override;
 
   // For the connection, on the strand.

@@ -61,6 +61,8 @@ class Exchange {
   // Runs `task` on a worker thread; if too many wait already, the client gets status 429 instead.
   // If it throws, the client gets status 500.
   virtual void run_in_background(std::function<void()> task) = 0;
+  // The same among the requests with large bodies, for a small one that makes as much work.
+  virtual void run_beside_large(std::function<void()> task) = 0;
   // The same where a grammar is compiled, from any thread: behind the owner's other grammars.
   virtual void run_beside_grammars(std::function<void()> task) = 0;
 };

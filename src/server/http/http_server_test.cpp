@@ -14,6 +14,12 @@ namespace {
 
 using std::chrono::milliseconds;
 
+TEST(ReasonPhrase, IsThereForEveryStatusThatIsSent) {
+  for (const int status :
+       {200, 204, 400, 401, 403, 404, 405, 408, 411, 413, 415, 417, 429, 431, 500, 501, 503, 505})
+    EXPECT_NE(reason_phrase(status), "Unknown") << status;
+}
+
 TEST_F(HttpServerTest, KeepsConnectionsAlive) {
   start();
   TestClient client(port_);

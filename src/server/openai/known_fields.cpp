@@ -334,6 +334,17 @@ void UnknownFields::add(std::string_view name) {
   if (total++ < kMaxShownNames) names.emplace_back(name.substr(0, 2 * kMaxNameBytes));
 }
 
+void UnknownFields::add_others(const json::object& object,
+                               std::initializer_list<std::string_view> known,
+                               std::string_view path) {
+  for (const auto& entry : object) {
+    const std::string_view key(entry.key().data(), entry.key().size());
+    if (entry.value().is_null() || std::ranges::find(known, key) != known.end()) continue;
+    const std::string name = std::string(path).append(key.substr(0, kMaxNameBytes));
+    if (std::ranges::find(names, name) == names.end()) add(name);
+  }
+}
+
 std::string UnknownFields::text() const {
   std::string out;
   for (const std::string& name : names) {

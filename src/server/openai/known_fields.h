@@ -1,4 +1,5 @@
 #pragma once
+#include <initializer_list>
 #include <span>
 #include <string>
 #include <string_view>
@@ -47,6 +48,9 @@ struct UnknownFields {
   size_t total = 0;
 
   void add(std::string_view name);
+  // The members of `object` that are none of `known`, as `path` and their names, each once.
+  void add_others(const json::object& object, std::initializer_list<std::string_view> known,
+                  std::string_view path = {});
   // `"a", "b" and 7 more`: escaped, since they come from anywhere.
   std::string text() const;
 };

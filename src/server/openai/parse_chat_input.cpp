@@ -102,15 +102,9 @@ void collect_reasoning(Fields& message, std::string from_parts, json::object& ke
 
 // Keys that are not read here stay in the message: some template may know them.
 void note_keys(const json::object& message, UnknownFields& out) {
-  constexpr std::string_view kKnown[] = {
-      "role",      "content",  "name",    "tool_calls",  "tool_call_id",  "reasoning_content",
-      "reasoning", "thinking", "refusal", "annotations", "function_call", "audio",
-      "images",    "videos"};
-  for (const auto& entry : message) {
-    const std::string_view key(entry.key().data(), entry.key().size());
-    if (std::ranges::find(kKnown, key) != std::end(kKnown)) continue;
-    if (std::ranges::find(out.names, key) == out.names.end()) out.add(key);
-  }
+  out.add_others(message, {"role", "content", "name", "tool_calls", "tool_call_id",
+                           "reasoning_content", "reasoning", "thinking", "refusal", "annotations",
+                           "function_call", "audio", "images", "videos"});
 }
 
 void parse_messages(Fields& fields, const ParseContext& context, ChatInput& out) {

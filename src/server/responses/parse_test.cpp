@@ -103,7 +103,7 @@ TEST(ParseResponses, ReasoningComesBackInSeveralForms) {
 
 constexpr const char* kTools = R"(, "tools": [
     {"type": "function", "name": "add", "description": "Adds", "strict": false,
-     "parameters": {"type": "object"}},
+     "defer_loading": true, "parameters": {"type": "object"}},
     {"type": "web_search", "external_web_access": false},
     {"type": "namespace", "name": "mcp__box", "description": "Boxes", "tools": [
       {"type": "function", "name": "open", "parameters": {"type": "object"}, "strict": true},
@@ -116,6 +116,7 @@ TEST(ParseResponses, ToolsAndNamespaces) {
             R"("parameters":{"type":"object"}}},{"type":"function","function":)"
             R"({"name":"mcp__box__open","parameters":{"type":"object"},"strict":true}}])");
   EXPECT_EQ(request.left_out_tools.text(), R"("web_search", "custom")");
+  EXPECT_EQ(request.unknown_fields.text(), R"("tools[].defer_loading")");
   EXPECT_EQ(request.chat.schema_fields,
             (std::vector<std::string>{"tools[0].parameters", "tools[2].tools[0].parameters"}));
   const auto& placed = request.responses->placed_tools;

@@ -51,6 +51,8 @@ void ToolReader::function(Fields& tool, std::string_view space) {
   if (const auto description = tool.string("description")) function["description"] = *description;
   if (const json::object* schema = tool.object("parameters")) function["parameters"] = *schema;
   if (tool.flag("strict", false)) function["strict"] = true;
+  out_.unknown_fields.add_others(
+      tool.all(), {"type", "name", "description", "parameters", "strict"}, "tools[].");
   if (!names_.insert(name).second) tool.fail("name", "is that of two tools");
   if (static_cast<int64_t>(tools_.size()) == context_.limits.max_tools)
     tool.fail("name", "is that of one more tool than the " +
