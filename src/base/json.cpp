@@ -164,12 +164,17 @@ bool has_larger_object(std::string_view text, size_t most, size_t max_depth) {
 
 // Where the piece that begins at `begin` ends: never inside a character or an escape. Boost.JSON
 // (1.81 at least) makes room for no more than is left of what it goes on with, and writes up to
-// three bytes beyond its buffer on the stack when a long text follows.
+// three bytes beyond its buffer on the stack when a long text follows. Nor inside a number: read in
+// two parts, its last bit may be another one.
 size_t piece_end(std::string_view text, size_t begin) {
-  constexpr size_t kPiece = 64u << 10;
+  constexpr size_t kPiece = 64u << 10, kLongestNumber = 1024;
   if (text.size() - begin <= kPiece) return text.size();
   size_t end = begin + kPiece;
   while ((static_cast<unsigned char>(text[end]) & 0xC0) == 0x80 && end > begin + kPiece - 3) --end;
+  const auto in_number = [&](size_t at) {
+    return std::string_view("0123456789+-.eE").find(text[at]) != std::string_view::npos;
+  };
+  while (in_number(end) && in_number(end - 1) && end > begin + kPiece - kLongestNumber) --end;
   const std::string_view piece = text.substr(begin, end - begin);
   for (size_t at = piece.find('\\'); at < piece.size();) {
     const size_t behind = at + (text[begin + at + 1] == 'u' ? 6 : 2);

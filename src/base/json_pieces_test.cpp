@@ -48,6 +48,20 @@ TEST(JsonPieces, TextsOfOneKindComeOutWhole) {
   }
 }
 
+// A number must not depend on where in a long body it stands. With many digits and an exponent it
+// did.
+TEST(JsonPieces, EndInNoNumber) {
+  for (const char* number : {"39.729115516500061230041635568847e-169", "-1.7976931348623157e+308",
+                             "0.30000000000000004", "18446744073709551615"}) {
+    const json::value meant = parse_json(number).value();
+    for (size_t before = (64u << 10) - 32; before <= 64u << 10; ++before) {
+      const auto value = parse_json(std::string(before, ' ') + number + std::string(5000, ' '));
+      ASSERT_TRUE(value.ok()) << value.error();
+      EXPECT_EQ(*value, meant) << number << " behind " << before;
+    }
+  }
+}
+
 TEST(JsonPieces, BrokenTextsAreErrorsWhereverTheyAreCut) {
   for (size_t before = (64u << 10) - 8; before <= 64u << 10; ++before) {
     const std::string start = "[\"" + std::string(before, 'x');
