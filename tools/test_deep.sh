@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
 # shellcheck source=tools/stages.sh
 source tools/stages.sh
-parts=(sources clones neon amx arm64 cuda metal asan tsan fuzz torch timed clients page terminal packages proxies neighbour chaos soak)
+parts=(sources clones neon amx arm64 cuda metal asan tsan fuzz torch llama_cpp timed clients page terminal packages proxies neighbour chaos soak)
 [ $# -eq 0 ] || parts=("$@")
 
 # Format, clippy, unit tests of Rust, clang-tidy. The build is there for clang-tidy, which reads its commands.
@@ -83,6 +83,15 @@ part_torch() {
   build/venv/bin/python -c 'import torch, transformers, kernels'
   build_wheel
   run_pytest torch bindings/python/tests
+}
+
+# Token ids of GGUF files, beside llama.cpp's: of the vocabularies in its source, and of the tiny models with a family's tokenizer.
+part_llama_cpp() {
+  local peer=build/peers found texts=(tests/parity/models/*/text.json)
+  build release --target quire
+  found=$(python3 bench/peers/llama_cpp.py $peer --jobs "$jobs" | tail -n 2)
+  $peer/venv/bin/python tools/parity/check_gguf_tokens.py --quire build/release/bin/quire --llama-cpp "${found##*$'\n'}" \
+    --llama-server "${found%%$'\n'*}/llama-server" --random 100 --files "${texts[@]/text.json/model.gguf}"
 }
 
 # What measures time: for a machine that does nothing else. `make test` runs these tests, too, with limits that only a hang

@@ -37,6 +37,7 @@ class Installation:
         self.models = self.work / "models" / (f"{shape}-{layers}-layers" if layers else shape)
         self.checkpoint = self.models / "checkpoint"
         self.llama = self.work / "llama.cpp/bin"
+        self.llama_source = self.work / f"llama.cpp/llama_cpp_python-{LLAMA_CPP_PYTHON}/vendor/llama.cpp"
         self.models.mkdir(parents=True, exist_ok=True)
 
     def run(self, *command, **more) -> None:
@@ -59,12 +60,12 @@ class Installation:
         step(part)
         part.rename(target)
 
-    def packages(self) -> None:
-        stamp = self.work / "venv/.peers"
+    def packages(self, requirements: str = "requirements.txt") -> None:
+        stamp = self.work / "venv" / ("." + requirements)
         if not stamp.exists():
             if not self.python.exists():
                 self.run(sys.executable, "-m", "venv", self.work / "venv")
-            self.run(self.python, "-m", "pip", "install", "-q", "-r", HERE / "requirements.txt")
+            self.run(self.python, "-m", "pip", "install", "-q", "-r", HERE / requirements)
             stamp.touch()
 
     def export_packages(self, part: pathlib.Path) -> None:
@@ -82,11 +83,10 @@ class Installation:
             f"llama-cpp-python=={LLAMA_CPP_PYTHON}",
         )
         self.run("tar", "xf", folder / f"llama_cpp_python-{LLAMA_CPP_PYTHON}.tar.gz", "-C", folder)
-        source = folder / f"llama_cpp_python-{LLAMA_CPP_PYTHON}/vendor/llama.cpp"
-        keep_tile_config(source / "ggml/src/ggml-cpu/amx/mmq.cpp")
+        keep_tile_config(self.llama_source / "ggml/src/ggml-cpu/amx/mmq.cpp")
         cmake, build = self.python.with_name("cmake"), folder / "build"
         self.run(
-            *(cmake, "-S", source, "-B", build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release"),
+            *(cmake, "-S", self.llama_source, "-B", build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release"),
             *("-DGGML_NATIVE=ON", "-DBUILD_SHARED_LIBS=OFF", "-DLLAMA_OPENSSL=OFF"),
             *("-DLLAMA_BUILD_TESTS=OFF", "-DLLAMA_BUILD_EXAMPLES=OFF"),
             f"-DCMAKE_MAKE_PROGRAM={self.python.with_name('ninja')}",

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Compares the token ids of GGUF files' tokenizers with llama.cpp's.
 
-    check_gguf_tokens.py --llama-cpp DIR --quire PROGRAM [--llama-server PROGRAM] [--pre PRE] [NAME ...]
+    check_gguf_tokens.py --llama-cpp DIR --quire PROGRAM [--llama-server PROGRAM] [--pre PRE] [--files FILE ...] [NAME ...]
 
 DIR is llama.cpp's source, whose folder `models` holds vocabularies of real models (ggml-vocab-NAME.gguf)
 and, for most, texts with the ids that its own tests expect of them. Each vocabulary becomes a model of
 one small layer, which `quire serve` loads; ids come from POST /tokenize. With llama-server, which serves
 the same file, further texts are compared: text_corpus.py's, and random strings from a fixed seed.
+--files are whole models, which both serve as they are.
 With --pre the vocabularies also take other pre-tokenizers in turn, by their names: "all" are those that
 both programs know. Then the names that llama.cpp alone knows are printed.
 Prints a line for each vocabulary and returns 1 if any ids differ. llama.cpp leaves out the normalisation to
@@ -127,27 +128,31 @@ def names_of_both(llama_cpp: pathlib.Path) -> tuple[list[str], list[str]]:
     return sorted(ours & theirs), sorted(theirs - ours)
 
 
-def normalises(gguf, vocabulary: pathlib.Path, pre: str | None) -> bool:
-    if pre:
-        return pre in NORMALISING
-    field = gguf.GGUFReader(vocabulary).fields.get("tokenizer.ggml.pre")
+def normalises(gguf, model: pathlib.Path) -> bool:
+    field = gguf.GGUFReader(model).fields.get("tokenizer.ggml.pre")
     return field is not None and field.contents() in NORMALISING
 
 
 def check(args: argparse.Namespace, gguf, vocabulary: pathlib.Path, pre: str | None = None) -> tuple[str, bool]:
-    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+    with tempfile.TemporaryDirectory() as folder:
         model = pathlib.Path(folder) / "model.gguf"
         write_model(gguf, vocabulary, model, pre)
+        cases = [] if pre else [(text, False, ids) for text, ids in expected_cases(vocabulary)]
+        return compare(args, gguf, model, cases)
+
+
+def compare(args: argparse.Namespace, gguf, model: pathlib.Path, cases: list) -> tuple[str, bool]:
+    """`cases`: texts, whether special tokens are added, and their ids; more come from llama-server."""
+    with contextlib.ExitStack() as stack:
         port = free_port()
         try:
-            stack.enter_context(served([args.quire, "serve", str(model), "--max-model-len", "4096"], port))
+            stack.enter_context(served([args.quire, "serve", str(model)], port))
         except RuntimeError as error:
             return f"not loaded: {str(error).strip().splitlines()[-1]}", True
 
         def ids_here(text: str, special: bool) -> list[int]:
             return post(port, {"prompt": text, "add_special_tokens": special})["tokens"]
 
-        cases = [] if pre else [(text, False, ids) for text, ids in expected_cases(vocabulary)]
         if args.llama_server:
             other = free_port()
             stack.enter_context(served([args.llama_server, "-m", str(model), "-c", "512", "-np", "1", "--no-warmup"], other))
@@ -156,7 +161,7 @@ def check(args: argparse.Namespace, gguf, vocabulary: pathlib.Path, pre: str | N
                     body = {"content": text, "add_special": special, "parse_special": True}
                     cases.append((text, special, post(other, body)["tokens"]))
         wrong, apart = 0, 0
-        forgiving = normalises(gguf, vocabulary, pre)
+        forgiving = normalises(gguf, model)
         for text, special, ids in cases:
             found = ids_here(text, special)
             if found == ids:
@@ -179,6 +184,7 @@ def main() -> int:
     parser.add_argument("--random", type=int, default=300, help="how many random strings")
     parser.add_argument("--show", type=int, default=5, help="how many differences are printed for each")
     parser.add_argument("--pre", help='names of pre-tokenizers with commas between, or "all"')
+    parser.add_argument("--files", type=pathlib.Path, nargs="*", default=[], help="GGUF files of whole models")
     parser.add_argument("names", nargs="*", help="only these, such as qwen2")
     args = parser.parse_args()
     sys.path.insert(0, str(args.llama_cpp / "gguf-py"))
@@ -201,6 +207,10 @@ def main() -> int:
             text, equal = check(args, gguf, vocabulary, pre)
             good &= equal
             print(f"{name + ' ' + pre:40} {text}", flush=True)
+    for file in args.files:
+        text, equal = compare(args, gguf, file, [])
+        good &= equal
+        print(f"{file.parent.name:20} {text}", flush=True)
     return 0 if good else 1
 
 

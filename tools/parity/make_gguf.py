@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Writes the tiny checkpoints in GGUF of tests/parity/models and their golden outputs.
 
-    make_gguf.py --llama-cpp DIR [--quantize PROGRAM] [--out DIR] [NAME ...]
+    make_gguf.py --llama-cpp DIR [--quantize PROGRAM] [--llama-server PROGRAM] [--out DIR] [NAME ...]
 
 DIR is llama.cpp's source, whose converter makes the files (bench/peers/install.py unpacks the version
 that this was written with); PROGRAM is its llama-quantize, for the quantised ones. What the outputs are
 compared with is transformers on the checkpoint that was converted, or, where a file is quantised, on
-the values that the gguf package makes of it.
+the values that the gguf package makes of it. llama-server gives the ids of texts by those that have a family's tokenizer
+(gguf_text.py), beside those of transformers.
 """
 
 import argparse
@@ -21,6 +22,7 @@ import numpy as np
 import torch
 import transformers
 
+import gguf_text
 import make_checkpoints
 from variants_gguf import CONVERTER_NAMES, GGUF_VARIANTS, GgufVariant
 
@@ -32,14 +34,17 @@ def load_converter(source: pathlib.Path):
     import conversion
     import conversion.base
 
-    conversion.base.TextModel.get_vocab_base_pre = lambda self, tokenizer: "gpt-2"
     # Some families have a class of their own, which adds tokens.
     transformers.AutoTokenizer.from_pretrained = transformers.PreTrainedTokenizerFast.from_pretrained
     return conversion
 
 
-def convert(conversion, folder: pathlib.Path, outtype: str, target: pathlib.Path, has_mtp: bool) -> None:
+def convert(conversion, folder: pathlib.Path, one: GgufVariant, target: pathlib.Path) -> None:
     import gguf
+
+    text_model = conversion.base.TextModel
+    pre = gguf_text.STYLES[one.text].pre if one.text else "gpt-2"
+    text_model.get_vocab_base_pre = lambda self, tokenizer: pre
 
     config = json.loads((folder / "config.json").read_text())
     architecture = config["architectures"][0]
@@ -47,11 +52,15 @@ def convert(conversion, folder: pathlib.Path, outtype: str, target: pathlib.Path
         config["layer_types"] = ["attention"] * len(config["layer_types"])
         (folder / "config.json").write_text(json.dumps(config))
     model_class = conversion.get_model_class(CONVERTER_NAMES.get(architecture, architecture))
-    model_class.set_vocab = conversion.base.TextModel._set_vocab_gpt2
-    model_class.no_mtp = not has_mtp  # of the families that may have such a part
-    kind = {"f32": "ALL_F32", "f16": "MOSTLY_F16", "bf16": "MOSTLY_BF16"}[outtype]
+    model_class.no_mtp = one.checkpoint.extra is None  # of the families that may have such a part
+    kind = {"f32": "ALL_F32", "f16": "MOSTLY_F16", "bf16": "MOSTLY_BF16"}[one.outtype]
     with torch.inference_mode():
-        model_class(folder, getattr(gguf.LlamaFileType, kind), target, model_name="tiny").write()
+        # llama.cpp knows by its name that a model is Phi-3, whose tokens take the spaces behind them.
+        name = one.name if one.text else "tiny"
+        model = model_class(folder, getattr(gguf.LlamaFileType, kind), target, model_name=name)
+        if not one.text:
+            model.set_vocab = model._set_vocab_gpt2
+        model.write()
 
 
 def quantised_values(path: pathlib.Path) -> dict[str, np.ndarray]:
@@ -79,12 +88,19 @@ def grouped_heads(name: str, value: np.ndarray, config: dict) -> np.ndarray:
     return np.concatenate([value[:first], turned.reshape(-1, value.shape[1])])
 
 
+def halved_heads(value: np.ndarray, head_dim: int) -> np.ndarray:
+    """Rows of heads in which neighbours rotate, in the order in which halves do."""
+    pairs = value.reshape(-1, head_dim // 2, 2, value.shape[1])
+    return pairs.swapaxes(1, 2).reshape(value.shape)
+
+
 def put_back(folder: pathlib.Path, values: dict[str, np.ndarray], config: dict) -> None:
     """The values under the checkpoint's names, in its order."""
     import gguf
     from safetensors.torch import load_file, save_file
 
-    archs = {"qwen3": "QWEN3", "qwen3_moe": "QWEN3MOE", "deepseek_v2": "DEEPSEEK2", "qwen3_5_text": "QWEN35"}
+    archs = {"qwen3": "QWEN3", "qwen3_moe": "QWEN3MOE", "deepseek_v2": "DEEPSEEK2", "qwen3_5_text": "QWEN35",
+             "llama": "LLAMA", "gemma3_text": "GEMMA3", "phi3": "PHI3", "gpt_oss": "GPT_OSS"}
     arch = gguf.MODEL_ARCH[archs[config["model_type"]]]
     names = gguf.get_tensor_name_map(arch, config["num_hidden_layers"])
     path = folder / "model.safetensors"
@@ -92,7 +108,14 @@ def put_back(folder: pathlib.Path, values: dict[str, np.ndarray], config: dict) 
     for name, tensor in tensors.items():
         if ".experts." in name and name.endswith("gate_up_proj"):
             parts = [names.get_name(name.replace("gate_up_proj", part)) for part in ("gate_proj", "up_proj")]
-            value = np.concatenate([values[part + ".weight"] for part in parts], axis=1)
+            halves = [values[part + ".weight"] for part in parts]
+            if config["model_type"] == "gpt_oss":  # transposed, with gates and ups in turn
+                value = np.stack(halves, axis=2).reshape(len(halves[0]), -1, halves[0].shape[2]).transpose(0, 2, 1)
+            else:
+                value = np.concatenate(halves, axis=1)
+        elif ".experts." in name and name.endswith("down_proj"):
+            value = values[names.get_name(name) + ".weight"]
+            value = value.transpose(0, 2, 1) if config["model_type"] == "gpt_oss" else value
         elif ".experts." in name and name.split(".experts.")[1][0].isdigit():
             before, after = name.split(".experts.")
             index, part = after.split(".", 1)
@@ -107,20 +130,24 @@ def put_back(folder: pathlib.Path, values: dict[str, np.ndarray], config: dict) 
                 continue
             if ".linear_attn." in name:
                 value = grouped_heads(name, value, config)
+            if config["model_type"] == "llama" and ("q_proj" in name or "k_proj" in name):
+                value = halved_heads(value, config["head_dim"])
         assert list(value.shape) == list(tensor.shape), name
         tensors[name] = torch.from_numpy(value.copy())
     save_file(tensors, path, {"format": "pt"})
 
 
-def write(one: GgufVariant, out: pathlib.Path, conversion, quantize: str | None) -> str:
+def write(one: GgufVariant, out: pathlib.Path, conversion, quantize: str | None, llama_server: str | None) -> str:
     target = out / one.name
     target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name) / "checkpoint"
         make_checkpoints.write_checkpoint(one.checkpoint, folder)
+        if one.text:
+            gguf_text.write_files(one.text, folder)
         config = json.loads((folder / "config.json").read_text())
         converted = pathlib.Path(name) / "model.gguf"
-        convert(conversion, folder, one.outtype, converted, has_mtp=one.checkpoint.extra is not None)
+        convert(conversion, folder, one, converted)
         if one.quantize:
             *options, kind = one.quantize
             arguments = [quantize, *options, str(converted), str(target / "model.gguf"), kind]
@@ -129,6 +156,8 @@ def write(one: GgufVariant, out: pathlib.Path, conversion, quantize: str | None)
         else:
             (target / "model.gguf").write_bytes(converted.read_bytes())
         summary = make_checkpoints.write_golden(one.checkpoint, folder)
+        if one.text:
+            summary += "  " + gguf_text.write_golden(folder, target / "model.gguf", llama_server, target)
         # Arithmetic in bfloat16 is compared on folders; here a format is.
         golden = (folder / "golden.json").read_text()
         dtype = f'"weights_dtype":"{one.checkpoint.dtype}"'
@@ -142,6 +171,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--llama-cpp", type=pathlib.Path, required=True)
     parser.add_argument("--quantize")
+    parser.add_argument("--llama-server")
     parser.add_argument("--out", type=pathlib.Path, default=make_checkpoints.ROOT / "tests/parity/models")
     parser.add_argument("names", nargs="*", help="only these")
     args = parser.parse_args()
@@ -155,7 +185,10 @@ def main() -> None:
         if one.quantize and not args.quantize:
             print(f"{one.name}: left out, it needs --quantize")
             continue
-        print(f"{one.name:24} {write(one, args.out, conversion, args.quantize)}", flush=True)
+        if one.text and not args.llama_server:
+            print(f"{one.name}: left out, it needs --llama-server")
+            continue
+        print(f"{one.name:24} {write(one, args.out, conversion, args.quantize, args.llama_server)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -93,7 +93,7 @@ def llama3():
     return tok, config
 
 
-def sentencepiece(decoder, normalizer=None, pre_tokenizer=None, bos=True):
+def sentencepiece(decoder, normalizer=None, pre_tokenizer=None, bos=True, eos_strips=False):
     """A SentencePiece-style BPE: <unk> <s> </s>, 256 byte tokens, pieces with the meta space."""
     trainer_tok = Tokenizer(models.BPE(unk_token="<unk>"))
     trainer_tok.normalizer = normalizers.Sequence(
@@ -119,7 +119,7 @@ def sentencepiece(decoder, normalizer=None, pre_tokenizer=None, bos=True):
     if pre_tokenizer is not None:
         tok.pre_tokenizer = pre_tokenizer
     tok.decoder = decoder
-    tok.add_special_tokens(["<unk>", "<s>", "</s>"])
+    tok.add_special_tokens(["<unk>", "<s>", AddedToken("</s>", special=True, normalized=False, rstrip=eos_strips)])
     tok.add_special_tokens([AddedToken("<|user|>", special=True, normalized=False, rstrip=True),
                             AddedToken("[INST]", special=True, normalized=False)])
     tok.add_tokens([AddedToken("<plain>", special=False, normalized=False)])
@@ -140,15 +140,16 @@ def tokenizers():
     meta = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     yield "qwen", qwen()
     yield "llama3", llama3()
-    # Llama-2, Phi-3, early Mistral.
-    yield "llama2", sentencepiece(fallback_decoder(True), normalizer=meta)
+    # Llama-2, Phi-3, early Mistral; Phi-3's eos takes the spaces behind it.
+    yield "llama2", sentencepiece(fallback_decoder(True), normalizer=meta, eos_strips=True)
     # Mistral v0.3: a Metaspace pre-tokenizer in place of the normalizer.
     yield "mistral", sentencepiece(
         fallback_decoder(True),
         pre_tokenizer=pre_tokenizers.Metaspace("▁", prepend_scheme="first", split=False),
     )
     # Gemma: spaces become meta spaces, nothing is prepended or stripped.
-    yield "gemma", sentencepiece(fallback_decoder(False), normalizer=normalizers.Replace(" ", "▁"))
+    # (Its tokens strip as Phi-3's do, so that a GGUF file, which does not say it, can be made of it.)
+    yield "gemma", sentencepiece(fallback_decoder(False), normalizer=normalizers.Replace(" ", "▁"), eos_strips=True)
     # The Metaspace decoder itself, without byte fallback when decoding.
     yield "metaspace", sentencepiece(
         decoders.Metaspace("▁", prepend_scheme="always"),

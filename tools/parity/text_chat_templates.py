@@ -271,5 +271,26 @@ type {{ tool.function.name }} = (_: {{ render_type(tool.function.parameters) }})
 <|assistant|>
 {%- endif %}"""
 
+# Gemma's: a system's text stands before the first user's, and roles take turns.
+GEMMA3 = r"""{{ bos_token }}
+{%- set first, rest = ("", messages) %}
+{%- if messages[0].role == "system" %}
+    {%- set first, rest = (messages[0].content + "\n\n", messages[1:]) %}
+{%- endif %}
+{%- for message in rest %}
+    {%- if (message.role == "user") != (loop.index0 % 2 == 0) %}
+        {{- raise_exception("Users and the model take turns") }}
+    {%- endif %}
+    {{- "<start_of_turn>" + ("model" if message.role == "assistant" else message.role) + "\n" + (first if loop.first else "") }}
+    {%- if message.content is string %}
+        {{- message.content | trim }}
+    {%- elif message.content is iterable %}
+        {%- for part in message.content if part.type == "text" %}{{- part.text | trim }}{%- endfor %}
+    {%- endif %}
+    {{- "<end_of_turn>\n" }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- "<start_of_turn>model\n" }}{%- endif %}
+"""
+
 TEMPLATES = {"qwen3": QWEN3, "llama3": LLAMA3, "mistral": MISTRAL, "phi3": PHI3,
              "generation": GENERATION, "typed": TYPED}

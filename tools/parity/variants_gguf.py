@@ -3,7 +3,7 @@
 import dataclasses
 import math
 
-from variants import (GEMMA3, GLM, GRANITE, LLAMA3, OLMO3, PHI3_LONGROPE, PLAIN_ROPE, QWEN2, QWEN3, QWEN3_5, QWEN3_MOE,
+from variants import (GEMMA3, GLM, GRANITE, LLAMA3, OLMO3, PHI3, PHI3_LONGROPE, PLAIN_ROPE, QWEN2, QWEN3, QWEN3_5, QWEN3_MOE,
                       QWEN3_NEXT, SMOLLM3, Variant)
 from variants_frame import ERNIE45, GEMMA, GRANITE_HYBRID, LLAMA4, PHIMOE
 from variants_gemma4 import GEMMA4_E2B, GEMMA4_MOE
@@ -16,16 +16,18 @@ class GgufVariant:
     checkpoint: Variant
     outtype: str  # "f32", "f16", "bf16"
     quantize: tuple[str, ...] = ()  # arguments of llama-quantize
+    text: str = ""  # a style of gguf_text.py; without one the tokenizer is tiny_tokenizer's
 
     @property
     def name(self) -> str:
         return self.checkpoint.name
 
 
-def variant(name: str, family: str, config: dict, outtype: str, *quantize: str, keys: str = "new", **more) -> GgufVariant:
+def variant(name: str, family: str, config: dict, outtype: str, *quantize: str, keys: str = "new", text: str = "",
+            **more) -> GgufVariant:
     dtype = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}[outtype]
     checkpoint = Variant(name, family, config, keys, "float32" if quantize else dtype, **more)
-    return GgufVariant(checkpoint, outtype, quantize)
+    return GgufVariant(checkpoint, outtype, quantize, text)
 
 
 # What a file does not say is as llama.cpp takes it for granted: one window in two layers or five in
@@ -157,4 +159,10 @@ GGUF_VARIANTS = [
     # Blocks of 32 columns hold two heads; values that are no blocks beside others in one projection.
     variant("qwen35-gguf-q5", "qwen3_5_text", QWEN3_5 | TWO_LAYERS | {"tie_word_embeddings": True}, "f32", "--tensor-type",
             "attn_qkv=q5_0", "--tensor-type", "attn_k=f16", "--tensor-type", "ssm_alpha=f16", "Q8_0"),
+    # Families with the tokenizers and templates of their kind.
+    variant("llama3-gguf-q4", "llama", LLAMA3 | {"vocab_size": 605}, "f32", "--tensor-type", "attn_k=q5_1", "Q4_0", text="llama"),
+    variant("qwen3-gguf-q4-k-m", "qwen3", WIDE | {"vocab_size": 720}, "f32", "Q4_K_M", text="qwen"),
+    variant("gemma3-gguf-iq4", "gemma3_text", GGUF_GEMMA3 | {"vocab_size": 570}, "f32", "IQ4_NL", text="gemma"),
+    variant("phi3-gguf-q8", "phi3", PHI3 | {"vocab_size": 576}, "f32", "Q8_0", text="phi3"),
+    variant("gpt-oss-gguf-mxfp4", "gpt_oss", GGUF_GPT_OSS | {"vocab_size": 589}, "f32", "MXFP4_MOE", text="gpt-oss"),
 ]

@@ -188,7 +188,8 @@ json::array added_tokens(const GgufVocabulary& vocabulary, bool strips_right) {
     if (text.empty() ||
         (type != TokenType::kControl && type != TokenType::kUser && type != TokenType::kUnknown))
       continue;
-    const bool strips = strips_right && text.starts_with("<|") && text != "<|endoftext|>";
+    const bool strips =
+        strips_right && text != "<|endoftext|>" && (text.starts_with("<|") || text == "</s>");
     out.push_back(json::object{{"id", id},
                                {"content", text},
                                {"single_word", false},
