@@ -136,6 +136,7 @@ double time_us(CudaStream stream, const std::function<void(CudaStream)>& run, in
 
 void check_elementwise(CudaStream stream);
 void check_linear(CudaStream stream);
+void check_long_rows(CudaStream stream);
 void check_blocks(CudaStream stream);
 void check_attention(CudaStream stream);
 void check_new_keys(CudaStream stream);
@@ -144,6 +145,7 @@ void check_sample(CudaStream stream);
 void check_experts(CudaStream stream);
 void check_large_pools(CudaStream stream);
 void bench_linear(CudaStream stream);
+void bench_long_rows(CudaStream stream);
 void bench_blocks(CudaStream stream);
 void bench_attention(CudaStream stream);
 void bench_designs(CudaStream stream);

@@ -48,9 +48,11 @@ int main(int argc, char** argv) {
     const std::pair<const char*, void (*)(quire::ops::CudaStream)> parts[] = {
         {"elementwise", check_elementwise},
         {"linear", check_linear},
+        {"long_rows", check_long_rows},
         {"attention", check_attention},
         {"new_keys", check_new_keys},
         {"bench_linear", bench_linear},
+        {"bench_long_rows", bench_long_rows},
         {"bench_attention", bench_attention},
         {"bench_designs", bench_designs},
         {"bench_step", bench_step},
