@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
 # The tests of the GPU's kernels, on a machine with an NVIDIA GPU: the grids of the ops, the parity goldens and the bits grid,
 # with every context on the GPU; and a server on it. Fails where there is none.
-#   tools/test_cuda.sh [BIN]    BIN: where the test programs are (default: build/release/bin)
+#   tools/test_cuda.sh [--sanitize] [BIN]    BIN: where the test programs are (default: build/release/bin)
+#     --sanitize  also small cases of the kernels under compute-sanitizer, where it is (tests/cuda/sanitize.sh)
 # Each suite runs in a process of its own: a kernel that faults takes the GPU's context with it.
 set -uo pipefail
 cd "$(dirname "$0")/.."
+sanitize=
+[ "${1:-}" != --sanitize ] || { sanitize=1; shift; }
 bin=${1:-build/release/bin}
 export QUIRE_TEST_CUDA=1
 
@@ -52,4 +55,12 @@ run ops_tests "*:-$left_out"
 attempt "serving: quire serve --device cuda, answers alone and together" '^$' 15 python3 tests/cuda/serving.py "$bin/quire"
 run parity_tests '*Parity*'
 run engine_tests '*Models/Bits.*:*Hybrid*:*Models/Faults.*:*Models/Isolation.*:*Models/Stress.*:*OnTheGpu*'
+if [ -n "$sanitize" ]; then
+  tests/cuda/sanitize.sh "$bin"
+  case $? in
+    0) ;;
+    77) echo "compute-sanitizer: there is none here" ;;
+    *) failed+=("compute-sanitizer, see above") ;;
+  esac
+fi
 if [ ${#failed[@]} -gt 0 ]; then printf 'failed: %s\n' "${failed[@]}"; exit 1; fi

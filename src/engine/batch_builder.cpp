@@ -9,6 +9,24 @@
 namespace quire::engine {
 namespace {
 
+// Whether all are in [0, count). In a step of many sequences there are ten thousands, so they are
+// looked at side by side.
+bool are_blocks(std::span<const int32_t> ids, int64_t count) {
+  constexpr size_t kAtOnce = 16;
+  const auto last = static_cast<uint32_t>(count - 1);
+  const auto sign_if_outside = [last](int32_t id) {
+    return static_cast<uint32_t>(id) | (last - static_cast<uint32_t>(id));
+  };
+  uint32_t outside[kAtOnce] = {};
+  size_t i = 0;
+  for (; i + kAtOnce <= ids.size(); i += kAtOnce)
+    for (size_t j = 0; j < kAtOnce; ++j) outside[j] |= sign_if_outside(ids[i + j]);
+  for (; i < ids.size(); ++i) outside[0] |= sign_if_outside(ids[i]);
+  uint32_t any = 0;
+  for (const uint32_t one : outside) any |= one;
+  return any >> 31 == 0;
+}
+
 // A block table's part of a layout, as some layers see it.
 struct Places {
   TableView view;
@@ -102,10 +120,9 @@ struct Builder {
                 (window >= 0 && own.given_back * options.block_size <= item.start - window))
         << own.given_back << " blocks are given back of a sequence at " << item.start;
     const auto table = std::span(own.blocks).first(static_cast<size_t>(num_blocks));
-    uint32_t highest = 0;  // negative ones are higher than any
-    for (const int32_t block : table.subspan(static_cast<size_t>(own.given_back)))
-      highest = std::max(highest, static_cast<uint32_t>(block));
-    QUIRE_CHECK(highest < options.num_blocks) << "block " << static_cast<int32_t>(highest);
+    QUIRE_CHECK(are_blocks(table.subspan(static_cast<size_t>(own.given_back)), options.num_blocks))
+        << "request " << item.sequence->id << " has a block that is none of the pool's "
+        << options.num_blocks;
     places.append(table);
     places.block_offsets.push_back(static_cast<int64_t>(places.blocks.size()));
   }

@@ -38,13 +38,17 @@ StepPlan Scheduler::plan() {
   plan_saves(plan);
   // Only now: what this plan computes must not be shared by it, and what it took back never.
   for (const StepItem& item : plan.items) register_full_blocks(*item.sequence);
+  const StepItem* row_before = nullptr;
   for (const StepItem& item : plan.items) {
-    if (item.num_tokens == 1) {
-      plan.load.add_row(item.start);
-      decoded_at_[item.sequence->request.tenant] = seconds_;
-    } else {
+    if (item.num_tokens > 1) {
       plan.load.add_chunk(item.start, item.num_tokens);
+      continue;
     }
+    plan.load.add_row(item.start);
+    const uint64_t tenant = item.sequence->request.tenant;
+    if (!row_before || row_before->sequence->request.tenant != tenant)
+      decoded_at_[tenant] = seconds_;
+    row_before = &item;
   }
   if (plan.load.decode_rows > 0) mixed_plans_ = plan.load.prompt_tokens > 0 ? mixed_plans_ + 1 : 0;
   return plan;

@@ -19,6 +19,8 @@
 namespace quire::ops::cuda_test {
 
 inline int failures = 0;
+// Some small cases of each part, for tools under which a kernel takes a hundred times as long.
+inline bool few = false;
 
 inline void check_cuda(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
@@ -136,6 +138,7 @@ double time_us(CudaStream stream, const std::function<void(CudaStream)>& run, in
 
 void check_elementwise(CudaStream stream);
 void check_linear(CudaStream stream);
+void check_long_rows(CudaStream stream);
 void check_blocks(CudaStream stream);
 void check_attention(CudaStream stream);
 void check_new_keys(CudaStream stream);
@@ -143,7 +146,12 @@ void check_state(CudaStream stream);
 void check_sample(CudaStream stream);
 void check_experts(CudaStream stream);
 void check_large_pools(CudaStream stream);
+// Kernels with a mistake each, for compute-sanitizer to find: see sanitize.sh.
+void plant_overrun(CudaStream stream);
+void plant_race(CudaStream stream);
+void plant_divergence(CudaStream stream);
 void bench_linear(CudaStream stream);
+void bench_long_rows(CudaStream stream);
 void bench_blocks(CudaStream stream);
 void bench_attention(CudaStream stream);
 void bench_designs(CudaStream stream);

@@ -1,5 +1,5 @@
-// Kernels against float64, and their speed: cuda_kernels_test [PART ...], of the parts in main();
-// without any, all checks.
+// Kernels against float64, and their speed: cuda_kernels_test [few] [PART ...], of the parts in
+// main(); without any, all checks. few: small cases alone.
 #include <algorithm>
 
 #include "harness.h"
@@ -39,18 +39,20 @@ int main(int argc, char** argv) {
   {
     cudaStream_t stream;
     check_cuda(cudaStreamCreate(&stream), "no device");
-    const auto wants = [&](const char* what) {
-      if (argc < 2) return std::string(what).rfind("bench", 0) != 0;
-      for (int i = 1; i < argc; ++i)
-        if (std::string(argv[i]) == what) return true;
-      return false;
+    std::vector<std::string> asked(argv + 1, argv + argc);
+    few = std::erase(asked, "few") > 0;
+    const auto wants = [&](const std::string& what) {
+      if (asked.empty()) return !what.starts_with("bench") && !what.starts_with("plant");
+      return std::find(asked.begin(), asked.end(), what) != asked.end();
     };
     const std::pair<const char*, void (*)(quire::ops::CudaStream)> parts[] = {
         {"elementwise", check_elementwise},
         {"linear", check_linear},
+        {"long_rows", check_long_rows},
         {"attention", check_attention},
         {"new_keys", check_new_keys},
         {"bench_linear", bench_linear},
+        {"bench_long_rows", bench_long_rows},
         {"bench_attention", bench_attention},
         {"bench_designs", bench_designs},
         {"bench_step", bench_step},
@@ -58,6 +60,9 @@ int main(int argc, char** argv) {
         {"sample", check_sample},
         {"experts", check_experts},
         {"large_pools", check_large_pools},
+        {"plant_overrun", plant_overrun},
+        {"plant_race", plant_race},
+        {"plant_divergence", plant_divergence},
     };
     for (const auto& [what, run] : parts)
       if (wants(what)) run(stream);

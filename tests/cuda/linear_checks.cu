@@ -250,7 +250,8 @@ const Case kCases[] = {
 
 void check_linear(CudaStream stream) {
   uint32_t seed = 100;
-  for (const Case& c : kCases) check(stream, c, seed += 10);
+  for (const Case& c : kCases)
+    if (!few || (c.n <= 256 && c.k <= 1024)) check(stream, c, seed += 10);
   check_blocks(stream);
 }
 

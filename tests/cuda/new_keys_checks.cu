@@ -127,7 +127,7 @@ void check_new_keys(CudaStream stream) {
     const BatchLayout layout = layout_of(c);
     const NewKeysPools pools(c, (layout.blocks.back() + kSequences) * c.block_size);
     const std::vector<uint8_t> want = write_and_attend(stream, c, layout, pools, true);
-    for (int round = 0; round < kRounds; ++round)
+    for (int round = 0; round < (few ? 1 : kRounds); ++round)
       compare_bits(std::string("new keys ") + c.what + " round " + std::to_string(round),
                    write_and_attend(stream, c, layout, pools, false), want);
   }

@@ -265,6 +265,7 @@ void print_time(CudaStream stream, int64_t rows) {
 
 void check_sample(CudaStream stream) {
   for (const int64_t vocab : {40, 1000, 32000, 151936}) {
+    if (few && vocab > 1000) return;
     check(stream, vocab);
     check_edges(stream, vocab);
   }

@@ -1,6 +1,6 @@
-// Where a decode step's time goes: the kernels of a Qwen3-0.6B-shaped step as a recorded step has
-// them, then without each kind. What a kind adds is more than it computes: a kernel waits for the
-// one before, and asks for weights meanwhile.
+// Where a decode step's time goes: the kernels of a step of Qwen3-0.6B's or 8B's shape as a
+// recorded step has them, then without each kind. What a kind adds is more than it computes: a
+// kernel waits for the one before, and asks for weights meanwhile.
 #include <algorithm>
 #include <memory>
 #include <numeric>
@@ -13,9 +13,20 @@ namespace quire::ops::cuda_test {
 namespace {
 
 constexpr auto kBf16 = FloatType::kBf16;
-constexpr int64_t kLayers = 28, kHidden = 1024, kHeads = 16, kKvHeads = 8, kDim = 128;
-constexpr int64_t kInner = 3072, kVocabulary = 151936, kBlock = 16;
-constexpr int64_t kQkvRows = (kHeads + 2 * kKvHeads) * kDim;
+constexpr int64_t kKvHeads = 8, kDim = 128, kVocabulary = 151936, kBlock = 16;
+
+struct StepShape {
+  const char* name;
+  int64_t layers, hidden, heads, inner;
+
+  int64_t qkv_rows() const { return (heads + 2 * kKvHeads) * kDim; }
+  // What is read once a step but keys and values.
+  int64_t weight_bytes() const {
+    const int64_t layer = hidden * (qkv_rows() + heads * kDim + 3 * inner);
+    return 2 * (layers * layer + kVocabulary * hidden);
+  }
+};
+constexpr StepShape kSmall = {"0.6B", 28, 1024, 16, 3072}, kLarge = {"8B", 36, 4096, 32, 12288};
 
 enum Kind { kQkv, kRope, kAttention, kOut, kGateUp, kDown, kHead, kKinds };
 constexpr const char* kNames[] = {
@@ -40,10 +51,10 @@ BatchLayout decode_layout(int batch, int context) {
   return layout;
 }
 
-AttentionKernelParams attention_params() {
+AttentionKernelParams attention_params(int64_t heads) {
   AttentionKernelParams p = {.q_type = kBf16,
                              .kv_type = KvType::kBf16,
-                             .heads = kHeads,
+                             .heads = heads,
                              .kv_heads = kKvHeads,
                              .key_dim = kDim,
                              .value_dim = kDim,
@@ -54,36 +65,38 @@ AttentionKernelParams attention_params() {
 
 class StepBench {
  public:
-  StepBench(CudaStream stream, int batch, int context)
+  StepBench(CudaStream stream, const StepShape& shape, int batch, int context)
       : stream_(stream),
+        shape_(shape),
         batch_(batch),
         layout_(decode_layout(batch, context)),
-        attention_(attention_params()),
+        attention_(attention_params(shape.heads)),
         up_(layout_, attention_, plan_attention_cuda(attention_, layout_)),
         positions_(layout_.positions),
         slots_(slots()),
         pool_bytes_(layout_.blocks.size() * kBlock * kKvHeads * kDim * 2),
-        pools_(kLayers * 2 * pool_bytes_),
+        pools_(shape.layers * 2 * pool_bytes_),
         table_(random_floats(static_cast<size_t>((context + 1) * kDim), FloatType::kF32, 3)),
-        norms_(
-            random_floats(static_cast<size_t>((kLayers + 1) * kNormsOfLayer), FloatType::kF32, 4)),
+        norms_(random_floats(static_cast<size_t>((shape.layers + 1) * norms_of_layer()),
+                             FloatType::kF32, 4)),
         x_{DeviceBytes(
-               encode(random_floats(static_cast<size_t>(batch * kHidden), kBf16, 5), kBf16)),
-           DeviceBytes(row_bytes(kHidden))},
-        qkv_(row_bytes(kQkvRows)),
-        q_(row_bytes(kHeads * kDim)),
-        attended_(row_bytes(kHeads * kDim)),
-        inner_(row_bytes(kInner)),
+               encode(random_floats(static_cast<size_t>(batch * shape.hidden), kBf16, 5), kBf16)),
+           DeviceBytes(row_bytes(shape.hidden))},
+        qkv_(row_bytes(shape.qkv_rows())),
+        q_(row_bytes(shape.heads * kDim)),
+        attended_(row_bytes(shape.heads * kDim)),
+        inner_(row_bytes(shape.inner)),
         logits_(row_bytes(2 * kVocabulary)),
-        scratch_(row_bytes(kInner)) {
+        scratch_(row_bytes(shape.inner)) {
     up_.batch.has_old_keys = true;
     up_.batch.few.max_count = most_attention_items(attention_, layout_, {}).few;
     check_cuda(cudaMemset(pools_.get(), 0, pools_.size()), "memset");
-    for (int64_t i = 0; i < kLayers; ++i) {
-      layers_.push_back({weight(kQkvRows, kHidden), weight(kHidden, kHeads * kDim),
-                         weight(2 * kInner, kHidden, true), weight(kHidden, kInner)});
+    const auto& [name, layers, hidden, heads, inner] = shape;
+    for (int64_t i = 0; i < layers; ++i) {
+      layers_.push_back({weight(shape.qkv_rows(), hidden), weight(hidden, heads * kDim),
+                         weight(2 * inner, hidden, true), weight(hidden, inner)});
     }
-    head_ = weight(kVocabulary, kHidden);
+    head_ = weight(kVocabulary, hidden);
   }
 
   // Microseconds of a step; `kinds` are the bits of what it has.
@@ -92,7 +105,7 @@ class StepBench {
   }
 
  private:
-  static constexpr int64_t kNormsOfLayer = 2 * kHidden + 2 * kDim;
+  int64_t norms_of_layer() const { return 2 * shape_.hidden + 2 * kDim; }
 
   struct Matrix {
     CudaWeightLayout layout;
@@ -135,12 +148,12 @@ class StepBench {
 
   void run(unsigned kinds) {
     const auto has = [&](Kind kind) { return (kinds >> kind & 1u) != 0; };
-    for (int64_t i = 0; i < kLayers; ++i) {
+    for (int64_t i = 0; i < shape_.layers; ++i) {
       const Layer& layer = layers_[i];
-      const float* norm = norms_.as<float>() + i * kNormsOfLayer;
+      const float* norm = norms_.as<float>() + i * norms_of_layer();
       if (has(kQkv)) linear(layer.qkv, x_[0], qkv_, norm, nullptr);
       char* keys = pools_.as<char>() + i * 2 * pool_bytes_;
-      if (has(kRope)) rope(norm + 2 * kHidden, keys);
+      if (has(kRope)) rope(norm + 2 * shape_.hidden, keys);
       if (has(kAttention)) {
         AttentionKernelParams p = attention_;
         p.q = q_.get();
@@ -150,11 +163,11 @@ class StepBench {
         paged_attention_cuda(stream_, p, up_.batch);
       }
       if (has(kOut)) linear(layer.out, attended_, x_[1], nullptr, &x_[0]);
-      if (has(kGateUp)) linear(layer.gate_up, x_[1], inner_, norm + kHidden, nullptr);
+      if (has(kGateUp)) linear(layer.gate_up, x_[1], inner_, norm + shape_.hidden, nullptr);
       if (has(kDown)) linear(layer.down, inner_, x_[0], nullptr, &x_[1]);
     }
     if (has(kHead))
-      linear(head_, x_[0], logits_, norms_.as<float>() + kLayers * kNormsOfLayer, nullptr,
+      linear(head_, x_[0], logits_, norms_.as<float>() + shape_.layers * norms_of_layer(), nullptr,
              FloatType::kF32);
   }
 
@@ -162,10 +175,10 @@ class StepBench {
     qk_norm_rope_kv_write_cuda(stream_,
                                {.type = kBf16,
                                 .kv_type = KvType::kBf16,
-                                .heads = kHeads,
+                                .heads = shape_.heads,
                                 .kv_heads = kKvHeads,
                                 .head_dim = kDim,
-                                .row = kQkvRows,
+                                .row = shape_.qkv_rows(),
                                 .rotary_dim = kDim,
                                 .eps = 1e-6f,
                                 .positions = positions_.as<int32_t>(),
@@ -181,6 +194,7 @@ class StepBench {
   }
 
   CudaStream stream_;
+  StepShape shape_;
   int batch_;
   BatchLayout layout_;
   AttentionKernelParams attention_;
@@ -197,13 +211,23 @@ class StepBench {
 
 void bench_step(CudaStream stream) {
   constexpr unsigned kAll = (1u << kKinds) - 1;
-  for (const auto& [batch, context] : {std::pair{1, 1024}, {1, 8192}, {8, 1024}, {64, 1024}}) {
-    StepBench bench(stream, batch, context);
+  const struct {
+    StepShape shape;
+    int batch, context;
+  } cases[] = {{kSmall, 1, 1024},
+               {kSmall, 1, 8192},
+               {kSmall, 8, 1024},
+               {kSmall, 64, 1024},
+               {kLarge, 1, 1024}};
+  for (const auto& [shape, batch, context] : cases) {
+    StepBench bench(stream, shape, batch, context);
     const double all = bench.time(kAll);
-    std::printf("step, batch %d context %d  %8.1f us\n", batch, context, all);
+    std::printf("step, %s batch %d context %d  %8.1f us, weights of %.2f GB: %.2f TB/s\n",
+                shape.name, batch, context, all, 1e-9 * static_cast<double>(shape.weight_bytes()),
+                1e-6 * static_cast<double>(shape.weight_bytes()) / all);
     for (int kind = 0; kind < kKinds; ++kind) {
       const double without = bench.time(kAll & ~(1u << kind)), alone = bench.time(1u << kind);
-      const double times = kind == kHead ? 1 : kLayers;
+      const double times = kind == kHead ? 1 : static_cast<double>(shape.layers);
       std::printf("  %-18s adds %6.2f us each, alone %6.2f\n", kNames[kind],
                   (all - without) / times, alone / times);
     }

@@ -2,10 +2,10 @@
 
 #include <cuda_runtime_api.h>
 
+#include <stdexcept>
 #include <utility>
 
 #include "ops/cuda/cuda_error.h"
-#include "ops/cuda/step_block_cuda.h"
 #include "ops/runtime/array_memory.h"
 
 namespace quire::ops {
@@ -13,40 +13,39 @@ namespace {
 
 size_t round_up(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 
-// The results of a step that writes them into pinned memory by itself.
+constexpr size_t kTimesBytes = 256;  // of a step's results, which are behind them
+static_assert(sizeof(StepTimes) <= kTimesBytes);
+
+// The results of a step that writes them into pinned memory by itself, where a later step will
+// write its own.
 class CudaResults final : public HostCopies {
  public:
-  CudaResults(std::shared_ptr<CudaDevice> device, std::shared_ptr<void> memory,
-              std::vector<mx::array> arrays)
-      : device_(std::move(device)), memory_(std::move(memory)), arrays_(std::move(arrays)) {
-    number_ = device_->next_step();
-    ended_ = device_->record_event();
+  CudaResults(std::shared_ptr<CudaDevice> device, std::shared_ptr<StepEnd> end,
+              const StepTimes* times, std::vector<mx::array> arrays)
+      : device_(std::move(device)),
+        end_(std::move(end)),
+        times_(times),
+        arrays_(std::move(arrays)),
+        number_(device_->next_step()) {}
+  bool are_there() const override {
+    return end_->is_known || cudaEventQuery(end_->event) != cudaErrorNotReady;
   }
-  ~CudaResults() override {
-    if (memory_ && !waited_) cudaEventSynchronize(ended_.get());  // it is written until then
-  }
-  bool are_there() const override { return cudaEventQuery(ended_.get()) != cudaErrorNotReady; }
   std::vector<mx::array> wait() override {
-    if (!std::exchange(waited_, true)) {
-      device_->wait_for(ended_.get());
-      if (!memory_) return arrays_;
-      const auto* times = static_cast<const StepTimes*>(memory_.get());
-      device_->note_step(number_, times->began, times->ended);
-    }
+    if (std::exchange(waited_, true)) return arrays_;
+    if (!end_->is_known) device_->wait_for(end_->event);
+    end_->is_known = true;
+    if (times_) device_->note_step(number_, times_->began, times_->ended);
     return arrays_;
   }
 
  private:
   std::shared_ptr<CudaDevice> device_;
-  std::shared_ptr<void> memory_;  // StepTimes, then the results; null: the host reads none
+  std::shared_ptr<StepEnd> end_;
+  const StepTimes* times_;  // null: the host reads nothing
   std::vector<mx::array> arrays_;
-  std::shared_ptr<CUevent_st> ended_;
-  int64_t number_ = 0;
+  int64_t number_;
   bool waited_ = false;
 };
-
-constexpr size_t kTimesBytes = 256;
-static_assert(sizeof(StepTimes) <= kTimesBytes);
 
 // Ends a capture whatever happens.
 struct Capture {
@@ -71,28 +70,37 @@ struct Capture {
 
 CudaStepMemory::CudaStepMemory(CudaDevice& device)
     : device_(device), values_(device.allocate(kCapacity + kTimesBytes)) {
-  for (int i = 0; i < kHosts; ++i) {
+  for (Host& host : hosts_) {
     void* memory = nullptr;
-    check_cuda(cudaMallocHost(&memory, kCapacity), "pinned memory");
-    hosts_[i] = static_cast<std::byte*>(memory);
-    check_cuda(cudaEventCreateWithFlags(&read_[i], cudaEventDisableTiming), "an event");
+    check_cuda(cudaMallocHost(&memory, kCapacity + kResults), "pinned memory");
+    host.memory = static_cast<std::byte*>(memory);
+    check_cuda(cudaEventCreateWithFlags(&host.event, cudaEventDisableTiming), "an event");
   }
 }
 
 CudaStepMemory::~CudaStepMemory() {
-  for (std::byte* host : hosts_) cudaFreeHost(host);
-  for (CUevent_st* event : read_) cudaEventDestroy(event);
+  for (const Host& host : hosts_) {
+    cudaFreeHost(host.memory);
+    cudaEventDestroy(host.event);
+  }
   if (beside_) cudaStreamDestroy(beside_);
 }
 
-std::byte* CudaStepMemory::next_host() {
-  check_cuda(cudaEventSynchronize(read_[host_]), "a kernel failed");
-  return hosts_[host_];
+int CudaStepMemory::next_host() {
+  const Host& host = hosts_[next_];
+  if (host.end && !host.end->is_known) {
+    check_cuda(cudaEventSynchronize(host.event), "a kernel failed");
+    host.end->is_known = true;
+  }
+  return next_;
 }
 
-void CudaStepMemory::host_is_read() {
-  check_cuda(cudaEventRecord(read_[host_], device_.stream()), "recording an event");
-  host_ = (host_ + 1) % kHosts;
+std::shared_ptr<StepEnd> CudaStepMemory::launched() {
+  Host& host = hosts_[next_];
+  next_ = (next_ + 1) % CudaStepMemory::kHosts;
+  check_cuda(cudaEventRecord(host.event, device_.stream()), "recording an event");
+  host.end = std::make_shared<StepEnd>(host.event);
+  return host.end;
 }
 
 // Only what lies where the step before will write its tokens: there are those of an earlier one.
@@ -119,6 +127,7 @@ const CudaStepMemory::Memory& CudaStepMemory::at_least(Piece piece, size_t bytes
 CudaRecordedStep::CudaRecordedStep(std::shared_ptr<CudaDevice> device, StepRecording recording)
     : device_(std::move(device)), recording_(std::move(recording)) {
   place_outputs();
+  place_results();
   run_once();
   capture();
 }
@@ -151,6 +160,16 @@ void CudaRecordedStep::place_outputs() {
   read_at_ = std::move(at);
 }
 
+void CudaRecordedStep::place_results() {
+  if (kTimesBytes + read_bytes_ > CudaStepMemory::kResults)
+    throw std::runtime_error("CUDA: a recorded step has too many results");
+  for (int host = 0; host < CudaStepMemory::kHosts; ++host)
+    for (size_t i = 0; i < recording_.num_read; ++i)
+      results_[host].push_back(
+          wrap_memory(device_->step_memory().results(host) + kTimesBytes + read_at_[i],
+                      outputs_[i].shape(), outputs_[i].dtype(), [device = device_](void*) {}));
+}
+
 // Loads the kernels, and whatever ops keep on the device from their first call on. The outputs'
 // memory may be in use by other recorded steps.
 void CudaRecordedStep::run_once() {
@@ -161,10 +180,6 @@ void CudaRecordedStep::run_once() {
     memory.push_back(outputs.back().data<void>());
   }
   recording_.run(memory);
-  // Results of steps that are under way at the same time.
-  std::vector<std::shared_ptr<void>> results;
-  for (int i = 0; i < 3 && read_bytes_ > 0; ++i)
-    results.push_back(device_->take_pinned(kTimesBytes + read_bytes_));
 }
 
 void CudaRecordedStep::capture() {
@@ -197,12 +212,12 @@ std::optional<LaunchedStep> CudaRecordedStep::launch(const StepValues& values,
                                                      const std::optional<mx::array>& previous) {
   if (!fits_recording(recording_, values, previous)) return std::nullopt;
   CudaStepMemory& memory = device_->step_memory();
-  std::byte* host = memory.next_host();
-  StepWriter writer(host, memory.range());
+  const int host = memory.next_host();
+  StepWriter writer(memory.host(host), memory.range());
   for (const auto& fill : fills_) fill(values, writer);
   if (!writer.fits()) return std::nullopt;
   BeginStepCudaParams begin = {
-      .host = host,
+      .host = memory.host(host),
       .block = memory.range().device,
       .fixed = static_cast<int64_t>(fixed_bytes_),
       .tail = static_cast<int64_t>(CudaStepMemory::kTail),
@@ -213,27 +228,25 @@ std::optional<LaunchedStep> CudaRecordedStep::launch(const StepValues& values,
       .began = memory.began()};
   if (device_->breaks_step_order()) memory.fetch_too_early(begin);
   begin_step_cuda(device_->stream(), begin);
-  memory.host_is_read();
   check_cuda(cudaGraphLaunch(graph_, device_->stream()), "running a recorded step");
+  const StepTimes* times = nullptr;
+  if (read_bytes_ > 0) times = send_results(memory.results(host));
+  auto end = memory.launched();
   recording_.count();
-  return LaunchedStep(outputs_, mx::array(uint8_t{1}), nullptr, send_results());
+  return LaunchedStep(
+      outputs_, done_, nullptr,
+      std::make_unique<CudaResults>(device_, std::move(end), times, results_[host]));
 }
 
-std::unique_ptr<HostCopies> CudaRecordedStep::send_results() {
-  if (read_bytes_ == 0)
-    return std::make_unique<CudaResults>(device_, nullptr, std::vector<mx::array>());
-  const auto results = device_->take_pinned(kTimesBytes + read_bytes_);
-  auto* to = static_cast<std::byte*>(results.get()) + kTimesBytes;
+// Times and outputs, to pinned memory.
+const StepTimes* CudaRecordedStep::send_results(std::byte* to) {
+  auto* times = reinterpret_cast<StepTimes*>(to);
   end_step_cuda(device_->stream(), {.results = read_.get(),
-                                    .host = to,
+                                    .host = to + kTimesBytes,
                                     .bytes = static_cast<int64_t>(read_bytes_),
                                     .began = device_->step_memory().began(),
-                                    .times = static_cast<StepTimes*>(results.get())});
-  std::vector<mx::array> arrays;
-  for (size_t i = 0; i < recording_.num_read; ++i)
-    arrays.push_back(wrap_memory(to + read_at_[i], outputs_[i].shape(), outputs_[i].dtype(),
-                                 [results](void*) {}));
-  return std::make_unique<CudaResults>(device_, results, std::move(arrays));
+                                    .times = times});
+  return times;
 }
 
 std::unique_ptr<RecordedStep> CudaDevice::record(StepRecording recording) {

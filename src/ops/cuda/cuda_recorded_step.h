@@ -1,4 +1,5 @@
 #pragma once
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -12,12 +13,21 @@ struct CUgraphExec_st;
 
 namespace quire::ops {
 
+// The end of a recorded step that was launched.
+struct StepEnd {
+  CUevent_st* event = nullptr;         // of another step once this one's end is known
+  std::atomic<bool> is_known = false;  // to have come: nobody has to ask the driver
+};
+
 // What all recorded steps of a device share, since they run one after another: their values, their
 // activations and their outputs.
 class CudaStepMemory {
  public:
-  // The values of 1,024 sequences with latent attention of 128 heads take 0.8 MiB.
+  // The values of 1,024 sequences with latent attention of 128 heads take 0.8 MiB, their results
+  // with 20 logprobs each 0.2.
   static constexpr size_t kTail = size_t{4} << 20, kCapacity = size_t{28} << 20;
+  static constexpr size_t kResults = size_t{1} << 20;
+  static constexpr int kHosts = 3;
 
   explicit CudaStepMemory(CudaDevice& device);
   ~CudaStepMemory();
@@ -26,10 +36,13 @@ class CudaStepMemory {
 
   StepBlockRange range() const { return {values_.get(), kTail, kCapacity}; }
   uint64_t* began() const { return reinterpret_cast<uint64_t*>(values_.get() + kCapacity); }
-  // Pinned memory for the values of the next step, as large as the block. Waits until the step that
-  // had it last has read it.
-  std::byte* next_host();
-  void host_is_read();  // the last one: once what was enqueued so far has run
+  // Pinned memory for the values of a step, as large as the block, and behind them for its results.
+  std::byte* host(int index) const { return hosts_[index].memory; }
+  std::byte* results(int index) const { return host(index) + kCapacity; }
+  // The next step's. Waits until the step that had this memory last has ended.
+  int next_host();
+  // To be called when the step with the values of next_host() was launched.
+  std::shared_ptr<StepEnd> launched();
 
   using Memory = std::shared_ptr<std::byte[]>;
   // Memory of at least this size; a piece that grows is a new one, and who has the old one keeps
@@ -47,13 +60,16 @@ class CudaStepMemory {
   void fetch_too_early(BeginStepCudaParams& step);
 
  private:
-  static constexpr int kHosts = 3;
+  struct Host {
+    std::byte* memory = nullptr;
+    CUevent_st* event = nullptr;
+    std::shared_ptr<StepEnd> end;  // of the last step that had it
+  };
 
   CudaDevice& device_;  // which owns this
   Memory values_;
-  std::byte* hosts_[kHosts] = {};
-  CUevent_st* read_[kHosts] = {};
-  int host_ = 0;
+  Host hosts_[kHosts];
+  int next_ = 0;
   CudaStream beside_ = nullptr;  // of fetch_too_early()
   Memory pieces_[3];
   size_t sizes_[3] = {};
@@ -70,9 +86,10 @@ class CudaRecordedStep final : public RecordedStep {
 
  private:
   void place_outputs();
+  void place_results();
   void run_once();
   void capture();
-  std::unique_ptr<HostCopies> send_results();
+  const StepTimes* send_results(std::byte* to);
 
   std::shared_ptr<CudaDevice> device_;
   StepRecording recording_;
@@ -80,6 +97,9 @@ class CudaRecordedStep final : public RecordedStep {
   std::vector<void*> output_memory_;
   size_t read_bytes_ = 0;  // of the outputs that the host reads, which lie side by side
   std::vector<size_t> read_at_;
+  std::vector<mx::array>
+      results_[CudaStepMemory::kHosts];  // the same outputs, as the host will have them
+  mx::array done_ = mx::array(uint8_t{1});
   CudaStepMemory::Memory activations_, read_, kept_;
   std::vector<CudaRecording::Fill> fills_;
   size_t fixed_bytes_ = 0;

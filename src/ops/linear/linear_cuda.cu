@@ -66,8 +66,13 @@ LinearRoute linear_route(const LinearCudaParams& p) {
   // A kernel less is worth more than a faster one where rows are short. Few rows of narrow matrices
   // have too few blocks for the fast one.
   const bool is_short = can_norm && p.rows <= 2 && p.layout.k <= 2048;
-  if (wgmma && !is_short && p.layout.panels() >= 4 * 64) return {.wgmma = true};
-  return {.norms_in_blocks = can_norm};
+  // So few rows of a dense weight: it arrives faster where a block's warps share a panel than where
+  // each walks all of one.
+  const bool is_bound_by_weight =
+      p.layout.source() == CudaSource::kDense && p.rows <= (p.layout.k >= 8192 ? 4 : 2);
+  if (!wgmma || p.layout.panels() < 4 * 64) return {.norms_in_blocks = can_norm};
+  if (!is_short && !is_bound_by_weight) return {.wgmma = true};
+  return {.norms_in_blocks = can_norm && (is_short || p.rows == 1)};
 }
 
 }  // namespace

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 #include "ops/paged_attention/paged_attention_cuda.h"
 
@@ -42,6 +44,19 @@ void split(AttentionCudaItem item, int64_t chunks, AttentionCudaPlan& plan) {
   }
 }
 
+// The longest first, so that the short ones fill the ends; else in their order.
+void put_longest_first(std::vector<AttentionCudaItem>& items) {
+  int32_t most = 0;
+  for (const AttentionCudaItem& item : items) most = std::max(most, item.chunks);
+  std::vector<size_t> begin(static_cast<size_t>(most) + 2);  // of items with `most - i` chunks
+  for (const AttentionCudaItem& item : items) ++begin[static_cast<size_t>(most - item.chunks) + 1];
+  std::partial_sum(begin.begin(), begin.end(), begin.begin());
+  std::vector<AttentionCudaItem> sorted(items.size());
+  for (const AttentionCudaItem& item : items)
+    sorted[begin[static_cast<size_t>(most - item.chunks)]++] = item;
+  items = std::move(sorted);
+}
+
 // Blocks that are at work at the same time, two on a multiprocessor.
 int64_t num_blocks(const AttentionCudaLimits& limits) { return 2 * limits.multiprocessors; }
 
@@ -70,6 +85,7 @@ AttentionCudaPlan plan_attention_cuda(const AttentionKernelParams& p, const Batc
                                       const AttentionCudaLimits& limits) {
   AttentionCudaPlan plan;
   std::vector<AttentionCudaItem> few;
+  few.reserve(static_cast<size_t>(layout.num_sequences));
   const int64_t group = p.heads / p.kv_heads;
   int64_t chunks = 0;
   for (int64_t s = 0; s < layout.num_sequences; ++s) {
@@ -96,6 +112,7 @@ AttentionCudaPlan plan_attention_cuda(const AttentionKernelParams& p, const Batc
   // As few items as keep all blocks at work.
   const int64_t blocks = num_blocks(limits);
   const int64_t fair = std::max<int64_t>(1, (chunks * p.kv_heads + blocks - 1) / blocks);
+  plan.few.reserve(few.size());
   for (const AttentionCudaItem& item : few) {
     const int64_t slots = plan.partial_rows + int64_t{item.rows} * item.chunks;
     if (item.chunks > fair && slots <= limits.max_partial_rows)
@@ -103,12 +120,8 @@ AttentionCudaPlan plan_attention_cuda(const AttentionKernelParams& p, const Batc
     else
       plan.few.push_back(item);
   }
-  // The longest first, so that the short ones fill the ends.
-  const auto longer = [](const AttentionCudaItem& a, const AttentionCudaItem& b) {
-    return a.chunks > b.chunks;
-  };
-  std::stable_sort(plan.few.begin(), plan.few.end(), longer);
-  std::stable_sort(plan.many.begin(), plan.many.end(), longer);
+  put_longest_first(plan.few);
+  put_longest_first(plan.many);
   return plan;
 }
 

@@ -32,7 +32,8 @@ class RecordedStep {
 
   // Runs it with these values. `previous` are the tokens of the step before; absent: no row's token
   // is among them. The outputs lie in the same memory each time: whatever reads them must be handed
-  // over before the next recorded step is. Absent, with nothing changed, if the values do not fit
+  // over before the next recorded step is. What the host has of them stays until the third one
+  // after this is handed over. Absent, with nothing changed, if the values do not fit
   // what was recorded.
   virtual std::optional<LaunchedStep> launch(const StepValues& values,
                                              const std::optional<mx::array>& previous) = 0;
