@@ -397,6 +397,22 @@ TEST(Parse, FlattensContentAndUnpacksToolCalls) {
   EXPECT_TRUE(parsed->chat.add_generation_prompt);
 }
 
+TEST(Parse, KeysOfToolChoiceThatNobodyReadsAreNamed) {
+  const auto unknown = [](const std::string& choice) {
+    const auto chat = parse_chat(R"({"messages": [{"role": "user", "content": "x"}], "tools":
+        [{"type": "function", "function": {"name": "f"}}], "tool_choice": )" +
+                                     choice + "}",
+                                 context());
+    return chat ? chat->unknown_fields.text() : chat.error().message;
+  };
+  EXPECT_EQ(unknown(R"({"type": "function", "function": {"name": "f", "a": 1}, "b": 2})"),
+            R"("tool_choice.b", "tool_choice.function.a")");
+  EXPECT_EQ(unknown(R"({"type": "allowed_tools", "c": 3, "allowed_tools": {"mode": "auto", "d": 4,
+                        "tools": [{"type": "function", "function": {"name": "f"}}]}})"),
+            R"("tool_choice.c", "tool_choice.allowed_tools.d")");
+  EXPECT_EQ(unknown(R"({"type": "function", "function": {"name": "f"}})"), "");
+}
+
 TEST(Parse, ToolChoiceNoneOffersNoTools) {
   const auto tools = [](const std::string& fields) {
     const std::string body = R"({"messages": [{"role": "user", "content": "x"}],

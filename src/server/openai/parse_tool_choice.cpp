@@ -23,8 +23,10 @@ void add_callable(Fields& choice, const Names& offered, ChatRequest& out) {
     return choice.fail("type", "must be \"function\"");
   std::optional<std::string> name;
   const char* blamed = choice.has("function") || !choice.has("name") ? "function" : "name";
+  out.unknown_fields.add_others(choice.all(), {"type", "function", "name"}, choice.name(""));
   if (const json::object* function = choice.object("function")) {
     Fields inner(*function, choice.name("function."));
+    out.unknown_fields.add_others(*function, {"name"}, choice.name("function."));
     name = inner.string("name");
     if (!inner.ok()) choice.fail(inner.error());
   } else {
@@ -44,6 +46,9 @@ void parse_allowed_tools(Fields& choice, const ParseContext& context, ChatReques
   if (allowed == nullptr) return choice.fail("allowed_tools", "is required");
   Fields inner(*allowed, is_flat ? choice.name("") : choice.name("allowed_tools."));
   const std::string mode = inner.string("mode").value_or("auto");
+  out.unknown_fields.add_others(choice.all(), {"type", "allowed_tools", "mode", "tools"},
+                                choice.name(""));
+  if (!is_flat) out.unknown_fields.add_others(*allowed, {"mode", "tools"}, inner.name(""));
   if (mode != "auto" && mode != "required") inner.fail("mode", "must be \"auto\" or \"required\"");
   out.requires_calls = mode == "required";
   const json::array* tools = inner.array("tools", context.limits.max_tools);
