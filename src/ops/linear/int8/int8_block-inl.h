@@ -45,6 +45,14 @@ struct Form {
 template <int kBits, int kGroupWords, bool kHasBias>
 using FormOf = Form<kHasDot ? 8 : kBits, kGroupWords, kHasBias>;
 
+// That of a format of GGUF.
+constexpr int code_bits(const GgufLayout& layout) {
+  return layout.from_table ? 8 : layout.bits < 4 ? 4 : layout.bits;
+}
+template <GgufFormat kFormat>
+using GgufForm = FormOf<code_bits(gguf_layout(kFormat)), gguf_layout(kFormat).group / 4,
+                        gguf_layout(kFormat).has_min>;
+
 // A block of one or two panels, made ready for dot products.
 struct Block {
   // [panel][plane][32 words of 4 k][16 outputs][4]
@@ -110,25 +118,34 @@ HWY_INLINE void look_up_iq4(uint8_t* codes) {
     hn::Store(hn::TableLookupBytes(table, hn::Load(d, codes + i)), d, codes + i);
 }
 
-// Codes of affine weights, or turned ones of GGUF's formats. Returns where their bytes are.
-template <class F>
-HWY_INLINE const uint8_t* unpack_codes(const QuantisedLayout& layout, const uint8_t* q,
-                                       uint8_t (&out)[2][kPlane]) {
-  const bool gguf = layout.gguf != GgufFormat::kNone;
-  auto& words = reinterpret_cast<uint32_t(&)[32][kPanel]>(out[0]);
-  const uint8_t* bytes = out[0];
+// Codes of affine weights become bytes.
+HWY_INLINE void unpack_affine(const QuantisedLayout& layout, const uint8_t* q, uint8_t* out) {
   if (layout.bits == 4) {
     HWY_ALIGN uint32_t turned[16 * kPanel];
-    if (!gguf) transpose_rows(q, turned);
-    unpack_nibbles(gguf ? q : reinterpret_cast<const uint8_t*>(turned), out[0]);
-    if (gguf && gguf_layout(layout.gguf).from_table) look_up_iq4(out[0]);
-  } else if (!gguf) {
-    transpose_rows(q, words[0]);
-    transpose_rows(q + kPlane / 2, words[16]);
-  } else if (layout.bits == 8) {
+    transpose_rows(q, turned);
+    unpack_nibbles(reinterpret_cast<const uint8_t*>(turned), out);
+  } else {
+    transpose_rows(q, reinterpret_cast<uint32_t*>(out));
+    transpose_rows(q + kPlane / 2, reinterpret_cast<uint32_t*>(out + kPlane / 2));
+  }
+}
+
+// Codes of affine weights (kNone), or turned ones of a format of GGUF. Returns where their bytes
+// are.
+template <class F, GgufFormat kFormat>
+HWY_INLINE const uint8_t* unpack_codes(const QuantisedLayout& layout, const uint8_t* q,
+                                       uint8_t (&out)[2][kPlane]) {
+  constexpr GgufLayout kLayout = gguf_layout(kFormat);
+  const uint8_t* bytes = out[0];
+  if constexpr (kFormat == GgufFormat::kNone) {
+    unpack_affine(layout, q, out[0]);
+  } else if constexpr (kLayout.bits == 4) {
+    unpack_nibbles(q, out[0]);
+    if constexpr (kLayout.from_table) look_up_iq4(out[0]);
+  } else if constexpr (kLayout.bits == 8) {
     bytes = q;
   } else {
-    join_planes(layout.bits, q, words);
+    join_planes(kLayout.bits, q, reinterpret_cast<uint32_t(&)[32][kPanel]>(out[0]));
   }
   if constexpr (F::kPlanes == 2) {
     split_bytes(bytes, out[0]);
@@ -138,22 +155,23 @@ HWY_INLINE const uint8_t* unpack_codes(const QuantisedLayout& layout, const uint
 }
 
 // One panel's block from `from` on.
-template <class F>
+template <class F, GgufFormat kFormat>
 HWY_INLINE void unpack_block(const QuantisedLayout& layout, const uint8_t* from, int64_t panel,
                              Block& block) {
   for (int64_t group = 0; group < layout.groups(); ++group) {
     for (int64_t lane = 0; lane < kPanel; lane += kLanes) {
       FloatVec scale, bias;
-      if (layout.gguf == GgufFormat::kNone) {
+      if constexpr (kFormat == GgufFormat::kNone) {
         load_group_scales(layout, from, group, lane, scale, bias);
       } else {
-        load_gguf_scales(layout.gguf, from, group, lane, scale, bias);
+        load_gguf_scales(kFormat, from, group, lane, scale, bias);
       }
       hn::Store(scale, kFloats, block.scales[group] + panel * kPanel + lane);
       if constexpr (F::kBias) hn::Store(bias, kFloats, block.biases[group] + panel * kPanel + lane);
     }
   }
-  block.packed[panel] = unpack_codes<F>(layout, from + layout.scale_bytes(), block.values[panel]);
+  block.packed[panel] =
+      unpack_codes<F, kFormat>(layout, from + layout.scale_bytes(), block.values[panel]);
 }
 
 }  // namespace int8_panels

@@ -214,7 +214,7 @@ HWY_INLINE void prefetch(const uint8_t* from, int64_t bytes) {
   for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(from + kAhead + i);
 }
 
-template <class F>
+template <class F, GgufFormat kFormat>
 void panels(const Int8RowBatch& s, int64_t panel, int64_t panels, float* acc) {
   constexpr int64_t kVectors = kPanel / kLanes;
   const LinearParams& p = s.params;
@@ -227,7 +227,7 @@ void panels(const Int8RowBatch& s, int64_t panel, int64_t panels, float* acc) {
   for (int64_t k = 0; k < p.k; k += kBlock, data += layout.stride(panel)) {
     prefetch(data, layout.stride(panel));
     for (int64_t i = 0; i < panels; ++i)
-      unpack_block<F>(layout, data + i * layout.block_bytes(), i, block);
+      unpack_block<F, kFormat>(layout, data + i * layout.block_bytes(), i, block);
     const int64_t groups = HWY_MIN(kBlock, p.k - k) / p.group_size;
     for (int64_t row = 0; row < p.rows; row += kTileRows) {
       const int64_t count = HWY_MIN(kTileRows, p.rows - row);
@@ -247,28 +247,37 @@ void panels(const Int8RowBatch& s, int64_t panel, int64_t panels, float* acc) {
   finish_outputs(p, acc, 2 * kPanel, 0, p.rows, panel, panels);
 }
 
-// The loops for a format.
+// The loops know the format when they are compiled: choosing it for each group of each block costs
+// a third of a row of q4_k.
+template <GgufFormat kFormat>
+constexpr Int8PanelsKernel* kGgufPanels = panels<GgufForm<kFormat>, kFormat>;
 Int8PanelsKernel* panels_for(const LinearParams& p) {
-  if (p.gguf == GgufFormat::kNone)
-    return p.bits == 4 ? panels<FormOf<4, 8, true>> : panels<FormOf<8, 8, true>>;
   switch (p.gguf) {
     case GgufFormat::kQ4_0:
-      return panels<FormOf<4, 8, false>>;
+      return kGgufPanels<GgufFormat::kQ4_0>;
     case GgufFormat::kQ5_0:
-      return panels<FormOf<5, 8, false>>;
+      return kGgufPanels<GgufFormat::kQ5_0>;
     case GgufFormat::kQ5_1:
-    case GgufFormat::kQ5_K:
-      return panels<FormOf<5, 8, true>>;
-    case GgufFormat::kQ4_K:
-      return panels<FormOf<4, 8, true>>;
+      return kGgufPanels<GgufFormat::kQ5_1>;
+    case GgufFormat::kQ8_0:
+      return kGgufPanels<GgufFormat::kQ8_0>;
     case GgufFormat::kQ2_K:
-      return panels<FormOf<4, 4, true>>;
+      return kGgufPanels<GgufFormat::kQ2_K>;
     case GgufFormat::kQ3_K:
-      return panels<FormOf<4, 4, false>>;
+      return kGgufPanels<GgufFormat::kQ3_K>;
+    case GgufFormat::kQ4_K:
+      return kGgufPanels<GgufFormat::kQ4_K>;
+    case GgufFormat::kQ5_K:
+      return kGgufPanels<GgufFormat::kQ5_K>;
     case GgufFormat::kQ6_K:
-      return panels<FormOf<6, 4, false>>;
-    default:  // q8_0, iq4_nl and iq4_xs
-      return panels<FormOf<8, 8, false>>;
+      return kGgufPanels<GgufFormat::kQ6_K>;
+    case GgufFormat::kIq4Nl:
+      return kGgufPanels<GgufFormat::kIq4Nl>;
+    case GgufFormat::kIq4Xs:
+      return kGgufPanels<GgufFormat::kIq4Xs>;
+    default:
+      return p.bits == 4 ? panels<FormOf<4, 8, true>, GgufFormat::kNone>
+                         : panels<FormOf<8, 8, true>, GgufFormat::kNone>;
   }
 }
 
