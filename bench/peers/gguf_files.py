@@ -11,7 +11,7 @@ library of their own there, and a run sees one of them alone. Quire is told by Q
 what goes down, 6 for values and the table of tokens, 8 for keys.
 
 Cells: prefill-512 is one prompt's tokens over the time to its first token; decode-N the tokens a second of N streams while
-all of them decode, after prompts of 128 tokens, 63 tokens each. The engines take turns in each round: Quire, Quire with
+all of them decode, after prompts of 128 tokens (--input), 63 tokens each (--output, less one). The engines take turns in each round: Quire, Quire with
 --quant-activations int8, which rounds activations as llama.cpp does, and llama.cpp.
 """
 
@@ -25,7 +25,7 @@ import statistics
 import subprocess
 import tempfile
 
-STREAMS, INPUT, OUTPUT, PREFILL = (1, 8, 32), 128, 64, 512
+STREAMS, PREFILL = (1, 8, 32), 512
 CELLS = (f"prefill-{PREFILL}",) + tuple(f"decode-{n}" for n in STREAMS)
 TOOLS = ("llama-bench", "llama-batched-bench")
 # llama.cpp's library with the instructions that Quire's kernels of that name may use.
@@ -85,8 +85,8 @@ def quire(args, isa: str, model: pathlib.Path, seed: int, activations: str) -> d
 
     streams = ",".join(map(str, STREAMS))
     # One step takes all prompts, so that the streams start, and end, together.
-    budget = ("--max-num-batched-tokens", max(STREAMS) * INPUT)
-    decode = rows("--input-len", INPUT, "--output-len", OUTPUT, "--concurrency", streams, *budget)
+    budget = ("--max-num-batched-tokens", max(STREAMS) * args.input)
+    decode = rows("--input-len", args.input, "--output-len", args.output, "--concurrency", streams, *budget)
     prefill = rows("--input-len", PREFILL, "--output-len", 2, "--concurrency", 1)
     rates = {f"decode-{row['concurrency']}": row["decode_tokens_per_second"] for row in decode}
     return rates | {f"prefill-{PREFILL}": prefill[0]["prefill_tokens_per_second"]}
@@ -96,8 +96,8 @@ def llama(args, isa: str, model: pathlib.Path) -> dict[str, float]:
     tools = llama_of(args, isa)
     own = {"LD_LIBRARY_PATH": str(tools)}
     usual = ("-m", model, "-t", args.threads)
-    lengths = ("-npp", INPUT, "-ntg", OUTPUT - 1, "-npl", ",".join(map(str, STREAMS)))
-    context = ("-c", max(STREAMS) * (INPUT + OUTPUT), "-tb", args.threads)
+    lengths = ("-npp", args.input, "-ntg", args.output - 1, "-npl", ",".join(map(str, STREAMS)))
+    context = ("-c", max(STREAMS) * (args.input + args.output), "-tb", args.threads)
     out = command_output(tools / "llama-batched-bench", *usual, *lengths, *context, "--output-format", "jsonl", **own)
     rates = {f"decode-{row['pl']}": row["speed_tg"] for row in map(json.loads, (l for l in out.splitlines() if l[:1] == "{"))}
     prefill = command_output(tools / "llama-bench", *usual, "-p", PREFILL, "-n", 0, "-r", 2, "-o", "json", **own)
@@ -113,6 +113,8 @@ def report(runs: list[dict]) -> str:
             return statistics.median(found) if found else float("nan")
 
         for engine, activations in ACTIVATIONS.items():
+            if not any((run["type"], run["isa"], run["engine"]) == (kind, isa, engine) for run in runs):
+                continue
             cells = (f"{median(engine, cell):,.1f} ({median(engine, cell) / median('llama.cpp', cell):.2f})" for cell in CELLS)
             lines.append(f"| {kind} | {isa} | {activations} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
@@ -129,13 +131,16 @@ def main() -> None:
     add("--isas", default="avx512_bf16,avx512,avx2", help=f"of {', '.join(VARIANTS)}")
     add("--threads", type=int, default=len(os.sched_getaffinity(0)))
     add("--rounds", type=int, default=2)
+    add("--input", type=int, default=128, help="tokens of each prompt before streams decode")
+    add("--output", type=int, default=64)
+    add("--activations", default="none,int8", help="--quant-activations of Quire's runs")
     add("--json", type=pathlib.Path)
     args = parser.parse_args()
     args.work.mkdir(parents=True, exist_ok=True)
     runs = []
     for kind, isa, round_ in itertools.product(args.types.split(","), args.isas.split(","), range(args.rounds)):
         model = quantised(args, kind)
-        for engine in (*ACTIVATIONS, "llama.cpp"):
+        for engine in (*(name for name, kind in ACTIVATIONS.items() if kind in args.activations.split(",")), "llama.cpp"):
             own = engine in ACTIVATIONS
             rates = quire(args, isa, model, 1000 * round_, ACTIVATIONS[engine]) if own else llama(args, isa, model)
             runs.append({"type": kind, "isa": isa, "engine": engine, "rates": rates})

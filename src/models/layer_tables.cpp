@@ -57,12 +57,12 @@ int64_t table_bytes(const ModelSpec& spec) {
   for (const LayerSpec& layer : spec.layers) {
     if (const auto* mla = std::get_if<MlaSpec>(&layer.mixer)) {
       const auto rope = tables.of(mla->rope);
-      count(rope, rope->cos_sin.size());
+      count(rope, rope->size());
     }
     const auto* attention = std::get_if<AttentionSpec>(&layer.mixer);
     if (!attention) continue;
     const PositionTables of = tables.of(*attention);
-    count(of.rope, of.rope->cos_sin.size());
+    count(of.rope, of.rope->size());
     if (of.q_scale) count(of.q_scale, of.q_scale->size());
   }
   return bytes;

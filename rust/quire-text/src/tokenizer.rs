@@ -33,13 +33,23 @@ pub struct TextTokenizer {
     cutter: Option<Cutter>,
     /// The ids that the post-processor puts before and after those of a text.
     frame: Option<(Vec<i32>, Vec<i32>)>,
-    vocab: Vec<Option<VocabEntry>>,
+    vocab: Vocab,
     special: SpecialTokens,
 }
 
-struct VocabEntry {
-    token: String,
-    special: bool,
+/// The tokens by their ids: one text of all of them, since a string of its own for each of 150,000
+/// tokens takes ten megabytes.
+struct Vocab {
+    texts: String,
+    ends: Vec<u32>,
+    kinds: Vec<TokenKind>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum TokenKind {
+    Hole,
+    Plain,
+    Special,
 }
 
 /// A model's tokenizer as its file has it, and how many bytes the normalizer may make of one.
@@ -89,7 +99,7 @@ pub fn load(from: ModelFiles) -> TextResult<TextTokenizer> {
         .map_err(|e| TextError(format!("{}: {e}", from.name("tokenizer_config.json"))))?;
     inner.set_encode_special_tokens(config["split_special_tokens"].as_bool().unwrap_or(false));
 
-    let vocab = collect_vocab(&inner).map_err(bad)?;
+    let vocab = Vocab::collect(&inner).map_err(bad)?;
     let decoder = inner
         .get_decoder()
         .map_or(Json::Null, |decoder| serde_json::to_value(decoder).unwrap_or(Json::Null));
@@ -173,22 +183,52 @@ fn added_token(value: &Json) -> Result<AddedToken, String> {
         .normalized(flag("normalized", !special)))
 }
 
-fn collect_vocab(inner: &Tokenizer) -> Result<Vec<Option<VocabEntry>>, String> {
-    // Only the ids stay: the map is a copy of the whole vocabulary.
-    let ids: Vec<u32> = inner.get_vocab(true).into_values().collect();
-    let size = ids.iter().max().map_or(0, |&id| id.saturating_add(1));
-    if size > MAX_TOKEN_ID {
-        return Err(format!("token id {} is above the limit of {MAX_TOKEN_ID}", size - 1));
-    }
-    let mut vocab: Vec<Option<VocabEntry>> = (0..size).map(|_| None).collect();
-    for id in ids {
-        // Not the map's key: two tokens may claim one id, and decoding takes this one.
-        if let Some(token) = inner.id_to_token(id) {
-            let special = inner.get_added_vocabulary().is_special_token(&token);
-            vocab[id as usize] = Some(VocabEntry { token, special });
+impl Vocab {
+    fn collect(inner: &Tokenizer) -> Result<Vocab, String> {
+        // Only the ids stay: the map is a copy of the whole vocabulary.
+        let mut ids: Vec<u32> = inner.get_vocab(true).into_values().collect();
+        ids.sort_unstable();
+        let size = ids.last().map_or(0, |&id| id.saturating_add(1));
+        if size > MAX_TOKEN_ID {
+            return Err(format!("token id {} is above the limit of {MAX_TOKEN_ID}", size - 1));
         }
+        let mut vocab = Vocab { texts: String::new(), ends: vec![], kinds: vec![] };
+        for id in ids {
+            while vocab.len() < id as usize {
+                vocab.push("", TokenKind::Hole)?;
+            }
+            // Not the map's key: two tokens may claim one id, and decoding takes this one.
+            if let Some(token) = inner.id_to_token(id).filter(|_| vocab.len() == id as usize) {
+                let special = inner.get_added_vocabulary().is_special_token(&token);
+                vocab.push(&token, if special { TokenKind::Special } else { TokenKind::Plain })?;
+            }
+        }
+        while vocab.len() < size as usize {
+            vocab.push("", TokenKind::Hole)?;
+        }
+        vocab.texts.shrink_to_fit();
+        Ok(vocab)
     }
-    Ok(vocab)
+
+    fn push(&mut self, token: &str, kind: TokenKind) -> Result<(), String> {
+        self.texts.push_str(token);
+        let end = u32::try_from(self.texts.len()).map_err(|_| "the tokens take over 4 GiB")?;
+        self.ends.push(end);
+        self.kinds.push(kind);
+        Ok(())
+    }
+
+    fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    fn token(&self, id: usize) -> Option<&str> {
+        if *self.kinds.get(id)? == TokenKind::Hole {
+            return None;
+        }
+        let begin = id.checked_sub(1).map_or(0, |before| self.ends[before]);
+        Some(&self.texts[begin as usize..self.ends[id] as usize])
+    }
 }
 
 impl TextTokenizer {
@@ -261,11 +301,11 @@ impl TextTokenizer {
 
     /// The token's text as in the vocabulary; None where the id is a hole.
     pub fn token(&self, id: usize) -> Option<&str> {
-        self.vocab.get(id)?.as_ref().map(|entry| entry.token.as_str())
+        self.vocab.token(id)
     }
 
     pub fn is_special(&self, id: usize) -> bool {
-        matches!(self.vocab.get(id), Some(Some(entry)) if entry.special)
+        self.vocab.kinds.get(id) == Some(&TokenKind::Special)
     }
 
     /// The bytes that the token adds to a text that it does not open.

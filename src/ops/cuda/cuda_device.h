@@ -74,8 +74,12 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
   const void* resident(const std::shared_ptr<const void>& owner, const void* key,
                        const std::function<std::span<const std::byte>()>& make);
   template <class T>
+  const T* resident(const std::shared_ptr<const void>& owner, std::span<const T> values) {
+    return static_cast<const T*>(resident(owner, values.data(), values.size_bytes()));
+  }
+  template <class T>
   const T* resident(const std::shared_ptr<const void>& owner, const std::vector<T>& values) {
-    return static_cast<const T*>(resident(owner, values.data(), values.size() * sizeof(T)));
+    return resident(owner, std::span<const T>(values));
   }
 
   bool records_steps() const override { return true; }

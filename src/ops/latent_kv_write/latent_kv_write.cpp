@@ -38,7 +38,6 @@ LatentKvWriteParams checked_params(const mx::array& x, const mx::array& weight, 
   check_shape(kOp, "weight", weight, {latent});
   check_dtype(kOp, "weight", weight, mx::float32);
   check_slots(kOp, kv, layout);
-  check_positions(kOp, layout, table);
   return {.type = check_float(kOp, "x", x.dtype()),
           .kv_type = kv_type,
           .latent = latent,
@@ -46,7 +45,7 @@ LatentKvWriteParams checked_params(const mx::array& x, const mx::array& weight, 
           .eps = eps,
           .positions = layout.positions.data(),
           .slots = layout.slot_mapping.data(),
-          .cos_sin = table.cos_sin.data(),
+          .cos_sin = rows_of_positions(kOp, layout, table),
           .x_row = x.shape(1)};
 }
 
@@ -77,7 +76,7 @@ PagedKv latent_kv_write(const Context& context, const mx::array& x, const mx::ar
         const CudaLayout& on_device = cuda->layout(layout);
         params.positions = on_device.positions;
         params.slots = on_device.slot_mapping;
-        params.cos_sin = cuda->resident(table, table->cos_sin);
+        params.cos_sin = cuda->resident(table, table->all_rows());
         return latent_kv_write_cuda(cuda->stream(), params, layout->num_tokens);
       }
     parallel_blocks(*pool, layout->num_tokens, rows_per_block(params.latent + params.rotary_dim),

@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "ops/layout/batch_layout.h"
@@ -64,17 +65,22 @@ class MetalDevice : public Device {
 
   // A copy of the host's values, never of size 0, which no buffer can have.
   template <class T>
-  mx::array make_values(const std::vector<T>& values) {
+  mx::array make_values(std::span<const T> values) {
     static_assert(std::is_trivially_copyable_v<T>);
-    return make_bytes(values.data(), values.size() * sizeof(T));
+    return make_bytes(values.data(), values.size_bytes());
   }
-  // The same, made once for a layout or what else owns the vector, and kept as long as that.
+  template <class T>
+  mx::array make_values(const std::vector<T>& values) {
+    return make_values(std::span<const T>(values));
+  }
+  // The same, made once for a layout or what else owns the values, and kept as long as that.
   template <class T>
   mx::array values_of(const std::shared_ptr<const void>& owner, const std::vector<T>& values) {
-    const std::shared_ptr<const void> kept =
-        keep(owner, {static_cast<int64_t>(reinterpret_cast<intptr_t>(&values))},
-             [&] { return std::make_shared<const mx::array>(make_values(values)); });
-    return *static_cast<const mx::array*>(kept.get());
+    return values_of(owner, &values, std::span<const T>(values));
+  }
+  template <class T>
+  mx::array values_of(const std::shared_ptr<const void>& owner, std::span<const T> values) {
+    return values_of(owner, values.data(), values);
   }
   // What an op keeps as long as `owner`, such as a layout's work list: make() gives it the first
   // time. `key` tells several of one owner apart.
@@ -84,6 +90,14 @@ class MetalDevice : public Device {
 
  private:
   mx::array make_bytes(const void* values, size_t bytes);
+  template <class T>
+  mx::array values_of(const std::shared_ptr<const void>& owner, const void* key,
+                      std::span<const T> values) {
+    const std::shared_ptr<const void> kept =
+        keep(owner, {static_cast<int64_t>(reinterpret_cast<intptr_t>(key))},
+             [&] { return std::make_shared<const mx::array>(make_values(values)); });
+    return *static_cast<const mx::array*>(kept.get());
+  }
 
   struct Kept {
     std::weak_ptr<const void> owner;

@@ -49,7 +49,6 @@ QkNormRopeKvWriteParams checked_params(const mx::array& qkv, const HeadNorms& no
            std::to_string(table.rotary_dim) + " (table's) to " + std::to_string(kMaxRotatedDim));
   check_norm("norms.q", norms.q, dim);
   check_norm("norms.k", norms.k, dim);
-  check_positions(kOp, layout, table);
   return {.type = type,
           .kv_type = kv_type,
           .heads = qkv.shape(1) / dim - 2 * kv_heads - norms.gate_heads,
@@ -61,7 +60,7 @@ QkNormRopeKvWriteParams checked_params(const mx::array& qkv, const HeadNorms& no
           .norms_follow = norms.follow_rope,
           .positions = layout.positions.data(),
           .slots = layout.slot_mapping.data(),
-          .cos_sin = table.cos_sin.data()};
+          .cos_sin = rows_of_positions(kOp, layout, table)};
 }
 
 // Results of more bytes than L2 holds go past the caches.
@@ -123,7 +122,7 @@ RotatedQueries write_on_metal(const Context& context, QkNormRopeKvWriteParams pa
   std::vector<mx::array> inputs = kv.arrays();
   inputs.insert(inputs.end(), {qkv, metal.values_of(layout, layout->positions),
                                metal.values_of(layout, layout->slot_mapping),
-                               metal.values_of(table, table->cos_sin), norms.q.value_or(none),
+                               metal.values_of(table, table->all_rows()), norms.q.value_or(none),
                                norms.k.value_or(none)});
   const auto out =
       launch_metal(context, {.op = kOp, .encode = encode, .alias = std::move(outputs.alias)},
@@ -168,7 +167,7 @@ RotatedQueries qk_norm_rope_kv_write(const Context& context, const mx::array& qk
         const CudaLayout& on_device = cuda->layout(layout);
         params.positions = on_device.positions;
         params.slots = on_device.slot_mapping;
-        params.cos_sin = cuda->resident(table, table->cos_sin);
+        params.cos_sin = cuda->resident(table, table->all_rows());
         return qk_norm_rope_kv_write_cuda(cuda->stream(), params, layout->num_tokens);
       }
     run_rows(*pool, params, layout->num_tokens, special);

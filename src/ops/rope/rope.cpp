@@ -1,5 +1,6 @@
 #include "ops/rope/rope.h"
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "ops/cpu/parallel_blocks.h"
@@ -21,23 +22,27 @@ RopeKernelParams checked_params(const mx::array& x, const BatchLayout& layout,
   if (x.shape(2) < table.rotary_dim)
     throw std::invalid_argument("rope: x has shape " + shape_string(x) + ", but table rotates " +
                                 std::to_string(table.rotary_dim) + " dimensions");
-  check_positions("rope", layout, table);
   return {.type = type,
           .heads = x.shape(1),
           .head_dim = x.shape(2),
           .rotary_dim = table.rotary_dim,
           .positions = layout.positions.data(),
-          .cos_sin = table.cos_sin.data()};
+          .cos_sin = rows_of_positions("rope", layout, table)};
 }
 
 }  // namespace
 
-void check_positions(std::string_view op, const BatchLayout& layout, const RopeTable& table) {
-  for (const int32_t position : layout.positions)
+const float* rows_of_positions(std::string_view op, const BatchLayout& layout,
+                               const RopeTable& table) {
+  int64_t end = 0;
+  for (const int32_t position : layout.positions) {
     if (position < 0 || position >= table.max_positions)
       throw std::invalid_argument(std::string(op) + ": layout has position " +
                                   std::to_string(position) + ", but table ends at " +
                                   std::to_string(table.max_positions));
+    end = std::max<int64_t>(end, position + 1);
+  }
+  return table.rows_until(end);
 }
 
 mx::array rope(const Context& context, const mx::array& x, const BatchLayoutPtr& layout,
@@ -52,7 +57,7 @@ mx::array rope(const Context& context, const mx::array& x, const BatchLayoutPtr&
     if constexpr (kHasCuda)
       if (cuda) {
         params.positions = cuda->layout(layout).positions;
-        params.cos_sin = cuda->resident(table, table->cos_sin);
+        params.cos_sin = cuda->resident(table, table->all_rows());
         return rope_cuda(cuda->stream(), params, layout->num_tokens);
       }
     parallel_blocks(*pool, layout->num_tokens, rows_per_block(params.heads * params.head_dim),

@@ -1,7 +1,11 @@
 #pragma once
 #include <mlx/mlx.h>
 
+#include <atomic>
+#include <functional>
 #include <memory>
+#include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -33,12 +37,27 @@ struct RopeParams {
   bool operator==(const RopeParams&) const = default;
 };
 
-// cos and sin of every position, float32, attention factor included. Immutable; shared by all
-// layers.
-struct RopeTable {
-  int64_t rotary_dim = 0;
-  int64_t max_positions = 0;
-  std::vector<float> cos_sin;  // [max_positions][2][rotary_dim / 2]
+// cos and sin of every position, float32, attention factor included; shared by all layers. Rows are
+// computed when somebody asks for them: of a long context most never are, and take no memory.
+class RopeTable {
+ public:
+  // `make_row` gives the row of a position, the same one always.
+  using MakeRow = std::function<void(int64_t position, float* row)>;
+  RopeTable(int64_t rotary_dim, int64_t max_positions, MakeRow make_row);
+
+  const int64_t rotary_dim, max_positions;
+
+  // [max_positions][2][rotary_dim / 2], of which at least the rows below `end` are computed. They
+  // stay where they are. For any thread.
+  const float* rows_until(int64_t end) const;
+  std::span<const float> all_rows() const { return {rows_until(max_positions), size()}; }
+  size_t size() const { return static_cast<size_t>(max_positions * rotary_dim); }
+
+ private:
+  const MakeRow make_row_;
+  const std::unique_ptr<float[]> rows_;
+  mutable std::mutex mutex_;
+  mutable std::atomic<int64_t> computed_ = 0;  // rows
 };
 
 // inv_freq [rotary_dim / 2] and the factor on cos and sin, as in transformers' modeling_rope_utils

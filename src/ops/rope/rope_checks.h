@@ -5,7 +5,9 @@
 
 namespace quire::ops {
 
-// Throws std::invalid_argument unless the table covers all of the layout's positions.
-void check_positions(std::string_view op, const BatchLayout& layout, const RopeTable& table);
+// The table's rows, of which those of the layout's positions are computed. Throws
+// std::invalid_argument unless it covers all of them.
+const float* rows_of_positions(std::string_view op, const BatchLayout& layout,
+                               const RopeTable& table);
 
 }  // namespace quire::ops

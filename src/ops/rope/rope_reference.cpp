@@ -1,13 +1,16 @@
 #include "ops/rope/rope_reference.h"
 
+#include "ops/rope/rope_checks.h"
+
 namespace quire::ops {
 
 mx::array rope_reference(const mx::array& x, const BatchLayout& layout, const RopeTable& table) {
   const int tokens = x.shape(0), heads = x.shape(1), dim = x.shape(2);
   const int rotary = static_cast<int>(table.rotary_dim), half = rotary / 2;
+  const float* all_rows = rows_of_positions("rope", layout, table);
   std::vector<float> rows(static_cast<size_t>(tokens) * rotary);
   for (int t = 0; t < tokens; ++t) {
-    const float* row = table.cos_sin.data() + int64_t{layout.positions[t]} * rotary;
+    const float* row = all_rows + int64_t{layout.positions[t]} * rotary;
     std::copy(row, row + rotary, rows.begin() + int64_t{t} * rotary);
   }
   const mx::array cos_sin(rows.begin(), {tokens, 1, rotary}, mx::float32);

@@ -142,37 +142,51 @@ RopeFrequencies rope_frequencies(const RopeParams& params) {
   return result;
 }
 
+// Without a value, so that no page is there before a row is.
+RopeTable::RopeTable(int64_t dim, int64_t positions, MakeRow make_row)
+    : rotary_dim(dim),
+      max_positions(positions),
+      make_row_(std::move(make_row)),
+      rows_(new float[static_cast<size_t>(positions * dim)]) {}
+
+const float* RopeTable::rows_until(int64_t end) const {
+  // Some at a time, so that decoding comes here once in a while only: 64 rows take 0.1 ms.
+  constexpr int64_t kRowsAtOnce = 64;
+  if (computed_.load(std::memory_order_acquire) >= end) return rows_.get();
+  const std::lock_guard lock(mutex_);
+  const int64_t begin = computed_.load(std::memory_order_relaxed);
+  const int64_t next = (end + kRowsAtOnce - 1) / kRowsAtOnce * kRowsAtOnce;
+  const int64_t stop = std::max(begin, std::min(next, max_positions));
+  for (int64_t position = begin; position < stop; ++position)
+    make_row_(position, rows_.get() + position * rotary_dim);
+  computed_.store(stop, std::memory_order_release);
+  return rows_.get();
+}
+
 std::shared_ptr<const RopeTable> make_rope_table(const RopeParams& params, int64_t max_positions) {
   if (max_positions < 1)
     throw std::invalid_argument("make_rope_table: max_positions must be positive");
-  const RopeFrequencies frequencies = rope_frequencies(params);
-  const int64_t half = params.rotary_dim / 2;
-  auto table = std::make_shared<RopeTable>();
-  table->rotary_dim = params.rotary_dim;
-  table->max_positions = max_positions;
-  table->cos_sin.resize(max_positions * params.rotary_dim);
-  for (int64_t position = 0; position < max_positions; ++position) {
-    float* cos = table->cos_sin.data() + position * params.rotary_dim;
-    for (int64_t i = 0; i < half; ++i) {
+  const auto make_row = [frequencies = rope_frequencies(params)](int64_t position, float* cos) {
+    const size_t half = frequencies.inv_freq.size();
+    for (size_t i = 0; i < half; ++i) {
       const double angle = static_cast<float>(position) * frequencies.inv_freq[i];
       cos[i] = static_cast<float>(std::cos(angle)) * frequencies.attention_factor;
       cos[half + i] = static_cast<float>(std::sin(angle)) * frequencies.attention_factor;
     }
-  }
-  return table;
+  };
+  return std::make_shared<const RopeTable>(params.rotary_dim, max_positions, make_row);
 }
 
 std::shared_ptr<const RopeTable> make_still_rope_table(int64_t head_dim, int64_t max_positions) {
   if (max_positions < 1 || head_dim < 2)
     throw std::invalid_argument("make_still_rope_table: no positions, or no pair to leave alone");
-  auto table = std::make_shared<RopeTable>();
   // 64 is what the fastest kernels take; fewer dimensions are fewer to multiply by 1.
-  table->rotary_dim = std::min<int64_t>(64, head_dim / 2 * 2);
-  table->max_positions = max_positions;
-  table->cos_sin.assign(static_cast<size_t>(max_positions * table->rotary_dim), 0.0f);
-  for (int64_t position = 0; position < max_positions; ++position)
-    std::fill_n(table->cos_sin.begin() + position * table->rotary_dim, table->rotary_dim / 2, 1.0f);
-  return table;
+  const int64_t rotary_dim = std::min<int64_t>(64, head_dim / 2 * 2);
+  const auto make_row = [rotary_dim](int64_t, float* row) {
+    std::fill_n(row, rotary_dim / 2, 1.0f);
+    std::fill_n(row + rotary_dim / 2, rotary_dim / 2, 0.0f);
+  };
+  return std::make_shared<const RopeTable>(rotary_dim, max_positions, make_row);
 }
 
 }  // namespace quire::ops

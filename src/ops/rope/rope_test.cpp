@@ -1,8 +1,11 @@
 #include "ops/rope/rope.h"
 
+#include <atomic>
 #include <map>
 #include <numbers>
+#include <span>
 #include <sstream>
+#include <thread>
 
 #include "base/source_dir.h"
 #include "ops/runtime/test_util.h"
@@ -180,7 +183,7 @@ TEST(Rope, MatchesTransformers) {
         make_rope_table(params, *std::max_element(positions.begin(), positions.end()) + 1);
     std::vector<float> cos, sin;
     for (const int64_t p : positions) {
-      const float* row = table->cos_sin.data() + p * params.rotary_dim;
+      const float* row = table->all_rows().data() + p * params.rotary_dim;
       cos.insert(cos.end(), row, row + half);
       sin.insert(sin.end(), row + half, row + 2 * half);
     }
@@ -195,6 +198,28 @@ TEST(Rope, MatchesTransformers) {
     ++cases;
   }
   EXPECT_GE(cases, 16);
+}
+
+// Whoever asks first and for how many: the bits of a table that was computed at once.
+TEST(Rope, RowsAreComputedWhenTheyAreAskedFor) {
+  const RopeParams params = {.rotary_dim = 32};
+  const int64_t positions = 1000;  // no multiple of what is computed at once
+  const auto whole = make_rope_table(params, positions), grown = make_rope_table(params, positions);
+  const std::span<const float> expected = whole->all_rows();
+  const auto same_until = [&](int64_t end) {
+    const float* rows = grown->rows_until(end);
+    return std::memcmp(rows, expected.data(), static_cast<size_t>(end * 32) * sizeof(float)) == 0;
+  };
+  std::atomic<int> different = 0;
+  std::vector<std::thread> threads;
+  for (int first = 1; first <= 4; ++first)
+    threads.emplace_back([&, first] {
+      for (int64_t end = first; end <= positions; end += 37) different += !same_until(end);
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(different, 0);
+  EXPECT_TRUE(same_until(positions));
+  EXPECT_EQ(grown->rows_until(1), grown->all_rows().data());
 }
 
 // The pairs that turn do so as if all did; the others stay.
