@@ -30,17 +30,6 @@ int64_t num_prompts(const pooling::ScoreRequest& request) {
   return static_cast<int64_t>(request.documents.size());
 }
 
-// Of the request's own template nothing is known.
-openai::UnknownFields unread_kwargs(const openai::ChatInput& chat, const ModelText& text) {
-  openai::UnknownFields unread;
-  if (chat.chat_template || !text.chat_template) return unread;
-  for (const auto& entry : chat.template_kwargs) {
-    const std::string_view name(entry.key().data(), entry.key().size());
-    if (!text.chat_template->reads(name)) unread.add(name);
-  }
-  return unread;
-}
-
 // Of the text that a request's plan reads, if that may be far more than its body has: every pair
 // has the query.
 size_t multiplied_bytes(const openai::GenerationRequest&) { return 0; }
@@ -51,17 +40,6 @@ size_t multiplied_bytes(const pooling::ScoreRequest& request) {
     bytes += (request.documents.size() - 1) * request.queries[0].size();
   for (const std::string& document : request.documents) bytes += document.size();
   return bytes;
-}
-
-void note_keys(const http::Request&, const openai::GenerationRequest&, const ModelText&) {}
-void note_keys(const http::Request& http_request, const openai::ChatRequest& request,
-               const ModelText& text) {
-  if (request.chat.message_keys.total > 0)
-    spdlog::info("{} id={} has keys in messages that only the chat template may read: {}",
-                 http_request.peer, http_request.id, request.chat.message_keys.text());
-  if (const auto unread = unread_kwargs(request.chat, text); unread.total > 0)
-    spdlog::info("{} id={} has `chat_template_kwargs` that the chat template does not read: {}",
-                 http_request.peer, http_request.id, unread.text());
 }
 
 // For the log, whose sink escapes control characters: what comes from anywhere cannot pass for the
@@ -316,26 +294,6 @@ struct Api::Arrival {
   }
 };
 
-// In the log.
-void Api::note_left_out(const http::Request& http_request,
-                        const openai::GenerationRequest& request) {
-  if (request.unknown_fields.total > 0) {
-    spdlog::info("{} id={} has unknown fields, which are ignored: {}", http_request.peer,
-                 http_request.id, request.unknown_fields.text());
-  }
-  if (request.left_out_tools.total > 0) {
-    spdlog::warn("{} id={} has tools that cannot be offered here, which are left out: {}",
-                 http_request.peer, http_request.id, request.left_out_tools.text());
-  }
-  if (request.left_out_billing_header && !told_of_billing_header_.exchange(true)) {
-    spdlog::info(
-        "{} id={} has a system block \"{} ..\": such blocks differ with every request and "
-        "are left out, so that prompts are found in the prefix cache "
-        "(--keep-billing-header keeps them; this is said once)",
-        http_request.peer, http_request.id, anthropic::kBillingHeader);
-  }
-}
-
 // Prompts are not logged otherwise: this is a line's worth of what differs.
 void Api::examine_cache(const http::Request& http_request, uint64_t client,
                         const GenerationPlan& plan) {
@@ -393,8 +351,7 @@ void Api::generate(http::ExchangePtr exchange, bool renders, Parse parse) {
     }();
     if (!request) return arrival->refuse(std::move(request).error());
     if (auto known = check_model(request->model); !known) return arrival->refuse(known.error());
-    note_left_out(exchange->request(), *request);
-    note_keys(exchange->request(), *request, text_);
+    left_out_.log(exchange->request(), *request);
     const int64_t generations = num_prompts(*request) * request->n;
     if (auto granted = arrival->client.admission->add_generations(generations); !granted)
       return arrival->refuse(granted.error());

@@ -8,6 +8,7 @@
 #include "server/api_keys.h"
 #include "server/cache_doctor.h"
 #include "server/generation.h"
+#include "server/left_out.h"
 #include "server/openai/parse.h"
 #include "server/origin_policy.h"
 #include "server/planner.h"
@@ -99,7 +100,6 @@ class Api : public http::HttpHandler {
   void generate(http::ExchangePtr exchange, bool renders, Parse parse);
   void examine_cache(const http::Request& http_request, uint64_t client,
                      const GenerationPlan& plan);
-  void note_left_out(const http::Request& http_request, const openai::GenerationRequest& request);
   template <class Request>
   void begin(Arrival& arrival, const Request& request);
   // Of a text that is not too long.
@@ -107,12 +107,15 @@ class Api : public http::HttpHandler {
                                                      const char* param,
                                                      const RequestMeans& means) const;
   // `held` covers what the answer is made from.
-  Result<json::value, ApiError> tokenize_body(std::string_view body, const RequestMeans& means,
-                                              http::Charge& held) const;
-  Result<json::value, ApiError> count_tokens_body(std::string_view body, const RequestMeans& means,
-                                                  http::Charge& held) const;
-  Result<json::value, ApiError> detokenize_body(std::string_view body, const RequestMeans& means,
-                                                http::Charge& held) const;
+  Result<json::value, ApiError> tokenize_body(const http::Request& http_request,
+                                              std::string_view body, const RequestMeans& means,
+                                              http::Charge& held);
+  Result<json::value, ApiError> count_tokens_body(const http::Request& http_request,
+                                                  std::string_view body, const RequestMeans& means,
+                                                  http::Charge& held);
+  Result<json::value, ApiError> detokenize_body(const http::Request& http_request,
+                                                std::string_view body, const RequestMeans& means,
+                                                http::Charge& held);
   template <class Make>
   void answer_in_background(http::ExchangePtr exchange, Make make);
   Result<void, ApiError> check_model(const std::string& name) const;
@@ -137,7 +140,7 @@ class Api : public http::HttpHandler {
   GenerationRegistry generations_;
   std::function<Metrics::HttpState()> http_state_;
   std::atomic<bool> shutting_down_{false};
-  std::atomic<bool> told_of_billing_header_{false};
+  LeftOutLog left_out_{text_};
 };
 
 }  // namespace quire::server

@@ -34,7 +34,7 @@ void Api::answer_in_background(http::ExchangePtr exchange, Make make) {
       const http::Body body = exchange->take_body();
       const size_t bytes = document_bytes(body.text);
       if (!held->try_add(bytes)) return Err{does_not_fit(*means.account, bytes)};
-      return (this->*make)(body.text, means, *held);
+      return (this->*make)(exchange->request(), body.text, means, *held);
     }();
     const http::Request& request = exchange->request();
     auto response = std::make_shared<http::Response>(
@@ -154,11 +154,13 @@ Result<std::vector<int32_t>, ApiError> Api::encode_text(std::string_view text,
   return planner_.prompts().encode(text, encode, param);
 }
 
-Result<json::value, ApiError> Api::tokenize_body(std::string_view body, const RequestMeans& means,
-                                                 http::Charge& held) const {
+Result<json::value, ApiError> Api::tokenize_body(const http::Request& http_request,
+                                                 std::string_view body, const RequestMeans& means,
+                                                 http::Charge& held) {
   auto request = openai::parse_tokenize(body, charged_context(held, means));
   if (!request) return Err{std::move(request).error()};
   if (auto known = check_model(request->model); !known) return Err{known.error()};
+  left_out_.log(http_request, *request);
   const PromptBuilder& prompts = planner_.prompts();
   std::string text;
   const char* param = "prompt";
@@ -195,14 +197,16 @@ void Api::count_tokens(http::ExchangePtr exchange) {
   answer_in_background(std::move(exchange), &Api::count_tokens_body);
 }
 
-Result<json::value, ApiError> Api::count_tokens_body(std::string_view body,
+Result<json::value, ApiError> Api::count_tokens_body(const http::Request& http_request,
+                                                     std::string_view body,
                                                      const RequestMeans& means,
-                                                     http::Charge& held) const {
+                                                     http::Charge& held) {
   if (const size_t bytes = rendering_bytes(body); !held.try_add(bytes))
     return Err{does_not_fit(*means.account, bytes)};
   auto request = anthropic::parse_count_tokens(body, charged_context(held, means));
   if (!request) return Err{std::move(request).error()};
   if (auto known = check_model(request->model); !known) return Err{known.error()};
+  left_out_.log(http_request, *request);
   auto text = planner_.prompts().render(request->chat, means.budget);
   if (!text) return Err{std::move(text).error()};
   auto ids = encode_text(*text, request->add_special_tokens, "messages", means);
@@ -216,11 +220,13 @@ void Api::detokenize(http::ExchangePtr exchange) {
   answer_in_background(std::move(exchange), &Api::detokenize_body);
 }
 
-Result<json::value, ApiError> Api::detokenize_body(std::string_view body, const RequestMeans& means,
-                                                   http::Charge& held) const {
+Result<json::value, ApiError> Api::detokenize_body(const http::Request& http_request,
+                                                   std::string_view body, const RequestMeans& means,
+                                                   http::Charge& held) {
   auto request = openai::parse_detokenize(body, charged_context(held, means));
   if (!request) return Err{std::move(request).error()};
   if (auto known = check_model(request->model); !known) return Err{known.error()};
+  left_out_.log(http_request, *request);
   const size_t most = options_.limits.max_detokenize_ids;
   if (request->tokens.size() > most)
     return Err{ApiError{400, "`tokens` has more than " + std::to_string(most) + " ids", "tokens"}};

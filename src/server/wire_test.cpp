@@ -197,6 +197,42 @@ TEST_F(WireTest, UnknownKeysOfMessagesAreLoggedInOneLine) {
   EXPECT_NE(refused.body.find("messages[0].images"), std::string::npos) << refused.body;
 }
 
+TEST_F(WireTest, KeysOfContentsThatNobodyReadsAreLogged) {
+  start();
+  const std::string part = R"({"type": "text", "text": "x", "odd": 1, "cache_control": {}})";
+  const std::string call = R"({"id": "1", "type": "function", "extra_content": {}, "function":
+      {"name": "f", "arguments": "{}", "weight": 1}})";
+  const auto logged = [&](const std::string& path, const std::string& fields, const std::string& id,
+                          const std::string& what) {
+    EXPECT_EQ(
+        post(path, "{\"max_tokens\": 1, " + fields + "}", "X-Request-Id: " + id + "\r\n").status,
+        200)
+        << id;
+    return line_with("id=" + id + " has " + what);
+  };
+  const std::string ignored = "keys in what is said, which are ignored: ";
+  const std::string user = R"("messages": [{"role": "user", "content": [)" + part + "]}";
+  EXPECT_TRUE(logged("/v1/chat/completions", user + "]", "chat", ignored)
+                  .ends_with(R"(: "messages[].content[].odd")"));
+  EXPECT_TRUE(logged("/v1/chat/completions",
+                     user + R"(, {"role": "assistant", "tool_calls": [)" + call + "]}]", "calls",
+                     "keys in messages")
+                  .ends_with(R"(: "tool_calls[].extra_content", "tool_calls[].function.weight")"));
+  EXPECT_TRUE(
+      logged("/v1/messages", user + "]", "messages", ignored).ends_with(R"(: "content[].odd")"));
+  EXPECT_TRUE(logged("/v1/messages/count_tokens", user + R"(], "future": 1)", "count", "unknown")
+                  .ends_with(R"(: "future")"));
+  EXPECT_TRUE(logged("/v1/messages/count_tokens", user + "]", "count-keys", ignored)
+                  .ends_with(R"(: "content[].odd")"));
+  const std::string unused = "fields of a generation, which change nothing here: ";
+  EXPECT_TRUE(logged("/tokenize", R"("prompt": "x", "top_p": 1)", "tokenize", unused)
+                  .ends_with(R"(: "max_tokens", "top_p")"));
+  EXPECT_TRUE(logged("/tokenize", user + "]", "tokenize-keys", ignored)
+                  .ends_with(R"(: "messages[].content[].odd")"));
+  EXPECT_TRUE(logged("/detokenize", R"("tokens": [1])", "detokenize", unused)
+                  .ends_with(R"(: "max_tokens")"));
+}
+
 TEST_F(WireTest, VariablesThatTheTemplateDoesNotReadAreLogged) {
   start();
   const auto response = post("/v1/chat/completions",

@@ -134,6 +134,28 @@ TEST(ParseMessages, KeysOfToolsThatNobodyReadsAreNamed) {
   EXPECT_EQ(request.unknown_fields.text(), R"("tools[].defer_loading", "tools[].input_examples")");
 }
 
+TEST(ParseMessages, KeysOfTurnsThatNobodyReadsAreNamed) {
+  const auto unread = [](const std::string& role, const std::string& blocks) {
+    return parsed(R"({"max_tokens": 9, "messages": [{"role": "user", "content": "x"}, {"role": ")" +
+                  role + R"(", "content": [)" + blocks + "]}]}")
+        .chat.unread_keys.text();
+  };
+  EXPECT_EQ(unread("assistant", R"({"type": "text", "text": "x", "citations": null, "odd": 1},
+      {"type": "thinking", "thinking": "x", "signature": "", "a": 1},
+      {"type": "tool_use", "id": "1", "name": "f", "input": {}, "cache_control": {}, "b": 1})"),
+            R"("content[].odd", "content[].a", "content[].b")");
+  EXPECT_EQ(unread("user", R"({"type": "tool_result", "tool_use_id": "1", "is_error": false, "c": 1,
+          "content": [{"type": "text", "text": "x", "d": 1}]},
+      {"type": "search_result", "title": "", "source": "", "content": "x", "e": 1},
+      {"type": "document", "title": "", "context": "", "f": 1,
+          "source": {"type": "text", "media_type": "text/plain", "data": "x", "g": 1}})"),
+            R"("content[].d", "content[].c", "content[].e", "content[].f", "content[].source.g")");
+  EXPECT_EQ(parsed(R"({"max_tokens": 9, "messages": [{"role": "user", "content": "x", "h": 1}],
+                       "system": [{"type": "text", "text": "x", "i": 1}]})")
+                .chat.unread_keys.text(),
+            R"("content[].i", "messages[].h")");
+}
+
 TEST(ParseMessages, Thinking) {
   auto request = parsed(with(""));
   EXPECT_FALSE(request.chat.reasoning.thinking);
@@ -228,6 +250,7 @@ constexpr BadCase kBad[] = {
     {R"("tool_choice": {"type": "always"})", "tool_choice.type"},
     {R"("tool_choice": {"type": "any"})", "tool_choice.type"},
     {R"("tool_choice": {"type": "tool", "name": "f"})", "tool_choice.name"},
+    {R"("tool_choice": {"type": "auto", "name": "f"})", "tool_choice.name"},
     {R"("thinking": {"type": "on"})", "thinking.type"},
     {R"("thinking": {"type": "enabled"})", "thinking.budget_tokens"},
     {R"("stop_sequences": [5])", "stop_sequences"},

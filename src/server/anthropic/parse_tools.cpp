@@ -87,6 +87,7 @@ void parse_choice(Fields& fields, openai::ChatRequest& out) {
   const std::string type = inner.string("type").value_or("");
   out.parallel_tool_calls = !inner.flag("disable_parallel_tool_use", false);
   out.requires_calls = type == "any" || type == "tool";
+  if (type != "tool" && inner.has("name")) inner.fail("name", "needs `type` to be \"tool\"");
   if (type == "tool") {
     const auto name = inner.string("name");
     if (!name) inner.fail("name", "is required");

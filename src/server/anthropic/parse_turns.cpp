@@ -10,13 +10,14 @@ using openai::as_view;
 using openai::Fields;
 using openai::JoinedText;
 
-constexpr size_t kMaxNameBytes = 40;  // of a client's own, in an error
+constexpr size_t kMaxNameBytes = 40;                   // of a client's own, in an error
+constexpr std::string_view kBlockPath = "content[].";  // of keys, for the log
 
 // Hands on what is at `key`: a text is a block of text, too. `on_block` gets the others' types, and
-// says whether it knows them.
+// says whether it knows them. Keys of blocks of text that nobody reads are added to `unread`.
 template <class OnText, class OnBlock>
-void read_blocks(Fields& owner, std::string_view key, const OnText& on_text,
-                 const OnBlock& on_block) {
+void read_blocks(Fields& owner, std::string_view key, openai::UnknownFields& unread,
+                 const OnText& on_text, const OnBlock& on_block) {
   const json::value* content = owner.find(key);
   if (content == nullptr) return owner.fail(key, "is required");
   if (content->is_string()) return on_text(as_view(content->get_string()));
@@ -32,6 +33,7 @@ void read_blocks(Fields& owner, std::string_view key, const OnText& on_text,
       const auto text = block.string("text");
       if (!text) block.fail("text", "is required");
       on_text(text.value_or(""));
+      unread.add_others(block.all(), {"type", "text", "cache_control"}, kBlockPath);
     } else if (!on_block(type, block)) {
       block.fail("type",
                  "\"" + printable(type, kMaxNameBytes) + "\" is not supported" +
@@ -42,7 +44,7 @@ void read_blocks(Fields& owner, std::string_view key, const OnText& on_text,
 }
 
 // Of blocks that are texts, or have a text inside.
-std::string text_of(Fields& owner, std::string_view key);
+std::string text_of(Fields& owner, std::string_view key, openai::UnknownFields& unread);
 
 void check_citations(Fields& block) {
   const json::object* citations = block.object("citations");
@@ -54,12 +56,16 @@ void check_citations(Fields& block) {
 }
 
 // Found text, and documents that are text.
-bool add_document(const std::string& type, Fields& block, JoinedText& out) {
+bool add_document(const std::string& type, Fields& block, JoinedText& out,
+                  openai::UnknownFields& unread) {
   check_citations(block);
   if (type == "search_result") {
     for (const char* key : {"title", "source"})
       if (const auto text = block.string(key)) out.add(*text);
-    out.add(text_of(block, "content"));
+    out.add(text_of(block, "content", unread));
+    unread.add_others(block.all(),
+                      {"type", "title", "source", "content", "citations", "cache_control"},
+                      kBlockPath);
     return true;
   }
   const json::object* source = type == "document" ? block.object("source") : nullptr;
@@ -70,21 +76,28 @@ bool add_document(const std::string& type, Fields& block, JoinedText& out) {
   for (const char* key : {"title", "context"})
     if (const auto text = block.string(key)) out.add(*text);
   if (kind == "content") {
-    out.add(text_of(inner, "content"));
+    out.add(text_of(inner, "content", unread));
   } else if (const auto data = inner.string("data")) {
     out.add(*data);
   } else {
     inner.fail("data", "is required");
   }
   if (!inner.ok()) block.fail(inner.error());
+  unread.add_others(block.all(),
+                    {"type", "title", "context", "source", "citations", "cache_control"},
+                    kBlockPath);
+  unread.add_others(inner.all(), {"type", "media_type", kind == "content" ? "content" : "data"},
+                    "content[].source.");
   return true;
 }
 
-std::string text_of(Fields& owner, std::string_view key) {
+std::string text_of(Fields& owner, std::string_view key, openai::UnknownFields& unread) {
   JoinedText text;
   read_blocks(
-      owner, key, [&](std::string_view piece) { text.add(piece); },
-      [&](const std::string& type, Fields& block) { return add_document(type, block, text); });
+      owner, key, unread, [&](std::string_view piece) { text.add(piece); },
+      [&](const std::string& type, Fields& block) {
+        return add_document(type, block, text, unread);
+      });
   return text.take();
 }
 
@@ -116,7 +129,7 @@ bool TurnReader::system(bool keep_billing_header) {
   bool left_out = false;
   const bool is_list = fields_.find("system")->is_array();
   read_blocks(
-      fields_, "system",
+      fields_, "system", out_.unread_keys,
       [&](std::string_view piece) {
         const bool is_header = is_list && piece.starts_with(kBillingHeader);
         if (is_header && !keep_billing_header) {
@@ -138,21 +151,25 @@ void TurnReader::user(Fields& message) {
     if (text.any()) add("user", text.take());
   };
   read_blocks(
-      message, "content",
+      message, "content", out_.unread_keys,
       [&](std::string_view piece) {
         text.add(piece);
         any = true;
       },
       [&](const std::string& type, Fields& block) {
         any = true;
-        if (type != "tool_result") return add_document(type, block, text);
+        if (type != "tool_result") return add_document(type, block, text, out_.unread_keys);
         flush();
         const auto id = block.string("tool_use_id");
         if (!id) block.fail("tool_use_id", "is required");
-        std::string result = block.has("content") ? text_of(block, "content") : "";
+        std::string result =
+            block.has("content") ? text_of(block, "content", out_.unread_keys) : "";
         // Templates have no other place for it.
         if (block.flag("is_error", false)) result = result.empty() ? "Error" : "Error: " + result;
         openai::add_result(out_.messages, id.value_or(""), result);
+        out_.unread_keys.add_others(block.all(),
+                                    {"type", "tool_use_id", "content", "is_error", "cache_control"},
+                                    kBlockPath);
         return true;
       });
   flush();
@@ -162,18 +179,22 @@ void TurnReader::user(Fields& message) {
 void TurnReader::assistant(Fields& message) {
   openai::AssistantTurn turn;
   read_blocks(
-      message, "content", [&](std::string_view piece) { turn.text.add(piece); },
+      message, "content", out_.unread_keys, [&](std::string_view piece) { turn.text.add(piece); },
       [&](const std::string& type, Fields& block) {
         if (type == "thinking") {
           const auto thought = block.string("thinking");
           if (!thought) block.fail("thinking", "is required");
           turn.thoughts.add(thought.value_or(""));
+          out_.unread_keys.add_others(
+              block.all(), {"type", "thinking", "signature", "cache_control"}, kBlockPath);
         } else if (type == "tool_use") {
           const json::object* input = block.object("input");
           for (const char* key : {"id", "name"})
             if (block.string(key).value_or("").empty()) block.fail(key, "is required");
           turn.add_call(block.string("id").value_or(""), block.string("name").value_or(""),
                         input != nullptr ? *input : json::object());
+          out_.unread_keys.add_others(block.all(), {"type", "id", "name", "input", "cache_control"},
+                                      kBlockPath);
         } else {
           return false;
         }
@@ -198,11 +219,12 @@ void TurnReader::messages() {
     } else if (role == "assistant") {
       assistant(message);
     } else if (role == "system") {
-      add("system", text_of(message, "content"));
+      add("system", text_of(message, "content", out_.unread_keys));
     } else {
       message.fail("role", "must be \"user\", \"assistant\" or \"system\"");
     }
     if (!message.ok()) return fields_.fail(message.error());
+    out_.unread_keys.add_others(message.all(), {"role", "content"}, "messages[].");
   }
 }
 

@@ -367,7 +367,10 @@ UnknownFields check_fields(Fields& fields, EndpointBit endpoint) {
     } else if (entry.value().is_null()) {
       continue;
     } else if ((field->endpoints & endpoint) == 0) {
-      if ((endpoint & kNamed) != 0) refuse_elsewhere(fields, *field);
+      if ((endpoint & kNamed) != 0)
+        refuse_elsewhere(fields, *field);
+      else
+        unknown.add(name);
     } else if (endpoint == kTokenize && (field->endpoints & kTokenized) == kPrompting &&
                !fields.has("messages")) {
       fields.fail(name, "needs `messages`");

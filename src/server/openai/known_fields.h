@@ -57,7 +57,8 @@ struct UnknownFields {
 
 // Refuses what the table says is not supported, and fields of chats in completions and the other
 // way round: to ignore one would be to answer another question than was asked. Requests that only
-// tokenise may bring the fields of a generation that do not change the tokens, and no unknown ones.
+// tokenise may bring the fields of a generation that do not change the tokens (they are returned),
+// and no unknown ones.
 UnknownFields check_fields(Fields& fields, EndpointBit endpoint);
 
 }  // namespace quire::server::openai

@@ -48,6 +48,7 @@ template <class Parsed>
 Outcome outcome_of(const Parsed& parsed) {
   if (!parsed) return {parsed.error(), {}};
   if constexpr (requires { parsed->unknown_fields; }) return {{}, parsed->unknown_fields};
+  if constexpr (requires { parsed->unused_fields; }) return {{}, parsed->unused_fields};
   return {};
 }
 
@@ -158,8 +159,10 @@ TEST(KnownFields, FieldsOfTheOtherEndpointAreRefused) {
       EXPECT_TRUE(blames(parse(endpoint, field.name, "[]"), field.name)) << field.name;
     }
   }
-  // A chat's body counts its prompt as it is.
-  EXPECT_FALSE(parse(kEndpoints[2], "temperature", "0").error);
+  // A chat's body counts its prompt as it is; the log says what changed nothing.
+  const Outcome outcome = parse(kEndpoints[2], "temperature", "0");
+  EXPECT_FALSE(outcome.error);
+  EXPECT_EQ(outcome.unknown.text(), R"("temperature")");
 }
 
 TEST(KnownFields, UnknownFieldsAreListedWithinBounds) {

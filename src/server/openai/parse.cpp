@@ -122,7 +122,7 @@ Result<ChatRequest, ApiError> parse_chat(std::string_view body, const ParseConte
 Result<TokenizeRequest, ApiError> parse_tokenize(std::string_view body,
                                                  const ParseContext& context) {
   return parse_object<TokenizeRequest>(body, context, [&](Fields& fields, auto& out) {
-    check_fields(fields, kTokenize);
+    out.unused_fields = check_fields(fields, kTokenize);
     out.model = fields.string("model").value_or("");
     out.return_token_strs = fields.flag("return_token_strs", false);
     const bool is_chat = fields.has("messages");
@@ -143,7 +143,7 @@ Result<TokenizeRequest, ApiError> parse_tokenize(std::string_view body,
 Result<DetokenizeRequest, ApiError> parse_detokenize(std::string_view body,
                                                      const ParseContext& context) {
   return parse_object<DetokenizeRequest>(body, context, [&](Fields& fields, auto& out) {
-    check_fields(fields, kDetokenize);
+    out.unused_fields = check_fields(fields, kDetokenize);
     out.model = fields.string("model").value_or("");
     const json::array* tokens = fields.array("tokens", std::numeric_limits<int64_t>::max());
     if (tokens == nullptr) return fields.fail("tokens", "is required");

@@ -7,9 +7,25 @@ namespace quire::server::openai {
 namespace {
 
 constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
+constexpr std::string_view kPartPath = "messages[].content[].";  // of keys, for the log
 
-// The text of one part of a message's content; that of a "thinking" part goes to `reasoning`.
-std::string part_text(Fields& part, std::string& reasoning) {
+// Mistral's thoughts: a list of texts.
+std::string joined_chunks(Fields& part, std::string_view key, const json::array& chunks) {
+  std::string text;
+  for (const json::value& chunk : chunks) {
+    const json::value* inner = chunk.is_object() ? chunk.get_object().if_contains("text") : nullptr;
+    if (inner == nullptr || !inner->is_string()) {
+      part.fail(key, "must be a string or a list of texts");
+      break;
+    }
+    text += as_view(inner->get_string());
+  }
+  return text;
+}
+
+// The text of one part of a message's content; that of a "thinking" part goes to `reasoning`. Keys
+// that nobody reads are added to `unread`.
+std::string part_text(Fields& part, std::string& reasoning, UnknownFields& unread) {
   const std::string type = part.string("type").value_or("");
   const char* key = type == "text"                              ? "text"
                     : type == "refusal"                         ? "refusal"
@@ -23,18 +39,18 @@ std::string part_text(Fields& part, std::string& reasoning) {
   if (type == "reasoning") key = part.has("text") ? "text" : "reasoning";
   const json::value* value = part.find(key);
   std::string text;
-  if (value != nullptr && value->is_array() && type == "thinking") {  // Mistral's
-    for (const json::value& chunk : value->get_array()) {
-      const json::value* inner =
-          chunk.is_object() ? chunk.get_object().if_contains("text") : nullptr;
-      if (inner != nullptr && inner->is_string()) text += as_view(inner->get_string());
-    }
+  if (value != nullptr && value->is_array() && type == "thinking") {
+    text = joined_chunks(part, key, value->get_array());
   } else if (auto given = part.string(key)) {
     text = std::move(*given);
   } else {
     part.fail(key, "is required");
   }
-  if (type == "text" || type == "refusal") return text;
+  if (type == "text" || type == "refusal") {
+    unread.add_others(part.all(), {"type", key, "cache_control"}, kPartPath);
+    return text;
+  }
+  unread.add_others(part.all(), {"type", key, "signature", "closed", "cache_control"}, kPartPath);
   reasoning += text;
   return {};
 }
@@ -42,7 +58,7 @@ std::string part_text(Fields& part, std::string& reasoning) {
 // The text of a message: a string, or a list of parts, of which those with text are joined by line
 // ends, as in vLLM. They are kept in `parts`, too.
 std::string content_text(Fields& message, const std::string& path, std::string& reasoning,
-                         json::array& parts) {
+                         json::array& parts, UnknownFields& unread) {
   const json::value* content = message.find("content");
   if (content == nullptr) return {};
   if (content->is_string()) return std::string(as_view(content->get_string()));
@@ -61,7 +77,7 @@ std::string content_text(Fields& message, const std::string& path, std::string& 
       piece = as_view(value.get_string());
     } else if (value.is_object()) {
       Fields part(value.get_object(), part_path + ".");
-      piece = part_text(part, reasoning);
+      piece = part_text(part, reasoning, unread);
       if (!part.ok()) message.fail(part.error());
     } else {
       message.fail(ApiError{400, "`" + part_path + "` must be an object", part_path});
@@ -82,6 +98,10 @@ void unpack_tool_calls(Fields& message, json::object& kept, const ParseContext& 
     json::value* function = call.is_object() ? call.get_object().if_contains("function") : nullptr;
     if (function == nullptr || !function->is_object())
       return message.fail("tool_calls", "must be a list of objects with a `function`");
+    out.message_keys.add_others(call.get_object(), {"id", "type", "function", "index"},
+                                "tool_calls[].");
+    out.message_keys.add_others(function->get_object(), {"name", "arguments"},
+                                "tool_calls[].function.");
     unpack_arguments(message, function->get_object()["arguments"], context, out);
     if (!message.ok()) return;
   }
@@ -128,7 +148,7 @@ void parse_messages(Fields& fields, const ParseContext& context, ChatInput& out)
     json::object kept = given;
     std::string reasoning;
     json::array parts;
-    kept["content"] = content_text(message, path, reasoning, parts);
+    kept["content"] = content_text(message, path, reasoning, parts, out.unread_keys);
     if (!parts.empty()) out.parts.emplace_back(i, std::move(parts));
     if (message.has("tool_calls")) unpack_tool_calls(message, kept, context, out);
     collect_reasoning(message, std::move(reasoning), kept);

@@ -97,7 +97,8 @@ struct ChatInput {
   json::array messages;            // contents are strings
   // Of messages that came with a list of text parts, by their index: that list.
   std::vector<std::pair<size_t, json::array>> parts;
-  UnknownFields message_keys;       // of messages, that only a chat template may read
+  UnknownFields message_keys;  // of messages and calls in them, that only a chat template may read
+  UnknownFields unread_keys;   // of contents and items, which nothing reads
   bool has_text_arguments = false;  // calls in them with arguments that are no JSON object
   std::optional<json::array> tools;
   std::vector<std::string> schema_fields;  // of the tools; empty: where a chat has them
@@ -129,11 +130,13 @@ struct TokenizeRequest {
   std::variant<std::string, ChatInput> input;
   bool add_special_tokens = true;
   bool return_token_strs = false;
+  UnknownFields unused_fields;  // of a generation
 };
 
 struct DetokenizeRequest {
   std::string model;
   std::vector<int32_t> tokens;
+  UnknownFields unused_fields;  // of a generation
 };
 
 }  // namespace quire::server::openai

@@ -11,8 +11,10 @@ using openai::Fields;
 
 constexpr size_t kMaxNameBytes = 40;  // of a client's own, in an error
 
-// Hands on what is at `key`: a text, or a list of parts that are texts of one of `types`.
-void read_texts(Fields& owner, std::string_view key, openai::JoinedText& out) {
+// Hands on what is at `key`: a text, or a list of parts that are texts. Keys of parts that nobody
+// reads are added to `unread`.
+void read_texts(Fields& owner, std::string_view key, openai::JoinedText& out,
+                openai::UnknownFields& unread) {
   const json::value* content = owner.find(key);
   if (content == nullptr) return owner.fail(key, "is required");
   if (content->is_string()) return out.add(as_view(content->get_string()));
@@ -36,12 +38,13 @@ void read_texts(Fields& owner, std::string_view key, openai::JoinedText& out) {
       part.fail(text_key, "is required");
     }
     if (!part.ok()) return owner.fail(part.error());
+    unread.add_others(part.all(), {"type", text_key}, "input[]." + std::string(key) + "[].");
   }
 }
 
-std::string text_of(Fields& owner, std::string_view key) {
+std::string text_of(Fields& owner, std::string_view key, openai::UnknownFields& unread) {
   openai::JoinedText text;
-  read_texts(owner, key, text);
+  read_texts(owner, key, text, unread);
   return text.take();
 }
 
@@ -70,9 +73,9 @@ class ItemReader {
 // System texts that follow one another are one: of several, many templates show the first alone.
 void ItemReader::message(Fields& item) {
   const std::string role = item.string("role").value_or("");
-  if (role == "assistant") return read_texts(item, "content", turn_.text);
+  if (role == "assistant") return read_texts(item, "content", turn_.text, out_.unread_keys);
   end_turn();
-  const std::string text = text_of(item, "content");
+  const std::string text = text_of(item, "content", out_.unread_keys);
   if (role == "user") {
     openai::add_message(out_.messages, role, text);
   } else if (role == "system" || role == "developer") {
@@ -84,10 +87,10 @@ void ItemReader::message(Fields& item) {
 
 // Clients send back the text, or what stands for it, or a summary.
 void ItemReader::reasoning(Fields& item) {
-  std::string text = item.has("content") ? text_of(item, "content") : "";
+  std::string text = item.has("content") ? text_of(item, "content", out_.unread_keys) : "";
   const std::string sealed = item.string("encrypted_content").value_or("");
   if (text.empty() && sealed.starts_with(kSeal)) text = sealed.substr(kSeal.size());
-  if (text.empty() && item.has("summary")) text = text_of(item, "summary");
+  if (text.empty() && item.has("summary")) text = text_of(item, "summary", out_.unread_keys);
   if (!text.empty()) return turn_.thoughts.add(text);
   if (!sealed.empty() && !sealed.starts_with(kSeal))
     item.fail("encrypted_content", "is another server's, which cannot be read here",
@@ -116,21 +119,29 @@ void ItemReader::result(Fields& item) {
   end_turn();
   const auto id = item.string("call_id");
   if (!id) item.fail("call_id", "is required");
-  openai::add_result(out_.messages, id.value_or(""), text_of(item, "output"));
+  openai::add_result(out_.messages, id.value_or(""), text_of(item, "output", out_.unread_keys));
 }
 
 void ItemReader::item(Fields& item) {
   const std::string type = item.string("type").value_or("message");
+  const auto note_others = [&](std::initializer_list<std::string_view> read) {
+    out_.unread_keys.add_others(item.all(), read, "input[].");
+  };
   if (type == "message") {
     message(item);
+    note_others({"type", "id", "status", "role", "content"});
   } else if (type == "reasoning") {
     reasoning(item);
+    note_others({"type", "id", "status", "content", "summary", "encrypted_content"});
   } else if (type == "function_call") {
     call(item, "arguments");
+    note_others({"type", "id", "status", "call_id", "name", "namespace", "arguments"});
   } else if (type == "custom_tool_call") {
     call(item, "input");
+    note_others({"type", "id", "status", "call_id", "name", "namespace", "input"});
   } else if (type == "function_call_output" || type == "custom_tool_call_output") {
     result(item);
+    note_others({"type", "id", "status", "call_id", "output"});
   } else if (type == "item_reference") {
     item.fail("type", "\"item_reference\" is not supported: nothing is stored here; send the item",
               "unsupported_value");

@@ -101,6 +101,21 @@ TEST(ParseResponses, ReasoningComesBackInSeveralForms) {
   EXPECT_EQ(thought(R"("summary": [], "encrypted_content": null)"), "none");
 }
 
+TEST(ParseResponses, KeysOfItemsThatNobodyReadsAreNamed) {
+  const auto request = parsed(R"({"input": [
+      {"role": "user", "id": "m", "a": 1, "content": [{"type": "input_text", "text": "x", "b": 1}]},
+      {"type": "reasoning", "id": "r", "status": "completed", "c": 1,
+          "summary": [{"type": "summary_text", "text": "x", "d": 1}]},
+      {"type": "function_call", "call_id": "1", "name": "f", "arguments": "{}", "e": 1},
+      {"type": "function_call_output", "call_id": "1", "output": "x", "f": 1},
+      {"type": "custom_tool_call", "call_id": "2", "name": "g", "input": "x", "g": 1},
+      {"type": "custom_tool_call_output", "call_id": "2", "output": "x", "h": null}]})");
+  EXPECT_EQ(
+      request.chat.unread_keys.text(),
+      R"("input[].content[].b", "input[].a", "input[].summary[].d", "input[].c", "input[].e", )"
+      R"("input[].f", "input[].g")");
+}
+
 constexpr const char* kTools = R"(, "tools": [
     {"type": "function", "name": "add", "description": "Adds", "strict": false,
      "defer_loading": true, "parameters": {"type": "object"}},
