@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "base/error.h"
+#include "base/freed_memory.h"
 #include "base/printable.h"
 #include "bench/engine/profile_report.h"
 #include "cli/commands.h"
@@ -204,6 +205,7 @@ struct StoppedFirst {
 
 int serve(ServeFlags flags) {
   std::signal(SIGPIPE, SIG_IGN);
+  give_back_memory_when_freed();
   server::Log log(STDERR_FILENO);
   server::http::UnixPath unix_path;
   Signals signals([&log, &unix_path](const char* reason) {
