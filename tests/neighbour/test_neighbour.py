@@ -1,6 +1,7 @@
 """Attacks beside a victim that asks for 8 tokens every 50 ms. An attack is a function of an Attacker that returns
 when it has done what it can; to add one, write the function and name it in ATTACKS. The machine may be shared with
 others, so the best of ROUNDS rounds counts."""
+import concurrent.futures
 import contextlib
 import importlib.util
 import itertools
@@ -9,6 +10,8 @@ import os
 import pathlib
 import re
 import resource
+import socket
+import struct
 import sys
 import time
 
@@ -208,6 +211,25 @@ def requests_sent_ahead(attacker):
     time.sleep(4)
 
 
+def resets_at_once(attacker):
+    """Requests from twelve connections at a time that are reset as soon as their answers have begun, each with a prompt of its own."""
+    numbers = itertools.count()
+
+    def begin_and_reset():
+        while time.monotonic() < end:
+            body = {"prompt": f"{next(numbers)} times upon a time " * 20, "max_tokens": 1000, "n": 4, "ignore_eos": True, "stream": True}
+            with socket.create_connection((attacker.server.host, attacker.server.port), 20, ("127.0.0.2", 0)) as opened:
+                opened.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                opened.sendall(by_key(body))
+                assert opened.recv(9) == b"HTTP/1.1 "
+
+    end = time.monotonic() + 8
+    with concurrent.futures.ThreadPoolExecutor(12) as threads:
+        for ended in [threads.submit(begin_and_reset) for _ in range(12)]:
+            ended.result()
+    assert next(numbers) > 100
+
+
 def ambiguous_grammars(attacker):
     """64 answers in a grammar whose every mask is slower than the one before."""
     body = {"prompt": "Once", "max_tokens": 200, "n": 64, "guided_grammar": "start: e\ne: e e e | e e | T\nT: /[a-z ]/\n"}
@@ -388,7 +410,7 @@ ATTACKS = {
     "small_memory": [large_texts, texts_within_limits, gone_clients, endless_words, unfinished_bodies, many_values,
                      large_answers, answers_that_cannot_fit, idle_sockets, heads_of_many_headers],
     "default_flags": [ambiguous_grammars, long_prompts, texts_within_limits],
-    "two_keys": [queue_of_one_key, requests_sent_ahead, metrics_all_the_time, dear_schemas, endless_compilation, multiplied_references, colliding_names,
+    "two_keys": [queue_of_one_key, requests_sent_ahead, resets_at_once, metrics_all_the_time, dear_schemas, endless_compilation, multiplied_references, colliding_names,
                  growing_grammars, slow_masks, long_stop_strings],
 }
 
