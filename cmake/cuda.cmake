@@ -9,8 +9,9 @@ set(QUIRE_CUDA_ROOT ${CMAKE_SOURCE_DIR}/build/deps/cuda-${QUIRE_CUDA_VERSION}
 set(QUIRE_CUDA AUTO CACHE STRING "Compile the kernels for NVIDIA GPUs: ON, OFF, or AUTO: where the compiler was unpacked")
 set_property(CACHE QUIRE_CUDA PROPERTY STRINGS AUTO ON OFF)
 if(QUIRE_CUDA STREQUAL "AUTO")
-  # Sanitizers see nothing of a GPU, and the compiler is for x86-64 Linux.
-  if(EXISTS ${QUIRE_CUDA_ROOT}/bin/nvcc AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT QUIRE_SANITIZE)
+  # Sanitizers see nothing of a GPU, nor does a tile unit in software; and the compiler is for x86-64 Linux.
+  if(EXISTS ${QUIRE_CUDA_ROOT}/bin/nvcc AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT QUIRE_SANITIZE
+     AND NOT QUIRE_EMULATE_AMX)
     set(QUIRE_CUDA ON)
   else()
     set(QUIRE_CUDA OFF)

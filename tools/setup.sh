@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Installs what the build needs, once: Debian or Ubuntu packages (on macOS Homebrew's), the pinned MLX wheel under build/deps, and a Rust tool chain
-# if there is none; where there is an NVIDIA driver, the CUDA compiler, too. Uses apt, pip and cargo as they are configured
+# if there is none; where there is an NVIDIA driver, and for tests, the CUDA compiler, too. Uses apt, pip and cargo as they are configured
 # (proxies, mirrors), and tries a download three times. Says what it does; a second run does nothing.
 # Exits with 77 if this machine cannot have what was asked for.
 #   tools/setup.sh [--tests] [--deep] [--cuda] [--arm64] [--metal] [--clients] [--packages] [--proxies]
-#     --tests  also build/venv with the packages of the tests that are written in Python, and clang-format
+#     --tests  also build/venv with the packages of the tests that are written in Python, clang-format, and what --cuda brings
 #     --deep   also what tools/test_deep.sh needs: torch and transformers, linters, the fuzzers' compiler (it names what is missing)
 #     --cuda   also the CUDA compiler (QUIRE_CUDA=ON does the same, QUIRE_CUDA=OFF leaves it out)
 #     --arm64  also what the preset arm64 needs
@@ -170,7 +170,8 @@ install_cuda() {
   mkdir -p "$dir" build/deps/cuda-wheels
   while read -r package version sha; do
     say "pip download $package==$version"
-    thrice python3 -m pip download -q --no-deps --only-binary=:all: -d build/deps/cuda-wheels "$package==$version"
+    thrice python3 -m pip download -q --no-deps --only-binary=:all: -d build/deps/cuda-wheels "$package==$version" ||
+      fail "pip cannot get $package==$version; QUIRE_CUDA=OFF does without the kernels for NVIDIA GPUs"
     wheel=$(ls build/deps/cuda-wheels/"${package//-/_}"-*.whl)
     echo "$sha  $wheel" | sha256sum -c --quiet - || fail "$wheel is not the pinned one (cmake/cuda.lock)"
     unzip -q -o "$wheel" 'nvidia/cu13/*' -d "$dir"
@@ -344,7 +345,8 @@ install_mlx "$(uname -m)" build/deps
 case ${QUIRE_CUDA:-} in
   OFF) ;;
   ON) install_cuda ;;
-  *) if asked --cuda || [ -e /proc/driver/nvidia/version ]; then install_cuda; fi ;;
+  # make test compiles the kernels wherever it runs.
+  *) if asked --cuda || asked --tests || asked --deep || [ -e /proc/driver/nvidia/version ]; then install_cuda; fi ;;
 esac
 if asked --tests || asked --deep; then
   install_python

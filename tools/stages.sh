@@ -8,7 +8,7 @@
 stage_logs=$PWD/build/test
 mkdir -p "$stage_logs"
 rm -f "$stage_logs"/*.log
-# What a shell may have set for other runs: all but QUIRE_CUDA, which tools/setup.sh reads.
+# What a shell may have set for other runs: all but QUIRE_CUDA, which tools/setup.sh and build() read.
 for name in "${!GTEST_@}" "${!QUIRE_@}" "${!PYTEST_@}" PYTHONOPTIMIZE PYTHONPATH; do
   [ "$name" = QUIRE_CUDA ] || unset "$name"
 done
@@ -108,7 +108,9 @@ build_wheel() {
 
 # build PRESET TARGETS...
 build() {
-  cmake --preset "$1"
+  local cuda=()
+  if [ "$1" = release ] && [ -n "${QUIRE_CUDA:-}" ]; then cuda=(-DQUIRE_CUDA="$QUIRE_CUDA"); fi
+  cmake --preset "$1" ${cuda[@]+"${cuda[@]}"}  # bash 3.2 takes an empty list for an unset one
   cmake --build --preset "$1" -j "$jobs" "${@:2}" -- --quiet
 }
 

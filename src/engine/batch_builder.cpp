@@ -62,7 +62,7 @@ struct Builder {
   std::vector<StateInfo> states;
   std::vector<int32_t> state_rows;
   std::map<int32_t, std::vector<int32_t>> adapter_rows;
-  bool feeds_pending = false;
+  bool feeds_pending = false, reads_prompts = false;
 
   void reserve(const StepPlan& plan, int64_t pad_to) {
     const size_t sequences = std::max(plan.items.size(), static_cast<size_t>(pad_to));
@@ -177,6 +177,7 @@ struct Builder {
     const Sequence& sequence = *item.sequence;
     const auto first_row = static_cast<int64_t>(ids.size());
     for (int64_t j = 0; j < item.num_tokens; ++j) append_token(sequence, item.start + j);
+    reads_prompts |= item.start < sequence.prompt_len;
     for (Places& places : tables) append_blocks(item, places);
     append_state_slot(sequence);
     if (const int32_t adapter = sequence.request.adapter; adapter >= 0)
@@ -273,6 +274,7 @@ Batch build_batch(const StepPlan& plan, const SchedulerOptions& options, int64_t
   return {.ids = std::make_shared<const std::vector<int32_t>>(std::move(builder.ids)),
           .from = std::make_shared<const std::vector<int32_t>>(std::move(builder.from)),
           .feeds_pending = builder.feeds_pending,
+          .reads_prompts = builder.reads_prompts,
           .layout = std::make_shared<const ops::BatchLayout>(std::move(layout)),
           .rows = std::move(builder.rows),
           .states = std::move(builder.states)};

@@ -46,6 +46,7 @@ struct Batch {
       ids;  // [T]; -1 where the token is still on the device
   std::shared_ptr<const std::vector<int32_t>> from;  // [T] row of the previous step's tokens, or -1
   bool feeds_pending = false;                        // any of `from` is >= 0
+  bool reads_prompts = false;                        // a token is a prompt's
   ops::BatchLayoutPtr layout;
   std::vector<RowInfo> rows;      // [R], ascending token rows
   std::vector<StateInfo> states;  // of layout->pooled

@@ -50,9 +50,12 @@ int64_t DecodeReplay::bucket_of(const StepPlan& plan) const {
 std::optional<ops::LaunchedStep> DecodeReplay::launch(const Batch& batch, ops::SampleRows samples,
                                                       const std::optional<mx::array>& previous) {
   const Key key = {batch.layout->num_sequences, samples != nullptr};
-  return recorded(key).launch(
-      {.layout = batch.layout, .ids = batch.ids, .from = batch.from, .samples = std::move(samples)},
-      previous);
+  return recorded(key).launch({.layout = batch.layout,
+                               .ids = batch.ids,
+                               .from = batch.from,
+                               .samples = std::move(samples),
+                               .has_new_rows = batch.reads_prompts},
+                              previous);
 }
 
 void DecodeReplay::record_all() {

@@ -48,8 +48,8 @@ struct EngineStats {
   std::string kv_cache_dtype = "auto";  // as --kv-cache-dtype
   StepTokens step_tokens;
   int64_t steps = 0, prompt_tokens = 0, generation_tokens = 0;
-  // Recorded steps (DecodeReplay), those of them behind another one, and the engine thread's time
-  // for these, waiting not included.
+  // Recorded steps (DecodeReplay), those of them behind another one and without prompts, and the
+  // engine thread's time for these, waiting not included.
   int64_t replayed_steps = 0, steady_replays = 0;
   double replay_host_seconds = 0;
   ops::DeviceCounters device_counters;

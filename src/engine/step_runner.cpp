@@ -166,12 +166,7 @@ void StepRunner::run_step() {
   if (!next.output && !next.batch.rows.empty()) launch_late_sampler(next);
   in_flight_ = std::move(next);
   if (!options_.lookahead) finish_in_flight();
-  const bool is_replay = in_flight_ && in_flight_->is_replay;
-  replay_time_.steps += is_replay;
-  if (std::exchange(replay_time_.was_last, is_replay) && is_replay) {
-    ++replay_time_.steady;
-    replay_time_.host += seconds_since(start) - (replay_time_.waited - waited);
-  }
+  count_replay(seconds_since(start) - (replay_time_.waited - waited));
 }
 
 StepRunner::InFlight StepRunner::launch(StepPlan plan) {

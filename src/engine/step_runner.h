@@ -81,7 +81,8 @@ class StepRunner {
     void take(std::span<const mx::array> arrays);
   };
   // What the thread does for replayed steps. The first one behind other steps is launched while
-  // the driver still takes their kernels: it says nothing.
+  // the driver still takes their kernels: it says nothing. Nor does one that reads the last token
+  // of prompts whose others were cached: there the thread has let requests in.
   struct ReplayTime {
     int64_t steps = 0, steady = 0;  // all, and those behind another one
     double host = 0;                // seconds in the steady ones, without those in which it waited
@@ -108,6 +109,7 @@ class StepRunner {
   void build_graph(InFlight& step, const std::optional<mx::array>& previous);
   void launch_graph(InFlight& step);
   bool replay(InFlight& step, const std::optional<mx::array>& previous);
+  void count_replay(double seconds);  // of the host, for the step in flight
   ops::SampleRows sample_rows(InFlight& step);
   void add_sampler(InFlight& step, const std::optional<mx::array>& previous);
   void launch_late_sampler(InFlight& step);

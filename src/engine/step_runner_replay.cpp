@@ -1,5 +1,6 @@
 // Decode steps that a device has recorded.
 #include <algorithm>
+#include <utility>
 
 #include "engine/memory_budget.h"
 #include "engine/step_runner.h"
@@ -56,6 +57,15 @@ bool StepRunner::replay(InFlight& step, const std::optional<mx::array>& previous
   else
     step.logits = step.kernels->outputs()[0];
   return true;
+}
+
+void StepRunner::count_replay(double seconds) {
+  const bool is_replay = in_flight_ && in_flight_->is_replay;
+  replay_time_.steps += is_replay;
+  const bool follows = std::exchange(replay_time_.was_last, is_replay);
+  if (!follows || !is_replay || in_flight_->batch.reads_prompts) return;
+  ++replay_time_.steady;
+  replay_time_.host += seconds;
 }
 
 }  // namespace quire::engine

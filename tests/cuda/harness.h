@@ -21,6 +21,13 @@ namespace quire::ops::cuda_test {
 inline int failures = 0;
 // Some small cases of each part, for tools under which a kernel takes a hundred times as long.
 inline bool few = false;
+// Of the cases of `linear` and `blocks`, which take long under such tools, every `shards`-th is
+// this program's.
+inline int shard = 0, shards = 1;
+inline bool is_mine() {
+  static int next = 0;
+  return next++ % shards == shard;
+}
 
 inline void check_cuda(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;

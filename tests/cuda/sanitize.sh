@@ -3,33 +3,45 @@
 # ran under each tool, and fails if one finds something, if a case fails, or if a tool does not find the mistake that was planted for it.
 #   tests/cuda/sanitize.sh [BIN] [PART ...]     BIN: where cuda_kernels_test is (default: build/release/bin); PART: its parts (default: all small ones)
 # COMPUTE_SANITIZER names the tool, if it is not on the PATH: a CUDA toolkit has it, and the wheel nvidia-cuda-sanitizer-api (that of 13.0 lacks the
-# program TreeLauncherSubreaper, without which it starts nothing). SANITIZER_TOOLS: some of the three; SANITIZER_SECONDS: for each part and tool.
+# program TreeLauncherSubreaper, without which it starts nothing). SANITIZER_TOOLS: some of the three; SANITIZER_SECONDS: for each part and tool;
+# SANITIZER_JOBS: how many programs share a part that takes long (default: one a processor, 8 at most).
 # Exits with 77 if there is no tool.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 bin=${1:-build/release/bin}
 [ $# = 0 ] || shift
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(sample long_rows new_keys attention experts state elementwise linear)
+[ ${#parts[@]} -gt 0 ] || parts=(sample long_rows new_keys attention experts state elementwise linear blocks)
 tool=${COMPUTE_SANITIZER:-$(command -v compute-sanitizer)} || { echo "no compute-sanitizer"; exit 77; }
 seconds=${SANITIZER_SECONDS:-120}
+jobs=${SANITIZER_JOBS:-$(($(nproc) < 8 ? $(nproc) : 8))}
 declare -A planted=([memcheck]=plant_overrun [racecheck]=plant_race [synccheck]=plant_divergence)
 # Two warpgroups of the attention of prompts come to one barrier by two instructions, which PTX allows and synccheck calls divergent.
 declare -A left_out=([synccheck]=hot_attend_prefill)
 failed=()
 log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+trap 'rm -f "$log" "$log".*' EXIT
 
-under() {  # CHECK PART: leaves the output in $log
-  local excluded=()
+under() {  # CHECK PART: leaves the output in $log; the first status that is not 0
+  local excluded=() count=1 pids=() i status=0
   [ -z "${left_out[$1]:-}" ] || excluded=(--kernel-name-exclude "kernel_substring=${left_out[$1]}")
-  timeout "$seconds" "$tool" --tool "$1" --error-exitcode 9 "${excluded[@]}" "$bin/cuda_kernels_test" few "$2" >"$log" 2>&1
+  case $2 in linear | blocks) count=$jobs ;; esac
+  rm -f "$log".*
+  for ((i = 0; i < count; i++)); do
+    timeout "$seconds" "$tool" --tool "$1" --error-exitcode 9 "${excluded[@]}" "$bin/cuda_kernels_test" few "$i/$count" "$2" >"$log.$i" 2>&1 &
+    pids+=($!)
+  done
+  for i in "${pids[@]}"; do wait "$i" || status=$((status ? status : $?)); done
+  cat "$log".* >"$log"
+  return $status
 }
+# The tool's summaries, each kind of them once.
+summary() { grep -E 'SUMMARY' "$log" | sed 's/^=* *//' | sort | uniq -c | sed -E 's/^ *1 //; s/^ *([0-9]+) /\1 x /' | paste -sd';'; }
 
 for check in ${SANITIZER_TOOLS:-memcheck racecheck synccheck}; do
   under "$check" "${planted[$check]}"
   status=$?
-  echo "== $check ${planted[$check]}: $(grep -E 'SUMMARY' "$log" | tail -n 1)"
+  echo "== $check ${planted[$check]}: $(summary)"
   if [ $status != 9 ]; then
     failed+=("$check does not find ${planted[$check]} (status $status)")
     tail -n 20 "$log"
@@ -40,7 +52,7 @@ for check in ${SANITIZER_TOOLS:-memcheck racecheck synccheck}; do
     SECONDS=0
     under "$check" "$part"
     status=$?
-    echo "== $check $part, $SECONDS s: $(grep -E 'SUMMARY' "$log" | tail -n 1)"
+    echo "== $check $part, $SECONDS s: $(summary)"
     grep -E '^(ok|FAILED) ' "$log" | sed -E 's/ +[0-9.e+-]+ \(bound .*//'
     [ $status = 124 ] && echo "   not done in $seconds s"
     if [ $status != 0 ]; then

@@ -173,6 +173,28 @@ INSTANTIATE_TEST_SUITE_P(Models, RecordedDecodes,
                                          "tests/parity/models/mistral-bf16",
                                          "tests/parity/models/qwen2-sliding-bf16"));
 
+// The row of a prompt whose other tokens are cached is a recorded step, too, but the host's time
+// for it is that of letting the request in.
+TEST(DecodeReplay, TheHostsTimeIsThatOfStepsWithoutPrompts) {
+  const Arrangement setup{.checkpoint = "tests/parity/models/qwen3-bf16",
+                          .max_model_len = 256,
+                          .prefix_caching = true,
+                          .lookahead = true};
+  SamplingParams sampling;
+  sampling.max_tokens = 12;
+  sampling.ignore_eos = true;
+  const std::vector<int32_t> prompt(static_cast<size_t>(4 * setup.block_size), 7);
+  const std::vector<Job> jobs = {{.prompt = prompt, .sampling = sampling}};
+  const OnDevice there(std::make_shared<ops::testing::TestDevice>("cpu", /*records=*/true));
+  const auto engine = make_engine(setup);
+  run_jobs(*engine, jobs);
+  const EngineStats before = engine->stats();
+  run_jobs(*engine, jobs);
+  const EngineStats after = engine->stats();
+  EXPECT_EQ(after.replayed_steps - before.replayed_steps, 12);
+  EXPECT_EQ(after.steady_replays - before.steady_replays, 11);
+}
+
 TEST(DecodeReplay, HasBucketsForEveryNumberOfSequences) {
   EXPECT_EQ(DecodeReplay::buckets(1), std::vector<int64_t>{1});
   EXPECT_EQ(DecodeReplay::buckets(11), (std::vector<int64_t>{1, 2, 4, 8, 11}));

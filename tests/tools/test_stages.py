@@ -55,6 +55,19 @@ def test_what_a_shell_has_set_for_other_runs_is_gone(tmp_path, monkeypatch):
     assert "QUIRE_CUDA" in names and not names & {"GTEST_FILTER", "PYTEST_ADDOPTS", "QUIRE_USE_REFERENCE", "PYTHONOPTIMIZE"}
 
 
+@pytest.mark.parametrize("asked, flag", [("OFF", " -DQUIRE_CUDA=OFF"), ("", "")])
+def test_only_the_release_build_is_told_of_cuda(tmp_path, monkeypatch, asked, flag):
+    cmake = tmp_path / "bin/cmake"
+    cmake.parent.mkdir()
+    cmake.write_text('#!/bin/sh\necho "$@"\n')
+    cmake.chmod(0o755)
+    monkeypatch.setenv("PATH", str(cmake.parent), prepend=":")
+    monkeypatch.setenv("QUIRE_CUDA", asked)
+    run(tmp_path, "jobs=1\nstage one build release\nstage two build tsan\nfinish")
+    configured = [(tmp_path / f"build/test/{log}.log").read_text().splitlines()[0] for log in ("one", "two")]
+    assert configured == [f"--preset release{flag}", "--preset tsan"]
+
+
 def test_a_signal_ends_what_a_stage_has_started(tmp_path):
     (tmp_path / "tools").symlink_to(ROOT / "tools")
     script = "set -euo pipefail\nsource tools/stages.sh\nlong() { sleep 600 & echo $!; wait; }\nstage one long\nfinish"

@@ -237,12 +237,12 @@ CudaStepMemory& CudaDevice::step_memory() {
   return *step_memory_;
 }
 
-void CudaDevice::note_step(int64_t number, uint64_t began, uint64_t ended) {
+void CudaDevice::note_step(int64_t number, uint64_t began, uint64_t ended, bool has_new_rows) {
   const std::lock_guard lock(pinned_mutex_);
   const auto seconds = [](uint64_t from, uint64_t to) {
     return from < to ? 1e-9 * static_cast<double>(to - from) : 0.0;
   };
-  if (std::exchange(last_noted_, number) + 1 == number) {
+  if (std::exchange(last_noted_, number) + 1 == number && !has_new_rows) {
     counters_.idle_seconds += seconds(last_end_, began);
     ++counters_.successors;
   }

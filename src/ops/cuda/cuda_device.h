@@ -112,7 +112,7 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
   // Numbers what is handed over: a recorded step, or copies to the host after other kernels.
   int64_t next_step() { return ++last_step_; }
   // A recorded step ran from `began` to `ended`, in ns of the device's clock.
-  void note_step(int64_t number, uint64_t began, uint64_t ended);
+  void note_step(int64_t number, uint64_t began, uint64_t ended, bool has_new_rows);
 
   const CudaMemory& memory() const { return memory_; }
   // Pinned memory of the host, kept for the next of its size.

@@ -21,11 +21,12 @@ static_assert(sizeof(StepTimes) <= kTimesBytes);
 class CudaResults final : public HostCopies {
  public:
   CudaResults(std::shared_ptr<CudaDevice> device, std::shared_ptr<StepEnd> end,
-              const StepTimes* times, std::vector<mx::array> arrays)
+              const StepTimes* times, std::vector<mx::array> arrays, bool has_new_rows)
       : device_(std::move(device)),
         end_(std::move(end)),
         times_(times),
         arrays_(std::move(arrays)),
+        has_new_rows_(has_new_rows),
         number_(device_->next_step()) {}
   bool are_there() const override {
     return end_->is_known || cudaEventQuery(end_->event) != cudaErrorNotReady;
@@ -34,7 +35,7 @@ class CudaResults final : public HostCopies {
     if (std::exchange(waited_, true)) return arrays_;
     if (!end_->is_known) device_->wait_for(end_->event);
     end_->is_known = true;
-    if (times_) device_->note_step(number_, times_->began, times_->ended);
+    if (times_) device_->note_step(number_, times_->began, times_->ended, has_new_rows_);
     return arrays_;
   }
 
@@ -43,6 +44,7 @@ class CudaResults final : public HostCopies {
   std::shared_ptr<StepEnd> end_;
   const StepTimes* times_;  // null: the host reads nothing
   std::vector<mx::array> arrays_;
+  bool has_new_rows_;
   int64_t number_;
   bool waited_ = false;
 };
@@ -233,9 +235,9 @@ std::optional<LaunchedStep> CudaRecordedStep::launch(const StepValues& values,
   if (read_bytes_ > 0) times = send_results(memory.results(host));
   auto end = memory.launched();
   recording_.count();
-  return LaunchedStep(
-      outputs_, done_, nullptr,
-      std::make_unique<CudaResults>(device_, std::move(end), times, results_[host]));
+  return LaunchedStep(outputs_, done_, nullptr,
+                      std::make_unique<CudaResults>(device_, std::move(end), times, results_[host],
+                                                    values.has_new_rows));
 }
 
 // Times and outputs, to pinned memory.

@@ -309,24 +309,21 @@ __device__ void attend_items(const AttentionKernelParams& p, const AttentionCuda
   if (waits && blockIdx.x == 0) wait_for_kernels_before();
 }
 
-// Steps with up to `others` items, times kv heads, are another kernel's.
 template <class T, class Pool, int kRowTiles, int kColumnTiles, int kDim>
 __global__ void __launch_bounds__(kAttentionThreads, kRowTiles == 1 && kColumnTiles <= 2 ? 2 : 1)
     attend(const AttentionKernelParams p, const AttentionCudaBatch batch,
-           const AttentionCudaItems items, const AttentionShapes shapes, int64_t others) {
+           const AttentionCudaItems items, const AttentionShapes shapes) {
   extern __shared__ __align__(128) char shared[];
   allow_dependent();
-  const int64_t count = *items.count * p.kv_heads;
-  attend_items<T, Pool, kRowTiles, kColumnTiles, kDim>(
-      p, batch, items, shapes, shared, count <= others ? count : blockIdx.x, gridDim.x);
+  attend_items<T, Pool, kRowTiles, kColumnTiles, kDim>(p, batch, items, shapes, shared, blockIdx.x,
+                                                       gridDim.x);
 }
 
 inline constexpr int kWholeShared = 226 * 1024, kHalfShared = 113 * 1024;
 
 template <class T, class Pool, int kRowTiles, int kColumnTiles, int kDim = 0>
 void launch_attention(CudaStream stream, const AttentionKernelParams& p,
-                      const AttentionCudaBatch& batch, const AttentionCudaItems& items,
-                      int64_t others = 0) {
+                      const AttentionCudaBatch& batch, const AttentionCudaItems& items) {
   AttentionShapes shapes = {.rows = kRowTiles * 16,
                             .key_pitch = static_cast<int>((p.key_dim + 15) / 16 * 16 + 8),
                             .value_pitch = static_cast<int>((p.value_dim + 15) / 16 * 16 + 8),
@@ -341,7 +338,7 @@ void launch_attention(CudaStream stream, const AttentionKernelParams& p,
   const int64_t blocks = items.max_count * p.kv_heads;
   launch("paged_attention", stream, attend<T, Pool, kRowTiles, kColumnTiles, kDim>,
          dim3(static_cast<unsigned>(blocks < kMostBlocks ? blocks : kMostBlocks)),
-         kAttentionThreads, static_cast<size_t>(shapes.bytes()), p, batch, items, shapes, others);
+         kAttentionThreads, static_cast<size_t>(shapes.bytes()), p, batch, items, shapes);
 }
 
 // Both lists of items.
@@ -349,17 +346,14 @@ template <class T, class Pool>
 void run_attention_tiles(CudaStream stream, const AttentionKernelParams& p,
                          const AttentionCudaBatch& b) {
   if (p.value_dim <= 128) {
-    bool launched = false;
-    int64_t shared = 0;
-    if constexpr (sizeof(Pool) > 1) {
-      if (has_shared_chunks(p, b)) shared = run_shared_chunks(stream, p, b);
-      launched = b.few.max_count * p.kv_heads <= shared;
-      if (!launched && p.key_dim == 128 && p.value_dim == 128) {
-        launched = true;
-        launch_attention<T, Pool, 1, 2, 128>(stream, p, b, b.few, shared);
-      }
-    }
-    if (!launched) launch_attention<T, Pool, 1, 2>(stream, p, b, b.few, shared);
+    if (sizeof(Pool) > 1 && has_shared_chunks(p, b))
+      run_shared_chunks(stream, p, b);
+    else if constexpr (sizeof(Pool) > 1)
+      p.key_dim == 128 && p.value_dim == 128
+          ? launch_attention<T, Pool, 1, 2, 128>(stream, p, b, b.few)
+          : launch_attention<T, Pool, 1, 2>(stream, p, b, b.few);
+    else
+      launch_attention<T, Pool, 1, 2>(stream, p, b, b.few);
     if constexpr (sizeof(Pool) == 1)
       launch_attention<T, Pool, 4, 2>(stream, p, b, b.many);
     else if (has_wgmma_prefill(p))

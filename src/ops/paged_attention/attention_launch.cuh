@@ -9,11 +9,10 @@ void run_attention_bf16(CudaStream stream, const AttentionKernelParams& p,
 void run_attention_codes(CudaStream stream, const AttentionKernelParams& p,
                          const AttentionCudaBatch& batch);
 
-// The items of few rows on Hopper in steps of few sequences, if they are few, too
-// (attention_shared_sm90_cuda.cu): up to the number, times kv heads, that is returned.
+// The items of few rows on Hopper in steps of few sequences (attention_shared_sm90_cuda.cu).
 bool has_shared_chunks(const AttentionKernelParams& p, const AttentionCudaBatch& batch);
-int64_t run_shared_chunks(CudaStream stream, const AttentionKernelParams& p,
-                          const AttentionCudaBatch& batch);
+void run_shared_chunks(CudaStream stream, const AttentionKernelParams& p,
+                       const AttentionCudaBatch& batch);
 
 // The items of many rows on Hopper (attention_prefill_sm90_cuda.cu): heads of 64 or 128 and pages
 // that tiles of 64 keys consist of, or the other way round.

@@ -9,7 +9,8 @@
 // than clusters of four blocks, a cluster shares a chunk: each block has the scores of one of its
 // tiles of 64 keys, which it gives to all four, and the sums of a quarter of the values' columns.
 // So tiles do not take turns but for the sums, which are those of attention_kernel.cuh, operation
-// by operation: the bits are the same. Longer contexts are that kernel's.
+// by operation: the bits are the same. With more chunks a block has items of its own, walked as
+// there, in the same kernel: one that found nothing to do would still cost a step 1 us a layer.
 namespace quire::ops {
 namespace {
 
@@ -326,25 +327,25 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
     }
   }
   wait_for_cluster();
-  // An item of several chunks, or none, is one block's.
-  const int first = count <= clusters && share == 0 ? cluster : count;
-  attend_items<T, T, 1, 2, kDim>(p, batch, batch.few, shapes, shared, first, clusters);
+  // An item of several chunks, or none, is one block's; and so are all if they are many.
+  const bool is_many = count > clusters;
+  const int own = is_many ? static_cast<int>(blockIdx.x) : (share == 0 ? cluster : count);
+  attend_items<T, T, 1, 2, kDim>(p, batch, batch.few, shapes, shared, own,
+                                 is_many ? static_cast<int>(gridDim.x) : clusters);
 }
 
 template <int kDim>
-int64_t launch_shared(CudaStream stream, const AttentionKernelParams& p,
-                      const AttentionCudaBatch& batch) {
+void launch_shared(CudaStream stream, const AttentionKernelParams& p,
+                   const AttentionCudaBatch& batch) {
   constexpr int64_t kMostClusters = 132 * 2 / kShares;
   const AttentionShapes shapes = {
       .rows = 16, .key_pitch = kDim + 8, .value_pitch = kDim + 8, .scale_bytes = 0, .buffers = 3};
   static_assert(AttentionTiles<T, T, 1, 2, kDim>::kBuffers == 3);
   const int64_t clusters = std::min(batch.few.max_count * p.kv_heads, kMostClusters);
-  if (clusters == 0) return 0;
   launch_clusters("paged_attention", stream, hot_attend_shared<kDim>,
                   dim3(static_cast<unsigned>(clusters * kShares)), kShares, kAttentionThreads,
                   static_cast<size_t>(std::max(SharedWalk<kDim>::kSharedBytes, shapes.bytes())), p,
                   batch, shapes);
-  return clusters;
 }
 
 }  // namespace
@@ -358,10 +359,9 @@ bool has_shared_chunks(const AttentionKernelParams& p, const AttentionCudaBatch&
          is_wide(p.k, p.key_dim) && is_wide(p.v, p.key_dim);
 }
 
-int64_t run_shared_chunks(CudaStream stream, const AttentionKernelParams& p,
-                          const AttentionCudaBatch& batch) {
-  return p.key_dim == 64 ? launch_shared<64>(stream, p, batch)
-                         : launch_shared<128>(stream, p, batch);
+void run_shared_chunks(CudaStream stream, const AttentionKernelParams& p,
+                       const AttentionCudaBatch& batch) {
+  p.key_dim == 64 ? launch_shared<64>(stream, p, batch) : launch_shared<128>(stream, p, batch);
 }
 
 }  // namespace quire::ops

@@ -9,7 +9,7 @@ struct DeviceCounters {
   int64_t allocations = 0;  // of memory that was not there before, on the device or pinned
   int64_t replays = 0;      // recorded steps whose results were read
   double busy_seconds = 0;  // while those ran
-  // Those that nothing else came before than another one, and the time from its end to their start.
+  // Those without new rows right behind another one, and the time from its end to their start.
   int64_t successors = 0;
   double idle_seconds = 0;
 };

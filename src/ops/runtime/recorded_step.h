@@ -23,6 +23,9 @@ struct StepValues {
   BatchLayoutPtr layout;
   std::shared_ptr<const std::vector<int32_t>> ids, from;  // as resolve_tokens takes them
   SampleRows samples = nullptr;                           // null: the step samples nothing
+  // Its rows are not only those of the step before: the host took its time to let new ones in, and
+  // how long the device had nothing to do says nothing about how steps follow each other.
+  bool has_new_rows = false;
 };
 
 // A step of kernels that can run again and again.

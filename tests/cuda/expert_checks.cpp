@@ -44,9 +44,9 @@ void check_route(CudaStream stream, int64_t experts, int64_t top_k, bool normali
 
 struct Matrices {
   CudaWeightLayout layout;
-  std::vector<std::vector<float>> values;
-  std::vector<std::unique_ptr<DeviceBytes>> packed;
-  std::unique_ptr<DeviceBytes> table;
+  std::vector<std::vector<float>> values = {};
+  std::vector<std::unique_ptr<DeviceBytes>> packed = {};
+  std::unique_ptr<DeviceBytes> table = nullptr;
 };
 
 Matrices make(CudaStream stream, int64_t experts, const CudaWeightLayout& layout, uint32_t seed) {

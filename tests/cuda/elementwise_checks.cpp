@@ -254,7 +254,7 @@ void check_embedding(CudaStream stream, FloatType type) {
                           .layout = layout,
                           .packed = packed.get(),
                           .y = y.get()});
-  EmbeddingCudaParams plain = {.tokens = 6, .ids = d_ids.as<int32_t>()};
+  EmbeddingCudaParams plain = {.tokens = 6, .ids = d_ids.as<int32_t>(), .layout = {}};
   plain.rows = d_rows.get();
   plain.rows_type = type;
   plain.k = k;

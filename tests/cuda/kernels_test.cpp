@@ -1,5 +1,6 @@
-// Kernels against float64, and their speed: cuda_kernels_test [few] [PART ...], of the parts in
-// main(); without any, all checks. few: small cases alone.
+// Kernels against float64, and their speed: cuda_kernels_test [few] [I/N] [PART ...], of the parts
+// in main(); without any, all checks. few: small cases alone. I/N: the I-th of N programs that
+// share the cases of `linear` and `blocks`, I from 0 on.
 #include <algorithm>
 
 #include "harness.h"
@@ -41,6 +42,9 @@ int main(int argc, char** argv) {
     check_cuda(cudaStreamCreate(&stream), "no device");
     std::vector<std::string> asked(argv + 1, argv + argc);
     few = std::erase(asked, "few") > 0;
+    std::erase_if(asked, [](const std::string& word) {
+      return std::sscanf(word.c_str(), "%d/%d", &shard, &shards) == 2;
+    });
     const auto wants = [&](const std::string& what) {
       if (asked.empty()) return !what.starts_with("bench") && !what.starts_with("plant");
       return std::find(asked.begin(), asked.end(), what) != asked.end();
@@ -48,6 +52,7 @@ int main(int argc, char** argv) {
     const std::pair<const char*, void (*)(quire::ops::CudaStream)> parts[] = {
         {"elementwise", check_elementwise},
         {"linear", check_linear},
+        {"blocks", check_blocks},
         {"long_rows", check_long_rows},
         {"attention", check_attention},
         {"new_keys", check_new_keys},

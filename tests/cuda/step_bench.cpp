@@ -109,7 +109,7 @@ class StepBench {
 
   struct Matrix {
     CudaWeightLayout layout;
-    std::unique_ptr<DeviceBytes> data;
+    std::unique_ptr<DeviceBytes> data = nullptr;
   };
   struct Layer {
     Matrix qkv, out, gate_up, down;

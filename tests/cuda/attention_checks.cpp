@@ -23,11 +23,11 @@ struct Case {
 // A step with its pools on the device, and the values that they stand for.
 struct Step {
   Case c;
-  BatchLayout layout;
-  AttentionKernelParams p;
-  std::vector<float> q, k, v, sinks, slopes;  // k, v: [slot][kv head][dim]
-  std::vector<float> k_scale, v_scale;
-  std::vector<uint8_t> k_bytes, v_bytes;
+  BatchLayout layout = {};
+  AttentionKernelParams p = {};
+  std::vector<float> q = {}, k = {}, v = {}, sinks = {}, slopes = {};  // k, v: [slot][kv head][dim]
+  std::vector<float> k_scale = {}, v_scale = {};
+  std::vector<uint8_t> k_bytes = {}, v_bytes = {};
 };
 
 std::vector<uint8_t> encode_pool(std::vector<float>& x, std::vector<float>& scales, int64_t dim,
