@@ -126,6 +126,7 @@ std::vector<ConfigEntry> parse_config(const std::string& text, const std::string
     if (value.front() == '[' || value.front() == '{' || value.front() == '|')
       fail("a value is one text; lists are separated by commas");
     entries.push_back({std::string(trimmed(content.substr(0, colon))), unquoted(value), number});
+    if (entries.back().value.empty()) fail("the value is empty; leave the line out");
   }
   return entries;
 }
@@ -147,10 +148,13 @@ std::vector<std::string> use_variables(CLI::App& command, const std::string& fil
     known.push_back(variable);
     words.push_back(variable.substr(kPrefix.size()));
     const char* set = std::getenv(variable.c_str());
+    // It would count as not set: no key, no certificate.
+    if (set != nullptr && *set == 0)
+      throw LoadError(variable + " is empty; unset it, or give it a value");
     // A variable of another name that the option has had all along (VLLM_API_KEY).
     const bool has_older =
         !option->get_envname().empty() && std::getenv(option->get_envname().c_str()) != nullptr;
-    if (set != nullptr && *set != 0)
+    if (set != nullptr)
       values[option] = value_for(*option, "--" + option->get_lnames().front(), set, variable);
     else if (has_older)
       continue;
@@ -171,12 +175,17 @@ std::vector<std::string> use_variables(CLI::App& command, const std::string& fil
 }
 
 std::string config_argument(const std::vector<std::string>& arguments) {
+  const auto named = [](const std::string& file, const char* by) {
+    if (file.empty()) throw LoadError(std::string(by) + " is empty; is a variable not set?");
+    return file;
+  };
   for (size_t i = 0; i < arguments.size() && arguments[i] != "--"; ++i) {
-    if (arguments[i] == "--config" && i + 1 < arguments.size()) return arguments[i + 1];
-    if (arguments[i].starts_with("--config=")) return arguments[i].substr(9);
+    if (arguments[i] == "--config" && i + 1 < arguments.size())
+      return named(arguments[i + 1], "--config");
+    if (arguments[i].starts_with("--config=")) return named(arguments[i].substr(9), "--config");
   }
   const char* variable = std::getenv("QUIRE_CONFIG");
-  return variable == nullptr ? "" : variable;
+  return variable == nullptr ? "" : named(variable, "QUIRE_CONFIG");
 }
 
 }  // namespace quire::cli

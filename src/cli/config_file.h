@@ -19,11 +19,12 @@ std::vector<ConfigEntry> parse_config(const std::string& text, const std::string
 // Where flags come from that the command line does not have, for one command: variables
 // QUIRE_MAX_MODEL_LEN for --max-model-len, and what `file` says (empty: there is none), in this
 // order. To be called before the command line is parsed. Returns a line for each variable that
-// looks like a mistyped one. Throws LoadError for a file that cannot be read, and for names and
-// values that no flag has.
+// looks like a mistyped one. Throws LoadError for a file that cannot be read, for names and values
+// that no flag has, and for values that are empty: to leave a key out, say, is another thing.
 std::vector<std::string> use_variables(CLI::App& command, const std::string& file);
 
-// The value of --config among the arguments, or of QUIRE_CONFIG; empty if there is neither.
+// The value of --config among the arguments, or of QUIRE_CONFIG; empty if there is neither. Throws
+// LoadError if it is there and empty.
 std::string config_argument(const std::vector<std::string>& arguments);
 
 }  // namespace quire::cli

@@ -39,7 +39,8 @@ TEST(ConfigFile, HasALineForEachFlag) {
   EXPECT_EQ(entries[2].value, "a # b: c");
   EXPECT_EQ(entries[3].value, "x");
   EXPECT_EQ(entries[4].value, "a#b");
-  for (const char* bad : {"port", "port:", ": 3", "a:\n  - b", "keys: [a, b]", "\tport: 3"})
+  for (const char* bad : {"port", "port:", ": 3", "a:\n  - b", "keys: [a, b]", "\tport: 3",
+                          "api-key: ''", "api-key = \"\" # x"})
     EXPECT_NE(error_of([&] { parse_config(std::string("x: 1\n") + bad, "f"); }).find("f:"),
               std::string::npos)
         << bad;
@@ -126,6 +127,14 @@ TEST_F(Flags, VariablesOfOursComeBeforeOlderOnes) {
   EXPECT_EQ(keys_, (std::vector<std::string>{"new"}));
 }
 
+TEST_F(Flags, EmptyVariablesAreNoUnsetOnes) {
+  setenv("QUIRE_API_KEY", "", 1);
+  EXPECT_NE(error_of([&] { parse("model: m\n", {}); }).find("QUIRE_API_KEY is empty"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] { parse("", {"m", "--api-key", "typed"}); }).find("QUIRE_API_KEY"),
+            std::string::npos);
+}
+
 TEST_F(Flags, MistypedOnesAreToldOf) {
   setenv("QUIRE_PROT", "3", 1);
   const auto notices = parse("model: m\n", {});
@@ -150,6 +159,13 @@ TEST_F(Flags, AFileIsNamedByAFlagOrAVariable) {
   EXPECT_EQ(config_argument({"serve", "--", "--config=a"}), "");
   setenv("QUIRE_CONFIG", "b", 1);
   EXPECT_EQ(config_argument({"serve"}), "b");
+  EXPECT_NE(error_of([] { config_argument({"serve", "--config", ""}); }).find("--config is empty"),
+            std::string::npos);
+  EXPECT_NE(error_of([] { config_argument({"serve", "--config="}); }).find("--config is empty"),
+            std::string::npos);
+  setenv("QUIRE_CONFIG", "", 1);
+  EXPECT_NE(error_of([] { config_argument({"serve"}); }).find("QUIRE_CONFIG is empty"),
+            std::string::npos);
   unsetenv("QUIRE_CONFIG");
 }
 

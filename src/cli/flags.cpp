@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "cli/flag_checks.h"
 #include "cli/flag_groups.h"
 #include "cli/model_name.h"
 #include "engine/kv_storage_names.h"
@@ -88,6 +89,7 @@ void add_model_flags(CLI::App& app, ModelFlags& flags) {
                  "On a GPU: share of its memory for weights, steps and caches together. With "
                  "--kv-cache-memory or --num-gpu-blocks-override: what is free")
       ->check(CLI::Range(0.01, 1.0))
+      ->check(not_nan())
       ->default_str("0.9");
   app.add_flag("--async-scheduling,!--no-async-scheduling", flags.lookahead,
                "Launch the next step before this one's tokens are read (default on; the output is "
@@ -129,6 +131,7 @@ void add_queue_flags(CLI::App& app, ModelFlags& flags) {
          "long as without prompts (2.7 times in every other step, where prompts are deep), "
          "but 6 ms in any case, on a GPU 50; 0: no limit")
       ->check(CLI::IsMember({-1.0}) | CLI::Range(0.0, 1e6))
+      ->check(not_nan())
       ->capture_default_str();
   app.add_option(
          "--scheduling-policy", flags.policy,

@@ -1,8 +1,10 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 #include <sstream>
 
+#include "cli/flag_checks.h"
 #include "cli/flag_groups.h"
 #include "cli/foreign_flags.h"
 #include "cli/usage.h"
@@ -141,6 +143,24 @@ TEST(NearestWord, FindsTyposOnly) {
   EXPECT_EQ(nearest_word("models/x", commands), "");
   EXPECT_EQ(nearest_word("ls", commands), "");
   EXPECT_EQ(nearest_word("", commands), "");
+}
+
+TEST(FlagChecks, RefuseWhatWouldPass) {
+  CLI::App app;
+  std::string host;
+  double seconds = 0;
+  app.add_option("--host", host)->check(not_empty());
+  app.add_option("--seconds", seconds)->check(CLI::Range(0.0, 9.0))->check(not_nan());
+  const auto parse = [&](Words words) {
+    std::reverse(words.begin(), words.end());
+    app.parse(words);
+  };
+  EXPECT_THROW(parse({"--host", ""}), CLI::ValidationError);
+  EXPECT_THROW(parse({"--host="}), CLI::ParseError);
+  for (const char* text : {"nan", "-nan", "NaN", "10", "x"})
+    EXPECT_THROW(parse({"--seconds", text}), CLI::ParseError) << text;
+  EXPECT_NO_THROW(parse({"--host", "::", "--seconds", "2.5"}));
+  EXPECT_EQ(seconds, 2.5);
 }
 
 class UsageTest : public testing::Test {

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/printable.h"
+#include "cli/flag_checks.h"
 #include "formats/data_file.h"
 #include "server/http/bind.h"
 
@@ -34,20 +35,24 @@ server::http::PemFile read_pem(const std::string& flag, const std::string& file)
 
 void add_listen_flags(CLI::App& command, ListenFlags& flags, server::http::HttpOptions& http) {
   command.add_option("--host", http.host, "Address to bind; 0.0.0.0 for all")
+      ->check(not_empty())
       ->capture_default_str();
   command.add_option("--port", http.port, "0: any free one")->capture_default_str();
   command
       .add_option("--ssl-certfile", flags.certificate_file,
                   "Speak TLS alone (https) with this certificate, PEM, with those that lead to its "
                   "root behind it; read again at SIGHUP")
+      ->check(not_empty())
       ->type_name("FILE");
   command
       .add_option("--ssl-keyfile", flags.key_file,
                   "Its key, PEM, not encrypted; default: in the certificate's file")
+      ->check(not_empty())
       ->type_name("FILE");
   command
       .add_option("--uds", flags.unix_path,
                   "Listen on a Unix socket at this path, and not on --host and --port")
+      ->check(not_empty())
       ->type_name("PATH");
   command
       .add_option("--uds-mode", flags.unix_mode,

@@ -10,6 +10,7 @@
 #include "bench/engine/profile_report.h"
 #include "cli/chat_engine.h"
 #include "cli/commands.h"
+#include "cli/flag_checks.h"
 #include "cli/flag_groups.h"
 #include "cli/foreign_flags.h"
 #include "cli/line_reader.h"
@@ -228,17 +229,20 @@ void add_answer_flags(CLI::App& command, ChatSettings& settings) {
       .add_option("--temperature", settings.temperature,
                   "0: the likeliest token each time; default, as that of the next ones: what the "
                   "model's generation_config.json says")
-      ->check(CLI::Range(0.0, 100.0));
+      ->check(CLI::Range(0.0, 100.0))
+      ->check(not_nan());
   command
       .add_option("--top-p", settings.top_p,
                   "Sample from the likeliest tokens of this total probability")
-      ->check(CLI::Range(1e-6, 1.0));
+      ->check(CLI::Range(1e-6, 1.0))
+      ->check(not_nan());
   command.add_option("--top-k", settings.top_k, "Sample from so many likeliest tokens; 0: all")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 31));
   command
       .add_option("--min-p", settings.min_p,
                   "Sample from tokens at least so likely, as a share of the likeliest one")
-      ->check(CLI::Range(0.0, 1.0));
+      ->check(CLI::Range(0.0, 1.0))
+      ->check(not_nan());
   command
       .add_option("--max-tokens", settings.max_tokens,
                   "Longest answer; default: what the context has room for")

@@ -11,6 +11,7 @@
 #include "base/printable.h"
 #include "bench/engine/profile_report.h"
 #include "cli/commands.h"
+#include "cli/flag_checks.h"
 #include "cli/flag_groups.h"
 #include "cli/listen_flags.h"
 #include "cli/sampling_defaults.h"
@@ -334,6 +335,7 @@ void add_server_flags(CLI::App& command, ServeFlags& flags) {
                   "Seconds after which a silent stream gets a comment, so that nobody takes it for "
                   "dead; 0: never")
       ->check(CLI::Range(0.0, 86400.0))
+      ->check(not_nan())
       ->capture_default_str();
 }
 

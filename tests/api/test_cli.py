@@ -48,6 +48,15 @@ def test_a_step_time_is_no_negative_number():
     assert code != 0 and "--max-step-time" in text, text
 
 
+def test_values_that_are_empty_or_no_number_end_the_start():
+    for flag in ("--host", "--uds", "--ssl-certfile", "--ssl-keyfile"):
+        code, text = quire("serve", MODEL, "--port", "0", flag, "")
+        assert code != 0 and f"{flag}: is empty" in text, text
+    for flag in ("--max-step-time", "--sse-ping-interval", "--gpu-memory-utilization"):
+        code, text = quire("serve", MODEL, "--port", "0", flag, "nan")
+        assert code != 0 and f"{flag}: must be a number" in text, text
+
+
 def test_run_has_no_flags_of_a_queue():
     code, text = quire("run", "--help")
     assert code == 0

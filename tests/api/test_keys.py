@@ -32,6 +32,11 @@ def test_an_empty_key_is_no_key(tmp_path):
     assert "is empty" in start_fails("--api-key", "")
     assert "is empty" in start_fails("--api-key", "secret", "--api-key", "")
     assert "VLLM_API_KEY is empty" in start_fails(env={"VLLM_API_KEY": ""})
+    for name in ("API_KEY", "API_KEY_FILE", "SSL_CERTFILE", "CONFIG"):
+        assert f"QUIRE_{name} is empty" in start_fails(env={f"QUIRE_{name}": ""})
+    config = tmp_path / "quire.conf"
+    config.write_text("api-key: ''\n")
+    assert "quire.conf:1: the value is empty" in start_fails("--config", config)
     assert "has no key" in start_fails("--api-key-file", empty)
     said = start_fails("--api-key-file", blank)
     assert "line 2" in said and "cret" not in said
