@@ -107,7 +107,7 @@ CLI::Option& find_option(CLI::App& command, const ConfigEntry& entry, const std:
 
 std::vector<ConfigEntry> parse_config(const std::string& text, const std::string& file) {
   std::vector<ConfigEntry> entries;
-  size_t begin = 0;
+  size_t begin = text.starts_with("\xEF\xBB\xBF") ? 3 : 0;  // a byte order mark
   for (int number = 1; begin <= text.size(); ++number) {
     const size_t end = std::min(text.find('\n', begin), text.size());
     const std::string_view raw(text.data() + begin, end - begin);

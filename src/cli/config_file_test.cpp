@@ -29,7 +29,7 @@ TEST(ConfigFile, AnApostropheIsALetter) {
 
 TEST(ConfigFile, HasALineForEachFlag) {
   const auto entries = parse_config(
-      "# a server\n---\nport: 8001\nmax_model_len = 4096  # tokens\n\n"
+      "\xEF\xBB\xBF# a server\n---\nport: 8001\nmax_model_len = 4096  # tokens\n\n"
       "chat-template: \"a # b: c\"\r\napi-key: 'x'\nlog: a#b\n",
       "f");
   ASSERT_EQ(entries.size(), 5u);

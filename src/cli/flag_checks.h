@@ -24,4 +24,13 @@ inline CLI::Validator not_nan() {
           ""};
 }
 
+// "/quire": what may stand in front of a path. Nothing: no prefix.
+inline CLI::Validator path_prefix() {
+  return {[](const std::string& text) {
+            const bool good = text.empty() || (text.front() == '/' && text.back() != '/');
+            return good ? std::string() : std::string("must begin with / and not end with it");
+          },
+          ""};
+}
+
 }  // namespace quire::cli

@@ -290,10 +290,12 @@ void add_server_flags(CLI::App& command, ServeFlags& flags) {
       .add_option("--served-model-name", options.served_model_names,
                   "Names to answer to, also separated by commas; default: the folder's. The first "
                   "is the one in answers")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->check(not_empty());
   command.add_flag("--no-page{false}", options.page, "No chat page at GET /");
-  command.add_option("--root-path", options.root_path,
-                     "In front of every path, for a proxy: /quire");
+  command
+      .add_option("--root-path", options.root_path, "In front of every path, for a proxy: /quire")
+      ->check(path_prefix());
   command
       .add_option("--shutdown-timeout", flags.shutdown_timeout,
                   "Seconds that running requests get after SIGTERM; then they are aborted")

@@ -55,6 +55,11 @@ def test_values_that_are_empty_or_no_number_end_the_start():
     for flag in ("--max-step-time", "--sse-ping-interval", "--gpu-memory-utilization"):
         code, text = quire("serve", MODEL, "--port", "0", flag, "nan")
         assert code != 0 and f"{flag}: must be a number" in text, text
+    code, text = quire("serve", MODEL, "--port", "0", "--served-model-name", "")
+    assert code != 0 and "--served-model-name: is empty" in text, text
+    for path in ("quire", "/quire/", "/"):
+        code, text = quire("serve", MODEL, "--port", "0", "--root-path", path)
+        assert code != 0 and "--root-path: must begin with / and not end with it" in text, text
 
 
 def test_run_has_no_flags_of_a_queue():
