@@ -319,6 +319,10 @@ fn text_error(error: impl Display) -> TextError {
     if text.starts_with("panic: ") {
         return TextError("the grammar is too large".into());
     }
+    // A name of the library's, alone.
+    if text.ends_with("NoExtensionBias") {
+        return TextError("no answer fits the grammar".into());
+    }
     TextError(text)
 }
 

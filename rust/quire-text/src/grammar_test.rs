@@ -82,6 +82,18 @@ fn what_cannot_be_cancelled_is_refused() {
 }
 
 #[test]
+fn a_grammar_that_nothing_fits_is_refused() {
+    let factory = factory();
+    for (kind, source) in
+        [("regex", r"[^\s\S]"), ("lark", "start: start"), ("json_schema", r##"{"$ref": "#"}"##)]
+    {
+        let mut state = factory.compile(kind, source.as_bytes(), b"name").unwrap();
+        let refused = factory.fill_mask(&mut state, &mut [0; 9]).unwrap_err();
+        assert_eq!(refused.0, "no answer fits the grammar");
+    }
+}
+
+#[test]
 fn lark_has_a_limit_of_rules() {
     let chain = |rules: usize| {
         let links = (1..rules).map(|i| format!("A{}:A{i}\n", i - 1)).collect::<String>();
