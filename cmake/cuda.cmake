@@ -31,8 +31,13 @@ set(CMAKE_CUDA_ARCHITECTURES OFF)  # quire_cuda_flags names them for each file
 set(CMAKE_CUDA_RUNTIME_LIBRARY None)  # linked by its path, so that an installed tree can carry it
 set(CMAKE_CUDA_FLAGS_INIT "--generate-code=arch=compute_90a,code=sm_90a")  # for CMake's own trial
 # Fails the build if a kernel marked hot spills registers.
-set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_SOURCE_DIR}/cmake/nvcc_checked.py ${QUIRE_CCACHE})
+set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_SOURCE_DIR}/cmake/nvcc_checked.py)
+if(QUIRE_CCACHE)  # as in CMakeLists.txt
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1
+      ${CMAKE_CUDA_COMPILER_LAUNCHER} ${QUIRE_CCACHE})
+endif()
 enable_language(CUDA)
+set(CMAKE_INCLUDE_SYSTEM_FLAG_CUDA "-isystem ")  # not -isystem=, whose path the compiler cache would not make a relative one
 set(CMAKE_CUDA_FLAGS "")
 set(CMAKE_CUDA_FLAGS_RELWITHDEBINFO -DNDEBUG)
 # CMake 3.25 does not know that this nvcc has C++20.
@@ -46,9 +51,10 @@ target_link_libraries(quire_cudart INTERFACE Threads::Threads ${CMAKE_DL_LIBS} r
 # quire_cuda_flags(files...): sets the options of *.cu files, in the caller's folder.
 #
 # Machine code for Hopper. Files but *_sm90_cuda.cu use nothing of it and carry PTX too, which the driver of any GPU from
-# Ampere on compiles. A fused multiply-add is one because we wrote it.
+# Ampere on compiles. A fused multiply-add is one because we wrote it. -O1 is of the host's part, which launches: for the
+# device nvcc optimises all it can in any case.
 function(quire_cuda_flags)
-  set(common -O3 -fmad=false -lineinfo -Xptxas=-v -Xcompiler=-Wall --Werror=all-warnings
+  set(common -O1 -fmad=false -lineinfo -Xptxas=-v -Xcompiler=-Wall --Werror=all-warnings
       --expt-relaxed-constexpr --generate-code=arch=compute_90a,code=sm_90a)
   foreach(file ${ARGN})
     set(flags ${common})

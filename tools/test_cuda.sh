@@ -18,7 +18,7 @@ cpu_only=(
   'PagedAttentionAvx512Bf16*' Linear.AddsInThePromisedOrder Linear.MatchesItsReference
   LinearFused.TheReferenceComposesTheReferences PagedAttentionBits.AreThoseOfTheScalarModel
   '*Bits.*_int8' '*Bits.ABatchDependentModelIsCaught*' '*Bits.AblationsChangeNothing*' '*Faults.LogitsThatAreNotFinite*'
-  KvWrite.PoolsMayHaveMoreThan32BitsOfElementsAndAreCommittedLazily
+  GgufLinear.RowsMayBeFetchedForAWhile KvWrite.PoolsMayHaveMoreThan32BitsOfElementsAndAreCommittedLazily
 )
 left_out=$(IFS=:; echo "${cpu_only[*]}")
 failed=()

@@ -36,6 +36,12 @@ DecodeReplay::DecodeReplay(const models::Model& model, KvPool& pool,
       previous_(
           model.context().device->make_pool({static_cast<int>(options.max_num_seqs)}, mx::int32)) {}
 
+int32_t DecodeReplay::short_context(int64_t sequences) {
+  // So many tokens of all of them keep a GPU's multiprocessors at work, but no longer.
+  constexpr int64_t kAllTokens = 2048, kMost = 4;
+  return sequences <= kMost ? static_cast<int32_t>(kAllTokens / sequences) : 0;
+}
+
 int64_t DecodeReplay::bucket_of(const StepPlan& plan) const {
   if (!plan.restores.empty() || !plan.saves.empty()) return 0;
   for (const StepItem& item : plan.items)
@@ -49,7 +55,10 @@ int64_t DecodeReplay::bucket_of(const StepPlan& plan) const {
 
 std::optional<ops::LaunchedStep> DecodeReplay::launch(const Batch& batch, ops::SampleRows samples,
                                                       const std::optional<mx::array>& previous) {
-  const Key key = {batch.layout->num_sequences, samples != nullptr};
+  const std::vector<int32_t>& lengths = batch.layout->seq_lens;
+  Key key = {batch.layout->num_sequences, samples != nullptr};
+  const int32_t limit = short_context(key.sequences);
+  if (limit > 0 && *std::ranges::max_element(lengths) <= limit) key.longest = limit;
   return recorded(key).launch({.layout = batch.layout,
                                .ids = batch.ids,
                                .from = batch.from,
@@ -60,7 +69,10 @@ std::optional<ops::LaunchedStep> DecodeReplay::launch(const Batch& batch, ops::S
 
 void DecodeReplay::record_all() {
   for (auto size = buckets_.rbegin(); size != buckets_.rend(); ++size)
-    for (const bool samples : {false, true}) recorded({*size, samples});
+    for (const bool samples : {false, true}) {
+      recorded({*size, samples});
+      if (const int32_t limit = short_context(*size)) recorded({*size, samples, limit});
+    }
 }
 
 ops::RecordedStep& DecodeReplay::recorded(Key key) {
@@ -70,12 +82,13 @@ ops::RecordedStep& DecodeReplay::recorded(Key key) {
 }
 
 std::unique_ptr<ops::RecordedStep> DecodeReplay::record(Key key) {
-  const auto [sequences, has_sampler] = key;
+  const auto [sequences, has_sampler, longest] = key;
   const auto count = static_cast<size_t>(sequences);
   const ops::Context& context = model_.context();
   ops::StepValues values{.layout = padding_layout(sequences, 1, sequences, options_),
                          .ids = std::make_shared<std::vector<int32_t>>(count),
-                         .from = std::make_shared<std::vector<int32_t>>(count, -1)};
+                         .from = std::make_shared<std::vector<int32_t>>(count, -1),
+                         .longest = longest};
   if (has_sampler)
     values.samples = std::make_shared<std::vector<ops::SampleRow>>(
         count, ops::SampleRow{.forced_token = 0, .num_top_logprobs = kMostLogprobs});

@@ -1,9 +1,9 @@
 #pragma once
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
-#include <utility>
 
 #include "engine/batch_builder.h"
 #include "engine/kv_pool.h"
@@ -16,7 +16,8 @@ namespace mx = mlx::core;
 
 // Decode steps on a device that records them: for each number of sequences of a row of buckets a
 // step is recorded once, and then run for every step that fits into it, padded. No op is called for
-// such a step, and the device is handed one thing.
+// such a step, and the device is handed one thing. Steps of few sequences are recorded twice, since
+// kernels that are best for short contexts are others than those for any.
 class DecodeReplay {
  public:
   // Keeps `pool`'s memory: to be given up with it.
@@ -25,6 +26,9 @@ class DecodeReplay {
   // The sequences of the bucket for a step; 0: it has to be launched kernel by kernel, because it
   // reads prompts, scores their tokens or copies states, or is larger than all buckets.
   int64_t bucket_of(const StepPlan& plan) const;
+  // The tokens that no sequence of a bucket's recording for short contexts goes beyond; 0: it has
+  // none.
+  static int32_t short_context(int64_t sequences);
   // Sizes from 1 to `most`, ascending: 1, 2, 4, 8, then steps of 8 to 64, of 16 to 256, of 64.
   static std::vector<int64_t> buckets(int64_t most);
 
@@ -39,7 +43,12 @@ class DecodeReplay {
   void record_all();
 
  private:
-  using Key = std::pair<int64_t, bool>;  // sequences, whether it samples
+  struct Key {
+    int64_t sequences = 0;
+    bool has_sampler = false;
+    int32_t longest = 0;  // StepValues::longest
+    auto operator<=>(const Key&) const = default;
+  };
 
   ops::RecordedStep& recorded(Key key);
   std::unique_ptr<ops::RecordedStep> record(Key key);

@@ -89,7 +89,7 @@ class StepBench {
         logits_(row_bytes(2 * kVocabulary)),
         scratch_(row_bytes(shape.inner)) {
     up_.batch.has_old_keys = true;
-    up_.batch.few.max_count = most_attention_items(attention_, layout_, {}).few;
+    up_.batch.few.max_count = most_attention_items(attention_, layout_, {}, context).few;
     check_cuda(cudaMemset(pools_.get(), 0, pools_.size()), "memset");
     const auto& [name, layers, hidden, heads, inner] = shape;
     for (int64_t i = 0; i < layers; ++i) {

@@ -64,7 +64,9 @@ TEST_P(Bits, QuantisedPoolsToo) {
   for (const ops::KvStorage storage : {ops::KvStorage::kInt8, ops::KvStorage::kFp8}) {
     const Arrangement base{.checkpoint = checkpoint, .max_model_len = 256, .kv_storage = storage};
     const auto solo = run_solo(base, jobs);
-    // Close to the exact ones in the first token, whose history is the same, and not equal.
+    // Close to the exact ones in the first token, whose history is the same, and not equal. How
+    // close is no derived bound: twice what the worst of the models has on a CPU.
+    const double close = storage == ops::KvStorage::kInt8 ? 0.25 : 1.0;
     double worst = 0;
     for (size_t i = 0; i < jobs.size(); ++i) {
       if (solo[i].logprobs.empty()) continue;  // this job asks for none
@@ -72,7 +74,7 @@ TEST_P(Bits, QuantisedPoolsToo) {
       if (mine.token == other.token)
         worst = std::max(worst, std::abs(double{mine.logprob} - double{other.logprob}));
     }
-    EXPECT_LT(worst, 0.5) << base.text();
+    EXPECT_LT(worst, close) << base.text();
     EXPECT_FALSE(same(solo, exact)) << base.text();
     for (const int64_t budget : {16, 2048}) {
       for (const bool preempt : {false, true}) {

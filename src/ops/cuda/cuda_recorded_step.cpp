@@ -193,7 +193,7 @@ void CudaRecordedStep::capture() {
     activations_ = memory.at_least(CudaStepMemory::kActivations, needed);
     const size_t size = memory.size(CudaStepMemory::kActivations);
     std::byte* base = size > 0 ? activations_.get() : reinterpret_cast<std::byte*>(nowhere);
-    CudaRecording recording(memory.range(), base, *recording_.values.layout);
+    CudaRecording recording(memory.range(), base, recording_.values);
     Capture capture(device_->stream());
     {
       const CudaDevice::Recorder recorder(*device_, recording);

@@ -7,8 +7,9 @@
 namespace quire::ops {
 
 CudaRecording::CudaRecording(const StepBlockRange& range, std::byte* memory,
-                             const BatchLayout& layout)
-    : range_(range), memory_(memory) {
+                             const StepValues& values)
+    : range_(range), memory_(memory), longest_(values.longest) {
+  const BatchLayout& layout = *values.layout;
   layout_ = {.positions = add<int32_t>(layout.positions.size()),
              .slot_mapping = add<int64_t>(layout.slot_mapping.size()),
              .cu_seqlens = add<int32_t>(layout.cu_seqlens.size()),

@@ -66,9 +66,10 @@ class CudaRecording {
   using StepKey = std::array<int64_t, 9>;
 
   // `memory`: of activations; as much as peak() says will be used.
-  CudaRecording(const StepBlockRange& range, std::byte* memory, const BatchLayout& layout);
+  CudaRecording(const StepBlockRange& range, std::byte* memory, const StepValues& values);
 
   const CudaLayout& layout() const { return layout_; }
+  int32_t longest() const { return longest_; }  // StepValues::longest
 
   // Room for `count` values in the block.
   template <class T>
@@ -98,6 +99,7 @@ class CudaRecording {
   MemoryPlan plan_;
   size_t fixed_ = 0;
   CudaLayout layout_;
+  int32_t longest_;
   std::vector<Fill> fills_;
   std::map<StepKey, std::shared_ptr<const void>> of_step_;
 };

@@ -1,9 +1,6 @@
 #pragma once
 #include <cuda_runtime.h>
 
-#include <stdexcept>
-#include <string>
-
 #include "ops/cuda/cuda_stream.h"
 
 // Launches of kernels that follow each other on one stream. Every kernel calls begin_dependent(),
@@ -30,8 +27,11 @@ __device__ inline void begin_dependent() {
   wait_for_kernels_before();
 }
 
+// Throws std::runtime_error. In launch.cpp: a header of the standard library is read for each
+// target, and takes nvcc longer than most kernels do.
+[[noreturn]] void throw_from_op(const char* op, const char* reason);
 [[noreturn]] inline void throw_cuda(const char* op, cudaError_t error) {
-  throw std::runtime_error(std::string(op) + ": " + cudaGetErrorString(error));
+  throw_from_op(op, cudaGetErrorString(error));
 }
 
 // The first number of the device's compute capability: 8 Ampere, 9 Hopper; 0 if there is none.

@@ -140,7 +140,7 @@ size_t moe_experts_cuda_scratch_bytes(const MoeExpertsCudaParams& p) { return sc
 void moe_experts_cuda(CudaStream stream, const MoeExpertsCudaParams& p) {
   if (p.rows == 0) return;
   if (p.num_experts > kMostExperts || p.top_k > kMostChoices)
-    throw std::runtime_error("moe_experts: more experts than the kernel has room for");
+    throw_from_op("moe_experts", "more experts than the kernel has room for");
   const MoeScratch s = scratch_of(p);
   launch("moe_experts", stream, sort_pairs, dim3(1), kSortThreads, 0, p, s);
   if (p.weigh_input)

@@ -9,7 +9,8 @@ void run_attention_bf16(CudaStream stream, const AttentionKernelParams& p,
 void run_attention_codes(CudaStream stream, const AttentionKernelParams& p,
                          const AttentionCudaBatch& batch);
 
-// The items of few rows on Hopper in steps of few sequences (attention_shared_sm90_cuda.cu).
+// The items of few rows on Hopper in steps of few sequences, if they are few, too
+// (attention_shared_sm90_cuda.cu).
 bool has_shared_chunks(const AttentionKernelParams& p, const AttentionCudaBatch& batch);
 void run_shared_chunks(CudaStream stream, const AttentionKernelParams& p,
                        const AttentionCudaBatch& batch);

@@ -9,8 +9,9 @@
 // than clusters of four blocks, a cluster shares a chunk: each block has the scores of one of its
 // tiles of 64 keys, which it gives to all four, and the sums of a quarter of the values' columns.
 // So tiles do not take turns but for the sums, which are those of attention_kernel.cuh, operation
-// by operation: the bits are the same. With more chunks a block has items of its own, walked as
-// there, in the same kernel: one that found nothing to do would still cost a step 1 us a layer.
+// by operation: the bits are the same. Longer contexts are that kernel's. Which one a step has is
+// known when it is launched or recorded: one that found nothing to do would cost 1 us a layer, and
+// clusters that walk long contexts, too, take a third longer.
 namespace quire::ops {
 namespace {
 
@@ -315,7 +316,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
   const int kv_heads = static_cast<int>(p.kv_heads), count = *batch.few.count * kv_heads;
   const int clusters = static_cast<int>(gridDim.x) / kShares;
   const int cluster = static_cast<int>(blockIdx.x) / kShares, share = rank_in_cluster();
-  if (count <= clusters && cluster < count) {
+  if (cluster < count) {
     SharedWalk<kDim> walk{{p, batch, SharedWalk<kDim>::kRest, shared,
                            batch.few.items[cluster / kv_heads], cluster % kv_heads},
                           share,
@@ -327,21 +328,18 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
     }
   }
   wait_for_cluster();
-  // An item of several chunks, or none, is one block's; and so are all if they are many.
-  const bool is_many = count > clusters;
-  const int own = is_many ? static_cast<int>(blockIdx.x) : (share == 0 ? cluster : count);
-  attend_items<T, T, 1, 2, kDim>(p, batch, batch.few, shapes, shared, own,
-                                 is_many ? static_cast<int>(gridDim.x) : clusters);
+  // An item of several chunks, or none, is one block's.
+  const int first = share == 0 ? cluster : count;
+  attend_items<T, T, 1, 2, kDim>(p, batch, batch.few, shapes, shared, first, clusters);
 }
 
 template <int kDim>
 void launch_shared(CudaStream stream, const AttentionKernelParams& p,
                    const AttentionCudaBatch& batch) {
-  constexpr int64_t kMostClusters = 132 * 2 / kShares;
   const AttentionShapes shapes = {
       .rows = 16, .key_pitch = kDim + 8, .value_pitch = kDim + 8, .scale_bytes = 0, .buffers = 3};
   static_assert(AttentionTiles<T, T, 1, 2, kDim>::kBuffers == 3);
-  const int64_t clusters = std::min(batch.few.max_count * p.kv_heads, kMostClusters);
+  const int64_t clusters = batch.few.max_count * p.kv_heads;
   launch_clusters("paged_attention", stream, hot_attend_shared<kDim>,
                   dim3(static_cast<unsigned>(clusters * kShares)), kShares, kAttentionThreads,
                   static_cast<size_t>(std::max(SharedWalk<kDim>::kSharedBytes, shapes.bytes())), p,
@@ -352,10 +350,11 @@ void launch_shared(CudaStream stream, const AttentionKernelParams& p,
 
 bool has_shared_chunks(const AttentionKernelParams& p, const AttentionCudaBatch& batch) {
   // With more sequences there is enough to do without.
-  constexpr int64_t kMostSequences = 4;
+  constexpr int64_t kMostSequences = 4, kMostClusters = 132 * 2 / kShares;
   return is_hopper() && p.q_type == FloatType::kBf16 && p.kv_type == KvType::kBf16 &&
          p.key_dim == p.value_dim && (p.key_dim == 64 || p.key_dim == 128) && !p.values_in_keys &&
-         batch.num_sequences <= kMostSequences && is_wide(p.q, p.key_dim) &&
+         batch.num_sequences <= kMostSequences &&
+         batch.few.max_count * p.kv_heads <= kMostClusters && is_wide(p.q, p.key_dim) &&
          is_wide(p.k, p.key_dim) && is_wide(p.v, p.key_dim);
 }
 

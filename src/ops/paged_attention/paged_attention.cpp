@@ -162,7 +162,7 @@ AttentionWork copy_work(CudaDevice& cuda, const AttentionKernelParams& p,
 // Those of each step that a recorded one runs for, in as much room as any needs.
 AttentionWork record_work(CudaRecording& recording, const AttentionKernelParams& p,
                           const BatchLayout& layout, const AttentionCudaLimits& limits) {
-  const AttentionCudaSizes most = most_attention_items(p, layout, limits);
+  const AttentionCudaSizes most = most_attention_items(p, layout, limits, recording.longest());
   int32_t* counts = recording.add<int32_t>(2);
   const auto items = [&](int number, int64_t size) {
     return AttentionCudaItems{.items = recording.add<AttentionCudaItem>(static_cast<size_t>(size)),

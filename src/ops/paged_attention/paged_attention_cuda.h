@@ -46,13 +46,15 @@ AttentionCudaPlan plan_attention_cuda(const AttentionKernelParams& params,
                                       const BatchLayout& layout,
                                       const AttentionCudaLimits& limits = {});
 
-// The most items that a plan has for as many sequences and rows, however long they are.
+// The most items that a plan has for as many sequences and rows, with up to `longest` keys (0:
+// however many).
 struct AttentionCudaSizes {
   int64_t few = 0, many = 0, merges = 0;
 };
 AttentionCudaSizes most_attention_items(const AttentionKernelParams& params,
                                         const BatchLayout& layout,
-                                        const AttentionCudaLimits& limits = {});
+                                        const AttentionCudaLimits& limits = {},
+                                        int64_t longest = 0);
 
 // bfloat16 queries over bfloat16 pools or codes, values of up to 512 elements. The others have a
 // plain kernel that needs no items.

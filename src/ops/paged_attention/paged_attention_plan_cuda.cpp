@@ -63,7 +63,7 @@ int64_t num_blocks(const AttentionCudaLimits& limits) { return 2 * limits.multip
 }  // namespace
 
 AttentionCudaSizes most_attention_items(const AttentionKernelParams& p, const BatchLayout& layout,
-                                        const AttentionCudaLimits& limits) {
+                                        const AttentionCudaLimits& limits, int64_t longest) {
   AttentionCudaSizes most;
   const int64_t group = p.heads / p.kv_heads;
   for (int64_t s = 0; s < layout.num_sequences; ++s) {
@@ -76,8 +76,13 @@ AttentionCudaSizes most_attention_items(const AttentionKernelParams& p, const Ba
     }
   }
   most.merges = most.few;
+  if (most.few == 0) return most;
   // split() cuts all chunks into pieces that are `fair` long, but for one rest an item.
-  if (most.few > 0) most.few += num_blocks(limits) / p.kv_heads + 1;
+  most.few += num_blocks(limits) / p.kv_heads + 1;
+  if (longest > 0) {
+    const int64_t chunks = (longest + kAttentionChunk - 1) / kAttentionChunk;
+    most.few = std::min(most.few, most.merges * chunks);
+  }
   return most;
 }
 

@@ -24,6 +24,9 @@ int most_top_logprobs(const std::vector<SampleRow>& rows) {
 bool fits_recording(const StepRecording& recorded, const StepValues& values,
                     const std::optional<mx::array>& previous) {
   const StepValues& then = recorded.values;
+  const int32_t longest = then.longest;
+  const auto is_too_long = [longest](int32_t length) { return length > longest; };
+  if (longest > 0 && std::ranges::any_of(values.layout->seq_lens, is_too_long)) return false;
   if (!same_sizes(*then.layout, *values.layout) || then.ids->size() != values.ids->size() ||
       then.from->size() != values.from->size())
     return false;

@@ -26,6 +26,8 @@ struct StepValues {
   // Its rows are not only those of the step before: the host took its time to let new ones in, and
   // how long the device had nothing to do says nothing about how steps follow each other.
   bool has_new_rows = false;
+  // Of a recording: no sequence of the steps that it will run for is longer; 0: they may be.
+  int32_t longest = 0;
 };
 
 // A step of kernels that can run again and again.

@@ -32,5 +32,21 @@ TEST(RecordedStep, FitsOnlyIfItTakesAllRowsAsItWasRecorded) {
   EXPECT_TRUE(fits(some, values_of({0, 0})));
 }
 
+// Kernels of a recording for short contexts have no room for longer ones.
+TEST(RecordedStep, FitsNoLongerContextsThanItWasRecordedFor) {
+  StepValues any = values_of({0, 1}), shorter = any;
+  shorter.longest = 512;
+  const auto now = [&](int32_t first, int32_t second) {
+    StepValues values = values_of({0, 1});
+    auto layout = std::make_shared<BatchLayout>(*values.layout);
+    layout->seq_lens = {first, second};
+    values.layout = layout;
+    return values;
+  };
+  EXPECT_TRUE(fits(shorter, now(512, 0)));
+  EXPECT_FALSE(fits(shorter, now(3, 513)));
+  EXPECT_TRUE(fits(any, now(3, 513)));
+}
+
 }  // namespace
 }  // namespace quire::ops

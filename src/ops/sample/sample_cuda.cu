@@ -171,7 +171,7 @@ int blocks_of_row(int64_t rows) {
 
 void sample_cuda(CudaStream stream, const SampleCudaParams& p) {
   if (p.width > kMaxSampleCudaTop || p.vocab > kMaxSampleCudaVocab)
-    throw std::runtime_error("sample: more logprobs or tokens than the kernel has room for");
+    throw_from_op("sample", "more logprobs or tokens than the kernel has room for");
   const int blocks = blocks_of_row(p.rows);
   launch_clusters("sample", stream, sample_rows, dim3(static_cast<unsigned>(p.rows * blocks)),
                   static_cast<unsigned>(blocks), kSampleThreads, 0, p, blocks);
