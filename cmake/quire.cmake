@@ -19,7 +19,8 @@ target_include_directories(quire_options INTERFACE $<BUILD_INTERFACE:${CMAKE_SOU
                            $<INSTALL_INTERFACE:include/quire>)
 if(QUIRE_SANITIZE)
   target_compile_options(quire_options INTERFACE -fsanitize=${QUIRE_SANITIZE} -fno-omit-frame-pointer
-                         -O1  # -O2 takes the compiler half as long again
+                         # -O2 takes the compiler half as long again, and tests do little themselves
+                         $<IF:$<BOOL:$<TARGET_PROPERTY:QUIRE_TEST>>,-O0,-O1>
                          $<$<CXX_COMPILER_ID:GNU>:-fno-var-tracking>)
   target_link_options(quire_options INTERFACE -fsanitize=${QUIRE_SANITIZE})
   if(QUIRE_SANITIZE MATCHES "undefined")
@@ -100,11 +101,11 @@ function(quire_test name)
   add_dependencies(quire_tests ${name})
   target_link_libraries(${name} PRIVATE ${ARG_DEPENDS} GTest::gmock GTest::gtest_main)
   # What a test does itself is little; its expectations are much code.
-  set(level -O1)
   if(QUIRE_SANITIZE)
-    set(level -O0)
+    set_target_properties(${name} PROPERTIES QUIRE_TEST ON)
+  else()
+    target_compile_options(${name} PRIVATE -O1)
   endif()
-  target_compile_options(${name} PRIVATE ${level})
   list(LENGTH ARG_SOURCES count)
   if(count GREATER 2)
     quire_precompile(${name} <gmock/gmock.h> <gtest/gtest.h> ${ARG_HEADERS})
