@@ -67,6 +67,11 @@ impl Cutter {
         self.style == Style::SpacesPrepended
     }
 
+    /// Whether all that normalizer and pre-tokenizer do is to write spaces as "▁".
+    pub fn writes_spaces_only(&self) -> bool {
+        self.style != Style::Pattern
+    }
+
     /// The first safe cut at or after `from` and before `to`.
     pub fn first_cut(&self, text: &str, from: usize, to: usize) -> Option<usize> {
         let to = to.min(text.len());
