@@ -138,6 +138,10 @@ pub mod peak {
         HELD.set((held - cut(old), most.max(held)));
     }
 
+    pub fn held() -> isize {
+        HELD.get().0
+    }
+
     /// The most that is held while `body` runs, beyond what was held before.
     pub fn of<T>(body: impl FnOnce() -> T) -> (T, usize) {
         let before = HELD.get().0;

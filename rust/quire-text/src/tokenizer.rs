@@ -11,7 +11,8 @@ use crate::working_memory::{Appetite, WorkingMemory};
 use crate::{tekken, tokenizer_limits};
 use serde_json::Value as Json;
 use std::collections::HashSet;
-use tokenizers::{AddedToken, Encoding, Token, Tokenizer};
+use tokenizers::models::ModelWrapper;
+use tokenizers::{AddedToken, Encoding, Token, Tokenizer, Trainer};
 
 /// Ids at or above this are refused: a table of that length would be an attack on memory.
 const MAX_TOKEN_ID: u32 = 1 << 22;
@@ -76,6 +77,33 @@ fn read_tokenizer(from: ModelFiles) -> TextResult<(Tokenizer, u64, &'static str)
     Ok((inner, growth, own))
 }
 
+/// The models keep 10,000 words with their tokens, in every thread, for as long as the thread lives:
+/// with words of 255 bytes that is 80 MB a thread. Looking words up there saves a fifth of the time.
+/// Trainers alone get hold of a tokenizer's model.
+fn keep_no_words(inner: &mut Tokenizer) -> Result<(), String> {
+    struct NoWords;
+    impl Trainer for NoWords {
+        type Model = ModelWrapper;
+        fn should_show_progress(&self) -> bool {
+            false
+        }
+        fn train(&self, model: &mut ModelWrapper) -> tokenizers::Result<Vec<AddedToken>> {
+            model.resize_cache(0);
+            Ok(vec![])
+        }
+        fn feed<I, S, F>(&mut self, _: I, _: F) -> tokenizers::Result<()>
+        where
+            I: Iterator<Item = S> + Send,
+            S: AsRef<str> + Send,
+            F: Fn(&str) -> tokenizers::Result<Vec<String>> + Sync,
+        {
+            Ok(())
+        }
+    }
+    let texts = std::iter::empty::<&str>();
+    inner.train(&mut NoWords, texts).map(|_| ()).map_err(|e| e.to_string())
+}
+
 fn missing_tokenizer(from: ModelFiles) -> String {
     let needed = "no such file (a tokenizer.json or tekken.json in the model directory is needed";
     if !from.has("tokenizer.model") {
@@ -90,6 +118,7 @@ fn missing_tokenizer(from: ModelFiles) -> String {
 pub fn load(from: ModelFiles) -> TextResult<TextTokenizer> {
     let (mut inner, growth, file) = read_tokenizer(from)?;
     let bad = |reason: String| TextError(format!("{}: {reason}", from.name(file)));
+    keep_no_words(&mut inner).map_err(bad)?;
     let config = read_tokenizer_config(from)?;
     let mut special = SpecialTokens::read(from, &config)?;
     if file == "tekken.json" {

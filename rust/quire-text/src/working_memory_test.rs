@@ -190,3 +190,23 @@ fn ids_that_are_there_count() {
     let difference = long.iter().sum::<usize>() - short.iter().sum::<usize>();
     assert!(difference > 90 * KIB * BYTES_FOR_ID && difference < 210 * KIB * BYTES_FOR_ID);
 }
+
+/// Nothing of long words stays behind.
+#[test]
+fn no_words_are_kept() {
+    for file in [parity_file("qwen"), parity_file("llama2")] {
+        let tokenizer = load(&file);
+        let words = |n: usize| {
+            let word =
+                |i: usize| format!("{} ", filled(200, |k| one_of('a' as u32, 26)(i * 31 + k * k)));
+            (n..n + 200).map(word).collect::<String>()
+        };
+        // The crate's regular expressions keep some memory of their own.
+        tokenizer.encode_whole(&words(0), false).unwrap();
+        let held = peak::held();
+        for n in 1..10 {
+            tokenizer.encode_whole(&words(n * 200), false).unwrap();
+        }
+        assert!(peak::held() - held < 64 * KIB as isize, "{} bytes", peak::held() - held);
+    }
+}
