@@ -150,8 +150,7 @@ Result<std::vector<int32_t>, ApiError> Api::encode_text(std::string_view text,
   }
   text::EncodeOptions encode;
   encode.add_special_tokens = add_special_tokens;
-  encode.budget = &means.budget;
-  return planner_.prompts().encode(text, encode, param);
+  return planner_.prompts().encode(text, encode, param, means);
 }
 
 Result<json::value, ApiError> Api::tokenize_body(const http::Request& http_request,

@@ -69,7 +69,7 @@ Result<GenerationPlan, ApiError> Planner::plan(const openai::CompletionRequest& 
   std::vector<Prepared> prompts;
   http::Charge held(means.account, http::Held::kPrompts);
   for (const openai::Prompt& prompt : request.prompts) {
-    auto ids = prompts_.build(prompt, request, "prompt", means.budget);
+    auto ids = prompts_.build(prompt, request, "prompt", means);
     if (!ids) return Err{std::move(ids).error()};
     const size_t bytes = ids->size() * sizeof(int32_t);
     if (!held.try_add(bytes)) return Err{does_not_fit(*means.account, bytes)};
@@ -99,7 +99,7 @@ Result<GenerationPlan, ApiError> Planner::plan(const openai::ChatRequest& reques
       chat_grammar(request, parsing_.choice_for(request.chat), *rendered, *text_.tokenizer);
   if (!grammar) return Err{std::move(grammar).error()};
   endpoint.grammar = std::move(*grammar);
-  auto ids = prompts_.build(std::move(*rendered), request, request.chat.field, means.budget);
+  auto ids = prompts_.build(std::move(*rendered), request, request.chat.field, means);
   if (!ids) return Err{std::move(ids).error()};
 
   endpoint.is_chat = true;
@@ -178,7 +178,7 @@ Result<std::optional<text::GrammarMatcher>, ApiError> Planner::compile(
 // As in vLLM: the tokens of each word at the beginning of a text and behind a space. A single token
 // is banned everywhere, the last of several after the others.
 Result<engine::SamplingParams, ApiError> Planner::sampling(const openai::GenerationRequest& request,
-                                                           WorkBudget& budget) const {
+                                                           const RequestMeans& means) const {
   engine::SamplingParams out = request.sampling;
   if (request.bad_words.empty()) return out;
   std::vector<std::vector<int32_t>> sequences;
@@ -192,8 +192,7 @@ Result<engine::SamplingParams, ApiError> Planner::sampling(const openai::Generat
     for (const std::string& text : {word, " " + word}) {
       text::EncodeOptions options;
       options.add_special_tokens = false;
-      options.budget = &budget;
-      auto ids = prompts_.encode(text, options, "bad_words");
+      auto ids = prompts_.encode(text, options, "bad_words", means);
       if (!ids) return Err{std::move(ids).error()};
       if (ids->size() > 1) {
         sequences.push_back(std::move(*ids));
@@ -301,7 +300,7 @@ Result<GenerationPlan, ApiError> Planner::assemble(const openai::GenerationReque
     return Err{std::move(fits).error()};
   auto matcher = compile(endpoint.grammar, means);
   if (!matcher) return Err{std::move(matcher).error()};
-  const auto sampling = this->sampling(request, means.budget);
+  const auto sampling = this->sampling(request, means);
   if (!sampling) return Err{sampling.error()};
   plan.n = request.n;
   plan.adapter = adapter_name(request);

@@ -68,7 +68,7 @@ class Planner {
       const std::optional<AnswerGrammar>& grammar, const RequestMeans& means) const;
   // The request's, with what its bad words ban.
   Result<engine::SamplingParams, ApiError> sampling(const openai::GenerationRequest& request,
-                                                    WorkBudget& budget) const;
+                                                    const RequestMeans& means) const;
   SessionOptions session_options(const openai::GenerationRequest& request) const;
   std::unique_ptr<AnswerFormat> format(const openai::GenerationRequest& request,
                                        const Endpoint& endpoint, int64_t max_tokens) const;

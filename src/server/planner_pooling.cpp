@@ -21,7 +21,7 @@ Result<GenerationPlan, ApiError> Planner::plan(const pooling::EmbeddingRequest& 
   GenerationPlan plan;
   const Pooling pooling{.kind = request.kind.value_or(text_.pooling.kind)};
   for (const openai::Prompt& prompt : request.prompts) {
-    auto ids = prompts_.build(prompt, request, "input", means.budget);
+    auto ids = prompts_.build(prompt, request, "input", means);
     if (!ids) return Err{std::move(ids).error()};
     if (auto added = add_pooled(request, std::move(*ids), pooling, means, plan); !added)
       return Err{std::move(added).error()};
@@ -48,7 +48,7 @@ Result<GenerationPlan, ApiError> Planner::plan(const pooling::ScoreRequest& requ
     auto text = pair_prompt_.render(query, request.documents[i], request.instruction, means.budget);
     if (!text) return Err{std::move(text).error()};
     const char* param = request.is_rerank ? "documents" : "text_2";
-    auto ids = prompts_.build(std::move(*text), encoding, param, means.budget);
+    auto ids = prompts_.build(std::move(*text), encoding, param, means);
     if (!ids) return Err{std::move(ids).error()};
     if (auto added = add_pooled(request, std::move(*ids), pooling, means, plan); !added)
       return Err{std::move(added).error()};

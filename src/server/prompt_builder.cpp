@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/freed_memory.h"
 #include "server/template_variables.h"
 
 namespace quire::server {
@@ -16,6 +17,40 @@ ApiError text_error(const std::string& error, const WorkBudget* budget, const ch
           param};
 }
 
+// What tokenising one text takes of the request's account while it works.
+class WorkingCharge {
+ public:
+  explicit WorkingCharge(const std::shared_ptr<http::Account>& account)
+      : account_(*account), charge_(account, http::Held::kTokenising) {}
+  // What is no longer counted is the system's before.
+  ~WorkingCharge() {
+    if (charge_.bytes() >= kWorthReturning) give_back_freed_memory();
+  }
+  WorkingCharge(const WorkingCharge&) = delete;
+  WorkingCharge& operator=(const WorkingCharge&) = delete;
+
+  const text::WorkingMemory& memory() const { return memory_; }
+  // What was not there, if it was not.
+  const std::optional<ApiError>& refusal() const { return refusal_; }
+
+ private:
+  // Every thread's arena would keep the most that it ever had. It takes some milliseconds; so many
+  // bytes were worked on for longer.
+  static constexpr size_t kWorthReturning = 8u << 20;
+
+  static bool try_add(void* owner, size_t bytes) {
+    auto& self = *static_cast<WorkingCharge*>(owner);
+    if (self.charge_.try_add(bytes)) return true;
+    self.refusal_ = does_not_fit(self.account_, bytes);
+    return false;
+  }
+
+  const http::Account& account_;
+  http::Charge charge_;
+  std::optional<ApiError> refusal_;
+  const text::WorkingMemory memory_{&try_add, this};
+};
+
 }  // namespace
 
 PromptBuilder::PromptBuilder(const ModelText& text, int64_t max_model_len)
@@ -29,9 +64,14 @@ PromptBuilder::PromptBuilder(const ModelText& text, int64_t max_model_len)
 }
 
 Result<std::vector<int32_t>, ApiError> PromptBuilder::encode(std::string_view text,
-                                                             const text::EncodeOptions& options,
-                                                             const char* param) const {
+                                                             text::EncodeOptions options,
+                                                             const char* param,
+                                                             const RequestMeans& means) const {
+  WorkingCharge charge(means.account);
+  options.budget = &means.budget;
+  options.memory = &charge.memory();
   auto ids = text_.tokenizer->encode(text, options);
+  if (charge.refusal()) return Err{*charge.refusal()};
   if (!ids) return Err{text_error(ids.error(), options.budget, param)};
   return std::move(*ids);
 }
@@ -46,7 +86,7 @@ Result<std::string, ApiError> PromptBuilder::decode(std::span<const int32_t> ids
 
 Result<std::vector<int32_t>, ApiError> PromptBuilder::build(
     const openai::Prompt& prompt, const openai::GenerationRequest& request, const char* param,
-    WorkBudget& budget) const {
+    const RequestMeans& means) const {
   std::vector<int32_t> ids;
   if (const auto* given = std::get_if<std::vector<int32_t>>(&prompt)) {
     ids = *given;
@@ -63,11 +103,10 @@ Result<std::vector<int32_t>, ApiError> PromptBuilder::build(
     }
     text::EncodeOptions options;
     options.add_special_tokens = request.add_special_tokens;
-    options.budget = &budget;
     // Of a truncated prompt only the end that stays is tokenised.
     if (request.truncate_prompt_tokens)
       (request.truncate_left ? options.keep_last : options.keep_first) = kept_tokens(request);
-    auto encoded = encode(text, options, param);
+    auto encoded = encode(text, options, param, means);
     if (!encoded) return Err{std::move(encoded).error()};
     ids = std::move(*encoded);
   }

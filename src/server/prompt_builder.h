@@ -9,6 +9,7 @@
 #include "server/errors.h"
 #include "server/openai/request.h"
 #include "server/options.h"
+#include "server/request_size.h"
 
 namespace quire::server {
 
@@ -21,10 +22,10 @@ class PromptBuilder {
   // The ids of a completion's prompt, cut as the request says. `param` is blamed for errors.
   Result<std::vector<int32_t>, ApiError> build(const openai::Prompt& prompt,
                                                const openai::GenerationRequest& request,
-                                               const char* param, WorkBudget& budget) const;
-  Result<std::vector<int32_t>, ApiError> encode(std::string_view text,
-                                                const text::EncodeOptions& options,
-                                                const char* param) const;
+                                               const char* param, const RequestMeans& means) const;
+  // `options` without budget and memory, which are the request's.
+  Result<std::vector<int32_t>, ApiError> encode(std::string_view text, text::EncodeOptions options,
+                                                const char* param, const RequestMeans& means) const;
   // The text of ids, whose decoded_bytes() the caller has charged to an account.
   Result<std::string, ApiError> decode(std::span<const int32_t> ids,
                                        const text::DecodeOptions& options, const char* param) const;

@@ -118,7 +118,7 @@ ApiError does_not_fit(const http::Account& account, size_t more) {
   const size_t all = account.held() + more;
   if (all > account.limit()) {
     return {400,
-            "The request's text, its JSON when it is read and its prompts take " +
+            "The request's text, its JSON when it is read, its prompts and tokenising them take " +
                 std::to_string(all) + " bytes, more than the " + std::to_string(account.limit()) +
                 " that one client may have held (--max-buffered-bytes)",
             ""};

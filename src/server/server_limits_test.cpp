@@ -96,6 +96,44 @@ TEST_F(ServerLimits, TextsOfIdsAreInTheAccount) {
   EXPECT_TRUE(engine_->wait_for([&] { return held() == 0; }));
 }
 
+// A word is tokenised in one go, and the same bytes as words in pieces, which need no memory that
+// others could want.
+TEST_F(ServerLimits, WhatTokenisingTakesIsInTheAccount) {
+  start([](FakeEngine::Script&, ServerOptions& options) {
+    options.http.max_buffered_bytes = 23u << 20;
+    options.http.max_body_bytes = 4u << 20;
+    options.http.max_connections = 16;
+  });
+  const std::string word(40'000, 'a');
+  std::string words;
+  while (words.size() < word.size()) words += "lazy dogs ";
+  const auto messages = [](const std::string& text) {
+    return R"({"messages": [{"role": "user", "content": ")" + text + R"("}])";
+  };
+  const std::string cut = R"(, "max_tokens": 1, "truncate_prompt_tokens": 9})";
+  const auto completion = [&](const std::string& text) {
+    return R"({"prompt": ["a", ")" + text + R"("])" + cut;
+  };
+  const auto prompt = [](const std::string& text) { return R"({"prompt": ")" + text + R"("})"; };
+  const auto pair = [](const std::string& path, const std::string& fits, const std::string& large) {
+    return std::tuple(path, fits, large);
+  };
+  for (const auto& [path, fits, large] :
+       {pair("/tokenize", prompt(words), prompt(word)),
+        pair("/tokenize", messages(words) + "}", messages(word) + "}"),
+        pair("/v1/completions", completion(words), completion(word)),
+        pair("/v1/chat/completions", messages(words) + cut, messages(word) + cut)}) {
+    const auto taken = post(path, fits);
+    EXPECT_EQ(taken.status, 200) << path << taken.body.substr(0, 300);
+    const auto refused = post(path, large);
+    EXPECT_EQ(refused.status, 400) << path;
+    EXPECT_NE(refused.body.find("tokenising them"), std::string::npos)
+        << path << refused.body.substr(0, 300);
+  }
+  EXPECT_EQ(post("/tokenize", prompt(word.substr(0, 16'000))).status, 200);
+  EXPECT_TRUE(engine_->wait_for([&] { return held() == 0; }));
+}
+
 TEST_F(ServerLimits, LargeAnswersSayWhatSmallOnesDo) {
   start();
   const std::string fields = R"(, "prompt_logprobs": 20, "logprobs": 20, "max_tokens": 30,

@@ -60,6 +60,7 @@ Result<std::vector<int32_t>, std::string> Tokenizer::encode(std::string_view tex
       .keep_last = options.keep_last.value_or(UINT64_MAX),
       .piece_bytes = options.piece_bytes,
       .budget = reinterpret_cast<size_t>(options.budget),
+      .memory = reinterpret_cast<size_t>(options.memory),
   };
   return bridged([&] {
     const rust::Vec<int32_t> ids = rs::encode(*impl_->rust, as_bytes(text), bridge_options);

@@ -14,14 +14,22 @@
 
 namespace quire::text {
 
+// Who is asked before a call takes more memory than 2 MiB while it works. The Rust library calls it
+// in place (rust/quire-text/src/working_memory.rs): the fields are its contract.
+struct WorkingMemory {
+  bool (*try_add)(void* owner, size_t bytes);  // false: not now. Must not throw
+  void* owner;
+};
+
 struct EncodeOptions {
   bool add_special_tokens = true;
   // Only the first, or only the last ids of those that the whole text has; not both.
   std::optional<size_t> keep_first = {}, keep_last = {};
   // Longer texts are tokenised in pieces of about this size where that gives the same ids. Only
-  // between pieces the work can be stopped.
-  size_t piece_bytes = 8u << 10;
-  WorkBudget* budget = nullptr;  // null: no limit
+  // between pieces the work can be stopped. A piece of this size takes no more than 2 MiB.
+  size_t piece_bytes = 4u << 10;
+  WorkBudget* budget = nullptr;           // null: no limit
+  const WorkingMemory* memory = nullptr;  // null: whatever it takes
 };
 
 struct DecodeOptions {
@@ -47,9 +55,9 @@ class Tokenizer {
   Tokenizer(const Tokenizer&) = delete;
   Tokenizer& operator=(const Tokenizer&) = delete;
 
-  // Error: `text` is not valid UTF-8; the budget is spent or cancelled; or there are more than
-  // 512 KiB that have to be tokenised in one go, because of what the text is (one word) or of a
-  // tokenizer for which no safe place to cut is known.
+  // Error: `text` is not valid UTF-8; the budget is spent or cancelled; there is no memory; or
+  // there are more than 512 KiB that have to be tokenised in one go, because of what the text is
+  // (one word) or of a tokenizer for which no safe place to cut is known.
   Result<std::vector<int32_t>, std::string> encode(std::string_view text,
                                                    const EncodeOptions& options) const;
   Result<std::vector<int32_t>, std::string> encode(std::string_view text,

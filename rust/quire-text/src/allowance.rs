@@ -40,6 +40,8 @@ pub struct Allocator;
 impl Allocator {
     /// Takes so many bytes of the thread's allowance, if there is one; false if they are too many.
     fn take(bytes: usize) -> bool {
+        #[cfg(test)]
+        peak::add(bytes);
         let Some(mut allowance) = ALLOWANCE.get() else { return true };
         allowance.calls = allowance.calls.wrapping_add(1);
         let looks = allowance.calls % LOOK_EVERY == 0;
@@ -62,6 +64,8 @@ impl Allocator {
     }
 
     fn give_back(bytes: usize) {
+        #[cfg(test)]
+        peak::remove(bytes);
         if let Some(mut allowance) = ALLOWANCE.get() {
             allowance.bytes = allowance.bytes.saturating_add(bytes);
             ALLOWANCE.set(Some(allowance));
@@ -92,7 +96,58 @@ unsafe impl GlobalAlloc for Allocator {
             return std::ptr::null_mut();
         }
         Allocator::give_back(layout.size().saturating_sub(size));
+        #[cfg(test)]
+        peak::resized(layout.size(), size);
         unsafe { System.realloc(memory, layout, size) }
+    }
+}
+
+/// The most memory that a thread holds at once, as the system's allocator cuts it.
+#[cfg(test)]
+pub mod peak {
+    use std::cell::Cell;
+
+    thread_local! {
+        static HELD: Cell<(isize, isize)> = const { Cell::new((0, 0)) }; // now, and at most
+    }
+
+    fn cut(bytes: usize) -> isize {
+        if bytes == 0 {
+            0
+        } else {
+            ((bytes + 8 + 15) & !15).max(32) as isize
+        }
+    }
+
+    pub fn add(bytes: usize) {
+        let (held, most) = HELD.get();
+        let held = held + cut(bytes);
+        HELD.set((held, most.max(held)));
+    }
+
+    pub fn remove(bytes: usize) {
+        let (held, most) = HELD.get();
+        HELD.set((held - cut(bytes), most));
+    }
+
+    /// After add() or remove() of the difference: block and copy are there for a moment.
+    pub fn resized(old: usize, new: usize) {
+        let (held, most) = HELD.get();
+        let counted = if new > old { cut(new - old) } else { -cut(old - new) };
+        let held = held - counted + cut(new);
+        HELD.set((held - cut(old), most.max(held)));
+    }
+
+    pub fn held() -> isize {
+        HELD.get().0
+    }
+
+    /// The most that is held while `body` runs, beyond what was held before.
+    pub fn of<T>(body: impl FnOnce() -> T) -> (T, usize) {
+        let before = HELD.get().0;
+        HELD.set((before, before));
+        let result = body();
+        (result, (HELD.get().1 - before) as usize)
     }
 }
 

@@ -16,8 +16,9 @@ const MARK: char = '\u{2581}';
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Style {
-    /// A regular expression of the GPT family splits the text before the model sees it.
-    Pattern,
+    /// Regular expressions of the GPT family split the text before the model sees it. `digits_alone`:
+    /// every digit is a pre-token of its own.
+    Pattern { digits_alone: bool },
     /// BPE over the whole text, spaces as "▁"; no token has a "▁" behind another character.
     Spaces,
     /// The same, and a "▁" is put in front of every piece: it stands for the space of the cut.
@@ -44,7 +45,8 @@ impl Cutter {
         if added.iter().any(|token| token.single_word) {
             return None;
         }
-        if style != Style::Pattern && added.iter().any(|token| token.normalized) {
+        let by_pattern = matches!(style, Style::Pattern { .. });
+        if !by_pattern && added.iter().any(|token| token.normalized) {
             return None;
         }
         let plain = |c: char| if c == MARK { ' ' } else { c };
@@ -65,6 +67,11 @@ impl Cutter {
     /// Whether the character at a cut is dropped: the tokenizer puts it back.
     pub fn drops_space(&self) -> bool {
         self.style == Style::SpacesPrepended
+    }
+
+    /// Whether all that normalizer and pre-tokenizer do is to write spaces as "▁".
+    pub fn writes_spaces_only(&self) -> bool {
+        !matches!(self.style, Style::Pattern { .. })
     }
 
     /// The first safe cut at or after `from` and before `to`.
@@ -93,7 +100,10 @@ impl Cutter {
             return false;
         }
         match self.style {
-            Style::Pattern => pattern_ends_between(x, y),
+            Style::Pattern { digits_alone: true } if x.is_ascii_digit() && y.is_ascii_digit() => {
+                true
+            }
+            Style::Pattern { .. } => pattern_ends_between(x, y),
             Style::Spaces => y == ' ' && x != MARK,
             Style::SpacesPrepended => {
                 let next = right.chars().nth(1);
@@ -126,8 +136,11 @@ fn find_style(tokenizer: &Tokenizer) -> Option<Style> {
     let normalizer = normalizer.map_or(Json::Null, |n| json(serde_json::to_value(n)));
     let pre = tokenizer.get_pre_tokenizer();
     let pre = pre.map_or(Json::Null, |p| json(serde_json::to_value(p)));
-    if (normalizer.is_null() || normalizer["type"] == "NFC") && splits_by_pattern(&pre) {
-        return Some(Style::Pattern);
+    let no_steps = normalizer["normalizers"].as_array().is_some_and(Vec::is_empty);
+    if normalizer.is_null() || no_steps || normalizer["type"] == "NFC" {
+        if let Some(digits_alone) = splits_by_pattern(&pre) {
+            return Some(Style::Pattern { digits_alone });
+        }
     }
     let style =
         if is_metaspace(&pre) && normalizer.is_null() || pre.is_null() && is_replace(&normalizer) {
@@ -174,23 +187,46 @@ fn merges_stop_at_spaces(tokenizer: &Tokenizer) -> bool {
     vocab.contains_key("▁") && !vocab.keys().any(|token| joins(token))
 }
 
-fn splits_by_pattern(pre: &Json) -> bool {
+/// Whether each digit is a pre-token of its own; None where not all steps are known.
+fn splits_by_pattern(pre: &Json) -> Option<bool> {
     let bytes = |step: &Json, regex: bool| {
         step["type"] == "ByteLevel"
             && step["add_prefix_space"] == false
             && step["use_regex"] == regex
     };
     if bytes(pre, true) {
-        return true; // GPT-2's pattern
+        return Some(false); // GPT-2's pattern
     }
-    let Some(steps) = pre["pretokenizers"].as_array() else { return false };
-    let [split, last] = steps.as_slice() else { return false };
-    split["type"] == "Split"
-        && split["behavior"] == "Isolated"
-        && split["invert"] == false
-        && bytes(last, false)
-        && split["pattern"]["Regex"].as_str().is_some_and(is_known_pattern)
+    match pre["pretokenizers"].as_array()?.as_slice() {
+        [split, last] if bytes(last, false) => digits_alone(&isolated(split)?),
+        // StarCoder's: numbers or digits, and GPT-2's pattern between them.
+        [digits, last] if digits["type"] == "Digits" && bytes(last, true) => {
+            digits["individual_digits"].as_bool()
+        }
+        [a, b, c, last] if bytes(last, false) => {
+            let patterns = [isolated(a)?, isolated(b)?, isolated(c)?];
+            (patterns == DEEPSEEK).then_some(false)
+        }
+        _ => None,
+    }
 }
+
+/// The pattern of a step that makes a pre-token of each match, and of what is between two; line ends
+/// as escapes.
+fn isolated(split: &Json) -> Option<String> {
+    let isolates =
+        split["type"] == "Split" && split["behavior"] == "Isolated" && split["invert"] == false;
+    let pattern = split["pattern"]["Regex"].as_str().filter(|_| isolates)?;
+    Some(pattern.replace('\r', r"\r").replace('\n', r"\n"))
+}
+
+/// DeepSeek-V3's, one after the other: numbers, Chinese and Japanese, and the rest. None
+/// goes on over a space, or leaves a run of ASCII letters before its end.
+const DEEPSEEK: [&str; 3] = [
+    r"\p{N}{1,3}",
+    "[一-龥\u{3040}-ゟ゠-ヿ]+",
+    r##"[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"##,
+];
 
 const LETTERS: u8 = 1;
 const DIGITS: u8 = 2;
@@ -236,15 +272,15 @@ const ALTERNATIVES: [(&str, u8); 28] = [
     (r"\s+", SPACES),
 ];
 
-fn is_known_pattern(pattern: &str) -> bool {
-    let mut matched = 0;
+/// None if a part is not known, or one is missing.
+fn digits_alone(pattern: &str) -> Option<bool> {
+    let (mut matched, mut alone) = (0, true);
     for part in alternatives(pattern) {
-        match ALTERNATIVES.iter().find(|(known, _)| *known == part) {
-            Some((_, what)) => matched |= what,
-            None => return false,
-        }
+        let (_, what) = ALTERNATIVES.iter().find(|(known, _)| *known == part)?;
+        matched |= what;
+        alone &= *what != DIGITS || part == r"\p{N}";
     }
-    matched == LETTERS | DIGITS | OTHERS | SPACES
+    (matched == LETTERS | DIGITS | OTHERS | SPACES).then_some(alone)
 }
 
 /// The parts between the bars that stand in no bracket. None of the known parts escapes a bracket
@@ -265,3 +301,7 @@ fn alternatives(pattern: &str) -> Vec<&str> {
     parts.push(&pattern[start..]);
     parts
 }
+
+#[cfg(test)]
+#[path = "cuts_test.rs"]
+mod tests;

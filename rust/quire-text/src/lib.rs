@@ -33,6 +33,7 @@ mod tekken;
 mod template;
 mod tokenizer;
 mod tokenizer_limits;
+mod working_memory;
 
 use budget::{Budget, Cancellation};
 use error::{guard, utf8, TextError, TextResult};
@@ -42,6 +43,7 @@ use model_files::ModelFiles;
 use std::path::Path;
 use template::{ChatTemplates, Input, Limits, Now};
 use tokenizer::{Keep, TextTokenizer};
+use working_memory::WorkingMemory;
 
 #[global_allocator]
 static ALLOCATOR: allowance::Allocator = allowance::Allocator;
@@ -81,13 +83,15 @@ mod ffi {
         tokenizer_config_json: &'a [u8],
     }
 
-    /// `budget` is the address of a `quire::WorkBudget`, or 0.
+    /// `budget` is the address of a `quire::WorkBudget`, `memory` that of a
+    /// `quire::text::WorkingMemory`, or 0.
     struct EncodeOptions {
         add_special: bool,
         keep_first: u64,
         keep_last: u64,
         piece_bytes: u64,
         budget: usize,
+        memory: usize,
     }
 
     struct RenderInput<'a> {
@@ -216,7 +220,7 @@ fn tables(tokenizer: &TextTokenizer) -> TextResult<ffi::VocabTables> {
 }
 
 /// # Safety
-/// `options.budget` is 0 or the address of a living `quire::WorkBudget`.
+/// `options.budget` and `options.memory` are 0 or the addresses of living objects.
 unsafe fn encode(
     tokenizer: &TextTokenizer,
     text: &[u8],
@@ -229,8 +233,10 @@ unsafe fn encode(
     };
     // SAFETY: the caller's promise.
     let budget = unsafe { Budget::from_address(options.budget) };
-    let piece_bytes = options.piece_bytes as usize;
-    guard("tokenizer", || tokenizer.encode(text, options.add_special, keep, piece_bytes, budget))
+    // SAFETY: the caller's promise.
+    let memory = unsafe { WorkingMemory::from_address(options.memory) };
+    let (special, piece_bytes) = (options.add_special, options.piece_bytes as usize);
+    guard("tokenizer", || tokenizer.encode(text, special, keep, piece_bytes, budget, memory))
 }
 
 fn decode(tokenizer: &TextTokenizer, ids: &[i32], skip_special: bool) -> TextResult<String> {

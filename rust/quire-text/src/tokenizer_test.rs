@@ -29,9 +29,9 @@ impl Drop for ModelDir {
 
 /// All ids, in one piece and without a budget.
 fn encode(tokenizer: &TextTokenizer, text: &[u8]) -> TextResult<Vec<i32>> {
-    // SAFETY: 0 is no budget.
-    let budget = unsafe { Budget::from_address(0) };
-    tokenizer.encode(text, false, Keep::All, usize::MAX, budget)
+    // SAFETY: 0 is no limit.
+    let (budget, memory) = unsafe { (Budget::from_address(0), WorkingMemory::from_address(0)) };
+    tokenizer.encode(text, false, Keep::All, usize::MAX, budget, memory)
 }
 
 /// Bytes H, e, l, o and a space, and two merges.

@@ -22,6 +22,8 @@ const char* held_name(Held kind) {
       return "answers";
     case Held::kGrammars:
       return "grammars";
+    case Held::kTokenising:
+      return "tokenising";
   }
   return "?";
 }

@@ -10,14 +10,14 @@
 namespace quire::server::http {
 
 // What memory is held for.
-enum class Held { kBodies, kDocuments, kPrompts, kAnswers, kGrammars };
-inline constexpr size_t kHeldKinds = 5;
+enum class Held { kBodies, kDocuments, kPrompts, kAnswers, kGrammars, kTokenising };
+inline constexpr size_t kHeldKinds = 6;
 const char* held_name(Held kind);
 
 // The one account of the bytes that clients make the server hold beside weights and KV memory:
 // request bodies from their first byte on, parsed documents, the ids of prompts and what else every
 // choice keeps of its request, answers that are collected or not sent yet, grammars with the tables
-// that their masks build up. A charge that does not
+// that their masks build up, what tokenising takes while it works. A charge that does not
 // fit is refused before the memory is taken. Thread-safe.
 //
 // Fair: kOwnBytes of every connection come from nobody else's share, so that small requests go
