@@ -1,5 +1,6 @@
 #include "bench/ops/weight_formats.h"
 
+#include <cstring>
 #include <vector>
 
 #include "ops/linear/pack/affine_matrix.h"
@@ -49,13 +50,28 @@ ops::LinearWeight make_block_float(const ops::Context& context, const mx::array&
   return {.weight = ops::pack_block_float_matrix(context, {&source, 1}, mx::bfloat16, interleave)};
 }
 
-// Any bits are codes and scales, but that those of an infinite float16 lack one.
+// Any bits are codes and small scales. float16 scales are near 2^-12, those of minima near 2^-10,
+// as those of models are.
+template <ops::GgufFormat kFormat>
+constexpr size_t kScaleAt = kFormat == ops::GgufFormat::kQ2_K   ? 80
+                            : kFormat == ops::GgufFormat::kQ3_K ? 108
+                            : kFormat == ops::GgufFormat::kQ6_K ? 208
+                                                                : 0;
 template <ops::GgufFormat kFormat, bool kInt8Activations = false>
 ops::LinearWeight make_gguf(const ops::Context& context, const mx::array& rows, bool interleave) {
   const int n = rows.shape(0), k = rows.shape(1);
   std::vector<uint8_t> blocks(static_cast<size_t>(n * ops::gguf_row_bytes(kFormat, k)));
   const auto* bits = static_cast<const uint8_t*>(rows.data<void>());
   for (size_t i = 0; i < blocks.size(); ++i) blocks[i] = bits[i] & 0xBF;
+  const auto set_scale = [&](size_t at, uint16_t exponent) {
+    const auto half = static_cast<uint16_t>(exponent << 10 | blocks[at]);
+    std::memcpy(&blocks[at], &half, sizeof(half));
+  };
+  for (size_t at = 0; at < blocks.size(); at += ops::gguf_block(kFormat).bytes) {
+    const size_t d = at + kScaleAt<kFormat>;
+    set_scale(d, 3);
+    if (ops::gguf_layout(kFormat).has_min) set_scale(d + 2, 5);
+  }
   const ops::GgufRows source = {.data = blocks.data(),
                                 .n = n,
                                 .k = k,

@@ -36,11 +36,8 @@ namespace quire::ops {
 //     8 bits   [32][4][k 0, 2, 1 and 3][4 rows] bytes
 //     4 bits   [16][4][2][4 rows] words of 16 bits, of four k: from the low nibble on 1, 3, 0 and 2
 //
-// Those of GGUF's formats are words of 32 bits with the rows beside each other (planes:
-// gguf_layout.h):
-//
-//     8 bits   [32][16 rows] words of four neighbouring k
-//     4 bits   [16][16 rows] words; nibble 4 i + j of word w is k = 32 j + 2 w + i
+// Those of GGUF's formats are planes of words of 32 bits with the rows beside each other:
+// gguf_layout.h.
 //
 // What is always_inline is part of its callers, so that files for one instruction set leave no
 // symbol that others might be linked to.
@@ -99,10 +96,8 @@ struct QuantisedLayout {
     return (panel ^ 1) < panels() ? 2 * block_bytes() : block_bytes();
   }
   // Of a code of a block, not of a plane: its byte, from the first of the codes, and the bits below
-  // it there. Turned ones first.
+  // it there. Turned ones of affine weights first.
   CodePlace turned_place(int64_t row, int64_t at) const {
-    if (gguf != GgufFormat::kNone)
-      return {at % 32 / 2 * 64 + row * 4 + at % 2 * 2 + at / 64, static_cast<int>(at / 32 % 2 * 4)};
     const int64_t odd = at % 2, second = at / 2 % 2;
     if (bits == 8) return {at / 4 * 64 + row / 4 * 16 + (2 * odd + second) * 4 + row % 4, 0};
     return {at / 8 * 64 + row / 4 * 16 + at / 4 % 2 * 8 + row % 4 * 2 + 1 - odd,
@@ -114,7 +109,7 @@ struct QuantisedLayout {
     // Nibbles 0 and 1 of a word are in its first byte.
     return {row * 64 + at % 32 * 2 + at / 64, static_cast<int>(at / 32 % 2 * 4)};
   }
-  bool has_planes() const { return gguf != GgufFormat::kNone && bits != 4; }
+  bool has_planes() const { return gguf != GgufFormat::kNone && (bits != 4 || turned); }
   // One code of a block, k in [0, 128).
   uint8_t code(const uint8_t* block, int64_t row, int64_t at) const {
     const uint8_t* codes = block + scale_bytes();

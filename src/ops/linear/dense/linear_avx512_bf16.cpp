@@ -92,12 +92,16 @@ void run(ThreadPool& pool, const LinearParams& p) {
 }
 
 const char* name() { return "cpu_avx512_bf16"; }
-bool serves(const LinearParams& p) { return use_avx512_bf16() && p.type == FloatType::kBf16; }
+// Codes of GGUF's formats of 4 bits are turned, no others.
+bool serves(const LinearParams& p) {
+  return use_avx512_bf16() && p.type == FloatType::kBf16 &&
+         p.turned == (p.gguf != GgufFormat::kNone && p.bits == 4);
+}
 
 }  // namespace
 
 const LinearKernel kAvx512Bf16Linear = {
-    .name = name, .serves = serves, .run = run, .run_all = run_all};
+    .name = name, .serves = serves, .run = run, .run_all = run_all, .reads_turned = true};
 
 }  // namespace quire::ops
 #endif

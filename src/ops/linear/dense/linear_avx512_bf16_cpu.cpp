@@ -12,7 +12,7 @@
 #include "ops/linear/affine/affine_source_avx512_bf16-inl.h"
 #include "ops/linear/block_float/block_float_codes_avx512_bf16-inl.h"
 #include "ops/linear/block_float/block_float_source_avx512_bf16-inl.h"
-#include "ops/linear/gguf/gguf_source_avx512_bf16-inl.h"
+#include "ops/linear/gguf/gguf_row_avx512_bf16-inl.h"
 #include "ops/linear/linear_epilogue-inl.h"
 
 namespace quire::ops {
@@ -446,7 +446,8 @@ void multiply_affine(const Bf16RowBatch& batch, const Bf16Block& block, uint16_t
 void multiply_gguf(const Bf16RowBatch& batch, const Bf16Block& block, uint16_t* buffer,
                    float* sums) {
   const auto multiply = [&]<GgufFormat kFormat>() {
-    multiply_quantised<typename GgufSourceOf<kFormat>::Type>(batch, block, buffer, sums);
+    if (block.row_end - block.row_begin == 1) return RowOfGguf<kFormat>(batch, block).multiply();
+    multiply_quantised<GgufSource<kFormat>>(batch, block, buffer, sums);
   };
   switch (batch.params.gguf) {
     case GgufFormat::kQ4_0:

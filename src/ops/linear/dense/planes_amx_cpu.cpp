@@ -127,7 +127,7 @@ class Panels {
 template <GgufFormat kFormat>
 void multiply_panels(const Bf16RowBatch& batch, const Bf16Block& block, uint16_t* ring,
                      float* sums) {
-  Panels<GgufPlanes<kFormat>> panels(batch, block, ring, sums);
+  Panels<GgufSource<kFormat>> panels(batch, block, ring, sums);
   for (int64_t panel = block.panel_begin; panel < block.panel_end; panel += 2)
     panels.multiply(panel, HWY_MIN(2, block.panel_end - panel));
 }

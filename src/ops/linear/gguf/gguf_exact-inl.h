@@ -67,22 +67,22 @@ HWY_INLINE bool gguf_is_exact(GgufFormat format, const uint8_t* block) {
   return hn::AllTrue(di, exact);
 }
 
-// Codes of iq4 become bytes of the table, 128 higher: of words j < 16 those of the chunks 0 and 2
-// (gguf_layout.h has words of all four), then of 1 and 3.
+// Codes of iq4 become bytes of the table, 128 higher, four neighbouring k in a word.
 HWY_INLINE void look_up_iq4(QuantisedBlock& block) {
   const UintTag du;
   const hn::Repartition<uint8_t, UintTag> bytes;
   const auto table = hn::LoadDup128(bytes, kIq4Bytes.at);
   const auto nibbles = hn::Set(du, 0x0F0F0F0Fu);
-  for (int j = 0; j < 16; ++j)
+  for (int64_t j = 0; j < 16; ++j)
     for (int64_t lane = 0; lane < 16; lane += kLanes) {
       const auto words = load_words(block, j, lane);
       const auto low = hn::And(words, nibbles), high = hn::And(hn::ShiftRight<4>(words), nibbles);
       const auto value = [&](GgufWords codes) HWY_ATTR {
         return hn::BitCast(du, hn::TableLookupBytes(table, hn::BitCast(bytes, codes)));
       };
-      hn::Store(value(low), du, block.words[j] + lane);
-      hn::Store(value(high), du, block.words[16 + j] + lane);
+      const int64_t word = j / 2 * 4 + j % 2;
+      hn::Store(value(low), du, block.words[word] + lane);
+      hn::Store(value(high), du, block.words[word + 2] + lane);
     }
   block.packed = reinterpret_cast<const uint8_t*>(block.words);
 }
@@ -97,19 +97,18 @@ struct GgufBf16Source<GgufForm::kTable, kGroups> : GgufSource<GgufForm::kTable, 
 // The same source, with scales 2^16 times as large where `exact` is set.
 template <GgufForm kForm, int kGroups>
 struct GgufExactSource : GgufBf16Source<kForm, kGroups> {
+  using Base = GgufBf16Source<kForm, kGroups>;
   static HWY_INLINE void load_scales(const QuantisedLayout& layout, const uint8_t* block,
                                      QuantisedBlock& out) {
     out.exact = gguf_is_exact(layout.gguf, block);
     const FloatVec up = hn::Set(kFloats, out.exact ? 65536.0f : 1.0f);
-    for (int64_t group = 0; group < kGroups; ++group)
-      for (int64_t lane = 0; lane < 16; lane += kLanes) {
-        FloatVec scale, bias;
-        load_gguf_scales(layout.gguf, block, group, lane, scale, bias);
-        // Codes of iq4 are 128 higher.
-        if constexpr (kForm == GgufForm::kTable) bias = hn::Mul(scale, hn::Set(kFloats, -128.0f));
-        hn::Store(hn::Mul(scale, up), kFloats, out.scales[group] + lane);
-        hn::Store(hn::Mul(bias, up), kFloats, out.biases[group] + lane);
-      }
+    const auto store = [&](int64_t group, int64_t lane, FloatVec scale, FloatVec bias) HWY_ATTR {
+      // Codes of iq4 are 128 higher.
+      if constexpr (kForm == GgufForm::kTable) bias = hn::Mul(scale, hn::Set(kFloats, -128.0f));
+      hn::Store(hn::Mul(scale, up), kFloats, out.scales[group] + lane);
+      hn::Store(hn::Mul(bias, up), kFloats, out.biases[group] + lane);
+    };
+    Base::for_scales(layout.gguf, block, store);
     out.in_range = true;
   }
   static HWY_INLINE void prepare(QuantisedBlock& out)
@@ -118,64 +117,86 @@ struct GgufExactSource : GgufBf16Source<kForm, kGroups> {
     look_up_iq4(out);
   }
 
-  // The values of 32 k of kLanes rows of an exact block, or the even or the odd ones of them, meet
-  // use(k, value), each parity in ascending order. Codes stay where they are in their words: their
-  // scales are smaller by as much.
-  template <bool kEven, bool kOdd, class Use>
+  // The values of 32 k of kVecs times kLanes rows of an exact block, or the even or the odd ones of
+  // them, meet use(k, values), each parity in ascending order. Codes stay where they are in their
+  // words: their scales are smaller by as much.
+  template <bool kEven, bool kOdd, int kVecs, class Use>
   static HWY_INLINE void for_values(const QuantisedBlock& block, int64_t chunk, int64_t lane,
                                     const Use& use) {
-    if constexpr (kForm == GgufForm::kPlanes) {
-      constexpr int64_t kParts = kGroups / 4, kWords = 8 / kParts;
+    if constexpr (kForm == GgufForm::kFour) {
+      const Scales<kVecs> scales(block, chunk, lane);
 #pragma GCC unroll 2
-      for (int64_t part = 0; part < kParts; ++part) {
-        const int64_t group = chunk * kParts + part;
-        const FloatVec scale = hn::Load(kFloats, block.scales[group] + lane);
-        const FloatVec bias = hn::Load(kFloats, block.biases[group] + lane);
-        const FloatVec second = hn::Mul(scale, hn::Set(kFloats, 0x1p-8f));
-        const FloatVec third = hn::Mul(scale, hn::Set(kFloats, 0x1p-16f));
+      for (int64_t k = 0; k < 32; k += 16) {
+        GgufWords words[2][kVecs];
 #pragma GCC unroll 2
-        for (int64_t i = 0; i < kWords; ++i) {
-          const auto w = load_words(block, 8 * chunk + part * kWords + i, lane);
-          const int64_t k = 4 * (part * kWords + i);
-          if constexpr (kEven) {
-            use(k, value(hn::And(w, hn::Set(UintTag(), 0xFFu)), scale, bias));
-            use(k + 2, value(hn::And(w, hn::Set(UintTag(), 0xFF0000u)), third, bias));
-          }
-          if constexpr (kOdd) {
-            use(k + 1, value(hn::And(w, hn::Set(UintTag(), 0xFF00u)), second, bias));
-            use(k + 3, value(hn::ShiftRight<24>(w), scale, bias));
-          }
+        for (int i = 0; i < 2; ++i) {
+          load<kVecs>(block, 4 * chunk + k / 8 + i, lane, words[i]);
+          for_bytes<kEven, kOdd, 15>(words[i], k + 4 * i, scales, use);
+        }
+#pragma GCC unroll 2
+        for (int i = 0; i < 2; ++i) {
+#pragma GCC unroll 2
+          for (int v = 0; v < kVecs; ++v) words[i][v] = hn::ShiftRight<4>(words[i][v]);
+          for_bytes<kEven, kOdd, 15>(words[i], k + 8 + 4 * i, scales, use);
         }
       }
     } else {
-      chunk >= (kForm == GgufForm::kTable ? 2 : 3)
-          ? for_pairs<kEven, kOdd, true>(block, chunk, lane, use)
-          : for_pairs<kEven, kOdd, false>(block, chunk, lane, use);
+      constexpr int64_t kParts = kGroups / 4, kWords = 8 / kParts;
+#pragma GCC unroll 2
+      for (int64_t part = 0; part < kParts; ++part) {
+        const Scales<kVecs> scales(block, chunk * kParts + part, lane);
+#pragma GCC unroll 8
+        for (int64_t i = part * kWords; i < (part + 1) * kWords; ++i) {
+          GgufWords words[kVecs];
+          load<kVecs>(block, 8 * chunk + i, lane, words);
+          for_bytes<kEven, kOdd, 255>(words, 4 * i, scales, use);
+        }
+      }
     }
   }
 
  private:
-  // Of words that hold a pair of k of each chunk. kTop: the odd one's code is the highest.
-  template <bool kEven, bool kOdd, bool kTop, class Use>
-  static HWY_INLINE void for_pairs(const QuantisedBlock& block, int64_t chunk, int64_t lane,
-                                   const Use& use) {
-    constexpr bool kTable = kForm == GgufForm::kTable;
-    const auto at = static_cast<int>(kTable ? chunk / 2 * 8 : 4 * chunk);
-    const uint32_t mask = (kTable ? 255u : 15u) << at;
-    const auto even_mask = hn::Set(UintTag(), mask), odd_mask = hn::Set(UintTag(), mask << 16);
-    const FloatVec scale = hn::Load(kFloats, block.scales[chunk] + lane);
-    const FloatVec bias = hn::Load(kFloats, block.biases[chunk] + lane);
-    const auto down = hn::BitCast(kFloats, hn::Set(IntTag(), (127 - at) << 23));  // 2^-at
-    const FloatVec even = hn::Mul(scale, down);
-    const FloatVec odd = kTop ? scale : hn::Mul(even, hn::Set(kFloats, 0x1p-16f));
-#pragma GCC unroll 4
-    for (int64_t j = 0; j < 16; ++j) {
-      const auto w = load_words(block, kTable ? chunk % 2 * 16 + j : j, lane);
-      if constexpr (kEven) use(2 * j, value(hn::And(w, even_mask), even, bias));
-      if constexpr (kOdd) {
-        const auto code = kTop ? hn::ShiftRight<kTable ? 24 : 28>(w) : hn::And(w, odd_mask);
-        use(2 * j + 1, value(code, odd, bias));
+  // Of a group: the scales of the codes in each byte of a word. The highest one of bytes is
+  // shifted.
+  template <int kVecs>
+  struct Scales {
+    static constexpr int kBytes = kForm == GgufForm::kFour ? 4 : 3;
+    FloatVec scale[kBytes][kVecs], bias[kVecs];
+    HWY_INLINE Scales(const QuantisedBlock& block, int64_t group, int64_t lane) {
+#pragma GCC unroll 2
+      for (int v = 0; v < kVecs; ++v) {
+        scale[0][v] = hn::Load(kFloats, block.scales[group] + lane + v * kLanes);
+        bias[v] = hn::Load(kFloats, block.biases[group] + lane + v * kLanes);
+#pragma GCC unroll 3
+        for (int i = 1; i < kBytes; ++i)
+          scale[i][v] = hn::Mul(scale[i - 1][v], hn::Set(kFloats, 0x1p-8f));
       }
+    }
+  };
+
+  template <int kVecs>
+  static HWY_INLINE void load(const QuantisedBlock& block, int64_t word, int64_t lane,
+                              GgufWords (&words)[kVecs]) {
+#pragma GCC unroll 2
+    for (int v = 0; v < kVecs; ++v) words[v] = load_words(block, word, lane + v * kLanes);
+  }
+
+  // The codes in the bytes of words, under a mask: of k and the next three.
+  template <bool kEven, bool kOdd, uint32_t kMask, int kVecs, class Use>
+  static HWY_INLINE void for_bytes(const GgufWords (&words)[kVecs], int64_t k,
+                                   const Scales<kVecs>& scales, const Use& use) {
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) {
+      if (i % 2 ? !kOdd : !kEven) continue;
+      const bool shifted = kMask == 255 && i == 3;
+      FloatVec values[kVecs];
+#pragma GCC unroll 2
+      for (int v = 0; v < kVecs; ++v) {
+        const auto code = shifted ? hn::ShiftRight<24>(words[v])
+                                  : hn::And(words[v], hn::Set(UintTag(), kMask << (8 * i)));
+        values[v] = value(code, scales.scale[shifted ? 0 : i][v], scales.bias[v]);
+      }
+      use(k + i, values);
     }
   }
 
@@ -195,22 +216,53 @@ struct ExactPart {
   HWY_INLINE void multiply(const float* HWY_RESTRICT a, int64_t chunks, float* HWY_RESTRICT acc,
                            int64_t acc_stride) const {
     static_assert(V * kLanes % 16 == 0);
-    multiply_chunks<R, V>(
-        a, chunks, acc, acc_stride,
-        [&](int64_t chunk, int64_t column, const float* HWY_RESTRICT x, FloatVec(&even)[R],
-            FloatVec(&odd)[R]) HWY_ATTR {
-          const QuantisedBlock& block = blocks[column / 16];
-          if (column % 16 == 0) ask_for_turned<Source>(block, chunk);
-          const auto add_even = [&](int64_t k, FloatVec w) { add_products(x, k, w, even); };
-          const auto add_odd = [&](int64_t k, FloatVec w) { add_products(x, k, w, odd); };
-          const auto add = [&](int64_t k, FloatVec w) { k % 2 ? add_odd(k, w) : add_even(k, w); };
-          if constexpr (kParitiesApart<R>) {
-            Source::template for_values<true, false>(block, chunk, column % 16, add_even);
-            Source::template for_values<false, true>(block, chunk, column % 16, add_odd);
-          } else {
-            Source::template for_values<true, true>(block, chunk, column % 16, add);
-          }
-        });
+    if constexpr (R == 1 && kLanes == 8) {
+      multiply_row<V>(a, chunks, acc);
+    } else {
+      multiply_chunks<R, V>(
+          a, chunks, acc, acc_stride,
+          [&](int64_t chunk, int64_t column, const float* HWY_RESTRICT x, FloatVec(&even)[R],
+              FloatVec(&odd)[R]) HWY_ATTR {
+            const QuantisedBlock& block = blocks[column / 16];
+            if (column % 16 == 0) ask_for_turned<Source>(block, chunk);
+            const auto add_even = [&](int64_t k, const FloatVec(&w)[1])
+                                      HWY_ATTR { add_products(x, k, w[0], even); };
+            const auto add_odd = [&](int64_t k, const FloatVec(&w)[1])
+                                     HWY_ATTR { add_products(x, k, w[0], odd); };
+            const auto add = [&](int64_t k, const FloatVec(&w)[1])
+                                 HWY_ATTR { k % 2 ? add_odd(k, w) : add_even(k, w); };
+            if constexpr (kParitiesApart<R>) {
+              Source::template for_values<true, false, 1>(block, chunk, column % 16, add_even);
+              Source::template for_values<false, true, 1>(block, chunk, column % 16, add_odd);
+            } else {
+              Source::template for_values<true, true, 1>(block, chunk, column % 16, add);
+            }
+          });
+    }
+  }
+
+ private:
+  // One row with 8 lanes: a panel's two vectors together, since a chain of one waits for itself.
+  template <int V>
+  HWY_INLINE void multiply_row(const float* HWY_RESTRICT x, int64_t chunks,
+                               float* HWY_RESTRICT acc) const {
+    for (int64_t chunk = 0; chunk < chunks; ++chunk, x += 32) {
+#pragma GCC unroll 2
+      for (int panel = 0; panel < V * kLanes / 16; ++panel) {
+        FloatVec sums[2][2] = {{hn::Zero(kFloats), hn::Zero(kFloats)},
+                               {hn::Zero(kFloats), hn::Zero(kFloats)}};
+        ask_for_turned<Source>(blocks[panel], chunk);
+        Source::template for_values<true, true, 2>(
+            blocks[panel], chunk, 0, [&](int64_t k, const FloatVec(&w)[2]) HWY_ATTR {
+              const FloatVec one = hn::Set(kFloats, x[k]);
+              for (int v = 0; v < 2; ++v) sums[v][k % 2] = hn::MulAdd(one, w[v], sums[v][k % 2]);
+            });
+        for (int v = 0; v < 2; ++v) {
+          float* to = acc + panel * 16 + v * kLanes;
+          hn::StoreU(hn::Add(hn::LoadU(kFloats, to), hn::Add(sums[v][0], sums[v][1])), kFloats, to);
+        }
+      }
+    }
   }
 };
 
@@ -220,9 +272,10 @@ HWY_INLINE void dequantise_exact(const QuantisedBlock& block, int64_t chunk,
                                  float* HWY_RESTRICT out) {
   ask_for_turned<Source>(block, chunk);
   for (int64_t lane = 0; lane < 16; lane += kLanes)
-    Source::template for_values<true, true>(block, chunk, lane, [&](int64_t k, FloatVec w) {
-      hn::Store(w, kFloats, out + 2 * lane + k / 2 * 32 + k % 2 * kLanes);
-    });
+    Source::template for_values<true, true, 1>(
+        block, chunk, lane, [&](int64_t k, const FloatVec(&w)[1]) HWY_ATTR {
+          hn::Store(w[0], kFloats, out + 2 * lane + k / 2 * 32 + k % 2 * kLanes);
+        });
 }
 }  // namespace
 }  // namespace quire::ops::HWY_NAMESPACE

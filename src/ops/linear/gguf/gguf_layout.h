@@ -24,16 +24,17 @@ namespace quire::ops {
 //   iq4_xs                 d [16] float16; [16] 16-bit words: nibble g is the low half of the scale
 //                          of group g; [16] bytes: two bits for each g, the high ones
 //
-// Codes of 4 bits are as in quantised_layout.h. Others are planes of 8, 4, 2 or 1 bits, the wider
-// first (5 = 4 + 1, 6 = 4 + 2, 3 = 2 + 1); a plane's part of a code lies above those before. The
-// bytes of a plane are [8, 4, 2 or 1 blocks of k][16 rows][8 neighbouring k]:
+// Codes of 4 bits are as in quantised_layout.h unless they are turned. Others are planes of 8, 4, 2
+// or 1 bits, the wider first (5 = 4 + 1, 6 = 4 + 2, 3 = 2 + 1); a plane's part of a code lies above
+// those before. The bytes of a plane are [16, 8, 4 or 2 blocks of k][16 rows][8 neighbouring k]:
 //
 //   8 bits   byte i of [m] is k = 8 m + i, m < 16
 //   4 bits   byte i of [p] holds k = 16 p + i and, above, 8 k further; p < 8
 //   2 bits   byte i of [c] holds k = 32 c + i and, above, 8, 16 and 24 k further; c < 4
 //   1 bit    byte i of [h] holds k = 64 h + i and, above, 8, 16, ... 56 k further; h < 2
 //
-// Turned planes (quantised_layout.h) are words: [8, 4, 2 or 1 blocks of k][2][16 rows][4 k].
+// Turned planes (quantised_layout.h) are words: [16, 8, 4 or 2 blocks of k][2][16 rows][4 k].
+// Turned codes of 4 bits are such a plane.
 struct GgufLayout {
   int bits = 0;             // of a code
   int64_t group = 0;        // k that share a scale
@@ -103,7 +104,7 @@ inline CodePlace gguf_plane_place(int plane, bool turned, int64_t row, int64_t k
   return {k / k_block * 128 + place, static_cast<int>(k % k_block / 8 * plane)};
 }
 
-// A code of 2, 3, 5, 6 or 8 bits, k in [0, 128).
+// A code in planes, k in [0, 128).
 inline uint8_t gguf_plane_code(int bits, bool turned, const uint8_t* planes, int64_t row,
                                int64_t k) {
   int code = 0, at = 0;

@@ -24,7 +24,17 @@ HWY_INLINE FloatVec iq4_values(GgufWords codes) {
   return hn::ConvertTo(kFloats, hn::Sub(value, hn::Set(IntTag(), 128)));
 }
 
-// kForm: codes of 4 bits (kFour), of 4 bits for iq4's table, or planes, whose codes become bytes.
+// Codes of 4 bits, turned (gguf_layout.h): pair j of 32 k, in the low bits of each lane.
+HWY_INLINE void load_nibble_pair(const QuantisedBlock& block, int64_t chunk, int j, int64_t lane,
+                                 GgufWords& even, GgufWords& odd) {
+  const auto words = load_words(block, 4 * chunk + j / 8 * 2 + j % 4 / 2, lane);
+  const int at = j % 8 / 4 * 4 + j % 2 * 16;
+  even = gguf_bits(words, at, 15);
+  odd = gguf_bits(words, at + 8, 15);
+}
+
+// kForm: codes of 4 bits (kFour), of 4 bits for iq4's table, or other planes, whose codes become
+// bytes.
 // kGroups is of a block.
 enum class GgufForm { kFour, kTable, kPlanes };
 template <GgufForm kForm, int kGroups>
@@ -34,14 +44,46 @@ struct GgufSource {
 
   static HWY_INLINE void load_scales(const QuantisedLayout& layout, const uint8_t* block,
                                      QuantisedBlock& out) {
+    const auto store = [&](int64_t group, int64_t lane, FloatVec scale, FloatVec bias) HWY_ATTR {
+      hn::Store(scale, kFloats, out.scales[group] + lane);
+      hn::Store(bias, kFloats, out.biases[group] + lane);
+    };
+    for_scales(layout.gguf, block, store);
+    out.in_range = true;  // float16 scales times small integers
+  }
+
+  // use(group, lane, scale, bias) for a block. The loops know the format when they are compiled:
+  // choosing it for each group costs as much as a third of a row.
+  template <class Use>
+  static HWY_INLINE void for_scales(GgufFormat format, const uint8_t* block, const Use& use) {
+    constexpr bool kBytes = kForm == GgufForm::kPlanes, kSmall = kGroups == 8;
+    if constexpr (kSmall) {
+      if (format == GgufFormat::kQ2_K) return scales_of<GgufFormat::kQ2_K>(block, use);
+      if (format == GgufFormat::kQ3_K) return scales_of<GgufFormat::kQ3_K>(block, use);
+      return scales_of<GgufFormat::kQ6_K>(block, use);
+    } else if constexpr (kBytes) {
+      if (format == GgufFormat::kQ5_K) return scales_of<GgufFormat::kQ5_K>(block, use);
+      if (format == GgufFormat::kQ5_1) return scales_of<GgufFormat::kQ5_1>(block, use);
+      if (format == GgufFormat::kQ5_0) return scales_of<GgufFormat::kQ5_0>(block, use);
+      return scales_of<GgufFormat::kQ8_0>(block, use);
+    } else if constexpr (kForm == GgufForm::kFour) {
+      if (format == GgufFormat::kQ4_K) return scales_of<GgufFormat::kQ4_K>(block, use);
+      return scales_of<GgufFormat::kQ4_0>(block, use);
+    } else {
+      if (format == GgufFormat::kIq4Xs) return scales_of<GgufFormat::kIq4Xs>(block, use);
+      return scales_of<GgufFormat::kIq4Nl>(block, use);
+    }
+  }
+  template <GgufFormat kFormat, class Use>
+  static HWY_INLINE void scales_of(const uint8_t* block, const Use& use) {
+#pragma GCC unroll 8
     for (int64_t group = 0; group < kGroups; ++group)
+#pragma GCC unroll 4
       for (int64_t lane = 0; lane < 16; lane += kLanes) {
         FloatVec scale, bias;
-        load_gguf_scales(layout.gguf, block, group, lane, scale, bias);
-        hn::Store(scale, kFloats, out.scales[group] + lane);
-        hn::Store(bias, kFloats, out.biases[group] + lane);
+        load_gguf_scales(kFormat, block, group, lane, scale, bias);
+        use(group, lane, scale, bias);
       }
-    out.in_range = true;  // float16 scales times small integers
   }
 
   static HWY_INLINE void load_codes(const QuantisedLayout& layout, const uint8_t* q,
@@ -57,7 +99,8 @@ struct GgufSource {
     const int64_t group = kGroups == 8 ? 2 * chunk + j / 8 : chunk;
     const FloatVec scale = hn::Load(kFloats, block.scales[group] + lane);
     hn::Vec<UintTag> q[2];
-    load_code_pair<kBits>(block, chunk, j, lane, q[0], q[1]);
+    kBits == 4 ? load_nibble_pair(block, chunk, j, lane, q[0], q[1])
+               : load_code_pair<8>(block, chunk, j, lane, q[0], q[1]);
     if constexpr (kForm == GgufForm::kTable) {
       even = hn::Mul(iq4_values(q[0]), scale);
       odd = hn::Mul(iq4_values(q[1]), scale);

@@ -1,126 +1,272 @@
 #pragma once
 // What GGUF's formats are to quantised_source_avx512_bf16-inl.h. Included by *_avx512_bf16_cpu.cpp
-// only; everything is in an anonymous namespace, because these files are built for one instruction
-// set.
+// and *_amx_cpu.cpp only; everything is in an anonymous namespace, because these files are built
+// for one instruction set.
 #include "ops/linear/gguf/gguf_scales_avx512-inl.h"
 #include "ops/linear/quantised_source_avx512_bf16-inl.h"
 
 namespace quire::ops {
 namespace {
 
-// Of 4 bits.
-template <GgufFormat kFormat>
-class GgufTables {
- public:
-  static constexpr int kGroup = 32;
+// How bytes become floats, and what that asks of the scales.
+//
+//   kLeast      Codes of B < 7 bits, put behind the exponent of the least normal number, are
+//               2^-126 (1 + q / 2^B) = 2^(-126 - B) (2^B + q): no conversion. A scale 2^(126 + B)
+//               times as large and a bias of bias - 2^B scale make the value. Both must be exact in
+//               float32, so scales are below 2^(2 - B) and d and dmin not too far from each other:
+//               true of most blocks.
+//   kBehind2_15 Codes of 8 bits, put into the second byte of 2^15, make it 2^15 + q.
+//               fma(scale, 2^15 + q, -scale * (2^15 + zero)) is exact with scales of 11 bits.
+//   kConverted  Others.
+//   kSigned     What iq4's codes stand for, in the highest byte: 2^24 times as much.
+enum class GgufFloats { kLeast, kBehind2_15, kConverted, kSigned };
 
-  HWY_INLINE void load(const QuantisedLayout&, const uint8_t* block, int64_t k) {
-    const GgufScales s = load_gguf_scales<kFormat>(block, k / kGroup);
-    _mm512_store_ps(scale_, s.scale);
-    if constexpr (gguf_layout(kFormat).has_min) _mm512_store_ps(bias_, s.bias);
-  }
-  HWY_INLINE __m512 table(int row) const {
-    return gguf_table<kFormat>(scale_[row], gguf_layout(kFormat).has_min ? bias_[row] : 0.0f);
-  }
-
- private:
-  alignas(64) float scale_[16], bias_[16];
-};
-
-// Bytes of 64 codes from planes (gguf_layout.h): rows 8 h .. 8 h + 7, k = 8 m .. 8 m + 7.
-template <int kCodeBits>
-HWY_INLINE __m512i plane_codes(const uint8_t* planes, int m, int h) {
-  __m512i codes = _mm512_setzero_si512();
-  int at = 0;
-#pragma GCC unroll 4
-  for (int bits = 8; bits > 0; bits /= 2) {
-    if (!(kCodeBits & bits)) continue;
-    const int per_byte = 8 / bits, shift = m % per_byte * bits - at;
-    const __m512i bytes = _mm512_loadu_si512(planes + m / per_byte * 128 + 64 * h);
-    const __m512i placed = shift >= 0 ? _mm512_srli_epi16(bytes, static_cast<unsigned>(shift))
-                                      : _mm512_slli_epi16(bytes, static_cast<unsigned>(-shift));
-    const __m512i mask = _mm512_set1_epi8(static_cast<char>(((1 << bits) - 1) << at));
-    codes = bits == 8 ? bytes : _mm512_ternarylogic_epi32(placed, mask, codes, 0xEA);  // a & b | c
-    at += bits;
-    planes += 256 * bits;
-  }
-  return codes;
+constexpr GgufFloats gguf_floats_of(const GgufLayout& layout) {
+  if (layout.from_table) return GgufFloats::kSigned;
+  return layout.bits == 8 ? GgufFloats::kBehind2_15 : GgufFloats::kLeast;
 }
 
-// Codes in planes. Their bytes become floats without a conversion where there is no minimum: put
-// into the second byte of the float 2^15, or the third of 2^7, byte q makes it 2^15 + q or 2^7 + q,
-// and fma(scale, 2^15 + q, -scale * (2^15 + zero)) is exact, because the scales have at most 18
-// significant bits (8 for q8_0's zero and 11 for its float16 scale).
+// What d and dmin are multiplied with at most, and how many of them a block has.
+struct GgufSuperScales {
+  int most = 1, most_min = 1, groups = 1;
+};
+constexpr GgufSuperScales gguf_super_scales(GgufFormat format) {
+  switch (format) {
+    case GgufFormat::kQ2_K:
+      return {.most = 15, .most_min = 15};
+    case GgufFormat::kQ3_K:
+      return {.most = 32};
+    case GgufFormat::kQ4_K:
+    case GgufFormat::kQ5_K:
+      return {.most = 63, .most_min = 63};
+    case GgufFormat::kQ6_K:
+      return {.most = 128};
+    default:
+      return {.groups = 4};
+  }
+}
+// With d = D 2^i and dmin = M 2^j (D, M < 2^11): the most that i - j and j - i may be, so that
+// 2^B scale + min has 24 bits.
+struct GgufDistance {
+  float below = 0, above = 0;
+};
+constexpr GgufDistance gguf_distance(const GgufSuperScales& super, int highest) {
+  const int64_t d = int64_t{2047} * super.most * highest, min = int64_t{2047} * super.most_min;
+  int below = 0, above = 0;
+  while ((d << (below + 1)) + min < 1 << 24) ++below;
+  while (d + (min << (above + 1)) < 1 << 24) ++above;
+  return {static_cast<float>(below), static_cast<float>(above)};
+}
+
+struct Iq4Signed {
+  alignas(16) int8_t at[16] = {};
+  constexpr Iq4Signed() {
+    for (int i = 0; i < 16; ++i) at[i] = static_cast<int8_t>(kIq4Values[i]);
+  }
+};
+constexpr Iq4Signed kIq4Signed;
+
+// Where byte 2 j + e of a row's four neighbouring ones goes: lanes are even and odd k of the rows
+// 8 h .. 8 h + 7, bytes of 16 rows four k each.
+struct TurnedBytes {
+  alignas(64) uint8_t at[2][2][64] = {};  // [j][h]
+  constexpr TurnedBytes() {
+    for (int j = 0; j < 2; ++j)
+      for (int h = 0; h < 2; ++h)
+        for (int i = 0; i < 64; ++i)
+          at[j][h][i] = static_cast<uint8_t>((8 * h + i / 8) * 4 + 2 * j + i / 4 % 2);
+  }
+};
+constexpr TurnedBytes kTurnedBytes;
+
+// Values of a block in registers, as the pairs of k that vdpbf16ps takes. Codes of 4 bits are
+// turned (gguf_layout.h), others not.
 template <GgufFormat kFormat>
-class GgufPlanes {
+class GgufValues {
  public:
   static constexpr GgufLayout kLayout = gguf_layout(kFormat);
-  static constexpr int kBits = kLayout.bits;
+  static constexpr GgufFloats kFloats = gguf_floats_of(kLayout);
+  static constexpr bool kTurned = kLayout.bits == 4;
+  static constexpr int64_t kBlockBytes = kLayout.scale_bytes + 256 * kLayout.bits;
 
-  HWY_INLINE void load(const QuantisedLayout& layout, const uint8_t* block) {
-    planes_ = block + layout.scale_bytes();
-#pragma GCC unroll 8
-    for (int g = 0; g < kGroups; ++g) {
-      GgufScales s = load_gguf_scales<kFormat>(block, g);
-      if constexpr (!kLayout.has_min)
-        s.bias = _mm512_mul_ps(s.scale, _mm512_set1_ps(-kBase - kLayout.zero));
-#pragma GCC unroll 2
-      for (int h = 0; h < 2; ++h) {
-        scale_[g][h] = doubled_rows(s.scale, h);
-        bias_[g][h] = doubled_rows(s.bias, h);
-      }
+  // Whether the block's scales are such that kFloats is right for all of it: else kConverted is.
+  HWY_INLINE bool load(const uint8_t* block) {
+    codes_ = block + kLayout.scale_bytes;
+    if (kFloats == GgufFloats::kLeast && !scales_are_near(block)) {
+      load_scales<GgufFloats::kConverted>(block);
+      return false;
     }
+    load_scales<kFloats>(block);
+    return true;
   }
 
-  template <int kHalf, class Between>
-  HWY_INLINE void half(uint16_t* out, Between& between) {
-#pragma GCC unroll 8
-    for (int m = 0; m < 8; ++m) {
-      const int g = (8 * kHalf + m) * kGroups / 16;
-      __m512i codes[2];
+  // k = 8 m .. 8 m + 7 of half a block: takes(j, pairs) for the pairs of k that begin with 8 m + 2
+  // j, in order. Where m is known when it is compiled, its shifts are.
+  template <GgufFloats kHow, class Takes>
+  HWY_INLINE void pairs(int half, int m, const Takes& takes) const {
+    __m512i bytes[2];
 #pragma GCC unroll 2
-      for (int h = 0; h < 2; ++h) codes[h] = plane_codes<kBits>(planes_, 8 * kHalf + m, h);
+    for (int h = 0; h < 2; ++h) bytes[h] = code_bytes<kHow>(half, m, h);
+    const int g = half * (kGroups / 2) + m * kGroups / 16;
 #pragma GCC unroll 4
-      for (int j = 0; j < 4; ++j) {
-        __m512 v[2];
+    for (int j = 0; j < 4; ++j) {
+      __m512 v[2];
 #pragma GCC unroll 2
-        for (int h = 0; h < 2; ++h)
-          v[h] = _mm512_fmadd_ps(floats(codes[h], j), scale_[g][h], bias_[g][h]);
-        _mm512_store_si512(out + (4 * m + j) * 32, (__m512i)_mm512_cvtne2ps_pbh(v[1], v[0]));
+      for (int h = 0; h < 2; ++h) {
+        const __m512 q = floats<kHow>(bytes, j, h);
+        v[h] = kFloats == GgufFloats::kSigned ? _mm512_mul_ps(q, scale_[g][h])
+                                              : _mm512_fmadd_ps(q, scale_[g][h], bias_[g][h]);
       }
-      between();
+      takes(j, _mm512_cvtne2ps_pbh(v[1], v[0]));
     }
   }
 
  private:
   static constexpr int kGroups = static_cast<int>(QuantisedLayout::kBlock / kLayout.group);
-  static constexpr int kByte = kLayout.has_min ? 0 : kLayout.bits == 8 ? 1 : 2;
-  static constexpr float kBase = kLayout.bits == 8 ? 32768 : 128;
+  static constexpr int kHighest = 1 << (kLayout.bits & 7);  // 2^B
+  static constexpr GgufSuperScales kSuper = gguf_super_scales(kFormat);
 
-  // Of k = 8 m + 2 j and the next one.
-  static HWY_INLINE __m512 floats(__m512i codes, int j) {
-    const __m512i index = _mm512_load_si512(kBytePairs<kByte>.at[j]);
-    if constexpr (kLayout.has_min) {
-      return _mm512_cvtepi32_ps(_mm512_shuffle_epi8(codes, index));
-    } else {
-      constexpr __mmask64 kPlace = 0x1111111111111111ull << kByte;
-      const __m512i base = _mm512_castps_si512(_mm512_set1_ps(kBase));
-      return _mm512_castsi512_ps(_mm512_mask_shuffle_epi8(base, kPlace, codes, index));
+  static HWY_INLINE bool scales_are_near(const uint8_t* block) {
+    constexpr GgufDistance kFar = gguf_distance(kSuper, kHighest);
+    constexpr float kMost = 4.0f / static_cast<float>(kHighest * kSuper.most);
+    __mmask16 near = 0xFFFF;
+#pragma GCC unroll 4
+    for (int g = 0; g < kSuper.groups; ++g) {
+      const __m512 d = gguf_halves(block + 32 * g), zero = _mm512_setzero_ps();
+      near &= _mm512_cmp_ps_mask(_mm512_abs_ps(d), _mm512_set1_ps(kMost), _CMP_LT_OQ);
+      if constexpr (kLayout.has_min) {
+        const __m512 min = gguf_halves(block + 32 * (kSuper.groups + g));
+        const __m512 above = _mm512_sub_ps(_mm512_getexp_ps(min), _mm512_getexp_ps(d));
+        near &= _mm512_cmp_ps_mask(above, _mm512_set1_ps(kFar.above), _CMP_LE_OQ) |
+                _mm512_cmp_ps_mask(d, zero, _CMP_EQ_OQ);
+        near &= _mm512_cmp_ps_mask(above, _mm512_set1_ps(-kFar.below), _CMP_GE_OQ) |
+                _mm512_cmp_ps_mask(min, zero, _CMP_EQ_OQ);
+      }
+    }
+    return near == 0xFFFF;
+  }
+
+  template <GgufFloats kHow>
+  HWY_INLINE void load_scales(const uint8_t* block) {
+#pragma GCC unroll 8
+    for (int g = 0; g < kGroups; ++g) {
+      GgufScales s = load_gguf_scales<kFormat>(block, g);
+      constexpr float kZero = kLayout.zero;
+      if constexpr (kHow == GgufFloats::kLeast) {
+        s.bias = _mm512_fnmadd_ps(s.scale, _mm512_set1_ps(kHighest + kZero), s.bias);
+        s.scale = _mm512_mul_ps(_mm512_mul_ps(s.scale, _mm512_set1_ps(0x1p63f)),
+                                _mm512_set1_ps(0x1p63f * kHighest));
+      } else if constexpr (kHow == GgufFloats::kBehind2_15) {
+        s.bias = _mm512_mul_ps(s.scale, _mm512_set1_ps(-32768.0f - kZero));
+      } else if constexpr (kHow == GgufFloats::kSigned) {
+        s.scale = _mm512_mul_ps(s.scale, _mm512_set1_ps(0x1p-24f));
+      } else {
+        s.bias = _mm512_fnmadd_ps(s.scale, _mm512_set1_ps(kZero), s.bias);
+      }
+#pragma GCC unroll 2
+      for (int h = 0; h < 2; ++h) {
+        scale_[g][h] = doubled_rows(s.scale, h);
+        if (kHow != GgufFloats::kSigned) bias_[g][h] = doubled_rows(s.bias, h);
+      }
     }
   }
 
-  const uint8_t* planes_ = nullptr;
+  // The codes from k = 64 half + 8 m on, bytes h of two: of 16 rows if they are turned, else of
+  // rows 8 h .. 8 h + 7.
+  template <GgufFloats kHow>
+  HWY_INLINE __m512i code_bytes(int half, int m, int h) const {
+    constexpr bool kLeast = kHow == GgufFloats::kLeast;
+    __m512i codes = kLeast ? _mm512_set1_epi8(-128) : _mm512_setzero_si512();
+    const uint8_t* plane = codes_ + 64 * h;
+    int at = kLeast ? 7 - kLayout.bits : 0;
+#pragma GCC unroll 4
+    for (int bits = 8; bits > 0; bits /= 2) {
+      if (!(kLayout.bits & bits)) continue;
+      const int per_byte = 8 / bits, shift = m % per_byte * bits - at;
+      const __m512i bytes = _mm512_loadu_si512(plane + 128 * (half * bits + m / per_byte));
+      const __m512i placed = shifted_down(bytes, shift);
+      const __m512i mask = _mm512_set1_epi8(static_cast<char>(((1 << bits) - 1) << at));
+      codes =
+          bits == 8 ? bytes : _mm512_ternarylogic_epi32(placed, mask, codes, 0xEA);  // a & b | c
+      at += bits;
+      plane += 256 * bits;
+    }
+    if constexpr (kFloats == GgufFloats::kSigned)
+      codes = _mm512_shuffle_epi8(
+          _mm512_broadcast_i32x4(_mm_load_si128(reinterpret_cast<const __m128i*>(kIq4Signed.at))),
+          codes);
+    return codes;
+  }
+
+  static HWY_INLINE __m512i shifted_down(__m512i bytes, int by) {
+    if (by >= 0) return _mm512_srl_epi16(bytes, _mm_cvtsi32_si128(by));
+    return _mm512_sll_epi16(bytes, _mm_cvtsi32_si128(-by));
+  }
+
+  // Of k = 8 m + 2 j and the next one, rows 8 h .. 8 h + 7.
+  template <GgufFloats kHow>
+  static HWY_INLINE __m512 floats(const __m512i (&bytes)[2], int j, int h) {
+    constexpr int kByte = kHow == GgufFloats::kLeast        ? 2
+                          : kHow == GgufFloats::kBehind2_15 ? 1
+                          : kHow == GgufFloats::kSigned     ? 3
+                                                            : 0;
+    constexpr __mmask64 kPlace = 0x1111111111111111ull << kByte;
+    __m512i q;
+    if constexpr (kTurned) {
+      q = _mm512_maskz_permutexvar_epi8(kPlace, _mm512_load_si512(kTurnedBytes.at[j % 2][h]),
+                                        bytes[j / 2]);
+    } else {
+      const __m512i index = _mm512_load_si512(kBytePairs<kByte>.at[j]);
+      const __m512i base = _mm512_castps_si512(_mm512_set1_ps(32768));
+      q = kHow == GgufFloats::kBehind2_15 ? _mm512_mask_shuffle_epi8(base, kPlace, bytes[h], index)
+                                          : _mm512_shuffle_epi8(bytes[h], index);
+    }
+    if constexpr (kHow == GgufFloats::kConverted || kHow == GgufFloats::kSigned)
+      return _mm512_cvtepi32_ps(q);
+    return _mm512_castsi512_ps(q);
+  }
+
+  const uint8_t* codes_ = nullptr;
   __m512 scale_[kGroups][2], bias_[kGroups][2];
 };
 
 // A format's source.
-template <GgufFormat kFormat, bool kPlanes = gguf_layout(kFormat).bits != 4>
-struct GgufSourceOf {
-  using Type = GgufPlanes<kFormat>;
-};
 template <GgufFormat kFormat>
-struct GgufSourceOf<kFormat, false> {
-  using Type = FourBitSource<GgufTables<kFormat>>;
+class GgufSource {
+ public:
+  static constexpr int kBits = gguf_layout(kFormat).bits;
+
+  HWY_INLINE void load(const QuantisedLayout&, const uint8_t* block) {
+    near_ = values_.load(block);
+  }
+  template <int kHalf, class Between>
+  HWY_INLINE void half(uint16_t* out, Between& between) {
+    near_ ? store(kHalf, out, between) : store_converted(kHalf, out, between);
+  }
+
+ private:
+  using Values = GgufValues<kFormat>;
+
+  template <GgufFloats kHow, class Between>
+  HWY_INLINE void store_step(int half, int m, uint16_t* out, Between& between) const {
+    values_.template pairs<kHow>(half, m, [&](int j, __m512bh w) HWY_ATTR {
+      _mm512_store_si512(out + (4 * m + j) * 32, (__m512i)w);
+    });
+    between();
+  }
+  template <class Between>
+  HWY_NOINLINE void store(int half, uint16_t* out, Between& between) const {
+#pragma GCC unroll 8
+    for (int m = 0; m < 8; ++m) store_step<Values::kFloats>(half, m, out, between);
+  }
+  template <class Between>
+  HWY_NOINLINE void store_converted(int half, uint16_t* out, Between& between) const {
+#pragma GCC unroll 1
+    for (int m = 0; m < 8; ++m) store_step<GgufFloats::kConverted>(half, m, out, between);
+  }
+
+  Values values_;
+  bool near_ = true;
 };
 
 }  // namespace

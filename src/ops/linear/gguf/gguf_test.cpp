@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "ops/embedding/embedding.h"
 #include "ops/linear/affine/affine_test_util.h"
@@ -106,19 +108,20 @@ TEST(GgufLinear, IsWithinItsErrorBoundOfFloat64) {
   }
 }
 
-// A shortcut is taken where the exponents of d and of a minimum's dmin are near each other: values
-// on both sides of its limits, seen alone and before any rounding of sums, as products with rows of
-// the identity. Rows of a pair of panels have exponents alike, since they take it together.
-TEST(GgufLinear, ScalesOfAnyDistanceGiveTheValuesOfTheFormula) {
-  const int differences = 24, k = 256;
-  const auto half_of = [](int64_t row, size_t i, std::mt19937& generator) {
+// Shortcuts are taken where the exponents of d and of a minimum's dmin are near each other, and
+// where d is small: values on both sides of their limits, seen alone and before any rounding of
+// sums, as products with rows of the identity. Rows of a pair of panels have exponents alike, since
+// they take them together.
+void expect_values_of_the_formula(const std::function<int(int64_t block, size_t i)>& exponent_of) {
+  const int exponents = 24, k = 256;
+  const auto half_of = [&](int64_t row, size_t i, std::mt19937& generator) {
     const auto random = static_cast<uint16_t>(generator());
-    const auto exponent = static_cast<uint16_t>(i == 0 ? 12 : 12 + row / 32 - 9);
+    const auto exponent = static_cast<uint16_t>(std::clamp(exponent_of(row / 32, i), 0, 30));
     const auto mantissa = static_cast<uint16_t>(random % 4 == 0 ? 0x3FF : random >> 3 & 0x3FF);
     return static_cast<uint16_t>((random & 0x8000) | exponent << 10 | mantissa);
   };
   for (const GgufFormat format : kGgufFormats) {
-    const auto s = gguf_source(32 * differences, k, format, 3, half_of);
+    const auto s = gguf_source(32 * exponents, k, format, 3, half_of);
     const mx::array identity = mx::eye(k, k, 0, mx::bfloat16);
     const mx::array values =
         mx::contiguous(mx::astype(mx::transpose(s->dense(mx::bfloat16)), mx::float32));
@@ -138,6 +141,15 @@ TEST(GgufLinear, ScalesOfAnyDistanceGiveTheValuesOfTheFormula) {
             << "k " << row;
     }
   }
+}
+TEST(GgufLinear, ScalesOfAnyDistanceGiveTheValuesOfTheFormula) {
+  for (const int64_t d : {5, 12})
+    expect_values_of_the_formula(
+        [&](int64_t block, size_t i) { return static_cast<int>(i == 0 ? d : d + block - 9); });
+}
+TEST(GgufLinear, ScalesOfAnySizeGiveTheValuesOfTheFormula) {
+  expect_values_of_the_formula(
+      [](int64_t block, size_t i) { return static_cast<int>(i == 0 ? block : block + 2); });
 }
 
 TEST(GgufLinear, TheLayoutHoldsTheFilesValues) {

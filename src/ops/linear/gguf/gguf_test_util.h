@@ -37,8 +37,8 @@ inline std::vector<int64_t> gguf_half_places(GgufFormat format) {
   }
 }
 
-// Random codes and small scales; float16 scales of both signs around 2^-9, which leaves float16
-// weights some room, and now and then one that is denormal or 0.
+// Random codes and small scales; float16 scales of both signs around 2^-12, as models have them,
+// and now and then one that is denormal or 0.
 struct GgufSource {
   std::vector<uint8_t> bytes;
   std::vector<float> values;  // gguf_reference
@@ -56,7 +56,7 @@ struct GgufSource {
 inline uint16_t random_half(std::mt19937& generator) {
   const auto bits = static_cast<uint16_t>(generator());
   const int kind = bits & 63;
-  const auto exponent = static_cast<uint16_t>(kind == 0 ? 0 : 5 + kind % 3);
+  const auto exponent = static_cast<uint16_t>(kind == 0 ? 0 : 1 + kind % 3);
   return static_cast<uint16_t>((bits & 0x83FF) | exponent << 10);
 }
 

@@ -140,7 +140,7 @@ HWY_INLINE const uint8_t* unpack_codes(const QuantisedLayout& layout, const uint
   if constexpr (kFormat == GgufFormat::kNone) {
     unpack_affine(layout, q, out[0]);
   } else if constexpr (kLayout.bits == 4) {
-    unpack_nibbles(q, out[0]);
+    join_planes<4, 0>(q, reinterpret_cast<uint32_t(&)[32][kPanel]>(out[0]));
     if constexpr (kLayout.from_table) look_up_iq4(out[0]);
   } else if constexpr (kLayout.bits == 8) {
     bytes = q;

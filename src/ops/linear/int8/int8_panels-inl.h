@@ -1,7 +1,8 @@
 // Per target, like ops/cpu/highway.h, which comes first; no #pragma once. Quantised weights times
 // int8 activations (int8_linear.h): integer dot products with 16 outputs in the lanes.
-#include "ops/linear/int8/int8_block-inl.h"
+#include "ops/linear/int8/int8_dot-inl.h"
 #include "ops/linear/int8/int8_panels_cpu.h"
+#include "ops/linear/int8/int8_row-inl.h"
 #include "ops/linear/linear_epilogue-inl.h"
 
 #if defined(QUIRE_OPS_INT8_PANELS_TARGET_) == defined(HWY_TARGET_TOGGLE)
@@ -15,56 +16,6 @@ HWY_BEFORE_NAMESPACE();
 namespace quire::ops::HWY_NAMESPACE {
 namespace {
 namespace int8_panels {
-
-using ByteTag = hn::Repartition<uint8_t, FloatTag>;
-using ShortTag = hn::Repartition<int16_t, FloatTag>;
-using ByteVec = hn::Vec<ByteTag>;
-using ShortVec = hn::Vec<ShortTag>;
-using IntVec = hn::Vec<IntTag>;
-using UintVec = hn::Vec<UintTag>;
-
-HWY_INLINE IntVec add_dot(IntVec sum, [[maybe_unused]] ByteVec w, [[maybe_unused]] IntVec x) {
-#if defined(__AVX512VNNI__) && HWY_TARGET == HWY_AVX3
-  return IntVec{_mm512_dpbusd_epi32(sum.raw, w.raw, x.raw)};
-#elif defined(__AVXVNNI__) && HWY_TARGET == HWY_AVX2
-  return IntVec{_mm256_dpbusd_avx_epi32(sum.raw, w.raw, x.raw)};
-#else
-  return sum;
-#endif
-}
-
-// w0 x0 + w1 x1 for each pair of bytes; w is below 64.
-HWY_INLINE ShortVec pair_products(ByteVec w, IntVec x) {
-#if HWY_TARGET == HWY_AVX3
-  return ShortVec{_mm512_maddubs_epi16(w.raw, x.raw)};
-#elif HWY_TARGET == HWY_AVX2
-  return ShortVec{_mm256_maddubs_epi16(w.raw, x.raw)};
-#elif HWY_TARGET == HWY_NEON
-  const int8x16_t weights = vreinterpretq_s8_u8(w.raw), bytes = vreinterpretq_s8_s32(x.raw);
-  return ShortVec{vpaddq_s16(vmull_s8(vget_low_s8(weights), vget_low_s8(bytes)),
-                             vmull_high_s8(weights, bytes))};
-#else
-  const ShortTag d;
-  const hn::Repartition<uint16_t, FloatTag> du;
-  const auto w16 = hn::BitCast(du, w);
-  const auto x16 = hn::BitCast(d, x);
-  const auto w_low = hn::BitCast(d, hn::And(w16, hn::Set(du, uint16_t{0x00FF})));
-  const auto w_high = hn::BitCast(d, hn::ShiftRight<8>(w16));
-  return hn::Add(hn::Mul(w_low, hn::ShiftRight<8>(hn::ShiftLeft<8>(x16))),
-                 hn::Mul(w_high, hn::ShiftRight<8>(x16)));
-#endif
-}
-// Sums of neighbours.
-HWY_INLINE IntVec add_pairs(ShortVec v) {
-#if HWY_TARGET == HWY_AVX3
-  return IntVec{_mm512_madd_epi16(v.raw, _mm512_set1_epi16(1))};
-#elif HWY_TARGET == HWY_AVX2
-  return IntVec{_mm256_madd_epi16(v.raw, _mm256_set1_epi16(1))};
-#else
-  const auto both = hn::BitCast(IntTag(), v);
-  return hn::Add(hn::ShiftRight<16>(hn::ShiftLeft<16>(both)), hn::ShiftRight<16>(both));
-#endif
-}
 
 // 16-bit sums of products of neighbours are added to sums [R][V], kShift bits higher.
 template <int R, int V, int kShift>
@@ -208,16 +159,12 @@ TileKernel tile_kernel(int64_t rows) {
   }
 }
 
-// What comes `kAhead` bytes behind a block: the stream of packed weights.
-HWY_INLINE void prefetch(const uint8_t* from, int64_t bytes) {
-  constexpr int64_t kAhead = 8192;
-  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(from + kAhead + i);
-}
-
 template <class F, GgufFormat kFormat>
 void panels(const Int8RowBatch& s, int64_t panel, int64_t panels, float* acc) {
   constexpr int64_t kVectors = kPanel / kLanes;
   const LinearParams& p = s.params;
+  if constexpr (kFormat != GgufFormat::kNone)
+    if (p.rows == 1 && panels == 2 && p.k % kBlock == 0) return one_row<F, kFormat>(s, panel, acc);
   const QuantisedLayout layout = quantised_layout(p);
   const auto* data = static_cast<const uint8_t*>(p.w) + layout.offset(panel, 0);
   const int64_t side = p.k / p.group_size, vectors = panels * kVectors;

@@ -37,7 +37,8 @@ void int8_pack_row_cpu(const Int8RowBatch& s, int64_t row, void* scratch) {
   const int64_t groups = p.k / p.group_size;
   const int zero = int8_zero_code(p);
   int8_t* to = s.x + row * p.k;
-  int8_t* q = p.bits == 4 ? static_cast<int8_t*>(scratch) : to;
+  const bool in_order = p.bits != 4 || p.gguf != GgufFormat::kNone;
+  int8_t* q = in_order ? to : static_cast<int8_t*>(scratch);
   quantize_row_int8_cpu(p.type, linear_row(p, row, static_cast<int8_t*>(scratch) + p.k), p.k,
                         p.group_size,
                         {.q = q,
@@ -45,7 +46,7 @@ void int8_pack_row_cpu(const Int8RowBatch& s, int64_t row, void* scratch) {
                          .sum = zero ? nullptr : s.sum + row * groups,
                          .start = zero ? s.start + row * groups : nullptr,
                          .zero = zero});
-  if (p.bits != 4) return;
+  if (in_order) return;
   for (int64_t k = 0; k < p.k; k += 32, q += 32)
     for (int64_t i = 0; i < 16; i += 2, to += 4)
       to[0] = q[i], to[1] = q[i + 16], to[2] = q[i + 1], to[3] = q[i + 17];

@@ -3,8 +3,8 @@
 
 namespace quire::ops {
 
-// x in 8 bits. With 4-bit weights each 32 k lie in the order in which those are unpacked: words of
-// k = {2i, 2i + 16, 2i + 1, 2i + 17}, i = 0..7.
+// x in 8 bits. With affine weights of 4 bits each 32 k lie in the order in which those are
+// unpacked: words of k = {2i, 2i + 16, 2i + 1, 2i + 17}, i = 0..7.
 struct Int8RowBatch {
   LinearParams params;
   int8_t* x = nullptr;     // [rows, K]

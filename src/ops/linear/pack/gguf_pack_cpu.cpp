@@ -117,14 +117,7 @@ struct Words {
                                 31)};
     std::memcpy(bytes + 2 * first, halves, sizeof(halves));
   }
-  // In a row; turned ones are apart.
-  void store(bool turned, int64_t lane, uint8_t* to) const {
-    if (!turned) {
-      std::memcpy(to + lane * 64, bytes, sizeof(bytes));
-      return;
-    }
-    for (int i = 0; i < 16; ++i) std::memcpy(to + i * 64 + lane * 4, bytes + 4 * i, 4);
-  }
+  void store(int64_t lane, uint8_t* to) const { std::memcpy(to + lane * 64, bytes, sizeof(bytes)); }
 };
 
 // Copies a float16 and says whether it is finite.
@@ -258,6 +251,27 @@ Words words_of_16s(const uint8_t* qs, int64_t count, int64_t step) {
   return words;
 }
 
+// Codes of 4 bits: 128 k of block `b` of the file, half `h` if it has 256, or `count` blocks of 32.
+template <GgufFormat kFormat, bool kTurned>
+void pack_four_bits(const uint8_t* b, int64_t h, int64_t count, int64_t lane, uint8_t* codes) {
+  constexpr int64_t kBytes = gguf_block(kFormat).bytes;
+  if constexpr (!kTurned) {
+    const Words words = kFormat == GgufFormat::kQ4_K    ? words_of_q4_k(b + 16 + 64 * h)
+                        : kFormat == GgufFormat::kIq4Xs ? words_of_16s(b + 8 + 64 * h, 4, 16)
+                                                        : words_of_16s(b + 2, count, kBytes);
+    return words.store(lane, codes);
+  }
+  const Plane<kTurned> plane = {.to = codes, .lane = lane};
+  if constexpr (kFormat == GgufFormat::kQ4_K) {
+    for (int64_t i = 0; i < 2; ++i)
+      store_nibbles(b + 16 + 64 * h + 32 * i, plane, 4 * i, 4 * i + 2);
+  } else if constexpr (kFormat == GgufFormat::kIq4Xs) {
+    for (int64_t g = 0; g < 4; ++g) store_split_nibbles(b + 8 + 64 * h + 16 * g, plane, 2 * g);
+  } else {  // q4_0, iq4_nl
+    for (int64_t g = 0; g < count; ++g) store_split_nibbles(b + 2 + kBytes * g, plane, 2 * g);
+  }
+}
+
 // k [begin, begin + 128) of one row, or as many as there are. Returns false for a scale that is no
 // finite number.
 template <GgufFormat kFormat, bool kTurned>
@@ -270,10 +284,7 @@ bool pack_lane(const QuantisedLayout& layout, const uint8_t* row, int64_t begin,
   const int64_t h = begin / kBlock % 2, count = std::min<int64_t>(4, (layout.k - begin) / 32);
   uint8_t* codes = block + kOf.scale_bytes;
   if constexpr (kOf.bits == 4) {
-    const Words words = kFormat == GgufFormat::kQ4_K ? words_of_q4_k(b + 16 + 64 * h)
-                        : kBy256 ? words_of_16s(b + 8 + 64 * h, 4, 16)       // iq4_xs
-                                 : words_of_16s(b + 2, count, kFile.bytes);  // q4_0, iq4_nl
-    words.store(kTurned, lane, codes);
+    pack_four_bits<kFormat, kTurned>(b, h, count, lane, codes);
   } else {
     // The wider plane comes first.
     constexpr int64_t kWideBits = kOf.bits >= 8 ? 8 : kOf.bits >= 4 ? 4 : 2;

@@ -1,0 +1,77 @@
+// Per target, like ops/cpu/highway.h, which comes first; no #pragma once. Dot products of bytes
+// with int8 activations, and what else the loops over one row and over many share.
+#include "ops/linear/int8/int8_block-inl.h"
+
+#if defined(QUIRE_OPS_INT8_DOT_TARGET_) == defined(HWY_TARGET_TOGGLE)
+#ifdef QUIRE_OPS_INT8_DOT_TARGET_
+#undef QUIRE_OPS_INT8_DOT_TARGET_
+#else
+#define QUIRE_OPS_INT8_DOT_TARGET_
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace quire::ops::HWY_NAMESPACE {
+namespace {
+namespace int8_panels {
+
+using ByteTag = hn::Repartition<uint8_t, FloatTag>;
+using ShortTag = hn::Repartition<int16_t, FloatTag>;
+using ByteVec = hn::Vec<ByteTag>;
+using ShortVec = hn::Vec<ShortTag>;
+using IntVec = hn::Vec<IntTag>;
+using UintVec = hn::Vec<UintTag>;
+
+HWY_INLINE IntVec add_dot(IntVec sum, [[maybe_unused]] ByteVec w, [[maybe_unused]] IntVec x) {
+#if defined(__AVX512VNNI__) && HWY_TARGET == HWY_AVX3
+  return IntVec{_mm512_dpbusd_epi32(sum.raw, w.raw, x.raw)};
+#elif defined(__AVXVNNI__) && HWY_TARGET == HWY_AVX2
+  return IntVec{_mm256_dpbusd_avx_epi32(sum.raw, w.raw, x.raw)};
+#else
+  return sum;
+#endif
+}
+
+// w0 x0 + w1 x1 for each pair of bytes; w is below 64.
+HWY_INLINE ShortVec pair_products(ByteVec w, IntVec x) {
+#if HWY_TARGET == HWY_AVX3
+  return ShortVec{_mm512_maddubs_epi16(w.raw, x.raw)};
+#elif HWY_TARGET == HWY_AVX2
+  return ShortVec{_mm256_maddubs_epi16(w.raw, x.raw)};
+#elif HWY_TARGET == HWY_NEON
+  const int8x16_t weights = vreinterpretq_s8_u8(w.raw), bytes = vreinterpretq_s8_s32(x.raw);
+  return ShortVec{vpaddq_s16(vmull_s8(vget_low_s8(weights), vget_low_s8(bytes)),
+                             vmull_high_s8(weights, bytes))};
+#else
+  const ShortTag d;
+  const hn::Repartition<uint16_t, FloatTag> du;
+  const auto w16 = hn::BitCast(du, w);
+  const auto x16 = hn::BitCast(d, x);
+  const auto w_low = hn::BitCast(d, hn::And(w16, hn::Set(du, uint16_t{0x00FF})));
+  const auto w_high = hn::BitCast(d, hn::ShiftRight<8>(w16));
+  return hn::Add(hn::Mul(w_low, hn::ShiftRight<8>(hn::ShiftLeft<8>(x16))),
+                 hn::Mul(w_high, hn::ShiftRight<8>(x16)));
+#endif
+}
+// Sums of neighbours.
+HWY_INLINE IntVec add_pairs(ShortVec v) {
+#if HWY_TARGET == HWY_AVX3
+  return IntVec{_mm512_madd_epi16(v.raw, _mm512_set1_epi16(1))};
+#elif HWY_TARGET == HWY_AVX2
+  return IntVec{_mm256_madd_epi16(v.raw, _mm256_set1_epi16(1))};
+#else
+  const auto both = hn::BitCast(IntTag(), v);
+  return hn::Add(hn::ShiftRight<16>(hn::ShiftLeft<16>(both)), hn::ShiftRight<16>(both));
+#endif
+}
+
+// What comes `kAhead` bytes behind a block: the stream of packed weights.
+HWY_INLINE void prefetch(const uint8_t* from, int64_t bytes) {
+  constexpr int64_t kAhead = 8192;
+  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(from + kAhead + i);
+}
+
+}  // namespace int8_panels
+}  // namespace
+}  // namespace quire::ops::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif  // per target
