@@ -50,61 +50,63 @@ fn encode(tokenizer: &TextTokenizer, text: &str, piece_bytes: usize) -> Vec<i32>
     tokenizer.encode(text.as_bytes(), false, Keep::All, piece_bytes, budget, memory).unwrap()
 }
 
-/// Texts of what the patterns treat in ways of their own.
+/// What the patterns treat in ways of their own.
+const PARTS: &[&str] = &[
+    "a",
+    "The",
+    "dogs",
+    "don't",
+    "'s",
+    "'",
+    " ",
+    "  ",
+    "\n",
+    "\r\n",
+    "\t",
+    " \n",
+    "1",
+    "22",
+    "333",
+    "4444",
+    "3.14",
+    "-7",
+    "x1",
+    ",",
+    ".",
+    "!?",
+    "(",
+    "{\"k\":",
+    "</a>",
+    "_",
+    "\\",
+    "é",
+    "e\u{301}",
+    "\u{301}",
+    "日本語",
+    "你好",
+    "。",
+    "，",
+    "ひらがな",
+    "カタカナ",
+    "한국어",
+    "🙂",
+    "\u{200b}",
+    "\u{a0}",
+    "\u{3000}",
+    "²",
+    "Ⅷ",
+    "٣",
+    "\u{1}",
+    "\u{7f}",
+    "\u{e000}",
+    "<|im_start|>",
+    "<think>",
+    "<|im_",
+    "\u{378}",
+];
+
+/// Texts of parts, with and without spaces between them.
 fn texts() -> impl Iterator<Item = String> {
-    let parts = [
-        "a",
-        "The",
-        "dogs",
-        "don't",
-        "'s",
-        "'",
-        " ",
-        "  ",
-        "\n",
-        "\r\n",
-        "\t",
-        " \n",
-        "1",
-        "22",
-        "333",
-        "4444",
-        "3.14",
-        "-7",
-        "x1",
-        ",",
-        ".",
-        "!?",
-        "(",
-        "{\"k\":",
-        "</a>",
-        "_",
-        "\\",
-        "é",
-        "e\u{301}",
-        "\u{301}",
-        "日本語",
-        "你好",
-        "。",
-        "，",
-        "ひらがな",
-        "カタカナ",
-        "한국어",
-        "🙂",
-        "\u{200b}",
-        "\u{a0}",
-        "\u{3000}",
-        "²",
-        "Ⅷ",
-        "٣",
-        "\u{1}",
-        "\u{7f}",
-        "\u{e000}",
-        "<|im_start|>",
-        "<think>",
-        "<|im_",
-        "\u{378}",
-    ];
     let mut state = 7u64;
     let mut next = move |below: usize| {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -114,7 +116,7 @@ fn texts() -> impl Iterator<Item = String> {
         let spaces = next(4);
         let length = 1 + next(40);
         (0..length)
-            .map(|_| parts[next(parts.len())].to_string() + if next(4) < spaces { " " } else { "" })
+            .map(|_| PARTS[next(PARTS.len())].to_string() + if next(4) < spaces { " " } else { "" })
             .collect()
     })
 }
