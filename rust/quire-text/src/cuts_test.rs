@@ -11,6 +11,11 @@ use serde_json::json;
 fn tokenizer(normalizer: Json, steps: Json) -> TextTokenizer {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/parity/text/qwen/tokenizer.json");
     let mut file: Json = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    // With numbers among its tokens, so that a cut inside one shows.
+    for (id, digit) in ["1", "2", "3", "4"].iter().enumerate() {
+        file["model"]["vocab"][digit.repeat(2)] = json!(1000 + id);
+        file["model"]["merges"].as_array_mut().unwrap().push(json!([digit, digit]));
+    }
     file["normalizer"] = normalizer;
     file["pre_tokenizer"] = json!({"type": "Sequence", "pretokenizers": steps});
     let text = file.to_string();

@@ -197,8 +197,9 @@ fn no_words_are_kept() {
     for file in [parity_file("qwen"), parity_file("llama2")] {
         let tokenizer = load(&file);
         let words = |n: usize| {
-            let word =
-                |i: usize| format!("{} ", filled(200, |k| one_of('a' as u32, 26)(i * 31 + k * k)));
+            // All differ: their letters are the bits of i.
+            let letter = |i: usize, k: usize| if i >> (k % 12) & 1 == 1 { 'b' } else { 'a' };
+            let word = |i: usize| format!("{} ", filled(200, |k| letter(i, k)));
             (n..n + 200).map(word).collect::<String>()
         };
         // The crate's regular expressions keep some memory of their own.
