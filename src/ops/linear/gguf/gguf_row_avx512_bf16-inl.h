@@ -33,7 +33,7 @@ class RowOfGguf {
  private:
   using Values = GgufValues<kFormat>;
   static constexpr int kPairBytes = static_cast<int>(2 * Values::kBlockBytes);  // of blocks
-  static constexpr int kAhead = 4096;  // bytes to what is asked for
+  static constexpr int kAhead = 16384;  // bytes to what is asked for
 
   HWY_NOINLINE void multiply_two(const uint8_t* from, float* out) const {
     const uint16_t* x = x_;
@@ -81,7 +81,7 @@ class RowOfGguf {
     for (int m = 0; m < 8; ++m, x += 8) {
 #pragma GCC unroll 8
       for (int i = m * kLines / 8; i < (m + 1) * kLines / 8; ++i)
-        _mm_prefetch(reinterpret_cast<const char*>(from) + kAhead + 64 * i, _MM_HINT_T0);
+        _mm_prefetch(reinterpret_cast<const char*>(from) + kAhead + 64 * i, _MM_HINT_T1);
       values[0].template pairs<Values::kFloats>(
           half, m, [&](int j, __m512bh w) HWY_ATTR { first = add_pair(first, x + 2 * j, w); });
       values[1].template pairs<Values::kFloats>(
