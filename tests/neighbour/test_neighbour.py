@@ -425,8 +425,7 @@ def run_round(place, attack):
         error = run_attack(attack, server)
     assert error is None, error
     base, before = place.with_growth(*place.first), place.with_growth(*before)
-    # The allocator keeps more or less of what it once had, from attack to attack: 130 to 290 MiB were resident after the
-    # nine with small memory, 90 at first. What adds up stays within what requests may hold.
+    # The allocator keeps more or less of what it once had, from attack to attack. What adds up stays within what requests may hold.
     most_after = min(before * 1.1 + KEPT, base * 1.1 + place.buffered)
     felt = []
     if watch.p99 > limit:
