@@ -23,6 +23,7 @@ import sys
 import threading
 import time
 import traceback
+from select import select as wait_for_files
 
 from test_process import Process
 
@@ -31,6 +32,8 @@ BEGIN = re.compile(r"\[ RUN +\] (\S+)$")
 LINES_OF_FAILURE = 40
 LIST_LIMIT = 300  # seconds
 LINES_KEPT = 2000  # of what a case prints
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # end a run
+STOP_LIMIT = 30  # seconds for that
 MOST_HANGS = 3  # each costs its whole limit: after so many the rest is not run, and fails
 
 Program = collections.namedtuple("Program", "name command environment gtest")
@@ -256,9 +259,18 @@ def summarise(outcomes):
 
 
 def stop(number, _):
-    Process.stop_all()
-    print(f"stopped by {signal.Signals(number).name}", flush=True)
-    os._exit(128 + number)
+    """Ends the run, whatever else comes: another signal, or a thread that holds what this one needs."""
+    for other in SIGNALS:
+        signal.signal(other, signal.SIG_IGN)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(STOP_LIMIT)
+    try:
+        Process.stop_all()
+    finally:
+        # Not by print(): a thread may be within it, waiting for somebody who reads no more.
+        if wait_for_files([], [1], [], 0)[1]:
+            os.write(1, f"stopped by {signal.Signals(number).name}\n".encode())
+        os._exit(128 + number)
 
 
 def run_selected(args):
@@ -302,14 +314,17 @@ def main():
     parser.add_argument("--failed", metavar="FILE", help="gets the names of those that failed")
     parser.add_argument("--limit", type=int, default=900, metavar="SECONDS", help="of one case: only a hang takes as long")
     args = parser.parse_args()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in SIGNALS:
         # With a handler for each, the tests get them as they are by default, whatever a shell or nohup has ignored.
         ignored = signal.getsignal(number) == signal.SIG_IGN
         signal.signal(number, (lambda *_: None) if ignored else stop)
-    # Processes are started on other threads than this one, which answers signals.
-    with concurrent.futures.ThreadPoolExecutor(1) as executor:
-        passed = executor.submit(run_selected, args).result()
-    sys.exit(0 if passed else 1)
+    # Processes are started on other threads than this one, which answers signals: between two waits, because the system may
+    # hand a signal to any thread, which wakes no other.
+    executor = concurrent.futures.ThreadPoolExecutor(1)
+    future = executor.submit(run_selected, args)
+    while not future.done():
+        concurrent.futures.wait([future], timeout=0.2)
+    sys.exit(0 if future.result() else 1)
 
 
 main()

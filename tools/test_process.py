@@ -113,6 +113,8 @@ class Process:
             processes = list(Process.running)
         for process in processes:
             process.stopped = True
-            for pid in process.members():
+            kill(process.popen.pid, os.killpg)
+        for process in processes:
+            for pid in process.members():  # of other process groups
                 kill(pid)
             process.folder.cleanup()

@@ -1,9 +1,12 @@
 """tools/run_tests.py on a program that speaks like GoogleTest and does whatever its cases' names say."""
+import ctypes
+import fcntl
 import json
 import pathlib
 import signal
 import subprocess
 import sys
+import termios
 import time
 
 import pytest
@@ -153,6 +156,40 @@ def test_a_signal_ends_what_the_run_has_started(tmp_path, number):
     assert process.wait(60) == 128 + number
     assert process.stdout.read().splitlines()[-1] == f"stopped by {number.name}"
     wait_until(lambda: not any(runs(pid) for pid in (tmp_path / "pids").read_text().split()))
+
+
+def ends(process, number):
+    """It is stopped by a signal within seconds, and its program with it."""
+    try:
+        assert process.wait(timeout=20) == 128 + number
+    finally:
+        process.kill()
+        process.stdout.close()
+
+
+def test_a_signal_that_another_thread_gets_ends_the_run(tmp_path):
+    """The system may choose any thread, and the one that answers sleeps."""
+    process = subprocess.Popen(command(tmp_path, "Hangs"), stdout=subprocess.PIPE, text=True)
+    wait_until(lambda: (tmp_path / "pids").exists() and (tmp_path / "pids").read_text())
+    threads = [int(path.name) for path in pathlib.Path(f"/proc/{process.pid}/task").iterdir() if path.name != str(process.pid)]
+    time.sleep(0.3)  # so that the main thread waits again
+    assert ctypes.CDLL(None).tgkill(process.pid, max(threads), int(signal.SIGTERM)) == 0
+    ends(process, signal.SIGTERM)
+    assert not any(runs(pid) for pid in (tmp_path / "pids").read_text().split())
+
+
+def test_a_signal_ends_a_run_that_waits_for_its_reader(tmp_path):
+    process = subprocess.Popen(command(tmp_path, *[f"Case{i}" for i in range(3000)]), stdout=subprocess.PIPE, text=True)
+    waiting = bytearray(4)
+
+    def is_full():
+        before = bytes(waiting)
+        fcntl.ioctl(process.stdout, termios.FIONREAD, waiting)
+        time.sleep(0.5)
+        return int.from_bytes(waiting, sys.byteorder) > 60_000 and before == waiting
+    wait_until(is_full)
+    process.send_signal(signal.SIGTERM)
+    ends(process, signal.SIGTERM)
 
 
 def test_signals_that_a_shell_ignores_are_the_tests_own(tmp_path):
