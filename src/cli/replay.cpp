@@ -1,15 +1,18 @@
 // quire replay: a recorded session against a running server.
-#include <fstream>
 #include <random>
+#include <sstream>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "bench/serve/replay_run.h"
 #include "cli/bench.h"
 #include "cli/commands.h"
+#include "formats/data_file.h"
 
 namespace quire::cli {
 namespace {
+
+constexpr size_t kMaxSessionBytes = size_t{4} << 30;
 
 struct ReplayFlags {
   std::string file, base_url = "http://127.0.0.1:8000", cold_url, model, api_key, output_json;
@@ -24,8 +27,7 @@ std::string new_salt() {
 }
 
 int replay(const ReplayFlags& flags) {
-  std::ifstream file(flags.file);
-  if (!file) throw LoadError(flags.file + ": cannot be read");
+  std::istringstream file(formats::read_text_file(flags.file, kMaxSessionBytes));
   const bench::Turns turns = bench::read_session(file, flags.file);
   const bench::LoadOptions load{
       .server = bench::parse_base_url(flags.base_url),

@@ -1,6 +1,7 @@
 """`quire replay`: a session of an agent and its sub-agents, what of it the prefix cache finds, and that this changes no bit."""
 import io
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -180,3 +181,12 @@ def test_a_retry_finds_what_its_timed_out_request_has_computed(models, name):
             pytest.fail("no request was cancelled in time")
         usage = server.post("/v1/completions", body).json()["usage"]
         assert 64 <= usage["prompt_tokens_details"]["cached_tokens"] < 6000 - BLOCK
+
+
+@pytest.mark.parametrize("path", ["/dev/zero", "/", "none.jsonl", "a pipe"])
+def test_what_is_no_file_is_named(tmp_path, path):
+    if path == "a pipe":
+        path = tmp_path / "pipe"
+        os.mkfifo(path)
+    done = subprocess.run([BIN, "replay", path], capture_output=True, text=True, timeout=30)
+    assert done.returncode == 1 and done.stderr.startswith(f"quire: {path}: "), done.stderr
