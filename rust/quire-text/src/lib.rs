@@ -26,6 +26,7 @@ mod model_files;
 mod pieces;
 mod prelude;
 mod schema_keywords;
+mod schema_numbers;
 mod structural_tag;
 #[cfg(test)]
 mod structural_tag_test;

@@ -2,6 +2,7 @@
 //! answer that breaks a rule which the client has written down would be worse than an error.
 
 use crate::error::{fail, TextResult};
+use crate::schema_numbers::{check_numbers, check_values};
 use serde_json::{Map, Value as Json};
 
 /// What the value of a keyword is.
@@ -150,36 +151,6 @@ fn check_draft(members: &Map<String, Json>, path: &str, root: &Json) -> TextResu
     Ok(())
 }
 
-/// The compiler computes in double precision: integers beyond that would become others.
-fn check_numbers(members: &Map<String, Json>, path: &str) -> TextResult<()> {
-    const LARGEST: f64 = 9_007_199_254_740_992.0; // 2^53
-    fn is_inexact(value: &Json) -> bool {
-        match value {
-            Json::Number(number) => {
-                let size = number.as_f64().map_or(0.0, f64::abs);
-                size >= LARGEST && size.fract() == 0.0 && size < 1e40
-            }
-            Json::Array(values) => values.iter().any(is_inexact),
-            Json::Object(members) => members.values().any(is_inexact),
-            _ => false,
-        }
-    }
-    for name in [
-        "const",
-        "enum",
-        "minimum",
-        "maximum",
-        "exclusiveMinimum",
-        "exclusiveMaximum",
-        "multipleOf",
-    ] {
-        if members.get(name).is_some_and(is_inexact) {
-            return fail(format!("{path}.{name}: integers from 2^53 on are not supported"));
-        }
-    }
-    Ok(())
-}
-
 /// Whether a reference names the whole schema, or a place in it where a schema stands: all of these
 /// are checked. (What the compiler would make of other places, and of other documents, is unknown.)
 fn is_schema_place(root: &Json, reference: &str) -> bool {
@@ -207,13 +178,18 @@ fn is_schema_place(root: &Json, reference: &str) -> bool {
     true
 }
 
-/// The compiler does not say where it met a type or a format that it does not know.
-fn check_types(members: &Map<String, Json>, path: &str) -> TextResult<()> {
-    let types = match members.get("type") {
+/// Its types, if it says any.
+pub fn types_of(members: &Map<String, Json>) -> &[Json] {
+    match members.get("type") {
         Some(Json::Array(types)) => types.as_slice(),
         Some(one) => std::slice::from_ref(one),
         None => &[],
-    };
+    }
+}
+
+/// The compiler does not say where it met a type or a format that it does not know.
+fn check_types(members: &Map<String, Json>, path: &str) -> TextResult<()> {
+    let types = types_of(members);
     for name in types {
         if !name.as_str().is_some_and(|name| TYPES.contains(&name)) {
             return fail(format!("{path}.type: the type {name} is not supported"));
@@ -237,6 +213,7 @@ fn check(schema: &Json, path: &str, counts: &mut Counts) -> TextResult<()> {
     counts.add_object(members, schema);
     check_types(members, path)?;
     check_draft(members, path, counts.root)?;
+    check_values(members, path)?;
     check_numbers(members, path)?;
     if let Some(reference) = members.get("$ref").and_then(Json::as_str) {
         if !is_schema_place(counts.root, reference) {
@@ -351,7 +328,8 @@ mod tests {
             assert_eq!(refusal(schema), wanted);
         }
         for fine in [
-            json!({"const": 9_007_199_254_740_991u64, "minimum": -1.5, "maximum": 1e300}),
+            json!({"const": 9_007_199_254_740_991u64, "minimum": -1.5, "maximum": 1e15}),
+            json!({"const": 1e308, "enum": [1e40]}),
             json!({"$schema": "https://json-schema.org/draft/2020-12/schema", "prefixItems": [{}]}),
             json!({"$schema": "http://json-schema.org/draft-07/schema#", "items": [true]}),
             json!({"items": [true], "additionalItems": false}),
