@@ -103,6 +103,26 @@ CLI::Option& find_option(CLI::App& command, const ConfigEntry& entry, const std:
                   printable(flag) + (near.empty() ? "" : "; did you mean " + near.substr(2) + "?"));
 }
 
+// What is said of an entry that is another program's flag and changes nothing; empty if nothing is
+// to be said. A switch that is off is one that was not given, or its opposite.
+std::string foreign_notice(const ConfigEntry& entry, const std::string& where) {
+  std::string name = flag_name(entry.name), value = entry.value;
+  const ForeignFlag* flag = find_foreign_flag(name);
+  if (!flag->takes_value) {
+    if (value != "true" && value != "false")
+      throw LoadError(where + ": " + name + " is a switch: true or false");
+    if (value == "false") {
+      name.insert(2, "no-");
+      flag = find_foreign_flag(name);
+      if (flag == nullptr) return "";
+    }
+    value.clear();
+  }
+  const auto notice = judge_foreign_flag(*flag, name, value);
+  if (!notice) throw LoadError(where + ": " + notice.error());
+  return where + ": " + *notice;
+}
+
 }  // namespace
 
 std::vector<ConfigEntry> parse_config(const std::string& text, const std::string& file) {
@@ -133,11 +153,17 @@ std::vector<ConfigEntry> parse_config(const std::string& text, const std::string
 
 std::vector<std::string> use_variables(CLI::App& command, const std::string& file) {
   std::map<CLI::Option*, std::string> values;
+  std::vector<std::string> notices;
   if (!file.empty())
     for (const ConfigEntry& entry :
          parse_config(formats::read_text_file(file, kMaxConfigBytes), file)) {
-      CLI::Option& option = find_option(command, entry, file);
       const std::string where = file + ":" + std::to_string(entry.line);
+      if (find_foreign_flag(flag_name(entry.name)) != nullptr) {
+        if (std::string notice = foreign_notice(entry, where); !notice.empty())
+          notices.push_back(std::move(notice));
+        continue;
+      }
+      CLI::Option& option = find_option(command, entry, file);
       if (values.contains(&option)) throw LoadError(where + ": " + entry.name + " is there twice");
       values[&option] = value_for(option, flag_name(entry.name), entry.value, where);
     }
@@ -163,7 +189,6 @@ std::vector<std::string> use_variables(CLI::App& command, const std::string& fil
     ::setenv(variable.c_str(), found->second.c_str(), 1);
     option->envname(variable);
   }
-  std::vector<std::string> notices;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string name = std::string(*entry).substr(0, std::string_view(*entry).find('='));
     if (!name.starts_with(kPrefix) || std::ranges::find(known, name) != known.end()) continue;

@@ -19,8 +19,10 @@ std::vector<ConfigEntry> parse_config(const std::string& text, const std::string
 // Where flags come from that the command line does not have, for one command: variables
 // QUIRE_MAX_MODEL_LEN for --max-model-len, and what `file` says (empty: there is none), in this
 // order. To be called before the command line is parsed. Returns a line for each variable that
-// looks like a mistyped one. Throws LoadError for a file that cannot be read, for names and values
-// that no flag has, and for values that are empty: to leave a key out, say, is another thing.
+// looks like a mistyped one, and for each flag of another program in the file that changes nothing
+// here. Throws LoadError for a file that cannot be read, for names and values that no flag has, for
+// flags of other programs that would change something, and for values that are empty: to leave a
+// key out, say, is another thing.
 std::vector<std::string> use_variables(CLI::App& command, const std::string& file);
 
 // The value of --config among the arguments, or of QUIRE_CONFIG; empty if there is neither. Throws

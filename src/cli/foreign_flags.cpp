@@ -173,14 +173,6 @@ bool has_word(std::string_view words, std::string_view word) {
   return false;
 }
 
-const ForeignFlag* find_flag(std::string name) {
-  if (name.size() < 2 || name[0] != '-') return nullptr;
-  std::replace(name.begin(), name.end(), '_', '-');
-  for (const ForeignFlag& flag : kFlags)
-    if (has_word(flag.names, name)) return &flag;
-  return nullptr;
-}
-
 // Letters to change to make one of the other: insertions, deletions, replacements, and swaps of
 // neighbours.
 size_t edit_distance(std::string_view a, std::string_view b) {
@@ -202,6 +194,25 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 
 std::span<const ForeignFlag> foreign_flags() { return kFlags; }
 
+const ForeignFlag* find_foreign_flag(std::string name) {
+  if (name.size() < 2 || name[0] != '-') return nullptr;
+  std::replace(name.begin(), name.end(), '_', '-');
+  for (const ForeignFlag& flag : kFlags)
+    if (has_word(flag.names, name)) return &flag;
+  return nullptr;
+}
+
+Result<std::string, std::string> judge_foreign_flag(const ForeignFlag& flag,
+                                                    const std::string& name,
+                                                    const std::string& value) {
+  const std::string shown = name + (value.empty() ? "" : " " + value);
+  if (flag.harmless == "*" || has_word(flag.harmless, value))
+    return shown + " changes nothing: " + std::string(flag.reason);
+  std::string line = shown + ": " + std::string(flag.reason);
+  if (!flag.harmless.empty()) line += "; accepted: " + std::string(flag.harmless);
+  return Err{line};
+}
+
 Result<ScreenedArguments, std::string> screen_foreign_flags(
     const std::vector<std::string>& arguments, const TakesValue& takes_value) {
   ScreenedArguments out;
@@ -214,26 +225,22 @@ Result<ScreenedArguments, std::string> screen_foreign_flags(
     }
     const size_t equals = argument.find('=');
     const std::string name = argument.substr(0, equals);
-    const ForeignFlag* flag = find_flag(name);
+    const ForeignFlag* flag = find_foreign_flag(name);
     if (flag == nullptr) {
       out.arguments.push_back(argument);
       if (takes_value(argument) && i + 1 < arguments.size())
         out.arguments.push_back(arguments[++i]);
       continue;
     }
-    std::string value, shown = name;
+    std::string value;
     if (equals != std::string::npos) {
       value = argument.substr(equals + 1);
     } else if (flag->takes_value && i + 1 < arguments.size()) {
       value = arguments[++i];
     }
-    if (!value.empty()) shown += " " + value;
-    if (flag->harmless != "*" && !has_word(flag->harmless, value)) {
-      std::string line = shown + ": " + std::string(flag->reason);
-      if (!flag->harmless.empty()) line += "; accepted: " + std::string(flag->harmless);
-      return Err{line};
-    }
-    out.notices.push_back(shown + " changes nothing: " + std::string(flag->reason));
+    auto notice = judge_foreign_flag(*flag, name, value);
+    if (!notice) return Err{notice.error()};
+    out.notices.push_back(std::move(*notice));
   }
   return out;
 }

@@ -21,6 +21,15 @@ struct ForeignFlag {
 
 std::span<const ForeignFlag> foreign_flags();
 
+// The one of this name ("--swap-space"; underscores count as dashes), or null.
+const ForeignFlag* find_foreign_flag(std::string name);
+
+// What is said of a flag that changes nothing with this value (empty: none was given); `name` is
+// how it was written. Error: a line that says why it is refused.
+Result<std::string, std::string> judge_foreign_flag(const ForeignFlag& flag,
+                                                    const std::string& name,
+                                                    const std::string& value);
+
 struct ScreenedArguments {
   std::vector<std::string> arguments;  // without the flags that change nothing
   std::vector<std::string> notices;    // a line for each of those

@@ -41,3 +41,13 @@ def test_what_no_flag_is_ends_the_start(tmp_path, monkeypatch):
     monkeypatch.setenv("QUIRE_PROT", "1")
     done = subprocess.run([BIN, "serve", MODEL, "--port", "x"], capture_output=True, text=True, timeout=60)
     assert "QUIRE_PROT is no variable of this command; did you mean QUIRE_PORT?" in done.stderr
+
+
+def test_flags_of_vllm_that_change_nothing_are_accepted_with_a_line(tmp_path):
+    config = tmp_path / "quire.conf"
+    config.write_text("swap-space: 4\nport: none\n")
+    done = subprocess.run([BIN, "serve", MODEL, "--config", config], capture_output=True, text=True, timeout=60)
+    assert f"{config}:1: --swap-space 4 changes nothing: " in done.stderr and "--port" in done.stderr, done.stderr
+    config.write_text("port: 0\nquantization: awq\n")
+    done = subprocess.run([BIN, "serve", MODEL, "--config", config], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and f"{config}:2: --quantization awq: not supported: " in done.stderr, done.stderr
