@@ -132,6 +132,21 @@ def test_smuggling_is_refused(server):
             assert b"Connection: close" in answer
 
 
+def test_exactly_one_valid_host_is_needed(server):
+    for version, headers, status in ((b"1.1", b"", 400), (b"1.1", b"Host: a\r\nHost: a\r\n", 400),
+                                     (b"1.1", b"Host: a b\r\n", 400), (b"1.1", b"Host: a\tb\r\n", 400),
+                                     (b"1.1", b"Host: a\x01b\r\n", 400), (b"1.1", b"Host: a,b@c\r\n", 400),
+                                     (b"1.1", b"Host: a:b\r\n", 400), (b"1.1", b"Host: \xc3\xa4\r\n", 400),
+                                     (b"1.1", b"Host: http://a/\r\n", 400), (b"1.1", b"Host: [::1\r\n", 400),
+                                     (b"1.0", b"Host: a b\r\n", 400), (b"1.0", b"Host: a\r\nHost: b\r\n", 400),
+                                     (b"1.0", b"", 200), (b"1.1", b"Host:\r\n", 200), (b"1.1", b"Host: \t a:80 \r\n", 200),
+                                     (b"1.1", b"Host: [::1]:8000\r\n", 200), (b"1.1", b"host: my_box:\r\n", 200)):
+        with server.socket() as connection:
+            connection.sendall(b"GET /health HTTP/" + version + b"\r\n" + headers + b"\r\n")
+            answer = read_until(connection, b"\r\n")
+            assert answer.split(b" ")[1] == str(status).encode(), (version, headers, answer)
+
+
 def test_garbage(server):
     for garbage in (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"GET\r\n\r\n", b"\x00" * 100, b"A" * 40000,
                     b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 5000):

@@ -4,6 +4,8 @@
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
 
+#include "server/http/host_header.h"
+
 namespace quire::server::http {
 namespace {
 
@@ -176,6 +178,8 @@ void RequestParser::read_head() {
     return fail(501, "Only the transfer coding `chunked` is supported");
   if (head.http_1_1 ? hosts != 1 : hosts > 1)
     return fail(400, "Malformed HTTP request: exactly one Host header is needed");
+  if (!is_host_value(head.header("host")))
+    return fail(400, "Malformed HTTP request: the Host header is not HOST or HOST:PORT");
   if (const auto name = ambiguous_header(head); !name.empty())
     return fail(400, "Malformed HTTP request: two different headers `" + std::string(name) + "`");
 
