@@ -42,13 +42,19 @@ void Generation::start() {
   }
   ids_ = std::move(*ids);
   if (!plan_.stream) return;
+  first_events_ = plan_.format->first_events();
+  // What fails before there is anything else to send gets a status of its own.
+  exchange_->begin_stream_later([self = shared_from_this()] { self->begin_stream(); });
+}
+
+void Generation::begin_stream() {
   http::Response head;
   head.content_type = http::kEventStream;
   plan_.format->add_headers(head);
   head.headers.emplace_back("Cache-Control", "no-cache");
   head.headers.emplace_back("X-Accel-Buffering", "no");  // nginx would hold events back
   exchange_->begin_stream(std::move(head));
-  exchange_->write(plan_.format->first_events());
+  exchange_->write(std::exchange(first_events_, {}));
 }
 
 void Generation::on_event(size_t choice, engine::TokenEvent&& event) {

@@ -52,6 +52,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   };
 
   void on_event(size_t choice, engine::TokenEvent&& event);  // engine thread
+  void begin_stream();
   void post_drain();
   void drain();
   void process(QueuedEvent&& queued);
@@ -71,6 +72,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   GenerationRegistry& registry_;
   GenerationPlan plan_;
   std::vector<engine::RequestId> ids_;
+  std::string first_events_;          // when streaming, until the stream begins
   std::vector<TextDelta> collected_;  // per choice, when not streaming
   std::vector<TimePoint> last_token_;
   std::vector<engine::FinishReason> reasons_;

@@ -116,7 +116,7 @@ TEST_F(ServerTest, SaysThatTheEngineIsDead) {
   ASSERT_TRUE(engine_->wait_for([&] { return engine_->num_running() == 1; }));
   engine_->die("out of memory");
   const auto last = waiting.receive();
-  EXPECT_TRUE(last.ends_with_done());
+  EXPECT_EQ(last.status, 500);
   EXPECT_NE(last.body.find("out of memory"), std::string::npos);
   const auto health = client.get("/health");
   EXPECT_EQ(health.status, 503);
@@ -304,6 +304,7 @@ TEST_F(ServerTest, ShutdownSaysWhatItCutShort) {
   stream.send(TestClient::post_text("/v1/completions",
                                     R"({"prompt": "x", "max_tokens": 500, "stream": true})"));
   whole.send(TestClient::post_text("/v1/completions", R"({"prompt": "x", "max_tokens": 500})"));
+  ASSERT_TRUE(stream.read_until("data: "));
   ASSERT_TRUE(engine_->wait_for([&] { return engine_->num_running() == 2; }));
   std::thread stopper([&] { server_->stop(milliseconds(0)); });
   const auto streamed = stream.receive();
@@ -316,6 +317,69 @@ TEST_F(ServerTest, ShutdownSaysWhatItCutShort) {
   EXPECT_TRUE(cut.headers.contains("retry-after"));
   stopper.join();
   EXPECT_EQ(engine_->num_running(), 0u);
+}
+
+// Of every API: a stream of which nothing was sent is no stream yet.
+const std::pair<const char*, const char*> kStreams[] = {
+    {"/v1/completions", R"({"stream": true, "max_tokens": 9, "prompt": "x"})"},
+    {"/v1/chat/completions",
+     R"({"stream": true, "max_tokens": 9, "messages": [{"role": "user", "content": "x"}]})"},
+    {"/v1/messages",
+     R"({"stream": true, "max_tokens": 9, "messages": [{"role": "user", "content": "x"}]})"},
+    {"/v1/responses", R"({"stream": true, "max_output_tokens": 9, "input": "x"})"}};
+
+TEST_F(ServerTest, ShutdownBeforeAFirstTokenIsAStatus) {
+  start();
+  engine_->pause(true);
+  std::vector<std::unique_ptr<TestClient>> clients;
+  for (const auto& [path, body] : kStreams) {
+    clients.push_back(std::make_unique<TestClient>(port_));
+    clients.back()->send(TestClient::post_text(path, body));
+  }
+  ASSERT_TRUE(engine_->wait_for([&] { return engine_->num_running() == clients.size(); }));
+  std::thread stopper([&] { server_->stop(milliseconds(0)); });
+  for (const auto& client : clients) {
+    auto cut = client->receive();
+    EXPECT_EQ(cut.status, 503) << cut.body;
+    EXPECT_TRUE(cut.headers.contains("retry-after"));
+    EXPECT_EQ(cut.headers["content-type"], "application/json");
+    EXPECT_NE(cut.json().at("error").at("message").as_string().find("shutting down"),
+              json::string::npos);
+  }
+  stopper.join();
+}
+
+TEST_F(ServerTest, AFailureBeforeAFirstTokenIsAStatus) {
+  using engine::FinishReason;
+  for (const auto& [failure, status] :
+       {std::pair(FinishReason::kError, 500), std::pair(FinishReason::kRefused, 400),
+        std::pair(FinishReason::kOverloaded, 503)}) {
+    start([failure](FakeEngine::Script& script, ServerOptions&) {
+      script.fail_after = 0;
+      script.failure = failure;
+    });
+    for (const auto& [path, body] : kStreams) {
+      auto response = post(path, body);
+      EXPECT_EQ(response.status, status) << path << response.body;
+      EXPECT_EQ(response.headers["content-type"], "application/json");
+      EXPECT_EQ(response.headers.contains("retry-after"), status == 503);
+      EXPECT_TRUE(response.json().as_object().contains("error"));
+    }
+    server_.reset();
+  }
+}
+
+// Pings are off, or the client may be gone: then the head is all that can be sent.
+TEST_F(ServerTest, AStreamThatMayNotWaitBeginsAtOnce) {
+  start([](FakeEngine::Script&, ServerOptions& options) {
+    options.http.ping_interval = milliseconds(0);
+  });
+  engine_->pause(true);
+  for (const auto& [path, body] : kStreams) {
+    TestClient client(port_);
+    client.send(TestClient::post_text(path, body));
+    EXPECT_TRUE(client.read_until("text/event-stream")) << path;
+  }
 }
 
 TEST_F(ServerTest, ShutdownAnswersRequestsThatHaveNotReachedTheEngine) {

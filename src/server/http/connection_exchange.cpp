@@ -81,7 +81,7 @@ void ConnectionExchange::respond(Response response) {
   const std::string body = std::exchange(response.body, {});
   append_head(std::move(response), body.size());
   if (request_.head.method != "HEAD") append(body);
-  release_callback();
+  release_callbacks();
 }
 
 void ConnectionExchange::begin_stream(Response head) {
@@ -94,7 +94,19 @@ void ConnectionExchange::begin_stream(Response head) {
   append_head(std::move(head), std::nullopt);
 }
 
+void ConnectionExchange::begin_stream_later(std::function<void()> begin) {
+  if (closed_ || answered()) return;
+  begin_ = std::move(begin);
+  // Without pings a client would wait for ever; and one that may be gone gets something to answer.
+  if (ping_interval_.count() == 0 || half_closed_) begin_now();
+}
+
+void ConnectionExchange::begin_now() {
+  if (const auto begin = std::exchange(begin_, nullptr)) guarded(begin);
+}
+
 void ConnectionExchange::write(std::string_view data) {
+  if (!data.empty()) begin_now();
   // An empty chunk would end the stream.
   if (closed_ || given_up_ || ended_ || !streaming_ || data.empty()) return;
   // What others hold, and how large an event is, is no fault of a client that reads. The pieces of
@@ -111,16 +123,18 @@ void ConnectionExchange::write(std::string_view data) {
 }
 
 void ConnectionExchange::end_stream() {
+  begin_now();
   if (closed_ || given_up_ || ended_ || !streaming_) return;
   if (request_.head.http_1_1) append("0\r\n\r\n");
   ended_ = true;
   wakeup_.cancel();
-  release_callback();
+  release_callbacks();
 }
 
-// The callback may own the object that calls us: it must not die before that call returns.
-void ConnectionExchange::release_callback() {
-  if (on_close_) post([callback = std::exchange(on_close_, nullptr)] {});
+// They may own the object that calls us: it must not die before that call returns.
+void ConnectionExchange::release_callbacks() {
+  if (on_close_ || begin_)
+    post([callback = std::exchange(on_close_, nullptr), begin = std::exchange(begin_, nullptr)] {});
 }
 
 void ConnectionExchange::on_close(std::function<void()> callback) {
@@ -233,12 +247,14 @@ void ConnectionExchange::close() {
   budget_.cancelled = true;
   source_ = nullptr;
   wakeup_.cancel();
+  const auto begin = std::exchange(begin_, nullptr);
   const auto callback = std::exchange(on_close_, nullptr);
   if (callback && unfinished) guarded(callback);
 }
 
 bool ConnectionExchange::client_ended_sending() {
   half_closed_ = true;
+  begin_now();
   if (!answered() && !request_.head.http_1_1) return false;
   ping();
   return true;
@@ -253,7 +269,9 @@ bool ConnectionExchange::client_sent_too_far_ahead() {
 // (which a client of HTTP/1.1 must be able to skip; RFC 9110, section 15.2).
 void ConnectionExchange::ping() {
   if (ended_ || closed_ || unsent_ > 0) return;
-  if (is_event_stream_) {
+  if (begin_) {
+    begin_now();
+  } else if (is_event_stream_) {
     write(": ping\n\n");
   } else if (half_closed_ && !answered()) {
     append("HTTP/1.1 100 Continue\r\n\r\n");

@@ -70,6 +70,7 @@ class ConnectionExchange final : public Exchange,
   void respond(Response response) override;
   void respond_in_pieces(Response head, PieceSource next) override;
   void begin_stream(Response head) override;
+  void begin_stream_later(std::function<void()> begin) override;
   void write(std::string_view data) override;
   void end_stream() override;
   bool answered() const override { return status_ != 0; }
@@ -106,13 +107,14 @@ class ConnectionExchange final : public Exchange,
   WorkQueue::Size size() const;
   void run_in(WorkQueue::Size size, std::function<void()> task);
   void append(std::string_view data);
+  void begin_now();
   void ping();
   void append_head(Response response, std::optional<size_t> body_bytes);
   void append_chunk(std::string_view data);
   void guarded(const std::function<void()>& task);
   void ask_for_piece();
   void take_piece(const std::string& piece, bool more);
-  void release_callback();
+  void release_callbacks();
   void refuse_work();
 
   std::shared_ptr<ConnectionContext> context_;  // first: destroyed last
@@ -135,8 +137,9 @@ class ConnectionExchange final : public Exchange,
   TimePoint last_write_;
   std::string note_;
   std::function<void()> on_close_;
-  PieceSource source_;        // of the rest of a large answer
-  bool piece_asked_ = false;  // a worker makes one
+  std::function<void()> begin_;  // of a stream that has not begun
+  PieceSource source_;           // of the rest of a large answer
+  bool piece_asked_ = false;     // a worker makes one
 };
 
 }  // namespace quire::server::http

@@ -24,7 +24,8 @@ using PieceSource = std::function<bool(std::string& out)>;
 // called on the connection's strand: in HttpHandler::handle and in posted functions.
 //
 // The answer is one respond(), or one respond_in_pieces(), or begin_stream(), any number of writes,
-// end_stream(). After the client has gone (on_close) calls have no effect.
+// end_stream(). After the client has gone (on_close) calls have no effect. What
+// begin_stream_later() was given takes the place of begin_stream().
 class Exchange {
  public:
   virtual ~Exchange() = default;
@@ -48,6 +49,10 @@ class Exchange {
   // the piece before. The head's body is not used.
   virtual void respond_in_pieces(Response head, PieceSource next) = 0;
   virtual void begin_stream(Response head) = 0;  // its body is not used
+  // Calls `begin`, which calls begin_stream() and writes what stands first, when something is to be
+  // sent: before the first write that is not empty, before the end, and when the client has waited
+  // for as long as pings are apart. Until then the answer may still be a respond().
+  virtual void begin_stream_later(std::function<void()> begin) = 0;
   virtual void write(std::string_view data) = 0;
   virtual void end_stream() = 0;
   virtual bool answered() const = 0;  // one of them was called
