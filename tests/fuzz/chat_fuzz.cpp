@@ -25,6 +25,7 @@ using namespace quire::server;
 constexpr auto kBudget = std::chrono::seconds(1);
 constexpr double kMaxCpuMilliseconds = 3'000;
 constexpr int64_t kMaxModelLen = 2048;
+constexpr size_t kMaxBytes = 512u << 20;  // for all that a request holds, as by default
 
 ModelText load(const char* name) {
   const std::filesystem::path dir = std::filesystem::path(source_dir()) / name;
@@ -56,7 +57,10 @@ void check_prompt(const Model& model, const openai::ChatRequest& request) {
   }
   QUIRE_CHECK(text::is_valid_utf8(*rendered));
   const char* field = request.chat.field;
-  const auto ids = model.prompts.build(openai::Prompt(*rendered), request, field, budget);
+  const auto ledger = std::make_shared<http::Ledger>(kMaxBytes, 1);
+  const RequestMeans means{budget, std::make_shared<http::Account>(ledger, "client")};
+  const auto ids = model.prompts.build(openai::Prompt(*rendered), request, field, means);
+  QUIRE_CHECK(ledger->held() == 0);
   if (!ids) {
     QUIRE_CHECK(ids.error().status == 400 && ids.error().param == field);
     return;

@@ -1,11 +1,11 @@
 // Any text in any dialect: the result is the same in one piece and in many, calls are whole JSON
 // unless the text was cut, and an answer that is not empty leaves something.
-#include <fuzzer/FuzzedDataProvider.h>
 
 #include <string>
 #include <vector>
 
 #include "base/check.h"
+#include "choices.h"
 #include "dialects/dialect.h"
 #include "dialects/output_parser.h"
 
@@ -58,14 +58,14 @@ void check_same(const Result& a, const Result& b) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  FuzzedDataProvider choices(data, size);
+  quire::fuzz::Choices choices(data, size);
   const auto& all = all_dialects();
-  const Dialect* dialect = all[choices.ConsumeIntegralInRange<size_t>(0, all.size() - 1)];
-  const OutputParser::Options options{dialect, dialect, choices.ConsumeBool()};
-  const bool cut = choices.ConsumeBool();
-  std::vector<size_t> sizes(choices.ConsumeIntegralInRange<size_t>(1, 4));
-  for (size_t& piece : sizes) piece = choices.ConsumeIntegralInRange<size_t>(1, 9);
-  const std::string text = choices.ConsumeRemainingBytesAsString();
+  const Dialect* dialect = all[choices.in_range<size_t>(0, all.size() - 1)];
+  const OutputParser::Options options{dialect, dialect, choices.flip()};
+  const bool cut = choices.flip();
+  std::vector<size_t> sizes(choices.in_range<size_t>(1, 4));
+  for (size_t& piece : sizes) piece = choices.in_range<size_t>(1, 9);
+  const std::string text = choices.rest();
 
   const Result whole = parse(options, text, cut, {});
   check_same(whole, parse(options, text, cut, sizes));

@@ -1,12 +1,12 @@
 // Long JSON documents are parsed in pieces: wherever a piece ends, the value is that of the same
 // document in one piece.
-#include <fuzzer/FuzzedDataProvider.h>
 
 #include <string>
 #include <string_view>
 
 #include "base/check.h"
 #include "base/json.h"
+#include "choices.h"
 
 namespace {
 
@@ -47,9 +47,9 @@ void check_string(std::string_view inside, size_t split) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t size) {
-  FuzzedDataProvider choices(bytes, size);
-  const size_t where = choices.ConsumeIntegral<uint16_t>();
-  const std::string document = choices.ConsumeRemainingBytesAsString();
+  quire::fuzz::Choices choices(bytes, size);
+  const size_t where = choices.any<uint16_t>();
+  const std::string document = choices.rest();
   const size_t split = where % (document.size() + 1);
   if (!has_long_number(document)) check_document(document, split);
   check_string(document, split);

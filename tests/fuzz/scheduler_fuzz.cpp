@@ -1,7 +1,6 @@
 // The scheduler's operations, chosen by the bytes of the input: requests come, end and are aborted,
 // steps are planned, looked ahead, committed, lost. A device that notices every wrong byte runs the
 // plans (fake_device_test.h); each request must end with the tokens of its solo run.
-#include <fuzzer/FuzzedDataProvider.h>
 
 #include <map>
 #include <memory>
@@ -9,6 +8,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "choices.h"
 #include "engine/fake_device_test.h"
 #include "engine/scheduler.h"
 
@@ -17,21 +17,20 @@ namespace {
 
 constexpr int kMaxOperations = 400;
 
-SchedulerOptions choose_options(FuzzedDataProvider& choices) {
+SchedulerOptions choose_options(quire::fuzz::Choices& choices) {
   SchedulerOptions options;
-  options.block_size = choices.ConsumeIntegralInRange<int64_t>(1, 6);
-  options.max_model_len = choices.ConsumeIntegralInRange<int64_t>(1, 40);
-  const auto spare_blocks = choices.ConsumeIntegralInRange<int64_t>(0, 10);
-  options.max_num_seqs = choices.ConsumeIntegralInRange<int64_t>(1, 7);
-  options.max_num_batched_tokens = choices.ConsumeIntegralInRange<int64_t>(1, 24);
-  options.num_state_slots = choices.ConsumeIntegralInRange<int64_t>(0, 7);
-  if (options.num_state_slots > 0)
-    options.num_state_checkpoints = choices.ConsumeIntegralInRange<int64_t>(0, 8);
-  options.state_checkpoint_interval = choices.ConsumeIntegralInRange<int64_t>(0, 12);
-  options.min_checkpoint_tokens = choices.ConsumeIntegralInRange<int64_t>(1, 4);
-  options.enable_prefix_caching = choices.ConsumeIntegralInRange(0, 7) != 7;
-  if (choices.ConsumeBool()) options.policy = SchedulingPolicy::kPriority;
-  if (choices.ConsumeIntegralInRange(0, 7) == 7)  // every block's hash collides
+  options.block_size = choices.in_range<int64_t>(1, 6);
+  options.max_model_len = choices.in_range<int64_t>(1, 40);
+  const auto spare_blocks = choices.in_range<int64_t>(0, 10);
+  options.max_num_seqs = choices.in_range<int64_t>(1, 7);
+  options.max_num_batched_tokens = choices.in_range<int64_t>(1, 24);
+  options.num_state_slots = choices.in_range<int64_t>(0, 7);
+  if (options.num_state_slots > 0) options.num_state_checkpoints = choices.in_range<int64_t>(0, 8);
+  options.state_checkpoint_interval = choices.in_range<int64_t>(0, 12);
+  options.min_checkpoint_tokens = choices.in_range<int64_t>(1, 4);
+  options.enable_prefix_caching = choices.in_range(0, 7) != 7;
+  if (choices.flip()) options.policy = SchedulingPolicy::kPriority;
+  if (choices.in_range(0, 7) == 7)  // every block's hash collides
     options.block_hash = [](uint64_t, std::span<const int32_t>) -> uint64_t { return 7; };
   options.eos_token_ids = {kEos};
   // From other choices, so that old inputs keep their meaning.
@@ -47,11 +46,11 @@ SchedulerOptions choose_options(FuzzedDataProvider& choices) {
 
 class Traffic {
  public:
-  explicit Traffic(FuzzedDataProvider& choices)
+  explicit Traffic(quire::fuzz::Choices& choices)
       : choices_(choices), scheduler_(choose_options(choices)), device_(scheduler_, Fault::kNone) {}
 
   void run() {
-    for (int i = 0; i < kMaxOperations && choices_.remaining_bytes() > 0; ++i) operate();
+    for (int i = 0; i < kMaxOperations && choices_.bytes_left() > 0; ++i) operate();
     // Everything ends when nothing new comes: one token a step, recomputed many times.
     for (size_t left = 4000 + 200 * live_.size(); scheduler_.has_work(); --left) {
       QUIRE_CHECK(left > 0) << "no end in sight";
@@ -70,7 +69,7 @@ class Traffic {
   };
 
   void operate() {
-    switch (choices_.ConsumeIntegralInRange(0, 9)) {
+    switch (choices_.in_range(0, 9)) {
       case 0:
       case 1:
       case 2:
@@ -78,7 +77,7 @@ class Traffic {
       case 3:
         return abort();
       case 4:
-        return choices_.ConsumeBool() ? lose_step() : scheduler_.drop_prefix_cache();
+        return choices_.flip() ? lose_step() : scheduler_.drop_prefix_cache();
       case 5:
         return step(false);
       default:
@@ -90,19 +89,18 @@ class Traffic {
   void add() {
     const int64_t longest = scheduler_.options().max_model_len;
     Request request;
-    const auto length = choices_.ConsumeIntegralInRange<int64_t>(1, longest);
-    const auto stem = choices_.ConsumeIntegralInRange<int64_t>(0, length);
-    const auto stem_token = choices_.ConsumeIntegralInRange<int32_t>(2, 3);
+    const auto length = choices_.in_range<int64_t>(1, longest);
+    const auto stem = choices_.in_range<int64_t>(0, length);
+    const auto stem_token = choices_.in_range<int32_t>(2, 3);
     for (int64_t i = 0; i < length; ++i)
-      request.prompt.push_back(i < stem ? stem_token
-                                        : choices_.ConsumeIntegralInRange<int32_t>(2, 4));
-    request.sampling.max_tokens = choices_.ConsumeIntegralInRange<int64_t>(0, longest);
-    request.sampling.ignore_eos = choices_.ConsumeBool();
-    if (choices_.ConsumeBool()) request.sampling.stop_token_ids = {1, 5};
-    if (choices_.ConsumeIntegralInRange(0, 7) == 7) request.sampling.prompt_logprobs = 0;
-    request.tenant = choices_.ConsumeIntegralInRange<uint64_t>(0, 2);
-    request.priority = choices_.ConsumeIntegralInRange<int32_t>(0, 2);
-    request.cache_salt = choices_.ConsumeIntegralInRange(0, 3) == 3 ? "other" : "";
+      request.prompt.push_back(i < stem ? stem_token : choices_.in_range<int32_t>(2, 4));
+    request.sampling.max_tokens = choices_.in_range<int64_t>(0, longest);
+    request.sampling.ignore_eos = choices_.flip();
+    if (choices_.flip()) request.sampling.stop_token_ids = {1, 5};
+    if (choices_.in_range(0, 7) == 7) request.sampling.prompt_logprobs = 0;
+    request.tenant = choices_.in_range<uint64_t>(0, 2);
+    request.priority = choices_.in_range<int32_t>(0, 2);
+    request.cache_salt = choices_.in_range(0, 3) == 3 ? "other" : "";
 
     auto sequence = std::make_shared<Sequence>();
     sequence->id = ++last_id_;
@@ -117,8 +115,7 @@ class Traffic {
 
   void abort() {
     if (live_.empty()) return;
-    const auto victim =
-        std::next(live_.begin(), choices_.ConsumeIntegralInRange<size_t>(0, live_.size() - 1));
+    const auto victim = std::next(live_.begin(), choices_.in_range<size_t>(0, live_.size() - 1));
     scheduler_.finish(*victim->second.sequence);
     scheduler_.finish(*victim->second.sequence);  // twice does no harm
     live_.erase(victim);
@@ -164,7 +161,7 @@ class Traffic {
     scheduler_.check_integrity();
   }
 
-  FuzzedDataProvider& choices_;
+  quire::fuzz::Choices& choices_;
   Scheduler scheduler_;
   FakeDevice device_;
   RequestId last_id_ = 0;
@@ -176,7 +173,7 @@ class Traffic {
 }  // namespace quire::engine::testing
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  FuzzedDataProvider choices(data, size);
+  quire::fuzz::Choices choices(data, size);
   quire::engine::testing::Traffic(choices).run();
   return 0;
 }

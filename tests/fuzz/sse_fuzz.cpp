@@ -1,7 +1,6 @@
 // What `quire bench serve` and `quire replay` read of a server, which may say anything: the
 // payloads are those of the whole text however it is cut, and each becomes a chunk that says no
 // more than it.
-#include <fuzzer/FuzzedDataProvider.h>
 
 #include <string>
 #include <string_view>
@@ -9,6 +8,7 @@
 
 #include "base/check.h"
 #include "bench/serve/stream.h"
+#include "choices.h"
 
 namespace {
 
@@ -65,10 +65,10 @@ void check_chunks(const Payloads& payloads) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  FuzzedDataProvider choices(data, size);
-  std::vector<size_t> sizes(choices.ConsumeIntegralInRange<size_t>(1, 4));
-  for (size_t& piece : sizes) piece = choices.ConsumeIntegralInRange<size_t>(1, 40);
-  const std::string text = choices.ConsumeRemainingBytesAsString();
+  quire::fuzz::Choices choices(data, size);
+  std::vector<size_t> sizes(choices.in_range<size_t>(1, 4));
+  for (size_t& piece : sizes) piece = choices.in_range<size_t>(1, 40);
+  const std::string text = choices.rest();
 
   const Payloads payloads = expected(text);
   QUIRE_CHECK(read(text, {text.size() + 1}) == payloads);

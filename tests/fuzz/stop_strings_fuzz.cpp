@@ -1,7 +1,6 @@
 // Stop strings against a naive oracle that sees the whole text: what is emitted, which one matched,
 // and that no more is held back than must be. Long ones, which an oracle is too slow for, take
 // linear time.
-#include <fuzzer/FuzzedDataProvider.h>
 
 #include <algorithm>
 #include <string>
@@ -9,6 +8,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "choices.h"
 #include "cpu_timer.h"
 #include "text/stop_strings.h"
 
@@ -46,28 +46,28 @@ Oracle look(std::string_view text, const std::vector<std::string>& stops, bool i
 }
 
 // A tiny alphabet makes overlaps; the bytes as they are make everything else.
-std::string word(FuzzedDataProvider& choices, size_t longest, bool tiny) {
-  std::string text = choices.ConsumeRandomLengthString(longest);
+std::string word(quire::fuzz::Choices& choices, size_t longest, bool tiny) {
+  std::string text = choices.text(longest);
   if (tiny) std::ranges::transform(text, text.begin(), [](char c) { return "ab"[c & 1]; });
   return text;
 }
 
 // `part` over and over, with another word behind it.
-std::string long_word(FuzzedDataProvider& choices, const std::string& part, size_t longest) {
+std::string long_word(quire::fuzz::Choices& choices, const std::string& part, size_t longest) {
   const std::string end = word(choices, 4, false);
-  const auto length = longest - choices.ConsumeIntegralInRange<size_t>(0, longest);
+  const auto length = longest - choices.in_range<size_t>(0, longest);
   std::string text;
   while (!part.empty() && text.size() < length) text += part;
   return text + end;
 }
 
 // As many and as long as a request may have, alike but for their ends, and 64 KiB of such a text.
-void look_at_time(FuzzedDataProvider& choices) {
+void look_at_time(quire::fuzz::Choices& choices) {
   const std::string part = word(choices, 4, true);
-  std::vector<std::string> stops(16 - choices.ConsumeIntegralInRange<size_t>(0, 15));
+  std::vector<std::string> stops(16 - choices.in_range<size_t>(0, 15));
   for (std::string& stop : stops) stop = long_word(choices, part, 4088);
   const std::string text = long_word(choices, part, 64u << 10);
-  const auto piece = choices.ConsumeIntegralInRange<size_t>(8, 256);
+  const auto piece = choices.in_range<size_t>(8, 256);
   const quire::fuzz::CpuTimer timer;
   StopStrings watcher(std::make_shared<StopSet>(stops));
   size_t seen = 0;
@@ -86,19 +86,19 @@ void look_at_time(FuzzedDataProvider& choices) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  FuzzedDataProvider choices(data, size);
-  if (choices.ConsumeIntegralInRange<int>(0, 7) == 7) {
+  quire::fuzz::Choices choices(data, size);
+  if (choices.in_range<int>(0, 7) == 7) {
     look_at_time(choices);
     return 0;
   }
-  const bool include = choices.ConsumeBool(), tiny = choices.ConsumeBool();
-  std::vector<std::string> stops(choices.ConsumeIntegralInRange<size_t>(0, 4));
+  const bool include = choices.flip(), tiny = choices.flip();
+  std::vector<std::string> stops(choices.in_range<size_t>(0, 4));
   for (std::string& stop : stops) stop = word(choices, 8, tiny);
 
   StopStrings watcher(std::make_shared<StopSet>(stops), include);
   std::string text, seen;
   std::optional<size_t> matched;
-  for (int piece = 0; piece < 64 && choices.remaining_bytes() > 0; ++piece) {
+  for (int piece = 0; piece < 64 && choices.bytes_left() > 0; ++piece) {
     const std::string delta = word(choices, 12, tiny);
     text += delta;
     const auto output = watcher.push(delta);
