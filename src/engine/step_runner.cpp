@@ -150,7 +150,8 @@ void StepRunner::step() {
 void StepRunner::run_step() {
   timer_.start(!in_flight_);
   const TimePoint start = Clock::now();
-  const double waited = replay_time_.waited;
+  const double cpu_start = thread_cpu_seconds();
+  const auto [waited, waited_cpu] = std::pair(replay_time_.waited, replay_time_.waited_cpu);
   StepPlan plan = scheduler_.plan();
   if (plan.empty()) {
     const bool can_go_on = in_flight_ || !postponed_.empty() || !scheduler_.has_work();
@@ -166,7 +167,8 @@ void StepRunner::run_step() {
   if (!next.output && !next.batch.rows.empty()) launch_late_sampler(next);
   in_flight_ = std::move(next);
   if (!options_.lookahead) finish_in_flight();
-  count_replay(seconds_since(start) - (replay_time_.waited - waited));
+  count_replay(seconds_since(start) - (replay_time_.waited - waited),
+               thread_cpu_seconds() - cpu_start - (replay_time_.waited_cpu - waited_cpu));
 }
 
 StepRunner::InFlight StepRunner::launch(StepPlan plan) {
@@ -284,6 +286,7 @@ void StepRunner::observe(const InFlight& step) {
 }
 
 // A step that yields nothing is waited for, too, so that steps do not pile up.
+  const double cpu_start = thread_cpu_seconds();
 void StepRunner::wait_for_output(InFlight& step) {
   const TimePoint start = Clock::now();
   if (step.kernels) {
@@ -292,6 +295,7 @@ void StepRunner::wait_for_output(InFlight& step) {
     mx::eval(pool_->arrays().back());
   } else {
     mx::eval(arrays);
+  replay_time_.waited_cpu += thread_cpu_seconds() - cpu_start;
   }
   replay_time_.waited += seconds_since(start);
 }
@@ -471,6 +475,7 @@ void StepRunner::fill(EngineStats& stats) const {
   stats.total_blocks = scheduler_.blocks().num_blocks();
   stats.used_blocks = scheduler_.blocks().num_owned();
   stats.cached_blocks = scheduler_.blocks().num_cached();
+  stats.replay_host_cpu_seconds = replay_time_.host_cpu;
   const StateCheckpoints& checkpoints = scheduler_.state_checkpoints();
   stats.state_slots = scheduler_.state_slots().num_slots();
   stats.used_state_slots = scheduler_.state_slots().num_used();

@@ -85,9 +85,10 @@ class StepRunner {
   // of prompts whose others were cached: there the thread has let requests in.
   struct ReplayTime {
     int64_t steps = 0, steady = 0;  // all, and those behind another one
-    double host = 0;                // seconds in the steady ones, without those in which it waited
-    double waited = 0;              // in all steps
-    bool was_last = false;          // the last step was one
+    // Of the steady ones, without what the thread waited: seconds, and those of the processor.
+    double host = 0, host_cpu = 0;
+    double waited = 0, waited_cpu = 0;  // in all steps
+    bool was_last = false;              // the last step was one
   };
   // A row whose mask was not there when its step was sampled: it sits out until it is.
   struct PostponedRow {
@@ -109,7 +110,7 @@ class StepRunner {
   void build_graph(InFlight& step, const std::optional<mx::array>& previous);
   void launch_graph(InFlight& step);
   bool replay(InFlight& step, const std::optional<mx::array>& previous);
-  void count_replay(double seconds);  // of the host, for the step in flight
+  void count_replay(double seconds, double cpu_seconds);  // of the host, for the step in flight
   ops::SampleRows sample_rows(InFlight& step);
   void add_sampler(InFlight& step, const std::optional<mx::array>& previous);
   void launch_late_sampler(InFlight& step);

@@ -59,13 +59,14 @@ bool StepRunner::replay(InFlight& step, const std::optional<mx::array>& previous
   return true;
 }
 
-void StepRunner::count_replay(double seconds) {
+void StepRunner::count_replay(double seconds, double cpu_seconds) {
   const bool is_replay = in_flight_ && in_flight_->is_replay;
   replay_time_.steps += is_replay;
   const bool follows = std::exchange(replay_time_.was_last, is_replay);
   if (!follows || !is_replay || in_flight_->batch.reads_prompts) return;
   ++replay_time_.steady;
   replay_time_.host += seconds;
+  replay_time_.host_cpu += cpu_seconds;
 }
 
 }  // namespace quire::engine
