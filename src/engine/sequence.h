@@ -59,6 +59,7 @@ struct Sequence {
   int32_t num_pending = 0;
   int32_t state_slot = -1;  // of its recurrent state, while it runs; -1: none
   std::vector<BlockTable> tables = std::vector<BlockTable>(1);  // all equally long
+  uint64_t table_id = 0;  // of LentTable: of this start
   SequenceCheckpoints checkpoints;
   // Leading tokens whose K and V came from the prefix cache: never written again. At the start
   // kv_len + 1 at most (see Scheduler::start), but with recurrent state, which may have to be

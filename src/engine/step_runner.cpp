@@ -142,7 +142,10 @@ void StepRunner::step() {
   } catch (const std::exception& error) {
     recover(error.what());
   }
-  if (!has_work()) busy_.reset();
+  if (!has_work()) {
+    busy_.reset();
+    sample_rows_.clear();  // they have lists of requests
+  }
   if (commit_ahead_) commit_ahead_->update(scheduler_.blocks().high_water(), has_work());
   if (options_.check_integrity) scheduler_.check_integrity();
 }
@@ -193,6 +196,7 @@ StepRunner::InFlight StepRunner::launch(StepPlan plan) {
                 .output = {},
                 .kernels = {},
                 .postponed = {},
+    if (bucket > 0) step.batch.layout = ops::with_own_tables(*step.batch.layout);
                 .postponed_logits = {},
                 .kind = kind,
                 .is_replay = false,

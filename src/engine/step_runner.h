@@ -111,6 +111,7 @@ class StepRunner {
   void launch_graph(InFlight& step);
   bool replay(InFlight& step, const std::optional<mx::array>& previous);
   void count_replay(double seconds, double cpu_seconds);  // of the host, for the step in flight
+  std::shared_ptr<std::vector<ops::SampleRow>> take_sample_rows(size_t count);
   ops::SampleRows sample_rows(InFlight& step);
   void add_sampler(InFlight& step, const std::optional<mx::array>& previous);
   void launch_late_sampler(InFlight& step);
@@ -148,6 +149,7 @@ class StepRunner {
   std::unordered_map<RequestId, Generation> generations_;
   int64_t num_grammars_ = 0;  // of generations_: mostly 0, and then no row looks for its own
   std::optional<InFlight> in_flight_;
+  std::vector<std::shared_ptr<std::vector<ops::SampleRow>>> sample_rows_;  // of the last steps
   std::vector<PostponedRow> postponed_;
   MaskWorkers mask_workers_;
   StepTimer timer_;
