@@ -21,15 +21,15 @@
 
 namespace quire::engine {
 
-// What a sequence needs beside the scheduler's view of it.
+// What a sequence needs beside the scheduler's view of it; what every step reads comes first.
 struct Generation {
   SequencePtr sequence;
-  TokenHistory history;
-  MaskWorkers::RowPtr grammar;  // null: unconstrained
-  std::vector<TokenLogprob> prompt_logprobs;
-  std::optional<Pooler> pooler;  // of a request that pools
-  bool told = false;             // whether an event was sent
-  TokenMask failure;             // why the next row yields no token, if it is known
+  MaskWorkers::RowPtr grammar = nullptr;  // null: unconstrained
+  bool told = false;                      // whether an event was sent
+  std::vector<TokenLogprob> prompt_logprobs = {};
+  TokenHistory history = {};
+  std::optional<Pooler> pooler = {};  // of a request that pools
+  TokenMask failure = {};             // why the next row yields no token, if it is known
 };
 
 // The engine thread's work: schedules, runs and commits steps, and tells requests about their
@@ -130,7 +130,7 @@ class StepRunner {
                     size_t row);
   void collect_scores(const InFlight& step);
   TokenLogprob logprob_of_row(const InFlight& step, size_t row, int32_t num_top) const;
-  void tell(Generation& generation, TokenEvent event);
+  void tell(Generation& generation, TokenEvent&& event);
   void end(RequestId id, FinishReason reason, std::string error = "");
   void forget(RequestId id);
   void end_without_token(RequestId id, const ops::SampleRow& sample);
