@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
 # shellcheck source=tools/stages.sh
 source tools/stages.sh
-parts=(sources clones neon amx arm64 cuda metal asan tsan fuzz torch llama_cpp timed clients page terminal packages proxies neighbour chaos soak)
+parts=(sources clones neon amx arm64 cuda metal asan tsan fuzz grids torch llama_cpp timed clients page terminal packages proxies neighbour chaos soak)
 [ $# -eq 0 ] || parts=("$@")
 
 # Format, clippy, unit tests of Rust, clang-tidy. The build is there for clang-tidy, which reads its commands.
@@ -72,6 +72,13 @@ part_tsan() {
 }
 
 part_fuzz() { tests/fuzz/run.sh "${FUZZ_SECONDS:-20}"; }
+
+# Grids of which `make test` takes a part: schedules on one thread and on two, groups of heads for every dtype.
+part_grids() {
+  build release --target engine_tests ops_tests
+  QUIRE_DEEP_TESTS=1 run_tests release --jobs "$jobs" --programs engine_tests ops_tests \
+    --only 'SoloEqualsEverySchedule|PagedAttention|ChunkedAttention'
+}
 
 # The Python package against torch, transformers and kernels; without them pytest would leave these tests out.
 part_torch() {

@@ -1,5 +1,6 @@
 #pragma once
 #include <chrono>
+#include <ctime>
 
 namespace quire {
 
@@ -11,5 +12,12 @@ inline double seconds_between(TimePoint from, TimePoint to) {
 }
 
 inline double seconds_since(TimePoint from) { return seconds_between(from, Clock::now()); }
+
+// Of the processor, for this thread.
+inline double thread_cpu_seconds() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
 
 }  // namespace quire

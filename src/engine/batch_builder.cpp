@@ -63,12 +63,14 @@ struct Builder {
   std::vector<int32_t> state_rows;
   std::map<int32_t, std::vector<int32_t>> adapter_rows;
   bool feeds_pending = false, reads_prompts = false;
+  bool lends_tables = false;
 
   void reserve(const StepPlan& plan, int64_t pad_to) {
     const size_t sequences = std::max(plan.items.size(), static_cast<size_t>(pad_to));
     const size_t tokens = std::max(static_cast<size_t>(plan.num_tokens), sequences);
     size_t blocks = 0;
-    for (const StepItem& item : plan.items) blocks += item.sequence->tables[0].blocks.size();
+    if (!lends_tables)
+      for (const StepItem& item : plan.items) blocks += item.sequence->tables[0].blocks.size();
     for (std::vector<int32_t>* list : {&ids, &from, &layout.positions}) list->reserve(tokens);
     for (std::vector<int32_t>* list : {&layout.rows, &layout.seq_lens, &layout.cu_seqlens})
       list->reserve(sequences + 1);
@@ -78,6 +80,7 @@ struct Builder {
       table.blocks.reserve(blocks);
     }
     rows.reserve(sequences);
+    if (lends_tables) layout.lent_tables.reserve(sequences);
   }
 
   static const BlockTable& table_of(const Sequence& sequence, const Places& places) {
@@ -110,7 +113,7 @@ struct Builder {
   }
 
   // The blocks of an item's tokens. What none of them sees may have been given back.
-  void append_blocks(const StepItem& item, Places& places) const {
+  void append_blocks(const StepItem& item, Places& places) {
     const BlockTable& own = table_of(*item.sequence, places);
     const int64_t window = options.windows[static_cast<size_t>(places.view.table)];
     const int64_t end = item.start + item.num_tokens;
@@ -120,9 +123,18 @@ struct Builder {
                 (window >= 0 && own.given_back * options.block_size <= item.start - window))
         << own.given_back << " blocks are given back of a sequence at " << item.start;
     const auto table = std::span(own.blocks).first(static_cast<size_t>(num_blocks));
-    QUIRE_CHECK(are_blocks(table.subspan(static_cast<size_t>(own.given_back)), options.num_blocks))
+    // Of an answer all but the last were looked at in earlier steps.
+    const int64_t known = lends_tables && item.start > item.sequence->prompt_len
+                              ? std::max(own.given_back, num_blocks - 1)
+                              : own.given_back;
+    QUIRE_CHECK(are_blocks(table.subspan(static_cast<size_t>(known)), options.num_blocks))
         << "request " << item.sequence->id << " has a block that is none of the pool's "
         << options.num_blocks;
+    if (lends_tables) {
+      layout.lent_tables.push_back(
+          {.blocks = table.data(), .count = num_blocks, .id = item.sequence->table_id});
+      return;
+    }
     places.append(table);
     places.block_offsets.push_back(static_cast<int64_t>(places.blocks.size()));
   }
@@ -197,6 +209,7 @@ struct Builder {
     if (options.num_state_slots > 0) layout.state_slots.push_back(-1);
     layout.seq_lens.push_back(0);
     layout.cu_seqlens.push_back(static_cast<int32_t>(ids.size()));
+    if (lends_tables) layout.lent_tables.emplace_back();
     for (Places& table : tables) {
       table.slot_mapping.push_back(-1);
       table.block_offsets.push_back(static_cast<int64_t>(table.blocks.size()));
@@ -249,6 +262,9 @@ Batch build_batch(const StepPlan& plan, const SchedulerOptions& options, int64_t
                   .state_rows = {},
                   .adapter_rows = {}};
   for (const TableView& view : tables.views) builder.tables.emplace_back().view = view;
+  builder.lends_tables = pad_to > 0;
+  QUIRE_CHECK(pad_to == 0 || (builder.tables.size() == 1 && tables.views[0].parts == 1))
+      << "no device with several block tables records steps";
   builder.reserve(plan, pad_to);
   builder.layout.cu_seqlens.push_back(0);
   for (size_t i = 0; i < plan.items.size(); ++i) builder.append(plan, i);
@@ -353,11 +369,15 @@ ops::SampleRow sample_row(const RowInfo& row, const Sequence& sequence, const To
   result.seed = sequence.seed;
   result.logit_bias = sampling.logit_bias;
   result.num_top_logprobs = sampling.logprobs;
+  const bool mask_changes = mask != nullptr;
   result.mask = both_allow(std::move(mask), sampling.allowed_tokens);
   if (row.position - sequence.prompt_len < sampling.min_tokens) {
     result.banned = sampling.stop_token_ids;
     result.banned.insert(result.banned.end(), eos_token_ids.begin(), eos_token_ids.end());
   }
+  const bool is_constant =
+      result.banned.empty() && !mask_changes && !sampling.bad_words && !history;
+  if (is_constant) result.constant = sequence.id;
   if (sampling.bad_words) ban_bad_words(row, sequence, result);
   if (history) {
     result.repetition_penalty = sampling.repetition_penalty;

@@ -59,7 +59,8 @@ struct Batch {
 // `tables`: how layers see the block tables, of which each sequence has options.windows.size().
 // `pad_to`: at least so many sequences, the rest of them padding, as a recorded step needs it
 // (ops/runtime/recorded_step.h): one token each, written nowhere, that sees no key, and a row to
-// project that no RowInfo speaks of. For steps of one token and row a sequence.
+// project that no RowInfo speaks of. For steps of one token and row a sequence, whose layout has
+// the sequences' tables themselves (BatchLayout::lent_tables).
 Batch build_batch(const StepPlan& plan, const SchedulerOptions& options, int64_t vocab_size,
                   int64_t pad_to = 0, const TableViews& tables = {});
 
@@ -67,8 +68,8 @@ Batch build_batch(const StepPlan& plan, const SchedulerOptions& options, int64_t
 ops::BatchLayoutPtr padding_layout(int64_t tokens, int64_t length, int64_t rows,
                                    const SchedulerOptions& options);
 
-// The sampler's parameters of one row. `history` is needed only for penalties, `mask` only with a
-// grammar.
+// The sampler's parameters of one row; `constant` is the sequence's id. `history` is needed only
+// for penalties, `mask` only with a grammar.
 ops::SampleRow sample_row(const RowInfo& row, const Sequence& sequence, const TokenHistory* history,
                           std::shared_ptr<const std::vector<uint32_t>> mask,
                           const std::vector<int32_t>& eos_token_ids);

@@ -49,9 +49,9 @@ struct EngineStats {
   StepTokens step_tokens;
   int64_t steps = 0, prompt_tokens = 0, generation_tokens = 0;
   // Recorded steps (DecodeReplay), those of them behind another one and without prompts, and the
-  // engine thread's time for these, waiting not included.
+  // engine thread's time for these, waiting not included: by the clock, and of the processor.
   int64_t replayed_steps = 0, steady_replays = 0;
-  double replay_host_seconds = 0;
+  double replay_host_seconds = 0, replay_host_cpu_seconds = 0;
   ops::DeviceCounters device_counters;
   int64_t postponed_rows = 0;  // that sat steps out because a grammar's mask was late
   std::map<std::string, int64_t> kernel_runs;  // "op/kernel"

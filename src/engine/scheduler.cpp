@@ -275,7 +275,7 @@ void Scheduler::commit_token(const StepPlan& plan, size_t item, int32_t token) {
   Sequence& sequence = *plan.items[item].sequence;
   QUIRE_CHECK(sequence.num_pending > 0) << "request " << sequence.id << " has no token in flight";
   --sequence.num_pending;
-  CommittedToken committed{.sequence = plan.items[item].sequence, .item = item};
+  CommittedToken committed{.sequence = &sequence, .item = item};
   if (sequence.request.sampling.max_tokens == 0) {
     committed.finish = sequence.request.pooling ? FinishReason::kStop : FinishReason::kLength;
   } else {
@@ -287,7 +287,7 @@ void Scheduler::commit_token(const StepPlan& plan, size_t item, int32_t token) {
     register_full_blocks(sequence);
   }
   if (committed.finish) finish(sequence);
-  committed_.push_back(std::move(committed));
+  committed_.push_back(committed);
 }
 
 }  // namespace quire::engine

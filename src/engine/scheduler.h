@@ -91,7 +91,7 @@ struct StepPlan {
 
 // A token that became known, and whether it ended its sequence.
 struct CommittedToken {
-  SequencePtr sequence;
+  Sequence* sequence;  // of the plan
   size_t item = 0;     // index in the plan
   int32_t token = -1;  // -1: dropped, the request wanted none (max_tokens 0)
   std::optional<FinishReason> finish = {};
@@ -257,7 +257,7 @@ class Scheduler {
   int64_t most_rows_of_a_tenant();
   void count_rows();
   StepLoad load_of_rows(int64_t most) const;
-  int64_t reserve(const SequencePtr& sequence, int64_t num_tokens, StepPlan& plan);
+  int64_t reserve(Sequence& sequence, int64_t num_tokens, StepPlan& plan);
   static void add_tokens(StepItem& item, int64_t num_tokens, StepPlan& plan);
   void remove_item(StepPlan& plan, const Sequence& sequence);
 

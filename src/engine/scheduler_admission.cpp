@@ -175,7 +175,7 @@ void Scheduler::start(Sequence& sequence, const Admission& admission, StepPlan& 
   sequence.cache_node = hits_.empty() ? PrefixCache::kNone : hits_.back();
   cache_.hold(sequence.cache_node);
   if (has_state()) start_state(sequence, plan);
-  ++num_started_;
+  sequence.table_id = static_cast<uint64_t>(++num_started_);
   if (admission.uses_cache) {
     stats_.prefix_queries += static_cast<int64_t>(sequence.tokens.size());
     stats_.prefix_hits += admission.kv_len;

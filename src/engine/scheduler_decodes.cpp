@@ -22,14 +22,14 @@ bool Scheduler::is_row(const Sequence& sequence) const {
 
 void Scheduler::plan_decodes(StepPlan& plan) {
   for (size_t i = 0; i < running_.size(); ++i) {
-    const SequencePtr sequence = running_[i];
-    if (!is_row(*sequence) || sequence->put_off_in_plan == num_plans_) continue;
+    Sequence& sequence = *running_[i];
+    if (!is_row(sequence) || sequence.put_off_in_plan == num_plans_) continue;
     if (plan.num_tokens == options_.max_num_batched_tokens) return;
     const bool fits = reserve(sequence, 1, plan) == 1;
     i = std::min(i, running_.size() - 1);
-    while (running_[i] != sequence) --i;  // victims before it have left
+    while (running_[i].get() != &sequence) --i;  // victims before it have left
     if (!fits) continue;
-    plan.items.push_back({.sequence = sequence, .start = sequence->kv_len});
+    plan.items.push_back({.sequence = running_[i], .start = sequence.kv_len});
     add_tokens(plan.items.back(), 1, plan);
   }
 }

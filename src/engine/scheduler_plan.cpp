@@ -74,22 +74,22 @@ void Scheduler::recycle(StepPlan&& plan) {
 // Gets the blocks for `num_tokens` more tokens of a running sequence, in each of its tables, at the
 // cost of those that pick_victim names. Returns how many tokens fit: fewer, or none, only if there
 // is no victim; then it keeps its blocks and goes on when others have finished.
-int64_t Scheduler::reserve(const SequencePtr& sequence, int64_t num_tokens, StepPlan& plan) {
-  const int64_t length = sequence->table_len();
-  const auto tables = static_cast<int64_t>(sequence->tables.size());
-  int64_t needed = blocks_.blocks_for(sequence->kv_len + num_tokens) - length;
+int64_t Scheduler::reserve(Sequence& sequence, int64_t num_tokens, StepPlan& plan) {
+  const int64_t length = sequence.table_len();
+  const auto tables = static_cast<int64_t>(sequence.tables.size());
+  int64_t needed = blocks_.blocks_for(sequence.kv_len + num_tokens) - length;
   if (needed <= 0) return num_tokens;
   while (needed * tables > blocks_.num_available()) {
-    const std::optional<size_t> victim = pick_victim(*sequence);
+    const std::optional<size_t> victim = pick_victim(sequence);
     if (!victim) break;
     preempt(*victim, plan);
   }
   if (needed * tables > blocks_.num_available()) {
     needed = blocks_.num_available() / tables;
-    num_tokens = (length + needed) * options_.block_size - sequence->kv_len;
+    num_tokens = (length + needed) * options_.block_size - sequence.kv_len;
   }
   if (needed > 0)
-    for (BlockTable& table : sequence->tables) blocks_.allocate(needed, table.blocks);
+    for (BlockTable& table : sequence.tables) blocks_.allocate(needed, table.blocks);
   return num_tokens;
 }
 

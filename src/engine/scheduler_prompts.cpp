@@ -173,7 +173,7 @@ bool Scheduler::feed(const SequencePtr& sequence, Room& part, Room& room, StepPl
   const int64_t allowed = chunk_within(*sequence, part, room), start = sequence->kv_len;
   const int64_t cut =
       cut_chunk(*sequence, allowed + 1);  // at most `allowed`: a state is saved there
-  const int64_t fed = reserve(sequence, std::min(cut, allowed), plan);
+  const int64_t fed = reserve(*sequence, std::min(cut, allowed), plan);
   if (cut <= allowed || fed < allowed || fed == sequence->target_len() - start)
     sequence->settled_in_plan = num_plans_;
   if (fed == 0) return true;

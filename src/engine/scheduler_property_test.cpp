@@ -300,7 +300,7 @@ class Player {
 
   void hear(const StepPlan& plan, const std::vector<CommittedToken>& tokens) {
     for (const CommittedToken& committed : tokens) {
-      if (committed.sequence != plan.items[committed.item].sequence) {
+      if (committed.sequence != plan.items[committed.item].sequence.get()) {
         problem_ = "a token of another request";
       }
       if (committed.finish) compare(committed);

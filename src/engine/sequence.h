@@ -48,41 +48,46 @@ struct Generation;  // in step_runner.h
 // Invariant: kv_len <= tokens.size() + num_pending. A row that feeds position kv_len samples the
 // token after it when kv_len + 1 == tokens.size() + num_pending.
 struct Sequence {
-  enum class State { kWaiting, kRunning, kFinished };
+  enum class State : uint8_t { kWaiting, kRunning, kFinished };
 
-  RequestId id = 0;
-  Request request;  // its prompt is in tokens
-  State state = State::kWaiting;
+  // What every step reads and writes of a sequence that decodes stands together: with some hundred
+  // of them a step's time on the host is that of fetching these lines.
   std::vector<int32_t> tokens;
   int64_t prompt_len = 0;
   int64_t kv_len = 0;
   int32_t num_pending = 0;
-  int32_t state_slot = -1;  // of its recurrent state, while it runs; -1: none
-  std::vector<BlockTable> tables = std::vector<BlockTable>(1);  // all equally long
-  SequenceCheckpoints checkpoints;
+  // Where the pending token lies in the last launched step's sampled tokens; -1: none.
+  int32_t pending_row = -1;
   // Leading tokens whose K and V came from the prefix cache: never written again. At the start
   // kv_len + 1 at most (see Scheduler::start), but with recurrent state, which may have to be
   // computed from further back: then the tokens up to here are fed without writing.
   int64_t shared_len = 0;
-  int64_t registered_blocks = 0;  // leading blocks already offered to the prefix cache
+  int32_t state_slot = -1;  // of its recurrent state, while it runs; -1: none
+  // Its last row is computed but not sampled: a grammar's mask is missing. The token counts as
+  // pending, and nothing can be fed before it is known.
+  bool postponed = false;
+  State state = State::kWaiting;
+
+  RequestId id = 0;
+  std::vector<BlockTable> tables = std::vector<BlockTable>(1);  // all equally long
+  uint64_t table_id = 0;                                        // of LentTable: of this start
+  Generation* generation = nullptr;  // what StepRunner keeps for it, until it has ended
+  int64_t registered_blocks = 0;     // leading blocks already offered to the prefix cache
+
+  uint64_t put_off_in_plan = 0;  // the last plan that left its row to a later one
+  int32_t cache_node = -1;       // prefix cache position after registered_blocks, held
+  SequenceCheckpoints checkpoints;
+
+  RequestStats stats;
+  Request request;  // its prompt is in tokens
   // Of the prefix cache's tree: the adapter's number, a blank and the salt. Keys and values of a
   // prompt differ with the adapter, and no salt can pass for another adapter's.
   std::string cache_root;
-  int32_t cache_node = -1;       // prefix cache position after registered_blocks, held
   uint64_t arrival = 0;          // counts up; set by Scheduler::add
   uint64_t started_in_plan = 0;  // the last plan that it began to run in
   uint64_t settled_in_plan = 0;  // the last plan that can feed it no more tokens
   uint64_t last_turn = 0;        // of its rows, or its start: counts up in the order of turns
-  uint64_t put_off_in_plan = 0;  // the last plan that left its row to a later one
   uint64_t seed = 0;
-  RequestStats stats;
-  Generation* generation = nullptr;  // what StepRunner keeps for it, until it has ended
-
-  // Where the pending token lies in the last launched step's sampled tokens; -1: none.
-  int32_t pending_row = -1;
-  // Its last row is computed but not sampled: a grammar's mask is missing. The token counts as
-  // pending, and nothing can be fed before it is known.
-  bool postponed = false;
 
   int64_t target_len() const { return static_cast<int64_t>(tokens.size()) + num_pending; }
   int64_t num_output() const { return static_cast<int64_t>(tokens.size()) - prompt_len; }

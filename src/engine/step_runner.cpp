@@ -18,12 +18,6 @@ namespace {
 constexpr int kMaxMaskWorkers = 8;
 constexpr int kLightMaskWorkers = 1;
 
-void prefetch_lines(const void* begin, size_t bytes) {
-  constexpr size_t kCacheLine = 64;
-  const auto* at = static_cast<const std::byte*>(begin);
-  for (size_t i = 0; i < bytes; i += kCacheLine) __builtin_prefetch(at + i);
-}
-
 // For a bug that nobody knows: who is there, and what it could have had.
 std::string describe_standstill(const Scheduler& scheduler) {
   std::ostringstream text;
@@ -142,7 +136,10 @@ void StepRunner::step() {
   } catch (const std::exception& error) {
     recover(error.what());
   }
-  if (!has_work()) busy_.reset();
+  if (!has_work()) {
+    busy_.reset();
+    sample_rows_.clear();  // they have lists of requests
+  }
   if (commit_ahead_) commit_ahead_->update(scheduler_.blocks().high_water(), has_work());
   if (options_.check_integrity) scheduler_.check_integrity();
 }
@@ -150,7 +147,8 @@ void StepRunner::step() {
 void StepRunner::run_step() {
   timer_.start(!in_flight_);
   const TimePoint start = Clock::now();
-  const double waited = replay_time_.waited;
+  const double cpu_start = thread_cpu_seconds();
+  const auto [waited, waited_cpu] = std::pair(replay_time_.waited, replay_time_.waited_cpu);
   StepPlan plan = scheduler_.plan();
   if (plan.empty()) {
     const bool can_go_on = in_flight_ || !postponed_.empty() || !scheduler_.has_work();
@@ -166,7 +164,8 @@ void StepRunner::run_step() {
   if (!next.output && !next.batch.rows.empty()) launch_late_sampler(next);
   in_flight_ = std::move(next);
   if (!options_.lookahead) finish_in_flight();
-  count_replay(seconds_since(start) - (replay_time_.waited - waited));
+  count_replay(seconds_since(start) - (replay_time_.waited - waited),
+               thread_cpu_seconds() - cpu_start - (replay_time_.waited_cpu - waited_cpu));
 }
 
 StepRunner::InFlight StepRunner::launch(StepPlan plan) {
@@ -197,6 +196,7 @@ StepRunner::InFlight StepRunner::launch(StepPlan plan) {
                 .launched = Clock::now()};
   request_first_masks(step);
   if (bucket == 0 || !replay(step, previous)) {
+    if (bucket > 0) step.batch.layout = ops::with_own_tables(*step.batch.layout);
     build_graph(step, previous);
     launch_graph(step);
   }
@@ -286,6 +286,7 @@ void StepRunner::observe(const InFlight& step) {
 // A step that yields nothing is waited for, too, so that steps do not pile up.
 void StepRunner::wait_for_output(InFlight& step) {
   const TimePoint start = Clock::now();
+  const double cpu_start = thread_cpu_seconds();
   if (step.kernels) {
     step.take(step.kernels->wait());
   } else if (const std::vector<mx::array> arrays = step.yields(); arrays.empty()) {
@@ -294,6 +295,7 @@ void StepRunner::wait_for_output(InFlight& step) {
     mx::eval(arrays);
   }
   replay_time_.waited += seconds_since(start);
+  replay_time_.waited_cpu += thread_cpu_seconds() - cpu_start;
 }
 
 void StepRunner::commit(InFlight& step) {
@@ -305,23 +307,6 @@ void StepRunner::commit(InFlight& step) {
   prefetch(step);
   commit_rows(step);
   keep_postponed_rows(step);
-}
-
-// Asks the caches for what telling the step's tokens and planning the next step read of each row.
-// After a step that took milliseconds it is in none, and one after another these misses are most
-// of a host's step. Generations and lists are found in sequences, so they come second.
-void StepRunner::prefetch(const InFlight& step) {
-  constexpr size_t kFewRows = 16;  // are no trouble
-  if (step.plan.items.size() < kFewRows) return;
-  for (const StepItem& item : step.plan.items)
-    prefetch_lines(item.sequence.get(), sizeof(Sequence));
-  for (const StepItem& item : step.plan.items) {
-    const Sequence& sequence = *item.sequence;
-    if (sequence.generation) prefetch_lines(sequence.generation, sizeof(Generation));
-    prefetch_lines(sequence.tokens.data() + sequence.tokens.size(), sizeof(int32_t));
-    for (const BlockTable& table : sequence.tables)
-      prefetch_lines(table.blocks.data(), table.blocks.size() * sizeof(int32_t));
-  }
 }
 
 void StepRunner::commit_rows(InFlight& step) {
@@ -366,7 +351,7 @@ void StepRunner::commit_token(const CommittedToken& token, Generation& generatio
   }
   event.finish = token.finish;
   event.stop_token = token.stop_token;
-  if (generation.pooler) give_pooled(*generation.pooler, event);
+  if (sequence.request.pooling) give_pooled(*generation.pooler, event);
   if (!token.finish && generation.grammar) mask_workers_.request(generation.grammar, token.token);
   tell(generation, std::move(event));
   if (token.finish) forget(sequence.id);
@@ -406,7 +391,7 @@ void StepRunner::collect_scores(const InFlight& step) {
   }
 }
 
-void StepRunner::tell(Generation& generation, TokenEvent event) {
+void StepRunner::tell(Generation& generation, TokenEvent&& event) {
   Sequence& sequence = *generation.sequence;
   if (!generation.told) event.prompt_logprobs = std::move(generation.prompt_logprobs);
   generation.told = true;
@@ -490,6 +475,7 @@ void StepRunner::fill(EngineStats& stats) const {
   stats.replayed_steps = replay_time_.steps;
   stats.steady_replays = replay_time_.steady;
   stats.replay_host_seconds = replay_time_.host;
+  stats.replay_host_cpu_seconds = replay_time_.host_cpu;
 }
 
 }  // namespace quire::engine

@@ -21,15 +21,15 @@
 
 namespace quire::engine {
 
-// What a sequence needs beside the scheduler's view of it.
+// What a sequence needs beside the scheduler's view of it; what every step reads comes first.
 struct Generation {
   SequencePtr sequence;
-  TokenHistory history;
-  MaskWorkers::RowPtr grammar;  // null: unconstrained
-  std::vector<TokenLogprob> prompt_logprobs;
-  std::optional<Pooler> pooler;  // of a request that pools
-  bool told = false;             // whether an event was sent
-  TokenMask failure;             // why the next row yields no token, if it is known
+  MaskWorkers::RowPtr grammar = nullptr;  // null: unconstrained
+  bool told = false;                      // whether an event was sent
+  std::vector<TokenLogprob> prompt_logprobs = {};
+  TokenHistory history = {};
+  std::optional<Pooler> pooler = {};  // of a request that pools
+  TokenMask failure = {};             // why the next row yields no token, if it is known
 };
 
 // The engine thread's work: schedules, runs and commits steps, and tells requests about their
@@ -85,9 +85,10 @@ class StepRunner {
   // of prompts whose others were cached: there the thread has let requests in.
   struct ReplayTime {
     int64_t steps = 0, steady = 0;  // all, and those behind another one
-    double host = 0;                // seconds in the steady ones, without those in which it waited
-    double waited = 0;              // in all steps
-    bool was_last = false;          // the last step was one
+    // Of the steady ones, without what the thread waited: seconds, and those of the processor.
+    double host = 0, host_cpu = 0;
+    double waited = 0, waited_cpu = 0;  // in all steps
+    bool was_last = false;              // the last step was one
   };
   // A row whose mask was not there when its step was sampled: it sits out until it is.
   struct PostponedRow {
@@ -109,7 +110,8 @@ class StepRunner {
   void build_graph(InFlight& step, const std::optional<mx::array>& previous);
   void launch_graph(InFlight& step);
   bool replay(InFlight& step, const std::optional<mx::array>& previous);
-  void count_replay(double seconds);  // of the host, for the step in flight
+  void count_replay(double seconds, double cpu_seconds);  // of the host, for the step in flight
+  std::shared_ptr<std::vector<ops::SampleRow>> take_sample_rows(size_t count);
   ops::SampleRows sample_rows(InFlight& step);
   void add_sampler(InFlight& step, const std::optional<mx::array>& previous);
   void launch_late_sampler(InFlight& step);
@@ -128,7 +130,7 @@ class StepRunner {
                     size_t row);
   void collect_scores(const InFlight& step);
   TokenLogprob logprob_of_row(const InFlight& step, size_t row, int32_t num_top) const;
-  void tell(Generation& generation, TokenEvent event);
+  void tell(Generation& generation, TokenEvent&& event);
   void end(RequestId id, FinishReason reason, std::string error = "");
   void forget(RequestId id);
   void end_without_token(RequestId id, const ops::SampleRow& sample);
@@ -147,6 +149,7 @@ class StepRunner {
   std::unordered_map<RequestId, Generation> generations_;
   int64_t num_grammars_ = 0;  // of generations_: mostly 0, and then no row looks for its own
   std::optional<InFlight> in_flight_;
+  std::vector<std::shared_ptr<std::vector<ops::SampleRow>>> sample_rows_;  // of the last steps
   std::vector<PostponedRow> postponed_;
   MaskWorkers mask_workers_;
   StepTimer timer_;

@@ -7,6 +7,8 @@
 namespace quire::engine {
 namespace {
 
+constexpr uint64_t kPadding = ~uint64_t{0};  // SampleRow::constant of rows that are none
+
 // Whether a row's own request leaves no token to sample.
 bool excludes_all(const ops::SampleRow& row, int32_t last_token) {
   if (!row.mask) return false;
@@ -48,23 +50,40 @@ void StepRunner::launch_sampler(InFlight& step) {
   }
 }
 
+// Rows of a step that has ended, which may be this one's but for their positions, or new ones.
+std::shared_ptr<std::vector<ops::SampleRow>> StepRunner::take_sample_rows(size_t count) {
+  constexpr size_t kSteps = 3;  // one in flight, one that is made, one before
+  const auto is_free = [](const auto& rows) { return rows.use_count() == 1; };
+  auto rows = std::ranges::find_if(sample_rows_, is_free);
+  if (rows == sample_rows_.end()) {
+    if (sample_rows_.size() == kSteps) sample_rows_.erase(sample_rows_.begin());
+    rows = sample_rows_.insert(sample_rows_.end(), std::make_shared<std::vector<ops::SampleRow>>());
+  }
+  (*rows)->resize(count);
+  return *rows;
+}
+
 // How the step's rows are sampled, padding included: that is told which token to take.
 ops::SampleRows StepRunner::sample_rows(InFlight& step) {
   const Batch& batch = step.batch;
-  auto rows = std::make_shared<std::vector<ops::SampleRow>>();
-  rows->reserve(batch.layout ? batch.layout->rows.size() : batch.rows.size());
+  const auto rows = take_sample_rows(batch.layout ? batch.layout->rows.size() : batch.rows.size());
   for (size_t r = 0; r < batch.rows.size(); ++r) {
     const RowInfo& row = batch.rows[r];
     const Sequence& sequence = *step.plan.items[row.item].sequence;
+    ops::SampleRow& there = (*rows)[r];
+    if (row.samples && there.constant == sequence.id) {
+      there.position = row.position;
+      continue;
+    }
     TokenHistory* history = nullptr;
     if (sequence.generation && needs_history(sequence.request.sampling)) {
       history = &sequence.generation->history;
       history->update(sequence.tokens, sequence.prompt_len);
     }
-    rows->push_back(
-        sample_row(row, sequence, history, mask_of(step, r), options_.scheduler.eos_token_ids));
+    there = sample_row(row, sequence, history, mask_of(step, r), options_.scheduler.eos_token_ids);
   }
-  if (batch.layout) rows->resize(batch.layout->rows.size(), ops::SampleRow{.forced_token = 0});
+  for (size_t r = batch.rows.size(); r < rows->size(); ++r)
+    if ((*rows)[r].constant != kPadding) (*rows)[r] = {.constant = kPadding, .forced_token = 0};
   timer_.lap(ops::Phase::kSampling);
   return rows;
 }

@@ -1,6 +1,4 @@
 #pragma once
-#include <ctime>
-
 #include "base/clock.h"
 #include "engine/scheduler.h"
 #include "ops/runtime/profile.h"
@@ -17,7 +15,7 @@ class StepTimer {
   void start(bool idle) {
     if (!profile_) return;
     last_ = Clock::now();
-    last_cpu_ = cpu_seconds();
+    last_cpu_ = thread_cpu_seconds();
     if (idle) step_start_ = last_;
   }
 
@@ -30,7 +28,7 @@ class StepTimer {
   void lap(ops::Phase phase) {
     if (!profile_) return;
     const TimePoint now = Clock::now();
-    const double cpu = cpu_seconds();
+    const double cpu = thread_cpu_seconds();
     profile_->add_phase(kind_, phase,
                         {.wall = seconds_between(last_, now), .cpu = cpu - last_cpu_});
     last_ = now;
@@ -55,12 +53,6 @@ class StepTimer {
   }
 
  private:
-  static double cpu_seconds() {  // of this thread
-    timespec time{};
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-  }
-
   ops::Profile* profile_;
   ops::StepKind kind_;
   TimePoint last_, step_start_;

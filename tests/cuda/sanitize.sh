@@ -16,19 +16,16 @@ tool=${COMPUTE_SANITIZER:-$(command -v compute-sanitizer)} || { echo "no compute
 seconds=${SANITIZER_SECONDS:-120}
 jobs=${SANITIZER_JOBS:-$(($(nproc) < 8 ? $(nproc) : 8))}
 declare -A planted=([memcheck]=plant_overrun [racecheck]=plant_race [synccheck]=plant_divergence)
-# Two warpgroups of the attention of prompts come to one barrier by two instructions, which PTX allows and synccheck calls divergent.
-declare -A left_out=([synccheck]=hot_attend_prefill)
 failed=()
 log=$(mktemp)
 trap 'rm -f "$log" "$log".*' EXIT
 
 under() {  # CHECK PART: leaves the output in $log; the first status that is not 0
-  local excluded=() count=1 pids=() i status=0
-  [ -z "${left_out[$1]:-}" ] || excluded=(--kernel-name-exclude "kernel_substring=${left_out[$1]}")
+  local count=1 pids=() i status=0
   case $2 in linear | blocks) count=$jobs ;; esac
   rm -f "$log".*
   for ((i = 0; i < count; i++)); do
-    timeout "$seconds" "$tool" --tool "$1" --error-exitcode 9 "${excluded[@]}" "$bin/cuda_kernels_test" few "$i/$count" "$2" >"$log.$i" 2>&1 &
+    timeout "$seconds" "$tool" --tool "$1" --error-exitcode 9 "$bin/cuda_kernels_test" few "$i/$count" "$2" >"$log.$i" 2>&1 &
     pids+=($!)
   done
   for i in "${pids[@]}"; do wait "$i" || status=$((status ? status : $?)); done
@@ -47,7 +44,6 @@ for check in ${SANITIZER_TOOLS:-memcheck racecheck synccheck}; do
     tail -n 20 "$log"
     continue
   fi
-  [ -z "${left_out[$check]:-}" ] || echo "   left out: kernels called ${left_out[$check]}"
   for part in "${parts[@]}"; do
     SECONDS=0
     under "$check" "$part"

@@ -1,10 +1,13 @@
 #pragma once
+#include "base/deep_tests.h"
 #include "engine_harness.h"
 
 namespace quire::engine {
 
 // Calls f(setup, number) with every combination of token budget, block size, prefix cache,
-// preemption, lookahead and threads, the rest as in `base`, whose max_model_len is given.
+// preemption and lookahead, on one thread or on two, the rest as in `base`, whose max_model_len is
+// given. The sum of the five says on how many threads, so any values of four of them meet both
+// numbers; the deep ring runs all combinations of the six.
 template <class F>
 void for_each_schedule(const Arrangement& base, const F& f) {
   int64_t number = 0;
@@ -14,6 +17,9 @@ void for_each_schedule(const Arrangement& base, const F& f) {
         for (const bool preempt : {false, true})
           for (const bool lookahead : {false, true})
             for (const int threads : {1, 2}) {
+              const int sum =
+                  (budget == 64) + (block_size == 16) + prefix_caching + preempt + lookahead;
+              if (threads != 1 + sum % 2 && !deep_tests()) continue;
               Arrangement setup = base;
               setup.max_num_batched_tokens = budget;
               setup.block_size = block_size;

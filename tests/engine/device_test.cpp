@@ -193,6 +193,9 @@ TEST(DecodeReplay, TheHostsTimeIsThatOfStepsWithoutPrompts) {
   const EngineStats after = engine->stats();
   EXPECT_EQ(after.replayed_steps - before.replayed_steps, 12);
   EXPECT_EQ(after.steady_replays - before.steady_replays, 11);
+  const double cpu = after.replay_host_cpu_seconds - before.replay_host_cpu_seconds;
+  EXPECT_GT(cpu, 0);
+  EXPECT_LE(cpu, after.replay_host_seconds - before.replay_host_seconds + 1e-3);
 }
 
 TEST(DecodeReplay, HasBucketsForEveryNumberOfSequences) {

@@ -29,16 +29,17 @@ void report_replays(const engine::EngineStats& before, const engine::EngineStats
   const double idle = each(now.idle_seconds - then.idle_seconds, now.successors - then.successors);
   const double host = each(after.replay_host_seconds - before.replay_host_seconds,
                            after.steady_replays - before.steady_replays);
+  const double host_cpu = each(after.replay_host_cpu_seconds - before.replay_host_cpu_seconds,
+                               after.steady_replays - before.steady_replays);
   const int64_t allocations = now.allocations - then.allocations;
   std::printf(
-      "%11s %lld recorded steps, us each: device %.1f, idle before it %.1f, host %.1f; "
+      "%11s %lld recorded steps, us each: device %.1f, idle before it %.1f, host %.1f (CPU %.1f); "
       "%lld allocations\n",
-      "", static_cast<long long>(steps), busy, idle, host, static_cast<long long>(allocations));
-  figures["recorded_steps"] = json::object{{"steps", steps},
-                                           {"device_us", busy},
-                                           {"idle_us", idle},
-                                           {"host_us", host},
-                                           {"allocations", allocations}};
+      "", static_cast<long long>(steps), busy, idle, host, host_cpu,
+      static_cast<long long>(allocations));
+  figures["recorded_steps"] =
+      json::object{{"steps", steps},  {"device_us", busy},       {"idle_us", idle},
+                   {"host_us", host}, {"host_cpu_us", host_cpu}, {"allocations", allocations}};
 }
 
 }  // namespace

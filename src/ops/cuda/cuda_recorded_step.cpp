@@ -88,13 +88,14 @@ CudaStepMemory::~CudaStepMemory() {
   if (beside_) cudaStreamDestroy(beside_);
 }
 
-int CudaStepMemory::next_host() {
-  const Host& host = hosts_[next_];
+StepHostMemory CudaStepMemory::next_host(uint64_t recording) {
+  Host& host = hosts_[next_];
   if (host.end && !host.end->is_known) {
     check_cuda(cudaEventSynchronize(host.event), "a kernel failed");
     host.end->is_known = true;
   }
-  return next_;
+  const bool is_kept = std::exchange(host.recording, recording) == recording;
+  return {.memory = host.memory, .piece = next_, .is_kept = is_kept};
 }
 
 std::shared_ptr<StepEnd> CudaStepMemory::launched() {
@@ -127,7 +128,9 @@ const CudaStepMemory::Memory& CudaStepMemory::at_least(Piece piece, size_t bytes
 }
 
 CudaRecordedStep::CudaRecordedStep(std::shared_ptr<CudaDevice> device, StepRecording recording)
-    : device_(std::move(device)), recording_(std::move(recording)) {
+    : device_(std::move(device)),
+      recording_(std::move(recording)),
+      number_(device_->step_memory().add_recording()) {
   place_outputs();
   place_results();
   run_once();
@@ -214,12 +217,14 @@ std::optional<LaunchedStep> CudaRecordedStep::launch(const StepValues& values,
                                                      const std::optional<mx::array>& previous) {
   if (!fits_recording(recording_, values, previous)) return std::nullopt;
   CudaStepMemory& memory = device_->step_memory();
-  const int host = memory.next_host();
-  StepWriter writer(memory.host(host), memory.range());
-  for (const auto& fill : fills_) fill(values, writer);
-  if (!writer.fits()) return std::nullopt;
+  const StepHostMemory host = memory.next_host(number_);
+  StepWriter writer(host, memory.range());
+  for (const auto& fill : fills_) {
+    fill(values, writer);
+    if (!writer.fits()) return memory.spoil(), std::nullopt;
+  }
   BeginStepCudaParams begin = {
-      .host = memory.host(host),
+      .host = host.memory,
       .block = memory.range().device,
       .fixed = static_cast<int64_t>(fixed_bytes_),
       .tail = static_cast<int64_t>(CudaStepMemory::kTail),
@@ -232,12 +237,12 @@ std::optional<LaunchedStep> CudaRecordedStep::launch(const StepValues& values,
   begin_step_cuda(device_->stream(), begin);
   check_cuda(cudaGraphLaunch(graph_, device_->stream()), "running a recorded step");
   const StepTimes* times = nullptr;
-  if (read_bytes_ > 0) times = send_results(memory.results(host));
+  if (read_bytes_ > 0) times = send_results(memory.results(host.piece));
   auto end = memory.launched();
   recording_.count();
   return LaunchedStep(outputs_, done_, nullptr,
-                      std::make_unique<CudaResults>(device_, std::move(end), times, results_[host],
-                                                    values.has_new_rows));
+                      std::make_unique<CudaResults>(device_, std::move(end), times,
+                                                    results_[host.piece], values.has_new_rows));
 }
 
 // Times and outputs, to pinned memory.

@@ -27,7 +27,7 @@ class CudaStepMemory {
   // with 20 logprobs each 0.2.
   static constexpr size_t kTail = size_t{4} << 20, kCapacity = size_t{28} << 20;
   static constexpr size_t kResults = size_t{1} << 20;
-  static constexpr int kHosts = 3;
+  static constexpr int kHosts = StepHostMemory::kPieces;
 
   explicit CudaStepMemory(CudaDevice& device);
   ~CudaStepMemory();
@@ -39,10 +39,14 @@ class CudaStepMemory {
   // Pinned memory for the values of a step, as large as the block, and behind them for its results.
   std::byte* host(int index) const { return hosts_[index].memory; }
   std::byte* results(int index) const { return host(index) + kCapacity; }
-  // The next step's. Waits until the step that had this memory last has ended.
-  int next_host();
+  // The next step's, of this recording. Waits until the step that had this memory last has ended.
+  StepHostMemory next_host(uint64_t recording);
   // To be called when the step with the values of next_host() was launched.
   std::shared_ptr<StepEnd> launched();
+  // Or, if it could not be: what was written is nobody's.
+  void spoil() { hosts_[next_].recording = 0; }
+  // A number for a recording, for next_host().
+  uint64_t add_recording() { return ++num_recordings_; }
 
   using Memory = std::shared_ptr<std::byte[]>;
   // Memory of at least this size; a piece that grows is a new one, and who has the old one keeps
@@ -64,12 +68,14 @@ class CudaStepMemory {
     std::byte* memory = nullptr;
     CUevent_st* event = nullptr;
     std::shared_ptr<StepEnd> end;  // of the last step that had it
+    uint64_t recording = 0;        // whose values it has
   };
 
   CudaDevice& device_;  // which owns this
   Memory values_;
   Host hosts_[kHosts];
   int next_ = 0;
+  uint64_t num_recordings_ = 0;
   CudaStream beside_ = nullptr;  // of fetch_too_early()
   Memory pieces_[3];
   size_t sizes_[3] = {};
@@ -103,6 +109,7 @@ class CudaRecordedStep final : public RecordedStep {
   CudaStepMemory::Memory activations_, read_, kept_;
   std::vector<CudaRecording::Fill> fills_;
   size_t fixed_bytes_ = 0;
+  uint64_t number_;  // of CudaStepMemory::add_recording()
   CUgraphExec_st* graph_ = nullptr;
 };
 

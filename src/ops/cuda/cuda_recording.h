@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "ops/cuda/cuda_layout.h"
@@ -22,10 +23,23 @@ struct StepBlockRange {
   size_t tail = 0, capacity = 0;  // where the tail begins, and the block ends
 };
 
+// Pinned memory for the values of a step: one of a few pieces, which steps take in turn.
+struct StepHostMemory {
+  static constexpr int kPieces = 3;
+  std::byte* memory = nullptr;
+  int piece = 0;
+  bool is_kept = false;  // what the same recording wrote there last is still there
+};
+
 // Writes the values of one step, on the host, as the device will have them.
 class StepWriter {
  public:
-  StepWriter(std::byte* host, const StepBlockRange& range) : host_(host), range_(range) {}
+  StepWriter(const StepHostMemory& host, const StepBlockRange& range)
+      : host_(host.memory), piece_(host.piece), is_kept_(host.is_kept), range_(range) {}
+
+  // See StepHostMemory.
+  int piece() const { return piece_; }
+  bool is_kept() const { return is_kept_; }
 
   // Where to write what the device will have at `there`.
   template <class T>
@@ -48,12 +62,27 @@ class StepWriter {
     tail_ = begin + bytes - range_.tail;
     return static_cast<int64_t>(index);
   }
+  // The tail, before anything was appended, for `bytes` of which the caller answers.
+  template <class T>
+  std::span<T> whole_tail() const {
+    return {reinterpret_cast<T*>(host_ + range_.tail), (range_.capacity - range_.tail) / sizeof(T)};
+  }
+  void begin_tail(size_t bytes) { tail_ = bytes; }
+  void give_up() { fits_ = false; }
+
+  // Where each sequence's block table begins in the tail, once the layout is written.
+  std::span<const int64_t> block_offsets() const { return block_offsets_; }
+  void set_block_offsets(std::span<const int64_t> offsets) { block_offsets_ = offsets; }
+
   size_t tail_bytes() const { return tail_; }
   bool fits() const { return fits_; }  // else the tail has no room for this step
 
  private:
   std::byte* host_;
+  int piece_;
+  bool is_kept_;
   StepBlockRange range_;
+  std::span<const int64_t> block_offsets_;
   size_t tail_ = 0;
   bool fits_ = true;
 };

@@ -12,6 +12,14 @@ inline constexpr int32_t kNoStateSlot = -1;
 // In place of a block that nobody reads.
 inline constexpr int32_t kNoBlock = -1;
 
+// A sequence's block table where its owner has it. Of two tables with one id the longer one is the
+// other with blocks behind it, but for leading ones that nobody reads any more.
+struct LentTable {
+  const int32_t* blocks = nullptr;
+  int64_t count = 0;
+  uint64_t id = 0;  // 0: of padding
+};
+
 // The tokens of one step as the kernels see them: all sequences' new tokens on one axis of length
 // T, decode rows first. Built once per step by engine/batch_builder and shared by every layer.
 // Everything is validated there; kernels do not check again. CPU kernels read the host vectors; a
@@ -31,6 +39,10 @@ struct BatchLayout {
   // Physical block ids, ceil(seq_len / P) of each sequence, concatenated. Of layers with a window,
   // leading ones of a sequence, which none of its tokens of this step sees, may be kNoBlock.
   std::vector<int32_t> blocks;
+
+  // [S] In place of `blocks` and what block_offsets says, of a step that is to run as it was
+  // recorded (runtime/recorded_step.h): valid until the next step is planned. Else empty.
+  std::vector<LentTable> lent_tables = {};
 
   // Slot of each sequence in the pools of recurrent state (ops/layout/recurrent_state.h); empty if
   // the model has none.
@@ -57,6 +69,9 @@ struct BatchLayout {
 };
 
 using BatchLayoutPtr = std::shared_ptr<const BatchLayout>;
+
+// The same with `blocks` in place of lent tables.
+BatchLayoutPtr with_own_tables(const BatchLayout& layout);
 
 // The layout with the block table that a layer has.
 inline const BatchLayoutPtr& layout_of_layer(const BatchLayoutPtr& layout, size_t layer) {

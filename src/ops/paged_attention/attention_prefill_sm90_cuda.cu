@@ -52,6 +52,13 @@ struct Stages {
   }
 };
 
+// Where the walkers meet within an item. A warpgroup comes there from its own loop, so by its own
+// instruction, and bar.sync wants one instruction of all threads (PTX ISA, barrier .aligned).
+struct Meeting {
+  Barrier barrier;
+  int not_finite[2];  // of the tile that is looked at, and of the next one: zeros in between
+};
+
 // The rows of a warpgroup. Tile `index` of the item is tile `before + index` of the block.
 template <int kDim, bool kPlain>
 struct GroupWalk : PrefillWalk<T, kDim / 8> {
@@ -62,7 +69,9 @@ struct GroupWalk : PrefillWalk<T, kDim / 8> {
   static constexpr int kSteps = kDim / 16;
 
   Stages<kDim> stages;
+  Meeting& meeting;
   int before;
+  uint32_t met;  // so many times in this block
 
   __device__ uint4 query_fragment(int step) const {
     return load_matrices(this->queries() + (warp() * 16 + lane() % 16) * (kDim + 8) +
@@ -120,15 +129,23 @@ struct GroupWalk : PrefillWalk<T, kDim / 8> {
     for (int i = static_cast<int>(threadIdx.x); i < kHalves * kHalfBytes / 16; i += kWalkers)
       f(pieces[i]);
   }
+  __device__ void meet() {
+    __syncwarp();
+    if (lane() == 0) meeting.barrier.arrive();
+    meeting.barrier.wait(met++);
+  }
   // All walkers ask, of a tile that has arrived. Keys beyond the context count: what lies there is
   // anything.
-  __device__ bool all_finite(int index) const {
+  __device__ bool all_finite(int index) {
     bool finite = true;
     for_values(index, [&](uint4& v) {
       uint4 copy = v;
       finite = keep_finite(copy, T()) && finite;
     });
-    return sync_threads_and<1>(kWalkers, finite);
+    int& not_finite = meeting.not_finite[met % 2];
+    if (!__all_sync(kWholeWarp, finite) && lane() == 0) atomicExch(&not_finite, 1);
+    meet();
+    return *static_cast<volatile int*>(&not_finite) == 0;
   }
   __device__ void add_all_not_finite(int index, const float (&s)[kKeyTiles][4]) {
     this->leave_probabilities(s);
@@ -143,11 +160,14 @@ struct GroupWalk : PrefillWalk<T, kDim / 8> {
       Base::Tiles::add_not_finite(index, warp() * 16, values_at, c[n]);
     }
   }
-  __device__ void drop_not_finite(int index) const {
-    sync_threads<1>(kWalkers);
+  // After all_finite().
+  __device__ void drop_not_finite(int index) {
+    int& not_finite = meeting.not_finite[(met - 1) % 2];
+    meet();
+    if (threadIdx.x == 0) not_finite = 0;
     for_values(index, [](uint4& v) { keep_finite(v, T()); });
     publish_to_tensor_cores();
-    sync_threads<1>(kWalkers);
+    meet();
   }
 
   __device__ void release(int index) const {
@@ -246,6 +266,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   constexpr int kStages = Shapes<kDim>::kStages;
   extern __shared__ char unaligned[];
   __shared__ Barrier arrived[kStages], used[kStages];
+  __shared__ Meeting meeting;
   char* shared = unaligned + (1024 - shared_address(unaligned) % 1024) % 1024;
   const Stages<kDim> stages = {shared, arrived, used};
   if (threadIdx.x == 0) {
@@ -253,6 +274,8 @@ __global__ void __launch_bounds__(kThreads, 1)
       arrived[i].init(1);
       used[i].init(kWalkers / 32);
     }
+    meeting.barrier.init(kWalkers / 32);
+    meeting.not_finite[0] = meeting.not_finite[1] = 0;
     publish_barriers();
   }
   __syncthreads();
@@ -261,6 +284,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int kv_heads = static_cast<int>(p.kv_heads), count = *batch.many.count * kv_heads;
   char* rest = shared + kStages * Shapes<kDim>::kStageBytes;
   int before = 0;  // tiles of the items before
+  uint32_t met = 0;
   if (threadIdx.x >= kWalkers) {
     give_registers<kFewRegisters>();
     if (threadIdx.x >= kWalkers + 32) return;
@@ -274,9 +298,14 @@ __global__ void __launch_bounds__(kThreads, 1)
   take_registers<kManyRegisters>();
   for (int i = static_cast<int>(blockIdx.x); i < count; i += static_cast<int>(gridDim.x)) {
     GroupWalk<kDim, kPlain> walk{
-        {{p, batch, Shapes<kDim>::kRest, rest, items[i / kv_heads], i % kv_heads}}, stages, before};
+        {{p, batch, Shapes<kDim>::kRest, rest, items[i / kv_heads], i % kv_heads}},
+        stages,
+        meeting,
+        before,
+        met};
     walk.run();
     before = walk.before;
+    met = walk.met;
   }
 }
 

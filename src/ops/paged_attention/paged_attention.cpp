@@ -177,7 +177,8 @@ AttentionWork record_work(CudaRecording& recording, const AttentionKernelParams&
       .partial_rows = limits.max_partial_rows,
       .memory = nullptr};
   recording.fill([=](const StepValues& values, StepWriter& writer) {
-    const AttentionCudaPlan plan = plan_attention_cuda(p, *values.layout, limits);
+    const AttentionCudaPlan plan =
+        plan_attention_cuda(p, *values.layout, limits, writer.block_offsets());
     const auto write = [&](const AttentionCudaItems& there, const auto& list) {
       QUIRE_CHECK(static_cast<int64_t>(list.size()) <= there.max_count) << list.size();
       writer.copy(there.items, list);

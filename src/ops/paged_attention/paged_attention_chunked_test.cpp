@@ -54,7 +54,7 @@ void each_kernel(const Body& body) {
     for (const mx::Dtype dtype : float_dtypes())
       for (const KvStorage storage : {KvStorage::kAuto, KvStorage::kInt8, KvStorage::kFp8})
         for (const int group : {1, 3, 12}) {
-          if ((isa == "portable" || on_emulator()) && group != 3) continue;  // slow
+          if (group != 3 && !takes_all_groups(isa, dtype)) continue;
           if (on_emulator() && storage != KvStorage::kAuto && dtype != mx::bfloat16) continue;
           SCOPED_TRACE(isa + " " + std::to_string(static_cast<int>(storage)) + " " +
                        dtype_name(dtype) + " group " + std::to_string(group));

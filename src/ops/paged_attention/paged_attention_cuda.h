@@ -1,5 +1,6 @@
 #pragma once
 #include <cstddef>
+#include <span>
 #include <vector>
 
 #include "ops/cuda/cuda_stream.h"
@@ -42,9 +43,15 @@ struct AttentionCudaLimits {
 
 // Shares a step among blocks, on the host; which block computes what changes no bit. Window and
 // heads of `params` count, no pointer. Not needed where has_tensor_core_attention is false.
+// `block_offsets`: where the kernels find each sequence's table.
 AttentionCudaPlan plan_attention_cuda(const AttentionKernelParams& params,
-                                      const BatchLayout& layout,
-                                      const AttentionCudaLimits& limits = {});
+                                      const BatchLayout& layout, const AttentionCudaLimits& limits,
+                                      std::span<const int64_t> block_offsets);
+inline AttentionCudaPlan plan_attention_cuda(const AttentionKernelParams& params,
+                                             const BatchLayout& layout,
+                                             const AttentionCudaLimits& limits = {}) {
+  return plan_attention_cuda(params, layout, limits, layout.block_offsets);
+}
 
 // The most items that a plan has for as many sequences and rows, with up to `longest` keys (0:
 // however many).

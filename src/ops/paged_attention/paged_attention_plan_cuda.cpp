@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <functional>
 #include <numeric>
 #include <utility>
 
@@ -46,6 +47,7 @@ void split(AttentionCudaItem item, int64_t chunks, AttentionCudaPlan& plan) {
 
 // The longest first, so that the short ones fill the ends; else in their order.
 void put_longest_first(std::vector<AttentionCudaItem>& items) {
+  if (std::ranges::is_sorted(items, std::greater(), &AttentionCudaItem::chunks)) return;
   int32_t most = 0;
   for (const AttentionCudaItem& item : items) most = std::max(most, item.chunks);
   std::vector<size_t> begin(static_cast<size_t>(most) + 2);  // of items with `most - i` chunks
@@ -55,6 +57,19 @@ void put_longest_first(std::vector<AttentionCudaItem>& items) {
   for (const AttentionCudaItem& item : items)
     sorted[begin[static_cast<size_t>(most - item.chunks)]++] = item;
   items = std::move(sorted);
+}
+
+// Into plan.few, those with more than `fair` chunks in pieces as long as there are slots for these.
+void split_long(const std::vector<AttentionCudaItem>& few, int64_t fair, int64_t most_slots,
+                AttentionCudaPlan& plan) {
+  plan.few.reserve(few.size());
+  for (const AttentionCudaItem& item : few) {
+    const int64_t slots = plan.partial_rows + int64_t{item.rows} * item.chunks;
+    if (item.chunks > fair && slots <= most_slots)
+      split(item, fair, plan);
+    else
+      plan.few.push_back(item);
+  }
 }
 
 // Blocks that are at work at the same time, two on a multiprocessor.
@@ -87,12 +102,14 @@ AttentionCudaSizes most_attention_items(const AttentionKernelParams& p, const Ba
 }
 
 AttentionCudaPlan plan_attention_cuda(const AttentionKernelParams& p, const BatchLayout& layout,
-                                      const AttentionCudaLimits& limits) {
+                                      const AttentionCudaLimits& limits,
+                                      std::span<const int64_t> block_offsets) {
   AttentionCudaPlan plan;
   std::vector<AttentionCudaItem> few;
   few.reserve(static_cast<size_t>(layout.num_sequences));
   const int64_t group = p.heads / p.kv_heads;
   int64_t chunks = 0;
+  int32_t most = 0;
   for (int64_t s = 0; s < layout.num_sequences; ++s) {
     const int64_t rows = (layout.cu_seqlens[s + 1] - layout.cu_seqlens[s]) * group;
     const bool is_few = has_few_rows(rows, group);
@@ -104,11 +121,12 @@ AttentionCudaPlan plan_attention_cuda(const AttentionKernelParams& p, const Batc
                                 .token = layout.cu_seqlens[s],
                                 .position = layout.positions[layout.cu_seqlens[s]],
                                 .context = layout.seq_lens[s],
-                                .blocks = static_cast<int32_t>(layout.block_offsets[s])};
+                                .blocks = static_cast<int32_t>(block_offsets[s])};
       set_chunks(p, layout, item);
       if (is_few) {
         few.push_back(item);
         chunks += item.chunks;
+        most = std::max(most, item.chunks);
       } else {
         plan.many.push_back(item);
       }
@@ -117,13 +135,10 @@ AttentionCudaPlan plan_attention_cuda(const AttentionKernelParams& p, const Batc
   // As few items as keep all blocks at work.
   const int64_t blocks = num_blocks(limits);
   const int64_t fair = std::max<int64_t>(1, (chunks * p.kv_heads + blocks - 1) / blocks);
-  plan.few.reserve(few.size());
-  for (const AttentionCudaItem& item : few) {
-    const int64_t slots = plan.partial_rows + int64_t{item.rows} * item.chunks;
-    if (item.chunks > fair && slots <= limits.max_partial_rows)
-      split(item, fair, plan);
-    else
-      plan.few.push_back(item);
+  if (most <= fair) {
+    plan.few = std::move(few);
+  } else {
+    split_long(few, fair, limits.max_partial_rows, plan);
   }
   put_longest_first(plan.few);
   put_longest_first(plan.many);

@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <map>
 #include <span>
 #include <stdexcept>
 #include <typeinfo>
@@ -342,25 +343,27 @@ std::unique_ptr<RecordedStep> record_kernels(const Context& context, const StepV
   const auto output_values = plan_kernels(*plan, outputs, effects);
   if (!output_values)
     throw std::runtime_error("a step is to be recorded that has more than kernels");
-  const auto counter = [&](const char* what) {
-    return &context.kernels->literal_counter(what, context.device->name());
-  };
-  StepRecording recording{.values = values,
-                          .previous = previous,
-                          .outputs = outputs,
-                          .run =
-                              [plan, output_values](std::span<void* const> memory) {
-                                for (size_t i = 0; i < memory.size(); ++i)
-                                  plan->values[(*output_values)[i]].data = memory[i];
-                                run_plan(*plan);
-                              },
-                          .count =
-                              [plan, log = context.kernels,
-                               counters = std::array{counter("kernel_graph"), counter("replay")}] {
-                                for (auto* counter : counters) counter->fetch_add(1);
-                                for (const Node& node : plan->nodes) node.kernel->count_run();
-                              },
-                          .num_read = num_read};
+  // Each counter once, however many kernels it is of: it is for every step.
+  std::map<std::atomic<int64_t>*, int64_t> runs;
+  for (const char* what : {"kernel_graph", "replay"})
+    ++runs[&context.kernels->literal_counter(what, context.device->name())];
+  for (const Node& node : plan->nodes) ++runs[&node.kernel->runs()];
+  StepRecording recording{
+      .values = values,
+      .previous = previous,
+      .outputs = outputs,
+      .run =
+          [plan, output_values](std::span<void* const> memory) {
+            for (size_t i = 0; i < memory.size(); ++i)
+              plan->values[(*output_values)[i]].data = memory[i];
+            run_plan(*plan);
+          },
+      .count =
+          [log = context.kernels, runs = std::vector(runs.begin(), runs.end())] {
+            for (const auto& [counter, times] : runs)
+              counter->fetch_add(times, std::memory_order_relaxed);
+          },
+      .num_read = num_read};
   return context.device->record(std::move(recording));
 }
 

@@ -30,6 +30,7 @@ class KernelPrimitive final : public mx::Primitive,
   // Runs the kernel here and now, and tells the profile.
   void run(KernelInputs inputs, KernelOutputs outputs);
   Device& device() const { return *device_; }
+  std::atomic<int64_t>& runs() { return runs_; }
   void count_run() { runs_.fetch_add(1, std::memory_order_relaxed); }
 
   // For the graph that takes this node over: a mark of the walk that has seen it, and the number of

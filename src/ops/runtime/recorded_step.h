@@ -20,7 +20,7 @@ namespace mx = mlx::core;
 // number of rows is that of the recording, and rows beyond what there is to do are padding (one
 // token of a sequence with length 0, slot -1 and state slot -1).
 struct StepValues {
-  BatchLayoutPtr layout;
+  BatchLayoutPtr layout;                                  // its tables are lent
   std::shared_ptr<const std::vector<int32_t>> ids, from;  // as resolve_tokens takes them
   SampleRows samples = nullptr;                           // null: the step samples nothing
   // Its rows are not only those of the step before: the host took its time to let new ones in, and

@@ -60,7 +60,7 @@ class TestRecordedStep final : public RecordedStep {
   }
   void overwrite(const StepValues& from) {
     const StepValues& to = recording_.values;
-    assign(*to.layout, *from.layout);
+    assign(*to.layout, *with_own_tables(*from.layout));
     assign(*to.ids, *from.ids);
     assign(*to.from, *from.from);
     if (to.samples) assign(*to.samples, *from.samples);

@@ -20,8 +20,10 @@ struct SampleRow {
   int32_t top_k = 0;         // 0: off
   float top_p = 1.0f, min_p = 0.0f;
   float repetition_penalty = 1.0f, presence_penalty = 0.0f, frequency_penalty = 0.0f;
-  uint64_t seed = 0;                     // with `position` the key of this row's random numbers
-  int64_t position = 0;                  // absolute position of the token to sample
+  uint64_t seed = 0;     // with `position` the key of this row's random numbers
+  int64_t position = 0;  // absolute position of the token to sample
+  // Rows with one number, not 0, differ in their positions alone.
+  uint64_t constant = 0;
   std::vector<TokenCount> history = {};  // only if a penalty is on
   int32_t pending_row = -1;  // >= 0: previous[pending_row] counts as one more produced token
   std::vector<std::pair<int32_t, float>> logit_bias = {};
