@@ -256,6 +256,7 @@ void multiply_row(const Bf16RowBatch& batch, const Bf16Block& block, uint16_t* r
   for (int64_t i = 0; i < kHalf; ++i) ring[kHalf + i] = 0;
   const auto half = [&]<int H>(int64_t panel, int64_t k_block) {
     sums.take(ring + (1 - H) * kHalf, before);
+#pragma GCC unroll 1
     for (int64_t i = 0; i < 4; ++i) {
       const int64_t of = HWY_MIN(panel + i, end - 1);  // the last one again
       sums.set_prefetcher(blocks.prefetcher(of, k_block, 4).behind(8 * H));
@@ -411,20 +412,24 @@ class RowOfCodes {
 };
 
 template <class Source>
+void multiply_rows(const Bf16RowBatch& batch, const Bf16Block& block, uint16_t* buffer,
+                   float* sums) {
+  QuantisedWeights<Source> weights(batch, buffer);
+  block.row_end - block.row_begin <= kTileRows<4> ? multiply_panels<4>(batch, block, weights, sums)
+                                                  : multiply_panels<2>(batch, block, weights, sums);
+}
+
+template <class Source>
 void multiply_quantised(const Bf16RowBatch& batch, const Bf16Block& block, uint16_t* buffer,
                         float* sums) {
-  const int64_t rows = block.row_end - block.row_begin;
-  if (rows == 1) return multiply_row<Source>(batch, block, buffer);
-  QuantisedWeights<Source> weights(batch, buffer);
-  rows <= kTileRows<4> ? multiply_panels<4>(batch, block, weights, sums)
-                       : multiply_panels<2>(batch, block, weights, sums);
+  block.row_end - block.row_begin == 1 ? multiply_row<Source>(batch, block, buffer)
+                                       : multiply_rows<Source>(batch, block, buffer, sums);
 }
 
 template <class Codes, class Source>
 void multiply_block_float(const Bf16RowBatch& batch, const Bf16Block& block, uint16_t* buffer,
                           float* sums) {
-  if (block.row_end - block.row_begin > 1)
-    return multiply_quantised<Source>(batch, block, buffer, sums);
+  if (block.row_end - block.row_begin > 1) return multiply_rows<Source>(batch, block, buffer, sums);
   block.panel_end - block.panel_begin > 4
       ? RowOfCodes<Codes, Source, kBf16RowPanels>(batch, block, buffer).multiply()
       : RowOfCodes<Codes, Source, 4>(batch, block, buffer).multiply();
@@ -447,7 +452,7 @@ void multiply_gguf(const Bf16RowBatch& batch, const Bf16Block& block, uint16_t* 
                    float* sums) {
   const auto multiply = [&]<GgufFormat kFormat>() {
     if (block.row_end - block.row_begin == 1) return RowOfGguf<kFormat>(batch, block).multiply();
-    multiply_quantised<GgufSource<kFormat>>(batch, block, buffer, sums);
+    multiply_rows<GgufSource<kFormat>>(batch, block, buffer, sums);
   };
   switch (batch.params.gguf) {
     case GgufFormat::kQ4_0:
