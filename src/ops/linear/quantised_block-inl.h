@@ -142,10 +142,13 @@ HWY_INLINE void multiply_chunks(const float* HWY_RESTRICT a, int64_t chunks,
   for (int64_t chunk = 0; chunk < chunks; ++chunk, a += R * 32) {
 #pragma GCC unroll 4
     for (int v = 0; v < V; ++v) {
+      // Else gcc keeps the broadcast values of x for the next vector: in memory, as they are many.
+      const float* x = a;
+      asm("" : "+r"(x));
       FloatVec even[R], odd[R];
 #pragma GCC unroll 16
       for (int r = 0; r < R; ++r) even[r] = odd[r] = hn::Zero(kFloats);
-      add(chunk, v * kLanes, a, even, odd);
+      add(chunk, v * kLanes, x, even, odd);
 #pragma GCC unroll 16
       for (int r = 0; r < R; ++r) {
         float* to = acc + r * acc_stride + v * kLanes;

@@ -3,6 +3,7 @@
 
 #include "ops/cpu/cpu_isa.h"
 #include "ops/linear/dense/linear_cpu.h"
+#include "ops/linear/gguf/gguf_one_row_cpu.h"
 #include "ops/linear/product_tasks.h"
 
 namespace quire::ops {
@@ -85,7 +86,8 @@ void run_batches(ThreadPool& pool, std::span<const LinearParams> products) {
                                .tile_end = std::min(split.tiles, tile + split.tiles_per_task),
                                .panel_begin = panel,
                                .panel_end = std::min(split.panels, panel + split.panels_per_task)};
-    linear_cpu(batches[product], block);
+    const LinearRowBatch& batch = batches[product];
+    gguf_one_row_serves(batch.params) ? gguf_one_row_cpu(batch, block) : linear_cpu(batch, block);
   });
 }
 

@@ -35,6 +35,35 @@ constexpr int plane_shift(int m) {
 }
 constexpr uint32_t every_byte(uint32_t byte) { return 0x01010101u * byte; }
 
+// Word `word` of four k of half a block, of kLanes rows: its part of a plane of kBits bits, kAt
+// bits higher. Where `word` is known when it is compiled, the shift is.
+template <int kBits, int kAt>
+HWY_INLINE hn::Vec<UintTag> word_of_plane(const uint8_t* plane, int64_t half, int word,
+                                          int64_t lane) {
+  const auto words = plane_words<kBits>(plane + half * kBits * 128, word / 2, word % 2, lane);
+  if constexpr (kBits == 8) return words;
+  const int up = kAt - plane_shift<kBits>(word / 2);
+  const auto mask = hn::Set(UintTag(), every_byte(((1u << kBits) - 1) << kAt));
+  return hn::And(up > 0 ? hn::ShiftLeftSame(words, up) : hn::ShiftRightSame(words, -up), mask);
+}
+// The bytes of that word.
+template <GgufFormat kFormat>
+HWY_INLINE hn::Vec<UintTag> bytes_of_word(const uint8_t* codes, int64_t half, int word,
+                                          int64_t lane) {
+  constexpr GgufLayout kLayout = gguf_layout(kFormat);
+  constexpr int kWide = kLayout.bits >= 8 ? 8 : kLayout.bits >= 4 ? 4 : 2;
+  constexpr int kNarrow = kLayout.bits - kWide;
+  auto bytes = word_of_plane<kWide, 0>(codes, half, word, lane);
+  if constexpr (kNarrow > 0)
+    bytes = hn::Or(bytes, word_of_plane<kNarrow, kWide>(codes + 256 * kWide, half, word, lane));
+  if constexpr (kLayout.from_table) {
+    const hn::Repartition<uint8_t, UintTag> of_bytes;
+    const auto table = hn::LoadDup128(of_bytes, kIq4Bytes.at);
+    return hn::BitCast(UintTag(), hn::TableLookupBytes(table, hn::BitCast(of_bytes, bytes)));
+  }
+  return bytes;
+}
+
 // Codes of a plane of kWide bits, and of one of kNarrow above it if that is not 0, become bytes.
 template <int kWide, int kNarrow>
 HWY_INLINE void join_planes(const uint8_t* wide, uint32_t (&out)[32][16]) {

@@ -66,8 +66,8 @@ HWY_INLINE IntVec add_pairs(ShortVec v) {
 
 // What comes `kAhead` bytes behind a block: the stream of packed weights.
 HWY_INLINE void prefetch(const uint8_t* from, int64_t bytes) {
-  constexpr int64_t kAhead = 8192;
-  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(from + kAhead + i);
+  constexpr int64_t kAhead = 16384;
+  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(from + kAhead + i, 0, 2);
 }
 
 }  // namespace int8_panels

@@ -16,31 +16,10 @@ namespace quire::ops::HWY_NAMESPACE {
 namespace {
 namespace int8_panels {
 
-// Word `word` of four k of half a block, of kLanes rows: its part of a plane of kBits bits, kAt
-// bits higher.
-template <int kBits, int kAt>
-HWY_INLINE UintVec word_of_plane(const uint8_t* plane, int64_t half, int word, int64_t lane) {
-  const UintVec words = plane_words<kBits>(plane + half * kBits * 128, word / 2, word % 2, lane);
-  if constexpr (kBits == 8) return words;
-  const int up = kAt - plane_shift<kBits>(word / 2);
-  const auto mask = hn::Set(UintTag(), every_byte(((1u << kBits) - 1) << kAt));
-  return hn::And(up > 0 ? hn::ShiftLeftSame(words, up) : hn::ShiftRightSame(words, -up), mask);
-}
-// The bytes of that word.
 template <GgufFormat kFormat>
-HWY_INLINE ByteVec bytes_of_word(const uint8_t* codes, int64_t half, int word, int64_t lane) {
-  constexpr GgufLayout kLayout = gguf_layout(kFormat);
-  constexpr int kWide = kLayout.bits >= 8 ? 8 : kLayout.bits >= 4 ? 4 : 2;
-  constexpr int kNarrow = kLayout.bits - kWide;
-  UintVec bytes = word_of_plane<kWide, 0>(codes, half, word, lane);
-  if constexpr (kNarrow > 0)
-    bytes = hn::Or(bytes, word_of_plane<kNarrow, kWide>(codes + 256 * kWide, half, word, lane));
-  const auto code = hn::BitCast(ByteTag(), bytes);
-  if constexpr (kLayout.from_table)
-    return hn::TableLookupBytes(hn::LoadDup128(ByteTag(), kIq4Bytes.at), code);
-  return code;
+HWY_INLINE ByteVec bytes_of(const uint8_t* codes, int64_t half, int word, int64_t lane) {
+  return hn::BitCast(ByteTag(), bytes_of_word<kFormat>(codes, half, word, lane));
 }
-
 HWY_INLINE IntVec four_bytes(const int8_t* x) {
   int32_t bytes;
   __builtin_memcpy(&bytes, x, sizeof(bytes));
@@ -55,7 +34,7 @@ HWY_INLINE IntVec sum_of_group(const uint8_t* codes, int64_t half, int word, int
     IntVec sums[] = {start, hn::Zero(IntTag())};  // chains, which wait for themselves
 #pragma GCC unroll 8
     for (int i = 0; i < F::kWords; ++i)
-      sums[i % 2] = add_dot(sums[i % 2], bytes_of_word<kFormat>(codes, half, word + i, lane),
+      sums[i % 2] = add_dot(sums[i % 2], bytes_of<kFormat>(codes, half, word + i, lane),
                             four_bytes(x + 4 * i));
     return hn::Add(sums[0], sums[1]);
   } else {
@@ -66,7 +45,7 @@ HWY_INLINE IntVec sum_of_group(const uint8_t* codes, int64_t half, int word, int
       ShortVec pairs[2] = {hn::Zero(ShortTag()), hn::Zero(ShortTag())};
 #pragma GCC unroll 8
       for (int i = from; i < from + F::kSumWords; ++i) {
-        const ByteVec bytes = bytes_of_word<kFormat>(codes, half, word + i, lane);
+        const ByteVec bytes = bytes_of<kFormat>(codes, half, word + i, lane);
         const IntVec all = four_bytes(x + 4 * i);
         if constexpr (F::kPlanes == 2) {
           const auto high = hn::And(
