@@ -193,10 +193,9 @@ class OneRow {
         for (int64_t lane = 0; lane < kPanel; lane += kLanes) {
           FloatVec sums[2] = {hn::Zero(kFloats), hn::Zero(kFloats)};
           for (int64_t k = 0; k < 32; ++k)
-            sums[k % 2] =
-                hn::MulAdd(hn::Set(kFloats, x[chunk * 32 + k]),
-                           hn::Load(kFloats, wide + k / 2 * 32 + 2 * lane + k % 2 * kLanes),
-                           sums[k % 2]);
+            sums[k % 2] = hn::MulAdd(
+                hn::Set(kFloats, x[chunk * 32 + k]),
+                hn::Load(kFloats, wide + k / 2 * 32 + 2 * lane + k % 2 * kLanes), sums[k % 2]);
           hn::Store(hn::Add(hn::Load(kFloats, acc + lane), hn::Add(sums[0], sums[1])), kFloats,
                     acc + lane);
         }
