@@ -149,7 +149,7 @@ struct Builder {
   void append_rows(const StepPlan& plan, size_t index, int64_t first_row) {
     const StepItem& item = plan.items[index];
     Sequence& sequence = *item.sequence;
-    const bool scores = sequence.request.sampling.prompt_logprobs >= 0;
+    const bool scores = sequence.facts.prompt_logprobs >= 0;
     for (int64_t j = 0; j < item.num_tokens; ++j) {
       const int64_t next = item.start + j + 1;
       const bool samples = item.samples && j == item.num_tokens - 1;
@@ -192,12 +192,12 @@ struct Builder {
     reads_prompts |= item.start < sequence.prompt_len;
     for (Places& places : tables) append_blocks(item, places);
     append_state_slot(sequence);
-    if (const int32_t adapter = sequence.request.adapter; adapter >= 0)
+    if (const int32_t adapter = sequence.facts.adapter; adapter >= 0)
       for (int64_t j = 0; j < item.num_tokens; ++j)
         adapter_rows[adapter].push_back(static_cast<int32_t>(first_row + j));
     layout.seq_lens.push_back(static_cast<int32_t>(item.start + item.num_tokens));
     layout.cu_seqlens.push_back(static_cast<int32_t>(ids.size()));
-    if (sequence.request.pooling) return append_pooled(plan, index, first_row);
+    if (sequence.facts.pools) return append_pooled(plan, index, first_row);
     append_rows(plan, index, first_row);
   }
 

@@ -45,8 +45,8 @@ int32_t DecodeReplay::short_context(int64_t sequences) {
 int64_t DecodeReplay::bucket_of(const StepPlan& plan) const {
   if (!plan.restores.empty() || !plan.saves.empty()) return 0;
   for (const StepItem& item : plan.items)
-    if (item.num_tokens != 1 || !item.samples || item.sequence->request.pooling ||
-        item.sequence->request.adapter >= 0)
+    if (item.num_tokens != 1 || !item.samples || item.sequence->facts.pools ||
+        item.sequence->facts.adapter >= 0)
       return 0;
   const auto size =
       std::lower_bound(buckets_.begin(), buckets_.end(), static_cast<int64_t>(plan.items.size()));
