@@ -64,6 +64,7 @@ struct Builder {
   std::map<int32_t, std::vector<int32_t>> adapter_rows;
   bool feeds_pending = false, reads_prompts = false;
   bool lends_tables = false;
+  int32_t most_logprobs = 0;
 
   void reserve(const StepPlan& plan, int64_t pad_to) {
     const size_t sequences = std::max(plan.items.size(), static_cast<size_t>(pad_to));
@@ -160,6 +161,7 @@ struct Builder {
                       .pending_row = sequence.pending_row});
       layout.rows.push_back(static_cast<int32_t>(first_row + j));
     }
+    most_logprobs = std::max(most_logprobs, sequence.facts.logprobs);
     if (item.samples) sequence.pending_row = static_cast<int32_t>(rows.size()) - 1;
   }
 
@@ -291,6 +293,7 @@ Batch build_batch(const StepPlan& plan, const SchedulerOptions& options, int64_t
           .from = std::make_shared<const std::vector<int32_t>>(std::move(builder.from)),
           .feeds_pending = builder.feeds_pending,
           .reads_prompts = builder.reads_prompts,
+          .most_logprobs = builder.most_logprobs,
           .layout = std::make_shared<const ops::BatchLayout>(std::move(layout)),
           .rows = std::move(builder.rows),
           .states = std::move(builder.states)};
