@@ -64,6 +64,7 @@ struct Builder {
   std::map<int32_t, std::vector<int32_t>> adapter_rows;
   bool feeds_pending = false, reads_prompts = false;
   bool lends_tables = false;
+  int32_t most_logprobs = 0;
 
   void reserve(const StepPlan& plan, int64_t pad_to) {
     const size_t sequences = std::max(plan.items.size(), static_cast<size_t>(pad_to));
@@ -149,7 +150,7 @@ struct Builder {
   void append_rows(const StepPlan& plan, size_t index, int64_t first_row) {
     const StepItem& item = plan.items[index];
     Sequence& sequence = *item.sequence;
-    const bool scores = sequence.request.sampling.prompt_logprobs >= 0;
+    const bool scores = sequence.facts.prompt_logprobs >= 0;
     for (int64_t j = 0; j < item.num_tokens; ++j) {
       const int64_t next = item.start + j + 1;
       const bool samples = item.samples && j == item.num_tokens - 1;
@@ -160,6 +161,7 @@ struct Builder {
                       .pending_row = sequence.pending_row});
       layout.rows.push_back(static_cast<int32_t>(first_row + j));
     }
+    most_logprobs = std::max(most_logprobs, sequence.facts.logprobs);
     if (item.samples) sequence.pending_row = static_cast<int32_t>(rows.size()) - 1;
   }
 
@@ -192,12 +194,12 @@ struct Builder {
     reads_prompts |= item.start < sequence.prompt_len;
     for (Places& places : tables) append_blocks(item, places);
     append_state_slot(sequence);
-    if (const int32_t adapter = sequence.request.adapter; adapter >= 0)
+    if (const int32_t adapter = sequence.facts.adapter; adapter >= 0)
       for (int64_t j = 0; j < item.num_tokens; ++j)
         adapter_rows[adapter].push_back(static_cast<int32_t>(first_row + j));
     layout.seq_lens.push_back(static_cast<int32_t>(item.start + item.num_tokens));
     layout.cu_seqlens.push_back(static_cast<int32_t>(ids.size()));
-    if (sequence.request.pooling) return append_pooled(plan, index, first_row);
+    if (sequence.facts.pools) return append_pooled(plan, index, first_row);
     append_rows(plan, index, first_row);
   }
 
@@ -291,6 +293,7 @@ Batch build_batch(const StepPlan& plan, const SchedulerOptions& options, int64_t
           .from = std::make_shared<const std::vector<int32_t>>(std::move(builder.from)),
           .feeds_pending = builder.feeds_pending,
           .reads_prompts = builder.reads_prompts,
+          .most_logprobs = builder.most_logprobs,
           .layout = std::make_shared<const ops::BatchLayout>(std::move(layout)),
           .rows = std::move(builder.rows),
           .states = std::move(builder.states)};

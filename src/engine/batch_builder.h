@@ -47,6 +47,7 @@ struct Batch {
   std::shared_ptr<const std::vector<int32_t>> from;  // [T] row of the previous step's tokens, or -1
   bool feeds_pending = false;                        // any of `from` is >= 0
   bool reads_prompts = false;                        // a token is a prompt's
+  int32_t most_logprobs = 0;                         // that a sampled row asks for
   ops::BatchLayoutPtr layout;
   std::vector<RowInfo> rows;      // [R], ascending token rows
   std::vector<StateInfo> states;  // of layout->pooled

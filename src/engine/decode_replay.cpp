@@ -45,8 +45,8 @@ int32_t DecodeReplay::short_context(int64_t sequences) {
 int64_t DecodeReplay::bucket_of(const StepPlan& plan) const {
   if (!plan.restores.empty() || !plan.saves.empty()) return 0;
   for (const StepItem& item : plan.items)
-    if (item.num_tokens != 1 || !item.samples || item.sequence->request.pooling ||
-        item.sequence->request.adapter >= 0)
+    if (item.num_tokens != 1 || !item.samples || item.sequence->facts.pools ||
+        item.sequence->facts.adapter >= 0)
       return 0;
   const auto size =
       std::lower_bound(buckets_.begin(), buckets_.end(), static_cast<int64_t>(plan.items.size()));
@@ -63,6 +63,7 @@ std::optional<ops::LaunchedStep> DecodeReplay::launch(const Batch& batch, ops::S
                                .ids = batch.ids,
                                .from = batch.from,
                                .samples = std::move(samples),
+                               .most_top_logprobs = batch.most_logprobs,
                                .has_new_rows = batch.reads_prompts},
                               previous);
 }
@@ -89,9 +90,11 @@ std::unique_ptr<ops::RecordedStep> DecodeReplay::record(Key key) {
                          .ids = std::make_shared<std::vector<int32_t>>(count),
                          .from = std::make_shared<std::vector<int32_t>>(count, -1),
                          .longest = longest};
-  if (has_sampler)
+  if (has_sampler) {
     values.samples = std::make_shared<std::vector<ops::SampleRow>>(
         count, ops::SampleRow{.forced_token = 0, .num_top_logprobs = kMostLogprobs});
+    values.most_top_logprobs = kMostLogprobs;
+  }
   const mx::array tokens = ops::resolve_tokens(context, values.ids, values.from, previous_);
   const mx::array logits = model_.forward(tokens, values.layout, pool_.caches()).logits;
   std::vector<mx::array> outputs = {logits};

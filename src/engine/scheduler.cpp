@@ -73,6 +73,7 @@ void Scheduler::add(SequencePtr sequence) {
   sequence->arrival = ++last_arrival_;
   sequence->tables.resize(demand_.num_tables());
   const Request& request = sequence->request;
+  sequence->facts = RowFacts(request);
   sequence->cache_root = std::to_string(request.adapter) + ' ' + request.cache_salt;
   enqueue(std::move(sequence));
 }
@@ -252,7 +253,7 @@ void Scheduler::register_full_blocks(Sequence& sequence) {
     for (const int32_t block : offered_)
       if (block >= 0 && cache_.contains(block)) blocks_.set_registered(block, true);
   }
-  if (!sequence.checkpoints.held.empty()) attach_checkpoints(sequence);
+  if (has_state() && !sequence.checkpoints.held.empty()) attach_checkpoints(sequence);
 }
 
 const std::vector<CommittedToken>& Scheduler::commit(const StepPlan& plan,
@@ -276,8 +277,8 @@ void Scheduler::commit_token(const StepPlan& plan, size_t item, int32_t token) {
   QUIRE_CHECK(sequence.num_pending > 0) << "request " << sequence.id << " has no token in flight";
   --sequence.num_pending;
   CommittedToken committed{.sequence = &sequence, .item = item};
-  if (sequence.request.sampling.max_tokens == 0) {
-    committed.finish = sequence.request.pooling ? FinishReason::kStop : FinishReason::kLength;
+  if (sequence.facts.max_tokens == 0) {
+    committed.finish = sequence.facts.pools ? FinishReason::kStop : FinishReason::kLength;
   } else {
     sequence.tokens.push_back(token);
     const StopDecision stop = check_stop(sequence, options_.eos_token_ids, options_.max_model_len);

@@ -45,9 +45,8 @@ StepPlan Scheduler::plan() {
       continue;
     }
     plan.load.add_row(item.start);
-    const uint64_t tenant = item.sequence->request.tenant;
-    if (!row_before || row_before->sequence->request.tenant != tenant)
-      decoded_at_[tenant] = seconds_;
+    const uint64_t tenant = item.sequence->facts.tenant;
+    if (!row_before || row_before->sequence->facts.tenant != tenant) decoded_at_[tenant] = seconds_;
     row_before = &item;
   }
   if (plan.load.decode_rows > 0) mixed_plans_ = plan.load.prompt_tokens > 0 ? mixed_plans_ + 1 : 0;

@@ -4,6 +4,16 @@
 
 namespace quire::engine {
 
+RowFacts::RowFacts(const Request& request)
+    : max_tokens(request.sampling.max_tokens),
+      tenant(request.tenant),
+      logprobs(request.sampling.logprobs),
+      prompt_logprobs(request.sampling.prompt_logprobs),
+      adapter(request.adapter),
+      pools(request.pooling.has_value()),
+      ignores_eos(request.sampling.ignore_eos),
+      has_stop_tokens(!request.sampling.stop_token_ids.empty()) {}
+
 int64_t Sequence::longest_len(int64_t max_model_len) const {
   const int64_t room = std::max<int64_t>(0, max_model_len - prompt_len);
   return prompt_len + std::min(request.sampling.max_tokens, room);
@@ -11,7 +21,7 @@ int64_t Sequence::longest_len(int64_t max_model_len) const {
 
 bool Sequence::ends_with_pending(int64_t max_model_len) const {
   if (num_pending == 0) return false;
-  return num_output() + num_pending >= request.sampling.max_tokens || target_len() >= max_model_len;
+  return num_output() + num_pending >= facts.max_tokens || target_len() >= max_model_len;
 }
 
 int64_t Sequence::num_held() const {
@@ -29,14 +39,15 @@ void Sequence::forget_kv() {
 
 StopDecision check_stop(const Sequence& sequence, std::span<const int32_t> eos_token_ids,
                         int64_t max_model_len) {
-  const SamplingParams& sampling = sequence.request.sampling;
+  const RowFacts& facts = sequence.facts;
   const int32_t token = sequence.tokens.back();
   const auto among = [token](std::span<const int32_t> ids) {
     return std::find(ids.begin(), ids.end(), token) != ids.end();
   };
-  if (!sampling.ignore_eos && among(eos_token_ids)) return {.finish = FinishReason::kStop};
-  if (among(sampling.stop_token_ids)) return {.finish = FinishReason::kStop, .stop_token = token};
-  if (sequence.num_output() >= sampling.max_tokens ||
+  if (!facts.ignores_eos && among(eos_token_ids)) return {.finish = FinishReason::kStop};
+  if (facts.has_stop_tokens && among(sequence.request.sampling.stop_token_ids))
+    return {.finish = FinishReason::kStop, .stop_token = token};
+  if (sequence.num_output() >= facts.max_tokens ||
       static_cast<int64_t>(sequence.tokens.size()) >= max_model_len) {
     return {.finish = FinishReason::kLength};
   }

@@ -31,6 +31,17 @@ struct BlockTable {
   int64_t num_held() const { return static_cast<int64_t>(blocks.size()) - given_back; }
 };
 
+// What every step asks of a request that decodes. Does not change while it is with the scheduler.
+struct RowFacts {
+  RowFacts() = default;
+  explicit RowFacts(const Request& request);
+
+  int64_t max_tokens = 0;
+  uint64_t tenant = 0;
+  int32_t logprobs = -1, prompt_logprobs = -1, adapter = -1;
+  bool pools = false, ignores_eos = false, has_stop_tokens = false;
+};
+
 struct Generation;  // in step_runner.h
 
 // One generation in progress, as the scheduler sees it. Lookahead is part of this state:
@@ -76,9 +87,10 @@ struct Sequence {
 
   uint64_t put_off_in_plan = 0;  // the last plan that left its row to a later one
   int32_t cache_node = -1;       // prefix cache position after registered_blocks, held
-  SequenceCheckpoints checkpoints;
-
+  RowFacts facts;                // of `request`, set by Scheduler::add
   RequestStats stats;
+
+  SequenceCheckpoints checkpoints;
   Request request;  // its prompt is in tokens
   // Of the prefix cache's tree: the adapter's number, a blank and the salt. Keys and values of a
   // prompt differ with the adapter, and no salt can pass for another adapter's.

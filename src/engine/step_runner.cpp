@@ -110,6 +110,7 @@ void StepRunner::add(SequencePtr sequence) {
   Generation& generation = generations_[id];
   generation.sequence = sequence;
   sequence->generation = &generation;
+  generation.sink = std::move(sequence->request.sink);
   if (sequence->request.grammar) {
     generation.grammar =
         mask_workers_.add(std::move(sequence->request.grammar), sequence->request.tenant);
@@ -342,7 +343,7 @@ void StepRunner::commit_token(const CommittedToken& token, Generation& generatio
     event.tokens.push_back(token.token);
     ++generation_tokens_;
     ++sequence.stats.output_tokens;
-    const int32_t wanted = sequence.request.sampling.logprobs;
+    const int32_t wanted = sequence.facts.logprobs;
     if (wanted >= 0) event.logprobs.push_back(logprob_of_row(step, row, wanted));
   }
   if (!generation.told) {
@@ -351,7 +352,7 @@ void StepRunner::commit_token(const CommittedToken& token, Generation& generatio
   }
   event.finish = token.finish;
   event.stop_token = token.stop_token;
-  if (sequence.request.pooling) give_pooled(*generation.pooler, event);
+  if (sequence.facts.pools) give_pooled(*generation.pooler, event);
   if (!token.finish && generation.grammar) mask_workers_.request(generation.grammar, token.token);
   tell(generation, std::move(event));
   if (token.finish) forget(sequence.id);
@@ -398,7 +399,7 @@ void StepRunner::tell(Generation& generation, TokenEvent&& event) {
   if (event.finish) sequence.stats.finished = Clock::now();
   event.stats = sequence.stats;
   event.known = last_done_;
-  if (sequence.request.sink) sequence.request.sink(std::move(event));
+  if (generation.sink) generation.sink(std::move(event));
 }
 
 void StepRunner::end(RequestId id, FinishReason reason, std::string error) {

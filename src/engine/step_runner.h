@@ -24,6 +24,7 @@ namespace quire::engine {
 // What a sequence needs beside the scheduler's view of it; what every step reads comes first.
 struct Generation {
   SequencePtr sequence;
+  TokenSink sink = nullptr;               // of its request
   MaskWorkers::RowPtr grammar = nullptr;  // null: unconstrained
   bool told = false;                      // whether an event was sent
   std::vector<TokenLogprob> prompt_logprobs = {};

@@ -75,13 +75,13 @@ bool StepRunner::replay(InFlight& step, const std::optional<mx::array>& previous
 // After a step that took milliseconds it is in none, and one after another these misses are most
 // of a host's step. What is found in sequences comes second, and what is found there third.
 void StepRunner::prefetch(const InFlight& step) {
-  constexpr size_t kFewRows = 16;  // are no trouble
-  constexpr size_t kStartOfGeneration = 48;
+  constexpr size_t kFewRows = 16;                                    // are no trouble
+  constexpr size_t kStartOfSequence = 256, kStartOfGeneration = 72;  // what is read
   constexpr size_t kOwners = 16;  // make_shared counts them in front of the object
   if (step.plan.items.size() < kFewRows) return;
   for (const StepItem& item : step.plan.items)
     prefetch_lines(reinterpret_cast<const std::byte*>(item.sequence.get()) - kOwners,
-                   kOwners + sizeof(Sequence));
+                   kOwners + kStartOfSequence);
   for (const StepItem& item : step.plan.items) {
     const Sequence& sequence = *item.sequence;
     prefetch_lines(sequence.generation, kStartOfGeneration);

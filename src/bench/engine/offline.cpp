@@ -22,27 +22,49 @@ engine::Request greedy(const OfflineRequest& asked) {
   return request;
 }
 
+// When tokens came, of all requests. Those that come in one step stand side by side: their memory
+// is the engine's thread's to touch, and as little of it as can be.
+class TokenTimes {
+ public:
+  explicit TokenTimes(const std::vector<OfflineRequest>& requests) : counts_(requests.size()) {
+    int64_t longest = 0;
+    for (const OfflineRequest& request : requests) longest = std::max(longest, request.output_len);
+    times_.resize(static_cast<size_t>(longest) * requests.size());
+  }
+  void add(size_t request, size_t tokens, double time) {
+    for (size_t i = 0; i < tokens; ++i)
+      times_[counts_[request]++ * counts_.size() + request] = time;
+  }
+  std::vector<double> of(size_t request) const {
+    std::vector<double> own;
+    for (size_t i = 0; i < counts_[request]; ++i)
+      own.push_back(times_[i * counts_.size() + request]);
+    return own;
+  }
+
+ private:
+  std::vector<size_t> counts_;
+  std::vector<double> times_;  // of every request's first token, then of the second ones, ...
+};
+
 }  // namespace
 
 OfflineResult run_offline(engine::Engine& engine, const std::vector<OfflineRequest>& requests) {
   engine::TokenQueue queue;
   OfflineResult result;
-  std::vector<std::vector<double>> times(requests.size());  // of each request's tokens
+  TokenTimes token_times(requests);
   std::vector<engine::Request> submitted;
   const TimePoint start = Clock::now();
-  const auto listen = [start, pass_on = queue.sink()](engine::TokenEvent&& event,
-                                                      std::vector<double>& own) {
-    own.insert(own.end(), event.tokens.size(), seconds_between(start, event.known));
+  const auto listen = [start, &token_times, pass_on = queue.sink()](engine::TokenEvent&& event,
+                                                                    size_t request) {
+    token_times.add(request, event.tokens.size(), seconds_between(start, event.known));
     if (event.finish) pass_on(std::move(event));
   };
   for (size_t i = 0; i < requests.size(); ++i) {
-    times[i].reserve(static_cast<size_t>(requests[i].output_len));
     engine::Request& request = submitted.emplace_back(greedy(requests[i]));
     // This thread is woken for ends alone: waking it for every token would be most of what the
     // engine's thread does in a step of many rows.
-    request.sink = [&listen, &own = times[i]](engine::TokenEvent&& event) {
-      listen(std::move(event), own);
-    };
+    request.sink = [&listen, i](engine::TokenEvent&& event) { listen(std::move(event), i); };
     result.prompt_tokens += static_cast<int64_t>(requests[i].prompt.size());
   }
   const auto ids = engine.submit_all(std::move(submitted));
@@ -52,6 +74,8 @@ OfflineResult run_offline(engine::Engine& engine, const std::vector<OfflineReque
     if (!event.error.empty()) throw LoadError("bench: a request failed: " + event.error);
   }
   result.seconds = seconds_since(start);
+  std::vector<std::vector<double>> times;  // of each request's tokens
+  for (size_t i = 0; i < requests.size(); ++i) times.push_back(token_times.of(i));
   for (const std::vector<double>& own : times)
     result.output_tokens += static_cast<int64_t>(own.size());
   for (const std::vector<double>& own : times)

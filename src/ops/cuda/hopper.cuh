@@ -80,7 +80,7 @@ __device__ inline void send_in_cluster(uint32_t address, float a, float b, uint3
 }
 
 // Until `threads` threads, a multiple of 32, have come to this barrier, 1 to 15 (0 is that of
-// __syncthreads).
+// __syncthreads). All of them by this one instruction: it is an aligned barrier.
 template <int kIndex>
 __device__ inline void sync_threads(int threads) {
   asm volatile("bar.sync %0, %1;" ::"n"(kIndex), "r"(threads) : "memory");
@@ -113,19 +113,6 @@ __device__ inline void give_registers() {
 template <int kCount>
 __device__ inline void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount));
-}
-
-// Whether `holds` in all of `threads` threads, each of which comes to the barrier.
-template <int kIndex>
-__device__ inline bool sync_threads_and(int threads, bool holds) {
-  uint32_t all;
-  asm volatile(
-      "{ .reg .pred in, out; setp.ne.u32 in, %2, 0; bar.red.and.pred out, %3, %1, in; "
-      "selp.u32 %0, 1, 0, out; }"
-      : "=r"(all)
-      : "r"(threads), "r"(static_cast<uint32_t>(holds)), "n"(kIndex)
-      : "memory");
-  return all != 0;
 }
 
 // Sums are in registers here: code neither reads nor writes them across this.

@@ -13,9 +13,10 @@ bool same_sizes(const BatchLayout& a, const BatchLayout& b) {
          a.rows.size() == b.rows.size() && takes_all_rows(a) == takes_all_rows(b);
 }
 
-int most_top_logprobs(const std::vector<SampleRow>& rows) {
-  int most = 0;
-  for (const SampleRow& row : rows) most = std::max(most, row.num_top_logprobs);
+int32_t most_top_logprobs(const StepValues& values) {
+  if (values.most_top_logprobs) return *values.most_top_logprobs;
+  int32_t most = 0;
+  for (const SampleRow& row : *values.samples) most = std::max(most, row.num_top_logprobs);
   return most;
 }
 
@@ -33,7 +34,7 @@ bool fits_recording(const StepRecording& recorded, const StepValues& values,
   if (previous && previous->size() > recorded.previous.size()) return false;
   if (!then.samples) return true;
   return values.samples && values.samples->size() == then.samples->size() &&
-         most_top_logprobs(*values.samples) <= most_top_logprobs(*then.samples);
+         most_top_logprobs(values) <= most_top_logprobs(then);
 }
 
 }  // namespace quire::ops

@@ -23,6 +23,8 @@ struct StepValues {
   BatchLayoutPtr layout;                                  // its tables are lent
   std::shared_ptr<const std::vector<int32_t>> ids, from;  // as resolve_tokens takes them
   SampleRows samples = nullptr;                           // null: the step samples nothing
+  // The most logprobs that a row of `samples` asks for; absent: nobody has looked.
+  std::optional<int32_t> most_top_logprobs = std::nullopt;
   // Its rows are not only those of the step before: the host took its time to let new ones in, and
   // how long the device had nothing to do says nothing about how steps follow each other.
   bool has_new_rows = false;
