@@ -146,7 +146,7 @@ class Traffic {
     if (!in_flight_) return;
     for (const CommittedToken& committed :
          scheduler_.commit(in_flight_->plan, in_flight_->tokens)) {
-      QUIRE_CHECK(committed.sequence == in_flight_->plan.items[committed.item].sequence);
+      QUIRE_CHECK(committed.sequence == in_flight_->plan.items[committed.item].sequence.get());
       if (!committed.finish) continue;
       const auto ended = live_.find(committed.sequence->id);
       QUIRE_CHECK(ended != live_.end()) << "an event after the last one";
