@@ -84,13 +84,13 @@ void StepRunner::prefetch(const InFlight& step) {
                    kOwners + kStartOfSequence);
   for (const StepItem& item : step.plan.items) {
     const Sequence& sequence = *item.sequence;
-    prefetch_lines(sequence.generation, kStartOfGeneration);
+    if (sequence.generation) prefetch_lines(sequence.generation, kStartOfGeneration);
     prefetch_lines(sequence.tokens.data() + sequence.tokens.size(), sizeof(int32_t));
     prefetch_lines(sequence.tables.data(), sequence.tables.size() * sizeof(BlockTable));
   }
   for (const StepItem& item : step.plan.items)
     for (const BlockTable& table : item.sequence->tables)
-      prefetch_lines(table.blocks.data() + table.blocks.size() - 1, sizeof(int32_t));
+      if (!table.blocks.empty()) prefetch_lines(&table.blocks.back(), sizeof(int32_t));
 }
 
 void StepRunner::count_replay(double seconds, double cpu_seconds) {
