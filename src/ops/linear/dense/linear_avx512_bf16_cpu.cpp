@@ -114,7 +114,7 @@ class BlockPrefetcher {
   HWY_INLINE void step() {
 #pragma GCC unroll 3
     for (int i = 0; i < (kBits == 8 ? 3 : 2); ++i)
-      _mm_prefetch(reinterpret_cast<const char*>(at_ + 64 * i), _MM_HINT_T0);
+      _mm_prefetch(reinterpret_cast<const char*>(at_ + 64 * i), _MM_HINT_T1);
     at_ += step_;
   }
 

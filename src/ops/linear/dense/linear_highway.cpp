@@ -87,7 +87,7 @@ void run_batches(ThreadPool& pool, std::span<const LinearParams> products) {
                                .panel_begin = panel,
                                .panel_end = std::min(split.panels, panel + split.panels_per_task)};
     const LinearRowBatch& batch = batches[product];
-    gguf_one_row_serves(batch.params) ? gguf_one_row_cpu(batch, block) : linear_cpu(batch, block);
+    if (!gguf_one_row_cpu(batch, block)) linear_cpu(batch, block);
   });
 }
 

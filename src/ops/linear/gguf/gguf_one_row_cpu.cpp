@@ -10,24 +10,21 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace quire::ops::HWY_NAMESPACE {
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
 namespace {
 
 constexpr int64_t kPanel = QuantisedLayout::kPanel, kBlock = QuantisedLayout::kBlock;
 // Vectors of outputs that are computed at once: with two chains each, enough to fill the time in
 // which a chain waits for itself. They are of one panel, or of two.
-constexpr int kVectors = kLanes == 4 ? 4 : 2;
-constexpr int kPanels = static_cast<int>(HWY_MAX(1, kVectors* kLanes / kPanel));
+constexpr int kVectors = 2;
+constexpr int kPanels = static_cast<int>(kVectors * kLanes / kPanel);
 constexpr int kVectorsOfPanel = kVectors / kPanels;
 // Bytes of weights to fetch ahead, into the L2 cache: L1 waits for few lines at a time.
 constexpr int64_t kRowAhead = 16384;
 
 // In assembly, or gcc moves all of a loop's to its front, where they wait for each other.
 HWY_INLINE void ask_for_weights(const uint8_t* at) {
-#if HWY_ARCH_X86
   asm volatile("prefetcht1 %0" : : "m"(at[kRowAhead]));
-#else
-  __builtin_prefetch(at + kRowAhead, 0, 2);
-#endif
 }
 
 // Scales of a block of each of kPanels panels, 2^16 times as large (gguf_exact-inl.h). Codes stay
@@ -222,36 +219,51 @@ void multiply(const LinearRowBatch& batch, const LinearBlock& block) {
 
 }  // namespace
 
-void GgufOneRow(const LinearRowBatch& batch, const LinearBlock& block) {
+bool GgufOneRow(const LinearRowBatch& batch, const LinearBlock& block) {
   switch (batch.params.gguf) {
     case GgufFormat::kQ4_0:
-      return multiply<GgufFormat::kQ4_0>(batch, block);
+      multiply<GgufFormat::kQ4_0>(batch, block);
+      return true;
     case GgufFormat::kQ5_0:
-      return multiply<GgufFormat::kQ5_0>(batch, block);
+      multiply<GgufFormat::kQ5_0>(batch, block);
+      return true;
     case GgufFormat::kQ5_1:
-      return multiply<GgufFormat::kQ5_1>(batch, block);
+      multiply<GgufFormat::kQ5_1>(batch, block);
+      return true;
     case GgufFormat::kQ8_0:
-      return multiply<GgufFormat::kQ8_0>(batch, block);
+      multiply<GgufFormat::kQ8_0>(batch, block);
+      return true;
     case GgufFormat::kQ2_K:
-      return multiply<GgufFormat::kQ2_K>(batch, block);
+      multiply<GgufFormat::kQ2_K>(batch, block);
+      return true;
     case GgufFormat::kQ3_K:
-      return multiply<GgufFormat::kQ3_K>(batch, block);
+      multiply<GgufFormat::kQ3_K>(batch, block);
+      return true;
     case GgufFormat::kQ4_K:
-      return multiply<GgufFormat::kQ4_K>(batch, block);
+      multiply<GgufFormat::kQ4_K>(batch, block);
+      return true;
     case GgufFormat::kQ5_K:
-      return multiply<GgufFormat::kQ5_K>(batch, block);
+      multiply<GgufFormat::kQ5_K>(batch, block);
+      return true;
     case GgufFormat::kQ6_K:
-      return multiply<GgufFormat::kQ6_K>(batch, block);
+      multiply<GgufFormat::kQ6_K>(batch, block);
+      return true;
     case GgufFormat::kIq4Nl:
-      return multiply<GgufFormat::kIq4Nl>(batch, block);
+      multiply<GgufFormat::kIq4Nl>(batch, block);
+      return true;
     case GgufFormat::kIq4Xs:
-      return multiply<GgufFormat::kIq4Xs>(batch, block);
+      multiply<GgufFormat::kIq4Xs>(batch, block);
+      return true;
     case GgufFormat::kNone:
     case GgufFormat::kQ4_1:   // affine
     case GgufFormat::kMxfp4:  // a block float
       break;
   }
+  return false;
 }
+#else
+bool GgufOneRow(const LinearRowBatch&, const LinearBlock&) { return false; }
+#endif
 
 }  // namespace quire::ops::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -259,12 +271,10 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace quire::ops {
 HWY_EXPORT(GgufOneRow);
-void gguf_one_row_cpu(const LinearRowBatch& batch, const LinearBlock& block) {
-  HWY_DYNAMIC_DISPATCH(GgufOneRow)(batch, block);
-}
-bool gguf_one_row_serves(const LinearParams& p) {
-  return p.rows == 1 && p.gguf != GgufFormat::kNone && p.type == FloatType::kBf16 &&
-         p.k % QuantisedLayout::kBlock == 0;
+bool gguf_one_row_cpu(const LinearRowBatch& batch, const LinearBlock& block) {
+  const LinearParams& p = batch.params;
+  return p.rows == 1 && p.type == FloatType::kBf16 && p.k % QuantisedLayout::kBlock == 0 &&
+         HWY_DYNAMIC_DISPATCH(GgufOneRow)(batch, block);
 }
 }  // namespace quire::ops
 #endif
