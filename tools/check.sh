@@ -2,14 +2,15 @@
 # Checks of the sources: their format, what linters say of them, and the Rust crate's unit tests. Needs the release build
 # (clang-tidy reads its commands). TIDY_SECONDS: how long clang-tidy may look. A tool that this machine lacks is named at the end, never passed over in silence.
 #   tools/check.sh --format  the format alone, which takes seconds and needs no build
+#   tools/check.sh --built   all but the format
 #   tools/check.sh [BASE]    BASE: clang-tidy looks at the files that have changed since this commit (default: where this
 #                            branch left the remote's main branch; on that branch itself, ten commits before)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
 tidy_seconds=${TIDY_SECONDS:-1200}
-only_format=
-if [ "${1:-}" = --format ]; then only_format=1; shift; fi
+part=all
+case ${1:-} in --format | --built) part=${1#--}; shift ;; esac
 unchecked=()
 failed=()
 log=$(mktemp)
@@ -58,31 +59,39 @@ tidy() {
   [ $at -ge ${#changed[@]} ] || unchecked+=("clang-tidy: $((${#changed[@]} - at)) of ${#changed[@]} changed files, after $tidy_seconds s")
 }
 
-if have clang-format-19 "format of C++"; then
-  names=$(tools/source_files.py '*.h' '*.cpp' '*.cu' '*.cuh' '*.metal')
-  mapfile -t sources <<<"$names"
-  check "format of C++" clang-format-19 --dry-run -Werror "${sources[@]}"
-fi
-cargo_in_crate() { (cd rust/quire-text && cargo "$@"); }
-if have cargo-fmt "format of Rust"; then check "format of Rust" cargo_in_crate fmt --check; fi
+in_crate() { (cd rust/quire-text && "$@"); }
+format() {
+  if have clang-format-19 "format of C++"; then
+    local names sources
+    names=$(tools/source_files.py '*.h' '*.cpp' '*.cu' '*.cuh' '*.metal')
+    mapfile -t sources <<<"$names"
+    check "format of C++" clang-format-19 --dry-run -Werror "${sources[@]}"
+  fi
+  if have cargo-fmt "format of Rust"; then check "format of Rust" in_crate cargo fmt --check; fi
+}
+
+# In the folder that clones share, with what the build has compiled there of other people's crates. Not optimising this one
+# saves most of what its tests take.
+rust() {
+  local cargo=(--release --locked --target-dir "$(cat build/rust/target-dir)")
+  if have cargo-clippy "clippy"; then check "clippy" cargo_build clippy "${cargo[@]}" --all-targets -- -D warnings; fi
+  cargo+=(--config profile.release.package.quire-text.opt-level=0)
+  check "unit tests of Rust compile" cargo_build test --no-run --lib "${cargo[@]}"
+  check "unit tests of Rust" in_crate ../../build/rust/unit_tests --quiet
+}
+cargo_build() { in_crate python3 ../../cmake/cargo_build.py ../../build/rust cargo "$@"; }
+
 finish() {
   if [ ${#unchecked[@]} -gt 0 ]; then printf 'NOT CHECKED: %s\n' "${unchecked[@]}"; fi
   if [ ${#failed[@]} -gt 0 ]; then printf 'failed: %s\n' "${failed[@]}"; exit 1; fi
   exit 0
 }
-[ -z "$only_format" ] || finish
-
-rust=$(cat build/rust/target-dir)
-target=(--release --locked --target-dir "$rust")
-# Clones share the folder: what is there may be another one's tests (cmake/cargo_build.py).
-rm -f "$rust/.sources"
-cargo_in_crate clean --quiet "${target[@]}" --package quire-text
-if have cargo-clippy "clippy"; then check "clippy" cargo_in_crate clippy "${target[@]}" --all-targets -- -D warnings; fi
-check "unit tests of Rust" cargo_in_crate test "${target[@]}"
+[ "$part" = built ] || format
+[ "$part" != format ] || finish
+rust
 if have clang-tidy-19 "clang-tidy"; then
   changed=()
   changed_sources "${1:-}"
   tidy
 fi
-
 finish

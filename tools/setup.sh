@@ -248,7 +248,7 @@ install_torch() {
   touch $stamp
 }
 
-# Clang for the fuzzers, and clang-tidy: 19 if there is one, else the newest compiler. The compiler for 64-bit ARM. XFS, which
+# Clang for the fuzzers: 19 if there is one, else the newest. The compiler for 64-bit ARM. XFS, which
 # clones files.
 install_compilers() {
   local version missing=() name
@@ -257,17 +257,20 @@ install_compilers() {
     apt_update
     if known "clang-$version" && known "libclang-rt-$version-dev"; then break; fi
   done
-  for name in "clang-$version" "libclang-rt-$version-dev" clang-tidy-19 g++-aarch64-linux-gnu xfsprogs; do
+  for name in "clang-$version" "libclang-rt-$version-dev" g++-aarch64-linux-gnu xfsprogs; do
     installed "$name" || { apt_update; ! known "$name" || missing+=("$name"); }
   done
   [ ${#missing[@]} = 0 ] || apt_install "${missing[@]}" || say "not all of these can be installed here"
 }
 
-# The format can be checked without it on another machine: where it cannot be had, that is said and no more.
-install_clang_format() {
-  ! command -v clang-format-19 >/dev/null || return 0
-  known clang-format-19 || apt_update || true
-  known clang-format-19 && apt_install clang-format-19 || say "clang-format-19 cannot be installed here"
+# The sources can be checked on another machine: what cannot be had here is said and no more.
+install_clang_tools() {
+  local name
+  for name in clang-format-19 clang-tidy-19; do
+    ! command -v $name >/dev/null || continue
+    known $name || apt_update || true
+    known $name && apt_install $name || say "$name cannot be installed here"
+  done
 }
 
 # rustup's components, or the packages that belong to the cargo that install_rust chose.
@@ -350,12 +353,12 @@ case ${QUIRE_CUDA:-} in
 esac
 if asked --tests || asked --deep; then
   install_python
-  install_clang_format
+  install_clang_tools
+  install_rust_linters
 fi
 if asked --deep; then
   install_torch
   install_compilers
-  install_rust_linters
 fi
 if asked --arm64; then install_arm64; fi
 if asked --metal; then install_metal; install_zig; fi

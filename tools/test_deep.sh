@@ -11,7 +11,7 @@ source tools/stages.sh
 parts=(sources clones neon amx arm64 cuda metal asan tsan fuzz grids torch llama_cpp timed clients page terminal packages proxies neighbour chaos soak)
 [ $# -eq 0 ] || parts=("$@")
 
-# Format, clippy, unit tests of Rust, clang-tidy. The build is there for clang-tidy, which reads its commands.
+# Format, clippy, unit tests of Rust, as in make test, and clang-tidy for longer. The build is there for clang-tidy, which reads its commands.
 part_sources() {
   build release
   tools/check.sh

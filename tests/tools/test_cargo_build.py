@@ -81,6 +81,47 @@ def test_each_clone_gets_its_own_library_whichever_was_built_last(tmp_path):
     assert [word(clone) for clone in (first, other, first, other)] == ["first", "other", "first", "other"]
 
 
+def own(folder, *messages):
+    """A cargo that tells of these messages of the crate in `folder`."""
+    (folder / "text").mkdir()
+    (folder / "text/Cargo.toml").write_text('[package]\nname = "quire-text"\n')
+    (folder / "target").mkdir()
+    (folder / "cargo.py").write_text(CARGO + "print(sys.argv[1:], file=open(f'{target}/called', 'a'))\n")
+    package_id = package(folder / "text", "/")
+    (folder / "target/messages").write_text(json.dumps([{"package_id": package_id, **message} for message in messages]))
+
+
+def call(folder, *arguments):
+    command = [sys.executable, ROOT / "cmake/cargo_build.py", folder / "out", sys.executable, folder / "cargo.py", *arguments]
+    return subprocess.run(command, cwd=folder / "text", capture_output=True, text=True)
+
+
+def test_the_program_of_the_unit_tests_is_taken(tmp_path):
+    program = tmp_path / "target/quire_text-0123"
+    artifact = {"reason": "compiler-artifact", "target": {"kind": ["staticlib"]}, "filenames": [str(program)]}
+    own(tmp_path, {**artifact, "profile": {"test": True}, "executable": str(program)})
+    program.write_text("#!/bin/sh\necho tested\n")
+    flags = ["--lib", "--release", "--locked", "--target-dir", tmp_path / "target", "--config", "a.b=0"]
+    done = call(tmp_path, "test", "--no-run", *flags)
+    assert done.returncode == 0, done.stderr
+    assert subprocess.run([tmp_path / "out/unit_tests"], capture_output=True, text=True).stdout == "tested\n"
+    cleaned, called = [json.loads(line.replace("'", '"')) for line in (tmp_path / "target/called").read_text().splitlines()]
+    target = ["--target-dir", str(tmp_path / "target")]
+    assert cleaned == ["clean", "--release", "--locked", *target, "--package", "quire-text"]
+    assert called == ["test", "--no-run", "--lib", "--release", "--locked", "--message-format=json-render-diagnostics", *target,
+                      "--config", "a.b=0"]
+
+
+def test_of_clippy_nothing_is_taken(tmp_path):
+    artifact = {"reason": "compiler-artifact", "target": {"kind": ["staticlib"]}, "executable": None}
+    own(tmp_path, {**artifact, "profile": {"test": False}, "filenames": [str(tmp_path / "libtext.rmeta")]},
+        {**artifact, "profile": {"test": True}, "filenames": [str(tmp_path / "libtext-1.rmeta")]})
+    done = call(tmp_path, "clippy", "--release", "--target-dir", tmp_path / "target", "--all-targets", "--", "-D", "warnings")
+    assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "out").exists()
+    assert "'--all-targets', '--', '-D', 'warnings'" in (tmp_path / "target/called").read_text().splitlines()[-1]
+
+
 def user_cache(folder, **environment):
     (folder / "script.cmake").write_text(f'include("{ROOT}/cmake/user_cache.cmake")\n'
                                          'quire_user_cache(chosen name /the/fallback)\nmessage("${chosen}")\n')
