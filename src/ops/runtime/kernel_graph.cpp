@@ -326,8 +326,7 @@ std::optional<KernelGraph> join_kernels(const Context& context,
   if (after) inputs.push_back(*after);
   auto primitive = std::make_shared<KernelGraphPrimitive>(mx::default_stream(mx::Device::cpu), plan,
                                                           std::move(*output_values));
-  auto arrays =
-      mx::array::make_arrays(std::move(shapes), dtypes, std::move(primitive), std::move(inputs));
+  auto arrays = mx::array::make_arrays(std::move(shapes), dtypes, std::move(primitive), inputs);
   mx::array done = std::move(arrays.back());
   arrays.pop_back();
   return KernelGraph{
