@@ -54,7 +54,7 @@ attempt "cuda_kernels_test: kernels alone against float64" '^ok' 15 "$bin/cuda_k
 run ops_tests "*:-$left_out"
 attempt "serving: quire serve --device cuda, answers alone and together" '^$' 15 python3 tests/cuda/serving.py "$bin/quire"
 run parity_tests '*Parity*'
-run engine_tests '*Models/Bits.*:*Hybrid*:*Models/Faults.*:*Models/Isolation.*:*Models/Stress.*:*OnTheGpu*'
+run engine_tests '*Models/Bits.*:*Hybrid*:*Models/Faults.*:*Models/Isolation.*:*Models/Stress.*:*OnTheGpu*:*GrammarLoad*:*Pooling*:*Windows*:*Sharing*'
 if [ -n "$sanitize" ]; then
   tests/cuda/sanitize.sh "$bin"
   case $? in
