@@ -144,8 +144,8 @@ const formats::RawTensor* WeightLoader::find(const std::string& name) const {
 const formats::RawTensor& WeightLoader::take_any(const std::string& name) {
   const formats::RawTensor* tensor = find(name);
   if (!tensor) {
-    throw LoadError(checkpoint_.dir() + ": tensor " + name + " is missing, and " +
-                    checkpoint_.config().architectures.front() +
+    throw LoadError(checkpoint_.dir() + ": tensor " + checkpoint_.name_in_file(name) +
+                    " is missing, and " + checkpoint_.config().architectures.front() +
                     " needs it; the checkpoint is incomplete or of another architecture");
   }
   taken_.insert(tensor->name);
