@@ -74,9 +74,9 @@ constexpr std::optional<GgufFormat> find_gguf_format(uint32_t type) {
 // of whole numbers.
 constexpr bool has_integer_codes(GgufFormat format) { return format != GgufFormat::kMxfp4; }
 
-// Of a row of k weights; k is a multiple of the block's.
+// Of a row of k weights; k is a multiple of the block's, and kNone has no rows.
 constexpr int64_t gguf_row_bytes(GgufFormat format, int64_t k) {
-  return k / gguf_block(format).weights * gguf_block(format).bytes;
+  return k / gguf_block(format).weights * gguf_block(format).bytes;  // NOLINT
 }
 
 // Calls `use.template operator()<kFormat>()` for a format that has a layout of its own
