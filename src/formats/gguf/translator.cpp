@@ -296,7 +296,7 @@ void GgufTranslator::cut_qkv(const RawTensor& tensor, int64_t q_rows, int64_t kv
   const std::pair<std::string_view, int64_t> kParts[] = {
       {"attn_q", q_rows}, {"attn_k", kv_rows}, {"attn_v", kv_rows}};
   const int64_t rows = tensor.shape.empty() ? 0 : tensor.shape.front();
-  if (rows != q_rows + 2 * kv_rows)
+  if (rows == 0 || rows != q_rows + 2 * kv_rows)
     throw LoadError(tensor.file() + ": tensor " + quote_name(tensor.name) + " has " +
                     std::to_string(rows) + " rows, not " + std::to_string(q_rows) +
                     " of queries and twice " + std::to_string(kv_rows) + " of keys and values");
