@@ -124,9 +124,12 @@ def test_chunked_request_and_expect(server):
 
 def test_smuggling_is_refused(server):
     for headers in (b"Content-Length: 4\r\nTransfer-Encoding: chunked", b"Content-Length: 4\r\nContent-Length: 5",
-                    b"Transfer-Encoding: gzip, chunked", b"Content-Length: +4", b"Content-Length: 4 4"):
+                    b"Transfer-Encoding: gzip, chunked", b"Content-Length: +4", b"Content-Length: 4 4",
+                    b"Transfer-Encoding:\r\nContent-Length: 5", b"HTTP/1.0\r\nTransfer-Encoding: chunked"):
+        version, headers = headers.split(b"\r\n", 1) if headers.startswith(b"HTTP") else (b"HTTP/1.1", headers)
         with server.socket() as connection:
-            connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n" + headers + b"\r\n\r\n0\r\n\r\n")
+            connection.sendall(b"POST /v1/completions " + version + b"\r\nHost: x\r\nConnection: keep-alive\r\n" + headers
+                               + b"\r\n\r\n0\r\n\r\n")
             answer = connection.recv(4096)
             assert answer.split(b" ")[1] in (b"400", b"501"), (headers, answer)
             assert b"Connection: close" in answer

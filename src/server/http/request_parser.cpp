@@ -172,10 +172,13 @@ void RequestParser::read_head() {
     head.headers.emplace_back(lower_case(view(field.name_string())), view(field.value()));
     hosts += head.headers.back().first == "host";
   }
-  // With any other coding Beast would take the body for the next request.
-  const std::string_view coding = head.header("transfer-encoding");
-  if (!coding.empty() && lower_case(coding) != "chunked")
-    return fail(501, "Only the transfer coding `chunked` is supported");
+  // With any other coding Beast would take the body for the next request; and who speaks HTTP/1.0
+  // may know no coding at all, and see the end elsewhere (RFC 9112, section 6.1).
+  if (const auto coding = message.find("Transfer-Encoding"); coding != message.end()) {
+    if (lower_case(view(coding->value())) != "chunked")
+      return fail(501, "Only the transfer coding `chunked` is supported");
+    if (!head.http_1_1) return fail(400, "Malformed HTTP request: HTTP/1.0 has no transfer coding");
+  }
   if (head.http_1_1 ? hosts != 1 : hosts > 1)
     return fail(400, "Malformed HTTP request: exactly one Host header is needed");
   if (!is_host_value(head.header("host")))
