@@ -102,13 +102,14 @@ class Server::Impl {
   // Nobody gets an answer that looks complete and is not.
   void cut_answers() {
     const ApiError reason{503, "The server is shutting down", ""};
+    const auto num_cut = api_->admissions().exchanges().size();
     const auto generations = api_->generations().close();
     for (const auto& generation : generations) generation->give_up(reason);
     // Those that are not generations yet.
     const auto exchanges = api_->admissions().exchanges();
     for (const http::ExchangePtr& exchange : exchanges)
       exchange->post([exchange, reason] { respond_with(*exchange, reason); });
-    spdlog::info("{} requests were cut short", exchanges.size());
+    spdlog::info("{} requests were cut short", num_cut);
   }
 
   Switch switch_;
