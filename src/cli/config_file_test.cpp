@@ -159,10 +159,11 @@ TEST_F(Flags, OfOtherProgramsAreAcceptedWhereTheyChangeNothing) {
       "model: m\nswap-space: 4\ntensor_parallel_size: 1\nenable-chunked-prefill: true\n"
       "disable-log-requests: false\nenable-sleep-mode: false\nport: 7\n",
       {});
-  ASSERT_EQ(notices.size(), 3u);
+  ASSERT_EQ(notices.size(), 4u);
   EXPECT_TRUE(notices[0].starts_with(dir_ + "/quire.conf:2: --swap-space 4 changes nothing: "));
   EXPECT_TRUE(notices[1].starts_with(dir_ + "/quire.conf:3: --tensor-parallel-size 1 changes "));
   EXPECT_TRUE(notices[2].starts_with(dir_ + "/quire.conf:4: --enable-chunked-prefill changes "));
+  EXPECT_TRUE(notices[3].starts_with(dir_ + "/quire.conf:5: --no-disable-log-requests changes "));
   EXPECT_EQ(port_, 7);
   const std::pair<const char*, const char*> bad[] = {
       {"tensor-parallel-size: 2", ":1: --tensor-parallel-size 2: Quire runs one process"},

@@ -78,7 +78,14 @@ TEST(ForeignFlags, HaveTheRareOnesToo) {
       "--disable-chunked-mm-input --scheduler-cls --disable-hybrid-kv-cache-manager "
       "--kv-transfer-config --kv-events-config --additional-config "
       "--h11-max-incomplete-event-size --h11-max-header-count --structured-outputs-config "
-      "--attention-backend --tokens-only --enable-offline-docs");
+      "--attention-backend --tokens-only --enable-offline-docs --decode-context-parallel-size "
+      "-dcp --nnodes --node-rank --data-parallel-size-local --data-parallel-rank "
+      "--data-parallel-backend --all2all-backend --distributed-timeout-seconds "
+      "--data-parallel-address --master-addr --enable-dbo --optimization-level -O3 "
+      "--safetensors-load-strategy --mamba-ssm-cache-dtype --mamba-block-size "
+      "--mamba-cache-mode --kv-offloading-size --kv-cache-metrics --enable-log-deltas "
+      "--log-error-stack --ssl-ciphers --skip-mm-profiling --language-model-only "
+      "--interleave-mm-strings --mm-encoder-tp-mode --max-cudagraph-capture-size");
   for (const std::string& name : rare) EXPECT_TRUE(names.contains(name)) << name;
 }
 
@@ -121,16 +128,31 @@ TEST(ForeignFlags, LeavesEverythingElseAlone) {
   EXPECT_EQ(screen(behind)->arguments, behind);
   EXPECT_FALSE(screen({"serve", "--tensor_parallel_size", "2"}).ok());
   EXPECT_FALSE(screen({"serve", "--tensor-parallel-size"}).ok());
+  EXPECT_EQ(screen({"run", "--portable_bits", "--system=a_b", "x_y"})->arguments,
+            Words({"run", "--portable-bits", "--system=a_b", "x_y"}));
+  EXPECT_EQ(screen({"run", "--system", "--a_b"})->arguments, Words({"run", "--system", "--a_b"}));
   EXPECT_TRUE(screen({"serve", "--swap-space"}).ok());
 }
 
+TEST(ForeignFlags, SwitchesHaveAFormThatTurnsThemOff) {
+  for (const char* name : {"--no-enforce-eager", "--no-trust-remote-code", "--no_enable_lora"}) {
+    const auto screened = screen(line_with({name}));
+    ASSERT_TRUE(screened.ok()) << screened.error();
+    EXPECT_EQ(screened->arguments, line_with({})) << name;
+    EXPECT_TRUE(screened->notices[0].starts_with(name)) << screened->notices[0];
+  }
+  // What would change something, takes a value or is Quire's own is no such form.
+  for (const char* name : {"--no-swap-space", "--no-headless", "--no-enable-prefix-caching"})
+    EXPECT_EQ(find_foreign_flag(name), nullptr) << name;
+}
+
 TEST(ForeignFlags, ValuesOfOptionsAreNone) {
-  const Words value = {"run", "--system", "--jinja", "MODEL", "--system", "-m"};
+  const Words value = {"run", "--system", "--mlock", "MODEL", "--system", "-m"};
   ASSERT_TRUE(screen(value).ok()) << screen(value).error();
   EXPECT_EQ(screen(value)->arguments, value);
   for (const Words& option :
-       {Words{"run", "--portable-bits", "--jinja"}, Words{"run", "--system=x", "--jinja"},
-        Words{"run", "MODEL", "--jinja"}, Words{"run", "--system", "x", "--jinja"}})
+       {Words{"run", "--portable-bits", "--mlock"}, Words{"run", "--system=x", "--mlock"},
+        Words{"run", "MODEL", "--mlock"}, Words{"run", "--system", "x", "--mlock"}})
     EXPECT_FALSE(screen(option).ok());
 }
 

@@ -6,7 +6,8 @@ namespace quire::cli {
 namespace {
 
 constexpr const char* kOneProcess = "Quire runs one process on one machine";
-constexpr const char* kNoEager = "steps are launched in one way only";
+constexpr const char* kNoEager = "how a step is launched follows from the step and the device";
+constexpr const char* kNoCompiler = "nothing is compiled at run time";
 constexpr const char* kNotYet = "not supported yet";
 constexpr const char* kInConfig = "not supported: edit the model's config.json";
 constexpr const char* kOwnFiles = "not supported: a model is read with its own files";
@@ -15,8 +16,14 @@ constexpr ForeignFlag kFlags[] = {
     // vLLM's, most often typed first.
     {"--tensor-parallel-size -tp", true, "1", kOneProcess},
     {"--pipeline-parallel-size -pp", true, "1", kOneProcess},
-    {"--data-parallel-size -dp", true, "1", kOneProcess},
-    {"--api-server-count", true, "1", kOneProcess},
+    {"--data-parallel-size -dp --data-parallel-size-local", true, "1", kOneProcess},
+    {"--decode-context-parallel-size -dcp --nnodes --api-server-count", true, "1", kOneProcess},
+    {"--node-rank --data-parallel-rank", true, "0", kOneProcess},
+    {"--data-parallel-backend --all2all-backend --distributed-timeout-seconds", true, "*",
+     kOneProcess},
+    {"--data-parallel-address --data-parallel-rpc-port --master-addr --master-port", true, "",
+     kOneProcess},
+    {"--enable-dbo", false, "*", kOneProcess},
     {"--distributed-executor-backend", true, "*", kOneProcess},
     {"--enable-expert-parallel", false, "*", kOneProcess},
     {"--disable-custom-all-reduce", false, "*", kOneProcess},
@@ -34,7 +41,8 @@ constexpr ForeignFlag kFlags[] = {
     {"--cpu-offload-gb", true, "0", "not supported: a model is in the memory of one device"},
     {"--enforce-eager", false, "*", kNoEager},
     {"--max-seq-len-to-capture", true, "*", kNoEager},
-    {"--compilation-config", true, "*", "nothing is compiled at run time"},
+    {"--compilation-config --optimization-level -O", true, "*", kNoCompiler},
+    {"-O0 -O1 -O2 -O3", false, "*", kNoCompiler},
     {"--use-v2-block-manager", false, "*", "there is one block manager"},
     {"--num-scheduler-steps", true, "1", "a step is one token of every sequence"},
     {"--disable-log-requests --no-enable-log-requests", false, "*", "prompts are never logged"},
@@ -51,6 +59,7 @@ constexpr ForeignFlag kFlags[] = {
     {"--enable-force-include-usage", false, "",
      "not supported: requests ask for it with stream_options.include_usage"},
     {"--load-format", true, "auto safetensors gguf", "the files say what they are"},
+    {"--safetensors-load-strategy", true, "lazy eager", "weights are packed while they are read"},
     {"--tokenizer-mode", true, "auto hf", "tokenizer.json is read"},
     {"--guided-decoding-backend", true, "auto guidance llguidance", "llguidance is what is used"},
     {"--generation-config", true, "auto", "the model folder's generation_config.json is read"},
@@ -121,26 +130,52 @@ constexpr ForeignFlag kFlags[] = {
     {"--prefix-caching-hash-algo", true, "*", "cached prefixes are compared by their tokens"},
     {"--calculate-kv-scales", false, "*", "an 8-bit cache makes its own scales"},
     {"--kv-sharing-fast-prefill", false, "", kNotYet},
-    {"--mamba-cache-dtype", true, "auto", "not supported: states are in the dtype that they have"},
+    {"--mamba-cache-dtype --mamba-ssm-cache-dtype", true, "auto",
+     "not supported: states are in the dtype that they have"},
+    {"--mamba-block-size", true, "", "not supported: use --state-checkpoint-interval"},
+    {"--mamba-cache-mode", true, "", "not supported: states are saved for cached prefixes"},
+    {"--kv-offloading-size --kv-offloading-backend", true, "",
+     "not supported: the KV cache is in the memory of one device"},
+    {"--kv-cache-metrics --enable-log-deltas --log-error-stack", false, "",
+     "not supported: /metrics and the log have one form"},
+    {"--ssl-ciphers", true, "", "not supported: TLS 1.2 and newer with the library's list"},
     {"--disable-hybrid-kv-cache-manager", false, "",
      "not supported: blocks that no window sees are always given back"},
     {"--kv-transfer-config --kv-events-config", true, "", kNotYet},
     {"--enable-sleep-mode", false, "", kNotYet},
     {"--media-io-kwargs --mm-processor-kwargs --mm-processor-cache-gb", true, "*",
      "models read text only"},
-    {"--disable-mm-preprocessor-cache --disable-chunked-mm-input", false, "*",
-     "models read text only"},
+    {"--disable-mm-preprocessor-cache --disable-chunked-mm-input --skip-mm-profiling "
+     "--language-model-only --interleave-mm-strings",
+     false, "*", "models read text only"},
+    {"--mm-encoder-tp-mode", true, "*", "models read text only"},
     {"--lora-extra-vocab-size", true, "0", "not supported: adapters add no tokens"},
     {"--show-hidden-metrics-for-version --collect-detailed-traces", true, "",
      "not supported: /metrics has the figures"},
-    {"--cuda-graph-sizes", true, "*", kNoEager},
+    {"--cuda-graph-sizes --max-cudagraph-capture-size", true, "*", kNoEager},
     {"--num-lookahead-slots", true, "0", kNotYet},
     {"--scheduler-delay-factor", true, "0 0.0",
      "not supported: requests start as soon as they fit"},
     {"--multi-step-stream-outputs", false, "*", "a step is one token of every sequence"},
     {"--enable-offline-docs", false, "", "not supported: /openapi.json is all there is"},
 
-    // llama.cpp's: all refused, with Quire's own.
+    // llama.cpp's.
+    {"-cb --cont-batching", false, "*", "requests always share steps"},
+    {"--jinja", false, "*", "templates are always rendered"},
+    {"--no-mmap", false, "*", "what is kept of a file is copied"},
+    {"--metrics", false, "*", "/metrics is always there"},
+    {"--no-context-shift", false, "*", "a context is never shifted"},
+    {"--context-shift", false, "", "is llama.cpp's; a request ends where the context does"},
+    {"--chat-template-file", true, "", "is llama.cpp's; use --chat-template"},
+    {"--api-prefix", true, "", "is llama.cpp's; use --root-path"},
+    {"--threads-http", true, "", "is llama.cpp's; use --http-threads"},
+    {"--lora --lora-scaled", true, "", "is llama.cpp's; use --lora-modules"},
+    {"--ssl-key-file", true, "", "is llama.cpp's; use --ssl-keyfile"},
+    {"--ssl-cert-file", true, "", "is llama.cpp's; use --ssl-certfile"},
+    {"-s", true, "", "is llama.cpp's; use --seed"},
+    {"-to --timeout", true, "", "is llama.cpp's; docs/operations.md has the timeouts"},
+    {"--embedding --embeddings --reranking --rerank", false, "",
+     "is llama.cpp's; use --runner pooling"},
     {"--no-webui", false, "", "is llama.cpp's; Quire has --no-page"},
     {"-m", true, "", "is llama.cpp's; give the GGUF file or model folder as MODEL"},
     {"-c --ctx-size", true, "", "is llama.cpp's; use --max-model-len"},
@@ -152,9 +187,7 @@ constexpr ForeignFlag kFlags[] = {
     {"-np --parallel", true, "", "is llama.cpp's; use --max-num-seqs"},
     {"-ctk -ctv --cache-type-k --cache-type-v", true, "", "is llama.cpp's; use --kv-cache-dtype"},
     {"-fa --flash-attn", false, "", "is llama.cpp's; attention is always fused: leave it out"},
-    {"-cb --cont-batching", false, "", "is llama.cpp's; requests always share steps: leave it out"},
-    {"--jinja", false, "", "is llama.cpp's; templates are always rendered: leave it out"},
-    {"--mlock --no-mmap", false, "", "is llama.cpp's; leave it out"},
+    {"--mlock", false, "", "is llama.cpp's; memory is not locked"},
     {"-a --alias", true, "", "is llama.cpp's; use --served-model-name"},
     {"-n --predict --n-predict", true, "",
      "is llama.cpp's; requests bring max_tokens, `quire run` has --max-tokens"},
@@ -190,6 +223,12 @@ size_t edit_distance(std::string_view a, std::string_view b) {
   return d[a.size()][b.size()];
 }
 
+// vLLM takes underscores in its flags' names, and no flag of Quire's has one.
+std::string with_dashes(std::string name) {
+  if (name.starts_with("--")) std::replace(name.begin(), name.end(), '_', '-');
+  return name;
+}
+
 }  // namespace
 
 std::span<const ForeignFlag> foreign_flags() { return kFlags; }
@@ -199,7 +238,10 @@ const ForeignFlag* find_foreign_flag(std::string name) {
   std::replace(name.begin(), name.end(), '_', '-');
   for (const ForeignFlag& flag : kFlags)
     if (has_word(flag.names, name)) return &flag;
-  return nullptr;
+  // vLLM's switches have a form that turns them off. It changes nothing where the other does not.
+  if (!name.starts_with("--no-")) return nullptr;
+  const ForeignFlag* on = find_foreign_flag("--" + name.substr(5));
+  return on && !on->takes_value && on->harmless == "*" ? on : nullptr;
 }
 
 Result<std::string, std::string> judge_foreign_flag(const ForeignFlag& flag,
@@ -227,8 +269,8 @@ Result<ScreenedArguments, std::string> screen_foreign_flags(
     const std::string name = argument.substr(0, equals);
     const ForeignFlag* flag = find_foreign_flag(name);
     if (flag == nullptr) {
-      out.arguments.push_back(argument);
-      if (takes_value(argument) && i + 1 < arguments.size())
+      out.arguments.push_back(with_dashes(name) + argument.substr(name.size()));
+      if (takes_value(out.arguments.back()) && i + 1 < arguments.size())
         out.arguments.push_back(arguments[++i]);
       continue;
     }
