@@ -24,6 +24,14 @@ inline CLI::Validator not_nan() {
           ""};
 }
 
+// "/health".
+inline CLI::Validator path_of_url() {
+  return {[](const std::string& text) {
+            return text.starts_with('/') ? std::string() : text + " must begin with /";
+          },
+          ""};
+}
+
 // "/quire": what may stand in front of a path. Nothing: no prefix.
 inline CLI::Validator path_prefix() {
   return {[](const std::string& text) {

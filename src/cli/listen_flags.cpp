@@ -49,14 +49,16 @@ void add_listen_flags(CLI::App& command, ListenFlags& flags, server::http::HttpO
                   "Its key, PEM, not encrypted; default: in the certificate's file")
       ->check(not_empty())
       ->type_name("FILE");
-  command
-      .add_option("--uds", flags.unix_path,
-                  "Listen on a Unix socket at this path, and not on --host and --port")
-      ->check(not_empty())
-      ->type_name("PATH");
+  CLI::Option* uds =
+      command
+          .add_option("--uds", flags.unix_path,
+                      "Listen on a Unix socket at this path, and not on --host and --port")
+          ->check(not_empty())
+          ->type_name("PATH");
   command
       .add_option("--uds-mode", flags.unix_mode,
                   "Its permissions, octal: whose programs may connect")
+      ->needs(uds)
       ->capture_default_str();
 }
 

@@ -90,6 +90,10 @@ void size_body(ServeFlags& flags) {
   if (!flags.max_buffered.empty())
     http.max_buffered_bytes =
         static_cast<size_t>(parse_size(flags.max_buffered, "--max-buffered-bytes"));
+  constexpr size_t kLeastBuffered = size_t{1} << 20;
+  if (http.max_buffered_bytes < kLeastBuffered)
+    throw LoadError("--max-buffered-bytes of " + std::to_string(http.max_buffered_bytes) +
+                    " bytes is of no use: no request would fit into less than 1MiB");
   const server::http::Ledger ledger(http.max_buffered_bytes, http.max_connections);
   const size_t most = ledger.limit_of_one() / 2;
   http.max_body_bytes = std::min(http.max_body_bytes, most);
@@ -346,6 +350,7 @@ void add_log_flags(CLI::App& command, server::ServerOptions& options) {
       .add_option("--disable-access-log-for-endpoints", options.silent_paths,
                   "Paths without lines in the access log, separated by commas: /health,/metrics")
       ->delimiter(',')
+      ->check(path_of_url())
       ->allow_extra_args(false);
   command.add_flag("--disable-cache-doctor{false}", options.cache_doctor,
                    "Do not look for what keeps a client's prompts from being found in the prefix "
