@@ -162,6 +162,11 @@ TEST(GgufTextFiles, AnswersEndWhereLlamaCppStops) {
                           .u32("tokenizer.ggml.eos_token_id", 0)
                           .u32("tokenizer.ggml.eom_token_id", 1)),
               ElementsAre(0, 1, 2));
+  EXPECT_THAT(ends_of(with_tokens({"a", "b", "c"}).i32s("tokenizer.ggml.eos_token_ids", {0, 2})),
+              ElementsAre(0, 2));
+  EXPECT_THAT(
+      load_error([] { ends_of(with_tokens({"a"}).i32s("tokenizer.ggml.eos_token_ids", {1})); }),
+      HasSubstr("\"tokenizer.ggml.eos_token_ids\" has 1, but there are 1 tokens"));
   // Code that is filled in: the token that the file names, or the first text.
   const std::vector<std::string> fill = {"<PAD>", "<|fim_pad|>", "<|file_sep|>", "<|repo_name|>"};
   EXPECT_THAT(ends_of(with_tokens(fill)), ElementsAre(1, 2, 3));
