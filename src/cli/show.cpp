@@ -14,6 +14,7 @@
 #include "formats/gguf/gguf.h"
 #include "formats/quantization.h"
 #include "hub/explain.h"
+#include "models/model.h"
 #include "models/model_size.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
@@ -71,6 +72,7 @@ void show_weights(const std::string& place, const std::string& shown) {
   row("memory", memory_text(size));
   show_chat(checkpoint.text_files());
   (void)text::Tokenizer::load(checkpoint.text_files());
+  models::check_tensors(checkpoint);
   check_fits_here(shown, size);
 }
 

@@ -14,6 +14,7 @@
 #include "formats/gguf/gguf.h"
 #include "formats/gguf/metadata.h"
 #include "formats/gguf/text_files.h"
+#include "models/model.h"
 #include "models/model_size.h"
 
 namespace quire::cli {
@@ -87,6 +88,7 @@ bool show_model(const std::string& path) {
     const models::ModelSize size = models::measure_model(checkpoint, {});
     row("parameters", count_text(size.parameters));
     row("memory", memory_text(size));
+    models::check_tensors(checkpoint);
     check_fits_here(path, size);
     row("supported", "yes");
     return true;

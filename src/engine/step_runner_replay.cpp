@@ -10,10 +10,10 @@
 namespace quire::engine {
 namespace {
 
-void prefetch_lines(const void* begin, size_t bytes) {
+void prefetch_lines(const void* begin, const void* end) {
   constexpr uintptr_t kCacheLine = 64;
-  const auto first = reinterpret_cast<uintptr_t>(begin), end = first + bytes;
-  for (uintptr_t line = first / kCacheLine * kCacheLine; line < end; line += kCacheLine)
+  const auto first = reinterpret_cast<uintptr_t>(begin), last = reinterpret_cast<uintptr_t>(end);
+  for (uintptr_t line = first / kCacheLine * kCacheLine; line < last; line += kCacheLine)
     __builtin_prefetch(reinterpret_cast<const void*>(line));
 }
 
@@ -75,22 +75,23 @@ bool StepRunner::replay(InFlight& step, const std::optional<mx::array>& previous
 // After a step that took milliseconds it is in none, and one after another these misses are most
 // of a host's step. What is found in sequences comes second, and what is found there third.
 void StepRunner::prefetch(const InFlight& step) {
-  constexpr size_t kFewRows = 16;                                    // are no trouble
-  constexpr size_t kStartOfSequence = 256, kStartOfGeneration = 72;  // what is read
-  constexpr size_t kOwners = 16;  // make_shared counts them in front of the object
+  constexpr size_t kFewRows = 16;  // are no trouble
+  constexpr size_t kOwners = 16;   // make_shared counts them in front of the object
   if (step.plan.items.size() < kFewRows) return;
+  // Of both structs, the members that every step reads stand in front of the named one.
   for (const StepItem& item : step.plan.items)
     prefetch_lines(reinterpret_cast<const std::byte*>(item.sequence.get()) - kOwners,
-                   kOwners + kStartOfSequence);
+                   &item.sequence->checkpoints);
   for (const StepItem& item : step.plan.items) {
     const Sequence& sequence = *item.sequence;
-    if (sequence.generation) prefetch_lines(sequence.generation, kStartOfGeneration);
-    prefetch_lines(sequence.tokens.data() + sequence.tokens.size(), sizeof(int32_t));
-    prefetch_lines(sequence.tables.data(), sequence.tables.size() * sizeof(BlockTable));
+    if (sequence.generation) prefetch_lines(sequence.generation, &sequence.generation->history);
+    const int32_t* next_token = sequence.tokens.data() + sequence.tokens.size();
+    prefetch_lines(next_token, next_token + 1);
+    prefetch_lines(sequence.tables.data(), sequence.tables.data() + sequence.tables.size());
   }
   for (const StepItem& item : step.plan.items)
     for (const BlockTable& table : item.sequence->tables)
-      if (!table.blocks.empty()) prefetch_lines(&table.blocks.back(), sizeof(int32_t));
+      if (!table.blocks.empty()) prefetch_lines(&table.blocks.back(), &table.blocks.back() + 1);
 }
 
 void StepRunner::count_replay(double seconds, double cpu_seconds) {

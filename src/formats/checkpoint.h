@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "formats/gguf/gguf.h"
+#include "formats/gguf/tensor_names.h"
 #include "formats/hf_config.h"
 #include "formats/model_files.h"
 #include "formats/raw_tensor.h"
@@ -37,6 +38,8 @@ class Checkpoint {
   std::vector<std::string> names() const;
   // Null if there is none. Valid as long as this object, wherever it is moved.
   const RawTensor* find(std::string_view name) const;
+  // For people: what a tensor of this name, which may be missing, is called in the file.
+  std::string name_in_file(const std::string& name) const;
   uint64_t total_bytes() const { return total_bytes_; }
   // Throws LoadError if a weight file has changed since it was opened: what was read of it may be
   // of two models.
@@ -62,7 +65,8 @@ class Checkpoint {
   HfConfig config_;
   GenerationConfig generation_config_;
   std::vector<SafetensorsFile> files_;
-  std::optional<GgufModel> gguf_;      // none for a folder
+  std::optional<GgufModel> gguf_;  // none for a folder
+  std::optional<GgufTensorNames> gguf_names_;
   std::vector<RawTensor> translated_;  // of the GGUF file, under a folder's names
   bool norms_are_complete_ = false;
   std::map<std::string, const RawTensor*, std::less<>> tensors_;

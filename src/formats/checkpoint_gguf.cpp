@@ -34,6 +34,7 @@ Checkpoint Checkpoint::open_gguf(const std::string& path) {
   for (const int64_t id : find_end_tokens(metadata)) end_tokens.push_back(id);
   translator.config["eos_token_id"] = std::move(end_tokens);
   out.translated_ = translator.finish();
+  out.gguf_names_ = translator.names();
   out.norms_are_complete_ = translator.norms_are_complete;
   out.config_ = parse_hf_config(std::move(translator.config), path);
   out.generation_config_ = read_sampling(metadata);
@@ -43,6 +44,11 @@ Checkpoint Checkpoint::open_gguf(const std::string& path) {
     out.total_bytes_ += tensor.size;
   }
   return out;
+}
+
+std::string Checkpoint::name_in_file(const std::string& name) const {
+  const auto stored = gguf_names_ ? gguf_names_->gguf(name) : std::nullopt;
+  return stored ? *stored + " (" + name + ")" : name;
 }
 
 ModelFiles Checkpoint::text_files() const {

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "models/adapters.h"
 #include "models/device_limits.h"
+#include "models/header_loader.h"
 #include "models/layer_tables.h"
 #include "models/registry.h"
 #include "ops/embedding/embedding.h"
@@ -68,6 +69,15 @@ void check_shared_kv(const ModelSpec& spec) {
   }
 }
 
+std::unique_ptr<WeightLoader> make_loader(const ops::Context& context,
+                                          const formats::Checkpoint& checkpoint, mx::Dtype dtype,
+                                          const LoadOptions& options) {
+  if (options.headers_only)
+    return std::make_unique<HeaderLoader>(context, checkpoint, dtype, options.progress);
+  return std::make_unique<WeightLoader>(context, checkpoint, dtype, options.progress,
+                                        options.int8_activations);
+}
+
 }  // namespace
 
 Decoder::Decoder(ops::Context context, const formats::Checkpoint& checkpoint, ModelSpec spec,
@@ -80,7 +90,8 @@ Decoder::Decoder(ops::Context context, const formats::Checkpoint& checkpoint, Mo
 }
 
 void Decoder::load(const formats::Checkpoint& checkpoint, const LoadOptions& options) {
-  WeightLoader weights(context_, checkpoint, dtype_, options.progress, options.int8_activations);
+  const std::unique_ptr<WeightLoader> loader = make_loader(context_, checkpoint, dtype_, options);
+  WeightLoader& weights = *loader;
   if (context_.device->metal())
     weights.map_files(options.snapshot ? options.snapshot
                                        : MappedFiles::Take(&formats::DataFile::snapshot));
@@ -207,6 +218,12 @@ std::unique_ptr<Model> load_model(ops::Context context, const formats::Checkpoin
   ModelSpec spec = model_spec_of(checkpoint, options);
   check_device_limits(spec, *context.device);
   return std::make_unique<Decoder>(std::move(context), checkpoint, std::move(spec), options);
+}
+
+void check_tensors(const formats::Checkpoint& checkpoint) {
+  LoadOptions options;
+  options.headers_only = true;
+  load_model(ops::make_context(1), checkpoint, options);
 }
 
 }  // namespace quire::models

@@ -16,10 +16,8 @@
 #include "base/source_dir.h"
 #include "formats/checkpoint.h"
 #include "formats/test_files.h"
-#include "models/float_vectors.h"
 #include "models/model.h"
 #include "models/model_size.h"
-#include "models/weights.h"
 #include "ops/runtime/context.h"
 
 namespace quire::models {
@@ -28,7 +26,6 @@ namespace {
 using formats::testing::load_error;
 using formats::testing::TempDir;
 using ::testing::AllOf;
-using testing::FloatVector;
 using ::testing::HasSubstr;
 
 std::string folder_of(const std::string& name) {
@@ -103,46 +100,6 @@ void load_changed(const std::string& name, const std::function<void(Tensors&)>& 
   dir.write("config.json", json::serialize(config));
   (void)measure_model(formats::Checkpoint::open(dir.path()), {});
   load(dir.path());
-}
-
-std::string bytes_of_digits(std::string_view digits) {
-  std::string out;
-  for (size_t i = 0; i < digits.size(); i += 2)
-    out += static_cast<char>(std::stoi(std::string(digits.substr(i, 2)), nullptr, 16));
-  return out;
-}
-
-// The weight [k, n] of a linear, as its products with the unit matrix.
-mx::array transposed_weight(const FloatVector& v) {
-  const auto stored = [](const testing::StoredDigits& d) {
-    return Stored{d.dtype, d.shape, bytes_of_digits(d.digits)};
-  };
-  json::object config =
-      json::parse(text_of(folder_of("qwen3-fp8-bf16") + "/config.json")).as_object();
-  config["quantization_config"] = json::parse(v.quantization_config);
-  const TempDir dir;
-  dir.write("config.json", json::serialize(config));
-  dir.write("model.safetensors",
-            safetensors_of({{std::string("x.") + v.values.name, stored(v.values)},
-                            {std::string("x.") + v.scales.name, stored(v.scales)}}));
-  const auto checkpoint = formats::Checkpoint::open(dir.path());
-  const ops::Context context = ops::make_context(1);
-  WeightLoader loader(context, checkpoint, mx::float32, {});
-  const mx::array y = ops::linear(context, mx::eye(v.k), loader.linear("x.weight", "", v.n, v.k));
-  mx::eval(y);
-  return y;
-}
-
-TEST(FolderWeights, FloatsAreWhatTheLibraryDequantises) {
-  for (const FloatVector& v : testing::kFloatVectors) {
-    SCOPED_TRACE(v.quantization_config);
-    const std::string bytes = bytes_of_digits(v.dequantised);
-    std::vector<float> values(bytes.size() / 4);
-    ASSERT_EQ(static_cast<int>(values.size()), v.n * v.k);
-    std::memcpy(values.data(), bytes.data(), bytes.size());
-    const mx::array expected = mx::transpose(mx::array(values.data(), {v.n, v.k}, mx::float32));
-    EXPECT_TRUE(mx::array_equal(transposed_weight(v), expected).item<bool>());
-  }
 }
 
 TEST(FolderWeights, OnlyWhatHasNoKernelBecomesDense) {

@@ -39,6 +39,8 @@ struct LoadOptions {
   bool head_optional = false;
   // Of which BatchLayout::adapters has the indices. They must outlive the loading.
   std::span<const formats::LoraAdapter> adapters = {};
+  // Nothing is read of matrices, and the model cannot run: for check_tensors().
+  bool headers_only = false;
   // How a file is mapped, where the device uses weights in place (Metal). Empty: as
   // DataFile::snapshot.
   MappedFiles::Take snapshot = {};
@@ -91,5 +93,8 @@ class Model {
 // config says, or if a file changes meanwhile.
 std::unique_ptr<Model> load_model(ops::Context context, const formats::Checkpoint& checkpoint,
                                   const LoadOptions& options = {});
+// Throws the LoadError of load_model() on the CPU, without reading a matrix: but for what is wrong
+// with the contents of one, a checkpoint that passes can be loaded.
+void check_tensors(const formats::Checkpoint& checkpoint);
 
 }  // namespace quire::models

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <utility>
 
 #include "base/error.h"
 #include "models/tensor_checks.h"
@@ -144,8 +145,8 @@ const formats::RawTensor* WeightLoader::find(const std::string& name) const {
 const formats::RawTensor& WeightLoader::take_any(const std::string& name) {
   const formats::RawTensor* tensor = find(name);
   if (!tensor) {
-    throw LoadError(checkpoint_.dir() + ": tensor " + name + " is missing, and " +
-                    checkpoint_.config().architectures.front() +
+    throw LoadError(checkpoint_.dir() + ": tensor " + checkpoint_.name_in_file(name) +
+                    " is missing, and " + checkpoint_.config().architectures.front() +
                     " needs it; the checkpoint is incomplete or of another architecture");
   }
   taken_.insert(tensor->name);
@@ -186,6 +187,16 @@ int64_t WeightLoader::Part::row_bytes() const {
 
 WeightLoader::Part WeightLoader::take_part(const std::string& weight, int64_t n, int64_t k,
                                            int64_t stack) {
+  return with_contents(take_headers(weight, n, k, stack), k);
+}
+
+WeightLoader::Part WeightLoader::with_contents(Part part, int64_t /*k*/) {
+  if (const auto read = std::exchange(part.read, nullptr)) read(part);
+  return part;
+}
+
+WeightLoader::Part WeightLoader::take_headers(const std::string& weight, int64_t n, int64_t k,
+                                              int64_t stack) {
   if (const auto* stored = find(weight); stored && formats::is_blocks(stored->dtype))
     return take_gguf_blocks(weight, n, k, stack);
   if (const auto* stored = find(weight); stored && is_folder_values(*stored))

@@ -55,12 +55,17 @@ struct StoredMatrix {
 };
 
 class AdapterLoader;
+struct Nf4Matrix;
 
 // Takes tensors out of a checkpoint by name, checks shape and dtype, and packs them for the
 // kernels. Remembers what was taken: finish() refuses a checkpoint with tensors that the model does
 // not use.
 class WeightLoader {
  public:
+  virtual ~WeightLoader() = default;
+  WeightLoader(const WeightLoader&) = delete;
+  WeightLoader& operator=(const WeightLoader&) = delete;
+
   // `int8_activations`: of weights that are whole numbers times scales; throws LoadError if the
   // checkpoint has none, here or in check_activations().
   WeightLoader(const ops::Context& context, const formats::Checkpoint& checkpoint, mx::Dtype dtype,
@@ -134,7 +139,7 @@ class WeightLoader {
   // How much of packed_bytes() is used where it is mapped; nothing without map_files().
   std::optional<MappedWeights> mapped_weights() const;
 
- private:
+ protected:
   // A part of a linear: rows as stored, dense or quantised.
   struct Part {
     int64_t n = 0;
@@ -148,6 +153,9 @@ class WeightLoader {
     std::shared_ptr<formats::StagedTensor> staged = nullptr;
     std::shared_ptr<const formats::StagedTensor> scales = nullptr, biases = nullptr;
     std::shared_ptr<const std::byte[]> copy = nullptr;  // of rows that were put in order
+    // Reads what has to be in memory before rows are used, and makes the rows of it; null: nothing.
+    // All that headers tell was checked before.
+    std::function<void(Part&)> read = nullptr;
 
     // An array with a row for each of the part's.
     struct RowArray {
@@ -164,6 +172,19 @@ class WeightLoader {
     std::shared_ptr<const void> owner() const;
   };
 
+  // What is done with the contents of matrices is virtual: HeaderLoader does without them.
+  virtual Part with_contents(Part part, int64_t k);
+  virtual void read_matrix(const formats::RawTensor& tensor, StoredMatrix& matrix);
+  // A matrix of a stack, copied if its rows have to be put in order.
+  virtual Part in_order(const Part& part, const ExpertTensors& tensors) const;
+  // Rows of a part, copied in this order; read, if they are still to be.
+  virtual Part gathered(const Part& part, std::span<const WeightRows> order) const;
+  virtual ops::PackedMatrix transposed_matrix(Part part);
+  virtual ops::PackedMatrix pack(std::vector<Part> parts, bool interleave);
+
+  mx::Dtype dtype() const { return dtype_; }
+
+ private:
   // The tensor, or null. A language model inside a wrapper has its names prefixed: the stored name
   // of "model.X" is "model.language_model.X" (transformers) or "language_model.model.X" (MLX).
   // Models for embeddings are often saved without their head, and then "model.X" is "X".
@@ -172,6 +193,8 @@ class WeightLoader {
   const formats::RawTensor& take_any(const std::string& name);
   // Rows of a tensor [n, k], or the first ones of [stack, n, k]. n < 0: as many rows as it has.
   Part take_part(const std::string& weight, int64_t n, int64_t k, int64_t stack = 0);
+  // The same with Part::read still to be done, as those below.
+  Part take_headers(const std::string& weight, int64_t n, int64_t k, int64_t stack);
   Part take_quantised(const std::string& weight, int64_t n, int64_t k, int64_t stack);
   void take_affine_scales(const formats::RawTensor& values, const std::vector<int64_t>& groups,
                           int64_t k, const formats::QuantisedFormat& format, Part& part);
@@ -181,7 +204,7 @@ class WeightLoader {
   // Whether the tensor says how keys or values would be rounded
   // (formats::FolderQuantization::kv_cache_floats).
   bool is_kv_scale(const std::string& name) const;
-  // A matrix in a format of folders that were made for GPUs (formats::FolderFormat), in memory.
+  // A matrix in a format of folders that were made for GPUs (formats::FolderFormat).
   Part take_folder(const formats::RawTensor& values, int64_t n, int64_t k, int64_t stack);
   // 8-bit floats; as dense values where a scale is of columns that groups of 128 do not divide.
   Part take_float8(const formats::RawTensor& values, const formats::FolderScheme& scheme, int64_t n,
@@ -193,18 +216,23 @@ class WeightLoader {
                         int64_t n, int64_t k);
   // The nf4 of bitsandbytes; as dense values where rows do not begin with a block.
   Part take_nf4(const formats::RawTensor& values, int64_t n, int64_t k);
-  // The whole numbers of such a matrix, and the tensors that they are in.
-  formats::IntegerMatrix take_integers(const formats::RawTensor& values,
-                                       const formats::FolderScheme& scheme, int64_t n, int64_t k,
-                                       Part& part);
+  void read_nf4(Nf4Matrix matrix, Part& part);
+  // Whole numbers with scales and zero points.
+  Part take_integers(const formats::RawTensor& values, const formats::FolderScheme& scheme,
+                     int64_t n, int64_t k);
+  // The zero points of such a matrix; null if they are all the same and not stored.
+  const formats::RawTensor* take_zeros(const formats::FolderScheme& scheme, const std::string& stem,
+                                       const formats::IntegerMatrix& matrix, Part& part);
+  // `part` has values and scales as its first tensors.
+  void read_integers(const formats::FolderScheme& scheme, const formats::RawTensor* zeros,
+                     formats::IntegerMatrix matrix, Part& part);
   // Which group each k belongs to, if that is not their order.
   std::vector<int32_t> take_group_order(const std::string& name, int64_t k, int64_t groups,
                                         Part& part);
   // `columns`: where those of the matrix are in W, or empty.
-  Part affine_part(Part part, const formats::IntegerMatrix& matrix,
-                   const std::vector<int32_t>& columns, const formats::FolderScheme& scheme,
-                   mx::Dtype scale_dtype);
-  Part dense_part(Part part, const formats::IntegerMatrix& matrix, mx::Dtype scale_dtype);
+  void make_affine(const formats::IntegerMatrix& matrix, const std::vector<int32_t>& columns,
+                   const formats::FolderScheme& scheme, mx::Dtype scale_dtype, Part& part) const;
+  void make_dense(const formats::IntegerMatrix& matrix, mx::Dtype scale_dtype, Part& part);
   // Throws LoadError where weights of small floats of such a mode cannot be used.
   void check_small_floats(const formats::RawTensor& values, const std::string& mode) const;
   // The tensor of scales or biases that goes with the values.
@@ -220,8 +248,6 @@ class WeightLoader {
   // What a tensor of all experts holds.
   Part take_stack(const std::string& name, const ExpertTensors& tensors, int64_t n, int64_t k,
                   int64_t stack);
-  // A matrix of a stack, copied if its rows have to be put in order.
-  Part in_order(const Part& part, const ExpertTensors& tensors) const;
   // [n, k] of the stored [k, n] of dense values.
   Part transposed(const Part& part, bool alternating) const;
   // Of quantised rows that take turns, the ones and then the others.
@@ -236,17 +262,13 @@ class WeightLoader {
   static Part part_of_rows(Part part, int64_t begin, int64_t count);
   // Rows of a part that is in memory, copied in this order.
   static Part copied(const Part& part, std::span<const WeightRows> order);
-  // The same for rows that are still to be read.
-  Part gathered(const Part& part, std::span<const WeightRows> order) const;
   // The rows of a part as dense values; quantised ones in the model's dtype.
   Part dequantised(Part part);
-  ops::PackedMatrix transposed_matrix(Part part);
   mx::array floats(const std::vector<float>& values, const mx::Shape& shape) const;
   std::shared_ptr<std::byte[]> read_to_device(const formats::RawTensor& tensor) const;
   std::vector<float> take_vector(const std::string& name, int64_t n);
   // Reads the rows of staged parts as they are packed. Views the parts.
   ops::PackProgress staging(std::span<const Part> parts) const;
-  ops::PackedMatrix pack(std::vector<Part> parts, bool interleave);
   ops::PackedMatrix pack_parts(std::vector<Part> parts, bool interleave);
   // Counts a matrix for whole_activations().
   void note_activations(const ops::PackedMatrix& matrix);
@@ -271,7 +293,7 @@ class WeightLoader {
   std::shared_ptr<formats::StagedTensor> stage(const formats::RawTensor& tensor);
   // The same, loaded already.
   std::shared_ptr<const formats::StagedTensor> load_staged(const formats::RawTensor& tensor);
-  // `rows` with the values of one tensor, staged, and the scales of another, loaded.
+  // `rows` with the values of one tensor, and the scales of another.
   Part block_float_part(const formats::RawTensor& values, const formats::RawTensor& scales,
                         ops::BlockFloatRows rows);
 

@@ -67,7 +67,7 @@ WeightLoader::Part WeightLoader::take_blocks(const std::string& name, int64_t n,
 
 WeightLoader::Part WeightLoader::take_stack(const std::string& name, const ExpertTensors& tensors,
                                             int64_t n, int64_t k, int64_t stack) {
-  if (name.ends_with(kBlocks)) return take_blocks(name, n, k, stack);
+  if (name.ends_with(kBlocks)) return with_contents(take_blocks(name, n, k, stack), k);
   if (!tensors.transposed) return take_part(name, n, k, stack);
   if (is_quantised(name))
     throw LoadError(where(*find(name)) + " is quantised along its outputs, which is not supported");

@@ -210,21 +210,10 @@ WeightLoader::Part WeightLoader::take_folder(const RawTensor& values, int64_t n,
   if (scheme->format == FolderFormat::kMxfp4) return take_mxfp4_bytes(values, n, k);
   if (scheme->format == FolderFormat::kNvfp4 || scheme->format == FolderFormat::kModeloptNvfp4)
     return take_nvfp4_bytes(values, *scheme, n, k);
-  Part part{.tensors = {&values}};
-  IntegerMatrix matrix = take_integers(values, *scheme, n, k, part);
-  const mx::Dtype dtype = float_dtype(*part.tensors[1]);
-  part.n = matrix.n;
   // GPTQ's programs store biases of zeros for families without biases.
   const RawTensor* bias = checkpoint_.find(layer_name(values.name) + ".bias");
   if (bias && is_zero(*bias)) taken_.insert(bias->name);
-  std::vector<int32_t> columns;
-  if (!matrix.group_of.empty()) {
-    columns = grouped_columns(matrix);
-    if (columns.empty() || !context_.device->host_memory())
-      return dense_part(std::move(part), matrix, dtype);
-    formats::sort_columns(columns, *context_.pool, matrix);
-  }
-  return affine_part(std::move(part), matrix, columns, *scheme, dtype);
+  return take_integers(values, *scheme, n, k);
 }
 
 WeightLoader::Part WeightLoader::take_float8(const RawTensor& values, const FolderScheme& scheme,
@@ -238,9 +227,11 @@ WeightLoader::Part WeightLoader::take_float8(const RawTensor& values, const Fold
   const std::vector<float> factors = take_floats(stored.name, stored.shape);
   Part part{.n = n, .tensors = {&values}};
   if (!is_packed_float8(scheme, k)) {
-    unpacked_.insert(values.name);
-    part.copy = float8_values(values, scales, factors, *context_.pool);
-    part.dense = {.data = part.copy.get(), .n = n, .k = k, .dtype = mx::float32};
+    part.read = [this, &values, scales, factors](Part& read) {
+      unpacked_.insert(values.name);
+      read.copy = float8_values(values, scales, factors, *context_.pool);
+      read.dense = {.data = read.copy.get(), .n = scales.n, .k = scales.k, .dtype = mx::float32};
+    };
     return part;
   }
   part.staged = std::make_shared<formats::StagedTensor>(values);
@@ -253,8 +244,8 @@ WeightLoader::Part WeightLoader::take_float8(const RawTensor& values, const Fold
   return part;
 }
 
-IntegerMatrix WeightLoader::take_integers(const RawTensor& values, const FolderScheme& scheme,
-                                          int64_t n, int64_t k, Part& part) {
+WeightLoader::Part WeightLoader::take_integers(const RawTensor& values, const FolderScheme& scheme,
+                                               int64_t n, int64_t k) {
   using formats::DType;
   const std::string stem = layer_name(values.name);
   const bool packed = scheme.format == FolderFormat::kPacked;
@@ -276,38 +267,58 @@ IntegerMatrix WeightLoader::take_integers(const RawTensor& values, const FolderS
   const RawTensor& scales = take_any(stem + (packed ? ".weight_scale" : ".scales"));
   expect_tensor(scales, {DType::kF16, DType::kBF16},
                 packed ? std::vector<int64_t>{n, out.groups} : std::vector<int64_t>{out.groups, n});
-  part.tensors.push_back(&scales);
-  std::vector<std::byte> zeros;
-  if (!packed || !scheme.symmetric) {
-    const RawTensor& stored = take_any(stem + (packed ? ".weight_zero_point" : ".qzeros"));
-    expect_tensor(stored, {DType::kI32, DType::kU32},
-                  packed ? std::vector<int64_t>{(n * bits + 31) / 32, out.groups}
-                         : std::vector<int64_t>{out.groups, n * bits / 32});
-    part.tensors.push_back(&stored);
-    zeros = stored.read_all();
-  }
+  Part part{.n = n, .tensors = {&values, &scales}};
+  const RawTensor* zeros = take_zeros(scheme, stem, out, part);
   if (packed && checkpoint_.find(stem + ".weight_shape")) {
     const RawTensor& shape = take_any(stem + ".weight_shape");
     expect_tensor(shape, {DType::kI64, DType::kI32}, {2});
     expect_says(shape, {n, k});
     part.tensors.push_back(&shape);
   }
+  if (!awq)
+    out.group_of =
+        take_group_order(stem + (packed ? ".weight_g_idx" : ".g_idx"), k, out.groups, part);
+  part.read = [this, scheme, zeros, out](Part& read) { read_integers(scheme, zeros, out, read); };
+  return part;
+}
+
+const RawTensor* WeightLoader::take_zeros(const FolderScheme& scheme, const std::string& stem,
+                                          const IntegerMatrix& matrix, Part& part) {
+  const bool packed = scheme.format == FolderFormat::kPacked;
+  if (packed && scheme.symmetric) return nullptr;
+  const RawTensor& zeros = take_any(stem + (packed ? ".weight_zero_point" : ".qzeros"));
+  const int64_t bits = matrix.n * scheme.bits;
+  expect_tensor(zeros, {formats::DType::kI32, formats::DType::kU32},
+                packed ? std::vector<int64_t>{(bits + 31) / 32, matrix.groups}
+                       : std::vector<int64_t>{matrix.groups, bits / 32});
+  part.tensors.push_back(&zeros);
+  return &zeros;
+}
+
+void WeightLoader::read_integers(const FolderScheme& scheme, const RawTensor* zeros,
+                                 IntegerMatrix matrix, Part& part) {
+  const RawTensor &values = *part.tensors[0], &scales = *part.tensors[1];
+  const std::vector<std::byte> zero_bytes = zeros ? zeros->read_all() : std::vector<std::byte>{};
   std::vector<std::byte> codes(values.size);
   values.read(0, codes, *context_.pool);
   const std::vector<std::byte> scale_bytes = scales.read_all();
   expect_finite(scales, scale_bytes);
-  if (packed) {
-    formats::unpack_packed(codes, zeros, scale_bytes, out);
-  } else if (awq) {
-    formats::unpack_awq(codes, zeros, scale_bytes, *context_.pool, out);
+  if (scheme.format == FolderFormat::kPacked) {
+    formats::unpack_packed(codes, zero_bytes, scale_bytes, matrix);
+  } else if (scheme.format == FolderFormat::kAwq) {
+    formats::unpack_awq(codes, zero_bytes, scale_bytes, *context_.pool, matrix);
   } else {
-    formats::unpack_gptq(codes, zeros, scale_bytes, scheme.zeros_less_one ? 1 : 0, *context_.pool,
-                         out);
+    formats::unpack_gptq(codes, zero_bytes, scale_bytes, scheme.zeros_less_one ? 1 : 0,
+                         *context_.pool, matrix);
   }
-  if (!awq)
-    out.group_of =
-        take_group_order(stem + (packed ? ".weight_g_idx" : ".g_idx"), k, out.groups, part);
-  return out;
+  const mx::Dtype dtype = float_dtype(scales);
+  std::vector<int32_t> columns;
+  if (!matrix.group_of.empty()) {
+    columns = grouped_columns(matrix);
+    if (columns.empty() || !context_.device->host_memory()) return make_dense(matrix, dtype, part);
+    formats::sort_columns(columns, *context_.pool, matrix);
+  }
+  make_affine(matrix, columns, scheme, dtype, part);
 }
 
 std::vector<int32_t> WeightLoader::take_group_order(const std::string& name, int64_t k,
@@ -330,9 +341,9 @@ std::vector<int32_t> WeightLoader::take_group_order(const std::string& name, int
   return order;
 }
 
-WeightLoader::Part WeightLoader::affine_part(Part part, const IntegerMatrix& matrix,
-                                             const std::vector<int32_t>& columns,
-                                             const FolderScheme& scheme, mx::Dtype scale_dtype) {
+void WeightLoader::make_affine(const IntegerMatrix& matrix, const std::vector<int32_t>& columns,
+                               const FolderScheme& scheme, mx::Dtype scale_dtype,
+                               Part& part) const {
   const int64_t group = packed_group(matrix.k, matrix.groups);
   const int64_t repeats = matrix.k / group / matrix.groups;
   const ZeroBytes zeros = zero_bytes(matrix, scheme, *part.tensors[0]);
@@ -361,13 +372,11 @@ WeightLoader::Part WeightLoader::affine_part(Part part, const IntegerMatrix& mat
                  .int8_activations = int8_activations_},
       .columns = columns.empty() ? nullptr : reinterpret_cast<const int32_t*>(memory.get())};
   part.copy = memory;
-  return part;
 }
 
 // Groups of columns that are no neighbours, where no kernel takes them in their order: as dense
 // values (q - zero) * scale, which float32 holds exactly.
-WeightLoader::Part WeightLoader::dense_part(Part part, const IntegerMatrix& matrix,
-                                            mx::Dtype scale_dtype) {
+void WeightLoader::make_dense(const IntegerMatrix& matrix, mx::Dtype scale_dtype, Part& part) {
   unpacked_.insert(part.tensors[0]->name);
   const auto count = static_cast<size_t>(matrix.n * matrix.k);
   const std::shared_ptr<std::byte[]> memory(new std::byte[count * sizeof(float)]);
@@ -381,7 +390,6 @@ WeightLoader::Part WeightLoader::dense_part(Part part, const IntegerMatrix& matr
   });
   part.dense = {.data = memory.get(), .n = matrix.n, .k = matrix.k, .dtype = mx::float32};
   part.copy = memory;
-  return part;
 }
 
 }  // namespace quire::models

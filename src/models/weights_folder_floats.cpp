@@ -70,10 +70,8 @@ WeightLoader::Part WeightLoader::take_nvfp4_bytes(const RawTensor& values,
                            .divisor = divides ? of_matrix : 1.0f});
 }
 
-namespace {
-
 // What "X.weight.quant_state.bitsandbytes__nf4" says, and the scales of a matrix.
-struct Nf4 {
+struct Nf4Matrix {
   int64_t n = 0, k = 0, nested_block = 0;
   float offset = 0;  // of nested scales
   // Of 64 values each: float32, or bytes if they are nested.
@@ -95,11 +93,13 @@ struct Nf4 {
   }
 };
 
+namespace {
+
 constexpr formats::IntRange kRows = {.min = 1, .max = int64_t{1} << 30};
 constexpr formats::RealRange kNestedOffset = {.min = -1e30, .max = 1e30};
 
 // Reads the JSON text in `tensor`.
-Nf4 read_state(const RawTensor& tensor) {
+Nf4Matrix read_state(const RawTensor& tensor) {
   if (tensor.dtype != DType::kU8 || tensor.size > 4096)
     throw LoadError(where(tensor) + " is no JSON text in at most 4096 bytes");
   const std::vector<std::byte> bytes = tensor.read_all();
@@ -113,7 +113,7 @@ Nf4 read_state(const RawTensor& tensor) {
     state.fail("quant_type", "is not \"nf4\"");
   const std::vector<int64_t> shape = state.get_ints("shape", kRows);
   if (shape.size() != 2) state.fail("shape", "is no pair of numbers, outputs and columns");
-  Nf4 out{.n = shape[0], .k = shape[1]};
+  Nf4Matrix out{.n = shape[0], .k = shape[1]};
   if (!state.find("nested_blocksize")) return out;
   out.nested_block = state.require_int("nested_blocksize", {.min = 1, .max = 1 << 30});
   out.offset = static_cast<float>(state.require_double("nested_offset", kNestedOffset));
@@ -138,7 +138,7 @@ struct Nf4Rows {
   std::shared_ptr<const std::vector<float>> nested = nullptr;
 };
 
-std::shared_ptr<const Nf4Rows> rows_of(const Nf4& m, std::vector<std::byte> codes) {
+std::shared_ptr<const Nf4Rows> rows_of(const Nf4Matrix& m, std::vector<std::byte> codes) {
   const int64_t blocks = m.n * m.k / 64;
   auto out = std::make_shared<Nf4Rows>(Nf4Rows{.codes = std::move(codes), .scales = {}});
   if (!m.is_nested() || m.k % 128 != 0 || m.nested_block % 2 != 0 ||
@@ -162,7 +162,7 @@ std::shared_ptr<const Nf4Rows> rows_of(const Nf4& m, std::vector<std::byte> code
 }
 
 // [n, k] float32: code * scale, rounded once.
-std::shared_ptr<std::byte[]> nf4_values(const Nf4& m, const std::vector<std::byte>& codes) {
+std::shared_ptr<std::byte[]> nf4_values(const Nf4Matrix& m, const std::vector<std::byte>& codes) {
   const std::shared_ptr<std::byte[]> memory(
       new std::byte[static_cast<size_t>(m.n * m.k) * sizeof(float)]);
   auto* out = reinterpret_cast<float*>(memory.get());
@@ -181,7 +181,7 @@ WeightLoader::Part WeightLoader::take_nf4(const RawTensor& values, int64_t n, in
     return take_any(values.name + name);
   };
   const RawTensor& state = beside(".quant_state.bitsandbytes__nf4");
-  Nf4 m = read_state(state);
+  Nf4Matrix m = read_state(state);
   if ((n >= 0 && m.n != n) || m.k != k)
     throw LoadError(where(state) + " says " + shape_text({m.n, m.k}) +
                     ", but config.json asks for " + shape_text({n, k}) + kOtherConfig);
@@ -196,17 +196,24 @@ WeightLoader::Part WeightLoader::take_nf4(const RawTensor& values, int64_t n, in
     m.factors = take_floats(beside(".nested_absmax").name,
                             {(blocks + m.nested_block - 1) / m.nested_block});
   }
+  return {.n = m.n, .tensors = {&values, &state, &absmax}, .read = [this, m](Part& part) {
+            read_nf4(m, part);
+          }};
+}
+
+// Of `part`, whose tensors are values, state and scales.
+void WeightLoader::read_nf4(Nf4Matrix m, Part& part) {
+  const RawTensor &values = *part.tensors[0], &absmax = *part.tensors[2];
   m.absmax = absmax.read_all();
-  Part part{.n = m.n, .tensors = {&values, &state, &absmax}};
   std::vector<std::byte> codes = read_codes(values, *context_.pool);
   if (m.k % 64 != 0) {
-    for (int64_t block = 0; block < blocks; ++block)
+    for (int64_t block = 0; block < (m.n * m.k + 63) / 64; ++block)
       if (!std::isfinite(m.scale(block)))
         throw LoadError(where(absmax) + " has a scale that is no number; download the model again");
     unpacked_.insert(values.name);
     part.copy = nf4_values(m, codes);
     part.dense = {.data = part.copy.get(), .n = m.n, .k = m.k, .dtype = mx::float32};
-    return part;
+    return;
   }
   const std::shared_ptr<const Nf4Rows> rows = rows_of(m, std::move(codes));
   part.block_float = ops::BlockFloatRows{.values = rows->codes.data(),
@@ -217,7 +224,6 @@ WeightLoader::Part WeightLoader::take_nf4(const RawTensor& values, int64_t n, in
                                          .pairs = rows->pairs.data(),
                                          .nested = rows->nested};
   part.copy = std::shared_ptr<const std::byte[]>(rows, rows->codes.data());
-  return part;
 }
 
 }  // namespace quire::models

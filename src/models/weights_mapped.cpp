@@ -67,6 +67,13 @@ StoredMatrix WeightLoader::stored_matrix(const std::string& name, int64_t n, int
   const auto& tensor = take(name);
   expect_shape(tensor, {n, k});
   StoredMatrix matrix = {.rows = {.n = n, .k = k, .dtype = float_dtype(tensor)}};
+  read_matrix(tensor, matrix);
+  packed_bytes_ += tensor.size;
+  count_progress(tensor);
+  return matrix;
+}
+
+void WeightLoader::read_matrix(const formats::RawTensor& tensor, StoredMatrix& matrix) {
   if (const auto staged = mapped_files_ ? stage(tensor) : nullptr; staged && staged->snapshot()) {
     staged->load_all(*context_.pool);
     matrix.rows.data = staged->data();
@@ -77,9 +84,6 @@ StoredMatrix WeightLoader::stored_matrix(const std::string& name, int64_t n, int
     matrix.rows.data = memory.get();
     matrix.memory = memory;
   }
-  packed_bytes_ += tensor.size;
-  count_progress(tensor);
-  return matrix;
 }
 
 }  // namespace quire::models

@@ -134,32 +134,35 @@ void WeightLoader::take_affine_scales(const formats::RawTensor& values,
                     "; convert the model anew");
   }
   part.tensors.insert(part.tensors.end(), {&scales, &biases});
-  part.scales = load_staged(scales);
-  part.biases = load_staged(biases);
-  expect_finite(scales, {part.scales->data(), scales.size});
-  expect_finite(biases, {part.biases->data(), biases.size});
-  part.affine = ops::AffineRows{.values = part.staged->data(),
-                                .scales = part.scales->data(),
-                                .biases = part.biases->data(),
-                                .n = part.n,
-                                .k = k,
-                                .format = {.bits = format.bits,
-                                           .group_size = format.group_size,
-                                           .scale_dtype = dtype,
-                                           .int8_activations = int8_activations_}};
+  part.read = [this, &scales, &biases, k, format, dtype](Part& read) {
+    read.scales = load_staged(scales);
+    read.biases = load_staged(biases);
+    expect_finite(scales, {read.scales->data(), scales.size});
+    expect_finite(biases, {read.biases->data(), biases.size});
+    read.affine = ops::AffineRows{.values = read.staged->data(),
+                                  .scales = read.scales->data(),
+                                  .biases = read.biases->data(),
+                                  .n = read.n,
+                                  .k = k,
+                                  .format = {.bits = format.bits,
+                                             .group_size = format.group_size,
+                                             .scale_dtype = dtype,
+                                             .int8_activations = int8_activations_}};
+  };
 }
 
 WeightLoader::Part WeightLoader::block_float_part(const formats::RawTensor& values,
                                                   const formats::RawTensor& scales,
                                                   ops::BlockFloatRows rows) {
-  Part part{.n = rows.n,
-            .tensors = {&values, &scales},
-            .staged = stage(values),
-            .scales = load_staged(scales)};
-  rows.values = part.staged->data();
-  rows.scales = part.scales->data();
-  part.block_float = std::move(rows);
-  return part;
+  return {.n = rows.n,
+          .tensors = {&values, &scales},
+          .staged = stage(values),
+          .read = [this, &scales, rows = std::move(rows)](Part& part) {
+            part.scales = load_staged(scales);
+            part.block_float = rows;
+            part.block_float->values = part.staged->data();
+            part.block_float->scales = part.scales->data();
+          }};
 }
 
 void WeightLoader::check_small_floats(const formats::RawTensor& values,
@@ -182,13 +185,8 @@ void WeightLoader::take_float_scales(const formats::RawTensor& values,
   if (checkpoint_.find(global))
     throw LoadError(where(values) + " goes with " + global + ": a scale of the whole tensor is " +
                     "not supported; convert the model without one");
-  part.tensors.push_back(&scales);
-  part.scales = load_staged(scales);
-  part.block_float = ops::BlockFloatRows{.values = part.staged->data(),
-                                         .scales = part.scales->data(),
-                                         .n = part.n,
-                                         .k = k,
-                                         .format = block_float_of(format.mode)};
+  part = block_float_part(values, scales,
+                          {.n = part.n, .k = k, .format = block_float_of(format.mode)});
 }
 
 ops::PackedMatrix WeightLoader::pack(std::vector<Part> parts, bool interleave) {

@@ -56,7 +56,7 @@ void WeightLoader::Part::set_rows(int64_t count) {
 
 WeightLoader::Part WeightLoader::part_of_rows(Part part, int64_t begin, int64_t count) {
   for (const auto& [data, row_bytes] : part.row_arrays())
-    data = static_cast<const std::byte*>(data) + begin * row_bytes;
+    if (data) data = static_cast<const std::byte*>(data) + begin * row_bytes;
   part.set_rows(count);
   return part;
 }

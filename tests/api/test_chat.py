@@ -202,6 +202,12 @@ def test_unsupported_schema_keywords_are_named_by_their_path(server):
     assert answer.status == 400
     assert answer.error()["message"] == ("response_format.json_schema.schema.properties.a.contentEncoding: "
                                          "the keyword `contentEncoding` is not supported")
+    wrong = {"required": True, "pattern": "(", "properties": [], "enum": "a", "anyOf": {}, "items": 5, "minLength": "1",
+             "multipleOf": 1e9}
+    for keyword, value in wrong.items():
+        answer = server.completion(guided_json={"properties": {"a": {keyword: value}}})
+        assert answer.status == 400, keyword
+        assert answer.error()["message"].startswith(f"guided_json.properties.a.{keyword}: "), answer.body
     notes = {"title": "t", "description": "d", "default": {}, "examples": [{}], "deprecated": False, "type": "object"}
     assert server.completion(guided_json=notes, max_tokens=2).status == 200
 

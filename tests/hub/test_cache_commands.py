@@ -1,6 +1,7 @@
 """`quire list`, `quire show` and `quire rm`."""
 import fcntl
 import json
+import shutil
 
 import huggingface_hub
 from fake_hub import Repo
@@ -130,6 +131,23 @@ def test_show_says_why_not(quire, hub, tmp_path):
     assert not any(path.name.endswith("safetensors") for path in quire.cache.rglob("*"))
     code, out, err = quire("show", str(tmp_path))
     assert code == 1 and "config.json" in shown(out)["supported"]
+
+
+def test_show_names_what_a_model_lacks(quire, hub, tmp_path):
+    file = (MODELS / "qwen3-gguf-k/model.gguf").read_bytes()
+    damaged = tmp_path / "model.gguf"
+    damaged.write_bytes(file.replace(b"blk.0.ffn_up.weight", b"Xlk.0.ffn_up.weight", 1))
+    code, out, err = quire("show", str(damaged))
+    supported = shown(out.split("\n\n")[0])["supported"]
+    assert code == 1 and supported.startswith("no: ") and "blk.0.ffn_up.weight" in supported, out
+    damaged.unlink()
+    shutil.copytree(MODELS / "qwen3", tmp_path, dirs_exist_ok=True)
+    weights = tmp_path / "model.safetensors"
+    part = b"model.layers.1.mlp.up_proj"
+    weights.write_bytes(weights.read_bytes().replace(b'"' + part, b'"X' + part[1:], 1))
+    code, out, err = quire("show", str(tmp_path))
+    supported = shown(out)["supported"]
+    assert code == 1 and "model.layers.1.mlp.up_proj.weight is missing" in supported, out
 
 
 def test_rm_leaves_nothing_and_what_others_need(quire, hub):

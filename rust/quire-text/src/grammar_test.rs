@@ -310,3 +310,43 @@ fn white_space_in_json_is_bounded_unless_it_is_asked_for() {
     let own = OBJECT.replacen('{', r#"{"x-guidance": {"whitespace_flexible": true}, "#, 1);
     assert!(follows(&bounded, &own, "{    ", b' '));
 }
+
+/// Whether the whole text is an answer.
+fn accepts(factory: &Factory, schema: &str, text: &str) -> bool {
+    let mut state = factory.compile("json_schema", schema.as_bytes(), b"s").unwrap();
+    let mut bytes = text.bytes();
+    bytes.all(|byte| factory.accept(&mut state, i32::from(byte)).unwrap())
+        && allowed(factory, &mut state).contains(&(EOS as i32))
+}
+
+#[test]
+fn multiples_are_those_of_the_divisor() {
+    let factory = factory();
+    for (divisor, numbers) in [
+        (400_000_000u64, vec![400_000_000u64, 1_200_000_000, 4_000_000_000, 4_100_000_000, 100]),
+        (10_000_000, vec![10_000_000, 70_000_000, 1_000_000, 4_294_967_296]),
+        (6, vec![6, 7, 123_456, 123_457]),
+    ] {
+        let schema = format!(r#"{{"type": "integer", "multipleOf": {divisor}}}"#);
+        for number in numbers {
+            let is_multiple = number % divisor == 0;
+            let text = number.to_string();
+            assert_eq!(accepts(&factory, &schema, &text), is_multiple, "{number} of {divisor}");
+        }
+    }
+}
+
+#[test]
+fn merged_multiples_are_those_of_both() {
+    let factory = factory();
+    for (a, b) in [(6u64, 10), (250, 40), (20_000, 50_000), (1 << 5, 1 << 10), (16, 625)] {
+        let schema = format!(
+            r#"{{"type": "integer", "allOf": [{{"multipleOf": {a}}}, {{"multipleOf": {b}}}]}}"#
+        );
+        for number in [a, b, a * b, a * b * 3, a * b + 1, a * b / 2, a * 2, 120] {
+            let is_multiple = number % a == 0 && number % b == 0;
+            let text = number.to_string();
+            assert_eq!(accepts(&factory, &schema, &text), is_multiple, "{number} of {a} and {b}");
+        }
+    }
+}

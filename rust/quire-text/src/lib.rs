@@ -25,8 +25,10 @@ mod meter;
 mod model_files;
 mod pieces;
 mod prelude;
+mod schema_divisors;
 mod schema_keywords;
 mod schema_numbers;
+mod schema_shapes;
 mod structural_tag;
 #[cfg(test)]
 mod structural_tag_test;

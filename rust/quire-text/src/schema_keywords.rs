@@ -2,7 +2,9 @@
 //! answer that breaks a rule which the client has written down would be worse than an error.
 
 use crate::error::{fail, TextResult};
+use crate::schema_divisors::{check_merged, may_overflow};
 use crate::schema_numbers::{check_numbers, check_values};
+use crate::schema_shapes::{check_options, check_shapes};
 use serde_json::{Map, Value as Json};
 
 /// What the value of a keyword is.
@@ -50,7 +52,7 @@ const MAX_PROPERTIES: usize = 4000;
 const MAX_OPTIONAL: usize = 498; // in one object
 const MAX_PATTERN_PROPERTIES: usize = 100;
 /// Schemas looked at to count what is merged.
-const MAX_LOOKS: usize = 20_000;
+pub const MAX_LOOKS: usize = 20_000;
 const MAX_MERGE_DEPTH: usize = 16;
 
 struct Counts<'a> {
@@ -59,6 +61,7 @@ struct Counts<'a> {
     optional: usize, // in one object
     patterns: usize,
     looks: usize,
+    divisors_may_overflow: bool,
 }
 
 impl Counts<'_> {
@@ -116,8 +119,16 @@ impl Counts<'_> {
 /// `path`: the schema's place in the request, for errors. Recursion is as deep as the schema is
 /// nested, which the caller bounds.
 pub fn check_keywords(schema: &Json, path: &str) -> TextResult<()> {
-    let mut counts = Counts { root: schema, properties: 0, optional: 0, patterns: 0, looks: 0 };
+    let mut counts = Counts {
+        root: schema,
+        properties: 0,
+        optional: 0,
+        patterns: 0,
+        looks: 0,
+        divisors_may_overflow: may_overflow(schema),
+    };
     check(schema, path, &mut counts)?;
+    check_options(schema, path)?;
     if counts.properties > MAX_PROPERTIES {
         return fail(format!("{path}: more than {MAX_PROPERTIES} properties"));
     }
@@ -155,19 +166,19 @@ fn check_draft(members: &Map<String, Json>, path: &str, root: &Json) -> TextResu
 /// are checked. (What the compiler would make of other places, and of other documents, is unknown.)
 fn is_schema_place(root: &Json, reference: &str) -> bool {
     let Some(path) = reference.strip_prefix('#') else { return false };
-    let mut names = path.split('/').map(|name| name.replace("~1", "/").replace("~0", "~"));
-    if names.next().as_deref() != Some("") {
+    let mut names = path.split('/');
+    if names.next() != Some("") {
         return false;
     }
     let mut place = root;
     while let Some(name) = names.next() {
-        let (Some(value), Some(holds)) = (place.get(&name), keyword(&name)) else { return false };
+        let (Some(value), Some(holds)) = (place.get(name), keyword(name)) else { return false };
         let inner = match (holds, value) {
             (Holds::Data, _) => None,
             (Holds::Schema, _) | (Holds::SchemaOrList, Json::Object(_) | Json::Bool(_)) => {
                 Some(value)
             }
-            (Holds::Named, _) => names.next().and_then(|name| value.get(&name)),
+            (Holds::Named, _) => names.next().and_then(|name| value.get(name)),
             (Holds::List | Holds::SchemaOrList, _) => {
                 names.next().and_then(|name| value.get(name.parse::<usize>().ok()?))
             }
@@ -179,7 +190,7 @@ fn is_schema_place(root: &Json, reference: &str) -> bool {
 }
 
 /// Its types, if it says any.
-pub fn types_of(members: &Map<String, Json>) -> &[Json] {
+fn types_of(members: &Map<String, Json>) -> &[Json] {
     match members.get("type") {
         Some(Json::Array(types)) => types.as_slice(),
         Some(one) => std::slice::from_ref(one),
@@ -187,18 +198,22 @@ pub fn types_of(members: &Map<String, Json>) -> &[Json] {
     }
 }
 
+/// Whether a value may be of this type, as far as `type` says.
+pub fn may_be(members: &Map<String, Json>, wanted: &str) -> bool {
+    let types = types_of(members);
+    types.is_empty() || types.iter().any(|name| name == wanted)
+}
+
 /// The compiler does not say where it met a type or a format that it does not know.
 fn check_types(members: &Map<String, Json>, path: &str) -> TextResult<()> {
-    let types = types_of(members);
-    for name in types {
+    for name in types_of(members) {
         if !name.as_str().is_some_and(|name| TYPES.contains(&name)) {
             return fail(format!("{path}.type: the type {name} is not supported"));
         }
     }
     // A format of numbers is an annotation.
-    let may_be_string = types.is_empty() || types.iter().any(|name| name == "string");
     match members.get("format") {
-        Some(format) if may_be_string => match format.as_str() {
+        Some(format) if may_be(members, "string") => match format.as_str() {
             Some(name) if FORMATS.contains(&name) => Ok(()),
             _ => fail(format!("{path}.format: the format {format} is not supported")),
         },
@@ -206,40 +221,64 @@ fn check_types(members: &Map<String, Json>, path: &str) -> TextResult<()> {
     }
 }
 
+/// The schemas that are the value of a keyword, or part of it.
+pub fn schemas_in<'a>(name: &str, value: &'a Json) -> Vec<&'a Json> {
+    match (keyword(name), value) {
+        (Some(Holds::Schema | Holds::SchemaOrList), Json::Object(_)) => vec![value],
+        (Some(Holds::List | Holds::SchemaOrList), Json::Array(schemas)) => schemas.iter().collect(),
+        (Some(Holds::Named), Json::Object(schemas)) => schemas.values().collect(),
+        _ => Vec::new(),
+    }
+}
+
 fn check(schema: &Json, path: &str, counts: &mut Counts) -> TextResult<()> {
-    let Some(members) = schema.as_object() else {
-        return Ok(()); // true and false are schemas; the compiler refuses anything else
+    let members = match schema {
+        Json::Object(members) => members,
+        Json::Bool(_) => return Ok(()),
+        _ => return fail(format!("{path}: a schema must be an object, true or false")),
     };
     counts.add_object(members, schema);
     check_types(members, path)?;
     check_draft(members, path, counts.root)?;
     check_values(members, path)?;
     check_numbers(members, path)?;
+    check_shapes(members, path)?;
     if let Some(reference) = members.get("$ref").and_then(Json::as_str) {
         if !is_schema_place(counts.root, reference) {
             return fail(format!("{path}.$ref: {reference:?} is no schema within this one"));
         }
     }
     for (name, value) in members {
-        let place = format!("{path}.{name}");
-        let Some(holds) = keyword(name) else {
-            return fail(format!("{place}: the keyword `{name}` is not supported"));
-        };
-        match (holds, value) {
-            (Holds::Schema | Holds::SchemaOrList, Json::Object(_)) => check(value, &place, counts)?,
-            (Holds::List | Holds::SchemaOrList, Json::Array(schemas)) => {
-                for (i, schema) in schemas.iter().enumerate() {
-                    check(schema, &format!("{place}[{i}]"), counts)?;
-                }
+        check_keyword(name, value, &format!("{path}.{name}"), counts)?;
+    }
+    if counts.divisors_may_overflow {
+        check_merged(schema, members, path, counts.root, &mut counts.looks)?;
+    }
+    Ok(())
+}
+
+fn check_keyword(name: &str, value: &Json, path: &str, counts: &mut Counts) -> TextResult<()> {
+    let Some(holds) = keyword(name) else {
+        return fail(format!("{path}: the keyword `{name}` is not supported"));
+    };
+    match (holds, value) {
+        (Holds::Data, _) => {}
+        (Holds::List | Holds::SchemaOrList, Json::Array(schemas)) => {
+            for (i, schema) in schemas.iter().enumerate() {
+                check(schema, &format!("{path}[{i}]"), counts)?;
             }
-            (Holds::Named, Json::Object(schemas)) => {
-                counts.add(name, schemas.len());
-                for (name, schema) in schemas {
-                    check(schema, &format!("{place}.{name}"), counts)?;
-                }
-            }
-            _ => {}
         }
+        (Holds::Named, Json::Object(schemas)) => {
+            counts.add(name, schemas.len());
+            for (name, schema) in schemas {
+                check(schema, &format!("{path}.{name}"), counts)?;
+            }
+        }
+        (Holds::List, _) => return fail(format!("{path}: it must be a list of schemas")),
+        (Holds::Named, _) => {
+            return fail(format!("{path}: it must be an object whose members are schemas"))
+        }
+        (Holds::Schema | Holds::SchemaOrList, _) => check(value, path, counts)?,
     }
     Ok(())
 }
@@ -343,15 +382,14 @@ mod tests {
         let document = |reference: &str| {
             json!({
                 "$ref": reference, "x-a": {"type": "string"}, "enum": [{"type": "string"}],
-                "$defs": {"a/b": {"items": {"type": "string"}}, "é": true},
+                "$defs": {"a/b": {}, "é": {"items": {"type": "string"}}},
                 "properties": {"p": {"anyOf": [{"prefixItems": [{}]}]}},
             })
         };
         for fine in [
             "#",
-            "#/$defs/a~1b",
-            "#/$defs/a~1b/items",
             "#/$defs/é",
+            "#/$defs/é/items",
             "#/properties/p",
             "#/properties/p/anyOf/0",
             "#/properties/p/anyOf/0/prefixItems/0",
@@ -370,7 +408,8 @@ mod tests {
             "#/properties/p/anyOf",
             "#/properties/p/anyOf/1",
             "other.json#/a",
-            "#/$defs/a~1b/",
+            "#/$defs/é/",
+            "#/$defs/a~1b", // which the compiler does not read
         ] {
             let wanted = format!("s.$ref: {bad:?} is no schema within this one");
             assert_eq!(refusal(document(bad)), wanted, "{bad}");

@@ -24,53 +24,6 @@ constexpr RealRange kPositive{.min = 0.0, .min_inclusive = false};
 constexpr std::array<std::string_view, 4> kHarmless = {"vocab_size", "rope.scaling.finetuned",
                                                        "tensor_data_layout", "pooling_type"};
 
-// The names that most architectures share.
-constexpr std::pair<const char*, const char*> kNames[] = {
-    {"attn_norm", "input_layernorm"},
-    {"attn_q", "self_attn.q_proj"},
-    {"attn_k", "self_attn.k_proj"},
-    {"attn_v", "self_attn.v_proj"},
-    {"attn_output", "self_attn.o_proj"},
-    {"attn_q_norm", "self_attn.q_norm"},
-    {"attn_k_norm", "self_attn.k_norm"},
-    {"ffn_norm", "post_attention_layernorm"},
-    {"ffn_gate", "mlp.gate_proj"},
-    {"ffn_up", "mlp.up_proj"},
-    {"ffn_down", "mlp.down_proj"},
-    {"ffn_gate_inp", "mlp.gate"},
-    {"ffn_gate_exps", "mlp.experts.gate_proj"},
-    {"ffn_up_exps", "mlp.experts.up_proj"},
-    {"ffn_down_exps", "mlp.experts.down_proj"},
-};
-
-constexpr std::pair<std::string_view, std::string_view> kEnds[] = {
-    {"token_embd.weight", "model.embed_tokens.weight"},
-    {"output_norm.weight", "model.norm.weight"},
-    {"output_norm.bias", "model.norm.bias"},
-    {"output.weight", "lm_head.weight"},
-    {"output.bias", "lm_head.bias"},
-    {"per_layer_token_embd.weight", "model.embed_tokens_per_layer.weight"},
-    {"per_layer_model_proj.weight", "model.per_layer_model_projection.weight"},
-    {"per_layer_proj_norm.weight", "model.per_layer_projection_norm.weight"},
-};
-
-// "blk.3.attn_q.weight" in parts; "blk.3.ssm_a" has no ending.
-struct BlockName {
-  std::string_view layer, part, ending = {};
-};
-std::optional<BlockName> block_name(std::string_view name) {
-  constexpr std::string_view kBlock = "blk.";
-  if (!name.starts_with(kBlock)) return std::nullopt;
-  name.remove_prefix(kBlock.size());
-  const size_t first = name.find('.'), last = name.rfind('.');
-  if (first == std::string_view::npos) return std::nullopt;
-  if (first == last)
-    return BlockName{.layer = name.substr(0, first), .part = name.substr(first + 1)};
-  return BlockName{.layer = name.substr(0, first),
-                   .part = name.substr(first + 1, last - first - 1),
-                   .ending = name.substr(last)};
-}
-
 json::array list_of(const std::vector<double>& values) {
   json::array out;
   for (const double x : values) out.push_back(x);
@@ -82,8 +35,6 @@ json::array list_of(const std::vector<double>& values) {
 GgufTranslator::GgufTranslator(const GgufMetadata& metadata, const std::vector<RawTensor>& tensors)
     : metadata_(metadata), architecture_(metadata.require_string("general.architecture")) {
   for (const RawTensor& tensor : tensors) tensors_.emplace(tensor.name, tensor);
-  for (const auto& [gguf, hugging_face] : kNames) names_[gguf] = {.name = hugging_face};
-  rename_whole("ffn_gate_up_exps", "mlp.experts.gate_up_proj");
 }
 
 std::optional<int64_t> GgufTranslator::find_int(std::string_view name, IntRange range) const {
@@ -329,27 +280,19 @@ bool GgufTranslator::is_further_layer(std::string_view layer) const {
 }
 
 std::string GgufTranslator::new_name(const std::string& name) const {
-  for (const auto& [gguf, hugging_face] : kEnds)
-    if (name == gguf) return std::string(hugging_face);
-  const auto block = block_name(name);
-  auto part = names_.end();
-  if (block) part = names_.find(std::string(block->part) + std::string(block->ending));
-  if (block && part == names_.end()) part = names_.find(block->part);
-  if (part == names_.end()) {
-    // A layer that predicts further tokens has parts of its own; families ignore it by its number.
-    if (block && is_further_layer(block->layer))
-      return "model.layers." + std::string(block->layer) + "." + std::string(block->part) +
-             std::string(block->ending);
-    // Kept, so that the message about a tensor that no layer uses names what is in the file.
-    return name;
-  }
-  const std::string stem = "model.layers." + std::string(block->layer) + "." + part->second.name;
-  return part->second.is_whole ? stem : stem + std::string(block->ending);
+  if (auto known = names_.hugging_face(name)) return *std::move(known);
+  // A layer that predicts further tokens has parts of its own; families ignore it by its number.
+  const auto block = gguf_block_name(name);
+  if (block && is_further_layer(block->layer))
+    return "model.layers." + std::string(block->layer) + "." + std::string(block->part) +
+           std::string(block->ending);
+  // Kept, so that the message about a tensor that no layer uses names what is in the file.
+  return name;
 }
 
 // Views of the rows: each a tensor of its own, where it lies in the file.
 void GgufTranslator::cut_qkv(const RawTensor& tensor, int64_t q_rows, int64_t kv_rows) {
-  const auto block = block_name(tensor.name);
+  const auto block = gguf_block_name(tensor.name);
   const std::pair<std::string_view, int64_t> kParts[] = {
       {"attn_q", q_rows}, {"attn_k", kv_rows}, {"attn_v", kv_rows}};
   const int64_t rows = tensor.shape.empty() ? 0 : tensor.shape.front();
@@ -400,11 +343,11 @@ std::vector<RawTensor> GgufTranslator::finish() {
                             " models, and may change what they compute; take a file without it, "
                             "or the model's folder in Hugging Face's format");
   }
-  for (int64_t i = 0; i < layers_ && !names_.contains("attn_qkv"); ++i)
+  for (int64_t i = 0; i < layers_ && !names_.has_part("attn_qkv"); ++i)
     cut_qkv(i, heads_ * head_dim_, kv_heads_ * head_dim_);
   std::vector<RawTensor> out;
   for (auto& [name, tensor] : tensors_) {
-    if (const auto block = block_name(name)) order_rows(tensor, block->part);
+    if (const auto block = gguf_block_name(name)) order_rows(tensor, block->part);
     RawTensor renamed = tensor;
     renamed.name = new_name(name);
     // A matrix of one row, and taps of a convolution, which files store without their dim of 1.

@@ -9,6 +9,7 @@
 
 #include "base/json.h"
 #include "formats/gguf/metadata.h"
+#include "formats/gguf/tensor_names.h"
 #include "formats/raw_tensor.h"
 
 namespace quire::formats {
@@ -64,15 +65,14 @@ class GgufTranslator {
   // scaled, with the base of rope.freq_base_swa or this one.
   void add_plain_rope_of_windows(double base);
 
-  // A part of a name, between "blk.N." and ".weight", in Hugging Face's words; with an ending other
-  // than ".weight" and ".bias" the part and the ending.
+  // As GgufTensorNames.
   void rename(const std::string& gguf, std::string hugging_face) {
-    names_[gguf] = {.name = std::move(hugging_face)};
+    names_.rename(gguf, std::move(hugging_face));
   }
-  // The same where Hugging Face's name has no ".weight" or ".bias".
   void rename_whole(const std::string& gguf, std::string hugging_face) {
-    names_[gguf] = {.name = std::move(hugging_face), .is_whole = true};
+    names_.rename_whole(gguf, std::move(hugging_face));
   }
+  const GgufTensorNames& names() const { return names_; }
   // Cuts a layer's q, k and v apart if they are in one tensor, "attn_qkv"; finish() does that for
   // all layers unless this part of a name was renamed. Throws LoadError if there are other rows.
   void cut_qkv(int64_t layer, int64_t q_rows, int64_t kv_rows);
@@ -102,11 +102,7 @@ class GgufTranslator {
   const GgufMetadata& metadata_;
   std::string architecture_;
   std::map<std::string, RawTensor> tensors_;
-  struct NewName {
-    std::string name;
-    bool is_whole = false;
-  };
-  std::map<std::string, NewName, std::less<>> names_;
+  GgufTensorNames names_;
   std::set<std::string, std::less<>> by_layer_;
   bool has_alternating_heads_ = false;
   int64_t head_dim_ = 0, layers_ = 0, heads_ = 0, kv_heads_ = 0;

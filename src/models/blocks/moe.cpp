@@ -1,17 +1,20 @@
 #include "models/blocks/moe.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "models/tensor_checks.h"
 
 namespace quire::models {
 namespace {
 
-// The layout that the checkpoint has of a weight; the first one, for the message, if it has none.
-template <class Weight>
-const MoeSpec::Names& find_layout(const MoeSpec& spec, const WeightLoader& weights,
-                                  const Weight& weight) {
-  for (const MoeSpec::Names& names : spec.layouts)
-    if (weights.has(expert_name(weight(names), 0))) return names;
+// The layout that the checkpoint has of the downs, or of gates and ups. Where it has none of them,
+// the others tell, for the message; else the first one.
+const MoeSpec::Names& find_layout(const MoeSpec& spec, const WeightLoader& weights, bool of_downs) {
+  const auto is_there = [&](const std::string& name) { return weights.has(expert_name(name, 0)); };
+  for (const bool downs : {of_downs, !of_downs})
+    for (const MoeSpec::Names& names : spec.layouts)
+      if (downs ? is_there(names.down) : std::ranges::any_of(names.gate_up, is_there)) return names;
   return spec.layouts.front();
 }
 
@@ -19,9 +22,8 @@ ops::Experts load_experts(const ops::Context& context, const MoeSpec& spec, int6
                           WeightLoader& weights) {
   // Each on its own: where a group divides the columns of only one, only that one is quantised, and
   // quantised experts are stacked.
-  const auto& outer =
-      find_layout(spec, weights, [](const auto& names) { return names.gate_up.front(); });
-  const auto& inner = find_layout(spec, weights, [](const auto& names) { return names.down; });
+  const auto& outer = find_layout(spec, weights, /*of_downs=*/false);
+  const auto& inner = find_layout(spec, weights, /*of_downs=*/true);
   auto gate_up = weights.expert_linears({.weights = outer.gate_up,
                                          .biases = outer.gate_up_biases,
                                          .transposed = outer.transposed,

@@ -450,38 +450,10 @@ void multiply_affine(const Bf16RowBatch& batch, const Bf16Block& block, uint16_t
 
 void multiply_gguf(const Bf16RowBatch& batch, const Bf16Block& block, uint16_t* buffer,
                    float* sums) {
-  const auto multiply = [&]<GgufFormat kFormat>() {
+  with_gguf_layout(batch.params.gguf, [&]<GgufFormat kFormat>() {
     if (block.row_end - block.row_begin == 1) return RowOfGguf<kFormat>(batch, block).multiply();
     multiply_rows<GgufSource<kFormat>>(batch, block, buffer, sums);
-  };
-  switch (batch.params.gguf) {
-    case GgufFormat::kQ4_0:
-      return multiply.template operator()<GgufFormat::kQ4_0>();
-    case GgufFormat::kQ5_0:
-      return multiply.template operator()<GgufFormat::kQ5_0>();
-    case GgufFormat::kQ5_1:
-      return multiply.template operator()<GgufFormat::kQ5_1>();
-    case GgufFormat::kQ8_0:
-      return multiply.template operator()<GgufFormat::kQ8_0>();
-    case GgufFormat::kQ2_K:
-      return multiply.template operator()<GgufFormat::kQ2_K>();
-    case GgufFormat::kQ3_K:
-      return multiply.template operator()<GgufFormat::kQ3_K>();
-    case GgufFormat::kQ4_K:
-      return multiply.template operator()<GgufFormat::kQ4_K>();
-    case GgufFormat::kQ5_K:
-      return multiply.template operator()<GgufFormat::kQ5_K>();
-    case GgufFormat::kQ6_K:
-      return multiply.template operator()<GgufFormat::kQ6_K>();
-    case GgufFormat::kIq4Nl:
-      return multiply.template operator()<GgufFormat::kIq4Nl>();
-    case GgufFormat::kIq4Xs:
-      return multiply.template operator()<GgufFormat::kIq4Xs>();
-    case GgufFormat::kNone:
-    case GgufFormat::kQ4_1:   // affine
-    case GgufFormat::kMxfp4:  // a block float
-      break;
-  }
+  });
 }
 
 }  // namespace

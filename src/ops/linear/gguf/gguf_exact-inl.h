@@ -117,40 +117,34 @@ struct GgufExactSource : GgufBf16Source<kForm, kGroups> {
     look_up_iq4(out);
   }
 
-  // The values of 32 k of kVecs times kLanes rows of an exact block, or the even or the odd ones of
-  // them, meet use(k, values), each parity in ascending order. Codes stay where they are in their
-  // words: their scales are smaller by as much.
-  template <bool kEven, bool kOdd, int kVecs, class Use>
+  // The values of 32 k of kLanes rows of an exact block, or the even or the odd ones of them, meet
+  // use(k, value), each parity in ascending order. Codes stay where they are in their words: their
+  // scales are smaller by as much.
+  template <bool kEven, bool kOdd, class Use>
   static HWY_INLINE void for_values(const QuantisedBlock& block, int64_t chunk, int64_t lane,
                                     const Use& use) {
     if constexpr (kForm == GgufForm::kFour) {
-      const Scales<kVecs> scales(block, chunk, lane);
+      const Scales scales(block, chunk, lane);
 #pragma GCC unroll 2
       for (int64_t k = 0; k < 32; k += 16) {
-        GgufWords words[2][kVecs];
+        GgufWords words[2];
 #pragma GCC unroll 2
         for (int i = 0; i < 2; ++i) {
-          load<kVecs>(block, 4 * chunk + k / 8 + i, lane, words[i]);
+          words[i] = load_words(block, 4 * chunk + k / 8 + i, lane);
           for_bytes<kEven, kOdd, 15>(words[i], k + 4 * i, scales, use);
         }
 #pragma GCC unroll 2
-        for (int i = 0; i < 2; ++i) {
-#pragma GCC unroll 2
-          for (int v = 0; v < kVecs; ++v) words[i][v] = hn::ShiftRight<4>(words[i][v]);
-          for_bytes<kEven, kOdd, 15>(words[i], k + 8 + 4 * i, scales, use);
-        }
+        for (int i = 0; i < 2; ++i)
+          for_bytes<kEven, kOdd, 15>(hn::ShiftRight<4>(words[i]), k + 8 + 4 * i, scales, use);
       }
     } else {
       constexpr int64_t kParts = kGroups / 4, kWords = 8 / kParts;
 #pragma GCC unroll 2
       for (int64_t part = 0; part < kParts; ++part) {
-        const Scales<kVecs> scales(block, chunk * kParts + part, lane);
+        const Scales scales(block, chunk * kParts + part, lane);
 #pragma GCC unroll 8
-        for (int64_t i = part * kWords; i < (part + 1) * kWords; ++i) {
-          GgufWords words[kVecs];
-          load<kVecs>(block, 8 * chunk + i, lane, words);
-          for_bytes<kEven, kOdd, 255>(words, 4 * i, scales, use);
-        }
+        for (int64_t i = part * kWords; i < (part + 1) * kWords; ++i)
+          for_bytes<kEven, kOdd, 255>(load_words(block, 8 * chunk + i, lane), 4 * i, scales, use);
       }
     }
   }
@@ -158,45 +152,28 @@ struct GgufExactSource : GgufBf16Source<kForm, kGroups> {
  private:
   // Of a group: the scales of the codes in each byte of a word. The highest one of bytes is
   // shifted.
-  template <int kVecs>
   struct Scales {
     static constexpr int kBytes = kForm == GgufForm::kFour ? 4 : 3;
-    FloatVec scale[kBytes][kVecs], bias[kVecs];
+    FloatVec scale[kBytes], bias;
     HWY_INLINE Scales(const QuantisedBlock& block, int64_t group, int64_t lane) {
-#pragma GCC unroll 2
-      for (int v = 0; v < kVecs; ++v) {
-        scale[0][v] = hn::Load(kFloats, block.scales[group] + lane + v * kLanes);
-        bias[v] = hn::Load(kFloats, block.biases[group] + lane + v * kLanes);
+      scale[0] = hn::Load(kFloats, block.scales[group] + lane);
+      bias = hn::Load(kFloats, block.biases[group] + lane);
 #pragma GCC unroll 3
-        for (int i = 1; i < kBytes; ++i)
-          scale[i][v] = hn::Mul(scale[i - 1][v], hn::Set(kFloats, 0x1p-8f));
-      }
+      for (int i = 1; i < kBytes; ++i) scale[i] = hn::Mul(scale[i - 1], hn::Set(kFloats, 0x1p-8f));
     }
   };
 
-  template <int kVecs>
-  static HWY_INLINE void load(const QuantisedBlock& block, int64_t word, int64_t lane,
-                              GgufWords (&words)[kVecs]) {
-#pragma GCC unroll 2
-    for (int v = 0; v < kVecs; ++v) words[v] = load_words(block, word, lane + v * kLanes);
-  }
-
   // The codes in the bytes of words, under a mask: of k and the next three.
-  template <bool kEven, bool kOdd, uint32_t kMask, int kVecs, class Use>
-  static HWY_INLINE void for_bytes(const GgufWords (&words)[kVecs], int64_t k,
-                                   const Scales<kVecs>& scales, const Use& use) {
+  template <bool kEven, bool kOdd, uint32_t kMask, class Use>
+  static HWY_INLINE void for_bytes(GgufWords words, int64_t k, const Scales& scales,
+                                   const Use& use) {
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) {
       if (i % 2 ? !kOdd : !kEven) continue;
       const bool shifted = kMask == 255 && i == 3;
-      FloatVec values[kVecs];
-#pragma GCC unroll 2
-      for (int v = 0; v < kVecs; ++v) {
-        const auto code = shifted ? hn::ShiftRight<24>(words[v])
-                                  : hn::And(words[v], hn::Set(UintTag(), kMask << (8 * i)));
-        values[v] = value(code, scales.scale[shifted ? 0 : i][v], scales.bias[v]);
-      }
-      use(k + i, values);
+      const auto code = shifted ? hn::ShiftRight<24>(words)
+                                : hn::And(words, hn::Set(UintTag(), kMask << (8 * i)));
+      use(k + i, value(code, scales.scale[shifted ? 0 : i], scales.bias));
     }
   }
 
@@ -216,53 +193,24 @@ struct ExactPart {
   HWY_INLINE void multiply(const float* HWY_RESTRICT a, int64_t chunks, float* HWY_RESTRICT acc,
                            int64_t acc_stride) const {
     static_assert(V * kLanes % 16 == 0);
-    if constexpr (R == 1 && kLanes == 8) {
-      multiply_row<V>(a, chunks, acc);
-    } else {
-      multiply_chunks<R, V>(
-          a, chunks, acc, acc_stride,
-          [&](int64_t chunk, int64_t column, const float* HWY_RESTRICT x, FloatVec(&even)[R],
-              FloatVec(&odd)[R]) HWY_ATTR {
-            const QuantisedBlock& block = blocks[column / 16];
-            if (column % 16 == 0) ask_for_turned<Source>(block, chunk);
-            const auto add_even = [&](int64_t k, const FloatVec(&w)[1])
-                                      HWY_ATTR { add_products(x, k, w[0], even); };
-            const auto add_odd = [&](int64_t k, const FloatVec(&w)[1])
-                                     HWY_ATTR { add_products(x, k, w[0], odd); };
-            const auto add = [&](int64_t k, const FloatVec(&w)[1])
-                                 HWY_ATTR { k % 2 ? add_odd(k, w) : add_even(k, w); };
-            if constexpr (kParitiesApart<R>) {
-              Source::template for_values<true, false, 1>(block, chunk, column % 16, add_even);
-              Source::template for_values<false, true, 1>(block, chunk, column % 16, add_odd);
-            } else {
-              Source::template for_values<true, true, 1>(block, chunk, column % 16, add);
-            }
-          });
-    }
-  }
-
- private:
-  // One row with 8 lanes: a panel's two vectors together, since a chain of one waits for itself.
-  template <int V>
-  HWY_INLINE void multiply_row(const float* HWY_RESTRICT x, int64_t chunks,
-                               float* HWY_RESTRICT acc) const {
-    for (int64_t chunk = 0; chunk < chunks; ++chunk, x += 32) {
-#pragma GCC unroll 2
-      for (int panel = 0; panel < V * kLanes / 16; ++panel) {
-        FloatVec sums[2][2] = {{hn::Zero(kFloats), hn::Zero(kFloats)},
-                               {hn::Zero(kFloats), hn::Zero(kFloats)}};
-        ask_for_turned<Source>(blocks[panel], chunk);
-        Source::template for_values<true, true, 2>(
-            blocks[panel], chunk, 0, [&](int64_t k, const FloatVec(&w)[2]) HWY_ATTR {
-              const FloatVec one = hn::Set(kFloats, x[k]);
-              for (int v = 0; v < 2; ++v) sums[v][k % 2] = hn::MulAdd(one, w[v], sums[v][k % 2]);
-            });
-        for (int v = 0; v < 2; ++v) {
-          float* to = acc + panel * 16 + v * kLanes;
-          hn::StoreU(hn::Add(hn::LoadU(kFloats, to), hn::Add(sums[v][0], sums[v][1])), kFloats, to);
-        }
-      }
-    }
+    multiply_chunks<R, V>(
+        a, chunks, acc, acc_stride,
+        [&](int64_t chunk, int64_t column, const float* HWY_RESTRICT x, FloatVec(&even)[R],
+            FloatVec(&odd)[R]) HWY_ATTR {
+          const QuantisedBlock& block = blocks[column / 16];
+          if (column % 16 == 0) ask_for_turned<Source>(block, chunk);
+          const auto add_even = [&](int64_t k, FloatVec w)
+                                    HWY_ATTR { add_products(x, k, w, even); };
+          const auto add_odd = [&](int64_t k, FloatVec w) HWY_ATTR { add_products(x, k, w, odd); };
+          const auto add = [&](int64_t k, FloatVec w)
+                               HWY_ATTR { k % 2 ? add_odd(k, w) : add_even(k, w); };
+          if constexpr (kParitiesApart<R>) {
+            Source::template for_values<true, false>(block, chunk, column % 16, add_even);
+            Source::template for_values<false, true>(block, chunk, column % 16, add_odd);
+          } else {
+            Source::template for_values<true, true>(block, chunk, column % 16, add);
+          }
+        });
   }
 };
 
@@ -272,9 +220,9 @@ HWY_INLINE void dequantise_exact(const QuantisedBlock& block, int64_t chunk,
                                  float* HWY_RESTRICT out) {
   ask_for_turned<Source>(block, chunk);
   for (int64_t lane = 0; lane < 16; lane += kLanes)
-    Source::template for_values<true, true, 1>(
-        block, chunk, lane, [&](int64_t k, const FloatVec(&w)[1]) HWY_ATTR {
-          hn::Store(w[0], kFloats, out + 2 * lane + k / 2 * 32 + k % 2 * kLanes);
+    Source::template for_values<true, true>(
+        block, chunk, lane, [&](int64_t k, FloatVec w) HWY_ATTR {
+          hn::Store(w, kFloats, out + 2 * lane + k / 2 * 32 + k % 2 * kLanes);
         });
 }
 }  // namespace

@@ -79,4 +79,16 @@ constexpr int64_t gguf_row_bytes(GgufFormat format, int64_t k) {
   return k / gguf_block(format).weights * gguf_block(format).bytes;
 }
 
+// Calls `use.template operator()<kFormat>()` for a format that has a layout of its own
+// (gguf_layout.h). False, and nothing called, for the others.
+template <class Use>
+constexpr bool with_gguf_layout(GgufFormat format, const Use& use) {
+  const auto call = [&]<GgufFormat... kFormats>() {
+    return ((format == kFormats && (use.template operator()<kFormats>(), true)) || ...);
+  };
+  using enum GgufFormat;
+  return call.template
+  operator()<kQ4_0, kQ5_0, kQ5_1, kQ8_0, kQ2_K, kQ3_K, kQ4_K, kQ5_K, kQ6_K, kIq4Nl, kIq4Xs>();
+}
+
 }  // namespace quire::ops

@@ -1,6 +1,6 @@
 #include "ops/linear/gguf/gguf_one_row_cpu.h"
 
-#define QUIRE_FOUR_LANES
+#define QUIRE_FOUR_LANES  // for the headers alone: see below
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/linear/gguf/gguf_one_row_cpu.cpp"
 #include "ops/cpu/highway.h"
@@ -220,46 +220,8 @@ void multiply(const LinearRowBatch& batch, const LinearBlock& block) {
 }  // namespace
 
 bool GgufOneRow(const LinearRowBatch& batch, const LinearBlock& block) {
-  switch (batch.params.gguf) {
-    case GgufFormat::kQ4_0:
-      multiply<GgufFormat::kQ4_0>(batch, block);
-      return true;
-    case GgufFormat::kQ5_0:
-      multiply<GgufFormat::kQ5_0>(batch, block);
-      return true;
-    case GgufFormat::kQ5_1:
-      multiply<GgufFormat::kQ5_1>(batch, block);
-      return true;
-    case GgufFormat::kQ8_0:
-      multiply<GgufFormat::kQ8_0>(batch, block);
-      return true;
-    case GgufFormat::kQ2_K:
-      multiply<GgufFormat::kQ2_K>(batch, block);
-      return true;
-    case GgufFormat::kQ3_K:
-      multiply<GgufFormat::kQ3_K>(batch, block);
-      return true;
-    case GgufFormat::kQ4_K:
-      multiply<GgufFormat::kQ4_K>(batch, block);
-      return true;
-    case GgufFormat::kQ5_K:
-      multiply<GgufFormat::kQ5_K>(batch, block);
-      return true;
-    case GgufFormat::kQ6_K:
-      multiply<GgufFormat::kQ6_K>(batch, block);
-      return true;
-    case GgufFormat::kIq4Nl:
-      multiply<GgufFormat::kIq4Nl>(batch, block);
-      return true;
-    case GgufFormat::kIq4Xs:
-      multiply<GgufFormat::kIq4Xs>(batch, block);
-      return true;
-    case GgufFormat::kNone:
-    case GgufFormat::kQ4_1:   // affine
-    case GgufFormat::kMxfp4:  // a block float
-      break;
-  }
-  return false;
+  return with_gguf_layout(batch.params.gguf,
+                          [&]<GgufFormat kFormat>() HWY_ATTR { multiply<kFormat>(batch, block); });
 }
 #else
 bool GgufOneRow(const LinearRowBatch&, const LinearBlock&) { return false; }

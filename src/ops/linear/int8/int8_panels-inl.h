@@ -196,36 +196,12 @@ void panels(const Int8RowBatch& s, int64_t panel, int64_t panels, float* acc) {
 
 // The loops know the format when they are compiled: choosing it for each group of each block costs
 // a third of a row of q4_k.
-template <GgufFormat kFormat>
-constexpr Int8PanelsKernel* kGgufPanels = panels<GgufForm<kFormat>, kFormat>;
 Int8PanelsKernel* panels_for(const LinearParams& p) {
-  switch (p.gguf) {
-    case GgufFormat::kQ4_0:
-      return kGgufPanels<GgufFormat::kQ4_0>;
-    case GgufFormat::kQ5_0:
-      return kGgufPanels<GgufFormat::kQ5_0>;
-    case GgufFormat::kQ5_1:
-      return kGgufPanels<GgufFormat::kQ5_1>;
-    case GgufFormat::kQ8_0:
-      return kGgufPanels<GgufFormat::kQ8_0>;
-    case GgufFormat::kQ2_K:
-      return kGgufPanels<GgufFormat::kQ2_K>;
-    case GgufFormat::kQ3_K:
-      return kGgufPanels<GgufFormat::kQ3_K>;
-    case GgufFormat::kQ4_K:
-      return kGgufPanels<GgufFormat::kQ4_K>;
-    case GgufFormat::kQ5_K:
-      return kGgufPanels<GgufFormat::kQ5_K>;
-    case GgufFormat::kQ6_K:
-      return kGgufPanels<GgufFormat::kQ6_K>;
-    case GgufFormat::kIq4Nl:
-      return kGgufPanels<GgufFormat::kIq4Nl>;
-    case GgufFormat::kIq4Xs:
-      return kGgufPanels<GgufFormat::kIq4Xs>;
-    default:
-      return p.bits == 4 ? panels<FormOf<4, 8, true>, GgufFormat::kNone>
-                         : panels<FormOf<8, 8, true>, GgufFormat::kNone>;
-  }
+  Int8PanelsKernel* found = p.bits == 4 ? panels<FormOf<4, 8, true>, GgufFormat::kNone>
+                                        : panels<FormOf<8, 8, true>, GgufFormat::kNone>;
+  with_gguf_layout(
+      p.gguf, [&]<GgufFormat kFormat>() HWY_ATTR { found = panels<GgufForm<kFormat>, kFormat>; });
+  return found;
 }
 
 void run(const Int8RowBatch& s, int64_t panel, int64_t count, float* acc) {
