@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Writes a GGUF file of a published model's exact shape with random blocks of Q4_K and Q6_K, mixed as llama-quantize's
-Q4_K_M mixes them, to measure loading and speed where llama-quantize is not at hand.
+"""Writes a GGUF file of a published model's exact shape with random blocks, to measure loading and speed where
+llama-quantize is not at hand: of one type, mixed as llama-quantize's Q4_K_M mixes them, or with four types in a layer as
+dynamic files have them (dynamic-q4_k: two thirds Q4_K, then Q6_K, IQ4_XS and Q5_K).
 
-    make_random_gguf.py --shape qwen3-0.6b|qwen3-4b --out FILE.gguf
+    make_random_gguf.py --shape qwen3-0.6b|qwen3-4b [--mix q4_k_m|q6_k|q8_0|dynamic-q4_k] --out FILE.gguf
 
 Needs numpy. The tokenizer knows bytes, and names that stand for the rest of the vocabulary; what such a model writes is
 noise. Deterministic.
@@ -18,9 +19,16 @@ SHAPES = {
     "qwen3-4b": {"hidden": 2560, "middle": 9728, "layers": 36, "heads": 32},
 }
 KV_HEADS, HEAD_DIM, VOCABULARY = 8, 128, 151936
-F32, Q4_K, Q6_K = 0, 12, 14
-# Of a block of 256 weights: its bytes, and where its float16 numbers are.
-BLOCKS = {Q4_K: (144, (0, 2)), Q6_K: (210, (208,))}
+F32, Q8_0, Q4_K, Q5_K, Q6_K, IQ4_XS = 0, 8, 12, 13, 14, 23
+# Of a block: its weights, its bytes, where its float16 numbers are, and how large they are.
+BLOCKS = {
+    Q8_0: (32, 34, (0,), 1e-4),
+    Q4_K: (256, 144, (0, 2), 1e-5),
+    Q5_K: (256, 176, (0, 2), 1e-5),
+    Q6_K: (256, 210, (208,), 1e-5),
+    IQ4_XS: (256, 136, (0,), 1e-5),
+}
+MIXES = ("q4_k_m", "q6_k", "q8_0", "dynamic-q4_k")
 U32, FLOAT, BOOL, STRING, ARRAY, I32 = 4, 6, 7, 8, 9, 5
 
 
@@ -74,60 +82,78 @@ def metadata(shape: dict) -> list[bytes]:
     ]
 
 
-def tensors(shape: dict):
+def kind_of(mix: str, part: str, layer: int, layers: int) -> int:
+    """The type of a matrix."""
+    if mix in ("q6_k", "q8_0"):
+        return {"q6_k": Q6_K, "q8_0": Q8_0}[mix]
+    if part == "token_embd":
+        return Q6_K
+    # As llama-quantize's use_more_bits().
+    more = layer < layers // 8 or layer >= 7 * layers // 8 or (layer - layers // 8) % 3 == 2
+    if mix == "dynamic-q4_k":
+        others = {"attn_v": Q6_K, "attn_k": IQ4_XS if layer % 2 else Q4_K, "attn_output": Q4_K if layer % 3 else Q5_K}
+        if part in others:
+            return others[part]
+    return Q6_K if more and part in ("attn_v", "ffn_down") else Q4_K
+
+
+def tensors(shape: dict, mix: str):
     """Name, dims (the innermost first) and type of every tensor."""
     hidden, middle, layers = shape["hidden"], shape["middle"], shape["layers"]
     q, kv = shape["heads"] * HEAD_DIM, KV_HEADS * HEAD_DIM
-    yield "token_embd.weight", (hidden, VOCABULARY), Q6_K
+    yield "token_embd.weight", (hidden, VOCABULARY), kind_of(mix, "token_embd", 0, layers)
     yield "output_norm.weight", (hidden,), F32
     for i in range(layers):
-        # As llama-quantize's use_more_bits().
-        more = i < layers // 8 or i >= 7 * layers // 8 or (i - layers // 8) % 3 == 2
-        high = Q6_K if more else Q4_K
         for norm, length in (("attn_norm", hidden), ("ffn_norm", hidden), ("attn_q_norm", HEAD_DIM), ("attn_k_norm", HEAD_DIM)):
             yield f"blk.{i}.{norm}.weight", (length,), F32
-        yield f"blk.{i}.attn_q.weight", (hidden, q), Q4_K
-        yield f"blk.{i}.attn_k.weight", (hidden, kv), Q4_K
-        yield f"blk.{i}.attn_v.weight", (hidden, kv), high
-        yield f"blk.{i}.attn_output.weight", (q, hidden), Q4_K
-        yield f"blk.{i}.ffn_gate.weight", (hidden, middle), Q4_K
-        yield f"blk.{i}.ffn_up.weight", (hidden, middle), Q4_K
-        yield f"blk.{i}.ffn_down.weight", (middle, hidden), high
+        matrices = {
+            "attn_q": (hidden, q),
+            "attn_k": (hidden, kv),
+            "attn_v": (hidden, kv),
+            "attn_output": (q, hidden),
+            "ffn_gate": (hidden, middle),
+            "ffn_up": (hidden, middle),
+            "ffn_down": (middle, hidden),
+        }
+        for part, dims in matrices.items():
+            yield f"blk.{i}.{part}.weight", dims, kind_of(mix, part, i, layers)
 
 
-def blocks(chance: np.random.Generator, kind: int, count: int) -> np.ndarray:
-    size, numbers = BLOCKS[kind]
+def blocks(chance: np.random.Generator, kind: int, weights: int) -> np.ndarray:
+    of_block, size, numbers, least = BLOCKS[kind]
+    count = weights // of_block
     data = chance.integers(0, 256, (count, size), np.uint8)
     for at in numbers:
-        scale = chance.uniform(1e-5, 3e-5, count).astype(np.float16)
+        scale = chance.uniform(least, 3 * least, count).astype(np.float16)
         data[:, at : at + 2] = scale.view(np.uint8).reshape(count, 2)
     return data
 
 
-def write(path: str, shape: dict) -> None:
+def write(path: str, shape: dict, mix: str) -> None:
     chance = np.random.default_rng(7)
-    values, all_tensors = metadata(shape), list(tensors(shape))
+    values, all_tensors = metadata(shape), list(tensors(shape, mix))
     header = b"GGUF" + struct.pack("<IQQ", 3, len(all_tensors), len(values)) + b"".join(values)
     offset, sizes = 0, []
     for name, dims, kind in all_tensors:
         count = int(np.prod(dims))
-        sizes.append(4 * count if kind == F32 else count // 256 * BLOCKS[kind][0])
+        sizes.append(4 * count if kind == F32 else count // BLOCKS[kind][0] * BLOCKS[kind][1])
         header += string(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, kind, offset)
         offset += -(-sizes[-1] // 32) * 32
     with open(path, "wb") as file:
         file.write(header + bytes(-len(header) % 32))
         for (_, dims, kind), size in zip(all_tensors, sizes):
             count = int(np.prod(dims))
-            data = np.ones(count, np.float32) if kind == F32 else blocks(chance, kind, count // 256)
+            data = np.ones(count, np.float32) if kind == F32 else blocks(chance, kind, count)
             file.write(data.tobytes() + bytes(-size % 32))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shape", choices=SHAPES, required=True)
+    parser.add_argument("--mix", choices=MIXES, default="q4_k_m")
     parser.add_argument("--out", required=True)
     args = parser.parse_args()
-    write(args.out, SHAPES[args.shape])
+    write(args.out, SHAPES[args.shape], args.mix)
 
 
 if __name__ == "__main__":

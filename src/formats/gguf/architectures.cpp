@@ -287,6 +287,9 @@ void add_hunyuan(GgufTranslator& t, const char* architecture) {
 
 void translate_architecture(GgufTranslator& translator) {
   const GgufMetadata& metadata = translator.metadata();
+  const std::string type = metadata.find_string("general.type").value_or("model");
+  if (type != "model")
+    metadata.fail("general.type", "is " + quote_name(type) + "; only a \"model\" can be served");
   const std::string name = metadata.require_string("general.architecture");
   std::string list;
   for (const Row& row : kArchitectures) {

@@ -258,6 +258,8 @@ TEST_F(GgufCheckpoint, RefusesWhatItDoesNotUnderstand) {
           u32("expert_gating_func", 2);
         }}},
       {"\"general.architecture\" is \"mamba\"; supported", {"mamba", [] {}}},
+      {"\"general.type\" is \"adapter\"; only",
+       {"llama", [&] { file_.text("general.type", "adapter"); }}},
       {"\"qwen2.rope.scaling.type\" is \"dynamic\"",
        {"qwen2", [&] { file_.text("qwen2.rope.scaling.type", "dynamic"); }}},
       {"\"llama.attention.value_length\" differs",

@@ -13,6 +13,8 @@
 namespace quire::formats {
 namespace {
 
+const std::string kPrefix = kTokenizerPrefix;
+
 constexpr std::array<std::string_view, 22> kEndTexts = {"<|eot_id|>",
                                                         "<|im_end|>",
                                                         "<|end|>",
@@ -59,6 +61,7 @@ class Ends {
   void add_named() {
     for (const char* name : {"eos_token_id", "eot_token_id", "eom_token_id"})
       if (const auto id = find_token_id(metadata_, vocabulary_, name)) ids_.insert(*id);
+    add_list("eos_token_ids");
     for (const FillToken& fill : kFillTokens) {
       auto id = find_token_id(metadata_, vocabulary_, fill.key);
       for (size_t i = 0; i < fill.texts.size() && !id && !fill.texts[i].empty(); ++i)
@@ -79,6 +82,18 @@ class Ends {
   std::vector<int64_t> ids() const { return {ids_.begin(), ids_.end()}; }
 
  private:
+  // Ollama's converter names all of them.
+  void add_list(const char* name) {
+    const std::string key = kPrefix + name;
+    const auto* all = metadata_.find_ints(key);
+    if (!all) return;
+    for (const int64_t id : *all) {
+      if (id < 0 || id >= static_cast<int64_t>(vocabulary_.tokens->size()))
+        metadata_.fail(key, "has " + std::to_string(id) + ", but there are " +
+                                std::to_string(vocabulary_.tokens->size()) + " tokens");
+      ids_.insert(id);
+    }
+  }
   std::optional<int64_t> find(std::string_view text) const {
     const auto found = ids_of_texts_.find(text);
     return found == ids_of_texts_.end() ? std::nullopt : std::optional(found->second);

@@ -308,10 +308,12 @@ std::string tokenizer_config_json(const GgufMetadata& metadata) {
 }  // namespace
 
 ModelFiles make_text_files(const GgufMetadata& metadata) {
-  return {.origin = metadata.file(),
-          .are_made = true,
-          .tokenizer_json = tokenizer_json(metadata),
-          .tokenizer_config_json = tokenizer_config_json(metadata)};
+  ModelFiles out{.origin = metadata.file(),
+                 .are_made = true,
+                 .tokenizer_json = tokenizer_json(metadata),
+                 .tokenizer_config_json = tokenizer_config_json(metadata)};
+  refuse_unknown_tokenizer_keys(metadata);
+  return out;
 }
 
 }  // namespace quire::formats

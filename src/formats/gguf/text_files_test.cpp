@@ -162,6 +162,11 @@ TEST(GgufTextFiles, AnswersEndWhereLlamaCppStops) {
                           .u32("tokenizer.ggml.eos_token_id", 0)
                           .u32("tokenizer.ggml.eom_token_id", 1)),
               ElementsAre(0, 1, 2));
+  EXPECT_THAT(ends_of(with_tokens({"a", "b", "c"}).i32s("tokenizer.ggml.eos_token_ids", {0, 2})),
+              ElementsAre(0, 2));
+  EXPECT_THAT(
+      load_error([] { ends_of(with_tokens({"a"}).i32s("tokenizer.ggml.eos_token_ids", {1})); }),
+      HasSubstr("\"tokenizer.ggml.eos_token_ids\" has 1, but there are 1 tokens"));
   // Code that is filled in: the token that the file names, or the first text.
   const std::vector<std::string> fill = {"<PAD>", "<|fim_pad|>", "<|file_sep|>", "<|repo_name|>"};
   EXPECT_THAT(ends_of(with_tokens(fill)), ElementsAre(1, 2, 3));
@@ -202,11 +207,35 @@ TEST(GgufTextFiles, NothingIsGuessed) {
        {"\"tokenizer.ggml.suppress_tokens\" lists tokens that are never"}},
       {sentencepiece().flag("tokenizer.ggml.remove_extra_whitespaces", true),
        {"remove_extra_whitespaces"}},
+      {byte_level("gpt-2").u32("tokenizer.ggml.of_tomorrow", 1),
+       {"\"tokenizer.ggml.of_tomorrow\" is not understood"}},
+      {sentencepiece().i32s("tokenizer.ggml.precompiled_charsmap", {1}),
+       {"\"tokenizer.ggml.precompiled_charsmap\" is not understood"}},
+      {sentencepiece().flag("tokenizer.ggml.escape_whitespaces", false),
+       {"\"tokenizer.ggml.escape_whitespaces\" is false"}},
+      {byte_level("gpt-2").flag("tokenizer.ggml.normalizer.lowercase", true),
+       {"\"tokenizer.ggml.normalizer.lowercase\" is true"}},
+      {byte_level("gpt-2").u32("tokenizer.ggml.add_sep_token", 0),
+       {"\"tokenizer.ggml.add_sep_token\" must be a bool"}},
   };
   for (const Bad& bad : cases) {
     const std::string error = load_error([&] { make(bad.file); });
     for (const std::string& part : bad.message) EXPECT_THAT(error, HasSubstr(part));
   }
+}
+
+// As converters write them beside what is read.
+TEST(GgufTextFiles, KeysWithoutEffectMayStandThere) {
+  const json::object plain = make(byte_level("gpt-2")).tokenizer;
+  GgufBytes file = byte_level("gpt-2");
+  for (const char* name : {"fim_pre_token_id", "mask_token_id", "seperator_token_id"})
+    file.u32(std::string("tokenizer.ggml.") + name, 3);
+  for (const char* name : {"add_space_prefix", "remove_extra_whitespaces", "add_sep_token",
+                           "treat_whitespace_as_suffix", "add_unknown_token"})
+    file.flag(std::string("tokenizer.ggml.") + name, false);
+  file.flag("tokenizer.ggml.escape_whitespaces", true);
+  file.f32s("tokenizer.ggml.scores", {0, 0, 0, 0, 0, 0});
+  EXPECT_EQ(make(file).tokenizer, plain);
 }
 
 }  // namespace
