@@ -215,8 +215,8 @@ TEST(GgufTextFiles, NothingIsGuessed) {
        {"\"tokenizer.ggml.escape_whitespaces\" is false"}},
       {byte_level("gpt-2").flag("tokenizer.ggml.normalizer.lowercase", true),
        {"\"tokenizer.ggml.normalizer.lowercase\" is true"}},
-      {byte_level("gpt-2").u32("tokenizer.ggml.add_sep_token", 0),
-       {"\"tokenizer.ggml.add_sep_token\" must be a bool"}},
+      {byte_level("gpt-2").u32("tokenizer.ggml.add_cls_token", 0),
+       {"\"tokenizer.ggml.add_cls_token\" must be a bool"}},
   };
   for (const Bad& bad : cases) {
     const std::string error = load_error([&] { make(bad.file); });

@@ -10,9 +10,10 @@
 namespace quire::formats {
 namespace {
 
-// They change no ids of texts: find_end_tokens() reads some, other kinds of tokenizers use others,
-// and some name tokens alone.
-constexpr std::array<std::string_view, 25> kWithoutEffect = {"add_space_prefix",
+// They change no ids of texts: find_end_tokens() reads some, other kinds of tokenizers or pairs of
+// texts use others, and some name tokens alone.
+constexpr std::array<std::string_view, 26> kWithoutEffect = {"add_sep_token",
+                                                             "add_space_prefix",
                                                              "cls_token_id",
                                                              "eom_token_id",
                                                              "eos_token_ids",
@@ -39,11 +40,10 @@ constexpr std::array<std::string_view, 25> kWithoutEffect = {"add_space_prefix",
                                                              "eos_token_id"};
 
 // They change nothing as long as they say this.
-constexpr std::array<std::pair<std::string_view, bool>, 10> kSettled = {
+constexpr std::array<std::pair<std::string_view, bool>, 9> kSettled = {
     {{"add_cls_token", false},
      {"add_mask_token", false},
      {"add_padding_token", false},
-     {"add_sep_token", false},
      {"add_separator_token", false},
      {"add_unknown_token", false},
      {"escape_whitespaces", true},
