@@ -132,17 +132,21 @@ TEST(Int8LinearGguf, TheLargestProductsAreExact) {
   }
 }
 
-// Also where K fills no block.
+// With a whole number of packed blocks, where one row has a kernel of its own, and, of formats that
+// allow it, with a part of one.
 TEST(Int8LinearGguf, ARowHasTheSameBitsInAnyBatchAndOnEveryInstructionSet) {
   const int n = 2 * 40;
   for (const GgufFormat format : formats()) {
-    const int k = gguf_block(format).weights == 32 ? 416 : 512;
-    const auto s = gguf_source(n, k, format, 7);
-    for (const mx::Dtype dtype : float_dtypes())
-      ASSERT_NO_FATAL_FAILURE(expect_bits_of_rows(
-          n, k, dtype, gguf_block(format).name, [&](const Context& context, bool interleave) {
-            return LinearWeight{.weight = pack(context, *s, dtype, interleave)};
-          }));
+    std::vector<int> columns = {512};
+    if (gguf_block(format).weights == 32) columns.push_back(416);
+    for (const int k : columns) {
+      const auto s = gguf_source(n, k, format, 7);
+      for (const mx::Dtype dtype : float_dtypes())
+        ASSERT_NO_FATAL_FAILURE(expect_bits_of_rows(
+            n, k, dtype, gguf_block(format).name, [&](const Context& context, bool interleave) {
+              return LinearWeight{.weight = pack(context, *s, dtype, interleave)};
+            }));
+    }
   }
 }
 
