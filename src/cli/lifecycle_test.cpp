@@ -74,6 +74,15 @@ TEST_F(LifecycleDeathTest, AFailedEngineEndsTheProcess) {
               ExitedWithCode(kEngineFailed), "the engine has failed: on fire");
 }
 
+// Its end waits for nothing that hangs.
+TEST_F(LifecycleDeathTest, AFailedEngineEndsAProcessThatHangs) {
+  EXPECT_EXIT(std::exit(serve([](server::FakeEngine& engine) { engine.die("on fire"); }, [] {},
+                              [] {
+                                for (;;) ::pause();
+                              })),
+              ExitedWithCode(kEngineFailed), "took too long");
+}
+
 TEST_F(LifecycleDeathTest, SighupReadsAgainAndEndsNothing) {
   static std::atomic<int> reloads{0};
   EXPECT_EXIT(std::exit(serve(

@@ -6,7 +6,8 @@ namespace quire::cli {
 namespace {
 
 // How late a failed engine may be noticed.
-constexpr std::chrono::milliseconds kHealthInterval{250};
+constexpr std::chrono::milliseconds kHealthInterval{100};
+static_assert(kHealthInterval + kFailureGrace < std::chrono::seconds(1));
 
 }  // namespace
 
@@ -22,7 +23,7 @@ ExitStatus serve_until_stopped(Signals& signals, server::Server& server,
     const engine::EngineStats stats = engine.stats();
     if (stats.healthy) continue;
     spdlog::critical("the engine has failed: {}; ending", stats.failure);
-    signals.end_within(kStopGrace, kEngineFailed);
+    signals.end_within(kFailureGrace, kEngineFailed);
     server.stop(std::chrono::milliseconds(0));
     return kEngineFailed;
   }

@@ -10,6 +10,9 @@ namespace quire::cli {
 
 // Beyond the shutdown timeout, the process has this long to end before it is ended by force.
 constexpr std::chrono::milliseconds kStopGrace{4500};
+// The same once the engine has failed: with what it takes to notice that and to say last words,
+// less than a second.
+constexpr std::chrono::milliseconds kFailureGrace{500};
 
 enum ExitStatus { kStopped = 0, kEngineFailed = 70 };
 
