@@ -39,7 +39,7 @@ int serve(
   server::ServerOptions options;
   options.http.port = 0;
   options.served_model_names = {"tiny"};
-  server::Server server(engine, std::move(text), options);
+  server::Server server(engine, text, options);
   server.start();
   std::promise<void> serving;
   std::thread other([&] {

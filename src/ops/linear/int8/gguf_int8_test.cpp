@@ -66,7 +66,9 @@ void expect_near_float64(const Context& context, const GgufSource& s, const mx::
   const ExactValues values = exact_values(s);
   const int64_t group = w.weight.affine ? 32 : gguf_layout(s.rows.format).group;
   const std::vector<double> a = rounded_to_int8(to_floats(x), group);
-  const double per_sum = unit_roundoff(mx::float32) * static_cast<double>(4 * k / group + 4) * 1.01;
+  const int64_t num_groups = k / group;
+  const double per_sum =
+      unit_roundoff(mx::float32) * static_cast<double>(4 * num_groups + 4) * 1.01;
   for (int t = 0; t < rows; ++t) {
     for (int j = 0; j < n; ++j) {
       double exact = 0, sizes = 0;
