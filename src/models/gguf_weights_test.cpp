@@ -31,15 +31,15 @@ void add_matrix(GgufBytes& file, const std::string& name, int rows, int width, B
   file.tensor(name, {static_cast<uint64_t>(width), static_cast<uint64_t>(rows)}, type.number,
               std::string(static_cast<size_t>(rows * width / 32) * type.bytes, byte));
 }
-void add_norm(GgufBytes& file, const std::string& name, int length) {
+void add_norm(GgufBytes& file, const std::string& name, int length, char byte = '\x38') {
   file.tensor(name, {static_cast<uint64_t>(length)}, kF32,
-              std::string(static_cast<size_t>(length) * sizeof(float), '\x38'));
+              std::string(static_cast<size_t>(length) * sizeof(float), byte));
 }
 
 // What is wrong with a file: bytes of \xff are no number in any type.
 struct Damage {
   int value_rows = kHeadDim;
-  char value_byte = '\x38';
+  char value_byte = '\x38', norm_byte = '\x38';
 };
 
 // A file of one layer whose matrices are of a type, but for its values.
@@ -64,8 +64,9 @@ GgufBytes one_layer(BlockType type, BlockType of_values, const Damage& damage = 
   add_matrix(file, "blk.0.ffn_gate.weight", kInner, kHidden, type);
   add_matrix(file, "blk.0.ffn_up.weight", kInner, kHidden, type);
   add_matrix(file, "blk.0.ffn_down.weight", kHidden, kInner, type);
-  for (const char* norm : {"blk.0.attn_norm", "blk.0.ffn_norm", "output_norm"})
+  for (const char* norm : {"blk.0.attn_norm", "output_norm"})
     add_norm(file, std::string(norm) + ".weight", kHidden);
+  add_norm(file, "blk.0.ffn_norm.weight", kHidden, damage.norm_byte);
   for (const char* norm : {"blk.0.attn_q_norm", "blk.0.attn_k_norm"})
     add_norm(file, std::string(norm) + ".weight", kHeadDim);
   return file;
@@ -101,6 +102,8 @@ TEST(GgufWeights, MessagesHaveTheFilesNamesOfTensors) {
               HasSubstr("has shape [16, 64]"));
   EXPECT_THAT(error_of(one_layer(kQ8_0, kQ8_0, {.value_byte = '\xff'}), kValues),
               HasSubstr("a scale is no finite number"));
+  EXPECT_THAT(error_of(one_layer(kQ8_0, kQ8_0, {.norm_byte = '\xff'}), "blk.0.ffn_norm.weight ("),
+              HasSubstr("holds what is no number"));
   GgufBytes file = one_layer(kQ8_0, kQ8_0);
   add_norm(file, "blk.1.attn_norm.weight", kHidden);
   EXPECT_THAT(error_of(file, "does not use: blk.1.attn_norm.weight ("),

@@ -26,6 +26,7 @@ template <class Part>
 void widen(const formats::RawTensor& tensor, float* out) {
   const int64_t n = tensor.num_elements();
   const std::vector<std::byte> stored = tensor.read_all();
+  expect_finite(tensor, stored);
   const std::byte* bytes = stored.data();
   if (tensor.dtype == formats::DType::kF32) {
     std::memcpy(out, bytes, static_cast<size_t>(n) * sizeof(float));
