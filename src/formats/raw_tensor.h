@@ -84,6 +84,8 @@ struct RawTensor {
   // > 0: in the file each run of so many rows (of the outermost dim) has them in another order, the
   // first of one half, the first of the other and so on. They are read in their own order.
   int64_t alternating_rows = 0;
+  // What its file calls it, where that is not `name`.
+  std::string stored_name = {};
 
   const std::string& file() const { return source->path(); }
   // Product of the dims; cannot overflow in a RawTensor that a reader made.

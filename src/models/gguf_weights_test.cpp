@@ -26,17 +26,24 @@ constexpr BlockType kMxfp4{39, 17}, kQ8_0{8, 34};
 constexpr uint32_t kF32 = 0;
 constexpr int kHidden = 64, kHeadDim = 32, kInner = 96, kVocab = 6;
 
-void add_matrix(GgufBytes& file, const std::string& name, int rows, int width, BlockType type) {
+void add_matrix(GgufBytes& file, const std::string& name, int rows, int width, BlockType type,
+                char byte = '\x38') {
   file.tensor(name, {static_cast<uint64_t>(width), static_cast<uint64_t>(rows)}, type.number,
-              std::string(static_cast<size_t>(rows * width / 32) * type.bytes, '\x38'));
+              std::string(static_cast<size_t>(rows * width / 32) * type.bytes, byte));
 }
-void add_norm(GgufBytes& file, const std::string& name, int length) {
+void add_norm(GgufBytes& file, const std::string& name, int length, char byte = '\x38') {
   file.tensor(name, {static_cast<uint64_t>(length)}, kF32,
-              std::string(static_cast<size_t>(length) * sizeof(float), '\x38'));
+              std::string(static_cast<size_t>(length) * sizeof(float), byte));
 }
 
+// What is wrong with a file: bytes of \xff are no number in any type.
+struct Damage {
+  int value_rows = kHeadDim;
+  char value_byte = '\x38', norm_byte = '\x38';
+};
+
 // A file of one layer whose matrices are of a type, but for its values.
-std::string one_layer(BlockType type, BlockType of_values) {
+GgufBytes one_layer(BlockType type, BlockType of_values, const Damage& damage = {}) {
   GgufBytes file;
   file.text("general.architecture", "qwen3");
   file.u32("qwen3.block_count", 1).u32("qwen3.context_length", 128);
@@ -52,23 +59,24 @@ std::string one_layer(BlockType type, BlockType of_values) {
   add_matrix(file, "token_embd.weight", kVocab, kHidden, type);
   add_matrix(file, "blk.0.attn_q.weight", 2 * kHeadDim, kHidden, type);
   add_matrix(file, "blk.0.attn_k.weight", kHeadDim, kHidden, type);
-  add_matrix(file, "blk.0.attn_v.weight", kHeadDim, kHidden, of_values);
+  add_matrix(file, "blk.0.attn_v.weight", damage.value_rows, kHidden, of_values, damage.value_byte);
   add_matrix(file, "blk.0.attn_output.weight", kHidden, 2 * kHeadDim, type);
   add_matrix(file, "blk.0.ffn_gate.weight", kInner, kHidden, type);
   add_matrix(file, "blk.0.ffn_up.weight", kInner, kHidden, type);
   add_matrix(file, "blk.0.ffn_down.weight", kHidden, kInner, type);
-  for (const char* norm : {"blk.0.attn_norm", "blk.0.ffn_norm", "output_norm"})
+  for (const char* norm : {"blk.0.attn_norm", "output_norm"})
     add_norm(file, std::string(norm) + ".weight", kHidden);
+  add_norm(file, "blk.0.ffn_norm.weight", kHidden, damage.norm_byte);
   for (const char* norm : {"blk.0.attn_q_norm", "blk.0.attn_k_norm"})
     add_norm(file, std::string(norm) + ".weight", kHeadDim);
-  return file.bytes();
+  return file;
 }
 
 // MXFP4 is no whole number times a scale. One matrix that is one will do.
 TEST(GgufWeights, ActivationsOf8BitsWantWholeNumbers) {
   const TempDir dir;
   const auto load = [&](BlockType values, bool int8) {
-    const std::string path = dir.write("m.gguf", one_layer(kMxfp4, values));
+    const std::string path = dir.write("m.gguf", one_layer(kMxfp4, values).bytes());
     return load_model(ops::make_context(1), formats::Checkpoint::open(path),
                       {.dtype = {}, .progress = {}, .int8_activations = int8});
   };
@@ -78,6 +86,28 @@ TEST(GgufWeights, ActivationsOf8BitsWantWholeNumbers) {
               AllOf(HasSubstr("m.gguf: 8-bit activations go with"), HasSubstr("mxfp4 (5)"),
                     HasSubstr("leave them out")));
   EXPECT_EQ(load(kQ8_0, true)->whole_activations(), "mxfp4 (5)");
+}
+
+// People look for a tensor in the file.
+TEST(GgufWeights, MessagesHaveTheFilesNamesOfTensors) {
+  const TempDir dir;
+  const auto error_of = [&](const GgufBytes& file, const std::string& name) {
+    const std::string path = dir.write("m.gguf", file.bytes());
+    const auto load = [&] { load_model(ops::make_context(1), formats::Checkpoint::open(path)); };
+    EXPECT_THAT(load_error(load), AllOf(HasSubstr("m.gguf: "), HasSubstr(name)));
+    return load_error(load);
+  };
+  constexpr const char* kValues = "blk.0.attn_v.weight (model.layers.0.self_attn.v_proj.weight)";
+  EXPECT_THAT(error_of(one_layer(kQ8_0, kQ8_0, {.value_rows = 16}), kValues),
+              HasSubstr("has shape [16, 64]"));
+  EXPECT_THAT(error_of(one_layer(kQ8_0, kQ8_0, {.value_byte = '\xff'}), kValues),
+              HasSubstr("a scale is no finite number"));
+  EXPECT_THAT(error_of(one_layer(kQ8_0, kQ8_0, {.norm_byte = '\xff'}), "blk.0.ffn_norm.weight ("),
+              HasSubstr("holds what is no number"));
+  GgufBytes file = one_layer(kQ8_0, kQ8_0);
+  add_norm(file, "blk.1.attn_norm.weight", kHidden);
+  EXPECT_THAT(error_of(file, "does not use: blk.1.attn_norm.weight ("),
+              HasSubstr("model.layers.1.input_layernorm.weight"));
 }
 
 }  // namespace

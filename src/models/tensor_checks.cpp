@@ -9,8 +9,13 @@
 
 namespace quire::models {
 
+std::string title(const formats::RawTensor& tensor) {
+  if (tensor.stored_name.empty()) return tensor.name;
+  return tensor.stored_name + " (" + tensor.name + ")";
+}
+
 std::string where(const formats::RawTensor& tensor) {
-  return tensor.file() + ": tensor " + tensor.name;
+  return tensor.file() + ": tensor " + title(tensor);
 }
 
 std::string shape_text(const std::vector<int64_t>& shape) {

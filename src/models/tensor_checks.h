@@ -10,6 +10,9 @@
 
 namespace quire::models {
 
+// Its name, for messages: that in its file first.
+std::string title(const formats::RawTensor& tensor);
+
 // "file: tensor name", for messages.
 std::string where(const formats::RawTensor& tensor);
 

@@ -17,7 +17,7 @@ namespace {
 template <class Part>
 [[noreturn]] void refuse_content(std::span<const Part> parts, const std::exception& error) {
   std::string names;
-  for (const Part& part : parts) names += (names.empty() ? "" : ", ") + part.tensors[0]->name;
+  for (const Part& part : parts) names += (names.empty() ? "" : ", ") + title(*part.tensors[0]);
   throw LoadError(parts[0].tensors[0]->file() + ": " + names + ": " + error.what() +
                   ": take the whole checkpoint, or convert the model anew");
 }
@@ -26,6 +26,7 @@ template <class Part>
 void widen(const formats::RawTensor& tensor, float* out) {
   const int64_t n = tensor.num_elements();
   const std::vector<std::byte> stored = tensor.read_all();
+  expect_finite(tensor, stored);
   const std::byte* bytes = stored.data();
   if (tensor.dtype == formats::DType::kF32) {
     std::memcpy(out, bytes, static_cast<size_t>(n) * sizeof(float));
@@ -473,7 +474,7 @@ std::string WeightLoader::finish(const std::vector<std::string>& ignored) const 
   for (const auto& name : checkpoint_.names()) {
     if (taken_.contains(name) || skip.contains(name) || is_of_layer(name, skip_layers)) continue;
     if (has_ignored_prefix(name) || is_kv_scale(name)) continue;
-    if (++count <= 8) names += (names.empty() ? "" : ", ") + name;
+    if (++count <= 8) names += (names.empty() ? "" : ", ") + title(*checkpoint_.find(name));
   }
   if (count > 0) {
     throw LoadError(checkpoint_.dir() + ": " + std::to_string(count) + " tensors that " +

@@ -304,6 +304,7 @@ void GgufTranslator::cut_qkv(const RawTensor& tensor, int64_t q_rows, int64_t kv
   uint64_t at = tensor.begin;
   for (const auto& [part, count] : kParts) {
     RawTensor piece = tensor;
+    piece.stored_name = tensor.name;
     piece.name =
         "blk." + std::string(block->layer) + "." + std::string(part) + std::string(block->ending);
     piece.shape.front() = count;
@@ -350,6 +351,7 @@ std::vector<RawTensor> GgufTranslator::finish() {
     if (const auto block = gguf_block_name(name)) order_rows(tensor, block->part);
     RawTensor renamed = tensor;
     renamed.name = new_name(name);
+    if (renamed.stored_name.empty() && renamed.name != name) renamed.stored_name = name;
     // A matrix of one row, and taps of a convolution, which files store without their dim of 1.
     if (name.ends_with(".ffn_gate_inp_shexp.weight") && tensor.shape.size() == 1)
       renamed.shape.insert(renamed.shape.begin(), 1);
