@@ -38,8 +38,7 @@ void Api::answer_in_background(http::ExchangePtr exchange, Make make) {
     }();
     const http::Request& request = exchange->request();
     auto response = std::make_shared<http::Response>(
-        made ? json_response(*made)
-             : server::error_response(made.error(), request.head, request.id));
+        made ? json_response(*made) : server::error_response(made.error(), request.head));
     exchange->post([exchange, response, held, admission = std::move(admission)]() mutable {
       admission.reset();
       exchange->respond(std::move(*response));

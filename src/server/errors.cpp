@@ -94,14 +94,12 @@ bool is_anthropic_path(std::string_view path) {
   return path.ends_with("/v1/messages") || path.ends_with("/v1/messages/count_tokens");
 }
 
-http::Response error_response(const ApiError& error, const http::RequestHead& head,
-                              const std::string& request_id) {
+http::Response error_response(const ApiError& error, const http::RequestHead& head) {
   const bool anthropic = is_anthropic_path(head.path);
   http::Response response;
   response.status = error.status;
-  response.body =
-      dump_json(anthropic ? anthropic_error_body(error, request_id) : error_body(error));
-  if (anthropic && !request_id.empty()) response.headers.emplace_back("request-id", request_id);
+  response.body = dump_json(anthropic ? anthropic_error_body(error, head.id) : error_body(error));
+  if (anthropic && !head.id.empty()) response.headers.emplace_back("request-id", head.id);
   if (error.status == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
   if (error.status == 429 || error.status == 503)
     response.headers.emplace_back("Retry-After", std::to_string(error.retry_after));
@@ -109,7 +107,7 @@ http::Response error_response(const ApiError& error, const http::RequestHead& he
 }
 
 void respond_with(http::Exchange& exchange, const ApiError& error) {
-  exchange.respond(error_response(error, exchange.request().head, exchange.request().id));
+  exchange.respond(error_response(error, exchange.request().head));
 }
 
 }  // namespace quire::server

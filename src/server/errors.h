@@ -28,9 +28,8 @@ json::value error_body(const ApiError& error);
 // {"type": "error", "error": {"type", "message"}, "request_id"}: of Anthropic's API.
 json::value anthropic_error_body(const ApiError& error, const std::string& request_id);
 
-// In the form of the API that the path belongs to. `request_id` may not be known yet.
-http::Response error_response(const ApiError& error, const http::RequestHead& head,
-                              const std::string& request_id = "");
+// In the form of the API that the path belongs to.
+http::Response error_response(const ApiError& error, const http::RequestHead& head);
 void respond_with(http::Exchange& exchange, const ApiError& error);
 // Whether the path is one of Anthropic's API, whatever stands before it.
 bool is_anthropic_path(std::string_view path);

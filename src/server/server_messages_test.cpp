@@ -261,6 +261,8 @@ TEST_F(ServerMessages, ErrorsHaveAnthropicsForm) {
   const auto expect = [&](const ClientResponse& response, int status, const std::string& type) {
     ASSERT_EQ(response.status, status) << response.body;
     EXPECT_EQ(error_type(response), type);
+    EXPECT_EQ(response.json().at("request_id").as_string(), response.headers.at("x-request-id"));
+    EXPECT_EQ(response.headers.at("request-id"), response.headers.at("x-request-id"));
   };
   expect(message(R"("top_k": 5)"), 401, "authentication_error");
   expect(message(R"("top_k": "x")", "/v1/messages", key), 400, "invalid_request_error");
@@ -278,7 +280,6 @@ TEST_F(ServerMessages, ErrorsHaveAnthropicsForm) {
   const auto busy = message(R"("top_k": 5)", "/v1/messages", key);
   expect(busy, 429, "rate_limit_error");
   EXPECT_EQ(busy.headers.at("retry-after"), "7");
-  EXPECT_EQ(busy.json().at("request_id").as_string(), busy.headers.at("request-id"));
 }
 
 TEST_F(ServerMessages, AStreamThatFailsEndsWithAnErrorEvent) {

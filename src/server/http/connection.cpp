@@ -262,12 +262,13 @@ Request Connection::take_request(RequestParser& parser) {
     request.head = parser.head();
   } else {
     request.head.method = request.head.path = "?";
+    request.head.id = choose_request_id(request.head);
   }
   // The rest of a request that was not read cannot be told from the next one.
   request.head.keep_alive &= parser.done() && !context_->draining;
   request.peer = peer_;
   request.client = client_;
-  request.id = choose_request_id(request.head);
+  request.id = request.head.id;
   return request;
 }
 

@@ -5,6 +5,7 @@
 #include <boost/beast/http/string_body.hpp>
 
 #include "server/http/host_header.h"
+#include "server/http/request_id.h"
 
 namespace quire::server::http {
 namespace {
@@ -187,6 +188,7 @@ void RequestParser::read_head() {
     return fail(400, "Malformed HTTP request: two different headers `" + std::string(name) + "`");
 
   if (!read_target(head)) return fail(400, "Malformed HTTP request: bad target");
+  head.id = choose_request_id(head);
   head_ = std::move(head);
 }
 
@@ -205,6 +207,7 @@ void RequestParser::keep_target() {
   RequestHead head;
   head.method = view(impl_->parser.get().method_string());
   head.http_1_1 = impl_->parser.get().version() >= 11;
+  head.id = choose_request_id(head);
   if (read_target(head)) head_ = std::move(head);
 }
 
