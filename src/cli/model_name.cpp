@@ -30,10 +30,17 @@ std::string pull(const hub::ModelId& id, const hub::PullOptions& options) {
 
 }  // namespace
 
+void check_vocabulary(const std::string& model, int64_t tokens, int64_t vocabulary) {
+  if (tokens <= vocabulary) return;
+  throw LoadError(model + ": the tokenizer has " + std::to_string(tokens) +
+                  " tokens, but the model's vocabulary is " + std::to_string(vocabulary) +
+                  "; the tokenizer is of another model");
+}
+
 void check_readable(const formats::HfConfig& config, const formats::ModelFiles& files) {
-  (void)models::make_model_spec(config, config.max_position_embeddings);
+  const models::ModelSpec spec = models::make_model_spec(config, config.max_position_embeddings);
   (void)formats::read_quantization_config(config);
-  (void)text::Tokenizer::load(files);
+  check_vocabulary(files.origin, text::Tokenizer::load(files)->vocab_size(), spec.vocab);
   (void)text::ChatTemplate::load(files);
 }
 

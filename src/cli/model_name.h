@@ -32,6 +32,9 @@ struct ModelPreview {
 // it. Throws LoadError.
 ModelPreview preview_model(const std::string& text);
 
+// Throws LoadError if the tokenizer has tokens that the model does not have.
+void check_vocabulary(const std::string& model, int64_t tokens, int64_t vocabulary);
+
 // Throws LoadError if a model is one that cannot be served: by its architecture, its quantisation
 // or its tokenizer.
 void check_readable(const formats::HfConfig& config, const formats::ModelFiles& files);

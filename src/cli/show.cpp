@@ -17,7 +17,6 @@
 #include "models/model.h"
 #include "models/model_size.h"
 #include "text/chat_template.h"
-#include "text/tokenizer.h"
 
 namespace quire::cli {
 namespace {
@@ -71,7 +70,7 @@ void show_weights(const std::string& place, const std::string& shown) {
                      hub::bytes_text(static_cast<double>(checkpoint.total_bytes())));
   row("memory", memory_text(size));
   show_chat(checkpoint.text_files());
-  (void)text::Tokenizer::load(checkpoint.text_files());
+  check_readable(checkpoint.config(), checkpoint.text_files());
   models::check_tensors(checkpoint);
   check_fits_here(shown, size);
 }

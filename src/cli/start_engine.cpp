@@ -19,6 +19,7 @@
 #include "base/printable.h"
 #include "cli/compute_context.h"
 #include "cli/fingerprint.h"
+#include "cli/model_name.h"
 #include "engine/memory_fit.h"
 #include "formats/data_file.h"
 #include "formats/folder_quantization.h"
@@ -303,12 +304,7 @@ RunningModel start_engine(const ModelFlags& flags) {
                                    .kv_storage = request.kv_storage,
                                    .max_positions = request.max_model_len});
   std::tie(model.tokenizer, model.chat_template, model.grammars) = std::move(text);
-  if (model.tokenizer->vocab_size() > decoder->vocab_size()) {
-    throw LoadError(flags.model + ": the tokenizer has " +
-                    std::to_string(model.tokenizer->vocab_size()) +
-                    " tokens, but the model's vocabulary is " +
-                    std::to_string(decoder->vocab_size()) + "; the tokenizer is of another model");
-  }
+  check_vocabulary(flags.model, model.tokenizer->vocab_size(), decoder->vocab_size());
   model.has_head = decoder->has_head();
   const engine::MemoryBudget budget = engine::plan_memory(*decoder, scheduler, request);
   engine::EngineOptions options = engine_options(flags, budget, scheduler);

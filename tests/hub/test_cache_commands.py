@@ -150,6 +150,15 @@ def test_show_names_what_a_model_lacks(quire, hub, tmp_path):
     assert code == 1 and "model.layers.1.mlp.up_proj.weight is missing" in supported, out
 
 
+def test_show_says_that_the_tokenizer_is_of_another_model(quire, hub, tmp_path):
+    shutil.copytree(MODELS / "qwen3", tmp_path, dirs_exist_ok=True)
+    tokenizer = json.loads((tmp_path / "tokenizer.json").read_text())
+    more = {**tokenizer["added_tokens"][0], "id": 320, "content": "<|more|>"}
+    (tmp_path / "tokenizer.json").write_text(json.dumps({**tokenizer, "added_tokens": [*tokenizer["added_tokens"], more]}))
+    code, out, err = quire("show", str(tmp_path))
+    assert code == 1 and "the tokenizer has 321 tokens, but the model's vocabulary is 320" in shown(out)["supported"], out
+
+
 def test_rm_leaves_nothing_and_what_others_need(quire, hub):
     repo = hub.repos["org/tiny"]
     old = quire.pull()
