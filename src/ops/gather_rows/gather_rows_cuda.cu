@@ -7,12 +7,14 @@ namespace quire::ops {
 namespace {
 
 constexpr int kThreads = 128;
+constexpr int64_t kPiece = 16 << 10;  // bytes of a row that one block copies
 
 __global__ void gather(const GatherRowsCudaParams p) {
   begin_dependent();
-  const int64_t row = blockIdx.x;
-  block_copy(static_cast<const char*>(p.from) + p.rows[row] * p.row_bytes,
-             static_cast<char*>(p.to) + row * p.row_bytes, p.row_bytes);
+  const int64_t i = blockIdx.x, at = blockIdx.y * kPiece;
+  const int64_t place = p.places != nullptr ? p.places[i] : i;
+  block_copy(static_cast<const char*>(p.from) + p.rows[i] * p.row_bytes + at,
+             static_cast<char*>(p.to) + place * p.row_bytes + at, min(kPiece, p.row_bytes - at));
 }
 
 __global__ void slice(const SliceColumnsCudaParams p) {
@@ -33,7 +35,8 @@ __global__ void resolve(const ResolveTokensCudaParams p) {
 }  // namespace
 
 void gather_rows_cuda(CudaStream stream, const GatherRowsCudaParams& p) {
-  launch("gather_rows", stream, gather, dim3(static_cast<unsigned>(p.count)), kThreads, 0, p);
+  const dim3 grid(static_cast<unsigned>(p.count), blocks_for(p.row_bytes, kPiece));
+  launch("gather_rows", stream, gather, grid, kThreads, 0, p);
 }
 
 void slice_columns_cuda(CudaStream stream, const SliceColumnsCudaParams& p) {
