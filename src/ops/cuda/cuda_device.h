@@ -119,7 +119,10 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
   std::shared_ptr<void> take_pinned(size_t bytes);
   int multiprocessors() const { return multiprocessors_; }
   DeviceCounters counters() const override;
+  // All waits of the host are these and synchronize(): they are counted. In destructors, for whom
+  // a kernel's failure is nothing new; null: for all that was handed over.
   void wait_for(CUevent_st* event);
+  void wait_at_an_end(CUevent_st* event) noexcept;
 
  private:
   // Kernels between two events.
