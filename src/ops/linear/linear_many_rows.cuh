@@ -218,6 +218,8 @@ struct ManyRows {
   }
 };
 
+// Not marked hot: Hopper's kernel takes these rows (linear_wgmma.cuh), and some block formats
+// keep a register in memory here.
 template <class T, CudaSource kSource, int kTokens>
 __global__ void __launch_bounds__(kManyRowsThreads, kTokens == 64 ? 2 : 1)
     many_rows(const __grid_constant__ LinearCudaParams p, bool wide_x) {

@@ -293,7 +293,9 @@ struct AttentionWalk : AttentionTiles<T, Pool, kRowTiles, kColumnTiles, kDim> {
 template <class T, class Pool, int kRowTiles, int kColumnTiles, int kDim>
 __device__ void attend_items(const AttentionKernelParams& p, const AttentionCudaBatch& batch,
                              const AttentionCudaItems& items, const AttentionShapes& shapes,
-                             char* shared, int64_t first, int64_t step) {
+                             int64_t first, int64_t step) {
+  extern __shared__ __align__(128) char shared[];
+  allow_dependent();
   bool waits = true;
   const int64_t count = *items.count * p.kv_heads;
   for (int64_t i = first; i < count; i += step) {
@@ -311,12 +313,31 @@ __device__ void attend_items(const AttentionKernelParams& p, const AttentionCuda
 
 template <class T, class Pool, int kRowTiles, int kColumnTiles, int kDim>
 __global__ void __launch_bounds__(kAttentionThreads, kRowTiles == 1 && kColumnTiles <= 2 ? 2 : 1)
+    hot_attend(const AttentionKernelParams p, const AttentionCudaBatch batch,
+               const AttentionCudaItems items, const AttentionShapes shapes) {
+  attend_items<T, Pool, kRowTiles, kColumnTiles, kDim>(p, batch, items, shapes, blockIdx.x,
+                                                       gridDim.x);
+}
+
+// Not marked hot: many rows of values of more than 256 elements, and few rows of floats of 8 bits,
+// keep a register or two in memory.
+template <class Pool, int kRowTiles, int kColumnTiles>
+constexpr bool kAttendSpills = (kRowTiles == 2 && kColumnTiles == 8) ||
+                               (std::is_same_v<Pool, F8> && kRowTiles == 1 && kColumnTiles == 2);
+template <class T, class Pool, int kRowTiles, int kColumnTiles, int kDim>
+__global__ void __launch_bounds__(kAttentionThreads, kRowTiles == 1 && kColumnTiles <= 2 ? 2 : 1)
     attend(const AttentionKernelParams p, const AttentionCudaBatch batch,
            const AttentionCudaItems items, const AttentionShapes shapes) {
-  extern __shared__ __align__(128) char shared[];
-  allow_dependent();
-  attend_items<T, Pool, kRowTiles, kColumnTiles, kDim>(p, batch, items, shapes, shared, blockIdx.x,
+  attend_items<T, Pool, kRowTiles, kColumnTiles, kDim>(p, batch, items, shapes, blockIdx.x,
                                                        gridDim.x);
+}
+
+template <class T, class Pool, int kRowTiles, int kColumnTiles, int kDim>
+constexpr auto attend_kernel() {
+  if constexpr (kAttendSpills<Pool, kRowTiles, kColumnTiles>)
+    return attend<T, Pool, kRowTiles, kColumnTiles, kDim>;
+  else
+    return hot_attend<T, Pool, kRowTiles, kColumnTiles, kDim>;
 }
 
 inline constexpr int kWholeShared = 226 * 1024, kHalfShared = 113 * 1024;
@@ -336,7 +357,7 @@ void launch_attention(CudaStream stream, const AttentionKernelParams& p,
   if (kDim > 0) shapes.buffers = Tiles::kBuffers;
   constexpr int64_t kMostBlocks = 132 * 2;
   const int64_t blocks = items.max_count * p.kv_heads;
-  launch("paged_attention", stream, attend<T, Pool, kRowTiles, kColumnTiles, kDim>,
+  launch("paged_attention", stream, attend_kernel<T, Pool, kRowTiles, kColumnTiles, kDim>(),
          dim3(static_cast<unsigned>(blocks < kMostBlocks ? blocks : kMostBlocks)),
          kAttentionThreads, static_cast<size_t>(shapes.bytes()), p, batch, items, shapes);
 }
