@@ -83,7 +83,8 @@ size_t head_linear_cuda_scratch_bytes(const HeadLinearCudaParams& p) {
   return p.tokens == 0 ? 0 : place_scratch(p, tokens_at_once(p), rows);
 }
 
-void head_linear_cuda(CudaStream stream, const HeadLinearCudaParams& p) {
+const char* head_linear_cuda(CudaStream stream, const HeadLinearCudaParams& p) {
+  const char* name = nullptr;
   const int64_t step = p.tokens == 0 ? 1 : tokens_at_once(p), size = element_bytes(p);
   for (int64_t first = 0; first < p.tokens; first += step) {
     HeadRows rows = {.heads = p.heads,
@@ -105,9 +106,10 @@ void head_linear_cuda(CudaStream stream, const HeadLinearCudaParams& p) {
     linear.num_tiles = rows.num_tiles;
     linear.max_tiles = p.heads * tiles_of(rows.tokens);
     linear.expert_weights = p.weights;
-    linear_cuda(stream, linear);
+    name = joined_name(name, linear_cuda(stream, linear));
     launch("head_linear", stream, hot_scatter, grid, kThreads, 0, rows, static_cast<char*>(p.y));
   }
+  return name;
 }
 
 }  // namespace quire::ops

@@ -137,8 +137,8 @@ __global__ void __launch_bounds__(kJoinThreads)
 
 size_t moe_experts_cuda_scratch_bytes(const MoeExpertsCudaParams& p) { return scratch_of(p).bytes; }
 
-void moe_experts_cuda(CudaStream stream, const MoeExpertsCudaParams& p) {
-  if (p.rows == 0) return;
+const char* moe_experts_cuda(CudaStream stream, const MoeExpertsCudaParams& p) {
+  if (p.rows == 0) return nullptr;
   if (p.num_experts > kMostExperts || p.top_k > kMostChoices)
     throw_from_op("moe_experts", "more experts than the kernel has room for");
   const MoeScratch s = scratch_of(p);
@@ -160,7 +160,7 @@ void moe_experts_cuda(CudaStream stream, const MoeExpertsCudaParams& p) {
   linear.expert_weights = p.gate_up_weights;
   linear.expert_biases = p.gate_up_biases;
   linear.x_rows = p.weigh_input ? nullptr : s.tokens;
-  linear_cuda(stream, linear);
+  const char* first = linear_cuda(stream, linear);
   linear.layout = p.down;
   linear.out_type = FloatType::kF32;
   linear.x = s.gated;
@@ -168,11 +168,12 @@ void moe_experts_cuda(CudaStream stream, const MoeExpertsCudaParams& p) {
   linear.expert_weights = p.down_weights;
   linear.expert_biases = p.down_biases;
   linear.x_rows = nullptr;
-  linear_cuda(stream, linear);
+  const char* second = linear_cuda(stream, linear);
   with_float_type(p.type, [&](auto t) {
     launch("moe_experts", stream, hot_join<decltype(t)>, dim3(static_cast<unsigned>(p.rows)),
            kJoinThreads, 0, p, s);
   });
+  return joined_name(first, second);
 }
 
 }  // namespace quire::ops

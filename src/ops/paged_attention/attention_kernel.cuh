@@ -362,34 +362,56 @@ void launch_attention(CudaStream stream, const AttentionKernelParams& p,
          kAttentionThreads, static_cast<size_t>(shapes.bytes()), p, batch, items, shapes);
 }
 
+// Few rows of values of up to 128 elements. Whether by Hopper's kernel.
+template <class T, class Pool>
+bool run_few_narrow(CudaStream stream, const AttentionKernelParams& p,
+                    const AttentionCudaBatch& b) {
+  if constexpr (sizeof(Pool) > 1) {
+    if (has_shared_chunks(p, b)) return run_shared_chunks(stream, p, b), true;
+    if (p.key_dim == 128 && p.value_dim == 128)
+      return launch_attention<T, Pool, 1, 2, 128>(stream, p, b, b.few), false;
+  }
+  launch_attention<T, Pool, 1, 2>(stream, p, b, b.few);
+  return false;
+}
+
+// Many of them.
+template <class T, class Pool>
+bool run_many_narrow(CudaStream stream, const AttentionKernelParams& p,
+                     const AttentionCudaBatch& b) {
+  if constexpr (sizeof(Pool) == 1) {
+    launch_attention<T, Pool, 4, 2>(stream, p, b, b.many);
+  } else {
+    if (has_wgmma_prefill(p)) return run_wgmma_prefill(stream, p, b), true;
+    if (attention_cuda_many_rows(p) != kPrefillRows)
+      launch_attention<T, Pool, 2, 2>(stream, p, b, b.many);
+    else if (p.value_dim <= 64)
+      launch_prefill<T, 8>(stream, p, b);
+    else
+      launch_prefill<T, 16>(stream, p, b);
+  }
+  return false;
+}
+
 // Both lists of items.
 template <class T, class Pool>
-void run_attention_tiles(CudaStream stream, const AttentionKernelParams& p,
-                         const AttentionCudaBatch& b) {
+const char* run_attention_tiles(CudaStream stream, const AttentionKernelParams& p,
+                                const AttentionCudaBatch& b) {
   if (p.value_dim <= 128) {
-    if (sizeof(Pool) > 1 && has_shared_chunks(p, b))
-      run_shared_chunks(stream, p, b);
-    else if constexpr (sizeof(Pool) > 1)
-      p.key_dim == 128 && p.value_dim == 128
-          ? launch_attention<T, Pool, 1, 2, 128>(stream, p, b, b.few)
-          : launch_attention<T, Pool, 1, 2>(stream, p, b, b.few);
-    else
-      launch_attention<T, Pool, 1, 2>(stream, p, b, b.few);
-    if constexpr (sizeof(Pool) == 1)
-      launch_attention<T, Pool, 4, 2>(stream, p, b, b.many);
-    else if (has_wgmma_prefill(p))
-      run_wgmma_prefill(stream, p, b);
-    else if (attention_cuda_many_rows(p) == kPrefillRows)
-      p.value_dim <= 64 ? launch_prefill<T, 8>(stream, p, b) : launch_prefill<T, 16>(stream, p, b);
-    else
-      launch_attention<T, Pool, 2, 2>(stream, p, b, b.many);
-  } else if (p.value_dim <= 256) {
+    const bool few = run_few_narrow<T, Pool>(stream, p, b);
+    const bool many = run_many_narrow<T, Pool>(stream, p, b);
+    const bool has_few = b.few.max_count > 0, has_many = b.many.max_count > 0;
+    if (has_few && has_many && few != many) return "cuda_mma_sm90";
+    return (has_few && few) || (has_many && many) ? "cuda_sm90" : "cuda_mma";
+  }
+  if (p.value_dim <= 256) {
     launch_attention<T, Pool, 1, 4>(stream, p, b, b.few);
     launch_attention<T, Pool, 2, 4>(stream, p, b, b.many);
   } else {
     launch_attention<T, Pool, 1, 8>(stream, p, b, b.few);
     launch_attention<T, Pool, 2, 8>(stream, p, b, b.many);
   }
+  return "cuda_mma";
 }
 
 }  // namespace quire::ops

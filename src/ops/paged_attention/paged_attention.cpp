@@ -223,20 +223,21 @@ void attend_on_cuda(CudaDevice& cuda, const AttentionKernelParams& p,
   const AttentionWork& work = work_of(cuda, p, layout);
   const CudaLayout& on_device = cuda.layout(layout);
   const CudaScratch partials(cuda, attention_cuda_partials_bytes(p, work.partial_rows));
-  paged_attention_cuda(cuda.stream(), p,
-                       {.num_tokens = layout->num_tokens,
-                        .num_sequences = layout->num_sequences,
-                        .positions = on_device.positions,
-                        .cu_seqlens = on_device.cu_seqlens,
-                        .seq_lens = on_device.seq_lens,
-                        .block_offsets = on_device.block_offsets,
-                        .blocks = on_device.blocks,
-                        .few = work.few,
-                        .many = work.many,
-                        .merges = work.merges,
-                        .partials = static_cast<float*>(partials.data()),
-                        .has_old_keys = cuda.recording() != nullptr,
-                        .counters = work.counters});
+  const char* kernel = paged_attention_cuda(cuda.stream(), p,
+                                            {.num_tokens = layout->num_tokens,
+                                             .num_sequences = layout->num_sequences,
+                                             .positions = on_device.positions,
+                                             .cu_seqlens = on_device.cu_seqlens,
+                                             .seq_lens = on_device.seq_lens,
+                                             .block_offsets = on_device.block_offsets,
+                                             .blocks = on_device.blocks,
+                                             .few = work.few,
+                                             .many = work.many,
+                                             .merges = work.merges,
+                                             .partials = static_cast<float*>(partials.data()),
+                                             .has_old_keys = cuda.recording() != nullptr,
+                                             .counters = work.counters});
+  name_kernel(kernel);
 }
 
 // One output, or two with `lse`.

@@ -108,8 +108,9 @@ inline size_t attention_cuda_partials_bytes(const AttentionKernelParams& p, int6
 // chunks with edges at absolute multiples of 256, each from nothing: in tiles of 64 the maximum
 // grows, what was summed shrinks by 2^(old - new), and p V continues the chain in steps of 16 keys;
 // p is rounded to 16 bits, its sum is taken per 8 keys by a tree and then in ascending order.
-// Chunks merge in ascending order. params.unit is not looked at.
-void paged_attention_cuda(CudaStream stream, const AttentionKernelParams& params,
-                          const AttentionCudaBatch& batch);
+// Chunks merge in ascending order. params.unit is not looked at. Returns what the KernelLog calls
+// the kernels that run; null: none does.
+const char* paged_attention_cuda(CudaStream stream, const AttentionKernelParams& params,
+                                 const AttentionCudaBatch& batch);
 
 }  // namespace quire::ops
