@@ -1,8 +1,9 @@
-// Which kernels linear() and attention choose, by what they call themselves.
+// Which kernels linear() and attention choose, by what they call themselves, and by what.
 #include <string_view>
 
 #include "attention_step.h"
 #include "harness.h"
+#include "ops/cuda/cuda_traits.h"
 #include "ops/linear/linear_cuda.h"
 
 namespace quire::ops::cuda_test {
@@ -11,6 +12,24 @@ namespace {
 void expect(const std::string& what, const char* got, std::string_view want) {
   const bool is_same = want == (got ? got : "none");
   report(is_same, what + ": " + (got ? got : "none") + ", for " + std::string(want), !is_same, 0);
+}
+
+void check_traits() {
+  const auto check = [](const char* what, const CudaTraits& traits, bool is_hopper, size_t kib) {
+    report(traits.is_hopper == is_hopper, std::string(what) + ": Hopper's kernels",
+           traits.is_hopper, is_hopper);
+    report(traits.block_memory == kib << 10, std::string(what) + ": KiB of a block",
+           static_cast<double>(traits.block_memory >> 10), static_cast<double>(kib));
+  };
+  check("H200", make_cuda_traits(9, 227 << 10, nullptr), true, 226);
+  check("H200, unset", make_cuda_traits(9, 227 << 10, ""), true, 226);
+  check("H200 as others", make_cuda_traits(9, 227 << 10, "plain"), false, 98);
+  check("A100", make_cuda_traits(8, 163 << 10, nullptr), false, 162);
+  check("RTX", make_cuda_traits(8, 99 << 10, nullptr), false, 98);
+  check("Blackwell", make_cuda_traits(10, 227 << 10, nullptr), false, 226);
+  report(knows_cuda_kernels(nullptr) && knows_cuda_kernels("") && knows_cuda_kernels("plain"),
+         "names of QUIRE_CUDA_KERNELS", 0, 0);
+  report(!knows_cuda_kernels("plane"), "no name of QUIRE_CUDA_KERNELS", 0, 0);
 }
 
 // The weights' bits do not matter.
@@ -59,7 +78,7 @@ const char* attention_kernel(CudaStream stream, FloatType type, KvType kv_type, 
   p.v = v.get();
   p.k_scale = p.v_scale = scales.as<float>();
   p.out = out.get();
-  const UploadedStep step(layout, p, plan_attention_cuda(p, layout));
+  const UploadedStep step(layout, p, plan_for_device(p, layout));
   const char* kernel = paged_attention_cuda(stream, p, step.batch);
   check_cuda(cudaDeviceSynchronize(), "attention");
   return kernel;
@@ -68,9 +87,9 @@ const char* attention_kernel(CudaStream stream, FloatType type, KvType kv_type, 
 }  // namespace
 
 void check_kernel_choice(CudaStream stream) {
-  int major = 0;
-  check_cuda(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0), "a device");
-  const char* fastest = major == 9 ? "cuda_sm90" : "cuda_mma";
+  check_traits();
+  const bool hopper = cuda_traits().is_hopper;
+  const char* fastest = hopper ? "cuda_sm90" : "cuda_mma";
   for (const int64_t rows : {1, 70})
     expect("linear f32", linear_kernel(stream, FloatType::kF32, 128, 256, rows), "cuda_plain");
   for (const FloatType type : {FloatType::kBf16, FloatType::kF16}) {
@@ -91,7 +110,8 @@ void check_kernel_choice(CudaStream stream) {
   expect("attention, codes, a row", attention(KvType::kInt8, 128, 1), "cuda_mma");
   expect("attention, codes, a prompt", attention(KvType::kInt8, 128, 300), "cuda_mma");
   expect("attention, wide heads", attention(KvType::kBf16, 256, 1), "cuda_mma");
-  expect("attention, wider heads", attention(KvType::kBf16, 512, 300), "cuda_mma");
+  expect("attention, wider heads", attention(KvType::kBf16, 512, 300),
+         cuda_traits().block_memory > (200 << 10) ? "cuda_mma" : "cuda_plain");
 }
 
 }  // namespace quire::ops::cuda_test

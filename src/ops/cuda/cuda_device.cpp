@@ -7,6 +7,7 @@
 #include "ops/cuda/cuda_error.h"
 #include "ops/cuda/cuda_probe.h"
 #include "ops/cuda/cuda_recorded_step.h"
+#include "ops/cuda/cuda_traits.h"
 #include "ops/runtime/array_memory.h"
 
 namespace quire::ops {
@@ -62,6 +63,7 @@ CudaDevice::CudaDevice(int index) {
   check_cuda(cudaGetDeviceProperties(&properties, index), "asking for the GPU's properties");
   model_ = properties.name;
   multiprocessors_ = properties.multiProcessorCount;
+  block_memory_ = cuda_traits().block_memory;
   cudaStream_t stream = nullptr;
   check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "a stream");
   stream_ = stream;

@@ -339,9 +339,18 @@ size_t few_rows_bytes(const FewRowsPlan& plan) {
   return x_bytes + part_bytes + (source_bits(kSource) != 0 ? 8 * kUnitScales : 0);
 }
 
+// Where a block has less memory than on Hopper, it has one buffer of x, or fewer tokens. What one
+// tile of tokens takes, every GPU has.
 template <class T, CudaSource kSource, int kTiles>
 void launch_few_rows(CudaStream stream, const LinearCudaParams& p) {
-  const FewRowsPlan plan = few_rows_plan(p, kTiles);
+  FewRowsPlan plan = few_rows_plan(p, kTiles);
+  const auto fits = [&] {
+    return few_rows_bytes<kSource, kTiles>(plan) <= cuda_traits().block_memory;
+  };
+  if constexpr (kTiles > 1) {
+    if (!fits()) plan.x_buffers = 1;
+    if (!fits()) return launch_few_rows<T, kSource, kTiles / 2>(stream, p);
+  }
   const auto tiles =
       p.tiles != nullptr ? static_cast<unsigned>(p.max_tiles) : blocks_for(p.rows, kTiles * 8);
   const dim3 grid(tiles, blocks_for(p.layout.panels(), plan.panels()));

@@ -118,7 +118,7 @@ struct AttentionWalk : AttentionTiles<T, Pool, kRowTiles, kColumnTiles, kDim> {
           probability[1] *= s[i][2 * h + 1] == -INFINITY ? 1.0f : scale[1];
         }
         *reinterpret_cast<uint32_t*>(this->probabilities() +
-                                     r * AttentionShapes::kProbabilityPitch() + in_tile) =
+                                     r * AttentionShapes::kProbabilityPitch + in_tile) =
             pack2(probability[0], probability[1], V());
       }
   }
@@ -340,19 +340,15 @@ constexpr auto attend_kernel() {
     return hot_attend<T, Pool, kRowTiles, kColumnTiles, kDim>;
 }
 
-inline constexpr int kWholeShared = 226 * 1024, kHalfShared = 113 * 1024;
+inline constexpr int kHalfShared = 113 * 1024;
 
 template <class T, class Pool, int kRowTiles, int kColumnTiles, int kDim = 0>
 void launch_attention(CudaStream stream, const AttentionKernelParams& p,
                       const AttentionCudaBatch& batch, const AttentionCudaItems& items) {
-  AttentionShapes shapes = {.rows = kRowTiles * 16,
-                            .key_pitch = static_cast<int>((p.key_dim + 15) / 16 * 16 + 8),
-                            .value_pitch = static_cast<int>((p.value_dim + 15) / 16 * 16 + 8),
-                            .scale_bytes = sizeof(Pool) == 1 ? kTileKeys * 8 : 0,
-                            .buffers = 4};
+  AttentionShapes shapes = attention_shapes(p, kRowTiles * 16, /*buffers=*/4);
   // Two blocks a multiprocessor if three tiles fit in that, else one block with what fits.
   if (kRowTiles == 1 && shapes.bytes() > kHalfShared) shapes.buffers = 3;
-  while (shapes.buffers > 1 && shapes.bytes() > kWholeShared) --shapes.buffers;
+  while (shapes.buffers > 1 && !has_room_for(shapes, cuda_traits().block_memory)) --shapes.buffers;
   using Tiles = AttentionTiles<T, Pool, kRowTiles, kColumnTiles, kDim>;
   if (kDim > 0) shapes.buffers = Tiles::kBuffers;
   constexpr int64_t kMostBlocks = 132 * 2;
@@ -368,7 +364,8 @@ bool run_few_narrow(CudaStream stream, const AttentionKernelParams& p,
                     const AttentionCudaBatch& b) {
   if constexpr (sizeof(Pool) > 1) {
     if (has_shared_chunks(p, b)) return run_shared_chunks(stream, p, b), true;
-    if (p.key_dim == 128 && p.value_dim == 128)
+    const bool is_128 = p.key_dim == 128 && p.value_dim == 128;
+    if (is_128 && has_room_for(attention_shapes(p, 16, 3), cuda_traits().block_memory))
       return launch_attention<T, Pool, 1, 2, 128>(stream, p, b, b.few), false;
   }
   launch_attention<T, Pool, 1, 2>(stream, p, b, b.few);
@@ -382,8 +379,9 @@ bool run_many_narrow(CudaStream stream, const AttentionKernelParams& p,
   if constexpr (sizeof(Pool) == 1) {
     launch_attention<T, Pool, 4, 2>(stream, p, b, b.many);
   } else {
+    const int64_t rows = attention_cuda_many_rows(p, cuda_traits().block_memory);
     if (has_wgmma_prefill(p)) return run_wgmma_prefill(stream, p, b), true;
-    if (attention_cuda_many_rows(p) != kPrefillRows)
+    if (rows != kPrefillRows)
       launch_attention<T, Pool, 2, 2>(stream, p, b, b.many);
     else if (p.value_dim <= 64)
       launch_prefill<T, 8>(stream, p, b);

@@ -145,7 +145,7 @@ struct PrefillWalk : AttentionTiles<T, T, kPrefillRows / 16, kValueTiles> {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       T* probability =
-          this->probabilities() + row_of(h) * AttentionShapes::kProbabilityPitch() + lane() % 4 * 2;
+          this->probabilities() + row_of(h) * AttentionShapes::kProbabilityPitch + lane() % 4 * 2;
 #pragma unroll
       for (int n = 0; n < kKeyTiles; ++n)
         *reinterpret_cast<uint32_t*>(probability + n * 8) =
@@ -274,11 +274,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 1)
 template <class T, int kValueTiles>
 void launch_prefill(CudaStream stream, const AttentionKernelParams& p,
                     const AttentionCudaBatch& batch) {
-  const AttentionShapes shapes = {.rows = kPrefillRows,
-                                  .key_pitch = static_cast<int>((p.key_dim + 15) / 16 * 16 + 8),
-                                  .value_pitch = static_cast<int>((p.value_dim + 15) / 16 * 16 + 8),
-                                  .scale_bytes = 0,
-                                  .buffers = 3};
+  const AttentionShapes shapes = attention_shapes(p, kPrefillRows, /*buffers=*/3);
   constexpr int64_t kMostBlocks = 132;
   const int64_t blocks = batch.many.max_count * p.kv_heads;
   launch("paged_attention", stream, attend_many<T, kValueTiles>,

@@ -295,10 +295,11 @@ inline mx::array slopes_of(int heads) {
 }
 
 // On an NVIDIA GPU: tensor cores for bfloat16 alone, and those of every GPU for codes. Heads of
-// more than 512 elements have none.
+// more than 512 elements have none, and with less shared memory than Hopper's nor have smaller
+// ones.
 inline const char* cuda_attention(mx::Dtype dtype, KvStorage storage, int dim) {
   if (dtype != mx::bfloat16) return "cuda_plain";
-  if (dim > 512) return "cuda_mma|cuda_plain";
+  if (dim > 512 || std::getenv("QUIRE_CUDA_KERNELS")) return "cuda_mma|cuda_plain";
   return storage == KvStorage::kAuto ? "cuda_mma|cuda_sm90|cuda_mma_sm90" : "cuda_mma";
 }
 

@@ -197,7 +197,8 @@ AttentionWork record_work(CudaRecording& recording, const AttentionKernelParams&
 AttentionCudaLimits limits_of(const CudaDevice& cuda, const AttentionKernelParams& p) {
   const auto row = static_cast<int64_t>(attention_cuda_partials_bytes(p, 1));
   return {.multiprocessors = cuda.multiprocessors(),
-          .max_partial_rows = kAttentionCudaScratch / row};
+          .max_partial_rows = kAttentionCudaScratch / row,
+          .block_memory = cuda.block_memory()};
 }
 
 const AttentionWork& work_of(CudaDevice& cuda, const AttentionKernelParams& p,
@@ -206,7 +207,7 @@ const AttentionWork& work_of(CudaDevice& cuda, const AttentionKernelParams& p,
       layout, {p.window_left, p.window_right, p.window_step, p.heads, p.kv_heads, p.key_dim,
                p.value_dim, static_cast<int64_t>(p.q_type), static_cast<int64_t>(p.kv_type)});
   const AttentionCudaLimits limits = limits_of(cuda, p);
-  if (!kept && !has_tensor_core_attention(p)) {
+  if (!kept && !has_tensor_core_attention(p, limits.block_memory)) {
     kept = std::make_shared<const AttentionWork>();
   } else if (!kept && cuda.recording()) {
     kept =

@@ -1,5 +1,6 @@
 #include "ops/paged_attention/paged_attention_cuda.h"
 
+#include "ops/cuda/cuda_traits.h"
 #include "ops/paged_attention/attention_launch.cuh"
 
 namespace quire::ops {
@@ -7,7 +8,7 @@ namespace quire::ops {
 const char* paged_attention_cuda(CudaStream stream, const AttentionKernelParams& p,
                                  const AttentionCudaBatch& batch) {
   if (batch.num_tokens == 0) return nullptr;
-  if (!has_tensor_core_attention(p)) {
+  if (!has_tensor_core_attention(p, cuda_traits().block_memory)) {
     run_plain_attention(stream, p, batch);
     return "cuda_plain";
   }
