@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The tests of the GPU's kernels, on a machine with an NVIDIA GPU: the grids of the ops, the parity goldens and the bits grid,
 # with every context on the GPU; and a server on it. Fails where there is none.
+# Products and attention are tested once more with the kernels that GPUs without Hopper's machine code and memory run.
 #   tools/test_cuda.sh [--sanitize] [BIN]    BIN: where the test programs are (default: build/release/bin)
 #     --sanitize  also small cases of the kernels under compute-sanitizer, where it is (tests/cuda/sanitize.sh)
 # Each suite runs in a process of its own: a kernel that faults takes the GPU's context with it.
@@ -39,12 +40,12 @@ attempt() {  # NAME HIDDEN_LINES LINES COMMAND...
   [ "$status" = 0 ] || { failed+=("$name: $(why "$status")"); lines=200; }
   grep -Ev "$hidden" "$log" | tail -n "$lines"
 }
-run() {  # PROGRAM FILTER
+run() {  # PROGRAM FILTER [WHAT]
   local suite names
   names=$(suites "$bin/$1" "$2")
   [ -n "$names" ] || failed+=("$1: no tests")
   for suite in $names; do
-    attempt "$1 $suite" '^(left out|Running main)' 15 "$bin/$1" --gtest_brief=1 --gtest_filter="$suite.*:-$left_out"
+    attempt "$1 $suite${3:+, $3}" '^(left out|Running main)' 15 "$bin/$1" --gtest_brief=1 --gtest_filter="$suite.*:-$left_out"
   done
 }
 
@@ -52,6 +53,11 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 attempt "cuda_kernels_test: kernels alone against float64" '^ok' 15 "$bin/cuda_kernels_test"
 run ops_tests "*:-$left_out"
+export QUIRE_CUDA_KERNELS=plain
+attempt "cuda_kernels_test, plain kernels" '^ok' 15 "$bin/cuda_kernels_test" kernel_choice linear attention experts
+run ops_tests "*Linear*:*Attention*:*Moe*:*ZeroPoints*:*ColumnOrder*:*Ungated*:-$left_out" "plain kernels"
+run engine_tests '*OnTheGpu*' "plain kernels"
+unset QUIRE_CUDA_KERNELS
 attempt "serving: quire serve --device cuda, answers alone and together" '^$' 15 python3 tests/cuda/serving.py "$bin/quire"
 run parity_tests '*Parity*'
 run engine_tests '*Models/Bits.*:*Hybrid*:*Models/Faults.*:*Models/Isolation.*:*Models/Stress.*:*OnTheGpu*:*GrammarLoad*:*Pooling*:*Windows*:*Sharing*'

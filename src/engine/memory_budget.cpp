@@ -187,7 +187,7 @@ int64_t activation_bytes(int64_t widest_activation, int64_t vocab, mx::Dtype dty
                          const SchedulerOptions& options, bool is_gpu) {
   constexpr int64_t kLiveActivations = 8;
   const int64_t rows =
-      is_gpu ? most_rows(options) + options.max_num_seqs : 2 * options.max_num_seqs;
+      (is_gpu ? most_rows(options) : options.max_num_seqs) + 2 * options.max_num_seqs;
   return kLiveActivations * options.max_num_batched_tokens * widest_activation *
              static_cast<int64_t>(mx::size_of(dtype)) +
          rows * vocab * static_cast<int64_t>(sizeof(float)) +

@@ -56,8 +56,9 @@ int64_t memory_for_others(ops::Device& device, const MemoryRequest& request);
 int64_t most_rows(const SchedulerOptions& options);
 
 // Buffers alive at once in a step, in bytes: a few activations of the widest layer (elements per
-// token), and the logits of every sequence. On a GPU also those of prompts, and what attention
-// keeps of parts of a context, both for steps that are recorded and for others.
+// token), and logits: of every sequence of two steps, and of those that wait for masks. On a GPU
+// also those of prompts, and what attention keeps of parts of a context, both for steps that are
+// recorded and for others.
 int64_t activation_bytes(int64_t widest_activation, int64_t vocab, mx::Dtype dtype,
                          const SchedulerOptions& options, bool is_gpu);
 

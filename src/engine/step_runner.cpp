@@ -33,6 +33,7 @@ StepRunner::StepRunner(const models::Model& model, const EngineOptions& options)
     : model_(model),
       options_(options),
       scheduler_(options.scheduler),
+      kept_logits_(options.scheduler.max_num_seqs, model.vocab_size()),
       mask_workers_(std::clamp(model.context().pool->num_threads() / 2, 1, kMaxMaskWorkers),
                     model.vocab_size(), options.before_mask, kLightMaskWorkers),
       timer_(model.context().profile.get()) {}
@@ -88,6 +89,8 @@ void StepRunner::stop() {
   in_flight_.reset();
   commit_ahead_.reset();
   replay_.reset();
+  postponed_.clear();
+  kept_logits_.release();
   pool_.reset();
   try {
     mx::synchronize();
@@ -191,7 +194,7 @@ StepRunner::InFlight StepRunner::launch(StepPlan plan) {
                 .output = {},
                 .kernels = {},
                 .postponed = {},
-                .postponed_logits = {},
+                .kept = {},
                 .kind = kind,
                 .is_replay = false,
                 .launched = Clock::now()};

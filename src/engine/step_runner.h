@@ -11,6 +11,7 @@
 #include "engine/commit_ahead.h"
 #include "engine/decode_replay.h"
 #include "engine/engine.h"
+#include "engine/kept_logits.h"
 #include "engine/kv_pool.h"
 #include "engine/mask_workers.h"
 #include "engine/pooler.h"
@@ -72,7 +73,7 @@ class StepRunner {
     std::optional<ops::SampleOutput> output;   // absent without sampled rows
     std::optional<ops::LaunchedStep> kernels;  // absent: MLX's way, see launch_graph
     std::vector<size_t> postponed;             // rows whose masks were not there
-    std::unique_ptr<ops::HostCopies> postponed_logits = nullptr;  // of all rows, if any is
+    std::vector<KeptLogits::Place> kept = {};  // where their logits are
     ops::StepKind kind = {};
     bool is_replay = false;
     TimePoint launched = {};
@@ -95,7 +96,7 @@ class StepRunner {
   struct PostponedRow {
     StepItem item;
     RowInfo row;
-    std::vector<float> logits;  // [V]
+    KeptLogits::Place logits;
   };
 
   void run_step();
@@ -104,6 +105,7 @@ class StepRunner {
   void request_first_masks(const InFlight& step);
   void wait_for_masks(const InFlight& step);
   std::shared_ptr<const std::vector<uint32_t>> mask_of(InFlight& step, size_t row);
+  std::vector<mx::array> keep_logits(InFlight& step);
   void keep_postponed_rows(InFlight& step);
   std::optional<InFlight> launch_postponed_rows();
   void wait_for_postponed_rows();
@@ -120,7 +122,7 @@ class StepRunner {
   void observe(const InFlight& step);
   void commit(InFlight& step);
   void wait_for_output(InFlight& step);  // until the host can read what the step yields
-  void launch_sampler(InFlight& step);
+  void launch_sampler(InFlight& step, const std::vector<mx::array>& kept);
   static void read_states_early(InFlight& step);
   void collect_states(const InFlight& step);
   static void give_pooled(Pooler& pooler, TokenEvent& event);
@@ -151,6 +153,7 @@ class StepRunner {
   int64_t num_grammars_ = 0;  // of generations_: mostly 0, and then no row looks for its own
   std::optional<InFlight> in_flight_;
   std::vector<std::shared_ptr<std::vector<ops::SampleRow>>> sample_rows_;  // of the last steps
+  KeptLogits kept_logits_;  // of those in flight, and of these
   std::vector<PostponedRow> postponed_;
   MaskWorkers mask_workers_;
   StepTimer timer_;

@@ -75,42 +75,43 @@ std::shared_ptr<const std::vector<uint32_t>> StepRunner::mask_of(InFlight& step,
   return std::make_shared<const std::vector<uint32_t>>((model_.vocab_size() + 31) / 32);
 }
 
-// The logits of what was postponed, while the step's are there. A sequence that has ended or been
-// preempted since needs them no more.
+// Copies the logits of what is postponed, while the step's are there: the next step may write over
+// them. What is to be launched for it, if anything is.
+std::vector<mx::array> StepRunner::keep_logits(InFlight& step) {
+  if (step.postponed.empty()) return {};
+  while (step.kept.size() < step.postponed.size()) step.kept.push_back(kept_logits_.take_place());
+  return {kept_logits_.put(model_.context(), *step.logits, step.postponed, step.kept)};
+}
+
+// A sequence that has ended or been preempted since needs its logits no more.
 void StepRunner::keep_postponed_rows(InFlight& step) {
-  if (step.postponed.empty()) return;
-  const int64_t vocab = model_.vocab_size();
-  const mx::array all = step.postponed_logits->wait()[0];
-  const auto* logits = all.data<float>();
-  for (const size_t r : step.postponed) {
-    const RowInfo& row = step.batch.rows[r];
+  for (size_t i = 0; i < step.postponed.size(); ++i) {
+    const RowInfo& row = step.batch.rows[step.postponed[i]];
     const StepItem& item = step.plan.items[row.item];
     if (!item.sequence->generation || !item.sequence->postponed) continue;
-    const float* begin = logits + static_cast<int64_t>(r) * vocab;
-    postponed_.push_back({.item = item, .row = row, .logits = {begin, begin + vocab}});
+    postponed_.push_back({.item = item, .row = row, .logits = std::move(step.kept[i])});
   }
 }
 
 // Samples the postponed rows whose masks have come: as a step of its own, without a forward pass.
 std::optional<StepRunner::InFlight> StepRunner::launch_postponed_rows() {
-  std::erase_if(postponed_, [](const PostponedRow& row) { return !row.item.sequence->postponed; });
+  const auto is_over = [](const PostponedRow& row) { return !row.item.sequence->postponed; };
+  std::erase_if(postponed_, is_over);
   InFlight step;
-  std::vector<float> logits;
-  std::erase_if(postponed_, [&](const PostponedRow& row) {
-    if (!mask_workers_.is_ready(generations_.at(row.item.sequence->id).grammar)) return false;
+  std::vector<int32_t> places;
+  for (const PostponedRow& row : postponed_) {
+    if (!mask_workers_.is_ready(generations_.at(row.item.sequence->id).grammar)) continue;
     row.item.sequence->postponed = false;
     step.batch.rows.push_back(row.row);
     step.batch.rows.back().item = step.plan.items.size();
     step.plan.items.push_back(row.item);
-    logits.insert(logits.end(), row.logits.begin(), row.logits.end());
-    return true;
-  });
+    places.push_back(row.logits.index());
+  }
   if (step.plan.items.empty()) return std::nullopt;
-  const auto rows = static_cast<int>(step.plan.items.size());
-  step.logits = model_.context().device->make_array(
-      logits.data(), {rows, static_cast<int>(model_.vocab_size())}, mx::float32);
+  step.logits = kept_logits_.get(model_.context(), places);
   add_sampler(step, std::nullopt);
-  launch_sampler(step);
+  launch_sampler(step, {});
+  std::erase_if(postponed_, is_over);  // who has their places next writes them after this
   return step;
 }
 

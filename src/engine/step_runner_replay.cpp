@@ -42,6 +42,7 @@ void StepRunner::plan_memory() {
   const std::vector<int32_t> ids(static_cast<size_t>(tokens));
   const auto rows = std::make_shared<std::vector<ops::SampleRow>>(
       layout->rows.size(), ops::SampleRow{.forced_token = 0});
+  kept_logits_.allocate(*context.device);
   context.device->plan_memory([&] {
     const mx::array on_device =
         context.device->make_array(ids.data(), {static_cast<int>(tokens)}, mx::int32);

@@ -30,24 +30,24 @@ void StepRunner::launch_late_sampler(InFlight& step) {
   wait_for_masks(step);
   if (step.states) read_states_early(step);
   add_sampler(step, std::nullopt);
-  launch_sampler(step);
-  // The next step may write over them.
-  if (!step.postponed.empty())
-    step.postponed_logits = model_.context().device->copy_to_host({*step.logits});
+  launch_sampler(step, keep_logits(step));
   timer_.lap(ops::Phase::kLaunch);
 }
 
-// Of logits that were launched before, or come from the host.
-void StepRunner::launch_sampler(InFlight& step) {
-  const std::vector<mx::array> outputs = step.output->arrays();
+// Of logits that were launched before, or kept. `kept`: what is written of them, if anything is.
+void StepRunner::launch_sampler(InFlight& step, const std::vector<mx::array>& kept) {
+  std::vector<mx::array> outputs = step.output->arrays();
   if (options_.join_kernels)
     step.kernels =
-        ops::launch_step(model_.context(), outputs, {}, step.kernels ? &*step.kernels : nullptr);
+        ops::launch_step(model_.context(), outputs, kept, step.kernels ? &*step.kernels : nullptr);
+  step.logits.reset();  // they are read by then: their memory may be the next step's
   if (step.kernels) {
     step.output = ops::SampleOutput::from(step.kernels->outputs());
-  } else {
-    mx::async_eval(outputs);
+    return;
   }
+  outputs.insert(outputs.end(), kept.begin(), kept.end());
+  if (!kept.empty()) kept_logits_.set(kept.front());  // first: MLX may write what nobody else has
+  mx::async_eval(outputs);
 }
 
 // Rows of a step that has ended, which may be this one's but for their positions, or new ones.

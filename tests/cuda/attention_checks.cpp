@@ -115,7 +115,7 @@ struct Result {
 };
 
 Result run(CudaStream stream, const Step& s, const AttentionCudaLimits& limits) {
-  const AttentionCudaPlan plan = plan_attention_cuda(s.p, s.layout, limits);
+  const AttentionCudaPlan plan = plan_for_device(s.p, s.layout, limits);
   const Uploaded up(s, plan);
   const DeviceBytes q(encode(s.q, s.c.type)), k(s.k_bytes), v(s.v_bytes), ks(s.k_scale),
       vs(s.v_scale);
@@ -417,7 +417,7 @@ void bench_decode(CudaStream stream) {
                .value_dim = 128,
                .block_size = 16};
         s.p.exponent_scale = 0.1f;
-        const AttentionCudaPlan plan = plan_attention_cuda(s.p, s.layout);
+        const AttentionCudaPlan plan = plan_for_device(s.p, s.layout);
         const Uploaded up(s, plan);
         const size_t pool = static_cast<size_t>(batch) * context * kv_heads * 128 * 2;
         const size_t copies = std::max<size_t>(1, (size_t{300} << 20) / (2 * pool));
@@ -445,7 +445,7 @@ void bench_decode(CudaStream stream) {
 void bench_prefill_of(CudaStream stream, int tokens, int64_t dim, int64_t block_size) {
   Case c = {"", bf16, KvType::kBf16, 32, 8, dim, dim, block_size, {{tokens, tokens}}};
   const Step s = make_step(c, 1);
-  const AttentionCudaPlan plan = plan_attention_cuda(s.p, s.layout);
+  const AttentionCudaPlan plan = plan_for_device(s.p, s.layout);
   const Uploaded up(s, plan);
   const DeviceBytes q(encode(s.q, bf16)), k(s.k_bytes), v(s.v_bytes), out(s.q.size() * 2);
   const double us = time_us(

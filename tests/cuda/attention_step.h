@@ -2,9 +2,17 @@
 #include <algorithm>
 
 #include "harness.h"
+#include "ops/cuda/cuda_traits.h"
 #include "ops/paged_attention/paged_attention_cuda.h"
 
 namespace quire::ops::cuda_test {
+
+// As much memory of a block as this device has.
+inline AttentionCudaPlan plan_for_device(const AttentionKernelParams& p, const BatchLayout& layout,
+                                         AttentionCudaLimits limits = {}) {
+  limits.block_memory = cuda_traits().block_memory;
+  return plan_attention_cuda(p, layout, limits);
+}
 
 // A step's layout and plan on the device; its keys may be written right before it.
 class UploadedStep {

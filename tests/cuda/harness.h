@@ -143,6 +143,7 @@ inline void compare_bits(const std::string& what, const std::vector<uint8_t>& a,
 // Microseconds of one run, the median of several of a captured graph of `count` runs.
 double time_us(CudaStream stream, const std::function<void(CudaStream)>& run, int count = 20);
 
+void check_kernel_choice(CudaStream stream);
 void check_elementwise(CudaStream stream);
 void check_linear(CudaStream stream);
 void check_long_rows(CudaStream stream);

@@ -50,6 +50,7 @@ int main(int argc, char** argv) {
       return std::find(asked.begin(), asked.end(), what) != asked.end();
     };
     const std::pair<const char*, void (*)(quire::ops::CudaStream)> parts[] = {
+        {"kernel_choice", check_kernel_choice},
         {"elementwise", check_elementwise},
         {"linear", check_linear},
         {"blocks", check_blocks},

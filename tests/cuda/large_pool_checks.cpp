@@ -118,7 +118,7 @@ std::vector<uint8_t> attend(CudaStream stream, const Types& t, const Pools& pool
                              .value_dim = kDim,
                              .block_size = kBlockSize};
   p.exponent_scale = static_cast<float>(1.4426950408889634 / std::sqrt(double{kDim}));
-  const AttentionCudaPlan plan = plan_attention_cuda(p, layout);
+  const AttentionCudaPlan plan = plan_for_device(p, layout);
   const UploadedStep step(layout, p, plan);
   const DeviceBytes q = upload(rows * kHeads * kDim, t.type, 5);
   const DeviceBytes out(static_cast<size_t>(rows * kHeads * kDim * float_type_bytes(t.type)));

@@ -123,7 +123,8 @@ class LongRow {
     }
     switch (way) {
       case Way::kRoute:
-        return linear_cuda(stream_, p);
+        linear_cuda(stream_, p);
+        return;
       case Way::kFewRows:
         return run_few_rows<DeviceBf16>(stream_, p);
       case Way::kWarpgroups:

@@ -84,7 +84,7 @@ std::vector<uint8_t> write_and_attend(CudaStream stream, const NewKeysCase& c,
                              .value_dim = c.dim,
                              .block_size = c.block_size};
   p.exponent_scale = static_cast<float>(1.4426950408889634 / std::sqrt(static_cast<double>(c.dim)));
-  UploadedStep step(layout, p, plan_attention_cuda(p, layout));
+  UploadedStep step(layout, p, plan_for_device(p, layout));
   step.batch.has_old_keys = !waits;
   const DeviceBytes slots(layout.slot_mapping);
   const auto input = [&](int64_t heads, uint32_t seed) {

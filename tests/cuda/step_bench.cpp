@@ -71,7 +71,7 @@ class StepBench {
         batch_(batch),
         layout_(decode_layout(batch, context)),
         attention_(attention_params(shape.heads)),
-        up_(layout_, attention_, plan_attention_cuda(attention_, layout_)),
+        up_(layout_, attention_, plan_for_device(attention_, layout_)),
         positions_(layout_.positions),
         slots_(slots()),
         pool_bytes_(layout_.blocks.size() * kBlock * kKvHeads * kDim * 2),
@@ -89,7 +89,10 @@ class StepBench {
         logits_(row_bytes(2 * kVocabulary)),
         scratch_(row_bytes(shape.inner)) {
     up_.batch.has_old_keys = true;
-    up_.batch.few.max_count = most_attention_items(attention_, layout_, {}, context).few;
+    up_.batch.few.max_count =
+        most_attention_items(attention_, layout_, {.block_memory = cuda_traits().block_memory},
+                             context)
+            .few;
     check_cuda(cudaMemset(pools_.get(), 0, pools_.size()), "memset");
     const auto& [name, layers, hidden, heads, inner] = shape;
     for (int64_t i = 0; i < layers; ++i) {

@@ -18,17 +18,6 @@ using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-// Whatever makes a context meanwhile gets this device.
-class OnDevice {
- public:
-  explicit OnDevice(std::shared_ptr<ops::Device> device) {
-    ops::set_default_device(std::move(device));
-  }
-  ~OnDevice() { ops::set_default_device(nullptr); }
-  OnDevice(const OnDevice&) = delete;
-  OnDevice& operator=(const OnDevice&) = delete;
-};
-
 class DevicePath : public testing::TestWithParam<const char*> {};
 
 TEST_P(DevicePath, AnswersAsTheHostDoes) {

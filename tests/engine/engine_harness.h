@@ -121,4 +121,15 @@ std::string model_name(const testing::TestParamInfo<const char*>& info);
 std::vector<Job> random_jobs(int count, int64_t vocab, uint64_t seed, int64_t max_prompt = 200,
                              int64_t max_tokens = 24);
 
+// Whatever makes a context meanwhile gets this device.
+class OnDevice {
+ public:
+  explicit OnDevice(std::shared_ptr<ops::Device> device) {
+    ops::set_default_device(std::move(device));
+  }
+  ~OnDevice() { ops::set_default_device(nullptr); }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+};
+
 }  // namespace quire::engine

@@ -9,6 +9,8 @@
 #include "base/deep_tests.h"
 #include "base/source_dir.h"
 #include "engine_harness.h"
+#include "ops/runtime/test_device.h"
+#include "ops/runtime/test_util.h"
 #include "text/tokenizer.h"
 
 namespace quire::engine {
@@ -67,13 +69,30 @@ class GrammarLoad : public testing::TestWithParam<const char*> {
     return std::chrono::duration_cast<milliseconds>(gaps.at(gaps.size() * 9 / 10));
   }
 
+  // Every seventh mask is held back until one more row has been postponed.
+  static std::vector<Answer> run_with_late_masks(const Arrangement& setup, std::vector<Job> jobs,
+                                                 uint64_t seed) {
+    std::atomic<int> masks = 0;
+    std::unique_ptr<Engine> engine;
+    EngineOptions options = make_options(setup);
+    options.before_mask = [&] {
+      const int count = ++masks;
+      if (count % 7 != 0) return;
+      for (int ms = 0; ms < 60'000 && engine->stats().postponed_rows < count / 7; ++ms)
+        std::this_thread::sleep_for(milliseconds(1));
+    };
+    engine = std::make_unique<Engine>(make_model(setup), options);
+    auto answers = run_jobs(*engine, std::move(jobs), seed);
+    EXPECT_GT(engine->stats().postponed_rows, 0);
+    return answers;
+  }
+
   std::shared_ptr<const text::Tokenizer> tokenizer_;
   std::shared_ptr<const text::GrammarFactory> factory_;
 };
 INSTANTIATE_TEST_SUITE_P(Models, GrammarLoad, testing::Values(kModel, kHybrid), model_name);
 
-// Three kinds of rows: plain ones, masks that come in time, and masks that come late: every seventh
-// is held back until one more row has been postponed.
+// Three kinds of rows: plain ones, masks that come in time, and masks that come late.
 TEST_P(GrammarLoad, LateAndEarlyMasksGiveTheSameTokens) {
   std::vector<Job> jobs;
   for (uint64_t i = 0; i < 12; ++i) {
@@ -105,24 +124,39 @@ TEST_P(GrammarLoad, LateAndEarlyMasksGiveTheSameTokens) {
                               .max_model_len = 96,
                               .prefix_caching = lookahead,
                               .lookahead = lookahead};
-      std::atomic<int> masks = 0;
-      std::unique_ptr<Engine> engine;
-      EngineOptions options = make_options(setup);
-      options.before_mask = [&] {
-        const int count = ++masks;
-        if (count % 7 != 0) return;
-        for (int ms = 0; ms < 60'000 && engine->stats().postponed_rows < count / 7; ++ms)
-          std::this_thread::sleep_for(milliseconds(1));
-      };
-      engine = std::make_unique<Engine>(make_model(setup), options);
-      const auto answers = run_jobs(*engine, fresh(), num_blocks + lookahead);
+      const auto answers = run_with_late_masks(setup, fresh(), num_blocks + lookahead);
       expect_same(solo, answers, setup.text());
       if (HasFatalFailure()) return;
-      EXPECT_GT(engine->stats().postponed_rows, 0);
       for (const Answer& answer : answers) preemptions += answer.stats.preemptions;
     }
   }
   EXPECT_GT(preemptions, 0);
+}
+
+// Rows that wait are copied on the device, and no others: no row's logits go to the host.
+TEST_P(GrammarLoad, LogitsOfLateRowsStayOnTheDevice) {
+  if (ops::testing::on_gpu()) GTEST_SKIP() << "takes a device of tests";
+  const auto fresh = [&] {
+    std::vector<Job> jobs;
+    for (uint64_t i = 0; i < 9; ++i)
+      jobs.push_back(i % 3 == 2 ? job("Once upon a time", 30, i)
+                                : constrained(Kind::kJsonSchema, kSchema, 20, i));
+    return jobs;
+  };
+  const Arrangement setup{.checkpoint = GetParam(), .threads = 2, .max_model_len = 96};
+  const auto solo = run_solo({.checkpoint = GetParam()}, fresh());
+  const auto device = std::make_shared<ops::testing::TestDevice>("cpu");
+  {
+    const OnDevice there(device);
+    for (const bool lookahead : {false, true}) {
+      Arrangement ahead = setup;
+      ahead.lookahead = lookahead;
+      expect_same(solo, run_with_late_masks(ahead, fresh(), 1), ahead.text());
+    }
+  }
+  const int64_t row_bytes = open_checkpoint(GetParam()).config().vocab_size * int64_t{4};
+  EXPECT_LT(device->most_bytes_to_host(), row_bytes);
+  EXPECT_EQ(device->used(), 0u) << "memory of the device is left over";
 }
 
 // The place in `tokens` where one of the words ends first; -1: none does.

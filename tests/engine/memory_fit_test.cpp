@@ -172,12 +172,12 @@ TEST_F(MemoryFit, NamesTheRemedyOnAGpu) {
   EXPECT_THAT(refusal_on_gpu(9 * kGiB), HasSubstr("lower --kv-cache-memory"));
 }
 
-// Beside the activations: logits of the sequences, once more where they are recorded, and of 256
-// tokens of prompts; attention's scratch, twice.
+// Beside the activations: logits of the sequences, once more where they are recorded and where they
+// wait for masks, and of 256 tokens of prompts; attention's scratch, twice.
 TEST_F(MemoryFit, AStepOnAGpuCountsPromptsLogitsAndAttentionsScratch) {
   constexpr int64_t kScratch = int64_t{64} << 20;
   EXPECT_EQ(activation_bytes(4096, 1000, mx::bfloat16, options_, /*is_gpu=*/true),
-            8 * 2048 * 4096 * 2 + (4 + 256 + 4) * 1000 * 4 + 2 * kScratch);
+            8 * 2048 * 4096 * 2 + (4 + 256 + 4 + 4) * 1000 * 4 + 2 * kScratch);
   options_.max_num_batched_tokens = 100;
   EXPECT_EQ(most_rows(options_), 100) << "no more than tokens";
 }

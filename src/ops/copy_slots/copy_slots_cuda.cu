@@ -19,7 +19,7 @@ __device__ void copy_piece(void* pool, int64_t slot_bytes, int32_t from, int32_t
              min(kPiece, slot_bytes - at));
 }
 
-__global__ void __launch_bounds__(kThreads) copy(const CopySlotsCudaParams p) {
+__global__ void __launch_bounds__(kThreads) hot_copy(const CopySlotsCudaParams p) {
   begin_dependent();
   const int32_t from = p.pairs[2 * blockIdx.x], to = p.pairs[2 * blockIdx.x + 1];
   copy_piece(p.recurrent, p.recurrent_bytes, from, to);
@@ -30,7 +30,8 @@ __global__ void __launch_bounds__(kThreads) copy(const CopySlotsCudaParams p) {
 
 void copy_slots_cuda(CudaStream stream, const CopySlotsCudaParams& p) {
   const unsigned pieces = blocks_for(std::max(p.recurrent_bytes, p.conv_bytes), kPiece);
-  launch("copy_slots", stream, copy, dim3(static_cast<unsigned>(p.count), pieces), kThreads, 0, p);
+  launch("copy_slots", stream, hot_copy, dim3(static_cast<unsigned>(p.count), pieces), kThreads, 0,
+         p);
 }
 
 }  // namespace quire::ops

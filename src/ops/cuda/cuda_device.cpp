@@ -7,6 +7,7 @@
 #include "ops/cuda/cuda_error.h"
 #include "ops/cuda/cuda_probe.h"
 #include "ops/cuda/cuda_recorded_step.h"
+#include "ops/cuda/cuda_traits.h"
 #include "ops/runtime/array_memory.h"
 
 namespace quire::ops {
@@ -33,7 +34,8 @@ class CudaHostCopies final : public HostCopies {
     copied_ = device_->record_event();
   }
   ~CudaHostCopies() override {
-    if (!waited_) cudaEventSynchronize(copied_.get());  // the pinned memory is written until then
+    if (!waited_)
+      device_->wait_at_an_end(copied_.get());  // the pinned memory is written until then
   }
   bool are_there() const override { return cudaEventQuery(copied_.get()) != cudaErrorNotReady; }
 
@@ -61,10 +63,11 @@ CudaDevice::CudaDevice(int index) {
   check_cuda(cudaGetDeviceProperties(&properties, index), "asking for the GPU's properties");
   model_ = properties.name;
   multiprocessors_ = properties.multiProcessorCount;
+  block_memory_ = cuda_traits().block_memory;
   cudaStream_t stream = nullptr;
   check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "a stream");
   stream_ = stream;
-  staging_.emplace(stream_);
+  staging_.emplace(stream_, [this](CUevent_st* event) { wait_for(event); });
 }
 
 CudaDevice::~CudaDevice() {
@@ -144,6 +147,11 @@ void CudaDevice::wait_for(CUevent_st* event) {
   waits_.fetch_add(1, std::memory_order_relaxed);
   check_cuda(cudaEventSynchronize(event), "a kernel failed");
   tell_times();
+}
+
+void CudaDevice::wait_at_an_end(CUevent_st* event) noexcept {
+  waits_.fetch_add(1, std::memory_order_relaxed);
+  (void)(event ? cudaEventSynchronize(event) : cudaStreamSynchronize(stream_));
 }
 
 std::shared_ptr<void> CudaDevice::take_pinned(size_t bytes) {
@@ -254,8 +262,9 @@ void CudaDevice::note_step(int64_t number, uint64_t began, uint64_t ended, bool 
 DeviceCounters CudaDevice::counters() const {
   const std::lock_guard lock(pinned_mutex_);
   DeviceCounters counters = counters_;
-  counters.waits = waits_.load();
-  counters.allocations += memory_.stats().allocations;
+  const CudaMemory::Stats memory = memory_.stats();
+  counters.waits = waits_.load() + memory.frees;
+  counters.allocations += memory.allocations;
   return counters;
 }
 

@@ -118,8 +118,12 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
   // Pinned memory of the host, kept for the next of its size.
   std::shared_ptr<void> take_pinned(size_t bytes);
   int multiprocessors() const { return multiprocessors_; }
+  size_t block_memory() const { return block_memory_; }  // CudaTraits has it
   DeviceCounters counters() const override;
+  // All waits of the host are these and synchronize(): they are counted. In destructors, for whom
+  // a kernel's failure is nothing new; null: for all that was handed over.
   void wait_for(CUevent_st* event);
+  void wait_at_an_end(CUevent_st* event) noexcept;
 
  private:
   // Kernels between two events.
@@ -138,6 +142,7 @@ class CudaDevice final : public Device, public std::enable_shared_from_this<Cuda
   CudaStream stream_ = nullptr;
   std::string model_;
   int multiprocessors_ = 0;
+  size_t block_memory_ = 0;
   CudaMemory memory_;
   std::optional<CudaStaging> staging_;
   std::unique_ptr<CudaStepMemory> step_memory_;

@@ -65,10 +65,10 @@ CudaWeightLayout cuda_layout(const PackedMatrix& matrix) {
   return layout;
 }
 
-void linear_on_cuda(CudaDevice& cuda, LinearCudaParams params) {
+const char* linear_on_cuda(CudaDevice& cuda, LinearCudaParams params) {
   const CudaScratch scratch(cuda, linear_cuda_scratch_bytes(params));
   params.scratch = scratch.data();
-  linear_cuda(cuda.stream(), params);
+  return linear_cuda(cuda.stream(), params);
 }
 
 void linear_parts_on_cuda(CudaDevice& cuda, const LinearCudaParams& whole,

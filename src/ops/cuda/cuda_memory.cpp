@@ -61,8 +61,7 @@ void CudaMemory::end_plan() {
   if (size <= arena_size_) return;
   drop_cache();
   if (arena_ && arena_plan_.is_empty()) {
-    blocks_.erase(reinterpret_cast<uintptr_t>(arena_));
-    cudaFree(arena_);
+    free_locked(arena_);
   }
   arena_size_ = 0;
   arena_ = static_cast<std::byte*>(allocate_locked(size));
@@ -93,7 +92,12 @@ void* CudaMemory::allocate(size_t bytes) {
 
 void CudaMemory::free(void* memory) noexcept {
   const std::lock_guard lock(mutex_);
+  free_locked(memory);
+}
+
+void CudaMemory::free_locked(void* memory) noexcept {
   blocks_.erase(reinterpret_cast<uintptr_t>(memory));
+  ++stats_.frees;
   cudaFree(memory);
 }
 
@@ -112,10 +116,7 @@ void* CudaMemory::allocate_locked(size_t bytes) {
 
 void CudaMemory::drop_cache() {
   for (auto& [size, bin] : free_) {
-    for (void* memory : bin) {
-      blocks_.erase(reinterpret_cast<uintptr_t>(memory));
-      cudaFree(memory);
-    }
+    for (void* memory : bin) free_locked(memory);
     bin.clear();
   }
   stats_.cached = 0;

@@ -37,6 +37,7 @@ class CudaMemory {
 
   struct Stats {
     int64_t allocations = 0;  // calls to the driver so far
+    int64_t frees = 0;        // likewise: each waits for the GPU
     size_t cached = 0;        // bytes kept for reuse
     size_t used = 0;          // bytes that are taken
   };
@@ -44,6 +45,7 @@ class CudaMemory {
 
  private:
   void* allocate_locked(size_t bytes);
+  void free_locked(void* memory) noexcept;
   void* take_from_bins(size_t size);
   void drop_cache();
 

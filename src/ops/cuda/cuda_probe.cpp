@@ -4,13 +4,12 @@
 
 #include <utility>
 
+#include "ops/cuda/cuda_traits.h"
+
 namespace quire::ops {
 namespace {
 
 constexpr int kOldestMajor = 8;  // Ampere: what the kernels' PTX is for
-// Shared memory that attention and linear() take for a block at most. Hopper has it, and so have
-// the large ones of its successors; the smaller GPUs have 99 KiB, the A100 163.
-constexpr size_t kBlockMemory = 226 << 10;
 // The run time of a major version needs a driver of that version; CUDA 13's is 580.
 constexpr int kOldestDriver = CUDART_VERSION / 1000 * 1000;
 
@@ -51,11 +50,15 @@ CudaSupport probe_cuda(int index) {
     return unusable(true, name + " has compute capability " + std::to_string(properties.major) +
                               "." + std::to_string(properties.minor) + ", but the kernels need " +
                               std::to_string(kOldestMajor) + ".0 or newer");
-  if (properties.sharedMemPerBlockOptin < kBlockMemory)
+  if (const char* kernels = asked_cuda_kernels(); !knows_cuda_kernels(kernels)) {
+    std::string reason = "QUIRE_CUDA_KERNELS may be \"plain\" or nothing, but is ";
+    reason.append(kernels);
+    return unusable(true, std::move(reason));
+  }
+  if (properties.sharedMemPerBlockOptin < kLeastBlockMemory)
     return unusable(true, name + " has " + std::to_string(properties.sharedMemPerBlockOptin >> 10) +
                               " KiB of shared memory for a block, but the kernels need " +
-                              std::to_string(kBlockMemory >> 10) +
-                              ": they are made for Hopper (H100, H200)");
+                              std::to_string(kLeastBlockMemory >> 10));
   return {.is_usable = true, .is_there = true, .reason = ""};
 }
 

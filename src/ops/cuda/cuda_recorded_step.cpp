@@ -91,7 +91,7 @@ CudaStepMemory::~CudaStepMemory() {
 StepHostMemory CudaStepMemory::next_host(uint64_t recording) {
   Host& host = hosts_[next_];
   if (host.end && !host.end->is_known) {
-    check_cuda(cudaEventSynchronize(host.event), "a kernel failed");
+    device_.wait_for(host.event);
     host.end->is_known = true;
   }
   const bool is_kept = std::exchange(host.recording, recording) == recording;
@@ -139,7 +139,7 @@ CudaRecordedStep::CudaRecordedStep(std::shared_ptr<CudaDevice> device, StepRecor
 
 CudaRecordedStep::~CudaRecordedStep() {
   if (!graph_) return;
-  cudaStreamSynchronize(device_->stream());
+  device_->wait_at_an_end(nullptr);
   cudaGraphExecDestroy(graph_);
 }
 

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "ops/cuda/cuda_error.h"
 
 namespace quire::ops {
 
-CudaStaging::CudaStaging(CudaStream stream) : stream_(stream) {
+CudaStaging::CudaStaging(CudaStream stream, std::function<void(CUevent_st*)> wait)
+    : stream_(stream), wait_(std::move(wait)) {
   void* memory = nullptr;
   check_cuda(cudaMallocHost(&memory, 2 * kHalf), "pinned memory");
   pinned_ = static_cast<std::byte*>(memory);
@@ -26,7 +28,7 @@ std::byte* CudaStaging::room(size_t bytes) {
   if (filled_ + bytes > kHalf) {
     check_cuda(cudaEventRecord(sent_[half_], stream_), "recording an event");
     half_ = 1 - half_;
-    check_cuda(cudaEventSynchronize(sent_[half_]), "copies to the device");
+    if (cudaEventQuery(sent_[half_]) != cudaSuccess) wait_(sent_[half_]);
     filled_ = 0;
   }
   std::byte* result = pinned_ + static_cast<size_t>(half_) * kHalf + filled_;

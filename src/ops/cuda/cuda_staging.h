@@ -1,5 +1,6 @@
 #pragma once
 #include <cstddef>
+#include <functional>
 #include <mutex>
 
 #include "ops/cuda/cuda_stream.h"
@@ -13,7 +14,8 @@ namespace quire::ops {
 // thread.
 class CudaStaging {
  public:
-  explicit CudaStaging(CudaStream stream);
+  // `wait`: lets the host wait for an event, and counts that.
+  CudaStaging(CudaStream stream, std::function<void(CUevent_st*)> wait);
   ~CudaStaging();
   CudaStaging(const CudaStaging&) = delete;
   CudaStaging& operator=(const CudaStaging&) = delete;
@@ -27,6 +29,7 @@ class CudaStaging {
 
   std::mutex mutex_;
   CudaStream stream_;
+  std::function<void(CUevent_st*)> wait_;
   std::byte* pinned_ = nullptr;
   CUevent_st* sent_[2] = {};  // when a half's copies have been made
   int half_ = 0;

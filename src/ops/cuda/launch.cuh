@@ -2,6 +2,7 @@
 #include <cuda_runtime.h>
 
 #include "ops/cuda/cuda_stream.h"
+#include "ops/cuda/cuda_traits.h"
 
 // Launches of kernels that follow each other on one stream. Every kernel calls begin_dependent(),
 // or its two parts, before it reads or writes what other kernels write or read; before that it may
@@ -34,21 +35,7 @@ __device__ inline void begin_dependent() {
   throw_from_op(op, cudaGetErrorString(error));
 }
 
-// The first number of the device's compute capability: 8 Ampere, 9 Hopper; 0 if there is none.
-inline int device_generation() {
-  static const int generation = [] {
-    int device = 0, major = 0;
-    const bool known =
-        cudaGetDevice(&device) == cudaSuccess &&
-        cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess;
-    return known ? major : 0;
-  }();
-  return generation;
-}
-
-// Whether the device runs machine code for Hopper: *_sm90_cuda.cu, and kernels that start before
-// the one before them ends. The PTX that later devices compile is of Ampere and cannot wait for it.
-inline bool is_hopper() { return device_generation() == 9; }
+inline bool is_hopper() { return cuda_traits().is_hopper; }
 
 // cluster > 1, on Hopper: so many neighbouring blocks run at once and reach each other's shared
 // memory; grid.x is a multiple of it.
@@ -56,6 +43,8 @@ template <class... Params, class... Args>
 void launch_clusters(const char* op, CudaStream stream, void (*kernel)(Params...), dim3 grid,
                      unsigned cluster, int threads, size_t shared_bytes, Args... args) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+  if (shared_bytes > cuda_traits().block_memory)
+    throw_from_op(op, "a block of the kernel takes more memory than there is");
   if (shared_bytes > 48 * 1024) {
     const cudaError_t error = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                                                    cudaFuncAttributeMaxDynamicSharedMemorySize,

@@ -13,7 +13,7 @@ __device__ inline uint64_t clock_ns() {
   return ns;
 }
 
-__global__ void __launch_bounds__(kThreads) begin_step(const BeginStepCudaParams p) {
+__global__ void __launch_bounds__(kThreads) hot_begin_step(const BeginStepCudaParams p) {
   begin_dependent();
   const int64_t fixed = p.fixed / 16, pieces = fixed + p.tail_bytes / 16, skip = p.tail / 16;
   const int64_t first = int64_t{blockIdx.x} * kThreads + threadIdx.x;
@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(kThreads) begin_step(const BeginStepCudaParams
   if (first == 0) *p.began = clock_ns();
 }
 
-__global__ void __launch_bounds__(kThreads) end_step(const EndStepCudaParams p) {
+__global__ void __launch_bounds__(kThreads) hot_end_step(const EndStepCudaParams p) {
   begin_dependent();
   const int64_t first = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (first == 0) *p.times = {*p.began, clock_ns()};
@@ -42,12 +42,12 @@ unsigned grid_for(int64_t pieces) {
 }  // namespace
 
 void begin_step_cuda(CudaStream stream, const BeginStepCudaParams& p) {
-  launch("begin_step", stream, begin_step, dim3(grid_for((p.fixed + p.tail_bytes) / 16)), kThreads,
-         0, p);
+  launch("begin_step", stream, hot_begin_step, dim3(grid_for((p.fixed + p.tail_bytes) / 16)),
+         kThreads, 0, p);
 }
 
 void end_step_cuda(CudaStream stream, const EndStepCudaParams& p) {
-  launch("end_step", stream, end_step, dim3(grid_for(p.bytes / 16)), kThreads, 0, p);
+  launch("end_step", stream, hot_end_step, dim3(grid_for(p.bytes / 16)), kThreads, 0, p);
 }
 
 }  // namespace quire::ops

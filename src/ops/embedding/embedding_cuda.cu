@@ -10,7 +10,7 @@ constexpr int kThreads = 128;
 
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    packed_rows(const __grid_constant__ EmbeddingCudaParams p) {
+    hot_packed_rows(const __grid_constant__ EmbeddingCudaParams p) {
   begin_dependent();
   const int64_t t = blockIdx.x, row = p.layout.packed_row(p.ids[t]);
   T* y = static_cast<T*>(p.y) + t * p.layout.k;
@@ -19,7 +19,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <class From, class To>
-__global__ void __launch_bounds__(kThreads) plain_rows(const EmbeddingCudaParams p, bool wide) {
+__global__ void __launch_bounds__(kThreads) hot_plain_rows(const EmbeddingCudaParams p, bool wide) {
   begin_dependent();
   const From* from = static_cast<const From*>(p.rows) + p.ids[blockIdx.x] * p.k;
   To* y = static_cast<To*>(p.y) + blockIdx.x * p.k;
@@ -36,13 +36,13 @@ void embedding_cuda(CudaStream stream, const EmbeddingCudaParams& p) {
   const dim3 grid(static_cast<unsigned>(p.tokens));
   if (p.packed != nullptr)
     return with_float_type(p.layout.type, [&](auto t) {
-      launch("embedding", stream, packed_rows<decltype(t)>, grid, kThreads, 0, p);
+      launch("embedding", stream, hot_packed_rows<decltype(t)>, grid, kThreads, 0, p);
     });
   const bool wide = is_wide(p.rows, p.k) && is_wide(p.y, p.k);
   with_float_type(p.rows_type, [&](auto from) {
     with_float_type(p.out_type, [&](auto to) {
-      launch("embedding", stream, plain_rows<decltype(from), decltype(to)>, grid, kThreads, 0, p,
-             wide);
+      launch("embedding", stream, hot_plain_rows<decltype(from), decltype(to)>, grid, kThreads, 0,
+             p, wide);
     });
   });
 }

@@ -11,7 +11,7 @@ constexpr int kThreads = 256;
 
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    multiply(const GatedActivationParams p, int64_t groups, bool wide) {
+    hot_multiply(const GatedActivationParams p, int64_t groups, bool wide) {
   begin_dependent();
   const int64_t index = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   const int64_t per_row = (p.width + 7) / 8;
@@ -35,8 +35,8 @@ void gated_activation_cuda(CudaStream stream, const GatedActivationParams& p, in
   const int64_t groups = rows * ((p.width + 7) / 8);
   const bool wide = is_wide(p.gate_up, p.width) && is_wide(p.up, p.up_row) && is_wide(p.y, p.width);
   with_float_type(p.type, [&](auto t) {
-    launch("gated_activation", stream, multiply<decltype(t)>, dim3(blocks_for(groups, kThreads)),
-           kThreads, 0, p, groups, wide);
+    launch("gated_activation", stream, hot_multiply<decltype(t)>,
+           dim3(blocks_for(groups, kThreads)), kThreads, 0, p, groups, wide);
   });
 }
 

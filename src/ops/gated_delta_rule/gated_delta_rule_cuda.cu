@@ -108,7 +108,7 @@ struct StateRow {
 // A block walks 32 rows of one value head's state over a sequence's tokens.
 template <class T, int kVectors>
 __global__ void __launch_bounds__(kThreads, kVectors <= 8 ? 4 : 2)
-    walk(const GatedDeltaRuleParams p, const StateCudaBatch b) {
+    hot_walk(const GatedDeltaRuleParams p, const StateCudaBatch b) {
   __shared__ Token tokens[2];
   begin_dependent();
   const int64_t s = blockIdx.z, head = blockIdx.y, slot = b.state_slots[s];
@@ -157,9 +157,9 @@ void gated_delta_rule_cuda(CudaStream stream, const GatedDeltaRuleParams& p,
                   static_cast<unsigned>(b.num_sequences));
   with_float_type(p.type, [&](auto t) {
     using T = decltype(t);
-    auto kernel = walk<T, 16>;
-    if (p.k_dim <= 128) kernel = walk<T, 8>;
-    if (p.k_dim <= 64) kernel = walk<T, 4>;
+    auto kernel = hot_walk<T, 16>;
+    if (p.k_dim <= 128) kernel = hot_walk<T, 8>;
+    if (p.k_dim <= 64) kernel = hot_walk<T, 4>;
     launch("gated_delta_rule", stream, kernel, grid, kThreads, 0, p, b);
   });
 }

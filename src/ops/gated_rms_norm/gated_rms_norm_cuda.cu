@@ -10,7 +10,7 @@ constexpr int kWarps = 4;
 
 template <class T>
 __global__ void __launch_bounds__(kWarps * 32)
-    norm_heads(const GatedRmsNormParams p, int64_t heads, bool wide) {
+    hot_norm_heads(const GatedRmsNormParams p, int64_t heads, bool wide) {
   begin_dependent();
   const int64_t head = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
   if (head >= heads) return;
@@ -36,7 +36,7 @@ void gated_rms_norm_cuda(CudaStream stream, const GatedRmsNormParams& p, int64_t
   const bool wide = is_wide(p.x, p.dim) && is_wide(p.y, p.dim) && is_wide(p.weight, p.dim) &&
                     is_wide(p.z, p.z_row) && p.z_first % 8 == 0;
   with_float_type(p.type, [&](auto t) {
-    launch("gated_rms_norm", stream, norm_heads<decltype(t)>, dim3(blocks_for(heads, kWarps)),
+    launch("gated_rms_norm", stream, hot_norm_heads<decltype(t)>, dim3(blocks_for(heads, kWarps)),
            kWarps * 32, 0, p, heads, wide);
   });
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <stdexcept>
+#include <utility>
 
 #include "ops/cpu/parallel_blocks.h"
 #include "ops/cuda/cuda_device.h"
@@ -21,6 +22,73 @@ namespace {
 // A megabyte and more is worth a second thread.
 int64_t copy_rows_per_block(size_t row_bytes) {
   return std::max<int64_t>(1, (int64_t{256} << 10) / std::max<int64_t>(1, row_bytes));
+}
+
+// On the host: to[places[i]] = from[rows[i]], of whole rows; `places` null: i.
+void copy_rows(ThreadPool& pool, const std::vector<int32_t>& rows,
+               const std::vector<int32_t>* places, int64_t row_bytes, const std::byte* from,
+               std::byte* to) {
+  const auto copy = [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      std::memcpy(to + (places ? (*places)[i] : i) * row_bytes, from + rows[i] * row_bytes,
+                  row_bytes);
+  };
+  parallel_blocks(pool, static_cast<int64_t>(rows.size()), copy_rows_per_block(row_bytes), copy);
+}
+
+// What take_rows and put_rows share: without places rows become a new array, else some of `to`'s.
+struct ListedRows {
+  RowList rows, places;
+  int64_t row_bytes = 0;
+
+  void run(ThreadPool& pool, CudaDevice* cuda, const std::byte* from, std::byte* to) const {
+    if constexpr (kHasCuda)
+      if (cuda) return run_on_cuda(*cuda, from, to);
+    copy_rows(pool, *rows, places.get(), row_bytes, from, to);
+  }
+
+ private:
+  void run_on_cuda(CudaDevice& cuda, const std::byte* from, std::byte* to) const {
+    const CudaValues rows_there(cuda, *rows), places_there(cuda, places ? *places : *rows);
+    gather_rows_cuda(cuda.stream(), {.count = static_cast<int64_t>(rows->size()),
+                                     .row_bytes = row_bytes,
+                                     .rows = rows_there.as<const int32_t>(),
+                                     .places = places ? places_there.as<const int32_t>() : nullptr,
+                                     .from = from,
+                                     .to = to});
+  }
+};
+
+KernelSpec spec_of(const Context& context, const char* op, ListedRows listed) {
+  const double bytes =
+      2.0 * static_cast<double>(listed.rows->size()) * static_cast<double>(listed.row_bytes);
+  auto kernel = [listed = std::move(listed), pool = context.pool, cuda = context.device->cuda()](
+                    const auto& in, auto& out) {
+    listed.run(*pool, cuda, in[0].template data<std::byte>(), out[0].template data<std::byte>());
+  };
+  return {.op = op, .kernel = context.device->name(), .run = kernel, .cost = {.bytes = bytes}};
+}
+
+int64_t row_bytes_of(const mx::array& x) { return x.shape(1) * static_cast<int64_t>(x.itemsize()); }
+
+void check_rows(const char* op, const char* what, const std::vector<int32_t>& rows,
+                const mx::array& of) {
+  for (const int32_t row : rows)
+    if (row < 0 || row >= of.shape(0))
+      throw std::invalid_argument(std::string(op) + ": " + what + " has " + std::to_string(row) +
+                                  ", the array has shape " + shape_string(of));
+}
+
+void check_places(const std::vector<int32_t>& rows, const std::vector<int32_t>& places,
+                  const mx::array& to) {
+  if (rows.size() != places.size())
+    throw std::invalid_argument("put_rows: " + std::to_string(rows.size()) + " rows, " +
+                                std::to_string(places.size()) + " places");
+  check_rows("put_rows", "places", places, to);
+  std::vector<int32_t> sorted = places;
+  std::ranges::sort(sorted);
+  if (const auto twice = std::ranges::adjacent_find(sorted); twice != sorted.end())
+    throw std::invalid_argument("put_rows: place " + std::to_string(*twice) + " is there twice");
 }
 
 // With the ids of each step that a recorded one runs for.
@@ -50,7 +118,7 @@ mx::array gather_rows(const Context& context, const mx::array& x, const BatchLay
   if (takes_all_rows(*layout)) return x;
   if (is_composed(context, "gather_rows")) return gather_rows_reference(x, *layout);
   const int count = static_cast<int>(layout->rows.size());
-  const size_t row_bytes = x.shape(1) * x.itemsize();
+  const int64_t row_bytes = row_bytes_of(x);
   auto kernel = [layout, count, row_bytes, pool = context.pool, cuda = context.device->cuda()](
                     const auto& in, auto& out) {
     const std::byte* from = in[0].template data<std::byte>();
@@ -58,18 +126,39 @@ mx::array gather_rows(const Context& context, const mx::array& x, const BatchLay
     if constexpr (kHasCuda)
       if (cuda)
         return gather_rows_cuda(cuda->stream(), {.count = count,
-                                                 .row_bytes = static_cast<int64_t>(row_bytes),
+                                                 .row_bytes = row_bytes,
                                                  .rows = cuda->layout(layout).rows,
                                                  .from = from,
                                                  .to = to});
-    parallel_blocks(*pool, count, copy_rows_per_block(row_bytes), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i)
-        std::memcpy(to + i * row_bytes, from + layout->rows[i] * row_bytes, row_bytes);
-    });
+    copy_rows(*pool, layout->rows, nullptr, row_bytes, from, to);
   };
   return launch_kernel(context,
                        {.op = "gather_rows", .kernel = context.device->name(), .run = kernel},
                        {count, x.shape(1)}, x.dtype(), {x});
+}
+
+mx::array take_rows(const Context& context, const mx::array& x, const RowList& rows) {
+  check_shape("take_rows", "x", x, {-1, -1});
+  check_rows("take_rows", "rows", *rows, x);
+  if (is_composed(context, "take_rows")) return take_rows_reference(x, *rows);
+  return launch_kernel(
+      context,
+      spec_of(context, "take_rows", {.rows = rows, .places = {}, .row_bytes = row_bytes_of(x)}),
+      {static_cast<int>(rows->size()), x.shape(1)}, x.dtype(), {x});
+}
+
+mx::array put_rows(const Context& context, const mx::array& x, const RowList& rows,
+                   const mx::array& to, const RowList& places) {
+  check_shape("put_rows", "x", x, {-1, -1});
+  check_shape("put_rows", "to", to, {-1, x.shape(1)});
+  check_dtype("put_rows", "to", to, x.dtype());
+  check_rows("put_rows", "rows", *rows, x);
+  check_places(*rows, *places, to);
+  if (is_composed(context, "put_rows")) return put_rows_reference(x, *rows, to, *places);
+  KernelSpec spec =
+      spec_of(context, "put_rows", {.rows = rows, .places = places, .row_bytes = row_bytes_of(x)});
+  spec.alias = {1};
+  return launch_kernel(context, std::move(spec), to.shape(), to.dtype(), {x, to});
 }
 
 mx::array slice_columns(const Context& context, const mx::array& x, int64_t begin, int64_t width) {

@@ -1,6 +1,9 @@
 #pragma once
 #include <mlx/mlx.h>
 
+#include <memory>
+#include <vector>
+
 #include "ops/layout/batch_layout.h"
 #include "ops/runtime/context.h"
 
@@ -14,6 +17,15 @@ bool takes_all_rows(const BatchLayout& layout);
 // Rows layout->rows of x [T, H], in order: [R, H]. Only these are projected to the vocabulary. x
 // itself, and no kernel, if these are all of its rows.
 mx::array gather_rows(const Context& context, const mx::array& x, const BatchLayoutPtr& layout);
+
+// The same of given rows, which may repeat. Always a kernel.
+using RowList = std::shared_ptr<const std::vector<int32_t>>;
+mx::array take_rows(const Context& context, const mx::array& x, const RowList& rows);
+
+// Row rows[i] of x [T, H] into row places[i] of `to` [N, H], in place: the returned handle aliases
+// `to`, and later readers must take it. No place may be there twice.
+mx::array put_rows(const Context& context, const mx::array& x, const RowList& rows,
+                   const mx::array& to, const RowList& places);
 
 // Columns [begin, begin + width) of x [T, N] as [T, width]: takes q, k and v apart after a fused
 // projection.

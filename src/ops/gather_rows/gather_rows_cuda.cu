@@ -7,22 +7,24 @@ namespace quire::ops {
 namespace {
 
 constexpr int kThreads = 128;
+constexpr int64_t kPiece = 16 << 10;  // bytes of a row that one block copies
 
-__global__ void gather(const GatherRowsCudaParams p) {
+__global__ void __launch_bounds__(kThreads) hot_gather(const GatherRowsCudaParams p) {
   begin_dependent();
-  const int64_t row = blockIdx.x;
-  block_copy(static_cast<const char*>(p.from) + p.rows[row] * p.row_bytes,
-             static_cast<char*>(p.to) + row * p.row_bytes, p.row_bytes);
+  const int64_t i = blockIdx.x, at = blockIdx.y * kPiece;
+  const int64_t place = p.places != nullptr ? p.places[i] : i;
+  block_copy(static_cast<const char*>(p.from) + p.rows[i] * p.row_bytes + at,
+             static_cast<char*>(p.to) + place * p.row_bytes + at, min(kPiece, p.row_bytes - at));
 }
 
-__global__ void slice(const SliceColumnsCudaParams p) {
+__global__ void __launch_bounds__(kThreads) hot_slice(const SliceColumnsCudaParams p) {
   begin_dependent();
   const int64_t row = blockIdx.x;
   block_copy(static_cast<const char*>(p.from) + row * p.row_bytes + p.offset,
              static_cast<char*>(p.to) + row * p.bytes, p.bytes);
 }
 
-__global__ void resolve(const ResolveTokensCudaParams p) {
+__global__ void __launch_bounds__(kThreads) hot_resolve(const ResolveTokensCudaParams p) {
   begin_dependent();
   const int64_t t = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (t >= p.count) return;
@@ -33,15 +35,17 @@ __global__ void resolve(const ResolveTokensCudaParams p) {
 }  // namespace
 
 void gather_rows_cuda(CudaStream stream, const GatherRowsCudaParams& p) {
-  launch("gather_rows", stream, gather, dim3(static_cast<unsigned>(p.count)), kThreads, 0, p);
+  const dim3 grid(static_cast<unsigned>(p.count), blocks_for(p.row_bytes, kPiece));
+  launch("gather_rows", stream, hot_gather, grid, kThreads, 0, p);
 }
 
 void slice_columns_cuda(CudaStream stream, const SliceColumnsCudaParams& p) {
-  launch("slice_columns", stream, slice, dim3(static_cast<unsigned>(p.rows)), kThreads, 0, p);
+  launch("slice_columns", stream, hot_slice, dim3(static_cast<unsigned>(p.rows)), kThreads, 0, p);
 }
 
 void resolve_tokens_cuda(CudaStream stream, const ResolveTokensCudaParams& p) {
-  launch("resolve_tokens", stream, resolve, dim3(blocks_for(p.count, kThreads)), kThreads, 0, p);
+  launch("resolve_tokens", stream, hot_resolve, dim3(blocks_for(p.count, kThreads)), kThreads, 0,
+         p);
 }
 
 }  // namespace quire::ops

@@ -5,10 +5,11 @@
 
 namespace quire::ops {
 
-// to[i] = from[rows[i]], of rows of `row_bytes`; all pointers are of the device.
+// to[places[i]] = from[rows[i]], of rows of `row_bytes`; all pointers are of the device. `places`
+// null: i.
 struct GatherRowsCudaParams {
   int64_t count = 0, row_bytes = 0;
-  const int32_t* rows = nullptr;  // [count]
+  const int32_t *rows = nullptr, *places = nullptr;  // [count]
   const void* from = nullptr;
   void* to = nullptr;
 };

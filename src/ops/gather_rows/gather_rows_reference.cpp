@@ -16,6 +16,21 @@ mx::array gather_rows_reference(const mx::array& x, const BatchLayout& layout) {
   return mx::take(x, to_array(layout.rows), 0);
 }
 
+mx::array take_rows_reference(const mx::array& x, const std::vector<int32_t>& rows) {
+  return mx::take(x, to_array(rows), 0);
+}
+
+mx::array put_rows_reference(const mx::array& x, const std::vector<int32_t>& rows,
+                             const mx::array& to, const std::vector<int32_t>& places) {
+  mx::array result = to;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const mx::array row = mx::slice(x, {rows[i], 0}, {rows[i] + 1, x.shape(1)});
+    const mx::Shape begin = {places[i], 0}, end = {places[i] + 1, x.shape(1)};
+    result = mx::slice_update(result, row, begin, end);
+  }
+  return result;
+}
+
 mx::array slice_columns_reference(const mx::array& x, int64_t begin, int64_t width) {
   const int first = static_cast<int>(begin), last = static_cast<int>(begin + width);
   return mx::contiguous(mx::slice(x, {0, first}, {x.shape(0), last}));

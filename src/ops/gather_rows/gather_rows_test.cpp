@@ -47,6 +47,46 @@ TEST(GatherRows, AllRowsAreTheArrayItself) {
   EXPECT_EQ(context.kernels->count("gather_rows", context.device->name()), 4);
 }
 
+// Rows of more than one task, and of more than one block on a GPU, whose pieces need not be whole.
+TEST(TakeRows, CopiesThemInTheirOrder) {
+  for (const mx::Dtype dtype : float_dtypes()) {
+    for (const int width : {1, 9, 8192, 70001}) {
+      for (const auto& rows : {std::vector<int32_t>{}, {0}, {4, 1}, {2, 2, 0, 4, 2}}) {
+        Context context = make_context(3);
+        const mx::array x = random_array({5, width}, dtype, 1);
+        const mx::array y = take_rows(context, x, shared(rows));
+        EXPECT_EQ(y.shape(), (mx::Shape{static_cast<int>(rows.size()), width}));
+        context.use_reference = true;
+        EXPECT_TRUE(same_bits(y, take_rows(context, x, shared(rows))));
+        EXPECT_EQ(context.kernels->count("take_rows", context.device->name()), 1);
+      }
+    }
+  }
+}
+
+// The places get the rows; what lies between them stays.
+TEST(PutRows, WritesTheirPlacesAndNoOthers) {
+  struct Case {
+    std::vector<int32_t> rows, places;
+  };
+  for (const mx::Dtype dtype : float_dtypes()) {
+    for (const int width : {1, 9, 8192, 70001}) {
+      for (const Case& c : {Case{{}, {}}, {{2}, {0}}, {{0, 2, 1}, {6, 0, 3}}, {{1, 1}, {5, 2}}}) {
+        Context context = make_context(3);
+        const mx::array x = random_array({3, width}, dtype, 1);
+        const mx::array before = random_array({7, width}, dtype, 2);
+        Context reference = context;
+        reference.use_reference = true;
+        mx::array expected = put_rows(reference, x, shared(c.rows), before, shared(c.places));
+        mx::eval(expected);  // `before` is written
+        EXPECT_TRUE(
+            same_bits(put_rows(context, x, shared(c.rows), before, shared(c.places)), expected));
+        EXPECT_EQ(context.kernels->count("put_rows", context.device->name()), 1);
+      }
+    }
+  }
+}
+
 TEST(SliceColumns, TakesThemFromEveryRow) {
   for (const mx::Dtype dtype : float_dtypes()) {
     for (const auto& [rows, begin, width] :
@@ -88,6 +128,17 @@ TEST(GatherRows, RefusesWhatDoesNotFit) {
   const Context context = make_context(1);
   const mx::array x = mx::zeros({4, 8}), tokens = mx::zeros({3}, mx::int32);
   EXPECT_THROW(gather_rows(context, x, layout_of(5, {0})), std::invalid_argument);
+  EXPECT_THROW(take_rows(context, x, shared({4})), std::invalid_argument);
+  EXPECT_THROW(take_rows(context, x, shared({-1})), std::invalid_argument);
+  EXPECT_THROW(take_rows(context, mx::zeros({4}), shared({0})), std::invalid_argument);
+  EXPECT_THROW(put_rows(context, x, shared({4}), x, shared({0})), std::invalid_argument);
+  EXPECT_THROW(put_rows(context, x, shared({0}), x, shared({4})), std::invalid_argument);
+  EXPECT_THROW(put_rows(context, x, shared({0, 1}), x, shared({0})), std::invalid_argument);
+  EXPECT_THROW(put_rows(context, x, shared({0, 1}), x, shared({2, 2})), std::invalid_argument);
+  EXPECT_THROW(put_rows(context, x, shared({0}), mx::zeros({4, 7}), shared({0})),
+               std::invalid_argument);
+  EXPECT_THROW(put_rows(context, x, shared({0}), mx::zeros({4, 8}, mx::float16), shared({0})),
+               std::invalid_argument);
   EXPECT_THROW(slice_columns(context, x, 4, 5), std::invalid_argument);
   EXPECT_THROW(slice_columns(context, x, -1, 5), std::invalid_argument);
   EXPECT_THROW(slice_columns(context, mx::zeros({4}), 0, 1), std::invalid_argument);

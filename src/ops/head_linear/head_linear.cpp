@@ -138,7 +138,7 @@ void run_heads(ThreadPool& pool, const Rows& rows, const LinearKernel& kernel,
   p.weights = static_cast<const void* const*>(cuda.resident(weights, weights.get(), make));
   const CudaScratch scratch(cuda, head_linear_cuda_scratch_bytes(p));
   p.scratch = scratch.data();
-  head_linear_cuda(cuda.stream(), p);
+  name_kernel(head_linear_cuda(cuda.stream(), p));
 }
 
 KernelCost cost_of(const mx::array& x, const std::vector<PackedMatrix>& weights, int64_t y_bytes) {

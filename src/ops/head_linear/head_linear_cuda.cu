@@ -56,7 +56,7 @@ size_t place_scratch(const HeadLinearCudaParams& p, int64_t tokens, HeadRows& ro
 }
 
 // A block for each token and head: what passes goes to its place, the rest to its head's rows.
-__global__ void __launch_bounds__(kThreads) gather(const HeadRows r, const char* x, char* y) {
+__global__ void __launch_bounds__(kThreads) hot_gather(const HeadRows r, const char* x, char* y) {
   begin_dependent();
   const int64_t t = blockIdx.x, h = blockIdx.y, at = (r.first + t) * r.heads + h;
   const char* from = x + at * (r.passed + r.k);
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(kThreads) gather(const HeadRows r, const char*
   if (t == 0 && h == 0) *r.num_tiles = static_cast<int32_t>(r.heads * tiles_of(r.tokens));
 }
 
-__global__ void __launch_bounds__(kThreads) scatter(const HeadRows r, char* y) {
+__global__ void __launch_bounds__(kThreads) hot_scatter(const HeadRows r, char* y) {
   begin_dependent();
   const int64_t t = blockIdx.x, h = blockIdx.y, at = (r.first + t) * r.heads + h;
   block_copy(r.y + (h * r.tokens + t) * r.n, y + at * (r.n + r.passed), r.n);
@@ -83,7 +83,8 @@ size_t head_linear_cuda_scratch_bytes(const HeadLinearCudaParams& p) {
   return p.tokens == 0 ? 0 : place_scratch(p, tokens_at_once(p), rows);
 }
 
-void head_linear_cuda(CudaStream stream, const HeadLinearCudaParams& p) {
+const char* head_linear_cuda(CudaStream stream, const HeadLinearCudaParams& p) {
+  const char* name = nullptr;
   const int64_t step = p.tokens == 0 ? 1 : tokens_at_once(p), size = element_bytes(p);
   for (int64_t first = 0; first < p.tokens; first += step) {
     HeadRows rows = {.heads = p.heads,
@@ -94,8 +95,8 @@ void head_linear_cuda(CudaStream stream, const HeadLinearCudaParams& p) {
                      .passed = p.passed * size};
     place_scratch(p, rows.tokens, rows);
     const dim3 grid(static_cast<unsigned>(rows.tokens), static_cast<unsigned>(p.heads));
-    launch("head_linear", stream, gather, grid, kThreads, 0, rows, static_cast<const char*>(p.x),
-           static_cast<char*>(p.y));
+    launch("head_linear", stream, hot_gather, grid, kThreads, 0, rows,
+           static_cast<const char*>(p.x), static_cast<char*>(p.y));
     LinearCudaParams linear = {.layout = p.layout,
                                .out_type = p.layout.type,
                                .rows = p.heads * rows.tokens,
@@ -105,9 +106,10 @@ void head_linear_cuda(CudaStream stream, const HeadLinearCudaParams& p) {
     linear.num_tiles = rows.num_tiles;
     linear.max_tiles = p.heads * tiles_of(rows.tokens);
     linear.expert_weights = p.weights;
-    linear_cuda(stream, linear);
-    launch("head_linear", stream, scatter, grid, kThreads, 0, rows, static_cast<char*>(p.y));
+    name = joined_name(name, linear_cuda(stream, linear));
+    launch("head_linear", stream, hot_scatter, grid, kThreads, 0, rows, static_cast<char*>(p.y));
   }
+  return name;
 }
 
 }  // namespace quire::ops

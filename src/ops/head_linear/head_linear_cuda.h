@@ -17,7 +17,7 @@ struct HeadLinearCudaParams {
 
 size_t head_linear_cuda_scratch_bytes(const HeadLinearCudaParams& params);
 
-// Each product has the bits of linear_cuda.
-void head_linear_cuda(CudaStream stream, const HeadLinearCudaParams& params);
+// Each product has the bits of linear_cuda, and the same name is returned.
+const char* head_linear_cuda(CudaStream stream, const HeadLinearCudaParams& params);
 
 }  // namespace quire::ops

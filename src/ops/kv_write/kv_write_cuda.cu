@@ -9,7 +9,8 @@ namespace {
 
 constexpr int kWarps = 4;
 
-__global__ void __launch_bounds__(128) copy_rows(const KvWriteCudaParams p, int64_t item_bytes) {
+__global__ void __launch_bounds__(128)
+    hot_copy_rows(const KvWriteCudaParams p, int64_t item_bytes) {
   begin_dependent();
   const int64_t token = blockIdx.x, slot = p.slots[token];
   if (slot < 0) return;
@@ -21,7 +22,7 @@ __global__ void __launch_bounds__(128) copy_rows(const KvWriteCudaParams p, int6
 
 // A warp for each row of a token's keys and values.
 template <class T, class Code>
-__global__ void __launch_bounds__(kWarps * 32) quantise_rows(const KvWriteCudaParams p) {
+__global__ void __launch_bounds__(kWarps * 32) hot_quantise_rows(const KvWriteCudaParams p) {
   begin_dependent();
   const int64_t index = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
   if (index >= p.tokens * p.kv_heads) return;
@@ -41,14 +42,14 @@ __global__ void __launch_bounds__(kWarps * 32) quantise_rows(const KvWriteCudaPa
 void kv_write_cuda(CudaStream stream, const KvWriteCudaParams& p) {
   const dim3 grid(blocks_for(p.tokens * p.kv_heads, kWarps), 2);
   if (!is_quantised(p.kv_type)) {
-    launch("kv_write", stream, copy_rows, dim3(static_cast<unsigned>(p.tokens), 2), 128, 0, p,
+    launch("kv_write", stream, hot_copy_rows, dim3(static_cast<unsigned>(p.tokens), 2), 128, 0, p,
            float_type_bytes(p.type));
     return;
   }
   with_float_type(p.type, [&](auto t) {
     using T = decltype(t);
     launch("kv_write", stream,
-           p.kv_type == KvType::kInt8 ? quantise_rows<T, I8> : quantise_rows<T, F8>, grid,
+           p.kv_type == KvType::kInt8 ? hot_quantise_rows<T, I8> : hot_quantise_rows<T, F8>, grid,
            kWarps * 32, 0, p);
   });
 }

@@ -12,7 +12,7 @@ constexpr int kWarps = 4;
 // A warp for each token.
 template <class T, class Pool>
 __global__ void __launch_bounds__(kWarps * 32)
-    write_rows(const LatentKvWriteParams p, int64_t tokens, bool wide) {
+    hot_write_rows(const LatentKvWriteParams p, int64_t tokens, bool wide) {
   extern __shared__ float rows[];
   begin_dependent();
   const int64_t token = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
@@ -41,9 +41,9 @@ void latent_kv_write_cuda(CudaStream stream, const LatentKvWriteParams& p, int64
       is_wide(p.x, p.x_row) && is_wide(p.rows, size) && p.latent % 8 == 0 && p.rotary_dim % 8 == 0;
   with_float_type(p.type, [&](auto t) {
     using T = decltype(t);
-    auto kernel = write_rows<T, T>;
-    if (p.kv_type == KvType::kInt8) kernel = write_rows<T, I8>;
-    if (p.kv_type == KvType::kFp8) kernel = write_rows<T, F8>;
+    auto kernel = hot_write_rows<T, T>;
+    if (p.kv_type == KvType::kInt8) kernel = hot_write_rows<T, I8>;
+    if (p.kv_type == KvType::kFp8) kernel = hot_write_rows<T, F8>;
     launch("latent_kv_write", stream, kernel, dim3(blocks_for(tokens, kWarps)), kWarps * 32,
            static_cast<size_t>(kWarps * size) * sizeof(float), p, tokens, wide);
   });

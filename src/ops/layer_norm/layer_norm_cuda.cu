@@ -8,7 +8,7 @@ namespace {
 
 // A block for each row.
 template <class T>
-__global__ void __launch_bounds__(kNormLanes) norm_rows(const LayerNormParams p, bool wide) {
+__global__ void __launch_bounds__(kNormLanes) hot_norm_rows(const LayerNormParams p, bool wide) {
   begin_dependent();
   const int64_t width = p.width;
   const T* x = static_cast<const T*>(p.x) + blockIdx.x * width;
@@ -50,7 +50,7 @@ void layer_norm_cuda(CudaStream stream, const LayerNormParams& p, int64_t rows) 
   const bool wide = is_wide(p.x, p.width) && is_wide(p.weight, p.width) &&
                     is_wide(p.bias, p.width) && is_wide(p.y, p.width);
   with_float_type(p.type, [&](auto t) {
-    launch("layer_norm", stream, norm_rows<decltype(t)>, dim3(static_cast<unsigned>(rows)),
+    launch("layer_norm", stream, hot_norm_rows<decltype(t)>, dim3(static_cast<unsigned>(rows)),
            kNormLanes, 0, p, wide);
   });
 }

@@ -111,8 +111,11 @@ mx::array launch_on_cuda(const Context& context, const mx::array& x, const Linea
     set_inputs(params, in, bias, norm, residual);
     params.w = data.get();
     params.y = out[0].template data<void>();
-    if constexpr (kHasCuda)
-      parts ? linear_parts_on_cuda(*cuda, params, *parts) : linear_on_cuda(*cuda, params);
+    if constexpr (kHasCuda) {
+      if (!parts) return name_kernel(linear_on_cuda(*cuda, params));
+      linear_parts_on_cuda(*cuda, params, *parts);
+      name_kernel("cuda_parts");
+    }
   };
   const int64_t columns = options.gate ? weight.n / 2 : weight.n;
   return launch_kernel(

@@ -75,6 +75,16 @@ LinearRoute linear_route(const LinearCudaParams& p) {
   return {.norms_in_blocks = can_norm && (is_short || p.rows == 1)};
 }
 
+void run_mma(CudaStream stream, const LinearCudaParams& p) {
+  const bool is_bf16 = p.layout.type == FloatType::kBf16;
+  if (is_in_blocks(p.layout.block_source))
+    is_bf16 ? run_block_rows<DeviceBf16>(stream, p) : run_block_rows<DeviceF16>(stream, p);
+  else if (p.tiles == nullptr && has_many_rows(p))
+    run_many_rows(stream, p);
+  else
+    is_bf16 ? run_few_rows<DeviceBf16>(stream, p) : run_few_rows<DeviceF16>(stream, p);
+}
+
 }  // namespace
 
 size_t linear_cuda_scratch_bytes(const LinearCudaParams& p) {
@@ -83,9 +93,9 @@ size_t linear_cuda_scratch_bytes(const LinearCudaParams& p) {
              : 0;
 }
 
-void linear_cuda(CudaStream stream, const LinearCudaParams& params) {
+const char* linear_cuda(CudaStream stream, const LinearCudaParams& params) {
   LinearCudaParams p = params;
-  if (p.rows == 0 || p.layout.n == 0) return;
+  if (p.rows == 0 || p.layout.n == 0) return nullptr;
   if (p.y_pitch == 0) p.y_pitch = p.layout.interleaved ? p.layout.n / 2 : p.layout.n;
   const LinearRoute route = linear_route(p);
   if (p.norm_weight != nullptr && !route.norms_in_blocks) {
@@ -100,14 +110,16 @@ void linear_cuda(CudaStream stream, const LinearCudaParams& params) {
     p.x = p.scratch;
     p.norm_weight = nullptr;
   }
-  if (p.layout.type == FloatType::kF32) return run_plain(stream, p);
-  if (route.wgmma) return run_wgmma(stream, p);
-  if (is_in_blocks(p.layout.block_source))
-    return p.layout.type == FloatType::kBf16 ? run_block_rows<DeviceBf16>(stream, p)
-                                             : run_block_rows<DeviceF16>(stream, p);
-  if (p.tiles == nullptr && has_many_rows(p)) return run_many_rows(stream, p);
-  p.layout.type == FloatType::kBf16 ? run_few_rows<DeviceBf16>(stream, p)
-                                    : run_few_rows<DeviceF16>(stream, p);
+  if (p.layout.type == FloatType::kF32) {
+    run_plain(stream, p);
+    return "cuda_plain";
+  }
+  if (route.wgmma) {
+    run_wgmma(stream, p);
+    return "cuda_sm90";
+  }
+  run_mma(stream, p);
+  return "cuda_mma";
 }
 
 }  // namespace quire::ops

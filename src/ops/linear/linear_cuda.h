@@ -1,6 +1,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include "ops/cuda/cuda_stream.h"
 #include "ops/gated_activation/gate.h"
@@ -68,6 +69,14 @@ inline constexpr int64_t kLinearCudaTile = 8;
 inline constexpr int64_t kLinearCudaChunk = 256;
 
 size_t linear_cuda_scratch_bytes(const LinearCudaParams& params);
-void linear_cuda(CudaStream stream, const LinearCudaParams& params);
+// Returns what the KernelLog calls the kernel that runs: "cuda_sm90" (Hopper's warpgroup products),
+// "cuda_mma" (the tensor cores of every GPU from Ampere on), "cuda_plain" (none); null: there is
+// nothing to do.
+const char* linear_cuda(CudaStream stream, const LinearCudaParams& params);
+// Of an op that runs several: "cuda_mma_sm90" is both.
+inline const char* joined_name(const char* one, const char* other) {
+  if (!one || !other || std::string_view(one) == other) return one ? one : other;
+  return "cuda_mma_sm90";
+}
 
 }  // namespace quire::ops

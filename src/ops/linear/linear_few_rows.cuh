@@ -248,8 +248,8 @@ struct FewRows {
 };
 
 template <class T, CudaSource kSource, int kTiles>
-__global__ void __launch_bounds__(kFewRowsThreads, kTiles == 4 ? 1 : 2)
-    few_rows(const __grid_constant__ LinearCudaParams p, const __grid_constant__ FewRowsPlan plan) {
+__device__ __forceinline__ void multiply_few_rows(const LinearCudaParams& p,
+                                                  const FewRowsPlan& plan) {
   extern __shared__ __align__(128) char shared[];
   __shared__ float squares[kTiles == 1 ? 64 : 1];
   __shared__ float table[kSource == CudaSource::kTable4 ? 16 : 1];
@@ -309,15 +309,53 @@ __global__ void __launch_bounds__(kFewRowsThreads, kTiles == 4 ? 1 : 2)
 }
 
 template <class T, CudaSource kSource, int kTiles>
-void launch_few_rows(CudaStream stream, const LinearCudaParams& p) {
-  const FewRowsPlan plan = few_rows_plan(p, kTiles);
+__global__ void __launch_bounds__(kFewRowsThreads, kTiles == 4 ? 1 : 2)
+    hot_few_rows(const __grid_constant__ LinearCudaParams p,
+                 const __grid_constant__ FewRowsPlan plan) {
+  multiply_few_rows<T, kSource, kTiles>(p, plan);
+}
+
+// Not marked hot: two tiles of affine weights of 8 bits keep some registers in memory.
+template <CudaSource kSource, int kTiles>
+constexpr bool kFewRowsSpill = kSource == CudaSource::kAffine8 && kTiles == 2;
+template <class T, CudaSource kSource, int kTiles>
+__global__ void __launch_bounds__(kFewRowsThreads, 2)
+    few_rows(const __grid_constant__ LinearCudaParams p, const __grid_constant__ FewRowsPlan plan) {
+  multiply_few_rows<T, kSource, kTiles>(p, plan);
+}
+
+template <class T, CudaSource kSource, int kTiles>
+constexpr auto few_rows_kernel() {
+  if constexpr (kFewRowsSpill<kSource, kTiles>)
+    return few_rows<T, kSource, kTiles>;
+  else
+    return hot_few_rows<T, kSource, kTiles>;
+}
+
+template <CudaSource kSource, int kTiles>
+size_t few_rows_bytes(const FewRowsPlan& plan) {
   const size_t x_bytes = size_t{2} * plan.x_buffers * kTiles * 8 * plan.pitch();
   const size_t part_bytes = size_t{4} * 2 * plan.panels() * plan.chunk_warps() * kTiles * 128;
+  return x_bytes + part_bytes + (source_bits(kSource) != 0 ? 8 * kUnitScales : 0);
+}
+
+// Where a block has less memory than on Hopper, it has one buffer of x, or fewer tokens. What one
+// tile of tokens takes, every GPU has.
+template <class T, CudaSource kSource, int kTiles>
+void launch_few_rows(CudaStream stream, const LinearCudaParams& p) {
+  FewRowsPlan plan = few_rows_plan(p, kTiles);
+  const auto fits = [&] {
+    return few_rows_bytes<kSource, kTiles>(plan) <= cuda_traits().block_memory;
+  };
+  if constexpr (kTiles > 1) {
+    if (!fits()) plan.x_buffers = 1;
+    if (!fits()) return launch_few_rows<T, kSource, kTiles / 2>(stream, p);
+  }
   const auto tiles =
       p.tiles != nullptr ? static_cast<unsigned>(p.max_tiles) : blocks_for(p.rows, kTiles * 8);
   const dim3 grid(tiles, blocks_for(p.layout.panels(), plan.panels()));
-  launch("linear", stream, few_rows<T, kSource, kTiles>, grid, kFewRowsThreads,
-         x_bytes + part_bytes + (source_bits(kSource) != 0 ? 8 * kUnitScales : 0), p, plan);
+  launch("linear", stream, few_rows_kernel<T, kSource, kTiles>(), grid, kFewRowsThreads,
+         few_rows_bytes<kSource, kTiles>(plan), p, plan);
 }
 
 template <class T, CudaSource kSource>

@@ -23,6 +23,7 @@ struct ManyRows {
                                           : kTokens* kSumPitch * 4;
   // A warp copies one panel: so many times 16 bytes a lane and stage, unless it is in blocks.
   static constexpr int kLoads = kBits == 0 ? 4 : kBits / 4;
+  static_assert(kTokens > 64 || kSharedBytes <= kLeastBlockMemory - kFixedBlockMemory);
   static constexpr int kRowsOfX = kTokens / 32;  // of a thread, each 16 bytes a stage
   static constexpr int kTiles = kTokens / 16;    // of 8 tokens, of a warp
 
@@ -218,6 +219,8 @@ struct ManyRows {
   }
 };
 
+// Not marked hot: Hopper's kernel takes these rows (linear_wgmma.cuh), and some block formats
+// keep a register in memory here.
 template <class T, CudaSource kSource, int kTokens>
 __global__ void __launch_bounds__(kManyRowsThreads, kTokens == 64 ? 2 : 1)
     many_rows(const __grid_constant__ LinearCudaParams p, bool wide_x) {
@@ -272,11 +275,12 @@ void launch_many_rows(CudaStream stream, const LinearCudaParams& p) {
          size_t{ManyRows<T, kSource, kTokens>::kSharedBytes}, p, wide_x);
 }
 
-// Large tiles where they keep all multiprocessors at work.
+// Large tiles where they keep all multiprocessors at work, and find the memory.
 template <class T, CudaSource kSource>
 void run_many_rows_of(CudaStream stream, const LinearCudaParams& p) {
   const int64_t blocks = (p.rows + 127) / 128 * ((p.layout.panels() + 7) / 8);
-  if (p.rows > 64 && blocks >= 132) return launch_many_rows<T, kSource, 128>(stream, p);
+  const bool fits = size_t{ManyRows<T, kSource, 128>::kSharedBytes} <= cuda_traits().block_memory;
+  if (p.rows > 64 && blocks >= 132 && fits) return launch_many_rows<T, kSource, 128>(stream, p);
   launch_many_rows<T, kSource, 64>(stream, p);
 }
 

@@ -70,7 +70,7 @@ TEST(LinearParts, EqualTheDenseLinearOfTheirValues) {
           ++runs;
         }
       }
-      EXPECT_TRUE(kernel_ran(context, "linear", runs, on_cuda() ? "cuda" : "cpu_parts"));
+      EXPECT_TRUE(kernel_ran(context, "linear", runs, on_cuda() ? "cuda_parts" : "cpu_parts"));
     }
   }
 }

@@ -97,7 +97,7 @@ inline void expect_same_rows_in_any_batch(const Context& context, const LinearWe
 
 // The kernel that must serve dense weights of this dtype on the instruction set in force.
 inline const char* dense_kernel(mx::Dtype dtype) {
-  if (on_cuda()) return "cuda";
+  if (on_cuda()) return cuda_products(dtype);
   if (on_metal()) return "mlx";
   if (dtype == mx::bfloat16 && use_amx()) return "cpu_amx";
   if (dtype == mx::bfloat16 && use_avx512_bf16()) return "cpu_avx512_bf16";

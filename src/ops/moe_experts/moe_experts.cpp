@@ -88,7 +88,7 @@ void run_on_cuda(CudaDevice& cuda, const Experts& stack, MoeExpertsCudaParams p)
   if (experts.front().down.bias) p.down_biases = biases + experts.size();
   const CudaScratch scratch(cuda, moe_experts_cuda_scratch_bytes(p));
   p.scratch = scratch.data();
-  moe_experts_cuda(cuda.stream(), p);
+  name_kernel(moe_experts_cuda(cuda.stream(), p));
 }
 
 // The arrays of a launch, and where the optional ones stand among them (-1: absent).

@@ -53,7 +53,7 @@ MoeScratch scratch_of(const MoeExpertsCudaParams& p) {
 // One block sorts the pairs by expert and cuts each expert's into tiles. Which place within its
 // expert a pair gets is up to chance: no row's bits depend on it.
 __global__ void __launch_bounds__(kSortThreads)
-    sort_pairs(const MoeExpertsCudaParams p, const MoeScratch s) {
+    hot_sort_pairs(const MoeExpertsCudaParams p, const MoeScratch s) {
   __shared__ int counts[kMostExperts], starts[kMostExperts];
   begin_dependent();
   const int experts = static_cast<int>(p.num_experts), pairs = static_cast<int>(p.rows * p.top_k);
@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(kSortThreads)
 // A block for each pair: what goes into its expert.
 template <class T>
 __global__ void __launch_bounds__(kJoinThreads)
-    weigh(const MoeExpertsCudaParams p, const MoeScratch s) {
+    hot_weigh(const MoeExpertsCudaParams p, const MoeScratch s) {
   begin_dependent();
   const int64_t pair = blockIdx.x;
   const float weight = p.weights[pair];
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(kJoinThreads)
 // A block for a token: the sum over its experts, ascending, and what joins it.
 template <class T>
 __global__ void __launch_bounds__(kJoinThreads)
-    join(const MoeExpertsCudaParams p, const MoeScratch s) {
+    hot_join(const MoeExpertsCudaParams p, const MoeScratch s) {
   __shared__ int places[kMostChoices];
   __shared__ float weights[kMostChoices];
   begin_dependent();
@@ -137,15 +137,15 @@ __global__ void __launch_bounds__(kJoinThreads)
 
 size_t moe_experts_cuda_scratch_bytes(const MoeExpertsCudaParams& p) { return scratch_of(p).bytes; }
 
-void moe_experts_cuda(CudaStream stream, const MoeExpertsCudaParams& p) {
-  if (p.rows == 0) return;
+const char* moe_experts_cuda(CudaStream stream, const MoeExpertsCudaParams& p) {
+  if (p.rows == 0) return nullptr;
   if (p.num_experts > kMostExperts || p.top_k > kMostChoices)
     throw_from_op("moe_experts", "more experts than the kernel has room for");
   const MoeScratch s = scratch_of(p);
-  launch("moe_experts", stream, sort_pairs, dim3(1), kSortThreads, 0, p, s);
+  launch("moe_experts", stream, hot_sort_pairs, dim3(1), kSortThreads, 0, p, s);
   if (p.weigh_input)
     with_float_type(p.type, [&](auto t) {
-      launch("moe_experts", stream, weigh<decltype(t)>,
+      launch("moe_experts", stream, hot_weigh<decltype(t)>,
              dim3(static_cast<unsigned>(p.rows * p.top_k)), kJoinThreads, 0, p, s);
     });
   LinearCudaParams linear = {.layout = p.gate_up,
@@ -160,7 +160,7 @@ void moe_experts_cuda(CudaStream stream, const MoeExpertsCudaParams& p) {
   linear.expert_weights = p.gate_up_weights;
   linear.expert_biases = p.gate_up_biases;
   linear.x_rows = p.weigh_input ? nullptr : s.tokens;
-  linear_cuda(stream, linear);
+  const char* first = linear_cuda(stream, linear);
   linear.layout = p.down;
   linear.out_type = FloatType::kF32;
   linear.x = s.gated;
@@ -168,11 +168,12 @@ void moe_experts_cuda(CudaStream stream, const MoeExpertsCudaParams& p) {
   linear.expert_weights = p.down_weights;
   linear.expert_biases = p.down_biases;
   linear.x_rows = nullptr;
-  linear_cuda(stream, linear);
+  const char* second = linear_cuda(stream, linear);
   with_float_type(p.type, [&](auto t) {
-    launch("moe_experts", stream, join<decltype(t)>, dim3(static_cast<unsigned>(p.rows)),
+    launch("moe_experts", stream, hot_join<decltype(t)>, dim3(static_cast<unsigned>(p.rows)),
            kJoinThreads, 0, p, s);
   });
+  return joined_name(first, second);
 }
 
 }  // namespace quire::ops

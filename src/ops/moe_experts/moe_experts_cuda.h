@@ -31,7 +31,8 @@ struct MoeExpertsCudaParams {
 
 size_t moe_experts_cuda_scratch_bytes(const MoeExpertsCudaParams& params);
 
-// A token's experts are added in ascending order of their index.
-void moe_experts_cuda(CudaStream stream, const MoeExpertsCudaParams& params);
+// A token's experts are added in ascending order of their index. Returns the name of the products'
+// kernels, as linear_cuda does.
+const char* moe_experts_cuda(CudaStream stream, const MoeExpertsCudaParams& params);
 
 }  // namespace quire::ops

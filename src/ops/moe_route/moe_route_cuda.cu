@@ -47,7 +47,7 @@ __device__ inline float scaled(const MoeRouteParams& p, int expert, float weight
 
 // A warp for each row: the best expert, k times. Softmax whose choice is by logit: nothing is
 // computed of experts that are not chosen, but for the sum.
-__global__ void __launch_bounds__(kWarps * 32) route(const MoeRouteParams p, int64_t rows) {
+__global__ void __launch_bounds__(kWarps * 32) hot_route(const MoeRouteParams p, int64_t rows) {
   extern __shared__ uint32_t all_keys[];
   begin_dependent();
   const int lane = static_cast<int>(threadIdx.x) % 32, experts = static_cast<int>(p.num_experts);
@@ -208,7 +208,7 @@ size_t scored_bytes(const MoeRouteParams& p) {
 }
 
 // A warp, which is a block, for each row.
-__global__ void __launch_bounds__(32) route_by_score(const MoeRouteParams p) {
+__global__ void __launch_bounds__(32) hot_route_by_score(const MoeRouteParams p) {
   extern __shared__ uint32_t room[];
   begin_dependent();
   const ScoredRow scored = {p, blockIdx.x, reinterpret_cast<float*>(room), room + p.num_experts,
@@ -231,9 +231,9 @@ bool is_plain(const MoeRouteParams& p) {
 
 void moe_route_cuda(CudaStream stream, const MoeRouteParams& p, int64_t rows) {
   if (!is_plain(p))
-    return launch("moe_route", stream, route_by_score, dim3(static_cast<unsigned>(rows)), 32,
+    return launch("moe_route", stream, hot_route_by_score, dim3(static_cast<unsigned>(rows)), 32,
                   scored_bytes(p), p);
-  launch("moe_route", stream, route, dim3(blocks_for(rows, kWarps)), kWarps * 32,
+  launch("moe_route", stream, hot_route, dim3(blocks_for(rows, kWarps)), kWarps * 32,
          static_cast<size_t>(kWarps * p.num_experts) * sizeof(uint32_t), p, rows);
 }
 

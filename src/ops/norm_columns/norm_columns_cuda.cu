@@ -18,7 +18,7 @@ struct Parts {
 // A block for each group of a row: part i has `count` of them, side by side.
 template <class T>
 __global__ void __launch_bounds__(kNormLanes)
-    norm_groups(const NormColumnsParams p, const Parts parts, bool wide) {
+    hot_norm_groups(const NormColumnsParams p, const Parts parts, bool wide) {
   begin_dependent();
   int64_t group = blockIdx.y;
   int i = 0;
@@ -78,7 +78,7 @@ void norm_columns_cuda(CudaStream stream, const NormColumnsParams& params, int64
       groups += all[i].count;
     }
     with_float_type(p.type, [&](auto t) {
-      launch("norm_columns", stream, norm_groups<decltype(t)>,
+      launch("norm_columns", stream, hot_norm_groups<decltype(t)>,
              dim3(static_cast<unsigned>(rows), static_cast<unsigned>(groups)), kNormLanes, 0, p,
              parts, wide);
     });

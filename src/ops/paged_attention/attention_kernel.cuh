@@ -118,7 +118,7 @@ struct AttentionWalk : AttentionTiles<T, Pool, kRowTiles, kColumnTiles, kDim> {
           probability[1] *= s[i][2 * h + 1] == -INFINITY ? 1.0f : scale[1];
         }
         *reinterpret_cast<uint32_t*>(this->probabilities() +
-                                     r * AttentionShapes::kProbabilityPitch() + in_tile) =
+                                     r * AttentionShapes::kProbabilityPitch + in_tile) =
             pack2(probability[0], probability[1], V());
       }
   }
@@ -293,7 +293,9 @@ struct AttentionWalk : AttentionTiles<T, Pool, kRowTiles, kColumnTiles, kDim> {
 template <class T, class Pool, int kRowTiles, int kColumnTiles, int kDim>
 __device__ void attend_items(const AttentionKernelParams& p, const AttentionCudaBatch& batch,
                              const AttentionCudaItems& items, const AttentionShapes& shapes,
-                             char* shared, int64_t first, int64_t step) {
+                             int64_t first, int64_t step) {
+  extern __shared__ __align__(128) char shared[];
+  allow_dependent();
   bool waits = true;
   const int64_t count = *items.count * p.kv_heads;
   for (int64_t i = first; i < count; i += step) {
@@ -311,64 +313,103 @@ __device__ void attend_items(const AttentionKernelParams& p, const AttentionCuda
 
 template <class T, class Pool, int kRowTiles, int kColumnTiles, int kDim>
 __global__ void __launch_bounds__(kAttentionThreads, kRowTiles == 1 && kColumnTiles <= 2 ? 2 : 1)
-    attend(const AttentionKernelParams p, const AttentionCudaBatch batch,
-           const AttentionCudaItems items, const AttentionShapes shapes) {
-  extern __shared__ __align__(128) char shared[];
-  allow_dependent();
-  attend_items<T, Pool, kRowTiles, kColumnTiles, kDim>(p, batch, items, shapes, shared, blockIdx.x,
+    hot_attend(const AttentionKernelParams p, const AttentionCudaBatch batch,
+               const AttentionCudaItems items, const AttentionShapes shapes) {
+  attend_items<T, Pool, kRowTiles, kColumnTiles, kDim>(p, batch, items, shapes, blockIdx.x,
                                                        gridDim.x);
 }
 
-inline constexpr int kWholeShared = 226 * 1024, kHalfShared = 113 * 1024;
+// Not marked hot: many rows of values of more than 256 elements, and few rows of floats of 8 bits,
+// keep a register or two in memory.
+template <class Pool, int kRowTiles, int kColumnTiles>
+constexpr bool kAttendSpills = (kRowTiles == 2 && kColumnTiles == 8) ||
+                               (std::is_same_v<Pool, F8> && kRowTiles == 1 && kColumnTiles == 2);
+template <class T, class Pool, int kRowTiles, int kColumnTiles, int kDim>
+__global__ void __launch_bounds__(kAttentionThreads, kRowTiles == 1 && kColumnTiles <= 2 ? 2 : 1)
+    attend(const AttentionKernelParams p, const AttentionCudaBatch batch,
+           const AttentionCudaItems items, const AttentionShapes shapes) {
+  attend_items<T, Pool, kRowTiles, kColumnTiles, kDim>(p, batch, items, shapes, blockIdx.x,
+                                                       gridDim.x);
+}
+
+template <class T, class Pool, int kRowTiles, int kColumnTiles, int kDim>
+constexpr auto attend_kernel() {
+  if constexpr (kAttendSpills<Pool, kRowTiles, kColumnTiles>)
+    return attend<T, Pool, kRowTiles, kColumnTiles, kDim>;
+  else
+    return hot_attend<T, Pool, kRowTiles, kColumnTiles, kDim>;
+}
+
+inline constexpr int kHalfShared = 113 * 1024;
 
 template <class T, class Pool, int kRowTiles, int kColumnTiles, int kDim = 0>
 void launch_attention(CudaStream stream, const AttentionKernelParams& p,
                       const AttentionCudaBatch& batch, const AttentionCudaItems& items) {
-  AttentionShapes shapes = {.rows = kRowTiles * 16,
-                            .key_pitch = static_cast<int>((p.key_dim + 15) / 16 * 16 + 8),
-                            .value_pitch = static_cast<int>((p.value_dim + 15) / 16 * 16 + 8),
-                            .scale_bytes = sizeof(Pool) == 1 ? kTileKeys * 8 : 0,
-                            .buffers = 4};
+  AttentionShapes shapes = attention_shapes(p, kRowTiles * 16, /*buffers=*/4);
   // Two blocks a multiprocessor if three tiles fit in that, else one block with what fits.
   if (kRowTiles == 1 && shapes.bytes() > kHalfShared) shapes.buffers = 3;
-  while (shapes.buffers > 1 && shapes.bytes() > kWholeShared) --shapes.buffers;
+  while (shapes.buffers > 1 && !has_room_for(shapes, cuda_traits().block_memory)) --shapes.buffers;
   using Tiles = AttentionTiles<T, Pool, kRowTiles, kColumnTiles, kDim>;
   if (kDim > 0) shapes.buffers = Tiles::kBuffers;
   constexpr int64_t kMostBlocks = 132 * 2;
   const int64_t blocks = items.max_count * p.kv_heads;
-  launch("paged_attention", stream, attend<T, Pool, kRowTiles, kColumnTiles, kDim>,
+  launch("paged_attention", stream, attend_kernel<T, Pool, kRowTiles, kColumnTiles, kDim>(),
          dim3(static_cast<unsigned>(blocks < kMostBlocks ? blocks : kMostBlocks)),
          kAttentionThreads, static_cast<size_t>(shapes.bytes()), p, batch, items, shapes);
 }
 
+// Few rows of values of up to 128 elements. Whether by Hopper's kernel.
+template <class T, class Pool>
+bool run_few_narrow(CudaStream stream, const AttentionKernelParams& p,
+                    const AttentionCudaBatch& b) {
+  if constexpr (sizeof(Pool) > 1) {
+    if (has_shared_chunks(p, b)) return run_shared_chunks(stream, p, b), true;
+    const bool is_128 = p.key_dim == 128 && p.value_dim == 128;
+    if (is_128 && has_room_for(attention_shapes(p, 16, 3), cuda_traits().block_memory))
+      return launch_attention<T, Pool, 1, 2, 128>(stream, p, b, b.few), false;
+  }
+  launch_attention<T, Pool, 1, 2>(stream, p, b, b.few);
+  return false;
+}
+
+// Many of them.
+template <class T, class Pool>
+bool run_many_narrow(CudaStream stream, const AttentionKernelParams& p,
+                     const AttentionCudaBatch& b) {
+  if constexpr (sizeof(Pool) == 1) {
+    launch_attention<T, Pool, 4, 2>(stream, p, b, b.many);
+  } else {
+    const int64_t rows = attention_cuda_many_rows(p, cuda_traits().block_memory);
+    if (has_wgmma_prefill(p)) return run_wgmma_prefill(stream, p, b), true;
+    if (rows != kPrefillRows)
+      launch_attention<T, Pool, 2, 2>(stream, p, b, b.many);
+    else if (p.value_dim <= 64)
+      launch_prefill<T, 8>(stream, p, b);
+    else
+      launch_prefill<T, 16>(stream, p, b);
+  }
+  return false;
+}
+
 // Both lists of items.
 template <class T, class Pool>
-void run_attention_tiles(CudaStream stream, const AttentionKernelParams& p,
-                         const AttentionCudaBatch& b) {
+const char* run_attention_tiles(CudaStream stream, const AttentionKernelParams& p,
+                                const AttentionCudaBatch& b) {
   if (p.value_dim <= 128) {
-    if (sizeof(Pool) > 1 && has_shared_chunks(p, b))
-      run_shared_chunks(stream, p, b);
-    else if constexpr (sizeof(Pool) > 1)
-      p.key_dim == 128 && p.value_dim == 128
-          ? launch_attention<T, Pool, 1, 2, 128>(stream, p, b, b.few)
-          : launch_attention<T, Pool, 1, 2>(stream, p, b, b.few);
-    else
-      launch_attention<T, Pool, 1, 2>(stream, p, b, b.few);
-    if constexpr (sizeof(Pool) == 1)
-      launch_attention<T, Pool, 4, 2>(stream, p, b, b.many);
-    else if (has_wgmma_prefill(p))
-      run_wgmma_prefill(stream, p, b);
-    else if (attention_cuda_many_rows(p) == kPrefillRows)
-      p.value_dim <= 64 ? launch_prefill<T, 8>(stream, p, b) : launch_prefill<T, 16>(stream, p, b);
-    else
-      launch_attention<T, Pool, 2, 2>(stream, p, b, b.many);
-  } else if (p.value_dim <= 256) {
+    const bool few = run_few_narrow<T, Pool>(stream, p, b);
+    const bool many = run_many_narrow<T, Pool>(stream, p, b);
+    const bool has_few = b.few.max_count > 0, has_many = b.many.max_count > 0;
+    if (has_few && has_many && few != many) return "cuda_mma_sm90";
+    return (has_few && few) || (has_many && many) ? "cuda_sm90" : "cuda_mma";
+  }
+  if (p.value_dim <= 256) {
     launch_attention<T, Pool, 1, 4>(stream, p, b, b.few);
     launch_attention<T, Pool, 2, 4>(stream, p, b, b.many);
   } else {
     launch_attention<T, Pool, 1, 8>(stream, p, b, b.few);
     launch_attention<T, Pool, 2, 8>(stream, p, b, b.many);
   }
+  return "cuda_mma";
 }
 
 }  // namespace quire::ops

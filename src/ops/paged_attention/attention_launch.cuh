@@ -3,11 +3,11 @@
 
 namespace quire::ops {
 
-// By tensor cores.
-void run_attention_bf16(CudaStream stream, const AttentionKernelParams& p,
-                        const AttentionCudaBatch& batch);
-void run_attention_codes(CudaStream stream, const AttentionKernelParams& p,
-                         const AttentionCudaBatch& batch);
+// By tensor cores. They return the kernels' name, as paged_attention_cuda does.
+const char* run_attention_bf16(CudaStream stream, const AttentionKernelParams& p,
+                               const AttentionCudaBatch& batch);
+const char* run_attention_codes(CudaStream stream, const AttentionKernelParams& p,
+                                const AttentionCudaBatch& batch);
 
 // The items of few rows on Hopper in steps of few sequences, if they are few, too
 // (attention_shared_sm90_cuda.cu).

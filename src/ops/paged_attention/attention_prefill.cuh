@@ -145,7 +145,7 @@ struct PrefillWalk : AttentionTiles<T, T, kPrefillRows / 16, kValueTiles> {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       T* probability =
-          this->probabilities() + row_of(h) * AttentionShapes::kProbabilityPitch() + lane() % 4 * 2;
+          this->probabilities() + row_of(h) * AttentionShapes::kProbabilityPitch + lane() % 4 * 2;
 #pragma unroll
       for (int n = 0; n < kKeyTiles; ++n)
         *reinterpret_cast<uint32_t*>(probability + n * 8) =
@@ -255,10 +255,12 @@ struct PrefillWalk : AttentionTiles<T, T, kPrefillRows / 16, kValueTiles> {
   }
 };
 
+// Not marked hot: Hopper's kernel takes these rows (attention_prefill_sm90_cuda.cu), and heads of
+// 128 keep some registers in memory here.
 template <class T, int kValueTiles>
 __global__ void __launch_bounds__(kAttentionThreads, 1)
-    attend_prefill(const AttentionKernelParams p, const AttentionCudaBatch batch,
-                   const AttentionCudaItems items, const AttentionShapes shapes) {
+    attend_many(const AttentionKernelParams p, const AttentionCudaBatch batch,
+                const AttentionCudaItems items, const AttentionShapes shapes) {
   extern __shared__ __align__(128) char shared[];
   begin_dependent();
   const int64_t count = *items.count * p.kv_heads;
@@ -272,14 +274,10 @@ __global__ void __launch_bounds__(kAttentionThreads, 1)
 template <class T, int kValueTiles>
 void launch_prefill(CudaStream stream, const AttentionKernelParams& p,
                     const AttentionCudaBatch& batch) {
-  const AttentionShapes shapes = {.rows = kPrefillRows,
-                                  .key_pitch = static_cast<int>((p.key_dim + 15) / 16 * 16 + 8),
-                                  .value_pitch = static_cast<int>((p.value_dim + 15) / 16 * 16 + 8),
-                                  .scale_bytes = 0,
-                                  .buffers = 3};
+  const AttentionShapes shapes = attention_shapes(p, kPrefillRows, /*buffers=*/3);
   constexpr int64_t kMostBlocks = 132;
   const int64_t blocks = batch.many.max_count * p.kv_heads;
-  launch("paged_attention", stream, attend_prefill<T, kValueTiles>,
+  launch("paged_attention", stream, attend_many<T, kValueTiles>,
          dim3(static_cast<unsigned>(blocks < kMostBlocks ? blocks : kMostBlocks)),
          kAttentionThreads, static_cast<size_t>(shapes.bytes()), p, batch, batch.many, shapes);
 }

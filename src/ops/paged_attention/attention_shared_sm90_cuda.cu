@@ -330,7 +330,7 @@ __global__ void __launch_bounds__(kAttentionThreads, 2)
   wait_for_cluster();
   // An item of several chunks, or none, is one block's.
   const int first = share == 0 ? cluster : count;
-  attend_items<T, T, 1, 2, kDim>(p, batch, batch.few, shapes, shared, first, clusters);
+  attend_items<T, T, 1, 2, kDim>(p, batch, batch.few, shapes, first, clusters);
 }
 
 template <int kDim>

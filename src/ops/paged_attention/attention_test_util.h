@@ -294,11 +294,20 @@ inline mx::array slopes_of(int heads) {
   return mx::array(slopes.begin(), {heads});
 }
 
+// On an NVIDIA GPU: tensor cores for bfloat16 alone, and those of every GPU for codes. Heads of
+// more than 512 elements have none, and with less shared memory than Hopper's nor have smaller
+// ones.
+inline const char* cuda_attention(mx::Dtype dtype, KvStorage storage, int dim) {
+  if (dtype != mx::bfloat16) return "cuda_plain";
+  if (dim > 512 || std::getenv("QUIRE_CUDA_KERNELS")) return "cuda_mma|cuda_plain";
+  return storage == KvStorage::kAuto ? "cuda_mma|cuda_sm90|cuda_mma_sm90" : "cuda_mma";
+}
+
 // The kernel that serves queries and pools of this dtype under the instruction set in force. AMX
 // has none for codes of keys longer than 512.
 inline const char* attention_kernel(mx::Dtype dtype, KvStorage storage = KvStorage::kAuto,
                                     int dim = 0) {
-  if (on_cuda()) return "cuda";
+  if (on_cuda()) return cuda_attention(dtype, storage, dim);
   if (on_metal()) return "metal";
   if (dtype != mx::bfloat16) return cpu_kernel_name();
   if (use_amx() && (storage != KvStorage::kInt8 || dim <= 512)) return "cpu_amx";

@@ -10,23 +10,11 @@
 // eighth 8 columns.
 namespace quire::ops {
 
-inline constexpr int kAttentionThreads = 256, kTileKeys = 64;
+inline constexpr int kAttentionThreads = 256, kTileKeys = AttentionShapes::kTileKeys;
 inline constexpr int kTilesPerChunk = static_cast<int>(kAttentionChunk) / kTileKeys;
 
-// Shared memory of a block.
-struct AttentionShapes {
-  int rows, key_pitch, value_pitch, scale_bytes, buffers;
-
-  __host__ __device__ static constexpr int kProbabilityPitch() { return kTileKeys + 8; }
-  __host__ __device__ constexpr int tile_bytes() const {
-    return kTileKeys * (key_pitch + value_pitch) * 2;
-  }
-  __host__ __device__ constexpr int bytes() const {
-    return rows * (key_pitch + kProbabilityPitch()) * 2 + buffers * (tile_bytes() + scale_bytes) +
-           rows * (64 + static_cast<int>(sizeof(AttentionRow))) + kSlotBytes;
-  }
-  static constexpr int kSlotBytes = 2 * static_cast<int>(kAttentionChunk) * 4;
-};
+static_assert(AttentionShapes::kRowBytes ==
+              kAttentionThreads / 32 * 2 * sizeof(float) + sizeof(AttentionRow));
 
 // Elements that are no finite numbers become zeros; whether there was none.
 __device__ inline bool keep_finite(uint32_t& pair, uint32_t exponent) {
@@ -73,7 +61,7 @@ struct AttentionTiles {
     return reinterpret_cast<V*>(shared + kRows * key_pitch() * 2);
   }
   __device__ float* maxima() const {  // [rows][8 warps]
-    return reinterpret_cast<float*>(probabilities() + kRows * AttentionShapes::kProbabilityPitch());
+    return reinterpret_cast<float*>(probabilities() + kRows * AttentionShapes::kProbabilityPitch);
   }
   __device__ float* sums() const { return maxima() + kRows * 8; }
   __device__ AttentionRow* rows() const {
@@ -245,7 +233,7 @@ struct AttentionTiles {
   template <class ValuesAt>
   __device__ void add_not_finite(int index, int row, ValuesAt values_at, float (&c)[4]) const {
     const auto probability_of = [&](int r) {
-      return probabilities() + r * AttentionShapes::kProbabilityPitch();
+      return probabilities() + r * AttentionShapes::kProbabilityPitch;
     };
     add_not_finite(index, row, probability_of, values_at, c);
   }
@@ -282,7 +270,7 @@ struct AttentionTiles {
   __device__ void multiply_values(int index, float (&c)[kRowTiles][kColumnTiles][4]) const {
     const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
     const V* probability =
-        probabilities() + (lane % 16) * AttentionShapes::kProbabilityPitch() + lane / 16 * 8;
+        probabilities() + (lane % 16) * AttentionShapes::kProbabilityPitch + lane / 16 * 8;
     const V* value = values(index) + lane * value_pitch();
     const int tiles = value_dim() / 8;
 #pragma unroll
@@ -292,7 +280,7 @@ struct AttentionTiles {
       for (int m = 0; m < kRowTiles; ++m)
 #pragma unroll
         for (int i = 0; i < 2; ++i)
-          a[m][i] = load_matrices(probability + m * 16 * AttentionShapes::kProbabilityPitch() +
+          a[m][i] = load_matrices(probability + m * 16 * AttentionShapes::kProbabilityPitch +
                                   two * 32 + i * 16);
 #pragma unroll
       for (int n = 0; n < kColumnTiles; ++n) {

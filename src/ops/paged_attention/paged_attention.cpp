@@ -197,7 +197,8 @@ AttentionWork record_work(CudaRecording& recording, const AttentionKernelParams&
 AttentionCudaLimits limits_of(const CudaDevice& cuda, const AttentionKernelParams& p) {
   const auto row = static_cast<int64_t>(attention_cuda_partials_bytes(p, 1));
   return {.multiprocessors = cuda.multiprocessors(),
-          .max_partial_rows = kAttentionCudaScratch / row};
+          .max_partial_rows = kAttentionCudaScratch / row,
+          .block_memory = cuda.block_memory()};
 }
 
 const AttentionWork& work_of(CudaDevice& cuda, const AttentionKernelParams& p,
@@ -206,7 +207,7 @@ const AttentionWork& work_of(CudaDevice& cuda, const AttentionKernelParams& p,
       layout, {p.window_left, p.window_right, p.window_step, p.heads, p.kv_heads, p.key_dim,
                p.value_dim, static_cast<int64_t>(p.q_type), static_cast<int64_t>(p.kv_type)});
   const AttentionCudaLimits limits = limits_of(cuda, p);
-  if (!kept && !has_tensor_core_attention(p)) {
+  if (!kept && !has_tensor_core_attention(p, limits.block_memory)) {
     kept = std::make_shared<const AttentionWork>();
   } else if (!kept && cuda.recording()) {
     kept =
@@ -223,20 +224,21 @@ void attend_on_cuda(CudaDevice& cuda, const AttentionKernelParams& p,
   const AttentionWork& work = work_of(cuda, p, layout);
   const CudaLayout& on_device = cuda.layout(layout);
   const CudaScratch partials(cuda, attention_cuda_partials_bytes(p, work.partial_rows));
-  paged_attention_cuda(cuda.stream(), p,
-                       {.num_tokens = layout->num_tokens,
-                        .num_sequences = layout->num_sequences,
-                        .positions = on_device.positions,
-                        .cu_seqlens = on_device.cu_seqlens,
-                        .seq_lens = on_device.seq_lens,
-                        .block_offsets = on_device.block_offsets,
-                        .blocks = on_device.blocks,
-                        .few = work.few,
-                        .many = work.many,
-                        .merges = work.merges,
-                        .partials = static_cast<float*>(partials.data()),
-                        .has_old_keys = cuda.recording() != nullptr,
-                        .counters = work.counters});
+  const char* kernel = paged_attention_cuda(cuda.stream(), p,
+                                            {.num_tokens = layout->num_tokens,
+                                             .num_sequences = layout->num_sequences,
+                                             .positions = on_device.positions,
+                                             .cu_seqlens = on_device.cu_seqlens,
+                                             .seq_lens = on_device.seq_lens,
+                                             .block_offsets = on_device.block_offsets,
+                                             .blocks = on_device.blocks,
+                                             .few = work.few,
+                                             .many = work.many,
+                                             .merges = work.merges,
+                                             .partials = static_cast<float*>(partials.data()),
+                                             .has_old_keys = cuda.recording() != nullptr,
+                                             .counters = work.counters});
+  name_kernel(kernel);
 }
 
 // One output, or two with `lse`.

@@ -5,6 +5,7 @@
 
 #include "ops/cuda/cuda_stream.h"
 #include "ops/layout/batch_layout.h"
+#include "ops/paged_attention/attention_shapes.h"
 #include "ops/paged_attention/paged_attention_cpu.h"
 
 namespace quire::ops {
@@ -22,10 +23,14 @@ struct AttentionCudaItem {
   int32_t blocks = 0;               // where its table begins
 };
 
-// The most rows of an item of many rows.
-inline int64_t attention_cuda_many_rows(const AttentionKernelParams& p) {
+// What a block may take on Hopper.
+inline constexpr size_t kHopperBlockMemory = size_t{226} << 10;
+
+// The most rows of an item of many rows, with as much memory for a block.
+inline int64_t attention_cuda_many_rows(const AttentionKernelParams& p, size_t block_memory) {
   if (is_quantised(p.kv_type) && p.value_dim <= 128) return 64;
-  return p.value_dim <= 128 && p.key_dim <= 128 ? 128 : 32;
+  const bool is_narrow = p.value_dim <= 128 && p.key_dim <= 128;
+  return is_narrow && has_room_for(attention_shapes(p, 128, 3), block_memory) ? 128 : 32;
 }
 
 // Of items that wait for their merge, `chunks` is all of them.
@@ -39,6 +44,7 @@ struct AttentionCudaPlan {
 struct AttentionCudaLimits {
   int64_t multiprocessors = 132;
   int64_t max_partial_rows = 1 << 16;  // slots that the scratch has
+  size_t block_memory = kHopperBlockMemory;
 };
 
 // Shares a step among blocks, on the host; which block computes what changes no bit. Window and
@@ -63,11 +69,13 @@ AttentionCudaSizes most_attention_items(const AttentionKernelParams& params,
                                         const AttentionCudaLimits& limits = {},
                                         int64_t longest = 0);
 
-// bfloat16 queries over bfloat16 pools or codes, values of up to 512 elements. The others have a
-// plain kernel that needs no items.
-inline bool has_tensor_core_attention(const AttentionKernelParams& p) {
+// bfloat16 queries over bfloat16 pools or codes, values of up to 512 elements, of which a tile has
+// room. The others have a plain kernel that needs no items.
+inline bool has_tensor_core_attention(const AttentionKernelParams& p, size_t block_memory) {
+  const auto many = static_cast<int>(attention_cuda_many_rows(p, block_memory));
   return p.q_type == FloatType::kBf16 && p.value_dim <= 512 &&
-         (p.kv_type == KvType::kBf16 || is_quantised(p.kv_type));
+         (p.kv_type == KvType::kBf16 || is_quantised(p.kv_type)) &&
+         has_room_for(attention_shapes(p, many == 128 ? 16 : many, 1), block_memory);
 }
 
 // A list in memory of the device, whose length is there too: a captured graph replays with others.
@@ -108,8 +116,9 @@ inline size_t attention_cuda_partials_bytes(const AttentionKernelParams& p, int6
 // chunks with edges at absolute multiples of 256, each from nothing: in tiles of 64 the maximum
 // grows, what was summed shrinks by 2^(old - new), and p V continues the chain in steps of 16 keys;
 // p is rounded to 16 bits, its sum is taken per 8 keys by a tree and then in ascending order.
-// Chunks merge in ascending order. params.unit is not looked at.
-void paged_attention_cuda(CudaStream stream, const AttentionKernelParams& params,
-                          const AttentionCudaBatch& batch);
+// Chunks merge in ascending order. params.unit is not looked at. Returns what the KernelLog calls
+// the kernels that run; null: none does.
+const char* paged_attention_cuda(CudaStream stream, const AttentionKernelParams& params,
+                                 const AttentionCudaBatch& batch);
 
 }  // namespace quire::ops

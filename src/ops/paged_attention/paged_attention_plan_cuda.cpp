@@ -86,7 +86,7 @@ AttentionCudaSizes most_attention_items(const AttentionKernelParams& p, const Ba
     if (has_few_rows(rows, group)) {
       most.few += (rows + kFewRows - 1) / kFewRows;
     } else {
-      const int64_t tile = attention_cuda_many_rows(p);
+      const int64_t tile = attention_cuda_many_rows(p, limits.block_memory);
       most.many += (rows + tile - 1) / tile;
     }
   }
@@ -113,7 +113,7 @@ AttentionCudaPlan plan_attention_cuda(const AttentionKernelParams& p, const Batc
   for (int64_t s = 0; s < layout.num_sequences; ++s) {
     const int64_t rows = (layout.cu_seqlens[s + 1] - layout.cu_seqlens[s]) * group;
     const bool is_few = has_few_rows(rows, group);
-    const int64_t tile = is_few ? kFewRows : attention_cuda_many_rows(p);
+    const int64_t tile = is_few ? kFewRows : attention_cuda_many_rows(p, limits.block_memory);
     for (int64_t row = 0; row < rows; row += tile) {
       AttentionCudaItem item = {.sequence = static_cast<int32_t>(s),
                                 .row = static_cast<int32_t>(row),

@@ -10,7 +10,7 @@ constexpr int kThreads = 256;
 
 // A block for each row.
 template <class T>
-__global__ void __launch_bounds__(kThreads) scale_rows(const PositionScaleParams p, bool wide) {
+__global__ void __launch_bounds__(kThreads) hot_scale_rows(const PositionScaleParams p, bool wide) {
   begin_dependent();
   const int64_t row = blockIdx.x;
   const float factor = p.factors[p.positions[row]];
@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(kThreads) scale_rows(const PositionScaleParams
 void position_scale_cuda(CudaStream stream, const PositionScaleParams& p, int64_t rows) {
   const bool wide = is_wide(p.x, p.width) && is_wide(p.y, p.width);
   with_float_type(p.type, [&](auto t) {
-    launch("position_scale", stream, scale_rows<decltype(t)>, dim3(static_cast<unsigned>(rows)),
+    launch("position_scale", stream, hot_scale_rows<decltype(t)>, dim3(static_cast<unsigned>(rows)),
            kThreads, 0, p, wide);
   });
 }

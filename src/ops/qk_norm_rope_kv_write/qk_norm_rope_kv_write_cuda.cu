@@ -37,8 +37,8 @@ __device__ inline const float* copy_to_shared(const float* from, int64_t size, f
 // A warp for each head of q, k and v of each token. `ahead`: norms and angles are in shared memory
 // before the kernels before this one end.
 template <class T, class Pool>
-__global__ void __launch_bounds__(kWarps * 32)
-    write_heads(const QkNormRopeKvWriteParams p, int64_t items, bool wide, bool ahead) {
+__device__ inline void write_head(const QkNormRopeKvWriteParams& p, int64_t items, bool wide,
+                                  bool ahead) {
   extern __shared__ float rows[];
   allow_dependent();
   const int64_t item = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
@@ -75,6 +75,18 @@ __global__ void __launch_bounds__(kWarps * 32)
   }
 }
 
+template <class T>
+__global__ void __launch_bounds__(kWarps * 32)
+    hot_write_heads(const QkNormRopeKvWriteParams p, int64_t items, bool wide, bool ahead) {
+  write_head<T, T>(p, items, wide, ahead);
+}
+// Not marked hot: it keeps 32 bytes in memory, once a head.
+template <class T, class Pool>
+__global__ void __launch_bounds__(kWarps * 32)
+    write_coded_heads(const QkNormRopeKvWriteParams p, int64_t items, bool wide, bool ahead) {
+  write_head<T, Pool>(p, items, wide, ahead);
+}
+
 }  // namespace
 
 void qk_norm_rope_kv_write_cuda(CudaStream stream, const QkNormRopeKvWriteParams& p,
@@ -84,9 +96,9 @@ void qk_norm_rope_kv_write_cuda(CudaStream stream, const QkNormRopeKvWriteParams
                     is_wide(p.v, p.head_dim);
   with_float_type(p.type, [&](auto t) {
     using T = decltype(t);
-    auto kernel = write_heads<T, T>;
-    if (p.kv_type == KvType::kInt8) kernel = write_heads<T, I8>;
-    if (p.kv_type == KvType::kFp8) kernel = write_heads<T, F8>;
+    auto kernel = hot_write_heads<T>;
+    if (p.kv_type == KvType::kInt8) kernel = write_coded_heads<T, I8>;
+    if (p.kv_type == KvType::kFp8) kernel = write_coded_heads<T, F8>;
     const unsigned blocks = blocks_for(items, kWarps);
     const bool ahead = blocks <= kFewBlocks;
     launch("qk_norm_rope_kv_write", stream, kernel, dim3(blocks), kWarps * 32,

@@ -8,7 +8,7 @@ namespace {
 
 // A block for each row.
 template <class T>
-__global__ void __launch_bounds__(kNormLanes) add_rows(const ResidualAddParams p, bool wide) {
+__global__ void __launch_bounds__(kNormLanes) hot_add_rows(const ResidualAddParams p, bool wide) {
   begin_dependent();
   const int64_t width = p.width, first = blockIdx.x * width;
   const T* x = static_cast<const T*>(p.x) + first;
@@ -40,7 +40,7 @@ void residual_add_cuda(CudaStream stream, const ResidualAddParams& p, int64_t ro
   const bool wide = is_wide(p.x, p.width) && is_wide(p.residual, p.width) &&
                     is_wide(p.norm_weight, p.width) && is_wide(p.y, p.width);
   with_float_type(p.type, [&](auto t) {
-    launch("residual_add", stream, add_rows<decltype(t)>, dim3(static_cast<unsigned>(rows)),
+    launch("residual_add", stream, hot_add_rows<decltype(t)>, dim3(static_cast<unsigned>(rows)),
            kNormLanes, 0, p, wide);
   });
 }

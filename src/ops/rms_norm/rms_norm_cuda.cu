@@ -9,7 +9,7 @@ namespace {
 // A block for each row. With a residual, x + residual is rounded and stored first, and read back by
 // the thread that wrote it.
 template <class T>
-__global__ void __launch_bounds__(kNormLanes) norm_rows(const RmsNormParams p, bool wide) {
+__global__ void __launch_bounds__(kNormLanes) hot_norm_rows(const RmsNormParams p, bool wide) {
   begin_dependent();
   const int64_t row = blockIdx.x, width = p.width;
   const T* x = static_cast<const T*>(p.x) + row * width;
@@ -43,7 +43,7 @@ void rms_norm_cuda(CudaStream stream, const RmsNormParams& p, int64_t rows) {
   const bool wide = is_wide(p.x, p.width) && is_wide(p.residual, p.width) &&
                     is_wide(p.weight, p.width) && is_wide(p.y, p.width) && is_wide(p.sum, p.width);
   with_float_type(p.type, [&](auto t) {
-    launch("rms_norm", stream, norm_rows<decltype(t)>, dim3(static_cast<unsigned>(rows)),
+    launch("rms_norm", stream, hot_norm_rows<decltype(t)>, dim3(static_cast<unsigned>(rows)),
            kNormLanes, 0, p, wide);
   });
 }

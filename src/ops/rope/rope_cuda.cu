@@ -9,7 +9,8 @@ namespace {
 constexpr int kThreads = 256;
 
 template <class T>
-__global__ void __launch_bounds__(kThreads) rotate_heads(const RopeKernelParams p, int64_t size) {
+__global__ void __launch_bounds__(kThreads)
+    hot_rotate_heads(const RopeKernelParams p, int64_t size) {
   begin_dependent();
   const int64_t index = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (index >= size) return;
@@ -26,8 +27,8 @@ __global__ void __launch_bounds__(kThreads) rotate_heads(const RopeKernelParams 
 void rope_cuda(CudaStream stream, const RopeKernelParams& p, int64_t tokens) {
   const int64_t size = tokens * p.heads * p.head_dim;
   with_float_type(p.type, [&](auto t) {
-    launch("rope", stream, rotate_heads<decltype(t)>, dim3(blocks_for(size, kThreads)), kThreads, 0,
-           p, size);
+    launch("rope", stream, hot_rotate_heads<decltype(t)>, dim3(blocks_for(size, kThreads)),
+           kThreads, 0, p, size);
   });
 }
 

@@ -276,8 +276,8 @@ KernelGraph hand_over(std::shared_ptr<Plan> plan, const std::vector<int32_t>& ou
     graph.outputs.push_back(plan->device->take_array(outputs[i].shape(), outputs[i].dtype()));
     plan->values[output_values[i]].data = graph.outputs.back().data<void>();
   }
-  for (const Node& node : plan->nodes) node.kernel->count_run();
   run_plan(*plan);
+  for (const Node& node : plan->nodes) node.kernel->count_run();
   return graph;
 }
 
@@ -299,6 +299,17 @@ std::optional<std::vector<int32_t>> plan_kernels(Plan& plan, const std::vector<m
   for (const int32_t value : output_values) plan.values[value].is_inner = false;
   for (const Node& node : plan.nodes) node.kernel->taken_over = true;
   return output_values;
+}
+
+// What a run of all kernels adds to the log. Each counter once, however many kernels it is of: it
+// is for every step.
+using KernelRuns = std::vector<std::pair<std::atomic<int64_t>*, int64_t>>;
+KernelRuns runs_of(const Context& context, const Plan& plan) {
+  std::map<std::atomic<int64_t>*, int64_t> runs;
+  for (const char* what : {"kernel_graph", "replay"})
+    ++runs[&context.kernels->literal_counter(what, context.device->name())];
+  for (const Node& node : plan.nodes) ++runs[&node.kernel->runs()];
+  return {runs.begin(), runs.end()};
 }
 
 }  // namespace
@@ -342,28 +353,25 @@ std::unique_ptr<RecordedStep> record_kernels(const Context& context, const StepV
   const auto output_values = plan_kernels(*plan, outputs, effects);
   if (!output_values)
     throw std::runtime_error("a step is to be recorded that has more than kernels");
-  // Each counter once, however many kernels it is of: it is for every step.
-  std::map<std::atomic<int64_t>*, int64_t> runs;
-  for (const char* what : {"kernel_graph", "replay"})
-    ++runs[&context.kernels->literal_counter(what, context.device->name())];
-  for (const Node& node : plan->nodes) ++runs[&node.kernel->runs()];
-  StepRecording recording{
-      .values = values,
-      .previous = previous,
-      .outputs = outputs,
-      .run =
-          [plan, output_values](std::span<void* const> memory) {
-            for (size_t i = 0; i < memory.size(); ++i)
-              plan->values[(*output_values)[i]].data = memory[i];
-            run_plan(*plan);
-          },
-      .count =
-          [log = context.kernels, runs = std::vector(runs.begin(), runs.end())] {
-            for (const auto& [counter, times] : runs)
-              counter->fetch_add(times, std::memory_order_relaxed);
-          },
-      .num_read = num_read};
-  return context.device->record(std::move(recording));
+  const auto runs = std::make_shared<KernelRuns>();
+  StepRecording recording{.values = values,
+                          .previous = previous,
+                          .outputs = outputs,
+                          .run =
+                              [plan, output_values](std::span<void* const> memory) {
+                                for (size_t i = 0; i < memory.size(); ++i)
+                                  plan->values[(*output_values)[i]].data = memory[i];
+                                run_plan(*plan);
+                              },
+                          .count =
+                              [log = context.kernels, runs] {
+                                for (const auto& [counter, times] : *runs)
+                                  counter->fetch_add(times, std::memory_order_relaxed);
+                              },
+                          .num_read = num_read};
+  auto step = context.device->record(std::move(recording));
+  *runs = runs_of(context, *plan);  // now that the kernels have their names
+  return step;
 }
 
 }  // namespace quire::ops

@@ -30,8 +30,9 @@ class KernelPrimitive final : public mx::Primitive,
   // Runs the kernel here and now, and tells the profile.
   void run(KernelInputs inputs, KernelOutputs outputs);
   Device& device() const { return *device_; }
-  std::atomic<int64_t>& runs() { return runs_; }
-  void count_run() { runs_.fetch_add(1, std::memory_order_relaxed); }
+  // The counter of the kernel's name, which may be another one once it has run (name_kernel).
+  std::atomic<int64_t>& runs() { return *runs_; }
+  void count_run() { runs_->fetch_add(1, std::memory_order_relaxed); }
 
   // For the graph that takes this node over: a mark of the walk that has seen it, and the number of
   // its first output there. Once taken over, it cannot be evaluated by itself: a kernel that writes
@@ -41,12 +42,13 @@ class KernelPrimitive final : public mx::Primitive,
   bool taken_over = false;
 
  private:
+  void run_named(KernelInputs inputs, KernelOutputs outputs);
   void run_launched();
   void finish_launch();
 
   KernelSpec spec_;
   std::optional<size_t> launched_;  // bytes that the host's memory counts for this node
-  std::atomic<int64_t>& runs_;
+  std::atomic<int64_t>* runs_;
   std::shared_ptr<KernelLog> log_;
   std::shared_ptr<ThreadPool> pool_;
   std::shared_ptr<Device> device_;

@@ -30,6 +30,9 @@ double bytes_of(const KernelSpec& spec, const KernelInputs& inputs, const Kernel
   return bytes;
 }
 
+// What the kernel that this thread runs is called, once it has said so.
+thread_local const char* given_name = nullptr;
+
 // A device with memory of its own must not be handed a kernel of the CPU.
 void check_device(const Context& context, const KernelSpec& spec) {
   const std::string_view device = context.device->name();
@@ -39,10 +42,12 @@ void check_device(const Context& context, const KernelSpec& spec) {
 
 }  // namespace
 
+void name_kernel(const char* kernel) { given_name = kernel; }
+
 KernelPrimitive::KernelPrimitive(mx::Stream stream, KernelSpec spec, const Context& context)
     : Primitive(stream),
       spec_(std::move(spec)),
-      runs_(context.kernels->literal_counter(spec_.op, spec_.kernel)),
+      runs_(&context.kernels->literal_counter(spec_.op, spec_.kernel)),
       log_(context.kernels),
       pool_(context.pool),
       device_(context.device),
@@ -80,7 +85,7 @@ void KernelPrimitive::eval_cpu(const std::vector<mx::array>& inputs,
     }
     arrays_.emplace_back(outputs[i]);
   }
-  count_run();
+  if (memory) count_run();  // else once it has run, when it has its name
   // The graph may be gone when the stream gets to the task, so that owns this object. MLX keeps
   // the memory of inputs and outputs alive until the task has run. Not through the command
   // encoder, whose only part is to count: MLX blocks the launching thread once too many are
@@ -93,15 +98,26 @@ void KernelPrimitive::eval_gpu(const std::vector<mx::array>&, std::vector<mx::ar
 }
 
 void KernelPrimitive::run(KernelInputs inputs, KernelOutputs outputs) {
-  if (!profile_) return spec_.run(inputs, outputs);
-  KernelKey key = {.name = std::string(spec_.op) + "/" + spec_.kernel,
-                   .width = spec_.cost.width,
-                   .k = spec_.cost.k};
-  device_->time([&] { spec_.run(inputs, outputs); },
-                [profile = profile_, kind = kind_, key = std::move(key),
-                 bytes = bytes_of(spec_, inputs, outputs)](double seconds) {
-                  profile->add_kernel(kind, key, seconds, bytes);
-                });
+  if (!profile_) return run_named(inputs, outputs);
+  const auto key = std::make_shared<KernelKey>(
+      KernelKey{.name = {}, .width = spec_.cost.width, .k = spec_.cost.k});
+  device_->time(
+      [&] {
+        run_named(inputs, outputs);
+        key->name = std::string(spec_.op) + "/" + spec_.kernel;
+      },
+      [profile = profile_, kind = kind_, key, bytes = bytes_of(spec_, inputs, outputs)](
+          double seconds) { profile->add_kernel(kind, *key, seconds, bytes); });
+}
+
+void KernelPrimitive::run_named(KernelInputs inputs, KernelOutputs outputs) {
+  if (device_->host_memory()) return spec_.run(inputs, outputs);
+  given_name = nullptr;
+  spec_.run(inputs, outputs);
+  const char* const name = std::exchange(given_name, nullptr);
+  if (!name || name == spec_.kernel) return;
+  spec_.kernel = name;
+  runs_ = &log_->literal_counter(spec_.op, name);
 }
 
 void KernelPrimitive::run_launched() {
@@ -111,6 +127,7 @@ void KernelPrimitive::run_launched() {
   } else {
     run_with_host_arrays(*device_, {arrays_.data(), num_inputs_}, outputs, spec_.alias,
                          [this](KernelInputs in, KernelOutputs out) { run(in, out); });
+    count_run();
   }
   finish_launch();
 }

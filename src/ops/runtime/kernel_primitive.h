@@ -63,13 +63,18 @@ struct KernelCost {
 
 struct KernelSpec {
   const char* op;      // "rms_norm"; a literal
-  const char* kernel;  // "cpu"; a literal
+  const char* kernel;  // "cpu"; a literal. name_kernel() may give another name
   CpuKernel run;
   // alias[i] = j: output i is input j's memory, written in place; -1: freshly allocated. Empty: all
   // fresh.
   std::vector<int> alias = {};
   KernelCost cost = {};  // for profiles
 };
+
+// For a kernel that chooses among others when it runs: what the KernelLog and profiles call this
+// run of the op, a literal that begins with the device's name. Null: as KernelSpec says. Only
+// inside KernelSpec::run of a device with memory of its own.
+void name_kernel(const char* kernel);
 
 // One lazy graph node that runs our own kernel on MLX's CPU stream. Inputs must be row-contiguous
 // (the node checks and throws std::invalid_argument); outputs are row-contiguous. Counts each run

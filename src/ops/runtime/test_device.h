@@ -154,6 +154,9 @@ class TestDevice final : public Device, public std::enable_shared_from_this<Test
     };
     auto copies = std::make_unique<Copies>();
     copies->device = shared_from_this();
+    int64_t bytes = 0;
+    for (const mx::array& a : arrays) bytes += static_cast<int64_t>(a.nbytes());
+    most_to_host_ = std::max(most_to_host_.load(), bytes);
     for (const mx::array& a : arrays) {
       const auto memory = allocate_aligned(a.nbytes() + 1);
       std::memcpy(memory.get(), a.data<void>(), a.nbytes());
@@ -189,6 +192,7 @@ class TestDevice final : public Device, public std::enable_shared_from_this<Test
     return blocks_.size();
   }
   int64_t taken() const { return taken_; }
+  int64_t most_bytes_to_host() const { return most_to_host_; }  // of a call of copy_to_host
 
  private:
   void check_lost() const {
@@ -205,6 +209,7 @@ class TestDevice final : public Device, public std::enable_shared_from_this<Test
   size_t next_grave_ = 0;
   size_t total_ = size_t{1} << 30, in_use_by_others_ = 0;
   std::atomic<size_t> held_{0};  // bytes
+  std::atomic<int64_t> most_to_host_{0};
   int64_t taken_ = 0;
 };
 

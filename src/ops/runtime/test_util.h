@@ -200,14 +200,22 @@ inline std::vector<std::string> isas_to_test(bool with_vnni = false) {
   return available;
 }
 
+// Where products are computed on an NVIDIA GPU: on tensor cores but for float32. Which of their
+// kernels takes how many rows, tests/cuda says (kernel_choice_checks.cpp).
+inline const char* cuda_products(mx::Dtype dtype) {
+  return dtype == mx::float32 ? "cuda_plain" : "cuda_mma|cuda_sm90|cuda_mma_sm90";
+}
+
 // That this kernel (by default the device's usual one: the Highway kernel of the ISA in force; on
-// Metal what is composed of MLX's operations counts, too), and not the reference, has run `times`
-// times in this context.
+// Metal what is composed of MLX's operations counts, too), or one of several between bars, and not
+// the reference, has run `times` times in this context.
 inline ::testing::AssertionResult kernel_ran(const Context& context, const char* op, int64_t times,
                                              const char* kernel = nullptr) {
   const bool is_usual = kernel == nullptr;
   if (is_usual) kernel = context.device->kernel_name();
-  int64_t count = context.kernels->count(op, kernel);
+  int64_t count = 0;
+  std::istringstream kernels{std::string(kernel)};
+  for (std::string one; std::getline(kernels, one, '|');) count += context.kernels->count(op, one);
   if (is_usual && context.device->metal()) count += context.kernels->count(op, "mlx");
   if (count == times) return ::testing::AssertionSuccess();
   auto failure = ::testing::AssertionFailure() << op << "/" << kernel << " ran " << count

@@ -122,6 +122,8 @@ __device__ void score(const SampleCudaParams& p, int64_t r, const SampleCudaRow&
 
 // A cluster of `blocks` blocks a row. They look for the best token together, if the row takes the
 // logits as they are; the rest is the first one's.
+// Not marked hot: 1,024 threads have 64 registers each, and doubles of seeds and logarithms spill
+// some: once a row, in none of the loops over its logits.
 __global__ void __launch_bounds__(kSampleThreads)
     sample_rows(const SampleCudaParams p, int blocks) {
   __shared__ SampleShared s;

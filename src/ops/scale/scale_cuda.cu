@@ -11,7 +11,7 @@ constexpr int kThreads = 256;
 // Eight elements a thread.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    scale_elements(const ScaleParams p, int64_t size, bool wide) {
+    hot_scale_elements(const ScaleParams p, int64_t size, bool wide) {
   begin_dependent();
   const int64_t at = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * 8;
   if (at >= size) return;
@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(kThreads)
 void scale_cuda(CudaStream stream, const ScaleParams& p, int64_t size) {
   const bool wide = is_wide(p.x, 8) && is_wide(p.y, 8);
   with_float_type(p.type, [&](auto t) {
-    launch("scale", stream, scale_elements<decltype(t)>, dim3(blocks_for(size, kThreads * 8)),
+    launch("scale", stream, hot_scale_elements<decltype(t)>, dim3(blocks_for(size, kThreads * 8)),
            kThreads, 0, p, size, wide);
   });
 }

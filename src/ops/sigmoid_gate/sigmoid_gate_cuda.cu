@@ -10,7 +10,7 @@ constexpr int kThreads = 256;
 
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    gate_rows(const SigmoidGateParams p, int64_t groups, bool wide) {
+    hot_gate_rows(const SigmoidGateParams p, int64_t groups, bool wide) {
   begin_dependent();
   const int64_t index = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   const int64_t per_row = (p.width + 7) / 8;
@@ -31,7 +31,7 @@ void sigmoid_gate_cuda(CudaStream stream, const SigmoidGateParams& p, int64_t ro
   const bool wide = is_wide(p.x, p.width) && is_wide(p.y, p.width) && is_wide(p.gate, p.gate_row) &&
                     p.first % 8 == 0;
   with_float_type(p.type, [&](auto t) {
-    launch("sigmoid_gate", stream, gate_rows<decltype(t)>, dim3(blocks_for(groups, kThreads)),
+    launch("sigmoid_gate", stream, hot_gate_rows<decltype(t)>, dim3(blocks_for(groups, kThreads)),
            kThreads, 0, p, groups, wide);
   });
 }

@@ -97,7 +97,7 @@ std::string text(const std::string& isa, mx::Dtype dtype, const AffineFormat& f)
 }
 
 const char* kernel_for(const std::string& isa, mx::Dtype dtype) {
-  if (isa == "cuda") return "cuda";
+  if (isa == "cuda") return cuda_products(dtype);
   if (dtype != mx::bfloat16) return cpu_kernel_name();
   return isa == "amx" ? "cpu_amx" : isa == "avx512_bf16" ? "cpu_avx512_bf16" : cpu_kernel_name();
 }

@@ -14,7 +14,7 @@ namespace {
 using namespace quire::ops::testing;
 
 const char* kernel_for(const std::string& isa, mx::Dtype dtype) {
-  if (isa == "cuda") return "cuda";
+  if (isa == "cuda") return cuda_products(dtype);
   if (dtype != mx::bfloat16) return cpu_kernel_name();
   return isa == "amx" ? "cpu_amx" : isa == "avx512_bf16" ? "cpu_avx512_bf16" : cpu_kernel_name();
 }

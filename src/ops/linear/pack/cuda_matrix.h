@@ -14,7 +14,7 @@ namespace quire::ops {
 CudaWeightLayout cuda_layout(const PackedMatrix& matrix);
 
 // linear_cuda() with scratch; and of a stack, part by part. Of `whole` the weight is not read.
-void linear_on_cuda(CudaDevice& cuda, LinearCudaParams params);
+const char* linear_on_cuda(CudaDevice& cuda, LinearCudaParams params);
 void linear_parts_on_cuda(CudaDevice& cuda, const LinearCudaParams& whole,
                           const std::vector<PackedMatrix>& parts);
 
