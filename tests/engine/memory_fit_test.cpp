@@ -24,8 +24,8 @@ using testing::ThrowsMessage;
 constexpr int64_t kGiB = int64_t{1} << 30;
 // One layer of 2 heads of 64 in bfloat16, keys and values, 16 tokens.
 constexpr int64_t kBlock = 16 * 2 * 2 * 64 * 2;
-// 8 activations of 2,048 tokens, and the logits of 4 sequences twice.
-constexpr int64_t kActivations = 8 * 2048 * 4096 * 2 + 2 * 4 * 1000 * 4;
+// 8 activations of 2,048 tokens, and the logits of 4 sequences: of two steps, and kept for masks.
+constexpr int64_t kActivations = 8 * 2048 * 4096 * 2 + 3 * 4 * 1000 * 4;
 constexpr int64_t kRope = 4096 * 512;
 
 class MemoryFit : public testing::Test {
