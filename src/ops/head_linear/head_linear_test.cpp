@@ -52,7 +52,8 @@ TEST(HeadLinear, EqualsLinearForEachHead) {
         const mx::array x = random_array({c.tokens, c.heads, c.passed + c.k}, dtype, 1);
         const mx::array y = head_linear(context, x, heads.packed, c.passed);
         mx::eval(y);
-        EXPECT_TRUE(kernel_ran(context, "head_linear", 1, dense_kernel(dtype)));
+        const bool none = c.tokens == 0 && on_cuda();  // then none of a GPU's kernels is named
+        EXPECT_TRUE(kernel_ran(context, "head_linear", 1, none ? nullptr : dense_kernel(dtype)));
         ASSERT_EQ(y.shape(), (mx::Shape{c.tokens, c.heads, c.n + c.passed}));
         for (int h = 0; h < c.heads; ++h) {
           const mx::array own = part(y, h, 0, c.n);
