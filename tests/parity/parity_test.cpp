@@ -58,8 +58,10 @@ void expect_kernels(const ops::Context& context, const Golden& golden) {
     needed.insert(needed.end(),
                   {"causal_conv1d", "gated_delta_rule", "gated_rms_norm", "sigmoid_gate"});
   for (const char* op : needed) {
-    const auto it = runs.lower_bound(std::string(op) + "/" + context.device->name());
-    EXPECT_TRUE(it != runs.end() && it->first.starts_with(op) && it->second > 0)
+    const auto is_run_of_op = [op](const auto& run) {
+      return run.second > 0 && run.first.starts_with(std::string(op) + "/");
+    };
+    EXPECT_TRUE(std::any_of(runs.begin(), runs.end(), is_run_of_op))
         << op << " has run no kernel";
   }
 }
