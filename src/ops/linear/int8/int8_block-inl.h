@@ -24,7 +24,7 @@ constexpr int64_t kPlane = kBlock * kPanel;  // bytes
 
 // With VNNI one instruction adds four products of bytes to each lane. Otherwise products of two
 // bytes are added up in 16 bits: those of 15 and 127 for 32 k (30,480), those of 31 for 16 k
-// (31,496), those of 63 for 8 (32,004). Bytes of 8 bits are split into planes of 4.
+// (31,496), those of 63 for 8 (32,004). Codes of 8 bits are multiplied as 16 bits, two k at once.
 #if (defined(__AVX512VNNI__) && HWY_TARGET == HWY_AVX3) || \
     (defined(__AVXVNNI__) && HWY_TARGET == HWY_AVX2)
 constexpr bool kHasDot = true;
@@ -39,7 +39,7 @@ template <int kBits, int kGroupWords, bool kHasBias>
 struct Form {
   static constexpr int kWords = kGroupWords;
   static constexpr bool kBias = kHasBias;
-  static constexpr int kPlanes = !kHasDot && kBits == 8 ? 2 : 1;
+  static constexpr bool kWide = !kHasDot && kBits == 8;                       // codes in 16 bits
   static constexpr int kSumWords = kBits == 5 ? 4 : kBits == 6 ? 2 : kWords;  // of 16-bit sums
 };
 template <int kBits, int kGroupWords, bool kHasBias>
@@ -55,7 +55,8 @@ using GgufForm = FormOf<code_bits(gguf_layout(kFormat)), gguf_layout(kFormat).gr
 
 // A block of one or two panels, made ready for dot products.
 struct Block {
-  // [panel][plane][32 words of 4 k][16 outputs][4]
+  // [panel][32 words of 4 k][16 outputs][4 bytes]; where codes are wide, [panel][plane][32 words]
+  // [16 outputs][2 of 16 bits], see widen_bytes
   HWY_ALIGN uint8_t values[2][2][kPlane];
   const uint8_t* packed[2];  // where these are: in `values`, or in the packed block
   // [group][panel][16 outputs]
@@ -69,16 +70,17 @@ HWY_INLINE void transpose_rows(const uint8_t* rows, uint32_t* out) {
     transpose_words(rows + word * 4, out + word * kPanel);
 }
 
-// Bytes of 8 bits in two planes.
-HWY_INLINE void split_bytes(const uint8_t* bytes, uint8_t* out) {
+// Words of four bytes become two planes of two numbers of 16 bits: bytes 0 and 2, and bytes 1
+// and 3.
+HWY_INLINE void widen_bytes(const uint8_t* bytes, uint8_t* out) {
   const UintTag d;
-  const auto nibbles = hn::Set(d, 0x0F0F0F0Fu);
+  const auto low = hn::Set(d, 0x00FF00FFu);
   const auto* from = reinterpret_cast<const uint32_t*>(bytes);
   auto* to = reinterpret_cast<uint32_t*>(out);
   for (int64_t i = 0; i < kPlane / 4; i += kLanes) {
     const auto v = hn::LoadU(d, from + i);
-    hn::Store(hn::And(v, nibbles), d, to + i);
-    hn::Store(hn::And(hn::ShiftRight<4>(v), nibbles), d, to + kPlane / 4 + i);
+    hn::Store(hn::And(v, low), d, to + i);
+    hn::Store(hn::And(hn::ShiftRight<8>(v), low), d, to + kPlane / 4 + i);
   }
 }
 
@@ -147,8 +149,8 @@ HWY_INLINE const uint8_t* unpack_codes(const QuantisedLayout& layout, const uint
   } else {
     join_planes(kLayout.bits, q, reinterpret_cast<uint32_t(&)[32][kPanel]>(out[0]));
   }
-  if constexpr (F::kPlanes == 2) {
-    split_bytes(bytes, out[0]);
+  if constexpr (F::kWide) {
+    widen_bytes(bytes, out[0]);
     bytes = out[0];
   }
   return bytes;

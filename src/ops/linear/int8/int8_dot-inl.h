@@ -64,6 +64,28 @@ HWY_INLINE IntVec add_pairs(ShortVec v) {
 #endif
 }
 
+// w0 x0 + w1 x1 for each pair of numbers of 16 bits; w is below 256, and x of int8.
+HWY_INLINE IntVec pair_sums(ShortVec w, ShortVec x) {
+#if HWY_TARGET == HWY_AVX3
+  return IntVec{_mm512_madd_epi16(w.raw, x.raw)};
+#elif HWY_TARGET == HWY_AVX2
+  return IntVec{_mm256_madd_epi16(w.raw, x.raw)};
+#else
+  return add_pairs(hn::Mul(w, x));  // 255 times 127 is 32,385
+#endif
+}
+
+// Has a sum computed here. gcc would write a row of additions where their result is used, far
+// behind the products, which wait in memory meanwhile.
+template <class V>
+HWY_INLINE void settle([[maybe_unused]] V& sum) {
+#if HWY_TARGET == HWY_NEON
+  asm("" : "+w"(sum.raw));
+#elif defined(__x86_64__)
+  asm("" : "+v"(sum.raw));
+#endif
+}
+
 // What comes `kAhead` bytes behind a block: the stream of packed weights.
 HWY_INLINE void prefetch(const uint8_t* from, int64_t bytes) {
   constexpr int64_t kAhead = 16384;

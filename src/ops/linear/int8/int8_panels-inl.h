@@ -17,19 +17,9 @@ namespace quire::ops::HWY_NAMESPACE {
 namespace {
 namespace int8_panels {
 
-// 16-bit sums of products of neighbours are added to sums [R][V], kShift bits higher.
-template <int R, int V, int kShift>
-HWY_INLINE void add_short_sums(const ShortVec (&pairs)[R][V], IntVec (&sums)[R][V]) {
-#pragma GCC unroll 8
-  for (int r = 0; r < R; ++r)
-#pragma GCC unroll 2
-    for (int v = 0; v < V; ++v)
-      sums[r][v] = hn::Add(sums[r][v], hn::ShiftLeft<kShift>(add_pairs(pairs[r][v])));
-}
-
-// sums [R][V] += F::kSumWords words of 4 k of plane kPlaneAt: w from the first vector of outputs
-// on, x the rows' bytes.
-template <class F, int R, int V, int kPlaneAt>
+// sums [R][V] += F::kSumWords words of 4 k: w from the first vector of outputs on, x the rows'
+// bytes.
+template <class F, int R, int V>
 HWY_INLINE void add_words(const uint8_t* const (&w)[V], const int8_t* x, int64_t x_stride,
                           IntVec (&sums)[R][V]) {
   const ByteTag db;
@@ -44,37 +34,70 @@ HWY_INLINE void add_words(const uint8_t* const (&w)[V], const int8_t* x, int64_t
   for (int64_t word = 0; word < F::kSumWords; ++word) {
     ByteVec weights[V];
 #pragma GCC unroll 2
-    for (int v = 0; v < V; ++v)
-      weights[v] = hn::LoadU(db, w[v] + kPlaneAt * kPlane + word * 4 * kPanel);
+    for (int v = 0; v < V; ++v) weights[v] = hn::LoadU(db, w[v] + word * 4 * kPanel);
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
-      int32_t bytes;
-      __builtin_memcpy(&bytes, x + r * x_stride + 4 * word, sizeof(bytes));
-      const IntVec all = hn::Set(IntTag(), bytes);
+      const IntVec all = four_bytes(x + r * x_stride + 4 * word);
 #pragma GCC unroll 2
       for (int v = 0; v < V; ++v) {
         if constexpr (kHasDot) {
           sums[r][v] = add_dot(sums[r][v], weights[v], all);
         } else {
           pairs[r][v] = hn::Add(pairs[r][v], pair_products(weights[v], all));
+          settle(pairs[r][v]);
         }
       }
     }
   }
-  if constexpr (!kHasDot) add_short_sums<R, V, 4 * kPlaneAt>(pairs, sums);
+  if constexpr (!kHasDot) {
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 2
+      for (int v = 0; v < V; ++v) {
+        sums[r][v] = hn::Add(sums[r][v], add_pairs(pairs[r][v]));
+        settle(sums[r][v]);
+      }
+  }
+}
+
+// The same of wide codes and rows: both in two planes (widen_bytes).
+template <class F, int R, int V>
+HWY_INLINE void add_wide_words(const uint8_t* const (&w)[V], const int8_t* x, int64_t x_stride,
+                               IntVec (&sums)[R][V]) {
+  const ShortTag ds;
+#pragma GCC unroll 2
+  for (int64_t plane = 0; plane < 2; ++plane) {
+#pragma GCC unroll 8
+    for (int64_t word = 0; word < F::kWords; ++word) {
+      ShortVec weights[V];
+#pragma GCC unroll 2
+      for (int v = 0; v < V; ++v)
+        weights[v] =
+            hn::BitCast(ds, hn::LoadU(ByteTag(), w[v] + plane * kPlane + word * 4 * kPanel));
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) {
+        const auto all = hn::BitCast(ds, four_bytes(x + r * x_stride + plane * kBlock + 4 * word));
+#pragma GCC unroll 2
+        for (int v = 0; v < V; ++v) {
+          sums[r][v] = hn::Add(sums[r][v], pair_sums(weights[v], all));
+          settle(sums[r][v]);
+        }
+      }
+    }
+  }
 }
 
 // sums [R][V] += the words that share a scale, or a part of them.
 template <class F, int R, int V>
 HWY_INLINE void add_chunk(const uint8_t* const (&w)[V], const int8_t* x, int64_t x_stride,
                           IntVec (&sums)[R][V]) {
+  if constexpr (F::kWide) return add_wide_words<F, R, V>(w, x, x_stride, sums);
 #pragma GCC unroll 2
   for (int64_t word = 0; word < F::kWords; word += F::kSumWords) {
     const uint8_t* from[V];
 #pragma GCC unroll 2
     for (int v = 0; v < V; ++v) from[v] = w[v] + word * 4 * kPanel;
-    add_words<F, R, V, 0>(from, x + 4 * word, x_stride, sums);
-    if constexpr (F::kPlanes == 2) add_words<F, R, V, 1>(from, x + 4 * word, x_stride, sums);
+    add_words<F, R, V>(from, x + 4 * word, x_stride, sums);
   }
 }
 
@@ -133,9 +156,16 @@ HWY_NOINLINE void add_groups(const Rows& rows, const Block& block, int64_t vecto
   }
 }
 
-// Rows of a tile: as many as the registers hold (32 on AVX-512 and NEON, 16 on AVX2).
-constexpr int kTileRows = kLanes == 8 ? (kHasDot ? 4 : 2) : kLanes == 4 ? 4 : 8;
-constexpr int at_most_a_tile(int rows) { return rows < kTileRows ? rows : kTileRows; }
+// Rows of a tile: as many as the registers hold (32 on AVX-512 and NEON, 16 on AVX2), where sums of
+// 16 bits take as many as those of 32.
+template <class F>
+constexpr int kTileRows = kLanes == 8   ? (kHasDot || F::kWide ? 4 : 2)
+                          : kLanes == 4 ? 4
+                                        : 8;
+template <class F>
+constexpr int at_most_a_tile(int rows) {
+  return rows < kTileRows<F> ? rows : kTileRows<F>;
+}
 using TileKernel = void (*)(const Rows&, const Block&, int64_t, int64_t, int64_t);
 template <class F, int V>
 TileKernel tile_kernel(int64_t rows) {
@@ -145,17 +175,41 @@ TileKernel tile_kernel(int64_t rows) {
     case 2:
       return add_groups<F, 2, V>;
     case 3:
-      return add_groups<F, at_most_a_tile(3), V>;
+      return add_groups<F, at_most_a_tile<F>(3), V>;
     case 4:
-      return add_groups<F, at_most_a_tile(4), V>;
+      return add_groups<F, at_most_a_tile<F>(4), V>;
     case 5:
-      return add_groups<F, at_most_a_tile(5), V>;
+      return add_groups<F, at_most_a_tile<F>(5), V>;
     case 6:
-      return add_groups<F, at_most_a_tile(6), V>;
+      return add_groups<F, at_most_a_tile<F>(6), V>;
     case 7:
-      return add_groups<F, at_most_a_tile(7), V>;
+      return add_groups<F, at_most_a_tile<F>(7), V>;
     default:
-      return add_groups<F, kTileRows, V>;
+      return add_groups<F, kTileRows<F>, V>;
+  }
+}
+
+// Words of four bytes as two planes of 16 bits, kBlock bytes apart (as widen_bytes).
+HWY_INLINE void widen_words(IntVec words, int8_t* out) {
+  const ShortTag d;
+  const auto v = hn::BitCast(d, words);
+  hn::StoreU(hn::ShiftRight<8>(hn::ShiftLeft<8>(v)), d, reinterpret_cast<int16_t*>(out));
+  hn::StoreU(hn::ShiftRight<8>(v), d, reinterpret_cast<int16_t*>(out + kBlock));
+}
+
+// A tile's rows of x in a block, `bytes` of each: out [rows][2 planes][32 words][2].
+constexpr int64_t kWideRow = 2 * kBlock;  // bytes
+HWY_INLINE void widen_rows(const int8_t* x, int64_t x_stride, int64_t rows, int64_t bytes,
+                           int8_t* out) {
+  constexpr int64_t kEach = 4 * kLanes;
+  for (int64_t row = 0; row < rows; ++row, x += x_stride, out += kWideRow) {
+    int64_t i = 0;
+    for (; i + kEach <= bytes; i += kEach)
+      widen_words(hn::LoadU(IntTag(), reinterpret_cast<const int32_t*>(x + i)), out + i);
+    if (i == bytes) continue;
+    HWY_ALIGN int8_t rest[kEach] = {};
+    __builtin_memcpy(rest, x + i, static_cast<size_t>(bytes - i));
+    widen_words(hn::Load(IntTag(), reinterpret_cast<const int32_t*>(rest)), out + i);
   }
 }
 
@@ -170,22 +224,27 @@ void panels(const Int8RowBatch& s, int64_t panel, int64_t panels, float* acc) {
   const int64_t side = p.k / p.group_size, vectors = panels * kVectors;
   const int64_t per_group = p.group_size / (4 * F::kWords);
   Block block;
+  [[maybe_unused]] HWY_ALIGN int8_t wide[F::kWide ? kTileRows<F> * kWideRow : 1];
   for (int64_t i = 0; i < p.rows * 2 * kPanel; ++i) acc[i] = 0;
   for (int64_t k = 0; k < p.k; k += kBlock, data += layout.stride(panel)) {
     prefetch(data, layout.stride(panel));
     for (int64_t i = 0; i < panels; ++i)
       unpack_block<F, kFormat>(layout, data + i * layout.block_bytes(), i, block);
-    const int64_t groups = HWY_MIN(kBlock, p.k - k) / p.group_size;
-    for (int64_t row = 0; row < p.rows; row += kTileRows) {
-      const int64_t count = HWY_MIN(kTileRows, p.rows - row);
+    const int64_t length = HWY_MIN(kBlock, p.k - k), groups = length / p.group_size;
+    for (int64_t row = 0; row < p.rows; row += kTileRows<F>) {
+      const int64_t count = HWY_MIN(kTileRows<F>, p.rows - row);
       const int64_t at = row * side + k / p.group_size;
-      const Rows rows = {.x = s.x + row * p.k + k,
-                         .scale = s.scale + at,
-                         .sum = s.sum + at,
-                         .start = s.start + at,
-                         .x_stride = p.k,
-                         .side_stride = side,
-                         .acc = acc + row * 2 * kPanel};
+      Rows rows = {.x = s.x + row * p.k + k,
+                   .scale = s.scale + at,
+                   .sum = s.sum + at,
+                   .start = s.start + at,
+                   .x_stride = p.k,
+                   .side_stride = side,
+                   .acc = acc + row * 2 * kPanel};
+      if constexpr (F::kWide) {
+        widen_rows(rows.x, rows.x_stride, count, length, wide);
+        rows.x = wide, rows.x_stride = kWideRow;
+      }
       int64_t v = 0;
       for (; v + 2 <= vectors; v += 2) tile_kernel<F, 2>(count)(rows, block, v, groups, per_group);
       if (v < vectors) tile_kernel<F, 1>(count)(rows, block, v, groups, per_group);

@@ -47,7 +47,7 @@ HWY_INLINE IntVec sum_of_group(const uint8_t* codes, int64_t half, int word, int
       for (int i = from; i < from + F::kSumWords; ++i) {
         const ByteVec bytes = bytes_of<kFormat>(codes, half, word + i, lane);
         const IntVec all = four_bytes(x + 4 * i);
-        if constexpr (F::kPlanes == 2) {
+        if constexpr (F::kWide) {
           const auto high = hn::And(
               hn::BitCast(ByteTag(), hn::ShiftRight<4>(hn::BitCast(UintTag(), bytes))), nibbles);
           pairs[0] = hn::Add(pairs[0], pair_products(hn::And(bytes, nibbles), all));
@@ -57,7 +57,7 @@ HWY_INLINE IntVec sum_of_group(const uint8_t* codes, int64_t half, int word, int
         }
       }
       sum = hn::Add(sum, add_pairs(pairs[0]));
-      if constexpr (F::kPlanes == 2) sum = hn::Add(sum, hn::ShiftLeft<4>(add_pairs(pairs[1])));
+      if constexpr (F::kWide) sum = hn::Add(sum, hn::ShiftLeft<4>(add_pairs(pairs[1])));
     }
     return sum;
   }
