@@ -94,8 +94,9 @@ TEST(ForeignFlags, HarmlessOnesAreTakenOutWithANotice) {
     for (const std::string& name : split(flag.names)) {
       for (const std::string& harmless : split(flag.harmless)) {
         const std::string value = harmless == "*" ? "17" : harmless;
-        std::vector<Words> forms = {flag.takes_value ? Words{name, value} : Words{name}};
-        if (flag.takes_value) forms.push_back({name + "=" + value});
+        const bool has_value = flag.takes_value || !flag.values.empty();
+        std::vector<Words> forms = {has_value ? Words{name, value} : Words{name}};
+        if (has_value) forms.push_back({name + "=" + value});
         for (const Words& form : forms) {
           const auto screened = screen(line_with(form));
           ASSERT_TRUE(screened.ok()) << screened.error();
@@ -111,7 +112,7 @@ TEST(ForeignFlags, HarmlessOnesAreTakenOutWithANotice) {
 
 TEST(ForeignFlags, OthersAreRefusedByName) {
   for (const ForeignFlag& flag : foreign_flags()) {
-    if (flag.harmless == "*") continue;
+    if (flag.harmless == "*" || !flag.values.empty()) continue;
     for (const std::string& name : split(flag.names)) {
       const auto screened = screen(line_with({name, "17"}));
       ASSERT_FALSE(screened.ok()) << name;
@@ -119,6 +120,79 @@ TEST(ForeignFlags, OthersAreRefusedByName) {
       EXPECT_NE(screened.error().find(flag.reason), std::string::npos) << screened.error();
     }
   }
+}
+
+// Of `llama-server --help`, what people type most.
+TEST(ForeignFlags, HaveLlamaServersToo) {
+  for (const char* name : {"-m",
+                           "-c",
+                           "-ngl",
+                           "-t",
+                           "-tb",
+                           "-b",
+                           "-ub",
+                           "-np",
+                           "-cb",
+                           "-fa",
+                           "-ctk",
+                           "-ctv",
+                           "-a",
+                           "-n",
+                           "-hf",
+                           "-s",
+                           "-md",
+                           "-ot",
+                           "-v",
+                           "-lv",
+                           "-fit",
+                           "-kvu",
+                           "--jinja",
+                           "--no-mmap",
+                           "--mlock",
+                           "--metrics",
+                           "--slots",
+                           "--props",
+                           "--no-webui",
+                           "--lora",
+                           "--mmproj",
+                           "--numa",
+                           "--cpu-moe",
+                           "--n-cpu-moe",
+                           "--swa-full",
+                           "--cache-reuse",
+                           "--reasoning-format",
+                           "--reasoning-budget",
+                           "--chat-template-file",
+                           "--threads-http",
+                           "--api-prefix",
+                           "--path",
+                           "--timeout",
+                           "--embeddings",
+                           "--reranking",
+                           "--ssl-key-file",
+                           "--ssl-cert-file",
+                           "--offline",
+                           "--split-mode",
+                           "--tensor-split",
+                           "--main-gpu",
+                           "--grammar-file"})
+    EXPECT_NE(find_foreign_flag(name), nullptr) << name;
+}
+
+// llama.cpp has had it as a switch, and with a value.
+TEST(ForeignFlags, ASwitchMayHaveAValue) {
+  for (const char* name : {"-fa", "--flash-attn", "--flash_attn"}) {
+    const auto alone = screen(line_with({name}));
+    ASSERT_TRUE(alone.ok()) << alone.error();
+    EXPECT_EQ(alone->arguments, line_with({})) << name;  // MODEL is not its value
+    EXPECT_TRUE(screen(line_with({name, "auto"})).ok());
+    for (const Words& off :
+         {Words{name, "off"}, Words{std::string(name) + "=off"}, Words{name, "0"}})
+      EXPECT_FALSE(screen(line_with(off)).ok()) << name;
+  }
+  EXPECT_EQ(screen(line_with({"-fa", "off"})).error(),
+            "-fa off: attention is always fused; accepted: on auto 1 true enabled");
+  EXPECT_EQ(screen({"serve", "-fa"})->notices[0], "-fa changes nothing: attention is always fused");
 }
 
 TEST(ForeignFlags, LeavesEverythingElseAlone) {

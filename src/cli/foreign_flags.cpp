@@ -10,6 +10,10 @@ constexpr const char* kNoEager = "how a step is launched follows from the step a
 constexpr const char* kNoCompiler = "nothing is compiled at run time";
 constexpr const char* kNotYet = "not supported yet";
 constexpr const char* kInConfig = "not supported: edit the model's config.json";
+constexpr const char* kTextOnly = "models read text only";
+constexpr const char* kOneDevice = "is llama.cpp's; a model is in the memory of one device";
+constexpr const char* kOneLog = "is llama.cpp's; the log has one form";
+constexpr const char* kByRequest = "is llama.cpp's; requests bring it";
 constexpr const char* kOwnFiles = "not supported: a model is read with its own files";
 
 constexpr ForeignFlag kFlags[] = {
@@ -69,8 +73,8 @@ constexpr ForeignFlag kFlags[] = {
     {"--stream-interval", true, "1", "every token is sent"},
     {"--chat-template-content-format", true, "auto", "the template itself decides"},
     {"--response-role", true, "assistant", "the role of answers"},
-    {"--limit-mm-per-prompt", true, "*", "models read text only"},
-    {"--allowed-media-domains", true, "*", "models read text only"},
+    {"--limit-mm-per-prompt", true, "*", kTextOnly},
+    {"--allowed-media-domains", true, "*", kTextOnly},
     {"--download-dir", true, "", "not supported: HF_HUB_CACHE names the folder for models"},
     {"--enable-auto-tool-choice", false, "*", "tool calls are parsed anyway"},
     {"--tool-parser-plugin --tool-server", true, "", kNotYet},
@@ -143,12 +147,11 @@ constexpr ForeignFlag kFlags[] = {
      "not supported: blocks that no window sees are always given back"},
     {"--kv-transfer-config --kv-events-config", true, "", kNotYet},
     {"--enable-sleep-mode", false, "", kNotYet},
-    {"--media-io-kwargs --mm-processor-kwargs --mm-processor-cache-gb", true, "*",
-     "models read text only"},
+    {"--media-io-kwargs --mm-processor-kwargs --mm-processor-cache-gb", true, "*", kTextOnly},
     {"--disable-mm-preprocessor-cache --disable-chunked-mm-input --skip-mm-profiling "
      "--language-model-only --interleave-mm-strings",
-     false, "*", "models read text only"},
-    {"--mm-encoder-tp-mode", true, "*", "models read text only"},
+     false, "*", kTextOnly},
+    {"--mm-encoder-tp-mode", true, "*", kTextOnly},
     {"--lora-extra-vocab-size", true, "0", "not supported: adapters add no tokens"},
     {"--show-hidden-metrics-for-version --collect-detailed-traces", true, "",
      "not supported: /metrics has the figures"},
@@ -162,6 +165,8 @@ constexpr ForeignFlag kFlags[] = {
     // llama.cpp's.
     {"-cb --cont-batching", false, "*", "requests always share steps"},
     {"--jinja", false, "*", "templates are always rendered"},
+    {"-fa --flash-attn", false, "on auto 1 true enabled", "attention is always fused",
+     "on auto 1 true enabled off 0 false disabled"},
     {"--no-mmap", false, "*", "what is kept of a file is copied"},
     {"--metrics", false, "*", "/metrics is always there"},
     {"--no-context-shift", false, "*", "a context is never shifted"},
@@ -186,7 +191,6 @@ constexpr ForeignFlag kFlags[] = {
     {"-b -ub --batch-size --ubatch-size", true, "", "is llama.cpp's; use --max-num-batched-tokens"},
     {"-np --parallel", true, "", "is llama.cpp's; use --max-num-seqs"},
     {"-ctk -ctv --cache-type-k --cache-type-v", true, "", "is llama.cpp's; use --kv-cache-dtype"},
-    {"-fa --flash-attn", false, "", "is llama.cpp's; attention is always fused: leave it out"},
     {"--mlock", false, "", "is llama.cpp's; memory is not locked"},
     {"-a --alias", true, "", "is llama.cpp's; use --served-model-name"},
     {"-n --predict --n-predict", true, "",
@@ -194,7 +198,37 @@ constexpr ForeignFlag kFlags[] = {
     {"-hf -hfr --hf-repo", true, "", "is llama.cpp's; give ORG/NAME as MODEL"},
     {"-p --prompt", true, "", "is llama.cpp's; `quire run MODEL PROMPT` answers a prompt"},
     {"-sys --system-prompt", true, "", "is llama.cpp's; use --system"},
-    {"--temp", true, "", "is llama.cpp's; use --temperature"},
+    {"--temp", true, "",
+     "is llama.cpp's; `quire run` has --temperature, requests to a server bring theirs"},
+    {"--repeat-penalty --repeat-last-n", true, "",
+     "is llama.cpp's; requests bring repetition_penalty"},
+    {"-r --reverse-prompt --grammar --grammar-file -j --json-schema --samplers", true, "",
+     kByRequest},
+    {"--reasoning-format", true, "auto deepseek",
+     "is llama.cpp's; --reasoning-parser none leaves thoughts in the text"},
+    {"--reasoning-budget", true, "-1", "is llama.cpp's; requests bring thinking_token_budget"},
+    {"-kvu --kv-unified", false, "*", "all sequences share one paged cache"},
+    {"--cache-prompt", false, "*", "the prefix cache is on"},
+    {"--no-cache-prompt", false, "", "is llama.cpp's; use --no-enable-prefix-caching"},
+    {"--cache-reuse", true, "0", "is llama.cpp's; keys and values are not moved"},
+    {"-cram --cache-ram", true, "", "is llama.cpp's; use --kv-cache-memory"},
+    {"--swa-full", false, "", "is llama.cpp's; blocks that no window sees are given back"},
+    {"-fit --fit", true, "on", "is llama.cpp's; what fits follows from the memory"},
+    {"--slots --props", false, "", "is llama.cpp's; /metrics has the figures"},
+    {"--no-slots", false, "*", "there is no /slots"},
+    {"--slot-save-path", true, "", "is llama.cpp's; cached prefixes are in memory alone"},
+    {"--webui", false, "*", "the page is there unless --no-page is given"},
+    {"-md --model-draft --draft --draft-max --draft-min --draft-n", true, "", kNotYet},
+    {"-mm --mmproj --mmproj-url", true, "", kTextOnly},
+    {"--no-mmproj", false, "*", kTextOnly},
+    {"--numa -ot --override-tensor -ts --tensor-split -sm --split-mode -mg --main-gpu -ncmoe "
+     "--n-cpu-moe --rpc",
+     true, "", kOneDevice},
+    {"-cmoe --cpu-moe", false, "", kOneDevice},
+    {"-v --verbose --log-verbose --log-disable", false, "", kOneLog},
+    {"-lv --verbosity --log-verbosity --log-file", true, "", kOneLog},
+    {"--offline", false, "", "is llama.cpp's; set HF_HUB_OFFLINE=1"},
+    {"--path", true, "", "is llama.cpp's; there is no folder of files to serve"},
 };
 
 bool has_word(std::string_view words, std::string_view word) {
@@ -248,7 +282,8 @@ Result<std::string, std::string> judge_foreign_flag(const ForeignFlag& flag,
                                                     const std::string& name,
                                                     const std::string& value) {
   const std::string shown = name + (value.empty() ? "" : " " + value);
-  if (flag.harmless == "*" || has_word(flag.harmless, value))
+  const bool is_on = !flag.takes_value && value.empty() && !flag.harmless.empty();
+  if (flag.harmless == "*" || is_on || has_word(flag.harmless, value))
     return shown + " changes nothing: " + std::string(flag.reason);
   std::string line = shown + ": " + std::string(flag.reason);
   if (!flag.harmless.empty()) line += "; accepted: " + std::string(flag.harmless);
@@ -277,7 +312,8 @@ Result<ScreenedArguments, std::string> screen_foreign_flags(
     std::string value;
     if (equals != std::string::npos) {
       value = argument.substr(equals + 1);
-    } else if (flag->takes_value && i + 1 < arguments.size()) {
+    } else if (i + 1 < arguments.size() &&
+               (flag->takes_value || has_word(flag->values, arguments[i + 1]))) {
       value = arguments[++i];
     }
     auto notice = judge_foreign_flag(*flag, name, value);

@@ -17,6 +17,8 @@ struct ForeignFlag {
   // Empty: it is always refused.
   std::string_view harmless;
   std::string_view reason;  // why it changes nothing, or what to do instead
+  // Of a switch: words that are its value if one of them follows it.
+  std::string_view values = {};
 };
 
 std::span<const ForeignFlag> foreign_flags();
