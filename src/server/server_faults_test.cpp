@@ -1,7 +1,11 @@
 // The whole server over real sockets, with a scripted engine: errors, disconnects, load, shutdown.
-#include "server/test_server.h"
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
 
+#include <sstream>
 #include <thread>
+
+#include "server/test_server.h"
 
 namespace quire::server {
 namespace {
@@ -346,6 +350,46 @@ TEST_F(ServerTest, ShutdownBeforeAFirstTokenIsAStatus) {
     EXPECT_NE(cut.json().at("error").at("message").as_string().find("shutting down"),
               json::string::npos);
   }
+}
+
+// What the log says while this exists.
+class LogText {
+ public:
+  LogText() {
+    auto sink = std::make_shared<spdlog::sinks::ostream_sink_mt>(text_);
+    spdlog::set_default_logger(std::make_shared<spdlog::logger>("test", std::move(sink)));
+  }
+  ~LogText() { spdlog::set_default_logger(before_); }
+  // Once nothing logs any more.
+  std::string text() const { return text_.str(); }
+
+ private:
+  std::ostringstream text_;
+  const std::shared_ptr<spdlog::logger> before_ = spdlog::default_logger();
+};
+
+TEST_F(ServerTest, TheLogSaysHowManyRequestsWereCutShort) {
+  const LogText log;
+  start();
+  engine_->pause(true);
+  std::vector<std::unique_ptr<TestClient>> clients;
+  for (const auto& [path, body] : kStreams) {
+    std::string whole = body;
+    whole.replace(whole.find("true"), 4, "false");
+    for (const std::string& text : {std::string(body), whole}) {
+      clients.push_back(std::make_unique<TestClient>(port_));
+      clients.back()->send(TestClient::post_text(path, text));
+    }
+  }
+  clients.push_back(std::make_unique<TestClient>(port_));
+  clients.back()->send(
+      TestClient::post_text("/v1/completions", R"({"prompt": ["x", "y"], "n": 3})"));
+  // Nine requests; of the last one six generations.
+  ASSERT_TRUE(engine_->wait_for([&] { return engine_->num_running() == 8 + 6; }));
+  server_->stop(milliseconds(0));
+  for (const auto& client : clients) EXPECT_EQ(client->receive().status, 503);
+  server_.reset();
+  EXPECT_NE(log.text().find("] 9 requests were cut short"), std::string::npos) << log.text();
 }
 
 TEST_F(ServerTest, AFailureBeforeAFirstTokenIsAStatus) {
