@@ -208,7 +208,7 @@ void Api::finished(const http::Request& request, const Outcome& outcome) {
                         outcome.status);
   if (!is_logged(request.head)) return;
   spdlog::info("{} {} {} {} id={}{}{} {:.1f} ms{}", request.peer, request.head.method.substr(0, 32),
-               in_quotes(request.head.path.substr(0, 200)), outcome.status, request.id,
+               in_quotes(request.head.path.substr(0, 200)), outcome.status, request.head.id,
                outcome.note.empty() ? "" : " ", outcome.note, outcome.seconds * 1e3,
                outcome.complete   ? ""
                : outcome.given_up ? " (not read)"
@@ -312,7 +312,7 @@ void Api::examine_cache(const http::Request& http_request, uint64_t client,
       "became {}. Nothing behind it is found in the prefix cache; leave it out, or move it to the "
       "end "
       "(said once a client; --disable-cache-doctor)",
-      http_request.peer, http_request.id, finding->position, shown(finding->before),
+      http_request.peer, http_request.head.id, finding->position, shown(finding->before),
       shown(finding->after));
 }
 
@@ -371,9 +371,9 @@ void Api::begin(Arrival& arrival, const Request& request) {
   const http::ExchangePtr& exchange = arrival.exchange;
   // As in vLLM the header goes before the body's field.
   const http::Request& http_request = exchange->request();
-  const bool by_header =
-      http_request.id == http_request.head.header("x-request-id") || request.request_id.empty();
-  const std::string id = by_header ? http_request.id : request.request_id;
+  const http::RequestHead& head = http_request.head;
+  const bool by_header = head.id == head.header("x-request-id") || request.request_id.empty();
+  const std::string id = by_header ? head.id : request.request_id;
   auto plan = planner_.plan(request, id, {exchange->budget(), exchange->account()});
   if (!plan) return arrival.refuse(std::move(plan).error());
   plan->arrived = arrival.arrived;
