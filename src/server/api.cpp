@@ -56,6 +56,14 @@ std::string in_quotes(std::string_view text) {
 // Tenants are random and their names have one length.
 std::string tenant_name(uint64_t tenant) { return fmt::format("{:016x}", tenant); }
 
+// Of "OPTIONS *": what the server as a whole takes (RFC 9110, section 9.3.7).
+http::Response answer_options() {
+  http::Response response;
+  response.content_type.clear();
+  response.headers = {{"Allow", "GET, HEAD, POST, OPTIONS"}};
+  return response;
+}
+
 }  // namespace
 
 // The one table of what the server offers. GET routes also answer HEAD.
@@ -151,15 +159,26 @@ std::optional<http::Response> Api::check(const http::RequestHead& head) {
   if (route != nullptr)
     return route->method == std::string_view("POST") ? check_post(head) : check_get(head);
 
+  if (path == "*") return answer_options();
+  if (const std::string methods = allowed_methods(head); !methods.empty()) {
+    auto refusal = server::error_response({405, head.method + " is not allowed here", ""}, head);
+    refusal.headers.emplace_back("Allow", methods);
+    return refusal;
+  }
+  return server::error_response({404, "There is nothing at this path", "", "unknown_url"}, head);
+}
+
+// Of the head's path; empty if there is nothing there.
+std::string Api::allowed_methods(const http::RequestHead& head) const {
+  std::string methods;
   for (const char* method : {"GET", "POST"}) {
     http::RequestHead other = head;
     other.method = method;
     if (find_route(other) == nullptr) continue;
-    auto refusal = server::error_response({405, head.method + " is not allowed here", ""}, head);
-    refusal.headers.emplace_back("Allow", method);
-    return refusal;
+    if (!methods.empty()) methods += ", ";
+    methods += other.method == "GET" ? "GET, HEAD" : method;
   }
-  return server::error_response({404, "There is nothing at this path", "", "unknown_url"}, head);
+  return methods;
 }
 
 // Nothing reads a body there, and a stranger's would be held.

@@ -38,6 +38,15 @@ TEST_F(ServerTest, MapsErrorsToStatuses) {
   auto wrong_method = client.get("/v1/completions");
   EXPECT_EQ(wrong_method.status, 405);
   EXPECT_EQ(wrong_method.headers["allow"], "POST");
+  EXPECT_EQ(post("/v1/models", "{}").headers["allow"], "GET, HEAD");
+  client.send("PUT /ping HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n");
+  EXPECT_EQ(client.receive().headers["allow"], "GET, HEAD, POST");
+  client.send("OPTIONS * HTTP/1.1\r\nHost: h\r\n\r\n");
+  auto options = client.receive();
+  EXPECT_EQ(options.status, 200);
+  EXPECT_EQ(options.headers["allow"], "GET, HEAD, POST, OPTIONS");
+  EXPECT_EQ(options.headers["content-length"], "0");
+  EXPECT_FALSE(options.headers.contains("access-control-allow-origin"));
   const auto unknown_model = post("/v1/completions", R"({"model": "other", "prompt": "x"})");
   EXPECT_EQ(unknown_model.status, 404);
   EXPECT_EQ(unknown_model.json().at("error").at("param"), "model");
