@@ -206,6 +206,9 @@ TEST(ForeignFlags, LeavesEverythingElseAlone) {
             Words({"run", "--portable-bits", "--system=a_b", "x_y"}));
   EXPECT_EQ(screen({"run", "--system", "--a_b"})->arguments, Words({"run", "--system", "--a_b"}));
   EXPECT_TRUE(screen({"serve", "--swap-space"}).ok());
+  EXPECT_EQ(screen({"run", "--system=", "M"})->arguments, Words({"run", "--system", "", "M"}));
+  EXPECT_EQ(screen({"run", "--colour=", "--system=a="})->arguments,
+            Words({"run", "--colour=", "--system=a="}));
 }
 
 TEST(ForeignFlags, SwitchesHaveAFormThatTurnsThemOff) {

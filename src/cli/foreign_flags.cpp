@@ -304,6 +304,10 @@ Result<ScreenedArguments, std::string> screen_foreign_flags(
     const std::string name = argument.substr(0, equals);
     const ForeignFlag* flag = find_foreign_flag(name);
     if (flag == nullptr) {
+      if (equals + 1 == argument.size() && takes_value(with_dashes(name))) {
+        out.arguments.insert(out.arguments.end(), {with_dashes(name), ""});
+        continue;
+      }
       out.arguments.push_back(with_dashes(name) + argument.substr(name.size()));
       if (takes_value(out.arguments.back()) && i + 1 < arguments.size())
         out.arguments.push_back(arguments[++i]);

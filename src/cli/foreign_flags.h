@@ -42,7 +42,7 @@ using TakesValue = std::function<bool(const std::string& name)>;
 
 // Takes the foreign flags out of a command line. Error: a line that names the first one which would
 // change something. Arguments after "--" and values of the command's own options are left alone;
-// underscores in names count as dashes.
+// underscores in names count as dashes, and "--name=" is "--name" with an empty value.
 Result<ScreenedArguments, std::string> screen_foreign_flags(
     const std::vector<std::string>& arguments, const TakesValue& takes_value);
 
