@@ -303,6 +303,13 @@ TEST_F(UsageTest, UnknownFlagsSuggestTheNearOne) {
   EXPECT_EQ(flag_suggestion(app_, {"serve", "--max-model-len", "5"}), "");
 }
 
+TEST_F(UsageTest, WhatIsLeftOverIsSaidInItsOrder) {
+  Words words = {"serve", "M", "--colour", "red", "--enable-prefix-caching", "more\x1b"};
+  std::reverse(words.begin(), words.end());
+  EXPECT_THROW(app_.parse(words), CLI::ExtrasError);
+  EXPECT_EQ(extras_text(app_), "not expected here: --colour red more\\x1b; see --help");
+}
+
 TEST_F(UsageTest, FlagsStandUnderTheirHeadings) {
   CLI::App* serve = app_.get_subcommand("serve");
   group_flags(*serve);

@@ -21,6 +21,8 @@ def test_unknown_commands_suggest_the_near_one():
 def test_unknown_flags_suggest_the_near_one():
     code, text = quire("serve", MODEL, "--max-modle-len", "64")
     assert code != 0 and "did you mean --max-model-len?" in text
+    code, text = quire("serve", MODEL, "--colour", "red")
+    assert code == 109 and text == "quire: not expected here: --colour red; see --help\n"
 
 
 def test_flags_that_would_change_something_are_refused_by_name():
