@@ -287,11 +287,15 @@ TEST_F(WireTest, ErrorsHaveOpenAIsTypesAndCodes) {
   const char* invalid = "invalid_request_error";
   expect(post("/v1/completions", "{}"), invalid, "invalid_api_key");
   expect(TestClient(port_).get("/nothing", key), invalid, "unknown_url");
-  TestClient future(port_);
-  future.send("GET / HTTP/3.0\r\n\r\n");
-  const auto refused = future.receive();
-  EXPECT_EQ(refused.status, 505);
-  expect(refused, invalid, nullptr);
+  for (const auto& [head, status] :
+       {std::pair("GET / HTTP/3.0\r\n\r\n", 505),
+        std::pair("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip\r\n\r\n", 501)}) {
+    TestClient client(port_);
+    client.send(head);
+    const auto refused = client.receive();
+    EXPECT_EQ(refused.status, status);
+    expect(refused, invalid, nullptr);
+  }
   expect(TestClient(port_).get("/tokenize", key), invalid, "method_not_supported");
   expect(completion(R"("prompt": "x", "model": "other")"), invalid, "model_not_found");
   expect(completion(R"("prompt": "x", "temperature": -1)"), invalid, "decimal_below_min_value");
