@@ -85,7 +85,18 @@ TEST(ForeignFlags, HaveTheRareOnesToo) {
       "--safetensors-load-strategy --mamba-ssm-cache-dtype --mamba-block-size "
       "--mamba-cache-mode --kv-offloading-size --kv-cache-metrics --enable-log-deltas "
       "--log-error-stack --ssl-ciphers --skip-mm-profiling --language-model-only "
-      "--interleave-mm-strings --mm-encoder-tp-mode --max-cudagraph-capture-size");
+      "--interleave-mm-strings --mm-encoder-tp-mode --max-cudagraph-capture-size "
+      "--override-attention-dtype --logits-processors --io-processor-plugin -dpn -dpr -dpl -dpa "
+      "-dpp -dpb -asc --data-parallel-hybrid-lb --dbo-decode-token-threshold "
+      "--dbo-prefill-token-threshold --disable-nccl-for-dp-synchronization --eplb-config "
+      "--expert-placement-strategy --num-redundant-experts --eplb-window-size "
+      "--eplb-step-interval --eplb-log-balancedness --worker-extension-cls --enable-mm-embeds "
+      "--enable-multimodal-encoder-data-parallel --mm-processor-cache-type "
+      "--mm-shm-cache-max-object-size-mb --mm-encoder-attn-backend --video-pruning-rate "
+      "--default-mm-loras --cudagraph-capture-sizes --aggregate-engine-logging "
+      "--enable-per-request-metrics --fingerprint-mode --fingerprint-value "
+      "--reasoning-parser-plugin --attention-config --max-num-scheduled-tokens "
+      "--guided-decoding-disable-additional-properties --grpc");
   for (const std::string& name : rare) EXPECT_TRUE(names.contains(name)) << name;
 }
 
@@ -193,6 +204,13 @@ TEST(ForeignFlags, ASwitchMayHaveAValue) {
   EXPECT_EQ(screen(line_with({"-fa", "off"})).error(),
             "-fa off: attention is always fused; accepted: on auto 1 true enabled");
   EXPECT_EQ(screen({"serve", "-fa"})->notices[0], "-fa changes nothing: attention is always fused");
+}
+
+TEST(ForeignFlags, ASwitchMayHaveNumbers) {
+  const auto screened = screen(line_with({"--cudagraph-capture-sizes", "1", "2", "4"}));
+  ASSERT_TRUE(screened.ok()) << screened.error();
+  EXPECT_EQ(screened->arguments, line_with({}));
+  EXPECT_TRUE(screened->notices[0].starts_with("--cudagraph-capture-sizes 1 2 4 changes nothing"));
 }
 
 TEST(ForeignFlags, LeavesEverythingElseAlone) {

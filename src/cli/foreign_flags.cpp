@@ -16,18 +16,28 @@ constexpr const char* kOneLog = "is llama.cpp's; the log has one form";
 constexpr const char* kByRequest = "is llama.cpp's; requests bring it";
 constexpr const char* kOwnFiles = "not supported: a model is read with its own files";
 
+// Of a switch behind which any whole numbers are its values.
+constexpr std::string_view kNumbers = "#";
+
 constexpr ForeignFlag kFlags[] = {
     // vLLM's, most often typed first.
     {"--tensor-parallel-size -tp", true, "1", kOneProcess},
     {"--pipeline-parallel-size -pp", true, "1", kOneProcess},
-    {"--data-parallel-size -dp --data-parallel-size-local", true, "1", kOneProcess},
-    {"--decode-context-parallel-size -dcp --nnodes --api-server-count", true, "1", kOneProcess},
-    {"--node-rank --data-parallel-rank", true, "0", kOneProcess},
-    {"--data-parallel-backend --all2all-backend --distributed-timeout-seconds", true, "*",
+    {"--data-parallel-size -dp --data-parallel-size-local -dpl", true, "1", kOneProcess},
+    {"--decode-context-parallel-size -dcp --nnodes --api-server-count -asc", true, "1",
      kOneProcess},
-    {"--data-parallel-address --data-parallel-rpc-port --master-addr --master-port", true, "",
+    {"--node-rank --data-parallel-rank -dpn", true, "0", kOneProcess},
+    {"--data-parallel-backend -dpb --all2all-backend --distributed-timeout-seconds", true, "*",
      kOneProcess},
-    {"--enable-dbo", false, "*", kOneProcess},
+    {"--data-parallel-address -dpa --data-parallel-rpc-port -dpp --master-addr --master-port", true,
+     "", kOneProcess},
+    {"--enable-dbo --data-parallel-hybrid-lb --data-parallel-external-lb "
+     "--disable-nccl-for-dp-synchronization --eplb-log-balancedness --aggregate-engine-logging",
+     false, "*", kOneProcess},
+    {"--dbo-decode-token-threshold --dbo-prefill-token-threshold --eplb-config "
+     "--expert-placement-strategy --num-redundant-experts --eplb-window-size "
+     "--eplb-step-interval --data-parallel-supervisor-port",
+     true, "*", kOneProcess},
     {"--distributed-executor-backend", true, "*", kOneProcess},
     {"--enable-expert-parallel", false, "*", kOneProcess},
     {"--disable-custom-all-reduce", false, "*", kOneProcess},
@@ -107,11 +117,12 @@ constexpr ForeignFlag kFlags[] = {
      "not supported: heads have 16 KiB and 128 headers"},
     {"--disable-frontend-multiprocessing", false, "*", kOneProcess},
     {"--headless", false, "", kOneProcess},
-    {"--data-parallel-start-rank", true, "0", kOneProcess},
+    {"--data-parallel-start-rank -dpr", true, "0", kOneProcess},
     {"--enable-eplb --ray-workers-use-nsight", false, "*", kOneProcess},
     {"--max-parallel-loading-workers", true, "*", kOneProcess},
-    {"--worker-cls --scheduler-cls --logits-processor-pattern --additional-config", true, "",
-     "not supported: nothing of vLLM's is there to be replaced"},
+    {"--worker-cls --worker-extension-cls --scheduler-cls --logits-processor-pattern "
+     "--logits-processors --io-processor-plugin --reasoning-parser-plugin --additional-config",
+     true, "", "not supported: nothing of vLLM's is there to be replaced"},
     {"--enable-tokenizer-info-endpoint", false, "*", "/tokenizer_info is always there"},
     {"--tokens-only --skip-tokenizer-init --enable-prompt-embeds", false, "",
      "not supported: prompts are texts or token ids, and the tokenizer is read"},
@@ -126,7 +137,8 @@ constexpr ForeignFlag kFlags[] = {
      "not supported: of the logits as the model made them"},
     {"--disable-sliding-window", false, "", kInConfig},
     {"--disable-cascade-attn", false, "*", "there is no cascade attention"},
-    {"--attention-backend", true, "", "not supported: QUIRE_CPU_ISA limits the kernels"},
+    {"--attention-backend --attention-config", true, "",
+     "not supported: QUIRE_CPU_ISA limits the kernels"},
     {"--guided-decoding-disable-fallback", false, "*", "there is one backend"},
     {"--guided-decoding-disable-any-whitespace", false, "",
      "not supported: --structured-output-whitespace bounds white space"},
@@ -147,15 +159,33 @@ constexpr ForeignFlag kFlags[] = {
      "not supported: blocks that no window sees are always given back"},
     {"--kv-transfer-config --kv-events-config", true, "", kNotYet},
     {"--enable-sleep-mode", false, "", kNotYet},
-    {"--media-io-kwargs --mm-processor-kwargs --mm-processor-cache-gb", true, "*", kTextOnly},
+    {"--media-io-kwargs --mm-processor-kwargs --mm-processor-cache-gb --mm-processor-cache-type "
+     "--mm-shm-cache-max-object-size-mb --mm-encoder-attn-backend --video-pruning-rate "
+     "--default-mm-loras",
+     true, "*", kTextOnly},
     {"--disable-mm-preprocessor-cache --disable-chunked-mm-input --skip-mm-profiling "
-     "--language-model-only --interleave-mm-strings",
+     "--language-model-only --interleave-mm-strings --enable-mm-embeds "
+     "--enable-multimodal-encoder-data-parallel",
      false, "*", kTextOnly},
     {"--mm-encoder-tp-mode", true, "*", kTextOnly},
     {"--lora-extra-vocab-size", true, "0", "not supported: adapters add no tokens"},
     {"--show-hidden-metrics-for-version --collect-detailed-traces", true, "",
      "not supported: /metrics has the figures"},
-    {"--cuda-graph-sizes --max-cudagraph-capture-size", true, "*", kNoEager},
+    {"--max-cudagraph-capture-size", true, "*", kNoEager},
+    {"--cuda-graph-sizes --cudagraph-capture-sizes", false, "*", kNoEager, kNumbers},
+    {"--override-attention-dtype", true, "", "not supported: --dtype sets that of all steps"},
+    {"--guided-decoding-disable-additional-properties", false, "",
+     "not supported: a schema says it by additionalProperties"},
+    {"--enable-per-request-metrics", false, "", "not supported: /metrics has the figures"},
+    {"--fingerprint-mode", true, "full hash",
+     "not supported: system_fingerprint says which bits an answer has"},
+    {"--fingerprint-value", true, "",
+     "not supported: system_fingerprint says which bits an answer has"},
+    {"--max-num-scheduled-tokens", true, "", "not supported: use --max-num-batched-tokens"},
+    {"--grpc", false, "", "not supported: the server speaks HTTP"},
+    {"--tokenizer-pool-size --tokenizer-pool-type --tokenizer-pool-extra-config", true, "*",
+     "texts are tokenised by threads"},
+    {"--disable-async-output-proc", false, "", "not supported: use --no-async-scheduling"},
     {"--num-lookahead-slots", true, "0", kNotYet},
     {"--scheduler-delay-factor", true, "0 0.0",
      "not supported: requests start as soon as they fit"},
@@ -240,6 +270,11 @@ bool has_word(std::string_view words, std::string_view word) {
   return false;
 }
 
+bool is_value_of(const ForeignFlag& flag, std::string_view argument) {
+  if (flag.values != kNumbers) return has_word(flag.values, argument);
+  return !argument.empty() && argument.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
 // Letters to change to make one of the other: insertions, deletions, replacements, and swaps of
 // neighbours.
 size_t edit_distance(std::string_view a, std::string_view b) {
@@ -317,9 +352,12 @@ Result<ScreenedArguments, std::string> screen_foreign_flags(
     if (equals != std::string::npos) {
       value = argument.substr(equals + 1);
     } else if (i + 1 < arguments.size() &&
-               (flag->takes_value || has_word(flag->values, arguments[i + 1]))) {
+               (flag->takes_value || is_value_of(*flag, arguments[i + 1]))) {
       value = arguments[++i];
     }
+    while (flag->values == kNumbers && i + 1 < arguments.size() &&
+           is_value_of(*flag, arguments[i + 1]))
+      value += " " + arguments[++i];
     auto notice = judge_foreign_flag(*flag, name, value);
     if (!notice) return Err{notice.error()};
     out.notices.push_back(std::move(*notice));

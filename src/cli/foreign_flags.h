@@ -17,7 +17,8 @@ struct ForeignFlag {
   // Empty: it is always refused.
   std::string_view harmless;
   std::string_view reason;  // why it changes nothing, or what to do instead
-  // Of a switch: words that are its value if one of them follows it.
+  // Of a switch: words that are its value if one of them follows it; "#": whole numbers, all that
+  // follow.
   std::string_view values = {};
 };
 
