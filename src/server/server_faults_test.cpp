@@ -403,9 +403,10 @@ TEST_F(ServerTest, TheLogSaysHowManyRequestsWereCutShort) {
 
 TEST_F(ServerTest, AFailureBeforeAFirstTokenIsAStatus) {
   using engine::FinishReason;
-  for (const auto& [failure, status] :
+  for (const auto& [reason, status] :
        {std::pair(FinishReason::kError, 500), std::pair(FinishReason::kRefused, 400),
         std::pair(FinishReason::kOverloaded, 503)}) {
+    const FinishReason failure = reason;
     start([failure](FakeEngine::Script& script, ServerOptions&) {
       script.fail_after = 0;
       script.failure = failure;
