@@ -135,59 +135,16 @@ TEST(ForeignFlags, OthersAreRefusedByName) {
 
 // Of `llama-server --help`, what people type most.
 TEST(ForeignFlags, HaveLlamaServersToo) {
-  for (const char* name : {"-m",
-                           "-c",
-                           "-ngl",
-                           "-t",
-                           "-tb",
-                           "-b",
-                           "-ub",
-                           "-np",
-                           "-cb",
-                           "-fa",
-                           "-ctk",
-                           "-ctv",
-                           "-a",
-                           "-n",
-                           "-hf",
-                           "-s",
-                           "-md",
-                           "-ot",
-                           "-v",
-                           "-lv",
-                           "-fit",
-                           "-kvu",
-                           "--jinja",
-                           "--no-mmap",
-                           "--mlock",
-                           "--metrics",
-                           "--slots",
-                           "--props",
-                           "--no-webui",
-                           "--lora",
-                           "--mmproj",
-                           "--numa",
-                           "--cpu-moe",
-                           "--n-cpu-moe",
-                           "--swa-full",
-                           "--cache-reuse",
-                           "--reasoning-format",
-                           "--reasoning-budget",
-                           "--chat-template-file",
-                           "--threads-http",
-                           "--api-prefix",
-                           "--path",
-                           "--timeout",
-                           "--embeddings",
-                           "--reranking",
-                           "--ssl-key-file",
-                           "--ssl-cert-file",
-                           "--offline",
-                           "--split-mode",
-                           "--tensor-split",
-                           "--main-gpu",
-                           "--grammar-file"})
-    EXPECT_NE(find_foreign_flag(name), nullptr) << name;
+  const Words names = split(
+      "-m -c -ngl -t -tb -b -ub -np -cb -fa -ctk -ctv -a -n -hf -s -md -ot -v -lv -fit -kvu "
+      "--jinja --no-mmap --mlock --metrics --slots --props --no-webui --lora --mmproj --numa "
+      "--cpu-moe --n-cpu-moe --swa-full --cache-reuse --reasoning-format --reasoning-budget "
+      "--chat-template-file --threads-http --api-prefix --path --timeout --embeddings "
+      "--reranking --ssl-key-file --ssl-cert-file --offline --split-mode --tensor-split "
+      "--main-gpu --grammar-file --no-warmup --no-jinja --no-kv-unified --no-kv-offload "
+      "--no-repack --ctx-checkpoints --chat-template-kwargs --reasoning --hf-file --no-ui "
+      "--cors-origins --models-dir --prio --cpu-mask --rope-scale --mirostat");
+  for (const std::string& name : names) EXPECT_NE(find_foreign_flag(name), nullptr) << name;
 }
 
 // llama.cpp has had it as a switch, and with a value.
