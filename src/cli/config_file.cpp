@@ -108,7 +108,7 @@ CLI::Option& find_option(CLI::App& command, const ConfigEntry& entry, const std:
 std::string foreign_notice(const ConfigEntry& entry, const std::string& where) {
   std::string name = flag_name(entry.name), value = entry.value;
   const ForeignFlag* flag = find_foreign_flag(name);
-  if (!flag->takes_value) {
+  if (!flag->takes_value && flag->values.empty()) {
     if (value != "true" && value != "false")
       throw LoadError(where + ": " + name + " is a switch: true or false");
     if (value == "false") {

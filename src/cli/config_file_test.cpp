@@ -157,13 +157,15 @@ TEST_F(Flags, MistypedOnesAreToldOf) {
 TEST_F(Flags, OfOtherProgramsAreAcceptedWhereTheyChangeNothing) {
   const auto notices = parse(
       "model: m\nswap-space: 4\ntensor_parallel_size: 1\nenable-chunked-prefill: true\n"
-      "disable-log-requests: false\nenable-sleep-mode: false\nport: 7\n",
+      "disable-log-requests: false\nenable-sleep-mode: false\nflash-attn: auto\n"
+      "port: 7\n",
       {});
-  ASSERT_EQ(notices.size(), 4u);
+  ASSERT_EQ(notices.size(), 5u);
   EXPECT_TRUE(notices[0].starts_with(dir_ + "/quire.conf:2: --swap-space 4 changes nothing: "));
   EXPECT_TRUE(notices[1].starts_with(dir_ + "/quire.conf:3: --tensor-parallel-size 1 changes "));
   EXPECT_TRUE(notices[2].starts_with(dir_ + "/quire.conf:4: --enable-chunked-prefill changes "));
   EXPECT_TRUE(notices[3].starts_with(dir_ + "/quire.conf:5: --no-disable-log-requests changes "));
+  EXPECT_TRUE(notices[4].starts_with(dir_ + "/quire.conf:7: --flash-attn auto changes nothing"));
   EXPECT_EQ(port_, 7);
   const std::pair<const char*, const char*> bad[] = {
       {"tensor-parallel-size: 2", ":1: --tensor-parallel-size 2: Quire runs one process"},
@@ -171,6 +173,7 @@ TEST_F(Flags, OfOtherProgramsAreAcceptedWhereTheyChangeNothing) {
       {"enable-sleep-mode: true", ":1: --enable-sleep-mode: not supported yet"},
       {"enable-chunked-prefill: false", ":1: --no-enable-chunked-prefill: not supported"},
       {"enforce-eager: maybe", ":1: --enforce-eager is a switch: true or false"},
+      {"flash-attn: off", ":1: --flash-attn off: attention is always fused"},
       {"ctx-size: 4096", ":1: --ctx-size 4096: is llama.cpp's; use --max-model-len"}};
   for (const auto& [line, told] : bad)
     EXPECT_NE(error_of([&] { parse(line, {}); }).find(dir_ + "/quire.conf" + told),

@@ -85,7 +85,18 @@ TEST(ForeignFlags, HaveTheRareOnesToo) {
       "--safetensors-load-strategy --mamba-ssm-cache-dtype --mamba-block-size "
       "--mamba-cache-mode --kv-offloading-size --kv-cache-metrics --enable-log-deltas "
       "--log-error-stack --ssl-ciphers --skip-mm-profiling --language-model-only "
-      "--interleave-mm-strings --mm-encoder-tp-mode --max-cudagraph-capture-size");
+      "--interleave-mm-strings --mm-encoder-tp-mode --max-cudagraph-capture-size "
+      "--override-attention-dtype --logits-processors --io-processor-plugin -dpn -dpr -dpl -dpa "
+      "-dpp -dpb -asc --data-parallel-hybrid-lb --dbo-decode-token-threshold "
+      "--dbo-prefill-token-threshold --disable-nccl-for-dp-synchronization --eplb-config "
+      "--expert-placement-strategy --num-redundant-experts --eplb-window-size "
+      "--eplb-step-interval --eplb-log-balancedness --worker-extension-cls --enable-mm-embeds "
+      "--enable-multimodal-encoder-data-parallel --mm-processor-cache-type "
+      "--mm-shm-cache-max-object-size-mb --mm-encoder-attn-backend --video-pruning-rate "
+      "--default-mm-loras --cudagraph-capture-sizes --aggregate-engine-logging "
+      "--enable-per-request-metrics --fingerprint-mode --fingerprint-value "
+      "--reasoning-parser-plugin --attention-config --max-num-scheduled-tokens "
+      "--guided-decoding-disable-additional-properties --grpc");
   for (const std::string& name : rare) EXPECT_TRUE(names.contains(name)) << name;
 }
 
@@ -94,8 +105,9 @@ TEST(ForeignFlags, HarmlessOnesAreTakenOutWithANotice) {
     for (const std::string& name : split(flag.names)) {
       for (const std::string& harmless : split(flag.harmless)) {
         const std::string value = harmless == "*" ? "17" : harmless;
-        std::vector<Words> forms = {flag.takes_value ? Words{name, value} : Words{name}};
-        if (flag.takes_value) forms.push_back({name + "=" + value});
+        const bool has_value = flag.takes_value || !flag.values.empty();
+        std::vector<Words> forms = {has_value ? Words{name, value} : Words{name}};
+        if (has_value) forms.push_back({name + "=" + value});
         for (const Words& form : forms) {
           const auto screened = screen(line_with(form));
           ASSERT_TRUE(screened.ok()) << screened.error();
@@ -111,7 +123,7 @@ TEST(ForeignFlags, HarmlessOnesAreTakenOutWithANotice) {
 
 TEST(ForeignFlags, OthersAreRefusedByName) {
   for (const ForeignFlag& flag : foreign_flags()) {
-    if (flag.harmless == "*") continue;
+    if (flag.harmless == "*" || !flag.values.empty()) continue;
     for (const std::string& name : split(flag.names)) {
       const auto screened = screen(line_with({name, "17"}));
       ASSERT_FALSE(screened.ok()) << name;
@@ -119,6 +131,43 @@ TEST(ForeignFlags, OthersAreRefusedByName) {
       EXPECT_NE(screened.error().find(flag.reason), std::string::npos) << screened.error();
     }
   }
+}
+
+// Of `llama-server --help`, what people type most.
+TEST(ForeignFlags, HaveLlamaServersToo) {
+  const Words names = split(
+      "-m -c -ngl -t -tb -b -ub -np -cb -fa -ctk -ctv -a -n -hf -s -md -ot -v -lv -fit -kvu "
+      "--jinja --no-mmap --mlock --metrics --slots --props --no-webui --lora --mmproj --numa "
+      "--cpu-moe --n-cpu-moe --swa-full --cache-reuse --reasoning-format --reasoning-budget "
+      "--chat-template-file --threads-http --api-prefix --path --timeout --embeddings "
+      "--reranking --ssl-key-file --ssl-cert-file --offline --split-mode --tensor-split "
+      "--main-gpu --grammar-file --no-warmup --no-jinja --no-kv-unified --no-kv-offload "
+      "--no-repack --ctx-checkpoints --chat-template-kwargs --reasoning --hf-file --no-ui "
+      "--cors-origins --models-dir --prio --cpu-mask --rope-scale --mirostat");
+  for (const std::string& name : names) EXPECT_NE(find_foreign_flag(name), nullptr) << name;
+}
+
+// llama.cpp has had it as a switch, and with a value.
+TEST(ForeignFlags, ASwitchMayHaveAValue) {
+  for (const char* name : {"-fa", "--flash-attn", "--flash_attn"}) {
+    const auto alone = screen(line_with({name}));
+    ASSERT_TRUE(alone.ok()) << alone.error();
+    EXPECT_EQ(alone->arguments, line_with({})) << name;  // MODEL is not its value
+    EXPECT_TRUE(screen(line_with({name, "auto"})).ok());
+    for (const Words& off :
+         {Words{name, "off"}, Words{std::string(name) + "=off"}, Words{name, "0"}})
+      EXPECT_FALSE(screen(line_with(off)).ok()) << name;
+  }
+  EXPECT_EQ(screen(line_with({"-fa", "off"})).error(),
+            "-fa off: attention is always fused; accepted: on auto 1 true enabled");
+  EXPECT_EQ(screen({"serve", "-fa"})->notices[0], "-fa changes nothing: attention is always fused");
+}
+
+TEST(ForeignFlags, ASwitchMayHaveNumbers) {
+  const auto screened = screen(line_with({"--cudagraph-capture-sizes", "1", "2", "4"}));
+  ASSERT_TRUE(screened.ok()) << screened.error();
+  EXPECT_EQ(screened->arguments, line_with({}));
+  EXPECT_TRUE(screened->notices[0].starts_with("--cudagraph-capture-sizes 1 2 4 changes nothing"));
 }
 
 TEST(ForeignFlags, LeavesEverythingElseAlone) {
@@ -132,6 +181,9 @@ TEST(ForeignFlags, LeavesEverythingElseAlone) {
             Words({"run", "--portable-bits", "--system=a_b", "x_y"}));
   EXPECT_EQ(screen({"run", "--system", "--a_b"})->arguments, Words({"run", "--system", "--a_b"}));
   EXPECT_TRUE(screen({"serve", "--swap-space"}).ok());
+  EXPECT_EQ(screen({"run", "--system=", "M"})->arguments, Words({"run", "--system", "", "M"}));
+  EXPECT_EQ(screen({"run", "--colour=", "--system=a="})->arguments,
+            Words({"run", "--colour=", "--system=a="}));
 }
 
 TEST(ForeignFlags, SwitchesHaveAFormThatTurnsThemOff) {
@@ -224,6 +276,13 @@ TEST_F(UsageTest, UnknownFlagsSuggestTheNearOne) {
             "did you mean --no-enable-prefix-caching?");
   EXPECT_EQ(flag_suggestion(app_, {"serve", "--colour"}), "");
   EXPECT_EQ(flag_suggestion(app_, {"serve", "--max-model-len", "5"}), "");
+}
+
+TEST_F(UsageTest, WhatIsLeftOverIsSaidInItsOrder) {
+  Words words = {"serve", "M", "--colour", "red", "--enable-prefix-caching", "more\x1b"};
+  std::reverse(words.begin(), words.end());
+  EXPECT_THROW(app_.parse(words), CLI::ExtrasError);
+  EXPECT_EQ(extras_text(app_), "not expected here: --colour red more\\x1b; see --help");
 }
 
 TEST_F(UsageTest, FlagsStandUnderTheirHeadings) {

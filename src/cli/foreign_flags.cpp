@@ -10,20 +10,34 @@ constexpr const char* kNoEager = "how a step is launched follows from the step a
 constexpr const char* kNoCompiler = "nothing is compiled at run time";
 constexpr const char* kNotYet = "not supported yet";
 constexpr const char* kInConfig = "not supported: edit the model's config.json";
+constexpr const char* kTextOnly = "models read text only";
+constexpr const char* kOneDevice = "is llama.cpp's; a model is in the memory of one device";
+constexpr const char* kOneLog = "is llama.cpp's; the log has one form";
+constexpr const char* kByRequest = "is llama.cpp's; requests bring it";
 constexpr const char* kOwnFiles = "not supported: a model is read with its own files";
+
+// Of a switch behind which any whole numbers are its values.
+constexpr std::string_view kNumbers = "#";
 
 constexpr ForeignFlag kFlags[] = {
     // vLLM's, most often typed first.
     {"--tensor-parallel-size -tp", true, "1", kOneProcess},
     {"--pipeline-parallel-size -pp", true, "1", kOneProcess},
-    {"--data-parallel-size -dp --data-parallel-size-local", true, "1", kOneProcess},
-    {"--decode-context-parallel-size -dcp --nnodes --api-server-count", true, "1", kOneProcess},
-    {"--node-rank --data-parallel-rank", true, "0", kOneProcess},
-    {"--data-parallel-backend --all2all-backend --distributed-timeout-seconds", true, "*",
+    {"--data-parallel-size -dp --data-parallel-size-local -dpl", true, "1", kOneProcess},
+    {"--decode-context-parallel-size -dcp --nnodes --api-server-count -asc", true, "1",
      kOneProcess},
-    {"--data-parallel-address --data-parallel-rpc-port --master-addr --master-port", true, "",
+    {"--node-rank --data-parallel-rank -dpn", true, "0", kOneProcess},
+    {"--data-parallel-backend -dpb --all2all-backend --distributed-timeout-seconds", true, "*",
      kOneProcess},
-    {"--enable-dbo", false, "*", kOneProcess},
+    {"--data-parallel-address -dpa --data-parallel-rpc-port -dpp --master-addr --master-port", true,
+     "", kOneProcess},
+    {"--enable-dbo --data-parallel-hybrid-lb --data-parallel-external-lb "
+     "--disable-nccl-for-dp-synchronization --eplb-log-balancedness --aggregate-engine-logging",
+     false, "*", kOneProcess},
+    {"--dbo-decode-token-threshold --dbo-prefill-token-threshold --eplb-config "
+     "--expert-placement-strategy --num-redundant-experts --eplb-window-size "
+     "--eplb-step-interval --data-parallel-supervisor-port",
+     true, "*", kOneProcess},
     {"--distributed-executor-backend", true, "*", kOneProcess},
     {"--enable-expert-parallel", false, "*", kOneProcess},
     {"--disable-custom-all-reduce", false, "*", kOneProcess},
@@ -69,8 +83,8 @@ constexpr ForeignFlag kFlags[] = {
     {"--stream-interval", true, "1", "every token is sent"},
     {"--chat-template-content-format", true, "auto", "the template itself decides"},
     {"--response-role", true, "assistant", "the role of answers"},
-    {"--limit-mm-per-prompt", true, "*", "models read text only"},
-    {"--allowed-media-domains", true, "*", "models read text only"},
+    {"--limit-mm-per-prompt", true, "*", kTextOnly},
+    {"--allowed-media-domains", true, "*", kTextOnly},
     {"--download-dir", true, "", "not supported: HF_HUB_CACHE names the folder for models"},
     {"--enable-auto-tool-choice", false, "*", "tool calls are parsed anyway"},
     {"--tool-parser-plugin --tool-server", true, "", kNotYet},
@@ -79,7 +93,7 @@ constexpr ForeignFlag kFlags[] = {
     {"--max-cpu-loras", true, "*", "all adapters are in memory, any number of them"},
     {"--lora-dtype", true, "auto", "adapters are in the model's dtype"},
     {"--fully-sharded-loras", false, "*", kOneProcess},
-    {"--default-chat-template-kwargs", true, "",
+    {"--default-chat-template-kwargs --chat-template-kwargs", true, "",
      "not supported: requests bring chat_template_kwargs, or give --chat-template"},
     {"--return-tokens-as-token-ids", false, "",
      "not supported: requests ask for it with return_tokens_as_token_ids"},
@@ -103,11 +117,12 @@ constexpr ForeignFlag kFlags[] = {
      "not supported: heads have 16 KiB and 128 headers"},
     {"--disable-frontend-multiprocessing", false, "*", kOneProcess},
     {"--headless", false, "", kOneProcess},
-    {"--data-parallel-start-rank", true, "0", kOneProcess},
+    {"--data-parallel-start-rank -dpr", true, "0", kOneProcess},
     {"--enable-eplb --ray-workers-use-nsight", false, "*", kOneProcess},
     {"--max-parallel-loading-workers", true, "*", kOneProcess},
-    {"--worker-cls --scheduler-cls --logits-processor-pattern --additional-config", true, "",
-     "not supported: nothing of vLLM's is there to be replaced"},
+    {"--worker-cls --worker-extension-cls --scheduler-cls --logits-processor-pattern "
+     "--logits-processors --io-processor-plugin --reasoning-parser-plugin --additional-config",
+     true, "", "not supported: nothing of vLLM's is there to be replaced"},
     {"--enable-tokenizer-info-endpoint", false, "*", "/tokenizer_info is always there"},
     {"--tokens-only --skip-tokenizer-init --enable-prompt-embeds", false, "",
      "not supported: prompts are texts or token ids, and the tokenizer is read"},
@@ -117,12 +132,13 @@ constexpr ForeignFlag kFlags[] = {
     {"--model-loader-extra-config --ignore-patterns", true, "", kOwnFiles},
     {"--pt-load-map-location", true, "*", "weights are safetensors or GGUF"},
     {"--use-tqdm-on-load", false, "*", "loading prints one line"},
-    {"--hf-token", true, "", "not supported: HF_TOKEN or the token file has it"},
+    {"--hf-token -hft", true, "", "not supported: HF_TOKEN or the token file has it"},
     {"--logprobs-mode", true, "raw_logprobs",
      "not supported: of the logits as the model made them"},
     {"--disable-sliding-window", false, "", kInConfig},
     {"--disable-cascade-attn", false, "*", "there is no cascade attention"},
-    {"--attention-backend", true, "", "not supported: QUIRE_CPU_ISA limits the kernels"},
+    {"--attention-backend --attention-config", true, "",
+     "not supported: QUIRE_CPU_ISA limits the kernels"},
     {"--guided-decoding-disable-fallback", false, "*", "there is one backend"},
     {"--guided-decoding-disable-any-whitespace", false, "",
      "not supported: --structured-output-whitespace bounds white space"},
@@ -143,16 +159,33 @@ constexpr ForeignFlag kFlags[] = {
      "not supported: blocks that no window sees are always given back"},
     {"--kv-transfer-config --kv-events-config", true, "", kNotYet},
     {"--enable-sleep-mode", false, "", kNotYet},
-    {"--media-io-kwargs --mm-processor-kwargs --mm-processor-cache-gb", true, "*",
-     "models read text only"},
+    {"--media-io-kwargs --mm-processor-kwargs --mm-processor-cache-gb --mm-processor-cache-type "
+     "--mm-shm-cache-max-object-size-mb --mm-encoder-attn-backend --video-pruning-rate "
+     "--default-mm-loras",
+     true, "*", kTextOnly},
     {"--disable-mm-preprocessor-cache --disable-chunked-mm-input --skip-mm-profiling "
-     "--language-model-only --interleave-mm-strings",
-     false, "*", "models read text only"},
-    {"--mm-encoder-tp-mode", true, "*", "models read text only"},
+     "--language-model-only --interleave-mm-strings --enable-mm-embeds "
+     "--enable-multimodal-encoder-data-parallel",
+     false, "*", kTextOnly},
+    {"--mm-encoder-tp-mode", true, "*", kTextOnly},
     {"--lora-extra-vocab-size", true, "0", "not supported: adapters add no tokens"},
     {"--show-hidden-metrics-for-version --collect-detailed-traces", true, "",
      "not supported: /metrics has the figures"},
-    {"--cuda-graph-sizes --max-cudagraph-capture-size", true, "*", kNoEager},
+    {"--max-cudagraph-capture-size", true, "*", kNoEager},
+    {"--cuda-graph-sizes --cudagraph-capture-sizes", false, "*", kNoEager, kNumbers},
+    {"--override-attention-dtype", true, "", "not supported: --dtype sets that of all steps"},
+    {"--guided-decoding-disable-additional-properties", false, "",
+     "not supported: a schema says it by additionalProperties"},
+    {"--enable-per-request-metrics", false, "", "not supported: /metrics has the figures"},
+    {"--fingerprint-mode", true, "full hash",
+     "not supported: system_fingerprint says which bits an answer has"},
+    {"--fingerprint-value", true, "",
+     "not supported: system_fingerprint says which bits an answer has"},
+    {"--max-num-scheduled-tokens", true, "", "not supported: use --max-num-batched-tokens"},
+    {"--grpc", false, "", "not supported: the server speaks HTTP"},
+    {"--tokenizer-pool-size --tokenizer-pool-type --tokenizer-pool-extra-config", true, "*",
+     "texts are tokenised by threads"},
+    {"--disable-async-output-proc", false, "", "not supported: use --no-async-scheduling"},
     {"--num-lookahead-slots", true, "0", kNotYet},
     {"--scheduler-delay-factor", true, "0 0.0",
      "not supported: requests start as soon as they fit"},
@@ -161,8 +194,18 @@ constexpr ForeignFlag kFlags[] = {
 
     // llama.cpp's.
     {"-cb --cont-batching", false, "*", "requests always share steps"},
+    {"-nocb --no-cont-batching", false, "", "is llama.cpp's; requests always share steps"},
     {"--jinja", false, "*", "templates are always rendered"},
+    {"--no-jinja", false, "", "is llama.cpp's; templates are always rendered"},
+    {"-fa --flash-attn", false, "on auto 1 true enabled", "attention is always fused",
+     "on auto 1 true enabled off 0 false disabled"},
     {"--no-mmap", false, "*", "what is kept of a file is copied"},
+    {"-lm --load-mode", true, "auto none", "is llama.cpp's; what is kept of a file is copied"},
+    {"-lzm --lazy-mode", true, "auto off", "is llama.cpp's; all weights are in memory"},
+    {"--no-warmup", false, "*", "no text is run at the start"},
+    {"--repack -kvo --kv-offload", false, "*", "that is how it is done"},
+    {"-nr --no-repack", false, "", "is llama.cpp's; weights are packed for the device"},
+    {"-dt --defrag-thold", true, "*", "a cache of pages needs no defragmentation"},
     {"--metrics", false, "*", "/metrics is always there"},
     {"--no-context-shift", false, "*", "a context is never shifted"},
     {"--context-shift", false, "", "is llama.cpp's; a request ends where the context does"},
@@ -176,7 +219,7 @@ constexpr ForeignFlag kFlags[] = {
     {"-to --timeout", true, "", "is llama.cpp's; docs/operations.md has the timeouts"},
     {"--embedding --embeddings --reranking --rerank", false, "",
      "is llama.cpp's; use --runner pooling"},
-    {"--no-webui", false, "", "is llama.cpp's; Quire has --no-page"},
+    {"--no-webui --no-ui", false, "", "is llama.cpp's; Quire has --no-page"},
     {"-m", true, "", "is llama.cpp's; give the GGUF file or model folder as MODEL"},
     {"-c --ctx-size", true, "", "is llama.cpp's; use --max-model-len"},
     {"-t", true, "", "is llama.cpp's; use --threads"},
@@ -186,7 +229,6 @@ constexpr ForeignFlag kFlags[] = {
     {"-b -ub --batch-size --ubatch-size", true, "", "is llama.cpp's; use --max-num-batched-tokens"},
     {"-np --parallel", true, "", "is llama.cpp's; use --max-num-seqs"},
     {"-ctk -ctv --cache-type-k --cache-type-v", true, "", "is llama.cpp's; use --kv-cache-dtype"},
-    {"-fa --flash-attn", false, "", "is llama.cpp's; attention is always fused: leave it out"},
     {"--mlock", false, "", "is llama.cpp's; memory is not locked"},
     {"-a --alias", true, "", "is llama.cpp's; use --served-model-name"},
     {"-n --predict --n-predict", true, "",
@@ -194,7 +236,73 @@ constexpr ForeignFlag kFlags[] = {
     {"-hf -hfr --hf-repo", true, "", "is llama.cpp's; give ORG/NAME as MODEL"},
     {"-p --prompt", true, "", "is llama.cpp's; `quire run MODEL PROMPT` answers a prompt"},
     {"-sys --system-prompt", true, "", "is llama.cpp's; use --system"},
-    {"--temp", true, "", "is llama.cpp's; use --temperature"},
+    {"--temp", true, "",
+     "is llama.cpp's; `quire run` has --temperature, requests to a server bring theirs"},
+    {"--repeat-penalty --repeat-last-n", true, "",
+     "is llama.cpp's; requests bring repetition_penalty"},
+    {"-r --reverse-prompt --grammar --grammar-file -j --json-schema -jf --json-schema-file "
+     "-l --logit-bias --presence-penalty --frequency-penalty",
+     true, "", kByRequest},
+    {"--ignore-eos -sp --special", false, "", kByRequest},
+    {"--samplers --sampler-seq --sampling-seq --top-nsigma --top-n-sigma --xtc-probability "
+     "--xtc-threshold --typical --typical-p --dry-multiplier --dry-base --dry-allowed-length "
+     "--dry-penalty-last-n --mirostat --mirostat-lr --mirostat-ent --dynatemp-range "
+     "--dynatemp-exp --control-vector --control-vector-scaled --reasoning-budget-message",
+     true, "", "is llama.cpp's; not supported yet"},
+    {"-rea --reasoning", true, "auto", "is llama.cpp's; requests bring enable_thinking"},
+    {"--reasoning-effort", true, "default", "is llama.cpp's; requests bring reasoning_effort"},
+    {"--embd-normalize", true, "2", "is llama.cpp's; requests bring normalize"},
+    {"--reasoning-format", true, "auto deepseek",
+     "is llama.cpp's; --reasoning-parser none leaves thoughts in the text"},
+    {"--reasoning-budget", true, "-1", "is llama.cpp's; requests bring thinking_token_budget"},
+    {"-kvu --kv-unified", false, "*", "all sequences share one paged cache"},
+    {"-no-kvu --no-kv-unified", false, "", "is llama.cpp's; all sequences share one paged cache"},
+    {"-ctxcp --ctx-checkpoints --swa-checkpoints", true, "",
+     "is llama.cpp's; use --state-checkpoint-slots"},
+    {"-cms --checkpoint-min-step", true, "", "is llama.cpp's; use --state-checkpoint-interval"},
+    {"--cache-prompt", false, "*", "the prefix cache is on"},
+    {"--no-cache-prompt", false, "", "is llama.cpp's; use --no-enable-prefix-caching"},
+    {"--cache-reuse", true, "0", "is llama.cpp's; keys and values are not moved"},
+    {"-cram --cache-ram", true, "", "is llama.cpp's; use --kv-cache-memory"},
+    {"--swa-full", false, "", "is llama.cpp's; blocks that no window sees are given back"},
+    {"-fit --fit", true, "on", "is llama.cpp's; what fits follows from the memory"},
+    {"--slots --props", false, "", "is llama.cpp's; /metrics has the figures"},
+    {"--no-slots", false, "*", "there is no /slots"},
+    {"--slot-save-path", true, "", "is llama.cpp's; cached prefixes are in memory alone"},
+    {"--webui --ui", false, "*", "the page is there unless --no-page is given"},
+    {"-md --model-draft --draft --draft-max --draft-min --draft-n", true, "", kNotYet},
+    {"-mm --mmproj -mmu --mmproj-url --media-path", true, "", kTextOnly},
+    {"--no-mmproj --no-mmproj-auto --mmproj-auto --mmproj-offload --no-mmproj-offload", false, "*",
+     kTextOnly},
+    {"-mmdev --mmproj-device --image-min-tokens --image-max-tokens", true, "*", kTextOnly},
+    {"--numa -ot --override-tensor -ts --tensor-split -sm --split-mode -mg --main-gpu -ncmoe "
+     "--n-cpu-moe --rpc",
+     true, "", kOneDevice},
+    {"-cmoe --cpu-moe -nkvo --no-kv-offload", false, "", kOneDevice},
+    {"-C --cpu-mask -Cr --cpu-range --cpu-strict -Cb --cpu-mask-batch -Crb --cpu-range-batch "
+     "--cpu-strict-batch --prio --prio-batch --poll --poll-batch",
+     true, "", "is llama.cpp's; taskset and nice do that"},
+    {"--rope-scale --rope-freq-base --rope-freq-scale --yarn-orig-ctx --yarn-ext-factor "
+     "--yarn-attn-factor --yarn-beta-slow --yarn-beta-fast --override-kv",
+     true, "", "is llama.cpp's; the model says it"},
+    {"-fitt --fit-target -fitc --fit-ctx", true, "", "is llama.cpp's; use --max-model-len"},
+    {"--keep", true, "", "is llama.cpp's; a request ends where the context does"},
+    {"-mu --model-url -dr --docker-repo -hff --hf-file", true, "",
+     "is llama.cpp's; give a GGUF file, or ORG/NAME, as MODEL"},
+    {"--models-dir --models-preset --models-max", true, "",
+     "is llama.cpp's; a server has one model"},
+    {"--tools --mcp-servers-config --mcp-servers-json", true, "",
+     "is llama.cpp's; no tool is run here"},
+    {"--cors-origins", true, "", "is llama.cpp's; use --allowed-origins"},
+    {"--cors-methods --cors-headers", true, "",
+     "is llama.cpp's; pages of --allowed-origins may send every method and header there is"},
+    {"-v --verbose --log-verbose --log-disable --log-jsonl --log-prefix --log-timestamps", false,
+     "", kOneLog},
+    {"--perf", false, "", "is llama.cpp's; use --profile"},
+    {"--no-perf", false, "*", "nothing is timed unless --profile is given"},
+    {"-lv --verbosity --log-verbosity --log-file --log-colors", true, "", kOneLog},
+    {"--offline", false, "", "is llama.cpp's; set HF_HUB_OFFLINE=1"},
+    {"--path", true, "", "is llama.cpp's; there is no folder of files to serve"},
 };
 
 bool has_word(std::string_view words, std::string_view word) {
@@ -204,6 +312,11 @@ bool has_word(std::string_view words, std::string_view word) {
     words.remove_prefix(std::min(words.size(), space + 1));
   }
   return false;
+}
+
+bool is_value_of(const ForeignFlag& flag, std::string_view argument) {
+  if (flag.values != kNumbers) return has_word(flag.values, argument);
+  return !argument.empty() && argument.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
 // Letters to change to make one of the other: insertions, deletions, replacements, and swaps of
@@ -248,7 +361,8 @@ Result<std::string, std::string> judge_foreign_flag(const ForeignFlag& flag,
                                                     const std::string& name,
                                                     const std::string& value) {
   const std::string shown = name + (value.empty() ? "" : " " + value);
-  if (flag.harmless == "*" || has_word(flag.harmless, value))
+  const bool is_on = !flag.takes_value && value.empty() && !flag.harmless.empty();
+  if (flag.harmless == "*" || is_on || has_word(flag.harmless, value))
     return shown + " changes nothing: " + std::string(flag.reason);
   std::string line = shown + ": " + std::string(flag.reason);
   if (!flag.harmless.empty()) line += "; accepted: " + std::string(flag.harmless);
@@ -269,6 +383,10 @@ Result<ScreenedArguments, std::string> screen_foreign_flags(
     const std::string name = argument.substr(0, equals);
     const ForeignFlag* flag = find_foreign_flag(name);
     if (flag == nullptr) {
+      if (equals + 1 == argument.size() && takes_value(with_dashes(name))) {
+        out.arguments.insert(out.arguments.end(), {with_dashes(name), ""});
+        continue;
+      }
       out.arguments.push_back(with_dashes(name) + argument.substr(name.size()));
       if (takes_value(out.arguments.back()) && i + 1 < arguments.size())
         out.arguments.push_back(arguments[++i]);
@@ -277,9 +395,13 @@ Result<ScreenedArguments, std::string> screen_foreign_flags(
     std::string value;
     if (equals != std::string::npos) {
       value = argument.substr(equals + 1);
-    } else if (flag->takes_value && i + 1 < arguments.size()) {
+    } else if (i + 1 < arguments.size() &&
+               (flag->takes_value || is_value_of(*flag, arguments[i + 1]))) {
       value = arguments[++i];
     }
+    while (flag->values == kNumbers && i + 1 < arguments.size() &&
+           is_value_of(*flag, arguments[i + 1]))
+      value += " " + arguments[++i];
     auto notice = judge_foreign_flag(*flag, name, value);
     if (!notice) return Err{notice.error()};
     out.notices.push_back(std::move(*notice));

@@ -17,6 +17,9 @@ struct ForeignFlag {
   // Empty: it is always refused.
   std::string_view harmless;
   std::string_view reason;  // why it changes nothing, or what to do instead
+  // Of a switch: words that are its value if one of them follows it; "#": whole numbers, all that
+  // follow.
+  std::string_view values = {};
 };
 
 std::span<const ForeignFlag> foreign_flags();
@@ -40,7 +43,7 @@ using TakesValue = std::function<bool(const std::string& name)>;
 
 // Takes the foreign flags out of a command line. Error: a line that names the first one which would
 // change something. Arguments after "--" and values of the command's own options are left alone;
-// underscores in names count as dashes.
+// underscores in names count as dashes, and "--name=" is "--name" with an empty value.
 Result<ScreenedArguments, std::string> screen_foreign_flags(
     const std::vector<std::string>& arguments, const TakesValue& takes_value);
 

@@ -8,6 +8,7 @@
 #include <future>
 #include <thread>
 
+#include "base/check.h"
 #include "base/source_dir.h"
 #include "cli/serve_loop.h"
 #include "cli/signals.h"
@@ -72,6 +73,13 @@ TEST_F(LifecycleDeathTest, SigtermAndSigintEndInOrder) {
 TEST_F(LifecycleDeathTest, AFailedEngineEndsTheProcess) {
   EXPECT_EXIT(std::exit(serve([](server::FakeEngine& engine) { engine.die("on fire"); })),
               ExitedWithCode(kEngineFailed), "the engine has failed: on fire");
+}
+
+// A shell shows SIGABRT as 134.
+TEST_F(LifecycleDeathTest, AFailedCheckAborts) {
+  static_assert(128 + SIGABRT == 134);
+  EXPECT_EXIT(std::exit(serve([](auto&) { QUIRE_CHECK(false) << "a bug"; })),
+              testing::KilledBySignal(SIGABRT), "a bug");
 }
 
 // Its end waits for nothing that hangs.

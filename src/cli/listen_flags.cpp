@@ -12,6 +12,7 @@ namespace quire::cli {
 namespace {
 
 constexpr size_t kMaxPemBytes = size_t{1} << 20;
+constexpr const char* kUnixMode = "660";
 
 mode_t parse_mode(const std::string& text) {
   mode_t mode = 0;
@@ -49,17 +50,16 @@ void add_listen_flags(CLI::App& command, ListenFlags& flags, server::http::HttpO
                   "Its key, PEM, not encrypted; default: in the certificate's file")
       ->check(not_empty())
       ->type_name("FILE");
-  CLI::Option* uds =
-      command
-          .add_option("--uds", flags.unix_path,
-                      "Listen on a Unix socket at this path, and not on --host and --port")
-          ->check(not_empty())
-          ->type_name("PATH");
+  command
+      .add_option("--uds", flags.unix_path,
+                  "Listen on a Unix socket at this path, and not on --host and --port")
+      ->check(not_empty())
+      ->type_name("PATH");
   command
       .add_option("--uds-mode", flags.unix_mode,
                   "Its permissions, octal: whose programs may connect")
-      ->needs(uds)
-      ->capture_default_str();
+      ->check(not_empty())
+      ->default_str(kUnixMode);
 }
 
 server::http::TlsContext read_certificate(const ListenFlags& flags) {
@@ -74,7 +74,9 @@ void open_listener(const ListenFlags& flags, server::http::HttpOptions& http,
   if (flags.certificate_file.empty() && !flags.key_file.empty())
     throw LoadError("--ssl-keyfile does nothing without --ssl-certfile");
   http.tls = read_certificate(flags);
-  const mode_t mode = parse_mode(flags.unix_mode);
+  if (flags.unix_path.empty() && !flags.unix_mode.empty())
+    throw LoadError("--uds-mode does nothing without --uds");
+  const mode_t mode = parse_mode(flags.unix_mode.empty() ? kUnixMode : flags.unix_mode);
   http.unix_path = flags.unix_path;
   http.bound_socket = http.unix_path.empty() ? server::http::bind_address(http.host, http.port)
                                              : unix_path.bind(http.unix_path, mode);

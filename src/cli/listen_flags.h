@@ -11,7 +11,7 @@ namespace quire::cli {
 struct ListenFlags {
   std::string certificate_file, key_file;  // empty: no TLS; no key file: the certificate's
   std::string unix_path;                   // empty: host and port
-  std::string unix_mode = "660";
+  std::string unix_mode;                   // empty: 660
 };
 
 void add_listen_flags(CLI::App& command, ListenFlags& flags, server::http::HttpOptions& http);

@@ -77,7 +77,9 @@ int main(int argc, char** argv) {
     // CLI11 takes them from the back.
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
   } catch (const CLI::ParseError& error) {
-    const int code = app.exit(error);
+    const bool has_extras = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError);
+    if (has_extras) std::fprintf(stderr, "quire: %s\n", quire::cli::extras_text(app).c_str());
+    const int code = has_extras ? error.get_exit_code() : app.exit(error);
     const auto hint = code == 0 ? "" : quire::cli::flag_suggestion(app, arguments);
     if (!hint.empty()) std::fprintf(stderr, "%s\n", hint.c_str());
     return code;

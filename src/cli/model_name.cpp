@@ -10,7 +10,6 @@
 #include "formats/quantization.h"
 #include "hub/pull.h"
 #include "models/registry.h"
-#include "text/chat_template.h"
 #include "text/tokenizer.h"
 
 namespace quire::cli {
@@ -37,15 +36,16 @@ void check_vocabulary(const std::string& model, int64_t tokens, int64_t vocabula
                   "; the tokenizer is of another model");
 }
 
-void check_readable(const formats::HfConfig& config, const formats::ModelFiles& files) {
+std::shared_ptr<const text::ChatTemplate> check_readable(const formats::HfConfig& config,
+                                                         const formats::ModelFiles& files) {
   const models::ModelSpec spec = models::make_model_spec(config, config.max_position_embeddings);
   (void)formats::read_quantization_config(config);
   check_vocabulary(files.origin, text::Tokenizer::load(files)->vocab_size(), spec.vocab);
-  (void)text::ChatTemplate::load(files);
+  return text::ChatTemplate::load(files);
 }
 
-void check_readable_folder(const std::string& folder) {
-  check_readable(formats::read_hf_config(folder + "/config.json"), {.origin = folder});
+std::shared_ptr<const text::ChatTemplate> check_readable_folder(const std::string& folder) {
+  return check_readable(formats::read_hf_config(folder + "/config.json"), {.origin = folder});
 }
 
 ModelPlace find_model(const std::string& text, ModelParts parts) {

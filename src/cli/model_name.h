@@ -1,9 +1,11 @@
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "formats/hf_config.h"
 #include "formats/model_files.h"
+#include "text/chat_template.h"
 
 namespace quire::cli {
 
@@ -36,9 +38,10 @@ ModelPreview preview_model(const std::string& text);
 void check_vocabulary(const std::string& model, int64_t tokens, int64_t vocabulary);
 
 // Throws LoadError if a model is one that cannot be served: by its architecture, its quantisation
-// or its tokenizer.
-void check_readable(const formats::HfConfig& config, const formats::ModelFiles& files);
+// or its tokenizer. Returns its chat template, or null.
+std::shared_ptr<const text::ChatTemplate> check_readable(const formats::HfConfig& config,
+                                                         const formats::ModelFiles& files);
 // The same of a folder, which may have no weights yet.
-void check_readable_folder(const std::string& folder);
+std::shared_ptr<const text::ChatTemplate> check_readable_folder(const std::string& folder);
 
 }  // namespace quire::cli

@@ -49,8 +49,7 @@ void show_config(const formats::HfConfig& config) {
   row("context", std::to_string(config.max_position_embeddings) + " tokens");
 }
 
-void show_chat(const formats::ModelFiles& files) {
-  const auto chat_template = text::ChatTemplate::load(files);
+void show_chat(const text::ChatTemplate* chat_template) {
   if (!chat_template) return row("chat", "no template: it continues texts");
   const dialects::DialectChoice choice = dialects::detect_dialect(chat_template->source());
   const auto name = [](const dialects::Dialect* dialect) {
@@ -69,8 +68,7 @@ void show_weights(const std::string& place, const std::string& shown) {
   row("weights", storage_text(checkpoint) + ", " +
                      hub::bytes_text(static_cast<double>(checkpoint.total_bytes())));
   row("memory", memory_text(size));
-  show_chat(checkpoint.text_files());
-  check_readable(checkpoint.config(), checkpoint.text_files());
+  show_chat(check_readable(checkpoint.config(), checkpoint.text_files()).get());
   models::check_tensors(checkpoint);
   check_fits_here(shown, size);
 }
@@ -88,8 +86,7 @@ int show(const std::string& name) {
       show_config(formats::read_hf_config(model.folder + "/config.json"));
       row("weights", hub::bytes_text(static_cast<double>(model.weight_bytes)) +
                          ", not fetched: `quire pull` does");
-      show_chat({.origin = model.folder});
-      check_readable_folder(model.folder);
+      show_chat(check_readable_folder(model.folder).get());
     }
   } catch (const LoadError& error) {
     row("supported", std::string("no: ") + error.what());

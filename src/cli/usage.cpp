@@ -1,5 +1,6 @@
 #include "cli/usage.h"
 
+#include "base/printable.h"
 #include "cli/foreign_flags.h"
 
 namespace quire::cli {
@@ -55,6 +56,12 @@ std::string unknown_command(const CLI::App& app, const std::vector<std::string>&
   line += "; there are";
   for (size_t i = 0; i < names.size(); ++i) line += (i == 0 ? " " : ", ") + names[i];
   return line;
+}
+
+std::string extras_text(const CLI::App& app) {
+  std::string line = "not expected here:";
+  for (const std::string& argument : app.remaining(true)) line += " " + printable(argument, 200);
+  return line + "; see --help";
 }
 
 bool takes_value(const CLI::App& app, const std::vector<std::string>& arguments,

@@ -9,6 +9,10 @@ namespace quire::cli {
 // did you mean `serve`?". Empty if its commands exist.
 std::string unknown_command(const CLI::App& app, const std::vector<std::string>& arguments);
 
+// What a parse has left over, in the order in which it was typed: "not expected here: --colour red;
+// see --help".
+std::string extras_text(const CLI::App& app);
+
 // Whether this is an option of the command that these arguments name, and takes the next one as its
 // value.
 bool takes_value(const CLI::App& app, const std::vector<std::string>& arguments,

@@ -56,6 +56,14 @@ std::string in_quotes(std::string_view text) {
 // Tenants are random and their names have one length.
 std::string tenant_name(uint64_t tenant) { return fmt::format("{:016x}", tenant); }
 
+// Of "OPTIONS *": what the server as a whole takes (RFC 9110, section 9.3.7).
+http::Response answer_options() {
+  http::Response response;
+  response.content_type.clear();
+  response.headers = {{"Allow", "GET, HEAD, POST, OPTIONS"}};
+  return response;
+}
+
 }  // namespace
 
 // The one table of what the server offers. GET routes also answer HEAD.
@@ -151,15 +159,26 @@ std::optional<http::Response> Api::check(const http::RequestHead& head) {
   if (route != nullptr)
     return route->method == std::string_view("POST") ? check_post(head) : check_get(head);
 
+  if (path == "*") return answer_options();
+  if (const std::string methods = allowed_methods(head); !methods.empty()) {
+    auto refusal = server::error_response({405, head.method + " is not allowed here", ""}, head);
+    refusal.headers.emplace_back("Allow", methods);
+    return refusal;
+  }
+  return server::error_response({404, "There is nothing at this path", "", "unknown_url"}, head);
+}
+
+// Of the head's path; empty if there is nothing there.
+std::string Api::allowed_methods(const http::RequestHead& head) const {
+  std::string methods;
   for (const char* method : {"GET", "POST"}) {
     http::RequestHead other = head;
     other.method = method;
     if (find_route(other) == nullptr) continue;
-    auto refusal = server::error_response({405, head.method + " is not allowed here", ""}, head);
-    refusal.headers.emplace_back("Allow", method);
-    return refusal;
+    if (!methods.empty()) methods += ", ";
+    methods += other.method == "GET" ? "GET, HEAD" : method;
   }
-  return server::error_response({404, "There is nothing at this path", "", "unknown_url"}, head);
+  return methods;
 }
 
 // Nothing reads a body there, and a stranger's would be held.
@@ -208,7 +227,7 @@ void Api::finished(const http::Request& request, const Outcome& outcome) {
                         outcome.status);
   if (!is_logged(request.head)) return;
   spdlog::info("{} {} {} {} id={}{}{} {:.1f} ms{}", request.peer, request.head.method.substr(0, 32),
-               in_quotes(request.head.path.substr(0, 200)), outcome.status, request.id,
+               in_quotes(request.head.path.substr(0, 200)), outcome.status, request.head.id,
                outcome.note.empty() ? "" : " ", outcome.note, outcome.seconds * 1e3,
                outcome.complete   ? ""
                : outcome.given_up ? " (not read)"
@@ -312,7 +331,7 @@ void Api::examine_cache(const http::Request& http_request, uint64_t client,
       "became {}. Nothing behind it is found in the prefix cache; leave it out, or move it to the "
       "end "
       "(said once a client; --disable-cache-doctor)",
-      http_request.peer, http_request.id, finding->position, shown(finding->before),
+      http_request.peer, http_request.head.id, finding->position, shown(finding->before),
       shown(finding->after));
 }
 
@@ -371,9 +390,9 @@ void Api::begin(Arrival& arrival, const Request& request) {
   const http::ExchangePtr& exchange = arrival.exchange;
   // As in vLLM the header goes before the body's field.
   const http::Request& http_request = exchange->request();
-  const bool by_header =
-      http_request.id == http_request.head.header("x-request-id") || request.request_id.empty();
-  const std::string id = by_header ? http_request.id : request.request_id;
+  const http::RequestHead& head = http_request.head;
+  const bool by_header = head.id == head.header("x-request-id") || request.request_id.empty();
+  const std::string id = by_header ? head.id : request.request_id;
   auto plan = planner_.plan(request, id, {exchange->budget(), exchange->account()});
   if (!plan) return arrival.refuse(std::move(plan).error());
   plan->arrived = arrival.arrived;

@@ -55,6 +55,7 @@ class Api : public http::HttpHandler {
   bool needs_key(std::string_view path) const;
   bool is_left_to_others(const Route& route) const;
   const Route* find_route(const http::RequestHead& head) const;
+  std::string allowed_methods(const http::RequestHead& head) const;
   std::optional<http::Response> check_get(const http::RequestHead& head) const;
   std::optional<http::Response> check_post(const http::RequestHead& head) const;
 

@@ -95,6 +95,8 @@ std::vector<std::string> parse_key_file(std::string_view text, const std::string
 void check_api_key(std::string_view key, const std::string& source) {
   if (key.empty())
     throw LoadError(source + " is empty, which would let everybody in; is a variable not set?");
+  if (key.find(' ') != std::string_view::npos)
+    throw LoadError(source + " has a blank in it; a key is one word of printable ASCII");
   const auto is_bad = [](char c) { return c <= ' ' || c >= 0x7f; };
   if (std::any_of(key.begin(), key.end(), is_bad))
     throw LoadError(source +

@@ -82,6 +82,7 @@ TEST(KeyFile, BrokenOnesAreNamedWithTheLine) {
   const std::string error = error_of([] { parse_key_file("good\n\nse cret\n", "the file"); });
   EXPECT_NE(error.find("the file line 3"), std::string::npos) << error;
   EXPECT_EQ(error.find("cret"), std::string::npos) << error;
+  EXPECT_NE(error.find("has a blank in it"), std::string::npos) << error;
 }
 
 }  // namespace

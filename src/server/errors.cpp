@@ -6,10 +6,12 @@
 namespace quire::server {
 namespace {
 
+// A request's transfer coding (501) and its version of HTTP (505) are its client's choice.
+bool is_clients_fault(int status) { return status < 500 || status == 501 || status == 505; }
+
 const char* type_of(int status) {
   if (status == 429) return "requests";
-  // The request's version of HTTP is its client's choice.
-  return status < 500 || status == 505 ? "invalid_request_error" : "server_error";
+  return is_clients_fault(status) ? "invalid_request_error" : "server_error";
 }
 
 const char* usual_code(int status) {
@@ -59,7 +61,7 @@ const char* anthropic_type_of(int status) {
     case 503:
       return "overloaded_error";
     default:
-      return status < 500 || status == 505 ? "invalid_request_error" : "api_error";
+      return is_clients_fault(status) ? "invalid_request_error" : "api_error";
   }
 }
 

@@ -12,7 +12,8 @@ constexpr const char* kUnused = "fields of a generation, which change nothing he
 void log_names(const http::Request& http_request, const char* what,
                const openai::UnknownFields& names) {
   if (names.total > 0)
-    spdlog::info("{} id={} has {}: {}", http_request.peer, http_request.id, what, names.text());
+    spdlog::info("{} id={} has {}: {}", http_request.peer, http_request.head.id, what,
+                 names.text());
 }
 
 // Of the request's own template nothing is known.
@@ -40,14 +41,14 @@ void LeftOutLog::log(const http::Request& http_request, const openai::Generation
   log_names(http_request, "unknown fields, which are ignored", request.unknown_fields);
   if (request.left_out_tools.total > 0) {
     spdlog::warn("{} id={} has tools that cannot be offered here, which are left out: {}",
-                 http_request.peer, http_request.id, request.left_out_tools.text());
+                 http_request.peer, http_request.head.id, request.left_out_tools.text());
   }
   if (request.left_out_billing_header && !told_of_billing_header_.exchange(true)) {
     spdlog::info(
         "{} id={} has a system block \"{} ..\": such blocks differ with every request and "
         "are left out, so that prompts are found in the prefix cache "
         "(--keep-billing-header keeps them; this is said once)",
-        http_request.peer, http_request.id, anthropic::kBillingHeader);
+        http_request.peer, http_request.head.id, anthropic::kBillingHeader);
   }
 }
 

@@ -1,7 +1,11 @@
 // The whole server over real sockets, with a scripted engine: errors, disconnects, load, shutdown.
-#include "server/test_server.h"
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
 
+#include <sstream>
 #include <thread>
+
+#include "server/test_server.h"
 
 namespace quire::server {
 namespace {
@@ -34,6 +38,15 @@ TEST_F(ServerTest, MapsErrorsToStatuses) {
   auto wrong_method = client.get("/v1/completions");
   EXPECT_EQ(wrong_method.status, 405);
   EXPECT_EQ(wrong_method.headers["allow"], "POST");
+  EXPECT_EQ(post("/v1/models", "{}").headers["allow"], "GET, HEAD");
+  client.send("PUT /ping HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n");
+  EXPECT_EQ(client.receive().headers["allow"], "GET, HEAD, POST");
+  client.send("OPTIONS * HTTP/1.1\r\nHost: h\r\n\r\n");
+  auto options = client.receive();
+  EXPECT_EQ(options.status, 200);
+  EXPECT_EQ(options.headers["allow"], "GET, HEAD, POST, OPTIONS");
+  EXPECT_EQ(options.headers["content-length"], "0");
+  EXPECT_FALSE(options.headers.contains("access-control-allow-origin"));
   const auto unknown_model = post("/v1/completions", R"({"model": "other", "prompt": "x"})");
   EXPECT_EQ(unknown_model.status, 404);
   EXPECT_EQ(unknown_model.json().at("error").at("param"), "model");
@@ -348,11 +361,52 @@ TEST_F(ServerTest, ShutdownBeforeAFirstTokenIsAStatus) {
   }
 }
 
+// What the log says while this exists.
+class LogText {
+ public:
+  LogText() {
+    auto sink = std::make_shared<spdlog::sinks::ostream_sink_mt>(text_);
+    spdlog::set_default_logger(std::make_shared<spdlog::logger>("test", std::move(sink)));
+  }
+  ~LogText() { spdlog::set_default_logger(before_); }
+  // Once nothing logs any more.
+  std::string text() const { return text_.str(); }
+
+ private:
+  std::ostringstream text_;
+  const std::shared_ptr<spdlog::logger> before_ = spdlog::default_logger();
+};
+
+TEST_F(ServerTest, TheLogSaysHowManyRequestsWereCutShort) {
+  const LogText log;
+  start();
+  engine_->pause(true);
+  std::vector<std::unique_ptr<TestClient>> clients;
+  for (const auto& [path, body] : kStreams) {
+    std::string whole = body;
+    whole.replace(whole.find("true"), 4, "false");
+    for (const std::string& text : {std::string(body), whole}) {
+      clients.push_back(std::make_unique<TestClient>(port_));
+      clients.back()->send(TestClient::post_text(path, text));
+    }
+  }
+  clients.push_back(std::make_unique<TestClient>(port_));
+  clients.back()->send(
+      TestClient::post_text("/v1/completions", R"({"prompt": ["x", "y"], "n": 3})"));
+  // Nine requests; of the last one six generations.
+  ASSERT_TRUE(engine_->wait_for([&] { return engine_->num_running() == 8 + 6; }));
+  server_->stop(milliseconds(0));
+  for (const auto& client : clients) EXPECT_EQ(client->receive().status, 503);
+  server_.reset();
+  EXPECT_NE(log.text().find("] 9 requests were cut short"), std::string::npos) << log.text();
+}
+
 TEST_F(ServerTest, AFailureBeforeAFirstTokenIsAStatus) {
   using engine::FinishReason;
-  for (const auto& [failure, status] :
+  for (const auto& [reason, status] :
        {std::pair(FinishReason::kError, 500), std::pair(FinishReason::kRefused, 400),
         std::pair(FinishReason::kOverloaded, 503)}) {
+    const FinishReason failure = reason;
     start([failure](FakeEngine::Script& script, ServerOptions&) {
       script.fail_after = 0;
       script.failure = failure;

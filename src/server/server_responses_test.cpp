@@ -323,7 +323,7 @@ TEST_F(ServerResponses, ErrorsBeforeTheStreamHaveOpenAisForm) {
     EXPECT_EQ(code, error.at("code").is_null() ? "" : error.at("code").as_string().c_str());
   };
   expect(response(R"("top_k": 5)"), 401, "", "invalid_api_key");
-  expect(response(R"("stream": true, "top_k": "x")", key), 400, "top_k", "");
+  expect(response(R"("stream": true, "top_k": "x")", key), 400, "top_k", "invalid_type");
   expect(response(R"("previous_response_id": "resp_1")", key), 400, "previous_response_id",
          "unsupported_parameter");
   expect(response(R"("model": "other")", key), 404, "model", "model_not_found");

@@ -287,14 +287,18 @@ TEST_F(WireTest, ErrorsHaveOpenAIsTypesAndCodes) {
   const char* invalid = "invalid_request_error";
   expect(post("/v1/completions", "{}"), invalid, "invalid_api_key");
   expect(TestClient(port_).get("/nothing", key), invalid, "unknown_url");
-  TestClient future(port_);
-  future.send("GET / HTTP/3.0\r\n\r\n");
-  const auto refused = future.receive();
-  EXPECT_EQ(refused.status, 505);
-  expect(refused, invalid, nullptr);
+  for (const auto& [head, status] :
+       {std::pair("GET / HTTP/3.0\r\n\r\n", 505),
+        std::pair("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip\r\n\r\n", 501)}) {
+    TestClient client(port_);
+    client.send(head);
+    const auto refused = client.receive();
+    EXPECT_EQ(refused.status, status);
+    expect(refused, invalid, nullptr);
+  }
   expect(TestClient(port_).get("/tokenize", key), invalid, "method_not_supported");
   expect(completion(R"("prompt": "x", "model": "other")"), invalid, "model_not_found");
-  expect(completion(R"("prompt": "x", "temperature": -1)"), invalid, nullptr);
+  expect(completion(R"("prompt": "x", "temperature": -1)"), invalid, "decimal_below_min_value");
   std::string ids = "1";
   for (int i = 0; i < 512; ++i) ids += ",1";
   expect(completion("\"prompt\": [" + ids + "]"), invalid, "context_length_exceeded");
@@ -307,6 +311,51 @@ TEST_F(WireTest, ErrorsHaveOpenAIsTypesAndCodes) {
   expect(completion(R"("prompt": "x")"), "requests", "rate_limit_exceeded");
   engine_->die("out of memory");
   expect(completion(R"("prompt": "x")"), "server_error", nullptr);
+}
+
+// The field that is at fault, and OpenAI's code of what is wrong with it.
+TEST_F(WireTest, ErrorsOfFieldsHaveOpenAIsCodes) {
+  start();
+  const auto expect = [&](const char* path, const std::string& fields, const char* param,
+                          const char* code) {
+    const auto response = post(path, "{" + fields + "}");
+    EXPECT_EQ(response.status, 400) << fields;
+    const json::value error = response.json().at("error");
+    EXPECT_EQ(error.at("param"), param) << response.body;
+    EXPECT_EQ(error.at("code"), code) << response.body;
+  };
+  const char* completions = "/v1/completions";
+  const char* chats = "/v1/chat/completions";
+  const std::string messages = R"("messages": [{"role": "user", "content": "x"}], )";
+  expect(completions, "", "prompt", "missing_required_parameter");
+  expect(chats, "", "messages", "missing_required_parameter");
+  expect("/v1/responses", "", "input", "missing_required_parameter");
+  expect("/v1/embeddings", "", "input", "missing_required_parameter");
+  expect("/tokenize", "", "prompt", "missing_required_parameter");
+  expect(chats, R"("messages": [{"content": "x"}])", "messages[0].role",
+         "missing_required_parameter");
+  expect(completions, R"("prompt": 5)", "prompt", "invalid_type");
+  expect(chats, R"("messages": "x")", "messages", "invalid_type");
+  expect(chats, R"("messages": [5])", "messages", "invalid_type");
+  expect(chats, R"("messages": [{"role": "user", "content": 5}])", "messages[0].content",
+         "invalid_type");
+  expect(chats, messages + R"("stream": "yes")", "stream", "invalid_type");
+  expect(chats, messages + R"("n": 1.5)", "n", "invalid_type");
+  expect(chats, messages + R"("temperature": "hot")", "temperature", "invalid_type");
+  expect(chats, messages + R"("stop": 7)", "stop", "invalid_type");
+  expect(chats, R"("messages": [])", "messages", "empty_array");
+  expect(chats, messages + R"("n": 0)", "n", "integer_below_min_value");
+  expect(chats, messages + R"("n": 1000)", "n", "integer_above_max_value");
+  expect(chats, messages + R"("n": 18446744073709551615)", "n", "integer_above_max_value");
+  expect(chats, messages + R"("temperature": 1e9)", "temperature", "decimal_above_max_value");
+  expect(chats, messages + R"("stop": ["a","b","c","d","e","f","g","h","i","j","k","l","m","n",
+         "o","p","q"])",
+         "stop", "array_above_max_length");
+  expect(chats, messages + R"("top_logprobs": 1)", "top_logprobs", "invalid_value");
+  expect(chats, messages + R"("top_p": 0)", "top_p", "decimal_below_min_value");
+  expect(chats, messages + R"("response_format": {"type": "x"})", "response_format.type",
+         "invalid_value");
+  expect(chats, messages + R"("priority": 1)", "priority", "unsupported_parameter");
 }
 
 TEST_F(WireTest, NamesTheLimitByTheNameItCameWith) {

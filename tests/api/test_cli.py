@@ -21,6 +21,8 @@ def test_unknown_commands_suggest_the_near_one():
 def test_unknown_flags_suggest_the_near_one():
     code, text = quire("serve", MODEL, "--max-modle-len", "64")
     assert code != 0 and "did you mean --max-model-len?" in text
+    code, text = quire("serve", MODEL, "--colour", "red")
+    assert code == 109 and text == "quire: not expected here: --colour red; see --help\n"
 
 
 def test_flags_that_would_change_something_are_refused_by_name():
@@ -39,11 +41,12 @@ def test_limits_that_could_do_nothing_end_the_start():
                         (("--max-body-size", "200MiB"), ("--max-body-size", "--max-buffered-bytes")),
                         (("--max-body-size", "9MiB", "--max-buffered-bytes", "16MiB"),
                          ("--max-body-size", "--max-buffered-bytes")),
-                        (("--max-buffered-bytes", "512"), ("--max-buffered-bytes", "1MiB"))):
+                        (("--max-buffered-bytes", "512"), ("--max-buffered-bytes", "1MiB")),
+                        (("--ssl-keyfile", "key.pem"), ("--ssl-keyfile", "--ssl-certfile")),
+                        (("--uds-mode", "660"), ("--uds-mode", "--uds"))):
         code, text = quire("serve", MODEL, "--port", "0", *flags)
         assert code == 1 and all(word in text for word in told), text
-    for flags, told in ((("--uds-mode", "600"), ("--uds-mode", "--uds")),
-                        (("--disable-access-log-for-endpoints", "/metrics,health"), ("health", "begin with /"))):
+    for flags, told in ((("--disable-access-log-for-endpoints", "/metrics,health"), ("health", "begin with /")),):
         code, text = quire("serve", MODEL, "--port", "0", *flags)
         assert 100 <= code <= 127 and all(word in text for word in told), text
 

@@ -30,6 +30,7 @@ def test_an_empty_key_is_no_key(tmp_path):
     empty.write_text("# nobody yet\n\n")
     blank.write_text("good\nse cret\n")
     assert "is empty" in start_fails("--api-key", "")
+    assert "is empty" in start_fails("--api-key=")
     assert "is empty" in start_fails("--api-key", "secret", "--api-key", "")
     assert "VLLM_API_KEY is empty" in start_fails(env={"VLLM_API_KEY": ""})
     for name in ("API_KEY", "API_KEY_FILE", "SSL_CERTFILE", "CONFIG"):

@@ -36,6 +36,18 @@ def test_without_the_flag_nothing_is_allowed_and_rebound_names_are_refused():
         assert done.stdout == "403", done
 
 
+def test_pages_without_an_origin_can_neither_read_nor_post():
+    # A sandboxed frame, or a data: page. What a page may not read is the browser's to keep, by the headers that are missing.
+    page = {"Origin": "null"}
+    with start_server() as server:
+        answer = server.get("/v1/models", headers=page)
+        assert answer.status == 200 and not any(name.startswith("Access-Control") for name in answer.headers)
+        asked = preflight(server, "null")
+        assert asked.status == 405 and not any(name.startswith("Access-Control") for name in asked.headers)
+        for form in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"):
+            assert server.post("/v1/completions", '{"prompt": "x"}', {"Content-Type": form, **page}).status == 415
+
+
 def test_an_allowed_page_uses_the_server_with_its_key():
     with start_server("--allowed-origins", PAGE, "--api-key", "secret") as server:
         asked = preflight(server, PAGE)

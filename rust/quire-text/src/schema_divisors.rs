@@ -212,12 +212,8 @@ pub fn check_merged(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schema_keywords::check_keywords;
+    use crate::schema_keywords::refusal;
     use serde_json::json;
-
-    fn refusal(schema: Json) -> String {
-        check_keywords(&schema, "s").map_or_else(|e| e.0, |()| String::new())
-    }
 
     #[test]
     fn one_divisor_leaves_room_for_a_digit() {

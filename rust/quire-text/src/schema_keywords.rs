@@ -283,14 +283,16 @@ fn check_keyword(name: &str, value: &Json, path: &str, counts: &mut Counts) -> T
     Ok(())
 }
 
+/// What `check_keywords` says of a schema that is called "s"; empty if nothing. For tests.
+#[cfg(test)]
+pub fn refusal(schema: Json) -> String {
+    check_keywords(&schema, "s").map_or_else(|e| e.0, |()| String::new())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
-
-    fn refusal(schema: Json) -> String {
-        check_keywords(&schema, "s").map_or_else(|e| e.0, |()| String::new())
-    }
 
     #[test]
     fn keywords_that_are_not_honoured_are_named_with_their_path() {

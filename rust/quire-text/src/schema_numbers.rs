@@ -77,12 +77,8 @@ pub fn check_numbers(members: &Map<String, Json>, path: &str) -> TextResult<()> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schema_keywords::check_keywords;
+    use crate::schema_keywords::refusal;
     use serde_json::json;
-
-    fn refusal(schema: Json) -> String {
-        check_keywords(&schema, "s").map_or_else(|e| e.0, |()| String::new())
-    }
 
     #[test]
     fn numbers_are_named_with_their_path() {

@@ -67,12 +67,8 @@ pub fn check_options(schema: &Json, path: &str) -> TextResult<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schema_keywords::check_keywords;
+    use crate::schema_keywords::refusal;
     use serde_json::json;
-
-    fn refusal(schema: Json) -> String {
-        check_keywords(&schema, "s").map_or_else(|e| e.0, |()| String::new())
-    }
 
     #[test]
     fn values_of_a_wrong_kind_are_named_with_their_path() {

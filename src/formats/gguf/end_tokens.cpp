@@ -88,9 +88,7 @@ class Ends {
     const auto* all = metadata_.find_ints(key);
     if (!all) return;
     for (const int64_t id : *all) {
-      if (id < 0 || id >= static_cast<int64_t>(vocabulary_.tokens->size()))
-        metadata_.fail(key, "has " + std::to_string(id) + ", but there are " +
-                                std::to_string(vocabulary_.tokens->size()) + " tokens");
+      check_token_id(metadata_, vocabulary_, key, id);
       ids_.insert(id);
     }
   }

@@ -202,7 +202,7 @@ TEST(GgufTextFiles, NothingIsGuessed) {
       {byte_level("gpt-2").flag("tokenizer.ggml.add_bos_token", true),
        {"\"tokenizer.ggml.bos_token_id\" is missing"}},
       {byte_level("gpt-2").u32("tokenizer.ggml.eos_token_id", 6),
-       {"\"tokenizer.ggml.eos_token_id\" is 6, but there are 6 tokens"}},
+       {"\"tokenizer.ggml.eos_token_id\" has 6, but there are 6 tokens"}},
       {sentencepiece().i32s("tokenizer.ggml.suppress_tokens", {3}),
        {"\"tokenizer.ggml.suppress_tokens\" lists tokens that are never"}},
       {sentencepiece().flag("tokenizer.ggml.remove_extra_whitespaces", true),

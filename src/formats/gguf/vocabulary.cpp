@@ -32,10 +32,15 @@ std::optional<int64_t> find_token_id(const GgufMetadata& metadata, const GgufVoc
   const std::string key = kPrefix + name;
   const auto id = metadata.find_int(key, {.min = -1, .max = UINT32_MAX});
   if (!id || *id == -1 || *id == UINT32_MAX) return std::nullopt;  // two ways to say none
-  if (*id >= static_cast<int64_t>(vocabulary.tokens->size()))
-    metadata.fail(key, "is " + std::to_string(*id) + ", but there are " +
-                           std::to_string(vocabulary.tokens->size()) + " tokens");
+  check_token_id(metadata, vocabulary, key, *id);
   return id;
+}
+
+void check_token_id(const GgufMetadata& metadata, const GgufVocabulary& vocabulary,
+                    const std::string& key, int64_t id) {
+  if (id < 0 || id >= static_cast<int64_t>(vocabulary.tokens->size()))
+    metadata.fail(key, "has " + std::to_string(id) + ", but there are " +
+                           std::to_string(vocabulary.tokens->size()) + " tokens");
 }
 
 }  // namespace quire::formats

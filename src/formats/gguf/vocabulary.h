@@ -31,6 +31,10 @@ GgufVocabulary read_gguf_vocabulary(const GgufMetadata& metadata);
 std::optional<int64_t> find_token_id(const GgufMetadata& metadata, const GgufVocabulary& vocabulary,
                                      const std::string& name);
 
+// Throws LoadError naming the key if no token has the id that it has.
+void check_token_id(const GgufMetadata& metadata, const GgufVocabulary& vocabulary,
+                    const std::string& key, int64_t id);
+
 // Throws LoadError naming a key under "tokenizer.ggml." that nobody has read and that may change
 // the ids of texts. To be called after all that is understood has been read.
 void refuse_unknown_tokenizer_keys(const GgufMetadata& metadata);

@@ -49,7 +49,7 @@ void parse_format(Fields& source, const char* key, ChatRequest& out) {
     out.constraint = openai::Constraint{text::GrammarSpec::Kind::kJsonSchema, dump_json(*schema),
                                         inner.name("schema")};
   } else {
-    inner.fail("schema", "is required");
+    inner.missing("schema");
   }
   if (!inner.ok()) source.fail(inner.error());
 }
@@ -86,7 +86,7 @@ Result<ChatRequest, ApiError> parse(std::string_view body, const ParseContext& c
   parse_stops(fields, "stop_sequences", context, out);
   parse_scheduling(fields, context, out);
   out.max_tokens = fields.integer("max_tokens", 1);
-  if (generates && !fields.has("max_tokens")) fields.fail("max_tokens", "is required");
+  if (generates && !fields.has("max_tokens")) fields.missing("max_tokens");
   check_min_tokens(fields, out);
   parse_turns(fields, context, out);
   parse_tools(fields, context, out);

@@ -29,7 +29,7 @@ std::optional<json::object> function_of(Fields& tool, openai::ChatRequest& out) 
   if (const json::object* schema = tool.object("input_schema")) {
     function["parameters"] = *schema;
   } else {
-    tool.fail("input_schema", "is required");
+    tool.missing("input_schema");
   }
   if (tool.flag("strict", false)) function["strict"] = out.has_strict_tools = true;
   out.unknown_fields.add_others(
@@ -44,7 +44,7 @@ json::array client_tools(Fields& fields, const json::array& list, openai::ChatRe
   json::array tools;
   for (size_t i = 0; i < list.size(); ++i) {
     if (!list[i].is_object()) {
-      fields.fail("tools", "must be a list of objects");
+      fields.mistyped("tools", "must be a list of objects");
       return tools;
     }
     Fields tool(list[i].get_object(), "tools[" + std::to_string(i) + "].");
@@ -90,7 +90,7 @@ void parse_choice(Fields& fields, openai::ChatRequest& out) {
   if (type != "tool" && inner.has("name")) inner.fail("name", "needs `type` to be \"tool\"");
   if (type == "tool") {
     const auto name = inner.string("name");
-    if (!name) inner.fail("name", "is required");
+    if (!name) inner.missing("name");
     if (name && !is_offered(out, *name))
       inner.fail("name", "names no tool of `tools`: " + printable(*name, kMaxNameBytes));
     out.callable.insert(name.value_or(""));

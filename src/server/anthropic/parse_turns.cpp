@@ -19,19 +19,20 @@ template <class OnText, class OnBlock>
 void read_blocks(Fields& owner, std::string_view key, openai::UnknownFields& unread,
                  const OnText& on_text, const OnBlock& on_block) {
   const json::value* content = owner.find(key);
-  if (content == nullptr) return owner.fail(key, "is required");
+  if (content == nullptr) return owner.missing(key);
   if (content->is_string()) return on_text(as_view(content->get_string()));
-  if (!content->is_array()) return owner.fail(key, "must be a string or a list of blocks");
+  if (!content->is_array()) return owner.mistyped(key, "must be a string or a list of blocks");
   const json::array& list = content->get_array();
   for (size_t i = 0; i < list.size() && owner.ok(); ++i) {
     const std::string path = owner.name(key) + "[" + std::to_string(i) + "]";
     if (!list[i].is_object())
-      return owner.fail(ApiError{400, "`" + path + "` must be an object", path});
+      return owner.fail(
+          ApiError{400, "`" + path + "` must be an object", path, openai::kInvalidType});
     Fields block(list[i].get_object(), path + ".");
     const std::string type = block.string("type").value_or("");
     if (type == "text") {
       const auto text = block.string("text");
-      if (!text) block.fail("text", "is required");
+      if (!text) block.missing("text");
       on_text(text.value_or(""));
       unread.add_others(block.all(), {"type", "text", "cache_control"}, kBlockPath);
     } else if (!on_block(type, block)) {
@@ -80,7 +81,7 @@ bool add_document(const std::string& type, Fields& block, JoinedText& out,
   } else if (const auto data = inner.string("data")) {
     out.add(*data);
   } else {
-    inner.fail("data", "is required");
+    inner.missing("data");
   }
   if (!inner.ok()) block.fail(inner.error());
   unread.add_others(block.all(),
@@ -161,7 +162,7 @@ void TurnReader::user(Fields& message) {
         if (type != "tool_result") return add_document(type, block, text, out_.unread_keys);
         flush();
         const auto id = block.string("tool_use_id");
-        if (!id) block.fail("tool_use_id", "is required");
+        if (!id) block.missing("tool_use_id");
         std::string result =
             block.has("content") ? text_of(block, "content", out_.unread_keys) : "";
         // Templates have no other place for it.
@@ -183,14 +184,14 @@ void TurnReader::assistant(Fields& message) {
       [&](const std::string& type, Fields& block) {
         if (type == "thinking") {
           const auto thought = block.string("thinking");
-          if (!thought) block.fail("thinking", "is required");
+          if (!thought) block.missing("thinking");
           turn.thoughts.add(thought.value_or(""));
           out_.unread_keys.add_others(
               block.all(), {"type", "thinking", "signature", "cache_control"}, kBlockPath);
         } else if (type == "tool_use") {
           const json::object* input = block.object("input");
           for (const char* key : {"id", "name"})
-            if (block.string(key).value_or("").empty()) block.fail(key, "is required");
+            if (block.string(key).value_or("").empty()) block.missing(key);
           turn.add_call(block.string("id").value_or(""), block.string("name").value_or(""),
                         input != nullptr ? *input : json::object());
           out_.unread_keys.add_others(block.all(), {"type", "id", "name", "input", "cache_control"},
@@ -206,12 +207,12 @@ void TurnReader::assistant(Fields& message) {
 void TurnReader::messages() {
   const json::array* list = fields_.array("messages", std::numeric_limits<int64_t>::max());
   if (list == nullptr) {
-    if (!fields_.has("messages")) fields_.fail("messages", "is required");
+    if (!fields_.has("messages")) fields_.missing("messages");
     return;
   }
-  if (list->empty()) return fields_.fail("messages", "must not be empty");
+  if (list->empty()) return fields_.empty_list("messages");
   for (size_t i = 0; i < list->size() && fields_.ok(); ++i) {
-    if (!(*list)[i].is_object()) return fields_.fail("messages", "must be a list of objects");
+    if (!(*list)[i].is_object()) return fields_.mistyped("messages", "must be a list of objects");
     Fields message((*list)[i].get_object(), "messages[" + std::to_string(i) + "].");
     const std::string role = message.string("role").value_or("");
     if (role == "user") {

@@ -268,7 +268,6 @@ Request Connection::take_request(RequestParser& parser) {
   request.head.keep_alive &= parser.done() && !context_->draining;
   request.peer = peer_;
   request.client = client_;
-  request.id = request.head.id;
   return request;
 }
 

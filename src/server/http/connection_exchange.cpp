@@ -68,7 +68,7 @@ void ConnectionExchange::append_chunk(std::string_view data) {
 }
 
 void ConnectionExchange::append_head(Response response, std::optional<size_t> body_bytes) {
-  response.headers.emplace_back("X-Request-Id", request_.id);
+  response.headers.emplace_back("X-Request-Id", request_.head.id);
   for (auto& header : context_->handler.headers_for(request_.head))
     response.headers.push_back(std::move(header));
   append(format_head(response, body_bytes, request_.head.http_1_1, request_.head.keep_alive));

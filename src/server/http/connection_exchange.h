@@ -65,7 +65,7 @@ class ConnectionExchange final : public Exchange,
   Body take_body() override;
   const std::shared_ptr<Account>& account() const override { return account_; }
   WorkBudget& budget() override { return budget_; }
-  void set_request_id(std::string id) override { request_.id = std::move(id); }
+  void set_request_id(std::string id) override { request_.head.id = std::move(id); }
   void set_note(std::string note) override { note_ = std::move(note); }
   void respond(Response response) override;
   void respond_in_pieces(Response head, PieceSource next) override;

@@ -19,7 +19,8 @@ struct RequestHead {
   bool chunked = false;
   bool http_1_1 = true;
   bool keep_alive = true;
-  std::string id;  // the client's X-Request-Id, or one of ours
+  // The client's X-Request-Id, or one of ours; where the body brings one, perhaps that.
+  std::string id;
 
   // The first header of that (lower-case) name; empty if there is none.
   std::string_view header(std::string_view name) const;
@@ -30,7 +31,6 @@ struct Request {
   std::string body;
   std::string peer;    // address and port of the client, for the log
   std::string client;  // whom limits of an address count for; see client_of()
-  std::string id;      // of its head
 };
 
 struct Response {

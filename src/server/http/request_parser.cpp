@@ -34,6 +34,18 @@ RequestParser::Error describe(const boost::system::error_code& code) {
   return {400, "Malformed HTTP request: " + code.message()};
 }
 
+// Whether a line of the head ends with LF alone. That may be a line end for one parser and not for
+// another; Beast takes it for none, and its errors do not say so, or it waits for more.
+bool has_bare_newline(std::string_view head) {
+  for (size_t line = 0;;) {
+    const size_t end = head.find('\n', line);
+    if (end == std::string_view::npos) return false;
+    if (end == line || head[end - 1] != '\r') return true;
+    if (end == line + 1) return false;  // an empty line: the body is behind it
+    line = end + 1;
+  }
+}
+
 std::string_view view(boost::beast::string_view text) { return {text.data(), text.size()}; }
 
 // How many bytes of a chunk's head are neither its size nor line ends around it: extensions, zeros,
@@ -128,7 +140,9 @@ size_t RequestParser::put(std::string_view data) {
     }
     const bool head_done = impl_->parser.is_header_done();
     const size_t head_bytes = head_bytes_ + (head_done ? 0 : rest.size() - n + 1);
-    if (code && code != beast_http::error::need_more) {
+    if (!had_head && code && code != beast_http::error::body_limit && has_bare_newline(rest)) {
+      fail(400, "Malformed HTTP request: a line ends with LF in place of CR LF");
+    } else if (code && code != beast_http::error::need_more) {
       error_ = describe(code);
       if (code == beast_http::error::body_limit && !had_head) keep_target();
     } else if (folded_) {
@@ -193,7 +207,9 @@ void RequestParser::read_head() {
 }
 
 bool RequestParser::read_target(RequestHead& head) const {
-  const std::string_view target = origin_form(view(impl_->parser.get().target()));
+  const std::string_view given = view(impl_->parser.get().target());
+  if (given == "*" && head.method == "OPTIONS") return head.path = given, true;
+  const std::string_view target = origin_form(given);
   const size_t question = target.find('?');
   auto path = percent_decode(target.substr(0, question));
   if (!path || path->empty() || path->find('\0') != std::string::npos) return false;

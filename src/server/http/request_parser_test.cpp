@@ -98,6 +98,8 @@ TEST(RequestParser, RefusesBadRequests) {
       {"GET / HTTP/1.0\r\nHost: a b\r\n\r\n", 400},
       {"GET / HTTP/1.0\r\n" + host + host + "\r\n", 400},
       {"GET * HTTP/1.1\r\n" + host + "\r\n", 400},
+      {"POST * HTTP/1.1\r\n" + host + "\r\n", 400},
+      {"OPTIONS ** HTTP/1.1\r\n" + host + "\r\n", 400},
       {"GET /%zz HTTP/1.1\r\n" + host + "\r\n", 400},
       {"GET /%00 HTTP/1.1\r\n" + host + "\r\n", 400},
       {"GET / HTTP/1.1\r\nBad Name: x\r\n" + host + "\r\n", 400},
@@ -235,6 +237,35 @@ TEST(RequestParser, SumsUpChunksAgainstTheLimit) {
   feed(parser, text, 100);
   ASSERT_TRUE(parser.error().has_value());
   EXPECT_EQ(parser.error()->status, 413);
+}
+
+// Other parsers take LF for a line end: nothing may depend on which reading is right.
+TEST(RequestParser, LinesThatEndWithLfAloneAreToldAsSuch) {
+  for (const std::string text :
+       {"GET / HTTP/1.1\nHost: h\n\n", "GET / HTTP/1.1\nHost: h\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: h\n\r\n", "GET / HTTP/1.1\r\nHost: h\nA: b\r\n\r\n",
+        "\nGET / HTTP/1.1\r\nHost: h\r\n\r\n", "GET / HTTP/1.1\r\nHost: h\r\n\n"}) {
+    for (const size_t step : {size_t{1}, size_t{7}, text.size()}) {
+      SCOPED_TRACE(text + std::to_string(step));
+      RequestParser parser(kLimits);
+      feed(parser, text, step);
+      ASSERT_TRUE(parser.error().has_value());
+      EXPECT_EQ(parser.error()->status, 400);
+      EXPECT_NE(parser.error()->message.find("LF in place of CR LF"), std::string::npos)
+          << parser.error()->message;
+    }
+  }
+  RequestParser other(kLimits);  // the body's line ends are its own affair
+  feed(other, "POST / HTTP/1.1\r\nHost: a b\r\nContent-Length: 4\r\n\r\na\nb\n", 1000);
+  ASSERT_TRUE(other.error().has_value());
+  EXPECT_EQ(other.error()->message.find("LF"), std::string::npos) << other.error()->message;
+}
+
+TEST(RequestParser, TheServerAsAWholeIsATargetOfOptionsAlone) {
+  RequestParser parser(kLimits);
+  feed(parser, "OPTIONS * HTTP/1.1\r\nHost: h\r\n\r\n", 1000);
+  ASSERT_TRUE(parser.done());
+  EXPECT_EQ(parser.head().path, "*");
 }
 
 TEST(RequestParser, KnowsOldClients) {

@@ -52,11 +52,22 @@ void Fields::fail(std::string_view key, const std::string& message, const char* 
   fail(ApiError{400, "`" + name(key) + "` " + message, name(key), code});
 }
 
+void Fields::missing(std::string_view key) {
+  fail(key, "is required", "missing_required_parameter");
+}
+void Fields::mistyped(std::string_view key, const std::string& message) {
+  fail(key, message, kInvalidType);
+}
+void Fields::empty_list(std::string_view key) { fail(key, "must not be empty", "empty_array"); }
+void Fields::too_many(std::string_view key, const std::string& message) {
+  fail(key, message, "array_above_max_length");
+}
+
 std::optional<bool> Fields::boolean(std::string_view key) {
   const json::value* value = find(key);
   if (value == nullptr) return std::nullopt;
   if (value->is_bool()) return value->get_bool();
-  fail(key, "must be true or false");
+  mistyped(key, "must be true or false");
   return std::nullopt;
 }
 
@@ -65,9 +76,11 @@ std::optional<int64_t> Fields::integer(std::string_view key, int64_t min, int64_
   if (value == nullptr) return std::nullopt;
   const auto number = as_integer(*value);
   if (!number) {
-    fail(key, value->is_uint64() ? "is too large" : "must be an integer");
+    if (!value->is_uint64()) return mistyped(key, "must be an integer"), std::nullopt;
+    fail(key, "is too large", "integer_above_max_value");
   } else if (*number < min || *number > max) {
-    fail(key, "must be " + range(min, max) + ", got " + std::to_string(*number));
+    fail(key, "must be " + range(min, max) + ", got " + std::to_string(*number),
+         *number < min ? "integer_below_min_value" : "integer_above_max_value");
   } else {
     return number;
   }
@@ -78,12 +91,13 @@ std::optional<float> Fields::number(std::string_view key, double min, double max
   const json::value* value = find(key);
   if (value == nullptr) return std::nullopt;
   if (!value->is_number()) {
-    fail(key, "must be a number");
+    mistyped(key, "must be a number");
     return std::nullopt;
   }
   const double x = value->to_number<double>();
   if (std::isfinite(x) && x >= min && x <= max) return static_cast<float>(x);
-  fail(key, "must be between " + format(min) + " and " + format(max) + ", got " + format(x));
+  fail(key, "must be between " + format(min) + " and " + format(max) + ", got " + format(x),
+       x < min ? "decimal_below_min_value" : "decimal_above_max_value");
   return std::nullopt;
 }
 
@@ -91,9 +105,9 @@ std::optional<std::string> Fields::string(std::string_view key, size_t max_bytes
   const json::value* value = find(key);
   if (value == nullptr) return std::nullopt;
   if (!value->is_string()) {
-    fail(key, "must be a string");
+    mistyped(key, "must be a string");
   } else if (value->get_string().size() > max_bytes) {
-    fail(key, "is longer than " + std::to_string(max_bytes) + " bytes");
+    fail(key, "is longer than " + std::to_string(max_bytes) + " bytes", "string_above_max_length");
   } else {
     return std::string(as_view(value->get_string()));
   }
@@ -104,10 +118,10 @@ const json::array* Fields::array(std::string_view key, int64_t max_size) {
   const json::value* value = find(key);
   if (value == nullptr) return nullptr;
   if (!value->is_array()) {
-    fail(key, "must be a list");
+    mistyped(key, "must be a list");
   } else if (static_cast<int64_t>(value->get_array().size()) > max_size) {
-    fail(key, "has " + std::to_string(value->get_array().size()) + " entries; at most " +
-                  std::to_string(max_size) + " are allowed");
+    too_many(key, "has " + std::to_string(value->get_array().size()) + " entries; at most " +
+                      std::to_string(max_size) + " are allowed");
   } else {
     return &value->get_array();
   }
@@ -118,7 +132,7 @@ const json::object* Fields::object(std::string_view key) {
   const json::value* value = find(key);
   if (value == nullptr) return nullptr;
   if (value->is_object()) return &value->get_object();
-  fail(key, "must be an object");
+  mistyped(key, "must be an object");
   return nullptr;
 }
 

@@ -11,6 +11,10 @@
 
 namespace quire::server::openai {
 
+// Codes of fields at fault, as OpenAI's API has them.
+inline constexpr const char* kInvalidValue = "invalid_value";
+inline constexpr const char* kInvalidType = "invalid_type";
+
 // Reads the fields of a JSON object and remembers the first thing that is wrong with them, with
 // the field's name. Absent and null fields are the same. After an error the getters still return
 // (nothing or some default), so that a parser needs one check at its end.
@@ -47,8 +51,13 @@ class Fields {
   void unknown(std::string_view key);
   void only(std::initializer_list<std::string_view> names);
 
-  void fail(std::string_view key, const std::string& message, const char* code = "");
+  // The codes are OpenAI's; what clients of other APIs read has none of them.
+  void fail(std::string_view key, const std::string& message, const char* code = kInvalidValue);
   void fail(ApiError error);
+  void missing(std::string_view key);                               // "is required"
+  void mistyped(std::string_view key, const std::string& message);  // of another JSON type
+  void empty_list(std::string_view key);
+  void too_many(std::string_view key, const std::string& message);
 
  private:
   const json::object& object_;

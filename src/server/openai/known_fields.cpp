@@ -310,20 +310,28 @@ void refuse_unless_harmless(Fields& fields, const KnownField& field, const json:
               harmless.empty() ? "unsupported_parameter" : "unsupported_value");
 }
 
+constexpr std::pair<unsigned, std::string_view> kPaths[] = {{kChat, "/v1/chat/completions"},
+                                                            {kCompletion, "/v1/completions"},
+                                                            {kMessages, "/v1/messages"},
+                                                            {kResponses, "/v1/responses"},
+                                                            {kEmbedding, "/v1/embeddings"},
+                                                            {kRerank, "/v1/rerank"},
+                                                            {kScore, "/v1/score"}};
+
+// Of an endpoint that reads the field; empty if there is none.
+std::string_view path_that_reads(std::string_view name) {
+  for (const auto& [endpoint, path] : kPaths)
+    for (const KnownField& field : kFields)
+      if (field.name == name && field.use == kRead && (field.endpoints & endpoint) != 0)
+        return path;
+  return {};
+}
+
 // A field of other endpoints than this one.
 void refuse_elsewhere(Fields& fields, const KnownField& field) {
-  const bool chat = (field.endpoints & kChat) != 0;
-  fields.fail(field.name,
-              std::string("is not a field of this endpoint") +
-                  (chat                                   ? "; it belongs to /v1/chat/completions"
-                   : (field.endpoints & kCompletion) != 0 ? "; it belongs to /v1/completions"
-                   : (field.endpoints & kMessages) != 0   ? "; it belongs to /v1/messages"
-                   : (field.endpoints & kResponses) != 0  ? "; it belongs to /v1/responses"
-                   : (field.endpoints & kEmbedding) != 0  ? "; it belongs to /v1/embeddings"
-                   : (field.endpoints & kRerank) != 0     ? "; it belongs to /v1/rerank"
-                   : (field.endpoints & kScore) != 0      ? "; it belongs to /v1/score"
-                                                          : ""),
-              "unsupported_parameter");
+  const std::string_view path = path_that_reads(field.name);
+  const std::string place = path.empty() ? "" : "; it belongs to " + std::string(path);
+  fields.fail(field.name, "is not a field of this endpoint" + place, "unsupported_parameter");
 }
 
 }  // namespace

@@ -156,7 +156,15 @@ TEST(KnownFields, FieldsOfTheOtherEndpointAreRefused) {
   for (const KnownField& field : known_fields()) {
     for (const Endpoint& endpoint : kGenerating) {
       if (has(field.name, endpoint.bit)) continue;
-      EXPECT_TRUE(blames(parse(endpoint, field.name, "[]"), field.name)) << field.name;
+      const Outcome outcome = parse(endpoint, field.name, "[]");
+      ASSERT_TRUE(blames(outcome, field.name)) << field.name;
+      // It is sent nowhere where it would be refused, too.
+      const bool is_read = std::ranges::any_of(known_fields(), [&](const KnownField& other) {
+        return other.name == field.name && other.use == FieldUse::kRead &&
+               (other.endpoints & ~(kTokenize | kDetokenize)) != 0;
+      });
+      EXPECT_EQ(outcome.error->message.find("belongs to") != std::string::npos, is_read)
+          << outcome.error->message;
     }
   }
   // A chat's body counts its prompt as it is; the log says what changed nothing.

@@ -42,9 +42,9 @@ void parse_prompts(Fields& fields, const ParseContext& context, CompletionReques
                            ? prompt->get_array().size()
                            : 1;
   if (static_cast<int64_t>(count) > context.limits.max_generations / out.n) {
-    return fields.fail("prompt", "has " + std::to_string(count) +
-                                     " entries; prompts times `n` must not exceed " +
-                                     std::to_string(context.limits.max_generations));
+    return fields.too_many("prompt", "has " + std::to_string(count) +
+                                         " entries; prompts times `n` must not exceed " +
+                                         std::to_string(context.limits.max_generations));
   }
   out.prompts = parse_texts(fields, "prompt", context.limits.max_generations, context);
 }
@@ -68,19 +68,19 @@ std::vector<Prompt> parse_texts(Fields& fields, std::string_view key, int64_t mo
   const char* kinds = "must be a string, a list of strings, a list of token ids or a list of those";
   const auto one = [&](const json::value& value) -> std::vector<Prompt> {
     if (value.is_string()) return {std::string(as_view(value.get_string()))};
-    if (!value.is_array()) return fields.fail(key, kinds), std::vector<Prompt>();
+    if (!value.is_array()) return fields.mistyped(key, kinds), std::vector<Prompt>();
     auto ids = parse_token_ids(fields, key, value.get_array(), context);
     return ids ? std::vector<Prompt>{std::move(*ids)} : std::vector<Prompt>();
   };
   const json::value* given = fields.find(key);
-  if (given == nullptr) return fields.fail(key, "is required"), std::vector<Prompt>();
+  if (given == nullptr) return fields.missing(key), std::vector<Prompt>();
   if (!given->is_array()) return one(*given);
   const json::array& list = given->get_array();
-  if (list.empty()) return fields.fail(key, "must not be empty"), std::vector<Prompt>();
+  if (list.empty()) return fields.empty_list(key), std::vector<Prompt>();
   if (list[0].is_number()) return one(*given);
   if (static_cast<int64_t>(list.size()) > most)
-    fields.fail(key, "has " + std::to_string(list.size()) + " entries; at most " +
-                         std::to_string(most) + " are allowed");
+    fields.too_many(key, "has " + std::to_string(list.size()) + " entries; at most " +
+                             std::to_string(most) + " are allowed");
   std::vector<Prompt> texts;
   for (size_t i = 0; i < list.size() && fields.ok(); ++i)
     for (Prompt& text : one(list[i])) texts.push_back(std::move(text));
@@ -135,7 +135,7 @@ Result<TokenizeRequest, ApiError> parse_tokenize(std::string_view body,
     } else if (auto prompt = fields.string("prompt")) {
       out.input = std::move(*prompt);
     } else {
-      fields.fail("prompt", "or `messages` is required");
+      fields.fail("prompt", "or `messages` is required", "missing_required_parameter");
     }
   });
 }
@@ -146,7 +146,7 @@ Result<DetokenizeRequest, ApiError> parse_detokenize(std::string_view body,
     out.unused_fields = check_fields(fields, kDetokenize);
     out.model = fields.string("model").value_or("");
     const json::array* tokens = fields.array("tokens", std::numeric_limits<int64_t>::max());
-    if (tokens == nullptr) return fields.fail("tokens", "is required");
+    if (tokens == nullptr) return fields.missing("tokens");
     if (auto ids = parse_token_ids(fields, "tokens", *tokens, context))
       out.tokens = std::move(*ids);
   });

@@ -15,7 +15,7 @@ std::string joined_chunks(Fields& part, std::string_view key, const json::array&
   for (const json::value& chunk : chunks) {
     const json::value* inner = chunk.is_object() ? chunk.get_object().if_contains("text") : nullptr;
     if (inner == nullptr || !inner->is_string()) {
-      part.fail(key, "must be a string or a list of texts");
+      part.mistyped(key, "must be a string or a list of texts");
       break;
     }
     text += as_view(inner->get_string());
@@ -44,7 +44,7 @@ std::string part_text(Fields& part, std::string& reasoning, UnknownFields& unrea
   } else if (auto given = part.string(key)) {
     text = std::move(*given);
   } else {
-    part.fail(key, "is required");
+    part.missing(key);
   }
   if (type == "text" || type == "refusal") {
     unread.add_others(part.all(), {"type", key, "cache_control"}, kPartPath);
@@ -63,7 +63,7 @@ std::string content_text(Fields& message, const std::string& path, std::string& 
   if (content == nullptr) return {};
   if (content->is_string()) return std::string(as_view(content->get_string()));
   if (!content->is_array()) {
-    message.fail("content", "must be a string or a list of parts");
+    message.mistyped("content", "must be a string or a list of parts");
     return {};
   }
   std::string text;
@@ -80,7 +80,7 @@ std::string content_text(Fields& message, const std::string& path, std::string& 
       piece = part_text(part, reasoning, unread);
       if (!part.ok()) message.fail(part.error());
     } else {
-      message.fail(ApiError{400, "`" + part_path + "` must be an object", part_path});
+      message.fail(ApiError{400, "`" + part_path + "` must be an object", part_path, kInvalidType});
     }
     if (reasoning.size() > thought) continue;
     if (std::exchange(any, true)) text += '\n';
@@ -97,7 +97,7 @@ void unpack_tool_calls(Fields& message, json::object& kept, const ParseContext& 
   for (json::value& call : kept["tool_calls"].as_array()) {
     json::value* function = call.is_object() ? call.get_object().if_contains("function") : nullptr;
     if (function == nullptr || !function->is_object())
-      return message.fail("tool_calls", "must be a list of objects with a `function`");
+      return message.mistyped("tool_calls", "must be a list of objects with a `function`");
     out.message_keys.add_others(call.get_object(), {"id", "type", "function", "index"},
                                 "tool_calls[].");
     out.message_keys.add_others(function->get_object(), {"name", "arguments"},
@@ -130,16 +130,17 @@ void note_keys(const json::object& message, UnknownFields& out) {
 void parse_messages(Fields& fields, const ParseContext& context, ChatInput& out) {
   const json::array* messages = fields.array("messages", kAny);
   if (messages == nullptr) {
-    if (!fields.has("messages")) fields.fail("messages", "is required");
+    if (!fields.has("messages")) fields.missing("messages");
     return;
   }
-  if (messages->empty()) return fields.fail("messages", "must not be empty");
+  if (messages->empty()) return fields.empty_list("messages");
   for (size_t i = 0; i < messages->size() && fields.ok(); ++i) {
     const std::string path = "messages[" + std::to_string(i) + "].";
-    if (!(*messages)[i].is_object()) return fields.fail("messages", "must be a list of objects");
+    if (!(*messages)[i].is_object())
+      return fields.mistyped("messages", "must be a list of objects");
     const json::object& given = (*messages)[i].get_object();
     Fields message(given, path);
-    if (message.string("role").value_or("").empty()) message.fail("role", "is required");
+    if (message.string("role").value_or("").empty()) message.missing("role");
     message.unsupported("function_call");  // `tool_calls` is what templates read
     message.unsupported("audio");
     for (const char* key : {"images", "videos"})  // Ollama's
@@ -163,13 +164,13 @@ void parse_tools(Fields& fields, const ParseContext& context, ChatInput& out) {
   if (tools == nullptr || tools->empty()) return;
   for (size_t i = 0; i < tools->size(); ++i) {
     const std::string path = "tools[" + std::to_string(i) + "]";
-    if (!(*tools)[i].is_object()) return fields.fail("tools", "must be a list of objects");
+    if (!(*tools)[i].is_object()) return fields.mistyped("tools", "must be a list of objects");
     Fields tool((*tools)[i].get_object(), path + ".");
     if (tool.string("type").value_or("function") != "function")
       tool.fail("type", "must be \"function\"");
     const json::object* function = tool.object("function");
     if (function == nullptr) {
-      tool.fail("function", "is required");
+      tool.missing("function");
     } else {
       Fields inner(*function, path + ".function.");
       check_function(inner, "parameters");
@@ -224,7 +225,7 @@ bool check_tool_choice(Fields& fields) {
 void check_tool_name(Fields& owner) {
   constexpr size_t kLongestName = 256;
   const std::string name = owner.string("name").value_or("");
-  if (name.empty()) return owner.fail("name", "is required");
+  if (name.empty()) return owner.missing("name");
   if (name.size() > kLongestName)
     return owner.fail("name", "is longer than " + std::to_string(kLongestName) + " bytes");
   const auto needs_escape = [](unsigned char c) {
@@ -252,7 +253,7 @@ void parse_chat_input(Fields& fields, const ParseContext& context, ChatInput& ou
   parse_tools(fields, context, out);
   if (const auto* documents = fields.array("documents", kAny)) {
     for (const auto& document : *documents)
-      if (!document.is_object()) fields.fail("documents", "must be a list of objects");
+      if (!document.is_object()) fields.mistyped("documents", "must be a list of objects");
     out.documents = *documents;
   }
   parse_template_kwargs(fields, out);

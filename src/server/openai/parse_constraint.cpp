@@ -46,7 +46,7 @@ void ConstraintParser::schema(Fields& source, std::string_view key) {
   const json::value* value = source.find(key);
   if (value == nullptr) return;
   if (value->is_object()) return set(source, key, Kind::kJsonSchema, dump_json(*value));
-  if (!value->is_string()) return source.fail(key, "must be a JSON schema");
+  if (!value->is_string()) return source.mistyped(key, "must be a JSON schema");
   if (auto text = source.string(key, kMaxJsonText))
     set(source, key, Kind::kJsonSchema, std::move(*text));
 }
@@ -86,9 +86,9 @@ void ConstraintParser::gbnf(Fields& source, std::string_view key) {
 void ConstraintParser::choice(Fields& source, std::string_view key) {
   const json::array* list = source.array(key, std::numeric_limits<int64_t>::max());
   if (list == nullptr) return;
-  if (list->empty()) return source.fail(key, "must not be empty");
+  if (list->empty()) return source.empty_list(key);
   for (const auto& value : *list)
-    if (!value.is_string()) return source.fail(key, "must be a list of strings");
+    if (!value.is_string()) return source.mistyped(key, "must be a list of strings");
   set(source, key, Kind::kChoice, dump_json(*list));
 }
 
@@ -106,7 +106,8 @@ void ConstraintParser::structural_tag(Fields& source, std::string_view key) {
   const json::object* object = parsed ? parsed->if_object() : nullptr;
   const json::value* type = object != nullptr ? object->if_contains("type") : nullptr;
   if (type == nullptr || *type != "structural_tag") {
-    return source.fail(key, "must be an object of the type \"structural_tag\", or its JSON text");
+    return source.mistyped(key,
+                           "must be an object of the type \"structural_tag\", or its JSON text");
   }
   set(source, key, Kind::kStructuralTag, std::move(text));
 }
@@ -128,11 +129,11 @@ void ConstraintParser::response_format() {
     fields.string("name");
     fields.string("description");
     fields.boolean("strict");
-    if (!fields.has("schema")) fields.fail("schema", "is required");
+    if (!fields.has("schema")) fields.missing("schema");
     schema(fields, "schema");
     if (!fields.ok()) inner.fail(fields.error());
   } else if (type == "json_schema") {
-    inner.fail("json_schema", "is required");
+    inner.missing("json_schema");
   } else if (type != "text") {
     inner.fail("type", "must be \"text\", \"json_object\", \"json_schema\" or \"structural_tag\"");
   }

@@ -28,7 +28,8 @@ void parse_priority(Fields& fields, const ParseContext& context, GenerationReque
                                        std::numeric_limits<int32_t>::max());
   if (!context.honours_priority) {
     if (priority.value_or(0) != 0)
-      fields.fail("priority", "is only supported with --scheduling-policy priority");
+      fields.fail("priority", "is only supported with --scheduling-policy priority",
+                  "unsupported_parameter");
   } else if (priority && *priority < floor) {
     fields.fail("priority", "must be at least " + std::to_string(floor) + " (--min-priority)");
   } else {
@@ -63,7 +64,8 @@ void parse_truncation(Fields& fields, GenerationRequest& out) {
 void parse_request_id(Fields& fields, GenerationRequest& out) {
   out.request_id = fields.string("request_id", kMaxNameBytes).value_or("");
   if (!out.request_id.empty() && !http::is_usable_request_id(out.request_id))
-    fields.fail("request_id", "must be at most 128 visible ASCII characters without quotes");
+    fields.fail("request_id",
+                "must be at most 128 visible ASCII characters without quotes and backslashes");
 }
 
 void parse_model(Fields& fields, GenerationRequest& out) {

@@ -32,7 +32,8 @@ void parse_logit_bias(Fields& fields, const ParseContext& context, SamplingParam
       return fields.fail("logit_bias", "must have token ids as keys");
     if (id < 0 || id >= context.vocab_size)
       return fields.fail("logit_bias", out_of_vocabulary(id, context));
-    if (!entry.value().is_number()) return fields.fail("logit_bias", "must have numbers as values");
+    if (!entry.value().is_number())
+      return fields.mistyped("logit_bias", "must have numbers as values");
     const double value = entry.value().to_number<double>();
     if (!(value >= -100 && value <= 100))
       return fields.fail("logit_bias", "must have values between -100 and 100");
@@ -45,7 +46,7 @@ void parse_allowed(Fields& fields, const ParseContext& context, SamplingParams& 
   if (list == nullptr) return;
   const auto ids = parse_token_ids(fields, "allowed_token_ids", *list, context);
   if (!ids) return;
-  if (ids->empty()) return fields.fail("allowed_token_ids", "must not be empty");
+  if (ids->empty()) return fields.empty_list("allowed_token_ids");
   auto allowed = std::make_shared<std::vector<uint32_t>>((context.vocab_size + 31) / 32);
   for (const int32_t id : *ids) (*allowed)[id / 32] |= uint32_t{1} << id % 32;
   out.allowed_tokens = std::move(allowed);
@@ -57,7 +58,7 @@ void parse_bad_words(Fields& fields, const ParseContext& context, GenerationRequ
   if (list == nullptr) return;
   const auto max_bytes = static_cast<size_t>(context.limits.max_bad_word_bytes);
   for (const auto& value : *list) {
-    if (!value.is_string()) return fields.fail("bad_words", "must be a list of strings");
+    if (!value.is_string()) return fields.mistyped("bad_words", "must be a list of strings");
     std::string_view word = as_view(value.get_string());
     word.remove_prefix(std::min(word.size(), word.find_first_not_of(" \t\n\v\f\r")));
     if (word.empty()) return fields.fail("bad_words", "must not contain an empty string");
@@ -73,7 +74,8 @@ void parse_penalties(Fields& fields, const SamplingDefaults& defaults, SamplingP
   out.frequency_penalty = fields.number("frequency_penalty", -2, 2).value_or(0.0f);
   out.repetition_penalty = fields.number("repetition_penalty", 0, kMaxRepetitionPenalty)
                                .value_or(defaults.repetition_penalty);
-  if (!(out.repetition_penalty > 0)) fields.fail("repetition_penalty", "must be above 0");
+  if (!(out.repetition_penalty > 0))
+    fields.fail("repetition_penalty", "must be above 0", "decimal_below_min_value");
 }
 
 }  // namespace
@@ -84,7 +86,7 @@ void parse_stops(Fields& fields, std::string_view key, const ParseContext& conte
   if (stop == nullptr) return;
   const auto max_bytes = static_cast<size_t>(context.limits.max_stop_bytes);
   const auto add = [&](const json::value& value) {
-    if (!value.is_string()) return fields.fail(key, "must be a string or a list of strings");
+    if (!value.is_string()) return fields.mistyped(key, "must be a string or a list of strings");
     const std::string_view text = as_view(value.get_string());
     if (text.empty()) return fields.fail(key, "must not contain an empty string");
     if (text.size() > max_bytes)
@@ -105,7 +107,7 @@ std::optional<std::vector<int32_t>> parse_token_ids(Fields& fields, std::string_
   for (const auto& value : ids) {
     const auto id = as_integer(value);
     if (!id) {
-      fields.fail(key, "must contain token ids (integers)");
+      fields.mistyped(key, "must contain token ids (integers)");
       return std::nullopt;
     }
     if (*id < 0 || *id >= context.vocab_size) {
@@ -123,7 +125,7 @@ void parse_sampling(Fields& fields, const ParseContext& context, GenerationReque
   sampling.temperature =
       fields.number("temperature", 0, kMaxTemperature).value_or(defaults.temperature);
   sampling.top_p = fields.number("top_p", 0, 1).value_or(defaults.top_p);
-  if (!(sampling.top_p > 0)) fields.fail("top_p", "must be above 0");
+  if (!(sampling.top_p > 0)) fields.fail("top_p", "must be above 0", "decimal_below_min_value");
   sampling.min_p = fields.number("min_p", 0, 1).value_or(defaults.min_p);
   const auto top_k = fields.integer("top_k", -1, std::numeric_limits<int32_t>::max());
   sampling.top_k = std::max(0, static_cast<int32_t>(top_k.value_or(defaults.top_k)));

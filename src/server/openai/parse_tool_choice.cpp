@@ -43,7 +43,7 @@ void add_callable(Fields& choice, const Names& offered, ChatRequest& out) {
 void parse_allowed_tools(Fields& choice, const ParseContext& context, ChatRequest& out) {
   const bool is_flat = choice.has("tools");
   const json::object* allowed = is_flat ? &choice.all() : choice.object("allowed_tools");
-  if (allowed == nullptr) return choice.fail("allowed_tools", "is required");
+  if (allowed == nullptr) return choice.missing("allowed_tools");
   Fields inner(*allowed, is_flat ? choice.name("") : choice.name("allowed_tools."));
   const std::string mode = inner.string("mode").value_or("auto");
   out.unknown_fields.add_others(choice.all(), {"type", "allowed_tools", "mode", "tools"},
@@ -52,11 +52,15 @@ void parse_allowed_tools(Fields& choice, const ParseContext& context, ChatReques
   if (mode != "auto" && mode != "required") inner.fail("mode", "must be \"auto\" or \"required\"");
   out.requires_calls = mode == "required";
   const json::array* tools = inner.array("tools", context.limits.max_tools);
-  if (tools == nullptr || tools->empty()) inner.fail("tools", "must not be empty");
+  if (tools == nullptr) {
+    inner.missing("tools");
+  } else if (tools->empty()) {
+    inner.empty_list("tools");
+  }
   const Names offered = offered_names(out.chat);
   for (size_t i = 0; inner.ok() && i < tools->size(); ++i) {
     if (!(*tools)[i].is_object()) {
-      inner.fail("tools", "must be a list of objects");
+      inner.mistyped("tools", "must be a list of objects");
       break;
     }
     Fields tool((*tools)[i].get_object(), inner.name("tools[" + std::to_string(i) + "]."));

@@ -25,8 +25,8 @@ void parse_common(Fields& fields, const openai::ParseContext& context,
 void check_count(Fields& fields, std::string_view key, size_t count,
                  const openai::ParseContext& context) {
   if (static_cast<int64_t>(count) <= context.limits.max_pooled_texts) return;
-  fields.fail(key, "has " + std::to_string(count) + " entries; at most " +
-                       std::to_string(context.limits.max_pooled_texts) + " are allowed");
+  fields.too_many(key, "has " + std::to_string(count) + " entries; at most " +
+                           std::to_string(context.limits.max_pooled_texts) + " are allowed");
 }
 
 void parse_kind(Fields& fields, EmbeddingRequest& out) {
@@ -47,7 +47,7 @@ std::string text_of(Fields& fields, std::string_view key, const json::value& val
   const json::value* text = value.is_object() ? value.get_object().if_contains("text") : nullptr;
   if (text != nullptr && text->is_string() && value.get_object().size() == 1)
     return std::string(as_view(text->get_string()));
-  fields.fail(key, "must be texts, or objects with a `text` and nothing else");
+  fields.mistyped(key, "must be texts, or objects with a `text` and nothing else");
   return {};
 }
 
@@ -55,12 +55,12 @@ std::vector<std::string> texts_at(Fields& fields, std::string_view key,
                                   const openai::ParseContext& context) {
   const json::value* value = fields.find(key);
   if (value == nullptr) {
-    fields.fail(key, "is required");
+    fields.missing(key);
     return {};
   }
   if (!value->is_array()) return {text_of(fields, key, *value)};
   const json::array& list = value->get_array();
-  if (list.empty()) fields.fail(key, "must not be empty");
+  if (list.empty()) fields.empty_list(key);
   check_count(fields, key, list.size(), context);
   std::vector<std::string> texts;
   for (size_t i = 0; i < list.size() && fields.ok(); ++i)
@@ -123,7 +123,7 @@ Result<ScoreRequest, ApiError> parse_rerank(std::string_view body,
       body, context, openai::kRerank, [&](Fields& fields, ScoreRequest& out) {
         out.is_rerank = true;
         out.queries.push_back(fields.string("query").value_or(""));
-        if (!fields.has("query")) fields.fail("query", "is required");
+        if (!fields.has("query")) fields.missing("query");
         out.documents = texts_at(fields, "documents", context);
         out.top_n = static_cast<size_t>(fields.integer("top_n", 0).value_or(0));
         out.returns_documents = fields.flag("return_documents", true);

@@ -39,7 +39,7 @@ void parse_format(Fields& text, ChatRequest& out) {
       out.constraint = openai::Constraint{text::GrammarSpec::Kind::kJsonSchema, dump_json(*schema),
                                           inner.name("schema")};
     } else {
-      inner.fail("schema", "is required");
+      inner.missing("schema");
     }
   } else if (type == "json_object") {
     inner.only({"type"});
@@ -89,7 +89,7 @@ void parse_include(Fields& fields, ResponsesEcho& echo) {
   const json::array* list = fields.array("include", std::numeric_limits<int64_t>::max());
   if (list == nullptr) return;
   for (const json::value& value : *list) {
-    if (!value.is_string()) return fields.fail("include", "must be a list of strings");
+    if (!value.is_string()) return fields.mistyped("include", "must be a list of strings");
     const std::string_view name = as_view(value.get_string());
     if (name == "reasoning.encrypted_content") {
       echo.seals_reasoning = true;
@@ -118,7 +118,8 @@ void check_metadata(Fields& fields) {
   if (metadata->size() > kMaxMetadata)
     return fields.fail("metadata", "has more than " + std::to_string(kMaxMetadata) + " entries");
   for (const auto& entry : *metadata)
-    if (!entry.value().is_string()) return fields.fail("metadata", "must have strings as values");
+    if (!entry.value().is_string())
+      return fields.mistyped("metadata", "must have strings as values");
 }
 
 // With the digits of the float.

@@ -16,14 +16,15 @@ constexpr size_t kMaxNameBytes = 40;  // of a client's own, in an error
 void read_texts(Fields& owner, std::string_view key, openai::JoinedText& out,
                 openai::UnknownFields& unread) {
   const json::value* content = owner.find(key);
-  if (content == nullptr) return owner.fail(key, "is required");
+  if (content == nullptr) return owner.missing(key);
   if (content->is_string()) return out.add(as_view(content->get_string()));
-  if (!content->is_array()) return owner.fail(key, "must be a string or a list of parts");
+  if (!content->is_array()) return owner.mistyped(key, "must be a string or a list of parts");
   const json::array& list = content->get_array();
   for (size_t i = 0; i < list.size() && owner.ok(); ++i) {
     const std::string path = owner.name(key) + "[" + std::to_string(i) + "]";
     if (!list[i].is_object())
-      return owner.fail(ApiError{400, "`" + path + "` must be an object", path});
+      return owner.fail(
+          ApiError{400, "`" + path + "` must be an object", path, openai::kInvalidType});
     Fields part(list[i].get_object(), path + ".");
     const std::string type = part.string("type").value_or("");
     const bool is_text = type == "input_text" || type == "output_text" || type == "text" ||
@@ -35,7 +36,7 @@ void read_texts(Fields& owner, std::string_view key, openai::JoinedText& out,
     } else if (const auto text = part.string(text_key)) {
       out.add(*text);
     } else {
-      part.fail(text_key, "is required");
+      part.missing(text_key);
     }
     if (!part.ok()) return owner.fail(part.error());
     unread.add_others(part.all(), {"type", text_key}, "input[]." + std::string(key) + "[].");
@@ -99,9 +100,9 @@ void ItemReader::reasoning(Fields& item) {
 
 void ItemReader::call(Fields& item, const char* arguments) {
   for (const char* key : {"call_id", "name"})
-    if (item.string(key).value_or("").empty()) item.fail(key, "is required");
+    if (item.string(key).value_or("").empty()) item.missing(key);
   const auto text = item.string(arguments);
-  if (!text) item.fail(arguments, "is required");
+  if (!text) item.missing(arguments);
   if (!item.ok()) return;
   json::value value(*text);
   if (arguments == std::string_view("arguments")) {
@@ -118,7 +119,7 @@ void ItemReader::call(Fields& item, const char* arguments) {
 void ItemReader::result(Fields& item) {
   end_turn();
   const auto id = item.string("call_id");
-  if (!id) item.fail("call_id", "is required");
+  if (!id) item.missing("call_id");
   openai::add_result(out_.messages, id.value_or(""), text_of(item, "output", out_.unread_keys));
 }
 
@@ -158,15 +159,15 @@ void parse_input(Fields& fields, const openai::ParseContext& context, openai::Ch
       instructions && !instructions->empty())
     openai::add_message(out.messages, "system", *instructions);
   const json::value* input = fields.find("input");
-  if (input == nullptr) return fields.fail("input", "is required");
+  if (input == nullptr) return fields.missing("input");
   if (input->is_string())
     return openai::add_message(out.messages, "user", as_view(input->get_string()));
-  if (!input->is_array()) return fields.fail("input", "must be a string or a list of items");
+  if (!input->is_array()) return fields.mistyped("input", "must be a string or a list of items");
   const json::array& list = input->get_array();
-  if (list.empty()) return fields.fail("input", "must not be empty");
+  if (list.empty()) return fields.empty_list("input");
   ItemReader reader(context, out);
   for (size_t i = 0; i < list.size() && fields.ok(); ++i) {
-    if (!list[i].is_object()) return fields.fail("input", "must be a list of objects");
+    if (!list[i].is_object()) return fields.mistyped("input", "must be a list of objects");
     Fields item(list[i].get_object(), "input[" + std::to_string(i) + "].");
     reader.item(item);
     if (!item.ok()) fields.fail(item.error());

@@ -31,7 +31,7 @@ class ToolReader {
 
 bool ToolReader::tool(Fields& tool, std::string_view space) {
   const std::string type = tool.string("type").value_or("");
-  if (type.empty()) tool.fail("type", "is required");
+  if (type.empty()) tool.missing("type");
   if (!tool.ok()) return false;
   if (type == "function") {
     function(tool, space);
@@ -68,12 +68,12 @@ bool ToolReader::tools_inside(Fields& tool) {
   openai::check_tool_name(tool);
   const std::string space = tool.string("name").value_or("");
   const json::array* list = tool.array("tools", context_.limits.max_tools);
-  if (list == nullptr) tool.fail("tools", "is required");
+  if (list == nullptr) tool.missing("tools");
   bool any = false;
   for (size_t i = 0; tool.ok() && i < list->size(); ++i) {
     const std::string path = tool.name("tools[" + std::to_string(i) + "].");
     if (!(*list)[i].is_object()) {
-      tool.fail("tools", "must be a list of objects");
+      tool.mistyped("tools", "must be a list of objects");
       break;
     }
     Fields inner((*list)[i].get_object(), path);
@@ -100,7 +100,7 @@ json::array parse_tools(Fields& fields, const openai::ParseContext& context,
   ToolReader reader(context, out, echo);
   for (size_t i = 0; fields.ok() && i < list->size(); ++i) {
     if (!(*list)[i].is_object()) {
-      fields.fail("tools", "must be a list of objects");
+      fields.mistyped("tools", "must be a list of objects");
       break;
     }
     Fields tool((*list)[i].get_object(), "tools[" + std::to_string(i) + "].");
