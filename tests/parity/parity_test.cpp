@@ -61,8 +61,7 @@ void expect_kernels(const ops::Context& context, const Golden& golden) {
     const auto is_run_of_op = [op](const auto& run) {
       return run.second > 0 && run.first.starts_with(std::string(op) + "/");
     };
-    EXPECT_TRUE(std::any_of(runs.begin(), runs.end(), is_run_of_op))
-        << op << " has run no kernel";
+    EXPECT_TRUE(std::any_of(runs.begin(), runs.end(), is_run_of_op)) << op << " has run no kernel";
   }
 }
 

@@ -301,7 +301,8 @@ void expect_near_float64(const Context& context, const Source& s, const mx::arra
   const auto y =
       to_floats(linear(context, x, pack(context, s, x.dtype()), {.out_dtype = mx::float32}));
   const std::vector<double> a = rounded_to_int8(to_floats(x), group);
-  const double per_sum = unit_roundoff(mx::float32) * (4 * k / group + 4) * 1.01;
+  const int sums = 4 * (k / group) + 4;
+  const double per_sum = unit_roundoff(mx::float32) * sums * 1.01;
   for (int t = 0; t < rows; ++t) {
     for (int j = 0; j < n; ++j) {
       double exact = 0, sizes = 0;
