@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "base/error.h"
 #include "ops/cuda/cuda_traits.h"
 
 namespace quire::ops {
@@ -24,6 +25,11 @@ CudaSupport unusable(bool is_there, std::string reason) {
 }  // namespace
 
 CudaSupport probe_cuda(int index) {
+  if (const char* kernels = asked_cuda_kernels(); !knows_cuda_kernels(kernels)) {
+    std::string message = "QUIRE_CUDA_KERNELS may be \"plain\" or nothing, but is ";
+    message.append(kernels);
+    throw LoadError(message);
+  }
   int driver = 0;
   cudaDriverGetVersion(&driver);
   if (driver == 0)
@@ -50,11 +56,6 @@ CudaSupport probe_cuda(int index) {
     return unusable(true, name + " has compute capability " + std::to_string(properties.major) +
                               "." + std::to_string(properties.minor) + ", but the kernels need " +
                               std::to_string(kOldestMajor) + ".0 or newer");
-  if (const char* kernels = asked_cuda_kernels(); !knows_cuda_kernels(kernels)) {
-    std::string reason = "QUIRE_CUDA_KERNELS may be \"plain\" or nothing, but is ";
-    reason.append(kernels);
-    return unusable(true, std::move(reason));
-  }
   if (properties.sharedMemPerBlockOptin < kLeastBlockMemory)
     return unusable(true, name + " has " + std::to_string(properties.sharedMemPerBlockOptin >> 10) +
                               " KiB of shared memory for a block, but the kernels need " +

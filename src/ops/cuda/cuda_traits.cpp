@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "ops/cuda/cuda_error.h"
+
 namespace quire::ops {
 namespace {
 
@@ -13,7 +15,8 @@ constexpr int kHopper = 9;
 
 int attribute(cudaDeviceAttr name, int device) {
   int value = 0;
-  return cudaDeviceGetAttribute(&value, name, device) == cudaSuccess ? value : 0;
+  check_cuda(cudaDeviceGetAttribute(&value, name, device), "the GPU cannot be asked");
+  return value;
 }
 
 bool is_plain(const char* kernels) { return kernels && std::string_view(kernels) == "plain"; }
@@ -36,7 +39,7 @@ CudaTraits make_cuda_traits(int generation, size_t block_memory, const char* ker
 const CudaTraits& cuda_traits() {
   static const CudaTraits traits = [] {
     int device = 0;
-    if (cudaGetDevice(&device) != cudaSuccess) return CudaTraits();
+    check_cuda(cudaGetDevice(&device), "the GPU cannot be asked");
     return make_cuda_traits(
         attribute(cudaDevAttrComputeCapabilityMajor, device),
         static_cast<size_t>(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, device)),

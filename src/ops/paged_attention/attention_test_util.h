@@ -299,7 +299,8 @@ inline mx::array slopes_of(int heads) {
 // ones.
 inline const char* cuda_attention(mx::Dtype dtype, KvStorage storage, int dim) {
   if (dtype != mx::bfloat16) return "cuda_plain";
-  if (dim > 512 || std::getenv("QUIRE_CUDA_KERNELS")) return "cuda_mma|cuda_plain";
+  const char* kernels = std::getenv("QUIRE_CUDA_KERNELS");
+  if (dim > 512 || (kernels && std::string_view(kernels) == "plain")) return "cuda_mma|cuda_plain";
   return storage == KvStorage::kAuto ? "cuda_mma|cuda_sm90|cuda_mma_sm90" : "cuda_mma";
 }
 

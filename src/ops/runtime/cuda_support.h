@@ -10,7 +10,8 @@ struct CudaSupport {
   std::string reason;     // why it is not usable: the end of a sentence
 };
 
-// Asks the driver, if there is one; takes nothing on the GPU.
+// Asks the driver, if there is one; takes nothing on the GPU. Throws LoadError if
+// QUIRE_CUDA_KERNELS asks for kernels that nobody knows.
 CudaSupport find_cuda_support();
 
 }  // namespace quire::ops

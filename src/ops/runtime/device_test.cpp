@@ -4,9 +4,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
+#include "base/error.h"
+#include "ops/cuda/has_cuda.h"
+#include "ops/runtime/cuda_support.h"
 #include "ops/runtime/kernel_graph.h"
 #include "ops/runtime/kernel_primitive.h"
 #include "ops/runtime/launched_step.h"
@@ -188,6 +193,18 @@ TEST_F(DeviceTest, OpsAreEvaluatedOnArraysOfTheHost) {
   EXPECT_EQ(values(pool), (std::vector<int32_t>{0, 0, 3}));
   EXPECT_EQ(device->used(), 0u);
   EXPECT_GT(device->taken(), 0);
+}
+
+// Whether or not there is a GPU.
+TEST(CudaSupportTest, KernelsThatNobodyKnowsAreAnError) {
+  if (!kHasCuda) GTEST_SKIP() << "built without CUDA";
+  const char* before = std::getenv("QUIRE_CUDA_KERNELS");
+  const std::string kept = before ? before : "";
+  setenv("QUIRE_CUDA_KERNELS", "plane", 1);
+  EXPECT_THAT([] { find_cuda_support(); },
+              ThrowsMessage<LoadError>(HasSubstr("QUIRE_CUDA_KERNELS may be \"plain\"")));
+  setenv("QUIRE_CUDA_KERNELS", kept.c_str(), 1);
+  EXPECT_NO_THROW(find_cuda_support());
 }
 
 }  // namespace
