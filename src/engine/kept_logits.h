@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "ops/gather_rows/gather_rows.h"
@@ -48,8 +49,8 @@ class KeptLogits {
   // Throws std::logic_error if all are taken.
   Place take_place();
 
-  // Copies rows of logits [R, V] into places: a node that is to be launched, and then told of if
-  // the graph ran MLX's way, where it may be another array.
+  // Copies rows of logits [R, V] into places. Launch what is returned; if that was MLX's way, give
+  // it to set(): there it may be another array.
   mx::array put(const ops::Context& context, const mx::array& logits,
                 const std::vector<size_t>& rows, const std::vector<Place>& places);
   void set(mx::array memory) { memory_ = std::move(memory); }

@@ -443,6 +443,7 @@ void StepRunner::recover(const std::string& reason) {
     for (const auto& [id, generation] : generations_) lost.push_back(id);
   for (const RequestId id : lost) end(id, FinishReason::kError, "a step failed: " + reason);
   scheduler_.drop_prefix_cache();
+  kept_logits_.release();  // a failed graph may hold them
   make_pool();
   make_replay();
 }
