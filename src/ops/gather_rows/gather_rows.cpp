@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 
@@ -49,11 +50,13 @@ struct ListedRows {
 
  private:
   void run_on_cuda(CudaDevice& cuda, const std::byte* from, std::byte* to) const {
-    const CudaValues rows_there(cuda, *rows), places_there(cuda, places ? *places : *rows);
+    const CudaValues rows_there(cuda, *rows);
+    std::optional<CudaValues> places_there;
+    if (places) places_there.emplace(cuda, *places);
     gather_rows_cuda(cuda.stream(), {.count = static_cast<int64_t>(rows->size()),
                                      .row_bytes = row_bytes,
                                      .rows = rows_there.as<const int32_t>(),
-                                     .places = places ? places_there.as<const int32_t>() : nullptr,
+                                     .places = places ? places_there->as<const int32_t>() : nullptr,
                                      .from = from,
                                      .to = to});
   }
