@@ -24,7 +24,8 @@ constexpr int64_t kPlane = kBlock * kPanel;  // bytes
 
 // With VNNI one instruction adds four products of bytes to each lane. Otherwise products of two
 // bytes are added up in 16 bits: those of 15 and 127 for 32 k (30,480), those of 31 for 16 k
-// (31,496), those of 63 for 8 (32,004). Codes of 8 bits are multiplied as 16 bits, two k at once.
+// (31,496), those of 63 for 8 (32,004). Codes of 8 bits are multiplied as 16 bits, two k at once;
+// by a single row as two halves of 4 bits (int8_row-inl.h).
 #if (defined(__AVX512VNNI__) && HWY_TARGET == HWY_AVX3) || \
     (defined(__AVXVNNI__) && HWY_TARGET == HWY_AVX2)
 constexpr bool kHasDot = true;

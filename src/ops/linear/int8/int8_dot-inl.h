@@ -58,6 +58,8 @@ HWY_INLINE IntVec add_pairs(ShortVec v) {
   return IntVec{_mm512_madd_epi16(v.raw, _mm512_set1_epi16(1))};
 #elif HWY_TARGET == HWY_AVX2
   return IntVec{_mm256_madd_epi16(v.raw, _mm256_set1_epi16(1))};
+#elif HWY_TARGET == HWY_NEON
+  return IntVec{vpaddlq_s16(v.raw)};
 #else
   const auto both = hn::BitCast(IntTag(), v);
   return hn::Add(hn::ShiftRight<16>(hn::ShiftLeft<16>(both)), hn::ShiftRight<16>(both));

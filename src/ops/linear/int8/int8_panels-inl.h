@@ -91,13 +91,16 @@ HWY_INLINE void add_wide_words(const uint8_t* const (&w)[V], const int8_t* x, in
 template <class F, int R, int V>
 HWY_INLINE void add_chunk(const uint8_t* const (&w)[V], const int8_t* x, int64_t x_stride,
                           IntVec (&sums)[R][V]) {
-  if constexpr (F::kWide) return add_wide_words<F, R, V>(w, x, x_stride, sums);
+  if constexpr (F::kWide) {
+    add_wide_words<F, R, V>(w, x, x_stride, sums);
+  } else {
 #pragma GCC unroll 2
-  for (int64_t word = 0; word < F::kWords; word += F::kSumWords) {
-    const uint8_t* from[V];
+    for (int64_t word = 0; word < F::kWords; word += F::kSumWords) {
+      const uint8_t* from[V];
 #pragma GCC unroll 2
-    for (int v = 0; v < V; ++v) from[v] = w[v] + word * 4 * kPanel;
-    add_words<F, R, V>(from, x + 4 * word, x_stride, sums);
+      for (int v = 0; v < V; ++v) from[v] = w[v] + word * 4 * kPanel;
+      add_words<F, R, V>(from, x + 4 * word, x_stride, sums);
+    }
   }
 }
 
