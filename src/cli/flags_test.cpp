@@ -53,6 +53,28 @@ TEST(ForeignFlags, AreNamedOnceAndSayWhy) {
   }
 }
 
+TEST(ForeignFlags, WhatChangesNothingIsNotSaidToBeRefused) {
+  for (const ForeignFlag& flag : foreign_flags()) {
+    if (flag.harmless.empty()) continue;
+    for (const char* words : {"not supported", "llama.cpp's"})
+      EXPECT_EQ(flag.reason.find(words), std::string::npos) << flag.names;
+  }
+}
+
+TEST(ForeignFlags, NameTheFieldThatRequestsBring) {
+  const std::pair<const char*, const char*> fields[] = {
+      {"-j", "response_format"},           {"--json-schema", "response_format"},
+      {"-jf", "response_format"},          {"-r", "stop"},
+      {"--reverse-prompt", "stop"},        {"-sp", "skip_special_tokens"},
+      {"--grammar-file", "grammar"},       {"--repeat-penalty", "repetition_penalty"},
+      {"--repeat-last-n", "not supported"}};
+  for (const auto& [name, words] : fields) {
+    const auto screened = screen(line_with({name, "17"}));
+    ASSERT_FALSE(screened.ok()) << name;
+    EXPECT_NE(screened.error().find(words), std::string::npos) << screened.error();
+  }
+}
+
 // Of `vllm serve --help`, beside those above that people type most.
 TEST(ForeignFlags, HaveTheRareOnesToo) {
   std::set<std::string> names;
