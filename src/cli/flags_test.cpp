@@ -53,6 +53,28 @@ TEST(ForeignFlags, AreNamedOnceAndSayWhy) {
   }
 }
 
+TEST(ForeignFlags, WhatChangesNothingIsNotSaidToBeRefused) {
+  for (const ForeignFlag& flag : foreign_flags()) {
+    if (flag.harmless.empty()) continue;
+    for (const char* words : {"not supported", "llama.cpp's"})
+      EXPECT_EQ(flag.reason.find(words), std::string::npos) << flag.names;
+  }
+}
+
+TEST(ForeignFlags, NameTheFieldThatRequestsBring) {
+  const std::pair<const char*, const char*> fields[] = {
+      {"-j", "response_format"},           {"--json-schema", "response_format"},
+      {"-jf", "response_format"},          {"-r", "stop"},
+      {"--reverse-prompt", "stop"},        {"-sp", "skip_special_tokens"},
+      {"--grammar-file", "grammar"},       {"--repeat-penalty", "repetition_penalty"},
+      {"--repeat-last-n", "not supported"}};
+  for (const auto& [name, words] : fields) {
+    const auto screened = screen(line_with({name, "17"}));
+    ASSERT_FALSE(screened.ok()) << name;
+    EXPECT_NE(screened.error().find(words), std::string::npos) << screened.error();
+  }
+}
+
 // Of `vllm serve --help`, beside those above that people type most.
 TEST(ForeignFlags, HaveTheRareOnesToo) {
   std::set<std::string> names;
@@ -143,8 +165,23 @@ TEST(ForeignFlags, HaveLlamaServersToo) {
       "--reranking --ssl-key-file --ssl-cert-file --offline --split-mode --tensor-split "
       "--main-gpu --grammar-file --no-warmup --no-jinja --no-kv-unified --no-kv-offload "
       "--no-repack --ctx-checkpoints --chat-template-kwargs --reasoning --hf-file --no-ui "
-      "--cors-origins --models-dir --prio --cpu-mask --rope-scale --mirostat");
+      "--cors-origins --models-dir --prio --cpu-mask --rope-scale --mirostat --warmup --escape "
+      "--no-escape -e --check-tensors --op-offload --no-op-offload --no-host --list-devices "
+      "--no-log-prefix --no-log-timestamps --no-log-jsonl --cache-idle-slots "
+      "--no-cache-idle-slots --cors-credentials --no-cors-credentials --models-autoload "
+      "--no-models-autoload --reuse-port -bs -lcs -lcd --dry-sequence-breaker --adaptive-target "
+      "--adaptive-decay --reasoning-preserve --no-reasoning-preserve --tags");
   for (const std::string& name : names) EXPECT_NE(find_foreign_flag(name), nullptr) << name;
+}
+
+// What asks for the opposite of what is done is refused, also as the other form of a switch.
+TEST(ForeignFlags, PairsOfSwitchesAreJudgedApart) {
+  for (const char* name : {"--no-warmup", "--no-escape", "--cache-idle-slots", "--log-timestamps",
+                           "--no-cors-credentials", "--models-autoload"})
+    EXPECT_TRUE(screen(line_with({name})).ok()) << name;
+  for (const char* name : {"--warmup", "--escape", "--no-cache-idle-slots", "--no-log-timestamps",
+                           "--cors-credentials", "--no-models-autoload", "--log-jsonl"})
+    EXPECT_FALSE(screen(line_with({name})).ok()) << name;
 }
 
 // llama.cpp has had it as a switch, and with a value.

@@ -356,6 +356,18 @@ TEST_F(WireTest, ErrorsOfFieldsHaveOpenAIsCodes) {
   expect(chats, messages + R"("response_format": {"type": "x"})", "response_format.type",
          "invalid_value");
   expect(chats, messages + R"("priority": 1)", "priority", "unsupported_parameter");
+  expect(chats, messages + R"("chat_template": "x")", "chat_template", "unsupported_parameter");
+  expect(chats,
+         messages + R"("tools": [{"type": "function", "function": {"name": ")" +
+             std::string(257, 'f') + R"("}}])",
+         "tools[0].function.name", "string_above_max_length");
+  const auto expect_tag = [&](const std::string& tag, const char* code) {
+    expect(chats, messages + R"("structured_outputs": {"structural_tag": )" + tag + "}",
+           "structured_outputs.structural_tag", code);
+  };
+  expect_tag("5", "invalid_type");
+  expect_tag(R"("a")", "invalid_value");
+  expect_tag(R"({"type": "json"})", "invalid_value");
 }
 
 TEST_F(WireTest, NamesTheLimitByTheNameItCameWith) {

@@ -227,7 +227,8 @@ void check_tool_name(Fields& owner) {
   const std::string name = owner.string("name").value_or("");
   if (name.empty()) return owner.missing("name");
   if (name.size() > kLongestName)
-    return owner.fail("name", "is longer than " + std::to_string(kLongestName) + " bytes");
+    return owner.fail("name", "is longer than " + std::to_string(kLongestName) + " bytes",
+                      "string_above_max_length");
   const auto needs_escape = [](unsigned char c) {
     return c < 0x20 || c == 0x7F || c == '"' || c == '\\' || c == '<' || c == '>';
   };
@@ -261,7 +262,8 @@ void parse_chat_input(Fields& fields, const ParseContext& context, ChatInput& ou
   out.chat_template = fields.string("chat_template");
   if (out.chat_template && !context.trust_request_chat_template) {
     fields.fail("chat_template",
-                "is only accepted by servers started with --trust-request-chat-template");
+                "is only accepted by servers started with --trust-request-chat-template",
+                "unsupported_parameter");
   }
   out.continue_final_message = fields.flag("continue_final_message", false);
   out.add_generation_prompt = fields.flag("add_generation_prompt", !out.continue_final_message);

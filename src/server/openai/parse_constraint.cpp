@@ -95,20 +95,21 @@ void ConstraintParser::choice(Fields& source, std::string_view key) {
 void ConstraintParser::structural_tag(Fields& source, std::string_view key) {
   const json::value* value = source.find(key);
   if (value == nullptr) return;
+  constexpr const char* kExpected =
+      "must be an object of the type \"structural_tag\", or its JSON text";
   std::string text;
   if (value->is_object()) {
     text = dump_json(*value);
   } else if (value->is_string()) {
     text = source.string(key, kMaxJsonText).value_or("");
     if (!source.ok()) return;
+  } else {
+    return source.mistyped(key, kExpected);
   }
   auto parsed = parse_json(text, {.max_members = context_.limits.max_json_members});
   const json::object* object = parsed ? parsed->if_object() : nullptr;
   const json::value* type = object != nullptr ? object->if_contains("type") : nullptr;
-  if (type == nullptr || *type != "structural_tag") {
-    return source.mistyped(key,
-                           "must be an object of the type \"structural_tag\", or its JSON text");
-  }
+  if (type == nullptr || *type != "structural_tag") return source.fail(key, kExpected);
   set(source, key, Kind::kStructuralTag, std::move(text));
 }
 
