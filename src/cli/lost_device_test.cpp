@@ -92,7 +92,7 @@ int serve_until_lost() {
   server::ServerOptions options;
   options.http.port = 0;
   options.served_model_names = {"tiny"};
-  server::Server server(*client, std::move(text), options);
+  server::Server server(*client, text, options);
   const uint16_t port = server.start();
   bool heard = false, shown = false;
   TimePoint lost;
