@@ -125,17 +125,19 @@ std::string_view Api::local_path(const http::RequestHead& head) const {
   return rest.starts_with('/') ? rest : path;
 }
 
-const Api::Route* Api::find_route(const http::RequestHead& head) const {
-  const std::string_view path = local_path(head);
-  const std::string_view method = head.method == "HEAD" ? "GET" : std::string_view(head.method);
+const Api::Route* Api::route_at(std::string_view path, std::string_view method) const {
   if (path == "/" && !options_.page) return nullptr;
   for (const Route& route : routes()) {
     const bool is_prefix = route.path.size() > 1 && route.path.ends_with('/');
     const bool fits = is_prefix ? path.starts_with(route.path) && path.size() > route.path.size()
                                 : path == route.path;
-    if (fits && method == route.method) return &route;
+    if (fits && (method.empty() || method == route.method)) return &route;
   }
   return nullptr;
+}
+
+const Api::Route* Api::find_route(const http::RequestHead& head) const {
+  return route_at(local_path(head), head.method == "HEAD" ? "GET" : std::string_view(head.method));
 }
 
 bool Api::needs_key(std::string_view path) const {
@@ -172,11 +174,9 @@ std::optional<http::Response> Api::check(const http::RequestHead& head) {
 std::string Api::allowed_methods(const http::RequestHead& head) const {
   std::string methods;
   for (const char* method : {"GET", "POST"}) {
-    http::RequestHead other = head;
-    other.method = method;
-    if (find_route(other) == nullptr) continue;
+    if (route_at(local_path(head), method) == nullptr) continue;
     if (!methods.empty()) methods += ", ";
-    methods += other.method == "GET" ? "GET, HEAD" : method;
+    methods += method == std::string_view("GET") ? "GET, HEAD" : method;
   }
   return methods;
 }
@@ -221,10 +221,10 @@ http::Response Api::error_for(const http::RequestHead& head, int status,
 }
 
 void Api::finished(const http::Request& request, const Outcome& outcome) {
-  const Route* route = find_route(request.head);
-  const std::string method = route != nullptr ? request.head.method : "other";
-  metrics_.http_request(method, route != nullptr ? std::string(route->path) : "none",
-                        outcome.status);
+  const bool is_allowed = find_route(request.head) != nullptr;
+  const Route* route = route_at(local_path(request.head), {});
+  metrics_.http_request(is_allowed ? request.head.method : "other",
+                        route != nullptr ? std::string(route->path) : "none", outcome.status);
   if (!is_logged(request.head)) return;
   spdlog::info("{} {} {} {} id={}{}{} {:.1f} ms{}", request.peer, request.head.method.substr(0, 32),
                in_quotes(request.head.path.substr(0, 200)), outcome.status, request.head.id,
