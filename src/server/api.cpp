@@ -31,15 +31,21 @@ int64_t num_prompts(const pooling::ScoreRequest& request) {
 }
 
 // Of the text that a request's plan reads, if that may be far more than its body has: every pair
-// has the query.
-size_t multiplied_bytes(const openai::GenerationRequest&) { return 0; }
-size_t multiplied_bytes(const pooling::ScoreRequest& request) {
-  size_t bytes = request.documents.size() * request.instruction.size();
+// has the query, and `fixed` bytes of its prompt.
+size_t multiplied_bytes(const openai::GenerationRequest&, size_t) { return 0; }
+size_t multiplied_bytes(const pooling::ScoreRequest& request, size_t fixed) {
+  size_t bytes = request.documents.size() * (request.instruction.size() + fixed);
   for (const std::string& query : request.queries) bytes += query.size();
   if (request.queries.size() == 1)
     bytes += (request.documents.size() - 1) * request.queries[0].size();
   for (const std::string& document : request.documents) bytes += document.size();
   return bytes;
+}
+
+// A client's own template is a program, which may take as long as it likes.
+bool has_own_template(const openai::GenerationRequest&) { return false; }
+bool has_own_template(const openai::ChatRequest& request) {
+  return request.chat.chat_template.has_value();
 }
 
 // For the log, whose sink escapes control characters: what comes from anywhere cannot pass for the
@@ -374,7 +380,8 @@ void Api::generate(http::ExchangePtr exchange, bool renders, Parse parse) {
     const int64_t generations = num_prompts(*request) * request->n;
     if (auto granted = arrival->client.admission->add_generations(generations); !granted)
       return arrival->refuse(granted.error());
-    const bool is_long = multiplied_bytes(*request) >= options_.http.large_body_bytes;
+    const size_t bytes = multiplied_bytes(*request, planner_.fixed_pair_bytes());
+    const bool is_long = bytes >= options_.http.large_body_bytes || has_own_template(*request);
     if (!request->needs_grammar && !is_long) return begin(*arrival, *request);
     auto task = [this, arrival,
                  request = std::make_shared<std::decay_t<decltype(*request)>>(
