@@ -232,8 +232,10 @@ void Api::finished(const http::Request& request, const Outcome& outcome) {
   metrics_.http_request(is_allowed ? request.head.method : "other",
                         route != nullptr ? std::string(route->path) : "none", outcome.status);
   if (!is_logged(request.head)) return;
-  spdlog::info("{} {} {} {} id={}{}{} {:.1f} ms{}", request.peer, request.head.method.substr(0, 32),
-               in_quotes(request.head.path.substr(0, 200)), outcome.status, request.head.id,
+  const size_t key = keys_.size() > 1 ? keys_.place_of(given_key(request.head)) : 0;
+  spdlog::info("{} {} {} {} id={}{}{}{} {:.1f} ms{}", request.peer,
+               request.head.method.substr(0, 32), in_quotes(request.head.path.substr(0, 200)),
+               outcome.status, request.head.id, key > 0 ? " key=" + std::to_string(key) : "",
                outcome.note.empty() ? "" : " ", outcome.note, outcome.seconds * 1e3,
                outcome.complete   ? ""
                : outcome.given_up ? " (not read)"

@@ -168,6 +168,24 @@ TEST_F(WireTest, LogsRequestsWithIdAndTokens) {
   EXPECT_NE(line_with("id=none").find(R"(GET "/nothing" 404 id=none )"), std::string::npos);
 }
 
+TEST_F(WireTest, LogsWhichKeyARequestCameWith) {
+  start([](FakeEngine::Script&, ServerOptions& options) {
+    options.access_log = true;
+    options.api_keys = {"first", "second"};
+  });
+  const auto ask = [&](const std::string& key, const std::string& id) {
+    TestClient(port_).get("/version",
+                          "Authorization: Bearer " + key + "\r\nX-Request-Id: " + id + "\r\n");
+    return line_with("id=" + id + " ");
+  };
+  EXPECT_NE(ask("second", "b").find(" 200 id=b key=2 "), std::string::npos);
+  EXPECT_NE(ask("first", "a").find(" 200 id=a key=1 "), std::string::npos);
+  EXPECT_EQ(ask("third", "c").find("key="), std::string::npos);
+  EXPECT_EQ(lines_->all().find("second"), std::string::npos) << "no key stands in the log";
+  server_->replace_api_keys({"second"});
+  EXPECT_EQ(ask("second", "d").find("key="), std::string::npos) << "there is one key";
+}
+
 TEST_F(WireTest, UnknownFieldsAreLoggedInOneLine) {
   start();
   const auto response =
