@@ -160,6 +160,13 @@ def is_healthy(server):
         return False
 
 
+def test_metrics_before_the_first_request():
+    with start_server() as server:
+        assert server.metric("quire:kv_blocks") > 0
+        info = server.get("/metrics").body.decode()
+        assert 'block_size="16"' in info and 'enable_prefix_caching="True"' in info
+
+
 def test_few_open_files_leave_room_for_other_clients():
     with start_server(limit="ulimit -n 80") as server:
         assert any("the limit of open files is 80 (ulimit -n)" in line for line in server.log)
