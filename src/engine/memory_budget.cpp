@@ -252,6 +252,9 @@ MemoryBudget plan_memory(const models::Model& model, const SchedulerOptions& opt
   const BlockDemand demand(options.block_size, groups.windows);
   const int64_t block_bytes =
       KvPool::block_bytes(groups, options.block_size, model.dtype(), request.kv_storage);
+  if (request.max_model_len == 1)
+    throw LoadError(
+        "--max-model-len 1 is of no use: a prompt and its answer take 2 tokens at least");
   budget.max_model_len = request.max_model_len > 0 ? request.max_model_len : model.max_positions();
   budget.state_slot_bytes = KvPool::state_bytes(model.cache_specs(), model.dtype());
   choose_state_slots(budget, options, request);
