@@ -3,7 +3,7 @@
 
 #include "ops/cuda/reduce.cuh"
 #include "ops/linear/linear_block_units.cuh"
-#include "ops/linear/linear_few_rows_plan.cuh"
+#include "ops/linear/linear_few_rows_plan.h"
 #include "ops/linear/linear_kernels.cuh"
 
 // linear() for few rows: what counts is the rate at which weights arrive. A block has some panels
@@ -343,7 +343,9 @@ size_t few_rows_bytes(const FewRowsPlan& plan) {
 // tile of tokens takes, every GPU has.
 template <class T, CudaSource kSource, int kTiles>
 void launch_few_rows(CudaStream stream, const LinearCudaParams& p) {
-  FewRowsPlan plan = few_rows_plan(p, kTiles);
+  FewRowsPlan plan = few_rows_plan(p.layout.k, p.layout.interleaved, kTiles);
+  plan.wide_x = is_wide(p.x, p.layout.k);
+  plan.wide_norm = is_wide(p.norm_weight, p.layout.k);
   const auto fits = [&] {
     return few_rows_bytes<kSource, kTiles>(plan) <= cuda_traits().block_memory;
   };
