@@ -101,7 +101,10 @@ TEST(AttentionLists, TakeNoMoreThanIsCounted) {
                                  " heads of " + std::to_string(p.key_dim) + ", " +
                                  std::to_string(layout.num_sequences) + " sequences, " +
                                  std::to_string(layout.num_tokens) + " tokens";
+        int64_t longest = 0;
+        for (const Sequence& s : step) longest = std::max(longest, s.context);
         expect_no_more(sizes_of(plan), most_attention_items(p, layout, limits), what);
+        expect_no_more(sizes_of(plan), most_attention_items(p, layout, limits, longest), what);
         expect_no_more(sizes_of(plan),
                        most_attention_items(p, layout.num_tokens, layout.num_sequences, limits),
                        what);
