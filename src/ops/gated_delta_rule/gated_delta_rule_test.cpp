@@ -250,11 +250,7 @@ TEST(GatedDeltaRule, ChunksAndNeighboursDoNotMatter) {
 // Every row's arithmetic is its own, whatever its place in a block: the instruction sets with a
 // fused multiply-add agree but for the exponentials in the gates, and those are the same code.
 TEST(GatedDeltaRule, VectorLengthsAgreeBitForBit) {
-  const auto isas = isas_to_test();
-  const auto has = [&](const char* name) {
-    return std::find(isas.begin(), isas.end(), name) != isas.end();
-  };
-  if (!has("avx2") || !has("avx512")) GTEST_SKIP() << "needs AVX2 and AVX-512";
+  if (!has_cpu_isa("avx2") || !has_cpu_isa("avx512")) GTEST_SKIP() << "needs AVX2 and AVX-512";
   const Shape s{1, 3, 12, 71};
   const Inputs in = inputs_of(s, 33, mx::bfloat16);
   const auto compute = [&](const char* isa) {

@@ -188,13 +188,8 @@ TEST(PagedAttentionBits, InvisibleTokensNeverLeakIn) {
   }
 }
 
-bool has_isa(const std::string& name) {
-  const auto isas = available_float_isas();
-  return std::find(isas.begin(), isas.end(), name) != isas.end();
-}
-
 TEST(PagedAttentionBits, VectorLengthsAgree) {
-  if (!has_isa("avx512") || !has_isa("avx2")) GTEST_SKIP() << "needs AVX2 and AVX-512";
+  if (!has_cpu_isa("avx2") || !has_cpu_isa("avx512")) GTEST_SKIP() << "needs AVX2 and AVX-512";
   for (const int dim : {8, 40, 64, 128}) {
     const Heads heads{.heads = 6, .kv_heads = 2, .dim = dim, .value_dim = dim};
     for (const mx::Dtype dtype : float_dtypes()) {

@@ -200,6 +200,13 @@ inline std::vector<std::string> isas_to_test(bool with_vnni = false) {
   return available;
 }
 
+// Whether the CPU's kernels run here on this one, those that isas_to_test leaves out among them.
+inline bool has_cpu_isa(std::string_view name) {
+  if (on_gpu()) return false;
+  const auto available = available_float_isas();
+  return std::find(available.begin(), available.end(), name) != available.end();
+}
+
 // Where products are computed on an NVIDIA GPU: on tensor cores but for float32. Which of their
 // kernels takes how many rows, tests/cuda says (kernel_choice_checks.cpp).
 inline const char* cuda_products(mx::Dtype dtype) {
