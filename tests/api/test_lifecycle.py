@@ -160,6 +160,13 @@ def is_healthy(server):
         return False
 
 
+def test_user_signals_end_nothing():
+    with start_server() as server:
+        for number in (signal.SIGUSR1, signal.SIGUSR2):
+            server.process.send_signal(number)
+        assert server.completion().status == 200
+
+
 def test_metrics_before_the_first_request():
     with start_server() as server:
         assert server.metric("quire:kv_blocks") > 0
