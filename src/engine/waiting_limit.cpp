@@ -107,7 +107,7 @@ void WaitingLimit::update(const WaitingLoad& waiting, const QueueMoves& moves, T
     pace_requests_ = keep * pace_requests_ + static_cast<double>(taken);
   }
   if (waiting.requests == 0) places_ = 0;
-  updated_ = now;
+  updated_ = waiting.requests > 0 ? std::optional(now) : std::nullopt;
   moves_ = moves;
   taken_ = waiting;
   taken_by_ = std::move(by_tenant);

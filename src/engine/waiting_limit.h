@@ -61,7 +61,7 @@ class WaitingLimit {
   double pace_requests_ = 0, pace_seconds_ = 0;
   QueueMoves moves_;
   int64_t places_ = 0;  // of requests that have ended while others waited, not taken yet
-  std::optional<TimePoint> updated_;
+  std::optional<TimePoint> updated_;  // none while nothing waits
 };
 
 }  // namespace quire::engine

@@ -137,6 +137,9 @@ TEST(WaitingLimit, TimeInWhichNothingWaitsIsNoPace) {
   limit.update({0, 0}, {}, at(500));
   ASSERT_FALSE(limit.join({1, 1}));
   EXPECT_EQ(limit.join({1, 1})->retry_after, 1);
+  limit.take();
+  limit.update({1, 1}, {}, at(4000));  // with the first step after an idle hour
+  EXPECT_EQ(limit.join({1, 1})->retry_after, 1);
 }
 
 }  // namespace
