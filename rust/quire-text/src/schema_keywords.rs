@@ -9,7 +9,7 @@ use serde_json::{Map, Value as Json};
 
 /// What the value of a keyword is.
 #[derive(Clone, Copy)]
-enum Holds {
+pub enum Holds {
     /// No schema: a number, a string, a list of values.
     Data,
     Schema,
@@ -20,7 +20,7 @@ enum Holds {
     Named,
 }
 
-fn keyword(name: &str) -> Option<Holds> {
+pub fn keyword(name: &str) -> Option<Holds> {
     Some(match name {
         "type" | "const" | "enum" | "$ref" | "format" | "pattern" | "minLength" | "maxLength"
         | "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" | "multipleOf"
@@ -149,16 +149,15 @@ pub fn check_keywords(schema: &Json, path: &str) -> TextResult<()> {
 /// The compiler follows the draft that `$schema` names, and ignores what that does not know.
 fn check_draft(members: &Map<String, Json>, path: &str, root: &Json) -> TextResult<()> {
     let draft = root.get("$schema").and_then(Json::as_str).unwrap_or_default();
-    let draft = short(draft);
     if draft.contains("draft-03") || draft.contains("draft-04") {
-        return fail(format!("{path}.$schema: {draft:?} is not supported"));
+        return fail(format!("{path}.$schema: {:?} is not supported", short(draft)));
     }
     let is_older = draft.contains("draft-0") || draft.contains("2019-09");
     if members.contains_key("prefixItems") && members.contains_key("additionalItems") {
         return fail(format!("{path}.additionalItems: not beside `prefixItems`"));
     }
     if is_older && members.contains_key("prefixItems") {
-        return fail(format!("{path}.prefixItems: {draft:?} does not have this keyword"));
+        return fail(format!("{path}.prefixItems: {:?} does not have this keyword", short(draft)));
     }
     Ok(())
 }

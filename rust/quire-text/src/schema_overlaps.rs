@@ -2,42 +2,48 @@
 //! names an option that clients do not have.
 
 use crate::error::{short, TextError};
+use crate::schema_keywords::{keyword, Holds};
 use serde_json::Value as Json;
 
 /// Of a schema with more such keywords the first ones are named.
 const MOST_PLACES: usize = 4;
 
-/// The paths of all members `keyword` whose value `is_it`, "; "-separated in an error.
+/// The paths of all members `wanted` of schemas whose value `is_it`.
 fn places(
     schema: &Json,
     path: &str,
-    keyword: &str,
+    wanted: &str,
     is_it: &dyn Fn(&Json) -> bool,
     found: &mut Vec<String>,
 ) {
-    match schema {
-        Json::Object(members) => {
-            for (name, value) in members {
-                let place = format!("{path}.{}", short(name));
-                if name == keyword && is_it(value) {
-                    found.push(place.clone());
+    for (name, value) in schema.as_object().into_iter().flatten() {
+        let path = format!("{path}.{}", short(name));
+        if name == wanted && is_it(value) {
+            found.push(path.clone());
+        }
+        match (keyword(name), value) {
+            (Some(Holds::Named), Json::Object(schemas)) => {
+                for (name, one) in schemas {
+                    places(one, &format!("{path}.{}", short(name)), wanted, is_it, found);
                 }
-                places(value, &place, keyword, is_it, found);
             }
-        }
-        Json::Array(values) => {
-            for (i, value) in values.iter().enumerate() {
-                places(value, &format!("{path}[{i}]"), keyword, is_it, found);
+            (Some(Holds::List | Holds::SchemaOrList), Json::Array(schemas)) => {
+                for (i, one) in schemas.iter().enumerate() {
+                    places(one, &format!("{path}[{i}]"), wanted, is_it, found);
+                }
             }
+            (Some(Holds::Schema | Holds::SchemaOrList), _) => {
+                places(value, &path, wanted, is_it, found);
+            }
+            _ => {}
         }
-        _ => {}
     }
 }
 
 /// The compiler's error about the schema `source`, which the client knows as `name`, with its place.
 pub fn placed(error: TextError, source: &str, name: &str) -> TextError {
-    let is_one_of = error.0.contains("coerce_one_of");
-    if !is_one_of && !error.0.contains("patternProperty regexes") {
+    let is_one_of = error.0.starts_with("oneOf constraints are not supported");
+    if !is_one_of && !error.0.starts_with("patternProperty regexes") {
         return error;
     }
     let Ok(schema) = serde_json::from_str::<Json>(source) else { return error };
@@ -54,7 +60,10 @@ pub fn placed(error: TextError, source: &str, name: &str) -> TextError {
         places(&schema, name, "patternProperties", &has_both, &mut found);
         "two patterns may match the same name, which is not supported"
     };
-    found.truncate(MOST_PLACES);
+    if found.len() > MOST_PLACES {
+        found.truncate(MOST_PLACES);
+        found.push("another one".to_string());
+    }
     if found.is_empty() {
         found.push(name.to_string());
     }
@@ -82,6 +91,10 @@ mod tests {
             "patternProperties": {"^a": {}}});
         let told = message(regexes, patterns);
         assert!(told.starts_with("s.items.patternProperties: two patterns may match"), "{told}");
+        let data = json!({"enum": [{"oneOf": [1]}], "properties": {"default": {"oneOf": [{}]}}});
+        assert!(message(one_of, data).starts_with("s.properties.default.oneOf: two schemas"));
+        let many = json!({"anyOf": vec![json!({"oneOf": [{}]}); 5]});
+        assert!(message(one_of, many).contains("s.anyOf[3].oneOf or another one: two schemas"));
         assert_eq!(message("something else", json!({"oneOf": []})), "something else");
     }
 }
