@@ -120,7 +120,7 @@ class Api : public http::HttpHandler {
                                                 std::string_view body, const RequestMeans& means,
                                                 http::Charge& held);
   template <class Make>
-  void answer_in_background(http::ExchangePtr exchange, Make make);
+  void answer_in_background(http::ExchangePtr exchange, Make make, bool is_long = false);
   Result<void, ApiError> check_model(const std::string& name) const;
   std::optional<ApiError> unavailable() const;
   bool is_served(std::string_view name) const;

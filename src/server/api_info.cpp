@@ -22,11 +22,10 @@ constexpr size_t kTextCopies = 2;
 
 // Answers from a worker thread with what `make` returns.
 template <class Make>
-void Api::answer_in_background(http::ExchangePtr exchange, Make make) {
+void Api::answer_in_background(http::ExchangePtr exchange, Make make, bool is_long) {
   auto admitted = admit(exchange);
   if (!admitted) return respond_with(*exchange, admitted.error());
-  exchange->run_in_background([this, exchange, make,
-                               admission = std::move(admitted->admission)]() mutable {
+  auto task = [this, exchange, make, admission = std::move(admitted->admission)]() mutable {
     const auto held = std::make_shared<http::Charge>(exchange->account(), http::Held::kDocuments);
     const RequestMeans means{exchange->budget(), exchange->account()};
     const auto made = [&]() -> Result<json::value, ApiError> {
@@ -43,7 +42,9 @@ void Api::answer_in_background(http::ExchangePtr exchange, Make make) {
       admission.reset();
       exchange->respond(std::move(*response));
     });
-  });
+  };
+  if (is_long) return exchange->run_beside_large(std::move(task));
+  exchange->run_in_background(std::move(task));
 }
 
 void Api::health(http::ExchangePtr exchange) {
@@ -134,7 +135,9 @@ void Api::get_model(http::ExchangePtr exchange) {
 }
 
 void Api::tokenize(http::ExchangePtr exchange) {
-  answer_in_background(std::move(exchange), &Api::tokenize_body);
+  // A chat may bring a template of its own, which is a program.
+  answer_in_background(std::move(exchange), &Api::tokenize_body,
+                       options_.trust_request_chat_template);
 }
 
 Result<std::vector<int32_t>, ApiError> Api::encode_text(std::string_view text,

@@ -24,8 +24,8 @@ namespace quire::server::http {
 // Compiling a grammar cannot be stopped, and its size does not say how long it takes (up to a
 // second): that has threads of its own too.
 //
-// No size says for sure how long a job takes. So an owner uses all threads of a size but one at a
-// time: the next owner's job need not wait until one of its jobs ends.
+// No size says for sure how long a job takes. So an owner never has all threads of a size: beside
+// one busy owner another's job begins at once.
 class WorkQueue {
  public:
   enum class Size { kSmall, kLarge, kGrammar };

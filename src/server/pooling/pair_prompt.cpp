@@ -42,7 +42,8 @@ PairPrompt::PairPrompt(const ModelText& text)
   }
   if (!template_) use_template_of_qwen3(text);
   WorkBudget budget(std::chrono::seconds(1));
-  if (const auto empty = render("", "", "", budget)) fixed_bytes_ = empty->size();
+  const auto empty = render("", "", "", budget);
+  fixed_bytes_ = empty ? empty->size() : template_->source().size();  // one may refuse empty texts
 }
 
 void PairPrompt::use_template_of_qwen3(const ModelText& text) {
