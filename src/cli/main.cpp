@@ -3,6 +3,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 
 #include "base/error.h"
@@ -39,11 +40,14 @@ bool loads_a_model(const std::vector<std::string>& arguments) {
 }
 
 // Where standard input, output or error is closed, the next file or socket would take its number,
-// and what is printed would go there.
+// and what is printed would go there. Its use still fails: it is opened the other way round.
 void open_standard_files() {
-  for (const int file : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
-    if (::fcntl(file, F_GETFD) < 0 && errno == EBADF)
-      static_cast<void>(::open("/dev/null", O_RDWR));  // takes the lowest number that is free
+  for (const int file : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(file, F_GETFD) >= 0 || errno != EBADF) continue;
+    // It takes the lowest number that is free.
+    if (::open("/dev/null", file == STDIN_FILENO ? O_WRONLY : O_RDONLY) != file)
+      std::exit(1);  // nobody to tell
+  }
 }
 
 }  // namespace

@@ -16,7 +16,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <future>
-#include <iterator>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -40,8 +39,9 @@ constexpr int kTicksToLookCloser = 5;
 // Connections that no client with all others gets, of as many as by default.
 constexpr size_t kKeptForOthers = 16;
 constexpr int kAcceptsAtOnce = 64;
-// Files that a server opens beside its connections, once it listens.
-constexpr size_t kOtherFiles = 32;
+// Files that a process opens beside its connections once it listens: a model's, a GPU's, and some
+// connections that are being closed. Where the limit is large, a part of it.
+constexpr size_t kOtherFiles = 32, kPartOfOtherFiles = 16;
 constexpr size_t kFewestConnections = 4;
 // After accept() failed, mostly for want of file descriptors.
 constexpr auto kAcceptPause = std::chrono::milliseconds(100);
@@ -64,21 +64,24 @@ size_t raise_file_limit() {
   rlimit raised = limit;
   raised.rlim_cur = limit.rlim_max;
 #ifdef __APPLE__  // which refuses more, though it calls that the limit
-  raised.rlim_cur = std::min<rlim_t>(limit.rlim_max, OPEN_MAX);
+  raised.rlim_cur = std::max(limit.rlim_cur, std::min<rlim_t>(limit.rlim_max, OPEN_MAX));
 #endif
   return ::setrlimit(RLIMIT_NOFILE, &raised) == 0 ? raised.rlim_cur : limit.rlim_cur;
 }
 
+// Those that are open now, as far as the system says.
 size_t open_files() {
+  size_t count = 0;
   std::error_code error;
-  const std::filesystem::directory_iterator files("/dev/fd", error);
-  return error ? 0 : static_cast<size_t>(std::distance(begin(files), end(files)));
+  std::filesystem::directory_iterator file("/dev/fd", error);
+  for (; !error && file != std::filesystem::directory_iterator(); file.increment(error)) ++count;
+  return count;
 }
 
 // As many as asked for, or as open files leave room for: each is one.
 size_t connections_within_file_limit(size_t wanted) {
   const size_t limit = raise_file_limit();
-  const size_t taken = open_files() + kOtherFiles;
+  const size_t taken = open_files() + std::max(kOtherFiles, limit / kPartOfOtherFiles);
   if (limit - std::min(limit, taken) >= wanted) return wanted;
   if (limit < taken + kFewestConnections)
     throw LoadError("the limit of open files is " + std::to_string(limit) +
