@@ -106,6 +106,8 @@ def soak(model, options):
         answers, kills, samples = asyncio.run(under_load(server, options, seconds))
         clients.assert_nothing_is_held(server)
         slope = clients.slope_per_minute(samples)
+        if not is_slope_measured(seconds):
+            print(f"{model}: {seconds:.0f} s are too short to see whether memory grows")
         course = " ".join(f"{kib / 1024:.0f}" for _, kib in samples[:: max(1, len(samples) // 8)])
         print(f"{model}: {answers} answers equal to solo ones, {kills} connections killed, {slope / 1024:+.2f} MiB a minute "
               f"(after warm-up {course} MiB)", flush=True)
