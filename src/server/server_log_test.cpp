@@ -6,6 +6,7 @@ namespace {
 
 using ServerLogTest = LoggedServerTest;
 
+// The prompts of an agent that says the time near the beginning: said once, with both texts.
 TEST_F(ServerLogTest, SaysWhatKeepsPromptsOutOfThePrefixCache) {
   start();
   const auto ask = [&](const std::string& changes, const std::string& id) {

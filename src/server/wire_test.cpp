@@ -1,12 +1,12 @@
 // The whole server over real sockets, with a scripted engine: headers, ids, errors.
 #include <ctime>
 
-#include "server/test_logged_server.h"
+#include "server/test_server.h"
 
 namespace quire::server {
 namespace {
 
-using WireTest = LoggedServerTest;
+using WireTest = ServerTest;
 
 int64_t parse_date(const std::string& text) {
   std::tm tm{};
@@ -70,7 +70,6 @@ TEST_F(WireTest, TakesTheClientsRequestIdIfItIsUsable) {
   EXPECT_EQ(injected.json().at("error").at("param"), "request_id");
 }
 
-// The prompts of an agent that says the time near the beginning: said once, with both texts.
 TEST_F(WireTest, ReadsMediaTypesWithoutRegardToCase) {
   start();
   const auto status = [&](const std::string& headers) {
