@@ -183,6 +183,7 @@ int64_t parse_size(const std::string& text, const std::string& flag) {
   const bool lower =
       suffix.size() == 1 && std::islower(static_cast<unsigned char>(suffix[0])) && !binary;
   value *= std::pow(lower ? 1000.0 : 1024.0, power);
+  if (value == 0) throw LoadError(flag + " must be more than 0");
   if (!(value >= 1 && value < 9e18)) throw bad();
   return static_cast<int64_t>(value);
 }

@@ -170,17 +170,27 @@ TEST(ForeignFlags, HaveLlamaServersToo) {
       "--no-log-prefix --no-log-timestamps --no-log-jsonl --cache-idle-slots "
       "--no-cache-idle-slots --cors-credentials --no-cors-credentials --models-autoload "
       "--no-models-autoload --reuse-port -bs -lcs -lcd --dry-sequence-breaker --adaptive-target "
-      "--adaptive-decay --reasoning-preserve --no-reasoning-preserve --tags");
+      "--adaptive-decay --reasoning-preserve --no-reasoning-preserve --tags "
+      "--mmap -dio --direct-io -ndio -dev --moe-cache-mib -ncffn --n-cpu-ffn --ui-config "
+      "--webui-config-file --ui-mcp-proxy --no-webui-mcp-proxy --agent -no-ag --tools-runtime "
+      "--skip-chat-parsing --prefill-assistant -sps --lora-init-without-apply "
+      "--sleep-idle-seconds --log-prompts-dir --cache-list --completion-bash --spm-infill "
+      "--kv-unified-per-slot --control-vector-layer-range --mtmd-batch-max-tokens --video-fps "
+      "--spec-type --spec-default --spec-draft-n-max --spec-draft-n-min --spec-draft-p-min "
+      "--spec-draft-model --spec-draft-hf --spec-ngram-mod-n-match --draft-p-min -hfd -ngld -devd "
+      "-ctkd -ctvd -cmoed -ncmoed -otd -td -tbd --fim-qwen-7b-spec --gpt-oss-20b-default");
   for (const std::string& name : names) EXPECT_NE(find_foreign_flag(name), nullptr) << name;
 }
 
 // What asks for the opposite of what is done is refused, also as the other form of a switch.
 TEST(ForeignFlags, PairsOfSwitchesAreJudgedApart) {
   for (const char* name : {"--no-warmup", "--no-escape", "--cache-idle-slots", "--log-timestamps",
-                           "--no-cors-credentials", "--models-autoload"})
+                           "--no-cors-credentials", "--models-autoload", "--no-agent",
+                           "--no-skip-chat-parsing", "--no-prefill-assistant"})
     EXPECT_TRUE(screen(line_with({name})).ok()) << name;
   for (const char* name : {"--warmup", "--escape", "--no-cache-idle-slots", "--no-log-timestamps",
-                           "--cors-credentials", "--no-models-autoload", "--log-jsonl"})
+                           "--cors-credentials", "--no-models-autoload", "--log-jsonl", "--agent",
+                           "--skip-chat-parsing", "--prefill-assistant"})
     EXPECT_FALSE(screen(line_with({name})).ok()) << name;
 }
 

@@ -9,6 +9,9 @@
 
 namespace quire::cli {
 
+// ForeignFlag::values of a switch whose values are all whole numbers that follow it.
+inline constexpr std::string_view kNumbers = "#";
+
 // A flag of vLLM or llama.cpp that Quire does not have.
 struct ForeignFlag {
   std::string_view names;  // separated by spaces
@@ -17,11 +20,11 @@ struct ForeignFlag {
   // Empty: it is always refused.
   std::string_view harmless;
   std::string_view reason;  // why it changes nothing, or what to do instead
-  // Of a switch: words that are its value if one of them follows it; "#": whole numbers, all that
-  // follow.
+  // Of a switch: words that are its value if one of them follows it, or kNumbers.
   std::string_view values = {};
 };
 
+// All of them; the table is in foreign_flag_table.cpp.
 std::span<const ForeignFlag> foreign_flags();
 
 // The one of this name ("--swap-space"; underscores count as dashes), or null.

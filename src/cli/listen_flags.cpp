@@ -38,7 +38,9 @@ void add_listen_flags(CLI::App& command, ListenFlags& flags, server::http::HttpO
   command.add_option("--host", http.host, "Address to bind; 0.0.0.0 for all")
       ->check(not_empty())
       ->capture_default_str();
-  command.add_option("--port", http.port, "0: any free one")->capture_default_str();
+  command.add_option("--port", http.port, "0: any free one")
+      ->check(CLI::Range(0, 65535))
+      ->capture_default_str();
   command
       .add_option("--ssl-certfile", flags.certificate_file,
                   "Speak TLS alone (https) with this certificate, PEM, with those that lead to its "

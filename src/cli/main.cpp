@@ -1,3 +1,7 @@
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <cstdio>
 #include <exception>
 
@@ -34,9 +38,18 @@ bool loads_a_model(const std::vector<std::string>& arguments) {
   return !arguments.empty() && (arguments[0] == "serve" || arguments[0] == "run");
 }
 
+// Where standard input, output or error is closed, the next file or socket would take its number,
+// and what is printed would go there.
+void open_standard_files() {
+  for (const int file : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (::fcntl(file, F_GETFD) < 0 && errno == EBADF)
+      static_cast<void>(::open("/dev/null", O_RDWR));  // takes the lowest number that is free
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  open_standard_files();
   CLI::App app(kDescription, "quire");
   app.set_version_flag("--version", "quire " QUIRE_VERSION);
   app.require_subcommand(1);

@@ -40,8 +40,8 @@ std::string memory_text(const models::ModelSize& size) {
   const int64_t cache =
       demand.most_blocks(0, size.max_positions, options.max_num_batched_tokens) * block +
       engine::KvPool::state_bytes(size.caches, size.dtype);
-  const int64_t step =
-      engine::activation_bytes(size.widest_activation, size.vocab, size.dtype, options, false);
+  const int64_t step = engine::activation_bytes(size.caches, size.widest_activation, size.vocab,
+                                                size.dtype, options, false);
   return "weights " + gib(size.weights) + ", a step " + gib(step) + ", cache " + gib(cache) +
          " for a sequence of " + std::to_string(size.max_positions) + " tokens; " +
          gib(engine::available_memory()) + " are free";

@@ -210,6 +210,8 @@ struct StoppedFirst {
 
 int serve(ServeFlags flags) {
   std::signal(SIGPIPE, SIG_IGN);
+  // Tools that turn over logs send these to whatever runs; by themselves they end a process.
+  for (const int signal : {SIGUSR1, SIGUSR2}) std::signal(signal, SIG_IGN);
   give_back_memory_when_freed();
   server::Log log(STDERR_FILENO);
   server::http::UnixPath unix_path;

@@ -280,7 +280,8 @@ RunningModel start_engine(const ModelFlags& flags) {
   models::LoadOptions load = load_options(flags, request);
   const std::vector<formats::LoraAdapter> adapters = open_adapters(flags);
   load.adapters = adapters;
-  const ops::Context context = make_compute_context(flags, models::beyond_cuda(checkpoint, load));
+  const ops::Context context =
+      make_compute_context(flags, models::beyond_limits(checkpoint, load, ops::cuda_limits()));
   model.profile = context.profile;
   if (!context.device->metal()) mlx::core::set_default_device(mlx::core::Device::cpu);
   model.generation_config = checkpoint.generation_config();

@@ -197,6 +197,7 @@ class Engine::Impl {
   bool start() {
     try {
       runner_.start();
+      publish();
       started_.set_value();
       return true;
     } catch (...) {

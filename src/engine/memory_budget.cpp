@@ -9,6 +9,8 @@
 #include <fstream>
 #include <limits>
 #include <optional>
+#include <set>
+#include <tuple>
 
 #include "base/error.h"
 #include "engine/block_demand.h"
@@ -183,15 +185,38 @@ int64_t most_rows(const SchedulerOptions& options) {
                   options.max_num_seqs + options.max_prompt_logprob_rows);
 }
 
-int64_t activation_bytes(int64_t widest_activation, int64_t vocab, mx::Dtype dtype,
-                         const SchedulerOptions& options, bool is_gpu) {
+namespace {
+
+// Layers with the same heads and windows share a step's lists. Queries have no more heads than the
+// widest activation has room for.
+std::vector<ops::AttentionKind> attention_kinds(const std::vector<models::CacheSpec>& caches,
+                                                int64_t widest_activation) {
+  std::set<std::tuple<int64_t, int64_t, int64_t>> seen;
+  std::vector<ops::AttentionKind> kinds;
+  for (const models::CacheSpec& cache : caches) {
+    const auto* kv = std::get_if<models::KvCacheSpec>(&cache);
+    if (!kv || !seen.emplace(kv->kv_heads, kv->head_dim, kv->window_left).second) continue;
+    kinds.push_back({.heads = std::max(kv->kv_heads, widest_activation / kv->head_dim),
+                     .kv_heads = kv->kv_heads});
+  }
+  return kinds;
+}
+
+}  // namespace
+
+int64_t activation_bytes(const std::vector<models::CacheSpec>& caches, int64_t widest_activation,
+                         int64_t vocab, mx::Dtype dtype, const SchedulerOptions& options,
+                         bool is_gpu) {
   constexpr int64_t kLiveActivations = 8;
   const int64_t rows =
       (is_gpu ? most_rows(options) : options.max_num_seqs) + 2 * options.max_num_seqs;
   return kLiveActivations * options.max_num_batched_tokens * widest_activation *
              static_cast<int64_t>(mx::size_of(dtype)) +
          rows * vocab * static_cast<int64_t>(sizeof(float)) +
-         (is_gpu ? 2 * ops::kAttentionCudaScratch : 0);
+         (is_gpu
+              ? 2 * ops::most_attention_bytes(attention_kinds(caches, widest_activation),
+                                              options.max_num_batched_tokens, options.max_num_seqs)
+              : 0);
 }
 
 int64_t available_memory(const std::string& root) {
@@ -246,12 +271,16 @@ MemoryBudget plan_memory(const models::Model& model, const SchedulerOptions& opt
         static_cast<int64_t>(share_of_device(request).value_or(1) * static_cast<double>(*total));
   budget.is_lazy = model.context().device->host_memory() != nullptr;
   budget.weights = static_cast<int64_t>(model.weight_bytes());
-  budget.activations = activation_bytes(model.widest_activation(), model.vocab_size(),
-                                        model.dtype(), options, !budget.is_lazy);
+  budget.activations =
+      activation_bytes(model.cache_specs(), model.widest_activation(), model.vocab_size(),
+                       model.dtype(), options, !budget.is_lazy);
   const CacheGroups groups = groups_of(model);
   const BlockDemand demand(options.block_size, groups.windows);
   const int64_t block_bytes =
       KvPool::block_bytes(groups, options.block_size, model.dtype(), request.kv_storage);
+  if (request.max_model_len == 1)
+    throw LoadError(
+        "--max-model-len 1 is of no use: a prompt and its answer take 2 tokens at least");
   budget.max_model_len = request.max_model_len > 0 ? request.max_model_len : model.max_positions();
   budget.state_slot_bytes = KvPool::state_bytes(model.cache_specs(), model.dtype());
   choose_state_slots(budget, options, request);

@@ -57,10 +57,11 @@ int64_t most_rows(const SchedulerOptions& options);
 
 // Buffers alive at once in a step, in bytes: a few activations of the widest layer (elements per
 // token), and logits: of every sequence of two steps, and of those that wait for masks. On a GPU
-// also those of prompts, and what attention keeps of parts of a context, both for steps that are
-// recorded and for others.
-int64_t activation_bytes(int64_t widest_activation, int64_t vocab, mx::Dtype dtype,
-                         const SchedulerOptions& options, bool is_gpu);
+// also those of prompts, and the most that attention takes (ops::most_attention_bytes), both for
+// steps that are recorded and for others.
+int64_t activation_bytes(const std::vector<models::CacheSpec>& caches, int64_t widest_activation,
+                         int64_t vocab, mx::Dtype dtype, const SchedulerOptions& options,
+                         bool is_gpu);
 
 // Sizes the pools from what is available less the activations: half of it in the host's memory, all
 // of it in a device's own. Recurrent state comes first:

@@ -39,9 +39,9 @@ int64_t check_fits(const std::string& model, const models::ModelSize& size,
           ? 0
           : std::max<int64_t>(1, demand.longest(available / block, options.max_num_batched_tokens));
   const int64_t positions = block == 0 ? size.max_positions : std::min(size.max_positions, longest);
-  const int64_t step =
-      activation_bytes(size.widest_activation, size.vocab, size.dtype, options, is_gpu) +
-      positions * size.rope_bytes;
+  const int64_t step = activation_bytes(size.caches, size.widest_activation, size.vocab, size.dtype,
+                                        options, is_gpu) +
+                       positions * size.rope_bytes;
   const int64_t least = least_cache(size, options, request, demand, block);
   const int64_t asked =
       request.num_blocks > 0 ? request.num_blocks * block : request.kv_cache_bytes;

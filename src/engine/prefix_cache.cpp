@@ -2,27 +2,37 @@
 
 #include <algorithm>
 #include <bit>
+#include <random>
 
 #include "base/check.h"
 
 namespace quire::engine {
 
-uint64_t hash_block(uint64_t parent, std::span<const int32_t> tokens) {
-  // Multiply and fold, a word at a time; the odd constants are digits of pi, as in wyhash.
-  const auto mix = [](uint64_t a, uint64_t b) {
-    const unsigned __int128 product = static_cast<unsigned __int128>(a) * b;
+uint64_t hash_block(uint64_t secret, uint64_t parent, std::span<const int32_t> tokens) {
+  // Multiply and fold, a word at a time, as in wyhash.
+  const uint64_t multiplier = secret | 1;
+  const auto mix = [&](uint64_t a) {
+    const unsigned __int128 product = static_cast<unsigned __int128>(a) * multiplier;
     return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
   };
-  uint64_t h = mix(parent ^ 0x243f6a8885a308d3u, 0x13198a2e03707345u);
-  for (int32_t token : tokens) {
-    h = mix(h ^ static_cast<uint32_t>(token), 0xa4093822299f31d1u);
-  }
+  uint64_t h = mix(parent ^ std::rotl(secret, 32));
+  for (int32_t token : tokens) h = mix(h ^ static_cast<uint32_t>(token));
   return h ^ (h >> 32);
 }
 
+namespace {
+uint64_t draw_secret() {
+  std::random_device device;
+  return static_cast<uint64_t>(device()) << 32 | device();
+}
+}  // namespace
+
 PrefixCache::PrefixCache(int64_t num_blocks, int64_t block_size, BlockHash hash, size_t num_tables,
                          int64_t num_nodes)
-    : block_size_(block_size), num_tables_(static_cast<int64_t>(num_tables)), hash_(hash) {
+    : block_size_(block_size),
+      num_tables_(static_cast<int64_t>(num_tables)),
+      hash_(hash),
+      secret_(draw_secret()) {
   if (num_nodes == 0) num_nodes = 2 * num_blocks;
   nodes_.resize(num_nodes);
   free_.reserve(num_nodes);
@@ -51,7 +61,7 @@ void PrefixCache::lookup(std::string_view salt, std::span<const int32_t> tokens,
   const auto size = static_cast<size_t>(block_size_);
   for (size_t at = 0; at + size <= tokens.size(); at += size) {
     const auto own = tokens.subspan(at, size);
-    node = find(node, hash_(static_cast<uint64_t>(node), own), own);
+    node = find(node, hash_(secret_, static_cast<uint64_t>(node), own), own);
     if (node == kNone) break;
     nodes.push_back(node);
   }
@@ -63,7 +73,7 @@ int32_t PrefixCache::insert(std::string_view salt, int32_t parent, std::span<con
   QUIRE_CHECK(static_cast<int64_t>(blocks.size()) == num_tables_) << blocks.size();
   const int32_t before = parent == kNone ? root_of(salt) : parent;
   if (before == kNone) return kNone;
-  const uint64_t hash = hash_(static_cast<uint64_t>(before), tokens);
+  const uint64_t hash = hash_(secret_, static_cast<uint64_t>(before), tokens);
   int32_t node = find(before, hash, tokens);
   if (node == kNone) node = add(before, hash, tokens);
   if (node == kNone) {

@@ -10,8 +10,10 @@
 namespace quire::engine {
 
 // Spreads (parent, tokens) over 64 bits. Only speed depends on it: tests pass one that collides.
-using BlockHash = uint64_t (*)(uint64_t parent, std::span<const int32_t> tokens);
-uint64_t hash_block(uint64_t parent, std::span<const int32_t> tokens);
+// A cache draws its `secret` at random. Without it a client could choose tokens whose blocks all
+// meet in one bucket, and every lookup would walk through them.
+using BlockHash = uint64_t (*)(uint64_t secret, uint64_t parent, std::span<const int32_t> tokens);
+uint64_t hash_block(uint64_t secret, uint64_t parent, std::span<const int32_t> tokens);
 
 // Which full blocks hold the K and V of which prefix: a tree of nodes, each a block's tokens, with
 // a block of each block table (BlockDemand), or without one where it was given up:
@@ -88,6 +90,7 @@ class PrefixCache {
   int64_t block_size_;
   int64_t num_tables_;
   BlockHash hash_;
+  uint64_t secret_;
   int64_t size_ = 0;
   Roots roots_;
   std::vector<Node> nodes_;

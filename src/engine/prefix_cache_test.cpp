@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -13,7 +14,7 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using Tokens = std::vector<int32_t>;
 
-uint64_t one_bucket(uint64_t, std::span<const int32_t>) { return 42; }
+uint64_t one_bucket(uint64_t, uint64_t, std::span<const int32_t>) { return 42; }
 
 // Every test also runs with a hash under which all blocks collide: only time may differ.
 class PrefixCacheTest : public ::testing::TestWithParam<BlockHash> {
@@ -193,12 +194,51 @@ TEST_P(PrefixCacheTest, ClearForgetsEverything) {
 
 INSTANTIATE_TEST_SUITE_P(Hashes, PrefixCacheTest, ::testing::Values(hash_block, one_bucket));
 
-TEST(HashBlock, DependsOnEveryTokenItsPlaceAndTheParent) {
+constexpr uint64_t kSecret = 0x9216d5d98979fb1b, kOtherSecret = 0xd1310ba698dfb5ac;
+
+TEST(HashBlock, DependsOnEveryTokenItsPlaceTheParentAndTheSecret) {
   const Tokens a{1, 2, 3}, b{1, 3, 2}, c{1, 2, 4};
-  EXPECT_NE(hash_block(1, a), hash_block(1, b));
-  EXPECT_NE(hash_block(1, a), hash_block(1, c));
-  EXPECT_NE(hash_block(1, a), hash_block(2, a));
-  EXPECT_EQ(hash_block(1, a), hash_block(1, Tokens{1, 2, 3}));
+  EXPECT_NE(hash_block(kSecret, 1, a), hash_block(kSecret, 1, b));
+  EXPECT_NE(hash_block(kSecret, 1, a), hash_block(kSecret, 1, c));
+  EXPECT_NE(hash_block(kSecret, 1, a), hash_block(kSecret, 2, a));
+  EXPECT_NE(hash_block(kSecret, 1, a), hash_block(kOtherSecret, 1, a));
+  EXPECT_EQ(hash_block(kSecret, 1, a), hash_block(kSecret, 1, Tokens{1, 2, 3}));
+}
+
+// Who does not know a cache's secret cannot fill one of its buckets.
+TEST(HashBlock, BlocksThatMeetUnderOneSecretDoNotUnderAnother) {
+  constexpr uint64_t kBuckets = 1024;
+  std::vector<int> blocks_of(kBuckets);
+  int chosen = 0;
+  for (int32_t token = 0; token < 1'000'000; ++token) {
+    const Tokens block{token % 1000, token / 1000};
+    if (hash_block(kSecret, 0, block) % kBuckets != 0) continue;
+    ++chosen;
+    ++blocks_of[hash_block(kOtherSecret, 0, block) % kBuckets];
+  }
+  EXPECT_GT(chosen, 900);
+  EXPECT_LT(*std::max_element(blocks_of.begin(), blocks_of.end()), 12);
+}
+
+std::vector<uint64_t> secrets_seen;
+uint64_t note_secret(uint64_t secret, uint64_t, std::span<const int32_t>) {
+  secrets_seen.push_back(secret);
+  return secret;
+}
+
+TEST(HashBlock, EachCacheHasASecretOfItsOwn) {
+  const Tokens tokens{1, 2}, blocks{0};
+  secrets_seen.clear();
+  for (int i = 0; i < 2; ++i) {
+    PrefixCache cache(8, 2, note_secret);
+    std::vector<int32_t> nodes;
+    cache.let_go(cache.insert("", PrefixCache::kNone, tokens, blocks));
+    cache.lookup("", tokens, nodes);
+    EXPECT_EQ(nodes.size(), 1u);
+  }
+  ASSERT_EQ(secrets_seen.size(), 4u);
+  EXPECT_EQ(secrets_seen[0], secrets_seen[1]);
+  EXPECT_NE(secrets_seen[0], secrets_seen[2]);
 }
 
 }  // namespace

@@ -19,7 +19,7 @@
 namespace quire::engine::testing {
 namespace {
 
-uint64_t colliding_hash(uint64_t, std::span<const int32_t>) { return 7; }
+uint64_t colliding_hash(uint64_t, uint64_t, std::span<const int32_t>) { return 7; }
 
 struct Scenario {
   int64_t block_size = 4, max_model_len = 32, spare_blocks = 0;

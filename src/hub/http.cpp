@@ -176,7 +176,9 @@ Response HttpClient::Impl::send_once(const Request& request, bool is_redirected)
   set(CURLOPT_CONNECTTIMEOUT, static_cast<long>(settings.stall.count()));
   set(CURLOPT_LOW_SPEED_LIMIT, 1L);
   set(CURLOPT_LOW_SPEED_TIME, static_cast<long>(settings.stall.count()));
-  set(CURLOPT_BUFFERSIZE, 256L << 10);
+  // A wish: older versions refuse it while the last transfer's buffer is there, which they keep if
+  // a name was not found.
+  static_cast<void>(curl_easy_setopt(curl, CURLOPT_BUFFERSIZE, 256L << 10));
   set(CURLOPT_ERRORBUFFER, static_cast<char*>(details));
   set(CURLOPT_WRITEFUNCTION, &on_body);
   set(CURLOPT_WRITEDATA, &exchange);

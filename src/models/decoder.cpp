@@ -216,7 +216,7 @@ mx::array Decoder::project(const mx::array& h) const {
 std::unique_ptr<Model> load_model(ops::Context context, const formats::Checkpoint& checkpoint,
                                   const LoadOptions& options) {
   ModelSpec spec = model_spec_of(checkpoint, options);
-  check_device_limits(spec, *context.device);
+  check_device_limits(spec, ops::limits_of(*context.device));
   return std::make_unique<Decoder>(std::move(context), checkpoint, std::move(spec), options);
 }
 

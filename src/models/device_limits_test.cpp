@@ -25,7 +25,7 @@ ModelSpec spec_of(int64_t vocab, int64_t experts, int64_t choices) {
 }
 
 TEST(DeviceLimits, WhatAGpuCannotRunIsRefusedByName) {
-  const ops::testing::TestDevice gpu("cuda");
+  const ops::DeviceLimits gpu = ops::limits_of(ops::testing::TestDevice("cuda"));
   check_device_limits(spec_of(1 << 20, 4096, 256), gpu);
   const auto refusal = [&](const ModelSpec& spec) {
     return [&] { check_device_limits(spec, gpu); };
@@ -35,11 +35,12 @@ TEST(DeviceLimits, WhatAGpuCannotRunIsRefusedByName) {
   EXPECT_THAT(refusal(spec_of(1000, 4097, 1)),
               ThrowsMessage<LoadError>(HasSubstr("4097 experts in a layer")));
   EXPECT_THAT(refusal(spec_of(1000, 4096, 257)),
-              ThrowsMessage<LoadError>(HasSubstr("257 experts for a token")));
+              ThrowsMessage<LoadError>("the model has 257 experts for a token, but the kernels for "
+                                       "NVIDIA GPUs take 256; --device cpu runs it"));
 }
 
 TEST(DeviceLimits, WhatAnAppleGpuCannotRunIsRefusedByName) {
-  const ops::testing::TestDevice gpu("metal");
+  const ops::DeviceLimits gpu = ops::limits_of(ops::testing::TestDevice("metal"));
   ModelSpec spec;
   spec.vocab = 1 << 20;
   spec.layers.emplace_back();
@@ -64,13 +65,13 @@ TEST(DeviceLimits, WhatAnAppleGpuCannotRunIsRefusedByName) {
 }
 
 TEST(DeviceLimits, TheCpuHasNone) {
-  check_device_limits(spec_of(1 << 22, 10'000, 1000), *ops::make_cpu_device());
+  check_device_limits(spec_of(1 << 22, 10'000, 1000), ops::limits_of(*ops::make_cpu_device()));
 }
 
 TEST(DeviceLimits, ACheckpointSaysWhatOfItNoGpuRuns) {
   const auto beyond = [](const std::string& name) {
-    return beyond_cuda(formats::Checkpoint::open(source_dir() + "/tests/parity/models/" + name),
-                       {});
+    return beyond_limits(formats::Checkpoint::open(source_dir() + "/tests/parity/models/" + name),
+                         {}, ops::cuda_limits());
   };
   EXPECT_THAT(beyond("qwen3-mxfp4"), IsEmpty());
   EXPECT_THAT(beyond("qwen3-4bit"), IsEmpty());

@@ -31,15 +31,21 @@ int64_t num_prompts(const pooling::ScoreRequest& request) {
 }
 
 // Of the text that a request's plan reads, if that may be far more than its body has: every pair
-// has the query.
-size_t multiplied_bytes(const openai::GenerationRequest&) { return 0; }
-size_t multiplied_bytes(const pooling::ScoreRequest& request) {
-  size_t bytes = request.documents.size() * request.instruction.size();
+// has the query, and `fixed` bytes of its prompt.
+size_t multiplied_bytes(const openai::GenerationRequest&, size_t) { return 0; }
+size_t multiplied_bytes(const pooling::ScoreRequest& request, size_t fixed) {
+  size_t bytes = request.documents.size() * (request.instruction.size() + fixed);
   for (const std::string& query : request.queries) bytes += query.size();
   if (request.queries.size() == 1)
     bytes += (request.documents.size() - 1) * request.queries[0].size();
   for (const std::string& document : request.documents) bytes += document.size();
   return bytes;
+}
+
+// A client's own template is a program, which may take as long as it likes.
+bool has_own_template(const openai::GenerationRequest&) { return false; }
+bool has_own_template(const openai::ChatRequest& request) {
+  return request.chat.chat_template.has_value();
 }
 
 // For the log, whose sink escapes control characters: what comes from anywhere cannot pass for the
@@ -125,17 +131,19 @@ std::string_view Api::local_path(const http::RequestHead& head) const {
   return rest.starts_with('/') ? rest : path;
 }
 
-const Api::Route* Api::find_route(const http::RequestHead& head) const {
-  const std::string_view path = local_path(head);
-  const std::string_view method = head.method == "HEAD" ? "GET" : std::string_view(head.method);
+const Api::Route* Api::route_at(std::string_view path, std::string_view method) const {
   if (path == "/" && !options_.page) return nullptr;
   for (const Route& route : routes()) {
     const bool is_prefix = route.path.size() > 1 && route.path.ends_with('/');
     const bool fits = is_prefix ? path.starts_with(route.path) && path.size() > route.path.size()
                                 : path == route.path;
-    if (fits && method == route.method) return &route;
+    if (fits && (method.empty() || method == route.method)) return &route;
   }
   return nullptr;
+}
+
+const Api::Route* Api::find_route(const http::RequestHead& head) const {
+  return route_at(local_path(head), head.method == "HEAD" ? "GET" : std::string_view(head.method));
 }
 
 bool Api::needs_key(std::string_view path) const {
@@ -172,11 +180,9 @@ std::optional<http::Response> Api::check(const http::RequestHead& head) {
 std::string Api::allowed_methods(const http::RequestHead& head) const {
   std::string methods;
   for (const char* method : {"GET", "POST"}) {
-    http::RequestHead other = head;
-    other.method = method;
-    if (find_route(other) == nullptr) continue;
+    if (route_at(local_path(head), method) == nullptr) continue;
     if (!methods.empty()) methods += ", ";
-    methods += other.method == "GET" ? "GET, HEAD" : method;
+    methods += method == std::string_view("GET") ? "GET, HEAD" : method;
   }
   return methods;
 }
@@ -221,13 +227,15 @@ http::Response Api::error_for(const http::RequestHead& head, int status,
 }
 
 void Api::finished(const http::Request& request, const Outcome& outcome) {
-  const Route* route = find_route(request.head);
-  const std::string method = route != nullptr ? request.head.method : "other";
-  metrics_.http_request(method, route != nullptr ? std::string(route->path) : "none",
-                        outcome.status);
+  const bool is_allowed = find_route(request.head) != nullptr;
+  const Route* route = route_at(local_path(request.head), {});
+  metrics_.http_request(is_allowed ? request.head.method : "other",
+                        route != nullptr ? std::string(route->path) : "none", outcome.status);
   if (!is_logged(request.head)) return;
-  spdlog::info("{} {} {} {} id={}{}{} {:.1f} ms{}", request.peer, request.head.method.substr(0, 32),
-               in_quotes(request.head.path.substr(0, 200)), outcome.status, request.head.id,
+  const size_t key = keys_.size() > 1 ? keys_.place_of(given_key(request.head)) : 0;
+  spdlog::info("{} {} {} {} id={}{}{}{} {:.1f} ms{}", request.peer,
+               request.head.method.substr(0, 32), in_quotes(request.head.path.substr(0, 200)),
+               outcome.status, request.head.id, key > 0 ? " key=" + std::to_string(key) : "",
                outcome.note.empty() ? "" : " ", outcome.note, outcome.seconds * 1e3,
                outcome.complete   ? ""
                : outcome.given_up ? " (not read)"
@@ -374,7 +382,8 @@ void Api::generate(http::ExchangePtr exchange, bool renders, Parse parse) {
     const int64_t generations = num_prompts(*request) * request->n;
     if (auto granted = arrival->client.admission->add_generations(generations); !granted)
       return arrival->refuse(granted.error());
-    const bool is_long = multiplied_bytes(*request) >= options_.http.large_body_bytes;
+    const size_t bytes = multiplied_bytes(*request, planner_.fixed_pair_bytes());
+    const bool is_long = bytes >= options_.http.large_body_bytes || has_own_template(*request);
     if (!request->needs_grammar && !is_long) return begin(*arrival, *request);
     auto task = [this, arrival,
                  request = std::make_shared<std::decay_t<decltype(*request)>>(

@@ -54,6 +54,8 @@ class Api : public http::HttpHandler {
   std::string_view local_path(const http::RequestHead& head) const;
   bool needs_key(std::string_view path) const;
   bool is_left_to_others(const Route& route) const;
+  // Null: there is none. An empty method is any.
+  const Route* route_at(std::string_view path, std::string_view method) const;
   const Route* find_route(const http::RequestHead& head) const;
   std::string allowed_methods(const http::RequestHead& head) const;
   std::optional<http::Response> check_get(const http::RequestHead& head) const;

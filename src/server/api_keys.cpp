@@ -46,11 +46,12 @@ ApiKeys::Digest ApiKeys::digest_of(std::string_view key) const {
 
 ApiKeys::Tenants ApiKeys::tenants_of(const std::vector<std::string>& keys) const {
   Tenants tenants;
-  for (const std::string& key : keys) {
-    const Digest digest = digest_of(key);
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const Digest digest = digest_of(keys[i]);
     if (tenants.contains(digest)) continue;  // given twice
     const auto known = tenants_.find(digest);
-    tenants.emplace(digest, known != tenants_.end() ? known->second : new_tenant());
+    const uint64_t number = known != tenants_.end() ? known->second.number : new_tenant();
+    tenants.emplace(digest, Tenant{number, i + 1});
   }
   return tenants;
 }
@@ -69,12 +70,19 @@ size_t ApiKeys::size() const {
   return tenants_.size();
 }
 
-std::optional<uint64_t> ApiKeys::find(std::string_view given) const {
+ApiKeys::Tenant ApiKeys::look_up(std::string_view given) const {
   const Digest digest = digest_of(given);
   const std::shared_lock lock(mutex_);
   const auto found = tenants_.find(digest);
-  return found != tenants_.end() ? std::optional(found->second) : std::nullopt;
+  return found != tenants_.end() ? found->second : Tenant();
 }
+
+std::optional<uint64_t> ApiKeys::find(std::string_view given) const {
+  const Tenant tenant = look_up(given);
+  return tenant.place > 0 ? std::optional(tenant.number) : std::nullopt;
+}
+
+size_t ApiKeys::place_of(std::string_view given) const { return look_up(given).place; }
 
 std::vector<std::string> parse_key_file(std::string_view text, const std::string& name) {
   std::vector<std::string> keys;

@@ -26,12 +26,19 @@ class ApiKeys {
   // they are looked up by a digest with a salt that nobody knows. It does not grow with their
   // number, and neither does how long replace() keeps it waiting.
   std::optional<uint64_t> find(std::string_view given) const;
+  // Its place among the keys that were given, from 1; 0: it is none of them.
+  size_t place_of(std::string_view given) const;
 
  private:
   using Digest = std::array<unsigned char, 32>;
-  using Tenants = std::map<Digest, uint64_t>;
+  struct Tenant {
+    uint64_t number = 0;
+    size_t place = 0;
+  };
+  using Tenants = std::map<Digest, Tenant>;
 
   Digest digest_of(std::string_view key) const;
+  Tenant look_up(std::string_view given) const;
   Tenants tenants_of(const std::vector<std::string>& keys) const;
 
   const Digest salt_;

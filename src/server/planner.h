@@ -33,6 +33,9 @@ class Planner {
   const PromptBuilder& prompts() const { return prompts_; }
   const ParsingPlan& parsing() const { return parsing_; }
 
+  // Of the prompt about a pair of texts, beside those.
+  size_t fixed_pair_bytes() const { return pair_prompt_.fixed_bytes(); }
+
  private:
   struct Prepared {
     std::vector<int32_t> ids;

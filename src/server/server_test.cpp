@@ -313,6 +313,8 @@ TEST_F(ServerTest, ShowsMetrics) {
   start();
   complete(R"("max_tokens": 5)");
   complete(R"("max_tokens": 50, "stop": "upon")");
+  TestClient client(port_);
+  client.get("/v1/completions");
   const char* lines[] = {
       "vllm:num_requests_running{engine=\"0\",model_name=\"tiny\"} 0",
       "vllm:time_to_first_token_seconds_count{engine=\"0\",model_name=\"tiny\"} 2",
@@ -332,9 +334,9 @@ TEST_F(ServerTest, ShowsMetrics) {
       "quire:state_slots{engine=\"0\",model_name=\"tiny\"} 8",
       "quire:state_checkpoints{engine=\"0\",model_name=\"tiny\"} 32",
       "quire:state_checkpoint_hits_total{engine=\"0\",model_name=\"tiny\"} 3",
-      "http_requests_total{handler=\"/v1/completions\",method=\"POST\",status=\"200\"} 2"};
+      "http_requests_total{handler=\"/v1/completions\",method=\"POST\",status=\"200\"} 2",
+      "http_requests_total{handler=\"/v1/completions\",method=\"other\",status=\"405\"} 1"};
   // A client has its answer before the server has counted it.
-  TestClient client(port_);
   for (const char* line : lines) {
     std::string text;
     EXPECT_TRUE(engine_->wait_for([&] {

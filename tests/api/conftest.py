@@ -102,15 +102,15 @@ class Server:
 
 
 @contextlib.contextmanager
-def start_server(*flags, model=MODEL):
-    """A server of our own, stopped at the end."""
+def start_server(*flags, model=MODEL, limit="true"):
+    """A server of our own, stopped at the end. `limit`: a command of the shell that starts it."""
     if not BIN.exists():
         pytest.exit(f"{BIN} is not built: run make build", returncode=1)
     port = () if "--port" in flags else ("--port", "0")
     # Several servers at a time, each of which would take most of a GPU's memory.
     device = () if "--device" in flags else ("--device", "cpu")
-    process = subprocess.Popen([BIN, "serve", model, *port, *device, *flags], stdout=subprocess.PIPE,
-                               stderr=subprocess.STDOUT, text=True)
+    process = subprocess.Popen(["sh", "-c", f'{limit}; exec "$0" "$@"', BIN, "serve", model, *port, *device, *flags],
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     log = []
     for line in process.stdout:
         log.append(line)

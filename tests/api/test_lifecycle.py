@@ -136,3 +136,54 @@ def test_answers_while_the_model_is_loaded():
         finally:
             process.send_signal(signal.SIGTERM)
             assert process.wait(60) == 0
+
+
+def test_without_standard_files_nothing_else_takes_their_numbers():
+    listening = socket.create_server(("127.0.0.1", 0))
+    port = listening.getsockname()[1]
+    listening.close()
+    process = subprocess.Popen(["sh", "-c", 'exec "$0" "$@" 0<&- 1>&- 2>&-', BIN, "serve", DEMO, "--port", str(port),
+                                "--device", "cpu"])
+    try:
+        server = Server(f"http://127.0.0.1:{port}", process)
+        server.wait_until(lambda: is_healthy(server) or process.poll() is not None)
+        assert [os.readlink(f"/proc/{process.pid}/fd/{number}") for number in range(3)] == ["/dev/null"] * 3
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(120) == 0
+
+
+def is_healthy(server):
+    try:
+        return server.get("/health").status == 200
+    except OSError:
+        return False
+
+
+def test_user_signals_end_nothing():
+    with start_server() as server:
+        for number in (signal.SIGUSR1, signal.SIGUSR2):
+            server.process.send_signal(number)
+        assert server.completion().status == 200
+
+
+def test_metrics_before_the_first_request():
+    with start_server() as server:
+        assert server.metric("quire:kv_blocks") > 0
+        info = server.get("/metrics").body.decode()
+        assert 'block_size="16"' in info and 'enable_prefix_caching="True"' in info
+
+
+def test_few_open_files_leave_room_for_other_clients():
+    with start_server(limit="ulimit -n 80") as server:
+        assert any("the limit of open files is 80 (ulimit -n)" in line for line in server.log)
+        idle = [server.socket() for _ in range(120)]
+        with socket.create_connection((server.host, server.port), source_address=("127.0.0.2", 0), timeout=10) as other:
+            other.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert read_until(other, b'"ok"}').startswith(b"HTTP/1.1 200")
+        assert server.completion().status == 200
+        for connection in idle:
+            connection.close()
+    result = subprocess.run(["sh", "-c", 'ulimit -n 40; exec "$0" "$@"', BIN, "serve", DEMO, "--port", "0", "--device", "cpu"],
+                            capture_output=True, text=True, timeout=120)
+    assert result.returncode == 1 and "a server needs at least" in result.stderr, result.stderr

@@ -25,7 +25,7 @@ class Bits : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     if (!ops::testing::on_cuda()) return;
-    const auto beyond = models::beyond_cuda(open_checkpoint(GetParam()), {});
+    const auto beyond = models::beyond_limits(open_checkpoint(GetParam()), {}, ops::cuda_limits());
     if (!beyond.empty()) GTEST_SKIP() << "cuda does not know " << beyond.front();
   }
 };

@@ -9,6 +9,7 @@
 #include "base/deep_tests.h"
 #include "base/source_dir.h"
 #include "engine_harness.h"
+#include "ops/runtime/kernel_primitive.h"
 #include "ops/runtime/test_device.h"
 #include "ops/runtime/test_util.h"
 #include "text/tokenizer.h"
@@ -70,8 +71,8 @@ class GrammarLoad : public testing::TestWithParam<const char*> {
   }
 
   // Every seventh mask is held back until one more row has been postponed.
-  static std::vector<Answer> run_with_late_masks(const Arrangement& setup, std::vector<Job> jobs,
-                                                 uint64_t seed) {
+  static std::vector<Answer> run_with_late_masks(const Arrangement& setup,
+                                                 const std::vector<Job>& jobs, uint64_t seed) {
     std::atomic<int> masks = 0;
     std::unique_ptr<Engine> engine;
     EngineOptions options = make_options(setup);
@@ -82,7 +83,7 @@ class GrammarLoad : public testing::TestWithParam<const char*> {
         std::this_thread::sleep_for(milliseconds(1));
     };
     engine = std::make_unique<Engine>(make_model(setup), options);
-    auto answers = run_jobs(*engine, std::move(jobs), seed);
+    auto answers = run_jobs(*engine, jobs, seed);
     EXPECT_GT(engine->stats().postponed_rows, 0);
     return answers;
   }
@@ -157,6 +158,70 @@ TEST_P(GrammarLoad, LogitsOfLateRowsStayOnTheDevice) {
   const int64_t row_bytes = open_checkpoint(GetParam()).config().vocab_size * int64_t{4};
   EXPECT_LT(device->most_bytes_to_host(), row_bytes);
   EXPECT_EQ(device->used(), 0u) << "memory of the device is left over";
+}
+
+// In one step with several rows the logits do not lie row by row: they are there, but what is to
+// read them cannot be launched.
+class ScatteredLogits : public ModelAround {
+ public:
+  enum Stage : uint8_t { kBefore, kNextStep, kFailed };
+
+  ScatteredLogits(std::unique_ptr<models::Model> inner, std::atomic<Stage>& stage)
+      : ModelAround(std::move(inner)), stage_(stage) {}
+
+  models::StepOutput forward(const mlx::core::array& ids, const ops::BatchLayoutPtr& layout,
+                             std::vector<ops::LayerCache>& caches) const override {
+    models::StepOutput out = ModelAround::forward(ids, layout, caches);
+    Stage expected = kNextStep;
+    if (out.logits.shape(0) > 1 && stage_.compare_exchange_strong(expected, kFailed))
+      out.logits = mlx::core::transpose(
+          mlx::core::contiguous(mlx::core::transpose(out.logits, {1, 0})), {1, 0});
+    return out;
+  }
+
+ private:
+  std::atomic<Stage>& stage_;
+};
+
+// The rows that wait for masks after a failed step are not read from what it has left.
+TEST_P(GrammarLoad, RowsWaitForMasksAfterAFailedStep) {
+  if (ops::testing::on_gpu()) GTEST_SKIP() << "operations of MLX are no part of its steps";
+  using Failing = ScatteredLogits;
+  const auto fresh = [&] {
+    std::vector<Job> jobs;
+    for (uint64_t i = 0; i < 6; ++i) jobs.push_back(constrained(Kind::kJsonSchema, kSchema, 20, i));
+    return jobs;
+  };
+  const auto solo = run_solo({.checkpoint = GetParam()}, fresh());
+  for (const bool join_kernels : {true, false}) {
+    std::atomic<Failing::Stage> stage = Failing::kBefore;
+    Arrangement setup{.checkpoint = GetParam(), .threads = 2, .lookahead = true};
+    setup.wrap = [&](std::unique_ptr<models::Model> model) {
+      return std::make_unique<Failing>(std::move(model), stage);
+    };
+    EngineOptions options = make_options(setup);
+    options.join_kernels = join_kernels;
+    std::atomic<int> masks = 0;
+    std::unique_ptr<Engine> engine;
+    options.before_mask = [&] {
+      const int count = ++masks;
+      if (count < 14) return;
+      Failing::Stage expected = Failing::kBefore;
+      stage.compare_exchange_strong(expected, Failing::kNextStep);
+      const bool is_late = stage != Failing::kFailed || count % 7 == 0;
+      const int64_t postponed = engine->stats().postponed_rows;
+      for (int ms = 0; is_late && ms < 2000 && engine->stats().postponed_rows == postponed; ++ms)
+        std::this_thread::sleep_for(milliseconds(1));
+    };
+    engine = std::make_unique<Engine>(make_model(setup), options);
+    const auto answers = run_jobs(*engine, fresh());
+    const auto failed = std::ranges::count(answers, FinishReason::kError, &Answer::finish);
+    EXPECT_GT(failed, 0);
+    EXPECT_EQ(stage, Failing::kFailed);
+    const int64_t before = engine->stats().postponed_rows;
+    expect_same(solo, run_jobs(*engine, fresh()), join_kernels ? "joined" : "MLX's way");
+    EXPECT_GT(engine->stats().postponed_rows, before);
+  }
 }
 
 // The place in `tokens` where one of the words ends first; -1: none does.

@@ -11,6 +11,8 @@
 #include "base/error.h"
 #include "base/source_dir.h"
 #include "engine/kv_pool.h"
+#include "engine/memory_budget.h"
+#include "ops/paged_attention/attention_scratch.h"
 #include "ops/runtime/test_device.h"
 
 namespace quire::engine {
@@ -173,11 +175,23 @@ TEST_F(MemoryFit, NamesTheRemedyOnAGpu) {
 }
 
 // Beside the activations: logits of the sequences, once more where they are recorded and where they
-// wait for masks, and of 256 tokens of prompts; attention's scratch, twice.
-TEST_F(MemoryFit, AStepOnAGpuCountsPromptsLogitsAndAttentionsScratch) {
-  constexpr int64_t kScratch = int64_t{64} << 20;
-  EXPECT_EQ(activation_bytes(4096, 1000, mx::bfloat16, options_, /*is_gpu=*/true),
-            8 * 2048 * 4096 * 2 + (4 + 256 + 4 + 4) * 1000 * 4 + 2 * kScratch);
+// wait for masks, and of 256 tokens of prompts; what attention takes, twice. Of its lists, each
+// kind of layers has its own: full attention, and windows.
+TEST_F(MemoryFit, AStepOnAGpuCountsPromptsLogitsAndAttention) {
+  constexpr models::KvCacheSpec kFull = {.kv_heads = 8, .head_dim = 128},
+                                kWindow = {.kv_heads = 8, .head_dim = 128, .window_left = 511};
+  const auto bytes = [&](const std::vector<models::CacheSpec>& caches, bool is_gpu) {
+    return activation_bytes(caches, 4096, 1000, mx::bfloat16, options_, is_gpu);
+  };
+  const auto attention = [](const std::vector<ops::AttentionKind>& kinds) {
+    return ops::most_attention_bytes(kinds, /*tokens=*/2048, /*sequences=*/4);
+  };
+  const int64_t rest = 8 * 2048 * 4096 * 2 + (4 + 256 + 4 + 4) * 1000 * 4;
+  const ops::AttentionKind kind = {.heads = 4096 / 128, .kv_heads = 8};
+  EXPECT_EQ(bytes({}, true), rest + 2 * attention({}));
+  EXPECT_EQ(bytes({kFull, kFull}, true), rest + 2 * attention({kind}));
+  EXPECT_EQ(bytes({kFull, kWindow, kFull, kWindow}, true), rest + 2 * attention({kind, kind}));
+  EXPECT_EQ(bytes({kFull}, false), 8 * 2048 * 4096 * 2 + (4 + 4 + 4) * 1000 * 4);
   options_.max_num_batched_tokens = 100;
   EXPECT_EQ(most_rows(options_), 100) << "no more than tokens";
 }

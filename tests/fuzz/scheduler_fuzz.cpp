@@ -31,7 +31,7 @@ SchedulerOptions choose_options(quire::fuzz::Choices& choices) {
   options.enable_prefix_caching = choices.in_range(0, 7) != 7;
   if (choices.flip()) options.policy = SchedulingPolicy::kPriority;
   if (choices.in_range(0, 7) == 7)  // every block's hash collides
-    options.block_hash = [](uint64_t, std::span<const int32_t>) -> uint64_t { return 7; };
+    options.block_hash = [](uint64_t, uint64_t, std::span<const int32_t>) -> uint64_t { return 7; };
   options.eos_token_ids = {kEos};
   // From other choices, so that old inputs keep their meaning.
   if (options.max_model_len % 2 == 1) options.max_step_seconds = SchedulerOptions::kAutoStepTime;

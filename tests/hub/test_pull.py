@@ -256,6 +256,10 @@ def test_what_is_in_the_cache_will_do_when_the_hub_is_away(quire, hub):
     code, out, err = quire("run", "org/tiny", "Hello", "--max-tokens", "2", "--device", "cpu")
     assert code == 0 and "cannot be reached" in err and "taking what is in the cache" in err
     assert "cannot be reached" in quire.refusal()  # a pull is to ask
+    # Without a name server each question fails before a connection.
+    code, out, err = quire("run", "org/tiny", "Hello", "--max-tokens", "2", "--device", "cpu",
+                           HF_ENDPOINT="http://nosuch.invalid")
+    assert code == 0 and "cannot be reached" in err and "taking what is in the cache" in err, err
 
 
 def test_a_folder_comes_before_a_name(quire, hub, tmp_path):

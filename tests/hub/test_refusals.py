@@ -165,6 +165,8 @@ def test_nobody_there(quire, hub):
         closed.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{closed.getsockname()[1]}"
         assert "cannot be reached" in quire.refusal(HF_ENDPOINT=url)
+    for url in ("http://nosuch.invalid", "http://256.1.1.1", "http://[::1"):
+        assert "cannot be reached" in quire.refusal(HF_ENDPOINT=url), url
     error = quire.refusal(HF_ENDPOINT=hub.url.replace("http:", "https:"))
     assert "cannot prove who it is" in error or "cannot be reached" in error, error
 

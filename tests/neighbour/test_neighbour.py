@@ -211,6 +211,44 @@ def requests_sent_ahead(attacker):
     time.sleep(4)
 
 
+def posts_sent_ahead(attacker):
+    """The same by a key, with requests that workers answer."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (8192, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    opened = [attacker.open() for _ in range(1000)]
+    for connection in opened:
+        connection.setblocking(False)
+    request, end = by_key({"prompt": 5}), time.monotonic() + 6  # a 400
+    while time.monotonic() < end:
+        for connection in opened:
+            with contextlib.suppress(OSError):
+                connection.send(request * 100)
+            with contextlib.suppress(OSError):
+                connection.recv(1 << 16)
+
+
+def many_pairs(attacker):
+    """Small bodies with as many documents as may be, each of which becomes a prompt, from eight connections."""
+    body = by_key({"query": "q", "documents": ["d"] * 2048}, "/v1/rerank")
+    assert len(body) < 16 << 10
+    for _ in range(4):
+        attacker.deadline = time.monotonic() + 4
+        attacker.send_all(body, 8)
+        assert attacker.statuses() <= {200, 429, None}
+        attacker.close()
+
+
+def texts_before_a_long_one(attacker):
+    """As much to tokenise as is let in, beside a victim whose own body is large."""
+    body = by_key({"prompt": "lazy dogs and words " * (4_000_000 // 20)}, "/tokenize")
+    for _ in range(2):
+        attacker.send_all(body, 8)
+        assert attacker.statuses() <= {200, 400, 429, 503, None}
+        attacker.close()
+
+
+texts_before_a_long_one.victim_asks = {"prompt": "lazy dogs and words " * 6000, "truncate_prompt_tokens": 100}
+
+
 def resets_at_once(attacker):
     """Requests from twelve connections at a time that are reset as soon as their answers have begun, each with a prompt of its own."""
     numbers = itertools.count()
@@ -410,7 +448,7 @@ ATTACKS = {
     "small_memory": [large_texts, texts_within_limits, gone_clients, endless_words, unfinished_bodies, many_values,
                      large_answers, answers_that_cannot_fit, idle_sockets, heads_of_many_headers],
     "default_flags": [ambiguous_grammars, long_prompts, texts_within_limits],
-    "two_keys": [queue_of_one_key, requests_sent_ahead, resets_at_once, metrics_all_the_time, dear_schemas, endless_compilation, multiplied_references, colliding_names,
+    "two_keys": [queue_of_one_key, requests_sent_ahead, posts_sent_ahead, many_pairs, texts_before_a_long_one, resets_at_once, metrics_all_the_time, dear_schemas, endless_compilation, multiplied_references, colliding_names,
                  growing_grammars, slow_masks, long_stop_strings],
 }
 

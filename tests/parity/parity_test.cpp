@@ -24,8 +24,8 @@ class Parity : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
     if (!ops::testing::on_cuda()) return;
-    const auto beyond =
-        models::beyond_cuda(formats::Checkpoint::open(checkpoint_dir(GetParam())), {});
+    const auto beyond = models::beyond_limits(formats::Checkpoint::open(checkpoint_dir(GetParam())),
+                                              {}, ops::cuda_limits());
     if (!beyond.empty()) GTEST_SKIP() << "cuda does not know " << beyond.front();
   }
   Golden golden_ = read_golden(GetParam());

@@ -20,6 +20,21 @@ pub fn fail<T>(message: impl fmt::Display) -> TextResult<T> {
     Err(TextError(message.to_string()))
 }
 
+/// The first `most` bytes of `text`, and dots if there are more.
+pub fn cut(text: &str, most: usize) -> String {
+    let mut end = text.len().min(most);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    let dots = if end < text.len() { "..." } else { "" };
+    format!("{}{dots}", &text[..end])
+}
+
+/// A name that a client chose, as it stands in an error: no longer than tells it apart.
+pub fn short(name: &str) -> String {
+    cut(name, 64)
+}
+
 /// Runs a bridged body. A panic that reached cxx would abort the process, so it becomes an error:
 /// one hostile request must never take the server down.
 pub fn guard<T>(what: &str, body: impl FnOnce() -> TextResult<T>) -> TextResult<T> {

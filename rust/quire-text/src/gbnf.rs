@@ -1,6 +1,6 @@
 //! GBNF, llama.cpp's form of grammars, read into expressions over characters.
 
-use crate::error::{fail, TextResult};
+use crate::error::{fail, short, TextResult};
 use std::collections::HashMap;
 
 const MAX_REPEAT: usize = 1_000;
@@ -103,7 +103,8 @@ pub fn read(source: &str) -> TextResult<Gbnf> {
             None if i == 0 => return fail("the GBNF grammar has no rule `root`"),
             None => {
                 let name = &reader.names[i];
-                return reader.wrong(reader.places[i], &format!("there is no rule `{name}`"));
+                return reader
+                    .wrong(reader.places[i], &format!("there is no rule `{}`", short(name)));
             }
         }
     }
@@ -174,7 +175,7 @@ impl Reader {
         self.skip(true);
         let number = self.number_of(&name, place);
         if self.rules[number].is_some() {
-            return self.wrong(place, &format!("there is a rule `{name}` already"));
+            return self.wrong(place, &format!("there is a rule `{}` already", short(&name)));
         }
         let body = self.alternatives(false)?;
         self.rules[number] = Some(body);

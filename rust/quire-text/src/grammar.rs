@@ -4,10 +4,11 @@ use crate::allowance::within;
 use crate::big_stack::{bracket_depth, on_big_stack};
 use crate::budget::Cancellation;
 use crate::cpu_watch::CpuWatch;
-use crate::error::{fail, utf8, TextError, TextResult};
+use crate::error::{cut, fail, utf8, TextError, TextResult};
 use crate::grammar_source::{parse_grammar, Whitespace};
 use crate::meter::{request_limit, Meter};
 use crate::prelude::{Place, Prelude, Step};
+use crate::schema_overlaps::placed;
 use crate::tokenizer::TextTokenizer;
 use llguidance::api::{GrammarInit, StopReason, TopLevelGrammar};
 use llguidance::earley::lexerspec::LexerSpec;
@@ -158,7 +159,10 @@ impl Factory {
             let special = |text: &str| self.special_prefix(text);
             let grammar = parse_grammar(kind, source, name, self.whitespace, &special)?;
             let created = self.create_parser(grammar);
-            let (mut parser, rules) = created.map_err(|e| of_source(kind, e))?;
+            let (mut parser, rules) = created.map_err(|e| match kind {
+                "json_schema" => of_source(kind, placed(e, source, name)),
+                _ => of_source(kind, e),
+            })?;
             parser.start_without_prompt();
             Ok((parser, rules))
         };
@@ -306,11 +310,7 @@ fn of_source(kind: &str, error: TextError) -> TextError {
     let is_own = matches!(kind, "gbnf" | "structural_tag" | "calls" | "choice");
     let first = error.0.lines().next().unwrap_or_default();
     let text = if is_own { first } else { error.0.as_str() };
-    let mut end = text.len().min(MAX_ERROR_BYTES);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    TextError(if end < text.len() { format!("{}...", &text[..end]) } else { text.to_string() })
+    TextError(cut(text, MAX_ERROR_BYTES))
 }
 
 fn text_error(error: impl Display) -> TextError {

@@ -165,6 +165,40 @@ fn what_is_merged_counts_each_time() {
     assert!(refusal("json_schema", around.as_bytes()).contains("merge more than"));
 }
 
+/// An answer to a hostile request is no longer than it must be.
+#[test]
+fn errors_carry_a_part_of_long_names() {
+    let long = "z".repeat(100_000);
+    let named = |keyword: &str, value: &str| format!(r#"{{"{keyword}": {value}}}"#);
+    for (kind, source) in [
+        ("json_schema", named(&long, "1")),
+        ("json_schema", named("$ref", &format!("\"#/$defs/{long}\""))),
+        ("json_schema", named("type", &format!("\"{long}\""))),
+        ("json_schema", format!(r#"{{"type": "string", "format": "{long}"}}"#)),
+        ("json_schema", named("properties", &format!(r#"{{"{long}": {{"{long}": 1}}}}"#))),
+        ("json_schema", named("patternProperties", &format!(r#"{{"({long}": {{}}}}"#))),
+        ("gbnf", format!("root ::= {long}")),
+        ("gbnf", format!("root ::= \"a\"\n{long} ::= \"a\"\n{long} ::= \"b\"")),
+        ("structural_tag", format!(r#"{{"format": {{"type": "any_text"}}, "{long}": 1}}"#)),
+        ("structural_tag", format!(r#"{{"format": {{"type": "{long}"}}}}"#)),
+    ] {
+        let error = refusal(kind, source.as_bytes());
+        assert!(error.len() < 1_000, "{kind}: {}", error.len());
+        assert!(error.contains("zzz"), "{error}");
+    }
+}
+
+/// The compiler names an option that clients do not have.
+#[test]
+fn overlapping_alternatives_are_named_by_their_path() {
+    let schema = r#"{"properties": {"a": {"oneOf": [{"type": "object"}, {"properties": {}}]}}}"#;
+    let error = refusal("json_schema", schema.as_bytes());
+    assert!(error.contains(".properties.a.oneOf: two schemas of a `oneOf` may"), "{error}");
+    let schema = r#"{"items": {"patternProperties": {"^a": {}, "a$": {}}}}"#;
+    let error = refusal("json_schema", schema.as_bytes());
+    assert!(error.contains(".items.patternProperties: two patterns may match"), "{error}");
+}
+
 /// Each took seconds or gigabytes.
 #[test]
 fn compilation_ends_at_its_limits() {

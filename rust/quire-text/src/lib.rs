@@ -28,6 +28,7 @@ mod prelude;
 mod schema_divisors;
 mod schema_keywords;
 mod schema_numbers;
+mod schema_overlaps;
 mod schema_shapes;
 mod structural_tag;
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Which keywords of a JSON schema are honoured. Those that are not are refused by their path: an
 //! answer that breaks a rule which the client has written down would be worse than an error.
 
-use crate::error::{fail, TextResult};
+use crate::error::{fail, short, TextResult};
 use crate::schema_divisors::{check_merged, may_overflow};
 use crate::schema_numbers::{check_numbers, check_values};
 use crate::schema_shapes::{check_options, check_shapes};
@@ -149,6 +149,7 @@ pub fn check_keywords(schema: &Json, path: &str) -> TextResult<()> {
 /// The compiler follows the draft that `$schema` names, and ignores what that does not know.
 fn check_draft(members: &Map<String, Json>, path: &str, root: &Json) -> TextResult<()> {
     let draft = root.get("$schema").and_then(Json::as_str).unwrap_or_default();
+    let draft = short(draft);
     if draft.contains("draft-03") || draft.contains("draft-04") {
         return fail(format!("{path}.$schema: {draft:?} is not supported"));
     }
@@ -208,14 +209,20 @@ pub fn may_be(members: &Map<String, Json>, wanted: &str) -> bool {
 fn check_types(members: &Map<String, Json>, path: &str) -> TextResult<()> {
     for name in types_of(members) {
         if !name.as_str().is_some_and(|name| TYPES.contains(&name)) {
-            return fail(format!("{path}.type: the type {name} is not supported"));
+            return fail(format!(
+                "{path}.type: the type {} is not supported",
+                short(&name.to_string())
+            ));
         }
     }
     // A format of numbers is an annotation.
     match members.get("format") {
         Some(format) if may_be(members, "string") => match format.as_str() {
             Some(name) if FORMATS.contains(&name) => Ok(()),
-            _ => fail(format!("{path}.format: the format {format} is not supported")),
+            _ => fail(format!(
+                "{path}.format: the format {} is not supported",
+                short(&format.to_string())
+            )),
         },
         _ => Ok(()),
     }
@@ -245,11 +252,14 @@ fn check(schema: &Json, path: &str, counts: &mut Counts) -> TextResult<()> {
     check_shapes(members, path)?;
     if let Some(reference) = members.get("$ref").and_then(Json::as_str) {
         if !is_schema_place(counts.root, reference) {
-            return fail(format!("{path}.$ref: {reference:?} is no schema within this one"));
+            return fail(format!(
+                "{path}.$ref: {:?} is no schema within this one",
+                short(reference)
+            ));
         }
     }
     for (name, value) in members {
-        check_keyword(name, value, &format!("{path}.{name}"), counts)?;
+        check_keyword(name, value, &format!("{path}.{}", short(name)), counts)?;
     }
     if counts.divisors_may_overflow {
         check_merged(schema, members, path, counts.root, &mut counts.looks)?;
@@ -259,7 +269,7 @@ fn check(schema: &Json, path: &str, counts: &mut Counts) -> TextResult<()> {
 
 fn check_keyword(name: &str, value: &Json, path: &str, counts: &mut Counts) -> TextResult<()> {
     let Some(holds) = keyword(name) else {
-        return fail(format!("{path}: the keyword `{name}` is not supported"));
+        return fail(format!("{path}: the keyword `{}` is not supported", short(name)));
     };
     match (holds, value) {
         (Holds::Data, _) => {}
@@ -271,7 +281,7 @@ fn check_keyword(name: &str, value: &Json, path: &str, counts: &mut Counts) -> T
         (Holds::Named, Json::Object(schemas)) => {
             counts.add(name, schemas.len());
             for (name, schema) in schemas {
-                check(schema, &format!("{path}.{name}"), counts)?;
+                check(schema, &format!("{path}.{}", short(name)), counts)?;
             }
         }
         (Holds::List, _) => return fail(format!("{path}: it must be a list of schemas")),

@@ -1,7 +1,7 @@
 //! What the values of a JSON schema's keywords must look like. The compiler does not say where it met
 //! one that does not.
 
-use crate::error::{fail, TextResult};
+use crate::error::{fail, short, TextResult};
 use crate::schema_keywords::may_be;
 use llguidance::derivre::RegexBuilder;
 use llguidance::{regex_to_lark, JsonCompileOptions};
@@ -49,7 +49,7 @@ pub fn check_shapes(members: &Map<String, Json>, path: &str) -> TextResult<()> {
     let named = members.get("patternProperties").and_then(Json::as_object);
     for name in named.filter(|_| may_be(members, "object")).into_iter().flat_map(Map::keys) {
         if let Some(why) = why_no_pattern(name) {
-            return fail(format!("{path}.patternProperties.{name}: {why}"));
+            return fail(format!("{path}.patternProperties.{}: {why}", short(name)));
         }
     }
     Ok(())

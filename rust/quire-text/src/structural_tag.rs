@@ -2,7 +2,7 @@
 //! forms that clients of vLLM and SGLang send are read: a tree of formats under `format` (xgrammar's),
 //! and the older list of `structures` with `triggers`. It becomes Lark.
 
-use crate::error::{fail, TextError, TextResult};
+use crate::error::{fail, short, TextError, TextResult};
 use crate::grammar_source::{with_whitespace, Whitespace};
 use crate::schema_keywords::check_keywords;
 use serde_json::{Map, Value as Json};
@@ -41,7 +41,7 @@ fn fields<'a>(value: &'a Json, path: &str) -> TextResult<&'a Map<String, Json>> 
 
 impl<'a> Place<'a> {
     fn join(&self, key: &str) -> String {
-        format!("{}.{key}", self.path)
+        format!("{}.{}", self.path, short(key))
     }
     fn only(&self, known: &[&str]) -> TextResult<()> {
         match self.object.keys().find(|key| !known.contains(&key.as_str())) {
@@ -146,7 +146,10 @@ impl Writer<'_> {
             }
             "triggered_tags" => self.triggered_tags(&place, last),
             "tags_with_separator" => self.tags_with_separator(&place),
-            other => fail(format!("{path}.type: \"{}\" is not supported", other.escape_debug())),
+            other => {
+                let other = short(other);
+                fail(format!("{path}.type: \"{}\" is not supported", other.escape_debug()))
+            }
         }
     }
 
@@ -217,7 +220,8 @@ impl Writer<'_> {
             // The shortest, which comes first in the text.
             let fitting = (0..triggers.len()).filter(|&i| tag.begin.starts_with(triggers[i]));
             let Some(i) = fitting.min_by_key(|&i| triggers[i].len()) else {
-                let begin = tag.begin.escape_debug();
+                let begin = short(&tag.begin);
+                let begin = begin.escape_debug();
                 return fail(format!("{path}: no trigger is what the tag \"{begin}\" begins with"));
             };
             let begin = self.literal(&tag.begin[triggers[i].len()..]);
@@ -226,6 +230,7 @@ impl Writer<'_> {
         let mut any = Vec::new();
         for (trigger, rests) in triggers.iter().zip(by_trigger) {
             if rests.is_empty() {
+                let trigger = short(trigger);
                 return fail(format!("{path}: no tag begins with \"{}\"", trigger.escape_debug()));
             }
             let until = self.text_until(trigger);

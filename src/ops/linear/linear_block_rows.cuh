@@ -6,10 +6,10 @@ namespace quire::ops {
 
 // One shape of tiles for few rows and one for many, where Hopper's kernels do not take them.
 template <class T>
-void run_block_rows(CudaStream stream, const LinearCudaParams& p) {
+void run_block_rows(CudaStream stream, const LinearCudaParams& p, LinearCudaKernel kernel) {
   with_block_source(p.layout.block_source, [&](auto source) {
-    p.tiles != nullptr || p.rows <= 8 ? launch_few_rows<T, source(), 1>(stream, p)
-                                      : launch_many_rows<T, source(), 64>(stream, p);
+    kernel == LinearCudaKernel::kFewRows ? launch_few_rows<T, source(), 1>(stream, p)
+                                         : launch_many_rows<T, source(), 64>(stream, p);
   });
 }
 

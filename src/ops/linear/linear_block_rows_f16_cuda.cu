@@ -2,6 +2,7 @@
 
 namespace quire::ops {
 
-template void run_block_rows<DeviceF16>(CudaStream stream, const LinearCudaParams& params);
+template void run_block_rows<DeviceF16>(CudaStream stream, const LinearCudaParams& params,
+                                        LinearCudaKernel kernel);
 
 }  // namespace quire::ops

@@ -1,6 +1,6 @@
 #include "ops/linear/linear_cuda.h"
 
-#include "ops/linear/linear_few_rows_plan.cuh"
+#include "ops/linear/linear_cuda_choice.h"
 #include "ops/linear/linear_kernels.cuh"
 #include "ops/rms_norm/rms_norm_cuda.h"
 
@@ -46,59 +46,37 @@ void run_plain(CudaStream stream, const LinearCudaParams& p) {
   launch("linear", stream, plain_linear, dim3(tiles, static_cast<unsigned>(panels)), 256, 0, p);
 }
 
-}  // namespace
-
-namespace {
-
-// Which kernels take the weight; the bits are the same.
-struct LinearRoute {
-  bool wgmma = false;
-  bool norms_in_blocks = false;  // by the blocks that need the rows, else by a kernel before
-};
-
-LinearRoute linear_route(const LinearCudaParams& p) {
-  constexpr int64_t kMostBlocks = 132 * 4;  // that repeat a norm and run at once
-  if (p.layout.type == FloatType::kF32) return {};
-  const bool wgmma = has_wgmma(p);
-  if (p.rows > 8) return {.wgmma = wgmma};
-  const bool can_norm = p.norm_weight != nullptr && p.tiles == nullptr &&
-                        p.layout.panels() / few_rows_plan(p, 1).panels() <= kMostBlocks;
-  // A kernel less is worth more than a faster one where rows are short. Few rows of narrow matrices
-  // have too few blocks for the fast one.
-  const bool is_short = can_norm && p.rows <= 2 && p.layout.k <= 2048;
-  // So few rows of a dense weight: it arrives faster where a block's warps share a panel than where
-  // each walks all of one.
-  const bool is_bound_by_weight =
-      p.layout.source() == CudaSource::kDense && p.rows <= (p.layout.k >= 8192 ? 4 : 2);
-  if (!wgmma || p.layout.panels() < 4 * 64) return {.norms_in_blocks = can_norm};
-  if (!is_short && !is_bound_by_weight) return {.wgmma = true};
-  return {.norms_in_blocks = can_norm && (is_short || p.rows == 1)};
+LinearCudaChoice choose(const LinearCudaParams& p) {
+  return choose_linear_cuda(p, is_wide(p.x, p.layout.k), cuda_traits());
 }
 
-void run_mma(CudaStream stream, const LinearCudaParams& p) {
-  const bool is_bf16 = p.layout.type == FloatType::kBf16;
-  if (is_in_blocks(p.layout.block_source))
-    is_bf16 ? run_block_rows<DeviceBf16>(stream, p) : run_block_rows<DeviceF16>(stream, p);
-  else if (p.tiles == nullptr && has_many_rows(p))
-    run_many_rows(stream, p);
-  else
-    is_bf16 ? run_few_rows<DeviceBf16>(stream, p) : run_few_rows<DeviceF16>(stream, p);
+template <class T>
+void run_mma(CudaStream stream, const LinearCudaParams& p, LinearCudaKernel kernel) {
+  if (is_in_blocks(p.layout.block_source)) return run_block_rows<T>(stream, p, kernel);
+  kernel == LinearCudaKernel::kManyRows ? run_many_rows(stream, p) : run_few_rows<T>(stream, p);
+}
+
+void run(CudaStream stream, const LinearCudaParams& p, LinearCudaKernel kernel) {
+  if (kernel == LinearCudaKernel::kPlain) return run_plain(stream, p);
+  if (kernel == LinearCudaKernel::kWgmma) return run_wgmma(stream, p);
+  p.layout.type == FloatType::kBf16 ? run_mma<DeviceBf16>(stream, p, kernel)
+                                    : run_mma<DeviceF16>(stream, p, kernel);
 }
 
 }  // namespace
 
 size_t linear_cuda_scratch_bytes(const LinearCudaParams& p) {
-  return p.norm_weight != nullptr && !linear_route(p).norms_in_blocks
+  return p.norm_weight != nullptr && !choose(p).norms_in_blocks
              ? static_cast<size_t>(p.rows * p.layout.k * float_type_bytes(p.layout.type))
              : 0;
 }
 
 const char* linear_cuda(CudaStream stream, const LinearCudaParams& params) {
+  const LinearCudaChoice choice = choose(params);
+  if (choice.kernel == LinearCudaKernel::kNone) return nullptr;
   LinearCudaParams p = params;
-  if (p.rows == 0 || p.layout.n == 0) return nullptr;
   if (p.y_pitch == 0) p.y_pitch = p.layout.interleaved ? p.layout.n / 2 : p.layout.n;
-  const LinearRoute route = linear_route(p);
-  if (p.norm_weight != nullptr && !route.norms_in_blocks) {
+  if (p.norm_weight != nullptr && !choice.norms_in_blocks) {
     rms_norm_cuda(stream,
                   {.type = p.layout.type,
                    .width = p.layout.k,
@@ -110,16 +88,8 @@ const char* linear_cuda(CudaStream stream, const LinearCudaParams& params) {
     p.x = p.scratch;
     p.norm_weight = nullptr;
   }
-  if (p.layout.type == FloatType::kF32) {
-    run_plain(stream, p);
-    return "cuda_plain";
-  }
-  if (route.wgmma) {
-    run_wgmma(stream, p);
-    return "cuda_sm90";
-  }
-  run_mma(stream, p);
-  return "cuda_mma";
+  run(stream, p, choice.kernel);
+  return kernel_log_name(choice.kernel);
 }
 
 }  // namespace quire::ops

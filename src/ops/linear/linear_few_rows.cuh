@@ -3,7 +3,7 @@
 
 #include "ops/cuda/reduce.cuh"
 #include "ops/linear/linear_block_units.cuh"
-#include "ops/linear/linear_few_rows_plan.cuh"
+#include "ops/linear/linear_few_rows_plan.h"
 #include "ops/linear/linear_kernels.cuh"
 
 // linear() for few rows: what counts is the rate at which weights arrive. A block has some panels
@@ -333,17 +333,33 @@ constexpr auto few_rows_kernel() {
 }
 
 template <CudaSource kSource, int kTiles>
-size_t few_rows_bytes(const FewRowsPlan& plan) {
+constexpr size_t few_rows_bytes(const FewRowsPlan& plan) {
   const size_t x_bytes = size_t{2} * plan.x_buffers * kTiles * 8 * plan.pitch();
   const size_t part_bytes = size_t{4} * 2 * plan.panels() * plan.chunk_warps() * kTiles * 128;
   return x_bytes + part_bytes + (source_bits(kSource) != 0 ? 8 * kUnitScales : 0);
+}
+
+// The most that any product asks for with one tile of tokens; from 5 chunks on plans are the same.
+template <CudaSource kSource>
+constexpr size_t most_few_rows_bytes() {
+  size_t most = 0;
+  for (int64_t chunks = 1; chunks <= 5; ++chunks)
+    for (const bool interleaved : {false, true}) {
+      const size_t bytes = few_rows_bytes<kSource, 1>(
+          few_rows_plan(chunks * kLinearCudaChunk, interleaved, /*tiles=*/1));
+      if (bytes > most) most = bytes;
+    }
+  return most;
 }
 
 // Where a block has less memory than on Hopper, it has one buffer of x, or fewer tokens. What one
 // tile of tokens takes, every GPU has.
 template <class T, CudaSource kSource, int kTiles>
 void launch_few_rows(CudaStream stream, const LinearCudaParams& p) {
-  FewRowsPlan plan = few_rows_plan(p, kTiles);
+  static_assert(most_few_rows_bytes<kSource>() <= kLeastBlockMemory - kFixedBlockMemory);
+  FewRowsPlan plan = few_rows_plan(p.layout.k, p.layout.interleaved, kTiles);
+  plan.wide_x = is_wide(p.x, p.layout.k);
+  plan.wide_norm = is_wide(p.norm_weight, p.layout.k);
   const auto fits = [&] {
     return few_rows_bytes<kSource, kTiles>(plan) <= cuda_traits().block_memory;
   };

@@ -1,15 +1,10 @@
 #pragma once
 #include "ops/cuda/launch.cuh"
+#include "ops/linear/linear_cuda_choice.h"
 #include "ops/linear/linear_task.cuh"
 #include "ops/linear/linear_weight.cuh"
 
 namespace quire::ops {
-
-// Whether tiles of tokens and weights are the faster way; the bits are the same.
-inline bool has_many_rows(const LinearCudaParams& p) {
-  const bool many_blocks = p.layout.panels() >= 8 * 96;
-  return p.rows > (many_blocks ? 16 : 64);
-}
 
 // 16-bit x. Up to 32 rows a block; weights go from memory to registers.
 template <class T>
@@ -20,10 +15,9 @@ void run_many_rows(CudaStream stream, const LinearCudaParams& params);
 
 // Both of these for matrices in blocks.
 template <class T>
-void run_block_rows(CudaStream stream, const LinearCudaParams& params);
+void run_block_rows(CudaStream stream, const LinearCudaParams& params, LinearCudaKernel kernel);
 
 // The same on Hopper, of rows that begin at multiples of 16 bytes (linear_wgmma_sm90_cuda.cu).
-bool has_wgmma(const LinearCudaParams& params);
 void run_wgmma(CudaStream stream, const LinearCudaParams& params);
 template <class T>
 void run_block_wgmma(CudaStream stream, const LinearCudaParams& params);

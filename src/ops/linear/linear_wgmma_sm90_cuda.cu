@@ -13,11 +13,6 @@ void run_wgmma_as(CudaStream stream, const LinearCudaParams& p) {
 
 }  // namespace
 
-bool has_wgmma(const LinearCudaParams& p) {
-  return is_hopper() && p.tiles == nullptr && p.layout.type != FloatType::kF32 &&
-         is_wide(p.x, p.layout.k);
-}
-
 void run_wgmma(CudaStream stream, const LinearCudaParams& p) {
   p.layout.type == FloatType::kBf16 ? run_wgmma_as<DeviceBf16>(stream, p)
                                     : run_wgmma_as<DeviceF16>(stream, p);

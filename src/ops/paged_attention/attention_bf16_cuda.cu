@@ -3,9 +3,9 @@
 
 namespace quire::ops {
 
-const char* run_attention_bf16(CudaStream stream, const AttentionKernelParams& p,
-                               const AttentionCudaBatch& batch) {
-  return run_attention_tiles<DeviceBf16, DeviceBf16>(stream, p, batch);
+void run_attention_bf16(CudaStream stream, const AttentionKernelParams& p,
+                        const AttentionCudaBatch& batch, const AttentionCudaChoice& choice) {
+  run_attention_tiles<DeviceBf16, DeviceBf16>(stream, p, batch, choice);
 }
 
 }  // namespace quire::ops

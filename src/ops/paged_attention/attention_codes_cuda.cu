@@ -3,10 +3,10 @@
 
 namespace quire::ops {
 
-const char* run_attention_codes(CudaStream stream, const AttentionKernelParams& p,
-                                const AttentionCudaBatch& batch) {
-  return p.kv_type == KvType::kInt8 ? run_attention_tiles<DeviceBf16, I8>(stream, p, batch)
-                                    : run_attention_tiles<DeviceBf16, F8>(stream, p, batch);
+void run_attention_codes(CudaStream stream, const AttentionKernelParams& p,
+                         const AttentionCudaBatch& batch, const AttentionCudaChoice& choice) {
+  p.kv_type == KvType::kInt8 ? run_attention_tiles<DeviceBf16, I8>(stream, p, batch, choice)
+                             : run_attention_tiles<DeviceBf16, F8>(stream, p, batch, choice);
 }
 
 }  // namespace quire::ops

@@ -358,58 +358,49 @@ void launch_attention(CudaStream stream, const AttentionKernelParams& p,
          kAttentionThreads, static_cast<size_t>(shapes.bytes()), p, batch, items, shapes);
 }
 
-// Few rows of values of up to 128 elements. Whether by Hopper's kernel.
+// Few rows of values of up to 128 elements.
 template <class T, class Pool>
-bool run_few_narrow(CudaStream stream, const AttentionKernelParams& p,
-                    const AttentionCudaBatch& b) {
+void run_few_narrow(CudaStream stream, const AttentionKernelParams& p, const AttentionCudaBatch& b,
+                    AttentionCudaKernel kernel) {
   if constexpr (sizeof(Pool) > 1) {
-    if (has_shared_chunks(p, b)) return run_shared_chunks(stream, p, b), true;
-    const bool is_128 = p.key_dim == 128 && p.value_dim == 128;
-    if (is_128 && has_room_for(attention_shapes(p, 16, 3), cuda_traits().block_memory))
-      return launch_attention<T, Pool, 1, 2, 128>(stream, p, b, b.few), false;
+    if (kernel == AttentionCudaKernel::kShared) return run_shared_chunks(stream, p, b);
+    if (kernel == AttentionCudaKernel::kTilesOf128)
+      return launch_attention<T, Pool, 1, 2, 128>(stream, p, b, b.few);
   }
   launch_attention<T, Pool, 1, 2>(stream, p, b, b.few);
-  return false;
 }
 
 // Many of them.
 template <class T, class Pool>
-bool run_many_narrow(CudaStream stream, const AttentionKernelParams& p,
-                     const AttentionCudaBatch& b) {
+void run_many_narrow(CudaStream stream, const AttentionKernelParams& p, const AttentionCudaBatch& b,
+                     AttentionCudaKernel kernel) {
   if constexpr (sizeof(Pool) == 1) {
     launch_attention<T, Pool, 4, 2>(stream, p, b, b.many);
   } else {
-    const int64_t rows = attention_cuda_many_rows(p, cuda_traits().block_memory);
-    if (has_wgmma_prefill(p)) return run_wgmma_prefill(stream, p, b), true;
-    if (rows != kPrefillRows)
+    if (kernel == AttentionCudaKernel::kWgmmaPrefill) return run_wgmma_prefill(stream, p, b);
+    if (kernel != AttentionCudaKernel::kPrefill)
       launch_attention<T, Pool, 2, 2>(stream, p, b, b.many);
     else if (p.value_dim <= 64)
       launch_prefill<T, 8>(stream, p, b);
     else
       launch_prefill<T, 16>(stream, p, b);
   }
-  return false;
 }
 
-// Both lists of items.
+// Both lists of items; a list without items launches nothing.
 template <class T, class Pool>
-const char* run_attention_tiles(CudaStream stream, const AttentionKernelParams& p,
-                                const AttentionCudaBatch& b) {
+void run_attention_tiles(CudaStream stream, const AttentionKernelParams& p,
+                         const AttentionCudaBatch& b, const AttentionCudaChoice& choice) {
   if (p.value_dim <= 128) {
-    const bool few = run_few_narrow<T, Pool>(stream, p, b);
-    const bool many = run_many_narrow<T, Pool>(stream, p, b);
-    const bool has_few = b.few.max_count > 0, has_many = b.many.max_count > 0;
-    if (has_few && has_many && few != many) return "cuda_mma_sm90";
-    return (has_few && few) || (has_many && many) ? "cuda_sm90" : "cuda_mma";
-  }
-  if (p.value_dim <= 256) {
+    run_few_narrow<T, Pool>(stream, p, b, choice.few);
+    run_many_narrow<T, Pool>(stream, p, b, choice.many);
+  } else if (p.value_dim <= 256) {
     launch_attention<T, Pool, 1, 4>(stream, p, b, b.few);
     launch_attention<T, Pool, 2, 4>(stream, p, b, b.many);
   } else {
     launch_attention<T, Pool, 1, 8>(stream, p, b, b.few);
     launch_attention<T, Pool, 2, 8>(stream, p, b, b.many);
   }
-  return "cuda_mma";
 }
 
 }  // namespace quire::ops

@@ -1,23 +1,20 @@
 #pragma once
+#include "ops/paged_attention/attention_cuda_choice.h"
 #include "ops/paged_attention/paged_attention_cuda.h"
 
 namespace quire::ops {
 
-// By tensor cores. They return the kernels' name, as paged_attention_cuda does.
-const char* run_attention_bf16(CudaStream stream, const AttentionKernelParams& p,
-                               const AttentionCudaBatch& batch);
-const char* run_attention_codes(CudaStream stream, const AttentionKernelParams& p,
-                                const AttentionCudaBatch& batch);
+// By tensor cores.
+void run_attention_bf16(CudaStream stream, const AttentionKernelParams& p,
+                        const AttentionCudaBatch& batch, const AttentionCudaChoice& choice);
+void run_attention_codes(CudaStream stream, const AttentionKernelParams& p,
+                         const AttentionCudaBatch& batch, const AttentionCudaChoice& choice);
 
-// The items of few rows on Hopper in steps of few sequences, if they are few, too
-// (attention_shared_sm90_cuda.cu).
-bool has_shared_chunks(const AttentionKernelParams& p, const AttentionCudaBatch& batch);
+// AttentionCudaKernel::kShared.
 void run_shared_chunks(CudaStream stream, const AttentionKernelParams& p,
                        const AttentionCudaBatch& batch);
 
-// The items of many rows on Hopper (attention_prefill_sm90_cuda.cu): heads of 64 or 128 and pages
-// that tiles of 64 keys consist of, or the other way round.
-bool has_wgmma_prefill(const AttentionKernelParams& p);
+// AttentionCudaKernel::kWgmmaPrefill.
 void run_wgmma_prefill(CudaStream stream, const AttentionKernelParams& p,
                        const AttentionCudaBatch& batch);
 

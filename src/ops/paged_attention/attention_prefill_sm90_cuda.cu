@@ -341,15 +341,6 @@ void launch_prefill_of(CudaStream stream, const AttentionKernelParams& p,
 
 }  // namespace
 
-bool has_wgmma_prefill(const AttentionKernelParams& p) {
-  const bool dims = p.key_dim == p.value_dim && (p.key_dim == 64 || p.key_dim == 128);
-  const bool pages =
-      p.block_size % 8 == 0 && (kTileKeys % p.block_size == 0 || p.block_size % kTileKeys == 0);
-  return is_hopper() && p.q_type == FloatType::kBf16 && p.kv_type == KvType::kBf16 && dims &&
-         pages && !p.values_in_keys && is_wide(p.q, p.key_dim) && is_wide(p.k, p.key_dim) &&
-         is_wide(p.v, p.key_dim);
-}
-
 void run_wgmma_prefill(CudaStream stream, const AttentionKernelParams& p,
                        const AttentionCudaBatch& batch) {
   p.key_dim == 64 ? launch_prefill_of<64>(stream, p, batch)

@@ -348,16 +348,6 @@ void launch_shared(CudaStream stream, const AttentionKernelParams& p,
 
 }  // namespace
 
-bool has_shared_chunks(const AttentionKernelParams& p, const AttentionCudaBatch& batch) {
-  // With more sequences there is enough to do without.
-  constexpr int64_t kMostSequences = 4, kMostClusters = 132 * 2 / kShares;
-  return is_hopper() && p.q_type == FloatType::kBf16 && p.kv_type == KvType::kBf16 &&
-         p.key_dim == p.value_dim && (p.key_dim == 64 || p.key_dim == 128) && !p.values_in_keys &&
-         batch.num_sequences <= kMostSequences &&
-         batch.few.max_count * p.kv_heads <= kMostClusters && is_wide(p.q, p.key_dim) &&
-         is_wide(p.k, p.key_dim) && is_wide(p.v, p.key_dim);
-}
-
 void run_shared_chunks(CudaStream stream, const AttentionKernelParams& p,
                        const AttentionCudaBatch& batch) {
   p.key_dim == 64 ? launch_shared<64>(stream, p, batch) : launch_shared<128>(stream, p, batch);

@@ -1,6 +1,7 @@
 #include "ops/paged_attention/paged_attention.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <stdexcept>
 
@@ -8,6 +9,7 @@
 #include "ops/cuda/cuda_device.h"
 #include "ops/cuda/cuda_recording.h"
 #include "ops/metal/metal_device.h"
+#include "ops/paged_attention/attention_lists.h"
 #include "ops/paged_attention/attention_run.h"
 #include "ops/paged_attention/attention_scratch.h"
 #include "ops/paged_attention/paged_attention_cuda.h"
@@ -130,31 +132,33 @@ struct AttentionWork {
   std::shared_ptr<const void> memory;
 };
 
-// Those of this step.
-struct CopiedWork {
-  CopiedWork(CudaDevice& cuda, const AttentionKernelParams& p, const AttentionCudaPlan& plan)
-      : few(cuda, plan.few),
-        many(cuda, plan.many),
-        merges(cuda, plan.merges),
-        counts(cuda, std::vector<int32_t>{static_cast<int32_t>(plan.few.size()),
-                                          static_cast<int32_t>(plan.many.size())}),
-        counters(cuda, std::vector<int32_t>(
-                           attention_cuda_counters(p, static_cast<int64_t>(plan.merges.size())))) {}
-  CudaValues few, many, merges, counts, counters;
-};
-
+// Those of this step, copied in one piece.
 AttentionWork copy_work(CudaDevice& cuda, const AttentionKernelParams& p,
                         const AttentionCudaPlan& plan, const AttentionCudaLimits& limits) {
-  const auto copied = std::make_shared<const CopiedWork>(cuda, p, plan);
-  const auto items = [&](const CudaValues& list, int number, size_t size) {
-    return AttentionCudaItems{.items = list.as<const AttentionCudaItem>(),
-                              .count = copied->counts.as<const int32_t>() + number,
-                              .max_count = static_cast<int64_t>(size)};
+  const AttentionCudaSizes sizes = sizes_of(plan);
+  const AttentionListPlaces places = attention_list_places(p, sizes);
+  std::vector<std::byte> lists(places.bytes);
+  const auto put = [&](size_t place, const auto& list) {
+    std::copy_n(reinterpret_cast<const std::byte*>(list.data()), list.size() * sizeof(list[0]),
+                lists.data() + place);
   };
-  return {.few = items(copied->few, 0, plan.few.size()),
-          .many = items(copied->many, 1, plan.many.size()),
-          .merges = copied->merges.as<const AttentionCudaItem>(),
-          .counters = copied->counters.as<int32_t>(),
+  put(places.few, plan.few);
+  put(places.many, plan.many);
+  put(places.merges, plan.merges);
+  put(places.counts, std::array{static_cast<int32_t>(sizes.few), static_cast<int32_t>(sizes.many)});
+  const auto copied = std::make_shared<const CudaValues>(cuda, lists);
+  const auto at = [&]<class T>(size_t place) {
+    return reinterpret_cast<T*>(copied->as<std::byte>() + place);
+  };
+  const auto* counts = at.operator()<const int32_t>(places.counts);
+  return {.few = {.items = at.operator()<const AttentionCudaItem>(places.few),
+                  .count = counts,
+                  .max_count = sizes.few},
+          .many = {.items = at.operator()<const AttentionCudaItem>(places.many),
+                   .count = counts + 1,
+                   .max_count = sizes.many},
+          .merges = at.operator()<const AttentionCudaItem>(places.merges),
+          .counters = at.operator()<int32_t>(places.counters),
           .partial_rows = limits.max_partial_rows,
           .memory = copied};
 }

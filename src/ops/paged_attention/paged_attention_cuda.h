@@ -64,10 +64,19 @@ inline AttentionCudaPlan plan_attention_cuda(const AttentionKernelParams& params
 struct AttentionCudaSizes {
   int64_t few = 0, many = 0, merges = 0;
 };
+inline AttentionCudaSizes sizes_of(const AttentionCudaPlan& plan) {
+  return {.few = static_cast<int64_t>(plan.few.size()),
+          .many = static_cast<int64_t>(plan.many.size()),
+          .merges = static_cast<int64_t>(plan.merges.size())};
+}
 AttentionCudaSizes most_attention_items(const AttentionKernelParams& params,
                                         const BatchLayout& layout,
                                         const AttentionCudaLimits& limits = {},
                                         int64_t longest = 0);
+// The same of any layout with up to so many tokens and sequences. Of params, the heads count, and
+// what attention_cuda_many_rows looks at.
+AttentionCudaSizes most_attention_items(const AttentionKernelParams& params, int64_t tokens,
+                                        int64_t sequences, const AttentionCudaLimits& limits = {});
 
 // bfloat16 queries over bfloat16 pools or codes, values of up to 512 elements, of which a tile has
 // room. The others have a plain kernel that needs no items.

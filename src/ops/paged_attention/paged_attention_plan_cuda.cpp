@@ -3,6 +3,8 @@
 #include <numeric>
 #include <utility>
 
+#include "ops/paged_attention/attention_lists.h"
+#include "ops/paged_attention/attention_scratch.h"
 #include "ops/paged_attention/paged_attention_cuda.h"
 
 namespace quire::ops {
@@ -99,6 +101,33 @@ AttentionCudaSizes most_attention_items(const AttentionKernelParams& p, const Ba
     most.few = std::min(most.few, most.merges * chunks);
   }
   return most;
+}
+
+AttentionCudaSizes most_attention_items(const AttentionKernelParams& p, int64_t tokens,
+                                        int64_t sequences, const AttentionCudaLimits& limits) {
+  const int64_t group = p.heads / p.kv_heads, most = std::min(tokens, sequences);
+  const int64_t tile = attention_cuda_many_rows(p, limits.block_memory);
+  AttentionCudaSizes sizes;
+  // Each sequence has one token of all heads, and all of them are split.
+  sizes.merges = most * ((group + kFewRows - 1) / kFewRows);
+  sizes.few = sizes.merges + num_blocks(limits) / p.kv_heads + 1;
+  // All tokens are of prompts, and each of these ends with a row of a tile.
+  sizes.many = (tokens * group + most * (tile - 1)) / tile;
+  return sizes;
+}
+
+int64_t most_attention_bytes(std::span<const AttentionKind> kinds, int64_t tokens,
+                             int64_t sequences) {
+  // More multiprocessors than a GPU has, and so little memory of a block that items are the most.
+  constexpr AttentionCudaLimits kAny = {.multiprocessors = 256, .block_memory = 0};
+  int64_t bytes = kAttentionCudaScratch;
+  for (const AttentionKind& kind : kinds) {
+    const AttentionKernelParams p = {
+        .kv_type = KvType::kBf16, .heads = kind.heads, .kv_heads = kind.kv_heads};
+    bytes += static_cast<int64_t>(
+        attention_list_places(p, most_attention_items(p, tokens, sequences, kAny)).bytes);
+  }
+  return bytes;
 }
 
 AttentionCudaPlan plan_attention_cuda(const AttentionKernelParams& p, const BatchLayout& layout,

@@ -153,11 +153,13 @@ awaitable<bool> Connection::read_more() {
 // The client's clock stands still while it waits for others.
 awaitable<void> Connection::take_turn() {
   if (turn_ != Turn::kNone) co_return;
-  // The connection may be gone when its turn comes.
-  auto grant = [strand = strand(), context = context_, connection = weak_from_this()] {
-    asio::post(strand, [context, connection] {
+  // The connection may be gone when its turn comes, or whatever it was for.
+  const uint64_t number = ++turn_number_;
+  auto grant = [strand = strand(), context = context_, connection = weak_from_this(), number] {
+    asio::post(strand, [context, connection, number] {
       const auto self = connection.lock();
-      if (!self) return context->turns.give_back();
+      if (!self || self->turn_ != Turn::kWaits || self->turn_number_ != number)
+        return context->turns.give_back();
       self->turn_ = Turn::kHas;
       self->turn_comes_.cancel();
     });
@@ -313,8 +315,11 @@ void Connection::finish_exchange(TimePoint start, bool complete) {
   context_->handler.finished(exchange->request(), outcome);
 }
 
+// What a worker's answer still takes here needs a turn like its request: however many connections a
+// client has answered at once, others are not behind them. The later parts of a stream need none.
 awaitable<void> Connection::write_answer() {
   const auto exchange = exchange_;
+  bool has_begun = false;
   while (!exchange->closed()) {
     if (exchange->has_output()) {
       if (!co_await write_all(exchange->take_output())) co_return;
@@ -323,6 +328,7 @@ awaitable<void> Connection::write_answer() {
     } else {
       end_turn();
       co_await exchange->wait_for_output();
+      if (!std::exchange(has_begun, true)) co_await take_turn();
     }
   }
 }

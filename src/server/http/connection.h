@@ -78,6 +78,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // While it has one, a request is read, handled, and answered as far as that needs no waiting: who
   // has none is not in line for the threads either. See Turns.
   enum class Turn { kNone, kWaits, kHas } turn_ = Turn::kNone;
+  uint64_t turn_number_ = 0;  // of the one that it has or waits for
   boost::asio::steady_timer turn_comes_;
   bool timed_out_ = false;
   bool client_ended_ = false;  // its sending; it may still wait for answers

@@ -162,5 +162,29 @@ TEST_F(HttpServerTest, CutsOffClientsThatDoNotRead) {
   EXPECT_EQ(server_->ledger().held(), 0u);
 }
 
+// An answer from a worker waits for a turn. If its client goes meanwhile, the turn must not be
+// lost.
+TEST_F(HttpServerTest, TurnsComeBackFromClientsThatGo) {
+  start();
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < 8; ++thread) {
+    threads.emplace_back([this, thread] {
+      for (int i = 0; i < 60; ++i) {
+        TestClient client(port_);
+        const std::string one = get_text("/late?x");
+        client.try_send(one + one);
+        if (i % 3 == thread % 3) {
+          EXPECT_EQ(client.receive().body, "late x");
+        }
+        if (i % 3 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(thread));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_TRUE(eventually([&] { return server_->num_connections() == 0; }));
+  TestClient client(port_);
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(client.get("/late?y").body, "late y");
+}
+
 }  // namespace
 }  // namespace quire::server::http

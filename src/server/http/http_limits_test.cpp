@@ -220,7 +220,7 @@ TEST_F(HttpLimitsTest, SlowHeadersAndBodiesMakeRoom) {
 TEST_F(HttpLimitsTest, ConnectionsAtWorkStay) {
   start([](HttpOptions& options) {
     options.max_connections = 4;
-    options.worker_threads = 8;
+    options.worker_threads = 10;  // one client uses four of those for small requests
   });
   const auto busy = clients(4, "GET /work HTTP/1.1\r\nHost: h\r\n\r\n");
   ASSERT_TRUE(eventually([&] { return handler_.started == 4; }));
@@ -296,8 +296,8 @@ TEST_F(HttpLimitsTest, WorkEndsWithItsClientAndWithTheServer) {
   start();
   clients(3, "GET /work HTTP/1.1\r\nHost: h\r\n\r\n");  // and gone
   const auto waiting = clients(6, "GET /work HTTP/1.1\r\nHost: h\r\n\r\n");
-  EXPECT_TRUE(eventually([&] { return handler_.started - handler_.cancelled == 3; }));
-  EXPECT_TRUE(eventually([&] { return server_->num_waiting_jobs() >= 3; }));
+  EXPECT_TRUE(eventually([&] { return handler_.started - handler_.cancelled == 2; }));
+  EXPECT_TRUE(eventually([&] { return server_->num_waiting_jobs() >= 4; }));
   const TimePoint start = Clock::now();
   server_->stop(milliseconds(10));
   EXPECT_LT(seconds_since(start), 120.0);

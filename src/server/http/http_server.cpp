@@ -13,7 +13,10 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <climits>
+#include <cstdint>
+#include <filesystem>
 #include <future>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -37,6 +40,9 @@ constexpr int kTicksToLookCloser = 5;
 // Connections that no client with all others gets, of as many as by default.
 constexpr size_t kKeptForOthers = 16;
 constexpr int kAcceptsAtOnce = 64;
+// Files that a server opens beside its connections, once it listens.
+constexpr size_t kOtherFiles = 32;
+constexpr size_t kFewestConnections = 4;
 // After accept() failed, mostly for want of file descriptors.
 constexpr auto kAcceptPause = std::chrono::milliseconds(100);
 // After how many bytes given back by requests, and how often, the allocator is asked to do the
@@ -50,15 +56,38 @@ constexpr auto kLongMemoryPause = std::chrono::minutes(1);
 // 45 KiB. Not when one comes after the other: what they leave is used again.
 constexpr size_t kManyEnded = 256;
 
-// Every connection needs a file descriptor, and the usual soft limit of 1024 is a historical one.
-void raise_file_limit() {
+// How many files this process may have open, once that is raised as far as it may be: the usual
+// soft limit of 1024 is a historical one.
+size_t raise_file_limit() {
   rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
-  limit.rlim_cur = limit.rlim_max;
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return SIZE_MAX;
+  rlimit raised = limit;
+  raised.rlim_cur = limit.rlim_max;
 #ifdef __APPLE__  // which refuses more, though it calls that the limit
-  limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, OPEN_MAX);
+  raised.rlim_cur = std::min<rlim_t>(limit.rlim_max, OPEN_MAX);
 #endif
-  ::setrlimit(RLIMIT_NOFILE, &limit);
+  return ::setrlimit(RLIMIT_NOFILE, &raised) == 0 ? raised.rlim_cur : limit.rlim_cur;
+}
+
+size_t open_files() {
+  std::error_code error;
+  const std::filesystem::directory_iterator files("/dev/fd", error);
+  return error ? 0 : static_cast<size_t>(std::distance(begin(files), end(files)));
+}
+
+// As many as asked for, or as open files leave room for: each is one.
+size_t connections_within_file_limit(size_t wanted) {
+  const size_t limit = raise_file_limit();
+  const size_t taken = open_files() + kOtherFiles;
+  if (limit - std::min(limit, taken) >= wanted) return wanted;
+  if (limit < taken + kFewestConnections)
+    throw LoadError("the limit of open files is " + std::to_string(limit) +
+                    " (ulimit -n); a server needs at least " +
+                    std::to_string(taken + kFewestConnections));
+  spdlog::warn(
+      "{} connections at a time at most, not {}: the limit of open files is {} (ulimit -n)",
+      limit - taken, wanted, limit);
+  return limit - taken;
 }
 
 uint16_t port_of(const sockaddr_storage& address) {
@@ -109,6 +138,7 @@ class HttpServer::Impl {
   std::vector<std::thread> threads_;
   mutable std::mutex mutex_;
   std::vector<ConnectionPtr> connections_;
+  size_t max_connections_ = 0;
   size_t most_connections_ = 0;  // at a time, since many_ended()
   TimePoint memory_given_back_;
   bool started_ = false;
@@ -135,7 +165,7 @@ void HttpServer::Impl::listen() {
 
 uint16_t HttpServer::Impl::start() {
   const HttpOptions& options = context_->options;
-  raise_file_limit();
+  max_connections_ = connections_within_file_limit(options.max_connections);
   listen();
   started_ = true;
   asio::co_spawn(listen_strand_, accept_loop(), asio::detached);
@@ -195,7 +225,7 @@ void HttpServer::Impl::adopt(const ConnectionPtr& connection) {
 // requests or within one, or if all are being answered the newest, unless `client` would then have
 // as many. The last places are not for one client alone.
 bool HttpServer::Impl::has_room(const std::string& client) {
-  const size_t limit = context_->options.max_connections;
+  const size_t limit = max_connections_;
   const size_t limit_of_one = limit - std::min(kKeptForOthers, limit / 64);
   if (num_connections() < limit_of_one) return true;
   auto all = connections();

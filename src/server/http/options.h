@@ -22,7 +22,7 @@ struct HttpOptions {
 
   int io_threads = 2;  // sockets, and the small work per produced token
   // Parsing, templates, tokenising. Half of them, rounded down, takes the large bodies.
-  int worker_threads = 5;
+  int worker_threads = 6;
   // For worker threads; beyond it they are refused (429). See WorkQueue.
   size_t max_waiting_jobs = 1024;
   std::chrono::milliseconds max_job_wait{30'000};

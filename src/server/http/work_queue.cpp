@@ -28,13 +28,13 @@ void make_nicer([[maybe_unused]] int niceness) {
 WorkQueue::WorkQueue(int threads, const Limits& limits) : limits_(limits) {
   const int large = std::max(1, threads / 2);
   const int small = std::max(1, threads - large);
-  lane(Size::kGrammar).one_each = true;
   start(lane(Size::kSmall), small, 0);
   start(lane(Size::kLarge), large, kNiceness);
   start(lane(Size::kGrammar), kGrammarThreads, kGrammarNiceness);
 }
 
 void WorkQueue::start(Lane& lane, int threads, int niceness) {
+  lane.threads = threads;
   for (int i = 0; i < threads; ++i) {
     threads_.emplace_back([this, &lane, niceness] {
       if (niceness > 0) make_nicer(niceness);
@@ -71,10 +71,15 @@ void WorkQueue::push(Lane& lane, const std::string& owner, Job job, Job refuse_j
   lane.ready.notify_one();
 }
 
+bool WorkQueue::may_run(const Lane& lane, const std::string& owner) {
+  const auto running = lane.running.find(owner);
+  return running == lane.running.end() || running->second < lane.threads - 1;
+}
+
 // Whose turn it is, of those who may have one; the end if nobody.
 std::deque<std::string>::iterator WorkQueue::next_owner(Lane& lane) {
   return std::ranges::find_if(lane.turns,
-                              [&](const std::string& owner) { return !lane.busy.contains(owner); });
+                              [&](const std::string& owner) { return may_run(lane, owner); });
 }
 
 WorkQueue::Job WorkQueue::pop(Lane& lane, std::string& owner) {
@@ -142,12 +147,13 @@ void WorkQueue::run(Lane& lane) {
     lane.ready.wait(lock, [&] { return stopped_ || next_owner(lane) != lane.turns.end(); });
     if (stopped_) return;
     Job job = pop(lane, owner);
-    if (lane.one_each) lane.busy.insert(owner);
+    ++lane.running[owner];
     lock.unlock();
     job();
     job = nullptr;  // what it owns goes before the lock is taken again
     lock.lock();
-    lane.busy.erase(owner);  // this thread looks for work itself, of this owner or another
+    // This thread looks for work itself, of this owner or another.
+    if (--lane.running[owner] == 0) lane.running.erase(owner);
   }
 }
 

@@ -7,7 +7,6 @@
 #include <map>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -23,7 +22,10 @@ namespace quire::server::http {
 // again, which only root may, and it would be away for as long as max_text_time.
 //
 // Compiling a grammar cannot be stopped, and its size does not say how long it takes (up to a
-// second): that has threads of its own too, and each owner uses one of them at a time.
+// second): that has threads of its own too.
+//
+// No size says for sure how long a job takes. So an owner uses all threads of a size but one at a
+// time: the next owner's job need not wait until one of its jobs ends.
 class WorkQueue {
  public:
   enum class Size { kSmall, kLarge, kGrammar };
@@ -66,14 +68,15 @@ class WorkQueue {
   struct Lane {
     Works works;
     std::deque<std::string> turns;  // the owners, next one first
-    bool one_each = false;          // no owner has two jobs running
-    std::set<std::string> busy;     // with one_each: whose job runs
+    int threads = 0;
+    std::map<std::string, int> running;  // jobs, by owner; none is 0
     size_t waiting = 0;
     std::condition_variable ready;
   };
 
   void run(Lane& lane);
   void push(Lane& lane, const std::string& owner, Job job, Job refuse);
+  static bool may_run(const Lane& lane, const std::string& owner);
   static std::deque<std::string>::iterator next_owner(Lane& lane);
   static Job pop(Lane& lane, std::string& owner);
   void start(Lane& lane, int threads, int niceness);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <future>
 #include <memory>
@@ -173,6 +174,29 @@ TEST(WorkQueue, OneLargeJobLeavesAThreadToOthers) {
   queue.post(Size::kLarge, "b", done.job());
   EXPECT_TRUE(done.comes());
   gate.open.set_value();
+}
+
+// However long they take: a size is a guess.
+TEST(WorkQueue, AnOwnerLeavesAThreadOfEachSizeToOthers) {
+  for (const Size size : {Size::kSmall, Size::kLarge}) {
+    std::array<Gate, 2> gates;
+    WorkQueue queue(6, {});  // three of each size
+    for (Gate& gate : gates) {
+      queue.post(size, "a", gate.job());
+      gate.begun.get_future().wait();
+    }
+    std::atomic<int> ran{0};
+    for (int i = 0; i < 5; ++i) queue.post(size, "a", [&] { ++ran; });
+    for (int i = 0; i < 3; ++i) {
+      Done done;
+      queue.post(size, "b", done.job());
+      ASSERT_TRUE(done.comes());
+    }
+    EXPECT_EQ(ran, 0);
+    EXPECT_EQ(queue.num_waiting(), 5u);
+    for (Gate& gate : gates) gate.open.set_value();
+    while (ran < 5) std::this_thread::yield();
+  }
 }
 
 TEST(WorkQueue, StoppingDropsWhatWaits) {

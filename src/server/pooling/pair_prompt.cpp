@@ -1,6 +1,7 @@
 #include "server/pooling/pair_prompt.h"
 
 #include <array>
+#include <chrono>
 
 #include "base/check.h"
 #include "base/json.h"
@@ -39,7 +40,12 @@ PairPrompt::PairPrompt(const ModelText& text)
       problem_ = "\"" + token + "\" is no token of it (--rerank-tokens)";
     }
   }
-  if (template_) return;
+  if (!template_) use_template_of_qwen3(text);
+  WorkBudget budget(std::chrono::seconds(1));
+  if (const auto empty = render("", "", "", budget)) fixed_bytes_ = empty->size();
+}
+
+void PairPrompt::use_template_of_qwen3(const ModelText& text) {
   for (const char* token : kTemplateTokens)
     if (problem_.empty() && !text.tokenizer->token_to_id(token))
       problem_ = std::string("it has no ") + token +

@@ -1,4 +1,5 @@
 #pragma once
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -23,14 +24,19 @@ class PairPrompt {
   bool adds_special_tokens() const { return is_given_; }
   // The tokens that say no and yes; an error if this model has no way to judge pairs.
   Result<std::vector<int32_t>, ApiError> tokens() const;
+  // Of the prompt beside a pair's own texts.
+  size_t fixed_bytes() const { return fixed_bytes_; }
   Result<std::string, ApiError> render(std::string_view query, std::string_view document,
                                        std::string_view instruction, WorkBudget& budget) const;
 
  private:
+  void use_template_of_qwen3(const ModelText& text);
+
   std::shared_ptr<const text::ChatTemplate> template_;
   std::vector<int32_t> tokens_;
   std::string problem_;    // empty: there is none
   bool is_given_ = false;  // the template, with --rerank-template
+  size_t fixed_bytes_ = 0;
 };
 
 }  // namespace quire::server::pooling
