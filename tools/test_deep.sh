@@ -2,7 +2,7 @@
 # The checks that take long: sanitizers, fuzzers, linters, tests against torch, what measures time, other builds. Run them
 # before a larger change is called done.
 #   tools/test_deep.sh [PART...]    all parts if none is named; a part that this machine cannot run is skipped and says why
-# FUZZ_SECONDS (20), SOAK_MINUTES (6, from which on the slope of the memory is looked at) and TIDY_SECONDS (1200) set how long these parts look.
+# FUZZ_SECONDS (20), SOAK_MINUTES (12, from which on the slope of the memory is looked at) and TIDY_SECONDS (1200) set how long these parts look.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
@@ -155,7 +155,7 @@ part_chaos() {
 
 part_soak() {
   build release
-  build/venv/bin/python tests/soak/soak.py --minutes "${SOAK_MINUTES:-6}"
+  build/venv/bin/python tests/soak/soak.py --minutes "${SOAK_MINUTES:-12}"
 }
 
 for part in "${parts[@]}"; do
