@@ -35,11 +35,14 @@ def end(process, signals=(signal.SIGTERM,), limit=LIMIT):
     for number in signals:
         process.send_signal(number)
     try:
-        return process.wait(limit), time.monotonic() - start
+        status = process.wait(limit)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
         pytest.fail(f"still there {limit} s after the signal")
+    seconds = time.monotonic() - start
+    print(f"ended {seconds:.2f} s after the signal, with status {status}")
+    return status, seconds
 
 
 @contextlib.contextmanager

@@ -480,8 +480,8 @@ def run_round(place, attack):
         time.sleep(0.1)
     if after > most_after:
         felt.append(f"{after / MIB:.0f} MiB resident 10 s after, {before / MIB:.0f} before, {base / MIB:.0f} at first")
-    print(f"{attack.__name__}: p99 {watch.p99 * 1e3:.0f} ms ({alone.p99 * 1e3:.0f} alone), median {watch.median * 1e3:.0f} ms, /health "
-          f"{watch.health_p99 * 1e3:.0f} ms ({alone.health_p99 * 1e3:.0f}), {base / MIB:.0f} MiB at first, "
+    print(f"{attack.__name__}: p99 {watch.p99 * 1e3:.0f} ms ({alone.p99 * 1e3:.0f} alone), median {watch.median * 1e3:.0f} ms "
+          f"({alone.median * 1e3:.0f}), /health {watch.health_p99 * 1e3:.0f} ms ({alone.health_p99 * 1e3:.0f}), {base / MIB:.0f} MiB at first, "
           f"{watch.peak / MIB:.0f} at most, {after / MIB:.0f} after")
     return felt
 
