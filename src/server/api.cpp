@@ -30,11 +30,18 @@ int64_t num_prompts(const pooling::ScoreRequest& request) {
   return static_cast<int64_t>(request.documents.size());
 }
 
-// Of the text that a request's plan reads, if that may be far more than its body has: every pair
-// has the query, and `fixed` bytes of its prompt.
-size_t multiplied_bytes(const openai::GenerationRequest&, size_t) { return 0; }
+// Of a prompt's plan, beside its text: what takes as long as so many bytes of text.
+constexpr size_t kPromptBytes = 512;
+
+// Of the text that a request's plan reads, if that may take far longer than its body is large: many
+// prompts, and pairs, of which every one has the query, and `fixed` bytes of its prompt.
+size_t multiplied_bytes(const openai::ChatRequest&, size_t) { return 0; }
+template <class Request>
+size_t multiplied_bytes(const Request& request, size_t) {
+  return request.prompts.size() * kPromptBytes;
+}
 size_t multiplied_bytes(const pooling::ScoreRequest& request, size_t fixed) {
-  size_t bytes = request.documents.size() * (request.instruction.size() + fixed);
+  size_t bytes = request.documents.size() * (request.instruction.size() + fixed + kPromptBytes);
   for (const std::string& query : request.queries) bytes += query.size();
   if (request.queries.size() == 1)
     bytes += (request.documents.size() - 1) * request.queries[0].size();
