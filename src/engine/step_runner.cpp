@@ -461,6 +461,7 @@ void StepRunner::fill(EngineStats& stats) const {
   stats.total_blocks = scheduler_.blocks().num_blocks();
   stats.used_blocks = scheduler_.blocks().num_owned();
   stats.cached_blocks = scheduler_.blocks().num_cached();
+  stats.touched_blocks = scheduler_.blocks().high_water();
   const StateCheckpoints& checkpoints = scheduler_.state_checkpoints();
   stats.state_slots = scheduler_.state_slots().num_slots();
   stats.used_state_slots = scheduler_.state_slots().num_used();

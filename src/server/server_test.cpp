@@ -331,6 +331,7 @@ TEST_F(ServerTest, ShowsMetrics) {
       "vllm:iteration_tokens_total_sum{engine=\"0\",model_name=\"tiny\"} 20020",
       "vllm:cache_config_info{engine=\"0\",model_name=\"tiny\",block_size=\"16\","
       "cache_dtype=\"auto\",enable_prefix_caching=\"True\",num_gpu_blocks=\"100\"} 1",
+      "quire:kv_blocks_touched{engine=\"0\",model_name=\"tiny\"} 60",
       "quire:state_slots{engine=\"0\",model_name=\"tiny\"} 8",
       "quire:state_checkpoints{engine=\"0\",model_name=\"tiny\"} 32",
       "quire:state_checkpoint_hits_total{engine=\"0\",model_name=\"tiny\"} 3",

@@ -158,6 +158,7 @@ engine::EngineStats FakeEngine::stats() const {
   status.failure = failure_;
   status.running = static_cast<int64_t>(running_.size());
   status.total_blocks = 100;
+  status.touched_blocks = 60;
   status.state_slots = 8;
   status.state_checkpoints = 32;
   status.state_restores = 3;

@@ -103,6 +103,11 @@ TEST_P(Sharing, NothingIsHeldWhenTheWorkIsDone) {
       EXPECT_EQ(runner.keeps_pool_awake(), runner.has_work());
     }
     EXPECT_FALSE(runner.has_work());
+    EngineStats stats;
+    runner.fill(stats);
+    EXPECT_EQ(stats.used_blocks, 0);
+    EXPECT_GE(stats.touched_blocks, 1);
+    EXPECT_LT(stats.touched_blocks, stats.total_blocks);
     runner.check_idle();
     runner.stop();
   }

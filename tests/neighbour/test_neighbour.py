@@ -12,7 +12,6 @@ import re
 import resource
 import socket
 import struct
-import sys
 import time
 
 import pytest
@@ -26,9 +25,9 @@ spec.loader.exec_module(api)
 pytestmark = pytest.mark.skipif("QUIRE_BASE_URL" in os.environ, reason="reads the memory of its own server")
 
 MODEL = ROOT / "models/quire-demo"
-KV_BYTES = 8 * 2 * 2 * 64 * 2  # of a token: layers, keys and values, heads, elements, bytes
+BLOCK_BYTES = 16 * 8 * 2 * 2 * 64 * 2  # of KV: tokens, layers, keys and values, heads, elements, bytes
 LONG_PROMPT = 8000  # tokens
-READY = 16384 * KV_BYTES  # that an idle engine touches ahead
+READY = (MODEL / "model.safetensors").stat().st_size  # of the KV pool an idle engine touches so much ahead, at most
 KEPT = 64 * MIB  # that the allocator may keep after one attack
 ROUNDS = 3
 # What is promised: the victim's p99 is below the larger of 3 times what it is alone and VICTIM, that of /health below
@@ -40,10 +39,10 @@ DASHES = "-" * 64  # a token, as many vocabularies have one
 
 
 class Place:
-    """A server with a victim. `kv_memory`: bytes of its KV cache."""
+    """A server with a victim. `buffered`: its --max-buffered-bytes."""
 
-    def __init__(self, server, buffered, kv_memory, key=None):
-        self.server, self.buffered, self.kv_memory, self.key = server, buffered, kv_memory, key
+    def __init__(self, server, buffered, key=None):
+        self.server, self.buffered, self.key = server, buffered, key
         # Pages of the KV cache and of activations are the engine's, and stay once they were used.
         warm = {"prompt": ["Once upon a time " * 100 + str(i) for i in range(40)], "prompt_logprobs": 1, "max_tokens": 1}
         assert server.post("/v1/completions", warm, self.headers()).status == 200
@@ -63,26 +62,25 @@ class Place:
         assert not alone.failures
         return alone
 
-    def used_kv(self):
-        """Bytes of the KV cache that were ever used, at most: what all tokens so far take."""
+    def touched_kv(self):
+        """Bytes of the KV pool that are resident since some request had them."""
         text = self.server.get("/metrics", headers=self.headers()).body.decode()
-        tokens = float(re.search(r"^vllm:iteration_tokens_total_sum\{.*\} (\S+)$", text, re.M)[1])
-        return min(self.kv_memory, int(tokens) * KV_BYTES)
+        return int(re.search(r"^quire:kv_blocks_touched\{.*\} (\d+)$", text, re.M)[1]) * BLOCK_BYTES
 
     def now(self):
-        """Resident bytes, and bytes of the KV cache."""
-        return read_memory(self.server), self.used_kv()
+        """Resident bytes, and those of the KV pool."""
+        return read_memory(self.server), self.touched_kv()
 
     def with_growth(self, memory, kv):
-        """Resident bytes `memory` when `kv` of the cache was used, with what the cache has grown by since then."""
-        return memory + min(self.kv_memory, self.used_kv() + READY) - kv
+        """Resident bytes `memory` when `kv` of the pool were, with what the pool has grown by since then."""
+        return memory + self.touched_kv() + READY - kv
 
 
 @pytest.fixture(scope="module")
 def small_memory():
     flags = ("--disable-access-log", "--max-buffered-bytes", "256MiB", "--kv-cache-memory", "64MiB")
     with api.start_server(*flags, model=MODEL) as server:
-        yield Place(server, 256 * MIB, 64 * MIB)
+        yield Place(server, 256 * MIB)
 
 
 def changed_demo(folder, change, *names):
@@ -103,7 +101,7 @@ def default_flags(tmp_path_factory):
         return json.dumps(json.loads(text) | {"max_position_embeddings": 2 * LONG_PROMPT})
 
     with api.start_server(model=changed_demo(tmp_path_factory.mktemp("neighbour") / "long", change, "config.json")) as server:
-        yield Place(server, 512 * MIB, sys.maxsize)
+        yield Place(server, 512 * MIB)
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +114,7 @@ def two_keys(tmp_path_factory):
     model = changed_demo(tmp_path_factory.mktemp("neighbour") / "dashes", change, "tokenizer.json", "tokenizer_config.json")
     flags = ("--api-key", ATTACKER_KEY, "--api-key", VICTIM_KEY, "--max-num-seqs", "16")
     with api.start_server(*flags, model=model) as server:
-        yield Place(server, 512 * MIB, sys.maxsize, VICTIM_KEY)
+        yield Place(server, 512 * MIB, VICTIM_KEY)
 
 
 def large_texts(attacker):
