@@ -34,8 +34,11 @@ int64_t num_prompts(const pooling::ScoreRequest& request) {
 constexpr size_t kPromptBytes = 512;
 
 // Of the text that a request's plan reads, if that may take far longer than its body is large: many
-// prompts, and pairs, of which every one has the query, and `fixed` bytes of its prompt.
-size_t multiplied_bytes(const openai::ChatRequest&, size_t) { return 0; }
+// prompts, and pairs, of which every one has the query, and `fixed` bytes of its prompt. A client's
+// own template is a program, which may take as long as it likes.
+size_t multiplied_bytes(const openai::ChatRequest& request, size_t) {
+  return request.chat.chat_template ? SIZE_MAX : 0;
+}
 template <class Request>
 size_t multiplied_bytes(const Request& request, size_t) {
   return request.prompts.size() * kPromptBytes;
@@ -47,12 +50,6 @@ size_t multiplied_bytes(const pooling::ScoreRequest& request, size_t fixed) {
     bytes += (request.documents.size() - 1) * request.queries[0].size();
   for (const std::string& document : request.documents) bytes += document.size();
   return bytes;
-}
-
-// A client's own template is a program, which may take as long as it likes.
-bool has_own_template(const openai::GenerationRequest&) { return false; }
-bool has_own_template(const openai::ChatRequest& request) {
-  return request.chat.chat_template.has_value();
 }
 
 // For the log, whose sink escapes control characters: what comes from anywhere cannot pass for the
@@ -390,7 +387,7 @@ void Api::generate(http::ExchangePtr exchange, bool renders, Parse parse) {
     if (auto granted = arrival->client.admission->add_generations(generations); !granted)
       return arrival->refuse(granted.error());
     const size_t bytes = multiplied_bytes(*request, planner_.fixed_pair_bytes());
-    const bool is_long = bytes >= options_.http.large_body_bytes || has_own_template(*request);
+    const bool is_long = bytes >= options_.http.large_body_bytes;
     if (!request->needs_grammar && !is_long) return begin(*arrival, *request);
     auto task = [this, arrival,
                  request = std::make_shared<std::decay_t<decltype(*request)>>(
