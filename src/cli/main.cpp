@@ -50,10 +50,14 @@ void open_standard_files() {
   }
 }
 
-}  // namespace
+// `status`, or 1 if it was 0 and what was printed did not arrive: a disk is full, a file closed.
+int check_printed(int status) {
+  if ((std::fflush(stdout) == 0 && std::ferror(stdout) == 0) || status != 0) return status;
+  std::fprintf(stderr, "quire: standard output cannot be written\n");
+  return 1;
+}
 
-int main(int argc, char** argv) {
-  open_standard_files();
+int run_command(int argc, char** argv) {
   CLI::App app(kDescription, "quire");
   app.set_version_flag("--version", "quire " QUIRE_VERSION);
   app.require_subcommand(1);
@@ -109,4 +113,11 @@ int main(int argc, char** argv) {
     return 1;
   }
   return status;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  open_standard_files();
+  return check_printed(run_command(argc, argv));
 }

@@ -18,6 +18,15 @@ def test_unknown_commands_suggest_the_near_one():
     assert code != 0 and "did you mean `throughput`?" in text
 
 
+def test_output_that_nobody_gets_is_no_success():
+    for command in (("show", MODEL), ("run", MODEL, "Once", "--max-tokens", "2"), ("--version",), ("serve", "--help")):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([BIN, *command], stdout=full, stderr=subprocess.PIPE, text=True, timeout=120)
+        assert done.returncode == 1 and done.stderr.endswith("quire: standard output cannot be written\n"), done
+        done = subprocess.run(["sh", "-c", 'exec "$@" >&-', "sh", BIN, *command], stderr=subprocess.PIPE, text=True, timeout=120)
+        assert done.returncode == 1, done
+
+
 def test_unknown_flags_suggest_the_near_one():
     code, text = quire("serve", MODEL, "--max-modle-len", "64")
     assert code != 0 and "did you mean --max-model-len?" in text
