@@ -79,7 +79,6 @@ class RowOfGguf {
     constexpr int kLines = (kPairBytes / 2 + 63) / 64;
 #pragma GCC unroll 8
     for (int m = 0; m < 8; ++m, x += 8) {
-#pragma GCC unroll 8
       for (int i = m * kLines / 8; i < (m + 1) * kLines / 8; ++i)
         _mm_prefetch(reinterpret_cast<const char*>(from) + kAhead + 64 * i, _MM_HINT_T1);
       values[0].template pairs<Values::kFloats>(
