@@ -10,6 +10,7 @@
 #include "ops/cuda/cuda_recording.h"
 #include "ops/metal/metal_device.h"
 #include "ops/paged_attention/attention_lists.h"
+#include "ops/paged_attention/attention_planner.h"
 #include "ops/paged_attention/attention_run.h"
 #include "ops/paged_attention/attention_scratch.h"
 #include "ops/paged_attention/paged_attention_cuda.h"
@@ -180,9 +181,10 @@ AttentionWork record_work(CudaRecording& recording, const AttentionKernelParams&
       .counters = recording.add<int32_t>(attention_cuda_counters(p, most.merges)),
       .partial_rows = limits.max_partial_rows,
       .memory = nullptr};
-  recording.fill([=](const StepValues& values, StepWriter& writer) {
-    const AttentionCudaPlan plan =
-        plan_attention_cuda(p, *values.layout, limits, writer.block_offsets());
+  recording.fill([=, planner = std::make_shared<AttentionPlanner>()](const StepValues& values,
+                                                                     StepWriter& writer) {
+    const AttentionCudaPlan& plan =
+        planner->plan(p, *values.layout, limits, writer.block_offsets());
     const auto write = [&](const AttentionCudaItems& there, const auto& list) {
       QUIRE_CHECK(static_cast<int64_t>(list.size()) <= there.max_count) << list.size();
       writer.copy(there.items, list);

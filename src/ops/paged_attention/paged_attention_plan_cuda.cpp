@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "ops/paged_attention/attention_lists.h"
+#include "ops/paged_attention/attention_planner.h"
 #include "ops/paged_attention/attention_scratch.h"
 #include "ops/paged_attention/paged_attention_cuda.h"
 
@@ -44,33 +45,6 @@ void split(AttentionCudaItem item, int64_t chunks, AttentionCudaPlan& plan) {
     part.chunks = std::min(static_cast<int32_t>(chunks), item.chunks - i);
     part.partial += i * item.rows;
     plan.few.push_back(part);
-  }
-}
-
-// The longest first, so that the short ones fill the ends; else in their order.
-void put_longest_first(std::vector<AttentionCudaItem>& items) {
-  if (std::ranges::is_sorted(items, std::greater(), &AttentionCudaItem::chunks)) return;
-  int32_t most = 0;
-  for (const AttentionCudaItem& item : items) most = std::max(most, item.chunks);
-  std::vector<size_t> begin(static_cast<size_t>(most) + 2);  // of items with `most - i` chunks
-  for (const AttentionCudaItem& item : items) ++begin[static_cast<size_t>(most - item.chunks) + 1];
-  std::partial_sum(begin.begin(), begin.end(), begin.begin());
-  std::vector<AttentionCudaItem> sorted(items.size());
-  for (const AttentionCudaItem& item : items)
-    sorted[begin[static_cast<size_t>(most - item.chunks)]++] = item;
-  items = std::move(sorted);
-}
-
-// Into plan.few, those with more than `fair` chunks in pieces as long as there are slots for these.
-void split_long(const std::vector<AttentionCudaItem>& few, int64_t fair, int64_t most_slots,
-                AttentionCudaPlan& plan) {
-  plan.few.reserve(few.size());
-  for (const AttentionCudaItem& item : few) {
-    const int64_t slots = plan.partial_rows + int64_t{item.rows} * item.chunks;
-    if (item.chunks > fair && slots <= most_slots)
-      split(item, fair, plan);
-    else
-      plan.few.push_back(item);
   }
 }
 
@@ -130,15 +104,11 @@ int64_t most_attention_bytes(std::span<const AttentionKind> kinds, int64_t token
   return bytes;
 }
 
-AttentionCudaPlan plan_attention_cuda(const AttentionKernelParams& p, const BatchLayout& layout,
-                                      const AttentionCudaLimits& limits,
-                                      std::span<const int64_t> block_offsets) {
-  AttentionCudaPlan plan;
-  std::vector<AttentionCudaItem> few;
-  few.reserve(static_cast<size_t>(layout.num_sequences));
+void AttentionPlanner::add_items(const AttentionKernelParams& p, const BatchLayout& layout,
+                                 const AttentionCudaLimits& limits,
+                                 std::span<const int64_t> block_offsets) {
   const int64_t group = p.heads / p.kv_heads;
-  int64_t chunks = 0;
-  int32_t most = 0;
+  chunks_ = most_chunks_ = 0;
   for (int64_t s = 0; s < layout.num_sequences; ++s) {
     const int64_t rows = (layout.cu_seqlens[s + 1] - layout.cu_seqlens[s]) * group;
     const bool is_few = has_few_rows(rows, group);
@@ -152,26 +122,62 @@ AttentionCudaPlan plan_attention_cuda(const AttentionKernelParams& p, const Batc
                                 .context = layout.seq_lens[s],
                                 .blocks = static_cast<int32_t>(block_offsets[s])};
       set_chunks(p, layout, item);
-      if (is_few) {
-        few.push_back(item);
-        chunks += item.chunks;
-        most = std::max(most, item.chunks);
-      } else {
-        plan.many.push_back(item);
-      }
+      (is_few ? plan_.few : plan_.many).push_back(item);
+      if (!is_few) continue;
+      chunks_ += item.chunks;
+      most_chunks_ = std::max(most_chunks_, item.chunks);
     }
   }
+}
+
+// Those of few rows with more than `fair` chunks in pieces, as long as there are slots for these.
+void AttentionPlanner::split_long(int64_t fair, int64_t most_slots) {
+  std::swap(plan_.few, unsplit_);
+  plan_.few.clear();
+  for (const AttentionCudaItem& item : unsplit_) {
+    const int64_t slots = plan_.partial_rows + int64_t{item.rows} * item.chunks;
+    if (item.chunks > fair && slots <= most_slots)
+      split(item, fair, plan_);
+    else
+      plan_.few.push_back(item);
+  }
+}
+
+// The longest first, so that the short ones fill the ends; else in their order.
+void AttentionPlanner::put_longest_first(std::vector<AttentionCudaItem>& items) {
+  if (std::ranges::is_sorted(items, std::greater(), &AttentionCudaItem::chunks)) return;
+  int32_t most = 0;
+  for (const AttentionCudaItem& item : items) most = std::max(most, item.chunks);
+  begins_.assign(static_cast<size_t>(most) + 2, 0);  // of items with `most - i` chunks
+  for (const AttentionCudaItem& item : items)
+    ++begins_[static_cast<size_t>(most - item.chunks) + 1];
+  std::partial_sum(begins_.begin(), begins_.end(), begins_.begin());
+  sorted_.resize(items.size());
+  for (const AttentionCudaItem& item : items)
+    sorted_[begins_[static_cast<size_t>(most - item.chunks)]++] = item;
+  std::swap(items, sorted_);
+}
+
+const AttentionCudaPlan& AttentionPlanner::plan(const AttentionKernelParams& p,
+                                                const BatchLayout& layout,
+                                                const AttentionCudaLimits& limits,
+                                                std::span<const int64_t> block_offsets) {
+  for (auto* list : {&plan_.few, &plan_.many, &plan_.merges}) list->clear();
+  plan_.partial_rows = 0;
+  add_items(p, layout, limits, block_offsets);
   // As few items as keep all blocks at work.
   const int64_t blocks = num_blocks(limits);
-  const int64_t fair = std::max<int64_t>(1, (chunks * p.kv_heads + blocks - 1) / blocks);
-  if (most <= fair) {
-    plan.few = std::move(few);
-  } else {
-    split_long(few, fair, limits.max_partial_rows, plan);
-  }
-  put_longest_first(plan.few);
-  put_longest_first(plan.many);
-  return plan;
+  const int64_t fair = std::max<int64_t>(1, (chunks_ * p.kv_heads + blocks - 1) / blocks);
+  if (most_chunks_ > fair) split_long(fair, limits.max_partial_rows);
+  put_longest_first(plan_.few);
+  put_longest_first(plan_.many);
+  return plan_;
+}
+
+AttentionCudaPlan plan_attention_cuda(const AttentionKernelParams& p, const BatchLayout& layout,
+                                      const AttentionCudaLimits& limits,
+                                      std::span<const int64_t> block_offsets) {
+  return AttentionPlanner().plan(p, layout, limits, block_offsets);
 }
 
 }  // namespace quire::ops
