@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/json.h"
+#include "formats/finite.h"
 
 namespace quire::formats {
 namespace {
@@ -148,10 +149,20 @@ void RawTensor::read(uint64_t offset, std::span<std::byte> out, ThreadPool& pool
   });
 }
 
+void RawTensor::read_finite(uint64_t offset, std::span<std::byte> out, ThreadPool& pool) const {
+  in_pieces(offset, out.size(), pool, [&](uint64_t begin, uint64_t count) {
+    const std::span<std::byte> piece = out.subspan(begin - offset, count);
+    read(begin, piece);
+    expect_finite(*this, piece);
+  });
+}
+
 void RawTensor::count(uint64_t offset, std::span<const std::byte> bytes, ThreadPool& pool) const {
   if (!digest) return;
   in_pieces(offset, bytes.size(), pool, [&](uint64_t begin, uint64_t count) {
-    digest->add(begin, bytes.subspan(begin - offset, count));
+    const std::span<const std::byte> piece = bytes.subspan(begin - offset, count);
+    digest->add(begin, piece);
+    expect_finite(*this, piece);
   });
 }
 

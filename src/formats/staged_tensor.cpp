@@ -43,13 +43,13 @@ void StagedTensor::load(std::span<const std::byte> range, ThreadPool& pool) {
   if (snapshot_) {
     tensor_.count(first, range, pool);
   } else {
-    tensor_.read(first, copy_.subspan(first, range.size()), pool);
+    tensor_.read_finite(first, copy_.subspan(first, range.size()), pool);
   }
 }
 
 void StagedTensor::read(std::span<const std::byte> range, std::span<std::byte> out,
                         ThreadPool& pool) const {
-  tensor_.read(static_cast<uint64_t>(range.data() - data()), out, pool);
+  tensor_.read_finite(static_cast<uint64_t>(range.data() - data()), out, pool);
 }
 
 void StagedTensor::release(std::span<const std::byte> range) {

@@ -26,10 +26,10 @@ class StagedTensor {
   // The first byte of the tensor.
   const std::byte* data() const { return snapshot_ ? mapped_.data() : copy_.data(); }
   // Reads a range of data() from the file, on all threads of the pool; counts it alone, if it is
-  // there. Throws LoadError.
+  // there. Throws LoadError, also for floats that are infinite or NaN.
   void load(std::span<const std::byte> range, ThreadPool& pool);
   void load_all(ThreadPool& pool) { load({data(), tensor_.size}, pool); }
-  // Reads a range of data() to another place, in place of load(). Throws LoadError.
+  // Reads a range of data() to another place, in place of load(). Throws LoadError as it does.
   void read(std::span<const std::byte> range, std::span<std::byte> out, ThreadPool& pool) const;
   // Gives the pages inside a range of data() back; nobody reads it again. Does nothing to a
   // snapshot's.

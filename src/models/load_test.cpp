@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <functional>
 
 #include "base/source_dir.h"
@@ -150,6 +151,17 @@ TEST_F(Load, AWrongDtypeIsNamed) {
   EXPECT_THAT(
       error_with([](auto& tensors) { named(tensors, kUp).dtype = "I32"; }),
       AllOf(HasSubstr("model.safetensors"), HasSubstr(kUp), HasSubstr("I32"), HasSubstr("BF16")));
+}
+
+// Of a matrix as of a norm, while it is read; not at the first answer.
+TEST_F(Load, WhatIsNoNumberIsNamed) {
+  for (const char* name : {kUp, "model.embed_tokens.weight", "model.norm.weight"})
+    for (const uint32_t bits : {0x7f800000u, 0xffc00000u})
+      EXPECT_THAT(error_with([&](auto& tensors) {
+                    std::string& bytes = named(tensors, name).bytes;
+                    std::memcpy(&bytes[bytes.size() - sizeof bits], &bits, sizeof bits);
+                  }),
+                  AllOf(HasSubstr("model.safetensors"), HasSubstr(name), HasSubstr("NaN")));
 }
 
 TEST_F(Load, AnUnknownArchitectureListsTheKnownOnes) {

@@ -9,15 +9,6 @@
 
 namespace quire::models {
 
-std::string title(const formats::RawTensor& tensor) {
-  if (tensor.stored_name.empty()) return tensor.name;
-  return tensor.stored_name + " (" + tensor.name + ")";
-}
-
-std::string where(const formats::RawTensor& tensor) {
-  return tensor.file() + ": tensor " + title(tensor);
-}
-
 std::string shape_text(const std::vector<int64_t>& shape) {
   std::string text = "[";
   for (size_t i = 0; i < shape.size(); ++i)
@@ -36,31 +27,6 @@ void expect_shape(const formats::RawTensor& tensor, const std::vector<int64_t>& 
   throw LoadError(where(tensor) + " has shape " + shape_text(tensor.shape) +
                   ", but config.json asks for " + shape_text(expected) +
                   "; the config and the weights are not of one model");
-}
-
-namespace {
-
-// Whether an element has all bits of its exponent, `exponent`.
-template <class Bits>
-bool has_no_number(std::span<const std::byte> elements, Bits exponent) {
-  bool found = false;
-  for (size_t at = 0; at + sizeof(Bits) <= elements.size(); at += sizeof(Bits)) {
-    Bits bits;
-    std::memcpy(&bits, elements.data() + at, sizeof bits);
-    found |= (bits & exponent) == exponent;
-  }
-  return found;
-}
-
-}  // namespace
-
-void expect_finite(const formats::RawTensor& tensor, std::span<const std::byte> elements) {
-  using formats::DType;
-  const bool found =
-      tensor.dtype == DType::kF32
-          ? has_no_number<uint32_t>(elements, 0x7f800000)
-          : has_no_number<uint16_t>(elements, tensor.dtype == DType::kF16 ? 0x7c00 : 0x7f80);
-  if (found) throw LoadError(where(tensor) + " holds what is no number; download the model again");
 }
 
 bool is_folder_values(const formats::RawTensor& tensor) {

@@ -1,20 +1,18 @@
 #pragma once
-#include <cstddef>
+#include <cstdint>
 #include <set>
-#include <span>
 #include <string>
 #include <vector>
 
+#include "formats/finite.h"
 #include "formats/folder_quantization.h"
 #include "formats/raw_tensor.h"
 
 namespace quire::models {
 
-// Its name, for messages: that in its file first.
-std::string title(const formats::RawTensor& tensor);
-
-// "file: tensor name", for messages.
-std::string where(const formats::RawTensor& tensor);
+using formats::expect_finite;
+using formats::title;
+using formats::where;
 
 // "[96, 64]"; -1 is written as *.
 std::string shape_text(const std::vector<int64_t>& shape);
@@ -24,10 +22,6 @@ bool has_shape(const formats::RawTensor& tensor, const std::vector<int64_t>& exp
 
 // Throws LoadError unless the tensor has this shape; -1 stands for any length.
 void expect_shape(const formats::RawTensor& tensor, const std::vector<int64_t>& expected);
-
-// Throws LoadError if one of these elements of a tensor of floats (F16, BF16 or F32) is infinite or
-// NaN.
-void expect_finite(const formats::RawTensor& tensor, std::span<const std::byte> elements);
 
 // "X.scales" and "X.biases" of the weight "X.weight"; its layer "X".
 std::string scales_name(const std::string& weight);

@@ -50,14 +50,14 @@ std::shared_ptr<const void> WeightLoader::Part::owner() const {
 std::shared_ptr<std::byte[]> WeightLoader::read_to_device(const formats::RawTensor& tensor) const {
   const std::shared_ptr<std::byte[]> memory = context_.device->allocate(tensor.size);
   if (context_.device->host_memory()) {
-    tensor.read(0, {memory.get(), tensor.size}, *context_.pool);
+    tensor.read_finite(0, {memory.get(), tensor.size}, *context_.pool);
     return memory;
   }
   constexpr size_t kPiece = size_t{16} << 20;
   std::vector<std::byte> piece(std::min<size_t>(kPiece, tensor.size));
   for (size_t begin = 0; begin < tensor.size; begin += kPiece) {
     const size_t bytes = std::min<size_t>(kPiece, tensor.size - begin);
-    tensor.read(begin, {piece.data(), bytes}, *context_.pool);
+    tensor.read_finite(begin, {piece.data(), bytes}, *context_.pool);
     context_.device->upload(memory.get() + begin, piece.data(), bytes);
   }
   return memory;

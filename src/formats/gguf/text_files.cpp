@@ -22,6 +22,24 @@ bool is_filler(const GgufVocabulary& vocabulary, size_t id) {
          (*vocabulary.tokens)[id] == "[PAD" + std::to_string(id) + "]";
 }
 
+// A text has one id, so of two equal tokens none could be told to be meant. Empty tokens are never
+// made of texts.
+void refuse_equal_tokens(const GgufMetadata& metadata, const GgufVocabulary& vocabulary) {
+  const std::vector<std::string>& tokens = *vocabulary.tokens;
+  std::unordered_map<std::string_view, size_t> ids;
+  ids.reserve(tokens.size());
+  for (size_t id = 0; id < tokens.size(); ++id) {
+    if (tokens[id].empty() || is_filler(vocabulary, id)) continue;
+    const auto [first, is_new] = ids.emplace(tokens[id], id);
+    if (!is_new)
+      metadata.fail(kPrefix + "tokens",
+                    "has " + quote_name(tokens[id]) + " twice, as tokens " +
+                        std::to_string(first->second) + " and " + std::to_string(id) +
+                        ", so the ids of texts are not known; take another file, or the model's "
+                        "folder in Hugging Face's format");
+  }
+}
+
 // The parts of a tokenizer.json that differ.
 struct Parts {
   json::value normalizer, pre_tokenizer, decoder;
@@ -260,6 +278,7 @@ void refuse_suppressed_tokens(const GgufMetadata& metadata) {
 std::string tokenizer_json(const GgufMetadata& metadata) {
   refuse_suppressed_tokens(metadata);
   const GgufVocabulary vocabulary = read_gguf_vocabulary(metadata);
+  refuse_equal_tokens(metadata, vocabulary);
   const Parts parts = read_parts(metadata);
   // Files do not say which tokens take the spaces behind them: those of Phi-3 do.
   const bool strips = metadata.find_string("general.architecture") == "phi3" &&

@@ -224,6 +224,22 @@ TEST(GgufTextFiles, NothingIsGuessed) {
   }
 }
 
+// llama.cpp stops there, too (src/llama-vocab.cpp), and makes names of empty tokens.
+TEST(GgufTextFiles, EqualTokensAreNamed) {
+  const auto with_last = [](const std::string& last, int type) {
+    GgufBytes file;
+    file.text("tokenizer.ggml.model", "gpt2").text("tokenizer.ggml.pre", "gpt-2");
+    file.texts("tokenizer.ggml.tokens", {"a", "b", "ab", "", "", "[PAD5]", last});
+    file.i32s("tokenizer.ggml.token_type", {1, 1, 1, 1, 5, 5, type});
+    return file.texts("tokenizer.ggml.merges", {"a b"});
+  };
+  for (const int type : {1, 3, 4, 5, 6})
+    EXPECT_THAT(load_error([&] { make(with_last("b", type)); }),
+                HasSubstr("\"tokenizer.ggml.tokens\" has \"b\" twice, as tokens 1 and 6"));
+  for (const char* last : {"ba", "", "[PAD5]"})
+    EXPECT_EQ(make(with_last(last, 1)).tokenizer.at("model").at("vocab").at("ab"), 2) << last;
+}
+
 // As converters write them beside what is read.
 TEST(GgufTextFiles, KeysWithoutEffectMayStandThere) {
   const json::object plain = make(byte_level("gpt-2")).tokenizer;
