@@ -105,9 +105,14 @@ inline const float* normal_values(uint32_t seed, int64_t count) {
 }
 
 // Whether a grid over instruction sets, dtypes and pools is to have every group of heads; else one
-// group must do.
+// group must do. With a sanitizer these grids take ten minutes each.
 inline bool takes_all_groups(const std::string& isa, mx::Dtype dtype) {
-  const bool slow = isa == "portable" || on_emulator();
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  constexpr bool kSanitized = true;
+#else
+  constexpr bool kSanitized = false;
+#endif
+  const bool slow = kSanitized || isa == "portable" || on_emulator();
   return !slow && (dtype == mx::bfloat16 || deep_tests());
 }
 
