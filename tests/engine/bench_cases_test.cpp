@@ -6,10 +6,13 @@
 #include <filesystem>
 #include <set>
 
+#include "base/error.h"
 #include "base/source_dir.h"
+#include "bench/engine/offline.h"
 #include "bench/ops/cases.h"
 #include "engine_harness.h"
 #include "ops/runtime/profile.h"
+#include "ops/runtime/test_device.h"
 
 namespace quire::engine {
 namespace {
@@ -54,6 +57,19 @@ TEST(BenchCases, AreOfTheOpsThatModelsRun) {
   EXPECT_THAT(timed, testing::ContainerEq(run))
       << "an op that models run needs cases in src/ops/OP/OP_bench.cpp and a line in "
          "src/bench/ops/cases.cpp; one that no model runs is not timed";
+}
+
+// A device that is lost takes all requests along, one after another.
+TEST(BenchOffline, TellsWhyRequestsFailed) {
+  const auto device = std::make_shared<ops::testing::TestDevice>("cpu");
+  const OnDevice there(device);
+  const auto engine =
+      make_engine({.checkpoint = "tests/parity/models/qwen3-bf16", .max_model_len = 256});
+  device->lose_at_wait(5);
+  const auto requests = bench::random_requests(8, 20, 40, /*vocab_size=*/100, /*seed=*/1);
+  EXPECT_THAT([&] { bench::run_offline(*engine, requests); },
+              testing::ThrowsMessage<LoadError>(
+                  testing::HasSubstr("a request failed: cpu: a kernel failed")));
 }
 
 // With a filter that nothing passes, no case makes its data: they are only asked for their names.

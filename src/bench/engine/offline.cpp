@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <string>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -69,10 +71,13 @@ OfflineResult run_offline(engine::Engine& engine, const std::vector<OfflineReque
   }
   const auto ids = engine.submit_all(std::move(submitted));
   if (!ids) throw LoadError("bench: " + ids.error().message);
+  // The first; thrown when all have ended: until then the engine's thread writes to what is here.
+  std::string error;
   for (size_t finished = 0; finished < requests.size(); ++finished) {
-    const engine::TokenEvent event = queue.wait();
-    if (!event.error.empty()) throw LoadError("bench: a request failed: " + event.error);
+    engine::TokenEvent event = queue.wait();
+    if (error.empty()) error = std::move(event.error);
   }
+  if (!error.empty()) throw LoadError("bench: a request failed: " + error);
   result.seconds = seconds_since(start);
   std::vector<std::vector<double>> times;  // of each request's tokens
   for (size_t i = 0; i < requests.size(); ++i) times.push_back(token_times.of(i));
