@@ -41,11 +41,12 @@ bool has_latent_attention(const Golden& golden) {
 
 void expect_kernels(const ops::Context& context, const Golden& golden) {
   const auto runs = context.kernels->snapshot();
+  const std::string cpu = "cpu_" + ops::cpu_isa_name();
   for (const auto& [name, count] : runs) {
     const std::string kernel = name.substr(name.find('/') + 1);
     EXPECT_TRUE(count == 0 || kernel == context.device->name() ||
-                kernel.starts_with(context.device->kernel_name()) ||
-                kernel.starts_with("cpu_" + ops::cpu_isa_name()) || kernel == "cpu_parts" ||
+                kernel.starts_with(context.device->kernel_name()) || kernel == cpu ||
+                kernel == cpu + "_int8" || kernel == "cpu_parts" ||
                 (ops::testing::on_metal() && kernel == "mlx"))
         << name << " ran " << count << " times";
   }
