@@ -96,7 +96,7 @@ struct RawTensor {
   void read(uint64_t offset, std::span<std::byte> out, ThreadPool& pool) const;
   // The same of whole elements; throws LoadError as expect_finite, too, while they are at hand.
   void read_finite(uint64_t offset, std::span<std::byte> out, ThreadPool& pool) const;
-  // Counts bytes that lie in a snapshot of its file, as if they had been read by read_finite().
+  // Counts and checks bytes that lie in a snapshot of its file, as if read_finite() had read them.
   void count(uint64_t offset, std::span<const std::byte> bytes, ThreadPool& pool) const;
   // All bytes of a small tensor. Throws LoadError.
   std::vector<std::byte> read_all() const;

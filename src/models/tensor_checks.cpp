@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 
 #include "base/error.h"
 #include "ops/linear/block_float/block_float.h"
