@@ -36,7 +36,7 @@ struct EngineStats {
   int64_t waiting_tokens = 0;                // of the waiting requests' prompts
   std::vector<AdapterLoads::Load> adapters;  // by index, as far as any was asked for
   int64_t total_blocks = 0, used_blocks = 0, cached_blocks = 0;
-  int64_t touched_blocks = 0;  // up to the last one that was ever used: their memory is resident
+  int64_t touched_blocks = 0;  // up to the last one that was ever used
   int64_t preemptions = 0, prefix_queries = 0, prefix_hits = 0;
   int64_t prefix_evictions = 0;  // cached blocks that were given up for others
   // Recurrent state: slots of running sequences and of checkpoints; `held` ones are saved to by a

@@ -118,8 +118,7 @@ void add_engine(Snapshot& out, const engine::EngineStats& engine) {
             static_cast<double>(engine.used_blocks));
   out.gauge("quire:kv_blocks_cached", "KV blocks kept for reuse that no request holds.",
             static_cast<double>(engine.cached_blocks));
-  out.gauge("quire:kv_blocks_touched",
-            "KV blocks up to the last one that was ever used, whose memory is resident.",
+  out.gauge("quire:kv_blocks_touched", "KV blocks up to the last one that was ever used.",
             static_cast<double>(engine.touched_blocks));
   if (engine.state_slots > 0) {
     out.gauge("quire:state_slots", "Slots for the recurrent state of running requests.",
