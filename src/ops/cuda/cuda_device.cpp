@@ -39,7 +39,7 @@ class CudaHostCopies final : public HostCopies {
   }
   bool are_there() const override { return cudaEventQuery(copied_.get()) != cudaErrorNotReady; }
 
-  std::vector<mx::array> wait() override {
+  const std::vector<mx::array>& wait() override {
     waited_ = true;
     device_->wait_for(copied_.get());
     return copies_;

@@ -16,39 +16,6 @@ size_t round_up(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 constexpr size_t kTimesBytes = 256;  // of a step's results, which are behind them
 static_assert(sizeof(StepTimes) <= kTimesBytes);
 
-// The results of a step that writes them into pinned memory by itself, where a later step will
-// write its own.
-class CudaResults final : public HostCopies {
- public:
-  CudaResults(std::shared_ptr<CudaDevice> device, std::shared_ptr<StepEnd> end,
-              const StepTimes* times, std::vector<mx::array> arrays, bool has_new_rows)
-      : device_(std::move(device)),
-        end_(std::move(end)),
-        times_(times),
-        arrays_(std::move(arrays)),
-        has_new_rows_(has_new_rows),
-        number_(device_->next_step()) {}
-  bool are_there() const override {
-    return end_->is_known || cudaEventQuery(end_->event) != cudaErrorNotReady;
-  }
-  std::vector<mx::array> wait() override {
-    if (std::exchange(waited_, true)) return arrays_;
-    if (!end_->is_known) device_->wait_for(end_->event);
-    end_->is_known = true;
-    if (times_) device_->note_step(number_, times_->began, times_->ended, has_new_rows_);
-    return arrays_;
-  }
-
- private:
-  std::shared_ptr<CudaDevice> device_;
-  std::shared_ptr<StepEnd> end_;
-  const StepTimes* times_;  // null: the host reads nothing
-  std::vector<mx::array> arrays_;
-  bool has_new_rows_;
-  int64_t number_;
-  bool waited_ = false;
-};
-
 // Ends a capture whatever happens.
 struct Capture {
   explicit Capture(CudaStream s) : stream(s) {
@@ -70,6 +37,39 @@ struct Capture {
 
 }  // namespace
 
+// The results of a step that writes them into pinned memory by itself, where a later step will
+// write its own. Kept by the recording: a step that is launched makes nothing new.
+class CudaResults final : public HostCopies {
+ public:
+  CudaResults(std::shared_ptr<CudaDevice> device, std::vector<mx::array> arrays)
+      : device_(std::move(device)), arrays_(std::move(arrays)) {}
+
+  // From now on they are those of this step, which was just launched. No times: the host reads
+  // nothing of it.
+  void begin(const StepInPiece& step, const StepTimes* times, bool has_new_rows) {
+    step_ = step;
+    times_ = times;
+    has_new_rows_ = has_new_rows;
+    number_ = device_->next_step();
+    waited_ = false;
+  }
+  bool are_there() const override { return device_->step_memory().has_ended(step_); }
+  const std::vector<mx::array>& wait() override {
+    if (std::exchange(waited_, true)) return arrays_;
+    device_->step_memory().wait_for(step_);
+    if (times_) device_->note_step(number_, times_->began, times_->ended, has_new_rows_);
+    return arrays_;
+  }
+
+ private:
+  std::shared_ptr<CudaDevice> device_;
+  std::vector<mx::array> arrays_;
+  StepInPiece step_;
+  const StepTimes* times_ = nullptr;
+  bool has_new_rows_ = false, waited_ = false;
+  int64_t number_ = 0;
+};
+
 CudaStepMemory::CudaStepMemory(CudaDevice& device)
     : device_(device), values_(device.allocate(kCapacity + kTimesBytes)) {
   for (Host& host : hosts_) {
@@ -90,20 +90,28 @@ CudaStepMemory::~CudaStepMemory() {
 
 StepHostMemory CudaStepMemory::next_host(uint64_t recording) {
   Host& host = hosts_[next_];
-  if (host.end && !host.end->is_known) {
-    device_.wait_for(host.event);
-    host.end->is_known = true;
-  }
+  wait_for({next_, host.launched});
   const bool is_kept = std::exchange(host.recording, recording) == recording;
   return {.memory = host.memory, .piece = next_, .is_kept = is_kept};
 }
 
-std::shared_ptr<StepEnd> CudaStepMemory::launched() {
-  Host& host = hosts_[next_];
-  next_ = (next_ + 1) % CudaStepMemory::kHosts;
-  check_cuda(cudaEventRecord(host.event, device_.stream()), "recording an event");
-  host.end = std::make_shared<StepEnd>(host.event);
-  return host.end;
+StepInPiece CudaStepMemory::launched() {
+  const int piece = std::exchange(next_, (next_ + 1) % kHosts);
+  check_cuda(cudaEventRecord(hosts_[piece].event, device_.stream()), "recording an event");
+  return {piece, ++hosts_[piece].launched};
+}
+
+bool CudaStepMemory::has_ended(const StepInPiece& step) const {
+  const Host& host = hosts_[step.piece];
+  return step.number <= host.ended || cudaEventQuery(host.event) != cudaErrorNotReady;
+}
+
+// A step whose end is not known is the last one that had its piece.
+void CudaStepMemory::wait_for(const StepInPiece& step) {
+  Host& host = hosts_[step.piece];
+  if (step.number <= host.ended) return;
+  device_.wait_for(host.event);
+  host.ended = step.number;
 }
 
 // Only what lies where the step before will write its tokens: there are those of an earlier one.
@@ -155,12 +163,14 @@ void CudaRecordedStep::place_outputs() {
   CudaStepMemory& memory = device_->step_memory();
   if (read_bytes_ > 0) read_ = memory.at_least(CudaStepMemory::kRead, read_bytes_);
   if (kept_bytes > 0) kept_ = memory.at_least(CudaStepMemory::kKept, kept_bytes);
+  std::vector<mx::array> placed;
   for (size_t i = 0; i < outputs.size(); ++i) {
     const auto& owner = i < recording_.num_read ? read_ : kept_;
     output_memory_.push_back(owner.get() + at[i]);
-    outputs_.push_back(wrap_memory(output_memory_.back(), outputs[i].shape(), outputs[i].dtype(),
-                                   [owner](void*) {}));
+    placed.push_back(wrap_memory(output_memory_.back(), outputs[i].shape(), outputs[i].dtype(),
+                                 [owner](void*) {}));
   }
+  outputs_ = std::make_shared<const std::vector<mx::array>>(std::move(placed));
   at.resize(recording_.num_read);
   read_at_ = std::move(at);
 }
@@ -168,11 +178,22 @@ void CudaRecordedStep::place_outputs() {
 void CudaRecordedStep::place_results() {
   if (kTimesBytes + read_bytes_ > CudaStepMemory::kResults)
     throw std::runtime_error("CUDA: a recorded step has too many results");
-  for (int host = 0; host < CudaStepMemory::kHosts; ++host)
-    for (size_t i = 0; i < recording_.num_read; ++i)
-      results_[host].push_back(
-          wrap_memory(device_->step_memory().results(host) + kTimesBytes + read_at_[i],
-                      outputs_[i].shape(), outputs_[i].dtype(), [device = device_](void*) {}));
+  for (int host = 0; host < CudaStepMemory::kHosts; ++host) {
+    std::vector<mx::array> arrays;
+    for (size_t i = 0; i < recording_.num_read; ++i) {
+      const mx::array& output = recording_.outputs[i];
+      arrays.push_back(wrap_memory(device_->step_memory().results(host) + kTimesBytes + read_at_[i],
+                                   output.shape(), output.dtype(), [device = device_](void*) {}));
+    }
+    results_[host] = std::make_shared<CudaResults>(device_, std::move(arrays));
+  }
+}
+
+// For the next step of a piece. Mostly nobody has those of the last one any more.
+std::shared_ptr<CudaResults> CudaRecordedStep::results_of(int piece) {
+  auto& results = results_[piece];
+  if (results.use_count() > 1) results = std::make_shared<CudaResults>(*results);
+  return results;
 }
 
 // Loads the kernels, and whatever ops keep on the device from their first call on. The outputs'
@@ -238,11 +259,10 @@ std::optional<LaunchedStep> CudaRecordedStep::launch(const StepValues& values,
   check_cuda(cudaGraphLaunch(graph_, device_->stream()), "running a recorded step");
   const StepTimes* times = nullptr;
   if (read_bytes_ > 0) times = send_results(memory.results(host.piece));
-  auto end = memory.launched();
+  std::shared_ptr<CudaResults> results = results_of(host.piece);
+  results->begin(memory.launched(), times, values.has_new_rows);
   recording_.count();
-  return LaunchedStep(outputs_, done_, nullptr,
-                      std::make_unique<CudaResults>(device_, std::move(end), times,
-                                                    results_[host.piece], values.has_new_rows));
+  return LaunchedStep(outputs_, done_, nullptr, std::move(results));
 }
 
 // Times and outputs, to pinned memory.

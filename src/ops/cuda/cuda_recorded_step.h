@@ -1,5 +1,4 @@
 #pragma once
-#include <atomic>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -13,10 +12,13 @@ struct CUgraphExec_st;
 
 namespace quire::ops {
 
-// The end of a recorded step that was launched.
-struct StepEnd {
-  CUevent_st* event = nullptr;         // of another step once this one's end is known
-  std::atomic<bool> is_known = false;  // to have come: nobody has to ask the driver
+class CudaResults;
+
+// A recorded step that was launched: the piece of pinned memory with its values and results, and
+// its number among the steps that had this piece, from 1 on.
+struct StepInPiece {
+  int piece = 0;
+  uint64_t number = 0;
 };
 
 // What all recorded steps of a device share, since they run one after another: their values, their
@@ -42,7 +44,9 @@ class CudaStepMemory {
   // The next step's, of this recording. Waits until the step that had this memory last has ended.
   StepHostMemory next_host(uint64_t recording);
   // To be called when the step with the values of next_host() was launched.
-  std::shared_ptr<StepEnd> launched();
+  StepInPiece launched();
+  bool has_ended(const StepInPiece& step) const;
+  void wait_for(const StepInPiece& step);
   // Or, if it could not be: what was written is nobody's.
   void spoil() { hosts_[next_].recording = 0; }
   // A number for a recording, for next_host().
@@ -66,9 +70,10 @@ class CudaStepMemory {
  private:
   struct Host {
     std::byte* memory = nullptr;
-    CUevent_st* event = nullptr;
-    std::shared_ptr<StepEnd> end;  // of the last step that had it
-    uint64_t recording = 0;        // whose values it has
+    CUevent_st* event = nullptr;  // behind the last step that had it
+    // So many steps had it, and of so many the end is known: nobody has to ask the driver.
+    uint64_t launched = 0, ended = 0;
+    uint64_t recording = 0;  // whose values it has
   };
 
   CudaDevice& device_;  // which owns this
@@ -96,15 +101,15 @@ class CudaRecordedStep final : public RecordedStep {
   void run_once();
   void capture();
   const StepTimes* send_results(std::byte* to);
+  std::shared_ptr<CudaResults> results_of(int piece);
 
   std::shared_ptr<CudaDevice> device_;
   StepRecording recording_;
-  std::vector<mx::array> outputs_;
+  LaunchedStep::Arrays outputs_;
   std::vector<void*> output_memory_;
   size_t read_bytes_ = 0;  // of the outputs that the host reads, which lie side by side
   std::vector<size_t> read_at_;
-  std::vector<mx::array>
-      results_[CudaStepMemory::kHosts];  // the same outputs, as the host will have them
+  std::shared_ptr<CudaResults> results_[CudaStepMemory::kHosts];  // of each piece's last step
   mx::array done_ = mx::array(uint8_t{1});
   CudaStepMemory::Memory activations_, read_, kept_;
   std::vector<CudaRecording::Fill> fills_;

@@ -11,6 +11,10 @@ namespace quire::ops {
 // longer ones than those before it allocates nothing.
 class AttentionPlanner {
  public:
+  AttentionPlanner() = default;
+  // With room for all steps that need no more than this.
+  explicit AttentionPlanner(const AttentionCudaSizes& most);
+
   // As long as no other step is planned.
   const AttentionCudaPlan& plan(const AttentionKernelParams& params, const BatchLayout& layout,
                                 const AttentionCudaLimits& limits,

@@ -181,8 +181,8 @@ AttentionWork record_work(CudaRecording& recording, const AttentionKernelParams&
       .counters = recording.add<int32_t>(attention_cuda_counters(p, most.merges)),
       .partial_rows = limits.max_partial_rows,
       .memory = nullptr};
-  recording.fill([=, planner = std::make_shared<AttentionPlanner>()](const StepValues& values,
-                                                                     StepWriter& writer) {
+  recording.fill([=, planner = std::make_shared<AttentionPlanner>(most)](const StepValues& values,
+                                                                         StepWriter& writer) {
     const AttentionCudaPlan& plan =
         planner->plan(p, *values.layout, limits, writer.block_offsets());
     const auto write = [&](const AttentionCudaItems& there, const auto& list) {

@@ -104,6 +104,14 @@ int64_t most_attention_bytes(std::span<const AttentionKind> kinds, int64_t token
   return bytes;
 }
 
+AttentionPlanner::AttentionPlanner(const AttentionCudaSizes& most) {
+  constexpr size_t kChunks = 1024;  // of a context: those of longer ones are made room for
+  const auto items = static_cast<size_t>(std::max(most.few, most.many));
+  for (auto* list : {&plan_.few, &plan_.many, &unsplit_, &sorted_}) list->reserve(items);
+  plan_.merges.reserve(static_cast<size_t>(most.merges));
+  begins_.reserve(kChunks);
+}
+
 void AttentionPlanner::add_items(const AttentionKernelParams& p, const BatchLayout& layout,
                                  const AttentionCudaLimits& limits,
                                  std::span<const int64_t> block_offsets) {

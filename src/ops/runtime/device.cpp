@@ -19,7 +19,7 @@ namespace {
 class Evaluated final : public HostCopies {
  public:
   explicit Evaluated(std::vector<mx::array> arrays) : arrays_(std::move(arrays)) {}
-  std::vector<mx::array> wait() override {
+  const std::vector<mx::array>& wait() override {
     mx::eval(arrays_);
     return arrays_;
   }

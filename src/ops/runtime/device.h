@@ -27,7 +27,7 @@ class HostCopies {
   // Whether wait() would not wait, as far as the device knows.
   virtual bool are_there() const { return true; }
   // Waits for them: arrays that the host can read. Throws if a kernel before them failed.
-  virtual std::vector<mx::array> wait() = 0;
+  virtual const std::vector<mx::array>& wait() = 0;
 };
 
 // Of arrays in memory that the host reads, too: they are there once they are evaluated.

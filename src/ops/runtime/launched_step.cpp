@@ -18,12 +18,12 @@ std::optional<LaunchedStep> launch_step(const Context& context,
   const size_t read = std::min(num_read, graph->outputs.size());
   auto copies = context.device->copy_to_host(
       {graph->outputs.begin(), graph->outputs.begin() + static_cast<ptrdiff_t>(read)});
-  return LaunchedStep(std::move(graph->outputs), std::move(graph->done),
-                      std::move(graph->resources), std::move(copies));
+  return LaunchedStep(std::make_shared<const std::vector<mx::array>>(std::move(graph->outputs)),
+                      std::move(graph->done), std::move(graph->resources), std::move(copies));
 }
 
-std::vector<mx::array> LaunchedStep::wait() {
-  mx::eval(done_);
+const std::vector<mx::array>& LaunchedStep::wait() {
+  if (!done_.is_available()) mx::eval(done_);  // which makes a list of it
   return copies_->wait();
 }
 

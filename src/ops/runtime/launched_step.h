@@ -14,26 +14,27 @@ namespace mx = mlx::core;
 // A step of kernels that was handed to the context's device.
 class LaunchedStep {
  public:
-  LaunchedStep(std::vector<mx::array> outputs, mx::array done,
-               std::shared_ptr<const void> resources, std::unique_ptr<HostCopies> copies)
+  using Arrays = std::shared_ptr<const std::vector<mx::array>>;
+  LaunchedStep(Arrays outputs, mx::array done, std::shared_ptr<const void> resources,
+               std::shared_ptr<HostCopies> copies)
       : outputs_(std::move(outputs)),
         done_(std::move(done)),
         resources_(std::move(resources)),
         copies_(std::move(copies)) {}
 
   // In the order asked for. Kernels of later steps may be given them at once.
-  const std::vector<mx::array>& outputs() const { return outputs_; }
+  const std::vector<mx::array>& outputs() const { return *outputs_; }
   // What kernels of the next step that write in place must come after.
   const mx::array& done() const { return done_; }
   bool has_run() const { return done_.is_available() && copies_->are_there(); }
   // Waits until all kernels have run: the outputs for the host, as it can read them.
-  std::vector<mx::array> wait();
+  const std::vector<mx::array>& wait();
 
  private:
-  std::vector<mx::array> outputs_;
+  Arrays outputs_;
   mx::array done_;
   std::shared_ptr<const void> resources_;  // of the kernels: freed with the step
-  std::unique_ptr<HostCopies> copies_;
+  std::shared_ptr<HostCopies> copies_;
 };
 
 // Joins kernels as join_kernels does, with its arguments, and hands them over. Absent, with nothing

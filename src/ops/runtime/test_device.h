@@ -49,8 +49,8 @@ class TestRecordedStep final : public RecordedStep {
     recording_.count();
     run_on_a_new_thread(outputs);
     const auto read = memory_.begin() + static_cast<ptrdiff_t>(recording_.num_read);
-    return LaunchedStep(memory_, mx::array(uint8_t{1}), nullptr,
-                        device_.copy_to_host({memory_.begin(), read}));
+    return LaunchedStep(std::make_shared<std::vector<mx::array>>(memory_), mx::array(uint8_t{1}),
+                        nullptr, device_.copy_to_host({memory_.begin(), read}));
   }
 
  private:
@@ -146,7 +146,7 @@ class TestDevice final : public Device, public std::enable_shared_from_this<Test
     struct Copies final : HostCopies {
       std::shared_ptr<TestDevice> device;
       std::vector<mx::array> arrays;
-      std::vector<mx::array> wait() override {
+      const std::vector<mx::array>& wait() override {
         if (device->waits_left_ > 0 && --device->waits_left_ == 0) device->is_lost_ = true;
         device->check_lost();
         return arrays;
