@@ -254,12 +254,13 @@ std::optional<LaunchedStep> CudaRecordedStep::launch(const StepValues& values,
       .to = recording_.previous.data<int32_t>(),
       .num_previous = previous ? static_cast<int64_t>(previous->size()) : 0,
       .began = memory.began()};
+  // Before anything runs: if there is no memory for it, nothing has to be taken back.
+  std::shared_ptr<CudaResults> results = results_of(host.piece);
   if (device_->breaks_step_order()) memory.fetch_too_early(begin);
   begin_step_cuda(device_->stream(), begin);
   check_cuda(cudaGraphLaunch(graph_, device_->stream()), "running a recorded step");
   const StepTimes* times = nullptr;
   if (read_bytes_ > 0) times = send_results(memory.results(host.piece));
-  std::shared_ptr<CudaResults> results = results_of(host.piece);
   results->begin(memory.launched(), times, values.has_new_rows);
   recording_.count();
   return LaunchedStep(outputs_, done_, nullptr, std::move(results));

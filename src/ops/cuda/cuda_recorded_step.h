@@ -45,10 +45,10 @@ class CudaStepMemory {
   StepHostMemory next_host(uint64_t recording);
   // To be called when the step with the values of next_host() was launched.
   StepInPiece launched();
-  bool has_ended(const StepInPiece& step) const;
-  void wait_for(const StepInPiece& step);
   // Or, if it could not be: what was written is nobody's.
   void spoil() { hosts_[next_].recording = 0; }
+  bool has_ended(const StepInPiece& step) const;
+  void wait_for(const StepInPiece& step);
   // A number for a recording, for next_host().
   uint64_t add_recording() { return ++num_recordings_; }
 
@@ -105,7 +105,7 @@ class CudaRecordedStep final : public RecordedStep {
 
   std::shared_ptr<CudaDevice> device_;
   StepRecording recording_;
-  LaunchedStep::Arrays outputs_;
+  LaunchedStep::SharedArrays outputs_;
   std::vector<void*> output_memory_;
   size_t read_bytes_ = 0;  // of the outputs that the host reads, which lie side by side
   std::vector<size_t> read_at_;

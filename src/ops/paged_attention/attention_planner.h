@@ -12,7 +12,8 @@ namespace quire::ops {
 class AttentionPlanner {
  public:
   AttentionPlanner() = default;
-  // With room for all steps that need no more than this.
+  // With room for all steps that need no more than this, but that the first context of more than
+  // 1,022 chunks of keys makes one list grow.
   explicit AttentionPlanner(const AttentionCudaSizes& most);
 
   // As long as no other step is planned.

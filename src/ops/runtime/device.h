@@ -26,7 +26,8 @@ class HostCopies {
   virtual ~HostCopies() = default;
   // Whether wait() would not wait, as far as the device knows.
   virtual bool are_there() const { return true; }
-  // Waits for them: arrays that the host can read. Throws if a kernel before them failed.
+  // Waits for them: arrays that the host can read, as long as this object is kept. Throws if a
+  // kernel before them failed.
   virtual const std::vector<mx::array>& wait() = 0;
 };
 

@@ -14,24 +14,31 @@ namespace mx = mlx::core;
 // A step of kernels that was handed to the context's device.
 class LaunchedStep {
  public:
-  using Arrays = std::shared_ptr<const std::vector<mx::array>>;
-  LaunchedStep(Arrays outputs, mx::array done, std::shared_ptr<const void> resources,
+  using SharedArrays = std::shared_ptr<const std::vector<mx::array>>;
+  LaunchedStep(SharedArrays outputs, mx::array done, std::shared_ptr<const void> resources,
                std::shared_ptr<HostCopies> copies)
       : outputs_(std::move(outputs)),
         done_(std::move(done)),
         resources_(std::move(resources)),
         copies_(std::move(copies)) {}
+  // Not copied: as long as somebody has a step, a recording needs others for the results of its
+  // next.
+  LaunchedStep(const LaunchedStep&) = delete;
+  LaunchedStep& operator=(const LaunchedStep&) = delete;
+  LaunchedStep(LaunchedStep&&) = default;
+  LaunchedStep& operator=(LaunchedStep&&) = default;
 
   // In the order asked for. Kernels of later steps may be given them at once.
   const std::vector<mx::array>& outputs() const { return *outputs_; }
   // What kernels of the next step that write in place must come after.
   const mx::array& done() const { return done_; }
   bool has_run() const { return done_.is_available() && copies_->are_there(); }
-  // Waits until all kernels have run: the outputs for the host, as it can read them.
+  // Waits until all kernels have run: the outputs for the host, as it can read them, as long as
+  // this step is kept.
   const std::vector<mx::array>& wait();
 
  private:
-  Arrays outputs_;
+  SharedArrays outputs_;
   mx::array done_;
   std::shared_ptr<const void> resources_;  // of the kernels: freed with the step
   std::shared_ptr<HostCopies> copies_;
