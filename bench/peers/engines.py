@@ -10,17 +10,22 @@ import dataclasses
 import json
 import os
 import pathlib
+import random
 import select
 import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
 import urllib.request
 
 from install import HERE, LLAMA_CPP_PYTHON, Installation
 
 TIMEOUT = 300  # seconds; a measurement that hangs is a failed one
+LONG_TIMEOUT = 1800  # the same with prompts of more than LONG tokens
+LONG = 4096
+SERVED = ("server", "beside")
 START_TIMEOUT = 120
 # Between a server's /health and its load. Quire has the system give it memory for its cache when it
 # is idle, llama.cpp before /health.
@@ -29,25 +34,31 @@ SETTLE = 12
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    kind: str  # prefill, decode, server
+    kind: str  # prefill, decode, depth (a decode after a long prompt), server, beside (a server, while a long prompt comes)
     streams: int
     input: int
     output: int
     requests: int = 0  # of a server
+    long: int = 0  # tokens of the prompt that comes beside them
 
     @property
     def name(self) -> str:
-        return f"{self.kind}-{self.input if self.kind == 'prefill' else self.streams}"
+        return f"{self.kind}-{self.input if self.kind in ('prefill', 'depth') else self.streams}"
 
 
 class MeasurementError(RuntimeError):
     pass
 
 
-def run(*command) -> str:
+def timeout_of(tokens: int) -> int:
+    """Seconds for a measurement with a prompt of so many tokens."""
+    return LONG_TIMEOUT if tokens > LONG else TIMEOUT
+
+
+def run(*command, timeout: int = TIMEOUT) -> str:
     """stdout of a command that must succeed."""
     done = subprocess.run(
-        [str(part) for part in command], capture_output=True, text=True, timeout=TIMEOUT
+        [str(part) for part in command], capture_output=True, text=True, timeout=timeout
     )
     if done.returncode:
         said = (done.stderr.strip() or done.stdout.strip())[-600:]
@@ -88,7 +99,7 @@ def server(port: int, *command):
                 process.wait()
 
 
-def load(installed: Installation, port: int, output: int, *flags) -> dict:
+def load(installed: Installation, port: int, output: int, *flags, timeout: int = TIMEOUT) -> dict:
     """What `quire bench serve` reports about the server on `port`, whosever it is: prompts of token ids, no two alike, and
     answers of `output` tokens. An answer that is shorter fails, as one that does not come."""
     with tempfile.TemporaryDirectory() as folder:
@@ -96,11 +107,46 @@ def load(installed: Installation, port: int, output: int, *flags) -> dict:
             *(installed.binary, "bench", "serve", "--base-url", f"http://127.0.0.1:{port}", "--model", "default"),
             *("--tokenizer", installed.checkpoint, "--prompt-token-ids", "--ignore-eos", "--output-len", output, *flags),
             *("--save-result", "--result-dir", folder, "--result-filename", "load.json"),
+            timeout=timeout,
         )
         result = json.loads((pathlib.Path(folder) / "load.json").read_text())
     if result["total_output_tokens"] != result["completed"] * output:
         raise MeasurementError(f"{result['total_output_tokens']} tokens came in {result['completed']} answers of {output}")
     return result
+
+
+class LongPrompt:
+    """Sends one prompt of `tokens` random ids to the server on `port` after a while, for one token; `seconds()` it took."""
+
+    AFTER = 2.0  # seconds, when the clients beside it are at work
+
+    def __init__(self, port: int, tokens: int):
+        draw = random.Random(tokens)
+        body = {"model": "default", "prompt": [draw.randint(300, 16000) for _ in range(tokens)], "max_tokens": 1}
+        self.request = urllib.request.Request(
+            f"http://127.0.0.1:{port}/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
+        )
+        self.tokens, self.took, self.error = tokens, None, None
+        self.thread = threading.Thread(target=self.send, daemon=True)
+        self.thread.start()
+
+    def send(self) -> None:
+        time.sleep(self.AFTER)
+        start = time.monotonic()
+        try:
+            with urllib.request.urlopen(self.request, timeout=LONG_TIMEOUT) as response:
+                usage = json.loads(response.read())["usage"]
+            if usage["prompt_tokens"] < self.tokens:
+                raise MeasurementError(f"the prompt of {self.tokens} tokens counted as {usage['prompt_tokens']}")
+            self.took = time.monotonic() - start
+        except Exception as error:
+            self.error = error
+
+    def seconds(self) -> float:
+        self.thread.join()
+        if self.error:
+            raise MeasurementError(f"the long prompt: {self.error}")
+        return self.took
 
 
 def read_rate(installed: Installation, threads: int) -> float:
@@ -127,24 +173,28 @@ class Engine:
         raise NotImplementedError
 
     def measure(self, format: str, cell: Cell) -> dict:
-        if cell.kind != "server":
+        if cell.kind not in SERVED:
             return {"rate": self.offline_rate(format, cell)}
         limits = ("--num-prompts", cell.requests, "--max-concurrency", cell.streams)
         lengths = ("--input-len", cell.input, "--num-warmups", 1)
-        result = self.serve(format, cell.streams, (cell.input, cell.output), *limits, *lengths)
-        return {"rate": result["output_throughput"], "ttft_ms": result["mean_ttft_ms"]}
+        result = self.serve(format, cell.streams, (cell.input, cell.output), *limits, *lengths, long=cell.long)
+        figures = {"rate": result["output_throughput"], "ttft_ms": result["mean_ttft_ms"]}
+        return figures | ({"long_ms": result["long_ms"]} if cell.long else {})
 
-    def serve(self, format: str, streams: int, lengths: tuple[int, int], *flags) -> dict:
-        """Starts the server for `streams` sequences of so many tokens, in and out, and loads it: flags of `bench serve`."""
+    def serve(self, format: str, streams: int, lengths: tuple[int, int], *flags, long: int = 0) -> dict:
+        """Starts the server for `streams` sequences of so many tokens, in and out, and loads it: flags of `bench serve`.
+        While it is loaded, a prompt of `long` tokens comes."""
         port = free_port()
-        with server(port, *self.server_command(format, port, streams, sum(lengths))):
+        with server(port, *self.server_command(format, port, streams, sum(lengths), long)):
             time.sleep(SETTLE)
-            return load(self.installed, port, lengths[1], *flags)
+            beside = LongPrompt(port, long) if long else None
+            result = load(self.installed, port, lengths[1], *flags, timeout=timeout_of(long))
+            return result | ({"long_ms": 1e3 * beside.seconds()} if beside else {})
 
     def offline_rate(self, format: str, cell: Cell) -> float:
         raise NotImplementedError
 
-    def server_command(self, format: str, port: int, streams: int, length: int) -> tuple:
+    def server_command(self, format: str, port: int, streams: int, length: int, long: int) -> tuple:
         raise NotImplementedError
 
     def close(self) -> None:
@@ -153,7 +203,7 @@ class Engine:
 
 class Quire(Engine):
     name = "Quire"
-    kinds = ("prefill", "decode", "server")
+    kinds = ("prefill", "decode", "depth", *SERVED)
 
     def prepare(self, formats):
         for bits in (8, 4):
@@ -173,8 +223,8 @@ class Quire(Engine):
         quantised = format in ("8-bit", "4-bit")
         return self.installed.models / f"quire-{format}" if quantised else self.installed.checkpoint
 
-    def server_command(self, format, port, streams, length):
-        flags = ("--port", port, "--threads", self.threads, "--max-num-seqs", streams)
+    def server_command(self, format, port, streams, length, long):
+        flags = ("--port", port, "--threads", self.threads, "--max-num-seqs", streams + bool(long))
         quiet = ("--served-model-name", "default", "--disable-access-log")
         return (self.installed.binary, "serve", self.model(format), *flags, *quiet)
 
@@ -182,12 +232,13 @@ class Quire(Engine):
         with tempfile.TemporaryDirectory() as folder:
             report = pathlib.Path(folder) / "bench.json"
             # One step takes all prompts, so that the streams of a decode start, and end, together.
-            budget = max(2048, cell.streams * cell.input)
+            budget = max(2048, cell.streams * cell.input if cell.streams > 1 else 0)
             run(
                 *(self.installed.binary, "bench", "throughput", self.model(format), "--threads", self.threads),
                 *("--input-len", cell.input, "--output-len", max(cell.output, 2)),
                 *("--concurrency", cell.streams, "--max-num-batched-tokens", budget),
                 *("--output-json", report),
+                timeout=timeout_of(cell.input),
             )
             row = json.loads(report.read_text())[0]
         key = "prefill" if cell.kind == "prefill" else "decode"
@@ -196,7 +247,7 @@ class Quire(Engine):
 
 class LlamaCpp(Engine):
     name = "llama.cpp"
-    kinds = ("prefill", "decode", "server")
+    kinds = ("prefill", "decode", "depth", *SERVED)
     # The file of a checkpoint with experts in mxfp4 holds them so.
     files = {"bf16": "bf16", "8-bit": "q8_0", "4-bit": "q4_0", "mxfp4": "bf16"}
 
@@ -222,14 +273,24 @@ class LlamaCpp(Engine):
         lengths = ("-npp", cell.input, "-ntg", cell.output - 1, "-npl", cell.streams)
         context = ("-c", cell.streams * (cell.input + cell.output), "-tb", self.threads)
         tool = self.installed.llama / "llama-batched-bench"
-        out = run(tool, *model, *lengths, *context, "--output-format", "jsonl")
+        out = run(tool, *model, *lengths, *context, "--output-format", "jsonl", timeout=timeout_of(cell.input))
         return json.loads([line for line in out.splitlines() if line[:1] == "{"][-1])["speed_tg"]
 
-    def server_command(self, format, port, streams, length):
-        # Prompts never repeat here, so the host-side prompt cache could only cost time.
-        flags = ("-np", streams, "--cache-ram", 0, "--host", "127.0.0.1", "--port", port)
-        threads = ("-t", self.threads, "-tb", self.threads, "-c", streams * (length + 64))
+    def server_command(self, format, port, streams, length, long):
+        # Prompts never repeat here, so the host-side prompt cache could only cost time. A long prompt needs one cache for all
+        # slots: else each would have an equal part of it.
+        flags = ("-np", streams + bool(long), "--cache-ram", 0, "--host", "127.0.0.1", "--port", port)
+        context = streams * (length + 64) + (long + 64 if long else 0)
+        threads = ("-t", self.threads, "-tb", self.threads, "-c", context, *(("--kv-unified",) if long else ()))
         return (self.installed.llama / "llama-server", "-m", self.file(format), *threads, *flags)
+
+
+class LlamaCppAllFourBits(LlamaCpp):
+    """The same with a head of 4 bits, too, which llama-quantize keeps in Q6_K where it is the table of tokens."""
+
+    name = "llama.cpp, all of it q4_0"
+    formats = ("4-bit",)
+    files = {"4-bit": "q4_0-head"}
 
 
 class Worker(Engine):

@@ -104,8 +104,10 @@ class Installation:
     def gguf(self, kind: str, part: pathlib.Path) -> None:
         if kind == "bf16":
             self.run(self.python, HERE / "make_gguf.py", self.checkpoint, part)
-        else:
-            self.run(self.llama / "llama-quantize", self.models / "bf16.gguf", part, kind)
+        else:  # "q4_0-head": the tables of tokens in that type, too
+            kind, _, head = kind.partition("-")
+            tables = ("--token-embedding-type", kind, "--output-tensor-type", kind) if head else ()
+            self.run(self.llama / "llama-quantize", *tables, self.models / "bf16.gguf", part, kind)
 
     def openvino(self, kind: str, part: pathlib.Path) -> None:
         path = {"PYTHONPATH": str(self.work / "export-packages")}

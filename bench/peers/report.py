@@ -16,14 +16,16 @@ def cell_title(name: str) -> str:
     return {
         "prefill": f"prefill of {int(number):,} tokens",
         "decode": "decode, 1 stream" if number == "1" else f"decode, {number} streams",
+        "depth": f"decode after {int(number):,} tokens",
         "server": f"server, {number} clients",
+        "beside": f"server, {number} clients, while a prompt of 16,384 tokens comes",
     }[kind]
 
 
 def place(row: tuple[str, str]) -> tuple:
     """Sorts (format, cell) by format, kind and number."""
     kind, number = row[1].split("-")
-    return FORMATS.index(row[0]), ("prefill", "decode", "server").index(kind), int(number)
+    return FORMATS.index(row[0]), ("prefill", "decode", "depth", "server", "beside").index(kind), int(number)
 
 
 def figure(value: float) -> str:
@@ -37,12 +39,16 @@ class Sample:
         rates = [run["rate"] for run in runs]
         self.rounds, self.rate = len(rates), statistics.median(rates)
         self.spread = (max(rates) - min(rates)) / 2 / self.rate
-        waits = [run["ttft_ms"] for run in runs if "ttft_ms" in run]
-        self.ttft = statistics.median(waits) if waits else None
+        self.waits = [self.median_seconds(runs, key) for key in ("ttft_ms", "long_ms")]
+
+    @staticmethod
+    def median_seconds(runs: list[dict], key: str) -> float | None:
+        found = [run[key] for run in runs if key in run]
+        return statistics.median(found) / 1e3 if found else None
 
     def text(self) -> str:
         text = figure(self.rate) + (f" ±{self.spread:.0%}" if self.rounds > 1 else "")
-        return text if self.ttft is None else f"{text}, {self.ttft / 1e3:.2f} s"
+        return ", ".join([text, *(f"{wait:.2f} s" for wait in self.waits if wait is not None)])
 
 
 def samples(runs: list[dict]) -> dict[tuple[str, str, str], Sample]:

@@ -34,6 +34,8 @@ def cells(quick: bool) -> list[Cell]:
         *(Cell("decode", streams, 128, 65) for streams in (1, 8, 32)),
         Cell("server", 8, 128, 64, requests=16 if quick else 32),
         Cell("server", 32, 128, 64, requests=32 if quick else 64),
+        *(Cell("depth", 1, length, 33) for length in (8192, 16384) if not quick),
+        *(Cell("beside", clients, 128, 64, requests=2 * clients, long=16384) for clients in (8, 32) if not quick),
     ]
 
 
@@ -102,6 +104,7 @@ class Comparison:
         self.engines = [
             catalogue.Quire(*options),
             catalogue.LlamaCpp(*options),
+            catalogue.LlamaCppAllFourBits(*options),
             catalogue.OpenVino(*options),
             catalogue.Transformers(*options),
         ]
@@ -117,7 +120,7 @@ class Comparison:
 
     def named(self, engine: str, format: str, cell: str) -> bool:
         """Whether --only names this measurement."""
-        name = f"{engine.split()[0].lower()}/{format}/{cell}"
+        name = f"{'q4_0' if engine == catalogue.LlamaCppAllFourBits.name else engine.split()[0].lower()}/{format}/{cell}"
         return any(fnmatch.fnmatch(name, pattern) for pattern in self.args.only.split(","))
 
     def formats_of(self, engine) -> list[str]:

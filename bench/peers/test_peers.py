@@ -1,15 +1,18 @@
 """python3 -m pytest bench/peers: what the table says, and where it goes."""
 
 import argparse
+import http.server
 import importlib
 import json
 import pathlib
 import sys
+import threading
 import types
 
 import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import engines
 import gguf_files
 import gpu
 import report
@@ -33,6 +36,40 @@ def test_ratio_is_of_medians_to_the_best_peer():
     assert "| bf16 | server, 8 clients | 200 ±50%, 0.50 s | 80.0 | 160 | **1.25** |" in text
     assert "| bf16 | decode, 1 stream |  | 1.0 |  |  |" in text
     assert text.index("decode, 1") < text.index("server, 8")
+
+
+def test_cells_of_long_prompts_have_rows_of_their_own():
+    runs = [{**run("Quire", 50), "cell": "depth-16384"}, {**run("A", 20), "cell": "depth-16384"}]
+    runs += [{**run("Quire", 90, ttft_ms=500, long_ms=20000), "cell": "beside-8"}]
+    text = report.table(data(*runs))
+    assert "| bf16 | decode after 16,384 tokens | 50.0 | 20.0 | **2.50** |" in text
+    assert "| bf16 | server, 8 clients, while a prompt of 16,384 tokens comes | 90.0, 0.50 s, 20.00 s |" in text
+    assert text.index("decode after") < text.index("server, 8")
+
+
+class Completions(http.server.BaseHTTPRequestHandler):
+    """Counts a prompt's ids, but for one."""
+
+    def do_POST(self):
+        prompt = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["prompt"]
+        body = json.dumps({"usage": {"prompt_tokens": len(prompt) - (len(prompt) == 7)}}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+def test_a_long_prompt_is_timed_and_must_be_whole(monkeypatch):
+    monkeypatch.setattr(engines.LongPrompt, "AFTER", 0)
+    with http.server.HTTPServer(("127.0.0.1", 0), Completions) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        assert 0 < engines.LongPrompt(server.server_port, 5000).seconds() < 60
+        with pytest.raises(engines.MeasurementError, match="7 tokens counted as 6"):
+            engines.LongPrompt(server.server_port, 7).seconds()
+        server.shutdown()
 
 
 def test_a_failed_run_is_left_out():
