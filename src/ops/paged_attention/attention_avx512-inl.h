@@ -465,11 +465,12 @@ inline CodeScale query_scale(const uint16_t* q, int64_t n) {
   return scale_of(largest(peak), kMaxQuery16);
 }
 
-// Asks for a line of memory: with AMX into L2, because L1 is full of tiles; else into L1. In
+// Asks for a line of memory: into L2, because what is asked for ahead is more than L1 holds, which
+// waits for few lines; bytes by VNNI, of which fewer come while as much is computed, into L1. In
 // assembly, because gcc 12 takes a function that does nothing else for one without effect, and
 // drops its calls.
 __attribute__((always_inline)) inline void ask_for_line(const void* line) {
-#if defined(__AMX_BF16__)
+#if defined(__AVX512BF16__)
   asm volatile("prefetcht1 %0" : : "m"(*static_cast<const char*>(line)));
 #else
   asm volatile("prefetcht0 %0" : : "m"(*static_cast<const char*>(line)));

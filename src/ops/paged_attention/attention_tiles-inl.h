@@ -1,6 +1,7 @@
 // The arithmetic of attention, in tiles that stay in registers; read once per target, by
 // paged_attention_cpu.cpp only.
 #include "ops/cpu/highway.h"
+#include "ops/cpu/prefetch.h"
 #include "ops/cpu/tanh-inl.h"
 #include "ops/layout/kv_codes-inl.h"
 #include "ops/paged_attention/paged_attention_cpu.h"
@@ -58,7 +59,7 @@ struct Feed {
     if (token >= tokens) return;
     const char* from = base + slots[token] * stride + at;
     const int64_t n = bytes - at < piece ? bytes - at : piece;
-    for (int64_t i = 0; i < n; i += 64) __builtin_prefetch(from + i, /*rw=*/0, /*locality=*/3);
+    for (int64_t i = 0; i < n; i += 64) prefetch_into_l2(from + i);
     at += piece;
     if (at < bytes) return;
     at = 0;
