@@ -1,5 +1,6 @@
 // Per target, like ops/cpu/highway.h, which comes first; no #pragma once. Vectors of the wide block
 // that narrow codes (narrow_codes.h) stand for.
+#include "ops/cpu/prefetch.h"
 #include "ops/linear/narrow_codes.h"
 #include "ops/linear/quantised_layout.h"
 
@@ -49,7 +50,7 @@ HWY_INLINE void widen_block(const uint8_t* narrow, int64_t ahead, uint8_t* HWY_R
   for (int64_t group = 0; group < kLines; group += kTogether, out += kTogether * kNarrowLine) {
     constexpr int64_t kStored = kBits * 256 * kTogether / kLines;  // bytes
     for (int64_t i = 0; ahead != 0 && i < kStored; i += kNarrowLine)
-      __builtin_prefetch(narrow + ahead + group / kTogether * kStored + i);
+      prefetch_into_l2(narrow + ahead + group / kTogether * kStored + i);
 #pragma GCC unroll 8
     for (int64_t line = 0; line < kTogether; ++line) {
       for (int64_t at = 0; at < kNarrowLine; at += hn::MaxLanes(NarrowTag()))

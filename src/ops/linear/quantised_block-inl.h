@@ -14,6 +14,7 @@
 //   static void pair(block, chunk, j, lane, even, odd);
 //                                          the formula's values of pair j of 32 k, in float32
 //   template <class T, bool kInRange> static FloatVec rounded(FloatVec);    these as T
+#include "ops/cpu/prefetch.h"
 #include "ops/linear/quantised_layout.h"
 #include "ops/linear/transpose_words-inl.h"
 
@@ -70,7 +71,7 @@ HWY_INLINE void transpose_block(const QuantisedLayout& layout, const uint8_t* bl
   constexpr bool kAsksLater = requires { Source::kAsksForTurned; };
   const bool in_place = layout.turned && (layout.bits == 4 || layout.bits == 8);
   const int64_t bytes = kAsksLater && in_place ? layout.scale_bytes() : layout.block_bytes();
-  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(block + i + kBlocksAhead);
+  for (int64_t i = 0; i < bytes; i += 64) prefetch_into_l2(block + i + kBlocksAhead);
   Source::load_scales(layout, block, out);
   const uint8_t* q = block + layout.scale_bytes();
   out.packed = in_place ? q : reinterpret_cast<const uint8_t*>(out.words);
@@ -91,7 +92,7 @@ HWY_INLINE void ask_for_turned(const QuantisedBlock& block, int64_t quarter) {
     if (block.packed == reinterpret_cast<const uint8_t*>(block.words)) return;
     const uint8_t* from = block.packed + quarter * 64 * Source::kBits + kBlocksAhead;
 #pragma GCC unroll 8
-    for (int i = 0; i < Source::kBits; ++i) __builtin_prefetch(from + 64 * i);
+    for (int i = 0; i < Source::kBits; ++i) prefetch_into_l2(from + 64 * i);
   }
 }
 

@@ -1,5 +1,6 @@
 // Per target, like ops/cpu/highway.h, which comes first; no #pragma once. Affine weights with
 // turned codes (quantised_layout.h), for float32 arithmetic with the rows as lanes.
+#include "ops/cpu/prefetch.h"
 #include "ops/linear/affine/affine_scales-inl.h"
 #include "ops/linear/narrow_codes-inl.h"
 #include "ops/linear/quantised_block-inl.h"
@@ -92,7 +93,7 @@ struct AnyTurned {
 template <class Values>
 HWY_INLINE bool load_turned(const QuantisedLayout& layout, const uint8_t* block, TurnedBlock& out) {
   const int64_t bytes = layout.scale_bytes(), groups = layout.groups();
-  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(block + i + kTurnedAhead);
+  for (int64_t i = 0; i < bytes; i += 64) prefetch_into_l2(block + i + kTurnedAhead);
   out.codes = block + bytes;
   if (layout.narrow_bits) {
     widen_codes(layout.narrow_bits, out.codes, kTurnedAhead, out.wide);
@@ -180,7 +181,7 @@ struct TurnedPart {
                                    FloatVec (&even)[R], FloatVec (&odd)[R], bool ask_ahead) {
 #pragma GCC unroll 2
     for (int64_t step = 0; step < kBits; ++step, x += 32 / kBits, from += 64) {
-      if (ask_ahead) __builtin_prefetch(from + kTurnedAhead);
+      if (ask_ahead) prefetch_into_l2(from + kTurnedAhead);
       if constexpr (kEven)
         for_turned_half<Values, kBits, 0>(from, scale, shift,
                                           [&](int k, FloatVec w) { add_products(x, k, w, even); });
@@ -202,7 +203,7 @@ HWY_INLINE void dequantise_turned(const TurnedBlock& block, int64_t chunk,
     const uint8_t* from = block.codes + chunk * 64 * kBits + lane * 4;
     float* to = out + 2 * lane;
     for (int step = 0; step < kBits; ++step, from += 64, to += 32 / kBits * 16) {
-      if (lane == 0 && !block.is_widened) __builtin_prefetch(from + kTurnedAhead);
+      if (lane == 0 && !block.is_widened) prefetch_into_l2(from + kTurnedAhead);
       const auto store = [&](int k, FloatVec w) {
         hn::Store(w, kFloats, to + k / 2 * 32 + k % 2 * kLanes);
       };

@@ -9,6 +9,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/linear/dense/linear_avx512_bf16_cpu.cpp"
 #include "ops/cpu/highway.h"
+#include "ops/cpu/prefetch.h"
 #include "ops/linear/affine/affine_source_avx512_bf16-inl.h"
 #include "ops/linear/block_float/block_float_codes_avx512_bf16-inl.h"
 #include "ops/linear/block_float/block_float_source_avx512_bf16-inl.h"
@@ -47,8 +48,7 @@ HWY_NOINLINE void multiply_tile(const uint16_t* x, int64_t x_stride, const uint1
 #pragma GCC unroll 4
     for (int p = 0; p < P; ++p) {
       const uint16_t* at = w + p * to_next;
-      if constexpr (kPrefetch)
-        _mm_prefetch(reinterpret_cast<const char*>(at) + kAhead, _MM_HINT_T0);
+      if constexpr (kPrefetch) prefetch_into_l2(at + kAhead / sizeof(uint16_t));
       weights[p] = (__m512bh)_mm512_loadu_si512(at);
     }
 #pragma GCC unroll 12

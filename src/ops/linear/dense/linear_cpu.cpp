@@ -6,6 +6,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/linear/dense/linear_cpu.cpp"
 #include "ops/cpu/highway.h"
+#include "ops/cpu/prefetch.h"
 // After it, because their code is per target too.
 #include "ops/linear/affine/affine_turned-inl.h"
 #include "ops/linear/block_float/block_float_source-inl.h"
@@ -59,7 +60,7 @@ struct DensePart {
     for (int v = 0; v < V; ++v) {
       const T* from = w + chunk * kPanel * kChunk + v * kLanes / kPanel * panel_stride +
                       v * kLanes % kPanel * 2 + j * 2 * kPanel;
-      __builtin_prefetch(from + kPrefetch / sizeof(T));
+      prefetch_into_l2(from + kPrefetch / sizeof(T));
       load_pair(from, even[v], odd[v]);
     }
   }

@@ -1,5 +1,6 @@
 // Per target, like ops/cpu/highway.h, which comes first; no #pragma once. Dot products of bytes
 // with int8 activations, and what else the loops over one row and over many share.
+#include "ops/cpu/prefetch.h"
 #include "ops/linear/int8/int8_block-inl.h"
 
 #if defined(QUIRE_OPS_INT8_DOT_TARGET_) == defined(HWY_TARGET_TOGGLE)
@@ -91,7 +92,7 @@ HWY_INLINE void settle([[maybe_unused]] V& sum) {
 // What comes `kAhead` bytes behind a block: the stream of packed weights.
 HWY_INLINE void prefetch(const uint8_t* from, int64_t bytes) {
   constexpr int64_t kAhead = 16384;
-  for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(from + kAhead + i, 0, 2);
+  for (int64_t i = 0; i < bytes; i += 64) prefetch_into_l2(from + kAhead + i);
 }
 
 }  // namespace int8_panels
