@@ -9,7 +9,9 @@ const char* cpu_bits_class() {
     case CpuIsa::kPortable:
       return "portable";
     case CpuIsa::kNeon:
-      return "neon";
+    case CpuIsa::kNeonDotprod:
+    case CpuIsa::kNeonBf16:
+      return use_neon_bf16() ? "bfdot" : "neon";
     default:
       return use_avx512_bf16() ? "vdpbf16ps" : "fma";
   }

@@ -12,6 +12,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
+#if HWY_ARCH_ARM_A64 && defined(__linux__)
+#include <sys/auxv.h>
+#endif
 
 namespace quire::ops {
 namespace {
@@ -33,6 +36,8 @@ constexpr Isa kIsas[] = {
     {"avx2_vnni", "cpu_avx2", HWY_AVX2, CpuIsa::kAvx2Vnni},
     {"avx2", "cpu_avx2", HWY_AVX2, CpuIsa::kAvx2},
 #elif HWY_ARCH_ARM
+    {"neon_bf16", "cpu_neon", HWY_NEON, CpuIsa::kNeonBf16},
+    {"neon_dotprod", "cpu_neon", HWY_NEON, CpuIsa::kNeonDotprod},
     {"neon", "cpu_neon", HWY_NEON, CpuIsa::kNeon},
 #endif
     {"portable", "cpu_portable", HWY_STATIC_TARGET, CpuIsa::kPortable},
@@ -83,12 +88,26 @@ bool has_amx() {
 }
 #endif
 
+#if HWY_ARCH_ARM
+// Linux says what the CPU has; elsewhere the units are not asked for.
+#if HWY_ARCH_ARM_A64 && defined(__linux__)
+bool has_dotprod() { return getauxval(AT_HWCAP) >> 20 & 1; }                   // HWCAP_ASIMDDP
+bool has_bf16() { return has_dotprod() && (getauxval(AT_HWCAP2) >> 14 & 1); }  // HWCAP2_BF16
+#else
+bool has_dotprod() { return false; }
+bool has_bf16() { return false; }
+#endif
+#endif
+
 bool has_units([[maybe_unused]] CpuIsa level) {
 #if HWY_ARCH_X86
   if (level == CpuIsa::kAmx) return has_amx();
   if (level == CpuIsa::kAvx512Bf16) return has_avx512_bf16();
   if (level == CpuIsa::kAvx512Vnni) return has_avx512_vnni();
   if (level == CpuIsa::kAvx2Vnni) return has_avx2_vnni();
+#elif HWY_ARCH_ARM
+  if (level == CpuIsa::kNeonBf16) return has_bf16();
+  if (level == CpuIsa::kNeonDotprod) return has_dotprod();
 #endif
   return true;
 }
@@ -126,6 +145,10 @@ bool use_amx() { return cpu_isa() == CpuIsa::kAmx; }
 bool use_avx512_bf16() { return cpu_isa() == CpuIsa::kAvx512Bf16 && !portable_bits(); }
 bool use_avx512_vnni() { return cpu_isa() >= CpuIsa::kAvx512Vnni; }
 bool use_avx2_vnni() { return cpu_isa() == CpuIsa::kAvx2Vnni; }
+bool use_neon_dotprod() {
+  return cpu_isa() == CpuIsa::kNeonDotprod || cpu_isa() == CpuIsa::kNeonBf16;
+}
+bool use_neon_bf16() { return cpu_isa() == CpuIsa::kNeonBf16 && !portable_bits(); }
 const char* cpu_kernel_name() { return chosen().kernel; }
 std::string cpu_isa_name() { return chosen().name; }
 
@@ -142,7 +165,9 @@ std::vector<std::string> available_cpu_isas() {
 
 std::vector<std::string> available_float_isas() {
   auto names = available_cpu_isas();
-  std::erase_if(names, [](const std::string& name) { return name.ends_with("_vnni"); });
+  std::erase_if(names, [](const std::string& name) {
+    return name.ends_with("_vnni") || name.ends_with("_dotprod");
+  });
   return names;
 }
 

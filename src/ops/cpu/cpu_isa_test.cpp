@@ -25,12 +25,15 @@ TEST(CpuIsa, ForcesEachAndGoesBackToTheBest) {
     EXPECT_EQ(cpu_isa_name(), isa);
     // Some run Highway's code for AVX-512 or AVX2.
     const bool avx512 = isa == "amx" || isa == "avx512_bf16" || isa == "avx512_vnni";
-    const std::string base = isa == "avx2_vnni" ? "avx2" : isa;
+    const bool dotprod = isa == "neon_bf16" || isa == "neon_dotprod";
+    const std::string base = isa == "avx2_vnni" ? "avx2" : dotprod ? "neon" : isa;
     EXPECT_EQ(cpu_kernel_name(), "cpu_" + (avx512 ? "avx512" : base));
     EXPECT_EQ(use_amx(), isa == "amx");
     EXPECT_EQ(use_avx512_bf16(), isa == "avx512_bf16");
     EXPECT_EQ(use_avx512_vnni(), avx512);
     EXPECT_EQ(use_avx2_vnni(), isa == "avx2_vnni");
+    EXPECT_EQ(use_neon_dotprod(), dotprod);
+    EXPECT_EQ(use_neon_bf16(), isa == "neon_bf16");
   }
   EXPECT_EQ(cpu_isa_name(), isas.front());
 }
@@ -47,6 +50,7 @@ TEST(CpuIsa, PortableBitsExcludeTheKernelsWithAnotherOrder) {
     const ForcedIsa forced(isa);
     set_portable_bits(true);
     EXPECT_FALSE(use_avx512_bf16());
+    EXPECT_FALSE(use_neon_bf16());
     EXPECT_EQ(use_amx(), isa == "amx");
     EXPECT_EQ(cpu_isa_name(), isa);
     set_portable_bits(false);

@@ -183,7 +183,8 @@ inline std::vector<std::string> isas_to_test(bool with_vnni = false) {
   std::vector<std::string> known = {"amx", "avx512_bf16", "avx512", "avx2", "portable"};
   if (with_vnni) known.insert(known.end(), {"avx512_vnni", "avx2_vnni"});
 #else
-  const std::vector<std::string> known = {"neon", "portable"};
+  std::vector<std::string> known = {"neon_bf16", "neon"};
+  if (with_vnni) known.emplace_back("neon_dotprod");
 #endif
   for (const auto& name : known)
     if (std::find(available.begin(), available.end(), name) == available.end())
