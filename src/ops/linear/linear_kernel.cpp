@@ -21,6 +21,8 @@ constexpr const LinearKernel* kKernels[] = {
     &kPartsLinear,
 #if defined(__x86_64__)
     &kAmxInt8Linear,     &kAvx512VnniInt8Linear, &kAvx2VnniInt8Linear,
+#elif defined(__aarch64__) && defined(__linux__)
+    &kNeonDotprodInt8Linear,
 #endif
     &kHighwayInt8Linear,
 #if defined(__x86_64__)

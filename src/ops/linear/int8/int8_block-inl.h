@@ -26,11 +26,17 @@ constexpr int64_t kPlane = kBlock * kPanel;  // bytes
 // bytes are added up in 16 bits: those of 15 and 127 for 32 k (30,480), those of 31 for 16 k
 // (31,496), those of 63 for 8 (32,004). Codes of 8 bits are multiplied as 16 bits, two k at once;
 // by a single row as two halves of 4 bits (int8_row-inl.h).
+//
+// DotProd of 64-bit ARM has such an instruction, too, but not for bytes of which one is signed:
+// codes of 8 bits are multiplied as signed bytes, 128 lower, and Int8RowBatch::start makes up for
+// it.
 #if (defined(__AVX512VNNI__) && HWY_TARGET == HWY_AVX3) || \
     (defined(__AVXVNNI__) && HWY_TARGET == HWY_AVX2)
-constexpr bool kHasDot = true;
+constexpr bool kHasDot = true, kSignedDot = false;
+#elif defined(QUIRE_NEON_DOTPROD)
+constexpr bool kHasDot = true, kSignedDot = true;
 #else
-constexpr bool kHasDot = false;
+constexpr bool kHasDot = false, kSignedDot = false;
 #endif
 
 // What a format is to the loops: how many bits its codes have (4 for fewer, and 8 where it does not
@@ -40,11 +46,20 @@ template <int kBits, int kGroupWords, bool kHasBias>
 struct Form {
   static constexpr int kWords = kGroupWords;
   static constexpr bool kBias = kHasBias;
-  static constexpr bool kWide = !kHasDot && kBits == 8;                       // codes in 16 bits
-  static constexpr int kSumWords = kBits == 5 ? 4 : kBits == 6 ? 2 : kWords;  // of 16-bit sums
+  static constexpr bool kWide = !kHasDot && kBits == 8;  // codes in 16 bits
+  static constexpr int kSumWords =                       // of 16-bit sums
+      kHasDot      ? kWords
+      : kBits == 5 ? 4
+      : kBits == 6 ? 2
+                   : kWords;
+  static constexpr bool kLowered = kSignedDot && kBits == 8;
+  static constexpr bool kHasStart = !kBias || kLowered;  // else sums begin at zero
 };
 template <int kBits, int kGroupWords, bool kHasBias>
-using FormOf = Form<kHasDot ? 8 : kBits, kGroupWords, kHasBias>;
+using FormOf = Form<!kHasDot || kBits == 8 ? kBits
+                    : kSignedDot           ? 4
+                                           : 8,
+                    kGroupWords, kHasBias>;
 
 // That of a format of GGUF.
 constexpr int code_bits(const GgufLayout& layout) {

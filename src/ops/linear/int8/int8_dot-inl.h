@@ -32,6 +32,30 @@ HWY_INLINE IntVec add_dot(IntVec sum, [[maybe_unused]] ByteVec w, [[maybe_unused
 #endif
 }
 
+// The same of signed bytes, with word kWord of x for all lanes: DotProd takes it as it is in its
+// vector.
+template <int kWord>
+HWY_INLINE IntVec add_dot_of(IntVec sum, [[maybe_unused]] ByteVec w, [[maybe_unused]] IntVec x) {
+#if defined(QUIRE_NEON_DOTPROD)
+  return IntVec{
+      vdotq_laneq_s32(sum.raw, vreinterpretq_s8_u8(w.raw), vreinterpretq_s8_s32(x.raw), kWord)};
+#else
+  return sum;
+#endif
+}
+HWY_INLINE IntVec four_words(const int8_t* x) {
+  return hn::LoadU(IntTag(), reinterpret_cast<const int32_t*>(x));
+}
+
+// The bytes of codes as add_dot_of takes them.
+template <class F>
+HWY_INLINE ByteVec dot_bytes(ByteVec w) {
+#if defined(QUIRE_NEON_DOTPROD)
+  if constexpr (F::kLowered) return ByteVec{veorq_u8(w.raw, vdupq_n_u8(128))};
+#endif
+  return w;
+}
+
 // w0 x0 + w1 x1 for each pair of bytes; w is below 64.
 HWY_INLINE ShortVec pair_products(ByteVec w, IntVec x) {
 #if HWY_TARGET == HWY_AVX3

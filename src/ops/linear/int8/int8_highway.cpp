@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "ops/cpu/cpu_isa.h"
+#include "ops/linear/gguf/gguf_layout.h"
 #include "ops/linear/int8/int8_linear.h"
 #include "ops/linear/int8/int8_panels_cpu.h"
 #include "ops/linear/panel_queue.h"
@@ -17,16 +18,27 @@ constexpr int64_t kPackAlone = 8;
 int64_t side_bytes(const LinearParams& p) {
   return p.rows * (p.k / p.group_size) * int64_t{sizeof(float)};
 }
-int64_t batch_bytes(const LinearParams& p) {
-  return (2 * side_bytes(p) + p.rows * p.k + 63) / 64 * 64;
+// How much lower than they are a kernel for signed bytes has codes.
+int signed_lower(const LinearParams& p) {
+  const GgufLayout& layout = gguf_layout(p.gguf);
+  const bool bytes =
+      p.gguf == GgufFormat::kNone ? p.bits == 8 : layout.bits == 8 || layout.from_table;
+  return bytes ? 128 : 0;
 }
-Int8RowBatch batch_at(const LinearParams& p, std::byte* memory) {
+// Numbers beside a group of a row.
+int64_t side_numbers(int lower) { return lower ? 3 : 2; }
+int64_t batch_bytes(const LinearParams& p, int lower) {
+  return (side_numbers(lower) * side_bytes(p) + p.rows * p.k + 63) / 64 * 64;
+}
+Int8RowBatch batch_at(const LinearParams& p, int lower, std::byte* memory) {
   std::byte* sums = memory + side_bytes(p);
+  const int64_t numbers = side_numbers(lower);
   return {.params = p,
-          .x = reinterpret_cast<int8_t*>(memory + 2 * side_bytes(p)),
+          .x = reinterpret_cast<int8_t*>(memory + numbers * side_bytes(p)),
           .scale = reinterpret_cast<float*>(memory),
           .sum = reinterpret_cast<float*>(sums),
-          .start = reinterpret_cast<int32_t*>(sums)};
+          .start = reinterpret_cast<int32_t*>(memory + (numbers - 1) * side_bytes(p)),
+          .lower = lower};
 }
 
 void pack(ThreadPool& pool, std::span<const Int8RowBatch> batches) {
@@ -48,17 +60,18 @@ int64_t panels_per_task(const LinearParams& p) {
 }
 
 // Products of at most kBatchRows rows together: their tasks are one pool of work.
-void run_batches(ThreadPool& pool, std::span<const LinearParams> products,
-                 Int8PanelsKernel* kernel) {
+void run_batches(ThreadPool& pool, std::span<const LinearParams> products, Int8PanelsKernel* kernel,
+                 bool is_signed) {
+  const int lower = is_signed ? signed_lower(products.front()) : 0;
   int64_t bytes = 0;
-  for (const LinearParams& p : products) bytes += batch_bytes(p);
+  for (const LinearParams& p : products) bytes += batch_bytes(p, lower);
   auto* memory = static_cast<std::byte*>(linear_scratch(bytes));
   std::vector<Int8RowBatch> batches;
   std::vector<int64_t> panels_each;  // of a task
   ProductTasks tasks;
   for (const LinearParams& p : products) {
-    batches.push_back(batch_at(p, memory));
-    memory += batch_bytes(p);
+    batches.push_back(batch_at(p, lower, memory));
+    memory += batch_bytes(p, lower);
     panels_each.push_back(panels_per_task(p));
     tasks.add((p.panels() + panels_each.back() - 1) / panels_each.back());
   }
@@ -74,20 +87,20 @@ void run_batches(ThreadPool& pool, std::span<const LinearParams> products,
   });
 }
 
-template <Int8PanelsKernel* kKernel>
+template <Int8PanelsKernel* kKernel, bool kSigned = false>
 void run(ThreadPool& pool, const LinearParams& params) {
   for (int64_t row = 0; row < params.rows; row += kBatchRows) {
     const LinearParams p = params.row_range(row, kBatchRows);
-    run_batches(pool, {&p, 1}, kKernel);
+    run_batches(pool, {&p, 1}, kKernel, kSigned);
   }
 }
 
-template <Int8PanelsKernel* kKernel>
+template <Int8PanelsKernel* kKernel, bool kSigned = false>
 void run_all(ThreadPool& pool, std::span<const LinearParams> products) {
   int64_t rows = 0;
   for (const LinearParams& p : products) rows += p.rows;
-  if (rows <= kBatchRows) return run_batches(pool, products, kKernel);
-  for (const LinearParams& p : products) run<kKernel>(pool, p);
+  if (rows <= kBatchRows) return run_batches(pool, products, kKernel, kSigned);
+  for (const LinearParams& p : products) run<kKernel, kSigned>(pool, p);
 }
 
 // Codes of affine weights as they are, and turned ones of GGUF's formats.
@@ -100,6 +113,9 @@ const char* avx512_vnni_name() { return "cpu_avx512_vnni"; }
 const char* avx2_vnni_name() { return "cpu_avx2_vnni"; }
 bool avx512_vnni_serves(const LinearParams& p) { return use_avx512_vnni() && has_codes(p); }
 bool avx2_vnni_serves(const LinearParams& p) { return use_avx2_vnni() && has_codes(p); }
+#elif defined(__aarch64__) && defined(__linux__)
+const char* neon_dotprod_name() { return "cpu_neon_dotprod"; }
+bool neon_dotprod_serves(const LinearParams& p) { return use_neon_dotprod() && has_codes(p); }
 #endif
 
 }  // namespace
@@ -123,6 +139,13 @@ const LinearKernel kAvx2VnniInt8Linear = {.name = avx2_vnni_name,
                                           .run_all = run_all<int8_panels_avx2_vnni>,
                                           .reads_turned = true,
                                           .int8_activations = true};
+#elif defined(__aarch64__) && defined(__linux__)
+const LinearKernel kNeonDotprodInt8Linear = {.name = neon_dotprod_name,
+                                             .serves = neon_dotprod_serves,
+                                             .run = run<int8_panels_neon_dotprod, true>,
+                                             .run_all = run_all<int8_panels_neon_dotprod, true>,
+                                             .reads_turned = true,
+                                             .int8_activations = true};
 #endif
 
 }  // namespace quire::ops

@@ -20,6 +20,7 @@ namespace quire::ops {
 extern const LinearKernel kAmxInt8Linear;
 extern const LinearKernel kAvx512VnniInt8Linear;
 extern const LinearKernel kAvx2VnniInt8Linear;
+extern const LinearKernel kNeonDotprodInt8Linear;
 extern const LinearKernel kHighwayInt8Linear;
 
 // Tile unit: 16 outputs by one step of k are its left operand, x is its right one. A step is 64 k

@@ -17,6 +17,41 @@ namespace quire::ops::HWY_NAMESPACE {
 namespace {
 namespace int8_panels {
 
+// sums += word kWord of the four of each row times the weights at `w`.
+template <class F, int kWord, int R, int V>
+HWY_INLINE void add_signed_word(const uint8_t* const (&w)[V], int64_t word, const IntVec (&rows)[R],
+                                IntVec (&sums)[R][V]) {
+#pragma GCC unroll 2
+  for (int v = 0; v < V; ++v) {
+    const ByteVec weights = dot_bytes<F>(hn::LoadU(ByteTag(), w[v] + (word + kWord) * 4 * kPanel));
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      sums[r][v] = add_dot_of<kWord>(sums[r][v], weights, rows[r]);
+      settle(sums[r][v]);
+    }
+  }
+}
+
+// sums [R][V] += F::kWords words of 4 k, four of them at a time: w from the first vector of outputs
+// on, x the rows' bytes.
+template <class F, int R, int V>
+HWY_INLINE void add_signed_words(const uint8_t* const (&w)[V], const int8_t* x, int64_t x_stride,
+                                 IntVec (&sums)[R][V]) {
+  static_assert(F::kWords % 4 == 0);
+#pragma GCC unroll 2
+  for (int64_t word = 0; word < F::kWords; word += 4) {
+    IntVec rows[R];
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) rows[r] = four_words(x + r * x_stride + 4 * word);
+    add_signed_word<F, 0>(w, word, rows, sums);
+    add_signed_word<F, 1>(w, word, rows, sums);
+    add_signed_word<F, 2>(w, word, rows, sums);
+    add_signed_word<F, 3>(w, word, rows, sums);
+    // Or gcc loads the next words of the rows, too, and keeps sums in memory.
+    asm volatile("" ::: "memory");
+  }
+}
+
 // sums [R][V] += F::kSumWords words of 4 k: w from the first vector of outputs on, x the rows'
 // bytes.
 template <class F, int R, int V>
@@ -93,6 +128,8 @@ HWY_INLINE void add_chunk(const uint8_t* const (&w)[V], const int8_t* x, int64_t
                           IntVec (&sums)[R][V]) {
   if constexpr (F::kWide) {
     add_wide_words<F, R, V>(w, x, x_stride, sums);
+  } else if constexpr (kSignedDot) {
+    add_signed_words<F, R, V>(w, x, x_stride, sums);
   } else {
 #pragma GCC unroll 2
     for (int64_t word = 0; word < F::kWords; word += F::kSumWords) {
@@ -129,8 +166,9 @@ HWY_NOINLINE void add_groups(const Rows& rows, const Block& block, int64_t vecto
     IntVec sums[R][V];
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
-      const IntVec start = F::kBias ? hn::Zero(IntTag())
-                                    : hn::Set(IntTag(), rows.start[r * rows.side_stride + group]);
+      const IntVec start = F::kHasStart
+                               ? hn::Set(IntTag(), rows.start[r * rows.side_stride + group])
+                               : hn::Zero(IntTag());
 #pragma GCC unroll 2
       for (int v = 0; v < V; ++v) sums[r][v] = start;
     }
@@ -162,9 +200,9 @@ HWY_NOINLINE void add_groups(const Rows& rows, const Block& block, int64_t vecto
 // Rows of a tile: as many as the registers hold (32 on AVX-512 and NEON, 16 on AVX2), where sums of
 // 16 bits take as many as those of 32.
 template <class F>
-constexpr int kTileRows = kLanes == 8   ? (kHasDot || F::kWide ? 4 : 2)
-                          : kLanes == 4 ? 4
-                                        : 8;
+constexpr int kTileRows = kLanes == 8               ? (kHasDot || F::kWide ? 4 : 2)
+                          : kLanes == 4 && !kHasDot ? 4
+                                                    : 8;
 template <class F>
 constexpr int at_most_a_tile(int rows) {
   return rows < kTileRows<F> ? rows : kTileRows<F>;

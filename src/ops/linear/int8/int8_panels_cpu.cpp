@@ -26,16 +26,19 @@ void int8_panels_cpu(const Int8RowBatch& batch, int64_t panel, int64_t panels, f
   HWY_DYNAMIC_DISPATCH(Panels)(batch, panel, panels, acc);
 }
 
-int int8_zero_code(const LinearParams& p) {
+namespace {
+// The code that means 0, of weights without biases; 0 if they have biases.
+int zero_code(const LinearParams& p) {
   if (p.gguf == GgufFormat::kNone) return 0;
   const GgufLayout& layout = gguf_layout(p.gguf);
   return layout.from_table ? 128 : layout.zero;  // bytes of the table are 128 higher
 }
+}  // namespace
 
 void int8_pack_row_cpu(const Int8RowBatch& s, int64_t row, void* scratch) {
   const LinearParams& p = s.params;
   const int64_t groups = p.k / p.group_size;
-  const int zero = int8_zero_code(p);
+  const int zero = zero_code(p);
   int8_t* to = s.x + row * p.k;
   const bool in_order = p.bits != 4 || p.gguf != GgufFormat::kNone;
   int8_t* q = in_order ? to : static_cast<int8_t*>(scratch);
@@ -44,8 +47,8 @@ void int8_pack_row_cpu(const Int8RowBatch& s, int64_t row, void* scratch) {
                         {.q = q,
                          .scale = s.scale + row * groups,
                          .sum = zero ? nullptr : s.sum + row * groups,
-                         .start = zero ? s.start + row * groups : nullptr,
-                         .zero = zero});
+                         .start = zero || s.lower ? s.start + row * groups : nullptr,
+                         .zero = zero - s.lower});
   if (in_order) return;
   for (int64_t k = 0; k < p.k; k += 32, q += 32)
     for (int64_t i = 0; i < 16; i += 2, to += 4)

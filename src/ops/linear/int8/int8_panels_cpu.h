@@ -9,16 +9,15 @@ struct Int8RowBatch {
   LinearParams params;
   int8_t* x = nullptr;     // [rows, K]
   float* scale = nullptr;  // [rows, K / group]
-  // The same memory: of weights with biases, and of those that have a code for 0 in place of them.
+  // Of weights with biases, and of those that have a code for 0 in place of them: the same memory,
+  // unless codes of 8 bits are multiplied `lower` than they are.
   float* sum = nullptr;      // [rows, K / group]
-  int32_t* start = nullptr;  // -zero * sum(q)
+  int32_t* start = nullptr;  // (lower - zero) * sum(q)
+  int lower = 0;
 };
 
 // Quantises row `row`; `scratch` holds K * 5 bytes.
 void int8_pack_row_cpu(const Int8RowBatch& batch, int64_t row, void* scratch);
-
-// The code that means 0, of weights without biases; 0 if they have biases.
-int int8_zero_code(const LinearParams& params);
 
 // Outputs of one or two panels (two with a gate) for all rows. `acc` holds 32 floats a row.
 using Int8PanelsKernel = void(const Int8RowBatch& batch, int64_t panel, int64_t panels, float* acc);
@@ -26,5 +25,7 @@ Int8PanelsKernel int8_panels_cpu;
 // With VNNI: on CPUs that have it only.
 Int8PanelsKernel int8_panels_avx512_vnni;
 Int8PanelsKernel int8_panels_avx2_vnni;
+// With DotProd of 64-bit ARM, likewise: these multiply codes of 8 bits 128 lower.
+Int8PanelsKernel int8_panels_neon_dotprod;
 
 }  // namespace quire::ops

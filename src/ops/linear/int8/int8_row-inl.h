@@ -30,7 +30,22 @@ HWY_INLINE IntVec four_bytes(const int8_t* x) {
 template <class F, GgufFormat kFormat>
 HWY_INLINE IntVec sum_of_group(const uint8_t* codes, int64_t half, int word, int64_t lane,
                                const int8_t* x, IntVec start) {
-  if constexpr (kHasDot) {
+  if constexpr (kSignedDot) {
+    static_assert(F::kWords % 4 == 0);
+    IntVec sums[] = {start, hn::Zero(IntTag())};
+#pragma GCC unroll 2
+    for (int i = 0; i < F::kWords; i += 4) {
+      const IntVec all = four_words(x + 4 * i);
+      const auto bytes = [&](int at) HWY_ATTR {
+        return dot_bytes<F>(bytes_of<kFormat>(codes, half, word + i + at, lane));
+      };
+      sums[0] = add_dot_of<0>(sums[0], bytes(0), all);
+      sums[1] = add_dot_of<1>(sums[1], bytes(1), all);
+      sums[0] = add_dot_of<2>(sums[0], bytes(2), all);
+      sums[1] = add_dot_of<3>(sums[1], bytes(3), all);
+    }
+    return hn::Add(sums[0], sums[1]);
+  } else if constexpr (kHasDot) {
     IntVec sums[] = {start, hn::Zero(IntTag())};  // chains, which wait for themselves
 #pragma GCC unroll 8
     for (int i = 0; i < F::kWords; ++i)
@@ -78,7 +93,7 @@ HWY_INLINE FloatVec add_half(const OneRow& row, const uint8_t* block, int64_t ha
 #pragma GCC unroll 4
   for (int g = 0; g < kGroups; ++g) {
     const int64_t group = half * kGroups + g;
-    const IntVec start = F::kBias ? hn::Zero(IntTag()) : hn::Set(IntTag(), row.start[group]);
+    const IntVec start = F::kHasStart ? hn::Set(IntTag(), row.start[group]) : hn::Zero(IntTag());
     const IntVec sum =
         sum_of_group<F, kFormat>(block + gguf_layout(kFormat).scale_bytes, half, g * F::kWords,
                                  lane, row.x + 4 * F::kWords * group, start);
