@@ -1,8 +1,7 @@
 #pragma once
 #include <cstdint>
 
-#include "ops/linear/linear_kernel.h"
-#include "ops/linear/quantised_layout.h"
+#include "ops/linear/dense/linear_bf16_batch.h"
 
 namespace quire::ops {
 
@@ -10,19 +9,6 @@ namespace quire::ops {
 // AMX (Zen 4 and 5). Bits of its own: one chain over all k of an output, odd k before even.
 extern const LinearKernel kAvx512Bf16Linear;
 
-struct Bf16RowBatch {
-  LinearParams params;
-  uint16_t* packed_x = nullptr;  // [rows][bf16_row_stride], padding zero
-};
-struct Bf16Block {
-  int64_t row_begin, row_end, panel_begin, panel_end;  // panels even, except at the matrix's end
-};
-
-// Affine weights come in whole blocks, padded with zeros.
-__attribute__((always_inline)) inline int64_t bf16_row_stride(const LinearParams& p) {
-  return p.bits == 0 ? linear_chunks(p.k) * 32
-                     : quantised_layout(p).blocks() * QuantisedLayout::kBlock;
-}
 // Panels that a row's kernel takes together, at most.
 constexpr int64_t kBf16RowPanels = 8;
 // Scratch for so many rows: dequantised weights, and the sums of two panels, or of four for few.
