@@ -12,9 +12,9 @@ set(QUIRE_UNOPTIMISED_WITH_ASAN "/linear/dense/linear_(cpu|avx512_bf16_cpu)\\.cp
 
 # quire_kernel_flags(files...): sets the options of the *_cpu.cpp among them, in the caller's folder.
 #
-# Kernels of one instruction set (use_amx, use_avx512_bf16, use_avx512_vnni, use_avx2_vnni,
-# use_neon_dotprod in cpu_isa.h) are *_amx_cpu.cpp, *_avx512_bf16_cpu.cpp, *_avx512_vnni_cpu.cpp, *_avx2_vnni_cpu.cpp
-# and *_neon_dotprod_cpu.cpp. They hold plain functions on pointers only: a template or inline
+# Kernels of one instruction set (use_amx, use_avx512_bf16, use_avx512_vnni, use_avx2_vnni, use_neon_bf16,
+# use_neon_dotprod in cpu_isa.h) are *_amx_cpu.cpp, *_avx512_bf16_cpu.cpp, *_avx512_vnni_cpu.cpp, *_avx2_vnni_cpu.cpp,
+# *_neon_bf16_cpu.cpp and *_neon_dotprod_cpu.cpp. They hold plain functions on pointers only: a template or inline
 # function shared with other files could be linked in from here and run on a CPU without these instructions.
 function(quire_kernel_flags)
   macro(quire_flags_of suffix)
@@ -43,6 +43,7 @@ function(quire_kernel_flags)
     endif()
   elseif(CMAKE_SYSTEM_PROCESSOR STREQUAL "aarch64")
     quire_flags_of("_neon_dotprod_cpu" ${QUIRE_KERNEL_LEVEL} -march=armv8.2-a+dotprod)
+    quire_flags_of("_neon_bf16_cpu" ${QUIRE_KERNEL_LEVEL} -march=armv8.2-a+bf16)
   endif()
   if(QUIRE_SANITIZE MATCHES "address")
     set(large ${kernels})

@@ -3,7 +3,7 @@
 
 The linker keeps one copy of each inline function and template instance. If that copy comes from a file or a region
 compiled for AVX2, AVX-512 or AMX, the program dies with SIGILL on CPUs without it. So, in every object of a kernel:
-  - a file compiled whole for one instruction set (*_amx_cpu.cpp, *_avx512*_cpu.cpp) has no such function at all;
+  - a file compiled whole for one instruction set (*_amx_cpu.cpp, *_avx512*_cpu.cpp, *_neon_*_cpu.cpp) has no such function at all;
   - in any other, such a function either carries the target's namespace (hwy::N_AVX3, ...) in its name, or its code is
     plain x86-64.
 
@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 
-ONE_ISA_FILE = re.compile(r"_(amx|avx512\w*)_cpu\.cpp\.o$")
+ONE_ISA_FILE = re.compile(r"_(amx|avx512\w*|neon_\w+)_cpu\.cpp\.o$")
 KERNEL_FILE = re.compile(r"_cpu\.cpp\.o$")
 # Highway's namespaces for targets beyond the baseline, as they are mangled: N_AVX2, N_AVX3_ZEN4, ...
 TARGET_NAMESPACE = re.compile(r"\d+N_(SSSE3|SSE4|AVX)")

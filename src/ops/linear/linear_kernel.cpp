@@ -7,6 +7,7 @@
 #include "ops/linear/dense/linear_amx.h"
 #include "ops/linear/dense/linear_avx512_bf16.h"
 #include "ops/linear/dense/linear_cpu.h"
+#include "ops/linear/dense/linear_neon_bf16.h"
 #include "ops/linear/dense/planes_amx.h"
 #include "ops/linear/dense/quantised_amx.h"
 #include "ops/linear/int8/int8_linear.h"
@@ -27,6 +28,8 @@ constexpr const LinearKernel* kKernels[] = {
     &kHighwayInt8Linear,
 #if defined(__x86_64__)
     &kAmxLinear,         &kAmxQuantisedLinear,   &kAmxPlanesLinear,    &kAvx512Bf16Linear,
+#elif defined(__aarch64__) && defined(__linux__)
+    &kNeonBf16Linear,
 #endif
     &kHighwayLinear,
 };

@@ -95,13 +95,18 @@ inline void expect_same_rows_in_any_batch(const Context& context, const LinearWe
   }
 }
 
-// The kernel that must serve dense weights of this dtype on the instruction set in force.
-inline const char* dense_kernel(mx::Dtype dtype) {
+// The kernel that must serve products of this dtype, by weights that every unit for bfloat16 takes,
+// on the instruction set in force.
+inline const char* product_kernel(mx::Dtype dtype) {
   if (on_cuda()) return cuda_products(dtype);
-  if (on_metal()) return "mlx";
-  if (dtype == mx::bfloat16 && use_amx()) return "cpu_amx";
-  if (dtype == mx::bfloat16 && use_avx512_bf16()) return "cpu_avx512_bf16";
-  return cpu_kernel_name();
+  if (dtype != mx::bfloat16) return cpu_kernel_name();
+  if (use_amx()) return "cpu_amx";
+  if (use_avx512_bf16()) return "cpu_avx512_bf16";
+  return use_neon_bf16() ? "cpu_neon_bf16" : cpu_kernel_name();
+}
+// The kernel that must serve dense weights.
+inline const char* dense_kernel(mx::Dtype dtype) {
+  return on_metal() ? "mlx" : product_kernel(dtype);
 }
 
 // `units` roundings of the largest element.

@@ -16,10 +16,8 @@ std::vector<AffineFormat> formats() { return affine_formats(/*int8_activations=*
 
 // The kernel that must serve the format.
 const char* kernel_for(const std::string& isa, mx::Dtype dtype, const AffineFormat& format) {
-  if (isa == "cuda") return cuda_products(dtype);
-  const bool amx = isa == "amx" && dtype == mx::bfloat16 && format.scale_dtype != mx::float32;
-  if (amx) return "cpu_amx";
-  return isa == "avx512_bf16" && dtype == mx::bfloat16 ? "cpu_avx512_bf16" : cpu_kernel_name();
+  if (isa == "amx" && format.scale_dtype == mx::float32) return cpu_kernel_name();
+  return product_kernel(dtype);
 }
 
 // The one promise: an affine weight gives the bits of the dense weight that MLX dequantises it to,

@@ -96,12 +96,6 @@ std::string text(const std::string& isa, mx::Dtype dtype, const AffineFormat& f)
          (f.zeros == ZeroPoints::kSame ? ", one zero point" : ", zero points");
 }
 
-const char* kernel_for(const std::string& isa, mx::Dtype dtype) {
-  if (isa == "cuda") return cuda_products(dtype);
-  if (dtype != mx::bfloat16) return cpu_kernel_name();
-  return isa == "amx" ? "cpu_amx" : isa == "avx512_bf16" ? "cpu_avx512_bf16" : cpu_kernel_name();
-}
-
 TEST(ZeroPoints, GiveTheBitsOfTheDenseLinearOfTheirValues) {
   for (const auto& isa : isas_to_test()) {
     const ForcedIsa forced(isa);
@@ -119,7 +113,7 @@ TEST(ZeroPoints, GiveTheBitsOfTheDenseLinearOfTheirValues) {
                                 linear(other, x, dense, {.out_dtype = mx::float32})))
               << text(isa, dtype, format) << ", " << rows << " rows";
         }
-        ASSERT_TRUE(kernel_ran(context, "linear", 7, kernel_for(isa, dtype)));
+        ASSERT_TRUE(kernel_ran(context, "linear", 7, product_kernel(dtype)));
       }
     }
   }
@@ -153,7 +147,7 @@ TEST(ZeroPoints, EveryNumberOfRowsAndEdgeGivesTheBitsOfTheDenseLinear) {
           const auto s = make_source(n, k, format);
           ASSERT_NO_FATAL_FAILURE(expect_bits_of_dense(
               context, pack(context, *s, dtype), {.weight = pack_dense(context, s->dense(dtype))},
-              kernel_for(isa, dtype)));
+              product_kernel(dtype)));
         }
   }
 }
@@ -172,7 +166,7 @@ TEST(ZeroPoints, AreWithinTheirErrorBoundOfFloat64) {
         const mx::array x = random_array({rows, k}, dtype, 1);
         const auto y =
             to_floats(linear(context, x, pack(context, *s, dtype), {.out_dtype = mx::float32}));
-        EXPECT_TRUE(kernel_ran(context, "linear", 1, kernel_for(isa, dtype)));
+        EXPECT_TRUE(kernel_ran(context, "linear", 1, product_kernel(dtype)));
         const auto a = to_floats(x);
         const double u = unit_roundoff(mx::float32);
         const double u_w = dtype == mx::float32 ? u : unit_roundoff(dtype) + u;

@@ -62,12 +62,6 @@ Source usual_source(int n, int k, BlockFloat format, mx::Dtype dtype, uint32_t s
                                         : random_source(n, k, format, dtype, seed, 104, 122);
 }
 
-const char* kernel_for(const std::string& isa, mx::Dtype dtype) {
-  if (isa == "cuda") return cuda_products(dtype);
-  if (dtype != mx::bfloat16) return cpu_kernel_name();
-  return isa == "amx" ? "cpu_amx" : isa == "avx512_bf16" ? "cpu_avx512_bf16" : cpu_kernel_name();
-}
-
 std::string text(const std::string& isa, mx::Dtype dtype, BlockFloat format) {
   return isa + " " + dtype_name(dtype) + ", " + block_float_format(format).name;
 }
@@ -88,7 +82,7 @@ TEST(BlockFloatLinear, EqualsTheDenseLinearOfTheDequantisedWeight) {
           const Source s = usual_source(n, k, format, dtype);
           ASSERT_NO_FATAL_FAILURE(expect_bits_of_dense(
               context, {.weight = pack_block_float_matrix(context, {&s.rows, 1}, dtype)},
-              {.weight = pack_dense(context, s.dense)}, kernel_for(isa, dtype)));
+              {.weight = pack_dense(context, s.dense)}, product_kernel(dtype)));
         }
       }
     }

@@ -122,12 +122,6 @@ std::string text(const std::string& isa, mx::Dtype dtype, BlockFloat format) {
          std::to_string(static_cast<int>(format));
 }
 
-const char* kernel_for(const std::string& isa, mx::Dtype dtype) {
-  if (isa == "cuda") return cuda_products(dtype);
-  if (dtype != mx::bfloat16) return cpu_kernel_name();
-  return isa == "amx" ? "cpu_amx" : isa == "avx512_bf16" ? "cpu_avx512_bf16" : cpu_kernel_name();
-}
-
 std::vector<uint8_t> bytes_of(std::string_view digits) {
   std::vector<uint8_t> out;
   for (size_t i = 0; i < digits.size(); i += 2)
@@ -185,7 +179,7 @@ TEST(Float4Linear, EqualsTheDenseLinearOfItsValues) {
           const Source s = make_source(n, k, format, static_cast<uint32_t>(n));
           ASSERT_NO_FATAL_FAILURE(expect_bits_of_dense(
               context, pack(context, s, dtype), {.weight = pack_dense(context, s.dense(dtype))},
-              kernel_for(isa, dtype)));
+              product_kernel(dtype)));
         }
   }
 }
@@ -204,7 +198,7 @@ TEST(Float4Linear, IsWithinItsErrorBoundOfFloat64) {
         const mx::array x = random_array({rows, k}, dtype, 1);
         const auto y =
             to_floats(linear(context, x, pack(context, s, dtype), {.out_dtype = mx::float32}));
-        EXPECT_TRUE(kernel_ran(context, "linear", 1, kernel_for(isa, dtype)));
+        EXPECT_TRUE(kernel_ran(context, "linear", 1, product_kernel(dtype)));
         const auto a = to_floats(x);
         const double u = unit_roundoff(mx::float32);
         const double u_w = dtype == mx::float32 ? u : unit_roundoff(dtype) + u;

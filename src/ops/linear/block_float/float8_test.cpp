@@ -66,12 +66,6 @@ PackedMatrix pack(const Context& context, const Source& s, mx::Dtype dtype,
   return pack_block_float_matrix(context, {&rows, 1}, dtype, interleave);
 }
 
-const char* kernel_for(const std::string& isa, mx::Dtype dtype) {
-  if (isa == "cuda") return cuda_products(dtype);
-  if (dtype != mx::bfloat16) return cpu_kernel_name();
-  return isa == "amx" ? "cpu_amx" : isa == "avx512_bf16" ? "cpu_avx512_bf16" : cpu_kernel_name();
-}
-
 // Scales of one byte need no rounding to bfloat16; these do. Columns that blocks do not fill, too.
 TEST(Float8Linear, EqualsTheDenseLinearOfItsValues) {
   for (const auto& isa : isas_to_test()) {
@@ -85,7 +79,7 @@ TEST(Float8Linear, EqualsTheDenseLinearOfItsValues) {
         const Source s = make_source(n, k, dtype, 0.0002f, 0.01f);
         ASSERT_NO_FATAL_FAILURE(expect_bits_of_dense(context, {.weight = pack(context, s, dtype)},
                                                      {.weight = pack_dense(context, s.dense)},
-                                                     kernel_for(isa, dtype)));
+                                                     product_kernel(dtype)));
       }
     }
   }

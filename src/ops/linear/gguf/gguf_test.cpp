@@ -13,12 +13,6 @@ namespace {
 
 using namespace quire::ops::testing;
 
-const char* kernel_for(const std::string& isa, mx::Dtype dtype) {
-  if (isa == "cuda") return cuda_products(dtype);
-  if (dtype != mx::bfloat16) return cpu_kernel_name();
-  return isa == "amx" ? "cpu_amx" : isa == "avx512_bf16" ? "cpu_avx512_bf16" : cpu_kernel_name();
-}
-
 std::string text(const std::string& isa, mx::Dtype dtype, GgufFormat format) {
   return isa + " " + dtype_name(dtype) + ", " + gguf_block(format).name;
 }
@@ -43,7 +37,7 @@ TEST(GgufLinear, EqualsTheDenseLinearOfTheDequantisedWeight) {
           const auto s = gguf_source(n, k, format, 7);
           ASSERT_NO_FATAL_FAILURE(expect_bits_of_dense(
               context, {.weight = pack(context, *s, dtype)},
-              {.weight = pack_dense(context, s->dense(dtype))}, kernel_for(isa, dtype)));
+              {.weight = pack_dense(context, s->dense(dtype))}, product_kernel(dtype)));
         }
       }
     }
