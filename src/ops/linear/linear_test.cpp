@@ -16,7 +16,9 @@ using namespace quire::ops::testing;
   const auto bias = w.packed.bias ? to_floats(*w.packed.bias) : std::vector<float>(y.shape(1));
   const int k = x.shape(1), n = y.shape(1);
   const double u = unit_roundoff(mx::float32), u_out = unit_roundoff(y.dtype());
-  const double steps = (use_avx512_bf16() ? k : 16 + 1 + linear_chunks(k)) + 2;
+  // A pair of bfdot has two roundings to odd, by twice as much as to the nearest.
+  const bool one_chain = use_avx512_bf16() || use_neon_bf16();
+  const double steps = (one_chain ? k : 16 + 1 + linear_chunks(k)) + 2;
   for (int t = 0; t < y.shape(0); ++t) {
     for (int j = 0; j < n; ++j) {
       double exact = bias[j], magnitude = std::abs(bias[j]);
@@ -105,12 +107,42 @@ mx::array multiply_in_order(const mx::array& x, const Weights& w, bool one_chain
   return mx::array(y.data(), {x.shape(0), n}, mx::float32);
 }
 
+float round_to_odd(double value) {
+  float rounded = static_cast<float>(value);
+  if (std::abs(rounded) > std::abs(value)) rounded = std::nextafter(rounded, 0.0f);
+  return rounded == value ? rounded : bits_to_float(float_to_bits(rounded) | 1);
+}
+
+// The same by pairs of k, as ARM's manual has it of BFDOT: rounded to odd are the sum of two
+// products, which are exact, and its sum with the chain. All of these are exact in double.
+mx::array multiply_in_pairs(const mx::array& x, const Weights& w) {
+  const auto a = to_floats(x), b = to_floats(w.rows), bias = to_floats(*w.packed.bias);
+  const int k = x.shape(1), n = w.rows.shape(0);
+  const auto add = [](double first, double second) {
+    const double sum = first + second;
+    EXPECT_TRUE(sum - first == second && sum - second == first) << "not exact";
+    return round_to_odd(sum);
+  };
+  std::vector<float> y;
+  for (int t = 0; t < x.shape(0); ++t) {
+    for (int j = 0; j < n; ++j) {
+      const auto product = [&](int i) { return static_cast<double>(a[t * k + i]) * b[j * k + i]; };
+      float chain = 0;
+      for (int i = 0; i < k; i += 2) chain = add(chain, add(product(i), product(i + 1)));
+      y.push_back(chain + bias[j]);
+    }
+  }
+  return mx::array(y.data(), {x.shape(0), n}, mx::float32);
+}
+
 TEST(Linear, AddsInThePromisedOrder) {
   const Context context = make_context(1);
   const Weights w = random_weights(context, 18, 150, mx::bfloat16, /*bias=*/true);
   const mx::array x = random_array({3, 150}, mx::bfloat16, 1);
   const mx::array oracle = multiply_in_order(x, w, /*one_chain=*/false);
+  const mx::array by_pairs = multiply_in_pairs(x, w);
   EXPECT_FALSE(same_bits(oracle, multiply_in_order(x, w, /*one_chain=*/true)));
+  EXPECT_FALSE(same_bits(oracle, by_pairs));
   for (const auto& isa : isas_to_test()) {
     const ForcedIsa forced(isa);
     const mx::array y = linear(context, x, w.packed, {.out_dtype = mx::float32});
@@ -118,15 +150,18 @@ TEST(Linear, AddsInThePromisedOrder) {
     if (isa == "portable" || isa == "avx512_bf16") {
       EXPECT_TRUE(near(y, oracle, {.abs = 1e-5f}));
     } else {
-      EXPECT_TRUE(same_bits(y, oracle)) << isa;
+      EXPECT_TRUE(same_bits(y, isa == "neon_bf16" ? by_pairs : oracle)) << isa;
     }
   }
 }
 
 // AMX, AVX-512 and AVX2 compute the same bits; with portable bits vdpbf16ps steps aside and joins.
+// So does bfdot, and joins NEON.
 TEST(Linear, InstructionSetsAgreeBitForBit) {
   const auto isas = isas_to_test();
-  if (isas.size() < 3) GTEST_SKIP() << "needs AVX2 and AVX-512";
+  const char* usual = has_cpu_isa("neon_bf16") ? "neon" : "avx2";
+  if (isas.size() < 3 && !has_cpu_isa("neon_bf16"))
+    GTEST_SKIP() << "needs AVX2 and AVX-512, or NEON and its BF16";
   for (const mx::Dtype dtype : float_dtypes()) {
     for (const int rows : {1, 5, 16, 17, 37, 100}) {
       const Context context = make_context(2);
@@ -140,13 +175,14 @@ TEST(Linear, InstructionSetsAgreeBitForBit) {
         set_portable_bits(false);
         return y;
       };
-      const mx::array avx2 = compute("avx2", false);
+      const mx::array expected = compute(usual, false);
       for (const auto& isa : isas) {
         if (isa == "portable") continue;
-        EXPECT_TRUE(same_bits(compute(isa, true), avx2)) << isa << " " << dtype_name(dtype);
-        const auto plain = same_bits(compute(isa, false), avx2);
-        // vdpbf16ps differs, or the switch would do nothing.
-        const bool own_bits = isa == "avx512_bf16" && dtype == mx::bfloat16;
+        EXPECT_TRUE(same_bits(compute(isa, true), expected)) << isa << " " << dtype_name(dtype);
+        const auto plain = same_bits(compute(isa, false), expected);
+        // They differ, or the switch would do nothing.
+        const bool has_own = isa == "avx512_bf16" || isa == "neon_bf16";
+        const bool own_bits = has_own && dtype == mx::bfloat16;
         EXPECT_EQ(static_cast<bool>(plain), !own_bits) << isa << " " << dtype_name(dtype);
       }
     }
