@@ -94,9 +94,10 @@ void add_model_flags(CLI::App& app, ModelFlags& flags) {
   app.add_flag("--async-scheduling,!--no-async-scheduling", flags.lookahead,
                "Launch the next step before this one's tokens are read (default on; the output is "
                "the same)");
-  app.add_flag("--portable-bits", flags.portable_bits,
-               "Give the same output, bit for bit, on CPUs with AMX, AVX-512 and AVX2; costs speed "
-               "only on those with AVX512-BF16 and no AMX");
+  app.add_flag(
+      "--portable-bits", flags.portable_bits,
+      "Give the same output, bit for bit, on CPUs with AMX, AVX-512 and AVX2, and on all "
+      "of 64-bit ARM; costs speed only on those with AVX512-BF16 and no AMX, or ARM's BF16");
   app.add_option(
          "--quant-activations", flags.quant_activations,
          "Models whose weights are whole numbers of 2 to 8 bits (MLX's affine ones, GGUF, AWQ, "

@@ -89,7 +89,7 @@ def test_instruction_sets_with_the_same_bits_have_the_same():
     for isa in cpu_isas():
         seen[isa] = fingerprint(environment={"QUIRE_CPU_ISA": isa})
     assert "portable" in seen
-    fused = {seen[isa] for isa in seen if isa not in ("portable", "avx512_bf16", "neon")}
+    fused = {seen[isa] for isa in seen if isa not in ("portable", "avx512_bf16") and not isa.startswith("neon")}
     assert len(fused) <= 1 and seen["portable"] not in fused
     if "avx512_bf16" in seen:
         assert seen["avx512_bf16"] not in {*fused, seen["portable"]}

@@ -360,8 +360,8 @@ NB_MODULE(_core, m) {
   m.def("rotate", &rotate);
   m.def("delta_rule", &delta_rule);
   m.def("isa_name", &quire::ops::cpu_isa_name,
-        "The instruction set in use: \"amx\", \"avx512_bf16\", \"avx512\", \"avx2\", \"neon\" or "
-        "\"portable\".");
+        "The instruction set in use: \"amx\", \"avx512_bf16\", \"avx512\", \"avx2\", "
+        "\"neon_bf16\", \"neon\" or \"portable\".");
   m.def("available_isas", &quire::ops::available_float_isas,
         "The instruction sets that this CPU can run, best first.");
   m.def(
