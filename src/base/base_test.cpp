@@ -5,9 +5,11 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/first_failure.h"
 #include "base/json.h"
 #include "base/parallel.h"
 #include "base/printable.h"
@@ -102,6 +104,30 @@ TEST(ThreadPool, DenormalsAreZeroInsideAndRestoredOutside) {
   pool.parallel_for(64, [&](int64_t) { nonzero += (tiny * 1.0f != 0.0f); });
   EXPECT_EQ(nonzero.load(), 0);
   EXPECT_NE(tiny * 1.0f, 0.0f);
+}
+
+TEST(FirstFailure, IsThrownBehindTheLoopAndEndsIt) {
+  for (const int threads : {1, 4}) {
+    ThreadPool pool(threads);
+    FirstFailure failure;
+    std::atomic<int> done = 0;
+    pool.parallel_for(1000, [&](int64_t i) {
+      failure.note([&] {
+        if (i >= 10) throw std::runtime_error("ten");
+        ++done;
+      });
+    });
+    EXPECT_LE(done, 10);
+    EXPECT_THROW(failure.rethrow(), std::runtime_error);
+    int later = 0;
+    failure.note([&] { ++later; });
+    EXPECT_EQ(later, 0);
+  }
+  FirstFailure none;
+  int done = 0;
+  none.note([&] { ++done; });
+  EXPECT_EQ(done, 1);
+  EXPECT_NO_THROW(none.rethrow());
 }
 
 TEST(Result, HoldsValueOrError) {

@@ -146,8 +146,7 @@ void Checkpoint::check_unchanged() const {
 
 void Checkpoint::record_contents() {
   for (SafetensorsFile& file : files_) file.record_contents();
-  for (RawTensor& tensor : translated_)
-    tensor.digest = std::make_shared<ContentDigest>(tensor.size);
+  for (RawTensor& tensor : translated_) tensor.record_contents();
 }
 
 std::string Checkpoint::contents_digest() const {

@@ -29,21 +29,22 @@ ContentHash fastest_hash() {
 
 }  // namespace
 
-ContentDigest::ContentDigest(uint64_t size)
+ContentDigest::ContentDigest(uint64_t size, uint64_t block_bytes)
     : size_(size),
-      count_((size + kBlockBytes - 1) / kBlockBytes),
+      block_bytes_(block_bytes),
+      count_((size + block_bytes - 1) / block_bytes),
       blocks_(std::make_unique<std::atomic<uint64_t>[]>(count_)) {}
 
 uint64_t ContentDigest::block_size(uint64_t block) const {
-  return std::min(kBlockBytes, size_ - block * kBlockBytes);
+  return std::min(block_bytes_, size_ - block * block_bytes_);
 }
 
 void ContentDigest::add(uint64_t offset, std::span<const std::byte> bytes) {
   QUIRE_CHECK(offset <= size_ && bytes.size() <= size_ - offset) << "bytes beyond the end";
   begun_.store(true, std::memory_order_relaxed);
   const uint64_t end = offset + bytes.size();
-  for (uint64_t i = (offset + kBlockBytes - 1) / kBlockBytes; i < count_; ++i) {
-    const uint64_t begin = i * kBlockBytes;
+  for (uint64_t i = (offset + block_bytes_ - 1) / block_bytes_; i < count_; ++i) {
+    const uint64_t begin = i * block_bytes_;
     if (begin + block_size(i) > end) return;
     if (blocks_[i].load(std::memory_order_relaxed) != 0) continue;
     static const ContentHash kHash = fastest_hash();
@@ -58,8 +59,8 @@ void ContentDigest::complete(
   for (uint64_t i = 0; i < count_; ++i) {
     if (blocks_[i].load(std::memory_order_relaxed) != 0) continue;
     bytes.resize(block_size(i));
-    read(i * kBlockBytes, bytes);
-    add(i * kBlockBytes, bytes);
+    read(i * block_bytes_, bytes);
+    add(i * block_bytes_, bytes);
   }
 }
 

@@ -18,7 +18,7 @@ class ContentDigest {
  public:
   static constexpr uint64_t kBlockBytes = uint64_t{64} << 10;
 
-  explicit ContentDigest(uint64_t size);
+  explicit ContentDigest(uint64_t size, uint64_t block_bytes = kBlockBytes);
 
   // Any thread. `bytes` lie at `offset`. Counts the blocks that they hold as a whole.
   void add(uint64_t offset, std::span<const std::byte> bytes);
@@ -32,7 +32,7 @@ class ContentDigest {
  private:
   uint64_t block_size(uint64_t block) const;
 
-  const uint64_t size_, count_;
+  const uint64_t size_, block_bytes_, count_;
   std::atomic<bool> begun_{false};
   std::unique_ptr<std::atomic<uint64_t>[]> blocks_;  // 0: not counted
 };

@@ -56,6 +56,46 @@ TEST(ContentDigest, IsTheSameInPiecesOfAnySize) {
   EXPECT_EQ(blocks_in_pieces(bytes, 1000, &read_again), whole);
 }
 
+TEST(ContentDigest, BlocksMayHaveAnotherSize) {
+  const std::string bytes = some_bytes(2500);
+  ContentDigest digest(bytes.size(), 1000);
+  digest.add(0, part(bytes, 0, 1500));
+  digest.add(1500, part(bytes, 1500, 2500));
+  std::vector<std::pair<uint64_t, size_t>> read;
+  digest.complete([&](uint64_t offset, std::span<std::byte> out) {
+    read.emplace_back(offset, out.size());
+    std::memcpy(out.data(), bytes.data() + offset, out.size());
+  });
+  EXPECT_EQ(read, (std::vector<std::pair<uint64_t, size_t>>{{1000, 1000}}));
+  const uint64_t expected[] = {XXH3_64bits(bytes.data(), 1000),
+                               XXH3_64bits(bytes.data() + 1000, 1000),
+                               XXH3_64bits(bytes.data() + 2000, 500)};
+  EXPECT_EQ(digest.blocks(),
+            std::string_view(reinterpret_cast<const char*>(expected), sizeof(expected)));
+}
+
+// What packing reads at once is counted as a whole.
+TEST(ContentDigest, BlocksOfATensorAreWholeRows) {
+  const auto block = [](std::vector<int64_t> shape) {
+    RawTensor tensor;
+    tensor.dtype = DType::kU8;
+    tensor.shape = std::move(shape);
+    tensor.size = static_cast<uint64_t>(tensor.num_elements());
+    return digest_block_bytes(tensor);
+  };
+  EXPECT_EQ(block({64, 1440}), 16u * 1440);
+  EXPECT_EQ(block({4, 64, 1440}), 16u * 1440);
+  EXPECT_EQ(block({64, 8192}), 16u * 8192);
+  EXPECT_EQ(block({64, 8193}), 8u * 8193);
+  EXPECT_EQ(block({64, 40000}), 2u * 40000);
+  EXPECT_EQ(block({64, 100000}), 100000u);
+  EXPECT_EQ(block({64, 200000}), kBlock);  // rows are too long,
+  EXPECT_EQ(block({100000, 2}), kBlock);   // too short,
+  EXPECT_EQ(block({100000}), kBlock);      // or there are none
+  EXPECT_EQ(block({0, 5}), kBlock);
+  EXPECT_EQ(block({}), kBlock);
+}
+
 // Whatever instructions count a block.
 TEST(ContentDigest, BlocksAreHashesOfXxh3) {
   for (const uint64_t size : {uint64_t{1}, uint64_t{300}, kBlock - 1, kBlock}) {

@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <exception>
-#include <mutex>
 
 #include "base/check.h"
+#include "base/first_failure.h"
 #include "base/json.h"
 #include "formats/finite.h"
 
@@ -61,25 +60,22 @@ const DTypeRow& row(DType dtype) {
 }
 
 // Calls handle(begin, count) for pieces of [offset, offset + size) of a tensor, on all threads.
-// They are cut at fixed places of the tensor, as the blocks of its digest are.
+// They are cut where blocks of its digest begin.
 template <class Handle>
-void in_pieces(uint64_t offset, uint64_t size, ThreadPool& pool, const Handle& handle) {
+void in_pieces(const RawTensor& tensor, uint64_t offset, uint64_t size, ThreadPool& pool,
+               const Handle& handle) {
   constexpr uint64_t kPieceBytes = uint64_t{128} << 10;
-  std::exception_ptr failure;
-  std::mutex mutex;
-  const uint64_t end = offset + size, first_piece = offset / kPieceBytes;
-  const uint64_t pieces = (end + kPieceBytes - 1) / kPieceBytes - first_piece;
+  const uint64_t block = digest_block_bytes(tensor);
+  const uint64_t piece_bytes = block * std::max<uint64_t>(1, kPieceBytes / block);
+  const uint64_t end = offset + size, first_piece = offset / piece_bytes;
+  const uint64_t pieces = (end + piece_bytes - 1) / piece_bytes - first_piece;
+  FirstFailure failure;
   pool.parallel_for(static_cast<int64_t>(pieces), [&](int64_t i) {
-    const uint64_t piece = (first_piece + static_cast<uint64_t>(i)) * kPieceBytes;
-    const uint64_t from = std::max(offset, piece), to = std::min(end, piece + kPieceBytes);
-    try {
-      handle(from, to - from);
-    } catch (...) {
-      const std::lock_guard lock(mutex);
-      failure = std::current_exception();
-    }
+    const uint64_t piece = (first_piece + static_cast<uint64_t>(i)) * piece_bytes;
+    const uint64_t from = std::max(offset, piece), to = std::min(end, piece + piece_bytes);
+    failure.note([&] { handle(from, to - from); });
   });
-  if (failure) std::rethrow_exception(failure);
+  failure.rethrow();
 }
 
 }  // namespace
@@ -106,6 +102,19 @@ std::optional<DType> dtype_from_name(std::string_view safetensors_name) {
   for (const DTypeRow& r : kDTypes)
     if (r.in_safetensors && r.name == safetensors_name) return r.dtype;
   return std::nullopt;
+}
+
+uint64_t digest_block_bytes(const RawTensor& tensor) {
+  constexpr uint64_t kMost = uint64_t{128} << 10, kLeast = uint64_t{4} << 10, kRows = 16;
+  if (tensor.shape.size() < 2 || tensor.size == 0) return ContentDigest::kBlockBytes;
+  const auto rows = static_cast<uint64_t>(tensor.num_elements() / tensor.shape.back());
+  uint64_t bytes = tensor.size / rows * kRows;
+  while (bytes > kMost && bytes % 2 == 0 && bytes > tensor.size / rows) bytes /= 2;
+  return bytes >= kLeast && bytes <= kMost ? bytes : ContentDigest::kBlockBytes;
+}
+
+void RawTensor::record_contents() {
+  digest = std::make_shared<ContentDigest>(size, digest_block_bytes(*this));
 }
 
 int64_t RawTensor::num_elements() const {
@@ -144,21 +153,24 @@ void RawTensor::read(uint64_t offset, std::span<std::byte> out) const {
 }
 
 void RawTensor::read(uint64_t offset, std::span<std::byte> out, ThreadPool& pool) const {
-  in_pieces(offset, out.size(), pool, [&](uint64_t begin, uint64_t count) {
+  in_pieces(*this, offset, out.size(), pool, [&](uint64_t begin, uint64_t count) {
     read(begin, out.subspan(begin - offset, count));
   });
 }
 
 void RawTensor::read_finite(uint64_t offset, std::span<std::byte> out, ThreadPool& pool) const {
-  in_pieces(offset, out.size(), pool, [&](uint64_t begin, uint64_t count) {
-    const std::span<std::byte> piece = out.subspan(begin - offset, count);
-    read(begin, piece);
-    expect_finite(*this, piece);
+  in_pieces(*this, offset, out.size(), pool, [&](uint64_t begin, uint64_t count) {
+    read_finite(begin, out.subspan(begin - offset, count));
   });
 }
 
+void RawTensor::read_finite(uint64_t offset, std::span<std::byte> out) const {
+  read(offset, out);
+  expect_finite(*this, out);
+}
+
 void RawTensor::count(uint64_t offset, std::span<const std::byte> bytes, ThreadPool& pool) const {
-  in_pieces(offset, bytes.size(), pool, [&](uint64_t begin, uint64_t count) {
+  in_pieces(*this, offset, bytes.size(), pool, [&](uint64_t begin, uint64_t count) {
     const std::span<const std::byte> piece = bytes.subspan(begin - offset, count);
     if (digest) digest->add(begin, piece);
     expect_finite(*this, piece);

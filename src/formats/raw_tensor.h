@@ -79,7 +79,7 @@ struct RawTensor {
   std::shared_ptr<const DataFile> source;
   uint64_t begin = 0;  // of the file, in bytes
   uint64_t size = 0;   // in bytes
-  // Counts what is read, if it is there; see Checkpoint::record_contents.
+  // Counts what is read, once record_contents() was called; see Checkpoint::record_contents.
   std::shared_ptr<ContentDigest> digest = nullptr;
   // > 0: in the file each run of so many rows (of the outermost dim) has them in another order, the
   // first of one half, the first of the other and so on. They are read in their own order.
@@ -88,6 +88,7 @@ struct RawTensor {
   std::string stored_name = {};
 
   const std::string& file() const { return source->path(); }
+  void record_contents();
   // Product of the dims; cannot overflow in a RawTensor that a reader made.
   int64_t num_elements() const;
   // Fills `out` with its bytes from `offset` on. Any thread. Throws LoadError as DataFile::read.
@@ -95,6 +96,7 @@ struct RawTensor {
   // The same on all threads of the pool, for large ranges.
   void read(uint64_t offset, std::span<std::byte> out, ThreadPool& pool) const;
   // The same of whole elements; throws LoadError as expect_finite, too, while they are at hand.
+  void read_finite(uint64_t offset, std::span<std::byte> out) const;
   void read_finite(uint64_t offset, std::span<std::byte> out, ThreadPool& pool) const;
   // Counts and checks bytes that lie in a snapshot of its file, as if read_finite() had read them.
   void count(uint64_t offset, std::span<const std::byte> bytes, ThreadPool& pool) const;
@@ -106,6 +108,10 @@ struct RawTensor {
  private:
   void fetch_ordered(uint64_t offset, std::span<std::byte> out) const;
 };
+
+// Of the blocks that a tensor's digest is made of: 16 rows (packing takes as many at once), or 8,
+// 4, 2 or 1 where these are long, so that rows that are read together are counted as a whole.
+uint64_t digest_block_bytes(const RawTensor& tensor);
 
 // Arrays count a dim in 32 bits further down, so a larger one is refused where it is read.
 inline constexpr int64_t kMaxDim = INT32_MAX;

@@ -48,7 +48,7 @@ SafetensorsFile SafetensorsFile::open(const std::string& path) {
 }
 
 void SafetensorsFile::record_contents() {
-  for (RawTensor& tensor : tensors_) tensor.digest = std::make_shared<ContentDigest>(tensor.size);
+  for (RawTensor& tensor : tensors_) tensor.record_contents();
 }
 
 }  // namespace quire::formats
