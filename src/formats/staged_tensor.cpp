@@ -47,9 +47,8 @@ void StagedTensor::load(std::span<const std::byte> range, ThreadPool& pool) {
   }
 }
 
-void StagedTensor::read(std::span<const std::byte> range, std::span<std::byte> out,
-                        ThreadPool& pool) const {
-  tensor_.read_finite(static_cast<uint64_t>(range.data() - data()), out, pool);
+void StagedTensor::read(std::span<const std::byte> range, std::span<std::byte> out) const {
+  tensor_.read_finite(static_cast<uint64_t>(range.data() - data()), out);
 }
 
 void StagedTensor::release(std::span<const std::byte> range) {

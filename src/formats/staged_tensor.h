@@ -29,8 +29,9 @@ class StagedTensor {
   // there. Throws LoadError, also for floats that are infinite or NaN.
   void load(std::span<const std::byte> range, ThreadPool& pool);
   void load_all(ThreadPool& pool) { load({data(), tensor_.size}, pool); }
-  // Reads a range of data() to another place, in place of load(). Throws LoadError as it does.
-  void read(std::span<const std::byte> range, std::span<std::byte> out, ThreadPool& pool) const;
+  // Reads a range of data() to another place, in place of load(). Any thread. Throws LoadError as
+  // load() does.
+  void read(std::span<const std::byte> range, std::span<std::byte> out) const;
   // Gives the pages inside a range of data() back; nobody reads it again. Does nothing to a
   // snapshot's.
   void release(std::span<const std::byte> range);

@@ -222,13 +222,13 @@ ops::PackProgress WeightLoader::staging(std::span<const Part> parts) const {
           .has_read =
               [this, parts](size_t i, int64_t begin, int64_t count) {
                 if (parts[i].staged) parts[i].staged->release(parts[i].row_bytes(begin, count));
-                slice_->clear();
               },
-          .fetch = [this, parts](size_t i, int64_t begin, int64_t count) -> const void* {
+          .fetch = [this, parts](size_t i, int64_t begin,
+                                 int64_t count) -> std::shared_ptr<const void> {
             const std::span<const std::byte> rows = parts[i].row_bytes(begin, count);
-            if (!parts[i].staged) return rows.data();
-            std::byte* room = slice_->take(rows.size());
-            parts[i].staged->read(rows, {room, rows.size()}, *context_.pool);
+            if (!parts[i].staged) return {std::shared_ptr<const void>(), rows.data()};
+            const std::shared_ptr<std::byte[]> room = pieces_->take(rows.size());
+            parts[i].staged->read(rows, {room.get(), rows.size()});
             return room;
           },
           .owners = std::move(owners)};

@@ -14,8 +14,8 @@
 #include "formats/staged_tensor.h"
 #include "models/layer_spec.h"
 #include "models/mapped_files.h"
+#include "models/piece_memory.h"
 #include "models/projection.h"
-#include "models/slice_buffer.h"
 #include "ops/linear/linear.h"
 #include "ops/linear/pack/affine_matrix.h"
 #include "ops/linear/pack/block_float_matrix.h"
@@ -298,7 +298,7 @@ class WeightLoader {
                         ops::BlockFloatRows rows);
 
   const ops::Context& context_;
-  const std::unique_ptr<SliceBuffer> slice_ = std::make_unique<SliceBuffer>();
+  const std::unique_ptr<PieceMemory> pieces_ = std::make_unique<PieceMemory>();
   const formats::Checkpoint& checkpoint_;
   mx::Dtype dtype_;
   std::optional<formats::QuantizationConfig> quantization_;

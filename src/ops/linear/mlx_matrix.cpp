@@ -23,16 +23,18 @@ int axis(int64_t length) { return static_cast<int>(length); }
 template <class Parts, class Copy>
 void copy_rows(const Context& context, const Parts& parts, int64_t row_bytes,
                const PackProgress& progress, const Copy& copy) {
-  PackJob job = {.row_bytes = row_bytes};
-  for (const auto& part : parts) job.rows.push_back(part.n);
-  pack_in_slices(*context.pool, job, progress, [&](int64_t panel) {
-    tell_rows(job, panel * 16, std::min(job.total_rows(), (panel + 1) * 16),
-              [&](size_t part, int64_t begin, int64_t count) {
-                int64_t first = 0;
-                for (size_t i = 0; i < part; ++i) first += job.rows[i];
-                for (int64_t row = begin; row < begin + count; ++row) copy(part, row, first + row);
-              });
-  });
+  PackJob job;
+  for (const auto& part : parts) job.parts.push_back({.rows = part.n, .row_bytes = row_bytes});
+  const PackProgress in_place = {.needs = progress.needs, .has_read = progress.has_read};
+  pack_pairs(*context.pool, job, in_place,
+             [&](int64_t begin_panel, int64_t end_panel, const SourceRows& /*rows*/) {
+               const auto copy_part = [&](size_t part, int64_t begin, int64_t count) {
+                 int64_t first = 0;
+                 for (size_t i = 0; i < part; ++i) first += job.parts[i].rows;
+                 for (int64_t row = begin; row < begin + count; ++row) copy(part, row, first + row);
+               };
+               tell_panels(job, begin_panel, end_panel, copy_part);
+             });
 }
 
 // `described` without what MLX has another form for.

@@ -210,15 +210,23 @@ TEST(AffineLinear, TurnedCodesHoldWhatMlxDequantises) {
     packed.turned = true;
     const QuantisedLayout layout = quantised_layout(packed);
     const auto memory = std::make_shared<std::byte[]>(static_cast<size_t>(layout.bytes()));
-    const AffinePart part = {.values = static_cast<const uint8_t*>(s.rows.values),
-                             .scales = static_cast<const uint8_t*>(s.rows.scales),
+    const AffinePart part = {.scales = static_cast<const uint8_t*>(s.rows.scales),
                              .biases = static_cast<const uint8_t*>(s.rows.biases),
                              .n = s.rows.n,
                              .bits = format.bits,
                              .group_size = format.group_size,
                              .scale_type = check_float("test", "scales", format.scale_dtype)};
-    for (int64_t panel = 0; panel < layout.panels(); ++panel)
-      affine_pack_panel_cpu(layout, &part, 1, panel, reinterpret_cast<uint8_t*>(memory.get()));
+    const auto* values = static_cast<const uint8_t*>(s.rows.values);
+    for (int64_t panel = 0; panel < layout.panels(); ++panel) {
+      AffineRow rows[16];
+      for (int64_t i = 0; i < 16; ++i)
+        if (const int64_t row = layout.source_row(panel * 16 + i); row >= 0)
+          rows[i] = {&part, row, values + row * layout.k * format.bits / 8};
+      for (int64_t block = 0; block < layout.blocks(); ++block)
+        affine_pack_block_cpu(
+            layout, rows, block,
+            reinterpret_cast<uint8_t*>(memory.get()) + layout.offset(panel, block));
+    }
     packed.data = memory;
     EXPECT_TRUE(same_bits(unpack_matrix(packed), s.dense));
     const auto rows = dequantise_rows(context, packed);

@@ -32,8 +32,7 @@ AffinePart part_of(const AffineRows& rows) {
   }
   if (f.zeros != ZeroPoints::kNone && f.scale_dtype == mx::float32)
     throw std::invalid_argument("pack_affine_matrix: zero points go with scales of 16 bits");
-  return {.values = static_cast<const uint8_t*>(rows.values),
-          .scales = static_cast<const uint8_t*>(rows.scales),
+  return {.scales = static_cast<const uint8_t*>(rows.scales),
           .biases = static_cast<const uint8_t*>(rows.biases),
           .n = rows.n,
           .bits = f.bits,
@@ -200,14 +199,27 @@ PackedMatrix pack_for_cpu(const Context& context, std::span<const AffineRows> pa
   }
   result.turned = packs_turned(linear_format(result, result.dtype));
   const QuantisedLayout layout = quantised_layout(result);
-  const auto memory = allocate_aligned(static_cast<size_t>(layout.bytes()));
-  PackJob job = {.row_bytes = result.k * result.affine->bits / 8,
-                 .interleaved = result.interleaved};
-  for (const AffineRows& part : parts) job.rows.push_back(part.n);
+  const auto memory = context.device->allocate(static_cast<size_t>(layout.bytes()));
+  PackJob job = {.interleaved = result.interleaved};
+  for (const AffineRows& part : parts)
+    job.parts.push_back(
+        {.rows = part.n, .row_bytes = part.k * part.format.bits / 8, .data = part.values});
   const std::vector<AffinePart> sources = parts_of(parts);
-  pack_in_slices(*context.pool, job, progress, [&](int64_t panel) {
-    affine_pack_panel_cpu(layout, sources.data(), static_cast<int64_t>(sources.size()), panel,
-                          reinterpret_cast<uint8_t*>(memory.get()));
+  pack_pairs(*context.pool, job, progress, [&](int64_t begin, int64_t end, const SourceRows& rows) {
+    constexpr int64_t kPanel = QuantisedLayout::kPanel;
+    AffineRow of_panel[2][kPanel];
+    for (int64_t i = begin * kPanel; i < end * kPanel; ++i) {
+      const int64_t row = layout.source_row(i);
+      if (row < 0) continue;
+      const SourceRows::Row found = rows.find(row);
+      of_panel[i / kPanel - begin][i % kPanel] = {&sources[found.part], found.row,
+                                                  reinterpret_cast<const uint8_t*>(found.data)};
+    }
+    for (int64_t block = 0; block < layout.blocks(); ++block)
+      for (int64_t panel = begin; panel < end; ++panel)
+        affine_pack_block_cpu(
+            layout, of_panel[panel - begin], block,
+            reinterpret_cast<uint8_t*>(memory.get()) + layout.offset(panel, block));
   });
   result.data = memory;
   return result;

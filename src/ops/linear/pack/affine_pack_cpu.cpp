@@ -9,8 +9,6 @@ namespace {
 
 constexpr int64_t kPanel = QuantisedLayout::kPanel, kBlock = QuantisedLayout::kBlock;
 
-using Source = PartRow<AffinePart>;
-
 float read_float(const uint8_t* from, FloatType type, int64_t index) {
   if (type == FloatType::kF32) {
     float x;
@@ -23,8 +21,8 @@ float read_float(const uint8_t* from, FloatType type, int64_t index) {
 }
 
 // The scale of `group` of the layout and what is beside it, or zeros beyond the row's end.
-void store_scale(const QuantisedLayout& layout, const Source& source, int64_t block, int64_t group,
-                 int64_t lane, uint8_t* out) {
+void store_scale(const QuantisedLayout& layout, const AffineRow& source, int64_t block,
+                 int64_t group, int64_t lane, uint8_t* out) {
   const AffinePart& part = *source.part;
   const int64_t k = block * kBlock + group * layout.group_size;
   const bool inside = k < layout.k;
@@ -59,33 +57,23 @@ WideScale wide_scale(const AffinePart& part, int64_t at) {
   return {scale, -static_cast<float>(zero) * scale};
 }
 
-void affine_pack_panel_cpu(const QuantisedLayout& layout, const AffinePart* parts,
-                           int64_t num_parts, int64_t panel, uint8_t* data) {
-  Source rows[kPanel];
-  for (int64_t i = 0; i < kPanel; ++i) {
-    const int64_t row = layout.source_row(panel * kPanel + i);
-    if (row >= 0) rows[i] = find_row(parts, num_parts, row);
-  }
+void affine_pack_block_cpu(const QuantisedLayout& layout, const AffineRow (&rows)[kPanel],
+                           int64_t block, uint8_t* out) {
   uint8_t q[kBlock];
   uint8_t wide[kPanel * kBlock];
-  for (int64_t block = 0; block < layout.blocks(); ++block) {
-    uint8_t* out = data + layout.offset(panel, block);
-    std::memset(out, 0, static_cast<size_t>(layout.block_bytes()));
-    uint8_t* codes = out + layout.scale_bytes();
-    if (layout.narrow_bits) std::memset(wide, 0, sizeof(wide));
-    const int64_t begin = block * kBlock;
-    const int64_t count = begin + kBlock <= layout.k ? kBlock : layout.k - begin;
-    for (int64_t i = 0; i < kPanel; ++i) {
-      if (!rows[i].part) continue;
-      const AffinePart& part = *rows[i].part;
-      for (int64_t group = 0; group < layout.groups(); ++group)
-        store_scale(layout, rows[i], block, group, i, out);
-      unpack_codes(part.values + rows[i].row * layout.k * part.bits / 8, part.bits, begin, count,
-                   q);
-      store_codes(layout, q, i, layout.narrow_bits ? wide : codes);
-    }
-    if (layout.narrow_bits) store_narrow(layout.narrow_bits, wide, codes);
+  std::memset(out, 0, static_cast<size_t>(layout.block_bytes()));
+  uint8_t* codes = out + layout.scale_bytes();
+  if (layout.narrow_bits) std::memset(wide, 0, sizeof(wide));
+  const int64_t begin = block * kBlock;
+  const int64_t count = begin + kBlock <= layout.k ? kBlock : layout.k - begin;
+  for (int64_t i = 0; i < kPanel; ++i) {
+    if (!rows[i].part) continue;
+    for (int64_t group = 0; group < layout.groups(); ++group)
+      store_scale(layout, rows[i], block, group, i, out);
+    unpack_codes(rows[i].values, rows[i].part->bits, begin, count, q);
+    store_codes(layout, q, i, layout.narrow_bits ? wide : codes);
   }
+  if (layout.narrow_bits) store_narrow(layout.narrow_bits, wide, codes);
 }
 
 }  // namespace quire::ops

@@ -3,9 +3,8 @@
 
 namespace quire::ops {
 
-// Some of the stacked rows, as MLX stores them.
+// Some of the stacked rows, as MLX stores them, but for their values.
 struct AffinePart {
-  const uint8_t* values = nullptr;
   const uint8_t* scales = nullptr;
   const uint8_t* biases = nullptr;  // or bytes of zero points, or null
   int64_t n = 0;
@@ -22,9 +21,18 @@ struct WideScale {
 };
 WideScale wide_scale(const AffinePart& part, int64_t index);
 
-// Writes one panel of the matrix at `data`. Each part has at most the layout's bits and at least
-// its group size; also its scale type and offset, unless the layout has float32 biases.
-void affine_pack_panel_cpu(const QuantisedLayout& layout, const AffinePart* parts,
-                           int64_t num_parts, int64_t panel, uint8_t* data);
+// A row of a part and its values; null in the padding.
+struct AffineRow {
+  const AffinePart* part = nullptr;
+  int64_t row = 0;
+  const uint8_t* values = nullptr;
+};
+
+// Packs 128 k of 16 rows, or as many as there are, as a block of the layout. Each part has at most
+// the layout's bits and at least its group size; also its scale type and offset, unless the layout
+// has float32 biases.
+void affine_pack_block_cpu(const QuantisedLayout& layout,
+                           const AffineRow (&rows)[QuantisedLayout::kPanel], int64_t block,
+                           uint8_t* out);
 
 }  // namespace quire::ops

@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "ops/cpu/aligned_bytes.h"
 #include "ops/cuda/has_cuda.h"
 #include "ops/linear/mlx_matrix.h"
 #include "ops/linear/pack/affine_matrix.h"
@@ -138,8 +137,8 @@ bool has_nan(BlockFloat format, const uint8_t* codes) {
 }
 
 // Writes one panel of the matrix at `data`. Returns false if it holds what is no weight.
-bool pack_panel(const QuantisedLayout& layout, std::span<const BlockFloatRows> parts, int64_t panel,
-                uint8_t* data) {
+bool pack_panel(const QuantisedLayout& layout, std::span<const BlockFloatRows> parts,
+                const SourceRows& rows, int64_t panel, uint8_t* data) {
   const int64_t size = layout.group_size, groups = (layout.k + size - 1) / size;
   const int64_t scale_bytes = block_float_format(layout.block_float).scale_bytes;
   uint8_t codes[kBlock];
@@ -155,20 +154,19 @@ bool pack_panel(const QuantisedLayout& layout, std::span<const BlockFloatRows> p
     for (int64_t i = 0; i < kPanel; ++i) {
       const int64_t row = layout.source_row(panel * kPanel + i);
       if (row < 0) continue;
-      const auto from = find_row(parts.data(), static_cast<int64_t>(parts.size()), row);
-      const auto* scales = static_cast<const uint8_t*>(from.part->scales) +
+      const SourceRows::Row from = rows.find(row);
+      const BlockFloatRows& part = parts[from.part];
+      const auto* scales = static_cast<const uint8_t*>(part.scales) +
                            (from.row * groups + begin / size) * scale_bytes;
       good &= pack_scales(layout, scales, (count + size - 1) / size, i, out);
       if (layout.block_float == BlockFloat::kScaledNvfp4)
-        good &= pack_tail(*from.part, out + kNvfp4TailAt);
+        good &= pack_tail(part, out + kNvfp4TailAt);
       if (layout.block_float == BlockFloat::kNestedNf4)
-        good &= pack_pair(*from.part, first_pairs[static_cast<size_t>(from.part - parts.data())],
-                          static_cast<const uint8_t*>(from.part->pairs) +
-                              2 * (from.row * layout.blocks() + block),
-                          i, out);
-      const auto* values = static_cast<const uint8_t*>(from.part->values);
-      unpack_codes(values + from.row * layout.k * layout.bits / 8, layout.bits, begin, count,
-                   codes);
+        good &= pack_pair(
+            part, first_pairs[from.part],
+            static_cast<const uint8_t*>(part.pairs) + 2 * (from.row * layout.blocks() + block), i,
+            out);
+      unpack_codes(reinterpret_cast<const uint8_t*>(from.data), layout.bits, begin, count, codes);
       good &= !has_nan(layout.block_float, codes);
       if (layout.block_float == BlockFloat::kMxfp4)
         for (int64_t k = 0; k < count; k += size)
@@ -246,13 +244,17 @@ PackedMatrix pack_block_float_matrix(const Context& context, std::span<const Blo
   const QuantisedLayout layout = quantised_layout(result);
   const std::vector<float> nested = nested_of(parts);
   const auto memory =
-      allocate_aligned(static_cast<size_t>(layout.bytes()) + nested.size() * sizeof(float));
+      context.device->allocate(static_cast<size_t>(layout.bytes()) + nested.size() * sizeof(float));
   std::ranges::copy(std::as_bytes(std::span(nested)), memory.get() + layout.bytes());
-  PackJob job = {.row_bytes = result.k * layout.bits / 8, .interleaved = interleave};
-  for (const BlockFloatRows& part : parts) job.rows.push_back(part.n);
+  PackJob job = {.interleaved = interleave};
+  for (const BlockFloatRows& part : parts)
+    job.parts.push_back(
+        {.rows = part.n, .row_bytes = result.k * layout.bits / 8, .data = part.values});
   std::atomic<bool> good = true;
-  pack_in_slices(*context.pool, job, progress, [&](int64_t panel) {
-    if (!pack_panel(layout, parts, panel, reinterpret_cast<uint8_t*>(memory.get()))) good = false;
+  pack_pairs(*context.pool, job, progress, [&](int64_t begin, int64_t end, const SourceRows& rows) {
+    for (int64_t panel = begin; panel < end; ++panel)
+      if (!pack_panel(layout, parts, rows, panel, reinterpret_cast<uint8_t*>(memory.get())))
+        good = false;
   });
   if (!good)
     refuse(result.block_float,

@@ -6,7 +6,6 @@
 #include <string>
 
 #include "base/check.h"
-#include "ops/cpu/aligned_bytes.h"
 #include "ops/cuda/has_cuda.h"
 #include "ops/linear/linear_format.h"
 #include "ops/linear/pack/affine_matrix.h"
@@ -20,86 +19,43 @@ namespace quire::ops {
 namespace {
 
 constexpr int64_t kPanel = QuantisedLayout::kPanel, kBlock = QuantisedLayout::kBlock;
-// What is fetched is packed out of the last cache.
-constexpr int64_t kFetchedBytes = int64_t{4} << 20;
 
 [[noreturn]] void refuse(GgufFormat format, const std::string& what) {
   throw std::invalid_argument(std::string("pack_gguf_matrix: ") + gguf_block(format).name + ": " +
                               what);
 }
 
-// Where rows of the stacked parts are.
-class Rows {
- public:
-  // `count` rows from `first` on.
-  void add(int64_t first, int64_t count, const void* data) {
-    runs_.push_back({first, count, static_cast<const uint8_t*>(data)});
-  }
-  void clear() { runs_.clear(); }
-  const uint8_t* find(int64_t row, int64_t row_bytes) const {
-    for (const Run& run : runs_)
-      if (row >= run.first && row < run.first + run.count)
-        return run.data + (row - run.first) * row_bytes;
-    QUIRE_CHECK(false) << "row " << row << " is not there";
-    return nullptr;
-  }
-
- private:
-  struct Run {
-    int64_t first, count;
-    const uint8_t* data;
-  };
-  std::vector<Run> runs_;
-};
-
-// Writes one panel of the matrix at `data`. Returns false if it holds what is no weight.
-bool pack_panel(const QuantisedLayout& layout, const Rows& rows, int64_t panel, uint8_t* data) {
-  const int64_t row_bytes = gguf_row_bytes(layout.gguf, layout.k);
-  const uint8_t* of_panel[kPanel] = {};
-  bool whole = true;
-  for (int64_t i = 0; i < kPanel; ++i) {
-    const int64_t row = layout.source_row(panel * kPanel + i);
-    whole = whole && row >= 0;
-    if (row >= 0) of_panel[i] = rows.find(row, row_bytes);
+// Writes the panels [begin, end), which are one or a pair, of the matrix at `data`, in the order of
+// memory. Returns false if they hold what is no weight.
+bool pack_pair(const QuantisedLayout& layout, const SourceRows& rows, int64_t begin, int64_t end,
+               uint8_t* data) {
+  const uint8_t* of_panel[2][kPanel] = {};
+  for (int64_t panel = begin; panel < end; ++panel) {
+    for (int64_t i = 0; i < kPanel; ++i) {
+      const int64_t row = layout.source_row(panel * kPanel + i);
+      if (row >= 0)
+        of_panel[panel - begin][i] = reinterpret_cast<const uint8_t*>(rows.find(row).data);
+    }
   }
   bool good = true;
-  for (int64_t block = 0; block < layout.blocks(); ++block) {
-    uint8_t* out = data + layout.offset(panel, block);
-    if (!whole || (block + 1) * kBlock > layout.k)
-      std::memset(out, 0, static_cast<size_t>(layout.block_bytes()));
-    good &= gguf_pack_block_cpu(layout, of_panel, block * kBlock, out);
-  }
+  for (int64_t block = 0; block < layout.blocks(); ++block)
+    for (int64_t panel = begin; panel < end; ++panel)
+      good &= gguf_pack_block_cpu(layout, of_panel[panel - begin], block * kBlock,
+                                  data + layout.offset(panel, block));
   return good;
 }
 
-// Packs all panels at `data`, some MiB of rows at a time where these are fetched. Returns false if
-// there is what is no weight.
+// Packs all panels at `data`. Returns false if there is what is no weight.
 bool pack_panels(ThreadPool& pool, const QuantisedLayout& layout, std::span<const GgufRows> parts,
                  const PackProgress& progress, uint8_t* data) {
   QUIRE_CHECK(gguf_block(layout.gguf).weights > 0) << "not a format of blocks";
-  const int64_t row_bytes = gguf_row_bytes(layout.gguf, layout.k);
-  PackJob job = {
-      .row_bytes = row_bytes, .interleaved = layout.interleaved, .slice_bytes = kFetchedBytes};
-  std::vector<int64_t> first;  // row of each part in the stack
-  Rows rows;
-  for (const GgufRows& part : parts) {
-    first.push_back(job.total_rows());
-    if (!progress.fetch) rows.add(first.back(), part.n, part.data);
-    job.rows.push_back(part.n);
-  }
-  PackProgress fetching = progress;
-  if (progress.fetch) {
-    fetching.needs = [&](size_t part, int64_t begin, int64_t count) {
-      rows.add(first[part] + begin, count, progress.fetch(part, begin, count));
-    };
-    fetching.has_read = [&](size_t part, int64_t begin, int64_t count) {
-      rows.clear();
-      if (progress.has_read) progress.has_read(part, begin, count);
-    };
-  }
+  PackJob job = {.interleaved = layout.interleaved};
+  for (const GgufRows& part : parts)
+    job.parts.push_back(
+        {.rows = part.n, .row_bytes = gguf_row_bytes(layout.gguf, layout.k), .data = part.data});
   std::atomic<bool> good = true;
-  pack_in_slices(pool, job, fetching, [&](int64_t panel) {
-    if (!pack_panel(layout, rows, panel, data)) good = false;
+  pack_pairs(pool, job, progress, [&](int64_t begin, int64_t end, const SourceRows& rows) {
+    if (!pack_pair(layout, rows, begin, end, data)) good = false;
   });
   return good;
 }
@@ -153,7 +109,7 @@ PackedMatrix pack_uniform(const Context& context, std::span<const GgufRows> part
   if (context.device->metal()) return pack_as_values(context, parts, dtype, interleave, progress);
   result.turned = packs_turned(linear_format(result, dtype));
   const QuantisedLayout layout = quantised_layout(result);
-  const auto memory = allocate_aligned(static_cast<size_t>(layout.bytes()));
+  const auto memory = context.device->allocate(static_cast<size_t>(layout.bytes()));
   if (!pack_panels(*context.pool, layout, parts, progress,
                    reinterpret_cast<uint8_t*>(memory.get())))
     refuse(result.gguf, "a scale is no finite number");

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ops/linear/pack/interleave_rows-inl.h"
+
 namespace quire::ops {
 namespace {
 
@@ -15,40 +17,18 @@ uint64_t eight_bytes(const uint8_t* p) {
   return bytes;
 }
 
-// Two times eight bytes.
-using Pair = uint64_t __attribute__((vector_size(16)));
-
-Pair load_pair(const uint8_t* p) {
-  Pair pair;
-  std::memcpy(&pair, p, sizeof(pair));
-  return pair;
-}
-Pair firsts(Pair a, Pair b) { return __builtin_shufflevector(a, b, 0, 2); }
-Pair seconds(Pair a, Pair b) { return __builtin_shufflevector(a, b, 1, 3); }
-
-// A plane of a row's codes, as gguf_layout.h has them.
-template <bool kTurned>
+// A plane of one row's codes: eight bytes for each block of k, one after the other.
 struct Plane {
   uint8_t* to;
-  int64_t lane;
 
-  // The bytes of block `at` of k.
-  void store(int64_t at, uint64_t bytes) const {
-    uint8_t* out = to + at * kPanel * 8 + lane * (kTurned ? 4 : 8);
-    std::memcpy(out, &bytes, kTurned ? 4 : 8);
-    bytes >>= 32;
-    if (kTurned) std::memcpy(out + kPanel * 4, &bytes, 4);
-  }
-  void store(int64_t at, Pair both) const {
-    store(at, both[0]);
-    store(at + 1, both[1]);
-  }
+  // The bytes of block `at` of k, or of two.
+  void store(int64_t at, uint64_t bytes) const { std::memcpy(to + at * 8, &bytes, sizeof(bytes)); }
+  void store(int64_t at, Pair both) const { std::memcpy(to + at * 8, &both, sizeof(both)); }
 };
 
 // The nibbles of 32 bytes: the low ones are 32 neighbouring k from block `low` on, the high ones
 // from block `high` on.
-template <bool kTurned>
-void store_nibbles(const uint8_t* from, const Plane<kTurned>& plane, int64_t low, int64_t high) {
+void store_nibbles(const uint8_t* from, const Plane& plane, int64_t low, int64_t high) {
   const Pair a = load_pair(from), b = load_pair(from + 16);
   const Pair even = firsts(a, b), odd = seconds(a, b);
   plane.store(low, (even & kOnes * 15) | (odd & kOnes * 15) << 4);
@@ -56,8 +36,7 @@ void store_nibbles(const uint8_t* from, const Plane<kTurned>& plane, int64_t low
 }
 
 // The pairs of bits of 32 bytes: pair c of each is of 32 neighbouring k.
-template <bool kTurned>
-void store_pairs(const uint8_t* from, const Plane<kTurned>& plane) {
+void store_pairs(const uint8_t* from, const Plane& plane) {
   const Pair a = load_pair(from), b = load_pair(from + 16);
   const Pair even = firsts(a, b), odd = seconds(a, b);
   Pair of[4];  // two times 16 k, in the low halves of the bytes
@@ -68,8 +47,7 @@ void store_pairs(const uint8_t* from, const Plane<kTurned>& plane) {
 }
 
 // Bits [first, first + 4) of 32 bytes: one bit of each is of 32 neighbouring k.
-template <bool kTurned>
-void store_bits(const uint8_t* from, int64_t first, const Plane<kTurned>& plane) {
+void store_bits(const uint8_t* from, int64_t first, const Plane& plane) {
   for (int half = 0; half < 2; ++half) {
     uint64_t bytes = 0;
     for (int m = 0; m < 8; ++m)
@@ -89,8 +67,7 @@ uint64_t transposed_bits(uint64_t x) {
 }
 
 // The nibbles of 16 bytes: the low ones are the first 16 of 32 neighbouring k from block `at` on.
-template <bool kTurned>
-void store_split_nibbles(const uint8_t* from, const Plane<kTurned>& plane, int64_t at) {
+void store_split_nibbles(const uint8_t* from, const Plane& plane, int64_t at) {
   const uint64_t even = eight_bytes(from), odd = eight_bytes(from + 8);
   plane.store(at, (even & kOnes * 15) | (odd & kOnes * 15) << 4);
   plane.store(at + 1, (even >> 4 & kOnes * 15) | (odd & kOnes * 240));
@@ -117,7 +94,7 @@ struct Words {
                                 31)};
     std::memcpy(bytes + 2 * first, halves, sizeof(halves));
   }
-  void store(int64_t lane, uint8_t* to) const { std::memcpy(to + lane * 64, bytes, sizeof(bytes)); }
+  void store(uint8_t* to) const { std::memcpy(to, bytes, sizeof(bytes)); }
 };
 
 // Copies a float16 and says whether it is finite.
@@ -190,9 +167,8 @@ bool scales_of_128(GgufFormat format, const uint8_t* b, int64_t h, int64_t lane,
 }
 
 // Codes of half `h` of one block of 256 of the file whose codes are planes.
-template <bool kTurned>
-void planes_of_128(GgufFormat format, const uint8_t* b, int64_t h, const Plane<kTurned>& wide,
-                   const Plane<kTurned>& narrow) {
+void planes_of_128(GgufFormat format, const uint8_t* b, int64_t h, const Plane& wide,
+                   const Plane& narrow) {
   switch (format) {
     case GgufFormat::kQ2_K:
       return store_pairs(b + 16 + 32 * h, wide);
@@ -211,9 +187,8 @@ void planes_of_128(GgufFormat format, const uint8_t* b, int64_t h, const Plane<k
 }
 
 // Of 128 k in `count` blocks of 32 of the file, `step` bytes apart.
-template <bool kTurned>
 void planes_of_32s(GgufFormat format, const uint8_t* b, int64_t count, int64_t step,
-                   const Plane<kTurned>& wide, const Plane<kTurned>& narrow) {
+                   const Plane& wide, const Plane& narrow) {
   if (format == GgufFormat::kQ8_0) {
     for (int64_t g = 0; g < count; ++g)
       for (int i = 0; i < 4; ++i)
@@ -251,17 +226,11 @@ Words words_of_16s(const uint8_t* qs, int64_t count, int64_t step) {
   return words;
 }
 
-// Codes of 4 bits: 128 k of block `b` of the file, half `h` if it has 256, or `count` blocks of 32.
-template <GgufFormat kFormat, bool kTurned>
-void pack_four_bits(const uint8_t* b, int64_t h, int64_t count, int64_t lane, uint8_t* codes) {
+// Codes of 4 bits as planes: 128 k of block `b` of the file, half `h` if it has 256, or `count`
+// blocks of 32.
+template <GgufFormat kFormat>
+void four_bit_plane(const uint8_t* b, int64_t h, int64_t count, const Plane& plane) {
   constexpr int64_t kBytes = gguf_block(kFormat).bytes;
-  if constexpr (!kTurned) {
-    const Words words = kFormat == GgufFormat::kQ4_K    ? words_of_q4_k(b + 16 + 64 * h)
-                        : kFormat == GgufFormat::kIq4Xs ? words_of_16s(b + 8 + 64 * h, 4, 16)
-                                                        : words_of_16s(b + 2, count, kBytes);
-    return words.store(lane, codes);
-  }
-  const Plane<kTurned> plane = {.to = codes, .lane = lane};
   if constexpr (kFormat == GgufFormat::kQ4_K) {
     for (int64_t i = 0; i < 2; ++i)
       store_nibbles(b + 16 + 64 * h + 32 * i, plane, 4 * i, 4 * i + 2);
@@ -272,42 +241,71 @@ void pack_four_bits(const uint8_t* b, int64_t h, int64_t count, int64_t lane, ui
   }
 }
 
-// k [begin, begin + 128) of one row, or as many as there are. Returns false for a scale that is no
-// finite number.
-template <GgufFormat kFormat, bool kTurned>
-bool pack_lane(const QuantisedLayout& layout, const uint8_t* row, int64_t begin, int64_t lane,
-               uint8_t* block) {
+// The same as words that are not turned.
+template <GgufFormat kFormat>
+Words four_bit_words(const uint8_t* b, int64_t h, int64_t count) {
+  return kFormat == GgufFormat::kQ4_K    ? words_of_q4_k(b + 16 + 64 * h)
+         : kFormat == GgufFormat::kIq4Xs ? words_of_16s(b + 8 + 64 * h, 4, 16)
+                                         : words_of_16s(b + 2, count, gguf_block(kFormat).bytes);
+}
+
+// The codes of one row, plane by plane, the wider one first.
+template <GgufFormat kFormat>
+void store_planes(const uint8_t* b, int64_t h, int64_t count, uint8_t* planes) {
+  constexpr int64_t kBits = gguf_layout(kFormat).bits;
+  constexpr int64_t kWideBits = kBits >= 8 ? 8 : kBits >= 4 ? 4 : 2;
   constexpr GgufBlock kFile = gguf_block(kFormat);
-  constexpr GgufLayout kOf = gguf_layout(kFormat);
-  constexpr bool kBy256 = kFile.weights == kBlock * 2;
-  const uint8_t* b = row + begin / kFile.weights * kFile.bytes;
-  const int64_t h = begin / kBlock % 2, count = std::min<int64_t>(4, (layout.k - begin) / 32);
-  uint8_t* codes = block + kOf.scale_bytes;
-  if constexpr (kOf.bits == 4) {
-    pack_four_bits<kFormat, kTurned>(b, h, count, lane, codes);
+  const Plane wide = {planes}, narrow = {planes + kBlock * kWideBits / 8};
+  if constexpr (kBits == 4) {
+    four_bit_plane<kFormat>(b, h, count, wide);
+  } else if constexpr (kFile.weights == kBlock * 2) {
+    planes_of_128(kFormat, b, h, wide, narrow);
   } else {
-    // The wider plane comes first.
-    constexpr int64_t kWideBits = kOf.bits >= 8 ? 8 : kOf.bits >= 4 ? 4 : 2;
-    const Plane<kTurned> wide = {.to = codes, .lane = lane};
-    const Plane<kTurned> narrow = {.to = codes + 256 * kWideBits, .lane = lane};
-    kBy256 ? planes_of_128(kFormat, b, h, wide, narrow)
-           : planes_of_32s(kFormat, b, count, kFile.bytes, wide, narrow);
+    planes_of_32s(kFormat, b, count, kFile.bytes, wide, narrow);
   }
-  if constexpr (kBy256) return scales_of_128(kFormat, b, h, lane, block);
+}
+
+// The scales of one row. Returns false for one that is no finite number.
+template <GgufFormat kFormat>
+bool store_scales(const uint8_t* b, int64_t h, int64_t count, int64_t lane, uint8_t* scales) {
+  constexpr GgufBlock kFile = gguf_block(kFormat);
+  if constexpr (kFile.weights == kBlock * 2) return scales_of_128(kFormat, b, h, lane, scales);
   bool finite = true;
   for (int64_t g = 0; g < count; ++g, b += kFile.bytes) {
-    finite &= copy_half(b, block, g * kPanel + lane);
-    if (kFormat == GgufFormat::kQ5_1) finite &= copy_half(b + 2, block + 128, g * kPanel + lane);
+    finite &= copy_half(b, scales, g * kPanel + lane);
+    if (kFormat == GgufFormat::kQ5_1) finite &= copy_half(b + 2, scales + 128, g * kPanel + lane);
   }
   return finite;
 }
 
 template <GgufFormat kFormat, bool kTurned>
-bool pack_lanes(const QuantisedLayout& layout, const uint8_t* const (&rows)[kPanel], int64_t begin,
-                uint8_t* block) {
+bool pack_rows(const QuantisedLayout& layout, const uint8_t* const (&rows)[kPanel], int64_t begin,
+               uint8_t* block) {
+  constexpr GgufBlock kFile = gguf_block(kFormat);
+  constexpr GgufLayout kOf = gguf_layout(kFormat);
+  constexpr int64_t kRowBytes = kBlock * kOf.bits / 8;
+  const int64_t h = begin / kBlock % 2, count = std::min<int64_t>(4, (layout.k - begin) / 32);
+  ask_for(block, kOf.scale_bytes + kPanel * kRowBytes);
+  uint8_t scales[kOf.scale_bytes] = {};
+  uint8_t planes[kPanel][kRowBytes];
   bool finite = true;
-  for (int64_t lane = 0; lane < kPanel; ++lane)
-    if (rows[lane]) finite &= pack_lane<kFormat, kTurned>(layout, rows[lane], begin, lane, block);
+  for (int64_t lane = 0; lane < kPanel; ++lane) {
+    if (!rows[lane] || count < 4) std::memset(planes[lane], 0, kRowBytes);
+    if (!rows[lane]) continue;
+    const uint8_t* b = rows[lane] + begin / kFile.weights * kFile.bytes;
+    finite &= store_scales<kFormat>(b, h, count, lane, scales);
+    if constexpr (kOf.bits == 4 && !kTurned) {
+      four_bit_words<kFormat>(b, h, count).store(planes[lane]);
+    } else {
+      store_planes<kFormat>(b, h, count, planes[lane]);
+    }
+  }
+  std::memcpy(block, scales, sizeof(scales));
+  if constexpr (kOf.bits == 4 && !kTurned) {
+    std::memcpy(block + kOf.scale_bytes, planes, sizeof(planes));
+  } else {
+    interleave_rows<kTurned ? 4 : 8>(planes, block + kOf.scale_bytes);
+  }
   return finite;
 }
 
@@ -316,27 +314,27 @@ bool pack_block(const QuantisedLayout& layout, const uint8_t* const (&rows)[kPan
                 uint8_t* block) {
   switch (layout.gguf) {
     case GgufFormat::kQ4_0:
-      return pack_lanes<GgufFormat::kQ4_0, kTurned>(layout, rows, begin, block);
+      return pack_rows<GgufFormat::kQ4_0, kTurned>(layout, rows, begin, block);
     case GgufFormat::kQ5_0:
-      return pack_lanes<GgufFormat::kQ5_0, kTurned>(layout, rows, begin, block);
+      return pack_rows<GgufFormat::kQ5_0, kTurned>(layout, rows, begin, block);
     case GgufFormat::kQ5_1:
-      return pack_lanes<GgufFormat::kQ5_1, kTurned>(layout, rows, begin, block);
+      return pack_rows<GgufFormat::kQ5_1, kTurned>(layout, rows, begin, block);
     case GgufFormat::kQ8_0:
-      return pack_lanes<GgufFormat::kQ8_0, kTurned>(layout, rows, begin, block);
+      return pack_rows<GgufFormat::kQ8_0, kTurned>(layout, rows, begin, block);
     case GgufFormat::kQ2_K:
-      return pack_lanes<GgufFormat::kQ2_K, kTurned>(layout, rows, begin, block);
+      return pack_rows<GgufFormat::kQ2_K, kTurned>(layout, rows, begin, block);
     case GgufFormat::kQ3_K:
-      return pack_lanes<GgufFormat::kQ3_K, kTurned>(layout, rows, begin, block);
+      return pack_rows<GgufFormat::kQ3_K, kTurned>(layout, rows, begin, block);
     case GgufFormat::kQ4_K:
-      return pack_lanes<GgufFormat::kQ4_K, kTurned>(layout, rows, begin, block);
+      return pack_rows<GgufFormat::kQ4_K, kTurned>(layout, rows, begin, block);
     case GgufFormat::kQ5_K:
-      return pack_lanes<GgufFormat::kQ5_K, kTurned>(layout, rows, begin, block);
+      return pack_rows<GgufFormat::kQ5_K, kTurned>(layout, rows, begin, block);
     case GgufFormat::kQ6_K:
-      return pack_lanes<GgufFormat::kQ6_K, kTurned>(layout, rows, begin, block);
+      return pack_rows<GgufFormat::kQ6_K, kTurned>(layout, rows, begin, block);
     case GgufFormat::kIq4Nl:
-      return pack_lanes<GgufFormat::kIq4Nl, kTurned>(layout, rows, begin, block);
+      return pack_rows<GgufFormat::kIq4Nl, kTurned>(layout, rows, begin, block);
     case GgufFormat::kIq4Xs:
-      return pack_lanes<GgufFormat::kIq4Xs, kTurned>(layout, rows, begin, block);
+      return pack_rows<GgufFormat::kIq4Xs, kTurned>(layout, rows, begin, block);
     case GgufFormat::kNone:
     case GgufFormat::kQ4_1:
     case GgufFormat::kMxfp4:

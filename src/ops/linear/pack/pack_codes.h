@@ -6,22 +6,6 @@
 // What packing does with the codes of every quantised format.
 namespace quire::ops {
 
-// A row of stacked parts; part is null in the padding.
-template <class Part>
-struct PartRow {
-  const Part* part = nullptr;
-  int64_t row = 0;
-};
-
-template <class Part>
-PartRow<Part> find_row(const Part* parts, int64_t num_parts, int64_t row) {
-  for (int64_t i = 0; i < num_parts; ++i) {
-    if (row < parts[i].n) return {&parts[i], row};
-    row -= parts[i].n;
-  }
-  return {};
-}
-
 // Codes [begin, begin + count) of a row that MLX stores, one to a byte, zeros up to a whole block.
 inline void unpack_codes(const uint8_t* row, int bits, int64_t begin, int64_t count, uint8_t* out) {
   std::memset(out + count, 0, static_cast<size_t>(QuantisedLayout::kBlock - count));

@@ -1,3 +1,10 @@
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <stdexcept>
+
 #include "ops/linear/linear.h"
 #include "ops/linear/linear_reference.h"
 #include "ops/linear/pack/pack_slices.h"
@@ -98,10 +105,11 @@ TEST(PackMatrix, OnlyRowsBetweenNeedsAndHasReadAreRead) {
   const std::vector<std::vector<int64_t>> stacks = {{200}, {33, 1, 90}, {70, 70}, {16, 54, 70}};
   for (const auto& rows : stacks) {
     for (const bool interleaved : {false, true}) {
-      PackJob job = {.rows = rows, .row_bytes = int64_t{1} << 20, .interleaved = interleaved};
+      PackJob job = {.interleaved = interleaved};
       QuantisedLayout layout = {.k = 128, .bits = 8, .group_size = 32, .interleaved = interleaved};
       std::vector<int64_t> first;  // stack row of each part
       for (const int64_t count : rows) {
+        job.parts.push_back({.rows = count, .row_bytes = int64_t{1} << 20});
         first.push_back(layout.n);
         layout.n += count;
       }
@@ -120,16 +128,89 @@ TEST(PackMatrix, OnlyRowsBetweenNeedsAndHasReadAreRead) {
       };
       const PackProgress progress = {.needs = move(kAbsent, kPresent),
                                      .has_read = move(kPresent, kGone)};
-      pack_in_slices(pool, job, progress, [&](int64_t panel) {
-        for (int64_t r = 0; r < 16; ++r) {
-          const int64_t row = layout.source_row(panel * 16 + r);
+      pack_pairs(pool, job, progress, [&](int64_t begin, int64_t end, const SourceRows& there) {
+        EXPECT_TRUE(end == begin + 2 || (end == begin + 1 && end == layout.panels()));
+        for (int64_t r = begin * 16; r < end * 16; ++r) {
+          const int64_t row = layout.source_row(r);
           if (row < 0) continue;
           EXPECT_EQ(states.at(static_cast<size_t>(row)), kPresent) << row;
+          const SourceRows::Row found = there.find(row);
+          EXPECT_EQ(first.at(found.part) + found.row, row);
         }
       });
       EXPECT_EQ(std::ranges::count(states, kGone), layout.n);
       EXPECT_LE(most, 32);  // 16 MiB of rows of 1 MiB, in whole pairs of panels
     }
+  }
+}
+
+// Rows that are fetched are each fetched once, in pieces of whole pairs, and lie where fetching
+// said.
+TEST(PackMatrix, EachRowIsFetchedOnce) {
+  const std::vector<std::vector<int64_t>> stacks = {
+      {2000}, {33, 1, 990}, {700, 700}, {16, 540, 700}};
+  constexpr int64_t kRow = 512;
+  for (const auto& rows : stacks) {
+    for (const bool interleaved : {false, true}) {
+      for (const int threads : {1, 3}) {
+        PackJob job = {.interleaved = interleaved};
+        for (const int64_t count : rows) job.parts.push_back({.rows = count, .row_bytes = kRow});
+        const QuantisedLayout layout = {
+            .n = job.total_rows(), .k = 128, .interleaved = interleaved};
+        ThreadPool pool(threads);
+        std::mutex mutex;
+        std::map<std::pair<size_t, int64_t>, int> fetched, packed;
+        std::atomic<int> alive = 0, calls = 0;
+        const auto fetch = [&](size_t part, int64_t begin, int64_t count) {
+          ++calls;
+          ++alive;
+          const std::shared_ptr<int64_t[]> piece(new int64_t[static_cast<size_t>(count * kRow / 8)],
+                                                 [&](const int64_t* p) {
+                                                   --alive;
+                                                   delete[] p;
+                                                 });
+          const std::lock_guard lock(mutex);
+          for (int64_t i = 0; i < count; ++i) {
+            piece[i * kRow / 8] = begin + i;
+            ++fetched[{part, begin + i}];
+          }
+          return std::shared_ptr<const void>(piece, piece.get());
+        };
+        pack_pairs(pool, job, {.fetch = fetch},
+                   [&](int64_t begin, int64_t end, const SourceRows& there) {
+                     for (int64_t r = begin * 16; r < end * 16; ++r) {
+                       const int64_t row = layout.source_row(r);
+                       if (row < 0) continue;
+                       const SourceRows::Row found = there.find(row);
+                       int64_t said = 0;
+                       std::memcpy(&said, found.data, sizeof(said));
+                       const std::lock_guard lock(mutex);
+                       EXPECT_EQ(said, found.row);
+                       ++packed[{found.part, found.row}];
+                     }
+                   });
+        EXPECT_EQ(std::ssize(fetched), layout.n);
+        EXPECT_EQ(fetched, packed);
+        EXPECT_TRUE(std::ranges::all_of(fetched, [](const auto& row) { return row.second == 1; }));
+        EXPECT_EQ(alive, 0);
+        EXPECT_GE(calls, 4);
+      }
+    }
+  }
+}
+
+TEST(PackMatrix, ThrowsWhatFetchingThrows) {
+  const PackJob job = {.parts = {{.rows = 4096, .row_bytes = 512}}};
+  const auto fetch = [](size_t, int64_t begin, int64_t count) -> std::shared_ptr<const void> {
+    if (begin + count > 2000) throw std::runtime_error("the file is cut");
+    return std::make_shared<std::vector<std::byte>>();
+  };
+  ThreadPool pool(3);
+  try {
+    pack_pairs(pool, job, {.fetch = fetch}, [](int64_t, int64_t, const SourceRows&) {});
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const std::runtime_error& error) {
+    EXPECT_STREQ(error.what(), "the file is cut");
   }
 }
 
