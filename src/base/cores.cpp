@@ -29,17 +29,21 @@ int physical_cores(std::span<const int> processors, const std::string& folder) {
   return std::max(1, static_cast<int>(cores.size()) + unknown);
 }
 
-int usable_physical_cores() {
+std::vector<int> usable_processor_numbers() {
+  std::vector<int> processors;
 #if defined(__linux__)
   cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) {
-    std::vector<int> processors;
+  if (sched_getaffinity(0, sizeof set, &set) == 0)
     for (int i = 0; i < CPU_SETSIZE; ++i)
       if (CPU_ISSET(i, &set)) processors.push_back(i);
-    return physical_cores(processors, "/sys/devices/system/cpu");
-  }
 #endif
-  return usable_processors();
+  return processors;
+}
+
+int usable_physical_cores() {
+  const std::vector<int> processors = usable_processor_numbers();
+  if (processors.empty()) return usable_processors();
+  return physical_cores(processors, "/sys/devices/system/cpu");
 }
 
 }  // namespace quire

@@ -1,8 +1,13 @@
 #pragma once
 #include <span>
 #include <string>
+#include <vector>
 
 namespace quire {
+
+// The numbers of the processors that the process may run on (its affinity mask, which containers
+// set); empty where the system does not tell.
+std::vector<int> usable_processor_numbers();
 
 // How many physical cores the process may run on: threads of one core share its multipliers, so a
 // second one gains kernels nothing and costs waiting. At least 1.

@@ -2,12 +2,15 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <string_view>
 
 #include "base/cores.h"
 #include "base/error.h"
+#include "base/numa.h"
 #include "cli/device_choice.h"
 #include "ops/cpu/cpu_isa.h"
+#include "ops/runtime/cpu_device.h"
 #include "ops/runtime/profile.h"
 
 namespace quire::cli {
@@ -45,6 +48,21 @@ void set_metal_ways(const ModelFlags& flags, ops::Device& device) {
   device.metal()->set_ways(ways);
 }
 
+// The NUMA nodes that weights and caches are spread over; none: the system puts them where it
+// wants.
+std::vector<int> nodes_to_use(const ModelFlags& flags) {
+  if (flags.spread_memory == "off" || has_memory_policy()) return {};
+  std::vector<int> nodes = usable_numa_nodes();
+  if (nodes.size() < 2) return {};
+  const int error = try_to_spread(nodes);
+  if (error == 0) return nodes;
+  std::fprintf(stderr,
+               "quire: weights and caches are not spread over the %zu NUMA nodes: %s; in a "
+               "container --cap-add SYS_NICE allows it\n",
+               nodes.size(), std::strerror(error));
+  return {};
+}
+
 std::shared_ptr<ops::Device> open_device(const ModelFlags& flags,
                                          const std::vector<std::string>& beyond_gpus) {
   std::vector<std::string> names = cpu_only(flags);
@@ -72,7 +90,7 @@ std::shared_ptr<ops::Device> open_device(const ModelFlags& flags,
     throw LoadError(
         "--gpu-memory-utilization is about a GPU's memory, but the CPU computes; "
         "--kv-cache-memory sets the size of the KV cache");
-  return device ? device : ops::make_cpu_device();
+  return device ? device : ops::make_cpu_device(nodes_to_use(flags));
 }
 
 }  // namespace

@@ -43,6 +43,12 @@ void add_model_flags(CLI::App& app, ModelFlags& flags) {
                  "one per physical core")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
+  app.add_option(
+         "--spread-memory", flags.spread_memory,
+         "Weights and caches on the CPU: auto (over the NUMA nodes whose cores are used, if "
+         "these are several and no policy is set), off (where the system puts them)")
+      ->check(CLI::IsMember({"auto", "off"}))
+      ->capture_default_str();
   app.add_option("--max-model-len", flags.max_model_len,
                  "Longest sequence in tokens, prompt and answer (4096, 32k, 32K); default: what "
                  "the model and memory allow");

@@ -21,6 +21,7 @@ struct ModelFlags {
   std::string dtype = "auto";
   std::string kv_cache_dtype = "auto";
   int threads = 0;  // 0: one per physical core that this process may use
+  std::string spread_memory = "auto";
   std::string max_model_len, kv_cache_memory;
   int64_t num_blocks = 0;
   int64_t max_num_seqs = 0, max_num_batched_tokens = 0;  // 0: as usual on the device

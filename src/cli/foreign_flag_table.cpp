@@ -339,7 +339,9 @@ constexpr ForeignFlag kFlags[] = {
     {"-mmdev --mmproj-device --image-min-tokens --image-max-tokens --mtmd-batch-max-tokens "
      "--video-fps --video-timestamp-interval --video-ffmpeg-dir",
      true, "*", kTextOnly},
-    {"--numa -ot --override-tensor -ts --tensor-split -sm --split-mode -mg --main-gpu -ncmoe "
+    {"--numa", true, "",
+     "is llama.cpp's; weights and caches are spread unless --spread-memory off"},
+    {"-ot --override-tensor -ts --tensor-split -sm --split-mode -mg --main-gpu -ncmoe "
      "--n-cpu-moe -ncffn --n-cpu-ffn --moe-cache-mib --rpc",
      true, "", kOneDevice},
     {"-cmoe --cpu-moe -nkvo --no-kv-offload", false, "", kOneDevice},

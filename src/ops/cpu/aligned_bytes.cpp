@@ -38,7 +38,7 @@ std::shared_ptr<std::byte[]> map_huge(size_t bytes) {
 
 std::shared_ptr<std::byte[]> allocate_aligned(size_t bytes) {
   if (bytes > SIZE_MAX / 2) throw std::bad_alloc();
-  if (bytes >= kHugePage) return map_huge(bytes);
+  if (bytes >= kOwnPages) return map_huge(bytes);
   constexpr size_t kAlignment = 64;
   const size_t size = std::max((bytes + kAlignment - 1) / kAlignment * kAlignment, kAlignment);
   void* memory = std::aligned_alloc(kAlignment, size);

@@ -5,6 +5,9 @@
 
 namespace quire::ops {
 
+// From here on allocate_aligned() gives pages of their own.
+inline constexpr size_t kOwnPages = size_t{2} << 20;
+
 // Uninitialised memory, 64-byte aligned. From 2 MiB on it begins at a huge page and asks for huge
 // pages: streaming weights then misses the TLB rarely. Throws std::bad_alloc.
 std::shared_ptr<std::byte[]> allocate_aligned(size_t bytes);
