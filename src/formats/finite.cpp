@@ -46,13 +46,6 @@ bool are_finite(std::span<const std::byte> elements, Exponents exponents) {
 
 }  // namespace
 
-std::string title(const RawTensor& tensor) {
-  if (tensor.stored_name.empty()) return tensor.name;
-  return tensor.stored_name + " (" + tensor.name + ")";
-}
-
-std::string where(const RawTensor& tensor) { return tensor.file() + ": tensor " + title(tensor); }
-
 void expect_finite(const RawTensor& tensor, std::span<const std::byte> elements) {
   const auto exponents = exponents_of(tensor.dtype);
   if (exponents && !are_finite(elements, *exponents))

@@ -85,20 +85,21 @@ std::optional<Place> place_of(std::string_view name) {
   return Place{std::string(name), is_a};
 }
 
-std::string where(const RawTensor& tensor) {
+std::string file_and_name(const RawTensor& tensor) {
   return tensor.file() + ": tensor " + quote_name(tensor.name);
 }
 
 void check_matrix(const RawTensor& tensor, bool is_a, int64_t rank) {
   if (tensor.dtype != DType::kF32 && tensor.dtype != DType::kF16 && tensor.dtype != DType::kBF16)
-    throw LoadError(where(tensor) + " has dtype " + std::string(dtype_name(tensor.dtype)) +
+    throw LoadError(file_and_name(tensor) + " has dtype " + std::string(dtype_name(tensor.dtype)) +
                     "; supported are F32, F16 and BF16");
   const bool is_matrix = tensor.shape.size() == 2;
   const int64_t own = is_matrix ? tensor.shape[is_a ? 0 : 1] : 0;
   if (is_matrix && own == rank) return;
   if (!is_matrix)
-    throw LoadError(where(tensor) + " is no matrix: LoRA of linear layers alone is supported");
-  throw LoadError(where(tensor) + " has rank " + std::to_string(own) +
+    throw LoadError(file_and_name(tensor) +
+                    " is no matrix: LoRA of linear layers alone is supported");
+  throw LoadError(file_and_name(tensor) + " has rank " + std::to_string(own) +
                   ", but r in adapter_config.json is " + std::to_string(rank) +
                   "; take both files from one adapter");
 }
@@ -155,7 +156,7 @@ void LoraAdapter::take_tensors() {
   for (const RawTensor& tensor : file_.tensors()) {
     const auto place = place_of(tensor.name);
     if (!place)
-      throw LoadError(where(tensor) +
+      throw LoadError(file_and_name(tensor) +
                       " is no lora_A or lora_B of a linear layer; nothing else is supported");
     check_matrix(tensor, place->is_a, rank_);
     Module& module = modules_[place->module];
@@ -164,7 +165,7 @@ void LoraAdapter::take_tensors() {
   if (modules_.empty()) throw LoadError(dir_ + "/adapter_model.safetensors: there is no tensor");
   for (const auto& [name, module] : modules_)
     if (!module.a || !module.b)
-      throw LoadError(where(module.a ? *module.a : *module.b) + ": its " +
+      throw LoadError(file_and_name(module.a ? *module.a : *module.b) + ": its " +
                       (module.a ? "lora_B" : "lora_A") + " is missing; the file is incomplete");
 }
 

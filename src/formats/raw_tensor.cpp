@@ -104,6 +104,13 @@ std::optional<DType> dtype_from_name(std::string_view safetensors_name) {
   return std::nullopt;
 }
 
+std::string title(const RawTensor& tensor) {
+  if (tensor.stored_name.empty()) return tensor.name;
+  return tensor.stored_name + " (" + tensor.name + ")";
+}
+
+std::string where(const RawTensor& tensor) { return tensor.file() + ": tensor " + title(tensor); }
+
 uint64_t digest_block_bytes(const RawTensor& tensor) {
   constexpr uint64_t kMost = uint64_t{128} << 10, kLeast = uint64_t{4} << 10, kRows = 16;
   if (tensor.shape.size() < 2 || tensor.size == 0) return ContentDigest::kBlockBytes;

@@ -109,6 +109,12 @@ struct RawTensor {
   void fetch_ordered(uint64_t offset, std::span<std::byte> out) const;
 };
 
+// Its name, for messages: that in its file first.
+std::string title(const RawTensor& tensor);
+
+// "file: tensor name", for messages.
+std::string where(const RawTensor& tensor);
+
 // Of the blocks that a tensor's digest is made of: 16 rows (packing takes as many at once), or 8,
 // 4, 2 or 1 where these are long, so that rows that are read together are counted as a whole.
 uint64_t digest_block_bytes(const RawTensor& tensor);
