@@ -1,26 +1,11 @@
-// The steady state allocates nothing: every call of operator new in this binary is counted.
+// The steady state allocates nothing: every call of operator new is counted.
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
 #include <memory>
-#include <new>
 #include <vector>
 
 #include "engine/scheduler.h"
-
-namespace {
-std::atomic<int64_t> num_allocations{0};
-}
-
-// Not inlined: gcc would take the pair for a mismatch of new and free.
-[[gnu::noinline]] void* operator new(size_t size) {
-  ++num_allocations;
-  if (void* memory = std::malloc(size)) return memory;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+#include "engine/test_allocations.h"
 
 namespace quire::engine {
 namespace {
@@ -74,9 +59,9 @@ TEST_P(SteadyState, AllocatesNothing) {
   for (uint64_t id = 101; id <= 164; ++id) add(id);
   for (int i = 0; i < 20; ++i) step();
   ASSERT_EQ(scheduler.num_running(), 64);
-  const int64_t counted = num_allocations;
+  const int64_t counted = num_allocations();
   for (int i = 0; i < 300; ++i) step();
-  EXPECT_EQ(num_allocations - counted, 0);
+  EXPECT_EQ(num_allocations() - counted, 0);
   EXPECT_EQ(scheduler.num_running(), 64);
   EXPECT_GT(scheduler.blocks().num_owned(), windows.size() > 1 ? 64 * 22 : 64 * 20);
   scheduler.check_integrity();

@@ -1,28 +1,14 @@
 // A recorded decode step that runs again allocates nothing in the device's code, on the host or on
-// the GPU: calls of operator new on the engine's thread are counted (but for aligned memory). The
-// device is a CudaDevice on a CUDA run time without a GPU (cuda_without_gpu.cpp).
+// the GPU: calls of operator new on the engine's thread are counted. The device is a CudaDevice on
+// a CUDA run time without a GPU (cuda_without_gpu.cpp).
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <memory>
-#include <new>
 #include <vector>
 
 #include "engine/decode_replay.h"
+#include "engine/test_allocations.h"
 #include "engine_harness.h"
-
-namespace {
-thread_local int64_t num_allocations = 0;
-}
-
-// Not inlined: gcc would take the pair for a mismatch of new and free.
-[[gnu::noinline]] void* operator new(size_t size) {
-  ++num_allocations;
-  if (void* memory = std::malloc(size)) return memory;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace quire::engine {
 namespace {
@@ -68,10 +54,10 @@ class Replays : public testing::TestWithParam<const char*> {
       const ops::SampleRows rows = rows_of(plan, batch);
       std::optional<mx::array> previous;
       if (in_flight) previous = in_flight->outputs()[0];
-      const int64_t before = num_allocations;
+      const int64_t before = num_allocations();
       launched = replay.launch(batch, rows, previous);
       if (in_flight) in_flight->wait();
-      allocations = num_allocations - before;
+      allocations = num_allocations() - before;
     }
     if (keeps_steps && in_flight) kept.push_back(std::move(*in_flight));
     in_flight = std::move(launched);
