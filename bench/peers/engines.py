@@ -161,6 +161,7 @@ class Engine:
     name: str
     formats: tuple[str, ...] = ("bf16", "8-bit", "4-bit", "mxfp4")
     kinds: tuple[str, ...] = ("prefill", "decode")
+    most_streams: int | None = None
 
     def __init__(self, installed: Installation, threads: int):
         self.installed, self.threads = installed, threads
@@ -306,10 +307,10 @@ class Worker(Engine):
         raise NotImplementedError
 
     def versions(self):
-        package = {"openvino": "openvino-genai", "transformers": "transformers"}[self.kind]
+        package = {"openvino": "openvino-genai"}.get(self.kind, self.kind)
         code = f"from importlib.metadata import version as v; print(v('{package}'), v('torch'))"
         version, torch = run(self.installed.python, "-c", code).split()
-        return f"{self.name} {version}" + (f" with torch {torch}" if self.kind != "openvino" else "")
+        return f"{self.name} {version}" + (f" with torch {torch}" if self.kind == "transformers" else "")
 
     def answer(self) -> dict:
         ready, _, _ = select.select([self.process.stdout], [], [], TIMEOUT)
@@ -382,3 +383,17 @@ class Transformers(Worker):
 
     def model(self, format):
         return self.installed.checkpoint
+
+
+class MistralRs(Worker):
+    """On llama.cpp's files. It chooses its instructions itself."""
+
+    name, kind = "mistral.rs", "mistralrs"
+    formats = ("bf16", "8-bit", "4-bit")
+    most_streams = 1
+
+    def model(self, format):
+        return LlamaCpp(self.installed, self.threads).file(format)
+
+    def prepare(self, formats):
+        LlamaCpp(self.installed, self.threads).prepare(formats)

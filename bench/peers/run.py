@@ -3,7 +3,7 @@
 
     python3 bench/peers/run.py --work DIR [--quick] [--only 'PATTERN,...'] [--resume] [--write-docs]
 
-Installs llama.cpp, OpenVINO GenAI and transformers under DIR, makes the models, then measures cell by
+Installs llama.cpp, OpenVINO GenAI, mistral.rs and transformers under DIR, makes the models, then measures cell by
 cell and round by round, the engines one after another (A B A B). Raw runs go to DIR/results-SHAPE.json as they
 are made, the table to stdout and DIR/table-SHAPE.md. See README.md beside this file.
 """
@@ -107,6 +107,7 @@ class Comparison:
             catalogue.LlamaCppAllFourBits(*options),
             catalogue.OpenVino(*options),
             catalogue.Transformers(*options),
+            catalogue.MistralRs(*options),
         ]
         self.results = Results(args.work / f"results-{installed.models.name}.json", args.resume or args.redo)
         if args.redo:
@@ -115,6 +116,8 @@ class Comparison:
 
     def wanted(self, engine, format: str, cell: Cell) -> bool:
         if format not in engine.formats or cell.kind not in engine.kinds:
+            return False
+        if engine.most_streams and cell.streams > engine.most_streams:
             return False
         return self.named(engine.name, format, cell.name)
 

@@ -16,6 +16,7 @@ import engines
 import gguf_files
 import gpu
 import report
+import run as peers_run
 from install import keep_tile_config
 
 
@@ -70,6 +71,18 @@ def test_a_long_prompt_is_timed_and_must_be_whole(monkeypatch):
         with pytest.raises(engines.MeasurementError, match="7 tokens counted as 6"):
             engines.LongPrompt(server.server_port, 7).seconds()
         server.shutdown()
+
+
+def test_an_engine_of_one_stream_gets_no_cells_of_more():
+    comparison = object.__new__(peers_run.Comparison)
+    comparison.args = types.SimpleNamespace(only="*")
+    facts = {"name": "one", "formats": ("bf16",), "kinds": ("prefill", "decode")}
+    wanted = {
+        most: [cell.name for cell in peers_run.cells(quick=True) if comparison.wanted(types.SimpleNamespace(**facts, most_streams=most), "bf16", cell)]
+        for most in (1, None)
+    }
+    assert wanted[1] == ["prefill-512", "prefill-2048", "decode-1"]
+    assert wanted[None] == wanted[1] + ["decode-8", "decode-32"]
 
 
 def test_a_failed_run_is_left_out():

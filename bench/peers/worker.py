@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""One loaded peer model that measures on demand: worker.py openvino|transformers MODEL THREADS
+"""One loaded peer model that measures on demand: worker.py openvino|transformers|mistralrs MODEL THREADS
+
+For mistralrs MODEL is a GGUF file with a byte-level tokenizer.
 
 Reads one JSON object a line, {"streams": S, "input": I, "output": O}, generates O tokens greedily for S
 random prompts of I tokens, and answers {"first": seconds to the first tokens, "rest": seconds for the
@@ -92,6 +94,43 @@ class Transformers:
         return stamps.times[0] - start, stamps.times[-1] - stamps.times[0]
 
 
+class MistralRs:
+    """mistral.rs takes text, and one sequence at a time: parallel requests of its package fail."""
+
+    def __init__(self, model: str, threads: int):
+        os.environ["RAYON_NUM_THREADS"] = str(threads)
+        import gguf
+        import mistralrs
+
+        self.request = mistralrs.CompletionRequest
+        folder, file = os.path.split(os.path.abspath(model))
+        which = mistralrs.Which.GGUF(quantized_model_id=folder, quantized_filename=file)
+        self.runner = mistralrs.Runner(which=which, prefix_cache_n=0)
+        field = gguf.GGUFReader(model).fields["tokenizer.ggml.tokens"]
+        words = (bytes(field.parts[i]).decode() for i in field.data)
+        # A space and letters: what stays one token between others of its kind.
+        self.words = [word[1:] for word in words if word[:1] == "Ġ" and word[1:].isascii() and word[1:].isalpha()]
+
+    def seconds(self, ids: np.ndarray, output: int) -> float:
+        prompt = "".join(" " + self.words[i % len(self.words)] for i in ids[0])
+        request = self.request(model="default", prompt=prompt, max_tokens=output, temperature=0.0)
+        start = time.perf_counter()
+        usage = self.runner.send_completion_request(request).usage
+        elapsed = time.perf_counter() - start
+        if abs(usage.prompt_tokens - ids.shape[1]) > ids.shape[1] // 50 + 2:
+            raise RuntimeError(f"a prompt of {ids.shape[1]} words was {usage.prompt_tokens} tokens")
+        if usage.completion_tokens != output:
+            raise RuntimeError(f"asked for {output} tokens, got {usage.completion_tokens}")
+        return elapsed
+
+    def measure(self, draw: Callable[[], np.ndarray], output: int) -> tuple[float, float]:
+        """As OpenVino's."""
+        if draw().shape[0] > 1:
+            raise RuntimeError("one sequence at a time")
+        first = self.seconds(draw(), 1)
+        return first, self.seconds(draw(), output) - first if output > 1 else 0.0
+
+
 def main() -> None:
     kind, model, threads = sys.argv[1:]
     # Libraries print to stdout as they like; the answers keep the real one for themselves.
@@ -102,7 +141,7 @@ def main() -> None:
         answers.write(json.dumps(content) + "\n")
         answers.flush()
 
-    engine = {"openvino": OpenVino, "transformers": Transformers}[kind](model, int(threads))
+    engine = {"openvino": OpenVino, "transformers": Transformers, "mistralrs": MistralRs}[kind](model, int(threads))
     rng = np.random.default_rng(0)
     engine.measure(lambda: random_prompts(rng, 1, 32), 4)
     answer(ready=True)
