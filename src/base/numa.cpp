@@ -19,8 +19,12 @@
 namespace quire {
 namespace {
 
-constexpr int kMostNodes = 1024;                    // what Linux is built for at most
+constexpr int kMostNodes = 1024;  // what Linux is built for at most
+#if defined(__linux__)
 constexpr int kDefaultPolicy = 0, kInterleave = 3;  // MPOL_DEFAULT, MPOL_INTERLEAVE
+constexpr size_t kWordBits = 8 * sizeof(unsigned long);
+constexpr size_t kMaskWords = kMostNodes / kWordBits;
+#endif
 
 // Whether a list as "0-3,8,10-11" has one of these numbers. What is no list has none.
 bool has_one_of(std::string_view list, std::span<const int> numbers) {
@@ -60,7 +64,19 @@ std::vector<int> numa_nodes(std::span<const int> processors, const std::string& 
 }
 
 std::vector<int> usable_numa_nodes() {
-  return numa_nodes(usable_processor_numbers(), "/sys/devices/system/node");
+  std::vector<int> nodes = numa_nodes(usable_processor_numbers(), "/sys/devices/system/node");
+#if defined(__linux__)
+  unsigned long mask[kMaskWords] = {};
+  constexpr unsigned long kAllowed = 4;  // MPOL_F_MEMS_ALLOWED
+  // The kernel takes one bit less than it is told of.
+  if (nodes.size() > 1 &&
+      ::syscall(SYS_get_mempolicy, nullptr, mask, kMostNodes + 1ul, nullptr, kAllowed) == 0)
+    std::erase_if(nodes, [&](int node) {
+      const auto bit = static_cast<size_t>(node);
+      return (mask[bit / kWordBits] >> bit % kWordBits & 1) == 0;
+    });
+#endif
+  return nodes;
 }
 
 bool has_memory_policy() {
@@ -92,8 +108,7 @@ int spread_pages(void* memory, size_t bytes, std::span<const int> nodes) {
   const uintptr_t begin = (address + page - 1) / page * page;
   const uintptr_t end = (address + bytes) / page * page;
   if (begin >= end) return 0;
-  constexpr size_t kWordBits = 8 * sizeof(unsigned long);
-  unsigned long mask[kMostNodes / kWordBits] = {};
+  unsigned long mask[kMaskWords] = {};
   for (const int node : nodes)
     mask[static_cast<size_t>(node) / kWordBits] |= 1ul << static_cast<size_t>(node) % kWordBits;
   // The kernel takes one bit less than it is told of.

@@ -10,7 +10,8 @@ namespace quire {
 // `folder`. Empty: nothing is known.
 std::vector<int> numa_nodes(std::span<const int> processors, const std::string& folder);
 
-// Those of the processors that the process may run on (its affinity mask, which containers set).
+// Those of the processors that the process may run on (its affinity mask, which containers set),
+// without nodes that have no memory or whose memory it may not use, as far as the system tells.
 std::vector<int> usable_numa_nodes();
 
 // Whether somebody has told where this thread's memory is to be (numactl, a parent process).

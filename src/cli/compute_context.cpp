@@ -51,13 +51,13 @@ void set_metal_ways(const ModelFlags& flags, ops::Device& device) {
 // The NUMA nodes that weights and caches are spread over; none: the system puts them where it
 // wants.
 std::vector<int> nodes_to_use(const ModelFlags& flags) {
-  if (flags.spread_memory == "off" || has_memory_policy()) return {};
+  if (flags.spread_memory == "off") return {};
   std::vector<int> nodes = usable_numa_nodes();
-  if (nodes.size() < 2) return {};
+  if (nodes.size() < 2 || has_memory_policy()) return {};
   const int error = try_to_spread(nodes);
   if (error == 0) return nodes;
   std::fprintf(stderr,
-               "quire: weights and caches are not spread over the %zu NUMA nodes: %s; in a "
+               "warning: weights and caches are not spread over the %zu NUMA nodes: %s; in a "
                "container --cap-add SYS_NICE allows it\n",
                nodes.size(), std::strerror(error));
   return {};

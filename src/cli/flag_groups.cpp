@@ -16,7 +16,7 @@ constexpr FlagGroup kGroups[] = {
     {"Scheduling",
      "--max-num-seqs --max-num-batched-tokens --max-num-queued-reqs --max-num-queued-tokens "
      "--max-step-time --scheduling-policy --async-scheduling"},
-    {"Computing", "--device --threads --portable-bits"},
+    {"Computing", "--device --threads --spread-memory --portable-bits"},
     {"Answers", "--system --temperature --top-p --top-k --min-p --max-tokens"},
     {"Embeddings and reranking", "--runner --pooling --rerank-template --rerank-tokens"},
     {"Tools and reasoning", "--tool-call-parser --reasoning-parser --structured-output-whitespace"},

@@ -146,7 +146,7 @@ def test_what_only_a_gpu_has_is_refused_by_name_on_the_cpu():
 def test_a_server_says_what_computes():
     with start_server("--device", "cpu") as server:
         told = server.get("/version").json()
-        assert told["device"] == "cpu" and told["device_description"].endswith(" kernels")
+        assert told["device"] == "cpu" and " kernels" in told["device_description"]  # memory may be over several NUMA nodes
         assert told["batch_invariant"] is True
         assert server.metric("quire:device_info", 'device="cpu"') == 1
         assert any(line.startswith("cpu ") for line in server.log)
