@@ -126,13 +126,13 @@ class LongPrompt:
         self.request = urllib.request.Request(
             f"http://127.0.0.1:{port}/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
         )
-        self.tokens, self.took, self.error = tokens, None, None
+        self.tokens, self.sent, self.took, self.error = tokens, False, None, None
         self.thread = threading.Thread(target=self.send, daemon=True)
         self.thread.start()
 
     def send(self) -> None:
         time.sleep(self.AFTER)
-        start = time.monotonic()
+        start, self.sent = time.monotonic(), True
         try:
             with urllib.request.urlopen(self.request, timeout=LONG_TIMEOUT) as response:
                 usage = json.loads(response.read())["usage"]
@@ -190,6 +190,8 @@ class Engine:
             time.sleep(SETTLE)
             beside = LongPrompt(port, long) if long else None
             result = load(self.installed, port, lengths[1], *flags, timeout=timeout_of(long))
+            if beside and not beside.sent:
+                raise MeasurementError("the load was over before the long prompt came")
             return result | ({"long_ms": 1e3 * beside.seconds()} if beside else {})
 
     def offline_rate(self, format: str, cell: Cell) -> float:
