@@ -5,6 +5,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/linear/dense/linear_neon_bf16_cpu.cpp"
 #include "ops/cpu/highway.h"
+#include "ops/cpu/prefetch.h"
 #include "ops/linear/dense/pair_words-inl.h"
 #include "ops/linear/linear_epilogue-inl.h"
 
@@ -32,7 +33,7 @@ HWY_INLINE void add_pair(const bfloat16x8_t (&rows)[R], const uint32_t* w, int64
   for (int v = 0; v < V; ++v) {
     const uint32_t* from = w + v / kPanelVectors * to_next + v % kPanelVectors * 4;
     if constexpr (kPrefetch)
-      if (v % kPanelVectors == 0) __builtin_prefetch(from + kAhead, 0, 2);  // into L2
+      if (v % kPanelVectors == 0) prefetch_into_l2(from + kAhead);
     const bfloat16x8_t weights = vreinterpretq_bf16_u32(vld1q_u32(from));
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {

@@ -1,6 +1,7 @@
 // Per target, like ops/cpu/highway.h, which comes first; no #pragma once. Quantised weights as
 // pairs of neighbouring k in bfloat16, as a dense matrix holds them: a block of a panel becomes [64
 // pairs][16 outputs] words. Where the values come from, dense/linear_cpu.cpp says.
+#include "ops/cpu/prefetch.h"
 #include "ops/linear/affine/affine_turned-inl.h"
 #include "ops/linear/block_float/block_float_source-inl.h"
 #include "ops/linear/gguf/gguf_exact-inl.h"
@@ -89,7 +90,7 @@ class PairsOfTurned {
         const uint8_t* codes = block_.codes + chunk * 64 * kBits + lane * 4;
         uint32_t* to = out + chunk * 256 + lane;
         for (int step = 0; step < kBits; ++step, codes += 64, to += 16 / kBits * 16) {
-          if (lane == 0 && !block_.is_widened) __builtin_prefetch(codes + kTurnedAhead, 0, 2);
+          if (lane == 0 && !block_.is_widened) prefetch_into_l2(codes + kTurnedAhead);
           FloatVec even[4];
           for_turned_half<Any, kBits, 0>(codes, scale, shift,
                                          [&](int k, FloatVec w) { even[k / 2] = w; });
