@@ -50,7 +50,10 @@ bool print_slower(const json::object& figures, const json::object* baseline) {
   const auto newly = bench::newly_slower_than_bf16(figures, baseline, kTolerance);
   for (const std::string& name : bench::slower_than_bf16(figures)) {
     const bool is_new = std::ranges::find(newly, name) != newly.end();
-    std::printf("%s is slower than bfloat16%s\n", name.c_str(), is_new ? ": this is new" : "");
+    const char* since = !is_new    ? ""
+                        : baseline ? ": this is new"
+                                   : ": no baseline tells since when";
+    std::printf("%s is slower than bfloat16%s\n", name.c_str(), since);
   }
   return newly.empty();
 }
