@@ -31,7 +31,7 @@ test-deep:
 test-cuda:
 	@mkdir -p build && tools/setup.sh --cuda
 	cmake --preset release -DQUIRE_CUDA=ON >build/cmake.log 2>&1 || { cat build/cmake.log; exit 1; }
-	cmake --build --preset release -j $(JOBS) --target quire cuda_kernels_test ops_tests parity_tests engine_tests
+	cmake --build --preset release -j $(JOBS) --target quire cuda_kernels_test ops_tests parity_tests engine_tests lost_device_tests
 	tools/test_cuda.sh
 
 install: build

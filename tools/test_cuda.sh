@@ -59,6 +59,7 @@ run ops_tests "*Linear*:*Attention*:*Moe*:*ZeroPoints*:*ColumnOrder*:*Ungated*:-
 run engine_tests '*OnTheGpu*' "plain kernels"
 unset QUIRE_CUDA_KERNELS
 attempt "serving: quire serve --device cuda, answers alone and together" '^$' 15 python3 tests/cuda/serving.py "$bin/quire"
+attempt "a lost device ends the process" '^Running main' 15 env QUIRE_TEST_CUDA=1 "$bin/lost_device_tests"
 run parity_tests '*Parity*'
 run engine_tests '*Models/Bits.*:*Hybrid*:*Models/Faults.*:*Models/Isolation.*:*Models/Stress.*:*OnTheGpu*:*GrammarLoad*:*Pooling*:*Windows*:*Sharing*'
 if [ -n "$sanitize" ]; then
