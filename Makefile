@@ -31,8 +31,8 @@ test-deep:
 test-cuda:
 	@mkdir -p build && tools/setup.sh --cuda
 	cmake --preset release -DQUIRE_CUDA=ON >build/cmake.log 2>&1 || { cat build/cmake.log; exit 1; }
-	cmake --build --preset release -j $(JOBS) --target quire cuda_kernels_test ops_tests parity_tests engine_tests lost_device_tests
-	tools/test_cuda.sh
+	cmake --build --preset release -j $(JOBS) --target quire cuda_kernels_test ops_tests parity_tests engine_tests engine_grammar_tests lost_device_tests
+	tools/test_cuda.py
 
 install: build
 	cmake --install build/release --prefix $(PREFIX)

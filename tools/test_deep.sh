@@ -42,8 +42,8 @@ part_arm64() {
 # On an NVIDIA GPU; make test compiles the kernels on any x86-64 Linux.
 part_cuda() {
   [ -e /proc/driver/nvidia/version ] || { echo "there is no NVIDIA driver"; return 77; }
-  build release --target cuda_kernels_test ops_tests parity_tests engine_tests quire
-  tools/test_cuda.sh
+  build release --target quire cuda_kernels_test ops_tests parity_tests engine_tests engine_grammar_tests lost_device_tests
+  tools/test_cuda.py
 }
 
 # Metal's kernels on an emulator, and the emulator on MLX's. The rooms that make test does not compile for Macs; text's headers are
