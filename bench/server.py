@@ -31,7 +31,7 @@ def running_server(quire: pathlib.Path, model: pathlib.Path, *flags: str):
             with contextlib.suppress(OSError):
                 urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2).close()
                 break
-            time.sleep(0.1)
+            time.sleep(0.01)
         yield port
     finally:
         process.terminate()
