@@ -125,7 +125,10 @@ TEST_P(GrammarLoad, LateAndEarlyMasksGiveTheSameTokens) {
                               .max_model_len = 96,
                               .prefix_caching = lookahead,
                               .lookahead = lookahead};
-      const auto answers = run_with_late_masks(setup, fresh(), num_blocks + lookahead);
+      // Where memory is scarce all arrive at once: on a busy machine a GPU may be done with each
+      // request before the next one comes.
+      const uint64_t arrivals = num_blocks > 0 ? 0 : 1 + lookahead;
+      const auto answers = run_with_late_masks(setup, fresh(), arrivals);
       expect_same(solo, answers, setup.text());
       if (HasFatalFailure()) return;
       for (const Answer& answer : answers) preemptions += answer.stats.preemptions;
