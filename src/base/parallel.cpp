@@ -1,7 +1,6 @@
 #include "base/parallel.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "base/check.h"
@@ -25,8 +24,6 @@ constexpr auto kWatch = std::chrono::milliseconds(2);
 constexpr int kPausesPerClockRead = 32;
 // About 20 us: then a worker that was preempted inside its index may need this core.
 constexpr int kPausesBeforeYield = 512;
-
-uint32_t generation_of(uint64_t ticket) { return static_cast<uint32_t>(ticket >> 32); }
 
 }  // namespace
 
@@ -69,30 +66,25 @@ ThreadPool::~ThreadPool() {
 }
 
 void ThreadPool::run(int64_t count, Function function, void* body) {
-  QUIRE_CHECK(count < std::numeric_limits<uint32_t>::max());
   const DenormalsAreZero denormals;
   if (count <= 1 || workers_.empty()) {
     for (int64_t i = 0; i < count; ++i) function(body, i);
     return;
   }
-  // First take the old ticket away (an index that no count reaches): a late thread that still holds
-  // it could otherwise claim an index of the old loop against the new count.
-  const uint32_t generation = generation_of(ticket_.load(std::memory_order_relaxed)) + 2;
-  ticket_.store(uint64_t{generation - 1} << 32 | 0xFFFFFFFFu, std::memory_order_relaxed);
-  function_.store(function, std::memory_order_release);
-  body_.store(body, std::memory_order_release);
-  count_.store(static_cast<uint32_t>(count), std::memory_order_release);
+  function_ = function;
+  body_ = body;
+  count_ = count;
   done_.store(0, std::memory_order_relaxed);
-  // Sequentially consistent, as what a worker does before it sleeps: either it sees this ticket, or
-  // we see it in sleepers_.
-  ticket_.store(uint64_t{generation} << 32);
+  left_.store(count, std::memory_order_release);
+  // Sequentially consistent, as what a worker does before it sleeps: either it sees this
+  // generation, or we see it in sleepers_.
+  generation_.fetch_add(1);
   if (sleepers_.load() > 0) {
     epoch_.fetch_add(1);
     epoch_.notify_all();
   }
-  while (claim_and_run(generation)) {
-  }
-  for (int pauses = 0; done_.load(std::memory_order_acquire) < count; ++pauses) {
+  const int64_t of_workers = count - run_indices();
+  for (int pauses = 0; done_.load(std::memory_order_acquire) < of_workers; ++pauses) {
     if (pauses < kPausesBeforeYield) {
       cpu_pause();
     } else {
@@ -101,30 +93,21 @@ void ThreadPool::run(int64_t count, Function function, void* body) {
   }
 }
 
-// Runs one index of the loop `generation`; false when none is left or the loop is over. The fields
-// are read before the claim: if the claim succeeds the loop was still unfinished, so they are its
-// own.
-bool ThreadPool::claim_and_run(uint32_t generation) {
-  uint64_t ticket = ticket_.load(std::memory_order_acquire);
-  for (;;) {
-    const uint32_t index = static_cast<uint32_t>(ticket);
-    if (generation_of(ticket) != generation) return false;
-    const Function function = function_.load(std::memory_order_acquire);
-    void* body = body_.load(std::memory_order_acquire);
-    if (index >= count_.load(std::memory_order_acquire)) return false;
-    if (ticket_.compare_exchange_weak(ticket, ticket + 1, std::memory_order_acq_rel,
-                                      std::memory_order_acquire)) {
-      function(body, index);
-      done_.fetch_add(1, std::memory_order_acq_rel);
-      return true;
-    }
+// Runs indices until none is left; returns how many. A loop ends when all that were claimed are
+// counted as done, so what is claimed is of the loop whose fields are read. A worker that comes
+// late may find the next loop here, and takes part in that.
+int64_t ThreadPool::run_indices() {
+  for (int64_t ran = 0;; ++ran) {
+    const int64_t left = left_.fetch_sub(1, std::memory_order_acq_rel);
+    if (left <= 0) return ran;
+    function_(body_, count_ - left);
   }
 }
 
 // Waits, awake, for another loop than `seen`; false after a time without one.
 bool ThreadPool::watch_for_loop(uint32_t seen) const {
   const auto changed = [&] {
-    return generation_of(ticket_.load(std::memory_order_relaxed)) != seen ||
+    return generation_.load(std::memory_order_relaxed) != seen ||
            stop_.load(std::memory_order_relaxed);
   };
   const TimePoint start = Clock::now();
@@ -148,17 +131,16 @@ void ThreadPool::work() {
   const DenormalsAreZero denormals;
   uint32_t seen = 0;
   while (!stop_.load(std::memory_order_relaxed)) {
-    const uint32_t generation = generation_of(ticket_.load(std::memory_order_acquire));
+    const uint32_t generation = generation_.load(std::memory_order_acquire);
     if (generation != seen) {
       seen = generation;
-      while (claim_and_run(generation)) {
-      }
+      if (const int64_t ran = run_indices()) done_.fetch_add(ran, std::memory_order_acq_rel);
       continue;
     }
     if (watch_for_loop(seen)) continue;
     sleepers_.fetch_add(1);
     const uint32_t epoch = epoch_.load();
-    if (generation_of(ticket_.load()) == seen && !stop_.load()) epoch_.wait(epoch);
+    if (generation_.load() == seen && !stop_.load()) epoch_.wait(epoch);
     sleepers_.fetch_sub(1);
   }
 }

@@ -69,18 +69,20 @@ class ThreadPool {
  private:
   using Function = void (*)(void*, int64_t);
   void run(int64_t count, Function function, void* body);
+  int64_t run_indices();
   void work();
-  bool claim_and_run(uint32_t generation);
   bool watch_for_loop(uint32_t seen) const;
 
-  // The loop in progress: generation in the high half, the next index to claim in the low half. A
-  // claim is a compare-exchange on both, so a thread that comes late can never take an index of a
-  // newer loop. Workers watch it for a new generation.
-  alignas(64) std::atomic<uint64_t> ticket_{0};
-  std::atomic<Function> function_{nullptr};
-  std::atomic<void*> body_{nullptr};
-  std::atomic<uint32_t> count_{0};
-  alignas(64) std::atomic<int64_t> done_{0};
+  // Each group of fields has a cache line of its own. The loop: workers watch its generation, which
+  // is written last. The rest is read only by who holds an index of the loop, which cannot end
+  // meanwhile.
+  alignas(64) std::atomic<uint32_t> generation_{0};
+  Function function_ = nullptr;
+  void* body_ = nullptr;
+  int64_t count_ = 0;
+  // Indices that nobody has claimed. A claim takes one off; below 1 it was in vain.
+  alignas(64) std::atomic<int64_t> left_{0};
+  alignas(64) std::atomic<int64_t> done_{0};    // indices that workers have run
   alignas(64) std::atomic<uint32_t> epoch_{0};  // what sleepers wait on
   std::atomic<int> sleepers_{0};
   std::atomic<int> busy_{0};
