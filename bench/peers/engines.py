@@ -207,6 +207,7 @@ class Engine:
 class Quire(Engine):
     name = "Quire"
     kinds = ("prefill", "decode", "depth", *SERVED)
+    flags = ()
 
     def prepare(self, formats):
         for bits in (8, 4):
@@ -229,7 +230,7 @@ class Quire(Engine):
     def server_command(self, format, port, streams, length, long):
         flags = ("--port", port, "--threads", self.threads, "--max-num-seqs", streams + bool(long))
         quiet = ("--served-model-name", "default", "--disable-access-log")
-        return (self.installed.binary, "serve", self.model(format), *flags, *quiet)
+        return (self.installed.binary, "serve", self.model(format), *self.flags, *flags, *quiet)
 
     def offline_rate(self, format, cell):
         with tempfile.TemporaryDirectory() as folder:
@@ -237,7 +238,7 @@ class Quire(Engine):
             # One step takes all prompts, so that the streams of a decode start, and end, together.
             budget = max(2048, cell.streams * cell.input if cell.streams > 1 else 0)
             run(
-                *(self.installed.binary, "bench", "throughput", self.model(format), "--threads", self.threads),
+                *(self.installed.binary, "bench", "throughput", self.model(format), *self.flags, "--threads", self.threads),
                 *("--input-len", cell.input, "--output-len", max(cell.output, 2)),
                 *("--concurrency", cell.streams, "--max-num-batched-tokens", budget),
                 *("--output-json", report),
@@ -246,6 +247,14 @@ class Quire(Engine):
             row = json.loads(report.read_text())[0]
         key = "prefill" if cell.kind == "prefill" else "decode"
         return row[f"{key}_tokens_per_second"]
+
+
+class QuireInt8(Quire):
+    """With activations rounded to 8 bits, as llama.cpp, OpenVINO and mistral.rs round them for weights of few bits."""
+
+    name = "Quire, int8 activations"
+    formats = ("8-bit", "4-bit")
+    flags = ("--quant-activations", "int8")
 
 
 class LlamaCpp(Engine):

@@ -64,7 +64,8 @@ def table(data: dict) -> str:
     """The section for docs/benchmarks.md, without its markers."""
     found = samples(data["runs"])
     engines = [name for name in data["engines"] if any(key[2] == name for key in found)]
-    peers = [name for name in engines if name != "Quire"]
+    own = [name for name in engines if name.startswith("Quire")]
+    peers = [name for name in engines if name not in own]
     probes = [run["probe_gbs"] for run in data["runs"] if run.get("probe_gbs")]
     lines = [
         f"{data['model']}. {data['cpu']}, {data['threads']} threads for every engine; {data['date']}. "
@@ -74,7 +75,7 @@ def table(data: dict) -> str:
         if probes
         else data["cpu"],
         "",
-        "| format | | " + " | ".join(engines) + " | Quire / best peer |",
+        "| format | | " + " | ".join(engines) + f" | {'; '.join(own)} / best peer |",
         "|---|---|" + "---|" * (len(engines) + 1),
     ]
     # Runs are in the order they were made, which after --resume is not the table's.
@@ -84,7 +85,7 @@ def table(data: dict) -> str:
         if not any(here.values()):
             continue
         best = max((here[name].rate for name in peers if here[name]), default=None)
-        ratio = f"**{here['Quire'].rate / best:.2f}**" if best and here.get("Quire") else ""
+        ratio = "; ".join(f"**{here[name].rate / best:.2f}**" for name in own if best and here[name])
         texts = [here[name].text() if here[name] else "" for name in engines]
         lines.append(f"| {format} | {cell_title(cell)} | " + " | ".join(texts) + f" | {ratio} |")
     return "\n".join(lines) + "\n"

@@ -103,6 +103,7 @@ class Comparison:
         options = (installed, args.threads)
         self.engines = [
             catalogue.Quire(*options),
+            catalogue.QuireInt8(*options),
             catalogue.LlamaCpp(*options),
             catalogue.LlamaCppAllFourBits(*options),
             catalogue.OpenVino(*options),
@@ -123,7 +124,8 @@ class Comparison:
 
     def named(self, engine: str, format: str, cell: str) -> bool:
         """Whether --only names this measurement."""
-        name = f"{'q4_0' if engine == catalogue.LlamaCppAllFourBits.name else engine.split()[0].lower()}/{format}/{cell}"
+        short = {catalogue.LlamaCppAllFourBits.name: "q4_0", catalogue.QuireInt8.name: "int8"}
+        name = f"{short.get(engine, engine.split()[0].lower())}/{format}/{cell}"
         return any(fnmatch.fnmatch(name, pattern) for pattern in self.args.only.split(","))
 
     def formats_of(self, engine) -> list[str]:

@@ -39,6 +39,13 @@ def test_ratio_is_of_medians_to_the_best_peer():
     assert text.index("decode, 1") < text.index("server, 8")
 
 
+def test_each_way_of_quire_has_its_ratio():
+    both = data(run("Quire", 60), run("Quire, int8 activations", 120), run("A", 80))
+    text = report.table(both | {"engines": ["Quire", "Quire, int8 activations", "A"]})
+    assert "| Quire; Quire, int8 activations / best peer |" in text
+    assert "| 60.0 | 120 | 80.0 | **0.75**; **1.50** |" in text
+
+
 def test_cells_of_long_prompts_have_rows_of_their_own():
     runs = [{**run("Quire", 50), "cell": "depth-16384"}, {**run("A", 20), "cell": "depth-16384"}]
     runs += [{**run("Quire", 90, ttft_ms=500, long_ms=20000), "cell": "beside-8"}]
