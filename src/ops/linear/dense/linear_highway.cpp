@@ -87,7 +87,8 @@ void run_batches(ThreadPool& pool, std::span<const LinearParams> products) {
                                .panel_begin = panel,
                                .panel_end = std::min(split.panels, panel + split.panels_per_task)};
     const LinearRowBatch& batch = batches[product];
-    if (!gguf_one_row_cpu(batch, block)) linear_cpu(batch, block);
+    serves_gguf_one_row_cpu(batch.params) ? gguf_one_row_cpu(batch, block)
+                                          : linear_cpu(batch, block);
   });
 }
 

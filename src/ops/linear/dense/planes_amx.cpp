@@ -5,6 +5,8 @@
 #include <cstring>
 
 #include "ops/cpu/cpu_isa.h"
+#include "ops/linear/dense/linear_cpu.h"
+#include "ops/linear/gguf/gguf_one_row_cpu.h"
 #include "ops/linear/panel_queue.h"
 
 namespace quire::ops {
@@ -33,6 +35,8 @@ void pack(ThreadPool& pool, const Bf16RowBatch& batch) {
 
 void run(ThreadPool& pool, const LinearParams& p) {
   if (p.rows == 0) return;
+  // One row would fill a sixteenth of a tile: it meets weights where they are made, in registers.
+  if (serves_gguf_one_row_cpu(p)) return kHighwayLinear.run(pool, p);
   const int64_t tiles = amx_planes_rows(p.rows) / kTileRows, panels = p.panels();
   Bf16RowBatch batch = {.params = p};
   batch.packed_x =
@@ -54,6 +58,12 @@ void run(ThreadPool& pool, const LinearParams& p) {
   });
 }
 
+void run_all(ThreadPool& pool, std::span<const LinearParams> products) {
+  if (std::ranges::all_of(products, serves_gguf_one_row_cpu))
+    return kHighwayLinear.run_all(pool, products);
+  for (const LinearParams& p : products) run(pool, p);
+}
+
 const char* name() { return "cpu_amx"; }
 bool serves(const LinearParams& p) {
   return use_amx() && p.type == FloatType::kBf16 && p.gguf != GgufFormat::kNone && p.bits != 4;
@@ -61,7 +71,8 @@ bool serves(const LinearParams& p) {
 
 }  // namespace
 
-const LinearKernel kAmxPlanesLinear = {.name = name, .serves = serves, .run = run};
+const LinearKernel kAmxPlanesLinear = {
+    .name = name, .serves = serves, .run = run, .run_all = run_all};
 
 }  // namespace quire::ops
 #endif

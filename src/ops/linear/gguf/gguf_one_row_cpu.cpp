@@ -68,11 +68,13 @@ struct RowScales {
 };
 
 // One row by two panels, or one, with weights in kFormat.
-template <GgufFormat kFormat>
+template <GgufFormat kFormat, bool kTurned>
 class OneRow {
  public:
   explicit OneRow(const LinearParams& p)
-      : layout_(quantised_layout(p)), data_(static_cast<const uint8_t*>(p.w)) {}
+      : layout_(quantised_layout(p)), data_(static_cast<const uint8_t*>(p.w)) {
+    layout_.turned = true;  // blocks that are not read as they are, are turned before
+  }
 
   // acc [32]
   HWY_NOINLINE void multiply(const float* HWY_RESTRICT x, int64_t panel, int64_t panels,
@@ -171,8 +173,18 @@ class OneRow {
       const auto words = plane_words<4>(codes + half * 512, word / 2, word % 2, lane);
       return plane_shift<4>(word / 2) ? hn::ShiftRight<4>(words) : words;
     } else {
-      return bytes_of_word<kFormat>(codes, half, word, lane);
+      return bytes_of_word<kFormat, kTurned>(codes, half, word, lane);
     }
+  }
+
+  // A block with its planes turned.
+  static HWY_NOINLINE const uint8_t* turn(const uint8_t* block, uint8_t* out) {
+    __builtin_memcpy(out, block, kLayout.scale_bytes);
+    for (int64_t at = kLayout.scale_bytes; at < kBlockBytes; at += 128)
+      for (int64_t i = 0; i < 128; i += 4)
+        __builtin_memcpy(out + at + i % 8 * 16 + i / 8 * 4, block + at + i, 4);
+    asm("" : "+r"(out));  // or gcc warns of what code for other formats would read
+    return out;
   }
 
   // The same for blocks that are not exact.
@@ -183,8 +195,9 @@ class OneRow {
                                                    : GgufForm::kPlanes;
     using Source = GgufSource<kForm, Scales::kGroups>;
     HWY_ALIGN float wide[kPanel * 32];
+    HWY_ALIGN uint8_t copy[kTurned ? 1 : kBlockBytes];
     for (const uint8_t* at : blocks) {
-      transpose_block<Source>(layout_, at, block_);
+      transpose_block<Source>(layout_, kTurned ? at : turn(at, copy), block_);
       for (int64_t chunk = 0; chunk < 4; ++chunk) {
         dequantise_chunk<Bf16, Source, true>(block_, chunk, wide);
         for (int64_t lane = 0; lane < kPanel; lane += kLanes) {
@@ -206,10 +219,10 @@ class OneRow {
   QuantisedBlock block_;
 };
 
-template <GgufFormat kFormat>
+template <GgufFormat kFormat, bool kTurned>
 void multiply(const LinearRowBatch& batch, const LinearBlock& block) {
   HWY_ALIGN float acc[2 * kPanel];
-  OneRow<kFormat> row(batch.params);
+  OneRow<kFormat, kTurned> row(batch.params);
   for (int64_t panel = block.panel_begin; panel < block.panel_end; panel += 2) {
     const int64_t panels = HWY_MIN(2, block.panel_end - panel);
     row.multiply(batch.packed_x, panel, panels, acc);
@@ -219,12 +232,20 @@ void multiply(const LinearRowBatch& batch, const LinearBlock& block) {
 
 }  // namespace
 
-bool GgufOneRow(const LinearRowBatch& batch, const LinearBlock& block) {
-  return with_gguf_layout(batch.params.gguf,
-                          [&]<GgufFormat kFormat>() HWY_ATTR { multiply<kFormat>(batch, block); });
+// Planes that are not turned are those of units for bfloat16, beside which there is AVX-512.
+constexpr bool kReadsUnturned = HWY_TARGET == HWY_AVX3;
+bool GgufOneRowServes(const LinearParams& p) { return p.turned || (kReadsUnturned && p.bits != 4); }
+
+void GgufOneRow(const LinearRowBatch& batch, const LinearBlock& block) {
+  with_gguf_layout(batch.params.gguf, [&]<GgufFormat kFormat>() HWY_ATTR {
+    if constexpr (kReadsUnturned && gguf_layout(kFormat).bits != 4)
+      if (!batch.params.turned) return multiply<kFormat, false>(batch, block);
+    multiply<kFormat, true>(batch, block);
+  });
 }
 #else
-bool GgufOneRow(const LinearRowBatch&, const LinearBlock&) { return false; }
+bool GgufOneRowServes(const LinearParams&) { return false; }
+void GgufOneRow(const LinearRowBatch&, const LinearBlock&) {}
 #endif
 
 }  // namespace quire::ops::HWY_NAMESPACE
@@ -232,11 +253,14 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace quire::ops {
+HWY_EXPORT(GgufOneRowServes);
 HWY_EXPORT(GgufOneRow);
-bool gguf_one_row_cpu(const LinearRowBatch& batch, const LinearBlock& block) {
-  const LinearParams& p = batch.params;
-  return p.rows == 1 && p.type == FloatType::kBf16 && p.k % QuantisedLayout::kBlock == 0 &&
-         HWY_DYNAMIC_DISPATCH(GgufOneRow)(batch, block);
+bool serves_gguf_one_row_cpu(const LinearParams& p) {
+  return gguf_layout(p.gguf).bits != 0 && p.rows == 1 && p.type == FloatType::kBf16 &&
+         p.k % QuantisedLayout::kBlock == 0 && HWY_DYNAMIC_DISPATCH(GgufOneRowServes)(p);
+}
+void gguf_one_row_cpu(const LinearRowBatch& batch, const LinearBlock& block) {
+  HWY_DYNAMIC_DISPATCH(GgufOneRow)(batch, block);
 }
 }  // namespace quire::ops
 #endif

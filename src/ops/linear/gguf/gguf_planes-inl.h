@@ -22,12 +22,21 @@ struct Iq4Bytes {
 };
 constexpr Iq4Bytes kIq4Bytes;
 
-// The words of a plane of kBits bits (turned, gguf_layout.h) that hold k from 8 m on, or from
-// 8 m + 4 if `half` is 1; and where the bits of these k begin in each byte.
-template <int kBits>
+// The words of a plane of kBits bits (gguf_layout.h) that hold k from 8 m on, or from 8 m + 4 if
+// `half` is 1; and where the bits of these k begin in each byte. Turned planes have these words of
+// the rows beside each other, others both words of a row.
+template <int kBits, bool kTurned = true>
 HWY_INLINE hn::Vec<UintTag> plane_words(const uint8_t* plane, int m, int half, int64_t lane) {
-  const uint8_t* from = plane + m * kBits / 8 * 128 + half * 64;
-  return hn::LoadU(UintTag(), reinterpret_cast<const uint32_t*>(from) + lane);
+  const auto* words = reinterpret_cast<const uint32_t*>(plane + m * kBits / 8 * 128);
+#if HWY_TARGET == HWY_AVX3
+  if constexpr (!kTurned) {
+    const auto first = hn::LoadU(UintTag(), words), rest = hn::LoadU(UintTag(), words + 16);
+    return half ? hn::ConcatOdd(UintTag(), rest, first) : hn::ConcatEven(UintTag(), rest, first);
+  }
+#else
+  static_assert(kTurned);
+#endif
+  return hn::LoadU(UintTag(), words + half * 16 + lane);
 }
 template <int kBits>
 constexpr int plane_shift(int m) {
@@ -37,25 +46,27 @@ constexpr uint32_t every_byte(uint32_t byte) { return 0x01010101u * byte; }
 
 // Word `word` of four k of half a block, of kLanes rows: its part of a plane of kBits bits, kAt
 // bits higher. Where `word` is known when it is compiled, the shift is.
-template <int kBits, int kAt>
+template <int kBits, int kAt, bool kTurned>
 HWY_INLINE hn::Vec<UintTag> word_of_plane(const uint8_t* plane, int64_t half, int word,
                                           int64_t lane) {
-  const auto words = plane_words<kBits>(plane + half * kBits * 128, word / 2, word % 2, lane);
+  const auto words =
+      plane_words<kBits, kTurned>(plane + half * kBits * 128, word / 2, word % 2, lane);
   if constexpr (kBits == 8) return words;
   const int up = kAt - plane_shift<kBits>(word / 2);
   const auto mask = hn::Set(UintTag(), every_byte(((1u << kBits) - 1) << kAt));
   return hn::And(up > 0 ? hn::ShiftLeftSame(words, up) : hn::ShiftRightSame(words, -up), mask);
 }
 // The bytes of that word.
-template <GgufFormat kFormat>
+template <GgufFormat kFormat, bool kTurned = true>
 HWY_INLINE hn::Vec<UintTag> bytes_of_word(const uint8_t* codes, int64_t half, int word,
                                           int64_t lane) {
   constexpr GgufLayout kLayout = gguf_layout(kFormat);
   constexpr int kWide = kLayout.bits >= 8 ? 8 : kLayout.bits >= 4 ? 4 : 2;
   constexpr int kNarrow = kLayout.bits - kWide;
-  auto bytes = word_of_plane<kWide, 0>(codes, half, word, lane);
+  auto bytes = word_of_plane<kWide, 0, kTurned>(codes, half, word, lane);
   if constexpr (kNarrow > 0)
-    bytes = hn::Or(bytes, word_of_plane<kNarrow, kWide>(codes + 256 * kWide, half, word, lane));
+    bytes = hn::Or(bytes,
+                   word_of_plane<kNarrow, kWide, kTurned>(codes + 256 * kWide, half, word, lane));
   if constexpr (kLayout.from_table) {
     const hn::Repartition<uint8_t, UintTag> of_bytes;
     const auto table = hn::LoadDup128(of_bytes, kIq4Bytes.at);

@@ -5,7 +5,10 @@
 
 #include "ops/embedding/embedding.h"
 #include "ops/linear/affine/affine_test_util.h"
+#include "ops/linear/dense/linear_cpu.h"
+#include "ops/linear/gguf/gguf_one_row_cpu.h"
 #include "ops/linear/gguf/gguf_test_util.h"
+#include "ops/linear/linear_format.h"
 #include "ops/linear/linear_reference.h"
 #include "ops/linear/linear_test_util.h"
 
@@ -61,6 +64,45 @@ TEST(GgufLinear, NormResidualAndGateAreThoseOfTheDenseLinear) {
                                        pack_both_orders(context, s->dense(dtype))));
       }
     }
+  }
+}
+
+// Planes as AMX has them, which are not turned, in the kernel that computes one row of them there:
+// the bits of the dense weight. Rows of weights are near each other in size or far, so that blocks
+// are exact or not.
+TEST(GgufLinear, OneRowReadsPlanesThatAreNotTurned) {
+  const auto isas = isas_to_test();
+  for (const char* needed : {"avx512_bf16", "avx512"})
+    if (std::ranges::find(isas, needed) == isas.end()) GTEST_SKIP() << "takes " << needed;
+  const int n = 70, k = 768;
+  const auto half_of = [](int64_t row, size_t, std::mt19937& generator) {
+    const auto exponent = static_cast<uint16_t>(row < 40 ? 8 : generator() % 31);
+    return static_cast<uint16_t>((generator() & 0x83FF) | exponent << 10);
+  };
+  for (const GgufFormat format : kGgufFormats) {
+    if (gguf_layout(format).bits == 0 || gguf_layout(format).bits == 4) continue;
+    SCOPED_TRACE(gguf_block(format).name);
+    const auto s = gguf_source(n, k, format, 7, half_of);
+    const auto packed = [&] {
+      const ForcedIsa forced("avx512_bf16");
+      return pack(make_context(2), *s, mx::bfloat16);
+    }();
+    ASSERT_FALSE(packed.turned);
+    const ForcedIsa forced("avx512");
+    const Context context = make_context(2);
+    const LinearWeight dense = {.weight = pack_dense(context, s->dense(mx::bfloat16))};
+    const mx::array x = random_array({1, k}, mx::bfloat16, 1);
+    mx::array expected = linear(context, x, dense, {.out_dtype = mx::float32});
+    mx::eval(expected);
+    std::vector<float> y(n);
+    LinearParams p = linear_format(packed, mx::float32);
+    p.rows = 1;
+    p.x = x.data<void>();
+    p.w = packed.data.get();
+    p.y = y.data();
+    ASSERT_TRUE(serves_gguf_one_row_cpu(p));
+    kHighwayLinear.run(*context.pool, p);
+    ASSERT_EQ(std::memcmp(y.data(), expected.data<float>(), n * sizeof(float)), 0);
   }
 }
 
