@@ -104,6 +104,7 @@ def all_jobs(bin, sanitize):
         yield Job(f"parity, part {shard}", command, split, True)
         yield Job(f"parity, part {shard}, plain kernels", command, {**split, **PLAIN}, True)
     yield Job("serving: answers alone and together", [sys.executable, ROOT / "tests/cuda/serving.py", bin / "quire"], {})
+    yield Job("kernels against float64: large_pools", [kernels, "large_pools"], {}, alone=True)  # takes what memory is free
     yield Job("a lost device ends the process", [bin / "lost_device_tests"], {}, alone=True)
     if sanitize:
         yield from sanitizer_jobs(bin)

@@ -1,11 +1,13 @@
 """tools/test_cuda.py on programs that speak like GoogleTest and do what their suites' names say."""
 import pathlib
+import re
 import subprocess
 import sys
 
 import pytest
 
-TEST_CUDA = pathlib.Path(__file__).resolve().parents[2] / "tools/test_cuda.py"
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+TEST_CUDA = ROOT / "tools/test_cuda.py"
 PROGRAMS = ("ops_tests", "cuda_kernels_test", "engine_tests", "engine_grammar_tests", "parity_tests", "lost_device_tests", "quire")
 PROGRAM = f'#!{sys.executable}\n' + '''
 import os, pathlib, signal, sys, time
@@ -63,6 +65,13 @@ def test_all_jobs_run_once_on_each_kind_of_kernels_and_on_all_gpus(programs):
     assert {line[-2] for line in lines} == {"0", "3"} and {line[-3] for line in lines} == {"1"}
     assert lines[-1][0] == "lost_device_tests"  # behind all others
     assert f"{len(lines)} of {len(lines)} jobs passed" in done.stdout
+
+
+def test_no_part_of_the_kernels_test_is_left_out(programs):
+    parts = re.findall(r'\{"(\w+)", \w+\}', (ROOT / "tests/cuda/kernels_test.cpp").read_text())
+    expected = {part for part in parts if not part.startswith(("bench", "plant"))}
+    done = run(programs("Linear"), "--list")
+    assert expected and set(re.findall(r"^kernels against float64: (\w+)$", done.stdout, re.M)) == expected
 
 
 @pytest.mark.parametrize("suite, why", [("Fails", "exit status 1"), ("Crashes", "died of signal 11"), ("Hangs", "not done in")])
