@@ -24,6 +24,8 @@ with open(folder / "begun", "a") as begun:
     print(name, what, os.environ["QUIRE_TEST_CUDA"], os.environ["CUDA_VISIBLE_DEVICES"], os.environ.get("QUIRE_CUDA_KERNELS", "all"), file=begun)
 if "Crashes" in what:
     os.kill(os.getpid(), signal.SIGSEGV)
+if "Skips" in what:
+    sys.exit(77)
 if "Hangs" in what:
     time.sleep(600)
 if "Fails" in what:
@@ -74,7 +76,7 @@ def test_no_part_of_the_kernels_test_is_left_out(programs):
     assert expected and set(re.findall(r"^kernels against float64: (\w+)$", done.stdout, re.M)) == expected
 
 
-@pytest.mark.parametrize("suite, why", [("Fails", "exit status 1"), ("Crashes", "died of signal 11"), ("Hangs", "not done in")])
+@pytest.mark.parametrize("suite, why", [("Fails", "exit status 1"), ("Skips", "exit status 77"), ("Crashes", "died of signal 11"), ("Hangs", "not done in")])
 def test_what_fails_is_named_and_the_others_go_on(programs, suite, why):
     folder = programs("Linear", suite)
     done = run(folder, "--gpus", "0", "--jobs", "8", *(["--seconds", "4"] if suite == "Hangs" else []))
