@@ -129,7 +129,11 @@ def run(job, gpu, until):
     begun = time.monotonic()
     limit = min(begun + LIMIT, until)
     environment = {"QUIRE_TEST_CUDA": "1", "CUDA_VISIBLE_DEVICES": gpu, **job.environment}
-    process, lines, why = Process(job._replace(environment=environment), []), collections.deque(maxlen=5000), ""
+    lines, why = collections.deque(maxlen=5000), ""
+    try:
+        process = Process(job._replace(environment=environment), [])
+    except OSError as error:
+        return Ended(job, f"not started: {error}", 0, lines)
     try:
         while (line := process.next_line(limit)) is not None:
             lines.append(line)

@@ -86,6 +86,15 @@ def test_what_fails_is_named_and_the_others_go_on(programs, suite, why):
     assert ("said why" in done.stdout) == (suite == "Fails")
 
 
+def test_a_program_that_is_not_there_fails_and_the_others_go_on(programs):
+    folder = programs("Linear")
+    (folder / "cuda_kernels_test").unlink()
+    done = run(folder, "--gpus", "0", "--jobs", "8")
+    assert done.returncode == 1
+    assert "failed: kernels against float64: linear: not started: [Errno 2]" in done.stdout
+    assert "passed: ops_tests Linear," in done.stdout and "passed: a lost device ends the process," in done.stdout
+
+
 def test_what_had_no_time_fails(programs):
     folder = programs("Linear")
     done = run(folder, "--gpus", "0", "--seconds", "0")
