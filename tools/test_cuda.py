@@ -19,6 +19,7 @@ import pathlib
 import queue
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -171,9 +172,14 @@ def run_all(jobs, gpus, each, until):
     with concurrent.futures.ThreadPoolExecutor(len(gpus) * each) as pool:
         for future in concurrent.futures.as_completed([pool.submit(take_turn, job) for job in together]):
             yield future.result()
-    for job in jobs:
-        if job.alone:
-            yield take_turn(job)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:  # not on the thread that answers signals
+        yield from pool.map(take_turn, [job for job in jobs if job.alone])
+
+
+def stop(number, _):
+    """Ends the run. Jobs are in sessions of their own, which no terminal's signal reaches and which would go on without this process."""
+    Process.stop_all()
+    os._exit(128 + number)
 
 
 def gpus_here():
@@ -194,6 +200,9 @@ def main():
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--list", action="store_true")
     args = parser.parse_args()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:  # as nohup has it
+            signal.signal(number, stop)
     until = time.monotonic() + args.seconds
     gpus = [] if args.list else args.gpus or gpus_here()
     os.environ["QUIRE_TEST_CUDA"] = "1"  # for the lists, too

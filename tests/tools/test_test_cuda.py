@@ -1,8 +1,10 @@
 """tools/test_cuda.py on programs that speak like GoogleTest and do what their suites' names say."""
 import pathlib
 import re
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -27,6 +29,7 @@ if "Crashes" in what:
 if "Skips" in what:
     sys.exit(77)
 if "Hangs" in what:
+    (folder / "pid").write_text(str(os.getpid()))
     time.sleep(600)
 if "Fails" in what:
     print("[  FAILED  ] 1 test, said why")
@@ -93,6 +96,22 @@ def test_a_program_that_is_not_there_fails_and_the_others_go_on(programs):
     assert done.returncode == 1
     assert "failed: kernels against float64: linear: not started: [Errno 2]" in done.stdout
     assert "passed: ops_tests Linear," in done.stdout and "passed: a lost device ends the process," in done.stdout
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_jobs_too(programs, number):
+    folder = programs("Hangs")
+    command = [sys.executable, TEST_CUDA, folder, "--gpus", "0", "--jobs", "1", "--only", "^ops_tests Hangs$"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    while not (pid := (folder / "pid").read_text() if (folder / "pid").exists() else ""):
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(number)
+    assert process.wait(60) == 128 + number
+    until = time.monotonic() + 60
+    while (state := pathlib.Path(f"/proc/{pid}/stat")).exists() and ") Z " not in state.read_text():
+        assert time.monotonic() < until, "the job goes on"
+        time.sleep(0.05)
 
 
 def test_what_had_no_time_fails(programs):
