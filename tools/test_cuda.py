@@ -183,11 +183,15 @@ def stop(number, _):
 
 
 def gpus_here():
+    """Those that CUDA_VISIBLE_DEVICES leaves, which nvidia-smi does not ask."""
+    if visible := os.environ.get("CUDA_VISIBLE_DEVICES"):
+        return visible.split(",")
+    os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # as nvidia-smi counts
     try:
         listed = subprocess.run(["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"], stdout=subprocess.PIPE, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError) as error:
         raise SystemExit(f"no NVIDIA GPU can be used here: {error}") from None
-    return listed.split()
+    return listed.split() or sys.exit("no NVIDIA GPU can be used here: nvidia-smi lists none")
 
 
 def main():
@@ -195,7 +199,7 @@ def main():
     parser.add_argument("bin", nargs="?", type=pathlib.Path, default=ROOT / "build/release/bin")
     parser.add_argument("--sanitize", action="store_true")
     parser.add_argument("--jobs", type=int, help="at a time on each GPU; default: one a processor, 8 at most")
-    parser.add_argument("--gpus", type=lambda text: text.split(","), help="default: all")
+    parser.add_argument("--gpus", type=lambda text: text.split(","), help="default: all that CUDA_VISIBLE_DEVICES leaves")
     parser.add_argument("--only", default="", type=re.compile)
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--list", action="store_true")

@@ -1,4 +1,5 @@
 """tools/test_cuda.py on programs that speak like GoogleTest and do what their suites' names say."""
+import os
 import pathlib
 import re
 import signal
@@ -48,10 +49,10 @@ def programs(tmp_path):
     return make
 
 
-def run(folder, *options):
+def run(folder, *options, **environment):
     # The server's test asks for a GPU of its own accord.
     command = [sys.executable, TEST_CUDA, folder, "--only", "^(?!serving)", *options]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=os.environ | environment)
 
 
 def begun(folder):
@@ -70,6 +71,12 @@ def test_all_jobs_run_once_on_each_kind_of_kernels_and_on_all_gpus(programs):
     assert {line[-2] for line in lines} == {"0", "3"} and {line[-3] for line in lines} == {"1"}
     assert lines[-1][0] == "lost_device_tests"  # behind all others
     assert f"{len(lines)} of {len(lines)} jobs passed" in done.stdout
+
+
+def test_gpus_that_are_hidden_are_left_alone(programs):
+    folder = programs("Linear")
+    assert run(folder, "--jobs", "1", "--only", "^ops_tests", CUDA_VISIBLE_DEVICES="2,5").returncode == 0
+    assert {line[-2] for line in begun(folder)} == {"2", "5"}
 
 
 def test_no_part_of_the_kernels_test_is_left_out(programs):
