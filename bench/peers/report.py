@@ -69,7 +69,7 @@ def table(data: dict) -> str:
     probes = [run["probe_gbs"] for run in data["runs"] if run.get("probe_gbs")]
     lines = [
         f"{data['model']}. {data['cpu']}, {data['threads']} threads for every engine; {data['date']}. "
-        + "; ".join(data["versions"].values())
+        + "; ".join(dict.fromkeys(data["versions"].values()))
         + f". Memory read {min(probes):.0f} to {max(probes):.0f} GB/s, median "
         + f"{statistics.median(probes):.0f}, probed before each round."
         if probes

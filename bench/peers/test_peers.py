@@ -41,7 +41,9 @@ def test_ratio_is_of_medians_to_the_best_peer():
 
 def test_each_way_of_quire_has_its_ratio():
     both = data(run("Quire", 60), run("Quire, int8 activations", 120), run("A", 80))
-    text = report.table(both | {"engines": ["Quire", "Quire, int8 activations", "A"]})
+    versions = {"Quire": "Quire v1", "Quire, int8 activations": "Quire v1", "A": "A 1"}
+    text = report.table(both | {"engines": ["Quire", "Quire, int8 activations", "A"], "versions": versions})
+    assert ". Quire v1; A 1. " in text
     assert "| Quire; Quire, int8 activations / best peer |" in text
     assert "| 60.0 | 120 | 80.0 | **0.75**; **1.50** |" in text
 
