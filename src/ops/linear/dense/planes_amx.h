@@ -5,7 +5,8 @@ namespace quire::ops {
 
 // Weights whose codes are planes (gguf_layout.h), for bfloat16 activations on the AMX units. Their
 // sources make panels of bfloat16 pairs as vdpbf16ps wants them, which are the right operands of
-// the tile unit as they are. Same bits as the Highway kernel.
+// the tile unit as they are. Same bits as the Highway kernel, which computes one row (of k that
+// fill their blocks).
 extern const LinearKernel kAmxPlanesLinear;
 
 // x is packed as for vdpbf16ps, its rows filled up with zeros to whole tiles.
