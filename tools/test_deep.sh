@@ -61,14 +61,15 @@ part_asan() {
   run_tests dev --jobs "$jobs" --without 'Models/Bits.*/(quire_demo|mistral|llama3|qwen3_4bit$|qwen3_moe_4bit|qwen3_next|qwen35_mlx)'
 }
 
-# The thread pool, kernels on many threads, the engine under stress, the server.
+# The thread pool, loading and kernels on many threads, the engine under stress, the server.
 part_tsan() {
-  local programs=(base_tests ops_tests engine_tests engine_grammar_tests server_tests)
+  local programs=(base_tests formats_tests ops_tests models_tests engine_tests engine_grammar_tests server_tests)
   build tsan --target "${programs[@]}"
   local threads='ThreadPool|Mixed.WithAnyNumberOfThreads|PagedAttention.*LongSequence|GatedDeltaRule.Chunks|MoeExperts'
+  local loading='FirstFailure|StagedTensor|ContentDigest|PackMatrix|LoadingThreads'
   local engine='Stress|Sharing|Admission|MaskWorkers'
   local server='Http|Server|TenantsTest|Tls|WireTest|Ledger|WorkQueue|Log\.'
-  run_tests tsan --jobs 1 --programs "${programs[@]}" --only "(^|/)($threads|$engine|$server)"
+  run_tests tsan --jobs 1 --programs "${programs[@]}" --only "(^|/)($threads|$loading|$engine|$server)"
 }
 
 part_fuzz() { tests/fuzz/run.sh "${FUZZ_SECONDS:-20}"; }
