@@ -112,7 +112,8 @@ function(quire_test name)
     # gcc 12 warns of its own std::string once that is precompiled.
     target_compile_options(${name} PRIVATE "$<$<CXX_COMPILER_ID:GNU>:-Wno-array-bounds;-Wno-stringop-overflow>")
   endif()
-  quire_list_test(${name} true ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/${name})
+  # CMAKE_CROSSCOMPILING_EMULATOR is empty but where programs are built for another machine.
+  quire_list_test(${name} true ${CMAKE_CROSSCOMPILING_EMULATOR} ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/${name})
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 120 WORKING_DIRECTORY ${CMAKE_SOURCE_DIR}
                        PROPERTIES TIMEOUT 1800 LABELS "${ARG_LABELS}" ENVIRONMENT "${QUIRE_TEST_ENVIRONMENT}")
 endfunction()
