@@ -34,8 +34,15 @@ inline bool on_metal() {
   return on;
 }
 inline std::shared_ptr<Device> (*make_metal_for_tests)() = make_metal_device;
-// Whether it is the emulator: large cases are cut there, it takes seconds for a GPU's milliseconds.
-inline bool on_emulator() { return on_metal() && make_metal_for_tests != make_metal_device; }
+// Whether an emulator computes, of such a GPU or, with QUIRE_EMULATED=1 (tools/test_arm64.sh), of a
+// CPU: large cases are cut there, it takes seconds for milliseconds.
+inline bool on_emulated_cpu() {
+  static const bool on = std::getenv("QUIRE_EMULATED") != nullptr;
+  return on;
+}
+inline bool on_emulator() {
+  return on_emulated_cpu() || (on_metal() && make_metal_for_tests != make_metal_device);
+}
 inline bool on_gpu() { return on_cuda() || on_metal(); }
 
 // MLX stays on the CPU, but of an Apple GPU, and freed arrays go back to malloc at once so that
