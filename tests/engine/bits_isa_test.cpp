@@ -24,12 +24,15 @@ constexpr const char* kModels[] = {"tests/parity/models/qwen3-bf16",
                                    "tests/parity/models/llama3-gptq",
                                    "tests/parity/models/qwen3-fp8-blocks-bf16"};
 
-// A sanitized build runs every 29th schedule: 29 shares no factor with the values on any axis.
+// A sanitized build runs every 29th schedule, and so does an emulator: 29 shares no factor with the
+// values on any axis.
+int64_t usual_every() {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int64_t kEvery = 29;
+  return 29;
 #else
-constexpr int64_t kEvery = 1;
+  return ops::testing::on_emulated_cpu() ? 29 : 1;
 #endif
+}
 
 // The instruction set and bits of others, taken back at the end.
 class Forced : ops::testing::ForcedIsa {
@@ -55,7 +58,8 @@ TEST_P(BitsOnIsa, SoloEqualsEverySchedule) {
   // The portable kernels are slow, and one text with the others; experts take time, too.
   const bool has_experts =
       open_checkpoint(checkpoint).config().raw.get_object().contains("num_experts_per_tok");
-  const int64_t every = isa == "portable" || has_experts ? std::max<int64_t>(kEvery, 7) : kEvery;
+  const int64_t least = isa == "portable" || has_experts ? 7 : 1;
+  const int64_t every = std::max(usual_every(), least);
   int64_t preemptions = 0, cached = 0;
   for_each_schedule(base, [&](const Arrangement& setup, int64_t number) {
     if (number % every != 0 || HasFatalFailure()) return;
@@ -71,35 +75,38 @@ TEST_P(BitsOnIsa, SoloEqualsEverySchedule) {
   EXPECT_GT(cached, 0);
 }
 
-// Machines with AMX, AVX-512 and AVX2 answer alike to the last bit, whatever the weights. Where
-// vdpbf16ps is in use it has bits of its own, unless they are to be portable.
-TEST(BitsAcrossIsas, AmxAvx512AndAvx2AnswerAlike) {
+// Machines with AMX, AVX-512 and AVX2 answer alike to the last bit, whatever the weights, and so do
+// those of 64-bit ARM. Where vdpbf16ps or bfdot is in use it has bits of its own, unless they are
+// to be portable.
+TEST(BitsAcrossIsas, OneArchitectureAnswersAlike) {
   const auto available = ops::available_float_isas();
   const auto has = [&](const char* isa) {
     return std::find(available.begin(), available.end(), isa) != available.end();
   };
-  if (!has("avx2")) GTEST_SKIP() << "no AVX2 here";
+  const char* usual = has("neon") ? "neon" : "avx2";
+  const char* own = has("neon") ? "neon_bf16" : "avx512_bf16";
+  if (!has(usual)) GTEST_SKIP() << "no AVX2 here";
   for (const char* checkpoint : kModels) {
     const auto jobs = jobs_for(checkpoint);
     const Arrangement base{.checkpoint = checkpoint, .max_model_len = 192};
     std::vector<Answer> expected;
     {
-      const Forced forced("avx2");
+      const Forced forced(usual);
       expected = run_solo(base, jobs);
     }
-    for (const char* isa : {"amx", "avx512", "avx512_bf16"}) {
+    for (const char* isa : {"amx", "avx512", own}) {
       if (!has(isa)) continue;
-      const Forced forced(isa, /*portable=*/std::string(isa) == "avx512_bf16");
+      const Forced forced(isa, /*portable=*/isa == own);
       expect_same(expected, run_solo(base, jobs), std::string(isa) + ", " + checkpoint);
       if (HasFatalFailure()) return;
     }
   }
-  if (!has("avx512_bf16")) return;
+  if (!has(own)) return;
   // The negative control: without portable bits the same comparison sees another order of sums.
   const Arrangement base{.checkpoint = kModels[0], .max_model_len = 192};
   const auto jobs = jobs_for(kModels[0]);
   const auto answers = [&](bool portable) {
-    const Forced forced("avx512_bf16", portable);
+    const Forced forced(own, portable);
     return run_solo(base, jobs);
   };
   EXPECT_FALSE(same(answers(true), answers(false)));
