@@ -35,8 +35,8 @@ part_arm64() {
   [ "$(uname -m)" != aarch64 ] || { echo "this machine is 64-bit ARM: make test is the test"; return 77; }
   command -v rustup >/dev/null || { echo "rustup is needed: it brings Rust's library for 64-bit ARM"; return 77; }
   tools/setup.sh --arm64
-  build arm64 --target ops_tests quire
-  tools/test_arm64.sh
+  build arm64 --target ops_tests parity_tests engine_tests quire
+  tools/test_arm64.sh --flaky "$stage_logs/flaky" --failed "$stage_logs/failed"
 }
 
 # On an NVIDIA GPU; make test compiles the kernels on any x86-64 Linux.
