@@ -96,7 +96,7 @@ TEST(BitsAcrossIsas, OneArchitectureAnswersAlike) {
     }
     for (const char* isa : {"amx", "avx512", own}) {
       if (!has(isa)) continue;
-      const Forced forced(isa, /*portable=*/isa == own);
+      const Forced forced(isa, /*portable=*/std::string(isa) == own);
       expect_same(expected, run_solo(base, jobs), std::string(isa) + ", " + checkpoint);
       if (HasFatalFailure()) return;
     }
