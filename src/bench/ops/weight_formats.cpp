@@ -10,13 +10,14 @@
 namespace quire::bench {
 namespace {
 
-// Any bits are integers: those of the rows. Scales and biases (groups of 64) are like a model's:
-// the biases are what the smallest integers mean, about half the range below zero.
+// Any bits are integers: those of the rows. Scales and biases (groups of 64) are like a model's,
+// small, and the biases are what the smallest integers mean, about half the range below zero.
 template <int kBits, bool kInt8Activations = false>
 ops::LinearWeight make_affine(const ops::Context& context, const mx::array& rows, bool interleave) {
   const int n = rows.shape(0), groups = rows.shape(1) / 64;
-  const mx::array scales = mx::contiguous(mx::abs(mx::slice(rows, {0, 0}, {n, groups})) +
-                                          mx::array(0.125f, mx::bfloat16));
+  const mx::array scales = mx::contiguous(
+      (mx::abs(mx::slice(rows, {0, 0}, {n, groups})) + mx::array(0.125f, mx::bfloat16)) *
+      mx::array(0x1p-8f, mx::bfloat16));
   const mx::array biases = scales * mx::array(-static_cast<float>(1 << (kBits - 1)), mx::bfloat16);
   mx::eval(scales, biases);
   const ops::AffineRows source = {.values = rows.data<void>(),
