@@ -13,7 +13,8 @@
 #include "ops/linear/affine/affine_source_avx512_bf16-inl.h"
 #include "ops/linear/block_float/block_float_codes_avx512_bf16-inl.h"
 #include "ops/linear/block_float/block_float_source_avx512_bf16-inl.h"
-#include "ops/linear/gguf/gguf_row_avx512_bf16-inl.h"
+#include "ops/linear/dense/rows_of_values_avx512_bf16-inl.h"
+#include "ops/linear/gguf/gguf_source_avx512_bf16-inl.h"
 #include "ops/linear/linear_epilogue-inl.h"
 
 namespace quire::ops {
@@ -435,6 +436,19 @@ void multiply_block_float(const Bf16RowBatch& batch, const Bf16Block& block, uin
       : RowOfCodes<Codes, Source, 4>(batch, block, buffer).multiply();
 }
 
+// Rounds `rows` up to those that there are kernels for.
+template <class Values>
+void multiply_values(const Bf16RowBatch& batch, const Bf16Block& block, uint16_t* buffer,
+                     float* sums) {
+  const int64_t rows = block.row_end - block.row_begin;
+  if (rows == 1) return RowOfValues<Values>(batch, block).multiply();
+  if (rows == 2) return RowsOfValues<Values, 2>(batch, block).multiply();
+  if (rows <= 4) return RowsOfValues<Values, 4>(batch, block).multiply();
+  if (rows <= 6) return RowsOfValues<Values, 6>(batch, block).multiply();
+  if (rows <= 8) return RowsOfValues<Values, 8>(batch, block).multiply();
+  multiply_rows<ValuesSource<Values>>(batch, block, buffer, sums);
+}
+
 template <template <int, bool> class Source>
 void multiply_affine(const Bf16RowBatch& batch, const Bf16Block& block, uint16_t* buffer,
                      float* sums) {
@@ -451,8 +465,7 @@ void multiply_affine(const Bf16RowBatch& batch, const Bf16Block& block, uint16_t
 void multiply_gguf(const Bf16RowBatch& batch, const Bf16Block& block, uint16_t* buffer,
                    float* sums) {
   with_gguf_layout(batch.params.gguf, [&]<GgufFormat kFormat>() {
-    if (block.row_end - block.row_begin == 1) return RowOfGguf<kFormat>(batch, block).multiply();
-    multiply_rows<GgufSource<kFormat>>(batch, block, buffer, sums);
+    multiply_values<GgufValues<kFormat>>(batch, block, buffer, sums);
   });
 }
 

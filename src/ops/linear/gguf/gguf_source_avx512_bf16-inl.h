@@ -1,9 +1,9 @@
 #pragma once
-// What GGUF's formats are to quantised_source_avx512_bf16-inl.h. Included by *_avx512_bf16_cpu.cpp
+// What GGUF's formats are to quantised_values_avx512_bf16-inl.h. Included by *_avx512_bf16_cpu.cpp
 // and *_amx_cpu.cpp only; everything is in an anonymous namespace, because these files are built
 // for one instruction set.
 #include "ops/linear/gguf/gguf_scales_avx512-inl.h"
-#include "ops/linear/quantised_source_avx512_bf16-inl.h"
+#include "ops/linear/quantised_values_avx512_bf16-inl.h"
 
 namespace quire::ops {
 namespace {
@@ -87,12 +87,14 @@ class GgufValues {
   static constexpr GgufLayout kLayout = gguf_layout(kFormat);
   static constexpr GgufFloats kFloats = gguf_floats_of(kLayout);
   static constexpr bool kTurned = kLayout.bits == 4;
+  static constexpr int kBits = kLayout.bits;
+  static constexpr bool kAlwaysNear = kFloats != GgufFloats::kLeast;
   static constexpr int64_t kBlockBytes = kLayout.scale_bytes + 256 * kLayout.bits;
 
   // Whether the block's scales are such that kFloats is right for all of it: else kConverted is.
-  HWY_INLINE bool load(const uint8_t* block) {
+  HWY_INLINE bool load(const QuantisedLayout&, const uint8_t* block) {
     codes_ = block + kLayout.scale_bytes;
-    if (kFloats == GgufFloats::kLeast && !scales_are_near(block)) {
+    if (!kAlwaysNear && !scales_are_near(block)) {
       load_scales<GgufFloats::kConverted>(block);
       return false;
     }
@@ -100,10 +102,9 @@ class GgufValues {
     return true;
   }
 
-  // k = 8 m .. 8 m + 7 of half a block: takes(j, pairs) for the pairs of k that begin with 8 m + 2
-  // j, in order. Where m is known when it is compiled, its shifts are.
-  template <GgufFloats kHow, class Takes>
+  template <bool kNear, class Takes>
   HWY_INLINE void pairs(int half, int m, const Takes& takes) const {
+    constexpr GgufFloats kHow = kNear ? kFloats : GgufFloats::kConverted;
     __m512i bytes[2];
 #pragma GCC unroll 2
     for (int h = 0; h < 2; ++h) bytes[h] = code_bytes<kHow>(half, m, h);
@@ -230,44 +231,8 @@ class GgufValues {
   __m512 scale_[kGroups][2], bias_[kGroups][2];
 };
 
-// A format's source.
 template <GgufFormat kFormat>
-class GgufSource {
- public:
-  static constexpr int kBits = gguf_layout(kFormat).bits;
-
-  HWY_INLINE void load(const QuantisedLayout&, const uint8_t* block) {
-    near_ = values_.load(block);
-  }
-  template <int kHalf, class Between>
-  HWY_INLINE void half(uint16_t* out, Between& between) {
-    near_ ? store(kHalf, out, between) : store_converted(kHalf, out, between);
-  }
-
- private:
-  using Values = GgufValues<kFormat>;
-
-  template <GgufFloats kHow, class Between>
-  HWY_INLINE void store_step(int half, int m, uint16_t* out, Between& between) const {
-    values_.template pairs<kHow>(half, m, [&](int j, __m512bh w) HWY_ATTR {
-      _mm512_store_si512(out + (4 * m + j) * 32, (__m512i)w);
-    });
-    between();
-  }
-  template <class Between>
-  HWY_NOINLINE void store(int half, uint16_t* out, Between& between) const {
-#pragma GCC unroll 8
-    for (int m = 0; m < 8; ++m) store_step<Values::kFloats>(half, m, out, between);
-  }
-  template <class Between>
-  HWY_NOINLINE void store_converted(int half, uint16_t* out, Between& between) const {
-#pragma GCC unroll 1
-    for (int m = 0; m < 8; ++m) store_step<GgufFloats::kConverted>(half, m, out, between);
-  }
-
-  Values values_;
-  bool near_ = true;
-};
+using GgufSource = ValuesSource<GgufValues<kFormat>>;
 
 }  // namespace
 }  // namespace quire::ops
