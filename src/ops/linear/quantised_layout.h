@@ -29,9 +29,9 @@ namespace quire::ops {
 //
 // Affine codes of 2, 3, 5 and 6 bits are what narrow_codes.h says of these.
 //
-// Turned codes are for kernels that have the rows as lanes. Those of affine weights are of four
-// rows in each 16 bytes, and their halves are the even and the odd k, or bytes or nibbles that a
-// shift brings there:
+// Turned codes are for kernels that have the rows as lanes, and for vdpbf16ps, whose lanes are
+// pairs of k of eight rows. Those of affine weights are of four rows in each 16 bytes, and their
+// halves are the even and the odd k, or bytes or nibbles that a shift brings there:
 //
 //     8 bits   [32][4][k 0, 2, 1 and 3][4 rows] bytes
 //     4 bits   [16][4][2][4 rows] words of 16 bits, of four k: from the low nibble on 1, 3, 0 and 2
@@ -97,7 +97,7 @@ struct QuantisedLayout {
   }
   // Of a code of a block, not of a plane: its byte, from the first of the codes, and the bits below
   // it there. Turned ones of affine weights first.
-  CodePlace turned_place(int64_t row, int64_t at) const {
+  constexpr CodePlace turned_place(int64_t row, int64_t at) const {
     const int64_t odd = at % 2, second = at / 2 % 2;
     if (bits == 8) return {at / 4 * 64 + row / 4 * 16 + (2 * odd + second) * 4 + row % 4, 0};
     return {at / 8 * 64 + row / 4 * 16 + at / 4 % 2 * 8 + row % 4 * 2 + 1 - odd,

@@ -7,22 +7,10 @@
 // halves of 64 k, the first one first. After each four vectors it calls between(): what the caller
 // does there overlaps with the conversion.
 #include "ops/cpu/transpose_avx512-inl.h"
-#include "ops/linear/narrow_codes-inl.h"
 #include "ops/linear/quantised_layout.h"
 
 namespace quire::ops {
 namespace {
-
-// Line `line` of the codes as kernels have them (narrow_codes.h); kNarrow 0: they are stored so.
-template <int kNarrow>
-HWY_INLINE __m512i line_of_codes(const uint8_t* codes, int line) {
-  if constexpr (kNarrow == 0)
-    return _mm512_loadu_si512(codes + kNarrowLine * line);
-  else
-    return HWY_NAMESPACE::wide_line<kNarrow>(codes, codes + narrow_format(kNarrow).first_bytes,
-                                             line, 0)
-        .raw;
-}
 
 // 4-bit codes: the 16 values of a row's group are computed once and looked up. 16 bytes of rows u,
 // u + 4, u + 8 and u + 12 make a vector, whose words have their four tables in two registers; after
@@ -40,10 +28,7 @@ class FourBitSource {
   HWY_INLINE void load(const QuantisedLayout& layout, const uint8_t* block) {
     layout_ = &layout;
     block_ = block;
-    const uint8_t* q = block + layout.scale_bytes();
-    if (layout.narrow_bits == 2) return load_words<2>(q);
-    if (layout.narrow_bits == 3) return load_words<3>(q);
-    load_words<0>(q);
+    load_words(block + layout.scale_bytes());
   }
 
   template <int kHalf, class Between>
@@ -54,13 +39,12 @@ class FourBitSource {
   }
 
  private:
-  template <int kNarrow>
   HWY_INLINE void load_words(const uint8_t* q) {
 #pragma GCC unroll 4
     for (int u = 0; u < 4; ++u) {
       __m512i r[4];
 #pragma GCC unroll 4
-      for (int i = 0; i < 4; ++i) r[i] = line_of_codes<kNarrow>(q, u + 4 * i);
+      for (int i = 0; i < 4; ++i) r[i] = _mm512_loadu_si512(q + 64 * (u + 4 * i));
       transpose_quarters(r[0], r[1], r[2], r[3]);
 #pragma GCC unroll 4
       for (int i = 0; i < 4; ++i) words_[i][u] = r[i];
@@ -130,8 +114,7 @@ constexpr BytePairs<kByte> kBytePairs;
 //   static constexpr int kGroups, kByte;            of a block; where in a word it takes a byte
 //   void load(layout, block);                       of the whole block
 //   __m512 values(words, g, h) const;               the formula's values, rows 8 h .. 8 h + 7
-// kNarrow: the bits of a code as it is stored, 5 or 6; 0: 8.
-template <class Scales, int kNarrow = 0>
+template <class Scales>
 class EightBitSource {
  public:
   static constexpr int kBits = 8;
@@ -169,8 +152,8 @@ class EightBitSource {
     __m512i even[4], odd[4];
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) {
-      even[i] = line_of_codes<kNarrow>(values_, kFirst + 2 * i);
-      odd[i] = line_of_codes<kNarrow>(values_, kFirst + 2 * i + 1);
+      even[i] = _mm512_loadu_si512(values_ + 64 * (kFirst + 2 * i));
+      odd[i] = _mm512_loadu_si512(values_ + 64 * (kFirst + 2 * i + 1));
     }
     transpose_quarters(even[0], even[1], even[2], even[3]);
     transpose_quarters(odd[0], odd[1], odd[2], odd[3]);

@@ -34,10 +34,13 @@ void run(ThreadPool& pool, const LinearParams& p) {
 }
 
 const char* name() { return "cpu_avx512_bf16"; }
-// Codes of GGUF's formats of 4 bits are turned, no others.
+// Affine codes are turned, and those of GGUF's formats of 4 bits.
+bool wants_turned(const LinearParams& p) {
+  if (p.gguf != GgufFormat::kNone) return p.bits == 4;
+  return p.bits != 0 && p.block_float == BlockFloat::kNone;
+}
 bool serves(const LinearParams& p) {
-  return use_avx512_bf16() && p.type == FloatType::kBf16 &&
-         p.turned == (p.gguf != GgufFormat::kNone && p.bits == 4);
+  return use_avx512_bf16() && p.type == FloatType::kBf16 && p.turned == wants_turned(p);
 }
 
 }  // namespace

@@ -449,16 +449,16 @@ void multiply_values(const Bf16RowBatch& batch, const Bf16Block& block, uint16_t
   multiply_rows<ValuesSource<Values>>(batch, block, buffer, sums);
 }
 
-template <template <int, bool> class Source>
+template <int kStored>
 void multiply_affine(const Bf16RowBatch& batch, const Bf16Block& block, uint16_t* buffer,
                      float* sums) {
   const bool small = batch.params.group_size == 32;
-  if (batch.params.scale_type == FloatType::kF32) {
-    small ? multiply_quantised<Source<4, true>>(batch, block, buffer, sums)
-          : multiply_quantised<Source<2, true>>(batch, block, buffer, sums);
+  if (batch.params.scale_type == FloatType::kF32) {  // of few matrices, not worth more code
+    small ? multiply_rows<ValuesSource<AffineValues<kStored, 4, true>>>(batch, block, buffer, sums)
+          : multiply_rows<ValuesSource<AffineValues<kStored, 2, true>>>(batch, block, buffer, sums);
   } else {
-    small ? multiply_quantised<Source<4, false>>(batch, block, buffer, sums)
-          : multiply_quantised<Source<2, false>>(batch, block, buffer, sums);
+    small ? multiply_values<AffineValues<kStored, 4, false>>(batch, block, buffer, sums)
+          : multiply_values<AffineValues<kStored, 2, false>>(batch, block, buffer, sums);
   }
 }
 
@@ -517,19 +517,24 @@ void linear_avx512_bf16_block(const Bf16RowBatch& batch, const Bf16Block& block,
     case BlockFloat::kNone:
       break;
   }
-  switch (batch.params.bits) {
+  const LinearParams& p = batch.params;
+  switch (p.narrow_bits ? p.narrow_bits : p.bits) {
     case 0: {
       DenseWeights weights(batch, buffer);
       return multiply_panels<2>(batch, block, weights, sums);
     }
+    case 2:
+      return multiply_affine<2>(batch, block, buffer, sums);
+    case 3:
+      return multiply_affine<3>(batch, block, buffer, sums);
     case 4:
-      return multiply_affine<AffineFourBits>(batch, block, buffer, sums);
+      return multiply_affine<4>(batch, block, buffer, sums);
+    case 5:
+      return multiply_affine<5>(batch, block, buffer, sums);
+    case 6:
+      return multiply_affine<6>(batch, block, buffer, sums);
     default:
-      if (batch.params.narrow_bits == 5)
-        return multiply_affine<AffineFiveBits>(batch, block, buffer, sums);
-      if (batch.params.narrow_bits == 6)
-        return multiply_affine<AffineSixBits>(batch, block, buffer, sums);
-      return multiply_affine<AffineEightBits>(batch, block, buffer, sums);
+      return multiply_affine<8>(batch, block, buffer, sums);
   }
 }
 
