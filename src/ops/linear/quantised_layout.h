@@ -30,7 +30,7 @@ namespace quire::ops {
 // Affine codes of 2, 3, 5 and 6 bits are what narrow_codes.h says of these.
 //
 // Turned codes are for kernels that have the rows as lanes, and for vdpbf16ps, whose lanes are
-// pairs of k of eight rows. Those of affine weights are of four rows in each 16 bytes, and their
+// pairs of k of the rows. Those of affine weights are of four rows in each 16 bytes, and their
 // halves are the even and the odd k, or bytes or nibbles that a shift brings there:
 //
 //     8 bits   [32][4][k 0, 2, 1 and 3][4 rows] bytes

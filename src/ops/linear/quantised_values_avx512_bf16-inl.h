@@ -18,7 +18,7 @@
 namespace quire::ops {
 namespace {
 
-// They as a source of quantised_source_avx512_bf16-inl.h.
+// Values as a source of quantised_source_avx512_bf16-inl.h.
 template <class Values>
 class ValuesSource {
  public:

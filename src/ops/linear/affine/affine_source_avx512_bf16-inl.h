@@ -45,7 +45,7 @@ template <int kStored, int kGroups, bool kFloatScales>
 class AffineValues {
  public:
   static constexpr int kBits = kStored <= 4 ? 4 : 8;
-  // Products with scales of float32 are rounded before the sum: codes are converted.
+  // Products with scales of float32 are rounded before the sum: codes are always converted.
   static constexpr bool kAlwaysNear = kFloatScales;
   static constexpr int64_t kBlockBytes = kGroups * 16 * (kFloatScales ? 8 : 4) + kStored * 256;
 
@@ -101,7 +101,8 @@ class AffineValues {
   static constexpr float kZero = kBits == 4 ? 16 : 32768;  // what a code is too large by
   static constexpr NarrowFormat kNarrow = narrow_format(kStored);
 
-  // Negative zeros are not near: what they give depends on the order.
+  // A negative zero, or what counts as one, plus a negative zero is not near: its sign would be
+  // lost.
   static HWY_INLINE __mmask16 are_near(__m512 scale, __m512 bias) {
     const __m512 shift = _mm512_mul_ps(scale, _mm512_set1_ps(-kZero));
     const __m512 sum = _mm512_add_ps(bias, shift), of_shift = _mm512_sub_ps(sum, bias);
@@ -112,8 +113,9 @@ class AffineValues {
     const __mmask16 inside = _mm512_cmp_ps_mask(size, _mm512_set1_ps(0.25f), _CMP_LT_OQ) &
                              (_mm512_cmp_ps_mask(size, _mm512_set1_ps(0x1p-90f), _CMP_GE_OQ) |
                               _mm512_cmp_ps_mask(size, zero, _CMP_EQ_OQ));
-    const __mmask16 negative_zero = _mm512_cmpeq_epi32_mask(
-        _mm512_castps_si512(bias), _mm512_castps_si512(_mm512_set1_ps(-0.0f)));
+    const __mmask16 both_negative = _mm512_movepi32_mask(
+        _mm512_and_si512(_mm512_castps_si512(scale), _mm512_castps_si512(bias)));
+    const __mmask16 negative_zero = both_negative & _mm512_cmp_ps_mask(bias, zero, _CMP_EQ_OQ);
     return exact & inside & static_cast<__mmask16>(~negative_zero);
   }
 
@@ -132,14 +134,14 @@ class AffineValues {
   }
 
   // 64 bytes of codes as kernels have them (narrow_codes.h).
-  HWY_INLINE __m512i line(int half, int line) const {
+  HWY_INLINE __m512i line(int half, int number) const {
     if constexpr (kNarrow.wide_bits == 0) {
-      return _mm512_loadu_si512(codes_ + half * kBits * 128 + kNarrowLine * line);
+      return _mm512_loadu_si512(codes_ + half * kBits * 128 + kNarrowLine * number);
     } else {
       const int64_t second_bytes = kStored * 256 - kNarrow.first_bytes;
       return HWY_NAMESPACE::wide_line<kStored>(
                  codes_ + half * kNarrow.first_bytes / 2,
-                 codes_ + kNarrow.first_bytes + half * second_bytes / 2, line, 0)
+                 codes_ + kNarrow.first_bytes + half * second_bytes / 2, number, 0)
           .raw;
     }
   }

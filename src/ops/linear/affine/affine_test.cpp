@@ -119,7 +119,7 @@ TEST(AffineLinear, AnyScaleAndBiasGiveTheBitsOfTheDenseWeight) {
       {8, 64, mx::bfloat16}, {4, 64, mx::bfloat16}, {4, 64, mx::float16}};
   for (const auto& isa : isas_to_test()) {
     const ForcedIsa forced(isa);
-    for (const float scale : {0.01f, -0.3f, 0.0f, 0x1p-13f, 0x1.8p-70f}) {
+    for (const float scale : {0.01f, -0.3f, 0.0f, 0x1p-13f, 0x1.8p-70f, -0x1.2p-100f}) {
       for (const float ratio : {0.0f, -0.0f, 0x1p-9f, -0.7f, 0.99f, -1.0f, 7.9f, -8.0f, 127.5f,
                                 2040.0f, -2049.0f, 16384.0f, 16500.0f, -1e6f, 0x1p30f}) {
         for (const AffineFormat& format : formats) {
@@ -141,7 +141,7 @@ TEST(AffineLinear, AnyScaleAndBiasGiveTheBitsOfTheDenseWeight) {
             const LinearWeight affine = {
                 .weight = pack_affine_matrix(context, {&s.rows, 1}, mx::bfloat16)};
             const LinearWeight dense = {.weight = pack_dense(context, s.dense)};
-            for (const int t : {1, 20, 40}) {
+            for (const int t : {1, 5, 20, 40}) {
               const mx::array x = random_array({t, k}, mx::bfloat16, 1);
               ASSERT_TRUE(same_bits(linear(context, x, affine, {.out_dtype = mx::float32}),
                                     linear(dense_context, x, dense, {.out_dtype = mx::float32})));

@@ -449,13 +449,21 @@ void multiply_values(const Bf16RowBatch& batch, const Bf16Block& block, uint16_t
   multiply_rows<ValuesSource<Values>>(batch, block, buffer, sums);
 }
 
+// The same for weights that few models have: with less code.
+template <class Values>
+void multiply_float_scales(const Bf16RowBatch& batch, const Bf16Block& block, uint16_t* buffer,
+                           float* sums) {
+  if (block.row_end - block.row_begin <= 2) return RowsOfValues<Values, 2>(batch, block).multiply();
+  multiply_rows<ValuesSource<Values>>(batch, block, buffer, sums);
+}
+
 template <int kStored>
 void multiply_affine(const Bf16RowBatch& batch, const Bf16Block& block, uint16_t* buffer,
                      float* sums) {
   const bool small = batch.params.group_size == 32;
-  if (batch.params.scale_type == FloatType::kF32) {  // of few matrices, not worth more code
-    small ? multiply_rows<ValuesSource<AffineValues<kStored, 4, true>>>(batch, block, buffer, sums)
-          : multiply_rows<ValuesSource<AffineValues<kStored, 2, true>>>(batch, block, buffer, sums);
+  if (batch.params.scale_type == FloatType::kF32) {
+    small ? multiply_float_scales<AffineValues<kStored, 4, true>>(batch, block, buffer, sums)
+          : multiply_float_scales<AffineValues<kStored, 2, true>>(batch, block, buffer, sums);
   } else {
     small ? multiply_values<AffineValues<kStored, 4, false>>(batch, block, buffer, sums)
           : multiply_values<AffineValues<kStored, 2, false>>(batch, block, buffer, sums);

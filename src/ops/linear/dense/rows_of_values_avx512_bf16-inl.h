@@ -1,7 +1,7 @@
 #pragma once
-// One row by quantised weights whose values are made in registers. Included by
-// *_avx512_bf16_cpu.cpp only, after Highway; everything is in an anonymous namespace, because these
-// files are built for one instruction set.
+// Few rows by quantised weights whose values are made in registers: they meet x there, and nothing
+// is dequantised into memory. Included by *_avx512_bf16_cpu.cpp only, after Highway; everything is
+// in an anonymous namespace, because these files are built for one instruction set.
 #include "ops/linear/dense/linear_avx512_bf16.h"
 #include "ops/linear/linear_epilogue-inl.h"
 #include "ops/linear/quantised_layout.h"
