@@ -111,9 +111,10 @@ constexpr BytePairs<kByte> kBytePairs;
 // so that two vectors of floats, rounded, are the pairs of 16 rows.
 //
 // Scales is what makes floats of bytes:
-//   static constexpr int kGroups, kByte;            of a block; where in a word it takes a byte
+//   static constexpr int kGroups;                   of a block
 //   void load(layout, block);                       of the whole block
-//   __m512 values(words, g, h) const;               the formula's values, rows 8 h .. 8 h + 7
+//   __m512 values(words, g, h) const;               the formula's values of the bytes that are the
+//                                                   highest of words, rows 8 h .. 8 h + 7
 template <class Scales>
 class EightBitSource {
  public:
@@ -134,7 +135,7 @@ class EightBitSource {
       const int g = (2 * kHalf + m / 4) * Scales::kGroups / 4;
 #pragma GCC unroll 4
       for (int j = 0; j < 4; ++j) {
-        const __m512i index = _mm512_load_si512(kBytePairs<Scales::kByte>.at[j]);
+        const __m512i index = _mm512_load_si512(kBytePairs<3>.at[j]);
         __m512 v[2];
 #pragma GCC unroll 2
         for (int h = 0; h < 2; ++h)

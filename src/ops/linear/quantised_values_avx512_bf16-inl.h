@@ -4,7 +4,7 @@
 // these files are built for one instruction set.
 //
 // Values is a format's block of 128 k of 16 rows (quantised_layout.h):
-//   static constexpr int kBits;                of a code: 4 or 8
+//   static constexpr int kBits;                of a code
 //   static constexpr int64_t kBlockBytes;      of a block, at most
 //   static constexpr bool kAlwaysNear;         whether load() is always true
 //   bool load(layout, block);                  whether its scales are near: such as most models

@@ -29,7 +29,7 @@ class Float4Tables {
 template <BlockFloat kFormat>
 class Float8Bytes {
  public:
-  static constexpr int kGroups = kFormat == BlockFloat::kFloat8 ? 1 : 4, kByte = 3;
+  static constexpr int kGroups = kFormat == BlockFloat::kFloat8 ? 1 : 4;
 
   HWY_INLINE void load(const QuantisedLayout& layout, const uint8_t* block) {
 #pragma GCC unroll 4
