@@ -45,6 +45,8 @@ struct LinearParams {
   void* y = nullptr;  // [rows, N]
 
   int64_t panels() const;  // of the weight
+  // Whether it is quantised by whole numbers: affine, or a format of GGUF.
+  bool has_integers() const { return bits != 0 && block_float == BlockFloat::kNone; }
   // The same of rows [first, first + count), or as many of these as there are.
   LinearParams row_range(int64_t first, int64_t count) const;
   int64_t y_columns() const { return gated ? n / 2 : n; }

@@ -36,8 +36,7 @@ void run(ThreadPool& pool, const LinearParams& p) {
 const char* name() { return "cpu_avx512_bf16"; }
 // Affine codes are turned, and those of GGUF's formats of 4 bits.
 bool wants_turned(const LinearParams& p) {
-  if (p.gguf != GgufFormat::kNone) return p.bits == 4;
-  return p.bits != 0 && p.block_float == BlockFloat::kNone;
+  return p.gguf != GgufFormat::kNone ? p.bits == 4 : p.has_integers();
 }
 bool serves(const LinearParams& p) {
   return use_avx512_bf16() && p.type == FloatType::kBf16 && p.turned == wants_turned(p);

@@ -106,10 +106,7 @@ void run_all(ThreadPool& pool, std::span<const LinearParams> products) {
   for (const LinearParams& p : products) run(pool, p);
 }
 
-// Affine weights and GGUF's have turned codes.
-bool serves(const LinearParams& p) {
-  return p.turned == (p.bits != 0 && p.block_float == BlockFloat::kNone);
-}
+bool serves(const LinearParams& p) { return p.turned == p.has_integers(); }
 
 }  // namespace
 

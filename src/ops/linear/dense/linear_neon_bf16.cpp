@@ -22,10 +22,8 @@ void run(ThreadPool& pool, const LinearParams& p) {
 }
 
 const char* name() { return "cpu_neon_bf16"; }
-// Affine weights and GGUF's have turned codes.
 bool serves(const LinearParams& p) {
-  return use_neon_bf16() && p.type == FloatType::kBf16 &&
-         p.turned == (p.bits != 0 && p.block_float == BlockFloat::kNone);
+  return use_neon_bf16() && p.type == FloatType::kBf16 && p.turned == p.has_integers();
 }
 
 }  // namespace
