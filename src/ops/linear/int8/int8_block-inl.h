@@ -5,7 +5,6 @@
 #include "ops/linear/gguf/gguf_planes-inl.h"
 #include "ops/linear/gguf/gguf_scales-inl.h"
 #include "ops/linear/quantised_layout.h"
-#include "ops/linear/transpose_words-inl.h"
 
 #if defined(QUIRE_OPS_INT8_BLOCK_TARGET_) == defined(HWY_TARGET_TOGGLE)
 #ifdef QUIRE_OPS_INT8_BLOCK_TARGET_
@@ -80,12 +79,6 @@ struct Block {
   HWY_ALIGN float biases[8][2 * kPanel];
 };
 
-// 16 rows of 64 bytes: out [16 words][16 rows].
-HWY_INLINE void transpose_rows(const uint8_t* rows, uint32_t* out) {
-  for (int64_t word = 0; word < 16; word += 4)
-    transpose_words(rows + word * 4, out + word * kPanel);
-}
-
 // Words of four bytes become two planes of two numbers of 16 bits: bytes 0 and 2, and bytes 1
 // and 3.
 HWY_INLINE void widen_bytes(const uint8_t* bytes, uint8_t* out) {
@@ -100,32 +93,38 @@ HWY_INLINE void widen_bytes(const uint8_t* bytes, uint8_t* out) {
   }
 }
 
-// Even bytes of one, odd ones of the other.
-HWY_INLINE hn::Vec<UintTag> mix_bytes(hn::Vec<UintTag> even, hn::Vec<UintTag> odd) {
-  const UintTag d;
-#if HWY_TARGET == HWY_AVX3
-  return {_mm512_ternarylogic_epi32(hn::Set(d, 0x00FF00FFu).raw, even.raw, odd.raw, 0xCA)};
+// Turned codes of affine weights (quantised_layout.h) of kLanes outputs: the four bytes of each
+// become a word. Of 4 bits they are 8 k, as kAffineNibbleOrder has them.
+template <int kBits>
+HWY_INLINE hn::Vec<UintTag> affine_words(const uint8_t* from) {
+  const hn::Repartition<uint8_t, UintTag> bytes;
+#if HWY_TARGET == HWY_SCALAR  // has no look-up
+  const hn::Repartition<uint16_t, UintTag> halves;
+  const hn::Repartition<uint64_t, UintTag> quarters;
+  const auto upper = [&](auto v) {
+    const auto both = hn::BitCast(quarters, v);
+    return hn::InterleaveUpper(quarters, both, both);
+  };
+  auto line = hn::LoadU(bytes, from);
+  if constexpr (kBits == 8)
+    line = hn::InterleaveLower(bytes, line, hn::BitCast(bytes, upper(line)));
+  return hn::BitCast(UintTag(), hn::InterleaveLower(halves, hn::BitCast(halves, line),
+                                                    hn::BitCast(halves, upper(line))));
 #else
-  return hn::Or(hn::And(even, hn::Set(d, 0x00FF00FFu)), hn::And(odd, hn::Set(d, 0xFF00FF00u)));
+  alignas(16) static constexpr uint8_t kPlaces[2][16] = {
+      {0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15},
+      {0, 8, 4, 12, 1, 9, 5, 13, 2, 10, 6, 14, 3, 11, 7, 15}};
+  return hn::BitCast(UintTag(), hn::TableLookupBytes(hn::LoadU(bytes, from),
+                                                     hn::LoadDup128(bytes, kPlaces[kBits == 8])));
 #endif
 }
 
-// Words of 16 outputs' nibbles: nibble J of the halves of word w is k = 32 J + 2 w and the next
-// one. Words w and w + 8 become bytes of k = 32 J + {2w, 2w + 16, 2w + 1, 2w + 17}.
-HWY_INLINE void unpack_nibbles(const uint8_t* q, uint8_t* out) {
-  constexpr int64_t kQuarter = kBlock / 4 * kPanel;  // of the bytes
-  const UintTag d;
-  const auto nibbles = hn::Set(d, 0x0F0F0F0Fu);
-  const auto* words = reinterpret_cast<const uint32_t*>(q);
-  for (int64_t i = 0; i < kQuarter / 4; i += kLanes) {
-    const auto a = hn::LoadU(d, words + i), b = hn::LoadU(d, words + kQuarter / 4 + i);
-    const auto low = mix_bytes(a, hn::ShiftLeft<8>(b)), high = mix_bytes(hn::ShiftRight<8>(a), b);
-    auto* to = reinterpret_cast<uint32_t*>(out) + i;
-    hn::Store(hn::And(low, nibbles), d, to);
-    hn::Store(hn::And(hn::ShiftRight<4>(low), nibbles), d, to + kQuarter / 4);
-    hn::Store(hn::And(high, nibbles), d, to + kQuarter / 2);
-    hn::Store(hn::And(hn::ShiftRight<4>(high), nibbles), d, to + kQuarter / 4 * 3);
-  }
+// Word `word` of four k of a block, of kLanes outputs: bytes.
+template <int kBits>
+HWY_INLINE hn::Vec<UintTag> affine_word(const uint8_t* codes, int64_t word, int64_t lane) {
+  if constexpr (kBits == 8) return affine_words<8>(codes + word * 64 + lane * 4);
+  const auto words = affine_words<4>(codes + word / 2 * 64 + lane * 4);
+  return hn::And(word % 2 ? hn::ShiftRight<4>(words) : words, hn::Set(UintTag(), 0x0F0F0F0Fu));
 }
 
 // Codes of iq4 become what they stand for, 128 higher; in place.
@@ -137,26 +136,23 @@ HWY_INLINE void look_up_iq4(uint8_t* codes) {
 }
 
 // Codes of affine weights become bytes.
-HWY_INLINE void unpack_affine(const QuantisedLayout& layout, const uint8_t* q, uint8_t* out) {
-  if (layout.bits == 4) {
-    HWY_ALIGN uint32_t turned[16 * kPanel];
-    transpose_rows(q, turned);
-    unpack_nibbles(reinterpret_cast<const uint8_t*>(turned), out);
-  } else {
-    transpose_rows(q, reinterpret_cast<uint32_t*>(out));
-    transpose_rows(q + kPlane / 2, reinterpret_cast<uint32_t*>(out + kPlane / 2));
-  }
+template <int kBits>
+HWY_INLINE void unpack_affine(const uint8_t* codes, uint8_t* out) {
+#pragma GCC unroll 2
+  for (int64_t word = 0; word < kBlock / 4; ++word)
+    for (int64_t lane = 0; lane < kPanel; lane += kLanes)
+      hn::Store(affine_word<kBits>(codes, word, lane), UintTag(),
+                reinterpret_cast<uint32_t*>(out) + word * kPanel + lane);
 }
 
-// Codes of affine weights (kNone), or turned ones of a format of GGUF. Returns where their bytes
-// are.
+// Codes of affine weights (kNone), or of a format of GGUF. Returns where their bytes are.
 template <class F, GgufFormat kFormat>
 HWY_INLINE const uint8_t* unpack_codes(const QuantisedLayout& layout, const uint8_t* q,
                                        uint8_t (&out)[2][kPlane]) {
   constexpr GgufLayout kLayout = gguf_layout(kFormat);
   const uint8_t* bytes = out[0];
   if constexpr (kFormat == GgufFormat::kNone) {
-    unpack_affine(layout, q, out[0]);
+    layout.bits == 4 ? unpack_affine<4>(q, out[0]) : unpack_affine<8>(q, out[0]);
   } else if constexpr (kLayout.bits == 4) {
     join_planes<4, 0>(q, reinterpret_cast<uint32_t(&)[32][kPanel]>(out[0]));
     if constexpr (kLayout.from_table) look_up_iq4(out[0]);

@@ -103,10 +103,7 @@ void run_all(ThreadPool& pool, std::span<const LinearParams> products) {
   for (const LinearParams& p : products) run<kKernel, kSigned>(pool, p);
 }
 
-// Codes of affine weights as they are, and turned ones of GGUF's formats.
-bool has_codes(const LinearParams& p) {
-  return p.bits != 0 && p.turned == (p.gguf != GgufFormat::kNone);
-}
+bool has_codes(const LinearParams& p) { return p.has_integers() && p.turned; }
 
 #if defined(__x86_64__)
 const char* avx512_vnni_name() { return "cpu_avx512_vnni"; }

@@ -50,9 +50,8 @@ void int8_pack_row_cpu(const Int8RowBatch& s, int64_t row, void* scratch) {
                          .start = zero || s.lower ? s.start + row * groups : nullptr,
                          .zero = zero - s.lower});
   if (in_order) return;
-  for (int64_t k = 0; k < p.k; k += 32, q += 32)
-    for (int64_t i = 0; i < 16; i += 2, to += 4)
-      to[0] = q[i], to[1] = q[i + 16], to[2] = q[i + 1], to[3] = q[i + 17];
+  for (int64_t k = 0; k < p.k; k += 8, q += 8)
+    for (const int at : kAffineNibbleOrder) *to++ = q[at];
 }
 }  // namespace quire::ops
 #endif

@@ -3,8 +3,11 @@
 
 namespace quire::ops {
 
-// x in 8 bits. With affine weights of 4 bits each 32 k lie in the order in which those are
-// unpacked: words of k = {2i, 2i + 16, 2i + 1, 2i + 17}, i = 0..7.
+// The order of 8 k of affine weights of 4 bits whose codes become bytes: the low nibbles of an
+// output's four (quantised_layout.h), then the high ones.
+inline constexpr int kAffineNibbleOrder[8] = {1, 0, 5, 4, 3, 2, 7, 6};
+
+// x in 8 bits, with affine weights of 4 bits in the order of theirs.
 struct Int8RowBatch {
   LinearParams params;
   int8_t* x = nullptr;     // [rows, K]
