@@ -73,7 +73,7 @@ struct Block {
   // [panel][32 words of 4 k][16 outputs][4 bytes]; where codes are wide, [panel][plane][32 words]
   // [16 outputs][2 of 16 bits], see widen_bytes
   HWY_ALIGN uint8_t values[2][2][kPlane];
-  const uint8_t* packed[2];  // where these are: in `values`, or in the packed block
+  const uint8_t* packed[2] = {};  // where these are: in `values`, or in the packed block
   // [group][panel][16 outputs]
   HWY_ALIGN float scales[8][2 * kPanel];
   HWY_ALIGN float biases[8][2 * kPanel];
