@@ -24,7 +24,7 @@ constexpr int64_t kPlane = kBlock * kPanel;  // bytes
 // With VNNI one instruction adds four products of bytes to each lane. Otherwise products of two
 // bytes are added up in 16 bits: those of 15 and 127 for 32 k (30,480), those of 31 for 16 k
 // (31,496), those of 63 for 8 (32,004). Codes of 8 bits are multiplied as 16 bits, two k at once;
-// by a single row as two halves of 4 bits (int8_row-inl.h).
+// by a single row, but on the baseline of x86, as two halves of 4 bits (int8_row-inl.h).
 //
 // DotProd of 64-bit ARM has such an instruction, too, but not for bytes of which one is signed:
 // codes of 8 bits are multiplied as signed bytes, 128 lower, and Int8RowBatch::start makes up for

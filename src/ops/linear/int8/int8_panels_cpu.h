@@ -3,8 +3,8 @@
 
 namespace quire::ops {
 
-// The order of 8 k of affine weights of 4 bits whose codes become bytes: the low nibbles of an
-// output's four (quantised_layout.h), then the high ones.
+// Affine weights of 4 bits have 8 k of an output in four bytes (quantised_layout.h). The order in
+// which these k come: those of the low nibbles, then those of the high ones.
 inline constexpr int kAffineNibbleOrder[8] = {1, 0, 5, 4, 3, 2, 7, 6};
 
 // x in 8 bits, with affine weights of 4 bits in the order of theirs.
