@@ -131,8 +131,10 @@ HWY_INLINE void finish_rows(const LinearParams& p, const float* acc, int64_t str
   }
 }
 
-HWY_INLINE void finish_outputs(const LinearParams& p, const float* acc, int64_t stride, int64_t row,
-                               int64_t rows, int64_t panel, int64_t panels) {
+// Not inline: it is long, and kernels for each number of rows and format call it once a panel.
+HWY_MAYBE_UNUSED HWY_NOINLINE void finish_outputs(const LinearParams& p, const float* acc,
+                                                  int64_t stride, int64_t row, int64_t rows,
+                                                  int64_t panel, int64_t panels) {
   switch (p.out_type) {
     case FloatType::kF32:
       return finish_rows<float>(p, acc, stride, row, rows, panel, panels);
