@@ -135,12 +135,12 @@ TEST(Int8LinearGguf, TheLargestProductsAreExact) {
 }
 
 // With a whole number of packed blocks, where one row has a kernel of its own, and, of formats that
-// allow it, with a part of one.
+// allow it, with a part of one: more blocks than a kernel makes ready together.
 TEST(Int8LinearGguf, ARowHasTheSameBitsInAnyBatchAndOnEveryInstructionSet) {
   const int n = 2 * 40;
   for (const GgufFormat format : formats()) {
-    std::vector<int> columns = {512};
-    if (gguf_block(format).weights == 32) columns.push_back(416);
+    std::vector<int> columns = {768};
+    if (gguf_block(format).weights == 32) columns.push_back(544);
     for (const int k : columns) {
       const auto s = gguf_source(n, k, format, 7);
       for (const mx::Dtype dtype : float_dtypes())
