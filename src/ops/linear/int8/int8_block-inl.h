@@ -69,10 +69,12 @@ using GgufForm = FormOf<code_bits(gguf_layout(kFormat)), gguf_layout(kFormat).gr
                         gguf_layout(kFormat).has_min>;
 
 // A block of one or two panels, made ready for dot products.
+template <class F>
 struct Block {
   // [panel][32 words of 4 k][16 outputs][4 bytes]; where codes are wide, [panel][plane][32 words]
   // [16 outputs][2 of 16 bits], see widen_bytes
-  HWY_ALIGN uint8_t values[2][2][kPlane];
+  static constexpr int kPlanes = F::kWide ? 2 : 1;
+  HWY_ALIGN uint8_t values[2][kPlanes][kPlane];
   const uint8_t* packed[2] = {};  // where these are: in `values`, or in the packed block
   // [group][panel][16 outputs]
   HWY_ALIGN float scales[8][2 * kPanel];
@@ -148,7 +150,7 @@ HWY_INLINE void unpack_affine(const uint8_t* codes, uint8_t* out) {
 // Codes of affine weights (kNone), or of a format of GGUF. Returns where their bytes are.
 template <class F, GgufFormat kFormat>
 HWY_INLINE const uint8_t* unpack_codes(const QuantisedLayout& layout, const uint8_t* q,
-                                       uint8_t (&out)[2][kPlane]) {
+                                       uint8_t (&out)[Block<F>::kPlanes][kPlane]) {
   constexpr GgufLayout kLayout = gguf_layout(kFormat);
   const uint8_t* bytes = out[0];
   if constexpr (kFormat == GgufFormat::kNone) {
@@ -171,7 +173,7 @@ HWY_INLINE const uint8_t* unpack_codes(const QuantisedLayout& layout, const uint
 // One panel's block from `from` on.
 template <class F, GgufFormat kFormat>
 HWY_INLINE void unpack_block(const QuantisedLayout& layout, const uint8_t* from, int64_t panel,
-                             Block& block) {
+                             Block<F>& block) {
   for (int64_t group = 0; group < layout.groups(); ++group) {
     for (int64_t lane = 0; lane < kPanel; lane += kLanes) {
       FloatVec scale, bias;

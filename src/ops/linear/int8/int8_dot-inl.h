@@ -113,10 +113,11 @@ HWY_INLINE void settle([[maybe_unused]] V& sum) {
 #endif
 }
 
-// What comes `kAhead` bytes behind a block: the stream of packed weights.
+// Asks for `bytes` bytes from `from` on. Of a stream of packed weights these are kAhead behind what
+// is in use.
+constexpr int64_t kAhead = 16384;  // bytes
 HWY_INLINE void prefetch(const uint8_t* from, int64_t bytes) {
-  constexpr int64_t kAhead = 16384;
-  for (int64_t i = 0; i < bytes; i += 64) prefetch_into_l2(from + kAhead + i);
+  for (int64_t i = 0; i < bytes; i += 64) prefetch_into_l2(from + i);
 }
 
 }  // namespace int8_panels

@@ -65,7 +65,7 @@ HWY_INLINE void add_words(const uint8_t* const (&w)[V], const int8_t* x, int64_t
 #pragma GCC unroll 2
       for (auto& v : row) v = hn::Zero(ShortTag());
   }
-#pragma GCC unroll 8
+#pragma GCC unroll 16
   for (int64_t word = 0; word < F::kSumWords; ++word) {
     ByteVec weights[V];
 #pragma GCC unroll 2
@@ -141,75 +141,112 @@ HWY_INLINE void add_chunk(const uint8_t* const (&w)[V], const int8_t* x, int64_t
   }
 }
 
-// Where a tile's rows of x, their scales and sums, and its outputs' sums begin.
-struct Rows {
-  const int8_t* x;
-  const float *scale, *sum;
-  const int32_t* start;
-  int64_t x_stride, side_stride;
-  float* acc;  // [rows][2 panels][16]
+// Blocks made ready together, and how their groups lie in them.
+template <class F>
+struct Blocks {
+  const Block<F>* at;
+  int64_t groups, groups_each, chunks_per_group;
 };
 
-// acc += the block's groups for R rows and V vectors of outputs.
+// With 32 registers a tile's outputs stay in some of them, for as many blocks as half of the L1
+// cache holds; with fewer, and where wide codes need more, they are added to in memory, group by
+// group.
+template <class F>
+constexpr bool kKeepsOutputs = kLanes == 16 && !F::kWide;
+template <class F>
+constexpr int64_t kBlocks = kKeepsOutputs<F> ? 4 : 1;
+
+// The integer sums of a group: w from the first vector of outputs on, which it moves on, x the
+// rows' bytes.
 template <class F, int R, int V>
-HWY_NOINLINE void add_groups(const Rows& rows, const Block& block, int64_t vector, int64_t groups,
-                             int64_t chunks_per_group) {
-  constexpr int64_t kVectors = kPanel / kLanes, kChunk = 4 * F::kWords;
-  const uint8_t* w[V];
+HWY_INLINE void sum_group(const Rows& rows, int64_t group, const int8_t* x, int64_t chunks,
+                          const uint8_t* (&w)[V], IntVec (&sums)[R][V]) {
+  constexpr int64_t kChunk = 4 * F::kWords;
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r)
 #pragma GCC unroll 2
-  for (int v = 0; v < V; ++v) {
-    const int64_t at = vector + v;
-    w[v] = block.packed[at / kVectors] + at % kVectors * kLanes * 4;
+    for (int v = 0; v < V; ++v) sums[r][v] = start_of<F>(rows, r, group);
+  for (int64_t chunk = 0; chunk < chunks; ++chunk, x += kChunk) {
+    add_chunk<F, R, V>(w, x, rows.x_stride, sums);
+#pragma GCC unroll 2
+    for (int v = 0; v < V; ++v) w[v] += kChunk * kPanel;
   }
+}
+
+// acc [R][2 panels][16] += the blocks' groups for R rows and V vectors of outputs.
+template <class F, int R, int V>
+HWY_NOINLINE void add_groups(const Rows& rows, const Blocks<F>& blocks, int64_t vector,
+                             float* acc) {
+  constexpr int64_t kVectors = kPanel / kLanes;
+  acc += vector * kLanes;
+  FloatVec out[R][V];
+  if constexpr (kKeepsOutputs<F>) {
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 2
+      for (int v = 0; v < V; ++v) out[r][v] = hn::LoadU(kFloats, acc + r * 2 * kPanel + v * kLanes);
+  }
+  const Block<F>* block = blocks.at;
   const int8_t* x = rows.x;
-  for (int64_t group = 0; group < groups; ++group) {
-    IntVec sums[R][V];
-#pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) {
-      const IntVec start = F::kHasStart
-                               ? hn::Set(IntTag(), rows.start[r * rows.side_stride + group])
-                               : hn::Zero(IntTag());
+  const int64_t bytes = blocks.chunks_per_group * 4 * F::kWords;
+  for (int64_t begin = 0; begin < blocks.groups; begin += blocks.groups_each, ++block) {
+    const uint8_t* w[V];
 #pragma GCC unroll 2
-      for (int v = 0; v < V; ++v) sums[r][v] = start;
+    for (int v = 0; v < V; ++v) {
+      const int64_t at = vector + v;
+      w[v] = block->packed[at / kVectors] + at % kVectors * kLanes * 4;
     }
-    for (int64_t chunk = 0; chunk < chunks_per_group; ++chunk, x += kChunk) {
-      add_chunk<F, R, V>(w, x, rows.x_stride, sums);
-#pragma GCC unroll 2
-      for (int v = 0; v < V; ++v) w[v] += kChunk * kPanel;
-    }
+    const int64_t groups = HWY_MIN(blocks.groups_each, blocks.groups - begin);
+    for (int64_t group = 0; group < groups; ++group, x += bytes) {
+      IntVec sums[R][V];
+      sum_group<F, R, V>(rows, begin + group, x, blocks.chunks_per_group, w, sums);
+      const float* scales = block->scales[group] + vector * kLanes;
+      const float* biases = block->biases[group] + vector * kLanes;
 #pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) {
-      const auto scale = hn::Set(kFloats, rows.scale[r * rows.side_stride + group]);
+      for (int r = 0; r < R; ++r) {
+        const RowGroup row = row_group<F>(rows, r, begin + group);
 #pragma GCC unroll 2
-      for (int v = 0; v < V; ++v) {
-        const int64_t column = (vector + v) * kLanes;
-        float* to = rows.acc + r * 2 * kPanel + column;
-        auto acc =
-            hn::MulAdd(hn::Mul(hn::ConvertTo(kFloats, sums[r][v]), scale),
-                       hn::Load(kFloats, block.scales[group] + column), hn::LoadU(kFloats, to));
-        if constexpr (F::kBias) {
-          const auto sum = hn::Set(kFloats, rows.sum[r * rows.side_stride + group]);
-          acc = hn::MulAdd(sum, hn::Load(kFloats, block.biases[group] + column), acc);
+        for (int v = 0; v < V; ++v) {
+          float* to = acc + r * 2 * kPanel + v * kLanes;
+          if constexpr (!kKeepsOutputs<F>) out[r][v] = hn::LoadU(kFloats, to);
+          const FloatVec bias =
+              F::kBias ? hn::Load(kFloats, biases + v * kLanes) : hn::Zero(kFloats);
+          out[r][v] = add_scaled<F>(row, sums[r][v], hn::Load(kFloats, scales + v * kLanes), bias,
+                                    out[r][v]);
+          if constexpr (!kKeepsOutputs<F>) hn::StoreU(out[r][v], kFloats, to);
         }
-        hn::StoreU(acc, kFloats, to);
       }
     }
+  }
+  if constexpr (kKeepsOutputs<F>) {
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 2
+      for (int v = 0; v < V; ++v) hn::StoreU(out[r][v], kFloats, acc + r * 2 * kPanel + v * kLanes);
   }
 }
 
 // Rows of a tile: as many as the registers hold (32 on AVX-512 and NEON, 16 on AVX2), where sums of
-// 16 bits take as many as those of 32.
+// 16 bits take as many as those of 32, and so do outputs that stay.
 template <class F>
-constexpr int kTileRows = kLanes == 8               ? (kHasDot || F::kWide ? 4 : 2)
+constexpr int kTileRows = kKeepsOutputs<F>          ? (kHasDot ? 6 : 4)
+                          : kLanes == 8             ? (kHasDot || F::kWide ? 4 : 2)
                           : kLanes == 4 && !kHasDot ? 4
                                                     : 8;
+// Rows of the next tile where `rows` are left: tiles are of nearly one size.
+template <class F>
+int64_t tile_rows(int64_t rows) {
+  const int64_t tiles = (rows + kTileRows<F> - 1) / kTileRows<F>;
+  return (rows + tiles - 1) / tiles;
+}
 template <class F>
 constexpr int at_most_a_tile(int rows) {
   return rows < kTileRows<F> ? rows : kTileRows<F>;
 }
-using TileKernel = void (*)(const Rows&, const Block&, int64_t, int64_t, int64_t);
+template <class F>
+using TileKernel = void (*)(const Rows&, const Blocks<F>&, int64_t, float*);
 template <class F, int V>
-TileKernel tile_kernel(int64_t rows) {
+TileKernel<F> tile_kernel(int64_t rows) {
   switch (rows) {
     case 1:
       return add_groups<F, 1, V>;
@@ -254,53 +291,79 @@ HWY_INLINE void widen_rows(const int8_t* x, int64_t x_stride, int64_t rows, int6
   }
 }
 
+// Rows that meet codes in registers, in parts of nearly one size.
+template <class F, GgufFormat kFormat>
+HWY_INLINE void rows_in_parts(const Int8RowBatch& s, int64_t panel, float* acc) {
+  const int64_t rows = s.params.rows;
+  RowPart part = {.row = 0, .rows = 0, .index = 0, .parts = (rows + kFewRows<F> - 1) / kFewRows<F>};
+  for (; part.index < part.parts; ++part.index, part.row += part.rows) {
+    const int64_t left = part.parts - part.index;
+    part.rows = (rows - part.row + left - 1) / left;
+    few_rows<F, kFormat>(s, part, panel, acc);
+  }
+}
+
 template <class F, GgufFormat kFormat>
 void panels(const Int8RowBatch& s, int64_t panel, int64_t panels, float* acc) {
   constexpr int64_t kVectors = kPanel / kLanes;
   const LinearParams& p = s.params;
-  // The baseline of x86 is faster with codes of 8 bits as 16.
-  constexpr bool kRowInRegisters = !(HWY_TARGET == HWY_SCALAR && F::kWide);
-  if constexpr (kRowInRegisters)
-    if (p.rows == 1 && panels == 2 && p.k % kBlock == 0) return one_row<F, kFormat>(s, panel, acc);
+  if constexpr (kFewRows<F> > 0)
+    if (p.rows <= kFewRowsInParts<F> && panels == 2 && p.k % kBlock == 0)
+      return rows_in_parts<F, kFormat>(s, panel, acc);
   const QuantisedLayout layout = quantised_layout(p);
   const auto* data = static_cast<const uint8_t*>(p.w) + layout.offset(panel, 0);
-  const int64_t side = p.k / p.group_size, vectors = panels * kVectors;
-  const int64_t per_group = p.group_size / (4 * F::kWords);
-  Block block;
+  const int64_t vectors = panels * kVectors;
+  Block<F> block[kBlocks<F>];
+  Blocks<F> blocks = {.at = block,
+                      .groups = 0,
+                      .groups_each = kBlock / p.group_size,
+                      .chunks_per_group = p.group_size / (4 * F::kWords)};
   [[maybe_unused]] HWY_ALIGN int8_t wide[F::kWide ? kTileRows<F> * kWideRow : 1];
   for (int64_t i = 0; i < p.rows * 2 * kPanel; ++i) acc[i] = 0;
-  for (int64_t k = 0; k < p.k; k += kBlock, data += layout.stride(panel)) {
-    prefetch(data, layout.stride(panel));
-    for (int64_t i = 0; i < panels; ++i)
-      unpack_block<F, kFormat>(layout, data + i * layout.block_bytes(), i, block);
-    const int64_t length = HWY_MIN(kBlock, p.k - k), groups = length / p.group_size;
-    for (int64_t row = 0; row < p.rows; row += kTileRows<F>) {
-      const int64_t count = HWY_MIN(kTileRows<F>, p.rows - row);
-      const int64_t at = row * side + k / p.group_size;
-      Rows rows = {.x = s.x + row * p.k + k,
-                   .scale = s.scale + at,
-                   .sum = s.sum + at,
-                   .start = s.start + at,
-                   .x_stride = p.k,
-                   .side_stride = side,
-                   .acc = acc + row * 2 * kPanel};
+  for (int64_t k = 0; k < p.k; k += kBlocks<F> * kBlock) {
+    const int64_t length = HWY_MIN(kBlocks<F> * kBlock, p.k - k);
+    const uint8_t* asked = data;
+    for (int64_t i = 0; i * kBlock < length; ++i, data += layout.stride(panel)) {
+      unpack_block<F, kFormat>(layout, data, 0, block[i]);
+      if (panels == 2) unpack_block<F, kFormat>(layout, data + layout.block_bytes(), 1, block[i]);
+    }
+    blocks.groups = length / p.group_size;
+    const int64_t group = k / p.group_size;
+    const Rows of_block = {s.x + k, s.scale + group,   s.sum + group, s.start + group,
+                           p.k,     p.k / p.group_size};
+    for (int64_t row = 0, count = 0; row < p.rows; row += count) {
+      count = tile_rows<F>(p.rows - row);
+      // Each tile asks for its share: all at once would keep the reads of the first one waiting.
+      const int64_t share = (data - asked) * count / (p.rows - row);
+      prefetch(asked + kAhead, share);
+      asked += share;
+      Rows rows = of_block.without(row);
       if constexpr (F::kWide) {
         widen_rows(rows.x, rows.x_stride, count, length, wide);
         rows.x = wide, rows.x_stride = kWideRow;
       }
+      float* out = acc + row * 2 * kPanel;
       int64_t v = 0;
-      for (; v + 2 <= vectors; v += 2) tile_kernel<F, 2>(count)(rows, block, v, groups, per_group);
-      if (v < vectors) tile_kernel<F, 1>(count)(rows, block, v, groups, per_group);
+      for (; v + 2 <= vectors; v += 2) tile_kernel<F, 2>(count)(rows, blocks, v, out);
+      if (v < vectors) tile_kernel<F, 1>(count)(rows, blocks, v, out);
     }
   }
   finish_outputs(p, acc, 2 * kPanel, 0, p.rows, panel, panels);
 }
 
+// Affine weights. A tile of AVX-512 sums 64 k without a loop.
+template <int kBits>
+Int8PanelsKernel* affine_panels(int64_t group_size) {
+  if constexpr (kHasDot && kLanes == 16)
+    if (group_size > 32) return panels<FormOf<kBits, 16, true>, GgufFormat::kNone>;
+  return panels<FormOf<kBits, 8, true>, GgufFormat::kNone>;
+}
+
 // The loops know the format when they are compiled: choosing it for each group of each block costs
 // a third of a row of q4_k.
 Int8PanelsKernel* panels_for(const LinearParams& p) {
-  Int8PanelsKernel* found = p.bits == 4 ? panels<FormOf<4, 8, true>, GgufFormat::kNone>
-                                        : panels<FormOf<8, 8, true>, GgufFormat::kNone>;
+  Int8PanelsKernel* found =
+      p.bits == 4 ? affine_panels<4>(p.group_size) : affine_panels<8>(p.group_size);
   with_gguf_layout(
       p.gguf, [&]<GgufFormat kFormat>() HWY_ATTR { found = panels<GgufForm<kFormat>, kFormat>; });
   return found;
