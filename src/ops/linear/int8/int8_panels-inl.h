@@ -233,12 +233,6 @@ constexpr int kTileRows = kKeepsOutputs<F>          ? (kHasDot ? 6 : 4)
                           : kLanes == 8             ? (kHasDot || F::kWide ? 4 : 2)
                           : kLanes == 4 && !kHasDot ? 4
                                                     : 8;
-// Rows of the next tile where `rows` are left: tiles are of nearly one size.
-template <class F>
-int64_t tile_rows(int64_t rows) {
-  const int64_t tiles = (rows + kTileRows<F> - 1) / kTileRows<F>;
-  return (rows + tiles - 1) / tiles;
-}
 template <class F>
 constexpr int at_most_a_tile(int rows) {
   return rows < kTileRows<F> ? rows : kTileRows<F>;
@@ -313,6 +307,9 @@ void panels(const Int8RowBatch& s, int64_t panel, int64_t panels, float* acc) {
   const QuantisedLayout layout = quantised_layout(p);
   const auto* data = static_cast<const uint8_t*>(p.w) + layout.offset(panel, 0);
   const int64_t vectors = panels * kVectors;
+  // Tiles of nearly one size: some have a row more.
+  const int64_t tiles = (p.rows + kTileRows<F> - 1) / kTileRows<F>;
+  const int64_t each = p.rows / tiles, larger = p.rows % tiles;
   Block<F> block[kBlocks<F>];
   Blocks<F> blocks = {.at = block,
                       .groups = 0,
@@ -331,10 +328,10 @@ void panels(const Int8RowBatch& s, int64_t panel, int64_t panels, float* acc) {
     const int64_t group = k / p.group_size;
     const Rows of_block = {s.x + k, s.scale + group,   s.sum + group, s.start + group,
                            p.k,     p.k / p.group_size};
-    for (int64_t row = 0, count = 0; row < p.rows; row += count) {
-      count = tile_rows<F>(p.rows - row);
+    const int64_t share = (data - asked) / tiles;
+    for (int64_t tile = 0, row = 0, count = 0; tile < tiles; ++tile, row += count) {
+      count = each + (tile < larger);
       // Each tile asks for its share: all at once would keep the reads of the first one waiting.
-      const int64_t share = (data - asked) * count / (p.rows - row);
       prefetch(asked + kAhead, share);
       asked += share;
       Rows rows = of_block.without(row);
