@@ -339,7 +339,7 @@ TEST(ZeroPoints, AreWithinTheErrorBoundOfActivationsOf8Bits) {
   }
 }
 
-// Where K ends inside a block, and where it does not: then a single row takes codes in registers.
+// Where K ends inside a block, and where it does not: then few rows meet codes in registers.
 TEST(ZeroPoints, RowsOf8BitsHaveTheSameBitsInAnyBatchAndOnEveryInstructionSet) {
   if (on_cuda()) GTEST_SKIP() << "the CPU's";
   const int n = 2 * 40;

@@ -60,12 +60,12 @@ void expect_same_bits(int k, mx::Dtype dtype) {
   }
 }
 
-// Where K ends inside a block, and where it does not: then a single row takes codes in registers.
-// The longer K is more blocks than a kernel makes ready together.
+// Where K ends inside a block, and where it does not: then few rows meet codes in registers. Both
+// are more blocks than a kernel makes ready together.
 TEST(Int8Linear, ARowHasTheSameBitsInAnyBatchAndOnEveryInstructionSet) {
   for (const mx::Dtype dtype : float_dtypes())
     ASSERT_NO_FATAL_FAILURE(expect_same_bits(1216, dtype));
-  ASSERT_NO_FATAL_FAILURE(expect_same_bits(256, mx::bfloat16));
+  ASSERT_NO_FATAL_FAILURE(expect_same_bits(640, mx::bfloat16));
 }
 
 // Against float64 with the exact weights: x is off by half a step of its group, max |x| / 254, and
@@ -117,7 +117,7 @@ TEST(Int8Linear, TheLargestProductsAreExact) {
                         .rows = {}};
       finish_source(s, n, k, format, mx::float32);
       const LinearWeight w = {.weight = pack_affine_matrix(context, {&s.rows, 1}, mx::bfloat16)};
-      for (const int rows : {1, 9}) {
+      for (const int rows : {1, 2, 4, 9, 49}) {
         for (const float sign : {1.0f, -1.0f}) {
           const mx::array x = mx::full({rows, k}, sign * 127, mx::bfloat16);
           const float expected = sign * 127 * static_cast<float>(((1 << format.bits) - 1) * k);

@@ -122,7 +122,7 @@ TEST(Int8LinearGguf, TheLargestProductsAreExact) {
           gguf_reference(format, s.bytes.data() + row * gguf_row_bytes(format, k), k,
                          s.values.data() + row * k);
         s.rows.data = s.bytes.data();
-        for (const int rows : {1, 9}) {
+        for (const int rows : {1, 2, 4, 9, 49}) {
           for (const float sign : {1.0f, -1.0f}) {
             SCOPED_TRACE(text(isa, format) + ", bytes of " + std::to_string(byte));
             ASSERT_NO_FATAL_FAILURE(
@@ -134,8 +134,8 @@ TEST(Int8LinearGguf, TheLargestProductsAreExact) {
   }
 }
 
-// With a whole number of packed blocks, where one row has a kernel of its own, and, of formats that
-// allow it, with a part of one: more blocks than a kernel makes ready together.
+// With a whole number of packed blocks, where few rows meet codes in registers, and, of formats
+// that allow it, with a part of one: more blocks than a kernel makes ready together.
 TEST(Int8LinearGguf, ARowHasTheSameBitsInAnyBatchAndOnEveryInstructionSet) {
   const int n = 2 * 40;
   for (const GgufFormat format : formats()) {
