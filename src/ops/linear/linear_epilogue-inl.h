@@ -131,7 +131,8 @@ HWY_INLINE void finish_rows(const LinearParams& p, const float* acc, int64_t str
   }
 }
 
-// Not inline: it is long, and kernels for each number of rows and format call it once a panel.
+// Not inline: it is long, and kernels for each number of rows and format call it, once for some
+// panels.
 HWY_MAYBE_UNUSED HWY_NOINLINE void finish_outputs(const LinearParams& p, const float* acc,
                                                   int64_t stride, int64_t row, int64_t rows,
                                                   int64_t panel, int64_t panels) {

@@ -24,7 +24,7 @@ constexpr int64_t kPlane = kBlock * kPanel;  // bytes
 // With VNNI one instruction adds four products of bytes to each lane. Otherwise products of two
 // bytes are added up in 16 bits: those of 15 and 127 for 32 k (30,480), those of 31 for 16 k
 // (31,496), those of 63 for 8 (32,004). Codes of 8 bits are multiplied as 16 bits, two k at once;
-// by a single row, but on the baseline of x86, as two halves of 4 bits (int8_row-inl.h).
+// by few rows, but on the baseline of x86, as two halves of 4 bits (int8_row-inl.h).
 //
 // DotProd of 64-bit ARM has such an instruction, too, but not for bytes of which one is signed:
 // codes of 8 bits are multiplied as signed bytes, 128 lower, and Int8RowBatch::start makes up for
@@ -60,6 +60,9 @@ using FormOf = Form<!kHasDot || kBits == 8 ? kBits
                                            : 8,
                     kGroupWords, kHasBias>;
 
+// Affine groups of more than 32 k have forms of 16 words, so that AVX-512 sums 64 k without a loop.
+constexpr bool kLongGroups = kHasDot && kLanes == 16;
+
 // That of a format of GGUF.
 constexpr int code_bits(const GgufLayout& layout) {
   return layout.from_table ? 8 : layout.bits < 4 ? 4 : layout.bits;
@@ -71,9 +74,9 @@ using GgufForm = FormOf<code_bits(gguf_layout(kFormat)), gguf_layout(kFormat).gr
 // A block of one or two panels, made ready for dot products.
 template <class F>
 struct Block {
+  static constexpr int kPlanes = F::kWide ? 2 : 1;
   // [panel][32 words of 4 k][16 outputs][4 bytes]; where codes are wide, [panel][plane][32 words]
   // [16 outputs][2 of 16 bits], see widen_bytes
-  static constexpr int kPlanes = F::kWide ? 2 : 1;
   HWY_ALIGN uint8_t values[2][kPlanes][kPlane];
   const uint8_t* packed[2] = {};  // where these are: in `values`, or in the packed block
   // [group][panel][16 outputs]

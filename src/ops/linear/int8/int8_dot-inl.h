@@ -1,5 +1,5 @@
 // Per target, like ops/cpu/highway.h, which comes first; no #pragma once. Dot products of bytes
-// with int8 activations, and what else the loops over one row and over many share.
+// with int8 activations, and what else the loops over few rows and over many share.
 #include "ops/cpu/prefetch.h"
 #include "ops/linear/int8/int8_block-inl.h"
 

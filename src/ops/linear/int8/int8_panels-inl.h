@@ -148,9 +148,8 @@ struct Blocks {
   int64_t groups, groups_each, chunks_per_group;
 };
 
-// With 32 registers a tile's outputs stay in some of them, for as many blocks as half of the L1
-// cache holds; with fewer, and where wide codes need more, they are added to in memory, group by
-// group.
+// On AVX-512 a tile's outputs stay in registers, for as many blocks as the L1 cache holds beside x
+// (25 KB); elsewhere, and where wide codes need more, they are added to in memory, group by group.
 template <class F>
 constexpr bool kKeepsOutputs = kLanes == 16 && !F::kWide;
 template <class F>
@@ -301,6 +300,7 @@ template <class F, GgufFormat kFormat>
 void panels(const Int8RowBatch& s, int64_t panel, int64_t panels, float* acc) {
   constexpr int64_t kVectors = kPanel / kLanes;
   const LinearParams& p = s.params;
+  if (p.rows == 0) return;
   if constexpr (kFewRows<F> > 0)
     if (p.rows <= kFewRowsInParts<F> && panels == 2 && p.k % kBlock == 0)
       return rows_in_parts<F, kFormat>(s, panel, acc);
@@ -328,11 +328,11 @@ void panels(const Int8RowBatch& s, int64_t panel, int64_t panels, float* acc) {
     const int64_t group = k / p.group_size;
     const Rows of_block = {s.x + k, s.scale + group,   s.sum + group, s.start + group,
                            p.k,     p.k / p.group_size};
-    const int64_t share = (data - asked) / tiles;
+    const int64_t ahead = HWY_MAX(kAhead, data - asked), share = (data - asked) / tiles;
     for (int64_t tile = 0, row = 0, count = 0; tile < tiles; ++tile, row += count) {
       count = each + (tile < larger);
       // Each tile asks for its share: all at once would keep the reads of the first one waiting.
-      prefetch(asked + kAhead, share);
+      prefetch(asked + ahead, share);
       asked += share;
       Rows rows = of_block.without(row);
       if constexpr (F::kWide) {
@@ -348,10 +348,9 @@ void panels(const Int8RowBatch& s, int64_t panel, int64_t panels, float* acc) {
   finish_outputs(p, acc, 2 * kPanel, 0, p.rows, panel, panels);
 }
 
-// Affine weights. A tile of AVX-512 sums 64 k without a loop.
 template <int kBits>
 Int8PanelsKernel* affine_panels(int64_t group_size) {
-  if constexpr (kHasDot && kLanes == 16)
+  if constexpr (kLongGroups)
     if (group_size > 32) return panels<FormOf<kBits, 16, true>, GgufFormat::kNone>;
   return panels<FormOf<kBits, 8, true>, GgufFormat::kNone>;
 }

@@ -278,19 +278,24 @@ struct RowPart {
   int64_t row, rows, index, parts;
 };
 
+// With two vectors of outputs: sums, outputs, weights and x fill 27 of the 32 registers of AVX-512.
+constexpr int kRowsAtOnce = 6;
+
 // R rows' outputs of two panels, whose blocks are one stream. Of more rows than sums fit into the
 // registers with, each step is added for the first and then for the others.
 template <class Steps, int R>
-HWY_NOINLINE void few_rows(const Int8RowBatch& s, const RowPart& part, int64_t panel, float* acc) {
-  constexpr int kFirst = R > 6 ? (R + 1) / 2 : R, kSecond = R - kFirst;
+HWY_NOINLINE void rows_of_panels(const Int8RowBatch& s, const RowPart& part, int64_t panel,
+                                 float* acc) {
+  constexpr int kFirst = R > kRowsAtOnce ? (R + 1) / 2 : R, kSecond = R - kFirst;
   const LinearParams& p = s.params;
   const QuantisedLayout layout = quantised_layout(p);
   const int64_t bytes = layout.block_bytes();
   const auto* from = static_cast<const uint8_t*>(p.w) + layout.offset(panel, 0);
   // One part asks for what comes behind, more of them for a share of the next two panels each.
   const int64_t all = 2 * layout.panel_bytes();
-  const uint8_t* ask = part.parts == 1 ? from + kAhead : from + all + part.index * all / part.parts;
-  const int64_t ask_bytes = 2 * bytes / Steps::kSteps / part.parts;
+  const bool one_part = part.parts == 1, more = panel + 2 < p.panels();
+  const uint8_t* ask = one_part ? from + kAhead : from + all + part.index * all / part.parts;
+  const int64_t ask_bytes = one_part || more ? 2 * bytes / Steps::kSteps / part.parts : 0;
   Rows rows = Rows{s.x, s.scale, s.sum, s.start, p.k, p.k / p.group_size}.without(part.row);
   FewRows<Steps, kFirst> first;
   [[maybe_unused]] FewRows<Steps, kSecond ? kSecond : 1> second;
@@ -327,27 +332,32 @@ template <class F>
 constexpr int kFewRowsInParts = kHasDot && kLanes == 16 ? 48 : kFewRows<F>;
 
 template <class Steps, int... kFewer>
-HWY_INLINE void few_rows(const Int8RowBatch& s, const RowPart& part, int64_t panel, float* acc,
-                         std::integer_sequence<int, kFewer...> /*one less*/) {
-  ((part.rows == kFewer + 1 ? few_rows<Steps, kFewer + 1>(s, part, panel, acc) : void()), ...);
+HWY_INLINE void few_rows_of_steps(const Int8RowBatch& s, const RowPart& part, int64_t panel,
+                                  float* acc, std::integer_sequence<int, kFewer...> /*one less*/) {
+  ((part.rows == kFewer + 1 ? rows_of_panels<Steps, kFewer + 1>(s, part, panel, acc) : void()),
+   ...);
 }
 
 // That for the weight's format.
 template <class F, GgufFormat kFormat>
 HWY_INLINE void few_rows(const Int8RowBatch& s, const RowPart& part, int64_t panel, float* acc) {
   const auto run = [&]<class Steps>() HWY_ATTR {
-    few_rows<Steps>(s, part, panel, acc, std::make_integer_sequence<int, kFewRows<F>>());
+    few_rows_of_steps<Steps>(s, part, panel, acc, std::make_integer_sequence<int, kFewRows<F>>());
+  };
+  const auto of_bits = [&]<int kBits>() HWY_ATTR {
+    if constexpr (!kLongGroups || F::kWords == 8)
+      if (s.params.group_size == 32) return run.template operator()<AffineSteps<F, kBits, 32>>();
+    if constexpr (!kLongGroups || F::kWords == 16) {
+      if (s.params.group_size == 64) return run.template operator()<AffineSteps<F, kBits, 64>>();
+      run.template operator()<AffineSteps<F, kBits, 128>>();
+    }
   };
   if constexpr (kFormat != GgufFormat::kNone) {
     run.template operator()<GgufSteps<F, kFormat>>();
-  } else {
-    const auto of_bits = [&]<int kBits>() HWY_ATTR {
-      if constexpr (F::kWords == 8)
-        if (s.params.group_size == 32) return run.template operator()<AffineSteps<F, kBits, 32>>();
-      if (s.params.group_size == 64) return run.template operator()<AffineSteps<F, kBits, 64>>();
-      run.template operator()<AffineSteps<F, kBits, 128>>();
-    };
+  } else if constexpr (kHasDot) {
     s.params.bits == 4 ? of_bits.template operator()<4>() : of_bits.template operator()<8>();
+  } else {
+    of_bits.template operator()<(F::kWide ? 8 : 4)>();
   }
 }
 
