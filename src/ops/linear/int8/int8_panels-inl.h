@@ -148,10 +148,11 @@ struct Blocks {
   int64_t groups, groups_each, chunks_per_group;
 };
 
-// On AVX-512 a tile's outputs stay in registers, for as many blocks as the L1 cache holds beside x
-// (25 KB); elsewhere, and where wide codes need more, they are added to in memory, group by group.
+// On AVX-512, and on AVX2 without VNNI, a tile's outputs stay in registers, for as many blocks as
+// the L1 cache holds beside x (25 KB); elsewhere, where tiles of more rows were measured to be
+// faster, and where wide codes need more, they are added to in memory, group by group.
 template <class F>
-constexpr bool kKeepsOutputs = kLanes == 16 && !F::kWide;
+constexpr bool kKeepsOutputs = (kLanes == 16 || (kLanes == 8 && !kHasDot)) && !F::kWide;
 template <class F>
 constexpr int64_t kBlocks = kKeepsOutputs<F> ? 4 : 1;
 
@@ -228,10 +229,12 @@ HWY_NOINLINE void add_groups(const Rows& rows, const Blocks<F>& blocks, int64_t 
 // Rows of a tile: as many as the registers hold (32 on AVX-512 and NEON, 16 on AVX2), where sums of
 // 16 bits take as many as those of 32, and so do outputs that stay.
 template <class F>
-constexpr int kTileRows = kKeepsOutputs<F>          ? (kHasDot ? 6 : 4)
-                          : kLanes == 8             ? (kHasDot || F::kWide ? 4 : 2)
-                          : kLanes == 4 && !kHasDot ? 4
-                                                    : 8;
+constexpr int tile_rows() {
+  if (kKeepsOutputs<F>) return kLanes == 8 ? 3 : kHasDot ? 6 : 4;
+  return kLanes == 8 || (kLanes == 4 && !kHasDot) ? 4 : 8;
+}
+template <class F>
+constexpr int kTileRows = tile_rows<F>();
 template <class F>
 constexpr int at_most_a_tile(int rows) {
   return rows < kTileRows<F> ? rows : kTileRows<F>;
