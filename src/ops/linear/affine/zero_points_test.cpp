@@ -351,7 +351,8 @@ TEST(ZeroPoints, RowsOf8BitsHaveTheSameBitsInAnyBatchAndOnEveryInstructionSet) {
           n, k, mx::bfloat16, text("", mx::bfloat16, format) + ", K " + std::to_string(k),
           [&](const Context& context, bool interleave) {
             return pack(context, *s, mx::bfloat16, interleave);
-          }));
+          },
+          [] { return int8_kernel(); }));
     }
   }
 }

@@ -52,11 +52,12 @@ void expect_same_bits(int k, mx::Dtype dtype) {
   const int n = 2 * 40;
   for (const AffineFormat& format : formats()) {
     if (k % format.group_size != 0) continue;
-    ASSERT_NO_FATAL_FAILURE(
-        expect_bits_of_rows(n, k, dtype, format_name(format) + ", K " + std::to_string(k),
-                            [&](const Context& context, bool interleave) {
-                              return random_weight(context, n, k, format, dtype, interleave);
-                            }));
+    ASSERT_NO_FATAL_FAILURE(expect_bits_of_rows(
+        n, k, dtype, format_name(format) + ", K " + std::to_string(k),
+        [&](const Context& context, bool interleave) {
+          return random_weight(context, n, k, format, dtype, interleave);
+        },
+        [&] { return kernel_for(format); }));
   }
 }
 

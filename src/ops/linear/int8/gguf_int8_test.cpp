@@ -145,9 +145,11 @@ TEST(Int8LinearGguf, ARowHasTheSameBitsInAnyBatchAndOnEveryInstructionSet) {
       const auto s = gguf_source(n, k, format, 7);
       for (const mx::Dtype dtype : float_dtypes())
         ASSERT_NO_FATAL_FAILURE(expect_bits_of_rows(
-            n, k, dtype, gguf_block(format).name, [&](const Context& context, bool interleave) {
+            n, k, dtype, gguf_block(format).name,
+            [&](const Context& context, bool interleave) {
               return LinearWeight{.weight = pack(context, *s, dtype, interleave)};
-            }));
+            },
+            [&] { return kernel_for(format); }));
     }
   }
 }

@@ -37,10 +37,11 @@ inline const char* int8_kernel(bool tiles = true) {
 
 // Bits: of a row alone, of any number of rows, on every instruction set, with all that linear()
 // computes on the way. make_weight(context, interleave): a weight [n, k] for activations of
-// `dtype`.
+// `dtype`. `kernel` says which kernel must run.
 inline void expect_bits_of_rows(
     int n, int k, mx::Dtype dtype, const std::string& format,
-    const std::function<LinearWeight(const Context&, bool)>& make_weight) {
+    const std::function<LinearWeight(const Context&, bool)>& make_weight,
+    const std::function<const char*()>& kernel) {
   const mx::array x = random_array({512, k}, dtype, 1), norm = random_array({k}, mx::float32, 3);
   const mx::array residual = random_array({512, n}, dtype, 2);
   std::optional<mx::array> plain, gated;
@@ -64,6 +65,7 @@ inline void expect_bits_of_rows(
       ASSERT_TRUE(same_bits(y, matrix_rows(*plain, 0, rows)));
       ASSERT_TRUE(same_bits(silu, matrix_rows(*gated, 0, rows)));
     }
+    ASSERT_TRUE(kernel_ran(context, "linear", 2 * std::ssize(counts), kernel()));
     // The last rows of a larger batch are others' neighbours.
     const mx::array last = matrix_rows(x, 511, 1);
     ASSERT_TRUE(same_bits(linear(context, last, w, {.residual = matrix_rows(residual, 511, 1)}),
