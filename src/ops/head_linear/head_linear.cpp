@@ -176,17 +176,17 @@ HeadWeights stack_heads(const Context& context, std::vector<PackedMatrix> weight
 mx::array head_linear(const Context& context, const mx::array& x, const HeadWeights& weights,
                       int64_t passed) {
   check(x, *weights, passed);
-  if (context.device->metal() && !context.use_reference) {
+  if (context.use_reference) {
+    note_reference(context, kOp);
+    return head_linear_reference(x, *weights, passed);
+  }
+  if (context.device->metal()) {
     context.kernels->literal_counter(kOp, "mlx").fetch_add(1, std::memory_order_relaxed);
     return head_linear_mlx(x, *weights->front().mlx, passed);
   }
   const LinearParams params = linear_format(weights->front(), x.dtype());
   CudaDevice* const cuda = context.device->cuda();
-  const LinearKernel* kernel = find_linear_kernel(params);
-  if (context.use_reference || (!cuda && !kernel)) {
-    note_reference(context, kOp);
-    return head_linear_reference(x, *weights, passed);
-  }
+  const LinearKernel* const kernel = cuda ? nullptr : &linear_kernel_for(params);
   const auto size = static_cast<int64_t>(mx::size_of(x.dtype()));
   const mx::Shape shape = {x.shape(0), x.shape(1), static_cast<int>(params.n + passed)};
   auto run = [=, pool = context.pool](const auto& in, auto& out) {

@@ -186,30 +186,27 @@ mx::array linear(const Context& context, const mx::array& x, const LinearWeight&
   const mx::Dtype y_dtype = options.out_dtype.value_or(x.dtype());
   const PackedMatrix& weight = w.weight;
   check_inputs(x, w, options, y_dtype);
-  if (context.device->metal() && !context.use_reference)
-    return linear_on_mlx(context, x, w, options, y_dtype);
-  if (context.device->cuda() && !context.use_reference)
-    return launch_on_cuda(context, x, w, options, y_dtype);
+  if (context.use_reference) return composed_reference(context, x, w, options, y_dtype);
+  if (context.device->metal()) return linear_on_mlx(context, x, w, options, y_dtype);
+  if (context.device->cuda()) return launch_on_cuda(context, x, w, options, y_dtype);
   LinearParams params = linear_format(weight, y_dtype);
   params.norm_eps = options.norm ? options.norm->eps : 0;
   params.gated = options.gate.has_value();
   params.gate = options.gate.value_or(Gate{});
-  const LinearKernel* kernel = find_linear_kernel(params);
-  if (context.use_reference || !kernel) return composed_reference(context, x, w, options, y_dtype);
-
+  const LinearKernel& kernel = linear_kernel_for(params);
   Inputs inputs = inputs_of(x, w, options);
-  auto run = [params, kernel, bias = inputs.bias, norm = inputs.norm, residual = inputs.residual,
+  auto run = [params, &kernel, bias = inputs.bias, norm = inputs.norm, residual = inputs.residual,
               data = weight.data, columns = weight.columns,
               pool = context.pool](const auto& in, auto& out) {
     LinearParams p = params;
     set_inputs(p, in, bias, norm, residual);
     p.w = data.get();
     p.y = out[0].template data<void>();
-    kernel->run(*pool, p);
+    kernel.run(*pool, p);
   };
   return launch_kernel(
       context,
-      {.op = "linear", .kernel = kernel->name(), .run = run, .cost = cost_of(x, weight, y_dtype)},
+      {.op = "linear", .kernel = kernel.name(), .run = run, .cost = cost_of(x, weight, y_dtype)},
       {x.shape(0), static_cast<int>(params.y_columns())}, y_dtype, std::move(inputs.arrays));
 }
 

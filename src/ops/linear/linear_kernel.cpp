@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <stdexcept>
 
 #include "ops/cpu/aligned_bytes.h"
 #include "ops/linear/dense/linear_amx.h"
@@ -63,6 +64,11 @@ const LinearKernel* find_linear_kernel(const LinearParams& params) {
         (!params.turned || kernel->reads_turned))
       return kernel;
   return nullptr;
+}
+
+const LinearKernel& linear_kernel_for(const LinearParams& params) {
+  if (const LinearKernel* kernel = find_linear_kernel(params)) return *kernel;
+  throw std::logic_error("no kernel of this instruction set reads a weight packed for another one");
 }
 
 bool packs_turned(LinearParams params) {

@@ -70,8 +70,12 @@ struct LinearKernel {
   bool int8_activations = false;  // whether it is for LinearParams that ask for them, or for others
 };
 
-// The best kernel for the format, or null: then the op runs its reference.
+// The best kernel for the format, or null.
 const LinearKernel* find_linear_kernel(const LinearParams& params);
+
+// The same. Throws std::logic_error where there is none: a weight with turned codes, packed for
+// another instruction set than the one in force now.
+const LinearKernel& linear_kernel_for(const LinearParams& params);
 
 // Whether weights of this format are packed with turned codes, for the kernel that serves them on
 // the instruction set in force.

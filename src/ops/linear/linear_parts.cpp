@@ -29,11 +29,7 @@ LinearParams part_params(const LinearParams& part, const LinearParams& whole, in
   return p;
 }
 
-void run_part(ThreadPool& pool, const LinearParams& p) {
-  const LinearKernel* kernel = find_linear_kernel(p);
-  QUIRE_CHECK(kernel != nullptr) << "a part without a kernel";
-  kernel->run(pool, p);
-}
+void run_part(ThreadPool& pool, const LinearParams& p) { linear_kernel_for(p).run(pool, p); }
 
 // Copies some columns of all rows; strides and the width are in bytes.
 void copy_columns(ThreadPool& pool, int64_t rows, int64_t width, const void* from,

@@ -95,10 +95,10 @@ void add_group(ThreadPool& pool, const LoraPair& pair, const std::vector<int32_t
   LinearParams a = product(pair.a, count, scratch.x, scratch.low);
   a.norm_weight = arrays.norm_weight;
   a.norm_eps = arrays.norm_eps;
-  find_linear_kernel(a)->run(pool, a);
+  linear_kernel_for(a).run(pool, a);
   LinearParams b = product(pair.b, count, scratch.low, scratch.after);
   b.residual = scratch.before;
-  find_linear_kernel(b)->run(pool, b);
+  linear_kernel_for(b).run(pool, b);
   for_rows(pool, rows, y_bytes,
            [&](int64_t at, int64_t own) { copy(arrays.y + at, scratch.after + own, y_bytes); });
 }

@@ -173,19 +173,20 @@ mx::array moe_experts(const Context& context, const mx::array& x, const MoeRouti
                       const Experts& experts, const MoeExpertsOptions& options) {
   check_inputs(x, routing, experts, options);
   const Expert& first = experts->front();
-  if (context.device->metal() && !context.use_reference) {
+  if (context.use_reference) {
+    note_reference(context, "moe_experts");
+    return moe_experts_reference(x, routing, experts, options);
+  }
+  if (context.device->metal()) {
     context.kernels->literal_counter("moe_experts", "mlx").fetch_add(1, std::memory_order_relaxed);
     return moe_experts_mlx(x, routing, first, options);
   }
   CudaDevice* const cuda = context.device->cuda();
-  const LinearKernel* gate_up =
-      find_linear_kernel(expert_linear_params(first.gate_up, x.dtype(), &options.gate));
-  const LinearKernel* down =
-      find_linear_kernel(expert_linear_params(first.down, mx::float32, nullptr));
-  if (context.use_reference || (!cuda && (!gate_up || !down))) {
-    note_reference(context, "moe_experts");
-    return moe_experts_reference(x, routing, experts, options);
-  }
+  const auto kernel_for = [&](const LinearWeight& weight, mx::Dtype y_dtype, const Gate* gate) {
+    return cuda ? nullptr : &linear_kernel_for(expert_linear_params(weight, y_dtype, gate));
+  };
+  const LinearKernel* const gate_up = kernel_for(first.gate_up, x.dtype(), &options.gate);
+  const LinearKernel* const down = kernel_for(first.down, mx::float32, nullptr);
   Inputs inputs = inputs_of(x, routing, options);
   auto run = [type = check_float("moe_experts", "x", x.dtype()), gate_up, down, experts, cuda,
               shared = inputs.shared, logit = inputs.logit, residual = inputs.residual,

@@ -2,6 +2,7 @@
 
 #include "ops/embedding/embedding.h"
 #include "ops/linear/affine/affine_test_util.h"
+#include "ops/linear/linear_format.h"
 #include "ops/linear/linear_reference.h"
 #include "ops/linear/linear_test_util.h"
 #include "ops/linear/pack/affine_pack_cpu.h"
@@ -414,6 +415,24 @@ TEST(AffineLinear, NothingIsWidened) {
       }
     }
   }
+}
+
+// As after force_cpu_isa(): the op does not compute something else in silence.
+TEST(AffineLinear, RefusesCodesPackedForAnotherInstructionSet) {
+  if (on_gpu()) GTEST_SKIP() << "the CPU's";
+  int refused = 0;
+  for (const auto& isa : isas_to_test()) {
+    SCOPED_TRACE(isa);
+    const ForcedIsa forced(isa);
+    const Context context = make_context(1);
+    const AffineSource s = affine_source(16, 128, {4, 64, mx::bfloat16}, mx::bfloat16, 5);
+    LinearWeight w = {.weight = pack_affine_matrix(context, {&s.rows, 1}, mx::bfloat16)};
+    w.weight.turned = !w.weight.turned;
+    if (find_linear_kernel(linear_format(w.weight, mx::bfloat16))) continue;
+    EXPECT_THROW(linear(context, mx::zeros({1, 128}, mx::bfloat16), w), std::logic_error);
+    ++refused;
+  }
+  EXPECT_GT(refused, 0);
 }
 
 TEST(AffineLinear, RefusesFormatsWithoutAKernel) {
