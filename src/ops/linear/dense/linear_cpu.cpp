@@ -222,6 +222,45 @@ class DenseWeights {
   int64_t panel_stride_;
 };
 
+// Values of float16, which take several steps to widen: once for all tiles of many rows.
+class HalfWeights {
+ public:
+  static constexpr int64_t kDepth = 4, kStreamPanels = 1, kGroupPanels = kBlockPanels;
+  static constexpr int kFusedRows = kStream.rows, kFusedVecs = kStream.vecs;
+  static_assert(kPanel % (kFusedVecs * kLanes) == 0);
+  explicit HalfWeights(const LinearParams& p) : values_(p) {}
+
+  bool turn(int64_t panel, int64_t panels, int64_t chunk) {
+    part_ = values_.slice(panel, panels, chunk, kDepth);
+    return true;
+  }
+  DensePart<F16> fused() const { return part_; }
+  WidePart slice(int64_t panel, int64_t panels, int64_t chunk, int64_t depth) {
+    constexpr int kVecs = kPanel / kLanes;
+    for (int64_t i = 0; i < panels; ++i) {
+      float* to = wide_ + i * WidePart::kPanelFloats;
+      const DensePart<F16> part = values_.slice(panel + i, 1, chunk, depth);
+      for (int64_t c = 0; c < depth; ++c) {
+        for (int j = 0; j < kChunk / 2; ++j, to += 2 * kPanel) {
+          FloatVec even[kVecs], odd[kVecs];
+          part.load(c, j, even, odd);
+#pragma GCC unroll 4
+          for (int v = 0; v < kVecs; ++v) {
+            hn::Store(even[v], kFloats, to + 2 * v * kLanes);
+            hn::Store(odd[v], kFloats, to + (2 * v + 1) * kLanes);
+          }
+        }
+      }
+    }
+    return {wide_};
+  }
+
+ private:
+  HWY_ALIGN float wide_[kPair * WidePart::kPanelFloats];
+  DenseWeights<F16> values_;
+  DensePart<F16> part_ = {};
+};
+
 // A slice is a block. Pairs of panels are one stream of memory.
 template <class T, class Source>
 class QuantisedWeights {
@@ -475,6 +514,7 @@ void multiply_format(const LinearRowBatch& batch, const LinearBlock& block) {
   }
   switch (batch.params.bits) {
     case 0:
+      if constexpr (hwy::IsSame<T, F16>()) return multiply<HalfWeights>(batch, block);
       return multiply<DenseWeights<T>>(batch, block);
     case 4:
       return multiply_affine<T, 4>(batch, block);
