@@ -25,7 +25,7 @@ constexpr int64_t kChunk = 32;  // k of one pair of chains
 // take one panel after the other, so that a thread's weights are one stream from memory: decode
 // runs at its speed. Many rows take tiles with more outputs, which need fewer loads of x for each
 // multiply-add. The limits are the registers: 32 on AVX-512 and NEON (24 chains, the weights and
-// x), 16 on AVX2 and SSE2 (12 chains, or 8 with two vectors of weights). Measured on AMD Zen 5.
+// x), 16 on AVX2 and SSE2 (12 chains, the weights of one k and x). Measured on AMD Zen 5 and Zen 4.
 struct TileShape {
   int rows, vecs;
 };
@@ -33,7 +33,7 @@ constexpr TileShape kStream = kLanes == 16        ? TileShape{12, 1}
                               : kSixteenRegisters ? TileShape{2, 2}
                                                   : TileShape{2, 4};
 constexpr TileShape kBlock = kLanes == 16        ? TileShape{6, 2}
-                             : kSixteenRegisters ? TileShape{6, 1}
+                             : kSixteenRegisters ? TileShape{3, 2}
                                                  : TileShape{6, 2};
 // A pass over the tiles covers kBlockPanels panels, and stops every kDepthChunks chunks so that
 // their weights (16 KiB of bfloat16) stay in the L1 cache while all tiles use them.
@@ -43,8 +43,9 @@ constexpr int64_t kDepthChunks = 8;
 static_assert(kBlockPanels == 1 || kStream.rows >= kBlock.rows);
 // Bytes of weights to fetch ahead: about 200 ns at the speed of one core's stream.
 constexpr int64_t kPrefetch = 8192;
-// What multiply_tile reads: 32 k at a time, a pair of k of V vectors of outputs. `chunk` counts
-// from the part's begin, and at() leads to the outputs from `column` on.
+// What multiply_tile reads: 32 k at a time, a pair of k of V vectors of outputs; kAgain: a pair
+// that was loaded before. `chunk` counts from the part's begin, and at() leads to the outputs from
+// `column` on.
 //
 // Packed values of a dense matrix.
 template <class T>
@@ -54,13 +55,14 @@ struct DensePart {
   DensePart at(int64_t column) const {
     return {w + column / kPanel * panel_stride + column % kPanel * 2, panel_stride};
   }
-  template <int V>
+  template <int V, bool kAgain = false>
   HWY_INLINE void load(int64_t chunk, int j, FloatVec (&even)[V], FloatVec (&odd)[V]) const {
-#pragma GCC unroll 2
+#pragma GCC unroll 4
     for (int v = 0; v < V; ++v) {
       const T* from = w + chunk * kPanel * kChunk + v * kLanes / kPanel * panel_stride +
                       v * kLanes % kPanel * 2 + j * 2 * kPanel;
-      prefetch_into_l2(from + kPrefetch / sizeof(T));
+      constexpr size_t kBytes = 2 * kLanes * sizeof(T);  // each line is asked for once
+      if (!kAgain && v * kBytes % 64 == 0) prefetch_into_l2(from + kPrefetch / sizeof(T));
       load_pair(from, even[v], odd[v]);
     }
   }
@@ -72,7 +74,7 @@ struct WidePart {
   WidePart at(int64_t column) const {
     return {w + column / kPanel * kPanelFloats + column % kPanel * 2};
   }
-  template <int V>
+  template <int V, bool kAgain = false>
   HWY_INLINE void load(int64_t chunk, int j, FloatVec (&even)[V], FloatVec (&odd)[V]) const {
 #pragma GCC unroll 2
     for (int v = 0; v < V; ++v) {
@@ -89,7 +91,7 @@ struct CodePart {
   const QuantisedBlock* blocks;
   int64_t lane = 0;
   CodePart at(int64_t column) const { return {blocks + column / kPanel, column % kPanel}; }
-  template <int V>
+  template <int V, bool kAgain = false>
   HWY_INLINE void load(int64_t chunk, int j, FloatVec (&even)[V], FloatVec (&odd)[V]) const {
 #pragma GCC unroll 2
     for (int v = 0; v < V; ++v) {
@@ -100,11 +102,26 @@ struct CodePart {
   }
 };
 
+// sums [R][V] += k `x[0]` of each row times the weights of V vectors of outputs.
+template <int R, int V>
+HWY_INLINE void add_products(const float* HWY_RESTRICT x, const FloatVec (&w)[V],
+                             FloatVec (&sums)[R][V]) {
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r) {
+    const FloatVec all = hn::Set(kFloats, x[r * kChunk]);
+#pragma GCC unroll 2
+    for (int v = 0; v < V; ++v) sums[r][v] = hn::MulAdd(all, w[v], sums[r][v]);
+  }
+}
+
 // acc [R][V * kLanes] += a [chunks][R][32] times the weights of V vectors of outputs. The order of
 // additions is the promise of linear.h; nothing here may depend on R, V or the chunks of one call.
 template <class Part, int R, int V>
 HWY_INLINE void multiply_pairs(const float* HWY_RESTRICT a, const Part& w, int64_t chunks,
                                float* HWY_RESTRICT acc, int64_t acc_stride) {
+  // Too few registers for the weights of both k: the even one's are used up first, and the barriers
+  // keep the compiler from loading others meanwhile.
+  constexpr bool kApart = kSixteenRegisters && R * V > 4;
   for (int64_t chunk = 0; chunk < chunks; ++chunk, a += R * kChunk) {
     FloatVec even[R][V], odd[R][V];
 #pragma GCC unroll 16
@@ -115,16 +132,13 @@ HWY_INLINE void multiply_pairs(const float* HWY_RESTRICT a, const Part& w, int64
     for (int j = 0; j < kChunk / 2; ++j) {
       FloatVec w_even[V], w_odd[V];
       w.load(chunk, j, w_even, w_odd);
-#pragma GCC unroll 16
-      for (int r = 0; r < R; ++r) {
-        const FloatVec x_even = hn::Set(kFloats, a[r * kChunk + 2 * j]);
-        const FloatVec x_odd = hn::Set(kFloats, a[r * kChunk + 2 * j + 1]);
-#pragma GCC unroll 2
-        for (int v = 0; v < V; ++v) {
-          even[r][v] = hn::MulAdd(x_even, w_even[v], even[r][v]);
-          odd[r][v] = hn::MulAdd(x_odd, w_odd[v], odd[r][v]);
-        }
+      add_products(a + 2 * j, w_even, even);
+      if constexpr (kApart) {
+        asm volatile("" ::: "memory");
+        w.template load<V, /*kAgain=*/true>(chunk, j, w_even, w_odd);
       }
+      add_products(a + 2 * j + 1, w_odd, odd);
+      if constexpr (kApart) asm volatile("" ::: "memory");
     }
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r)
