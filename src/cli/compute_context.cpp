@@ -106,7 +106,6 @@ ops::Context make_compute_context(const ModelFlags& flags,
   ops::Context context = ops::make_context(
       flags.threads > 0 ? flags.threads : usable_physical_cores(), open_device(flags, beyond_gpus));
   set_metal_ways(flags, *context.device);
-  context.require_kernels = is_set("QUIRE_REQUIRE_KERNELS");
   ops::set_portable_bits(flags.portable_bits);
   if (flags.profile) context.profile = std::make_shared<ops::Profile>();
   context.use_reference = is_set("QUIRE_USE_REFERENCE");

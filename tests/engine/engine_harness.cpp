@@ -91,7 +91,6 @@ std::unique_ptr<models::Model> make_model(const Arrangement& setup) {
   const formats::Checkpoint checkpoint = open_checkpoint(setup.checkpoint);
   ops::Context context = ops::make_context(setup.threads);
   context.profile = setup.profile;
-  context.require_kernels = true;
   std::vector<formats::LoraAdapter> adapters;
   for (const std::string& dir : setup.adapters)
     adapters.push_back(formats::LoraAdapter::open(source_dir() + "/" + dir));

@@ -56,7 +56,6 @@ TEST_P(AdapterParity, AnswersAsPeftDoesBesideBaseRows) {
   for (size_t i = 0; i < adapters_.size(); ++i)
     add(read_golden(adapters_[i]), static_cast<int32_t>(i));
   ops::Context context = ops::make_context(2);
-  context.require_kernels = true;
   const auto answers = run_engine({.checkpoint = checkpoint_,
                                    .max_num_batched_tokens = 64,
                                    .prefix_caching = true,

@@ -35,7 +35,6 @@ std::vector<Job> jobs_of(const Golden& golden) {
 std::map<std::string, int64_t> run(const std::string& checkpoint, const Ablation& ablation) {
   SCOPED_TRACE(checkpoint + ", " + ablation.name);
   ops::Context context = ops::make_context(2, ops::testing::make_metal_for_tests());
-  context.require_kernels = true;
   context.device->metal()->set_ways(ablation.ways);
   const Golden golden = read_golden(checkpoint);
   const auto answers = run_engine({.checkpoint = checkpoint,
@@ -115,7 +114,6 @@ TEST_F(MetalCaches, CodesCostWhatTheyCostOnTheCpu) {
       for (const bool gathers : {false, true}) {
         SCOPED_TRACE(checkpoint);
         ops::Context metal = ops::make_context(2, ops::testing::make_metal_for_tests());
-        metal.require_kernels = true;
         metal.device->metal()->set_ways({.gathers_pages = gathers});
         const double on_metal = loss(golden, setup, metal);
         printf("%s: codes cost %.4f on Metal, %.4f on the CPU\n", checkpoint, on_metal, on_cpu);

@@ -69,7 +69,6 @@ void expect_kernels(const ops::Context& context, const Golden& golden) {
 // Runs the cases of one longrope rule ("" for other models) and returns the greatest difference.
 double expect_cases(const Golden& golden, const std::string& longrope, const EngineSetup& setup) {
   ops::Context context = ops::make_context(setup.threads);
-  context.require_kernels = true;
   std::vector<const GoldenCase*> cases;
   std::vector<Job> jobs;
   for (const GoldenCase& c : golden.cases) {
@@ -176,7 +175,6 @@ struct Distance {
 // How far forced log-probabilities are from those of transformers in float32.
 Distance forced_distance(const Golden& golden, const EngineSetup& setup) {
   ops::Context context = ops::make_context(2);
-  context.require_kernels = true;
   const auto actual = forced_logprobs(golden, context, setup);
   std::vector<double> expected;
   for (const GoldenCase& c : golden.cases)

@@ -37,7 +37,6 @@ TEST(PoolingParity, LastAndMeanStatesAreThoseOfTransformers) {
       for (const Kind kind : {Kind::kLast, Kind::kMean})
         jobs.push_back({.prompt = c.prompt, .pooling = engine::Pooling{.kind = kind}});
     ops::Context context = ops::make_context(2);
-    context.require_kernels = true;
     const auto answers = run_engine({.checkpoint = checkpoint,
                                      .max_num_batched_tokens = 64,
                                      .prefix_caching = true,

@@ -66,8 +66,6 @@ Context make_context(int num_threads, std::shared_ptr<Device> device) {
 void set_default_device(std::shared_ptr<Device> device) { default_device() = std::move(device); }
 
 void note_reference(const Context& context, const char* op) {
-  if (context.require_kernels && !context.use_reference)
-    throw std::runtime_error(std::string(op) + ": no kernel here, and kernels are required");
   context.kernels->counter(op, "reference").fetch_add(1, std::memory_order_relaxed);
 }
 

@@ -43,8 +43,7 @@ struct Context {
   std::shared_ptr<KernelLog> kernels;
   std::shared_ptr<Device> device;              // where kernels run
   std::shared_ptr<Profile> profile = nullptr;  // null: nothing is timed
-  bool use_reference = false;    // run every op's reference: the oracle, in float32 MLX ops
-  bool require_kernels = false;  // QUIRE_REQUIRE_KERNELS=1: a fall-back to a reference is an error
+  bool use_reference = false;  // run every op's reference: the oracle, in float32 MLX ops
 };
 
 // `device` null: what set_default_device says, or else the CPU.
@@ -52,8 +51,8 @@ Context make_context(int num_threads, std::shared_ptr<Device> device = nullptr);
 // For tests: whatever makes its own context is to run there; null: the CPU.
 void set_default_device(std::shared_ptr<Device> device);
 
-// Counts "op/reference". Every op calls it where it falls back to its reference; throws
-// std::runtime_error if kernels are required and the reference was not asked for.
+// Counts "op/reference". Every op calls it where it runs its reference, which it does only if that
+// is asked for: without a kernel it throws.
 void note_reference(const Context& context, const char* op);
 // Whether an op without a kernel of ours on Metal is to be composed of MLX's operations: there, and
 // where its reference is asked for, which is the same composition. Counts "op/mlx" or
