@@ -44,8 +44,8 @@ static_assert(kBlockPanels == 1 || kStream.rows >= kBlock.rows);
 // Bytes of weights to fetch ahead: about 200 ns at the speed of one core's stream.
 constexpr int64_t kPrefetch = 8192;
 // What multiply_tile reads: 32 k at a time, a pair of k of V vectors of outputs; kAgain: a pair
-// that was loaded before. `chunk` counts from the part's begin, and at() leads to the outputs from
-// `column` on.
+// that was loaded just before, so nothing is asked for ahead. `chunk` counts from the part's begin,
+// and at() leads to the outputs from `column` on.
 //
 // Packed values of a dense matrix.
 template <class T>
@@ -61,7 +61,7 @@ struct DensePart {
     for (int v = 0; v < V; ++v) {
       const T* from = w + chunk * kPanel * kChunk + v * kLanes / kPanel * panel_stride +
                       v * kLanes % kPanel * 2 + j * 2 * kPanel;
-      constexpr size_t kBytes = 2 * kLanes * sizeof(T);  // each line is asked for once
+      constexpr size_t kBytes = 2 * kLanes * sizeof(T);  // not asked for by each vector of a line
       if (!kAgain && v * kBytes % 64 == 0) prefetch_into_l2(from + kPrefetch / sizeof(T));
       load_pair(from, even[v], odd[v]);
     }
@@ -236,7 +236,8 @@ class DenseWeights {
   int64_t panel_stride_;
 };
 
-// Values of float16, which take several steps to widen: once for all tiles of many rows.
+// Values of float16, which take several steps to widen: once for all tiles of many rows. Few rows,
+// one tile, widen them where they use them.
 class HalfWeights {
  public:
   static constexpr int64_t kDepth = 4, kStreamPanels = 1, kGroupPanels = kBlockPanels;
@@ -244,6 +245,7 @@ class HalfWeights {
   static_assert(kPanel % (kFusedVecs * kLanes) == 0);
   explicit HalfWeights(const LinearParams& p) : values_(p) {}
 
+  // That fused() may be used instead of slice().
   bool turn(int64_t panel, int64_t panels, int64_t chunk) {
     part_ = values_.slice(panel, panels, chunk, kDepth);
     return true;
@@ -443,7 +445,7 @@ void multiply_group(const LinearRowBatch& batch, const LinearBlock& block, Weigh
                     int64_t panel, int64_t panels, float* acc) {
   const int64_t rows = batch.params.rows, chunks = linear_chunks(batch.params.k);
   const bool blocks = rows > kStream.rows && panels % kBlockPanels == 0;
-  constexpr int kMostRows = HWY_MAX(kBlock.rows, Weights::kFusedRows);
+  constexpr int kMostRows = HWY_MAX(kBlock.rows, HWY_MIN(Weights::kFusedRows, kFusedTile));
   for (int64_t chunk = 0; chunk < chunks; chunk += Weights::kDepth) {
     const int64_t depth = HWY_MIN(Weights::kDepth, chunks - chunk);
     if constexpr (Weights::kFusedRows > 0) {
@@ -528,8 +530,10 @@ void multiply_format(const LinearRowBatch& batch, const LinearBlock& block) {
   }
   switch (batch.params.bits) {
     case 0:
-      if constexpr (hwy::IsSame<T, F16>()) return multiply<HalfWeights>(batch, block);
-      return multiply<DenseWeights<T>>(batch, block);
+      if constexpr (hwy::IsSame<T, F16>())
+        return multiply<HalfWeights>(batch, block);
+      else
+        return multiply<DenseWeights<T>>(batch, block);
     case 4:
       return multiply_affine<T, 4>(batch, block);
     default:
