@@ -55,7 +55,7 @@ struct PackedMatrix {
   bool interleaved = false;
   // Affine or of GGUF: the codes lie as the kernel for the instruction set in force reads them best
   // (quantised_layout.h). After force_cpu_isa() there may be no kernel that reads them: then
-  // linear() throws std::logic_error.
+  // linear(), head_linear() and moe_experts() throw std::logic_error.
   bool turned = false;
   // Affine: the packed columns are those of W in this order, [K], so that those of a group are
   // neighbours; null: in W's own.

@@ -73,8 +73,8 @@ struct LinearKernel {
 // The best kernel for the format, or null.
 const LinearKernel* find_linear_kernel(const LinearParams& params);
 
-// The same. Throws std::logic_error where there is none: a weight with turned codes, packed for
-// another instruction set than the one in force now.
+// The same. Throws std::logic_error where there is none: the codes of a quantised weight lie as
+// another instruction set wants them than the one in force now (PackedMatrix::turned).
 const LinearKernel& linear_kernel_for(const LinearParams& params);
 
 // Whether weights of this format are packed with turned codes, for the kernel that serves them on

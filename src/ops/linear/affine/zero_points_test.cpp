@@ -323,7 +323,7 @@ std::vector<AffineFormat> int8_formats() {
 }
 
 TEST(ZeroPoints, AreWithinTheErrorBoundOfActivationsOf8Bits) {
-  if (on_cuda()) GTEST_SKIP() << "the CPU's";
+  if (on_gpu()) GTEST_SKIP() << "the CPU's";
   for (const auto& isa : isas_to_test(/*with_vnni=*/true)) {
     const ForcedIsa forced(isa);
     for (const AffineFormat& format : int8_formats()) {
@@ -341,7 +341,7 @@ TEST(ZeroPoints, AreWithinTheErrorBoundOfActivationsOf8Bits) {
 
 // Where K ends inside a block, and where it does not: then few rows meet codes in registers.
 TEST(ZeroPoints, RowsOf8BitsHaveTheSameBitsInAnyBatchAndOnEveryInstructionSet) {
-  if (on_cuda()) GTEST_SKIP() << "the CPU's";
+  if (on_gpu()) GTEST_SKIP() << "the CPU's";
   const int n = 2 * 40;
   for (const int k : {448, 640}) {
     for (const AffineFormat& format : int8_formats()) {

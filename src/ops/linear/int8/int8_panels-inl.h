@@ -149,8 +149,8 @@ struct Blocks {
 };
 
 // On AVX-512, and on AVX2 without VNNI, a tile's outputs stay in registers, for as many blocks as
-// the L1 cache holds beside x (25 KB); elsewhere, where tiles of more rows were measured to be
-// faster, and where wide codes need more, they are added to in memory, group by group.
+// the L1 cache holds beside x (25 KB). Wide codes need more registers, and with AVX-VNNI tiles of
+// more rows are faster: there, and on others, outputs are added to in memory, group by group.
 template <class F>
 constexpr bool kKeepsOutputs = (kLanes == 16 || (kLanes == 8 && !kHasDot)) && !F::kWide;
 template <class F>
@@ -227,7 +227,8 @@ HWY_NOINLINE void add_groups(const Rows& rows, const Blocks<F>& blocks, int64_t 
 }
 
 // Rows of a tile: as many as the registers hold (32 on AVX-512 and NEON, 16 on AVX2), where sums of
-// 16 bits take as many as those of 32, and so do outputs that stay.
+// 16 bits take as many as those of 32, and so do outputs that stay. On AVX2 the sums of 32 bits of
+// a group that is summed in several steps wait on the stack.
 template <class F>
 constexpr int tile_rows() {
   if (kKeepsOutputs<F>) return kLanes == 8 ? 3 : kHasDot ? 6 : 4;
