@@ -61,7 +61,7 @@ TEST(MoeExpertsGguf, EqualsTheDenseExpertsOfTheirValues) {
       }
       const Experts experts = stack_experts(context, std::move(packed)),
                     dense_experts = stack_experts(dense_context, std::move(dense));
-      for (const int rows : {1, 7, 40}) {
+      for (const int rows : {1, 7, 40, 120}) {  // 120: some with over 64, some with fewer
         SCOPED_TRACE(isa + ", " + gguf_block(mix.gate).name + ", " + std::to_string(rows));
         const mx::array logits = random_array({rows, kExperts}, mx::float32, 4, 2.0f);
         const MoeRouting routing = moe_route(context, logits, {.top_k = 2, .normalise = true});

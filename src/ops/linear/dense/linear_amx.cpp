@@ -6,6 +6,7 @@
 
 #include "ops/cpu/cpu_isa.h"
 #include "ops/linear/panel_queue.h"
+#include "ops/linear/product_tasks.h"
 
 namespace quire::ops {
 namespace {
@@ -62,11 +63,9 @@ void run(ThreadPool& pool, const LinearParams& params) {
 }
 
 void run_all(ThreadPool& pool, std::span<const LinearParams> products) {
-  const bool few = std::all_of(products.begin(), products.end(), [](const LinearParams& p) {
-    return p.rows > 0 && p.rows <= kAmxStreamRows;
-  });
-  if (few) return run_streams(pool, products);
-  for (const LinearParams& p : products) run(pool, p);
+  run_few_together(
+      products, kAmxStreamRows, [&](std::span<const LinearParams> few) { run_streams(pool, few); },
+      [&](const LinearParams& p) { run(pool, p); });
 }
 
 const char* name() { return "cpu_amx"; }

@@ -100,10 +100,9 @@ void run(ThreadPool& pool, const LinearParams& params) {
 }
 
 void run_all(ThreadPool& pool, std::span<const LinearParams> products) {
-  int64_t rows = 0;
-  for (const LinearParams& p : products) rows += p.rows;
-  if (rows <= kLinearBatchRows) return run_batches(pool, products);
-  for (const LinearParams& p : products) run(pool, p);
+  run_in_groups(products, kLinearBatchRows, [&](std::span<const LinearParams> group) {
+    group.size() > 1 ? run_batches(pool, group) : run(pool, group.front());
+  });
 }
 
 bool serves(const LinearParams& p) { return p.turned == p.has_integers(); }

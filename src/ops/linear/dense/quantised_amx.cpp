@@ -7,6 +7,7 @@
 #include "ops/cpu/cpu_isa.h"
 #include "ops/linear/dense/linear_amx.h"
 #include "ops/linear/panel_queue.h"
+#include "ops/linear/product_tasks.h"
 
 namespace quire::ops {
 namespace {
@@ -59,11 +60,10 @@ void run(ThreadPool& pool, const LinearParams& params) {
 }
 
 void run_all(ThreadPool& pool, std::span<const LinearParams> products) {
-  const bool few = std::all_of(products.begin(), products.end(), [](const LinearParams& p) {
-    return p.rows > 0 && p.rows <= kQuantisedStreamRows;
-  });
-  if (few) return run_streams(pool, products);
-  for (const LinearParams& p : products) run(pool, p);
+  run_few_together(
+      products, kQuantisedStreamRows,
+      [&](std::span<const LinearParams> few) { run_streams(pool, few); },
+      [&](const LinearParams& p) { run(pool, p); });
 }
 
 const char* name() { return "cpu_amx"; }

@@ -97,10 +97,10 @@ void run(ThreadPool& pool, const LinearParams& params) {
 
 template <Int8PanelsKernel* kKernel, bool kSigned = false>
 void run_all(ThreadPool& pool, std::span<const LinearParams> products) {
-  int64_t rows = 0;
-  for (const LinearParams& p : products) rows += p.rows;
-  if (rows <= kBatchRows) return run_batches(pool, products, kKernel, kSigned);
-  for (const LinearParams& p : products) run<kKernel, kSigned>(pool, p);
+  run_in_groups(products, kBatchRows, [&](std::span<const LinearParams> group) {
+    group.size() > 1 ? run_batches(pool, group, kKernel, kSigned)
+                     : run<kKernel, kSigned>(pool, group.front());
+  });
 }
 
 bool has_codes(const LinearParams& p) { return p.has_integers() && p.turned; }
