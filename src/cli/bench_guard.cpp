@@ -14,6 +14,7 @@ namespace quire::cli {
 namespace {
 
 constexpr double kTolerance = 0.15;
+constexpr int kPassesToKeep = 9;  // of a baseline: memory of a virtual machine differs by the place
 
 struct GuardFlags {
   bench::GuardOptions measure;
@@ -22,8 +23,9 @@ struct GuardFlags {
 
 void print(const bench::GuardComparison& comparison) {
   for (const bench::GuardChange& change : comparison.moved)
-    std::printf("  %-60s %6.3f was %6.3f  (%+.0f %%)\n", change.name.c_str(), change.now,
-                change.before, 100 * (change.now / change.before - 1));
+    std::printf("  %-60s %6.3f to %.3f, was %.3f to %.3f  (%+.0f %%)\n", change.name.c_str(),
+                change.now.least, change.now.most, change.before.least, change.before.most,
+                100 * (change.now.median / change.before.median - 1));
   for (const std::string& name : comparison.only_before)
     std::printf("  %-60s is in the baseline and was not measured\n", name.c_str());
   for (const std::string& name : comparison.only_now)
@@ -58,8 +60,9 @@ bool print_slower(const json::object& figures, const json::object* baseline) {
   return newly.empty();
 }
 
-int guard(const GuardFlags& flags) {
+int guard(GuardFlags flags) {
   limit_instruction_set();
+  if (!flags.write.empty()) flags.measure.passes = kPassesToKeep;
   const json::object figures = measure_guard(flags.measure);
   if (!flags.write.empty()) {
     write_text(flags.write, bench::guard_text(figures), "--write");

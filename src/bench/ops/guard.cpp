@@ -1,11 +1,11 @@
 #include "bench/ops/guard.h"
 
+#include <algorithm>
 #include <cctype>
-#include <cmath>
 #include <cstdio>
 #include <limits>
 #include <map>
-#include <optional>
+#include <memory>
 
 #include "base/clock.h"
 #include "base/cores.h"
@@ -35,7 +35,6 @@ constexpr const char* kCases =
 
 constexpr size_t kWeightBytes = size_t{512} << 20;  // beyond every cache
 constexpr int kRounds = 7;
-constexpr int kPasses = 3;  // of all cases, each beside a roofline of its own minute
 // Below this quantised weights count as slower than bfloat16; the rest is for the clock.
 constexpr double kLeastTimes = 0.95;
 
@@ -43,11 +42,14 @@ constexpr double kLeastTimes = 0.95;
 class OneRow {
  public:
   OneRow(const ops::Context& context, const WeightFormat& format)
-      : context_(context), x_(random_bf16({1, kHidden})) {
-    const mx::array rows = random_bf16({2 * kIntermediate, kHidden});
-    for (size_t bytes = 0; bytes < kWeightBytes; bytes += weights_.back().weight.nbytes())
-      weights_.push_back(format.make(context, rows, /*interleave=*/false));
+      : context_(context), format_(format), x_(random_bf16({1, kHidden})) {}
+
+  // One more copy of the weight.
+  void add(const mx::array& rows) {
+    weights_.push_back(format_.make(context_, rows, /*interleave=*/false));
+    bytes_ += weights_.back().weight.nbytes();
   }
+  size_t bytes() const { return bytes_; }
 
   // Whether the weights lie as the instruction set in force wants them.
   bool fits() const {
@@ -71,10 +73,28 @@ class OneRow {
 
  private:
   const ops::Context& context_;
+  const WeightFormat& format_;
   mx::array x_;
   std::vector<ops::LinearWeight> weights_;
-  size_t next_ = 0;
+  size_t bytes_ = 0, next_ = 0;
 };
+
+// A format beside bfloat16. Their weights lie side by side: memory that the host of a virtual
+// machine has on another node is slower, and it should be so for both.
+struct Beside {
+  OneRow dense, quantised;
+
+  Beside(const ops::Context& context, const WeightFormat& format)
+      : dense(context, weight_formats().front()), quantised(context, format) {
+    const mx::array rows = random_bf16({2 * kIntermediate, kHidden});
+    while (dense.bytes() < kWeightBytes || quantised.bytes() < kWeightBytes)
+      (dense.bytes() < quantised.bytes() ? dense : quantised).add(rows);
+  }
+};
+
+json::array figure_of(const std::vector<double>& values) {
+  return {percentile(values, 0), percentile(values, 50), percentile(values, 100)};
+}
 
 // Runs of the formats take turns on each instruction set, so that all meet the same neighbours.
 json::object measure_formats(const GuardOptions& options) {
@@ -82,23 +102,25 @@ json::object measure_formats(const GuardOptions& options) {
       ops::make_context(options.threads > 0 ? options.threads : usable_physical_cores());
   context.profile = std::make_shared<ops::Profile>();
   const ThreadPool::Busy busy(*context.pool);
-  OneRow dense(context, weight_formats().front());
   const std::string usual = ops::cpu_isa_name();
   json::object ratios;
   std::printf("\none row of a %d x %d matrix, times as fast as in bfloat16\n", 2 * kIntermediate,
               kHidden);
   for (const WeightFormat& format : weight_formats().subspan(1)) {
-    std::optional<OneRow> quantised;
+    std::unique_ptr<Beside> weights;
     for (const std::string& isa : ops::available_cpu_isas()) {
       ops::force_cpu_isa(isa);
-      if (!quantised || !quantised->fits()) quantised.emplace(context, format);
+      if (!weights || !weights->quantised.fits()) {
+        weights.reset();  // before the new ones, or both need memory
+        weights = std::make_unique<Beside>(context, format);
+      }
       std::vector<double> times;
       for (int round = 0; round < kRounds; ++round) {
-        const double bf16 = dense.best_seconds(options.min_time / 3);
-        times.push_back(bf16 / quantised->best_seconds(options.min_time / 3));
+        const double bf16 = weights->dense.best_seconds(options.min_time / 3);
+        times.push_back(bf16 / weights->quantised.best_seconds(options.min_time / 3));
       }
       const std::string name = isa + "/" + format.name;
-      ratios[name] = percentile(times, 50);
+      ratios[name] = figure_of(times);
       std::printf("  %-28s %6.2f\n", name.c_str(), percentile(times, 50));
       std::fflush(stdout);
     }
@@ -114,10 +136,17 @@ const json::object& table_of(const json::object& figures, const char* name) {
   return table->get_object();
 }
 
-double number_of(const json::value& value, std::string_view name) {
-  if (!value.is_number())
-    throw LoadError("the baseline's \"" + std::string(name) + "\" is no number");
-  return value.to_number<double>();
+GuardFigure figure_of(const json::value& value, std::string_view name) {
+  const auto* three = value.if_array();
+  if (!three || three->size() != 3 || !std::ranges::all_of(*three, &json::value::is_number))
+    throw LoadError("the baseline's \"" + std::string(name) + "\" is not three numbers");
+  return {.least = three->at(0).to_number<double>(),
+          .median = three->at(1).to_number<double>(),
+          .most = three->at(2).to_number<double>()};
+}
+
+double median_of(const json::value& value, std::string_view name) {
+  return figure_of(value, name).median;
 }
 
 void check_same_kind(const json::object& baseline, const json::object& now) {
@@ -136,7 +165,7 @@ void check_same_kind(const json::object& baseline, const json::object& now) {
 json::object measure_guard(const GuardOptions& options) {
   json::object run, shares;
   std::map<std::string, std::vector<double>> passes;
-  for (int pass = 0; pass < kPasses; ++pass) {
+  for (int pass = 0; pass < options.passes; ++pass) {
     run = run_ops(
         {.bench = {.filter = kCases, .min_time = options.min_time}, .threads = options.threads});
     for (const json::value& row : run.at("kernels").as_array())
@@ -144,7 +173,7 @@ json::object measure_guard(const GuardOptions& options) {
           row.at("share_of_roofline").as_double());
     std::printf("\n");
   }
-  for (const auto& [name, own] : passes) shares[name] = percentile(own, 50);
+  for (const auto& [name, own] : passes) shares[name] = figure_of(own);
   return {{"cpu", cpu_kind()},
           {"isa", run.at("isa")},
           {"threads", run.at("threads")},
@@ -160,9 +189,11 @@ std::string guard_text(const json::object& figures) {
     text += "\"" + std::string(table) + "\": {";
     const char* between = "\n";
     for (const auto& [key, value] : table_of(figures, table)) {
-      char number[32];
-      std::snprintf(number, sizeof number, "%.3f", number_of(value, key));
-      text += between + ("  " + json::serialize(json::string(key))) + ": " + number;
+      const GuardFigure figure = figure_of(value, key);
+      char numbers[96];
+      std::snprintf(numbers, sizeof numbers, "[%.3f, %.3f, %.3f]", figure.least, figure.median,
+                    figure.most);
+      text += between + ("  " + json::serialize(json::string(key))) + ": " + numbers;
       between = ",\n";
     }
     text += table == kTables[0] ? "},\n " : "}}";
@@ -199,8 +230,9 @@ GuardComparison compare_guard(const json::object& baseline, const json::object& 
         result.only_before.push_back(name);
         continue;
       }
-      const GuardChange change{name, number_of(value, key), number_of(*own, key)};
-      if (std::abs(change.now - change.before) > tolerance * change.before)
+      const GuardChange change{name, figure_of(value, key), figure_of(*own, key)};
+      if (change.now.most < (1 - tolerance) * change.before.least ||
+          change.now.least > (1 + tolerance) * change.before.most)
         result.moved.push_back(change);
     }
     for (const auto& entry : after)
@@ -212,7 +244,7 @@ GuardComparison compare_guard(const json::object& baseline, const json::object& 
 std::vector<std::string> slower_than_bf16(const json::object& figures) {
   std::vector<std::string> names;
   for (const auto& [key, value] : table_of(figures, "times_bf16"))
-    if (number_of(value, key) < kLeastTimes) names.emplace_back(key);
+    if (median_of(value, key) < kLeastTimes) names.emplace_back(key);
   return names;
 }
 
@@ -223,9 +255,9 @@ std::vector<std::string> newly_slower_than_bf16(const json::object& figures,
   for (const std::string& name : slower_than_bf16(figures)) {
     const json::value* before =
         baseline ? table_of(*baseline, "times_bf16").if_contains(name) : nullptr;
-    const double now = number_of(table_of(figures, "times_bf16").at(name), name);
-    const bool is_new =
-        before ? now < (1 - tolerance) * number_of(*before, name) : name.starts_with(isa + "/");
+    const double now = median_of(table_of(figures, "times_bf16").at(name), name);
+    const bool is_new = before ? now < (1 - tolerance) * figure_of(*before, name).least
+                               : name.starts_with(isa + "/");
     if (is_new) names.push_back(name);
   }
   return names;
