@@ -19,7 +19,8 @@ class CpuDevice final : public Device {
 
   const char* name() const override { return "cpu"; }
   std::string description() const override {
-    const std::string kernels = cpu_isa_name() + " kernels";
+    std::string kernels = cpu_isa_name() + " kernels";
+    if (cpu_isa() == CpuIsa::kPortable) kernels += " (slow: for CPUs without AVX2)";
     if (nodes_.empty()) return kernels;
     return kernels + ", memory over " + std::to_string(nodes_.size()) + " NUMA nodes";
   }

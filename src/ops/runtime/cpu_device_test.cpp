@@ -56,6 +56,14 @@ TEST(CpuDevice, DoesWithoutNodesThatAreNotThere) {
   EXPECT_EQ(policies_on({1023}).weights, policies_on({}).weights);
 }
 
+TEST(CpuDevice, SaysThatPortableKernelsAreSlow) {
+  for (const std::string& isa : available_cpu_isas()) {
+    const ForcedIsa forced(isa);
+    EXPECT_EQ(make_cpu_device({})->description(),
+              isa + " kernels" + (isa == "portable" ? " (slow: for CPUs without AVX2)" : ""));
+  }
+}
+
 }  // namespace
 }  // namespace quire::ops
 #endif
