@@ -3,8 +3,9 @@
 llama-quantize is not at hand: of one type, mixed as llama-quantize's Q4_K_M mixes them, or with four types in a layer as
 dynamic files have them (dynamic-q4_k: two thirds Q4_K, then Q6_K, IQ4_XS and Q5_K).
 
-    make_random_gguf.py --shape qwen3-0.6b|qwen3-4b [--mix q4_k_m|q6_k|q8_0|dynamic-q4_k] --out FILE.gguf
+    make_random_gguf.py --shape NAME [--mix q4_k_m|q6_k|q8_0|dynamic-q4_k] [--layers N] --out FILE.gguf
 
+--layers cuts the model's depth, for shapes that are too large for a machine (qwen3-30b-a3b, a mixture of 128 experts).
 Needs numpy. The tokenizer knows bytes, and names that stand for the rest of the vocabulary; what such a model writes is
 noise. Deterministic.
 """
@@ -15,10 +16,12 @@ import struct
 import numpy as np
 
 SHAPES = {
-    "qwen3-0.6b": {"hidden": 1024, "middle": 3072, "layers": 28, "heads": 16},
-    "qwen3-4b": {"hidden": 2560, "middle": 9728, "layers": 36, "heads": 32},
+    "qwen3-0.6b": {"hidden": 1024, "middle": 3072, "layers": 28, "heads": 16, "kv_heads": 8},
+    "qwen3-4b": {"hidden": 2560, "middle": 9728, "layers": 36, "heads": 32, "kv_heads": 8},
+    # "middle" is of an expert. The head is a matrix of its own.
+    "qwen3-30b-a3b": {"hidden": 2048, "middle": 768, "layers": 48, "heads": 32, "kv_heads": 4, "experts": 128, "used": 8},
 }
-KV_HEADS, HEAD_DIM, VOCABULARY = 8, 128, 151936
+HEAD_DIM, VOCABULARY = 128, 151936
 F32, Q8_0, Q4_K, Q5_K, Q6_K, IQ4_XS = 0, 8, 12, 13, 14, 23
 # Of a block: its weights, its bytes, where its float16 numbers are, and how large they are.
 BLOCKS = {
@@ -56,18 +59,26 @@ def byte_letters() -> list[str]:
 
 
 def metadata(shape: dict) -> list[bytes]:
-    a, t = "qwen3.", "tokenizer.ggml."
+    experts = shape.get("experts", 0)
+    architecture = "qwen3moe" if experts else "qwen3"
+    a, t = architecture + ".", "tokenizer.ggml."
     tokens = byte_letters() + [f"[PAD{i}]" for i in range(256, VOCABULARY - 1)] + ["<|im_end|>"]
     types = [1] * 256 + [5] * (VOCABULARY - 257) + [3]
+    of_experts = [
+        entry(a + "expert_count", U32, experts),
+        entry(a + "expert_used_count", U32, shape.get("used", 0)),
+        entry(a + "expert_feed_forward_length", U32, shape["middle"]),
+    ]
     return [
-        entry("general.architecture", STRING, "qwen3"),
+        *(of_experts if experts else []),
+        entry("general.architecture", STRING, architecture),
         entry("general.name", STRING, "random"),
         entry(a + "block_count", U32, shape["layers"]),
         entry(a + "context_length", U32, 40960),
         entry(a + "embedding_length", U32, shape["hidden"]),
         entry(a + "feed_forward_length", U32, shape["middle"]),
         entry(a + "attention.head_count", U32, shape["heads"]),
-        entry(a + "attention.head_count_kv", U32, KV_HEADS),
+        entry(a + "attention.head_count_kv", U32, shape["kv_heads"]),
         entry(a + "attention.key_length", U32, HEAD_DIM),
         entry(a + "attention.value_length", U32, HEAD_DIM),
         entry(a + "attention.layer_norm_rms_epsilon", FLOAT, 1e-6),
@@ -86,7 +97,7 @@ def kind_of(mix: str, part: str, layer: int, layers: int) -> int:
     """The type of a matrix."""
     if mix in ("q6_k", "q8_0"):
         return {"q6_k": Q6_K, "q8_0": Q8_0}[mix]
-    if part == "token_embd":
+    if part == "head":
         return Q6_K
     # As llama-quantize's use_more_bits().
     more = layer < layers // 8 or layer >= 7 * layers // 8 or (layer - layers // 8) % 3 == 2
@@ -94,14 +105,16 @@ def kind_of(mix: str, part: str, layer: int, layers: int) -> int:
         others = {"attn_v": Q6_K, "attn_k": IQ4_XS if layer % 2 else Q4_K, "attn_output": Q4_K if layer % 3 else Q5_K}
         if part in others:
             return others[part]
-    return Q6_K if more and part in ("attn_v", "ffn_down") else Q4_K
+    return Q6_K if more and part in ("attn_v", "ffn_down", "ffn_down_exps") else Q4_K
 
 
 def tensors(shape: dict, mix: str):
     """Name, dims (the innermost first) and type of every tensor."""
     hidden, middle, layers = shape["hidden"], shape["middle"], shape["layers"]
-    q, kv = shape["heads"] * HEAD_DIM, KV_HEADS * HEAD_DIM
-    yield "token_embd.weight", (hidden, VOCABULARY), kind_of(mix, "token_embd", 0, layers)
+    q, kv, experts = shape["heads"] * HEAD_DIM, shape["kv_heads"] * HEAD_DIM, shape.get("experts", 0)
+    yield "token_embd.weight", (hidden, VOCABULARY), kind_of(mix, "token_embd" if experts else "head", 0, layers)
+    if experts:
+        yield "output.weight", (hidden, VOCABULARY), kind_of(mix, "head", 0, layers)
     yield "output_norm.weight", (hidden,), F32
     for i in range(layers):
         for norm, length in (("attn_norm", hidden), ("ffn_norm", hidden), ("attn_q_norm", HEAD_DIM), ("attn_k_norm", HEAD_DIM)):
@@ -111,10 +124,12 @@ def tensors(shape: dict, mix: str):
             "attn_k": (hidden, kv),
             "attn_v": (hidden, kv),
             "attn_output": (q, hidden),
-            "ffn_gate": (hidden, middle),
-            "ffn_up": (hidden, middle),
-            "ffn_down": (middle, hidden),
         }
+        end, of_all = ("_exps", (experts,)) if experts else ("", ())
+        matrices |= {f"ffn_{part}{end}": (hidden, middle, *of_all) for part in ("gate", "up")}
+        matrices[f"ffn_down{end}"] = (middle, hidden, *of_all)
+        if experts:
+            yield f"blk.{i}.ffn_gate_inp.weight", (hidden, experts), F32
         for part, dims in matrices.items():
             yield f"blk.{i}.{part}.weight", dims, kind_of(mix, part, i, layers)
 
@@ -143,7 +158,10 @@ def write(path: str, shape: dict, mix: str) -> None:
         file.write(header + bytes(-len(header) % 32))
         for (_, dims, kind), size in zip(all_tensors, sizes):
             count = int(np.prod(dims))
-            data = np.ones(count, np.float32) if kind == F32 else blocks(chance, kind, count)
+            if kind == F32:  # norms are ones; a router must choose
+                data = np.ones(count, np.float32) if len(dims) == 1 else chance.standard_normal(count, np.float32) / 45
+            else:
+                data = blocks(chance, kind, count)
             file.write(data.tobytes() + bytes(-size % 32))
 
 
@@ -151,9 +169,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shape", choices=SHAPES, required=True)
     parser.add_argument("--mix", choices=MIXES, default="q4_k_m")
+    parser.add_argument("--layers", type=int)
     parser.add_argument("--out", required=True)
     args = parser.parse_args()
-    write(args.out, SHAPES[args.shape], args.mix)
+    shape = SHAPES[args.shape]
+    write(args.out, shape | {"layers": args.layers or shape["layers"]}, args.mix)
 
 
 if __name__ == "__main__":
