@@ -3,9 +3,9 @@
 // and some twenty times slower, on any CPU that has the AVX-512 which they need beside it. For
 // tests. cmake/kernels.cmake puts it in front of these kernels' files.
 //
-// After Intel's Software Developer's Manual, volume 2: TILELOADD, TILESTORED, TDPBF16PS, TDPBSSD
-// and TDPBUSD. Where the CPU raises #UD (tiles that are not configured, or of sizes that do not go
-// together), this traps.
+// After Intel's Software Developer's Manual, volume 2: TILELOADD, TILESTORED, TDPBF16PS, TDPBSSD,
+// TDPBSUD and TDPBUSD. Where the CPU raises #UD (tiles that are not configured, or of sizes that do
+// not go together), this traps.
 #include <immintrin.h>
 
 #include <cstdint>
@@ -54,7 +54,7 @@ class EmulatedTiles {
     add_bf16(destination(to, left, right), tiles_[left], tiles_[right]);
     _mm_setcsr(mode);
   }
-  template <class Left>
+  template <class Left, class Right>
   void multiply_bytes(int to, int left, int right) {
     Tile& sums = destination(to, left, right);
     for (int m = 0; m < sums.rows; ++m)
@@ -64,7 +64,7 @@ class EmulatedTiles {
           __builtin_memcpy(&sum, sums.data[m] + 4 * n, 4);
           for (int i = 0; i < 4; ++i)
             sum += static_cast<Left>(tiles_[left].data[m][4 * k + i]) *
-                   static_cast<int8_t>(tiles_[right].data[k][4 * n + i]);
+                   static_cast<Right>(tiles_[right].data[k][4 * n + i]);
           __builtin_memcpy(sums.data[m] + 4 * n, &sum, 4);
         }
   }
@@ -130,6 +130,7 @@ thread_local EmulatedTiles g_tiles;
 #undef _tile_stored
 #undef _tile_dpbf16ps
 #undef _tile_dpbssd
+#undef _tile_dpbsud
 #undef _tile_dpbusd
 #define _tile_loadconfig(config) g_tiles.configure(config)
 #define _tile_release() g_tiles.release()
@@ -138,5 +139,6 @@ thread_local EmulatedTiles g_tiles;
 #define _tile_stream_loadd(tile, from, stride) g_tiles.load(tile, from, stride)
 #define _tile_stored(tile, to, stride) g_tiles.store(tile, to, stride)
 #define _tile_dpbf16ps(to, left, right) g_tiles.multiply_bf16(to, left, right)
-#define _tile_dpbssd(to, left, right) g_tiles.multiply_bytes<int8_t>(to, left, right)
-#define _tile_dpbusd(to, left, right) g_tiles.multiply_bytes<uint8_t>(to, left, right)
+#define _tile_dpbssd(to, left, right) g_tiles.multiply_bytes<int8_t, int8_t>(to, left, right)
+#define _tile_dpbsud(to, left, right) g_tiles.multiply_bytes<int8_t, uint8_t>(to, left, right)
+#define _tile_dpbusd(to, left, right) g_tiles.multiply_bytes<uint8_t, int8_t>(to, left, right)

@@ -352,7 +352,7 @@ TEST(ZeroPoints, RowsOf8BitsHaveTheSameBitsInAnyBatchAndOnEveryInstructionSet) {
           [&](const Context& context, bool interleave) {
             return pack(context, *s, mx::bfloat16, interleave);
           },
-          [] { return int8_kernel(); }));
+          int8_kernel));
     }
   }
 }

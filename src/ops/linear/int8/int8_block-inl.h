@@ -84,6 +84,13 @@ struct Block {
   HWY_ALIGN float biases[8][2 * kPanel];
 };
 
+// Blocks made ready together, and how their groups lie in them.
+template <class F>
+struct Blocks {
+  const Block<F>* at;
+  int64_t groups, groups_each, chunks_per_group;
+};
+
 // Words of four bytes become two planes of two numbers of 16 bits: bytes 0 and 2, and bytes 1
 // and 3.
 HWY_INLINE void widen_bytes(const uint8_t* bytes, uint8_t* out) {

@@ -15,9 +15,22 @@ constexpr int64_t kBatchRows = 256;  // whose x stays in the caches while all pa
 // Fewer rows are packed on the calling thread: that is cheaper than a second loop.
 constexpr int64_t kPackAlone = 8;
 
-int64_t side_bytes(const LinearParams& p) {
-  return p.rows * (p.k / p.group_size) * int64_t{sizeof(float)};
-}
+// A kernel, and what it wants of the rows.
+struct Unit {
+  Int8PanelsKernel* panels;
+  bool is_signed = false;  // multiplies codes of 8 bits lower than they are
+  bool has_tiles = false;  // for many rows
+};
+
+constexpr Unit kVectors = {.panels = int8_panels_cpu};
+#if defined(__x86_64__)
+constexpr Unit kAmx = {.panels = int8_panels_amx, .has_tiles = true};
+constexpr Unit kAvx512Vnni = {.panels = int8_panels_avx512_vnni};
+constexpr Unit kAvx2Vnni = {.panels = int8_panels_avx2_vnni};
+#elif defined(__aarch64__) && defined(__linux__)
+constexpr Unit kNeonDotprod = {.panels = int8_panels_neon_dotprod, .is_signed = true};
+#endif
+
 // How much lower than they are a kernel for signed bytes has codes.
 int signed_lower(const LinearParams& p) {
   const GgufLayout& layout = gguf_layout(p.gguf);
@@ -25,25 +38,47 @@ int signed_lower(const LinearParams& p) {
       p.gguf == GgufFormat::kNone ? p.bits == 8 : layout.bits == 8 || layout.from_table;
   return bytes ? 128 : 0;
 }
-// Numbers beside a group of a row.
-int64_t side_numbers(int lower) { return lower ? 3 : 2; }
-int64_t batch_bytes(const LinearParams& p, int lower) {
-  return (side_numbers(lower) * side_bytes(p) + p.rows * p.k + 63) / 64 * 64;
+
+// Whether tiles are faster than vectors. Codes of 4 bits, and affine ones, are unpacked for them,
+// so fewer rows, which meet codes in registers (int8_row-inl.h), must nearly fill theirs; bytes of
+// GGUF that are not unpacked stay there. Of groups of 16 the sums that leave a tile cost more than
+// it saves.
+bool prefers_tiles(const LinearParams& p, int64_t rows_in_tiles) {
+  constexpr int64_t kManyRows = 49, kLeastGroup = 32;
+  if (p.group_size < kLeastGroup) return false;
+  if (p.rows >= kManyRows) return true;
+  const bool unpacks = p.gguf == GgufFormat::kNone || gguf_layout(p.gguf).bits != 8;
+  return unpacks && p.rows > kInt8TileRows && 8 * p.rows >= 7 * rows_in_tiles;
 }
-Int8RowBatch batch_at(const LinearParams& p, int lower, std::byte* memory) {
-  std::byte* sums = memory + side_bytes(p);
-  const int64_t numbers = side_numbers(lower);
+
+// A batch without its memory.
+Int8RowBatch batch_of(const LinearParams& p, const Unit& unit) {
+  const int64_t filled = (p.rows + kInt8TileRows - 1) / kInt8TileRows * kInt8TileRows;
+  const bool by_tiles = unit.has_tiles && prefers_tiles(p, filled);
   return {.params = p,
-          .x = reinterpret_cast<int8_t*>(memory + numbers * side_bytes(p)),
-          .scale = reinterpret_cast<float*>(memory),
-          .sum = reinterpret_cast<float*>(sums),
-          .start = reinterpret_cast<int32_t*>(memory + (numbers - 1) * side_bytes(p)),
-          .lower = lower};
+          .by_tiles = by_tiles,
+          .rows = by_tiles ? filled : p.rows,
+          .lower = unit.is_signed ? signed_lower(p) : 0};
+}
+int64_t side_bytes(const Int8RowBatch& batch) {
+  return batch.rows * (batch.params.k / batch.params.group_size) * int64_t{sizeof(float)};
+}
+// Numbers beside a group of a row.
+int64_t side_numbers(const Int8RowBatch& batch) { return batch.lower ? 3 : 2; }
+int64_t batch_bytes(const Int8RowBatch& batch) {
+  return (side_numbers(batch) * side_bytes(batch) + batch.rows * batch.params.k + 63) / 64 * 64;
+}
+void place(Int8RowBatch& batch, std::byte* memory) {
+  const int64_t side = side_bytes(batch), numbers = side_numbers(batch);
+  batch.scale = reinterpret_cast<float*>(memory);
+  batch.sum = reinterpret_cast<float*>(memory + side);
+  batch.start = reinterpret_cast<int32_t*>(memory + (numbers - 1) * side);
+  batch.x = reinterpret_cast<int8_t*>(memory + numbers * side);
 }
 
 void pack(ThreadPool& pool, std::span<const Int8RowBatch> batches) {
   ProductTasks rows;
-  for (const Int8RowBatch& batch : batches) rows.add(batch.params.rows);
+  for (const Int8RowBatch& batch : batches) rows.add(batch.rows);
   const auto pack_row = [&](int64_t i) {
     const auto [product, row] = rows.at(i);
     int8_pack_row_cpu(batches[product], row, linear_task_scratch(batches[product].params.k * 5));
@@ -60,54 +95,66 @@ int64_t panels_per_task(const LinearParams& p) {
 }
 
 // Products of at most kBatchRows rows together: their tasks are one pool of work.
-void run_batches(ThreadPool& pool, std::span<const LinearParams> products, Int8PanelsKernel* kernel,
-                 bool is_signed) {
-  const int lower = is_signed ? signed_lower(products.front()) : 0;
+void run_batches(ThreadPool& pool, std::span<const LinearParams> products, const Unit& unit) {
   int64_t bytes = 0;
-  for (const LinearParams& p : products) bytes += batch_bytes(p, lower);
-  auto* memory = static_cast<std::byte*>(linear_scratch(bytes));
   std::vector<Int8RowBatch> batches;
   std::vector<int64_t> panels_each;  // of a task
   ProductTasks tasks;
   for (const LinearParams& p : products) {
-    batches.push_back(batch_at(p, lower, memory));
-    memory += batch_bytes(p, lower);
+    batches.push_back(batch_of(p, unit));
+    bytes += batch_bytes(batches.back());
     panels_each.push_back(panels_per_task(p));
     tasks.add((p.panels() + panels_each.back() - 1) / panels_each.back());
+  }
+  auto* memory = static_cast<std::byte*>(linear_scratch(bytes));
+  for (Int8RowBatch& batch : batches) {
+    place(batch, memory);
+    memory += batch_bytes(batch);
   }
   pack(pool, batches);
   for_each_in_streams(pool, tasks.count(), [&](int64_t i) {
     const auto [product, task] = tasks.at(i);
-    const LinearParams& p = batches[product].params;
+    const Int8RowBatch& batch = batches[product];
     const int64_t per_task = panels_each[product];
-    const int64_t end = std::min(p.panels(), (task + 1) * per_task);
-    auto* acc = static_cast<float*>(linear_task_scratch(p.rows * 32 * int64_t{sizeof(float)}));
+    const int64_t end = std::min(batch.params.panels(), (task + 1) * per_task);
+    auto* acc = static_cast<float*>(linear_task_scratch(batch.rows * 32 * int64_t{sizeof(float)}));
     for (int64_t panel = task * per_task; panel < end; panel += 2)
-      kernel(batches[product], panel, std::min<int64_t>(2, end - panel), acc);
+      unit.panels(batch, panel, std::min<int64_t>(2, end - panel), acc);
   });
 }
 
-template <Int8PanelsKernel* kKernel, bool kSigned = false>
+template <const Unit& kUnit>
 void run(ThreadPool& pool, const LinearParams& params) {
   for (int64_t row = 0; row < params.rows; row += kBatchRows) {
     const LinearParams p = params.row_range(row, kBatchRows);
-    run_batches(pool, {&p, 1}, kKernel, kSigned);
+    run_batches(pool, {&p, 1}, kUnit);
   }
 }
 
-template <Int8PanelsKernel* kKernel, bool kSigned = false>
+template <const Unit& kUnit>
 void run_all(ThreadPool& pool, std::span<const LinearParams> products) {
   run_in_groups(products, kBatchRows, [&](std::span<const LinearParams> group) {
-    group.size() > 1 ? run_batches(pool, group, kKernel, kSigned)
-                     : run<kKernel, kSigned>(pool, group.front());
+    group.size() > 1 ? run_batches(pool, group, kUnit) : run<kUnit>(pool, group.front());
   });
 }
 
 bool has_codes(const LinearParams& p) { return p.has_integers() && p.turned; }
 
+template <const Unit& kUnit>
+constexpr LinearKernel kernel_of(const char* (*name)(), bool (*serves)(const LinearParams&)) {
+  return {.name = name,
+          .serves = serves,
+          .run = run<kUnit>,
+          .run_all = run_all<kUnit>,
+          .reads_turned = true,
+          .int8_activations = true};
+}
+
 #if defined(__x86_64__)
+const char* amx_name() { return "cpu_amx_int8"; }
 const char* avx512_vnni_name() { return "cpu_avx512_vnni"; }
 const char* avx2_vnni_name() { return "cpu_avx2_vnni"; }
+bool amx_serves(const LinearParams& p) { return use_amx() && has_codes(p); }
 bool avx512_vnni_serves(const LinearParams& p) { return use_avx512_vnni() && has_codes(p); }
 bool avx2_vnni_serves(const LinearParams& p) { return use_avx2_vnni() && has_codes(p); }
 #elif defined(__aarch64__) && defined(__linux__)
@@ -117,32 +164,15 @@ bool neon_dotprod_serves(const LinearParams& p) { return use_neon_dotprod() && h
 
 }  // namespace
 
-const LinearKernel kHighwayInt8Linear = {.name = cpu_kernel_name,
-                                         .serves = has_codes,
-                                         .run = run<int8_panels_cpu>,
-                                         .run_all = run_all<int8_panels_cpu>,
-                                         .reads_turned = true,
-                                         .int8_activations = true};
+const LinearKernel kHighwayInt8Linear = kernel_of<kVectors>(cpu_kernel_name, has_codes);
 #if defined(__x86_64__)
-const LinearKernel kAvx512VnniInt8Linear = {.name = avx512_vnni_name,
-                                            .serves = avx512_vnni_serves,
-                                            .run = run<int8_panels_avx512_vnni>,
-                                            .run_all = run_all<int8_panels_avx512_vnni>,
-                                            .reads_turned = true,
-                                            .int8_activations = true};
-const LinearKernel kAvx2VnniInt8Linear = {.name = avx2_vnni_name,
-                                          .serves = avx2_vnni_serves,
-                                          .run = run<int8_panels_avx2_vnni>,
-                                          .run_all = run_all<int8_panels_avx2_vnni>,
-                                          .reads_turned = true,
-                                          .int8_activations = true};
+const LinearKernel kAmxInt8Linear = kernel_of<kAmx>(amx_name, amx_serves);
+const LinearKernel kAvx512VnniInt8Linear =
+    kernel_of<kAvx512Vnni>(avx512_vnni_name, avx512_vnni_serves);
+const LinearKernel kAvx2VnniInt8Linear = kernel_of<kAvx2Vnni>(avx2_vnni_name, avx2_vnni_serves);
 #elif defined(__aarch64__) && defined(__linux__)
-const LinearKernel kNeonDotprodInt8Linear = {.name = neon_dotprod_name,
-                                             .serves = neon_dotprod_serves,
-                                             .run = run<int8_panels_neon_dotprod, true>,
-                                             .run_all = run_all<int8_panels_neon_dotprod, true>,
-                                             .reads_turned = true,
-                                             .int8_activations = true};
+const LinearKernel kNeonDotprodInt8Linear =
+    kernel_of<kNeonDotprod>(neon_dotprod_name, neon_dotprod_serves);
 #endif
 
 }  // namespace quire::ops

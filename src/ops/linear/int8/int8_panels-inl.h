@@ -4,6 +4,9 @@
 #include "ops/linear/int8/int8_panels_cpu.h"
 #include "ops/linear/int8/int8_row-inl.h"
 #include "ops/linear/linear_epilogue-inl.h"
+#if defined(__AMX_INT8__)
+#include "ops/linear/int8/int8_tiles-inl.h"
+#endif
 
 #if defined(QUIRE_OPS_INT8_PANELS_TARGET_) == defined(HWY_TARGET_TOGGLE)
 #ifdef QUIRE_OPS_INT8_PANELS_TARGET_
@@ -140,13 +143,6 @@ HWY_INLINE void add_chunk(const uint8_t* const (&w)[V], const int8_t* x, int64_t
     }
   }
 }
-
-// Blocks made ready together, and how their groups lie in them.
-template <class F>
-struct Blocks {
-  const Block<F>* at;
-  int64_t groups, groups_each, chunks_per_group;
-};
 
 // On AVX-512, and on AVX2 without VNNI, a tile's outputs stay in registers, for as many blocks as
 // the L1 cache holds beside x (25 KB). Wide codes need more registers, and with AVX-VNNI tiles of
@@ -305,6 +301,9 @@ void panels(const Int8RowBatch& s, int64_t panel, int64_t panels, float* acc) {
   constexpr int64_t kVectors = kPanel / kLanes;
   const LinearParams& p = s.params;
   if (p.rows == 0) return;
+#if defined(__AMX_INT8__)
+  if (s.by_tiles) return panels_on_tiles<F, kFormat>(s, panel, panels, acc);
+#endif
   if constexpr (kFewRows<F> > 0)
     if (p.rows <= kFewRowsInParts<F> && panels == 2 && p.k % kBlock == 0)
       return rows_in_parts<F, kFormat>(s, panel, acc);

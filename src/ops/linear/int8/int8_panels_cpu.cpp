@@ -1,5 +1,7 @@
 #include "ops/linear/int8/int8_panels_cpu.h"
 
+#include <cstring>
+
 #include "ops/linear/int8/int8_rows_cpu.h"
 
 #define QUIRE_FOUR_LANES
@@ -40,6 +42,12 @@ void int8_pack_row_cpu(const Int8RowBatch& s, int64_t row, void* scratch) {
   const int64_t groups = p.k / p.group_size;
   const int zero = zero_code(p);
   int8_t* to = s.x + row * p.k;
+  if (row >= p.rows) {
+    std::memset(to, 0, static_cast<size_t>(p.k));
+    std::memset(s.scale + row * groups, 0, static_cast<size_t>(groups) * sizeof(float));
+    std::memset(s.sum + row * groups, 0, static_cast<size_t>(groups) * sizeof(float));
+    return;
+  }
   const bool in_order = p.bits != 4 || p.gguf != GgufFormat::kNone;
   int8_t* q = in_order ? to : static_cast<int8_t*>(scratch);
   quantize_row_int8_cpu(p.type, linear_row(p, row, static_cast<int8_t*>(scratch) + p.k), p.k,

@@ -27,9 +27,9 @@ inline std::vector<double> rounded_to_int8(const std::vector<float>& x, int64_t 
   return out;
 }
 
-// The kernel that must run, if `tiles` say whether that of AMX serves the format.
-inline const char* int8_kernel(bool tiles = true) {
-  if (use_amx() && tiles) return "cpu_amx_int8";
+// The kernel that must run.
+inline const char* int8_kernel() {
+  if (use_amx()) return "cpu_amx_int8";
   if (use_avx512_vnni()) return "cpu_avx512_vnni";
   if (use_neon_dotprod()) return "cpu_neon_dotprod";
   return use_avx2_vnni() ? "cpu_avx2_vnni" : cpu_kernel_name();
