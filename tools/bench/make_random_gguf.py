@@ -31,6 +31,8 @@ BLOCKS = {
     Q6_K: (256, 210, (208,), 1e-5),
     IQ4_XS: (256, 136, (0,), 1e-5),
 }
+# The middle code of types with minima, for whose blocks a random minimum would be one-sided.
+MIDDLE = {Q4_K: 7.5, Q5_K: 15.5}
 MIXES = ("q4_k_m", "q6_k", "q8_0", "dynamic-q4_k")
 U32, FLOAT, BOOL, STRING, ARRAY, I32 = 4, 6, 7, 8, 9, 5
 
@@ -141,6 +143,11 @@ def blocks(chance: np.random.Generator, kind: int, weights: int) -> np.ndarray:
     for at in numbers:
         scale = chance.uniform(least, 3 * least, count).astype(np.float16)
         data[:, at : at + 2] = scale.view(np.uint8).reshape(count, 2)
+    if kind in MIDDLE:  # as large as the scale's middle code, or all products point one way
+        scale = data[:, 0:2].view(np.float16) * np.float16(MIDDLE[kind])
+        data[:, 2:4] = scale.view(np.uint8)
+        data[:, 8:12] = data[:, 4:8]  # six bits of each minimum: those of its scale
+        data[:, 12:16] = data[:, 12:16] % 16 * 17
     return data
 
 
