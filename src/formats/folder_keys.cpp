@@ -8,8 +8,9 @@ namespace {
 
 using Keys = std::span<const std::string_view>;
 
-// What folder_quantization.cpp reads or refuses by value, then what changes nothing here: how the
-// weights were found, which kernels another program should take, names and versions of programs.
+// What the readers (folder_readers.h) read or refuse by value, then what changes nothing here: how
+// the weights were found, which kernels another program should take, names and versions of
+// programs.
 constexpr std::string_view kAwqKeys[] = {
     "quant_method", "bits", "w_bit", "group_size", "q_group_size", "version", "zero_point",
     "modules_to_not_convert",

@@ -1,0 +1,116 @@
+#include "formats/folder_readers.h"
+
+#include "formats/folder_keys.h"
+#include "formats/raw_tensor.h"
+
+namespace quire::formats {
+namespace {
+
+// weights of a group of compressed-tensors in "pack-quantized".
+FolderScheme read_packed(const ConfigReader& weights) {
+  FolderScheme scheme = {.format = FolderFormat::kPacked};
+  read_bits(weights, "num_bits", {4, 8}, scheme);
+  expect_string(weights, "type", "int");
+  const auto size = weights.find_int("group_size");
+  const std::string strategy =
+      weights.find_string("strategy").value_or(size && *size > 0 ? "group" : "channel");
+  if (strategy != "group" && strategy != "channel")
+    fail_value(weights, "strategy", quote_name(strategy), "\"group\", \"channel\"");
+  if (strategy == "group" && !size) weights.fail("group_size", "is missing");
+  set_group(weights, "group_size", strategy == "group" ? *size : -1, scheme);
+  scheme.symmetric = weights.find_bool("symmetric").value_or(true);
+  // Other orders than "group" sort no columns of the stored matrix.
+  const json::value* order = weights.find("actorder");
+  if (order && order->is_bool())
+    scheme.any_order = order->get_bool();
+  else
+    scheme.any_order = weights.find_string("actorder") == "group";
+  if (weights.find_bool("dynamic").value_or(false)) fail_value(weights, "dynamic", "true", "false");
+  return scheme;
+}
+
+// MXFP4: MLX's mxfp4 under other names.
+FolderScheme read_mxfp4(const ConfigReader& weights) {
+  FolderScheme scheme = {.format = FolderFormat::kMxfp4, .group_size = 32};
+  read_bits(weights, "num_bits", {4}, scheme);
+  expect_string(weights, "type", "float");
+  const int64_t size = weights.find_int("group_size").value_or(32);
+  if (size != 32) fail_value(weights, "group_size", std::to_string(size), "32");
+  return scheme;
+}
+
+// Values of 8 bits with scales by rows, blocks or one for all.
+FolderScheme read_floats(const ConfigReader& weights) {
+  FolderScheme scheme = {.format = FolderFormat::kFp8};
+  read_float8_arguments(weights, scheme);
+  const std::string strategy = weights.find_string("strategy").value_or("missing");
+  if (strategy == "block") {
+    set_block(weights, "block_structure", scheme);
+  } else if (strategy != "tensor" && strategy != "channel") {
+    fail_value(weights, "strategy", quote_name(strategy), "\"tensor\", \"channel\", \"block\"");
+  }
+  return scheme;
+}
+
+void expect_no_activations(const ConfigReader& group, std::string_view key) {
+  const json::object* activations = group.find_object(key);
+  if (!activations) return;
+  const ConfigReader reader = group.inside(key, *activations);
+  group.fail(key, "asks for activations of " +
+                      std::to_string(reader.find_int("num_bits").value_or(8)) +
+                      " bits, which is not supported with this format");
+}
+
+FolderScheme read_group_scheme(const ConfigReader& config, const ConfigReader& group,
+                               FolderQuantization& out) {
+  const bool own = group.find("format") != nullptr;
+  const ConfigReader& from = own ? group : config;
+  const std::string format = from.find_string("format").value_or("missing");
+  if (format != "pack-quantized" && format != "float-quantized" &&
+      format != "mxfp4-pack-quantized" && format != "nvfp4-pack-quantized")
+    fail_value(from, "format", quote_name(format),
+               "\"pack-quantized\", \"float-quantized\", \"mxfp4-pack-quantized\", "
+               "\"nvfp4-pack-quantized\"");
+  const json::object* object = group.find_object("weights");
+  if (!object) group.fail("weights", "is missing");
+  const ConfigReader weights = group.inside("weights", *object);
+  expect_known_keys(weights, FolderKeys::kCompressedArguments);
+  expect_no_activations(group, "output_activations");
+  if (format == "float-quantized") {
+    read_float_activations(group, 8, out);
+    return read_floats(weights);
+  }
+  if (format == "nvfp4-pack-quantized") {
+    read_float_activations(group, 4, out);
+    return read_nvfp4(weights, FolderFormat::kNvfp4);
+  }
+  expect_no_activations(group, "input_activations");
+  return format == "pack-quantized" ? read_packed(weights) : read_mxfp4(weights);
+}
+
+}  // namespace
+
+void read_compressed(const ConfigReader& config, FolderQuantization& out) {
+  expect_known_keys(config, FolderKeys::kCompressed);
+  read_kv_cache(config, out);
+  expect_nothing(config, "transform_config");
+  if (const json::object* sparsity = config.find_object("sparsity_config"))
+    if (!sparsity->empty())
+      expect_string(config.inside("sparsity_config", *sparsity), "format", "dense");
+  expect_string(config, "quantization_status", "compressed");
+  const json::object* groups = config.find_object("config_groups");
+  if (!groups || groups->empty()) config.fail("config_groups", "is missing or empty");
+  const ConfigReader all = config.inside("config_groups", *groups);
+  for (const auto& entry : *groups) {
+    const std::string_view name(entry.key().data(), entry.key().size());
+    const json::object* object = all.find_object(name);
+    if (!object) all.fail(name, "is null");
+    const ConfigReader group = all.inside(name, *object);
+    expect_known_keys(group, FolderKeys::kCompressedGroup);
+    out.groups.push_back(
+        {.scheme = read_group_scheme(config, group, out), .targets = read_names(group, "targets")});
+  }
+  out.excluded = read_names(config, "ignore");
+}
+
+}  // namespace quire::formats

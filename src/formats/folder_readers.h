@@ -1,0 +1,57 @@
+#pragma once
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/config_reader.h"
+#include "formats/folder_keys.h"
+#include "formats/folder_quantization.h"
+
+// One reader for each method that quantization_config may name, and what they share. All throw
+// LoadError naming the file and the key.
+namespace quire::formats {
+
+// In folder_integers.cpp.
+void read_awq(const ConfigReader& config, FolderQuantization& out);
+void read_gptq(const ConfigReader& config, FolderQuantization& out);
+// In folder_compressed.cpp.
+void read_compressed(const ConfigReader& config, FolderQuantization& out);
+// In folder_floats.cpp.
+void read_fp8(const ConfigReader& config, FolderQuantization& out);
+void read_modelopt(const ConfigReader& top, FolderQuantization& out);
+void read_bitsandbytes(const ConfigReader& config, FolderQuantization& out);
+
+// How a name begins that is a pattern.
+inline constexpr std::string_view kPattern = "re:";
+
+[[noreturn]] void fail_value(const ConfigReader& config, std::string_view key,
+                             const std::string& value, const std::string& supported);
+// A key that would change values and is not understood must ask for nothing.
+void expect_nothing(const ConfigReader& config, std::string_view key);
+void expect_string(const ConfigReader& config, std::string_view key, std::string_view only);
+void read_bits(const ConfigReader& config, std::string_view key, std::initializer_list<int64_t> of,
+               FolderScheme& scheme);
+// Groups that the kernels have, or are made of such.
+void set_group(const ConfigReader& config, std::string_view key, int64_t size,
+               FolderScheme& scheme);
+// Outputs and columns that share a scale.
+void set_block(const ConfigReader& config, std::string_view key, FolderScheme& scheme);
+std::vector<std::string> read_names(const ConfigReader& config, std::string_view key);
+
+// What is said of 8-bit floats beside what shares a scale.
+void read_float8_arguments(const ConfigReader& weights, FolderScheme& scheme);
+// NVFP4, with a number for the whole matrix.
+FolderScheme read_nvfp4(const ConfigReader& weights, FolderFormat format);
+
+void add_note(FolderQuantization& out, const std::string& note);
+std::string float_activations(int64_t bits);
+// Activations that are rounded where they are used: leaving that out is more exact. Scales of their
+// own would be lost. (Those of NVFP4 are found where they are used, too: what is stored is a number
+// for the whole tensor that only says how these scales are rounded.)
+void read_float_activations(const ConfigReader& group, int64_t only_bits, FolderQuantization& out);
+// Keys and values as 8-bit floats: leaving that out is more exact, and a flag does it with scales
+// of its own. Those that are stored say how to round, not what keys and values are.
+void read_kv_cache(const ConfigReader& config, FolderQuantization& out);
+
+}  // namespace quire::formats
