@@ -8,7 +8,10 @@ namespace quire::formats {
 void read_fp8(const ConfigReader& config, FolderQuantization& out) {
   expect_known_keys(config, FolderKeys::kFp8);
   FolderScheme scheme = {.format = FolderFormat::kFp8, .bits = 8};
-  expect_string(config, "fmt", "e4m3");
+  // The second is torch's name.
+  const std::string type = config.find_string("fmt").value_or("e4m3");
+  if (type != "e4m3" && type != "float8_e4m3fn")
+    fail_value(config, "fmt", quote_name(type), "\"e4m3\", \"float8_e4m3fn\"");
   read_kv_cache(config, out);
   if (config.find("weight_block_size")) set_block(config, "weight_block_size", scheme);
   const std::string activations = config.find_string("activation_scheme").value_or("dynamic");

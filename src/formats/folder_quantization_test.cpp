@@ -197,6 +197,7 @@ TEST(FolderQuantization, RefusesFloatsByKey) {
   expect_refused({
       {fp8(R"("activation_scheme":"static")"), "activation_scheme"},
       {fp8(R"("fmt":"e5m2")"), "fmt"},
+      {fp8(R"("fmt":"float8_e4m3fnuz")"), "fmt"},
       {fp8(R"("kv_cache_scheme":"static")"), "kv_cache_scheme"},
       {fp8(R"("weight_block_size":[128])"), "weight_block_size"},
       {fp8(R"("weight_block_size":[128,0])"), "weight_block_size"},
@@ -225,6 +226,12 @@ TEST(FolderQuantization, ReadsFloats) {
   EXPECT_THAT(blocks.note, HasSubstr("activations stay as they are"));
   EXPECT_EQ(blocks.of_layer("lm_head"), nullptr);
   EXPECT_EQ(blocks.of_layer("x")->block_columns, 64);
+  // As MiniMax-M2's config.json spells it.
+  EXPECT_EQ(read(R"({"quant_method":"fp8","fmt":"float8_e4m3fn","activation_scheme":"dynamic",
+                     "weight_block_size":[128,128],
+                     "modules_to_not_convert":["gate","e_score_correction_bias","lm_head"]})")
+                .title(),
+            "8-bit floats (fp8) in blocks of 128 x 128");
 }
 
 TEST(FolderQuantization, RefusesFourBitFloatsByKey) {
