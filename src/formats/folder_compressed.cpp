@@ -97,7 +97,10 @@ void read_compressed(const ConfigReader& config, FolderQuantization& out) {
   if (const json::object* sparsity = config.find_object("sparsity_config"))
     if (!sparsity->empty())
       expect_string(config.inside("sparsity_config", *sparsity), "format", "dense");
-  expect_string(config, "quantization_status", "compressed");
+  // Before that, values are not final.
+  const std::string status = config.find_string("quantization_status").value_or("compressed");
+  if (status != "compressed" && status != "frozen")
+    fail_value(config, "quantization_status", quote_name(status), "\"compressed\", \"frozen\"");
   const json::object* groups = config.find_object("config_groups");
   if (!groups || groups->empty()) config.fail("config_groups", "is missing or empty");
   const ConfigReader all = config.inside("config_groups", *groups);

@@ -11,30 +11,37 @@ using Keys = std::span<const std::string_view>;
 // What the readers (folder_readers.h) read or refuse by value, then what changes nothing here: how
 // the weights were found, which kernels another program should take, names and versions of
 // programs.
-constexpr std::string_view kAwqKeys[] = {
-    "quant_method", "bits", "w_bit", "group_size", "q_group_size", "version", "zero_point",
-    "modules_to_not_convert",
+// Of all methods with whole numbers.
+constexpr std::string_view kIntegerKeys[] = {
+    "quant_method", "method", "bits", "group_size", "sym", "desc_act", "format",
+    "checkpoint_format", "pack_dtype", "data_type", "modules_to_not_convert", "lm_head",
+    // Of activations; with "act_bits" of 16 the others mean nothing.
+    "act_bits", "act_data_type", "act_dynamic", "act_group_size", "act_sym",
+    // How weights were found.
+    "dataset", "batch_size", "seqlen", "nsamples", "iters", "lr", "minmax_lr",
+    "gradient_accumulate_steps", "enable_minmax_tuning", "enable_quanted_input",
+    "low_gpu_mem_usage", "amp", "block_name_to_quantize", "to_quant_block_names",
+    // Types of scales are those of the tensors.
+    "scale_dtype",
     // Kernels.
-    "backend", "do_fuse", "exllama_config", "fuse_max_seq_len", "modules_to_fuse",
+    "backend", "exllama_config",
     // Names.
-    "provider", "meta"};
+    "provider", "autoround_version", "meta"};
+
+constexpr std::string_view kAwqKeys[] = {"w_bit", "q_group_size", "version", "zero_point",
+                                         // Kernels.
+                                         "do_fuse", "fuse_max_seq_len", "modules_to_fuse"};
 
 constexpr std::string_view kGptqKeys[] = {
-    "quant_method", "bits", "group_size", "checkpoint_format", "sym", "desc_act", "pack_dtype",
-    "is_marlin_format", "dynamic", "rotation", "adapter", "modules_to_not_convert", "act_bits",
-    "lm_head",
+    "is_marlin_format", "dynamic", "rotation", "adapter",
     // How weights were found.
-    "damp_percent", "damp_auto_increment", "static_groups", "true_sequential", "dataset",
-    "tokenizer", "batch_size", "model_seqlen", "pad_token_id", "block_name_to_quantize",
-    "module_name_preceding_first_block", "modules_in_block_to_quantize", "cache_block_outputs",
-    "mse", "act_group_aware", "quantizer", "iters", "lr", "minmax_lr", "nsamples", "seqlen",
-    "gradient_accumulate_steps", "enable_minmax_tuning", "enable_quanted_input",
-    "low_gpu_mem_usage", "amp",
+    "damp_percent", "damp_auto_increment", "static_groups", "true_sequential", "tokenizer",
+    "model_seqlen", "pad_token_id", "module_name_preceding_first_block",
+    "modules_in_block_to_quantize", "cache_block_outputs", "mse", "act_group_aware", "quantizer",
     // Kernels.
-    "use_cuda_fp16", "use_exllama", "disable_exllama", "exllama_config", "max_input_length",
-    "backend",
+    "use_cuda_fp16", "use_exllama", "disable_exllama", "max_input_length",
     // Names.
-    "model_name_or_path", "model_file_base_name", "autoround_version", "meta"};
+    "model_name_or_path", "model_file_base_name"};
 
 constexpr std::string_view kCompressedKeys[] = {"quant_method",
                                                 "format",
@@ -46,7 +53,8 @@ constexpr std::string_view kCompressedKeys[] = {"quant_method",
                                                 "quantization_status",
                                                 "global_compression_ratio",
                                                 "run_compressed",
-                                                "version"};
+                                                "version",
+                                                "provider"};
 constexpr std::string_view kCompressedGroupKeys[] = {"targets", "weights", "input_activations",
                                                      "output_activations", "format"};
 constexpr std::string_view kCompressedArgumentKeys[] = {
@@ -100,6 +108,13 @@ Keys keys_of(FolderKeys part) {
   return {};
 }
 
+bool is_known(FolderKeys part, std::string_view key) {
+  const Keys own = keys_of(part);
+  if (std::ranges::find(own, key) != own.end()) return true;
+  return (part == FolderKeys::kAwq || part == FolderKeys::kGptq) &&
+         std::ranges::find(kIntegerKeys, key) != std::end(kIntegerKeys);
+}
+
 }  // namespace
 
 bool is_nothing(const json::value& value) {
@@ -108,10 +123,9 @@ bool is_nothing(const json::value& value) {
 }
 
 void expect_known_keys(const ConfigReader& config, FolderKeys part) {
-  const Keys known = keys_of(part);
   for (const auto& entry : config.object()) {
     const std::string_view key(entry.key().data(), entry.key().size());
-    if (is_nothing(entry.value()) || std::ranges::find(known, key) != known.end()) continue;
+    if (is_nothing(entry.value()) || is_known(part, key)) continue;
     config.fail(key,
                 "is not known and may change what the weights mean; take it out of the file if it "
                 "does not");

@@ -60,6 +60,42 @@ TEST(FolderQuantization, ReadsBothVersionsOfGptq) {
   EXPECT_EQ(second.of_layer("x")->group_size, 0);
 }
 
+// As GPTQModel and AutoRound write the config beside weights that other programs lay out so, too.
+TEST(FolderQuantization, ReadsOtherProgramsKeys) {
+  const FolderQuantization model = read(
+      R"({"quant_method":"awq","method":"awq","bits":4,"group_size":128,"desc_act":true,
+          "lm_head":false,"format":"gemm","checkpoint_format":"gemm","version":"gemm",
+          "pack_dtype":"int32","zero_point":true,"meta":{"quantizer":["gptqmodel:5.6.12"]}})");
+  EXPECT_FALSE(model.of_layer("x")->symmetric);
+  const FolderQuantization round = read(
+      R"({"quant_method":"awq","provider":"auto-round","autoround_version":"0.8.0","bits":4,
+          "data_type":"int","group_size":128,"sym":true,"zero_point":false,"version":"gemm",
+          "batch_size":4,"iters":1000,"lr":0.002,"nsamples":512,"seqlen":2048,
+          "enable_quanted_input":true,"low_gpu_mem_usage":true,"dataset":"pile",
+          "block_name_to_quantize":"model.layers","modules_to_not_convert":["lm_head"]})");
+  EXPECT_TRUE(round.of_layer("x")->symmetric);
+  EXPECT_EQ(round.of_layer("lm_head"), nullptr);
+  EXPECT_EQ(round.title(), "4-bit awq in groups of 128");
+  const FolderQuantization gptq = read(
+      R"({"quant_method":"gptq","act_bits":16,"act_data_type":"int","act_dynamic":true,
+          "act_group_size":128,"act_sym":true,"amp":true,"autoround_version":"0.5.1",
+          "batch_size":8,"bits":4,"damp_percent":0.01,"data_type":"int","desc_act":false,
+          "enable_minmax_tuning":true,"enable_norm_bias_tuning":false,
+          "enable_quanted_input":true,"gradient_accumulate_steps":1,"group_size":128,
+          "iters":1000,"low_gpu_mem_usage":true,"lr":0.001,"minmax_lr":0.001,"nsamples":512,
+          "scale_dtype":"torch.float16","seqlen":2048,"super_bits":null,
+          "super_group_size":null,"sym":true,"to_quant_block_names":null,
+          "true_sequential":false})");
+  EXPECT_TRUE(gptq.of_layer("x")->symmetric);
+  EXPECT_TRUE(gptq.of_layer("x")->zeros_less_one);
+  EXPECT_FALSE(read(R"({"quant_method":"gptq","method":"gptq","bits":4,"group_size":32,
+                        "format":"gptq_v2","checkpoint_format":"gptq_v2"})")
+                   .of_layer("x")
+                   ->zeros_less_one);
+  EXPECT_EQ(read(packed(kWeights, "", R"(,"quantization_status":"frozen")")).groups.size(), 1);
+  EXPECT_EQ(read(packed(kWeights, "", R"(,"provider":"auto-round")")).groups.size(), 1);
+}
+
 TEST(FolderQuantization, ReadsGroupsOfCompressedTensors) {
   const FolderQuantization q = read(packed(kWeights));
   EXPECT_EQ(q.of_layer("model.layers.3.mlp.gate"), nullptr);
@@ -107,7 +143,16 @@ TEST(FolderQuantization, RefusesAwqByKey) {
       {awq(R"("version":"gemv")"), "version"},
       {awq(R"("version":"marlin")"), "version"},
       {awq(R"("version":1)"), "version"},
-      {awq(R"("zero_point":false)"), "zero_point"},
+      {awq(R"("format":"gemv_fast")"), "quantization_config.format"},
+      {awq(R"("checkpoint_format":"marlin")"), "checkpoint_format"},
+      {awq(R"("method":"gptq")"), "method"},
+      {awq(R"("pack_dtype":"int64")"), "pack_dtype"},
+      {awq(R"("data_type":"mx_fp")"), "data_type"},
+      {awq(R"("act_bits":8,"act_sym":true)"), "act_bits"},
+      {awq(R"("act_data_type":"mx_fp")"), "act_data_type"},
+      {awq(R"("sym":"yes")"), "sym"},
+      {awq(R"("desc_act":1)"), "desc_act"},
+      {awq(R"("super_bits":6)"), "super_bits"},
       {awq(R"("zero_point":"yes")"), "zero_point"},
       {awq(R"("modules_to_not_convert":"lm_head")"), "modules_to_not_convert"},
       {awq(R"("modules_to_not_convert":[1])"), "modules_to_not_convert"},
@@ -129,6 +174,9 @@ TEST(FolderQuantization, RefusesGptqByKey) {
       {gptq(R"("sym":1)"), "sym"},
       {gptq(R"("desc_act":"true")"), "desc_act"},
       {gptq(R"("pack_dtype":"int8")"), "pack_dtype"},
+      {gptq(R"("format":"bitblas")"), "quantization_config.format"},
+      {gptq(R"("format":"gptq_v2","checkpoint_format":"gptq")"), "checkpoint_format"},
+      {gptq(R"("data_type":"fp8")"), "data_type"},
       {gptq(R"("is_marlin_format":true)"), "is_marlin_format"},
       {gptq(R"("dynamic":{"+:.*down_proj":{"bits":8}})"), "dynamic"},
       {gptq(R"("rotation":"hadamard")"), "rotation"},
@@ -175,7 +223,8 @@ TEST(FolderQuantization, RefusesPackedWeightsByKey) {
       {top(R"("kv_cache_scheme":{"num_bits":4,"type":"float"})"), "kv_cache_scheme.num_bits"},
       {top(R"("transform_config":{"config_groups":{"a":1}})"), "transform_config"},
       {top(R"("sparsity_config":{"format":"sparse-24-bitmask"})"), "sparsity_config.format"},
-      {top(R"("quantization_status":"frozen")"), "quantization_status"},
+      {top(R"("quantization_status":"calibration")"), "quantization_status"},
+      {top(R"("provider":"auto-round","is_mx":true)"), "is_mx"},
   });
 }
 

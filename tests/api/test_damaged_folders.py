@@ -164,7 +164,7 @@ AWQ = [
     (".scales has shape", key("group_size", 64)),
     ("group_size", key("group_size", 31)),
     ("version", key("version", "gemv_fast")),
-    ("zero_point", key("zero_point", False)),
+    ("zero point that symmetric weights do not have", key("zero_point", False)),
     ("modules_to_not_convert", key("modules_to_not_convert", {"mlp.gate": True})),
     ("modules_to_not_convert", key("modules_to_not_convert", ["re:[9-0]("])),
     ("self_attn", key("modules_to_not_convert", ["mlp.gate", "self_attn"])),
@@ -181,6 +181,7 @@ AWQ = [
     (EXPERT + ".qweight has shape", shaped(EXPERT + ".qweight", [512])),
     (EXPERT + ".scales", bytes_at(EXPERT + ".scales", 6, NAN16)),
     (EXPERT + ".g_idx", added(EXPERT + ".g_idx", "I32", [64])),
+    (EXPERT + ".g_idx", key("desc_act", True), added(EXPERT + ".g_idx", "I32", [64])),
     ("lm_head.weight", added("lm_head.weight", "F16", [320, 64])),
 ]
 GPTQ = [
