@@ -39,6 +39,40 @@ std::string gptq_version(const ConfigReader& config) {
   return version;
 }
 
+// What of `scheme` is other for some layers.
+void read_rule(const ConfigReader& rule, std::initializer_list<int64_t> bits,
+               FolderScheme& scheme) {
+  expect_known_keys(rule, FolderKeys::kIntegerRule);
+  expect_string(rule, "data_type", "int");
+  if (rule.find("bits")) read_bits(rule, "bits", bits, scheme);
+  if (const auto size = rule.find_int("group_size")) set_group(rule, "group_size", *size, scheme);
+  scheme.symmetric = rule.find_bool("sym").value_or(scheme.symmetric);
+  scheme.any_order = rule.find_bool("desc_act").value_or(scheme.any_order);
+}
+
+// GPTQModel's rules for the layers whose names begin as a pattern says: "-:" before it leaves them
+// as they are, "+:" or nothing gives them values of their own. The first that fits counts.
+void read_dynamic(const ConfigReader& config, std::initializer_list<int64_t> bits,
+                  FolderQuantization& out) {
+  const json::object* rules = config.find_object("dynamic");
+  if (!rules) return;
+  const ConfigReader all = config.inside("dynamic", *rules);
+  for (const auto& entry : *rules) {
+    const std::string_view key(entry.key().data(), entry.key().size());
+    const bool plain = key.starts_with("-:");
+    const std::string_view pattern = key.substr(plain || key.starts_with("+:") ? 2 : 0);
+    expect_pattern(all, key, pattern);
+    FolderQuantization::Group group = {.scheme = out.groups.front().scheme,
+                                       .targets = {std::string(kPattern).append(pattern)},
+                                       .plain = plain};
+    const json::object* rule = all.find_object(key);
+    if (rule && !plain) read_rule(all.inside(key, *rule), bits, group.scheme);
+    out.groups.push_back(std::move(group));
+  }
+}
+
+constexpr std::initializer_list<int64_t> kGptqBits = {2, 3, 4, 8};
+
 }  // namespace
 
 void read_awq(const ConfigReader& config, FolderQuantization& out) {
@@ -55,6 +89,7 @@ void read_awq(const ConfigReader& config, FolderQuantization& out) {
   (void)config.find_bool("desc_act");
   scheme.symmetric = !config.find_bool("zero_point").value_or(true);
   out.groups = {{.scheme = scheme, .targets = {}}};
+  read_dynamic(config, {4}, out);
   out.excluded = read_names(config, "modules_to_not_convert");
 }
 
@@ -62,16 +97,15 @@ void read_gptq(const ConfigReader& config, FolderQuantization& out) {
   expect_known_keys(config, FolderKeys::kGptq);
   expect_plain_integers(config);
   FolderScheme scheme = {.format = FolderFormat::kGptq};
-  read_bits(config, "bits", {2, 3, 4, 8}, scheme);
+  read_bits(config, "bits", kGptqBits, scheme);
   set_group(config, "group_size", config.require_int("group_size"), scheme);
   scheme.zeros_less_one = gptq_version(config) == "gptq";
   scheme.symmetric = config.find_bool("sym").value_or(false);
   scheme.any_order = config.find_bool("desc_act").value_or(false);
-  // `rotation` needs a transform of activations; other layers than the first have formats of their
-  // own in `dynamic`.
-  for (const char* key : {"is_marlin_format", "dynamic", "rotation", "adapter"})
-    expect_nothing(config, key);
+  // `rotation` needs a transform of activations.
+  for (const char* key : {"is_marlin_format", "rotation", "adapter"}) expect_nothing(config, key);
   out.groups = {{.scheme = scheme, .targets = {}}};
+  read_dynamic(config, kGptqBits, out);
   out.excluded = read_names(config, "modules_to_not_convert");
 }
 

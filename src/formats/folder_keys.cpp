@@ -14,7 +14,7 @@ using Keys = std::span<const std::string_view>;
 // Of all methods with whole numbers.
 constexpr std::string_view kIntegerKeys[] = {
     "quant_method", "method", "bits", "group_size", "sym", "desc_act", "format",
-    "checkpoint_format", "pack_dtype", "data_type", "modules_to_not_convert", "lm_head",
+    "checkpoint_format", "pack_dtype", "data_type", "modules_to_not_convert", "lm_head", "dynamic",
     // Of activations; with "act_bits" of 16 the others mean nothing.
     "act_bits", "act_data_type", "act_dynamic", "act_group_size", "act_sym",
     // How weights were found.
@@ -33,7 +33,7 @@ constexpr std::string_view kAwqKeys[] = {"w_bit", "q_group_size", "version", "ze
                                          "do_fuse", "fuse_max_seq_len", "modules_to_fuse"};
 
 constexpr std::string_view kGptqKeys[] = {
-    "is_marlin_format", "dynamic", "rotation", "adapter",
+    "is_marlin_format", "rotation", "adapter",
     // How weights were found.
     "damp_percent", "damp_auto_increment", "static_groups", "true_sequential", "tokenizer",
     "model_seqlen", "pad_token_id", "module_name_preceding_first_block",
@@ -42,6 +42,11 @@ constexpr std::string_view kGptqKeys[] = {
     "use_cuda_fp16", "use_exllama", "disable_exllama", "max_input_length",
     // Names.
     "model_name_or_path", "model_file_base_name"};
+
+constexpr std::string_view kIntegerRuleKeys[] = {
+    "bits", "group_size", "sym", "desc_act", "data_type",
+    // How weights were found.
+    "damp_percent", "damp_auto_increment", "static_groups", "mse", "act_group_aware"};
 
 constexpr std::string_view kCompressedKeys[] = {"quant_method",
                                                 "format",
@@ -90,6 +95,8 @@ Keys keys_of(FolderKeys part) {
       return kAwqKeys;
     case FolderKeys::kGptq:
       return kGptqKeys;
+    case FolderKeys::kIntegerRule:
+      return kIntegerRuleKeys;
     case FolderKeys::kCompressed:
       return kCompressedKeys;
     case FolderKeys::kCompressedGroup:

@@ -28,14 +28,14 @@ const FolderScheme* FolderQuantization::of_layer(const std::string& layer) const
     }
   };
   if (std::ranges::any_of(excluded, matches)) return nullptr;
-  const Group* of_class = nullptr;
+  const Group* others = nullptr;
   for (const Group& group : groups) {
-    if (group.targets.empty()) return &group.scheme;
-    if (std::ranges::any_of(group.targets, matches)) return &group.scheme;
-    if (std::ranges::find(group.targets, "Linear") != group.targets.end() && !of_class)
-      of_class = &group;
+    if (std::ranges::any_of(group.targets, matches)) return group.plain ? nullptr : &group.scheme;
+    const bool all =
+        group.targets.empty() || std::ranges::find(group.targets, "Linear") != group.targets.end();
+    if (all && !others) others = &group;
   }
-  return of_class ? &of_class->scheme : nullptr;
+  return others ? &others->scheme : nullptr;
 }
 
 bool FolderQuantization::has_integers() const {

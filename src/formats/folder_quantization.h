@@ -36,6 +36,8 @@ struct FolderScheme {
   bool any_order = false;       // a group's k may be no neighbours: `g_idx` says
   // Of kFp8: outputs and columns that share a scale; 0: all of them.
   int64_t block_rows = 0, block_columns = 0;
+
+  bool operator==(const FolderScheme&) const = default;
 };
 
 // What config.json says of a folder's quantised weights in the words of AutoAWQ, GPTQ's programs,
@@ -45,9 +47,11 @@ struct FolderQuantization {
   std::string method;  // "awq", "gptq", "compressed-tensors", "fp8", "modelopt", "bitsandbytes"
   struct Group {
     FolderScheme scheme;
-    std::vector<std::string> targets;  // empty: all layers
+    std::vector<std::string> targets;  // empty: all layers that no other group names
+    bool plain = false;                // its layers are not quantised
   };
-  std::vector<Group> groups;          // not empty
+  // Not empty, and the first is not plain. The first that names a layer counts.
+  std::vector<Group> groups;
   bool has_integers() const;          // whether weights of some are whole numbers times scales
   std::vector<std::string> excluded;  // layers that stay as they are; "re:..." is a pattern
 

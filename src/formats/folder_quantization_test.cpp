@@ -60,6 +60,41 @@ TEST(FolderQuantization, ReadsBothVersionsOfGptq) {
   EXPECT_EQ(second.of_layer("x")->group_size, 0);
 }
 
+// Rules of layers, of which the first that fits counts.
+TEST(FolderQuantization, ReadsDynamicRules) {
+  // As Qwen3.5's config.json has them.
+  const FolderQuantization only = read(
+      R"({"quant_method":"gptq","bits":4,"group_size":128,"sym":true,"desc_act":false,"dynamic":{
+          "lm_head":{},"model.language_model.embed_tokens":{},"-:.*attn.*":{},
+          "-:.*shared_expert.*":{},"-:.*mtp.*":{},"-:.*visual.*":{}}})");
+  const std::string stem = "model.language_model.layers.0.";
+  EXPECT_EQ(only.of_layer(stem + "linear_attn.in_proj_qkv"), nullptr);
+  EXPECT_EQ(only.of_layer(stem + "mlp.shared_expert_gate"), nullptr);
+  ASSERT_NE(only.of_layer(stem + "mlp.experts.0.up_proj"), nullptr);
+  EXPECT_EQ(*only.of_layer(stem + "mlp.experts.0.up_proj"), only.groups.front().scheme);
+  EXPECT_EQ(only.title(), "4-bit gptq in groups of 128");
+
+  const FolderQuantization rules = read(
+      R"({"quant_method":"gptq","bits":4,"group_size":128,"sym":true,"dynamic":{
+          "model.layers.1.mlp.down_proj":{},"-:model.layers.2":{"bits":8},
+          "+:.*down_proj":{"bits":8,"group_size":-1,"sym":false,"desc_act":true},
+          ".*down_proj":{"bits":2},"layers.5":{"bits":3}}})");
+  const FolderScheme* wide = rules.of_layer("model.layers.0.mlp.down_proj");
+  ASSERT_NE(wide, nullptr);
+  EXPECT_EQ(wide->bits, 8);
+  EXPECT_EQ(wide->group_size, 0);
+  EXPECT_FALSE(wide->symmetric);
+  EXPECT_TRUE(wide->any_order);
+  EXPECT_TRUE(wide->zeros_less_one);
+  EXPECT_EQ(rules.of_layer("model.layers.1.mlp.down_proj")->bits, 4);
+  EXPECT_EQ(rules.of_layer("model.layers.2.mlp.down_proj"), nullptr);
+  EXPECT_EQ(rules.of_layer("model.layers.5.mlp.up_proj")->bits, 4);
+  EXPECT_EQ(read(R"({"quant_method":"awq","bits":4,"group_size":128,
+                     "dynamic":{"-:.*mlp\\.gate$":{}}})")
+                .of_layer("model.layers.0.mlp.gate"),
+            nullptr);
+}
+
 // As GPTQModel and AutoRound write the config beside weights that other programs lay out so, too.
 TEST(FolderQuantization, ReadsOtherProgramsKeys) {
   const FolderQuantization model = read(
@@ -178,7 +213,13 @@ TEST(FolderQuantization, RefusesGptqByKey) {
       {gptq(R"("format":"gptq_v2","checkpoint_format":"gptq")"), "checkpoint_format"},
       {gptq(R"("data_type":"fp8")"), "data_type"},
       {gptq(R"("is_marlin_format":true)"), "is_marlin_format"},
-      {gptq(R"("dynamic":{"+:.*down_proj":{"bits":8}})"), "dynamic"},
+      {gptq(R"("dynamic":{"+:.*down_proj":{"bits":5}})"), "dynamic.+:.*down_proj.bits"},
+      {gptq(R"("dynamic":{".*down_proj":{"group_size":48}})"), "dynamic..*down_proj.group_size"},
+      {gptq(R"("dynamic":{"x":{"bits":8,"adapter":{"rank":4}}})"), "dynamic.x.adapter"},
+      {gptq(R"("dynamic":{"x":{"format":"marlin"}})"), "dynamic.x.format"},
+      {gptq(R"("dynamic":{"x":4})"), "dynamic.x"},
+      {gptq(R"("dynamic":{"-:(":{}})"), "dynamic.-:("},
+      {gptq(R"("dynamic":["-:.*attn.*"])"), "dynamic"},
       {gptq(R"("rotation":"hadamard")"), "rotation"},
       {gptq(R"("adapter":{"name":"lora"})"), "adapter"},
   });

@@ -45,17 +45,20 @@ void set_group(const ConfigReader& config, std::string_view key, int64_t size,
   scheme.group_size = size == -1 ? 0 : size;
 }
 
+void expect_pattern(const ConfigReader& config, std::string_view key, std::string_view pattern) {
+  try {
+    (void)NamePattern(pattern);
+  } catch (const std::invalid_argument& error) {
+    config.fail(key, "has the pattern " + quote_name(pattern) +
+                         ", which is not understood: " + error.what());
+  }
+}
+
 std::vector<std::string> read_names(const ConfigReader& config, std::string_view key) {
   std::vector<std::string> names = config.get_strings(key);
-  for (const std::string& name : names) {
-    if (!name.starts_with(kPattern)) continue;
-    try {
-      (void)NamePattern(std::string_view(name).substr(kPattern.size()));
-    } catch (const std::invalid_argument& error) {
-      config.fail(key, "has the pattern " + quote_name(name) +
-                           ", which is not understood: " + error.what());
-    }
-  }
+  for (const std::string& name : names)
+    if (name.starts_with(kPattern))
+      expect_pattern(config, key, std::string_view(name).substr(kPattern.size()));
   return names;
 }
 

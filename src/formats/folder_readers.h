@@ -37,6 +37,8 @@ void set_group(const ConfigReader& config, std::string_view key, int64_t size,
                FolderScheme& scheme);
 // Outputs and columns that share a scale.
 void set_block(const ConfigReader& config, std::string_view key, FolderScheme& scheme);
+// Throws LoadError naming `key` if the pattern is not understood.
+void expect_pattern(const ConfigReader& config, std::string_view key, std::string_view pattern);
 std::vector<std::string> read_names(const ConfigReader& config, std::string_view key);
 
 // What is said of 8-bit floats beside what shares a scale.

@@ -105,6 +105,7 @@ void load_changed(const std::string& name, const std::function<void(Tensors&)>& 
 TEST(FolderWeights, OnlyWhatHasNoKernelBecomesDense) {
   EXPECT_EQ(load(folder_of("qwen3-moe-awq"))->unpacked_weights(), "");
   EXPECT_EQ(load(folder_of("llama3-gptq"))->unpacked_weights(), "");
+  EXPECT_EQ(load(folder_of("qwen3-gptq-dynamic-bf16"))->unpacked_weights(), "");
   EXPECT_EQ(load(folder_of("qwen3-packed-bf16"))->unpacked_weights(), "");
   // Scales of 48 columns are not those of whole groups.
   EXPECT_THAT(load(folder_of("qwen3-fp8-bf16"))->unpacked_weights(), HasSubstr("and 12 more"));
@@ -126,6 +127,8 @@ TEST(FolderWeights, CountAsParametersWhateverHoldsThem) {
   // With the biases of zeros that GPTQ's programs store, one for each output of a quantised layer.
   constexpr int64_t kZeros = 2 * (64 + 16 + 16 + 64 + 96 + 96 + 64);
   EXPECT_EQ(parameters("llama3-gptq"), parameters("llama3") + kZeros);
+  constexpr int64_t kMoreZeros = 128 + 64 + 64 + 64 + 2 * (96 + 96 + 64);
+  EXPECT_EQ(parameters("qwen3-gptq-dynamic-bf16"), parameters("qwen3-bf16") + kMoreZeros);
   EXPECT_EQ(parameters("qwen3-packed-bf16"), parameters("qwen3-bf16"));
   EXPECT_EQ(parameters("qwen3-fp8-bf16"), parameters("qwen3-bf16"));
   EXPECT_EQ(parameters("qwen3-fp8-blocks-bf16"), parameters("qwen3-bf16"));

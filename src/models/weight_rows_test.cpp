@@ -60,6 +60,11 @@ TEST(WeightRows, AreOfOneFormat) {
   // Scales by rows, and one for all, of 8-bit floats.
   const std::string down = "model.layers.0.mlp.down_proj.weight";
   EXPECT_FALSE(folder.have_one_format(part + "q_proj.weight", down));
+  // 8 bits by a rule, and 4.
+  const auto rules = open("qwen3-gptq-dynamic-bf16");
+  const WeightLoader gptq(context, rules, mx::float32, {});
+  EXPECT_TRUE(gptq.have_one_format(part + "v_proj.weight", part + "k_proj.weight"));
+  EXPECT_FALSE(gptq.have_one_format(part + "q_proj.weight", part + "k_proj.weight"));
 }
 
 }  // namespace

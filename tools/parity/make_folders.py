@@ -75,6 +75,28 @@ VARIANTS = [
         ("lm_head",),
         shuffled=("layers.1.self_attn.q_proj", "layers.0.mlp.down_proj"),
     ),
+    # Layers with formats of their own, some of them parts of a fused matrix; the first rule that fits counts.
+    Folder(
+        "qwen3-gptq-dynamic-bf16",
+        "qwen3-bf16",
+        torch.bfloat16,
+        {
+            "quant_method": "gptq",
+            "bits": 4,
+            "group_size": GROUP,
+            "desc_act": False,
+            "sym": False,
+            "dynamic": {
+                "lm_head": {},
+                "model.embed_tokens": {},
+                "-:.*layers\\.1\\.self_attn.*": {},
+                "model.layers.1.mlp.down_proj": {},
+                "+:.*(self_attn\\.q|mlp\\.down)_proj": {"bits": 8, "group_size": -1, "sym": True},
+            },
+        },
+        tuple(f"layers.1.self_attn.{x}_proj" for x in "qkvo"),
+        wide=("layers.0.self_attn.q_proj", "layers.0.mlp.down_proj"),
+    ),
     Folder(
         "qwen3-packed-bf16",
         "qwen3-bf16",
@@ -377,6 +399,13 @@ def fuse_numbered(dense: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return fused
 
 
+def sorted_keys(value, name: str = ""):
+    """The order of rules counts, that of other keys does not."""
+    if not isinstance(value, dict):
+        return value
+    return {key: sorted_keys(value[key], key) for key in (value if name == "dynamic" else sorted(value))}
+
+
 def write(variant: Folder) -> str:
     base, folder = MODELS / variant.base, MODELS / variant.name
     shutil.rmtree(folder, ignore_errors=True)
@@ -392,7 +421,7 @@ def write(variant: Folder) -> str:
         config["quantization_config"] = variant.config
     key = "torch_dtype" if "torch_dtype" in config else "dtype"
     config[key] = str(variant.dtype).removeprefix("torch.")
-    (folder / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+    (folder / "config.json").write_text(json.dumps(sorted_keys(config), indent=2) + "\n")
     for name in ("generation_config.json", "tokenizer.json", "tokenizer_config.json"):
         shutil.copyfile(base / name, folder / name)
     model = oracle(base, dense, torch.float32)
