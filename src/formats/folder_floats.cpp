@@ -15,9 +15,9 @@ void read_fp8(const ConfigReader& config, FolderQuantization& out) {
   read_kv_cache(config, out);
   if (config.find("weight_block_size")) set_block(config, "weight_block_size", scheme);
   const std::string activations = config.find_string("activation_scheme").value_or("dynamic");
-  if (activations != "dynamic")
-    fail_value(config, "activation_scheme", quote_name(activations), "\"dynamic\"");
-  add_note(out, float_activations(8));
+  if (activations != "dynamic" && activations != "static")
+    fail_value(config, "activation_scheme", quote_name(activations), "\"dynamic\", \"static\"");
+  note_float_activations(8, activations == "static", out);
   out.groups = {{.scheme = scheme, .targets = {}}};
   out.excluded = read_names(config, "modules_to_not_convert");
   for (std::string& name : read_names(config, "ignored_layers"))
@@ -55,8 +55,8 @@ FolderScheme read_algorithm(const ConfigReader& config) {
   }
   if (algorithm != "NVFP4")
     fail_value(config, "quant_algo", quote_name(algorithm),
-               "\"NVFP4\", \"FP8_PER_CHANNEL_PER_TOKEN\", \"FP8_PB_WO\", and \"FP8\" without "
-               "scales of activations; take the model's unquantised checkpoint");
+               "\"NVFP4\", \"FP8\", \"FP8_PER_CHANNEL_PER_TOKEN\", \"FP8_PB_WO\"; take the "
+               "model's unquantised checkpoint");
   return {.format = FolderFormat::kModeloptNvfp4, .bits = 4, .group_size = 16};
 }
 
@@ -101,13 +101,9 @@ void read_modelopt(const ConfigReader& top, FolderQuantization& out) {
     fail_value(config, "group_size", std::to_string(size), std::to_string(usual));
   const json::object* groups = config.find_object("config_groups");
   if (groups) read_modelopt_groups(config, *groups, scheme, out);
-  if (algorithm == "FP8" && (!groups || groups->empty()))
-    config.fail(
-        "quant_algo",
-        "is \"FP8\", which rounds activations to 8-bit floats with scales that are stored "
-        "(\"input_scale\"); that is not supported; take the model's unquantised checkpoint");
+  if (algorithm == "FP8" && (!groups || groups->empty())) note_float_activations(8, true, out);
   if (algorithm == "NVFP4" || algorithm == "FP8_PER_CHANNEL_PER_TOKEN")
-    add_note(out, float_activations(scheme.bits));
+    note_float_activations(scheme.bits, false, out);
   out.groups = {{.scheme = scheme, .targets = {}}};
   out.excluded = read_wild_names(config, "exclude_modules");
   for (std::string& name : read_wild_names(config, "ignore"))

@@ -67,11 +67,14 @@ struct FolderQuantization {
   // It asks for keys and values as 8-bit floats. Attention layers may have `k_scale` and `v_scale`,
   // which say how these are rounded.
   bool kv_cache_floats = false;
+  // It asks for activations that are rounded with scales of their own. Layers may have an
+  // `input_scale` or `activation_scale`, which say how.
+  bool stored_activation_scales = false;
 };
 
 // Nothing if config.json names none of these methods. Throws LoadError naming the file and the key
-// if it asks for what is not supported: other versions, bits or groups, quantised activations,
-// rotations, sparsity.
+// if it asks for what is not supported: other versions, bits or groups, activations in whole
+// numbers, rotations, sparsity.
 std::optional<FolderQuantization> read_folder_quantization(const HfConfig& config);
 
 }  // namespace quire::formats

@@ -11,6 +11,7 @@ namespace quire::formats {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using testing::load_error;
 
@@ -285,7 +286,7 @@ TEST(FolderQuantization, RefusesFloatsByKey) {
   };
   const std::string channel = R"("num_bits":8,"type":"float","strategy":"channel")";
   expect_refused({
-      {fp8(R"("activation_scheme":"static")"), "activation_scheme"},
+      {fp8(R"("activation_scheme":"smooth")"), "activation_scheme"},
       {fp8(R"("fmt":"e5m2")"), "fmt"},
       {fp8(R"("fmt":"float8_e4m3fnuz")"), "fmt"},
       {fp8(R"("kv_cache_scheme":"static")"), "kv_cache_scheme"},
@@ -299,7 +300,7 @@ TEST(FolderQuantization, RefusesFloatsByKey) {
       {floats(R"("num_bits":8,"type":"float","strategy":"block")"), "g.weights.block_structure"},
       {floats(channel + R"(,"dynamic":true)"), "g.weights.dynamic"},
       {floats(channel + R"(,"symmetric":false)"), "g.weights.symmetric"},
-      {floats(channel, R"(,"input_activations":{"num_bits":8,"type":"float","dynamic":false})"),
+      {floats(channel, R"(,"input_activations":{"num_bits":8,"type":"float","dynamic":"local"})"),
        "g.input_activations.dynamic"},
       {floats(channel, R"(,"input_activations":{"num_bits":8,"type":"int","dynamic":true})"),
        "g.input_activations.type"},
@@ -322,6 +323,39 @@ TEST(FolderQuantization, ReadsFloats) {
                      "modules_to_not_convert":["gate","e_score_correction_bias","lm_head"]})")
                 .title(),
             "8-bit floats (fp8) in blocks of 128 x 128");
+}
+
+// Scales of activations that the file has are not used, which is said.
+TEST(FolderQuantization, SaysThatActivationsWithStoredScalesStayAsTheyAre) {
+  const auto stored = [](const std::string& quantization) {
+    const FolderQuantization q = read(quantization);
+    EXPECT_EQ(q.note,
+              "activations stay as they are, where the config asks for rounding them to 8-bit "
+              "floats with scales that are stored");
+    return q.stored_activation_scales;
+  };
+  // As Ministral 3's config.json has it, RedHat's and NVIDIA's.
+  EXPECT_TRUE(stored(R"({"quant_method":"fp8","activation_scheme":"static","dequantize":false,
+                 "weight_block_size":null,"modules_to_not_convert":["lm_head"]})"));
+  EXPECT_TRUE(stored(
+      R"({"quant_method":"compressed-tensors","format":"float-quantized","config_groups":{
+          "a":{"targets":["Linear"],
+            "weights":{"num_bits":8,"type":"float","strategy":"tensor","dynamic":false},
+            "input_activations":{"num_bits":8,"type":"float","strategy":"tensor",
+                                 "dynamic":false,"observer":"static_minmax"}},
+          "b":{"targets":["re:.*down_proj"],"weights":{"num_bits":8,"strategy":"tensor"},
+            "input_activations":{"num_bits":8}}}})"));
+  EXPECT_TRUE(stored(R"({"quant_method":"modelopt","quant_algo":"FP8"})"));
+  EXPECT_TRUE(stored(R"({"quant_method":"modelopt","quant_algo":"FP8","config_groups":{"g":{
+                         "weights":{"num_bits":8},"input_activations":{"num_bits":8,
+                         "type":"float","dynamic":false}}}})"));
+  const FolderQuantization both = read(
+      R"({"quant_method":"compressed-tensors","format":"float-quantized","config_groups":{
+          "a":{"weights":{"num_bits":8,"strategy":"tensor"},"input_activations":{"num_bits":8}},
+          "b":{"targets":["x"],"weights":{"num_bits":8,"strategy":"tensor"},
+               "input_activations":{"num_bits":8,"dynamic":true}}}})");
+  EXPECT_THAT(both.note, AllOf(HasSubstr("are stored; activations"), EndsWith("8-bit floats")));
+  EXPECT_FALSE(read(R"({"quant_method":"fp8"})").stored_activation_scales);
 }
 
 TEST(FolderQuantization, RefusesFourBitFloatsByKey) {
@@ -357,13 +391,10 @@ TEST(FolderQuantization, RefusesFourBitFloatsByKey) {
       {inputs(R"("num_bits":4,"type":"float","dynamic":false)"), "g.input_activations.dynamic"},
       {inputs(R"("num_bits":4,"type":"float","dynamic":"global")"), "g.input_activations.dynamic"},
       {R"({"quant_method":"modelopt"})", "quant_algo"},
-      {R"({"quant_method":"modelopt","quant_algo":"FP8"})",
-       "\"quantization_config.quant_algo\" is "
-       "\"FP8\", which rounds activations"},
       {R"({"quant_method":"modelopt","quantization":{"quant_algo":"W4A8_AWQ"}})",
        "quantization.quant_algo"},
       {R"({"quant_method":"modelopt","quant_algo":"FP8_PB_WO","group_size":64})", "group_size"},
-      {float8(R"("weights":{"num_bits":8},"input_activations":{"num_bits":8,"dynamic":false})"),
+      {float8(R"("weights":{"num_bits":8},"input_activations":{"num_bits":8,"dynamic":"local"})"),
        "config_groups.g.input_activations.dynamic"},
       {float8(R"("weights":{"num_bits":8},"input_activations":{"num_bits":8,"type":"int"})"),
        "config_groups.g.input_activations.type"},

@@ -12,6 +12,12 @@ bool is_one_of(int64_t value, std::initializer_list<int64_t> allowed) {
   return std::find(allowed.begin(), allowed.end(), value) != allowed.end();
 }
 
+// Once, however many groups ask for it.
+void add_note(FolderQuantization& out, const std::string& note) {
+  if (("; " + out.note + ";").find("; " + note + ";") != std::string::npos) return;
+  out.note += (out.note.empty() ? "" : "; ") + note;
+}
+
 }  // namespace
 
 void fail_value(const ConfigReader& config, std::string_view key, const std::string& value,
@@ -90,13 +96,11 @@ FolderScheme read_nvfp4(const ConfigReader& weights, FolderFormat format) {
   return scheme;
 }
 
-std::string float_activations(int64_t bits) {
-  return "activations stay as they are, where the config asks for rounding them to " +
-         std::to_string(bits) + "-bit floats";
-}
-
-void add_note(FolderQuantization& out, const std::string& note) {
-  if (out.note.find(note) == std::string::npos) out.note += (out.note.empty() ? "" : "; ") + note;
+void note_float_activations(int64_t bits, bool stored, FolderQuantization& out) {
+  add_note(out, "activations stay as they are, where the config asks for rounding them to " +
+                    std::to_string(bits) + "-bit floats" +
+                    (stored ? " with scales that are stored" : ""));
+  out.stored_activation_scales = out.stored_activation_scales || stored;
 }
 
 void read_float_activations(const ConfigReader& group, int64_t only_bits, FolderQuantization& out) {
@@ -108,15 +112,15 @@ void read_float_activations(const ConfigReader& group, int64_t only_bits, Folder
   if (bits != only_bits)
     fail_value(activations, "num_bits", std::to_string(bits), std::to_string(only_bits));
   expect_string(activations, "type", "float");
-  add_note(out, float_activations(bits));
   // modelopt says "dynamic": false of the number for a whole tensor.
-  if (out.method == "modelopt" && only_bits == 4) return;
+  if (out.method == "modelopt" && only_bits == 4) return note_float_activations(bits, false, out);
   const json::value* dynamic = activations.find("dynamic");
   const bool local = only_bits == 4 && dynamic && dynamic->is_string() &&
                      activations.find_string("dynamic") == "local";
-  if (!local && !activations.find_bool("dynamic").value_or(false))
-    fail_value(activations, "dynamic", "false: scales that are stored",
-               only_bits == 4 ? "\"local\", true" : "true");
+  const bool stored = !local && !activations.find_bool("dynamic").value_or(false);
+  if (stored && only_bits == 4)
+    fail_value(activations, "dynamic", "false: scales that are stored", "\"local\", true");
+  note_float_activations(bits, stored, out);
 }
 
 void read_kv_cache(const ConfigReader& config, FolderQuantization& out) {

@@ -46,11 +46,11 @@ void read_float8_arguments(const ConfigReader& weights, FolderScheme& scheme);
 // NVFP4, with a number for the whole matrix.
 FolderScheme read_nvfp4(const ConfigReader& weights, FolderFormat format);
 
-void add_note(FolderQuantization& out, const std::string& note);
-std::string float_activations(int64_t bits);
-// Activations that are rounded where they are used: leaving that out is more exact. Scales of their
-// own would be lost. (Those of NVFP4 are found where they are used, too: what is stored is a number
-// for the whole tensor that only says how these scales are rounded.)
+// That activations are to be rounded to floats: leaving that out is more exact, and is said.
+// `stored`: with scales that the file has, not such as are found where they are used.
+void note_float_activations(int64_t bits, bool stored, FolderQuantization& out);
+// The same of a group. (What NVFP4 stores is a number for the whole tensor that only says how
+// scales that are found later are rounded.)
 void read_float_activations(const ConfigReader& group, int64_t only_bits, FolderQuantization& out);
 // Keys and values as 8-bit floats: leaving that out is more exact, and a flag does it with scales
 // of its own. Those that are stored say how to round, not what keys and values are.

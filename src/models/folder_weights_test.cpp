@@ -110,6 +110,7 @@ TEST(FolderWeights, OnlyWhatHasNoKernelBecomesDense) {
   // Scales of 48 columns are not those of whole groups.
   EXPECT_THAT(load(folder_of("qwen3-fp8-bf16"))->unpacked_weights(), HasSubstr("and 12 more"));
   EXPECT_EQ(load(folder_of("qwen3-fp8-blocks-bf16"))->unpacked_weights(), "");
+  EXPECT_EQ(load(folder_of("qwen3-fp8-static-bf16"))->unpacked_weights(), "");
   EXPECT_EQ(load(folder_of("qwen3-mixed-bf16"))->unpacked_weights(), "");
   EXPECT_EQ(load(folder_of("qwen3-nvfp4-bf16"))->unpacked_weights(), "");
   EXPECT_EQ(load(folder_of("qwen3-modelopt-bf16"))->unpacked_weights(), "");
@@ -132,6 +133,7 @@ TEST(FolderWeights, CountAsParametersWhateverHoldsThem) {
   EXPECT_EQ(parameters("qwen3-packed-bf16"), parameters("qwen3-bf16"));
   EXPECT_EQ(parameters("qwen3-fp8-bf16"), parameters("qwen3-bf16"));
   EXPECT_EQ(parameters("qwen3-fp8-blocks-bf16"), parameters("qwen3-bf16"));
+  EXPECT_EQ(parameters("qwen3-fp8-static-bf16"), parameters("qwen3-bf16"));
   EXPECT_EQ(parameters("qwen3-mixed-bf16"), parameters("qwen3-bf16"));
   EXPECT_EQ(parameters("qwen3-nvfp4-bf16"), parameters("qwen3-bf16"));
   EXPECT_EQ(parameters("qwen3-modelopt-bf16"), parameters("qwen3-bf16"));
@@ -259,10 +261,38 @@ TEST(FolderWeights, ScalesOfKeysAndValuesAreLeftOut) {
   EXPECT_THAT(load_error([&] { load_with("null"); }), HasSubstr("self_attn.k_scale"));
 }
 
+// So do those of activations, under either name.
+TEST(FolderWeights, ScalesOfActivationsAreLeftOut) {
+  const auto load_with = [](const std::string& input, const std::string& quantization,
+                            const std::vector<int64_t>& shape = {}) {
+    load_changed(
+        "qwen3-fp8-static-bf16",
+        [&](Tensors& t) {
+          Tensors changed;
+          for (auto& [name, tensor] : t) {
+            const size_t at = name.find(".activation_scale");
+            changed[at == std::string::npos ? name : name.substr(0, at) + input] = tensor;
+          }
+          Stored& one = changed.at("model.layers.0.mlp.up_proj" + input);
+          if (!shape.empty()) one = {"BF16", shape, std::string(2 * 64, '8')};
+          t = changed;
+        },
+        quantization);
+  };
+  const std::string fp8 = R"({"quant_method":"fp8","activation_scheme":)";
+  load_with(".activation_scale", "");
+  load_with(".input_scale", fp8 + "\"static\"}");
+  load_with(".input_scale", R"({"quant_method":"modelopt","quant_algo":"FP8"})");
+  EXPECT_THAT(load_error([&] { load_with(".input_scale", fp8 + "\"dynamic\"}"); }),
+              AllOf(HasSubstr(".input_scale"), HasSubstr("does not use")));
+  // A number for each column would be something else.
+  EXPECT_THAT(load_error([&] { load_with(".input_scale", fp8 + "\"static\"}", {64}); }),
+              HasSubstr("1 tensors that"));
+}
+
 TEST(FolderWeights, RefusesFourBitFloatsThatDoNotFit) {
   EXPECT_THAT(error_of("qwen3-modelopt-bf16", "NVFP4", "FP8", "hf_quant_config.json"),
-              AllOf(HasSubstr("hf_quant_config.json"), HasSubstr("quantization.quant_algo"),
-                    HasSubstr("input_scale")));
+              HasSubstr("has dtype U8, which is not 8-bit floats (modelopt)"));
   EXPECT_THAT(
       error_of("qwen3-modelopt-bf16", "1.self_attn*", "0.self_attn*", "hf_quant_config.json"),
       AllOf(HasSubstr("layers.0.self_attn"), HasSubstr("says that it is not")));

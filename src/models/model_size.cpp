@@ -104,6 +104,7 @@ struct Quantisation {
                                        ".weight_scale_inv",
                                        ".weight_scale_2",
                                        ".input_scale",
+                                       ".activation_scale",
                                        ".weight_global_scale",
                                        ".input_global_scale",
                                        ".k_scale",

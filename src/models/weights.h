@@ -204,6 +204,8 @@ class WeightLoader {
   // Whether the tensor says how keys or values would be rounded
   // (formats::FolderQuantization::kv_cache_floats).
   bool is_kv_scale(const std::string& name) const;
+  // Takes what says how a layer's activations would be rounded, if the config asks for that.
+  void skip_activation_scales(const std::string& stem);
   // A matrix in a format of folders that were made for GPUs (formats::FolderFormat).
   Part take_folder(const formats::RawTensor& values, int64_t n, int64_t k, int64_t stack);
   // 8-bit floats; as dense values where a scale is of columns that groups of 128 do not divide.

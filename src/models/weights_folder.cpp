@@ -180,6 +180,16 @@ std::shared_ptr<std::byte[]> float8_values(const RawTensor& values, const Float8
 
 }  // namespace
 
+// One number says how activations would be rounded (formats::FolderQuantization::note); others
+// would be something else.
+void WeightLoader::skip_activation_scales(const std::string& stem) {
+  if (!folder_quantization_->stored_activation_scales) return;
+  for (const char* name : {".input_scale", ".activation_scale"}) {
+    const RawTensor* scale = checkpoint_.find(stem + name);
+    if (scale && scale->num_elements() == 1) taken_.insert(scale->name);
+  }
+}
+
 bool WeightLoader::is_kv_scale(const std::string& name) const {
   return folder_quantization_ && folder_quantization_->kv_cache_floats &&
          (name.ends_with(".k_scale") || name.ends_with(".v_scale"));
@@ -225,6 +235,7 @@ WeightLoader::Part WeightLoader::take_float8(const RawTensor& values, const Fold
   const RawTensor& stored = take_any(stem + (inverse ? ".weight_scale_inv" : ".weight_scale"));
   const Float8Scales scales = scales_for(stored, scheme, n, k);
   const std::vector<float> factors = take_floats(stored.name, stored.shape);
+  skip_activation_scales(stem);
   Part part{.n = n, .tensors = {&values}};
   if (!is_packed_float8(scheme, k)) {
     part.read = [this, &values, scales, factors](Part& read) {

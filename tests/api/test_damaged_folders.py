@@ -246,7 +246,7 @@ FLOATS = [
     ("weight_scale_inv has shape", key("weight_block_size", [128, 128])),
     ("weight_scale_inv has shape", without("weight_block_size")),
     ("fmt", key("fmt", "e5m2")),
-    ("activation_scheme", key("activation_scheme", "static")),
+    ("activation_scheme", key("activation_scheme", "smooth")),
     (".weight", key("modules_to_not_convert", ["model"])),
     (Q + ".weight_scale", missing(Q + ".weight_scale_inv")),
     (Q + ".weight_scale_inv has dtype", typed(Q + ".weight_scale_inv", "I32")),
@@ -256,12 +256,14 @@ FLOATS = [
     (Q + ".weight has shape", shaped(Q + ".weight", [64, 128])),
     (Q + ".weight", bytes_at(Q + ".weight", 9, b"\x7f")),
     (Q + ".input_scale", added(Q + ".input_scale", "F32", [])),
+    (Q + ".input_scale", key("activation_scheme", "static"), added(Q + ".input_scale", "F32", [64])),
 ]
 MIXED = [
     ("config_groups.mx.format", key("config_groups/mx/format", "int-quantized")),
     ("config_groups.mx.weights.group_size", key(MX + "group_size", 16)),
     ("config_groups.mx.weights.num_bits", key(MX + "num_bits", 6)),
-    ("config_groups.rows.input_activations.dynamic", key("config_groups/rows/input_activations/dynamic", False)),
+    ("config_groups.rows.input_activations.dynamic", key("config_groups/rows/input_activations/dynamic", "local")),
+    ("config_groups.rows.input_activations.type", key("config_groups/rows/input_activations/type", "int")),
     ("config_groups.rows.weights.strategy", key("config_groups/rows/weights/strategy", "group")),
     ("self_attn", without("config_groups/rows")),
     (UP + ".weight_scale has shape", shaped(UP + ".weight_scale", [2, 96])),
@@ -296,7 +298,7 @@ MODELOPT = [
     (Q + ".weight_scale has shape", shaped(Q + ".weight", [64, 32])),
 ]
 MODELOPT_FLOATS = [
-    ("hf_quant_config.json: .*quant_algo.*rounds activations", key("quant_algo", "FP8")),
+    (Q + ".pre_quant_scale", key("quant_algo", "FP8"), added(Q + ".pre_quant_scale", "BF16", [64])),
     ("weight_scale has shape", key("quant_algo", "FP8_PB_WO")),
     ("has dtype F8_E4M3", key("quant_algo", "NVFP4")),
     ("k_scale", key("kv_cache_quant_algo", None)),

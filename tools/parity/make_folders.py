@@ -136,6 +136,20 @@ VARIANTS = [
         {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [24, 128]},
         (),
     ),
+    # One scale for each matrix, and one for its activations, which stay as they are.
+    Folder(
+        "qwen3-fp8-static-bf16",
+        "qwen3-bf16",
+        torch.bfloat16,
+        {
+            "quant_method": "fp8",
+            "activation_scheme": "static",
+            "dequantize": False,
+            "weight_block_size": None,
+            "modules_to_not_convert": ["lm_head", "model.layers.0.self_attn.k_proj"],
+        },
+        ("layers.0.self_attn.k_proj",),
+    ),
     # Three formats: 8-bit floats with scales by rows, or one for all, and mxfp4.
     Folder(
         "qwen3-mixed-bf16",
@@ -281,6 +295,12 @@ def store_floats(variant: Folder, layer: str, w: np.ndarray) -> tuple[dict[str, 
         return stored, dense
     if variant.config["quant_method"] == "bitsandbytes":
         return store_nf4(layer, w, nested="layers.1." in layer)
+    if variant.config.get("activation_scheme") == "static":
+        scale = torch.tensor(np.abs(w).max() / 448).to(variant.dtype)
+        values = (torch.from_numpy(w) / scale.float()).clamp(-448, 448).to(torch.float8_e4m3fn)
+        stored = {layer + ".weight": values, layer + ".weight_scale_inv": scale}
+        stored[layer + ".activation_scale"] = torch.tensor(0.01, dtype=variant.dtype)
+        return stored, values.float() * scale.float()
     if variant.config["quant_method"] == "fp8":
         values, scales, dense = float8(w, *variant.config["weight_block_size"])
         return {layer + ".weight": values, layer + ".weight_scale_inv": scales}, dense
