@@ -1,5 +1,8 @@
 #include "formats/folder_readers.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "formats/folder_keys.h"
 #include "formats/raw_tensor.h"
 
@@ -8,14 +11,18 @@ namespace {
 
 // What AWQ, GPTQ and AutoRound say beside bits and groups, in words that they share.
 void expect_plain_integers(const ConfigReader& config) {
-  expect_string(config, "method", *config.find_string("quant_method"));
-  expect_string(config, "pack_dtype", "int32");
   expect_string(config, "data_type", "int");
   const int64_t activations = config.find_int("act_bits").value_or(16);
   if (activations < 16) fail_value(config, "act_bits", std::to_string(activations), "16");
   if (config.find("act_bits")) return;
   for (const char* key : {"act_data_type", "act_dynamic", "act_group_size", "act_sym"})
     expect_nothing(config, key);
+}
+
+void expect_method(const ConfigReader& config) {
+  expect_string(config, "method", *config.find_string("quant_method"));
+  expect_string(config, "pack_dtype", "int32");
+  expect_plain_integers(config);
 }
 
 void expect_gemm(const ConfigReader& config, std::string_view key) {
@@ -43,7 +50,7 @@ std::string gptq_version(const ConfigReader& config) {
 void read_rule(const ConfigReader& rule, std::initializer_list<int64_t> bits,
                FolderScheme& scheme) {
   expect_known_keys(rule, FolderKeys::kIntegerRule);
-  expect_string(rule, "data_type", "int");
+  expect_plain_integers(rule);
   if (rule.find("bits")) read_bits(rule, "bits", bits, scheme);
   if (const auto size = rule.find_int("group_size")) set_group(rule, "group_size", *size, scheme);
   scheme.symmetric = rule.find_bool("sym").value_or(scheme.symmetric);
@@ -71,15 +78,41 @@ void read_dynamic(const ConfigReader& config, std::initializer_list<int64_t> bit
   }
 }
 
-constexpr std::initializer_list<int64_t> kGptqBits = {2, 3, 4, 8};
+// AutoRound's layers with values of their own: those with their own names count, then the patterns,
+// which may begin anywhere in a name, in their order. Those of 16 bits and more are not quantised.
+void read_extra(const ConfigReader& config, std::initializer_list<int64_t> bits,
+                FolderQuantization& out) {
+  const json::object* object = config.find_object("extra_config");
+  if (!object) return;
+  const ConfigReader all = config.inside("extra_config", *object);
+  std::vector<FolderQuantization::Group> patterns;
+  for (const auto& entry : *object) {
+    const std::string name(entry.key().data(), entry.key().size());
+    const bool pattern = name.find_first_of("*+?^$()[]{}|\\") != std::string::npos;
+    FolderQuantization::Group group = {.scheme = out.groups.front().scheme, .targets = {name}};
+    if (pattern) {
+      expect_pattern(all, name, name);
+      group.targets = {std::string(kPattern) + ".*(?:" + name + ")"};
+    }
+    if (const json::object* rule = all.find_object(name)) {
+      const ConfigReader own = all.inside(name, *rule);
+      group.plain = own.find_int("bits").value_or(0) >= 16;
+      if (!group.plain) read_rule(own, bits, group.scheme);
+    }
+    (pattern ? patterns : out.groups).push_back(std::move(group));
+  }
+  std::ranges::move(patterns, std::back_inserter(out.groups));
+}
+
+constexpr std::initializer_list<int64_t> kAwqBits = {4}, kGptqBits = {2, 3, 4, 8};
 
 }  // namespace
 
 void read_awq(const ConfigReader& config, FolderQuantization& out) {
   expect_known_keys(config, FolderKeys::kAwq);
-  expect_plain_integers(config);
+  expect_method(config);
   FolderScheme scheme = {.format = FolderFormat::kAwq};
-  read_bits(config, config.find("w_bit") ? "w_bit" : "bits", {4}, scheme);
+  read_bits(config, config.find("w_bit") ? "w_bit" : "bits", kAwqBits, scheme);
   const char* group = config.find("q_group_size") ? "q_group_size" : "group_size";
   set_group(config, group, config.require_int(group), scheme);
   for (const char* key : {"version", "format", "checkpoint_format"}) expect_gemm(config, key);
@@ -89,13 +122,13 @@ void read_awq(const ConfigReader& config, FolderQuantization& out) {
   (void)config.find_bool("desc_act");
   scheme.symmetric = !config.find_bool("zero_point").value_or(true);
   out.groups = {{.scheme = scheme, .targets = {}}};
-  read_dynamic(config, {4}, out);
+  read_dynamic(config, kAwqBits, out);
   out.excluded = read_names(config, "modules_to_not_convert");
 }
 
 void read_gptq(const ConfigReader& config, FolderQuantization& out) {
   expect_known_keys(config, FolderKeys::kGptq);
-  expect_plain_integers(config);
+  expect_method(config);
   FolderScheme scheme = {.format = FolderFormat::kGptq};
   read_bits(config, "bits", kGptqBits, scheme);
   set_group(config, "group_size", config.require_int("group_size"), scheme);
@@ -106,6 +139,27 @@ void read_gptq(const ConfigReader& config, FolderQuantization& out) {
   for (const char* key : {"is_marlin_format", "rotation", "adapter"}) expect_nothing(config, key);
   out.groups = {{.scheme = scheme, .targets = {}}};
   read_dynamic(config, kGptqBits, out);
+  out.excluded = read_names(config, "modules_to_not_convert");
+}
+
+void read_auto_round(const ConfigReader& config, FolderQuantization& out) {
+  expect_known_keys(config, FolderKeys::kAutoRound);
+  expect_method(config);
+  const std::string packing = config.find_string("packing_format").value_or("missing");
+  const bool awq = packing == "auto_round:auto_awq";
+  if (!awq && packing != "auto_round:auto_gptq")
+    fail_value(config, "packing_format", quote_name(packing),
+               "\"auto_round:auto_gptq\", \"auto_round:auto_awq\"");
+  const std::initializer_list<int64_t> bits = awq ? kAwqBits : kGptqBits;
+  FolderScheme scheme = {.format = awq ? FolderFormat::kAwq : FolderFormat::kGptq,
+                         .zeros_less_one = !awq};
+  read_bits(config, "bits", bits, scheme);
+  set_group(config, "group_size", config.require_int("group_size"), scheme);
+  scheme.symmetric = config.find_bool("sym").value_or(false);
+  for (const char* key : {"desc_act", "dynamic", "format", "checkpoint_format"})
+    expect_nothing(config, key);
+  out.groups = {{.scheme = scheme, .targets = {}}};
+  read_extra(config, bits, out);
   out.excluded = read_names(config, "modules_to_not_convert");
 }
 

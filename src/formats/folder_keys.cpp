@@ -11,6 +11,7 @@ using Keys = std::span<const std::string_view>;
 // What the readers (folder_readers.h) read or refuse by value, then what changes nothing here: how
 // the weights were found, which kernels another program should take, names and versions of
 // programs.
+
 // Of all methods with whole numbers.
 constexpr std::string_view kIntegerKeys[] = {
     "quant_method", "method", "bits", "group_size", "sym", "desc_act", "format",
@@ -43,8 +44,14 @@ constexpr std::string_view kGptqKeys[] = {
     // Names.
     "model_name_or_path", "model_file_base_name"};
 
+constexpr std::string_view kAutoRoundKeys[] = {"packing_format", "extra_config",
+                                               // That no data were looked at.
+                                               "model_free"};
+
 constexpr std::string_view kIntegerRuleKeys[] = {
-    "bits", "group_size", "sym", "desc_act", "data_type",
+    "bits", "group_size", "sym", "desc_act", "data_type", "scale_dtype",
+    // Of activations; with "act_bits" of 16 the others mean nothing.
+    "act_bits", "act_data_type", "act_dynamic", "act_group_size", "act_sym",
     // How weights were found.
     "damp_percent", "damp_auto_increment", "static_groups", "mse", "act_group_aware"};
 
@@ -95,6 +102,8 @@ Keys keys_of(FolderKeys part) {
       return kAwqKeys;
     case FolderKeys::kGptq:
       return kGptqKeys;
+    case FolderKeys::kAutoRound:
+      return kAutoRoundKeys;
     case FolderKeys::kIntegerRule:
       return kIntegerRuleKeys;
     case FolderKeys::kCompressed:
@@ -118,7 +127,8 @@ Keys keys_of(FolderKeys part) {
 bool is_known(FolderKeys part, std::string_view key) {
   const Keys own = keys_of(part);
   if (std::ranges::find(own, key) != own.end()) return true;
-  return (part == FolderKeys::kAwq || part == FolderKeys::kGptq) &&
+  return (part == FolderKeys::kAwq || part == FolderKeys::kGptq ||
+          part == FolderKeys::kAutoRound) &&
          std::ranges::find(kIntegerKeys, key) != std::end(kIntegerKeys);
 }
 

@@ -7,6 +7,7 @@ namespace quire::formats {
 enum class FolderKeys {
   kAwq,
   kGptq,
+  kAutoRound,
   kIntegerRule,  // of some layers with whole numbers
   kCompressed,
   kCompressedGroup,

@@ -79,6 +79,8 @@ std::optional<FolderQuantization> read_folder_quantization(const HfConfig& confi
     read_awq(reader, out);
   } else if (*method == "gptq") {
     read_gptq(reader, out);
+  } else if (*method == "auto-round") {
+    read_auto_round(reader, out);
   } else if (*method == "compressed-tensors") {
     read_compressed(reader, out);
   } else if (*method == "fp8") {

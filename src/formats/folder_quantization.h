@@ -41,10 +41,12 @@ struct FolderScheme {
 };
 
 // What config.json says of a folder's quantised weights in the words of AutoAWQ, GPTQ's programs,
-// compressed-tensors, modelopt or bitsandbytes. Which tensors are quantised shows in the file
+// AutoRound, compressed-tensors, modelopt or bitsandbytes. Which tensors are quantised shows in the
+// file
 // (`X.qweight` in place of `X.weight`); a config that says otherwise is an error.
 struct FolderQuantization {
-  std::string method;  // "awq", "gptq", "compressed-tensors", "fp8", "modelopt", "bitsandbytes"
+  // "awq", "gptq", "auto-round", "compressed-tensors", "fp8", "modelopt", "bitsandbytes"
+  std::string method;
   struct Group {
     FolderScheme scheme;
     std::vector<std::string> targets;  // empty: all layers that no other group names

@@ -15,6 +15,7 @@ namespace quire::formats {
 // In folder_integers.cpp.
 void read_awq(const ConfigReader& config, FolderQuantization& out);
 void read_gptq(const ConfigReader& config, FolderQuantization& out);
+void read_auto_round(const ConfigReader& config, FolderQuantization& out);
 // In folder_compressed.cpp.
 void read_compressed(const ConfigReader& config, FolderQuantization& out);
 // In folder_floats.cpp.
