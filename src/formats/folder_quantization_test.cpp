@@ -320,6 +320,13 @@ TEST(NamePattern, MatchesAsPythonDoes) {
   EXPECT_TRUE(begins("a{2,3}$", "aaa"));
   EXPECT_FALSE(begins("a{2,3}$", "aaaa"));
   EXPECT_TRUE(begins("[^.]+\\.\\d+$", "ab.12"));
+  EXPECT_FALSE(begins("[^.]+\\.\\d+$", "ab.12x"));
+  EXPECT_FALSE(begins("[^.]+\\.\\d+$", ".12"));
+  EXPECT_FALSE(begins("[^.]*\\.\\d+$", "a.b.12"));
+  EXPECT_TRUE(begins("[ab]{2,}c", "abac"));
+  EXPECT_FALSE(begins("[ab]{2,}c", "ac"));
+  EXPECT_FALSE(begins("[ab]{2,}c", "abxc"));
+  EXPECT_TRUE(begins(".*(a|b.*)c$", "xaxbxxc"));
   // Takes exponential time where places are tried one after the other.
   EXPECT_FALSE(begins("(a*)*(a*)*b", std::string(200, 'a').c_str()));
   for (const char* bad : {"(", ")", "[a", "*", "a**", "\\", "(?<x>a)", "a{3,2}", "[z-a]", "\\b"})

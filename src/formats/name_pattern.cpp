@@ -200,8 +200,17 @@ class Matcher {
   static void add(const Places& more, Places& to) {
     for (size_t i = 0; i < to.size(); ++i) to[i] = to[i] || more[i];
   }
+  // Of characters as often as there are some: most patterns of configs hold ".*", and folders may
+  // have a hundred thousand layers.
+  Places run(const Node& chars, Places at) const {
+    for (size_t i = 0; i < name_.size(); ++i)
+      if (at[i] && chars.chars[static_cast<unsigned char>(name_[i])]) at[i + 1] = true;
+    return at;
+  }
   Places repeated(const Node& node, Places at) {
     for (size_t i = 0; i < node.least; ++i) at = ends(node.parts[0], at);
+    if (node.most == kEndless && node.parts[0].kind == Kind::kChars)
+      return run(node.parts[0], std::move(at));
     Places to = at;
     for (size_t i = node.least; i < node.most && some(at); ++i) {
       Places next = ends(node.parts[0], at);
