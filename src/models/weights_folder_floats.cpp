@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "formats/config_reader.h"
+#include "formats/nf4_state.h"
 #include "models/folder_tensors.h"
 #include "models/tensor_checks.h"
 #include "models/weights.h"
@@ -95,31 +95,16 @@ struct Nf4Matrix {
 
 namespace {
 
-constexpr formats::IntRange kRows = {.min = 1, .max = int64_t{1} << 30};
-constexpr formats::RealRange kNestedOffset = {.min = -1e30, .max = 1e30};
-
-// Reads the JSON text in `tensor`.
 Nf4Matrix read_state(const RawTensor& tensor) {
   if (tensor.dtype != DType::kU8 || tensor.size > 4096)
     throw LoadError(where(tensor) + " is no JSON text in at most 4096 bytes");
   const std::vector<std::byte> bytes = tensor.read_all();
-  const auto parsed =
-      parse_json({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, {.max_depth = 8});
-  if (!parsed || !parsed.value().is_object()) throw LoadError(where(tensor) + " is no JSON object");
-  const formats::ConfigReader state(where(tensor), parsed.value().get_object());
-  const int64_t block = state.require_int("blocksize");
-  if (block != 64) state.fail("blocksize", "is " + std::to_string(block) + "; supported: 64");
-  if (const auto type = state.find_string("quant_type"); type && *type != "nf4")
-    state.fail("quant_type", "is not \"nf4\"");
-  const std::vector<int64_t> shape = state.get_ints("shape", kRows);
-  if (shape.size() != 2) state.fail("shape", "is no pair of numbers, outputs and columns");
-  Nf4Matrix out{.n = shape[0], .k = shape[1]};
-  if (!state.find("nested_blocksize")) return out;
-  out.nested_block = state.require_int("nested_blocksize", {.min = 1, .max = 1 << 30});
-  out.offset = static_cast<float>(state.require_double("nested_offset", kNestedOffset));
-  if (const auto dtype = state.find_string("nested_dtype"); dtype && *dtype != "float32")
-    state.fail("nested_dtype", "is not \"float32\"");
-  return out;
+  const formats::Nf4State state = formats::read_nf4_state(
+      where(tensor), {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  return {.n = state.rows,
+          .k = state.columns,
+          .nested_block = state.nested_block,
+          .offset = state.nested_offset};
 }
 
 // The codes [N * K / 2] as the kernels take them, the low nibble first.
