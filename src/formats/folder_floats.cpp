@@ -44,43 +44,59 @@ std::vector<std::string> read_wild_names(const ConfigReader& config, std::string
   return names;
 }
 
-// What becomes of weights and activations by one of modelopt's algorithms.
-FolderScheme read_algorithm(const ConfigReader& config) {
-  const std::string algorithm = config.find_string("quant_algo").value_or("missing");
+// One of modelopt's algorithms, which some of its versions write in small letters; or nothing.
+std::string read_algorithm(const ConfigReader& config) {
+  std::string algorithm = config.find_string("quant_algo").value_or("missing");
+  for (char& c : algorithm)
+    if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
+  return algorithm;
+}
+
+// What becomes of weights by it.
+FolderScheme scheme_of(const ConfigReader& config, const std::string& algorithm) {
   FolderScheme scheme = {.format = FolderFormat::kFp8, .bits = 8};
   if (algorithm == "FP8" || algorithm == "FP8_PER_CHANNEL_PER_TOKEN") return scheme;
   if (algorithm == "FP8_PB_WO") {
     scheme.block_rows = scheme.block_columns = 128;
     return scheme;
   }
-  if (algorithm != "NVFP4")
+  if (algorithm != "NVFP4" && algorithm != "W4A16_NVFP4")
     fail_value(config, "quant_algo", quote_name(algorithm),
-               "\"NVFP4\", \"FP8\", \"FP8_PER_CHANNEL_PER_TOKEN\", \"FP8_PB_WO\"; take the "
-               "model's unquantised checkpoint");
+               "\"NVFP4\", \"W4A16_NVFP4\", \"FP8\", \"FP8_PER_CHANNEL_PER_TOKEN\", "
+               "\"FP8_PB_WO\"; take the model's unquantised checkpoint");
   return {.format = FolderFormat::kModeloptNvfp4, .bits = 4, .group_size = 16};
 }
 
-// Groups in the words of compressed-tensors, which say what quant_algo does, and more of
-// activations.
-void read_modelopt_groups(const ConfigReader& config, const json::object& groups,
-                          FolderScheme scheme, FolderQuantization& out) {
-  const ConfigReader all = config.inside("config_groups", groups);
-  for (const auto& entry : groups) {
+// In the words of compressed-tensors, which say what quant_algo does, and more of activations.
+void read_modelopt_group(const ConfigReader& group, FolderScheme scheme, FolderQuantization& out) {
+  const json::object* weights = group.find_object("weights");
+  if (!weights) group.fail("weights", "is missing");
+  read_float_activations(group, scheme.bits, out);
+  const ConfigReader arguments = group.inside("weights", *weights);
+  expect_known_keys(arguments, FolderKeys::kCompressedArguments);
+  if (scheme.format == FolderFormat::kModeloptNvfp4)
+    (void)read_nvfp4(arguments, scheme.format);
+  else
+    read_float8_arguments(arguments, scheme);
+}
+
+// Groups of layers, or one without a name. Returns whether there are any.
+bool read_modelopt_groups(const ConfigReader& config, const FolderScheme& scheme,
+                          FolderQuantization& out) {
+  const bool plain = config.find("weights") || config.find("input_activations");
+  if (plain) read_modelopt_group(config, scheme, out);
+  const json::object* groups = config.find_object("config_groups");
+  if (!groups || groups->empty()) return plain;
+  const ConfigReader all = config.inside("config_groups", *groups);
+  for (const auto& entry : *groups) {
     const std::string_view name(entry.key().data(), entry.key().size());
     const json::object* object = all.find_object(name);
     if (!object) all.fail(name, "is null");
     const ConfigReader group = all.inside(name, *object);
     expect_known_keys(group, FolderKeys::kCompressedGroup);
-    const json::object* weights = group.find_object("weights");
-    if (!weights) group.fail("weights", "is missing");
-    read_float_activations(group, scheme.bits, out);
-    const ConfigReader arguments = group.inside("weights", *weights);
-    expect_known_keys(arguments, FolderKeys::kCompressedArguments);
-    if (scheme.format == FolderFormat::kModeloptNvfp4)
-      (void)read_nvfp4(arguments, scheme.format);
-    else
-      read_float8_arguments(arguments, scheme);
+    read_modelopt_group(group, scheme, out);
   }
+  return true;
 }
 
 }  // namespace
@@ -92,16 +108,15 @@ void read_modelopt(const ConfigReader& top, FolderQuantization& out) {
   const ConfigReader config = inner ? top.inside("quantization", *inner) : top;
   expect_known_keys(top, FolderKeys::kModelopt);
   if (inner) expect_known_keys(config, FolderKeys::kModeloptInner);
-  const FolderScheme scheme = read_algorithm(config);
-  const std::string algorithm = *config.find_string("quant_algo");
+  const std::string algorithm = read_algorithm(config);
+  const FolderScheme scheme = scheme_of(config, algorithm);
   read_kv_cache(config, out);
   const int64_t usual = scheme.group_size ? scheme.group_size : scheme.block_columns;
   const int64_t size = config.find_int("group_size").value_or(usual);
   if (usual && size != usual)
     fail_value(config, "group_size", std::to_string(size), std::to_string(usual));
-  const json::object* groups = config.find_object("config_groups");
-  if (groups) read_modelopt_groups(config, *groups, scheme, out);
-  if (algorithm == "FP8" && (!groups || groups->empty())) note_float_activations(8, true, out);
+  const bool said = read_modelopt_groups(config, scheme, out);
+  if (algorithm == "FP8" && !said) note_float_activations(8, true, out);
   if (algorithm == "NVFP4" || algorithm == "FP8_PER_CHANNEL_PER_TOKEN")
     note_float_activations(scheme.bits, false, out);
   out.groups = {{.scheme = scheme, .targets = {}}};

@@ -82,9 +82,9 @@ constexpr std::string_view kFp8Keys[] = {
     "scale_fmt", "dequantize"};
 
 constexpr std::string_view kModeloptKeys[] = {
-    "quant_method",    "quantization", "quant_algo",    "kv_cache_quant_algo",
-    "kv_cache_scheme", "group_size",   "config_groups", "exclude_modules",
-    "ignore",          "producer"};
+    "quant_method",      "quantization",    "quant_algo", "kv_cache_quant_algo",
+    "kv_cache_scheme",   "group_size",      "weights",    "config_groups",
+    "input_activations", "exclude_modules", "ignore",     "producer"};
 constexpr std::string_view kModeloptInnerKeys[] = {
     "quant_algo",    "kv_cache_quant_algo", "kv_cache_scheme", "group_size",
     "config_groups", "exclude_modules",     "ignore"};

@@ -204,6 +204,8 @@ TEST(FolderQuantization, RefusesFourBitFloatsByKey) {
       {modelopt(R"("group_size":32)"), "group_size"},
       {modelopt(R"("kv_cache_quant_algo":"INT8")"), "kv_cache_quant_algo"},
       {modelopt(R"("config_groups":{"a":null})"), "config_groups.a"},
+      {modelopt(R"("weights":{"num_bits":8,"type":"float"})"), "quantization_config.weights"},
+      {modelopt(R"("input_activations":{"num_bits":4})"), "quantization_config.weights"},
       {modelopt(R"("config_groups":{"a":{"weights":{"num_bits":8,"type":"float"}}})"),
        "config_groups.a.weights.num_bits"},
       {modelopt(R"("config_groups":{"a":{"targets":["Linear"]}})"), "config_groups.a.weights"},
@@ -258,6 +260,28 @@ TEST(FolderQuantization, SaysWhatBecomesOfKeysAndValues) {
     EXPECT_THAT(q.note, AllOf(HasSubstr("activations stay"), HasSubstr("--kv-cache-dtype fp8")));
   }
   EXPECT_FALSE(read(packed(kWeights, "", R"(,"kv_cache_scheme":{})")).kv_cache_floats);
+}
+
+TEST(FolderQuantization, ReadsModeloptsOtherSpellings) {
+  const auto modelopt = [](const std::string& members) {
+    return read(R"({"quant_method":"modelopt",)" + members + "}");
+  };
+  EXPECT_EQ(modelopt(R"("quant_algo":"fp8_pb_wo")").title(),
+            "8-bit floats (modelopt) in blocks of 128 x 128");
+  EXPECT_TRUE(modelopt(R"("quant_algo":"nvfp4","kv_cache_quant_algo":"fp8")").kv_cache_floats);
+  // Weights alone.
+  const FolderQuantization weights = modelopt(
+      R"("quant_algo":"W4A16_NVFP4","group_size":16,"ignore":["lm_head"],"config_groups":{"a":{
+         "targets":["Linear"],"input_activations":null,"output_activations":null,
+         "weights":{"num_bits":4,"type":"float","group_size":16,"dynamic":false}}})");
+  EXPECT_EQ(weights.title(), "4-bit nvfp4 (modelopt) in groups of 16");
+  EXPECT_EQ(weights.note, "");
+  // A group without a name.
+  const std::string floats = R"({"num_bits":4,"type":"float","group_size":16})";
+  EXPECT_EQ(
+      modelopt(R"("quant_algo":"NVFP4","weights":)" + floats + R"(,"input_activations":)" + floats)
+          .note,
+      modelopt(R"("quant_algo":"NVFP4")").note);
 }
 
 TEST(FolderQuantization, ReadsModeloptFloatsOf8Bits) {

@@ -126,7 +126,7 @@ void read_float_activations(const ConfigReader& group, int64_t only_bits, Folder
 void read_kv_cache(const ConfigReader& config, FolderQuantization& out) {
   const auto algorithm = config.find_string("kv_cache_quant_algo");
   const json::object* scheme = config.find_object("kv_cache_scheme");
-  if (algorithm && *algorithm != "FP8")
+  if (algorithm && *algorithm != "FP8" && *algorithm != "fp8")
     fail_value(config, "kv_cache_quant_algo", quote_name(*algorithm),
                "\"FP8\", and null, with which --kv-cache-dtype may be int8");
   if (scheme && !scheme->empty()) {
