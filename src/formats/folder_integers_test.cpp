@@ -20,6 +20,8 @@ TEST(FolderQuantization, ReadsAwq) {
   EXPECT_EQ(q.title(), "4-bit awq in groups of 128");
   EXPECT_EQ(q.of_layer("lm_head"), nullptr);
   EXPECT_EQ(q.of_layer("model.layers.0.mlp.gate"), nullptr);
+  EXPECT_EQ(q.of_layer("model.layers.0.pre_mlp.gate.mlp.gate"), nullptr);
+  EXPECT_NE(q.of_layer("model.layers.0.pre_mlp.gate"), nullptr);
   ASSERT_NE(q.of_layer("model.layers.0.mlp.gate_proj"), nullptr);
   EXPECT_EQ(q.of_layer("model.layers.0.mlp.gate_proj")->bits, 4);
   EXPECT_FALSE(read_quantization_config(config_with(kAwq)).has_value());

@@ -82,12 +82,14 @@ constexpr std::string_view kFp8Keys[] = {
     "scale_fmt", "dequantize"};
 
 constexpr std::string_view kModeloptKeys[] = {
-    "quant_method",      "quantization",    "quant_algo", "kv_cache_quant_algo",
-    "kv_cache_scheme",   "group_size",      "weights",    "config_groups",
-    "input_activations", "exclude_modules", "ignore",     "producer"};
+    "quant_method",    "quantization",     "quant_algo",      "kv_cache_quant_algo",
+    "kv_cache_scheme", "group_size",       "weights",         "input_activations",
+    "config_groups",   "quantized_layers", "exclude_modules", "ignore",
+    "producer"};
 constexpr std::string_view kModeloptInnerKeys[] = {
     "quant_algo",    "kv_cache_quant_algo", "kv_cache_scheme", "group_size",
-    "config_groups", "exclude_modules",     "ignore"};
+    "config_groups", "quantized_layers",    "exclude_modules", "ignore"};
+constexpr std::string_view kModeloptLayerKeys[] = {"quant_algo", "group_size"};
 
 constexpr std::string_view kBitsandbytesKeys[] = {
     "quant_method", "load_in_4bit", "load_in_8bit", "bnb_4bit_quant_type", "bnb_4bit_quant_storage",
@@ -118,6 +120,8 @@ Keys keys_of(FolderKeys part) {
       return kModeloptKeys;
     case FolderKeys::kModeloptInner:
       return kModeloptInnerKeys;
+    case FolderKeys::kModeloptLayer:
+      return kModeloptLayerKeys;
     case FolderKeys::kBitsandbytes:
       return kBitsandbytesKeys;
   }

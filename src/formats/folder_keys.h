@@ -15,6 +15,7 @@ enum class FolderKeys {
   kFp8,
   kModelopt,
   kModeloptInner,  // "quantization" of hf_quant_config.json
+  kModeloptLayer,  // of "quantized_layers"
   kBitsandbytes,
 };
 

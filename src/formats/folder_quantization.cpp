@@ -12,7 +12,10 @@ namespace {
 
 // The parts of a name that dots part, in a row anywhere in it.
 bool contains_parts(const std::string& layer, const std::string& parts) {
-  return ("." + layer + ".").find("." + parts + ".") != std::string::npos;
+  const auto is_edge = [&](size_t at) { return at == layer.size() || layer[at] == '.'; };
+  for (size_t at = layer.find(parts); at != std::string::npos; at = layer.find(parts, at + 1))
+    if ((at == 0 || layer[at - 1] == '.') && is_edge(at + parts.size())) return true;
+  return false;
 }
 
 }  // namespace

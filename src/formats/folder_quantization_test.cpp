@@ -220,6 +220,22 @@ TEST(FolderQuantization, RefusesFourBitFloatsByKey) {
   });
 }
 
+TEST(FolderQuantization, RefusesMixturesByKey) {
+  const auto mixture = [](const std::string& layers) {
+    return R"({"quant_method":"modelopt","quant_algo":"MIXED_PRECISION","quantized_layers":)" +
+           layers + "}";
+  };
+  expect_refused({
+      {mixture("{}"), "quantized_layers"},
+      {mixture("null"), "quantized_layers"},
+      {mixture(R"({"a":null})"), "quantized_layers.a"},
+      {mixture(R"({"a":{"quant_algo":"W4A8_AWQ"}})"), "quantized_layers.a.quant_algo"},
+      {mixture(R"({"a":{"quant_algo":"MIXED_PRECISION"}})"), "quantized_layers.a.quant_algo"},
+      {mixture(R"({"a":{"quant_algo":"NVFP4","group_size":32}})"), "quantized_layers.a.group_size"},
+      {mixture(R"({"a":{"quant_algo":"FP8","pre_quant_scale":true}})"), "a.pre_quant_scale"},
+  });
+}
+
 // What is not known may mean other values.
 TEST(FolderQuantization, RefusesUnknownKeysByName) {
   const auto with = [](const std::string& method, const std::string& member) {
@@ -282,6 +298,31 @@ TEST(FolderQuantization, ReadsModeloptsOtherSpellings) {
       modelopt(R"("quant_algo":"NVFP4","weights":)" + floats + R"(,"input_activations":)" + floats)
           .note,
       modelopt(R"("quant_algo":"NVFP4")").note);
+}
+
+// As NVIDIA's Qwen3.6 has them.
+TEST(FolderQuantization, ReadsModeloptsMixtures) {
+  const std::string layers = R"("quantized_layers":{
+      "model.language_model.layers.0.mlp.experts":{"quant_algo":"W4A16_NVFP4","group_size":16},
+      "model.language_model.layers.3.self_attn.q_proj":{"quant_algo":"FP8"},
+      "lm_head":{"quant_algo":"W4A16_NVFP4","group_size":16}})";
+  const FolderQuantization q = read(
+      R"({"quant_method":"modelopt","quant_algo":"MIXED_PRECISION","ignore":["mtp*"],
+          "config_groups":{"group_0":{"targets":["lm_head"]}},)" +
+      layers + "}");
+  EXPECT_EQ(q.title(), "4-bit nvfp4 (modelopt) in groups of 16");
+  const std::string stem = "model.language_model.layers.";
+  EXPECT_EQ(q.of_layer(stem + "0.mlp.experts.17.up_proj")->format, FolderFormat::kModeloptNvfp4);
+  EXPECT_EQ(q.of_layer(stem + "3.self_attn.q_proj")->format, FolderFormat::kFp8);
+  EXPECT_EQ(q.of_layer(stem + "3.self_attn.k_proj"), nullptr);
+  EXPECT_EQ(q.of_layer(stem + "0.mlp.experts_gate"), nullptr);
+  EXPECT_EQ(q.of_layer("mtp.lm_head"), nullptr);
+  EXPECT_TRUE(q.stored_activation_scales);
+  EXPECT_THAT(q.note, EndsWith("8-bit floats with scales that are stored"));
+  EXPECT_EQ(read(R"({"quant_method":"modelopt","quantization":{"quant_algo":"MIXED_PRECISION",)" +
+                 layers + "}}")
+                .groups.size(),
+            2);
 }
 
 TEST(FolderQuantization, ReadsModeloptFloatsOf8Bits) {

@@ -20,8 +20,9 @@ void read_auto_round(const ConfigReader& config, FolderQuantization& out);
 void read_compressed(const ConfigReader& config, FolderQuantization& out);
 // In folder_floats.cpp.
 void read_fp8(const ConfigReader& config, FolderQuantization& out);
-void read_modelopt(const ConfigReader& top, FolderQuantization& out);
 void read_bitsandbytes(const ConfigReader& config, FolderQuantization& out);
+// In folder_modelopt.cpp.
+void read_modelopt(const ConfigReader& top, FolderQuantization& out);
 
 // How a name begins that is a pattern.
 inline constexpr std::string_view kPattern = "re:";

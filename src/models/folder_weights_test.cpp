@@ -115,6 +115,7 @@ TEST(FolderWeights, OnlyWhatHasNoKernelBecomesDense) {
   EXPECT_EQ(load(folder_of("qwen3-nvfp4-bf16"))->unpacked_weights(), "");
   EXPECT_EQ(load(folder_of("qwen3-modelopt-bf16"))->unpacked_weights(), "");
   EXPECT_EQ(load(folder_of("qwen3-modelopt-fp8-bf16"))->unpacked_weights(), "");
+  EXPECT_EQ(load(folder_of("qwen3-modelopt-mixed-bf16"))->unpacked_weights(), "");
   // Rows of 96 columns do not begin with a block.
   EXPECT_EQ(load(folder_of("qwen3-nf4-bf16"))->unpacked_weights(),
             "model.layers.0.mlp.down_proj.weight and 1 more");
@@ -138,6 +139,7 @@ TEST(FolderWeights, CountAsParametersWhateverHoldsThem) {
   EXPECT_EQ(parameters("qwen3-nvfp4-bf16"), parameters("qwen3-bf16"));
   EXPECT_EQ(parameters("qwen3-modelopt-bf16"), parameters("qwen3-bf16"));
   EXPECT_EQ(parameters("qwen3-modelopt-fp8-bf16"), parameters("qwen3-bf16"));
+  EXPECT_EQ(parameters("qwen3-modelopt-mixed-bf16"), parameters("qwen3-bf16"));
   EXPECT_EQ(parameters("qwen3-nf4-bf16"), parameters("qwen3-bf16"));
 }
 

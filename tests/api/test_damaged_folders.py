@@ -309,6 +309,14 @@ MODELOPT_FLOATS = [
     (Q + ".weight_scale has dtype", typed(Q + ".weight_scale", "U8")),
     (Q, bytes_at(Q + ".weight_scale", 8, NAN32)),
 ]
+OF_Q = "quantized_layers/" + Q
+MODELOPT_MIXED = [
+    ("hf_quant_config.json: .*quantized_layers", without("quantized_layers")),
+    ("hf_quant_config.json: .*quantized_layers.*q_proj.quant_algo", key(OF_Q + "/quant_algo", "W4A8_AWQ")),
+    ("q_proj.weight is quantised.* says that it is not", without(OF_Q)),
+    ("q_proj.weight has dtype F8_E4M3", key(OF_Q + "/quant_algo", "NVFP4")),
+    (Q + ".input_scale", added(Q + ".input_scale", "F32", [64])),
+]
 NF4 = [
     ("bnb_4bit_quant_type", key("bnb_4bit_quant_type", "fp4")),
     ("load_in_8bit", key("load_in_8bit", True)),
@@ -363,7 +371,8 @@ MLX = [
 
 FOLDERS = {"qwen3-moe-awq": AWQ, "llama3-gptq": GPTQ, "qwen3-packed-bf16": PACKED, "qwen3-fp8-blocks-bf16": FLOATS,
            "qwen3-mixed-bf16": MIXED, "qwen3-nvfp4-bf16": NVFP4, "qwen3-modelopt-bf16": MODELOPT,
-           "qwen3-modelopt-fp8-bf16": MODELOPT_FLOATS, "qwen3-nf4-bf16": NF4, "gpt-oss-mxfp4": GPT_OSS, "qwen3-4bit": MLX}
+           "qwen3-modelopt-fp8-bf16": MODELOPT_FLOATS,
+           "qwen3-modelopt-mixed-bf16": MODELOPT_MIXED, "qwen3-nf4-bf16": NF4, "gpt-oss-mxfp4": GPT_OSS, "qwen3-4bit": MLX}
 
 
 def run_changed(name, changes, tmp_path):

@@ -216,6 +216,23 @@ VARIANTS = [
         },
         tuple(f"layers.0.mlp.{x}_proj" for x in ("gate", "up", "down")),
     ),
+    # Layers, or all below a name, with algorithms of their own; what none has stays as it is.
+    Folder(
+        "qwen3-modelopt-mixed-bf16",
+        "qwen3-bf16",
+        torch.bfloat16,
+        {
+            "quant_algo": "MIXED_PRECISION",
+            "kv_cache_quant_algo": None,
+            "exclude_modules": ["lm_head"],
+            "quantized_layers": {
+                **{f"model.layers.{i}.self_attn.{x}_proj": {"quant_algo": "FP8"} for i in (0, 1) for x in "qkvo"},
+                "model.layers.0.mlp": {"quant_algo": "W4A16_NVFP4", "group_size": 16},
+                "model.layers.1.mlp.down_proj": {"quant_algo": "NVFP4", "group_size": 16},
+            },
+        },
+        ("layers.1.mlp.gate_proj", "layers.1.mlp.up_proj"),
+    ),
     # Scales of 64 values in float32, or in bytes (the second layer's); rows of 96 columns begin within a block.
     Folder(
         "qwen3-nf4-bf16",
@@ -284,8 +301,15 @@ def float8(w: np.ndarray, rows: int, columns: int) -> tuple[torch.Tensor, torch.
 def store_floats(variant: Folder, layer: str, w: np.ndarray) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
     n, k = w.shape
     algorithm = variant.config.get("quant_algo")
-    if "nvfp4" in variant.config.get("format", "") or algorithm == "NVFP4":
-        return store_nvfp4(layer, w, divides="format" in variant.config)
+    for name, own in variant.config.get("quantized_layers", {}).items():
+        if f".{name}." in f".{layer}.":
+            algorithm = own["quant_algo"]
+    if algorithm == "FP8":
+        values, scales, dense = float8(w, n, k)
+        stored = {layer + ".weight": values, layer + ".weight_scale": scales.reshape(())}
+        return stored | {layer + ".input_scale": torch.tensor(0.01)}, dense
+    if "nvfp4" in variant.config.get("format", "") or algorithm in ("NVFP4", "W4A16_NVFP4"):
+        return store_nvfp4(layer, w, divides="format" in variant.config, inputs=algorithm != "W4A16_NVFP4")
     if algorithm == "FP8_PER_CHANNEL_PER_TOKEN":
         values, scales, dense = float8(w, 1, k)
         stored = {layer + ".weight": values, layer + ".weight_scale": scales.reshape(n)}
@@ -314,7 +338,7 @@ def store_floats(variant: Folder, layer: str, w: np.ndarray) -> tuple[dict[str, 
     return {layer + ".weight": values, layer + ".weight_scale": scales}, dense
 
 
-def store_nvfp4(layer: str, w: np.ndarray, divides: bool) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+def store_nvfp4(layer: str, w: np.ndarray, divides: bool, inputs: bool) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
     groups = w.reshape(len(w), -1, 16)
     largest = np.float32(np.abs(w).max() / (FLOAT8[-1] * FLOAT4[-1]))  # so that the largest scale is that of 8 bits
     of_matrix = np.float32(1) / largest if divides else largest
@@ -331,7 +355,7 @@ def store_nvfp4(layer: str, w: np.ndarray, divides: bool) -> tuple[dict[str, tor
         stored[layer + ".input_global_scale"] = torch.tensor([130.0])
     else:
         stored |= {layer + ".weight": packed, layer + ".weight_scale_2": torch.tensor(of_matrix)}
-        stored[layer + ".input_scale"] = torch.tensor(0.01)
+        stored |= {layer + ".input_scale": torch.tensor(0.01)} if inputs else {}
     return stored, torch.from_numpy(dense)
 
 
