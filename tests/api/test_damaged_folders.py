@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 
-from conftest import BIN, ROOT
+from conftest import BIN, ROOT, start_server
 
 pytestmark = pytest.mark.skipif("QUIRE_BASE_URL" in os.environ, reason="starts programs of its own")
 
@@ -398,6 +398,16 @@ def test_each_ends_with_an_error_that_names_file_key_or_tensor(name, tmp_path):
         assert (end.returncode, end.stdout, len(lines)) == (1, "", 1), (named, end)
         assert re.search(named, lines[0]), (named, lines[0])
         assert str(tmp_path) in lines[0], lines[0]
+
+
+@pytest.mark.parametrize("name, said", [
+    ("qwen3-fp8-blocks-bf16", "rounding them to 8-bit floats"),
+    ("qwen3-fp8-static-bf16", "rounding them to 8-bit floats with scales that are stored"),
+])
+def test_the_start_says_what_is_left_out(name, said):
+    with start_server("--kv-cache-memory", "1MiB", model=MODELS / name) as server:
+        lines = [line for line in server.log if "activations stay as they are" in line]
+    assert len(lines) == 1 and lines[0].startswith("weights ") and lines[0].endswith(said + "\n"), server.log
 
 
 def test_there_are_enough():
