@@ -66,7 +66,9 @@ FolderScheme read_group_scheme(const ConfigReader& config, const ConfigReader& g
   const bool own = group.find("format") != nullptr;
   const ConfigReader& from = own ? group : config;
   const std::string format = from.find_string("format").value_or("missing");
-  if (format != "pack-quantized" && format != "float-quantized" &&
+  // The older name of both "float-quantized" and "int-quantized".
+  const bool naive = format == "naive-quantized";
+  if (format != "pack-quantized" && format != "float-quantized" && !naive &&
       format != "mxfp4-pack-quantized" && format != "nvfp4-pack-quantized")
     fail_value(from, "format", quote_name(format),
                "\"pack-quantized\", \"float-quantized\", \"mxfp4-pack-quantized\", "
@@ -76,7 +78,8 @@ FolderScheme read_group_scheme(const ConfigReader& config, const ConfigReader& g
   const ConfigReader weights = group.inside("weights", *object);
   expect_known_keys(weights, FolderKeys::kCompressedArguments);
   expect_no_activations(group, "output_activations");
-  if (format == "float-quantized") {
+  if (naive && !weights.find("type")) weights.fail("type", "is missing");
+  if (format == "float-quantized" || naive) {
     read_float_activations(group, 8, out);
     return read_floats(weights);
   }

@@ -81,6 +81,11 @@ TEST(FolderQuantization, RefusesFloatsByKey) {
                "g":{"targets":["Linear"],"weights":{)" +
            weights + "}" + group + "}}}";
   };
+  const auto naive = [](const std::string& weights) {
+    return R"({"quant_method":"compressed-tensors","format":"naive-quantized",
+               "config_groups":{"g":{"weights":{)" +
+           weights + "}}}}";
+  };
   const auto mxfp4 = [](const std::string& weights) {
     return R"({"quant_method":"compressed-tensors","format":"mxfp4-pack-quantized",
                "config_groups":{"g":{"weights":{)" +
@@ -106,6 +111,8 @@ TEST(FolderQuantization, RefusesFloatsByKey) {
        "g.input_activations.dynamic"},
       {floats(channel, R"(,"input_activations":{"num_bits":8,"type":"int","dynamic":true})"),
        "g.input_activations.type"},
+      {naive(R"("num_bits":8,"type":"int","strategy":"channel")"), "g.weights.type"},
+      {naive(R"("num_bits":8,"strategy":"channel")"), "g.weights.type"},
       {mxfp4(R"("num_bits":8,"type":"float")"), "g.weights.num_bits"},
       {mxfp4(R"("num_bits":4,"type":"float","group_size":16)"), "g.weights.group_size"},
   });
@@ -147,6 +154,12 @@ TEST(FolderQuantization, SaysThatActivationsWithStoredScalesStayAsTheyAre) {
                                  "dynamic":false,"observer":"static_minmax"}},
           "b":{"targets":["re:.*down_proj"],"weights":{"num_bits":8,"strategy":"tensor"},
             "input_activations":{"num_bits":8}}}})"));
+  EXPECT_TRUE(stored(
+      R"({"quant_method":"compressed-tensors","format":"naive-quantized","config_groups":{
+          "group_0":{"targets":["Linear"],
+            "weights":{"num_bits":8,"type":"float","strategy":"tensor"},
+            "input_activations":{"num_bits":8,"type":"float","strategy":"tensor"}}},
+          "ignore":["lm_head"],"quantization_status":"frozen"})"));
   EXPECT_TRUE(stored(R"({"quant_method":"modelopt","quant_algo":"FP8"})"));
   EXPECT_TRUE(stored(R"({"quant_method":"modelopt","quant_algo":"FP8","config_groups":{"g":{
                          "weights":{"num_bits":8},"input_activations":{"num_bits":8,
