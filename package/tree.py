@@ -92,7 +92,8 @@ def compile_launcher(target):
 
 def copy_documents(tree):
     documents = tree / "share/doc/quire"
-    for name in ("LICENSE", "README.md", "SECURITY.md", "docs/operations.md", "docs/serving.md", "docs/families.md", "docs/benchmarks.md", "docs/grafana.json"):
+    guides = ("operations.md", "serving.md", "families.md", "benchmarks.md", "benchmarks/kernels.md", "grafana.json")
+    for name in ("LICENSE", "README.md", "SECURITY.md", *(f"docs/{guide}" for guide in guides)):
         copy(ROOT / name, documents / name)
     for file in sorted((ROOT / "models/quire-demo").rglob("*")):
         if file.is_file():
