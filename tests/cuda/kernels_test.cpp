@@ -70,6 +70,12 @@ int main(int argc, char** argv) {
         {"plant_race", plant_race},
         {"plant_divergence", plant_divergence},
     };
+    for (const std::string& word : asked) {
+      if (std::ranges::any_of(parts, [&](const auto& part) { return part.first == word; }))
+        continue;
+      std::printf("there is no part %s\n", word.c_str());
+      return 2;
+    }
     for (const auto& [what, run] : parts)
       if (wants(what)) run(stream);
     cudaStreamDestroy(stream);
