@@ -36,6 +36,9 @@ def wait_for_token(port: int) -> None:
     with urllib.request.urlopen(request, timeout=120) as answer:
         for line in answer:
             if line.startswith(b"data: {"):
+                event = json.loads(line[len("data: ") :])
+                if "error" in event:
+                    raise SystemExit(f"the server answered: {event['error']}")
                 return
     raise SystemExit("the answer ended without a token")
 
