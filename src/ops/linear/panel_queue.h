@@ -17,7 +17,7 @@ struct alignas(64) StreamRange {
 // stream; one that has finished, or never came, has its range taken from the back by the others.
 template <class Body>
 void for_each_in_streams(ThreadPool& pool, int64_t count, const Body& body) {
-  // Kept from loop to loop. It is named by a pointer, which means this thread's to the others, too.
+  // Kept from loop to loop. Others reach it by this pointer: the name would mean their own.
   static thread_local std::vector<StreamRange> kept;
   const int64_t threads = pool.num_threads();
   if (static_cast<int64_t>(kept.size()) < threads) {

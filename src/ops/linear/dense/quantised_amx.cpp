@@ -19,10 +19,17 @@ void run_streams(ThreadPool& pool, std::span<const LinearParams> products) {
   auto* packed = static_cast<uint16_t*>(linear_scratch(elements * 2));
   std::vector<QuantisedAmxRowBatch> batches;
   for (const LinearParams& p : products) {
-    const DenormalsAreZero denormals;  // as in a loop: the norm's bits must not depend on it
     batches.push_back({.params = p, .packed_x = packed});
     packed += quantised_amx_packed_elements(p.rows, p.k);
-    quantised_amx_pack_rows(batches.back(), linear_task_scratch(16 * p.k * 2));
+  }
+  const auto pack = [&](int64_t i) {
+    quantised_amx_pack_rows(batches[i], linear_task_scratch(16 * batches[i].params.k * 2));
+  };
+  if (batches.size() > 1) {
+    pool.parallel_for(static_cast<int64_t>(batches.size()), pack);
+  } else {
+    const DenormalsAreZero denormals;  // as in a loop: the norm's bits must not depend on it
+    pack(0);
   }
   // A task long enough to stream, and some for each thread.
   constexpr int64_t kTaskBytes = 64 << 10;

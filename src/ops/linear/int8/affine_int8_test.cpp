@@ -134,18 +134,37 @@ TEST(Int8Linear, ZerosStayZeroAndNonFiniteRowsStayAlone) {
     const AffineFormat format = {
         .bits = 8, .group_size = 64, .scale_dtype = mx::bfloat16, .int8_activations = true};
     const LinearWeight w = random_weight(context, 32, 128, format, mx::bfloat16, false);
-    std::vector<float> values(3 * 128, 0.0f);
-    values[128 + 5] = INFINITY;
-    values[2 * 128 + 7] = 1.0f;
-    const mx::array x = mx::astype(mx::array(values.data(), {3, 128}, mx::float32), mx::bfloat16);
-    mx::eval(x);
-    const auto y = to_floats(linear(context, x, w));
-    for (int i = 0; i < 32; ++i) {
-      EXPECT_EQ(y[i], 0.0f);
-      EXPECT_FALSE(std::isfinite(y[32 + i]));
-      EXPECT_TRUE(std::isfinite(y[64 + i]));
+    for (const int rows : {3, 31, 50}) {  // the last two end in a tile that is not filled
+      std::vector<float> values(static_cast<size_t>(rows) * 128, 0.0f);
+      float* last = values.data() + (rows - 3) * 128;
+      last[128 + 5] = INFINITY;
+      last[2 * 128 + 7] = 1.0f;
+      const mx::array x =
+          mx::astype(mx::array(values.data(), {rows, 128}, mx::float32), mx::bfloat16);
+      mx::eval(x);
+      const auto y = to_floats(linear(context, x, w));
+      const float* of_last = y.data() + (rows - 3) * 32;
+      for (int i = 0; i < 32; ++i) {
+        EXPECT_EQ(of_last[i], 0.0f);
+        EXPECT_FALSE(std::isfinite(of_last[32 + i]));
+        EXPECT_TRUE(std::isfinite(of_last[64 + i]));
+      }
     }
   }
+}
+
+TEST(Int8Linear, TilesAreForManyRowsOrFullOnes) {
+  const auto by_tiles = [](GgufFormat format, int64_t group, int64_t rows) {
+    return int8_goes_by_tiles({.group_size = group, .gguf = format, .rows = rows});
+  };
+  for (const int64_t rows : {28, 32, 42, 48, 49, 50, 256}) {
+    EXPECT_TRUE(by_tiles(GgufFormat::kNone, 64, rows)) << rows;
+    EXPECT_TRUE(by_tiles(GgufFormat::kQ4_K, 32, rows)) << rows;
+    EXPECT_EQ(by_tiles(GgufFormat::kQ8_0, 32, rows), rows >= 49) << rows;
+    EXPECT_FALSE(by_tiles(GgufFormat::kQ6_K, 16, rows)) << rows;
+  }
+  for (const int64_t rows : {1, 8, 16, 17, 27, 33, 41})
+    EXPECT_FALSE(by_tiles(GgufFormat::kNone, 64, rows)) << rows;
 }
 
 }  // namespace

@@ -39,25 +39,16 @@ int signed_lower(const LinearParams& p) {
   return bytes ? 128 : 0;
 }
 
-// Whether tiles are faster than vectors. Codes of 4 bits, and affine ones, are unpacked for them,
-// so fewer rows, which meet codes in registers (int8_row-inl.h), must nearly fill theirs; bytes of
-// GGUF that are not unpacked stay there. Of groups of 16 the sums that leave a tile cost more than
-// it saves.
-bool prefers_tiles(const LinearParams& p, int64_t rows_in_tiles) {
-  constexpr int64_t kManyRows = 49, kLeastGroup = 32;
-  if (p.group_size < kLeastGroup) return false;
-  if (p.rows >= kManyRows) return true;
-  const bool unpacks = p.gguf == GgufFormat::kNone || gguf_layout(p.gguf).bits != 8;
-  return unpacks && p.rows > kInt8TileRows && 8 * p.rows >= 7 * rows_in_tiles;
+int64_t whole_tiles(int64_t rows) {
+  return (rows + kInt8TileRows - 1) / kInt8TileRows * kInt8TileRows;
 }
 
 // A batch without its memory.
 Int8RowBatch batch_of(const LinearParams& p, const Unit& unit) {
-  const int64_t filled = (p.rows + kInt8TileRows - 1) / kInt8TileRows * kInt8TileRows;
-  const bool by_tiles = unit.has_tiles && prefers_tiles(p, filled);
+  const bool by_tiles = unit.has_tiles && int8_goes_by_tiles(p);
   return {.params = p,
           .by_tiles = by_tiles,
-          .rows = by_tiles ? filled : p.rows,
+          .rows = by_tiles ? whole_tiles(p.rows) : p.rows,
           .lower = unit.is_signed ? signed_lower(p) : 0};
 }
 int64_t side_bytes(const Int8RowBatch& batch) {
@@ -125,8 +116,11 @@ void run_batches(ThreadPool& pool, std::span<const LinearParams> products, const
 
 template <const Unit& kUnit>
 void run(ThreadPool& pool, const LinearParams& params) {
-  for (int64_t row = 0; row < params.rows; row += kBatchRows) {
-    const LinearParams p = params.row_range(row, kBatchRows);
+  // Parts of nearly one size, in whole tiles: each reads all weights.
+  const int64_t parts = (params.rows + kBatchRows - 1) / kBatchRows;
+  const int64_t each = whole_tiles((params.rows + parts - 1) / std::max<int64_t>(parts, 1));
+  for (int64_t row = 0; row < params.rows; row += each) {
+    const LinearParams p = params.row_range(row, each);
     run_batches(pool, {&p, 1}, kUnit);
   }
 }
@@ -163,6 +157,14 @@ bool neon_dotprod_serves(const LinearParams& p) { return use_neon_dotprod() && h
 #endif
 
 }  // namespace
+
+bool int8_goes_by_tiles(const LinearParams& p) {
+  constexpr int64_t kManyRows = 49, kLeastGroup = 32;
+  if (p.group_size < kLeastGroup) return false;
+  if (p.rows >= kManyRows) return true;
+  const bool unpacks = p.gguf == GgufFormat::kNone || gguf_layout(p.gguf).bits != 8;
+  return unpacks && p.rows > kInt8TileRows && 8 * p.rows >= 7 * whole_tiles(p.rows);
+}
 
 const LinearKernel kHighwayInt8Linear = kernel_of<kVectors>(cpu_kernel_name, has_codes);
 #if defined(__x86_64__)

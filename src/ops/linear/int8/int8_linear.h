@@ -17,10 +17,18 @@ namespace quire::ops {
 //
 // Error: w.x with x off by sx / 2 at most in each element, as if x had been rounded to 8 bits; the
 // weights count exactly.
+//
+// With AMX few rows meet VNNI, and products that are worth it tiles.
 extern const LinearKernel kAmxInt8Linear;
 extern const LinearKernel kAvx512VnniInt8Linear;
 extern const LinearKernel kAvx2VnniInt8Linear;
 extern const LinearKernel kNeonDotprodInt8Linear;
 extern const LinearKernel kHighwayInt8Linear;
+
+// Whether AMX's kernel multiplies a product of so many rows by tiles, which hold 16: where codes
+// are unpacked for them, fewer than 49 rows, which would meet codes in registers, must nearly fill
+// theirs; those of GGUF that are bytes stay in registers up to 48. Of groups of 16 the sums that
+// leave a tile cost more than it saves.
+bool int8_goes_by_tiles(const LinearParams& params);
 
 }  // namespace quire::ops

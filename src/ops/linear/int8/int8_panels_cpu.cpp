@@ -42,7 +42,7 @@ void int8_pack_row_cpu(const Int8RowBatch& s, int64_t row, void* scratch) {
   const int64_t groups = p.k / p.group_size;
   const int zero = zero_code(p);
   int8_t* to = s.x + row * p.k;
-  if (row >= p.rows) {
+  if (row >= p.rows) {  // tiles multiply codes as they are: `start` is the sum's memory
     std::memset(to, 0, static_cast<size_t>(p.k));
     std::memset(s.scale + row * groups, 0, static_cast<size_t>(groups) * sizeof(float));
     std::memset(s.sum + row * groups, 0, static_cast<size_t>(groups) * sizeof(float));

@@ -50,7 +50,8 @@ inline void expect_bits_of_rows(
     const ForcedIsa forced(isa);
     const Context context = make_context(2);
     const LinearWeight w = make_weight(context, false), interleaved = make_weight(context, true);
-    std::vector<int> counts = {49, 48, 40};  // around the most that meet codes in registers
+    std::vector<int> counts = {257, 49, 48,
+                               42,  41, 28};  // around what goes by parts, registers and tiles
     counts.insert(counts.begin(), std::rbegin(kRowCounts),
                   std::rend(kRowCounts));  // first the most
     for (const int rows : counts) {

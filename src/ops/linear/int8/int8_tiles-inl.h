@@ -20,7 +20,7 @@ namespace {
 namespace int8_panels {
 
 constexpr bool kHasTiles = true;
-constexpr int64_t kTileRow = 64;  // bytes
+constexpr int64_t kTileRowBytes = 64;
 constexpr int kTileSums = kInt8TileRows * kPanel;
 
 template <class F>
@@ -31,7 +31,7 @@ HWY_INLINE int64_t group_bytes_of(const Blocks<F>& blocks) {
 // Tiles 0 and 1 are sums, 2 and 4 rows of x, 3 and 5 weights: a group's k at once, up to 64.
 template <class F>
 HWY_INLINE void configure_tiles(const Blocks<F>& blocks) {
-  const int64_t bytes = HWY_MIN(group_bytes_of(blocks), kTileRow);
+  const int64_t bytes = HWY_MIN(group_bytes_of(blocks), kTileRowBytes);
   TileConfig config;
   for (const int x : {2, 4}) config.row_bytes[x] = static_cast<uint16_t>(bytes);
   for (const int weights : {3, 5}) config.rows[weights] = static_cast<uint8_t>(bytes / 4);
@@ -40,18 +40,18 @@ HWY_INLINE void configure_tiles(const Blocks<F>& blocks) {
 
 // The integer sums of a group of 16 rows and 16 outputs: to out [row][output]. The intrinsics take
 // the numbers of tiles as they are written.
-#define QUIRE_MULTIPLY_GROUP(SUMS, X, W)               \
-  {                                                    \
-    _tile_zero(SUMS);                                  \
-    _tile_loadd(X, x, x_stride);                       \
-    _tile_loadd(W, w, kTileRow);                       \
-    _tile_dpbsud(SUMS, X, W);                          \
-    if (steps == 2) {                                  \
-      _tile_loadd(X, x + kTileRow, x_stride);          \
-      _tile_loadd(W, w + kTileRow * kPanel, kTileRow); \
-      _tile_dpbsud(SUMS, X, W);                        \
-    }                                                  \
-    _tile_stored(SUMS, out, kTileRow);                 \
+#define QUIRE_MULTIPLY_GROUP(SUMS, X, W)                         \
+  {                                                              \
+    _tile_zero(SUMS);                                            \
+    _tile_loadd(X, x, x_stride);                                 \
+    _tile_loadd(W, w, kTileRowBytes);                            \
+    _tile_dpbsud(SUMS, X, W);                                    \
+    if (steps == 2) {                                            \
+      _tile_loadd(X, x + kTileRowBytes, x_stride);               \
+      _tile_loadd(W, w + kTileRowBytes * kPanel, kTileRowBytes); \
+      _tile_dpbsud(SUMS, X, W);                                  \
+    }                                                            \
+    _tile_stored(SUMS, out, kTileRowBytes);                      \
   }
 HWY_INLINE void multiply_group(bool second, const int8_t* x, int64_t x_stride, const uint8_t* w,
                                int64_t steps, int32_t* out) {
@@ -78,7 +78,7 @@ HWY_NOINLINE void add_groups_on_tiles(const Rows& rows, const Blocks<F>& blocks,
   constexpr int kRows = kInt8TileRows;
   alignas(64) int32_t sums[2][kTileSums];
   const int64_t group_bytes = group_bytes_of(blocks);
-  const int64_t steps = HWY_MAX(group_bytes / kTileRow, 1);
+  const int64_t steps = HWY_MAX(group_bytes / kTileRowBytes, 1);
   acc += panel * kPanel;
   FloatVec out[kRows];
 #pragma GCC unroll 16
@@ -143,6 +143,7 @@ void panels_on_tiles(const Int8RowBatch& s, int64_t panel, int64_t panels, float
         add_groups_on_tiles<F>(all.without(row), blocks, v, acc + row * 2 * kPanel);
     }
   }
+  _tile_release();
   finish_outputs(p, acc, 2 * kPanel, 0, p.rows, panel, panels);
 }
 
