@@ -27,8 +27,10 @@ GgufHeader read_header(const DataFile& file) {
     file.read(0, std::as_writable_bytes(std::span(prefix)));
     auto header = parse_gguf_header(prefix, file.size());
     if (header) return *std::move(header);
-    if (!header.error().is_short || length >= kMaxGgufHeader)
-      throw LoadError(file.path() + ": " + header.error().text + kRemedy);
+    const GgufProblem& problem = header.error();
+    if (problem.is_short && length < kMaxGgufHeader) continue;
+    const bool may_be_whole = problem.is_short || problem.is_unsupported;
+    throw LoadError(file.path() + ": " + problem.text + (may_be_whole ? "" : kRemedy));
   }
 }
 

@@ -63,8 +63,9 @@ struct GgufHeader {
 };
 
 struct GgufProblem {
-  std::string text;       // names the key or tensor that it is about
-  bool is_short = false;  // the prefix ended too early, and the file may be in order
+  std::string text;             // names the key or tensor that it is about
+  bool is_short = false;        // the prefix ended too early, and the file may be in order
+  bool is_unsupported = false;  // the file may be in order, but it is of a kind that is not read
 };
 
 // The header of a file of `file_size` bytes that begins with `file_prefix`. The format is that of

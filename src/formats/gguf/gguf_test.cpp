@@ -11,12 +11,14 @@
 namespace quire::formats {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using testing::gguf_number;
 using testing::gguf_string;
 using testing::GgufBytes;
 using ::testing::HasSubstr;
 using testing::load_error;
+using ::testing::Not;
 using testing::TempDir;
 
 constexpr uint32_t kF32 = 0, kQ80 = 8, kQ4K = 12;
@@ -202,6 +204,40 @@ TEST(Gguf, RefusesBadHeaders) {
     const std::string problem = problem_of(bad.bytes);
     for (const std::string& part : bad.message) EXPECT_THAT(problem, HasSubstr(part));
   }
+}
+
+// Whoever has such a file would download it again for nothing.
+TEST(Gguf, WhatIsNotSupportedIsNotCalledDamaged) {
+  const TempDir dir;
+  const auto message = [&](const std::string& bytes) {
+    const std::string path = dir.write("m.gguf", bytes);
+    return load_error([&] { GgufModel::open(path); });
+  };
+  const auto with_version = [](uint32_t version) {
+    GgufBytes file;
+    file.version = version;
+    return file.bytes();
+  };
+  const auto tensor = [](uint32_t type) {
+    return GgufBytes().info("w", {256}, type, 0).data(std::string(98, 'x')).bytes();
+  };
+  const std::string nested = gguf_number(9, 4) + gguf_number(1, 8) + gguf_number(4, 4);
+  const std::pair<const char*, std::string> kUnsupported[] = {
+      {"its type IQ3_XXS is not supported", tensor(18)},
+      {"its type Q4_0_4_4 is not supported", tensor(31)},
+      {"big-endian", with_version(3u << 24)},
+      {"it has version 1", with_version(1)},
+      {"an array of arrays is not supported",
+       GgufBytes().value("k", 9, nested + gguf_number(0, 8)).bytes()},
+      {"over the limit of 2^63 - 1", GgufBytes().value("k", 10, gguf_number(~0ull, 8)).bytes()}};
+  for (const auto& [part, bytes] : kUnsupported)
+    EXPECT_THAT(message(bytes), AllOf(HasSubstr(part), Not(HasSubstr("download it again"))));
+  const std::pair<const char*, std::string> kDamaged[] = {
+      {"its type 41 is unknown", tensor(41)},
+      {"cannot hold 1 tensors", tensor(18).substr(0, 40)},
+      {"type 13 is unknown", GgufBytes().value("k", 13, "12345678").bytes()}};
+  for (const auto& [part, bytes] : kDamaged)
+    EXPECT_THAT(message(bytes), AllOf(HasSubstr(part), HasSubstr("download it again")));
 }
 
 // A file that is cut anywhere is refused, and so is one with a byte more than its padding.

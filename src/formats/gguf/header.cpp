@@ -25,22 +25,25 @@ struct TypeRow {
 };
 
 constexpr std::array kTensorTypes = {
-    TypeRow{0, "F32", DType::kF32},       TypeRow{1, "F16", DType::kF16},
-    TypeRow{2, "Q4_0", DType::kQ4_0},     TypeRow{3, "Q4_1", DType::kQ4_1},
-    TypeRow{6, "Q5_0", DType::kQ5_0},     TypeRow{7, "Q5_1", DType::kQ5_1},
-    TypeRow{8, "Q8_0", DType::kQ8_0},     TypeRow{9, "Q8_1", std::nullopt},
-    TypeRow{10, "Q2_K", DType::kQ2K},     TypeRow{11, "Q3_K", DType::kQ3K},
-    TypeRow{12, "Q4_K", DType::kQ4K},     TypeRow{13, "Q5_K", DType::kQ5K},
-    TypeRow{14, "Q6_K", DType::kQ6K},     TypeRow{15, "Q8_K", std::nullopt},
-    TypeRow{16, "IQ2_XXS", std::nullopt}, TypeRow{17, "IQ2_XS", std::nullopt},
-    TypeRow{18, "IQ3_XXS", std::nullopt}, TypeRow{19, "IQ1_S", std::nullopt},
-    TypeRow{20, "IQ4_NL", DType::kIq4Nl}, TypeRow{21, "IQ3_S", std::nullopt},
-    TypeRow{22, "IQ2_S", std::nullopt},   TypeRow{23, "IQ4_XS", DType::kIq4Xs},
-    TypeRow{24, "I8", DType::kI8},        TypeRow{25, "I16", DType::kI16},
-    TypeRow{26, "I32", DType::kI32},      TypeRow{27, "I64", DType::kI64},
-    TypeRow{28, "F64", DType::kF64},      TypeRow{29, "IQ1_M", std::nullopt},
-    TypeRow{30, "BF16", DType::kBF16},    TypeRow{34, "TQ1_0", std::nullopt},
-    TypeRow{35, "TQ2_0", std::nullopt},   TypeRow{39, "MXFP4", DType::kMxfp4},
+    TypeRow{0, "F32", DType::kF32},          TypeRow{1, "F16", DType::kF16},
+    TypeRow{2, "Q4_0", DType::kQ4_0},        TypeRow{3, "Q4_1", DType::kQ4_1},
+    TypeRow{6, "Q5_0", DType::kQ5_0},        TypeRow{7, "Q5_1", DType::kQ5_1},
+    TypeRow{8, "Q8_0", DType::kQ8_0},        TypeRow{9, "Q8_1", std::nullopt},
+    TypeRow{10, "Q2_K", DType::kQ2K},        TypeRow{11, "Q3_K", DType::kQ3K},
+    TypeRow{12, "Q4_K", DType::kQ4K},        TypeRow{13, "Q5_K", DType::kQ5K},
+    TypeRow{14, "Q6_K", DType::kQ6K},        TypeRow{15, "Q8_K", std::nullopt},
+    TypeRow{16, "IQ2_XXS", std::nullopt},    TypeRow{17, "IQ2_XS", std::nullopt},
+    TypeRow{18, "IQ3_XXS", std::nullopt},    TypeRow{19, "IQ1_S", std::nullopt},
+    TypeRow{20, "IQ4_NL", DType::kIq4Nl},    TypeRow{21, "IQ3_S", std::nullopt},
+    TypeRow{22, "IQ2_S", std::nullopt},      TypeRow{23, "IQ4_XS", DType::kIq4Xs},
+    TypeRow{24, "I8", DType::kI8},           TypeRow{25, "I16", DType::kI16},
+    TypeRow{26, "I32", DType::kI32},         TypeRow{27, "I64", DType::kI64},
+    TypeRow{28, "F64", DType::kF64},         TypeRow{29, "IQ1_M", std::nullopt},
+    TypeRow{30, "BF16", DType::kBF16},       TypeRow{31, "Q4_0_4_4", std::nullopt},
+    TypeRow{32, "Q4_0_4_8", std::nullopt},   TypeRow{33, "Q4_0_8_8", std::nullopt},
+    TypeRow{34, "TQ1_0", std::nullopt},      TypeRow{35, "TQ2_0", std::nullopt},
+    TypeRow{36, "IQ4_NL_4_4", std::nullopt}, TypeRow{37, "IQ4_NL_4_8", std::nullopt},
+    TypeRow{38, "IQ4_NL_8_8", std::nullopt}, TypeRow{39, "MXFP4", DType::kMxfp4},
     TypeRow{40, "NVFP4", std::nullopt},
 };
 
@@ -84,7 +87,13 @@ class Cursor {
   void set_about(std::string about) { about_ = std::move(about); }
 
   bool fail(const std::string& why) {
-    if (!problem_) problem_ = {.text = about_ + why, .is_short = false};
+    if (!problem_) problem_ = {.text = about_ + why};
+    return false;
+  }
+  // The same for what is in order, and not supported.
+  bool refuse(const std::string& why) {
+    fail(why);
+    problem_->is_unsupported = true;
     return false;
   }
 
@@ -151,7 +160,7 @@ bool read_integer(Cursor& in, GgufType type, int64_t& out) {
   if (in.problem()) return false;
   out = is_signed(type) ? sign_extended(raw, bytes) : static_cast<int64_t>(raw);
   if (type == GgufType::kU64 && out < 0)
-    return in.fail("the number " + std::to_string(raw) + " is over the limit of 2^63 - 1");
+    return in.refuse("the number " + std::to_string(raw) + " is over the limit of 2^63 - 1");
   if (type == GgufType::kBool && raw > 1)
     return in.fail("a bool is " + std::to_string(raw) + ", which is neither 0 nor 1");
   return true;
@@ -174,7 +183,7 @@ bool read_type(Cursor& in, bool may_be_array, GgufType& out) {
   out = static_cast<GgufType>(id);
   if (id <= static_cast<uint64_t>(GgufType::kF64) && out != GgufType::kArray) return true;
   if (out == GgufType::kArray)
-    return may_be_array || in.fail("an array of arrays is not supported");
+    return may_be_array || in.refuse("an array of arrays is not supported");
   return in.fail("the type " + std::to_string(id) + " is unknown");
 }
 
@@ -209,7 +218,7 @@ bool read_array(Cursor& in, uint64_t& elements, GgufValue& out) {
   if (count > in.bytes_left() / each)
     return in.fail("an array of " + std::to_string(count) + " elements ends behind the file");
   if (count > elements)
-    return in.fail("the arrays have more than " + std::to_string(kMaxElements) + " elements");
+    return in.refuse("the arrays have more than " + std::to_string(kMaxElements) + " elements");
   elements -= count;
   if (!in.has(count * each)) return false;
   if (out.type == GgufType::kString) return read_elements(in, out.type, count, read_text, out);
@@ -268,8 +277,8 @@ bool read_dtype(Cursor& in, DType& out) {
   for (const TypeRow& row : kTensorTypes) {
     if (row.id != id) continue;
     if (row.dtype) return out = *row.dtype, true;
-    return in.fail("its type " + std::string(row.name) +
-                   " is not supported; take a file of another quantisation, such as Q4_K_M");
+    return in.refuse("its type " + std::string(row.name) +
+                     " is not supported; take a file of another quantisation, such as Q4_K_M");
   }
   return in.fail("its type " + std::to_string(id) + " is unknown");
 }
@@ -382,9 +391,9 @@ bool read_version(Cursor& in, GgufHeader& out) {
   if (in.problem()) return false;
   if (version == 2 || version == 3) return out.version = version, true;
   if ((version & 0xffff) == 0 && version != 0)
-    return in.fail("it is big-endian, which is not supported; take the little-endian file");
-  return in.fail("it has version " + std::to_string(version) +
-                 " of the format; supported are 2 and 3");
+    return in.refuse("it is big-endian, which is not supported; take the little-endian file");
+  return in.refuse("it has version " + std::to_string(version) +
+                   " of the format; supported are 2 and 3");
 }
 
 bool read_header(Cursor& in, uint64_t file_size, GgufHeader& out) {
