@@ -138,6 +138,7 @@ std::string other_way(const std::string& name) {
       {".embed_q", ".kv_b_proj"},
       {".ffn_gate_shexp", ".shared_mlp.input_linear"},
       {".ffn_gate_up_exps", ".ffn_gate_exps"},
+      {".nextn.eh_proj", ".nextn.*"},
       {".ssm_a", ".linear_attn.A_log"}};
   for (const auto& [part, other] : kOtherWays)
     if (name.ends_with(part) || name.ends_with(part + ".weight")) return other;

@@ -212,6 +212,7 @@ class DeltaNets : public GgufArchitectures {
     u32("ssm.time_step_rank", value_heads);
     u32("ssm.inner_size", 48);
     i32s("rope.dimension_sections", {1, 1, 0, 0});
+    tensor("blk.4.nextn.eh_proj.weight", {16, 32});
   }
 };
 
@@ -220,7 +221,6 @@ TEST_F(DeltaNets, SizesAndTensorsHaveOtherNames) {
   tensor("blk.0.ssm_a", {4});
   tensor("blk.0.ssm_dt.bias", {4});
   tensor("blk.0.ssm_conv1d.weight", {80, 4});
-  tensor("blk.4.nextn.eh_proj.weight", {16, 32});
   tensor("blk.0.attn_qkv.weight", {80, 16});
   tensor("blk.3.attn_qkv.weight", {64, 16});  // heads of 8: 2 of q and gate, 2 of k, 2 of v
   const Checkpoint checkpoint = open();
@@ -250,6 +250,33 @@ TEST_F(DeltaNets, RefusesSizesThatDoNotFit) {
   begin_qwen35();
   i32s("attention.recurrent_layers", {0, 1});
   EXPECT_THAT(error(), HasSubstr("\"qwen35.attention.recurrent_layers\" lists 2 layers of 4"));
+}
+
+// A count that is too large would leave layers of the model out.
+TEST_F(GgufArchitectures, LayersThatPredictFurtherTokensHaveATensorOfTheirOwn) {
+  const auto begin_glm = [&](int further) {
+    begin("glm4moe", 4);
+    u32("expert_count", 4);
+    u32("expert_used_count", 2);
+    u32("feed_forward_length", 24);
+    u32("nextn_predict_layers", further);
+    tensor("blk.2.attn_norm.weight", {16});
+    tensor("blk.3.attn_norm.weight", {16});
+    tensor("blk.3.nextn.enorm.weight", {16});
+  };
+  begin_glm(1);
+  EXPECT_EQ(open().config().num_hidden_layers, 3);
+  begin_glm(2);
+  EXPECT_THAT(error(), HasSubstr("\"glm4moe.nextn_predict_layers\" is 2, but layer 2 has no tensor "
+                                 "blk.2.nextn.*"));
+  begin_glm(4);
+  EXPECT_THAT(error(), HasSubstr("\"glm4moe.nextn_predict_layers\" is not less than block_count"));
+  // The only hint would be one layer less.
+  begin("qwen3", 2);
+  u32("feed_forward_length", 24);
+  u32("nextn_predict_layers", 1);
+  tensor("blk.1.attn_norm.weight", {16});
+  EXPECT_THAT(error(), HasSubstr("\"qwen3.nextn_predict_layers\" is 1, but layer 1 has no tensor"));
 }
 
 // Granite 4's files, whose models may have mamba layers.

@@ -100,10 +100,26 @@ std::optional<int64_t> GgufTranslator::find_first_int(std::string_view name, Int
   return ints_by_layer(name, range).front();
 }
 
+// Each has a tensor that a layer of the model itself never has: else the key is wrong, and a layer
+// would be left out.
+void GgufTranslator::check_further_layers(int64_t end) const {
+  for (int64_t i = layers_; i < end; ++i) {
+    const std::string own = "blk." + std::to_string(i) + ".nextn.";
+    const auto found = tensors_.lower_bound(own);
+    if (found == tensors_.end() || !found->first.starts_with(own))
+      fail("nextn_predict_layers", "is " + std::to_string(end - layers_) + ", but layer " +
+                                       std::to_string(i) + " has no tensor " + own +
+                                       "*, as layers that predict further tokens have");
+  }
+}
+
 void GgufTranslator::add_sizes() {
   // Layers that predict further tokens are the last ones; families ignore what is behind theirs.
   const int64_t further = find_int("nextn_predict_layers", {.min = 0, .max = 999}).value_or(0);
-  layers_ = require_int("block_count", {.min = 1, .max = 9999}) - further;
+  const int64_t blocks = require_int("block_count", {.min = 1, .max = 9999});
+  if (further >= blocks) fail("nextn_predict_layers", "is not less than block_count");
+  layers_ = blocks - further;
+  check_further_layers(blocks);
   config["num_nextn_predict_layers"] = further;
   config["num_hidden_layers"] = layers_;
   config["hidden_size"] = require_int("embedding_length", kWidth);

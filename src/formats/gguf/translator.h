@@ -87,6 +87,7 @@ class GgufTranslator {
   // One number for all layers, or that of the first one where that is allowed.
   std::optional<int64_t> find_first_int(std::string_view name, IntRange range) const;
   void add_sizes();
+  void check_further_layers(int64_t end) const;
   void add_heads();
   void add_latent_heads();
   void add_rest();
