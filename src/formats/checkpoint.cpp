@@ -52,8 +52,9 @@ WeightMap read_weight_map(const std::string& index_path) {
 }
 
 // The GGUF file that a folder without config.json holds: the only one, or the first part of the
-// only one. Files beside it that are of a model's vision tower (mmproj) do not count. Nothing if
-// there is none; throws LoadError if there are several.
+// only one. Files beside it that are no model by themselves do not count: a vision tower (mmproj),
+// and what llama.cpp drafts with (mtp-*). Nothing if there is none; throws LoadError if there are
+// several.
 std::optional<std::string> find_gguf(const std::string& dir) {
   std::vector<std::string> found;
   for (const auto& entry : fs::directory_iterator(dir)) {
@@ -61,7 +62,9 @@ std::optional<std::string> find_gguf(const std::string& dir) {
     const size_t part = name.rfind("-of-");
     const bool is_later_part = part != std::string::npos && part >= 6 &&
                                name.substr(part - 6, 6) != "-00001" && name[part - 6] == '-';
-    if (name.ends_with(".gguf") && !is_later_part && name.find("mmproj") == std::string::npos)
+    const bool is_beside_a_model =
+        name.find("mmproj") != std::string::npos || name.starts_with("mtp-");
+    if (name.ends_with(".gguf") && !is_later_part && !is_beside_a_model)
       found.push_back(entry.path().string());
   }
   if (found.size() > 1)

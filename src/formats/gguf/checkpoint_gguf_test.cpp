@@ -231,6 +231,7 @@ TEST_F(GgufCheckpoint, OfAFolderIsTheOnlyOneThere) {
   begin("llama");
   const std::string path = dir_.write("m-00001-of-00001.gguf", file_.bytes());
   dir_.write("mmproj-m.gguf", file_.bytes());
+  dir_.write("mtp-m.gguf", file_.bytes());
   EXPECT_EQ(Checkpoint::open(dir_.path()).dir(), path);
   dir_.write("other.gguf", file_.bytes());
   EXPECT_THAT(load_error([&] { Checkpoint::open(dir_.path()); }),
