@@ -41,7 +41,7 @@ struct ServeFlags {
   std::string max_body, max_buffered;
   std::string tool_call_parser, reasoning_parser;  // empty: what the chat template shows
   std::string runner = "auto";
-  std::string pooling;          // empty: as the model's folder says
+  std::string pooling;          // empty: as the model's folder or file says
   std::string rerank_template;  // empty: Qwen3-Reranker's
   std::vector<std::string> rerank_tokens = server::RerankOptions().tokens;
   int64_t shutdown_timeout = 0;
@@ -144,10 +144,14 @@ server::ParserChoice parser_choice(const ServeFlags& flags) {
   return choice;
 }
 
-server::PoolingDefaults pooling_defaults(const ServeFlags& flags) {
-  const bool is_mean = flags.pooling.empty() ? formats::read_pooling_mode(flags.model.model) ==
-                                                   formats::PoolingMode::kMean
-                                             : flags.pooling == "mean";
+// `of_file`: what a GGUF file says.
+server::PoolingDefaults pooling_defaults(const ServeFlags& flags,
+                                         std::optional<formats::PoolingMode> of_file) {
+  const auto of_model = [&] {
+    return of_file ? *of_file : formats::read_pooling_mode(flags.model.model);
+  };
+  const bool is_mean =
+      flags.pooling.empty() ? of_model() == formats::PoolingMode::kMean : flags.pooling == "mean";
   return {is_mean ? engine::Pooling::Kind::kMean : engine::Pooling::Kind::kLast};
 }
 
@@ -184,7 +188,7 @@ void prepare(ServeFlags& flags, server::http::UnixPath& unix_path) {
         "and there is no --api-key",
         printable(http.host));
   find_model_folder(flags.model);
-  (void)pooling_defaults(flags);
+  (void)pooling_defaults(flags, std::nullopt);
 }
 
 // A request's `model` names the model or one adapter.
@@ -234,7 +238,7 @@ int serve(ServeFlags flags) {
                .eos_token_ids = model.eos_token_ids,
                .defaults = sampling_defaults(model.generation_config),
                .parsers = parser_choice(flags),
-               .pooling = pooling_defaults(flags),
+               .pooling = pooling_defaults(flags, model.pooling),
                .rerank = rerank_options(flags, model)},
               flags.server);
   log.print(invitation(flags.server.http, port, flags.server.root_path,
@@ -369,7 +373,7 @@ void add_pooling_flags(CLI::App& command, ServeFlags& flags) {
   command
       .add_option("--pooling", flags.pooling,
                   "Embeddings are the last token's state or the mean of all; default: what the "
-                  "model's 1_Pooling/config.json says, else last")
+                  "model's 1_Pooling/config.json or GGUF file says, else last")
       ->transform(CLI::IsMember({"last", "mean"}, CLI::ignore_case));
   command
       .add_option(

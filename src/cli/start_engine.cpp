@@ -285,6 +285,7 @@ RunningModel start_engine(const ModelFlags& flags) {
   model.profile = context.profile;
   if (!context.device->metal()) mlx::core::set_default_device(mlx::core::Device::cpu);
   model.generation_config = checkpoint.generation_config();
+  model.pooling = checkpoint.pooling();
   for (const int64_t id : checkpoint.eos_token_ids())
     model.eos_token_ids.push_back(static_cast<int32_t>(id));
   request.kept_free = engine::memory_for_others(*context.device, request);

@@ -1,5 +1,6 @@
 #pragma once
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "bench/engine/offline.h"
@@ -21,6 +22,7 @@ struct RunningAdapter {
 // A model ready to answer, and the text tools that go with it.
 struct RunningModel {
   formats::GenerationConfig generation_config;
+  std::optional<formats::PoolingMode> pooling;  // Checkpoint::pooling()
   std::shared_ptr<const text::Tokenizer> tokenizer;
   std::shared_ptr<const text::ChatTemplate> chat_template;  // null if the model has none
   std::shared_ptr<const text::GrammarFactory> grammars;     // null if the model names no eos token

@@ -10,6 +10,7 @@
 #include "formats/gguf/tensor_names.h"
 #include "formats/hf_config.h"
 #include "formats/model_files.h"
+#include "formats/pooling_config.h"
 #include "formats/raw_tensor.h"
 #include "formats/safetensors.h"
 
@@ -52,6 +53,9 @@ class Checkpoint {
   std::string contents_digest() const;
   // Whether norms that count around zero (ModelSpec::has_zero_centred_norms) are stored plus one.
   bool norms_are_complete() const { return norms_are_complete_; }
+  // How a GGUF file says that vectors for embeddings are made. Nothing if it does not, and of a
+  // folder, whose read_pooling_mode() does.
+  std::optional<PoolingMode> pooling() const { return pooling_; }
   // The files that tokenizer and chat template are made of.
   ModelFiles text_files() const;
 
@@ -69,6 +73,7 @@ class Checkpoint {
   std::optional<GgufTensorNames> gguf_names_;
   std::vector<RawTensor> translated_;  // of the GGUF file, under a folder's names
   bool norms_are_complete_ = false;
+  std::optional<PoolingMode> pooling_;
   std::map<std::string, const RawTensor*, std::less<>> tensors_;
   uint64_t total_bytes_ = 0;
 };

@@ -21,6 +21,21 @@ GenerationConfig read_sampling(const GgufMetadata& metadata) {
   return out;
 }
 
+// How vectors for embeddings are made, by the numbers of llama.cpp's enum llama_pooling_type.
+std::optional<PoolingMode> read_pooling(const GgufTranslator& translator) {
+  constexpr const char* kName = "pooling_type";
+  const auto type = translator.find_int(kName);
+  if (!type || *type == 0) return std::nullopt;
+  if (*type == 1) return PoolingMode::kMean;
+  if (*type == 3) return PoolingMode::kLast;
+  const char* meaning = *type == 2   ? " (the first token's state)"
+                        : *type == 4 ? " (a head that ranks)"
+                                     : "";
+  translator.fail(kName, "is " + std::to_string(*type) + meaning +
+                             ", which is not supported; supported are 0 (not said), 1 (mean) and "
+                             "3 (last)");
+}
+
 }  // namespace
 
 Checkpoint Checkpoint::open_gguf(const std::string& path) {
@@ -33,6 +48,7 @@ Checkpoint Checkpoint::open_gguf(const std::string& path) {
   json::array end_tokens;
   for (const int64_t id : find_end_tokens(metadata)) end_tokens.push_back(id);
   translator.config["eos_token_id"] = std::move(end_tokens);
+  out.pooling_ = read_pooling(translator);
   out.translated_ = translator.finish();
   out.gguf_names_ = translator.names();
   out.norms_are_complete_ = translator.norms_are_complete;

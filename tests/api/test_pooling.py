@@ -6,10 +6,14 @@ import math
 import shutil
 import struct
 import subprocess
+import sys
 
 import pytest
 
 from conftest import BIN, ROOT, start_server
+
+sys.path.append(str(ROOT / "tests/hub"))
+from gguf_keys import with_keys  # noqa: E402
 
 TEXTS = ["Once upon a time", "123 + 456 = 579", "sort: pear apple fig"]
 
@@ -125,6 +129,19 @@ def test_the_prefix_of_a_query_is_cached(demo):
 def test_the_flag_takes_capitals_as_vllm_spells_them(demo):
     with start_server("--pooling", "MEAN", model=ROOT / "models/quire-demo") as server:
         assert vectors(server) == vectors(demo, pooling="mean") != vectors(demo, pooling="last")
+
+
+@pytest.mark.parametrize("number, pooling", [(1, "mean"), (3, "last")])
+def test_a_gguf_file_says_how_vectors_are_made(tmp_path, number, pooling):
+    file = tmp_path / "model.gguf"
+    whole = (ROOT / "tests/parity/models/qwen3-gguf-q8/model.gguf").read_bytes()
+    file.write_bytes(with_keys(whole, {"qwen3.pooling_type": number}))
+    other = "last" if pooling == "mean" else "mean"
+    with start_server("--served-model-name", "quire-demo", model=file) as server:
+        assert vectors(server) == vectors(server, pooling=pooling) != vectors(server, pooling=other)
+        expected = vectors(server, pooling=other)
+    with start_server("--served-model-name", "quire-demo", "--pooling", other, model=file) as server:
+        assert vectors(server) == expected
 
 
 def without_head(source, folder):

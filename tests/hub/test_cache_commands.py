@@ -5,6 +5,7 @@ import shutil
 
 import huggingface_hub
 from fake_hub import Repo
+from gguf_keys import Header, with_keys
 from hub_quire import MODELS, hub, model_files, quire  # noqa: F401 (fixtures)
 
 
@@ -65,46 +66,13 @@ def test_parameters_are_those_of_the_model_before_it_was_quantised(quire, hub):
         assert "-bit" in facts["weights"]
 
 
-def gguf_count(path):
-    """Parameters of a GGUF file by its header."""
-    file = path.open("rb")
-    sizes = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}  # of the types of values, by their number
-
-    def number(size=8):
-        return int.from_bytes(file.read(size), "little")
-
-    def skip(kind):
-        if kind == 8:  # a string
-            file.read(number())
-        elif kind == 9:  # an array
-            kind, length = number(4), number()
-            for _ in range(length):
-                skip(kind)
-        else:
-            file.read(sizes[kind])
-
-    assert file.read(8) == b"GGUF\x03\0\0\0"
-    tensors, values, total = number(), number(), 0
-    for _ in range(values):
-        file.read(number())
-        skip(number(4))
-    for _ in range(tensors):
-        file.read(number())
-        size = 1
-        for _ in range(number(4)):
-            size *= number()
-        total += size
-        file.read(12)
-    return total
-
-
 def test_show_a_gguf_file(quire, hub):
     for name in ("qwen3-gguf-k", "qwen3-gguf-q8", "qwen3-moe-gguf-q5"):
         path = MODELS / name / "model.gguf"
         code, out, err = quire("show", str(path))
         facts = shown(out.split("\n\n")[0])
         assert code == 0 and facts["supported"] == "yes", out
-        assert facts["parameters"] == f"{round(gguf_count(path) / 1000)} K", (name, facts)
+        assert facts["parameters"] == f"{round(Header(path.read_bytes()).parameters / 1000)} K", (name, facts)
         assert "GiB are free" in facts["memory"] and "cache" in facts["memory"]
 
 

@@ -194,6 +194,28 @@ TEST_F(GgufCheckpoint, WindowsFollowTheFilesPattern) {
   EXPECT_TRUE(checkpoint.norms_are_complete());
 }
 
+// By the numbers of llama.cpp's include/llama.h, enum llama_pooling_type.
+TEST_F(GgufCheckpoint, SaysHowVectorsForEmbeddingsAreMade) {
+  const auto with_pooling = [&](uint32_t type) {
+    file_ = {};
+    begin("qwen3");
+    u32("pooling_type", type);
+  };
+  begin("qwen3");
+  EXPECT_EQ(open().pooling(), std::nullopt);
+  const std::pair<uint32_t, std::optional<PoolingMode>> kKnown[] = {
+      {0, std::nullopt}, {1, PoolingMode::kMean}, {3, PoolingMode::kLast}};
+  for (const auto& [type, mode] : kKnown) {
+    with_pooling(type);
+    EXPECT_EQ(open().pooling(), mode) << type;
+  }
+  for (const uint32_t type : {2u, 4u, 5u, UINT32_MAX}) {
+    with_pooling(type);
+    EXPECT_THAT(error(), AllOf(HasSubstr("\"qwen3.pooling_type\" is " + std::to_string(type)),
+                               HasSubstr("supported are 0 (not said), 1 (mean) and 3 (last)")));
+  }
+}
+
 // What llama.cpp's loaders (src/models/*.cpp) take where files say nothing.
 TEST_F(GgufCheckpoint, WhatFilesLeaveOutIsAsInLlamaCpp) {
   begin("gemma2");

@@ -21,8 +21,8 @@ constexpr RealRange kPositive{.min = 0.0, .min_inclusive = false};
 
 // Keys under an architecture's name that say nothing that is not said by tensors, too, or that do
 // not matter to what the model computes.
-constexpr std::array<std::string_view, 4> kHarmless = {"vocab_size", "rope.scaling.finetuned",
-                                                       "tensor_data_layout", "pooling_type"};
+constexpr std::array<std::string_view, 3> kHarmless = {"vocab_size", "rope.scaling.finetuned",
+                                                       "tensor_data_layout"};
 
 json::array list_of(const std::vector<double>& values) {
   json::array out;
