@@ -76,6 +76,33 @@ def test_show_a_gguf_file(quire, hub):
         assert "GiB are free" in facts["memory"] and "cache" in facts["memory"]
 
 
+def test_show_the_tokenizer_and_the_templates_of_a_gguf_file(quire, hub, tmp_path):
+    path = tmp_path / "model.gguf"
+    whole = (MODELS / "qwen3-gguf-q4-k-m/model.gguf").read_bytes()
+    other = "{{ messages[0].content }}\x1b[31m, said twice\n{{ tools }}"
+    path.write_bytes(with_keys(whole, {"tokenizer.chat_template.tool_use": other}))
+    values = Header(whole).values
+    tokens = values["tokenizer.ggml.tokens"]
+    code, out, err = quire("show", str(path))
+    assert code == 0, out + err
+    lines = [line.split(None, 1) for line in out.split("\n\n")[0].splitlines()]
+    facts = {line[0]: line[1] for line in lines if line[0] != "tensors"}
+    assert facts["tokenizer"] == "gpt2 qwen2" and facts["tokens"] == str(len(tokens))
+
+    def named(id):
+        return f"{id} {tokens[id]}"
+
+    for name in ("bos", "eos", "padding"):
+        assert facts.get(name) == (named(values[key]) if (key := f"tokenizer.ggml.{name}_token_id") in values else None)
+    assert "eos" in facts and facts["answers"].startswith("end ")
+    ends = facts["answers"].removeprefix("end").strip().split(", ")
+    assert named(tokens.index("<|im_end|>")) in ends and named(values["tokenizer.ggml.eos_token_id"]) in ends
+    main, variant = out.split("\n\ntokenizer.chat_template")[1:]
+    assert main == f":\n{values['tokenizer.chat_template']}"
+    assert variant.startswith(".tool_use:\n{{ messages[0].content }}") and variant.endswith("said twice\n{{ tools }}\n")
+    assert "\x1b" not in out
+
+
 def test_show_a_model_that_is_not_here(quire, hub):
     code, out, err = quire("show", "org/tiny")
     facts = shown(out)
