@@ -16,6 +16,7 @@ struct Numbered {
   std::string_view stored, mlx;
 };
 constexpr Numbered kNumbered[] = {{".mlp.experts.", ".mlp.switch_mlp."},
+                                  {".feed_forward.experts.", ".feed_forward.experts."},
                                   {".block_sparse_moe.experts.", ".block_sparse_moe.switch_mlp."}};
 
 // Families that store all experts of a layer in one tensor, "...mlp.experts.gate_up_proj".
@@ -159,13 +160,14 @@ MatrixView view_of(const RawTensor& tensor) {
 }
 
 std::vector<Place> places_of_experts(const HfConfig& config, const RawTensor& tensor) {
-  if (auto place = numbered_place(tensor)) return {std::move(*place)};
+  // Of gpt-oss a tensor an expert stays that: it has a bias beside it.
   if (config.model_type == "gpt_oss") {
     const size_t at = tensor.name.find(kGptOss.stored);
     if (at == std::string::npos) return {};
     auto places = stacked_places(tensor, kGptOss, at);
     return places.empty() ? bias_places(tensor, kGptOss, at) : places;
   }
+  if (auto place = numbered_place(tensor)) return {std::move(*place)};
   for (const Stacked& form : kStacked)
     if (const size_t at = tensor.name.find(form.stored); at != std::string::npos)
       if (auto places = stacked_places(tensor, form, at); !places.empty()) return places;

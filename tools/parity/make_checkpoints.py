@@ -162,6 +162,33 @@ def write_checkpoint(variant: Variant, folder: pathlib.Path) -> None:
     assert bool(same.all()), f"{variant.name}: config.json lost something"
 
 
+def number_experts(path: pathlib.Path) -> None:
+    """Stacks of experts as a tensor each, with rows that are outputs, as llm-compressor saves them. Those of
+    gpt-oss have gates and ups in turn, Granite's are outputs by inputs already."""
+    tensors, numbered = load_file(path), {}
+    for name, tensor in tensors.items():
+        before, stacked, part = name.rpartition(".experts.")
+        if name.endswith("_linear.weight") and tensor.dim() == 3:
+            stem = name.removesuffix(".weight")
+            numbered |= {f"{stem}.{i}.weight": expert.clone() for i, expert in enumerate(tensor)}
+            continue
+        if not stacked:
+            numbered[name] = tensor
+            continue
+        takes_turns = part.startswith("gate_up") and f"{before}.experts.gate_up_proj_bias" in tensors
+        end = "bias" if part.endswith("_bias") else "weight"
+        for i, expert in enumerate(tensor):
+            rows = expert if end == "bias" else expert.T
+            pieces = [rows]
+            if part.startswith("gate_up"):
+                pieces = [rows[::2], rows[1::2]] if takes_turns else rows.chunk(2)
+            names = ("gate", "up") if len(pieces) == 2 else ("down",)
+            for kind, piece in zip(names, pieces):
+                numbered[f"{before}.experts.{i}.{kind}_proj.{end}"] = piece.clone().contiguous()
+    save_file(numbered, path, {"format": "pt"})
+    path.chmod(0o644)
+
+
 def load(folder: pathlib.Path, dtype: torch.dtype) -> transformers.PreTrainedModel:
     family = json.loads((folder / "config.json").read_text())["model_type"]
     return auto_class(family).from_pretrained(
@@ -245,6 +272,8 @@ def main() -> None:
         folder = args.out / variant.name
         write_checkpoint(variant, folder)
         print(f"{variant.name:22} {write_golden(variant, folder)}", flush=True)
+        if variant.numbered:
+            number_experts(folder / "model.safetensors")
 
 
 if __name__ == "__main__":

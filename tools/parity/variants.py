@@ -24,6 +24,8 @@ class Variant:
     without: dict[str, Any] | None = None
     # Sigmoid routers whose choice no rounding changes, for bfloat16: see steadied().
     steady: bool = False
+    # A tensor for each expert and matrix, as llm-compressor saves them: see number_experts().
+    numbered: bool = False
 
 
 BASE = {

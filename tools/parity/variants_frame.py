@@ -178,4 +178,5 @@ FRAME_VARIANTS = [
     Variant("hunyuan-moe", "hunyuan_v1_moe", HUNYUAN_MOE, "new", without={"moe_topk": 1}),
     Variant("llama4", "llama4_text", LLAMA4, "old", without={"attention_chunk_size": 512}),
     Variant("llama4-wrapped-bf16", "llama4", LLAMA4_WRAPPED, "new", "bfloat16"),
+    Variant("llama4-numbered-bf16", "llama4", LLAMA4_WRAPPED, "new", "bfloat16", numbered=True),
 ]

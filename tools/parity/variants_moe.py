@@ -65,6 +65,7 @@ GPT_OSS = BASE | {
         "truncate": False,
     },
 }
+ONE_LAYER = {"num_hidden_layers": 1, "num_local_experts": 4, "layer_types": ["sliding_attention"]}
 
 # q and k normed as whole rows.
 OLMOE = UNTIED | {
@@ -91,6 +92,7 @@ GRANITE_MOE = UNTIED | {
     "attention_multiplier": 0.3,
     "logits_scaling": 0.25,
 }
+FEW_EXPERTS = {"num_hidden_layers": 1, "num_local_experts": 4, "num_experts_per_tok": 2}
 GRANITE_MOE_SHARED = GRANITE_MOE | {"shared_intermediate_size": 80}
 # Neighbouring dimensions rotate together; layer 0 is dense; a correction in a tensor of its own.
 ERNIE45_MOE = BASE | {
@@ -107,6 +109,7 @@ ERNIE45_MOE = BASE | {
 MOE_VARIANTS = [
     Variant("gpt-oss", "gpt_oss", GPT_OSS, "new", without={"swiglu_limit": 7.0}),
     Variant("gpt-oss-bf16", "gpt_oss", GPT_OSS, "old", "bfloat16", without={"sliding_window": 512}),
+    Variant("gpt-oss-numbered-bf16", "gpt_oss", GPT_OSS | ONE_LAYER, "new", "bfloat16", numbered=True),
     Variant(
         "glm45-moe",
         "glm4_moe",
@@ -136,6 +139,7 @@ MOE_VARIANTS = [
         "new",
         without={"hidden_act": "silu"},
     ),
+    Variant("granitemoe-numbered-bf16", "granitemoe", GRANITE_MOE | FEW_EXPERTS, "new", "bfloat16", numbered=True),
     Variant("ernie45-moe", "ernie4_5_moe", ERNIE45_MOE, "new", without={"moe_k": 2}),
     Variant("mixtral", "mixtral", MIXTRAL, "old", without={"sliding_window": None}),
 ]

@@ -3,7 +3,8 @@
 namespace quire::models {
 namespace {
 
-// transformers' dense layout, OpenAI's own mxfp4, and what mlx-lm makes of it.
+// transformers' dense layout, OpenAI's own mxfp4, what mlx-lm makes of it, and what llm-compressor
+// does.
 std::vector<MoeSpec::Names> layouts_of(const std::string& prefix) {
   const std::string experts = prefix + "experts.";
   MoeSpec::Names dense = {.gate_up = {experts + "gate_up_proj"},
@@ -21,7 +22,12 @@ std::vector<MoeSpec::Names> layouts_of(const std::string& prefix) {
       .down = experts + "down_proj.weight",
       .gate_up_biases = {experts + "gate_proj.bias", experts + "up_proj.bias"},
       .down_bias = experts + "down_proj.bias"};
-  return {blocks, dense, mlx};
+  const MoeSpec::Names numbered = {
+      .gate_up = {experts + "*.gate_proj.weight", experts + "*.up_proj.weight"},
+      .down = experts + "*.down_proj.weight",
+      .gate_up_biases = {experts + "*.gate_proj.bias", experts + "*.up_proj.bias"},
+      .down_bias = experts + "*.down_proj.bias"};
+  return {blocks, dense, mlx, numbered};
 }
 
 }  // namespace

@@ -10,7 +10,9 @@ ModelSpec granite_moe(const formats::HfConfig& config, int64_t max_positions) {
     return {
         {.gate_up = {prefix + "input_linear.weight"}, .down = prefix + "output_linear.weight"},
         {.gate_up = {prefix + "switch_mlp.gate_proj.weight", prefix + "switch_mlp.up_proj.weight"},
-         .down = prefix + "switch_mlp.down_proj.weight"}};
+         .down = prefix + "switch_mlp.down_proj.weight"},
+        {.gate_up = {prefix + "input_linear.*.weight"},  // llm-compressor's
+         .down = prefix + "output_linear.*.weight"}};
   };
   use_plain_experts(config, spec, "block_sparse_moe.", layouts, {.normalise = true});
   const int64_t shared = config.get_int("shared_intermediate_size", 0, {.min = 0, .max = 1 << 24});

@@ -5,13 +5,15 @@
 namespace quire::models {
 namespace {
 
-// transformers' dense layout, and mlx-lm's.
+// transformers' dense layout, mlx-lm's, and llm-compressor's.
 std::vector<MoeSpec::Names> layouts_of(const std::string& part) {
   const std::string experts = part + "experts.";
   return {
       {.gate_up = {experts + "gate_up_proj"}, .down = experts + "down_proj", .transposed = true},
       {.gate_up = {experts + "gate_proj.weight", experts + "up_proj.weight"},
-       .down = experts + "down_proj.weight"}};
+       .down = experts + "down_proj.weight"},
+      {.gate_up = {experts + "*.gate_proj.weight", experts + "*.up_proj.weight"},
+       .down = experts + "*.down_proj.weight"}};
 }
 
 }  // namespace
