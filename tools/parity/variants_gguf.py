@@ -143,6 +143,7 @@ GGUF_VARIANTS = [
             "ffn_up_exps=q5_1", "--tensor-type", "attn_v=q4_1", "Q5_0"),
     variant("qwen3-gguf-k", "qwen3", WIDE, "f32", "--tensor-type", "attn_k=q5_k", "--tensor-type", "ffn_up=q3_k",
             "--tensor-type", "ffn_down=q2_k", "--pure", "Q4_K"),
+    variant("qwen3-gguf-iq4-xs", "qwen3", WIDE, "f32", "--tensor-type", "attn_v=q6_k", "--pure", "IQ4_XS"),
     variant("deepseek-v2-gguf-q8", "deepseek_v2", GGUF_DEEPSEEK_V2, "f32", "Q8_0"),
     variant("phimoe-gguf-bf16", "phimoe", GGUF_PHIMOE, "bf16"),
     variant("chatglm-gguf-bf16", "glm", GGUF_CHATGLM, "bf16"),
