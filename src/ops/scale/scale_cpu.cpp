@@ -1,5 +1,7 @@
 #include "ops/scale/scale_cpu.h"
 
+#include <limits>
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/scale/scale_cpu.cpp"
 #include "ops/cpu/highway.h"
@@ -13,7 +15,9 @@ HWY_INLINE FloatVec scaled(const ScaleParams& p, FloatVec x) {
   const FloatVec y = hn::Mul(x, hn::Set(kFloats, p.multiplier));
   if (p.softcap <= 0) return y;
   const FloatVec cap = hn::Set(kFloats, p.softcap);
-  return hn::Mul(tanh_floats(hn::Div(y, cap)), cap);
+  const FloatVec capped = hn::Mul(tanh_floats(hn::Div(y, cap)), cap);
+  const FloatVec never = hn::Set(kFloats, -std::numeric_limits<float>::infinity());
+  return hn::IfThenElse(hn::Eq(y, never), y, capped);
 }
 
 template <class T>

@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     v[i] *= p.multiplier;
-    if (p.softcap > 0) v[i] = tanhf(v[i] / p.softcap) * p.softcap;
+    if (p.softcap > 0 && v[i] > -INFINITY) v[i] = tanhf(v[i] / p.softcap) * p.softcap;
   }
   store_some8(static_cast<T*>(p.y), at, size, wide, v);
 }

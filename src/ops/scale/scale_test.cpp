@@ -1,5 +1,9 @@
 #include "ops/scale/scale.h"
 
+#include <cmath>
+#include <limits>
+#include <vector>
+
 #include "ops/runtime/test_util.h"
 
 namespace quire::ops {
@@ -48,6 +52,30 @@ TEST(Scale, MatchesFloat64AndDoesNotDependOnTheInstructionSet) {
       EXPECT_TRUE(same_bits(y, *first)) << isa;
     }
     first = y;
+  }
+}
+
+// The logit of a token that is never to be sampled, in whole vectors and behind them.
+TEST(Scale, MinusInfinityStaysThat) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  for (const auto& isa : isas_to_test()) {
+    const ForcedIsa forced(isa);
+    for (const mx::Dtype dtype : float_dtypes()) {
+      for (const bool use_reference : {false, true}) {
+        Context context = make_context(1);
+        context.use_reference = use_reference;
+        std::vector<float> values(67, 200.0f);
+        for (const size_t i : {0u, 5u, 33u, 66u}) values[i] = -kInf;
+        const mx::array x = mx::astype(mx::array(values.data(), {67}, mx::float32), dtype);
+        const auto y = to_floats(scale(context, x, 0.5f, 30.0f));
+        for (size_t i = 0; i < values.size(); ++i)
+          ASSERT_EQ(y[i], values[i] == -kInf ? -kInf : y[1]) << isa << " " << i;
+        ASSERT_NEAR(y[1], 30 * std::tanh(100.0 / 30), 0.1);
+        if (!use_reference) {
+          EXPECT_TRUE(kernel_ran(context, "scale", 1));
+        }
+      }
+    }
   }
 }
 
