@@ -41,6 +41,10 @@ std::string fingerprint(const BitsOrigin& origin) {
   };
   add("weights", weights);
   add("config", dump_json(config.raw));
+  std::string suppressed;
+  for (const int64_t id : origin.checkpoint.generation_config().suppress_tokens)
+    suppressed += std::to_string(id) + " ";
+  add("suppressed", suppressed);
   add("sources", kSourceDigest);
   add("order", order_of_sums(origin.context));
   add("dtype", origin.dtype);

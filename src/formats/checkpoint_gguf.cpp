@@ -10,7 +10,8 @@
 namespace quire::formats {
 namespace {
 
-// Samplings that files recommend, in generation_config.json's words.
+// Samplings that files recommend, and tokens that are never to be produced, in
+// generation_config.json's words.
 GenerationConfig read_sampling(const GgufMetadata& metadata) {
   const std::string prefix = "general.sampling.";
   GenerationConfig out;
@@ -18,6 +19,8 @@ GenerationConfig read_sampling(const GgufMetadata& metadata) {
   out.top_k = metadata.find_int(prefix + "top_k", {.min = -1, .max = INT32_MAX});
   out.top_p = metadata.find_double(prefix + "top_p", {.min = 0, .max = 1});
   out.min_p = metadata.find_double(prefix + "min_p", {.min = 0, .max = 1});
+  if (const auto* ids = metadata.find_ints("tokenizer.ggml.suppress_tokens"))
+    out.suppress_tokens = *ids;
   return out;
 }
 

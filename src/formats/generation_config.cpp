@@ -24,6 +24,7 @@ GenerationConfig read_generation_config(const std::string& file) {
   out.repetition_penalty =
       config.find_double("repetition_penalty", {.min = 0.0, .max = 1e6, .min_inclusive = false});
   out.max_new_tokens = config.find_int("max_new_tokens", {.min = 1, .max = INT32_MAX});
+  out.suppress_tokens = config.get_ints("suppress_tokens");
   return out;
 }
 

@@ -88,6 +88,8 @@ struct GenerationConfig {
   std::optional<double> min_p;
   std::optional<double> repetition_penalty;
   std::optional<int64_t> max_new_tokens;
+  // Never produced. Ids that no token has count for nothing.
+  std::vector<int64_t> suppress_tokens;
 };
 
 // An absent file gives an empty GenerationConfig; a bad one throws LoadError.

@@ -300,7 +300,7 @@ TEST(GenerationConfig, AllOptional) {
   const GenerationConfig g = read_generation_config(
       dir.write("g.json", R"({"eos_token_id":[5,6],"temperature":0.6,"top_k":20,"top_p":0.95,
       "min_p":0,"repetition_penalty":1.05,"do_sample":true,"max_new_tokens":100,
-      "bos_token_id":1})"));
+      "bos_token_id":1,"suppress_tokens":[7,-1]})"));
   EXPECT_THAT(g.eos_token_ids, ElementsAre(5, 6));
   EXPECT_EQ(g.temperature, 0.6);
   EXPECT_EQ(g.top_k, 20);
@@ -309,11 +309,13 @@ TEST(GenerationConfig, AllOptional) {
   EXPECT_EQ(g.repetition_penalty, 1.05);
   EXPECT_EQ(g.do_sample, true);
   EXPECT_EQ(g.max_new_tokens, 100);
+  EXPECT_THAT(g.suppress_tokens, ElementsAre(7, -1));
   const std::pair<const char*, const char*> cases[] = {
       {R"({"top_p":1.5})", "\"top_p\" is 1.5, out of range [0.0, 1.0]"},
       {R"({"temperature":-1})", "\"temperature\" is -1.0, out of range"},
       {R"({"repetition_penalty":0})", "\"repetition_penalty\" is 0.0, out of range (0.0"},
       {R"({"top_k":"40"})", "\"top_k\" must be an integer"},
+      {R"({"suppress_tokens":["7"]})", "\"suppress_tokens\""},
       {"[]", "must hold a JSON object"},
       {"{", "invalid JSON"},
   };

@@ -147,8 +147,10 @@ void Decoder::load_ends(WeightLoader& weights, const formats::Checkpoint& checkp
                     "embeddings, `quire serve --runner pooling` takes it");
   }
   const bool tied = spec_.head_weight.empty() || !has_head_;
-  head_ = weights.linear(tied ? spec_.embed_weight : spec_.head_weight,
-                         has_head_ ? spec_.head_bias : "", spec_.vocab, spec_.hidden);
+  // What is never to be produced is no logit in any step, so samplers need not know of it.
+  const std::vector<int64_t>& never = checkpoint.generation_config().suppress_tokens;
+  head_ = weights.head(tied ? spec_.embed_weight : spec_.head_weight,
+                       has_head_ ? spec_.head_bias : "", spec_.vocab, spec_.hidden, never);
   if (!tied) embedding_.emplace(spec_.embed_weight, spec_.vocab, spec_.hidden, dtype_, weights);
 }
 

@@ -81,6 +81,10 @@ class WeightLoader {
                            bool interleave = false);
   ops::LinearWeight linear(const std::string& weight, const std::string& bias, int64_t n,
                            int64_t k);
+  // The same of the head, whose logits of `never`, ids of tokens, are minus infinity whatever it is
+  // given: the bias is. Ids that it has no row for count for nothing.
+  ops::LinearWeight head(const std::string& weight, const std::string& bias, int64_t n, int64_t k,
+                         std::span<const int64_t> never);
   // Linears that adapters may change, as linear() makes them.
   Projection projection(const std::string& weight, const std::string& bias, int64_t n, int64_t k);
   Projection projection(const std::vector<WeightRows>& rows, int64_t k);

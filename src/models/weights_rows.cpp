@@ -1,6 +1,8 @@
-// The part of WeightLoader that takes tensors apart by rows: in any order, or head by head.
+// The part of WeightLoader that takes tensors apart by rows: in any order, or head by head, or a
+// head over the vocabulary of which some rows are never to be chosen.
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <map>
 
 #include "models/tensor_checks.h"
@@ -169,6 +171,19 @@ HeadPairs WeightLoader::head_pairs(const std::string& weight, const HeadRows& ro
   }
   count_progress(all);
   return pairs;
+}
+
+ops::LinearWeight WeightLoader::head(const std::string& weight, const std::string& bias, int64_t n,
+                                     int64_t k, std::span<const int64_t> never) {
+  if (never.empty()) return linear(weight, bias, n, k);
+  ops::LinearWeight result = linear(weight, "", n, k);
+  std::vector<float> values(static_cast<size_t>(n));
+  if (!bias.empty()) values = take_vector(bias, n);
+  for (const int64_t id : never)
+    if (id >= 0 && id < n)
+      values[static_cast<size_t>(id)] = -std::numeric_limits<float>::infinity();
+  result.bias = floats(values, {static_cast<int>(n)});
+  return result;
 }
 
 }  // namespace quire::models

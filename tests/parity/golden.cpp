@@ -86,4 +86,17 @@ std::vector<PooledCase> read_pooled_cases() {
   return cases;
 }
 
+std::vector<SuppressedCase> read_suppressed_cases() {
+  std::vector<SuppressedCase> cases;
+  const json::value parsed = read_json(source_dir() + "/tests/parity/suppressed.json");
+  for (const auto& item : parsed.as_array()) {
+    cases.push_back({.checkpoint = std::string(item.at("checkpoint").as_string()),
+                     .suppressed = numbers<int64_t>(item.at("suppressed")),
+                     .prompt = numbers<int32_t>(item.at("prompt")),
+                     .tokens = numbers<int32_t>(item.at("tokens")),
+                     .logprobs = numbers<float>(item.at("logprobs"))});
+  }
+  return cases;
+}
+
 }  // namespace quire::parity

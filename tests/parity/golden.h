@@ -29,6 +29,14 @@ struct PooledCase {
   std::vector<float> last, mean;
 };
 
+// What transformers generates where some tokens are never to be produced (suppressed.json).
+struct SuppressedCase {
+  std::string checkpoint;
+  std::vector<int64_t> suppressed;  // ids, of which some are no token's
+  std::vector<int32_t> prompt, tokens;
+  std::vector<float> logprobs;  // of each token, with what is suppressed left out
+};
+
 // Folders of the tiny checkpoints, by name; an absolute path stays as it is.
 std::string checkpoint_dir(const std::string& name);
 std::vector<std::string> checkpoint_names();
@@ -36,5 +44,6 @@ std::vector<std::string> checkpoint_names();
 // Throws std::runtime_error if the file is not as its schema says.
 Golden read_golden(const std::string& checkpoint);
 std::vector<PooledCase> read_pooled_cases();
+std::vector<SuppressedCase> read_suppressed_cases();
 
 }  // namespace quire::parity

@@ -88,7 +88,7 @@ std::vector<Answer> run_engine(const EngineSetup& setup, const std::vector<Job>&
   for (size_t i = 0; i < jobs.size(); ++i) {
     engine::Request request;
     request.prompt = jobs[i].prompt;
-    request.sampling.temperature = 0;
+    request.sampling.temperature = jobs[i].temperature;
     request.sampling.max_tokens = jobs[i].max_tokens;
     request.sampling.logprobs = jobs[i].logprobs;
     request.sampling.prompt_logprobs = jobs[i].prompt_logprobs;

@@ -31,6 +31,7 @@ struct Job {
   int32_t logprobs = -1, prompt_logprobs = -1;
   std::optional<engine::Pooling> pooling = {};
   int32_t adapter = -1;  // of EngineSetup::adapters
+  float temperature = 0;
 };
 
 struct Answer {
@@ -41,7 +42,7 @@ struct Answer {
   std::string error;
 };
 
-// Loads the checkpoint and answers all jobs, submitted at once, greedily.
+// Loads the checkpoint and answers all jobs, submitted at once.
 std::vector<Answer> run_engine(const EngineSetup& setup, const std::vector<Job>& jobs,
                                const ops::Context& context);
 

@@ -17,6 +17,7 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using testing::GgufBytes;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using testing::load_error;
 using testing::TempDir;
 
@@ -214,6 +215,19 @@ TEST_F(GgufCheckpoint, SaysHowVectorsForEmbeddingsAreMade) {
     EXPECT_THAT(error(), AllOf(HasSubstr("\"qwen3.pooling_type\" is " + std::to_string(type)),
                                HasSubstr("supported are 0 (not said), 1 (mean) and 3 (last)")));
   }
+}
+
+// Gemma 4's converter takes them from generation_config.json.
+TEST_F(GgufCheckpoint, NamesTokensThatAreNeverProduced) {
+  begin("llama");
+  EXPECT_THAT(open().generation_config().suppress_tokens, IsEmpty());
+  file_.i32s("tokenizer.ggml.suppress_tokens", {3, -1, 1'000'000});
+  EXPECT_THAT(open().generation_config().suppress_tokens, ElementsAre(3, -1, 1'000'000));
+  file_ = {};
+  begin("llama");
+  file_.text("tokenizer.ggml.suppress_tokens", "3");
+  EXPECT_THAT(error(),
+              HasSubstr("\"tokenizer.ggml.suppress_tokens\" must be an array of integers"));
 }
 
 // What llama.cpp's loaders (src/models/*.cpp) take where files say nothing.

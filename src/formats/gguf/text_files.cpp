@@ -269,14 +269,7 @@ Parts read_parts(const GgufMetadata& metadata) {
                 "is " + quote_name(model) + "; supported are gpt2, llama and gemma4");
 }
 
-void refuse_suppressed_tokens(const GgufMetadata& metadata) {
-  const std::string key = kPrefix + "suppress_tokens";
-  if (const auto* ids = metadata.find_ints(key); ids && !ids->empty())
-    metadata.fail(key, "lists tokens that are never to be produced, which is not supported");
-}
-
 std::string tokenizer_json(const GgufMetadata& metadata) {
-  refuse_suppressed_tokens(metadata);
   const GgufVocabulary vocabulary = read_gguf_vocabulary(metadata);
   refuse_equal_tokens(metadata, vocabulary);
   const Parts parts = read_parts(metadata);

@@ -10,9 +10,9 @@
 namespace quire::formats {
 namespace {
 
-// They change no ids of texts: find_end_tokens() reads some, other kinds of tokenizers or pairs of
-// texts use others, and some name tokens alone.
-constexpr std::array<std::string_view, 26> kWithoutEffect = {"add_sep_token",
+// They change no ids of texts: find_end_tokens() and the checkpoint read some, other kinds of
+// tokenizers or pairs of texts use others, and some name tokens alone.
+constexpr std::array<std::string_view, 27> kWithoutEffect = {"add_sep_token",
                                                              "add_space_prefix",
                                                              "cls_token_id",
                                                              "eom_token_id",
@@ -35,6 +35,7 @@ constexpr std::array<std::string_view, 26> kWithoutEffect = {"add_sep_token",
                                                              "separator_token_id",
                                                              "seperator_token_id",
                                                              "suffix_token_id",
+                                                             "suppress_tokens",
                                                              "token_type_count",
                                                              "unknown_token_id",
                                                              "eos_token_id"};
