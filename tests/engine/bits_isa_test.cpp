@@ -22,6 +22,7 @@ constexpr const char* kModels[] = {"tests/parity/models/qwen3-bf16",
                                    "tests/parity/models/gemma4-e2b-wrapped-bf16",
                                    "tests/parity/models/qwen3-gguf-k",
                                    "tests/parity/models/llama3-gptq",
+                                   "tests/parity/models/qwen3-moe-awq",
                                    "tests/parity/models/qwen3-fp8-blocks-bf16"};
 
 // A sanitized build runs every 29th schedule, and so does an emulator: 29 shares no factor with the
