@@ -335,6 +335,17 @@ TEST_F(GgufCheckpoint, NeedsWhatEveryModelHas) {
   EXPECT_THAT(error(), HasSubstr("no matrix token_embd.weight"));
 }
 
+// A head of no width would have no share that rotates.
+TEST_F(GgufCheckpoint, HeadsHaveAWidth) {
+  arch_ = "llama";
+  file_.text("general.architecture", arch_);
+  for (const char* key : {"block_count", "embedding_length", "context_length"}) u32(key, 8);
+  u32("attention.head_count", 9);
+  f32("attention.layer_norm_rms_epsilon", 0.25f);
+  matrix("token_embd.weight", 1, 8);
+  EXPECT_THAT(error(), HasSubstr("\"llama.attention.head_count\" is 9, more than"));
+}
+
 // The folder's words for other parts of the checks: a config that no model has.
 TEST_F(GgufCheckpoint, IsCheckedAsAConfigIs) {
   begin("llama");

@@ -137,6 +137,9 @@ void GgufTranslator::add_sizes() {
 void GgufTranslator::add_heads() {
   const int64_t hidden = config.at("hidden_size").as_int64();
   head_dim_ = find_int("attention.key_length", kHeadDim).value_or(hidden / heads_);
+  if (head_dim_ < 1)
+    fail("attention.head_count",
+         "is " + std::to_string(heads_) + ", more than embedding_length allows");
   if (find_int("attention.value_length", kHeadDim).value_or(head_dim_) != head_dim_)
     fail("attention.value_length", "differs from attention.key_length, which is not supported");
   kv_heads_ = find_first_int("attention.head_count_kv", kHeads).value_or(heads_);
