@@ -74,7 +74,7 @@ int guard(GuardFlags flags) {
   const auto baseline = read_baseline(path);
   if (baseline) {
     const auto comparison = bench::compare_guard(*baseline, figures, kTolerance);
-    std::printf("\n%s: %zu figures moved by more than %.0f %%\n", path.c_str(),
+    std::printf("\n%s: %zu figures lie more than %.0f %% outside its range\n", path.c_str(),
                 comparison.moved.size(), 100 * kTolerance);
     print(comparison);
   }
@@ -88,7 +88,7 @@ void add_bench_guard(CLI::App& bench, int& status) {
   CLI::App* command = bench.add_subcommand(
       "guard",
       "Shares of the roofline beside those of a stored baseline of this kind of CPU: prints what "
-      "moved by more than 15 %. Fails only if quantised weights are slower than bfloat16 on an "
+      "lies more than 15 % outside its range. Fails only if quantised weights are slower than bfloat16 on an "
       "instruction set that can be forced here, and were not in the baseline");
   command->add_option("--baselines", flags->baselines, "The folder of baselines, one file a kind")
       ->capture_default_str();

@@ -34,7 +34,6 @@ constexpr const char* kCases =
     "head_linear/keys/M=32)$";
 
 constexpr size_t kWeightBytes = size_t{512} << 20;  // beyond every cache
-constexpr int kRounds = 7;
 // Below this quantised weights count as slower than bfloat16; the rest is for the clock.
 constexpr double kLeastTimes = 0.95;
 
@@ -115,7 +114,7 @@ json::object measure_formats(const GuardOptions& options) {
         weights = std::make_unique<Beside>(context, format);
       }
       std::vector<double> times;
-      for (int round = 0; round < kRounds; ++round) {
+      for (int round = 0; round < 2 * options.passes; ++round) {
         const double bf16 = weights->dense.best_seconds(options.min_time / 3);
         times.push_back(bf16 / weights->quantised.best_seconds(options.min_time / 3));
       }

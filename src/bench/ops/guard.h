@@ -9,7 +9,7 @@ namespace quire::bench {
 struct GuardOptions {
   int threads = 0;         // 0: one per physical core
   double min_time = 0.15;  // seconds for each case and pass
-  int passes = 3;          // of the cases of quire bench ops
+  int passes = 3;          // of the cases of quire bench ops, and twice as many of the formats
 };
 
 // What guards against regressions: figures that hold from machine to machine of a kind, not times.

@@ -29,9 +29,10 @@ namespace quire::ops {
 //
 // Affine codes of 2, 3, 5 and 6 bits are what narrow_codes.h says of these.
 //
-// Turned codes are for kernels that have the rows as lanes, and for vdpbf16ps, whose lanes are
-// pairs of k of the rows. Those of affine weights are of four rows in each 16 bytes, and their
-// halves are the even and the odd k, or bytes or nibbles that a shift brings there:
+// Turned codes are for kernels that have the rows as lanes, for vdpbf16ps, whose lanes are pairs of
+// k of the rows, and for AMX's tiles of bytes, which have four. Those of affine weights are of four
+// rows in each 16 bytes, and their halves are the even and the odd k, or bytes or nibbles that a
+// shift brings there:
 //
 //     8 bits   [32][4][k 0, 2, 1 and 3][4 rows] bytes
 //     4 bits   [16][4][2][4 rows] words of 16 bits, of four k: from the low nibble on 1, 3, 0 and 2
