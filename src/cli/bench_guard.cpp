@@ -88,7 +88,8 @@ void add_bench_guard(CLI::App& bench, int& status) {
   CLI::App* command = bench.add_subcommand(
       "guard",
       "Shares of the roofline beside those of a stored baseline of this kind of CPU: prints what "
-      "lies more than 15 % outside its range. Fails only if quantised weights are slower than bfloat16 on an "
+      "lies more than 15 % outside its range. Fails only if quantised weights are slower than "
+      "bfloat16 on an "
       "instruction set that can be forced here, and were not in the baseline");
   command->add_option("--baselines", flags->baselines, "The folder of baselines, one file a kind")
       ->capture_default_str();
