@@ -119,14 +119,20 @@ std::vector<Merge> merges_of_scores(const GgufVocabulary& vocabulary,
                                     const std::vector<double>& scores) {
   const std::vector<std::string>& tokens = *vocabulary.tokens;
   std::unordered_map<std::string_view, size_t> ids;
-  for (size_t id = 0; id < tokens.size(); ++id)
-    if (!is_filler(vocabulary, id)) ids.emplace(tokens[id], id);
+  std::vector<bool> lengths;  // of tokens: a cut into others need not be looked up
+  for (size_t id = 0; id < tokens.size(); ++id) {
+    if (is_filler(vocabulary, id)) continue;
+    ids.emplace(tokens[id], id);
+    lengths.resize(std::max(lengths.size(), tokens[id].size() + 1));
+    lengths[tokens[id].size()] = true;
+  }
   std::vector<Merge> out;
   for (const auto& [text, id] : ids) {
     // Others are never made of tokens.
     const TokenType type = vocabulary.type(id);
     if (type != TokenType::kNormal && type != TokenType::kUser) continue;
     for (size_t cut = 1; cut < text.size(); ++cut) {
+      if (!lengths[cut] || !lengths[text.size() - cut]) continue;
       if (Merge::is_inside_character(text[cut])) continue;
       const auto left = ids.find(text.substr(0, cut)), right = ids.find(text.substr(cut));
       if (left == ids.end() || right == ids.end()) continue;

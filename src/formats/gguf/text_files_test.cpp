@@ -85,6 +85,17 @@ TEST(GgufTextFiles, MergesFollowScores) {
   EXPECT_FALSE(texts.config.contains("eos_token"));
 }
 
+// Not one look-up for each of its bytes, of all of them.
+TEST(GgufTextFiles, ATokenOfMegabytesTakesAMoment) {
+  GgufBytes file;
+  file.text("tokenizer.ggml.model", "llama");
+  file.texts("tokenizer.ggml.tokens", {"<unk>", "<s>", "a", "aa", std::string(4 << 20, 'a')});
+  file.i32s("tokenizer.ggml.token_type", {2, 3, 1, 1, 1});
+  file.f32s("tokenizer.ggml.scores", {0, 0, -2, -1, -3});
+  file.u32("tokenizer.ggml.bos_token_id", 1).u32("tokenizer.ggml.unknown_token_id", 0);
+  EXPECT_THAT(merges_of(make(file)), ElementsAre("a+a"));
+}
+
 TEST(GgufTextFiles, SpacesInFrontAreTheFilesChoice) {
   EXPECT_EQ(make(sentencepiece()).tokenizer.at("normalizer").at("type"), "Sequence");
   const Texts without = make(sentencepiece().flag("tokenizer.ggml.add_space_prefix", false));
