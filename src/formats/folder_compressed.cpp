@@ -106,16 +106,11 @@ void read_compressed(const ConfigReader& config, FolderQuantization& out) {
     fail_value(config, "quantization_status", quote_name(status), "\"compressed\", \"frozen\"");
   const json::object* groups = config.find_object("config_groups");
   if (!groups || groups->empty()) config.fail("config_groups", "is missing or empty");
-  const ConfigReader all = config.inside("config_groups", *groups);
-  for (const auto& entry : *groups) {
-    const std::string_view name(entry.key().data(), entry.key().size());
-    const json::object* object = all.find_object(name);
-    if (!object) all.fail(name, "is null");
-    const ConfigReader group = all.inside(name, *object);
+  for_each_object(config, "config_groups", *groups, [&](const auto&, const ConfigReader& group) {
     expect_known_keys(group, FolderKeys::kCompressedGroup);
     out.groups.push_back(
         {.scheme = read_group_scheme(config, group, out), .targets = read_names(group, "targets")});
-  }
+  });
   out.excluded = read_names(config, "ignore");
 }
 

@@ -81,15 +81,10 @@ bool read_modelopt_groups(const ConfigReader& config, const FolderScheme& scheme
   if (plain) read_modelopt_group(config, scheme, out);
   const json::object* groups = config.find_object("config_groups");
   if (!groups || groups->empty()) return plain;
-  const ConfigReader all = config.inside("config_groups", *groups);
-  for (const auto& entry : *groups) {
-    const std::string_view name(entry.key().data(), entry.key().size());
-    const json::object* object = all.find_object(name);
-    if (!object) all.fail(name, "is null");
-    const ConfigReader group = all.inside(name, *object);
+  for_each_object(config, "config_groups", *groups, [&](const auto&, const ConfigReader& group) {
     expect_known_keys(group, FolderKeys::kCompressedGroup);
     read_modelopt_group(group, scheme, out);
-  }
+  });
   return true;
 }
 
@@ -99,12 +94,7 @@ void read_mixture(const ConfigReader& config, FolderQuantization& out) {
   const json::object* layers = config.find_object("quantized_layers");
   if (!layers || layers->empty()) config.fail("quantized_layers", "is missing or empty");
   for (const char* key : {"weights", "input_activations"}) expect_nothing(config, key);
-  const ConfigReader all = config.inside("quantized_layers", *layers);
-  for (const auto& entry : *layers) {
-    const std::string name(entry.key().data(), entry.key().size());
-    const json::object* object = all.find_object(name);
-    if (!object) all.fail(name, "is null");
-    const ConfigReader layer = all.inside(name, *object);
+  const auto read_layer = [&](const std::string& name, const ConfigReader& layer) {
     expect_known_keys(layer, FolderKeys::kModeloptLayer);
     const std::string algorithm = read_algorithm(layer);
     const FolderScheme scheme = scheme_of(layer, algorithm);
@@ -115,7 +105,8 @@ void read_mixture(const ConfigReader& config, FolderQuantization& out) {
       group = std::prev(out.groups.end());
     }
     group->targets.push_back(name);
-  }
+  };
+  for_each_object(config, "quantized_layers", *layers, read_layer);
 }
 
 void read_uniform(const ConfigReader& config, const std::string& algorithm,

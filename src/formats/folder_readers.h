@@ -42,6 +42,18 @@ void set_block(const ConfigReader& config, std::string_view key, FolderScheme& s
 // Throws LoadError naming `key` if the pattern is not understood.
 void expect_pattern(const ConfigReader& config, std::string_view key, std::string_view pattern);
 std::vector<std::string> read_names(const ConfigReader& config, std::string_view key);
+// Calls use(name, reader) for each object in the object `key`, which the config has.
+template <class Use>
+void for_each_object(const ConfigReader& config, std::string_view key, const json::object& objects,
+                     const Use& use) {
+  const ConfigReader all = config.inside(key, objects);
+  for (const auto& entry : objects) {
+    const std::string name(entry.key().data(), entry.key().size());
+    const json::object* object = all.find_object(name);
+    if (!object) all.fail(name, "is null");
+    use(name, all.inside(name, *object));
+  }
+}
 
 // What is said of 8-bit floats beside what shares a scale.
 void read_float8_arguments(const ConfigReader& weights, FolderScheme& scheme);
