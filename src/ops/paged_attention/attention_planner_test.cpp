@@ -36,7 +36,8 @@ constexpr AttentionKernelParams kParams = {.q_type = FloatType::kBf16,
 
 template <class T>
 bool same(const std::vector<T>& a, const std::vector<T>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+  if (a.size() != b.size()) return false;
+  return a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
 }
 
 std::vector<BatchLayout> steps() {
