@@ -2,8 +2,8 @@
 #include "ops/embedding/embedding_cuda.h"
 #include "ops/linear/affine/affine_cpu.h"
 #include "ops/linear/block_float/block_float_cpu.h"
+#include "ops/linear/cuda/linear_cuda.h"
 #include "ops/linear/gguf/gguf_cpu.h"
-#include "ops/linear/linear_cuda.h"
 #include "ops/linear/pack/cuda_blocks.h"
 
 // linear() and embedding() of matrices in blocks, in every format: the bits of the dense weight of

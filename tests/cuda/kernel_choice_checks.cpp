@@ -2,7 +2,7 @@
 #include "attention_step.h"
 #include "harness.h"
 #include "ops/cuda/cuda_traits.h"
-#include "ops/linear/linear_choice_cases.h"
+#include "ops/linear/cuda/linear_choice_cases.h"
 #include "ops/paged_attention/attention_choice_cases.h"
 
 namespace quire::ops::cuda_test {

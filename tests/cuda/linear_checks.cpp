@@ -1,5 +1,5 @@
 #include "harness.h"
-#include "ops/linear/linear_cuda.h"
+#include "ops/linear/cuda/linear_cuda.h"
 #include "ops/rms_norm/rms_norm_cuda.h"
 
 namespace quire::ops::cuda_test {

@@ -6,8 +6,8 @@
 
 #include "harness.h"
 #include "ops/cuda/launch.cuh"
-#include "ops/linear/linear_cuda.h"
-#include "ops/linear/linear_kernels.cuh"
+#include "ops/linear/cuda/linear_cuda.h"
+#include "ops/linear/cuda/linear_kernels.cuh"
 #include "ops/rms_norm/rms_norm_cuda.h"
 
 namespace quire::ops::cuda_test {

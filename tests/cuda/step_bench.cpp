@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "attention_step.h"
-#include "ops/linear/linear_cuda.h"
+#include "ops/linear/cuda/linear_cuda.h"
 #include "ops/qk_norm_rope_kv_write/qk_norm_rope_kv_write_cuda.h"
 
 namespace quire::ops::cuda_test {

@@ -1,7 +1,7 @@
 #include "ops/embedding/embedding_cuda.h"
 
 #include "ops/cuda/launch.cuh"
-#include "ops/linear/linear_weight.cuh"
+#include "ops/linear/cuda/linear_weight.cuh"
 
 namespace quire::ops {
 namespace {

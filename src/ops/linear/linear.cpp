@@ -5,8 +5,8 @@
 
 #include "ops/cuda/cuda_device.h"
 #include "ops/gated_activation/gated_activation_reference.h"
+#include "ops/linear/cuda/linear_cuda.h"
 #include "ops/linear/gguf/gguf_layout.h"
-#include "ops/linear/linear_cuda.h"
 #include "ops/linear/linear_format.h"
 #include "ops/linear/linear_reference.h"
 #include "ops/linear/mlx_matrix.h"

@@ -1,7 +1,7 @@
 #pragma once
 #include <cstddef>
 
-#include "ops/linear/linear_cuda.h"
+#include "ops/linear/cuda/linear_cuda.h"
 
 namespace quire::ops {
 

@@ -1,6 +1,6 @@
 #include "ops/paged_attention/attention_cuda_choice.h"
 
-#include "ops/linear/linear_cuda.h"
+#include "ops/linear/cuda/linear_cuda.h"
 
 namespace quire::ops {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "ops/linear/linear_blocks.h"
+#include "ops/linear/cuda/linear_blocks.h"
 
 namespace quire::ops {
 namespace {

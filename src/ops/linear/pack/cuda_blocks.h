@@ -1,7 +1,7 @@
 #pragma once
 #include <vector>
 
-#include "ops/linear/linear_cuda_layout.h"
+#include "ops/linear/cuda/linear_cuda_layout.h"
 #include "ops/linear/quantised_layout.h"
 
 namespace quire::ops {

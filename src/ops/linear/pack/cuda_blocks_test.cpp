@@ -8,9 +8,9 @@
 #include <string_view>
 
 #include "ops/linear/affine/affine_test_util.h"
+#include "ops/linear/cuda/linear_blocks.h"
 #include "ops/linear/gguf/gguf_test_util.h"
 #include "ops/linear/gguf/gguf_vectors.h"
-#include "ops/linear/linear_blocks.h"
 #include "ops/linear/pack/block_float_matrix.h"
 
 namespace quire::ops {

@@ -3,7 +3,7 @@
 #include <span>
 #include <vector>
 
-#include "ops/linear/linear_cuda.h"
+#include "ops/linear/cuda/linear_cuda.h"
 #include "ops/linear/pack/affine_matrix.h"
 #include "ops/linear/pack/on_host.h"
 #include "ops/linear/pack/pack_slices.h"

@@ -5,7 +5,7 @@
 
 #include "ops/cuda/cuda_stream.h"
 #include "ops/gated_activation/gate.h"
-#include "ops/linear/linear_cuda_layout.h"
+#include "ops/linear/cuda/linear_cuda_layout.h"
 
 namespace quire::ops {
 

@@ -1,7 +1,7 @@
 #pragma once
 #include "ops/cuda/floats.cuh"
-#include "ops/linear/linear_blocks.h"
-#include "ops/linear/linear_cuda.h"
+#include "ops/linear/cuda/linear_blocks.h"
+#include "ops/linear/cuda/linear_cuda.h"
 
 // Where the elements of packed weights lie (CudaWeightLayout), and what they stand for.
 namespace quire::ops {

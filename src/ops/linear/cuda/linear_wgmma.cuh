@@ -1,8 +1,8 @@
 #pragma once
 #include "ops/cuda/hopper.cuh"
 #include "ops/cuda/tensor_map.h"
-#include "ops/linear/linear_block_units.cuh"
-#include "ops/linear/linear_kernels.cuh"
+#include "ops/linear/cuda/linear_block_units.cuh"
+#include "ops/linear/cuda/linear_kernels.cuh"
 
 // linear() by Hopper's warpgroup products. A block has kPanels x 16 weights and kTokens tokens. One
 // thread asks for stages of 64 k in shared memory; each warpgroup multiplies four panels by all

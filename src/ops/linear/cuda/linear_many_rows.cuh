@@ -1,7 +1,7 @@
 #pragma once
 #include "ops/cuda/mma.cuh"
-#include "ops/linear/linear_block_units.cuh"
-#include "ops/linear/linear_kernels.cuh"
+#include "ops/linear/cuda/linear_block_units.cuh"
+#include "ops/linear/cuda/linear_kernels.cuh"
 
 // linear() for many rows: a block has a tile of 128 weights x kTokens tokens and walks K in stages
 // of 64 that wait in shared memory.

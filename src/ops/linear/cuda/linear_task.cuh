@@ -1,7 +1,7 @@
 #pragma once
 #include "ops/cuda/floats.cuh"
 #include "ops/cuda/gate.cuh"
-#include "ops/linear/linear_cuda.h"
+#include "ops/linear/cuda/linear_cuda.h"
 
 // What the kernels of linear() share: which rows and weight a block works on, and what becomes of
 // its sums.

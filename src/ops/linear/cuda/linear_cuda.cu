@@ -1,7 +1,7 @@
-#include "ops/linear/linear_cuda.h"
+#include "ops/linear/cuda/linear_cuda.h"
 
-#include "ops/linear/linear_cuda_choice.h"
-#include "ops/linear/linear_kernels.cuh"
+#include "ops/linear/cuda/linear_cuda_choice.h"
+#include "ops/linear/cuda/linear_kernels.cuh"
 #include "ops/rms_norm/rms_norm_cuda.h"
 
 namespace quire::ops {

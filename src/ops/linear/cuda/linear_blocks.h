@@ -8,7 +8,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "ops/linear/linear_cuda_layout.h"
+#include "ops/linear/cuda/linear_cuda_layout.h"
 
 // What a GPU's kernels make of a matrix in blocks (CudaWeightLayout): from a lane's words of a
 // stage and the scales of its block to elements of A, as each format's formula says in float32,

@@ -2,9 +2,9 @@
 #include <algorithm>
 
 #include "ops/cuda/reduce.cuh"
-#include "ops/linear/linear_block_units.cuh"
-#include "ops/linear/linear_few_rows_plan.h"
-#include "ops/linear/linear_kernels.cuh"
+#include "ops/linear/cuda/linear_block_units.cuh"
+#include "ops/linear/cuda/linear_few_rows_plan.h"
+#include "ops/linear/cuda/linear_kernels.cuh"
 
 // linear() for few rows: what counts is the rate at which weights arrive. A block has some panels
 // and up to 32 tokens; its 8 warps take the chunks of K in rounds, the sums of a round meet in

@@ -2,7 +2,7 @@
 #include <cstdint>
 
 #include "ops/cuda/cuda_traits.h"
-#include "ops/linear/linear_cuda.h"
+#include "ops/linear/cuda/linear_cuda.h"
 
 namespace quire::ops {
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "ops/linear/linear_cuda_choice.h"
+#include "ops/linear/cuda/linear_cuda_choice.h"
 #include "ops/linear/pack/cuda_blocks.h"
 
 // Which kernel takes which product on Hopper and on other GPUs: tests of the choice read it on the

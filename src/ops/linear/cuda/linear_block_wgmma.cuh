@@ -1,5 +1,5 @@
 #pragma once
-#include "ops/linear/linear_wgmma.cuh"
+#include "ops/linear/cuda/linear_wgmma.cuh"
 
 namespace quire::ops {
 

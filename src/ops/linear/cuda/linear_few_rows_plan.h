@@ -1,5 +1,5 @@
 #pragma once
-#include "ops/linear/linear_cuda.h"
+#include "ops/linear/cuda/linear_cuda.h"
 
 namespace quire::ops {
 

@@ -1,8 +1,8 @@
 #pragma once
 #include "ops/cuda/launch.cuh"
-#include "ops/linear/linear_cuda_choice.h"
-#include "ops/linear/linear_task.cuh"
-#include "ops/linear/linear_weight.cuh"
+#include "ops/linear/cuda/linear_cuda_choice.h"
+#include "ops/linear/cuda/linear_task.cuh"
+#include "ops/linear/cuda/linear_weight.cuh"
 
 namespace quire::ops {
 

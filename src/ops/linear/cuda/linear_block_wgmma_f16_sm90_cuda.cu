@@ -1,4 +1,4 @@
-#include "ops/linear/linear_block_wgmma.cuh"
+#include "ops/linear/cuda/linear_block_wgmma.cuh"
 
 namespace quire::ops {
 

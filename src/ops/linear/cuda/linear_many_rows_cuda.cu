@@ -1,4 +1,4 @@
-#include "ops/linear/linear_many_rows.cuh"
+#include "ops/linear/cuda/linear_many_rows.cuh"
 
 namespace quire::ops {
 

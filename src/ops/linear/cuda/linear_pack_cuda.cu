@@ -1,5 +1,5 @@
 #include "ops/cuda/launch.cuh"
-#include "ops/linear/linear_weight.cuh"
+#include "ops/linear/cuda/linear_weight.cuh"
 
 namespace quire::ops {
 namespace {

@@ -1,6 +1,6 @@
-#include "ops/linear/linear_cuda_choice.h"
+#include "ops/linear/cuda/linear_cuda_choice.h"
 
-#include "ops/linear/linear_few_rows_plan.h"
+#include "ops/linear/cuda/linear_few_rows_plan.h"
 
 namespace quire::ops {
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
 #include "ops/cuda/mma.cuh"
-#include "ops/linear/linear_weight.cuh"
+#include "ops/linear/cuda/linear_weight.cuh"
 
 // A warp's units of work: one chunk of 256 k of one panel of 16 weights, times some tokens.
 namespace quire::ops {

@@ -1,4 +1,4 @@
-#include "ops/linear/linear_few_rows.cuh"
+#include "ops/linear/cuda/linear_few_rows.cuh"
 
 namespace quire::ops {
 

@@ -1,10 +1,10 @@
-#include "ops/linear/linear_cuda_choice.h"
+#include "ops/linear/cuda/linear_cuda_choice.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 
-#include "ops/linear/linear_choice_cases.h"
+#include "ops/linear/cuda/linear_choice_cases.h"
 
 namespace quire::ops {
 namespace {

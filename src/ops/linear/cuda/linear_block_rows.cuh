@@ -1,6 +1,6 @@
 #pragma once
-#include "ops/linear/linear_few_rows.cuh"
-#include "ops/linear/linear_many_rows.cuh"
+#include "ops/linear/cuda/linear_few_rows.cuh"
+#include "ops/linear/cuda/linear_many_rows.cuh"
 
 namespace quire::ops {
 

@@ -1,4 +1,4 @@
-#include "ops/linear/linear_wgmma.cuh"
+#include "ops/linear/cuda/linear_wgmma.cuh"
 
 namespace quire::ops {
 namespace {

@@ -1,4 +1,4 @@
-#include "ops/linear/linear_block_rows.cuh"
+#include "ops/linear/cuda/linear_block_rows.cuh"
 
 namespace quire::ops {
 

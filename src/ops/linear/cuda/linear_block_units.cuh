@@ -1,7 +1,7 @@
 #pragma once
 #include "ops/cuda/reduce.cuh"
-#include "ops/linear/linear_blocks.h"
-#include "ops/linear/linear_units.cuh"
+#include "ops/linear/cuda/linear_blocks.h"
+#include "ops/linear/cuda/linear_units.cuh"
 
 // Units (linear_units.cuh) of matrices in blocks, and what all kernels do with their stages.
 namespace quire::ops {
