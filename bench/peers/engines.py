@@ -2,7 +2,8 @@
 
 Formats are bf16, 8-bit, 4-bit, and mxfp4 (experts in it, all else bf16). A cell's figures are {"rate": tok/s} and for servers "ttft_ms" too.
 Offline, `rate` of a prefill is prompt tokens over the time to the first token of one prompt; of a decode
-it is the tokens after each stream's first over the time they took, with all streams decoding.
+it is the tokens after each stream's first over the time they took, with all streams decoding. Of a chat's
+second turn it is the tokens of its whole prompt over the time to its first token.
 """
 
 import contextlib
@@ -14,6 +15,7 @@ import random
 import select
 import signal
 import socket
+import statistics
 import subprocess
 import tempfile
 import threading
@@ -25,37 +27,37 @@ from install import HERE, LLAMA_CPP_PYTHON, Installation
 TIMEOUT = 300  # seconds; a measurement that hangs is a failed one
 LONG_TIMEOUT = 1800  # the same with prompts of more than LONG tokens
 LONG = 4096
-SERVED = ("server", "beside")
+SERVED = ("server", "beside", "turn")
 START_TIMEOUT = 120
-# Between a server's /health and its load. Quire has the system give it memory for its cache when it
-# is idle, llama.cpp before /health.
-SETTLE = 12
+ANSWER = 64  # tokens of a conversation's first answer
 
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    kind: str  # prefill, decode, depth (a decode after a long prompt), server, beside (a server, while a long prompt comes)
+    # prefill, decode, depth (a decode after a long prompt), server, beside (a server, while a long prompt comes), turn (a
+    # chat's second one)
+    kind: str
     streams: int
     input: int
     output: int
-    requests: int = 0  # of a server
+    requests: int = 0  # of a server, or conversations
     long: int = 0  # tokens of the prompt that comes beside them
+    limit: float | None = None  # seconds for a measurement; None: by the lengths of prompts
 
     @property
     def name(self) -> str:
-        return f"{self.kind}-{self.input if self.kind in ('prefill', 'depth') else self.streams}"
+        return f"{self.kind}-{self.input if self.kind in ('prefill', 'depth', 'turn') else self.streams}"
+
+    @property
+    def timeout(self) -> float:
+        return self.limit or (LONG_TIMEOUT if max(self.input, self.long) > LONG else TIMEOUT)
 
 
 class MeasurementError(RuntimeError):
     pass
 
 
-def timeout_of(tokens: int) -> int:
-    """Seconds for a measurement with a prompt of so many tokens."""
-    return LONG_TIMEOUT if tokens > LONG else TIMEOUT
-
-
-def run(*command, timeout: int = TIMEOUT) -> str:
+def run(*command, timeout: float = TIMEOUT) -> str:
     """stdout of a command that must succeed."""
     done = subprocess.run(
         [str(part) for part in command], capture_output=True, text=True, timeout=timeout
@@ -72,9 +74,18 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
+def settle(pid: int) -> None:
+    """Waits until a process has not grown for a second: Quire has the system give it memory for its cache when it is idle,
+    llama.cpp before /health."""
+    before, now = None, -1
+    while now != before:
+        before, now = now, int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1])
+        time.sleep(1)
+
+
 @contextlib.contextmanager
 def server(port: int, *command):
-    """A server started by `command` that answers /health on `port`; stopped at the end."""
+    """A server started by `command` that answers /health on `port` and has its memory; stopped at the end."""
     with tempfile.TemporaryFile("w+") as log:
         process = subprocess.Popen(
             [str(part) for part in command], stdout=log, stderr=subprocess.STDOUT
@@ -89,6 +100,7 @@ def server(port: int, *command):
                     urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2).close()
                     break
                 time.sleep(0.1)
+            settle(process.pid)
             yield
         finally:
             process.terminate()
@@ -99,7 +111,7 @@ def server(port: int, *command):
                 process.wait()
 
 
-def load(installed: Installation, port: int, output: int, *flags, timeout: int = TIMEOUT) -> dict:
+def load(installed: Installation, port: int, output: int, *flags, timeout: float = TIMEOUT) -> dict:
     """What `quire bench serve` reports about the server on `port`, whosever it is: prompts of token ids, no two alike, and
     answers of `output` tokens. An answer that is shorter fails, as one that does not come."""
     with tempfile.TemporaryDirectory() as folder:
@@ -115,30 +127,45 @@ def load(installed: Installation, port: int, output: int, *flags, timeout: int =
     return result
 
 
+def random_ids(draw: random.Random, count: int) -> list[int]:
+    return [draw.randint(300, 16000) for _ in range(count)]
+
+
+def post(port: int, path: str, body: dict, timeout: float) -> dict:
+    """The answer of the server on `port`."""
+    data, kind = json.dumps(body).encode(), {"Content-Type": "application/json"}
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", data, kind)
+    with urllib.request.urlopen(request, timeout=timeout) as response:
+        return json.loads(response.read())
+
+
+def first_token(port: int, prompt: list[int], timeout: float) -> tuple[float, int]:
+    """Seconds from the request to its only token, and how many of the prompt's tokens the server had kept."""
+    body = {"model": "default", "prompt": prompt, "max_tokens": 1, "temperature": 0}
+    start = time.monotonic()
+    usage = post(port, "/v1/completions", body, timeout)["usage"]
+    took = time.monotonic() - start
+    if usage["prompt_tokens"] < len(prompt):
+        raise MeasurementError(f"the prompt of {len(prompt)} tokens counted as {usage['prompt_tokens']}")
+    return took, (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
+
+
 class LongPrompt:
     """Sends one prompt of `tokens` random ids to the server on `port` after a while, for one token; `seconds()` it took."""
 
     AFTER = 2.0  # seconds, when the clients beside it are at work
 
-    def __init__(self, port: int, tokens: int):
-        draw = random.Random(tokens)
-        body = {"model": "default", "prompt": [draw.randint(300, 16000) for _ in range(tokens)], "max_tokens": 1}
-        self.request = urllib.request.Request(
-            f"http://127.0.0.1:{port}/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
-        )
-        self.tokens, self.sent, self.took, self.error = tokens, False, None, None
+    def __init__(self, port: int, tokens: int, timeout: float = LONG_TIMEOUT):
+        self.port, self.prompt, self.timeout = port, random_ids(random.Random(tokens), tokens), timeout
+        self.sent, self.took, self.error = False, None, None
         self.thread = threading.Thread(target=self.send, daemon=True)
         self.thread.start()
 
     def send(self) -> None:
         time.sleep(self.AFTER)
-        start, self.sent = time.monotonic(), True
+        self.sent = True
         try:
-            with urllib.request.urlopen(self.request, timeout=LONG_TIMEOUT) as response:
-                usage = json.loads(response.read())["usage"]
-            if usage["prompt_tokens"] < self.tokens:
-                raise MeasurementError(f"the prompt of {self.tokens} tokens counted as {usage['prompt_tokens']}")
-            self.took = time.monotonic() - start
+            self.took, _ = first_token(self.port, self.prompt, self.timeout)
         except Exception as error:
             self.error = error
 
@@ -159,6 +186,7 @@ def read_rate(installed: Installation, threads: int) -> float:
 
 class Engine:
     name: str
+    load_flags: tuple = ()  # of a server whose prompts never repeat
     formats: tuple[str, ...] = ("bf16", "8-bit", "4-bit", "mxfp4")
     kinds: tuple[str, ...] = ("prefill", "decode")
     most_streams: int | None = None
@@ -176,23 +204,45 @@ class Engine:
     def measure(self, format: str, cell: Cell) -> dict:
         if cell.kind not in SERVED:
             return {"rate": self.offline_rate(format, cell)}
+        if cell.kind == "turn":
+            return self.second_turn(format, cell)
         limits = ("--num-prompts", cell.requests, "--max-concurrency", cell.streams)
         lengths = ("--input-len", cell.input, "--num-warmups", 1)
-        result = self.serve(format, cell.streams, (cell.input, cell.output), *limits, *lengths, long=cell.long)
+        flags = (*limits, *lengths)
+        result = self.serve(format, cell.streams, (cell.input, cell.output), *flags, long=cell.long, timeout=cell.timeout)
         figures = {"rate": result["output_throughput"], "ttft_ms": result["mean_ttft_ms"]}
         return figures | ({"long_ms": result["long_ms"]} if cell.long else {})
 
-    def serve(self, format: str, streams: int, lengths: tuple[int, int], *flags, long: int = 0) -> dict:
+    def serve(self, format: str, streams: int, lengths: tuple[int, int], *flags, long: int = 0, timeout: float = TIMEOUT) -> dict:
         """Starts the server for `streams` sequences of so many tokens, in and out, and loads it: flags of `bench serve`.
         While it is loaded, a prompt of `long` tokens comes."""
         port = free_port()
-        with server(port, *self.server_command(format, port, streams, sum(lengths), long)):
-            time.sleep(SETTLE)
-            beside = LongPrompt(port, long) if long else None
-            result = load(self.installed, port, lengths[1], *flags, timeout=timeout_of(long))
+        with server(port, *self.server_command(format, port, streams, sum(lengths), long), *self.load_flags):
+            beside = LongPrompt(port, long, timeout) if long else None
+            result = load(self.installed, port, lengths[1], *flags, timeout=timeout)
             if beside and not beside.sent:
                 raise MeasurementError("the load was over before the long prompt came")
             return result | ({"long_ms": 1e3 * beside.seconds()} if beside else {})
+
+    def second_turn(self, format: str, cell: Cell) -> dict:
+        """Conversations one after another: a prompt and its answer, `cell.input` tokens together, then all of that and a
+        message of `cell.output` tokens, whose first token is timed. The median of them."""
+        port, draw, found = free_port(), random.Random(0), []
+        with server(port, *self.server_command(format, port, 1, cell.input + cell.output, 0)):
+            end = time.monotonic() + cell.timeout
+            for _ in range(cell.requests):
+                prompt = random_ids(draw, cell.input - ANSWER)
+                history = prompt + self.answer(port, prompt, max(end - time.monotonic(), 1))
+                if len(history) != cell.input:
+                    raise MeasurementError(f"asked for {ANSWER} tokens, got {len(history) - len(prompt)}")
+                found.append(first_token(port, history + random_ids(draw, cell.output), max(end - time.monotonic(), 1)))
+        seconds = statistics.median(took for took, _ in found)
+        kept = min(cached for _, cached in found)
+        return {"rate": (cell.input + cell.output) / seconds, "ttft_ms": 1e3 * seconds, "cached_tokens": kept}
+
+    def answer(self, port: int, prompt: list[int], timeout: float) -> list[int]:
+        """The ids of ANSWER tokens."""
+        raise NotImplementedError
 
     def offline_rate(self, format: str, cell: Cell) -> float:
         raise NotImplementedError
@@ -207,7 +257,7 @@ class Engine:
 class Quire(Engine):
     name = "Quire"
     kinds = ("prefill", "decode", "depth", *SERVED)
-    flags = ()
+    flags = ("--device", "cpu")
 
     def prepare(self, formats):
         for bits in (8, 4):
@@ -242,11 +292,17 @@ class Quire(Engine):
                 *("--input-len", cell.input, "--output-len", max(cell.output, 2)),
                 *("--concurrency", cell.streams, "--max-num-batched-tokens", budget),
                 *("--output-json", report),
-                timeout=timeout_of(cell.input),
+                timeout=cell.timeout,
             )
             row = json.loads(report.read_text())[0]
         key = "prefill" if cell.kind == "prefill" else "decode"
+        if row[f"{key}_tokens_per_second"] is None:
+            raise MeasurementError(f"{cell.name} was too short to measure")
         return row[f"{key}_tokens_per_second"]
+
+    def answer(self, port, prompt, timeout):
+        body = {"prompt": prompt, "max_tokens": ANSWER, "temperature": 0, "ignore_eos": True, "return_token_ids": True}
+        return post(port, "/v1/completions", body | {"model": "default"}, timeout)["choices"][0]["token_ids"]
 
 
 class QuireInt8(Quire):
@@ -254,7 +310,7 @@ class QuireInt8(Quire):
 
     name = "Quire, int8 activations"
     formats = ("8-bit", "4-bit")
-    flags = ("--quant-activations", "int8")
+    flags = (*Quire.flags, "--quant-activations", "int8")
 
 
 class LlamaCpp(Engine):
@@ -262,6 +318,8 @@ class LlamaCpp(Engine):
     kinds = ("prefill", "decode", "depth", *SERVED)
     # The file of a checkpoint with experts in mxfp4 holds them so.
     files = {"bf16": "bf16", "8-bit": "q8_0", "4-bit": "q4_0", "mxfp4": "bf16"}
+    # Prompts of a load never repeat, so the host-side prompt cache could only cost time.
+    load_flags = ("--cache-ram", 0)
 
     def prepare(self, formats):
         self.installed.make(self.installed.llama, self.installed.build_llama)
@@ -281,20 +339,25 @@ class LlamaCpp(Engine):
         model = ("-m", self.file(format), "-t", self.threads)
         if cell.kind == "prefill":
             flags = ("-p", cell.input, "-n", 0, "-r", 1, "-o", "json")
-            return json.loads(run(self.installed.llama / "llama-bench", *model, *flags))[0]["avg_ts"]
+            return json.loads(run(self.installed.llama / "llama-bench", *model, *flags, timeout=cell.timeout))[0]["avg_ts"]
         lengths = ("-npp", cell.input, "-ntg", cell.output - 1, "-npl", cell.streams)
         context = ("-c", cell.streams * (cell.input + cell.output), "-tb", self.threads)
+        # Its flash attention makes prompts faster, and decode slower: after 2,048 tokens by 0.7.
+        attention = ("-fa", "off") if cell.kind == "depth" else ()
         tool = self.installed.llama / "llama-batched-bench"
-        out = run(tool, *model, *lengths, *context, "--output-format", "jsonl", timeout=timeout_of(cell.input))
+        out = run(tool, *model, *lengths, *context, *attention, "--output-format", "jsonl", timeout=cell.timeout)
         return json.loads([line for line in out.splitlines() if line[:1] == "{"][-1])["speed_tg"]
 
     def server_command(self, format, port, streams, length, long):
-        # Prompts never repeat here, so the host-side prompt cache could only cost time. A long prompt needs one cache for all
-        # slots: else each would have an equal part of it.
-        flags = ("-np", streams + bool(long), "--cache-ram", 0, "--host", "127.0.0.1", "--port", port)
+        # A long prompt needs one cache for all slots: else each would have an equal part of it.
+        flags = ("-np", streams + bool(long), "--host", "127.0.0.1", "--port", port)
         context = streams * (length + 64) + (long + 64 if long else 0)
         threads = ("-t", self.threads, "-tb", self.threads, "-c", context, *(("--kv-unified",) if long else ()))
         return (self.installed.llama / "llama-server", "-m", self.file(format), *threads, *flags)
+
+    def answer(self, port, prompt, timeout):
+        body = {"prompt": prompt, "n_predict": ANSWER, "temperature": 0, "ignore_eos": True, "return_tokens": True}
+        return post(port, "/completion", body, timeout)["tokens"]
 
 
 class LlamaCppAllFourBits(LlamaCpp):

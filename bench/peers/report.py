@@ -18,6 +18,7 @@ def cell_title(name: str) -> str:
         "decode": "decode, 1 stream" if number == "1" else f"decode, {number} streams",
         "depth": f"decode after {int(number):,} tokens",
         "server": f"server, {number} clients",
+        "turn": f"second turn of a chat, after {int(number):,} tokens",
         "beside": f"server, {number} clients, while a prompt of 16,384 tokens comes",
     }[kind]
 
@@ -25,7 +26,7 @@ def cell_title(name: str) -> str:
 def place(row: tuple[str, str]) -> tuple:
     """Sorts (format, cell) by format, kind and number."""
     kind, number = row[1].split("-")
-    return FORMATS.index(row[0]), ("prefill", "decode", "depth", "server", "beside").index(kind), int(number)
+    return FORMATS.index(row[0]), ("prefill", "decode", "depth", "turn", "server", "beside").index(kind), int(number)
 
 
 def figure(value: float) -> str:

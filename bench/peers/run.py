@@ -34,6 +34,7 @@ def cells(quick: bool) -> list[Cell]:
         *(Cell("decode", streams, 128, 65) for streams in (1, 8, 32)),
         Cell("server", 8, 128, 64, requests=16 if quick else 32),
         Cell("server", 32, 128, 64, requests=32 if quick else 64),
+        *([] if quick else [Cell("turn", 1, 2048, 32, requests=3)]),
         *(Cell("depth", 1, length, 33) for length in (8192, 16384) if not quick),
         *(Cell("beside", clients, 128, 64, requests=2 * clients, long=16384) for clients in (8, 32) if not quick),
     ]

@@ -1,6 +1,7 @@
 """python3 -m pytest bench/peers: what the table says, and where it goes."""
 
 import argparse
+import contextlib
 import http.server
 import importlib
 import json
@@ -51,35 +52,81 @@ def test_each_way_of_quire_has_its_ratio():
 def test_cells_of_long_prompts_have_rows_of_their_own():
     runs = [{**run("Quire", 50), "cell": "depth-16384"}, {**run("A", 20), "cell": "depth-16384"}]
     runs += [{**run("Quire", 90, ttft_ms=500, long_ms=20000), "cell": "beside-8"}]
+    runs += [{**run("Quire", 9000, ttft_ms=230, cached_tokens=2047), "cell": "turn-2048"}]
     text = report.table(data(*runs))
+    assert "| bf16 | second turn of a chat, after 2,048 tokens | 9,000, 0.23 s |" in text
     assert "| bf16 | decode after 16,384 tokens | 50.0 | 20.0 | **2.50** |" in text
     assert "| bf16 | server, 8 clients, while a prompt of 16,384 tokens comes | 90.0, 0.50 s, 20.00 s |" in text
     assert text.index("decode after") < text.index("server, 8")
 
 
 class Completions(http.server.BaseHTTPRequestHandler):
-    """Counts a prompt's ids, but for one."""
+    """Counts a prompt's ids, but for one; answers with ids that go on from its last one; has kept all but 33."""
 
     def do_POST(self):
-        prompt = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["prompt"]
-        body = json.dumps({"usage": {"prompt_tokens": len(prompt) - (len(prompt) == 7)}}).encode()
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.seen.append((self.path, body))
+        prompt, asked = body["prompt"], body.get("n_predict") or body["max_tokens"]
+        ids = list(range(prompt[-1] + 1, prompt[-1] + 1 + asked))[: self.server.most]
+        usage = {"prompt_tokens": len(prompt) - (len(prompt) == 7), "prompt_tokens_details": {"cached_tokens": len(prompt) - 33}}
+        answer = {"usage": usage, "choices": [{"token_ids": ids}]} if "completions" in self.path else {"tokens": ids}
+        text = json.dumps(answer).encode()
         self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Length", str(len(text)))
         self.end_headers()
-        self.wfile.write(body)
+        self.wfile.write(text)
 
     def log_message(self, *_):
         pass
 
 
-def test_a_long_prompt_is_timed_and_must_be_whole(monkeypatch):
-    monkeypatch.setattr(engines.LongPrompt, "AFTER", 0)
+@pytest.fixture
+def completions():
     with http.server.HTTPServer(("127.0.0.1", 0), Completions) as server:
+        server.seen, server.most = [], 1000
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        assert 0 < engines.LongPrompt(server.server_port, 5000).seconds() < 60
-        with pytest.raises(engines.MeasurementError, match="7 tokens counted as 6"):
-            engines.LongPrompt(server.server_port, 7).seconds()
+        yield server
         server.shutdown()
+
+
+def test_a_long_prompt_is_timed_and_must_be_whole(monkeypatch, completions):
+    monkeypatch.setattr(engines.LongPrompt, "AFTER", 0)
+    assert 0 < engines.LongPrompt(completions.server_port, 5000).seconds() < 60
+    with pytest.raises(engines.MeasurementError, match="7 tokens counted as 6"):
+        engines.LongPrompt(completions.server_port, 7).seconds()
+
+
+@pytest.mark.parametrize(("kind", "path"), [(engines.Quire, "/v1/completions"), (engines.LlamaCpp, "/completion")])
+def test_a_second_turn_is_the_first_one_its_answer_and_a_message(monkeypatch, completions, kind, path):
+    installed = types.SimpleNamespace(binary="quire", llama=pathlib.Path(), models=pathlib.Path(), checkpoint="model", formats=("bf16",))
+    engine, commands = kind(installed, 2), []
+
+    @contextlib.contextmanager
+    def server(port, *command):
+        commands.append(command)
+        yield
+
+    monkeypatch.setattr(engines, "server", server)
+    monkeypatch.setattr(engines, "free_port", lambda: completions.server_port)
+    cell = engines.Cell("turn", 1, 128, 32, requests=2)
+    found = engine.measure("bf16", cell)
+    assert found["rate"] == pytest.approx(160 / found["ttft_ms"] * 1e3) and found["cached_tokens"] == 127
+    assert [(path, len(body["prompt"])) for path, body in completions.seen] == [(path, 64), ("/v1/completions", 160)] * 2
+    first, second = (body["prompt"] for _, body in completions.seen[:2])
+    assert second[:64] == first and second[64:128] == list(range(first[-1] + 1, first[-1] + 65))
+    assert completions.seen[2][1]["prompt"] != first
+    assert len(commands) == 1 and "--cache-ram" not in commands[0]
+    completions.most = 5
+    with pytest.raises(engines.MeasurementError, match="asked for 64 tokens, got 5"):
+        engine.measure("bf16", cell)
+
+
+def test_a_server_is_ready_when_it_no_longer_grows(monkeypatch):
+    sizes, slept = iter([0, 10, 30, 40, 40, 50]), []
+    monkeypatch.setattr(engines.pathlib.Path, "read_text", lambda path: f"99 {next(sizes)} 7" if path.name == "statm" else "")
+    monkeypatch.setattr(engines.time, "sleep", slept.append)
+    engines.settle(1)
+    assert next(sizes) == 50 and slept == [1] * 5
 
 
 def test_an_engine_of_one_stream_gets_no_cells_of_more():
