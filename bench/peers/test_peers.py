@@ -304,24 +304,58 @@ def test_the_table_of_a_gpu_has_medians_and_the_best_peer():
 
 
 def test_gguf_files_compare_medians_of_one_type_and_instruction_set():
-    def run(engine, rate, isa="avx2"):
-        return {"type": "q8_0", "isa": isa, "engine": engine, "rates": dict.fromkeys(gguf_files.CELLS, rate)}
+    def run(engine, rate, isa="avx2", cell="decode-8"):
+        return {"type": "q8_0", "isa": isa, "engine": engine, "cell": cell, "rate": rate}
 
     runs = [run("Quire", rate) for rate in (30, 10, 20)] + [run("llama.cpp", 16), run("Quire", 5, "avx512")]
-    runs += [run("Quire, int8", 24)]
-    lines = gguf_files.report(runs).splitlines()
+    runs += [run("Quire, int8", 24), run("Quire, int8", 40, cell="depth-8192"), run("llama.cpp", 10, cell="depth-8192")]
+    failed = run("llama.cpp", 0) | {"error": "TimeoutExpired"}
+    del failed["rate"]
+    lines = gguf_files.report([*runs, failed]).splitlines()
+    assert lines[0].endswith("| decode, 8 streams | decode after 8,192 tokens |")
     assert lines[2].startswith("| q8_0 | avx2 | none | 20.0 (1.25) |")
-    assert lines[3].startswith("| q8_0 | avx2 | int8 | 24.0 (1.50) |")
+    assert lines[3] == "| q8_0 | avx2 | int8 | 24.0 (1.50) | 40.0 (4.00) |"
     assert lines[4].startswith("| q8_0 | avx512 | none | 5.0 (nan) |")
+
+
+def test_gguf_files_go_through_one_cell_after_another_and_round_no_activations_of_bf16(monkeypatch, tmp_path):
+    flags = "--quire Q --llama L --gguf F.gguf --cells turn-2048,decode-8 --types bf16,q8_0 --isas amx --rounds 1 --input 32 --limit 9"
+    monkeypatch.setattr(sys, "argv", ["gguf_files.py", *flags.split(), "--work", str(tmp_path)])
+    found = list(gguf_files.plan(gguf_files.arguments()))
+    names = [(cell.name, kind, engine) for cell, kind, _, _, engine in found]
+    assert names[:5] == [
+        ("turn-2048", "bf16", "Quire"), ("turn-2048", "bf16", "llama.cpp"),
+        ("turn-2048", "q8_0", "Quire"), ("turn-2048", "q8_0", "Quire, int8"), ("turn-2048", "q8_0", "llama.cpp"),
+    ]
+    assert {cell.name: (cell.input, cell.timeout) for cell, *_ in found} == {"turn-2048": (2048, 9), "decode-8": (32, 9)}
+
+
+def test_a_measurement_has_its_instruction_set_and_an_error_is_a_figure(monkeypatch, tmp_path):
+    class Engine:
+        def __init__(self, *_):
+            pass
+
+        def measure(self, *_):
+            seen.append({name: gguf_files.os.environ.get(name) for name in ("QUIRE_CPU_ISA", "LD_LIBRARY_PATH")})
+            raise engines.MeasurementError("died")
+
+    seen, args = [], argparse.Namespace(quire="Q", gguf="F", checkpoint=None, types=["bf16"], threads=2, work=tmp_path)
+    (tmp_path / "llama-avx2").mkdir()
+    monkeypatch.setitem(gguf_files.ENGINES, "Quire", Engine)
+    before = dict(gguf_files.os.environ)
+    found = gguf_files.measure(args, "bf16", "avx2", "Quire", None)
+    assert found["error"] == "MeasurementError: died" and found["seconds"] >= 0
+    assert seen == [{"QUIRE_CPU_ISA": "avx2", "LD_LIBRARY_PATH": str(tmp_path / "llama-avx2")}]
+    assert dict(gguf_files.os.environ) == before
 
 
 def test_llamas_kernels_for_one_instruction_set_lie_alone(tmp_path):
     built, work = tmp_path / "built", tmp_path / "work"
     built.mkdir(), work.mkdir()
-    for name in ("llama-bench", "llama-batched-bench", "libllama.so.0", "libggml-cpu-haswell.so", "libggml-cpu-zen4.so", "notes"):
+    for name in ("llama-bench", "llama-batched-bench", "llama-server", "libllama.so.0", "libggml-cpu-haswell.so", "libggml-cpu-zen4.so", "notes"):
         (built / name).touch()
     args = argparse.Namespace(llama=built, work=work)
     found = {file.name for file in gguf_files.llama_of(args, "avx2").iterdir()}
-    assert found == {"llama-bench", "llama-batched-bench", "libllama.so.0", "libggml-cpu-haswell.so"}
+    assert found == {"llama-bench", "llama-batched-bench", "llama-server", "libllama.so.0", "libggml-cpu-haswell.so"}
     with pytest.raises(RuntimeError, match="libggml-cpu-skylakex.so"):
         gguf_files.llama_of(args, "avx512")
