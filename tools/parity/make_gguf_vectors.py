@@ -19,14 +19,14 @@ OUT = ROOT / "src/ops/linear/gguf/gguf_vectors.h"
 # Type, and where its float16 scales begin in a block.
 FORMATS = [("Q4_0", [0]), ("Q4_1", [0, 2]), ("Q5_0", [0]), ("Q5_1", [0, 2]), ("Q8_0", [0]),
            ("Q2_K", [80, 82]), ("Q3_K", [108]), ("Q4_K", [0, 2]), ("Q5_K", [0, 2]), ("Q6_K", [208]),
-           ("IQ4_NL", [0]), ("IQ4_XS", [0]), ("MXFP4", [])]
+           ("IQ4_NL", [0]), ("IQ4_XS", [0]), ("MXFP4", []), ("NVFP4", [])]
 SCALES = [0.0123, -3.7, 1.3e-6]  # of one block after the other
 
 
 def blocks_of(name, halves):
     weights, size = GGML_QUANT_SIZES[GGMLQuantizationType[name]]
     rng = np.random.default_rng([ord(c) for c in name])
-    count = 3 if weights == 32 else 1
+    count = 3 if weights < 256 else 1
     blocks = rng.integers(0, 256, (count, size), dtype=np.uint8)
     for i in range(count):
         for at in halves:
@@ -34,6 +34,9 @@ def blocks_of(name, halves):
             blocks[i, at:at + 2] = np.frombuffer(scale.tobytes(), np.uint8)
         if name == "MXFP4":
             blocks[i, 0] = 120 + i
+        if name == "NVFP4":
+            blocks[i, :4] &= 0x7F  # scales have no sign
+            blocks[i, i] = (0x7F, 0, 5)[i]  # 0, twice, and one with the least exponent
     return blocks
 
 

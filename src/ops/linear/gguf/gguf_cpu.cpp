@@ -66,6 +66,7 @@ GgufScale scale_of(GgufFormat format, const uint8_t* block, int64_t group, int64
     case GgufFormat::kNone:
     case GgufFormat::kQ4_1:
     case GgufFormat::kMxfp4:
+    case GgufFormat::kNvfp4:
       break;
   }
   result.bias = -scale(result.scale, gguf_layout(format).zero);

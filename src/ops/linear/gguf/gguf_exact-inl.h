@@ -37,7 +37,7 @@ constexpr GgufSpread gguf_spread(GgufFormat format) {
   return spread;
 }
 struct GgufSpreads {
-  GgufSpread at[static_cast<size_t>(GgufFormat::kMxfp4) + 1];
+  GgufSpread at[static_cast<size_t>(GgufFormat::kNvfp4) + 1];
   consteval GgufSpreads() : at() {
     for (size_t i = 0; i < std::size(at); ++i) at[i] = gguf_spread(static_cast<GgufFormat>(i));
   }

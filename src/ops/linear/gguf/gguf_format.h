@@ -22,6 +22,7 @@ enum class GgufFormat : uint8_t {
   kIq4Nl = 20,
   kIq4Xs = 23,
   kMxfp4 = 39,
+  kNvfp4 = 40,
 };
 
 struct GgufBlock {
@@ -59,6 +60,8 @@ constexpr GgufBlock gguf_block(GgufFormat format) {
       return {"iq4_xs", 256, 136};
     case GgufFormat::kMxfp4:
       return {"mxfp4", 32, 17};
+    case GgufFormat::kNvfp4:
+      return {"nvfp4", 64, 36};
   }
   return {};
 }
@@ -72,7 +75,9 @@ constexpr std::optional<GgufFormat> find_gguf_format(uint32_t type) {
 
 // Whether weights are whole numbers times scales, so that products with activations of 8 bits are
 // of whole numbers.
-constexpr bool has_integer_codes(GgufFormat format) { return format != GgufFormat::kMxfp4; }
+constexpr bool has_integer_codes(GgufFormat format) {
+  return format != GgufFormat::kMxfp4 && format != GgufFormat::kNvfp4;
+}
 
 // Of a row of k weights; k is a multiple of the block's, and kNone has no rows.
 constexpr int64_t gguf_row_bytes(GgufFormat format, int64_t k) {

@@ -70,7 +70,8 @@ consteval GgufLayout make_gguf_layout(GgufFormat format) {
       return {.bits = 4, .group = 32, .scale_bytes = 80, .from_table = true};
     case GgufFormat::kNone:
     case GgufFormat::kQ4_1:   // packed as affine weights
-    case GgufFormat::kMxfp4:  // packed as block floats
+    case GgufFormat::kMxfp4:  // packed as block floats, both
+    case GgufFormat::kNvfp4:
       break;
   }
   return {};
@@ -78,7 +79,7 @@ consteval GgufLayout make_gguf_layout(GgufFormat format) {
 
 // A table, so that kernel files need not call a function, which the linker could take from another.
 struct GgufLayouts {
-  GgufLayout at[static_cast<size_t>(GgufFormat::kMxfp4) + 1];
+  GgufLayout at[static_cast<size_t>(GgufFormat::kNvfp4) + 1];
   consteval GgufLayouts() : at() {
     for (size_t i = 0; i < std::size(at); ++i) at[i] = make_gguf_layout(static_cast<GgufFormat>(i));
   }

@@ -103,6 +103,17 @@ float mxfp4(const uint8_t* b, int64_t i) {
   return std::ldexp(code & 8 ? -value : value, b[0] - 127);
 }
 
+float nvfp4(const uint8_t* b, int64_t i) {
+  const int64_t group = i / 16, at = i % 16;
+  const int byte = b[group], mantissa = byte & 7, exponent = byte >> 3 & 15;
+  if (byte == 0x7F) return 0;
+  const float scale = exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -9)
+                                    : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
+  const int code = b[4 + group * 8 + at % 8] >> (at / 8 * 4) & 15;
+  const float value = kFloat4Values[code & 7];
+  return scale * (code & 8 ? -value : value);
+}
+
 using Value = float (*)(const uint8_t* block, int64_t i);
 
 Value value_of(GgufFormat format) {
@@ -135,6 +146,8 @@ Value value_of(GgufFormat format) {
       return iq4_xs;
     case GgufFormat::kMxfp4:
       return mxfp4;
+    case GgufFormat::kNvfp4:
+      return nvfp4;
   }
   return nullptr;
 }
@@ -145,8 +158,8 @@ void gguf_reference(GgufFormat format, const void* row, int64_t k, float* out) {
   const GgufBlock block = gguf_block(format);
   const Value value = value_of(format);
   const auto* bytes = static_cast<const uint8_t*>(row);
-  for (int64_t i = 0; i < k; ++i)
-    out[i] = value(bytes + i / block.weights * block.bytes, i % block.weights);
+  for (int64_t i = 0; i < k; ++i)  // kNone has no rows
+    out[i] = value(bytes + i / block.weights * block.bytes, i % block.weights);  // NOLINT
 }
 
 }  // namespace quire::ops

@@ -22,6 +22,8 @@ namespace quire::ops {
 //   iq4_nl  d, qs[16]                      d * table[nibble]
 //   iq4_xs  d, u16 sh, sl[4], qs[128]      groups of 32: d * (s - 32) * table[nibble], 6-bit s
 //   mxfp4   e, qs[16]                      2^(e - 127) * e2m1 value of the nibble
+//   nvfp4   e[4], qs[4][8]                 groups of 16, nibble j as above but for 8 bytes: e4m3
+//                                          value of e, which has no sign and is 0 of 0x7F, * e2m1
 //
 // Every product of a scale and a code is exact in float32, so it does not matter how the formula is
 // bracketed: one rounding is left where a minimum is subtracted.

@@ -36,13 +36,13 @@ TEST(GgufReference, EqualsThePackagesValues) {
     EXPECT_EQ(values, wanted);
     ++formats;
   }
-  EXPECT_EQ(formats, 13);
+  EXPECT_EQ(formats, 14);
 }
 
 TEST(GgufReference, KnowsTheTypesOfAFile) {
   EXPECT_EQ(find_gguf_format(12), GgufFormat::kQ4_K);
   EXPECT_EQ(gguf_row_bytes(GgufFormat::kQ4_K, 512), 288);
-  for (const uint32_t other : {0u, 1u, 30u, 9u, 16u, 40u, 268u, 0xFFFFFFFFu})
+  for (const uint32_t other : {0u, 1u, 30u, 9u, 16u, 41u, 268u, 0xFFFFFFFFu})
     EXPECT_FALSE(find_gguf_format(other)) << other;
 }
 

@@ -338,6 +338,7 @@ bool pack_block(const QuantisedLayout& layout, const uint8_t* const (&rows)[kPan
     case GgufFormat::kNone:
     case GgufFormat::kQ4_1:
     case GgufFormat::kMxfp4:
+    case GgufFormat::kNvfp4:
       break;
   }
   return false;
