@@ -37,7 +37,8 @@ TEST(MoeExpertsGguf, EqualsTheDenseExpertsOfTheirValues) {
   constexpr int kExperts = 4;
   const Stacks mixes[] = {{GgufFormat::kQ4_K, GgufFormat::kQ4_K, GgufFormat::kQ6_K},
                           {GgufFormat::kQ8_0, GgufFormat::kQ8_0, GgufFormat::kQ5_K},
-                          {GgufFormat::kIq4Xs, GgufFormat::kQ3_K, GgufFormat::kMxfp4}};
+                          {GgufFormat::kIq4Xs, GgufFormat::kQ3_K, GgufFormat::kMxfp4},
+                          {GgufFormat::kNvfp4, GgufFormat::kNvfp4, GgufFormat::kNvfp4}};
   for (const auto& isa : isas_to_test()) {
     const ForcedIsa forced(isa);
     for (const Stacks& mix : mixes) {

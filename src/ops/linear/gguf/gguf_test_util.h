@@ -12,14 +12,16 @@
 namespace quire::ops::testing {
 
 inline constexpr GgufFormat kGgufFormats[] = {
-    GgufFormat::kQ4_0,  GgufFormat::kQ4_1,  GgufFormat::kQ5_0, GgufFormat::kQ5_1, GgufFormat::kQ8_0,
-    GgufFormat::kQ2_K,  GgufFormat::kQ3_K,  GgufFormat::kQ4_K, GgufFormat::kQ5_K, GgufFormat::kQ6_K,
-    GgufFormat::kIq4Nl, GgufFormat::kIq4Xs, GgufFormat::kMxfp4};
+    GgufFormat::kQ4_0,  GgufFormat::kQ4_1, GgufFormat::kQ5_0,  GgufFormat::kQ5_1,
+    GgufFormat::kQ8_0,  GgufFormat::kQ2_K, GgufFormat::kQ3_K,  GgufFormat::kQ4_K,
+    GgufFormat::kQ5_K,  GgufFormat::kQ6_K, GgufFormat::kIq4Nl, GgufFormat::kIq4Xs,
+    GgufFormat::kMxfp4, GgufFormat::kNvfp4};
 
 // Where the float16 scales of a block begin.
 inline std::vector<int64_t> gguf_half_places(GgufFormat format) {
   switch (format) {
     case GgufFormat::kMxfp4:
+    case GgufFormat::kNvfp4:
       return {};
     case GgufFormat::kQ2_K:
       return {80, 82};
@@ -60,6 +62,13 @@ inline uint16_t random_half(std::mt19937& generator) {
   return static_cast<uint16_t>((bits & 0x83FF) | exponent << 10);
 }
 
+// One without a sign: small as models have them, and now and then any.
+inline uint8_t random_e4m3(std::mt19937& generator) {
+  const auto bits = static_cast<uint8_t>(generator());
+  return bits < 16 ? static_cast<uint8_t>(generator() & 0x7F)
+                   : static_cast<uint8_t>(0x18 + bits % 32);
+}
+
 // Scale `i` of a block of row `row`.
 using HalfOfRow = std::function<uint16_t(int64_t row, size_t i, std::mt19937&)>;
 
@@ -75,6 +84,8 @@ inline std::shared_ptr<const GgufSource> gguf_source(
   for (size_t at = 0; at < source->bytes.size(); at += static_cast<size_t>(block.bytes)) {
     if (format == GgufFormat::kMxfp4)
       source->bytes[at] = static_cast<uint8_t>(112 + generator() % 16);
+    if (format == GgufFormat::kNvfp4)
+      for (size_t i = 0; i < 4; ++i) source->bytes[at + i] = random_e4m3(generator);
     const std::vector<int64_t> places = gguf_half_places(format);
     for (size_t i = 0; i < places.size(); ++i) {
       const int64_t row = static_cast<int64_t>(at) / gguf_row_bytes(format, k);

@@ -117,6 +117,10 @@ PackedMatrix pack_uniform(const Context& context, std::span<const GgufRows> part
   return result;
 }
 
+bool is_alike(const GgufRows& a, const GgufRows& b) {
+  return a.format == b.format && a.multiplier == b.multiplier;
+}
+
 // Progress of the parts from `first` on.
 PackProgress progress_from(size_t first, const PackProgress& progress) {
   const auto moved = [first](const PackProgress::Rows& tell) -> PackProgress::Rows {
@@ -146,12 +150,13 @@ PackedMatrix pack_gguf_matrix(const Context& context, std::span<const GgufRows> 
   const bool uniform = std::all_of(parts.begin(), parts.end(), [&](const GgufRows& part) {
     return part.format == parts[0].format;
   });
-  if (uniform) return pack_uniform(context, parts, dtype, interleave, progress);
+  if (uniform && go_together(parts, interleave))
+    return pack_uniform(context, parts, dtype, interleave, progress);
   if (context.device->metal() || (context.device->cuda() && interleave))
     return pack_as_values(context, parts, dtype, interleave, progress);
   std::vector<PackedMatrix> matrices;
   for (size_t begin = 0, end = 0; begin < parts.size(); begin = end) {
-    while (end < parts.size() && parts[end].format == parts[begin].format) ++end;
+    while (end < parts.size() && is_alike(parts[end], parts[begin])) ++end;
     matrices.push_back(pack_uniform(context, parts.subspan(begin, end - begin), dtype,
                                     /*interleave=*/false, progress_from(begin, progress)));
   }
