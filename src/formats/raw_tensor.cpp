@@ -50,6 +50,7 @@ constexpr std::array kDTypes = {
     DTypeRow{DType::kIq4Nl, {32, 18}, "IQ4_NL", false},
     DTypeRow{DType::kIq4Xs, {256, 136}, "IQ4_XS", false},
     DTypeRow{DType::kMxfp4, {32, 17}, "MXFP4", false},
+    DTypeRow{DType::kNvfp4, {64, 36}, "NVFP4", false},
 };
 
 const DTypeRow& row(DType dtype) {

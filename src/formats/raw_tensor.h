@@ -47,6 +47,7 @@ enum class DType : uint8_t {
   kIq4Nl,
   kIq4Xs,
   kMxfp4,
+  kNvfp4,
 };
 
 // What is stored together: one element, two of kF4, or a block of a row.

@@ -2,10 +2,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "formats/checkpoint.h"
 #include "formats/gguf/test_gguf.h"
 #include "formats/test_files.h"
 #include "models/model.h"
+#include "models/model_size.h"
+#include "models/weights.h"
+#include "ops/linear/pack/affine_matrix.h"
 #include "ops/runtime/context.h"
 
 namespace quire::models {
@@ -22,9 +27,9 @@ struct BlockType {
   uint32_t number = 0;
   size_t bytes = 0;
 };
-constexpr BlockType kMxfp4{39, 17}, kQ8_0{8, 34};
+constexpr BlockType kMxfp4{39, 17}, kNvfp4{40, 18}, kQ8_0{8, 34};
 constexpr uint32_t kF32 = 0;
-constexpr int kHidden = 64, kHeadDim = 32, kInner = 96, kVocab = 6;
+constexpr int kHidden = 64, kHeadDim = 32, kInner = 128, kVocab = 6;
 
 void add_matrix(GgufBytes& file, const std::string& name, int rows, int width, BlockType type,
                 char byte = '\x38') {
@@ -108,6 +113,80 @@ TEST(GgufWeights, MessagesHaveTheFilesNamesOfTensors) {
   add_norm(file, "blk.1.attn_norm.weight", kHidden);
   EXPECT_THAT(error_of(file, "does not use: blk.1.attn_norm.weight ("),
               HasSubstr("model.layers.1.input_layernorm.weight"));
+}
+
+void add_floats(GgufBytes& file, const std::string& name, const std::vector<float>& values) {
+  std::string bytes(values.size() * sizeof(float), '\0');
+  std::memcpy(bytes.data(), values.data(), bytes.size());
+  file.tensor(name, {values.size()}, kF32, bytes);
+}
+
+// The same bytes as NVFP4 and as the float32 that they stand for (0x38 is 1 as a scale, and -0 and
+// 1.5 as codes), with a number for the matrix.
+TEST(GgufWeights, Nvfp4IsMultipliedByTheNumberOfItsMatrix) {
+  const TempDir dir;
+  const auto row_of = [&](const GgufBytes& file) {
+    const auto checkpoint = formats::Checkpoint::open(dir.write("m.gguf", file.bytes()));
+    const ops::Context context = ops::make_context(1);
+    WeightLoader loader(context, checkpoint, mx::float32, {});
+    const auto weight =
+        loader.linear("model.layers.0.self_attn.v_proj.weight", "", kHeadDim, kHidden).weight;
+    const auto rows = ops::dequantise_rows(context, weight);
+    std::vector<float> out(kHidden);
+    std::memcpy(out.data(), rows.get() + 3 * kHidden * sizeof(float), kHidden * sizeof(float));
+    return out;
+  };
+  std::vector<float> expected(kHidden);
+  for (int k = 0; k < kHidden; ++k) expected[static_cast<size_t>(k)] = k % 16 < 8 ? 0.0f : 1.5f;
+  GgufBytes file = one_layer(kQ8_0, kNvfp4);
+  EXPECT_EQ(row_of(file), expected);
+  add_floats(file, "blk.0.attn_v.scale", {0.25f});
+  for (float& value : expected) value *= 0.25f;
+  EXPECT_EQ(row_of(file), expected);
+}
+
+TEST(GgufWeights, Nvfp4LoadsAndItsDamageIsNamed) {
+  const TempDir dir;
+  const auto load = [&](const GgufBytes& file) {
+    const auto checkpoint = formats::Checkpoint::open(dir.write("m.gguf", file.bytes()));
+    return load_model(ops::make_context(1), checkpoint);
+  };
+  const auto with = [](const std::string& name, const std::vector<float>& values) {
+    GgufBytes file = one_layer(kNvfp4, kNvfp4);
+    add_floats(file, name, values);
+    return file;
+  };
+  EXPECT_EQ(load(one_layer(kNvfp4, kNvfp4))->unpacked_weights(), "");
+  EXPECT_EQ(load(with("blk.0.ffn_up.scale", {0.01f}))->unpacked_weights(), "");
+  EXPECT_EQ(load(with("blk.0.ffn_up.input_scale", {0.01f}))->unpacked_weights(), "");
+  const auto error_of = [&](const GgufBytes& file) { return load_error([&] { load(file); }); };
+  constexpr const char* kValues = "blk.0.attn_v.weight (model.layers.0.self_attn.v_proj.weight)";
+  EXPECT_THAT(error_of(one_layer(kNvfp4, kNvfp4, {.value_byte = '\xb8'})),
+              AllOf(HasSubstr(kValues), HasSubstr("nvfp4"), HasSubstr("a scale is negative")));
+  EXPECT_THAT(error_of(with("blk.0.attn_v.scale", {1.0f, 2.0f})),
+              AllOf(HasSubstr("blk.0.attn_v.scale ("), HasSubstr("has shape [2]")));
+  EXPECT_THAT(error_of(with("blk.0.attn_v.scale", {0.0f})), HasSubstr(kValues));
+  // Rows of an embedding are multiplied by nothing, and so llama.cpp refuses this, too.
+  EXPECT_THAT(error_of(with("token_embd.scale", {0.5f})),
+              HasSubstr("does not use: token_embd.scale"));
+  // Of a matrix in another type.
+  GgufBytes other = one_layer(kQ8_0, kNvfp4);
+  add_floats(other, "blk.0.attn_q.scale", {0.5f});
+  EXPECT_THAT(error_of(other), HasSubstr("does not use: blk.0.attn_q.scale ("));
+}
+
+// Numbers of matrices are no parameters, and no memory beside them.
+TEST(GgufWeights, TheSizeOfNvfp4IsThatOfItsMatrices) {
+  const TempDir dir;
+  const auto size_of = [&](const GgufBytes& file) {
+    return measure_model(formats::Checkpoint::open(dir.write("m.gguf", file.bytes())), {});
+  };
+  GgufBytes file = one_layer(kNvfp4, kNvfp4);
+  const ModelSize bare = size_of(file);
+  add_floats(file, "blk.0.ffn_up.scale", {0.01f});
+  add_floats(file, "blk.0.ffn_up.input_scale", {0.01f});
+  EXPECT_EQ(size_of(file).parameters, bare.parameters);
+  EXPECT_EQ(size_of(file).weights, bare.weights);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "models/model_size.h"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 
 #include "formats/folder_quantization.h"
@@ -176,8 +177,18 @@ int64_t parameters_in(const formats::RawTensor& tensor, const Quantisation& quan
   return format ? stored * 8 / format->bits : tensor.num_elements();
 }
 
+// What WeightLoader::take_multipliers packs with a matrix of GGUF's NVFP4, or leaves out.
+bool is_beside_nvfp4(const formats::Checkpoint& checkpoint, const std::string& name) {
+  return std::ranges::any_of(std::to_array({kGgufScale, kGgufInputScale}), [&](const char* ending) {
+    if (!name.ends_with(ending)) return false;
+    const auto* values = checkpoint.find(name.substr(0, name.rfind('.')) + ".weight");
+    return values && values->dtype == formats::DType::kNvfp4;
+  });
+}
+
 void count_tensor(const formats::Checkpoint& checkpoint, const formats::RawTensor& tensor,
                   const Quantisation& quantization, bool on_gpu, ModelSize& size) {
+  if (is_beside_nvfp4(checkpoint, tensor.name)) return;
   const int64_t elements = tensor.num_elements();
   const bool quantised = !is_float(tensor.dtype) || weight_name(tensor.name) != tensor.name ||
                          quantization.is_beside_values(tensor.name) ||

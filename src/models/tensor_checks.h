@@ -31,6 +31,9 @@ std::string layer_name(const std::string& weight);
 // and whether a tensor holds such values (also a weight of bytes or 8-bit floats).
 inline constexpr const char* kFolderSuffixes[] = {".qweight", ".weight_packed"};
 bool is_folder_values(const formats::RawTensor& tensor);
+// What stands beside a weight "X.weight" of GGUF's NVFP4: a number for each of its matrices, and
+// what activations would be rounded by.
+inline constexpr const char *kGgufScale = ".scale", *kGgufInputScale = ".input_scale";
 // Whether a matrix of kFp8 with k columns can stay in 8 bits: scales are of whole groups of
 // columns.
 bool is_packed_float8(const formats::FolderScheme& scheme, int64_t k);

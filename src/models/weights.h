@@ -151,6 +151,7 @@ class WeightLoader {
     std::optional<ops::AffineRows> affine = std::nullopt;
     std::optional<ops::BlockFloatRows> block_float = std::nullopt;
     std::optional<ops::GgufRows> gguf = std::nullopt;
+    std::vector<float> multipliers = {};  // of GGUF's nvfp4: one for each matrix of a stack
     std::vector<const formats::RawTensor*> tensors = {};
     // Where dense rows or quantised values lie: loaded while they are packed, so that a large
     // matrix is in memory a slice at a time. Null if they are in memory. Scales and biases are.
@@ -205,6 +206,8 @@ class WeightLoader {
   void take_float_scales(const formats::RawTensor& values, const std::vector<int64_t>& groups,
                          int64_t k, const formats::QuantisedFormat& format, Part& part);
   Part take_gguf_blocks(const std::string& weight, int64_t n, int64_t k, int64_t stack);
+  // The numbers that each matrix of GGUF's nvfp4 is multiplied by.
+  std::vector<float> take_multipliers(const formats::RawTensor& values, int64_t matrices);
   // Whether the tensor says how keys or values would be rounded
   // (formats::FolderQuantization::kv_cache_floats).
   bool is_kv_scale(const std::string& name) const;

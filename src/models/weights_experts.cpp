@@ -42,7 +42,10 @@ void copy_transposed(ThreadPool& pool, const Matrix& from, std::byte* to, const 
 
 WeightLoader::Part WeightLoader::part_of_stack(Part first, int64_t index) {
   const int64_t n = first.n;
-  return part_of_rows(std::move(first), index * n, n);
+  Part part = part_of_rows(std::move(first), index * n, n);
+  if (!part.multipliers.empty())
+    part.gguf->multiplier = part.multipliers[static_cast<size_t>(index)];
+  return part;
 }
 
 WeightLoader::Part WeightLoader::take_blocks(const std::string& name, int64_t n, int64_t k,

@@ -15,13 +15,28 @@ WeightLoader::Part WeightLoader::take_gguf_blocks(const std::string& weight, int
   Part part{.n = tensor.shape[stack ? 1 : 0],
             .tensors = {&tensor},
             .staged = std::make_shared<formats::StagedTensor>(tensor)};
+  if (*format == ops::GgufFormat::kNvfp4)
+    part.multipliers = take_multipliers(tensor, stack ? stack : 1);
   part.gguf =
       ops::GgufRows{.data = part.staged->data(),
                     .n = part.n,
                     .k = k,
                     .format = *format,
+                    .multiplier = part.multipliers.empty() ? 1.0f : part.multipliers.front(),
                     .int8_activations = int8_activations_ && ops::has_integer_codes(*format)};
   return part;
+}
+
+// llama.cpp multiplies products by these, and takes 1 where there are none.
+std::vector<float> WeightLoader::take_multipliers(const formats::RawTensor& values,
+                                                  int64_t matrices) {
+  const std::string stem = layer_name(values.name);
+  // How activations would be rounded.
+  if (checkpoint_.find(stem + kGgufInputScale))
+    (void)take_floats(stem + kGgufInputScale, {matrices});
+  if (!checkpoint_.find(stem + kGgufScale))
+    return std::vector<float>(static_cast<size_t>(matrices), 1.0f);
+  return take_floats(stem + kGgufScale, {matrices});
 }
 
 }  // namespace quire::models

@@ -111,6 +111,34 @@ TEST_F(GgufArchitectures, QueriesKeysAndValuesInOneTensorAreCutApart) {
   EXPECT_THAT(error(), HasSubstr("has 32 rows, not 16 of queries and twice 16 of keys"));
 }
 
+// A number that a whole matrix is multiplied by, and what activations would be rounded by.
+TEST_F(GgufArchitectures, ScalesOfMatricesGoWithTheirParts) {
+  begin("llama", 1);
+  u32("attention.head_count_kv", 1);
+  tensor("blk.0.attn_qkv.weight", {32, 16});
+  tensor("blk.0.attn_qkv.scale", {1});
+  tensor("blk.0.attn_output.scale", {1});
+  tensor("output.scale", {1});
+  const Checkpoint checkpoint = open();
+  const std::string prefix = "model.layers.0.self_attn.";
+  for (const char* part : {"q_proj", "k_proj", "v_proj"}) {
+    const RawTensor* scale = checkpoint.find(prefix + part + ".scale");
+    ASSERT_TRUE(scale) << part;
+    EXPECT_THAT(scale->shape, ElementsAre(1));
+    EXPECT_EQ(scale->alternating_rows, 0);
+    EXPECT_EQ(scale->stored_name, "blk.0.attn_qkv.scale");
+  }
+  EXPECT_TRUE(checkpoint.find(prefix + "o_proj.scale"));
+  EXPECT_TRUE(checkpoint.find("lm_head.scale"));
+  tensor("blk.0.attn_k.scale", {1});
+  EXPECT_THAT(error(), AllOf(HasSubstr("there are both"), HasSubstr("blk.0.attn_k.scale")));
+  begin("qwen3", 1);
+  tensor("blk.0.ffn_gate_up_exps.weight", {4, 32, 16});
+  tensor("blk.0.ffn_gate_up_exps.scale", {4});
+  EXPECT_THAT(error(),
+              AllOf(HasSubstr("blk.0.ffn_gate_up_exps.scale"), HasSubstr("not supported")));
+}
+
 TEST_F(GgufArchitectures, Llama4TakesItsChunksForGranted) {
   begin("llama4", 4);
   u32("feed_forward_length", 48);

@@ -44,7 +44,7 @@ constexpr std::array kTensorTypes = {
     TypeRow{34, "TQ1_0", std::nullopt},      TypeRow{35, "TQ2_0", std::nullopt},
     TypeRow{36, "IQ4_NL_4_4", std::nullopt}, TypeRow{37, "IQ4_NL_4_8", std::nullopt},
     TypeRow{38, "IQ4_NL_8_8", std::nullopt}, TypeRow{39, "MXFP4", DType::kMxfp4},
-    TypeRow{40, "NVFP4", std::nullopt},
+    TypeRow{40, "NVFP4", DType::kNvfp4},
 };
 
 // Bytes of an element; 0: strings, whose length is their own, and what is no element.

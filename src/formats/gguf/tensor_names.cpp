@@ -32,6 +32,8 @@ constexpr std::pair<std::string_view, std::string_view> kEnds[] = {
     {"output_norm.bias", "model.norm.bias"},
     {"output.weight", "lm_head.weight"},
     {"output.bias", "lm_head.bias"},
+    {"output.scale", "lm_head.scale"},
+    {"output.input_scale", "lm_head.input_scale"},
     {"per_layer_token_embd.weight", "model.embed_tokens_per_layer.weight"},
     {"per_layer_model_proj.weight", "model.per_layer_model_projection.weight"},
     {"per_layer_proj_norm.weight", "model.per_layer_projection_norm.weight"},

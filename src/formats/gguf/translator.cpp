@@ -30,6 +30,20 @@ json::array list_of(const std::vector<double>& values) {
   return out;
 }
 
+constexpr std::string_view kScales[] = {".scale", ".input_scale"};
+
+bool is_scale(std::string_view ending) {
+  return std::ranges::find(kScales, ending) != std::end(kScales);
+}
+
+// Gates and ups have numbers of their own, and no program writes or reads one for both.
+void refuse_fused_scale(const RawTensor& tensor, const GgufBlockName& name) {
+  if (name.part != "ffn_gate_up_exps" || !is_scale(name.ending)) return;
+  throw LoadError(tensor.file() + ": tensor " + quote_name(tensor.name) +
+                  " is not supported: it stands beside gates and ups in one tensor; take a file " +
+                  "that has them apart");
+}
+
 }  // namespace
 
 GgufTranslator::GgufTranslator(const GgufMetadata& metadata, const std::vector<RawTensor>& tensors)
@@ -323,30 +337,48 @@ void GgufTranslator::cut_qkv(const RawTensor& tensor, int64_t q_rows, int64_t kv
   uint64_t at = tensor.begin;
   for (const auto& [part, count] : kParts) {
     RawTensor piece = tensor;
-    piece.stored_name = tensor.name;
     piece.name =
         "blk." + std::string(block->layer) + "." + std::string(part) + std::string(block->ending);
     piece.shape.front() = count;
     piece.begin = at;
     piece.size = row_bytes * static_cast<uint64_t>(count);
     at += piece.size;
-    if (!tensors_.emplace(piece.name, piece).second)
-      throw LoadError(tensor.file() + ": there are both " + quote_name(tensor.name) + " and " +
-                      quote_name(piece.name));
+    add_piece(tensor, std::move(piece));
   }
 }
 
+void GgufTranslator::add_piece(const RawTensor& of, RawTensor piece) {
+  piece.stored_name = of.name;
+  if (!tensors_.emplace(piece.name, piece).second)
+    throw LoadError(of.file() + ": there are both " + quote_name(of.name) + " and " +
+                    quote_name(piece.name));
+}
+
 void GgufTranslator::cut_qkv(int64_t layer, int64_t q_rows, int64_t kv_rows) {
+  const std::string block = "blk." + std::to_string(layer) + ".";
   for (const char* ending : {".weight", ".bias"}) {
-    const auto fused = tensors_.find("blk." + std::to_string(layer) + ".attn_qkv" + ending);
+    const auto fused = tensors_.find(block + "attn_qkv" + ending);
     if (fused == tensors_.end()) continue;
     cut_qkv(fused->second, q_rows, kv_rows);
     tensors_.erase(fused);
   }
+  // Numbers that go for all rows of the weight.
+  for (const std::string_view scale : kScales) {
+    const std::string ending(scale);
+    const auto fused = tensors_.find(block + "attn_qkv" + ending);
+    if (fused == tensors_.end()) continue;
+    for (const char* part : {"attn_q", "attn_k", "attn_v"}) {
+      RawTensor piece = fused->second;
+      piece.name = block + part + ending;
+      add_piece(fused->second, std::move(piece));
+    }
+    tensors_.erase(fused);
+  }
 }
 
-void GgufTranslator::order_rows(RawTensor& tensor, std::string_view part) const {
-  if (!has_alternating_heads_ || (part != "attn_q" && part != "attn_k")) return;
+void GgufTranslator::order_rows(RawTensor& tensor, const GgufBlockName& name) const {
+  if (!has_alternating_heads_ || (name.part != "attn_q" && name.part != "attn_k")) return;
+  if (is_scale(name.ending)) return;
   const int64_t rows = tensor.shape.front();
   if (rows % head_dim_ != 0 || head_dim_ % 2 != 0)
     throw LoadError(tensor.file() + ": tensor " + quote_name(tensor.name) + " has " +
@@ -367,7 +399,10 @@ std::vector<RawTensor> GgufTranslator::finish() {
     cut_qkv(i, heads_ * head_dim_, kv_heads_ * head_dim_);
   std::vector<RawTensor> out;
   for (auto& [name, tensor] : tensors_) {
-    if (const auto block = gguf_block_name(name)) order_rows(tensor, block->part);
+    if (const auto block = gguf_block_name(name)) {
+      refuse_fused_scale(tensor, *block);
+      order_rows(tensor, *block);
+    }
     RawTensor renamed = tensor;
     renamed.name = new_name(name);
     if (renamed.stored_name.empty() && renamed.name != name) renamed.stored_name = name;

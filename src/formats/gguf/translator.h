@@ -98,7 +98,9 @@ class GgufTranslator {
   bool is_further_layer(std::string_view layer) const;
   std::string new_name(const std::string& name) const;
   void cut_qkv(const RawTensor& tensor, int64_t q_rows, int64_t kv_rows);
-  void order_rows(RawTensor& tensor, std::string_view part) const;
+  // A part of the tensor `of`, which takes its place.
+  void add_piece(const RawTensor& of, RawTensor piece);
+  void order_rows(RawTensor& tensor, const GgufBlockName& name) const;
 
   const GgufMetadata& metadata_;
   std::string architecture_;
