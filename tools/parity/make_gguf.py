@@ -4,8 +4,8 @@
     make_gguf.py --llama-cpp DIR [--quantize PROGRAM] [--llama-server PROGRAM] [--out DIR] [NAME ...]
 
 DIR is llama.cpp's source, whose converter makes the files (bench/peers/install.py unpacks the version
-that this was written with); PROGRAM is its llama-quantize, for the quantised ones. What the outputs are
-compared with is transformers on the checkpoint that was converted, or, where a file is quantised, on
+that this was written with); PROGRAM is its llama-quantize, for the quantised ones but those in NVFP4,
+which the converter makes of a folder in modelopt's. What the outputs are compared with is transformers on the checkpoint that was converted, or, where a file is quantised, on
 the values that the gguf package makes of it. llama-server gives the ids of texts by those that have a family's tokenizer
 (gguf_text.py), beside those of transformers.
 """
@@ -14,6 +14,7 @@ import argparse
 import json
 import logging
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,7 @@ import transformers
 
 import gguf_text
 import make_checkpoints
+import make_folders
 from variants_gguf import CONVERTER_NAMES, GGUF_VARIANTS, GgufVariant
 
 
@@ -63,17 +65,38 @@ def convert(conversion, folder: pathlib.Path, one: GgufVariant, target: pathlib.
         model.write()
 
 
+def write_modelopt(folder: pathlib.Path, target: pathlib.Path, layers: tuple[str, ...]) -> None:
+    """The checkpoint with these layers in modelopt's NVFP4."""
+    from safetensors.torch import load_file, save_file
+
+    shutil.copytree(folder, target)
+    stored = {}
+    for name, tensor in load_file(folder / "model.safetensors").items():
+        layer = name.removesuffix(".weight")
+        if layer.endswith(layers):
+            stored |= make_folders.store_nvfp4(layer, tensor.numpy(), divides=False, inputs=True)[0]
+        else:
+            stored[name] = tensor
+    save_file(stored, target / "model.safetensors", {"format": "pt"})
+    said = {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "NVFP4", "group_size": 16}}
+    (target / "hf_quant_config.json").write_text(json.dumps(said))
+
+
 def quantised_values(path: pathlib.Path) -> dict[str, np.ndarray]:
-    """What is in other types than float32, which is as it was."""
+    """What is in other types than float32, which is as it was. Matrices in NVFP4 have a number each."""
     import gguf
 
     values = {}
-    for tensor in gguf.GGUFReader(path).tensors:
+    tensors = {tensor.name: tensor for tensor in gguf.GGUFReader(path).tensors}
+    for tensor in tensors.values():
         if tensor.tensor_type == gguf.GGMLQuantizationType.F32:
             continue
         shape = [int(n) for n in reversed(tensor.shape)]
         floats = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
         values[tensor.name] = floats.astype(np.float32).reshape(shape)
+        if tensor.tensor_type == gguf.GGMLQuantizationType.NVFP4:
+            scales = tensors[tensor.name.replace(".weight", ".scale")].data
+            values[tensor.name] *= scales.reshape(-1, *[1] * (len(shape) - 1)) if len(shape) > 2 else scales
     return values
 
 
@@ -147,7 +170,11 @@ def write(one: GgufVariant, out: pathlib.Path, conversion, quantize: str | None,
             gguf_text.write_files(one.text, folder)
         config = json.loads((folder / "config.json").read_text())
         converted = pathlib.Path(name) / "model.gguf"
-        convert(conversion, folder, one, converted)
+        source = folder
+        if one.nvfp4:
+            source = pathlib.Path(name) / "modelopt"
+            write_modelopt(folder, source, one.nvfp4)
+        convert(conversion, source, one, converted)
         if one.quantize:
             *options, kind = one.quantize
             arguments = [quantize, *options, str(converted), str(target / "model.gguf"), kind]
@@ -155,6 +182,8 @@ def write(one: GgufVariant, out: pathlib.Path, conversion, quantize: str | None,
             put_back(folder, quantised_values(target / "model.gguf"), config)
         else:
             (target / "model.gguf").write_bytes(converted.read_bytes())
+        if one.nvfp4:
+            put_back(folder, quantised_values(target / "model.gguf"), config)
         summary = make_checkpoints.write_golden(one.checkpoint, folder)
         if one.text:
             summary += "  " + gguf_text.write_golden(folder, target / "model.gguf", llama_server, target)

@@ -16,6 +16,7 @@ class GgufVariant:
     checkpoint: Variant
     outtype: str  # "f32", "f16", "bf16"
     quantize: tuple[str, ...] = ()  # arguments of llama-quantize
+    nvfp4: tuple[str, ...] = ()  # ends of names of layers that the converter finds in modelopt's NVFP4
     text: str = ""  # a style of gguf_text.py; without one the tokenizer is tiny_tokenizer's
 
     @property
@@ -24,10 +25,10 @@ class GgufVariant:
 
 
 def variant(name: str, family: str, config: dict, outtype: str, *quantize: str, keys: str = "new", text: str = "",
-            **more) -> GgufVariant:
+            nvfp4: tuple[str, ...] = (), **more) -> GgufVariant:
     dtype = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}[outtype]
     checkpoint = Variant(name, family, config, keys, "float32" if quantize else dtype, **more)
-    return GgufVariant(checkpoint, outtype, quantize, text)
+    return GgufVariant(checkpoint, outtype, quantize, nvfp4, text)
 
 
 # What a file does not say is as llama.cpp takes it for granted: one window in two layers or five in
@@ -160,6 +161,11 @@ GGUF_VARIANTS = [
     # Blocks of 32 columns hold two heads; values that are no blocks beside others in one projection.
     variant("qwen35-gguf-q5", "qwen3_5_text", QWEN3_5 | TWO_LAYERS | {"tie_word_embeddings": True}, "f32", "--tensor-type",
             "attn_qkv=q5_0", "--tensor-type", "attn_k=f16", "--tensor-type", "ssm_alpha=f16", "Q8_0"),
+    # A number for each matrix, and for each of the experts'. Rows of whole blocks of 64; some layers stay as they are.
+    variant("llama3-gguf-nvfp4", "llama", LLAMA3 | {"intermediate_size": 128}, "f32",
+            nvfp4=("q_proj", "k_proj", "v_proj", "layers.0.self_attn.o_proj", "gate_proj", "up_proj", "down_proj", "lm_head")),
+    variant("qwen3-moe-gguf-nvfp4", "qwen3_moe", GGUF_QWEN3_MOE | {"moe_intermediate_size": 64}, "f32",
+            nvfp4=("q_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")),
     # Families with the tokenizers and templates of their kind.
     variant("llama3-gguf-q4", "llama", LLAMA3 | {"vocab_size": 605}, "f32", "--tensor-type", "attn_k=q5_1", "Q4_0", text="llama"),
     variant("qwen3-gguf-q4-k-m", "qwen3", WIDE | {"vocab_size": 720}, "f32", "Q4_K_M", text="qwen"),
