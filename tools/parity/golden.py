@@ -24,6 +24,19 @@ MIN_DISTINCT = 14
 ATTEMPTS = 300
 
 
+def set_up() -> None:
+    """One thread, so that sums have one order; transformers says nothing but errors."""
+    torch.set_num_threads(1)
+    transformers.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+
+
+def write_cases(file: pathlib.Path, cases: list[dict[str, Any]]) -> None:
+    """A line for each; their first key is "checkpoint"."""
+    text = json.dumps(cases, separators=(",", ":")).replace('{"checkpoint"', '\n{"checkpoint"')
+    file.write_text(text + "\n")
+
+
 def log_probs(model: torch.nn.Module, ids: list[int]) -> torch.Tensor:
     """[T, V], computed in the model's dtype, log-softmax in float64."""
     with torch.no_grad():

@@ -125,9 +125,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="only those of these checkpoints")
     names = parser.parse_args().names
-    torch.set_num_threads(1)
-    transformers.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
+    golden.set_up()
     for adapter in TABLE:
         if not names or adapter.checkpoint in names:
             print(f"{adapter.checkpoint + '/' + adapter.name:24} {write(adapter)}", flush=True)

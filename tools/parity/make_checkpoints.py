@@ -263,9 +263,7 @@ def main() -> None:
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "tests/parity/models")
     parser.add_argument("names", nargs="*", help="only these variants")
     args = parser.parse_args()
-    torch.set_num_threads(1)
-    transformers.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
+    golden.set_up()
     for variant in VARIANTS + GEMMA4_VARIANTS + MOE_VARIANTS + FRAME_VARIANTS + MLA_VARIANTS:
         if args.names and variant.name not in args.names:
             continue

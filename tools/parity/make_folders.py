@@ -15,7 +15,6 @@ import shutil
 
 import numpy as np
 import torch
-import transformers
 from safetensors.torch import load_file, save_file
 
 import golden
@@ -486,9 +485,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="only these")
     args = parser.parse_args()
-    torch.set_num_threads(1)
-    transformers.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
+    golden.set_up()
     for variant in VARIANTS:
         if not args.names or variant.name in args.names:
             print(f"{variant.name:22} {write(variant)}", flush=True)

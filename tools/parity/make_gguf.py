@@ -24,6 +24,7 @@ import torch
 import transformers
 
 import gguf_text
+import golden
 import make_checkpoints
 import make_folders
 from variants_gguf import CONVERTER_NAMES, GGUF_VARIANTS, GgufVariant
@@ -204,9 +205,7 @@ def main() -> None:
     parser.add_argument("--out", type=pathlib.Path, default=make_checkpoints.ROOT / "tests/parity/models")
     parser.add_argument("names", nargs="*", help="only these")
     args = parser.parse_args()
-    torch.set_num_threads(1)
-    transformers.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
+    golden.set_up()
     conversion = load_converter(args.llama_cpp)
     for one in GGUF_VARIANTS:
         if args.names and one.name not in args.names:

@@ -21,7 +21,6 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 import numpy as np
 import torch
-import transformers
 from safetensors.torch import load_file, save_file
 
 import golden
@@ -459,9 +458,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="only these variants")
     names = parser.parse_args().names
-    torch.set_num_threads(1)
-    transformers.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
+    golden.set_up()
     for variant in VARIANTS:
         if not names or variant.name in names:
             print(f"{variant.name:22} {write(variant)}", flush=True)

@@ -8,8 +8,8 @@ last token and the mean of all.
 import json
 
 import torch
-import transformers
 
+import golden
 import make_checkpoints
 
 NAMES = ["llama3", "mistral-bf16", "phi3-partial", "qwen2-sliding", "qwen3", "qwen3-bf16"]
@@ -52,12 +52,8 @@ def cases(name: str) -> list[dict]:
 
 
 def main() -> None:
-    torch.set_num_threads(1)
-    transformers.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
-    found = [one for name in NAMES for one in cases(name)]
-    text = json.dumps(found, separators=(",", ":")).replace('{"checkpoint"', '\n{"checkpoint"')
-    (ROOT / "pooling.json").write_text(text + "\n")
+    golden.set_up()
+    golden.write_cases(ROOT / "pooling.json", [one for name in NAMES for one in cases(name)])
 
 
 if __name__ == "__main__":

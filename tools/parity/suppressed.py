@@ -9,7 +9,6 @@ import collections
 import json
 
 import torch
-import transformers
 
 import golden
 import make_checkpoints
@@ -56,12 +55,8 @@ def cases(name: str) -> list[dict]:
 
 
 def main() -> None:
-    torch.set_num_threads(1)
-    transformers.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
-    found = [one for name in NAMES for one in cases(name)]
-    text = json.dumps(found, separators=(",", ":")).replace('{"checkpoint"', '\n{"checkpoint"')
-    (ROOT / "suppressed.json").write_text(text + "\n")
+    golden.set_up()
+    golden.write_cases(ROOT / "suppressed.json", [one for name in NAMES for one in cases(name)])
 
 
 if __name__ == "__main__":
