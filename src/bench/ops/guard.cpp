@@ -135,7 +135,7 @@ const json::object& table_of(const json::object& figures, const char* name) {
   return table->get_object();
 }
 
-GuardFigure figure_of(const json::value& value, std::string_view name) {
+GuardFigure read_figure(const json::value& value, std::string_view name) {
   const auto* three = value.if_array();
   if (!three || three->size() != 3 || !std::ranges::all_of(*three, &json::value::is_number))
     throw LoadError("the baseline's \"" + std::string(name) + "\" is not three numbers");
@@ -145,7 +145,7 @@ GuardFigure figure_of(const json::value& value, std::string_view name) {
 }
 
 double median_of(const json::value& value, std::string_view name) {
-  return figure_of(value, name).median;
+  return read_figure(value, name).median;
 }
 
 void check_same_kind(const json::object& baseline, const json::object& now) {
@@ -188,7 +188,7 @@ std::string guard_text(const json::object& figures) {
     text += "\"" + std::string(table) + "\": {";
     const char* between = "\n";
     for (const auto& [key, value] : table_of(figures, table)) {
-      const GuardFigure figure = figure_of(value, key);
+      const GuardFigure figure = read_figure(value, key);
       char numbers[96];
       std::snprintf(numbers, sizeof numbers, "[%.3f, %.3f, %.3f]", figure.least, figure.median,
                     figure.most);
@@ -229,7 +229,7 @@ GuardComparison compare_guard(const json::object& baseline, const json::object& 
         result.only_before.push_back(name);
         continue;
       }
-      const GuardChange change{name, figure_of(value, key), figure_of(*own, key)};
+      const GuardChange change{name, read_figure(value, key), read_figure(*own, key)};
       if (change.now.most < (1 - tolerance) * change.before.least ||
           change.now.least > (1 + tolerance) * change.before.most)
         result.moved.push_back(change);
@@ -255,7 +255,7 @@ std::vector<std::string> newly_slower_than_bf16(const json::object& figures,
     const json::value* before =
         baseline ? table_of(*baseline, "times_bf16").if_contains(name) : nullptr;
     const double now = median_of(table_of(figures, "times_bf16").at(name), name);
-    const bool is_new = before ? now < (1 - tolerance) * figure_of(*before, name).least
+    const bool is_new = before ? now < (1 - tolerance) * read_figure(*before, name).least
                                : name.starts_with(isa + "/");
     if (is_new) names.push_back(name);
   }
