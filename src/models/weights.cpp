@@ -283,8 +283,7 @@ bool WeightLoader::is_alike(const Part& a, const Part& b) {
     return x.format == y.format && x.multiplier == y.multiplier && x.divisor == y.divisor &&
            x.nested == y.nested;
   }
-  if (a.gguf && b.gguf)
-    return a.gguf->format == b.gguf->format && a.gguf->multiplier == b.gguf->multiplier;
+  if (a.gguf && b.gguf) return ops::is_alike(*a.gguf, *b.gguf);
   const auto is_dense = [](const Part& part) {
     return !part.affine && !part.block_float && !part.gguf;
   };

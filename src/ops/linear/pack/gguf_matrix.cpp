@@ -117,10 +117,6 @@ PackedMatrix pack_uniform(const Context& context, std::span<const GgufRows> part
   return result;
 }
 
-bool is_alike(const GgufRows& a, const GgufRows& b) {
-  return a.format == b.format && a.multiplier == b.multiplier;
-}
-
 // Progress of the parts from `first` on.
 PackProgress progress_from(size_t first, const PackProgress& progress) {
   const auto moved = [first](const PackProgress::Rows& tell) -> PackProgress::Rows {
@@ -143,6 +139,10 @@ PackProgress progress_from(size_t first, const PackProgress& progress) {
 }
 
 }  // namespace
+
+bool is_alike(const GgufRows& a, const GgufRows& b) {
+  return a.format == b.format && a.multiplier == b.multiplier;
+}
 
 PackedMatrix pack_gguf_matrix(const Context& context, std::span<const GgufRows> parts,
                               mx::Dtype dtype, bool interleave, const PackProgress& progress) {

@@ -16,6 +16,9 @@ struct GgufRows {
   bool int8_activations = false;  // PackedMatrix's, of parts alike; of whole numbers, not on a GPU
 };
 
+// Whether rows of both can be one matrix wherever the second ones begin.
+bool is_alike(const GgufRows& a, const GgufRows& b);
+
 // Packs the rows of `parts` stacked on each other, for activations of `dtype`; `interleave` and
 // `progress` as in pack_matrix. Parallel. Scales and codes are kept as they are, in another order
 // (gguf_layout.h): memory is that of the file, and up to 4.8 % more for formats with blocks of 256.
