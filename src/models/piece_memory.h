@@ -13,13 +13,12 @@ class PieceMemory {
  public:
   // Goes back with its last handle, which must not outlive this object. Any thread.
   std::shared_ptr<std::byte[]> take(size_t bytes) {
-    Piece piece = find(bytes);
-    std::byte* data = piece.memory.get();
-    const auto give_back = [this, piece = std::make_shared<Piece>(std::move(piece))](std::byte*) {
+    const auto piece = std::make_shared<Piece>(find(bytes));
+    const auto give_back = [this, piece](std::byte*) {
       const std::lock_guard lock(mutex_);
       free_.push_back(std::move(*piece));
     };
-    return {data, give_back};
+    return {piece->memory.get(), give_back};
   }
 
  private:
