@@ -116,6 +116,9 @@ void read_awq(const ConfigReader& config, FolderQuantization& out) {
   const char* group = config.find("q_group_size") ? "q_group_size" : "group_size";
   set_group(config, group, config.require_int(group), scheme);
   for (const char* key : {"version", "format", "checkpoint_format"}) expect_gemm(config, key);
+  // Its program packs in another order.
+  const auto backend = config.find_string("backend");
+  if (backend == "llm-awq") fail_value(config, "backend", quote_name(*backend), "\"autoawq\"");
   // Zero points are stored in any case. "sym" says the same; "desc_act" was the search's order:
   // the tensors have none.
   (void)config.find_bool("sym");

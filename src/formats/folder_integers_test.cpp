@@ -107,6 +107,17 @@ TEST(FolderQuantization, ReadsOtherProgramsKeys) {
   EXPECT_EQ(read(packed(kWeights, "", R"(,"provider":"auto-round")")).groups.size(), 1);
 }
 
+// transformers writes AWQ with all that it has of GPTQ.
+TEST(FolderQuantization, ReadsAwqOfTransformers) {
+  const FolderQuantization awq = read(
+      R"({"quant_method":"awq","bits":4,"group_size":128,"zero_point":true,"sym":true,
+          "format":"gemm","version":"gemm","backend":"auto","damp_percent":0.1,"desc_act":false,
+          "act_group_aware":true,"true_sequential":true,"batch_size":1,"cache_block_outputs":true,
+          "tokenizer":null,"dataset":null,"meta":null,"model_seqlen":null,"pad_token_id":null,
+          "modules_to_not_convert":null,"modules_in_block_to_quantize":null})");
+  EXPECT_FALSE(awq.of_layer("x")->symmetric);
+}
+
 TEST(FolderQuantization, ReadsAutoRound) {
   const auto with = [](const std::string& packing, const std::string& more = "") {
     return read(R"({"quant_method":"auto-round","autoround_version":"0.12.3","bits":4,
@@ -190,6 +201,7 @@ TEST(FolderQuantization, RefusesAwqByKey) {
       {awq(R"("version":1)"), "version"},
       {awq(R"("format":"gemv_fast")"), "quantization_config.format"},
       {awq(R"("checkpoint_format":"marlin")"), "checkpoint_format"},
+      {awq(R"("backend":"llm-awq")"), "backend"},
       {awq(R"("method":"gptq")"), "method"},
       {awq(R"("pack_dtype":"int64")"), "pack_dtype"},
       {awq(R"("data_type":"mx_fp")"), "data_type"},

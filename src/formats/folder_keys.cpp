@@ -18,14 +18,17 @@ constexpr std::string_view kIntegerKeys[] = {
     "checkpoint_format", "pack_dtype", "data_type", "modules_to_not_convert", "lm_head", "dynamic",
     // Of activations; with "act_bits" of 16 the others mean nothing.
     "act_bits", "act_data_type", "act_dynamic", "act_group_size", "act_sym",
-    // How weights were found.
+    // How weights were found. (transformers writes GPTQ's words for AWQ, too.)
     "dataset", "batch_size", "seqlen", "nsamples", "iters", "lr", "minmax_lr",
     "gradient_accumulate_steps", "enable_minmax_tuning", "enable_quanted_input",
-    "low_gpu_mem_usage", "amp", "block_name_to_quantize", "to_quant_block_names",
+    "low_gpu_mem_usage", "amp", "block_name_to_quantize", "to_quant_block_names", "damp_percent",
+    "damp_auto_increment", "static_groups", "true_sequential", "tokenizer", "model_seqlen",
+    "pad_token_id", "module_name_preceding_first_block", "modules_in_block_to_quantize",
+    "cache_block_outputs", "mse", "act_group_aware", "quantizer",
     // Types of scales are those of the tensors.
     "scale_dtype",
     // Kernels.
-    "backend", "exllama_config",
+    "backend", "exllama_config", "max_input_length",
     // Names.
     "provider", "autoround_version", "meta"};
 
@@ -33,16 +36,11 @@ constexpr std::string_view kAwqKeys[] = {"w_bit", "q_group_size", "version", "ze
                                          // Kernels.
                                          "do_fuse", "fuse_max_seq_len", "modules_to_fuse"};
 
-constexpr std::string_view kGptqKeys[] = {
-    "is_marlin_format", "rotation", "adapter",
-    // How weights were found.
-    "damp_percent", "damp_auto_increment", "static_groups", "true_sequential", "tokenizer",
-    "model_seqlen", "pad_token_id", "module_name_preceding_first_block",
-    "modules_in_block_to_quantize", "cache_block_outputs", "mse", "act_group_aware", "quantizer",
-    // Kernels.
-    "use_cuda_fp16", "use_exllama", "disable_exllama", "max_input_length",
-    // Names.
-    "model_name_or_path", "model_file_base_name"};
+constexpr std::string_view kGptqKeys[] = {"is_marlin_format", "rotation", "adapter",
+                                          // Kernels.
+                                          "use_cuda_fp16", "use_exllama", "disable_exllama",
+                                          // Names.
+                                          "model_name_or_path", "model_file_base_name"};
 
 constexpr std::string_view kAutoRoundKeys[] = {"packing_format", "extra_config",
                                                // That no data were looked at.
