@@ -149,13 +149,16 @@ void read_auto_round(const ConfigReader& config, FolderQuantization& out) {
   expect_known_keys(config, FolderKeys::kAutoRound);
   expect_method(config);
   const std::string packing = config.find_string("packing_format").value_or("missing");
-  const bool awq = packing == "auto_round:auto_awq";
-  if (!awq && packing != "auto_round:auto_gptq")
+  const auto is = [&](std::string_view name) { return packing == name; };
+  const bool awq = is("auto_round:auto_awq"), first = is("auto_round:auto_gptq");
+  // The other two are GPTQ with zero points as they are.
+  if (!awq && !first && !is("auto_round") && !is("auto_round:gptqmodel"))
     fail_value(config, "packing_format", quote_name(packing),
-               "\"auto_round:auto_gptq\", \"auto_round:auto_awq\"");
+               "\"auto_round\", \"auto_round:auto_gptq\", \"auto_round:gptqmodel\", "
+               "\"auto_round:auto_awq\"");
   const std::initializer_list<int64_t> bits = awq ? kAwqBits : kGptqBits;
   FolderScheme scheme = {.format = awq ? FolderFormat::kAwq : FolderFormat::kGptq,
-                         .zeros_less_one = !awq};
+                         .zeros_less_one = first};
   read_bits(config, "bits", bits, scheme);
   set_group(config, "group_size", config.require_int("group_size"), scheme);
   scheme.symmetric = config.find_bool("sym").value_or(false);

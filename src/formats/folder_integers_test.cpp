@@ -133,6 +133,12 @@ TEST(FolderQuantization, ReadsAutoRound) {
   EXPECT_EQ(*with("auto_round:auto_awq").of_layer("x"),
             *read(R"({"quant_method":"awq","bits":4,"group_size":128,"zero_point":false})")
                  .of_layer("x"));
+  // Zero points that are not the middle are stored as they are.
+  for (const char* packing : {"auto_round", "auto_round:gptqmodel"})
+    EXPECT_EQ(*with(packing).of_layer("x"),
+              *read(R"({"quant_method":"gptq","bits":4,"group_size":128,"sym":true,
+                        "checkpoint_format":"gptq_v2"})")
+                   .of_layer("x"));
   // Names count before patterns, of which the first that fits anywhere in a name counts.
   const FolderQuantization extra = with("auto_round:auto_gptq", R"(,"extra_config":{
       "mlp\\.down_proj$":{"bits":8,"group_size":32,"sym":false,"act_bits":16,"act_sym":true},
@@ -164,7 +170,7 @@ TEST(FolderQuantization, RefusesAutoRoundByKey) {
   const std::string gptq = "auto_round:auto_gptq", awq = "auto_round:auto_awq";
   expect_refused({
       {R"({"quant_method":"auto-round","bits":4,"group_size":128})", "packing_format"},
-      {with("auto_round"), "packing_format"},
+      {with("auto_round:exllamav2"), "packing_format"},
       {with("auto_round:llm_compressor"), "packing_format"},
       {with("auto_round:fp8"), "packing_format"},
       {with(gptq, R"(,"data_type":"mx_fp")"), "data_type"},
