@@ -12,6 +12,7 @@ void read_fp8(const ConfigReader& config, FolderQuantization& out) {
   const std::string type = config.find_string("fmt").value_or("e4m3");
   if (type != "e4m3" && type != "float8_e4m3fn")
     fail_value(config, "fmt", quote_name(type), "\"e4m3\", \"float8_e4m3fn\"");
+  expect_string(config, "expert_dtype", "fp8");
   read_kv_cache(config, out);
   if (config.find("weight_block_size")) set_block(config, "weight_block_size", scheme);
   const std::string activations = config.find_string("activation_scheme").value_or("dynamic");

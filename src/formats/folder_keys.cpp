@@ -75,7 +75,7 @@ constexpr std::string_view kCompressedArgumentKeys[] = {
 
 constexpr std::string_view kFp8Keys[] = {
     "quant_method", "fmt", "activation_scheme", "weight_block_size", "modules_to_not_convert",
-    "ignored_layers", "kv_cache_scheme",
+    "ignored_layers", "kv_cache_scheme", "expert_dtype",
     // How scales of activations are rounded, and what transformers makes of the weights.
     "scale_fmt", "dequantize"};
 

@@ -67,7 +67,7 @@ struct FolderQuantization {
   // What the config asks for beside the weights and is not done, for people; or nothing.
   std::string note;
   // It asks for keys and values as 8-bit floats. Attention layers may have `k_scale` and `v_scale`,
-  // which say how these are rounded.
+  // or a `kv_scale` of both, which say how these are rounded.
   bool kv_cache_floats = false;
   // It asks for activations that are rounded with scales of their own. Layers may have an
   // `input_scale` or `activation_scale`, which say how.

@@ -96,7 +96,8 @@ TEST(FolderQuantization, RefusesFloatsByKey) {
       {fp8(R"("activation_scheme":"smooth")"), "activation_scheme"},
       {fp8(R"("fmt":"e5m2")"), "fmt"},
       {fp8(R"("fmt":"float8_e4m3fnuz")"), "fmt"},
-      {fp8(R"("kv_cache_scheme":"static")"), "kv_cache_scheme"},
+      {fp8(R"("kv_cache_scheme":"dynamic")"), "kv_cache_scheme"},
+      {fp8(R"("expert_dtype":"fp4")"), "expert_dtype"},
       {fp8(R"("weight_block_size":[128])"), "weight_block_size"},
       {fp8(R"("weight_block_size":[128,0])"), "weight_block_size"},
       {fp8(R"("weight_block_size":"128x128")"), "weight_block_size"},
@@ -126,6 +127,12 @@ TEST(FolderQuantization, ReadsFloats) {
   EXPECT_THAT(blocks.note, HasSubstr("activations stay as they are"));
   EXPECT_EQ(blocks.of_layer("lm_head"), nullptr);
   EXPECT_EQ(blocks.of_layer("x")->block_columns, 64);
+  // As transformers writes it.
+  EXPECT_EQ(read(R"({"quant_method":"fp8","activation_scheme":"dynamic","dequantize":false,
+                     "weight_block_size":[128,128],"scale_fmt":"float","expert_dtype":"fp8",
+                     "modules_to_convert":null,"modules_to_not_convert":null})")
+                .title(),
+            "8-bit floats (fp8) in blocks of 128 x 128");
   // As MiniMax-M2's config.json spells it.
   EXPECT_EQ(read(R"({"quant_method":"fp8","fmt":"float8_e4m3fn","activation_scheme":"dynamic",
                      "weight_block_size":[128,128],
@@ -289,6 +296,10 @@ TEST(FolderQuantization, SaysWhatBecomesOfKeysAndValues) {
     EXPECT_THAT(q.note, AllOf(HasSubstr("activations stay"), HasSubstr("--kv-cache-dtype fp8")));
   }
   EXPECT_FALSE(read(packed(kWeights, "", R"(,"kv_cache_scheme":{})")).kv_cache_floats);
+  // As AutoFP8 writes it.
+  EXPECT_TRUE(read(R"({"quant_method":"fp8","activation_scheme":"static",
+                       "ignored_layers":["lm_head"],"kv_cache_scheme":"static"})")
+                  .kv_cache_floats);
 }
 
 TEST(FolderQuantization, ReadsModeloptsOtherSpellings) {

@@ -125,7 +125,11 @@ void read_float_activations(const ConfigReader& group, int64_t only_bits, Folder
 
 void read_kv_cache(const ConfigReader& config, FolderQuantization& out) {
   const auto algorithm = config.find_string("kv_cache_quant_algo");
-  const json::object* scheme = config.find_object("kv_cache_scheme");
+  // AutoFP8's word for 8-bit floats with scales that are stored.
+  const json::value* value = config.find("kv_cache_scheme");
+  const bool word = value && value->is_string();
+  if (word) expect_string(config, "kv_cache_scheme", "static");
+  const json::object* scheme = word ? nullptr : config.find_object("kv_cache_scheme");
   if (algorithm && *algorithm != "FP8" && *algorithm != "fp8")
     fail_value(config, "kv_cache_quant_algo", quote_name(*algorithm),
                "\"FP8\", and null, with which --kv-cache-dtype may be int8");
@@ -137,7 +141,7 @@ void read_kv_cache(const ConfigReader& config, FolderQuantization& out) {
     expect_string(inside, "type", "float");
     if (!inside.find("type")) inside.fail("type", "is missing");
   }
-  out.kv_cache_floats = algorithm || (scheme && !scheme->empty());
+  out.kv_cache_floats = word || algorithm || (scheme && !scheme->empty());
   if (out.kv_cache_floats)
     add_note(out,
              "keys and values stay as they are, where the config asks for 8-bit floats: "

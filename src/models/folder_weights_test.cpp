@@ -253,6 +253,7 @@ TEST(FolderWeights, ScalesOfKeysAndValuesAreLeftOut) {
         [](Tensors& t) {
           t["model.layers.0.self_attn.k_scale"] = {"F32", {1}, std::string(4, '8')};
           t["model.layers.0.self_attn.v_proj.v_scale"] = {"F32", {}, std::string(4, '8')};
+          t["model.layers.1.self_attn.kv_scale"] = {"F32", {}, std::string(4, '8')};
         },
         R"({"quant_method":"compressed-tensors","format":"nvfp4-pack-quantized","ignore":["lm_head"],
             "config_groups":{"g":{"targets":["Linear"],"weights":{"num_bits":4,"type":"float"}}},
@@ -260,6 +261,7 @@ TEST(FolderWeights, ScalesOfKeysAndValuesAreLeftOut) {
             scheme + "}");
   };
   load_with(R"({"num_bits":8,"type":"float","dynamic":false,"strategy":"tensor"})");
+  load_with(R"("static")");
   EXPECT_THAT(load_error([&] { load_with("null"); }), HasSubstr("self_attn.k_scale"));
 }
 

@@ -192,7 +192,7 @@ void WeightLoader::skip_activation_scales(const std::string& stem) {
 
 bool WeightLoader::is_kv_scale(const std::string& name) const {
   return folder_quantization_ && folder_quantization_->kv_cache_floats &&
-         (name.ends_with(".k_scale") || name.ends_with(".v_scale"));
+         (name.ends_with(".k_scale") || name.ends_with(".v_scale") || name.ends_with(".kv_scale"));
 }
 
 WeightLoader::Part WeightLoader::take_folder(const RawTensor& values, int64_t n, int64_t k,
