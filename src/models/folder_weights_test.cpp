@@ -10,6 +10,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <sstream>
 
 #include "base/json.h"
@@ -222,8 +223,8 @@ TEST(FolderWeights, WeightsThatNobodyNeedsMayBeQuantised) {
   });
 }
 
-// Scales of modelopt's blocks have an axis of one behind each of theirs.
-TEST(FolderWeights, BlocksOfModeloptHaveFourAxes) {
+// Scales of modelopt's blocks have an axis of one behind each of theirs, or none of one at all.
+TEST(FolderWeights, BlocksOfModeloptMayHaveOtherAxesOfOne) {
   const auto load_with = [](const std::vector<int64_t>& shape) {
     load_changed(
         "qwen3-fp8-blocks-bf16",
@@ -233,7 +234,11 @@ TEST(FolderWeights, BlocksOfModeloptHaveFourAxes) {
             if (!name.ends_with("_scale_inv")) {
               changed[name] = tensor;
             } else {
-              changed[name.substr(0, name.size() - 4)] = {"F32", shape, tensor.bytes.substr(0, 4)};
+              Stored& scales = changed[name.substr(0, name.size() - 4)] = {"F32", shape, ""};
+              for (int64_t i = 0;
+                   i < std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+                   ++i)
+                scales.bytes += tensor.bytes.substr(0, 4);
             }
           }
           t = changed;
@@ -242,7 +247,8 @@ TEST(FolderWeights, BlocksOfModeloptHaveFourAxes) {
   };
   load_with({1, 1, 1, 1});
   load_with({1, 1});
-  EXPECT_THAT(load_error([&] { load_with({1, 1, 1}); }), HasSubstr("weight_scale has shape"));
+  load_with({});
+  EXPECT_THAT(load_error([&] { load_with({1, 2}); }), HasSubstr("weight_scale has shape"));
 }
 
 // They say how keys and values would be rounded: where the config asks for that, and not else.

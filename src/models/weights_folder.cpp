@@ -115,11 +115,19 @@ struct Float8Scales {
   int64_t n, k, rows, columns, stride;
 };
 
+// modelopt leaves out axes of one, or has one behind each.
+bool has_blocks(const RawTensor& scales, int64_t rows, int64_t columns) {
+  std::vector<int64_t> longer = {rows, columns};
+  std::erase(longer, 1);
+  return has_shape(scales, {rows, columns}) || has_shape(scales, {rows, 1, columns, 1}) ||
+         has_shape(scales, longer);
+}
+
 Float8Scales scales_for(const RawTensor& scales, const FolderScheme& scheme, int64_t n, int64_t k) {
   if (scheme.block_rows > 0) {
     const int64_t columns = (k + scheme.block_columns - 1) / scheme.block_columns;
     const int64_t rows = (n + scheme.block_rows - 1) / scheme.block_rows;
-    if (!has_shape(scales, {rows, columns}) && !has_shape(scales, {rows, 1, columns, 1}))
+    if (!has_blocks(scales, rows, columns))
       throw LoadError(where(scales) + " has shape " + shape_text(scales.shape) + ", but " +
                       shape_text({rows, columns}) + " go with blocks of " +
                       std::to_string(scheme.block_rows) + " x " +
