@@ -184,10 +184,14 @@ TEST(FolderWeights, DamagedFloatsOf8BitsAreRefusedByTensor) {
       {[&](Tensors& t) { std::ranges::reverse(t.at(scales).shape); }, scales + " has shape"},
       {[&](Tensors& t) { t.at(scales).shape.push_back(1); }, scales + " has shape"},
       {[&](Tensors& t) {
-         t.at(scales) = {"F8_E8M0", t.at(scales).shape,
-                         std::string(t.at(scales).bytes.size() / 4, 'x')};
+         t.at(scales) = {"U8", t.at(scales).shape, std::string(t.at(scales).bytes.size() / 4, 'x')};
        },
-       scales + " has dtype F8_E8M0"},
+       scales + " has dtype U8"},
+      {[&](Tensors& t) {
+         t.at(scales) = {"F8_E8M0", t.at(scales).shape,
+                         std::string(t.at(scales).bytes.size() / 4, '\xff')};
+       },
+       scales + " has a scale that is no number"},
       {[&](Tensors& t) { t.at(name) = {"F8_E4M3", {}, "x"}; }, name + " has shape []"},
       {[&](Tensors& t) { t["more.weight"] = {"F8_E4M3", {}, "x"}; }, "more.weight"},
       {[&](Tensors& t) { t.at(name).shape = {128 * 64}; }, name + " has shape [8192]"},

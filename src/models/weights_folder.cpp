@@ -156,6 +156,17 @@ std::shared_ptr<std::byte[]> scales_of_groups(const Float8Scales& at,
   return memory;
 }
 
+// Of bytes that are exponents; the last says that there is no number.
+std::vector<float> powers_of_two(const RawTensor& tensor) {
+  std::vector<float> out;
+  for (const std::byte exponent : tensor.read_all()) {
+    if (exponent == std::byte{255})
+      throw LoadError(where(tensor) + " has a scale that is no number; download the model again");
+    out.push_back(std::ldexp(1.0f, static_cast<int>(exponent) - 127));
+  }
+  return out;
+}
+
 std::array<float, 256> float8_table() {
   std::array<float, 256> table;
   for (size_t code = 0; code < table.size(); ++code)
@@ -242,7 +253,10 @@ WeightLoader::Part WeightLoader::take_float8(const RawTensor& values, const Fold
   const bool inverse = checkpoint_.find(stem + ".weight_scale_inv") != nullptr;
   const RawTensor& stored = take_any(stem + (inverse ? ".weight_scale_inv" : ".weight_scale"));
   const Float8Scales scales = scales_for(stored, scheme, n, k);
-  const std::vector<float> factors = take_floats(stored.name, stored.shape);
+  const bool powers = stored.dtype == formats::DType::kF8E8M0;
+  if (powers) count_progress(stored);
+  const std::vector<float> factors =
+      powers ? powers_of_two(stored) : take_floats(stored.name, stored.shape);
   skip_activation_scales(stem);
   Part part{.n = n, .tensors = {&values}};
   if (!is_packed_float8(scheme, k)) {
