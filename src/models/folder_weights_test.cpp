@@ -111,6 +111,7 @@ TEST(FolderWeights, OnlyWhatHasNoKernelBecomesDense) {
   // Scales of 48 columns are not those of whole groups.
   EXPECT_THAT(load(folder_of("qwen3-fp8-bf16"))->unpacked_weights(), HasSubstr("and 12 more"));
   EXPECT_EQ(load(folder_of("qwen3-fp8-blocks-bf16"))->unpacked_weights(), "");
+  EXPECT_EQ(load(folder_of("qwen3-fp8-e8m0-bf16"))->unpacked_weights(), "");
   EXPECT_EQ(load(folder_of("qwen3-fp8-static-bf16"))->unpacked_weights(), "");
   EXPECT_EQ(load(folder_of("qwen3-mixed-bf16"))->unpacked_weights(), "");
   EXPECT_EQ(load(folder_of("qwen3-nvfp4-bf16"))->unpacked_weights(), "");

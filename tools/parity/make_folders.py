@@ -36,6 +36,7 @@ GROUP = 32
 PACKED_4 = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": GROUP, "symmetric": False}
 PACKED_8 = {"num_bits": 8, "type": "int", "strategy": "channel", "symmetric": True}
 BLOCK = [24, 48]
+POWERS = {"quant_method": "fp8", "expert_dtype": "fp8", "scale_fmt": "ue8m0", "weight_block_size": [48, 128]}
 
 
 def float8_group(target: str, strategy: str) -> dict:
@@ -135,6 +136,8 @@ VARIANTS = [
         {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [24, 128]},
         (),
     ),
+    # Scales that are powers of two, in a byte each, as DeepSeek's later models have them.
+    Folder("qwen3-fp8-e8m0-bf16", "qwen3-bf16", torch.bfloat16, POWERS, ()),
     # One scale for each matrix, and one for its activations, which stay as they are.
     Folder(
         "qwen3-fp8-static-bf16",
@@ -286,15 +289,17 @@ def quantize(w: np.ndarray, bits: int, group_of: np.ndarray, symmetric: bool, dt
     return q, zeros, scales, values
 
 
-def float8(w: np.ndarray, rows: int, columns: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """e4m3 values [n, k], float32 scales of blocks, and the dequantised matrix."""
+def float8(w: np.ndarray, rows: int, columns: int, powers: bool = False) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """e4m3 values [n, k], float32 scales of blocks, or e8m0 ones, and the dequantised matrix."""
     n, k = w.shape
     at = np.arange(n)[:, None] // rows, np.arange(k)[None] // columns
     largest = np.zeros((int(at[0].max()) + 1, int(at[1].max()) + 1), np.float32)
     np.maximum.at(largest, np.broadcast_arrays(*at), np.abs(w))
     scales = torch.from_numpy(largest / 448)
-    values = (torch.from_numpy(w) / scales[at]).to(torch.float8_e4m3fn)
-    return values, scales, values.float() * scales[at]
+    if powers:
+        scales = torch.exp2(torch.ceil(torch.log2(scales))).to(torch.float8_e8m0fnu)
+    values = (torch.from_numpy(w) / scales.float()[at]).to(torch.float8_e4m3fn)
+    return values, scales, values.float() * scales.float()[at]
 
 
 def store_floats(variant: Folder, layer: str, w: np.ndarray) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
@@ -325,7 +330,7 @@ def store_floats(variant: Folder, layer: str, w: np.ndarray) -> tuple[dict[str, 
         stored[layer + ".activation_scale"] = torch.tensor(0.01, dtype=variant.dtype)
         return stored, values.float() * scale.float()
     if variant.config["quant_method"] == "fp8":
-        values, scales, dense = float8(w, *variant.config["weight_block_size"])
+        values, scales, dense = float8(w, *variant.config["weight_block_size"], powers="scale_fmt" in variant.config)
         return {layer + ".weight": values, layer + ".weight_scale_inv": scales}, dense
     if layer.endswith(("gate_proj", "up_proj")):
         packed, scales, dense = quantize_floats(w, "mxfp4", 32)
