@@ -19,12 +19,14 @@ FolderScheme read_packed(const ConfigReader& weights) {
   if (strategy == "group" && !size) weights.fail("group_size", "is missing");
   set_group(weights, "group_size", strategy == "group" ? *size : -1, scheme);
   scheme.symmetric = weights.find_bool("symmetric").value_or(true);
-  // Other orders than "group" sort no columns of the stored matrix.
+  // Other orders than these two, which are one, sort no columns of the stored matrix.
   const json::value* order = weights.find("actorder");
-  if (order && order->is_bool())
+  if (order && order->is_bool()) {
     scheme.any_order = order->get_bool();
-  else
-    scheme.any_order = weights.find_string("actorder") == "group";
+  } else {
+    const auto name = weights.find_string("actorder");
+    scheme.any_order = name == "group" || name == "dynamic";
+  }
   if (weights.find_bool("dynamic").value_or(false)) fail_value(weights, "dynamic", "true", "false");
   return scheme;
 }

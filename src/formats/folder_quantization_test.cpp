@@ -28,6 +28,16 @@ TEST(FolderQuantization, ReadsGroupsOfCompressedTensors) {
   EXPECT_EQ(two.of_layer("model.layers.0.mlp.up_proj")->bits, 4);
 }
 
+// Columns in another order are told where the layers are read.
+TEST(FolderQuantization, ReadsOrdersOfCompressedTensors) {
+  const auto any_order = [](const std::string& order) {
+    return read(packed(kWeights + R"(,"actorder":)" + order)).of_layer("x")->any_order;
+  };
+  for (const char* order : {"\"group\"", "\"dynamic\"", "true"}) EXPECT_TRUE(any_order(order));
+  for (const char* order : {"\"weight\"", "\"static\"", "null", "false"})
+    EXPECT_FALSE(any_order(order));
+}
+
 TEST(FolderQuantization, RefusesGroupsByKey) {
   const auto groups = [](const std::string& value) {
     return R"({"quant_method":"compressed-tensors","format":"pack-quantized","config_groups":)" +

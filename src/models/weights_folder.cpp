@@ -309,8 +309,8 @@ WeightLoader::Part WeightLoader::take_integers(const RawTensor& values, const Fo
     part.tensors.push_back(&shape);
   }
   if (!awq)
-    out.group_of =
-        take_group_order(stem + (packed ? ".weight_g_idx" : ".g_idx"), k, out.groups, part);
+    out.group_of = take_group_order(stem + (packed ? ".weight_g_idx" : ".g_idx"), scheme.any_order,
+                                    k, out.groups, part);
   part.read = [this, scheme, zeros, out](Part& read) { read_integers(scheme, zeros, out, read); };
   return part;
 }
@@ -354,9 +354,9 @@ void WeightLoader::read_integers(const FolderScheme& scheme, const RawTensor* ze
   make_affine(matrix, columns, scheme, dtype, part);
 }
 
-std::vector<int32_t> WeightLoader::take_group_order(const std::string& name, int64_t k,
-                                                    int64_t groups, Part& part) {
-  if (!checkpoint_.find(name)) return {};
+std::vector<int32_t> WeightLoader::take_group_order(const std::string& name, bool any_order,
+                                                    int64_t k, int64_t groups, Part& part) {
+  if (!checkpoint_.find(name) && (!any_order || groups == 1)) return {};
   const RawTensor& tensor = take_any(name);
   expect_tensor(tensor, {formats::DType::kI32}, {k});
   part.tensors.push_back(&tensor);

@@ -202,6 +202,7 @@ GPTQ = [
     ("rotation", key("rotation", "hadamard")),
     ("pack_dtype", key("pack_dtype", "int16")),
     ("codebook", key("codebook", "e8p")),
+    (Q + ".g_idx is missing", missing(Q + ".g_idx")),
     (Q + ".g_idx has shape", shaped(Q + ".g_idx", [32])),
     (Q + ".g_idx has dtype", typed(Q + ".g_idx", "I64")),
     (Q + ".g_idx has group 2", bytes_at(Q + ".g_idx", 4, struct.pack("<i", 2))),
@@ -236,6 +237,7 @@ PACKED = [
     (Q + ".weight_zero_point has dtype", typed(Q + ".weight_zero_point", "I8")),
     (Q + ".weight_shape", bytes_at(Q + ".weight_shape", 0, struct.pack("<q", 64))),
     (Q + ".weight_scale", bytes_at(Q + ".weight_scale", 0, NAN16)),
+    (Q + ".weight_g_idx is missing", key(GROUP + "actorder", "group")),
     (Q + ".weight_g_idx has group 7", added(Q + ".weight_g_idx", "I32", [64]),
      bytes_at(Q + ".weight_g_idx", 0, struct.pack("<i", 7))),
 ]
