@@ -1,5 +1,7 @@
 #include "formats/folder_readers.h"
 
+#include <algorithm>
+
 #include "formats/folder_keys.h"
 #include "formats/raw_tensor.h"
 
@@ -93,6 +95,21 @@ FolderScheme read_group_scheme(const ConfigReader& config, const ConfigReader& g
   return format == "pack-quantized" ? read_packed(weights) : read_mxfp4(weights);
 }
 
+bool is_pattern(const std::string& target) { return target.starts_with(kPattern); }
+
+// A layer's own name counts before patterns, in whichever group it is.
+void put_names_first(std::vector<FolderQuantization::Group>& groups) {
+  std::vector<FolderQuantization::Group> named = groups;
+  for (FolderQuantization::Group& group : named)
+    std::erase_if(group.targets, [](const std::string& target) {
+      return is_pattern(target) || target == "Linear";
+    });
+  std::erase_if(named, [](const auto& group) { return group.targets.empty(); });
+  const auto first = std::ranges::find_if(
+      groups, [](const auto& group) { return std::ranges::any_of(group.targets, is_pattern); });
+  groups.insert(first, named.begin(), named.end());
+}
+
 }  // namespace
 
 void read_compressed(const ConfigReader& config, FolderQuantization& out) {
@@ -113,6 +130,7 @@ void read_compressed(const ConfigReader& config, FolderQuantization& out) {
     out.groups.push_back(
         {.scheme = read_group_scheme(config, group, out), .targets = read_names(group, "targets")});
   });
+  put_names_first(out.groups);
   out.excluded = read_names(config, "ignore");
 }
 

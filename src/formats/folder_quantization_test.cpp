@@ -26,6 +26,14 @@ TEST(FolderQuantization, ReadsGroupsOfCompressedTensors) {
           "b":{"targets":["re:.*down_proj"],"weights":{"num_bits":8,"strategy":"channel"}}}})");
   EXPECT_EQ(two.of_layer("model.layers.0.mlp.down_proj")->bits, 8);
   EXPECT_EQ(two.of_layer("model.layers.0.mlp.up_proj")->bits, 4);
+  // A name counts more than a pattern of an earlier group.
+  const FolderQuantization named = read(
+      R"({"quant_method":"compressed-tensors","format":"pack-quantized","config_groups":{
+          "a":{"targets":["re:.*proj"],"weights":{"num_bits":4,"group_size":32}},
+          "b":{"targets":["re:.*down_proj","model.layers.0.mlp.down_proj"],
+               "weights":{"num_bits":8,"strategy":"channel"}}}})");
+  EXPECT_EQ(named.of_layer("model.layers.0.mlp.down_proj")->bits, 8);
+  EXPECT_EQ(named.of_layer("model.layers.1.mlp.down_proj")->bits, 4);
 }
 
 // Columns in another order are told where the layers are read.
