@@ -96,6 +96,12 @@ constexpr std::string_view kBitsandbytesKeys[] = {
     "bnb_4bit_use_double_quant", "bnb_4bit_compute_dtype", "_load_in_4bit", "_load_in_8bit",
     "llm_int8_enable_fp32_cpu_offload", "llm_int8_has_fp16_weight", "llm_int8_threshold"};
 
+constexpr std::string_view kMxfp4Keys[] = {"quant_method", "modules_to_not_convert",
+                                           // What transformers makes of the weights.
+                                           "dequantize"};
+
+constexpr std::string_view kMlxKeys[] = {"bits", "group_size", "mode"};
+
 Keys keys_of(FolderKeys part) {
   switch (part) {
     case FolderKeys::kAwq:
@@ -122,6 +128,10 @@ Keys keys_of(FolderKeys part) {
       return kModeloptLayerKeys;
     case FolderKeys::kBitsandbytes:
       return kBitsandbytesKeys;
+    case FolderKeys::kMxfp4:
+      return kMxfp4Keys;
+    case FolderKeys::kMlx:
+      return kMlxKeys;
   }
   return {};
 }
@@ -141,14 +151,17 @@ bool is_nothing(const json::value& value) {
          (value.is_array() && value.get_array().empty()) || (value.is_bool() && !value.get_bool());
 }
 
+void expect_known_key(const ConfigReader& config, FolderKeys part, std::string_view key,
+                      const json::value& value) {
+  if (is_nothing(value) || is_known(part, key)) return;
+  config.fail(key,
+              "is not known and may change what the weights mean; take it out of the file if it "
+              "does not");
+}
+
 void expect_known_keys(const ConfigReader& config, FolderKeys part) {
-  for (const auto& entry : config.object()) {
-    const std::string_view key(entry.key().data(), entry.key().size());
-    if (is_nothing(entry.value()) || is_known(part, key)) continue;
-    config.fail(key,
-                "is not known and may change what the weights mean; take it out of the file if it "
-                "does not");
-  }
+  for (const auto& entry : config.object())
+    expect_known_key(config, part, {entry.key().data(), entry.key().size()}, entry.value());
 }
 
 }  // namespace quire::formats

@@ -17,13 +17,19 @@ enum class FolderKeys {
   kModeloptInner,  // "quantization" of hf_quant_config.json
   kModeloptLayer,  // of "quantized_layers"
   kBitsandbytes,
+  kMxfp4,  // of gpt-oss
+  kMlx,    // keys that are no layers
 };
 
 // Null, false or empty: a key that asks for nothing.
 bool is_nothing(const json::value& value);
 
-// Throws LoadError naming the first key that is neither read nor known to leave the values of the
-// weights and what is computed with them as they are, if it asks for anything.
+// Throws LoadError naming `key` if it is neither read nor known to leave the values of the weights
+// and what is computed with them as they are, and asks for anything.
+void expect_known_key(const ConfigReader& config, FolderKeys part, std::string_view key,
+                      const json::value& value);
+
+// The same of all keys.
 void expect_known_keys(const ConfigReader& config, FolderKeys part);
 
 }  // namespace quire::formats

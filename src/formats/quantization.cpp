@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "formats/folder_keys.h"
 #include "formats/folder_quantization.h"
 
 namespace quire::formats {
@@ -95,7 +96,10 @@ std::optional<QuantizationConfig> read_quantization_config(const HfConfig& confi
   const ConfigReader reader(config.file, object, nullptr, "quantization.");
   const auto method = reader.find_string("quant_method");
   // OpenAI's own: nothing to know of tensors whose names say it (gpt-oss).
-  if (method == "mxfp4") return std::nullopt;
+  if (method == "mxfp4") {
+    expect_known_keys(reader, FolderKeys::kMxfp4);
+    return std::nullopt;
+  }
   if (read_folder_quantization(config)) return std::nullopt;
   if (method) refuse(config, "the weights are quantised by " + quote_name(*method));
   const QuantMode mode = read_mode(config, reader, "\"quantization\"");
@@ -106,15 +110,18 @@ std::optional<QuantizationConfig> read_quantization_config(const HfConfig& confi
   for (const auto& entry : object) {
     const std::string layer(entry.key().data(), entry.key().size());
     const json::value& value = entry.value();
-    // Only layers have an object or a truth value.
+    // Only layers have an object or a truth value; the keys of all have neither.
     if (value.is_bool()) {
       out.layers[layer] = value.get_bool() ? std::optional(out.defaults) : std::nullopt;
     } else if (value.is_object()) {
       const ConfigReader of_layer = reader.inside(layer, value.get_object());
+      expect_known_keys(of_layer, FolderKeys::kMlx);
       const std::string where = "\"quantization\" of layer " + quote_name(layer);
       const QuantMode of = read_mode(config, of_layer, where);
       out.layers[layer] = read_format(config, of_layer, where,
                                       of == out.defaults.mode ? out.defaults : usual_format(of));
+    } else {
+      expect_known_key(reader, FolderKeys::kMlx, layer, value);
     }
   }
   return out;

@@ -89,6 +89,13 @@ TEST(Quantization, RefusesOtherFormatsWithARemedy) {
   EXPECT_THAT(error_of(R"({"group_size":64,"bits":4,"model.x":{"bits":7}})"),
               AllOf(HasSubstr("model.x"), HasSubstr("7 bits")));
   EXPECT_THAT(error_of(R"({"group_size":64,"bits":"four"})"), HasSubstr("must be an integer"));
+  // What is not known may mean other values.
+  EXPECT_THAT(error_of(R"({"group_size":64,"bits":4,"codebook":"nf4"})"),
+              HasSubstr("quantization.codebook\" is not known"));
+  EXPECT_THAT(error_of(R"({"group_size":64,"bits":4,"model.x":{"bits":8,"codebook":"nf4"}})"),
+              HasSubstr("quantization.model.x.codebook\" is not known"));
+  EXPECT_THAT(error_of(R"({"quant_method":"mxfp4","block_size":16})"),
+              HasSubstr("quantization.block_size\" is not known"));
 }
 
 }  // namespace
