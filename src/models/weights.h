@@ -97,6 +97,8 @@ class WeightLoader {
   // The same for each of `count` experts.
   std::vector<ops::LinearWeight> expert_linears(const ExpertTensors& tensors, int64_t count,
                                                 int64_t n, int64_t k, bool interleave = false);
+  // Where the checkpoint is, for messages.
+  const std::string& folder() const { return checkpoint_.dir(); }
   // Whether the checkpoint holds the tensor.
   bool has(const std::string& name) const { return find(name) != nullptr; }
   // A linear of rows in any order, for tensors that mix what belongs to different heads. Rows

@@ -180,6 +180,7 @@ AWQ = [
     (EXPERT + ".scales has shape", shaped(EXPERT + ".qweight", [64, 4])),
     (EXPERT + ".qweight has shape", shaped(EXPERT + ".qweight", [512])),
     (EXPERT + ".scales", bytes_at(EXPERT + ".scales", 6, NAN16)),
+    ("experts.*gate_proj.*: experts of different", typed(EXPERT + ".scales", "BF16")),
     (EXPERT + ".g_idx", added(EXPERT + ".g_idx", "I32", [64])),
     (EXPERT + ".g_idx", key("desc_act", True), added(EXPERT + ".g_idx", "I32", [64])),
     ("lm_head.weight", added("lm_head.weight", "F16", [320, 64])),

@@ -41,8 +41,8 @@ ops::Experts load_experts(const ops::Context& context, const MoeSpec& spec, int6
   try {
     return ops::stack_experts(context, std::move(experts));
   } catch (const std::invalid_argument& error) {
-    throw LoadError(outer.gate_up.front() + ", " + inner.down + ": " + error.what() +
-                    "; convert the model anew, all experts of a layer alike");
+    throw LoadError(weights.folder() + ": " + outer.gate_up.front() + ", " + inner.down + ": " +
+                    error.what() + "; convert the model anew, all experts of a layer alike");
   }
 }
 
