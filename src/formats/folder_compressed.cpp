@@ -40,6 +40,8 @@ FolderScheme read_mxfp4(const ConfigReader& weights) {
   expect_string(weights, "type", "float");
   const int64_t size = weights.find_int("group_size").value_or(32);
   if (size != 32) fail_value(weights, "group_size", std::to_string(size), "32");
+  expect_string(weights, "strategy", "group");
+  expect_fixed_and_symmetric(weights);
   return scheme;
 }
 

@@ -134,6 +134,9 @@ TEST(FolderQuantization, RefusesFloatsByKey) {
       {naive(R"("num_bits":8,"strategy":"channel")"), "g.weights.type"},
       {mxfp4(R"("num_bits":8,"type":"float")"), "g.weights.num_bits"},
       {mxfp4(R"("num_bits":4,"type":"float","group_size":16)"), "g.weights.group_size"},
+      {mxfp4(R"("num_bits":4,"type":"float","strategy":"channel")"), "g.weights.strategy"},
+      {mxfp4(R"("num_bits":4,"type":"float","symmetric":false)"), "g.weights.symmetric"},
+      {mxfp4(R"("num_bits":4,"type":"float","dynamic":true)"), "g.weights.dynamic"},
   });
 }
 

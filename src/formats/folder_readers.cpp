@@ -75,12 +75,16 @@ void set_block(const ConfigReader& config, std::string_view key, FolderScheme& s
   scheme.block_columns = block[1];
 }
 
-void read_float8_arguments(const ConfigReader& weights, FolderScheme& scheme) {
-  read_bits(weights, "num_bits", {8}, scheme);
-  expect_string(weights, "type", "float");
+void expect_fixed_and_symmetric(const ConfigReader& weights) {
   if (!weights.find_bool("symmetric").value_or(true))
     fail_value(weights, "symmetric", "false", "true");
   if (weights.find_bool("dynamic").value_or(false)) fail_value(weights, "dynamic", "true", "false");
+}
+
+void read_float8_arguments(const ConfigReader& weights, FolderScheme& scheme) {
+  read_bits(weights, "num_bits", {8}, scheme);
+  expect_string(weights, "type", "float");
+  expect_fixed_and_symmetric(weights);
 }
 
 FolderScheme read_nvfp4(const ConfigReader& weights, FolderFormat format) {
@@ -90,9 +94,7 @@ FolderScheme read_nvfp4(const ConfigReader& weights, FolderFormat format) {
   expect_string(weights, "strategy", "tensor_group");
   const int64_t size = weights.find_int("group_size").value_or(16);
   if (size != 16) fail_value(weights, "group_size", std::to_string(size), "16");
-  if (!weights.find_bool("symmetric").value_or(true))
-    fail_value(weights, "symmetric", "false", "true");
-  if (weights.find_bool("dynamic").value_or(false)) fail_value(weights, "dynamic", "true", "false");
+  expect_fixed_and_symmetric(weights);
   return scheme;
 }
 

@@ -55,6 +55,8 @@ void for_each_object(const ConfigReader& config, std::string_view key, const jso
   }
 }
 
+// That weights have no zero points, and scales that are stored.
+void expect_fixed_and_symmetric(const ConfigReader& weights);
 // What is said of 8-bit floats beside what shares a scale.
 void read_float8_arguments(const ConfigReader& weights, FolderScheme& scheme);
 // NVFP4, with a number for the whole matrix.
