@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "base/error.h"
+#include "formats/folder_quantization.h"
+#include "formats/nf4_state.h"
 
 namespace quire::formats {
 namespace {
@@ -107,6 +109,20 @@ void Checkpoint::add_indexed_shards(const std::string& index_path) {
   }
 }
 
+// bitsandbytes may store the codes of a weight as elements of another dtype, which its config
+// names.
+void Checkpoint::see_codes_as_bytes() {
+  const std::optional<DType> storage = nf4_storage(config_);
+  if (!storage) return;
+  for (const auto& [name, tensor] : tensors_) {
+    if (tensor->dtype != *storage || tensor->size > kMaxDim || !find(name + kNf4State)) continue;
+    translated_.push_back(*tensor);
+    translated_.back().dtype = DType::kU8;
+    translated_.back().shape = {static_cast<int64_t>(tensor->size), 1};
+  }
+  for (const RawTensor& tensor : translated_) tensors_.at(tensor.name) = &tensor;
+}
+
 Checkpoint Checkpoint::open(const std::string& path) {
   std::error_code ignored;
   const std::string& dir = path;
@@ -132,6 +148,7 @@ Checkpoint Checkpoint::open(const std::string& path) {
     throw LoadError(dir + ": has neither model.safetensors nor model.safetensors.index.json; " +
                     kExpected);
   }
+  out.see_codes_as_bytes();
   return out;
 }
 

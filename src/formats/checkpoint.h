@@ -64,6 +64,7 @@ class Checkpoint {
   static Checkpoint open_gguf(const std::string& path);
   void add_shard(const std::string& path);
   void add_indexed_shards(const std::string& index_path);
+  void see_codes_as_bytes();
 
   std::string dir_;
   HfConfig config_;
@@ -71,7 +72,9 @@ class Checkpoint {
   std::vector<SafetensorsFile> files_;
   std::optional<GgufModel> gguf_;  // none for a folder
   std::optional<GgufTensorNames> gguf_names_;
-  std::vector<RawTensor> translated_;  // of the GGUF file, under a folder's names
+  // Of the GGUF file, under a folder's names; of a folder, those that are no elements of the dtype
+  // that it says.
+  std::vector<RawTensor> translated_;
   bool norms_are_complete_ = false;
   std::optional<PoolingMode> pooling_;
   std::map<std::string, const RawTensor*, std::less<>> tensors_;

@@ -4,6 +4,24 @@
 #include "formats/raw_tensor.h"
 
 namespace quire::formats {
+namespace {
+
+std::optional<DType> storage_of(std::string_view name) {
+  if (name == "bfloat16") return DType::kBF16;
+  if (name == "float16") return DType::kF16;
+  if (name == "float32") return DType::kF32;
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<DType> nf4_storage(const HfConfig& config) {
+  if (config.quantization.is_null()) return std::nullopt;
+  const ConfigReader reader(config.file, config.quantization.get_object(), nullptr,
+                            "quantization_config.");
+  if (reader.find_string("quant_method") != "bitsandbytes") return std::nullopt;
+  return storage_of(reader.find_string("bnb_4bit_quant_storage").value_or(""));
+}
 
 void read_fp8(const ConfigReader& config, FolderQuantization& out) {
   expect_known_keys(config, FolderKeys::kFp8);
@@ -36,7 +54,10 @@ void read_bitsandbytes(const ConfigReader& config, FolderQuantization& out) {
   const std::string type = config.find_string("bnb_4bit_quant_type").value_or("fp4");
   if (type != "nf4")
     fail_value(config, "bnb_4bit_quant_type", quote_name(type), "\"nf4\"" + instead);
-  expect_string(config, "bnb_4bit_quant_storage", "uint8");
+  const auto storage = config.find_string("bnb_4bit_quant_storage");
+  if (storage && storage != "uint8" && !storage_of(*storage))
+    fail_value(config, "bnb_4bit_quant_storage", quote_name(*storage),
+               "\"uint8\", \"bfloat16\", \"float16\", \"float32\"");
   out.groups = {
       {.scheme = {.format = FolderFormat::kNf4, .bits = 4, .group_size = 64}, .targets = {}}};
   out.excluded = read_names(config, "llm_int8_skip_modules");

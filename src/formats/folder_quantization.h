@@ -6,6 +6,7 @@
 
 #include "formats/hf_config.h"
 #include "formats/name_pattern.h"
+#include "formats/raw_tensor.h"
 
 namespace quire::formats {
 
@@ -78,5 +79,8 @@ struct FolderQuantization {
 // if it asks for what is not supported: other versions, bits or groups, activations in whole
 // numbers, rotations, sparsity.
 std::optional<FolderQuantization> read_folder_quantization(const HfConfig& config);
+
+// The elements as which bitsandbytes stores bytes of codes, if they are no bytes. Throws LoadError.
+std::optional<DType> nf4_storage(const HfConfig& config);
 
 }  // namespace quire::formats

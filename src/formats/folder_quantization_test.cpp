@@ -256,7 +256,7 @@ TEST(FolderQuantization, RefusesFourBitFloatsByKey) {
       {bnb(R"("load_in_4bit":false)"), "load_in_4bit"},
       {bnb(R"("load_in_4bit":true)"), "bnb_4bit_quant_type"},
       {bnb(R"("load_in_4bit":true,"bnb_4bit_quant_type":"fp4")"), "bnb_4bit_quant_type"},
-      {bnb(nf4 + R"(,"bnb_4bit_quant_storage":"bfloat16")"), "bnb_4bit_quant_storage"},
+      {bnb(nf4 + R"(,"bnb_4bit_quant_storage":"int8")"), "bnb_4bit_quant_storage"},
       {bnb(nf4 + R"(,"llm_int8_skip_modules":"lm_head")"), "llm_int8_skip_modules"},
   });
 }

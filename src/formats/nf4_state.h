@@ -5,8 +5,10 @@
 
 namespace quire::formats {
 
-// What the JSON text beside a weight of bitsandbytes says:
-// "X.weight.quant_state.bitsandbytes__nf4".
+// How the name of the JSON text goes on behind that of a weight of bitsandbytes.
+inline constexpr const char* kNf4State = ".quant_state.bitsandbytes__nf4";
+
+// What it says.
 struct Nf4State {
   int64_t rows = 0, columns = 0;
   // Of nested scales: how many share a number, and what is added to all; 0 if they are float32.

@@ -211,9 +211,13 @@ json::object folder_config(const Vector& v) {
   if (f == "hf.fp8.block")
     return {{"quant_method", "fp8"}, {"weight_block_size", v.params.at("weight_block_size")}};
   if (f == "modelopt.nvfp4") return {{"quant_method", "modelopt"}, {"quant_algo", "NVFP4"}};
-  if (f == "bitsandbytes.nf4")
-    return {
-        {"quant_method", "bitsandbytes"}, {"load_in_4bit", true}, {"bnb_4bit_quant_type", "nf4"}};
+  if (f == "bitsandbytes.nf4") {
+    const json::value* storage = v.params.if_contains("storage");
+    return {{"quant_method", "bitsandbytes"},
+            {"load_in_4bit", true},
+            {"bnb_4bit_quant_type", "nf4"},
+            {"bnb_4bit_quant_storage", storage ? *storage : json::value(nullptr)}};
+  }
   return {};
 }
 
@@ -347,6 +351,14 @@ void clear_signs(Vector& v) {
     }
 }
 
+// The same codes as elements of another type.
+Vector stored_as_bfloat16(Vector v) {
+  Stored& codes = v.tensors.at("weight");
+  codes = {"BF16", {codes.shape[0] / 2, 1}, codes.bytes};
+  v.params["storage"] = "bfloat16";
+  return v;
+}
+
 std::vector<Vector> vectors_for_serving() {
   std::vector<Vector> out;
   for (Vector& v : read_vectors()) {
@@ -356,6 +368,7 @@ std::vector<Vector> vectors_for_serving() {
     if (v.params.contains("group_size") && v.params.at("group_size").as_int64() == 16 &&
         v.format.find("nvfp4") == std::string::npos)
       double_columns(v);
+    if (v.format == "bitsandbytes.nf4") out.push_back(stored_as_bfloat16(v));
     out.push_back(std::move(v));
   }
   return out;
@@ -363,7 +376,7 @@ std::vector<Vector> vectors_for_serving() {
 
 TEST(FormatVectors, AreTheValuesOfProductsAndEmbeddings) {
   const std::vector<Vector> vectors = vectors_for_serving();
-  EXPECT_EQ(vectors.size(), 53u);
+  EXPECT_EQ(vectors.size(), 54u);
   for (const auto& isa : isas_to_test()) {
     const ForcedIsa forced(isa);
     const ops::Context context = ops::make_context(1);

@@ -165,7 +165,7 @@ WeightLoader::Part WeightLoader::take_nf4(const RawTensor& values, int64_t n, in
   const auto beside = [&](const char* name) -> const RawTensor& {
     return take_any(values.name + name);
   };
-  const RawTensor& state = beside(".quant_state.bitsandbytes__nf4");
+  const RawTensor& state = beside(formats::kNf4State);
   Nf4Matrix m = read_state(state);
   if ((n >= 0 && m.n != n) || m.k != k)
     throw LoadError(where(state) + " says " + shape_text({m.n, m.k}) +
