@@ -361,17 +361,14 @@ std::vector<WeightLoader::Part> WeightLoader::take_parts(const std::vector<std::
     parts.push_back(take_part(name, weights.size() == 1 ? n : -1, k));
     rows += parts.back().n;
   }
-  if (rows != n) {
-    const formats::RawTensor& last = *parts.back().tensors.front();
-    if (is_folder_values(last))
-      throw LoadError(where(last) + " has " + std::to_string(parts.back().n) +
-                      " outputs, but config.json asks for " +
-                      std::to_string(parts.back().n + n - rows));
-    std::vector<int64_t> expected = last.shape;
-    expected[expected.size() - 2] = parts.back().n + n - rows;
-    expect_shape(last, expected);
-  }
-  return parts;
+  if (rows == n) return parts;
+  std::string names;
+  for (const Part& part : parts)
+    names += (names.empty() ? "" : ", ") + title(*part.tensors.front()) + " (" +
+             std::to_string(part.n) + ")";
+  throw LoadError(parts.front().tensors.front()->file() + ": " + names + " have " +
+                  std::to_string(rows) + " outputs together, but config.json asks for " +
+                  std::to_string(n) + "; the config and the weights are not of one model");
 }
 
 ops::LinearWeight WeightLoader::linear(const std::vector<std::string>& weights,

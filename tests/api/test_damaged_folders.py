@@ -303,6 +303,7 @@ MODELOPT = [
 MODELOPT_FLOATS = [
     (Q + ".pre_quant_scale", key("quant_algo", "FP8"), added(Q + ".pre_quant_scale", "BF16", [64])),
     ("weight_scale has shape", key("quant_algo", "FP8_PB_WO")),
+    ("gate_proj.weight .48., .* have 144 outputs together", shaped("model.layers.0.mlp.gate_proj.weight", [48, 64])),
     ("has dtype F8_E4M3", key("quant_algo", "NVFP4")),
     ("k_scale", key("kv_cache_quant_algo", None)),
     ("hf_quant_config.json: .*exclude_modules", key("exclude_modules", "lm_head")),
