@@ -13,6 +13,25 @@ std::optional<DType> storage_of(std::string_view name) {
   return std::nullopt;
 }
 
+// What AutoRound says beside transformers' keys: the same, in its own words.
+void expect_same_of_auto_round(const ConfigReader& config, FolderScheme& scheme) {
+  if (config.find("bits")) read_bits(config, "bits", {8}, scheme);
+  for (const char* key : {"data_type", "act_data_type"}) expect_string(config, key, "fp");
+  if (!config.find_bool("sym").value_or(true)) fail_value(config, "sym", "false", "true");
+  const int64_t activations = config.find_int("act_bits").value_or(8);
+  if (activations != 8) fail_value(config, "act_bits", std::to_string(activations), "8");
+  const json::value *group = config.find("group_size"), *block = config.find("weight_block_size");
+  if (group && (!block || *group != *block))
+    config.fail("group_size", "is not what \"weight_block_size\" says");
+  // Layers that stay as they are, which ignored_layers lists.
+  const json::object* layers = config.find_object("extra_config");
+  if (!layers) return;
+  for_each_object(config, "extra_config", *layers, [](const auto&, const ConfigReader& layer) {
+    const int64_t bits = layer.find_int("bits").value_or(8);
+    if (bits < 16) fail_value(layer, "bits", std::to_string(bits), "16");
+  });
+}
+
 }  // namespace
 
 std::optional<DType> nf4_storage(const HfConfig& config) {
@@ -33,6 +52,7 @@ void read_fp8(const ConfigReader& config, FolderQuantization& out) {
   expect_string(config, "expert_dtype", "fp8");
   read_kv_cache(config, out);
   if (config.find("weight_block_size")) set_block(config, "weight_block_size", scheme);
+  expect_same_of_auto_round(config, scheme);
   const std::string activations = config.find_string("activation_scheme").value_or("dynamic");
   if (activations != "dynamic" && activations != "static")
     fail_value(config, "activation_scheme", quote_name(activations), "\"dynamic\", \"static\"");

@@ -12,25 +12,48 @@ using Keys = std::span<const std::string_view>;
 // the weights were found, which kernels another program should take, names and versions of
 // programs.
 
-// Of all methods with whole numbers.
+// How weights were found, and by which program. (transformers writes GPTQ's words for AWQ, too.)
+constexpr std::string_view kSearchKeys[] = {"provider",
+                                            "autoround_version",
+                                            "meta",
+                                            "dataset",
+                                            "batch_size",
+                                            "seqlen",
+                                            "nsamples",
+                                            "iters",
+                                            "lr",
+                                            "minmax_lr",
+                                            "gradient_accumulate_steps",
+                                            "enable_minmax_tuning",
+                                            "enable_quanted_input",
+                                            "low_gpu_mem_usage",
+                                            "amp",
+                                            "block_name_to_quantize",
+                                            "to_quant_block_names",
+                                            "damp_percent",
+                                            "damp_auto_increment",
+                                            "static_groups",
+                                            "true_sequential",
+                                            "tokenizer",
+                                            "model_seqlen",
+                                            "pad_token_id",
+                                            "module_name_preceding_first_block",
+                                            "modules_in_block_to_quantize",
+                                            "cache_block_outputs",
+                                            "mse",
+                                            "act_group_aware",
+                                            "quantizer"};
+
+// Of all methods with whole numbers, beside those.
 constexpr std::string_view kIntegerKeys[] = {
     "quant_method", "method", "bits", "group_size", "sym", "desc_act", "format",
     "checkpoint_format", "pack_dtype", "data_type", "modules_to_not_convert", "lm_head", "dynamic",
     // Of activations; with "act_bits" of 16 the others mean nothing.
     "act_bits", "act_data_type", "act_dynamic", "act_group_size", "act_sym",
-    // How weights were found. (transformers writes GPTQ's words for AWQ, too.)
-    "dataset", "batch_size", "seqlen", "nsamples", "iters", "lr", "minmax_lr",
-    "gradient_accumulate_steps", "enable_minmax_tuning", "enable_quanted_input",
-    "low_gpu_mem_usage", "amp", "block_name_to_quantize", "to_quant_block_names", "damp_percent",
-    "damp_auto_increment", "static_groups", "true_sequential", "tokenizer", "model_seqlen",
-    "pad_token_id", "module_name_preceding_first_block", "modules_in_block_to_quantize",
-    "cache_block_outputs", "mse", "act_group_aware", "quantizer",
     // Types of scales are those of the tensors.
     "scale_dtype",
     // Kernels.
-    "backend", "exllama_config", "max_input_length",
-    // Names.
-    "provider", "autoround_version", "meta"};
+    "backend", "exllama_config", "max_input_length"};
 
 constexpr std::string_view kAwqKeys[] = {"w_bit", "q_group_size", "version", "zero_point",
                                          // Kernels.
@@ -76,6 +99,9 @@ constexpr std::string_view kCompressedArgumentKeys[] = {
 constexpr std::string_view kFp8Keys[] = {
     "quant_method", "fmt", "activation_scheme", "weight_block_size", "modules_to_not_convert",
     "ignored_layers", "kv_cache_scheme", "expert_dtype",
+    // AutoRound's, which say the same once more.
+    "bits", "group_size", "sym", "data_type", "act_bits", "act_data_type", "act_dynamic",
+    "act_group_size", "act_sym", "extra_config",
     // How scales of activations are rounded, and what transformers makes of the weights.
     "scale_fmt", "dequantize"};
 
@@ -139,9 +165,11 @@ Keys keys_of(FolderKeys part) {
 bool is_known(FolderKeys part, std::string_view key) {
   const Keys own = keys_of(part);
   if (std::ranges::find(own, key) != own.end()) return true;
-  return (part == FolderKeys::kAwq || part == FolderKeys::kGptq ||
-          part == FolderKeys::kAutoRound) &&
-         std::ranges::find(kIntegerKeys, key) != std::end(kIntegerKeys);
+  const bool integers =
+      part == FolderKeys::kAwq || part == FolderKeys::kGptq || part == FolderKeys::kAutoRound;
+  const auto is_among = [&](Keys keys) { return std::ranges::find(keys, key) != keys.end(); };
+  return (integers && is_among(kIntegerKeys)) ||
+         ((integers || part == FolderKeys::kFp8) && is_among(kSearchKeys));
 }
 
 }  // namespace

@@ -116,6 +116,15 @@ TEST(FolderQuantization, RefusesFloatsByKey) {
       {fp8(R"("fmt":"float8_e4m3fnuz")"), "fmt"},
       {fp8(R"("kv_cache_scheme":"dynamic")"), "kv_cache_scheme"},
       {fp8(R"("expert_dtype":"fp4")"), "expert_dtype"},
+      {fp8(R"("bits":4)"), "quantization_config.bits"},
+      {fp8(R"("data_type":"mx_fp")"), "data_type"},
+      {fp8(R"("act_bits":4)"), "act_bits"},
+      {fp8(R"("act_data_type":"mx_fp")"), "act_data_type"},
+      {fp8(R"("sym":false)"), "quantization_config.sym"},
+      {fp8(R"("group_size":128)"), "group_size"},
+      {fp8(R"("weight_block_size":[128,128],"group_size":[64,128])"), "group_size"},
+      {fp8(R"("extra_config":{"x":{"bits":4}})"), "extra_config.x.bits"},
+      {fp8(R"("desc_act":true)"), "desc_act"},
       {fp8(R"("weight_block_size":[128])"), "weight_block_size"},
       {fp8(R"("weight_block_size":[128,0])"), "weight_block_size"},
       {fp8(R"("weight_block_size":"128x128")"), "weight_block_size"},
@@ -154,6 +163,15 @@ TEST(FolderQuantization, ReadsFloats) {
                      "modules_to_convert":null,"modules_to_not_convert":null})")
                 .title(),
             "8-bit floats (fp8) in blocks of 128 x 128");
+  // As AutoRound writes it.
+  const std::string round =
+      R"({"quant_method":"fp8","fmt":"e4m3","activation_scheme":"dynamic","bits":8,"sym":true,
+          "weight_block_size":[128,128],"group_size":[128,128],"data_type":"fp","act_bits":8,
+          "act_data_type":"fp","act_dynamic":true,"act_group_size":128,"act_sym":true,"iters":200,
+          "autoround_version":"0.16.1","block_name_to_quantize":"model.layers",
+          "ignored_layers":["lm_head"],"extra_config":{"lm_head":{"bits":16,"act_bits":16}}})";
+  EXPECT_EQ(read(round).title(), "8-bit floats (fp8) in blocks of 128 x 128");
+  EXPECT_EQ(read(round).of_layer("lm_head"), nullptr);
   // As MiniMax-M2's config.json spells it.
   EXPECT_EQ(read(R"({"quant_method":"fp8","fmt":"float8_e4m3fn","activation_scheme":"dynamic",
                      "weight_block_size":[128,128],
