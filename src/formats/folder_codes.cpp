@@ -103,12 +103,12 @@ void unpack_awq(std::span<const std::byte> codes, std::span<const std::byte> zer
       }
     }
   });
-  out.scales = transposed_scales(scales, out.n, out.groups);
-  out.zeros.resize(static_cast<size_t>(out.n * out.groups));
-  for (int64_t g = 0; g < out.groups; ++g)
+  out.scales = transposed_scales(scales, out.n, out.groups());
+  out.zeros.resize(static_cast<size_t>(out.n * out.groups()));
+  for (int64_t g = 0; g < out.groups(); ++g)
     for (int64_t c = 0; c < words; ++c)
       for (size_t i = 0; i < 8; ++i)
-        out.zeros[static_cast<size_t>((8 * c + kAwqOrder[i]) * out.groups + g)] =
+        out.zeros[static_cast<size_t>((8 * c + kAwqOrder[i]) * out.groups() + g)] =
             static_cast<uint16_t>(word_at(zeros.data(), g * words + c) >> (4 * i) & 15);
 }
 
@@ -124,14 +124,14 @@ void unpack_gptq(std::span<const std::byte> codes, std::span<const std::byte> ze
         std::memcpy(out.codes.get() + 4 * (row * words + w), codes.data() + 4 * (w * out.n + row),
                     4);
   });
-  out.scales = transposed_scales(scales, out.n, out.groups);
-  out.zeros.resize(static_cast<size_t>(out.n * out.groups));
-  for (int64_t g = 0; g < out.groups; ++g) {
+  out.scales = transposed_scales(scales, out.n, out.groups());
+  out.zeros.resize(static_cast<size_t>(out.n * out.groups()));
+  for (int64_t g = 0; g < out.groups(); ++g) {
     const std::byte* stream = zeros.data() + 4 * (g * (out.n * out.bits / 32));
     for (int64_t row = 0; row < out.n; ++row) {
       const uint32_t stored =
           stream_value(out.bits, row, [&](int64_t w) { return word_at(stream, w); });
-      out.zeros[static_cast<size_t>(row * out.groups + g)] =
+      out.zeros[static_cast<size_t>(row * out.groups() + g)] =
           static_cast<uint16_t>(static_cast<int>(stored) + added);
     }
   }
@@ -141,15 +141,15 @@ void unpack_packed(std::span<const std::byte> codes, std::span<const std::byte> 
                    std::span<const std::byte> scales, IntegerMatrix& out) {
   out.codes = allocate_codes(out);
   std::memcpy(out.codes.get(), codes.data(), codes.size());
-  const auto count = static_cast<size_t>(out.n * out.groups);
+  const auto count = static_cast<size_t>(out.n * out.groups());
   out.scales.resize(count);
   std::memcpy(out.scales.data(), scales.data(), 2 * count);
   out.zeros.assign(count, static_cast<uint16_t>(1 << (out.bits - 1)));
   if (zeros.empty()) return;
-  for (int64_t g = 0; g < out.groups; ++g)
+  for (int64_t g = 0; g < out.groups(); ++g)
     for (int64_t row = 0; row < out.n; ++row)
-      out.zeros[static_cast<size_t>(row * out.groups + g)] = static_cast<uint16_t>(stream_value(
-          out.bits, row, [&](int64_t w) { return word_at(zeros.data(), w * out.groups + g); }));
+      out.zeros[static_cast<size_t>(row * out.groups() + g)] = static_cast<uint16_t>(stream_value(
+          out.bits, row, [&](int64_t w) { return word_at(zeros.data(), w * out.groups() + g); }));
 }
 
 }  // namespace quire::formats

@@ -12,17 +12,19 @@ namespace quire::formats {
 // A quantised matrix [n, k] in whole numbers: w = (q - zero) * scale, one scale and zero point for
 // each group of k.
 struct IntegerMatrix {
-  int64_t n = 0, k = 0, groups = 0;
+  int64_t n = 0, k = 0;
+  int64_t group_size = 0;  // columns; the last group may have fewer
   int bits = 0;
   // [n, k * bits / 32] words: the stream of a row's q, lowest bits first.
   std::shared_ptr<std::byte[]> codes = nullptr;
   std::vector<uint16_t> scales = {};   // [n, groups], 16-bit floats as stored
   std::vector<uint16_t> zeros = {};    // [n, groups], at most 256
-  std::vector<int32_t> group_of = {};  // [k]; empty: k * groups / K
+  std::vector<int32_t> group_of = {};  // [k]; empty: k / group_size
 
+  int64_t groups() const { return k / group_size + (k % group_size != 0); }
   uint32_t code(int64_t row, int64_t column) const;
   int64_t group(int64_t column) const {
-    return group_of.empty() ? column * groups / k : group_of[static_cast<size_t>(column)];
+    return group_of.empty() ? column / group_size : group_of[static_cast<size_t>(column)];
   }
 };
 

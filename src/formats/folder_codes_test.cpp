@@ -36,7 +36,7 @@ float widen(uint16_t bits, bool is_half) {
 IntegerMatrix unpack(const FolderVector& v, ThreadPool& pool) {
   const std::string_view name = v.name;
   const auto codes = bytes_of(v.codes), zeros = bytes_of(v.zeros), scales = bytes_of(v.scales);
-  IntegerMatrix m{.n = v.n, .k = v.k, .groups = v.k / 16, .bits = v.bits};
+  IntegerMatrix m{.n = v.n, .k = v.k, .group_size = 16, .bits = v.bits};
   if (name.starts_with("awq")) {
     unpack_awq(codes, zeros, scales, pool, m);
   } else if (name.starts_with("gptq")) {
@@ -59,7 +59,7 @@ void expect_values(const FolderVector& v, ThreadPool& pool) {
   const bool is_half = !std::string_view(v.name).starts_with("compressed");
   for (int64_t row = 0; row < m.n; ++row)
     for (int64_t k = 0; k < m.k; ++k) {
-      const auto at = static_cast<size_t>(row * m.groups + m.group(k));
+      const auto at = static_cast<size_t>(row * m.groups() + m.group(k));
       const int q = static_cast<int>(m.code(row, k)) - m.zeros[at];
       float value;
       std::memcpy(&value, expected.data() + 4 * (row * m.k + k), sizeof(value));

@@ -107,6 +107,7 @@ TEST(FolderWeights, OnlyWhatHasNoKernelBecomesDense) {
   EXPECT_EQ(load(folder_of("qwen3-moe-awq"))->unpacked_weights(), "");
   EXPECT_EQ(load(folder_of("llama3-gptq"))->unpacked_weights(), "");
   EXPECT_EQ(load(folder_of("qwen3-gptq-dynamic-bf16"))->unpacked_weights(), "");
+  EXPECT_EQ(load(folder_of("qwen3-gptq-ragged-bf16"))->unpacked_weights(), "");
   EXPECT_EQ(load(folder_of("qwen3-packed-bf16"))->unpacked_weights(), "");
   // Scales of 48 columns are not those of whole groups.
   EXPECT_THAT(load(folder_of("qwen3-fp8-bf16"))->unpacked_weights(), HasSubstr("and 12 more"));

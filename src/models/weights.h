@@ -239,8 +239,8 @@ class WeightLoader {
                      formats::IntegerMatrix matrix, Part& part);
   // Which group each k belongs to, if that is not their order. `any_order`: the config says that it
   // may not be.
-  std::vector<int32_t> take_group_order(const std::string& name, bool any_order, int64_t k,
-                                        int64_t groups, Part& part);
+  std::vector<int32_t> take_group_order(const std::string& name, bool any_order,
+                                        const formats::IntegerMatrix& matrix, Part& part);
   // `columns`: where those of the matrix are in W, or empty.
   void make_affine(const formats::IntegerMatrix& matrix, const std::vector<int32_t>& columns,
                    const formats::FolderScheme& scheme, mx::Dtype scale_dtype, Part& part) const;

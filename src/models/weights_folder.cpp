@@ -64,10 +64,11 @@ void expect_says(const RawTensor& tensor, const std::array<int64_t, 2>& expected
                     kOtherConfig);
 }
 
-// Columns with one scale and bias in the packed matrix: those of a group, or a part of them.
-int64_t packed_group(int64_t k, int64_t groups) {
-  const int64_t stored = k / groups;
-  return stored % 128 == 0 ? 128 : stored % 64 == 0 ? 64 : 32;
+// Columns with one scale and bias in the packed matrix: those of a group, or a part of them, so
+// that the last group has whole parts, too.
+int64_t packed_group(const IntegerMatrix& m) {
+  const int64_t both = std::gcd(m.k, m.group_size);
+  return both % 128 == 0 ? 128 : both % 64 == 0 ? 64 : 32;
 }
 
 // A byte of each group, [n, groups], and the number that has to be added to each. Most zero points
@@ -92,20 +93,22 @@ ZeroBytes zero_bytes(const IntegerMatrix& m, const FolderScheme& scheme, const R
   return out;
 }
 
-// Each element [n, groups] as often as a group has columns of the packed ones.
+// Of values [n, groups], those of the packed groups.
 template <class T>
-void repeat(const std::vector<T>& values, int64_t times, std::byte* out) {
-  for (const T& value : values)
-    for (int64_t i = 0; i < times; ++i, out += sizeof(T)) std::memcpy(out, &value, sizeof(T));
+void spread(const IntegerMatrix& m, int64_t packed, const std::vector<T>& values, std::byte* out) {
+  for (int64_t row = 0; row < m.n; ++row)
+    for (int64_t column = 0; column < m.k; column += packed, out += sizeof(T))
+      std::memcpy(out, &values[static_cast<size_t>(row * m.groups() + column / m.group_size)],
+                  sizeof(T));
 }
 
-// The columns in the order of their groups, if groups have equally many; or nothing.
+// The columns in the order of their groups, if all but the last have the size; or nothing.
 std::vector<int32_t> grouped_columns(const IntegerMatrix& m) {
   std::vector<int32_t> order(static_cast<size_t>(m.k));
   std::iota(order.begin(), order.end(), 0);
   std::ranges::stable_sort(order, {}, [&](int32_t column) { return m.group(column); });
   for (int64_t j = 0; j < m.k; ++j)
-    if (m.group(order[static_cast<size_t>(j)]) != j * m.groups / m.k) return {};
+    if (m.group(order[static_cast<size_t>(j)]) != j / m.group_size) return {};
   return order;
 }
 
@@ -284,9 +287,9 @@ WeightLoader::Part WeightLoader::take_integers(const RawTensor& values, const Fo
   const bool packed = scheme.format == FolderFormat::kPacked;
   const bool awq = scheme.format == FolderFormat::kAwq;
   const int64_t size = scheme.group_size ? scheme.group_size : k, bits = scheme.bits;
-  if (k % size != 0 || k % 32 != 0)
-    throw LoadError(where(values) + " has " + std::to_string(k) + " columns, which groups of " +
-                    std::to_string(scheme.group_size ? size : 32) + " do not divide");
+  if (k % 32 != 0)
+    throw LoadError(where(values) + " has " + std::to_string(k) +
+                    " columns, which 32 do not divide");
   if (n < 0 && values.shape.size() == 2)
     n = packed ? values.shape[0] : awq ? values.shape[1] * 8 : values.shape[1];
   if (!packed && n > 0 && n * bits % 32 != 0)
@@ -296,10 +299,11 @@ WeightLoader::Part WeightLoader::take_integers(const RawTensor& values, const Fo
                 packed ? std::vector<int64_t>{n, k * bits / 32}
                 : awq  ? std::vector<int64_t>{k, n / 8}
                        : std::vector<int64_t>{k * bits / 32, n});
-  IntegerMatrix out{.n = n, .k = k, .groups = k / size, .bits = scheme.bits};
+  IntegerMatrix out{.n = n, .k = k, .group_size = size, .bits = scheme.bits};
   const RawTensor& scales = take_any(stem + (packed ? ".weight_scale" : ".scales"));
-  expect_tensor(scales, {DType::kF16, DType::kBF16},
-                packed ? std::vector<int64_t>{n, out.groups} : std::vector<int64_t>{out.groups, n});
+  expect_tensor(
+      scales, {DType::kF16, DType::kBF16},
+      packed ? std::vector<int64_t>{n, out.groups()} : std::vector<int64_t>{out.groups(), n});
   Part part{.n = n, .tensors = {&values, &scales}};
   const RawTensor* zeros = take_zeros(scheme, stem, out, part);
   if (packed && checkpoint_.find(stem + ".weight_shape")) {
@@ -309,8 +313,8 @@ WeightLoader::Part WeightLoader::take_integers(const RawTensor& values, const Fo
     part.tensors.push_back(&shape);
   }
   if (!awq)
-    out.group_of = take_group_order(stem + (packed ? ".weight_g_idx" : ".g_idx"), scheme.any_order,
-                                    k, out.groups, part);
+    out.group_of =
+        take_group_order(stem + (packed ? ".weight_g_idx" : ".g_idx"), scheme.any_order, out, part);
   part.read = [this, scheme, zeros, out](Part& read) { read_integers(scheme, zeros, out, read); };
   return part;
 }
@@ -322,8 +326,8 @@ const RawTensor* WeightLoader::take_zeros(const FolderScheme& scheme, const std:
   const RawTensor& zeros = take_any(stem + (packed ? ".weight_zero_point" : ".qzeros"));
   const int64_t bits = matrix.n * scheme.bits;
   expect_tensor(zeros, {formats::DType::kI32, formats::DType::kU32},
-                packed ? std::vector<int64_t>{(bits + 31) / 32, matrix.groups}
-                       : std::vector<int64_t>{matrix.groups, bits / 32});
+                packed ? std::vector<int64_t>{(bits + 31) / 32, matrix.groups()}
+                       : std::vector<int64_t>{matrix.groups(), bits / 32});
   part.tensors.push_back(&zeros);
   return &zeros;
 }
@@ -355,7 +359,8 @@ void WeightLoader::read_integers(const FolderScheme& scheme, const RawTensor* ze
 }
 
 std::vector<int32_t> WeightLoader::take_group_order(const std::string& name, bool any_order,
-                                                    int64_t k, int64_t groups, Part& part) {
+                                                    const IntegerMatrix& matrix, Part& part) {
+  const int64_t k = matrix.k, groups = matrix.groups();
   if (!checkpoint_.find(name) && (!any_order || groups == 1)) return {};
   const RawTensor& tensor = take_any(name);
   expect_tensor(tensor, {formats::DType::kI32}, {k});
@@ -368,7 +373,7 @@ std::vector<int32_t> WeightLoader::take_group_order(const std::string& name, boo
     if (group < 0 || group >= groups)
       throw LoadError(where(tensor) + " has group " + std::to_string(group) + ", but there are " +
                       std::to_string(groups) + kOtherConfig);
-    in_order = in_order && group == i * groups / k;
+    in_order = in_order && group == i / matrix.group_size;
   }
   if (in_order) order.clear();
   return order;
@@ -377,20 +382,19 @@ std::vector<int32_t> WeightLoader::take_group_order(const std::string& name, boo
 void WeightLoader::make_affine(const IntegerMatrix& matrix, const std::vector<int32_t>& columns,
                                const FolderScheme& scheme, mx::Dtype scale_dtype,
                                Part& part) const {
-  const int64_t group = packed_group(matrix.k, matrix.groups);
-  const int64_t repeats = matrix.k / group / matrix.groups;
+  const int64_t group = packed_group(matrix);
+  const auto groups = static_cast<size_t>(matrix.n * (matrix.k / group));
   const ZeroBytes zeros = zero_bytes(matrix, scheme, *part.tensors[0]);
   const auto codes = static_cast<size_t>(matrix.n * matrix.k * matrix.bits / 8);
-  const size_t scale_bytes = matrix.scales.size() * static_cast<size_t>(repeats) * 2;
+  const size_t scale_bytes = groups * sizeof(uint16_t);
   const size_t order_bytes = columns.size() * sizeof(int32_t);
   const std::shared_ptr<std::byte[]> memory(
-      new std::byte[order_bytes + codes + scale_bytes +
-                    zeros.bytes.size() * static_cast<size_t>(repeats)]);
+      new std::byte[order_bytes + codes + scale_bytes + (zeros.bytes.empty() ? 0 : groups)]);
   std::byte* values = memory.get() + order_bytes;
   if (!columns.empty()) std::memcpy(memory.get(), columns.data(), order_bytes);
   std::memcpy(values, matrix.codes.get(), codes);
-  repeat(matrix.scales, repeats, values + codes);
-  repeat(zeros.bytes, repeats, values + codes + scale_bytes);
+  spread(matrix, group, matrix.scales, values + codes);
+  if (!zeros.bytes.empty()) spread(matrix, group, zeros.bytes, values + codes + scale_bytes);
   part.affine = ops::AffineRows{
       .values = values,
       .scales = values + codes,
@@ -416,7 +420,7 @@ void WeightLoader::make_dense(const IntegerMatrix& matrix, mx::Dtype scale_dtype
   auto* out = reinterpret_cast<float*>(memory.get());
   context_.pool->parallel_for(matrix.n, [&](int64_t row) {
     for (int64_t k = 0; k < matrix.k; ++k) {
-      const auto at = static_cast<size_t>(row * matrix.groups + matrix.group(k));
+      const auto at = static_cast<size_t>(row * matrix.groups() + matrix.group(k));
       const int q = static_cast<int>(matrix.code(row, k)) - matrix.zeros[at];
       out[row * matrix.k + k] = static_cast<float>(q) * to_float(matrix.scales[at], scale_dtype);
     }

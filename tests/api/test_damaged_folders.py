@@ -160,7 +160,7 @@ AWQ = [
     ("bits", key("bits", [4])),
     ("bits", key("bits", 8)),
     ("group_size", key("group_size", -32)),
-    ("qweight has 64 columns", key("group_size", 2**62)),
+    (".scales has shape", key("group_size", 2**62)),
     (".scales has shape", key("group_size", 64)),
     ("group_size", key("group_size", 31)),
     ("version", key("version", "gemv_fast")),

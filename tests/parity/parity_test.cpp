@@ -244,7 +244,8 @@ INSTANTIATE_TEST_SUITE_P(Checkpoints, ParityInt8,
                          ::testing::Values("qwen3-gguf-q8", "qwen3-gguf-k", "qwen3-gguf-iq4-xs",
                                            "qwen3-moe-gguf-q5", "deepseek-v2-gguf-q8",
                                            "qwen35-gguf-q5", "qwen3-moe-awq", "llama3-gptq",
-                                           "qwen3-gptq-dynamic-bf16", "qwen3-packed-bf16"),
+                                           "qwen3-gptq-dynamic-bf16", "qwen3-gptq-ragged-bf16",
+                                           "qwen3-packed-bf16"),
                          test_name);
 
 TEST(ParityData, AllCheckpointsAreThere) {

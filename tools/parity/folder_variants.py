@@ -76,6 +76,15 @@ VARIANTS = [
         tuple(f"layers.1.self_attn.{x}_proj" for x in "qkvo"),
         wide=("layers.0.self_attn.q_proj", "layers.0.mlp.down_proj"),
     ),
+    # The last group of the layers with 96 columns is shorter; one of them has its groups' columns apart.
+    Folder(
+        "qwen3-gptq-ragged-bf16",
+        "qwen3-bf16",
+        torch.bfloat16,
+        {"quant_method": "gptq", "bits": 4, "group_size": 2 * GROUP, "desc_act": True, "sym": False},
+        ("lm_head",),
+        shuffled=("layers.1.mlp.down_proj",),
+    ),
     Folder(
         "qwen3-packed-bf16",
         "qwen3-bf16",

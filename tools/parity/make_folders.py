@@ -163,7 +163,8 @@ def store(variant: Folder, layer: str, w: np.ndarray) -> tuple[dict[str, torch.T
     n, k = w.shape
     method, wide = variant.config["quant_method"], layer.endswith(variant.wide or ("-",))
     bits = 8 if wide else 4
-    group_of = np.zeros(k, np.int64) if wide else np.arange(k) // GROUP
+    size = k if wide else variant.config.get("group_size", GROUP)
+    group_of = np.arange(k) // size
     if layer.endswith(variant.shuffled or ("-",)):
         group_of = np.random.default_rng(k).permutation(group_of)
     q, zeros, scales, values = quantize(w, bits, group_of, wide, variant.dtype)
