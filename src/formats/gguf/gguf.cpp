@@ -91,9 +91,10 @@ GgufHeader GgufModel::add_file(const std::string& path) {
 }
 
 void GgufModel::add_other_parts(const std::string& path) {
+  // Of a file that llama-gguf-split merged it is 0.
   const int64_t count = find_number(metadata_, "split.count", path).value_or(1);
-  if (count == 1) return;
-  if (count < 1 || count > kMaxParts)
+  if (count == 0 || count == 1) return;
+  if (count < 0 || count > kMaxParts)
     throw LoadError(path + ": key \"split.count\" is " + std::to_string(count) + kRemedy);
   const int64_t part = find_number(metadata_, "split.no", path).value_or(0) + 1;
   const std::string ending = part_ending(1, count);

@@ -319,6 +319,15 @@ TEST_F(GgufParts, AreOneModel) {
   EXPECT_EQ(model.files().size(), 3u);
 }
 
+// llama-gguf-split --merge leaves the first part's keys, and a count of 0.
+TEST_F(GgufParts, MayHaveBeenMerged) {
+  GgufBytes merged = part(0, 0, "t0");
+  for (int i = 1; i < 3; ++i) merged.tensor("t" + std::to_string(i), {1}, kF32, "abcd");
+  const GgufModel model = GgufModel::open(dir_.write("merged.gguf", merged.bytes()));
+  EXPECT_EQ(model.tensors().size(), 3u);
+  EXPECT_EQ(model.files().size(), 1u);
+}
+
 TEST_F(GgufParts, MustBeAllThere) {
   parts_.erase(2);
   EXPECT_THAT(error(), AllOf(HasSubstr("m-00003-of-00003.gguf"), HasSubstr("is missing")));
