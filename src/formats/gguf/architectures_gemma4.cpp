@@ -32,6 +32,9 @@ int64_t turning_frequencies(Translator& t, int64_t head_dim) {
 
 void add_ropes(Translator& t, int64_t turning, int64_t window_head_dim) {
   json::object& config = t.config;
+  // No model of the family scales its rope, and this one has no place for it.
+  if (config.at("rope_parameters").at("rope_type") != "default")
+    t.fail("rope.scaling.factor", "is not 1, which is not supported");
   json::object full{{"rope_type", "proportional"}};
   full["rope_theta"] = config.at("rope_parameters").at("rope_theta");
   full["partial_rotary_factor"] = Translator::share_of(2 * turning, t.head_dim());

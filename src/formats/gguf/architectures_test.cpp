@@ -228,6 +228,13 @@ TEST_F(Gemma4, RefusesOtherDifferences) {
   }
 }
 
+TEST_F(Gemma4, RefusesARopeThatIsScaled) {
+  begin_gemma4({});
+  file_.text("gemma4.rope.scaling.type", "linear");
+  f32("rope.scaling.factor", 8);
+  EXPECT_THAT(error(), HasSubstr("\"gemma4.rope.scaling.factor\" is not 1"));
+}
+
 class DeltaNets : public GgufArchitectures {
  protected:
   void begin_qwen35(int value_heads = 4) {
