@@ -279,6 +279,15 @@ TEST_F(DeltaNets, SizesAndTensorsHaveOtherNames) {
                                                        "full_attention", "linear_attention"));
 }
 
+TEST_F(DeltaNets, BiasesAreThoseOfTheLayersWithAttention) {
+  begin_qwen35();
+  EXPECT_FALSE(open().config().attention_bias);
+  tensor("blk.3.attn_k.bias", {16});
+  EXPECT_FALSE(open().config().attention_bias);
+  tensor("blk.3.attn_q.bias", {32});
+  EXPECT_TRUE(open().config().attention_bias);
+}
+
 TEST_F(DeltaNets, RefusesSizesThatDoNotFit) {
   begin_qwen35(5);
   EXPECT_THAT(error(), HasSubstr("\"qwen35.ssm.inner_size\" is 48, no multiple of the 5"));

@@ -197,6 +197,14 @@ void GgufTranslator::add_latent_decoder(const char* architecture) {
   add_rest();
 }
 
+// Of hybrid models the first layers have no attention.
+bool GgufTranslator::has_attention_bias() const {
+  for (int64_t i = 0; i < layers_; ++i)
+    for (const char* part : {"attn_q", "attn_qkv", "attn_kv_a_mqa"})
+      if (has_tensor("blk." + std::to_string(i) + "." + part + ".bias")) return true;
+  return false;
+}
+
 void GgufTranslator::add_rest() {
   const auto embedding = tensors_.find("token_embd.weight");
   if (embedding == tensors_.end() || embedding->second.shape.size() != 2)
@@ -204,8 +212,7 @@ void GgufTranslator::add_rest() {
                     ": there is no matrix token_embd.weight; this file holds no language model");
   config["vocab_size"] = embedding->second.shape[0];
   config["tie_word_embeddings"] = !has_tensor("output.weight");
-  config["attention_bias"] = has_tensor("blk.0.attn_q.bias") || has_tensor("blk.0.attn_qkv.bias") ||
-                             has_tensor("blk.0.attn_kv_a_mqa.bias");
+  config["attention_bias"] = has_attention_bias();
   config["mlp_bias"] = has_tensor("blk.0.ffn_up.bias");
   config["hidden_act"] = "silu";
   if (!find_bool("attention.causal").value_or(true))

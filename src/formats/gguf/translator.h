@@ -90,6 +90,7 @@ class GgufTranslator {
   void check_further_layers(int64_t end) const;
   void add_heads();
   void add_latent_heads();
+  bool has_attention_bias() const;
   void add_rest();
   void add_rope();
   void add_scaling(json::object& rope);
