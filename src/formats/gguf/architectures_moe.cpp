@@ -43,6 +43,12 @@ bool has_correction(const Translator& t) {
   return t.has_tensor("blk." + std::to_string(first) + ".exp_probs_b.bias");
 }
 
+bool has_experts(const Translator& t) {
+  const int64_t further = t.find_int("nextn_predict_layers").value_or(0);
+  return t.find_int("leading_dense_block_count", kCount).value_or(0) <
+         t.require_int("block_count") - further;
+}
+
 }  // namespace
 
 // Weights of chosen experts do not add up to one: neither the file nor llama.cpp says so.
@@ -177,9 +183,11 @@ void dots1(Translator& t) {
 }
 
 // DeepSeek V2 and V3 and what is built like them, GLM-4.7-Flash among them: their routers tell them
-// apart. Of files that do not say which function they have, those with a correction are V3's.
+// apart. Of files that do not say which function they have, those with a correction are V3's, and
+// those without experts, which V3 takes whatever else they say of routers.
 void deepseek2(Translator& t) {
-  const Gating unsaid = has_correction(t) ? Gating::kSigmoid : Gating::kSoftmax;
+  const bool is_like_v3 = has_correction(t) || !has_experts(t);
+  const Gating unsaid = is_like_v3 ? Gating::kSigmoid : Gating::kSoftmax;
   const bool is_v3 = gating_of(t, unsaid) == Gating::kSigmoid;
   t.add_latent_decoder(is_v3 ? "DeepseekV3ForCausalLM" : "DeepseekV2ForCausalLM");
   add_deepseek_experts(t);

@@ -323,6 +323,28 @@ TEST_F(GgufArchitectures, LayersThatPredictFurtherTokensHaveATensorOfTheirOwn) {
   EXPECT_THAT(error(), HasSubstr("\"qwen3.nextn_predict_layers\" is 1, but layer 1 has no tensor"));
 }
 
+// A file that does not say how its routers score, as the converter writes of configs without the
+// key.
+TEST_F(GgufArchitectures, DeepseekIsTheThirdByACorrectionOrWithoutExperts) {
+  const auto begin_deepseek = [&](int dense_layers) {
+    begin("deepseek2", 2);
+    u32("feed_forward_length", 24);
+    u32("leading_dense_block_count", dense_layers);
+    for (const auto& [name, x] : {std::pair("expert_count", 4), {"expert_used_count", 2}})
+      u32(name, x);
+    u32("rope.dimension_count", 8);
+    u32("attention.key_length_mla", 16);
+    u32("attention.value_length_mla", 8);
+    u32("attention.kv_lora_rank", 8);
+  };
+  begin_deepseek(1);
+  EXPECT_THAT(open().config().architectures, ElementsAre("DeepseekV2ForCausalLM"));
+  tensor("blk.1.exp_probs_b.bias", {4});
+  EXPECT_THAT(open().config().architectures, ElementsAre("DeepseekV3ForCausalLM"));
+  begin_deepseek(3);
+  EXPECT_THAT(open().config().architectures, ElementsAre("DeepseekV3ForCausalLM"));
+}
+
 // Granite 4's files, whose models may have mamba layers.
 TEST_F(GgufArchitectures, GraniteIsWithoutMambaLayers) {
   begin("granitehybrid", 2);
