@@ -166,6 +166,7 @@ TEST(Gguf, RefusesBadHeaders) {
       {GgufBytes().value("k", 8, gguf_number(UINT64_MAX, 8)).bytes(), {"ends within it"}},
       {GgufBytes().value("k", 12, "1234").bytes(), {"key \"k\"", "ends within it"}},
       {GgufBytes().u32(std::string(65'536, 'k'), 1).bytes(), {"key 0", "over the limit of 65535"}},
+      {GgufBytes().u32("a", 1).u32(std::string(65'536, 'k'), 1).bytes(), {"key 1, behind \"a\": "}},
       {array(9, 1, gguf_number(4, 4) + gguf_number(0, 8)), {"array of arrays"}},
       {array(4, kHuge, "12345678"), {"key \"k\"", "1099511627776 elements ends behind the file"}},
       {array(8, 2, gguf_string("a")), {"key \"k\"", "ends behind"}},

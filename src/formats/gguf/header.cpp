@@ -241,13 +241,19 @@ bool check_count(Cursor& in, const char* what, uint64_t count, uint64_t least_by
                  std::to_string(count) + " " + what);
 }
 
+// What has no name yet, by its index and what is before it.
+std::string place(const char* what, uint64_t index, const std::string& before) {
+  const std::string text = std::string(what) + " " + std::to_string(index);
+  return index == 0 ? text + ": " : text + ", behind " + quote_name(before) + ": ";
+}
+
 bool read_metadata(Cursor& in, uint64_t count, GgufHeader& out) {
   if (!check_count(in, "keys", count, 8 + 4 + 1)) return false;
   std::set<std::string> keys;
   uint64_t elements = kMaxElements;
   for (uint64_t i = 0; i < count; ++i) {
     GgufEntry entry;
-    in.set_about("key " + std::to_string(i) + ": ");
+    in.set_about(place("key", i, i ? out.metadata.back().key : ""));
     if (!in.string(kMaxKeyBytes, "a key", entry.key)) return false;
     in.set_about("key " + quote_name(entry.key) + ": ");
     if (!keys.insert(entry.key).second) return in.fail("it appears twice");
@@ -326,7 +332,7 @@ bool read_tensors(Cursor& in, uint64_t count, GgufHeader& out) {
   std::set<std::string> names;
   for (uint64_t i = 0; i < count; ++i) {
     GgufTensor tensor;
-    in.set_about("tensor " + std::to_string(i) + ": ");
+    in.set_about(place("tensor", i, i ? out.tensors.back().name : ""));
     if (!in.string(kMaxNameBytes, "a name", tensor.name)) return false;
     in.set_about("tensor " + quote_name(tensor.name) + ": ");
     if (!names.insert(tensor.name).second) return in.fail("it appears twice");
