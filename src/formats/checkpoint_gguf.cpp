@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "formats/checkpoint.h"
 #include "formats/gguf/architectures.h"
+#include "formats/gguf/config_keys.h"
 #include "formats/gguf/text_files.h"
 #include "formats/gguf/translator.h"
 
@@ -55,7 +56,9 @@ Checkpoint Checkpoint::open_gguf(const std::string& path) {
   out.translated_ = translator.finish();
   out.gguf_names_ = translator.names();
   out.norms_are_complete_ = translator.norms_are_complete;
-  out.config_ = parse_hf_config(std::move(translator.config), path);
+  out.config_ =
+      parse_hf_config(std::move(translator.config), path,
+                      gguf_keys_of_config(metadata.require_string("general.architecture")));
   out.generation_config_ = read_sampling(metadata);
   for (const RawTensor& tensor : out.translated_) {
     if (!out.tensors_.emplace(tensor.name, &tensor).second)

@@ -23,8 +23,12 @@ std::string range_text(RealRange r) {
 }  // namespace
 
 ConfigReader::ConfigReader(std::string file, const json::object& object,
-                           const json::object* fallback, std::string path)
-    : file_(std::move(file)), object_(&object), fallback_(fallback), path_(std::move(path)) {}
+                           const json::object* fallback, std::string path, const KeyNames* names)
+    : file_(std::move(file)),
+      object_(&object),
+      fallback_(fallback),
+      path_(std::move(path)),
+      names_(names) {}
 
 const json::value* ConfigReader::find(std::string_view key) const {
   const json::value* value = object_->if_contains({key.data(), key.size()});
@@ -40,11 +44,16 @@ const json::object* ConfigReader::find_object(std::string_view key) const {
 }
 
 ConfigReader ConfigReader::inside(std::string_view key, const json::object& object) const {
-  return ConfigReader(file_, object, nullptr, path_ + std::string(key) + ".");
+  return ConfigReader(file_, object, nullptr, path_ + std::string(key) + ".", names_);
 }
 
 void ConfigReader::fail(std::string_view key, const std::string& why) const {
-  throw LoadError(file_ + ": " + quote_name(path_ + std::string(key)) + " " + why);
+  const std::string path = path_ + std::string(key);
+  std::string name = quote_name(path);
+  if (names_)
+    if (const auto other = names_->find(path); other != names_->end())
+      name = quote_name(other->second) + " (" + path + ")";
+  throw LoadError(file_ + ": " + name + " " + why);
 }
 
 void ConfigReader::fail_type(std::string_view key, const json::value& value,

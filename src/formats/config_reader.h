@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -22,15 +23,18 @@ struct RealRange {
   bool min_inclusive = true;
 };
 
+// Other names of keys, by their whole path, for messages.
+using KeyNames = std::map<std::string, std::string, std::less<>>;
+
 // Typed access to the keys of a JSON object in a model's folder. A key that is null counts as
 // absent, as in transformers. A value of the wrong type or out of range throws LoadError naming the
 // file and the key. Views the objects, which must outlive it.
 class ConfigReader {
  public:
   // Keys that `object` lacks are looked up in `fallback`. `path` goes before keys in messages
-  // ("rope_scaling.").
+  // ("rope_scaling."), and a key in `names` has the other name before it.
   ConfigReader(std::string file, const json::object& object, const json::object* fallback = nullptr,
-               std::string path = {});
+               std::string path = {}, const KeyNames* names = nullptr);
 
   const json::object& object() const { return *object_; }
   const json::value* find(std::string_view key) const;
@@ -66,6 +70,7 @@ class ConfigReader {
   const json::object* object_;
   const json::object* fallback_;
   std::string path_;
+  const KeyNames* names_;
 };
 
 // The object in the JSON file at `file`. Throws LoadError.

@@ -124,9 +124,10 @@ void read_modelopt(HfConfig& out) {
 
 }  // namespace
 
-HfConfig parse_hf_config(json::value raw, const std::string& file) {
+HfConfig parse_hf_config(json::value raw, const std::string& file, KeyNames stored) {
   HfConfig out;
   out.file = file;
+  out.stored = std::move(stored);
   out.raw = std::move(raw);
   const ConfigReader top(file, out.raw.get_object());
   top.find_object("text_config");  // refuses another type
@@ -159,7 +160,8 @@ HfConfig read_hf_config(const std::string& file) {
 
 ConfigReader HfConfig::reader() const {
   const json::object* text = text_config(raw);
-  return text ? ConfigReader(file, *text, &raw.get_object()) : ConfigReader(file, raw.get_object());
+  const json::object& top = raw.get_object();
+  return ConfigReader(file, text ? *text : top, text ? &top : nullptr, {}, &stored);
 }
 
 const RopeConfig& HfConfig::rope_for(const std::string& layer_type) const {

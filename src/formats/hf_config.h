@@ -20,6 +20,7 @@ namespace quire::formats {
 struct HfConfig {
   std::string file;  // path of config.json, for error messages
   json::value raw;   // the whole file, always an object
+  KeyNames stored;   // what keys are called in a file that is no config.json
 
   std::vector<std::string> architectures;  // at least one
   std::string model_type;
@@ -73,8 +74,8 @@ struct HfConfig {
 
 // Reads a config.json. Throws LoadError naming the file and the key.
 HfConfig read_hf_config(const std::string& file);
-// The same from a document already in memory; `file` is for messages.
-HfConfig parse_hf_config(json::value raw, const std::string& file);
+// The same from a document already in memory; `file` and `stored` are for messages.
+HfConfig parse_hf_config(json::value raw, const std::string& file, KeyNames stored = {});
 
 // What generation_config.json recommends; every key may be absent, and so may the file.
 struct GenerationConfig {

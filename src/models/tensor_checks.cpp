@@ -23,8 +23,9 @@ bool has_shape(const formats::RawTensor& tensor, const std::vector<int64_t>& exp
 
 void expect_shape(const formats::RawTensor& tensor, const std::vector<int64_t>& expected) {
   if (has_shape(tensor, expected)) return;
-  throw LoadError(where(tensor) + " has shape " + shape_text(tensor.shape) +
-                  ", but config.json asks for " + shape_text(expected) +
+  const char* config = tensor.stored_name.empty() ? "config.json" : "the metadata";
+  throw LoadError(where(tensor) + " has shape " + shape_text(tensor.shape) + ", but " + config +
+                  " asks for " + shape_text(expected) +
                   "; the config and the weights are not of one model");
 }
 

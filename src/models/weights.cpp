@@ -477,7 +477,7 @@ std::string WeightLoader::finish(const std::vector<std::string>& ignored) const 
     throw LoadError(checkpoint_.dir() + ": " + std::to_string(count) + " tensors that " +
                     checkpoint_.config().architectures.front() + " does not use: " + names +
                     (count > 8 ? ", ..." : "") +
-                    "; the checkpoint is of another architecture than config.json says");
+                    "; the checkpoint is of another architecture than it says");
   }
   std::string text;
   for (const auto& [prefix, number] : skipped)

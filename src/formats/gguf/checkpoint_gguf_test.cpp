@@ -360,7 +360,8 @@ TEST_F(GgufCheckpoint, IsCheckedAsAConfigIs) {
   f32("attention.layer_norm_rms_epsilon", 0.25f);
   file_.texts("tokenizer.ggml.tokens", {"a"});
   matrix("token_embd.weight", 1, 12);
-  EXPECT_THAT(error(), HasSubstr("\"num_key_value_heads\" is 2, which does not divide"));
+  EXPECT_THAT(error(), HasSubstr("\"llama.attention.head_count_kv\" (num_key_value_heads) is 2, "
+                                 "which does not divide"));
 }
 
 }  // namespace

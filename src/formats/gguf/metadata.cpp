@@ -38,7 +38,7 @@ std::optional<int64_t> GgufMetadata::find_int(const std::string& key, IntRange r
   const auto* number = std::get_if<int64_t>(&value->value);
   if (const auto* all = std::get_if<std::vector<int64_t>>(&value->value)) {
     if (all->empty() || std::ranges::any_of(*all, [&](int64_t x) { return x != all->front(); }))
-      fail(key, "differs between layers, which is not supported");
+      fail(key, "must be one number, or the same one for each layer");
     number = all->data();
   }
   if (!number || value->type == GgufType::kBool) fail(key, "must be an integer");
