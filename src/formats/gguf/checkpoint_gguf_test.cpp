@@ -308,6 +308,7 @@ TEST_F(GgufCheckpoint, RefusesWhatItDoesNotUnderstand) {
       {"\"llama.rope.freq_base\" must be a number",
        {"llama", [&] { u32("rope.freq_base", 10000); }}},
       {"\"llama.rope.freq_base\" is", {"llama", [&] { f32("rope.freq_base", -1); }}},
+      {"\"llama.rope.freq_base\" is", {"llama", [&] { f32("rope.freq_base", 1e-45f); }}},
       {"\"gemma3.attention.sliding_window_pattern\" lists 0 layers",
        {"gemma3", [&] { file_.i32s("gemma3.attention.sliding_window_pattern", {}); }}},
       {"rope_factors_short.weight there is only one",

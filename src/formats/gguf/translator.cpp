@@ -18,6 +18,8 @@ constexpr IntRange kHeads{.min = 1, .max = 1 << 16};
 constexpr IntRange kHeadDim{.min = 1, .max = 1 << 14};
 constexpr RealRange kEpsilon{.min = 0.0, .max = 1.0};
 constexpr RealRange kPositive{.min = 0.0, .min_inclusive = false};
+// Below it frequencies would grow from one to the next, up to what is no number.
+constexpr RealRange kFrequencyBase{.min = 1.0};
 
 // Keys under an architecture's name that say nothing that is not said by tensors, too, or that do
 // not matter to what the model computes.
@@ -274,7 +276,7 @@ void GgufTranslator::add_scaling(json::object& rope) {
 
 void GgufTranslator::add_rope() {
   json::object rope{{"rope_type", "default"}};
-  rope["rope_theta"] = find_double("rope.freq_base", kPositive).value_or(10000.0);
+  rope["rope_theta"] = find_double("rope.freq_base", kFrequencyBase).value_or(10000.0);
   const int64_t rotary = find_int("rope.dimension_count", kHeadDim).value_or(head_dim_);
   if (rotary > head_dim_)
     fail("rope.dimension_count", "is " + std::to_string(rotary) + ", but heads have " +
@@ -307,7 +309,7 @@ void GgufTranslator::add_layer_types(int64_t full_every) {
 void GgufTranslator::add_plain_rope_of_windows(double base) {
   const json::object full = config["rope_parameters"].as_object();
   json::object plain{{"rope_type", "default"}};
-  plain["rope_theta"] = find_double("rope.freq_base_swa", kPositive).value_or(base);
+  plain["rope_theta"] = find_double("rope.freq_base_swa", kFrequencyBase).value_or(base);
   plain["partial_rotary_factor"] = full.at("partial_rotary_factor");
   config["rope_parameters"] =
       json::object{{"full_attention", full}, {"sliding_attention", std::move(plain)}};
