@@ -55,9 +55,10 @@ class OneRow {
     return ops::find_linear_kernel(ops::linear_format(weights_.front().weight, mx::bfloat16));
   }
 
-  // Seconds of a run, on the instruction set in force: the fastest of each copy, and the mean of
-  // these. Copies may lie in memory of different speed, of which the fastest would be that of the
-  // format that is bound by memory alone.
+  // Seconds of a run on the instruction set in force: the mean over the copies of the weights, each
+  // by its fastest run. The fastest of all would be of a copy that happens to lie in fast memory,
+  // which makes bfloat16 faster but not a format that arithmetic bounds. Where all copies lie in
+  // memory of one speed, the ratio still depends on that speed.
   double seconds(double min_time) {
     std::vector<double> best(weights_.size(), std::numeric_limits<double>::infinity());
     const TimePoint begin = Clock::now();
