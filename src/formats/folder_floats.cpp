@@ -6,13 +6,6 @@
 namespace quire::formats {
 namespace {
 
-std::optional<DType> storage_of(std::string_view name) {
-  if (name == "bfloat16") return DType::kBF16;
-  if (name == "float16") return DType::kF16;
-  if (name == "float32") return DType::kF32;
-  return std::nullopt;
-}
-
 // What AutoRound says beside transformers' keys: the same, in its own words.
 void expect_same_of_auto_round(const ConfigReader& config, FolderScheme& scheme) {
   if (config.find("bits")) read_bits(config, "bits", {8}, scheme);
@@ -39,7 +32,7 @@ std::optional<DType> nf4_storage(const HfConfig& config) {
   const ConfigReader reader(config.file, config.quantization.get_object(), nullptr,
                             "quantization_config.");
   if (reader.find_string("quant_method") != "bitsandbytes") return std::nullopt;
-  return storage_of(reader.find_string("bnb_4bit_quant_storage").value_or(""));
+  return dtype_of_torch(reader.find_string("bnb_4bit_quant_storage").value_or(""));
 }
 
 void read_fp8(const ConfigReader& config, FolderQuantization& out) {
@@ -75,7 +68,7 @@ void read_bitsandbytes(const ConfigReader& config, FolderQuantization& out) {
   if (type != "nf4")
     fail_value(config, "bnb_4bit_quant_type", quote_name(type), "\"nf4\"" + instead);
   const auto storage = config.find_string("bnb_4bit_quant_storage");
-  if (storage && storage != "uint8" && !storage_of(*storage))
+  if (storage && storage != "uint8" && !dtype_of_torch(*storage))
     fail_value(config, "bnb_4bit_quant_storage", quote_name(*storage),
                "\"uint8\", \"bfloat16\", \"float16\", \"float32\"");
   out.groups = {

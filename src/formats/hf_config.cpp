@@ -32,10 +32,7 @@ void read_names(const ConfigReader& top, const ConfigReader& config, HfConfig& o
   for (const char* key : {"dtype", "torch_dtype"}) {
     const auto name = config.find_string(key);
     if (!name) continue;
-    out.dtype = *name == "float32"    ? DType::kF32
-                : *name == "float16"  ? DType::kF16
-                : *name == "bfloat16" ? DType::kBF16
-                                      : std::optional<DType>();
+    out.dtype = dtype_of_torch(*name);
     if (!out.dtype)
       config.fail(key, "must be float32, float16 or bfloat16, not " + quote_name(*name));
     return;
@@ -123,6 +120,13 @@ void read_modelopt(HfConfig& out) {
 }
 
 }  // namespace
+
+std::optional<DType> dtype_of_torch(std::string_view name) {
+  if (name == "float32") return DType::kF32;
+  if (name == "float16") return DType::kF16;
+  if (name == "bfloat16") return DType::kBF16;
+  return std::nullopt;
+}
 
 HfConfig parse_hf_config(json::value raw, const std::string& file, KeyNames stored) {
   HfConfig out;

@@ -72,6 +72,9 @@ struct HfConfig {
   ConfigReader reader() const;
 };
 
+// The floats that torch calls float32, float16 and bfloat16; none for other names.
+std::optional<DType> dtype_of_torch(std::string_view name);
+
 // Reads a config.json. Throws LoadError naming the file and the key.
 HfConfig read_hf_config(const std::string& file);
 // The same from a document already in memory; `file` and `stored` are for messages.
