@@ -8,7 +8,7 @@ namespace quire::ops {
 namespace {
 
 // e4m3 in the highest byte of each word, the rest zero, times 2^-8: see float8_value in
-// block_float_source-inl.h.
+// block_float_scales-inl.h.
 HWY_INLINE __m512 float8_values(__m512i words) {
   constexpr int kOr = 0xEA;  // a & b | c
   const __m512i v = _mm512_ternarylogic_epi32(_mm512_srai_epi32(words, 4),

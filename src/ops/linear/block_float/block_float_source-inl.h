@@ -4,6 +4,7 @@
 // Codes become float16 by looking bytes up or moving them: as the packed scales need them
 // (block_float.h), all are exact there, also those that a float32 would hold as denormals, and the
 // high byte of one is enough for 4 bits. AVX-512 and the portable kernel find floats at once.
+#include "ops/linear/block_float/block_float_scales-inl.h"
 #include "ops/linear/quantised_block-inl.h"
 
 #if defined(QUIRE_OPS_BLOCK_FLOAT_SOURCE_TARGET_) == defined(HWY_TARGET_TOGGLE)
@@ -16,29 +17,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace quire::ops::HWY_NAMESPACE {
 namespace {
-
-// kLanes bytes, a lane each.
-HWY_INLINE hn::Vec<UintTag> load_scale_bytes(const uint8_t* from) {
-  const hn::Rebind<uint8_t, FloatTag> bytes;
-  return hn::PromoteTo(UintTag(), hn::LoadU(bytes, from));
-}
-
-// The float32 of an exponent.
-HWY_INLINE FloatVec exponent_value(hn::Vec<UintTag> byte) {
-  return hn::BitCast(kFloats, hn::ShiftLeft<23>(byte));
-}
-
-// e4m3 in the low bytes, times 2^-8. Its bits become those of a float v, whose hidden 1 is wrong
-// where the exponent is zero: there 2 v - 2^-14 is right, and smaller than v; elsewhere it is not
-// smaller. (A denormal float32 would count as zero.)
-HWY_INLINE FloatVec float8_value(hn::Vec<UintTag> byte) {
-  const UintTag du;
-  const auto size = hn::ShiftLeft<20>(hn::And(byte, hn::Set(du, 0x7Fu)));
-  const auto sign = hn::ShiftLeft<24>(hn::And(byte, hn::Set(du, 0x80u)));
-  const FloatVec v = hn::BitCast(kFloats, hn::Or(size, hn::Set(du, 112u << 23)));
-  const FloatVec least = hn::Min(v, hn::Sub(hn::Add(v, v), hn::Set(kFloats, 0x1p-14f)));
-  return hn::BitCast(kFloats, hn::Or(hn::BitCast(du, least), sign));
-}
 
 #if HWY_TARGET != HWY_SCALAR
 // Bytes kEven and kOdd of each word become the high bytes of kLanes and kLanes words of 16 bits.
