@@ -23,7 +23,7 @@ WeightLoader::Part WeightLoader::take_gguf_blocks(const std::string& weight, int
                     .k = k,
                     .format = *format,
                     .multiplier = part.multipliers.empty() ? 1.0f : part.multipliers.front(),
-                    .int8_activations = int8_activations_ && ops::has_integer_codes(*format)};
+                    .int8_activations = int8_activations_};
   return part;
 }
 

@@ -34,7 +34,7 @@ ops::LinearWeight make_affine(const ops::Context& context, const mx::array& rows
 
 // Any bits but those of NaN are codes: the rows' without the last of an exponent. Scales are
 // near 1.
-template <ops::BlockFloat kFormat>
+template <ops::BlockFloat kFormat, bool kInt8Activations = false>
 ops::LinearWeight make_block_float(const ops::Context& context, const mx::array& rows,
                                    bool interleave) {
   const ops::BlockFloatFormat format = ops::block_float_format(kFormat);
@@ -47,7 +47,8 @@ ops::LinearWeight make_block_float(const ops::Context& context, const mx::array&
                                       .scales = scales.data(),
                                       .n = rows.shape(0),
                                       .k = rows.shape(1),
-                                      .format = kFormat};
+                                      .format = kFormat,
+                                      .int8_activations = kInt8Activations};
   return {.weight = ops::pack_block_float_matrix(context, {&source, 1}, mx::bfloat16, interleave)};
 }
 
@@ -81,30 +82,33 @@ ops::LinearWeight make_gguf(const ops::Context& context, const mx::array& rows, 
   return {.weight = ops::pack_gguf_matrix(context, {&source, 1}, mx::bfloat16, interleave)};
 }
 
-constexpr WeightFormat kFormats[] = {{"bf16", make_bf16},
-                                     {"affine8", make_affine<8>},
-                                     {"affine6", make_affine<6>},
-                                     {"affine5", make_affine<5>},
-                                     {"affine4", make_affine<4>},
-                                     {"affine3", make_affine<3>},
-                                     {"affine2", make_affine<2>},
-                                     {"affine8_int8", make_affine<8, true>},
-                                     {"affine4_int8", make_affine<4, true>},
-                                     {"mxfp4", make_block_float<ops::BlockFloat::kMxfp4>},
-                                     {"mxfp8", make_block_float<ops::BlockFloat::kMxfp8>},
-                                     {"nvfp4", make_block_float<ops::BlockFloat::kNvfp4>},
-                                     {"q4_0", make_gguf<ops::GgufFormat::kQ4_0>},
-                                     {"q5_0", make_gguf<ops::GgufFormat::kQ5_0>},
-                                     {"q8_0", make_gguf<ops::GgufFormat::kQ8_0>},
-                                     {"q2_k", make_gguf<ops::GgufFormat::kQ2_K>},
-                                     {"q3_k", make_gguf<ops::GgufFormat::kQ3_K>},
-                                     {"q4_k", make_gguf<ops::GgufFormat::kQ4_K>},
-                                     {"q5_k", make_gguf<ops::GgufFormat::kQ5_K>},
-                                     {"q6_k", make_gguf<ops::GgufFormat::kQ6_K>},
-                                     {"iq4_xs", make_gguf<ops::GgufFormat::kIq4Xs>},
-                                     {"q8_0_int8", make_gguf<ops::GgufFormat::kQ8_0, true>},
-                                     {"q4_k_int8", make_gguf<ops::GgufFormat::kQ4_K, true>},
-                                     {"q6_k_int8", make_gguf<ops::GgufFormat::kQ6_K, true>}};
+constexpr WeightFormat kFormats[] = {
+    {"bf16", make_bf16},
+    {"affine8", make_affine<8>},
+    {"affine6", make_affine<6>},
+    {"affine5", make_affine<5>},
+    {"affine4", make_affine<4>},
+    {"affine3", make_affine<3>},
+    {"affine2", make_affine<2>},
+    {"affine8_int8", make_affine<8, true>},
+    {"affine4_int8", make_affine<4, true>},
+    {"mxfp4", make_block_float<ops::BlockFloat::kMxfp4>},
+    {"mxfp8", make_block_float<ops::BlockFloat::kMxfp8>},
+    {"nvfp4", make_block_float<ops::BlockFloat::kNvfp4>},
+    {"mxfp4_int8", make_block_float<ops::BlockFloat::kMxfp4, true>},
+    {"nvfp4_int8", make_block_float<ops::BlockFloat::kNvfp4, true>},
+    {"q4_0", make_gguf<ops::GgufFormat::kQ4_0>},
+    {"q5_0", make_gguf<ops::GgufFormat::kQ5_0>},
+    {"q8_0", make_gguf<ops::GgufFormat::kQ8_0>},
+    {"q2_k", make_gguf<ops::GgufFormat::kQ2_K>},
+    {"q3_k", make_gguf<ops::GgufFormat::kQ3_K>},
+    {"q4_k", make_gguf<ops::GgufFormat::kQ4_K>},
+    {"q5_k", make_gguf<ops::GgufFormat::kQ5_K>},
+    {"q6_k", make_gguf<ops::GgufFormat::kQ6_K>},
+    {"iq4_xs", make_gguf<ops::GgufFormat::kIq4Xs>},
+    {"q8_0_int8", make_gguf<ops::GgufFormat::kQ8_0, true>},
+    {"q4_k_int8", make_gguf<ops::GgufFormat::kQ4_K, true>},
+    {"q6_k_int8", make_gguf<ops::GgufFormat::kQ6_K, true>}};
 
 }  // namespace
 

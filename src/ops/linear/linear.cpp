@@ -170,6 +170,7 @@ LinearParams linear_format(const PackedMatrix& w, mx::Dtype out_dtype) {
     p.block_float = w.block_float;
     p.bits = block_float_format(w.block_float).bits;
     p.group_size = block_float_format(w.block_float).group_size;
+    p.turned = w.turned;
   }
   if (w.parts) p.num_parts = static_cast<int64_t>(w.parts->size());
   if (w.gguf != GgufFormat::kNone) {

@@ -49,11 +49,11 @@ struct PackedMatrix {
   // In a block format of GGUF files: its scales and codes, in the same layout. Values are those of
   // gguf_reference.h, rounded once to dtype.
   GgufFormat gguf = GgufFormat::kNone;
-  bool int8_activations = false;  // of GGUF's formats: as AffineFormat::int8_activations
+  bool int8_activations = false;  // of these two: as AffineFormat::int8_activations
   // The first N/2 rows (gate) and the last (up) are packed in turn, a panel of each, so that one
   // task has both for the gate. Each half is padded to whole panels.
   bool interleaved = false;
-  // Affine or of GGUF: the codes lie as the kernel for the instruction set in force reads them best
+  // Quantised: the codes lie as the kernel for the instruction set in force reads them best
   // (quantised_layout.h). After force_cpu_isa() there may be no kernel that reads them: then
   // linear(), head_linear() and moe_experts() throw std::logic_error.
   bool turned = false;
@@ -68,7 +68,7 @@ struct PackedMatrix {
   // says that gate and up are stacked).
   std::shared_ptr<const MlxMatrix> mlx = nullptr;
   bool is_quantised() const;
-  bool rounds_activations() const;  // affine or GGUF's: by int8_activations
+  bool rounds_activations() const;  // quantised: by int8_activations
   size_t nbytes() const;
 };
 

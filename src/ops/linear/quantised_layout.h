@@ -37,8 +37,8 @@ namespace quire::ops {
 //     8 bits   [32][4][k 0, 2, 1 and 3][4 rows] bytes
 //     4 bits   [16][4][2][4 rows] words of 16 bits, of four k: from the low nibble on 1, 3, 0 and 2
 //
-// Those of GGUF's formats are planes of words of 32 bits with the rows beside each other:
-// gguf_layout.h.
+// Those of GGUF's formats and of block floats are planes of words of 32 bits with the rows beside
+// each other: gguf_layout.h.
 //
 // What is always_inline is part of its callers, so that files for one instruction set leave no
 // symbol that others might be linked to.
@@ -110,7 +110,10 @@ struct QuantisedLayout {
     // Nibbles 0 and 1 of a word are in its first byte.
     return {row * 64 + at % 32 * 2 + at / 64, static_cast<int>(at / 32 % 2 * 4)};
   }
-  bool has_planes() const { return gguf != GgufFormat::kNone && (bits != 4 || turned); }
+  bool has_planes() const {
+    if (block_float != BlockFloat::kNone) return turned;
+    return gguf != GgufFormat::kNone && (bits != 4 || turned);
+  }
   // One code of a block, k in [0, 128).
   uint8_t code(const uint8_t* block, int64_t row, int64_t at) const {
     const uint8_t* codes = block + scale_bytes();

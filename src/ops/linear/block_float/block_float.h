@@ -55,6 +55,11 @@ constexpr bool is_nvfp4(BlockFloat format) {
   return format == BlockFloat::kNvfp4 || format == BlockFloat::kScaledNvfp4;
 }
 
+// Codes of e2m1: values that are whole numbers when doubled.
+constexpr bool is_e2m1(BlockFloat format) {
+  return format == BlockFloat::kMxfp4 || is_nvfp4(format);
+}
+
 struct BlockFloatFormat {
   const char* name;
   int bits;

@@ -65,6 +65,12 @@ float scale_of(const QuantisedLayout& layout, const uint8_t* block, int64_t inde
 HWY_INLINE hn::Vec<IntTag> load_codes(const QuantisedLayout& layout, const uint8_t* codes,
                                       int64_t row, int64_t k) {
   const UintTag du;
+  if (layout.turned) {  // a row's are not beside each other
+    HWY_ALIGN uint32_t in_order[kLanes];
+    for (int64_t i = 0; i < kLanes; ++i)
+      in_order[i] = gguf_plane_code(4, /*turned=*/true, codes, row, k + i);
+    return hn::Load(IntTag(), reinterpret_cast<const int32_t*>(in_order));
+  }
   if (layout.bits == 8) {
     const hn::Rebind<uint8_t, FloatTag> bytes;
     const uint8_t* from = codes + (k / 64 * kPanel + row) * 64 + k % 64;

@@ -73,10 +73,9 @@ constexpr std::optional<GgufFormat> find_gguf_format(uint32_t type) {
   return format;
 }
 
-// Whether weights are whole numbers times scales, so that products with activations of 8 bits are
-// of whole numbers.
-constexpr bool has_integer_codes(GgufFormat format) {
-  return format != GgufFormat::kMxfp4 && format != GgufFormat::kNvfp4;
+// Whether codes are e2m1: these formats are packed as block floats.
+constexpr bool is_e2m1(GgufFormat format) {
+  return format == GgufFormat::kMxfp4 || format == GgufFormat::kNvfp4;
 }
 
 // Of a row of k weights; k is a multiple of the block's, and kNone has no rows.

@@ -34,14 +34,14 @@ namespace quire::ops {
 //   1 bit    byte i of [h] holds k = 64 h + i and, above, 8, 16, ... 56 k further; h < 2
 //
 // Turned planes (quantised_layout.h) are words: [16, 8, 4 or 2 blocks of k][2][16 rows][4 k].
-// Turned codes of 4 bits are such a plane.
+// Turned codes of 4 bits are such a plane, those of block floats (mxfp4 and nvfp4) among them.
 struct GgufLayout {
   int bits = 0;             // of a code
   int64_t group = 0;        // k that share a scale
   int64_t scale_bytes = 0;  // of a block
   int zero = 0;             // the code that means 0
   bool has_min = false;     // then there is a bias, and zero is 0
-  bool from_table = false;  // kIq4Values
+  bool from_table = false;  // kIq4Values, or of e2m1 kTwiceE2m1
 };
 
 consteval GgufLayout make_gguf_layout(GgufFormat format) {
@@ -68,10 +68,12 @@ consteval GgufLayout make_gguf_layout(GgufFormat format) {
       return {.bits = 4, .group = 32, .scale_bytes = 128, .from_table = true};
     case GgufFormat::kIq4Xs:
       return {.bits = 4, .group = 32, .scale_bytes = 80, .from_table = true};
-    case GgufFormat::kNone:
-    case GgufFormat::kQ4_1:   // packed as affine weights
-    case GgufFormat::kMxfp4:  // packed as block floats, both
+    case GgufFormat::kMxfp4:  // packed as block floats, both, with scales as block_float.h has them
+      return {.bits = 4, .group = 32, .scale_bytes = 64, .from_table = true};
     case GgufFormat::kNvfp4:
+      return {.bits = 4, .group = 16, .scale_bytes = 128, .from_table = true};
+    case GgufFormat::kNone:
+    case GgufFormat::kQ4_1:  // packed as affine weights
       break;
   }
   return {};
@@ -92,6 +94,16 @@ constexpr const GgufLayout& gguf_layout(GgufFormat format) {
 // What the codes of iq4_nl and iq4_xs stand for.
 inline constexpr int kIq4Values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                        1,    13,   25,  38,  53,  69,  89,  113};
+// Twice what the codes of e2m1 stand for.
+inline constexpr int kTwiceE2m1[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+// Kernels that multiply bytes have both tables so much higher.
+inline constexpr int kIq4Zero = 128, kE2m1Zero = 12;
+
+// The byte that means 0 where bytes are multiplied in place of codes: of formats without a minimum.
+constexpr int gguf_zero_byte(GgufFormat format) {
+  if (is_e2m1(format)) return kE2m1Zero;
+  return gguf_layout(format).from_table ? kIq4Zero : gguf_layout(format).zero;
+}
 
 // Where a code, or a plane's part of one, is: its byte and the bits below it there.
 struct CodePlace {

@@ -13,14 +13,24 @@ HWY_BEFORE_NAMESPACE();
 namespace quire::ops::HWY_NAMESPACE {
 namespace {
 
-// What iq4's codes stand for, as bytes 128 higher.
-struct Iq4Bytes {
+// What codes stand for, as bytes kZero higher.
+template <const int (&kValues)[16], int kZero>
+struct TableBytes {
   alignas(16) uint8_t at[16] = {};
-  constexpr Iq4Bytes() {
-    for (int i = 0; i < 16; ++i) at[i] = static_cast<uint8_t>(kIq4Values[i] + 128);
+  constexpr TableBytes() {
+    for (int i = 0; i < 16; ++i) at[i] = static_cast<uint8_t>(kValues[i] + kZero);
   }
 };
-constexpr Iq4Bytes kIq4Bytes;
+constexpr TableBytes<kIq4Values, kIq4Zero> kIq4Bytes;
+constexpr TableBytes<kTwiceE2m1, kE2m1Zero> kE2m1Bytes;
+
+// Bytes of codes become those of what they stand for.
+template <GgufFormat kFormat>
+HWY_INLINE hn::Vec<hn::Repartition<uint8_t, UintTag>> look_up_bytes(
+    hn::Vec<hn::Repartition<uint8_t, UintTag>> codes) {
+  const uint8_t* table = is_e2m1(kFormat) ? kE2m1Bytes.at : kIq4Bytes.at;
+  return hn::TableLookupBytes(hn::LoadDup128(hn::Repartition<uint8_t, UintTag>(), table), codes);
+}
 
 // The words of a plane of kBits bits (gguf_layout.h) that hold k from 8 m on, or from 8 m + 4 if
 // `half` is 1; and where the bits of these k begin in each byte. Turned planes have these words of
@@ -69,8 +79,7 @@ HWY_INLINE hn::Vec<UintTag> bytes_of_word(const uint8_t* codes, int64_t half, in
                    word_of_plane<kNarrow, kWide, kTurned>(codes + 256 * kWide, half, word, lane));
   if constexpr (kLayout.from_table) {
     const hn::Repartition<uint8_t, UintTag> of_bytes;
-    const auto table = hn::LoadDup128(of_bytes, kIq4Bytes.at);
-    return hn::BitCast(UintTag(), hn::TableLookupBytes(table, hn::BitCast(of_bytes, bytes)));
+    return hn::BitCast(UintTag(), look_up_bytes<kFormat>(hn::BitCast(of_bytes, bytes)));
   }
   return bytes;
 }

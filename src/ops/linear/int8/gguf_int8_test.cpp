@@ -1,4 +1,4 @@
-// GGUF's formats times activations of 8 bits.
+// GGUF's formats times activations of 8 bits; those of e2m1 as block floats.
 #include <cmath>
 
 #include "ops/linear/gguf/gguf_test_util.h"
@@ -10,12 +10,6 @@ namespace quire::ops {
 namespace {
 
 using namespace quire::ops::testing;
-
-std::vector<GgufFormat> formats() {
-  std::vector<GgufFormat> all(std::begin(kGgufFormats), std::end(kGgufFormats));
-  std::erase_if(all, [](GgufFormat format) { return !has_integer_codes(format); });
-  return all;
-}
 
 std::string text(const std::string& isa, GgufFormat format) {
   return isa + " " + gguf_block(format).name;
@@ -48,7 +42,7 @@ std::vector<float> values_without(const GgufSource& s, size_t scale) {
 }
 
 ExactValues exact_values(const GgufSource& s) {
-  if (gguf_half_places(s.rows.format).size() == 1)
+  if (gguf_half_places(s.rows.format).size() < 2)
     return {.codes = s.values, .minima = std::vector<float>(s.values.size())};
   return {.codes = values_without(s, 1), .minima = values_without(s, 0)};
 }
@@ -61,7 +55,7 @@ void expect_near_float64(const Context& context, const GgufSource& s, const mx::
   const LinearWeight w = {.weight = pack(context, s, x.dtype())};
   const auto y = to_floats(linear(context, x, w, {.out_dtype = mx::float32}));
   const ExactValues values = exact_values(s);
-  const int64_t group = w.weight.affine ? 32 : gguf_layout(s.rows.format).group;
+  const int64_t group = quantised_layout(w.weight).group_size;
   const std::vector<double> a = rounded_to_int8(to_floats(x), group);
   const int64_t num_groups = k / group;
   const double per_sum =
@@ -83,7 +77,7 @@ void expect_near_float64(const Context& context, const GgufSource& s, const mx::
 TEST(Int8LinearGguf, IsWithinItsErrorBoundOfFloat64) {
   for (const auto& isa : isas_to_test(/*with_vnni=*/true)) {
     const ForcedIsa forced(isa);
-    for (const GgufFormat format : formats()) {
+    for (const GgufFormat format : kGgufFormats) {
       const Context context = make_context(2);
       for (const mx::Dtype dtype : float_dtypes()) {
         const auto s = gguf_source(70, 768, format, 7);
@@ -99,22 +93,29 @@ TEST(Int8LinearGguf, IsWithinItsErrorBoundOfFloat64) {
   }
 }
 
+// Makes the scales of a block 1.
+void set_scales_to_one(GgufFormat format, uint8_t* block) {
+  if (format == GgufFormat::kMxfp4) block[0] = 127;
+  if (format == GgufFormat::kNvfp4) std::memset(block, 0x38, 4);
+  for (const int64_t place : gguf_half_places(format)) {
+    block[place] = 0;
+    block[place + 1] = 0x3C;
+  }
+}
+
 // The largest integers of both sides, in every place: partial sums in 16 or 32 bits must hold them.
 TEST(Int8LinearGguf, TheLargestProductsAreExact) {
   const int n = 32, k = 256;
   for (const auto& isa : isas_to_test(/*with_vnni=*/true)) {
     const ForcedIsa forced(isa);
     const Context context = make_context(1);
-    for (const GgufFormat format : formats()) {
+    for (const GgufFormat format : kGgufFormats) {
       for (const uint8_t byte : {0x00, 0x7F, 0x80, 0xFF}) {
         GgufSource s = *gguf_source(n, k, format, 1);
         std::ranges::fill(s.bytes, byte);
         for (size_t at = 0; at < s.bytes.size();
              at += static_cast<size_t>(gguf_block(format).bytes))
-          for (const int64_t place : gguf_half_places(format)) {
-            s.bytes[at + static_cast<size_t>(place)] = 0;
-            s.bytes[at + static_cast<size_t>(place) + 1] = 0x3C;  // 1
-          }
+          set_scales_to_one(format, &s.bytes[at]);
         for (int row = 0; row < n; ++row)
           gguf_reference(format, s.bytes.data() + row * gguf_row_bytes(format, k), k,
                          s.values.data() + row * k);
@@ -135,7 +136,7 @@ TEST(Int8LinearGguf, TheLargestProductsAreExact) {
 // that allow it, with a part of one: more blocks than a kernel makes ready together.
 TEST(Int8LinearGguf, ARowHasTheSameBitsInAnyBatchAndOnEveryInstructionSet) {
   const int n = 2 * 40;
-  for (const GgufFormat format : formats()) {
+  for (const GgufFormat format : kGgufFormats) {
     std::vector<int> columns = {768};
     if (gguf_block(format).weights == 32) columns.push_back(544);
     for (const int k : columns) {
@@ -166,7 +167,7 @@ void expect_reference(const LinearWeight& w) {
 // The weights' own rounding would be 2^-9 of each.
 TEST(Int8LinearGguf, TheReferenceRoundsActivationsToo) {
   const Context context = make_context(2);
-  for (const GgufFormat format : formats()) {
+  for (const GgufFormat format : kGgufFormats) {
     SCOPED_TRACE(gguf_block(format).name);
     const auto s = gguf_source(40, 512, format, 3);
     expect_reference({.weight = pack(context, *s, mx::bfloat16)});
@@ -205,7 +206,7 @@ TEST(Int8LinearGguf, AMixHasTheBitsOfItsParts) {
 
 // Memory against the file's, and embeddings and values from it.
 TEST(Int8LinearGguf, KeepsTheFilesBitsAndValues) {
-  for (const GgufFormat format : formats()) {
+  for (const GgufFormat format : kGgufFormats) {
     SCOPED_TRACE(gguf_block(format).name);
     const Context context = make_context(2);
     const auto s = gguf_source(64, 512, format, 5);
@@ -221,7 +222,8 @@ TEST(Int8LinearGguf, KeepsTheFilesBitsAndValues) {
 TEST(Int8LinearGguf, ZerosStayZeroAndNonFiniteRowsStayAlone) {
   for (const auto& isa : isas_to_test(/*with_vnni=*/true)) {
     const ForcedIsa forced(isa);
-    for (const GgufFormat format : {GgufFormat::kQ8_0, GgufFormat::kQ4_K, GgufFormat::kQ6_K}) {
+    for (const GgufFormat format :
+         {GgufFormat::kQ8_0, GgufFormat::kQ4_K, GgufFormat::kQ6_K, GgufFormat::kMxfp4}) {
       SCOPED_TRACE(text(isa, format));
       const Context context = make_context(1);
       const auto s = gguf_source(32, 256, format, 5);
@@ -250,14 +252,12 @@ TEST(Int8LinearGguf, RefusesWhatItCannotMultiply) {
     }
     return "";
   };
-  const auto floats = gguf_source(16, 256, GgufFormat::kMxfp4, 5),
-             q4 = gguf_source(16, 256, GgufFormat::kQ4_K, 5);
-  GgufRows rows = floats->rows;
-  rows.int8_activations = true;
-  EXPECT_NE(refusal({rows}).find("mxfp4"), std::string::npos);
-  rows = q4->rows;
-  rows.int8_activations = true;
-  EXPECT_NE(refusal({rows, q4->rows}).find("q4_k"), std::string::npos);
+  for (const GgufFormat format : {GgufFormat::kQ4_K, GgufFormat::kMxfp4}) {
+    const auto s = gguf_source(16, 256, format, 5);
+    GgufRows rows = s->rows;
+    rows.int8_activations = true;
+    EXPECT_NE(refusal({rows, s->rows}).find(gguf_block(format).name), std::string::npos);
+  }
 }
 
 }  // namespace

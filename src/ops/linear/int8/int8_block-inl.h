@@ -2,8 +2,10 @@
 // weights made ready for integer dot products with int8 activations (int8_linear.h): their codes as
 // bytes, four k of an output in a word, with 16 outputs beside each other.
 #include "ops/linear/affine/affine_scales-inl.h"
+#include "ops/linear/block_float/block_float_scales-inl.h"
 #include "ops/linear/gguf/gguf_planes-inl.h"
 #include "ops/linear/gguf/gguf_scales-inl.h"
+#include "ops/linear/int8/int8_panels_cpu.h"
 #include "ops/linear/quantised_layout.h"
 
 #if defined(QUIRE_OPS_INT8_BLOCK_TARGET_) == defined(HWY_TARGET_TOGGLE)
@@ -64,12 +66,9 @@ using FormOf = Form<!kHasDot || kBits == 8 ? kBits
 constexpr bool kLongGroups = kHasDot && kLanes == 16;
 
 // That of a format of GGUF.
-constexpr int code_bits(const GgufLayout& layout) {
-  return layout.from_table ? 8 : layout.bits < 4 ? 4 : layout.bits;
-}
 template <GgufFormat kFormat>
-using GgufForm = FormOf<code_bits(gguf_layout(kFormat)), gguf_layout(kFormat).group / 4,
-                        gguf_layout(kFormat).has_min>;
+using GgufForm =
+    FormOf<int8_code_bits(kFormat), gguf_layout(kFormat).group / 4, gguf_layout(kFormat).has_min>;
 
 // A block of one or two panels, made ready for dot products.
 template <class F>
@@ -139,12 +138,43 @@ HWY_INLINE hn::Vec<UintTag> affine_word(const uint8_t* codes, int64_t word, int6
   return hn::And(word % 2 ? hn::ShiftRight<4>(words) : words, hn::Set(UintTag(), 0x0F0F0F0Fu));
 }
 
-// Codes of iq4 become what they stand for, 128 higher; in place.
-HWY_INLINE void look_up_iq4(uint8_t* codes) {
+// Bytes of codes become those of what they stand for; in place.
+template <GgufFormat kFormat>
+HWY_INLINE void look_up_all(uint8_t* codes) {
   const hn::Repartition<uint8_t, UintTag> d;
-  const auto table = hn::LoadDup128(d, kIq4Bytes.at);
   for (int64_t i = 0; i < kPlane; i += 4 * kLanes)
-    hn::Store(hn::TableLookupBytes(table, hn::Load(d, codes + i)), d, codes + i);
+    hn::Store(look_up_bytes<kFormat>(hn::Load(d, codes + i)), d, codes + i);
+}
+
+// Half the scales of e2m1. Of mxfp4 the packed exponent is that of twice the scale.
+template <GgufFormat kFormat>
+HWY_INLINE FloatVec load_e2m1_scales(const QuantisedLayout& layout, const uint8_t* block,
+                                     int64_t group, int64_t lane) {
+  const auto bytes = load_scale_bytes(block + group * kPanel + lane);
+  if constexpr (kFormat == GgufFormat::kMxfp4) {
+    const auto down = hn::Set(UintTag(), 2u);
+    return exponent_value(hn::Sub(hn::Max(bytes, down), down));
+  }
+  const FloatVec scale = float8_value(bytes);
+  const auto half = hn::Set(kFloats, 0x1p7f);
+  if (layout.block_float == BlockFloat::kNvfp4) return hn::Mul(scale, half);
+  const auto* of_tensor = reinterpret_cast<const float*>(block + kNvfp4TailAt);
+  const auto multiplied = hn::Mul(scale, hn::Set(kFloats, of_tensor[0]));
+  return hn::Mul(hn::Div(multiplied, hn::Set(kFloats, of_tensor[1])), half);
+}
+
+// Of a group of a block and of kLanes of its outputs: those of affine weights (kNone), or of a
+// format of GGUF.
+template <GgufFormat kFormat>
+HWY_INLINE void load_scales(const QuantisedLayout& layout, const uint8_t* block, int64_t group,
+                            int64_t lane, FloatVec& scale, FloatVec& bias) {
+  if constexpr (kFormat == GgufFormat::kNone) {
+    load_group_scales(layout, block, group, lane, scale, bias);
+  } else if constexpr (is_e2m1(kFormat)) {
+    scale = load_e2m1_scales<kFormat>(layout, block, group, lane);
+  } else {
+    load_gguf_scales(kFormat, block, group, lane, scale, bias);
+  }
 }
 
 // Codes of affine weights become bytes.
@@ -167,7 +197,7 @@ HWY_INLINE const uint8_t* unpack_codes(const QuantisedLayout& layout, const uint
     layout.bits == 4 ? unpack_affine<4>(q, out[0]) : unpack_affine<8>(q, out[0]);
   } else if constexpr (kLayout.bits == 4) {
     join_planes<4, 0>(q, reinterpret_cast<uint32_t(&)[32][kPanel]>(out[0]));
-    if constexpr (kLayout.from_table) look_up_iq4(out[0]);
+    if constexpr (kLayout.from_table) look_up_all<kFormat>(out[0]);
   } else if constexpr (kLayout.bits == 8) {
     bytes = q;
   } else {
@@ -187,11 +217,7 @@ HWY_INLINE void unpack_block(const QuantisedLayout& layout, const uint8_t* from,
   for (int64_t group = 0; group < layout.groups(); ++group) {
     for (int64_t lane = 0; lane < kPanel; lane += kLanes) {
       FloatVec scale, bias;
-      if constexpr (kFormat == GgufFormat::kNone) {
-        load_group_scales(layout, from, group, lane, scale, bias);
-      } else {
-        load_gguf_scales(kFormat, from, group, lane, scale, bias);
-      }
+      load_scales<kFormat>(layout, from, group, lane, scale, bias);
       hn::Store(scale, kFloats, block.scales[group] + panel * kPanel + lane);
       if constexpr (F::kBias) hn::Store(bias, kFloats, block.biases[group] + panel * kPanel + lane);
     }

@@ -2,7 +2,6 @@
 #include <vector>
 
 #include "ops/cpu/cpu_isa.h"
-#include "ops/linear/gguf/gguf_layout.h"
 #include "ops/linear/int8/int8_linear.h"
 #include "ops/linear/int8/int8_panels_cpu.h"
 #include "ops/linear/panel_queue.h"
@@ -33,10 +32,8 @@ constexpr Unit kNeonDotprod = {.panels = int8_panels_neon_dotprod, .is_signed = 
 
 // How much lower than they are a kernel for signed bytes has codes.
 int signed_lower(const LinearParams& p) {
-  const GgufLayout& layout = gguf_layout(p.gguf);
-  const bool bytes =
-      p.gguf == GgufFormat::kNone ? p.bits == 8 : layout.bits == 8 || layout.from_table;
-  return bytes ? 128 : 0;
+  const GgufFormat format = int8_format(p);
+  return (format == GgufFormat::kNone ? p.bits : int8_code_bits(format)) == 8 ? 128 : 0;
 }
 
 int64_t whole_tiles(int64_t rows) {
@@ -132,7 +129,9 @@ void run_all(ThreadPool& pool, std::span<const LinearParams> products) {
   });
 }
 
-bool has_codes(const LinearParams& p) { return p.has_integers() && p.turned; }
+bool has_codes(const LinearParams& p) {
+  return (p.has_integers() || is_e2m1(p.block_float)) && p.turned;
+}
 
 template <const Unit& kUnit>
 constexpr LinearKernel kernel_of(const char* (*name)(), bool (*serves)(const LinearParams&)) {
@@ -162,7 +161,8 @@ bool int8_goes_by_tiles(const LinearParams& p) {
   constexpr int64_t kManyRows = 49, kLeastGroup = 32;
   if (p.group_size < kLeastGroup) return false;
   if (p.rows >= kManyRows) return true;
-  const bool unpacks = p.gguf == GgufFormat::kNone || gguf_layout(p.gguf).bits != 8;
+  const GgufFormat format = int8_format(p);
+  const bool unpacks = format == GgufFormat::kNone || gguf_layout(format).bits != 8;
   return unpacks && p.rows > kInt8TileRows && 8 * p.rows >= 7 * whole_tiles(p.rows);
 }
 

@@ -361,10 +361,14 @@ Int8PanelsKernel* affine_panels(int64_t group_size) {
 // The loops know the format when they are compiled: choosing it for each group of each block costs
 // a third of a row of q4_k.
 Int8PanelsKernel* panels_for(const LinearParams& p) {
+  constexpr auto kMxfp4 = GgufFormat::kMxfp4, kNvfp4 = GgufFormat::kNvfp4;
+  const GgufFormat format = int8_format(p);
+  if (format == kMxfp4) return panels<GgufForm<kMxfp4>, kMxfp4>;
+  if (format == kNvfp4) return panels<GgufForm<kNvfp4>, kNvfp4>;
   Int8PanelsKernel* found =
       p.bits == 4 ? affine_panels<4>(p.group_size) : affine_panels<8>(p.group_size);
   with_gguf_layout(
-      p.gguf, [&]<GgufFormat kFormat>() HWY_ATTR { found = panels<GgufForm<kFormat>, kFormat>; });
+      format, [&]<GgufFormat kFormat>() HWY_ATTR { found = panels<GgufForm<kFormat>, kFormat>; });
   return found;
 }
 

@@ -31,9 +31,8 @@ void int8_panels_cpu(const Int8RowBatch& batch, int64_t panel, int64_t panels, f
 namespace {
 // The code that means 0, of weights without biases; 0 if they have biases.
 int zero_code(const LinearParams& p) {
-  if (p.gguf == GgufFormat::kNone) return 0;
-  const GgufLayout& layout = gguf_layout(p.gguf);
-  return layout.from_table ? 128 : layout.zero;  // bytes of the table are 128 higher
+  const GgufFormat format = int8_format(p);
+  return format == GgufFormat::kNone ? 0 : gguf_zero_byte(format);
 }
 }  // namespace
 
@@ -48,7 +47,7 @@ void int8_pack_row_cpu(const Int8RowBatch& s, int64_t row, void* scratch) {
     std::memset(s.sum + row * groups, 0, static_cast<size_t>(groups) * sizeof(float));
     return;
   }
-  const bool in_order = p.bits != 4 || p.gguf != GgufFormat::kNone;
+  const bool in_order = p.bits != 4 || int8_format(p) != GgufFormat::kNone;
   int8_t* q = in_order ? to : static_cast<int8_t*>(scratch);
   quantize_row_int8_cpu(p.type, linear_row(p, row, static_cast<int8_t*>(scratch) + p.k), p.k,
                         p.group_size,

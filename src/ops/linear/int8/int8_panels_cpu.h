@@ -7,6 +7,20 @@ namespace quire::ops {
 // which these k come: those of the low nibbles, then those of the high ones.
 inline constexpr int kAffineNibbleOrder[8] = {1, 0, 5, 4, 3, 2, 7, 6};
 
+// The format of GGUF whose codes the weight has; kNone: affine ones. e2m1 has GGUF's names here,
+// whatever file it was in.
+constexpr GgufFormat int8_format(const LinearParams& p) {
+  if (p.block_float == BlockFloat::kMxfp4) return GgufFormat::kMxfp4;
+  return is_nvfp4(p.block_float) ? GgufFormat::kNvfp4 : p.gguf;
+}
+
+// Bits of the bytes that are multiplied in place of such codes, at least 4.
+constexpr int int8_code_bits(GgufFormat format) {
+  if (is_e2m1(format)) return 5;  // up to 24
+  const GgufLayout& layout = gguf_layout(format);
+  return layout.from_table ? 8 : layout.bits < 4 ? 4 : layout.bits;
+}
+
 // Rows of x that a tile of AMX holds.
 inline constexpr int64_t kInt8TileRows = 16;
 

@@ -189,26 +189,32 @@ struct Vectors {
   int64_t lane[V];
 };
 
-// Weights of a format of GGUF, by half a block.
+// Weights of a format of GGUF, or of e2m1, by half a block.
 template <class F, GgufFormat kFormat>
 struct GgufSteps {
   static constexpr int64_t kSteps = 2, kGroups = 32 / F::kWords;  // of a block
   // acc += step `step` of the block for V vectors of outputs and R rows.
   template <int V, int R>
-  static HWY_INLINE void add(const QuantisedLayout& /*layout*/, const Rows& rows,
-                             const Vectors<V>& at, int64_t step, FloatVec (&acc)[V][R]) {
+  static HWY_INLINE void add(const QuantisedLayout& layout, const Rows& rows, const Vectors<V>& at,
+                             int64_t step, FloatVec (&acc)[V][R]) {
+    const int64_t codes = codes_at(layout);
 #pragma GCC unroll 4
     for (int g = 0; g < kGroups / 2; ++g) {
       const int64_t group = step * (kGroups / 2) + g;
       const auto words = [&](int v, int i) HWY_ATTR {
-        return bytes_of_word<kFormat>(at.block[v] + gguf_layout(kFormat).scale_bytes, step,
-                                      g * F::kWords + i, at.lane[v]);
+        return bytes_of_word<kFormat>(at.block[v] + codes, step, g * F::kWords + i, at.lane[v]);
       };
       const auto scales = [&](int v, FloatVec& scale, FloatVec& bias) HWY_ATTR {
-        load_gguf_scales(kFormat, at.block[v], group, at.lane[v], scale, bias);
+        load_scales<kFormat>(layout, at.block[v], group, at.lane[v], scale, bias);
       };
       add_group<F>(rows, group, 1, rows.x + 4 * F::kWords * group, words, scales, acc);
     }
+  }
+
+ private:
+  static HWY_INLINE int64_t codes_at(const QuantisedLayout& layout) {
+    const int64_t scales = gguf_layout(kFormat).scale_bytes;
+    return layout.block_float == BlockFloat::kScaledNvfp4 ? scales + kNvfp4Tail : scales;
   }
 };
 

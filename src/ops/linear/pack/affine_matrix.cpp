@@ -81,6 +81,7 @@ QuantisedLayout quantised_layout(const PackedMatrix& matrix) {
                         .bits = format.bits,
                         .group_size = format.group_size,
                         .interleaved = matrix.interleaved,
+                        .turned = matrix.turned,
                         .block_float = matrix.block_float},
                        matrix.data.get());
   }

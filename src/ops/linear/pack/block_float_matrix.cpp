@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ops/cuda/has_cuda.h"
+#include "ops/linear/linear_format.h"
 #include "ops/linear/mlx_matrix.h"
 #include "ops/linear/pack/affine_matrix.h"
 #include "ops/linear/pack/cuda_matrix.h"
@@ -182,11 +183,14 @@ PackedMatrix describe(std::span<const BlockFloatRows> parts, mx::Dtype dtype, bo
   PackedMatrix result;
   result.dtype = dtype;
   result.interleaved = interleave;
+  result.int8_activations = !parts.empty() && parts[0].int8_activations;
   for (const BlockFloatRows& part : parts) {
     if (result.block_float == BlockFloat::kNone)
       result.block_float = part.format, result.k = part.k;
     if (part.format != result.block_float || part.k != result.k)
       refuse(part.format, "parts of different formats or numbers of columns");
+    if (part.int8_activations != result.int8_activations)
+      refuse(part.format, "parts with and without 8-bit activations");
     result.n += part.n;
   }
   if (result.block_float == BlockFloat::kNone) refuse(BlockFloat::kNone, "no parts");
@@ -229,6 +233,8 @@ PackedMatrix pack_block_float_matrix(const Context& context, std::span<const Blo
                                      const PackProgress& progress) {
   check_float("pack_block_float_matrix", "the packed matrix", dtype);
   PackedMatrix result = describe(parts, dtype, interleave);
+  if (result.int8_activations && (!is_e2m1(result.block_float) || !context.device->host_memory()))
+    refuse(result.block_float, "no kernel for 8-bit activations");
   if constexpr (kHasCuda)
     if (CudaDevice* cuda = context.device->cuda())
       return blocks_on_cuda(
@@ -241,6 +247,7 @@ PackedMatrix pack_block_float_matrix(const Context& context, std::span<const Blo
         context,
         pack_block_float_matrix(on_host(context), parts, dtype, /*interleave=*/false, progress),
         interleave);
+  result.turned = packs_turned(linear_format(result, dtype));
   const QuantisedLayout layout = quantised_layout(result);
   const std::vector<float> nested = nested_of(parts);
   const auto memory =

@@ -16,6 +16,7 @@ struct BlockFloatRows {
   int64_t n = 0, k = 0;
   BlockFloat format = BlockFloat::kNone;
   float multiplier = 1, divisor = 1;  // of kScaledNvfp4
+  bool int8_activations = false;      // PackedMatrix's, of parts alike; of e2m1, not on a GPU
   // Of kNestedNf4: which pair of factor and offset a row has for 128 k, [N, K / 128] uint16; and
   // the map, then the pairs.
   const void* pairs = nullptr;
@@ -32,7 +33,7 @@ bool go_together(std::span<const BlockFloatRows> parts, bool interleave);
 // kNestedNf4 128 must. On a CUDA device kNestedNf4 becomes kNf4 with the same values. On Metal all
 // but MLX's own become dense: the same values, rounded to `dtype`. Throws std::invalid_argument
 // naming the format for scales and codes that are no weights: NaN, scales of 2^120 and more, and
-// those that block_float.h leaves out of float32.
+// those that block_float.h leaves out of float32; and for 8-bit activations that have no kernel.
 PackedMatrix pack_block_float_matrix(const Context& context, std::span<const BlockFloatRows> parts,
                                      mx::Dtype dtype, bool interleave = false,
                                      const PackProgress& progress = {});

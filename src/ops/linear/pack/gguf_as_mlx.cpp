@@ -90,7 +90,8 @@ BlockFloatRows block_float_rows(const GgufRows& rows, const MlxPart& part) {
           .n = rows.n,
           .k = rows.k,
           .format = nvfp4 ? BlockFloat::kScaledNvfp4 : BlockFloat::kMxfp4,
-          .multiplier = rows.multiplier};
+          .multiplier = rows.multiplier,
+          .int8_activations = rows.int8_activations};
 }
 
 }  // namespace

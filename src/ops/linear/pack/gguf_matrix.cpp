@@ -97,10 +97,9 @@ PackedMatrix pack_as_values(const Context& context, std::span<const GgufRows> pa
 PackedMatrix pack_uniform(const Context& context, std::span<const GgufRows> parts, mx::Dtype dtype,
                           bool interleave, const PackProgress& progress) {
   PackedMatrix result = describe(parts, dtype, interleave);
-  if (result.int8_activations &&
-      (!has_integer_codes(result.gguf) || !context.device->host_memory()))
+  if (result.int8_activations && !context.device->host_memory())
     refuse(result.gguf, "no kernel for 8-bit activations");
-  if (gguf_layout(result.gguf).bits == 0)
+  if (result.gguf == GgufFormat::kQ4_1 || is_e2m1(result.gguf))
     return pack_gguf_as_mlx(context, parts, dtype, interleave, progress);
   if constexpr (kHasCuda)
     if (CudaDevice* cuda = context.device->cuda())

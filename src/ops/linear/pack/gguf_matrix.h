@@ -13,7 +13,7 @@ struct GgufRows {
   int64_t n = 0, k = 0;
   GgufFormat format = GgufFormat::kNone;
   float multiplier = 1;           // of nvfp4: what all values are multiplied by
-  bool int8_activations = false;  // PackedMatrix's, of parts alike; of whole numbers, not on a GPU
+  bool int8_activations = false;  // PackedMatrix's, of parts alike; not on a GPU
 };
 
 // Whether rows of both can be one matrix wherever the second ones begin.

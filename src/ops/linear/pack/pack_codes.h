@@ -23,9 +23,22 @@ inline void unpack_codes(const uint8_t* row, int bits, int64_t begin, int64_t co
   }
 }
 
+// Codes of 4 bits as a turned plane (gguf_layout.h).
+inline void store_plane(const uint8_t* q, int64_t row, uint8_t* values) {
+  for (int64_t k = 0; k < QuantisedLayout::kBlock; k += 16)
+    for (int64_t half = 0; half < 2; ++half) {
+      uint32_t low, high;
+      std::memcpy(&low, q + k + 4 * half, sizeof(low));
+      std::memcpy(&high, q + k + 4 * half + 8, sizeof(high));
+      low |= high << 4;
+      std::memcpy(values + 8 * k + 64 * half + 4 * row, &low, sizeof(low));
+    }
+}
+
 // A row's codes of one block, as the layout wants them.
 inline void store_codes(const QuantisedLayout& layout, const uint8_t* q, int64_t row,
                         uint8_t* values) {
+  if (layout.has_planes()) return store_plane(q, row, values);
   if (layout.turned) {
     for (int64_t k = 0; k < QuantisedLayout::kBlock; ++k) {
       const auto [byte, shift] = layout.turned_place(row, k);
