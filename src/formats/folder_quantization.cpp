@@ -43,9 +43,7 @@ const FolderScheme* FolderQuantization::of_layer(const std::string& layer) const
 
 bool FolderQuantization::has_integers() const {
   return std::ranges::any_of(groups, [](const Group& group) {
-    const FolderFormat format = group.scheme.format;
-    return format == FolderFormat::kAwq || format == FolderFormat::kGptq ||
-           format == FolderFormat::kPacked;
+    return group.scheme.format != FolderFormat::kFp8 && group.scheme.format != FolderFormat::kNf4;
   });
 }
 

@@ -342,8 +342,12 @@ TEST(FolderWeights, OfWholeNumbersGoWithActivationsOf8Bits) {
   EXPECT_EQ(whole("qwen3-moe-awq"), "float16 (3)");
   EXPECT_EQ(whole("llama3-gptq"), "float16 (1)");
   EXPECT_EQ(whole("qwen3-packed-bf16"), "bfloat16 (2)");
-  for (const char* floats :
-       {"qwen3-fp8-bf16", "qwen3-nvfp4-bf16", "qwen3-nf4-bf16", "qwen3-mixed-bf16"})
+  EXPECT_EQ(whole("qwen3-nvfp4-bf16"), "bfloat16 (1)");
+  EXPECT_EQ(whole("qwen3-modelopt-bf16"), "bfloat16 (3)");
+  EXPECT_EQ(whole("gpt-oss-mxfp4"), "float16 (10)");
+  EXPECT_EQ(whole("qwen3-mxfp4"), "mxfp8 (2)");
+  EXPECT_EQ(whole("qwen3-mixed-bf16"), "bfloat16 (1), float8 (6)");
+  for (const char* floats : {"qwen3-fp8-bf16", "qwen3-nf4-bf16"})
     EXPECT_THAT(load_error([&] { load(folder_of(floats), options); }),
                 AllOf(HasSubstr(floats), HasSubstr("8-bit activations do not go with weights in"),
                       HasSubstr("leave them out")));

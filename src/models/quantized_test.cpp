@@ -130,8 +130,8 @@ class QuantizedModel : public testing::Test {
   std::string refusal(const std::string& source, const std::string& to = "q") {
     return load_error([&] { quantize(source, {}, to); });
   }
-  std::unique_ptr<Model> load(const std::string& dir) {
-    return load_model(ops::make_context(1), formats::Checkpoint::open(dir));
+  std::unique_ptr<Model> load(const std::string& dir, const LoadOptions& options = {}) {
+    return load_model(ops::make_context(1), formats::Checkpoint::open(dir), options);
   }
   std::string load_refusal() {
     return load_error([&] { load(dir_.path() + "/q"); });
@@ -314,18 +314,18 @@ TEST_F(QuantizedModel, GroupsThatNvfp4LosesAreCounted) {
 }
 
 TEST_F(QuantizedModel, SmallFloatsOfAnotherKindAreNamed) {
-  quantize(parity_model("qwen3-moe-bf16"),
-           {.format = formats::usual_format(formats::QuantMode::kMxfp4)});
+  constexpr auto kMxfp8 = formats::QuantMode::kMxfp8;
+  quantize(parity_model("qwen3-moe-bf16"), {.format = formats::usual_format(kMxfp8)});
   const auto target = formats::Checkpoint::open(dir_.path() + "/q");
   EXPECT_EQ(target.find("model.layers.2.mlp.gate.scales")->dtype, formats::DType::kBF16);
   EXPECT_EQ(load(dir_.path() + "/q")->vocab_size(), 320);
-  EXPECT_THAT(load_error([&] {
-                load_model(ops::make_context(1), target,
-                           {.dtype = {}, .progress = {}, .int8_activations = true});
-              }),
-              AllOf(HasSubstr("mxfp4"), HasSubstr("affine")));
-  replace_in_config("\"mxfp4\"", "\"mxfp8\"");
-  EXPECT_THAT(load_refusal(), HasSubstr("mxfp8"));
+  const LoadOptions int8 = {.dtype = {}, .progress = {}, .int8_activations = true};
+  EXPECT_THAT(load(dir_.path() + "/q", int8)->whole_activations(), HasSubstr("mxfp8 ("));
+  quantize(parity_model("qwen3-bf16"), {.format = formats::usual_format(kMxfp8)}, "dense");
+  EXPECT_THAT(load_error([&] { load(dir_.path() + "/dense", int8); }),
+              AllOf(HasSubstr("whole numbers"), HasSubstr("mxfp8 (")));
+  replace_in_config("\"mxfp8\"", "\"mxfp4\"");
+  EXPECT_THAT(load_refusal(), HasSubstr("mxfp4"));
 }
 
 // q, k and v of one layer have three formats of small floats there.

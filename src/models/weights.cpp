@@ -54,9 +54,10 @@ const formats::RawTensor* find_stored(const formats::Checkpoint& checkpoint,
   return nullptr;
 }
 
+// Of a GGUF file, or OpenAI's, of which names alone say it.
 bool has_blocks(const formats::Checkpoint& checkpoint) {
   return std::ranges::any_of(checkpoint.names(), [&](const std::string& name) {
-    return formats::is_blocks(checkpoint.find(name)->dtype);
+    return formats::is_blocks(checkpoint.find(name)->dtype) || name.ends_with("_blocks");
   });
 }
 

@@ -137,7 +137,7 @@ class WeightLoader {
   // to read: "X.weight and 3 more"; or nothing.
   std::string unpacked() const;
   // With int8_activations: the formats of matrices that linear() multiplies with activations as
-  // they are, and how many there are, for people to read: "bfloat16 (3), mxfp4 (24)"; or nothing.
+  // they are, and how many there are, for people to read: "bfloat16 (3), mxfp8 (24)"; or nothing.
   std::string whole_activations() const;
   // Throws LoadError if int8_activations found no weights to go with, once all are packed.
   void check_activations() const;
@@ -246,7 +246,6 @@ class WeightLoader {
                    const formats::FolderScheme& scheme, mx::Dtype scale_dtype, Part& part) const;
   void make_dense(const formats::IntegerMatrix& matrix, mx::Dtype scale_dtype, Part& part);
   // Throws LoadError where weights of small floats of such a mode cannot be used.
-  void check_small_floats(const formats::RawTensor& values, const std::string& mode) const;
   // The tensor of scales or biases that goes with the values.
   const formats::RawTensor& take_beside(const formats::RawTensor& values, const std::string& name,
                                         const std::vector<int64_t>& groups,

@@ -64,7 +64,6 @@ WeightLoader::Part WeightLoader::take_blocks(const std::string& name, int64_t n,
       throw LoadError(where(*tensor) + " has dtype " +
                       std::string(formats::dtype_name(tensor->dtype)) + ", but " + kMxfp4 +
                       " is U8");
-  check_small_floats(values, kMxfp4);
   return block_float_part(values, scales, {.n = n, .k = k, .format = ops::BlockFloat::kMxfp4});
 }
 

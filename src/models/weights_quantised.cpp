@@ -152,6 +152,7 @@ void WeightLoader::take_affine_scales(const formats::RawTensor& values,
 WeightLoader::Part WeightLoader::block_float_part(const formats::RawTensor& values,
                                                   const formats::RawTensor& scales,
                                                   ops::BlockFloatRows rows) {
+  rows.int8_activations = int8_activations_ && ops::is_e2m1(rows.format);
   return {.n = rows.n,
           .tensors = {&values, &scales},
           .staged = stage(values),
@@ -163,13 +164,6 @@ WeightLoader::Part WeightLoader::block_float_part(const formats::RawTensor& valu
           }};
 }
 
-void WeightLoader::check_small_floats(const formats::RawTensor& values,
-                                      const std::string& mode) const {
-  if (int8_activations_)
-    throw LoadError(where(values) + " has mode " + mode +
-                    ": 8-bit activations go with affine weights only; leave them out");
-}
-
 void WeightLoader::take_float_scales(const formats::RawTensor& values,
                                      const std::vector<int64_t>& groups, int64_t k,
                                      const formats::QuantisedFormat& format, Part& part) {
@@ -178,7 +172,6 @@ void WeightLoader::take_float_scales(const formats::RawTensor& values,
   if (scales.dtype != formats::DType::kU8)
     throw LoadError(where(scales) + " has dtype " + std::string(formats::dtype_name(scales.dtype)) +
                     ", but scales of mode " + mode + " are U8" + kOtherConfig);
-  check_small_floats(values, mode);
   const std::string global = layer_name(values.name) + ".global_scale";
   if (checkpoint_.find(global))
     throw LoadError(where(values) + " goes with " + global + ": a scale of the whole tensor is " +
