@@ -4,8 +4,8 @@
     python3 bench/activation_rounding.py [--models models/quire-demo,models/quire-demo-hybrid] [--products]
 
 Log-probabilities: each model writes greedy answers with its own weights. These texts are then scored by
-`prompt_logprobs` with the weights as they are (the yardstick), with 8 and with 4 bits (`quire quantize`), and with
-these and 8-bit activations. Printed are, over all tokens of the answers:
+`prompt_logprobs` with the weights as they are (the yardstick), with 8 and with 4 bits and in mxfp4 and nvfp4 (`quire
+quantize`), and with these and 8-bit activations. Printed are, over all tokens of the answers:
   - the mean and the 99th percentile of how far a token's log-probability is from the yardstick's;
   - the mean Kullback-Leibler divergence from the yardstick, over its 20 likeliest tokens and all others as one;
   - the share of tokens that were the yardstick's first choice and no longer are.
@@ -103,12 +103,13 @@ def measure_model(args: argparse.Namespace, model: pathlib.Path) -> None:
     print("| weights, activations | mean distance | 99th percentile | KL divergence | other first choice |")
     print("|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
-        for bits in (8, 4):
-            target = pathlib.Path(folder) / str(bits)
-            subprocess.run([args.quire, "quantize", model, target, "--bits", str(bits)], check=True, stdout=subprocess.DEVNULL)
+        for weights in ("8 bits", "4 bits", "mxfp4", "nvfp4"):
+            target = pathlib.Path(folder) / weights.replace(" ", "-")
+            asked = ("--bits", weights[0]) if weights.endswith("bits") else ("--mode", weights)
+            subprocess.run([args.quire, "quantize", model, target, *asked], check=True, stdout=subprocess.DEVNULL)
             for activations in ("none", "int8"):
                 with running_server(args.quire, target, *flags, "--quant-activations", activations) as port:
-                    name = f"{bits} bits, {'bfloat16' if activations == 'none' else 'int8'}"
+                    name = f"{weights}, {'bfloat16' if activations == 'none' else 'int8'}"
                     print(row(name, texts, reference, score(port, texts)), flush=True)
 
 
