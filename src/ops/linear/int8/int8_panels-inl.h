@@ -305,7 +305,7 @@ void panels(const Int8RowBatch& s, int64_t panel, int64_t panels, float* acc) {
   if (s.by_tiles) return panels_on_tiles<F, kFormat>(s, panel, panels, acc);
 #endif
   if constexpr (kFewRows<F> > 0)
-    if (p.rows <= kFewRowsInParts<F> && panels == 2 && p.k % kBlock == 0)
+    if (p.rows <= kFewRowsInParts<F> && panels == 2)
       return rows_in_parts<F, kFormat>(s, panel, acc);
   const QuantisedLayout layout = quantised_layout(p);
   const auto* data = static_cast<const uint8_t*>(p.w) + layout.offset(panel, 0);

@@ -287,6 +287,34 @@ struct RowPart {
 // With two vectors of outputs: sums, outputs, weights and x fill 27 of the 32 registers of AVX-512.
 constexpr int kRowsAtOnce = 6;
 
+// The last k of R rows, fewer than a block has, and zeros behind them, up to a whole one.
+template <int kGroups, int R>
+class RestOfRows {
+ public:
+  // From x on lie `k` of each.
+  HWY_INLINE Rows take(const Rows& rows, int64_t k) {
+    const int64_t groups = k * kGroups / kBlock;
+    for (int r = 0; r < R; ++r) {
+      const Rows row = rows.without(r);
+      copy(row.x, k, x_ + r * kBlock, kBlock);
+      copy(row.scale, groups, scale_ + r * kGroups, kGroups);
+      copy(row.sum, groups, sum_ + r * kGroups, kGroups);
+      copy(row.start, groups, start_ + r * kGroups, kGroups);
+    }
+    return {x_, scale_, sum_, start_, kBlock, kGroups};
+  }
+
+ private:
+  template <class T>
+  static HWY_INLINE void copy(const T* from, int64_t count, T* to, int64_t all) {
+    for (int64_t i = 0; i < all; ++i) to[i] = i < count ? from[i] : T{0};
+  }
+
+  HWY_ALIGN int8_t x_[R * kBlock];
+  float scale_[R * kGroups], sum_[R * kGroups];
+  int32_t start_[R * kGroups];
+};
+
 // R rows' outputs of two panels, whose blocks are one stream. Of more rows than sums fit into the
 // registers with, each step is added for the first and then for the others.
 template <class Steps, int R>
@@ -305,9 +333,13 @@ HWY_NOINLINE void rows_of_panels(const Int8RowBatch& s, const RowPart& part, int
   Rows rows = Rows{s.x, s.scale, s.sum, s.start, p.k, p.k / p.group_size}.without(part.row);
   FewRows<Steps, kFirst> first;
   [[maybe_unused]] FewRows<Steps, kSecond ? kSecond : 1> second;
+  constexpr int64_t kStep = kBlock / Steps::kSteps;
+  RestOfRows<Steps::kGroups, R> rest;
   for (int64_t k = 0; k < p.k; k += kBlock) {
+    const int64_t left = HWY_MIN(p.k - k, kBlock), steps = (left + kStep - 1) / kStep;
+    if (left < kBlock) rows = rest.take(rows, left);
 #pragma GCC unroll 1
-    for (int64_t step = 0; step < Steps::kSteps; ++step, ask += ask_bytes) {
+    for (int64_t step = 0; step < steps; ++step, ask += ask_bytes) {
       prefetch(ask, ask_bytes);
       first.add(layout, rows, from, step);
       if constexpr (kSecond > 0) second.add(layout, rows.without(kFirst), from, step);
