@@ -13,6 +13,14 @@ inline void unpack_codes(const uint8_t* row, int bits, int64_t begin, int64_t co
     std::memcpy(out, row + begin, static_cast<size_t>(count));
     return;
   }
+  if (bits == 4) {
+    const uint8_t* from = row + begin / 2;
+    for (int64_t i = 0; i < count / 2; ++i) {
+      out[2 * i] = from[i] & 15;
+      out[2 * i + 1] = from[i] >> 4;
+    }
+    return;
+  }
   // Eight values take as many bytes as each has bits; the lowest bits are the first value.
   const uint8_t* from = row + begin / 8 * bits;
   for (int64_t i = 0; i < count; i += 8, from += bits) {
