@@ -23,6 +23,12 @@ struct RealRange {
   bool min_inclusive = true;
 };
 
+// What a model multiplies or divides by: outside of it numbers become infinite, or nothing is left
+// of them, in the floats that it computes in.
+inline constexpr RealRange kFactors{.min = 1e-9, .max = 1e12};
+// What norms add, so that a row of zeros is divided by something.
+inline constexpr RealRange kEpsilons{.min = 1e-20, .max = 1.0};
+
 // Other names of keys, by their whole path, for messages.
 using KeyNames = std::map<std::string, std::string, std::less<>>;
 

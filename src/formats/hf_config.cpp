@@ -67,8 +67,7 @@ void read_sizes(const ConfigReader& config, HfConfig& out) {
 }
 
 void read_details(const ConfigReader& config, HfConfig& out) {
-  constexpr RealRange kEps{.min = 0.0, .max = 1.0};
-  out.rms_norm_eps = config.find_double("rms_norm_eps", kEps).value_or(out.rms_norm_eps);
+  out.rms_norm_eps = config.find_double("rms_norm_eps", kEpsilons).value_or(out.rms_norm_eps);
   out.tie_word_embeddings = config.find_bool("tie_word_embeddings").value_or(false);
   out.attention_bias = config.find_bool("attention_bias").value_or(false);
   out.mlp_bias = config.find_bool("mlp_bias").value_or(false);

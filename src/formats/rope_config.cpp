@@ -8,7 +8,7 @@
 namespace quire::formats {
 namespace {
 
-constexpr RealRange kPositive{.min = 0.0, .max = 1e12, .min_inclusive = false};
+constexpr RealRange kFactorOrNone{.min = 0.0, .max = kFactors.max};
 
 // "su" is what the first Phi-3 files call longrope. "mrope" (Qwen-VL) rotates text like "default":
 // its sections differ only for images.
@@ -35,27 +35,29 @@ std::string read_type(const ConfigReader& rope) {
 // The factor may be left out where transformers derives it from the two lengths.
 double read_factor(const ConfigReader& rope, const RopeConfig& out, const RopeContext& context) {
   if (out.type == "default") return 1.0;
-  if (out.type == "proportional") return rope.find_double("factor", kPositive).value_or(1.0);
-  if (out.type != "yarn" && out.type != "longrope") return rope.require_double("factor", kPositive);
+  if (out.type == "proportional") return rope.find_double("factor", kFactors).value_or(1.0);
+  if (out.type != "yarn" && out.type != "longrope") return rope.require_double("factor", kFactors);
   const double derived = static_cast<double>(context.max_position_embeddings) /
                          static_cast<double>(out.original_max_position_embeddings);
-  return rope.find_double("factor", kPositive).value_or(derived);
+  return rope.find_double("factor", kFactors).value_or(derived);
 }
 
 void read_llama3(const ConfigReader& rope, RopeConfig& out) {
-  out.low_freq_factor = rope.require_double("low_freq_factor", kPositive);
-  out.high_freq_factor = rope.require_double("high_freq_factor", kPositive);
+  out.low_freq_factor = rope.require_double("low_freq_factor", kFactors);
+  out.high_freq_factor = rope.require_double("high_freq_factor", kFactors);
   // Equal in Llama 4 Scout: nothing is blended.
   if (out.high_freq_factor < out.low_freq_factor)
     rope.fail("high_freq_factor", "must not be less than low_freq_factor");
 }
 
 void read_yarn(const ConfigReader& rope, RopeConfig& out) {
-  out.beta_fast = rope.find_double("beta_fast", kPositive).value_or(out.beta_fast);
-  out.beta_slow = rope.find_double("beta_slow", kPositive).value_or(out.beta_slow);
+  out.beta_fast = rope.find_double("beta_fast", kFactors).value_or(out.beta_fast);
+  out.beta_slow = rope.find_double("beta_slow", kFactors).value_or(out.beta_slow);
   if (out.beta_fast < out.beta_slow) rope.fail("beta_fast", "must not be less than beta_slow");
-  out.mscale = rope.find_double("mscale", {.min = 0.0});
-  out.mscale_all_dim = rope.find_double("mscale_all_dim", {.min = 0.0});
+  if (out.theta == 1)
+    rope.fail("rope_theta", "is 1: all dimensions turn alike, and yarn divides by its logarithm");
+  out.mscale = rope.find_double("mscale", kFactorOrNone);
+  out.mscale_all_dim = rope.find_double("mscale_all_dim", kFactorOrNone);
   out.truncate = rope.find_bool("truncate").value_or(out.truncate);
 }
 
@@ -63,7 +65,7 @@ void read_longrope(const ConfigReader& rope, const RopeContext& context, RopeCon
   const auto rotary =
       static_cast<int64_t>(static_cast<double>(context.head_dim) * out.partial_rotary_factor);
   const auto read = [&](std::string_view key) {
-    std::vector<double> factors = rope.get_doubles(key, kPositive);
+    std::vector<double> factors = rope.get_doubles(key, kFactors);
     if (factors.size() != static_cast<size_t>(rotary / 2)) {
       rope.fail(key, "must list " + std::to_string(rotary / 2) +
                          " numbers (half of the rotary dims), not " +
@@ -75,6 +77,13 @@ void read_longrope(const ConfigReader& rope, const RopeContext& context, RopeCon
   out.long_factor = read("long_factor");
 }
 
+// Logarithms of the length of pretraining are divided by.
+void check_length(const ConfigReader& rope, const RopeConfig& out) {
+  const bool counts = out.type == "llama3" || out.type == "yarn" || out.type == "longrope";
+  if (counts && out.original_max_position_embeddings < 2)
+    rope.fail("original_max_position_embeddings", "is 1; " + out.type + " needs 2 or more");
+}
+
 // One set of rope keys; `config` gives what stands outside of it. A top-level length of pretraining
 // (Phi-3) wins over the one inside.
 RopeConfig read_one(const ConfigReader& config, const ConfigReader& rope,
@@ -83,8 +92,8 @@ RopeConfig read_one(const ConfigReader& config, const ConfigReader& rope,
   constexpr RealRange kShare{.min = 0.0, .max = 1.0, .min_inclusive = false};
   RopeConfig out;
   out.type = read_type(rope);
-  auto theta = rope.find_double("rope_theta", kPositive);
-  if (!theta) theta = config.find_double("rope_theta", kPositive);
+  auto theta = rope.find_double("rope_theta", kFactors);
+  if (!theta) theta = config.find_double("rope_theta", kFactors);
   out.theta = theta.value_or(out.theta);
   auto partial = rope.find_double("partial_rotary_factor", kShare);
   if (!partial) partial = config.find_double("partial_rotary_factor", kShare);
@@ -92,8 +101,9 @@ RopeConfig read_one(const ConfigReader& config, const ConfigReader& rope,
   auto original = config.find_int("original_max_position_embeddings", kLength);
   if (!original) original = rope.find_int("original_max_position_embeddings", kLength);
   out.original_max_position_embeddings = original.value_or(context.max_position_embeddings);
+  check_length(rope, out);
   out.factor = read_factor(rope, out, context);
-  out.attention_factor = rope.find_double("attention_factor", {.min = 0.0});
+  out.attention_factor = rope.find_double("attention_factor", kFactors);
   if (out.type == "llama3") read_llama3(rope, out);
   if (out.type == "yarn") read_yarn(rope, out);
   if (out.type == "longrope") read_longrope(rope, context, out);
@@ -125,7 +135,7 @@ RopeConfigs read_nested(const ConfigReader& config, const ConfigReader& rope,
 // Gemma 3 as transformers 4 writes it: sliding layers rotate with a base of their own, unscaled.
 RopeConfigs with_local_rope(const ConfigReader& config, RopeConfig rope) {
   RopeConfigs out{.rope = std::move(rope), .by_layer_type = {}};
-  const auto local = config.find_double("rope_local_base_freq", kPositive);
+  const auto local = config.find_double("rope_local_base_freq", kFactors);
   if (!local) return out;
   RopeConfig sliding;
   sliding.theta = *local;

@@ -3,8 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "formats/test_files.h"
 #include "models/test_configs.h"
+#include "ops/rope/rope.h"
 
 namespace quire::models {
 namespace {
@@ -272,6 +275,61 @@ TEST(FamilyRefusals, AWrongValueIsAnErrorThatNamesItsKey) {
             << family.architecture << " " << key.name << ": " << value;
       }
   EXPECT_GT(tried, 2000);
+}
+
+// A number that a rope may have leaves angles that are numbers, or is an error that names its key.
+TEST(FamilyRefusals, RopesThatAreTakenHaveAngles) {
+  const std::pair<const char*, std::vector<const char*>> ropes[] = {
+      {R"("type": "linear", "factor": 2)", {"factor", "rope_theta"}},
+      {R"("type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4)",
+       {"factor", "low_freq_factor", "high_freq_factor", "rope_theta"}},
+      {R"("type": "yarn", "factor": 4, "original_max_position_embeddings": 64, "mscale": 1,
+          "mscale_all_dim": 1)",
+       {"factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "attention_factor",
+        "rope_theta"}},
+      {R"("type": "longrope", "original_max_position_embeddings": 64,
+          "short_factor": [1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1],
+          "long_factor": [1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1])",
+       {"attention_factor", "rope_theta"}}};
+  int taken = 0;
+  for (const auto& [rope, keys] : ropes)
+    for (const char* key : keys)
+      for (const char* value :
+           {"1e-300", "1e-40", "0.0", "1e-9", "0.5", "1", "2", "1e12", "1e300"}) {
+        // The last one of two keys counts.
+        const std::string text =
+            std::string(R"("rope_scaling": {)") + rope + ", \"" + key + "\": " + value + "}";
+        SCOPED_TRACE(text);
+        try {
+          const ModelSpec spec = testing::spec_of("LlamaForCausalLM", text);
+          const auto found = ops::rope_frequencies(*testing::attention(spec, 0).rope);
+          EXPECT_TRUE(std::isnormal(found.attention_factor));
+          for (const float frequency : found.inv_freq) EXPECT_TRUE(std::isnormal(frequency));
+          ++taken;
+        } catch (const LoadError& error) {
+          EXPECT_THAT(error.what(), HasSubstr("rope_scaling."));
+        }
+      }
+  EXPECT_GT(taken, 50);
+}
+
+// What a float makes infinite, or nothing of, is no factor.
+TEST(FamilyRefusals, FactorsOutsideOfWhatFloatsHold) {
+  const std::pair<const char*, const char*> keys[] = {
+      {"GraniteForCausalLM", "embedding_multiplier"},
+      {"GraniteForCausalLM", "residual_multiplier"},
+      {"GraniteForCausalLM", "attention_multiplier"},
+      {"GraniteForCausalLM", "logits_scaling"},
+      {"CohereForCausalLM", "logit_scale"},
+      {"CohereForCausalLM", "layer_norm_eps"},
+      {"Gemma2ForCausalLM", "query_pre_attn_scalar"},
+      {"Gemma2ForCausalLM", "rms_norm_eps"},
+      {"Gemma2ForCausalLM", "final_logit_softcapping"},
+      {"Gemma2ForCausalLM", "attn_logit_softcapping"}};
+  for (const auto& [architecture, key] : keys)
+    for (const char* value : {"1e-300", "1e-40", "1e300"})
+      EXPECT_THAT(testing::refusal(architecture, std::string("\"") + key + "\": " + value),
+                  AllOf(HasSubstr(key), HasSubstr("out of range")));
 }
 
 // Neither crashes nor is refused for another reason.

@@ -19,7 +19,7 @@ void add_window(GgufTranslator& t) {
 }
 
 void add_cap(GgufTranslator& t, const char* gguf, const char* hugging_face) {
-  const auto cap = t.find_double(gguf, {.min = 0});
+  const auto cap = t.find_factor_or_zero(gguf);
   t.config[hugging_face] = cap ? json::value(*cap) : json::value();
 }
 

@@ -36,13 +36,13 @@ void llama(Translator& t) {
 
 // Ministral 3, and Mistral Small 3.1 and later, which do not scale queries by position.
 void mistral3(Translator& t) {
-  const auto beta = t.find_double("attention.temperature_scale", {.min = 0});
+  const auto beta = t.find_double("attention.temperature_scale", {.min = 0, .max = 1e6});
   t.add_decoder(beta ? "Ministral3ForCausalLM" : "MistralForCausalLM");
   t.use_alternating_heads();
   t.config["sliding_window"] = nullptr;
   json::object& rope = t.config["rope_parameters"].as_object();
   // Files have one of two factors: the other is 1.
-  if (const auto factor = t.find_double("rope.scaling.yarn_log_multiplier", {.min = 0})) {
+  if (const auto factor = t.find_factor_or_zero("rope.scaling.yarn_log_multiplier")) {
     rope["mscale"] = 1.0;
     rope["mscale_all_dim"] = *factor;
   }
@@ -106,10 +106,9 @@ void gemma2(Translator& t) {
   t.config["sliding_window"] =
       t.find_int("attention.sliding_window", {.min = 1, .max = INT32_MAX}).value_or(4096);
   t.add_layer_types(2);
-  t.config["attn_logit_softcapping"] =
-      t.find_double("attn_logit_softcapping", {.min = 0}).value_or(50);
+  t.config["attn_logit_softcapping"] = t.find_factor_or_zero("attn_logit_softcapping").value_or(50);
   t.config["final_logit_softcapping"] =
-      t.find_double("final_logit_softcapping", {.min = 0}).value_or(30);
+      t.find_factor_or_zero("final_logit_softcapping").value_or(30);
 }
 
 void gemma3(Translator& t) {
@@ -193,10 +192,10 @@ void exaone4(Translator& t) {
 
 void add_cohere(Translator& t, const char* architecture) {
   t.add_decoder(architecture);
-  const auto eps = t.find_double("attention.layer_norm_epsilon", {.min = 0, .max = 1});
+  const auto eps = t.find_double("attention.layer_norm_epsilon", kEpsilons);
   if (!eps) t.fail("attention.layer_norm_epsilon", "is missing");
   t.config["layer_norm_eps"] = *eps;
-  t.config["logit_scale"] = t.find_double("logit_scale").value_or(1);
+  t.config["logit_scale"] = t.find_double("logit_scale", kFactors).value_or(1);
   t.config["use_qk_norm"] = t.has_tensor("blk.0.attn_q_norm.weight");
 }
 void command_r(Translator& t) { add_cohere(t, "CohereForCausalLM"); }
@@ -271,7 +270,7 @@ void add_granite(GgufTranslator& t, const char* architecture) {
       {"residual_scale", "residual_multiplier"},
       {"logit_scale", "logits_scaling"}};
   for (const auto& [gguf, hugging_face] : kScales)
-    if (const auto scale = t.find_double(gguf)) t.config[hugging_face] = *scale;
+    if (const auto scale = t.find_double(gguf, kFactors)) t.config[hugging_face] = *scale;
   if (!t.config.contains("attention_multiplier"))
     t.config["attention_multiplier"] = 1 / std::sqrt(static_cast<double>(t.head_dim()));
   if (!t.find_bool("rope.scaling.finetuned").value_or(true))

@@ -42,7 +42,8 @@ void add_ropes(Translator& t, int64_t turning, int64_t window_head_dim) {
   if (rotary > window_head_dim)
     t.fail("rope.dimension_count_swa", "is more than attention.key_length_swa");
   json::object windows{{"rope_type", "default"}};
-  windows["rope_theta"] = t.find_double("rope.freq_base_swa", {.min = 1}).value_or(10000);
+  windows["rope_theta"] =
+      t.find_double("rope.freq_base_swa", {.min = 1, .max = kFactors.max}).value_or(10000);
   windows["partial_rotary_factor"] = Translator::share_of(rotary, window_head_dim);
   config["rope_parameters"] =
       json::object{{"full_attention", std::move(full)}, {"sliding_attention", std::move(windows)}};

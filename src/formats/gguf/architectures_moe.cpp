@@ -25,7 +25,7 @@ void add_deepseek_experts(Translator& t) {
   config["moe_intermediate_size"] = expert_width(t);
   config["n_shared_experts"] = t.find_int("expert_shared_count", kCount).value_or(0);
   config["first_k_dense_replace"] = t.find_int("leading_dense_block_count", kCount).value_or(0);
-  const double scale = t.find_double("expert_weights_scale", {.min = 0}).value_or(0);
+  const double scale = t.find_factor_or_zero("expert_weights_scale").value_or(0);
   config["routed_scaling_factor"] = scale == 0 ? 1 : scale;  // 0 stands for none
   config["norm_topk_prob"] = t.find_bool("expert_weights_norm").value_or(false);
   config["n_group"] = t.find_int("expert_group_count", kCount).value_or(1);
@@ -197,7 +197,7 @@ void deepseek2(Translator& t) {
   config["topk_method"] = is_v3 ? "noaux_tc" : in_groups ? "group_limited_greedy" : "greedy";
   // Files have it times 0.1.
   json::object& rope = config["rope_parameters"].as_object();
-  if (const auto factor = t.find_double("rope.scaling.yarn_log_multiplier", {.min = 0}))
+  if (const auto factor = t.find_factor_or_zero("rope.scaling.yarn_log_multiplier"))
     rope["mscale"] = rope["mscale_all_dim"] = *factor / 0.1;
   for (const char* part : {"q_a", "q_b", "kv_b"})
     t.rename(std::string("attn_") + part, std::string("self_attn.") + part + "_proj");

@@ -309,6 +309,16 @@ TEST_F(GgufCheckpoint, RefusesWhatItDoesNotUnderstand) {
        {"llama", [&] { u32("rope.freq_base", 10000); }}},
       {"\"llama.rope.freq_base\" is", {"llama", [&] { f32("rope.freq_base", -1); }}},
       {"\"llama.rope.freq_base\" is", {"llama", [&] { f32("rope.freq_base", 1e-45f); }}},
+      {"\"granite.logit_scale\" is 1.401298464324817e-45, which is out of range",
+       {"granite", [&] { f32("logit_scale", 1e-45f); }}},
+      {"\"command-r.logit_scale\" is 0.0, which is out",
+       {"command-r",
+        [&] {
+          f32("attention.layer_norm_epsilon", 0.125f);
+          f32("logit_scale", 0);
+        }}},
+      {"\"gemma2.final_logit_softcapping\" is",
+       {"gemma2", [&] { f32("final_logit_softcapping", 1e-45f); }}},
       {"\"gemma3.attention.sliding_window_pattern\" lists 0 layers",
        {"gemma3", [&] { file_.i32s("gemma3.attention.sliding_window_pattern", {}); }}},
       {"rope_factors_short.weight there is only one",

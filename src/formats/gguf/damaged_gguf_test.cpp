@@ -182,6 +182,9 @@ TEST_F(DamagedGguf, RealNumbersOfTheWrongKindOrRange) {
     for (const Value& value : {text("1"), integer(1), yes(), reals(1), texts({"1"}), real(kNan),
                                real(kInfinity), real(-1)})
       refuse_key(key, value);
+  for (const char* key : {"llama.attention.layer_norm_rms_epsilon", "llama.rope.freq_base",
+                          "llama.rope.scaling.factor"})
+    for (const float denormal : {1e-45f, 1e-39f}) refuse_key(key, real(denormal));
 }
 
 TEST_F(DamagedGguf, KeysThatAreMissing) {

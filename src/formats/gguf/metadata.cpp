@@ -9,9 +9,9 @@
 namespace quire::formats {
 namespace {
 
-template <class T>
-std::string text_of(T x) {
-  return std::to_string(x);
+std::string text_of(int64_t x) { return std::to_string(x); }
+std::string text_of(double x) {
+  return std::isfinite(x) ? dump_json(json::value(x)) : std::to_string(x);
 }
 
 }  // namespace

@@ -16,10 +16,8 @@ namespace {
 constexpr IntRange kWidth{.min = 1, .max = 1 << 24};
 constexpr IntRange kHeads{.min = 1, .max = 1 << 16};
 constexpr IntRange kHeadDim{.min = 1, .max = 1 << 14};
-constexpr RealRange kEpsilon{.min = 0.0, .max = 1.0};
-constexpr RealRange kPositive{.min = 0.0, .min_inclusive = false};
 // Below it frequencies would grow from one to the next, up to what is no number.
-constexpr RealRange kFrequencyBase{.min = 1.0};
+constexpr RealRange kFrequencyBase{.min = 1.0, .max = kFactors.max};
 
 // Keys under an architecture's name that say nothing that is not said by tensors, too, or that do
 // not matter to what the model computes.
@@ -58,6 +56,10 @@ std::optional<int64_t> GgufTranslator::find_int(std::string_view name, IntRange 
 }
 std::optional<double> GgufTranslator::find_double(std::string_view name, RealRange range) const {
   return metadata_.find_double(key(name), range);
+}
+std::optional<double> GgufTranslator::find_factor_or_zero(std::string_view name) const {
+  const auto factor = find_double(name, {.min = 0});
+  return factor == 0 ? factor : find_double(name, kFactors);
 }
 std::optional<bool> GgufTranslator::find_bool(std::string_view name) const {
   return metadata_.find_bool(key(name));
@@ -144,7 +146,7 @@ void GgufTranslator::add_sizes() {
   const auto intermediate = find_first_int("feed_forward_length", {.min = 0, .max = kWidth.max});
   if (intermediate.value_or(0) > 0) config["intermediate_size"] = *intermediate;
   // Files whose norms have a mean say so by the other key, which their architecture asks for.
-  if (const auto eps = find_double("attention.layer_norm_rms_epsilon", kEpsilon))
+  if (const auto eps = find_double("attention.layer_norm_rms_epsilon", kEpsilons))
     config["rms_norm_eps"] = *eps;
   else if (!metadata_.has(key("attention.layer_norm_epsilon")))
     fail("attention.layer_norm_rms_epsilon", "is missing");
@@ -237,15 +239,15 @@ bool GgufTranslator::add_factors(json::object& rope) {
   rope["rope_type"] = "longrope";
   rope["short_factor"] = list_of(factors ? *factors : *short_factors);
   rope["long_factor"] = list_of(factors ? *factors : *long_factors);
-  rope["attention_factor"] = find_double("rope.scaling.attn_factor", {.min = 0.0}).value_or(1.0);
+  rope["attention_factor"] = find_double("rope.scaling.attn_factor", kFactors).value_or(1.0);
   return true;
 }
 
 void GgufTranslator::add_scaling(json::object& rope) {
   if (const auto original = find_int("rope.scaling.original_context_length", {.min = 1}))
     rope["original_max_position_embeddings"] = *original;
-  auto factor = find_double("rope.scaling.factor", {.min = 0.0});
-  if (!factor) factor = find_double("rope.scale_linear", {.min = 0.0});
+  auto factor = find_factor_or_zero("rope.scaling.factor");
+  if (!factor) factor = find_factor_or_zero("rope.scale_linear");
   // Without a type a factor is linear; 0 stands for none.
   const bool is_scaled = factor && *factor > 0 && *factor != 1;
   const std::string type =
@@ -271,7 +273,7 @@ void GgufTranslator::add_scaling(json::object& rope) {
       {"rope.scaling.yarn_beta_fast", "beta_fast"},
       {"rope.scaling.yarn_beta_slow", "beta_slow"}};
   for (const auto& [gguf, hugging_face] : kKeys)
-    if (const auto number = find_double(gguf, kPositive)) rope[hugging_face] = *number;
+    if (const auto number = find_double(gguf, kFactors)) rope[hugging_face] = *number;
 }
 
 void GgufTranslator::add_rope() {

@@ -30,6 +30,8 @@ class GgufTranslator {
   std::string key(std::string_view name) const { return architecture_ + "." + std::string(name); }
   std::optional<int64_t> find_int(std::string_view name, IntRange range = {}) const;
   std::optional<double> find_double(std::string_view name, RealRange range = {}) const;
+  // A factor, or 0 where that stands for none.
+  std::optional<double> find_factor_or_zero(std::string_view name) const;
   std::optional<bool> find_bool(std::string_view name) const;
   int64_t require_int(std::string_view name, IntRange range = {}) const;
   const GgufMetadata& metadata() const { return metadata_; }

@@ -8,10 +8,10 @@ ModelSpec cohere(const formats::HfConfig& config, int64_t max_positions) {
   if (config.get_bool("use_qk_norm", false))
     config.reader().fail("use_qk_norm", "is true; layer norms of heads are not supported");
   formats::HfConfig known = config;
-  known.rms_norm_eps = config.get_double("layer_norm_eps", 1e-5, {.min = 0, .max = 1});
+  known.rms_norm_eps = config.get_double("layer_norm_eps", 1e-5, formats::kEpsilons);
   ModelSpec spec = llama(known, max_positions);
-  spec.logits_multiplier = static_cast<float>(
-      config.get_double("logit_scale", 0.0625, {.min = 0, .max = 1e6, .min_inclusive = false}));
+  spec.logits_multiplier =
+      static_cast<float>(config.get_double("logit_scale", 0.0625, formats::kFactors));
   for (LayerSpec& layer : spec.layers) {
     layer.is_parallel = true;
     layer.ffn_input_norm.reset();

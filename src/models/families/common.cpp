@@ -17,7 +17,8 @@ bool is_on(const formats::HfConfig& config, std::string_view key, bool fallback)
 
 float softcap_of(const formats::HfConfig& config, std::string_view key, double fallback) {
   if (states_key(config, key)) fallback = 0;
-  return static_cast<float>(config.get_double(key, fallback, {.min = 0, .max = 1e9}));
+  const double cap = config.get_double(key, fallback, {.min = 0});
+  return cap == 0 ? 0 : static_cast<float>(config.get_double(key, fallback, formats::kFactors));
 }
 
 int64_t rotary_dim_of(const formats::HfConfig& config, double fallback) {

@@ -20,7 +20,7 @@ ModelSpec gemma(const formats::HfConfig& config, const LayerTypes& types, int64_
   ModelSpec spec = dense_decoder(known, max_positions);
   spec.has_zero_centred_norms = true;
   spec.embed_multiplier = std::sqrt(static_cast<float>(config.hidden_size));
-  const double scalar = config.get_double("query_pre_attn_scalar", 256, {.min = 1e-6});
+  const double scalar = config.get_double("query_pre_attn_scalar", 256, formats::kFactors);
   for_each_layer(spec,
                  [&](size_t layer, const std::string& prefix, AttentionSpec& attention, MlpSpec&) {
                    norm_inputs_and_outputs(prefix, spec.layers[layer]);

@@ -6,8 +6,7 @@ namespace quire::models {
 ModelSpec granite(const formats::HfConfig& config, int64_t max_positions) {
   ModelSpec spec = llama(config, max_positions);
   const auto number = [&](const char* key) {
-    return static_cast<float>(
-        config.get_double(key, 1, {.min = 0, .max = 1e9, .min_inclusive = false}));
+    return static_cast<float>(config.get_double(key, 1, formats::kFactors));
   };
   spec.embed_multiplier = number("embedding_multiplier");
   spec.logits_multiplier = 1 / number("logits_scaling");

@@ -9,8 +9,8 @@ namespace {
 formats::HfConfig with_longer_base(const formats::HfConfig& config) {
   formats::HfConfig known = config;
   if (config.rope.type != "dynamic") return known;
-  const double alpha = formats::rope_reader(config.reader())
-                           .require_double("alpha", {.min = 0, .max = 1e9, .min_inclusive = false});
+  const double alpha =
+      formats::rope_reader(config.reader()).require_double("alpha", formats::kFactors);
   const auto dim = static_cast<double>(config.head_dim);
   known.rope.theta *= std::pow(alpha, dim / (dim - 2));
   known.rope.type = "default";

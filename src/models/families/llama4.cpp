@@ -29,9 +29,10 @@ ModelSpec llama4(const formats::HfConfig& config, int64_t max_positions) {
   const std::vector<int64_t> listed = config.reader().get_ints("moe_layers");
   const bool lists = config.reader().find("moe_layers") != nullptr;
   const bool tunes = is_on(config, "attn_temperature_tuning", true);
-  const PositionScaleSpec q_scale = {.beta = config.get_double("attn_scale", 0.1),
-                                     .length = config.get_int("floor_scale", 8192, {.min = 1}),
-                                     .offset = 1};
+  const PositionScaleSpec q_scale = {
+      .beta = config.get_double("attn_scale", 0.1, {.min = 0, .max = 1e6}),
+      .length = config.get_int("floor_scale", 8192, {.min = 1}),
+      .offset = 1};
   const int64_t dense_width = config.get_int("intermediate_size_mlp", 16384, {.min = 1});
   use_plain_experts(config, spec, "feed_forward.", layouts_of, {.score = ops::MoeScore::kSigmoid});
   for (size_t i = 0; i < spec.layers.size(); ++i) {
