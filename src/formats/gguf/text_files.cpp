@@ -6,6 +6,7 @@
 #include <string>
 #include <tuple>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "base/error.h"
@@ -157,15 +158,30 @@ void append_pair(std::string& out, std::string_view left, std::string_view right
   out += ']';
 }
 
+// Those that merges may name and make.
+std::unordered_set<std::string_view> known_tokens(const GgufVocabulary& vocabulary) {
+  std::unordered_set<std::string_view> out;
+  for (size_t id = 0; id < vocabulary.tokens->size(); ++id)
+    if (!is_filler(vocabulary, id)) out.insert((*vocabulary.tokens)[id]);
+  return out;
+}
+
 void append_merges(const GgufMetadata& metadata, const GgufVocabulary& vocabulary,
                    std::string& out) {
   if (const auto* merges = metadata.find_strings(kPrefix + "merges")) {
+    const auto known = known_tokens(vocabulary);
+    std::string both;
     for (const std::string& merge : *merges) {
       const size_t space = merge.find(' ', 1);  // a token may be a space, but does not end with it
       if (space == std::string::npos || space + 1 == merge.size())
         metadata.fail(kPrefix + "merges", "has " + quote_name(merge) + ", which is not two tokens");
-      const std::string_view text = merge;
-      append_pair(out, text.substr(0, space), text.substr(space + 1));
+      const std::string_view left(merge.data(), space), right(merge.data() + space + 1);
+      both.assign(left).append(right);
+      for (const std::string_view token : {left, right, std::string_view(both)})
+        if (!known.contains(token))
+          metadata.fail(kPrefix + "merges", "has " + quote_name(merge) +
+                                                ", but there is no token " + quote_name(token));
+      append_pair(out, left, right);
     }
     return;
   }
