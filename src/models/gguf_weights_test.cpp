@@ -98,8 +98,9 @@ TEST(GgufWeights, MessagesHaveTheFilesNamesOfTensors) {
     return load_error(load);
   };
   constexpr const char* kValues = "blk.0.attn_v.weight (model.layers.0.self_attn.v_proj.weight)";
-  EXPECT_THAT(error_of(one_layer(kQ8_0, kQ8_0, {.value_rows = 16}), kValues),
-              HasSubstr("(16) have 112 outputs together, but config.json asks for 128"));
+  EXPECT_THAT(
+      error_of(one_layer(kQ8_0, kQ8_0, {.value_rows = 16}), kValues),
+      HasSubstr("(16) have 112 outputs together, but the metadata asks for 128; the config"));
   EXPECT_THAT(error_of(one_layer(kQ8_0, kQ8_0, {.value_byte = '\xff'}), kValues),
               HasSubstr("a scale is no finite number"));
   EXPECT_THAT(error_of(one_layer(kQ8_0, kQ8_0, {.norm_byte = '\xff'}), "blk.0.ffn_norm.weight ("),

@@ -21,12 +21,14 @@ bool has_shape(const formats::RawTensor& tensor, const std::vector<int64_t>& exp
                     fits);
 }
 
+const char* config_of(const formats::RawTensor& tensor) {
+  return tensor.stored_name.empty() ? "config.json" : "the metadata";
+}
+
 void expect_shape(const formats::RawTensor& tensor, const std::vector<int64_t>& expected) {
   if (has_shape(tensor, expected)) return;
-  const char* config = tensor.stored_name.empty() ? "config.json" : "the metadata";
-  throw LoadError(where(tensor) + " has shape " + shape_text(tensor.shape) + ", but " + config +
-                  " asks for " + shape_text(expected) +
-                  "; the config and the weights are not of one model");
+  throw LoadError(where(tensor) + " has shape " + shape_text(tensor.shape) + ", but " +
+                  config_of(tensor) + " asks for " + shape_text(expected) + kNotOfOneModel);
 }
 
 bool is_folder_values(const formats::RawTensor& tensor) {

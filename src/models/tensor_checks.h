@@ -20,6 +20,10 @@ std::string shape_text(const std::vector<int64_t>& shape);
 // Whether the tensor has this shape; -1 stands for any length.
 bool has_shape(const formats::RawTensor& tensor, const std::vector<int64_t>& expected);
 
+// What asks for the shapes of tensors: a GGUF file's metadata, or config.json.
+const char* config_of(const formats::RawTensor& tensor);
+inline constexpr const char* kNotOfOneModel = "; the config and the weights are not of one model";
+
 // Throws LoadError unless the tensor has this shape; -1 stands for any length.
 void expect_shape(const formats::RawTensor& tensor, const std::vector<int64_t>& expected);
 

@@ -367,9 +367,10 @@ std::vector<WeightLoader::Part> WeightLoader::take_parts(const std::vector<std::
   for (const Part& part : parts)
     names += (names.empty() ? "" : ", ") + title(*part.tensors.front()) + " (" +
              std::to_string(part.n) + ")";
-  throw LoadError(parts.front().tensors.front()->file() + ": " + names + " have " +
-                  std::to_string(rows) + " outputs together, but config.json asks for " +
-                  std::to_string(n) + "; the config and the weights are not of one model");
+  const formats::RawTensor& first = *parts.front().tensors.front();
+  throw LoadError(first.file() + ": " + names + " have " + std::to_string(rows) +
+                  " outputs together, but " + config_of(first) + " asks for " + std::to_string(n) +
+                  kNotOfOneModel);
 }
 
 ops::LinearWeight WeightLoader::linear(const std::vector<std::string>& weights,

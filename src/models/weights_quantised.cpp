@@ -57,7 +57,7 @@ bool WeightLoader::is_quantised(const std::string& weight) const {
   if (!tensor || (!scales && !integers)) {
     if (tensor && quantization_ && quantization_->demands(layer_name(tensor->name))) {
       throw LoadError(where(*tensor) + " is not quantised, but \"quantization\" in config.json " +
-                      "says that it is; the config and the weights are not of one model");
+                      "says that it is" + kNotOfOneModel);
     }
     return false;
   }
@@ -94,8 +94,8 @@ WeightLoader::Part WeightLoader::take_quantised(const std::string& weight, int64
   const auto format = quantization_->of_layer(layer_name(values.name));
   if (!format) {
     throw LoadError(where(values) +
-                    " is quantised, but \"quantization\" in config.json says that " +
-                    "it is not; the config and the weights are not of one model");
+                    " is quantised, but \"quantization\" in config.json says that " + "it is not" +
+                    kNotOfOneModel);
   }
   if (k % format->group_size != 0) {
     throw LoadError(where(values) + " has " + std::to_string(k) + " columns, which groups of " +
