@@ -298,8 +298,8 @@ TEST_F(DeltaNets, RefusesSizesThatDoNotFit) {
 
 // A count that is too large would leave layers of the model out.
 TEST_F(GgufArchitectures, LayersThatPredictFurtherTokensHaveATensorOfTheirOwn) {
-  const auto begin_glm = [&](int further) {
-    begin("glm4moe", 4);
+  const auto begin_glm = [&](int further, int layers = 4) {
+    begin("glm4moe", layers);
     u32("expert_count", 4);
     u32("expert_used_count", 2);
     u32("feed_forward_length", 24);
@@ -309,6 +309,8 @@ TEST_F(GgufArchitectures, LayersThatPredictFurtherTokensHaveATensorOfTheirOwn) {
     tensor("blk.3.nextn.enorm.weight", {16});
   };
   begin_glm(1);
+  EXPECT_EQ(open().config().num_hidden_layers, 3);
+  begin_glm(2, 5);  // the last one has no tensor at all
   EXPECT_EQ(open().config().num_hidden_layers, 3);
   begin_glm(2);
   EXPECT_THAT(error(), HasSubstr("\"glm4moe.nextn_predict_layers\" is 2, but layer 2 has no tensor "

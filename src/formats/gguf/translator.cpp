@@ -119,12 +119,15 @@ std::optional<int64_t> GgufTranslator::find_first_int(std::string_view name, Int
 }
 
 // Each has a tensor that a layer of the model itself never has: else the key is wrong, and a layer
-// would be left out.
+// would be left out. As in llama.cpp, files may be without these layers.
 void GgufTranslator::check_further_layers(int64_t end) const {
+  const auto has_any = [&](const std::string& prefix) {
+    const auto found = tensors_.lower_bound(prefix);
+    return found != tensors_.end() && found->first.starts_with(prefix);
+  };
   for (int64_t i = layers_; i < end; ++i) {
-    const std::string own = "blk." + std::to_string(i) + ".nextn.";
-    const auto found = tensors_.lower_bound(own);
-    if (found == tensors_.end() || !found->first.starts_with(own))
+    const std::string block = "blk." + std::to_string(i) + ".", own = block + "nextn.";
+    if (has_any(block) && !has_any(own))
       fail("nextn_predict_layers", "is " + std::to_string(end - layers_) + ", but layer " +
                                        std::to_string(i) + " has no tensor " + own +
                                        "*, as layers that predict further tokens have");
