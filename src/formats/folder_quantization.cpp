@@ -70,7 +70,7 @@ std::optional<FolderQuantization> read_folder_quantization(const HfConfig& confi
   const bool beside = !config.quantization_file.empty();
   const std::string& file = beside ? config.quantization_file : config.file;
   const ConfigReader reader(file, config.quantization.get_object(), nullptr,
-                            beside ? "quantization." : "quantization_config.");
+                            config.quantization_path);
   const auto method = reader.find_string("quant_method");
   if (!method) return std::nullopt;
   FolderQuantization out;

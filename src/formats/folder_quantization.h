@@ -64,7 +64,7 @@ struct FolderQuantization {
   // "4-bit awq in groups of 128", for people; of the first group.
   std::string title() const;
 
-  std::string file;  // path of config.json or hf_quant_config.json, for messages
+  std::string file;  // path of config.json, or of the file beside it that says so, for messages
   // What the config asks for beside the weights and is not done, for people; or nothing.
   std::string note;
   // It asks for keys and values as 8-bit floats. Attention layers may have `k_scale` and `v_scale`,

@@ -102,12 +102,18 @@ void read_quantization(const ConfigReader& config, HfConfig& out) {
   }
 }
 
-// Older folders of NVIDIA's modelopt say in a file beside config.json, and nowhere else, that their
-// weights are quantised.
+// Older folders say in a file beside config.json, and nowhere else, that their weights are
+// quantised. Nothing if there is no such file.
+std::optional<std::string> file_beside(const HfConfig& config, const char* name) {
+  const std::string file = std::filesystem::path(config.file).replace_filename(name).string();
+  return std::filesystem::exists(file) ? std::optional(file) : std::nullopt;
+}
+
+// NVIDIA's modelopt.
 void read_modelopt(HfConfig& out) {
-  const std::string file =
-      std::filesystem::path(out.file).replace_filename("hf_quant_config.json").string();
-  if (!std::filesystem::exists(file)) return;
+  const auto found = file_beside(out, "hf_quant_config.json");
+  if (!found) return;
+  const std::string& file = *found;
   const json::value raw = read_json_object(file);
   const ConfigReader top(file, raw.get_object());
   const json::object* object = top.find_object("quantization");
@@ -116,6 +122,31 @@ void read_modelopt(HfConfig& out) {
   quantization["quant_method"] = "modelopt";
   out.quantization = std::move(quantization);
   out.quantization_file = file;
+  out.quantization_path = "quantization.";
+}
+
+// AutoGPTQ and AutoAWQ, whose keys stand at the top. Only later versions name the method.
+void read_integers_beside(HfConfig& out, const char* name) {
+  const auto file = file_beside(out, name);
+  if (!file) return;
+  json::value raw = read_json_object(*file);
+  json::object& object = raw.get_object();
+  const ConfigReader top(*file, object);
+  const bool is_awq = top.find("w_bit") != nullptr;
+  if (!is_awq && !top.find("bits")) return;
+  const std::string method = top.find_string("quant_method").value_or(is_awq ? "awq" : "gptq");
+  if (method != "awq" && method != "gptq")
+    top.fail("quant_method", "is " + quote_name(method) + "; supported here are awq and gptq");
+  object["quant_method"] = method;
+  out.quantization = std::move(raw);
+  out.quantization_file = *file;
+  out.quantization_path = "";
+}
+
+void read_beside(HfConfig& out) {
+  read_modelopt(out);
+  for (const char* name : {"quantize_config.json", "quant_config.json"})
+    if (out.quantization.is_null()) read_integers_beside(out, name);
 }
 
 }  // namespace
@@ -157,7 +188,7 @@ HfConfig parse_hf_config(json::value raw, const std::string& file, KeyNames stor
 
 HfConfig read_hf_config(const std::string& file) {
   HfConfig out = parse_hf_config(read_json_object(file), file);
-  if (out.quantization.is_null()) read_modelopt(out);
+  if (out.quantization.is_null()) read_beside(out);
   return out;
 }
 

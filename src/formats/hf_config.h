@@ -56,8 +56,9 @@ struct HfConfig {
   std::map<std::string, RopeConfig> rope_by_layer_type;  // empty if all layers share `rope`
 
   json::value quantization;  // the object `quantization` or `quantization_config`, or null
-  // The file that it is in, if that is not config.json (modelopt's hf_quant_config.json).
-  std::string quantization_file;
+  // The file that it is in, if that is not config.json: modelopt's hf_quant_config.json, AutoGPTQ's
+  // quantize_config.json, or AutoAWQ's quant_config.json. What stands before its keys there.
+  std::string quantization_file, quantization_path = "quantization_config.";
 
   // The rope of layers of this type (an entry of layer_types).
   const RopeConfig& rope_for(const std::string& layer_type) const;

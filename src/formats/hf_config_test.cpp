@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "formats/folder_quantization.h"
 #include "formats/test_files.h"
 
 namespace quire::formats {
@@ -297,6 +298,63 @@ TEST(HfConfig, ReadsWhatModeloptSaysBesideIt) {
   EXPECT_TRUE(read_hf_config(file).quantization.is_null());
   dir.write("hf_quant_config.json", R"({"quantization":{"quant_algo":8}})");
   EXPECT_THAT(load_error([&] { read_hf_config(file); }), HasSubstr("quantization.quant_algo"));
+}
+
+// As AutoGPTQ 0.7 and AutoAWQ 0.2 save them, and as a config.json has them.
+TEST(HfConfig, ReadsWhatAutoGptqAndAutoAwqSayBesideIt) {
+  const std::string rest = R"("architectures":["LlamaForCausalLM"],"hidden_size":64,
+      "num_hidden_layers":2,"num_attention_heads":4,"vocab_size":320,
+      "max_position_embeddings":512})";
+  const std::string gptq = R"("bits":4,"group_size":128,"damp_percent":0.01,"desc_act":true,
+      "static_groups":false,"sym":true,"true_sequential":true,"model_name_or_path":"x",
+      "model_file_base_name":"y")";
+  const std::string awq = R"("zero_point":true,"q_group_size":128,"w_bit":4,"version":"GEMM")";
+  struct Case {
+    const char* file;
+    std::string beside, same;
+  };
+  const Case cases[] = {
+      {"quantize_config.json", gptq, R"("quant_method":"gptq",)" + gptq},
+      {"quantize_config.json", gptq + R"(,"checkpoint_format":"gptq_v2")",
+       R"("quant_method":"gptq","checkpoint_format":"gptq_v2",)" + gptq},
+      {"quantize_config.json", gptq + R"(,"quant_method":"gptq","is_marlin_format":false)",
+       R"("quant_method":"gptq",)" + gptq},
+      {"quant_config.json", awq, R"("quant_method":"awq",)" + awq},
+      {"quantize_config.json", awq, R"("quant_method":"awq",)" + awq}};
+  for (const Case& one : cases) {
+    const TempDir dir;
+    const std::string file = dir.write("config.json", "{" + rest);
+    const std::string beside = dir.write(one.file, "{" + one.beside + "}");
+    const auto read = read_folder_quantization(read_hf_config(file));
+    dir.write("config.json", R"({"quantization_config":{)" + one.same + "}," + rest);
+    const auto same = read_folder_quantization(read_hf_config(file));
+    ASSERT_TRUE(read && same) << one.beside;
+    EXPECT_EQ(read->method, same->method);
+    EXPECT_EQ(read->groups.front().scheme, same->groups.front().scheme) << one.beside;
+    EXPECT_EQ(read->file, beside);
+    EXPECT_EQ(same->file, file);
+  }
+}
+
+TEST(HfConfig, WhatIsWrongBesideItNamesThatFile) {
+  const TempDir dir;
+  const std::string file = dir.write("config.json", R"({"architectures":["LlamaForCausalLM"],
+      "hidden_size":64,"num_hidden_layers":2,"num_attention_heads":4,"vocab_size":320,
+      "max_position_embeddings":512})");
+  const auto error = [&](const char* text) {
+    dir.write("quantize_config.json", text);
+    return load_error([&] { read_folder_quantization(read_hf_config(file)); });
+  };
+  EXPECT_THAT(error(R"({"bits":5,"group_size":128})"),
+              HasSubstr("quantize_config.json: \"bits\" is 5"));
+  EXPECT_THAT(error(R"({"bits":4,"group_size":128,"checkpoint_format":"marlin"})"),
+              HasSubstr("quantize_config.json: \"checkpoint_format\" is \"marlin\""));
+  EXPECT_THAT(error(R"({"bits":4,"group_size":128,"new":1})"), HasSubstr("\"new\" is not known"));
+  EXPECT_THAT(error(R"({"bits":4,"group_size":128,"quant_method":"marlin"})"),
+              HasSubstr("quantize_config.json: \"quant_method\" is \"marlin\""));
+  // One that says nothing of weights.
+  dir.write("quantize_config.json", R"({"group_size":128})");
+  EXPECT_TRUE(read_hf_config(file).quantization.is_null());
 }
 
 TEST(GenerationConfig, AllOptional) {

@@ -136,15 +136,20 @@ TEST(BlobHash, IsThatOfGitAndOfSha256sum) {
 
 TEST(NeededFiles, TakesNoDuplicates) {
   const ModelId id = *parse_model_id("a/b");
-  const std::vector<std::string> names = {
-      ".gitattributes", "README.md",         "config.json",         "generation_config.json",
-      "tokenizer.json", "tokenizer.model",   "model.safetensors",   "consolidated.safetensors",
-      "original/x.pth", "pytorch_model.bin", "onnx/model.onnx",     "chat_template.jinja",
-      "vocab.json",     "merges.txt",        "hf_quant_config.json"};
+  const std::vector<std::string> names = {".gitattributes",       "README.md",
+                                          "config.json",          "generation_config.json",
+                                          "tokenizer.json",       "tokenizer.model",
+                                          "model.safetensors",    "consolidated.safetensors",
+                                          "original/x.pth",       "pytorch_model.bin",
+                                          "onnx/model.onnx",      "chat_template.jinja",
+                                          "vocab.json",           "merges.txt",
+                                          "hf_quant_config.json", "quant_config.json",
+                                          "quantize_config.json"};
   const NeededFiles needed = choose_files(id, names);
   EXPECT_EQ(needed.weights, std::vector<std::string>{"model.safetensors"});
   EXPECT_EQ(needed.small, (std::vector<std::string>{"config.json", "generation_config.json",
-                                                    "hf_quant_config.json", "tokenizer.json",
+                                                    "hf_quant_config.json", "quantize_config.json",
+                                                    "quant_config.json", "tokenizer.json",
                                                     "chat_template.jinja"}));
 }
 

@@ -15,8 +15,9 @@ constexpr const char* kTokenizers[] = {"tokenizer.json", "tekken.json"};
 // What goes with either of them.
 constexpr const char* kTextFiles[] = {"tokenizer_config.json", "special_tokens_map.json",
                                       "chat_template.jinja", "chat_template.json"};
-constexpr const char* kConfigs[] = {"config.json", "generation_config.json", "hf_quant_config.json",
-                                    "1_Pooling/config.json"};
+constexpr const char* kConfigs[] = {"config.json",          "generation_config.json",
+                                    "hf_quant_config.json", "quantize_config.json",
+                                    "quant_config.json",    "1_Pooling/config.json"};
 
 bool has(const std::vector<std::string>& names, std::string_view name) {
   return std::ranges::find(names, name) != names.end();

@@ -103,6 +103,26 @@ void load_changed(const std::string& name, const std::function<void(Tensors&)>& 
   load(dir.path());
 }
 
+// As AutoGPTQ and AutoAWQ leave folders.
+TEST(FolderWeights, HowTheyAreQuantisedMayStandBesideTheConfig) {
+  const std::pair<const char*, const char*> cases[] = {{"llama3-gptq", "quantize_config.json"},
+                                                       {"qwen3-moe-awq", "quant_config.json"}};
+  for (const auto& [name, beside] : cases) {
+    const TempDir dir;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_of(name)))
+      std::filesystem::copy_file(entry.path(), dir.path() + "/" + entry.path().filename().string());
+    json::object config = json::parse(text_of(folder_of(name) + "/config.json")).as_object();
+    const std::string quantization = json::serialize(config.at("quantization_config"));
+    config.erase("quantization_config");
+    dir.write("config.json", json::serialize(config));
+    EXPECT_THAT(load_error([&] { load(dir.path()); }), HasSubstr("has no \"quantization_config\""));
+    dir.write(beside, quantization);
+    const auto model = load(dir.path());
+    EXPECT_EQ(model->weight_bytes(), load(folder_of(name))->weight_bytes());
+    EXPECT_EQ(model->unpacked_weights(), "");
+  }
+}
+
 TEST(FolderWeights, OnlyWhatHasNoKernelBecomesDense) {
   EXPECT_EQ(load(folder_of("qwen3-moe-awq"))->unpacked_weights(), "");
   EXPECT_EQ(load(folder_of("llama3-gptq"))->unpacked_weights(), "");
