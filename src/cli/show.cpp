@@ -32,8 +32,8 @@ std::string storage_text(const formats::Checkpoint& checkpoint) {
     return std::to_string(format.bits) + "-bit " + formats::mode_name(format.mode) +
            " in groups of " + std::to_string(format.group_size);
   }
-  if (const auto folder = formats::read_folder_quantization(checkpoint.config()))
-    return folder->title();
+  const auto folder = formats::read_folder_quantization(checkpoint.config());
+  if (folder && !folder->groups.empty()) return folder->title();
   for (const std::string& name : checkpoint.names()) {
     const formats::RawTensor& tensor = *checkpoint.find(name);
     if (name.ends_with("_blocks")) return "4-bit mxfp4 in groups of 32";

@@ -126,7 +126,9 @@ void read_compressed(const ConfigReader& config, FolderQuantization& out) {
   if (status != "compressed" && status != "frozen")
     fail_value(config, "quantization_status", quote_name(status), "\"compressed\", \"frozen\"");
   const json::object* groups = config.find_object("config_groups");
-  if (!groups || groups->empty()) config.fail("config_groups", "is missing or empty");
+  const bool has_groups = groups && !groups->empty();
+  if (!has_groups && !out.kv_cache_floats) config.fail("config_groups", "is missing or empty");
+  if (!has_groups) return;
   for_each_object(config, "config_groups", *groups, [&](const auto&, const ConfigReader& group) {
     expect_known_keys(group, FolderKeys::kCompressedGroup);
     out.groups.push_back(

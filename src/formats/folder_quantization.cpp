@@ -48,6 +48,7 @@ bool FolderQuantization::has_integers() const {
 }
 
 std::string FolderQuantization::title() const {
+  if (groups.empty()) return "not quantised (" + method + ")";
   const FolderScheme& scheme = groups.front().scheme;
   const std::string bits = std::to_string(scheme.bits) + "-bit ";
   if (scheme.format == FolderFormat::kFp8)

@@ -53,7 +53,8 @@ struct FolderQuantization {
     std::vector<std::string> targets;  // empty: all layers that no other group names
     bool plain = false;                // its layers are not quantised
   };
-  // Not empty, and the first is not plain. The first that names a layer counts.
+  // The first is not plain. The first that names a layer counts. Empty where only keys and values
+  // are to be 8-bit floats: then weights are as they were.
   std::vector<Group> groups;
   bool has_integers() const;          // whether weights of some are whole numbers times scales
   std::vector<std::string> excluded;  // layers that stay as they are; "re:..." is a pattern

@@ -335,6 +335,20 @@ TEST(FolderQuantization, SaysWhatBecomesOfKeysAndValues) {
     EXPECT_THAT(q.note, AllOf(HasSubstr("activations stay"), HasSubstr("--kv-cache-dtype fp8")));
   }
   EXPECT_FALSE(read(packed(kWeights, "", R"(,"kv_cache_scheme":{})")).kv_cache_floats);
+  // As llm-compressor writes it where weights are as they were.
+  const auto alone = [](const std::string& scheme) {
+    return read(R"({"config_groups":{},"format":"dense","ignore":[],"kv_cache_scheme":)" + scheme +
+                R"(,"quant_method":"compressed-tensors","quantization_status":"compressed",
+                "sparsity_config":{},"transform_config":{}})");
+  };
+  const FolderQuantization q = alone(R"({"dynamic":false,"group_size":null,"num_bits":8,
+                                         "strategy":"tensor","symmetric":true,"type":"float"})");
+  EXPECT_TRUE(q.groups.empty() && q.kv_cache_floats && !q.has_integers());
+  EXPECT_EQ(q.of_layer("model.layers.0.mlp.up_proj"), nullptr);
+  EXPECT_EQ(q.title(), "not quantised (compressed-tensors)");
+  EXPECT_THAT(testing::load_error([&] { alone("{}"); }), HasSubstr("config_groups"));
+  EXPECT_THAT(testing::load_error([&] { alone(R"({"num_bits":4,"type":"float"})"); }),
+              HasSubstr("kv_cache_scheme.num_bits"));
   // As AutoFP8 writes it.
   EXPECT_TRUE(read(R"({"quant_method":"fp8","activation_scheme":"static",
                        "ignored_layers":["lm_head"],"kv_cache_scheme":"static"})")

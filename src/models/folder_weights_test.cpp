@@ -297,6 +297,24 @@ TEST(FolderWeights, ScalesOfKeysAndValuesAreLeftOut) {
   EXPECT_THAT(load_error([&] { load_with("null"); }), HasSubstr("self_attn.k_scale"));
 }
 
+// Then weights are as they were.
+TEST(FolderWeights, AConfigMayAskForKeysAndValuesAlone) {
+  const auto load_with = [](const std::string& scheme) {
+    load_changed(
+        "qwen3-bf16",
+        [](Tensors& t) {
+          t["model.layers.0.self_attn.k_scale"] = {"BF16", {1}, "88"};
+          t["model.layers.0.self_attn.v_scale"] = {"BF16", {1}, "88"};
+        },
+        R"({"quant_method":"compressed-tensors","config_groups":{},"format":"dense",
+            "kv_cache_scheme":)" +
+            scheme + "}");
+  };
+  const std::string floats = R"({"num_bits":8,"type":"float","dynamic":false})";
+  load_with(floats);
+  EXPECT_THAT(load_error([&] { load_with("null"); }), HasSubstr("config_groups"));
+}
+
 // So do those of activations, under either name.
 TEST(FolderWeights, ScalesOfActivationsAreLeftOut) {
   const auto load_with = [](const std::string& input, const std::string& quantization,

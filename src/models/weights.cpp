@@ -129,11 +129,12 @@ WeightLoader::WeightLoader(const ops::Context& context, const formats::Checkpoin
       folder_quantization_(formats::read_folder_quantization(checkpoint.config())),
       progress_(std::move(progress)),
       int8_activations_(int8_activations) {
-  if (int8_activations && folder_quantization_ && !folder_quantization_->has_integers()) {
+  const bool has_folder = folder_quantization_ && !folder_quantization_->groups.empty();
+  if (int8_activations && has_folder && !folder_quantization_->has_integers()) {
     throw LoadError(checkpoint.dir() + ": 8-bit activations do not go with weights in " +
                     folder_quantization_->title() + "; leave them out");
   }
-  if (int8_activations && !quantization_ && !folder_quantization_ && !has_blocks(checkpoint)) {
+  if (int8_activations && !quantization_ && !has_folder && !has_blocks(checkpoint)) {
     throw LoadError(checkpoint.dir() +
                     ": 8-bit activations go with quantised weights, and this model has none; make "
                     "one that has with `quire quantize`");

@@ -27,7 +27,8 @@ void read_quantization(const formats::HfConfig& config) {
   const auto folder = formats::read_folder_quantization(config);
   (void)formats::read_quantization_config(config);
   if (!folder) return;
-  QUIRE_CHECK(!folder->groups.empty() && !folder->groups.front().plain);
+  const bool plain = folder->groups.empty() || folder->groups.front().plain;
+  QUIRE_CHECK(!plain || (folder->groups.empty() && folder->kv_cache_floats));
   QUIRE_CHECK(!folder->title().empty());
   size_t names = folder->excluded.size();
   for (const auto& group : folder->groups) {
