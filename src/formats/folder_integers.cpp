@@ -80,8 +80,8 @@ void read_dynamic(const ConfigReader& config, std::initializer_list<int64_t> bit
 
 // AutoRound's layers with values of their own: those with their own names count, then the patterns,
 // which may begin anywhere in a name, in their order. Those of 16 bits and more are not quantised.
-void read_extra(const ConfigReader& config, std::initializer_list<int64_t> bits,
-                FolderQuantization& out) {
+template <class ReadRule>
+void read_extra(const ConfigReader& config, const ReadRule& read_rule, FolderQuantization& out) {
   const json::object* object = config.find_object("extra_config");
   if (!object) return;
   const ConfigReader all = config.inside("extra_config", *object);
@@ -97,7 +97,7 @@ void read_extra(const ConfigReader& config, std::initializer_list<int64_t> bits,
     if (const json::object* rule = all.find_object(name)) {
       const ConfigReader own = all.inside(name, *rule);
       group.plain = own.find_int("bits").value_or(0) >= 16;
-      if (!group.plain) read_rule(own, bits, group.scheme);
+      if (!group.plain) read_rule(own, group.scheme);
     }
     (pattern ? patterns : out.groups).push_back(std::move(group));
   }
@@ -105,6 +105,43 @@ void read_extra(const ConfigReader& config, std::initializer_list<int64_t> bits,
 }
 
 constexpr std::initializer_list<int64_t> kAwqBits = {4}, kGptqBits = {2, 3, 4, 8};
+
+// Of MXFP4 and NVFP4, with the tensors of compressed-tensors.
+void read_auto_round_floats(const ConfigReader& config, FolderQuantization& out) {
+  expect_string(config, "method", "auto-round");
+  const std::string type = config.find_string("data_type").value_or("missing");
+  const bool is_nvfp4 = type == "nv_fp";
+  if (!is_nvfp4 && type != "mx_fp")
+    fail_value(config, "data_type", quote_name(type), "\"mx_fp\", \"nv_fp\"");
+  FolderScheme scheme = {
+      .format = is_nvfp4 ? FolderFormat::kNvfp4 : FolderFormat::kMxfp4,
+      .group_size = is_nvfp4 ? 16 : 32,
+  };
+  read_bits(config, "bits", {4}, scheme);
+  const int64_t size = config.require_int("group_size");
+  if (size != scheme.group_size)
+    fail_value(config, "group_size", std::to_string(size), std::to_string(scheme.group_size));
+  if (!config.find_bool("sym").value_or(true)) fail_value(config, "sym", "false", "true");
+  const int64_t activations = config.find_int("act_bits").value_or(16);
+  if (activations < 16 && (!is_nvfp4 || activations != 4))
+    fail_value(config, "act_bits", std::to_string(activations), is_nvfp4 ? "4, 16" : "16");
+  if (activations == 4) {
+    const std::string of = config.find_string("act_data_type").value_or("missing");
+    if (!of.starts_with("nv_fp")) fail_value(config, "act_data_type", quote_name(of), "\"nv_fp4\"");
+    note_float_activations(4, /*stored=*/false, out);
+  }
+  for (const char* key : {"desc_act", "dynamic", "format", "checkpoint_format"})
+    expect_nothing(config, key);
+  out.groups = {{.scheme = scheme, .targets = {}}};
+  read_extra(
+      config,
+      [](const ConfigReader& rule, FolderScheme&) {
+        const auto bits = rule.find_int("bits");
+        fail_value(rule, "bits", bits ? std::to_string(*bits) : "missing", "16");
+      },
+      out);
+  out.excluded = read_names(config, "modules_to_not_convert");
+}
 
 }  // namespace
 
@@ -147,15 +184,16 @@ void read_gptq(const ConfigReader& config, FolderQuantization& out) {
 
 void read_auto_round(const ConfigReader& config, FolderQuantization& out) {
   expect_known_keys(config, FolderKeys::kAutoRound);
-  expect_method(config);
   const std::string packing = config.find_string("packing_format").value_or("missing");
   const auto is = [&](std::string_view name) { return packing == name; };
+  if (is("auto_round:llm_compressor")) return read_auto_round_floats(config, out);
+  expect_method(config);
   const bool awq = is("auto_round:auto_awq"), first = is("auto_round:auto_gptq");
   // The other two are GPTQ with zero points as they are.
   if (!awq && !first && !is("auto_round") && !is("auto_round:gptqmodel"))
     fail_value(config, "packing_format", quote_name(packing),
                "\"auto_round\", \"auto_round:auto_gptq\", \"auto_round:gptqmodel\", "
-               "\"auto_round:auto_awq\"");
+               "\"auto_round:auto_awq\", \"auto_round:llm_compressor\"");
   const std::initializer_list<int64_t> bits = awq ? kAwqBits : kGptqBits;
   FolderScheme scheme = {.format = awq ? FolderFormat::kAwq : FolderFormat::kGptq,
                          .zeros_less_one = first};
@@ -165,7 +203,9 @@ void read_auto_round(const ConfigReader& config, FolderQuantization& out) {
   for (const char* key : {"desc_act", "dynamic", "format", "checkpoint_format"})
     expect_nothing(config, key);
   out.groups = {{.scheme = scheme, .targets = {}}};
-  read_extra(config, bits, out);
+  read_extra(
+      config, [&](const ConfigReader& rule, FolderScheme& own) { read_rule(rule, bits, own); },
+      out);
   out.excluded = read_names(config, "modules_to_not_convert");
 }
 

@@ -162,6 +162,48 @@ TEST(FolderQuantization, ReadsAutoRound) {
   EXPECT_EQ(patterns.of_layer("model.layers.1.mlp.up_proj")->bits, 2);
 }
 
+// As AutoRound 0.16 writes it: the tensors are those of compressed-tensors.
+TEST(FolderQuantization, ReadsAutoRoundsFourBitFloats) {
+  const auto floats = [](const std::string& type, int group, int act_bits,
+                         const std::string& more = "") {
+    return R"({"act_bits":)" + std::to_string(act_bits) + R"(,"act_data_type":")" +
+           (type == "nv_fp" ? "nv_fp4_with_static_gs" : type) +
+           R"(","act_dynamic":true,"act_group_size":)" + std::to_string(group) +
+           R"(,"act_sym":true,"autoround_version":"0.16.1","bits":4,"enable_quanted_input":false,
+              "block_name_to_quantize":"model.layers","data_type":")" +
+           type + R"(","group_size":)" + std::to_string(group) +
+           R"(,"packing_format":"auto_round:llm_compressor","quant_method":"auto-round","sym":true)" +
+           more + "}";
+  };
+  const auto compressed = [](const std::string& format) {
+    const std::string strategy = format.starts_with("nv") ? "tensor_group" : "group";
+    return *read(R"({"quant_method":"compressed-tensors","format":")" + format +
+                 R"(","config_groups":{"g":{"targets":["Linear"],"weights":{"num_bits":4,
+                 "type":"float","strategy":")" +
+                 strategy + "\"}}}}")
+                .of_layer("x");
+  };
+  const FolderQuantization mxfp4 = read(floats("mx_fp", 32, 16));
+  EXPECT_EQ(*mxfp4.of_layer("x"), compressed("mxfp4-pack-quantized"));
+  EXPECT_EQ(mxfp4.note, "");
+  const FolderQuantization nvfp4 =
+      read(floats("nv_fp", 16, 4,
+                  R"(,"extra_config":{"model.layers.0.mlp.up_proj":{"bits":16,"act_bits":16}})"));
+  EXPECT_EQ(*nvfp4.of_layer("x"), compressed("nvfp4-pack-quantized"));
+  EXPECT_EQ(nvfp4.of_layer("model.layers.0.mlp.up_proj"), nullptr);
+  EXPECT_THAT(nvfp4.note, ::testing::HasSubstr("activations stay"));
+  EXPECT_EQ(nvfp4.title(), "4-bit nvfp4 (auto-round) in groups of 16");
+  expect_refused(
+      {{floats("mx_fp", 32, 4), "act_bits"},
+       {floats("mx_fp", 32, 8), "act_bits"},
+       {floats("nv_fp", 16, 8), "act_bits"},
+       {floats("mx_fp", 16, 16), "group_size"},
+       {floats("nv_fp", 32, 16), "group_size"},
+       {floats("mx_int", 32, 16), "data_type"},
+       {floats("mx_fp", 32, 16, R"(,"extra_config":{"x":{"bits":8}})"), "extra_config.x.bits"},
+       {floats("mx_fp", 32, 16, R"(,"rotation_config":{"type":"x"})"), "rotation_config"}});
+}
+
 TEST(FolderQuantization, RefusesAutoRoundByKey) {
   const auto with = [](const std::string& packing, const std::string& more = "") {
     return R"({"quant_method":"auto-round","bits":4,"group_size":128,"packing_format":")" +
@@ -171,7 +213,7 @@ TEST(FolderQuantization, RefusesAutoRoundByKey) {
   expect_refused({
       {R"({"quant_method":"auto-round","bits":4,"group_size":128})", "packing_format"},
       {with("auto_round:exllamav2"), "packing_format"},
-      {with("auto_round:llm_compressor"), "packing_format"},
+      {with("auto_round:llm_compressor"), "data_type"},
       {with("auto_round:fp8"), "packing_format"},
       {with(gptq, R"(,"data_type":"mx_fp")"), "data_type"},
       {with(gptq, R"(,"act_bits":8)"), "act_bits"},
