@@ -94,7 +94,7 @@ WeightLoader::Part WeightLoader::take_quantised(const std::string& weight, int64
   const auto format = quantization_->of_layer(layer_name(values.name));
   if (!format) {
     throw LoadError(where(values) +
-                    " is quantised, but \"quantization\" in config.json says that " + "it is not" +
+                    " is quantised, but \"quantization\" in config.json says that it is not" +
                     kNotOfOneModel);
   }
   if (k % format->group_size != 0) {
