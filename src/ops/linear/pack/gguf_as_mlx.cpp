@@ -1,10 +1,13 @@
 #include "ops/linear/pack/gguf_as_mlx.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <memory>
 #include <stdexcept>
 #include <vector>
 
+#include "base/first_failure.h"
 #include "ops/linear/pack/affine_matrix.h"
 #include "ops/linear/pack/block_float_matrix.h"
 
@@ -52,20 +55,34 @@ bool convert_block(GgufFormat format, const uint8_t* block, int64_t i, MlxPart& 
   return is_finite(block) && is_finite(block + 2);
 }
 
-MlxPart convert(const Context& context, const GgufRows& rows) {
+// Part `index`, slice by slice; each thread fetches its own.
+MlxPart convert(const Context& context, const GgufRows& rows, size_t index,
+                const PackProgress& progress) {
+  constexpr int64_t kSliceBytes = int64_t{256} << 10;
   const GgufBlock block = gguf_block(rows.format);
   const int64_t blocks = rows.k / block.weights;  // NOLINT: kNone has no rows
+  const int64_t row_bytes = gguf_row_bytes(rows.format, rows.k);
+  const int64_t slice = std::max<int64_t>(1, kSliceBytes / std::max<int64_t>(1, row_bytes));
   const auto groups = static_cast<size_t>(rows.n * rows.k / group_of(rows.format));
   const bool affine = rows.format == GgufFormat::kQ4_1;
   MlxPart part = {.values = std::vector<uint8_t>(static_cast<size_t>(rows.n * rows.k / 2)),
                   .scales = std::vector<uint8_t>(groups * (affine ? 2 : 1)),
                   .biases = std::vector<uint8_t>(affine ? groups * 2 : 0)};
   std::atomic<bool> good = true;
-  const auto* from = static_cast<const uint8_t*>(rows.data);
-  context.pool->parallel_for(rows.n, [&](int64_t row) {
-    for (int64_t i = row * blocks; i < (row + 1) * blocks; ++i)
-      if (!convert_block(rows.format, from + i * block.bytes, i, part)) good = false;
+  FirstFailure failure;
+  context.pool->parallel_for((rows.n + slice - 1) / slice, [&](int64_t at) {
+    failure.note([&] {
+      const int64_t begin = at * slice, count = std::min(slice, rows.n - begin);
+      const std::shared_ptr<const void> fetched =
+          progress.fetch ? progress.fetch(index, begin, count) : nullptr;
+      const auto* from = fetched ? static_cast<const uint8_t*>(fetched.get())
+                                 : static_cast<const uint8_t*>(rows.data) + begin * row_bytes;
+      for (int64_t i = 0; i < count * blocks; ++i)
+        if (!convert_block(rows.format, from + i * block.bytes, begin * blocks + i, part))
+          good = false;
+    });
   });
+  failure.rethrow();
   if (!good)
     throw std::invalid_argument(std::string("pack_gguf_matrix: ") + block.name +
                                 ": a scale is no finite number");
@@ -107,9 +124,10 @@ PackedMatrix pack_gguf_as_mlx(const Context& context, std::span<const GgufRows> 
                               mx::Dtype dtype, bool interleave, const PackProgress& progress) {
   std::vector<MlxPart> converted;
   for (size_t i = 0; i < parts.size(); ++i) {
-    if (progress.needs) progress.needs(i, 0, parts[i].n);
-    converted.push_back(convert(context, parts[i]));
-    if (progress.has_read) progress.has_read(i, 0, parts[i].n);
+    const bool is_told = !progress.fetch;
+    if (is_told && progress.needs) progress.needs(i, 0, parts[i].n);
+    converted.push_back(convert(context, parts[i], i, progress));
+    if (is_told && progress.has_read) progress.has_read(i, 0, parts[i].n);
   }
   if (parts[0].format == GgufFormat::kQ4_1) {
     std::vector<AffineRows> rows;
