@@ -52,7 +52,8 @@ size_t parts_of(const PackedMatrix& m) { return m.parts ? m.parts->size() : 0; }
 bool same_format(const PackedMatrix& a, const PackedMatrix& b) {
   return a.n == b.n && a.k == b.k && a.dtype == b.dtype && a.interleaved == b.interleaved &&
          a.block_float == b.block_float && a.gguf == b.gguf && parts_of(a) == parts_of(b) &&
-         a.affine == b.affine;
+         a.affine == b.affine && a.turned == b.turned &&
+         a.rounds_activations() == b.rounds_activations();
 }
 
 // Addresses on the device, [4][E]: weights of gate_up and down, biases of both (null: none).
