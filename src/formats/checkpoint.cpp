@@ -148,8 +148,16 @@ Checkpoint Checkpoint::open(const std::string& path) {
     throw LoadError(dir + ": has neither model.safetensors nor model.safetensors.index.json; " +
                     kExpected);
   }
+  out.forget_old_quantization();
   out.see_codes_as_bytes();
   return out;
+}
+
+void Checkpoint::forget_old_quantization() {
+  const auto is_quantised = [](const auto& tensor) { return tensor.first.ends_with(".qweight"); };
+  if (!config_.quantization_may_be_old || std::ranges::any_of(tensors_, is_quantised)) return;
+  config_.quantization = nullptr;
+  config_.quantization_file.clear();
 }
 
 std::vector<int64_t> Checkpoint::eos_token_ids() const {

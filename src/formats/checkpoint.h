@@ -64,6 +64,7 @@ class Checkpoint {
   static Checkpoint open_gguf(const std::string& path);
   void add_shard(const std::string& path);
   void add_indexed_shards(const std::string& index_path);
+  void forget_old_quantization();  // HfConfig::quantization_may_be_old
   void see_codes_as_bytes();
 
   std::string dir_;

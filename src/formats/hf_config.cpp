@@ -135,12 +135,11 @@ void read_integers_beside(HfConfig& out, const char* name) {
   const bool is_awq = top.find("w_bit") != nullptr;
   if (!is_awq && !top.find("bits")) return;
   const std::string method = top.find_string("quant_method").value_or(is_awq ? "awq" : "gptq");
-  if (method != "awq" && method != "gptq")
-    top.fail("quant_method", "is " + quote_name(method) + "; supported here are awq and gptq");
   object["quant_method"] = method;
   out.quantization = std::move(raw);
   out.quantization_file = *file;
   out.quantization_path = "";
+  out.quantization_may_be_old = true;
 }
 
 void read_beside(HfConfig& out) {

@@ -59,6 +59,9 @@ struct HfConfig {
   // The file that it is in, if that is not config.json: modelopt's hf_quant_config.json, AutoGPTQ's
   // quantize_config.json, or AutoAWQ's quant_config.json. What stands before its keys there.
   std::string quantization_file, quantization_path = "quantization_config.";
+  // It is one of the last two, which merged or dequantised models may keep: it counts only if there
+  // are tensors of theirs (Checkpoint::open).
+  bool quantization_may_be_old = false;
 
   // The rope of layers of this type (an entry of layer_types).
   const RopeConfig& rope_for(const std::string& layer_type) const;

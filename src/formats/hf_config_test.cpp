@@ -350,8 +350,6 @@ TEST(HfConfig, WhatIsWrongBesideItNamesThatFile) {
   EXPECT_THAT(error(R"({"bits":4,"group_size":128,"checkpoint_format":"marlin"})"),
               HasSubstr("quantize_config.json: \"checkpoint_format\" is \"marlin\""));
   EXPECT_THAT(error(R"({"bits":4,"group_size":128,"new":1})"), HasSubstr("\"new\" is not known"));
-  EXPECT_THAT(error(R"({"bits":4,"group_size":128,"quant_method":"marlin"})"),
-              HasSubstr("quantize_config.json: \"quant_method\" is \"marlin\""));
   // One that says nothing of weights.
   dir.write("quantize_config.json", R"({"group_size":128})");
   EXPECT_TRUE(read_hf_config(file).quantization.is_null());

@@ -123,6 +123,20 @@ TEST(FolderWeights, HowTheyAreQuantisedMayStandBesideTheConfig) {
   }
 }
 
+// Merged models may keep such a file: without tensors of its kind it says nothing.
+TEST(FolderWeights, AFileBesideTheConfigOfPlainWeightsDoesNotCount) {
+  const TempDir dir;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_of("qwen3-bf16")))
+    std::filesystem::copy_file(entry.path(), dir.path() + "/" + entry.path().filename().string());
+  for (const char* old : {R"({"bits":4,"group_size":128})", R"({"bits":4,"quant_method":"hqq"})",
+                          R"({"w_bit":8,"unknown":1})"}) {
+    dir.write("quantize_config.json", old);
+    EXPECT_EQ(load(dir.path())->weight_bytes(), load(folder_of("qwen3-bf16"))->weight_bytes());
+    const auto checkpoint = formats::Checkpoint::open(dir.path());
+    EXPECT_TRUE(checkpoint.config().quantization.is_null());
+  }
+}
+
 TEST(FolderWeights, OnlyWhatHasNoKernelBecomesDense) {
   EXPECT_EQ(load(folder_of("qwen3-moe-awq"))->unpacked_weights(), "");
   EXPECT_EQ(load(folder_of("llama3-gptq"))->unpacked_weights(), "");
