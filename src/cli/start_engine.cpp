@@ -182,8 +182,8 @@ void print_weights(const formats::HfConfig& config, const models::Model& model) 
                  is_gpu(model.context()) ? "a GPU has no kernels for small floats, or " : "");
   if (const std::string whole = model.whole_activations(); !whole.empty())
     std::fprintf(stderr,
-                 "activations stay %s where weights are no whole numbers, %s; elsewhere they are "
-                 "rounded to 8 bits\n",
+                 "activations stay %s where weights are neither whole numbers nor 4-bit floats, "
+                 "%s; elsewhere they are rounded to 8 bits\n",
                  dtype_name(model.dtype()), whole.c_str());
 }
 

@@ -56,7 +56,8 @@ struct FolderQuantization {
   // The first is not plain. The first that names a layer counts. Empty where only keys and values
   // are to be 8-bit floats: then weights are as they were.
   std::vector<Group> groups;
-  bool has_integers() const;          // whether weights of some are whole numbers times scales
+  // Whether weights of some are whole numbers times scales, as floats of 4 bits are when doubled.
+  bool has_integers() const;
   std::vector<std::string> excluded;  // layers that stay as they are; "re:..." is a pattern
 
   // The scheme of a quantised layer ("model.layers.0.mlp.up_proj"), or null if the config says that

@@ -245,7 +245,6 @@ class WeightLoader {
   void make_affine(const formats::IntegerMatrix& matrix, const std::vector<int32_t>& columns,
                    const formats::FolderScheme& scheme, mx::Dtype scale_dtype, Part& part) const;
   void make_dense(const formats::IntegerMatrix& matrix, mx::Dtype scale_dtype, Part& part);
-  // Throws LoadError where weights of small floats of such a mode cannot be used.
   // The tensor of scales or biases that goes with the values.
   const formats::RawTensor& take_beside(const formats::RawTensor& values, const std::string& name,
                                         const std::vector<int64_t>& groups,

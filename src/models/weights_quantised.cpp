@@ -210,8 +210,8 @@ std::string WeightLoader::whole_activations() const {
 void WeightLoader::check_activations() const {
   if (!int8_activations_ || rounded_ > 0) return;
   throw LoadError(checkpoint_.dir() +
-                  ": 8-bit activations go with weights that are whole numbers times scales, and "
-                  "this model's are all " +
+                  ": 8-bit activations go with weights that are whole numbers or 4-bit floats "
+                  "times scales, and this model's are all " +
                   whole_activations() + "; leave them out");
 }
 
