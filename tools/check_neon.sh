@@ -15,7 +15,12 @@ mkdir -p "$out/include"
 ln -sfn "$(dirname "$(find /usr/include /usr/local/include -path '*/hwy/highway.h' -print -quit)")" "$out/include/hwy"
 count=0
 for source in $(find src/ops -name '*_cpu.cpp' | sort); do
-  "$cxx" -std=c++20 -O1 -Wall -Wextra -Werror -Wno-psabi -ffp-contract=off -fno-math-errno -I src -isystem "$out/include" \
+  level=()  # as cmake/kernels.cmake has them
+  case $source in
+    *_neon_dotprod_cpu.cpp) level=(-march=armv8.2-a+dotprod) ;;
+    *_neon_bf16_cpu.cpp) level=(-march=armv8.2-a+bf16) ;;
+  esac
+  "$cxx" "${level[@]}" -std=c++20 -O1 -Wall -Wextra -Werror -Wno-psabi -ffp-contract=off -fno-math-errno -I src -isystem "$out/include" \
     -c "$source" -o "$out/kernel.o"
   count=$((count + 1))
 done
