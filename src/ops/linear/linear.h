@@ -28,6 +28,7 @@ struct AffineFormat {
   int least_zero = 0;  // the least zero point: zero_points.h
   // linear() quantises x to 8 bits by the same groups, see int8_linear.h: less exact.
   bool int8_activations = false;
+  bool per_token = false;  // of int8_activations: a row of x has one scale, not one for a group
   bool operator==(const AffineFormat&) const = default;
 };
 

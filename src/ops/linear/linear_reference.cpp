@@ -50,7 +50,7 @@ mx::array unpack_matrix(const PackedMatrix& matrix) {
 
 namespace {
 
-// float32 x as it is left by quantising it to 8 bits in groups (int8_rows_cpu.h).
+// float32 x as it is left by quantising it to 8 bits in groups of columns (int8_rows_cpu.h).
 mx::array rounded_to_int8(const mx::array& x, int64_t group_size) {
   const int rows = x.shape(0), group = static_cast<int>(group_size);
   const mx::array groups = mx::reshape(x, {rows, -1, group});
@@ -74,7 +74,8 @@ mx::array product(const mx::array& x, PackedMatrix matrix) {
     if (matrix.columns)
       in = mx::take(x, mx::array(matrix.columns.get(), {x.shape(1)}, mx::int32), 1);
     matrix.columns = nullptr;
-    in = rounded_to_int8(in, quantised_layout(matrix).group_size);
+    const bool per_token = matrix.affine && matrix.affine->per_token;
+    in = rounded_to_int8(in, per_token ? matrix.k : quantised_layout(matrix).group_size);
     matrix.dtype = mx::float32;  // the weights count exactly
   }
   return mx::matmul(in, mx::transpose(mx::astype(unpack_matrix(matrix), mx::float32)));
