@@ -248,7 +248,7 @@ std::optional<ops::PackedMatrix> WeightLoader::pack_quantised(std::span<const Pa
         part.block_float->format == parts[0].block_float->format)
       block_floats.push_back(*part.block_float);
   }
-  if (affine.size() == parts.size() && ops::share_columns(affine))
+  if (affine.size() == parts.size() && ops::go_together(affine))
     return ops::pack_affine_matrix(context_, affine, dtype_, interleave, staging(parts));
   const bool all_blocks = blocks.size() == parts.size();
   const bool all_floats =
@@ -278,7 +278,7 @@ WeightLoader::Part WeightLoader::dequantised(Part part) {
 bool WeightLoader::is_alike(const Part& a, const Part& b) {
   if (a.affine && b.affine) {
     const ops::AffineRows both[] = {*a.affine, *b.affine};
-    return ops::share_columns(both);
+    return ops::go_together(both);
   }
   if (a.block_float && b.block_float) {
     const ops::BlockFloatRows &x = *a.block_float, &y = *b.block_float;

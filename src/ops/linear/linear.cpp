@@ -164,6 +164,7 @@ LinearParams linear_format(const PackedMatrix& w, mx::Dtype out_dtype) {
     p.columns = w.columns.get();
     p.zeros = w.affine->zeros;
     p.least_zero = w.affine->least_zero;
+    p.per_token = w.affine->per_token;
     p.turned = w.turned;
   }
   if (w.block_float != BlockFloat::kNone) {

@@ -24,7 +24,8 @@ struct LinearParams {
   ZeroPoints zeros = ZeroPoints::kNone;
   int least_zero = 0;
   bool int8_activations = false;
-  bool turned = false;  // quantised codes: quantised_layout.h
+  bool per_token = false;  // AffineFormat::per_token
+  bool turned = false;     // quantised codes: quantised_layout.h
   // Matrices of formats that differ, stacked: w is [num_parts] LinearParams of their formats, each
   // with its n, k and w. With a gate they are two, gate and up.
   int64_t num_parts = 0;

@@ -67,7 +67,7 @@ inline std::vector<AffineFormat> affine_formats(bool int8_activations) {
 
 inline std::string format_name(const AffineFormat& f) {
   return std::to_string(f.bits) + " bits, groups of " + std::to_string(f.group_size) + ", " +
-         dtype_name(f.scale_dtype) + " scales";
+         dtype_name(f.scale_dtype) + " scales" + (f.per_token ? ", a scale of x per token" : "");
 }
 
 }  // namespace quire::ops::testing

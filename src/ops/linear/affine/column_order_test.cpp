@@ -177,7 +177,7 @@ TEST_F(ColumnOrder, PartsMayHaveOrdersOfTheirOwn) {
     const auto a = make_ordered(32, k, four_bits(), mx::bfloat16, 1);
     const auto b = make_ordered(24, k, four_bits(), mx::bfloat16, 2);
     const AffineRows both[] = {a->rows, b->rows};
-    EXPECT_FALSE(share_columns(both));
+    EXPECT_FALSE(go_together(both));
     EXPECT_THROW(pack_affine_matrix(context, both, mx::bfloat16), std::invalid_argument);
     const LinearWeight stack = {
         .weight = stack_matrices(context, {pack(context, *a, mx::bfloat16).weight,

@@ -294,7 +294,7 @@ void expect_near_float64(const Context& context, const Source& s, const mx::arra
   const int group = static_cast<int>(s.rows.format.group_size);
   const auto y =
       to_floats(linear(context, x, pack(context, s, x.dtype()), {.out_dtype = mx::float32}));
-  const std::vector<double> a = rounded_to_int8(to_floats(x), group);
+  const std::vector<double> a = rounded_to_int8(to_floats(x), s.rows.format.per_token ? k : group);
   const int sums = 4 * (k / group) + 4;
   const double per_sum = unit_roundoff(mx::float32) * sums * 1.01;
   for (int t = 0; t < rows; ++t) {
@@ -311,13 +311,17 @@ void expect_near_float64(const Context& context, const Source& s, const mx::arra
   }
 }
 
-// Half of formats(): kernels of 8-bit activations read scales and zero points apart.
+// Half of formats(): kernels of 8-bit activations read scales and zero points apart. Of those, one
+// zero point for all goes with a scale for each group of x, or with one for the row.
 std::vector<AffineFormat> int8_formats() {
   std::vector<AffineFormat> all;
   for (AffineFormat format : formats()) {
     format.int8_activations = true;
-    if ((format.scale_dtype == mx::float16) == (format.zeros == ZeroPoints::kBytes))
-      all.push_back(format);
+    if ((format.scale_dtype == mx::float16) != (format.zeros == ZeroPoints::kBytes)) continue;
+    all.push_back(format);
+    if (format.zeros != ZeroPoints::kSame) continue;
+    format.per_token = true;
+    all.push_back(format);
   }
   return all;
 }

@@ -9,7 +9,22 @@ namespace {
 
 using namespace quire::ops::testing;
 
-std::vector<AffineFormat> formats() { return affine_formats(/*int8_activations=*/true); }
+// With a scale for each group of a row of x, and some with one for the whole row.
+std::vector<AffineFormat> formats() {
+  std::vector<AffineFormat> all = affine_formats(/*int8_activations=*/true);
+  const size_t count = all.size();
+  for (size_t i = 0; i < count; ++i) {
+    AffineFormat format = all[i];
+    format.per_token = true;
+    if (format.bits == 8 || (format.bits == 4 && format.group_size == 64)) all.push_back(format);
+  }
+  return all;
+}
+
+// Columns of a row of x of which the largest |x| is the scale.
+int64_t columns_of_scale(const AffineFormat& format, int64_t k) {
+  return format.per_token ? k : format.group_size;
+}
 
 LinearWeight random_weight(const Context& context, int n, int k, const AffineFormat& format,
                            mx::Dtype dtype, bool interleave) {
@@ -65,8 +80,8 @@ TEST(Int8Linear, ARowHasTheSameBitsInAnyBatchAndOnEveryInstructionSet) {
   ASSERT_NO_FATAL_FAILURE(expect_same_bits(640, mx::bfloat16));
 }
 
-// Against float64 with the exact weights: x is off by half a step of its group, max |x| / 254, and
-// the sums add their own roundings.
+// Against float64 with the exact weights: x is off by half a step of what shares its scale,
+// max |x| / 254, and the sums add their own roundings. Of x as it is rounded, by these alone.
 TEST(Int8Linear, IsWithinItsErrorBoundOfFloat64) {
   const int n = 48, k = 640, rows = 5;
   for (const AffineFormat& format : formats()) {
@@ -78,20 +93,23 @@ TEST(Int8Linear, IsWithinItsErrorBoundOfFloat64) {
     const mx::array x = random_array({rows, k}, mx::bfloat16, 1);
     const auto y = to_floats(linear(context, x, w, {.out_dtype = mx::float32}));
     const auto a = to_floats(x), b = to_floats(s.dense);
-    const int group = static_cast<int>(format.group_size);
+    const int group = static_cast<int>(columns_of_scale(format, k));
+    const std::vector<double> rounded = rounded_to_int8(a, group);
     for (int t = 0; t < rows; ++t) {
       for (int j = 0; j < n; ++j) {
-        double exact = 0, bound = 1e-4;
+        double exact = 0, of_rounded = 0, bound = 1e-4;
         for (int g = 0; g < k; g += group) {
           double most = 0, weights = 0;
           for (int i = g; i < g + group; ++i) {
             exact += static_cast<double>(a[t * k + i]) * b[j * k + i];
+            of_rounded += rounded[t * k + i] * b[j * k + i];
             most = std::max(most, std::abs(static_cast<double>(a[t * k + i])));
             weights += std::abs(b[j * k + i]);
           }
           bound += most / 254 * 1.001 * weights;
         }
         ASSERT_LE(std::abs(y[t * n + j] - exact), bound) << t << ", " << j;
+        ASSERT_NEAR(y[t * n + j], of_rounded, 1e-4) << t << ", " << j;
       }
     }
   }

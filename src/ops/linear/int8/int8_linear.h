@@ -5,8 +5,9 @@ namespace quire::ops {
 
 // Weights that are whole numbers times scales, affine ones, those of GGUF's formats or e2m1 (whose
 // values are halves), times activations of 8 bits (PackedMatrix::rounds_activations), for all of
-// linear(). Each row of x is quantised by the weight's groups (int8_rows_cpu.h): x ~ sx q_x, with
-// sum sums. For each group, in ascending order, of output n:
+// linear(). Each row of x is quantised by the weight's groups, or all of it by one scale
+// (AffineFormat::per_token; int8_rows_cpu.h): x ~ sx q_x, with sum sums. For each group, in
+// ascending order, of output n:
 //   acc = fma(float(sum_k q_w q_x) * sx, scale_n, acc);  acc = fma(sum, bias_n, acc)
 // Formats whose bias is -zero * scale (GGUF's without a minimum) have whole numbers q_w - zero:
 //   acc = fma(float(sum_k (q_w - zero) q_x) * sx, scale_n, acc)

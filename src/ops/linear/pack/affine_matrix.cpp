@@ -131,19 +131,24 @@ WithBiases with_biases(std::span<const AffineRows> parts) {
 
 }  // namespace
 
-bool share_columns(std::span<const AffineRows> parts) {
+bool go_together(std::span<const AffineRows> parts) {
   return std::ranges::all_of(parts, [&](const AffineRows& part) {
-    const int32_t *a = part.columns, *b = parts.front().columns;
-    return a == b || (a && b && part.k == parts.front().k && std::equal(a, a + part.k, b));
+    const AffineRows& first = parts.front();
+    const int32_t *a = part.columns, *b = first.columns;
+    return part.format.int8_activations == first.format.int8_activations &&
+           part.format.per_token == first.format.per_token &&
+           (a == b || (a && b && part.k == first.k && std::equal(a, a + part.k, b)));
   });
 }
 
 namespace {
 
-// Throws unless kernels can take the columns in the parts' order.
-void check_columns(const Context& context, std::span<const AffineRows> parts) {
-  if (parts.empty() || (share_columns(parts) && !parts.front().columns)) return;
-  if (!share_columns(parts) || !context.device->host_memory())
+// Throws unless kernels can take the parts, with their columns in the order that these have.
+void check_parts(const Context& context, std::span<const AffineRows> parts) {
+  if (parts.empty()) return;
+  if (!go_together(parts))
+    throw std::invalid_argument("pack_affine_matrix: parts do not go together");
+  if (parts.front().columns && !context.device->host_memory())
     throw std::invalid_argument("pack_affine_matrix: no kernel for this order of columns");
 }
 
@@ -231,7 +236,7 @@ PackedMatrix pack_for_cpu(const Context& context, std::span<const AffineRows> pa
 PackedMatrix pack_affine_matrix(const Context& context, std::span<const AffineRows> parts,
                                 mx::Dtype dtype, bool interleave, const PackProgress& progress) {
   PackedMatrix result = describe(parts, dtype, interleave, context.device->host_memory());
-  check_columns(context, parts);
+  check_parts(context, parts);
   if (context.device->metal()) return pack_on_metal(context, parts, result, progress);
   if constexpr (kHasCuda)
     if (CudaDevice* cuda = context.device->cuda()) {

@@ -28,14 +28,14 @@ constexpr int narrow_bits(int bits) { return bits == packed_bits(bits) ? 0 : bit
 // value; a group's scale can be repeated.) `narrow`: codes may have 2, 3, 5 or 6 bits.
 AffineFormat common_format(std::span<const AffineRows> parts, bool narrow);
 
-// Whether the columns of all parts are in one order.
-bool share_columns(std::span<const AffineRows> parts);
+// Whether the columns of all parts are in one order, and their activations are rounded alike.
+bool go_together(std::span<const AffineRows> parts);
 
 // Packs the rows of `parts` stacked on each other, in their common format, for activations of
 // `dtype`; `interleave` and `progress` as in pack_matrix. Parallel. Bits must be 2, 3, 4, 5, 6
 // or 8, groups 32, 64 or 128 and divide K. Zero points go with scales of 16 bits; on Metal they
-// become float32 biases. Parts have one order of columns, which is W's own on a GPU. On Metal parts
-// of different formats become dense.
+// become float32 biases. Parts go together, and their columns are in W's own order on a GPU. On
+// Metal parts of different formats become dense.
 PackedMatrix pack_affine_matrix(const Context& context, std::span<const AffineRows> parts,
                                 mx::Dtype dtype, bool interleave = false,
                                 const PackProgress& progress = {});
