@@ -8,19 +8,24 @@
 namespace quire::formats {
 namespace {
 
-// weights of a group of compressed-tensors in "pack-quantized".
-FolderScheme read_packed(const ConfigReader& weights) {
-  FolderScheme scheme = {.format = FolderFormat::kPacked};
+// weights of a group of compressed-tensors in "pack-quantized" or "int-quantized".
+FolderScheme read_whole_numbers(const ConfigReader& weights, FolderFormat format) {
+  FolderScheme scheme = {.format = format};
   read_bits(weights, "num_bits", {4, 8}, scheme);
   expect_string(weights, "type", "int");
   const auto size = weights.find_int("group_size");
   const std::string strategy =
       weights.find_string("strategy").value_or(size && *size > 0 ? "group" : "channel");
-  if (strategy != "group" && strategy != "channel")
-    fail_value(weights, "strategy", quote_name(strategy), "\"group\", \"channel\"");
+  const bool one_scale = format == FolderFormat::kInt8 && strategy == "tensor";
+  if (strategy != "group" && strategy != "channel" && !one_scale)
+    fail_value(weights, "strategy", quote_name(strategy),
+               format == FolderFormat::kInt8 ? "\"group\", \"channel\", \"tensor\""
+                                             : "\"group\", \"channel\"");
   if (strategy == "group" && !size) weights.fail("group_size", "is missing");
   set_group(weights, "group_size", strategy == "group" ? *size : -1, scheme);
   scheme.symmetric = weights.find_bool("symmetric").value_or(true);
+  if (format == FolderFormat::kInt8 && !scheme.symmetric)
+    fail_value(weights, "symmetric", "false", "true");
   // Other orders than these two, which are one, sort no columns of the stored matrix.
   const json::value* order = weights.find("actorder");
   if (order && order->is_bool()) {
@@ -29,6 +34,8 @@ FolderScheme read_packed(const ConfigReader& weights) {
     const auto name = weights.find_string("actorder");
     scheme.any_order = name == "group" || name == "dynamic";
   }
+  if (format == FolderFormat::kInt8 && scheme.any_order)
+    fail_value(weights, "actorder", "an order of groups", "null, \"static\", \"weight\"");
   if (weights.find_bool("dynamic").value_or(false)) fail_value(weights, "dynamic", "true", "false");
   return scheme;
 }
@@ -67,6 +74,24 @@ void expect_no_activations(const ConfigReader& group, std::string_view key) {
                       " bits, which is not supported with this format");
 }
 
+// Whether they are to be rounded to 8 bits by tokens. Throws LoadError if it is another way.
+bool read_token_activations(const ConfigReader& group) {
+  const json::object* object = group.find_object("input_activations");
+  if (!object) return false;
+  const ConfigReader activations = group.inside("input_activations", *object);
+  expect_known_keys(activations, FolderKeys::kCompressedArguments);
+  const int64_t bits = activations.find_int("num_bits").value_or(8);
+  if (bits != 8) fail_value(activations, "num_bits", std::to_string(bits), "8");
+  expect_string(activations, "type", "int");
+  if (!activations.find_bool("dynamic").value_or(false))
+    fail_value(activations, "dynamic", "false: scales that are stored", "true");
+  expect_string(activations, "strategy", "token");
+  if (!activations.find("strategy")) activations.fail("strategy", "is missing");
+  if (!activations.find_bool("symmetric").value_or(true))
+    fail_value(activations, "symmetric", "false", "true");
+  return true;
+}
+
 FolderScheme read_group_scheme(const ConfigReader& config, const ConfigReader& group,
                                FolderQuantization& out) {
   const bool own = group.find("format") != nullptr;
@@ -74,18 +99,19 @@ FolderScheme read_group_scheme(const ConfigReader& config, const ConfigReader& g
   const std::string format = from.find_string("format").value_or("missing");
   // The older name of both "float-quantized" and "int-quantized".
   const bool naive = format == "naive-quantized";
-  if (format != "pack-quantized" && format != "float-quantized" && !naive &&
-      format != "mxfp4-pack-quantized" && format != "nvfp4-pack-quantized")
+  if (format != "pack-quantized" && format != "int-quantized" && format != "float-quantized" &&
+      !naive && format != "mxfp4-pack-quantized" && format != "nvfp4-pack-quantized")
     fail_value(from, "format", quote_name(format),
-               "\"pack-quantized\", \"float-quantized\", \"mxfp4-pack-quantized\", "
-               "\"nvfp4-pack-quantized\"");
+               "\"pack-quantized\", \"int-quantized\", \"float-quantized\", "
+               "\"mxfp4-pack-quantized\", \"nvfp4-pack-quantized\"");
   const json::object* object = group.find_object("weights");
   if (!object) group.fail("weights", "is missing");
   const ConfigReader weights = group.inside("weights", *object);
   expect_known_keys(weights, FolderKeys::kCompressedArguments);
   expect_no_activations(group, "output_activations");
   if (naive && !weights.find("type")) weights.fail("type", "is missing");
-  if (format == "float-quantized" || naive) {
+  const bool naive_integers = naive && weights.find_string("type") == "int";
+  if (format == "float-quantized" || (naive && !naive_integers)) {
     read_float_activations(group, 8, out);
     return read_floats(weights);
   }
@@ -93,8 +119,14 @@ FolderScheme read_group_scheme(const ConfigReader& config, const ConfigReader& g
     read_float_activations(group, 4, out);
     return read_nvfp4(weights, FolderFormat::kNvfp4);
   }
-  expect_no_activations(group, "input_activations");
-  return format == "pack-quantized" ? read_packed(weights) : read_mxfp4(weights);
+  if (format == "mxfp4-pack-quantized") {
+    expect_no_activations(group, "input_activations");
+    return read_mxfp4(weights);
+  }
+  FolderScheme scheme = read_whole_numbers(
+      weights, format == "pack-quantized" ? FolderFormat::kPacked : FolderFormat::kInt8);
+  scheme.token_activations = read_token_activations(group);
+  return scheme;
 }
 
 bool is_pattern(const std::string& target) { return target.starts_with(kPattern); }

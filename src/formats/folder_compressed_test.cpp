@@ -32,6 +32,64 @@ TEST(FolderQuantization, ReadsGroupsOfCompressedTensors) {
   EXPECT_EQ(named.of_layer("model.layers.1.mlp.down_proj")->bits, 4);
 }
 
+// As llm-compressor writes W8A8 (RedHat's folders), and W4A8.
+TEST(FolderQuantization, ReadsActivationsOf8BitsByTokens) {
+  const auto group = [](const std::string& format, const std::string& weights) {
+    return R"({"quant_method":"compressed-tensors","format":")" + format +
+           R"(","global_compression_ratio":1.2,"ignore":["lm_head"],"kv_cache_scheme":null,
+             "quantization_status":"frozen","config_groups":{"group_0":{"targets":["Linear"],
+             "output_activations":null,"weights":{"type":"int","symmetric":true,"dynamic":false,
+             "block_structure":null,"observer":"mse","observer_kwargs":{},)" +
+           weights + R"(},"input_activations":{"actorder":null,"block_structure":null,
+             "dynamic":true,"group_size":null,"num_bits":8,"observer":"memoryless",
+             "observer_kwargs":{},"strategy":"token","symmetric":true,"type":"int"}}}})";
+  };
+  const std::string rows = R"("num_bits":8,"strategy":"channel")";
+  for (const char* format : {"int-quantized", "naive-quantized"}) {
+    const FolderQuantization q = read(group(format, rows));
+    EXPECT_TRUE(q.has_token_activations() && q.has_integers());
+    EXPECT_EQ(q.of_layer("x")->format, FolderFormat::kInt8);
+    EXPECT_EQ(q.title(), "8-bit compressed-tensors by rows");
+    EXPECT_EQ(q.of_layer("lm_head"), nullptr);
+  }
+  EXPECT_EQ(
+      read(group("int-quantized", R"("num_bits":8,"strategy":"tensor")")).of_layer("x")->group_size,
+      0);
+  const FolderQuantization four =
+      read(group("pack-quantized", R"("num_bits":4,"strategy":"group","group_size":128)"));
+  EXPECT_TRUE(four.of_layer("x")->token_activations);
+  EXPECT_EQ(four.of_layer("x")->format, FolderFormat::kPacked);
+  EXPECT_FALSE(read(packed(kWeights)).has_token_activations());
+}
+
+TEST(FolderQuantization, RefusesOtherActivationsOf8BitsByKey) {
+  const auto signed_bytes = [](const std::string& weights, const std::string& inputs = "") {
+    return R"({"quant_method":"compressed-tensors","format":"int-quantized","config_groups":{
+               "g":{"weights":{"type":"int",)" +
+           weights + "}" + (inputs.empty() ? "" : R"(,"input_activations":{)" + inputs + "}") +
+           "}}}";
+  };
+  const std::string rows = R"("num_bits":8,"strategy":"channel")";
+  const std::string tokens = R"("dynamic":true,"strategy":"token")";
+  expect_refused({
+      {signed_bytes(R"("num_bits":3,"strategy":"channel")"), "g.weights.num_bits"},
+      {signed_bytes(R"("num_bits":8,"strategy":"block")"), "g.weights.strategy"},
+      {signed_bytes(R"("num_bits":8,"strategy":"tensor_group")"), "g.weights.strategy"},
+      {signed_bytes(rows + R"(,"symmetric":false)"), "g.weights.symmetric"},
+      {signed_bytes(rows + R"(,"actorder":"group")"), "g.weights.actorder"},
+      {signed_bytes(rows + R"(,"dynamic":true)"), "g.weights.dynamic"},
+      {signed_bytes(rows, R"("num_bits":4,)" + tokens), "g.input_activations.num_bits"},
+      {signed_bytes(rows, R"("type":"float",)" + tokens), "g.input_activations.type"},
+      {signed_bytes(rows, R"("strategy":"token")"), "g.input_activations.dynamic"},
+      {signed_bytes(rows, R"("dynamic":"local","strategy":"token")"),
+       "g.input_activations.dynamic"},
+      {signed_bytes(rows, R"("dynamic":true)"), "g.input_activations.strategy"},
+      {signed_bytes(rows, R"("dynamic":true,"strategy":"tensor")"), "g.input_activations.strategy"},
+      {signed_bytes(rows, tokens + R"(,"symmetric":false)"), "g.input_activations.symmetric"},
+      {signed_bytes(rows, tokens + R"(,"scale":1)"), "g.input_activations.scale"},
+  });
+}
+
 // Columns in another order are told where the layers are read.
 TEST(FolderQuantization, ReadsOrdersOfCompressedTensors) {
   const auto any_order = [](const std::string& order) {
@@ -72,10 +130,8 @@ TEST(FolderQuantization, RefusesPackedWeightsByKey) {
       {weights(R"("num_bits":4,"strategy":"block","group_size":128)"), "strategy"},
       {weights(R"("num_bits":4,"group_size":32,"dynamic":true)"), "dynamic"},
       {weights(R"("num_bits":4,"group_size":32,"symmetric":0)"), "symmetric"},
-      {group(R"("input_activations":{"num_bits":8,"type":"int","dynamic":true})"),
-       "input_activations"},
       {group(R"("output_activations":{"num_bits":8})"), "output_activations"},
-      {group(R"("format":"int-quantized")"), "group_0.format"},
+      {group(R"("format":"dense")"), "group_0.format"},
       {top(R"("kv_cache_scheme":{"num_bits":8})"), "kv_cache_scheme.type"},
       {top(R"("kv_cache_scheme":{"num_bits":8,"type":"int"})"), "kv_cache_scheme.type"},
       {top(R"("kv_cache_scheme":{"num_bits":4,"type":"float"})"), "kv_cache_scheme.num_bits"},

@@ -47,6 +47,11 @@ bool FolderQuantization::has_integers() const {
   });
 }
 
+bool FolderQuantization::has_token_activations() const {
+  return std::ranges::any_of(groups,
+                             [](const Group& group) { return group.scheme.token_activations; });
+}
+
 std::string FolderQuantization::title() const {
   if (groups.empty()) return "not quantised (" + method + ")";
   const FolderScheme& scheme = groups.front().scheme;

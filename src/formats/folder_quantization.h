@@ -15,6 +15,7 @@ enum class FolderFormat {
   kAwq,     // 4 bits; `qweight` [K, N / 8], packed along N
   kGptq,    // 2, 3, 4 or 8 bits; `qweight` [K * bits / 32, N], a stream down each column
   kPacked,  // 4 or 8 bits; `weight_packed` [N, K * bits / 32], a stream along each row
+  kInt8,    // signed bytes, of 8 bits or fewer: `weight` [N, K]
   kMxfp4,   // MLX's mxfp4 in bytes: `weight_packed` [N, K / 2], `weight_scale` [N, K / 32]
   kFp8,     // 8-bit floats, e4m3: `weight` [N, K]
   // MLX's nvfp4 in bytes, with a number for the whole matrix: `weight_packed` [N, K / 2],
@@ -35,6 +36,8 @@ struct FolderScheme {
   bool symmetric = false;       // z = 2^(bits - 1), and not stored (but in GPTQ)
   bool zeros_less_one = false;  // GPTQ's first version stores z - 1
   bool any_order = false;       // a group's k may be no neighbours: `g_idx` says
+  // Activations are to be rounded to 8 bits, symmetrically, with one scale for each token.
+  bool token_activations = false;
   // Of kFp8: outputs and columns that share a scale; 0: all of them.
   int64_t block_rows = 0, block_columns = 0;
 
@@ -58,7 +61,8 @@ struct FolderQuantization {
   std::vector<Group> groups;
   // Whether weights of some are whole numbers times scales, as floats of 4 bits are when doubled.
   bool has_integers() const;
-  std::vector<std::string> excluded;  // layers that stay as they are; "re:..." is a pattern
+  bool has_token_activations() const;  // FolderScheme::token_activations of some
+  std::vector<std::string> excluded;   // layers that stay as they are; "re:..." is a pattern
 
   // The scheme of a quantised layer ("model.layers.0.mlp.up_proj"), or null if the config says that
   // it is not quantised. Throws LoadError for a pattern that takes too long.
@@ -79,7 +83,7 @@ struct FolderQuantization {
 
 // Nothing if config.json names none of these methods. Throws LoadError naming the file and the key
 // if it asks for what is not supported: other versions, bits or groups, activations in whole
-// numbers, rotations, sparsity.
+// numbers but those of token_activations, rotations, sparsity.
 std::optional<FolderQuantization> read_folder_quantization(const HfConfig& config);
 
 // The elements as which bitsandbytes stores bytes of codes, if they are no bytes. Throws LoadError.

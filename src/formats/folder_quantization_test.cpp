@@ -63,7 +63,7 @@ TEST(FolderQuantization, RefusesFloatsByKey) {
        "g.input_activations.dynamic"},
       {floats(channel, R"(,"input_activations":{"num_bits":8,"type":"int","dynamic":true})"),
        "g.input_activations.type"},
-      {naive(R"("num_bits":8,"type":"int","strategy":"channel")"), "g.weights.type"},
+      {naive(R"("num_bits":8,"type":"bool","strategy":"channel")"), "g.weights.type"},
       {naive(R"("num_bits":8,"strategy":"channel")"), "g.weights.type"},
       {mxfp4(R"("num_bits":8,"type":"float")"), "g.weights.num_bits"},
       {mxfp4(R"("num_bits":4,"type":"float","group_size":16)"), "g.weights.group_size"},

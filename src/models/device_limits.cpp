@@ -1,6 +1,7 @@
 #include "models/device_limits.h"
 
 #include "base/error.h"
+#include "formats/folder_quantization.h"
 #include "models/model_size.h"
 
 namespace quire::models {
@@ -52,6 +53,9 @@ std::vector<std::string> beyond_limits(const formats::Checkpoint& checkpoint,
   std::vector<std::string> names;
   for (const auto& [what, most] : excesses(model_spec_of(checkpoint, options), limits))
     names.push_back("kernels for " + what);
+  const auto folder = formats::read_folder_quantization(checkpoint.config());
+  if (folder && folder->has_token_activations() && options.int8_activations.value_or(true))
+    names.emplace_back("activations of 8 bits, as the model's config asks");
   return names;
 }
 

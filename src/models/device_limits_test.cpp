@@ -10,6 +10,7 @@
 namespace quire::models {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::ThrowsMessage;
@@ -81,6 +82,8 @@ TEST(DeviceLimits, ACheckpointSaysWhatOfItNoGpuRuns) {
   EXPECT_THAT(beyond("gemma3"), IsEmpty());
   EXPECT_THAT(beyond("gemma4-31b"), IsEmpty());
   EXPECT_THAT(beyond("hunyuan"), IsEmpty());
+  EXPECT_THAT(beyond("qwen3-packed-bf16"), IsEmpty());
+  EXPECT_THAT(beyond("qwen3-w8a8-bf16"), ElementsAre(HasSubstr("activations of 8 bits")));
 }
 
 }  // namespace

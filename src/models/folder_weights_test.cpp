@@ -143,6 +143,7 @@ TEST(FolderWeights, OnlyWhatHasNoKernelBecomesDense) {
   EXPECT_EQ(load(folder_of("qwen3-gptq-dynamic-bf16"))->unpacked_weights(), "");
   EXPECT_EQ(load(folder_of("qwen3-gptq-ragged-bf16"))->unpacked_weights(), "");
   EXPECT_EQ(load(folder_of("qwen3-packed-bf16"))->unpacked_weights(), "");
+  EXPECT_EQ(load(folder_of("qwen3-w8a8-bf16"))->unpacked_weights(), "");
   // Scales of 48 columns are not those of whole groups.
   EXPECT_THAT(load(folder_of("qwen3-fp8-bf16"))->unpacked_weights(), HasSubstr("and 12 more"));
   EXPECT_EQ(load(folder_of("qwen3-fp8-blocks-bf16"))->unpacked_weights(), "");
@@ -169,6 +170,7 @@ TEST(FolderWeights, CountAsParametersWhateverHoldsThem) {
   constexpr int64_t kMoreZeros = 128 + 64 + 64 + 64 + 2 * (96 + 96 + 64);
   EXPECT_EQ(parameters("qwen3-gptq-dynamic-bf16"), parameters("qwen3-bf16") + kMoreZeros);
   EXPECT_EQ(parameters("qwen3-packed-bf16"), parameters("qwen3-bf16"));
+  EXPECT_EQ(parameters("qwen3-w8a8-bf16"), parameters("qwen3-bf16"));
   EXPECT_EQ(parameters("qwen3-fp8-bf16"), parameters("qwen3-bf16"));
   EXPECT_EQ(parameters("qwen3-fp8-blocks-bf16"), parameters("qwen3-bf16"));
   EXPECT_EQ(parameters("qwen3-fp8-static-bf16"), parameters("qwen3-bf16"));
@@ -238,6 +240,50 @@ TEST(FolderWeights, DamagedFloatsOf8BitsAreRefusedByTensor) {
       EXPECT_THAT(load_error([&] { load_changed(folder, cases[i].change); }),
                   HasSubstr(cases[i].says))
           << folder << " " << i;
+}
+
+TEST(FolderWeights, DamagedSignedBytesAreRefusedByTensor) {
+  const std::string name = "model.layers.0.self_attn.q_proj.weight", scales = name + "_scale";
+  const auto scale = [&](float value) {
+    return [&scales, value](Tensors& t) { t.at(scales).set_float(value); };
+  };
+  const std::pair<std::function<void(Tensors&)>, std::string> cases[] = {
+      {scale(std::nanf("")), scales},
+      {scale(-std::numeric_limits<float>::infinity()), scales},
+      {[&](Tensors& t) { t.erase(scales); }, scales + " is missing"},
+      {[&](Tensors& t) { std::ranges::reverse(t.at(scales).shape); }, scales + " has shape"},
+      {[&](Tensors& t) { t.at(scales).shape.push_back(1); }, scales + " has shape"},
+      {[&](Tensors& t) {
+         t.at(scales) = {"U8", t.at(scales).shape, std::string(t.at(scales).bytes.size() / 4, 'x')};
+       },
+       scales + " has dtype U8"},
+      {[&](Tensors& t) { t.at(name).shape = {128 * 64}; }, name + " has shape [8192]"},
+      {[&](Tensors& t) { t.at(name) = {"I8", {}, "x"}; }, name + " has shape []"},
+      {[&](Tensors& t) { t.at(name).dtype = "U8"; }, name + " has dtype U8"},
+      {[&](Tensors& t) { t.at(name).dtype = "F8_E4M3"; }, name + " has dtype F8_E4M3"},
+      {[&](Tensors& t) { t["model.layers.0.self_attn.q_proj.weight_zero_point"] = t.at(name); },
+       "weight_zero_point"},
+      {[&](Tensors& t) { t["more.weight"] = {"I8", {32, 64}, std::string(32 * 64, 'x')}; },
+       "more.weight"},
+  };
+  for (const auto& [change, says] : cases)
+    EXPECT_THAT(load_error([&] { load_changed("qwen3-w8a8-bf16", change); }), HasSubstr(says));
+  EXPECT_THAT(error_of("qwen3-w8a8-bf16", "\"int-quantized\"", "\"pack-quantized\""),
+              HasSubstr("is no tensor of"));
+  EXPECT_THAT(error_of("qwen3-w8a8-bf16", "\"quantization_config\"", "\"other\""),
+              HasSubstr("no \"quantization_config\""));
+}
+
+// One scale for the whole matrix, one for each row, in any of the shapes that programs write.
+TEST(FolderWeights, ScalesOfSignedBytesMayHaveOtherShapes) {
+  const std::string scales = "model.layers.0.self_attn.q_proj.weight_scale";
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{}, {1}, {1, 1}, {128}, {128, 1}})
+    load_changed("qwen3-w8a8-bf16", [&](Tensors& t) {
+      const auto count =
+          std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+      Stored& stored = t.at(scales);
+      stored = {"F32", shape, stored.bytes.substr(0, static_cast<size_t>(count) * 4)};
+    });
 }
 
 // Such as a head that is the embedding, or keys of layers that take those of others. What stands
@@ -394,6 +440,7 @@ TEST(FolderWeights, OfWholeNumbersGoWithActivationsOf8Bits) {
   EXPECT_EQ(whole("qwen3-moe-awq"), "float16 (3)");
   EXPECT_EQ(whole("llama3-gptq"), "float16 (1)");
   EXPECT_EQ(whole("qwen3-packed-bf16"), "bfloat16 (2)");
+  EXPECT_EQ(whole("qwen3-w8a8-bf16"), "bfloat16 (1)");
   EXPECT_EQ(whole("qwen3-nvfp4-bf16"), "bfloat16 (1)");
   EXPECT_EQ(whole("qwen3-modelopt-bf16"), "bfloat16 (3)");
   EXPECT_EQ(whole("gpt-oss-mxfp4"), "float16 (10)");

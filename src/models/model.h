@@ -33,8 +33,9 @@ struct LoadOptions {
   int64_t most_positions = 0;      // they reach no further, because memory does not; 0: no limit
   std::function<void(double fraction)> progress;  // called while weights are packed
   AblationOptions ablation = {};
-  // linear() with quantised weights quantises its activations, too: less exact.
-  bool int8_activations = false;
+  // Whether linear() rounds its activations to 8 bits, too, which is less exact: all with weights
+  // that are whole numbers times scales, none, or (absent) those of which the config says so.
+  std::optional<bool> int8_activations = std::nullopt;
   // A checkpoint may lack the head, as many of models for embeddings do; see Model::has_head.
   bool head_optional = false;
   // Of which BatchLayout::adapters has the indices. They must outlive the loading.

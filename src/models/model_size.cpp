@@ -130,6 +130,8 @@ int64_t packed_folder_bytes(const formats::RawTensor& values, const formats::Fol
     case formats::FolderFormat::kPacked:
       if (!on_gpu) return stored;
       return scheme.any_order ? dense : stored / scheme.bits * ops::packed_bits(scheme.bits);
+    case formats::FolderFormat::kInt8:
+      return stored + stored / 64;  // two bytes for the scale of 128 values
     case formats::FolderFormat::kFp8: {
       // One number is no matrix, which loading will say.
       const int64_t columns = values.shape.empty() ? 1 : values.shape.back();
@@ -253,7 +255,7 @@ ModelSize measure_model(const formats::Checkpoint& checkpoint, const LoadOptions
       .mlx = formats::read_quantization_config(checkpoint.config()),
       .folder = formats::read_folder_quantization(checkpoint.config()),
       .float_bits = static_cast<int>(8 * size.dtype.size()),
-      .in_4_or_8_bits = on_gpu || options.int8_activations};
+      .in_4_or_8_bits = on_gpu || options.int8_activations.value_or(false)};
   for (const std::string& name : checkpoint.names())
     if (!is_ignored(spec, name))
       count_tensor(checkpoint, *checkpoint.find(name), quantization, on_gpu, size);

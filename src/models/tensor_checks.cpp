@@ -32,7 +32,8 @@ void expect_shape(const formats::RawTensor& tensor, const std::vector<int64_t>& 
 }
 
 bool is_folder_values(const formats::RawTensor& tensor) {
-  const bool bytes = tensor.dtype == formats::DType::kF8E4M3 || tensor.dtype == formats::DType::kU8;
+  const bool bytes = tensor.dtype == formats::DType::kF8E4M3 ||
+                     tensor.dtype == formats::DType::kU8 || tensor.dtype == formats::DType::kI8;
   if (bytes && tensor.name.ends_with(".weight")) return true;
   return std::ranges::any_of(kFolderSuffixes,
                              [&](const char* suffix) { return tensor.name.ends_with(suffix); });

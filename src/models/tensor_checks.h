@@ -32,7 +32,8 @@ std::string scales_name(const std::string& weight);
 std::string biases_name(const std::string& weight);
 std::string layer_name(const std::string& weight);
 // How names of quantised values end in folders that were made for GPUs, in place of ".weight";
-// and whether a tensor holds such values (also a weight of bytes or 8-bit floats).
+// and whether a tensor holds such values (also a weight of bytes, signed or not, or of 8-bit
+// floats).
 inline constexpr const char* kFolderSuffixes[] = {".qweight", ".weight_packed"};
 bool is_folder_values(const formats::RawTensor& tensor);
 // What stands beside a weight "X.weight" of GGUF's NVFP4: a number for each of its matrices, and

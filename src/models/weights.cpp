@@ -121,20 +121,27 @@ const formats::RawTensor* find_tensor(const formats::Checkpoint& checkpoint,
 
 WeightLoader::WeightLoader(const ops::Context& context, const formats::Checkpoint& checkpoint,
                            mx::Dtype dtype, std::function<void(double)> progress,
-                           bool int8_activations)
+                           std::optional<bool> int8_activations)
     : context_(context),
       checkpoint_(checkpoint),
       dtype_(dtype),
       quantization_(read_quantization(checkpoint)),
       folder_quantization_(formats::read_folder_quantization(checkpoint.config())),
       progress_(std::move(progress)),
-      int8_activations_(int8_activations) {
+      int8_activations_(int8_activations.value_or(false)),
+      rounds_as_asked_(int8_activations.value_or(true)) {
   const bool has_folder = folder_quantization_ && !folder_quantization_->groups.empty();
-  if (int8_activations && has_folder && !folder_quantization_->has_integers()) {
+  if (rounds_as_asked_ && has_folder && folder_quantization_->has_token_activations() &&
+      !context.device->host_memory())
+    throw LoadError(folder_quantization_->file +
+                    ": quantization_config asks for activations that are rounded to 8 bits, which "
+                    "the CPU's kernels alone do; take --device cpu, or --quant-activations none, "
+                    "which keeps them as they are");
+  if (int8_activations_ && has_folder && !folder_quantization_->has_integers()) {
     throw LoadError(checkpoint.dir() + ": 8-bit activations do not go with weights in " +
                     folder_quantization_->title() + "; leave them out");
   }
-  if (int8_activations && !quantization_ && !has_folder && !has_blocks(checkpoint)) {
+  if (int8_activations_ && !quantization_ && !has_folder && !has_blocks(checkpoint)) {
     throw LoadError(checkpoint.dir() +
                     ": 8-bit activations go with quantised weights, and this model has none; make "
                     "one that has with `quire quantize`");

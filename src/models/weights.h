@@ -2,6 +2,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -66,10 +67,11 @@ class WeightLoader {
   WeightLoader(const WeightLoader&) = delete;
   WeightLoader& operator=(const WeightLoader&) = delete;
 
-  // `int8_activations`: of weights that are whole numbers times scales; throws LoadError if the
-  // checkpoint has none, here or in check_activations().
+  // `int8_activations`: LoadOptions'. If it is true, throws LoadError if the checkpoint has no
+  // weights that are whole numbers times scales, here or in check_activations().
   WeightLoader(const ops::Context& context, const formats::Checkpoint& checkpoint, mx::Dtype dtype,
-               std::function<void(double)> progress, bool int8_activations = false);
+               std::function<void(double)> progress,
+               std::optional<bool> int8_activations = std::nullopt);
 
   // Rows of `weights` stacked: [n, k] in all, packed in the model's dtype. `biases` likewise, or
   // empty. A quantised weight ("X.weight" with "X.scales", affine ones with "X.biases") stays
@@ -231,7 +233,15 @@ class WeightLoader {
   // Whole numbers with scales and zero points.
   Part take_integers(const formats::RawTensor& values, const formats::FolderScheme& scheme,
                      int64_t n, int64_t k);
-  // The zero points of such a matrix; null if they are all the same and not stored.
+  // Signed bytes with scales.
+  Part take_signed_bytes(const formats::RawTensor& values, const formats::FolderScheme& scheme,
+                         int64_t n, int64_t k);
+  // `part` has values and scales as its tensors.
+  void read_signed_bytes(const formats::FolderScheme& scheme, const formats::IntegerMatrix& matrix,
+                         Part& part);
+  // Whether activations of such a weight are rounded to 8 bits with a scale for each token.
+  bool rounds_tokens(const formats::FolderScheme& scheme) const;
+  // The zero points of a matrix of whole numbers; null if they are all the same and not stored.
   const formats::RawTensor* take_zeros(const formats::FolderScheme& scheme, const std::string& stem,
                                        const formats::IntegerMatrix& matrix, Part& part);
   // `part` has values and scales as its first tensors.
@@ -314,7 +324,8 @@ class WeightLoader {
   std::optional<formats::QuantizationConfig> quantization_;
   std::optional<formats::FolderQuantization> folder_quantization_;
   std::function<void(double)> progress_;
-  bool int8_activations_;
+  bool int8_activations_;  // of all weights that allow them
+  bool rounds_as_asked_;   // activations, where the config asks for that
   AdapterLoader* adapters_ = nullptr;
   std::set<std::string> taken_, unpacked_;
   std::map<std::string, int64_t> whole_;  // see whole_activations()

@@ -33,6 +33,7 @@ const char* values_suffix(FolderFormat format) {
     case FolderFormat::kMxfp4:
     case FolderFormat::kNvfp4:
       return ".weight_packed";
+    case FolderFormat::kInt8:
     case FolderFormat::kFp8:
     case FolderFormat::kModeloptNvfp4:
     case FolderFormat::kNf4:
@@ -60,6 +61,29 @@ void expect_says(const RawTensor& tensor, const std::array<int64_t, 2>& expected
     throw LoadError(where(tensor) + " says " + shape_text({said[0], said[1]}) +
                     ", but config.json asks for " + shape_text({expected[0], expected[1]}) +
                     kOtherConfig);
+}
+
+void expect_whole_words(const RawTensor& values, int64_t k) {
+  if (k % 32 != 0)
+    throw LoadError(where(values) + " has " + std::to_string(k) +
+                    " columns, which 32 do not divide");
+}
+
+// Scales, which are finite, and their dtype: of float32 that were bfloat16, these.
+struct Scales {
+  std::vector<std::byte> bytes;
+  mx::Dtype dtype;
+};
+Scales narrow_scales(const RawTensor& tensor) {
+  Scales out = {.bytes = tensor.read_all(), .dtype = float_dtype(tensor)};
+  expect_finite(tensor, out.bytes);
+  if (out.dtype != mx::float32) return out;
+  std::vector<std::byte> high;
+  for (size_t i = 0; i < out.bytes.size(); i += 4) {
+    if (out.bytes[i] != std::byte{0} || out.bytes[i + 1] != std::byte{0}) return out;
+    high.insert(high.end(), {out.bytes[i + 2], out.bytes[i + 3]});
+  }
+  return {.bytes = std::move(high), .dtype = mx::bfloat16};
 }
 
 // Columns with one scale and bias in the packed matrix: those of a group, or a part of them, so
@@ -152,6 +176,7 @@ WeightLoader::Part WeightLoader::take_folder(const RawTensor& values, int64_t n,
   if (scheme->format == FolderFormat::kMxfp4) return take_mxfp4_bytes(values, n, k);
   if (scheme->format == FolderFormat::kNvfp4 || scheme->format == FolderFormat::kModeloptNvfp4)
     return take_nvfp4_bytes(values, *scheme, n, k);
+  if (scheme->format == FolderFormat::kInt8) return take_signed_bytes(values, *scheme, n, k);
   // GPTQ's programs store biases of zeros for families without biases.
   const RawTensor* bias = checkpoint_.find(layer_name(values.name) + ".bias");
   if (bias && is_zero(*bias)) taken_.insert(bias->name);
@@ -165,9 +190,7 @@ WeightLoader::Part WeightLoader::take_integers(const RawTensor& values, const Fo
   const bool packed = scheme.format == FolderFormat::kPacked;
   const bool awq = scheme.format == FolderFormat::kAwq;
   const int64_t size = scheme.group_size ? scheme.group_size : k, bits = scheme.bits;
-  if (k % 32 != 0)
-    throw LoadError(where(values) + " has " + std::to_string(k) +
-                    " columns, which 32 do not divide");
+  expect_whole_words(values, k);
   if (n < 0 && values.shape.size() == 2)
     n = packed ? values.shape[0] : awq ? values.shape[1] * 8 : values.shape[1];
   if (!packed && n > 0 && n * bits % 32 != 0)
@@ -195,6 +218,74 @@ WeightLoader::Part WeightLoader::take_integers(const RawTensor& values, const Fo
         take_group_order(stem + (packed ? ".weight_g_idx" : ".g_idx"), scheme.any_order, out, part);
   part.read = [this, scheme, zeros, out](Part& read) { read_integers(scheme, zeros, out, read); };
   return part;
+}
+
+bool WeightLoader::rounds_tokens(const FolderScheme& scheme) const {
+  return rounds_as_asked_ && scheme.token_activations;
+}
+
+WeightLoader::Part WeightLoader::take_signed_bytes(const RawTensor& values,
+                                                   const FolderScheme& scheme, int64_t n,
+                                                   int64_t k) {
+  using formats::DType;
+  expect_whole_words(values, k);
+  if (n < 0 && values.shape.size() == 2) n = values.shape[0];
+  expect_tensor(values, {DType::kI8}, {n, k});
+  const IntegerMatrix matrix{
+      .n = n, .k = k, .group_size = scheme.group_size ? scheme.group_size : k, .bits = 8};
+  const RawTensor& scales = take_any(layer_name(values.name) + ".weight_scale");
+  const bool by_rows = matrix.groups() == 1;
+  const bool one = by_rows && scales.num_elements() == 1;
+  expect_tensor(scales, {DType::kF16, DType::kBF16, DType::kF32},
+                one || (by_rows && scales.shape.size() == 1)
+                    ? std::vector<int64_t>(scales.shape.size(), one ? 1 : n)
+                    : std::vector<int64_t>{n, matrix.groups()});
+  Part part{.n = n, .tensors = {&values, &scales}};
+  part.read = [this, scheme, matrix](Part& read) { read_signed_bytes(scheme, matrix, read); };
+  return part;
+}
+
+// As codes of 8 bits with 128 for zero; beside float32 scales that is a bias.
+void WeightLoader::read_signed_bytes(const FolderScheme& scheme, const IntegerMatrix& matrix,
+                                     Part& part) {
+  const RawTensor &values = *part.tensors[0], &stored = *part.tensors[1];
+  const auto [scales, dtype] = narrow_scales(stored);
+  const bool wide = dtype == mx::float32;
+  const size_t size = dtype.size(), count = values.size;
+  const int64_t group = packed_group(matrix), groups = matrix.k / group;
+  const size_t scale_bytes = static_cast<size_t>(matrix.n * groups) * size;
+  const std::shared_ptr<std::byte[]> memory(new std::byte[count + scale_bytes * (wide ? 2 : 1)]);
+  values.read(0, {memory.get(), count}, *context_.pool);
+  std::byte *first_scale = memory.get() + count, *first_bias = first_scale + scale_bytes;
+  const int64_t of_row = stored.num_elements() == 1 ? 0 : matrix.groups();
+  context_.pool->parallel_for(matrix.n, [&](int64_t row) {
+    std::byte* codes = memory.get() + row * matrix.k;
+    for (int64_t i = 0; i < matrix.k; ++i) codes[i] ^= std::byte{128};
+    for (int64_t g = 0; g < groups; ++g) {
+      const size_t from = static_cast<size_t>(row * of_row + g * group / matrix.group_size) * size;
+      const size_t to = static_cast<size_t>(row * groups + g) * size;
+      std::memcpy(first_scale + to, scales.data() + from, size);
+      if (!wide) continue;
+      float scale;
+      std::memcpy(&scale, scales.data() + from, size);
+      const float bias = -128 * scale;
+      std::memcpy(first_bias + to, &bias, size);
+    }
+  });
+  part.affine =
+      ops::AffineRows{.values = memory.get(),
+                      .scales = first_scale,
+                      .biases = wide ? first_bias : nullptr,
+                      .n = matrix.n,
+                      .k = matrix.k,
+                      .format = {.bits = 8,
+                                 .group_size = group,
+                                 .scale_dtype = dtype,
+                                 .zeros = wide ? ops::ZeroPoints::kNone : ops::ZeroPoints::kSame,
+                                 .least_zero = wide ? 0 : 128,
+                                 .int8_activations = int8_activations_ || rounds_tokens(scheme),
+                                 .per_token = rounds_tokens(scheme)}};
+  part.copy = memory;
 }
 
 const RawTensor* WeightLoader::take_zeros(const FolderScheme& scheme, const std::string& stem,
@@ -284,7 +375,8 @@ void WeightLoader::make_affine(const IntegerMatrix& matrix, const std::vector<in
                  .scale_dtype = scale_dtype,
                  .zeros = zeros.kind,
                  .least_zero = zeros.least,
-                 .int8_activations = int8_activations_},
+                 .int8_activations = int8_activations_ || rounds_tokens(scheme),
+                 .per_token = rounds_tokens(scheme)},
       .columns = columns.empty() ? nullptr : reinterpret_cast<const int32_t*>(memory.get())};
   part.copy = memory;
 }

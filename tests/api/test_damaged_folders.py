@@ -242,6 +242,27 @@ PACKED = [
     (Q + ".weight_g_idx has group 7", added(Q + ".weight_g_idx", "I32", [64]),
      bytes_at(Q + ".weight_g_idx", 0, struct.pack("<i", 7))),
 ]
+INPUTS = "config_groups/group_0/input_activations/"
+W8A8 = [
+    ("config_groups.group_0.format", key("config_groups/group_0/format", "int8")),
+    ("config_groups.group_0.weights.num_bits", key(GROUP + "num_bits", 16)),
+    ("config_groups.group_0.weights.symmetric", key(GROUP + "symmetric", False)),
+    ("config_groups.group_0.weights.actorder", key(GROUP + "actorder", "group")),
+    ("weight_scale has shape", key(GROUP + "strategy", "group"), key(GROUP + "group_size", 32)),
+    ("config_groups.group_0.input_activations.num_bits", key(INPUTS + "num_bits", 4)),
+    ("config_groups.group_0.input_activations.type", key(INPUTS + "type", "float")),
+    ("config_groups.group_0.input_activations.dynamic", key(INPUTS + "dynamic", False)),
+    ("config_groups.group_0.input_activations.strategy", key(INPUTS + "strategy", "tensor")),
+    ("config_groups.group_0.input_activations.symmetric", key(INPUTS + "symmetric", False)),
+    ("config_groups.group_0.input_activations.clip", key(INPUTS + "clip", 0.9)),
+    ("config_groups.group_0.output_activations", key("config_groups/group_0/output_activations", {"num_bits": 8})),
+    ("says that it is not", key("config_groups/group_0/targets", ["Embedding"])),
+    (Q + ".weight has dtype U8", typed(Q + ".weight", "U8")),
+    (Q + ".weight has dtype F8_E4M3", typed(Q + ".weight", "F8_E4M3")),
+    (Q + ".weight_scale", missing(Q + ".weight_scale")),
+    (Q + ".weight_scale", bytes_at(Q + ".weight_scale", 0, NAN32)),
+    (Q + ".weight_zero_point", added(Q + ".weight_zero_point", "I8", [64])),
+]
 FLOATS = [
     ("weight_block_size", key("weight_block_size", [0, 128])),
     ("weight_block_size", key("weight_block_size", [2**40, 128])),
@@ -262,7 +283,8 @@ FLOATS = [
     (Q + ".input_scale", key("activation_scheme", "static"), added(Q + ".input_scale", "F32", [64])),
 ]
 MIXED = [
-    ("config_groups.mx.format", key("config_groups/mx/format", "int-quantized")),
+    ("config_groups.mx.format", key("config_groups/mx/format", "marlin-24")),
+    ("config_groups.mx.weights.type", key("config_groups/mx/format", "int-quantized")),
     ("config_groups.mx.weights.group_size", key(MX + "group_size", 16)),
     ("config_groups.mx.weights.num_bits", key(MX + "num_bits", 6)),
     ("config_groups.rows.input_activations.dynamic", key("config_groups/rows/input_activations/dynamic", "local")),
@@ -374,8 +396,8 @@ MLX = [
     (Q + ".biases", bytes_at(Q + ".biases", 2, NAN16)),
 ]
 
-FOLDERS = {"qwen3-moe-awq": AWQ, "llama3-gptq": GPTQ, "qwen3-packed-bf16": PACKED, "qwen3-fp8-blocks-bf16": FLOATS,
-           "qwen3-mixed-bf16": MIXED, "qwen3-nvfp4-bf16": NVFP4, "qwen3-modelopt-bf16": MODELOPT,
+FOLDERS = {"qwen3-moe-awq": AWQ, "llama3-gptq": GPTQ, "qwen3-packed-bf16": PACKED, "qwen3-w8a8-bf16": W8A8,
+           "qwen3-fp8-blocks-bf16": FLOATS, "qwen3-mixed-bf16": MIXED, "qwen3-nvfp4-bf16": NVFP4, "qwen3-modelopt-bf16": MODELOPT,
            "qwen3-modelopt-fp8-bf16": MODELOPT_FLOATS,
            "qwen3-modelopt-mixed-bf16": MODELOPT_MIXED, "qwen3-nf4-bf16": NF4, "gpt-oss-mxfp4": GPT_OSS, "qwen3-4bit": MLX}
 

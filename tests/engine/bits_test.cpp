@@ -196,8 +196,9 @@ INSTANTIATE_TEST_SUITE_P(
         "tests/parity/models/qwen3-gguf-k", "tests/parity/models/qwen3-gguf-k+int8",
         "tests/parity/models/qwen3-moe-awq", "tests/parity/models/qwen3-moe-awq+int8",
         "tests/parity/models/llama3-gptq", "tests/parity/models/llama3-gptq+int8",
-        "tests/parity/models/qwen3-fp8-blocks-bf16", "tests/parity/models/qwen3-nvfp4-bf16",
-        "tests/parity/models/qwen3-nf4-bf16", "tests/parity/models/gpt-oss-mlx+int8"),
+        "tests/parity/models/qwen3-w8a8-bf16", "tests/parity/models/qwen3-fp8-blocks-bf16",
+        "tests/parity/models/qwen3-nvfp4-bf16", "tests/parity/models/qwen3-nf4-bf16",
+        "tests/parity/models/gpt-oss-mlx+int8"),
     model_name);
 
 }  // namespace

@@ -94,13 +94,14 @@ std::unique_ptr<models::Model> make_model(const Arrangement& setup) {
   std::vector<formats::LoraAdapter> adapters;
   for (const std::string& dir : setup.adapters)
     adapters.push_back(formats::LoraAdapter::open(source_dir() + "/" + dir));
-  auto model = models::load_model(context, checkpoint,
-                                  {.dtype = {},
-                                   .max_positions = setup.max_model_len,
-                                   .progress = {},
-                                   .ablation = setup.ablation,
-                                   .int8_activations = setup.checkpoint.ends_with("+int8"),
-                                   .adapters = adapters});
+  auto model = models::load_model(
+      context, checkpoint,
+      {.dtype = {},
+       .max_positions = setup.max_model_len,
+       .progress = {},
+       .ablation = setup.ablation,
+       .int8_activations = setup.checkpoint.ends_with("+int8") ? std::optional(true) : std::nullopt,
+       .adapters = adapters});
   if (setup.wrap) model = setup.wrap(std::move(model));
   return model;
 }

@@ -42,6 +42,8 @@ GoldenCase read_case(const json::object& from) {
   }
   if (const auto* list = from.if_contains("prompt_logprobs"))
     if (!list->is_null()) c.prompt_logprobs = numbers<float>(*list);
+  if (const auto* list = from.if_contains("rounded_logprobs"))
+    c.rounded_logprobs = numbers<float>(*list);
   if (const auto* rule = from.if_contains("longrope"))
     if (rule->is_string()) c.longrope = std::string(rule->as_string());
   return c;

@@ -12,7 +12,8 @@ struct GoldenCase {
   std::vector<float> logprobs;                              // of each token
   std::vector<std::vector<std::pair<int32_t, float>>> top;  // per token, best first
   std::vector<float> prompt_logprobs;                       // empty if not stored
-  std::string longrope;                                     // "short" or "long"; else empty
+  std::vector<float> rounded_logprobs;  // of each token, activations rounded; empty if not stored
+  std::string longrope;                 // "short" or "long"; else empty
 };
 
 struct Golden {

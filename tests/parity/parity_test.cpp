@@ -10,6 +10,7 @@
 #include "golden.h"
 #include "models/device_limits.h"
 #include "ops/cpu/cpu_isa.h"
+#include "ops/linear/int8/int8_test_util.h"
 #include "ops/runtime/test_util.h"
 #include "runner.h"
 
@@ -24,8 +25,9 @@ class Parity : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
     if (!ops::testing::on_cuda()) return;
-    const auto beyond = models::beyond_limits(formats::Checkpoint::open(checkpoint_dir(GetParam())),
-                                              {}, ops::cuda_limits());
+    const auto beyond = models::beyond_limits(
+        formats::Checkpoint::open(checkpoint_dir(GetParam())),
+        {.dtype = {}, .progress = {}, .int8_activations = false}, ops::cuda_limits());
     if (!beyond.empty()) GTEST_SKIP() << "cuda does not know " << beyond.front();
   }
   Golden golden_ = read_golden(GetParam());
@@ -172,6 +174,16 @@ struct Distance {
   double mean = 0, worst = 0;
 };
 
+Distance distance_of(const std::vector<double>& actual, const std::vector<double>& expected) {
+  EXPECT_EQ(actual.size(), expected.size());
+  Distance distance;
+  for (size_t i = 0; i < std::min(actual.size(), expected.size()); ++i) {
+    distance.mean += std::abs(actual[i] - expected[i]) / static_cast<double>(actual.size());
+    distance.worst = std::max(distance.worst, std::abs(actual[i] - expected[i]));
+  }
+  return distance;
+}
+
 // How far forced log-probabilities are from those of transformers in float32.
 Distance forced_distance(const Golden& golden, const EngineSetup& setup) {
   ops::Context context = ops::make_context(2);
@@ -179,14 +191,8 @@ Distance forced_distance(const Golden& golden, const EngineSetup& setup) {
   std::vector<double> expected;
   for (const GoldenCase& c : golden.cases)
     expected.insert(expected.end(), c.logprobs.begin(), c.logprobs.end());
-  EXPECT_EQ(actual.size(), expected.size());
-  Distance distance;
-  for (size_t i = 0; i < std::min(actual.size(), expected.size()); ++i) {
-    distance.mean += std::abs(actual[i] - expected[i]) / static_cast<double>(actual.size());
-    distance.worst = std::max(distance.worst, std::abs(actual[i] - expected[i]));
-  }
   expect_kernels(context, golden);
-  return distance;
+  return distance_of(actual, expected);
 }
 
 void expect_forced(const Golden& golden, const std::string& checkpoint) {
@@ -241,15 +247,40 @@ TEST_P(ParityInt8Experts, ForcedTokensOnEveryInstructionSet) {
   for_each_isa([&] {
     ops::Context context = ops::make_context(2);
     const auto actual = forced_logprobs(golden_, context, setup);
-    ASSERT_EQ(actual.size(), expected.size());
-    double mean = 0;
-    for (size_t i = 0; i < actual.size(); ++i)
-      mean += std::abs(actual[i] - expected[i]) / static_cast<double>(actual.size());
+    const double mean = distance_of(actual, expected).mean;
     printf("%s, %s: %.1e from the references in the mean\n", GetParam().c_str(),
            ops::cpu_isa_name().c_str(), mean);
     EXPECT_LE(mean, 0.006);
     expect_kernels(context, golden_);
   });
+}
+
+// Where a config asks for activations of 8 bits with a scale for each token (W8A8), transformers
+// with such activations is the reference. Numbers that lie between two whole ones are off.
+class ParityTokenActivations : public Parity {};
+
+TEST_P(ParityTokenActivations, ForcedTokensOnEveryInstructionSet) {
+  if (ops::testing::on_gpu()) GTEST_SKIP() << "the CPU's";
+  std::vector<double> rounded, whole;
+  for (const GoldenCase& c : golden_.cases) {
+    rounded.insert(rounded.end(), c.rounded_logprobs.begin(), c.rounded_logprobs.end());
+    whole.insert(whole.end(), c.logprobs.begin(), c.logprobs.end());
+  }
+  const double rounding = distance_of(rounded, whole).mean;
+  for (const std::string& isa : ops::available_cpu_isas()) {
+    SCOPED_TRACE(isa);
+    ops::force_cpu_isa(isa);
+    ops::Context context = ops::make_context(2);
+    const auto [mean, worst] =
+        distance_of(forced_logprobs(golden_, context,
+                                    {.checkpoint = GetParam(), .int8_activations = std::nullopt}),
+                    rounded);
+    printf("%s, %s: %.1e from transformers in the mean, %.1e at most; rounding moves %.1e\n",
+           GetParam().c_str(), isa.c_str(), mean, worst, rounding);
+    EXPECT_LE(mean, rounding / 8);
+    EXPECT_GT(context.kernels->count("linear", ops::testing::int8_kernel()), 0);
+  }
+  ops::force_cpu_isa("");
 }
 
 std::vector<std::string> bfloat16_names() {
@@ -279,6 +310,9 @@ INSTANTIATE_TEST_SUITE_P(Checkpoints, ParityInt8,
 INSTANTIATE_TEST_SUITE_P(Checkpoints, ParityInt8Experts,
                          ::testing::Values("gpt-oss-mxfp4", "gpt-oss-mlx", "gpt-oss-gguf-mxfp4",
                                            "qwen3-moe-nvfp4", "qwen3-moe-gguf-nvfp4"),
+                         test_name);
+
+INSTANTIATE_TEST_SUITE_P(Checkpoints, ParityTokenActivations, ::testing::Values("qwen3-w8a8-bf16"),
                          test_name);
 
 TEST(ParityData, AllCheckpointsAreThere) {

@@ -18,8 +18,9 @@ struct EngineSetup {
   int64_t max_model_len = 512;
   int64_t max_num_seqs = 16;
   int64_t max_num_batched_tokens = 2048;
-  bool prefix_caching = false, lookahead = false, int8_activations = false;
-  std::vector<std::string> adapters = {};  // folders
+  bool prefix_caching = false, lookahead = false;
+  std::optional<bool> int8_activations = false;  // LoadOptions'
+  std::vector<std::string> adapters = {};        // folders
   models::AblationOptions ablation = {};
   std::function<void()> once_loaded = {};
   ops::KvStorage kv_storage = ops::KvStorage::kAuto;

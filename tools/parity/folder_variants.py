@@ -14,11 +14,14 @@ class Folder:
     plain: tuple[str, ...]  # ends of the names of layers that are not quantised
     wide: tuple[str, ...] = ()  # ends of the names of layers with 8 bits by rows
     shuffled: tuple[str, ...] = ()  # ends of the names of layers whose groups are no neighbours
+    signed: tuple[str, ...] = ()  # ends of the names of layers with signed bytes by rows
+    whole: tuple[str, ...] | None = None  # None, or ends of the names of layers whose activations are not rounded
 
 
 GROUP = 32
 PACKED_4 = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": GROUP, "symmetric": False}
 PACKED_8 = {"num_bits": 8, "type": "int", "strategy": "channel", "symmetric": True}
+TOKENS_8 = {"num_bits": 8, "type": "int", "strategy": "token", "symmetric": True, "dynamic": True, "observer": None}
 NVFP4_VALUES = {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16}
 BLOCK = [24, 48]
 POWERS = {"quant_method": "fp8", "expert_dtype": "fp8", "scale_fmt": "ue8m0", "weight_block_size": [48, 128]}
@@ -101,6 +104,37 @@ VARIANTS = [
         },
         ("layers.1.self_attn.o_proj",),
         wide=("down_proj",),
+    ),
+    # Activations of 8 bits with a scale for each token, with weights of signed bytes and of packed 4 bits (W8A8, W4A8).
+    Folder(
+        "qwen3-w8a8-bf16",
+        "qwen3-bf16",
+        torch.bfloat16,
+        {
+            "quant_method": "compressed-tensors",
+            "format": "mixed-precision",
+            "quantization_status": "compressed",
+            "config_groups": {
+                "group_0": {
+                    "targets": ["Linear"],
+                    "format": "int-quantized",
+                    "weights": PACKED_8,
+                    "input_activations": TOKENS_8,
+                    "output_activations": None,
+                },
+                "group_1": {
+                    "targets": ["re:.*down_proj"],
+                    "format": "pack-quantized",
+                    "weights": PACKED_4,
+                    "input_activations": TOKENS_8,
+                },
+                "group_2": {"targets": ["re:.*layers\\.1\\.self_attn\\.v_proj"], "format": "int-quantized", "weights": PACKED_8},
+            },
+            "ignore": ["lm_head"],
+        },
+        ("lm_head",),
+        signed=("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj"),
+        whole=("layers.1.self_attn.v_proj", "lm_head"),
     ),
     # Blocks that do not divide the matrices.
     Folder(

@@ -114,7 +114,7 @@ def write(folder: pathlib.Path, head: dict[str, Any], rounding: dict[str, float]
         "cases": cases,
     }
     lines = json.dumps(content, separators=(",", ":")).replace('{"prompt"', '\n{"prompt"')
-    for key in ('"tokens"', '"logprobs"', '"top"', '"prompt_logprobs"'):
+    for key in ('"tokens"', '"logprobs"', '"top"', '"prompt_logprobs"', '"rounded_logprobs"'):
         lines = lines.replace(key + ":", "\n  " + key + ":")
     (folder / "golden.json").write_text(lines + "\n")
     return f"margin {min(one['min_margin'] for one in cases):.4f}  rounding {rounding}"

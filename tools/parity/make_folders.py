@@ -159,7 +159,19 @@ def store_nf4(layer: str, w: np.ndarray, nested: bool) -> tuple[dict[str, torch.
     return {layer + ".weight" + name: tensor for name, tensor in stored.items()}, torch.from_numpy(dense)
 
 
+def store_signed(layer: str, w: np.ndarray, variant: Folder) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+    """Scales of layer 0 are float32, as some programs leave them; those of k_proj are one for all."""
+    wide = ".0." in layer
+    largest = np.abs(w).max(keepdims=True) if layer.endswith("k_proj") else np.abs(w).max(-1, keepdims=True)
+    scales = torch.from_numpy(np.maximum(largest, 1e-4) / 127).to(torch.float32 if wide else variant.dtype)
+    q = np.clip(np.rint(w / scales.float().numpy()), -128, 127).astype(np.int8)
+    stored = {layer + ".weight": torch.from_numpy(q), layer + ".weight_scale": scales}
+    return stored, torch.from_numpy(q.astype(np.float32)) * scales.float()
+
+
 def store(variant: Folder, layer: str, w: np.ndarray) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+    if layer.endswith(variant.signed or ("-",)):
+        return store_signed(layer, w, variant)
     n, k = w.shape
     method, wide = variant.config["quant_method"], layer.endswith(variant.wide or ("-",))
     bits = 8 if wide else 4
@@ -219,6 +231,26 @@ def fuse_numbered(dense: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return fused
 
 
+def round_tokens(model: torch.nn.Module, whole: tuple[str, ...]) -> None:
+    """From now on, what goes into linear layers is rounded to 8 bits, with the largest of each token as 127."""
+
+    def rounded(_, inputs):
+        largest = inputs[0].abs().amax(-1, keepdim=True).clamp_min(1e-30)
+        return (torch.round(inputs[0] * (127 / largest)) * (largest / 127), *inputs[1:])
+
+    for name, module in model.named_modules():
+        if isinstance(module, torch.nn.Linear) and not name.endswith(whole):
+            module.register_forward_pre_hook(rounded)
+
+
+def add_rounded(model: torch.nn.Module, whole: tuple[str, ...], cases: list[dict]) -> None:
+    """Beside each case, its tokens' log-probabilities with rounded activations."""
+    round_tokens(model, whole)
+    for one in cases:
+        values = golden.next_token_log_probs(model, one["prompt"] + one["tokens"])[-golden.NEW_TOKENS :]
+        one["rounded_logprobs"] = [round(float(v), 6) for v in values]
+
+
 def sorted_keys(value, name: str = ""):
     """The order of rules counts, that of other keys does not."""
     if not isinstance(value, dict):
@@ -249,6 +281,8 @@ def write(variant: Folder) -> str:
     rounding = {"float64": round(golden.difference(oracle(base, dense, torch.float64), cases), 7)}
     if variant.dtype == torch.bfloat16:
         rounding["bfloat16"] = round(golden.difference(oracle(base, dense, torch.bfloat16), cases), 4)
+    if variant.whole is not None:
+        add_rounded(oracle(base, dense, torch.float32), variant.whole, cases)
     head = {
         "checkpoint": variant.name,
         "family": config["model_type"],
