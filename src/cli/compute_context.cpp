@@ -25,7 +25,7 @@ bool is_set(const char* variable) {
 std::vector<std::string> cpu_only(const ModelFlags& flags) {
   std::vector<std::string> names;
   if (flags.portable_bits) names.emplace_back("--portable-bits");
-  if (flags.quant_activations != "none") names.emplace_back("--quant-activations");
+  if (flags.quant_activations == "int8") names.emplace_back("--quant-activations");
   if (!flags.adapters.empty()) names.emplace_back("--lora-modules");
   if (is_set("QUIRE_USE_REFERENCE")) names.emplace_back("QUIRE_USE_REFERENCE");
   if (std::getenv("QUIRE_CPU_ISA")) names.emplace_back("QUIRE_CPU_ISA");

@@ -14,7 +14,7 @@ struct BitsOrigin {
   const formats::Checkpoint& checkpoint;  // loaded, with its contents recorded
   const ops::Context& context;
   std::string dtype;        // of weights and activations
-  std::string activations;  // of quantised weights: "int8" or "none"
+  std::string activations;  // of quantised weights: "int8", "none", or "auto": as the config asks
   ops::KvStorage kv_storage;
   int64_t max_positions;  // longrope chooses its factors by it
 };

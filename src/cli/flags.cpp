@@ -107,10 +107,11 @@ void add_model_flags(CLI::App& app, ModelFlags& flags) {
   app.add_option(
          "--quant-activations", flags.quant_activations,
          "Models whose weights are whole numbers of 2 to 8 bits (MLX's affine ones, GGUF, AWQ, "
-         "GPTQ, pack-quantized) or floats of 4 bits (MXFP4, NVFP4): int8 also rounds what goes "
-         "into each linear layer to 8 bits, by groups: less exact; how fast it is depends on the "
-         "CPU and on the number of rows, see docs/benchmarks.md")
-      ->check(CLI::IsMember({"none", "int8"}))
+         "GPTQ, pack-quantized, int-quantized) or floats of 4 bits (MXFP4, NVFP4): int8 also "
+         "rounds what goes into each linear layer to 8 bits, by groups: less exact; how fast it is "
+         "depends on the CPU and on the number of rows, see docs/benchmarks.md. auto: where the "
+         "model's config asks for it (W8A8), with one scale for each token, as it asks")
+      ->check(CLI::IsMember({"auto", "none", "int8"}))
       ->capture_default_str();
   app.add_option("--seed", flags.seed, "Seed of requests that bring none")->capture_default_str();
   group_flags(app);

@@ -38,7 +38,7 @@ struct ModelFlags {
   int64_t max_waiting = 4096;
   int64_t max_waiting_tokens = 0;  // 0: no limit
   bool portable_bits = false;
-  std::string quant_activations = "none";
+  std::string quant_activations = "auto";
   AdapterFlags lora;
   std::vector<NamedAdapter> adapters;     // of `lora`, once it is parsed
   bool head_optional = false;             // only embeddings are wanted

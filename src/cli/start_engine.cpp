@@ -123,7 +123,9 @@ models::LoadOptions load_options(const ModelFlags& flags, const engine::MemoryRe
           .max_positions = request.max_model_len,
           .progress = progress_printer(),
           .ablation = flags.ablation,
-          .int8_activations = flags.quant_activations == "int8",
+          .int8_activations = flags.quant_activations == "auto"
+                                  ? std::nullopt
+                                  : std::optional(flags.quant_activations == "int8"),
           .head_optional = flags.head_optional};
 }
 
@@ -165,11 +167,28 @@ void print_mapped(const models::MappedWeights& mapped, size_t weights) {
   }
 }
 
-// What became of a checkpoint's tensors that nobody would expect.
-void print_weights(const formats::HfConfig& config, const models::Model& model) {
+// --quant-activations, with "auto" only where it is not "none".
+std::string activations_of(const formats::HfConfig& config, const ModelFlags& flags) {
+  if (flags.quant_activations != "auto") return flags.quant_activations;
   const auto folder = formats::read_folder_quantization(config);
-  if (folder && !folder->note.empty())
-    std::fprintf(stderr, "weights %s: %s\n", folder->title().c_str(), folder->note.c_str());
+  return folder && folder->has_token_activations() ? "auto" : "none";
+}
+
+// What a folder's config asks for beside the weights, and what becomes of it.
+void print_folder(const formats::FolderQuantization& folder, const ModelFlags& flags) {
+  if (!folder.note.empty())
+    std::fprintf(stderr, "weights %s: %s\n", folder.title().c_str(), folder.note.c_str());
+  if (folder.has_token_activations())
+    std::fprintf(stderr, "weights %s: activations %s\n", folder.title().c_str(),
+                 flags.quant_activations == "none"
+                     ? "stay as they are, where the config asks for rounding them to 8 bits"
+                     : "are rounded to 8 bits with a scale for each token, as the config asks");
+}
+
+// What became of a checkpoint's tensors that nobody would expect.
+void print_weights(const formats::HfConfig& config, const ModelFlags& flags,
+                   const models::Model& model) {
+  if (const auto folder = formats::read_folder_quantization(config)) print_folder(*folder, flags);
   if (const auto mapped = model.mapped_weights()) print_mapped(*mapped, model.weight_bytes());
   if (const std::string skipped = model.skipped_tensors(); !skipped.empty())
     std::fprintf(stderr, "skipped %s: not part of text generation\n", printable(skipped).c_str());
@@ -302,7 +321,7 @@ RunningModel start_engine(const ModelFlags& flags) {
   model.fingerprint = fingerprint({.checkpoint = checkpoint,
                                    .context = context,
                                    .dtype = dtype_name(decoder->dtype()),
-                                   .activations = flags.quant_activations,
+                                   .activations = activations_of(checkpoint.config(), flags),
                                    .kv_storage = request.kv_storage,
                                    .max_positions = request.max_model_len});
   std::tie(model.tokenizer, model.chat_template, model.grammars) = std::move(text);
@@ -315,7 +334,7 @@ RunningModel start_engine(const ModelFlags& flags) {
   std::fprintf(stderr, "model   %s (%s, %s), loaded in %.2f s%s\n", printable(model.name).c_str(),
                printable(checkpoint.config().architectures.front()).c_str(),
                dtype_name(decoder->dtype()), seconds_since(started), peak_memory().c_str());
-  print_weights(checkpoint.config(), *decoder);
+  print_weights(checkpoint.config(), flags, *decoder);
   print_wider_codes(checkpoint.config(), flags, context);
   print_device(context);
   std::fprintf(stderr, "bits    %s%s\n", model.fingerprint.c_str(),

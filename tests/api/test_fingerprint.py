@@ -11,6 +11,7 @@ from conftest import BIN, ROOT, start_server
 
 QUANTISED = ROOT / "tests/parity/models/qwen3-4bit"
 MODEL = ROOT / "tests/parity/models/qwen3"
+ROUNDED = ROOT / "tests/parity/models/qwen3-w8a8-bf16"
 
 
 def fingerprint(model=MODEL, *flags, environment=None):
@@ -82,6 +83,19 @@ def test_what_changes_the_bits_makes_another(usual, tmp_path):
     several.add(fingerprint(folder))
     several |= {fingerprint(QUANTISED), fingerprint(QUANTISED, "--quant-activations", "int8")}
     assert len(several) == 7
+
+
+def test_activations_are_rounded_where_a_config_asks():
+    """W8A8: the start says what becomes of them, and the flag decides."""
+    said = {"auto": "activations are rounded to 8 bits with a scale for each token, as the config asks",
+            "none": "activations stay as they are, where the config asks for rounding them to 8 bits"}
+    seen = set()
+    for flag, line in said.items():
+        with start_server("--disable-access-log", "--quant-activations", flag, model=ROUNDED) as server:
+            seen.add(server.completion(max_tokens=8).json()["system_fingerprint"])
+            assert sum(line in one for one in server.log) == 1
+    assert len(seen | {fingerprint(ROUNDED)}) == 2
+    assert fingerprint(QUANTISED) == fingerprint(QUANTISED, "--quant-activations", "none")
 
 
 def test_instruction_sets_with_the_same_bits_have_the_same():
