@@ -8,8 +8,8 @@ namespace quire::models {
 
 // How messages about tensors of folders that were made for GPUs end.
 inline constexpr const char* kOtherConfig =
-    "; \"quantization_config\" in config.json does not fit the weights: take the config.json that "
-    "came with them";
+    "; \"quantization_config\", in config.json or a file beside it, does not fit the weights: take "
+    "the one that came with them";
 
 // Throws LoadError unless the tensor has one of the dtypes and this shape; -1 stands for any
 // length.

@@ -163,8 +163,8 @@ WeightLoader::Part WeightLoader::take_folder(const RawTensor& values, int64_t n,
                     folder_quantization_->title());
   const FolderScheme* scheme = folder_quantization_->of_layer(layer_name(values.name));
   if (!scheme)
-    throw LoadError(where(values) + " is quantised, but \"quantization_config\" in config.json " +
-                    "says that it is not" + kNotOfOneModel);
+    throw LoadError(where(values) + " is quantised, but " + folder_quantization_->file +
+                    " says that it is not" + kNotOfOneModel);
   if ((scheme->format == FolderFormat::kFp8) != (values.dtype == formats::DType::kF8E4M3))
     throw LoadError(where(values) + " has dtype " + std::string(formats::dtype_name(values.dtype)) +
                     ", which is not " + folder_quantization_->title() + kOtherConfig);
