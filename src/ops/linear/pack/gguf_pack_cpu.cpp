@@ -29,7 +29,7 @@ struct Plane {
 // The nibbles of 32 bytes: the low ones are 32 neighbouring k from block `low` on, the high ones
 // from block `high` on.
 void store_nibbles(const uint8_t* from, const Plane& plane, int64_t low, int64_t high) {
-  const Pair a = load_pair(from), b = load_pair(from + 16);
+  const Pair a = load_vector<Pair>(from), b = load_vector<Pair>(from + 16);
   const Pair even = firsts(a, b), odd = seconds(a, b);
   plane.store(low, (even & kOnes * 15) | (odd & kOnes * 15) << 4);
   plane.store(high, (even >> 4 & kOnes * 15) | (odd & kOnes * 240));
@@ -37,7 +37,7 @@ void store_nibbles(const uint8_t* from, const Plane& plane, int64_t low, int64_t
 
 // The pairs of bits of 32 bytes: pair c of each is of 32 neighbouring k.
 void store_pairs(const uint8_t* from, const Plane& plane) {
-  const Pair a = load_pair(from), b = load_pair(from + 16);
+  const Pair a = load_vector<Pair>(from), b = load_vector<Pair>(from + 16);
   const Pair even = firsts(a, b), odd = seconds(a, b);
   Pair of[4];  // two times 16 k, in the low halves of the bytes
   for (int c = 0; c < 4; ++c)
@@ -73,26 +73,14 @@ void store_split_nibbles(const uint8_t* from, const Plane& plane, int64_t at) {
   plane.store(at + 1, (even >> 4 & kOnes * 15) | (odd & kOnes * 240));
 }
 
-// Sixteen bytes.
-using Bytes = uint8_t __attribute__((vector_size(16)));
-
-Bytes load_bytes(const uint8_t* p) {
-  Bytes bytes;
-  std::memcpy(&bytes, p, sizeof(bytes));
-  return bytes;
-}
-
 // Words of 16 bits, each of four codes of 4 bits: word i is of k = 32 j + i, j < 4.
 struct Words {
   uint8_t bytes[64];
 
   // Words [first, first + 16), from their low bytes and their high ones.
   void set(int first, Bytes low, Bytes high) {
-    const Bytes halves[] = {
-        __builtin_shufflevector(low, high, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23),
-        __builtin_shufflevector(low, high, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15,
-                                31)};
-    std::memcpy(bytes + 2 * first, halves, sizeof(halves));
+    store_vector(lows(low, high), bytes + 2 * first);
+    store_vector(highs(low, high), bytes + 2 * first + 16);
   }
   void store(uint8_t* to) const { std::memcpy(to, bytes, sizeof(bytes)); }
 };
@@ -210,19 +198,18 @@ void planes_of_32s(GgufFormat format, const uint8_t* b, int64_t count, int64_t s
 // Of 32 bytes and the next 32.
 Words words_of_q4_k(const uint8_t* qs) {
   Words words;
-  for (int i = 0; i < 32; i += 16) words.set(i, load_bytes(qs + i), load_bytes(qs + 32 + i));
+  for (int i = 0; i < 32; i += 16)
+    words.set(i, load_vector<Bytes>(qs + i), load_vector<Bytes>(qs + 32 + i));
   return words;
 }
 
 // Of up to four times 16 bytes, `step` apart: 32 k each, the low nibbles, then the high ones.
 Words words_of_16s(const uint8_t* qs, int64_t count, int64_t step) {
   Bytes of[4] = {};
-  for (int64_t j = 0; j < count; ++j) of[j] = load_bytes(qs + j * step);
-  const auto low = [](Bytes a, Bytes b) { return (a & 15) | b << 4; };
-  const auto high = [](Bytes a, Bytes b) { return a >> 4 | (b & 240); };
+  for (int64_t j = 0; j < count; ++j) of[j] = load_vector<Bytes>(qs + j * step);
   Words words;
-  words.set(0, low(of[0], of[1]), low(of[2], of[3]));
-  words.set(16, high(of[0], of[1]), high(of[2], of[3]));
+  words.set(0, low_nibbles(of[0], of[1]), low_nibbles(of[2], of[3]));
+  words.set(16, high_nibbles(of[0], of[1]), high_nibbles(of[2], of[3]));
   return words;
 }
 
