@@ -1,8 +1,10 @@
 #include "ops/linear/pack/affine_pack_cpu.h"
 
+#include <algorithm>
+#include <bit>
 #include <cstring>
 
-#include "ops/linear/pack/pack_codes.h"
+#include "ops/linear/pack/pack_codes-inl.h"
 
 namespace quire::ops {
 namespace {
@@ -20,32 +22,44 @@ float read_float(const uint8_t* from, FloatType type, int64_t index) {
   return type == FloatType::kBf16 ? to_float(Bf16{bits}) : to_float(F16{bits});
 }
 
-// The scale of `group` of the layout and what is beside it, or zeros beyond the row's end.
-void store_scale(const QuantisedLayout& layout, const AffineRow& source, int64_t block,
-                 int64_t group, int64_t lane, uint8_t* out) {
-  const AffinePart& part = *source.part;
-  const int64_t k = block * kBlock + group * layout.group_size;
-  const bool inside = k < layout.k;
-  const int64_t at = source.row * (layout.k / part.group_size) + k / part.group_size;
-  if (layout.scale_type == FloatType::kF32) {
-    const WideScale wide = inside ? wide_scale(part, at) : WideScale{};
-    uint8_t* to = out + (group * 2 * kPanel + lane) * 4;
-    std::memcpy(to, &wide.scale, sizeof(wide.scale));
-    std::memcpy(to + kPanel * 4, &wide.bias, sizeof(wide.bias));
-    return;
-  }
-  uint16_t scale = 0, bias = 0;
-  if (inside) std::memcpy(&scale, part.scales + 2 * at, sizeof(scale));
-  if (layout.zeros != ZeroPoints::kNone) {
+// Where the scales of the layout's groups are in a row's part. Sizes of groups are powers of two.
+class GroupIndex {
+ public:
+  GroupIndex(const QuantisedLayout& layout, const AffineRow& row, int64_t block)
+      : first_(row.row * (layout.k >> shift(row.part->group_size))),
+        begin_(block * kBlock),
+        size_(layout.group_size),
+        shift_(shift(row.part->group_size)) {}
+  int64_t operator[](int64_t group) const { return first_ + ((begin_ + group * size_) >> shift_); }
+
+ private:
+  static int shift(int64_t size) { return std::countr_zero(static_cast<uint64_t>(size)); }
+
+  int64_t first_, begin_, size_;
+  int shift_;
+};
+
+// The scales of the first `count` groups and what is beside each.
+void store_scales(const QuantisedLayout& layout, const AffineRow& row, int64_t block, int64_t count,
+                  int64_t lane, uint8_t* out) {
+  const AffinePart& part = *row.part;
+  const GroupIndex at(layout, row, block);
+  for (int64_t group = 0; group < count; ++group) {
     const int64_t index = group * kPanel + lane;
-    std::memcpy(out + 2 * index, &scale, sizeof(scale));
-    if (inside && layout.zeros == ZeroPoints::kBytes)
-      out[layout.zero_bytes_at() + index] = part.biases[at];
-    return;
+    if (layout.scale_type == FloatType::kF32) {
+      const WideScale wide = wide_scale(part, at[group]);
+      uint8_t* to = out + (group * 2 * kPanel + lane) * 4;
+      std::memcpy(to, &wide.scale, sizeof(wide.scale));
+      std::memcpy(to + kPanel * 4, &wide.bias, sizeof(wide.bias));
+    } else if (layout.zeros != ZeroPoints::kNone) {
+      std::memcpy(out + 2 * index, part.scales + 2 * at[group], 2);
+      if (layout.zeros == ZeroPoints::kBytes)
+        out[layout.zero_bytes_at() + index] = part.biases[at[group]];
+    } else {  // (scale << 16 | bias)
+      std::memcpy(out + 4 * index, part.biases + 2 * at[group], 2);
+      std::memcpy(out + 4 * index + 2, part.scales + 2 * at[group], 2);
+    }
   }
-  if (inside) std::memcpy(&bias, part.biases + 2 * at, sizeof(bias));
-  const uint32_t both = static_cast<uint32_t>(scale) << 16 | bias;
-  std::memcpy(out + (group * kPanel + lane) * 4, &both, sizeof(both));
 }
 
 }  // namespace
@@ -57,23 +71,38 @@ WideScale wide_scale(const AffinePart& part, int64_t at) {
   return {scale, -static_cast<float>(zero) * scale};
 }
 
+namespace {
+
+template <int kBits>
+void pack_codes(const QuantisedLayout& layout, const AffineRow (&rows)[kPanel], int64_t block,
+                uint8_t* to) {
+  const int64_t begin = block * kBlock, count = std::min(kBlock, layout.k - begin);
+  PanelCodes<kBits> codes;
+  for (int64_t i = 0; i < kPanel; ++i) {
+    if (rows[i].part) {
+      load_codes<kBits>(rows[i].values, rows[i].part->bits, begin, count, codes[i]);
+    } else {
+      std::memset(codes[i], 0, sizeof(codes[i]));
+    }
+  }
+  if (!layout.narrow_bits) return store_codes<kBits>(layout, codes, to);
+  uint8_t wide[sizeof(codes)];
+  store_codes<kBits>(layout, codes, wide);
+  store_narrow(layout.narrow_bits, wide, to);
+}
+
+}  // namespace
+
 void affine_pack_block_cpu(const QuantisedLayout& layout, const AffineRow (&rows)[kPanel],
                            int64_t block, uint8_t* out) {
-  uint8_t q[kBlock];
-  uint8_t wide[kPanel * kBlock];
-  std::memset(out, 0, static_cast<size_t>(layout.block_bytes()));
+  std::memset(out, 0, static_cast<size_t>(layout.scale_bytes()));
+  const int64_t count =
+      std::min(layout.groups(), layout.k / layout.group_size - block * layout.groups());
+  for (int64_t i = 0; i < kPanel; ++i)
+    if (rows[i].part) store_scales(layout, rows[i], block, count, i, out);
   uint8_t* codes = out + layout.scale_bytes();
-  if (layout.narrow_bits) std::memset(wide, 0, sizeof(wide));
-  const int64_t begin = block * kBlock;
-  const int64_t count = begin + kBlock <= layout.k ? kBlock : layout.k - begin;
-  for (int64_t i = 0; i < kPanel; ++i) {
-    if (!rows[i].part) continue;
-    for (int64_t group = 0; group < layout.groups(); ++group)
-      store_scale(layout, rows[i], block, group, i, out);
-    unpack_codes(rows[i].values, rows[i].part->bits, begin, count, q);
-    store_codes(layout, q, i, layout.narrow_bits ? wide : codes);
-  }
-  if (layout.narrow_bits) store_narrow(layout.narrow_bits, wide, codes);
+  layout.bits == 4 ? pack_codes<4>(layout, rows, block, codes)
+                   : pack_codes<8>(layout, rows, block, codes);
 }
 
 }  // namespace quire::ops
