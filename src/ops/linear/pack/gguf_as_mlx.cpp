@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 #include <memory>
 #include <stdexcept>
 #include <vector>
@@ -10,6 +9,7 @@
 #include "base/first_failure.h"
 #include "ops/linear/pack/affine_matrix.h"
 #include "ops/linear/pack/block_float_matrix.h"
+#include "ops/linear/pack/gguf_as_mlx_cpu.h"
 
 namespace quire::ops {
 namespace {
@@ -17,80 +17,94 @@ namespace {
 // A block's weights that share a scale.
 int64_t group_of(GgufFormat format) { return format == GgufFormat::kNvfp4 ? 16 : 32; }
 
-// A part as MLX would store it.
+// Of a row as MLX would store it.
+int64_t values_bytes(const GgufRows& rows) { return rows.k / 2; }
+
+// A part as MLX would store it. There are no values if they are converted as they are packed.
 struct MlxPart {
   std::vector<uint8_t> values, scales, biases;
 };
 
-// The nibbles of a group: those of the low halves come first in a file, neighbours share a byte in
-// MLX.
-void reorder_nibbles(const uint8_t* qs, int64_t bytes, uint8_t* out) {
-  for (int64_t i = 0; i < bytes / 2; ++i) {
-    out[i] = static_cast<uint8_t>((qs[2 * i] & 15) | qs[2 * i + 1] << 4);
-    out[bytes / 2 + i] = static_cast<uint8_t>(qs[2 * i] >> 4 | (qs[2 * i + 1] & 0xF0));
-  }
-}
-
-bool is_finite(const uint8_t* half) { return (half[1] & 0x7C) != 0x7C; }
-
-// Block `i` of a part. Returns false for a scale that is no finite number; those of one byte are
-// checked where block floats are packed.
-bool convert_block(GgufFormat format, const uint8_t* block, int64_t i, MlxPart& to) {
-  uint8_t* values = &to.values[static_cast<size_t>(i * gguf_block(format).weights / 2)];
-  if (format == GgufFormat::kMxfp4) {
-    to.scales[static_cast<size_t>(i)] = block[0];
-    reorder_nibbles(block + 1, 16, values);
-    return true;
-  }
-  if (format == GgufFormat::kNvfp4) {
-    for (int64_t group = 0; group < 4; ++group) {
-      to.scales[static_cast<size_t>(4 * i + group)] = block[group] == 0x7F ? 0 : block[group];
-      reorder_nibbles(block + 4 + 8 * group, 8, values + 8 * group);
-    }
-    return true;
-  }
-  std::memcpy(&to.scales[static_cast<size_t>(2 * i)], block, 2);
-  std::memcpy(&to.biases[static_cast<size_t>(2 * i)], block + 2, 2);
-  reorder_nibbles(block + 4, 16, values);
-  return is_finite(block) && is_finite(block + 2);
-}
-
-// Part `index`, slice by slice; each thread fetches its own.
-MlxPart convert(const Context& context, const GgufRows& rows, size_t index,
-                const PackProgress& progress) {
-  constexpr int64_t kSliceBytes = int64_t{256} << 10;
-  const GgufBlock block = gguf_block(rows.format);
-  const int64_t blocks = rows.k / block.weights;  // NOLINT: kNone has no rows
-  const int64_t row_bytes = gguf_row_bytes(rows.format, rows.k);
-  const int64_t slice = std::max<int64_t>(1, kSliceBytes / std::max<int64_t>(1, row_bytes));
+MlxPart make_part(const GgufRows& rows, bool with_values) {
   const auto groups = static_cast<size_t>(rows.n * rows.k / group_of(rows.format));
   const bool affine = rows.format == GgufFormat::kQ4_1;
-  MlxPart part = {.values = std::vector<uint8_t>(static_cast<size_t>(rows.n * rows.k / 2)),
-                  .scales = std::vector<uint8_t>(groups * (affine ? 2 : 1)),
-                  .biases = std::vector<uint8_t>(affine ? groups * 2 : 0)};
-  std::atomic<bool> good = true;
-  FirstFailure failure;
-  context.pool->parallel_for((rows.n + slice - 1) / slice, [&](int64_t at) {
-    failure.note([&] {
-      const int64_t begin = at * slice, count = std::min(slice, rows.n - begin);
-      const std::shared_ptr<const void> fetched =
-          progress.fetch ? progress.fetch(index, begin, count) : nullptr;
-      const auto* from = fetched ? static_cast<const uint8_t*>(fetched.get())
-                                 : static_cast<const uint8_t*>(rows.data) + begin * row_bytes;
-      for (int64_t i = 0; i < count * blocks; ++i)
-        if (!convert_block(rows.format, from + i * block.bytes, begin * blocks + i, part))
-          good = false;
-    });
-  });
-  failure.rethrow();
-  if (!good)
-    throw std::invalid_argument(std::string("pack_gguf_matrix: ") + block.name +
-                                ": a scale is no finite number");
-  return part;
+  return {.values = std::vector<uint8_t>(
+              with_values ? static_cast<size_t>(rows.n * values_bytes(rows)) : 0),
+          .scales = std::vector<uint8_t>(groups * (affine ? 2 : 1)),
+          .biases = std::vector<uint8_t>(affine ? groups * 2 : 0)};
 }
 
+// Converts parts. Methods are for all threads.
+class Converter {
+ public:
+  Converter(std::span<const GgufRows> parts, const PackProgress& progress, bool with_values)
+      : parts_(parts), progress_(progress) {
+    for (const GgufRows& part : parts) converted_.push_back(make_part(part, with_values));
+  }
+
+  const MlxPart& part(size_t index) const { return converted_[index]; }
+
+  // Rows of a part: their values to `values`, and what is beside these to the part.
+  void convert(size_t index, int64_t begin, int64_t count, uint8_t* values) {
+    const GgufRows& rows = parts_[index];
+    const int64_t row_bytes = gguf_row_bytes(rows.format, rows.k);
+    const std::shared_ptr<const void> fetched =
+        progress_.fetch ? progress_.fetch(index, begin, count) : nullptr;
+    const auto* from = fetched ? static_cast<const uint8_t*>(fetched.get())
+                               : static_cast<const uint8_t*>(rows.data) + begin * row_bytes;
+    MlxPart& to = converted_[index];
+    const int64_t groups = rows.k / group_of(rows.format), bytes = to.biases.empty() ? 1 : 2;
+    for (int64_t i = 0; i < count; ++i, from += row_bytes) {
+      const int64_t at = (begin + i) * groups * bytes;
+      const MlxRow row = {.values = values + i * values_bytes(rows),
+                          .scales = to.scales.data() + at,
+                          .biases = to.biases.data() + (to.biases.empty() ? 0 : at)};
+      if (!gguf_row_as_mlx_cpu(rows.format, from, rows.k, row)) finite_ = false;
+    }
+  }
+
+  // All of a part with its values.
+  void convert_all(ThreadPool& pool, size_t index) {
+    constexpr int64_t kSliceBytes = int64_t{256} << 10;
+    const int64_t row_bytes = values_bytes(parts_[index]), n = parts_[index].n;
+    const int64_t slice = std::max<int64_t>(1, kSliceBytes / std::max<int64_t>(1, row_bytes));
+    FirstFailure failure;
+    pool.parallel_for((n + slice - 1) / slice, [&](int64_t at) {
+      failure.note([&] {
+        const int64_t begin = at * slice;
+        convert(index, begin, std::min(slice, n - begin),
+                converted_[index].values.data() + begin * row_bytes);
+      });
+    });
+    failure.rethrow();
+  }
+
+  // Values as they are asked for; each row once.
+  PackProgress::Fetch values() {
+    return [this](size_t index, int64_t begin, int64_t count) -> std::shared_ptr<const void> {
+      const std::shared_ptr<uint8_t[]> piece(
+          new uint8_t[static_cast<size_t>(count * values_bytes(parts_[index]))]);
+      convert(index, begin, count, piece.get());
+      return piece;
+    };
+  }
+
+  void check() const {
+    if (!finite_)
+      throw std::invalid_argument(std::string("pack_gguf_matrix: ") +
+                                  gguf_block(parts_[0].format).name +
+                                  ": a scale is no finite number");
+  }
+
+ private:
+  std::span<const GgufRows> parts_;
+  const PackProgress& progress_;
+  std::vector<MlxPart> converted_;
+  std::atomic<bool> finite_ = true;
+};
+
 AffineRows affine_rows(const GgufRows& rows, const MlxPart& part) {
-  return {.values = part.values.data(),
+  return {.values = part.values.data(),  // null: they are fetched
           .scales = part.scales.data(),
           .biases = part.biases.data(),
           .n = rows.n,
@@ -122,22 +136,30 @@ bool go_together(std::span<const GgufRows> parts, bool interleave) {
 
 PackedMatrix pack_gguf_as_mlx(const Context& context, std::span<const GgufRows> parts,
                               mx::Dtype dtype, bool interleave, const PackProgress& progress) {
-  std::vector<MlxPart> converted;
-  for (size_t i = 0; i < parts.size(); ++i) {
-    const bool is_told = !progress.fetch;
+  const bool is_told = !progress.fetch && (progress.needs || progress.has_read);
+  const bool before = is_told || !context.device->host_memory();
+  Converter converter(parts, progress, /*with_values=*/before);
+  for (size_t i = 0; before && i < parts.size(); ++i) {
     if (is_told && progress.needs) progress.needs(i, 0, parts[i].n);
-    converted.push_back(convert(context, parts[i], i, progress));
+    converter.convert_all(*context.pool, i);
     if (is_told && progress.has_read) progress.has_read(i, 0, parts[i].n);
   }
+  PackProgress of_values;
+  if (!before) of_values.fetch = converter.values();
+  PackedMatrix packed;
   if (parts[0].format == GgufFormat::kQ4_1) {
     std::vector<AffineRows> rows;
-    for (size_t i = 0; i < parts.size(); ++i) rows.push_back(affine_rows(parts[i], converted[i]));
-    return pack_affine_matrix(context, rows, dtype, interleave);
+    for (size_t i = 0; i < parts.size(); ++i)
+      rows.push_back(affine_rows(parts[i], converter.part(i)));
+    packed = pack_affine_matrix(context, rows, dtype, interleave, of_values);
+  } else {
+    std::vector<BlockFloatRows> rows;
+    for (size_t i = 0; i < parts.size(); ++i)
+      rows.push_back(block_float_rows(parts[i], converter.part(i)));
+    packed = pack_block_float_matrix(context, rows, dtype, interleave, of_values);
   }
-  std::vector<BlockFloatRows> rows;
-  for (size_t i = 0; i < parts.size(); ++i)
-    rows.push_back(block_float_rows(parts[i], converted[i]));
-  return pack_block_float_matrix(context, rows, dtype, interleave);
+  converter.check();
+  return packed;
 }
 
 }  // namespace quire::ops
