@@ -12,6 +12,7 @@
 #include "formats/checkpoint.h"
 #include "formats/folder_quantization.h"
 #include "formats/gguf/gguf.h"
+#include "formats/openai_mxfp4.h"
 #include "formats/quantization.h"
 #include "hub/explain.h"
 #include "models/model.h"
@@ -36,7 +37,7 @@ std::string storage_text(const formats::Checkpoint& checkpoint) {
   if (folder && !folder->groups.empty()) return folder->title();
   for (const std::string& name : checkpoint.names()) {
     const formats::RawTensor& tensor = *checkpoint.find(name);
-    if (name.ends_with("_blocks")) return "4-bit mxfp4 in groups of 32";
+    if (formats::is_openai_codes(name)) return "4-bit mxfp4 in groups of 32";
     if (tensor.shape.size() >= 2) return std::string(formats::dtype_name(tensor.dtype));
   }
   return "none";

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "formats/folder_quantization.h"
+#include "formats/openai_mxfp4.h"
 #include "formats/quantization.h"
 #include "models/adapters.h"
 #include "models/layer_tables.h"
@@ -154,7 +155,7 @@ int64_t packed_folder_bytes(const formats::RawTensor& values, const formats::Fol
 int64_t packed_bytes(const formats::RawTensor& values, const Quantisation& quantization,
                      bool on_gpu) {
   const auto stored = static_cast<int64_t>(values.size);
-  if (values.name.ends_with("_blocks")) return stored;  // OpenAI's mxfp4
+  if (formats::is_openai_codes(values.name)) return stored;
   // Scales of large blocks stand twice, which is 4.8 % of the smallest.
   if (formats::is_blocks(values.dtype)) return stored + stored / 20;
   if (const formats::FolderScheme* scheme = quantization.scheme_of(values))
@@ -169,8 +170,8 @@ int64_t packed_bytes(const formats::RawTensor& values, const Quantisation& quant
 // Values of the model that a tensor holds; scales and biases of quantised values hold none.
 int64_t parameters_in(const formats::RawTensor& tensor, const Quantisation& quantization) {
   const auto stored = static_cast<int64_t>(tensor.size);
-  if (tensor.name.ends_with("_blocks")) return 2 * stored;
-  if (tensor.name.ends_with("_scales") || weight_name(tensor.name) != tensor.name) return 0;
+  if (formats::is_openai_codes(tensor.name)) return 2 * stored;
+  if (formats::is_openai_scales(tensor.name) || weight_name(tensor.name) != tensor.name) return 0;
   if (const formats::FolderScheme* scheme = quantization.scheme_of(tensor))
     return stored * 8 / scheme->bits;
   if (quantization.is_beside_values(tensor.name)) return 0;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "formats/openai_mxfp4.h"
 #include "models/tensor_checks.h"
 #include "ops/linear/pack/stack_matrices.h"
 
@@ -57,7 +58,7 @@ const formats::RawTensor* find_stored(const formats::Checkpoint& checkpoint,
 // Of a GGUF file, or OpenAI's, of which names alone say it.
 bool has_blocks(const formats::Checkpoint& checkpoint) {
   return std::ranges::any_of(checkpoint.names(), [&](const std::string& name) {
-    return formats::is_blocks(checkpoint.find(name)->dtype) || name.ends_with("_blocks");
+    return formats::is_blocks(checkpoint.find(name)->dtype) || formats::is_openai_codes(name);
   });
 }
 

@@ -2,9 +2,9 @@
 // the orders that families store them in.
 #include <algorithm>
 #include <cstring>
-#include <string_view>
 
 #include "base/error.h"
+#include "formats/openai_mxfp4.h"
 #include "models/tensor_checks.h"
 #include "models/weights.h"
 #include "ops/cpu/parallel_blocks.h"
@@ -12,7 +12,6 @@
 namespace quire::models {
 namespace {
 
-constexpr std::string_view kBlocks = "_blocks";
 constexpr const char* kMxfp4 = "mxfp4";
 
 // Where row `row` of n is stored if rows of the two halves take turns.
@@ -55,8 +54,7 @@ WeightLoader::Part WeightLoader::take_blocks(const std::string& name, int64_t n,
   if (k % group != 0)
     throw LoadError(where(values) + " has " + std::to_string(k) + " columns, which groups of " +
                     std::to_string(group) + " do not divide");
-  const std::string stem = name.substr(0, name.size() - kBlocks.size());
-  const formats::RawTensor& scales = take_any(stem + "_scales");
+  const formats::RawTensor& scales = take_any(formats::openai_scales_name(name));
   expect_shape(values, {stack, n, k / group, group / 2});
   expect_shape(scales, {stack, n, k / group});
   for (const formats::RawTensor* tensor : {&values, &scales})
@@ -69,7 +67,7 @@ WeightLoader::Part WeightLoader::take_blocks(const std::string& name, int64_t n,
 
 WeightLoader::Part WeightLoader::take_stack(const std::string& name, const ExpertTensors& tensors,
                                             int64_t n, int64_t k, int64_t stack) {
-  if (name.ends_with(kBlocks)) return with_contents(take_blocks(name, n, k, stack), k);
+  if (formats::is_openai_codes(name)) return with_contents(take_blocks(name, n, k, stack), k);
   if (!tensors.transposed) return take_part(name, n, k, stack);
   if (is_quantised(name))
     throw LoadError(where(*find(name)) + " is quantised along its outputs, which is not supported");
