@@ -4,6 +4,7 @@
 
 #include "ops/embedding/embedding.h"
 #include "ops/linear/affine/affine_test_util.h"
+#include "ops/linear/block_float/float4_test_util.h"
 #include "ops/linear/block_float/float4_vectors.h"
 #include "ops/linear/linear_reference.h"
 #include "ops/linear/linear_test_util.h"
@@ -16,26 +17,19 @@ using namespace quire::ops::testing;
 
 constexpr BlockFloat kFormats[] = {BlockFloat::kScaledNvfp4, BlockFloat::kNf4,
                                    BlockFloat::kNestedNf4};
-constexpr float kE2m1[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
-
-// OCP's definition of e4m3, without NaN.
-float e4m3(uint8_t byte) {
-  const int exponent = byte >> 3 & 15, mantissa = byte & 7;
-  return static_cast<float>(exponent ? std::ldexp(1 + mantissa / 8.0, exponent - 7)
-                                     : std::ldexp(mantissa / 8.0, -6));
-}
 
 // Any codes and scales, and the values that these stand for.
 struct Source {
   BlockFloat format;
   int n, k;
-  std::vector<uint8_t> codes, scales;
+  Float4Codes codes;
+  std::vector<uint8_t> scales;
   std::vector<uint16_t> pairs;
   std::shared_ptr<std::vector<float>> nested;
   float multiplier = 1, divisor = 1;
 
   BlockFloatRows rows() const {
-    return {.values = codes.data(),
+    return {.values = codes.bytes.data(),
             .scales = scales.data(),
             .n = n,
             .k = k,
@@ -47,8 +41,8 @@ struct Source {
   }
   float scale(int row, int at) const {  // each step rounded to float32
     if (format == BlockFloat::kScaledNvfp4) {
-      const float product =
-          e4m3(scales[static_cast<size_t>(row * (k / 16) + at / 16)]) * multiplier;
+      const uint8_t byte = scales[static_cast<size_t>(row * (k / 16) + at / 16)];
+      const float product = static_cast<float>(e4m3(byte)) * multiplier;
       return product / divisor;
     }
     const auto index = static_cast<size_t>(row * (k / 64) + at / 64);
@@ -62,11 +56,9 @@ struct Source {
     return product + (*nested)[pair + 1];
   }
   float value(int row, int at) const {
-    const auto i = static_cast<size_t>(row) * k + at;
-    const int code = i % 2 ? codes[i / 2] >> 4 : codes[i / 2] & 15;
-    const float table = format == BlockFloat::kScaledNvfp4
-                            ? (code & 8 ? -kE2m1[code & 7] : kE2m1[code & 7])
-                            : kNf4Values[code];
+    const int code = codes.at(row, at);
+    const float table =
+        format == BlockFloat::kScaledNvfp4 ? static_cast<float>(e2m1(code)) : kNf4Values[code];
     return table * scale(row, at);
   }
   mx::array dense(mx::Dtype dtype) const {  // rounded once
@@ -81,10 +73,13 @@ struct Source {
 
 Source make_source(int n, int k, BlockFloat format, uint32_t seed = 7) {
   std::mt19937 generator(seed);
-  Source s = {
-      .format = format, .n = n, .k = k, .codes = {}, .scales = {}, .pairs = {}, .nested = {}};
-  s.codes.resize(static_cast<size_t>(n) * k / 2);
-  for (uint8_t& two : s.codes) two = static_cast<uint8_t>(generator());
+  Source s = {.format = format,
+              .n = n,
+              .k = k,
+              .codes = Float4Codes(n, k, generator),
+              .scales = {},
+              .pairs = {},
+              .nested = {}};
   std::uniform_real_distribution<float> absmax(0.01f, 0.3f);
   if (format == BlockFloat::kScaledNvfp4) {
     for (int i = 0; i < n * k / 16; ++i)

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <optional>
 
+#include "ops/linear/block_float/float4_test_util.h"
 #include "ops/linear/int8/int8_test_util.h"
 #include "ops/linear/linear_test_util.h"
 #include "ops/linear/pack/block_float_matrix.h"
@@ -12,18 +13,17 @@ namespace {
 
 using namespace quire::ops::testing;
 
-constexpr double kE2m1[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
-
 // Random codes and the scales that it is given, as MLX stores them.
 struct Source {
   BlockFloat format;
   int n, k;
   float multiplier, divisor;
-  std::vector<uint8_t> codes, scales;
+  Float4Codes codes;
+  std::vector<uint8_t> scales;
 
   int64_t group() const { return block_float_format(format).group_size; }
   BlockFloatRows rows(bool int8 = true) const {
-    return {.values = codes.data(),
+    return {.values = codes.bytes.data(),
             .scales = scales.data(),
             .n = n,
             .k = k,
@@ -32,19 +32,12 @@ struct Source {
             .divisor = divisor,
             .int8_activations = int8};
   }
-  // OCP's definitions; e4m3 without its NaN.
   double scale(int row, int at) const {
     const int byte = scales[static_cast<size_t>((static_cast<int64_t>(row) * k + at) / group())];
     if (format == BlockFloat::kMxfp4) return std::ldexp(1, byte - 127);
-    const int exponent = byte >> 3, mantissa = byte & 7;
-    return (exponent ? std::ldexp(8 + mantissa, exponent - 10) : std::ldexp(mantissa, -9)) *
-           multiplier / divisor;
+    return e4m3(byte) * multiplier / divisor;
   }
-  double value(int row, int at) const {
-    const auto i = static_cast<size_t>(row) * k + at;
-    const int code = i % 2 ? codes[i / 2] >> 4 : codes[i / 2] & 15;
-    return (code & 8 ? -kE2m1[code & 7] : kE2m1[code & 7]) * scale(row, at);
-  }
+  double value(int row, int at) const { return e2m1(codes.at(row, at)) * scale(row, at); }
 };
 
 Source make_source(BlockFloat format, int n, int k, int least_scale, int most_scale,
@@ -55,9 +48,8 @@ Source make_source(BlockFloat format, int n, int k, int least_scale, int most_sc
               .k = k,
               .multiplier = multiplier,
               .divisor = divisor,
-              .codes = std::vector<uint8_t>(static_cast<size_t>(n) * k / 2),
+              .codes = Float4Codes(n, k, generator),
               .scales = {}};
-  for (uint8_t& two : s.codes) two = static_cast<uint8_t>(generator());
   std::uniform_int_distribution<int> scale(least_scale, most_scale);
   s.scales.resize(static_cast<size_t>(n) * k / s.group());
   for (uint8_t& byte : s.scales) byte = static_cast<uint8_t>(scale(generator));
