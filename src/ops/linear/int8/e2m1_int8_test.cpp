@@ -87,7 +87,7 @@ void expect_near_float64(const Source& s, int rows) {
 }
 
 // Scales of MLX's nvfp4, and those of a tensor besides, which are multiplied with or divided by.
-TEST(E2m1Int8Linear, IsWithinItsErrorBoundOfFloat64) {
+TEST(Int8LinearE2m1, IsWithinItsErrorBoundOfFloat64) {
   for (const auto& isa : isas_to_test(/*with_vnni=*/true)) {
     const ForcedIsa forced(isa);
     for (const int rows : {1, 2, 7, 40, 50}) {
@@ -105,7 +105,7 @@ TEST(E2m1Int8Linear, IsWithinItsErrorBoundOfFloat64) {
 }
 
 // Every scale that mxfp4 has; the least, of which half is no float32, count as zero.
-TEST(E2m1Int8Linear, TakesEveryScale) {
+TEST(Int8LinearE2m1, TakesEveryScale) {
   for (const auto& isa : isas_to_test(/*with_vnni=*/true)) {
     const ForcedIsa forced(isa);
     for (int scale = 0; scale <= 240; scale += scale < 4 ? 1 : 16) {
@@ -117,7 +117,7 @@ TEST(E2m1Int8Linear, TakesEveryScale) {
 }
 
 // Also where K ends inside a packed block.
-TEST(E2m1Int8Linear, ARowHasTheSameBitsInAnyBatchAndOnEveryInstructionSet) {
+TEST(Int8LinearE2m1, ARowHasTheSameBitsInAnyBatchAndOnEveryInstructionSet) {
   for (const BlockFloat format : {BlockFloat::kNvfp4, BlockFloat::kScaledNvfp4}) {
     for (const int k : {768, 592}) {
       const Source s = make_source(format, 2 * 40, k, 0x18, 0x40, 1.0f,
@@ -133,7 +133,7 @@ TEST(E2m1Int8Linear, ARowHasTheSameBitsInAnyBatchAndOnEveryInstructionSet) {
   }
 }
 
-TEST(E2m1Int8Linear, RefusesWhatItCannotMultiply) {
+TEST(Int8LinearE2m1, RefusesWhatItCannotMultiply) {
   const Context context = make_context(1);
   const auto refusal = [&](const std::vector<BlockFloatRows>& parts) -> std::string {
     try {
