@@ -34,7 +34,7 @@ LINES_OF_FAILURE = 200
 # What is about the CPU: its orders of sums, its layouts, its memory, references that read packed weights, plans whose kernels are the tests'
 # own, models with operations of MLX in their steps, and 8-bit activations.
 CPU_ONLY = """
-    CpuIsa* Int8Linear* PackMatrix* KernelGraphTest* Profile* AttentionPlan* PagedAttentionAmx*
+    CpuIsa* Int8Linear* PackMatrix* PackedAffine* PackedFloats* KernelGraphTest* Profile* AttentionPlan* PagedAttentionAmx*
     PagedAttentionAvx512Bf16* Linear.AddsInThePromisedOrder Linear.MatchesItsReference
     LinearFused.TheReferenceComposesTheReferences PagedAttentionBits.AreThoseOfTheScalarModel
     *Bits.*_int8 *Bits.ABatchDependentModelIsCaught* *Bits.AblationsChangeNothing* *Faults.LogitsThatAreNotFinite*

@@ -108,7 +108,6 @@ CodeBytes float_order(const PackedMatrix& packed) {
 }
 
 TEST(PackedFloats, BytesOfBlockFloatsAreThoseOfTheLayout) {
-  if (on_gpu()) GTEST_SKIP() << "it packs for the CPU";
   int turned = 0, plain = 0;
   for (const auto& isa : isas_to_test()) {
     const ForcedIsa forced(isa);
