@@ -71,8 +71,8 @@ void expect_near_float64(const Source& s, int rows) {
   const auto y =
       to_floats(linear(context, x, pack(context, s, mx::bfloat16), {.out_dtype = mx::float32}));
   const std::vector<double> a = rounded_to_int8(to_floats(x), s.group());
-  const double per_sum =
-      unit_roundoff(mx::float32) * static_cast<double>(6 * s.k / s.group() + 4) * 1.01;
+  const int64_t sums = 6 * s.k / s.group() + 4;
+  const double per_sum = unit_roundoff(mx::float32) * static_cast<double>(sums) * 1.01;
   for (int t = 0; t < rows; ++t) {
     for (int j = 0; j < s.n; ++j) {
       double exact = 0, sizes = 0;
