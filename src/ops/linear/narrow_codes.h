@@ -60,20 +60,4 @@ constexpr uint8_t wide_byte(int bits, const uint8_t* narrow, int64_t at) {
   return static_cast<uint8_t>(byte);
 }
 
-// The narrow codes of a wide block.
-constexpr void store_narrow(int bits, const uint8_t* wide, uint8_t* narrow) {
-  const NarrowFormat format = narrow_format(bits);
-  const int64_t lines = format.first_bytes / kNarrowLine * format.planes[0].lines;
-  for (const NarrowPlane& plane : format.planes) {
-    for (int64_t line = 0; plane.mask && line < lines; ++line)
-      for (int64_t i = 0; i < kNarrowLine; ++i) {
-        uint8_t& to = narrow[line / plane.lines * kNarrowLine + i];
-        const int part = (wide[line * kNarrowLine + i] & plane.mask) >> plane.low;
-        const int before = line % plane.lines == 0 ? 0 : to;
-        to = static_cast<uint8_t>(before | part << (line % plane.lines * plane.step));
-      }
-    narrow += format.first_bytes;
-  }
-}
-
 }  // namespace quire::ops

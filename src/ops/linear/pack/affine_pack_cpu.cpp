@@ -73,6 +73,32 @@ WideScale wide_scale(const AffinePart& part, int64_t at) {
 
 namespace {
 
+// A plane of the narrow codes of a wide block, behind which the next one begins.
+template <NarrowPlane kPlane>
+uint8_t* pack_plane(const uint8_t* wide, int64_t lines, uint8_t* narrow) {
+  for (int64_t line = 0; line < lines; line += kPlane.lines, narrow += kNarrowLine)
+    for (int64_t at = 0; at < kNarrowLine; at += 16) {
+      Bytes all = {};
+      for (int i = 0; i < kPlane.lines; ++i) {
+        const auto bits = load_vector<Bytes>(wide + (line + i) * kNarrowLine + at) &
+                          static_cast<uint8_t>(kPlane.mask);
+        const int higher = i * kPlane.step - kPlane.low;
+        all |= higher < 0 ? bits >> -higher : bits << higher;
+      }
+      store_vector(all, narrow + at);
+    }
+  return narrow;
+}
+
+// The narrow codes of a wide block.
+template <int kBits>
+void pack_narrow(const uint8_t* wide, uint8_t* narrow) {
+  constexpr NarrowFormat kFormat = narrow_format(kBits);
+  constexpr int64_t kLines = kPanel * kBlock * kFormat.wide_bits / 8 / kNarrowLine;
+  narrow = pack_plane<kFormat.planes[0]>(wide, kLines, narrow);
+  if constexpr (kFormat.planes[1].mask != 0) pack_plane<kFormat.planes[1]>(wide, kLines, narrow);
+}
+
 template <int kBits>
 void pack_codes(const QuantisedLayout& layout, const AffineRow (&rows)[kPanel], int64_t block,
                 uint8_t* to) {
@@ -88,7 +114,11 @@ void pack_codes(const QuantisedLayout& layout, const AffineRow (&rows)[kPanel], 
   if (!layout.narrow_bits) return store_codes<kBits>(layout, codes, to);
   uint8_t wide[sizeof(codes)];
   store_codes<kBits>(layout, codes, wide);
-  store_narrow(layout.narrow_bits, wide, to);
+  if constexpr (kBits == 4) {
+    layout.narrow_bits == 2 ? pack_narrow<2>(wide, to) : pack_narrow<3>(wide, to);
+  } else {
+    layout.narrow_bits == 5 ? pack_narrow<5>(wide, to) : pack_narrow<6>(wide, to);
+  }
 }
 
 }  // namespace

@@ -12,15 +12,44 @@ namespace {
 template <int kBits>
 using PanelCodes = uint8_t[QuantisedLayout::kPanel][16 * kBits];
 
-// Codes [begin, begin + count) of a row that MLX stores, a byte each; 8 divide both.
+// Eight codes from as many bytes as each has bits, the first one in the lowest bits: a byte each.
+template <int kBits>
+uint64_t eight_codes(const uint8_t* from) {
+  // So many neighbouring codes: of eight, of those in each 32 bits, and of those in each 16.
+  constexpr uint64_t kFour = (uint64_t{1} << 4 * kBits) - 1;
+  constexpr uint64_t kTwo = ((uint64_t{1} << 2 * kBits) - 1) * 0x100000001;
+  constexpr uint64_t kOne = ((uint64_t{1} << kBits) - 1) * 0x1000100010001;
+  // In two loads: a copy of three, five or six bytes would pass through memory.
+  std::conditional_t<(kBits >= 4), uint32_t, uint16_t> low;
+  std::conditional_t<kBits == 6, uint16_t, uint8_t> high = 0;
+  std::memcpy(&low, from, sizeof(low));
+  if (kBits > sizeof(low)) std::memcpy(&high, from + sizeof(low), sizeof(high));
+  uint64_t codes = low | uint64_t{high} << 8 * sizeof(low);
+  codes = (codes & kFour) | (codes >> 4 * kBits) << 32;
+  codes = (codes & kTwo) | (codes >> 2 * kBits & kTwo) << 16;
+  return (codes & kOne) | (codes >> kBits & kOne) << 8;
+}
+
+// Codes [begin, begin + count) of a row that MLX stores; 8 divide both.
+template <int kBits>
+void unpack_codes(const uint8_t* row, int64_t begin, int64_t count, uint8_t* out) {
+  for (int64_t i = 0; i < count; i += 8) {
+    const uint64_t eight = eight_codes<kBits>(row + (begin + i) / 8 * kBits);
+    std::memcpy(out + i, &eight, sizeof(eight));
+  }
+}
 inline void unpack_codes(const uint8_t* row, int bits, int64_t begin, int64_t count, uint8_t* out) {
-  // Eight codes take as many bytes as each has bits; the lowest bits are the first code.
-  const uint8_t* from = row + begin / 8 * bits;
-  for (int64_t i = 0; i < count; i += 8, from += bits) {
-    uint64_t eight = 0;
-    std::memcpy(&eight, from, static_cast<size_t>(bits));
-    for (int j = 0; j < 8; ++j, eight >>= bits)
-      out[i + j] = static_cast<uint8_t>(eight & ((1u << bits) - 1));
+  switch (bits) {
+    case 2:
+      return unpack_codes<2>(row, begin, count, out);
+    case 3:
+      return unpack_codes<3>(row, begin, count, out);
+    case 4:
+      return unpack_codes<4>(row, begin, count, out);
+    case 5:
+      return unpack_codes<5>(row, begin, count, out);
+    default:
+      return unpack_codes<6>(row, begin, count, out);
   }
 }
 
