@@ -1,5 +1,7 @@
 // Per target, like ops/cpu/highway.h, which comes first; no #pragma once. Scales of block floats
 // with the rows of a panel as lanes.
+#include "ops/linear/block_float/block_float.h"
+
 #if defined(QUIRE_OPS_BLOCK_FLOAT_SCALES_TARGET_) == defined(HWY_TARGET_TOGGLE)
 #ifdef QUIRE_OPS_BLOCK_FLOAT_SCALES_TARGET_
 #undef QUIRE_OPS_BLOCK_FLOAT_SCALES_TARGET_
@@ -32,6 +34,13 @@ HWY_INLINE FloatVec float8_value(hn::Vec<UintTag> byte) {
   const FloatVec v = hn::BitCast(kFloats, hn::Or(size, hn::Set(du, 112u << 23)));
   const FloatVec least = hn::Min(v, hn::Sub(hn::Add(v, v), hn::Set(kFloats, 0x1p-14f)));
   return hn::BitCast(kFloats, hn::Or(hn::BitCast(du, least), sign));
+}
+
+// Of kScaledNvfp4: scales of groups, times what the block has of its tensor.
+HWY_INLINE FloatVec times_tensor_scale(FloatVec scale, const uint8_t* block) {
+  const auto* of_tensor = reinterpret_cast<const float*>(block + kNvfp4TailAt);
+  const FloatVec product = hn::Mul(scale, hn::Set(kFloats, of_tensor[0]));
+  return hn::Div(product, hn::Set(kFloats, of_tensor[1]));
 }
 
 }  // namespace

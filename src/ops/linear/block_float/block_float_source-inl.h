@@ -123,13 +123,10 @@ struct BlockFloatSource {
   static constexpr bool kFromCodes = kBits == 8 && kPortable;
 
   static HWY_INLINE void load_scaled(const uint8_t* block, QuantisedBlock& out) {
-    const auto* of_tensor = reinterpret_cast<const float*>(block + kNvfp4TailAt);
-    const FloatVec multiplier = hn::Set(kFloats, of_tensor[0]);
-    const FloatVec divisor = hn::Set(kFloats, of_tensor[1]);
     for (int64_t group = 0; group < 8; ++group)
       for (int64_t lane = 0; lane < 16; lane += kLanes) {
         const FloatVec scale = float8_value(load_scale_bytes(block + group * 16 + lane));
-        hn::Store(hn::Div(hn::Mul(scale, multiplier), divisor), kFloats, out.scales[group] + lane);
+        hn::Store(times_tensor_scale(scale, block), kFloats, out.scales[group] + lane);
       }
     out.in_range = true;
   }

@@ -158,9 +158,7 @@ HWY_INLINE FloatVec load_e2m1_scales(const QuantisedLayout& layout, const uint8_
   const FloatVec scale = float8_value(bytes);
   const auto half = hn::Set(kFloats, 0x1p7f);
   if (layout.block_float == BlockFloat::kNvfp4) return hn::Mul(scale, half);
-  const auto* of_tensor = reinterpret_cast<const float*>(block + kNvfp4TailAt);
-  const auto multiplied = hn::Mul(scale, hn::Set(kFloats, of_tensor[0]));
-  return hn::Mul(hn::Div(multiplied, hn::Set(kFloats, of_tensor[1])), half);
+  return hn::Mul(times_tensor_scale(scale, block), half);
 }
 
 // Of a group of a block and of kLanes of its outputs: those of affine weights (kNone), or of a
