@@ -39,6 +39,8 @@ constexpr TileShape kBlock = kLanes == 16        ? TileShape{6, 2}
 // their weights (16 KiB of bfloat16) stay in the L1 cache while all tiles use them.
 constexpr int64_t kBlockPanels = HWY_MAX(1, kBlock.vecs* kLanes / kPanel);
 constexpr int64_t kDepthChunks = 8;
+// Chunks that are widened at once: those of a block of quantised weights.
+constexpr int64_t kWideChunks = QuantisedLayout::kBlock / kChunk;
 // A last odd panel of a block goes through the stream's kernels.
 static_assert(kBlockPanels == 1 || kStream.rows >= kBlock.rows);
 // Bytes of weights to fetch ahead: about 200 ns at the speed of one core's stream.
@@ -69,7 +71,8 @@ struct DensePart {
 };
 // Dequantised values, widened (dequantise_chunk): panels lie behind each other.
 struct WidePart {
-  static constexpr int64_t kChunkFloats = kPanel * kChunk, kPanelFloats = 4 * kChunkFloats;
+  static constexpr int64_t kChunkFloats = kPanel * kChunk,
+                           kPanelFloats = kWideChunks * kChunkFloats;
   const float* w;
   WidePart at(int64_t column) const {
     return {w + column / kPanel * kPanelFloats + column % kPanel * 2};
@@ -240,7 +243,7 @@ class DenseWeights {
 // one tile, widen them where they use them.
 class HalfWeights {
  public:
-  static constexpr int64_t kDepth = 4, kStreamPanels = 1, kGroupPanels = kBlockPanels;
+  static constexpr int64_t kDepth = kWideChunks, kStreamPanels = 1, kGroupPanels = kBlockPanels;
   static constexpr int kFusedRows = kStream.rows, kFusedVecs = kStream.vecs;
   static_assert(kPanel % (kFusedVecs * kLanes) == 0);
   explicit HalfWeights(const LinearParams& p) : values_(p) {}
@@ -281,7 +284,7 @@ class HalfWeights {
 template <class T, class Source>
 class QuantisedWeights {
  public:
-  static constexpr int64_t kDepth = 4, kStreamPanels = kPair, kGroupPanels = kPair;
+  static constexpr int64_t kDepth = kWideChunks, kStreamPanels = kPair, kGroupPanels = kPair;
   static constexpr int kFusedRows = !Source::kFused ? 0 : HWY_MIN(kStream.rows, 8);
   static constexpr int kFusedVecs = kStream.vecs;
   explicit QuantisedWeights(const LinearParams& p)
@@ -324,7 +327,7 @@ class QuantisedWeights {
 template <class T, class Values, int kBits>
 class TurnedWeights {
  public:
-  static constexpr int64_t kDepth = 4, kStreamPanels = kPair, kGroupPanels = kPair;
+  static constexpr int64_t kDepth = kWideChunks, kStreamPanels = kPair, kGroupPanels = kPair;
   // Two chains for each row would wait for each other: at least four.
   static constexpr int kFusedVecs = kLanes == 16 ? 2 : 16 / kLanes;
   static constexpr int kFusedRows = kFusedTile;
@@ -373,7 +376,7 @@ class TurnedWeights {
 template <class Source>
 class ExactWeights {
  public:
-  static constexpr int64_t kDepth = 4, kStreamPanels = kPair, kGroupPanels = kPair;
+  static constexpr int64_t kDepth = kWideChunks, kStreamPanels = kPair, kGroupPanels = kPair;
   static constexpr int kFusedVecs = kLanes == 16 ? 2 : 16 / kLanes, kFusedRows = kFusedTile;
   explicit ExactWeights(const LinearParams& p)
       : layout_(quantised_layout(p)), data_(static_cast<const uint8_t*>(p.w)) {}
