@@ -171,14 +171,14 @@ void print_mapped(const models::MappedWeights& mapped, size_t weights) {
 std::string activations_of(const formats::HfConfig& config, const ModelFlags& flags) {
   if (flags.quant_activations != "auto") return flags.quant_activations;
   const auto folder = formats::read_folder_quantization(config);
-  return folder && folder->has_token_activations() ? "auto" : "none";
+  return folder && folder->rounds_per_token() ? "auto" : "none";
 }
 
 // What a folder's config asks for beside the weights, and what becomes of it.
 void print_folder(const formats::FolderQuantization& folder, const ModelFlags& flags) {
   if (!folder.note.empty())
     std::fprintf(stderr, "weights %s: %s\n", folder.title().c_str(), folder.note.c_str());
-  if (folder.has_token_activations())
+  if (folder.rounds_per_token())
     std::fprintf(stderr, "weights %s: activations %s\n", folder.title().c_str(),
                  flags.quant_activations == "none"
                      ? "stay as they are, where the config asks for rounding them to 8 bits"

@@ -125,7 +125,7 @@ FolderScheme read_group_scheme(const ConfigReader& config, const ConfigReader& g
   }
   FolderScheme scheme = read_whole_numbers(
       weights, format == "pack-quantized" ? FolderFormat::kPacked : FolderFormat::kInt8);
-  scheme.token_activations = read_token_activations(group);
+  scheme.rounds_per_token = read_token_activations(group);
   return scheme;
 }
 

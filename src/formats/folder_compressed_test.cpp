@@ -47,7 +47,7 @@ TEST(FolderQuantization, ReadsActivationsOf8BitsByTokens) {
   const std::string rows = R"("num_bits":8,"strategy":"channel")";
   for (const char* format : {"int-quantized", "naive-quantized"}) {
     const FolderQuantization q = read(group(format, rows));
-    EXPECT_TRUE(q.has_token_activations() && q.has_integers());
+    EXPECT_TRUE(q.rounds_per_token() && q.has_integers());
     EXPECT_EQ(q.of_layer("x")->format, FolderFormat::kInt8);
     EXPECT_EQ(q.title(), "8-bit compressed-tensors by rows");
     EXPECT_EQ(q.of_layer("lm_head"), nullptr);
@@ -57,9 +57,9 @@ TEST(FolderQuantization, ReadsActivationsOf8BitsByTokens) {
       0);
   const FolderQuantization four =
       read(group("pack-quantized", R"("num_bits":4,"strategy":"group","group_size":128)"));
-  EXPECT_TRUE(four.of_layer("x")->token_activations);
+  EXPECT_TRUE(four.of_layer("x")->rounds_per_token);
   EXPECT_EQ(four.of_layer("x")->format, FolderFormat::kPacked);
-  EXPECT_FALSE(read(packed(kWeights)).has_token_activations());
+  EXPECT_FALSE(read(packed(kWeights)).rounds_per_token());
 }
 
 TEST(FolderQuantization, RefusesOtherActivationsOf8BitsByKey) {

@@ -47,9 +47,9 @@ bool FolderQuantization::has_integers() const {
   });
 }
 
-bool FolderQuantization::has_token_activations() const {
+bool FolderQuantization::rounds_per_token() const {
   return std::ranges::any_of(groups,
-                             [](const Group& group) { return group.scheme.token_activations; });
+                             [](const Group& group) { return group.scheme.rounds_per_token; });
 }
 
 std::string FolderQuantization::title() const {

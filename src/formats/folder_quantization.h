@@ -37,7 +37,7 @@ struct FolderScheme {
   bool zeros_less_one = false;  // GPTQ's first version stores z - 1
   bool any_order = false;       // a group's k may be no neighbours: `g_idx` says
   // Activations are to be rounded to 8 bits, symmetrically, with one scale for each token.
-  bool token_activations = false;
+  bool rounds_per_token = false;
   // Of kFp8: outputs and columns that share a scale; 0: all of them.
   int64_t block_rows = 0, block_columns = 0;
 
@@ -61,8 +61,8 @@ struct FolderQuantization {
   std::vector<Group> groups;
   // Whether weights of some are whole numbers times scales, as floats of 4 bits are when doubled.
   bool has_integers() const;
-  bool has_token_activations() const;  // FolderScheme::token_activations of some
-  std::vector<std::string> excluded;   // layers that stay as they are; "re:..." is a pattern
+  bool rounds_per_token() const;      // FolderScheme::rounds_per_token of some
+  std::vector<std::string> excluded;  // layers that stay as they are; "re:..." is a pattern
 
   // The scheme of a quantised layer ("model.layers.0.mlp.up_proj"), or null if the config says that
   // it is not quantised. Throws LoadError for a pattern that takes too long.
@@ -83,7 +83,7 @@ struct FolderQuantization {
 
 // Nothing if config.json names none of these methods. Throws LoadError naming the file and the key
 // if it asks for what is not supported: other versions, bits or groups, activations in whole
-// numbers but those of token_activations, rotations, sparsity.
+// numbers but those of rounds_per_token, rotations, sparsity.
 std::optional<FolderQuantization> read_folder_quantization(const HfConfig& config);
 
 // The elements as which bitsandbytes stores bytes of codes, if they are no bytes. Throws LoadError.

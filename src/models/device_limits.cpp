@@ -54,7 +54,7 @@ std::vector<std::string> beyond_limits(const formats::Checkpoint& checkpoint,
   for (const auto& [what, most] : excesses(model_spec_of(checkpoint, options), limits))
     names.push_back("kernels for " + what);
   const auto folder = formats::read_folder_quantization(checkpoint.config());
-  if (folder && folder->has_token_activations() && options.int8_activations.value_or(true))
+  if (folder && folder->rounds_per_token() && options.int8_activations.value_or(true))
     names.emplace_back("activations of 8 bits, as the model's config asks");
   return names;
 }

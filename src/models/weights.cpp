@@ -132,7 +132,7 @@ WeightLoader::WeightLoader(const ops::Context& context, const formats::Checkpoin
       int8_activations_(int8_activations.value_or(false)),
       rounds_as_asked_(int8_activations.value_or(true)) {
   const bool has_folder = folder_quantization_ && !folder_quantization_->groups.empty();
-  if (rounds_as_asked_ && has_folder && folder_quantization_->has_token_activations() &&
+  if (rounds_as_asked_ && has_folder && folder_quantization_->rounds_per_token() &&
       !context.device->host_memory())
     throw LoadError(folder_quantization_->file +
                     ": quantization_config asks for activations that are rounded to 8 bits, which "

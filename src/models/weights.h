@@ -240,7 +240,7 @@ class WeightLoader {
   void read_signed_bytes(const formats::FolderScheme& scheme, const formats::IntegerMatrix& matrix,
                          Part& part);
   // Whether activations of such a weight are rounded to 8 bits with a scale for each token.
-  bool rounds_tokens(const formats::FolderScheme& scheme) const;
+  bool rounds_per_token(const formats::FolderScheme& scheme) const;
   // The zero points of a matrix of whole numbers; null if they are all the same and not stored.
   const formats::RawTensor* take_zeros(const formats::FolderScheme& scheme, const std::string& stem,
                                        const formats::IntegerMatrix& matrix, Part& part);

@@ -69,7 +69,8 @@ void expect_whole_words(const RawTensor& values, int64_t k) {
                     " columns, which 32 do not divide");
 }
 
-// Scales, which are finite, and their dtype: of float32 that were bfloat16, these.
+// Scales, which are finite, and their dtype. Those of float32 that bfloat16 holds exactly are
+// narrowed to it.
 struct Scales {
   std::vector<std::byte> bytes;
   mx::Dtype dtype;
@@ -220,8 +221,8 @@ WeightLoader::Part WeightLoader::take_integers(const RawTensor& values, const Fo
   return part;
 }
 
-bool WeightLoader::rounds_tokens(const FolderScheme& scheme) const {
-  return rounds_as_asked_ && scheme.token_activations;
+bool WeightLoader::rounds_per_token(const FolderScheme& scheme) const {
+  return rounds_as_asked_ && scheme.rounds_per_token;
 }
 
 WeightLoader::Part WeightLoader::take_signed_bytes(const RawTensor& values,
@@ -283,8 +284,8 @@ void WeightLoader::read_signed_bytes(const FolderScheme& scheme, const IntegerMa
                                  .scale_dtype = dtype,
                                  .zeros = wide ? ops::ZeroPoints::kNone : ops::ZeroPoints::kSame,
                                  .least_zero = wide ? 0 : 128,
-                                 .int8_activations = int8_activations_ || rounds_tokens(scheme),
-                                 .per_token = rounds_tokens(scheme)}};
+                                 .int8_activations = int8_activations_ || rounds_per_token(scheme),
+                                 .per_token = rounds_per_token(scheme)}};
   part.copy = memory;
 }
 
@@ -375,8 +376,8 @@ void WeightLoader::make_affine(const IntegerMatrix& matrix, const std::vector<in
                  .scale_dtype = scale_dtype,
                  .zeros = zeros.kind,
                  .least_zero = zeros.least,
-                 .int8_activations = int8_activations_ || rounds_tokens(scheme),
-                 .per_token = rounds_tokens(scheme)},
+                 .int8_activations = int8_activations_ || rounds_per_token(scheme),
+                 .per_token = rounds_per_token(scheme)},
       .columns = columns.empty() ? nullptr : reinterpret_cast<const int32_t*>(memory.get())};
   part.copy = memory;
 }

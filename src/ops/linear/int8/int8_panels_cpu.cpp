@@ -56,7 +56,7 @@ void int8_pack_row_cpu(const Int8RowBatch& s, int64_t row, void* scratch) {
                          .sum = zero ? nullptr : s.sum + row * groups,
                          .start = zero || s.lower ? s.start + row * groups : nullptr,
                          .zero = zero - s.lower,
-                         .one_scale = p.per_token});
+                         .per_token = p.per_token});
   if (in_order) return;
   for (int64_t k = 0; k < p.k; k += 8, q += 8)
     for (const int at : kAffineNibbleOrder) *to++ = q[at];

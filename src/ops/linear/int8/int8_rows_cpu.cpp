@@ -22,9 +22,9 @@ HWY_INLINE uint32_t largest(const T* x, int64_t count) {
 template <class T>
 void quantize_row(const T* x, int64_t k, int64_t group, const Int8Row& out) {
   const hn::Rebind<int8_t, FloatTag> bytes;
-  const uint32_t of_row = out.one_scale ? largest(x, k) : 0;
+  const uint32_t of_row = out.per_token ? largest(x, k) : 0;
   for (int64_t begin = 0, g = 0; begin < k; begin += group, ++g) {
-    const uint32_t bits = out.one_scale ? of_row : largest(x + begin, group);
+    const uint32_t bits = out.per_token ? of_row : largest(x + begin, group);
     const float most = bits_to_float(bits);
     const bool finite = bits < kInfinity;
     const float inverse = finite && most >= 0x1p-100f ? 127.0f / most : 0.0f;
