@@ -271,17 +271,6 @@ std::optional<ops::PackedMatrix> WeightLoader::pack_quantised(std::span<const Pa
   }
 }
 
-WeightLoader::Part WeightLoader::dequantised(Part part) {
-  const auto packed = pack_quantised({&part, 1}, /*interleave=*/false);
-  if (!packed) return part;
-  unpacked_.insert(part.tensors[0]->name);
-  const std::shared_ptr<const std::byte[]> rows = ops::dequantise_rows(context_, *packed);
-  return {.n = part.n,
-          .dense = {.data = rows.get(), .n = part.n, .k = packed->k, .dtype = dtype_},
-          .tensors = part.tensors,
-          .copy = rows};
-}
-
 // Whether two neighbours can be packed together wherever they begin.
 bool WeightLoader::is_alike(const Part& a, const Part& b) {
   if (a.affine && b.affine) {

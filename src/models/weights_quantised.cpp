@@ -180,6 +180,17 @@ void WeightLoader::take_float_scales(const formats::RawTensor& values,
                           {.n = part.n, .k = k, .format = block_float_of(format.mode)});
 }
 
+WeightLoader::Part WeightLoader::dequantised(Part part) {
+  const auto packed = pack_quantised({&part, 1}, /*interleave=*/false);
+  if (!packed) return part;
+  unpacked_.insert(part.tensors[0]->name);
+  const std::shared_ptr<const std::byte[]> rows = ops::dequantise_rows(context_, *packed);
+  return {.n = part.n,
+          .dense = {.data = rows.get(), .n = part.n, .k = packed->k, .dtype = dtype_},
+          .tensors = part.tensors,
+          .copy = rows};
+}
+
 ops::PackedMatrix WeightLoader::pack(std::vector<Part> parts, bool interleave) {
   ops::PackedMatrix packed = pack_parts(std::move(parts), interleave);
   if (int8_activations_) note_activations(packed);
