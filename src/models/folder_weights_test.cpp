@@ -85,7 +85,7 @@ std::string safetensors_of(const Tensors& tensors) {
 // Measures and loads a copy of the checkpoint whose tensors `change` has changed, with this
 // quantization_config if it is not empty.
 void load_changed(const std::string& name, const std::function<void(Tensors&)>& change,
-                  const std::string& quantization = "") {
+                  const std::string& quantization = "", const LoadOptions& options = {}) {
   const formats::Checkpoint good = formats::Checkpoint::open(folder_of(name));
   Tensors tensors;
   for (const std::string& one : good.names()) {
@@ -100,7 +100,7 @@ void load_changed(const std::string& name, const std::function<void(Tensors&)>& 
   if (!quantization.empty()) config["quantization_config"] = json::parse(quantization);
   dir.write("config.json", json::serialize(config));
   (void)measure_model(formats::Checkpoint::open(dir.path()), {});
-  load(dir.path());
+  load(dir.path(), options);
 }
 
 // As AutoGPTQ and AutoAWQ leave folders.
@@ -272,6 +272,49 @@ TEST(FolderWeights, DamagedSignedBytesAreRefusedByTensor) {
               HasSubstr("is no tensor of"));
   EXPECT_THAT(error_of("qwen3-w8a8-bf16", "\"quantization_config\"", "\"other\""),
               HasSubstr("no \"quantization_config\""));
+}
+
+// Kernels of dense values round no activations: refused where the config asks for that.
+TEST(FolderWeights, WhatBecomesDenseIsRefusedWhereActivationsAreRounded) {
+  const auto expect_only_without = [](const std::string& name,
+                                      const std::function<void(Tensors&)>& change,
+                                      const std::string& quantization, const char* says) {
+    EXPECT_THAT(load_error([&] { load_changed(name, change, quantization); }),
+                AllOf(HasSubstr(says), HasSubstr("--quant-activations none")));
+    load_changed(name, change, quantization,
+                 {.dtype = {}, .progress = {}, .int8_activations = false});
+  };
+  const std::string inputs =
+      R"("input_activations":{"num_bits":8,"dynamic":true,"strategy":"token"})";
+  // The half of the keys is turned.
+  expect_only_without(
+      "deepseek-v2-lite-bf16",
+      [](Tensors& t) {
+        for (const char* layer : {"0", "1"}) {
+          const std::string name = std::string("model.layers.") + layer + ".self_attn.kv_b_proj";
+          t.at(name + ".weight") = {"I8", {176, 32}, std::string(size_t{176} * 32, 'x')};
+          t[name + ".weight_scale"] = {"BF16", {176, 1}, std::string(size_t{176} * 2, '8')};
+        }
+      },
+      R"({"quant_method":"compressed-tensors","format":"int-quantized","config_groups":{"g":{
+          "targets":["re:.*kv_b_proj"],"weights":{"num_bits":8,"type":"int"},)" +
+          inputs + "}}}",
+      "kv_b_proj.weight");
+  // Groups that are not full.
+  std::string packed =
+      json::serialize(json::parse(text_of(folder_of("qwen3-packed-bf16") + "/config.json"))
+                          .at("quantization_config"));
+  const std::string none = R"("input_activations":null)";
+  packed.replace(packed.find(none), none.size(), inputs);
+  expect_only_without(
+      "qwen3-packed-bf16",
+      [](Tensors& t) {
+        std::vector<int32_t> group(64, 1);
+        std::fill_n(group.begin(), 31, 0);
+        t["model.layers.0.mlp.up_proj.weight_g_idx"] = {
+            "I32", {64}, std::string(reinterpret_cast<const char*>(group.data()), 64 * 4)};
+      },
+      packed, "up_proj.weight");
 }
 
 // One scale for the whole matrix, one for each row, in any of the shapes that programs write.

@@ -31,6 +31,13 @@ void expect_shape(const formats::RawTensor& tensor, const std::vector<int64_t>& 
                   config_of(tensor) + " asks for " + shape_text(expected) + kNotOfOneModel);
 }
 
+void refuse_rounding(const formats::RawTensor& values) {
+  throw LoadError(where(values) +
+                  " goes with activations that are rounded to 8 bits, as the config asks, but is "
+                  "not multiplied in that form here; --quant-activations none keeps them as they "
+                  "are");
+}
+
 bool is_folder_values(const formats::RawTensor& tensor) {
   const bool bytes = tensor.dtype == formats::DType::kF8E4M3 ||
                      tensor.dtype == formats::DType::kU8 || tensor.dtype == formats::DType::kI8;

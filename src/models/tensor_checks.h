@@ -27,6 +27,9 @@ inline constexpr const char* kNotOfOneModel = "; the config and the weights are 
 // Throws LoadError unless the tensor has this shape; -1 stands for any length.
 void expect_shape(const formats::RawTensor& tensor, const std::vector<int64_t>& expected);
 
+// Throws LoadError for a weight that becomes dense, whose activations the config asks to round.
+[[noreturn]] void refuse_rounding(const formats::RawTensor& values);
+
 // "X.scales" and "X.biases" of the weight "X.weight"; its layer "X".
 std::string scales_name(const std::string& weight);
 std::string biases_name(const std::string& weight);

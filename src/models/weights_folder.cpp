@@ -322,7 +322,10 @@ void WeightLoader::read_integers(const FolderScheme& scheme, const RawTensor* ze
   std::vector<int32_t> columns;
   if (!matrix.group_of.empty()) {
     columns = grouped_columns(matrix);
-    if (columns.empty() || !context_.device->host_memory()) return make_dense(matrix, dtype, part);
+    if (columns.empty() || !context_.device->host_memory()) {
+      if (rounds_per_token(scheme)) refuse_rounding(values);
+      return make_dense(matrix, dtype, part);
+    }
     formats::sort_columns(columns, *context_.pool, matrix);
   }
   make_affine(matrix, columns, scheme, dtype, part);

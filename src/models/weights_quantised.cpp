@@ -181,6 +181,7 @@ void WeightLoader::take_float_scales(const formats::RawTensor& values,
 }
 
 WeightLoader::Part WeightLoader::dequantised(Part part) {
+  if (part.affine && part.affine->format.per_token) refuse_rounding(*part.tensors[0]);
   const auto packed = pack_quantised({&part, 1}, /*interleave=*/false);
   if (!packed) return part;
   unpacked_.insert(part.tensors[0]->name);
