@@ -12,6 +12,7 @@ namespace {
 FolderScheme read_whole_numbers(const ConfigReader& weights, FolderFormat format) {
   FolderScheme scheme = {.format = format};
   read_bits(weights, "num_bits", {4, 8}, scheme);
+  if (format == FolderFormat::kInt8) scheme.bits = 8;  // as they are stored
   expect_string(weights, "type", "int");
   const auto size = weights.find_int("group_size");
   const std::string strategy =

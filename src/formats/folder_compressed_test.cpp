@@ -55,6 +55,9 @@ TEST(FolderQuantization, ReadsActivationsOf8BitsByTokens) {
   EXPECT_EQ(
       read(group("int-quantized", R"("num_bits":8,"strategy":"tensor")")).of_layer("x")->group_size,
       0);
+  // A byte for each, though they have 4 bits.
+  EXPECT_EQ(read(group("int-quantized", R"("num_bits":4,"strategy":"channel")")).title(),
+            "8-bit compressed-tensors by rows");
   const FolderQuantization four =
       read(group("pack-quantized", R"("num_bits":4,"strategy":"group","group_size":128)"));
   EXPECT_TRUE(four.of_layer("x")->rounds_per_token);
