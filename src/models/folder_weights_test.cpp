@@ -65,6 +65,10 @@ struct Stored {
 
   void set_float(float value) { std::memcpy(bytes.data(), &value, sizeof value); }
 };
+int64_t elements(const std::vector<int64_t>& shape) {
+  return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+}
+
 using Tensors = std::map<std::string, Stored>;
 
 std::string safetensors_of(const Tensors& tensors) {
@@ -201,17 +205,19 @@ TEST(FolderWeights, RefusesConfigsOfOtherWeights) {
               HasSubstr("type"));
 }
 
+// A change of tensors, and what the error says of it.
+struct Damage {
+  std::function<void(Tensors&)> change;
+  std::string says;
+};
+
 // Packed (blocks of whole rows), and as dense values (blocks of 48 columns).
 TEST(FolderWeights, DamagedFloatsOf8BitsAreRefusedByTensor) {
   const std::string name = "model.layers.0.self_attn.q_proj.weight", scales = name + "_scale_inv";
   const auto scale = [&](float value) {
     return [&scales, value](Tensors& t) { t.at(scales).set_float(value); };
   };
-  struct Case {
-    std::function<void(Tensors&)> change;
-    std::string says;
-  };
-  const std::vector<Case> cases = {
+  const std::vector<Damage> cases = {
       {[&](Tensors& t) { t.at(name).bytes[5] = '\x7f'; }, name},
       {[&](Tensors& t) { t.at(name).bytes[5] = '\xff'; }, name},
       {scale(std::nanf("")), name},
@@ -247,7 +253,7 @@ TEST(FolderWeights, DamagedSignedBytesAreRefusedByTensor) {
   const auto scale = [&](float value) {
     return [&scales, value](Tensors& t) { t.at(scales).set_float(value); };
   };
-  const std::pair<std::function<void(Tensors&)>, std::string> cases[] = {
+  const std::vector<Damage> cases = {
       {scale(std::nanf("")), scales},
       {scale(-std::numeric_limits<float>::infinity()), scales},
       {[&](Tensors& t) { t.erase(scales); }, scales + " is missing"},
@@ -266,8 +272,9 @@ TEST(FolderWeights, DamagedSignedBytesAreRefusedByTensor) {
       {[&](Tensors& t) { t["more.weight"] = {"I8", {32, 64}, std::string(32 * 64, 'x')}; },
        "more.weight"},
   };
-  for (const auto& [change, says] : cases)
-    EXPECT_THAT(load_error([&] { load_changed("qwen3-w8a8-bf16", change); }), HasSubstr(says));
+  for (const Damage& one : cases)
+    EXPECT_THAT(load_error([&] { load_changed("qwen3-w8a8-bf16", one.change); }),
+                HasSubstr(one.says));
   EXPECT_THAT(error_of("qwen3-w8a8-bf16", "\"int-quantized\"", "\"pack-quantized\""),
               HasSubstr("is no tensor of"));
   EXPECT_THAT(error_of("qwen3-w8a8-bf16", "\"quantization_config\"", "\"other\""),
@@ -284,8 +291,7 @@ TEST(FolderWeights, WhatBecomesDenseIsRefusedWhereActivationsAreRounded) {
     load_changed(name, change, quantization,
                  {.dtype = {}, .progress = {}, .int8_activations = false});
   };
-  const std::string inputs =
-      R"("input_activations":{"num_bits":8,"dynamic":true,"strategy":"token"})";
+  const std::string inputs = R"("input_activations":{"dynamic":true,"strategy":"token"})";
   // The half of the keys is turned.
   expect_only_without(
       "deepseek-v2-lite-bf16",
@@ -309,10 +315,9 @@ TEST(FolderWeights, WhatBecomesDenseIsRefusedWhereActivationsAreRounded) {
   expect_only_without(
       "qwen3-packed-bf16",
       [](Tensors& t) {
-        std::vector<int32_t> group(64, 1);
-        std::fill_n(group.begin(), 31, 0);
-        t["model.layers.0.mlp.up_proj.weight_g_idx"] = {
-            "I32", {64}, std::string(reinterpret_cast<const char*>(group.data()), 64 * 4)};
+        std::string groups(size_t{64} * 4, '\0');
+        for (size_t column = 31; column < 64; ++column) groups[4 * column] = 1;  // little-endian
+        t["model.layers.0.mlp.up_proj.weight_g_idx"] = {"I32", {64}, groups};
       },
       packed, "up_proj.weight");
 }
@@ -322,10 +327,8 @@ TEST(FolderWeights, ScalesOfSignedBytesMayHaveOtherShapes) {
   const std::string scales = "model.layers.0.self_attn.q_proj.weight_scale";
   for (const std::vector<int64_t>& shape : {std::vector<int64_t>{}, {1}, {1, 1}, {128}, {128, 1}})
     load_changed("qwen3-w8a8-bf16", [&](Tensors& t) {
-      const auto count =
-          std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
       Stored& stored = t.at(scales);
-      stored = {"F32", shape, stored.bytes.substr(0, static_cast<size_t>(count) * 4)};
+      stored = {"F32", shape, stored.bytes.substr(0, static_cast<size_t>(elements(shape)) * 4)};
     });
 }
 
@@ -364,9 +367,7 @@ TEST(FolderWeights, BlocksOfModeloptMayHaveOtherAxesOfOne) {
               changed[name] = tensor;
             } else {
               Stored& scales = changed[name.substr(0, name.size() - 4)] = {"F32", shape, ""};
-              for (int64_t i = 0;
-                   i < std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
-                   ++i)
+              for (int64_t i = 0; i < elements(shape); ++i)
                 scales.bytes += tensor.bytes.substr(0, 4);
             }
           }
